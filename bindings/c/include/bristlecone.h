@@ -606,6 +606,17 @@ int bristlecone_iter_open(const struct bristlecone_tree *tree,
                           struct bristlecone_iter **iter);
 
 /**
+ * Opens an iterator over the keys that begin with a prefix, of a tree whose keys are "str", "bytes" or arrays; others are
+ * `BRISTLECONE_USAGE`.
+ *
+ * After an error there is no iterator, and `*iter` is as it was.
+ */
+int bristlecone_iter_open_prefix(const struct bristlecone_tree *tree,
+                                 const void *prefix,
+                                 size_t prefix_bytes,
+                                 struct bristlecone_iter **iter);
+
+/**
  * Closes an iterator. After an error it is open as before: `BRISTLECONE_IN_USE` while another thread uses it.
  */
 int bristlecone_iter_close(struct bristlecone_iter *iter);

@@ -6,8 +6,8 @@ use std::sync::Arc;
 use bristlecone_rs::dynamic::{self, Datum, Kind};
 use bristlecone_rs::{CheckedSnapshotRange, Error, Range, Snapshot, Tree};
 
-use crate::argument::{expect_array, give, place};
-use crate::data;
+use crate::argument::{bytes, expect_array, give, place};
+use crate::data::{self, KEY};
 use crate::exclusive::Exclusive;
 use crate::handle::{self, enter};
 use crate::object::{Object, OpenTree};
@@ -92,6 +92,15 @@ impl Iter {
             _ => Items::Any(of_tree.range(bounds.keys)?),
         };
         Ok(Self::of(open, items, (tree, typed, None)))
+    }
+
+    /// Returns an iterator over the keys that begin with a prefix.
+    fn of_prefix(open: &OpenTree, prefix: Datum<'_>) -> Outcome<Self> {
+        let tree = Box::new(open.tree.clone());
+        // SAFETY: in a box, which `State` drops after its items; what these give does not borrow.
+        let of_tree = unsafe { extend(&*tree) };
+        let items = Items::Any(of_tree.range_within(&of_tree.prefix_bounds(prefix)?)?);
+        Ok(Self::of(open, items, (tree, None, None)))
     }
 
     /// Returns an iterator over what was there when a snapshot was taken.
@@ -186,6 +195,30 @@ pub unsafe extern "C" fn bristlecone_iter_open(
         // SAFETY: as the header says.
         let made = unsafe { Iter::new(open, range) }?;
         let handle = handle::put(Object::Iter(Box::new(made)))?;
+        // SAFETY: as the header says.
+        unsafe { give(to, handle) };
+        Ok(())
+    })
+}
+
+/// Opens an iterator over the keys that begin with a prefix, of a tree whose keys are "str", "bytes" or arrays; others are
+/// `BRISTLECONE_USAGE`.
+///
+/// After an error there is no iterator, and `*iter` is as it was.
+#[unsafe(no_mangle)]
+pub unsafe extern "C" fn bristlecone_iter_open_prefix(
+    tree: *const TreeHandle,
+    prefix: *const c_void,
+    prefix_bytes: usize,
+    iter: *mut *mut IterHandle,
+) -> c_int {
+    call(|| {
+        let (inside, to) = (enter(tree)?, place(iter)?);
+        let open = inside.tree()?;
+        open.tree.opened_here()?;
+        // SAFETY: as the header says.
+        let prefix = KEY.read(open.tree.key_kind(), unsafe { bytes("prefix", prefix, prefix_bytes) }?)?;
+        let handle = handle::put(Object::Iter(Box::new(Iter::of_prefix(open, prefix)?)))?;
         // SAFETY: as the header says.
         unsafe { give(to, handle) };
         Ok(())

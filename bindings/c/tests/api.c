@@ -307,10 +307,11 @@ static void iterators(void)
     bristlecone_pool *pool = open_pool(path, BRISTLECONE_CREATE);
     bristlecone_tree *tree = open_tree(pool, "squares", "u64", "u64");
     bristlecone_iter *iter = NULL;
-    uint64_t keys[1000], values[1000];
+    uint64_t keys[1000] = {0}, values[1000];
     size_t count = 0;
 
     for (uint64_t key = 0; key < 1000; key++) OK(bristlecone_put_u64(tree, key, key * key));
+    FAILS(bristlecone_iter_open_prefix(tree, keys, 8, &iter), BRISTLECONE_USAGE, "");
     OK(bristlecone_iter_open(tree, NULL, &iter));
     OK(bristlecone_iter_next_u64(iter, keys, values, 600, &count));
     CHECK(count == 600 && keys[0] == 0 && keys[599] == 599 && values[599] == 599 * 599);
@@ -382,6 +383,13 @@ static void iterators(void)
         CHECK(bristlecone_iter_next_back(iter, &key, NULL, NULL, NULL) == BRISTLECONE_ABSENT);
         OK(bristlecone_iter_close(iter));
     }
+    OK(bristlecone_iter_open_prefix(tree, "b", 1, &iter));
+    OK(bristlecone_iter_next_back(iter, &key, &key_bytes, NULL, NULL));
+    CHECK(key_bytes == 2 && memcmp(key, "b\0", 2) == 0);
+    OK(bristlecone_iter_next(iter, &key, &key_bytes, NULL, NULL));
+    CHECK(key_bytes == 1 && memcmp(key, "b", 1) == 0);
+    CHECK(bristlecone_iter_next(iter, NULL, NULL, NULL, NULL) == BRISTLECONE_ABSENT);
+    OK(bristlecone_iter_close(iter));
     OK(bristlecone_iter_open(tree, NULL, &iter));
     FAILS(bristlecone_iter_next_u64(iter, keys, values, 1, &count), BRISTLECONE_USAGE, "not u64");
     OK(bristlecone_iter_close(iter));

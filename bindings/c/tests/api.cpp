@@ -99,6 +99,7 @@ void lifetimes() {
     // The pool's handle went first.
     kept->put("a", "1");
     kept->put("b", "2");
+    CHECK(kept->prefix("b").next()->second == "2" && !kept->prefix("c").next() && kept->prefix("").next()->first == "a");
     items = kept->range();
     auto copy = *kept;
     kept.reset();

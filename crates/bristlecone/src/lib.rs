@@ -75,6 +75,7 @@ pub use api::key::Key;
 pub use api::kinds::Element;
 #[cfg(feature = "serde")]
 pub use api::kinds::encoded::{Json, Postcard};
+pub use api::load::Loader;
 pub use api::many::ManyError;
 pub use api::metrics::{Metrics, Operations};
 pub use api::near::{Keys, Values};

@@ -8,6 +8,7 @@
 #include <memory>
 #include <optional>
 #include <string>
+#include <string_view>
 #include <type_traits>
 #include <utility>
 #include <vector>
@@ -220,6 +221,14 @@ public:
 
     /// The items below `behind`.
     bristlecone::range<K, V> below(key_view behind) const { return bounded(no_key, &behind); }
+
+    /// The items whose keys begin with a prefix, of a tree with keys that are strings.
+    bristlecone::range<K, V> prefix(std::string_view prefix) const {
+        static_assert(std::is_same_v<key_view, std::string_view>, "prefixes are of strings");
+        bristlecone_iter* opened = nullptr;
+        detail::check(bristlecone_iter_open_prefix(c_handle(), prefix.data(), prefix.size(), &opened));
+        return {handle_, opened};
+    }
 
     /// The item with the smallest key.
     std::optional<value_type> first() const { return range().next(); }

@@ -14,7 +14,7 @@ use indicatif::ProgressBar;
 use super::competitor::Competitor;
 use super::data::{BenchKey, BenchValue, Shape};
 use super::pages::Pages;
-use super::rivals::{self, kill};
+use super::rivals::{self, Class, kill, pibench};
 use super::run::{self, Measured, PhaseParameters};
 use super::stream::{self, Keys, Order, Stream};
 use super::subject::{Setup, Subject, TreeStore};
@@ -157,8 +157,10 @@ fn runner<K: BenchKey, V: BenchValue>(
             let setup = Setup { design: *design, options, ..plan.setup.clone() };
             boxed(TreeStore::<K, V>::beside(&setup, scratch)?)
         }
-        Competitor::Store(rival) => boxed::<_, K, V>(rivals::open(*rival, domain, plan, scratch)?),
-        Competitor::Library(path) => boxed::<_, K, V>(rivals::pibench::load(path, plan, scratch)?),
+        Competitor::Store(rival) => {
+            boxed::<_, K, V>(rivals::open(*rival, Class::of(domain), plan.setup.max_bytes, scratch)?)
+        }
+        Competitor::Library(path) => boxed::<_, K, V>(pibench::load(path, plan.told(), scratch)?),
     }))
 }
 
@@ -233,7 +235,7 @@ fn rounds<K: BenchKey, V: BenchValue>(
         recovery.push(took.as_secs_f64());
         for result in &mut competitors {
             if let Competitor::Store(rival) = result.competitor {
-                let took = kill::reopen::<K, V>(rival, domain, plan, scratch)?;
+                let took = kill::reopen::<K, V>(rival, &plan.to_kill(domain), scratch)?;
                 result.reopened.push(took.as_secs_f64());
             }
         }
@@ -342,6 +344,19 @@ impl Turn<'_> {
 }
 
 impl Plan {
+    /// Returns what wrappers for PiBench are told.
+    fn told(&self) -> pibench::Told {
+        let Self { key, value, threads, .. } = *self;
+        pibench::Told { key, value, threads, max_bytes: self.setup.max_bytes }
+    }
+
+    /// Returns what stores are loaded with before their process is killed.
+    fn to_kill(&self, domain: Domain) -> kill::Load {
+        let Self { key, value, seed, .. } = *self;
+        let records = self.phases.first().map_or(1, |load| load.operations);
+        kill::Load { domain, max_bytes: self.setup.max_bytes, records, seed, key, value }
+    }
+
     /// Returns what threads are to know of phases.
     pub fn parameters(&self) -> PhaseParameters {
         let Self { key, value, batch, group, dependent, perf, .. } = *self;

@@ -5,7 +5,7 @@ use bristlecone_cli::interrupt;
 
 use super::data::{BenchKey, BenchValue, Buffer, Shape};
 use super::latency::ticks;
-use super::run::{Answers, Samples};
+use super::samples::{Answers, Samples};
 use super::stream::Stream;
 use super::subject::{Subject, look};
 use super::workload::Op;

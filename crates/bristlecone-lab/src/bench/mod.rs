@@ -1,11 +1,11 @@
 //! `bench`: how many operations a store does in a second, beside its competitors.
 //!
-//! - [`workload`], [`ratios`], [`scan_length`]: operations, mixes, distributions, and the phases of the presets.
+//! - [`op`], [`ratios`], [`scan_length`], [`workload`]: operations, mixes, distributions, and the phases of the presets.
 //! - [`stream`]: the operations of a phase drawn ahead of time, so that a phase measures the store
 //!   and not the generator; [`zipf`]: ranks by Zipf's law.
 //! - [`data`]: keys and values made from 64-bit identities.
 //! - [`input`]: keys and operations from files.
-//! - [`run`]: phases on pinned threads.
+//! - [`run`]: phases on pinned threads; [`samples`] what these note.
 //! - [`latency`]: sampled times of single operations.
 //! - [`many`]: calls for several keys at a time.
 //! - [`perf`]: the processor's own counters.
@@ -25,12 +25,14 @@ pub mod data;
 pub mod input;
 pub mod latency;
 pub mod many;
+pub mod op;
 pub mod pages;
 pub mod perf;
 pub mod ratios;
 pub mod report;
 pub mod rivals;
 pub mod run;
+pub mod samples;
 pub mod scan_length;
 pub mod stream;
 pub mod subject;

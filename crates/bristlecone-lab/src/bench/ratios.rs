@@ -1,6 +1,6 @@
 //! Operations in the proportions that PiBench takes.
 
-use super::workload::{Mix, Op};
+use super::op::{Mix, Op};
 
 /// Operations in proportions, as PiBench has them.
 #[derive(clap::Args, Clone, Debug)]
@@ -43,7 +43,6 @@ impl Ratios {
             return Err(format!("proportions of 0 to 1 must add up to 1: these add up to {sum}"));
         }
         let share = |share: Option<f64>| (share.unwrap_or(0.0) * WHOLE).round() as u32;
-        let parts = given.map(|(op, given)| (op, share(given))).into_iter().filter(|(_, share)| *share > 0);
-        Ok(Some(Mix(parts.collect())))
+        Ok(Some(Mix::of(&given.map(|(op, given)| (op, share(given))))))
     }
 }

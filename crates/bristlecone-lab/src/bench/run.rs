@@ -13,6 +13,7 @@ use super::data::{BenchKey, BenchValue, Buffer, Shape};
 use super::latency::{Clock, Latency, ticks};
 use super::many::{self, Buffers};
 use super::perf::{Counters, Perf};
+use super::samples::{Answers, Samples};
 use super::stream::Stream;
 use super::subject::{Answer, Subject, operate};
 use super::workload::{Op, Phase, ScanLength};
@@ -49,24 +50,6 @@ pub struct PhaseParameters {
     pub dependent: bool,
     /// Whether the processor's counters are read.
     pub perf: bool,
-}
-
-/// What a thread notes while it works.
-#[derive(Debug, Default)]
-pub struct Samples {
-    /// Operations of a batch.
-    pub batch: usize,
-    /// Ticks that the first operation of a batch took.
-    pub took: Vec<u64>,
-    /// Ticks when the batch began.
-    pub began: Vec<u64>,
-}
-
-impl Samples {
-    fn with_room_for(operations: usize, batch: usize) -> Self {
-        let batches = operations / batch + 1;
-        Self { batch, took: Vec::with_capacity(batches), began: Vec::with_capacity(batches) }
-    }
 }
 
 /// Runs a phase: every stream on a thread of its own, pinned to a processor of its own as far as
@@ -210,34 +193,6 @@ impl<S> Worker<'_, S> {
                 operate(subject, op, (id, at as u64), scan, (&mut *key, &mut *value))
             }),
         }
-    }
-}
-
-/// What the operations of a thread came to.
-#[derive(Clone, Copy, Debug, Default)]
-pub struct Answers {
-    found: u64,
-    wrong: u64,
-    read: u64,
-}
-
-impl Answers {
-    /// Adds an answer.
-    #[inline(always)]
-    pub fn add(&mut self, answer: Answer) {
-        match answer {
-            Answer::Found(read) => {
-                self.found += 1;
-                self.read = self.read.wrapping_add(read);
-            }
-            Answer::Absent => {}
-            Answer::Wrong => self.wrong += 1,
-        }
-    }
-
-    /// Adds operations that found their keys.
-    pub fn add_found(&mut self, found: u64) {
-        self.found += found;
     }
 }
 

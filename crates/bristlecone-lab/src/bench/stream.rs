@@ -5,6 +5,7 @@ use std::sync::Arc;
 
 use bristlecone_random::{GOLDEN_RATIO, Generator, mix};
 
+use super::input::trace::Trace;
 use super::workload::{Distribution, Mix, Op, Phase};
 use super::zipf::Zipf;
 
@@ -88,7 +89,7 @@ impl Random {
 /// seed and threads give the same streams.
 pub fn draw(phase: &Phase, keys: &Keys, threads: usize, salt: u64) -> (Vec<Stream>, u64) {
     if let Some(trace) = &phase.trace {
-        return (trace.streams(threads), 0);
+        return (deal(trace, threads), 0);
     }
     let per_thread = |thread: u64| {
         let (of, all) = (threads as u64, phase.operations);
@@ -120,6 +121,18 @@ pub fn draw(phase: &Phase, keys: &Keys, threads: usize, salt: u64) -> (Vec<Strea
         streams.first().map_or(0, |stream| stream.ops.iter().filter(|op| op.adds()).count() as u64)
     };
     (streams, added)
+}
+
+/// Deals the operations of a trace to so many threads, each a part that lies together.
+fn deal(trace: &Trace, threads: usize) -> Vec<Stream> {
+    let all = trace.ids.len();
+    let part = |thread: usize| all * thread / threads..all * (thread + 1) / threads;
+    let stream = |range: std::ops::Range<usize>| Stream {
+        ids: trace.ids[range.clone()].to_vec(),
+        ops: trace.ops[range.clone()].to_vec(),
+        scans: trace.lengths[range].to_vec(),
+    };
+    (0..threads).map(|thread| stream(part(thread))).collect()
 }
 
 struct StreamBuilder<'a> {
@@ -277,6 +290,14 @@ mod tests {
         assert!(drawn != order(2) && !drawn.is_sorted());
         drawn.sort_unstable();
         assert_eq!(drawn, *listed);
+    }
+
+    #[test]
+    fn stream_of_a_trace_is_dealt_in_parts() {
+        let trace = Trace { ids: vec![1, 2, 3, 4, 5], ops: vec![Op::Get; 5], lengths: vec![0, 0, 7, 0, 0] };
+        let streams = deal(&trace, 2);
+        assert_eq!((&streams[0].ids[..], &streams[1].ids[..]), (&[1, 2][..], &[3, 4, 5][..]));
+        assert_eq!(streams[1].scans, [7, 0, 0]);
     }
 
     #[test]

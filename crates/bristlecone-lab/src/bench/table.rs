@@ -102,8 +102,14 @@ fn show_competitors(output: &mut Output, plan: &Plan, results: &Results) -> Outc
         output.line(format_args!("{:<width$}{:>9.3}{columns}", phase.name, store.mops()))?;
     }
     for competitor in &results.competitors {
-        for (what, why) in &competitor.skipped {
-            output.line(format_args!("{} skips {what}: {why}", competitor.competitor.name()))?;
+        for same in competitor.skipped.chunk_by(|one, next| one.1 == next.1) {
+            let what: Vec<&str> = same.iter().map(|(what, _)| what.as_str()).collect();
+            output.line(format_args!(
+                "{} skips {}: {}",
+                competitor.competitor.name(),
+                what.join(", "),
+                same[0].1
+            ))?;
         }
     }
     Ok(())

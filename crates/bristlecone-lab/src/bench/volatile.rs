@@ -113,7 +113,7 @@ where
         while seen < length
             && let Some((key, value)) = range.next()
         {
-            each(K::show(key), V::show(value));
+            each(<K as BenchKey>::show(key), V::show(value));
             seen += 1;
         }
         Ok(seen)
@@ -169,7 +169,7 @@ impl<K: BenchKey, V: BenchValue> Subject<K, V> for Scc<K, V> {
     ) -> Result<usize, Error> {
         let guard = Guard::new();
         let range = self.0.range::<K::Own, _>(K::own(from).., &guard);
-        Ok(range.take(length).map(|(key, value)| each(K::show(key), V::show(value))).count())
+        Ok(range.take(length).map(|(key, value)| each(<K as BenchKey>::show(key), V::show(value))).count())
     }
 }
 
@@ -228,7 +228,7 @@ impl<K: BenchKey, V: BenchValue> Subject<K, V> for Skiplist<K, V> {
     ) -> Result<usize, Error> {
         let from = (Bound::Included(K::part(&from)), Bound::Unbounded);
         let entries = self.0.range::<K::Part, _>(from).take(length);
-        Ok(entries.map(|entry| each(K::show(entry.key()), V::show(entry.value()))).count())
+        Ok(entries.map(|entry| each(<K as BenchKey>::show(entry.key()), V::show(entry.value()))).count())
     }
 }
 
@@ -295,6 +295,6 @@ impl<K: BenchKey, V: BenchValue> Subject<K, V> for Locked<K, V> {
     ) -> Result<usize, Error> {
         let map = self.0.read().unwrap_or_else(PoisonError::into_inner);
         let range = map.range::<K::Part, _>((Bound::Included(K::part(&from)), Bound::Unbounded));
-        Ok(range.take(length).map(|(key, value)| each(K::show(key), V::show(value))).count())
+        Ok(range.take(length).map(|(key, value)| each(<K as BenchKey>::show(key), V::show(value))).count())
     }
 }

@@ -183,13 +183,14 @@ pub fn changed_among_threads(chosen: &dyn Fn(&Site) -> bool) -> Table {
 /// Groups of steps, each with what notices a change there soonest.
 pub(super) fn proofs() -> Vec<Proof> {
     let budget = Budget { continuation_crashes: 1, depth: 1, ..Budget::of(32) };
-    let groups: [(&str, Scenarios); 9] = [
+    let groups: [(&str, Scenarios); 10] = [
         ("nbtree create", || [named(&["creation", "begun"]), vec![emptied()]].concat()),
         ("nbtree update.1", || vec![boxed()]),
         ("nbtree insert.2", || named(&["insert"])),
         ("nbtree insert.3", || vec![twins()]),
-        ("nbtree insert.4", || named(&["insert"])),
-        ("nbtree update.3", || named(&["update"])),
+        ("nbtree insert.4", || named(&["insert", "many-new"])),
+        ("nbtree update.3", || named(&["update", "many-old"])),
+        ("nbtree many", || named(&["many-new", "many-old"])),
         ("nbtree copy", || vec![unsealed()]),
         ("nbtree link.2", || vec![replaced(), unsealed()]),
         ("nbtree recover", || vec![empty(), unsealed()]),

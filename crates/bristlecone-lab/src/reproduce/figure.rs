@@ -3,6 +3,7 @@
 use serde::{Deserialize, Serialize};
 
 use super::run::Run;
+use super::take::Take;
 
 /// Whether a number is the same on every machine.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
@@ -44,7 +45,7 @@ pub enum Scale {
 }
 
 /// Keys of a figure at the quick scale, at most.
-const QUICK_KEYS: u64 = 200_000;
+const QUICK_KEYS: u64 = 100_000;
 
 impl Scale {
     /// Returns the keys that stand for so many of the paper.
@@ -53,14 +54,6 @@ impl Scale {
             Self::Quick => paper.min(QUICK_KEYS),
             Self::Full => paper,
             Self::Keys(most) => paper.min(most),
-        }
-    }
-
-    /// The same where time is measured, again and again.
-    pub fn timed_keys(self, paper: u64) -> u64 {
-        match self {
-            Self::Quick => paper.min(QUICK_KEYS / 2),
-            other => other.keys(paper),
         }
     }
 
@@ -144,27 +137,6 @@ impl From<&str> for X {
     fn from(label: &str) -> Self {
         Self::Label(label.to_owned())
     }
-}
-
-/// What a row's value is.
-#[derive(Clone, Copy, Debug)]
-pub enum Take {
-    /// What the report of the run has at this path.
-    At(&'static str),
-    /// The same, times a factor.
-    Scaled(&'static str, f64),
-    /// By how many percent the first run's is less than the second's.
-    Saved(&'static str),
-    /// By how many percent the first run's is more than the second's.
-    More(&'static str),
-    /// How many times the second run's the first run's is.
-    Ratio(&'static str),
-    /// What one path of the run has, divided by what another has.
-    Quotient(&'static str, &'static str),
-    /// By how many percent what one path of the run has is less than what another has.
-    SavedWithin(&'static str, &'static str),
-    /// Many points, which the run's report has all of.
-    Curve(fn(&serde_json::Value) -> Vec<(f64, f64)>),
 }
 
 /// What the paper says of a row.

@@ -3,10 +3,11 @@
 use serde_json::Value;
 
 use super::figure::Kind::{Counted, Timed};
-use super::figure::Take::{At, Curve, Ratio, Saved};
 use super::figure::{Figure, Paper, Row, Scale, X, title};
-use super::run::{self, Run};
+use super::run::Run;
 use super::sstree::sizes;
+use super::take;
+use super::take::Take::{At, Curve, Ratio, Saved};
 
 pub const PAPER: Paper = Paper {
     name: "lodgetree",
@@ -63,7 +64,7 @@ fn flushes(scale: Scale) -> Figure {
 }
 
 fn slowest(report: &Value) -> Vec<(f64, f64)> {
-    run::slices(report, "slowest_ns")
+    take::slices(report, "slowest_ns")
 }
 
 fn over_time(scale: Scale) -> Figure {
@@ -78,7 +79,7 @@ fn over_time(scale: Scale) -> Figure {
 }
 
 fn slice_mops(report: &Value) -> Vec<(f64, f64)> {
-    run::slices(report, "mops")
+    take::slices(report, "mops")
 }
 
 /// The workloads of figures 11 and 12, and how many times the others' throughput the paper has at most.
@@ -191,7 +192,7 @@ fn writers(scale: Scale) -> Figure {
 }
 
 fn writing(report: &Value) -> Vec<(f64, f64)> {
-    let shares = run::at(report, "throughput/32/writing").and_then(Value::as_array);
+    let shares = take::at(report, "throughput/32/writing").and_then(Value::as_array);
     let shares = shares.into_iter().flatten().enumerate();
     shares.filter_map(|(threads, share)| Some((threads as f64, share.as_f64()? * 100.0))).collect()
 }
@@ -220,7 +221,7 @@ fn splits(scale: Scale) -> Figure {
             threads,
             ("more than with the double split", "%"),
             run(4, threads),
-            super::figure::Take::More(path),
+            super::take::Take::More(path),
         );
         let row = row.against(run(2, threads));
         rows.push(match paper {
@@ -254,11 +255,11 @@ fn log_entries(scale: Scale) -> Figure {
 }
 
 fn slice_log(report: &Value) -> Vec<(f64, f64)> {
-    run::slices(report, "log_bytes")
+    take::slices(report, "log_bytes")
 }
 
 fn slice_needed(report: &Value) -> Vec<(f64, f64)> {
-    run::slices(report, "log_entries_needed")
+    take::slices(report, "log_entries_needed")
 }
 
 fn zipf(scale: Scale) -> Figure {
@@ -280,7 +281,7 @@ fn zipf(scale: Scale) -> Figure {
 
 fn recovery(scale: Scale) -> Figure {
     let mut rows = Vec::new();
-    for keys in sizes(scale.timed_keys(LOADED)) {
+    for keys in sizes(scale.keys(LOADED)) {
         for threads in [1, 2, 4] {
             let run =
                 Run::bench("lodgetree", keys).and("--threads", 1).and("--recovery-threads", threads).load();

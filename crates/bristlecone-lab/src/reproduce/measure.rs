@@ -8,10 +8,11 @@ use bristlecone_cli::output::Output;
 use indicatif::ProgressBar;
 use serde_json::Value;
 
-use super::figure::{Figure, Kind, Row, Take, X};
+use super::figure::{Figure, Kind, Row, X};
 use super::papers::Asked;
 use super::results::{Made, Measurement, Results};
 use super::run::Run;
+use super::take::Take;
 
 /// What was reported, round by round, and what went wrong.
 #[derive(Default)]

@@ -1,9 +1,9 @@
 //! The figures of the NBTree paper.
 
 use super::figure::Kind::{Counted, Timed};
-use super::figure::Take::{At, Quotient, Ratio};
 use super::figure::{Figure, Paper, Row, Scale, X, title};
 use super::run::{Run, threads_here};
+use super::take::Take::{At, Quotient, Ratio};
 
 pub const PAPER: Paper = Paper {
     name: "nbtree",
@@ -155,7 +155,7 @@ const IN_SHARED_MEMORY: &str =
     "Shared memory stands in for persistent memory, with flushes. Fewer threads than the paper's 56.";
 
 fn base_latency(scale: Scale) -> Figure {
-    let keys = scale.timed_keys(INITIAL);
+    let keys = scale.keys(INITIAL);
     let row = |design| {
         move |(operation, _, path)| {
             Row::new(title(design), operation, ("median latency", "ns"), micro(design, keys, 1, 2), At(path))
@@ -167,7 +167,7 @@ fn base_latency(scale: Scale) -> Figure {
 }
 
 fn base_throughput(scale: Scale) -> Figure {
-    let keys = scale.timed_keys(INITIAL);
+    let keys = scale.keys(INITIAL);
     let threads = threads_here();
     let run = |design: &str, layers| micro(design, keys, threads, layers);
     let row = |design| {
@@ -221,7 +221,7 @@ const MOPS: &str = "phases/mix/mops";
 const P99: &str = "phases/mix/latency_ns/p99";
 
 fn skewed(scale: Scale) -> Figure {
-    let keys = scale.timed_keys(INITIAL);
+    let keys = scale.keys(INITIAL);
     let run = |locking, threads| ycsb("nbtree", keys, threads, 50, 0.99).option("locking", locking);
     let mut rows = Vec::new();
     for threads in [1, 2, 4] {
@@ -248,7 +248,7 @@ fn skewed(scale: Scale) -> Figure {
 }
 
 fn skewness(scale: Scale) -> Figure {
-    let keys = scale.timed_keys(INITIAL);
+    let keys = scale.keys(INITIAL);
     let mut rows = Vec::new();
     for theta in [0.5, 0.7, 0.8, 0.9, 0.99] {
         for (name, locking) in LOCKING {
@@ -263,7 +263,7 @@ fn skewness(scale: Scale) -> Figure {
 }
 
 fn write_ratio(scale: Scale) -> Figure {
-    let keys = scale.timed_keys(INITIAL);
+    let keys = scale.keys(INITIAL);
     let mut rows = Vec::new();
     for writes in [0, 25, 50, 75, 100] {
         for (name, locking) in LOCKING {
@@ -278,7 +278,7 @@ fn write_ratio(scale: Scale) -> Figure {
 }
 
 fn domains_timed(scale: Scale) -> Figure {
-    let keys = scale.timed_keys(INITIAL);
+    let keys = scale.keys(INITIAL);
     let run = |design: &str, domain: &str| {
         let run = Run::timed_in(design, keys, domain).and("--threads", threads_here());
         run.mix("get=50,upsert=50").and("--distribution", "zipf:0.99")

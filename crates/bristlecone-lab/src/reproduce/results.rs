@@ -127,7 +127,7 @@ impl Measurement {
 
     /// Returns whether `row` need not be measured again.
     pub fn serves(&self, (paper, figure): (&str, &str), row: &Row, made: &Made) -> bool {
-        let is_whole_curve = matches!(row.take, super::figure::Take::Curve(_));
+        let is_whole_curve = matches!(row.take, super::take::Take::Curve(_));
         (self.paper.as_str(), self.figure.as_str()) == (paper, figure)
             && (self.series.as_str(), self.metric.as_str()) == (row.series.as_str(), row.metric)
             && (is_whole_curve || self.x == row.x)
@@ -232,8 +232,8 @@ pub fn read(path: &Path) -> Outcome<Vec<Measurement>> {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::reproduce::figure::Take;
     use crate::reproduce::run::Run;
+    use crate::reproduce::take::Take;
 
     fn row(x: u64) -> Row {
         let run = Run::count("sstree", 10);

@@ -6,7 +6,6 @@ use bristlecone_cli::output::Output;
 use clap::{Parser, Subcommand};
 use serde_json::Value;
 
-use super::figure::Take;
 use crate::bench::command::Bench;
 use crate::count::command::Count;
 use crate::probe::Probe;
@@ -167,52 +166,7 @@ impl Run {
     }
 }
 
-impl Take {
-    /// Returns the value of a row from the reports of its runs; `None` if these do not have it.
-    pub fn value(self, reports: &[&Value]) -> Option<f64> {
-        let number = |run: usize, path| at(reports.get(run)?, path)?.as_f64();
-        match self {
-            Self::At(path) => number(0, path),
-            Self::Scaled(path, factor) => Some(number(0, path)? * factor),
-            Self::Saved(path) => Some((1.0 - number(0, path)? / number(1, path)?) * 100.0),
-            Self::More(path) => Some((number(0, path)? / number(1, path)? - 1.0) * 100.0),
-            Self::Ratio(path) => Some(number(0, path)? / number(1, path)?),
-            Self::Quotient(path, by) => Some(number(0, path)? / number(0, by)?),
-            Self::SavedWithin(path, of) => Some((1.0 - number(0, path)? / number(0, of)?) * 100.0),
-            Self::Curve(_) => None,
-        }
-        .filter(|value| value.is_finite())
-    }
-}
-
-/// Returns what a report has at a path of names; of an array the element with this name or number of threads.
-pub fn at<'a>(report: &'a Value, path: &str) -> Option<&'a Value> {
-    path.split('/').try_fold(report, |value, name| match value {
-        Value::Array(values) => values.iter().find(|value| {
-            value["name"].as_str() == Some(name)
-                || value["threads"].as_u64().is_some_and(|n| n.to_string() == name)
-        }),
-        value => value.get(name),
-    })
-}
-
 /// Returns how many threads this machine has processors for.
 pub fn threads_here() -> u64 {
     crate::bench::run::processors().len().max(1) as u64
-}
-
-/// Returns a distribution of latencies as a curve: percent, nanoseconds.
-pub fn cdf(points: Option<&Value>) -> Vec<(f64, f64)> {
-    let points = points.and_then(Value::as_array);
-    let point = |point: &Value| Some((point.get(0)?.as_f64()?, point.get(1)?.as_f64()?));
-    points.map_or_else(Vec::new, |points| points.iter().filter_map(point).collect())
-}
-
-/// Returns one number of each slice of a report: percent of the phase, number.
-pub fn slices(report: &Value, name: &str) -> Vec<(f64, f64)> {
-    let Some(slices) = report["slices"].as_array() else { return Vec::new() };
-    let point = |(at, slice): (usize, &Value)| {
-        Some(((at + 1) as f64 * 100.0 / slices.len() as f64, slice[name].as_f64()?))
-    };
-    slices.iter().enumerate().filter_map(point).collect()
 }

@@ -1,9 +1,9 @@
 //! The figures of the SSTree paper.
 
 use super::figure::Kind::{Counted, Timed};
-use super::figure::Take::{At, More, Ratio, SavedWithin, Scaled};
 use super::figure::{Figure, Paper, Row, Scale, X, title};
 use super::run::{Run, threads_here};
+use super::take::Take::{At, More, Ratio, SavedWithin, Scaled};
 
 pub const PAPER: Paper = Paper {
     name: "sstree",
@@ -53,7 +53,7 @@ const FEWER: &str =
 const THROUGHPUT: (&str, &str) = ("throughput", "M/s");
 
 fn writes(scale: Scale) -> Figure {
-    let keys = scale.timed_keys(LOADED);
+    let keys = scale.keys(LOADED);
     let mut rows = Vec::new();
     for design in all() {
         rows.extend(
@@ -81,7 +81,7 @@ fn writes(scale: Scale) -> Figure {
 }
 
 fn tails(scale: Scale) -> Figure {
-    let keys = scale.timed_keys(LOADED);
+    let keys = scale.keys(LOADED);
     let percentiles = |phase| {
         if phase == "load" {
             [
@@ -131,7 +131,7 @@ fn tails(scale: Scale) -> Figure {
 }
 
 fn reads(scale: Scale) -> Figure {
-    let keys = scale.timed_keys(LOADED);
+    let keys = scale.keys(LOADED);
     let get = |design: &str| bench(design, keys).mix("get=1");
     let scan = |design: &str| bench(design, keys).operations((keys / 10).max(1)).mix("scan=1");
     let mut rows = Vec::new();
@@ -285,7 +285,7 @@ fn space(scale: Scale) -> Figure {
 }
 
 fn subnodes(scale: Scale) -> Figure {
-    let keys = scale.timed_keys(LOADED);
+    let keys = scale.keys(LOADED);
     // The paper's N counts overflow subnodes; the option counts the head, too.
     let option = |run: Run, n: u64| run.option("max_subnodes", n + 1);
     let load = |n| option(bench("sstree", keys), n).and("--distribution", "sequential").load();
@@ -317,7 +317,7 @@ fn subnodes(scale: Scale) -> Figure {
 }
 
 fn movement(scale: Scale) -> Figure {
-    let keys = scale.timed_keys(LOADED);
+    let keys = scale.keys(LOADED);
     let many = threads_here();
     let run = |moves, threads| {
         let run = Run::bench("sstree", keys).and("--threads", threads).option("move_items", moves);
@@ -347,13 +347,13 @@ fn movement(scale: Scale) -> Figure {
 fn recovery(scale: Scale) -> Figure {
     let mut rows = Vec::new();
     const NS: (&str, &str) = ("recovery", "ns/key");
-    for keys in sizes(scale.timed_keys(LOADED)) {
+    for keys in sizes(scale.keys(LOADED)) {
         for threads in [1, 2, 4] {
             let run =
                 Run::bench("sstree", keys).and("--threads", 1).and("--recovery-threads", threads).load();
             let series = if threads == 1 { "1 thread".to_owned() } else { format!("{threads} threads") };
             let row = Row::new(series, keys, NS, run, Scaled("recovery/ns_per_key", 1.0));
-            rows.push(if threads == 1 && keys == scale.timed_keys(LOADED) {
+            rows.push(if threads == 1 && keys == scale.keys(LOADED) {
                 row.paper(27.0, "\u{a7}IV-D")
             } else {
                 row

@@ -1,9 +1,9 @@
 //! The figures of the WO-tree paper.
 
 use super::figure::Kind::{Counted, Timed};
-use super::figure::Take::{At, More, Saved, Scaled};
 use super::figure::{Figure, Paper, Row, Scale, X, title};
 use super::run::Run;
+use super::take::Take::{At, More, Saved, Scaled};
 
 pub const PAPER: Paper = Paper {
     name: "wotree",
@@ -98,7 +98,7 @@ fn bench(design: &str, keys: u64, lines: u64, threads: u64) -> Run {
 }
 
 /// Microseconds of an operation, where a phase of so many took so many seconds.
-fn each(path: &'static str, operations: u64) -> super::figure::Take {
+fn each(path: &'static str, operations: u64) -> super::take::Take {
     Scaled(path, 1e6 / operations as f64)
 }
 
@@ -106,7 +106,7 @@ const EMULATED: &str =
     "Every flushed line takes longer by a delay that the processor waits for, as in the paper's emulator.";
 
 fn inserts_delayed(scale: Scale) -> Figure {
-    let keys = scale.timed_keys(INSERTED);
+    let keys = scale.keys(INSERTED);
     let run = |design: &str, delay| bench(design, keys, NODE, 1).and("--delay", delay).load();
     const PATH: &str = "phases/load/seconds";
     let row = |design| {
@@ -125,7 +125,7 @@ fn inserts_delayed(scale: Scale) -> Figure {
 }
 
 fn deletes_timed(scale: Scale) -> Figure {
-    let (keys, removed) = (scale.timed_keys(LOADED), scale.timed_keys(LOADED) * 3 / 10);
+    let (keys, removed) = (scale.keys(LOADED), scale.keys(LOADED) * 3 / 10);
     let run = |design: &str, lines| {
         bench(design, keys, lines, 1).operations(removed).mix("remove=1").and("--delay", DELAY_NS)
     };
@@ -152,7 +152,7 @@ fn deletes_timed(scale: Scale) -> Figure {
 }
 
 fn searches(scale: Scale) -> Figure {
-    let (keys, searched) = (scale.timed_keys(LOADED), scale.timed_keys(LOADED) * 3 / 10);
+    let (keys, searched) = (scale.keys(LOADED), scale.keys(LOADED) * 3 / 10);
     let run = |design: &str, lines| bench(design, keys, lines, 1).operations(searched).mix("get=1");
     const PATH: &str = "phases/mix/seconds";
     let row = |design| {
@@ -199,7 +199,7 @@ fn saved_by_threads(
 }
 
 fn threads_insert(scale: Scale) -> Figure {
-    let keys = scale.timed_keys(INSERTED);
+    let keys = scale.keys(INSERTED);
     let run = |design: &str, threads| bench(design, keys, NODE, threads).and("--delay", DELAY_NS).load();
     const PATH: &str = "phases/load/seconds";
     let row = |design| {
@@ -221,7 +221,7 @@ fn threads_insert(scale: Scale) -> Figure {
 }
 
 fn threads_delete(scale: Scale) -> Figure {
-    let (keys, removed) = (scale.timed_keys(LOADED), scale.timed_keys(LOADED) * 3 / 10);
+    let (keys, removed) = (scale.keys(LOADED), scale.keys(LOADED) * 3 / 10);
     let run = |design: &str, threads| {
         bench(design, keys, NODE, threads).operations(removed).mix("remove=1").and("--delay", DELAY_NS)
     };
@@ -245,7 +245,7 @@ fn threads_delete(scale: Scale) -> Figure {
 }
 
 fn threads_search(scale: Scale) -> Figure {
-    let (keys, searched) = (scale.timed_keys(LOADED), scale.timed_keys(LOADED) * 3 / 10);
+    let (keys, searched) = (scale.keys(LOADED), scale.keys(LOADED) * 3 / 10);
     let run = |design: &str, threads| bench(design, keys, NODE, threads).operations(searched).mix("get=1");
     const PATH: &str = "phases/mix/mops";
     let row = |design| {
@@ -269,7 +269,7 @@ fn threads_search(scale: Scale) -> Figure {
 fn mixes(scale: Scale) -> Figure {
     const MIXES: [(&str, &str); 3] =
         [("30/70", "get=30,insert=70"), ("50/50", "get=50,insert=50"), ("70/30", "get=70,insert=30")];
-    let keys = scale.timed_keys(LOADED);
+    let keys = scale.keys(LOADED);
     let run = |design: &str, mix: &str| {
         bench(design, keys, NODE, 4).operations(keys).mix(mix).and("--delay", DELAY_NS)
     };

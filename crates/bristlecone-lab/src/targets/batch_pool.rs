@@ -122,6 +122,14 @@ impl<A: Items, B: Items> Live<A, B> {
         self.a.as_ref().zip(self.b.as_ref()).ok_or_else(|| "a tree is gone".to_owned())
     }
 
+    /// Returns the items of both trees, without a snapshot.
+    pub(super) fn observed(&self) -> Result<BTreeMap<u64, u64>, String> {
+        let (a, b) = self.both()?;
+        let of_a = a.iter().map(|(key, value)| Ok((A::key_number(&key)?, A::value_number(&value)?)));
+        let of_b = b.iter().map(|(key, value)| Ok((B::key_number(&key)?, B::value_number(&value)?)));
+        of_a.chain(of_b).collect()
+    }
+
     fn has(&self, tree: usize) -> bool {
         if tree == 0 { self.a.is_some() } else { self.b.is_some() }
     }

@@ -1,8 +1,8 @@
 //! What every tree goes through, in small leaves: each kind of operation and of structure change.
 
 use super::tree_op::TreeOp::{
-    self, Close, Create, CreateBare, Drop, Elsewhere, Insert, InsertNew, Many, Remove, RemoveIf, Short, Swap,
-    Update,
+    self, Close, Create, CreateBare, Drop, Elsewhere, Insert, InsertNew, Load, Many, Remove, RemoveIf, Short,
+    Swap, Update,
 };
 use bristlecone_sim::{Access, Scenario};
 
@@ -193,6 +193,25 @@ fn groups() -> Vec<Scenario<TreeOp>> {
             ],
         ),
     ]
+}
+
+/// Returns scenarios of trees that are created with items in them, of one leaf and of several; only designs of the library
+/// are.
+pub fn load_scenarios() -> Vec<Scenario<TreeOp>> {
+    let next = |name, keys| {
+        vec![Remove(name, 0), Insert(name, keys, keys), Insert(name, keys / 2, 7), Remove(name, 1)]
+    };
+    let of = |name, keys| Scenario {
+        name,
+        creation: false,
+        setup: vec![Create("u"), Insert("u", 1, 1)],
+        ops: [Load(TREE, keys), Elsewhere(Box::new(Insert("u", 2, 2)))]
+            .into_iter()
+            .chain(next(TREE, keys))
+            .collect(),
+        then: [Load(TREE, keys)].into_iter().chain(next(TREE, keys)).collect(),
+    };
+    vec![of("load-little", 5), of("load", 50)]
 }
 
 fn shrinking() -> Vec<Scenario<TreeOp>> {

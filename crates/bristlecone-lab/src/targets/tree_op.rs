@@ -11,6 +11,8 @@ pub enum TreeOp {
     /// Creates a tree like another one as earlier versions did: it is live before it has a leaf, which the first
     /// opening makes.
     CreateBare(&'static str),
+    /// Creates a tree of a library design with so many keys in it, each of which is its own value, unless it is there.
+    Load(&'static str, u64),
     /// Runs an operation on a thread of its own, whose fences are no other thread's.
     Elsewhere(Box<TreeOp>),
     /// Begins an operation on one key on a thread of its own, which stops at a step before anything
@@ -55,7 +57,12 @@ impl TreeOp {
             Self::Swap(tree, key, expected, new) => (tree, key, Access::Swap(expected, new)),
             Self::Remove(tree, key) => (tree, key, Access::Remove),
             Self::RemoveIf(tree, key, expected) => (tree, key, Access::RemoveIf(expected)),
-            Self::Create(_) | Self::CreateBare(_) | Self::Drop(_) | Self::Close | Self::Rest => return None,
+            Self::Create(_)
+            | Self::CreateBare(_)
+            | Self::Load(..)
+            | Self::Drop(_)
+            | Self::Close
+            | Self::Rest => return None,
             Self::Elsewhere(_) | Self::Begin(..) | Self::Finish(_) | Self::Short(..) | Self::Many(..) => {
                 return None;
             }

@@ -89,6 +89,19 @@ impl<I: Items, D: TreeDesign> TreePool<I, D> {
         self.design.create::<_, _, Sim>(&live.pool, name, &options)
     }
 
+    fn load_tree(&self, live: &Live<I>, name: &str, keys: u64) -> Result<Tree<I::K, I::V>, Error> {
+        let design =
+            self.design.library().ok_or_else(|| Error::invalid("only library designs are loaded"))?;
+        let options = live.pool.tree_options(name).design(design);
+        let options =
+            self.options.iter().fold(options, |options, (name, value)| options.option(name, *value));
+        options.create_with(|loader| {
+            (0..keys).try_for_each(|key| {
+                I::with_key(key, |code| I::with_value(key, |value| loader.push(code, value)))
+            })
+        })
+    }
+
     fn create_bare(&self, live: &mut Live<I>, name: &str) -> Result<(), String> {
         if live.trees.contains_key(name) {
             return Ok(());
@@ -177,6 +190,10 @@ impl<I: Items, D: TreeDesign> System for TreePool<I, D> {
             TreeOp::Create(name) | TreeOp::CreateBare(name) => {
                 state.entry((*name).to_owned()).or_default();
             }
+            TreeOp::Load(name, keys) => {
+                let loaded = || (0..*keys).map(|key| (key, key)).collect();
+                state.entry((*name).to_owned()).or_insert_with(loaded);
+            }
             TreeOp::Drop(name) => _ = state.remove(*name),
             TreeOp::Many(name, each) => {
                 let Some(tree) = state.get_mut(*name) else { return String::new() };
@@ -215,6 +232,12 @@ impl<I: Items, D: TreeDesign> System for TreePool<I, D> {
             }
             TreeOp::Create(name) => self.create_absent(live, name)?,
             TreeOp::CreateBare(name) => self.create_bare(live, name)?,
+            TreeOp::Load(name, keys) => {
+                if !live.trees.contains_key(*name) {
+                    let tree = self.load_tree(live, name, *keys).map_err(text)?;
+                    live.trees.insert((*name).to_owned(), tree);
+                }
+            }
             TreeOp::Elsewhere(op) => {
                 let elsewhere = || guarded(|| self.apply(live, op));
                 let done = std::thread::scope(|scope| scope.spawn(elsewhere).join());

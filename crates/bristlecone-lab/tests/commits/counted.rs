@@ -56,9 +56,9 @@ fn a_batch_of_updates_has_three_fences_however_many_keys() {
     // A transfer: two lookups, two updates.
     let before = fences.load(Relaxed);
     let transfer = pool.transaction(|tx| {
-        let (a, b) = (tx.get(&tree, 1)?.unwrap_or(0), tx.get(&tree, 2)?.unwrap_or(0));
+        let (a, b) = (tx.get(&tree, 1)?.unwrap_or(0), tx.get(&tree, 5000)?.unwrap_or(0));
         tx.insert(&tree, 1, a + 1)?;
-        tx.insert(&tree, 2, b + 1)
+        tx.insert(&tree, 5000, b + 1)
     });
     transfer.unwrap();
     assert_eq!(fences.load(Relaxed) - before, 3);

@@ -3,6 +3,7 @@
 use std::marker::PhantomData;
 
 use bristlecone::Design;
+use bristlecone_cells::{Effort, takes};
 use bristlecone_lab::EXPLAINED;
 use bristlecone_lab::targets::{BatchPool, Items, Notes, Texts, Words, batch_scenarios};
 use bristlecone_pm::Geometry;
@@ -12,10 +13,32 @@ use bristlecone_sim::{
 };
 
 /// Chunks of the log have parts of 256 bytes: a record of ten changes has two.
-const GEOMETRY: Geometry = Geometry { chunk_bytes: 4096, chunks_max: 48, trees_max: 3 };
+const GEOMETRY: Geometry = Geometry { chunk_bytes: 4096, chunks_max: 64, trees_max: 3 };
+
+/// The smallest leaves, which split soon.
+fn options(design: Design) -> Vec<(&'static str, u64)> {
+    match design {
+        Design::SsTree => vec![("subnode_bytes", 128), ("max_subnodes", 2)],
+        Design::NbTree => vec![("block_bytes", 128)],
+        Design::CclBTree => {
+            vec![("leaf_slots", 4), ("inner_bytes", 256), ("log_entries", 40), ("collector_threads", 0)]
+        }
+        Design::LodgeTree => {
+            vec![
+                ("node_slots", 6),
+                ("leaf_slots", 3),
+                ("inner_bytes", 256),
+                ("log_entries", 40),
+                ("split_nodes", 3),
+            ]
+        }
+        Design::WoTree => vec![("node_lines", 2)],
+        _ => Vec::new(),
+    }
+}
 
 fn subject<A: Items, B: Items>(a: Design, b: Design) -> Prepared<BatchPool<A, B>> {
-    let designs = [a, b].map(|design| (design, Vec::new()));
+    let designs = [a, b].map(|design| (design, options(design)));
     let system = BatchPool::<A, B> { geometry: GEOMETRY, designs, items: PhantomData };
     Prepared { name: format!("batches-{a}-{b}"), system, scenarios: batch_scenarios() }
 }
@@ -39,17 +62,26 @@ fn batches_over_sstree_and_nbtree_survive_every_crash() {
 
 #[test]
 fn batches_over_cclbtree_and_wotree_survive_every_crash() {
+    if !takes(Effort::Ci, "batches over cclbtree and wotree") {
+        return;
+    }
     explore(&subject::<Texts, Words>(Design::CclBTree, Design::WoTree), &[Mode::Subset], Budget::of(16));
 }
 
 #[test]
 fn batches_over_lodgetree_and_sstree_survive_every_crash() {
+    if !takes(Effort::Ci, "batches over lodgetree and sstree") {
+        return;
+    }
     explore(&subject::<Notes, Texts>(Design::LodgeTree, Design::SsTree), &[Mode::Subset], Budget::of(16));
 }
 
 /// A crash in what opening does about a crash.
 #[test]
 fn replay_survives_its_own_crashes() {
+    if !takes(Effort::Ci, "crashes of replay, in depth") {
+        return;
+    }
     let mut subject = subject::<Words, Words>(Design::SsTree, Design::NbTree);
     subject.scenarios.retain(|scenario| ["batches", "parts"].contains(&scenario.name));
     explore(&subject, &[Mode::Subset], Budget { depth: 2, nested: (8, 4), ..Budget::of(16) });
@@ -57,10 +89,15 @@ fn replay_survives_its_own_crashes() {
 
 #[test]
 fn every_store_flush_and_fence_of_the_commit_log_is_needed() {
-    let subject = subject::<Words, Words>(Design::SsTree, Design::SsTree);
+    if !takes(Effort::Ci, "every store of the commit log is needed") {
+        return;
+    }
+    let mut subject = subject::<Words, Words>(Design::SsTree, Design::SsTree);
+    subject.scenarios.retain(|scenario| ["batches", "parts"].contains(&scenario.name));
     let (rounds, progress) = (rounds([&subject as &dyn Subject], &[Mode::Subset]), Progress::default());
-    let budget = Budget { threads: 2, continuation_crashes: 1, ..Budget::of(64) };
-    let reports = explore_rounds(&rounds, budget, &progress, &|_, report| report.assert_clean());
+    let few = Budget { continuation_crashes: u32::MAX, depth: 1, threads: 2, ..Budget::of(1) };
+    let reports = explore_rounds(&rounds, few, &progress, &|_, report| report.assert_clean());
+    let budget = Budget { threads: 2, continuation_crashes: 1, depth: 1, ..Budget::of(16) };
     let rounds: Vec<_> = rounds.into_iter().zip(reports.into_iter().flatten()).collect();
     let wanted = |site: &Site| site.step.starts_with("pool commit") || site.at.file().ends_with("commits.rs");
     let table = mutate_rounds(&rounds, budget, &wanted, &progress, &|_| {}).explained_by(EXPLAINED);

@@ -126,6 +126,41 @@ fn sstree_counted_figures_hold() {
     }
 }
 
+/// Keys of a group.
+const GROUP: u64 = 16;
+
+/// What a call for so many keys costs on average, over all of them.
+fn grouped(bench: &Bench, call: impl Fn(&Tree<u64, u64>, &[u64])) -> Cost {
+    const KIND: u8 = 2;
+    for first in (0..KEYS / GROUP).map(|group| group * GROUP) {
+        let keys: Vec<_> = (first..first + GROUP).map(|i| mix(1 + i * 7919 % KEYS)).collect();
+        bench.device.operation(KIND, || (call(&bench.tree, &keys), 16 * GROUP));
+    }
+    bench.device.take().tallies[KIND].into()
+}
+
+#[test]
+fn a_group_of_writes_takes_a_fence() {
+    for design in ["nbtree", "sstree"] {
+        let bench = Bench::new(design, Domain::Adr);
+        let items = |keys: &[u64], value| keys.iter().map(|key| (*key, value)).collect::<Vec<_>>();
+        let insert = grouped(&bench, |tree, keys| tree.upsert_many(&items(keys, 1)).unwrap());
+        let update = grouped(&bench, |tree, keys| tree.upsert_many(&items(keys, 2)).unwrap());
+        let get = grouped(&bench, |tree, keys| tree.get_many_with(keys, |_, value| assert_eq!(value, 2)));
+        let remove = grouped(&bench, |tree, keys| tree.remove_many(keys, &mut Vec::new()).unwrap());
+        println!("{design}, {GROUP} keys:\ninsert {insert:.2?}\nupdate {update:.2?}\nremove {remove:.2?}");
+        assert_eq!((get.flushes, get.fences, get.lines_written), (0.0, 0.0, 0.0));
+        assert!(bench.tree.is_empty());
+        // One for all of them, and those of leaves that are replaced, split, expanded, drawn together, or freed.
+        let most = if design == "nbtree" { [4.0, 1.0, 2.0] } else { [7.0, 2.0, 4.0] };
+        for ((name, cost), most) in
+            [("insert", insert), ("update", update), ("remove", remove)].iter().zip(most)
+        {
+            assert!((1.0..=most).contains(&cost.fences), "{design}: {name} {cost:?}");
+        }
+    }
+}
+
 #[test]
 fn wotree_counted_figures_hold() {
     let bench = Bench::new("wotree", Domain::Adr);

@@ -6,6 +6,7 @@ mod collections;
 mod corpus;
 mod effort;
 mod figures;
+mod loads;
 mod lodgetree;
 mod log;
 mod media;

@@ -25,7 +25,7 @@ fn blocks_reused_after_recovery_survive_every_crash() {
 
 #[test]
 fn every_flush_fence_and_order_is_needed() {
-    every_step_is_needed(Design::NbTree, 20, &[]);
+    every_step_is_needed(Design::NbTree, 21, &[]);
 }
 
 /// Leaves lose their last items while others look for these, bring keys of the same range, and scan.

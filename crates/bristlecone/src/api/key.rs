@@ -69,7 +69,12 @@ pub trait Key: 'static {
     #[doc(hidden)]
     fn with<R>(key: Self::Ref<'_>, use_it: impl FnOnce(<Self::Codec as Codec>::Ref<'_>) -> R) -> R;
 
-    /// `None`: this cannot be a key of the type.
+    /// `None`: this cannot be a key of the type. So in the next one.
+    #[doc(hidden)]
+    fn show<R>(key: <Self::Codec as Codec>::Ref<'_>, show: impl FnOnce(Self::Ref<'_>) -> R) -> Option<R> {
+        Self::decode(Self::Codec::owned(key)).map(|key| show(Self::lend(&key)))
+    }
+
     #[doc(hidden)]
     fn decode(key: <Self::Codec as Codec>::Owned) -> Option<Self::Owned>;
 }

@@ -9,6 +9,7 @@ use bristlecone_pm::sync::wait::lock;
 use bristlecone_pm::{Error, Finding, Medium, PoolFile, PoolInfo, Result, TreeEntry, TreeId};
 
 use crate::api::handle::{Handle, Inherited};
+use crate::api::load::assert_fills_none;
 use crate::api::metrics::Meters;
 use crate::api::told::told;
 use crate::dynamic::Kind;
@@ -201,6 +202,7 @@ impl Pool {
     /// # }
     /// ```
     pub fn rename_tree(&self, from: &str, to: &str) -> Result<()> {
+        assert_fills_none();
         self.0.file.rename_tree(from, to)
     }
 
@@ -422,6 +424,7 @@ impl Pool {
     }
 
     pub(crate) fn lock_open(&self) -> MutexGuard<'_, HashMap<TreeId, OpenTree>> {
+        assert_fills_none();
         lock(&self.0.open)
     }
 }

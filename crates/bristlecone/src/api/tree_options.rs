@@ -21,6 +21,10 @@ impl TreeOptions {
         Self { pool, name: name.to_owned(), design: None, given: Vec::new() }
     }
 
+    pub(crate) fn pool(&self) -> &Pool {
+        &self.pool
+    }
+
     /// The design (default: SSTree).
     pub fn design(mut self, design: Design) -> Self {
         self.design = Some(design);

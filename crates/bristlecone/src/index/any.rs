@@ -21,6 +21,7 @@ use crate::index::parts::codec::{Codec, Inline, KeyCodec, Record};
 pub type Shared<K, V> = Arc<dyn Index<K, V>>;
 
 /// A tree of any codec.
+#[derive(Clone)]
 pub enum AnyIndex {
     /// Words to words.
     InlineInline(Shared<Inline, Inline>),
@@ -131,7 +132,17 @@ pub trait AnyPool: Any + Send + Sync {
     fn open_index(&self, entry: &TreeEntry, inline: (bool, bool), threads: usize) -> Result<AnyIndex>;
 
     /// Creates one together with its first leaf: after an error or a crash there is neither.
-    fn create_index(&self, spec: &TreeSpec, inline: (bool, bool)) -> Result<(TreeEntry, AnyIndex)>;
+    fn create_index(&self, spec: &TreeSpec, inline: (bool, bool)) -> Result<(TreeEntry, AnyIndex)> {
+        self.create_filled(spec, inline, &mut |_| Ok(()))
+    }
+
+    /// Creates one together with what `fill` adds to it, before any thread can find it.
+    fn create_filled(
+        &self,
+        spec: &TreeSpec,
+        inline: (bool, bool),
+        fill: &mut dyn FnMut(&AnyIndex) -> Result<()>,
+    ) -> Result<(TreeEntry, AnyIndex)>;
 
     /// Puts an empty tree in the place of one to which there is no handle: after a crash there is either.
     fn clear_index(&self, entry: &TreeEntry, inline: (bool, bool)) -> Result<TreeEntry>;
@@ -234,8 +245,17 @@ impl<M: Medium> AnyPool for PoolOn<M> {
         AnyIndex::open(&self.0, entry, inline, threads)
     }
 
-    fn create_index(&self, spec: &TreeSpec, inline: (bool, bool)) -> Result<(TreeEntry, AnyIndex)> {
-        self.0.create_tree_with(spec, |entry| AnyIndex::open(&self.0, entry, inline, 1))
+    fn create_filled(
+        &self,
+        spec: &TreeSpec,
+        inline: (bool, bool),
+        fill: &mut dyn FnMut(&AnyIndex) -> Result<()>,
+    ) -> Result<(TreeEntry, AnyIndex)> {
+        self.0.create_tree_with(spec, |entry| {
+            let tree = AnyIndex::open(&self.0, entry, inline, 1)?;
+            fill(&tree)?;
+            Ok(tree)
+        })
     }
 
     fn clear_index(&self, entry: &TreeEntry, inline: (bool, bool)) -> Result<TreeEntry> {

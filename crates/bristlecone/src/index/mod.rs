@@ -15,8 +15,9 @@ pub mod plugin;
 mod salvage;
 mod scan;
 mod table;
+mod visit;
 
-use std::ops::Bound;
+use std::ops::{Bound, ControlFlow};
 use std::sync::Arc;
 
 use bristlecone_pm::{Error, Finding, Medium, PoolFile, Result, TreeEntry};
@@ -124,6 +125,17 @@ pub trait Write<K: KeyCodec, V: Codec> {
         })
     }
 
+    /// Adds items to a tree that no other thread has yet: their keys ascend, and lie above all that is there. Returns how
+    /// many of the first ones are written, as many as fill leaves, or all if they are the `last` ones. A tree that is
+    /// given up after an error, or lost in a crash, takes everything along.
+    fn append(&self, items: &[(K::Ref<'_>, V::Ref<'_>)], last: bool) -> Result<usize> {
+        let _ = last;
+        for group in items.chunks(parts::codec::GROUP) {
+            self.upsert_many(group, &mut |_| {})?;
+        }
+        Ok(items.len())
+    }
+
     /// Removes an item if its value is `expected`; `Err` within `Ok` is what was there instead, and stays.
     fn remove_if(&self, key: K::Ref<'_>, expected: V::Ref<'_>) -> Result<Swapped<V>>;
 
@@ -149,7 +161,23 @@ pub trait Scan<K: KeyCodec, V: Codec> {
 
     /// Goes towards smaller keys, otherwise as [`scan_forward`](Self::scan_forward).
     fn scan_backward(&self, bounds: (Bound<K::Ref<'_>>, Bound<K::Ref<'_>>), into: &mut Batch<K, V>) -> bool;
+
+    /// Calls `visit` with the items within bounds, towards larger keys, until it breaks off.
+    fn visit(&self, bounds: (Bound<K::Ref<'_>>, Bound<K::Ref<'_>>), visit: &mut Visit<'_, K, V>) {
+        let (mut batch, mut last) = (Batch::default(), None);
+        while self.scan_forward(visit::behind::<K>(&last, bounds), &mut batch) {
+            while let Some((key, value)) = batch.entries.pop() {
+                if visit(K::borrow(&key), V::borrow(&value)).is_break() {
+                    return;
+                }
+                last = Some(key);
+            }
+        }
+    }
 }
+
+/// Is shown items in order, without their being copied.
+pub type Visit<'a, K, V> = dyn FnMut(<K as Codec>::Ref<'_>, <V as Codec>::Ref<'_>) -> ControlFlow<()> + 'a;
 
 /// What a tree says about itself, whatever its keys and values are.
 #[allow(clippy::len_without_is_empty, reason = "the public face has it")]

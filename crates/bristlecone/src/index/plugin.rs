@@ -12,7 +12,7 @@ pub use crate::index::options::{PARAMS, Parameters};
 pub use crate::index::part_of;
 pub use crate::index::parts::codec::{Codec, Inline, KeyCodec};
 pub use crate::index::{Batch, Index, Inspect, Open, Read, Scan, Swapped, Write, WriteMode};
-use crate::{Error, Key, Pool, Tree, Value};
+use crate::{Design, Error, Key, Pool, Tree, Value};
 
 /// A design from outside.
 pub trait ExternalDesign: Copy {
@@ -53,6 +53,11 @@ pub trait TreeDesign: Copy + Send + Sync + 'static {
     ///
     /// As [`TreeOptions::open`](crate::TreeOptions::open).
     fn open<K: Key, V: Value, M: Medium>(self, pool: &Pool, name: &str) -> Result<Tree<K, V>>;
+
+    /// Returns the design if it is one of the library's own.
+    fn library(self) -> Option<Design> {
+        None
+    }
 }
 
 impl<D: ExternalDesign + Send + Sync + 'static> TreeDesign for D {

@@ -101,6 +101,12 @@ impl Changes {
     ///
     /// [`Error::Conflict`], and those of writes.
     pub fn commit(&self, pool: &Pool, reads: Option<&Reads<'_>>) -> Result<()> {
+        let ended = self.try_commit(pool, reads);
+        pool.0.meters.note_commit(&ended);
+        ended
+    }
+
+    fn try_commit(&self, pool: &Pool, reads: Option<&Reads<'_>>) -> Result<()> {
         pool.0.file.writable()?;
         if self.keys.is_empty() && self.expected.is_empty() {
             return Ok(());
@@ -122,7 +128,6 @@ impl Changes {
             if self.keys.is_empty() { Ok(()) } else { self.carry_out(pool) }
         };
         epochs.shed_if_over();
-        pool.0.meters.note_commit(&committed);
         committed
     }
 
@@ -203,7 +208,7 @@ impl Changes {
         let (written, removed): (Vec<_>, Vec<_>) = self.keys.iter().partition(|(_, value)| value.is_some());
         for changes in [written, removed] {
             for of_tree in changes.chunk_by(|(one, _), (other, _)| one.0 == other.0) {
-                let tree = &self.trees[of_tree[0].0.0].1;
+                let tree = &*self.trees[of_tree[0].0.0].1;
                 for group in of_tree.chunks(GROUP) {
                     let items: SmallVec<[_; GROUP]> =
                         group.iter().map(|((_, key), value)| (key, value.as_ref())).collect();
@@ -220,7 +225,7 @@ impl Changes {
 
 /// Changes back what was changed before a tree refused something.
 #[cold]
-fn take_back(before: &[(&Box<dyn AnyTree>, &Encoded, Option<Encoded>)], error: Error) -> CarriedOut {
+fn take_back(before: &[(&dyn AnyTree, &Encoded, Option<Encoded>)], error: Error) -> CarriedOut {
     let is_back = before.iter().rev().all(|(tree, key, held)| tree.put(key, held.as_ref()).is_ok());
     if is_back && error.is_no_room() { CarriedOut::TakenBack(error) } else { CarriedOut::InPart }
 }

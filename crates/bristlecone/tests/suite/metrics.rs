@@ -20,14 +20,15 @@ fn commits_conflicts_and_snapshots_are_counted() {
     refused.insert(&tree, 1, 7);
     assert!(matches!(refused.commit(), Err(Error::Conflict)));
     pool.transaction(|tx| tx.insert(&tree, 1, 2)).unwrap();
+    let before = metrics(&pool);
+    assert_eq!((before.commits, before.conflicts), (2, 1));
     let view = pool.snapshot().unwrap();
-    assert_eq!(metrics(&pool).snapshot_bytes, 0);
-    (0..100).for_each(|key| tree.upsert(key, 0).unwrap());
-    let now = metrics(&pool);
-    assert_eq!((now.commits, now.conflicts), (2, 1));
-    assert!(now.snapshot_bytes > 1600, "{now:?}");
+    (0..10_000).for_each(|key| tree.upsert(key, 0).unwrap());
+    let during = metrics(&pool).snapshot_bytes;
+    assert!(during > before.snapshot_bytes + 160_000, "{during}");
     drop(view);
-    assert_eq!(metrics(&pool).snapshot_bytes, 0);
+    // The little that is left goes with the next snapshot.
+    assert!(metrics(&pool).snapshot_bytes <= 64 << 10);
 }
 
 #[test]
@@ -61,7 +62,7 @@ fn what_is_done_is_counted() {
         let counted = after.operations.unwrap();
         assert_eq!((counted.inserts, counted.upserts, counted.gets), (6000, 6000, 12_000), "{shape}");
         assert_eq!((counted.swaps, counted.removes, counted.scans), (2, 10, 2), "{shape}");
-        assert!(after.flushes > before.flushes && after.fences >= Some(6000), "{shape}: {after:?}");
+        assert!(after.flushes > before.flushes && after.fences > before.fences, "{shape}: {after:?}");
         assert!(after.splits > 50 && after.chunks_taken > 0, "{shape}: {after:?}");
         assert_eq!(after.log_bytes, pool.usage("t").unwrap().log_bytes);
         drop(tree);

@@ -3,6 +3,7 @@
 
 use std::collections::BTreeMap;
 use std::fmt::Debug;
+use std::ops::ControlFlow;
 
 use crate::common::{
     Cell, Items, Noise, Plant, Scratch, Shape, Visit, baselines, defaults, inserted, small, suites, swapped,
@@ -175,6 +176,13 @@ where
         let range = || tree.range((self.key_ref)(from)..(self.key_ref)(to));
         assert!(range().take(60).eq(want.clone().take(60)));
         assert!(range().rev().take(60).eq(want.clone().rev().take(60)));
+        let mut seen = Vec::new();
+        let most = noise.below(100) as usize;
+        tree.for_each_in((self.key_ref)(from)..(self.key_ref)(to), |key, _| {
+            seen.push(tree.get(key));
+            if seen.len() > most { ControlFlow::Break(()) } else { ControlFlow::Continue(()) }
+        });
+        assert!(seen.into_iter().eq(want.clone().map(|(_, value)| Some(value)).take(most + 1)));
         let (mut ours, mut theirs) = (range(), want);
         for _ in 0..80 {
             if noise.below(2) == 0 {

@@ -387,7 +387,8 @@ fn a_tree_of_an_unknown_kind_costs_no_other() {
     let file = PoolFile::open(&from.0, &OpenOptions::default(), Native::new).unwrap();
     let unknown = [("of a kind", Design::SsTree as u32, "decimal"), ("of a design", 999, "u64")];
     for (name, design, kind) in unknown {
-        file.create_tree(&TreeSpec::new(name, design, kind.to_owned(), "u64".to_owned())).unwrap();
+        let spec = TreeSpec::new(name, design, kind.to_owned(), "u64".to_owned());
+        file.create_tree_with(&spec, |_| Ok(())).unwrap();
     }
     file.close().unwrap();
     drop(file);

@@ -24,7 +24,7 @@ pub fn read(path: &Path) -> Outcome<Vec<u64>> {
         keys if Some(keys) == count.checked_mul(8) => 8,
         keys if Some(keys) == count.checked_mul(4) => 4,
         keys => {
-            let what = if keys < count.saturating_mul(4) { "it is truncated, or" } else { "it is" };
+            let what = if keys < count.saturating_mul(8) { "it is truncated, or" } else { "it is" };
             return Err(bad(format!(
                 "{what} not a file of keys: it says {count} keys, and has {keys} bytes of them"
             )));
@@ -73,6 +73,10 @@ mod tests {
     fn sosd_files_that_are_cut_off_or_something_else_are_refused_in_one_line() {
         let said = |file: &tempfile::NamedTempFile| read(file.path()).unwrap_err().line().to_owned();
         assert!(said(&file(1000, &[0; 80])).contains("truncated"));
+        assert!(
+            said(&file(3, &[0; 23])).contains("truncated"),
+            "more than keys of 4 bytes, less than keys of 8"
+        );
         assert!(said(&file(3, &[0; 25])).contains("it says 3 keys, and has 25 bytes"));
         assert!(said(&file(u64::MAX, &[0; 16])).contains("truncated"));
         assert!(said(&file(0, &[])).contains("no keys"));

@@ -13,7 +13,6 @@ use bristlecone_cli::scratch::Scratch;
 use clap::Args;
 
 use super::{Class, Rival, Store, When, open_at};
-use crate::bench::comparison::Plan;
 use crate::bench::data::{BenchKey, BenchValue, Shape};
 use crate::bench::stream::{Keys, Order};
 use crate::bench::subject::Subject;
@@ -76,27 +75,33 @@ impl RivalLoad {
     }
 }
 
+/// What is loaded into a store before its process is killed.
+#[derive(Clone, Copy, Debug)]
+pub struct Load {
+    pub domain: Domain,
+    pub max_bytes: u64,
+    pub records: u64,
+    pub seed: u64,
+    pub key: Shape,
+    pub value: Shape,
+}
+
 /// Has another process load a store and kills it, opens what it left, and returns how long that took. Every key must
 /// be there, with a value of its own.
-pub fn reopen<K: BenchKey, V: BenchValue>(
-    rival: Rival,
-    domain: Domain,
-    plan: &Plan,
-    scratch: &Scratch,
-) -> Outcome<Duration> {
+pub fn reopen<K: BenchKey, V: BenchValue>(rival: Rival, load: &Load, scratch: &Scratch) -> Outcome<Duration> {
     let folder = scratch.path().with_extension(format!("{}.killed", rival.name()));
     std::fs::create_dir(&folder).map_err(|error| Failure::io(folder.display(), &error))?;
     let mut store = Store { name: rival.name(), inner: None, folder };
-    let records = plan.phases.first().map_or(1, |load| load.operations);
-    load_and_kill(rival, domain, plan, &store, records)?;
+    load_and_kill(rival, load, &store)?;
     let started = Instant::now();
-    store.inner = Some(open_at(rival, &store.folder, Class::of(domain), plan.setup.max_bytes)?);
+    store.inner = Some(open_at(rival, &store.folder, Class::of(load.domain), load.max_bytes)?);
     let took = started.elapsed();
-    let (mut key, value) = (plan.key.buffer(), plan.value.buffer());
+    let (mut key, value) = (load.key.buffer(), load.value.buffer());
     let mut right = 0;
     let found = Subject::<K, V>::scan(&store, K::make(0, &mut key), usize::MAX, |key, got| {
         right += u64::from(V::is_of(got, K::id(key), &value));
     })?;
+    let records = load.records;
     if right == records && found as u64 == records {
         return Ok(took);
     }
@@ -104,15 +109,15 @@ pub fn reopen<K: BenchKey, V: BenchValue>(
     Err(Failure::new(Exit::Failed, what))
 }
 
-fn load_and_kill(rival: Rival, domain: Domain, plan: &Plan, store: &Store, records: u64) -> Outcome {
+fn load_and_kill(rival: Rival, load: &Load, store: &Store) -> Outcome {
     let io = |error: std::io::Error| {
         Failure::io(format!("the process that {} is killed in", rival.name()), &error)
     };
     let mut child = Command::new(std::env::current_exe().map_err(io)?)
-        .args(["rival-load", "--store", rival.name(), "--domain", &domain.to_string()])
-        .args(["--key", &plan.key.to_string(), "--value", &plan.value.to_string()])
-        .args(["--records", &records.to_string(), "--seed", &plan.seed.to_string()])
-        .args(["--max-bytes", &plan.setup.max_bytes.to_string()])
+        .args(["rival-load", "--store", rival.name(), "--domain", &load.domain.to_string()])
+        .args(["--key", &load.key.to_string(), "--value", &load.value.to_string()])
+        .args(["--records", &load.records.to_string(), "--seed", &load.seed.to_string()])
+        .args(["--max-bytes", &load.max_bytes.to_string()])
         .arg("--folder")
         .arg(&store.folder)
         .stdin(Stdio::null())

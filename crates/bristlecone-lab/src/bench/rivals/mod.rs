@@ -25,7 +25,6 @@ use bristlecone::{Domain, Error};
 use bristlecone_cli::failure::{Exit, Failure, Outcome};
 use bristlecone_cli::scratch::Scratch;
 
-use super::comparison::Plan;
 use super::data::{BenchKey, BenchValue};
 use super::subject::Subject;
 
@@ -229,11 +228,11 @@ impl Store {
 }
 
 /// Creates an empty store in a folder beside the pool.
-pub fn open(rival: Rival, domain: Domain, plan: &Plan, scratch: &Scratch) -> Outcome<Store> {
+pub fn open(rival: Rival, class: Class, max_bytes: u64, scratch: &Scratch) -> Outcome<Store> {
     let folder = scratch.path().with_extension(rival.name());
     std::fs::create_dir(&folder).map_err(|error| Failure::io(folder.display(), &error))?;
     let mut store = Store { name: rival.name(), inner: None, folder };
-    store.inner = Some(open_at(rival, &store.folder, Class::of(domain), plan.setup.max_bytes)?);
+    store.inner = Some(open_at(rival, &store.folder, class, max_bytes)?);
     Ok(store)
 }
 

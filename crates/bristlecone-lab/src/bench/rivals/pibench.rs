@@ -19,7 +19,6 @@ use bristlecone::Error;
 use bristlecone_cli::failure::{Exit, Failure, Outcome};
 use bristlecone_cli::scratch::Scratch;
 
-use crate::bench::comparison::Plan;
 use crate::bench::data::{BenchKey, BenchValue, Shape};
 use crate::bench::subject::Subject;
 
@@ -138,10 +137,19 @@ thread_local! {
     static FOUND: RefCell<Vec<u8>> = const { RefCell::new(Vec::new()) };
 }
 
+/// What a wrapper is told of the tree.
+#[derive(Clone, Copy, Debug)]
+pub struct Told {
+    pub key: Shape,
+    pub value: Shape,
+    pub threads: usize,
+    pub max_bytes: u64,
+}
+
 /// Loads a library and has it create a tree.
-pub fn load(path: &Path, plan: &Plan, scratch: &Scratch) -> Outcome<Wrapper> {
+pub fn load(path: &Path, told: Told, scratch: &Scratch) -> Outcome<Wrapper> {
     let refuse = |what: String| Failure::new(Exit::Usage, format!("{}: {what}", path.display()));
-    let (Some(key_bytes), Some(value_bytes)) = (plan.key.fixed_bytes(), plan.value.fixed_bytes()) else {
+    let (Some(key_bytes), Some(value_bytes)) = (told.key.fixed_bytes(), told.value.fixed_bytes()) else {
         return Err(refuse(
             "keys and values of a wrapper have one length each: leave out the range".to_owned(),
         ));
@@ -152,7 +160,8 @@ pub fn load(path: &Path, plan: &Plan, scratch: &Scratch) -> Outcome<Wrapper> {
     };
     // SAFETY: a function of this name has this type in every wrapper.
     let create = unsafe { std::mem::transmute::<*mut c_void, Create>(create.as_ptr()) };
-    let folder = scratch.path().with_extension("wrapped");
+    let library_name = path.file_stem().unwrap_or(path.as_os_str()).to_string_lossy();
+    let folder = scratch.path().with_extension(format!("{library_name}.wrapped"));
     std::fs::create_dir(&folder).map_err(|error| Failure::io(folder.display(), &error))?;
     let pool = CString::new(folder.join("pool").as_os_str().as_bytes())
         .map_err(|error| refuse(error.to_string()))?;
@@ -161,8 +170,8 @@ pub fn load(path: &Path, plan: &Plan, scratch: &Scratch) -> Outcome<Wrapper> {
         key_bytes,
         value_bytes,
         pool_path: CxxString { bytes: pool.as_ptr(), length, capacity: length, local: 0 },
-        pool_bytes: plan.setup.max_bytes as usize,
-        threads: plan.threads,
+        pool_bytes: told.max_bytes as usize,
+        threads: told.threads,
         more: [0; 8],
     };
     // SAFETY: the options are laid out as the library has them, and live until it returns; it copies what it keeps.
@@ -175,7 +184,7 @@ pub fn load(path: &Path, plan: &Plan, scratch: &Scratch) -> Outcome<Wrapper> {
     let table = unsafe { tree.as_ref() }.table;
     let find = place_of_find(&library, table);
     let name = path.display().to_string();
-    let is_number = plan.key == Shape::U64;
+    let is_number = told.key == Shape::U64;
     Ok(Wrapper { name, tree, find, key_bytes, value_bytes, is_number, folder, _library: library })
 }
 

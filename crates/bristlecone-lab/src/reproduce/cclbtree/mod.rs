@@ -5,9 +5,10 @@ mod other_sizes;
 use serde_json::Value;
 
 use crate::reproduce::figure::Kind::Counted;
-use crate::reproduce::figure::Take::{At, Curve, More, Quotient, Ratio, Saved, Scaled};
 use crate::reproduce::figure::{Figure, Paper, Row, Scale, X, title};
-use crate::reproduce::run::{self, Run};
+use crate::reproduce::run::Run;
+use crate::reproduce::take;
+use crate::reproduce::take::Take::{At, Curve, More, Quotient, Ratio, Saved, Scaled};
 
 pub const PAPER: Paper = Paper {
     name: "cclbtree",
@@ -141,11 +142,11 @@ fn latencies(scale: Scale) -> Figure {
 }
 
 fn inserts_cdf(report: &Value) -> Vec<(f64, f64)> {
-    run::cdf(run::at(report, "throughput/48/latency_ns/insert/cdf"))
+    take::cdf(take::at(report, "throughput/48/latency_ns/insert/cdf"))
 }
 
 fn searches_cdf(report: &Value) -> Vec<(f64, f64)> {
-    run::cdf(run::at(report, "throughput/48/latency_ns/get/cdf"))
+    take::cdf(take::at(report, "throughput/48/latency_ns/get/cdf"))
 }
 
 fn techniques(scale: Scale) -> Figure {
@@ -307,7 +308,7 @@ fn thresholds(scale: Scale) -> Figure {
 const SLICES: u64 = 40;
 
 fn collection(scale: Scale) -> Figure {
-    let keys = scale.keys(LOADED);
+    let keys = scale.keys_in_space(LOADED);
     let run = |options: &[(&str, u64)]| {
         let run = count("cclbtree", keys, THREADS).option("log_percent", 20).mix("insert=1");
         options.iter().fold(run, |run, (name, value)| run.option(name, *value)).and("--slices", SLICES)
@@ -341,9 +342,9 @@ fn collection(scale: Scale) -> Figure {
 }
 
 fn slice_mops(report: &Value) -> Vec<(f64, f64)> {
-    run::slices(report, "mops")
+    take::slices(report, "mops")
 }
 
 fn slice_log(report: &Value) -> Vec<(f64, f64)> {
-    run::slices(report, "log_bytes")
+    take::slices(report, "log_bytes")
 }

@@ -2,13 +2,13 @@
 
 use super::{LOADED, THREADS, XBI, all, count};
 use crate::reproduce::figure::Kind::{Counted, Timed};
-use crate::reproduce::figure::Take::{At, Ratio};
 use crate::reproduce::figure::{Figure, Row, Scale, X, title};
 use crate::reproduce::run::{Run, threads_here};
 use crate::reproduce::sstree::sizes;
+use crate::reproduce::take::Take::{At, Ratio};
 
 pub fn scans(scale: Scale) -> Figure {
-    let keys = scale.timed_keys(2 * LOADED);
+    let keys = scale.keys(2 * LOADED);
     let mut rows = Vec::new();
     for design in all() {
         for length in [50, 100, 200, 400] {
@@ -123,7 +123,7 @@ pub fn domains(scale: Scale) -> Figure {
 
 pub fn recovery(scale: Scale) -> Figure {
     let mut rows = Vec::new();
-    let most = scale.timed_keys(1_000_000_000);
+    let most = scale.keys(1_000_000_000);
     for keys in sizes(most) {
         for threads in [1, 2, 4] {
             let run =

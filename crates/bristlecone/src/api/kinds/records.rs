@@ -23,6 +23,10 @@ macro_rules! bytes {
                 use_it($bytes(key))
             }
             #[inline(always)]
+            fn show<R>(key: &[u8], show: impl FnOnce(&$ref) -> R) -> Option<R> {
+                $view(key).map(show)
+            }
+            #[inline(always)]
             fn decode(key: Box<[u8]>) -> Option<$owned> {
                 $take(key.into_vec())
             }

@@ -187,7 +187,7 @@ where
         let owned = <T as Value>::Codec::of(&value_of_a);
         let borrowed = <<T as Value>::Codec as Codec>::borrow(&owned);
         assert!(same(<T as Value>::decode(borrowed)), "{name}: value {a:?}");
-        let viewed = T::view(borrowed, |viewed| {
+        let viewed = <T as Value>::view(borrowed, |viewed| {
             <T as Value>::with(viewed, <<T as Value>::Codec as Both>::encoded).unwrap()
         });
         assert_eq!(viewed, Some(value_of_a), "{name}: {a:?}");
@@ -293,7 +293,7 @@ fn kinds_of_damaged_bytes_refuse_or_decode() {
                         assert_eq!(key::<T>(&decoded), other, "{}", <T as Key>::kind());
                     }
                     let borrowed = <<T as Key>::Codec as Codec>::borrow(&owned);
-                    let viewed = T::view(borrowed, |viewed| {
+                    let viewed = <T as Value>::view(borrowed, |viewed| {
                         <T as Value>::with(viewed, <<T as Value>::Codec as Both>::encoded).unwrap()
                     });
                     assert_eq!(viewed, <T as Value>::decode(borrowed).map(|decoded| value::<T>(&decoded)));

@@ -2,7 +2,7 @@
 
 use std::mem::MaybeUninit;
 
-use bristlecone_pm::{Flushed, Medium, Persist, read_words, write_words};
+use bristlecone_pm::{Flushed, Medium, Persist, Step, read_words, write_words};
 
 use super::NbTree;
 use super::layout::{EMPTY, Header, SLOTS_MAX, Shape, State, Stored};
@@ -18,7 +18,7 @@ pub(super) struct Half {
     pub block: u64,
     pub tags: Tags,
     /// Slots that keys were given; those that lost their item meanwhile stay empty.
-    taken: u64,
+    pub taken: u64,
     /// Slots with items.
     pub items: u64,
 }
@@ -42,7 +42,8 @@ pub(super) struct Items {
     slots: u64,
 }
 
-type Image = [u64; 2 * SLOTS_MAX];
+/// The words of a block's slots.
+pub(super) type Image = [u64; 2 * SLOTS_MAX];
 
 impl Items {
     #[inline(always)]
@@ -62,7 +63,7 @@ impl Items {
 }
 
 impl Half {
-    fn new(block: u64) -> Self {
+    pub fn new(block: u64) -> Self {
         Self { block, tags: Tags::default(), taken: 0, items: 0 }
     }
 
@@ -118,7 +119,7 @@ impl<K: KeyCodec, V: Codec, M: Medium> NbTree<K, V, M> {
                 image[2 * place..2 * place + 2].copy_from_slice(&copy.items.words[2 * slot..2 * slot + 2]);
             }
             half.items = half.taken;
-            let flushed = self.write_block(half.block, &image, leaf.block(), birth);
+            let flushed = self.write_block(half.block, &image, leaf.block(), birth, "nbtree copy.2");
             copy.flushed = std::mem::replace(&mut copy.flushed, Flushed::none()).and(flushed);
         }
         copy
@@ -186,8 +187,15 @@ impl<K: KeyCodec, V: Codec, M: Medium> NbTree<K, V, M> {
         Some(K::separator(*left, *first))
     }
 
-    /// Writes a copy's block.
-    fn write_block(&self, block: u64, image: &Image, origin: u64, birth: u64) -> Flushed {
+    /// Writes a block, which takes the place of the one at `origin`, if there is one.
+    pub(super) fn write_block(
+        &self,
+        block: u64,
+        image: &Image,
+        origin: u64,
+        birth: u64,
+        step: Step,
+    ) -> Flushed {
         let medium = self.medium();
         let count = 2 * self.shape.slots;
         write_words(medium, self.pool.words(self.shape.first(block), count), &image[..count]);
@@ -197,8 +205,8 @@ impl<K: KeyCodec, V: Codec, M: Medium> NbTree<K, V, M> {
         // stamp would not be the new one: relies on line order.
         let ordered = medium.ordered_within_line();
         let state = State::Live { origin }.encode();
-        header.state.publish(medium, state, &ordered, "nbtree copy.2");
-        medium.flush(self.words_of(block), "nbtree copy.2")
+        header.state.publish(medium, state, &ordered, step);
+        medium.flush(self.words_of(block), step)
     }
 
     /// Empties some slots of a block.

@@ -122,6 +122,11 @@
 //! 2. In its first line the slots are emptied, and the state becomes LIVE; flush, fence. *The tree has its leaf, or
 //!    another one is made when it is opened.*
 //!
+//! # Load (a tree that no thread has yet)
+//! 1. Ascending items are written to leaves of their own, as many as these hold: records, slots, and the state LIVE, as in
+//!    copy 2 but for an origin; flush, and one fence for many leaves. *The tree is not in the directory yet: whatever it has
+//!    is free again.*
+//!
 //! # Recover
 //! Every block of the tree's chunks is looked at, on several threads. One that is LIVE is a leaf's,
 //! unless it is of a replacement that was not linked: its origin is LIVE and older, or was replaced
@@ -144,6 +149,7 @@ pub(in crate::index) mod layout;
 mod leaf;
 mod leaves;
 mod link;
+mod load;
 mod lookup;
 mod many;
 mod meta;

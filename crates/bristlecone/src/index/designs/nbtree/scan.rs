@@ -14,7 +14,8 @@ use crate::index::parts::slot::bits;
 use crate::index::parts::volatile_index::VolatileIndex;
 use crate::index::parts::words::Words;
 use crate::index::scan::{Bounds, Leafwise, Outside, precedes, shorten, succeeds};
-use crate::index::{Batch, Scan};
+use crate::index::visit::{Visiting, visit_leaf};
+use crate::index::{Batch, Scan, Visit};
 
 impl<K: KeyCodec, V: Codec, M: Medium> Scan<K, V> for NbTree<K, V, M> {
     fn scan_forward(&self, bounds: (Bound<K::Ref<'_>>, Bound<K::Ref<'_>>), into: &mut Batch<K, V>) -> bool {
@@ -25,6 +26,15 @@ impl<K: KeyCodec, V: Codec, M: Medium> Scan<K, V> for NbTree<K, V, M> {
     fn scan_backward(&self, bounds: (Bound<K::Ref<'_>>, Bound<K::Ref<'_>>), into: &mut Batch<K, V>) -> bool {
         let _pinned = bristlecone_pm::sync::epoch::pin();
         Leafwise::descend(self, bounds, into)
+    }
+
+    fn visit(&self, bounds: (Bound<K::Ref<'_>>, Bound<K::Ref<'_>>), visit: &mut Visit<'_, K, V>) {
+        let mut at = Visiting::default();
+        let mut next = || {
+            let _pinned = bristlecone_pm::sync::epoch::pin();
+            visit_leaf(self, bounds, &mut at, visit)
+        };
+        while next().is_continue() {}
     }
 }
 

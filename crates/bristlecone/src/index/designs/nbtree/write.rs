@@ -78,6 +78,10 @@ impl<K: KeyCodec, V: Codec, M: Medium> Write<K, V> for NbTree<K, V, M> {
         self.delete(key, Some(expected)).map(|done| done.map(drop))
     }
 
+    fn append(&self, items: &[(K::Ref<'_>, V::Ref<'_>)], last: bool) -> Result<usize> {
+        self.append_leaves(items, last)
+    }
+
     fn compare_and_swap(&self, key: K::Ref<'_>, expected: V::Ref<'_>, new: V::Ref<'_>) -> Result<Swapped<V>> {
         self.with_room(key, self.begin(key), |target, pins| {
             let mut new = NewValue::new(new);

@@ -120,8 +120,13 @@ impl Shape {
 
     /// Returns the slots that lie in the same line as slot `slot`, as bits of one subnode.
     pub fn line_mates(self, slot: usize) -> u64 {
+        (0..self.slots).filter(|&other| self.share_line(other, slot)).fold(0, |bits, i| bits | 1 << i)
+    }
+
+    /// Returns whether two slots of a subnode lie in the same line.
+    pub fn share_line(self, one: usize, other: usize) -> bool {
         let line = |slot: usize| (HEADER_BYTES + slot * SLOT_BYTES) / LINE_BYTES;
-        (0..self.slots).filter(|&other| line(other) == line(slot)).fold(0, |bits, i| bits | 1 << i)
+        line(one) == line(other)
     }
 }
 

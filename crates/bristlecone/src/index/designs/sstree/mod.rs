@@ -47,12 +47,13 @@
 //!
 //! # Update
 //! 1. A value out of line is written; flush, fence.
-//! 2. The value word is stored in place; flush, fence. *Old or new value.* An item of the tail
-//!    *moves* instead while the subnodes before it have room (delegated, as in the paper: any item
-//!    behind the head while the head has room):
+//! 2. The value word is stored in place; flush, fence. *Old or new value.* An item of the tail *moves*
+//!    instead, with all others there, if the subnodes before have room for them, so that the tail
+//!    goes (delegated, as in the paper: any item behind the head while the head has room):
 //!
 //! # Move (also after a split, to empty the tail)
-//! 1. The new item, and its line mates while there is room, go into free slots; flush, fence.
+//! 1. The new item, and others with it while there is room, go into free slots; each line is flushed,
+//!    and one fence waits for all.
 //! 2. One store of the bitmap sets the new bits and clears the old ones; flush, fence. *All moved
 //!    or none, each item exactly once.*
 //!
@@ -106,8 +107,10 @@
 
 mod census;
 mod check;
+mod delete;
 pub(in crate::index) mod layout;
 mod leaf;
+mod load;
 mod many;
 mod read;
 mod recover;

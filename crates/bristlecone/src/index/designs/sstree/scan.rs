@@ -13,7 +13,8 @@ use crate::index::parts::slot::Slot;
 use crate::index::parts::volatile_index::VolatileIndex;
 use crate::index::parts::words::{WORDS_MAX, Words};
 use crate::index::scan::Leafwise;
-use crate::index::{Batch, Scan};
+use crate::index::visit::{Visiting, visit_leaf};
+use crate::index::{Batch, Scan, Visit};
 
 const SLOT_WORDS: usize = size_of::<Slot>() / size_of::<Word>();
 /// Places that a subnode has among a leaf's items: a power of two, so that copies lie aligned.
@@ -26,6 +27,11 @@ impl<K: KeyCodec, V: Codec, M: Medium> Scan<K, V> for SsTree<K, V, M> {
 
     fn scan_backward(&self, bounds: (Bound<K::Ref<'_>>, Bound<K::Ref<'_>>), into: &mut Batch<K, V>) -> bool {
         self.descend(bounds, into)
+    }
+
+    fn visit(&self, bounds: (Bound<K::Ref<'_>>, Bound<K::Ref<'_>>), visit: &mut Visit<'_, K, V>) {
+        let mut at = Visiting::default();
+        while visit_leaf(self, bounds, &mut at, visit).is_continue() {}
     }
 }
 

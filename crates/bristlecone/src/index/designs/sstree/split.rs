@@ -15,12 +15,13 @@ pub(super) struct Move {
     pub to: (usize, usize),
 }
 
-/// An item of a leaf that is being split.
+/// An item on its way into a new leaf.
 #[derive(Clone, Copy)]
 pub(super) struct Part<R> {
-    key: R,
-    words: (u64, u64),
-    bit: u64,
+    pub key: R,
+    pub words: (u64, u64),
+    /// The bit of its slot, if it has one yet.
+    pub bit: u64,
 }
 
 impl<R: Copy> Part<R> {
@@ -31,7 +32,7 @@ impl<R: Copy> Part<R> {
 }
 
 impl<K: KeyCodec, V: Codec, M: Medium> SsTree<K, V, M> {
-    /// Moves items within a leaf; the first one takes the value `value` if there is one.
+    /// Moves items within a leaf to slots that ascend; the first one takes the value `value` if there is one.
     pub(super) fn relocate(
         &self,
         leaf: &Locked<'_>,
@@ -43,14 +44,20 @@ impl<K: KeyCodec, V: Codec, M: Medium> SsTree<K, V, M> {
         let medium = self.medium();
         let guard = K::pin();
         let (mut set, mut clear) = (0, 0);
-        for Move { from, to } in moves {
+        for (at, Move { from, to }) in moves.iter().enumerate() {
             let source = self.slot(view.subnodes[from.0], from.1);
             let target = self.slot(view.subnodes[to.0], to.1);
             let key = source.key.load(medium);
             let moved = value.take().unwrap_or_else(|| source.value.load(medium));
             target.key.store(medium, key);
             target.value.store(medium, moved);
-            flushed = flushed.and(medium.flush(target, "sstree move.1"));
+            // Moves go through a leaf line by line.
+            let is_last_of_line = moves
+                .get(at + 1)
+                .is_none_or(|next| next.to.0 != to.0 || !self.shape.share_line(to.1, next.to.1));
+            if is_last_of_line {
+                flushed = flushed.and(medium.flush(target, "sstree move.1"));
+            }
             let tag = K::fingerprint(K::read(&self.keys, key, &guard));
             self.note_fingerprint(leaf, view, *to, tag);
             set |= 1 << (to.0 * self.shape.slots + to.1);

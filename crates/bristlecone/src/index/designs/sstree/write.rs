@@ -1,9 +1,9 @@
 //! Insert, update and remove within one leaf. Step numbers are those of the protocol in `mod.rs`.
 
-use bristlecone_pm::{Alone, Durable, Flushed, Medium, Persist, Result, Step, Word};
+use bristlecone_pm::{Durable, Flushed, Medium, Persist, Result, Step, Word};
 
 use super::SsTree;
-use super::layout::{END, FREE, beside_header, slot_offset, stage};
+use super::layout::{beside_header, slot_offset, stage};
 use super::leaf::{Locked, View};
 use super::read::Found;
 use super::split::Move;
@@ -64,6 +64,10 @@ impl<K: KeyCodec, V: Codec, M: Medium> Write<K, V> for SsTree<K, V, M> {
         self.delete(key, Some(expected)).map(|done| done.map(drop))
     }
 
+    fn append(&self, items: &[(K::Ref<'_>, V::Ref<'_>)], last: bool) -> Result<usize> {
+        self.append_leaves(items, last)
+    }
+
     fn compare_and_swap(&self, key: K::Ref<'_>, expected: V::Ref<'_>, new: V::Ref<'_>) -> Result<Swapped<V>> {
         let guards = (K::pin(), V::pin());
         let (_, leaf, found) = self.lock_leaf(key, &guards.0, |_| false);
@@ -83,7 +87,7 @@ impl<K: KeyCodec, V: Codec, M: Medium> SsTree<K, V, M> {
     /// looked for before the leaf is locked, so that its line is under way while the lock waits
     /// for earlier stores to leave the processor.
     #[inline(always)]
-    fn lock_leaf(
+    pub(super) fn lock_leaf(
         &self,
         key: K::Ref<'_>,
         guard: &K::Guard,
@@ -139,7 +143,7 @@ impl<K: KeyCodec, V: Codec, M: Medium> SsTree<K, V, M> {
     }
 
     /// Insert 1: writes what stands out of line first.
-    fn write_records(&self, key: K::Ref<'_>, value: V::Ref<'_>) -> Result<(Item, Flushed)> {
+    pub(super) fn write_records(&self, key: K::Ref<'_>, value: V::Ref<'_>) -> Result<(Item, Flushed)> {
         let (key_word, key_flushed) = K::write(&self.keys, key, "sstree insert.1 key")?;
         match V::write(&self.values, value, "sstree insert.1 value") {
             Ok((value, flushed)) => {
@@ -155,7 +159,7 @@ impl<K: KeyCodec, V: Codec, M: Medium> SsTree<K, V, M> {
 
     /// Records must be durable before a line that names them can leave the cache. Inline items
     /// have none, and skip the fence.
-    fn fence_records(&self, flushed: Flushed) {
+    pub(super) fn fence_records(&self, flushed: Flushed) {
         if !(K::INLINE && V::INLINE) {
             let Durable { .. } = self.medium().fence(flushed, "sstree insert.1 fence");
         }
@@ -196,7 +200,9 @@ impl<K: KeyCodec, V: Codec, M: Medium> SsTree<K, V, M> {
     #[inline(always)]
     pub(super) fn is_alone(&self, view: &View, (at, slot): (usize, usize), item: &Item) -> bool {
         let cell = self.slot(view.subnodes[at], slot);
-        !(at == 0 && beside_header(slot)) && !(self.staging && cell.key.load(self.medium()) != item.key)
+        let shares_line = at == 0 && beside_header(slot);
+        let is_staged = self.staging && cell.key.load(self.medium()) != item.key;
+        !shares_line && !is_staged
     }
 
     /// Insert 2 and 3 for an item that is not alone: hands `flush` the lines that one fence is to wait for, and returns
@@ -314,7 +320,7 @@ impl<K: KeyCodec, V: Codec, M: Medium> SsTree<K, V, M> {
     }
 
     /// Returns the free slots that an updated item of the subnode at `at` moves to. With all fingerprints in
-    /// DRAM no subnode is better than another, but the tail's items move, so that it can go.
+    /// DRAM no subnode is better than another, but the tail's items move if all of them find room, so that it goes.
     #[inline(always)]
     pub(super) fn room_to_move(&self, bitmap: u64, at: usize) -> u64 {
         if at == 0 || !self.moving {
@@ -322,18 +328,24 @@ impl<K: KeyCodec, V: Codec, M: Medium> SsTree<K, V, M> {
         }
         let slots = self.shape.slots;
         let targets = match self.shape.resident {
-            true if bitmap >> ((at + 1) * slots) == 0 => (1 << (at * slots)) - 1,
-            true => 0,
+            true => {
+                let before = (1 << (at * slots)) - 1;
+                let (tail, room) = (bitmap >> (at * slots), before & !bitmap);
+                let is_tail = tail >> slots == 0;
+                let goes = is_tail && tail.count_ones() <= room.count_ones();
+                if goes { before } else { 0 }
+            }
             false => self.shape.head_bits(),
         };
         targets & !bitmap
     }
 
-    /// Moves the updated item, and while there is room its line mates, towards the head.
+    /// Moves the updated item towards the head: with the others of the tail, or while there is room with its line mates.
     #[inline(never)]
     fn move_forward(&self, leaf: &Locked<'_>, found: Found, room: u64, value: u64, flushed: Flushed) {
         let view = leaf.view();
-        let mates = self.shape.line_mates(found.slot) & view.taken(self.shape, found.at) & !(1 << found.slot);
+        let line = if self.shape.resident { u64::MAX } else { self.shape.line_mates(found.slot) };
+        let mates = line & view.taken(self.shape, found.at) & !(1 << found.slot);
         let sources = std::iter::once(found.slot).chain(bits(mates));
         let mut moves = [Move::default(); super::layout::SUBNODE_SLOTS_MAX];
         let mut len = 0;
@@ -342,120 +354,5 @@ impl<K: KeyCodec, V: Codec, M: Medium> SsTree<K, V, M> {
             len += 1;
         }
         self.relocate(leaf, &view, &moves[..len], Some(value), flushed);
-    }
-
-    /// Removes the item of `key`, if its value is `expected` where one is.
-    #[inline(always)]
-    fn delete(&self, key: K::Ref<'_>, expected: Option<V::Ref<'_>>) -> Result<Removed<V>> {
-        let guards = (K::pin(), V::pin());
-        let (id, leaf, found) = self.lock_leaf(key, &guards.0, |found| found.is_some());
-        let Some(found) = found else { return Ok(Err(None)) };
-        let old = self.value_of(found, &guards.1);
-        if expected.is_some_and(|expected| V::borrow(&old) != V::shorten(expected)) {
-            return Ok(Err(Some(old)));
-        }
-        match self.clear_one(&leaf, found) {
-            Some(word) => {
-                self.medium().persist(word, "sstree delete.1");
-                drop(leaf);
-            }
-            None => self.clear_last(id, leaf, found, key, &guards.0),
-        }
-        K::retire(&self.keys, found.key, &guards.0);
-        V::retire(&self.values, found.value, &guards.1);
-        self.len.add(-1);
-        self.pool.health()?;
-        Ok(Ok(old))
-    }
-
-    /// Delete 1 for an item of a leaf whose tail keeps others: clears its bit, and returns the word to flush. `None`: it is
-    /// the last one there, and nothing was changed.
-    #[inline(always)]
-    pub(super) fn clear_one<'t>(&'t self, leaf: &Locked<'t>, found: Found) -> Option<&'t Word> {
-        let bitmap = leaf.bitmap() & !(1 << (found.at * self.shape.slots + found.slot));
-        if bitmap & self.shape.bits(leaf.count() - 1) == 0 {
-            return None;
-        }
-        let word = &self.header(leaf.subnode(0)).bitmap;
-        word.publish(self.medium(), bitmap, &Alone, "sstree delete.1");
-        leaf.set_bitmap(bitmap);
-        Some(word)
-    }
-
-    /// Removes an item that is the last one of its leaf's tail, which goes with it, and the leaf if it was the last one
-    /// there.
-    #[inline(never)]
-    fn clear_last(&self, id: u32, leaf: Locked<'_>, found: Found, key: K::Ref<'_>, guard: &K::Guard) {
-        let cleared = 1 << (found.at * self.shape.slots + found.slot);
-        self.commit(&leaf, &leaf.view(), 0, cleared, Flushed::none());
-        self.free_if_empty(id, leaf, key, guard);
-    }
-
-    /// Publishes one bitmap word that sets some bits and clears others, after `flushed` is
-    /// durable; a tail that this empties is reclaimed on the way (reclaim 1-3).
-    pub(super) fn commit(&self, leaf: &Locked<'_>, view: &View, set: u64, clear: u64, flushed: Flushed) {
-        let medium = self.medium();
-        let head = self.header(view.subnodes[0]);
-        debug_assert!(
-            set & view.bitmap == 0 && clear & !view.bitmap == 0,
-            "{set:#x} and {clear:#x} of {view:?}"
-        );
-        let mut next = View { bitmap: view.bitmap & !clear | set, ..*view };
-        let emptied = view.count > 1 && next.taken(self.shape, view.count - 1) == 0;
-        if set == 0 && !emptied {
-            head.bitmap.publish(medium, next.bitmap, &Alone, "sstree delete.1");
-            medium.persist(&head.bitmap, "sstree delete.1");
-            leaf.set_bitmap(next.bitmap);
-            return;
-        }
-        let flushed = if emptied {
-            let tag = &self.header(view.tail()).next;
-            tag.store(medium, FREE);
-            flushed.and(medium.flush(tag, "sstree reclaim.1"))
-        } else {
-            flushed
-        };
-        let durable = medium.fence(flushed, "sstree reclaim.1 move.1");
-        head.bitmap.publish(medium, next.bitmap, &durable, "sstree reclaim.2 move.2");
-        if emptied && view.count == 2 {
-            // The bitmap and the link share the head's line: relies on line order.
-            let ordered = medium.ordered_within_line();
-            head.next.publish(medium, END, &ordered, "sstree reclaim.3 head");
-            medium.persist(head, "sstree reclaim.3 head");
-        } else {
-            let durable = medium.persist_proof(&head.bitmap, "sstree reclaim.2 move.2");
-            if emptied {
-                self.unlink_tail(view, &durable);
-            }
-        }
-        if emptied {
-            next.count -= 1;
-        }
-        leaf.set_view(&next);
-        if emptied {
-            self.subnodes.free(view.tail());
-            self.reclaim_tails(leaf, next);
-        }
-    }
-
-    /// Reclaim 3: unlinks the tail from its predecessor.
-    fn unlink_tail(&self, view: &View, durable: &Durable) {
-        let link = &self.header(view.subnodes[view.count - 2]).next;
-        link.publish(self.medium(), END, durable, "sstree reclaim.3");
-        self.medium().persist(link, "sstree reclaim.3");
-    }
-
-    /// Subnodes that had become empty in the middle are tails now: they go too.
-    fn reclaim_tails(&self, leaf: &Locked<'_>, mut view: View) {
-        while view.count > 1 && view.taken(self.shape, view.count - 1) == 0 {
-            let tag = &self.header(view.tail()).next;
-            tag.store(self.medium(), FREE);
-            let durable = self.medium().persist_proof(tag, "sstree reclaim.1 middle");
-            self.unlink_tail(&view, &durable);
-            let tail = view.tail();
-            view.count -= 1;
-            leaf.set_view(&view);
-            self.subnodes.free(tail);
-        }
     }
 }

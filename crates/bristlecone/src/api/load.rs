@@ -1,0 +1,193 @@
+//! Creating a tree with items in it.
+
+use std::cell::Cell;
+use std::panic::{AssertUnwindSafe, catch_unwind, resume_unwind};
+
+use bristlecone_pm::{Error, Result, TreeSpec};
+
+use super::{key, value};
+use crate::index::Index;
+use crate::index::any::AnyIndex;
+use crate::index::parts::codec::Codec;
+use crate::{Key, Tree, TreeOptions, Value};
+
+/// Items that are handed to the tree at once.
+const CHUNK: usize = 1024;
+/// Bytes of them at most, and what the last of them has more.
+const CHUNK_BYTES: usize = 1 << 20;
+
+/// Takes the items of a tree that is being created, in ascending order of their keys: see [`TreeOptions::create_with`].
+pub struct Loader<'t, K: Key, V: Value> {
+    tree: &'t dyn Index<K::Codec, V::Codec>,
+    keys: <K::Codec as Codec>::Pack,
+    values: <V::Codec as Codec>::Pack,
+    /// Of those that wait for their leaf.
+    count: usize,
+    bytes: usize,
+    /// The last key that has its leaf.
+    last: Option<<K::Codec as Codec>::Owned>,
+    /// Whether items could not be written: what there is lacks them.
+    failed: bool,
+}
+
+thread_local! {
+    /// Whether the thread fills a tree, and so has the pool's trees to itself.
+    static FILLS: Cell<bool> = const { Cell::new(false) };
+}
+
+/// Panics on a thread that fills a tree: it would wait for itself.
+pub(crate) fn assert_fills_none() {
+    assert!(
+        !FILLS.get(),
+        "a tree is being created with items in it: its pool's trees are not to be had meanwhile"
+    );
+}
+
+impl<K: Key, V: Value> std::fmt::Debug for Loader<'_, K, V> {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        f.debug_struct("Loader").finish_non_exhaustive()
+    }
+}
+
+impl<'t, K: Key, V: Value> Loader<'t, K, V> {
+    fn new(tree: &'t dyn Index<K::Codec, V::Codec>) -> Self {
+        let (keys, values) = (Default::default(), Default::default());
+        Self { tree, keys, values, count: 0, bytes: 0, last: None, failed: false }
+    }
+
+    /// Adds an item behind all that were added before.
+    ///
+    /// # Errors
+    ///
+    /// [`Error::Invalid`] if the key is not greater than the one before, and nothing has changed;
+    /// [`Error::TooLong`] for a key or value that no tree holds; [`Error::PoolFull`] and
+    /// [`Error::MediumFull`] where there is no room.
+    pub fn push(&mut self, key: K::Ref<'_>, value: V::Ref<'_>) -> Result<()> {
+        if self.failed {
+            return Err(gone());
+        }
+        V::with(value, |value| {
+            value::check_len(V::Codec::bytes(value))?;
+            K::with(key, |key| {
+                key::check_len(K::Codec::bytes(key))?;
+                if self.last().is_some_and(|last| last >= K::Codec::shorten(key)) {
+                    return Err(Error::invalid("items are loaded in ascending order of their keys"));
+                }
+                K::Codec::pack(&mut self.keys, key);
+                self.bytes += K::Codec::bytes(key);
+                Ok(())
+            })?;
+            V::Codec::pack(&mut self.values, value);
+            self.bytes += V::Codec::bytes(value);
+            self.count += 1;
+            if self.count == CHUNK || self.bytes >= CHUNK_BYTES { self.write(false) } else { Ok(()) }
+        })?
+    }
+
+    /// Returns the last key.
+    #[inline(always)]
+    fn last(&self) -> Option<<K::Codec as Codec>::Ref<'_>> {
+        match self.count {
+            0 => self.last.as_ref().map(K::Codec::borrow),
+            count => Some(K::Codec::packed(&self.keys, count - 1)),
+        }
+    }
+
+    /// Hands over what waits, and keeps what fills no leaf, unless it is the `last`.
+    fn write(&mut self, last: bool) -> Result<()> {
+        let item = |at| (K::Codec::packed(&self.keys, at), V::Codec::packed(&self.values, at));
+        let items: Vec<_> = (0..self.count).map(item).collect();
+        self.failed = true;
+        let done = self.tree.append(&items, last)?;
+        self.failed = false;
+        self.last = items.last().map(|(key, _)| K::Codec::owned(*key)).or(self.last.take());
+        let (mut keys, mut values) = Default::default();
+        let mut bytes = 0;
+        for (key, value) in &items[done..] {
+            K::Codec::pack(&mut keys, *key);
+            V::Codec::pack(&mut values, *value);
+            bytes += K::Codec::bytes(*key) + V::Codec::bytes(*value);
+        }
+        let count = items.len() - done;
+        drop(items);
+        (self.keys, self.values, self.count, self.bytes) = (keys, values, count, bytes);
+        Ok(())
+    }
+}
+
+impl TreeOptions {
+    /// Creates the tree with the items in it that `fill` hands over, in ascending order of their keys: after an error,
+    /// of `fill` or any other, and after a crash before this returns, there is no tree, and its room is free again.
+    ///
+    /// SSTree and NBTree write full leaves, each of its lines once, which takes a fraction of what as many inserts do; the
+    /// other designs insert one item after the other. While `fill` runs, no other tree of the pool can be opened, created
+    /// or dropped: another thread waits.
+    ///
+    /// # Panics
+    ///
+    /// If `fill` opens, creates, renames or drops a tree; and as `fill` does, in which case there is no tree either.
+    ///
+    /// # Errors
+    ///
+    /// As [`create`](Self::create); those of `fill` and of [`Loader::push`].
+    ///
+    /// ```
+    /// # use bristlecone::Pool;
+    /// # fn main() -> bristlecone::Result<()> {
+    /// # let path = format!("/dev/shm/bristlecone-doc-load-{}.pool", std::process::id());
+    /// # let pool = Pool::options().max_bytes(64 << 20).create(true).open(&path)?;
+    /// let squares = pool.tree_options("squares").create_with::<u64, u64>(|loader| {
+    ///     (0..10_000).try_for_each(|number| loader.push(number, number * number))
+    /// })?;
+    /// assert_eq!((squares.len(), squares.get(12)), (10_000, Some(144)));
+    /// # std::fs::remove_file(&path).unwrap();
+    /// # Ok(())
+    /// # }
+    /// ```
+    pub fn create_with<K: Key, V: Value>(
+        &self,
+        fill: impl FnOnce(&mut Loader<'_, K, V>) -> Result<()>,
+    ) -> Result<Tree<K, V>> {
+        self.create_filled(&self.spec(K::kind(), V::kind())?, fill)
+    }
+
+    /// Creates the tree with kinds that `K` and `V` are encoded like.
+    pub(crate) fn create_filled<K: Key, V: Value>(
+        &self,
+        spec: &TreeSpec,
+        fill: impl FnOnce(&mut Loader<'_, K, V>) -> Result<()>,
+    ) -> Result<Tree<K, V>> {
+        let (mut fill, mut panicked) = (Some(fill), None);
+        let mut filled = |index: &AnyIndex| {
+            let tree = index.clone().typed::<K::Codec, V::Codec>()?;
+            let mut loader = Loader::new(&*tree);
+            FILLS.set(true);
+            let outcome =
+                catch_unwind(AssertUnwindSafe(|| fill.take().map_or(Ok(()), |fill| fill(&mut loader))));
+            FILLS.set(false);
+            match outcome {
+                Ok(outcome) => outcome?,
+                Err(panic) => {
+                    panicked = Some(panic);
+                    return Err(gone());
+                }
+            }
+            if loader.failed { Err(gone()) } else { loader.write(true) }
+        };
+        let created = self.pool().create_tree(|| {
+            let inline = (K::Codec::INLINE, V::Codec::INLINE);
+            let (entry, tree) = self.pool().0.file.create_filled(spec, inline, &mut filled)?;
+            Ok((entry, tree.typed()?))
+        });
+        // There is no tree, and it left nothing behind.
+        if let Some(panic) = panicked {
+            resume_unwind(panic);
+        }
+        created
+    }
+}
+
+/// Says that items could not be written before.
+fn gone() -> Error {
+    Error::invalid("the tree is not created: items before could not be written")
+}

@@ -1,0 +1,55 @@
+//! Looking at items in order where they stand.
+
+use std::ops::{ControlFlow, RangeBounds};
+
+use super::iter::{borrow, is_empty};
+use super::metrics::Operation;
+use super::walk::limits;
+use crate::{Key, Tree, Value};
+
+impl<K: Key, V: Value> Tree<K, V> {
+    /// Calls `f` with the items whose keys lie within bounds, in order, until it breaks off. Unlike [`range`](Self::range)
+    /// it copies neither keys nor values: words, strings and bytes are shown as they are in the tree; options, tuples and
+    /// what serde encodes are decoded for it. Nothing is locked meanwhile, so that `f` may use the tree. What is shown
+    /// while other threads write is what [`range`](Self::range) shows.
+    ///
+    /// # Panics
+    ///
+    /// In a child of the process that opened the pool.
+    ///
+    /// ```
+    /// # use bristlecone::Pool;
+    /// # fn main() -> bristlecone::Result<()> {
+    /// # let path = format!("/dev/shm/bristlecone-doc-visit-{}.pool", std::process::id());
+    /// # let pool = Pool::options().max_bytes(64 << 20).create(true).open(&path)?;
+    /// use std::ops::ControlFlow;
+    ///
+    /// let lines = pool.tree::<u64, &str>("lines")?;
+    /// lines.upsert_many(&[(1, "one"), (2, "and two"), (3, ""), (4, "four")])?;
+    /// let mut bytes = 0;
+    /// lines.for_each_in(2.., |_, line| {
+    ///     bytes += line.len();
+    ///     if line.is_empty() { ControlFlow::Break(()) } else { ControlFlow::Continue(()) }
+    /// });
+    /// assert_eq!(bytes, 7);
+    /// # std::fs::remove_file(&path).unwrap();
+    /// # Ok(())
+    /// # }
+    /// ```
+    pub fn for_each_in<'a>(
+        &self,
+        bounds: impl RangeBounds<K::Ref<'a>>,
+        mut f: impl FnMut(K::Ref<'_>, V::Ref<'_>) -> ControlFlow<()>,
+    ) {
+        let tree = self.here();
+        self.count_one(Operation::Scan);
+        let (from, to) = limits::<K>(&bounds);
+        if is_empty(&from, &to) {
+            return;
+        }
+        tree.visit((borrow::<K::Codec>(&from), borrow::<K::Codec>(&to)), &mut |key, value| {
+            let shown = K::show(key, |key| V::view(value, |value| f(key, value)));
+            shown.flatten().unwrap_or(ControlFlow::Continue(()))
+        });
+    }
+}

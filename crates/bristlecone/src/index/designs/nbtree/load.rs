@@ -1,0 +1,73 @@
+//! Load: dense leaves from ascending items. Step numbers are those of the protocol in `mod.rs`.
+
+use bristlecone_pm::{Durable, Flushed, Medium, Persist, Result};
+
+use super::NbTree;
+use super::copy::{Half, Image};
+use super::layout::{EMPTY, SLOTS_MAX, Stored};
+use super::meta::Tag;
+use crate::index::parts::codec::{Codec, KeyCodec};
+use crate::index::{Write, WriteMode};
+
+impl<K: KeyCodec, V: Codec, M: Medium> NbTree<K, V, M> {
+    /// Load 1: adds items above all others to a tree that no other thread has; returns how many. Without the `last` ones,
+    /// those are left out that do not fill a leaf.
+    pub(super) fn append_leaves(&self, items: &[(K::Ref<'_>, V::Ref<'_>)], last: bool) -> Result<usize> {
+        let slots = self.shape.slots;
+        let mut done = 0;
+        if self.len.sum() == 0 {
+            // The leaf that is there already.
+            done = items.len().min(slots);
+            for (key, value) in &items[..done] {
+                self.write(*key, *value, WriteMode::Upsert)?;
+            }
+        }
+        let guard = K::pin();
+        let mut flushed = Flushed::none();
+        while done < items.len() && (last || items.len() - done >= slots) {
+            let leaf = &items[done..(done + slots).min(items.len())];
+            let first = leaf[0].0;
+            let separator = match done.checked_sub(1) {
+                Some(before) => K::separator(K::shorten(items[before].0), K::shorten(first)),
+                None => K::shorten(first),
+            };
+            let _room = self.inner.reserve(1)?;
+            let block = self.fresh_block()?;
+            flushed = flushed.and(self.write_leaf(block, leaf)?);
+            self.inner.insert(separator, self.leaves.of(block), &guard);
+            done += leaf.len();
+        }
+        let Durable { .. } = self.medium().fence(flushed, "nbtree load.1 fence");
+        self.pool.health()?;
+        Ok(done)
+    }
+
+    /// Writes a leaf of so many items.
+    fn write_leaf(&self, block: u64, items: &[(K::Ref<'_>, V::Ref<'_>)]) -> Result<Flushed> {
+        let mut half = Half::new(block);
+        let mut image: Image = [EMPTY; 2 * SLOTS_MAX];
+        let mut flushed = Flushed::none();
+        for (key, value) in items {
+            let (word, of_key) = K::write(&self.keys, *key, "nbtree load.1 key")?;
+            let (value, of_value) = V::write(&self.values, *value, "nbtree load.1 value")?;
+            flushed = flushed.and(of_key).and(of_value);
+            let value = match Stored::plain(value) {
+                Some(plain) if V::INLINE => plain,
+                None if V::INLINE => {
+                    let (boxed, of_box) = self.values.write(&value.to_le_bytes(), "nbtree load.1 box")?;
+                    flushed = flushed.and(of_box);
+                    boxed
+                }
+                _ => value,
+            };
+            let slot = half.place(self.shape, Tag::of::<K>(*key));
+            image[2 * slot..2 * slot + 2].copy_from_slice(&[word, value]);
+        }
+        flushed = flushed.and(self.write_block(block, &image, 0, self.stamp(), "nbtree load.1"));
+        let leaf = self.leaves.get(self.leaves.of(block));
+        self.set_meta(leaf, block, half.taken, &half.tags);
+        leaf.begin(block, None);
+        self.len.add(items.len() as i64);
+        Ok(flushed)
+    }
+}

@@ -1,0 +1,51 @@
+//! Dense leaves from ascending items, for a tree that no thread has yet. Each is written as a split writes its new one
+//! (split 1 and 2); before the tree is in the directory, a crash takes whatever it has.
+
+use bristlecone_pm::{Flushed, Medium, Result};
+use smallvec::SmallVec;
+
+use super::SsTree;
+use super::layout::LEAF_SLOTS_MAX;
+use super::split::Part;
+use crate::index::parts::codec::{Codec, KeyCodec};
+use crate::index::{Write, WriteMode};
+
+impl<K: KeyCodec, V: Codec, M: Medium> SsTree<K, V, M> {
+    /// Adds items above all others to a tree that no other thread has; returns how many. Without the `last` ones, those
+    /// are left out that do not fill a leaf.
+    pub(super) fn append_leaves(&self, items: &[(K::Ref<'_>, V::Ref<'_>)], last: bool) -> Result<usize> {
+        let slots = self.shape.slots * self.shape.subnodes_max;
+        let mut done = 0;
+        if self.len.sum() == 0 {
+            // The leaf that is there already.
+            done = items.len().min(slots);
+            for (key, value) in &items[..done] {
+                self.write(*key, *value, WriteMode::Upsert)?;
+            }
+        }
+        let guard = K::pin();
+        while done < items.len() && (last || items.len() - done >= slots) {
+            let leaf = &items[done..(done + slots).min(items.len())];
+            let first = K::shorten(leaf[0].0);
+            let separator = match done.checked_sub(1) {
+                Some(before) => K::separator(K::shorten(items[before].0), first),
+                None => first,
+            };
+            let mut flushed = Flushed::none();
+            let mut parts: SmallVec<[_; LEAF_SLOTS_MAX.next_power_of_two()]> = SmallVec::new();
+            for (key, value) in leaf {
+                let (item, of_item) = self.write_records(*key, *value)?;
+                flushed = flushed.and(of_item);
+                parts.push(Part { key: K::shorten(*key), words: (item.key, item.value), bit: 0 });
+            }
+            self.fence_records(flushed);
+            let _room = self.inner.reserve(1)?;
+            let (id, _durable) = self.new_leaf(&parts)?;
+            self.inner.insert(separator, id, &guard);
+            self.len.add(leaf.len() as i64);
+            done += leaf.len();
+        }
+        self.pool.health()?;
+        Ok(done)
+    }
+}

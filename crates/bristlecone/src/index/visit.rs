@@ -1,0 +1,102 @@
+//! Showing items in order where they stand, a leaf at a time.
+
+use std::ops::{Bound, ControlFlow};
+
+use super::scan::{Bounds, Leafwise, precedes, shorten, succeeds};
+use crate::index::parts::codec::{Codec, KeyCodec};
+use crate::index::parts::volatile_index::{Cursor, Step};
+use crate::index::parts::words::{WORDS_MAX, Words};
+use crate::index::{Batch, Visit};
+
+/// Where a visit goes on.
+pub struct Visiting<K: KeyCodec> {
+    cursor: Option<Cursor>,
+    /// The last key that was shown.
+    last: Option<K::Owned>,
+}
+
+impl<K: KeyCodec> Default for Visiting<K> {
+    fn default() -> Self {
+        Self { cursor: None, last: None }
+    }
+}
+
+/// Returns what is left of bounds behind the last key that was shown.
+pub fn behind<'k, 'a: 'k, 'b: 'k, K: KeyCodec>(
+    last: &'k Option<K::Owned>,
+    (from, to): Bounds<'a, 'b, K>,
+) -> (Bound<K::Ref<'k>>, Bound<K::Ref<'k>>) {
+    let (from, to) = (shorten::<K>(from), shorten::<K>(to));
+    (last.as_ref().map_or(from, |last| Bound::Excluded(K::borrow(last))), to)
+}
+
+/// Shows the items of the next leaf. `Break`: nothing is left, or `visit` breaks off.
+pub fn visit_leaf<K: KeyCodec, V: Codec, L: Leafwise<K, V>>(
+    leaves: &L,
+    bounds: Bounds<'_, '_, K>,
+    at: &mut Visiting<K>,
+    visit: &mut Visit<'_, K, V>,
+) -> ControlFlow<()> {
+    let Visiting { cursor: place, last } = at;
+    let (from, to) = behind::<K>(last, bounds);
+    let guards = (K::pin(), V::pin());
+    let version_of = |leaf| leaves.version(leaf);
+    let descriptor = |leaf| leaves.prefetch_descriptor(leaf);
+    let step = place.take().map_or(Step::Lost, |cursor| leaves.inner().next(cursor, version_of));
+    let (leaf, version, cursor) = match step {
+        Step::Leaf(leaf, version, cursor) => {
+            leaves.look_ahead(cursor, L::AHEAD..=L::AHEAD, descriptor);
+            (leaf, version, cursor)
+        }
+        Step::End => return ControlFlow::Break(()),
+        Step::Lost => {
+            let key = match from {
+                Bound::Included(key) | Bound::Excluded(key) => Some(key),
+                Bound::Unbounded => None,
+            };
+            let near = |cursor| leaves.look_ahead(cursor, 1..=L::AHEAD, descriptor);
+            let found = leaves.inner().seek(key, &guards.0, version_of, near);
+            leaves.prefetch_items(found.0);
+            found
+        }
+    };
+    leaves.look_ahead(cursor, 1..=L::ITEMS_AHEAD, |leaf| leaves.prefetch_items(leaf));
+    let mut words = Words::default();
+    let mut shown = None;
+    if leaves.snapshot(leaf, version, &mut words).is_some() {
+        let mut items = [[0; 2]; WORDS_MAX];
+        let count = words.count();
+        let key_of = |word| leaves.key_at(word, &guards.0);
+        if K::INLINE {
+            words.place::<false>(leaves.level(), |place, item| items[place] = item);
+        } else {
+            words.place_by::<_, false>(K::least(), key_of, |place, item| items[place] = item);
+        }
+        for [key, value] in &items[..count] {
+            let key = key_of(*key);
+            if succeeds::<K>(key, to) {
+                return ControlFlow::Break(());
+            }
+            if !precedes::<K>(key, from) {
+                visit(key, leaves.value_at(*value, &guards.1))?;
+                shown = Some(key);
+            }
+        }
+        if let Some(key) = shown {
+            *last = Some(K::owned(key));
+        }
+        *place = Some(cursor);
+        return ControlFlow::Continue(());
+    }
+    // It is being written to, or replaced.
+    let mut batch = Batch::default();
+    let Some(outside) = leaves.collect::<true>(leaf, version, (from, to), &mut batch) else {
+        return ControlFlow::Continue(());
+    };
+    *place = Some(cursor);
+    while let Some((key, value)) = batch.entries.pop() {
+        visit(K::borrow(&key), V::borrow(&value))?;
+        *last = Some(key);
+    }
+    if outside.above { ControlFlow::Break(()) } else { ControlFlow::Continue(()) }
+}
