@@ -232,8 +232,11 @@ RUNS = {
 import threading
 pool = bristlecone.open(path, create=True); t = pool.tree('t', int, int); t[1] = 2
 def work():
-    while True:
-        t.put_many(range(5000), range(5000))
+    try:
+        while True:
+            t.put_many(range(5000), range(5000))
+    except bristlecone.ClosedError:
+        pass
 threading.Thread(target=work, daemon=True).start()
 import time; time.sleep(0.1)
 """,
