@@ -115,7 +115,7 @@ fn flatstore_counted_figures_hold() {
     // The entry, of which one in four stands in two lines, and the count, as nothing is batched by one thread. What is
     // dead is cleaned from time to time.
     assert!((2.2..2.3).contains(&insert.flushes), "{insert:?}");
-    assert_eq!(insert.fences, 2.0);
+    assert!((2.0..2.001).contains(&insert.fences), "{insert:?}");
     assert!(get.lines_read <= 1.3, "{get:?}");
     for cost in [update, delete] {
         assert!(cost.flushes < 4.6 && cost.fences < 4.1, "{cost:?}");

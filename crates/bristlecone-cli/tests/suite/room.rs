@@ -27,7 +27,7 @@ fn shell(bench: &Bench, around: &[&str], script: &str) -> Ran {
 fn a_limit_on_the_size_of_files_is_an_error() {
     let bench = Bench::new();
     input(&bench);
-    bench.run("create @p --tree t --key u64 --value bytes").ok();
+    bench.run("create @p --size 1G --tree t --key u64 --value bytes").ok();
     // Blocks of 512 bytes.
     let ran = shell(&bench, &[], "ulimit -f 16384; bristlecone load p t in.tsv");
     ran.refused(6, "File too large");

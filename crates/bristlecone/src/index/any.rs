@@ -12,10 +12,17 @@ use bristlecone_pm::{
     TreeSpec,
 };
 
+use bristlecone_pm::sync::epoch;
+
 use super::table::{open, part_of};
 use super::{Design, Index, Inspect};
 use crate::Error;
 use crate::index::parts::codec::{Codec, Inline, KeyCodec, Record};
+
+/// How often the changes of a batch for which there was no room are tried again.
+const ROOM_ROUNDS: u32 = 2;
+/// Epochs that are ended before that.
+const EPOCHS: u32 = 64;
 
 /// A tree of keys `K` and values `V`.
 pub type Shared<K, V> = Arc<dyn Index<K, V>>;
@@ -276,7 +283,16 @@ impl<M: Medium> AnyPool for PoolOn<M> {
         };
         let mut space = self.0.commit_space(record.len())?;
         space.commit(record)?;
-        match change() {
+        let mut carried_out = change();
+        for _ in 0..ROOM_ROUNDS {
+            if !matches!(carried_out, CarriedOut::TakenBack(_)) {
+                break;
+            }
+            // What was removed shortly before is free once the epochs of then have ended.
+            (0..EPOCHS).for_each(|_| epoch::pin().flush());
+            carried_out = change();
+        }
+        match carried_out {
             CarriedOut::Wholly => space.done(),
             CarriedOut::TakenBack(error) => space.done().and(Err(error)),
             CarriedOut::InPart => Err(Error::DurabilityLost),
