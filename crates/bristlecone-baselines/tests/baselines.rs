@@ -45,7 +45,7 @@ impl Bench {
         for i in (1..=KEYS).map(|i| 1 + i * 7919 % KEYS) {
             assert!(self.device.operation(1, || (run(&self.tree, mix(i), i).unwrap(), 16)));
         }
-        let tally = self.device.take().tallies[1].clone();
+        let tally = self.device.take().tallies[1];
         let (total, each) = (tally.total(), |number: u64| number as f64 / tally.operations as f64);
         Cost {
             flushes: each(total.flushes),

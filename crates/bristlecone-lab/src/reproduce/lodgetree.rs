@@ -315,7 +315,8 @@ fn ablations(scale: Scale) -> Figure {
         let run = count("lodgetree", keys, 32).and("--writers", writers).mix("insert=1");
         options.iter().fold(run, |run, (name, value)| run.option(name, *value))
     };
-    let variants: [(&str, u64, &[(&str, u64)]); 4] = [
+    type Variant = (&'static str, u64, &'static [(&'static str, u64)]);
+    let variants: [Variant; 4] = [
         ("LodgeTree", 32, &[]),
         ("one log for all threads", 1, &[]),
         ("every write logged, flushes of one leaf", 32, &[("flush_leaves", 1)]),

@@ -77,7 +77,7 @@ pub fn line(figure: &Figure, result: &Measurement) -> String {
     let _ = write!(line, ": {} ", result.metric);
     match result.value {
         Some(value) => line.push_str(&with_unit(value, &result.unit)),
-        None => line.push_str("\u{2013}"),
+        None => line.push('\u{2013}'),
     }
     if let Some(paper) = paper(result) {
         let _ = write!(line, "; paper {paper}");

@@ -157,8 +157,8 @@ impl<A: Items, B: Items> Live<A, B> {
     }
 
     fn contents(&self, read_a: impl Read<A>, read_b: impl Read<B>) -> Result<Contents, String> {
-        let a = self.a.as_ref().map(|tree| read_a(tree)).transpose()?;
-        Ok([a, self.b.as_ref().map(|tree| read_b(tree)).transpose()?])
+        let a = self.a.as_ref().map(read_a).transpose()?;
+        Ok([a, self.b.as_ref().map(read_b).transpose()?])
     }
 }
 
@@ -212,7 +212,7 @@ impl<A: Items, B: Items> BatchPool<A, B> {
 
     fn view(live: &Live<A, B>, changes: &[Place]) -> Result<String, String> {
         let view = live.pool.snapshot().map_err(text)?;
-        let before = live.contents(&read::<A>, &read::<B>)?;
+        let before = live.contents(read::<A>, read::<B>)?;
         live.commit(changes, &[])?;
         let then = live.contents(|tree: &_| shown::<A>(&view, tree), |tree: &_| shown::<B>(&view, tree))?;
         if then == before { Ok(DONE.to_owned()) } else { Err(format!("{then:?} is shown for {before:?}")) }
@@ -345,6 +345,6 @@ impl<A: Items, B: Items> System for BatchPool<A, B> {
 
     fn observe(&self, live: &Live<A, B>) -> Result<Contents, String> {
         check_pool(&live.file)?;
-        live.contents(&read::<A>, &read::<B>)
+        live.contents(read::<A>, read::<B>)
     }
 }

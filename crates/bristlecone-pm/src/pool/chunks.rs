@@ -65,7 +65,7 @@ impl FreeChunks {
         if self.refused {
             return free | REFUSED | flags;
         }
-        chunks_max - u64::from(self.begun) + free + self.bare.len() as u64 | flags
+        (chunks_max - u64::from(self.begun) + free + self.bare.len() as u64) | flags
     }
 }
 

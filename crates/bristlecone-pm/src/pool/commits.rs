@@ -141,8 +141,12 @@ impl<M: Medium> PoolFile<M> {
         let mut found = Vec::new();
         let cells = self.words(slot + PART_HEADER_BYTES, bytes.div_ceil(8) as usize);
         read_bytes(medium, cells, bytes as usize, &mut found);
-        (header.checksum.load(medium) == checksum(sequence, part, &found))
-            .then(|| (sequence, part as u32, (part >> 32) as u32, found))
+        (header.checksum.load(medium) == checksum(sequence, part, &found)).then_some((
+            sequence,
+            part as u32,
+            (part >> 32) as u32,
+            found,
+        ))
     }
 
     /// Forgets all records, which have been carried out durably.

@@ -33,12 +33,12 @@ fn a_record_is_there_until_it_is_done() {
     assert_eq!(pool.pending_commits(), [small.clone(), large.clone()]);
     assert!(matches!(pool.close(), Err(Error::DurabilityLost)), "closed with a record under way");
     first.done().unwrap();
-    assert_eq!(pool.pending_commits(), [large.clone()]);
+    assert_eq!(pool.pending_commits(), std::slice::from_ref(&large));
     drop(second);
     drop(pool);
     // A crash.
     let reader = PoolFile::open_read_only(&scratch.0, Native::new).unwrap();
-    assert_eq!(reader.pending_commits(), [large.clone()]);
+    assert_eq!(reader.pending_commits(), std::slice::from_ref(&large));
     reader.end_commits().unwrap();
     assert!(reader.pending_commits().is_empty());
     drop(reader);

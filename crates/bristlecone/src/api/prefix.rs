@@ -96,8 +96,11 @@ impl<K: Key<Codec = crate::index::parts::codec::Record>, V: Value> Tree<K, V> {
     }
 }
 
+/// Where byte strings begin or end.
+type Limit = Bound<Box<[u8]>>;
+
 /// Returns the bounds of the byte strings that begin with a prefix.
-pub(crate) fn limits_of_prefix(prefix: &[u8]) -> (Bound<Box<[u8]>>, Bound<Box<[u8]>>) {
+pub(crate) fn limits_of_prefix(prefix: &[u8]) -> (Limit, Limit) {
     // The next prefix of at most this length: what is all ones has none.
     let behind = prefix.iter().rposition(|byte| *byte < u8::MAX).map(|last| {
         let mut behind: Box<[u8]> = prefix[..=last].into();

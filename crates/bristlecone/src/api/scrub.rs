@@ -175,7 +175,7 @@ impl Work<'_> {
                     K::Codec::bytes(K::Codec::borrow(&key)) + V::Codec::bytes(V::Codec::borrow(&value));
                 let (key, value) = (K::decode(key), V::take(value));
                 unfit_keys +=
-                    u64::from(!key.is_some_and(|key| SK::view(keys, Role::Key, SK::lend(&key)).is_some()));
+                    u64::from(key.is_none_or(|key| SK::view(keys, Role::Key, SK::lend(&key)).is_none()));
                 let fits =
                     value.is_some_and(|value| SV::view(values, Role::Value, SV::lend(&value)).is_some());
                 unfit_values += u64::from(!fits);

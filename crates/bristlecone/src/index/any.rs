@@ -7,12 +7,11 @@ use std::any::Any;
 use std::fmt;
 use std::sync::{Arc, Weak};
 
+use bristlecone_pm::sync::epoch;
 use bristlecone_pm::{
     Chunk, Events, Finding, Medium, Opener, Part, PoolFile, PoolInfo, Result, SlotKind, TreeEntry, TreeId,
     TreeSpec,
 };
-
-use bristlecone_pm::sync::epoch;
 
 use super::table::{open, part_of};
 use super::{Design, Index, Inspect};

@@ -27,8 +27,8 @@ impl Pool {
             let changes = records.iter().map(|record| record::changes(record)).collect::<Result<Vec<_>>>()?;
             for change in changes.into_iter().flatten() {
                 let Some(entry) = entries.iter().find(|entry| entry.id == change.tree) else { continue };
-                if !trees.contains_key(&change.tree) {
-                    trees.insert(change.tree, self.open_any(entry, threads)?);
+                if let std::collections::hash_map::Entry::Vacant(e) = trees.entry(change.tree) {
+                    e.insert(self.open_any(entry, threads)?);
                 }
                 trees[&change.tree].put(&change.key, change.value.as_ref())?;
             }

@@ -15,7 +15,8 @@ fn snapshots_show_what_a_map_was() {
         let words = pool.tree_options("words").design(design).create::<u64, u64>().unwrap();
         let texts = pool.tree_options("texts").design(other).create::<String, String>().unwrap();
         let (mut word_model, mut text_model) = (BTreeMap::new(), BTreeMap::new());
-        let mut views: Vec<(Snapshot, BTreeMap<u64, u64>, BTreeMap<String, String>)> = Vec::new();
+        type View = (Snapshot, BTreeMap<u64, u64>, BTreeMap<String, String>);
+        let mut views: Vec<View> = Vec::new();
         for step in 0..6000_u64 {
             let noise = mix(step ^ 77);
             let (key, text) = (noise % 300, format!("{:03}", noise >> 20 & 0xff));

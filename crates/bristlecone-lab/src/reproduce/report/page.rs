@@ -28,7 +28,8 @@ pub fn page(papers: &[&Paper], scale: Scale, all: &[Measurement]) -> String {
          machine named above. A ring is the paper\u{2019}s number. Deviations are in percent of it, or in points where both are \
          percent. Click on a head to sort by that column.</p>\n",
     );
-    let shown: Vec<(&Paper, Vec<(Figure, Vec<&Measurement>)>)> = papers
+    type Shown<'a> = (&'a Paper, Vec<(Figure, Vec<&'a Measurement>)>);
+    let shown: Vec<Shown<'_>> = papers
         .iter()
         .map(|paper| (*paper, figures(paper, scale, all)))
         .filter(|(_, figures)| !figures.is_empty())
