@@ -106,7 +106,7 @@ fn kill_a_load(bench: &Bench, text: &[u8]) {
     let mut input = load.stdin.take().unwrap();
     let fed = random_below(text.len() as u64) as usize;
     input.write_all(&text[..fed]).unwrap();
-    std::thread::sleep(Duration::from_micros(2000 + random_below(10_000)));
+    std::thread::sleep(Duration::from_micros(4000 + random_below(20_000)));
     load.kill().unwrap();
     load.wait().unwrap();
 }
