@@ -53,7 +53,7 @@ impl<M: Medium> PoolFile<M> {
     ///
     /// # Errors
     ///
-    /// [`PoolFull`](Error::PoolFull), [`MediumFull`](Error::MediumFull) and what the system refuses; nothing is set aside then.
+    /// [`PoolFull`](crate::Error::PoolFull), [`MediumFull`](crate::Error::MediumFull) and what the system refuses; nothing is set aside then.
     pub fn set_aside(&self, chunks: usize) -> Result<SetAside<'_, M>> {
         let thread = thread_index();
         loop {
