@@ -24,7 +24,7 @@ const PATIENCE: Duration = Duration::from_millis(200);
 /// A slot's state: its generation, and one of these.
 const FREE: u64 = 0;
 const OPEN: u64 = 1;
-/// Somebody makes or takes its object.
+/// A thread makes or takes its object.
 const HELD: u64 = 2;
 const STATES: u64 = 4;
 

@@ -22,7 +22,7 @@ pub struct Buffer {
     _held: Box<dyn Any + Send + Sync>,
 }
 
-// SAFETY: the bytes live in what is held; whoever holds the array takes care of who writes to them, as with all arrays.
+// SAFETY: the bytes live in what is held; a program that holds the array keeps its threads from writing meanwhile, as with all arrays.
 unsafe impl Send for Buffer {}
 // SAFETY: as above.
 unsafe impl Sync for Buffer {}
