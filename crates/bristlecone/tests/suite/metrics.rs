@@ -58,15 +58,18 @@ fn what_is_done_is_counted() {
         tree.fetch_update(0, |_| Some(2)).unwrap();
         (0..10).for_each(|key| _ = tree.remove(key).unwrap());
         assert_eq!(tree.iter().count() as u64 + tree.count(..10), THREADS * KEYS - 10);
-        let logs = || pool.usage("t").unwrap().log_bytes;
-        let (logs_before, after) = (logs(), metrics(&pool));
+        let after = metrics(&pool);
         let counted = after.operations.unwrap();
         assert_eq!((counted.inserts, counted.upserts, counted.gets), (6000, 6000, 12_000), "{shape}");
         assert_eq!((counted.swaps, counted.removes, counted.scans), (2, 10, 2), "{shape}");
         assert!(after.flushes > before.flushes && after.fences > before.fences, "{shape}: {after:?}");
         assert!(after.splits > 50 && after.chunks_taken > 0, "{shape}: {after:?}");
-        // Threads of the tree may be giving chunks back.
-        assert!((logs()..=logs_before).contains(&after.log_bytes), "{shape}: {after:?}");
+        // Threads of the tree may be taking chunks and giving chunks back, so that two calls in a row may differ.
+        let logs_agree = || {
+            let (now, used) = (metrics(&pool).log_bytes, pool.usage("t").unwrap().log_bytes);
+            now == used
+        };
+        assert!((0..1000).any(|_| logs_agree()), "{shape}: {after:?}");
         drop(tree);
         pool.close().unwrap();
 
