@@ -74,6 +74,14 @@ pub fn in_share(number: usize, one_of: u64) -> bool {
     Effort::of_run() > Effort::Quick || (number as u64).wrapping_add(seed()).is_multiple_of(one_of)
 }
 
+/// Returns what this run takes of some things: a quick run one of so many, others each day, and one at least.
+pub fn share<T>(all: impl IntoIterator<Item = T>, one_of: u64) -> Vec<T> {
+    let all: Vec<T> = all.into_iter().collect();
+    let one_of = one_of.min(all.len() as u64);
+    let all = all.into_iter().enumerate();
+    all.filter(|(number, _)| in_share(*number, one_of)).map(|(_, thing)| thing).collect()
+}
+
 /// Returns whether this run makes at least an effort; says what is left out if it does not.
 pub fn takes(least: Effort, what: &str) -> bool {
     let takes = Effort::of_run() >= least;

@@ -27,7 +27,7 @@ mod suite;
 pub use cell::{Cell, all};
 pub use codec::{Codec, Items, Labels, Notes, Texts, Visit, Words};
 pub use draw::{covering, goals, seed};
-pub use effort::{Effort, by_effort, in_share, takes, tell};
+pub use effort::{Effort, by_effort, in_share, share, takes, tell};
 pub use room::{DOMAINS, ROOMS, Room};
 pub use shape::{SHAPES, SHORT_LOGS, Shape, shapes};
 pub use suite::{LeftOut, SUITES, Suite, suites};

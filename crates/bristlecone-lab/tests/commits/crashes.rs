@@ -3,7 +3,7 @@
 use std::marker::PhantomData;
 
 use bristlecone::Design;
-use bristlecone_cells::{Effort, takes};
+use bristlecone_cells::{Effort, share, takes};
 use bristlecone_lab::EXPLAINED;
 use bristlecone_lab::targets::{BatchPool, Items, Notes, Texts, Words, batch_scenarios};
 use bristlecone_pm::Geometry;
@@ -57,7 +57,7 @@ fn explore(subject: &dyn Subject, modes: &[Mode], budget: Budget) {
 
 #[test]
 fn batches_over_sstree_and_nbtree_survive_every_crash() {
-    explore(&subject::<Words, Texts>(Design::SsTree, Design::NbTree), &Mode::ALL, Budget::of(24));
+    explore(&subject::<Words, Texts>(Design::SsTree, Design::NbTree), &share(Mode::ALL, 3), Budget::of(24));
 }
 
 #[test]

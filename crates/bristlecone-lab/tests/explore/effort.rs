@@ -1,14 +1,9 @@
 //! What a run takes of what there is to explore: all of it, or, where it is to be quick, a share that differs from day
 //! to day.
 
-use bristlecone_cells::{by_effort, in_share};
+use bristlecone_cells::by_effort;
+pub use bristlecone_cells::share;
 use bristlecone_sim::{Budget, Mode, PER_PLAN};
-
-/// Returns what this run takes of some things: a quick run one of so many.
-pub fn share<T>(all: impl IntoIterator<Item = T>, one_of: u64) -> Vec<T> {
-    let all = all.into_iter().enumerate();
-    all.filter(|(number, _)| in_share(*number, one_of)).map(|(_, thing)| thing).collect()
-}
 
 /// Returns the modes that this run explores: a quick run one of the three.
 pub fn modes() -> Vec<Mode> {

@@ -3,7 +3,7 @@
 
 use bristlecone::Design;
 use bristlecone_baselines::{AnyDesign, Baseline};
-use bristlecone_cells::{Effort, seed, takes};
+use bristlecone_cells::{Effort, by_effort, seed, takes};
 use bristlecone_lab::EXPLAINED;
 use bristlecone_lab::proofs::baselines::{AS_PUBLISHED, OF_LOG};
 use bristlecone_lab::proofs::nbtree::changed_among_threads;
@@ -40,8 +40,10 @@ pub fn every_step_is_needed(design: impl Into<AnyDesign>, steps_in_all: usize, a
 const RUNS: u64 = 32;
 /// So many shapes of a design.
 const SHAPES: usize = 4;
-/// In a usual run one of so many stores of a design is tried in its first shape, drawn by the day.
-const ONE_OF: u64 = 32;
+/// Returns how many stores of a design there are to each that is tried in its first shape, drawn by the day.
+fn one_of() -> u64 {
+    by_effort(128, 32, 1)
+}
 
 /// Loses stores and compare-and-swaps, and removes orders, of a design: each must be noticed, but for stores that are
 /// said to be derived, of which none may be. `BRISTLECONE_CELLS=all` tries all, in several shapes.
@@ -57,10 +59,10 @@ fn every_store_is_needed(design: impl Into<AnyDesign>) {
     let reports = explore_rounds(&rounds, few, &progress, &|_, _| {});
     let rounds: Vec<_> = rounds.into_iter().zip(reports.into_iter().flatten()).collect();
     let budget = Budget { threads: 2, continuation_crashes: 1, depth: 1, ..Budget::of(RUNS) };
-    let is_drawn = |site: &Site| all || mix(seed() ^ mix(u64::from(site.at.line()))).is_multiple_of(ONE_OF);
+    let is_drawn = |site: &Site| all || mix(seed() ^ mix(u64::from(site.at.line()))).is_multiple_of(one_of());
     let wanted = |site: &Site| !site.is_of_pool() && !site.is_named() && is_drawn(site);
     let mut table = mutate_rounds(&rounds, budget, &wanted, &progress, &|_| {}).explained_by(EXPLAINED);
-    if design == Design::NbTree.into() {
+    if design == Design::NbTree.into() && !table.survivors().is_empty() {
         // What threads do for each other.
         let among_threads = changed_among_threads(&|site| table.has_left(site));
         table.merge(among_threads);

@@ -3,11 +3,11 @@
 use std::marker::PhantomData;
 
 use bristlecone::Design;
-use bristlecone_cells::shapes;
+use bristlecone_cells::{shapes, share};
 use bristlecone_lab::targets::TreeOp::{self, Close, Create, Insert, Remove, Update};
 use bristlecone_lab::targets::{TreePool, Volumes};
 use bristlecone_pm::Geometry;
-use bristlecone_sim::{Budget, Mode, Report, Scenario, explore};
+use bristlecone_sim::{Budget, Mode, Scenario, explore};
 
 /// Numbers whose keys and values have every length that [`Volumes`] has.
 const NUMBERS: u64 = 36;
@@ -40,12 +40,10 @@ fn keys_and_values_of_many_lines_survive() {
     // Arbitrary images alone: a record has hundreds of lines, any of which is missing in half of them.
     let few = Budget { exhaustive: 2, sampled: 6, extremes: 0, ..Budget::quick() };
     let budget = Budget { depth: 1, continuation_crashes: 64, threads: 2, ..few };
-    let mut total = Report { scenario: "volumes".to_owned(), ..Report::default() };
-    for design in Design::ALL {
+    for design in share(Design::ALL, 5) {
         let report = explore(&tree_pool(*design), &scenario(), Mode::Subset, budget);
         println!("{design}: {report}");
-        total.merge(report);
+        report.assert_clean();
+        assert!(report.crash_points > 100, "{report}");
     }
-    total.assert_clean();
-    assert!(total.crash_points > 500, "{total}");
 }

@@ -3,6 +3,7 @@
 use std::marker::PhantomData;
 
 use bristlecone::Design;
+use bristlecone_cells::by_effort;
 use bristlecone_lab::targets::{Items, Texts, TreePool, Words, tree_scenarios};
 use bristlecone_pm::Geometry;
 use bristlecone_sim::{
@@ -109,7 +110,7 @@ fn searched_while_split<I: Items>(count: u64) {
 
 #[test]
 fn words_are_found_while_inner_nodes_split() {
-    searched_while_split::<Words>(4000);
+    searched_while_split::<Words>(by_effort(1000, 4000, 4000));
 }
 
 #[test]

@@ -6,12 +6,12 @@ use std::sync::atomic::{AtomicUsize, Ordering};
 
 use bristlecone::{CasError, Design, Key, Native, Pool, PoolOptions, Result, Tree, TryInsertError, Value};
 use bristlecone_baselines::{AnyDesign, Baseline};
-pub use bristlecone_cells::{Cell, Codec, Items, SHAPES, Shape, Visit, in_share, suites};
+pub use bristlecone_cells::{Cell, Codec, Items, SHAPES, Shape, Visit, suites};
 use bristlecone_pm::{Domain, Geometry, PoolFile, Region};
 
-/// Returns what this run takes of some things: a quick run one of six, others each day.
-pub fn share<T>(all: impl IntoIterator<Item = T>) -> impl Iterator<Item = T> {
-    all.into_iter().enumerate().filter(|(number, _)| in_share(*number, 6)).map(|(_, thing)| thing)
+/// Returns what this run takes of some things: a quick run one of six, others each day, and one at least.
+pub fn share<T>(all: impl IntoIterator<Item = T>) -> Vec<T> {
+    bristlecone_cells::share(all, 6)
 }
 
 /// Every design with its default options.

@@ -159,7 +159,7 @@ impl Site {
 }
 
 fn sites() -> impl Iterator<Item = Site> {
-    share(suites::CUT_SHORT.drawn_of_each_design()).map(Site::new)
+    share(suites::CUT_SHORT.drawn_of_each_design()).into_iter().map(Site::new)
 }
 
 /// Everything that was acknowledged, and what may have happened besides.

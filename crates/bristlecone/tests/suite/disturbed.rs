@@ -7,7 +7,7 @@ use std::sync::Arc;
 use std::sync::mpsc::{Receiver, Sender, channel};
 use std::time::Duration;
 
-use crate::common::{SHAPES, Scratch, Shape};
+use crate::common::{SHAPES, Scratch, Shape, share};
 use crate::cut_short::{AT_LOAD, Ending};
 use bristlecone::lab::pool_on_any;
 use bristlecone::{Design, Native, Tree};
@@ -93,7 +93,7 @@ fn disturb(shape: &Shape) -> usize {
 #[test]
 fn readers_come_to_an_end_and_may_write() {
     let locking = [Design::CclBTree, Design::LodgeTree];
-    for shape in SHAPES.iter().filter(|shape| locking.contains(&shape.design)) {
+    for shape in share(SHAPES.iter().filter(|shape| locking.contains(&shape.design))) {
         let waited = disturb(shape);
         println!("{shape:?}: a reader locked {waited} times");
         assert!(waited > 0, "{shape:?}: no reader ran out of patience");

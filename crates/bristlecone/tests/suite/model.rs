@@ -6,7 +6,8 @@ use std::fmt::Debug;
 use std::ops::ControlFlow;
 
 use crate::common::{
-    Cell, Items, Noise, Plant, Scratch, Shape, Visit, baselines, defaults, inserted, small, suites, swapped,
+    Cell, Items, Noise, Plant, Scratch, Shape, Visit, baselines, defaults, inserted, share, small, suites,
+    swapped,
 };
 use crate::toy::Toy;
 use bristlecone::lab::TreeDesign;
@@ -291,7 +292,7 @@ fn bytes_to_strings_as_by_default() {
     fn key(number: u64) -> Vec<u8> {
         text(number).into_bytes()
     }
-    for shape in defaults() {
+    for shape in share(defaults()) {
         let twin = Twin::<&[u8], &str> { key, value: text, key_ref: |k| k, value_ref: |v| v, shape };
         twin.run(2000, 6000, 6);
     }
@@ -299,7 +300,7 @@ fn bytes_to_strings_as_by_default() {
 
 #[test]
 fn arrays_tuples_and_signed_numbers() {
-    for shape in small() {
+    for shape in share(small()) {
         let arrays = Twin::<[u8; 12], [u8; 3]> {
             key: |n| {
                 let mut key = [7; 12];

@@ -285,7 +285,7 @@ fn each_shape(run: impl Fn(Shape)) {
         limit(None);
         failed
     };
-    let failed: Vec<_> = share(SHAPES).filter(fails).collect();
+    let failed: Vec<_> = share(SHAPES).into_iter().filter(fails).collect();
     assert!(failed.is_empty(), "{failed:?}");
 }
 

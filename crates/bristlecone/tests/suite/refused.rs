@@ -8,7 +8,7 @@
 
 use std::collections::{BTreeMap, BTreeSet};
 
-use crate::common::{Plant, Scratch, Shape, is_alone, small};
+use crate::common::{Plant, Scratch, Shape, is_alone, share, small};
 use bristlecone::{Domain, Error, Pool, Result, Tree};
 use bristlecone_pm::{Geometry, failpoint};
 use rustix::io::Errno;
@@ -141,7 +141,7 @@ type Counts = BTreeMap<&'static str, usize>;
 
 /// Runs something with each of its calls refused by turns: the first `dense` ones all, of the others fewer and fewer.
 fn refuse_each(counts: &mut Counts, dense: usize, mut run: impl FnMut(usize, Errno) -> bool) {
-    for answer in ANSWERS {
+    for answer in share(ANSWERS) {
         let mut nth = 0;
         while !run(nth, answer) {
             *counts.entry(failpoint::refused().unwrap()).or_default() += 1;

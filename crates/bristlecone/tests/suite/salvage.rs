@@ -4,6 +4,7 @@ use std::collections::BTreeMap;
 
 use crate::common::{Cell, Items, Noise, Plant, Scratch, Visit, suites};
 use bristlecone::{Design, Error, Native, Pool, Salvage, Tree, TreeSpec};
+use bristlecone_cells::by_effort;
 use bristlecone_pm::{OpenOptions, PoolFile};
 
 const KEYS: u64 = 5000;
@@ -174,7 +175,8 @@ fn a_broken_leaf_costs_little_more_than_itself() {
     let subnodes = subnodes(&whole);
     let mut noise = Noise(43);
     let mut sum = [0; 3];
-    for round in 0..60_u64 {
+    let rounds = by_effort(12, 60, 60_u64);
+    for round in 0..rounds {
         let mut bytes = whole.clone();
         let at = subnodes[noise.below(subnodes.len() as u64) as usize];
         match round % 6 {
@@ -199,7 +201,7 @@ fn a_broken_leaf_costs_little_more_than_itself() {
         assert!(saved.back <= 14 && saved.strange <= if noise { 14 } else { 1 }, "round {round}: {saved:?}");
         sum = [sum[0] + lost, sum[1] + saved.back, sum[2] + saved.strange];
     }
-    println!("60 broken leaves: {} items lost, {} came back, {} are made up", sum[0], sum[1], sum[2]);
+    println!("{rounds} broken leaves: {} items lost, {} came back, {} are made up", sum[0], sum[1], sum[2]);
 }
 
 /// The leaves of an NBTree of words: places of their blocks.
@@ -215,7 +217,8 @@ fn a_broken_block_costs_what_is_broken_of_it() {
     let blocks = blocks(&whole);
     let mut noise = Noise(53);
     let mut sum = [0; 3];
-    for round in 0..80_u64 {
+    let rounds = by_effort(16, 80, 80_u64);
+    for round in 0..rounds {
         let mut bytes = whole.clone();
         let at = blocks[noise.below(blocks.len() as u64) as usize];
         let other = blocks[noise.below(blocks.len() as u64) as usize] as u64;
@@ -244,7 +247,7 @@ fn a_broken_block_costs_what_is_broken_of_it() {
         assert!(saved.back == 0 && saved.strange <= made_up, "round {round}: {saved:?} {salvage:?}");
         sum = [sum[0] + lost, sum[1] + saved.back, sum[2] + saved.strange];
     }
-    println!("80 broken blocks: {} items lost, {} came back, {} are made up", sum[0], sum[1], sum[2]);
+    println!("{rounds} broken blocks: {} items lost, {} came back, {} are made up", sum[0], sum[1], sum[2]);
 }
 
 /// The nodes of a WO-tree of words that have a kind: 1 for leaves, 2 for inner nodes.
@@ -282,7 +285,8 @@ fn a_broken_leaf_of_a_wotree_costs_what_is_broken_of_it() {
     let leaves = nodes(&whole, 1);
     let mut noise = Noise(61);
     let mut sum = [0; 3];
-    for round in 0..70_u64 {
+    let rounds = by_effort(14, 70, 70_u64);
+    for round in 0..rounds {
         let mut bytes = whole.clone();
         let at = leaves[noise.below(leaves.len() as u64) as usize];
         match round % 7 {
@@ -308,7 +312,7 @@ fn a_broken_leaf_of_a_wotree_costs_what_is_broken_of_it() {
         assert!(saved.back <= back && saved.strange <= strange, "round {round}: {saved:?} {salvage:?}");
         sum = [sum[0] + lost, sum[1] + saved.back, sum[2] + saved.strange];
     }
-    println!("70 broken leaves: {} items lost, {} came back, {} are made up", sum[0], sum[1], sum[2]);
+    println!("{rounds} broken leaves: {} items lost, {} came back, {} are made up", sum[0], sum[1], sum[2]);
 }
 
 #[test]
@@ -355,7 +359,7 @@ fn any_damage_is_survived() {
         (0..whole.len()).step_by(8).filter(|&at| whole[at..at + 8] != [0; 8]).collect()
     });
     let mut noise = Noise(47);
-    for round in 0..100 {
+    for round in 0..by_effort(24, 100, 100) {
         let design = round % DESIGNS.len();
         let (mut bytes, occupied) = (wholes[design].clone(), &occupied[design]);
         for _ in 0..=noise.below(20) {

@@ -3,7 +3,7 @@
 use std::any::Any;
 use std::process::Command;
 
-use crate::common::{Plant, SHAPES, Scratch, small};
+use crate::common::{Plant, SHAPES, Scratch, share, small};
 use bristlecone::{Error, Tree};
 
 const CHILD: &str = "BRISTLECONE_THREADS_CHILD";
@@ -58,7 +58,7 @@ fn orders(count: usize, each: &mut impl FnMut(&[usize])) {
 /// The last handle closes the pool, whichever it is: of the pool, a clone, a tree, its clone and tree options.
 #[test]
 fn handles_are_dropped_in_any_order() {
-    for shape in small() {
+    for shape in share(small()) {
         let scratch = Scratch::new();
         let mut tried = 0;
         orders(5, &mut |order| {

@@ -4,7 +4,7 @@
 use std::collections::BTreeMap;
 use std::sync::atomic::{AtomicU64, Ordering::Relaxed};
 
-use crate::common::{Noise, SHAPES, Scratch, Shape};
+use crate::common::{Noise, SHAPES, Scratch, Shape, share};
 use bristlecone::{Design, Error, Key, Pool, Tree, Value};
 
 const THREADS: u64 = 3;
@@ -123,8 +123,8 @@ where
     assert_holds(&tree, codec, &all, "after life went on");
 }
 
-fn shapes() -> impl Iterator<Item = &'static Shape> {
-    SHAPES.iter().filter(|shape| shape.design == Design::WoTree)
+fn shapes() -> Vec<&'static Shape> {
+    share(SHAPES.iter().filter(|shape| shape.design == Design::WoTree))
 }
 
 #[test]
@@ -135,7 +135,7 @@ fn wotree_of_words_in_a_full_pool_keeps_what_it_acknowledged() {
         value: |number| number,
         value_ref: |value| *value,
     };
-    shapes().for_each(|shape| full(shape, 12 << 20, &codec));
+    shapes().into_iter().for_each(|shape| full(shape, 12 << 20, &codec));
 }
 
 #[test]
@@ -146,5 +146,5 @@ fn wotree_of_texts_in_a_full_pool_keeps_what_it_acknowledged() {
         value: |number| vec![number as u8; number as usize % 40],
         value_ref: |value| value,
     };
-    shapes().for_each(|shape| full(shape, 32 << 20, &codec));
+    shapes().into_iter().for_each(|shape| full(shape, 32 << 20, &codec));
 }

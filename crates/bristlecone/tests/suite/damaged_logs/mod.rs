@@ -19,7 +19,7 @@ impl Drop for Trying {
     }
 }
 
-fn logged_shapes() -> impl Iterator<Item = Shape> {
+fn logged_shapes() -> Vec<Shape> {
     share(
         SHAPES.iter().copied().filter(|shape| [Design::CclBTree, Design::LodgeTree].contains(&shape.design)),
     )
