@@ -1,6 +1,7 @@
 //! Pools and the trees in them.
 
 use std::collections::HashMap;
+use std::path::Path;
 use std::sync::atomic::{AtomicBool, Ordering::Relaxed};
 use std::sync::{Arc, Mutex, MutexGuard};
 
@@ -69,6 +70,40 @@ impl Drop for Shared {
 }
 
 impl Pool {
+    /// Opens a pool that is there, or creates it as by default.
+    ///
+    /// [`PoolOptions`] has sizes, domains, and how to insist on a pool that is new.
+    ///
+    /// # Errors
+    ///
+    /// As [`PoolOptions::open`]. A file that is no pool is an error, and stays as it is.
+    ///
+    /// ```
+    /// use bristlecone::{Error, Pool};
+    /// # fn main() -> bristlecone::Result<()> {
+    /// # let path = format!("/dev/shm/bristlecone-doc-create-{}.pool", std::process::id());
+    ///
+    /// assert!(matches!(Pool::open(&path), Err(Error::NotFound { .. })));
+    /// Pool::create(&path)?.tree::<u64, u64>("t")?.insert(1, 2)?;
+    /// assert_eq!(Pool::create(&path)?.tree::<u64, u64>("t")?.get(1), Some(2));
+    /// assert_eq!(Pool::open(&path)?.tree::<u64, u64>("t")?.get(1), Some(2));
+    /// # std::fs::remove_file(&path).unwrap();
+    /// # Ok(())
+    /// # }
+    /// ```
+    pub fn create(path: impl AsRef<Path>) -> Result<Self> {
+        Self::options().create(true).open(path)
+    }
+
+    /// Opens a pool that is there, with default options.
+    ///
+    /// # Errors
+    ///
+    /// As [`PoolOptions::open`]: [`Error::NotFound`](crate::Error::NotFound) if there is none.
+    pub fn open(path: impl AsRef<Path>) -> Result<Self> {
+        Self::options().open(path)
+    }
+
     /// Begins to open a pool.
     pub fn options() -> PoolOptions {
         PoolOptions::default()
