@@ -29,6 +29,7 @@ pub struct Changes {
 /// What a transaction read.
 pub struct Reads<'a> {
     pub snapshot: &'a Snapshot,
+    /// In order.
     pub keys: &'a [Place],
     pub ranges: &'a [(usize, Bound<Encoded>, Bound<Encoded>)],
 }
@@ -114,7 +115,7 @@ impl Changes {
                 use std::ops::RangeBounds;
                 *tree == place.0 && (from.as_ref(), to.as_ref()).contains(&place.1)
             };
-            reads.keys.contains(place) || reads.ranges.iter().any(within)
+            reads.keys.binary_search(place).is_ok() || reads.ranges.iter().any(within)
         };
         for place in self.keys.keys().filter(|place| is_read(place)) {
             if reads.snapshot.epoch(&self.trees[place.0].0)?.has(&self.saved_key(place)) {

@@ -95,7 +95,7 @@ impl Gate {
 
     /// Waits likewise, for writers that look at what was stored behind a [`full_barrier`] only. All are watchful.
     pub fn wait_for_watchful_writers(&self) {
-        debug_assert_eq!(self.mode.load(Acquire), WATCHFUL, "writers may have passed no barrier");
+        debug_assert_ne!(self.mode.load(Acquire), QUIET, "writers may have passed no barrier");
         // Pairs with the barrier: that writer sees what was stored, or its line is seen.
         fence(SeqCst);
         self.wait_for_lines();
