@@ -12,7 +12,7 @@ use crate::bench::competitor::Competitor;
 use crate::bench::rivals::{self, Class, Rival};
 
 /// A store by name, with what it is created with.
-#[derive(Clone, Debug)]
+#[derive(Debug)]
 pub struct Kept {
     store: Competitor,
     options: Vec<(String, u64)>,
