@@ -1143,8 +1143,8 @@ int bristlecone_put(const struct bristlecone_tree *tree,
  * Writes a key's value, whether the key is there or not, and shows the value that it had, if it had one. Durable when
  * it returns `BRISTLECONE_OK`.
  *
- * After an error nothing has changed, but for `BRISTLECONE_DURABILITY_LOST`, which leaves that open, and
- * `BRISTLECONE_CORRUPTED`, which says that what was there is nothing of the tree's kind: it is replaced.
+ * After an error nothing has changed, but for `BRISTLECONE_DURABILITY_LOST`, which leaves that open. A value that was there
+ * and is nothing of the tree's kind is replaced, and not shown: it counts as absent.
  */
 int bristlecone_exchange(const struct bristlecone_tree *tree,
                          const void *key,
@@ -1173,8 +1173,8 @@ int bristlecone_insert(const struct bristlecone_tree *tree,
  * `BRISTLECONE_OK`.
  *
  * Returns `BRISTLECONE_ABSENT` if the key is not there. After an error nothing has changed, but for
- * `BRISTLECONE_DURABILITY_LOST`, which leaves that open, and `BRISTLECONE_CORRUPTED`, which says that what was there is
- * nothing of the tree's kind: it is replaced.
+ * `BRISTLECONE_DURABILITY_LOST`, which leaves that open. A value that was there and is nothing of the tree's kind is
+ * replaced, and counts as absent.
  */
 int bristlecone_update(const struct bristlecone_tree *tree,
                        const void *key,
@@ -1188,8 +1188,8 @@ int bristlecone_update(const struct bristlecone_tree *tree,
  * Removes a key, and shows the value that it had. Durable when it returns `BRISTLECONE_OK`.
  *
  * Returns `BRISTLECONE_ABSENT` if the key is not there. After an error nothing has changed, but for
- * `BRISTLECONE_DURABILITY_LOST`, which leaves that open, and `BRISTLECONE_CORRUPTED`, which says that what was there is
- * nothing of the tree's kind: it is removed.
+ * `BRISTLECONE_DURABILITY_LOST`, which leaves that open. A value that was there and is nothing of the tree's kind is
+ * removed, and counts as absent.
  */
 int bristlecone_remove(const struct bristlecone_tree *tree,
                        const void *key,

@@ -70,8 +70,8 @@ pub unsafe extern "C" fn bristlecone_put(
 /// Writes a key's value, whether the key is there or not, and shows the value that it had, if it had one. Durable when
 /// it returns `BRISTLECONE_OK`.
 ///
-/// After an error nothing has changed, but for `BRISTLECONE_DURABILITY_LOST`, which leaves that open, and
-/// `BRISTLECONE_CORRUPTED`, which says that what was there is nothing of the tree's kind: it is replaced.
+/// After an error nothing has changed, but for `BRISTLECONE_DURABILITY_LOST`, which leaves that open. A value that was there
+/// and is nothing of the tree's kind is replaced, and not shown: it counts as absent.
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn bristlecone_exchange(
     tree: *const TreeHandle,
@@ -125,8 +125,8 @@ pub unsafe extern "C" fn bristlecone_insert(
 /// `BRISTLECONE_OK`.
 ///
 /// Returns `BRISTLECONE_ABSENT` if the key is not there. After an error nothing has changed, but for
-/// `BRISTLECONE_DURABILITY_LOST`, which leaves that open, and `BRISTLECONE_CORRUPTED`, which says that what was there is
-/// nothing of the tree's kind: it is replaced.
+/// `BRISTLECONE_DURABILITY_LOST`, which leaves that open. A value that was there and is nothing of the tree's kind is
+/// replaced, and counts as absent.
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn bristlecone_update(
     tree: *const TreeHandle,
@@ -151,8 +151,8 @@ pub unsafe extern "C" fn bristlecone_update(
 /// Removes a key, and shows the value that it had. Durable when it returns `BRISTLECONE_OK`.
 ///
 /// Returns `BRISTLECONE_ABSENT` if the key is not there. After an error nothing has changed, but for
-/// `BRISTLECONE_DURABILITY_LOST`, which leaves that open, and `BRISTLECONE_CORRUPTED`, which says that what was there is
-/// nothing of the tree's kind: it is removed.
+/// `BRISTLECONE_DURABILITY_LOST`, which leaves that open. A value that was there and is nothing of the tree's kind is
+/// removed, and counts as absent.
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn bristlecone_remove(
     tree: *const TreeHandle,

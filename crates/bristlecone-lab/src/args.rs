@@ -6,6 +6,7 @@ use clap::{Parser, Subcommand};
 
 use crate::bench::command::Bench;
 use crate::bench::rivals::kill::RivalLoad;
+use crate::bench::together::bank::BankVictim;
 use crate::count::command::Count;
 use crate::crash::command::Crash;
 use crate::probe::Probe;
@@ -39,6 +40,8 @@ pub enum Command {
     Results(ShowResults),
     Soak(Soak),
     #[command(hide = true)]
+    BankVictim(BankVictim),
+    #[command(hide = true)]
     RivalLoad(RivalLoad),
     #[command(hide = true)]
     SoakDriver(SoakDriver),
@@ -55,6 +58,7 @@ impl Command {
             Self::Reproduce(args) => args.run(output),
             Self::Results(args) => args.run(output),
             Self::Soak(args) => args.run(output),
+            Self::BankVictim(args) => args.run(),
             Self::RivalLoad(args) => args.run(),
             Self::SoakDriver(args) => args.run(),
         }

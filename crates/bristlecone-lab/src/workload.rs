@@ -17,6 +17,7 @@ use crate::bench::input::dataset::Dataset;
 use crate::bench::input::trace::Trace;
 use crate::bench::ratios::Ratios;
 use crate::bench::stream::Order;
+use crate::bench::together::Kind;
 use crate::bench::workload::{self, Distribution, Mix, Op, Phase, Preset, ScanLength};
 
 /// The part of `--help` on operations.
@@ -121,6 +122,35 @@ impl Workload {
     /// Returns the type of the values.
     pub fn value(&self) -> Shape {
         self.values[0]
+    }
+
+    /// Returns which of the presets it is that change several keys in one step, if it is one.
+    pub fn together(&self) -> Option<Kind> {
+        let kind = match self.presets[0] {
+            Preset::Bank => Kind::Bank,
+            Preset::Batch => Kind::Batch,
+            _ => return None,
+        };
+        self.preset().map(|_| kind)
+    }
+
+    /// Refuses what these presets have no use for.
+    ///
+    /// # Errors
+    ///
+    /// Of an argument that says something else than they do.
+    pub fn check_together(&self) -> Outcome {
+        let is_plain = self.key() == Shape::U64
+            && self.value() == Shape::U64
+            && self.dataset.is_none()
+            && self.distribution.is_none()
+            && self.scan_length.is_none();
+        if is_plain {
+            return Ok(());
+        }
+        Err(Failure::usage(
+            "the presets bank and batch have words for keys and values, evenly drawn, and no scans",
+        ))
     }
 
     fn operations(&self) -> u64 {

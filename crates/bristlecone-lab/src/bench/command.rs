@@ -14,6 +14,7 @@ use serde_json::Value;
 use crate::bench::comparison::{self, Plan, Results};
 use crate::bench::competitor::Competitor;
 use crate::bench::subject::Setup;
+use crate::bench::together::{self, Kind};
 use crate::bench::{csv, report, run, table};
 use crate::workload::{OPERATIONS_HELP, Workload};
 
@@ -58,7 +59,10 @@ pub struct Bench {
     /// The same as a share of 0 to 1, as PiBench has it.
     #[arg(long = "latency_sampling", value_name = "SHARE", value_parser = share, conflicts_with = "timed_one_in")]
     latency_sampling: Option<f64>,
-    /// Keys of each call of get_many, insert_many, upsert_many and remove_many.
+    /// How often the preset bank kills a process that makes transfers.
+    #[arg(long, value_name = "N", default_value_t = 1, value_parser = clap::value_parser!(u32).range(1..=10_000))]
+    kills: u32,
+    /// Keys of each batch of the preset batch, and of each call of get_many, insert_many, upsert_many and remove_many.
     #[arg(long, value_name = "N", default_value_t = 16, value_parser = clap::value_parser!(u16).range(1..=4096))]
     group: u16,
     /// Make every flushed line take this much longer, as slower memory would.
@@ -100,6 +104,10 @@ impl Bench {
         self.prepare()?;
         let singles = self.singles();
         for (number, single) in singles.iter().enumerate() {
+            if let Some(kind) = single.workload.together() {
+                single.run_together(kind, output)?;
+                continue;
+            }
             let (plan, results) = single.results(output)?;
             if output.json() {
                 output.value(&report::json(&plan, &results, &single.workload.json()))?;
@@ -116,6 +124,32 @@ impl Bench {
             all_there(&results)?;
         }
         Ok(())
+    }
+
+    /// Runs a preset that changes several keys in one step.
+    fn run_together(&self, kind: Kind, output: &mut Output) -> Outcome {
+        let has_no_use = [
+            ("--csv", self.csv),
+            ("--timeline", self.timeline.is_some()),
+            ("--delay", self.delay.is_some()),
+            ("--prefault", self.prefault.is_some()),
+            ("--perf", self.perf),
+            ("--dependent", self.dependent),
+        ];
+        if let Some((name, _)) = has_no_use.iter().find(|(_, given)| *given) {
+            return Err(Failure::usage(format!("{name} is not for the presets bank and batch")));
+        }
+        self.workload.check_together()?;
+        let plan = self.plan()?;
+        let scratch = Scratch::new(self.pool.as_deref(), "bench", false);
+        let stores = together::measure(kind, &plan, self.kills, scratch.path(), output)?;
+        if output.json() {
+            output.value(&together::json(kind, &plan, &stores))?;
+        } else {
+            together::show(kind, &stores, output)?;
+        }
+        output.finish()?;
+        together::all_there(&stores)
     }
 
     /// Returns every combination of what lists have.

@@ -15,6 +15,7 @@
 //! - [`competitor`]: these maps, and trees of other designs, by name.
 //! - [`rivals`]: stores in files, and wrappers for PiBench.
 //! - [`comparison`]: all of them through the same phases, in turns.
+//! - [`together`]: presets that change several keys in one step.
 //! - [`report`], [`table`], [`csv`]: medians, as JSON, for people, and as rows.
 
 pub mod command;
@@ -37,6 +38,7 @@ pub mod scan_length;
 pub mod stream;
 pub mod subject;
 pub mod table;
+pub mod together;
 pub mod volatile;
 pub mod words;
 pub mod workload;

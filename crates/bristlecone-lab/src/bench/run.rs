@@ -242,7 +242,7 @@ pub fn processors() -> Vec<usize> {
 }
 
 /// Pins the calling thread. Where the system refuses, the thread runs unpinned: slower at worst.
-fn pin(processor: Option<usize>) {
+pub fn pin(processor: Option<usize>) {
     if let Some(processor) = processor {
         let mut set = CpuSet::new();
         set.set(processor);

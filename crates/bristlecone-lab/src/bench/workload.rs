@@ -130,6 +130,11 @@ pub enum Preset {
     YcsbE,
     /// half get, half read-modify-write, zipf:0.99
     YcsbF,
+    /// transfers among --records accounts by --threads, and sums of snapshots meanwhile; then a process that makes transfers is
+    /// killed --kills times, and what it leaves is summed (bench only)
+    Bank,
+    /// --operations new words one by one, and as many in batches of --group (bench only)
+    Batch,
 }
 
 /// Theta of Zipf's law by default.
@@ -186,6 +191,9 @@ pub fn phases(
         Preset::YcsbE => {
             let run = ycsb(&[(Op::Scan, 95), (Op::Insert, 5)], zipf);
             phases.push(Phase { scan: scan.unwrap_or(ScanLength::up_to(SCAN_LENGTH)), ..run });
+        }
+        Preset::Bank | Preset::Batch => {
+            phases.push(phase("together", Mix::only(Op::Upsert), asked, operations))
         }
         Preset::YcsbF => phases.push(ycsb(&[(Op::Get, 50), (Op::ReadModifyWrite, 50)], zipf)),
     }

@@ -103,6 +103,9 @@ impl Count {
 
     fn plan(&self) -> Outcome<Plan> {
         let workload = &self.workload;
+        if workload.together().is_some() {
+            return Err(Failure::usage("the presets bank and batch are for bench"));
+        }
         let phases = workload.phases()?;
         Ok(Plan {
             design: workload.design(),

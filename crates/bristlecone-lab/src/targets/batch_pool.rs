@@ -44,6 +44,10 @@ pub enum BatchOp {
     View(Vec<Place>),
     /// Closes the pool in good order and opens it again.
     Close,
+    /// Has another tree take chunks until so many are left.
+    Fill(u64),
+    /// Does what there may be no room for.
+    Full(Box<BatchOp>),
 }
 
 /// What the trees hold that are there.
@@ -61,6 +65,11 @@ pub struct Live<A: Items, B: Items> {
 const NAMES: [&str; 2] = ["a", "b"];
 const DONE: &str = "done";
 const CONFLICT: &str = "conflict";
+/// What an operation answers for which there was no room.
+pub const REFUSED: &str = "refused";
+/// The tree that takes chunks, and the bytes of its values: one takes a chunk of the explorer's.
+const OTHER: &str = "other";
+const OTHER_BYTES: usize = 4000;
 
 fn text(error: Error) -> String {
     error.to_string()
@@ -152,6 +161,7 @@ impl<A: Items, B: Items> Live<A, B> {
         match batch.commit() {
             Ok(()) => Ok(DONE.to_owned()),
             Err(Error::Conflict) => Ok(CONFLICT.to_owned()),
+            Err(error) if error.is_no_room() => Ok(REFUSED.to_owned()),
             Err(error) => Err(text(error)),
         }
     }
@@ -173,6 +183,7 @@ impl<A: Items, B: Items> BatchPool<A, B> {
         for entry in live.pool.trees().map_err(text)? {
             match entry.spec.name.as_str() {
                 "a" => live.a = Some(live.pool.tree_options("a").open().map_err(text)?),
+                OTHER => {}
                 _ => live.b = Some(live.pool.tree_options("b").open().map_err(text)?),
             }
         }
@@ -216,6 +227,22 @@ impl<A: Items, B: Items> BatchPool<A, B> {
         live.commit(changes, &[])?;
         let then = live.contents(|tree: &_| shown::<A>(&view, tree), |tree: &_| shown::<B>(&view, tree))?;
         if then == before { Ok(DONE.to_owned()) } else { Err(format!("{then:?} is shown for {before:?}")) }
+    }
+
+    /// Has another tree take chunks until so many are left.
+    fn fill(live: &Live<A, B>, chunks: u64) -> Result<(), Error> {
+        let options = live.pool.tree_options(OTHER).design(Design::SsTree);
+        let other: Tree<u64, Vec<u8>> = options.option("subnode_bytes", 128).create()?;
+        for key in other.len().. {
+            if live.file.chunks_available() <= chunks {
+                break;
+            }
+            match other.insert(key, &[7; OTHER_BYTES]) {
+                Err(error) if error.is_no_room() => break,
+                done => done.map(drop)?,
+            }
+        }
+        Ok(())
     }
 
     fn reopen(&self, live: &mut Live<A, B>) -> Result<(), String> {
@@ -303,9 +330,14 @@ impl<A: Items, B: Items> System for BatchPool<A, B> {
                 changes.iter().for_each(|place| change(state, *place));
                 return DONE.to_owned();
             }
-            BatchOp::Close => {}
+            BatchOp::Full(op) => return self.predict(state, op),
+            BatchOp::Close | BatchOp::Fill(_) => {}
         }
         String::new()
+    }
+
+    fn refusal(&self, op: &BatchOp) -> Option<String> {
+        matches!(op, BatchOp::Full(_)).then(|| REFUSED.to_owned())
     }
 
     fn apply(&self, live: &mut Live<A, B>, op: &BatchOp) -> Result<String, String> {
@@ -328,17 +360,25 @@ impl<A: Items, B: Items> System for BatchPool<A, B> {
                 }
             }
             BatchOp::Add(to, from) => return Self::add(live, *to, *from),
-            BatchOp::Put(place) => match (place.0, &live.a, &live.b) {
-                (0, Some(tree), _) => put::<A>(tree, *place).map_err(text)?,
-                (1, _, Some(tree)) => put::<B>(tree, *place).map_err(text)?,
-                _ => {}
-            },
+            BatchOp::Put(place) => {
+                let done = match (place.0, &live.a, &live.b) {
+                    (0, Some(tree), _) => put::<A>(tree, *place),
+                    (1, _, Some(tree)) => put::<B>(tree, *place),
+                    _ => Ok(()),
+                };
+                match done {
+                    Err(error) if error.is_no_room() => return Ok(REFUSED.to_owned()),
+                    done => done.map_err(text)?,
+                }
+            }
             BatchOp::View(changes) => {
                 if live.has_all(changes) {
                     return Self::view(live, changes);
                 }
             }
             BatchOp::Close => self.reopen(live)?,
+            BatchOp::Fill(chunks) => Self::fill(live, *chunks).map_err(text)?,
+            BatchOp::Full(op) => return self.apply(live, op),
         }
         Ok(String::new())
     }

@@ -2,7 +2,7 @@
 
 use bristlecone_sim::Scenario;
 
-use super::batch_pool::BatchOp::{self, Add, Batch, Close, Create, Drop, Put, View};
+use super::batch_pool::BatchOp::{self, Add, Batch, Close, Create, Drop, Fill, Full, Put, View};
 use super::batch_pool::Place;
 
 /// Keys of both trees that get the same number.
@@ -103,5 +103,52 @@ pub fn batch_scenarios() -> Vec<Scenario<BatchOp>> {
             ],
             then: then(),
         },
+    ]
+}
+
+/// Returns scenarios of batches in a pool where so many chunks are left: what there is no room for changes nothing, and
+/// never asks for room once the machine has crashed.
+pub fn full_scenarios(chunks: u64) -> Vec<Scenario<BatchOp>> {
+    let puts = |keys: std::ops::Range<u64>| keys.flat_map(|key| both([key * 10], 5)).map(Put);
+    let full = |ops: Vec<BatchOp>| ops.into_iter().map(|op| Full(Box::new(op))).collect::<Vec<_>>();
+    let setup = || {
+        // The log has its chunk before all are taken.
+        let log = [Batch(both([5], 6), vec![]), Fill(chunks)];
+        [Create(0), Create(1)].into_iter().chain(puts(0..4)).chain(log).collect::<Vec<_>>()
+    };
+    let then = || {
+        full(vec![
+            Put((0, 3, Some(70))),
+            Batch(vec![(0, 3, None), (1, 10, Some(71)), (0, 12, Some(72))], vec![]),
+            Put((1, 20, None)),
+            Close,
+            Batch(both([11], 73), vec![]),
+        ])
+    };
+    let scenario =
+        |name, ops| Scenario { name, creation: false, setup: setup(), ops: full(ops), then: then() };
+    vec![
+        scenario(
+            "changes without room",
+            vec![
+                // New keys, keys that are there, and keys that go.
+                Batch(vec![(0, 10, Some(20)), (1, 11, Some(21)), (0, 20, None), (1, 20, None)], vec![]),
+                Put((0, 10, Some(30))),
+                Batch(vec![(0, 0, None), (1, 0, None), (0, 30, None)], vec![]),
+                Batch(vec![(0, 13, Some(40)), (1, 10, Some(41)), (0, 10, None)], vec![]),
+                Close,
+                Batch(vec![(0, 14, Some(50)), (1, 14, Some(51))], vec![]),
+            ],
+        ),
+        scenario(
+            "splits without room",
+            vec![
+                Batch(both((0..12).map(|key| key * 7 + 1), 20), vec![]),
+                Put((1, 30, None)),
+                Batch(both((0..12).map(|key| key * 7 + 2), 30), vec![]),
+                Batch((0..4).flat_map(|key| [(0, key * 10, None), (1, key * 10, None)]).collect(), vec![]),
+                Batch(both([33, 34], 40), vec![]),
+            ],
+        ),
     ]
 }

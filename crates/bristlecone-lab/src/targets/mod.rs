@@ -14,8 +14,8 @@ mod tree_op;
 mod tree_pool;
 pub mod turn;
 
-pub use batch_pool::{BatchOp, BatchPool};
-pub use batch_scenarios::batch_scenarios;
+pub use batch_pool::{BatchOp, BatchPool, REFUSED};
+pub use batch_scenarios::{batch_scenarios, full_scenarios};
 pub use items::{Items, Labels, Notes, Texts, Volumes, Words};
 pub use media::{device_pool, sim_pool};
 pub use pool::{BagOp, Bags};

@@ -13,7 +13,7 @@ use bristlecone_sim::{
 };
 
 /// Chunks of the log have parts of 256 bytes: a record of ten changes has two.
-const GEOMETRY: Geometry = Geometry { chunk_bytes: 4096, chunks_max: 64, trees_max: 3 };
+pub(super) const GEOMETRY: Geometry = Geometry { chunk_bytes: 4096, chunks_max: 64, trees_max: 3 };
 
 /// The smallest leaves, which split soon.
 fn options(design: Design) -> Vec<(&'static str, u64)> {
@@ -37,13 +37,13 @@ fn options(design: Design) -> Vec<(&'static str, u64)> {
     }
 }
 
-fn subject<A: Items, B: Items>(a: Design, b: Design) -> Prepared<BatchPool<A, B>> {
+pub(super) fn subject<A: Items, B: Items>(a: Design, b: Design) -> Prepared<BatchPool<A, B>> {
     let designs = [a, b].map(|design| (design, options(design)));
     let system = BatchPool::<A, B> { geometry: GEOMETRY, designs, items: PhantomData };
     Prepared { name: format!("batches-{a}-{b}"), system, scenarios: batch_scenarios() }
 }
 
-fn explore(subject: &dyn Subject, modes: &[Mode], budget: Budget) {
+pub(super) fn explore(subject: &dyn Subject, modes: &[Mode], budget: Budget) {
     let rounds = rounds([subject], modes);
     let reports = explore_rounds(&rounds, Budget { threads: 2, ..budget }, &Progress::default(), &|_, _| {});
     let reports: Vec<Report> = reports.into_iter().flatten().collect();

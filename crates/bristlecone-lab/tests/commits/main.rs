@@ -2,3 +2,4 @@
 
 mod counted;
 mod crashes;
+mod full;

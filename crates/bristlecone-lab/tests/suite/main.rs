@@ -8,6 +8,7 @@ mod count;
 mod crash;
 mod reproduce;
 mod soak;
+mod together;
 
 /// The tool under test, and its name.
 const TOOL: (&str, &str) = (env!("CARGO_BIN_EXE_bristlecone-lab"), "bristlecone-lab");

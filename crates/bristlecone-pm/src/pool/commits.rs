@@ -16,13 +16,17 @@
 //! 3. The numbers of all parts are cleared; flush, fence. *A crash between leaves a record without all of its parts, which does
 //!    not count, or the whole one, which is carried out once more: no other change came between. After the fence others may
 //!    change what the record changed.*
+//! 4. Opening clears those of all records that it has carried out, one record after the other in the order in which they were
+//!    committed: flush, fence. *A record may say that an earlier one does not count, and must not go before it.* Only then
+//!    are the chunks given back.
 
 use std::collections::BTreeMap;
 
+use super::chunks::Chunk;
 use super::layout::{COMMITS_OWNER, PART_HEADER_BYTES, PARTS_PER_CHUNK, PartHeader, SlotKind};
 use super::{PoolFile, TreeId};
 use crate::sync::wait;
-use crate::{Alone, Durable, Error, Flushed, Medium, Persist, Result, read_bytes, write_bytes};
+use crate::{Alone, Durable, Error, Flushed, Medium, Persist, Result, Step, read_bytes, write_bytes};
 
 /// Parts that a record can have: more would not fit any pool.
 const PARTS_MAX: usize = u32::MAX as usize;
@@ -109,25 +113,29 @@ impl<M: Medium> PoolFile<M> {
         Ok(())
     }
 
-    /// Returns the records that are committed and not done, in the order in which they were.
-    pub fn pending_commits(&self) -> Vec<Vec<u8>> {
+    /// Returns where the parts of the log can stand.
+    fn commit_slots(&self) -> impl Iterator<Item = u64> {
         let slot_bytes = self.commit_slot_bytes();
+        let slots =
+            move |chunk: Chunk| (0..PARTS_PER_CHUNK).map(move |slot| chunk.offset + slot * slot_bytes);
+        self.chunks_of(TreeId(COMMITS_OWNER)).into_iter().flat_map(slots)
+    }
+
+    /// Returns the records that are committed and not done, with their numbers, in the order in which they were.
+    pub fn pending_commits(&self) -> Vec<(u64, Vec<u8>)> {
         let mut records = BTreeMap::<u64, BTreeMap<u32, (u32, Vec<u8>)>>::new();
-        for chunk in self.chunks_of(TreeId(COMMITS_OWNER)) {
-            for slot in 0..PARTS_PER_CHUNK {
-                if let Some((sequence, part, parts, bytes)) = self.read_part(chunk.offset + slot * slot_bytes)
-                {
-                    records.entry(sequence).or_default().insert(part, (parts, bytes));
-                }
+        for slot in self.commit_slots() {
+            if let Some((sequence, part, parts, bytes)) = self.read_part(slot) {
+                records.entry(sequence).or_default().insert(part, (parts, bytes));
             }
         }
-        let is_whole = |parts: &BTreeMap<u32, (u32, Vec<u8>)>| {
+        let is_whole = |(_, parts): &(u64, BTreeMap<u32, (u32, Vec<u8>)>)| {
             let all = parts.values().all(|(of, _)| *of as usize == parts.len());
             all && parts.keys().copied().eq(0..parts.len() as u32)
         };
         let join =
             |parts: BTreeMap<u32, (u32, Vec<u8>)>| parts.into_values().flat_map(|(_, bytes)| bytes).collect();
-        records.into_values().filter(is_whole).map(join).collect()
+        records.into_iter().filter(is_whole).map(|(sequence, parts)| (sequence, join(parts))).collect()
     }
 
     /// Returns what stands in a slot: the record's number, which part of it, of how many, and the bytes.
@@ -158,8 +166,28 @@ impl<M: Medium> PoolFile<M> {
         if !self.has_commits() {
             return Ok(());
         }
+        let mut records = BTreeMap::<u64, Vec<u64>>::new();
+        for slot in self.commit_slots() {
+            if let Some((sequence, ..)) = self.read_part(slot) {
+                records.entry(sequence).or_default().push(slot);
+            }
+        }
+        records.into_values().for_each(|slots| self.erase_record(&slots, "pool commit.4"));
+        self.health()?;
         self.chunks_of(TreeId(COMMITS_OWNER)).iter().for_each(|chunk| self.chunk_free(chunk.id));
         self.write_contents(|contents| contents.commits = false)
+    }
+
+    /// Clears the numbers of a record's parts, durably.
+    fn erase_record(&self, slots: &[u64], step: Step) {
+        let medium = self.medium();
+        let mut flushed = Flushed::none();
+        for &slot in slots {
+            let sequence = &self.at::<PartHeader>(slot).sequence;
+            sequence.publish(medium, 0, &Alone, step);
+            flushed = flushed.and(medium.flush(sequence, step));
+        }
+        let Durable { .. } = medium.fence(flushed, step);
     }
 
     /// Frees the chunks of the log, in which no record is under way, before the pool is closed.
@@ -188,6 +216,11 @@ impl<M: Medium> PoolFile<M> {
 }
 
 impl<M: Medium> CommitSpace<'_, M> {
+    /// Returns the record's number, which is greater than those of all for which space was found before.
+    pub fn sequence(&self) -> u64 {
+        self.sequence
+    }
+
     /// Stores the record, which has the bytes that there is space for: committed when this returns `Ok`.
     ///
     /// # Errors
@@ -227,14 +260,7 @@ impl<M: Medium> CommitSpace<'_, M> {
     ///
     /// [`DurabilityLost`](Error::DurabilityLost).
     pub fn done(mut self) -> Result<()> {
-        let medium = self.pool.medium();
-        let mut flushed = Flushed::none();
-        for &slot in &self.slots {
-            let sequence = &self.pool.at::<PartHeader>(slot).sequence;
-            sequence.publish(medium, 0, &Alone, "pool commit.3");
-            flushed = flushed.and(medium.flush(sequence, "pool commit.3"));
-        }
-        let Durable { .. } = medium.fence(flushed, "pool commit.3");
+        self.pool.erase_record(&self.slots, "pool commit.3");
         self.pool.health()?;
         wait::lock(&self.pool.commits).under_way -= 1;
         self.stored = false;

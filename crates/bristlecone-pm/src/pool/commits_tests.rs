@@ -30,20 +30,21 @@ fn a_record_is_there_until_it_is_done() {
     let mut second = pool.commit_space(large.len()).unwrap();
     first.commit(&small).unwrap();
     second.commit(&large).unwrap();
-    assert_eq!(pool.pending_commits(), [small.clone(), large.clone()]);
+    assert_eq!((first.sequence(), second.sequence()), (2, 3));
+    assert_eq!(pool.pending_commits(), [(2, small.clone()), (3, large.clone())]);
     assert!(matches!(pool.close(), Err(Error::DurabilityLost)), "closed with a record under way");
     first.done().unwrap();
-    assert_eq!(pool.pending_commits(), std::slice::from_ref(&large));
+    assert_eq!(pool.pending_commits(), [(3, large.clone())]);
     drop(second);
     drop(pool);
     // A crash.
     let reader = PoolFile::open_read_only(&scratch.0, Native::new).unwrap();
-    assert_eq!(reader.pending_commits(), std::slice::from_ref(&large));
+    assert_eq!(reader.pending_commits(), [(3, large.clone())]);
     reader.end_commits().unwrap();
     assert!(reader.pending_commits().is_empty());
     drop(reader);
     let pool = scratch.open().unwrap();
-    assert_eq!(pool.pending_commits(), [large]);
+    assert_eq!(pool.pending_commits(), [(3, large)]);
     assert!(matches!(pool.close(), Err(Error::Invalid { .. })), "closed before it was carried out");
     assert!(pool.check().is_empty());
     pool.end_commits().unwrap();
@@ -109,7 +110,7 @@ fn salvage_finds_the_log_and_a_log_without_its_bit_is_damage() {
     drop(pool);
     let Damaged { pool, findings, .. } = PoolFile::open_damaged(&scratch.0, part_of, Native::new).unwrap();
     assert!(findings.is_empty(), "{findings:?}");
-    assert_eq!(pool.pending_commits(), [b"abc"]);
+    assert_eq!(pool.pending_commits(), [(1, b"abc".to_vec())]);
     drop(pool);
     let mut bytes = std::fs::read(&scratch.0).unwrap();
     for copy in [0, SUPERBLOCK_STRIDE as usize] {

@@ -1,5 +1,6 @@
 //! The tests of the simulator against structures of one screen, with known bugs.
 
+mod anomalies;
 mod crashes;
 mod endless;
 mod schedules;

@@ -8,7 +8,6 @@ use smallvec::SmallVec;
 
 use super::{key, value};
 use crate::api::metrics::Operation;
-use crate::api::value::taken;
 use crate::index::parts::codec::{Codec, GROUP};
 use crate::index::{Index, Tell};
 use crate::{Key, Tree, Value};
@@ -22,8 +21,7 @@ pub struct ManyError {
     /// How many items are done, from the first one on, and durable. Nothing has changed of those behind them, except after
     /// [`Error::DurabilityLost`], which leaves open up to sixteen.
     pub done: usize,
-    /// What the next item failed for. With [`Error::Corrupted`] none did, but the value that one of those that are done
-    /// replaced cannot be of its type.
+    /// What the next item failed for.
     pub error: Error,
 }
 
@@ -181,12 +179,11 @@ impl<K: Key, V: Value> Tree<K, V> {
         old: &mut Vec<Option<V::Owned>>,
     ) -> std::result::Result<(), ManyError> {
         self.count_many(Operation::Insert, items.len());
-        let mut told = Told::<V>::new(old, items.len());
-        let outcome =
-            self.change_many(items, |tree, items, tell| tree.write_many(items, tell), &mut |value| {
-                told.tell(value)
-            });
-        told.outcome(outcome)
+        old.clear();
+        old.reserve(items.len());
+        self.change_many(items, |tree, items, tell| tree.write_many(items, tell), &mut |value| {
+            old.push(value.and_then(V::take));
+        })
     }
 
     /// Writes items as [`insert_many`](Self::insert_many) does, without telling what was there: see
@@ -241,9 +238,9 @@ impl<K: Key, V: Value> Tree<K, V> {
         old: &mut Vec<Option<V::Owned>>,
     ) -> std::result::Result<(), ManyError> {
         self.count_many(Operation::Remove, keys.len());
-        let mut told = Told::<V>::new(old, keys.len());
-        let outcome = self.remove_groups(keys, &mut |value| told.tell(value));
-        told.outcome(outcome)
+        old.clear();
+        old.reserve(keys.len());
+        self.remove_groups(keys, &mut |value| old.push(value.and_then(V::take)))
     }
 
     fn remove_groups(
@@ -320,31 +317,4 @@ fn pack_item<K: Key, V: Value>(
         V::Codec::pack(values, value);
         Ok(())
     })?
-}
-
-/// The values that changes replaced, and whether one of them cannot be of its type.
-struct Told<'o, V: Value> {
-    old: &'o mut Vec<Option<V::Owned>>,
-    damage: Option<Error>,
-}
-
-impl<'o, V: Value> Told<'o, V> {
-    fn new(old: &'o mut Vec<Option<V::Owned>>, items: usize) -> Self {
-        old.clear();
-        old.reserve(items);
-        Self { old, damage: None }
-    }
-
-    fn tell(&mut self, value: Option<<V::Codec as Codec>::Owned>) {
-        let taken = value.map(taken::<V>).transpose();
-        let taken = taken.map_err(|error| self.damage.get_or_insert(error));
-        self.old.push(taken.unwrap_or_default());
-    }
-
-    fn outcome(self, outcome: std::result::Result<(), ManyError>) -> std::result::Result<(), ManyError> {
-        match self.damage {
-            Some(error) if outcome.is_ok() => Err(ManyError { done: self.old.len(), error }),
-            _ => outcome,
-        }
-    }
 }

@@ -433,7 +433,9 @@ impl Pool {
     /// Returns what a tree is to batches and snapshots.
     fn link(&self, entry: &TreeEntry) -> Link {
         let (identity, cleared) = self.0.epochs.identity(entry.id);
-        Link { id: entry.id, identity, cleared, is_known: Design::of(&entry.spec).is_ok() }
+        let split_bytes = Design::of(&entry.spec).and_then(|design| design.split_bytes(&entry.spec));
+        let is_known = split_bytes.is_ok();
+        Link { id: entry.id, identity, cleared, split_bytes: split_bytes.unwrap_or(0), is_known }
     }
 
     /// Recovers a tree of the library's designs.

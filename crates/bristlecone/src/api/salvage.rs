@@ -10,7 +10,7 @@ use crate::index::any::expect_kinds;
 use crate::index::part_of;
 use crate::index::parts::codec::{Codec, Inline, KeyCodec, Record};
 use crate::index::{SalvageSink, WriteMode, salvage};
-use crate::transaction::record::{Change, changes};
+use crate::transaction::record::{Change, changes_that_count};
 use crate::{Pool, PoolOptions};
 
 /// What was saved of a pool, and what was not.
@@ -100,14 +100,14 @@ impl PoolOptions {
     }
 }
 
-/// Saves one tree; one of a design or of kinds that this version does not know is reported.
 /// Returns what was committed for a tree and is not done, as far as it can be read.
 fn changes_of(old: &PoolFile<Native>, entry: &TreeEntry) -> Vec<Change> {
     let records = old.pending_commits();
-    let changes = records.iter().filter_map(|record| changes(record).ok()).flatten();
+    let changes = changes_that_count(&records).into_iter().flatten().flatten();
     changes.filter(|change| change.tree == entry.id).collect()
 }
 
+/// Saves one tree; one of a design or of kinds that this version does not know is reported.
 fn save_tree(old: &Arc<PoolFile<Native>>, entry: &TreeEntry, pool: &Pool) -> Result<SalvagedTree> {
     match save_known(old, entry, pool) {
         Err(error @ Error::Newer { .. }) => {

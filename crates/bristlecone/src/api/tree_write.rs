@@ -26,8 +26,8 @@ impl<K: Key, V: Value> Tree<K, V> {
     /// [`Error::PoolFull`](crate::Error) and [`Error::MediumFull`](crate::Error) where there is no room;
     /// [`Error::TooLong`](crate::Error) for a key or value that no tree holds; [`Error::ReadOnly`](crate::Error);
     /// [`Error::Forked`](crate::Error) in a child of the opener. Nothing has changed after any of these.
-    /// [`Error::DurabilityLost`](crate::Error) leaves open whether it has. [`Error::Corrupted`](crate::Error) says that
-    /// what was there cannot be of the type of the values: it is replaced, or removed, nevertheless.
+    /// [`Error::DurabilityLost`](crate::Error) leaves open whether it has. A value that was there and cannot be of its type is
+    /// replaced without being returned, as if the key had been absent: so it is for [`get`](Self::get).
     ///
     /// ```
     /// # use bristlecone::Pool;
@@ -93,14 +93,14 @@ impl<K: Key, V: Value> Tree<K, V> {
         key: K::Ref<'_>,
         value: V::Ref<'_>,
     ) -> std::result::Result<(), TryInsertError<V::Owned>> {
-        match self.write(key, value, WriteMode::New)? {
+        match self.write_new(key, value)? {
             None => Ok(()),
             Some(held) => Err(TryInsertError::Present(held)),
         }
     }
 
     /// Replaces the value of a key that is there; returns the value it had. `None`: it was not, and
-    /// nothing changed.
+    /// nothing changed; or what it had cannot be of its type.
     ///
     /// # Errors
     ///
@@ -124,16 +124,30 @@ impl<K: Key, V: Value> Tree<K, V> {
 
     #[inline]
     fn write(&self, key: K::Ref<'_>, value: V::Ref<'_>, mode: WriteMode) -> Result<Option<V::Owned>> {
+        Ok(self.write_stored(key, value, mode)?.and_then(V::take))
+    }
+
+    /// Writes an item that is absent; returns the value that is there instead.
+    fn write_new(&self, key: K::Ref<'_>, value: V::Ref<'_>) -> Result<Option<V::Owned>> {
+        self.write_stored(key, value, WriteMode::New)?.map(taken::<V>).transpose()
+    }
+
+    #[inline]
+    fn write_stored(
+        &self,
+        key: K::Ref<'_>,
+        value: V::Ref<'_>,
+        mode: WriteMode,
+    ) -> Result<Option<Stored<V::Codec>>> {
         self.writable()?;
         self.count_one(Operation::Insert);
-        let old = V::with(value, |value| {
+        V::with(value, |value| {
             value::check_len(V::Codec::bytes(value))?;
             K::with(key, |key| {
                 key::check_len(K::Codec::bytes(key))?;
                 self.change(key, |tree| tree.write(key, value, mode))
             })
-        })??;
-        old.map(taken::<V>).transpose()
+        })?
     }
 
     /// Removes a key; returns its value.
@@ -159,7 +173,7 @@ impl<K: Key, V: Value> Tree<K, V> {
         self.writable()?;
         self.count_one(Operation::Remove);
         let old = K::with(key, |key| self.change(key, |tree| tree.remove(key)))?;
-        old.map(taken::<V>).transpose()
+        Ok(old.and_then(V::take))
     }
 
     /// Changes a key from what is expected to what is wanted; `None` stands for an absent key.
@@ -213,7 +227,7 @@ impl<K: Key, V: Value> Tree<K, V> {
         new: Option<V::Ref<'_>>,
     ) -> std::result::Result<(), CasError<V::Owned>> {
         let found = match (expected, new) {
-            (None, Some(new)) => self.write(key, new, WriteMode::New)?.map(Some),
+            (None, Some(new)) => self.write_new(key, new)?.map(Some),
             (Some(expected), Some(new)) => self.replace_if(key, expected, new)?.err(),
             (Some(expected), None) => self.remove_if(key, expected)?.err(),
             (None, None) => {

@@ -85,7 +85,7 @@ impl Tree {
     ///
     /// Those of every operation: see [`Tree`].
     pub fn pop_first(&self) -> Result<Option<Item>> {
-        each!(&self.on, tree => tree.pop_first()?.map(|item| self.item_of::<K, V>(item)).transpose())
+        self.pop_if(false, |_, _| true)
     }
 
     /// Removes the item with the largest key, and returns it: see [`crate::Tree::pop_last`].
@@ -94,7 +94,7 @@ impl Tree {
     ///
     /// Those of every operation: see [`Tree`].
     pub fn pop_last(&self) -> Result<Option<Item>> {
-        each!(&self.on, tree => tree.pop_last()?.map(|item| self.item_of::<K, V>(item)).transpose())
+        self.pop_if(true, |_, _| true)
     }
 
     /// Removes the item with the smallest key if `test` wants it: see [`crate::Tree::pop_first_if`].

@@ -90,7 +90,8 @@ impl Tree {
             let items: Vec<_> = own.iter().map(|(key, value)| (K::lend_bound(key), V::lend_bound(value))).collect();
             let mut words = Vec::new();
             let done = tree.insert_many(&items, &mut words);
-            self.all_found::<V>(words, old, done)
+            old.extend(words.into_iter().map(|word| self.replaced::<V>(word)));
+            done
         })
     }
 
@@ -119,7 +120,8 @@ impl Tree {
             let own = self.own_keys::<K>(keys).map_err(none_done)?;
             let mut words = Vec::new();
             let done = tree.remove_many(&own.iter().map(K::lend_bound).collect::<Vec<_>>(), &mut words);
-            self.all_found::<V>(words, old, done)
+            old.extend(words.into_iter().map(|word| self.replaced::<V>(word)));
+            done
         })
     }
 
@@ -137,20 +139,5 @@ impl Tree {
             Ok((self.key::<K, _>(key, K::bound)?, self.value::<V, _>(value, V::bound)?))
         };
         items.iter().map(own).collect()
-    }
-
-    /// Hands over values that were in the tree.
-    fn all_found<V: Stored>(
-        &self,
-        words: Vec<Option<V::Owned>>,
-        old: &mut Vec<Option<Datum<'static>>>,
-        done: Done,
-    ) -> Done {
-        let mut damage = None;
-        old.extend(words.into_iter().map(|word| {
-            let found = self.found::<V>(word);
-            found.map_err(|error| damage.get_or_insert(error)).unwrap_or_default()
-        }));
-        done.and(damage.map_or(Ok(()), |error| Err(ManyError { done: old.len(), error })))
     }
 }

@@ -163,6 +163,11 @@ impl Tree {
         taken.transpose()
     }
 
+    /// Returns a value that was replaced or removed. What cannot be of its kind counts as absent: it is gone.
+    pub(super) fn replaced<V: Stored>(&self, value: Option<V::Owned>) -> Option<Datum<'static>> {
+        value.and_then(|value| V::take(self.value_kind(), Role::Value, value))
+    }
+
     /// Verifies that this process opened the pool: what returns no `Result` panics in a child of it.
     ///
     /// # Errors
@@ -246,9 +251,9 @@ impl Tree {
         value: impl Into<Datum<'v>>,
     ) -> Result<Option<Datum<'static>>> {
         let (key, value) = (key.into(), value.into());
-        each!(&self.on, tree => self.found::<V>(self.item::<K, V, _>(&key, &value, |key, value| {
+        each!(&self.on, tree => Ok(self.replaced::<V>(self.item::<K, V, _>(&key, &value, |key, value| {
             tree.insert(key, value)
-        })?))
+        })?)))
     }
 
     /// Writes a key's value, whether it is there or not, and does not tell which: see
@@ -285,7 +290,7 @@ impl Tree {
     }
 
     /// Replaces the value of a key that is there; returns the value it had. `None`: it was not, and
-    /// nothing changed.
+    /// nothing changed; or what it had cannot be of its kind.
     ///
     /// # Errors
     ///
@@ -296,9 +301,9 @@ impl Tree {
         value: impl Into<Datum<'v>>,
     ) -> Result<Option<Datum<'static>>> {
         let (key, value) = (key.into(), value.into());
-        each!(&self.on, tree => self.found::<V>(self.item::<K, V, _>(&key, &value, |key, value| {
+        each!(&self.on, tree => Ok(self.replaced::<V>(self.item::<K, V, _>(&key, &value, |key, value| {
             tree.update(key, value)
-        })?))
+        })?)))
     }
 
     /// Removes a key; returns its value.
@@ -308,7 +313,7 @@ impl Tree {
     /// Those of every operation: see [`Tree`].
     pub fn remove<'a>(&self, key: impl Into<Datum<'a>>) -> Result<Option<Datum<'static>>> {
         let key = key.into();
-        each!(&self.on, tree => self.found::<V>(self.key::<K, _>(&key, |key| tree.remove(key))??))
+        each!(&self.on, tree => Ok(self.replaced::<V>(self.key::<K, _>(&key, |key| tree.remove(key))??)))
     }
 
     /// Changes a key from what is expected to what is wanted; `None` stands for an absent key: see

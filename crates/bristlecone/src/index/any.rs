@@ -7,7 +7,6 @@ use std::any::Any;
 use std::fmt;
 use std::sync::{Arc, Weak};
 
-use bristlecone_pm::sync::epoch;
 use bristlecone_pm::{
     Chunk, Events, Finding, Medium, Opener, Part, PoolFile, PoolInfo, Result, SlotKind, TreeEntry, TreeId,
     TreeSpec,
@@ -17,11 +16,6 @@ use super::table::{open, part_of};
 use super::{Design, Index, Inspect};
 use crate::Error;
 use crate::index::parts::codec::{Codec, Inline, KeyCodec, Record};
-
-/// How often the changes of a batch for which there was no room are tried again.
-const ROOM_ROUNDS: u32 = 2;
-/// Epochs that are ended before that.
-const EPOCHS: u32 = 64;
 
 /// A tree of keys `K` and values `V`.
 pub type Shared<K, V> = Arc<dyn Index<K, V>>;
@@ -98,15 +92,28 @@ impl OpenTree {
     }
 }
 
-/// What came of carrying a committed record out.
+/// What came of changing trees.
 #[derive(Debug)]
 pub enum CarriedOut {
     /// Everything was changed.
     Wholly,
     /// Something was refused, and what had been changed was changed back.
     TakenBack(Error),
-    /// Something was refused, and something stays changed: the next opening carries the record out.
+    /// Something was refused, and something stays changed: the next opening does what the log says.
     InPart,
+}
+
+/// A batch for which no room is set aside.
+pub struct Trial<'a> {
+    /// The record of what the keys have that are written.
+    pub before: &'a [u8],
+    /// Writes, and changes back what was written if there is no room for all.
+    pub write: &'a mut dyn FnMut() -> CarriedOut,
+    /// Returns the record of what is removed, which ends the one with this number; it has so many bytes. `None`: nothing is
+    /// removed.
+    pub removals: Option<(usize, &'a dyn Fn(u64) -> Vec<u8>)>,
+    /// Removes, for which no room is needed.
+    pub remove: &'a mut dyn FnMut() -> CarriedOut,
 }
 
 /// A pool file on any medium. The methods are those of [`PoolFile`].
@@ -153,18 +160,14 @@ pub trait AnyPool: Any + Send + Sync {
     /// Puts an empty tree in the place of one to which there is no handle: after a crash there is either.
     fn clear_index(&self, entry: &TreeEntry, inline: (bool, bool)) -> Result<TreeEntry>;
 
-    /// Commits a record, has `change` carry it out, and marks it as done. So many chunks are set aside for that before; where
-    /// there are not so many, `may_try` says whether it is tried without.
-    fn commit(
-        &self,
-        record: &[u8],
-        chunks: usize,
-        may_try: &dyn Fn() -> Result<bool>,
-        change: &mut dyn FnMut() -> CarriedOut,
-    ) -> Result<()>;
+    /// Sets so many chunks aside, commits a record, has `change` carry it out, and marks it as done.
+    fn commit(&self, record: &[u8], chunks: usize, change: &mut dyn FnMut() -> CarriedOut) -> Result<()>;
 
-    /// Returns the records that were committed and are not done.
-    fn pending_commits(&self) -> Vec<Vec<u8>>;
+    /// Changes what there may be no room for, such that a crash before all is written leaves nothing of it.
+    fn attempt(&self, trial: Trial<'_>) -> Result<()>;
+
+    /// Returns the records that were committed and are not done, and their numbers.
+    fn pending_commits(&self) -> Vec<(u64, Vec<u8>)>;
 
     /// Forgets them.
     fn end_commits(&self) -> Result<()>;
@@ -269,36 +272,38 @@ impl<M: Medium> AnyPool for PoolOn<M> {
         self.0.replace_tree_with(entry.id, emptied).map(|(entry, ())| entry)
     }
 
-    fn commit(
-        &self,
-        record: &[u8],
-        chunks: usize,
-        may_try: &dyn Fn() -> Result<bool>,
-        change: &mut dyn FnMut() -> CarriedOut,
-    ) -> Result<()> {
-        let _set_aside = match self.0.set_aside(chunks) {
-            Err(error) if error.is_no_room() && may_try()? => None,
-            set_aside => Some(set_aside?),
-        };
+    fn commit(&self, record: &[u8], chunks: usize, change: &mut dyn FnMut() -> CarriedOut) -> Result<()> {
+        let _set_aside = self.0.set_aside(chunks)?;
         let mut space = self.0.commit_space(record.len())?;
         space.commit(record)?;
-        let mut carried_out = change();
-        for _ in 0..ROOM_ROUNDS {
-            if !matches!(carried_out, CarriedOut::TakenBack(_)) {
-                break;
-            }
-            // What was removed shortly before is free once the epochs of then have ended.
-            (0..EPOCHS).for_each(|_| epoch::pin().flush());
-            carried_out = change();
-        }
-        match carried_out {
+        match change() {
             CarriedOut::Wholly => space.done(),
             CarriedOut::TakenBack(error) => space.done().and(Err(error)),
             CarriedOut::InPart => Err(Error::DurabilityLost),
         }
     }
 
-    fn pending_commits(&self) -> Vec<Vec<u8>> {
+    fn attempt(&self, Trial { before, write, removals, remove }: Trial<'_>) -> Result<()> {
+        // Room for both before anything is written.
+        let mut space = self.0.commit_space(before.len())?;
+        let find_space = |(bytes, record)| Ok::<_, Error>((self.0.commit_space(bytes)?, record));
+        let rest = removals.map(find_space).transpose()?;
+        space.commit(before)?;
+        match write() {
+            CarriedOut::Wholly => {}
+            CarriedOut::TakenBack(error) => return space.done().and(Err(error)),
+            CarriedOut::InPart => return Err(Error::DurabilityLost),
+        }
+        let Some((mut rest, record)) = rest else { return space.done() };
+        rest.commit(&record(space.sequence()))?;
+        space.done()?;
+        match remove() {
+            CarriedOut::Wholly => rest.done(),
+            CarriedOut::TakenBack(_) | CarriedOut::InPart => Err(Error::DurabilityLost),
+        }
+    }
+
+    fn pending_commits(&self) -> Vec<(u64, Vec<u8>)> {
         self.0.pending_commits()
     }
 

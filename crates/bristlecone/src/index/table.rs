@@ -138,6 +138,25 @@ impl Design {
         }
         Ok(slots)
     }
+
+    /// Returns the bytes of leaves that a write of one item may take: the splits that it may come to, and copies.
+    pub(crate) fn split_bytes(self, tree: &TreeSpec) -> Result<u64> {
+        let options = Self::options_of(tree)?;
+        let option = |name: &str| options.iter().find(|(own, _)| *own == name).map_or(0, |(_, value)| *value);
+        Ok(match self {
+            Self::SsTree => option("max_subnodes") * option("subnode_bytes"),
+            // Two blocks to a leaf that is being replaced, and its replacement may be split.
+            Self::NbTree => 4 * option("block_bytes"),
+            Self::CclBTree => 2 * cclbtree::layout::LEAF_BYTES,
+            // A node that is flushed has items of as many leaves.
+            Self::LodgeTree => {
+                let leaf_bytes = lodgetree::layout::leaf_bytes(option("leaf_slots") as usize) as u64;
+                option("node_slots") * leaf_bytes
+            }
+            // Its share of the inner nodes, too.
+            Self::WoTree => 2 * option("node_lines") * LINE_BYTES as u64,
+        })
+    }
 }
 
 /// Returns what slots of a kind are for; `None` if no design has such slots.

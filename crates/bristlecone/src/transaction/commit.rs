@@ -4,24 +4,14 @@ use std::collections::BTreeMap;
 use std::ops::Bound;
 
 use bristlecone_pm::{Error, Result};
-use smallvec::SmallVec;
 
 use super::any_tree::{AnyTree, hash};
 use super::epoch::Epoch;
 use super::handle::{Link, TreeHandle};
-use super::record;
 use super::snapshot::Snapshot;
 use super::stripes::Stripes;
 use crate::Pool;
-use crate::index::any::CarriedOut;
-use crate::index::parts::codec::GROUP;
 use crate::index::parts::encoded::Encoded;
-
-/// Chunks that a tree may need to take a change or many small ones, and more for records of keys and of values.
-const TREE_CHUNKS: usize = 3;
-const RECORD_CHUNKS: usize = 2;
-/// Bytes of the pool that an item may need beside its own: a split of its leaf, at most.
-const ITEM_BYTES: usize = 2048;
 
 /// A tree of a batch, and its key.
 pub type Place = (usize, Encoded);
@@ -39,6 +29,7 @@ pub struct Changes {
 /// What a transaction read.
 pub struct Reads<'a> {
     pub snapshot: &'a Snapshot,
+    /// In order.
     pub keys: &'a [Place],
     pub ranges: &'a [(usize, Bound<Encoded>, Bound<Encoded>)],
 }
@@ -74,27 +65,6 @@ impl Changes {
         (self.identity(*tree), key.clone())
     }
 
-    /// Returns what the commit log keeps of the changes.
-    fn record(&self) -> Vec<u8> {
-        let mut record = Vec::new();
-        for ((tree, key), value) in &self.keys {
-            record::append(&mut record, self.trees[*tree].0.id, key, value.as_ref());
-        }
-        record
-    }
-
-    /// Returns how many chunks may be needed: removals need none.
-    fn chunks(&self, chunk_bytes: u64) -> usize {
-        let (mut chunks, mut bytes) = (vec![0; self.trees.len()], 0);
-        let records = |item: &Encoded| if matches!(item, Encoded::Bytes(_)) { RECORD_CHUNKS } else { 0 };
-        for ((tree, key), value) in &self.keys {
-            let Some(value) = value else { continue };
-            chunks[*tree] = TREE_CHUNKS + records(key) + records(value);
-            bytes += ITEM_BYTES + 2 * (key.heap_bytes() + value.heap_bytes());
-        }
-        chunks.iter().sum::<usize>() + if bytes == 0 { 0 } else { bytes.div_ceil(chunk_bytes as usize) }
-    }
-
     /// Changes everything or nothing.
     ///
     /// # Errors
@@ -125,7 +95,7 @@ impl Changes {
             epochs.announce(&entered, |epoch| refused = self.save(epoch));
             refused?;
             self.validate(reads)?;
-            if self.keys.is_empty() { Ok(()) } else { self.carry_out(pool) }
+            if self.keys.is_empty() { Ok(()) } else { self.carry_out(&*pool.0.file) }
         };
         epochs.shed_if_over();
         committed
@@ -145,7 +115,7 @@ impl Changes {
                 use std::ops::RangeBounds;
                 *tree == place.0 && (from.as_ref(), to.as_ref()).contains(&place.1)
             };
-            reads.keys.contains(place) || reads.ranges.iter().any(within)
+            reads.keys.binary_search(place).is_ok() || reads.ranges.iter().any(within)
         };
         for place in self.keys.keys().filter(|place| is_read(place)) {
             if reads.snapshot.epoch(&self.trees[place.0].0)?.has(&self.saved_key(place)) {
@@ -183,49 +153,4 @@ impl Changes {
         }
         Ok(())
     }
-
-    /// Commit 4 to 6.
-    fn carry_out(&self, pool: &Pool) -> Result<()> {
-        let file = &pool.0.file;
-        let chunks = self.chunks(file.chunk_bytes());
-        file.commit(&self.record(), chunks, &|| self.can_be_undone(), &mut || self.apply())
-    }
-
-    /// Returns whether everything can be changed back without room: what was absent is removed, and a word is replaced where it
-    /// stands, but a record that was replaced would have to be written again. Removals come last, and need no room.
-    fn can_be_undone(&self) -> Result<bool> {
-        for ((tree, key), value) in &self.keys {
-            if matches!(value, Some(Encoded::Bytes(_))) && self.trees[*tree].1.get(key)?.is_some() {
-                return Ok(false);
-            }
-        }
-        Ok(true)
-    }
-
-    /// Commit 5: changes the trees, a group of keys of one tree after the other; if one refuses, changes back what was changed.
-    fn apply(&self) -> CarriedOut {
-        let mut before = Vec::with_capacity(self.keys.len());
-        let (written, removed): (Vec<_>, Vec<_>) = self.keys.iter().partition(|(_, value)| value.is_some());
-        for changes in [written, removed] {
-            for of_tree in changes.chunk_by(|(one, _), (other, _)| one.0 == other.0) {
-                let tree = &*self.trees[of_tree[0].0.0].1;
-                for group in of_tree.chunks(GROUP) {
-                    let items: SmallVec<[_; GROUP]> =
-                        group.iter().map(|((_, key), value)| (key, value.as_ref())).collect();
-                    let mut tell = |at: usize, held| before.push((tree, &group[at].0.1, held));
-                    if let Err(error) = tree.put_many(&items, &mut tell) {
-                        return take_back(&before, error);
-                    }
-                }
-            }
-        }
-        CarriedOut::Wholly
-    }
-}
-
-/// Changes back what was changed before a tree refused something.
-#[cold]
-fn take_back(before: &[(&dyn AnyTree, &Encoded, Option<Encoded>)], error: Error) -> CarriedOut {
-    let is_back = before.iter().rev().all(|(tree, key, held)| tree.put(key, held.as_ref()).is_ok());
-    if is_back && error.is_no_room() { CarriedOut::TakenBack(error) } else { CarriedOut::InPart }
 }

@@ -194,7 +194,7 @@ impl Epochs {
         let epoch = Epoch::new(old.number + 1, &self.total);
         old.link(Some(Arc::clone(&epoch)));
         let old = self.current.swap(Arc::into_raw(Arc::clone(&epoch)).cast_mut(), AcqRel);
-        self.gate.wait_for_writers();
+        self.gate.wait_for_watchful_writers();
         // SAFETY: from `Arc::into_raw`, and no writer uses it any more.
         drop(unsafe { Arc::from_raw(old) });
         self.merge(chain);

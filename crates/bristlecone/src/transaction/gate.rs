@@ -1,6 +1,9 @@
 //! The gate that every write passes: it costs two stores while nothing but single keys is written.
 
-use std::sync::atomic::{AtomicU64, Ordering::Acquire, Ordering::Relaxed, Ordering::Release};
+use std::sync::atomic::{
+    AtomicU64, Ordering::Acquire, Ordering::Relaxed, Ordering::Release, Ordering::SeqCst, compiler_fence,
+    fence,
+};
 use std::sync::{Mutex, RwLock, RwLockReadGuard};
 
 use bristlecone_pm::own_thread_index;
@@ -21,7 +24,9 @@ const TURNING: u64 = 2;
 ///
 /// A writer stores in its own line that it is under way, and looks at the mode and the epoch afterwards. The thread that changes
 /// one of these stores it, passes the heavy side of the fence, and looks at the lines afterwards. So either
-/// the writer sees the change, or the other thread sees the writer, and waits for it.
+/// the writer sees the change, or the other thread sees the writer, and waits for it. A watchful writer looks at the epoch with the locks of
+/// its keys only, which cost it a locked instruction: that is barrier enough for a new epoch, so that a snapshot interrupts no
+/// thread once writers are watchful.
 #[derive(Debug)]
 pub(crate) struct Gate {
     mode: AtomicU64,
@@ -85,6 +90,18 @@ impl Gate {
     /// Waits until every writer is through that may not have seen what the calling thread stored before.
     pub fn wait_for_writers(&self) {
         self.fence.heavy();
+        self.wait_for_lines();
+    }
+
+    /// Waits likewise, for writers that look at what was stored behind a [`full_barrier`] only. All are watchful.
+    pub fn wait_for_watchful_writers(&self) {
+        debug_assert_ne!(self.mode.load(Acquire), QUIET, "writers may have passed no barrier");
+        // Pairs with the barrier: that writer sees what was stored, or its line is seen.
+        fence(SeqCst);
+        self.wait_for_lines();
+    }
+
+    fn wait_for_lines(&self) {
         for line in &self.lines {
             // Pairs with the release in `drop`.
             let seen = line.load(Acquire);
@@ -96,6 +113,14 @@ impl Gate {
         }
         drop(wait::write(&self.others));
     }
+}
+
+/// Orders the calling thread's line, and whatever it stored before, before what it loads from now on. It has just passed a locked
+/// instruction.
+#[inline(always)]
+pub(super) fn full_barrier() {
+    // On x86 that was one.
+    if cfg!(target_arch = "x86_64") { compiler_fence(SeqCst) } else { fence(SeqCst) }
 }
 
 impl Entered<'_> {

@@ -58,6 +58,8 @@ pub struct Link {
     pub identity: u64,
     /// The epoch in which it was cleared; no snapshot from before shows it.
     pub cleared: u64,
+    /// Bytes of the pool that a write of one item may take for leaves, at most.
+    pub split_bytes: u64,
     /// Whether the library knows its design, and can open it to carry out what was committed.
     pub is_known: bool,
 }

@@ -27,18 +27,33 @@
 //! 3. What else was read, keys and ranges, must not have an entry either. *Of two transactions that each change what the other
 //!    one read, both have announced before they look, so that one of them finds the other's entry at least. Until here
 //!    nothing was written: a conflict leaves nothing to undo.*
-//! 4. Room for the record and for what the trees may need is set aside. The record goes to the commit log: one fence. *From
-//!    here on the batch is committed: opening carries it out after a crash.*
-//! 5. The trees are changed, up to sixteen keys of one at a time, which one fence serves where the design can do so. *Lookups may see some of it. Snapshots and transactions do not: they wait for this
-//!    thread, or find what it saved. If a tree has no room in spite of step 4, what was changed is changed back.*
+//! 4. Room for the record and for what the trees may need, whatever their leaves are like, is set aside. The record goes to the
+//!    commit log: one fence. *From here on the batch is committed: opening carries it out after a crash, and has the room.*
+//! 5. The trees are changed, up to sixteen keys of one at a time, which one fence serves where the design can do so. *Lookups may
+//!    see some of it. Snapshots and transactions do not: they wait for this thread, or find what it saved.*
 //! 6. The record is done, durably. *Only then others may change the keys: a record never undoes a later write.* The locks are
 //!    given back.
+//!
+//! # Attempt
+//!
+//! Instead of 4 to 6 where the pool has no room to set aside: the trees may have some of their own.
+//! 1. A record of what the keys have that are to be written goes to the log. *A crash from here on takes back what was written:
+//!    what was absent is removed, and words are replaced where they stand, which needs no room. Batches that replace values that
+//!    are records are not attempted.*
+//! 2. The keys are written. If there is no room for one of them, what was written is changed back, and the record is done.
+//! 3. If keys are removed, a record of that goes to the log, and says that the first one does not count any more: one fence.
+//!    *From here on the batch is committed.*
+//! 4. The first record is done, durably. *Without removals this is what commits the batch.*
+//! 5. The keys are removed, which needs no room, and the second record is done. *A crash between removes them once more.*
+//!
+//! A lookup beside an attempt may see a value that is taken back. Snapshots and transactions do not.
 //!
 //! Why a write looks at the epoch again (step 3): a snapshot that shows a write must not lack a transaction that came before
 //! that write, having read what was there. Such a transaction found no entry, so that the write's last entry came after
 //! the transaction's look, and the write's epoch is the transaction's or a later one: a snapshot with the write has both.
 
 mod any_tree;
+mod apply;
 mod batch;
 mod commit;
 mod epoch;

@@ -1,5 +1,7 @@
 //! What a record of the commit log says: keys and what they get. `docs/FORMAT.md` has the bytes.
 
+use std::collections::HashSet;
+
 use bristlecone_pm::{Error, Result, TreeId};
 
 use crate::index::parts::encoded::Encoded;
@@ -12,7 +14,7 @@ const VALUE: u8 = 1 << 1;
 const VALUE_RECORD: u8 = 1 << 2;
 
 /// A change of a key.
-#[derive(Debug, PartialEq, Eq)]
+#[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Change {
     /// The tree.
     pub tree: TreeId,
@@ -20,6 +22,11 @@ pub struct Change {
     pub key: Encoded,
     /// What the key gets; `None`: it is removed.
     pub value: Option<Encoded>,
+}
+
+/// Begins a record. Once it is whole, the one with the number `ends` does not count; 0: there is none.
+pub fn begin(ends: u64) -> Vec<u8> {
+    ends.to_le_bytes().to_vec()
 }
 
 /// Appends a change to a record.
@@ -41,18 +48,28 @@ pub fn append(record: &mut Vec<u8>, tree: TreeId, key: &Encoded, value: Option<&
     }
 }
 
-/// Returns the changes of a record.
+/// Returns the changes of records with their numbers, in order, but for those that another one ends; `Err` for each record that
+/// cannot be read.
+pub fn changes_that_count(records: &[(u64, Vec<u8>)]) -> Vec<Result<Vec<Change>>> {
+    let read: Vec<_> = records.iter().map(|(sequence, record)| (*sequence, changes(record))).collect();
+    let ended: HashSet<u64> = read.iter().flat_map(|(_, read)| read).map(|(ends, _)| *ends).collect();
+    let counts = read.into_iter().filter(|(sequence, _)| !ended.contains(sequence));
+    counts.map(|(_, read)| read.map(|(_, changes)| changes)).collect()
+}
+
+/// Returns the number of the record that one ends, or 0, and its changes.
 ///
 /// # Errors
 ///
 /// [`Error::Corrupted`].
-pub fn changes(mut record: &[u8]) -> Result<Vec<Change>> {
+fn changes(mut record: &[u8]) -> Result<(u64, Vec<Change>)> {
+    let broken = || Error::corrupted("a record that cannot be read", "commit log");
+    let ends = take_array(&mut record).map(u64::from_le_bytes).ok_or_else(broken)?;
     let mut changes = Vec::new();
     while !record.is_empty() {
-        let change = take(&mut record);
-        changes.push(change.ok_or_else(|| Error::corrupted("a record that cannot be read", "commit log"))?);
+        changes.push(take(&mut record).ok_or_else(broken)?);
     }
-    Ok(changes)
+    Ok((ends, changes))
 }
 
 fn take(from: &mut &[u8]) -> Option<Change> {
@@ -99,21 +116,43 @@ mod tests {
             Change { tree: TreeId(1), key: Encoded::Word(1), value: Some(bytes("a value")) },
             Change { tree: TreeId(1), key: Encoded::Word(2), value: None },
         ];
-        let mut record = Vec::new();
+        let mut record = begin(6);
         all.iter().for_each(|change| append(&mut record, change.tree, &change.key, change.value.as_ref()));
-        assert_eq!(changes(&record).unwrap(), all);
+        assert_eq!(changes(&record).unwrap(), (6, all.to_vec()));
         let ends: Vec<usize> = (0..=record.len()).filter(|&len| changes(&record[..len]).is_ok()).collect();
         assert_eq!(ends.len(), all.len() + 1, "a record that was cut within a change was read");
-        record[4] |= 0x80;
+        record[12] |= 0x80;
         assert!(changes(&record).is_err());
     }
 
     #[test]
+    fn a_record_that_another_one_ends_does_not_count() {
+        let record = |ends: u64, key: u64| {
+            let mut record = begin(ends);
+            append(&mut record, TreeId(1), &Encoded::Word(key), None);
+            record
+        };
+        let keys = |records: &[(u64, Vec<u8>)]| -> Vec<Option<Encoded>> {
+            let first = |changes: Result<Vec<Change>>| changes.ok().map(|changes| changes[0].key.clone());
+            changes_that_count(records).into_iter().map(first).collect()
+        };
+        let word = |key| Some(Encoded::Word(key));
+        assert_eq!(keys(&[(3, record(0, 30)), (4, record(0, 40))]), [word(30), word(40)]);
+        assert_eq!(keys(&[(3, record(0, 30)), (4, record(0, 40)), (7, record(3, 70))]), [word(40), word(70)]);
+        assert_eq!(keys(&[(7, record(3, 70))]), [word(70)]);
+        assert_eq!(keys(&[(3, vec![1]), (4, record(0, 40))]), [None, word(40)]);
+    }
+
+    #[test]
     fn the_bytes_are_golden() {
-        let mut record = Vec::new();
+        let mut record = begin(0x0102);
         append(&mut record, TreeId(2), &Encoded::Bytes((*b"k").into()), Some(&Encoded::Word(9)));
         append(&mut record, TreeId(1), &Encoded::Word(5), None);
         let key_and_value = [2, 0, 0, 0, 3, 1, 0, 0, 0, b'k', 9, 0, 0, 0, 0, 0, 0, 0];
-        assert_eq!(record, [&key_and_value[..], &[1, 0, 0, 0, 0, 5, 0, 0, 0, 0, 0, 0, 0]].concat());
+        assert_eq!(
+            record,
+            [&[2, 1, 0, 0, 0, 0, 0, 0], &key_and_value[..], &[1, 0, 0, 0, 0, 5, 0, 0, 0, 0, 0, 0, 0]]
+                .concat()
+        );
     }
 }

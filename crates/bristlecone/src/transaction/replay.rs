@@ -13,7 +13,7 @@ use crate::index::any::AnyIndex;
 
 impl Pool {
     /// Carries out what was committed before a crash and is not done, before any tree is opened for users. Done twice it
-    /// is the same. Trees that are no longer there are left out.
+    /// is the same. Trees that are no longer there are left out, and so are records that a later one ends.
     ///
     /// # Errors
     ///
@@ -24,7 +24,7 @@ impl Pool {
         if !records.is_empty() {
             let entries = file.trees()?;
             let mut trees = HashMap::<TreeId, Box<dyn AnyTree>>::new();
-            let changes = records.iter().map(|record| record::changes(record)).collect::<Result<Vec<_>>>()?;
+            let changes: Vec<_> = record::changes_that_count(&records).into_iter().collect::<Result<_>>()?;
             for change in changes.into_iter().flatten() {
                 let Some(entry) = entries.iter().find(|entry| entry.id == change.tree) else { continue };
                 if let std::collections::hash_map::Entry::Vacant(e) = trees.entry(change.tree) {

@@ -3,6 +3,8 @@
 use bristlecone_pm::sync::wait::{cross, pause};
 use bristlecone_pm::sync::{AtomicBool, Ordering::Acquire, Ordering::Relaxed, Ordering::Release};
 
+use super::gate::full_barrier;
+
 /// Locks in the table.
 const STRIPES: usize = 4096;
 
@@ -37,6 +39,8 @@ impl Stripes {
             pause(round);
             round += 1;
         }
+        // The swap above. What the thread looks at with the lock, a thread that waits for it has stored before.
+        full_barrier();
     }
 
     /// Waits for a lock, and holds it.

@@ -6,7 +6,8 @@ use std::sync::atomic::{AtomicBool, Ordering::Relaxed};
 
 use bristlecone::{BackupOptions, Design, Domain, Error, Pool, ScrubOptions, Tree};
 
-use crate::common::{Cell, Items, Plant, Scratch, Visit, share, small, suites};
+use crate::common::{Cell, Items, Plant, Scratch, Visit, is_alone, share, small, suites};
+use crate::no_room::limit;
 
 /// The place of a copy, which goes at the end.
 struct Place(PathBuf);
@@ -127,6 +128,35 @@ fn a_copy_that_fails_leaves_nothing_and_one_that_exists_stays() {
     assert!(copy.info().domain == copy.info().detected || copy.info().domain == Domain::Process);
     let again = pool.backup(&disk.0, BackupOptions::new());
     assert!(matches!(again, Err(Error::Exists { .. })));
+}
+
+/// What is written beside the target goes with the error.
+#[test]
+fn a_copy_onto_a_full_medium_leaves_nothing() {
+    if !is_alone("backups::a_copy_onto_a_full_medium_leaves_nothing") {
+        return;
+    }
+    let scratch = Scratch::new();
+    let pool = scratch.open();
+    let tree = pool.tree::<u64, &[u8]>("t").unwrap();
+    (0..20_000).for_each(|key| tree.upsert(key, &[7; 1000]).unwrap());
+    let place = Place::beside(&scratch);
+    // Whatever it is called, it begins as the target does.
+    let beside = || {
+        let stem = place.0.file_stem().unwrap().to_str().unwrap();
+        let names =
+            std::fs::read_dir(scratch.0.parent().unwrap()).unwrap().map(|entry| entry.unwrap().file_name());
+        names.filter(|name| name.to_string_lossy().contains(stem)).count()
+    };
+    let before = beside();
+    limit(Some(pool.info().file_bytes / 2));
+    let refused = pool.backup(&place.0, BackupOptions::new()).unwrap_err();
+    assert!(refused.is_no_room() && !matches!(refused, Error::PoolFull { .. }), "{refused}");
+    assert!(!place.0.exists() && beside() == before, "something was left");
+    assert_eq!((tree.get(3).as_deref(), tree.len()), (Some(&[7; 1000][..]), 20_000));
+    limit(None);
+    pool.backup(&place.0, BackupOptions::new()).unwrap();
+    assert_eq!(scratch.options().open(&place.0).unwrap().tree::<u64, &[u8]>("t").unwrap().len(), 20_000);
 }
 
 #[test]

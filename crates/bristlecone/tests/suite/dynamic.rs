@@ -200,14 +200,30 @@ fn what_is_not_of_its_kind_is_left_out_and_reported() {
     assert_eq!((&*findings[0].location, &*findings[0].what), ("values", "10 of them are no str"));
     assert_eq!(pool.check_tree("t").unwrap(), (100, findings));
 
-    // What was there cannot be told, but it is replaced, and can be.
-    is_told(typed.insert(7, "seven").unwrap_err());
+    // What was there cannot be told, but it is replaced, and can be; an error says that nothing was changed.
+    assert_eq!(typed.insert(7, "seven").unwrap(), None);
     assert_eq!(typed.get(7).as_deref(), Some("seven"));
     typed.upsert(17, "seventeen").unwrap();
-    is_told(dynamic.remove(27u64).unwrap_err());
+    assert_eq!(dynamic.remove(27u64).unwrap(), None);
+    let mut old = Vec::new();
+    typed.insert_many(&[(46, "more"), (47, "text")], &mut old).unwrap();
+    assert_eq!(old, [Some("text".to_owned()), None]);
+    dynamic.remove_many(&[46u64.into(), 57u64.into()], &mut Vec::new()).unwrap();
+    typed.update(67, "text").unwrap();
+    assert_eq!(
+        [47, 57, 67].map(|key| typed.get(key)),
+        [Some("text".to_owned()), None, Some("text".to_owned())]
+    );
+    (0..7_u64).for_each(|_| assert!(dynamic.pop_first().unwrap().is_some()));
+    typed.remove(7).unwrap();
     is_told(typed.compare_and_swap(37, None, None).unwrap_err().into());
     is_told(dynamic.try_insert(37u64, "new").unwrap_err().into());
-    assert_eq!((typed.len(), dynamic.contains_key(27u64).unwrap()), (99, false));
+    assert_eq!((typed.len(), dynamic.contains_key(27u64).unwrap()), (89, false));
+    (0..20_u64).for_each(|key| typed.remove(key).map(drop).unwrap());
+    (20..37_u64).for_each(|key| typed.remove(key).map(drop).unwrap());
+    let left = typed.len();
+    is_told(dynamic.pop_first().unwrap_err());
+    assert_eq!((typed.len(), dynamic.contains_key(37u64).unwrap()), (left, true));
 }
 
 /// Keys of a scan that goes on from where it stopped, `step` items at a time.

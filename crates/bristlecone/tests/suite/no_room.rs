@@ -36,7 +36,7 @@ enum Full {
 }
 
 /// Limits how long files may get, or how much the file system holds.
-fn limit(bytes: Option<u64>) {
+pub fn limit(bytes: Option<u64>) {
     if std::env::var_os("BRISTLECONE_NO_ROOM_TMPFS").is_some() {
         let size = format!("remount,size={}", bytes.unwrap_or(1 << 30));
         assert!(Command::new("mount").args(["-o", &size, "/dev/shm"]).status().unwrap().success());

@@ -2,21 +2,23 @@
 
 use std::path::Path;
 
-use fjall::{Database, Keyspace, KeyspaceCreateOptions, PersistMode};
+use fjall::{Database, Keyspace, KeyspaceCreateOptions, PersistMode, Readable};
 
 use super::{ByteStore, Class, Refused, When};
+use crate::bench::together::ledger::{KeyLocks, Together, moved, word};
 
 struct Fjall {
     database: Database,
     keyspace: Keyspace,
     class: Class,
+    locks: KeyLocks,
 }
 
 /// Opens it, or creates it.
 pub fn open(folder: &Path, class: Class) -> Refused<Box<dyn ByteStore>> {
     let database = Database::builder(folder).open()?;
     let keyspace = database.keyspace("bench", KeyspaceCreateOptions::default)?;
-    Ok(Box::new(Fjall { database, keyspace, class }))
+    Ok(Box::new(Fjall { database, keyspace, class, locks: KeyLocks::new() }))
 }
 
 impl Fjall {
@@ -30,6 +32,10 @@ impl Fjall {
 }
 
 impl ByteStore for Fjall {
+    fn together(&self) -> Option<&dyn Together> {
+        Some(self)
+    }
+
     /// Looks before it writes, in two steps.
     fn write(&self, key: &[u8], value: &[u8], when: When) -> Refused<bool> {
         if when != When::Always && self.keyspace.contains_key(key)? != (when == When::Present) {
@@ -68,5 +74,34 @@ impl ByteStore for Fjall {
             self.keyspace.insert(key, value)?;
         }
         self.persist()
+    }
+}
+
+impl Together for Fjall {
+    fn write_together(&self, entries: &[(u64, u64)]) -> Refused<()> {
+        let mut batch = self.database.batch();
+        for (key, value) in entries {
+            batch.insert(&self.keyspace, key.to_be_bytes(), value.to_be_bytes());
+        }
+        batch.commit()?;
+        self.persist()
+    }
+
+    /// Its batches read nothing: the keys are locked here.
+    fn transfer(&self, from: u64, to: u64, amount: u64) -> Refused<bool> {
+        let _held = self.locks.hold(from, to);
+        let mut held = [0; 2];
+        for (held, key) in held.iter_mut().zip([from, to]) {
+            *held = self.keyspace.get(key.to_be_bytes())?.map_or(Ok(0), |value| word(&value))?;
+        }
+        let [from_after, to_after] = moved(held, amount);
+        self.write_together(&[(from, from_after), (to, to_after)])?;
+        Ok(true)
+    }
+
+    fn sum(&self) -> Refused<(u64, u64)> {
+        let view = self.database.snapshot();
+        let mut entries = view.iter(&self.keyspace);
+        entries.try_fold((0, 0), |(count, sum), entry| Ok((count + 1, sum + word(&entry.into_inner()?.1)?)))
     }
 }

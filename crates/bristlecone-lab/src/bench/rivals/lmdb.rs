@@ -7,6 +7,7 @@ use heed::types::Bytes;
 use heed::{Database, Env, EnvFlags, EnvOpenOptions, MdbError, PutFlags};
 
 use super::{ByteStore, Class, Refused, When};
+use crate::bench::together::ledger::{Together, moved, word};
 
 struct Lmdb {
     environment: Env,
@@ -30,6 +31,10 @@ pub fn open(folder: &Path, class: Class, max_bytes: u64) -> Refused<Box<dyn Byte
 }
 
 impl ByteStore for Lmdb {
+    fn together(&self) -> Option<&dyn Together> {
+        Some(self)
+    }
+
     fn write(&self, key: &[u8], value: &[u8], when: When) -> Refused<bool> {
         let mut writing = self.environment.write_txn()?;
         match when {
@@ -82,5 +87,28 @@ impl ByteStore for Lmdb {
             self.database.put(&mut writing, &key, &value)?;
         }
         Ok(writing.commit()?)
+    }
+}
+
+impl Together for Lmdb {
+    /// Its writers come one after the other.
+    fn transfer(&self, from: u64, to: u64, amount: u64) -> Refused<bool> {
+        let mut writing = self.environment.write_txn()?;
+        let keys = [from, to].map(u64::to_be_bytes);
+        let mut held = [0; 2];
+        for (held, key) in held.iter_mut().zip(&keys) {
+            *held = self.database.get(&writing, key)?.map_or(Ok(0), word)?;
+        }
+        for (value, key) in moved(held, amount).iter().zip(&keys) {
+            self.database.put(&mut writing, key, &value.to_be_bytes())?;
+        }
+        writing.commit()?;
+        Ok(true)
+    }
+
+    fn sum(&self) -> Refused<(u64, u64)> {
+        let reading = self.environment.read_txn()?;
+        let mut entries = self.database.iter(&reading)?;
+        entries.try_fold((0, 0), |(count, sum), entry| Ok((count + 1, sum + word(entry?.1)?)))
     }
 }

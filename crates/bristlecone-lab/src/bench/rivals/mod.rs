@@ -27,6 +27,7 @@ use bristlecone_cli::scratch::Scratch;
 
 use super::data::{BenchKey, BenchValue};
 use super::subject::Subject;
+use super::together::ledger::Together;
 
 /// The stores.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -192,6 +193,10 @@ pub trait ByteStore: Send + Sync {
     fn remove(&self, key: &[u8]) -> Refused<bool>;
     /// Shows `length` entries from `from` on, and returns how many there were.
     fn scan(&self, from: &[u8], length: usize, each: &mut dyn FnMut(&[u8], &[u8])) -> Refused<usize>;
+    /// Returns the store as one that changes several keys in one step, if the presets bank and batch take it.
+    fn together(&self) -> Option<&dyn Together> {
+        None
+    }
     /// Writes many entries, in as few transactions as it likes.
     fn load(&self, entries: &mut dyn Iterator<Item = (Vec<u8>, Vec<u8>)>) -> Refused<()> {
         for (key, value) in entries {

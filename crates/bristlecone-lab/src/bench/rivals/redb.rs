@@ -5,6 +5,7 @@ use std::path::Path;
 use redb::{Database, ReadableDatabase, ReadableTable, TableDefinition};
 
 use super::{ByteStore, Refused, When};
+use crate::bench::together::ledger::{Together, moved, word};
 
 const TABLE: TableDefinition<'_, &[u8], &[u8]> = TableDefinition::new("bench");
 
@@ -21,6 +22,10 @@ pub fn open(folder: &Path) -> Refused<Box<dyn ByteStore>> {
 }
 
 impl ByteStore for Redb {
+    fn together(&self) -> Option<&dyn Together> {
+        Some(self)
+    }
+
     fn write(&self, key: &[u8], value: &[u8], when: When) -> Refused<bool> {
         let writing = self.0.begin_write()?;
         {
@@ -66,5 +71,30 @@ impl ByteStore for Redb {
             }
         }
         Ok(writing.commit()?)
+    }
+}
+
+impl Together for Redb {
+    /// Its writers come one after the other.
+    fn transfer(&self, from: u64, to: u64, amount: u64) -> Refused<bool> {
+        let writing = self.0.begin_write()?;
+        {
+            let mut table = writing.open_table(TABLE)?;
+            let keys = [from, to].map(u64::to_be_bytes);
+            let mut held = [0; 2];
+            for (held, key) in held.iter_mut().zip(&keys) {
+                *held = table.get(key.as_slice())?.map_or(Ok(0), |value| word(value.value()))?;
+            }
+            for (value, key) in moved(held, amount).iter().zip(&keys) {
+                table.insert(key.as_slice(), value.to_be_bytes().as_slice())?;
+            }
+        }
+        writing.commit()?;
+        Ok(true)
+    }
+
+    fn sum(&self) -> Refused<(u64, u64)> {
+        let table = self.0.begin_read()?.open_table(TABLE)?;
+        table.iter()?.try_fold((0, 0), |(count, sum), entry| Ok((count + 1, sum + word(entry?.1.value())?)))
     }
 }

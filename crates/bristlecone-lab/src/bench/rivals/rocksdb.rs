@@ -5,17 +5,19 @@ use std::path::Path;
 use rocksdb::{DB, Direction, IteratorMode, Options, WriteBatch, WriteOptions};
 
 use super::{ByteStore, Class, Refused, When};
+use crate::bench::together::ledger::{KeyLocks, Together, moved, word};
 
 struct Rocksdb {
     database: DB,
     class: Class,
+    locks: KeyLocks,
 }
 
 /// Opens it, or creates it.
 pub fn open(folder: &Path, class: Class) -> Refused<Box<dyn ByteStore>> {
     let mut options = Options::default();
     options.create_if_missing(true);
-    Ok(Box::new(Rocksdb { database: DB::open(&options, folder)?, class }))
+    Ok(Box::new(Rocksdb { database: DB::open(&options, folder)?, class, locks: KeyLocks::new() }))
 }
 
 impl Rocksdb {
@@ -27,6 +29,10 @@ impl Rocksdb {
 }
 
 impl ByteStore for Rocksdb {
+    fn together(&self) -> Option<&dyn Together> {
+        Some(self)
+    }
+
     /// Looks before it writes, in two steps.
     fn write(&self, key: &[u8], value: &[u8], when: When) -> Refused<bool> {
         if when != When::Always && self.database.get_pinned(key)?.is_some() != (when == When::Present) {
@@ -67,5 +73,31 @@ impl ByteStore for Rocksdb {
             }
             self.database.write_opt(batch, &self.options())?;
         }
+    }
+}
+
+impl Together for Rocksdb {
+    fn write_together(&self, entries: &[(u64, u64)]) -> Refused<()> {
+        let mut batch = WriteBatch::default();
+        entries.iter().for_each(|(key, value)| batch.put(key.to_be_bytes(), value.to_be_bytes()));
+        Ok(self.database.write_opt(batch, &self.options())?)
+    }
+
+    /// Its batches read nothing: the keys are locked here.
+    fn transfer(&self, from: u64, to: u64, amount: u64) -> Refused<bool> {
+        let _held = self.locks.hold(from, to);
+        let mut held = [0; 2];
+        for (held, key) in held.iter_mut().zip([from, to]) {
+            *held = self.database.get_pinned(key.to_be_bytes())?.map_or(Ok(0), |value| word(&value))?;
+        }
+        let [from_after, to_after] = moved(held, amount);
+        self.write_together(&[(from, from_after), (to, to_after)])?;
+        Ok(true)
+    }
+
+    fn sum(&self) -> Refused<(u64, u64)> {
+        let view = self.database.snapshot();
+        let mut entries = view.iterator(IteratorMode::Start);
+        entries.try_fold((0, 0), |(count, sum), entry| Ok((count + 1, sum + word(&entry?.1)?)))
     }
 }

@@ -46,3 +46,12 @@ pub fn is_record_class(slot_bytes: u32) -> bool {
 pub fn class_of(len: usize) -> usize {
     CLASSES.partition_point(|&bytes| (bytes as usize) < len + HEADER_BYTES)
 }
+
+/// Returns the bytes of the slot that a record of `len` bytes takes at most: one with a word of its owner.
+///
+/// # Panics
+///
+/// If no record is that long.
+pub fn record_slot_bytes(len: usize) -> u64 {
+    CLASSES[class_of(len + HEADER_BYTES)].into()
+}

@@ -24,6 +24,7 @@ use crate::{
 };
 
 pub(crate) use self::classes::is_record_class;
+pub use self::classes::record_slot_bytes;
 use self::classes::{CLASSES, class_of};
 
 /// Longest key in bytes.

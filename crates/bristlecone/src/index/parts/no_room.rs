@@ -4,12 +4,14 @@ use std::sync::Mutex;
 
 use bristlecone_pm::sync::epoch::pin;
 use bristlecone_pm::sync::wait;
-use bristlecone_pm::{Medium, Records};
+use bristlecone_pm::{Error, Medium, Records, Result};
 
 use super::optimistic_lock::pause;
 
 /// How often epochs are ended: a backlog of half a million releases of other trees is worked off by then.
 const ROUNDS: u32 = 1024;
+/// How often a write that finds no room is tried again.
+const RETRIES: u32 = 3;
 /// Rounds between two moments that threads amid an operation are given.
 const ROUNDS_A_MOMENT: u32 = 16;
 
@@ -22,6 +24,24 @@ impl Epochs {
     pub fn free_retired<M: Medium>(&self, records: [&Records<M>; 2]) -> bool {
         records.iter().any(|records| records.has_released())
             || self.end(|| records.iter().map(|records| records.held()).sum())
+    }
+
+    /// Runs a write, which pins for itself alone. If it finds no room, what threads have `released` may be room, or what is still
+    /// `held` once epochs end: then the write runs again, a few times.
+    #[inline(always)]
+    pub fn with_room<R>(
+        &self,
+        released: impl Fn() -> bool,
+        held: impl Fn() -> u64,
+        mut write: impl FnMut() -> Result<R>,
+    ) -> Result<R> {
+        for _ in 0..RETRIES {
+            let done = write();
+            if !done.as_ref().is_err_and(Error::is_no_room) || !(released() || self.end(&held)) {
+                return done;
+            }
+        }
+        write()
     }
 
     /// Ends epochs until less is `held` than before, so that the next write can have the room; whether that came.

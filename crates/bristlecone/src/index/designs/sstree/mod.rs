@@ -131,6 +131,7 @@ use self::leaf::Leaves;
 use crate::index::options::{Parameters, design_options};
 use crate::index::parts::codec::{Codec, KeyCodec};
 use crate::index::parts::counter::Counter;
+use crate::index::parts::no_room::Epochs;
 use crate::index::parts::optimistic_lock::Version;
 use crate::index::parts::volatile_index::VolatileIndex;
 
@@ -171,6 +172,7 @@ pub struct SsTree<K: KeyCodec, V: Codec, M: Medium> {
     inner: VolatileIndex<K>,
     leaves: Leaves,
     len: Counter,
+    epochs: Epochs,
     codecs: PhantomData<fn() -> (K, V)>,
 }
 

@@ -18,6 +18,7 @@ use super::salvage::DamagedTree;
 use super::{SsTree, SsTreeOptions};
 use crate::index::parts::codec::{Codec, KeyCodec};
 use crate::index::parts::counter::Counter;
+use crate::index::parts::no_room::Epochs;
 use crate::index::parts::recovery::{Survivor, each, index_over};
 use crate::index::parts::slot::{Slot, bits};
 use crate::index::parts::volatile_index::VolatileIndex;
@@ -47,6 +48,7 @@ impl<K: KeyCodec, V: Codec, M: Medium> Open<K, V, M> for SsTree<K, V, M> {
             keys: Records::open(pool, RecordSpec::new(entry.id, SlotKind::KEY_RECORD))?,
             values: Records::open(pool, RecordSpec::new(entry.id, SlotKind::VALUE_RECORD))?,
             shape,
+            epochs: Epochs::default(),
             moving: options.move_items != 0,
             staging: shape.resident && !pool.domain().visible_is_durable(),
             inner: VolatileIndex::new(inner_bytes, 0)?,

@@ -20,28 +20,7 @@ pub(super) struct Item {
 
 impl<K: KeyCodec, V: Codec, M: Medium> Write<K, V> for SsTree<K, V, M> {
     fn write(&self, key: K::Ref<'_>, value: V::Ref<'_>, mode: WriteMode) -> Result<Option<V::Owned>> {
-        let guards = (K::pin(), V::pin());
-        loop {
-            let inserts = |found: Option<Found>| found.is_none();
-            let (_, leaf, found) = self.lock_leaf(key, &guards.0, inserts);
-            if let Some(found) = found {
-                let old = self.value_of(found, &guards.1);
-                if mode != WriteMode::New {
-                    self.replace(&leaf, found, value, &guards.1)?;
-                }
-                drop(leaf);
-                return self.pool.health().map(|()| Some(old));
-            }
-            if mode == WriteMode::Update {
-                return Ok(None);
-            }
-            if self.add(&leaf, key, value)? {
-                drop(leaf);
-                return self.pool.health().map(|()| None);
-            }
-            // Looked up again: the key may belong to the new leaf.
-            self.split(&leaf, key, &guards.0)?;
-        }
+        self.with_room(|| self.put(key, value, mode))
     }
 
     fn remove(&self, key: K::Ref<'_>) -> Result<Option<V::Owned>> {
@@ -69,6 +48,49 @@ impl<K: KeyCodec, V: Codec, M: Medium> Write<K, V> for SsTree<K, V, M> {
     }
 
     fn compare_and_swap(&self, key: K::Ref<'_>, expected: V::Ref<'_>, new: V::Ref<'_>) -> Result<Swapped<V>> {
+        self.with_room(|| self.swap(key, expected, new))
+    }
+}
+
+impl<K: KeyCodec, V: Codec, M: Medium> SsTree<K, V, M> {
+    /// Runs a write; if it finds no room, again once readers have let go of records.
+    #[inline(always)]
+    fn with_room<R>(&self, write: impl FnMut() -> Result<R>) -> Result<R> {
+        let records = [&self.keys, &self.values];
+        let released = || records.iter().any(|records| records.has_released());
+        let held = || records.iter().map(|records| records.held()).sum();
+        self.epochs.with_room(released, held, write)
+    }
+
+    /// Writes an item as `mode` says; returns the value that was there.
+    #[inline(always)]
+    fn put(&self, key: K::Ref<'_>, value: V::Ref<'_>, mode: WriteMode) -> Result<Option<V::Owned>> {
+        let guards = (K::pin(), V::pin());
+        loop {
+            let inserts = |found: Option<Found>| found.is_none();
+            let (_, leaf, found) = self.lock_leaf(key, &guards.0, inserts);
+            if let Some(found) = found {
+                let old = self.value_of(found, &guards.1);
+                if mode != WriteMode::New {
+                    self.replace(&leaf, found, value, &guards.1)?;
+                }
+                drop(leaf);
+                return self.pool.health().map(|()| Some(old));
+            }
+            if mode == WriteMode::Update {
+                return Ok(None);
+            }
+            if self.add(&leaf, key, value)? {
+                drop(leaf);
+                return self.pool.health().map(|()| None);
+            }
+            // Looked up again: the key may belong to the new leaf.
+            self.split(&leaf, key, &guards.0)?;
+        }
+    }
+
+    /// Replaces the value of a key by `new` if it is `expected`; returns what was there instead.
+    fn swap(&self, key: K::Ref<'_>, expected: V::Ref<'_>, new: V::Ref<'_>) -> Result<Swapped<V>> {
         let guards = (K::pin(), V::pin());
         let (_, leaf, found) = self.lock_leaf(key, &guards.0, |_| false);
         let Some(found) = found else { return Ok(Err(None)) };
@@ -80,9 +102,7 @@ impl<K: KeyCodec, V: Codec, M: Medium> Write<K, V> for SsTree<K, V, M> {
         drop(leaf);
         self.pool.health().map(Ok)
     }
-}
 
-impl<K: KeyCodec, V: Codec, M: Medium> SsTree<K, V, M> {
     /// Returns the locked leaf whose range holds `key`, and the key's item if there is one. The item is
     /// looked for before the leaf is locked, so that its line is under way while the lock waits
     /// for earlier stores to leave the processor.

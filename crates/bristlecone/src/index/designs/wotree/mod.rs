@@ -159,6 +159,7 @@ use crate::index::Damage;
 use crate::index::options::{Parameters, design_options};
 use crate::index::parts::codec::{Codec, KeyCodec};
 use crate::index::parts::counter::Counter;
+use crate::index::parts::no_room::Epochs;
 
 design_options! {
     /// Options of a WO-tree, fixed when it is created.
@@ -192,6 +193,7 @@ pub struct WoTree<K: KeyCodec, V: Codec, M: Medium> {
     /// Leaves.
     grown: Counter,
     freed: Counter,
+    epochs: Epochs,
     /// What reads came across.
     damage: Damage,
     codecs: PhantomData<fn() -> (K, V)>,
@@ -232,6 +234,7 @@ impl<K: KeyCodec, V: Codec, M: Medium> WoTree<K, V, M> {
             removed: Counter::default(),
             grown: Counter::default(),
             freed: Counter::default(),
+            epochs: Epochs::default(),
             damage: Damage::default(),
             codecs: PhantomData,
         })

@@ -127,6 +127,16 @@ impl<M: Medium> Nodes<M> {
         }
     }
 
+    /// Returns how many nodes have left the tree that readers hold still, as far as is known.
+    pub fn held(&self) -> u64 {
+        self.limbo.load(Relaxed).saturating_sub(self.retired.len()) as u64
+    }
+
+    /// Returns whether readers have released some that are not free yet.
+    pub fn has_released(&self) -> bool {
+        !self.retired.is_empty()
+    }
+
     /// Returns what the heap occupies, after every slot was asked whether it is in use.
     pub fn swept_stats(&self) -> HeapStats {
         self.heap.sweep_all(&|node| self.is_taken(node));

@@ -180,7 +180,7 @@ fn what_is_counted_while_a_writer_is_halfway_does_not_stay() {
     let tree = again(&pool, OPTIONS).unwrap();
     tree.remove(2).unwrap().unwrap();
     let pins = tree.pin();
-    tree.with_leaf(3, &pins, |leaf, view, found| {
+    tree.at_leaf(3, &pins, |leaf, view, found| {
         let (place, slot) = (found.err().unwrap(), view.first_free(tree.shape.slots).unwrap());
         let item = tree.nodes.item(leaf.node, slot);
         item.key.store(tree.medium(), 3);

@@ -20,13 +20,11 @@ pub(super) enum Change<R> {
 
 impl<K: KeyCodec, V: Codec, M: Medium> Write<K, V> for WoTree<K, V, M> {
     fn write(&self, key: K::Ref<'_>, value: V::Ref<'_>, mode: WriteMode) -> Result<Option<V::Owned>> {
-        let pins = self.pin();
-        self.prepare(key, value);
-        self.with_leaf(key, &pins, |leaf, view, found| match (found, mode) {
-            (Ok(found), WriteMode::New) => Ok(Change::Done(Some(self.value_of(found, &pins)?))),
+        self.with_leaf(key, Some(value), |leaf, view, found, pins| match (found, mode) {
+            (Ok(found), WriteMode::New) => Ok(Change::Done(Some(self.value_of(found, pins)?))),
             (Ok(found), _) => {
-                let old = self.value_of(found, &pins)?;
-                self.replace(leaf, found, value, &pins)?;
+                let old = self.value_of(found, pins)?;
+                self.replace(leaf, found, value, pins)?;
                 Ok(Change::Done(Some(old)))
             }
             (Err(_), WriteMode::Update) => Ok(Change::Done(None)),
@@ -46,15 +44,13 @@ impl<K: KeyCodec, V: Codec, M: Medium> Write<K, V> for WoTree<K, V, M> {
     }
 
     fn compare_and_swap(&self, key: K::Ref<'_>, expected: V::Ref<'_>, new: V::Ref<'_>) -> Result<Swapped<V>> {
-        let pins = self.pin();
-        self.prepare(key, new);
-        self.with_leaf(key, &pins, |leaf, _, found| {
+        self.with_leaf(key, Some(new), |leaf, _, found, pins| {
             let Ok(found) = found else { return Ok(Change::Done(Err(None))) };
-            let old = self.value_of(found, &pins)?;
+            let old = self.value_of(found, pins)?;
             if V::borrow(&old) != V::shorten(expected) {
                 return Ok(Change::Done(Err(Some(old))));
             }
-            self.replace(leaf, found, new, &pins)?;
+            self.replace(leaf, found, new, pins)?;
             Ok(Change::Done(Ok(())))
         })
     }
@@ -64,10 +60,9 @@ impl<K: KeyCodec, V: Codec, M: Medium> WoTree<K, V, M> {
     /// Removes the item of `key`, if its value is `expected` where one is.
     #[inline(always)]
     fn delete(&self, key: K::Ref<'_>, expected: Option<V::Ref<'_>>) -> Result<Removed<V>> {
-        let pins = self.pin();
-        self.with_leaf(key, &pins, |leaf, view, found| {
+        self.with_leaf(key, None, |leaf, view, found, pins| {
             let Ok(found) = found else { return Ok(Change::Done(Err(None))) };
-            let old = self.value_of(found, &pins)?;
+            let old = self.value_of(found, pins)?;
             if expected.is_some_and(|expected| V::borrow(&old) != V::shorten(expected)) {
                 return Ok(Change::Done(Err(Some(old))));
             }
@@ -93,8 +88,33 @@ impl<K: KeyCodec, V: Codec, M: Medium> WoTree<K, V, M> {
         let _ = V::prepare(&self.values, value, &|offset| self.refers_to_value(offset));
     }
 
-    /// Runs `change` on the locked leaf of `key`, with the key's item or its place.
-    pub(super) fn with_leaf<R>(
+    /// Runs `change` on the locked leaf of `key`, with the key's item or its place; again if there is no room but some to
+    /// gain. `value` is what the key may get.
+    #[inline(always)]
+    fn with_leaf<R>(
+        &self,
+        key: K::Ref<'_>,
+        value: Option<V::Ref<'_>>,
+        mut change: impl FnMut(
+            &Locked<'_>,
+            &View,
+            std::result::Result<Found, usize>,
+            &Pins<K, V>,
+        ) -> Result<Change<R>>,
+    ) -> Result<R> {
+        let records = [&self.keys, &self.values, &self.separators];
+        let released = || self.nodes.has_released() || records.iter().any(|records| records.has_released());
+        let held = || self.nodes.held() + records.iter().map(|records| records.held()).sum::<u64>();
+        self.epochs.with_room(released, held, || {
+            let pins = self.pin();
+            if let Some(value) = value {
+                self.prepare(key, value);
+            }
+            self.at_leaf(key, &pins, |leaf, view, found| change(leaf, view, found, &pins))
+        })
+    }
+
+    pub(super) fn at_leaf<R>(
         &self,
         key: K::Ref<'_>,
         pins: &Pins<K, V>,

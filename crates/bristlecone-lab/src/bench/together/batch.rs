@@ -1,0 +1,128 @@
+//! The preset `batch`: new words written one by one, and others of the same kind in batches.
+
+use std::sync::{Barrier, Mutex, PoisonError};
+use std::time::Instant;
+
+use bristlecone_cli::failure::Outcome;
+use bristlecone_cli::interrupt;
+use bristlecone_random::{GOLDEN_RATIO, mix};
+use serde_json::{Value, json};
+
+use super::kept::Kept;
+use super::ledger::Ledger;
+use crate::bench::report::median;
+use crate::bench::rivals::Refused;
+use crate::bench::run;
+
+/// The sizes of a run.
+#[derive(Clone, Copy, Debug)]
+pub struct Sizes {
+    /// Words that are there before.
+    pub records: u64,
+    /// Words that are written one by one, and again in batches.
+    pub words: u64,
+    /// Words of a batch.
+    pub group: u64,
+    /// Threads that write them.
+    pub threads: usize,
+    /// The seed of keys.
+    pub seed: u64,
+}
+
+/// What one store did in one round.
+#[derive(Clone, Copy, Debug, Default)]
+pub struct Round {
+    /// Words in a second, one by one.
+    pub alone: f64,
+    /// Words in a second, in batches.
+    pub together: f64,
+    /// Words that were not there at the end.
+    pub lost: u64,
+}
+
+/// How words are written.
+#[derive(Clone, Copy, PartialEq, Eq)]
+enum Way {
+    Alone,
+    Together,
+}
+
+impl Sizes {
+    fn key(&self, number: u64) -> u64 {
+        mix((number + 1).wrapping_mul(GOLDEN_RATIO) ^ self.seed)
+    }
+
+    /// Runs one round on a store.
+    ///
+    /// # Errors
+    ///
+    /// Those of the store.
+    pub fn round(&self, store: &Kept) -> Outcome<Round> {
+        let failed = |error| store.failed(error);
+        let ledger = store.create()?;
+        ledger.load(&mut (0..self.records).map(|at| (self.key(at), 1))).map_err(failed)?;
+        let alone = self.write(&*ledger, Way::Alone).map_err(failed)?;
+        interrupt::check("the bench is not finished")?;
+        let together = self.write(&*ledger, Way::Together).map_err(failed)?;
+        let (count, sum) = ledger.sum().map_err(failed)?;
+        let wanted = self.records + 2 * self.words;
+        Ok(Round { alone, together, lost: wanted.abs_diff(count).max(wanted.abs_diff(sum)) })
+    }
+
+    /// Writes all words in one way, and returns how many in a second.
+    fn write(&self, ledger: &dyn Ledger, way: Way) -> Refused<f64> {
+        let first = self.records + if way == Way::Alone { 0 } else { self.words };
+        let (barrier, processors) = (Barrier::new(self.threads + 1), run::processors());
+        let refused = Mutex::new(None);
+        let begun = std::thread::scope(|scope| {
+            for thread in 0..self.threads as u64 {
+                let (barrier, processors, refused) = (&barrier, &processors, &refused);
+                scope.spawn(move || {
+                    run::pin(processors.get(thread as usize % processors.len().max(1)).copied());
+                    let mut keys =
+                        (thread..self.words).step_by(self.threads).map(|at| (self.key(first + at), 1));
+                    barrier.wait();
+                    let written = match way {
+                        Way::Alone => keys.try_for_each(|(key, value)| ledger.write(key, value)),
+                        Way::Together => self.in_batches(ledger, &mut keys),
+                    };
+                    if let Err(error) = written {
+                        *refused.lock().unwrap_or_else(PoisonError::into_inner) = Some(error);
+                    }
+                });
+            }
+            barrier.wait();
+            Instant::now()
+        });
+        let seconds = begun.elapsed().as_secs_f64();
+        match refused.into_inner().unwrap_or_else(PoisonError::into_inner) {
+            Some(error) => Err(error),
+            None => Ok(self.words as f64 / seconds),
+        }
+    }
+
+    fn in_batches(&self, ledger: &dyn Ledger, keys: &mut dyn Iterator<Item = (u64, u64)>) -> Refused<()> {
+        loop {
+            let batch: Vec<_> = keys.take(self.group as usize).collect();
+            if batch.is_empty() {
+                return Ok(());
+            }
+            ledger.write_together(&batch)?;
+        }
+    }
+}
+
+/// Returns what one store did, as JSON.
+pub fn json(store: &Kept, rounds: &[Round]) -> Value {
+    let of = |rate: fn(&Round) -> f64| rounds.iter().map(rate).collect::<Vec<f64>>();
+    json!({
+        "name": store.name(),
+        "durability": store.durability(),
+        "inserts_per_second": median(of(|round| round.alone)),
+        "inserts_per_second_rounds": of(|round| round.alone),
+        "batched_per_second": median(of(|round| round.together)),
+        "batched_per_second_rounds": of(|round| round.together),
+        "speedup": median(of(|round| round.together / round.alone)),
+        "lost": rounds.iter().map(|round| round.lost).sum::<u64>(),
+    })
+}

@@ -1,0 +1,145 @@
+//! Stores that take part in `bank` and `batch`: created, closed, opened again, also by a process that is to be killed.
+
+use std::path::{Path, PathBuf};
+
+use bristlecone::{Domain, Pool};
+use bristlecone_baselines::AnyDesign;
+use bristlecone_cli::failure::{Exit, Failure, Outcome};
+
+use super::ledger::{Ledger, PoolLedger, StoreLedger};
+use crate::bench::comparison::Plan;
+use crate::bench::competitor::Competitor;
+use crate::bench::rivals::{self, Class, Rival};
+
+/// A store by name, with what it is created with.
+#[derive(Debug)]
+pub struct Kept {
+    store: Competitor,
+    options: Vec<(String, u64)>,
+    domain: Domain,
+    max_bytes: u64,
+    path: PathBuf,
+}
+
+impl Drop for Kept {
+    fn drop(&mut self) {
+        // Either may be gone, or never have been there.
+        let _ = std::fs::remove_file(&self.path);
+        let _ = std::fs::remove_dir_all(&self.path);
+    }
+}
+
+const TREE: &str = "accounts";
+
+impl Kept {
+    /// Returns the stores of a plan, the design first, at paths of their own beside each other.
+    ///
+    /// # Errors
+    ///
+    /// For stores that do not change several keys in one step.
+    pub fn all(plan: &Plan, domain: Domain, path: &Path) -> Outcome<Vec<Self>> {
+        let ours = Competitor::Tree(plan.setup.design);
+        let stores = std::iter::once(&ours).chain(&plan.against).enumerate();
+        let kept = |(at, store): (usize, &Competitor)| {
+            let takes_part = match store {
+                Competitor::Tree(design) => matches!(design, AnyDesign::Library(_)),
+                Competitor::Store(rival) => !matches!(rival, Rival::Sled | Rival::Sqlite),
+                Competitor::Map(_) | Competitor::Library(_) => false,
+            };
+            if !takes_part {
+                return Err(Failure::usage(format!(
+                    "{} has no part in the presets bank and batch: the library's designs, redb, fjall, lmdb and rocksdb have",
+                    store.name()
+                )));
+            }
+            let options = if at == 0 { plan.setup.options.clone() } else { Vec::new() };
+            let path = path.with_extension(format!("{}-{at}", store.name()));
+            Ok(Self { store: store.clone(), options, domain, max_bytes: plan.setup.max_bytes, path })
+        };
+        stores.map(kept).collect()
+    }
+
+    /// Returns the store that another process created.
+    pub fn there(
+        store: Competitor,
+        domain: Domain,
+        max_bytes: u64,
+        path: &Path,
+    ) -> std::mem::ManuallyDrop<Self> {
+        // The other process removes it.
+        let path = path.to_owned();
+        std::mem::ManuallyDrop::new(Self { store, options: Vec::new(), domain, max_bytes, path })
+    }
+
+    /// Returns its name.
+    pub fn name(&self) -> String {
+        self.store.name()
+    }
+
+    /// Returns what an operation that came back survives, and by what.
+    pub fn durability(&self) -> String {
+        self.store.durability(self.domain)
+    }
+
+    /// Returns the arguments by which another process finds it.
+    pub fn arguments(&self) -> Vec<String> {
+        let max_bytes = self.max_bytes.to_string();
+        let path = self.path.display().to_string();
+        let pairs = [
+            ("--store", self.name()),
+            ("--domain", self.domain.to_string()),
+            ("--max-bytes", max_bytes),
+            ("--path", path),
+        ];
+        pairs.into_iter().flat_map(|(name, value)| [name.to_owned(), value]).collect()
+    }
+
+    /// Creates the store, in place of one that is there.
+    ///
+    /// # Errors
+    ///
+    /// Those of the store.
+    pub fn create(&self) -> Outcome<Box<dyn Ledger>> {
+        match self.store {
+            Competitor::Tree(AnyDesign::Library(design)) => {
+                let _ = std::fs::remove_file(&self.path);
+                let options = Pool::options().max_bytes(self.max_bytes).create_new(true).domain(self.domain);
+                let pool = options.open(&self.path)?;
+                let tree = pool.tree_options(TREE).design(design);
+                let with =
+                    |tree: bristlecone::TreeOptions, (name, value): &(String, u64)| tree.option(name, *value);
+                let tree = self.options.iter().fold(tree, with).create()?;
+                Ok(Box::new(PoolLedger::new(pool, tree)))
+            }
+            _ => {
+                let _ = std::fs::remove_dir_all(&self.path);
+                std::fs::create_dir(&self.path).map_err(|error| Failure::io(self.path.display(), &error))?;
+                self.open()
+            }
+        }
+    }
+
+    /// Opens what is there.
+    ///
+    /// # Errors
+    ///
+    /// Those of the store.
+    pub fn open(&self) -> Outcome<Box<dyn Ledger>> {
+        match self.store {
+            Competitor::Store(rival) => {
+                let store = rivals::open_at(rival, &self.path, Class::of(self.domain), self.max_bytes)?;
+                Ok(Box::new(StoreLedger(store)))
+            }
+            _ => {
+                let pool = Pool::options().domain(self.domain).open(&self.path)?;
+                let tree = pool.tree_options(TREE).open()?;
+                Ok(Box::new(PoolLedger::new(pool, tree)))
+            }
+        }
+    }
+
+    /// Returns a failure of the store.
+    pub fn failed(&self, what: impl std::fmt::Display) -> Failure {
+        Failure::new(Exit::Failed, format!("{}: {what}", self.name()))
+    }
+}

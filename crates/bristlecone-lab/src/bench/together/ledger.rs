@@ -1,0 +1,160 @@
+//! What the presets `bank` and `batch` ask of a store. Keys and values are words.
+
+use std::sync::{Mutex, MutexGuard, PoisonError};
+
+use bristlecone::{Error, Pool, Tree};
+
+use crate::bench::rivals::{ByteStore, Refused, When};
+
+/// A store that changes several keys in one step.
+pub trait Ledger: Send + Sync {
+    /// Writes many entries, in as few transactions as it likes.
+    fn load(&self, entries: &mut dyn Iterator<Item = (u64, u64)>) -> Refused<()>;
+    /// Writes one entry.
+    fn write(&self, key: u64, value: u64) -> Refused<()>;
+    /// Writes entries in one step.
+    fn write_together(&self, entries: &[(u64, u64)]) -> Refused<()>;
+    /// Moves up to an amount from one key's value to another's in one step; `false`: others were faster each time.
+    fn transfer(&self, from: u64, to: u64, amount: u64) -> Refused<bool>;
+    /// Returns how many keys there are, and the sum of their values, at one moment.
+    fn sum(&self) -> Refused<(u64, u64)>;
+    /// Returns how many attempts to commit were in vain.
+    fn conflicts(&self) -> u64 {
+        0
+    }
+}
+
+/// What a store of bytes does for that beside single writes.
+pub trait Together: ByteStore {
+    /// Writes entries in one step: as it is here, for stores that load in one transaction.
+    fn write_together(&self, entries: &[(u64, u64)]) -> Refused<()> {
+        self.load(&mut entries.iter().copied().map(bytes))
+    }
+    /// As [`Ledger::transfer`].
+    fn transfer(&self, from: u64, to: u64, amount: u64) -> Refused<bool>;
+    /// As [`Ledger::sum`].
+    fn sum(&self) -> Refused<(u64, u64)>;
+}
+
+/// Returns an entry of words as it is stored.
+fn bytes((key, value): (u64, u64)) -> (Vec<u8>, Vec<u8>) {
+    (key.to_be_bytes().into(), value.to_be_bytes().into())
+}
+
+/// A store in files.
+pub struct StoreLedger(pub Box<dyn ByteStore>);
+
+impl StoreLedger {
+    fn together(&self) -> Refused<&dyn Together> {
+        self.0.together().ok_or_else(|| "it has no part in the presets bank and batch".into())
+    }
+}
+
+impl Ledger for StoreLedger {
+    fn load(&self, entries: &mut dyn Iterator<Item = (u64, u64)>) -> Refused<()> {
+        self.0.load(&mut entries.map(bytes))
+    }
+    fn write(&self, key: u64, value: u64) -> Refused<()> {
+        self.0.write(&key.to_be_bytes(), &value.to_be_bytes(), When::Always).map(drop)
+    }
+    fn write_together(&self, entries: &[(u64, u64)]) -> Refused<()> {
+        self.together()?.write_together(entries)
+    }
+    fn transfer(&self, from: u64, to: u64, amount: u64) -> Refused<bool> {
+        self.together()?.transfer(from, to, amount)
+    }
+    fn sum(&self) -> Refused<(u64, u64)> {
+        self.together()?.sum()
+    }
+}
+
+/// A tree of the product.
+pub struct PoolLedger {
+    tree: Tree<u64, u64>,
+    pool: Pool,
+}
+
+impl PoolLedger {
+    /// Takes a tree and its pool.
+    pub fn new(pool: Pool, tree: Tree<u64, u64>) -> Self {
+        Self { tree, pool }
+    }
+}
+
+impl Ledger for PoolLedger {
+    fn load(&self, entries: &mut dyn Iterator<Item = (u64, u64)>) -> Refused<()> {
+        entries.try_for_each(|(key, value)| Ok(self.tree.upsert(key, value)?))
+    }
+
+    fn write(&self, key: u64, value: u64) -> Refused<()> {
+        Ok(self.tree.upsert(key, value)?)
+    }
+
+    fn write_together(&self, entries: &[(u64, u64)]) -> Refused<()> {
+        let mut batch = self.pool.batch();
+        for (key, value) in entries {
+            batch.insert(&self.tree, *key, *value);
+        }
+        Ok(batch.commit()?)
+    }
+
+    fn transfer(&self, from: u64, to: u64, amount: u64) -> Refused<bool> {
+        let moved = self.pool.transaction(|tx| {
+            let held = [tx.get(&self.tree, from)?.unwrap_or(0), tx.get(&self.tree, to)?.unwrap_or(0)];
+            let [from_after, to_after] = moved(held, amount);
+            tx.insert(&self.tree, from, from_after)?;
+            tx.insert(&self.tree, to, to_after)
+        });
+        match moved {
+            Ok(()) => Ok(true),
+            Err(Error::Conflict) => Ok(false),
+            Err(error) => Err(error.into()),
+        }
+    }
+
+    fn sum(&self) -> Refused<(u64, u64)> {
+        let view = self.pool.snapshot()?;
+        let values = view.tree(&self.tree).iter().map(|(_, value)| value);
+        Ok(values.fold((0, 0), |(count, sum), value| (count + 1, sum + value)))
+    }
+
+    fn conflicts(&self) -> u64 {
+        self.pool.metrics().map_or(0, |metrics| metrics.conflicts)
+    }
+}
+
+/// Returns what two keys have after a transfer.
+pub fn moved([from, to]: [u64; 2], amount: u64) -> [u64; 2] {
+    let amount = amount.min(from);
+    [from - amount, to + amount]
+}
+
+/// Returns the word of a stored key or value.
+///
+/// # Errors
+///
+/// If it is none.
+#[cfg_attr(not(any(feature = "rivals", feature = "lmdb", feature = "rocksdb")), expect(dead_code))]
+pub fn word(bytes: &[u8]) -> Refused<u64> {
+    Ok(u64::from_be_bytes(bytes.try_into()?))
+}
+
+/// Locks of keys, for stores whose batches are atomic but read nothing.
+#[cfg_attr(not(any(feature = "rivals", feature = "rocksdb")), expect(dead_code))]
+pub struct KeyLocks(Box<[Mutex<()>]>);
+
+#[cfg_attr(not(any(feature = "rivals", feature = "rocksdb")), expect(dead_code))]
+impl KeyLocks {
+    /// Creates more locks than threads can hold.
+    pub fn new() -> Self {
+        Self((0..4096).map(|_| Mutex::new(())).collect())
+    }
+
+    /// Holds the locks of two keys, taken in one order by all threads.
+    pub fn hold(&self, one: u64, other: u64) -> [Option<MutexGuard<'_, ()>>; 2] {
+        let of = |key: u64| (bristlecone_random::mix(key) % self.0.len() as u64) as usize;
+        let (low, high) = (of(one).min(of(other)), of(one).max(of(other)));
+        let lock = |at: usize| Some(self.0[at].lock().unwrap_or_else(PoisonError::into_inner));
+        [lock(low), if low == high { None } else { lock(high) }]
+    }
+}

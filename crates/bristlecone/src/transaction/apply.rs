@@ -1,0 +1,128 @@
+//! Commit 4 to 6: changes that stand, or are taken back. Step numbers are those of the story in `mod.rs`.
+
+use std::collections::BTreeSet;
+
+use bristlecone_pm::{Error, Result, record_slot_bytes};
+use smallvec::SmallVec;
+
+use super::any_tree::AnyTree;
+use super::commit::{Changes, Place};
+use super::record;
+use crate::index::any::{AnyPool, CarriedOut, Trial};
+use crate::index::parts::codec::GROUP;
+use crate::index::parts::encoded::Encoded;
+
+/// Chunks that a tree may begin for changes: of leaves, of what stands above them, and of its log.
+const TREE_CHUNKS: usize = 3;
+/// Bytes of a tree's log that an item may need.
+const LOG_BYTES: u64 = 64;
+
+/// A change, and what the key had before.
+type Before<'a> = Vec<(&'a dyn AnyTree, &'a Encoded, Option<Encoded>)>;
+
+impl Changes {
+    /// Carries everything out, or nothing.
+    pub(super) fn carry_out(&self, file: &dyn AnyPool) -> Result<()> {
+        let chunks = self.chunks(file.chunk_bytes());
+        let mut change = || {
+            let mut before = Vec::with_capacity(self.keys.len());
+            match self.change(true, &mut before).and_then(|()| self.change(false, &mut before)) {
+                Ok(()) => CarriedOut::Wholly,
+                Err(error) => take_back(&before, error),
+            }
+        };
+        match file.commit(&self.record(0, |_| true), chunks, &mut change) {
+            Err(error) if error.is_no_room() => self.attempt(file, error),
+            done => done,
+        }
+    }
+
+    /// Tries what no room can be set aside for: a tree may have some of its own. Until all is written, what counts after
+    /// a crash is what the keys had before.
+    #[cold]
+    fn attempt(&self, file: &dyn AnyPool, full: Error) -> Result<()> {
+        let Some(before) = self.record_of_before()? else { return Err(full) };
+        let mut write = || {
+            let mut before = Vec::with_capacity(self.keys.len());
+            match self.change(true, &mut before) {
+                Ok(()) => CarriedOut::Wholly,
+                Err(error) => take_back(&before, error),
+            }
+        };
+        let mut remove = || match self.change(false, &mut Vec::new()) {
+            Ok(()) => CarriedOut::Wholly,
+            Err(_) => CarriedOut::InPart,
+        };
+        let removals = |ends: u64| self.record(ends, Option::is_none);
+        let removes = self.keys.values().any(Option::is_none);
+        let removals = removes.then_some((removals(0).len(), &removals as &dyn Fn(u64) -> Vec<u8>));
+        file.attempt(Trial { before: &before, write: &mut write, removals, remove: &mut remove })
+    }
+
+    /// Returns what the commit log keeps of the changes that are `wanted`, by what the key gets.
+    fn record(&self, ends: u64, wanted: impl Fn(&Option<Encoded>) -> bool) -> Vec<u8> {
+        let mut record = record::begin(ends);
+        for ((tree, key), value) in self.keys.iter().filter(|(_, value)| wanted(value)) {
+            record::append(&mut record, self.trees[*tree].0.id, key, value.as_ref());
+        }
+        record
+    }
+
+    /// Returns a record of what the keys have that are written. `None`: changing one back might need room. What was absent is
+    /// removed, and a word is replaced where it stands, but a record would have to be written again.
+    fn record_of_before(&self) -> Result<Option<Vec<u8>>> {
+        let mut record = record::begin(0);
+        for (tree, key) in self.keys.iter().filter(|(_, value)| value.is_some()).map(|(place, _)| place) {
+            let (link, of_key) = &self.trees[*tree];
+            let held = of_key.get(key)?;
+            if matches!(held, Some(Encoded::Bytes(_))) {
+                return Ok(None);
+            }
+            record::append(&mut record, link.id, key, held.as_ref());
+        }
+        Ok(Some(record))
+    }
+
+    /// Returns how many chunks may be needed at most, also by opening after a crash: removals need none.
+    fn chunks(&self, chunk_bytes: u64) -> usize {
+        let (mut trees, mut classes, mut bytes) = (BTreeSet::new(), BTreeSet::new(), 0);
+        for ((tree, key), value) in &self.keys {
+            let Some(value) = value else { continue };
+            trees.insert(*tree);
+            bytes += self.trees[*tree].0.split_bytes + LOG_BYTES;
+            // A separator may be as long as the key.
+            for (item, slots, is_key) in [(key, 2, true), (value, 1, false)] {
+                if let Encoded::Bytes(item) = item {
+                    let slot_bytes = record_slot_bytes(item.len());
+                    bytes += slots * slot_bytes;
+                    // Slots of one size are in chunks of their own.
+                    classes.insert((*tree, slot_bytes, is_key));
+                }
+            }
+        }
+        trees.len() * TREE_CHUNKS + classes.len() + bytes.div_ceil(chunk_bytes) as usize
+    }
+
+    /// Commit 5: writes, or removes, a group of keys of one tree after the other, and adds what they had to `before`.
+    fn change<'a>(&'a self, writes: bool, before: &mut Before<'a>) -> Result<()> {
+        let changes: Vec<(&Place, &Option<Encoded>)> =
+            self.keys.iter().filter(|(_, value)| value.is_some() == writes).collect();
+        for of_tree in changes.chunk_by(|(one, _), (other, _)| one.0 == other.0) {
+            let tree = &*self.trees[of_tree[0].0.0].1;
+            for group in of_tree.chunks(GROUP) {
+                let items: SmallVec<[_; GROUP]> =
+                    group.iter().map(|((_, key), value)| (key, value.as_ref())).collect();
+                tree.put_many(&items, &mut |at, held| before.push((tree, &group[at].0.1, held)))?;
+            }
+        }
+        Ok(())
+    }
+}
+
+/// Changes back what was changed before a tree refused something.
+#[cold]
+fn take_back(before: &Before<'_>, error: Error) -> CarriedOut {
+    let is_back = before.iter().rev().all(|(tree, key, held)| tree.put(key, held.as_ref()).is_ok());
+    let is_whole = is_back && !matches!(error, Error::DurabilityLost);
+    if is_whole { CarriedOut::TakenBack(error) } else { CarriedOut::InPart }
+}
