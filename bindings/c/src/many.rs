@@ -6,8 +6,9 @@ use std::ops::Range;
 use bristlecone_rs::ManyError;
 use bristlecone_rs::dynamic::{Datum, Tree};
 
-use crate::argument::{array, bytes, expect_array, give};
+use crate::argument::{array, expect_array, give};
 use crate::data::{self, KEY, VALUE};
+use crate::entry::Passed;
 use crate::handle::enter;
 use crate::status::{Failure, Outcome, call};
 use crate::tree::TreeHandle;
@@ -23,6 +24,12 @@ pub struct Bytes {
     pub data: *const c_void,
     /// Its length.
     pub bytes: usize,
+}
+
+impl Bytes {
+    fn passed(&self) -> Passed {
+        (self.data, self.bytes)
+    }
 }
 
 /// Is shown the value of the key at an index. What holds of `bristlecone_show` holds of it. May be null.
@@ -184,7 +191,7 @@ pub unsafe extern "C" fn bristlecone_remove_many_u64(
 /// As the header says of the arguments.
 unsafe fn show_one(tree: &Tree, key: &Bytes, index: usize, show: ShowAt, context: *mut c_void) -> Outcome {
     // SAFETY: as the caller says.
-    let key = KEY.read(tree.key_kind(), unsafe { bytes("key", key.data, key.bytes) }?)?;
+    let key = unsafe { KEY.passed(tree.key_kind(), key.passed()) }?;
     tree.get_with(key, |held| {
         if let Some(show) = show {
             let mut buffer = Vec::new();
@@ -210,7 +217,7 @@ pub unsafe extern "C" fn bristlecone_get_many(
 ) -> c_int {
     call(|| {
         let inside = enter(tree)?;
-        let tree = &inside.tree()?.tree;
+        let tree = &inside.get()?.tree;
         // SAFETY: as the header says.
         let keys = unsafe { array("keys", keys, count) }?;
         // SAFETY: as the header says.
@@ -237,15 +244,15 @@ pub unsafe extern "C" fn bristlecone_put_many(
         // SAFETY: as the header says.
         unsafe { give(done, 0) };
         let inside = enter(tree)?;
-        let tree = &inside.tree()?.tree;
+        let tree = &inside.get()?.tree;
         // SAFETY: as the header says.
         let (keys, values) = unsafe { (array("keys", keys, count)?, array("values", values, count)?) };
         let item = |index: usize| {
             let (key, value) = (&keys[index], &values[index]);
             // SAFETY: as the header says.
-            let key = KEY.read(tree.key_kind(), unsafe { bytes("key", key.data, key.bytes) }?)?;
+            let key = unsafe { KEY.passed(tree.key_kind(), key.passed()) }?;
             // SAFETY: as the header says.
-            let value = VALUE.read(tree.value_kind(), unsafe { bytes("value", value.data, value.bytes) }?)?;
+            let value = unsafe { VALUE.passed(tree.value_kind(), value.passed()) }?;
             Ok((key, value))
         };
         let put = |group: Range<usize>| {
@@ -272,12 +279,12 @@ pub unsafe extern "C" fn bristlecone_remove_many(
         // SAFETY: as the header says.
         unsafe { give(done, 0) };
         let inside = enter(tree)?;
-        let tree = &inside.tree()?.tree;
+        let tree = &inside.get()?.tree;
         // SAFETY: as the header says.
         let keys = unsafe { array("keys", keys, count) }?;
         let key = |index: usize| {
             // SAFETY: as the header says.
-            KEY.read(tree.key_kind(), unsafe { bytes("key", keys[index].data, keys[index].bytes) }?)
+            unsafe { KEY.passed(tree.key_kind(), keys[index].passed()) }
         };
         let mut old = Vec::new();
         let remove = |group: Range<usize>| {
