@@ -11,7 +11,7 @@
  *     }
  *
  * Status. Every call that can fail returns an int: BRISTLECONE_OK, or why it did nothing; bristlecone_errmsg() says it
- * in one line. The numbers up to 7 are the exit codes of the tool, too. Nothing is to be freed but handles, which are
+ * in one line. The numbers up to 6 are the exit codes of the tool, too. Nothing is to be freed but handles, which are
  * closed. No call throws or unwinds.
  *
  * Handles are looked up, not followed: one that is null, was closed, or is of another kind is BRISTLECONE_USAGE. Closing
