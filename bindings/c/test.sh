@@ -3,7 +3,7 @@
 # and a killed writer. Installs what it needs where it may; what cannot be had is skipped, and said.
 set -euo pipefail
 here=$(cd "$(dirname "$0")" && pwd)
-export CARGO_TARGET_DIR=${CARGO_TARGET_DIR:-$here/target} CARGO_TERM_COLOR=never
+export CARGO_TARGET_DIR=${CARGO_TARGET_DIR:-$here/../../target/bindings} CARGO_TERM_COLOR=never CARGO_INCREMENTAL=0
 strict=(-Wall -Wextra -Werror -pedantic -O1 -g)
 work=$(mktemp -d /tmp/bristlecone-c.XXXXXX)
 trap 'rm -rf "$work" /dev/shm/bristlecone-c-*' EXIT
@@ -55,7 +55,7 @@ compile() { # program, source, flags
         # shellcheck disable=SC2086
         *.c) gcc -std=c11 "${strict[@]}" -I"$here/tests" "$source" "$@" $flags -lpthread -o "$work/$program" ;;
         # shellcheck disable=SC2086
-        *) g++ -std=c++17 "${strict[@]}" -I"$here/tests" "$source" "$@" $flags -lpthread -o "$work/$program" ;;
+        *) g++ -std="${standard:-c++17}" "${strict[@]}" -I"$here/tests" "$source" "$@" $flags -lpthread -o "$work/$program" ;;
     esac
 }
 compile api-c "$here/tests/api.c"
@@ -64,6 +64,7 @@ compile several "$here/tests/several.c"
 compile damage "$here/tests/damage.c"
 compile kill "$here/tests/kill.c"
 compile api-cpp "$here/tests/api.cpp"
+standard=c++20 compile api-cpp20 "$here/tests/api.cpp"
 compile tour-c "$here/examples/tour.c"
 compile tour-cpp "$here/examples/tour.cpp"
 printf '#include <bristlecone.h>\nint main(void) { return bristlecone_abi_version() != 1; }\n' >"$work/alone.c"
@@ -72,7 +73,7 @@ cp "$work/alone.c" "$work/alone.cpp"
 compile alone "$work/alone.cpp"
 
 say "tests"
-for program in api-c hard several damage kill api-cpp alone; do timeout 120 "$work/$program"; done
+for program in api-c hard several damage kill api-cpp api-cpp20 alone; do timeout 120 "$work/$program"; done
 for tour in tour-c tour-cpp; do
     for _ in 1 2; do timeout 60 "$work/$tour" "/dev/shm/bristlecone-c-$$-$tour.pool" >"$work/$tour.out"; done
 done
