@@ -666,8 +666,8 @@ int bristlecone_iter_next_back_u64(const struct bristlecone_iter *iter,
                                    size_t *count);
 
 /**
- * Looks up `count` keys, several at a time, which takes less time than one by one: `values[i]` is the value of `keys[i]` where `found[i]` is 1, and stays as it was where that is 0.
- * Each lookup sees what was there at its own moment.
+ * Looks up `count` keys, several at a time, which takes less time than one by one: `values[i]` is the value of `keys[i]`
+ * where `found[i]` is 1, and stays as it was where that is 0. Each lookup sees what was there at its own moment.
  *
  * After an error nothing was written.
  */

@@ -9,7 +9,7 @@ use bristlecone_rs::dynamic::{Datum, Tree};
 use crate::argument::{array, expect_array, give};
 use crate::data::{self, KEY, VALUE};
 use crate::entry::Passed;
-use crate::handle::enter;
+use crate::handle::{Inside, enter};
 use crate::status::{Failure, Outcome, call};
 use crate::tree::TreeHandle;
 
@@ -64,6 +64,23 @@ unsafe fn each_group(
     ended
 }
 
+/// Calls `work` with a tree of which no item is done yet.
+///
+/// # Safety
+///
+/// `done` is null, or may be written.
+unsafe fn from_none(
+    tree: *const TreeHandle,
+    done: *mut usize,
+    work: impl FnOnce(Inside<TreeHandle>) -> Outcome,
+) -> c_int {
+    call(|| {
+        // SAFETY: as the caller says.
+        unsafe { give(done, 0) };
+        work(enter(tree)?)
+    })
+}
+
 /// Says how far a call of the library came.
 fn stopped(error: ManyError) -> (usize, Failure) {
     (error.done, error.error.into())
@@ -84,8 +101,8 @@ fn change_data<T>(
     converted.map_err(|failure| (data.len(), failure))
 }
 
-/// Looks up `count` keys, several at a time, which takes less time than one by one: `values[i]` is the value of `keys[i]` where `found[i]` is 1, and stays as it was where that is 0.
-/// Each lookup sees what was there at its own moment.
+/// Looks up `count` keys, several at a time, which takes less time than one by one: `values[i]` is the value of `keys[i]`
+/// where `found[i]` is 1, and stays as it was where that is 0. Each lookup sees what was there at its own moment.
 ///
 /// After an error nothing was written.
 #[unsafe(no_mangle)]
@@ -129,10 +146,7 @@ pub unsafe extern "C" fn bristlecone_put_many_u64(
     count: usize,
     done: *mut usize,
 ) -> c_int {
-    call(|| {
-        // SAFETY: as the header says.
-        unsafe { give(done, 0) };
-        let inside = enter(tree)?;
+    let changes = |inside: Inside<TreeHandle>| {
         let words = inside.words()?;
         // SAFETY: as the header says.
         let (keys, values) = unsafe { (array("keys", keys, count)?, array("values", values, count)?) };
@@ -146,7 +160,9 @@ pub unsafe extern "C" fn bristlecone_put_many_u64(
         };
         // SAFETY: as the header says.
         unsafe { each_group(count, done, put) }
-    })
+    };
+    // SAFETY: as the header says.
+    unsafe { from_none(tree, done, changes) }
 }
 
 /// Removes `count` keys, one after the other, each of them an atomic step and durable: `removed[i]` says whether
@@ -162,10 +178,7 @@ pub unsafe extern "C" fn bristlecone_remove_many_u64(
     removed: *mut u8,
     done: *mut usize,
 ) -> c_int {
-    call(|| {
-        // SAFETY: as the header says.
-        unsafe { give(done, 0) };
-        let inside = enter(tree)?;
+    let changes = |inside: Inside<TreeHandle>| {
         let words = inside.words()?;
         // SAFETY: as the header says.
         let keys = unsafe { array("keys", keys, count) }?;
@@ -181,7 +194,9 @@ pub unsafe extern "C" fn bristlecone_remove_many_u64(
         };
         // SAFETY: as the header says.
         unsafe { each_group(count, done, remove) }
-    })
+    };
+    // SAFETY: as the header says.
+    unsafe { from_none(tree, done, changes) }
 }
 
 /// Shows the value of a key at an index of an array, if it is there.
@@ -240,10 +255,7 @@ pub unsafe extern "C" fn bristlecone_put_many(
     count: usize,
     done: *mut usize,
 ) -> c_int {
-    call(|| {
-        // SAFETY: as the header says.
-        unsafe { give(done, 0) };
-        let inside = enter(tree)?;
+    let changes = |inside: Inside<TreeHandle>| {
         let tree = &inside.get()?.tree;
         // SAFETY: as the header says.
         let (keys, values) = unsafe { (array("keys", keys, count)?, array("values", values, count)?) };
@@ -260,7 +272,9 @@ pub unsafe extern "C" fn bristlecone_put_many(
         };
         // SAFETY: as the header says.
         unsafe { each_group(count, done, put) }
-    })
+    };
+    // SAFETY: as the header says.
+    unsafe { from_none(tree, done, changes) }
 }
 
 /// Removes `count` keys, one after the other, each of them an atomic step and durable; absent ones are passed over.
@@ -275,10 +289,7 @@ pub unsafe extern "C" fn bristlecone_remove_many(
     count: usize,
     done: *mut usize,
 ) -> c_int {
-    call(|| {
-        // SAFETY: as the header says.
-        unsafe { give(done, 0) };
-        let inside = enter(tree)?;
+    let changes = |inside: Inside<TreeHandle>| {
         let tree = &inside.get()?.tree;
         // SAFETY: as the header says.
         let keys = unsafe { array("keys", keys, count) }?;
@@ -292,5 +303,7 @@ pub unsafe extern "C" fn bristlecone_remove_many(
         };
         // SAFETY: as the header says.
         unsafe { each_group(count, done, remove) }
-    })
+    };
+    // SAFETY: as the header says.
+    unsafe { from_none(tree, done, changes) }
 }
