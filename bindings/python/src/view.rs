@@ -2,7 +2,6 @@
 
 use std::sync::{Mutex, PoisonError};
 
-use bristlecone::Result;
 use bristlecone::dynamic::{Bounds, Datum, Item, Kind, Tree as Dynamic};
 use pyo3::gc::{PyTraverseError, PyVisit};
 use pyo3::intern;
@@ -184,7 +183,13 @@ struct Columns {
 
 impl Columns {
     /// Reads up to `wanted` items; returns how many. If there may be more, `bounds` are what is left.
-    fn read(&mut self, tree: &Dynamic, bounds: &mut Bounds, backward: bool, wanted: usize) -> Result<usize> {
+    fn read(
+        &mut self,
+        tree: &Dynamic,
+        bounds: &mut Bounds,
+        backward: bool,
+        wanted: usize,
+    ) -> bristlecone::Result<usize> {
         let (some, last) = match tree.words_within(bounds)? {
             Some(items) if backward => self.take_words(items.rev().take(wanted)),
             Some(items) => self.take_words(items.take(wanted)),
