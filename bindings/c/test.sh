@@ -84,7 +84,7 @@ say "the static library, under AddressSanitizer"
 flags="-I$work/usr/include $work/usr/lib/libbristlecone.a -lgcc_s -lutil -lrt -lm -ldl"
 if echo 'int main(void) { return 0; }' | gcc -x c -fsanitize=address,undefined - -o "$work/probe" 2>/dev/null && "$work/probe"; then
     for program in api many hard several damage; do compile "asan-$program" "$here/tests/$program.c" -fsanitize=address,undefined; done
-    compile asan-cpp "$here/tests/api.cpp" -fsanitize=address,undefined
+    compile asan-cpp "$here/tests/api.cpp" -O0 -fsanitize=address,undefined
     # A test has a handler of its own for SIGBUS.
     export ASAN_OPTIONS=handle_sigbus=0
     for program in asan-api asan-many asan-hard asan-several asan-damage asan-cpp; do timeout 300 "$work/$program"; done
