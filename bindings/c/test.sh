@@ -3,18 +3,29 @@
 # and a killed writer. Installs what it needs where it may; what cannot be had is skipped, and said.
 set -euo pipefail
 here=$(cd "$(dirname "$0")" && pwd)
-export CARGO_TARGET_DIR=${CARGO_TARGET_DIR:-$here/target} CARGO_TERM_COLOR=never
+export CARGO_TARGET_DIR=${CARGO_TARGET_DIR:-$here/../../target/bindings} CARGO_TERM_COLOR=never CARGO_INCREMENTAL=0
 strict=(-Wall -Wextra -Werror -pedantic -O1 -g)
 work=$(mktemp -d /tmp/bristlecone-c.XXXXXX)
 trap 'rm -rf "$work" /dev/shm/bristlecone-c-*' EXIT
 say() { printf '[c %4ds] %s\n' "$SECONDS" "$*"; }
 
-missing=()
-for tool in g++ make cmake valgrind pkg-config; do command -v "$tool" >/dev/null || missing+=("$tool"); done
-if [ ${#missing[@]} -gt 0 ] && [ "$(id -u)" = 0 ] && command -v apt-get >/dev/null; then
-    say "installing ${missing[*]}"
-    apt-get update -qq && apt-get install -y -qq "${missing[@]}" >/dev/null || true
-fi
+# Package by package, so that one that cannot be had leaves the others.
+install() {
+    local tool
+    for tool in "$@"; do
+        command -v "$tool" >/dev/null && continue
+        if [ "$(id -u)" = 0 ] && command -v apt-get >/dev/null; then
+            say "installing $tool"
+            [ -n "${updated:-}" ] || apt-get update -qq || true
+            updated=1
+            DEBIAN_FRONTEND=noninteractive apt-get install -y -qq --no-install-recommends "$tool" >/dev/null || true
+        fi
+    done
+}
+install gcc g++ make cmake valgrind pkg-config
+for tool in cargo gcc g++ make; do
+    command -v "$tool" >/dev/null || { say "$tool is missing: install it and try again"; exit 1; }
+done
 
 say "the crate: format, lints, tests"
 (cd "$here" && cargo fmt --check && cargo clippy --all-targets --quiet -- -D warnings && cargo test --quiet)
@@ -44,14 +55,17 @@ compile() { # program, source, flags
         # shellcheck disable=SC2086
         *.c) gcc -std=c11 "${strict[@]}" -I"$here/tests" "$source" "$@" $flags -lpthread -o "$work/$program" ;;
         # shellcheck disable=SC2086
-        *) g++ -std=c++17 "${strict[@]}" -I"$here/tests" "$source" "$@" $flags -lpthread -o "$work/$program" ;;
+        *) g++ -std="${standard:-c++17}" "${strict[@]}" -I"$here/tests" "$source" "$@" $flags -lpthread -o "$work/$program" ;;
     esac
 }
 compile api-c "$here/tests/api.c"
+compile many "$here/tests/many.c"
 compile hard "$here/tests/hard.c"
 compile several "$here/tests/several.c"
+compile damage "$here/tests/damage.c"
 compile kill "$here/tests/kill.c"
 compile api-cpp "$here/tests/api.cpp"
+standard=c++20 compile api-cpp20 "$here/tests/api.cpp"
 compile tour-c "$here/examples/tour.c"
 compile tour-cpp "$here/examples/tour.cpp"
 printf '#include <bristlecone.h>\nint main(void) { return bristlecone_abi_version() != 1; }\n' >"$work/alone.c"
@@ -60,7 +74,7 @@ cp "$work/alone.c" "$work/alone.cpp"
 compile alone "$work/alone.cpp"
 
 say "tests"
-for program in api-c hard several kill api-cpp alone; do timeout 120 "$work/$program"; done
+for program in api-c many hard several damage kill api-cpp api-cpp20 alone; do timeout 120 "$work/$program"; done
 for tour in tour-c tour-cpp; do
     for _ in 1 2; do timeout 60 "$work/$tour" "/dev/shm/bristlecone-c-$$-$tour.pool" >"$work/$tour.out"; done
 done
@@ -69,11 +83,11 @@ grep -q 'visit 2 of page 7' "$work/tour-c.out" && grep -q 'refused: the tree' "$
 say "the static library, under AddressSanitizer"
 flags="-I$work/usr/include $work/usr/lib/libbristlecone.a -lgcc_s -lutil -lrt -lm -ldl"
 if echo 'int main(void) { return 0; }' | gcc -x c -fsanitize=address,undefined - -o "$work/probe" 2>/dev/null && "$work/probe"; then
-    for program in api hard several; do compile "asan-$program" "$here/tests/$program.c" -fsanitize=address,undefined; done
-    compile asan-cpp "$here/tests/api.cpp" -fsanitize=address,undefined
+    for program in api many hard several damage; do compile "asan-$program" "$here/tests/$program.c" -fsanitize=address,undefined; done
+    compile asan-cpp "$here/tests/api.cpp" -O0 -fsanitize=address,undefined
     # A test has a handler of its own for SIGBUS.
     export ASAN_OPTIONS=handle_sigbus=0
-    for program in asan-api asan-hard asan-several asan-cpp; do timeout 300 "$work/$program"; done
+    for program in asan-api asan-many asan-hard asan-several asan-damage asan-cpp; do timeout 300 "$work/$program"; done
 else
     say "no AddressSanitizer: skipped"
 fi

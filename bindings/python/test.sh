@@ -1,10 +1,13 @@
 #!/usr/bin/env bash
-# Installs the package into an environment of its own, as `pip install ./bindings/python` does, and runs its tests.
-# `test.sh ARGUMENT…` gives pytest arguments. Needs Python 3.11 or later and cargo; installs the rest from PyPI.
+# Checks the sources, installs the package into an environment of its own, as `pip install ./bindings/python` does but
+# compiled as tests of the library are, and runs its tests. `test.sh ARGUMENT…` gives pytest arguments.
+# Needs CPython 3.11 or later, cargo and a C linker; installs the rest from PyPI.
 set -euo pipefail
 cd "$(dirname "$0")"
-export CARGO_TARGET_DIR=${CARGO_TARGET_DIR:-$PWD/target} CARGO_TERM_COLOR=never PIP_DISABLE_PIP_VERSION_CHECK=1
+export CARGO_TARGET_DIR=${CARGO_TARGET_DIR:-$PWD/../../target/bindings}
+export CARGO_TERM_COLOR=never CARGO_INCREMENTAL=0 PIP_DISABLE_PIP_VERSION_CHECK=1 PIP_ROOT_USER_ACTION=ignore
 say() { printf '[python %4ds] %s\n' "$SECONDS" "$*"; }
+may_install() { [ "$(id -u)" = 0 ] && command -v apt-get >/dev/null; }
 
 find_python() {
     local name
@@ -17,25 +20,38 @@ find_python() {
     return 1
 }
 
-python=$(find_python) || { say "Python 3.11 or later is missing"; exit 1; }
-venv=$CARGO_TARGET_DIR/venv
-if ! [ -x "$venv/bin/pip" ]; then
-    "$python" -m venv "$venv" || {
-        say "the module venv is missing: installing the distribution's"
-        apt-get update -qq && apt-get install -y -qq python3-venv
-        "$python" -m venv --clear "$venv"
-    }
+command -v cargo >/dev/null || { say "cargo is missing: install Rust 1.89 or newer and try again"; exit 1; }
+if ! find_python >/dev/null && may_install; then
+    say "installing the distribution's Python"
+    { apt-get update -qq && DEBIAN_FRONTEND=noninteractive apt-get install -y -qq python3 python3-venv >/dev/null; } || true
 fi
+python=$(find_python) || { say "CPython 3.11 or later is missing: install it, or name one by PYTHON="; exit 1; }
+mkdir -p "$CARGO_TARGET_DIR"
+venv=$CARGO_TARGET_DIR/venv
+# An environment that was cut short, or whose Python has gone, is made anew.
+"$venv/bin/python" -m pip --version >/dev/null 2>&1 || "$python" -m venv --clear "$venv" || {
+    may_install || { say "the module venv is missing: install it (Debian's package is python3-venv)"; exit 1; }
+    say "the module venv is missing: installing the distribution's"
+    apt-get update -qq && DEBIAN_FRONTEND=noninteractive apt-get install -y -qq python3-venv >/dev/null
+    "$python" -m venv --clear "$venv"
+}
 
 say "installing what tests need"
-"$venv/bin/pip" install -q 'pytest>=8'
-# What the package works with if it is there: tests of what is missing are skipped.
-for package in numpy pyarrow pandas msgpack mypy; do
-    "$venv/bin/pip" install -q --only-binary :all: "$package" || say "$package cannot be installed: its tests are skipped"
+pip() { "$venv/bin/python" -m pip install -q --prefer-binary "$@"; }
+pip 'pytest>=8' 'maturin>=1.9,<2'
+# What the package works with if it is there, together or else one by one: tests of what is missing are skipped.
+optional=(numpy pyarrow pandas msgpack mypy matplotlib)
+pip --only-binary :all: "${optional[@]}" 2>/dev/null || for package in "${optional[@]}"; do
+    pip --only-binary :all: "$package" || say "$package cannot be installed: its tests are skipped"
 done
 
+say "format and lints"
+export PYO3_PYTHON=$venv/bin/python
+cargo fmt --all --check
+cargo clippy --workspace --all-targets --quiet -- -D warnings
+
 say "building"
-"$venv/bin/pip" install -q --force-reinstall --no-deps .
+PATH=$venv/bin:$PATH pip --force-reinstall --no-deps --no-build-isolation -C build-args="--profile dev" .
 
 say "testing"
 "$venv/bin/python" -m pytest "$@"

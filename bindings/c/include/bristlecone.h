@@ -11,7 +11,7 @@
  *     }
  *
  * Status. Every call that can fail returns an int: BRISTLECONE_OK, or why it did nothing; bristlecone_errmsg() says it
- * in one line. The numbers up to 7 are the exit codes of the tool, too. Nothing is to be freed but handles, which are
+ * in one line. The numbers up to 6 are the exit codes of the tool, too. Nothing is to be freed but handles, which are
  * closed. No call throws or unwinds.
  *
  * Handles are looked up, not followed: one that is null, was closed, or is of another kind is BRISTLECONE_USAGE. Closing
@@ -666,8 +666,8 @@ int bristlecone_iter_next_back_u64(const struct bristlecone_iter *iter,
                                    size_t *count);
 
 /**
- * Looks up `count` keys, several at a time, which takes less time than one by one: `values[i]` is the value of `keys[i]` where `found[i]` is 1, and stays as it was where that is 0.
- * Each lookup sees what was there at its own moment.
+ * Looks up `count` keys, several at a time, which takes less time than one by one: `values[i]` is the value of `keys[i]`
+ * where `found[i]` is 1, and stays as it was where that is 0. Each lookup sees what was there at its own moment.
  *
  * After an error nothing was written.
  */

@@ -1,17 +1,15 @@
 //! Batches: changes of several keys that are made together.
 
 use std::ffi::{c_int, c_void};
-use std::sync::Arc;
 
-use bristlecone_rs::{Batch, Pool};
+use bristlecone_rs::Batch;
 
-use crate::argument::{bytes, give, place};
-use crate::data::{KEY, VALUE};
+use crate::data::VALUE;
+use crate::entry::{close, finish, in_pool, in_pool_with_key, open};
 use crate::exclusive::Exclusive;
-use crate::handle::{self, enter};
-use crate::object::{Object, OpenTree};
+use crate::object::InPool;
 use crate::pool::PoolHandle;
-use crate::status::{Failure, Outcome, call};
+use crate::status::Outcome;
 use crate::tree::TreeHandle;
 
 /// Changes of any trees of one pool that are made together, or not at all. Until it is committed it is a list in DRAM. One
@@ -19,11 +17,7 @@ use crate::tree::TreeHandle;
 pub struct BatchHandle(());
 
 /// What a batch handle leads to.
-pub struct OpenBatch {
-    pub batch: Exclusive<Batch>,
-    pub pool: Pool,
-    member: Arc<()>,
-}
+pub type OpenBatch = InPool<Exclusive<Batch>>;
 
 /// Begins a batch. After an error there is none, and `*batch` is as it was.
 #[unsafe(no_mangle)]
@@ -31,29 +25,20 @@ pub unsafe extern "C" fn bristlecone_batch_begin(
     pool: *const PoolHandle,
     batch: *mut *mut BatchHandle,
 ) -> c_int {
-    call(|| {
-        let (inside, to) = (enter(pool)?, place(batch)?);
-        let open = inside.pool()?;
-        let (pool, member) = (open.pool.clone(), Arc::clone(&open.members));
-        let made = OpenBatch { batch: Exclusive::new(pool.batch()), pool, member };
-        let handle = handle::put(Object::Batch(made))?;
-        // SAFETY: as the header says.
-        unsafe { give(to, handle) };
-        Ok(())
-    })
+    // SAFETY: as the header says.
+    unsafe {
+        open(pool, batch, |inside| {
+            let open = inside.get()?;
+            Ok(open.holding(Exclusive::new(open.pool.batch())))
+        })
+    }
 }
 
-/// Calls `note` with a batch and a tree.
-fn with(
-    batch: *const BatchHandle,
-    tree: *const TreeHandle,
-    note: impl FnOnce(&mut Batch, &OpenTree) -> Outcome,
-) -> c_int {
-    call(|| {
-        let (inside, of_tree) = (enter(batch)?, enter(tree)?);
-        let open = inside.batch()?;
-        let tree = of_tree.tree_of(&open.member)?;
-        open.batch.alone(|batch| note(batch, tree))
+/// Notes a change or a condition in a batch, unless another thread is at it.
+fn note(batch: &Exclusive<Batch>, change: impl FnOnce(&mut Batch) -> &mut Batch) -> Outcome {
+    batch.alone(|batch| {
+        change(batch);
+        Ok(())
     })
 }
 
@@ -68,15 +53,13 @@ pub unsafe extern "C" fn bristlecone_batch_put(
     value: *const c_void,
     value_bytes: usize,
 ) -> c_int {
-    with(batch, tree, |batch, open| {
-        let tree = &open.tree;
-        // SAFETY: as the header says.
-        let key = KEY.read(tree.key_kind(), unsafe { bytes("key", key, key_bytes) }?)?;
-        // SAFETY: as the header says.
-        let value = VALUE.read(tree.value_kind(), unsafe { bytes("value", value, value_bytes) }?)?;
-        batch.insert(tree, key, value);
-        Ok(())
-    })
+    // SAFETY: as the header says.
+    unsafe {
+        in_pool_with_key(batch, tree, (key, key_bytes), |batch, tree, key| {
+            let value = VALUE.passed(tree.value_kind(), (value, value_bytes))?;
+            note(batch, |batch| batch.insert(tree, key, value))
+        })
+    }
 }
 
 /// Has a batch remove a key, if it is there. After an error the batch goes on without this change.
@@ -87,12 +70,12 @@ pub unsafe extern "C" fn bristlecone_batch_remove(
     key: *const c_void,
     key_bytes: usize,
 ) -> c_int {
-    with(batch, tree, |batch, open| {
-        // SAFETY: as the header says.
-        let key = KEY.read(open.tree.key_kind(), unsafe { bytes("key", key, key_bytes) }?)?;
-        batch.remove(&open.tree, key);
-        Ok(())
-    })
+    // SAFETY: as the header says.
+    unsafe {
+        in_pool_with_key(batch, tree, (key, key_bytes), |batch, tree, key| {
+            note(batch, |batch| batch.remove(tree, key))
+        })
+    }
 }
 
 /// Makes a condition of a batch: before it the key has this value, or is absent if `value` is null (an empty value has a
@@ -107,19 +90,13 @@ pub unsafe extern "C" fn bristlecone_batch_expect(
     value: *const c_void,
     value_bytes: usize,
 ) -> c_int {
-    with(batch, tree, |batch, open| {
-        let tree = &open.tree;
-        // SAFETY: as the header says.
-        let key = KEY.read(tree.key_kind(), unsafe { bytes("key", key, key_bytes) }?)?;
-        let expected = if value.is_null() && value_bytes == 0 {
-            None
-        } else {
-            // SAFETY: as the header says.
-            Some(VALUE.read(tree.value_kind(), unsafe { bytes("value", value, value_bytes) }?)?)
-        };
-        batch.expect(tree, key, expected);
-        Ok(())
-    })
+    // SAFETY: as the header says.
+    unsafe {
+        in_pool_with_key(batch, tree, (key, key_bytes), |batch, tree, key| {
+            let expected = VALUE.passed_or_absent(tree.value_kind(), (value, value_bytes))?;
+            note(batch, |batch| batch.expect(tree, key, expected))
+        })
+    }
 }
 
 /// Has a batch write a key's value, in a tree of `u64` keys and values: see `bristlecone_batch_put`.
@@ -130,9 +107,9 @@ pub unsafe extern "C" fn bristlecone_batch_put_u64(
     key: u64,
     value: u64,
 ) -> c_int {
-    with(batch, tree, |batch, open| {
-        batch.insert(open.words()?, key, value);
-        Ok(())
+    in_pool(batch, tree, |batch, open| {
+        let words = open.words()?;
+        note(batch, |batch| batch.insert(words, key, value))
     })
 }
 
@@ -143,9 +120,9 @@ pub unsafe extern "C" fn bristlecone_batch_remove_u64(
     tree: *const TreeHandle,
     key: u64,
 ) -> c_int {
-    with(batch, tree, |batch, open| {
-        batch.remove(open.words()?, key);
-        Ok(())
+    in_pool(batch, tree, |batch, open| {
+        let words = open.words()?;
+        note(batch, |batch| batch.remove(words, key))
     })
 }
 
@@ -158,18 +135,12 @@ pub unsafe extern "C" fn bristlecone_batch_expect_u64(
     key: u64,
     value: *const u64,
 ) -> c_int {
-    with(batch, tree, |batch, open| {
+    in_pool(batch, tree, |batch, open| {
+        let words = open.words()?;
         // SAFETY: null, or live as the header says.
-        batch.expect(open.words()?, key, unsafe { value.as_ref() }.copied());
-        Ok(())
+        let expected = unsafe { value.as_ref() }.copied();
+        note(batch, |batch| batch.expect(words, key, expected))
     })
-}
-
-fn is_batch(object: &Object) -> Outcome {
-    match object {
-        Object::Batch(open) => Ok(open.pool.opened_here()?),
-        other => Err(other.is_no("a batch")),
-    }
 }
 
 /// Makes all changes of a batch in one step, if all its conditions hold, and closes it.
@@ -180,26 +151,11 @@ fn is_batch(object: &Object) -> Outcome {
 /// `BRISTLECONE_FORKED` and for what is no batch.
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn bristlecone_batch_commit(batch: *mut BatchHandle) -> c_int {
-    call(|| {
-        // In a child nothing is to be committed: the handle stays what it is.
-        enter(batch)?.batch()?;
-        let mut done = Ok(());
-        handle::close(batch, is_batch, |object| match object {
-            Object::Batch(open) => {
-                done = open.batch.into_inner().commit().map_err(Failure::from);
-                Ok(())
-            }
-            other => {
-                let why = other.is_no("a batch");
-                Err((other, why))
-            }
-        })?;
-        done
-    })
+    finish(batch, |open| Ok(open.begun.into_inner().commit()?))
 }
 
 /// Forgets a batch, and closes it. After an error it is open as before.
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn bristlecone_batch_discard(batch: *mut BatchHandle) -> c_int {
-    call(|| handle::close(batch, is_batch, |_| Ok(())))
+    close(batch)
 }

@@ -5,6 +5,8 @@
 
 use bristlecone_rs::dynamic::{Datum, Kind};
 
+use crate::argument::bytes;
+use crate::entry::Passed;
 use crate::status::{Failure, Outcome};
 
 /// Calls a macro with every kind that is a number in C: its variant and its type.
@@ -28,6 +30,30 @@ pub const KEY: Role = Role { name: "key" };
 pub const VALUE: Role = Role { name: "value" };
 
 impl Role {
+    /// Returns the datum that C passes.
+    ///
+    /// # Safety
+    ///
+    /// The pointer leads to so many bytes.
+    #[inline(always)]
+    pub unsafe fn passed<'a>(&self, kind: &Kind, (data, len): Passed) -> Outcome<Datum<'a>> {
+        // SAFETY: as the caller says.
+        self.read(kind, unsafe { bytes(self.name, data, len) }?)
+    }
+
+    /// Returns the datum that C passes. `None`: a null pointer without a length, which stands for an absent one.
+    ///
+    /// # Safety
+    ///
+    /// As [`passed`](Self::passed).
+    pub unsafe fn passed_or_absent<'a>(&self, kind: &Kind, passed: Passed) -> Outcome<Option<Datum<'a>>> {
+        if passed.0.is_null() && passed.1 == 0 {
+            return Ok(None);
+        }
+        // SAFETY: as the caller says.
+        unsafe { self.passed(kind, passed) }.map(Some)
+    }
+
     /// Returns the datum that bytes are.
     #[inline]
     pub fn read<'a>(&self, kind: &Kind, bytes: &'a [u8]) -> Outcome<Datum<'a>> {

@@ -5,13 +5,13 @@
 //! when no call is inside the handle (see [`crate::inside`]).
 
 use std::cell::UnsafeCell;
-use std::ops::Deref;
+use std::marker::PhantomData;
 use std::sync::atomic::Ordering::{AcqRel, Acquire, Relaxed, Release};
 use std::sync::atomic::{AtomicPtr, AtomicU64, AtomicUsize};
 use std::time::{Duration, Instant};
 
 use crate::inside::{self, Note};
-use crate::object::Object;
+use crate::object::{Handle, Object};
 use crate::status::{BRISTLECONE_IN_USE, Failure, Outcome};
 
 const INDEX_BITS: u32 = 20;
@@ -49,17 +49,17 @@ const _: () = {
     is_shared::<Object>();
 };
 
-/// An object that a call is inside: it stays as long as this lives.
-pub struct Inside {
+/// The object of a handle that a call is inside: it stays as long as this lives.
+pub struct Inside<H> {
     object: &'static Object,
     _note: Note,
+    _handle: PhantomData<H>,
 }
 
-impl Deref for Inside {
-    type Target = Object;
-
+impl<H> Inside<H> {
+    /// Returns the object, which may be of another type than the handle's.
     #[inline(always)]
-    fn deref(&self) -> &Object {
+    pub fn object(&self) -> &Object {
         self.object
     }
 }
@@ -85,7 +85,7 @@ fn find(handle: u64) -> Option<(&'static Slot, u64)> {
 
 /// Returns the object of a handle, for the length of a call.
 #[inline(always)]
-pub fn enter<T>(handle: *const T) -> Outcome<Inside> {
+pub fn enter<H>(handle: *const H) -> Outcome<Inside<H>> {
     let handle = handle.addr() as u64;
     let Some((slot, open)) = find(handle) else { return Err(no_handle(handle)) };
     let note = inside::enter(handle)?;
@@ -95,7 +95,11 @@ pub fn enter<T>(handle: *const T) -> Outcome<Inside> {
     }
     // SAFETY: the handle was open after the note was there: who closes it sees the note, and leaves the object.
     let object = unsafe { &*slot.object.get() };
-    Ok(Inside { object: object.as_ref().ok_or_else(|| no_handle(handle))?, _note: note })
+    Ok(Inside {
+        object: object.as_ref().ok_or_else(|| no_handle(handle))?,
+        _note: note,
+        _handle: PhantomData,
+    })
 }
 
 #[cold]
@@ -104,7 +108,7 @@ fn no_handle(handle: u64) -> Failure {
 }
 
 /// Returns a new handle to an object.
-pub fn put<T>(object: Object) -> Outcome<*mut T> {
+pub fn put<H>(object: Object) -> Outcome<*mut H> {
     inside::prepare();
     let hint = HINT.load(Relaxed);
     for step in 0..SEGMENT * SEGMENTS {
@@ -118,7 +122,7 @@ pub fn put<T>(object: Object) -> Outcome<*mut T> {
         }
         // SAFETY: held by this thread alone, which made it so.
         unsafe { *slot.object.get() = Some(object) };
-        let open = (state / STATES + 1) * STATES | OPEN;
+        let open = ((state / STATES + 1) * STATES) | OPEN;
         slot.state.store(open, Release);
         HINT.store(index + 1, Relaxed);
         return Ok(std::ptr::without_provenance_mut(handle_of(index, open) as usize));
@@ -145,25 +149,15 @@ fn slot_or_new(index: usize) -> &'static Slot {
     unsafe { &(*segment)[index % SEGMENT] }
 }
 
-/// Closes a handle: `close` gets its object, and gives it back with an error if the handle is to stay open.
+/// Closes a handle, if `close` takes its object; otherwise the handle stays open. Returns what `close` does.
 ///
 /// Waits a moment for calls of other threads; if they do not end, the handle stays open. In a child of the process that
 /// made the object nothing of it is touched.
-pub fn close<T>(
-    handle: *const T,
-    is_right: impl FnOnce(&Object) -> Outcome,
-    close: impl FnOnce(Object) -> Result<(), (Object, Failure)>,
-) -> Outcome {
+pub fn close<H: Handle>(handle: *const H, close: impl FnOnce(&mut Option<Object>) -> Outcome) -> Outcome {
     let number = handle.addr() as u64;
-    let inherited = {
-        let inside = enter(handle)?;
-        match is_right(&inside) {
-            Err(Failure::Core(bristlecone_rs::Error::Forked { .. })) => true,
-            other => {
-                other?;
-                false
-            }
-        }
+    let inherited = match enter(handle)?.get() {
+        Err(Failure::Core(bristlecone_rs::Error::Forked { .. })) => true,
+        other => other.map(|_| false)?,
     };
     let Some((slot, open)) = find(number) else { return Err(no_handle(number)) };
     if inside::this_thread(number) {
@@ -185,17 +179,15 @@ pub fn close<T>(
         return Err(busy("another thread is in a call on the handle: end that first"));
     }
     // SAFETY: held by this thread alone, and no call is inside.
-    let object = unsafe { (*slot.object.get()).take() };
-    let Some(object) = object else { return Err(no_handle(number)) };
-    if let Err((object, why)) = close(object) {
-        // SAFETY: as above.
-        unsafe { *slot.object.get() = Some(object) };
+    let object = unsafe { &mut *slot.object.get() };
+    let closed = close(object);
+    if object.is_some() {
         reopen();
-        return Err(why);
+    } else {
+        slot.state.store(open ^ OPEN, Release);
+        HINT.store(number as usize & ((1 << INDEX_BITS) - 1), Relaxed);
     }
-    slot.state.store(open ^ OPEN, Release);
-    HINT.store(number as usize & ((1 << INDEX_BITS) - 1), Relaxed);
-    Ok(())
+    closed
 }
 
 #[cold]

@@ -4,14 +4,16 @@ use std::ffi::{c_int, c_void};
 use std::sync::Arc;
 
 use bristlecone_rs::dynamic::{self, Datum, Kind};
-use bristlecone_rs::{CheckedSnapshotRange, Error, Range, Snapshot, Tree};
+use bristlecone_rs::{CheckedSnapshotRange, Range, Snapshot, Tree};
 
-use crate::argument::{bytes, expect_array, give, place};
+use crate::argument::{expect_array, give};
 use crate::data::{self, KEY};
+use crate::entry::{close, open};
 use crate::exclusive::Exclusive;
-use crate::handle::{self, enter};
-use crate::object::{Object, OpenTree};
+use crate::handle::enter;
+use crate::object::OpenTree;
 use crate::range::{KeyRange, bounds};
+use crate::read::there;
 use crate::snapshot::OpenSnapshot;
 use crate::status::{BRISTLECONE_ABSENT, Failure, Outcome, call};
 use crate::tree::TreeHandle;
@@ -24,8 +26,8 @@ pub struct IterHandle(());
 
 /// What an iterator handle leads to.
 pub struct Iter {
-    state: Exclusive<State>,
-    tree: dynamic::Tree,
+    state: Box<Exclusive<State>>,
+    pub tree: dynamic::Tree,
     _member: Arc<()>,
 }
 
@@ -43,7 +45,7 @@ struct State {
 }
 
 enum Items {
-    Words(Range<'static, u64, u64>),
+    Words(Box<Range<'static, u64, u64>>),
     Any(dynamic::Range<'static>),
     Checked(dynamic::CheckedRange<'static>),
     Then(CheckedSnapshotRange<'static, dynamic::Tree>),
@@ -87,7 +89,7 @@ impl Iter {
         // SAFETY: in boxes, which `State` drops after its items; what these give does not borrow.
         let (of_tree, of_typed) = unsafe { (extend(&*tree), typed.as_deref().map(|typed| extend(typed))) };
         let items = match (of_typed, bounds.words()) {
-            (Some(typed), Some(keys)) if !bounds.checked => Items::Words(typed.range(keys)),
+            (Some(typed), Some(keys)) if !bounds.checked => Items::Words(Box::new(typed.range(keys))),
             _ if bounds.checked => Items::Checked(of_tree.try_range(bounds.keys)?),
             _ => Items::Any(of_tree.range(bounds.keys)?),
         };
@@ -111,7 +113,7 @@ impl Iter {
     pub unsafe fn of_snapshot(open: &OpenTree, then: &OpenSnapshot, range: *const KeyRange) -> Outcome<Self> {
         // SAFETY: as the caller says.
         let bounds = unsafe { bounds(open.tree.key_kind(), range) }?;
-        let (tree, snapshot) = (Box::new(open.tree.clone()), Arc::clone(&then.snapshot));
+        let (tree, snapshot) = (Box::new(open.tree.clone()), Arc::clone(&then.begun));
         // SAFETY: in a box and an `Arc`, which `State` drops after its items; what these give does not borrow.
         let (of_tree, of_snapshot) = unsafe { (extend(&*tree), extend(&*snapshot)) };
         let items = Items::Then(of_snapshot.tree(of_tree).try_range(bounds.keys)?);
@@ -120,12 +122,8 @@ impl Iter {
 
     fn of(open: &OpenTree, items: Items, _trees: Lent) -> Self {
         let (shown, packed, words) = (None, Default::default(), (0, 0));
-        let state = Exclusive::new(State { items, shown, packed, words, _trees });
+        let state = Box::new(Exclusive::new(State { items, shown, packed, words, _trees }));
         Self { state, tree: open.tree.clone(), _member: Arc::clone(&open.member) }
-    }
-
-    pub fn opened_here(&self) -> Result<(), Error> {
-        self.tree.opened_here()
     }
 
     /// Calls `work` with the state, unless another thread is at it.
@@ -140,18 +138,18 @@ impl State {
     #[inline(always)]
     fn step_words(&mut self, end: End) -> Outcome<(u64, u64)> {
         let item = match &mut self.items {
-            Items::Words(items) => end.next(items),
+            Items::Words(items) => end.next(&mut **items),
             Items::Any(items) => end.next(items).map(words_of).transpose()?,
             Items::Checked(items) => end.next(items).transpose()?.map(words_of).transpose()?,
             Items::Then(items) => end.next(items).transpose()?.map(words_of).transpose()?,
         };
-        item.ok_or(Failure::Plain(BRISTLECONE_ABSENT))
+        there(item)
     }
 
     /// Goes on; returns the bytes of the key and of the value.
     fn step(&mut self, end: End, kinds: (&Kind, &Kind)) -> Outcome<(&[u8], &[u8])> {
         if let Items::Words(items) = &mut self.items {
-            self.words = end.next(items).ok_or(Failure::Plain(BRISTLECONE_ABSENT))?;
+            self.words = there(end.next(&mut **items))?;
             return Ok((as_bytes(&self.words.0), as_bytes(&self.words.1)));
         }
         let item = match &mut self.items {
@@ -160,7 +158,7 @@ impl State {
             Items::Checked(items) => end.next(items).transpose()?,
             Items::Then(items) => end.next(items).transpose()?,
         };
-        let (key, value) = self.shown.insert(item.ok_or(Failure::Plain(BRISTLECONE_ABSENT))?);
+        let (key, value) = self.shown.insert(there(item)?);
         self.packed.0.clear();
         self.packed.1.clear();
         Ok((data::write(kinds.0, key, &mut self.packed.0), data::write(kinds.1, value, &mut self.packed.1)))
@@ -188,17 +186,8 @@ pub unsafe extern "C" fn bristlecone_iter_open(
     range: *const KeyRange,
     iter: *mut *mut IterHandle,
 ) -> c_int {
-    call(|| {
-        let (inside, to) = (enter(tree)?, place(iter)?);
-        let open = inside.tree()?;
-        open.tree.opened_here()?;
-        // SAFETY: as the header says.
-        let made = unsafe { Iter::new(open, range) }?;
-        let handle = handle::put(Object::Iter(Box::new(made)))?;
-        // SAFETY: as the header says.
-        unsafe { give(to, handle) };
-        Ok(())
-    })
+    // SAFETY: as the header says.
+    unsafe { open(tree, iter, |inside| Iter::new(inside.get()?, range)) }
 }
 
 /// Opens an iterator over the keys that begin with a prefix, of a tree whose keys are "str", "bytes" or arrays; others are
@@ -212,27 +201,19 @@ pub unsafe extern "C" fn bristlecone_iter_open_prefix(
     prefix_bytes: usize,
     iter: *mut *mut IterHandle,
 ) -> c_int {
-    call(|| {
-        let (inside, to) = (enter(tree)?, place(iter)?);
-        let open = inside.tree()?;
-        open.tree.opened_here()?;
-        // SAFETY: as the header says.
-        let prefix = KEY.read(open.tree.key_kind(), unsafe { bytes("prefix", prefix, prefix_bytes) }?)?;
-        let handle = handle::put(Object::Iter(Box::new(Iter::of_prefix(open, prefix)?)))?;
-        // SAFETY: as the header says.
-        unsafe { give(to, handle) };
-        Ok(())
-    })
+    // SAFETY: as the header says.
+    unsafe {
+        open(tree, iter, |inside| {
+            let open = inside.get()?;
+            Iter::of_prefix(open, KEY.passed(open.tree.key_kind(), (prefix, prefix_bytes))?)
+        })
+    }
 }
 
 /// Closes an iterator. After an error it is open as before: `BRISTLECONE_IN_USE` while another thread uses it.
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn bristlecone_iter_close(iter: *mut IterHandle) -> c_int {
-    let is_iter = |object: &Object| match object {
-        Object::Iter(iter) => Ok(iter.opened_here()?),
-        other => Err(other.is_no("an iterator")),
-    };
-    call(|| handle::close(iter, is_iter, |_| Ok(())))
+    close(iter)
 }
 
 /// # Safety
@@ -246,7 +227,7 @@ unsafe fn step(
 ) -> c_int {
     call(|| {
         let inside = enter(iter)?;
-        inside.iter()?.alone(|state, kinds| {
+        inside.get()?.alone(|state, kinds| {
             let (key, value) = state.step(end, kinds)?;
             // SAFETY: as the caller says.
             unsafe {
@@ -304,7 +285,7 @@ unsafe fn step_u64(
         expect_array("keys", keys, capacity)?;
         expect_array("values", values, capacity)?;
         let inside = enter(iter)?;
-        inside.iter()?.alone(|state, _| {
+        inside.get()?.alone(|state, _| {
             let mut done = 0;
             let ended = loop {
                 if done == capacity {

@@ -11,6 +11,7 @@ use std::ffi::c_int;
 mod argument;
 mod batch;
 mod data;
+mod entry;
 mod exclusive;
 mod handle;
 mod inside;

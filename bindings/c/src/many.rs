@@ -6,9 +6,10 @@ use std::ops::Range;
 use bristlecone_rs::ManyError;
 use bristlecone_rs::dynamic::{Datum, Tree};
 
-use crate::argument::{array, bytes, expect_array, give};
+use crate::argument::{array, expect_array, give};
 use crate::data::{self, KEY, VALUE};
-use crate::handle::enter;
+use crate::entry::Passed;
+use crate::handle::{Inside, enter};
 use crate::status::{Failure, Outcome, call};
 use crate::tree::TreeHandle;
 
@@ -23,6 +24,12 @@ pub struct Bytes {
     pub data: *const c_void,
     /// Its length.
     pub bytes: usize,
+}
+
+impl Bytes {
+    fn passed(&self) -> Passed {
+        (self.data, self.bytes)
+    }
 }
 
 /// Is shown the value of the key at an index. What holds of `bristlecone_show` holds of it. May be null.
@@ -57,6 +64,23 @@ unsafe fn each_group(
     ended
 }
 
+/// Calls `work` with a tree of which no item is done yet.
+///
+/// # Safety
+///
+/// `done` is null, or may be written.
+unsafe fn from_none(
+    tree: *const TreeHandle,
+    done: *mut usize,
+    work: impl FnOnce(Inside<TreeHandle>) -> Outcome,
+) -> c_int {
+    call(|| {
+        // SAFETY: as the caller says.
+        unsafe { give(done, 0) };
+        work(enter(tree)?)
+    })
+}
+
 /// Says how far a call of the library came.
 fn stopped(error: ManyError) -> (usize, Failure) {
     (error.done, error.error.into())
@@ -77,8 +101,8 @@ fn change_data<T>(
     converted.map_err(|failure| (data.len(), failure))
 }
 
-/// Looks up `count` keys, several at a time, which takes less time than one by one: `values[i]` is the value of `keys[i]` where `found[i]` is 1, and stays as it was where that is 0.
-/// Each lookup sees what was there at its own moment.
+/// Looks up `count` keys, several at a time, which takes less time than one by one: `values[i]` is the value of `keys[i]`
+/// where `found[i]` is 1, and stays as it was where that is 0. Each lookup sees what was there at its own moment.
 ///
 /// After an error nothing was written.
 #[unsafe(no_mangle)]
@@ -122,10 +146,7 @@ pub unsafe extern "C" fn bristlecone_put_many_u64(
     count: usize,
     done: *mut usize,
 ) -> c_int {
-    call(|| {
-        // SAFETY: as the header says.
-        unsafe { give(done, 0) };
-        let inside = enter(tree)?;
+    let changes = |inside: Inside<TreeHandle>| {
         let words = inside.words()?;
         // SAFETY: as the header says.
         let (keys, values) = unsafe { (array("keys", keys, count)?, array("values", values, count)?) };
@@ -139,7 +160,9 @@ pub unsafe extern "C" fn bristlecone_put_many_u64(
         };
         // SAFETY: as the header says.
         unsafe { each_group(count, done, put) }
-    })
+    };
+    // SAFETY: as the header says.
+    unsafe { from_none(tree, done, changes) }
 }
 
 /// Removes `count` keys, one after the other, each of them an atomic step and durable: `removed[i]` says whether
@@ -155,10 +178,7 @@ pub unsafe extern "C" fn bristlecone_remove_many_u64(
     removed: *mut u8,
     done: *mut usize,
 ) -> c_int {
-    call(|| {
-        // SAFETY: as the header says.
-        unsafe { give(done, 0) };
-        let inside = enter(tree)?;
+    let changes = |inside: Inside<TreeHandle>| {
         let words = inside.words()?;
         // SAFETY: as the header says.
         let keys = unsafe { array("keys", keys, count) }?;
@@ -174,7 +194,9 @@ pub unsafe extern "C" fn bristlecone_remove_many_u64(
         };
         // SAFETY: as the header says.
         unsafe { each_group(count, done, remove) }
-    })
+    };
+    // SAFETY: as the header says.
+    unsafe { from_none(tree, done, changes) }
 }
 
 /// Shows the value of a key at an index of an array, if it is there.
@@ -184,7 +206,7 @@ pub unsafe extern "C" fn bristlecone_remove_many_u64(
 /// As the header says of the arguments.
 unsafe fn show_one(tree: &Tree, key: &Bytes, index: usize, show: ShowAt, context: *mut c_void) -> Outcome {
     // SAFETY: as the caller says.
-    let key = KEY.read(tree.key_kind(), unsafe { bytes("key", key.data, key.bytes) }?)?;
+    let key = unsafe { KEY.passed(tree.key_kind(), key.passed()) }?;
     tree.get_with(key, |held| {
         if let Some(show) = show {
             let mut buffer = Vec::new();
@@ -210,7 +232,7 @@ pub unsafe extern "C" fn bristlecone_get_many(
 ) -> c_int {
     call(|| {
         let inside = enter(tree)?;
-        let tree = &inside.tree()?.tree;
+        let tree = &inside.get()?.tree;
         // SAFETY: as the header says.
         let keys = unsafe { array("keys", keys, count) }?;
         // SAFETY: as the header says.
@@ -233,19 +255,16 @@ pub unsafe extern "C" fn bristlecone_put_many(
     count: usize,
     done: *mut usize,
 ) -> c_int {
-    call(|| {
-        // SAFETY: as the header says.
-        unsafe { give(done, 0) };
-        let inside = enter(tree)?;
-        let tree = &inside.tree()?.tree;
+    let changes = |inside: Inside<TreeHandle>| {
+        let tree = &inside.get()?.tree;
         // SAFETY: as the header says.
         let (keys, values) = unsafe { (array("keys", keys, count)?, array("values", values, count)?) };
         let item = |index: usize| {
             let (key, value) = (&keys[index], &values[index]);
             // SAFETY: as the header says.
-            let key = KEY.read(tree.key_kind(), unsafe { bytes("key", key.data, key.bytes) }?)?;
+            let key = unsafe { KEY.passed(tree.key_kind(), key.passed()) }?;
             // SAFETY: as the header says.
-            let value = VALUE.read(tree.value_kind(), unsafe { bytes("value", value.data, value.bytes) }?)?;
+            let value = unsafe { VALUE.passed(tree.value_kind(), value.passed()) }?;
             Ok((key, value))
         };
         let put = |group: Range<usize>| {
@@ -253,7 +272,9 @@ pub unsafe extern "C" fn bristlecone_put_many(
         };
         // SAFETY: as the header says.
         unsafe { each_group(count, done, put) }
-    })
+    };
+    // SAFETY: as the header says.
+    unsafe { from_none(tree, done, changes) }
 }
 
 /// Removes `count` keys, one after the other, each of them an atomic step and durable; absent ones are passed over.
@@ -268,16 +289,13 @@ pub unsafe extern "C" fn bristlecone_remove_many(
     count: usize,
     done: *mut usize,
 ) -> c_int {
-    call(|| {
-        // SAFETY: as the header says.
-        unsafe { give(done, 0) };
-        let inside = enter(tree)?;
-        let tree = &inside.tree()?.tree;
+    let changes = |inside: Inside<TreeHandle>| {
+        let tree = &inside.get()?.tree;
         // SAFETY: as the header says.
         let keys = unsafe { array("keys", keys, count) }?;
         let key = |index: usize| {
             // SAFETY: as the header says.
-            KEY.read(tree.key_kind(), unsafe { bytes("key", keys[index].data, keys[index].bytes) }?)
+            unsafe { KEY.passed(tree.key_kind(), keys[index].passed()) }
         };
         let mut old = Vec::new();
         let remove = |group: Range<usize>| {
@@ -285,5 +303,7 @@ pub unsafe extern "C" fn bristlecone_remove_many(
         };
         // SAFETY: as the header says.
         unsafe { each_group(count, done, remove) }
-    })
+    };
+    // SAFETY: as the header says.
+    unsafe { from_none(tree, done, changes) }
 }

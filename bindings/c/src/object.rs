@@ -2,7 +2,7 @@
 
 use std::sync::Arc;
 
-use bristlecone_rs::{Pool, Tree, dynamic};
+use bristlecone_rs::{Pool, Result, Tree, dynamic};
 
 use crate::batch::OpenBatch;
 use crate::handle::Inside;
@@ -10,15 +10,90 @@ use crate::iter::Iter;
 use crate::snapshot::OpenSnapshot;
 use crate::status::{Failure, Outcome};
 use crate::transaction::OpenTransaction;
+use crate::tree::TreeHandle;
 
-/// An object behind a handle.
-pub enum Object {
-    Pool(OpenPool),
-    Tree(OpenTree),
-    Iter(Box<Iter>),
-    Batch(OpenBatch),
-    Snapshot(OpenSnapshot),
-    Transaction(Box<OpenTransaction>),
+/// A type of handles, as the header has it.
+pub trait Handle {
+    /// What these handles lead to.
+    type Open: Open;
+}
+
+/// What handles of one type lead to.
+pub trait Open: Sized {
+    /// What it is, in messages.
+    const WHAT: &'static str;
+
+    /// Returns what is open behind an object, unless that is of another type.
+    fn of(object: &Object) -> Option<&Self>;
+
+    /// Takes what is open out of an object, unless that is of another type.
+    fn taken(object: Object) -> Option<Self>;
+
+    /// Verifies that this process opened it.
+    fn opened_here(&self) -> Result<()>;
+
+    /// Returns what is open behind an object, which this process opened.
+    fn expect(object: &Object) -> Outcome<&Self> {
+        let open = Self::of(object).ok_or_else(|| object.is_no(Self::WHAT))?;
+        open.opened_here()?;
+        Ok(open)
+    }
+}
+
+/// Defines the objects, each with what it is called, its handle, and where the answer to `opened_here` is found.
+macro_rules! objects {
+    ($($variant:ident($open:ty) $handle:path, $what:literal, $here:ident;)+) => {
+        /// An object behind a handle.
+        pub enum Object {
+            $($variant($open),)+
+        }
+
+        impl Object {
+            fn what(&self) -> &'static str {
+                match self {
+                    $(Self::$variant(_) => $what,)+
+                }
+            }
+        }
+
+        $(
+            impl Handle for $handle {
+                type Open = $open;
+            }
+
+            impl Open for $open {
+                const WHAT: &'static str = $what;
+
+                #[inline(always)]
+                fn of(object: &Object) -> Option<&Self> {
+                    if let Object::$variant(open) = object { Some(open) } else { None }
+                }
+
+                fn taken(object: Object) -> Option<Self> {
+                    if let Object::$variant(open) = object { Some(open) } else { None }
+                }
+
+                fn opened_here(&self) -> Result<()> {
+                    self.$here.opened_here()
+                }
+            }
+
+            impl From<$open> for Object {
+                fn from(open: $open) -> Self {
+                    Self::$variant(open)
+                }
+            }
+        )+
+    };
+}
+
+objects! {
+    Pool(OpenPool) crate::pool::PoolHandle, "a pool", pool;
+    Tree(OpenTree) crate::tree::TreeHandle, "a tree", tree;
+    Iter(Iter) crate::iter::IterHandle, "an iterator", tree;
+    Batch(OpenBatch) crate::batch::BatchHandle, "a batch", pool;
+    Snapshot(OpenSnapshot) crate::snapshot::SnapshotHandle, "a snapshot", pool;
+    Transaction(OpenTransaction) crate::transaction::TransactionHandle, "a transaction", pool;
 }
 
 /// A pool that is open.
@@ -26,6 +101,25 @@ pub struct OpenPool {
     pub pool: Pool,
     /// Shared with everything that was opened in the pool.
     pub members: Arc<()>,
+}
+
+impl OpenPool {
+    /// Returns a tree of the pool, as its handle keeps it.
+    pub fn has(&self, tree: dynamic::Tree) -> OpenTree {
+        OpenTree { words: tree.as_u64().cloned(), tree, member: Arc::clone(&self.members) }
+    }
+
+    /// Returns what was begun in the pool, as its handle keeps it.
+    pub fn holding<T>(&self, begun: T) -> InPool<T> {
+        InPool { begun, pool: self.pool.clone(), member: Arc::clone(&self.members) }
+    }
+}
+
+/// What was begun in a pool, which it keeps open.
+pub struct InPool<T> {
+    pub begun: T,
+    pub pool: Pool,
+    pub member: Arc<()>,
 }
 
 /// A tree that is open.
@@ -37,10 +131,6 @@ pub struct OpenTree {
 }
 
 impl OpenTree {
-    pub fn new(tree: dynamic::Tree, member: Arc<()>) -> Self {
-        Self { words: tree.as_u64().cloned(), tree, member }
-    }
-
     /// Returns the tree of `u64` keys and values.
     #[inline(always)]
     pub fn words(&self) -> Outcome<&Tree<u64, u64>> {
@@ -58,108 +148,44 @@ impl OpenTree {
 }
 
 impl Object {
-    /// Lets go of what a child inherited: of the pool's file, that is.
+    /// Releases what a child inherited: the pool's file, that is.
     pub fn abandon(&self) {
         if let Self::Pool(open) = self {
             drop(open.pool.clone());
         }
     }
 
-    /// Says that a handle is of another kind.
+    /// Returns the failure of a handle that is of another type.
     #[cold]
-    pub fn is_no(&self, what: &str) -> Failure {
-        let is = match self {
-            Self::Pool(_) => "a pool",
-            Self::Tree(_) => "a tree",
-            Self::Iter(_) => "an iterator",
-            Self::Batch(_) => "a batch",
-            Self::Snapshot(_) => "a snapshot",
-            Self::Transaction(_) => "a transaction",
-        };
-        Failure::usage(format!("the handle is {is}, not {what}"))
+    fn is_no(&self, what: &str) -> Failure {
+        Failure::usage(format!("the handle is {}, not {what}", self.what()))
     }
 }
 
-impl Inside {
-    /// Returns the pool.
-    pub fn pool(&self) -> Outcome<&OpenPool> {
-        match &**self {
-            Object::Pool(open) => {
-                open.pool.opened_here()?;
-                Ok(open)
-            }
-            other => Err(other.is_no("a pool")),
-        }
+impl<H: Handle> Inside<H> {
+    /// Returns what the handle leads to.
+    #[inline]
+    pub fn get(&self) -> Outcome<&H::Open> {
+        H::Open::expect(self.object())
     }
+}
 
-    /// Returns the tree.
-    #[inline(always)]
-    pub fn tree(&self) -> Outcome<&OpenTree> {
-        match &**self {
-            Object::Tree(open) => Ok(open),
-            other => Err(other.is_no("a tree")),
-        }
-    }
-
+impl Inside<TreeHandle> {
     /// Returns the tree, which has to be one of the pool that another object is of.
-    pub fn tree_of(&self, member: &Arc<()>) -> Outcome<&OpenTree> {
-        let open = self.tree()?;
+    pub fn get_of(&self, member: &Arc<()>) -> Outcome<&OpenTree> {
+        let open = self.get()?;
         if !Arc::ptr_eq(&open.member, member) {
             return Err(Failure::usage(format!("the tree {:?} is of another pool", open.tree.name())));
         }
-        open.tree.opened_here()?;
         Ok(open)
     }
 
     /// Returns the tree of `u64` keys and values.
     #[inline(always)]
     pub fn words(&self) -> Outcome<&Tree<u64, u64>> {
-        let words = self.tree()?.words()?;
+        let object = self.object();
+        let words = OpenTree::of(object).ok_or_else(|| object.is_no(OpenTree::WHAT))?.words()?;
         words.opened_here()?;
         Ok(words)
-    }
-
-    /// Returns the iterator.
-    pub fn iter(&self) -> Outcome<&Iter> {
-        match &**self {
-            Object::Iter(iter) => {
-                iter.opened_here()?;
-                Ok(iter)
-            }
-            other => Err(other.is_no("an iterator")),
-        }
-    }
-
-    /// Returns the batch.
-    pub fn batch(&self) -> Outcome<&OpenBatch> {
-        match &**self {
-            Object::Batch(open) => {
-                open.pool.opened_here()?;
-                Ok(open)
-            }
-            other => Err(other.is_no("a batch")),
-        }
-    }
-
-    /// Returns the snapshot.
-    pub fn snapshot(&self) -> Outcome<&OpenSnapshot> {
-        match &**self {
-            Object::Snapshot(open) => {
-                open.pool.opened_here()?;
-                Ok(open)
-            }
-            other => Err(other.is_no("a snapshot")),
-        }
-    }
-
-    /// Returns the transaction.
-    pub fn transaction(&self) -> Outcome<&OpenTransaction> {
-        match &**self {
-            Object::Transaction(open) => {
-                open.pool.opened_here()?;
-                Ok(open)
-            }
-            other => Err(other.is_no("a transaction")),
-        }
     }
 }

@@ -5,11 +5,11 @@ use std::os::unix::ffi::OsStrExt;
 use std::path::Path;
 use std::sync::Arc;
 
-use bristlecone_rs::{CloseError, Design, Domain, Pool};
+use bristlecone_rs::{Design, Domain, Pool};
 
 use crate::argument::{Versioned, fill, give, options, place, text};
 use crate::handle::{self, enter};
-use crate::object::{Object, OpenPool};
+use crate::object::{Object, Open as _, OpenPool};
 use crate::status::{BRISTLECONE_IN_USE, Failure, Outcome, call};
 use crate::tree::{ShowFinding, c_text, name_of, report};
 
@@ -147,7 +147,7 @@ pub unsafe extern "C" fn bristlecone_pool_open(
         // SAFETY: not null, and as the header says.
         let (path, asked) = unsafe { (CStr::from_ptr(path), options(open_options)?) };
         let pool = how(&asked)?.open(Path::new(OsStr::from_bytes(path.to_bytes())))?;
-        let handle = handle::put(Object::Pool(OpenPool { pool, members: Arc::new(()) }))?;
+        let handle = handle::put(OpenPool { pool, members: Arc::new(()) }.into())?;
         // SAFETY: as the header says.
         unsafe { give(to, handle) };
         Ok(())
@@ -184,27 +184,18 @@ fn how(asked: &OpenOptions) -> Outcome<bristlecone_rs::PoolOptions> {
 /// it. In a child that was forked it only gives up what the child inherited.
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn bristlecone_pool_close(pool: *mut PoolHandle) -> c_int {
-    let is_pool = |object: &Object| match object {
-        Object::Pool(open) => {
-            open.pool.opened_here()?;
-            expect_alone(open)
-        }
-        other => Err(other.is_no("a pool")),
-    };
     call(|| {
-        handle::close(pool, is_pool, |object| match object {
-            Object::Pool(open) => close(open).map_err(|(open, why)| (Object::Pool(open), why)),
-            other => {
-                let why = other.is_no("a pool");
-                Err((other, why))
-            }
-        })
+        // Before the handle is closed to other threads, too, which need not notice a refusal.
+        if let Ok(open) = enter(pool)?.get() {
+            expect_alone(&open.members)?;
+        }
+        handle::close(pool, close)
     })
 }
 
 /// Refuses to close a pool that something is open in.
-fn expect_alone(open: &OpenPool) -> Outcome {
-    match Arc::strong_count(&open.members) - 1 {
+fn expect_alone(members: &Arc<()>) -> Outcome {
+    match Arc::strong_count(members) - 1 {
         0 => Ok(()),
         others => {
             let what = format!(
@@ -215,14 +206,19 @@ fn expect_alone(open: &OpenPool) -> Outcome {
     }
 }
 
-fn close(open: OpenPool) -> Result<(), (OpenPool, Failure)> {
-    if let Err(why) = expect_alone(&open) {
-        return Err((open, why));
-    }
-    let OpenPool { pool, members } = open;
-    pool.close().map_err(|refused: CloseError| {
-        let (pool, error) = refused.into_parts();
-        (OpenPool { pool, members }, error.into())
+/// Takes a pool away and closes it, or puts it back with the reason why not.
+fn close(object: &mut Option<Object>) -> Outcome {
+    let Some(OpenPool { pool, members }) = object.take().and_then(OpenPool::taken) else { return Ok(()) };
+    let closed = match expect_alone(&members) {
+        Ok(()) => pool.close().map_err(|refused| {
+            let (pool, error) = refused.into_parts();
+            (pool, error.into())
+        }),
+        Err(why) => Err((pool, why)),
+    };
+    closed.map_err(|(pool, why)| {
+        *object = Some(OpenPool { pool, members }.into());
+        why
     })
 }
 
@@ -231,7 +227,7 @@ fn close(open: OpenPool) -> Result<(), (OpenPool, Failure)> {
 pub unsafe extern "C" fn bristlecone_pool_get_info(pool: *const PoolHandle, info: *mut PoolInfo) -> c_int {
     call(|| {
         let inside = enter(pool)?;
-        let found = inside.pool()?.pool.info();
+        let found = inside.get()?.pool.info();
         let known = PoolInfo {
             struct_bytes: 0,
             domain: number_of(found.domain),
@@ -265,7 +261,7 @@ pub unsafe extern "C" fn bristlecone_pool_check(
     call(|| {
         let inside = enter(pool)?;
         // SAFETY: as the header says.
-        unsafe { report(&inside.pool()?.pool.check(), show, context) }
+        unsafe { report(&inside.get()?.pool.check(), show, context) }
     })
 }
 
@@ -278,7 +274,7 @@ pub unsafe extern "C" fn bristlecone_pool_trees(
 ) -> c_int {
     call(|| {
         let inside = enter(pool)?;
-        for entry in inside.pool()?.pool.trees()? {
+        for entry in inside.get()?.pool.trees()? {
             let Some(show) = show else { break };
             let spec = &entry.spec;
             let design = Design::of(spec).map_or_else(|_| "unknown".to_owned(), |design| design.to_string());
@@ -300,7 +296,7 @@ pub unsafe extern "C" fn bristlecone_pool_drop_tree(pool: *const PoolHandle, nam
     call(|| {
         let inside = enter(pool)?;
         // SAFETY: as the header says.
-        Ok(inside.pool()?.pool.drop_tree(unsafe { text("the name of the tree", name) }?)?)
+        Ok(inside.get()?.pool.drop_tree(unsafe { text("the name of the tree", name) }?)?)
     })
 }
 
@@ -317,7 +313,7 @@ pub unsafe extern "C" fn bristlecone_pool_rename_tree(
         let inside = enter(pool)?;
         // SAFETY: as the header says.
         let (from, to) = unsafe { (text("the old name", from)?, text("the new name", to)?) };
-        Ok(inside.pool()?.pool.rename_tree(from, to)?)
+        Ok(inside.get()?.pool.rename_tree(from, to)?)
     })
 }
 
@@ -329,7 +325,7 @@ pub unsafe extern "C" fn bristlecone_pool_clear_tree(pool: *const PoolHandle, na
     call(|| {
         let inside = enter(pool)?;
         // SAFETY: as the header says.
-        Ok(inside.pool()?.pool.clear_tree(unsafe { text("the name of the tree", name) }?)?)
+        Ok(inside.get()?.pool.clear_tree(unsafe { text("the name of the tree", name) }?)?)
     })
 }
 
@@ -338,5 +334,5 @@ pub unsafe extern "C" fn bristlecone_pool_clear_tree(pool: *const PoolHandle, na
 /// Returns `BRISTLECONE_FULL` if the file system has no such room, of which what there is was taken.
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn bristlecone_pool_prefault(pool: *const PoolHandle, bytes: u64) -> c_int {
-    call(|| Ok(enter(pool)?.pool()?.pool.prefault(bytes)?))
+    call(|| Ok(enter(pool)?.get()?.pool.prefault(bytes)?))
 }

@@ -5,8 +5,9 @@ use std::ops::Bound;
 
 use bristlecone_rs::dynamic::{Datum, Kind};
 
-use crate::argument::{Versioned, bytes, options};
+use crate::argument::{Versioned, options};
 use crate::data::KEY;
+use crate::entry::Passed;
 use crate::status::{Failure, Outcome};
 
 /// The first bound of a range is not in it.
@@ -73,15 +74,14 @@ pub unsafe fn bounds<'a>(kind: &Kind, range: *const KeyRange) -> Outcome<Bounds<
             range.flags & !known
         )));
     }
-    let bound = |key: *const c_void, len: usize, included: bool| {
-        if key.is_null() && len == 0 {
-            return Ok(Bound::Unbounded);
-        }
+    let bound = |key: Passed, included: bool| {
         // SAFETY: as the caller says.
-        let key = KEY.read(kind, unsafe { bytes("key", key, len) }?)?;
-        Ok::<_, Failure>(if included { Bound::Included(key) } else { Bound::Excluded(key) })
+        let key = unsafe { KEY.passed_or_absent(kind, key) }?;
+        Ok::<_, Failure>(key.map_or(Bound::Unbounded, |key| {
+            if included { Bound::Included(key) } else { Bound::Excluded(key) }
+        }))
     };
-    let from = bound(range.from, range.from_bytes, range.flags & BRISTLECONE_FROM_EXCLUDED == 0)?;
-    let to = bound(range.to, range.to_bytes, range.flags & BRISTLECONE_TO_INCLUDED != 0)?;
+    let from = bound((range.from, range.from_bytes), range.flags & BRISTLECONE_FROM_EXCLUDED == 0)?;
+    let to = bound((range.to, range.to_bytes), range.flags & BRISTLECONE_TO_INCLUDED != 0)?;
     Ok(Bounds { keys: (from, to), checked: range.flags & BRISTLECONE_CHECKED != 0 })
 }

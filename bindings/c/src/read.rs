@@ -4,10 +4,10 @@ use std::ffi::{c_int, c_void};
 
 use bristlecone_rs::dynamic::{Datum, Tree};
 
-use crate::argument::{bytes, give};
-use crate::data::{self, KEY};
-use crate::handle::enter;
-use crate::status::{BRISTLECONE_ABSENT, BRISTLECONE_TOO_SMALL, Failure, Outcome, call};
+use crate::argument::give;
+use crate::data;
+use crate::entry::with_key;
+use crate::status::{BRISTLECONE_ABSENT, BRISTLECONE_TOO_SMALL, Failure, Outcome};
 use crate::tree::TreeHandle;
 
 /// Is shown a value, which lives as long as the call. It may use the library, but not close the handle that the
@@ -55,7 +55,7 @@ pub unsafe fn copy_to(
 }
 
 /// Returns what was found, if anything was.
-fn there<T>(found: Option<T>) -> Outcome<T> {
+pub fn there<T>(found: Option<T>) -> Outcome<T> {
     found.ok_or(Failure::Plain(BRISTLECONE_ABSENT))
 }
 
@@ -73,14 +73,12 @@ pub unsafe extern "C" fn bristlecone_get(
     capacity: usize,
     value_bytes: *mut usize,
 ) -> c_int {
-    call(|| {
-        let inside = enter(tree)?;
-        let tree = &inside.tree()?.tree;
-        // SAFETY: as the header says.
-        let key = KEY.read(tree.key_kind(), unsafe { bytes("key", key, key_bytes) }?)?;
-        // SAFETY: as the header says.
-        there(tree.get_with(key, |held| unsafe { copy_to(tree, &held, value, capacity, value_bytes) })?)?
-    })
+    // SAFETY: as the header says.
+    unsafe {
+        with_key(tree, (key, key_bytes), |tree, key| {
+            there(tree.get_with(key, |held| copy_to(tree, &held, value, capacity, value_bytes))?)?
+        })
+    }
 }
 
 /// Looks a key up as `bristlecone_get` does, with its record and those of the keys beside it compared with their
@@ -94,15 +92,12 @@ pub unsafe extern "C" fn bristlecone_get_checked(
     capacity: usize,
     value_bytes: *mut usize,
 ) -> c_int {
-    call(|| {
-        let inside = enter(tree)?;
-        let tree = &inside.tree()?.tree;
-        // SAFETY: as the header says.
-        let key = KEY.read(tree.key_kind(), unsafe { bytes("key", key, key_bytes) }?)?;
-        let held = there(tree.try_get(key)?)?;
-        // SAFETY: as the header says.
-        unsafe { copy_to(tree, &held, value, capacity, value_bytes) }
-    })
+    // SAFETY: as the header says.
+    unsafe {
+        with_key(tree, (key, key_bytes), |tree, key| {
+            copy_to(tree, &there(tree.try_get(key)?)?, value, capacity, value_bytes)
+        })
+    }
 }
 
 /// Looks a key up, and shows its value without copying it: strings and bytes as they are in the pool. Nothing is
@@ -118,14 +113,12 @@ pub unsafe extern "C" fn bristlecone_get_with(
     show: Show,
     context: *mut c_void,
 ) -> c_int {
-    call(|| {
-        let inside = enter(tree)?;
-        let tree = &inside.tree()?.tree;
-        // SAFETY: as the header says.
-        let key = KEY.read(tree.key_kind(), unsafe { bytes("key", key, key_bytes) }?)?;
-        // SAFETY: as the header says.
-        there(tree.get_with(key, |held| unsafe { show_to(show, context, tree, &held) })?)
-    })
+    // SAFETY: as the header says.
+    unsafe {
+        with_key(tree, (key, key_bytes), |tree, key| {
+            there(tree.get_with(key, |held| show_to(show, context, tree, &held))?)
+        })
+    }
 }
 
 /// Looks whether a key is there: `BRISTLECONE_OK`, or `BRISTLECONE_ABSENT`.
@@ -135,11 +128,6 @@ pub unsafe extern "C" fn bristlecone_contains(
     key: *const c_void,
     key_bytes: usize,
 ) -> c_int {
-    call(|| {
-        let inside = enter(tree)?;
-        let tree = &inside.tree()?.tree;
-        // SAFETY: as the header says.
-        let key = KEY.read(tree.key_kind(), unsafe { bytes("key", key, key_bytes) }?)?;
-        there(tree.contains_key(key)?.then_some(()))
-    })
+    // SAFETY: as the header says.
+    unsafe { with_key(tree, (key, key_bytes), |tree, key| there(tree.contains_key(key)?.then_some(()))) }
 }

@@ -38,7 +38,6 @@ pub const BRISTLECONE_TOO_SMALL: i32 = 37;
 /// A bug in the library, which says where on standard error: end the process; the pool loses nothing that was
 /// acknowledged.
 pub const BRISTLECONE_BUG: i32 = 38;
-
 /// Others changed what a transaction read, or a condition of a batch does not hold: nothing has changed.
 pub const BRISTLECONE_CONFLICT: i32 = 39;
 /// A snapshot may keep no more of what has changed since, or the tree was cleared since: take another one.

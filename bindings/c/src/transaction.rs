@@ -1,19 +1,19 @@
 //! Transactions, from begin to commit.
 
 use std::ffi::{c_int, c_void};
-use std::sync::Arc;
 
-use bristlecone_rs::{Pool, Transaction};
+use bristlecone_rs::Transaction;
+use bristlecone_rs::dynamic::Tree;
 
-use crate::argument::{bytes, give, place};
-use crate::data::{self, KEY, VALUE};
+use crate::argument::give;
+use crate::data::{self, VALUE};
+use crate::entry::{close, finish, in_pool, in_pool_with_key, open};
 use crate::exclusive::Exclusive;
-use crate::handle::{self, enter};
-use crate::object::{Object, OpenTree};
+use crate::object::InPool;
 use crate::pool::PoolHandle;
-use crate::range::{KeyRange, bounds};
-use crate::read::copy_to;
-use crate::status::{BRISTLECONE_ABSENT, Failure, Outcome, call};
+use crate::range::{Bounds, KeyRange, bounds};
+use crate::read::{copy_to, there};
+use crate::status::Outcome;
 use crate::tree::TreeHandle;
 
 /// A transaction under way: it reads all trees of a pool as they were at one moment, with what it wrote itself, and its
@@ -22,11 +22,7 @@ use crate::tree::TreeHandle;
 pub struct TransactionHandle(());
 
 /// What a transaction handle leads to.
-pub struct OpenTransaction {
-    pub transaction: Exclusive<Transaction>,
-    pub pool: Pool,
-    member: Arc<()>,
-}
+pub type OpenTransaction = InPool<Box<Exclusive<Transaction>>>;
 
 /// Is shown an item, whose bytes live as long as the call; returns 0 to see the next one. What holds of `bristlecone_show`
 /// holds of it.
@@ -46,30 +42,13 @@ pub unsafe extern "C" fn bristlecone_transaction_begin(
     pool: *const PoolHandle,
     transaction: *mut *mut TransactionHandle,
 ) -> c_int {
-    call(|| {
-        let (inside, to) = (enter(pool)?, place(transaction)?);
-        let open = inside.pool()?;
-        let (pool, member) = (open.pool.clone(), Arc::clone(&open.members));
-        let made = OpenTransaction { transaction: Exclusive::new(pool.begin_transaction()?), pool, member };
-        let handle = handle::put(Object::Transaction(Box::new(made)))?;
-        // SAFETY: as the header says.
-        unsafe { give(to, handle) };
-        Ok(())
-    })
-}
-
-/// Calls `work` with a transaction and a tree of its pool.
-fn with(
-    transaction: *const TransactionHandle,
-    tree: *const TreeHandle,
-    work: impl FnOnce(&Transaction, &OpenTree) -> Outcome,
-) -> c_int {
-    call(|| {
-        let (inside, of_tree) = (enter(transaction)?, enter(tree)?);
-        let open = inside.transaction()?;
-        let tree = of_tree.tree_of(&open.member)?;
-        open.transaction.alone(|transaction| work(transaction, tree))
-    })
+    // SAFETY: as the header says.
+    unsafe {
+        open(pool, transaction, |inside| {
+            let open = inside.get()?;
+            Ok(open.holding(Box::new(Exclusive::new(open.pool.begin_transaction()?))))
+        })
+    }
 }
 
 /// Looks up a key as the transaction sees it, and copies its value as `bristlecone_get` does. After an error the transaction
@@ -84,14 +63,13 @@ pub unsafe extern "C" fn bristlecone_transaction_get(
     capacity: usize,
     value_bytes: *mut usize,
 ) -> c_int {
-    with(transaction, tree, |transaction, open| {
-        let tree = &open.tree;
-        // SAFETY: as the header says.
-        let key = KEY.read(tree.key_kind(), unsafe { bytes("key", key, key_bytes) }?)?;
-        let held = transaction.get(tree, key)?.ok_or(Failure::Plain(BRISTLECONE_ABSENT))?;
-        // SAFETY: as the header says.
-        unsafe { copy_to(tree, &held, value, capacity, value_bytes) }
-    })
+    // SAFETY: as the header says.
+    unsafe {
+        in_pool_with_key(transaction, tree, (key, key_bytes), |transaction, tree, key| {
+            let held = there(transaction.alone(|transaction| Ok(transaction.get(tree, key)?))?)?;
+            copy_to(tree, &held, value, capacity, value_bytes)
+        })
+    }
 }
 
 /// Has a transaction write a key's value. After an error it goes on without this change.
@@ -104,14 +82,13 @@ pub unsafe extern "C" fn bristlecone_transaction_put(
     value: *const c_void,
     value_bytes: usize,
 ) -> c_int {
-    with(transaction, tree, |transaction, open| {
-        let tree = &open.tree;
-        // SAFETY: as the header says.
-        let key = KEY.read(tree.key_kind(), unsafe { bytes("key", key, key_bytes) }?)?;
-        // SAFETY: as the header says.
-        let value = VALUE.read(tree.value_kind(), unsafe { bytes("value", value, value_bytes) }?)?;
-        Ok(transaction.insert(tree, key, value)?)
-    })
+    // SAFETY: as the header says.
+    unsafe {
+        in_pool_with_key(transaction, tree, (key, key_bytes), |transaction, tree, key| {
+            let value = VALUE.passed(tree.value_kind(), (value, value_bytes))?;
+            transaction.alone(|transaction| Ok(transaction.insert(tree, key, value)?))
+        })
+    }
 }
 
 /// Has a transaction remove a key, if it is there. After an error it goes on without this change.
@@ -122,11 +99,12 @@ pub unsafe extern "C" fn bristlecone_transaction_remove(
     key: *const c_void,
     key_bytes: usize,
 ) -> c_int {
-    with(transaction, tree, |transaction, open| {
-        // SAFETY: as the header says.
-        let key = KEY.read(open.tree.key_kind(), unsafe { bytes("key", key, key_bytes) }?)?;
-        Ok(transaction.remove(&open.tree, key)?)
-    })
+    // SAFETY: as the header says.
+    unsafe {
+        in_pool_with_key(transaction, tree, (key, key_bytes), |transaction, tree, key| {
+            transaction.alone(|transaction| Ok(transaction.remove(tree, key)?))
+        })
+    }
 }
 
 /// Looks up a key of a tree of `u64` keys and values as the transaction sees it. After any error `*value` is as it was.
@@ -137,8 +115,9 @@ pub unsafe extern "C" fn bristlecone_transaction_get_u64(
     key: u64,
     value: *mut u64,
 ) -> c_int {
-    with(transaction, tree, |transaction, open| {
-        let held = transaction.get(open.words()?, key)?.ok_or(Failure::Plain(BRISTLECONE_ABSENT))?;
+    in_pool(transaction, tree, |transaction, open| {
+        let words = open.words()?;
+        let held = there(transaction.alone(|transaction| Ok(transaction.get(words, key)?))?)?;
         // SAFETY: as the header says.
         unsafe { give(value, held) };
         Ok(())
@@ -153,7 +132,10 @@ pub unsafe extern "C" fn bristlecone_transaction_put_u64(
     key: u64,
     value: u64,
 ) -> c_int {
-    with(transaction, tree, |transaction, open| Ok(transaction.insert(open.words()?, key, value)?))
+    in_pool(transaction, tree, |transaction, open| {
+        let words = open.words()?;
+        transaction.alone(|transaction| Ok(transaction.insert(words, key, value)?))
+    })
 }
 
 /// Has a transaction remove a key, if it is there, of a tree of `u64` keys and values. After an error it goes on without
@@ -164,7 +146,10 @@ pub unsafe extern "C" fn bristlecone_transaction_remove_u64(
     tree: *const TreeHandle,
     key: u64,
 ) -> c_int {
-    with(transaction, tree, |transaction, open| Ok(transaction.remove(open.words()?, key)?))
+    in_pool(transaction, tree, |transaction, open| {
+        let words = open.words()?;
+        transaction.alone(|transaction| Ok(transaction.remove(words, key)?))
+    })
 }
 
 /// Shows the items of a range as the transaction sees them, ascending, until `show` returns anything but 0. The callback
@@ -177,33 +162,41 @@ pub unsafe extern "C" fn bristlecone_transaction_scan(
     show: ShowItem,
     context: *mut c_void,
 ) -> c_int {
-    with(transaction, tree, |transaction, open| {
-        let tree = &open.tree;
+    in_pool(transaction, tree, |transaction, open| {
         // SAFETY: as the header says.
-        let range = unsafe { bounds(tree.key_kind(), range) }?;
-        let (mut keys, mut values) = (Vec::new(), Vec::new());
-        for (key, value) in transaction.range(tree, range.keys) {
-            keys.clear();
-            values.clear();
-            let key = data::write(tree.key_kind(), &key, &mut keys);
-            let value = data::write(tree.value_kind(), &value, &mut values);
-            let Some(show) = show else { break };
-            // SAFETY: as the header says.
-            let enough =
-                unsafe { show(context, key.as_ptr().cast(), key.len(), value.as_ptr().cast(), value.len()) };
-            if enough != 0 {
-                break;
-            }
-        }
-        Ok(())
+        let range = unsafe { bounds(open.tree.key_kind(), range) }?;
+        // SAFETY: as the header says.
+        transaction.alone(|transaction| unsafe { scan(transaction, &open.tree, range, show, context) })
     })
 }
 
-fn is_transaction(object: &Object) -> Outcome {
-    match object {
-        Object::Transaction(open) => Ok(open.pool.opened_here()?),
-        other => Err(other.is_no("a transaction")),
+/// Shows the items of a range.
+///
+/// # Safety
+///
+/// The function takes this context.
+unsafe fn scan(
+    transaction: &Transaction,
+    tree: &Tree,
+    range: Bounds<'_>,
+    show: ShowItem,
+    context: *mut c_void,
+) -> Outcome {
+    let (mut keys, mut values) = (Vec::new(), Vec::new());
+    for (key, value) in transaction.range(tree, range.keys) {
+        keys.clear();
+        values.clear();
+        let key = data::write(tree.key_kind(), &key, &mut keys);
+        let value = data::write(tree.value_kind(), &value, &mut values);
+        let Some(show) = show else { break };
+        // SAFETY: as the caller says.
+        let enough =
+            unsafe { show(context, key.as_ptr().cast(), key.len(), value.as_ptr().cast(), value.len()) };
+        if enough != 0 {
+            break;
+        }
     }
+    Ok(())
 }
 
 /// Makes the changes of a transaction in one step, if nothing that it read has changed meanwhile, and closes it.
@@ -214,26 +207,11 @@ fn is_transaction(object: &Object) -> Outcome {
 /// `BRISTLECONE_IN_USE` (another thread is in a call on it), `BRISTLECONE_FORKED` and for what is no transaction.
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn bristlecone_transaction_commit(transaction: *mut TransactionHandle) -> c_int {
-    call(|| {
-        // In a child nothing is to be committed: the handle stays what it is.
-        enter(transaction)?.transaction()?;
-        let mut done = Ok(());
-        handle::close(transaction, is_transaction, |object| match object {
-            Object::Transaction(open) => {
-                done = open.transaction.into_inner().commit().map_err(Failure::from);
-                Ok(())
-            }
-            other => {
-                let why = other.is_no("a transaction");
-                Err((other, why))
-            }
-        })?;
-        done
-    })
+    finish(transaction, |open| Ok(open.begun.into_inner().commit()?))
 }
 
 /// Forgets a transaction: nothing changes. After an error it is open as before.
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn bristlecone_transaction_rollback(transaction: *mut TransactionHandle) -> c_int {
-    call(|| handle::close(transaction, is_transaction, |_| Ok(())))
+    close(transaction)
 }

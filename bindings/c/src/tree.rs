@@ -1,17 +1,16 @@
 //! Trees: opening, creating, closing, and what there is to know about them.
 
 use std::ffi::{CString, c_char, c_int, c_void};
-use std::sync::Arc;
 
 use bristlecone_rs::dynamic::Kind;
 use bristlecone_rs::{Design, Error, Finding, dynamic};
 
-use crate::argument::{Versioned, array, fill, give, optional_text, options, place, text};
+use crate::argument::{Versioned, array, fill, give, optional_text, options, text};
 use crate::data::size;
-use crate::handle::{self, enter};
-use crate::object::{Object, OpenPool, OpenTree};
+use crate::entry::{close, open, with};
+use crate::object::OpenPool;
 use crate::pool::PoolHandle;
-use crate::status::{BRISTLECONE_FAILED, Failure, Outcome, call};
+use crate::status::{BRISTLECONE_FAILED, Failure, Outcome};
 
 /// A tree in a pool: an ordered map, for any number of threads. Every write of one key is atomic, and durable when it
 /// returns `BRISTLECONE_OK`; readers see only what is durable.
@@ -87,26 +86,16 @@ unsafe impl Versioned for TreeInfo {}
 pub type ShowFinding =
     Option<unsafe extern "C" fn(context: *mut c_void, location: *const c_char, what: *const c_char)>;
 
-/// Returns a kind by its name.
+/// Returns the kinds of keys and of values by their names.
 ///
 /// # Safety
 ///
-/// The pointer is null, or leads to a string.
-unsafe fn kind(what: &str, name: *const c_char) -> Outcome<Kind> {
+/// The pointers are null, or lead to strings.
+unsafe fn kinds(keys: *const c_char, values: *const c_char) -> Outcome<(Kind, Kind)> {
     // SAFETY: as the caller says.
-    Ok(unsafe { text(what, name) }?.parse()?)
-}
-
-/// Writes the handle of a tree.
-///
-/// # Safety
-///
-/// `to` may be written.
-unsafe fn hand_out(pool: &OpenPool, tree: dynamic::Tree, to: *mut *mut TreeHandle) -> Outcome {
-    let handle = handle::put(Object::Tree(OpenTree::new(tree, Arc::clone(&pool.members))))?;
-    // SAFETY: as the caller says.
-    unsafe { give(to, handle) };
-    Ok(())
+    let (keys, values) =
+        unsafe { (text("the kind of the keys", keys)?, text("the kind of the values", values)?) };
+    Ok((keys.parse()?, values.parse()?))
 }
 
 /// Opens the tree of this name with keys and values of these kinds, or creates it, with the default design.
@@ -122,18 +111,15 @@ pub unsafe extern "C" fn bristlecone_tree_open_or_create(
     value_kind: *const c_char,
     tree: *mut *mut TreeHandle,
 ) -> c_int {
-    call(|| {
-        let (inside, to) = (enter(pool)?, place(tree)?);
-        let open = inside.pool()?;
-        // SAFETY: as the header says.
-        let name = unsafe { text("the name of the tree", name) }?;
-        // SAFETY: as the header says.
-        let (keys, values) =
-            unsafe { (kind("the kind of the keys", key_kind)?, kind("the kind of the values", value_kind)?) };
-        let tree = open_or_create(open, name, &keys, &values)?;
-        // SAFETY: as the header says.
-        unsafe { hand_out(open, tree, to) }
-    })
+    // SAFETY: as the header says.
+    unsafe {
+        open(pool, tree, |inside| {
+            let open = inside.get()?;
+            let name = text("the name of the tree", name)?;
+            let (keys, values) = kinds(key_kind, value_kind)?;
+            Ok(open.has(open_or_create(open, name, &keys, &values)?))
+        })
+    }
 }
 
 fn open_or_create(open: &OpenPool, name: &str, keys: &Kind, values: &Kind) -> Outcome<dynamic::Tree> {
@@ -179,14 +165,13 @@ pub unsafe extern "C" fn bristlecone_tree_open(
     name: *const c_char,
     tree: *mut *mut TreeHandle,
 ) -> c_int {
-    call(|| {
-        let (inside, to) = (enter(pool)?, place(tree)?);
-        let open = inside.pool()?;
-        // SAFETY: as the header says.
-        let tree = open.pool.dynamic_tree(unsafe { text("the name of the tree", name) }?)?;
-        // SAFETY: as the header says.
-        unsafe { hand_out(open, tree, to) }
-    })
+    // SAFETY: as the header says.
+    unsafe {
+        open(pool, tree, |inside| {
+            let open = inside.get()?;
+            Ok(open.has(open.pool.dynamic_tree(text("the name of the tree", name)?)?))
+        })
+    }
 }
 
 /// Creates a tree with keys and values of these kinds, of a design and with its options; null is the defaults.
@@ -202,13 +187,11 @@ pub unsafe extern "C" fn bristlecone_tree_create(
     tree_options: *const TreeOptions,
     tree: *mut *mut TreeHandle,
 ) -> c_int {
-    call(|| {
-        let (inside, to) = (enter(pool)?, place(tree)?);
-        let open = inside.pool()?;
-        // SAFETY: as the header says.
-        unsafe {
-            let (keys, values) =
-                (kind("the kind of the keys", key_kind)?, kind("the kind of the values", value_kind)?);
+    // SAFETY: as the header says.
+    unsafe {
+        open(pool, tree, |inside| {
+            let open = inside.get()?;
+            let (keys, values) = kinds(key_kind, value_kind)?;
             let asked = options(tree_options)?;
             let mut how = open.pool.tree_options(text("the name of the tree", name)?);
             if let Some(design) = optional_text("the design", asked.design)? {
@@ -217,9 +200,9 @@ pub unsafe extern "C" fn bristlecone_tree_create(
             for option in array("options", asked.options, asked.option_count)? {
                 how = how.option(text("the name of an option", option.name)?, option.value);
             }
-            hand_out(open, how.create_dynamic(&keys, &values)?, to)
-        }
-    })
+            Ok(open.has(how.create_dynamic(&keys, &values)?))
+        })
+    }
 }
 
 /// Closes a handle to a tree. Everything that was written stays; iterators that are open go on.
@@ -227,11 +210,7 @@ pub unsafe extern "C" fn bristlecone_tree_create(
 /// After an error the handle is open as before: `BRISTLECONE_IN_USE` while a call of another thread on it does not end.
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn bristlecone_tree_close(tree: *mut TreeHandle) -> c_int {
-    let is_tree = |object: &Object| match object {
-        Object::Tree(open) => Ok(open.tree.opened_here()?),
-        other => Err(other.is_no("a tree")),
-    };
-    call(|| handle::close(tree, is_tree, |_| Ok(())))
+    close(tree)
 }
 
 /// Copies a name into an array of C, cut if it is too long.
@@ -246,10 +225,7 @@ pub fn name_of<const N: usize>(text: &str) -> [c_char; N] {
 /// Writes what is known about a tree. After an error `*info` is as it was.
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn bristlecone_tree_get_info(tree: *const TreeHandle, info: *mut TreeInfo) -> c_int {
-    call(|| {
-        let inside = enter(tree)?;
-        let tree = &inside.tree()?.tree;
-        tree.opened_here()?;
+    with(tree, |tree| {
         let (stats, keys, values) = (tree.stats(), tree.key_kind(), tree.value_kind());
         let known = TreeInfo {
             struct_bytes: 0,
@@ -271,10 +247,7 @@ pub unsafe extern "C" fn bristlecone_tree_get_info(tree: *const TreeHandle, info
 /// Counts the items of a tree; exact while no thread writes. After an error `*items` is as it was.
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn bristlecone_tree_len(tree: *const TreeHandle, items: *mut u64) -> c_int {
-    call(|| {
-        let inside = enter(tree)?;
-        let tree = &inside.tree()?.tree;
-        tree.opened_here()?;
+    with(tree, |tree| {
         // SAFETY: as the header says.
         unsafe { give(items, tree.len()) };
         Ok(())
@@ -290,10 +263,7 @@ pub unsafe extern "C" fn bristlecone_tree_check(
     show: ShowFinding,
     context: *mut c_void,
 ) -> c_int {
-    call(|| {
-        let inside = enter(tree)?;
-        let tree = &inside.tree()?.tree;
-        tree.opened_here()?;
+    with(tree, |tree| {
         // SAFETY: as the header says.
         unsafe { report(&tree.check(), show, context) }
     })
@@ -308,10 +278,7 @@ pub unsafe extern "C" fn bristlecone_tree_damage(
     show: ShowFinding,
     context: *mut c_void,
 ) -> c_int {
-    call(|| {
-        let inside = enter(tree)?;
-        let tree = &inside.tree()?.tree;
-        tree.opened_here()?;
+    with(tree, |tree| {
         // SAFETY: as the header says.
         unsafe { report(&tree.damage(), show, context) }
     })

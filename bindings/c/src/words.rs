@@ -6,12 +6,9 @@ use bristlecone_rs::{CasError, TryInsertError};
 
 use crate::argument::give;
 use crate::handle::enter;
-use crate::status::{BRISTLECONE_ABSENT, BRISTLECONE_DIFFERS, BRISTLECONE_PRESENT, Failure, Outcome, call};
+use crate::read::there;
+use crate::status::{BRISTLECONE_DIFFERS, BRISTLECONE_PRESENT, Failure, call};
 use crate::tree::TreeHandle;
-
-fn there<T>(found: Option<T>) -> Outcome<T> {
-    found.ok_or(Failure::Plain(BRISTLECONE_ABSENT))
-}
 
 /// Looks a key up: `*value` is its value. Like all calls that end in `_u64`, for trees whose keys and values are `u64`;
 /// others are `BRISTLECONE_USAGE`.

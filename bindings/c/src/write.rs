@@ -2,54 +2,13 @@
 
 use std::ffi::{c_int, c_void};
 
-use bristlecone_rs::dynamic::{Datum, Tree};
 use bristlecone_rs::{CasError, Error, TryInsertError};
 
-use crate::argument::bytes;
-use crate::data::{KEY, VALUE};
-use crate::handle::enter;
-use crate::read::{Show, show_to};
-use crate::status::{BRISTLECONE_ABSENT, BRISTLECONE_DIFFERS, BRISTLECONE_PRESENT, Failure, Outcome, call};
+use crate::data::VALUE;
+use crate::entry::{with_item, with_key};
+use crate::read::{Show, show_to, there};
+use crate::status::{BRISTLECONE_DIFFERS, BRISTLECONE_PRESENT, Failure};
 use crate::tree::TreeHandle;
-
-/// Calls `work` with a tree and a key of it.
-///
-/// # Safety
-///
-/// The pointer leads to so many bytes.
-unsafe fn with_key(
-    tree: *const TreeHandle,
-    (key, key_bytes): (*const c_void, usize),
-    work: impl FnOnce(&Tree, Datum<'_>) -> Outcome,
-) -> c_int {
-    call(|| {
-        let inside = enter(tree)?;
-        let tree = &inside.tree()?.tree;
-        // SAFETY: as the caller says.
-        let key = KEY.read(tree.key_kind(), unsafe { bytes("key", key, key_bytes) }?)?;
-        work(tree, key)
-    })
-}
-
-/// Calls `work` with a tree, and a key and a value of it.
-///
-/// # Safety
-///
-/// The pointers lead to so many bytes.
-unsafe fn with_item(
-    tree: *const TreeHandle,
-    key: (*const c_void, usize),
-    (value, value_bytes): (*const c_void, usize),
-    work: impl FnOnce(&Tree, Datum<'_>, Datum<'_>) -> Outcome,
-) -> c_int {
-    // SAFETY: as the caller says.
-    unsafe {
-        with_key(tree, key, |tree, key| {
-            let value = VALUE.read(tree.value_kind(), bytes("value", value, value_bytes)?)?;
-            work(tree, key, value)
-        })
-    }
-}
 
 /// Writes a key's value, whether the key is there or not. Durable when it returns `BRISTLECONE_OK`.
 ///
@@ -82,10 +41,9 @@ pub unsafe extern "C" fn bristlecone_exchange(
     show: Show,
     context: *mut c_void,
 ) -> c_int {
-    let (key, value) = ((key, key_bytes), (value, value_bytes));
     // SAFETY: as the header says.
     unsafe {
-        with_item(tree, key, value, |tree, key, value| {
+        with_item(tree, (key, key_bytes), (value, value_bytes), |tree, key, value| {
             if let Some(held) = tree.insert(key, value)? {
                 show_to(show, context, tree, &held);
             }
@@ -137,11 +95,10 @@ pub unsafe extern "C" fn bristlecone_update(
     show: Show,
     context: *mut c_void,
 ) -> c_int {
-    let (key, value) = ((key, key_bytes), (value, value_bytes));
     // SAFETY: as the header says.
     unsafe {
-        with_item(tree, key, value, |tree, key, value| {
-            let held = tree.update(key, value)?.ok_or(Failure::Plain(BRISTLECONE_ABSENT))?;
+        with_item(tree, (key, key_bytes), (value, value_bytes), |tree, key, value| {
+            let held = there(tree.update(key, value)?)?;
             show_to(show, context, tree, &held);
             Ok(())
         })
@@ -164,7 +121,7 @@ pub unsafe extern "C" fn bristlecone_remove(
     // SAFETY: as the header says.
     unsafe {
         with_key(tree, (key, key_bytes), |tree, key| {
-            let held = tree.remove(key)?.ok_or(Failure::Plain(BRISTLECONE_ABSENT))?;
+            let held = there(tree.remove(key)?)?;
             show_to(show, context, tree, &held);
             Ok(())
         })
@@ -192,13 +149,8 @@ pub unsafe extern "C" fn bristlecone_compare_and_swap(
     // SAFETY: as the header says.
     unsafe {
         with_key(tree, (key, key_bytes), |tree, key| {
-            let value = |value: *const c_void, len: usize| {
-                if value.is_null() && len == 0 {
-                    return Ok(None);
-                }
-                VALUE.read(tree.value_kind(), bytes("value", value, len)?).map(Some)
-            };
-            let (expected, wanted) = (value(expected, expected_bytes)?, value(wanted, wanted_bytes)?);
+            let value = |passed| VALUE.passed_or_absent(tree.value_kind(), passed);
+            let (expected, wanted) = (value((expected, expected_bytes))?, value((wanted, wanted_bytes))?);
             match tree.compare_and_swap(key, expected, wanted) {
                 Err(CasError::Found(held)) => {
                     if let Some(held) = held {

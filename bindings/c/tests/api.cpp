@@ -6,6 +6,9 @@
 #include <algorithm>
 #include <iostream>
 #include <thread>
+#if __cplusplus >= 202002L
+#include <ranges>
+#endif
 
 namespace {
 
@@ -228,9 +231,31 @@ void several() {
     unlink(path.c_str());
 }
 
+#if __cplusplus >= 202002L
+/// Parts of a tree are ranges as the standard library knows them.
+void ranges() {
+    using part = bristlecone::range<string, std::uint64_t>;
+    static_assert(std::ranges::input_range<part> && std::ranges::view<std::views::all_t<part>>);
+    const string path = scratch("ranges");
+    pool in(path, small());
+    auto ages = in.tree<string, std::uint64_t>("ages");
+    for (const char* name : {"Methuselah", "Pando", "Prometheus", "Schulman"}) ages.put(name, 4000 + string(name).size());
+    string found;
+    auto old = [](const auto& item) { return item.second > 4005; };
+    for (const auto& [name, age] : ages.range("N", "Z") | std::views::filter(old) | std::views::take(1)) found += name;
+    CHECK(found == "Prometheus");
+    auto all = ages.range();
+    CHECK(std::ranges::count_if(all, [](const auto& item) { return item.first[0] == 'P'; }) == 2);
+    unlink(path.c_str());
+}
+#endif
+
 }  // namespace
 
 int main() {
+#if __cplusplus >= 202002L
+    ranges();
+#endif
     kinds();
     lifetimes();
     callbacks();

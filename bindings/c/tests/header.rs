@@ -1,4 +1,5 @@
-//! `include/bristlecone.h` is what the sources say. `BRISTLECONE_WRITE_HEADER=1` writes it.
+//! `include/bristlecone.h` is what the sources say (`BRISTLECONE_WRITE_HEADER=1` writes it), and its status codes are
+//! those of the tool and of the README.
 
 use std::path::Path;
 
@@ -20,4 +21,36 @@ fn the_header_is_made_of_the_sources() {
     }
     assert!(made.contains("int bristlecone_get_u64("), "{made}");
     assert!(std::fs::read_to_string(&path).unwrap() == made, "the header is out of date: `make header`");
+}
+
+/// Returns the status codes of the header: names without `BRISTLECONE_`, and numbers.
+fn statuses(header: &str) -> Vec<(String, i32)> {
+    let name_of = |line: &str| {
+        let (name, number) = line.strip_prefix("#define BRISTLECONE_")?.split_once(' ')?;
+        Some((name.to_owned(), number.parse().ok()?))
+    };
+    let from = header.lines().skip_while(|line| !line.starts_with("#define BRISTLECONE_OK "));
+    let all: Vec<_> = from.filter_map(name_of).collect();
+    let end = all.iter().position(|(name, _)| name == "SNAPSHOT_TOO_OLD").expect("the last status");
+    all.into_iter().take(end + 1).collect()
+}
+
+#[test]
+fn statuses_are_the_exit_codes_of_the_tool() {
+    let here = Path::new(env!("CARGO_MANIFEST_DIR"));
+    let read = |path: &str| std::fs::read_to_string(here.join(path)).unwrap();
+    let statuses = statuses(&read("include/bristlecone.h"));
+    let tool = read("../../crates/bristlecone-cli/src/failure.rs");
+    let mut compared = 0;
+    for (name, number) in statuses.iter().filter(|(name, number)| name != "OK" && *number < 32) {
+        let words = name.split('_').map(|word| word[..1].to_owned() + &word[1..].to_lowercase());
+        let variant = format!("\n    {} = {number},", words.collect::<String>());
+        assert!(tool.contains(&variant), "the tool has no exit code{variant}");
+        compared += 1;
+    }
+    assert_eq!(compared, 6);
+    let readme = read("README.md");
+    for (name, number) in &statuses {
+        assert!(readme.contains(&format!("| {number} | `BRISTLECONE_{name}`")), "README.md lacks {name}");
+    }
 }

@@ -2,7 +2,7 @@
 
 use std::sync::{Mutex, PoisonError};
 
-use bristlecone::dynamic::{Bounds, Datum, Kind};
+use bristlecone::dynamic::{Bounds, Datum, Item, Kind, Tree as Dynamic};
 use pyo3::gc::{PyTraverseError, PyVisit};
 use pyo3::intern;
 use pyo3::prelude::*;
@@ -140,43 +140,20 @@ impl View {
         most: usize,
     ) -> PyResult<(usize, Vec<Bound<'py, PyAny>>, Option<Self>)> {
         let slot = &self.tree.get().slot;
-        let shows = |what| self.what == What::Items || self.what == what;
-        let mut keys = shows(What::Keys).then(|| Grown::new(&slot.keys));
-        let mut values = shows(What::Values).then(|| Grown::new(&slot.values));
+        let shows = |what, kind| (self.what == What::Items || self.what == what).then(|| Grown::new(kind));
+        let mut columns =
+            Columns { keys: shows(What::Keys, &slot.keys), values: shows(What::Values, &slot.values) };
         let (mut bounds, mut count) = (self.bounds.clone(), 0);
         let more = loop {
             let wanted = READ_TOGETHER.min(most - count);
-            let (keys, values, bounds, backward) = (&mut keys, &mut values, &mut bounds, self.reverse);
-            let some = slot.work(py, |tree| {
-                let mut range = tree.range_within(bounds)?;
-                let next = || if backward { range.next_back() } else { range.next() };
-                let (mut some, mut last) = (0, None);
-                for (key, value) in std::iter::from_fn(next).take(wanted) {
-                    some += 1;
-                    if let Some(values) = values {
-                        values.push(Some(value));
-                    }
-                    let Some(keys) = keys else {
-                        last = Some(key);
-                        continue;
-                    };
-                    if some == wanted {
-                        last = Some(key.clone());
-                    }
-                    keys.push(Some(key));
-                }
-                if let Some(last) = last.filter(|_| some == wanted) {
-                    tree.narrow(bounds, last, backward)?;
-                }
-                Ok(some)
-            })?;
+            let some = slot.work(py, |tree| columns.read(tree, &mut bounds, self.reverse, wanted))?;
             count += some;
             if some < wanted || count == most {
                 break some == wanted;
             }
             py.check_signals()?;
         };
-        let columns = [keys, values].into_iter().flatten().map(|column| column.python(py));
+        let columns = [columns.keys, columns.values].into_iter().flatten().map(|column| column.python(py));
         let (tree, what, reverse, whole) = (self.tree.clone_ref(py), self.what, self.reverse, false);
         let rest = more.then_some(Self { tree, bounds, what, reverse, whole });
         Ok((count, columns.collect::<PyResult<_>>()?, rest))
@@ -195,6 +172,76 @@ impl View {
         let (name, reverse) = (self.tree.get().slot.name(), if self.reverse { ", reverse" } else { "" });
         let part = if self.whole { "all" } else { "part" };
         format!("<bristlecone.View of {name:?}: {part} {:?}{reverse}>", self.what)
+    }
+}
+
+/// The columns that a view shows, as they are read.
+struct Columns {
+    keys: Option<Grown>,
+    values: Option<Grown>,
+}
+
+impl Columns {
+    /// Reads up to `wanted` items; returns how many. If there may be more, `bounds` are what is left.
+    fn read(
+        &mut self,
+        tree: &Dynamic,
+        bounds: &mut Bounds,
+        backward: bool,
+        wanted: usize,
+    ) -> bristlecone::Result<usize> {
+        let (some, last) = match tree.words_within(bounds)? {
+            Some(items) if backward => self.take_words(items.rev().take(wanted)),
+            Some(items) => self.take_words(items.take(wanted)),
+            None => {
+                let items = tree.range_within(bounds)?;
+                if backward { self.take(items.rev(), wanted) } else { self.take(items, wanted) }
+            }
+        };
+        if let Some(last) = last.filter(|_| some == wanted) {
+            tree.narrow(bounds, last, backward)?;
+        }
+        Ok(some)
+    }
+
+    /// Appends items of words; returns how many, and the last key.
+    fn take_words(&mut self, items: impl Iterator<Item = (u64, u64)>) -> (usize, Option<Datum<'static>>) {
+        let words = |column: &mut Option<Grown>| match column {
+            Some(Grown::U64(words)) => Some(std::mem::take(words)),
+            _ => None,
+        };
+        let (mut keys, mut values) = (words(&mut self.keys), words(&mut self.values));
+        let (mut some, mut last) = (0, None);
+        for (key, value) in items {
+            (some, last) = (some + 1, Some(key));
+            if let Some(keys) = &mut keys {
+                keys.push(key);
+            }
+            if let Some(values) = &mut values {
+                values.push(value);
+            }
+        }
+        (self.keys, self.values) = (keys.map(Grown::U64), values.map(Grown::U64));
+        (some, last.map(Datum::U64))
+    }
+
+    /// Appends up to `wanted` items; returns how many, and the last key if it may not be the end.
+    fn take(&mut self, items: impl Iterator<Item = Item>, wanted: usize) -> (usize, Option<Datum<'static>>) {
+        let (mut some, mut last) = (0, None);
+        for (key, value) in items.take(wanted) {
+            some += 1;
+            if let Some(values) = &mut self.values {
+                values.push(Some(value));
+            }
+            match &mut self.keys {
+                Some(keys) => {
+                    last = (some == wanted).then(|| key.clone());
+                    keys.push(Some(key));
+                }
+                None => last = Some(key),
+            }
+        }
+        (some, last)
     }
 }
 

@@ -3,6 +3,7 @@
 import copy
 import errno
 import pickle
+import random
 from pathlib import Path
 from typing import Any
 
@@ -39,6 +40,52 @@ def test_pools_that_cannot_be_opened(path: Path) -> None:
         bristlecone.open(path, exclusive=True)
     with pytest.raises(bristlecone.NotAPoolError):
         bristlecone.open(path.parent, create=True)
+
+
+def test_damaged_pools_raise_and_no_more(path: Path) -> None:
+    count = 3000
+    with bristlecone.open(path, create=True, max_bytes=64 << 20) as pool:
+        pool.tree("numbers", int, int).update((key * 7919, key) for key in range(count))
+        pool.tree("texts", str, (str, int)).update((f"key {key}", ("x" * (key % 90), key)) for key in range(count))
+    whole, draw = path.read_bytes(), random.Random(7)
+    opened = refused = 0
+
+    def visit(pool: Pool, name: str) -> None:
+        tree = pool[name]
+        for key in range(0, count, 13):
+            tree.get(key * 7919 if name == "numbers" else f"key {key}")
+        for _, _ in zip(range(4 * count), tree.items()):
+            pass
+        tree.items().to_numpy()
+        tree.check()
+        if name == "numbers":
+            tree[1] = 1
+            assert tree[1] == 1
+        with pool.snapshot() as then:
+            list(zip(range(4 * count), then[tree].items()))
+
+    for _ in range(20):
+        damaged = bytearray(whole)
+        for _ in range(draw.randint(1, 40)):
+            at = draw.randrange(draw.choice([16384, len(whole) - 64]))
+            length = 1 << draw.randrange(7)
+            damaged[at : at + length] = draw.randbytes(length) if draw.random() < 0.7 else bytes(length)
+        path.write_bytes(damaged)
+        try:
+            pool = bristlecone.open(path)
+        except bristlecone.Error as error:
+            assert str(error)
+            refused += 1
+            continue
+        opened += 1
+        with pool:
+            pool.check()
+            for name in ("numbers", "texts"):
+                try:
+                    visit(pool, name)
+                except bristlecone.Error as error:
+                    assert str(error)
+    assert opened and refused
 
 
 def test_options_that_cannot_be(path: Path) -> None:

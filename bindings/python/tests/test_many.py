@@ -126,6 +126,11 @@ def test_ranges_as_arrays(pool: Pool, tree: Tree[int, int]) -> None:
     assert keys.tolist() == list(range(10, 40_000)) and (values == keys + 1).all()
     assert tree.keys(reverse=True).to_numpy().tolist() == list(range(49_999, -1, -1))
     assert tree.values(49_998).to_numpy().tolist() == [49_999, 50_000]
+    # A multiple of what is read at a time, and one less and one more.
+    for count in (16_383, 16_384, 16_385, 32_768):
+        assert tree.keys(0, count).to_numpy().tolist() == list(range(count))
+        assert tree.keys(0, count, reverse=True).to_numpy().tolist() == list(range(count - 1, -1, -1))
+        assert tree.values(0, count).to_numpy().tolist() == list(range(1, count + 1))
     # They stand on memory of their own.
     keys[0] = 7
     tree.close()

@@ -9,6 +9,8 @@ use super::tree::{On, each};
 use super::{Datum, Range, Tree};
 use crate::api::prefix::limits_of_prefix;
 
+const OTHER_KEYS: &str = "these bounds are of a tree with keys of another type";
+
 /// A key as it is in a tree.
 #[derive(Clone, Debug, PartialEq, Eq)]
 enum Place {
@@ -132,8 +134,24 @@ impl Tree {
         let kinds = (self.key_kind(), self.value_kind());
         each!(&self.on, tree => match (placed::<K>(&bounds.from), placed::<K>(&bounds.to)) {
             (Some(from), Some(to)) => Ok(Range::new::<K, V>(crate::Range::new(tree, from, to), kinds)),
-            _ => Err(Error::invalid("these bounds are of a tree with keys of another type")),
+            _ => Err(Error::invalid(OTHER_KEYS)),
         })
+    }
+
+    /// Returns the items within bounds of a tree of `u64` keys and values as the typed tree's
+    /// [`range`](crate::Tree::range) does, which takes less time than [`range_within`](Self::range_within); `None` for a
+    /// tree of other kinds.
+    ///
+    /// # Errors
+    ///
+    /// As [`range_within`](Self::range_within).
+    pub fn words_within(&self, bounds: &Bounds) -> Result<Option<crate::Range<'_, u64, u64>>> {
+        self.opened_here()?;
+        let Some(tree) = self.as_u64() else { return Ok(None) };
+        match (placed::<Words>(&bounds.from), placed::<Words>(&bounds.to)) {
+            (Some(from), Some(to)) => Ok(Some(tree.range((from, to)))),
+            _ => Err(Error::invalid(OTHER_KEYS)),
+        }
     }
 
     /// Returns how many items there are within bounds of this tree: see [`count`](Self::count).
@@ -145,7 +163,7 @@ impl Tree {
         self.opened_here()?;
         each!(&self.on, tree => match (placed::<K>(&bounds.from), placed::<K>(&bounds.to)) {
             (Some(from), Some(to)) => Ok(tree.walk((from, to)).count()),
-            _ => Err(Error::invalid("these bounds are of a tree with keys of another type")),
+            _ => Err(Error::invalid(OTHER_KEYS)),
         })
     }
 }

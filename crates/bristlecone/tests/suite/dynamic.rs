@@ -279,6 +279,34 @@ fn bounds_hold_what_ranges_hold_in_few_steps() {
 }
 
 #[test]
+fn words_within_bounds_are_what_the_typed_tree_has_there() {
+    let scratch = Scratch::new();
+    let pool = scratch.open();
+    let create = |name, keys: &str| {
+        let kinds = (keys.parse().unwrap(), "u64".parse().unwrap());
+        pool.tree_options(name).create_dynamic(&kinds.0, &kinds.1).unwrap()
+    };
+    let (words, texts) = (create("words", "u64"), create("texts", "str"));
+    for key in 0..100u64 {
+        words.insert(key * 3, key).unwrap();
+        texts.insert(&*key.to_string(), key).unwrap();
+    }
+    let typed = words.as_u64().unwrap();
+    for (from, to) in [(0, 300), (10, 31), (299, 1000), (50, 20)] {
+        let mut bounds = words.bounds((Included(Datum::U64(from)), Excluded(Datum::U64(to)))).unwrap();
+        let expected: Vec<_> = typed.range((Included(from), Excluded(to))).collect();
+        assert_eq!(words.words_within(&bounds).unwrap().unwrap().collect::<Vec<_>>(), expected);
+        if let Some((last, _)) = expected.last() {
+            words.narrow(&mut bounds, *last, true).unwrap();
+            assert_eq!(words.words_within(&bounds).unwrap().unwrap().count(), expected.len() - 1);
+        }
+    }
+    assert!(texts.words_within(&texts.bounds(..).unwrap()).unwrap().is_none());
+    let refused = words.words_within(&texts.bounds(Datum::Str("5".into())..).unwrap()).map(|_| ());
+    assert!(matches!(refused, Err(Error::Invalid { .. })), "{refused:?}");
+}
+
+#[test]
 fn a_prefix_has_the_keys_that_begin_with_it_and_no_other() {
     let scratch = Scratch::new();
     let pool = scratch.open();

@@ -1,0 +1,129 @@
+//! The ways into a call and out of it that several calls share.
+
+use std::ffi::{c_int, c_void};
+
+use bristlecone_rs::dynamic::{Datum, Tree};
+
+use crate::argument::{give, place};
+use crate::data::{KEY, VALUE};
+use crate::handle::{self, Inside, enter};
+use crate::object::{Handle, InPool, Object, Open, OpenTree};
+use crate::status::{Outcome, call};
+use crate::tree::TreeHandle;
+
+/// Bytes as C passes them: where they begin, and how many they are.
+pub type Passed = (*const c_void, usize);
+
+/// Opens something in what a handle leads to: `make` makes it, and `*to` becomes its handle.
+///
+/// # Safety
+///
+/// `to` is null, or may be written.
+pub unsafe fn open<H: Handle, T: Handle>(
+    from: *const H,
+    to: *mut *mut T,
+    make: impl FnOnce(&Inside<H>) -> Outcome<T::Open>,
+) -> c_int
+where
+    Object: From<T::Open>,
+{
+    call(|| {
+        let (inside, to) = (enter(from)?, place(to)?);
+        let handle = handle::put(make(&inside)?.into())?;
+        // SAFETY: as the caller says.
+        unsafe { give(to, handle) };
+        Ok(())
+    })
+}
+
+/// Closes a handle, and drops what it leads to.
+pub fn close<H: Handle>(handle: *const H) -> c_int {
+    call(|| {
+        handle::close(handle, |object| {
+            *object = None;
+            Ok(())
+        })
+    })
+}
+
+/// Closes a handle, and ends what it leads to by `end`: the handle is closed even after an error of that. In a child
+/// that was forked nothing is ended, and the handle stays open.
+pub fn finish<H: Handle>(handle: *const H, end: impl FnOnce(H::Open) -> Outcome) -> c_int {
+    call(|| {
+        enter(handle)?.get()?;
+        handle::close(handle, |object| object.take().and_then(H::Open::taken).map_or(Ok(()), end))
+    })
+}
+
+/// Calls `work` with a tree.
+#[inline]
+pub fn with(tree: *const TreeHandle, work: impl FnOnce(&Tree) -> Outcome) -> c_int {
+    call(|| work(&enter(tree)?.get()?.tree))
+}
+
+/// Calls `work` with a tree and a key of it.
+///
+/// # Safety
+///
+/// The pointer leads to so many bytes.
+#[inline]
+pub unsafe fn with_key(
+    tree: *const TreeHandle,
+    key: Passed,
+    work: impl FnOnce(&Tree, Datum<'_>) -> Outcome,
+) -> c_int {
+    // SAFETY: as the caller says.
+    with(tree, |tree| work(tree, unsafe { KEY.passed(tree.key_kind(), key) }?))
+}
+
+/// Calls `work` with a tree, and a key and a value of it.
+///
+/// # Safety
+///
+/// The pointers lead to so many bytes.
+#[inline]
+pub unsafe fn with_item(
+    tree: *const TreeHandle,
+    key: Passed,
+    value: Passed,
+    work: impl FnOnce(&Tree, Datum<'_>, Datum<'_>) -> Outcome,
+) -> c_int {
+    // SAFETY: as the caller says.
+    unsafe { with_key(tree, key, |tree, key| work(tree, key, VALUE.passed(tree.value_kind(), value)?)) }
+}
+
+/// Calls `work` with what was begun in a pool, and a tree of that pool.
+pub fn in_pool<H: Handle<Open = InPool<T>>, T>(
+    handle: *const H,
+    tree: *const TreeHandle,
+    work: impl FnOnce(&T, &OpenTree) -> Outcome,
+) -> c_int
+where
+    InPool<T>: Open,
+{
+    call(|| {
+        let (inside, of_tree) = (enter(handle)?, enter(tree)?);
+        let open = inside.get()?;
+        work(&open.begun, of_tree.get_of(&open.member)?)
+    })
+}
+
+/// Calls `work` with what was begun in a pool, and a key of a tree of that pool.
+///
+/// # Safety
+///
+/// The pointer leads to so many bytes.
+pub unsafe fn in_pool_with_key<H: Handle<Open = InPool<T>>, T>(
+    handle: *const H,
+    tree: *const TreeHandle,
+    key: Passed,
+    work: impl FnOnce(&T, &Tree, Datum<'_>) -> Outcome,
+) -> c_int
+where
+    InPool<T>: Open,
+{
+    in_pool(handle, tree, |begun, open| {
+        // SAFETY: as the caller says.
+        work(begun, &open.tree, unsafe { KEY.passed(open.tree.key_kind(), key) }?)
+    })
+}
