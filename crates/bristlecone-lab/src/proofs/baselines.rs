@@ -90,13 +90,7 @@ const DP_TREE: &[Group] = &[
     Group(OfWords(2), &["dptree create.1", "dptree create.2"], &["creation", "begun"]),
     Group(
         OfWords(2),
-        &[
-            "dptree merge.1",
-            "dptree merge.1 leaf",
-            "dptree merge.1 meta",
-            "dptree merge.2",
-            "dptree recover.1",
-        ],
+        &["dptree merge.1", "dptree merge.1 leaf", "dptree merge.1 meta", "dptree merge.2"],
         &["split", "log"],
     ),
     Group(OfWords(2), &["dptree unlink.1"], &["delete", "empty", "log"]),
