@@ -45,11 +45,17 @@ pub enum Baseline {
 }
 
 impl Baseline {
-    /// Every baseline that has gone through all tests.
-    pub const ALL: &[Self] = &[Self::Native, Self::WbTree, Self::FastFair];
-
-    /// Those that have not yet: tools take them by name.
-    pub const UNTRIED: &[Self] = &[Self::LbTree, Self::FpTree, Self::UTree, Self::FlatStore, Self::DpTree];
+    /// Every baseline.
+    pub const ALL: &[Self] = &[
+        Self::Native,
+        Self::WbTree,
+        Self::FastFair,
+        Self::LbTree,
+        Self::FpTree,
+        Self::UTree,
+        Self::FlatStore,
+        Self::DpTree,
+    ];
 
     /// Returns the name, as in arguments and reports.
     pub fn name(self) -> &'static str {
@@ -150,7 +156,7 @@ pub enum AnyDesign {
 }
 
 impl AnyDesign {
-    /// Returns every design that has gone through all tests, the product's first.
+    /// Returns every design, the product's first.
     pub fn all() -> impl Iterator<Item = Self> {
         let library = Design::ALL.iter().map(|design| Self::Library(*design));
         library.chain(Baseline::ALL.iter().map(|baseline| Self::Baseline(*baseline)))
@@ -253,8 +259,7 @@ impl FromStr for AnyDesign {
     type Err = Error;
 
     fn from_str(name: &str) -> Result<Self> {
-        let untried = Baseline::UNTRIED.iter().map(|baseline| Self::Baseline(*baseline));
-        Self::all().chain(untried).find(|design| design.name() == name).ok_or_else(|| {
+        Self::all().find(|design| design.name() == name).ok_or_else(|| {
             let named = |baselines: bool| {
                 let of = Self::all().filter(|design| design.is_baseline() == baselines);
                 of.map(Self::name).collect::<Vec<_>>().join(", ")

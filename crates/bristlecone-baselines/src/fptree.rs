@@ -9,7 +9,7 @@
 //! **The word that commits** is the bitmap.
 //!
 //! # Insert, update
-//! 1. The item, in a free slot; flush, fence. 2. Its fingerprint; flush, fence. *Its bit is clear.*
+//! 1. The fingerprint of a free slot; flush, fence. 2. The item there; flush, fence. *Its bit is clear.*
 //! 3. The bitmap, for an update without the old slot's bit; flush, fence. *Before or after.*
 //!
 //! # Delete
@@ -58,13 +58,13 @@ pub struct FpTree<M: Medium> {
 
 /// What the steps of a change are named.
 struct Steps {
-    item: &'static str,
     tag: &'static str,
+    item: &'static str,
     bitmap: &'static str,
 }
 
-const INSERT: Steps = Steps { item: "fptree insert.1", tag: "fptree insert.2", bitmap: "fptree insert.3" };
-const UPDATE: Steps = Steps { item: "fptree update.1", tag: "fptree update.2", bitmap: "fptree update.3" };
+const INSERT: Steps = Steps { tag: "fptree insert.1", item: "fptree insert.2", bitmap: "fptree insert.3" };
+const UPDATE: Steps = Steps { tag: "fptree update.1", item: "fptree update.2", bitmap: "fptree update.3" };
 
 impl<M: Medium> FpTree<M> {
     fn place(&self, slot: usize) -> usize {
@@ -89,14 +89,14 @@ impl<M: Medium> FpTree<M> {
         let medium = store.medium();
         let bitmap = self.bitmap(store, leaf);
         let slot = bitmap.trailing_ones() as usize;
-        let item = store.words(leaf, self.place(slot), 2);
-        item[0].store(medium, key);
-        item[1].store(medium, value);
-        medium.persist(item, steps.item);
         let (tags, shift) = (store.word(leaf, 1 + slot / 8), slot % 8 * 8);
         let tag = u64::from(Inline::fingerprint(key));
         tags.store(medium, tags.load(medium) & !(0xff << shift) | tag << shift);
-        let durable = medium.persist_proof(tags, steps.tag);
+        medium.persist(tags, steps.tag);
+        let item = store.words(leaf, self.place(slot), 2);
+        item[0].store(medium, key);
+        item[1].store(medium, value);
+        let durable = medium.persist_proof(item, steps.item);
         self.set_bitmap(store, leaf, bitmap & !gone | 1 << slot, &durable, steps.bitmap);
     }
 

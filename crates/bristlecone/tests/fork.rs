@@ -12,7 +12,7 @@ use std::sync::atomic::{AtomicBool, Ordering::Relaxed};
 use std::time::Duration;
 
 use bristlecone::{Error, Pool, Result, Tree};
-use common::{Beside, Plant, SHAPES, Scratch, baselines};
+use common::{Beside, Plant, SHAPES, Scratch, small_baselines};
 
 /// Seconds after which a child that hangs is ended.
 const PATIENCE: u32 = 30;
@@ -84,7 +84,7 @@ fn child(work: impl FnOnce()) {
 /// Everything that trees are made of here.
 fn plants() -> impl Iterator<Item = Box<dyn Sower>> {
     let shapes = SHAPES.iter().map(|&shape| Box::new(shape) as Box<dyn Sower>);
-    shapes.chain(baselines().step_by(4).map(|beside: Beside| Box::new(beside) as Box<dyn Sower>))
+    shapes.chain(small_baselines().map(|beside: Beside| Box::new(beside) as Box<dyn Sower>))
 }
 
 /// A [`Plant`] with words and, if it can hold them, texts.

@@ -104,8 +104,13 @@ impl<M: Medium> Log<M> {
             entries: AtomicU64::new(0),
             segments,
         };
+        let chunks = log.segments.chunks();
+        if chunks.is_empty() {
+            // A tree without a chunk counts as one whose creation was cut short.
+            wait::lock(&log.leader).spare = Some(log.segments.alloc()?);
+        }
         let mut order = Vec::new();
-        for chunk in log.segments.chunks() {
+        for chunk in chunks {
             for segment in (0..chunk.slots as u64).map(|slot| chunk.offset + slot * bytes) {
                 let count = log.count(segment);
                 if count > log.capacity {

@@ -50,6 +50,8 @@ pub(super) fn scenarios() -> Vec<Scenario<TreeOp>> {
         let then = [1, 3, 5, 6, 7].map(|key| Elsewhere(Box::new(Insert("t", key, 90 + key))));
         Scenario { name, creation: false, setup, ops, then: then.to_vec() }
     };
+    let emptied =
+        || [12, 16, 20, 8].map(|key| Remove("t", key)).into_iter().chain([insert(41), insert(42)]).collect();
     let even = |keys: u64| (0..keys).map(|key| key * 2).map(insert).collect();
     let fourth = |keys: u64| (0..keys).map(|key| key * 4).map(insert).collect();
     vec![
@@ -70,17 +72,30 @@ pub(super) fn scenarios() -> Vec<Scenario<TreeOp>> {
         // What is split is split again.
         scenario("another-life", fourth(12), another_life()),
         // A leaf between others is emptied, and what recovery does about it must hold when its slot serves again.
-        scenario(
-            "empty",
-            fourth(12),
-            [12, 16, 20, 8].map(|key| Remove("t", key)).into_iter().chain([insert(41), insert(42)]).collect(),
-        ),
+        scenario("empty", fourth(12), emptied()),
+        // And far from where it was.
+        Scenario {
+            then: (45..48).map(|key| Elsewhere(Box::new(insert(key)))).collect(),
+            ..scenario("empty-elsewhere", fourth(12), emptied())
+        },
         // A log is cleaned, and its segments serve again.
         scenario(
             "log",
             (0..40).map(|at| Insert("t", at * 7 % 5, at)).collect(),
             (0..20)
                 .map(|at| if at % 4 == 3 { Remove("t", at % 5) } else { Insert("t", at * 3 % 5, 90 + at) })
+                .collect(),
+        ),
+        // One segment of a log is cleaned of four keys that live, and another thread has its room then.
+        scenario(
+            "clean",
+            (100..104).chain([1; 28]).map(insert).collect(),
+            [70, 80, 81, 82, 83, 84]
+                .into_iter()
+                .map(|value| match value {
+                    70 => Insert("t", 1, value),
+                    _ => Elsewhere(Box::new(Insert("t", 1, value))),
+                })
                 .collect(),
         ),
         // A leaf of 8 lines splits, and what it moves is removed by threads that do not fence for it.

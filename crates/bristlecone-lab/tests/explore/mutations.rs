@@ -119,13 +119,11 @@ fn fastfair_every_mutation_is_noticed() {
 }
 
 #[test]
-#[ignore = "some flushes and fences are not shown to be needed yet"]
 fn lbtree_every_mutation_is_noticed() {
     every_step_is_needed(Baseline::LbTree, 13, &[]);
 }
 
 #[test]
-#[ignore = "some flushes and fences are not shown to be needed yet"]
 fn fptree_every_mutation_is_noticed() {
     every_step_is_needed(Baseline::FpTree, 16, AS_PUBLISHED);
 }
@@ -136,13 +134,11 @@ fn utree_every_mutation_is_noticed() {
 }
 
 #[test]
-#[ignore = "some flushes and fences are not shown to be needed yet"]
 fn flatstore_every_mutation_is_noticed() {
     every_step_is_needed(Baseline::FlatStore, 3, &[]);
 }
 
 #[test]
-#[ignore = "some flushes and fences are not shown to be needed yet"]
 fn dptree_every_mutation_is_noticed() {
     every_step_is_needed(Baseline::DpTree, 7, OF_LOG);
 }

@@ -228,5 +228,6 @@ designs! {
     lbtree: Baseline::LbTree, 16, ["words-2", "words-4", "words-8"], 1_000, [100, 100], false;
     fptree: Baseline::FpTree, 16, ["words-2"], 1_000, [100, 100], false;
     utree: Baseline::UTree, 16, ["words-2"], 1_000, [100, 100], false;
+    flatstore: Baseline::FlatStore, 16, ["words-2"], 1_000, [100, 100], false;
     dptree: Baseline::DpTree, 16, ["words-2"], 1_000, [100, 100], false;
 }

@@ -1,6 +1,7 @@
 //! `count`: what it reports, that it repeats, and what it refuses.
 
 use crate::common::Bench;
+use bristlecone_baselines::AnyDesign;
 use serde_json::Value;
 
 #[track_caller]
@@ -121,7 +122,7 @@ fn count_deals_operations_to_as_many_writers_as_the_clock_has_threads() {
 #[test]
 fn count_of_every_design_is_the_same_twice() {
     let bench = Bench::new();
-    for design in ["sstree", "nbtree", "cclbtree", "lodgetree", "wotree", "native", "wbtree", "fastfair"] {
+    for design in AnyDesign::all() {
         let run = || bench.run(&format!("count --design {design} --records 3k --threads 1,4 --json")).ok();
         assert_eq!(run(), run(), "{design}");
     }

@@ -6,7 +6,7 @@ use std::sync::atomic::{AtomicUsize, Ordering};
 
 use bristlecone::{CasError, Design, Key, Native, Pool, PoolOptions, Result, Tree, TryInsertError, Value};
 use bristlecone_baselines::{AnyDesign, Baseline};
-pub use bristlecone_cells::{Cell, Codec, Items, SHAPES, Shape, Visit, suites};
+pub use bristlecone_cells::{Cell, Codec, Items, SHAPES, Shape, Visit, by_effort, suites};
 use bristlecone_pm::{Domain, Geometry, PoolFile, Region};
 
 /// Returns what this run takes of some things: a quick run one of six, others each day, and one at least.
@@ -51,10 +51,18 @@ pub struct Beside {
     node_lines: u64,
 }
 
-/// Baselines in the sizes that their papers use, the smallest first, and in one that splits at once.
+/// Baselines in a size that splits at once and one that papers use; where there is time, in all of these.
 pub fn baselines() -> impl Iterator<Item = Beside> {
-    let sizes = |&baseline| [2, 4, 16, 32].map(|node_lines| Beside { baseline, node_lines });
-    Baseline::ALL.iter().flat_map(sizes)
+    const SIZES: [u64; 4] = [2, 16, 4, 32];
+    let sizes = &SIZES[..by_effort(2, 4, 4)];
+    Baseline::ALL
+        .iter()
+        .flat_map(|&baseline| sizes.iter().map(move |&node_lines| Beside { baseline, node_lines }))
+}
+
+/// Baselines in the size that splits at once.
+pub fn small_baselines() -> impl Iterator<Item = Beside> {
+    baselines().filter(|beside| beside.node_lines == 2)
 }
 
 /// What trees can be made of.
