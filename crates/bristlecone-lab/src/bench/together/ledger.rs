@@ -83,7 +83,10 @@ impl PoolLedger {
 
 impl Ledger for PoolLedger {
     fn load(&self, entries: &mut dyn Iterator<Item = (u64, u64)>) -> Refused<()> {
-        entries.try_for_each(|(key, value)| Ok(self.tree.upsert(key, value)?))
+        for (key, value) in entries {
+            self.tree.upsert(key, value)?;
+        }
+        Ok(())
     }
 
     fn write(&self, key: u64, value: u64) -> Refused<()> {
