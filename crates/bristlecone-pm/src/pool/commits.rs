@@ -108,6 +108,9 @@ impl<M: Medium> PoolFile<M> {
             // Both copies: the older one must not deny the log, should the medium damage the newer one.
             self.write_contents(|contents| contents.commits = true)?;
             self.write_contents(|_| {})?;
+            // No record has a number that one had before, in another process or this one: what is left of that one in a slot
+            // would count again once a crash kept the new number and nothing else.
+            commits.sequence = commits.sequence.max(self.lock_contents().sequence << 32);
             commits.begun = true;
         }
         Ok(())

@@ -30,21 +30,22 @@ fn a_record_is_there_until_it_is_done() {
     let mut second = pool.commit_space(large.len()).unwrap();
     first.commit(&small).unwrap();
     second.commit(&large).unwrap();
-    assert_eq!((first.sequence(), second.sequence()), (2, 3));
-    assert_eq!(pool.pending_commits(), [(2, small.clone()), (3, large.clone())]);
+    let number = first.sequence();
+    assert_eq!((number as u32, second.sequence()), (2, number + 1));
+    assert_eq!(pool.pending_commits(), [(number, small.clone()), (number + 1, large.clone())]);
     assert!(matches!(pool.close(), Err(Error::DurabilityLost)), "closed with a record under way");
     first.done().unwrap();
-    assert_eq!(pool.pending_commits(), [(3, large.clone())]);
+    assert_eq!(pool.pending_commits(), [(number + 1, large.clone())]);
     drop(second);
     drop(pool);
     // A crash.
     let reader = PoolFile::open_read_only(&scratch.0, Native::new).unwrap();
-    assert_eq!(reader.pending_commits(), [(3, large.clone())]);
+    assert_eq!(reader.pending_commits(), [(number + 1, large.clone())]);
     reader.end_commits().unwrap();
     assert!(reader.pending_commits().is_empty());
     drop(reader);
     let pool = scratch.open().unwrap();
-    assert_eq!(pool.pending_commits(), [(3, large)]);
+    assert_eq!(pool.pending_commits(), [(number + 1, large)]);
     assert!(matches!(pool.close(), Err(Error::Invalid { .. })), "closed before it was carried out");
     assert!(pool.check().is_empty());
     pool.end_commits().unwrap();
@@ -52,6 +53,7 @@ fn a_record_is_there_until_it_is_done() {
     // The next log begins where the last one was.
     let mut again = pool.commit_space(small.len()).unwrap();
     assert!(pool.pending_commits().is_empty(), "an old record is back");
+    assert!(again.sequence() >> 32 > number >> 32, "the number of an old record is used again");
     again.commit(&small).unwrap();
     again.done().unwrap();
     pool.close().unwrap();
@@ -80,11 +82,13 @@ fn the_log_is_golden_and_damage_is_no_record() {
         .map(|slot| chunk.offset as usize + slot * SLOT_BYTES)
         .filter(|slot| word(&bytes, *slot) != 0)
         .collect();
+    let superblock_sequence =
+        [0, SUPERBLOCK_STRIDE as usize].map(|at| word(&bytes, at + 80)).into_iter().max().unwrap();
     let mut joined = vec![Vec::new(); 2];
     for &slot in &parts {
         let [sequence, part, len, checksum] = [0, 8, 16, 24].map(|at| word(&bytes, slot + at));
         let payload = &bytes[slot + PART_HEADER_BYTES as usize..][..len as usize];
-        assert_eq!((sequence, part >> 32), (1, 2));
+        assert_eq!((sequence, part >> 32), (superblock_sequence << 32 | 1, 2));
         let crc = crc32c::crc32c_append(crc32c::crc32c(&bytes[slot..slot + 24]), payload);
         assert_eq!(checksum, u64::from(crc));
         joined[part as u32 as usize] = payload.to_vec();
@@ -106,11 +110,12 @@ fn salvage_finds_the_log_and_a_log_without_its_bit_is_damage() {
     let pool = scratch.create();
     let mut space = pool.commit_space(3).unwrap();
     space.commit(b"abc").unwrap();
+    let number = space.sequence();
     drop(space);
     drop(pool);
     let Damaged { pool, findings, .. } = PoolFile::open_damaged(&scratch.0, part_of, Native::new).unwrap();
     assert!(findings.is_empty(), "{findings:?}");
-    assert_eq!(pool.pending_commits(), [(1, b"abc".to_vec())]);
+    assert_eq!(pool.pending_commits(), [(number, b"abc".to_vec())]);
     drop(pool);
     let mut bytes = std::fs::read(&scratch.0).unwrap();
     for copy in [0, SUPERBLOCK_STRIDE as usize] {

@@ -210,6 +210,8 @@ impl PlanRunner {
         let goes_on = crashes.len() + 1 < CRASHES_IN_A_ROW && generator.index(2) == 0;
         let operations =
             if goes_on { self.plan.more(&mut |below| generator.index(below)) } else { Vec::new() };
+        // A plan may have no key to go on with.
+        let goes_on = !operations.is_empty();
         let turns = (generator.index(4) == 0).then(|| generator.word());
         let crash = AfterCrash { cache: &cache, possible: &possible, at, operations: &operations, turns };
         let mut outcome = self.recover(registers, &crash, &choice, ran, report);
