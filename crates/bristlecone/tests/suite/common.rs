@@ -53,11 +53,10 @@ pub struct Beside {
 
 /// Baselines in a size that splits at once and one that papers use; where there is time, in all of these.
 pub fn baselines() -> impl Iterator<Item = Beside> {
-    const SIZES: [u64; 4] = [2, 16, 4, 32];
+    const SIZES: &[u64] = &[2, 16, 4, 32];
     let sizes = &SIZES[..by_effort(2, 4, 4)];
-    Baseline::ALL
-        .iter()
-        .flat_map(|&baseline| sizes.iter().map(move |&node_lines| Beside { baseline, node_lines }))
+    let of = move |&baseline| sizes.iter().map(move |&node_lines| Beside { baseline, node_lines });
+    Baseline::ALL.iter().flat_map(of)
 }
 
 /// Baselines in the size that splits at once.
