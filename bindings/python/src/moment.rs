@@ -20,7 +20,7 @@ use crate::view::{Items, Rest, What};
 pub enum Seen {
     Snapshot(Snapshot),
     /// One thread at a time uses it.
-    Transaction(Mutex<Transaction>),
+    Transaction(Box<Mutex<Transaction>>),
 }
 
 impl Seen {
@@ -76,7 +76,7 @@ impl Moment {
     ) -> PyResult<Self> {
         let seen = shared.work(py, |pool| {
             let seen = if writes {
-                Seen::Transaction(Mutex::new(pool.begin_transaction()?))
+                Seen::Transaction(Box::new(Mutex::new(pool.begin_transaction()?)))
             } else {
                 Seen::Snapshot(pool.snapshot_within(max_bytes.unwrap_or(usize::MAX))?)
             };
@@ -206,13 +206,16 @@ enum Change {
     Expect(Option<Datum<'static>>),
 }
 
+/// A change of a key, as a batch notes it.
+type Noted = (Arc<Slot>, Datum<'static>, Change);
+
 /// Changes of any trees of one pool that are made together, or not at all.
 #[pyclass(frozen, weakref, module = "bristlecone")]
 #[derive(Debug)]
 pub struct Batch {
     shared: Arc<Shared>,
     /// `None`: it was committed.
-    changes: Mutex<Option<Vec<(Arc<Slot>, Datum<'static>, Change)>>>,
+    changes: Mutex<Option<Vec<Noted>>>,
 }
 
 impl Batch {
