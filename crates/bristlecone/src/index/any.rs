@@ -103,15 +103,22 @@ pub enum CarriedOut {
     InPart,
 }
 
+/// What a batch for which no room is set aside removes.
+pub struct Removals<'a> {
+    /// Bytes of the record.
+    pub bytes: usize,
+    /// Returns the record, which ends the one with this number.
+    pub record: &'a dyn Fn(u64) -> Vec<u8>,
+}
+
 /// A batch for which no room is set aside.
 pub struct Trial<'a> {
     /// The record of what the keys have that are written.
     pub before: &'a [u8],
     /// Writes, and changes back what was written if there is no room for all.
     pub write: &'a mut dyn FnMut() -> CarriedOut,
-    /// Returns the record of what is removed, which ends the one with this number; it has so many bytes. `None`: nothing is
-    /// removed.
-    pub removals: Option<(usize, &'a dyn Fn(u64) -> Vec<u8>)>,
+    /// `None`: nothing is removed.
+    pub removals: Option<Removals<'a>>,
     /// Removes, for which no room is needed.
     pub remove: &'a mut dyn FnMut() -> CarriedOut,
 }
@@ -286,7 +293,7 @@ impl<M: Medium> AnyPool for PoolOn<M> {
     fn attempt(&self, Trial { before, write, removals, remove }: Trial<'_>) -> Result<()> {
         // Room for both before anything is written.
         let mut space = self.0.commit_space(before.len())?;
-        let find_space = |(bytes, record)| Ok::<_, Error>((self.0.commit_space(bytes)?, record));
+        let find_space = |Removals { bytes, record }| Ok::<_, Error>((self.0.commit_space(bytes)?, record));
         let rest = removals.map(find_space).transpose()?;
         space.commit(before)?;
         match write() {

@@ -8,7 +8,7 @@ use smallvec::SmallVec;
 use super::any_tree::AnyTree;
 use super::commit::{Changes, Place};
 use super::record;
-use crate::index::any::{AnyPool, CarriedOut, Trial};
+use crate::index::any::{AnyPool, CarriedOut, Removals, Trial};
 use crate::index::parts::codec::GROUP;
 use crate::index::parts::encoded::Encoded;
 
@@ -55,7 +55,7 @@ impl Changes {
         };
         let removals = |ends: u64| self.record(ends, Option::is_none);
         let removes = self.keys.values().any(Option::is_none);
-        let removals = removes.then_some((removals(0).len(), &removals as &dyn Fn(u64) -> Vec<u8>));
+        let removals = removes.then_some(Removals { bytes: removals(0).len(), record: &removals });
         file.attempt(Trial { before: &before, write: &mut write, removals, remove: &mut remove })
     }
 

@@ -4,8 +4,9 @@ use std::path::Path;
 
 use fjall::{Database, Keyspace, KeyspaceCreateOptions, PersistMode, Readable};
 
+use super::key_locks::KeyLocks;
+use super::together::{Together, moved, word};
 use super::{ByteStore, Class, Refused, When};
-use crate::bench::together::ledger::{KeyLocks, Together, moved, word};
 
 struct Fjall {
     database: Database,

@@ -6,8 +6,8 @@ use std::path::Path;
 use heed::types::Bytes;
 use heed::{Database, Env, EnvFlags, EnvOpenOptions, MdbError, PutFlags};
 
+use super::together::{Together, moved, word};
 use super::{ByteStore, Class, Refused, When};
-use crate::bench::together::ledger::{Together, moved, word};
 
 struct Lmdb {
     environment: Env,

@@ -6,6 +6,8 @@
 
 #[cfg(feature = "rivals")]
 mod fjall;
+#[cfg(any(feature = "rivals", feature = "rocksdb"))]
+mod key_locks;
 pub mod kill;
 #[cfg(feature = "lmdb")]
 mod lmdb;
@@ -18,6 +20,7 @@ mod rocksdb;
 mod sled;
 #[cfg(feature = "sqlite")]
 mod sqlite;
+pub mod together;
 
 use std::path::{Path, PathBuf};
 
@@ -25,9 +28,9 @@ use bristlecone::{Domain, Error};
 use bristlecone_cli::failure::{Exit, Failure, Outcome};
 use bristlecone_cli::scratch::Scratch;
 
+use self::together::Together;
 use super::data::{BenchKey, BenchValue};
 use super::subject::Subject;
-use super::together::ledger::Together;
 
 /// The stores.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]

@@ -4,8 +4,8 @@ use std::path::Path;
 
 use redb::{Database, ReadableDatabase, ReadableTable, TableDefinition};
 
+use super::together::{Together, moved, word};
 use super::{ByteStore, Refused, When};
-use crate::bench::together::ledger::{Together, moved, word};
 
 const TABLE: TableDefinition<'_, &[u8], &[u8]> = TableDefinition::new("bench");
 

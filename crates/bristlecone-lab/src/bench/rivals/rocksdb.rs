@@ -4,8 +4,9 @@ use std::path::Path;
 
 use rocksdb::{DB, Direction, IteratorMode, Options, WriteBatch, WriteOptions};
 
+use super::key_locks::KeyLocks;
+use super::together::{Together, moved, word};
 use super::{ByteStore, Class, Refused, When};
-use crate::bench::together::ledger::{KeyLocks, Together, moved, word};
 
 struct Rocksdb {
     database: DB,

@@ -1,9 +1,8 @@
 //! What the presets `bank` and `batch` ask of a store. Keys and values are words.
 
-use std::sync::{Mutex, MutexGuard, PoisonError};
-
 use bristlecone::{Error, Pool, Tree};
 
+use crate::bench::rivals::together::{Together, bytes, moved};
 use crate::bench::rivals::{ByteStore, Refused, When};
 
 /// A store that changes several keys in one step.
@@ -22,23 +21,6 @@ pub trait Ledger: Send + Sync {
     fn conflicts(&self) -> u64 {
         0
     }
-}
-
-/// What a store of bytes does for that beside single writes.
-pub trait Together: ByteStore {
-    /// Writes entries in one step: as it is here, for stores that load in one transaction.
-    fn write_together(&self, entries: &[(u64, u64)]) -> Refused<()> {
-        self.load(&mut entries.iter().copied().map(bytes))
-    }
-    /// As [`Ledger::transfer`].
-    fn transfer(&self, from: u64, to: u64, amount: u64) -> Refused<bool>;
-    /// As [`Ledger::sum`].
-    fn sum(&self) -> Refused<(u64, u64)>;
-}
-
-/// Returns an entry of words as it is stored.
-fn bytes((key, value): (u64, u64)) -> (Vec<u8>, Vec<u8>) {
-    (key.to_be_bytes().into(), value.to_be_bytes().into())
 }
 
 /// A store in files.
@@ -123,41 +105,5 @@ impl Ledger for PoolLedger {
 
     fn conflicts(&self) -> u64 {
         self.pool.metrics().map_or(0, |metrics| metrics.conflicts)
-    }
-}
-
-/// Returns what two keys have after a transfer.
-pub fn moved([from, to]: [u64; 2], amount: u64) -> [u64; 2] {
-    let amount = amount.min(from);
-    [from - amount, to + amount]
-}
-
-/// Returns the word of a stored key or value.
-///
-/// # Errors
-///
-/// If it is none.
-#[cfg_attr(not(any(feature = "rivals", feature = "lmdb", feature = "rocksdb")), expect(dead_code))]
-pub fn word(bytes: &[u8]) -> Refused<u64> {
-    Ok(u64::from_be_bytes(bytes.try_into()?))
-}
-
-/// Locks of keys, for stores whose batches are atomic but read nothing.
-#[cfg_attr(not(any(feature = "rivals", feature = "rocksdb")), expect(dead_code))]
-pub struct KeyLocks(Box<[Mutex<()>]>);
-
-#[cfg_attr(not(any(feature = "rivals", feature = "rocksdb")), expect(dead_code))]
-impl KeyLocks {
-    /// Creates more locks than threads can hold.
-    pub fn new() -> Self {
-        Self((0..4096).map(|_| Mutex::new(())).collect())
-    }
-
-    /// Holds the locks of two keys, taken in one order by all threads.
-    pub fn hold(&self, one: u64, other: u64) -> [Option<MutexGuard<'_, ()>>; 2] {
-        let of = |key: u64| (bristlecone_random::mix(key) % self.0.len() as u64) as usize;
-        let (low, high) = (of(one).min(of(other)), of(one).max(of(other)));
-        let lock = |at: usize| Some(self.0[at].lock().unwrap_or_else(PoisonError::into_inner));
-        [lock(low), if low == high { None } else { lock(high) }]
     }
 }
