@@ -142,6 +142,9 @@ pub trait Medium: Send + Sync + 'static {
     fn failed(&self) -> bool {
         false
     }
+    /// Makes [`failed`](Self::failed) return true from now on, where the medium remembers it: something was changed in part, and
+    /// only the next opening can put it right.
+    fn fail(&self) {}
 }
 
 /// A medium that is chosen at run time, at the price of a call for each access: what is generic over media is then
@@ -194,6 +197,9 @@ impl Medium for Box<dyn Medium> {
     }
     fn failed(&self) -> bool {
         (**self).failed()
+    }
+    fn fail(&self) {
+        (**self).fail();
     }
 }
 

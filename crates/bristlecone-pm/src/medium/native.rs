@@ -232,6 +232,10 @@ impl Medium for Native {
     fn failed(&self) -> bool {
         self.failed.load(Ordering::Acquire)
     }
+
+    fn fail(&self) {
+        self.failed.store(true, Ordering::Release);
+    }
 }
 
 #[cfg(test)]

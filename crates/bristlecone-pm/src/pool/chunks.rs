@@ -7,7 +7,7 @@ use std::time::Instant;
 use super::PoolFile;
 use super::backing::{PAGE_BYTES, data};
 use super::directory::TreeId;
-use super::layout::{COMMITS_OWNER, Descriptor, ENTRY_FREE, PART_HEADER_BYTES, SlotKind};
+use super::layout::{COMMITS_OWNER, Descriptor, ENTRY_FREE, SlotKind};
 use crate::sync::Ordering::Relaxed;
 use crate::{Error, Medium, Persist, Result, Word, thread_index};
 
@@ -114,13 +114,8 @@ impl<M: Medium> PoolFile<M> {
         let last = self.at::<Word>(offset + self.geometry.chunk_bytes - size_of::<Word>() as u64);
         let mut flushed = last.extend(medium);
         if Descriptor::decode(descriptor.load(medium)) != Some(Descriptor::Fresh) {
-            let words = match kind {
-                // A log's tag has a copy behind it, in its line.
-                SlotKind::LOG => 2,
-                // Numbers of records begin anew with each opening: with a header left behind such a number an old record would be one.
-                SlotKind::COMMITS => PART_HEADER_BYTES as usize / size_of::<Word>(),
-                _ => 1,
-            };
+            // A log's tag has a copy behind it, in its line.
+            let words = if kind == SlotKind::LOG { 2 } else { 1 };
             for slot in 0..tags.min(self.geometry.chunk_bytes / u64::from(slot_bytes)) {
                 let tag = self.words(offset + slot * u64::from(slot_bytes), words);
                 tag.iter().for_each(|word| word.store(medium, 0));

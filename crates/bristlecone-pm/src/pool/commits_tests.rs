@@ -1,6 +1,6 @@
 //! Records of the commit log across openings, byte by byte, and chunks that are set aside.
 
-use super::layout::{COMMITS_OWNER, Descriptor, PART_HEADER_BYTES, PartHeader, SUPERBLOCK_STRIDE};
+use super::layout::{COMMITS_OWNER, Descriptor, PART_HEADER_BYTES, SUPERBLOCK_STRIDE};
 use super::tests::{NODES, Scratch, part_of, spec};
 use super::*;
 use crate::Native;
@@ -61,28 +61,6 @@ fn a_record_is_there_until_it_is_done() {
     drop(pool);
     let pool = scratch.open().unwrap();
     assert!(pool.was_clean() && pool.pending_commits().is_empty());
-}
-
-/// A crash may keep a record's number and nothing else of it.
-#[test]
-fn a_number_by_itself_brings_no_record_of_an_earlier_opening_back() {
-    let scratch = Scratch::new("commits-number");
-    let pool = scratch.create();
-    let mut space = pool.commit_space(8).unwrap();
-    space.commit(b"a record").unwrap();
-    let number = space.sequence();
-    space.done().unwrap();
-    pool.close().unwrap();
-    drop(pool);
-    let pool = scratch.open().unwrap();
-    let space = pool.commit_space(8).unwrap();
-    assert_eq!(space.sequence(), number, "numbers begin anew");
-    let chunk = pool.chunks_of(TreeId(COMMITS_OWNER))[0];
-    for slot in 0..16 {
-        let header = pool.at::<PartHeader>(chunk.offset + slot * SLOT_BYTES as u64);
-        header.sequence.store(pool.medium(), number);
-    }
-    assert!(pool.pending_commits().is_empty(), "an old record is back");
 }
 
 #[test]

@@ -189,6 +189,15 @@ impl fmt::Debug for dyn AnyPool {
 /// A pool file on a medium.
 pub struct PoolOn<M: Medium>(pub Arc<PoolFile<M>>);
 
+impl<M: Medium> PoolOn<M> {
+    /// Ends acknowledgements: a record is there that the next opening carries out, over whatever is written from now on.
+    #[cold]
+    fn left_in_part(&self) -> Error {
+        self.0.medium().fail();
+        Error::DurabilityLost
+    }
+}
+
 impl<M: Medium> AnyPool for PoolOn<M> {
     fn opener(&self) -> Opener {
         *self.0.opener()
@@ -286,7 +295,7 @@ impl<M: Medium> AnyPool for PoolOn<M> {
         match change() {
             CarriedOut::Wholly => space.done(),
             CarriedOut::TakenBack(error) => space.done().and(Err(error)),
-            CarriedOut::InPart => Err(Error::DurabilityLost),
+            CarriedOut::InPart => Err(self.left_in_part()),
         }
     }
 
@@ -299,14 +308,14 @@ impl<M: Medium> AnyPool for PoolOn<M> {
         match write() {
             CarriedOut::Wholly => {}
             CarriedOut::TakenBack(error) => return space.done().and(Err(error)),
-            CarriedOut::InPart => return Err(Error::DurabilityLost),
+            CarriedOut::InPart => return Err(self.left_in_part()),
         }
         let Some((mut rest, record)) = rest else { return space.done() };
         rest.commit(&record(space.sequence()))?;
         space.done()?;
         match remove() {
             CarriedOut::Wholly => rest.done(),
-            CarriedOut::TakenBack(_) | CarriedOut::InPart => Err(Error::DurabilityLost),
+            CarriedOut::TakenBack(_) | CarriedOut::InPart => Err(self.left_in_part()),
         }
     }
 

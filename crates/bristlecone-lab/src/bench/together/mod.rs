@@ -114,7 +114,7 @@ pub fn show(kind: Kind, stores: &[Value], output: &mut Output) -> Outcome {
         let name = store["name"].as_str().unwrap_or_default();
         match kind {
             Kind::Bank => {
-                output.line(&format!(
+                output.line(format!(
                     "{name}: {} transfers a second, {} conflicts, {} sums, {}; {} kills",
                     number(store, "transfers_per_second"),
                     number(store, "conflicts"),
@@ -128,7 +128,7 @@ pub fn show(kind: Kind, stores: &[Value], output: &mut Output) -> Outcome {
                 ))?;
             }
             Kind::Batch => {
-                output.line(&format!(
+                output.line(format!(
                     "{name}: {} words a second one by one, {} in batches, {:.2} times as many",
                     number(store, "inserts_per_second"),
                     number(store, "batched_per_second"),
@@ -136,7 +136,7 @@ pub fn show(kind: Kind, stores: &[Value], output: &mut Output) -> Outcome {
                 ))?;
             }
         }
-        output.line(&format!("  {}", store["durability"].as_str().unwrap_or_default()))?;
+        output.line(format!("  {}", store["durability"].as_str().unwrap_or_default()))?;
     }
     Ok(())
 }
