@@ -113,13 +113,14 @@ pub(super) fn proofs(baseline: Baseline) -> Vec<Proof> {
         Baseline::Native => proofs_in(design, NATIVE),
         Baseline::WbTree => {
             // The thread that splits fences next for the item, but others may have changed the leaf by then.
-            proofs_in(design, WB_TREE).into_iter().chain([meanwhile(design, "log.4")]).collect()
+            proofs_in(design, WB_TREE).into_iter().chain([meanwhile(design, "log.4", 2000)]).collect()
         }
         Baseline::FastFair => proofs_in(design, FAST_FAIR),
         Baseline::LbTree => proofs_in(design, LB_TREE),
-        Baseline::FpTree => {
-            proofs_in(design, FP_TREE).into_iter().chain([meanwhile(design, "fptree split.5")]).collect()
-        }
+        Baseline::FpTree => proofs_in(design, FP_TREE)
+            .into_iter()
+            .chain([meanwhile(design, "fptree split.5", 20_000)])
+            .collect(),
         Baseline::UTree => proofs_in(design, U_TREE),
         Baseline::FlatStore => proofs_in(design, FLAT_STORE),
         Baseline::DpTree => proofs_in(design, DP_TREE),
@@ -127,9 +128,9 @@ pub(super) fn proofs(baseline: Baseline) -> Vec<Proof> {
 }
 
 /// Returns the proof of a step at the end of a split, by what other threads do to the leaf.
-fn meanwhile(design: AnyDesign, step: &'static str) -> Proof {
+fn meanwhile(design: AnyDesign, step: &'static str, count: u64) -> Proof {
     let planned = Planned { registers: tree_pool::<Words>(design, 2), plan: split_meanwhile };
-    let wanted = Schedules { seed: 0, first: 0, count: 2000, modes: vec![Mode::Subset], threads: 1 };
+    let wanted = Schedules { seed: 0, first: 0, count, modes: vec![Mode::Subset], threads: 1 };
     Proof::by_schedules(Steps::Starting(step), wanted, planned)
 }
 

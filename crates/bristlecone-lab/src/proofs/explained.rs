@@ -17,6 +17,11 @@ pub const EXPLAINED: &[Explanation] = &{
 
 const OF_LIBRARY: &[Explanation] = &[
     (
+        "swap publish \"fptree create\"",
+        1,
+        "nothing goes through micro-logs before the tree has its first leaf",
+    ),
+    (
         "lose publish \"sstree split.1 overflow\"",
         1,
         "a linked subnode with items and a free tag is one whose reclamation was interrupted: recovery ends the chain there",

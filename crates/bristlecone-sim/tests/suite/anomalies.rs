@@ -3,8 +3,8 @@
 //! A change of several keys goes to a log first, in one record, and to the keys afterwards; opening does it again. One lock
 //! makes one order of everything. Each switch leaves out one thing.
 
+use bristlecone_pm::sync::{AtomicBool, AtomicU64, Ordering};
 use std::collections::BTreeMap;
-use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 
 use bristlecone_pm::sync::wait;
 use bristlecone_pm::{Persist, Word};
@@ -210,7 +210,13 @@ impl Registers for Ledger {
         match operation {
             Operation::On(key, access) => Ok(Answer::One(live.one(*key, *access))),
             Operation::Together { scans, each } => Ok(live.together(*scans, each)),
-            Operation::Many(_) | Operation::Scan => Err("not drawn".to_owned()),
+            Operation::Many(each) => {
+                Ok(Answer::Many(each.iter().map(|(key, access)| live.one(*key, *access)).collect()))
+            }
+            Operation::Scan => {
+                let _locked = live.lock();
+                Ok(Answer::All(live.items()))
+            }
         }
     }
 
