@@ -9,7 +9,7 @@ use bristlecone_lab::targets::{BatchPool, Items, Notes, Texts, Words, batch_scen
 use bristlecone_pm::Geometry;
 use bristlecone_sim::{
     Budget, Mode, Prepared, Progress, Report, Schedules, Site, Subject, explore_rounds, explore_schedules,
-    mutate_rounds, rounds,
+    mutate_rounds, mutate_schedules_among, rounds,
 };
 
 /// Chunks of the log have parts of 256 bytes: a record of ten changes has two.
@@ -100,7 +100,12 @@ fn every_store_flush_and_fence_of_the_commit_log_is_needed() {
     let budget = Budget { threads: 2, continuation_crashes: 1, depth: 1, ..Budget::of(16) };
     let rounds: Vec<_> = rounds.into_iter().zip(reports.into_iter().flatten()).collect();
     let wanted = |site: &Site| site.step.starts_with("pool commit") || site.at.file().ends_with("commits.rs");
-    let table = mutate_rounds(&rounds, budget, &wanted, &progress, &|_| {}).explained_by(EXPLAINED);
+    let mut table = mutate_rounds(&rounds, budget, &wanted, &progress, &|_| {}).explained_by(EXPLAINED);
+    // That a record is done before others change what it changed.
+    let wanted = Schedules { seed: 11, first: 0, count: 4000, modes: vec![Mode::Subset], threads: 2 };
+    let among_threads =
+        mutate_schedules_among(&subject.system, &wanted, &|site| table.has_left(site), &progress);
+    table.merge(among_threads);
     println!("{table}");
     assert!(table.survivors().is_empty() && table.killed() > 5, "{table}");
 }
