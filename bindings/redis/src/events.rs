@@ -228,7 +228,9 @@ unsafe extern "C" fn on_key(ctx: Ctx, _kind: c_int, event: *const c_char, name: 
 
 /// Writes the directory's entry of a key as the key is now, if it is a map.
 fn settle(ctx: Ctx, name: RawString) {
-    let Some(key) = Key::read(ctx, name) else { return };
+    // A key that is loaded has its name on the server's stack, where it cannot be kept.
+    let own = OwnString::new(bytes(name));
+    let Some(key) = Key::read(ctx, own.raw()) else { return };
     let Holds::Map(value) = key.holds(kind::of_maps()) else { return };
     // SAFETY: the key holds it, and nothing frees it while this thread is here.
     let map = unsafe { Map::borrow(value) };

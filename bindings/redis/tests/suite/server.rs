@@ -28,7 +28,7 @@ pub fn program() -> Option<PathBuf> {
 /// Returns the module that was built with the tests.
 pub fn module() -> PathBuf {
     let test = std::env::current_exe().unwrap();
-    let file = test.parent().unwrap().parent().unwrap().join("libbristlecone_redis.so");
+    let file = test.with_file_name("libbristlecone_redis.so");
     assert!(file.is_file(), "{} is not built", file.display());
     file
 }
