@@ -1,5 +1,6 @@
 //! What `COMMAND DOCS` says of the commands.
 
+use std::ffi::CString;
 use std::mem::zeroed;
 
 use super::Command;
@@ -21,5 +22,21 @@ pub fn describe(ctx: Ctx, command: &Command) -> bool {
     info.since = c"0.1.0".as_ptr();
     info.arity = if command.rest { -(command.arguments as i32) } else { command.arguments as i32 };
     let registered = call!(RedisModule_GetCommand(ctx, command.name.as_ptr()));
-    !registered.is_null() && call!(RedisModule_SetCommandInfo(registered, &raw const info)) == 0
+    if registered.is_null() {
+        return false;
+    }
+    // SAFETY: as in `call!`; servers before 7.2 have no such function, and no categories for a module's commands.
+    if let Some(set_categories) = unsafe { raw::RedisModule_SetCommandACLCategories } {
+        let words = command.flags.to_string_lossy();
+        let of_server = |word: &&str| !matches!(*word, "deny-oom" | "readonly");
+        let mut categories: Vec<&str> = words.split(' ').filter(of_server).collect();
+        if words.contains("readonly") {
+            categories.push("read");
+        }
+        let categories = CString::new(categories.join(" ")).unwrap_or_default();
+        // SAFETY: a command of this module, while it is loaded, and a string that outlives the call. What a server refuses
+        // here leaves the command without categories, as with an older server.
+        _ = unsafe { set_categories(registered, categories.as_ptr()) };
+    }
+    call!(RedisModule_SetCommandInfo(registered, &raw const info)) == 0
 }

@@ -192,8 +192,11 @@ fn the_server_describes_commands_and_pool() {
     assert_eq!(c.run("OM.CHECK"), "");
     assert!(c.run("MEMORY USAGE m").parse::<u64>().unwrap() > 0);
     assert!(
-        c.run("COMMAND INFO om.set").contains("@write") && c.run("COMMAND INFO om.range").contains("@read")
+        c.run("COMMAND INFO om.set").contains(" write denyoom ")
+            && c.run("COMMAND INFO om.range").contains(" readonly ")
     );
-    c.run("HELLO 2");
+    c.run("ACL SETUSER reader on nopass ~m +om.get +om.range +auth");
+    assert_eq!(c.run("AUTH reader none"), "OK");
+    assert!(c.run("OM.SET m a 2").starts_with("NOPERM") && c.run("OM.GET other a").starts_with("NOPERM"));
     assert_eq!(c.run("OM.GET m a"), "1");
 }
