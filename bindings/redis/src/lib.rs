@@ -1,19 +1,19 @@
 //! Bristlecone as a module of Redis and Valkey: ordered maps whose writes survive a crash one by one.
 //!
-//! The map of the code: [`store`] has the trees and what a crash may leave in them; [`kind`] is what the server calls for a
-//! value (load, save, copy, free), [`events`] what it tells, [`fork`] how a child saves; `commands` are what clients send. All that the module
-//! calls of the server goes through [`server`].
+//! The map of the code: `store` has the trees and what a crash may leave in them; `kind` is what the server calls for a
+//! value (load, save, copy, free), `events` what it tells, `fork` how a child saves; `commands` are what clients send. All that the module
+//! calls of the server goes through `server`.
 
 mod arguments;
 mod commands;
-pub mod events;
-pub mod fork;
-pub mod kind;
-pub mod map;
-pub mod pieces;
-pub mod server;
-pub mod state;
-pub mod store;
+mod events;
+mod fork;
+mod kind;
+mod map;
+mod pieces;
+mod server;
+mod state;
+mod store;
 
 use std::ffi::c_int;
 use std::panic::catch_unwind;

@@ -60,14 +60,8 @@ fn sweep() {
 }
 
 fn clear(garbage: Garbage) -> bristlecone::Result<()> {
-    loop {
-        let is_gone = match garbage {
-            Garbage::Map(id) => store().sweep_map(id, SWEEP_ITEMS)?,
-            Garbage::Space(space) => store().sweep_space(space, SWEEP_ITEMS)?,
-        };
-        if is_gone {
-            return Ok(());
-        }
+    while !store().sweep(garbage, SWEEP_ITEMS)? {
         std::thread::yield_now();
     }
+    Ok(())
 }

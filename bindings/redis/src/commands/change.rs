@@ -59,7 +59,10 @@ pub fn del(call: &Call<'_>) -> Done {
     let arguments = call.arguments(2);
     arguments.iter().try_for_each(|field| check_field(field))?;
     let target = call.write()?;
-    let Some(map) = target.map else { return Ok(call.reply.number(0)) };
+    let Some(map) = target.map else {
+        call.reply.number(0);
+        return Ok(());
+    };
     let fields: Vec<&[u8]> = arguments.into_iter().collect::<BTreeSet<_>>().into_iter().collect();
     let there = present(call, Some(map), &fields);
     let removed: Vec<&[u8]> =

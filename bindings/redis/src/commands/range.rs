@@ -95,7 +95,10 @@ pub fn range(call: &Call<'_>) -> Done {
     let options = options(&call.arguments(4), true)?;
     let (min, max) = if options.backward { (other, one) } else { (one, other) };
     let bounds = call.read()?.and_then(|map| bounds(map.id(), &min, &max));
-    let Some(bounds) = bounds else { return Ok(call.reply.array(0)) };
+    let Some(bounds) = bounds else {
+        call.reply.array(0);
+        return Ok(());
+    };
     let range = call.store.items().range(borrowed(&bounds));
     let limit = options.limit.unwrap_or(LIMIT);
     call.reply.open_array();
@@ -122,7 +125,10 @@ pub fn delrange(call: &Call<'_>) -> Done {
     let options = options(&call.arguments(4), false)?;
     let target = call.write()?;
     let found = target.map.and_then(|map| Some((map, bounds(map.id(), &min, &max)?)));
-    let Some((map, bounds)) = found else { return Ok(call.reply.number(0)) };
+    let Some((map, bounds)) = found else {
+        call.reply.number(0);
+        return Ok(());
+    };
     let range = call.store.items().range(borrowed(&bounds));
     let items: Items = range.take(options.limit.unwrap_or(usize::MAX)).collect();
     remove(call, &target, map, &items, c"om.delrange")?;
@@ -161,7 +167,10 @@ fn pop(call: &Call<'_>, backward: bool, event: &std::ffi::CStr) -> Done {
         _ => return Err(Refusal::Arity),
     };
     let target = call.write()?;
-    let Some(map) = target.map else { return Ok(call.reply.array(0)) };
+    let Some(map) = target.map else {
+        call.reply.array(0);
+        return Ok(());
+    };
     let bounds = all_of(map.id());
     let range = call.store.items().range(borrowed(&bounds));
     let items: Items = if backward { range.rev().take(count).collect() } else { range.take(count).collect() };

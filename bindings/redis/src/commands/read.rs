@@ -6,10 +6,14 @@ use crate::store::{all_of, borrowed, item_key};
 /// `OM.GET key field`: the value, or null.
 pub fn get(call: &Call<'_>) -> Done {
     check_field(call.argument(2))?;
-    let Some(map) = call.read()? else { return Ok(call.reply.null()) };
+    let Some(map) = call.read()? else {
+        call.reply.null();
+        return Ok(());
+    };
     let found =
         call.store.items().get_with(&item_key(map.id(), call.argument(2)), |value| call.reply.bytes(value));
-    Ok(found.unwrap_or_else(|| call.reply.null()))
+    found.unwrap_or_else(|| call.reply.null());
+    Ok(())
 }
 
 /// `OM.MGET key field [field …]`: an array of values and nulls.

@@ -8,7 +8,10 @@ use crate::state;
 
 /// `OM.INFO key`: what is known of a map, or null.
 pub fn info(call: &Call<'_>) -> Done {
-    let Some(map) = call.read()? else { return Ok(call.reply.null()) };
+    let Some(map) = call.read()? else {
+        call.reply.null();
+        return Ok(());
+    };
     call.reply.map(3);
     call.reply.bytes(b"id");
     call.reply.number(map.id() as i64);
@@ -25,15 +28,12 @@ pub fn info(call: &Call<'_>) -> Done {
 /// `OM.CHECK`: what is wrong with the trees of the pool, one line each; nothing, if all is well.
 pub fn check(call: &Call<'_>) -> Done {
     let trees = [call.store.items(), call.store.directory(), call.store.notes()];
-    let of_trees = trees.iter().flat_map(|tree| tree.check());
-    let findings: Vec<String> = call
-        .store
-        .pool()
-        .check()
-        .into_iter()
-        .chain(of_trees)
-        .map(|finding| format!("{}: {}", finding.location, finding.what))
-        .collect();
+    // A tree that another thread changes meanwhile would contradict itself.
+    let findings: Vec<String> = call.store.without_sweeping(|| {
+        let of_trees = trees.iter().flat_map(|tree| tree.check());
+        let findings = call.store.pool().check().into_iter().chain(of_trees);
+        findings.map(|finding| format!("{}: {}", finding.location, finding.what)).collect()
+    });
     call.reply.array(findings.len());
     findings.iter().for_each(|finding| call.reply.bytes(finding.as_bytes()));
     Ok(())

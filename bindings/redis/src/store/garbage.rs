@@ -29,8 +29,22 @@ impl Store {
         lock(&self.garbage).insert(0, garbage);
     }
 
+    /// Calls `work` while nothing is removed in the background.
+    pub fn without_sweeping<R>(&self, work: impl FnOnce() -> R) -> R {
+        let _held = lock(&self.sweeping);
+        work()
+    }
+
+    /// Removes some of what no key has. Returns whether it is gone.
+    pub fn sweep(&self, garbage: Garbage, items_max: usize) -> Result<bool> {
+        self.without_sweeping(|| match garbage {
+            Garbage::Map(id) => self.sweep_map(id, items_max),
+            Garbage::Space(space) => self.sweep_space(space, items_max),
+        })
+    }
+
     /// Removes some items of a map that no key has, and its note once none is left. Returns whether it is gone.
-    pub fn sweep_map(&self, id: u64, items_max: usize) -> Result<bool> {
+    fn sweep_map(&self, id: u64, items_max: usize) -> Result<bool> {
         let bounds = all_of(id);
         let keys: Vec<Vec<u8>> =
             self.items.range(borrowed(&bounds)).take(items_max).map(|(key, _)| key).collect();
@@ -45,7 +59,7 @@ impl Store {
     }
 
     /// Removes some items of a space that no database has, and its note at last. Returns whether it is gone.
-    pub fn sweep_space(&self, space: u64, items_max: usize) -> Result<bool> {
+    fn sweep_space(&self, space: u64, items_max: usize) -> Result<bool> {
         let bounds = all_of(space);
         let Some((key, _)) = self.directory.range(borrowed(&bounds)).next() else {
             self.meta.remove(&Note::Flushed(space).key())?;

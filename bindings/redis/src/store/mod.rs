@@ -91,6 +91,8 @@ pub struct Store {
     next_id: AtomicU64,
     spaces: Mutex<Spaces>,
     garbage: Mutex<Vec<Garbage>>,
+    /// Held while something is removed in the background.
+    sweeping: Mutex<()>,
     path: String,
 }
 
@@ -185,6 +187,7 @@ impl Store {
             next_id: AtomicU64::new(1),
             spaces: Mutex::default(),
             garbage: Mutex::default(),
+            sweeping: Mutex::default(),
             path: path.to_owned(),
         };
         store.recover()?;

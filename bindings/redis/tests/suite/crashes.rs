@@ -81,10 +81,10 @@ fn kill_under_load(arguments: &[&str], rounds: u64) {
     let Some(mut server) = Server::start(arguments) else { return };
     let mut ledgers: Vec<Ledger> = (0..3).map(|n| Ledger::new(format!("map{n}"))).collect();
     for round in 1..=rounds {
-        let port = server.port;
+        let clients: Vec<Client> = ledgers.iter().map(|_| server.client()).collect();
         std::thread::scope(|scope| {
-            for (n, ledger) in ledgers.iter_mut().enumerate() {
-                scope.spawn(move || ledger.work(&mut Client::connect(port).unwrap(), round * 10 + n as u64));
+            for (n, (ledger, mut client)) in ledgers.iter_mut().zip(clients).enumerate() {
+                scope.spawn(move || ledger.work(&mut client, round * 10 + n as u64));
             }
             std::thread::sleep(Duration::from_millis(10 + round * 37 % 90));
             server.kill();
@@ -126,10 +126,9 @@ fn killed_amid_deletes_no_map_is_there_in_part() {
             assert_eq!(c.run(&format!("OM.SET round{round}map{map}{fields}")), "2000");
         }
         let gone = AtomicBool::new(false);
-        let port = server.port;
+        let mut c = server.client();
         let deleted = std::thread::scope(|scope| {
             let deleting = scope.spawn(|| {
-                let mut c = Client::connect(port).unwrap();
                 let mut deleted = 0;
                 for map in 0..8 {
                     let key = format!("round{round}map{map}");

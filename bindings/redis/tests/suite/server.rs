@@ -1,6 +1,7 @@
 //! Servers of tests.
 
 use std::net::TcpListener;
+use std::os::unix::process::CommandExt;
 use std::path::{Path, PathBuf};
 use std::process::{Child, Command, Stdio};
 use std::sync::atomic::{AtomicU32, Ordering};
@@ -53,6 +54,8 @@ pub struct Server {
     arguments: Vec<String>,
     module: String,
     child: Option<Child>,
+    /// The user that the server runs as, if another than the tests' own.
+    pub user: Option<u32>,
 }
 
 impl Server {
@@ -76,7 +79,15 @@ impl Server {
             Path::new("/dev/shm").join(format!("bristlecone-redis-test-{}-{number}", std::process::id()));
         std::fs::create_dir_all(&dir).unwrap();
         let arguments = arguments.iter().map(|argument| (*argument).to_owned()).collect();
-        Some(Self { program, dir, port: free_port(), arguments, module: of_module.to_owned(), child: None })
+        Some(Self {
+            program,
+            dir,
+            port: free_port(),
+            arguments,
+            module: of_module.to_owned(),
+            child: None,
+            user: None,
+        })
     }
 
     /// Returns the pool's path.
@@ -100,6 +111,9 @@ impl Server {
         ]);
         command.args(&self.arguments).arg("--loadmodule").arg(module()).arg("pool").arg(self.pool());
         command.args(self.module.split_whitespace()).stdout(log).stderr(Stdio::null());
+        if let Some(user) = self.user {
+            command.uid(user);
+        }
         self.child = Some(command.spawn().unwrap());
     }
 
