@@ -86,7 +86,7 @@ fn kill_under_load(arguments: &[&str], rounds: u64) {
             for (n, (ledger, mut client)) in ledgers.iter_mut().zip(clients).enumerate() {
                 scope.spawn(move || ledger.work(&mut client, round * 10 + n as u64));
             }
-            std::thread::sleep(Duration::from_millis(10 + round * 37 % 90));
+            std::thread::sleep(Duration::from_millis(200 + round * 137 % 300));
             server.kill();
         });
         server.run();
