@@ -1,0 +1,67 @@
+//! Commands that say how the maps and the pool are, and the section of `INFO`.
+
+use std::ffi::{CStr, CString, c_int};
+
+use super::{Call, Done};
+use crate::server::{Ctx, call, raw};
+use crate::state;
+
+/// `OM.INFO key`: what is known of a map, or null.
+pub fn info(call: &Call<'_>) -> Done {
+    let Some(map) = call.read()? else {
+        call.reply.null();
+        return Ok(());
+    };
+    call.reply.map(3);
+    call.reply.bytes(b"id");
+    call.reply.number(map.id() as i64);
+    call.reply.bytes(b"fields");
+    match map.len() {
+        Some(len) => call.reply.number(len as i64),
+        None => call.reply.null(),
+    }
+    call.reply.bytes(b"pool");
+    call.reply.bytes(call.store.name().as_bytes());
+    Ok(())
+}
+
+/// `OM.CHECK`: what is wrong with the trees of the pool, one line each; nothing, if all is well.
+pub fn check(call: &Call<'_>) -> Done {
+    let trees = [call.store.items(), call.store.directory(), call.store.notes()];
+    // A tree that another thread changes meanwhile would contradict itself.
+    let findings: Vec<String> = call.store.without_sweeping(|| {
+        let of_trees = trees.iter().flat_map(|tree| tree.check());
+        let findings = call.store.pool().check().into_iter().chain(of_trees);
+        findings.map(|finding| format!("{}: {}", finding.location, finding.what)).collect()
+    });
+    call.reply.array(findings.len());
+    findings.iter().for_each(|finding| call.reply.bytes(finding.as_bytes()));
+    Ok(())
+}
+
+/// Registers the section of `INFO`. Returns whether the server took it.
+pub fn register(ctx: Ctx) -> bool {
+    call!(RedisModule_RegisterInfoFunc(ctx, Some(report))) == raw::REDISMODULE_OK as c_int
+}
+
+unsafe extern "C" fn report(info: *mut raw::RedisModuleInfoCtx, for_crash: c_int) {
+    // After a crash the pool is not touched.
+    if for_crash != 0 || !state::is_open() || call!(RedisModule_InfoAddSection(info, c"".as_ptr())) != 0 {
+        return;
+    }
+    let store = state::store();
+    let pool = store.pool().info();
+    let number = |name: &CStr, value: u64| {
+        call!(RedisModule_InfoAddFieldULongLong(info, name.as_ptr(), value));
+    };
+    let text = |name: &CStr, value: String| {
+        let value = CString::new(value).unwrap_or_default();
+        call!(RedisModule_InfoAddFieldCString(info, name.as_ptr(), value.as_ptr()));
+    };
+    text(c"pool", store.name().to_owned());
+    text(c"domain", pool.domain.to_string());
+    number(c"max_bytes", pool.max_bytes);
+    number(c"maps", store.directory().len());
+    number(c"fields", store.items().len());
+    number(c"maps_to_free", store.garbage_len() as u64);
+}

@@ -1,0 +1,245 @@
+//! What the server tells: that it loads, forks, flushes, exchanges databases, renames or expires keys.
+//!
+//! # The start
+//!
+//! The pool is the truth about maps. 1. The module is loaded and opens the pool. 2. The server loads its RDB or
+//! append-only file, if there is one: what that says about maps is skipped (a placeholder takes its place in the keyspace).
+//! 3. Before the server serves, [`restore`] puts the maps of the directory into the keyspace and removes the
+//! placeholders that are left.
+//!
+//! If the pool is new, or an earlier load into it was cut short, there is nothing to restore, and the file is what maps are
+//! loaded from. The same holds for what a replica gets from its master: the stream is the truth then.
+
+use std::cell::Cell;
+use std::ffi::{CStr, c_char, c_int, c_void};
+use std::sync::atomic::{AtomicBool, Ordering};
+
+use bristlecone::Error;
+
+use crate::kind;
+use crate::map::{Map, PLACEHOLDERS};
+use crate::server::{Ctx, Holds, Key, OwnString, RawString, bytes, call, log, raw, warn};
+use crate::store::FOREVER;
+use crate::{fork, state};
+
+/// The maps of the pool are in the keyspace.
+static RESTORED: AtomicBool = AtomicBool::new(false);
+/// A file or a stream is being loaded.
+static LOADING: AtomicBool = AtomicBool::new(false);
+
+thread_local! {
+    /// The module itself changes keys, and needs not be told.
+    static OWN_WORK: Cell<bool> = const { Cell::new(false) };
+    /// The database that a key is copied to: the event names the one that it is copied from.
+    static COPIED_TO: Cell<c_int> = const { Cell::new(0) };
+}
+
+/// Notes the database that a key is being copied to.
+pub fn copying_to(db: c_int) {
+    COPIED_TO.set(db);
+}
+
+/// Returns whether a file is being loaded that the pool knows better than.
+pub fn skips_files() -> bool {
+    LOADING.load(Ordering::Relaxed) && !RESTORED.load(Ordering::Relaxed) && state::store().is_ready()
+}
+
+/// Subscribes to events. Returns whether the server agreed to all.
+pub fn subscribe(ctx: Ctx) -> bool {
+    let events: [(u64, raw::RedisModuleEventCallback); 5] = [
+        (raw::REDISMODULE_EVENT_FLUSHDB, Some(on_flush)),
+        (raw::REDISMODULE_EVENT_LOADING, Some(on_loading)),
+        (raw::REDISMODULE_EVENT_SWAPDB, Some(on_swap)),
+        (raw::REDISMODULE_EVENT_FORK_CHILD, Some(on_fork)),
+        (raw::REDISMODULE_EVENT_EVENTLOOP, Some(on_event_loop)),
+    ];
+    let told = |(id, callback)| {
+        let event = raw::RedisModuleEvent { id, dataver: 1 };
+        call!(RedisModule_SubscribeToServerEvent(ctx, event, callback)) == raw::REDISMODULE_OK as c_int
+    };
+    let kinds = raw::REDISMODULE_NOTIFY_GENERIC | raw::REDISMODULE_NOTIFY_LOADED;
+    events.into_iter().all(told)
+        && call!(RedisModule_SubscribeToKeyspaceEvents(ctx, kinds as c_int, Some(on_key)))
+            == raw::REDISMODULE_OK as c_int
+}
+
+/// Reports an error that the server cannot be told of.
+fn note(what: &str, done: bristlecone::Result<()>) {
+    if let Err(error) = done {
+        warn(&format!("{what}: {error}"));
+    }
+}
+
+unsafe extern "C" fn on_flush(_ctx: Ctx, _event: raw::RedisModuleEvent, sub: u64, data: *mut c_void) {
+    if sub != raw::REDISMODULE_SUBEVENT_FLUSHDB_START || data.is_null() || skips_files() || fork::is_child() {
+        return;
+    }
+    // SAFETY: the server passes this structure with this event.
+    let db = unsafe { (*data.cast::<raw::RedisModuleFlushInfoV1>()).dbnum };
+    note("a flush is not durable", state::store().flush((db >= 0).then_some(db)));
+}
+
+unsafe extern "C" fn on_swap(_ctx: Ctx, _event: raw::RedisModuleEvent, _sub: u64, data: *mut c_void) {
+    if data.is_null() || skips_files() {
+        return;
+    }
+    // SAFETY: the server passes this structure with this event.
+    let info = unsafe { &*data.cast::<raw::RedisModuleSwapDbInfoV1>() };
+    note("SWAPDB is not durable", state::store().swap(info.dbnum_first, info.dbnum_second));
+}
+
+unsafe extern "C" fn on_loading(ctx: Ctx, _event: raw::RedisModuleEvent, sub: u64, _data: *mut c_void) {
+    match sub {
+        raw::REDISMODULE_SUBEVENT_LOADING_RDB_START
+        | raw::REDISMODULE_SUBEVENT_LOADING_AOF_START
+        | raw::REDISMODULE_SUBEVENT_LOADING_REPL_START => {
+            LOADING.store(true, Ordering::Relaxed);
+            if sub == raw::REDISMODULE_SUBEVENT_LOADING_REPL_START {
+                RESTORED.store(true, Ordering::Relaxed);
+                note("maps from before this load may be back after a restart", state::store().flush(None));
+            }
+            if !skips_files() {
+                note("a load that is cut short will not be noticed", state::store().set_ready(false));
+            }
+        }
+        raw::REDISMODULE_SUBEVENT_LOADING_ENDED => {
+            LOADING.store(false, Ordering::Relaxed);
+            if RESTORED.load(Ordering::Relaxed) {
+                note("what was loaded is not kept over a restart", state::store().set_ready(true));
+            } else {
+                restore(ctx);
+            }
+        }
+        _ => LOADING.store(false, Ordering::Relaxed),
+    }
+}
+
+unsafe extern "C" fn on_event_loop(ctx: Ctx, _event: raw::RedisModuleEvent, sub: u64, _data: *mut c_void) {
+    if sub == raw::REDISMODULE_SUBEVENT_EVENTLOOP_BEFORE_SLEEP && !RESTORED.load(Ordering::Relaxed) {
+        restore(ctx);
+    }
+}
+
+unsafe extern "C" fn on_fork(_ctx: Ctx, _event: raw::RedisModuleEvent, sub: u64, _data: *mut c_void) {
+    if sub == raw::REDISMODULE_SUBEVENT_FORK_CHILD_BORN && !fork::is_child() {
+        note("a child gets no snapshot, and cannot save maps", fork::serve(state::store()));
+    }
+}
+
+/// Puts the maps of the pool into the keyspace, once. Their pool was the truth, or has become it.
+pub fn restore(ctx: Ctx) {
+    if RESTORED.swap(true, Ordering::Relaxed) {
+        return;
+    }
+    let store = state::store();
+    let result = if store.is_ready() { put_maps(ctx) } else { store.set_ready(true).map(|()| 0) };
+    match result {
+        Ok(maps) => {
+            let fields = store.items().len();
+            log(ctx, c"notice", &format!("bristlecone: {maps} maps of the pool are served, {fields} fields"));
+        }
+        // To serve without them would be to lose them with the next write.
+        Err(error) => {
+            warn(&format!(
+                "the maps of the pool cannot be served: {error}; the server ends, nothing has changed"
+            ));
+            std::process::exit(1);
+        }
+    }
+    if PLACEHOLDERS.load(Ordering::Relaxed) > 0 {
+        remove_placeholders(ctx);
+    }
+}
+
+fn put_maps(ctx: Ctx) -> Result<usize, Error> {
+    let (store, mut maps) = (state::store(), 0);
+    OWN_WORK.set(true);
+    let entries = store.entries();
+    for entry in entries? {
+        if call!(RedisModule_SelectDb(ctx, entry.db)) != raw::REDISMODULE_OK as c_int {
+            warn(&format!(
+                "a map is in database {}, which this server has not: it stays in the pool",
+                entry.db
+            ));
+            continue;
+        }
+        let bounds = crate::store::all_of(entry.id);
+        if store.items().range(crate::store::borrowed(&bounds)).next().is_none() {
+            store.detach(entry.id, Some(entry.space))?;
+            continue;
+        }
+        let name = OwnString::new(&entry.name);
+        let Some(key) = Key::write(ctx, name.raw()) else { continue };
+        if key.set(kind::of_maps(), Map::new(entry.id, Some(entry.space)).into_raw()) {
+            maps += 1;
+        }
+        if entry.expires != FOREVER {
+            key.expire_at(entry.expires);
+        }
+    }
+    OWN_WORK.set(false);
+    Ok(maps)
+}
+
+/// Removes what a file had under keys that are no maps in the pool.
+fn remove_placeholders(ctx: Ctx) {
+    let mut db = 0;
+    while call!(RedisModule_SelectDb(ctx, db)) == raw::REDISMODULE_OK as c_int {
+        let mut found: Vec<OwnString> = Vec::new();
+        let cursor = call!(RedisModule_ScanCursorCreate());
+        while call!(RedisModule_Scan(ctx, cursor, Some(collect), (&raw mut found).cast())) != 0 {}
+        call!(RedisModule_ScanCursorDestroy(cursor));
+        for name in found {
+            if let Some(key) = Key::write(ctx, name.raw()) {
+                key.delete();
+            }
+        }
+        db += 1;
+    }
+}
+
+unsafe extern "C" fn collect(_ctx: Ctx, name: RawString, key: *mut raw::RedisModuleKey, found: *mut c_void) {
+    if key.is_null() || call!(RedisModule_ModuleTypeGetType(key)) != kind::of_maps() {
+        return;
+    }
+    let value = call!(RedisModule_ModuleTypeGetValue(key));
+    // SAFETY: a value of this type, in the keyspace; and what `remove_placeholders` passes, which waits meanwhile.
+    let (map, found) = unsafe { (Map::borrow(value), &mut *found.cast::<Vec<OwnString>>()) };
+    if map.is_placeholder() {
+        found.push(OwnString::new(bytes(name)));
+    }
+}
+
+unsafe extern "C" fn on_key(ctx: Ctx, _kind: c_int, event: *const c_char, name: RawString) -> c_int {
+    // SAFETY: the server passes the event's name, which ends with a zero.
+    let event = unsafe { CStr::from_ptr(event) };
+    let matters = matches!(
+        event.to_bytes(),
+        b"loaded" | b"restore" | b"copy_to" | b"rename_to" | b"move_to" | b"expire" | b"persist"
+    );
+    if matters && !OWN_WORK.get() && !skips_files() {
+        if event.to_bytes() == b"copy_to" {
+            call!(RedisModule_SelectDb(ctx, COPIED_TO.get()));
+        }
+        settle(ctx, name);
+    }
+    raw::REDISMODULE_OK as c_int
+}
+
+/// Writes the directory's entry of a key as the key is now, if it is a map.
+fn settle(ctx: Ctx, name: RawString) {
+    // A key that is loaded has its name on the server's stack, where it cannot be kept.
+    let own = OwnString::new(bytes(name));
+    let Some(key) = Key::read(ctx, own.raw()) else { return };
+    let Holds::Map(value) = key.holds(kind::of_maps()) else { return };
+    // SAFETY: the key holds it, and nothing frees it while this thread is here.
+    let map = unsafe { Map::borrow(value) };
+    if map.is_placeholder() {
+        return;
+    }
+    let db = call!(RedisModule_GetSelectedDb(ctx));
+    match state::store().attach(map.id(), map.space(), db, key.expires(), bytes(name)) {
+        Ok(space) => map.set_space(space),
+        Err(error) => warn(&format!("a key's name or time to live is not durable: {error}")),
+    }
+}

@@ -1,0 +1,216 @@
+//! What the module calls of the server: the C interface with Rust's types.
+//!
+//! Functions of the interface are pointers that the server fills in when the module is loaded. [`call!`] calls one;
+//! a server that lacks it was refused before ([`missing`]).
+
+use std::ffi::{CStr, CString, c_char, c_int, c_long, c_longlong};
+use std::ptr::NonNull;
+
+pub use redis_module::raw;
+
+/// Calls a function of the server's interface.
+macro_rules! call {
+    ($name:ident($($argument:expr),* $(,)?)) => {
+        // SAFETY: the server filled in the pointer when the module was loaded, before any other code of it could run,
+        // and changes it no more; arguments are valid as its documentation asks, which each caller sees to.
+        unsafe { ($crate::server::raw::$name.expect(stringify!($name)))($($argument),*) }
+    };
+}
+pub(crate) use call;
+
+/// The server's context of a call.
+pub type Ctx = *mut raw::RedisModuleCtx;
+/// A string of the server's.
+pub type RawString = *mut raw::RedisModuleString;
+
+/// Returns a function that the module needs and the server has not.
+pub fn missing() -> Option<&'static str> {
+    macro_rules! need {
+        ($($name:ident)*) => {
+            // SAFETY: as in `call!`.
+            $(if unsafe { raw::$name }.is_none() { return Some(stringify!($name)); })*
+        };
+    }
+    need!(RedisModule_GetAbsExpire RedisModule_SetAbsExpire RedisModule_GetDbIdFromIO RedisModule_ReplyWithMap
+        RedisModule_SubscribeToServerEvent RedisModule_SetCommandInfo RedisModule_Scan
+        RedisModule_GetToDbIdFromOptCtx);
+    None
+}
+
+/// Returns the bytes of a string of the server's, which lives as long as the call that it was given to.
+pub fn bytes<'a>(string: RawString) -> &'a [u8] {
+    let mut len = 0;
+    let start = call!(RedisModule_StringPtrLen(string, &mut len));
+    if start.is_null() {
+        return b"";
+    }
+    // SAFETY: the server says so many bytes are there. Callers pass arguments of a command, or keys of an event, and keep
+    // the slice no longer than that call.
+    unsafe { std::slice::from_raw_parts(start.cast(), len) }
+}
+
+/// Writes a line into the server's log.
+pub fn log(ctx: Ctx, level: &CStr, text: &str) {
+    let text = CString::new(text.replace('\0', " ")).unwrap_or_default();
+    call!(RedisModule_Log(ctx, level.as_ptr(), c"%s".as_ptr(), text.as_ptr()));
+}
+
+/// Writes a warning into the server's log.
+pub fn warn(text: &str) {
+    log(std::ptr::null_mut(), c"warning", text);
+}
+
+/// A string that the module made.
+pub struct OwnString(RawString);
+
+impl OwnString {
+    /// Makes a string of the server's.
+    pub fn new(bytes: &[u8]) -> Self {
+        Self(call!(RedisModule_CreateString(std::ptr::null_mut(), bytes.as_ptr().cast(), bytes.len())))
+    }
+
+    /// Returns the string.
+    pub fn raw(&self) -> RawString {
+        self.0
+    }
+}
+
+impl Drop for OwnString {
+    fn drop(&mut self) {
+        call!(RedisModule_FreeString(std::ptr::null_mut(), self.0));
+    }
+}
+
+/// A key that is open.
+pub struct Key(NonNull<raw::RedisModuleKey>);
+
+/// What a key holds.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Holds {
+    /// Nothing.
+    Nothing,
+    /// A value of this module, at this address.
+    Map(*mut std::ffi::c_void),
+    /// Something else.
+    Another,
+}
+
+impl Key {
+    /// Opens a key for reading, without changing when it was last used. `None`: it is not there.
+    pub fn read(ctx: Ctx, name: RawString) -> Option<Self> {
+        Self::open(ctx, name, raw::REDISMODULE_READ as c_int)
+    }
+
+    /// Opens a key for writing.
+    pub fn write(ctx: Ctx, name: RawString) -> Option<Self> {
+        Self::open(ctx, name, (raw::REDISMODULE_READ | raw::REDISMODULE_WRITE) as c_int)
+    }
+
+    fn open(ctx: Ctx, name: RawString, mode: c_int) -> Option<Self> {
+        NonNull::new(call!(RedisModule_OpenKey(ctx, name, mode))).map(Self)
+    }
+
+    /// Returns what the key holds; `of` is the module's type.
+    pub fn holds(&self, of: *mut raw::RedisModuleType) -> Holds {
+        match call!(RedisModule_KeyType(self.0.as_ptr())) as u32 {
+            0 => Holds::Nothing,
+            _ if call!(RedisModule_ModuleTypeGetType(self.0.as_ptr())) == of => {
+                Holds::Map(call!(RedisModule_ModuleTypeGetValue(self.0.as_ptr())))
+            }
+            _ => Holds::Another,
+        }
+    }
+
+    /// Makes the key hold a value of the module. Returns whether it does.
+    pub fn set(&self, of: *mut raw::RedisModuleType, value: *mut std::ffi::c_void) -> bool {
+        call!(RedisModule_ModuleTypeSetValue(self.0.as_ptr(), of, value)) == raw::REDISMODULE_OK as c_int
+    }
+
+    /// Removes the key.
+    pub fn delete(&self) {
+        call!(RedisModule_DeleteKey(self.0.as_ptr()));
+    }
+
+    /// Returns when the key expires, in milliseconds since 1970, or -1.
+    pub fn expires(&self) -> i64 {
+        call!(RedisModule_GetAbsExpire(self.0.as_ptr()))
+    }
+
+    /// Makes the key expire at a time.
+    pub fn expire_at(&self, time: i64) {
+        call!(RedisModule_SetAbsExpire(self.0.as_ptr(), time));
+    }
+}
+
+impl Drop for Key {
+    fn drop(&mut self) {
+        call!(RedisModule_CloseKey(self.0.as_ptr()));
+    }
+}
+
+/// Replies to a client.
+#[derive(Clone, Copy)]
+pub struct Reply(pub Ctx);
+
+impl Reply {
+    /// Replies an error; its first word is its code.
+    pub fn error(self, text: &str) {
+        let text = CString::new(text.replace(['\0', '\r', '\n'], " ")).unwrap_or_default();
+        call!(RedisModule_ReplyWithError(self.0, text.as_ptr()));
+    }
+
+    /// Replies `WRONGTYPE`.
+    pub fn wrong_type(self) {
+        self.error("WRONGTYPE Operation against a key holding the wrong kind of value");
+    }
+
+    /// Replies that the number of arguments is wrong.
+    pub fn wrong_arity(self) {
+        call!(RedisModule_WrongArity(self.0));
+    }
+
+    /// Replies `+OK`.
+    pub fn ok(self) {
+        call!(RedisModule_ReplyWithSimpleString(self.0, c"OK".as_ptr()));
+    }
+
+    /// Replies a number.
+    pub fn number(self, number: i64) {
+        call!(RedisModule_ReplyWithLongLong(self.0, number as c_longlong));
+    }
+
+    /// Replies bytes.
+    pub fn bytes(self, bytes: &[u8]) {
+        call!(RedisModule_ReplyWithStringBuffer(self.0, bytes.as_ptr().cast::<c_char>(), bytes.len()));
+    }
+
+    /// Replies null.
+    pub fn null(self) {
+        call!(RedisModule_ReplyWithNull(self.0));
+    }
+
+    /// Replies bytes, or null.
+    pub fn maybe(self, bytes: Option<&[u8]>) {
+        bytes.map_or_else(|| self.null(), |bytes| self.bytes(bytes));
+    }
+
+    /// Begins an array of so many elements.
+    pub fn array(self, len: usize) {
+        call!(RedisModule_ReplyWithArray(self.0, len as c_long));
+    }
+
+    /// Begins a map of so many entries: an array of twice as many in RESP2.
+    pub fn map(self, len: usize) {
+        call!(RedisModule_ReplyWithMap(self.0, len as c_long));
+    }
+
+    /// Begins an array whose length is told when it ends.
+    pub fn open_array(self) {
+        call!(RedisModule_ReplyWithArray(self.0, c_long::from(raw::REDISMODULE_POSTPONED_LEN)));
+    }
+
+    /// Ends that array.
+    pub fn close_array(self, len: usize) {
+        call!(RedisModule_ReplySetArrayLength(self.0, len as c_long));
+    }
+}

@@ -1,0 +1,67 @@
+//! The one store of the process, and the thread that removes what no key has any more.
+
+use std::sync::OnceLock;
+use std::time::Duration;
+
+use crate::server::warn;
+use crate::store::{Garbage, Store};
+
+static STORE: OnceLock<Store> = OnceLock::new();
+
+/// Items that are removed in a row, before the thread lets others run.
+const SWEEP_ITEMS: usize = 512;
+/// How long the thread waits when nothing is to be done, or nothing could be done.
+const IDLE: Duration = Duration::from_millis(50);
+
+/// Keeps the store for the life of the process. Returns it, or nothing if there is one already.
+pub fn keep(store: Store) -> Option<&'static Store> {
+    STORE.set(store).ok()?;
+    STORE.get()
+}
+
+/// Returns whether the module has opened its pool.
+pub fn is_open() -> bool {
+    STORE.get().is_some()
+}
+
+/// Returns the store.
+///
+/// # Panics
+///
+/// If the module has not opened its pool: nothing of it is called before.
+pub fn store() -> &'static Store {
+    STORE.get().expect("the pool is opened when the module is loaded")
+}
+
+/// Starts the thread that removes what no key has.
+pub fn start_sweeping() -> std::io::Result<()> {
+    std::thread::Builder::new().name("bristlecone-free".to_owned()).spawn(sweep).map(drop)
+}
+
+fn sweep() {
+    let mut failing = false;
+    loop {
+        let Some(garbage) = store().next_garbage() else {
+            std::thread::sleep(IDLE);
+            continue;
+        };
+        match clear(garbage) {
+            Ok(()) => failing = false,
+            Err(error) => {
+                if !failing {
+                    warn(&format!("what was deleted still takes room in the pool: {error}"));
+                }
+                failing = true;
+                store().put_back(garbage);
+                std::thread::sleep(IDLE);
+            }
+        }
+    }
+}
+
+fn clear(garbage: Garbage) -> bristlecone::Result<()> {
+    while !store().sweep(garbage, SWEEP_ITEMS)? {
+        std::thread::yield_now();
+    }
+    Ok(())
+}

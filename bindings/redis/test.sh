@@ -1,0 +1,29 @@
+#!/usr/bin/env bash
+# What must hold of the module: format, lints, tests against a real server, the cluster. `test.sh long` kills servers hundreds of times.
+# Installs the server where it may; without one, tests that need it say so and are skipped.
+set -euo pipefail
+cd "$(dirname "$0")"
+export CARGO_TARGET_DIR=${CARGO_TARGET_DIR:-$PWD/target} CARGO_TERM_COLOR=never PYTHONDONTWRITEBYTECODE=1
+say() { printf '[redis %4ds] %s\n' "$SECONDS" "$*"; }
+
+find_server() { command -v "${BRISTLECONE_REDIS_SERVER:-redis-server}" || command -v valkey-server; }
+
+if ! find_server >/dev/null && [ "$(id -u)" = 0 ] && command -v apt-get >/dev/null; then
+    say "installing redis-server and libclang-dev"
+    apt-get update -qq
+    apt-get install -y -qq redis-server libclang-dev >/dev/null || say "they cannot be installed"
+fi
+
+say "format, lints"
+cargo fmt --check
+cargo clippy --all-targets --quiet -- -D warnings
+say "tests"
+if [ "${1:-}" = long ]; then export BRISTLECONE_REDIS_ROUNDS=${BRISTLECONE_REDIS_ROUNDS:-300}; fi
+cargo test --quiet
+if find_server >/dev/null && command -v python3 >/dev/null; then
+    say "the cluster"
+    demo/cluster.py
+else
+    say "no server or no python3: the cluster is skipped"
+fi
+say "all is well"

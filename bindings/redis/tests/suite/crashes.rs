@@ -1,0 +1,188 @@
+//! Servers that are killed: whatever was acknowledged is there, whatever was not is there wholly or not at all.
+
+use std::collections::BTreeMap;
+use std::sync::atomic::{AtomicBool, Ordering};
+use std::time::Duration;
+
+use crate::client::{Client, Reply};
+use crate::server::Server;
+
+/// What a client knows of its map: each pair of fields is written in one step with one value.
+struct Ledger {
+    key: String,
+    acknowledged: BTreeMap<String, u64>,
+    /// A write whose reply did not come.
+    open: Option<(String, u64)>,
+    sum: i64,
+    sum_is_open: bool,
+}
+
+impl Ledger {
+    fn new(key: String) -> Self {
+        Self { key, acknowledged: BTreeMap::new(), open: None, sum: 0, sum_is_open: false }
+    }
+
+    /// Writes until the connection breaks.
+    fn work(&mut self, client: &mut Client, seed: u64) {
+        for n in 0u64.. {
+            let (pair, value) = (
+                format!("{:04}", (seed ^ n).wrapping_mul(0x9e37_79b9_7f4a_7c15) % 500),
+                seed * 1_000_000 + n,
+            );
+            let (left, right, text) = (format!("l{pair}"), format!("r{pair}"), value.to_string());
+            self.open = Some((pair.clone(), value));
+            let words = ["OM.SET", &self.key, &left, &text, &right, &text].map(str::as_bytes);
+            let Ok(Reply::Number(_)) = client.send(&words) else { return };
+            self.acknowledged.insert(pair, value);
+            self.open = None;
+            self.sum_is_open = true;
+            let Ok(Reply::Number(_)) = client.send(&[b"OM.INCRBY", self.key.as_bytes(), b"sum", b"1"]) else {
+                return;
+            };
+            self.sum += 1;
+            self.sum_is_open = false;
+        }
+    }
+
+    /// Compares the map with what is known, and takes what is found as known.
+    fn verify(&mut self, client: &mut Client) {
+        let Reply::Array(items) =
+            client.send(&[b"OM.RANGE", self.key.as_bytes(), b"-", b"+", b"WITHVALUES"]).unwrap()
+        else {
+            panic!()
+        };
+        let mut found: BTreeMap<String, String> =
+            items.chunks(2).map(|item| (item[0].text(), item[1].text())).collect();
+        let sum: i64 = found.remove("sum").map_or(0, |sum| sum.parse().unwrap());
+        assert!(
+            sum == self.sum || (self.sum_is_open && sum == self.sum + 1),
+            "{sum} instead of {}",
+            self.sum
+        );
+        (self.sum, self.sum_is_open) = (sum, false);
+        if let Some((pair, value)) = self.open.take() {
+            let text = value.to_string();
+            if found.get(&format!("l{pair}")) == Some(&text) {
+                self.acknowledged.insert(pair, value);
+            }
+        }
+        let expected: BTreeMap<String, String> = self
+            .acknowledged
+            .iter()
+            .flat_map(|(pair, value)| {
+                [(format!("l{pair}"), value.to_string()), (format!("r{pair}"), value.to_string())]
+            })
+            .collect();
+        assert_eq!(found, expected);
+    }
+}
+
+fn kill_under_load(arguments: &[&str], rounds: u64) {
+    let Some(mut server) = Server::start(arguments) else { return };
+    let mut ledgers: Vec<Ledger> = (0..3).map(|n| Ledger::new(format!("map{n}"))).collect();
+    for round in 1..=rounds {
+        let clients: Vec<Client> = ledgers.iter().map(|_| server.client()).collect();
+        std::thread::scope(|scope| {
+            for (n, (ledger, mut client)) in ledgers.iter_mut().zip(clients).enumerate() {
+                scope.spawn(move || ledger.work(&mut client, round * 10 + n as u64));
+            }
+            std::thread::sleep(Duration::from_millis(200 + round * 137 % 300));
+            server.kill();
+        });
+        server.run();
+        let mut client = server.client();
+        ledgers.iter_mut().for_each(|ledger| ledger.verify(&mut client));
+    }
+    assert_eq!(server.client().run("OM.CHECK"), "");
+    assert!(ledgers.iter().all(|ledger| ledger.sum > 0), "too few writes to show anything");
+}
+
+/// Rounds: a few, or as many as `BRISTLECONE_REDIS_ROUNDS` says.
+fn rounds() -> u64 {
+    std::env::var("BRISTLECONE_REDIS_ROUNDS").ok().and_then(|rounds| rounds.parse().ok()).unwrap_or(8)
+}
+
+#[test]
+fn killed_under_load_nothing_acknowledged_is_lost() {
+    kill_under_load(&[], rounds());
+}
+
+#[test]
+fn killed_under_load_with_an_append_only_file_nothing_is_applied_twice() {
+    kill_under_load(&["--appendonly", "yes", "--appendfsync", "everysec"], rounds());
+    kill_under_load(
+        &["--appendonly", "yes", "--appendfsync", "always", "--aof-use-rdb-preamble", "no"],
+        rounds() / 2,
+    );
+}
+
+#[test]
+fn killed_amid_deletes_no_map_is_there_in_part() {
+    let Some(mut server) = Server::start(&[]) else { return };
+    for round in 0..rounds() {
+        let mut c = server.client();
+        for map in 0..8 {
+            let fields: String = (0..2000).map(|n| format!(" {n:05} v")).collect();
+            assert_eq!(c.run(&format!("OM.SET round{round}map{map}{fields}")), "2000");
+        }
+        let gone = AtomicBool::new(false);
+        let mut c = server.client();
+        let deleted = std::thread::scope(|scope| {
+            let deleting = scope.spawn(|| {
+                let mut deleted = 0;
+                for map in 0..8 {
+                    let key = format!("round{round}map{map}");
+                    if gone.load(Ordering::Relaxed) || c.send(&[b"UNLINK", key.as_bytes()]).is_err() {
+                        break;
+                    }
+                    deleted += 1;
+                }
+                deleted
+            });
+            std::thread::sleep(Duration::from_micros(round * 300));
+            server.kill();
+            gone.store(true, Ordering::Relaxed);
+            deleting.join().unwrap()
+        });
+        server.run();
+        let mut c = server.client();
+        for map in 0..8 {
+            let len = c.run(&format!("OM.LEN round{round}map{map}"));
+            assert!(len == "0" || (len == "2000" && map >= deleted), "map {map} of {deleted} deleted: {len}");
+        }
+        c.run("FLUSHALL");
+    }
+    server.wait("nothing is left", |c| c.run("INFO bristlecone").contains("bristlecone_fields:0\r"));
+}
+
+#[test]
+fn a_new_pool_is_filled_from_the_file_and_an_old_one_is_not() {
+    for append_only in ["no", "yes"] {
+        let Some(mut server) = Server::start(&["--appendonly", append_only, "--appendfsync", "always"])
+        else {
+            return;
+        };
+        let mut c = server.client();
+        c.run("OM.SET m a 1 b 2");
+        c.run("OM.INCRBY m n 5");
+        c.run("SET s 1");
+        c.run("OM.SET gone a 1");
+        assert_eq!(c.run("SAVE"), "OK");
+        c.run("OM.INCRBY m n 5");
+        c.run("DEL gone");
+        c.run("OM.SET new a 1");
+        server.crash();
+        let mut c = server.client();
+        assert_eq!(c.run("OM.RANGE m - + WITHVALUES"), "a 1 b 2 n 10", "append-only {append_only}");
+        assert_eq!(c.run("EXISTS gone") + &c.run("OM.GET new a") + &c.run("GET s"), "011");
+        // The pool is lost, the file is not.
+        server.kill();
+        std::fs::remove_file(server.pool()).unwrap();
+        server.run();
+        let mut c = server.client();
+        let kept = if append_only == "yes" { "a 1 b 2 n 10" } else { "a 1 b 2 n 5" };
+        assert_eq!(c.run("OM.RANGE m - + WITHVALUES"), kept, "append-only {append_only}");
+        server.crash();
+        assert_eq!(server.client().run("OM.RANGE m - + WITHVALUES"), kept);
+    }
+}
