@@ -44,7 +44,8 @@ pub(super) fn subject<A: Items, B: Items>(a: Design, b: Design) -> Prepared<Batc
 }
 
 pub(super) fn explore(subject: &dyn Subject, modes: &[Mode], budget: Budget) {
-    let rounds = rounds([subject], modes);
+    // A quick run takes one round of six, others each day.
+    let rounds = share(rounds([subject], modes), 6);
     let reports = explore_rounds(&rounds, Budget { threads: 2, ..budget }, &Progress::default(), &|_, _| {});
     let reports: Vec<Report> = reports.into_iter().flatten().collect();
     assert_eq!(reports.len(), rounds.len());
@@ -57,7 +58,7 @@ pub(super) fn explore(subject: &dyn Subject, modes: &[Mode], budget: Budget) {
 
 #[test]
 fn batches_over_sstree_and_nbtree_survive_every_crash() {
-    explore(&subject::<Words, Texts>(Design::SsTree, Design::NbTree), &share(Mode::ALL, 3), Budget::of(24));
+    explore(&subject::<Words, Texts>(Design::SsTree, Design::NbTree), &Mode::ALL, Budget::of(24));
 }
 
 #[test]

@@ -3,7 +3,7 @@
 use std::collections::BTreeMap;
 
 use bristlecone::Design;
-use bristlecone_cells::{Effort, takes};
+use bristlecone_cells::{Effort, share, takes};
 use bristlecone_lab::targets::{BatchOp, BatchPool, Items, Notes, REFUSED, Texts, Words, full_scenarios};
 use bristlecone_pm::Geometry;
 use bristlecone_sim::{Budget, Mode, Prepared, Sim, System};
@@ -22,7 +22,7 @@ fn full<A: Items, B: Items>(a: Design, b: Design, left: u64) -> Prepared<BatchPo
 }
 
 fn survive<A: Items, B: Items>(a: Design, b: Design, budget: Budget) {
-    for left in LEFT {
+    for left in share(LEFT, 4) {
         explore(&full::<A, B>(a, b, left), &[Mode::Subset], budget);
     }
 }
