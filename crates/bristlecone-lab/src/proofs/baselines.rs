@@ -113,13 +113,16 @@ pub(super) fn proofs(baseline: Baseline) -> Vec<Proof> {
         Baseline::Native => proofs_in(design, NATIVE),
         Baseline::WbTree => {
             // The thread that splits fences next for the item, but others may have changed the leaf by then.
-            proofs_in(design, WB_TREE).into_iter().chain([meanwhile(design, "log.4", 2000)]).collect()
+            proofs_in(design, WB_TREE)
+                .into_iter()
+                .chain([meanwhile(design, "log.4", split_meanwhile)])
+                .collect()
         }
         Baseline::FastFair => proofs_in(design, FAST_FAIR),
         Baseline::LbTree => proofs_in(design, LB_TREE),
         Baseline::FpTree => proofs_in(design, FP_TREE)
             .into_iter()
-            .chain([meanwhile(design, "fptree split.5", 20_000)])
+            .chain([meanwhile(design, "fptree split.5", split_again_meanwhile)])
             .collect(),
         Baseline::UTree => proofs_in(design, U_TREE),
         Baseline::FlatStore => proofs_in(design, FLAT_STORE),
@@ -127,11 +130,23 @@ pub(super) fn proofs(baseline: Baseline) -> Vec<Proof> {
     }
 }
 
+/// How a plan is drawn.
+type Draw = fn(&mut dyn FnMut(usize) -> usize) -> Plan;
+
 /// Returns the proof of a step at the end of a split, by what other threads do to the leaf.
-fn meanwhile(design: AnyDesign, step: &'static str, count: u64) -> Proof {
-    let planned = Planned { registers: tree_pool::<Words>(design, 2), plan: split_meanwhile };
-    let wanted = Schedules { seed: 0, first: 0, count, modes: vec![Mode::Subset], threads: 1 };
+fn meanwhile(design: AnyDesign, step: &'static str, plan: Draw) -> Proof {
+    let planned = Planned { registers: tree_pool::<Words>(design, 2), plan };
+    let wanted = Schedules { seed: 0, first: 0, count: 2000, modes: vec![Mode::Subset], threads: 1 };
     Proof::by_schedules(Steps::Starting(step), wanted, planned)
+}
+
+/// Returns a plan: one thread splits a full leaf, and another one fills what is left of it, and splits it again.
+fn split_again_meanwhile(draw: &mut dyn FnMut(usize) -> usize) -> Plan {
+    let before = (0..6).map(|at| (at * 4, Access::Insert(at))).collect();
+    let insert = |key: u64| Operation::On(key, Access::Insert(1000 + key));
+    let from = draw(4) as u64;
+    let lower = [1, 2, 3, 5, 6, 7, 9].map(|key| (key + from) % 11 + 1).into_iter().filter(|key| key % 4 != 0);
+    Plan::new(before, vec![vec![insert(13 + draw(6) as u64)], lower.map(insert).collect()])
 }
 
 /// Returns a plan: one thread splits a full leaf, others change what it had.
