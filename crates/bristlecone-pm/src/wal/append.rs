@@ -1,4 +1,4 @@
-//! Append: room for an entry, and the entry. Step numbers are those of the story in `mod.rs`.
+//! Append: room for an entry, and the entry. Step numbers are those of the protocol in `mod.rs`.
 
 use super::copies::Copies;
 use super::layout::{Generation, STAMPS_A_LINE, begins_line};

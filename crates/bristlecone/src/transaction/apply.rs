@@ -1,4 +1,4 @@
-//! Commit 4 to 6: changes that stand, or are taken back. Step numbers are those of the story in `mod.rs`.
+//! Commit 4 to 6: changes that stand, or are taken back. Step numbers are those of the protocol in `mod.rs`.
 
 use std::collections::BTreeSet;
 

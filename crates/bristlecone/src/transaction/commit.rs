@@ -1,4 +1,4 @@
-//! Commits. Step numbers are those of the story in `mod.rs`.
+//! Commits. Step numbers are those of the protocol in `mod.rs`.
 
 use std::collections::BTreeMap;
 use std::ops::Bound;

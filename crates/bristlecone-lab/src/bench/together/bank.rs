@@ -53,7 +53,7 @@ pub struct Sizes {
 pub struct Round {
     /// Transfers in a second.
     pub rate: f64,
-    /// Attempts to commit that were in vain.
+    /// Attempts to commit that failed for what other threads had changed.
     pub conflicts: u64,
     /// Sums of snapshots, and of what was opened.
     pub sums: u64,

@@ -17,7 +17,7 @@ pub trait Ledger: Send + Sync {
     fn transfer(&self, from: u64, to: u64, amount: u64) -> Refused<bool>;
     /// Returns how many keys there are, and the sum of their values, at one moment.
     fn sum(&self) -> Refused<(u64, u64)>;
-    /// Returns how many attempts to commit were in vain.
+    /// Returns how many attempts to commit failed for what other threads had changed.
     fn conflicts(&self) -> u64 {
         0
     }

@@ -1,5 +1,5 @@
 //! A change of a key in its locked leaf: into the log and the buffer, or through to the leaf. Step numbers are those of
-//! the story in `mod.rs`.
+//! the protocol in `mod.rs`.
 
 use bristlecone_pm::{Flushed, LogSpot, Medium, Persist, Result};
 

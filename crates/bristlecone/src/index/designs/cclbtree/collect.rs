@@ -1,5 +1,5 @@
 //! Collecting the log: what is still needed of it is copied to a new one, and the old one is
-//! used again. Leaves are not written. Step numbers are those of the story in `mod.rs`.
+//! used again. Leaves are not written. Step numbers are those of the protocol in `mod.rs`.
 
 use std::sync::{Arc, Condvar, Mutex, OnceLock, PoisonError, RwLock, RwLockWriteGuard, Weak};
 use std::thread::JoinHandle;

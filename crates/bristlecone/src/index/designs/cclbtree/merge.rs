@@ -1,5 +1,5 @@
 //! A leaf that is hardly used gives its items to its left sibling and goes. Step numbers are
-//! those of the story in `mod.rs`.
+//! those of the protocol in `mod.rs`.
 
 use bristlecone_pm::{Alone, Durable, Medium, Persist};
 

@@ -1,5 +1,5 @@
 //! A leaf that has no room for what its buffer gathered becomes two. Step numbers are those of
-//! the story in `mod.rs`.
+//! the protocol in `mod.rs`.
 
 use bristlecone_pm::{Durable, Flushed, Medium, Persist, Result};
 

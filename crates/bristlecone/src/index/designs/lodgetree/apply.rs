@@ -1,5 +1,5 @@
 //! A change of a key in its locked node: into the log and the buffer, or through to the leaf. Step numbers are those
-//! of the story in `mod.rs`.
+//! of the protocol in `mod.rs`.
 
 use bristlecone_pm::{Flushed, Medium, Persist, Result};
 

@@ -1,4 +1,4 @@
-//! From the buffer into leaves: a few leaves at a time. Step numbers are those of the story in
+//! From the buffer into leaves: a few leaves at a time. Step numbers are those of the protocol in
 //! `mod.rs`.
 
 use bristlecone_pm::{Alone, Durable, Flushed, Medium, Persist, Result, Step};

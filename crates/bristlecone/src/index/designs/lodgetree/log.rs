@@ -1,5 +1,5 @@
 //! What the logs may take, and compaction passes: when there are too many logs, writers go over the nodes, a few at a
-//! time, and append what is still buffered of the old logs again. Step numbers are those of the story in `mod.rs`.
+//! time, and append what is still buffered of the old logs again. Step numbers are those of the protocol in `mod.rs`.
 
 use bristlecone_pm::sync::{Ordering::Acquire, Ordering::Release};
 use bristlecone_pm::{Durable, Flushed, Medium, Persist};

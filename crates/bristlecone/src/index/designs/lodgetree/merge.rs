@@ -1,6 +1,6 @@
 //! Leaves that are hardly used merge within their node, and nodes that have become small merge
 //! with a neighbour, so that deletes give the space back. The paper is silent on this. Step
-//! numbers are those of the story in `mod.rs`.
+//! numbers are those of the protocol in `mod.rs`.
 
 use bristlecone_pm::{Medium, Persist};
 use smallvec::SmallVec;

@@ -1,4 +1,4 @@
-//! A leaf becomes two, and a node up to M. Step numbers are those of the story in `mod.rs`.
+//! A leaf becomes two, and a node up to M. Step numbers are those of the protocol in `mod.rs`.
 
 use bristlecone_pm::{Durable, Flushed, Medium, Persist, Result};
 use smallvec::SmallVec;
