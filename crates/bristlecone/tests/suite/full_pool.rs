@@ -170,6 +170,9 @@ fn every_cell_may_be_full() {
 /// Keys that came and went take no room, though the pool is never full, nor opened again.
 #[test]
 fn keys_that_are_gone_take_no_room() {
+    if !is_alone("full_pool::keys_that_are_gone_take_no_room") {
+        return;
+    }
     const ROUNDS: usize = 20;
     const KEYS: usize = 500;
     for shape in share(SHAPES) {
