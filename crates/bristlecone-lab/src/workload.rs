@@ -129,6 +129,7 @@ impl Workload {
         let kind = match self.presets[0] {
             Preset::Bank => Kind::Bank,
             Preset::Batch => Kind::Batch,
+            Preset::Snapshot => Kind::Snapshot,
             _ => return None,
         };
         self.preset().map(|_| kind)
@@ -149,7 +150,7 @@ impl Workload {
             return Ok(());
         }
         Err(Failure::usage(
-            "the presets bank and batch have words for keys and values, evenly drawn, and no scans",
+            "the presets bank, batch and snapshot have words for keys and values, evenly drawn, and scans of their own",
         ))
     }
 

@@ -1,11 +1,13 @@
-//! The version lock, and NBTree's mark of pending flushes, in every order of their steps, as far as
-//! threads preempt each other twice.
+//! The version lock, NBTree's mark of pending flushes, and the gate of writes, in every order of their steps, as far
+//! as threads preempt each other twice.
 //!
 //! Their own files are compiled here once more, over loom's atomics. There is no harness, because
 //! under one the files' unit tests would be part of this program.
 
 use loom::sync::Arc;
-use loom::sync::atomic::{AtomicU64, Ordering::AcqRel, Ordering::Acquire, Ordering::Relaxed};
+use loom::sync::atomic::{
+    AtomicBool, AtomicU64, Ordering::AcqRel, Ordering::Acquire, Ordering::Relaxed, Ordering::Release,
+};
 use loom::thread;
 
 mod index {
@@ -25,6 +27,76 @@ mod index {
 }
 use index::parts::sync;
 
+mod transaction {
+    /// In the place of `transaction/sync.rs`.
+    pub mod sync {
+        use std::cell::Cell;
+
+        pub use loom::sync::atomic::{AtomicU64, Ordering, fence};
+        pub use loom::sync::{Mutex, RwLock, RwLockReadGuard};
+
+        pub const LINES: usize = 2;
+
+        loom::thread_local!(static LINE: Cell<usize> = Cell::new(0));
+
+        /// Gives the calling thread a line.
+        pub fn take_line(line: usize) {
+            LINE.with(|own| own.set(line));
+        }
+
+        pub fn own_thread_index() -> Option<usize> {
+            Some(LINE.with(Cell::get))
+        }
+
+        /// As on a processor where the compiler's fence is none.
+        pub fn compiler_fence(order: Ordering) {
+            fence(order);
+        }
+
+        /// One side alone does nothing for the other, unless both are fences.
+        #[derive(Debug)]
+        pub enum AsymmetricFence {
+            OfBoth,
+            OfNone,
+        }
+
+        impl AsymmetricFence {
+            pub fn light(&self) {
+                if let Self::OfBoth = self {
+                    fence(Ordering::SeqCst);
+                }
+            }
+
+            pub fn heavy(&self) {
+                self.light();
+            }
+        }
+
+        pub mod wait {
+            use std::sync::PoisonError;
+
+            use loom::sync::{Mutex, MutexGuard, RwLock, RwLockReadGuard, RwLockWriteGuard};
+
+            pub fn pause(_round: u32) {
+                loom::thread::yield_now();
+            }
+
+            pub fn lock<T>(mutex: &Mutex<T>) -> MutexGuard<'_, T> {
+                mutex.lock().unwrap_or_else(PoisonError::into_inner)
+            }
+
+            pub fn read<T>(lock: &RwLock<T>) -> RwLockReadGuard<'_, T> {
+                lock.read().unwrap_or_else(PoisonError::into_inner)
+            }
+
+            pub fn write<T>(lock: &RwLock<T>) -> RwLockWriteGuard<'_, T> {
+                lock.write().unwrap_or_else(PoisonError::into_inner)
+            }
+        }
+    }
+}
+use transaction::sync::{AsymmetricFence, take_line};
+
 #[allow(dead_code, missing_docs, unused_imports, reason = "the file serves the whole crate")]
 #[path = "../src/index/parts/optimistic_lock.rs"]
 mod optimistic_lock;
@@ -33,6 +105,11 @@ mod optimistic_lock;
 #[path = "../src/index/designs/nbtree/pending.rs"]
 mod pending;
 
+#[allow(dead_code, unused_imports, reason = "the file serves the whole crate")]
+#[path = "../src/transaction/gate.rs"]
+mod gate;
+
+use gate::{Gate, full_barrier};
 use optimistic_lock::OptimisticLock;
 use pending::Pending;
 
@@ -195,18 +272,119 @@ fn what_is_shown_is_durable() {
     assert_eq!((line.pending.removed(), line.durable.load(Relaxed)), (-2, 2));
 }
 
+/// A thread that makes writers watchful finds none under way that is not.
+fn a_writer_that_is_not_watchful_is_waited_for() {
+    let shared = Arc::new((Gate::new(AsymmetricFence::OfBoth), AtomicU64::new(0)));
+    let writer = {
+        let shared = Arc::clone(&shared);
+        thread::spawn(move || {
+            take_line(1);
+            let (gate, inside) = &*shared;
+            let entered = gate.enter();
+            if !entered.is_watchful() {
+                inside.store(1, Relaxed);
+                inside.store(0, Relaxed);
+            }
+        })
+    };
+    let (gate, inside) = &*shared;
+    gate.watch();
+    assert_eq!([inside.load(Relaxed), inside.load(Relaxed)], [0, 0]);
+    writer.join().expect("the writer does not panic");
+}
+
+/// A key, its lock, and what the epoch keeps of it.
+struct Key {
+    gate: Gate,
+    locked: AtomicBool,
+    epoch: AtomicU64,
+    /// `NONE`: nothing.
+    saved: AtomicU64,
+    value: AtomicU64,
+}
+
+impl Key {
+    const NONE: u64 = u64::MAX;
+
+    fn write(&self, value: u64, barrier: fn()) {
+        let entered = self.gate.enter();
+        while self.locked.swap(true, Acquire) {
+            thread::yield_now();
+        }
+        barrier();
+        if self.epoch.load(Acquire) == 1 {
+            self.saved.store(self.value.load(Relaxed), Release);
+        }
+        self.value.store(value, Release);
+        self.locked.store(false, Release);
+        drop(entered);
+    }
+
+    /// The value as of the snapshot's epoch.
+    fn then(&self) -> u64 {
+        let held = self.value.load(Acquire);
+        match self.saved.load(Acquire) {
+            Self::NONE => held,
+            saved => saved,
+        }
+    }
+}
+
+fn snapshot_beside_a_write(barrier: fn()) {
+    let key = Arc::new(Key {
+        gate: Gate::new(AsymmetricFence::OfNone),
+        locked: AtomicBool::new(false),
+        epoch: AtomicU64::new(0),
+        saved: AtomicU64::new(Key::NONE),
+        value: AtomicU64::new(0),
+    });
+    key.gate.watch();
+    let writer = {
+        let key = Arc::clone(&key);
+        thread::spawn(move || {
+            take_line(1);
+            key.write(7, barrier);
+        })
+    };
+    key.epoch.store(1, Release);
+    key.gate.wait_for_watchful_writers();
+    assert_eq!(key.then(), key.then());
+    writer.join().expect("the writer does not panic");
+}
+
+fn a_snapshot_shows_one_value_whenever_it_is_asked() {
+    snapshot_beside_a_write(full_barrier);
+}
+
+/// The barrier behind a key's lock is needed: without it the model finds a snapshot that changes.
+fn without_its_barrier_a_write_is_missed() {
+    let told = std::panic::take_hook();
+    std::panic::set_hook(Box::new(|_| {}));
+    let found = std::panic::catch_unwind(|| check(|| snapshot_beside_a_write(|| {})));
+    std::panic::set_hook(told);
+    assert!(found.is_err(), "a barrier is not needed, or the model does not see why");
+}
+
+fn check(model: fn()) {
+    let mut builder = loom::model::Builder::new();
+    builder.preemption_bound = Some(2);
+    builder.check(model);
+}
+
 fn main() {
-    let models: [(&str, fn()); 5] = [
+    let models: [(&str, fn()); 7] = [
         ("what_is_shown_is_durable", what_is_shown_is_durable),
         ("readers_never_see_half_a_change", readers_never_see_half_a_change),
         ("writers_exclude_each_other", writers_exclude_each_other),
         ("an_upgrade_takes_what_was_read", an_upgrade_takes_what_was_read),
         ("what_is_obsolete_sends_everybody_away", what_is_obsolete_sends_everybody_away),
+        ("a_writer_that_is_not_watchful_is_waited_for", a_writer_that_is_not_watchful_is_waited_for),
+        ("a_snapshot_shows_one_value_whenever_it_is_asked", a_snapshot_shows_one_value_whenever_it_is_asked),
     ];
     for (name, model) in models {
-        let mut builder = loom::model::Builder::new();
-        builder.preemption_bound = Some(2);
-        builder.check(model);
+        check(model);
         println!("model {name} ... ok");
     }
+    without_its_barrier_a_write_is_missed();
+    println!("model without_its_barrier_a_write_is_missed ... ok");
 }

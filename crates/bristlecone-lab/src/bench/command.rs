@@ -137,7 +137,10 @@ impl Bench {
             ("--dependent", self.dependent),
         ];
         if let Some((name, _)) = has_no_use.iter().find(|(_, given)| *given) {
-            return Err(Failure::usage(format!("{name} is not for the presets bank and batch")));
+            return Err(Failure::usage(format!("{name} is not for the preset {}", kind.name())));
+        }
+        if kind == Kind::Snapshot && self.threads.first().is_some_and(|threads| *threads != 1) {
+            return Err(Failure::usage("the preset snapshot is about one thread: --threads 1"));
         }
         self.workload.check_together()?;
         let plan = self.plan()?;

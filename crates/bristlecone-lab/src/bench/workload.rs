@@ -135,6 +135,9 @@ pub enum Preset {
     Bank,
     /// --operations new words one by one, and as many in batches of --group (bench only)
     Batch,
+    /// updates before and after the first batch and beside a snapshot, lookups and scans of a tree and of a snapshot from which
+    /// it differs in one key of a hundred; on one thread (bench only)
+    Snapshot,
 }
 
 /// Theta of Zipf's law by default.
@@ -192,7 +195,7 @@ pub fn phases(
             let run = ycsb(&[(Op::Scan, 95), (Op::Insert, 5)], zipf);
             phases.push(Phase { scan: scan.unwrap_or(ScanLength::up_to(SCAN_LENGTH)), ..run });
         }
-        Preset::Bank | Preset::Batch => {
+        Preset::Bank | Preset::Batch | Preset::Snapshot => {
             phases.push(phase("together", Mix::only(Op::Upsert), asked, operations))
         }
         Preset::YcsbF => phases.push(ycsb(&[(Op::Get, 50), (Op::ReadModifyWrite, 50)], zipf)),

@@ -104,7 +104,7 @@ impl Count {
     fn plan(&self) -> Outcome<Plan> {
         let workload = &self.workload;
         if workload.together().is_some() {
-            return Err(Failure::usage("the presets bank and batch are for bench"));
+            return Err(Failure::usage("the presets bank, batch and snapshot are for bench"));
         }
         let phases = workload.phases()?;
         Ok(Plan {

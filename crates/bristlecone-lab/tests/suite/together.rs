@@ -78,11 +78,32 @@ fn batch_writes_as_many_words_in_both_ways() {
 }
 
 #[test]
+fn snapshot_shows_what_was_and_says_what_it_costs() {
+    let bench = Bench::new();
+    let sizes = "--records 2k --operations 1k --threads 1 --rounds 2 --pool @p";
+    let report =
+        bench.run(&format!("bench --preset snapshot {sizes} --domain adr --against nbtree --json")).json();
+    for design in [&report, &report["against"][0]] {
+        assert_eq!(design["lost"], 0, "{design}");
+        let names =
+            ["update", "get", "snapshot_get", "scan", "snapshot_scan"].map(|name| format!("{name}_ns"));
+        let ratios = ["update_after_batch", "update_beside_snapshot", "snapshot_get", "snapshot_scan"];
+        for name in names.iter().map(String::as_str).chain(ratios) {
+            assert!(design[name].as_f64().unwrap() > 0.0, "{name} of {design}");
+        }
+    }
+    let said = bench.run(&format!("bench --preset snapshot {sizes}")).ok();
+    assert!(said.contains("times as long on a snapshot"), "{said}");
+    bench.run("bench --preset snapshot --threads 2 --pool @p").refused(2, "is about one thread");
+    bench.run("bench --preset snapshot --design lbtree --pool @p").refused(2, "lbtree has no part");
+}
+
+#[test]
 fn bank_and_batch_refuse_what_they_have_no_use_for() {
     let bench = Bench::new();
     bench.run("bench --preset bank --value bytes:8 --pool @p").refused(2, "words for keys and values");
-    bench.run("bench --preset bank --csv --pool @p").refused(2, "--csv is not for the presets");
-    bench.run("bench --preset batch --perf --pool @p").refused(2, "--perf is not for the presets");
+    bench.run("bench --preset bank --csv --pool @p").refused(2, "--csv is not for the preset bank");
+    bench.run("bench --preset batch --perf --pool @p").refused(2, "--perf is not for the preset batch");
     bench.run("bench --preset bank --records 1 --pool @p").refused(2, "two accounts");
     bench.run("bench --preset bank --against btreemap --pool @p").refused(2, "btreemap has no part");
     bench.run("bench --preset bank --design lbtree --pool @p").refused(2, "lbtree has no part");

@@ -1,17 +1,11 @@
 //! The gate that every write passes: it costs two stores while nothing but single keys is written.
 
-use std::sync::atomic::{
-    AtomicU64, Ordering::Acquire, Ordering::Relaxed, Ordering::Release, Ordering::SeqCst, compiler_fence,
-    fence,
-};
-use std::sync::{Mutex, RwLock, RwLockReadGuard};
-
-use bristlecone_pm::own_thread_index;
-use bristlecone_pm::sync::{AsymmetricFence, wait};
 use crossbeam_utils::CachePadded;
 
-/// Threads that have a line of their own. Others share a lock.
-const LINES: usize = 256;
+use crate::transaction::sync::{
+    AsymmetricFence, AtomicU64, LINES, Mutex, Ordering::Acquire, Ordering::Relaxed, Ordering::Release,
+    Ordering::SeqCst, RwLock, RwLockReadGuard, compiler_fence, fence, own_thread_index, wait,
+};
 
 /// Nothing but single keys was written since the pool was opened.
 const QUIET: u64 = 0;
@@ -118,7 +112,7 @@ impl Gate {
 /// Orders the calling thread's line, and whatever it stored before, before what it loads from now on. It has just passed a locked
 /// instruction.
 #[inline(always)]
-pub(super) fn full_barrier() {
+pub(crate) fn full_barrier() {
     // On x86 that was one.
     if cfg!(target_arch = "x86_64") { compiler_fence(SeqCst) } else { fence(SeqCst) }
 }

@@ -65,6 +65,7 @@ pub(crate) mod record;
 mod replay;
 mod snapshot;
 mod stripes;
+mod sync;
 mod transact;
 
 pub use self::any_tree::AnyTree;

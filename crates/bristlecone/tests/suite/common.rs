@@ -9,9 +9,9 @@ use bristlecone_baselines::{AnyDesign, Baseline};
 pub use bristlecone_cells::{Cell, Codec, Items, SHAPES, Shape, Visit, by_effort, suites};
 use bristlecone_pm::{Domain, Geometry, PoolFile, Region};
 
-/// Returns what this run takes of some things: a quick run one of six, others each day, and one at least.
+/// Returns what this run takes of some things: a quick run one of twelve, others each day, and one at least.
 pub fn share<T>(all: impl IntoIterator<Item = T>) -> Vec<T> {
-    bristlecone_cells::share(all, 6)
+    bristlecone_cells::share(all, 12)
 }
 
 /// Every design with its default options.

@@ -5,8 +5,8 @@ use std::collections::BTreeMap;
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering::Relaxed, Ordering::SeqCst};
 
 use crate::common::{
-    Cell, Codec, Items, Noise, Plant, Scratch, Visit, baselines, defaults, inserted, small, small_baselines,
-    suites, swapped,
+    Cell, Codec, Items, Noise, Plant, Scratch, Visit, baselines, defaults, inserted, share, small,
+    small_baselines, suites, swapped,
 };
 use bristlecone::{Key, Tree, Value};
 
@@ -103,12 +103,12 @@ fn owners_of_words() {
 
 #[test]
 fn baselines_keep_their_promises() {
-    for shape in baselines() {
+    for shape in share(baselines()) {
         owners::<u64, u64>(20_000, 40_000, shape, |n| n, |n| n, |k| *k, |v| *v);
         owners::<u64, u64>(200, 20_000, shape, |n| n, |n| n, |k| *k, |v| *v);
         swaps(shape);
     }
-    small_baselines().for_each(scans);
+    share(small_baselines()).into_iter().for_each(scans);
 }
 
 #[test]

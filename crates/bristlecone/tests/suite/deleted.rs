@@ -117,7 +117,7 @@ fn cells_that_are_filled_again_take_no_more() {
             pool.close().unwrap();
             let (mut used, mut emptied) = (Vec::new(), Vec::new());
             let most = |used: &[u64]| used[0] + used[0] / 4 + 2;
-            for round in 0..by_effort(3, 6, 6) {
+            for round in 0..by_effort(2, 6, 6) {
                 let pool = cell.pool(&scratch);
                 let tree: Tree<I::K, I::V> = cell.open(&pool, "t").unwrap();
                 assert!(tree.is_empty() && tree.check().is_empty());

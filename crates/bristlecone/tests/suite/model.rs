@@ -246,7 +246,7 @@ fn every_cell_holds_what_a_map_holds() {
 
 #[test]
 fn baselines_keep_words_too() {
-    for (seed, shape) in baselines().enumerate() {
+    for (seed, shape) in share(baselines()).into_iter().enumerate() {
         let twin = Twin::<u64, u64, _> { key: word, value: word, key_ref: |k| *k, value_ref: |v| *v, shape };
         twin.run(6000, 12_000, 0x8765_4321 + seed as u64);
     }

@@ -5,7 +5,7 @@ use std::path::Path;
 use fjall::{Database, Keyspace, KeyspaceCreateOptions, PersistMode, Readable};
 
 use super::key_locks::KeyLocks;
-use super::together::{Together, moved, word};
+use super::together::{Together, word};
 use super::{ByteStore, Class, Refused, When};
 
 struct Fjall {
@@ -90,14 +90,7 @@ impl Together for Fjall {
 
     /// Its batches read nothing: the keys are locked here.
     fn transfer(&self, from: u64, to: u64, amount: u64) -> Refused<bool> {
-        let _held = self.locks.hold(from, to);
-        let mut held = [0; 2];
-        for (held, key) in held.iter_mut().zip([from, to]) {
-            *held = self.keyspace.get(key.to_be_bytes())?.map_or(Ok(0), |value| word(&value))?;
-        }
-        let [from_after, to_after] = moved(held, amount);
-        self.write_together(&[(from, from_after), (to, to_after)])?;
-        Ok(true)
+        self.locks.transfer(self, from, to, amount)
     }
 
     fn sum(&self) -> Refused<(u64, u64)> {

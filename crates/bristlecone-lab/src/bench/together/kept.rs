@@ -1,11 +1,12 @@
-//! Stores that take part in `bank` and `batch`: created, closed, opened again, also by a process that is to be killed.
+//! Stores that take part in `bank`, `batch` and `snapshot`: created, closed, opened again, also by a process that is to be killed.
 
 use std::path::{Path, PathBuf};
 
-use bristlecone::{Domain, Pool};
+use bristlecone::{Domain, Pool, Tree};
 use bristlecone_baselines::AnyDesign;
 use bristlecone_cli::failure::{Exit, Failure, Outcome};
 
+use super::Kind;
 use super::ledger::{Ledger, PoolLedger, StoreLedger};
 use crate::bench::comparison::Plan;
 use crate::bench::competitor::Competitor;
@@ -37,19 +38,22 @@ impl Kept {
     /// # Errors
     ///
     /// For stores that do not change several keys in one step.
-    pub fn all(plan: &Plan, domain: Domain, path: &Path) -> Outcome<Vec<Self>> {
+    pub fn all(kind: Kind, plan: &Plan, domain: Domain, path: &Path) -> Outcome<Vec<Self>> {
         let ours = Competitor::Tree(plan.setup.design);
         let stores = std::iter::once(&ours).chain(&plan.against).enumerate();
         let kept = |(at, store): (usize, &Competitor)| {
             let takes_part = match store {
                 Competitor::Tree(design) => matches!(design, AnyDesign::Library(_)),
-                Competitor::Store(rival) => !matches!(rival, Rival::Sled | Rival::Sqlite),
+                Competitor::Store(rival) => {
+                    kind != Kind::Snapshot && !matches!(rival, Rival::Sled | Rival::Sqlite)
+                }
                 Competitor::Map(_) | Competitor::Library(_) => false,
             };
             if !takes_part {
+                let (name, preset) = (store.name(), kind.name());
+                let others = if kind == Kind::Snapshot { "" } else { ", redb, fjall, lmdb and rocksdb" };
                 return Err(Failure::usage(format!(
-                    "{} has no part in the presets bank and batch: the library's designs, redb, fjall, lmdb and rocksdb have",
-                    store.name()
+                    "{name} has no part in the preset {preset}: the library's designs{others} have"
                 )));
             }
             let options = if at == 0 { plan.setup.options.clone() } else { Vec::new() };
@@ -101,14 +105,8 @@ impl Kept {
     /// Those of the store.
     pub fn create(&self) -> Outcome<Box<dyn Ledger>> {
         match self.store {
-            Competitor::Tree(AnyDesign::Library(design)) => {
-                let _ = std::fs::remove_file(&self.path);
-                let options = Pool::options().max_bytes(self.max_bytes).create_new(true).domain(self.domain);
-                let pool = options.open(&self.path)?;
-                let tree = pool.tree_options(TREE).design(design);
-                let with =
-                    |tree: bristlecone::TreeOptions, (name, value): &(String, u64)| tree.option(name, *value);
-                let tree = self.options.iter().fold(tree, with).create()?;
+            Competitor::Tree(_) => {
+                let (pool, tree) = self.create_tree()?;
                 Ok(Box::new(PoolLedger::new(pool, tree)))
             }
             _ => {
@@ -117,6 +115,24 @@ impl Kept {
                 self.open()
             }
         }
+    }
+
+    /// Creates the pool and the tree of one of the library's designs, in place of what is there.
+    ///
+    /// # Errors
+    ///
+    /// Those of the pool, and for other stores.
+    pub fn create_tree(&self) -> Outcome<(Pool, Tree<u64, u64>)> {
+        let Competitor::Tree(AnyDesign::Library(design)) = self.store else {
+            return Err(self.failed("it is none of the library's designs"));
+        };
+        let _ = std::fs::remove_file(&self.path);
+        let options = Pool::options().max_bytes(self.max_bytes).create_new(true).domain(self.domain);
+        let pool = options.open(&self.path)?;
+        let tree = pool.tree_options(TREE).design(design);
+        let with = |tree: bristlecone::TreeOptions, (name, value): &(String, u64)| tree.option(name, *value);
+        let tree = self.options.iter().fold(tree, with).create()?;
+        Ok((pool, tree))
     }
 
     /// Opens what is there.

@@ -2,12 +2,14 @@
 //!
 //! - [`bank`]: transfers beside sums of snapshots, and kills.
 //! - [`batch`]: batches against single writes.
-//! - [`ledger`]: what both ask of a store; [`kept`]: the stores that can.
+//! - [`snapshot`]: what batches and snapshots cost the operations beside them.
+//! - [`ledger`]: what the first two ask of a store; [`kept`]: the stores that can.
 
 pub mod bank;
 pub mod batch;
 pub mod kept;
 pub mod ledger;
+pub mod snapshot;
 
 use std::path::Path;
 
@@ -27,6 +29,19 @@ pub enum Kind {
     Bank,
     /// Batches.
     Batch,
+    /// What batches and snapshots cost.
+    Snapshot,
+}
+
+impl Kind {
+    /// Returns the preset's name.
+    pub fn name(self) -> &'static str {
+        match self {
+            Self::Bank => "bank",
+            Self::Batch => "batch",
+            Self::Snapshot => "snapshot",
+        }
+    }
 }
 
 /// Runs a preset on all stores in turns, and returns what each did.
@@ -39,18 +54,21 @@ pub fn measure(kind: Kind, plan: &Plan, kills: u32, path: &Path, output: &Output
     if kind == Kind::Bank && records < 2 {
         return Err(Failure::usage("a transfer takes two accounts: --records must be 2 or more"));
     }
-    let stores = Kept::all(plan, domain(plan, path)?, path)?;
+    let stores = Kept::all(kind, plan, domain(plan, path)?, path)?;
     let Plan { threads, seed, .. } = *plan;
     let bank = bank::Sizes { accounts: records, transfers: operations, threads, kills, seed };
     let batch = batch::Sizes { records, words: operations, group: plan.group as u64, threads, seed };
+    let snapshot = snapshot::Sizes { records, operations, seed };
     let bar = output.progress("measuring", Some((plan.rounds * stores.len()) as u64));
     let (mut banks, mut batches) = (vec![Vec::new(); stores.len()], vec![Vec::new(); stores.len()]);
+    let mut snapshots = vec![Vec::new(); stores.len()];
     for round in 0..plan.rounds {
         for at in plan.order_of(round) {
             bar.set_message(stores[at].name());
             match kind {
                 Kind::Bank => banks[at].push(bank.round(&stores[at], round as u64)?),
                 Kind::Batch => batches[at].push(batch.round(&stores[at])?),
+                Kind::Snapshot => snapshots[at].push(snapshot.round(&stores[at], round as u64)?),
             }
             bar.inc(1);
         }
@@ -62,6 +80,7 @@ pub fn measure(kind: Kind, plan: &Plan, kills: u32, path: &Path, output: &Output
         .map(|(at, store)| match kind {
             Kind::Bank => bank::json(store, &banks[at]),
             Kind::Batch => batch::json(store, &batches[at]),
+            Kind::Snapshot => snapshot::json(store, &snapshots[at]),
         })
         .collect())
 }
@@ -82,7 +101,7 @@ fn domain(plan: &Plan, path: &Path) -> Outcome<Domain> {
 pub fn json(kind: Kind, plan: &Plan, stores: &[Value]) -> Value {
     let [records, operations] = [0, 1].map(|at| plan.phases[at].operations);
     let mut value = json!({
-        "preset": if kind == Kind::Bank { "bank" } else { "batch" },
+        "preset": kind.name(),
         "design": plan.setup.design.to_string(),
         "options": plan.setup.options,
         "records": records,
@@ -133,6 +152,22 @@ pub fn show(kind: Kind, stores: &[Value], output: &mut Output) -> Outcome {
                     number(store, "inserts_per_second"),
                     number(store, "batched_per_second"),
                     store["speedup"].as_f64().unwrap_or(0.0),
+                ))?;
+            }
+            Kind::Snapshot => {
+                let ratio = |name: &str| format!("{:.2}", store[name].as_f64().unwrap_or(0.0));
+                output.line(format!(
+                    "{name}: an update takes {} ns; {} times as long after the first batch, {} times beside a snapshot",
+                    number(store, "update_ns"),
+                    ratio("update_after_batch"),
+                    ratio("update_beside_snapshot"),
+                ))?;
+                output.line(format!(
+                    "  a lookup takes {} ns, {} times as long on a snapshot; a scan {} ns a key, {} times",
+                    number(store, "get_ns"),
+                    ratio("snapshot_get"),
+                    number(store, "scan_ns"),
+                    ratio("snapshot_scan"),
                 ))?;
             }
         }
