@@ -10,7 +10,7 @@ use crate::api::key;
 use crate::api::value::{check_len, undecodable};
 use crate::index::parts::encoded::Encoded;
 use crate::transaction::sealed::Sealed;
-use crate::transaction::{AnyTree, Link, TreeHandle};
+use crate::transaction::{AnyScan, AnyTree, ItemOf, Link, TreeHandle};
 
 impl Sealed for Tree {
     fn pool(&self) -> &Pool {
@@ -63,6 +63,16 @@ impl TreeHandle for Tree {
     fn decode_value(&self, value: Encoded) -> Result<Datum<'static>> {
         let kind = self.value_kind();
         Self::decoded(kind, Role::Value, value).ok_or_else(|| undecodable("value", kind))
+    }
+
+    type Scan = AnyScan;
+
+    fn scan(&self, checked: bool) -> AnyScan {
+        self.any().scan(checked)
+    }
+
+    fn decode_item(&self, (key, value): ItemOf<Self>) -> Result<(Datum<'static>, Datum<'static>)> {
+        Ok((self.decode_key(key)?, self.decode_value(value)?))
     }
 }
 

@@ -53,18 +53,68 @@ pub trait AnyTree: Send + Sync {
     ) -> Result<()>;
 
     /// Begins to scan.
-    fn scan(&self, checked: bool) -> Box<dyn AnyScan>;
+    fn scan(&self, checked: bool) -> AnyScan;
+}
+
+/// A scan from both ends, leaf by leaf.
+pub trait Scan: Send + Sync {
+    /// What keys are in the tree's codec, or in any.
+    type Key: Ord + Clone + Send + Sync;
+    /// What values are likewise.
+    type Value: Send + Sync;
+
+    /// Appends the items of the next leaf within bounds that has any, ascending. `false`: there are none.
+    fn next(
+        &mut self,
+        forward: bool,
+        bounds: (Bound<&Self::Key>, Bound<&Self::Key>),
+        into: &mut Vec<(Self::Key, Self::Value)>,
+    ) -> Result<bool>;
+
+    /// Returns a key whatever its codec is.
+    fn encode(key: &Self::Key) -> Encoded;
+    /// Returns such a key as one of this scan.
+    fn decode_key(key: Encoded) -> Result<Self::Key>;
+    /// Returns such a value as one of this scan.
+    fn decode_value(value: Encoded) -> Result<Self::Value>;
 }
 
 /// A scan of a tree of any codecs.
-pub trait AnyScan: Send + Sync {
-    /// Appends the items of the next leaf within bounds that has any, ascending. `false`: there are none.
+pub type AnyScan = Box<dyn Leaves>;
+
+/// What gives an [`AnyScan`] its leaves.
+pub trait Leaves: Send + Sync {
+    /// See [`Scan::next`].
     fn next(
         &mut self,
         forward: bool,
         bounds: (Bound<&Encoded>, Bound<&Encoded>),
         into: &mut Vec<(Encoded, Encoded)>,
     ) -> Result<bool>;
+}
+
+impl Scan for AnyScan {
+    type Key = Encoded;
+    type Value = Encoded;
+
+    fn next(
+        &mut self,
+        forward: bool,
+        bounds: (Bound<&Encoded>, Bound<&Encoded>),
+        into: &mut Vec<(Encoded, Encoded)>,
+    ) -> Result<bool> {
+        (**self).next(forward, bounds, into)
+    }
+
+    fn encode(key: &Encoded) -> Encoded {
+        key.clone()
+    }
+    fn decode_key(key: Encoded) -> Result<Encoded> {
+        Ok(key)
+    }
+    fn decode_value(value: Encoded) -> Result<Encoded> {
+        Ok(value)
+    }
 }
 
 impl<K: KeyCodec, V: Codec> AnyTree for Handle<dyn Index<K, V>> {
@@ -102,43 +152,82 @@ impl<K: KeyCodec, V: Codec> AnyTree for Handle<dyn Index<K, V>> {
         }
     }
 
-    fn scan(&self, checked: bool) -> Box<dyn AnyScan> {
-        let batch = || if checked { Batch::checked() } else { Batch::default() };
-        Box::new(TypedScan { tree: self.clone(), forward: batch(), backward: batch() })
+    fn scan(&self, checked: bool) -> AnyScan {
+        Box::new(TypedScan::new(self, checked))
     }
 }
 
-/// A scan from both ends, which never meet: bounds see to that.
-struct TypedScan<K: KeyCodec, V: Codec> {
+/// A scan of a tree whose codecs are known. Its ends never meet: bounds see to that.
+pub struct TypedScan<K: KeyCodec, V: Codec> {
     tree: Handle<dyn Index<K, V>>,
     forward: Batch<K, V>,
     backward: Batch<K, V>,
 }
 
-impl<K: KeyCodec, V: Codec> AnyScan for TypedScan<K, V> {
+impl<K: KeyCodec, V: Codec> TypedScan<K, V> {
+    /// Begins a scan, with records compared with their checksums or not.
+    pub(crate) fn new(tree: &Handle<dyn Index<K, V>>, checked: bool) -> Self {
+        let batch = || if checked { Batch::checked() } else { Batch::default() };
+        Self { tree: tree.clone(), forward: batch(), backward: batch() }
+    }
+
+    /// Reads the next leaf. `false`: there is none. Forward its items stand the other way round.
+    fn read(&mut self, forward: bool, bounds: (Bound<K::Ref<'_>>, Bound<K::Ref<'_>>)) -> Result<bool> {
+        let (batch, more);
+        if forward {
+            batch = &mut self.forward;
+            more = self.tree.scan_forward(bounds, batch);
+        } else {
+            batch = &mut self.backward;
+            more = self.tree.scan_backward(bounds, batch);
+        }
+        batch.damage.take().map_or(Ok(more), Err)
+    }
+}
+
+impl<K: KeyCodec, V: Codec> Scan for TypedScan<K, V> {
+    type Key = K::Owned;
+    type Value = V::Owned;
+
+    fn next(
+        &mut self,
+        forward: bool,
+        (from, to): (Bound<&K::Owned>, Bound<&K::Owned>),
+        into: &mut Vec<(K::Owned, V::Owned)>,
+    ) -> Result<bool> {
+        let more = self.read(forward, (from.map(K::borrow), to.map(K::borrow)))?;
+        match forward {
+            _ if !more => {}
+            true => into.extend(self.forward.entries.drain(..).rev()),
+            false => into.append(&mut self.backward.entries),
+        }
+        Ok(more)
+    }
+
+    fn encode(key: &K::Owned) -> Encoded {
+        K::encode(key.clone())
+    }
+    fn decode_key(key: Encoded) -> Result<K::Owned> {
+        K::decode(key).ok_or_else(unlike)
+    }
+    fn decode_value(value: Encoded) -> Result<V::Owned> {
+        V::decode(value).ok_or_else(unlike)
+    }
+}
+
+impl<K: KeyCodec, V: Codec> Leaves for TypedScan<K, V> {
     fn next(
         &mut self,
         forward: bool,
         (from, to): (Bound<&Encoded>, Bound<&Encoded>),
         into: &mut Vec<(Encoded, Encoded)>,
     ) -> Result<bool> {
-        let bounds = (lent_bound::<K>(from)?, lent_bound::<K>(to)?);
-        let batch = if forward { &mut self.forward } else { &mut self.backward };
-        let more = if forward {
-            self.tree.scan_forward(bounds, batch)
-        } else {
-            self.tree.scan_backward(bounds, batch)
-        };
-        if let Some(damage) = batch.damage.take() {
-            return Err(damage);
-        }
-        if more {
-            let encode = |(key, value)| (K::encode(key), V::encode(value));
-            // Forward they stand the other way round.
-            match forward {
-                true => into.extend(batch.entries.drain(..).rev().map(encode)),
-                false => into.extend(batch.entries.drain(..).map(encode)),
-            }
+        let more = self.read(forward, (lent_bound::<K>(from)?, lent_bound::<K>(to)?))?;
+        let encode = |(key, value)| (K::encode(key), V::encode(value));
+        match forward {
+            _ if !more => {}
+            true => into.extend(self.forward.entries.drain(..).rev().map(encode)),
+            false => into.extend(self.backward.entries.drain(..).map(encode)),
         }
         Ok(more)
     }

@@ -2,6 +2,7 @@
 
 use std::collections::BTreeMap;
 use std::ops::Bound;
+use std::sync::Arc;
 
 use bristlecone_pm::{Error, Result};
 
@@ -118,7 +119,8 @@ impl Changes {
             reads.keys.binary_search(place).is_ok() || reads.ranges.iter().any(within)
         };
         for place in self.keys.keys().filter(|place| is_read(place)) {
-            if reads.snapshot.epoch(&self.trees[place.0].0)?.has(&self.saved_key(place)) {
+            let link = &self.trees[place.0].0;
+            if reads.snapshot.with_epoch(link, |epoch| epoch.has(&self.saved_key(place)))? {
                 return Err(Error::Conflict);
             }
         }
@@ -140,14 +142,16 @@ impl Changes {
         let Some(reads) = reads else { return Ok(()) };
         let own = |tree: usize, key: &Encoded| self.keys.contains_key(&(tree, key.clone()));
         for place in reads.keys.iter().filter(|(tree, key)| !own(*tree, key)) {
-            if reads.snapshot.epoch(&self.trees[place.0].0)?.has(&self.saved_key(place)) {
+            let link = &self.trees[place.0].0;
+            if reads.snapshot.with_epoch(link, |epoch| epoch.has(&self.saved_key(place)))? {
                 return Err(Error::Conflict);
             }
         }
         for (tree, from, to) in reads.ranges {
-            let epoch = reads.snapshot.epoch(&self.trees[*tree].0)?;
-            let bounds = (from.as_ref(), to.as_ref());
-            if epoch.has_within(self.identity(*tree), bounds, |key| own(*tree, key)) {
+            let (link, bounds) = (&self.trees[*tree].0, (from.as_ref(), to.as_ref()));
+            let by_others =
+                |epoch: &Arc<Epoch>| epoch.has_within(link.identity, bounds, |key| own(*tree, key));
+            if reads.snapshot.with_epoch(link, by_others)? {
                 return Err(Error::Conflict);
             }
         }

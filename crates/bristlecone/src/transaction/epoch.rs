@@ -2,12 +2,15 @@
 
 use std::collections::BTreeMap;
 use std::ops::Bound;
-use std::sync::atomic::{AtomicUsize, Ordering::Relaxed};
-use std::sync::{Arc, RwLock};
+use std::sync::atomic::{
+    AtomicBool, AtomicU64, AtomicUsize, Ordering::Acquire, Ordering::Relaxed, Ordering::Release,
+};
+use std::sync::{Arc, OnceLock, RwLock};
 
 use bristlecone_pm::sync::wait;
 use crossbeam_skiplist::SkipMap;
 
+use super::any_tree::hash;
 use crate::index::parts::encoded::Encoded;
 
 /// A key of any tree: the tree's identity comes first.
@@ -15,14 +18,46 @@ type SavedKey = (u64, Encoded);
 
 /// What a saved entry takes beside its bytes, about.
 const ENTRY_BYTES: usize = 128;
+
+/// Bits of a [`Filter`].
+const FILTER_BITS: usize = 1 << 19;
+
+/// Tells of most keys that nothing was saved of them: a bit for each value of a hash, set before the key is saved.
+#[derive(Debug, Default)]
+struct Filter(OnceLock<Box<[AtomicU64]>>);
+
+impl Filter {
+    fn place(tree: u64, hash: u64) -> (usize, u64) {
+        let mixed = (hash ^ tree.wrapping_mul(0xd6e8_feb8_6659_fd93)).wrapping_mul(0x9e37_79b9_7f4a_7c15);
+        let bit = (mixed >> (u64::BITS - FILTER_BITS.trailing_zeros())) as usize;
+        (bit / 64, 1 << (bit % 64))
+    }
+
+    fn set(&self, tree: u64, hash: u64) {
+        let (word, bit) = Self::place(tree, hash);
+        let words = self.0.get_or_init(|| (0..FILTER_BITS / 64).map(|_| AtomicU64::new(0)).collect());
+        words[word].fetch_or(bit, Release);
+    }
+
+    /// Returns whether something may be saved of a key.
+    #[inline]
+    fn may_have(&self, tree: u64, hash: u64) -> bool {
+        let (word, bit) = Self::place(tree, hash);
+        self.0.get().is_some_and(|words| words[word].load(Acquire) & bit != 0)
+    }
+}
+
 /// An epoch: the time from one snapshot to the next.
 #[derive(Debug)]
 pub(crate) struct Epoch {
     pub number: u64,
     /// By key, what it had when the epoch began; `None`: it was absent.
     saved: SkipMap<SavedKey, Option<Encoded>>,
+    filter: Filter,
     bytes: AtomicUsize,
     next: RwLock<Option<Arc<Epoch>>>,
+    /// Whether an epoch follows.
+    is_followed: AtomicBool,
     /// Bytes of all epochs that there are.
     total: Arc<AtomicUsize>,
 }
@@ -38,21 +73,29 @@ impl Epoch {
         Arc::new(Self {
             number,
             saved: SkipMap::new(),
+            filter: Filter::default(),
             bytes: AtomicUsize::new(0),
             next: RwLock::new(None),
+            is_followed: AtomicBool::new(false),
             total: Arc::clone(total),
         })
     }
 
     /// Saves what a key has, unless that was saved in this epoch.
     pub fn save(&self, tree: u64, key: Encoded, value: impl FnOnce() -> Option<Encoded>) {
+        let hash = hash(&key);
         let key = (tree, key);
-        if !self.saved.contains_key(&key) {
-            self.put(key, value());
+        if !self.has_here(&key, hash) {
+            self.put(key, hash, value());
         }
     }
 
-    fn put(&self, key: SavedKey, value: Option<Encoded>) {
+    fn has_here(&self, key: &SavedKey, hash: u64) -> bool {
+        self.filter.may_have(key.0, hash) && self.saved.contains_key(key)
+    }
+
+    fn put(&self, key: SavedKey, hash: u64, value: Option<Encoded>) {
+        self.filter.set(key.0, hash);
         let bytes = ENTRY_BYTES + key.1.heap_bytes() + value.as_ref().map_or(0, Encoded::heap_bytes);
         let mut is_new = false;
         self.saved.get_or_insert_with(key, || {
@@ -67,7 +110,9 @@ impl Epoch {
 
     /// Has another epoch follow this one, in the place of those that did.
     pub fn link(&self, next: Option<Arc<Epoch>>) {
-        *wait::write(&self.next) = next;
+        let mut following = wait::write(&self.next);
+        self.is_followed.store(next.is_some(), Release);
+        *following = next;
     }
 
     /// Returns the epoch that follows.
@@ -83,7 +128,7 @@ impl Epoch {
     /// Takes over what the epoch that follows has saved, and leaves it out.
     pub fn absorb(&self, next: &Epoch) {
         for entry in &next.saved {
-            self.put(entry.key().clone(), entry.value().clone());
+            self.put(entry.key().clone(), hash(&entry.key().1), entry.value().clone());
         }
         self.link(next.next());
     }
@@ -104,24 +149,44 @@ impl Epoch {
         }
     }
 
-    /// Returns what a key of a tree had when the epoch began, if it was changed since.
-    pub fn value_of(self: &Arc<Self>, key: &SavedKey) -> Option<Option<Encoded>> {
-        self.find(|epoch| epoch.saved.get(key).map(|entry| entry.value().clone()))
+    /// Looks as [`find`](Self::find) does, for a thread that has read the tree before. What it read was written in an epoch that
+    /// it sees: if none seems to follow this one, none does that matters.
+    #[inline]
+    fn find_read<R>(self: &Arc<Self>, mut look: impl FnMut(&Self) -> Option<R>) -> Option<R> {
+        if self.is_followed.load(Acquire) { self.find(look) } else { look(self) }
+    }
+
+    /// Returns what a key of a tree, with its hash, had when the epoch began, if it was changed since. The tree was read before.
+    #[inline]
+    pub fn value_of(
+        self: &Arc<Self>,
+        tree: u64,
+        hash: u64,
+        key: impl Fn() -> Encoded,
+    ) -> Option<Option<Encoded>> {
+        self.find_read(|epoch| {
+            if !epoch.filter.may_have(tree, hash) {
+                return None;
+            }
+            epoch.saved.get(&(tree, key())).map(|entry| entry.value().clone())
+        })
     }
 
     /// Returns whether a key was changed since the epoch began, or may have been.
     pub fn has(self: &Arc<Self>, key: &SavedKey) -> bool {
-        self.find(|epoch| epoch.saved.contains_key(key).then_some(())).is_some()
+        let hash = hash(&key.1);
+        self.find(|epoch| epoch.has_here(key, hash).then_some(())).is_some()
     }
 
-    /// Returns what the keys of a tree within bounds had when the epoch began, of those that were changed since.
+    /// Returns what the keys of a tree within bounds had when the epoch began, of those that were changed since. The tree was
+    /// read before.
     pub fn values_within(
         self: &Arc<Self>,
         tree: u64,
         bounds: (Bound<&Encoded>, Bound<&Encoded>),
     ) -> BTreeMap<Encoded, Option<Encoded>> {
         let mut found = BTreeMap::new();
-        self.find::<()>(|epoch| {
+        self.find_read::<()>(|epoch| {
             for entry in epoch.entries(tree, bounds) {
                 found.entry(entry.key().1.clone()).or_insert_with(|| entry.value().clone());
             }

@@ -3,10 +3,11 @@
 use bristlecone_pm::{Result, TreeId};
 
 use self::sealed::Sealed;
-use super::any_tree::AnyTree;
+use super::any_tree::{AnyTree, Scan, TypedScan};
+use super::snapshot::Snapshot;
 use crate::api::value::{taken, undecodable};
 use crate::api::{key, value};
-use crate::index::parts::codec::Codec;
+use crate::index::parts::codec::{Codec, KeyCodec};
 use crate::index::parts::encoded::Encoded;
 use crate::{Key, Pool, Tree, Value};
 
@@ -33,7 +34,30 @@ pub trait TreeHandle: Sealed {
     fn decode_key(&self, key: Encoded) -> Result<Self::OwnedKey>;
     #[doc(hidden)]
     fn decode_value(&self, value: Encoded) -> Result<Self::OwnedValue>;
+
+    /// What scans the tree for a snapshot.
+    #[doc(hidden)]
+    type Scan: Scan;
+    #[doc(hidden)]
+    fn scan(&self, checked: bool) -> Self::Scan;
+    #[doc(hidden)]
+    fn decode_item(&self, item: ItemOf<Self>) -> Result<(Self::OwnedKey, Self::OwnedValue)>;
+
+    /// Returns the value that a key had when a snapshot was taken.
+    #[doc(hidden)]
+    fn get_at(
+        &self,
+        snapshot: &Snapshot,
+        any: &dyn AnyTree,
+        key: &Self::Key<'_>,
+    ) -> Result<Option<Self::OwnedValue>> {
+        let held = snapshot.get(any, &self.link(), &self.encode_key(key)?)?;
+        held.map(|value| self.decode_value(value)).transpose()
+    }
 }
+
+/// An item as a scan of a tree gives it.
+pub type ItemOf<T> = (<<T as TreeHandle>::Scan as Scan>::Key, <<T as TreeHandle>::Scan as Scan>::Value);
 
 pub(crate) mod sealed {
     use super::{AnyTree, Link, Pool};
@@ -105,5 +129,32 @@ impl<K: Key, V: Value> TreeHandle for Tree<K, V> {
     fn decode_value(&self, value: Encoded) -> Result<V::Owned> {
         let value = V::Codec::decode(value).ok_or_else(|| undecodable("value", V::kind()))?;
         taken::<V>(value)
+    }
+
+    type Scan = TypedScan<K::Codec, V::Codec>;
+
+    fn scan(&self, checked: bool) -> Self::Scan {
+        TypedScan::new(&self.tree, checked)
+    }
+
+    #[inline]
+    fn decode_item(&self, (key, value): ItemOf<Self>) -> Result<(K::Owned, V::Owned)> {
+        let key = K::decode(key).ok_or_else(|| undecodable("key", K::kind()))?;
+        Ok((key, taken::<V>(value)?))
+    }
+
+    fn get_at(&self, snapshot: &Snapshot, _: &dyn AnyTree, key: &K::Ref<'_>) -> Result<Option<V::Owned>> {
+        self.opened_here()?;
+        K::with(*key, |key| {
+            key::check_len(K::Codec::bytes(key))?;
+            let mut held = None;
+            // The tree first: a writer saves what was there before it changes it.
+            (*self.tree).get(key, &mut |value| held = Some(V::Codec::owned(value)));
+            let of_key = || K::Codec::encode(K::Codec::owned(key));
+            match snapshot.saved(&self.link, K::Codec::hash(key), of_key)? {
+                Some(saved) => saved.map(|value| self.decode_value(value)).transpose(),
+                None => held.map(taken::<V>).transpose(),
+            }
+        })
     }
 }

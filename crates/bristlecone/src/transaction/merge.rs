@@ -5,28 +5,30 @@ use std::ops::Bound;
 
 use bristlecone_pm::Result;
 
-use super::any_tree::AnyScan;
-use crate::index::parts::encoded::Encoded;
+use super::any_tree::Scan;
 
 /// A range of keys.
-pub type Bounds<'a> = (Bound<&'a Encoded>, Bound<&'a Encoded>);
+pub type Bounds<'a, K> = (Bound<&'a K>, Bound<&'a K>);
 
 /// What has to be shown in place of what the tree has, by key; `None`: the key is left out.
-pub type Overlay = BTreeMap<Encoded, Option<Encoded>>;
+pub type Overlay<S> = BTreeMap<<S as Scan>::Key, Option<<S as Scan>::Value>>;
+
+/// An item of a scan.
+type Item<S> = (<S as Scan>::Key, <S as Scan>::Value);
 
 /// A scan from both ends.
-pub struct Merge {
-    scan: Box<dyn AnyScan>,
+pub struct Merge<S: Scan> {
+    scan: S,
     /// What no end has read yet.
-    from: Bound<Encoded>,
-    to: Bound<Encoded>,
+    from: Bound<S::Key>,
+    to: Bound<S::Key>,
     is_read: bool,
-    front: VecDeque<(Encoded, Encoded)>,
-    back: VecDeque<(Encoded, Encoded)>,
+    front: VecDeque<Item<S>>,
+    back: VecDeque<Item<S>>,
 }
 
 /// Returns whether nothing can lie between two bounds.
-fn is_empty(from: &Bound<Encoded>, to: &Bound<Encoded>) -> bool {
+fn is_empty<K: Ord>(from: &Bound<K>, to: &Bound<K>) -> bool {
     match (from, to) {
         (Bound::Included(from), Bound::Included(to)) => from > to,
         (Bound::Included(from) | Bound::Excluded(from), Bound::Included(to) | Bound::Excluded(to)) => {
@@ -36,24 +38,33 @@ fn is_empty(from: &Bound<Encoded>, to: &Bound<Encoded>) -> bool {
     }
 }
 
-impl Merge {
-    pub fn new(scan: Box<dyn AnyScan>, from: Bound<Encoded>, to: Bound<Encoded>) -> Self {
+impl<S: Scan> Merge<S> {
+    pub fn new(scan: S, from: Bound<S::Key>, to: Bound<S::Key>) -> Self {
         let is_read = is_empty(&from, &to);
         Self { scan, from, to, is_read, front: VecDeque::new(), back: VecDeque::new() }
     }
 
     /// Returns the next item from an end. `changed` says what to show in place of the tree's items between bounds,
     /// which were read before.
+    #[inline]
     pub fn next(
         &mut self,
         forward: bool,
-        mut changed: impl FnMut(Bounds<'_>) -> Result<Overlay>,
-    ) -> Result<Option<(Encoded, Encoded)>> {
+        changed: impl FnMut(Bounds<'_, S::Key>) -> Result<Overlay<S>>,
+    ) -> Result<Option<Item<S>>> {
+        match if forward { self.front.pop_front() } else { self.back.pop_back() } {
+            None => self.next_read(forward, changed),
+            at_hand => Ok(at_hand),
+        }
+    }
+
+    fn next_read(
+        &mut self,
+        forward: bool,
+        mut changed: impl FnMut(Bounds<'_, S::Key>) -> Result<Overlay<S>>,
+    ) -> Result<Option<Item<S>>> {
         loop {
-            let at_hand = match forward {
-                true => self.front.pop_front(),
-                false => self.back.pop_back(),
-            };
+            let at_hand = if forward { self.front.pop_front() } else { self.back.pop_back() };
             if at_hand.is_some() {
                 return Ok(at_hand);
             }
@@ -69,8 +80,14 @@ impl Merge {
     }
 
     /// Reads a leaf, and what changed in its stretch of keys.
-    fn read(&mut self, forward: bool, changed: &mut impl FnMut(Bounds<'_>) -> Result<Overlay>) -> Result<()> {
-        let mut items = Vec::new();
+    fn read(
+        &mut self,
+        forward: bool,
+        changed: &mut impl FnMut(Bounds<'_, S::Key>) -> Result<Overlay<S>>,
+    ) -> Result<()> {
+        // Empty, and their memory serves again.
+        let at_hand = if forward { &mut self.front } else { &mut self.back };
+        let mut items = Vec::from(std::mem::take(at_hand));
         let read = self.scan.next(forward, (self.from.as_ref(), self.to.as_ref()), &mut items);
         let more = read.inspect_err(|_| self.is_read = true)?;
         let last =
@@ -87,59 +104,69 @@ impl Merge {
             (None, _) => self.is_read = true,
         }
         self.is_read |= is_empty(&self.from, &self.to);
-        let merged = merge(items, overlay);
-        if forward {
-            self.front.extend(merged)
-        } else {
-            self.back = merged.collect()
-        }
+        let merged = if overlay.is_empty() { items } else { merge(items, overlay) };
+        *if forward { &mut self.front } else { &mut self.back } = merged.into();
         Ok(())
     }
 }
 
 /// Puts the overlay over items, both ascending.
-fn merge(items: Vec<(Encoded, Encoded)>, overlay: Overlay) -> impl Iterator<Item = (Encoded, Encoded)> {
+fn merge<K: Ord, V>(items: Vec<(K, V)>, overlay: BTreeMap<K, Option<V>>) -> Vec<(K, V)> {
+    let mut merged = Vec::with_capacity(items.len() + overlay.len());
     let (mut items, mut over) = (items.into_iter().peekable(), overlay.into_iter().peekable());
-    std::iter::from_fn(move || {
-        loop {
-            let is_over = match (items.peek(), over.peek()) {
-                (_, None) => false,
-                (None, Some(_)) => true,
-                (Some((key, _)), Some((changed, _))) => changed <= key,
-            };
-            if !is_over {
-                return items.next();
+    loop {
+        let is_over = match (items.peek(), over.peek()) {
+            (_, None) => {
+                merged.extend(items);
+                return merged;
             }
-            let (key, value) = over.next()?;
-            let _replaced = items.next_if(|(held, _)| *held == key);
-            if let Some(value) = value {
-                return Some((key, value));
-            }
+            (None, Some(_)) => true,
+            (Some((key, _)), Some((changed, _))) => changed <= key,
+        };
+        if !is_over {
+            merged.extend(items.next());
+            continue;
         }
-    })
+        let Some((key, value)) = over.next() else { continue };
+        let _replaced = items.next_if(|(held, _)| *held == key);
+        merged.extend(value.map(|value| (key, value)));
+    }
 }
 
 #[cfg(test)]
 mod tests {
     use super::*;
+    use crate::index::parts::encoded::Encoded;
 
     /// Gives leaves of so many items.
-    struct Leaves(Vec<u64>, usize);
+    struct Few(Vec<u64>, usize);
 
-    impl AnyScan for Leaves {
+    impl Scan for Few {
+        type Key = u64;
+        type Value = u64;
+
         fn next(
             &mut self,
             forward: bool,
-            bounds: Bounds<'_>,
-            into: &mut Vec<(Encoded, Encoded)>,
+            bounds: Bounds<'_, u64>,
+            into: &mut Vec<(u64, u64)>,
         ) -> Result<bool> {
             use std::ops::RangeBounds;
-            let within: Vec<u64> =
-                self.0.iter().copied().filter(|key| bounds.contains(&Encoded::Word(*key))).collect();
+            let within: Vec<u64> = self.0.iter().copied().filter(|key| bounds.contains(key)).collect();
             let len = within.len().min(self.1);
             let leaf = if forward { &within[..len] } else { &within[within.len() - len..] };
-            into.extend(leaf.iter().map(|&key| (Encoded::Word(key), Encoded::Word(key))));
+            into.extend(leaf.iter().map(|&key| (key, key)));
             Ok(len > 0)
+        }
+
+        fn encode(key: &u64) -> Encoded {
+            Encoded::Word(*key)
+        }
+        fn decode_key(_: Encoded) -> Result<u64> {
+            unreachable!("a merge decodes nothing")
+        }
+        fn decode_value(_: Encoded) -> Result<u64> {
+            unreachable!("a merge decodes nothing")
         }
     }
 
@@ -151,10 +178,9 @@ mod tests {
             .filter(|key| key % 4 == 1)
             .map(|key| (key, (key % 8 == 1).then_some(100 + key)))
             .collect();
-        let word = Encoded::Word;
-        let overlay = |bounds: Bounds<'_>| {
+        let overlay = |bounds: Bounds<'_, u64>| {
             use std::ops::RangeBounds;
-            let within = changed.iter().map(|(key, value)| (word(*key), value.map(word)));
+            let within = changed.iter().map(|(key, value)| (*key, *value));
             Ok(within.filter(|(key, _)| bounds.contains(key)).collect())
         };
         for (from, to) in (0..22).flat_map(|from| (0..23).map(move |to| (from, to))) {
@@ -168,14 +194,14 @@ mod tests {
             let expected: VecDeque<_> =
                 model.into_iter().filter(|(key, _)| (from..to).contains(key)).collect();
             for (leaf, pattern) in [(1, 0), (3, u64::MAX), (4, 0xaaaa_aaaa), (7, 0x0f0f_3333)] {
-                let scan = Box::new(Leaves(keys.clone(), leaf));
-                let mut merge = Merge::new(scan, Bound::Included(word(from)), Bound::Excluded(word(to)));
+                let scan = Few(keys.clone(), leaf);
+                let mut merge = Merge::new(scan, Bound::Included(from), Bound::Excluded(to));
                 let mut expected = expected.clone();
                 for step in 0..40 {
                     let forward = pattern >> step & 1 == 0;
                     let next = if forward { expected.pop_front() } else { expected.pop_back() };
                     let found = merge.next(forward, overlay).unwrap();
-                    assert_eq!(found, next.map(|(key, value)| (word(key), word(value))));
+                    assert_eq!(found, next);
                 }
             }
         }

@@ -68,9 +68,11 @@ mod stripes;
 mod sync;
 mod transact;
 
+pub(crate) use self::any_tree::AnyScan;
 pub use self::any_tree::AnyTree;
 pub use self::batch::Batch;
 pub(crate) use self::epochs::Epochs;
+pub(crate) use self::handle::ItemOf;
 pub(crate) use self::handle::sealed;
 pub use self::handle::{Link, TreeHandle};
 pub use self::snapshot::{CheckedSnapshotRange, Snapshot, SnapshotRange, SnapshotTree};

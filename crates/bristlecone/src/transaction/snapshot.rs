@@ -7,11 +7,11 @@ use std::sync::Arc;
 
 use bristlecone_pm::{Error, Result};
 
-use super::any_tree::AnyTree;
+use super::any_tree::{AnyTree, Scan, hash};
 use super::epoch::Epoch;
 use super::epochs::Hold;
-use super::handle::{Link, TreeHandle};
-use super::merge::Merge;
+use super::handle::{ItemOf, Link, TreeHandle};
+use super::merge::{Merge, Overlay};
 use crate::Pool;
 use crate::index::parts::encoded::Encoded;
 
@@ -23,10 +23,13 @@ use crate::index::parts::encoded::Encoded;
 pub struct Snapshot {
     pool: Pool,
     hold: Arc<Hold>,
+    /// The epoch, unless its hold has a bound and may end.
+    epoch: Option<Arc<Epoch>>,
 }
 
 impl Drop for Snapshot {
     fn drop(&mut self) {
+        self.epoch = None;
         // In a child nothing is touched.
         if self.pool.0.is_here() {
             self.pool.0.epochs.release(&self.hold);
@@ -97,7 +100,8 @@ impl Pool {
     pub fn snapshot_within(&self, max_bytes: usize) -> Result<Snapshot> {
         self.0.file.here()?;
         let hold = self.0.epochs.hold(max_bytes);
-        Ok(Snapshot { pool: self.clone(), hold })
+        let epoch = if max_bytes == usize::MAX { hold.epoch() } else { None };
+        Ok(Snapshot { pool: self.clone(), hold, epoch })
     }
 }
 
@@ -117,19 +121,35 @@ impl Snapshot {
         self.hold.epoch().map_or(0, |epoch| epoch.bytes())
     }
 
-    /// Returns the epoch, if the snapshot can show this tree.
-    pub(super) fn epoch(&self, link: &Link) -> Result<Arc<Epoch>> {
+    /// Calls `look` with the epoch, if the snapshot can show this tree.
+    #[inline]
+    pub(super) fn with_epoch<R>(&self, link: &Link, look: impl FnOnce(&Arc<Epoch>) -> R) -> Result<R> {
         self.pool.0.file.here()?;
-        let epoch = self.hold.epoch().filter(|epoch| epoch.number > link.cleared);
-        epoch.ok_or(Error::SnapshotTooOld)
+        let shown = |epoch: &&Arc<Epoch>| epoch.number > link.cleared;
+        match &self.epoch {
+            Some(epoch) => Some(epoch).filter(shown).map(look),
+            None => self.hold.epoch().as_ref().filter(shown).map(look),
+        }
+        .ok_or(Error::SnapshotTooOld)
     }
 
-    /// Returns what a key of a tree had.
-    pub(super) fn get(&self, tree: &dyn AnyTree, link: &Link, key: Encoded) -> Result<Option<Encoded>> {
-        let epoch = self.epoch(link)?;
+    /// Returns what a key of a tree had. A dynamic tree's, or a transaction's.
+    pub(super) fn get(&self, tree: &dyn AnyTree, link: &Link, key: &Encoded) -> Result<Option<Encoded>> {
+        self.pool.0.file.here()?;
         // The tree first: a writer saves what was there before it changes it.
-        let held = tree.get(&key)?;
-        Ok(epoch.value_of(&(link.identity, key)).unwrap_or(held))
+        let held = tree.get(key)?;
+        Ok(self.saved(link, hash(key), || key.clone())?.unwrap_or(held))
+    }
+
+    /// Returns what a key, with its hash, had, if it was changed since. The tree was read before.
+    #[inline]
+    pub(super) fn saved(
+        &self,
+        link: &Link,
+        hash: u64,
+        key: impl Fn() -> Encoded,
+    ) -> Result<Option<Option<Encoded>>> {
+        self.with_epoch(link, |epoch| epoch.value_of(link.identity, hash, key))
     }
 }
 
@@ -167,9 +187,10 @@ impl<'s, T: TreeHandle> SnapshotTree<'s, T> {
     ///
     /// See [`SnapshotTree`].
     pub fn get(&self, key: T::Key<'_>) -> Option<T::OwnedValue> {
-        let key = known(self.tree.encode_key(&key));
-        let held = known(self.snapshot.get(&*self.any, &self.tree.link(), key));
-        held.and_then(|value| self.tree.decode_value(value).ok())
+        match self.try_get(key) {
+            Err(Error::Corrupted { .. }) => None,
+            held => known(held),
+        }
     }
 
     /// Returns the value that a key had.
@@ -179,9 +200,7 @@ impl<'s, T: TreeHandle> SnapshotTree<'s, T> {
     /// [`Error::SnapshotTooOld`]; [`Error::Corrupted`] for a value that cannot be of its type; [`Error::Forked`]; for a dynamic
     /// tree [`Error::Mismatch`].
     pub fn try_get(&self, key: T::Key<'_>) -> Result<Option<T::OwnedValue>> {
-        let key = self.tree.encode_key(&key)?;
-        let held = self.snapshot.get(&*self.any, &self.tree.link(), key)?;
-        held.map(|value| self.tree.decode_value(value)).transpose()
+        self.tree.get_at(self.snapshot, &*self.any, &key)
     }
 
     /// Returns whether a key was there.
@@ -191,7 +210,7 @@ impl<'s, T: TreeHandle> SnapshotTree<'s, T> {
     /// See [`SnapshotTree`].
     pub fn contains_key(&self, key: T::Key<'_>) -> bool {
         let key = known(self.tree.encode_key(&key));
-        known(self.snapshot.get(&*self.any, &self.tree.link(), key)).is_some()
+        known(self.snapshot.get(&*self.any, &self.tree.link(), &key)).is_some()
     }
 
     /// Iterates over the items whose keys lie within bounds, in order, from both ends. Bounds the wrong way round hold
@@ -260,12 +279,16 @@ impl<'s, T: TreeHandle> SnapshotTree<'s, T> {
     }
 
     fn begin<'a>(&self, bounds: impl RangeBounds<T::Key<'a>>, checked: bool) -> Result<SnapshotRange<'s, T>> {
-        self.snapshot.epoch(&self.tree.link())?;
-        let merge = Merge::new(
-            self.any.scan(checked),
-            encode_bound(self.tree, bounds.start_bound())?,
-            encode_bound(self.tree, bounds.end_bound())?,
-        );
+        self.snapshot.with_epoch(&self.tree.link(), |_| ())?;
+        let bound = |bound: Bound<&T::Key<'_>>| -> Result<Bound<ScanKey<T>>> {
+            Ok(match encode_bound(self.tree, bound)? {
+                Bound::Included(key) => Bound::Included(T::Scan::decode_key(key)?),
+                Bound::Excluded(key) => Bound::Excluded(T::Scan::decode_key(key)?),
+                Bound::Unbounded => Bound::Unbounded,
+            })
+        };
+        let (from, to) = (bound(bounds.start_bound())?, bound(bounds.end_bound())?);
+        let merge = Merge::new(self.tree.scan(checked), from, to);
         Ok(SnapshotRange { snapshot: self.snapshot, tree: self.tree, merge, types: PhantomData })
     }
 }
@@ -283,9 +306,11 @@ pub(super) fn encode_bound<T: TreeHandle>(tree: &T, bound: Bound<&T::Key<'_>>) -
 pub struct SnapshotRange<'s, T: TreeHandle> {
     snapshot: &'s Snapshot,
     tree: &'s T,
-    merge: Merge,
+    merge: Merge<T::Scan>,
     types: PhantomData<fn() -> T>,
 }
+
+type ScanKey<T> = <<T as TreeHandle>::Scan as Scan>::Key;
 
 impl<T: TreeHandle> fmt::Debug for SnapshotRange<'_, T> {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
@@ -294,24 +319,37 @@ impl<T: TreeHandle> fmt::Debug for SnapshotRange<'_, T> {
 }
 
 impl<T: TreeHandle> SnapshotRange<'_, T> {
-    fn step(&mut self, forward: bool) -> Result<Option<(Encoded, Encoded)>> {
-        let link = self.tree.link();
-        let epoch = self.snapshot.epoch(&link)?;
-        self.merge.next(forward, |bounds| Ok(epoch.values_within(link.identity, bounds)))
-    }
-
-    fn decode(&self, (key, value): (Encoded, Encoded)) -> Result<(T::OwnedKey, T::OwnedValue)> {
-        Ok((self.tree.decode_key(key)?, self.tree.decode_value(value)?))
+    #[inline]
+    fn step(&mut self, forward: bool) -> Result<Option<ItemOf<T>>> {
+        let (snapshot, tree) = (self.snapshot, self.tree);
+        snapshot.pool.0.file.here()?;
+        self.merge.next(forward, |bounds| overlay(snapshot, tree, bounds))
     }
 
     fn shown(&mut self, forward: bool) -> Option<(T::OwnedKey, T::OwnedValue)> {
         loop {
             let item = known(self.step(forward))?;
-            if let Ok(item) = self.decode(item) {
+            if let Ok(item) = self.tree.decode_item(item) {
                 return Some(item);
             }
         }
     }
+}
+
+/// Returns what a snapshot shows in place of a tree's items within bounds, which were read before.
+fn overlay<T: TreeHandle>(
+    snapshot: &Snapshot,
+    tree: &T,
+    (from, to): (Bound<&ScanKey<T>>, Bound<&ScanKey<T>>),
+) -> Result<Overlay<T::Scan>> {
+    let link = tree.link();
+    let (from, to) = (from.map(T::Scan::encode), to.map(T::Scan::encode));
+    let saved = snapshot
+        .with_epoch(&link, |epoch| epoch.values_within(link.identity, (from.as_ref(), to.as_ref())))?;
+    let decode = |(key, value): (Encoded, Option<Encoded>)| {
+        Ok((T::Scan::decode_key(key)?, value.map(T::Scan::decode_value).transpose()?))
+    };
+    saved.into_iter().map(decode).collect()
 }
 
 impl<T: TreeHandle> Iterator for SnapshotRange<'_, T> {
@@ -347,7 +385,7 @@ impl<T: TreeHandle> CheckedSnapshotRange<'_, T> {
         if self.is_over {
             return None;
         }
-        let item = self.range.step(forward).transpose()?.and_then(|item| self.range.decode(item));
+        let item = self.range.step(forward).transpose()?.and_then(|item| self.range.tree.decode_item(item));
         self.is_over = item.is_err();
         Some(item)
     }

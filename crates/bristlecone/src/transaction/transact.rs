@@ -3,11 +3,14 @@
 use std::cell::{Cell, RefCell};
 use std::fmt;
 use std::ops::{Bound, RangeBounds};
+use std::sync::Arc;
 
 use bristlecone_pm::sync::wait;
 use bristlecone_pm::{Error, Result};
 
+use super::any_tree::AnyScan;
 use super::commit::{Changes, Place, Reads};
+use super::epoch::Epoch;
 use super::handle::TreeHandle;
 use super::merge::Merge;
 use super::snapshot::{Snapshot, encode_bound};
@@ -213,7 +216,7 @@ impl Transaction {
         if let Some(own) = state.changes.keys.get(&place) {
             return Ok(own.clone());
         }
-        let held = self.snapshot.get(&*state.changes.trees[place.0].1, &tree.link(), place.1.clone())?;
+        let held = self.snapshot.get(&*state.changes.trees[place.0].1, &tree.link(), &place.1)?;
         state.keys.push(place);
         Ok(held)
     }
@@ -227,7 +230,7 @@ impl Transaction {
         tree: &'s T,
         bounds: impl RangeBounds<T::Key<'a>>,
     ) -> TransactionRange<'s, T> {
-        let begin = || -> Result<(usize, Merge)> {
+        let begin = || -> Result<(usize, Merge<AnyScan>)> {
             let number = self.state.borrow_mut().changes.tree(&self.pool, tree)?;
             let (from, to) =
                 (encode_bound(tree, bounds.start_bound())?, encode_bound(tree, bounds.end_bound())?);
@@ -281,7 +284,7 @@ pub struct TransactionRange<'s, T: TreeHandle> {
     transaction: &'s Transaction,
     tree: &'s T,
     /// The tree's number among the changes; `None` after an error.
-    range: Option<(usize, Merge)>,
+    range: Option<(usize, Merge<AnyScan>)>,
 }
 
 impl<T: TreeHandle> fmt::Debug for TransactionRange<'_, T> {
@@ -296,7 +299,8 @@ impl<T: TreeHandle> TransactionRange<'_, T> {
         let Some((number, merge)) = range else { return Ok(None) };
         let (link, number) = (tree.link(), *number);
         let item = merge.next(forward, |(from, to)| {
-            let mut overlay = transaction.snapshot.epoch(&link)?.values_within(link.identity, (from, to));
+            let changed = |epoch: &Arc<Epoch>| epoch.values_within(link.identity, (from, to));
+            let mut overlay = transaction.snapshot.with_epoch(&link, changed)?;
             let mut state = transaction.state.borrow_mut();
             let own = state.changes.keys.range((at(number, from, 0), at(number, to, 1)));
             overlay.extend(own.map(|((_, key), value)| (key.clone(), value.clone())));
