@@ -3,8 +3,7 @@
 use bristlecone_pm::{Result, TreeId};
 
 use self::sealed::Sealed;
-use super::any_tree::{AnyTree, Scan, TypedScan};
-use super::snapshot::Snapshot;
+use super::any_tree::{AnyTree, Scan, TypedScan, hash};
 use crate::api::value::{taken, undecodable};
 use crate::api::{key, value};
 use crate::index::parts::codec::{Codec, KeyCodec};
@@ -43,18 +42,24 @@ pub trait TreeHandle: Sealed {
     #[doc(hidden)]
     fn decode_item(&self, item: ItemOf<Self>) -> Result<(Self::OwnedKey, Self::OwnedValue)>;
 
-    /// Returns the value that a key had when a snapshot was taken.
+    /// Returns the value that a key had, where `saved` says what has changed since.
     #[doc(hidden)]
     fn get_at(
         &self,
-        snapshot: &Snapshot,
         any: &dyn AnyTree,
         key: &Self::Key<'_>,
+        saved: &Saved<'_>,
     ) -> Result<Option<Self::OwnedValue>> {
-        let held = snapshot.get(any, &self.link(), &self.encode_key(key)?)?;
+        let key = self.encode_key(key)?;
+        let held = any.get(&key)?;
+        let held = saved(hash(&key), &|| key.clone())?.unwrap_or(held);
         held.map(|value| self.decode_value(value)).transpose()
     }
 }
+
+/// Returns what a key, given with its hash, had when a snapshot was taken, if it was changed since. The tree was read
+/// before: a writer saves what was there before it changes it.
+pub type Saved<'a> = dyn Fn(u64, &dyn Fn() -> Encoded) -> Result<Option<Option<Encoded>>> + 'a;
 
 /// An item as a scan of a tree gives it.
 pub type ItemOf<T> = (<<T as TreeHandle>::Scan as Scan>::Key, <<T as TreeHandle>::Scan as Scan>::Value);
@@ -143,15 +148,12 @@ impl<K: Key, V: Value> TreeHandle for Tree<K, V> {
         Ok((key, taken::<V>(value)?))
     }
 
-    fn get_at(&self, snapshot: &Snapshot, _: &dyn AnyTree, key: &K::Ref<'_>) -> Result<Option<V::Owned>> {
-        self.opened_here()?;
+    fn get_at(&self, _: &dyn AnyTree, key: &K::Ref<'_>, saved: &Saved<'_>) -> Result<Option<V::Owned>> {
         K::with(*key, |key| {
             key::check_len(K::Codec::bytes(key))?;
             let mut held = None;
-            // The tree first: a writer saves what was there before it changes it.
             (*self.tree).get(key, &mut |value| held = Some(V::Codec::owned(value)));
-            let of_key = || K::Codec::encode(K::Codec::owned(key));
-            match snapshot.saved(&self.link, K::Codec::hash(key), of_key)? {
+            match saved(K::Codec::hash(key), &|| K::Codec::encode(K::Codec::owned(key)))? {
                 Some(saved) => saved.map(|value| self.decode_value(value)).transpose(),
                 None => held.map(taken::<V>).transpose(),
             }

@@ -133,7 +133,7 @@ impl Snapshot {
         .ok_or(Error::SnapshotTooOld)
     }
 
-    /// Returns what a key of a tree had. A dynamic tree's, or a transaction's.
+    /// Returns what a key of a tree had.
     pub(super) fn get(&self, tree: &dyn AnyTree, link: &Link, key: &Encoded) -> Result<Option<Encoded>> {
         self.pool.0.file.here()?;
         // The tree first: a writer saves what was there before it changes it.
@@ -200,7 +200,9 @@ impl<'s, T: TreeHandle> SnapshotTree<'s, T> {
     /// [`Error::SnapshotTooOld`]; [`Error::Corrupted`] for a value that cannot be of its type; [`Error::Forked`]; for a dynamic
     /// tree [`Error::Mismatch`].
     pub fn try_get(&self, key: T::Key<'_>) -> Result<Option<T::OwnedValue>> {
-        self.tree.get_at(self.snapshot, &*self.any, &key)
+        self.snapshot.pool.0.file.here()?;
+        let link = self.tree.link();
+        self.tree.get_at(&*self.any, &key, &|hash, key| self.snapshot.saved(&link, hash, key))
     }
 
     /// Returns whether a key was there.
