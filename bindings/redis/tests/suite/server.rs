@@ -51,7 +51,8 @@ pub struct Server {
     program: PathBuf,
     pub dir: PathBuf,
     pub port: u16,
-    arguments: Vec<String>,
+    /// The server's options, one word each.
+    pub arguments: Vec<String>,
     module: String,
     child: Option<Child>,
     /// The user that the server runs as, if another than the tests' own.
