@@ -9,6 +9,7 @@ mod commands;
 mod events;
 mod fork;
 mod kind;
+mod latency;
 mod map;
 mod pieces;
 mod server;

@@ -188,7 +188,7 @@ fn a_pool_without_permission_is_refused() {
     let Some(mut server) = Server::start(&[]) else { return };
     server.client().run("OM.SET m a 1");
     server.kill();
-    std::fs::set_permissions(server.pool(), std::fs::Permissions::from_mode(0)).unwrap();
+    std::fs::set_permissions(server.pool(), std::fs::Permissions::from_mode(0o0)).unwrap();
     // SAFETY: only asks. Root may open whatever there is, so the server runs as another user.
     server.user = (unsafe { libc::geteuid() } == 0).then_some(65_534);
     assert!(server.run_refused().contains("ermission"));

@@ -83,7 +83,10 @@ impl Ledger {
 fn wait_for(counts: &[AtomicU64], at_least: u64) {
     let since = Instant::now();
     while counts.iter().any(|count| count.load(Ordering::Relaxed) < at_least) {
-        assert!(since.elapsed() < Duration::from_secs(60), "{counts:?} of {at_least} writes were acknowledged");
+        assert!(
+            since.elapsed() < Duration::from_secs(60),
+            "{counts:?} of {at_least} writes were acknowledged"
+        );
         std::thread::sleep(Duration::from_micros(50));
     }
 }

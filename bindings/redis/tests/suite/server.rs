@@ -123,10 +123,10 @@ impl Server {
         self.spawn();
         let since = Instant::now();
         loop {
-            if let Ok(mut client) = Client::connect(self.port) {
-                if client.send(&[b"PING"]).is_ok_and(|reply| reply.text() == "PONG") {
-                    return;
-                }
+            let answers =
+                |mut client: Client| client.send(&[b"PING"]).is_ok_and(|reply| reply.text() == "PONG");
+            if Client::connect(self.port).is_ok_and(answers) {
+                return;
             }
             let ended = self.child.as_mut().unwrap().try_wait().unwrap();
             assert!(
