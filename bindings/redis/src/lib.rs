@@ -11,6 +11,7 @@ mod fork;
 mod kind;
 mod latency;
 mod map;
+mod offsets;
 mod pieces;
 mod server;
 mod state;

@@ -144,7 +144,7 @@ impl Target<'_> {
         if !self.key.set(kind::of_maps(), value) {
             // SAFETY: the server refused it, so that nothing else has it.
             drop(unsafe { Map::take(value) });
-            store.detach(id, Some(space))?;
+            store.detach(id, Some(space));
             return refuse("the server refused the key");
         }
         Ok(())

@@ -64,4 +64,5 @@ unsafe extern "C" fn report(info: *mut raw::RedisModuleInfoCtx, for_crash: c_int
     number(c"maps", store.directory().len());
     number(c"fields", store.items().len());
     number(c"maps_to_free", store.garbage_len() as u64);
+    number(c"reserve", u64::from(store.has_reserve()));
 }

@@ -6,6 +6,8 @@
 //! | `redis.directory` | space, map id | time to live, Redis key |
 //! | `redis.meta` | see [`Note`] | |
 //!
+//! Beside them `redis.reserve` keeps room: see [`reserve`].
+//!
 //! A *space* is what a database of Redis is stored as. `SWAPDB` exchanges the spaces of two databases, and flushing
 //! one gives it a new space: both are one batch, however many maps there are. What is in a space that no database
 //! has is removed in the background, and so are the items of a map that is noted as *unattached*. Such a map is one
@@ -13,10 +15,11 @@
 //! either in a map of the directory or noted for removal.
 
 mod garbage;
+mod reserve;
 
 use std::collections::HashMap;
 use std::ops::Bound;
-use std::sync::atomic::{AtomicU64, Ordering};
+use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use std::sync::{Mutex, MutexGuard, PoisonError};
 
 use bristlecone::{Batch, Design, Domain, Error, Pool, Result, Tree};
@@ -47,6 +50,10 @@ enum Note {
     Flushed(u64),
     /// A map whose items are removed, unless it is attached to a key before.
     Unattached(u64),
+    /// A map that gets from one space to another: both spaces.
+    Moving(u64),
+    /// The server has written all that it has into its own file, and has ended since.
+    Saved,
 }
 
 impl Note {
@@ -57,6 +64,8 @@ impl Note {
             Self::NextSpace => b"next".to_vec(),
             Self::Flushed(space) => [b"flushed:".as_slice(), &space.to_be_bytes()].concat(),
             Self::Unattached(id) => [b"unattached:".as_slice(), &id.to_be_bytes()].concat(),
+            Self::Moving(id) => [b"moving:".as_slice(), &id.to_be_bytes()].concat(),
+            Self::Saved => b"saved".to_vec(),
         }
     }
 }
@@ -91,6 +100,12 @@ pub struct Store {
     next_id: AtomicU64,
     spaces: Mutex<Spaces>,
     garbage: Mutex<Vec<Garbage>>,
+    /// Maps that no key has any more, of which the pool does not know yet: ids and spaces.
+    detached: Mutex<Vec<(u64, u64)>>,
+    /// Held while room is set aside or given back.
+    reserve: Mutex<()>,
+    reserved: AtomicBool,
+    was_saved: bool,
     /// Held while something is removed in the background.
     sweeping: Mutex<()>,
     path: String,
@@ -146,8 +161,24 @@ fn place(space: u64, id: u64) -> Vec<u8> {
     item_key(space, &id.to_be_bytes())
 }
 
+/// Lengths that values of the directory have, so that names need few sizes of slots: each size has a chunk of its own.
+const ENTRY_BYTES: [usize; 4] = [48, 240, 2032, 16_368];
+
+/// Returns what the directory has of a map: time to live, length of the name, the name, and zeros.
 fn entry_value(expires: i64, name: &[u8]) -> Vec<u8> {
-    [expires.to_be_bytes().as_slice(), name].concat()
+    let mut value =
+        [expires.to_be_bytes().as_slice(), (name.len() as u32).to_be_bytes().as_slice(), name].concat();
+    if let Some(len) = ENTRY_BYTES.into_iter().find(|len| *len >= value.len()) {
+        value.resize(len, 0);
+    }
+    value
+}
+
+/// Returns the time to live and the name.
+fn entry_of(value: &[u8]) -> Option<(i64, &[u8])> {
+    let (expires, rest) = value.split_first_chunk()?;
+    let (len, rest) = rest.split_first_chunk()?;
+    Some((i64::from_be_bytes(*expires), rest.get(..u32::from_be_bytes(*len) as usize)?))
 }
 
 impl Store {
@@ -179,7 +210,8 @@ impl Store {
             }
         };
         let (items, directory, meta) = (tree("redis.items")?, tree("redis.directory")?, tree("redis.meta")?);
-        let store = Self {
+        let saved = Note::Saved.key();
+        let mut store = Self {
             pool: pool.clone(),
             items,
             directory,
@@ -187,11 +219,21 @@ impl Store {
             next_id: AtomicU64::new(1),
             spaces: Mutex::default(),
             garbage: Mutex::default(),
+            detached: Mutex::default(),
+            reserve: Mutex::default(),
+            reserved: AtomicBool::new(false),
+            was_saved: false,
             sweeping: Mutex::default(),
             path: path.to_owned(),
         };
         store.recover()?;
-        Ok(store)
+        // What room was made with: see `reserve`.
+        store.items.remove(&item_key(0, b""))?;
+        store.was_saved = store.meta.remove(&saved)?.is_some();
+        match store.make_reserve() {
+            Err(error) if !error.is_no_room() => Err(error),
+            _ => Ok(store),
+        }
     }
 
     /// Reads the notes, and counts on from the largest numbers in use.
@@ -212,10 +254,29 @@ impl Store {
             } else if let Some(id) = key.strip_prefix(b"unattached:") {
                 last = last.max(number(id)?);
                 garbage.push(Garbage::Map(number(id)?));
+            } else if let Some(id) = key.strip_prefix(b"moving:") {
+                self.finish_move(number(id)?, &value)?;
             } else if key == Note::NextSpace.key() {
                 spaces.next = number(&value)?;
             }
         }
+        // What was interrupted step by step: a flush goes on, and what a key has is attached.
+        for (db, space) in spaces.of_db.clone() {
+            if garbage.contains(&Garbage::Space(space)) {
+                self.meta.remove(&Note::Space(db).key())?;
+                spaces.of_db.remove(&db);
+            }
+        }
+        let has_key =
+            |id: u64| spaces.of_db.values().any(|space| self.directory.contains_key(&place(*space, id)));
+        for id in
+            garbage.iter().filter_map(|garbage| if let Garbage::Map(id) = garbage { Some(*id) } else { None })
+        {
+            if has_key(id) {
+                self.meta.remove(&Note::Unattached(id).key())?;
+            }
+        }
+        garbage.retain(|garbage| !matches!(garbage, Garbage::Map(id) if has_key(*id)));
         self.next_id.store(last + 1, Ordering::Relaxed);
         Ok(())
     }
@@ -264,6 +325,16 @@ impl Store {
         if ready { self.meta.upsert(&key, b"1") } else { self.meta.remove(&key).map(drop) }
     }
 
+    /// Returns whether the server's own file has all that the pool had at the end of the process before.
+    pub fn was_saved(&self) -> bool {
+        self.was_saved
+    }
+
+    /// Notes durably that the server's own file has all that the pool has. The process ends now.
+    pub fn set_saved(&self) -> Result<()> {
+        self.meta.upsert(&Note::Saved.key(), b"")
+    }
+
     /// Returns the space of a database, which gets one if it has none.
     pub fn space_of(&self, db: i32) -> Result<u64> {
         let mut spaces = lock(&self.spaces);
@@ -271,10 +342,9 @@ impl Store {
             return Ok(*space);
         }
         let space = spaces.next;
-        let mut batch = self.pool.batch();
-        self.note(&mut batch, &Note::Space(db), &space.to_be_bytes());
-        self.note(&mut batch, &Note::NextSpace, &(space + 1).to_be_bytes());
-        batch.commit()?;
+        // In this order a crash costs a number at most.
+        self.meta.upsert(&Note::NextSpace.key(), &(space + 1).to_be_bytes())?;
+        self.meta.upsert(&Note::Space(db).key(), &space.to_be_bytes())?;
         spaces.next += 1;
         spaces.of_db.insert(db, space);
         Ok(space)
@@ -286,6 +356,14 @@ impl Store {
 
     /// Removes all maps of a database, or of all: at once for what reads the directory, in the background for the pool.
     pub fn flush(&self, db: Option<i32>) -> Result<()> {
+        self.settle()?;
+        match self.flush_spaces(db, true) {
+            Err(error) if error.is_no_room() => self.with_reserve(|| self.flush_spaces(db, false)),
+            flushed => flushed,
+        }
+    }
+
+    fn flush_spaces(&self, db: Option<i32>, in_one_step: bool) -> Result<()> {
         let mut spaces = lock(&self.spaces);
         let flushed: Vec<(i32, u64)> = spaces
             .of_db
@@ -293,15 +371,23 @@ impl Store {
             .map(|(db, space)| (*db, *space))
             .filter(|(of, _)| db.is_none_or(|db| db == *of))
             .collect();
-        let mut batch = self.pool.batch();
-        for (db, space) in &flushed {
-            self.forget(&mut batch, &Note::Space(*db));
-            self.note(&mut batch, &Note::Flushed(*space), b"");
-        }
         if flushed.is_empty() {
             return Ok(());
         }
-        batch.commit()?;
+        if in_one_step {
+            let mut batch = self.pool.batch();
+            for (db, space) in &flushed {
+                self.forget(&mut batch, &Note::Space(*db));
+                self.note(&mut batch, &Note::Flushed(*space), b"");
+            }
+            batch.commit()?;
+        } else {
+            // Recovery finishes what has begun.
+            for (db, space) in &flushed {
+                self.meta.upsert(&Note::Flushed(*space).key(), b"")?;
+                self.meta.remove(&Note::Space(*db).key())?;
+            }
+        }
         for (db, space) in flushed {
             spaces.of_db.remove(&db);
             lock(&self.garbage).push(Garbage::Space(space));
@@ -311,6 +397,11 @@ impl Store {
 
     /// Exchanges two databases.
     pub fn swap(&self, one: i32, other: i32) -> Result<()> {
+        self.settle()?;
+        self.with_reserve(|| self.swap_spaces(one, other))
+    }
+
+    fn swap_spaces(&self, one: i32, other: i32) -> Result<()> {
         let mut spaces = lock(&self.spaces);
         let (had_one, had_other) = (spaces.of_db.get(&one).copied(), spaces.of_db.get(&other).copied());
         let mut batch = self.pool.batch();
@@ -336,6 +427,7 @@ impl Store {
 
     /// Changes fields of a map: all of them or, after `Err`, none.
     pub fn apply(&self, id: u64, changes: &[Change<'_>]) -> Result<()> {
+        self.settle()?;
         match changes {
             [] => Ok(()),
             [(field, Some(value))] => self.items.upsert(&item_key(id, field), value),
@@ -361,15 +453,16 @@ impl Store {
     /// Creates a map with its first fields under a Redis key, in one step; returns its space and id.
     pub fn create(&self, db: i32, name: &[u8], changes: &[Change<'_>]) -> Result<(u64, u64)> {
         let (space, id) = (self.space_of(db)?, self.new_id());
-        let mut batch = self.pool.batch();
-        batch.insert(&self.directory, &place(space, id), &entry_value(FOREVER, name));
-        self.change(&mut batch, id, changes);
-        batch.commit()?;
+        self.commit(|batch| {
+            batch.insert(&self.directory, &place(space, id), &entry_value(FOREVER, name));
+            self.change(batch, id, changes);
+        })?;
         Ok((space, id))
     }
 
     /// Begins a map that no key has yet; unless it is attached to one, a crash removes it.
     pub fn begin(&self) -> Result<u64> {
+        self.settle()?;
         let id = self.new_id();
         self.meta.upsert(&Note::Unattached(id).key(), b"")?;
         Ok(id)
@@ -377,37 +470,60 @@ impl Store {
 
     /// Writes the directory's entry of a map that was in space `from`, or in none. Returns the space.
     pub fn attach(&self, id: u64, from: Option<u64>, db: i32, expires: i64, name: &[u8]) -> Result<u64> {
-        let space = self.space_of(db)?;
-        let mut batch = self.pool.batch();
-        match from {
-            Some(from) if from == space => {}
-            Some(from) => _ = batch.remove(&self.directory, &place(from, id)),
-            None => self.forget(&mut batch, &Note::Unattached(id)),
+        let space = self.with_reserve(|| self.space_of(db))?;
+        let value = entry_value(expires, name);
+        let in_one_step = self.commit(|batch| {
+            match from {
+                Some(from) if from == space => {}
+                Some(from) => _ = batch.remove(&self.directory, &place(from, id)),
+                None => self.forget(batch, &Note::Unattached(id)),
+            }
+            batch.insert(&self.directory, &place(space, id), &value);
+        });
+        match in_one_step {
+            Err(error) if error.is_no_room() => self.attach_by_steps(id, from, space, &value)?,
+            done => done?,
         }
-        batch.insert(&self.directory, &place(space, id), &entry_value(expires, name));
-        batch.commit()?;
         Ok(space)
     }
 
-    /// Removes a map that no key has any more: its entry now, its items in the background.
+    /// Removes a map that no key has any more: its entry with the next write or [`settle`](Self::settle), its items in the
+    /// background. What covers a map with another is one step so.
+    pub fn detach(&self, id: u64, space: Option<u64>) {
+        match space {
+            // What is in a space that no database has goes with it.
+            Some(space) if !self.is_live(space) => {}
+            Some(space) => lock(&self.detached).push((id, space)),
+            None => lock(&self.garbage).push(Garbage::Map(id)),
+        }
+    }
+
+    /// Removes the entries of maps that no key has any more.
     ///
     /// # Errors
     ///
-    /// Those of a write, if not even the entry could be removed.
-    pub fn detach(&self, id: u64, space: Option<u64>) -> Result<()> {
-        if let Some(space) = space {
-            if !self.is_live(space) {
-                return Ok(());
-            }
-            let mut batch = self.pool.batch();
-            batch.remove(&self.directory, &place(space, id));
-            self.note(&mut batch, &Note::Unattached(id), b"");
-            if batch.commit().is_err() {
-                // A full pool has room for a removal. Its items stay if there is a crash before they are removed.
-                self.directory.remove(&place(space, id))?;
-            }
+    /// Those of a write, if not even the entries could be removed. They are removed later.
+    pub fn settle(&self) -> Result<()> {
+        if lock(&self.detached).is_empty() {
+            return Ok(());
         }
-        lock(&self.garbage).push(Garbage::Map(id));
+        match self.commit(|_| {}) {
+            Err(error) if error.is_no_room() => self.settle_by_steps(),
+            settled => settled,
+        }
+    }
+
+    /// Commits what `fill` puts into a batch, together with the removal of what is detached.
+    fn commit(&self, fill: impl FnOnce(&mut Batch)) -> Result<()> {
+        let mut detached = lock(&self.detached);
+        let mut batch = self.pool.batch();
+        for (id, space) in &*detached {
+            batch.remove(&self.directory, &place(*space, *id));
+            self.note(&mut batch, &Note::Unattached(*id), b"");
+        }
+        fill(&mut batch);
+        batch.commit()?;
+        lock(&self.garbage).extend(detached.drain(..).map(|(id, _)| Garbage::Map(id)));
         Ok(())
     }
 
@@ -419,12 +535,12 @@ impl Store {
         for (key, value) in self.directory.iter() {
             let space = number(key.get(..ID_BYTES).unwrap_or_default())?;
             let Some(db) = dbs.get(&space) else { continue };
-            let (expires, name) = value.split_at_checked(8).ok_or_else(|| damaged("a short entry"))?;
+            let (expires, name) = entry_of(&value).ok_or_else(|| damaged("a short entry"))?;
             entries.push(Entry {
                 db: *db,
                 space,
                 id: number(&key[ID_BYTES..])?,
-                expires: number(expires)? as i64,
+                expires,
                 name: name.to_vec(),
             });
         }

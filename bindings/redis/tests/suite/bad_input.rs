@@ -2,7 +2,7 @@
 
 use std::os::unix::fs::PermissionsExt;
 
-use crate::client::Reply;
+use crate::client::{Client, Reply};
 use crate::server::{Server, module};
 
 #[test]
@@ -133,6 +133,63 @@ fn a_full_pool_refuses_writes_and_keeps_what_it_has() {
     server.wait("what was deleted gives its room back", |c| {
         c.send(&[b"OM.SET", b"n", b"f", &value]).unwrap() == Reply::Number(1)
     });
+}
+
+/// Writes fields of a map until the pool has no room, not even for small ones. Returns how many are there.
+fn fill(c: &mut Client, map: &str) -> u64 {
+    let mut written = 0u64;
+    for size in [100_000, 1000, 8] {
+        let value = vec![b'v'; size];
+        loop {
+            let field = format!("{written:08}");
+            match c.send(&[b"OM.SET", map.as_bytes(), field.as_bytes(), &value]).unwrap() {
+                Reply::Error(error) => break assert!(error.starts_with("OOM"), "{error}"),
+                _ => written += 1,
+            }
+            assert!(written < 1_000_000);
+        }
+    }
+    written
+}
+
+#[test]
+fn names_and_times_to_live_are_durable_in_a_full_pool() {
+    let Some(mut server) = Server::start_with("max-bytes 160mb", &[]) else { return };
+    let mut c = server.client();
+    let names: Vec<String> = (0..20).map(|n| format!("{n}{}", "n".repeat(1 << (n % 13)))).collect();
+    for n in 0..20 {
+        c.run(&format!("OM.SET old{n} a {n}"));
+        c.run(&format!("OM.SET covered{n} a covered"));
+    }
+    assert!(c.run("INFO bristlecone").contains("bristlecone_reserve:1"));
+    let written = fill(&mut c, "m");
+    // Names of sizes that the pool had none of before: these need room.
+    for (n, name) in names.iter().enumerate() {
+        assert_eq!(c.run(&format!("RENAME old{n} {name}")), "OK");
+        assert_eq!(c.run(&format!("EXPIRE {name} 5000")), "1");
+        assert_eq!(c.run(&format!("RENAME {name} covered{n}")), "OK");
+        assert_eq!(c.run(&format!("RENAME covered{n} {name}")), "OK");
+    }
+    c.run("MOVE m 7");
+    assert!(!server.log().contains("not durable"), "{}", server.log());
+    server.crash();
+    let mut c = server.client();
+    for (n, name) in names.iter().enumerate() {
+        assert_eq!(
+            c.run(&format!("OM.GET {name} a")) + &c.run(&format!("EXISTS old{n} covered{n}")),
+            format!("{n}0")
+        );
+        assert!((1..=5000).contains(&c.run(&format!("TTL {name}")).parse().unwrap()));
+    }
+    c.run("SELECT 7");
+    assert_eq!(c.run("OM.LEN m"), written.to_string());
+    // Fields do not get the room that is kept for names.
+    assert!(c.send(&[b"OM.SET", b"m", b"another", &[0; 100_000]]).unwrap().text().starts_with("OOM"));
+    assert!(c.run("INFO bristlecone").contains("bristlecone_reserve:0"));
+    assert_eq!(c.run("DEL m"), "1");
+    server.wait("all of it is kept again", |c| c.run("INFO bristlecone").contains("bristlecone_reserve:1"));
+    assert_eq!(server.client().run("OM.SET m a 1") + &server.client().run("OM.CHECK"), "1");
+    assert!(fill(&mut server.client(), "m") * 10 / written >= 9, "what was deleted gives its room back");
 }
 
 #[test]

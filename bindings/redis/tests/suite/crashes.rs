@@ -173,6 +173,47 @@ fn killed_amid_deletes_no_map_is_there_in_part() {
 }
 
 #[test]
+fn killed_amid_renames_a_covered_map_is_the_old_one_or_the_new_one() {
+    let Some(mut server) = Server::start(&[]) else { return };
+    server.client().run("OM.SET kept n 0");
+    let mut last = 0u64;
+    for round in 0..rounds() {
+        let counts = [AtomicU64::new(0)];
+        let mut c = server.client();
+        let acknowledged = std::thread::scope(|scope| {
+            let renaming = scope.spawn(|| {
+                for n in last + 1.. {
+                    let text = n.to_string();
+                    let (key, how) = (format!("new{}", n % 3), n % 4);
+                    if c.send(&[b"OM.SET", key.as_bytes(), b"n", text.as_bytes()]).is_err() {
+                        return n - 1;
+                    }
+                    let covered = match how {
+                        0 => c.send(&[b"COPY", key.as_bytes(), b"kept", b"REPLACE"]),
+                        _ => c.send(&[b"RENAME", key.as_bytes(), b"kept"]),
+                    };
+                    if covered.is_err() {
+                        return n - 1;
+                    }
+                    counts[0].fetch_add(1, Ordering::Relaxed);
+                }
+                unreachable!()
+            });
+            wait_for(&counts, 10 + round * 71 % 300);
+            server.kill();
+            renaming.join().unwrap()
+        });
+        server.run();
+        let mut c = server.client();
+        let found: u64 = c.run("OM.GET kept n").parse().expect("there is always a map");
+        assert!(found == acknowledged || found == acknowledged + 1, "{found} instead of {acknowledged}");
+        last = found + 1;
+        assert!(c.run("DBSIZE").parse::<u64>().unwrap() <= 4);
+    }
+    assert_eq!(server.client().run("OM.CHECK"), "");
+}
+
+#[test]
 fn a_new_pool_is_filled_from_the_file_and_an_old_one_is_not() {
     for append_only in ["no", "yes"] {
         let Some(mut server) = Server::start(&["--appendonly", append_only, "--appendfsync", "always"])

@@ -168,6 +168,14 @@ impl Server {
         }
     }
 
+    /// Ends the server with a command that has no reply, and waits until it is gone.
+    pub fn shut_down(&mut self, command: &str) {
+        let words: Vec<&[u8]> = command.split(' ').map(str::as_bytes).collect();
+        let replied = self.client().send(&words);
+        assert!(replied.is_err(), "{replied:?}");
+        assert!(self.child.take().unwrap().wait().unwrap().success(), "{}", self.log());
+    }
+
     /// Kills the server and starts it again.
     pub fn crash(&mut self) {
         self.kill();
