@@ -98,6 +98,12 @@ impl<'a> Call<'a> {
         self.tell(raw::REDISMODULE_NOTIFY_MODULE, event);
     }
 
+    /// Tells the same of a command that is given on as it was sent.
+    pub fn changed_verbatim(&self, event: &CStr) {
+        call!(RedisModule_ReplicateVerbatim(self.ctx));
+        self.tell(raw::REDISMODULE_NOTIFY_MODULE, event);
+    }
+
     /// Tells the same of a command whose own arguments say what it came to: so many of them, from the key on.
     pub fn changed_as_sent(&self, command: &CStr, len: usize, event: &CStr) {
         let start = self.raw[1..].as_ptr();

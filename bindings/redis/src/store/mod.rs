@@ -440,6 +440,18 @@ impl Store {
         }
     }
 
+    /// Writes a field of a map. Returns whether it is new.
+    pub fn put(&self, id: u64, field: &[u8], value: &[u8]) -> Result<bool> {
+        self.settle()?;
+        Ok(self.items.insert(&item_key(id, field), value)?.is_none())
+    }
+
+    /// Removes a field of a map. Returns whether it was there.
+    pub fn take(&self, id: u64, field: &[u8]) -> Result<bool> {
+        self.settle()?;
+        Ok(self.items.remove(&item_key(id, field))?.is_some())
+    }
+
     fn change(&self, batch: &mut Batch, id: u64, changes: &[Change<'_>]) {
         for (field, value) in changes {
             let key = item_key(id, field);
