@@ -14,17 +14,22 @@
 //! that is being loaded, or one that was deleted; so whatever a crash interrupts, the next start finds every item
 //! either in a map of the directory or noted for removal.
 
+mod directory;
 mod garbage;
+mod open;
 mod reserve;
+mod spaces;
 
 use std::collections::HashMap;
 use std::ops::Bound;
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use std::sync::{Mutex, MutexGuard, PoisonError};
 
-use bristlecone::{Batch, Design, Domain, Error, Pool, Result, Tree};
+use bristlecone::{Batch, Error, Pool, Result, Tree};
 
+use directory::{entry_value, place};
 pub use garbage::Garbage;
+pub use open::Options;
 
 /// A tree of byte strings.
 pub type Bytes = Tree<Vec<u8>, Vec<u8>>;
@@ -70,21 +75,6 @@ impl Note {
     }
 }
 
-/// A map as the directory has it.
-#[derive(Debug, PartialEq, Eq)]
-pub struct Entry {
-    /// The database.
-    pub db: i32,
-    /// The space that the database is stored as.
-    pub space: u64,
-    /// The map's id.
-    pub id: u64,
-    /// When it expires, in milliseconds since 1970, or [`FOREVER`].
-    pub expires: i64,
-    /// The Redis key.
-    pub name: Vec<u8>,
-}
-
 #[derive(Default)]
 struct Spaces {
     of_db: HashMap<i32, u64>,
@@ -109,19 +99,6 @@ pub struct Store {
     /// Held while something is removed in the background.
     sweeping: Mutex<()>,
     path: String,
-}
-
-/// How the pool is opened: the module's arguments.
-#[derive(Debug, Default, PartialEq, Eq)]
-pub struct Options {
-    /// The pool's path.
-    pub pool: String,
-    /// What it may grow to.
-    pub max_bytes: Option<u64>,
-    /// The design of the trees.
-    pub design: Option<Design>,
-    /// The persistence domain.
-    pub domain: Option<Domain>,
 }
 
 fn lock<T>(mutex: &Mutex<T>) -> MutexGuard<'_, T> {
@@ -157,130 +134,7 @@ pub fn borrowed(bounds: &(Bound<Vec<u8>>, Bound<Vec<u8>>)) -> (Bound<&[u8]>, Bou
     (bounds.0.as_ref().map(Vec::as_slice), bounds.1.as_ref().map(Vec::as_slice))
 }
 
-fn place(space: u64, id: u64) -> Vec<u8> {
-    item_key(space, &id.to_be_bytes())
-}
-
-/// Lengths that values of the directory have, so that names need few sizes of slots: each size has a chunk of its own.
-const ENTRY_BYTES: [usize; 4] = [48, 240, 2032, 16_368];
-
-/// Returns what the directory has of a map: time to live, length of the name, the name, and zeros.
-fn entry_value(expires: i64, name: &[u8]) -> Vec<u8> {
-    let mut value =
-        [expires.to_be_bytes().as_slice(), (name.len() as u32).to_be_bytes().as_slice(), name].concat();
-    if let Some(len) = ENTRY_BYTES.into_iter().find(|len| *len >= value.len()) {
-        value.resize(len, 0);
-    }
-    value
-}
-
-/// Returns the time to live and the name.
-fn entry_of(value: &[u8]) -> Option<(i64, &[u8])> {
-    let (expires, rest) = value.split_first_chunk()?;
-    let (len, rest) = rest.split_first_chunk()?;
-    Some((i64::from_be_bytes(*expires), rest.get(..u32::from_be_bytes(*len) as usize)?))
-}
-
 impl Store {
-    /// Opens the pool, or creates it, and finds what an earlier process left to be removed.
-    ///
-    /// # Errors
-    ///
-    /// Those of [`bristlecone::PoolOptions::open`]; [`Error::Mismatch`] for trees of another design or of other kinds.
-    pub fn open(options: &Options) -> Result<Self> {
-        let mut pool = Pool::options().create(true);
-        if let Some(bytes) = options.max_bytes {
-            pool = pool.max_bytes(bytes);
-        }
-        if let Some(domain) = options.domain {
-            pool = pool.domain(domain);
-        }
-        Self::on(&pool.open(&options.pool)?, options.design, &options.pool)
-    }
-
-    fn on(pool: &Pool, design: Option<Design>, path: &str) -> Result<Self> {
-        let tree = |name: &str| {
-            let mut options = pool.tree_options(name);
-            if let Some(design) = design {
-                options = options.design(design);
-            }
-            match options.open() {
-                Err(Error::NoSuchTree { .. }) => options.create(),
-                opened => opened,
-            }
-        };
-        let (items, directory, meta) = (tree("redis.items")?, tree("redis.directory")?, tree("redis.meta")?);
-        let saved = Note::Saved.key();
-        let mut store = Self {
-            pool: pool.clone(),
-            items,
-            directory,
-            meta,
-            next_id: AtomicU64::new(1),
-            spaces: Mutex::default(),
-            garbage: Mutex::default(),
-            detached: Mutex::default(),
-            reserve: Mutex::default(),
-            reserved: AtomicBool::new(false),
-            was_saved: false,
-            sweeping: Mutex::default(),
-            path: path.to_owned(),
-        };
-        store.recover()?;
-        // What room was made with: see `reserve`.
-        store.items.remove(&item_key(0, b""))?;
-        store.was_saved = store.meta.remove(&saved)?.is_some();
-        match store.make_reserve() {
-            Err(error) if !error.is_no_room() => Err(error),
-            _ => Ok(store),
-        }
-    }
-
-    /// Reads the notes, and counts on from the largest numbers in use.
-    fn recover(&self) -> Result<()> {
-        let mut last =
-            self.items.last_key_value().map_or(Ok(0), |(key, _)| number(&key[..ID_BYTES.min(key.len())]))?;
-        for (key, _) in self.directory.iter() {
-            last = last.max(number(key.get(ID_BYTES..).unwrap_or_default())?);
-        }
-        let (mut spaces, mut garbage) = (lock(&self.spaces), lock(&self.garbage));
-        spaces.next = 1;
-        for (key, value) in self.meta.iter() {
-            if let Some(db) = key.strip_prefix(b"space:") {
-                let db = db.try_into().map_err(|_| damaged("a database's number"))?;
-                spaces.of_db.insert(i32::from_be_bytes(db), number(&value)?);
-            } else if let Some(space) = key.strip_prefix(b"flushed:") {
-                garbage.push(Garbage::Space(number(space)?));
-            } else if let Some(id) = key.strip_prefix(b"unattached:") {
-                last = last.max(number(id)?);
-                garbage.push(Garbage::Map(number(id)?));
-            } else if let Some(id) = key.strip_prefix(b"moving:") {
-                self.finish_move(number(id)?, &value)?;
-            } else if key == Note::NextSpace.key() {
-                spaces.next = number(&value)?;
-            }
-        }
-        // What was interrupted step by step: a flush goes on, and what a key has is attached.
-        for (db, space) in spaces.of_db.clone() {
-            if garbage.contains(&Garbage::Space(space)) {
-                self.meta.remove(&Note::Space(db).key())?;
-                spaces.of_db.remove(&db);
-            }
-        }
-        let has_key =
-            |id: u64| spaces.of_db.values().any(|space| self.directory.contains_key(&place(*space, id)));
-        for id in
-            garbage.iter().filter_map(|garbage| if let Garbage::Map(id) = garbage { Some(*id) } else { None })
-        {
-            if has_key(id) {
-                self.meta.remove(&Note::Unattached(id).key())?;
-            }
-        }
-        garbage.retain(|garbage| !matches!(garbage, Garbage::Map(id) if has_key(*id)));
-        self.next_id.store(last + 1, Ordering::Relaxed);
-        Ok(())
-    }
-
     /// Returns the pool.
     pub fn pool(&self) -> &Pool {
         &self.pool
@@ -323,102 +177,6 @@ impl Store {
     pub fn set_ready(&self, ready: bool) -> Result<()> {
         let key = Note::Ready.key();
         if ready { self.meta.upsert(&key, b"1") } else { self.meta.remove(&key).map(drop) }
-    }
-
-    /// Returns whether the server's own file has all that the pool had at the end of the process before.
-    pub fn was_saved(&self) -> bool {
-        self.was_saved
-    }
-
-    /// Notes durably that the server's own file has all that the pool has. The process ends now.
-    pub fn set_saved(&self) -> Result<()> {
-        self.meta.upsert(&Note::Saved.key(), b"")
-    }
-
-    /// Returns the space of a database, which gets one if it has none.
-    pub fn space_of(&self, db: i32) -> Result<u64> {
-        let mut spaces = lock(&self.spaces);
-        if let Some(space) = spaces.of_db.get(&db) {
-            return Ok(*space);
-        }
-        let space = spaces.next;
-        // In this order a crash costs a number at most.
-        self.meta.upsert(&Note::NextSpace.key(), &(space + 1).to_be_bytes())?;
-        self.meta.upsert(&Note::Space(db).key(), &space.to_be_bytes())?;
-        spaces.next += 1;
-        spaces.of_db.insert(db, space);
-        Ok(space)
-    }
-
-    fn is_live(&self, space: u64) -> bool {
-        lock(&self.spaces).of_db.values().any(|of_db| *of_db == space)
-    }
-
-    /// Removes all maps of a database, or of all: at once for what reads the directory, in the background for the pool.
-    pub fn flush(&self, db: Option<i32>) -> Result<()> {
-        self.settle()?;
-        match self.flush_spaces(db, true) {
-            Err(error) if error.is_no_room() => self.with_reserve(|| self.flush_spaces(db, false)),
-            flushed => flushed,
-        }
-    }
-
-    fn flush_spaces(&self, db: Option<i32>, in_one_step: bool) -> Result<()> {
-        let mut spaces = lock(&self.spaces);
-        let flushed: Vec<(i32, u64)> = spaces
-            .of_db
-            .iter()
-            .map(|(db, space)| (*db, *space))
-            .filter(|(of, _)| db.is_none_or(|db| db == *of))
-            .collect();
-        if flushed.is_empty() {
-            return Ok(());
-        }
-        if in_one_step {
-            let mut batch = self.pool.batch();
-            for (db, space) in &flushed {
-                self.forget(&mut batch, &Note::Space(*db));
-                self.note(&mut batch, &Note::Flushed(*space), b"");
-            }
-            batch.commit()?;
-        } else {
-            // Recovery finishes what has begun.
-            for (db, space) in &flushed {
-                self.meta.upsert(&Note::Flushed(*space).key(), b"")?;
-                self.meta.remove(&Note::Space(*db).key())?;
-            }
-        }
-        for (db, space) in flushed {
-            spaces.of_db.remove(&db);
-            lock(&self.garbage).push(Garbage::Space(space));
-        }
-        Ok(())
-    }
-
-    /// Exchanges two databases.
-    pub fn swap(&self, one: i32, other: i32) -> Result<()> {
-        self.settle()?;
-        self.with_reserve(|| self.swap_spaces(one, other))
-    }
-
-    fn swap_spaces(&self, one: i32, other: i32) -> Result<()> {
-        let mut spaces = lock(&self.spaces);
-        let (had_one, had_other) = (spaces.of_db.get(&one).copied(), spaces.of_db.get(&other).copied());
-        let mut batch = self.pool.batch();
-        for (db, space) in [(one, had_other), (other, had_one)] {
-            match space {
-                Some(space) => self.note(&mut batch, &Note::Space(db), &space.to_be_bytes()),
-                None => self.forget(&mut batch, &Note::Space(db)),
-            }
-        }
-        batch.commit()?;
-        for (db, space) in [(one, had_other), (other, had_one)] {
-            match space {
-                Some(space) => spaces.of_db.insert(db, space),
-                None => spaces.of_db.remove(&db),
-            };
-        }
-        Ok(())
     }
 
     fn new_id(&self) -> u64 {
@@ -478,84 +236,5 @@ impl Store {
         let id = self.new_id();
         self.meta.upsert(&Note::Unattached(id).key(), b"")?;
         Ok(id)
-    }
-
-    /// Writes the directory's entry of a map that was in space `from`, or in none. Returns the space.
-    pub fn attach(&self, id: u64, from: Option<u64>, db: i32, expires: i64, name: &[u8]) -> Result<u64> {
-        let space = self.with_reserve(|| self.space_of(db))?;
-        let value = entry_value(expires, name);
-        let in_one_step = self.commit(|batch| {
-            match from {
-                Some(from) if from == space => {}
-                Some(from) => _ = batch.remove(&self.directory, &place(from, id)),
-                None => self.forget(batch, &Note::Unattached(id)),
-            }
-            batch.insert(&self.directory, &place(space, id), &value);
-        });
-        match in_one_step {
-            Err(error) if error.is_no_room() => self.attach_by_steps(id, from, space, &value)?,
-            done => done?,
-        }
-        Ok(space)
-    }
-
-    /// Removes a map that no key has any more: its entry with the next write or [`settle`](Self::settle), its items in the
-    /// background. What covers a map with another is one step so.
-    pub fn detach(&self, id: u64, space: Option<u64>) {
-        match space {
-            // What is in a space that no database has goes with it.
-            Some(space) if !self.is_live(space) => {}
-            Some(space) => lock(&self.detached).push((id, space)),
-            None => lock(&self.garbage).push(Garbage::Map(id)),
-        }
-    }
-
-    /// Removes the entries of maps that no key has any more.
-    ///
-    /// # Errors
-    ///
-    /// Those of a write, if not even the entries could be removed. They are removed later.
-    pub fn settle(&self) -> Result<()> {
-        if lock(&self.detached).is_empty() {
-            return Ok(());
-        }
-        match self.commit(|_| {}) {
-            Err(error) if error.is_no_room() => self.settle_by_steps(),
-            settled => settled,
-        }
-    }
-
-    /// Commits what `fill` puts into a batch, together with the removal of what is detached.
-    fn commit(&self, fill: impl FnOnce(&mut Batch)) -> Result<()> {
-        let mut detached = lock(&self.detached);
-        let mut batch = self.pool.batch();
-        for (id, space) in &*detached {
-            batch.remove(&self.directory, &place(*space, *id));
-            self.note(&mut batch, &Note::Unattached(*id), b"");
-        }
-        fill(&mut batch);
-        batch.commit()?;
-        lock(&self.garbage).extend(detached.drain(..).map(|(id, _)| Garbage::Map(id)));
-        Ok(())
-    }
-
-    /// Returns the maps that keys have, spaces and ids ascending.
-    pub fn entries(&self) -> Result<Vec<Entry>> {
-        let dbs: HashMap<u64, i32> =
-            lock(&self.spaces).of_db.iter().map(|(db, space)| (*space, *db)).collect();
-        let mut entries = Vec::new();
-        for (key, value) in self.directory.iter() {
-            let space = number(key.get(..ID_BYTES).unwrap_or_default())?;
-            let Some(db) = dbs.get(&space) else { continue };
-            let (expires, name) = entry_of(&value).ok_or_else(|| damaged("a short entry"))?;
-            entries.push(Entry {
-                db: *db,
-                space,
-                id: number(&key[ID_BYTES..])?,
-                expires,
-                name: name.to_vec(),
-            });
-        }
-        Ok(entries)
     }
 }

@@ -13,7 +13,8 @@ use std::sync::atomic::Ordering;
 
 use bristlecone::{Error, Result, Tree};
 
-use super::{Garbage, Note, Store, damaged, item_key, lock, number, place};
+use super::directory::place;
+use super::{Garbage, Note, Store, damaged, item_key, lock, number};
 
 /// The tree's name.
 const NAME: &str = "redis.reserve";
@@ -56,7 +57,7 @@ impl Store {
     }
 
     /// Makes the tree of items give up what was removed: it does so amid its own writes. Map 0 is none.
-    fn collect(&self) -> Result<()> {
+    pub fn collect(&self) -> Result<()> {
         let key = item_key(0, b"");
         // It does not matter whether this finds room.
         _ = self.items.upsert(&key, &[0; 1000]);

@@ -49,7 +49,11 @@ fn a_replica_has_what_its_master_has_and_is_promoted() {
     m.run("OM.SET m tx 1");
     m.run("OM.SET n tx 1");
     m.run("EXEC");
+    let script = b"redis.call('OM.SET', KEYS[1], 'one', '1'); redis.call('OM.SET', KEYS[1], 'two', '2', 'three', '3'); \
+        redis.call('OM.DEL', KEYS[1], 'two'); return redis.call('OM.INCRBY', KEYS[1], 'one', 1)";
+    assert_eq!(m.send(&[b"EVAL", script, b"1", b"m"]).unwrap().text(), "2");
     in_step(&master, &replica);
+    assert_eq!(replica.client().run("OM.MGET m one two three"), "2 nil 3");
     let digest = m.run("DEBUG DIGEST");
     // The replica keeps what it got over a crash.
     replica.crash();

@@ -64,6 +64,22 @@ fn each_command_has_docs_and_the_place_of_its_key() {
 }
 
 #[test]
+fn commands_are_in_categories_where_a_module_can_say_so() {
+    let Some(server) = Server::start(&[]) else { return };
+    let mut c = server.client();
+    let (get, set) = (c.run("COMMAND INFO om.get"), c.run("COMMAND INFO om.set"));
+    if c.run("INFO server").contains("redis_version:7.0.") {
+        assert!(!get.contains('@') && !set.contains('@'), "{get}\n{set}");
+        return;
+    }
+    assert!(get.contains("@read @fast") && set.contains("@write"), "{get}\n{set}");
+    c.run("OM.SET m a 1");
+    c.run("ACL SETUSER reader on nopass ~* +@read +auth");
+    assert_eq!(c.run("AUTH reader none") + &c.run("OM.GET m a"), "OK1");
+    assert!(c.run("OM.SET m a 2").starts_with("NOPERM"));
+}
+
+#[test]
 fn replies_in_resp3_have_the_same_shapes() {
     let Some(server) = Server::start(&[]) else { return };
     let mut c = server.client();
