@@ -107,10 +107,13 @@ impl Store {
         Ok(())
     }
 
-    /// Removes the entries of detached maps alone: a full pool has room for that. The items stay if there is a crash before they are removed.
+    /// Removes the entries of detached maps one by one: a full pool has room for that. If there is none for a note, the items
+    /// stay after a crash that comes before they are removed.
     pub(super) fn settle_by_steps(&self) -> Result<()> {
         let mut detached = lock(&self.detached);
         while let Some((id, space)) = detached.last().copied() {
+            // Recovery takes no notice of it while there is an entry.
+            _ = self.with_reserve(|| self.meta.upsert(&Note::Unattached(id).key(), b""));
             self.directory.remove(&place(space, id))?;
             detached.pop();
             lock(&self.garbage).push(Garbage::Map(id));
