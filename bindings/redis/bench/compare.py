@@ -1,6 +1,7 @@
 #!/usr/bin/env python3
-"""Ordered maps of the module beside Redis' own hashes and sorted sets, on this machine: commands a second, and seconds until a killed
-server serves again. Writes a table in Markdown; the rounds of what is compared take turns, and the median counts."""
+"""Ordered maps of the module beside Redis' own hashes and sorted sets, on this machine: commands a second, YCSB's workloads, and
+seconds until a killed server serves again. Contestants take turns in each round; medians count, and ratios are medians of the
+ratios within a round. Writes tables in Markdown. Build before: cargo build --release --examples."""
 
 import argparse
 import os
@@ -18,108 +19,171 @@ from nodes import Connection, Node, find_module, find_program  # noqa: E402
 PORT = 17900
 FSYNC = {"none": ["--appendonly", "no"], "everysec": ["--appendonly", "yes", "--appendfsync", "everysec"],
          "always": ["--appendonly", "yes", "--appendfsync", "always"]}
+NEVER_REWRITE = ["--auto-aof-rewrite-percentage", "0"]
+# Name, kind of its keys for the driver, whether it is the module, what it syncs.
+CONTESTANTS = [("OM", "om", True, "none"), ("HSET, no file", "hash", False, "none"), ("HSET, everysec", "hash", False, "everysec"),
+               ("HSET, always", "hash", False, "always")]
+SORTED = ("ZSET, no file", "zset", False, "none")
 
 
-def benchmark(port, requests, pipeline, keys, *words):
+def driver():
+    """Returns the program that runs YCSB's workloads."""
+    path = os.path.join(os.path.dirname(find_module()), "examples", "ycsb")
+    if not os.path.exists(path):
+        raise SystemExit("build the driver first: cargo build --release --examples")
+    return path
+
+
+def benchmark(requests, pipeline, keys, *words):
     """Returns commands a second, as redis-benchmark says."""
     tool = shutil.which("redis-benchmark") or shutil.which("valkey-benchmark")
-    out = subprocess.run([tool, "-p", str(port), "-n", str(requests), "-P", str(pipeline), "-r", str(keys), "-c", "50", "--csv", *words],
+    out = subprocess.run([tool, "-p", str(PORT), "-n", str(requests), "-P", str(pipeline), "-r", str(keys), "-c", "50", "--csv", *words],
                          capture_output=True, text=True, check=True).stdout
     return float(out.strip().splitlines()[-1].rsplit('","', 7)[1])
 
 
-def fill(port, items, *command):
-    """Writes numbered fields, a hundred to a command."""
-    connection = Connection(port, 600)
-    tail = command[0] == "ZADD"
-    for first in range(0, items, 3200):
-        commands = []
-        for start in range(first, min(first + 3200, items), 100):
-            fields = []
-            for n in range(start, min(start + 100, items)):
-                fields += ([0, f"{n:012}"] if tail else [f"{n:012}", "v" * 8])
-            commands.append([*command, *fields])
-        for reply in connection.many(commands):
-            if isinstance(reply, Exception):
-                raise reply
-    return connection
+def ycsb(options, kind, workload, operations, pipeline, size):
+    """Returns operations a second of a workload of YCSB."""
+    words = [PORT, kind, workload, options.keys, operations, 50, pipeline, size]
+    return float(subprocess.run([driver(), *map(str, words)], capture_output=True, text=True, check=True).stdout)
 
 
-def speeds(options, directory):
-    """Returns commands a second by what is done, in what, at which pipeline."""
-    keys, found = options.keys, {}
-    contestants = [("OM, pool", True, "none"), ("Redis, no file", False, "none"), ("Redis, everysec", False, "everysec"), ("Redis, always", False, "always")]
-    for size in (8, 100):
-        value = "v" * size
-        for round_ in range(options.rounds):
-            for number, (name, ours, fsync) in enumerate(contestants):
-                place = os.path.join(directory if ours else options.disk, f"{size}-{round_}-{number}")
-                node = Node(find_program(), find_module() if ours else None, place, PORT, "--save", "", *FSYNC[fsync])
-                node.start()
-                for pipeline in (1, 16):
-                    requests = options.requests * (4 if pipeline == 16 else 1) // (10 if fsync == "always" and pipeline == 1 else 1)
-                    note = lambda what, rate: found.setdefault((what, name, size, pipeline), []).append(rate)  # noqa: E731
-                    note("write", benchmark(PORT, requests, pipeline, keys, *(["OM.SET"] if ours else ["HSET"]), "m", "__rand_int__", value))
-                    if fsync != "none" or size == 100:
-                        continue
-                    note("read", benchmark(PORT, requests, pipeline, keys, "OM.GET" if ours else "HGET", "m", "__rand_int__"))
-                    if pipeline == 1:
-                        fill(PORT, keys, *(["OM.SET", "r"] if ours else ["ZADD", "r"])).close()
-                    words = ["OM.RANGE", "r", "[__rand_int__", "+", "LIMIT", "100"] if ours else ["ZRANGEBYLEX", "r", "[__rand_int__", "+", "LIMIT", "0", "100"]
-                    note("range of 100", benchmark(PORT, requests // 10, pipeline, keys, *words))
+class Servers:
+    """All contestants, started once: each has its turn with each command."""
+
+    def __init__(self, options, contestants):
+        self.options, self.contestants = options, contestants
+        self.places = []
+
+    def each(self, size):
+        """Starts one after the other with its records, and stops it afterwards."""
+        for number, (name, kind, ours, fsync) in enumerate(self.contestants):
+            base = self.options.memory if ours else self.options.disk
+            place = os.path.join(base, str(number))
+            node = Node(find_program(), find_module() if ours else None, place, PORT, "--save", "", *FSYNC[fsync], *NEVER_REWRITE)
+            node.start()
+            ycsb(self.options, kind, "load", 0, 1, size)
+            try:
+                yield name, kind, fsync
+            finally:
                 node.kill()
                 shutil.rmtree(place, ignore_errors=True)
-                print(f"{size} B, round {round_}: {name}", file=sys.stderr)
-    return {key: statistics.median(rates) for key, rates in found.items()}
 
 
-def restarts(items, options, directory):
+def commands(options, found):
+    """Notes commands a second by what is done, with which values and pipeline."""
+    for size in options.values:
+        value = "v" * size
+        for round_ in range(options.rounds):
+            for name, kind, fsync in Servers(options, [*CONTESTANTS, SORTED]).each(size):
+                for pipeline in options.pipelines:
+                    requests = options.requests * (3 if pipeline > 1 else 1)
+                    note = lambda what, rate: found.setdefault((what, size, pipeline), {}).setdefault(name, []).append(rate)  # noqa: E731
+                    if kind != "zset":
+                        few = requests // (10 if fsync == "always" and pipeline == 1 else 1)
+                        set_ = "OM.SET" if kind == "om" else "HSET"
+                        # Fields of the same length, as many as there are: the first round of them is new.
+                        note("write", benchmark(few, pipeline, options.keys, set_, "w", "__rand_int__", value))
+                    if fsync != "none":
+                        continue
+                    if kind != "zset":
+                        note("read", benchmark(requests, pipeline, options.keys, "OM.GET" if kind == "om" else "HGET", "w", "__rand_int__"))
+                    if kind != "hash":
+                        limit = ["LIMIT", "100"] if kind == "om" else ["LIMIT", "0", "100"]
+                        range_ = "OM.RANGE" if kind == "om" else "ZRANGEBYLEX"
+                        note("range of 100", benchmark(requests // 5, pipeline, 999_999_999_999, range_, "m", "[user__rand_int__", "+", *limit))
+            print(f"commands, {size} B, round {round_}", file=sys.stderr)
+
+
+def workloads(options, found):
+    """Notes operations a second of YCSB's workloads."""
+    for size in options.values:
+        for round_ in range(options.rounds):
+            for name, kind, fsync in Servers(options, [*CONTESTANTS, SORTED]).each(size):
+                for pipeline in options.pipelines:
+                    for workload in "e" if kind == "zset" else "abcdef":
+                        if workload == "e" and kind == "hash":
+                            continue
+                        operations = options.requests * (2 if pipeline > 1 else 1)
+                        operations //= 4 if workload == "e" else 1
+                        operations //= 8 if fsync == "always" and workload in "af" else 1
+                        rate = ycsb(options, kind, workload, operations, pipeline, size)
+                        found.setdefault((f"YCSB {workload.upper()}", size, pipeline), {}).setdefault(name, []).append(rate)
+            print(f"YCSB, {size} B, round {round_}", file=sys.stderr)
+
+
+def print_rates(found):
+    """Prints rates, and the module's as a multiple of each."""
+    names = list(dict.fromkeys(name for rates in found.values() for name in rates))
+    print("| | value | pipeline | " + " | ".join(names) + " |\n|---|---|---|" + "---|" * len(names))
+    for (what, size, pipeline), rates in found.items():
+        cells = []
+        for name in names:
+            if name not in rates:
+                cells.append("")
+                continue
+            ratio = statistics.median(ours / theirs for ours, theirs in zip(rates["OM"], rates[name]))
+            cells.append(f"{statistics.median(rates[name]):,.0f}" + ("" if name == "OM" else f" ({ratio:.2f}×)"))
+        print(f"| {what} | {size} B | {pipeline} | " + " | ".join(cells) + " |")
+
+
+def restarts(items, options):
     """Returns the seconds until a killed server serves again, by what it loads."""
     found = {}
-    for name, ours, arguments in [("OM, pool", True, ["--save", ""]), ("Redis, RDB", False, ["--save", ""]),
-                                  ("Redis, AOF", False, ["--save", "", *FSYNC["everysec"], "--aof-use-rdb-preamble", "no"])]:
-        place = os.path.join(directory if ours else options.disk, "restart")
-        node = Node(find_program(), find_module() if ours else None, place, PORT, *arguments)
+    options.keys = items
+    for name, kind, arguments in [("OM, pool", "om", []), ("HSET, RDB", "hash", []),
+                                  ("HSET, AOF", "hash", [*FSYNC["everysec"], *NEVER_REWRITE, "--aof-use-rdb-preamble", "no"])]:
+        place = os.path.join(options.memory if kind == "om" else options.disk, "restart")
+        node = Node(find_program(), find_module() if kind == "om" else None, place, PORT, "--save", "", *arguments)
         node.start()
-        connection = fill(PORT, items, *(["OM.SET", "m"] if ours else ["HSET", "m"]))
-        if name == "Redis, RDB":
-            connection("SAVE")
+        ycsb(options, kind, "load", 0, 1, 8)
+        if name == "HSET, RDB":
+            Connection(PORT, 600)("SAVE")
         time.sleep(1.5)
         node.kill()
         times = []
-        for _ in range(options.rounds):
+        for _ in range(options.restarts):
             times.append(node.start())
-            count = Connection(PORT, 600)("OM.LEN" if ours else "HLEN", "m")
-            if count != items:
-                raise SystemExit(f"{name}: {count} of {items}")
+            # Of all of them: the last one that was written.
+            last = f"user{(items - 1) * 0x9e3779b97f4a7c15 % (1 << 64):016x}"
+            if Connection(PORT, 600)("OM.GET" if kind == "om" else "HGET", "m", last) != b"v" * 8:
+                raise SystemExit(f"{name}: the last record is not there")
             node.kill()
         found[name] = statistics.median(times)
         shutil.rmtree(place, ignore_errors=True)
-        print(f"{items} entries: {name}: {found[name]:.3f} s", file=sys.stderr)
+        print(f"{items} entries: {name}: {found[name]:.3f} s of {[round(seconds, 3) for seconds in times]}", file=sys.stderr)
     return found
 
 
 def main():
     parser = argparse.ArgumentParser(description=__doc__)
+    parser.add_argument("--what", nargs="*", default=["commands", "ycsb", "restarts"])
     parser.add_argument("--requests", type=int, default=200_000, help="commands of a round without pipeline")
     parser.add_argument("--keys", type=int, default=1_000_000, help="fields that are chosen from")
     parser.add_argument("--rounds", type=int, default=3)
+    parser.add_argument("--values", type=int, nargs="*", default=[8, 100])
+    parser.add_argument("--pipelines", type=int, nargs="*", default=[1, 16])
     parser.add_argument("--entries", type=int, nargs="*", default=[1_000_000, 10_000_000], help="entries of the maps that servers come back with")
+    parser.add_argument("--restarts", type=int, default=5)
     parser.add_argument("--disk", default=None, help="folder for append-only files and dumps (default: the system's temporary one)")
     options = parser.parse_args()
-    directory = tempfile.mkdtemp(prefix="bristlecone-bench-", dir="/dev/shm")
+    options.memory = tempfile.mkdtemp(prefix="bristlecone-bench-", dir="/dev/shm")
     options.disk = tempfile.mkdtemp(prefix="bristlecone-bench-", dir=options.disk)
     try:
-        rates = speeds(options, directory) if options.requests else {}
-        print("| | | value | pipeline | commands a second |\n|---|---|---|---|---|")
-        for (what, name, size, pipeline), rate in sorted(rates.items()):
-            print(f"| {what} | {name} | {size} B | {pipeline} | {rate:,.0f} |")
-        print("\n| entries | pool | RDB | AOF |\n|---|---|---|---|")
-        for items in options.entries:
-            times = restarts(items, options, directory)
-            print(f"| {items:,} | " + " | ".join(f"{seconds:.2f} s" for seconds in times.values()) + " |")
+        found = {}
+        if "commands" in options.what:
+            commands(options, found)
+        if "ycsb" in options.what:
+            workloads(options, found)
+        if found:
+            print_rates(found)
+        if "restarts" in options.what:
+            print("\n| entries | OM, pool | HSET, RDB | HSET, AOF | RDB / pool |\n|---|---|---|---|---|")
+            for items in options.entries:
+                times = list(restarts(items, options).values())
+                print(f"| {items:,} | " + " | ".join(f"{seconds:.2f} s" for seconds in times) + f" | {times[1] / times[0]:.0f}× |")
     finally:
-        shutil.rmtree(directory, ignore_errors=True)
+        shutil.rmtree(options.memory, ignore_errors=True)
         shutil.rmtree(options.disk, ignore_errors=True)
 
 

@@ -1,4 +1,4 @@
-//! What the server tells: that it loads, forks, flushes, exchanges databases, renames or expires keys.
+//! What the server tells: that it loads, forks, sleeps, ends, flushes, exchanges databases, renames or expires keys.
 //!
 //! # The start
 //!
@@ -13,6 +13,7 @@
 use std::cell::Cell;
 use std::ffi::{CStr, c_char, c_int, c_void};
 use std::sync::atomic::{AtomicBool, Ordering};
+use std::time::Instant;
 
 use bristlecone::Error;
 
@@ -20,7 +21,7 @@ use crate::kind;
 use crate::map::{Map, PLACEHOLDERS};
 use crate::server::{Ctx, Holds, Key, OwnString, RawString, bytes, call, log, raw, warn};
 use crate::store::FOREVER;
-use crate::{fork, state};
+use crate::{fork, latency, offsets, state};
 
 /// The maps of the pool are in the keyspace.
 static RESTORED: AtomicBool = AtomicBool::new(false);
@@ -46,12 +47,14 @@ pub fn skips_files() -> bool {
 
 /// Subscribes to events. Returns whether the server agreed to all.
 pub fn subscribe(ctx: Ctx) -> bool {
-    let events: [(u64, raw::RedisModuleEventCallback); 5] = [
+    let events: [(u64, raw::RedisModuleEventCallback); 7] = [
         (raw::REDISMODULE_EVENT_FLUSHDB, Some(on_flush)),
         (raw::REDISMODULE_EVENT_LOADING, Some(on_loading)),
         (raw::REDISMODULE_EVENT_SWAPDB, Some(on_swap)),
         (raw::REDISMODULE_EVENT_FORK_CHILD, Some(on_fork)),
         (raw::REDISMODULE_EVENT_EVENTLOOP, Some(on_event_loop)),
+        (raw::REDISMODULE_EVENT_PERSISTENCE, Some(offsets::on_persistence)),
+        (raw::REDISMODULE_EVENT_SHUTDOWN, Some(on_shutdown)),
     ];
     let told = |(id, callback)| {
         let event = raw::RedisModuleEvent { id, dataver: 1 };
@@ -94,6 +97,9 @@ unsafe extern "C" fn on_loading(ctx: Ctx, _event: raw::RedisModuleEvent, sub: u6
         | raw::REDISMODULE_SUBEVENT_LOADING_AOF_START
         | raw::REDISMODULE_SUBEVENT_LOADING_REPL_START => {
             LOADING.store(true, Ordering::Relaxed);
+            if skips_files() && !state::store().was_saved() {
+                offsets::distrust();
+            }
             if sub == raw::REDISMODULE_SUBEVENT_LOADING_REPL_START {
                 RESTORED.store(true, Ordering::Relaxed);
                 note("maps from before this load may be back after a restart", state::store().flush(None));
@@ -115,14 +121,33 @@ unsafe extern "C" fn on_loading(ctx: Ctx, _event: raw::RedisModuleEvent, sub: u6
 }
 
 unsafe extern "C" fn on_event_loop(ctx: Ctx, _event: raw::RedisModuleEvent, sub: u64, _data: *mut c_void) {
-    if sub == raw::REDISMODULE_SUBEVENT_EVENTLOOP_BEFORE_SLEEP && !RESTORED.load(Ordering::Relaxed) {
+    if sub != raw::REDISMODULE_SUBEVENT_EVENTLOOP_BEFORE_SLEEP {
+        return;
+    }
+    if !RESTORED.load(Ordering::Relaxed) {
         restore(ctx);
+    }
+    // Replies are sent after this.
+    settle_detached();
+    offsets::before_sleep(ctx);
+}
+
+fn settle_detached() {
+    if !skips_files() {
+        note("a map was deleted and may be back after a restart", state::store().settle());
     }
 }
 
-unsafe extern "C" fn on_fork(_ctx: Ctx, _event: raw::RedisModuleEvent, sub: u64, _data: *mut c_void) {
+unsafe extern "C" fn on_shutdown(_ctx: Ctx, _event: raw::RedisModuleEvent, _sub: u64, _data: *mut c_void) {
+    settle_detached();
+    offsets::at_shutdown();
+}
+
+unsafe extern "C" fn on_fork(ctx: Ctx, _event: raw::RedisModuleEvent, sub: u64, _data: *mut c_void) {
     if sub == raw::REDISMODULE_SUBEVENT_FORK_CHILD_BORN && !fork::is_child() {
+        let began = Instant::now();
         note("a child gets no snapshot, and cannot save maps", fork::serve(state::store()));
+        latency::watch(ctx, c"bristlecone-fork", began);
     }
 }
 
@@ -131,7 +156,7 @@ pub fn restore(ctx: Ctx) {
     if RESTORED.swap(true, Ordering::Relaxed) {
         return;
     }
-    let store = state::store();
+    let (store, began) = (state::store(), Instant::now());
     let result = if store.is_ready() { put_maps(ctx) } else { store.set_ready(true).map(|()| 0) };
     match result {
         Ok(maps) => {
@@ -149,6 +174,7 @@ pub fn restore(ctx: Ctx) {
     if PLACEHOLDERS.load(Ordering::Relaxed) > 0 {
         remove_placeholders(ctx);
     }
+    latency::watch(ctx, c"bristlecone-start", began);
 }
 
 fn put_maps(ctx: Ctx) -> Result<usize, Error> {
@@ -165,7 +191,7 @@ fn put_maps(ctx: Ctx) -> Result<usize, Error> {
         }
         let bounds = crate::store::all_of(entry.id);
         if store.items().range(crate::store::borrowed(&bounds)).next().is_none() {
-            store.detach(entry.id, Some(entry.space))?;
+            store.detach(entry.id, Some(entry.space));
             continue;
         }
         let name = OwnString::new(&entry.name);
@@ -217,6 +243,9 @@ unsafe extern "C" fn on_key(ctx: Ctx, _kind: c_int, event: *const c_char, name: 
         event.to_bytes(),
         b"loaded" | b"restore" | b"copy_to" | b"rename_to" | b"move_to" | b"expire" | b"persist"
     );
+    if event.to_bytes() == b"del" {
+        settle_detached();
+    }
     if matters && !OWN_WORK.get() && !skips_files() {
         if event.to_bytes() == b"copy_to" {
             call!(RedisModule_SelectDb(ctx, COPIED_TO.get()));

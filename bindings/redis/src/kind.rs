@@ -90,7 +90,7 @@ unsafe extern "C" fn load(io: *mut raw::RedisModuleIO, encoding: c_int) -> *mut 
         let id = store.begin().map_err(|error| warn(&format!("a map cannot be loaded: {error}"))).ok()?;
         let len = fill_from(io, id);
         if len.is_none() {
-            forget(id);
+            store.detach(id, None);
         }
         let map = Map::new(id, None);
         map.set_len(len?);
@@ -117,12 +117,6 @@ fn write(id: u64, items: &[(&[u8], &[u8])]) -> Result<u64> {
         state::store().apply(id, &changes)?;
     }
     Ok(items.len() as u64)
-}
-
-fn forget(id: u64) {
-    if let Err(error) = state::store().detach(id, None) {
-        warn(&format!("what was loaded of a map stays in the pool: {error}"));
-    }
 }
 
 /// Returns the next string of a dump. The server reports a stream that is cut short itself.
@@ -228,12 +222,7 @@ unsafe extern "C" fn free(value: *mut c_void) {
     if fork::is_child() {
         return;
     }
-    let detached = std::panic::catch_unwind(|| state::store().detach(map.id(), map.space()));
-    match detached {
-        Ok(Ok(())) => {}
-        Ok(Err(error)) => warn(&format!("a map was deleted and may be back after a restart: {error}")),
-        Err(_) => warn("deleting a map failed unexpectedly"),
-    }
+    state::store().detach(map.id(), map.space());
 }
 
 unsafe extern "C" fn copy(to: *mut raw::RedisModuleKeyOptCtx, value: *const c_void) -> *mut c_void {
@@ -248,7 +237,7 @@ unsafe extern "C" fn copy(to: *mut raw::RedisModuleKeyOptCtx, value: *const c_vo
         });
         if let Err(error) = copied {
             warn(&format!("a map cannot be copied: {error}"));
-            forget(id);
+            store.detach(id, None);
             return None;
         }
         let map = Map::new(id, None);

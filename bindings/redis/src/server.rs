@@ -204,13 +204,28 @@ impl Reply {
         call!(RedisModule_ReplyWithMap(self.0, len as c_long));
     }
 
-    /// Begins an array whose length is told when it ends.
-    pub fn open_array(self) {
+    /// Begins an array whose length is told when it ends: when what is returned is dropped.
+    pub fn open_array(self) -> OpenArray {
         call!(RedisModule_ReplyWithArray(self.0, c_long::from(raw::REDISMODULE_POSTPONED_LEN)));
+        OpenArray { reply: self, len: 0 }
     }
+}
 
-    /// Ends that array.
-    pub fn close_array(self, len: usize) {
-        call!(RedisModule_ReplySetArrayLength(self.0, len as c_long));
+/// An array that elements are replied to. It ends when this is dropped, also amid a panic: the server does not bear one without an end.
+pub struct OpenArray {
+    reply: Reply,
+    len: usize,
+}
+
+impl OpenArray {
+    /// Notes that so many elements were replied.
+    pub fn add(&mut self, elements: usize) {
+        self.len += elements;
+    }
+}
+
+impl Drop for OpenArray {
+    fn drop(&mut self) {
+        call!(RedisModule_ReplySetArrayLength(self.reply.0, self.len as c_long));
     }
 }

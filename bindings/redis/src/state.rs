@@ -12,6 +12,8 @@ static STORE: OnceLock<Store> = OnceLock::new();
 const SWEEP_ITEMS: usize = 512;
 /// How long the thread waits when nothing is to be done, or nothing could be done.
 const IDLE: Duration = Duration::from_millis(50);
+/// After so many such waits it is tried to set room aside that is missing.
+const RESERVE_EVERY: u32 = 10;
 
 /// Keeps the store for the life of the process. Returns it, or nothing if there is one already.
 pub fn keep(store: Store) -> Option<&'static Store> {
@@ -39,14 +41,23 @@ pub fn start_sweeping() -> std::io::Result<()> {
 }
 
 fn sweep() {
-    let mut failing = false;
+    let (mut failing, mut idle) = (false, 0u32);
     loop {
         let Some(garbage) = store().next_garbage() else {
             std::thread::sleep(IDLE);
+            idle += 1;
+            if idle % RESERVE_EVERY == 0 {
+                make_reserve();
+            }
             continue;
         };
         match clear(garbage) {
-            Ok(()) => failing = false,
+            Ok(()) => {
+                failing = false;
+                // The tree gives up what was removed amid its next write, and there may be none.
+                _ = store().collect();
+                make_reserve();
+            }
             Err(error) => {
                 if !failing {
                     warn(&format!("what was deleted still takes room in the pool: {error}"));
@@ -56,6 +67,13 @@ fn sweep() {
                 std::thread::sleep(IDLE);
             }
         }
+    }
+}
+
+fn make_reserve() {
+    if !store().has_reserve() {
+        // Without room it is tried again.
+        _ = store().make_reserve();
     }
 }
 

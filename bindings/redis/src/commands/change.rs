@@ -34,13 +34,19 @@ pub fn set(call: &Call<'_>) -> Done {
         Some(_) if arguments.len() == 2 => return refuse("syntax error: NX or XX may follow the fields"),
         Some(_) => return Err(Refusal::Arity),
     };
-    let mut fields = BTreeMap::new();
     for pair in arguments.chunks_exact(2) {
         check_field(pair[0])?;
         check_value(pair[1])?;
-        fields.insert(pair[0], pair[1]);
     }
     let target = call.write()?;
+    if let (Some(map), [field, value], None) = (target.map, &arguments[..], only_new) {
+        let new = call.store.put(map.id(), field, value)?;
+        map.grow(i64::from(new));
+        call.changed_verbatim(c"om.set");
+        call.reply.number(i64::from(new));
+        return Ok(());
+    }
+    let fields: BTreeMap<&[u8], &[u8]> = arguments.chunks_exact(2).map(|pair| (pair[0], pair[1])).collect();
     let names: Vec<&[u8]> = fields.keys().copied().collect();
     let there = present(call, target.map, &names);
     let new = there.iter().filter(|there| !**there).count() as u64;
@@ -63,6 +69,16 @@ pub fn del(call: &Call<'_>) -> Done {
         call.reply.number(0);
         return Ok(());
     };
+    if let [field] = &arguments[..] {
+        let removed = call.store.take(map.id(), field)?;
+        if removed {
+            map.grow(-1);
+            call.changed_verbatim(c"om.del");
+            call.drop_if_empty(&target);
+        }
+        call.reply.number(i64::from(removed));
+        return Ok(());
+    }
     let fields: Vec<&[u8]> = arguments.into_iter().collect::<BTreeSet<_>>().into_iter().collect();
     let there = present(call, Some(map), &fields);
     let removed: Vec<&[u8]> =

@@ -21,6 +21,10 @@ pub fn describe(ctx: Ctx, command: &Command) -> bool {
     info.complexity = command.complexity.as_ptr();
     info.since = c"0.1.0".as_ptr();
     info.arity = if command.rest { -(command.arguments as i32) } else { command.arguments as i32 };
+    let mut specs = key_specs(command);
+    if command.arguments > 1 {
+        info.key_specs = specs.as_mut_ptr();
+    }
     let registered = call!(RedisModule_GetCommand(ctx, command.name.as_ptr()));
     if registered.is_null() {
         return false;
@@ -39,4 +43,27 @@ pub fn describe(ctx: Ctx, command: &Command) -> bool {
         _ = unsafe { set_categories(registered, categories.as_ptr()) };
     }
     call!(RedisModule_SetCommandInfo(registered, &raw const info)) == 0
+}
+
+/// Returns where a command's key is, and what it does with it. The second one is empty and ends the list.
+fn key_specs(command: &Command) -> [raw::RedisModuleCommandKeySpec; 2] {
+    let does = match command.name.to_bytes() {
+        b"om.set" => raw::REDISMODULE_CMD_KEY_UPDATE,
+        b"om.incrby" | b"om.cas" => raw::REDISMODULE_CMD_KEY_ACCESS | raw::REDISMODULE_CMD_KEY_UPDATE,
+        b"om.del" | b"om.delrange" => raw::REDISMODULE_CMD_KEY_DELETE,
+        b"om.popmin" | b"om.popmax" => raw::REDISMODULE_CMD_KEY_ACCESS | raw::REDISMODULE_CMD_KEY_DELETE,
+        b"om.len" | b"om.exists" | b"om.info" => 0,
+        _ => raw::REDISMODULE_CMD_KEY_ACCESS,
+    };
+    let writes = command.flags.to_bytes().starts_with(b"write");
+    // SAFETY: structures of C's, of pointers and numbers, in which zero means that nothing is said.
+    let mut specs: [raw::RedisModuleCommandKeySpec; 2] = unsafe { zeroed() };
+    let access = if writes { raw::REDISMODULE_CMD_KEY_RW } else { raw::REDISMODULE_CMD_KEY_RO };
+    specs[0].flags = u64::from(access | does);
+    specs[0].begin_search_type = raw::RedisModuleKeySpecBeginSearchType_REDISMODULE_KSPEC_BS_INDEX;
+    specs[0].bs.index.pos = 1;
+    specs[0].find_keys_type = raw::RedisModuleKeySpecFindKeysType_REDISMODULE_KSPEC_FK_RANGE;
+    specs[0].fk.range =
+        raw::RedisModuleCommandKeySpec__bindgen_ty_2__bindgen_ty_1 { lastkey: 0, keystep: 1, limit: 0 };
+    specs
 }

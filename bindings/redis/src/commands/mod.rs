@@ -1,7 +1,9 @@
 //! The commands `OM.*`: what is the same for all, and the table of them.
 
+mod aside;
 mod change;
 mod docs;
+mod found;
 mod range;
 mod read;
 mod report;
@@ -9,13 +11,14 @@ mod report;
 use std::collections::BTreeMap;
 use std::ffi::{CStr, c_int};
 use std::panic::{AssertUnwindSafe, catch_unwind};
+use std::time::Instant;
 
 use bristlecone::{Error, KEY_BYTES_MAX, VALUE_BYTES_MAX};
 
 use crate::map::Map;
 use crate::server::{Ctx, Holds, Key, RawString, Reply, bytes, call, raw, warn};
 use crate::store::{ID_BYTES, Store};
-use crate::{events, kind, state};
+use crate::{events, kind, latency, state};
 
 /// Longest field in bytes.
 pub const FIELD_BYTES_MAX: usize = KEY_BYTES_MAX - ID_BYTES;
@@ -95,6 +98,12 @@ impl<'a> Call<'a> {
         self.tell(raw::REDISMODULE_NOTIFY_MODULE, event);
     }
 
+    /// Tells the same of a command that is given on as it was sent.
+    pub fn changed_verbatim(&self, event: &CStr) {
+        call!(RedisModule_ReplicateVerbatim(self.ctx));
+        self.tell(raw::REDISMODULE_NOTIFY_MODULE, event);
+    }
+
     /// Tells the same of a command whose own arguments say what it came to: so many of them, from the key on.
     pub fn changed_as_sent(&self, command: &CStr, len: usize, event: &CStr) {
         let start = self.raw[1..].as_ptr();
@@ -141,7 +150,7 @@ impl Target<'_> {
         if !self.key.set(kind::of_maps(), value) {
             // SAFETY: the server refused it, so that nothing else has it.
             drop(unsafe { Map::take(value) });
-            store.detach(id, Some(space))?;
+            store.detach(id, Some(space));
             return refuse("the server refused the key");
         }
         Ok(())
@@ -260,6 +269,7 @@ unsafe extern "C" fn entry<const AT: usize>(ctx: Ctx, argv: *mut RawString, argc
         return 0;
     }
     events::restore(ctx);
+    let began = Instant::now();
     let call = Call { ctx, raw, reply, store: state::store() };
     match catch_unwind(AssertUnwindSafe(|| (command.run)(&call))) {
         Ok(Ok(())) => {}
@@ -271,5 +281,6 @@ unsafe extern "C" fn entry<const AT: usize>(ctx: Ctx, argv: *mut RawString, argc
             reply.error("ERR the command failed unexpectedly: see the server's log");
         }
     }
+    latency::watch(ctx, command.name, began);
     0
 }

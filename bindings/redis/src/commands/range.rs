@@ -1,8 +1,11 @@
 //! Commands that read or remove fields in order.
 
 use std::ops::Bound;
+use std::sync::atomic::AtomicBool;
 
-use super::{Call, Done, Refusal, Target, integer, is, refuse};
+use super::aside::Part;
+use super::found::{Bounds, Wanted};
+use super::{Call, Done, Refusal, Target, aside, integer, is, refuse};
 use crate::map::Map;
 use crate::store::{ID_BYTES, Store, all_of, borrowed, item_key};
 
@@ -11,7 +14,6 @@ pub const LIMIT: usize = 10_000;
 /// Fields that `OM.SCAN` returns if no count is given.
 const COUNT: usize = 10;
 
-type Bounds = (Bound<Vec<u8>>, Bound<Vec<u8>>);
 type Items = Vec<(Vec<u8>, Vec<u8>)>;
 
 /// Returns the first field of a map, if there is one.
@@ -89,7 +91,7 @@ fn options(arguments: &[&[u8]], may_return: bool) -> Result<Options, Refusal> {
 }
 
 /// `OM.RANGE key min max [BYLEX] [REV] [LIMIT n] [WITHVALUES]`: fields in order, with their values after them if asked for.
-/// With `REV` the larger bound stands first. A negative limit is none.
+/// With `REV` the larger bound stands first. A negative limit is none. What is long is read by a thread of its own.
 pub fn range(call: &Call<'_>) -> Done {
     let (one, other) = (edge(call.argument(2))?, edge(call.argument(3))?);
     let options = options(&call.arguments(4), true)?;
@@ -99,23 +101,16 @@ pub fn range(call: &Call<'_>) -> Done {
         call.reply.array(0);
         return Ok(());
     };
-    let range = call.store.items().range(borrowed(&bounds));
     let limit = options.limit.unwrap_or(LIMIT);
-    call.reply.open_array();
-    let mut sent = 0;
-    let mut send = |(key, value): (Vec<u8>, Vec<u8>)| {
-        call.reply.bytes(&key[ID_BYTES..]);
-        if options.values {
-            call.reply.bytes(&value);
-        }
-        sent += 1 + usize::from(options.values);
-    };
-    if options.backward {
-        range.rev().take(limit).for_each(&mut send)
-    } else {
-        range.take(limit).for_each(&mut send)
+    let wanted = Wanted { bounds, backward: options.backward, limit, values: options.values };
+    let (found, all) = wanted.read(call.store.items());
+    if all {
+        call.reply.array(found.len() * (1 + usize::from(wanted.values)));
+        found.reply(&wanted, call.reply);
+    } else if let Err(part) = aside::reply(call, Box::new(Part { wanted, found })) {
+        let rest = call.store.items().try_range(borrowed(&part.wanted.after(&part.found)));
+        aside::send(call.reply, &part, Ok(rest), &AtomicBool::new(false));
     }
-    call.reply.close_array(sent);
     Ok(())
 }
 

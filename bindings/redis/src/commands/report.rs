@@ -61,7 +61,9 @@ unsafe extern "C" fn report(info: *mut raw::RedisModuleInfoCtx, for_crash: c_int
     text(c"pool", store.name().to_owned());
     text(c"domain", pool.domain.to_string());
     number(c"max_bytes", pool.max_bytes);
+    number(c"free_bytes", pool.chunks_free * pool.chunk_bytes);
     number(c"maps", store.directory().len());
     number(c"fields", store.items().len());
     number(c"maps_to_free", store.garbage_len() as u64);
+    number(c"reserve", u64::from(store.has_reserve()));
 }

@@ -6,22 +6,30 @@
 //! | `redis.directory` | space, map id | time to live, Redis key |
 //! | `redis.meta` | see [`Note`] | |
 //!
+//! Beside them `redis.reserve` keeps room: see [`reserve`].
+//!
 //! A *space* is what a database of Redis is stored as. `SWAPDB` exchanges the spaces of two databases, and flushing
 //! one gives it a new space: both are one batch, however many maps there are. What is in a space that no database
 //! has is removed in the background, and so are the items of a map that is noted as *unattached*. Such a map is one
 //! that is being loaded, or one that was deleted; so whatever a crash interrupts, the next start finds every item
 //! either in a map of the directory or noted for removal.
 
+mod directory;
 mod garbage;
+mod open;
+mod reserve;
+mod spaces;
 
 use std::collections::HashMap;
 use std::ops::Bound;
-use std::sync::atomic::{AtomicU64, Ordering};
+use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use std::sync::{Mutex, MutexGuard, PoisonError};
 
-use bristlecone::{Batch, Design, Domain, Error, Pool, Result, Tree};
+use bristlecone::{Batch, Error, Pool, Result, Tree};
 
+use directory::{entry_value, place};
 pub use garbage::Garbage;
+pub use open::Options;
 
 /// A tree of byte strings.
 pub type Bytes = Tree<Vec<u8>, Vec<u8>>;
@@ -47,6 +55,10 @@ enum Note {
     Flushed(u64),
     /// A map whose items are removed, unless it is attached to a key before.
     Unattached(u64),
+    /// A map that gets from one space to another: both spaces.
+    Moving(u64),
+    /// The server has written all that it has into its own file, and has ended since.
+    Saved,
 }
 
 impl Note {
@@ -57,23 +69,10 @@ impl Note {
             Self::NextSpace => b"next".to_vec(),
             Self::Flushed(space) => [b"flushed:".as_slice(), &space.to_be_bytes()].concat(),
             Self::Unattached(id) => [b"unattached:".as_slice(), &id.to_be_bytes()].concat(),
+            Self::Moving(id) => [b"moving:".as_slice(), &id.to_be_bytes()].concat(),
+            Self::Saved => b"saved".to_vec(),
         }
     }
-}
-
-/// A map as the directory has it.
-#[derive(Debug, PartialEq, Eq)]
-pub struct Entry {
-    /// The database.
-    pub db: i32,
-    /// The space that the database is stored as.
-    pub space: u64,
-    /// The map's id.
-    pub id: u64,
-    /// When it expires, in milliseconds since 1970, or [`FOREVER`].
-    pub expires: i64,
-    /// The Redis key.
-    pub name: Vec<u8>,
 }
 
 #[derive(Default)]
@@ -91,22 +90,15 @@ pub struct Store {
     next_id: AtomicU64,
     spaces: Mutex<Spaces>,
     garbage: Mutex<Vec<Garbage>>,
+    /// Maps that no key has any more, of which the pool does not know yet: ids and spaces.
+    detached: Mutex<Vec<(u64, u64)>>,
+    /// Held while room is set aside or given back.
+    reserve: Mutex<()>,
+    reserved: AtomicBool,
+    was_saved: bool,
     /// Held while something is removed in the background.
     sweeping: Mutex<()>,
     path: String,
-}
-
-/// How the pool is opened: the module's arguments.
-#[derive(Debug, Default, PartialEq, Eq)]
-pub struct Options {
-    /// The pool's path.
-    pub pool: String,
-    /// What it may grow to.
-    pub max_bytes: Option<u64>,
-    /// The design of the trees.
-    pub design: Option<Design>,
-    /// The persistence domain.
-    pub domain: Option<Domain>,
 }
 
 fn lock<T>(mutex: &Mutex<T>) -> MutexGuard<'_, T> {
@@ -142,84 +134,7 @@ pub fn borrowed(bounds: &(Bound<Vec<u8>>, Bound<Vec<u8>>)) -> (Bound<&[u8]>, Bou
     (bounds.0.as_ref().map(Vec::as_slice), bounds.1.as_ref().map(Vec::as_slice))
 }
 
-fn place(space: u64, id: u64) -> Vec<u8> {
-    item_key(space, &id.to_be_bytes())
-}
-
-fn entry_value(expires: i64, name: &[u8]) -> Vec<u8> {
-    [expires.to_be_bytes().as_slice(), name].concat()
-}
-
 impl Store {
-    /// Opens the pool, or creates it, and finds what an earlier process left to be removed.
-    ///
-    /// # Errors
-    ///
-    /// Those of [`bristlecone::PoolOptions::open`]; [`Error::Mismatch`] for trees of another design or of other kinds.
-    pub fn open(options: &Options) -> Result<Self> {
-        let mut pool = Pool::options().create(true);
-        if let Some(bytes) = options.max_bytes {
-            pool = pool.max_bytes(bytes);
-        }
-        if let Some(domain) = options.domain {
-            pool = pool.domain(domain);
-        }
-        Self::on(&pool.open(&options.pool)?, options.design, &options.pool)
-    }
-
-    fn on(pool: &Pool, design: Option<Design>, path: &str) -> Result<Self> {
-        let tree = |name: &str| {
-            let mut options = pool.tree_options(name);
-            if let Some(design) = design {
-                options = options.design(design);
-            }
-            match options.open() {
-                Err(Error::NoSuchTree { .. }) => options.create(),
-                opened => opened,
-            }
-        };
-        let (items, directory, meta) = (tree("redis.items")?, tree("redis.directory")?, tree("redis.meta")?);
-        let store = Self {
-            pool: pool.clone(),
-            items,
-            directory,
-            meta,
-            next_id: AtomicU64::new(1),
-            spaces: Mutex::default(),
-            garbage: Mutex::default(),
-            sweeping: Mutex::default(),
-            path: path.to_owned(),
-        };
-        store.recover()?;
-        Ok(store)
-    }
-
-    /// Reads the notes, and counts on from the largest numbers in use.
-    fn recover(&self) -> Result<()> {
-        let mut last =
-            self.items.last_key_value().map_or(Ok(0), |(key, _)| number(&key[..ID_BYTES.min(key.len())]))?;
-        for (key, _) in self.directory.iter() {
-            last = last.max(number(key.get(ID_BYTES..).unwrap_or_default())?);
-        }
-        let (mut spaces, mut garbage) = (lock(&self.spaces), lock(&self.garbage));
-        spaces.next = 1;
-        for (key, value) in self.meta.iter() {
-            if let Some(db) = key.strip_prefix(b"space:") {
-                let db = db.try_into().map_err(|_| damaged("a database's number"))?;
-                spaces.of_db.insert(i32::from_be_bytes(db), number(&value)?);
-            } else if let Some(space) = key.strip_prefix(b"flushed:") {
-                garbage.push(Garbage::Space(number(space)?));
-            } else if let Some(id) = key.strip_prefix(b"unattached:") {
-                last = last.max(number(id)?);
-                garbage.push(Garbage::Map(number(id)?));
-            } else if key == Note::NextSpace.key() {
-                spaces.next = number(&value)?;
-            }
-        }
-        self.next_id.store(last + 1, Ordering::Relaxed);
-        Ok(())
-    }
-
     /// Returns the pool.
     pub fn pool(&self) -> &Pool {
         &self.pool
@@ -264,78 +179,13 @@ impl Store {
         if ready { self.meta.upsert(&key, b"1") } else { self.meta.remove(&key).map(drop) }
     }
 
-    /// Returns the space of a database, which gets one if it has none.
-    pub fn space_of(&self, db: i32) -> Result<u64> {
-        let mut spaces = lock(&self.spaces);
-        if let Some(space) = spaces.of_db.get(&db) {
-            return Ok(*space);
-        }
-        let space = spaces.next;
-        let mut batch = self.pool.batch();
-        self.note(&mut batch, &Note::Space(db), &space.to_be_bytes());
-        self.note(&mut batch, &Note::NextSpace, &(space + 1).to_be_bytes());
-        batch.commit()?;
-        spaces.next += 1;
-        spaces.of_db.insert(db, space);
-        Ok(space)
-    }
-
-    fn is_live(&self, space: u64) -> bool {
-        lock(&self.spaces).of_db.values().any(|of_db| *of_db == space)
-    }
-
-    /// Removes all maps of a database, or of all: at once for what reads the directory, in the background for the pool.
-    pub fn flush(&self, db: Option<i32>) -> Result<()> {
-        let mut spaces = lock(&self.spaces);
-        let flushed: Vec<(i32, u64)> = spaces
-            .of_db
-            .iter()
-            .map(|(db, space)| (*db, *space))
-            .filter(|(of, _)| db.is_none_or(|db| db == *of))
-            .collect();
-        let mut batch = self.pool.batch();
-        for (db, space) in &flushed {
-            self.forget(&mut batch, &Note::Space(*db));
-            self.note(&mut batch, &Note::Flushed(*space), b"");
-        }
-        if flushed.is_empty() {
-            return Ok(());
-        }
-        batch.commit()?;
-        for (db, space) in flushed {
-            spaces.of_db.remove(&db);
-            lock(&self.garbage).push(Garbage::Space(space));
-        }
-        Ok(())
-    }
-
-    /// Exchanges two databases.
-    pub fn swap(&self, one: i32, other: i32) -> Result<()> {
-        let mut spaces = lock(&self.spaces);
-        let (had_one, had_other) = (spaces.of_db.get(&one).copied(), spaces.of_db.get(&other).copied());
-        let mut batch = self.pool.batch();
-        for (db, space) in [(one, had_other), (other, had_one)] {
-            match space {
-                Some(space) => self.note(&mut batch, &Note::Space(db), &space.to_be_bytes()),
-                None => self.forget(&mut batch, &Note::Space(db)),
-            }
-        }
-        batch.commit()?;
-        for (db, space) in [(one, had_other), (other, had_one)] {
-            match space {
-                Some(space) => spaces.of_db.insert(db, space),
-                None => spaces.of_db.remove(&db),
-            };
-        }
-        Ok(())
-    }
-
     fn new_id(&self) -> u64 {
         self.next_id.fetch_add(1, Ordering::Relaxed)
     }
 
     /// Changes fields of a map: all of them or, after `Err`, none.
     pub fn apply(&self, id: u64, changes: &[Change<'_>]) -> Result<()> {
+        self.settle()?;
         match changes {
             [] => Ok(()),
             [(field, Some(value))] => self.items.upsert(&item_key(id, field), value),
@@ -346,6 +196,18 @@ impl Store {
                 batch.commit()
             }
         }
+    }
+
+    /// Writes a field of a map. Returns whether it is new.
+    pub fn put(&self, id: u64, field: &[u8], value: &[u8]) -> Result<bool> {
+        self.settle()?;
+        Ok(self.items.insert(&item_key(id, field), value)?.is_none())
+    }
+
+    /// Removes a field of a map. Returns whether it was there.
+    pub fn take(&self, id: u64, field: &[u8]) -> Result<bool> {
+        self.settle()?;
+        Ok(self.items.remove(&item_key(id, field))?.is_some())
     }
 
     fn change(&self, batch: &mut Batch, id: u64, changes: &[Change<'_>]) {
@@ -361,73 +223,18 @@ impl Store {
     /// Creates a map with its first fields under a Redis key, in one step; returns its space and id.
     pub fn create(&self, db: i32, name: &[u8], changes: &[Change<'_>]) -> Result<(u64, u64)> {
         let (space, id) = (self.space_of(db)?, self.new_id());
-        let mut batch = self.pool.batch();
-        batch.insert(&self.directory, &place(space, id), &entry_value(FOREVER, name));
-        self.change(&mut batch, id, changes);
-        batch.commit()?;
+        self.commit(|batch| {
+            batch.insert(&self.directory, &place(space, id), &entry_value(FOREVER, name));
+            self.change(batch, id, changes);
+        })?;
         Ok((space, id))
     }
 
     /// Begins a map that no key has yet; unless it is attached to one, a crash removes it.
     pub fn begin(&self) -> Result<u64> {
+        self.settle()?;
         let id = self.new_id();
         self.meta.upsert(&Note::Unattached(id).key(), b"")?;
         Ok(id)
-    }
-
-    /// Writes the directory's entry of a map that was in space `from`, or in none. Returns the space.
-    pub fn attach(&self, id: u64, from: Option<u64>, db: i32, expires: i64, name: &[u8]) -> Result<u64> {
-        let space = self.space_of(db)?;
-        let mut batch = self.pool.batch();
-        match from {
-            Some(from) if from == space => {}
-            Some(from) => _ = batch.remove(&self.directory, &place(from, id)),
-            None => self.forget(&mut batch, &Note::Unattached(id)),
-        }
-        batch.insert(&self.directory, &place(space, id), &entry_value(expires, name));
-        batch.commit()?;
-        Ok(space)
-    }
-
-    /// Removes a map that no key has any more: its entry now, its items in the background.
-    ///
-    /// # Errors
-    ///
-    /// Those of a write, if not even the entry could be removed.
-    pub fn detach(&self, id: u64, space: Option<u64>) -> Result<()> {
-        if let Some(space) = space {
-            if !self.is_live(space) {
-                return Ok(());
-            }
-            let mut batch = self.pool.batch();
-            batch.remove(&self.directory, &place(space, id));
-            self.note(&mut batch, &Note::Unattached(id), b"");
-            if batch.commit().is_err() {
-                // A full pool has room for a removal. Its items stay if there is a crash before they are removed.
-                self.directory.remove(&place(space, id))?;
-            }
-        }
-        lock(&self.garbage).push(Garbage::Map(id));
-        Ok(())
-    }
-
-    /// Returns the maps that keys have, spaces and ids ascending.
-    pub fn entries(&self) -> Result<Vec<Entry>> {
-        let dbs: HashMap<u64, i32> =
-            lock(&self.spaces).of_db.iter().map(|(db, space)| (*space, *db)).collect();
-        let mut entries = Vec::new();
-        for (key, value) in self.directory.iter() {
-            let space = number(key.get(..ID_BYTES).unwrap_or_default())?;
-            let Some(db) = dbs.get(&space) else { continue };
-            let (expires, name) = value.split_at_checked(8).ok_or_else(|| damaged("a short entry"))?;
-            entries.push(Entry {
-                db: *db,
-                space,
-                id: number(&key[ID_BYTES..])?,
-                expires: number(expires)? as i64,
-                name: name.to_vec(),
-            });
-        }
-        Ok(entries)
     }
 }

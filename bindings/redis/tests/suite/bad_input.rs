@@ -2,7 +2,7 @@
 
 use std::os::unix::fs::PermissionsExt;
 
-use crate::client::Reply;
+use crate::client::{Client, Reply};
 use crate::server::{Server, module};
 
 #[test]
@@ -135,6 +135,74 @@ fn a_full_pool_refuses_writes_and_keeps_what_it_has() {
     });
 }
 
+/// Writes fields of a map until the pool has no room, not even for small ones. Returns how many are there, and
+/// how many of them are of 100 KB.
+fn fill(c: &mut Client, map: &str) -> (u64, u64) {
+    let (mut written, mut large) = (0u64, 0);
+    for size in [100_000, 1000, 8] {
+        let value = vec![b'v'; size];
+        loop {
+            let field = format!("{written:08}");
+            match c.send(&[b"OM.SET", map.as_bytes(), field.as_bytes(), &value]).unwrap() {
+                Reply::Error(error) => break assert!(error.starts_with("OOM"), "{error}"),
+                _ => written += 1,
+            }
+            assert!(written < 1_000_000);
+        }
+        large = if large == 0 { written } else { large };
+    }
+    (written, large)
+}
+
+#[test]
+fn names_and_times_to_live_are_durable_in_a_full_pool() {
+    let Some(mut server) = Server::start_with("max-bytes 160mb", &[]) else { return };
+    let mut c = server.client();
+    let names: Vec<String> = (0..20).map(|n| format!("{n}{}", "n".repeat(1 << (n % 13)))).collect();
+    for n in 0..20 {
+        c.run(&format!("OM.SET old{n} a {n}"));
+        c.run(&format!("OM.SET covered{n} a covered"));
+    }
+    assert!(c.run("INFO bristlecone").contains("bristlecone_reserve:1"));
+    let (written, large) = fill(&mut c, "m");
+    // Names of sizes that the pool had none of before: these need room.
+    for (n, name) in names.iter().enumerate() {
+        assert_eq!(c.run(&format!("RENAME old{n} {name}")), "OK");
+        assert_eq!(c.run(&format!("EXPIRE {name} 5000")), "1");
+        assert_eq!(c.run(&format!("RENAME {name} covered{n}")), "OK");
+        assert_eq!(c.run(&format!("RENAME covered{n} {name}")), "OK");
+    }
+    c.run("MOVE m 7");
+    assert!(!server.log().contains("not durable"), "{}", server.log());
+    server.crash();
+    let mut c = server.client();
+    for (n, name) in names.iter().enumerate() {
+        assert_eq!(
+            c.run(&format!("OM.GET {name} a")) + &c.run(&format!("EXISTS old{n} covered{n}")),
+            format!("{n}0")
+        );
+        assert!((1..=5000).contains(&c.run(&format!("TTL {name}")).parse().unwrap()));
+    }
+    c.run("SELECT 7");
+    assert_eq!(c.run("OM.LEN m"), written.to_string());
+    // Fields do not get the room that is kept for names: 16 MiB would be 160 of these.
+    let more = (0..160).position(|n| {
+        let field = format!("more{n}");
+        c.send(&[b"OM.SET", b"m", field.as_bytes(), &[0; 100_000]]).unwrap().text().starts_with("OOM")
+    });
+    assert!(more.is_some_and(|more| more < 20), "{more:?}");
+    assert!(c.run("INFO bristlecone").contains("bristlecone_reserve:0"));
+    assert_eq!(c.run("DEL m"), "1");
+    server.wait("all of it is kept again, and what was deleted is free", |c| {
+        let info = c.run("INFO bristlecone");
+        info.contains("bristlecone_reserve:1\r") && info.contains("bristlecone_fields:20\r")
+    });
+    let mut c = server.client();
+    assert_eq!(c.run("OM.SET m a 1") + &c.run("OM.CHECK"), "1");
+    let again = fill(&mut c, "m").1;
+    assert!(again * 10 >= large * 9, "{again} of {large}: what was deleted gives its room back");
+}
+
 #[test]
 fn denied_memory_refuses_writes() {
     let Some(server) = Server::start(&[]) else { return };
@@ -188,7 +256,7 @@ fn a_pool_without_permission_is_refused() {
     let Some(mut server) = Server::start(&[]) else { return };
     server.client().run("OM.SET m a 1");
     server.kill();
-    std::fs::set_permissions(server.pool(), std::fs::Permissions::from_mode(0)).unwrap();
+    std::fs::set_permissions(server.pool(), std::fs::Permissions::from_mode(0o0)).unwrap();
     // SAFETY: only asks. Root may open whatever there is, so the server runs as another user.
     server.user = (unsafe { libc::geteuid() } == 0).then_some(65_534);
     assert!(server.run_refused().contains("ermission"));

@@ -1,4 +1,4 @@
-//! A client of a server: RESP2, one connection, nothing hidden.
+//! A client of a server: RESP2, or RESP3 after `HELLO 3`; one connection, nothing hidden.
 
 use std::io::{BufRead, BufReader, Read, Write};
 use std::net::TcpStream;
@@ -13,6 +13,12 @@ pub enum Reply {
     Bytes(Vec<u8>),
     Null,
     Array(Vec<Reply>),
+    /// A map of RESP3.
+    Map(Vec<(Reply, Reply)>),
+    /// A null of RESP3, which has one of its own.
+    Null3,
+    /// A set of RESP3.
+    Set(Vec<Reply>),
 }
 
 impl Reply {
@@ -22,8 +28,15 @@ impl Reply {
             Self::Status(text) | Self::Error(text) => text.clone(),
             Self::Number(number) => number.to_string(),
             Self::Bytes(bytes) => String::from_utf8_lossy(bytes).into_owned(),
-            Self::Null => "nil".to_owned(),
-            Self::Array(items) => items.iter().map(Self::text).collect::<Vec<_>>().join(" "),
+            Self::Null | Self::Null3 => "nil".to_owned(),
+            Self::Map(entries) => entries
+                .iter()
+                .map(|(key, value)| key.text() + " " + &value.text())
+                .collect::<Vec<_>>()
+                .join(" "),
+            Self::Array(items) | Self::Set(items) => {
+                items.iter().map(Self::text).collect::<Vec<_>>().join(" ")
+            }
         }
     }
 }
@@ -44,14 +57,19 @@ impl Client {
 
     /// Sends a command and returns its reply; an error, if the connection broke.
     pub fn send(&mut self, words: &[&[u8]]) -> std::io::Result<Reply> {
+        self.ask(words)?;
+        self.read()
+    }
+
+    /// Sends a command whose reply is read later.
+    pub fn ask(&mut self, words: &[&[u8]]) -> std::io::Result<()> {
         let mut request = format!("*{}\r\n", words.len()).into_bytes();
         for word in words {
             request.extend_from_slice(format!("${}\r\n", word.len()).as_bytes());
             request.extend_from_slice(word);
             request.extend_from_slice(b"\r\n");
         }
-        self.stream.get_mut().write_all(&request)?;
-        self.read()
+        self.stream.get_mut().write_all(&request)
     }
 
     /// Sends words that spaces separate, and returns the reply as text.
@@ -60,7 +78,8 @@ impl Client {
         self.send(&words).expect("the server replies").text()
     }
 
-    fn read(&mut self) -> std::io::Result<Reply> {
+    /// Reads a reply.
+    pub fn read(&mut self) -> std::io::Result<Reply> {
         let mut line = String::new();
         self.stream.read_line(&mut line)?;
         if !line.ends_with("\r\n") {
@@ -81,6 +100,11 @@ impl Client {
             }
             b'*' if number()? < 0 => Reply::Null,
             b'*' => Reply::Array((0..number()?).map(|_| self.read()).collect::<Result<_, _>>()?),
+            b'~' => Reply::Set((0..number()?).map(|_| self.read()).collect::<Result<_, _>>()?),
+            b'%' => Reply::Map(
+                (0..number()?).map(|_| Ok((self.read()?, self.read()?))).collect::<std::io::Result<_>>()?,
+            ),
+            b'_' => Reply::Null3,
             _ => return Err(std::io::Error::other(line)),
         })
     }

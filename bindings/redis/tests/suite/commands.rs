@@ -177,26 +177,3 @@ fn multi_and_scripts_work_as_with_any_type() {
     server.crash();
     assert_eq!(server.client().run("OM.RANGE m - + WITHVALUES"), "a 3 b 5 c 1");
 }
-
-#[test]
-fn the_server_describes_commands_and_pool() {
-    let Some(server) = Server::start(&[]) else { return };
-    let mut c = server.client();
-    c.run("OM.SET m a 1 b 2");
-    assert!(c.run("COMMAND DOCS om.set").contains("Writes fields of an ordered map"));
-    assert_eq!(c.run("COMMAND GETKEYS OM.SET m a 1"), "m");
-    let info = c.run("INFO bristlecone");
-    assert!(info.contains("bristlecone_fields:2") && info.contains("bristlecone_maps:1"), "{info}");
-    assert!(c.run("OM.INFO m").contains("fields 2"));
-    assert_eq!(c.run("OM.INFO none"), "nil");
-    assert_eq!(c.run("OM.CHECK"), "");
-    assert!(c.run("MEMORY USAGE m").parse::<u64>().unwrap() > 0);
-    assert!(
-        c.run("COMMAND INFO om.set").contains(" write denyoom ")
-            && c.run("COMMAND INFO om.range").contains(" readonly ")
-    );
-    c.run("ACL SETUSER reader on nopass ~m +om.get +om.range +auth");
-    assert_eq!(c.run("AUTH reader none"), "OK");
-    assert!(c.run("OM.SET m a 2").starts_with("NOPERM") && c.run("OM.GET other a").starts_with("NOPERM"));
-    assert_eq!(c.run("OM.GET m a"), "1");
-}

@@ -1,8 +1,8 @@
 //! Servers that are killed: whatever was acknowledged is there, whatever was not is there wholly or not at all.
 
 use std::collections::BTreeMap;
-use std::sync::atomic::{AtomicBool, Ordering};
-use std::time::Duration;
+use std::sync::atomic::{AtomicU64, Ordering};
+use std::time::{Duration, Instant};
 
 use crate::client::{Client, Reply};
 use crate::server::Server;
@@ -22,8 +22,8 @@ impl Ledger {
         Self { key, acknowledged: BTreeMap::new(), open: None, sum: 0, sum_is_open: false }
     }
 
-    /// Writes until the connection breaks.
-    fn work(&mut self, client: &mut Client, seed: u64) {
+    /// Writes until the connection breaks, and counts what was acknowledged.
+    fn work(&mut self, client: &mut Client, seed: u64, acknowledged: &AtomicU64) {
         for n in 0u64.. {
             let (pair, value) = (
                 format!("{:04}", (seed ^ n).wrapping_mul(0x9e37_79b9_7f4a_7c15) % 500),
@@ -35,12 +35,14 @@ impl Ledger {
             let Ok(Reply::Number(_)) = client.send(&words) else { return };
             self.acknowledged.insert(pair, value);
             self.open = None;
+            acknowledged.fetch_add(1, Ordering::Relaxed);
             self.sum_is_open = true;
             let Ok(Reply::Number(_)) = client.send(&[b"OM.INCRBY", self.key.as_bytes(), b"sum", b"1"]) else {
                 return;
             };
             self.sum += 1;
             self.sum_is_open = false;
+            acknowledged.fetch_add(1, Ordering::Relaxed);
         }
     }
 
@@ -77,16 +79,31 @@ impl Ledger {
     }
 }
 
+/// Waits until each count has reached its minimum: what is killed is killed amid work, however fast the machine is.
+fn wait_for(counts: &[AtomicU64], at_least: u64) {
+    let since = Instant::now();
+    while counts.iter().any(|count| count.load(Ordering::Relaxed) < at_least) {
+        assert!(
+            since.elapsed() < Duration::from_secs(60),
+            "{counts:?} of {at_least} writes were acknowledged"
+        );
+        std::thread::sleep(Duration::from_micros(50));
+    }
+}
+
 fn kill_under_load(arguments: &[&str], rounds: u64) {
     let Some(mut server) = Server::start(arguments) else { return };
     let mut ledgers: Vec<Ledger> = (0..3).map(|n| Ledger::new(format!("map{n}"))).collect();
     for round in 1..=rounds {
         let clients: Vec<Client> = ledgers.iter().map(|_| server.client()).collect();
+        let acknowledged: Vec<AtomicU64> = ledgers.iter().map(|_| AtomicU64::new(0)).collect();
         std::thread::scope(|scope| {
-            for (n, (ledger, mut client)) in ledgers.iter_mut().zip(clients).enumerate() {
-                scope.spawn(move || ledger.work(&mut client, round * 10 + n as u64));
+            for (n, ((ledger, mut client), count)) in
+                ledgers.iter_mut().zip(clients).zip(&acknowledged).enumerate()
+            {
+                scope.spawn(move || ledger.work(&mut client, round * 10 + n as u64, count));
             }
-            std::thread::sleep(Duration::from_millis(200 + round * 137 % 300));
+            wait_for(&acknowledged, 20 + round * 137 % 400);
             server.kill();
         });
         server.run();
@@ -94,7 +111,8 @@ fn kill_under_load(arguments: &[&str], rounds: u64) {
         ledgers.iter_mut().for_each(|ledger| ledger.verify(&mut client));
     }
     assert_eq!(server.client().run("OM.CHECK"), "");
-    assert!(ledgers.iter().all(|ledger| ledger.sum > 0), "too few writes to show anything");
+    // Half of what was acknowledged were increments.
+    assert!(ledgers.iter().all(|ledger| ledger.sum >= 10 * rounds as i64));
 }
 
 /// Rounds: a few, or as many as `BRISTLECONE_REDIS_ROUNDS` says.
@@ -125,23 +143,22 @@ fn killed_amid_deletes_no_map_is_there_in_part() {
             let fields: String = (0..2000).map(|n| format!(" {n:05} v")).collect();
             assert_eq!(c.run(&format!("OM.SET round{round}map{map}{fields}")), "2000");
         }
-        let gone = AtomicBool::new(false);
+        let counts = [AtomicU64::new(0)];
         let mut c = server.client();
         let deleted = std::thread::scope(|scope| {
             let deleting = scope.spawn(|| {
-                let mut deleted = 0;
-                for map in 0..8 {
+                for map in 0..8u64 {
                     let key = format!("round{round}map{map}");
-                    if gone.load(Ordering::Relaxed) || c.send(&[b"UNLINK", key.as_bytes()]).is_err() {
-                        break;
+                    if c.send(&[b"UNLINK", key.as_bytes()]).is_err() {
+                        return map;
                     }
-                    deleted += 1;
+                    counts[0].fetch_add(1, Ordering::Relaxed);
                 }
-                deleted
+                8
             });
-            std::thread::sleep(Duration::from_micros(round * 300));
+            // Some rounds end amid the commands, the others amid what goes on in the background afterwards.
+            wait_for(&counts, round % 9);
             server.kill();
-            gone.store(true, Ordering::Relaxed);
             deleting.join().unwrap()
         });
         server.run();
@@ -153,6 +170,47 @@ fn killed_amid_deletes_no_map_is_there_in_part() {
         c.run("FLUSHALL");
     }
     server.wait("nothing is left", |c| c.run("INFO bristlecone").contains("bristlecone_fields:0\r"));
+}
+
+#[test]
+fn killed_amid_renames_a_covered_map_is_the_old_one_or_the_new_one() {
+    let Some(mut server) = Server::start(&[]) else { return };
+    server.client().run("OM.SET kept n 0");
+    let mut last = 0u64;
+    for round in 0..rounds() {
+        let counts = [AtomicU64::new(0)];
+        let mut c = server.client();
+        let acknowledged = std::thread::scope(|scope| {
+            let renaming = scope.spawn(|| {
+                for n in last + 1.. {
+                    let text = n.to_string();
+                    let (key, how) = (format!("new{}", n % 3), n % 4);
+                    if c.send(&[b"OM.SET", key.as_bytes(), b"n", text.as_bytes()]).is_err() {
+                        return n - 1;
+                    }
+                    let covered = match how {
+                        0 => c.send(&[b"COPY", key.as_bytes(), b"kept", b"REPLACE"]),
+                        _ => c.send(&[b"RENAME", key.as_bytes(), b"kept"]),
+                    };
+                    if covered.is_err() {
+                        return n - 1;
+                    }
+                    counts[0].fetch_add(1, Ordering::Relaxed);
+                }
+                unreachable!()
+            });
+            wait_for(&counts, 10 + round * 71 % 300);
+            server.kill();
+            renaming.join().unwrap()
+        });
+        server.run();
+        let mut c = server.client();
+        let found: u64 = c.run("OM.GET kept n").parse().expect("there is always a map");
+        assert!(found == acknowledged || found == acknowledged + 1, "{found} instead of {acknowledged}");
+        last = found + 1;
+        assert!(c.run("DBSIZE").parse::<u64>().unwrap() <= 4);
+    }
+    assert_eq!(server.client().run("OM.CHECK"), "");
 }
 
 #[test]

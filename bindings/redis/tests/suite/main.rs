@@ -7,5 +7,7 @@ mod commands;
 mod crashes;
 mod forks;
 mod keyspace;
+mod long_ranges;
 mod replicas;
+mod replies;
 mod server;

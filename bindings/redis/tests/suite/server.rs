@@ -51,7 +51,8 @@ pub struct Server {
     program: PathBuf,
     pub dir: PathBuf,
     pub port: u16,
-    arguments: Vec<String>,
+    /// The server's options, one word each.
+    pub arguments: Vec<String>,
     module: String,
     child: Option<Child>,
     /// The user that the server runs as, if another than the tests' own.
@@ -122,10 +123,10 @@ impl Server {
         self.spawn();
         let since = Instant::now();
         loop {
-            if let Ok(mut client) = Client::connect(self.port) {
-                if client.send(&[b"PING"]).is_ok_and(|reply| reply.text() == "PONG") {
-                    return;
-                }
+            let answers =
+                |mut client: Client| client.send(&[b"PING"]).is_ok_and(|reply| reply.text() == "PONG");
+            if Client::connect(self.port).is_ok_and(answers) {
+                return;
             }
             let ended = self.child.as_mut().unwrap().try_wait().unwrap();
             assert!(
@@ -165,6 +166,14 @@ impl Server {
             child.kill().unwrap();
             child.wait().unwrap();
         }
+    }
+
+    /// Ends the server with a command that has no reply, and waits until it is gone.
+    pub fn shut_down(&mut self, command: &str) {
+        let words: Vec<&[u8]> = command.split(' ').map(str::as_bytes).collect();
+        let replied = self.client().send(&words);
+        assert!(replied.is_err(), "{replied:?}");
+        assert!(self.child.take().unwrap().wait().unwrap().success(), "{}", self.log());
     }
 
     /// Kills the server and starts it again.

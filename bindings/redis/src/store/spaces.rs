@@ -1,0 +1,93 @@
+//! What databases are stored as: spaces, which are flushed and exchanged in one step.
+
+use bristlecone::Result;
+
+use super::{Garbage, Note, Store, lock};
+
+impl Store {
+    /// Returns the space of a database, which gets one if it has none.
+    pub fn space_of(&self, db: i32) -> Result<u64> {
+        let mut spaces = lock(&self.spaces);
+        if let Some(space) = spaces.of_db.get(&db) {
+            return Ok(*space);
+        }
+        let space = spaces.next;
+        // In this order a crash costs a number at most.
+        self.meta.upsert(&Note::NextSpace.key(), &(space + 1).to_be_bytes())?;
+        self.meta.upsert(&Note::Space(db).key(), &space.to_be_bytes())?;
+        spaces.next += 1;
+        spaces.of_db.insert(db, space);
+        Ok(space)
+    }
+
+    pub(super) fn is_live(&self, space: u64) -> bool {
+        lock(&self.spaces).of_db.values().any(|of_db| *of_db == space)
+    }
+
+    /// Removes all maps of a database, or of all: at once for what reads the directory, in the background for the pool.
+    pub fn flush(&self, db: Option<i32>) -> Result<()> {
+        self.settle()?;
+        match self.flush_spaces(db, true) {
+            Err(error) if error.is_no_room() => self.with_reserve(|| self.flush_spaces(db, false)),
+            flushed => flushed,
+        }
+    }
+
+    fn flush_spaces(&self, db: Option<i32>, in_one_step: bool) -> Result<()> {
+        let mut spaces = lock(&self.spaces);
+        let flushed: Vec<(i32, u64)> = spaces
+            .of_db
+            .iter()
+            .map(|(db, space)| (*db, *space))
+            .filter(|(of, _)| db.is_none_or(|db| db == *of))
+            .collect();
+        if flushed.is_empty() {
+            return Ok(());
+        }
+        if in_one_step {
+            let mut batch = self.pool.batch();
+            for (db, space) in &flushed {
+                self.forget(&mut batch, &Note::Space(*db));
+                self.note(&mut batch, &Note::Flushed(*space), b"");
+            }
+            batch.commit()?;
+        } else {
+            // Recovery finishes what has begun.
+            for (db, space) in &flushed {
+                self.meta.upsert(&Note::Flushed(*space).key(), b"")?;
+                self.meta.remove(&Note::Space(*db).key())?;
+            }
+        }
+        for (db, space) in flushed {
+            spaces.of_db.remove(&db);
+            lock(&self.garbage).push(Garbage::Space(space));
+        }
+        Ok(())
+    }
+
+    /// Exchanges two databases.
+    pub fn swap(&self, one: i32, other: i32) -> Result<()> {
+        self.settle()?;
+        self.with_reserve(|| self.swap_spaces(one, other))
+    }
+
+    fn swap_spaces(&self, one: i32, other: i32) -> Result<()> {
+        let mut spaces = lock(&self.spaces);
+        let (had_one, had_other) = (spaces.of_db.get(&one).copied(), spaces.of_db.get(&other).copied());
+        let mut batch = self.pool.batch();
+        for (db, space) in [(one, had_other), (other, had_one)] {
+            match space {
+                Some(space) => self.note(&mut batch, &Note::Space(db), &space.to_be_bytes()),
+                None => self.forget(&mut batch, &Note::Space(db)),
+            }
+        }
+        batch.commit()?;
+        for (db, space) in [(one, had_other), (other, had_one)] {
+            match space {
+                Some(space) => spaces.of_db.insert(db, space),
+                None => spaces.of_db.remove(&db),
+            };
+        }
+        Ok(())
+    }
+}
