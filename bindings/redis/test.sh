@@ -3,7 +3,7 @@
 # Installs the server where it may; without one, tests that need it say so and are skipped.
 set -euo pipefail
 cd "$(dirname "$0")"
-export CARGO_TARGET_DIR=${CARGO_TARGET_DIR:-$PWD/target} CARGO_TERM_COLOR=never PYTHONDONTWRITEBYTECODE=1
+export CARGO_TARGET_DIR=${CARGO_TARGET_DIR:-$PWD/../../target/bindings} CARGO_TERM_COLOR=never CARGO_INCREMENTAL=0 PYTHONDONTWRITEBYTECODE=1
 say() { printf '[redis %4ds] %s\n' "$SECONDS" "$*"; }
 
 find_server() { command -v "${BRISTLECONE_REDIS_SERVER:-redis-server}" || command -v valkey-server; }

@@ -4,7 +4,7 @@ use std::marker::PhantomData;
 
 use bristlecone::Design;
 use bristlecone_baselines::AnyDesign;
-use bristlecone_cells::{Cell, Codec, suites};
+use bristlecone_cells::{Cell, Codec, Effort, suites, takes};
 use bristlecone_lab::targets::{Items, Texts, TreePool, Words, load_scenarios};
 use bristlecone_pm::Geometry;
 use bristlecone_sim::{Budget, Explanation, Mode, Progress, Site, explore, mutate_among};
@@ -47,6 +47,9 @@ fn loaded_words_are_there_or_not() {
 
 #[test]
 fn loaded_texts_are_there_or_not() {
+    if !takes(Effort::Ci, "loads of texts") {
+        return;
+    }
     survives::<Texts>(Codec::Texts);
 }
 

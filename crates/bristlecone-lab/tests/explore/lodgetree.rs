@@ -3,6 +3,7 @@
 use std::collections::{BTreeMap, BTreeSet};
 
 use bristlecone::Design;
+use bristlecone_cells::{Effort, takes};
 use bristlecone_lab::proofs::lodgetree::{
     in_place, roomy, run, single, stragglers, tree_pool, written_through,
 };
@@ -98,6 +99,9 @@ fn recovery_leaves_old_values_of_straggling_logs_out() {
 
 #[test]
 fn compaction_logs_what_the_oldest_logs_hold_again() {
+    if !takes(Effort::Ci, "compactions of the oldest logs") {
+        return;
+    }
     let budget = affordable(Budget { exhaustive: 64, sampled: 32, nested: (16, 8), ..Budget::quick() });
     for mode in modes() {
         let report = explore(&single(), &stragglers(), mode, budget);

@@ -3,7 +3,7 @@
 use std::marker::PhantomData;
 
 use bristlecone::Design;
-use bristlecone_cells::{shapes, share};
+use bristlecone_cells::{Effort, shapes, takes};
 use bristlecone_lab::targets::TreeOp::{self, Close, Create, Insert, Remove, Update};
 use bristlecone_lab::targets::{TreePool, Volumes};
 use bristlecone_pm::Geometry;
@@ -37,10 +37,13 @@ fn scenario() -> Scenario<TreeOp> {
 
 #[test]
 fn keys_and_values_of_many_lines_survive() {
+    if !takes(Effort::Ci, "keys and values of many lines") {
+        return;
+    }
     // Arbitrary images alone: a record has hundreds of lines, any of which is missing in half of them.
     let few = Budget { exhaustive: 2, sampled: 6, extremes: 0, ..Budget::quick() };
     let budget = Budget { depth: 1, continuation_crashes: 64, threads: 2, ..few };
-    for design in share(Design::ALL, 5) {
+    for design in Design::ALL {
         let report = explore(&tree_pool(*design), &scenario(), Mode::Subset, budget);
         println!("{design}: {report}");
         report.assert_clean();

@@ -3,7 +3,7 @@
 use std::marker::PhantomData;
 
 use bristlecone::Design;
-use bristlecone_cells::by_effort;
+use bristlecone_cells::{Effort, by_effort, takes};
 use bristlecone_lab::targets::{Items, Texts, TreePool, Words, tree_scenarios};
 use bristlecone_pm::Geometry;
 use bristlecone_sim::{
@@ -115,6 +115,9 @@ fn words_are_found_while_inner_nodes_split() {
 
 #[test]
 fn texts_are_found_while_inner_nodes_split() {
+    if !takes(Effort::Ci, "searches for texts while inner nodes split") {
+        return;
+    }
     searched_while_split::<Texts>(1000);
 }
 

@@ -17,7 +17,7 @@ const RETRIES: u32 = 3;
 /// Rounds between two moments that threads amid an operation are given.
 const ROUNDS_A_MOMENT: u32 = 16;
 /// A moment of the second half: a thread that lost its processor amid an operation has it again within a few.
-const LONG_MOMENT: Duration = Duration::from_millis(1);
+const LONG_MOMENT: Duration = Duration::from_micros(500);
 
 /// Ends epochs for a tree whose writes find no room.
 #[derive(Debug, Default)]
