@@ -53,7 +53,8 @@ pub(crate) struct Epoch {
     pub number: u64,
     /// By key, what it had when the epoch began; `None`: it was absent.
     saved: SkipMap<SavedKey, Option<Encoded>>,
-    filter: Filter,
+    /// `None` where an epoch is short, and making one would cost more than it spares.
+    filter: Option<Filter>,
     bytes: AtomicUsize,
     next: RwLock<Option<Arc<Epoch>>>,
     /// Whether an epoch follows.
@@ -69,11 +70,12 @@ impl Drop for Epoch {
 }
 
 impl Epoch {
-    pub fn new(number: u64, total: &Arc<AtomicUsize>) -> Arc<Self> {
+    /// Makes an epoch; one that `is_long` is to tell fast of keys that were not changed.
+    pub fn new(number: u64, is_long: bool, total: &Arc<AtomicUsize>) -> Arc<Self> {
         Arc::new(Self {
             number,
             saved: SkipMap::new(),
-            filter: Filter::default(),
+            filter: is_long.then(Filter::default),
             bytes: AtomicUsize::new(0),
             next: RwLock::new(None),
             is_followed: AtomicBool::new(false),
@@ -91,11 +93,19 @@ impl Epoch {
     }
 
     fn has_here(&self, key: &SavedKey, hash: u64) -> bool {
-        self.filter.may_have(key.0, hash) && self.saved.contains_key(key)
+        self.may_have(key.0, hash) && self.saved.contains_key(key)
+    }
+
+    /// Returns whether something may be saved of a key.
+    #[inline]
+    fn may_have(&self, tree: u64, hash: u64) -> bool {
+        self.filter.as_ref().is_none_or(|filter| filter.may_have(tree, hash))
     }
 
     fn put(&self, key: SavedKey, hash: u64, value: Option<Encoded>) {
-        self.filter.set(key.0, hash);
+        if let Some(filter) = &self.filter {
+            filter.set(key.0, hash);
+        }
         let bytes = ENTRY_BYTES + key.1.heap_bytes() + value.as_ref().map_or(0, Encoded::heap_bytes);
         let mut is_new = false;
         self.saved.get_or_insert_with(key, || {
@@ -165,7 +175,7 @@ impl Epoch {
         key: impl Fn() -> Encoded,
     ) -> Option<Option<Encoded>> {
         self.find_read(|epoch| {
-            if !epoch.filter.may_have(tree, hash) {
+            if !epoch.may_have(tree, hash) {
                 return None;
             }
             epoch.saved.get(&(tree, key())).map(|entry| entry.value().clone())

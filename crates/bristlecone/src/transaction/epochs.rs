@@ -76,7 +76,7 @@ impl Drop for Epochs {
 impl Epochs {
     pub fn new(fence: AsymmetricFence) -> Self {
         let total = Arc::default();
-        let first = Epoch::new(1, &total);
+        let first = Epoch::new(1, false, &total);
         Self {
             gate: Gate::new(fence),
             stripes: Stripes::new(),
@@ -110,7 +110,7 @@ impl Epochs {
     /// Notes that a tree took the place of a cleared one. No snapshot from before can show it.
     pub fn note_cleared(&self, old: TreeId, new: TreeId) {
         let mut chain = wait::lock(&self.chain);
-        let before = self.begin(&mut chain).number - 1;
+        let before = self.begin(&mut chain, false).number - 1;
         let mut trees = wait::lock(&self.trees);
         trees.remove(&old);
         trees.insert(new, (self.identities.fetch_add(1, Relaxed), before));
@@ -187,11 +187,11 @@ impl Epochs {
     }
 
     /// Begins an epoch. Writers of earlier ones are through when this returns.
-    fn begin(&self, chain: &mut Chain) -> Arc<Epoch> {
+    fn begin(&self, chain: &mut Chain, is_long: bool) -> Arc<Epoch> {
         self.gate.watch();
         // SAFETY: from `Arc::into_raw`, and replaced only with the lock of the chain.
         let old = unsafe { &*self.current.load(Acquire) };
-        let epoch = Epoch::new(old.number + 1, &self.total);
+        let epoch = Epoch::new(old.number + 1, is_long, &self.total);
         old.link(Some(Arc::clone(&epoch)));
         let old = self.current.swap(Arc::into_raw(Arc::clone(&epoch)).cast_mut(), AcqRel);
         self.gate.wait_for_watchful_writers();
@@ -201,14 +201,14 @@ impl Epochs {
         epoch
     }
 
-    /// Takes a snapshot that may keep so many bytes.
-    pub fn hold(&self, bytes_max: usize) -> Arc<Hold> {
+    /// Takes a snapshot that may keep so many bytes, and `is_long` or a transaction's.
+    pub fn hold(&self, bytes_max: usize, is_long: bool) -> Arc<Hold> {
         let mut chain = wait::lock(&self.chain);
         // Before the epoch: a writer that sees it saves.
         self.live.fetch_add(1, SeqCst);
         let epoch = match self.unchanged(&chain) {
             Some(epoch) => epoch,
-            None => self.begin(&mut chain),
+            None => self.begin(&mut chain, is_long),
         };
         chain.held.entry(epoch.number).or_insert_with(|| (Arc::clone(&epoch), 0)).1 += 1;
         let hold = Arc::new(Hold { epoch: RwLock::new(Some(epoch)), bytes_max });
@@ -237,7 +237,7 @@ impl Epochs {
         drop(epoch);
         // What was saved for the last one is of no use.
         if chain.held.is_empty() && self.total.load(Relaxed) > LEFT_BYTES {
-            self.begin(&mut chain);
+            self.begin(&mut chain, false);
         }
     }
 
@@ -288,7 +288,7 @@ impl Epochs {
             }
         }
         if ended {
-            self.begin(&mut chain);
+            self.begin(&mut chain, false);
         }
         let bytes_max = left.map_or(usize::MAX, |left: usize| self.total.load(Relaxed) + left);
         self.bytes_max.store(bytes_max, Relaxed);

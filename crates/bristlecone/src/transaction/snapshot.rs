@@ -98,14 +98,19 @@ impl Pool {
     /// # }
     /// ```
     pub fn snapshot_within(&self, max_bytes: usize) -> Result<Snapshot> {
-        self.0.file.here()?;
-        let hold = self.0.epochs.hold(max_bytes);
-        let epoch = if max_bytes == usize::MAX { hold.epoch() } else { None };
-        Ok(Snapshot { pool: self.clone(), hold, epoch })
+        Snapshot::take(self, max_bytes, true)
     }
 }
 
 impl Snapshot {
+    /// Takes one that may keep so many bytes, and `is_long` or a transaction's.
+    pub(super) fn take(pool: &Pool, max_bytes: usize, is_long: bool) -> Result<Self> {
+        pool.0.file.here()?;
+        let hold = pool.0.epochs.hold(max_bytes, is_long);
+        let epoch = if max_bytes == usize::MAX { hold.epoch() } else { None };
+        Ok(Self { pool: pool.clone(), hold, epoch })
+    }
+
     /// Returns a tree as it was. One that was created since has no items.
     ///
     /// # Panics

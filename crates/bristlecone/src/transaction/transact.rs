@@ -158,7 +158,8 @@ impl Drop for Only<'_> {
 impl Transaction {
     fn begin(pool: &Pool) -> Result<Self> {
         let (state, is_rolled_back) = (RefCell::default(), Cell::new(false));
-        Ok(Self { pool: pool.clone(), snapshot: pool.snapshot()?, state, is_rolled_back })
+        let snapshot = Snapshot::take(pool, usize::MAX, false)?;
+        Ok(Self { pool: pool.clone(), snapshot, state, is_rolled_back })
     }
 
     /// Makes the changes of a transaction that [was begun](Pool::begin_transaction) in one step, if nothing that it read
