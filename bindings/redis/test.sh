@@ -22,6 +22,7 @@ if [ "${1:-}" = long ]; then export BRISTLECONE_REDIS_ROUNDS=${BRISTLECONE_REDIS
 cargo test --quiet
 if find_server >/dev/null && command -v python3 >/dev/null; then
     say "the cluster"
+    cargo build --quiet
     demo/cluster.py
 else
     say "no server or no python3: the cluster is skipped"
