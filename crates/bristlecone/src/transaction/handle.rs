@@ -48,7 +48,7 @@ pub trait TreeHandle: Sealed {
         &self,
         any: &dyn AnyTree,
         key: &Self::Key<'_>,
-        saved: &Saved<'_>,
+        saved: impl FnOnce(u64, &dyn Fn() -> Encoded) -> Saved,
     ) -> Result<Option<Self::OwnedValue>> {
         let key = self.encode_key(key)?;
         let held = any.get(&key)?;
@@ -57,9 +57,9 @@ pub trait TreeHandle: Sealed {
     }
 }
 
-/// Returns what a key, given with its hash, had when a snapshot was taken, if it was changed since. The tree was read
-/// before: a writer saves what was there before it changes it.
-pub type Saved<'a> = dyn Fn(u64, &dyn Fn() -> Encoded) -> Result<Option<Option<Encoded>>> + 'a;
+/// What a key, given with its hash, had when a snapshot was taken, if it was changed since. The tree is read before it is
+/// asked for: a writer saves what was there before it changes it.
+pub type Saved = Result<Option<Option<Encoded>>>;
 
 /// An item as a scan of a tree gives it.
 pub type ItemOf<T> = (<<T as TreeHandle>::Scan as Scan>::Key, <<T as TreeHandle>::Scan as Scan>::Value);
@@ -148,7 +148,13 @@ impl<K: Key, V: Value> TreeHandle for Tree<K, V> {
         Ok((key, taken::<V>(value)?))
     }
 
-    fn get_at(&self, _: &dyn AnyTree, key: &K::Ref<'_>, saved: &Saved<'_>) -> Result<Option<V::Owned>> {
+    #[inline]
+    fn get_at(
+        &self,
+        _: &dyn AnyTree,
+        key: &K::Ref<'_>,
+        saved: impl FnOnce(u64, &dyn Fn() -> Encoded) -> Saved,
+    ) -> Result<Option<V::Owned>> {
         K::with(*key, |key| {
             key::check_len(K::Codec::bytes(key))?;
             let mut held = None;

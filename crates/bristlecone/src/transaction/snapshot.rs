@@ -207,7 +207,7 @@ impl<'s, T: TreeHandle> SnapshotTree<'s, T> {
     pub fn try_get(&self, key: T::Key<'_>) -> Result<Option<T::OwnedValue>> {
         self.snapshot.pool.0.file.here()?;
         let link = self.tree.link();
-        self.tree.get_at(&*self.any, &key, &|hash, key| self.snapshot.saved(&link, hash, key))
+        self.tree.get_at(&*self.any, &key, |hash, key| self.snapshot.saved(&link, hash, key))
     }
 
     /// Returns whether a key was there.
