@@ -18,6 +18,13 @@ pub fn hash(key: &Encoded) -> u64 {
     }
 }
 
+/// Returns so many bits of a hash of a tree and a key's hash.
+#[inline]
+pub fn place(tree: u64, hash: u64, bits: u32) -> usize {
+    let mixed = (hash ^ tree.wrapping_mul(0xd6e8_feb8_6659_fd93)).wrapping_mul(0x9e37_79b9_7f4a_7c15);
+    (mixed >> (u64::BITS - bits)) as usize
+}
+
 /// Says that a key or value is not of its tree's codec: a defect, or damage in the commit log.
 #[cold]
 fn unlike() -> Error {

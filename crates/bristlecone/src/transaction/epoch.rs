@@ -10,7 +10,7 @@ use std::sync::{Arc, OnceLock, RwLock};
 use bristlecone_pm::sync::wait;
 use crossbeam_skiplist::SkipMap;
 
-use super::any_tree::hash;
+use super::any_tree::{hash, place};
 use crate::index::parts::encoded::Encoded;
 
 /// A key of any tree: the tree's identity comes first.
@@ -28,8 +28,7 @@ struct Filter(OnceLock<Box<[AtomicU64]>>);
 
 impl Filter {
     fn place(tree: u64, hash: u64) -> (usize, u64) {
-        let mixed = (hash ^ tree.wrapping_mul(0xd6e8_feb8_6659_fd93)).wrapping_mul(0x9e37_79b9_7f4a_7c15);
-        let bit = (mixed >> (u64::BITS - FILTER_BITS.trailing_zeros())) as usize;
+        let bit = place(tree, hash, FILTER_BITS.trailing_zeros());
         (bit / 64, 1 << (bit % 64))
     }
 
@@ -163,6 +162,7 @@ impl Epoch {
     /// it sees: if none seems to follow this one, none does that matters.
     #[inline]
     fn find_read<R>(self: &Arc<Self>, mut look: impl FnMut(&Self) -> Option<R>) -> Option<R> {
+        wait::cross();
         if self.is_followed.load(Acquire) { self.find(look) } else { look(self) }
     }
 

@@ -63,20 +63,15 @@ impl<S: Scan> Merge<S> {
         forward: bool,
         mut changed: impl FnMut(Bounds<'_, S::Key>) -> Result<Overlay<S>>,
     ) -> Result<Option<Item<S>>> {
-        loop {
+        while !self.is_read {
+            self.read(forward, &mut changed)?;
             let at_hand = if forward { self.front.pop_front() } else { self.back.pop_back() };
             if at_hand.is_some() {
                 return Ok(at_hand);
             }
-            if self.is_read {
-                // What the other end has read is left.
-                return Ok(match forward {
-                    true => self.back.pop_front(),
-                    false => self.front.pop_back(),
-                });
-            }
-            self.read(forward, &mut changed)?;
         }
+        // What the other end has read is left.
+        Ok(if forward { self.back.pop_front() } else { self.front.pop_back() })
     }
 
     /// Reads a leaf, and what changed in its stretch of keys.

@@ -121,7 +121,8 @@ impl Snapshot {
         SnapshotTree { snapshot: self, tree, any: tree.any() }
     }
 
-    /// Returns how many bytes of DRAM are kept for it, about; other snapshots share them. 0 if it was given up.
+    /// Returns how many bytes of DRAM are kept for it, about; other snapshots share them. 0 if it was given up. A filter of
+    /// 64 KiB, which tells of keys that were not changed, comes on top.
     pub fn bytes(&self) -> usize {
         self.hold.epoch().map_or(0, |epoch| epoch.bytes())
     }

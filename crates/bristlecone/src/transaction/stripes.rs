@@ -3,6 +3,7 @@
 use bristlecone_pm::sync::wait::{cross, pause};
 use bristlecone_pm::sync::{AtomicBool, Ordering::Acquire, Ordering::Relaxed, Ordering::Release};
 
+use super::any_tree::place;
 use super::gate::full_barrier;
 
 /// Locks in the table.
@@ -27,8 +28,7 @@ impl Stripes {
     /// Returns the lock of a key of a tree, by a hash of the key of which the top bits are the best ones.
     #[inline]
     pub fn of(tree: u64, hash: u64) -> usize {
-        let mixed = (hash ^ tree.wrapping_mul(0xd6e8_feb8_6659_fd93)).wrapping_mul(0x9e37_79b9_7f4a_7c15);
-        (mixed >> (u64::BITS - STRIPES.trailing_zeros())) as usize
+        place(tree, hash, STRIPES.trailing_zeros())
     }
 
     fn take(&self, stripe: usize) {
