@@ -69,6 +69,8 @@ mod sync;
 mod transact;
 
 pub(crate) use self::any_tree::AnyScan;
+#[cfg(feature = "lab")]
+pub use replay::leave_in_part;
 pub use self::any_tree::AnyTree;
 pub use self::batch::Batch;
 pub(crate) use self::epochs::Epochs;
