@@ -260,7 +260,8 @@ impl Copy {
                 let (marks, text) = &marks[file];
                 marks.among(&lines_around(text, place))
             };
-            let mut by_line: Vec<u32> = places.iter().flat_map(|(file, place, _)| among(file, place)).collect();
+            let mut by_line: Vec<u32> =
+                places.iter().flat_map(|(file, place, _)| among(file, place)).collect();
             if by_line.is_empty()
                 && let Some((file, ..)) = places.iter().find(|place| place.2)
             {

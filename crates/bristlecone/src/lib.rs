@@ -54,7 +54,8 @@
 //! - `serde`: `Postcard<T>` and `Json<T>` make values of any type that serde knows.
 //! - `metrics`: [`Pool::metrics`] counts operations, flushes and fences, too; each costs some instructions more.
 //! - `tracing`: events of the crate `tracing` when a pool is opened or closed, when a tree is recovered, created, cleared or
-//!   dropped, when a pool grows, is copied, scrubbed or trimmed; with the time that each took.
+//!   dropped, when a pool grows, is copied, scrubbed or trimmed, when a write has waited for its tree's log or for room for a
+//!   millisecond or more; with the time that each took. A subscriber must not use the pool: its thread may be amid an operation.
 //! - `lab`: where designs and media from outside plug in, to be measured and explored. Not part of the product; what it
 //!   makes public may change at any time.
 

@@ -69,8 +69,6 @@ mod sync;
 mod transact;
 
 pub(crate) use self::any_tree::AnyScan;
-#[cfg(feature = "lab")]
-pub use replay::leave_in_part;
 pub use self::any_tree::AnyTree;
 pub use self::batch::Batch;
 pub(crate) use self::epochs::Epochs;
@@ -79,3 +77,5 @@ pub(crate) use self::handle::sealed;
 pub use self::handle::{Link, TreeHandle};
 pub use self::snapshot::{CheckedSnapshotRange, Snapshot, SnapshotRange, SnapshotTree};
 pub use self::transact::{Transaction, TransactionRange};
+#[cfg(feature = "lab")]
+pub use replay::leave_in_part;
