@@ -55,10 +55,19 @@ pub fn has(design: &str) -> bool {
     design == HASH || design.parse::<bristlecone::Design>().is_ok()
 }
 
-/// A server, which is killed and whose files are removed when this is dropped. It does not outlive this process.
+/// A folder, which is removed with what it holds when this is dropped.
+struct Folder(PathBuf);
+
+impl Drop for Folder {
+    fn drop(&mut self) {
+        _ = std::fs::remove_dir_all(&self.0);
+    }
+}
+
+/// A server, which is killed when this is dropped. It does not outlive this process.
 struct Server {
     process: Child,
-    folder: PathBuf,
+    folder: Folder,
     port: u16,
 }
 
@@ -66,7 +75,6 @@ impl Drop for Server {
     fn drop(&mut self) {
         _ = self.process.kill();
         _ = self.process.wait();
-        _ = std::fs::remove_dir_all(&self.folder);
     }
 }
 
@@ -116,10 +124,10 @@ impl Redis {
     fn start(&self, program: &Path, built: &Path) -> Outcome<Server> {
         let memory = Path::new("/dev/shm");
         let base = if memory.is_dir() { memory.to_owned() } else { std::env::temp_dir() };
-        let folder = base.join(format!("bristlecone-lab-redis-{}", std::process::id()));
-        let said = |error: std::io::Error| Failure::io(folder.display(), &error);
-        std::fs::create_dir_all(&folder).map_err(said)?;
-        let log = File::create(folder.join("log")).map_err(said)?;
+        let folder = Folder(base.join(format!("bristlecone-lab-redis-{}", std::process::id())));
+        let said = |error: std::io::Error| Failure::io(base.display(), &error);
+        std::fs::create_dir_all(&folder.0).map_err(said)?;
+        let log = File::create(folder.0.join("log")).map_err(said)?;
         let port = free_port()?;
         let mut command = Command::new(program);
         command.args([
@@ -132,9 +140,9 @@ impl Redis {
             "--appendonly",
             "no",
         ]);
-        command.arg("--dir").arg(&folder);
+        command.arg("--dir").arg(&folder.0);
         if self.design != HASH {
-            command.arg("--loadmodule").arg(built.join(MODULE)).arg("pool").arg(folder.join("maps.pool"));
+            command.arg("--loadmodule").arg(built.join(MODULE)).arg("pool").arg(folder.0.join("maps.pool"));
             command.args(["design", &self.design]);
         }
         command.stdin(Stdio::null()).stdout(log.try_clone().map_err(said)?).stderr(log);
@@ -188,7 +196,7 @@ impl Redis {
 impl Server {
     /// Returns the last line of its log.
     fn last_words(&self) -> String {
-        let log = std::fs::read_to_string(self.folder.join("log")).unwrap_or_default();
+        let log = std::fs::read_to_string(self.folder.0.join("log")).unwrap_or_default();
         log.lines().last().unwrap_or("it said nothing").to_owned()
     }
 }

@@ -306,7 +306,7 @@ fn redis(scale: Scale) -> Figure {
     const THROUGHPUT: (&str, &str) = ("throughput", "K/s");
     const KOPS: [(u64, &str); 2] = [(1, "pipelines/1/kops"), (16, "pipelines/16/kops")];
     let keys = scale.keys(INITIAL);
-    let run = |design: &str| Run::redis(design, keys, "a").operations(keys);
+    let run = |design: &str| Run::redis(design, keys, "a").operations(keys).with_bytes(64);
     let mut rows = Vec::new();
     for design in ["nbtree", "sstree", "cclbtree", "lodgetree", "wotree", "hash"] {
         for (pipeline, path) in KOPS {
