@@ -4,10 +4,10 @@ use std::collections::{BTreeMap, BTreeSet};
 
 use super::{Call, Done, Refusal, check_field, check_value, integer, is, refuse};
 use crate::map::Map;
-use crate::store::{item_key, short_key};
+use crate::store::item_key;
 
 fn value_of(call: &Call<'_>, map: Option<&Map>, field: &[u8]) -> Option<Vec<u8>> {
-    map.and_then(|map| call.store.items().get(&short_key(map.id(), field)))
+    map.and_then(|map| call.store.items().get(&item_key(map.id(), field)))
 }
 
 /// Returns which of the fields are there.

@@ -14,7 +14,6 @@ use std::panic::{AssertUnwindSafe, catch_unwind};
 use std::time::Instant;
 
 use bristlecone::{Error, KEY_BYTES_MAX, VALUE_BYTES_MAX};
-use smallvec::SmallVec;
 
 use crate::map::Map;
 use crate::server::{Ctx, Holds, Key, RawString, Reply, bytes, call, raw, warn};
@@ -69,7 +68,7 @@ impl<'a> Call<'a> {
     }
 
     /// Returns the arguments from one on.
-    pub fn arguments(&self, from: usize) -> SmallVec<[&'a [u8]; 6]> {
+    pub fn arguments(&self, from: usize) -> Vec<&'a [u8]> {
         self.raw.get(from..).unwrap_or_default().iter().map(|raw| bytes(*raw)).collect()
     }
 

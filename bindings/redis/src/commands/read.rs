@@ -1,7 +1,7 @@
 //! Commands that read single fields.
 
 use super::{Call, Done, check_field};
-use crate::store::{all_of, borrowed, item_key, short_key};
+use crate::store::{all_of, borrowed, item_key};
 
 /// `OM.GET key field`: the value, or null.
 pub fn get(call: &Call<'_>) -> Done {
@@ -11,7 +11,7 @@ pub fn get(call: &Call<'_>) -> Done {
         return Ok(());
     };
     let found =
-        call.store.items().get_with(&short_key(map.id(), call.argument(2)), |value| call.reply.bytes(value));
+        call.store.items().get_with(&item_key(map.id(), call.argument(2)), |value| call.reply.bytes(value));
     found.unwrap_or_else(|| call.reply.null());
     Ok(())
 }
@@ -35,8 +35,7 @@ pub fn mget(call: &Call<'_>) -> Done {
 pub fn exists(call: &Call<'_>) -> Done {
     check_field(call.argument(2))?;
     let map = call.read()?;
-    let there =
-        map.is_some_and(|map| call.store.items().contains_key(&short_key(map.id(), call.argument(2))));
+    let there = map.is_some_and(|map| call.store.items().contains_key(&item_key(map.id(), call.argument(2))));
     call.reply.number(i64::from(there));
     Ok(())
 }

@@ -26,7 +26,6 @@ use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use std::sync::{Mutex, MutexGuard, PoisonError};
 
 use bristlecone::{Batch, Error, Pool, Result, Tree};
-use smallvec::SmallVec;
 
 use directory::{entry_value, place};
 pub use garbage::Garbage;
@@ -123,13 +122,6 @@ pub fn item_key(id: u64, field: &[u8]) -> Vec<u8> {
     key
 }
 
-/// Returns the same, on the stack unless the field is long.
-pub fn short_key(id: u64, field: &[u8]) -> SmallVec<[u8; 64]> {
-    let mut key = SmallVec::from_slice(&id.to_be_bytes());
-    key.extend_from_slice(field);
-    key
-}
-
 /// Returns bounds of all keys that begin with a number.
 pub fn all_of(number: u64) -> (Bound<Vec<u8>>, Bound<Vec<u8>>) {
     let end =
@@ -196,8 +188,8 @@ impl Store {
         self.settle()?;
         match changes {
             [] => Ok(()),
-            [(field, Some(value))] => self.items.upsert(&short_key(id, field), value),
-            [(field, None)] => self.items.remove(&short_key(id, field)).map(drop),
+            [(field, Some(value))] => self.items.upsert(&item_key(id, field), value),
+            [(field, None)] => self.items.remove(&item_key(id, field)).map(drop),
             many => {
                 let mut batch = self.pool.batch();
                 self.change(&mut batch, id, many);
@@ -209,18 +201,18 @@ impl Store {
     /// Writes a field of a map. Returns whether it is new.
     pub fn put(&self, id: u64, field: &[u8], value: &[u8]) -> Result<bool> {
         self.settle()?;
-        Ok(self.items.insert(&short_key(id, field), value)?.is_none())
+        Ok(self.items.insert(&item_key(id, field), value)?.is_none())
     }
 
     /// Removes a field of a map. Returns whether it was there.
     pub fn take(&self, id: u64, field: &[u8]) -> Result<bool> {
         self.settle()?;
-        Ok(self.items.remove(&short_key(id, field))?.is_some())
+        Ok(self.items.remove(&item_key(id, field))?.is_some())
     }
 
     fn change(&self, batch: &mut Batch, id: u64, changes: &[Change<'_>]) {
         for (field, value) in changes {
-            let key = short_key(id, field);
+            let key = item_key(id, field);
             match value {
                 Some(value) => batch.insert(&self.items, &key, value),
                 None => batch.remove(&self.items, &key),
