@@ -37,6 +37,16 @@ impl Slots {
         Self { unknown, ..fresh }
     }
 
+    /// Notes at recovery that a slot is taken, and returns whether it is the first time.
+    pub fn mark(&self, slot: usize) -> bool {
+        let bit = 1 << (slot % 64);
+        let fresh = self.bitmap[slot / 64].fetch_or(bit, AcqRel) & bit == 0;
+        if fresh {
+            self.taken.fetch_add(1, AcqRel);
+        }
+        fresh
+    }
+
     /// Ends that a slot is unknown, and returns whether it was.
     pub fn know(&self, slot: usize) -> bool {
         debug_assert!(slot / 64 < self.bitmap.len(), "a slot beyond its chunk");

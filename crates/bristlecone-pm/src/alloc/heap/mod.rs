@@ -290,11 +290,7 @@ impl<M: Medium> Heap<M> {
                 format!("{} at {offset:#x}", self.spec.kind),
             )
         })?;
-        let fresh = slots.bitmap[slot / 64].fetch_or(1 << (slot % 64), AcqRel) >> (slot % 64) & 1 == 0;
-        if fresh {
-            slots.taken.fetch_add(1, AcqRel);
-        }
-        Ok(fresh)
+        Ok(slots.mark(slot))
     }
 
     /// Marks, at recovery, of 64 slots of a chunk, from slot `64 * word` on, those whose bits are set: the tree

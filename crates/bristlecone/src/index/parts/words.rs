@@ -4,6 +4,7 @@ use std::mem::MaybeUninit;
 
 use bristlecone_pm::{Medium, Word, read_words};
 
+use super::codec::{Codec, KeyCodec};
 use super::search::Level;
 
 /// Most items that are put in order at once.
@@ -82,13 +83,6 @@ impl Words {
         self.taken &= !(1 << at);
     }
 
-    /// Keeps the items whose keys are wanted.
-    #[inline(always)]
-    pub fn retain(&mut self, mut wanted: impl FnMut(u64) -> bool) {
-        let unwanted = self.iter().fold(0, |set, (at, [key, _])| set | u64::from(!wanted(key)) << at);
-        self.taken &= !unwanted;
-    }
-
     /// Hands out each item with its place in the order of the key words, ascending or `DESCENDING`.
     /// It may do so in vain at first: of several calls for a place the last one counts. `level` is
     /// what [`Level::detect`] said.
@@ -116,34 +110,61 @@ impl Words {
         }
     }
 
-    /// Hands out each item with its place in the order of the keys that its words stand for, each place once.
+    /// Returns the items in the order of the keys that their words stand for: each key, and its value's word. `level` is
+    /// what [`Level::detect`] said, and `room` is where they are put.
     #[inline(always)]
-    pub fn place_by<R: Copy + Ord, const DESCENDING: bool>(
+    pub fn sorted<'s, 'k, K: KeyCodec>(
         &self,
-        least: R,
-        key_of: impl Fn(u64) -> R,
-        mut put: impl FnMut(usize, [u64; 2]),
-    ) {
-        let mut sorted = [(least, [0; 2]); WORDS_MAX];
-        let sorted = &mut sorted[..self.count()];
-        for (entry, (_, item)) in sorted.iter_mut().zip(self.iter()) {
-            *entry = (key_of(item[0]), item);
+        level: Level,
+        key_of: impl Fn(u64) -> K::Ref<'k>,
+        room: &'s mut Sorted<'k, K>,
+    ) -> &'s [(K::Ref<'k>, u64)] {
+        let count = self.count();
+        if K::INLINE {
+            self.place::<false>(level, |place, [key, value]| room[place] = (key_of(key), value));
+        } else {
+            let mut items = [(K::least(), 0); WORDS_MAX];
+            for (entry, (_, [key, value])) in items.iter_mut().zip(self.iter()) {
+                *entry = (key_of(key), value);
+            }
+            let places = order::<K>(level, &items[..count]);
+            for (entry, at) in room.iter_mut().zip(places).take(count) {
+                *entry = items[at as usize % WORDS_MAX];
+            }
         }
-        sort::<R, DESCENDING>(sorted);
-        for (place, &(_, item)) in sorted.iter().enumerate() {
-            put(place, item);
+        &room[..count]
+    }
+}
+
+/// Room for the items of a leaf.
+pub type Sorted<'k, K> = [(<K as Codec>::Ref<'k>, u64); WORDS_MAX];
+
+/// Returns the order of keys: what all of them begin with is left out, and the eight bytes behind it tell most of them
+/// apart. Compiled for each kind of key, and not for each design and medium that scans.
+fn order<K: KeyCodec>(level: Level, items: &[(K::Ref<'_>, u64)]) -> [u8; WORDS_MAX] {
+    let common = |most: usize, (key, _): &(K::Ref<'_>, u64)| {
+        most.min(K::common(K::shorten(items[0].0), K::shorten(*key)))
+    };
+    let common = items.iter().fold(usize::MAX, common);
+    let mut ranks = [0; WORDS_MAX];
+    let mut words = Words::default();
+    for (at, ((key, _), rank)) in items.iter().zip(&mut ranks).enumerate() {
+        *rank = K::rank_behind(*key, common);
+        words.push(*rank, at as u64);
+    }
+    let mut order = [0; WORDS_MAX];
+    words.place::<false>(level, |place, [_, at]| order[place] = at as u8);
+    for alike in order[..items.len()].chunk_by_mut(|a, b| ranks[*a as usize] == ranks[*b as usize]) {
+        if alike.len() > 1 {
+            alike.sort_unstable_by(|a, b| items[*a as usize].0.cmp(&items[*b as usize].0));
         }
     }
+    order
 }
 
 /// Sorts items by their key words: compiled once, and not for each design and medium that scans.
 fn sort_words<const DESCENDING: bool>(items: &mut [[u64; 2]]) {
     items.sort_unstable_by(|a, b| if DESCENDING { b[0].cmp(&a[0]) } else { a[0].cmp(&b[0]) });
-}
-
-/// Sorts items by their keys: compiled for each kind of key, and not for each design and medium that scans.
-fn sort<R: Copy + Ord, const DESCENDING: bool>(items: &mut [(R, [u64; 2])]) {
-    items.sort_unstable_by(|a, b| if DESCENDING { b.0.cmp(&a.0) } else { a.0.cmp(&b.0) });
 }
 
 #[cfg(target_arch = "x86_64")]
@@ -255,6 +276,7 @@ mod avx512 {
 #[cfg(test)]
 mod tests {
     use super::*;
+    use crate::index::parts::codec::Record;
     use crate::index::parts::search::tests::levels;
 
     #[test]
@@ -292,11 +314,41 @@ mod tests {
     }
 
     #[test]
+    fn byte_strings_are_sorted_whatever_they_begin_with() {
+        let mut noise = 7_u64;
+        let mut draw = |below: u64| {
+            noise = noise.wrapping_mul(0x5851_f42d_4c95_7f2d).wrapping_add(1);
+            (noise ^ noise >> 32) % below
+        };
+        for round in 0..5_000 {
+            // Prefixes of all lengths, ends of zeros, and few different bytes: many look alike for long.
+            let (common, spread) = (draw(20) as usize, [1, 2, 256][round % 3]);
+            let keys: Vec<Vec<u8>> = (0..round % (WORDS_MAX + 1))
+                .map(|_| {
+                    let ends = (0..draw(30)).map(|_| draw(spread) as u8);
+                    std::iter::repeat_n(b'/', common).chain(ends).collect()
+                })
+                .collect();
+            let mut words = Words::default();
+            (0..keys.len() as u64).for_each(|at| words.push(at, at + 100));
+            for level in levels() {
+                let mut room = [(&[][..], 0); WORDS_MAX];
+                let sorted = words.sorted::<Record>(level, |at| &keys[at as usize][..], &mut room);
+                assert_eq!(sorted.len(), keys.len());
+                assert!(sorted.iter().all(|(key, value)| *key == keys[*value as usize - 100]));
+                assert!(sorted.is_sorted_by_key(|(key, _)| key));
+                let mut values: Vec<u64> = sorted.iter().map(|(_, value)| *value).collect();
+                values.sort_unstable();
+                assert!(values.into_iter().eq((100..).take(keys.len())));
+            }
+        }
+    }
+
+    #[test]
     fn a_full_leaf_takes_no_more() {
         let mut words = Words::default();
         (0..70).for_each(|key| words.push(key, key));
         assert_eq!(words.count(), WORDS_MAX);
-        words.retain(|key| key % 2 == 0);
-        assert!(words.iter().all(|(_, [key, value])| key == value && key % 2 == 0));
+        assert!(words.iter().all(|(_, [key, value])| key == value));
     }
 }

@@ -107,8 +107,15 @@ impl<K: KeyCodec, V: Codec, M: Medium> NbTree<K, V, M> {
         let parts = each(ranges.len(), threads, |chunk| {
             let mut own = Found::default();
             let ChunkRange { offset, slots } = ranges[chunk];
-            let mut blocks = (0..slots as u64).map(|slot| offset + slot * self.shape.block_bytes as u64);
-            blocks.try_for_each(|block| self.look(block, ranges, &mut own))?;
+            let block_bytes = self.shape.block_bytes as u64;
+            let end = offset + slots as u64 * block_bytes;
+            for block in (offset..end).step_by(self.shape.block_bytes) {
+                if block + block_bytes < end {
+                    // The records of one leaf are on their way while those of the one before it are looked at.
+                    self.prefetch_records_of(block + block_bytes);
+                }
+                self.look(block, ranges, &mut own)?;
+            }
             Ok(own)
         })?;
         let mut all = Found::default();
@@ -140,6 +147,24 @@ impl<K: KeyCodec, V: Codec, M: Medium> NbTree<K, V, M> {
     /// Returns the stamp in a block's header, whatever its state.
     pub(super) fn birth_of(&self, block: u64) -> u64 {
         self.pool.at::<Header>(block).birth.load(self.medium())
+    }
+
+    /// Prefetches the records of a block's items.
+    fn prefetch_records_of(&self, block: u64) {
+        let is_live = || matches!(self.header_of(block), Ok((State::Live { .. }, _)));
+        if K::INLINE && V::INLINE || !is_live() {
+            return;
+        }
+        for at in 0..self.shape.slots {
+            let slot: &Slot = self.pool.at(self.shape.slot(block, at));
+            let value = slot.value.load(self.medium());
+            if value != EMPTY {
+                K::prefetch(&self.keys, slot.key.load(self.medium()));
+                if let Stored::Record(record) = Stored::decode(value) {
+                    self.values.prefetch(record);
+                }
+            }
+        }
     }
 
     /// Sorts one block in.

@@ -132,18 +132,26 @@ impl<K: KeyCodec, V: Codec, M: Medium> SsTree<K, V, M> {
         let mut found = Vec::new();
         let mut ids = 0..0;
         let mut reached = 0;
+        let mut take = |view: &View| -> Result<()> {
+            if ids.is_empty() {
+                ids = self.leaves.alloc_fresh(IDS_AT_ONCE)?;
+            }
+            let id = ids.next().expect("ids were just handed out");
+            found.push(self.recover_items(id, view)?);
+            Ok(())
+        };
+        // The records of one leaf are on their way while those of the one before it are looked at.
+        let mut last: Option<View> = None;
         for subnode in census.offsets(chunk) {
             if self.header(subnode).next.load(self.medium()) == FREE || census.is_named(subnode) {
                 continue;
             }
             if let Some(view) = self.recover_leaf(subnode, &mut reached)? {
-                if ids.is_empty() {
-                    ids = self.leaves.alloc_fresh(IDS_AT_ONCE)?;
-                }
-                let id = ids.next().expect("ids were just handed out");
-                found.push(self.recover_items(id, &view)?);
+                self.prefetch_records_of(&view);
+                last.replace(view).as_ref().map_or(Ok(()), &mut take)?;
             }
         }
+        last.as_ref().map_or(Ok(()), &mut take)?;
         ids.for_each(|id| self.leaves.free(id));
         census.reached.fetch_add(reached, Relaxed);
         Ok(found)
@@ -247,6 +255,19 @@ impl<K: KeyCodec, V: Codec, M: Medium> SsTree<K, V, M> {
         let last = &self.header(view.tail()).next;
         last.store(medium, END);
         medium.persist(last, "sstree recover.2");
+    }
+
+    /// Prefetches the records of a leaf's items.
+    #[inline(always)]
+    pub(super) fn prefetch_records_of(&self, view: &View) {
+        if K::INLINE && V::INLINE {
+            return;
+        }
+        for (at, slot) in view.items(self.shape) {
+            let item = self.slot(view.subnodes[at % SUBNODES_MAX], slot);
+            K::prefetch(&self.keys, item.key.load(self.medium()));
+            V::prefetch(&self.values, item.value.load(self.medium()));
+        }
     }
 
     /// Reads the items: what they refer to is live, fingerprints follow from the keys.
