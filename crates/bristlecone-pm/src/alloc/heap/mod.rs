@@ -290,7 +290,9 @@ impl<M: Medium> Heap<M> {
                 format!("{} at {offset:#x}", self.spec.kind),
             )
         })?;
-        Ok(slots.mark(slot))
+        let fresh = slots.mark(slot);
+        slots.taken.fetch_add(fresh.into(), AcqRel);
+        Ok(fresh)
     }
 
     /// Marks, at recovery, of 64 slots of a chunk, from slot `64 * word` on, those whose bits are set: the tree
@@ -312,8 +314,11 @@ impl<M: Medium> Heap<M> {
             let chunks = wait::read(&self.chunks);
             chunks.all.values().cloned().collect()
         };
-        for slots in chunks.iter().filter(|slots| slots.taken.load(Acquire) == 0) {
-            self.release(slots);
+        for slots in &chunks {
+            slots.count(self.slots_per_chunk());
+            if slots.taken.load(Acquire) == 0 {
+                self.release(slots);
+            }
         }
     }
 

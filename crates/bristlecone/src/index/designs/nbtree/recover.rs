@@ -14,7 +14,7 @@ use super::leaf::TAG_WORDS;
 use super::meta::{Tag, Tags};
 use super::{NbTree, NbTreeOptions};
 use crate::index::parts::codec::{Codec, KeyCodec};
-use crate::index::parts::recovery::{Survivor, each, index_over};
+use crate::index::parts::recovery::{Extent, Survivor, each, index_over};
 use crate::index::parts::slot::{Slot, bits};
 use crate::index::parts::volatile_index::VolatileIndex;
 use crate::index::{Open, SalvageSink};
@@ -230,7 +230,7 @@ impl<K: KeyCodec, V: Codec, M: Medium> NbTree<K, V, M> {
         let mut tags = Tags::default();
         let mut met = Met::default();
         let mut bitmap = 0_u64;
-        let mut range: Option<(K::Ref<'_>, K::Ref<'_>)> = None;
+        let mut extent = Extent::<K>::default();
         for at in 0..self.shape.slots {
             let slot: &Slot = self.pool.at(self.shape.slot(block, at));
             let mut value = slot.value.load(medium);
@@ -269,9 +269,9 @@ impl<K: KeyCodec, V: Codec, M: Medium> NbTree<K, V, M> {
             })?;
             tags.set(at, tag);
             bitmap |= 1 << at;
-            range = Some(range.map_or((key, key), |(low, high)| (low.min(key), high.max(key))));
+            extent.add(key);
         }
-        let Some((low, high)) = range else { return Ok(None) };
+        let Some((low, high)) = extent.ends() else { return Ok(None) };
         self.blocks.mark_live(block)?;
         let items = bitmap.count_ones() as usize;
         let id = self.leaves.add(block)?;

@@ -19,7 +19,7 @@ use super::{SsTree, SsTreeOptions};
 use crate::index::parts::codec::{Codec, KeyCodec};
 use crate::index::parts::counter::Counter;
 use crate::index::parts::no_room::Epochs;
-use crate::index::parts::recovery::{Survivor, each, index_over};
+use crate::index::parts::recovery::{Extent, Survivor, each, index_over};
 use crate::index::parts::slot::{Slot, bits};
 use crate::index::parts::volatile_index::VolatileIndex;
 use crate::index::{Open, SalvageSink};
@@ -275,7 +275,7 @@ impl<K: KeyCodec, V: Codec, M: Medium> SsTree<K, V, M> {
         let medium = self.medium();
         let guard = K::pin();
         let mut tags = Tags::default();
-        let mut range: Option<(K::Ref<'_>, K::Ref<'_>)> = None;
+        let mut extent = Extent::<K>::default();
         for at in 0..view.count {
             let slots: &[Slot] = self.pool.slice(slot_offset(view.subnodes[at], 0), self.shape.slots);
             for slot in bits(view.taken(self.shape, at)) {
@@ -284,7 +284,7 @@ impl<K: KeyCodec, V: Codec, M: Medium> SsTree<K, V, M> {
                 V::mark_live(&self.values, slots[slot].value.load(medium))?;
                 let key = K::read(&self.keys, word, &guard);
                 tags.set(at * self.shape.slots + slot, K::fingerprint(key));
-                range = Some(range.map_or((key, key), |(low, high)| (low.min(key), high.max(key))));
+                extent.add(key);
             }
         }
         let leaf = self.leaves.get(id);
@@ -299,7 +299,7 @@ impl<K: KeyCodec, V: Codec, M: Medium> SsTree<K, V, M> {
                 }
             }
         }
-        let Some((low, high)) = range else {
+        let Some((low, high)) = extent.ends() else {
             return Err(Error::corrupted("a leaf without items", format!("leaf {id}")));
         };
         let items = view.bitmap.count_ones() as usize;
