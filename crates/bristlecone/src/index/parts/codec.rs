@@ -1,5 +1,7 @@
 //! How keys and values are stored in the words of a slot: as they are, or as the offset of a record.
 
+use std::cmp::Ordering;
+
 use bristlecone_pm::sync::epoch::Guard;
 use bristlecone_pm::{Finding, Flushed, Liveness, Medium, Records, Result, Step};
 use smallvec::SmallVec;
@@ -87,6 +89,8 @@ pub trait KeyCodec: Codec {
     fn common(left: Self::Ref<'_>, right: Self::Ref<'_>) -> usize;
     /// Returns the rank of what stands behind so many bytes of a key.
     fn rank_behind(key: Self::Ref<'_>, bytes: usize) -> u64;
+    /// Compares the first so many bytes of a key with those of another one, which has them.
+    fn compare_start(key: Self::Ref<'_>, other: Self::Ref<'_>, bytes: usize) -> Ordering;
     /// Returns a hash of the key, of which the top bits are the best ones.
     fn hash(key: Self::Ref<'_>) -> u64;
     /// Returns one byte of the hash.
@@ -228,6 +232,10 @@ impl KeyCodec for Inline {
     #[inline(always)]
     fn rank_behind(key: u64, _: usize) -> u64 {
         key
+    }
+    #[inline(always)]
+    fn compare_start(_: u64, _: u64, _: usize) -> Ordering {
+        Ordering::Equal
     }
     #[inline(always)]
     fn hash(key: u64) -> u64 {
@@ -378,6 +386,10 @@ impl KeyCodec for Record {
             }
             _ => Self::rank(rest),
         }
+    }
+    #[inline]
+    fn compare_start(key: &[u8], other: &[u8], bytes: usize) -> Ordering {
+        key[..bytes.min(key.len())].cmp(&other[..bytes.min(other.len())])
     }
     fn hash(key: &[u8]) -> u64 {
         twox_hash::XxHash3_64::oneshot(key)

@@ -160,9 +160,7 @@ impl<K: KeyCodec, V: Codec, M: Medium> NbTree<K, V, M> {
             let value = slot.value.load(self.medium());
             if value != EMPTY {
                 K::prefetch(&self.keys, slot.key.load(self.medium()));
-                if let Stored::Record(record) = Stored::decode(value) {
-                    self.values.prefetch(record);
-                }
+                self.prefetch_value_of(value);
             }
         }
     }

@@ -98,9 +98,7 @@ impl<K: KeyCodec, V: Codec, M: Medium> Leafwise<K, V> for NbTree<K, V, M> {
 
     #[inline(always)]
     fn prefetch_value(&self, word: u64) {
-        if let Stored::Record(record) = Stored::decode(word) {
-            self.values.prefetch(record);
-        }
+        self.prefetch_value_of(word);
     }
 
     #[inline(always)]
