@@ -146,19 +146,20 @@ fn order<K: KeyCodec>(level: Level, items: &[(K::Ref<'_>, u64)]) -> [u8; WORDS_M
         most.min(K::common(K::shorten(items[0].0), K::shorten(*key)))
     };
     let common = items.iter().fold(usize::MAX, common);
-    let mut ranks = [0; WORDS_MAX];
-    let mut words = Words::default();
-    for (at, ((key, _), rank)) in items.iter().zip(&mut ranks).enumerate() {
+    let mut ranks = [u64::MAX; WORDS_MAX];
+    for ((key, _), rank) in items.iter().zip(&mut ranks) {
         *rank = K::rank_behind(*key, common);
-        words.push(*rank, at as u64);
     }
     let mut order = [0; WORDS_MAX];
-    words.place::<false>(level, |place, [_, at]| order[place] = at as u8);
-    for alike in order[..items.len()].chunk_by_mut(|a, b| ranks[*a as usize] == ranks[*b as usize]) {
-        if alike.len() > 1 {
-            alike.sort_unstable_by(|a, b| items[*a as usize].0.cmp(&items[*b as usize].0));
-        }
+    #[cfg(target_arch = "x86_64")]
+    // SAFETY: the features were detected.
+    if level == Level::Avx512 && unsafe { avx512::order(&ranks, items.len(), &mut order) } {
+        return order;
     }
+    let _ = level;
+    order = std::array::from_fn(|at| at as u8);
+    let key = |at: &u8| (ranks[*at as usize], items[*at as usize].0);
+    order[..items.len()].sort_unstable_by(|a, b| key(a).cmp(&key(b)));
     order
 }
 
@@ -170,6 +171,8 @@ fn sort_words<const DESCENDING: bool>(items: &mut [[u64; 2]]) {
 #[cfg(target_arch = "x86_64")]
 mod avx512 {
     use std::arch::x86_64::*;
+
+    use super::WORDS_MAX;
 
     /// Keys in one register.
     const WIDE: usize = 8;
@@ -205,6 +208,26 @@ mod avx512 {
         }
         // Keys that look alike have the same place, the first of theirs.
         sum == len * len.saturating_sub(1) / 2
+    }
+
+    /// Puts the numbers of the first `count` ranks in the order of these, each compared with all others; the rest are
+    /// [`u64::MAX`]. Whether no two of them are equal.
+    #[target_feature(enable = "avx512f,popcnt")]
+    pub fn order(ranks: &[u64; WORDS_MAX], count: usize, order: &mut [u8; WORDS_MAX]) -> bool {
+        let mut sum = 0;
+        for (at, rank) in ranks[..count].iter().enumerate() {
+            let rank = _mm512_set1_epi64(*rank as i64);
+            let mut before = 0;
+            for group in &ranks.as_chunks::<WIDE>().0[..count.div_ceil(WIDE)] {
+                // SAFETY: a group is as long as a register.
+                let group = unsafe { _mm512_loadu_epi64(group.as_ptr().cast()) };
+                before += _mm512_cmplt_epu64_mask(group, rank).count_ones() as usize;
+            }
+            order[before % WORDS_MAX] = at as u8;
+            sum += before;
+        }
+        // Equal ones have the same place, the first of theirs.
+        sum == count * count.saturating_sub(1) / 2
     }
 
     /// Tells for each item how many have short forms before its own. All of them fit so many registers.
