@@ -1,6 +1,7 @@
 //! The mutated copy of the workspace: written, freed of what does not compile, built once.
 
 use std::collections::{BTreeSet, HashMap, HashSet};
+use std::ops::Range;
 use std::path::{Path, PathBuf};
 use std::process::{Command, Stdio};
 
@@ -226,7 +227,8 @@ impl Copy {
         Ok(if success { Vec::new() } else { messages })
     }
 
-    /// Returns the mutants that errors point at: by their main place, else by any, else by the lines of any.
+    /// Returns the mutants that errors point at: by their main place, else by any, else by the lines of any, else by what is
+    /// between them, such as the end of a borrow that was deleted.
     fn culprits(&self, errors: &[Value]) -> HashSet<u32> {
         let mut marks: HashMap<String, (Marks, String)> = HashMap::new();
         let mut found = HashSet::new();
@@ -247,22 +249,34 @@ impl Copy {
                 marks.entry(file.to_owned()).or_insert_with(load);
                 places.push((file.to_owned(), start as usize..end as usize, span["is_primary"] == true));
             }
-            let at = |place: &&(String, std::ops::Range<usize>, bool)| marks[&place.0].0.at(&place.1);
+            let at = |place: &&(String, Range<usize>, bool)| marks[&place.0].0.at(&place.1);
             let primary = places.iter().filter(|place| place.2).find_map(|place| at(&place));
             let by_place = primary.or_else(|| places.iter().find_map(|place| at(&place)));
-            match by_place {
-                Some(id) => drop(found.insert(id)),
-                None => found.extend(places.iter().flat_map(|(file, place, _)| {
-                    let (marks, text) = &marks[file];
-                    marks.among(&lines_around(text, place))
-                })),
+            if let Some(id) = by_place {
+                found.insert(id);
+                continue;
             }
+            let among = |file: &str, place: &Range<usize>| {
+                let (marks, text) = &marks[file];
+                marks.among(&lines_around(text, place))
+            };
+            let mut by_line: Vec<u32> =
+                places.iter().flat_map(|(file, place, _)| among(file, place)).collect();
+            if by_line.is_empty()
+                && let Some((file, ..)) = places.iter().find(|place| place.2)
+            {
+                let there = || places.iter().filter(|place| place.0 == *file).map(|(_, place, _)| place);
+                let start = there().map(|place| place.start).min().unwrap_or(0);
+                let end = there().map(|place| place.end).max().unwrap_or(start);
+                by_line.extend(among(file, &(start..end)));
+            }
+            found.extend(by_line);
         }
         found
     }
 }
 
-fn lines_around(text: &str, place: &std::ops::Range<usize>) -> std::ops::Range<usize> {
+fn lines_around(text: &str, place: &Range<usize>) -> Range<usize> {
     let start = text[..place.start.min(text.len())].rfind('\n').map_or(0, |at| at + 1);
     let end = place.end.min(text.len());
     start..text[end..].find('\n').map_or(text.len(), |at| end + at)

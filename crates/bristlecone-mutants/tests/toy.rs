@@ -16,7 +16,8 @@ tests = ["toy/lib"]
 "#;
 
 const LIB: &str = r#"//! A toy.
-use std::cell::Cell;
+use std::cell::{Cell, RefCell};
+use std::rc::Rc;
 
 /// How many of `values` are below `limit`, looked at from `first` on.
 pub fn below(values: &[u32], first: usize, limit: u32) -> Result<usize, &'static str> {
@@ -55,6 +56,16 @@ pub fn moved(text: String) -> String {
     kept
 }
 
+/// Ends a borrow before the next line, which is where the compiler points if it does not end.
+pub fn ended(first: &Rc<RefCell<u32>>, second: &Rc<RefCell<u32>>) -> u32 {
+    let mut cell = Rc::clone(first);
+    let held = cell.borrow();
+    let sum = *held;
+    drop(held);
+    cell = Rc::clone(second);
+    sum + *cell.borrow()
+}
+
 /// No test comes here.
 pub fn alone(flag: bool) -> bool {
     !flag
@@ -85,6 +96,7 @@ mod tests {
         assert_eq!(trace.get(), 13);
         assert_eq!(last(&[1, 2, 3]), 2);
         assert_eq!(moved("a".to_owned()), "a");
+        assert_eq!(ended(&Rc::new(RefCell::new(1)), &Rc::new(RefCell::new(2))), 3);
     }
 }
 "#;
@@ -167,7 +179,7 @@ fn changes_are_noticed_and_survivors_are_explained_once() {
     let (code, output) = toy.run(&[]);
     assert_eq!(code, 1, "{output}");
     // What compiles not is passed over: without its assignment the name is never set.
-    assert!(!output.contains("kept = text"), "{output}");
+    assert!(!output.contains("kept = text") && !output.contains("drop(held)"), "{output}");
     let survived = lines(&output, "SURVIVED");
     assert_eq!(survived.len(), 2, "{output}");
     assert!(survived.iter().all(|line| line.contains("trace.replace(trace.get());")), "{output}");

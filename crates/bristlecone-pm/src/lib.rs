@@ -17,7 +17,7 @@
 //! - `turns`: each access to DRAM that threads share is a step, at which a simulator may run another thread. All atomics
 //!   of [`sync`] cost a little more.
 //! - `metrics`: flushed lines and fences are counted; each costs a little more.
-//! - `tracing`: each chunk that a tree gets is an event of the crate `tracing`.
+//! - `tracing`: events of the crate `tracing` for each chunk that a tree gets, and for whatever [`told`] and [`told_if_long`] do.
 //! - `failpoints`: the module `failpoint` is public, with which a test has system calls refused.
 
 mod alloc;
@@ -32,6 +32,7 @@ mod medium;
 mod opener;
 mod pool;
 pub mod sync;
+mod told;
 mod wal;
 mod word;
 
@@ -51,5 +52,6 @@ pub use pool::{
     PoolFile, PoolInfo, SetAside, SlotKind, TreeEntry, TreeId, TreeSpec, Unnamed, kind_of_descriptor,
 };
 pub use sync::{assume_thread_index, own_thread_index, thread_index};
+pub use told::{told, told_if_long};
 pub use wal::{Copies, LOG_ENTRY_BYTES, Log, LogChunk, LogEntry, LogSpot};
 pub use word::{Group, Persistent, Word, read_bytes, read_words, write_bytes, write_words};

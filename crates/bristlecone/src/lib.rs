@@ -54,7 +54,8 @@
 //! - `serde`: `Postcard<T>` and `Json<T>` make values of any type that serde knows.
 //! - `metrics`: [`Pool::metrics`] counts operations, flushes and fences, too; each costs some instructions more.
 //! - `tracing`: events of the crate `tracing` when a pool is opened or closed, when a tree is recovered, created, cleared or
-//!   dropped, when a pool grows, is copied, scrubbed or trimmed; with the time that each took.
+//!   dropped, when a pool grows, is copied, scrubbed or trimmed, when a write has waited for its tree's log or for room for a
+//!   millisecond or more; with the time that each took. A subscriber must not use the pool: its thread may be amid an operation.
 //! - `lab`: where designs and media from outside plug in, to be measured and explored. Not part of the product; what it
 //!   makes public may change at any time.
 
@@ -89,6 +90,91 @@ pub use api::tree::Tree;
 pub use api::tree_options::TreeOptions;
 pub use api::usage::TreeUsage;
 pub use api::value::Value;
+/// Makes a struct a type of keys: it orders by its fields as they are declared, as `derive(Ord)` has it.
+///
+/// Its kind is that of the tuple of its fields: a tree of it can be opened as one of such tuples, too, and by
+/// programs that do not know the struct. With `#[key(transparent)]` a struct of one field has the kind of the
+/// field itself, which may be a word then.
+///
+/// Operations take a reference to the struct and give the struct, which must be `Clone`, `Debug`, `Send` and `Sync`.
+/// Fields are of types of keys that own what they hold: `String` and not `&str`. The struct may be a field of another
+/// one, and an element of tuples and options.
+///
+/// ```
+/// use bristlecone::{Key, Pool};
+///
+/// #[derive(Clone, Debug, PartialEq, Key)]
+/// struct Reading {
+///     sensor: String,
+///     at: i64,
+/// }
+///
+/// # fn main() -> bristlecone::Result<()> {
+/// # let path = format!("/dev/shm/bristlecone-doc-derive-{}.pool", std::process::id());
+/// # let pool = Pool::options().max_bytes(64 << 20).create(true).open(&path)?;
+/// let readings = pool.tree::<Reading, f64>("readings")?;
+/// let reading = |sensor: &str, at| Reading { sensor: sensor.to_owned(), at };
+/// readings.insert(&reading("north", 1_700_000_000), 21.5)?;
+/// readings.insert(&reading("north", -5), 3.25)?;
+/// readings.insert(&reading("east", 7), 20.0)?;
+/// assert_eq!(readings.first_key_value(), Some((reading("east", 7), 20.0)));
+/// let north = readings.range(&reading("north", i64::MIN)..=&reading("north", i64::MAX));
+/// assert_eq!(north.map(|(key, _)| key.at).collect::<Vec<_>>(), [-5, 1_700_000_000]);
+/// # drop(readings);
+/// let tuples = pool.tree::<(String, i64), f64>("readings")?;
+/// assert_eq!(tuples.get(("east", 7)), Some(20.0));
+/// # drop((tuples, pool));
+/// # std::fs::remove_file(&path).unwrap();
+/// # Ok(())
+/// # }
+/// ```
+///
+/// A number of its own type stays a word in the tree:
+///
+/// ```
+/// use bristlecone::Key;
+///
+/// #[derive(Clone, Copy, Debug, Key)]
+/// #[key(transparent)]
+/// struct Account(u64);
+///
+/// assert_eq!(Account::kind(), "u64");
+/// ```
+///
+/// # What is refused
+///
+/// Enums have no order that stays when a variant is added:
+///
+/// ```compile_fail
+/// #[derive(Clone, Debug, bristlecone::Key)]
+/// enum Shape {
+///     Circle,
+/// }
+/// ```
+///
+/// Generic structs, since a kind names one type:
+///
+/// ```compile_fail
+/// #[derive(Clone, Debug, bristlecone::Key)]
+/// struct Pair<T>(T, T);
+/// ```
+///
+/// Structs without fields, or with more than 8; fields that borrow; fields that are no keys:
+///
+/// ```compile_fail
+/// #[derive(Clone, Debug, bristlecone::Key)]
+/// struct Nothing;
+/// ```
+///
+/// ```compile_fail
+/// #[derive(Clone, Debug, bristlecone::Key)]
+/// struct Name(&'static str);
+/// ```
+///
+/// ```compile_fail
+/// #[derive(Clone, Debug, bristlecone::Key)]
+/// struct Length(usize);
+/// ```
 #[cfg(feature = "derive")]
 pub use bristlecone_derive::Key;
 pub use bristlecone_pm::{
@@ -101,6 +187,9 @@ pub use index::{Allowed, Design, OptionInfo, TreeStats};
 #[cfg(feature = "lab")]
 #[doc(hidden)]
 pub use index::{parts, plugin as lab};
+#[cfg(feature = "lab")]
+#[doc(hidden)]
+pub use transaction::leave_in_part;
 pub use transaction::{
     Batch, CheckedSnapshotRange, Snapshot, SnapshotRange, SnapshotTree, Transaction, TransactionRange,
     TreeHandle,

@@ -6,10 +6,9 @@ use std::io::ErrorKind;
 use std::ops::ControlFlow;
 use std::path::Path;
 
-use bristlecone_pm::{At, CreateOptions, Domain, Error, Native, PoolFile, Result, TreeEntry, TreeSpec};
+use bristlecone_pm::{At, CreateOptions, Domain, Error, Native, PoolFile, Result, TreeEntry, TreeSpec, told};
 
 use crate::api::pool::LOOKS;
-use crate::api::told::told;
 use crate::dynamic::{self, On};
 use crate::index::parts::codec::Codec;
 use crate::{Design, Key, Pool, Snapshot, Tree, Value};

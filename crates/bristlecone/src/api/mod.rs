@@ -22,7 +22,6 @@ pub mod prefix;
 pub mod removal;
 pub mod salvage;
 pub mod scrub;
-pub mod told;
 pub mod tree;
 pub mod tree_options;
 pub mod tree_write;

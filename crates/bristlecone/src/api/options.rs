@@ -6,11 +6,10 @@ use std::sync::Arc;
 #[cfg(feature = "lab")]
 use std::time::Duration;
 
-use bristlecone_pm::{At, CreateOptions, Domain, Error, Native, OpenOptions, PoolFile, Result};
+use bristlecone_pm::{At, CreateOptions, Domain, Error, Native, OpenOptions, PoolFile, Result, told};
 
 use crate::Pool;
 use crate::api::pool::LOOKS;
-use crate::api::told::told;
 
 /// What a new pool may grow to if nothing is said, and where there is little address space.
 const DEFAULT_BYTES: u64 = 1 << 40;

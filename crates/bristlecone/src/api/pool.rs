@@ -7,12 +7,11 @@ use std::sync::{Arc, Mutex, MutexGuard};
 
 use bristlecone_pm::sync::AsymmetricFence;
 use bristlecone_pm::sync::wait::lock;
-use bristlecone_pm::{Error, Finding, Medium, PoolFile, PoolInfo, Result, TreeEntry, TreeId};
+use bristlecone_pm::{Error, Finding, Medium, PoolFile, PoolInfo, Result, TreeEntry, TreeId, told};
 
 use crate::api::handle::{Handle, Inherited};
 use crate::api::load::assert_fills_none;
 use crate::api::metrics::Meters;
-use crate::api::told::told;
 use crate::dynamic::Kind;
 use crate::index::any::{self, AnyPool, OpenTree, PoolOn};
 use crate::index::parts::codec::Codec;

@@ -4,9 +4,8 @@ use std::fmt;
 use std::ops::{Bound, ControlFlow};
 use std::time::{Duration, Instant};
 
-use bristlecone_pm::{Error, Finding, Result};
+use bristlecone_pm::{Error, Finding, Result, told};
 
-use crate::api::told::told;
 use crate::dynamic::encode::{Records, Role, Stored, Words};
 use crate::dynamic::{self, On};
 use crate::index::parts::codec::Codec;

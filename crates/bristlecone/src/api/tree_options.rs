@@ -1,8 +1,7 @@
 //! How trees are created and opened.
 
-use bristlecone_pm::{Error, Result, TreeEntry, TreeSpec};
+use bristlecone_pm::{Error, Result, TreeEntry, TreeSpec, told};
 
-use crate::api::told::told;
 use crate::dynamic::Kind;
 use crate::index::parts::codec::Codec;
 use crate::{Design, Key, Pool, Tree, Value};

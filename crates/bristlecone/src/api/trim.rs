@@ -1,9 +1,8 @@
 //! Giving space back to the file system.
 
-use bristlecone_pm::Result;
+use bristlecone_pm::{Result, told};
 
 use crate::Pool;
-use crate::api::told::told;
 
 impl Pool {
     /// Gives the space that no tree needs back to the file system; returns how many bytes that were.

@@ -77,3 +77,5 @@ pub(crate) use self::handle::sealed;
 pub use self::handle::{Link, TreeHandle};
 pub use self::snapshot::{CheckedSnapshotRange, Snapshot, SnapshotRange, SnapshotTree};
 pub use self::transact::{Transaction, TransactionRange};
+#[cfg(feature = "lab")]
+pub use replay::leave_in_part;

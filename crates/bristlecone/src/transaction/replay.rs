@@ -52,34 +52,18 @@ impl Pool {
     }
 }
 
-#[cfg(test)]
-mod tests {
-    use super::*;
-    use crate::Error;
+/// Commits that a key of a tree has a value, and leaves it at that, as a batch does whose writes are refused halfway and cannot
+/// be taken back.
+///
+/// # Errors
+///
+/// [`Error::DurabilityLost`](crate::Error), unless the log has no room.
+#[cfg(feature = "lab")]
+pub fn leave_in_part(pool: &Pool, tree: &crate::Tree<u64, u64>, key: u64, value: u64) -> Result<()> {
     use crate::index::any::CarriedOut;
     use crate::index::parts::encoded::Encoded;
 
-    #[test]
-    fn after_a_change_left_in_part_nothing_is_acknowledged_before_the_next_opening_carries_it_out() {
-        let path = format!("/dev/shm/bristlecone-in-part-{}.pool", std::process::id());
-        let open = || Pool::options().create(true).max_bytes(64 << 20).open(&path).unwrap();
-        let pool = open();
-        let tree = pool.tree::<u64, u64>("t").unwrap();
-        tree.insert(1, 1).unwrap();
-        let mut wanted = record::begin(0);
-        record::append(&mut wanted, tree.link.id, &Encoded::Word(7), Some(&Encoded::Word(8)));
-        let committed = pool.0.file.commit(&wanted, 0, &mut || CarriedOut::InPart);
-        assert!(matches!(committed, Err(Error::DurabilityLost)));
-        assert!(matches!(tree.insert(1, 2), Err(Error::DurabilityLost)));
-        let mut batch = pool.batch();
-        batch.insert(&tree, 1, 3);
-        assert!(matches!(batch.commit(), Err(Error::DurabilityLost)));
-        drop(tree);
-        assert!(pool.close().is_err());
-        let pool = open();
-        let tree = pool.tree::<u64, u64>("t").unwrap();
-        assert_eq!(tree.get(7), Some(8));
-        assert!(tree.get(1).is_some() && tree.check().is_empty());
-        std::fs::remove_file(path).unwrap();
-    }
+    let mut wanted = record::begin(0);
+    record::append(&mut wanted, tree.link.id, &Encoded::Word(key), Some(&Encoded::Word(value)));
+    pool.0.file.commit(&wanted, 0, &mut || CarriedOut::InPart)
 }

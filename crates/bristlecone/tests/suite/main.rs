@@ -43,5 +43,6 @@ mod signals;
 mod threads;
 mod told;
 mod toy;
+mod traced;
 mod words;
 mod wotree_full;

@@ -3,7 +3,7 @@
 use std::collections::BTreeMap;
 
 use bristlecone::dynamic::Datum;
-use bristlecone::{Error, Pool};
+use bristlecone::{Design, Error, Pool, leave_in_part};
 
 use crate::{Scratch, mix, pairs};
 
@@ -203,5 +203,26 @@ fn a_batch_larger_than_the_pool_changes_nothing() {
         (0..20).for_each(|key| _ = batch.insert(&tree, key, &value));
         batch.commit().unwrap();
         assert_eq!(tree.len(), 20);
+    }
+}
+
+#[test]
+fn after_a_change_left_in_part_nothing_is_acknowledged_before_the_next_opening_carries_it_out() {
+    for &design in Design::ALL {
+        let scratch = Scratch::new();
+        let pool = scratch.open();
+        let tree = pool.tree_options("t").design(design).create::<u64, u64>().unwrap();
+        tree.insert(1, 1).unwrap();
+        assert!(matches!(leave_in_part(&pool, &tree, 7, 8), Err(Error::DurabilityLost)));
+        assert!(matches!(tree.insert(1, 2), Err(Error::DurabilityLost)));
+        let mut batch = pool.batch();
+        batch.insert(&tree, 1, 3);
+        assert!(matches!(batch.commit(), Err(Error::DurabilityLost)));
+        drop(tree);
+        assert!(pool.close().is_err());
+        let pool = scratch.open();
+        let tree = pool.tree::<u64, u64>("t").unwrap();
+        assert_eq!(tree.get(7), Some(8), "{design}");
+        assert!(tree.get(1).is_some() && tree.check().is_empty(), "{design}");
     }
 }

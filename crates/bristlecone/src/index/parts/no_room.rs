@@ -6,7 +6,7 @@ use std::time::Duration;
 
 use bristlecone_pm::sync::epoch::pin;
 use bristlecone_pm::sync::wait::{self, is_simulated};
-use bristlecone_pm::{Error, Medium, Records, Result};
+use bristlecone_pm::{Error, Medium, Records, Result, told_if_long};
 
 use super::optimistic_lock::pause;
 
@@ -58,13 +58,15 @@ impl Epochs {
             return false;
         }
         let waits = wait::lock(&self.0).is_past(before);
-        let ended = (0..if waits { ROUNDS } else { ROUNDS_A_MOMENT - 1 }).any(|round| {
+        let round_ends = |round| {
             pin().flush();
             if round % ROUNDS_A_MOMENT == ROUNDS_A_MOMENT - 1 {
                 if round < ROUNDS / 2 || is_simulated() { pause(u32::MAX) } else { sleep(LONG_MOMENT) }
             }
             held() < before
-        });
+        };
+        let rounds = if waits { ROUNDS } else { ROUNDS_A_MOMENT - 1 };
+        let ended = told_if_long("a write waits for room", || (0..rounds).any(round_ends));
         if waits || ended {
             wait::lock(&self.0).remember((!ended).then_some(before));
         }

@@ -8,7 +8,7 @@ use bristlecone_pm::sync::wait::lock;
 use bristlecone_pm::sync::{
     AtomicBool, AtomicU64, AtomicUsize, Ordering::Acquire, Ordering::Relaxed, Ordering::Release,
 };
-use bristlecone_pm::{Log, LogChunk, LogSpot, Medium, PoolFile, Records, TreeId};
+use bristlecone_pm::{Log, LogChunk, LogSpot, Medium, PoolFile, Records, TreeId, told_if_long};
 
 use super::{LeafLayout, Store};
 use crate::index::parts::codec::{Codec, KeyCodec};
@@ -126,9 +126,11 @@ impl<M: Medium> TreeLog<M> {
                 self.give();
             }
         };
-        release();
-        passes();
-        release();
+        told_if_long("a write waits for its tree's log", || {
+            release();
+            passes();
+            release();
+        });
         self.gifts() != gifts
     }
 
