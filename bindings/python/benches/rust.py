@@ -1,4 +1,5 @@
-"""Bulk load, bulk get and a scan of `uint64` from Python beside the same loops in Rust, by turns.
+"""Bulk load, bulk get and a scan of `uint64` from Python beside Rust, by turns: loops of single calls, and calls with many
+keys as Python makes them.
 
     cargo build --release -p bristlecone-python-rust; python benches/rust.py target/release/bristlecone-python-rust
 """
@@ -36,8 +37,9 @@ def ours(path: Path, count: int) -> dict[str, int]:
     return figures
 
 
-def rust(program: Path, path: Path, count: int) -> dict[str, int]:
-    told = subprocess.run([program, path, str(count)], check=True, capture_output=True, text=True).stdout
+def rust(program: Path, path: Path, count: int, calls: str) -> dict[str, int]:
+    told = subprocess.run([program, path, str(count), calls], check=True, capture_output=True, text=True).stdout
+    path.unlink()
     return {phase: int(nanos) for phase, nanos in (line.split() for line in told.splitlines())}
 
 
@@ -47,16 +49,22 @@ def main() -> None:
     arguments.add_argument("--keys", type=int, default=10_000_000, help="keys (default: %(default)s)")
     arguments.add_argument("--rounds", type=int, default=3, help="turns of each (default: %(default)s)")
     given = arguments.parse_args()
-    turns = []
+    turns: dict[str, list[dict[str, int]]] = {"single": [], "many": [], "python": []}
     for _ in range(given.rounds):
         with tempfile.TemporaryDirectory(dir="/dev/shm") as folder:
-            turns.append((rust(given.program, Path(folder) / "rust", given.keys), ours(Path(folder) / "py", given.keys)))
-    print(f"{given.keys:,} keys, {given.rounds} rounds: ns an item, and the median of Python's share of Rust's time")
+            for calls in ("single", "many"):
+                turns[calls].append(rust(given.program, Path(folder) / "rust", given.keys, calls))
+            turns["python"].append(ours(Path(folder) / "python", given.keys))
+    print(f"{given.keys:,} keys, medians of {given.rounds} rounds: ns an item, and Python's time over Rust's in the same round")
+    print("      Rust, single calls   Rust, many keys   Python   Python / single   Python / many")
     for phase in PHASES:
-        theirs = statistics.median(turn[0][phase] for turn in turns) / given.keys
-        mine = statistics.median(turn[1][phase] for turn in turns) / given.keys
-        ratio = statistics.median(turn[1][phase] / turn[0][phase] for turn in turns)
-        print(f"{phase:6} Rust {theirs:6.0f}   Python {mine:6.0f}   {ratio:.2f}")
+        nanos = {calls: [turn[phase] / given.keys for turn in turns[calls]] for calls in turns}
+        single, many, python = (statistics.median(nanos[calls]) for calls in ("single", "many", "python"))
+        over = {
+            calls: statistics.median(mine / theirs for mine, theirs in zip(nanos["python"], nanos[calls]))
+            for calls in ("single", "many")
+        }
+        print(f"{phase:6}{single:18.0f}{many:18.0f}{python:9.0f}{over['single']:18.2f}{over['many']:16.2f}")
 
 
 if __name__ == "__main__":

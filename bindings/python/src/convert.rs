@@ -4,9 +4,9 @@ use std::borrow::Cow;
 
 use bristlecone::dynamic::{Datum, Kind};
 use pyo3::buffer::PyBuffer;
-use pyo3::exceptions::{PyOverflowError, PyTypeError};
+use pyo3::exceptions::{PyOverflowError, PyTypeError, PyValueError};
 use pyo3::prelude::*;
-use pyo3::types::{PyBool, PyByteArray, PyBytes, PyFloat, PyString, PyTuple};
+use pyo3::types::{PyBool, PyByteArray, PyBytes, PyFloat, PyInt, PyString, PyTuple};
 
 use crate::error::fault;
 
@@ -141,7 +141,9 @@ fn bytes<'a>(kind: &Kind, role: Role, it: &'a Bound<'_, PyAny>) -> PyResult<Cow<
 #[cold]
 fn unfit(kind: &Kind, role: Role, it: &Bound<'_, PyAny>, error: PyErr) -> PyErr {
     let py = it.py();
-    if error.is_instance_of::<PyOverflowError>(py) {
+    // Interpreters whose own functions convert 128 bits call a negative number a bad value.
+    let unsigned = error.is_instance_of::<PyValueError>(py) && it.is_instance_of::<PyInt>();
+    if unsigned || error.is_instance_of::<PyOverflowError>(py) {
         out_of_range(kind, role, it)
     } else if error.is_instance_of::<PyTypeError>(py) {
         other_type(kind, role, it)

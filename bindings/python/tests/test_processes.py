@@ -267,6 +267,7 @@ def test_an_exception_or_a_signal_closes_the_pool(path: Path, run: Any) -> None:
     program = """
 import sys, os, signal, threading, bristlecone
 pool = bristlecone.open(sys.argv[1], create=True, max_bytes=1 << 30); tree = pool.tree("t", int, int)
+signal.signal(signal.SIGINT, signal.default_int_handler)  # which a shell's background has ignored
 threading.Timer(0.3, lambda: os.kill(os.getpid(), signal.SIGINT)).start()
 try:
     while True:

@@ -10,6 +10,7 @@ use crate::bench::together::bank::BankVictim;
 use crate::count::command::Count;
 use crate::crash::command::Crash;
 use crate::probe::Probe;
+use crate::redis::Redis;
 use crate::reproduce::command::Reproduce;
 use crate::reproduce::results_command::ShowResults;
 use crate::soak::command::Soak;
@@ -35,6 +36,7 @@ pub enum Command {
     Count(Count),
     Crash(Crash),
     Probe(Probe),
+    Redis(Redis),
     Reproduce(Reproduce),
     #[command(name = "results")]
     Results(ShowResults),
@@ -55,6 +57,7 @@ impl Command {
             Self::Count(args) => args.run(output),
             Self::Crash(args) => args.run(output),
             Self::Probe(args) => args.run(output),
+            Self::Redis(args) => args.run(output),
             Self::Reproduce(args) => args.run(output),
             Self::Results(args) => args.run(output),
             Self::Soak(args) => args.run(output),

@@ -5,6 +5,7 @@ mod bench;
 mod count;
 mod crash;
 mod probe;
+mod redis;
 mod reproduce;
 mod soak;
 mod workload;

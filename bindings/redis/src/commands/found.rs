@@ -12,6 +12,9 @@ pub type Bounds = (Bound<Vec<u8>>, Bound<Vec<u8>>);
 const DIRECT_BYTES: usize = 256 << 10;
 /// Items that a command reads before it hands the rest to a thread.
 const DIRECT_ITEMS: usize = 1000;
+/// Items for which there is room from the beginning, and bytes of each: a limit may be far more than there is.
+const USUAL_ITEMS: usize = 128;
+const USUAL_BYTES: usize = 32;
 
 /// A range that a client asked for.
 pub struct Wanted {
@@ -26,7 +29,6 @@ pub struct Wanted {
 }
 
 /// Items, one packed after another.
-#[derive(Default)]
 pub struct Found {
     bytes: Vec<u8>,
     /// Bytes of each key and each value.
@@ -36,7 +38,7 @@ pub struct Found {
 impl Wanted {
     /// Reads the first items. Returns them, and whether they are all that is wanted.
     pub fn read(&self, items: &Bytes) -> (Found, bool) {
-        let (mut found, mut all) = (Found::default(), true);
+        let (mut found, mut all) = (Found::with_room_for(self.limit.min(USUAL_ITEMS)), true);
         let mut take = |key: &[u8], value: &[u8]| {
             if found.lens.len() >= DIRECT_ITEMS || found.bytes.len() >= DIRECT_BYTES {
                 all = false;
@@ -76,6 +78,10 @@ impl Wanted {
 }
 
 impl Found {
+    fn with_room_for(items: usize) -> Self {
+        Self { bytes: Vec::with_capacity(items * USUAL_BYTES), lens: Vec::with_capacity(items) }
+    }
+
     fn push(&mut self, key: &[u8], value: &[u8]) {
         self.bytes.extend_from_slice(key);
         self.bytes.extend_from_slice(value);

@@ -253,6 +253,7 @@ pub fn title(design: &str) -> &'static str {
         "dptree" => "DPTree",
         "flatstore" => "FlatStore",
         "pactree" => "PACTree",
+        "hash" => "Redis' hash",
         "betree" => "B\u{3b5}-tree",
         _ => "device",
     }

@@ -23,7 +23,7 @@ fn figures(scale: Scale) -> Vec<Figure> {
         skewness(scale),
         write_ratio(scale),
     ]);
-    figures.push(domains_timed(scale));
+    figures.extend([domains_timed(scale), redis(scale)]);
     figures
 }
 
@@ -300,4 +300,32 @@ fn domains_timed(scale: Scale) -> Figure {
     Figure::new("12", "ADR and eADR, Zipf 0.99, half reads and half upserts", Timed, "persistence")
         .rows(rows)
         .note(IN_SHARED_MEMORY)
+}
+
+fn redis(scale: Scale) -> Figure {
+    const THROUGHPUT: (&str, &str) = ("throughput", "K/s");
+    const KOPS: [(u64, &str); 2] = [(1, "pipelines/1/kops"), (16, "pipelines/16/kops")];
+    let keys = scale.keys(INITIAL);
+    let run = |design: &str| Run::redis(design, keys, "a").operations(keys).with_bytes(64);
+    let mut rows = Vec::new();
+    for design in ["nbtree", "sstree", "cclbtree", "lodgetree", "wotree", "hash"] {
+        for (pipeline, path) in KOPS {
+            let row = Row::new(title(design), pipeline, THROUGHPUT, run(design), At(path));
+            rows.push(match (design, pipeline) {
+                ("nbtree", 1) => row.paper(1719.4, "\u{a7}6.6").remark(
+                    "the paper's server has 28 threads; this one has one, and shares the processors with its client",
+                ),
+                _ => row,
+            });
+        }
+    }
+    for (pipeline, path) in KOPS {
+        let row =
+            Row::new("NBTree to Redis' hash", pipeline, ("times as fast", ""), run("nbtree"), Ratio(path));
+        rows.push(row.against(run("hash")));
+    }
+    Figure::new("6.6", "Redis, YCSB A", Timed, "commands in a pipeline").rows(rows).note(
+        "The paper replaces the index of a Redis of many threads by each tree, and has NBTree at 1.13 to 1.53 times the others, which are \
+         no designs of pools. Here maps of the module hold the records, and each command is durable for a killed server; Redis' hash has no file.",
+    )
 }

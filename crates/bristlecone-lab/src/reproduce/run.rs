@@ -9,6 +9,7 @@ use serde_json::Value;
 use crate::bench::command::Bench;
 use crate::count::command::Count;
 use crate::probe::Probe;
+use crate::redis::{self, Redis};
 
 /// The arguments of `bristlecone-lab` that measure something; its report is that of `--json`.
 #[derive(Clone, Debug, PartialEq, Eq, Hash)]
@@ -36,6 +37,7 @@ enum Measuring {
     Count(Count),
     Bench(Bench),
     Probe(Probe),
+    Redis(Redis),
 }
 
 impl Run {
@@ -66,6 +68,11 @@ impl Run {
             .and("--media-lines", media_lines)
             .and("--threads", threads)
             .and("--writes", writes)
+    }
+
+    /// Times a Redis server on this machine whose maps are of a design, or its hashes: one workload of YCSB.
+    pub fn redis(design: &str, keys: u64, workload: &str) -> Self {
+        Self::new("redis", design).keys(keys).and("--workload", workload)
     }
 
     fn keys(mut self, keys: u64) -> Self {
@@ -116,7 +123,11 @@ impl Run {
 
     /// Returns whether there is such a design here.
     pub fn is_possible(&self) -> bool {
-        self.arguments[0] == "probe" || self.design().parse::<AnyDesign>().is_ok()
+        match self.arguments[0].as_str() {
+            "probe" => true,
+            "redis" => redis::has(self.design()),
+            _ => self.design().parse::<AnyDesign>().is_ok(),
+        }
     }
 
     /// Returns the arguments as they are typed.
@@ -162,6 +173,7 @@ impl Run {
             Measuring::Count(count) => count.measure(&quiet),
             Measuring::Bench(bench) => bench.measure(&quiet),
             Measuring::Probe(probe) => probe.measure(),
+            Measuring::Redis(redis) => redis.measure(),
         }
     }
 }

@@ -1,6 +1,10 @@
 //! `reproduce` and `results`: what they leave behind, that a second call goes on, and what they refuse.
 
-use crate::common::Bench;
+use std::os::unix::fs::PermissionsExt;
+use std::path::Path;
+use std::process::Stdio;
+
+use crate::common::{Bench, Ran};
 use serde_json::Value;
 
 /// Measures the smallest figure of a paper.
@@ -118,4 +122,67 @@ fn reproduce_of_what_is_not_there_lists_what_is() {
         ["sstree     table-II", "wotree     10a", "lodgetree  15"].iter().all(|row| listed.contains(row)),
         "{listed}"
     );
+}
+
+/// The smallest run of a server, and the figure that is made of such runs.
+const REDIS: &str = "redis --design hash --records 1000 --operations 1000";
+const OF_REDIS: &str = "reproduce nbtree --figure 6.6 --scale 1000 --rounds 1 --out @out";
+
+#[test]
+fn redis_without_a_server_or_a_module_says_what_to_do_and_the_figure_says_it_too() {
+    let bench = Bench::new();
+    let without = |arguments: &str, name: &str, value: &str| {
+        let mut command = bench.command(arguments);
+        command.env_remove("BRISTLECONE_REDIS_SERVER").env(name, value);
+        Ran::of(command, b"")
+    };
+    without(REDIS, "PATH", "/none").refused(4, "BRISTLECONE_REDIS_SERVER");
+    let module = "cargo build --release --lib --examples";
+    let mut command = bench.command(REDIS);
+    command.env("BRISTLECONE_REDIS_SERVER", "/none/server").env("BRISTLECONE_REDIS_MODULES", "/none");
+    Ran::of(command, b"").refused(4, module);
+    bench.run("redis --design fptree").refused(2, "--design fptree");
+    let said = without(OF_REDIS, "PATH", "/none").ok();
+    assert!(said.contains("not measured: neither redis-server nor valkey-server is on PATH"), "{said}");
+    let results = results(&bench);
+    assert!(results.len() > 10 && results.iter().all(|result| result["value"].is_null()), "{results:?}");
+    // What was not measured is tried again.
+    let again = without(OF_REDIS, "PATH", "/none").ok();
+    assert!(!again.contains("already"), "{again}");
+}
+
+#[test]
+fn redis_of_a_server_that_fails_reports_its_last_words_and_leaves_nothing() {
+    let bench = Bench::new();
+    std::fs::create_dir_all(bench.path("built/examples")).unwrap();
+    bench.file("built/libbristlecone_redis.so", "");
+    let program = |name: &str, text: &str| {
+        let path = bench.file(name, format!("#!/bin/sh\n{text}\n"));
+        std::fs::set_permissions(&path, std::fs::Permissions::from_mode(0o755)).unwrap();
+        path
+    };
+    program("built/examples/ycsb", "echo it broke >&2; exit 1");
+    let server = program("server", "echo the pool is in use; exit 1");
+    let run = |server: &Path| {
+        let mut command = bench.command(REDIS);
+        command.env("BRISTLECONE_REDIS_SERVER", server).env("BRISTLECONE_REDIS_MODULES", bench.path("built"));
+        let child = command.stdout(Stdio::piped()).stderr(Stdio::piped()).spawn().unwrap();
+        let folder = Path::new("/dev/shm").join(format!("bristlecone-lab-redis-{}", child.id()));
+        let ran = Ran::ended(child);
+        assert!(!folder.exists(), "{} is left", folder.display());
+        ran
+    };
+    run(&server).refused(1, "the server does not start: the pool is in use");
+    run(&bench.path("none")).refused(4, "none");
+    // Where there is a real one, it runs, and what the driver says counts.
+    let paths = std::env::var_os("PATH").unwrap_or_default();
+    let real = std::env::split_paths(&paths).map(|folder| folder.join("redis-server"));
+    let Some(real) = real.into_iter().find(|path| path.is_file()) else {
+        eprintln!("skipped in part: there is no redis-server");
+        return;
+    };
+    run(&real).refused(1, "the driver failed: it broke");
+    program("built/examples/ycsb", "echo 50000");
+    let said = run(&real).ok();
+    assert!(said.contains("hash, YCSB A, 16 in a pipeline: 50.0 K operations a second"), "{said}");
 }
