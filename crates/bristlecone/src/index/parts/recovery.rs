@@ -59,7 +59,7 @@ impl<'k, K: KeyCodec> Extent<'k, K> {
     /// Takes a key in.
     #[inline(always)]
     pub fn add(&mut self, key: K::Ref<'k>) {
-        let key = (K::rank(key), key);
+        let key = (if K::INLINE { 0 } else { K::rank(key) }, key);
         self.0 = Some(self.0.map_or([key; 2], |[low, high]| [low.min(key), high.max(key)]));
     }
 

@@ -147,6 +147,10 @@ impl<K: KeyCodec, V: Codec, M: Medium> SsTree<K, V, M> {
                 continue;
             }
             if let Some(view) = self.recover_leaf(subnode, &mut reached)? {
+                if K::INLINE && V::INLINE {
+                    take(&view)?;
+                    continue;
+                }
                 self.prefetch_records_of(&view);
                 last.replace(view).as_ref().map_or(Ok(()), &mut take)?;
             }
