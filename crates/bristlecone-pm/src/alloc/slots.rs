@@ -37,6 +37,19 @@ impl Slots {
         Self { unknown, ..fresh }
     }
 
+    /// Notes at recovery that a slot is taken, and returns whether it is the first time. It counts once all are
+    /// [`count`](Self::count)ed.
+    pub fn mark(&self, slot: usize) -> bool {
+        let bit = 1 << (slot % 64);
+        self.bitmap[slot / 64].fetch_or(bit, AcqRel) & bit == 0
+    }
+
+    /// Counts those of the chunk's `slots` that are taken. No other thread takes any meanwhile.
+    pub fn count(&self, slots: usize) {
+        let bits: usize = self.bitmap.iter().map(|bits| bits.load(Acquire).count_ones() as usize).sum();
+        self.taken.store(bits - (64 * self.bitmap.len() - slots), Release);
+    }
+
     /// Ends that a slot is unknown, and returns whether it was.
     pub fn know(&self, slot: usize) -> bool {
         debug_assert!(slot / 64 < self.bitmap.len(), "a slot beyond its chunk");
@@ -63,6 +76,7 @@ impl Slots {
         let before = self.bitmap[word].fetch_and(!bits, AcqRel);
         assert_eq!(before & bits, bits, "a slot was freed twice");
         let count = bits.count_ones() as usize;
-        self.taken.fetch_sub(count, AcqRel) - count <= self.look_at.load(Acquire)
+        // Fewer than none: recovery has not counted them yet.
+        self.taken.fetch_sub(count, AcqRel).wrapping_sub(count) <= self.look_at.load(Acquire)
     }
 }

@@ -43,6 +43,12 @@ pub trait Leafwise<K: KeyCodec, V: Codec> {
     fn prefetch_items(&self, leaf: u32);
     /// Reads a leaf's items into `words`, which are empty. `None`: it changed since `version`.
     fn snapshot(&self, leaf: u32, version: Version, words: &mut Words) -> Option<()>;
+    /// Asks for the records of a leaf whose persistent part is there, as long as nothing depends on them.
+    fn prefetch_records(&self, leaf: u32);
+    /// Asks for the record of a key's word, if it has one.
+    fn prefetch_key(&self, word: u64);
+    /// Asks for the record of a value's word, if it has one.
+    fn prefetch_value(&self, word: u64);
     /// Returns the key of a word that was validated.
     fn key_at<'a>(&'a self, word: u64, guard: &'a K::Guard) -> K::Ref<'a>;
     /// Returns the value of a word that was validated.
@@ -70,6 +76,7 @@ pub trait Leafwise<K: KeyCodec, V: Codec> {
             let step = into.cursor.take().map_or(Step::Lost, |at| self.inner().next(at, version_of));
             let descriptor = |leaf| self.prefetch_descriptor(leaf);
             // A scan that goes on has prefetched all but the last leaf.
+            let goes_on = matches!(step, Step::Leaf(..));
             let (leaf, version, cursor, first) = match step {
                 Step::Leaf(leaf, version, cursor) => {
                     self.look_ahead(cursor, Self::AHEAD..=Self::AHEAD, descriptor);
@@ -95,6 +102,9 @@ pub trait Leafwise<K: KeyCodec, V: Codec> {
             }
             into.ended = outside.above;
             into.cursor = Some(cursor);
+            if !(K::INLINE && V::INLINE) && goes_on && !into.ended {
+                self.look_ahead(cursor, 1..=1, |leaf| self.prefetch_records(leaf));
+            }
             if !into.entries.is_empty() {
                 return true;
             }
@@ -159,18 +169,24 @@ pub trait Leafwise<K: KeyCodec, V: Codec> {
         let mut words = Words::default();
         self.snapshot(leaf, version, &mut words)?;
         into.entries.clear();
-        Some(self.append::<DESCENDING>(&mut words, bounds, into, &guards))
+        Some(self.append::<DESCENDING>(&words, bounds, into, &guards))
     }
 
     /// Appends those of a leaf's items that are wanted, in `DESCENDING` order or ascending.
     #[inline(always)]
     fn append<const DESCENDING: bool>(
         &self,
-        words: &mut Words,
+        words: &Words,
         bounds: Bounds<'_, '_, K>,
         into: &mut Batch<K, V>,
         guards: &(K::Guard, V::Guard),
     ) -> Outside {
+        if !(K::INLINE && V::INLINE) {
+            words.iter().for_each(|(_, [key, value])| {
+                self.prefetch_key(key);
+                self.prefetch_value(value);
+            });
+        }
         let read = (|word| self.key_at(word, &guards.0), |word| self.value_at(word, &guards.1));
         if into.checked || into.damage.is_some() {
             let verify = (|word| self.verify_key(word), |word| self.verify_value(word));
@@ -210,38 +226,34 @@ pub fn verified<'g, K: KeyCodec, V: Codec>(
 #[inline(always)]
 pub fn append<'g, K: KeyCodec, V: Codec, const DESCENDING: bool>(
     level: Level,
-    words: &mut Words,
+    words: &Words,
     (from, to): Bounds<'_, '_, K>,
     into: &mut Batch<K, V>,
     (key_of, value_of): (impl Fn(u64) -> K::Ref<'g>, impl Fn(u64) -> V::Ref<'g>),
 ) -> Outside {
-    let mut outside = Outside::default();
     if !K::INLINE {
-        words.retain(|key| {
-            let (below, above) = (precedes::<K>(key_of(key), from), succeeds::<K>(key_of(key), to));
-            outside.below |= below;
-            outside.above |= above;
-            !below & !above
-        });
+        let mut room = [(K::least(), 0); WORDS_MAX];
+        let items = words.sorted::<K>(level, key_of, &mut room);
+        let start = items.partition_point(|(key, _)| precedes::<K>(*key, from));
+        let end = items.partition_point(|(key, _)| !succeeds::<K>(*key, to));
+        let wanted = items[start..end.max(start)].iter();
+        let copy = |&(key, value): &(K::Ref<'g>, u64)| (K::owned(key), V::owned(value_of(value)));
+        if DESCENDING {
+            into.entries.extend(wanted.rev().map(copy));
+        } else {
+            into.entries.extend(wanted.map(copy));
+        }
+        return Outside { below: start > 0, above: end < items.len() };
     }
     into.entries.reserve(WORDS_MAX);
     let before = into.entries.len();
     let spare = &mut into.entries.spare_capacity_mut()[..WORDS_MAX];
-    let put = |place: usize, [key, value]: [u64; 2]| {
+    words.place::<DESCENDING>(level, |place, [key, value]: [u64; 2]| {
         spare[place].write((K::owned(key_of(key)), V::owned(value_of(value))));
-    };
-    if K::INLINE {
-        // Words order as their keys do.
-        words.place::<DESCENDING>(level, put);
-    } else {
-        words.place_by::<_, DESCENDING>(K::least(), &key_of, put);
-    }
+    });
     // SAFETY: each place of an item was written.
     unsafe { into.entries.set_len(before + words.count()) };
-    if K::INLINE {
-        outside = trim::<K, V, DESCENDING>((from, to), &mut into.entries, before);
-    }
-    outside
+    trim::<K, V, DESCENDING>((from, to), &mut into.entries, before)
 }
 
 /// Removes those of the entries in order that stand from `begin` on and are not wanted: they are at

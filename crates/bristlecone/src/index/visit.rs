@@ -64,23 +64,27 @@ pub fn visit_leaf<K: KeyCodec, V: Codec, L: Leafwise<K, V>>(
     let mut words = Words::default();
     let mut shown = None;
     if leaves.snapshot(leaf, version, &mut words).is_some() {
-        let mut items = [[0; 2]; WORDS_MAX];
-        let count = words.count();
-        let key_of = |word| leaves.key_at(word, &guards.0);
-        if K::INLINE {
-            words.place::<false>(leaves.level(), |place, item| items[place] = item);
-        } else {
-            words.place_by::<_, false>(K::least(), key_of, |place, item| items[place] = item);
+        if !K::INLINE {
+            words.iter().for_each(|(_, [key, _])| leaves.prefetch_key(key));
         }
-        for [key, value] in &items[..count] {
-            let key = key_of(*key);
+        let mut room = [(K::least(), 0); WORDS_MAX];
+        let items = words.sorted::<K>(leaves.level(), |word| leaves.key_at(word, &guards.0), &mut room);
+        let items = &items[items.partition_point(|(key, _)| precedes::<K>(*key, from))..];
+        if !V::INLINE {
+            items.iter().for_each(|(_, value)| leaves.prefetch_value(*value));
+        }
+        for (place, &(key, value)) in items.iter().enumerate() {
             if succeeds::<K>(key, to) {
                 return ControlFlow::Break(());
             }
-            if !precedes::<K>(key, from) {
-                visit(key, leaves.value_at(*value, &guards.1))?;
-                shown = Some(key);
+            if !(K::INLINE && V::INLINE)
+                && place == items.len() / 2
+                && let Some(next) = leaves.inner().ahead(cursor, 1)
+            {
+                leaves.prefetch_records(next);
             }
+            visit(key, leaves.value_at(value, &guards.1))?;
+            shown = Some(key);
         }
         if let Some(key) = shown {
             *last = Some(K::owned(key));

@@ -290,10 +290,8 @@ impl<M: Medium> Heap<M> {
                 format!("{} at {offset:#x}", self.spec.kind),
             )
         })?;
-        let fresh = slots.bitmap[slot / 64].fetch_or(1 << (slot % 64), AcqRel) >> (slot % 64) & 1 == 0;
-        if fresh {
-            slots.taken.fetch_add(1, AcqRel);
-        }
+        let fresh = slots.mark(slot);
+        slots.taken.fetch_add(fresh.into(), AcqRel);
         Ok(fresh)
     }
 
@@ -316,8 +314,11 @@ impl<M: Medium> Heap<M> {
             let chunks = wait::read(&self.chunks);
             chunks.all.values().cloned().collect()
         };
-        for slots in chunks.iter().filter(|slots| slots.taken.load(Acquire) == 0) {
-            self.release(slots);
+        for slots in &chunks {
+            slots.count(self.slots_per_chunk());
+            if slots.taken.load(Acquire) == 0 {
+                self.release(slots);
+            }
         }
     }
 

@@ -47,6 +47,12 @@ pub fn class_of(len: usize) -> usize {
     CLASSES.partition_point(|&bytes| (bytes as usize) < len + HEADER_BYTES)
 }
 
+/// Returns whether a record of `len` bytes belongs in a class.
+pub fn is_class_of(class: usize, len: usize) -> bool {
+    let below = class.checked_sub(1).map_or(0, |below| CLASSES[below] as usize);
+    (below + 1..=CLASSES[class] as usize).contains(&(len + HEADER_BYTES))
+}
+
 /// Returns the bytes of the slot that a record of `len` bytes takes at most: one with a word of its owner.
 ///
 /// # Panics

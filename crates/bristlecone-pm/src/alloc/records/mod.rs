@@ -9,6 +9,7 @@
 //! stored, from which a liveness callback finds out whether the tree refers to the record.
 
 mod classes;
+mod marking;
 #[cfg(test)]
 mod tests;
 
@@ -19,13 +20,14 @@ use crate::sync::{AtomicU64, Ordering::Relaxed};
 use crossbeam_queue::SegQueue;
 
 use crate::{
-    Chunk, Error, Flushed, Heap, HeapSpec, Liveness, Medium, Persist, PoolFile, Result, SlotKind, Step,
-    TreeId, Word, read_bytes, write_bytes,
+    Chunk, Error, Flushed, Heap, HeapSpec, LINE_BYTES, Liveness, Medium, Persist, PoolFile, Result, SlotKind,
+    Step, TreeId, Word, read_bytes, write_bytes,
 };
 
 pub(crate) use self::classes::is_record_class;
 pub use self::classes::record_slot_bytes;
-use self::classes::{CLASSES, class_of};
+use self::classes::{CLASSES, class_of, is_class_of};
+use self::marking::Marking;
 
 /// Longest key in bytes.
 pub const KEY_BYTES_MAX: usize = 16 << 10;
@@ -33,6 +35,8 @@ pub const KEY_BYTES_MAX: usize = 16 << 10;
 pub const VALUE_BYTES_MAX: usize = 128 << 10;
 
 const HEADER_BYTES: usize = 8;
+/// Bytes of a short record, with its header.
+const SHORT_BYTES: usize = 48;
 
 /// What records are kept for.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -68,6 +72,8 @@ pub struct Records<M: Medium> {
     retired: Arc<SegQueue<(u32, u64)>>,
     /// Records that were retired and not freed yet.
     limbo: AtomicU64,
+    /// Until recovery ends.
+    marking: Marking,
 }
 
 impl<M: Medium> Records<M> {
@@ -78,21 +84,28 @@ impl<M: Medium> Records<M> {
     ///
     /// [`Corrupted`](Error::Corrupted) if a chunk has slots of a size that no record has.
     pub fn open(pool: &Arc<PoolFile<M>>, spec: RecordSpec) -> Result<Self> {
-        let records = Self {
+        let mut records = Self {
             pool: Arc::clone(pool),
             spec,
             heaps: [const { OnceLock::new() }; CLASSES.len()],
             retired: Arc::default(),
             limbo: AtomicU64::new(0),
+            marking: Marking::default(),
         };
         let chunks = pool.chunks_of(spec.owner);
+        let mut marked = Vec::new();
         for chunk in chunks.iter().filter(|chunk| chunk.kind == spec.kind) {
             let class = CLASSES.iter().position(|&bytes| bytes == chunk.slot_bytes);
             let class = class.ok_or_else(|| {
                 let what = format!("no record has slots of {} bytes", chunk.slot_bytes);
                 Error::corrupted(what, format!("descriptor of chunk {}", chunk.id))
             })?;
-            records.heap_of(&chunks, class);
+            let (slots, _) =
+                records.heap_of(&chunks, class).chunk_of(chunk.offset).expect("a chunk of the heap");
+            marked.push((*chunk, class, slots));
+        }
+        if !spec.unswept {
+            records.marking = Marking::over(pool, marked);
         }
         Ok(records)
     }
@@ -111,9 +124,14 @@ impl<M: Medium> Records<M> {
         })
     }
 
+    /// Returns the bytes of a record of `len`, with its owner if it has one.
+    fn owned_bytes(&self, len: usize) -> usize {
+        len + if self.spec.owned { HEADER_BYTES } else { 0 }
+    }
+
     /// Returns the class that a record of `len` bytes, and its owner if it has one, is kept in.
     fn class_of(&self, len: usize) -> usize {
-        class_of(len + if self.spec.owned { HEADER_BYTES } else { 0 })
+        class_of(self.owned_bytes(len))
     }
 
     /// Makes sure that a record of `len` bytes can be written soon without a sweep.
@@ -185,7 +203,7 @@ impl<M: Medium> Records<M> {
         if !self.pool.holds(offset, HEADER_BYTES as u64) {
             return 0;
         }
-        let len = self.pool.words(offset, 1)[0].load(self.pool.medium()) as u32 as usize;
+        let len = self.header_at(offset) as u32 as usize;
         let fits = len <= VALUE_BYTES_MAX && self.pool.holds(offset, (HEADER_BYTES + len) as u64);
         if fits { len } else { 0 }
     }
@@ -261,25 +279,54 @@ impl<M: Medium> Records<M> {
         }
     }
 
-    /// Marks a record that the tree refers to, at recovery, and returns whether it is the first time.
+    /// Prefetches a record that may be at an offset, if it is not long.
+    #[inline]
+    pub fn prefetch(&self, offset: u64) {
+        self.pool.prefetch(offset);
+        if offset % LINE_BYTES as u64 > (LINE_BYTES - SHORT_BYTES) as u64 {
+            self.pool.prefetch(offset.wrapping_add(LINE_BYTES as u64));
+        }
+    }
+
+    /// Marks a record that the tree refers to, at recovery, and returns whether it is the first time. May be called
+    /// from several threads, and only before [`finish_recovery`](Self::finish_recovery).
     ///
     /// # Errors
     ///
     /// [`Corrupted`](Error::Corrupted) if no record can be there.
     pub fn mark_live(&self, offset: u64) -> Result<bool> {
-        self.heaps[self.class_at(offset)?].get().map_or(Ok(false), |heap| heap.mark_live(offset))
+        let (class, slots) = self.marking.chunk_of(offset).ok_or_else(|| self.no_record(offset))?;
+        let (within, slot_bytes) = ((offset - slots.offset) as u32, CLASSES[class]);
+        let is_slot = within.is_multiple_of(slot_bytes)
+            && u64::from(within) + u64::from(slot_bytes) <= self.pool.chunk_bytes();
+        if !is_slot || !self.is_of_class(self.header_at(offset), class) {
+            return Err(self.no_record(offset));
+        }
+        Ok(slots.mark((within / slot_bytes) as usize))
+    }
+
+    fn is_of_class(&self, header: u64, class: usize) -> bool {
+        let len = header as u32 as usize;
+        len <= VALUE_BYTES_MAX && is_class_of(class, self.owned_bytes(len))
+    }
+
+    fn no_record(&self, offset: u64) -> Error {
+        Error::corrupted("a reference to no record", format!("{} at {offset:#x}", self.spec.kind))
+    }
+
+    fn header_at(&self, offset: u64) -> u64 {
+        self.pool.words(offset, 1)[0].load(self.pool.medium())
     }
 
     /// Returns the class of the record at an offset, its header believed only if it fits its chunk.
     fn class_at(&self, offset: u64) -> Result<usize> {
-        let broken =
-            || Error::corrupted("a reference to no record", format!("{} at {offset:#x}", self.spec.kind));
+        let broken = || self.no_record(offset);
         let (first, chunk_bytes) = (self.pool.chunk_offset(0), self.pool.chunk_bytes());
         let end = first + self.pool.chunk_counts().1 * chunk_bytes;
         if !offset.is_multiple_of(8) || !(first..end).contains(&offset) {
             return Err(broken());
         }
-        let len = self.pool.words(offset, 1)[0].load(self.pool.medium()) as u32 as usize;
+        let len = self.header_at(offset) as u32 as usize;
         // No record reaches beyond its chunk, nor then beyond the pool.
         let within = (offset - first) % chunk_bytes + (HEADER_BYTES + len) as u64 <= chunk_bytes;
         if len > VALUE_BYTES_MAX || !within || self.heaps[self.class_of(len)].get().is_none() {
@@ -296,7 +343,7 @@ impl<M: Medium> Records<M> {
     pub fn verify(&self, offset: u64) -> Result<()> {
         self.class_at(offset)?;
         let medium = self.pool.medium();
-        let header = self.pool.words(offset, 1)[0].load(medium);
+        let header = self.header_at(offset);
         let len = header as u32 as usize;
         let mut bytes = Vec::new();
         read_bytes(medium, self.pool.words(offset + HEADER_BYTES as u64, len.div_ceil(8)), len, &mut bytes);
@@ -307,7 +354,8 @@ impl<M: Medium> Records<M> {
     }
 
     /// Ends recovery: chunks without live records go back to the pool.
-    pub fn finish_recovery(&self) {
+    pub fn finish_recovery(&mut self) {
+        self.marking = Marking::default();
         self.heaps.iter().filter_map(OnceLock::get).for_each(|heap| heap.finish_recovery());
     }
 

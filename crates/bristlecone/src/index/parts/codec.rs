@@ -1,5 +1,7 @@
 //! How keys and values are stored in the words of a slot: as they are, or as the offset of a record.
 
+use std::cmp::Ordering;
+
 use bristlecone_pm::sync::epoch::Guard;
 use bristlecone_pm::{Finding, Flushed, Liveness, Medium, Records, Result, Step};
 use smallvec::SmallVec;
@@ -66,6 +68,8 @@ pub trait Codec: Send + Sync + 'static {
     fn retire<M: Medium>(records: &Records<M>, word: u64, guard: &Self::Guard);
     /// Frees the record of a word that was never published.
     fn free<M: Medium>(records: &Records<M>, word: u64);
+    /// Asks for the record of a word, if it has one. Any word will do.
+    fn prefetch<M: Medium>(records: &Records<M>, word: u64);
     /// Notes in recovery that the tree refers to this word.
     fn mark_live<M: Medium>(records: &Records<M>, word: u64) -> Result<bool>;
     /// Compares what the word stands for with its checksum.
@@ -81,6 +85,12 @@ pub trait KeyCodec: Codec {
     /// Returns a word that orders like the key, but for different keys of the same rank; a word is
     /// its own rank.
     fn rank(key: Self::Ref<'_>) -> u64;
+    /// Returns how many bytes two keys begin with alike; of words, none.
+    fn common(left: Self::Ref<'_>, right: Self::Ref<'_>) -> usize;
+    /// Returns the rank of what stands behind so many bytes of a key.
+    fn rank_behind(key: Self::Ref<'_>, bytes: usize) -> u64;
+    /// Compares the first so many bytes of a key with those of another one, which has them.
+    fn compare_start(key: Self::Ref<'_>, other: Self::Ref<'_>, bytes: usize) -> Ordering;
     /// Returns a hash of the key, of which the top bits are the best ones.
     fn hash(key: Self::Ref<'_>) -> u64;
     /// Returns one byte of the hash.
@@ -193,6 +203,8 @@ impl Codec for Inline {
     #[inline(always)]
     fn free<M: Medium>(_: &Records<M>, _: u64) {}
     #[inline(always)]
+    fn prefetch<M: Medium>(_: &Records<M>, _: u64) {}
+    #[inline(always)]
     fn mark_live<M: Medium>(_: &Records<M>, _: u64) -> Result<bool> {
         Ok(true)
     }
@@ -212,6 +224,18 @@ impl KeyCodec for Inline {
     #[inline(always)]
     fn rank(key: u64) -> u64 {
         key
+    }
+    #[inline(always)]
+    fn common(_: u64, _: u64) -> usize {
+        0
+    }
+    #[inline(always)]
+    fn rank_behind(key: u64, _: usize) -> u64 {
+        key
+    }
+    #[inline(always)]
+    fn compare_start(_: u64, _: u64, _: usize) -> Ordering {
+        Ordering::Equal
     }
     #[inline(always)]
     fn hash(key: u64) -> u64 {
@@ -308,6 +332,10 @@ impl Codec for Record {
     fn free<M: Medium>(records: &Records<M>, word: u64) {
         records.free(word);
     }
+    #[inline(always)]
+    fn prefetch<M: Medium>(records: &Records<M>, word: u64) {
+        records.prefetch(word);
+    }
     fn mark_live<M: Medium>(records: &Records<M>, word: u64) -> Result<bool> {
         records.mark_live(word)
     }
@@ -335,12 +363,39 @@ impl KeyCodec for Record {
         first[..key.len()].copy_from_slice(key);
         u64::from_be_bytes(first)
     }
+    #[inline]
+    fn common(left: &[u8], right: &[u8]) -> usize {
+        let (words, _) = left.as_chunks::<8>();
+        let (others, _) = right.as_chunks::<8>();
+        for (at, (word, other)) in words.iter().zip(others).enumerate() {
+            let different = u64::from_le_bytes(*word) ^ u64::from_le_bytes(*other);
+            if different != 0 {
+                return 8 * at + different.trailing_zeros() as usize / 8;
+            }
+        }
+        let same = 8 * words.len().min(others.len());
+        same + left[same..].iter().zip(&right[same..]).take_while(|(a, b)| a == b).count()
+    }
+    #[inline]
+    fn rank_behind(key: &[u8], bytes: usize) -> u64 {
+        let rest = &key[bytes.min(key.len())..];
+        match key.last_chunk() {
+            // Without a copy of so many bytes as there are.
+            Some(last) if rest.len() < 8 => {
+                u64::from_be_bytes(*last).checked_shl(64 - 8 * rest.len() as u32).unwrap_or(0)
+            }
+            _ => Self::rank(rest),
+        }
+    }
+    #[inline]
+    fn compare_start(key: &[u8], other: &[u8], bytes: usize) -> Ordering {
+        key[..bytes.min(key.len())].cmp(&other[..bytes.min(other.len())])
+    }
     fn hash(key: &[u8]) -> u64 {
         twox_hash::XxHash3_64::oneshot(key)
     }
     fn separator<'a>(left: Self::Ref<'a>, right: Self::Ref<'a>) -> Self::Ref<'a> {
-        let common = left.iter().zip(right).take_while(|(a, b)| a == b).count();
-        &right[..right.len().min(common + 1)]
+        &right[..right.len().min(Self::common(left, right) + 1)]
     }
     fn make_separator(key: &[u8]) -> u64 {
         // Its length stands before it: one address, and one miss to look at it.

@@ -46,6 +46,29 @@ pub fn each<T: Send>(
     error.map_or_else(|| Ok(parts.into_iter().flatten().collect()), Err)
 }
 
+/// The smallest and the largest of a leaf's keys, with their ranks: these tell most keys apart.
+pub struct Extent<'k, K: KeyCodec>(Option<[(u64, K::Ref<'k>); 2]>);
+
+impl<K: KeyCodec> Default for Extent<'_, K> {
+    fn default() -> Self {
+        Self(None)
+    }
+}
+
+impl<'k, K: KeyCodec> Extent<'k, K> {
+    /// Takes a key in.
+    #[inline(always)]
+    pub fn add(&mut self, key: K::Ref<'k>) {
+        let key = (if K::INLINE { 0 } else { K::rank(key) }, key);
+        self.0 = Some(self.0.map_or([key; 2], |[low, high]| [low.min(key), high.max(key)]));
+    }
+
+    /// Returns both, if there was a key.
+    pub fn ends(&self) -> Option<(K::Ref<'k>, K::Ref<'k>)> {
+        self.0.map(|[(_, low), (_, high)]| (low, high))
+    }
+}
+
 /// A leaf found on the medium, with the smallest and the largest of its keys.
 pub struct Survivor<K: KeyCodec> {
     pub low: K::Owned,

@@ -4,6 +4,7 @@ use std::mem::MaybeUninit;
 
 use bristlecone_pm::{Medium, Word, read_words};
 
+use super::codec::{Codec, KeyCodec};
 use super::search::Level;
 
 /// Most items that are put in order at once.
@@ -82,13 +83,6 @@ impl Words {
         self.taken &= !(1 << at);
     }
 
-    /// Keeps the items whose keys are wanted.
-    #[inline(always)]
-    pub fn retain(&mut self, mut wanted: impl FnMut(u64) -> bool) {
-        let unwanted = self.iter().fold(0, |set, (at, [key, _])| set | u64::from(!wanted(key)) << at);
-        self.taken &= !unwanted;
-    }
-
     /// Hands out each item with its place in the order of the key words, ascending or `DESCENDING`.
     /// It may do so in vain at first: of several calls for a place the last one counts. `level` is
     /// what [`Level::detect`] said.
@@ -116,24 +110,57 @@ impl Words {
         }
     }
 
-    /// Hands out each item with its place in the order of the keys that its words stand for, each place once.
+    /// Returns the items in the order of the keys that their words stand for: each key, and its value's word. `level` is
+    /// what [`Level::detect`] said, and `room` is where they are put.
     #[inline(always)]
-    pub fn place_by<R: Copy + Ord, const DESCENDING: bool>(
+    pub fn sorted<'s, 'k, K: KeyCodec>(
         &self,
-        least: R,
-        key_of: impl Fn(u64) -> R,
-        mut put: impl FnMut(usize, [u64; 2]),
-    ) {
-        let mut sorted = [(least, [0; 2]); WORDS_MAX];
-        let sorted = &mut sorted[..self.count()];
-        for (entry, (_, item)) in sorted.iter_mut().zip(self.iter()) {
-            *entry = (key_of(item[0]), item);
+        level: Level,
+        key_of: impl Fn(u64) -> K::Ref<'k>,
+        room: &'s mut Sorted<'k, K>,
+    ) -> &'s [(K::Ref<'k>, u64)] {
+        let count = self.count();
+        if K::INLINE {
+            self.place::<false>(level, |place, [key, value]| room[place] = (key_of(key), value));
+        } else {
+            let mut items = [(K::least(), 0); WORDS_MAX];
+            for (entry, (_, [key, value])) in items.iter_mut().zip(self.iter()) {
+                *entry = (key_of(key), value);
+            }
+            let places = order::<K>(level, &items[..count]);
+            for (entry, at) in room.iter_mut().zip(places).take(count) {
+                *entry = items[at as usize % WORDS_MAX];
+            }
         }
-        sort::<R, DESCENDING>(sorted);
-        for (place, &(_, item)) in sorted.iter().enumerate() {
-            put(place, item);
-        }
+        &room[..count]
     }
+}
+
+/// Room for the items of a leaf.
+pub type Sorted<'k, K> = [(<K as Codec>::Ref<'k>, u64); WORDS_MAX];
+
+/// Returns the order of keys: what all of them begin with is left out, and the eight bytes behind it tell most of them
+/// apart. Compiled for each kind of key, and not for each design and medium that scans.
+fn order<K: KeyCodec>(level: Level, items: &[(K::Ref<'_>, u64)]) -> [u8; WORDS_MAX] {
+    let common = |most: usize, (key, _): &(K::Ref<'_>, u64)| {
+        most.min(K::common(K::shorten(items[0].0), K::shorten(*key)))
+    };
+    let common = items.iter().fold(usize::MAX, common);
+    let mut ranks = [u64::MAX; WORDS_MAX];
+    for ((key, _), rank) in items.iter().zip(&mut ranks) {
+        *rank = K::rank_behind(*key, common);
+    }
+    let mut order = [0; WORDS_MAX];
+    #[cfg(target_arch = "x86_64")]
+    // SAFETY: the features were detected.
+    if level == Level::Avx512 && unsafe { avx512::order(&ranks, items.len(), &mut order) } {
+        return order;
+    }
+    let _ = level;
+    order = std::array::from_fn(|at| at as u8);
+    let key = |at: &u8| (ranks[*at as usize], items[*at as usize].0);
+    order[..items.len()].sort_unstable_by(|a, b| key(a).cmp(&key(b)));
+    order
 }
 
 /// Sorts items by their key words: compiled once, and not for each design and medium that scans.
@@ -141,14 +168,11 @@ fn sort_words<const DESCENDING: bool>(items: &mut [[u64; 2]]) {
     items.sort_unstable_by(|a, b| if DESCENDING { b[0].cmp(&a[0]) } else { a[0].cmp(&b[0]) });
 }
 
-/// Sorts items by their keys: compiled for each kind of key, and not for each design and medium that scans.
-fn sort<R: Copy + Ord, const DESCENDING: bool>(items: &mut [(R, [u64; 2])]) {
-    items.sort_unstable_by(|a, b| if DESCENDING { b.0.cmp(&a.0) } else { a.0.cmp(&b.0) });
-}
-
 #[cfg(target_arch = "x86_64")]
 mod avx512 {
     use std::arch::x86_64::*;
+
+    use super::WORDS_MAX;
 
     /// Keys in one register.
     const WIDE: usize = 8;
@@ -184,6 +208,26 @@ mod avx512 {
         }
         // Keys that look alike have the same place, the first of theirs.
         sum == len * len.saturating_sub(1) / 2
+    }
+
+    /// Puts the numbers of the first `count` ranks in the order of these, each compared with all others; the rest are
+    /// [`u64::MAX`]. Whether no two of them are equal.
+    #[target_feature(enable = "avx512f,popcnt")]
+    pub fn order(ranks: &[u64; WORDS_MAX], count: usize, order: &mut [u8; WORDS_MAX]) -> bool {
+        let mut sum = 0;
+        for (at, rank) in ranks[..count].iter().enumerate() {
+            let rank = _mm512_set1_epi64(*rank as i64);
+            let mut before = 0;
+            for group in &ranks.as_chunks::<WIDE>().0[..count.div_ceil(WIDE)] {
+                // SAFETY: a group is as long as a register.
+                let group = unsafe { _mm512_loadu_epi64(group.as_ptr().cast()) };
+                before += _mm512_cmplt_epu64_mask(group, rank).count_ones() as usize;
+            }
+            order[before % WORDS_MAX] = at as u8;
+            sum += before;
+        }
+        // Equal ones have the same place, the first of theirs.
+        sum == count * count.saturating_sub(1) / 2
     }
 
     /// Tells for each item how many have short forms before its own. All of them fit so many registers.
@@ -255,6 +299,7 @@ mod avx512 {
 #[cfg(test)]
 mod tests {
     use super::*;
+    use crate::index::parts::codec::Record;
     use crate::index::parts::search::tests::levels;
 
     #[test]
@@ -292,11 +337,41 @@ mod tests {
     }
 
     #[test]
+    fn byte_strings_are_sorted_whatever_they_begin_with() {
+        let mut noise = 7_u64;
+        let mut draw = |below: u64| {
+            noise = noise.wrapping_mul(0x5851_f42d_4c95_7f2d).wrapping_add(1);
+            (noise ^ noise >> 32) % below
+        };
+        for round in 0..5_000 {
+            // Prefixes of all lengths, ends of zeros, and few different bytes: many look alike for long.
+            let (common, spread) = (draw(20) as usize, [1, 2, 256][round % 3]);
+            let keys: Vec<Vec<u8>> = (0..round % (WORDS_MAX + 1))
+                .map(|_| {
+                    let ends = (0..draw(30)).map(|_| draw(spread) as u8);
+                    std::iter::repeat_n(b'/', common).chain(ends).collect()
+                })
+                .collect();
+            let mut words = Words::default();
+            (0..keys.len() as u64).for_each(|at| words.push(at, at + 100));
+            for level in levels() {
+                let mut room = [(&[][..], 0); WORDS_MAX];
+                let sorted = words.sorted::<Record>(level, |at| &keys[at as usize][..], &mut room);
+                assert_eq!(sorted.len(), keys.len());
+                assert!(sorted.iter().all(|(key, value)| *key == keys[*value as usize - 100]));
+                assert!(sorted.is_sorted_by_key(|(key, _)| key));
+                let mut values: Vec<u64> = sorted.iter().map(|(_, value)| *value).collect();
+                values.sort_unstable();
+                assert!(values.into_iter().eq((100..).take(keys.len())));
+            }
+        }
+    }
+
+    #[test]
     fn a_full_leaf_takes_no_more() {
         let mut words = Words::default();
         (0..70).for_each(|key| words.push(key, key));
         assert_eq!(words.count(), WORDS_MAX);
-        words.retain(|key| key % 2 == 0);
-        assert!(words.iter().all(|(_, [key, value])| key == value && key % 2 == 0));
+        assert!(words.iter().all(|(_, [key, value])| key == value));
     }
 }

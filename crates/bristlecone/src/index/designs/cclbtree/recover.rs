@@ -61,7 +61,7 @@ impl<K: KeyCodec, V: Codec, M: Medium> Core<K, V, M> {
             self.pend_again(survivors[of_leaf[0].at].own, of_leaf);
         }
         self.log.seal(logged);
-        self.finish_recovery();
+        self.store.finish_recovery();
         let fences = survivors.into_iter().map(|leaf| (leaf.fence, leaf.own));
         self.inner = VolatileIndex::build(self.options.inner_bytes as usize, fences)?;
         Ok(())

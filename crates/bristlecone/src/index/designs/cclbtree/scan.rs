@@ -11,6 +11,7 @@ use crate::index::parts::codec::{Codec, KeyCodec};
 use crate::index::parts::optimistic_lock::Version;
 use crate::index::parts::prefetch;
 use crate::index::parts::search::Level;
+use crate::index::parts::slot::bits;
 use crate::index::parts::volatile_index::VolatileIndex;
 use crate::index::parts::words::Words;
 use crate::index::scan::{Leafwise, overlay};
@@ -63,6 +64,10 @@ impl<K: KeyCodec, V: Codec, M: Medium> Leafwise<K, V> for Core<K, V, M> {
         let cells = self.leaf(state.leaf);
         let taken = LeafWord::unpack(cells.header.word.load(self.medium())).bitmap & self.slots_mask();
         words.copy(self.medium(), 0, self.pool.words(state.leaf + SLOTS_OFFSET, 2 * self.slots), taken);
+        if !K::INLINE && state.pending > 0 {
+            // They are compared with what pends.
+            words.iter().for_each(|(_, [key, _])| self.prefetch_key(key));
+        }
         let mut pending = [(0, 0); BATCH_MAX];
         for (at, item) in pending.iter_mut().enumerate().take(state.pending.min(self.buffers.batch())) {
             *item = buffer.slot(at);
@@ -72,6 +77,28 @@ impl<K: KeyCodec, V: Codec, M: Medium> Leafwise<K, V> for Core<K, V, M> {
             overlay::<K, M>(&self.keys, words, key, (!state.is_removed(at)).then_some(value));
         }
         Some(())
+    }
+
+    #[inline(always)]
+    fn prefetch_records(&self, leaf: u32) {
+        let leaf = self.buffers.leaf_of(leaf);
+        let taken =
+            LeafWord::unpack(self.leaf(leaf).header.word.load(self.medium())).bitmap & self.slots_mask();
+        for slot in bits(taken) {
+            let item = self.slot(leaf, slot);
+            self.prefetch_key(item.key.load(self.medium()));
+            self.prefetch_value(item.value.load(self.medium()));
+        }
+    }
+
+    #[inline(always)]
+    fn prefetch_key(&self, word: u64) {
+        K::prefetch(&self.keys, word);
+    }
+
+    #[inline(always)]
+    fn prefetch_value(&self, word: u64) {
+        V::prefetch(&self.values, word);
     }
 
     #[inline(always)]

@@ -76,7 +76,7 @@ impl<K: KeyCodec, V: Codec, M: Medium> LodgeTree<K, V, M> {
             self.buffer_again(&mut survivors[of_leaf[0].at].own, of_leaf);
         }
         self.versions.keep(logged);
-        self.finish_recovery();
+        self.store.finish_recovery();
         let nodes = self.build_nodes(&survivors)?;
         self.inner = VolatileIndex::build(self.options.inner_bytes as usize, nodes)?;
         Ok(())

@@ -54,7 +54,7 @@ impl<K: KeyCodec, V: Codec, M: Medium> Scan<K, V> for LodgeTree<K, V, M> {
                 };
                 self.look_ahead(id, version, cursor, key, &guards.0, next_version)
             };
-            let mut probe = until_probed(look);
+            let probe = until_probed(look);
             into.entries.clear();
             let read =
                 (|word| K::read(&self.keys, word, &guards.0), |word| V::read(&self.values, word, &guards.1));
@@ -67,7 +67,7 @@ impl<K: KeyCodec, V: Codec, M: Medium> Scan<K, V> for LodgeTree<K, V, M> {
             if into.checked && !verified(&probe.words, wanted, into, read.0, self.verifiers()) {
                 return false;
             }
-            let outside = append::<K, V, true>(self.nodes.level(), &mut probe.words, wanted, into, read);
+            let outside = append::<K, V, true>(self.nodes.level(), &probe.words, wanted, into, read);
             into.ended = outside.above || probe.further.is_none();
             into.fence = Some(probe.further);
             if !into.entries.is_empty() {
@@ -102,7 +102,7 @@ impl<K: KeyCodec, V: Codec, M: Medium> Scan<K, V> for LodgeTree<K, V, M> {
                 let (_locked, version) = self.nodes.get(id).hold(version, tries)?;
                 self.look_back(id, version, to, &guards.0)
             };
-            let mut probe = until_probed(look);
+            let probe = until_probed(look);
             into.entries.clear();
             let read =
                 (|word| K::read(&self.keys, word, &guards.0), |word| V::read(&self.values, word, &guards.1));
@@ -119,7 +119,7 @@ impl<K: KeyCodec, V: Codec, M: Medium> Scan<K, V> for LodgeTree<K, V, M> {
             if into.checked && !verified(&probe.words, wanted, into, read.0, self.verifiers()) {
                 return false;
             }
-            let outside = append::<K, V, false>(self.nodes.level(), &mut probe.words, wanted, into, read);
+            let outside = append::<K, V, false>(self.nodes.level(), &probe.words, wanted, into, read);
             into.ended = outside.below || probe.further.is_none();
             into.fence = Some(probe.further);
             if !into.entries.is_empty() {
@@ -238,6 +238,12 @@ impl<K: KeyCodec, V: Codec, M: Medium> LodgeTree<K, V, M> {
         let mut words = Words::default();
         let slots = self.pool.words(slot_offset(entry.leaf, 0), 2 * self.slots);
         words.copy(self.medium(), 0, slots, u64::from(entry.slots.bitmap & self.slots_mask()));
+        if !(K::INLINE && V::INLINE) {
+            words.iter().for_each(|(_, [key, value])| {
+                K::prefetch(&self.keys, key);
+                V::prefetch(&self.values, value);
+            });
+        }
         let mut buffered = [(0, 0, false); NODE_SLOTS_MAX];
         let mut count = 0;
         for item in node.all_buffered().filter(|item| item.owner == at) {

@@ -9,7 +9,7 @@
 use bristlecone_pm::sync::epoch::Guard;
 use bristlecone_pm::{LINE_BYTES, Medium};
 
-use super::layout::Shape;
+use super::layout::{Shape, Stored};
 use super::leaf::{FROZEN, Leaf};
 use super::meta::Tag;
 use super::{LOCK_WRITES, NbTree};
@@ -164,6 +164,14 @@ impl<K: KeyCodec, V: Codec, M: Medium> NbTree<K, V, M> {
         self.version_of(leaf)
     }
 
+    /// Prefetches the record that a value word names, if it names one.
+    #[inline(always)]
+    pub(super) fn prefetch_value_of(&self, word: u64) {
+        if let Stored::Record(record) = Stored::decode(word) {
+            self.values.prefetch(record);
+        }
+    }
+
     #[inline(always)]
     pub(super) fn prefetch_line(&self, leaf: u32, line: usize) {
         self.pool.prefetch(self.leaves.block(leaf) + (line * LINE_BYTES) as u64);
@@ -197,9 +205,14 @@ impl<K: KeyCodec, V: Codec, M: Medium> NbTree<K, V, M> {
         let mut hits = self.candidates(leaf, tag) & seen & self.shape.all();
         while hits != 0 {
             let slot = hits.trailing_zeros() as usize;
-            let word = self.slot(leaf, slot).key.load(self.medium());
-            if !K::INLINE && !still() {
-                return Err(Stale);
+            let item = self.slot(leaf, slot);
+            let word = item.key.load(self.medium());
+            if !K::INLINE {
+                if !still() {
+                    return Err(Stale);
+                }
+                // The item most likely is the key's: both its records are waited for at once.
+                self.prefetch_value_of(item.value.load(self.medium()));
             }
             if K::read(&self.keys, word, guard) == K::shorten(key) {
                 return Ok(Some(slot));

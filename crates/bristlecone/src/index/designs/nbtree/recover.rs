@@ -14,7 +14,7 @@ use super::leaf::TAG_WORDS;
 use super::meta::{Tag, Tags};
 use super::{NbTree, NbTreeOptions};
 use crate::index::parts::codec::{Codec, KeyCodec};
-use crate::index::parts::recovery::{Survivor, each, index_over};
+use crate::index::parts::recovery::{Extent, Survivor, each, index_over};
 use crate::index::parts::slot::{Slot, bits};
 use crate::index::parts::volatile_index::VolatileIndex;
 use crate::index::{Open, SalvageSink};
@@ -107,8 +107,15 @@ impl<K: KeyCodec, V: Codec, M: Medium> NbTree<K, V, M> {
         let parts = each(ranges.len(), threads, |chunk| {
             let mut own = Found::default();
             let ChunkRange { offset, slots } = ranges[chunk];
-            let mut blocks = (0..slots as u64).map(|slot| offset + slot * self.shape.block_bytes as u64);
-            blocks.try_for_each(|block| self.look(block, ranges, &mut own))?;
+            let block_bytes = self.shape.block_bytes as u64;
+            let end = offset + slots as u64 * block_bytes;
+            for block in (offset..end).step_by(self.shape.block_bytes) {
+                if block + block_bytes < end {
+                    // The records of one leaf are on their way while those of the one before it are looked at.
+                    self.prefetch_records_of(block + block_bytes);
+                }
+                self.look(block, ranges, &mut own)?;
+            }
             Ok(own)
         })?;
         let mut all = Found::default();
@@ -140,6 +147,22 @@ impl<K: KeyCodec, V: Codec, M: Medium> NbTree<K, V, M> {
     /// Returns the stamp in a block's header, whatever its state.
     pub(super) fn birth_of(&self, block: u64) -> u64 {
         self.pool.at::<Header>(block).birth.load(self.medium())
+    }
+
+    /// Prefetches the records of a block's items.
+    fn prefetch_records_of(&self, block: u64) {
+        let is_live = || matches!(self.header_of(block), Ok((State::Live { .. }, _)));
+        if K::INLINE && V::INLINE || !is_live() {
+            return;
+        }
+        for at in 0..self.shape.slots {
+            let slot: &Slot = self.pool.at(self.shape.slot(block, at));
+            let value = slot.value.load(self.medium());
+            if value != EMPTY {
+                K::prefetch(&self.keys, slot.key.load(self.medium()));
+                self.prefetch_value_of(value);
+            }
+        }
     }
 
     /// Sorts one block in.
@@ -205,7 +228,7 @@ impl<K: KeyCodec, V: Codec, M: Medium> NbTree<K, V, M> {
         let mut tags = Tags::default();
         let mut met = Met::default();
         let mut bitmap = 0_u64;
-        let mut range: Option<(K::Ref<'_>, K::Ref<'_>)> = None;
+        let mut extent = Extent::<K>::default();
         for at in 0..self.shape.slots {
             let slot: &Slot = self.pool.at(self.shape.slot(block, at));
             let mut value = slot.value.load(medium);
@@ -244,9 +267,9 @@ impl<K: KeyCodec, V: Codec, M: Medium> NbTree<K, V, M> {
             })?;
             tags.set(at, tag);
             bitmap |= 1 << at;
-            range = Some(range.map_or((key, key), |(low, high)| (low.min(key), high.max(key))));
+            extent.add(key);
         }
-        let Some((low, high)) = range else { return Ok(None) };
+        let Some((low, high)) = extent.ends() else { return Ok(None) };
         self.blocks.mark_live(block)?;
         let items = bitmap.count_ones() as usize;
         let id = self.leaves.add(block)?;

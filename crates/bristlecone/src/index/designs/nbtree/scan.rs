@@ -82,6 +82,26 @@ impl<K: KeyCodec, V: Codec, M: Medium> Leafwise<K, V> for NbTree<K, V, M> {
     }
 
     #[inline(always)]
+    fn prefetch_records(&self, leaf: u32) {
+        let leaf = self.leaves.get(leaf);
+        for slot in bits(self.bitmap(leaf) & self.shape.all()) {
+            let item = self.slot(leaf, slot);
+            self.prefetch_key(item.key.load(self.medium()));
+            self.prefetch_value(item.value.load(self.medium()));
+        }
+    }
+
+    #[inline(always)]
+    fn prefetch_key(&self, word: u64) {
+        K::prefetch(&self.keys, word);
+    }
+
+    #[inline(always)]
+    fn prefetch_value(&self, word: u64) {
+        self.prefetch_value_of(word);
+    }
+
+    #[inline(always)]
     fn key_at<'a>(&'a self, word: u64, guard: &'a K::Guard) -> K::Ref<'a> {
         K::read(&self.keys, word, guard)
     }
@@ -136,7 +156,7 @@ impl<K: KeyCodec, V: Codec, M: Medium> NbTree<K, V, M> {
     ) {
         let mut words = Words::default();
         if self.snapshot(id, version, &mut words).is_some() {
-            let own = self.append::<DESCENDING>(&mut words, bounds, into, guards);
+            let own = self.append::<DESCENDING>(&words, bounds, into, guards);
             outside.below |= own.below;
             outside.above |= own.above;
             return;

@@ -112,8 +112,12 @@ impl<K: KeyCodec, V: Codec, M: Medium> SsTree<K, V, M> {
     ) -> Result<Option<Found>, Stale> {
         let item = self.slot(subnode, slot);
         let word = item.key.load(self.medium());
-        if !K::INLINE && !still() {
-            return Err(Stale);
+        if !K::INLINE {
+            if !still() {
+                return Err(Stale);
+            }
+            // The item most likely is the key's: both its records are waited for at once.
+            V::prefetch(&self.values, item.value.load(self.medium()));
         }
         Ok((K::read(&self.keys, word, guard) == K::shorten(key)).then(|| {
             let value = item.value.load(self.medium());

@@ -19,7 +19,7 @@ use super::{SsTree, SsTreeOptions};
 use crate::index::parts::codec::{Codec, KeyCodec};
 use crate::index::parts::counter::Counter;
 use crate::index::parts::no_room::Epochs;
-use crate::index::parts::recovery::{Survivor, each, index_over};
+use crate::index::parts::recovery::{Extent, Survivor, each, index_over};
 use crate::index::parts::slot::{Slot, bits};
 use crate::index::parts::volatile_index::VolatileIndex;
 use crate::index::{Open, SalvageSink};
@@ -132,18 +132,30 @@ impl<K: KeyCodec, V: Codec, M: Medium> SsTree<K, V, M> {
         let mut found = Vec::new();
         let mut ids = 0..0;
         let mut reached = 0;
+        let mut take = |view: &View| -> Result<()> {
+            if ids.is_empty() {
+                ids = self.leaves.alloc_fresh(IDS_AT_ONCE)?;
+            }
+            let id = ids.next().expect("ids were just handed out");
+            found.push(self.recover_items(id, view)?);
+            Ok(())
+        };
+        // The records of one leaf are on their way while those of the one before it are looked at.
+        let mut last: Option<View> = None;
         for subnode in census.offsets(chunk) {
             if self.header(subnode).next.load(self.medium()) == FREE || census.is_named(subnode) {
                 continue;
             }
             if let Some(view) = self.recover_leaf(subnode, &mut reached)? {
-                if ids.is_empty() {
-                    ids = self.leaves.alloc_fresh(IDS_AT_ONCE)?;
+                if K::INLINE && V::INLINE {
+                    take(&view)?;
+                    continue;
                 }
-                let id = ids.next().expect("ids were just handed out");
-                found.push(self.recover_items(id, &view)?);
+                self.prefetch_records_of(&view);
+                last.replace(view).as_ref().map_or(Ok(()), &mut take)?;
             }
         }
+        last.as_ref().map_or(Ok(()), &mut take)?;
         ids.for_each(|id| self.leaves.free(id));
         census.reached.fetch_add(reached, Relaxed);
         Ok(found)
@@ -249,12 +261,25 @@ impl<K: KeyCodec, V: Codec, M: Medium> SsTree<K, V, M> {
         medium.persist(last, "sstree recover.2");
     }
 
+    /// Prefetches the records of a leaf's items.
+    #[inline(always)]
+    pub(super) fn prefetch_records_of(&self, view: &View) {
+        if K::INLINE && V::INLINE {
+            return;
+        }
+        for (at, slot) in view.items(self.shape) {
+            let item = self.slot(view.subnodes[at % SUBNODES_MAX], slot);
+            K::prefetch(&self.keys, item.key.load(self.medium()));
+            V::prefetch(&self.values, item.value.load(self.medium()));
+        }
+    }
+
     /// Reads the items: what they refer to is live, fingerprints follow from the keys.
     fn recover_items(&self, id: u32, view: &View) -> Result<Survivor<K>> {
         let medium = self.medium();
         let guard = K::pin();
         let mut tags = Tags::default();
-        let mut range: Option<(K::Ref<'_>, K::Ref<'_>)> = None;
+        let mut extent = Extent::<K>::default();
         for at in 0..view.count {
             let slots: &[Slot] = self.pool.slice(slot_offset(view.subnodes[at], 0), self.shape.slots);
             for slot in bits(view.taken(self.shape, at)) {
@@ -263,7 +288,7 @@ impl<K: KeyCodec, V: Codec, M: Medium> SsTree<K, V, M> {
                 V::mark_live(&self.values, slots[slot].value.load(medium))?;
                 let key = K::read(&self.keys, word, &guard);
                 tags.set(at * self.shape.slots + slot, K::fingerprint(key));
-                range = Some(range.map_or((key, key), |(low, high)| (low.min(key), high.max(key))));
+                extent.add(key);
             }
         }
         let leaf = self.leaves.get(id);
@@ -278,7 +303,7 @@ impl<K: KeyCodec, V: Codec, M: Medium> SsTree<K, V, M> {
                 }
             }
         }
-        let Some((low, high)) = range else {
+        let Some((low, high)) = extent.ends() else {
             return Err(Error::corrupted("a leaf without items", format!("leaf {id}")));
         };
         let items = view.bitmap.count_ones() as usize;

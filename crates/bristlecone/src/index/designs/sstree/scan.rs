@@ -80,6 +80,21 @@ impl<K: KeyCodec, V: Codec, M: Medium> Leafwise<K, V> for SsTree<K, V, M> {
     }
 
     #[inline(always)]
+    fn prefetch_records(&self, leaf: u32) {
+        self.prefetch_records_of(&self.leaves.get(leaf).view());
+    }
+
+    #[inline(always)]
+    fn prefetch_key(&self, word: u64) {
+        K::prefetch(&self.keys, word);
+    }
+
+    #[inline(always)]
+    fn prefetch_value(&self, word: u64) {
+        V::prefetch(&self.values, word);
+    }
+
+    #[inline(always)]
     fn key_at<'a>(&'a self, word: u64, guard: &'a K::Guard) -> K::Ref<'a> {
         K::read(&self.keys, word, guard)
     }

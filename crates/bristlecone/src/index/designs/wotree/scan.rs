@@ -185,6 +185,10 @@ impl<K: KeyCodec, V: Codec, M: Medium> WoTree<K, V, M> {
             self.meet_damage(WRONG_ORDER, at.leaf, into);
         }
         let words = &words[..slots.len()];
+        for &(key, value) in words {
+            K::prefetch(&self.keys, key);
+            V::prefetch(&self.values, value);
+        }
         let key_of = |words: &(u64, u64)| K::read(&self.keys, words.0, &pins.keys);
         if into.checked
             && let Err(error) = self.verify_items(words, (from, to), pins)

@@ -72,7 +72,12 @@ impl<L: LeafLayout, K: KeyCodec, V: Codec, M: Medium> Store<L, K, V, M> {
         let chain = self.chain(threads)?;
         let strides: Vec<_> = chain.chunks(STRIDE).collect();
         let parts = each(strides.len(), threads, |at| {
-            strides[at].iter().map(|&leaf| self.survivor(leaf, &own)).collect::<Result<Vec<_>>>()
+            let ahead = (1..=strides[at].len()).map(|next| &strides[at][next..]);
+            let leaf = |(&leaf, ahead)| {
+                self.prefetch_ahead(ahead);
+                self.survivor(leaf, &own)
+            };
+            strides[at].iter().zip(ahead).map(leaf).collect::<Result<Vec<_>>>()
         })?;
         let survivors: Vec<Survivor<K, T>> = parts.into_iter().flatten().collect();
         if survivors[1..].windows(2).any(|pair| pair[0].fence >= pair[1].fence) {
@@ -107,6 +112,23 @@ impl<L: LeafLayout, K: KeyCodec, V: Codec, M: Medium> Store<L, K, V, M> {
             offset = next;
         }
         Ok(chain)
+    }
+
+    /// Prefetches what is looked at of the next leaves: the records of the first one, the lines of the second.
+    fn prefetch_ahead(&self, leaves: &[(u64, u64)]) {
+        if let Some(&(leaf, _)) = leaves.get(1) {
+            self.pool.prefetch_lines(leaf, L::bytes(self.slots));
+        }
+        if let Some(&(leaf, bitmap)) = leaves.first()
+            && !(K::INLINE && V::INLINE)
+        {
+            K::prefetch(&self.keys, self.leaf(leaf).fence().load(self.medium()));
+            for slot in bits(bitmap) {
+                let cell = self.slot(leaf, slot);
+                K::prefetch(&self.keys, cell.key.load(self.medium()));
+                V::prefetch(&self.values, cell.value.load(self.medium()));
+            }
+        }
     }
 
     /// Recover 2: the items and the fence of a leaf; fingerprints that are not right are written again.
@@ -215,7 +237,7 @@ impl<L: LeafLayout, K: KeyCodec, V: Codec, M: Medium> Store<L, K, V, M> {
     }
 
     /// What was not found in use is free from here on.
-    pub fn finish_recovery(&self) {
+    pub fn finish_recovery(&mut self) {
         self.leaves.finish_recovery();
         self.keys.finish_recovery();
         self.values.finish_recovery();

@@ -49,7 +49,10 @@ impl<K: KeyCodec> VolatileIndex<K> {
             let node = nodes.get(above[above.len() - 1].1);
             node.insert(node.count(), key, child);
         }
-        above.iter().for_each(|&(_, id)| nodes.get(id).lock.unlock());
+        for &(_, id) in &above {
+            nodes.get(id).rank_all::<K>(&guard);
+            nodes.get(id).lock.unlock();
+        }
         if let [(first, _)] = above[..] {
             // A root has no parent to keep the key.
             K::retire_separator(first, &guard);

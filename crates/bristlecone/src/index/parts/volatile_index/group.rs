@@ -115,7 +115,8 @@ impl<K: KeyCodec> VolatileIndex<K> {
             }
             Way::Arrived(..) | Way::Lost => return Ok(way),
         };
-        let next = match self.right_of(node, seen, Some(key), Side::From, guard)? {
+        let among = self.among(node, seen, Some(key), guard)?;
+        let next = match self.right_of(node, seen, (Some(key), among), Side::From, guard)? {
             Some(right) => right,
             None if node.level() == 1 => {
                 if K::INLINE {
@@ -123,7 +124,7 @@ impl<K: KeyCodec> VolatileIndex<K> {
                 }
                 return Ok(Way::Arrived(node, seen));
             }
-            None => node.child(self.choose(node, seen, Some(key), Side::From, guard)?),
+            None => node.child(self.entry_of(node, seen, (Some(key), among), Side::From, guard)?),
         };
         // An index is followed only once it is validated.
         if !node.lock.validate(seen) {

@@ -16,6 +16,7 @@ mod remove;
 mod replace;
 mod walk;
 
+use std::cmp::Ordering;
 use std::marker::PhantomData;
 use std::sync::Mutex;
 
@@ -49,6 +50,17 @@ enum Side {
     From,
     /// The entry before it.
     Before,
+}
+
+/// Where a key lies among the separators of a node.
+#[derive(Clone, Copy)]
+enum Among {
+    /// Before all of them.
+    Before,
+    /// Where its rank says.
+    Rank(u64),
+    /// Behind all of them, and behind the high key.
+    Behind,
 }
 
 impl<K: KeyCodec> VolatileIndex<K> {
@@ -167,7 +179,8 @@ impl<K: KeyCodec> VolatileIndex<K> {
         let mut node = L::get(&self.nodes, self.root.load(Acquire));
         let mut seen = node.lock.read().ok_or(Stale)?;
         loop {
-            let next = match self.right_of(node, seen, key, side, guard)? {
+            let among = self.among(node, seen, key, guard)?;
+            let next = match self.right_of(node, seen, (key, among), side, guard)? {
                 Some(right) => right,
                 None if node.level() == level => {
                     if hinted && let Some(key) = key {
@@ -175,7 +188,7 @@ impl<K: KeyCodec> VolatileIndex<K> {
                     }
                     return Ok((node, seen));
                 }
-                None => node.child(self.choose(node, seen, key, side, guard)?),
+                None => node.child(self.entry_of(node, seen, (key, among), side, guard)?),
             };
             // An index is followed only once it is validated.
             if !node.lock.validate(seen) {
@@ -192,21 +205,45 @@ impl<K: KeyCodec> VolatileIndex<K> {
         }
     }
 
+    /// Returns where a key (`None`: behind all others) lies in a node.
+    #[inline(always)]
+    fn among(
+        &self,
+        node: NodeRef<'_>,
+        seen: Version,
+        key: Option<K::Ref<'_>>,
+        guard: &K::Guard,
+    ) -> Result<Among, Stale> {
+        let Some(key) = key else { return Ok(Among::Behind) };
+        let common = if K::INLINE { 0 } else { node.common() };
+        if common == 0 {
+            return Ok(Among::Rank(K::rank(key)));
+        }
+        let separator = self.separator(node, seen, node.key(1), guard)?;
+        Ok(match K::compare_start(K::shorten(key), separator, common) {
+            Ordering::Less => Among::Before,
+            Ordering::Equal => Among::Rank(K::rank_behind(key, common)),
+            Ordering::Greater => Among::Behind,
+        })
+    }
+
     /// Returns the right sibling, if the key lies beyond this node.
     #[inline(always)]
     fn right_of(
         &self,
         node: NodeRef<'_>,
         seen: Version,
-        key: Option<K::Ref<'_>>,
+        (key, among): (Option<K::Ref<'_>>, Among),
         side: Side,
         guard: &K::Guard,
     ) -> Result<Option<u32>, Stale> {
-        if key.is_some_and(|key| K::rank(key) < node.high_rank(K::INLINE)) {
-            return Ok(None);
+        match among {
+            Among::Before => return Ok(None),
+            Among::Rank(rank) if rank < node.high_rank(K::INLINE) => return Ok(None),
+            Among::Rank(_) | Among::Behind => {}
         }
         let Some((next, high)) = node.right() else { return Ok(None) };
-        let Some(key) = key else { return Ok(Some(next)) };
+        let (Some(key), Among::Rank(_)) = (key, among) else { return Ok(Some(next)) };
         let high = self.separator(node, seen, high.word, guard)?;
         let key = K::shorten(key);
         let beyond = if side == Side::From { high <= key } else { high < key };
@@ -238,9 +275,26 @@ impl<K: KeyCodec> VolatileIndex<K> {
         side: Side,
         guard: &K::Guard,
     ) -> Result<usize, Stale> {
-        let Some(key) = key else { return Ok(node.count().saturating_sub(1)) };
+        let among = self.among(node, seen, key, guard)?;
+        self.entry_of(node, seen, (key, among), side, guard)
+    }
+
+    /// As [`choose`](Self::choose), for a key of which it is known where it lies.
+    #[inline(always)]
+    fn entry_of(
+        &self,
+        node: NodeRef<'_>,
+        seen: Version,
+        (key, among): (Option<K::Ref<'_>>, Among),
+        side: Side,
+        guard: &K::Guard,
+    ) -> Result<usize, Stale> {
+        let (key, rank) = match (key, among) {
+            (Some(key), Among::Rank(rank)) => (key, rank),
+            (_, Among::Before) => return Ok(0),
+            _ => return Ok(node.count().saturating_sub(1)),
+        };
         // The first key is the low fence, which the descent took care of.
-        let rank = K::rank(key);
         if K::INLINE {
             let begun = if side == Side::From { node.count_le(rank) } else { node.count_lt(rank) };
             return Ok(begun.saturating_sub(1));
@@ -314,6 +368,7 @@ impl<K: KeyCodec> VolatileIndex<K> {
         let separator = Separator { rank: K::rank(K::shorten(key)), word: separator };
         if node.count() < self.nodes.capacity() {
             node.insert(at, separator, child);
+            node.rank_one::<K>(at, guard);
             return None;
         }
         // An ascending load leaves full nodes behind.
@@ -333,6 +388,8 @@ impl<K: KeyCodec> VolatileIndex<K> {
         } else {
             right.insert(at - middle, separator, child);
         }
+        node.rank_all::<K>(guard);
+        right.rank_all::<K>(guard);
         right.lock.unlock();
         Some((promoted, right_id))
     }

@@ -63,6 +63,7 @@ impl<K: KeyCodec> VolatileIndex<K> {
             node.set_child(0, node.child(1));
         }
         node.remove(at.max(1));
+        node.rank_fewer::<K>(guard);
         K::retire_separator(dead, guard);
     }
 
@@ -160,6 +161,7 @@ impl<K: KeyCodec> VolatileIndex<K> {
             let (_, high) = left.right().expect("a left neighbour has a right one");
             K::retire_separator(high.word, guard);
             left.set_right(node.right());
+            left.rank_all::<K>(guard);
             K::retire_separator(node.key(0), guard);
             node.lock.unlock_obsolete();
             dead.push(id);
@@ -185,6 +187,7 @@ impl<K: KeyCodec> VolatileIndex<K> {
                 node.insert(at, right.separator(at), right.child(at));
             }
             node.set_right(right.right());
+            node.rank_all::<K>(guard);
             K::retire_separator(right.key(0), guard);
             right.lock.unlock_obsolete();
             dead.push(id);
@@ -197,6 +200,7 @@ impl<K: KeyCodec> VolatileIndex<K> {
         let gone = at.max(1);
         let dead = ancestor.key(gone);
         ancestor.remove(gone);
+        ancestor.rank_fewer::<K>(guard);
         K::retire_separator(dead, guard);
     }
 }

@@ -16,29 +16,31 @@ fn noise(state: &mut u64) -> u64 {
     *state
 }
 
-#[test]
-fn follows_a_model_of_fences() {
+/// Inserts and removes leaves that begin at the names of numbers, which order as these do.
+fn follows_a_model_of_fences<K: KeyCodec>(node_bytes: usize, name: impl Fn(u64) -> K::Owned) {
+    let guard = K::pin();
     let lock = OptimisticLock::default();
     let version = lock.read();
-    let inner = VolatileIndex::<Inline>::new(SMALL, 0).unwrap();
+    let inner = VolatileIndex::<K>::new(node_bytes, 0).unwrap();
     let mut model: BTreeMap<u64, u32> = [(0, 0)].into();
     let mut state = 88_172_645_463_325_252;
     let mut next_leaf = 1;
+    let find = |number| inner.find(K::borrow(&name(number)), &guard, |_| version).0;
     for round in 0..30_000_u32 {
         let key = noise(&mut state) % 4000;
         let growing = round / 5000 % 2 == 0;
         if growing && !model.contains_key(&key) {
-            inner.insert(key, next_leaf, &());
+            inner.insert(K::borrow(&name(key)), next_leaf, &guard);
             model.insert(key, next_leaf);
             next_leaf += 1;
         } else if !growing {
             let (&fence, &leaf) = model.range(..=key).next_back().unwrap();
             let single = model.len() == 1;
-            assert_eq!(inner.remove(key, leaf, &(), |_| true), !single);
+            assert_eq!(inner.remove(K::borrow(&name(key)), leaf, &guard, |_| true), !single);
             if !single {
                 // The range goes to the neighbour that the index now names.
                 model.remove(&fence);
-                let (heir, _) = inner.find(key, &(), |_| version);
+                let heir = find(key);
                 let left = model.range(..fence).next_back().map(|(_, &leaf)| leaf);
                 if left != Some(heir) {
                     let (&right, &leaf) = model.range(fence..).next().unwrap();
@@ -50,16 +52,38 @@ fn follows_a_model_of_fences() {
         }
         assert_eq!(inner.is_single(), model.len() == 1);
         let probe = noise(&mut state) % 4100;
-        let (leaf, _) = inner.find(probe, &(), |_| version);
-        assert_eq!(leaf, *model.range(..=probe).next_back().unwrap().1);
-        let (leaf, _, fence) = inner.find_before(Some(probe.max(1)), &(), |_| version);
-        let before = model.range(..probe.max(1)).next_back().unwrap();
-        assert_eq!((before.1, fence.unwrap_or(0)), (&leaf, *before.0));
+        assert_eq!(find(probe), *model.range(..=probe).next_back().unwrap().1);
+        let probe = probe.max(1);
+        let (leaf, _, fence) = inner.find_before(Some(K::borrow(&name(probe))), &guard, |_| version);
+        let before = model.range(..probe).next_back().unwrap();
+        assert_eq!(leaf, *before.1);
+        assert!(fence == (*before.0 > 0).then(|| name(*before.0)));
+        if round % 1000 == 0 {
+            assert!(inner.check().is_empty(), "{:?}", inner.check());
+        }
     }
     assert!(inner.check().is_empty(), "{:?}", inner.check());
     let mut walked = Vec::new();
-    inner.for_each_leaf(|fence, leaf| walked.push((fence.unwrap_or(0), leaf)));
-    assert_eq!(walked, model.into_iter().collect::<Vec<_>>());
+    inner.for_each_leaf(|fence, leaf| walked.push((fence.map(K::owned), leaf)));
+    let fences = model.into_iter().enumerate();
+    let fences = fences.map(|(at, (fence, leaf))| ((at > 0).then(|| name(fence)), leaf));
+    assert!(walked == fences.collect::<Vec<_>>());
+}
+
+#[test]
+fn words_follow_a_model_of_fences() {
+    follows_a_model_of_fences::<Inline>(SMALL, |number| number);
+}
+
+#[test]
+fn byte_strings_follow_a_model_of_fences() {
+    // Nodes have much in common, little, or nothing, and that changes with each split and removal.
+    let name = |number: u64| {
+        let folder = char::from(b'a' + (number / 1000) as u8);
+        let name = format!("{folder}/{:03}/of documents/{:02}", number / 40 % 25, number % 40);
+        name.into_bytes().into_boxed_slice()
+    };
+    follows_a_model_of_fences::<Record>(SMALL_BYTES, name);
 }
 
 #[test]

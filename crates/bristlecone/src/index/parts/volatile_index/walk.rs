@@ -209,8 +209,12 @@ impl<K: KeyCodec> VolatileIndex<K> {
             }
             for at in usize::from(node.is_leftmost())..node.count() {
                 let key = K::owned(K::separator_at(node.key(at), &guard));
-                if node.separator(at).rank != K::rank(K::borrow(&key)) {
+                let first = K::separator_at(node.key(at.min(1)), &guard);
+                if at > 0 && node.separator(at).rank != K::rank_behind(K::borrow(&key), node.common()) {
                     report("a rank that is not the separator's");
+                }
+                if at > 0 && !K::INLINE && K::common(first, K::borrow(&key)) < node.common() {
+                    report("a separator without what is common to all");
                 }
                 if last.as_ref().is_some_and(|(level, last)| *level == node.level() && *last >= key) {
                     report("separators out of order");
