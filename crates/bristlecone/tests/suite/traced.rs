@@ -81,6 +81,8 @@ fn what_happens_to_a_pool_is_told() {
             assert!(chunks.iter().all(|chunk| chunk.0.contains_key("took")));
             pool.backup(&copy.0, BackupOptions::new()).unwrap();
             assert_eq!(ear.take("a pool is copied").len(), 1, "{design}");
+            // The copy.
+            assert_eq!(ear.take("a pool is closed").len(), 1, "{design}");
             drop(tree);
             pool.close().unwrap();
             assert_eq!(ear.take("a pool is closed").len(), 1, "{design}");
