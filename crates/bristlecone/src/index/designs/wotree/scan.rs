@@ -1,6 +1,6 @@
 //! Scanning: one leaf at a time, in order. Not a snapshot of the tree, but of each leaf.
 
-use std::ops::Bound;
+use std::ops::{Bound, Range};
 
 use bristlecone_pm::{Error, LINE_BYTES, Medium, Result};
 
@@ -11,7 +11,8 @@ use super::read::{At, NoTrail, Path};
 use super::{Pins, WoTree};
 use crate::index::parts::codec::{Codec, KeyCodec};
 use crate::index::parts::optimistic_lock::Stale;
-use crate::index::{Batch, Scan};
+use crate::index::visit::behind;
+use crate::index::{Batch, Scan, Visit};
 
 /// What a leaf says besides its items.
 struct Ends<K: KeyCodec> {
@@ -23,58 +24,22 @@ struct Ends<K: KeyCodec> {
 }
 
 impl<K: KeyCodec, V: Codec, M: Medium> Scan<K, V> for WoTree<K, V, M> {
-    /// Returns the batch's fence is where the next leaf begins.
     fn scan_forward(&self, bounds: (Bound<K::Ref<'_>>, Bound<K::Ref<'_>>), into: &mut Batch<K, V>) -> bool {
         let pins = self.pin();
-        let mut path = Path::default();
-        loop {
-            let fence = into.fence.take();
-            if matches!(fence, Some(None)) {
-                return false;
-            }
-            let from = match (&fence, bounds.0) {
-                (Some(Some(fence)), _) => K::borrow(fence),
-                (_, Bound::Included(key) | Bound::Excluded(key)) => K::shorten(key),
-                (_, Bound::Unbounded) => K::least(),
-            };
-            let at = match self.descend(Aim::At(from), &pins.keys, &mut path) {
-                Ok(at) => at,
-                Err(error) => return self.cut_short(error, into),
-            };
-            let begins = |low| self.separator(low, &pins.keys) == from;
-            if matches!(fence, Some(Some(_)))
-                && !path.low.is_some_and(begins)
-                && !self.follows(&at, from, &pins)
-            {
-                self.meet_damage("leaves are passed over on the way to it", at.leaf, into);
-            }
-            let Ok(ends) = self.collect(&at, bounds, &pins, into) else {
-                into.fence = fence;
-                continue;
-            };
-            into.entries.reverse();
-            let high = ends.high.filter(|_| !ends.above);
-            if high.as_ref().is_some_and(|high| K::borrow(high) <= K::shorten(from)) {
-                // It would lead nowhere.
-                into.fence = Some(None);
-                self.meet_damage("a range that ends before it begins", at.leaf, into);
-            } else {
-                if high.is_none() && !ends.above && self.is_cut_off(&at, &pins) {
-                    self.meet_damage("a last leaf that is not the last", at.leaf, into);
-                }
-                into.fence = Some(high);
-            }
-            if into.damage.is_some() {
-                return false;
-            }
-            if !into.entries.is_empty() {
-                return true;
+        let mut leaf = [(0, 0); SLOTS_MAX];
+        while let Some((wanted, goes_on)) = self.next_leaf(bounds, &pins, &mut leaf, into) {
+            into.entries.clear();
+            into.entries.extend(self.items(&leaf[wanted], &pins).map(owned::<K, V>).rev());
+            if !goes_on || !into.entries.is_empty() {
+                return goes_on;
             }
         }
+        false
     }
 
     fn scan_backward(&self, bounds: (Bound<K::Ref<'_>>, Bound<K::Ref<'_>>), into: &mut Batch<K, V>) -> bool {
         let pins = self.pin();
+        let mut leaf = [(0, 0); SLOTS_MAX];
         let mut path = Path::default();
         loop {
             let fence = into.fence.take();
@@ -92,10 +57,12 @@ impl<K: KeyCodec, V: Codec, M: Medium> Scan<K, V> for WoTree<K, V, M> {
                 Err(error) => return self.cut_short(error, into),
             };
             let low = path.low.map(|low| K::owned(self.separator(low, &pins.keys)));
-            let Ok(ends) = self.collect(&at, bounds, &pins, into) else {
+            let Ok((wanted, ends)) = self.collect(&at, bounds, &pins, &mut leaf, into) else {
                 into.fence = fence;
                 continue;
             };
+            into.entries.clear();
+            into.entries.extend(self.items(&leaf[wanted], &pins).map(owned::<K, V>));
             // The low key may be any between the leaf's own and the aim's: the leaf is then met again.
             let falls = |low: &K::Owned| match &fence {
                 Some(Some(fence)) => low < fence,
@@ -114,9 +81,92 @@ impl<K: KeyCodec, V: Codec, M: Medium> Scan<K, V> for WoTree<K, V, M> {
             }
         }
     }
+
+    fn visit(&self, bounds: (Bound<K::Ref<'_>>, Bound<K::Ref<'_>>), visit: &mut Visit<'_, K, V>) {
+        let mut leaf = [(0, 0); SLOTS_MAX];
+        let (mut batch, mut last) = (Batch::default(), None);
+        loop {
+            let pins = self.pin();
+            let next = self.next_leaf(behind::<K>(&last, bounds), &pins, &mut leaf, &mut batch);
+            let Some((wanted, goes_on)) = next else { return };
+            let mut shown = None;
+            for (key, value) in self.items(&leaf[wanted], &pins) {
+                if visit(key, value).is_break() {
+                    return;
+                }
+                shown = Some(key);
+            }
+            last = shown.map(K::owned).or(last);
+            if !goes_on {
+                return;
+            }
+        }
+    }
+}
+
+/// The words of a leaf's items: keys and values.
+type LeafWords = [(u64, u64); SLOTS_MAX];
+
+/// Returns an item of its own.
+fn owned<K: KeyCodec, V: Codec>((key, value): (K::Ref<'_>, V::Ref<'_>)) -> (K::Owned, V::Owned) {
+    (K::owned(key), V::owned(value))
 }
 
 impl<K: KeyCodec, V: Codec, M: Medium> WoTree<K, V, M> {
+    /// Reads the next leaf of a scan towards larger keys, as the fence of the `batch` says, where the one after it then
+    /// begins. Returns which of the leaf's items are wanted, and whether the scan goes on; `None`: it is over, or the
+    /// batch says why it might be.
+    fn next_leaf(
+        &self,
+        bounds: (Bound<K::Ref<'_>>, Bound<K::Ref<'_>>),
+        pins: &Pins<K, V>,
+        leaf: &mut LeafWords,
+        batch: &mut Batch<K, V>,
+    ) -> Option<(Range<usize>, bool)> {
+        let mut path = Path::default();
+        loop {
+            let fence = batch.fence.take();
+            if matches!(fence, Some(None)) {
+                return None;
+            }
+            let from = match (&fence, bounds.0) {
+                (Some(Some(fence)), _) => K::borrow(fence),
+                (_, Bound::Included(key) | Bound::Excluded(key)) => K::shorten(key),
+                (_, Bound::Unbounded) => K::least(),
+            };
+            let at = match self.descend(Aim::At(from), &pins.keys, &mut path) {
+                Ok(at) => at,
+                Err(error) => {
+                    self.cut_short(error, batch);
+                    return None;
+                }
+            };
+            let begins = |low| self.separator(low, &pins.keys) == from;
+            if matches!(fence, Some(Some(_)))
+                && !path.low.is_some_and(begins)
+                && !self.follows(&at, from, pins)
+            {
+                self.meet_damage("leaves are passed over on the way to it", at.leaf, batch);
+            }
+            let Ok((wanted, ends)) = self.collect(&at, bounds, pins, leaf, batch) else {
+                batch.fence = fence;
+                continue;
+            };
+            let high = ends.high.filter(|_| !ends.above);
+            if high.as_ref().is_some_and(|high| K::borrow(high) <= K::shorten(from)) {
+                // It would lead nowhere.
+                batch.fence = Some(None);
+                self.meet_damage("a range that ends before it begins", at.leaf, batch);
+            } else {
+                if high.is_none() && !ends.above && self.is_cut_off(&at, pins) {
+                    self.meet_damage("a last leaf that is not the last", at.leaf, batch);
+                }
+                batch.fence = Some(high);
+            }
+            return Some((wanted, batch.damage.is_none()));
+        }
+    }
+
     /// Notes why a scan ends before the last leaf.
     #[cold]
     fn cut_short(&self, error: Error, into: &mut Batch<K, V>) -> bool {
@@ -152,14 +202,26 @@ impl<K: KeyCodec, V: Codec, M: Medium> WoTree<K, V, M> {
         last.map_or(true, |last| last.leaf != at.leaf) && at.lock.validate(at.version)
     }
 
-    /// Collects what is wanted of a leaf, ascending.
+    /// Returns the items of words that were validated, but for those whose records are not there.
+    fn items<'w>(
+        &'w self,
+        words: &'w [(u64, u64)],
+        pins: &'w Pins<K, V>,
+    ) -> impl DoubleEndedIterator<Item = (K::Ref<'w>, V::Ref<'w>)> {
+        words.iter().filter(|words| self.is_there(words)).map(|&(key, value)| {
+            (K::read(&self.keys, key, &pins.keys), V::read(&self.values, value, &pins.values))
+        })
+    }
+
+    /// Reads the words of a leaf, ascending. Returns which of them are wanted.
     fn collect(
         &self,
         at: &At<'_>,
         (from, to): (Bound<K::Ref<'_>>, Bound<K::Ref<'_>>),
         pins: &Pins<K, V>,
+        words: &mut LeafWords,
         into: &mut Batch<K, V>,
-    ) -> Read<Ends<K>> {
+    ) -> Read<(Range<usize>, Ends<K>)> {
         let medium = self.medium();
         let still = || at.lock.validate(at.version);
         self.pool.prefetch_lines(at.leaf + LINE_BYTES as u64, self.shape.node_bytes as usize - LINE_BYTES);
@@ -170,7 +232,6 @@ impl<K: KeyCodec, V: Codec, M: Medium> WoTree<K, V, M> {
             }
             view => view?,
         };
-        let mut words = [(0, 0); SLOTS_MAX];
         let slots = view.order.slots();
         for (words, &slot) in words.iter_mut().zip(slots) {
             let item = self.nodes.item(at.leaf, slot.into());
@@ -194,18 +255,12 @@ impl<K: KeyCodec, V: Codec, M: Medium> WoTree<K, V, M> {
             && let Err(error) = self.verify_items(words, (from, to), pins)
         {
             into.fail(error);
-            return Ok(Ends { high: None, below: true, above: true });
+            return Ok((0..0, Ends { high: None, below: true, above: true }));
         }
         let start = words.partition_point(|words| precedes::<K>(key_of(words), from));
         let end = words.partition_point(|words| !succeeds::<K>(key_of(words), to));
-        into.entries.clear();
-        into.entries.extend(
-            words[start..end.max(start)].iter().filter(|words| self.is_there(words)).map(|words| {
-                (K::owned(key_of(words)), V::owned(V::read(&self.values, words.1, &pins.values)))
-            }),
-        );
         let high = (next != 0).then(|| K::owned(self.separator(high, &pins.keys)));
-        Ok(Ends { high, below: start > 0, above: end < words.len() })
+        Ok((start..end.max(start), Ends { high, below: start > 0, above: end < words.len() }))
     }
 
     /// Compares the records of all keys with their checksums, and those of the values that are wanted.
