@@ -237,13 +237,19 @@ impl<K: KeyCodec> VolatileIndex<K> {
         side: Side,
         guard: &K::Guard,
     ) -> Result<Option<u32>, Stale> {
-        match among {
-            Among::Before => return Ok(None),
-            Among::Rank(rank) if rank < node.high_rank(K::INLINE) => return Ok(None),
-            Among::Rank(_) | Among::Behind => {}
+        let is_within = match among {
+            _ if K::INLINE => key.is_some_and(|key| K::rank(key) < node.high_rank(true)),
+            Among::Before => true,
+            Among::Rank(rank) => rank < node.high_rank(false),
+            Among::Behind => false,
+        };
+        if is_within {
+            return Ok(None);
         }
         let Some((next, high)) = node.right() else { return Ok(None) };
-        let (Some(key), Among::Rank(_)) = (key, among) else { return Ok(Some(next)) };
+        let Some(key) = key.filter(|_| K::INLINE || matches!(among, Among::Rank(_))) else {
+            return Ok(Some(next));
+        };
         let high = self.separator(node, seen, high.word, guard)?;
         let key = K::shorten(key);
         let beyond = if side == Side::From { high <= key } else { high < key };
@@ -289,16 +295,18 @@ impl<K: KeyCodec> VolatileIndex<K> {
         side: Side,
         guard: &K::Guard,
     ) -> Result<usize, Stale> {
-        let (key, rank) = match (key, among) {
-            (Some(key), Among::Rank(rank)) => (key, rank),
-            (_, Among::Before) => return Ok(0),
-            _ => return Ok(node.count().saturating_sub(1)),
-        };
+        let Some(key) = key else { return Ok(node.count().saturating_sub(1)) };
         // The first key is the low fence, which the descent took care of.
         if K::INLINE {
+            let rank = K::rank(key);
             let begun = if side == Side::From { node.count_le(rank) } else { node.count_lt(rank) };
             return Ok(begun.saturating_sub(1));
         }
+        let rank = match among {
+            Among::Before => return Ok(0),
+            Among::Rank(rank) => rank,
+            Among::Behind => return Ok(node.count().saturating_sub(1)),
+        };
         // Only keys of the same rank are looked at.
         let (mut low, mut high) = (node.count_lt(rank).max(1), node.count_le(rank));
         while low < high {
