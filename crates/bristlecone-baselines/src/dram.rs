@@ -6,6 +6,7 @@ use bristlecone::lab::Inline;
 use bristlecone::parts::arena::{Arena, Zeroed};
 use bristlecone::parts::optimistic_lock::{OptimisticLock, Version, pause};
 use bristlecone::parts::volatile_index::VolatileIndex;
+use bristlecone_pm::Memory;
 use bristlecone_pm::sync::AtomicU64;
 use bristlecone_pm::sync::Ordering::Relaxed;
 
@@ -53,9 +54,9 @@ impl DramTree {
     /// Makes a tree of items in order, in leaves of so many lines.
     pub fn build(leaf_lines: u64, items: &[(u64, u64)]) -> Result<Self> {
         let mut tree = Self {
-            index: VolatileIndex::new(INDEX_NODE_BYTES, 0)?,
-            heads: Arena::new(size_of::<Head>())?,
-            lines: Arena::new(size_of::<Line>())?,
+            index: VolatileIndex::new(INDEX_NODE_BYTES, 0, &Memory::private())?,
+            heads: Arena::new(size_of::<Head>(), &Memory::private())?,
+            lines: Arena::new(size_of::<Line>(), &Memory::private())?,
             leaf_lines: leaf_lines as u32,
         };
         let mut leaves = Vec::new();
@@ -67,7 +68,7 @@ impl DramTree {
         if leaves.is_empty() {
             leaves.push((0, tree.new_leaf(0, &[])?));
         }
-        tree.index = VolatileIndex::build(INDEX_NODE_BYTES, leaves)?;
+        tree.index = VolatileIndex::build(INDEX_NODE_BYTES, leaves, &Memory::private())?;
         Ok(tree)
     }
 

@@ -12,7 +12,7 @@ use bristlecone::lab::Inline;
 use bristlecone::parts::optimistic_lock::{Version, pause};
 use bristlecone::parts::volatile_index::VolatileIndex;
 use bristlecone::{Error, Medium, Result};
-use bristlecone_pm::{Flushed, HeapStats, Persist, PoolFile, TreeEntry, TreeId};
+use bristlecone_pm::{Flushed, HeapStats, Memory, Persist, PoolFile, TreeEntry, TreeId};
 
 use crate::index::{Aim, Census, Core, Fate, INDEX_NODE_BYTES, Span, seek};
 use crate::store::{Locked, Store, damaged};
@@ -154,7 +154,7 @@ impl<L: Leaves<M>, M: Medium> Hybrid<L, M> {
         if !found.is_sorted_by(|right, left| left.0 < right.0 || left.0 == 0) {
             return Err(damaged("leaves out of order", first));
         }
-        self.index = VolatileIndex::build(INDEX_NODE_BYTES, found.into_iter().rev())?;
+        self.index = VolatileIndex::build(INDEX_NODE_BYTES, found.into_iter().rev(), &Memory::private())?;
         Ok(())
     }
 
@@ -191,11 +191,11 @@ impl<L: Leaves<M>, M: Medium> Core<M> for Hybrid<L, M> {
         }
         let first = pool.anchor(entry.id).load(pool.medium());
         let (leaves, flushed) = L::open(pool, entry.id, node_lines, first == 0)?;
-        let index = VolatileIndex::new(INDEX_NODE_BYTES, 0)?;
+        let index = VolatileIndex::new(INDEX_NODE_BYTES, 0, &Memory::private())?;
         let mut tree = Self { store, leaves, index, census: Census::default() };
         if first == 0 {
             let first = tree.create(flushed)?;
-            tree.index = VolatileIndex::new(INDEX_NODE_BYTES, tree.number(first))?;
+            tree.index = VolatileIndex::new(INDEX_NODE_BYTES, tree.number(first), &Memory::private())?;
         } else {
             tree.leaves.replay(&tree.store)?;
             tree.recover(first)?;

@@ -31,6 +31,7 @@ mod map;
 mod medium;
 mod opener;
 mod pool;
+mod segment;
 pub mod sync;
 mod told;
 mod wal;
@@ -51,6 +52,7 @@ pub use pool::{
     CHUNK_BYTES, Chunk, CommitSpace, CreateOptions, Damaged, Finding, Geometry, OpenOptions, Part, PartOf,
     PoolFile, PoolInfo, SetAside, SlotKind, TreeEntry, TreeId, TreeSpec, Unnamed, kind_of_descriptor,
 };
+pub use segment::{Extent, KeepIndex, Memory, Notes, NotesReader};
 pub use sync::{assume_thread_index, own_thread_index, thread_index};
 pub use told::{told, told_if_long};
 pub use wal::{Copies, LOG_ENTRY_BYTES, Log, LogChunk, LogEntry, LogSpot};

@@ -5,7 +5,7 @@ use bristlecone::parts::volatile_index::VolatileIndex;
 use bristlecone::{Medium, Result};
 use bristlecone_pm::sync::Ordering::Relaxed;
 use bristlecone_pm::sync::wait;
-use bristlecone_pm::{Flushed, LogChunk, Persist};
+use bristlecone_pm::{Flushed, LogChunk, Memory, Persist};
 
 use super::leaf::{Meta, bits};
 use super::{Buffer, Change, DpTree, FIRST, STAMP, State};
@@ -174,7 +174,8 @@ impl<M: Medium> DpTree<M> {
         }
         store.finish_recovery();
         self.census.leaves.add(found.len() as i64);
-        let index = VolatileIndex::<Inline>::build(INDEX_NODE_BYTES, found.into_iter().rev())?;
+        let index =
+            VolatileIndex::<Inline>::build(INDEX_NODE_BYTES, found.into_iter().rev(), &Memory::private())?;
         let mut state = wait::write(&self.state);
         (state.index, state.stamp) = (index, stamp);
         let mut entries = Vec::new();

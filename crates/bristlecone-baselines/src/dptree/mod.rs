@@ -34,7 +34,7 @@ use bristlecone::parts::volatile_index::VolatileIndex;
 use bristlecone::{Error, Medium, Result};
 use bristlecone_pm::sync::Ordering::Relaxed;
 use bristlecone_pm::sync::{AtomicU64, wait};
-use bristlecone_pm::{HeapStats, Log, LogEntry, Persist, PoolFile, TreeEntry};
+use bristlecone_pm::{HeapStats, Log, LogEntry, Memory, Persist, PoolFile, TreeEntry};
 
 use self::leaf::Shape;
 use crate::dram::DramTree;
@@ -97,7 +97,8 @@ type Change = (u64, Option<u64>);
 
 impl Buffer {
     fn new(leaf_lines: u64) -> Result<Self> {
-        let (tree, cells) = (DramTree::build(leaf_lines, &[])?, Arena::new(size_of::<Cell>())?);
+        let (tree, cells) =
+            (DramTree::build(leaf_lines, &[])?, Arena::new(size_of::<Cell>(), &Memory::private())?);
         Ok(Self { tree, cells, logged: AtomicU64::new(0) })
     }
 
@@ -220,7 +221,7 @@ impl<M: Medium> DpTree<M> {
         medium.persist(anchor, "dptree create.2");
         self.root = root;
         self.census.leaves.add(1);
-        let index = VolatileIndex::new(INDEX_NODE_BYTES, self.number(first))?;
+        let index = VolatileIndex::new(INDEX_NODE_BYTES, self.number(first), &Memory::private())?;
         wait::write(&self.state).index = index;
         Ok(())
     }
@@ -277,7 +278,7 @@ impl<M: Medium> Core<M> for DpTree<M> {
         let (log, logged) = Log::open(pool, entry.id, None);
         let state = State {
             buffer: Buffer::new(node_lines)?,
-            index: VolatileIndex::new(INDEX_NODE_BYTES, 0)?,
+            index: VolatileIndex::new(INDEX_NODE_BYTES, 0, &Memory::private())?,
             stamp: 0,
             full: 0,
         };

@@ -332,9 +332,8 @@ impl Region {
         let huge = bytes.is_multiple_of(HUGE_BYTES) && offset.is_multiple_of(HUGE_BYTES);
         // One page first: a range of nothing but holes does not collapse.
         self.populate_write(offset, 4096)?;
-        let collapse = || self.advise(offset, bytes, MADV_COLLAPSE).is_ok();
-        let collapsed = huge && COLLAPSES.outside(collapse) == Some(true);
-        if collapsed { Ok(()) } else { self.populate_write(offset, bytes) }
+        let start = self.base.wrapping_add(offset as usize);
+        if huge && collapse(start, bytes as usize) { Ok(()) } else { self.populate_write(offset, bytes) }
     }
 
     fn populate_write(&self, offset: u64, bytes: u64) -> Result<()> {
@@ -405,6 +404,13 @@ impl Drop for Region {
             let _ = rustix::fs::flock(file, rustix::fs::FlockOperation::Unlock);
         }
     }
+}
+
+/// Makes a range of a mapping huge pages, and returns whether it is. It begins with one, and one page of it has memory.
+pub(crate) fn collapse(start: *mut u8, bytes: usize) -> bool {
+    // SAFETY: no byte of the range changes, wherever it is.
+    let collapse = || unsafe { libc::madvise(start.cast(), bytes, MADV_COLLAPSE) } == 0;
+    COLLAPSES.outside(collapse) == Some(true)
 }
 
 /// Reserves address space as [`reserve`] does, with as many bytes as there are: halves of the most, or the least.

@@ -200,6 +200,8 @@ impl<M: Medium> PoolFile<M> {
         let id = free.ok_or_else(|| {
             Error::invalid(format!("the pool holds {} trees already: drop one", self.geometry.trees_max))
         })?;
+        // Of a tree that had the number before and was dropped amid its creation.
+        self.forget_kept(id);
         let durable = self.write_entry(id, spec, flags);
         let entry = TreeEntry { id, spec: spec.clone() };
         match self.health().and_then(|()| init(&entry)) {
@@ -310,6 +312,7 @@ impl<M: Medium> PoolFile<M> {
     /// was not created to the end.
     pub(super) fn finish_drop(&self, id: TreeId) {
         let (entry, medium) = (self.entry(id), self.medium());
+        self.forget_kept(id);
         for chunk in self.chunks_of(id) {
             self.chunk_free(chunk.id);
         }

@@ -11,12 +11,13 @@ mod layout;
 mod new_file;
 mod open;
 mod salvage;
+mod segment;
 mod set_aside;
 mod superblock;
 mod trim;
 
 use std::path::PathBuf;
-use std::sync::{Mutex, MutexGuard};
+use std::sync::{Arc, Mutex, MutexGuard, OnceLock};
 
 use crate::sync::AtomicU64;
 
@@ -31,6 +32,7 @@ pub use self::open::Unnamed;
 pub use self::salvage::Damaged;
 pub use self::set_aside::SetAside;
 use self::superblock::Contents;
+use crate::segment::Segment;
 use crate::sync::wait;
 use crate::{Domain, Error, Events, LINE_BYTES, Medium, Opener, Persistent, Region, Result, Word};
 
@@ -98,6 +100,8 @@ pub struct PoolInfo {
     pub detected: Domain,
     /// Returns whether the last user closed the pool.
     pub was_clean: bool,
+    /// Whether trees have what the last user left of their index in shared memory.
+    pub index_was_kept: bool,
     /// Whether it is open for reading only.
     pub read_only: bool,
     /// Bytes that the file has.
@@ -126,6 +130,9 @@ pub struct PoolFile<M> {
     geometry: Geometry,
     contents: Mutex<Contents>,
     was_clean: bool,
+    /// What trees have in shared memory, and the number that it was left with.
+    segment: OnceLock<Arc<Segment>>,
+    seal: u64,
     access: Access,
     detected: Domain,
     path: Option<PathBuf>,
@@ -206,6 +213,7 @@ impl<M: Medium> PoolFile<M> {
     /// of the lock. Does nothing in the opener.
     pub fn abandon(&self) {
         self.region.abandon();
+        self.segment.get().into_iter().for_each(|segment| segment.abandon());
     }
 
     /// Checks that the medium never refused to make something durable.
@@ -293,6 +301,7 @@ impl<M: Medium> PoolFile<M> {
             domain: contents.domain,
             detected: self.detected,
             was_clean: self.was_clean,
+            index_was_kept: self.segment.get().is_some_and(|segment| segment.was_found()),
             read_only: self.is_read_only(),
             file_bytes: self.region.len(),
             max_bytes: self.geometry.max_bytes(),

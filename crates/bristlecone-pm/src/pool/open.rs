@@ -4,7 +4,7 @@ use std::fs::{File, Metadata, OpenOptions as FileOptions};
 use std::ops::RangeInclusive;
 use std::os::unix::fs::{MetadataExt, OpenOptionsExt};
 use std::path::Path;
-use std::sync::{Arc, Mutex};
+use std::sync::{Arc, Mutex, OnceLock};
 
 use super::file_lock::lock;
 use super::layout::DIRECTORY_OFFSET;
@@ -25,6 +25,8 @@ const LOOKS: usize = 3;
 pub(super) struct Found {
     pub contents: Contents,
     pub was_clean: bool,
+    /// The number of the segment that the close left behind.
+    pub seal: u64,
     /// What is wrong with one copy of it.
     pub damage: Option<Finding>,
 }
@@ -147,6 +149,7 @@ impl<M: Medium> PoolFile<M> {
             sequence: 0,
             domain,
             clean: false,
+            seal: 0,
             intent: false,
             commits: false,
         };
@@ -156,7 +159,7 @@ impl<M: Medium> PoolFile<M> {
         Self::assemble(
             region,
             medium,
-            Found { contents, was_clean: true, damage: None },
+            Found { contents, was_clean: true, seal: 0, damage: None },
             detected,
             path,
             Access::Write,
@@ -177,6 +180,8 @@ impl<M: Medium> PoolFile<M> {
             geometry: found.contents.geometry,
             contents: Mutex::new(found.contents),
             was_clean: found.was_clean,
+            segment: OnceLock::new(),
+            seal: found.seal,
             access,
             detected,
             path: path.map(Path::to_owned),
@@ -297,7 +302,7 @@ impl<M: Medium> PoolFile<M> {
         if contents.geometry.header_bytes() > region.len() {
             return Err(Error::corrupted("the pool ends within its header: truncated", "superblock"));
         }
-        let found = Found { contents, was_clean: contents.clean, damage };
+        let found = Found { contents, was_clean: contents.clean, seal: contents.seal, damage };
         let pool = Self::assemble(region, medium, found, detected, path, access);
         pool.recover_chunks()?;
         pool.back_owned_chunks()?;
@@ -309,7 +314,8 @@ impl<M: Medium> PoolFile<M> {
             ));
         }
         let mark = |contents: &mut Contents| {
-            (contents.domain, contents.clean) = (options.domain.unwrap_or(detected), false);
+            contents.domain = options.domain.unwrap_or(detected);
+            (contents.clean, contents.seal) = (false, 0);
         };
         pool.write_contents_after(flushed, mark)?;
         if pool.geometry != as_found.geometry || as_found.intent {
@@ -330,12 +336,16 @@ impl<M: Medium> PoolFile<M> {
         self.health()?;
         self.release_commits()?;
         self.trim_at_close();
-        self.write_contents(|contents| (contents.clean, contents.commits) = (true, false))?;
-        if self.domain() != Domain::Msync {
-            return Ok(());
-        }
-        // Not closed after all: what is written from now on is not that of a closed pool.
-        self.region.sync().inspect_err(|_| _ = self.write_contents(|contents| contents.clean = false))
+        let seal = self.seal_segment();
+        let closed = self.write_contents(|contents| {
+            (contents.clean, contents.commits, contents.seal) = (true, false, seal);
+        });
+        let synced = if self.domain() == Domain::Msync { self.region.sync() } else { Ok(()) };
+        closed.and(synced).inspect_err(|_| {
+            // Not closed after all: what is written from now on is not that of a closed pool.
+            self.segment.get().into_iter().for_each(|segment| segment.unseal());
+            let _ = self.write_contents(|contents| (contents.clean, contents.seal) = (false, 0));
+        })
     }
 
     /// Changes the superblock, durably: the copy that is older is overwritten.

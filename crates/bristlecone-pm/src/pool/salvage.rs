@@ -82,7 +82,7 @@ impl<M: Medium> PoolFile<M> {
             contents.write(&region, &medium);
         }
         let detected = detect(&region);
-        let found = Found { contents, was_clean: contents.clean, damage: None };
+        let found = Found { contents, was_clean: contents.clean, seal: 0, damage: None };
         let pool = Self::assemble(region, medium, found, detected, Some(path), access);
         if let Err(error) = pool.finish_intent() {
             // The entry that was to be changed has one of its states, or cannot be read.
@@ -244,6 +244,7 @@ fn guess(len: u64) -> Contents {
         sequence: 0,
         domain: Domain::Process,
         clean: false,
+        seal: 0,
         intent: false,
         commits: false,
     }

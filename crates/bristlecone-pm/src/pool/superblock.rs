@@ -5,6 +5,7 @@ use super::layout::{
     MAGIC, RO_COMPAT_KNOWN, SUPERBLOCK_STRIDE, Superblock, VERSION,
 };
 use super::{Access, Finding};
+use crate::segment::NUMBER_BITS;
 use crate::{Domain, Durable, Error, Flushed, Medium, Persist, Region, Result, Word};
 
 /// What the superblock of a pool of this version holds.
@@ -15,6 +16,8 @@ pub(super) struct Contents {
     pub sequence: u64,
     pub domain: Domain,
     pub clean: bool,
+    /// The number of the segment that a clean close left behind; 0: none.
+    pub seal: u64,
     /// A change of the directory is under way.
     pub intent: bool,
     /// There is a commit log.
@@ -24,6 +27,8 @@ pub(super) struct Contents {
 /// Bits of the state.
 const DOMAIN: u64 = 0xff;
 const CLEAN: u64 = 1 << 8;
+const SEAL_SHIFT: u32 = 9;
+const _: () = assert!(SEAL_SHIFT + NUMBER_BITS == u64::BITS);
 /// No checksum, which has 32 bits: words before the sequence are being changed.
 const CHANGING: u64 = u64::MAX;
 
@@ -43,7 +48,7 @@ impl Contents {
             chunks_max,
             trees_max,
             sequence: self.sequence,
-            state: domain_code(self.domain) | if self.clean { CLEAN } else { 0 },
+            state: domain_code(self.domain) | if self.clean { CLEAN } else { 0 } | self.seal << SEAL_SHIFT,
             checksum: 0,
         };
         superblock.sealed()
@@ -204,8 +209,9 @@ fn parse(superblock: &Superblock<u64>, access: Access) -> Result<Contents> {
         return broken("sizes out of range");
     }
     let clean = state & CLEAN != 0;
+    let seal = if clean { state >> SEAL_SHIFT } else { 0 };
     let (intent, commits) = (incompat & INCOMPAT_INTENT != 0, incompat & INCOMPAT_COMMITS != 0);
-    Ok(Contents { uuid, geometry, sequence, domain, clean, intent, commits })
+    Ok(Contents { uuid, geometry, sequence, domain, clean, seal, intent, commits })
 }
 
 fn geometry_of(superblock: &Superblock<u64>) -> Geometry {

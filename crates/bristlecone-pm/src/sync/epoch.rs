@@ -12,6 +12,9 @@ use crate::sync::HAS_TURNS;
 use crate::sync::wait::cross;
 use crate::thread_index;
 
+/// How often [`settle`] ends an epoch.
+const EPOCHS_ENDED: usize = 256;
+
 thread_local! {
     /// The participants of simulated threads, by their numbers.
     static PARTICIPANTS: RefCell<Vec<LocalHandle>> = const { RefCell::new(Vec::new()) };
@@ -24,6 +27,18 @@ pub fn pin() -> Guard {
         return guard;
     }
     crossbeam_epoch::pin()
+}
+
+/// Ends epochs until `is_over` says that what waits for them is free, or has been asked so often that a thread that is
+/// pinned, or has put off what it freed, must be in the way; returns what it says last.
+pub fn settle(mut is_over: impl FnMut() -> bool) -> bool {
+    for _ in 0..EPOCHS_ENDED {
+        if is_over() {
+            return true;
+        }
+        pin().flush();
+    }
+    is_over()
 }
 
 /// Has the calling thread stand for so many, with epochs of their own, in a build with the feature `turns`.

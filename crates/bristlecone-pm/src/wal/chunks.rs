@@ -7,6 +7,19 @@ use crate::sync::wait::lock;
 use crate::{Durable, Flushed, Medium, Persist, SlotKind, Step, Word};
 
 impl<M: Medium> Log<M> {
+    /// Returns the number of rotations so far.
+    pub fn epoch(&self) -> u64 {
+        lock(&self.chunks).epoch
+    }
+
+    /// Goes on after so many rotations, with chunks that were filled since the last one or before.
+    pub fn resume(&self, epoch: u64, mut filled: Vec<LogChunk>) {
+        lock(&self.chunks).epoch = epoch;
+        self.appenders.iter().for_each(|appender| appender.lock().epoch = epoch);
+        filled.iter_mut().for_each(|chunk| chunk.epoch = epoch);
+        self.seal(filled);
+    }
+
     /// Keeps chunks that still hold entries that are needed, until the next rotation.
     pub fn seal(&self, chunks: Vec<LogChunk>) {
         lock(&self.chunks).sealed.extend(chunks);

@@ -6,7 +6,9 @@ use std::sync::Arc;
 #[cfg(feature = "lab")]
 use std::time::Duration;
 
-use bristlecone_pm::{At, CreateOptions, Domain, Error, Native, OpenOptions, PoolFile, Result, told};
+use bristlecone_pm::{
+    At, CreateOptions, Domain, Error, KeepIndex, Native, OpenOptions, PoolFile, Result, told,
+};
 
 use crate::Pool;
 use crate::api::pool::LOOKS;
@@ -14,6 +16,12 @@ use crate::api::pool::LOOKS;
 /// What a new pool may grow to if nothing is said, and where there is little address space.
 const DEFAULT_BYTES: u64 = 1 << 40;
 const DEFAULT_BYTES_LEAST: u64 = 1 << 30;
+
+/// A number of this library's sources, of which the layout is that a tree's volatile half has.
+const BUILD: u64 = match u64::from_str_radix(env!("BRISTLECONE_BUILD"), 10) {
+    Ok(build) => build,
+    Err(_) => panic!("a number"),
+};
 
 /// How a pool is opened.
 #[derive(Clone, Debug, Default)]
@@ -25,6 +33,7 @@ pub struct PoolOptions {
     read_only: bool,
     recovery_threads: Option<usize>,
     leave_sigbus: bool,
+    keep_index: KeepIndex,
 }
 
 impl PoolOptions {
@@ -108,6 +117,39 @@ impl PoolOptions {
         self
     }
 
+    /// Sets whether the index outlives a clean close in shared memory, so that the next open takes milliseconds however
+    /// large the pool is (default: [`KeepIndex::Auto`], for pools that take longer to recover).
+    ///
+    /// What trees keep in DRAM then stands in a file in `/dev/shm` that only its owner may read, and which takes as much
+    /// memory as it would in the process. A clean close leaves it there; the next open by the same version of the library
+    /// goes on with it. After a crash, a change by another program, or a restart of the machine it is not used, and the pool is
+    /// recovered as ever. Where there is no room in `/dev/shm`, memory of the process takes its place. The file of a
+    /// pool that is removed goes when the next one is opened.
+    ///
+    /// ```
+    /// use bristlecone::{KeepIndex, Pool};
+    /// # fn main() -> bristlecone::Result<()> {
+    /// # let path = format!("/dev/shm/bristlecone-doc-keep-{}.pool", std::process::id());
+    /// let options = Pool::options().create(true).keep_index(KeepIndex::Always);
+    ///
+    /// let pool = options.open(&path)?;
+    /// pool.tree::<u64, u64>("t")?.insert(1, 2)?;
+    /// pool.close()?;
+    ///
+    /// let pool = options.open(&path)?;
+    /// assert!(pool.info().index_was_kept);
+    /// assert_eq!(pool.tree::<u64, u64>("t")?.get(1), Some(2));
+    /// # drop(pool);
+    /// # Pool::options().keep_index(KeepIndex::Never).open(&path)?.close()?;
+    /// # std::fs::remove_file(&path).unwrap();
+    /// # Ok(())
+    /// # }
+    /// ```
+    pub fn keep_index(mut self, keep: KeepIndex) -> Self {
+        self.keep_index = keep;
+        self
+    }
+
     /// Leaves `SIGBUS` to the program, which has a handler of its own or wants none.
     ///
     /// A byte of the pool that cannot be had when it is touched, since the file was truncated or its medium is
@@ -174,6 +216,7 @@ impl PoolOptions {
         } else {
             self.open_file(path, &medium)
         }?;
+        file.keep_index(self.keep_index, BUILD);
         file.drop_unfinished_trees();
         let cores = || std::thread::available_parallelism().map_or(1, usize::from);
         Pool::over(file, self.recovery_threads.unwrap_or_else(cores))

@@ -20,7 +20,7 @@ mod visit;
 use std::ops::{Bound, ControlFlow};
 use std::sync::Arc;
 
-use bristlecone_pm::{Error, Finding, Medium, PoolFile, Result, TreeEntry};
+use bristlecone_pm::{Error, Finding, Medium, NotesReader, PoolFile, Result, TreeEntry};
 
 pub use self::damage::Damage;
 pub use self::options::{Allowed, OptionInfo};
@@ -51,6 +51,18 @@ pub trait Open<K: KeyCodec, V: Codec, M: Medium>: Index<K, V> + Sized {
         options: Self::Options,
         threads: usize,
     ) -> Result<Self>;
+
+    /// Takes over what the tree left behind when it was last closed, in place of [`open`](Self::open). `None`: that is
+    /// something else, and the tree is opened.
+    fn resume(
+        pool: &Arc<PoolFile<M>>,
+        entry: &TreeEntry,
+        options: Self::Options,
+        notes: &mut NotesReader<'_>,
+    ) -> Option<Self> {
+        let _ = (pool, entry, options, notes);
+        None
+    }
 
     /// Hands over every item that can still be read, whatever is damaged. The pool is a private
     /// copy. A design that can do no better opens the tree, which is all or nothing.

@@ -55,7 +55,8 @@ macro_rules! designs {
             }
         }
 
-        /// Opens the tree of an entry, recovering whatever a crash left.
+        /// Opens the tree of an entry: goes on with what it left behind when it was closed, or recovers whatever a crash
+        /// left.
         pub(super) fn open<K: KeyCodec, V: Codec, M: Medium>(
             pool: &Arc<PoolFile<M>>,
             entry: &TreeEntry,
@@ -64,7 +65,10 @@ macro_rules! designs {
             match Design::of(&entry.spec)? {
                 $(Design::$design => {
                     let options = $module::$options::from_words(entry.spec.params)?;
-                    let tree: $module::$tree<K, V, M> = Open::open(pool, entry, options, threads)?;
+                    let kept = pool.resume_tree(entry.id, |notes| {
+                        <$module::$tree<K, V, M> as Open<K, V, M>>::resume(pool, entry, options, notes)
+                    });
+                    let tree = kept.map_or_else(|| Open::open(pool, entry, options, threads), Ok)?;
                     Ok(Arc::new(tree))
                 })+
             }

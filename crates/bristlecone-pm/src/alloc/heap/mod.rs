@@ -11,6 +11,7 @@
 mod free_space;
 #[cfg(test)]
 mod growth_tests;
+mod keep;
 #[cfg(test)]
 mod tests;
 

@@ -15,13 +15,13 @@ mod tests;
 
 use std::sync::{Arc, OnceLock};
 
-use crate::sync::epoch::Guard;
+use crate::sync::epoch::{self, Guard};
 use crate::sync::{AtomicU64, Ordering::Relaxed};
 use crossbeam_queue::SegQueue;
 
 use crate::{
-    Chunk, Error, Flushed, Heap, HeapSpec, LINE_BYTES, Liveness, Medium, Persist, PoolFile, Result, SlotKind,
-    Step, TreeId, Word, read_bytes, write_bytes,
+    Chunk, Error, Flushed, Heap, HeapSpec, LINE_BYTES, Liveness, Medium, Notes, NotesReader, Persist,
+    PoolFile, Result, SlotKind, Step, TreeId, Word, read_bytes, write_bytes,
 };
 
 pub(crate) use self::classes::is_record_class;
@@ -357,6 +357,27 @@ impl<M: Medium> Records<M> {
     pub fn finish_recovery(&mut self) {
         self.marking = Marking::default();
         self.heaps.iter().filter_map(OnceLock::get).for_each(|heap| heap.finish_recovery());
+    }
+
+    /// Notes which slots are taken, once no thread writes any more: see [`Heap::suspend`]. `None` while a reader, as far as
+    /// is known, holds a record that the tree no longer refers to.
+    pub fn suspend(&self, notes: &mut Notes) -> Option<()> {
+        let is_settled = epoch::settle(|| {
+            self.drain_retired();
+            self.limbo() == 0
+        });
+        is_settled.then_some(())?;
+        let heaps = || self.heaps.iter().filter_map(OnceLock::get).filter(|heap| heap.has_chunks());
+        notes.push(heaps().count() as u64);
+        heaps().try_for_each(|heap| heap.suspend(notes))
+    }
+
+    /// Takes over records as [`suspend`](Self::suspend) noted them. `None`: it noted others.
+    pub fn resume(pool: &Arc<PoolFile<M>>, spec: RecordSpec, notes: &mut NotesReader<'_>) -> Option<Self> {
+        let records = Self { marking: Marking::default(), ..Self::open(pool, spec).ok()? };
+        let heaps = || records.heaps.iter().filter_map(OnceLock::get);
+        let is_as_many = notes.next()? == heaps().count() as u64;
+        (is_as_many && heaps().try_for_each(|heap| heap.resume(notes)).is_some()).then_some(records)
     }
 
     /// Returns how many records the tree refers to no longer, but readers may still hold.

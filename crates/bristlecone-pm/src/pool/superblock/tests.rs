@@ -9,6 +9,7 @@ const CONTENTS: Contents = Contents {
     sequence: 8,
     domain: Domain::Adr,
     clean: true,
+    seal: 0,
     intent: false,
     commits: false,
 };

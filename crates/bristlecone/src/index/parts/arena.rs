@@ -6,35 +6,25 @@ use std::sync::{Mutex, MutexGuard, PoisonError, TryLockError};
 
 use bristlecone_pm::sync::wait::lock;
 use bristlecone_pm::sync::{AtomicU32, Ordering::Acquire, Ordering::Release};
-use bristlecone_pm::{Error, Result};
+use bristlecone_pm::{Error, Extent, Memory, Notes, NotesReader, Result};
 use crossbeam_utils::CachePadded;
-use rustix::mm::{Advice, MapFlags, MprotectFlags, ProtFlags};
 
-/// Memory comes in such steps; the first one is left to ordinary pages, for small trees.
+/// Memory of a process comes in such steps; the first one is left to ordinary pages, for small trees.
 const STEP_BYTES: usize = 2 << 20;
 /// Address space of an arena: room for 2^32 nodes of a line each.
 const RESERVED_BYTES: usize = 1 << 38;
 
 /// Small arenas that are kept for their successors, because mapping and unmapping stops all
-/// threads of the process: simulators and tests open thousands of small trees a second.
-static SPARES: Mutex<Vec<Spare>> = Mutex::new(Vec::new());
+/// threads of the process: simulators and tests open thousands of small trees a second. Of each the first step is
+/// usable and zero.
+static SPARES: Mutex<Vec<Extent>> = Mutex::new(Vec::new());
 const SPARES_MAX: usize = 32;
 /// What an arena may have used to be kept: it is zeroed.
 const SPARE_BYTES_MAX: usize = 64 << 10;
 
-/// A reservation of which the first step is usable and zero.
-struct Spare {
-    base: *mut u8,
-    reserved: usize,
-    whole: (*mut u8, usize),
-}
-
-// SAFETY: memory that only its holder can reach.
-unsafe impl Send for Spare {}
-
 /// Returns the spares, unless another thread has them. They are not waited for: in a child that was forked
 /// while another thread had them they are never given back.
-fn spares() -> Option<MutexGuard<'static, Vec<Spare>>> {
+fn spares() -> Option<MutexGuard<'static, Vec<Extent>>> {
     match SPARES.try_lock() {
         Ok(spares) => Some(spares),
         Err(TryLockError::Poisoned(poisoned)) => Some(poisoned.into_inner()),
@@ -46,9 +36,9 @@ fn spares() -> Option<MutexGuard<'static, Vec<Spare>>> {
 #[derive(Debug)]
 pub struct Arena<T> {
     base: *mut u8,
-    reserved: usize,
-    whole: (*mut u8, usize),
     bytes_each: usize,
+    /// `None` once it is a spare.
+    extent: Option<Extent>,
     /// Apart from what every operation reads.
     state: CachePadded<Mutex<State>>,
     /// Changes only under the lock.
@@ -100,40 +90,59 @@ impl<T: Zeroed> Arena<T> {
     /// # Errors
     ///
     /// If there is no address space left.
-    pub fn new(bytes_each: usize) -> Result<Self> {
-        Self::within(bytes_each, RESERVED_BYTES)
+    pub fn new(bytes_each: usize, memory: &Memory) -> Result<Self> {
+        Self::within(bytes_each, RESERVED_BYTES, memory)
     }
 
     /// Makes an arena that never takes more than `bytes` bytes.
-    fn within(bytes_each: usize, bytes: usize) -> Result<Self> {
-        assert!(bytes_each >= size_of::<T>() && bytes_each.is_multiple_of(align_of::<T>()));
-        if let Some(Spare { base, reserved, whole }) = spares().and_then(|mut spares| spares.pop()) {
-            let state = CachePadded::new(Mutex::new(State { usable: STEP_BYTES, ..State::default() }));
-            let begun = CachePadded::default();
-            let reserved = reserved.min(bytes);
-            return Ok(Self { base, reserved, whole, bytes_each, state, begun, values: PhantomData });
+    fn within(bytes_each: usize, bytes: usize, memory: &Memory) -> Result<Self> {
+        let spare = || (bytes == RESERVED_BYTES).then(|| spares().and_then(|mut spares| spares.pop()))?;
+        if memory.is_private()
+            && let Some(extent) = spare()
+        {
+            return Ok(Self::over(bytes_each, extent, State { usable: STEP_BYTES, ..State::default() }, 0));
         }
-        let mut reserved = bytes;
-        let whole = loop {
-            // SAFETY: a new mapping at an address of the kernel's choice disturbs nothing.
-            let mapping = unsafe {
-                rustix::mm::mmap_anonymous(
-                    std::ptr::null_mut(),
-                    reserved + STEP_BYTES,
-                    ProtFlags::empty(),
-                    MapFlags::PRIVATE | MapFlags::NORESERVE,
-                )
-            };
-            match mapping {
-                Ok(start) => break (start.cast::<u8>(), reserved + STEP_BYTES),
-                // A process with limited address space gets a smaller arena.
-                Err(_) if reserved > STEP_BYTES => reserved /= 2,
-                Err(error) => return Err(Error::io("finding address space for the index in DRAM", error)),
-            }
-        };
-        let base = whole.0.map_addr(|addr| addr.next_multiple_of(STEP_BYTES));
-        let (state, begun) = Default::default();
-        Ok(Self { base, reserved, whole, bytes_each, state, begun, values: PhantomData })
+        Ok(Self::over(bytes_each, memory.extent(bytes)?, State::default(), 0))
+    }
+
+    fn over(bytes_each: usize, extent: Extent, state: State, begun: u32) -> Self {
+        assert!(bytes_each >= size_of::<T>() && bytes_each.is_multiple_of(align_of::<T>()));
+        Self {
+            base: extent.base(),
+            bytes_each,
+            extent: Some(extent),
+            state: CachePadded::new(Mutex::new(state)),
+            begun: CachePadded::new(AtomicU32::new(begun)),
+            values: PhantomData,
+        }
+    }
+
+    fn extent(&self) -> &Extent {
+        self.extent.as_ref().expect("an arena that was not dropped")
+    }
+
+    /// Notes the values for the next open of their tree, which no thread changes any more. `None`: they are memory of
+    /// this process, and go with it.
+    pub fn suspend(&self, notes: &mut Notes) -> Option<()> {
+        let state = self.state();
+        notes.push(self.bytes_each as u64);
+        notes.push(state.usable as u64);
+        notes.push(self.begun().into());
+        notes.push_all(state.free.iter().map(|&index| index.into()));
+        notes.push_extent(self.extent())
+    }
+
+    /// Takes over what [`suspend`](Self::suspend) noted. `None`: it noted something else.
+    pub fn resume(bytes_each: usize, notes: &mut NotesReader<'_>) -> Option<Self> {
+        let same = notes.next()? == bytes_each as u64;
+        let usable = usize::try_from(notes.next()?).ok()?;
+        let begun = notes.next_u32()?;
+        let free =
+            notes.next_all()?.iter().map(|&index| u32::try_from(index).ok().filter(|&index| index < begun));
+        let free = free.collect::<Option<Vec<_>>>()?;
+        let fits = same && (begun as usize).checked_mul(bytes_each).is_some_and(|bytes| bytes <= usable);
+        let extent = fits.then(|| notes.next_extent(RESERVED_BYTES, usable))??;
+        Some(Self::over(bytes_each, extent, State { free, usable, reserved: 0 }, begun))
     }
 
     fn state(&self) -> MutexGuard<'_, State> {
@@ -184,21 +193,7 @@ impl<T: Zeroed> Arena<T> {
         if values > u32::MAX as usize {
             return Err(no_memory("counting the parts of"));
         }
-        if end > state.usable {
-            let bytes = end.next_multiple_of(STEP_BYTES) - state.usable;
-            if state.usable + bytes > self.reserved {
-                return Err(no_memory("finding address space for"));
-            }
-            let start = self.base.wrapping_add(state.usable).cast();
-            // SAFETY: the range lies in this arena's reservation, beyond what is in use.
-            unsafe { rustix::mm::mprotect(start, bytes, MprotectFlags::READ | MprotectFlags::WRITE) }
-                .map_err(|error| Error::io("finding memory for the index in DRAM", error))?;
-            if state.usable > 0 {
-                // SAFETY: as above; advice changes no contents, and its failure only costs speed.
-                let _ = unsafe { rustix::mm::madvise(start, bytes, Advice::LinuxHugepage) };
-            }
-            state.usable += bytes;
-        }
+        state.usable = self.extent().extend(state.usable, end)?;
         Ok(())
     }
 
@@ -258,18 +253,17 @@ impl<T> Drop for Arena<T> {
     fn drop(&mut self) {
         let state = self.state.get_mut().unwrap_or_else(PoisonError::into_inner);
         let used = *self.begun.get_mut() as usize * self.bytes_each;
-        if state.usable == STEP_BYTES
+        if let Some(extent) = self.extent.take()
+            && extent.is_private()
+            && state.usable == STEP_BYTES
             && used <= SPARE_BYTES_MAX
-            && self.reserved == RESERVED_BYTES
+            && extent.reserved() == RESERVED_BYTES
             && let Some(mut spares) = spares().filter(|spares| spares.len() < SPARES_MAX)
         {
-            // SAFETY: usable memory of this arena, which no thread can reach any more.
-            unsafe { self.base.write_bytes(0, used) };
-            spares.push(Spare { base: self.base, reserved: self.reserved, whole: self.whole });
-            return;
+            // SAFETY: memory of this arena, which no thread can reach any more.
+            unsafe { extent.zero(used) };
+            spares.push(extent);
         }
-        // SAFETY: the whole reservation, which no thread can reach any more; values need no drop.
-        let _ = unsafe { rustix::mm::munmap(self.whole.0.cast(), self.whole.1) };
     }
 }
 
@@ -288,7 +282,7 @@ mod tests {
     fn spares_that_another_thread_has_are_not_waited_for() {
         // As in a child that was forked meanwhile; only here it ends.
         let held = SPARES.lock().unwrap_or_else(PoisonError::into_inner);
-        let arena = Arena::<Cell>::new(64).unwrap();
+        let arena = Arena::<Cell>::new(64, &Memory::private()).unwrap();
         assert_eq!(arena.alloc().unwrap(), 0);
         drop(arena);
         drop(held);
@@ -296,7 +290,7 @@ mod tests {
 
     #[test]
     fn values_begin_as_zeros_and_stay_where_they_are() {
-        let arena = Arena::<Cell>::new(64).unwrap();
+        let arena = Arena::<Cell>::new(64, &Memory::private()).unwrap();
         let first = arena.alloc().unwrap();
         let value = arena.get(first);
         value.0[0].store(7, Relaxed);
@@ -314,7 +308,7 @@ mod tests {
     #[test]
     fn an_arena_without_address_space_gives_errors_and_what_it_reserved() {
         let values = (2 * STEP_BYTES / 64) as u32;
-        let arena = Arena::<Cell>::within(64, 2 * STEP_BYTES).unwrap();
+        let arena = Arena::<Cell>::within(64, 2 * STEP_BYTES, &Memory::private()).unwrap();
         assert_eq!(arena.alloc_fresh(values - 3).unwrap(), 0..values - 3);
         assert!(arena.alloc_fresh(4).is_err() && arena.reserve(4).is_err());
         let room = arena.reserve(2).unwrap();

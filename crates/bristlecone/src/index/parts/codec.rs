@@ -7,6 +7,7 @@ use bristlecone_pm::{Finding, Flushed, Liveness, Medium, Records, Result, Step};
 use smallvec::SmallVec;
 
 use super::encoded::Encoded;
+use super::separators::Separators;
 
 /// How many keys walk through a tree in step. Their lines are fetched together, as many as a core can wait for at once,
 /// and their flushes share a fence.
@@ -102,16 +103,16 @@ pub trait KeyCodec: Codec {
     fn separator<'a>(left: Self::Ref<'a>, right: Self::Ref<'a>) -> Self::Ref<'a>;
 
     /// Makes a separator of the inner index: its word.
-    fn make_separator(key: Self::Ref<'_>) -> u64;
+    fn make_separator(separators: &Separators, key: Self::Ref<'_>) -> u64;
     /// Returns what such a word stands for. It was made by `make_separator` and not retired before the
     /// guard was pinned; zero stands for the smallest key.
-    fn separator_at(word: u64, guard: &Self::Guard) -> Self::Ref<'_>;
+    fn separator_at<'a>(separators: &'a Separators, word: u64, guard: &'a Self::Guard) -> Self::Ref<'a>;
     /// Makes another word for the same separator.
-    fn copy_separator(word: u64, guard: &Self::Guard) -> u64 {
-        Self::make_separator(Self::separator_at(word, guard))
+    fn copy_separator(separators: &Separators, word: u64, guard: &Self::Guard) -> u64 {
+        Self::make_separator(separators, Self::separator_at(separators, word, guard))
     }
     /// Frees the separator of a word that the index no longer holds.
-    fn retire_separator(word: u64, guard: &Self::Guard);
+    fn retire_separator(separators: &Separators, word: u64, guard: &Self::Guard);
 }
 
 /// Words: the whole domain of `u64`.
@@ -245,14 +246,14 @@ impl KeyCodec for Inline {
     fn separator<'a>(_left: Self::Ref<'a>, right: Self::Ref<'a>) -> Self::Ref<'a> {
         right
     }
-    fn make_separator(key: u64) -> u64 {
+    fn make_separator(_: &Separators, key: u64) -> u64 {
         key
     }
     #[inline(always)]
-    fn separator_at(word: u64, (): &()) -> u64 {
+    fn separator_at(_: &Separators, word: u64, (): &()) -> u64 {
         word
     }
-    fn retire_separator(_: u64, (): &()) {}
+    fn retire_separator(_: &Separators, _: u64, (): &()) {}
 }
 
 impl Codec for Record {
@@ -397,39 +398,14 @@ impl KeyCodec for Record {
     fn separator<'a>(left: Self::Ref<'a>, right: Self::Ref<'a>) -> Self::Ref<'a> {
         &right[..right.len().min(Self::common(left, right) + 1)]
     }
-    fn make_separator(key: &[u8]) -> u64 {
-        // Its length stands before it: one address, and one miss to look at it.
-        let separator: Box<[u8]> = [&(key.len() as u32).to_ne_bytes(), key].concat().into();
-        Box::into_raw(separator).cast::<u8>().expose_provenance() as u64
+    fn make_separator(separators: &Separators, key: &[u8]) -> u64 {
+        separators.make(key)
     }
-    fn separator_at(word: u64, _: &Guard) -> &[u8] {
-        if word == 0 {
-            return &[];
-        }
-        // SAFETY: the word comes from `make_separator`; the thread that retired it did so after the guard
-        // was pinned, so the box is still there, and no thread ever changes it.
-        unsafe { &(&*separator_box(word))[LEN_BYTES..] }
+    #[inline]
+    fn separator_at<'a>(separators: &'a Separators, word: u64, guard: &'a Guard) -> &'a [u8] {
+        separators.at(word, guard)
     }
-    fn retire_separator(word: u64, guard: &Guard) {
-        if word != 0 {
-            // SAFETY: the index no longer holds the word, and readers that saw it are pinned; it
-            // came from a box, which is made again once they are gone.
-            unsafe { guard.defer_unchecked(move || drop(Box::from_raw(separator_box(word)))) };
-        }
+    fn retire_separator(separators: &Separators, word: u64, guard: &Guard) {
+        separators.retire(word, guard);
     }
-}
-
-/// Bytes before a separator's own.
-const LEN_BYTES: usize = size_of::<u32>();
-
-/// Returns the box of a separator.
-///
-/// # Safety
-///
-/// `Record::make_separator` made the word, and the box was not dropped since.
-unsafe fn separator_box(word: u64) -> *mut [u8] {
-    let start = std::ptr::with_exposed_provenance_mut::<u8>(word as usize);
-    // SAFETY: the box begins with the length of what follows.
-    let len = unsafe { start.cast::<[u8; LEN_BYTES]>().read() };
-    std::ptr::slice_from_raw_parts_mut(start, LEN_BYTES + u32::from_ne_bytes(len) as usize)
 }

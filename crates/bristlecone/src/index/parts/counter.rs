@@ -32,6 +32,11 @@ impl Counter {
         }
     }
 
+    /// Returns a counter whose sum is that.
+    pub fn of(sum: u64) -> Self {
+        Self { shared: CachePadded::new(AtomicI64::new(sum as i64)), ..Self::default() }
+    }
+
     /// Returns the sum over all threads.
     pub fn sum(&self) -> u64 {
         let own: i64 = self.own.iter().map(|stripe| stripe.load(Relaxed)).sum();

@@ -3,9 +3,9 @@
 use std::cmp::Ordering;
 use std::sync::{Mutex, PoisonError};
 
-use bristlecone_pm::Result;
 use bristlecone_pm::sync::wait::{in_parallel, lock};
 use bristlecone_pm::sync::{AtomicUsize, Ordering::Relaxed};
+use bristlecone_pm::{Memory, Result};
 
 use super::codec::KeyCodec;
 use super::volatile_index::VolatileIndex;
@@ -47,15 +47,15 @@ pub fn each<T: Send>(
 }
 
 /// The smallest and the largest of a leaf's keys, with their ranks: these tell most keys apart.
-pub struct Extent<'k, K: KeyCodec>(Option<[(u64, K::Ref<'k>); 2]>);
+pub struct KeyEnds<'k, K: KeyCodec>(Option<[(u64, K::Ref<'k>); 2]>);
 
-impl<K: KeyCodec> Default for Extent<'_, K> {
+impl<K: KeyCodec> Default for KeyEnds<'_, K> {
     fn default() -> Self {
         Self(None)
     }
 }
 
-impl<'k, K: KeyCodec> Extent<'k, K> {
+impl<'k, K: KeyCodec> KeyEnds<'k, K> {
     /// Takes a key in.
     #[inline(always)]
     pub fn add(&mut self, key: K::Ref<'k>) {
@@ -86,12 +86,16 @@ impl<K: KeyCodec> Survivor<K> {
 
 /// Returns the index over leaves, ascending and at least one: each begins as early as the one before it
 /// allows.
-pub fn index_over<K: KeyCodec>(node_bytes: usize, survivors: &[Survivor<K>]) -> Result<VolatileIndex<K>> {
+pub fn index_over<K: KeyCodec>(
+    node_bytes: usize,
+    survivors: &[Survivor<K>],
+    memory: &Memory,
+) -> Result<VolatileIndex<K>> {
     let before = std::iter::once(None).chain(survivors.iter().map(Some));
     let fences = before.zip(survivors).map(|(before, leaf)| {
         let low = K::borrow(&leaf.low);
         let fence = before.map_or(low, |left| K::separator(K::borrow(&left.high), low));
         (K::owned(fence), leaf.leaf)
     });
-    VolatileIndex::build(node_bytes, fences)
+    VolatileIndex::build(node_bytes, fences, memory)
 }

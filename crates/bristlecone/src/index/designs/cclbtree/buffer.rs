@@ -11,9 +11,9 @@ use std::collections::HashMap;
 use std::collections::hash_map::Entry;
 use std::sync::Mutex;
 
-use bristlecone_pm::Result;
 use bristlecone_pm::sync::wait::lock;
 use bristlecone_pm::sync::{AtomicU64, AtomicUsize, Ordering::Relaxed};
+use bristlecone_pm::{Memory, Notes, NotesReader, Result};
 use crossbeam_utils::CachePadded;
 
 use super::layout::LEAF_BYTES;
@@ -143,11 +143,11 @@ pub struct BufferRef<'a> {
 
 impl Buffers {
     /// Buffers of `batch` items, for leaves in chunks of so many bytes, a power of two.
-    pub fn new(batch: usize, chunk_bytes: u64, chunks_max: u64) -> Result<Self> {
+    pub fn new(batch: usize, chunk_bytes: u64, chunks_max: u64, memory: &Memory) -> Result<Self> {
         // There are not more numbers.
         let chunks_max = chunks_max.min((1 << 32) / (chunk_bytes / LEAF_BYTES));
         Ok(Self {
-            arena: Arena::new(size_of::<Buffer>() + 16 * batch)?,
+            arena: Arena::new(size_of::<Buffer>() + 16 * batch, memory)?,
             batch,
             chunk_bits: chunk_bytes.ilog2(),
             chunks: zeroed(chunks_max as usize),
@@ -155,6 +155,43 @@ impl Buffers {
             live: CachePadded::default(),
             used: CachePadded::default(),
         })
+    }
+
+    /// Notes the buffers for the next open of the tree.
+    pub fn suspend(&self, notes: &mut Notes) -> Option<()> {
+        let chunks = self.end() as usize >> self.slot_bits();
+        notes.push(self.live.load(Relaxed) as u64);
+        notes.push(self.used.load(Relaxed) as u64);
+        notes.push_all(self.chunks[..chunks].iter().map(|chunk| chunk.load(Relaxed)));
+        self.arena.suspend(notes)
+    }
+
+    /// Takes over the buffers of a tree that was closed, of which `fresh` has none yet.
+    pub fn resume(fresh: Self, notes: &mut NotesReader<'_>) -> Option<Self> {
+        fresh.live.store(notes.next()? as usize, Relaxed);
+        fresh.used.store(notes.next()? as usize, Relaxed);
+        let chunks = notes.next_all()?;
+        let arena = Arena::resume(size_of::<Buffer>() + 16 * fresh.batch, notes)?;
+        let all = arena.begun() as usize;
+        if chunks.len() > fresh.chunks.len() || chunks.len() << fresh.slot_bits() != all {
+            return None;
+        }
+        for (at, &chunk) in chunks.iter().enumerate() {
+            fresh.chunks[at].store(chunk, Relaxed);
+            lock(&fresh.numbers).insert(chunk >> fresh.chunk_bits, (at << fresh.slot_bits()) as u32);
+        }
+        Some(Self { arena, ..fresh })
+    }
+
+    /// Has all that pends belong to an epoch of the log. No other thread has the tree any more.
+    pub fn set_epochs(&self, epoch: u64) {
+        for buffer in (0..self.end()).map(|id| self.get(id)) {
+            let mut state = buffer.state();
+            (0..state.pending).for_each(|at| state.set_epoch(at, epoch));
+            if state.pending > 0 {
+                buffer.set_state(state);
+            }
+        }
     }
 
     /// Items that a buffer holds.

@@ -245,6 +245,16 @@ impl<K: KeyCodec, V: Codec, M: Medium> Core<K, V, M> {
         self.log.give();
     }
 
+    /// Ends a collection halfway, since the tree is being closed: all chunks of the log are alike for the next open, and so
+    /// is all that pends. Returns the keys that the old ones may name.
+    pub(super) fn of_collection(&self) -> Vec<u64> {
+        let mut round = lock(&self.collection.round);
+        if self.collection.running.load(Acquire) {
+            self.buffers.set_epochs(self.log.epoch());
+        }
+        std::mem::take(&mut round.aside)
+    }
+
     /// Whether the log has given something back since it had given `gifts`, if need be by a whole collection.
     pub(super) fn reclaim_log(&self, gifts: u64) -> bool {
         self.log.reclaim(gifts, || self.collect_whole(gifts))

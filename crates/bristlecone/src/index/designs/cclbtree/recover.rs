@@ -4,7 +4,7 @@
 
 use std::sync::Arc;
 
-use bristlecone_pm::{LogChunk, Medium, PoolFile, Result, TreeEntry, TreeId};
+use bristlecone_pm::{LogChunk, Medium, Memory, NotesReader, PoolFile, Result, TreeEntry, TreeId};
 
 use super::buffer::Buffers;
 use super::collect::{Collector, Thread};
@@ -13,6 +13,7 @@ use super::room::Promised;
 use super::{CclBTree, CclBTreeOptions, Core};
 use crate::index::parts::buffered::{self, Replayed, Store, TreeLog};
 use crate::index::parts::codec::{Codec, KeyCodec};
+use crate::index::parts::keeper::Keeper;
 use crate::index::parts::search::Level;
 use crate::index::parts::volatile_index::VolatileIndex;
 use crate::index::{Open, SalvageSink};
@@ -29,16 +30,39 @@ impl<K: KeyCodec, V: Codec, M: Medium> Open<K, V, M> for CclBTree<K, V, M> {
         let (log, logged) = TreeLog::open(pool, entry.id, options.log_entries);
         let mut core = Core {
             store: Store::open(pool, entry, options.leaf_slots as usize)?,
+            keeper: Keeper::new(pool, entry),
             options,
             log,
-            inner: VolatileIndex::new(options.inner_bytes as usize, 0)?,
-            buffers: Buffers::new(options.batch as usize, pool.chunk_bytes(), pool.chunks_max())?,
+            inner: VolatileIndex::new(options.inner_bytes as usize, 0, &Memory::private())?,
+            buffers: Self::no_buffers(pool, options)?,
             level: Level::detect(),
             collection: Collector::default(),
             promised: Promised::default(),
         };
         core.recover(entry.id, logged, threads)?;
+        core.keeper.opened();
         Ok(Self { core: Arc::new(core), collector: Thread::default() })
+    }
+
+    fn resume(
+        pool: &Arc<PoolFile<M>>,
+        entry: &TreeEntry,
+        options: CclBTreeOptions,
+        notes: &mut NotesReader<'_>,
+    ) -> Option<Self> {
+        let mut core = Core {
+            store: Store::resume(pool, entry, options.leaf_slots as usize, notes)?,
+            keeper: Keeper::new(pool, entry),
+            options,
+            log: TreeLog::resume(pool, entry.id, options.log_entries, notes)?,
+            inner: VolatileIndex::resume(options.inner_bytes as usize, notes)?,
+            buffers: Buffers::resume(Self::no_buffers(pool, options).ok()?, notes)?,
+            level: Level::detect(),
+            collection: Collector::default(),
+            promised: Promised::resume(notes)?,
+        };
+        core.keeper.opened();
+        Some(Self { core: Arc::new(core), collector: Thread::default() })
     }
 
     fn salvage(
@@ -48,6 +72,25 @@ impl<K: KeyCodec, V: Codec, M: Medium> Open<K, V, M> for CclBTree<K, V, M> {
         sink: &mut SalvageSink<'_, K, V>,
     ) -> Result<()> {
         buffered::salvage::<Leaf, K, V, M>(pool, entry, (options.leaf_slots, options.log_entries), sink)
+    }
+}
+
+impl<K: KeyCodec, V: Codec, M: Medium> CclBTree<K, V, M> {
+    fn no_buffers(pool: &PoolFile<M>, options: CclBTreeOptions) -> Result<Buffers> {
+        Buffers::new(options.batch as usize, pool.chunk_bytes(), pool.chunks_max(), &pool.memory())
+    }
+}
+
+impl<K: KeyCodec, V: Codec, M: Medium> Drop for Core<K, V, M> {
+    fn drop(&mut self) {
+        self.keeper.leave(|notes| {
+            self.store.suspend(notes)?;
+            self.log.suspend(&self.of_collection(), notes);
+            self.inner.suspend(notes)?;
+            self.buffers.suspend(notes)?;
+            self.promised.suspend(notes);
+            Some(())
+        });
     }
 }
 
@@ -63,7 +106,7 @@ impl<K: KeyCodec, V: Codec, M: Medium> Core<K, V, M> {
         self.log.seal(logged);
         self.store.finish_recovery();
         let fences = survivors.into_iter().map(|leaf| (leaf.fence, leaf.own));
-        self.inner = VolatileIndex::build(self.options.inner_bytes as usize, fences)?;
+        self.inner = VolatileIndex::build(self.options.inner_bytes as usize, fences, &self.pool.memory())?;
         Ok(())
     }
 
@@ -72,7 +115,7 @@ impl<K: KeyCodec, V: Codec, M: Medium> Core<K, V, M> {
         let (first, durable) = self.write_first_leaf()?;
         self.store.lead_to_first(tree, first, &durable, "cclbtree create.2");
         let id = self.buffers.alloc(first, 0)?;
-        self.inner = VolatileIndex::new(self.options.inner_bytes as usize, id)?;
+        self.inner = VolatileIndex::new(self.options.inner_bytes as usize, id, &self.pool.memory())?;
         self.log.seal(logged);
         Ok(())
     }

@@ -13,7 +13,7 @@
 //! gives nothing, and has had the records freed that no reader holds any more.
 
 use bristlecone_pm::sync::{AtomicU64, Ordering::Acquire, Ordering::Release};
-use bristlecone_pm::{Medium, Result};
+use bristlecone_pm::{Medium, Notes, NotesReader, Result};
 
 use super::Core;
 use super::buffer::{Locked, State};
@@ -35,6 +35,20 @@ pub(super) struct Promised {
     overflowing: Counter,
     /// To leaves whose pending items are not counted.
     pub uncounted: Counter,
+}
+
+impl Promised {
+    /// Notes what leaves are promised, once no thread writes any more.
+    pub(super) fn suspend(&self, notes: &mut Notes) {
+        notes.push(self.overflowing.sum());
+        notes.push(self.uncounted.sum());
+    }
+
+    /// Takes over what [`suspend`](Self::suspend) noted.
+    pub(super) fn resume(notes: &mut NotesReader<'_>) -> Option<Self> {
+        let [overflowing, uncounted] = [notes.next()?, notes.next()?].map(Counter::of);
+        Some(Self { overflowing, uncounted, ..Self::default() })
+    }
 }
 
 /// Room for leaves that no other thread gets while this lives.

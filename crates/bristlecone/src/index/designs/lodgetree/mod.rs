@@ -145,6 +145,7 @@ use crate::index::options::{Parameters, design_options};
 use crate::index::parts::buffered::Store;
 use crate::index::parts::codec::{Codec, KeyCodec};
 use crate::index::parts::counter::Counter;
+use crate::index::parts::keeper::Keeper;
 use crate::index::parts::optimistic_lock::{LockState, Version};
 use crate::index::parts::volatile_index::VolatileIndex;
 
@@ -177,6 +178,7 @@ const _: () = assert!(NODE_SLOTS_MAX == 36 && SLOTS_MAX == 27, "what the options
 /// The tree. See the module's story.
 pub struct LodgeTree<K: KeyCodec, V: Codec, M: Medium> {
     store: Store<Header, K, V, M>,
+    keeper: Keeper<M>,
     options: LodgeTreeOptions,
     versions: VersionLog<M>,
     inner: VolatileIndex<K>,

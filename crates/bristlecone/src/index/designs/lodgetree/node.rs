@@ -6,7 +6,7 @@
 //! Buffered items are numbered from the right, the oldest first. Where it all stands: see `places`.
 
 use bristlecone_pm::sync::Ordering::Relaxed;
-use bristlecone_pm::{LINE_BYTES, Result};
+use bristlecone_pm::{LINE_BYTES, Memory, Notes, NotesReader, Result};
 
 use super::layout::Slots;
 use super::places::{DEFAULT_BYTES, Header, NodeRef, Places};
@@ -60,9 +60,24 @@ pub struct Splits {
 }
 
 impl Nodes {
-    pub fn new(slots: usize) -> Result<Self> {
+    pub fn new(slots: usize, memory: &Memory) -> Result<Self> {
         let places = Places::new(slots, Level::detect());
-        Ok(Self { arena: Arena::new(places.bytes)?, places, by_default: Some(places) == Places::DEFAULT })
+        Ok(Self::over(Arena::new(places.bytes, memory)?, places))
+    }
+
+    /// Takes over the nodes of a tree that was closed.
+    pub fn resume(slots: usize, notes: &mut NotesReader<'_>) -> Option<Self> {
+        let places = Places::new(slots, Level::detect());
+        Some(Self::over(Arena::resume(places.bytes, notes)?, places))
+    }
+
+    fn over(arena: Arena<Header>, places: Places) -> Self {
+        Self { arena, places, by_default: Some(places) == Places::DEFAULT }
+    }
+
+    /// Notes the nodes for the next open of the tree.
+    pub fn suspend(&self, notes: &mut Notes) -> Option<()> {
+        self.arena.suspend(notes)
     }
 
     /// How their keys are searched.
@@ -297,7 +312,7 @@ mod tests {
     #[test]
     fn both_parts_share_the_slots() {
         for slots in [6, 29, NODE_SLOTS_MAX] {
-            let nodes = Nodes::new(slots).unwrap();
+            let nodes = Nodes::new(slots, &Memory::private()).unwrap();
             let node = nodes.get(nodes.alloc(5).unwrap());
             assert_eq!((node.lock.count(), node.room()), (6, slots));
             node.insert_entry(0, entry(1));
@@ -325,7 +340,7 @@ mod tests {
 
     #[test]
     fn splits_are_remembered() {
-        let nodes = Nodes::new(29).unwrap();
+        let nodes = Nodes::new(29, &Memory::private()).unwrap();
         let node = nodes.get(nodes.alloc(0).unwrap());
         let splits = Splits { last: u32::MAX, interval: 77, parts: 5 };
         node.set_splits(splits);
@@ -334,7 +349,7 @@ mod tests {
 
     #[test]
     fn live_items_count_what_is_on_its_way() {
-        let nodes = Nodes::new(8).unwrap();
+        let nodes = Nodes::new(8, &Memory::private()).unwrap();
         let node = nodes.get(nodes.alloc(0).unwrap());
         node.insert_entry(0, Entry { slots: Slots { bitmap: 0b111, ..Slots::default() }, ..entry(1) });
         for (in_leaf, removed, live) in [

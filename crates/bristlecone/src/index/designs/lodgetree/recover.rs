@@ -4,7 +4,9 @@
 
 use std::sync::Arc;
 
-use bristlecone_pm::{Error, LogChunk, LogEntry, Medium, Persist, PoolFile, Result, TreeEntry, TreeId};
+use bristlecone_pm::{
+    Error, LogChunk, LogEntry, Medium, Memory, NotesReader, Persist, PoolFile, Result, TreeEntry, TreeId,
+};
 
 use super::buffer::Buffered;
 use super::layout::{Header, Slots};
@@ -15,6 +17,7 @@ use super::{LodgeTree, LodgeTreeOptions};
 use crate::index::parts::buffered::{self, Replayed, Store, Survivor};
 use crate::index::parts::codec::{Codec, KeyCodec};
 use crate::index::parts::counter::Counter;
+use crate::index::parts::keeper::Keeper;
 use crate::index::parts::volatile_index::VolatileIndex;
 use crate::index::{Open, SalvageSink};
 
@@ -37,21 +40,35 @@ impl<K: KeyCodec, V: Codec, M: Medium> Open<K, V, M> for LodgeTree<K, V, M> {
     ) -> Result<Self> {
         let (versions, logged) = VersionLog::open(pool, entry.id, options.log_entries);
         let (slots, node_slots) = (options.leaf_slots as usize, options.node_slots as usize);
-        let mut tree = Self {
+        let parts = Parts {
             store: Store::open(pool, entry, slots)?,
-            options,
             versions,
-            inner: VolatileIndex::new(options.inner_bytes as usize, 0)?,
-            nodes: Nodes::new(node_slots)?,
-            node_slots,
-            index_max: index_max(node_slots),
-            split_items: slots.min(options.split_items as usize),
-            flush_leaves: options.flush_leaves as usize,
-            unseen: Counter::default(),
-            clock: Counter::default(),
+            inner: VolatileIndex::new(options.inner_bytes as usize, 0, &Memory::private())?,
+            nodes: Nodes::new(node_slots, &pool.memory())?,
         };
+        let mut tree = Self::assemble(pool, entry, options, parts);
         tree.recover(entry.id, logged, threads)?;
+        tree.keeper.opened();
         Ok(tree)
+    }
+
+    fn resume(
+        pool: &Arc<PoolFile<M>>,
+        entry: &TreeEntry,
+        options: LodgeTreeOptions,
+        notes: &mut NotesReader<'_>,
+    ) -> Option<Self> {
+        let (unseen, clock) = (notes.next()?, notes.next()?);
+        let parts = Parts {
+            store: Store::resume(pool, entry, options.leaf_slots as usize, notes)?,
+            versions: VersionLog::resume(pool, entry.id, options.log_entries, notes)?,
+            inner: VolatileIndex::resume(options.inner_bytes as usize, notes)?,
+            nodes: Nodes::resume(options.node_slots as usize, notes)?,
+        };
+        let mut tree = Self::assemble(pool, entry, options, parts);
+        (tree.unseen, tree.clock) = (Counter::of(unseen), Counter::of(clock));
+        tree.keeper.opened();
+        Some(tree)
     }
 
     fn salvage(
@@ -64,7 +81,51 @@ impl<K: KeyCodec, V: Codec, M: Medium> Open<K, V, M> for LodgeTree<K, V, M> {
     }
 }
 
+/// What a tree consists of that opening finds, or takes over.
+struct Parts<K: KeyCodec, V: Codec, M: Medium> {
+    store: Store<Header, K, V, M>,
+    versions: VersionLog<M>,
+    inner: VolatileIndex<K>,
+    nodes: Nodes,
+}
+
+impl<K: KeyCodec, V: Codec, M: Medium> Drop for LodgeTree<K, V, M> {
+    fn drop(&mut self) {
+        self.keeper.leave(|notes| {
+            notes.push(self.unseen.sum());
+            notes.push(self.clock.sum());
+            self.store.suspend(notes)?;
+            self.versions.suspend(notes);
+            self.inner.suspend(notes)?;
+            self.nodes.suspend(notes)
+        });
+    }
+}
+
 impl<K: KeyCodec, V: Codec, M: Medium> LodgeTree<K, V, M> {
+    fn assemble(
+        pool: &Arc<PoolFile<M>>,
+        entry: &TreeEntry,
+        options: LodgeTreeOptions,
+        Parts { store, versions, inner, nodes }: Parts<K, V, M>,
+    ) -> Self {
+        let (slots, node_slots) = (options.leaf_slots as usize, options.node_slots as usize);
+        Self {
+            store,
+            keeper: Keeper::new(pool, entry),
+            options,
+            versions,
+            inner,
+            nodes,
+            node_slots,
+            index_max: index_max(node_slots),
+            split_items: slots.min(options.split_items as usize),
+            flush_leaves: options.flush_leaves as usize,
+            unseen: Counter::default(),
+            clock: Counter::default(),
+        }
+    }
+
     pub(super) fn recover(&mut self, tree: TreeId, logged: Vec<LogChunk>, threads: usize) -> Result<()> {
         let Some(first) = self.pool.root(tree)? else { return self.create(tree, logged) };
         self.store.first = first;
@@ -78,7 +139,7 @@ impl<K: KeyCodec, V: Codec, M: Medium> LodgeTree<K, V, M> {
         self.versions.keep(logged);
         self.store.finish_recovery();
         let nodes = self.build_nodes(&survivors)?;
-        self.inner = VolatileIndex::build(self.options.inner_bytes as usize, nodes)?;
+        self.inner = VolatileIndex::build(self.options.inner_bytes as usize, nodes, &self.pool.memory())?;
         Ok(())
     }
 
@@ -90,7 +151,7 @@ impl<K: KeyCodec, V: Codec, M: Medium> LodgeTree<K, V, M> {
         self.store.lead_to_first(tree, leaf, &durable, "lodgetree create.2");
         let id = self.nodes.alloc(0)?;
         self.nodes.get(id).insert_entry(0, Entry { fence: 0, leaf, slots: Slots::default() });
-        self.inner = VolatileIndex::new(self.options.inner_bytes as usize, id)?;
+        self.inner = VolatileIndex::new(self.options.inner_bytes as usize, id, &self.pool.memory())?;
         self.versions.keep(logged);
         Ok(())
     }

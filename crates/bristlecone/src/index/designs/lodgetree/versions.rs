@@ -6,13 +6,16 @@
 
 use std::sync::{Arc, Mutex};
 
+use bristlecone_pm::sync::wait::lock;
+
 use bristlecone_pm::sync::Ordering::Release;
 use bristlecone_pm::sync::epoch;
 use bristlecone_pm::sync::{
     AtomicBool, AtomicU8, AtomicU32, AtomicUsize, Ordering::AcqRel, Ordering::Acquire, Ordering::Relaxed,
 };
 use bristlecone_pm::{
-    Finding, Flushed, LINE_BYTES, LogChunk, LogEntry, LogSpot, Medium, PoolFile, TreeId, own_thread_index,
+    Finding, Flushed, LINE_BYTES, LogChunk, LogEntry, LogSpot, Medium, Notes, NotesReader, PoolFile, TreeId,
+    own_thread_index,
 };
 use crossbeam_utils::CachePadded;
 
@@ -134,16 +137,46 @@ impl<M: Medium> VersionLog<M> {
     /// Takes over a tree's logs, of `entries` entries each, or of as many as they have room for.
     pub fn open(pool: &Arc<PoolFile<M>>, owner: TreeId, entries: u64) -> (Self, Vec<LogChunk>) {
         let (log, logged) = TreeLog::open(pool, owner, entries);
-        let needed = Needed::new(pool.chunks_max() as usize);
-        let log = Self {
+        (Self::over(pool, log), logged)
+    }
+
+    fn over(pool: &PoolFile<M>, log: TreeLog<M>) -> Self {
+        Self {
             log,
-            needed,
+            needed: Needed::new(pool.chunks_max() as usize),
             released: (0..RELEASERS).map(|_| CachePadded::default()).collect(),
             wanted: AtomicU8::default(),
             running: AtomicBool::default(),
             pass: Mutex::default(),
-        };
-        (log, logged)
+        }
+    }
+
+    /// Notes how many entries of which logs are needed, once no thread writes any more. A compaction pass that is
+    /// under way ends halfway: what it has not looked at is in logs as good as any.
+    pub fn suspend(&self, notes: &mut Notes) {
+        self.count_all_releases();
+        let of_pass = std::mem::take(&mut lock(&self.pass).aside);
+        self.log.suspend(&of_pass, notes);
+        let counts = (0..self.needed.counts.len() as u32).filter_map(|log| {
+            let count = self.needed.get(log)?.load(Acquire) & !OLD;
+            (count > 0).then_some(u64::from(log) << 32 | u64::from(count))
+        });
+        notes.push_all(counts.collect::<Vec<_>>().into_iter());
+    }
+
+    /// Takes over what [`suspend`](Self::suspend) noted.
+    pub fn resume(
+        pool: &Arc<PoolFile<M>>,
+        owner: TreeId,
+        entries: u64,
+        notes: &mut NotesReader<'_>,
+    ) -> Option<Self> {
+        let log = Self::over(pool, TreeLog::resume(pool, owner, entries, notes)?);
+        for count in notes.next_all()? {
+            log.needed.get((count >> 32) as u32)?.store(*count as u32, Relaxed);
+        }
+        log.reuse();
+        Some(log)
     }
 
     /// Another entry of this log is needed.

@@ -6,7 +6,7 @@ use std::sync::Mutex;
 
 use bristlecone_pm::sync::wait::lock;
 use bristlecone_pm::sync::{AtomicU32, AtomicU64, Ordering::Acquire, Ordering::Relaxed, Ordering::Release};
-use bristlecone_pm::{Error, LINE_BYTES, Medium, PoolFile, Result};
+use bristlecone_pm::{Error, LINE_BYTES, Medium, Notes, NotesReader, PoolFile, Result};
 use crossbeam_utils::CachePadded;
 
 use super::layout::Shape;
@@ -45,13 +45,25 @@ impl Leaves {
     pub fn new<M: Medium>(pool: &PoolFile<M>, shape: Shape) -> Result<Self> {
         let (chunk_bytes, block_bytes) = (pool.chunk_bytes(), shape.block_bytes as u64);
         Ok(Self {
-            arena: Arena::new(size_of::<Leaf>())?,
-            rows: Arena::new(size_of::<Row>())?,
+            arena: Arena::new(size_of::<Leaf>(), &pool.memory())?,
+            rows: Arena::new(size_of::<Row>(), &pool.memory())?,
             growing: CachePadded::default(),
             chunk_shift: chunk_bytes.ilog2(),
             block_shift: block_bytes.ilog2(),
             range_shift: (chunk_bytes / block_bytes).ilog2(),
         })
+    }
+
+    /// Notes the descriptors for the next open of the tree.
+    pub fn suspend(&self, notes: &mut Notes) -> Option<()> {
+        self.arena.suspend(notes)?;
+        self.rows.suspend(notes)
+    }
+
+    /// Takes over the descriptors of a tree that was closed, which `fresh` has none of yet.
+    pub fn resume(fresh: Self, notes: &mut NotesReader<'_>) -> Option<Self> {
+        let arena = Arena::resume(size_of::<Leaf>(), notes)?;
+        Some(Self { arena, rows: Arena::resume(size_of::<Row>(), notes)?, ..fresh })
     }
 
     #[inline(always)]
@@ -64,11 +76,6 @@ impl Leaves {
         let start = std::ptr::from_ref(self.get(id)).cast::<u8>();
         prefetch(start);
         prefetch(start.wrapping_add(LINE_BYTES));
-    }
-
-    /// Returns every descriptor, those of blocks not in use included.
-    pub fn all(&self) -> impl Iterator<Item = &Leaf> {
-        (0..self.arena.begun()).map(|id| self.get(id))
     }
 
     /// Returns the block of a leaf.

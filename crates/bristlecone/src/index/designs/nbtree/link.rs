@@ -34,8 +34,9 @@ impl<K: KeyCodec, V: Codec, M: Medium> NbTree<K, V, M> {
         if succession.is_removed() {
             return self.remove_from_index(id, key, pins);
         }
-        let right =
-            succession.right().map(|right| (K::separator_at(self.leaves.get(right).low(), &pins.key), right));
+        let right = succession.right().map(|right| {
+            (K::separator_at(self.inner.separators(), self.leaves.get(right).low(), &pins.key), right)
+        });
         if self.inner.replace(key, id, succession.left(), right, &pins.key) {
             self.release_dead_keys(leaf, pins);
             self.retire(id);
@@ -46,7 +47,10 @@ impl<K: KeyCodec, V: Codec, M: Medium> NbTree<K, V, M> {
     pub(super) fn successor(&self, leaf: &Leaf, key: K::Ref<'_>, pins: &Pins<K, V>) -> u32 {
         let succession = leaf.succession();
         match succession.right() {
-            Some(right) if K::separator_at(self.leaves.get(right).low(), &pins.key) <= K::shorten(key) => {
+            Some(right)
+                if K::separator_at(self.inner.separators(), self.leaves.get(right).low(), &pins.key)
+                    <= K::shorten(key) =>
+            {
                 right
             }
             _ => succession.left(),
@@ -192,16 +196,16 @@ impl<K: KeyCodec, V: Codec, M: Medium> NbTree<K, V, M> {
         let leaf = self.leaves.get(self.retired.pop()?);
         // Threads that read unpinned notice before anything is used again.
         leaf.incarnation.expire();
-        Self::release_low(leaf);
+        self.release_low(leaf);
         self.outstanding.fetch_sub(1, Relaxed);
         Some(leaf.block())
     }
 
     /// Frees the separator at which a leaf begins.
-    fn release_low(leaf: &Leaf) {
+    fn release_low(&self, leaf: &Leaf) {
         let low = leaf.take_low();
         if low != 0 {
-            K::retire_separator(low, &K::pin());
+            K::retire_separator(self.inner.separators(), low, &K::pin());
         }
     }
 
@@ -289,13 +293,5 @@ impl<K: KeyCodec, V: Codec, M: Medium> NbTree<K, V, M> {
         }
         self.reclaim();
         self.outstanding.load(Acquire) as u64
-    }
-}
-
-impl<K: KeyCodec, V: Codec, M: Medium> Drop for NbTree<K, V, M> {
-    fn drop(&mut self) {
-        if !K::INLINE {
-            self.leaves.all().for_each(Self::release_low);
-        }
     }
 }

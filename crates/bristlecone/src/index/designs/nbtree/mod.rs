@@ -166,7 +166,9 @@ use std::marker::PhantomData;
 use std::sync::{Arc, Mutex};
 
 use bristlecone_pm::sync::{AtomicU32, AtomicU64, AtomicUsize};
-use bristlecone_pm::{Heap, HeapSpec, Medium, PoolFile, RecordSpec, Records, Result, SlotKind, TreeEntry};
+use bristlecone_pm::{
+    Heap, HeapSpec, Medium, Memory, PoolFile, RecordSpec, Records, Result, SlotKind, TreeEntry,
+};
 use crossbeam_queue::SegQueue;
 use crossbeam_utils::CachePadded;
 
@@ -175,6 +177,7 @@ use self::leaves::Leaves;
 use crate::index::options::{Parameters, design_options};
 use crate::index::parts::codec::{Codec, KeyCodec};
 use crate::index::parts::counter::Counter;
+use crate::index::parts::keeper::Keeper;
 use crate::index::parts::no_room::{Epochs, Futile};
 use crate::index::parts::optimistic_lock::Version;
 use crate::index::parts::search::Level;
@@ -206,6 +209,7 @@ pub struct NbTree<K: KeyCodec, V: Codec, M: Medium> {
     keys: Records<M>,
     values: Records<M>,
     epochs: Epochs,
+    keeper: Keeper<M>,
     shape: Shape,
     locking: u64,
     single_layer: bool,
@@ -243,12 +247,13 @@ impl<K: KeyCodec, V: Codec, M: Medium> NbTree<K, V, M> {
             keys: Records::open(pool, RecordSpec::new(entry.id, SlotKind::KEY_RECORD))?,
             values: Records::open(pool, RecordSpec::new(entry.id, SlotKind::VALUE_RECORD))?,
             epochs: Epochs::default(),
+            keeper: Keeper::new(pool, entry),
             shape,
             locking: options.locking,
             single_layer: options.layers == 1,
             visible_is_durable: pool.domain().visible_is_durable(),
             level: Level::detect(),
-            inner: VolatileIndex::new(options.inner_bytes as usize, 0)?,
+            inner: VolatileIndex::new(options.inner_bytes as usize, 0, &Memory::private())?,
             leaves: Leaves::new(pool, shape)?,
             stamps: CachePadded::new(AtomicU64::new(1)),
             retired: Arc::default(),

@@ -11,6 +11,7 @@ use crate::index::parts::sync::AtomicU32;
 /// the flush, and everything that the thread does next would wait for that. Only a thread that finds another
 /// one's mark is counted instead.
 #[derive(Debug, Default)]
+#[repr(C)]
 pub struct Pending {
     /// The line that has a flush to come, counted from one.
     marked: AtomicU32,

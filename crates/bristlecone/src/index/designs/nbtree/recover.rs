@@ -5,16 +5,20 @@
 use std::sync::Arc;
 
 use bristlecone_pm::sync::Ordering::Relaxed;
+use bristlecone_pm::sync::epoch;
 use bristlecone_pm::{
-    ChunkRange, Durable, Error, Flushed, LINE_BYTES, Medium, Persist, PoolFile, Result, TreeEntry, Word,
+    ChunkRange, Durable, Error, Flushed, LINE_BYTES, Medium, Notes, NotesReader, Persist, PoolFile,
+    RecordSpec, Records, Result, SlotKind, TreeEntry, Word,
 };
 
 use super::layout::{EMPTY, Header, SLOTS_MAX, STAMP_END, State, Stored};
 use super::leaf::TAG_WORDS;
+use super::leaves::Leaves;
 use super::meta::{Tag, Tags};
 use super::{NbTree, NbTreeOptions};
 use crate::index::parts::codec::{Codec, KeyCodec};
-use crate::index::parts::recovery::{Extent, Survivor, each, index_over};
+use crate::index::parts::counter::Counter;
+use crate::index::parts::recovery::{KeyEnds, Survivor, each, index_over};
 use crate::index::parts::slot::{Slot, bits};
 use crate::index::parts::volatile_index::VolatileIndex;
 use crate::index::{Open, SalvageSink};
@@ -67,12 +71,32 @@ impl<K: KeyCodec, V: Codec, M: Medium> Open<K, V, M> for NbTree<K, V, M> {
         tree.keys.finish_recovery();
         tree.values.finish_recovery();
         tree.inner = if survivors.is_empty() {
-            VolatileIndex::new(inner_bytes, tree.first_leaf()?)?
+            VolatileIndex::new(inner_bytes, tree.first_leaf()?, &pool.memory())?
         } else {
             tree.len.add(survivors.iter().map(|leaf| leaf.items as i64).sum());
-            index_over(inner_bytes, &survivors)?
+            index_over(inner_bytes, &survivors, &pool.memory())?
         };
+        tree.keeper.opened();
         Ok(tree)
+    }
+
+    fn resume(
+        pool: &Arc<PoolFile<M>>,
+        entry: &TreeEntry,
+        options: NbTreeOptions,
+        notes: &mut NotesReader<'_>,
+    ) -> Option<Self> {
+        let mut tree = Self::unrecovered(pool, entry, options).ok()?;
+        tree.len = Counter::of(notes.next()?);
+        tree.stamps.store(notes.next()?, Relaxed);
+        tree.leaving.store(notes.next_u32()?, Relaxed);
+        tree.blocks.resume(notes)?;
+        tree.keys = Records::resume(pool, RecordSpec::new(entry.id, SlotKind::KEY_RECORD), notes)?;
+        tree.values = Records::resume(pool, RecordSpec::new(entry.id, SlotKind::VALUE_RECORD), notes)?;
+        tree.inner = VolatileIndex::resume(options.inner_bytes as usize, notes)?;
+        tree.leaves = Leaves::resume(Leaves::new(pool, tree.shape).ok()?, notes)?;
+        tree.keeper.opened();
+        Some(tree)
     }
 
     fn salvage(
@@ -85,7 +109,30 @@ impl<K: KeyCodec, V: Codec, M: Medium> Open<K, V, M> for NbTree<K, V, M> {
     }
 }
 
+impl<K: KeyCodec, V: Codec, M: Medium> Drop for NbTree<K, V, M> {
+    fn drop(&mut self) {
+        self.keeper.leave(|notes| self.suspend(notes));
+    }
+}
+
 impl<K: KeyCodec, V: Codec, M: Medium> NbTree<K, V, M> {
+    /// Notes what the next open goes on with. `None` while a reader may look at a leaf that was replaced.
+    fn suspend(&self, notes: &mut Notes) -> Option<()> {
+        let is_settled = epoch::settle(|| {
+            self.reclaim();
+            self.outstanding.load(Relaxed) == 0
+        });
+        is_settled.then_some(())?;
+        notes.push(self.len.sum());
+        notes.push(self.stamps.load(Relaxed));
+        notes.push(self.leaving.load(Relaxed).into());
+        self.blocks.suspend(notes)?;
+        self.keys.suspend(notes)?;
+        self.values.suspend(notes)?;
+        self.inner.suspend(notes)?;
+        self.leaves.suspend(notes)
+    }
+
     /// Finds every leaf, in key order, repaired.
     pub(super) fn survivors(&self, threads: usize) -> Result<Vec<Survivor<K>>> {
         let ranges = self.blocks.chunks();
@@ -228,7 +275,7 @@ impl<K: KeyCodec, V: Codec, M: Medium> NbTree<K, V, M> {
         let mut tags = Tags::default();
         let mut met = Met::default();
         let mut bitmap = 0_u64;
-        let mut extent = Extent::<K>::default();
+        let mut extent = KeyEnds::<K>::default();
         for at in 0..self.shape.slots {
             let slot: &Slot = self.pool.at(self.shape.slot(block, at));
             let mut value = slot.value.load(medium);

@@ -171,7 +171,7 @@ impl<K: KeyCodec, V: Codec, M: Medium> NbTree<K, V, M> {
         };
         // Either may come to hold what was the other one's: each gives its own part only.
         let (from, to) = (shorten::<K>(bounds.0), shorten::<K>(bounds.1));
-        let middle = K::separator_at(self.leaves.get(right).low(), &guards.0);
+        let middle = K::separator_at(self.inner.separators(), self.leaves.get(right).low(), &guards.0);
         let below = if succeeds::<K>(middle, to) { to } else { Bound::Excluded(middle) };
         let above = if precedes::<K>(middle, from) { from } else { Bound::Included(middle) };
         let mut halves = [(left, (from, below)), (right, (above, to))];

@@ -164,7 +164,7 @@ impl<K: KeyCodec, V: Codec, M: Medium> NbTree<K, V, M> {
             id
         };
         let left = make(&copy.halves[0], None);
-        let low = copy.separator.map(K::make_separator);
+        let low = copy.separator.map(|key| K::make_separator(self.inner.separators(), key));
         let right = low.map(|low| make(&copy.halves[1], Some(low)));
         self.medium().reached("nbtree link.1");
         if leaf.decide(Succession::successors(left, right)) {

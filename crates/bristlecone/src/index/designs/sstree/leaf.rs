@@ -1,7 +1,7 @@
 //! The volatile half of a leaf: a line or two of DRAM that answer most questions about it.
 
-use bristlecone_pm::Result;
 use bristlecone_pm::sync::{AtomicU64, Ordering::Relaxed};
+use bristlecone_pm::{Memory, Notes, NotesReader, Result};
 
 use super::layout::{FINGERPRINT_WORDS, SUBNODES_MAX, Shape};
 use crate::index::parts::arena::{Arena, Zeroed};
@@ -50,9 +50,26 @@ pub struct Leaf<'a> {
 }
 
 impl Leaves {
-    pub fn new(shape: Shape) -> Result<Self> {
-        let tags = (shape.tagged_subnodes() * shape.slots).next_multiple_of(8 * fingerprint::GROUP);
-        Ok(Self { arena: Arena::new(HEADER_BYTES + tags)?, tag_words: tags / 8, level: Level::detect() })
+    pub fn new(shape: Shape, memory: &Memory) -> Result<Self> {
+        let tags = Self::tag_bytes(shape);
+        let arena = Arena::new(HEADER_BYTES + tags, memory)?;
+        Ok(Self { arena, tag_words: tags / 8, level: Level::detect() })
+    }
+
+    /// Takes over the leaves of a tree that was closed.
+    pub fn resume(shape: Shape, notes: &mut NotesReader<'_>) -> Option<Self> {
+        let tags = Self::tag_bytes(shape);
+        let arena = Arena::resume(HEADER_BYTES + tags, notes)?;
+        Some(Self { arena, tag_words: tags / 8, level: Level::detect() })
+    }
+
+    /// Notes the leaves for the next open of the tree.
+    pub fn suspend(&self, notes: &mut Notes) -> Option<()> {
+        self.arena.suspend(notes)
+    }
+
+    fn tag_bytes(shape: Shape) -> usize {
+        (shape.tagged_subnodes() * shape.slots).next_multiple_of(8 * fingerprint::GROUP)
     }
 
     #[inline(always)]
@@ -302,7 +319,7 @@ mod tests {
 
     #[test]
     fn a_view_survives_the_descriptor() {
-        let leaves = Leaves::new(Shape::new(256, 3, true)).unwrap();
+        let leaves = Leaves::new(Shape::new(256, 3, true), &Memory::private()).unwrap();
         let leaf = leaves.get(leaves.alloc().unwrap());
         let view = View { subnodes: [256, 512, 1 << 40, 0], count: 3, bitmap: 0b1011 };
         leaf.begin(&view, &Tags::default());
@@ -314,7 +331,7 @@ mod tests {
     fn fingerprints_move_with_their_subnodes() {
         for (bytes, resident) in [(128, true), (192, true), (256, true), (128, false), (256, false)] {
             let shape = Shape::new(bytes, 4, resident);
-            let leaves = Leaves::new(shape).unwrap();
+            let leaves = Leaves::new(shape, &Memory::private()).unwrap();
             let (_, leaf) = (leaves.alloc().unwrap(), leaves.get(leaves.alloc().unwrap()));
             let leaf = leaf.lock_at(leaf.lock.read().unwrap()).unwrap();
             let tagged = shape.slots * shape.tagged_subnodes();

@@ -131,6 +131,7 @@ use self::leaf::Leaves;
 use crate::index::options::{Parameters, design_options};
 use crate::index::parts::codec::{Codec, KeyCodec};
 use crate::index::parts::counter::Counter;
+use crate::index::parts::keeper::Keeper;
 use crate::index::parts::no_room::Epochs;
 use crate::index::parts::optimistic_lock::Version;
 use crate::index::parts::volatile_index::VolatileIndex;
@@ -173,6 +174,7 @@ pub struct SsTree<K: KeyCodec, V: Codec, M: Medium> {
     leaves: Leaves,
     len: Counter,
     epochs: Epochs,
+    keeper: Keeper<M>,
     codecs: PhantomData<fn() -> (K, V)>,
 }
 

@@ -7,8 +7,8 @@ use std::sync::Arc;
 
 use bristlecone_pm::sync::Ordering::Relaxed;
 use bristlecone_pm::{
-    Durable, Error, Heap, HeapSpec, Medium, Persist, PoolFile, RecordSpec, Records, Result, SlotKind,
-    TreeEntry,
+    Durable, Error, Heap, HeapSpec, Medium, Memory, NotesReader, Persist, PoolFile, RecordSpec, Records,
+    Result, SlotKind, TreeEntry,
 };
 
 use super::census::Census;
@@ -18,8 +18,9 @@ use super::salvage::DamagedTree;
 use super::{SsTree, SsTreeOptions};
 use crate::index::parts::codec::{Codec, KeyCodec};
 use crate::index::parts::counter::Counter;
+use crate::index::parts::keeper::Keeper;
 use crate::index::parts::no_room::Epochs;
-use crate::index::parts::recovery::{Extent, Survivor, each, index_over};
+use crate::index::parts::recovery::{KeyEnds, Survivor, each, index_over};
 use crate::index::parts::slot::{Slot, bits};
 use crate::index::parts::volatile_index::VolatileIndex;
 use crate::index::{Open, SalvageSink};
@@ -36,35 +37,29 @@ impl<K: KeyCodec, V: Codec, M: Medium> Open<K, V, M> for SsTree<K, V, M> {
         options: SsTreeOptions,
         threads: usize,
     ) -> Result<Self> {
-        let shape = options.shape();
-        let inner_bytes = options.inner_bytes as usize;
-        let subnode_bytes = options.subnode_bytes as u32;
-        let mut tree = Self {
-            pool: Arc::clone(pool),
-            subnodes: Heap::open(
-                pool,
-                HeapSpec { tagged: true, ..HeapSpec::new(entry.id, SUBNODES, subnode_bytes) },
-            ),
-            keys: Records::open(pool, RecordSpec::new(entry.id, SlotKind::KEY_RECORD))?,
-            values: Records::open(pool, RecordSpec::new(entry.id, SlotKind::VALUE_RECORD))?,
-            shape,
-            epochs: Epochs::default(),
-            moving: options.move_items != 0,
-            staging: shape.resident && !pool.domain().visible_is_durable(),
-            inner: VolatileIndex::new(inner_bytes, 0)?,
-            leaves: Leaves::new(shape)?,
-            len: Counter::default(),
-            codecs: PhantomData,
-        };
+        let (inner_bytes, memory) = (options.inner_bytes as usize, pool.memory());
+        let mut tree = Self::assemble(
+            pool,
+            entry,
+            options,
+            Parts {
+                subnodes: Self::heap(pool, entry, options),
+                keys: Records::open(pool, RecordSpec::new(entry.id, SlotKind::KEY_RECORD))?,
+                values: Records::open(pool, RecordSpec::new(entry.id, SlotKind::VALUE_RECORD))?,
+                inner: VolatileIndex::new(inner_bytes, 0, &Memory::private())?,
+                leaves: Leaves::new(options.shape(), &memory)?,
+                len: Counter::default(),
+            },
+        );
         let survivors = tree.survivors(threads)?;
         tree.subnodes.finish_recovery();
         tree.keys.finish_recovery();
         tree.values.finish_recovery();
         tree.inner = if survivors.is_empty() {
-            VolatileIndex::new(inner_bytes, tree.new_leaf(&[])?.0)?
+            VolatileIndex::new(inner_bytes, tree.new_leaf(&[])?.0, &memory)?
         } else {
             tree.len.add(survivors.iter().map(|leaf| leaf.items as i64).sum());
-            index_over(inner_bytes, &survivors)?
+            index_over(inner_bytes, &survivors, &memory)?
         };
         let items = tree.len.sum();
         let shared = K::check_records(&tree.keys, items).or_else(|| V::check_records(&tree.values, items));
@@ -72,7 +67,34 @@ impl<K: KeyCodec, V: Codec, M: Medium> Open<K, V, M> for SsTree<K, V, M> {
             // A record would be freed twice, or while an item still names it.
             return Err(Error::corrupted("items that name the same record", finding.what));
         }
+        tree.keeper.opened();
         Ok(tree)
+    }
+
+    fn resume(
+        pool: &Arc<PoolFile<M>>,
+        entry: &TreeEntry,
+        options: SsTreeOptions,
+        notes: &mut NotesReader<'_>,
+    ) -> Option<Self> {
+        let len = Counter::of(notes.next()?);
+        let subnodes = Self::heap(pool, entry, options);
+        subnodes.resume(notes)?;
+        let mut tree = Self::assemble(
+            pool,
+            entry,
+            options,
+            Parts {
+                subnodes,
+                keys: Records::resume(pool, RecordSpec::new(entry.id, SlotKind::KEY_RECORD), notes)?,
+                values: Records::resume(pool, RecordSpec::new(entry.id, SlotKind::VALUE_RECORD), notes)?,
+                inner: VolatileIndex::resume(options.inner_bytes as usize, notes)?,
+                leaves: Leaves::resume(options.shape(), notes)?,
+                len,
+            },
+        );
+        tree.keeper.opened();
+        Some(tree)
     }
 
     fn salvage(
@@ -85,7 +107,59 @@ impl<K: KeyCodec, V: Codec, M: Medium> Open<K, V, M> for SsTree<K, V, M> {
     }
 }
 
+/// What a tree consists of that opening finds, or takes over.
+struct Parts<K: KeyCodec, M: Medium> {
+    subnodes: Heap<M>,
+    keys: Records<M>,
+    values: Records<M>,
+    inner: VolatileIndex<K>,
+    leaves: Leaves,
+    len: Counter,
+}
+
+impl<K: KeyCodec, V: Codec, M: Medium> Drop for SsTree<K, V, M> {
+    fn drop(&mut self) {
+        self.keeper.leave(|notes| {
+            notes.push(self.len.sum());
+            self.subnodes.suspend(notes)?;
+            self.keys.suspend(notes)?;
+            self.values.suspend(notes)?;
+            self.inner.suspend(notes)?;
+            self.leaves.suspend(notes)
+        });
+    }
+}
+
 impl<K: KeyCodec, V: Codec, M: Medium> SsTree<K, V, M> {
+    fn heap(pool: &Arc<PoolFile<M>>, entry: &TreeEntry, options: SsTreeOptions) -> Heap<M> {
+        let spec = HeapSpec::new(entry.id, SUBNODES, options.subnode_bytes as u32);
+        Heap::open(pool, HeapSpec { tagged: true, ..spec })
+    }
+
+    fn assemble(
+        pool: &Arc<PoolFile<M>>,
+        entry: &TreeEntry,
+        options: SsTreeOptions,
+        Parts { subnodes, keys, values, inner, leaves, len }: Parts<K, M>,
+    ) -> Self {
+        let shape = options.shape();
+        Self {
+            pool: Arc::clone(pool),
+            subnodes,
+            keys,
+            values,
+            shape,
+            epochs: Epochs::default(),
+            keeper: Keeper::new(pool, entry),
+            moving: options.move_items != 0,
+            staging: shape.resident && !pool.domain().visible_is_durable(),
+            inner,
+            leaves,
+            len,
+            codecs: PhantomData,
+        }
+    }
+
     /// Finds every leaf, in key order, repaired (recover 1-5).
     pub(super) fn survivors(&self, threads: usize) -> Result<Vec<Survivor<K>>> {
         let census = Census::new(self.subnodes.chunks(), self.shape);
@@ -279,7 +353,7 @@ impl<K: KeyCodec, V: Codec, M: Medium> SsTree<K, V, M> {
         let medium = self.medium();
         let guard = K::pin();
         let mut tags = Tags::default();
-        let mut extent = Extent::<K>::default();
+        let mut extent = KeyEnds::<K>::default();
         for at in 0..view.count {
             let slots: &[Slot] = self.pool.slice(slot_offset(view.subnodes[at], 0), self.shape.slots);
             for slot in bits(view.taken(self.shape, at)) {

@@ -255,7 +255,7 @@ impl<K: KeyCodec, V: Codec, M: Medium> WoTree<K, V, M> {
 
     /// (items, leaves). Recovery does not count; the thread that asks first after it does, and what it finds
     /// is kept if nothing was changed meanwhile.
-    fn counted(&self) -> (u64, u64) {
+    pub(super) fn counted(&self) -> (u64, u64) {
         let changes = || [&self.added, &self.grown, &self.removed, &self.freed].map(Counter::sum);
         if let Some(&(items, leaves)) = self.base.get() {
             let [added, grown, removed, freed] = changes();

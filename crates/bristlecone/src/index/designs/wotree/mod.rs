@@ -159,6 +159,7 @@ use crate::index::Damage;
 use crate::index::options::{Parameters, design_options};
 use crate::index::parts::codec::{Codec, KeyCodec};
 use crate::index::parts::counter::Counter;
+use crate::index::parts::keeper::Keeper;
 use crate::index::parts::no_room::Epochs;
 
 design_options! {
@@ -194,6 +195,7 @@ pub struct WoTree<K: KeyCodec, V: Codec, M: Medium> {
     grown: Counter,
     freed: Counter,
     epochs: Epochs,
+    keeper: Keeper<M>,
     /// What reads came across.
     damage: Damage,
     codecs: PhantomData<fn() -> (K, V)>,
@@ -235,6 +237,7 @@ impl<K: KeyCodec, V: Codec, M: Medium> WoTree<K, V, M> {
             grown: Counter::default(),
             freed: Counter::default(),
             epochs: Epochs::default(),
+            keeper: Keeper::new(pool, entry),
             damage: Damage::default(),
             codecs: PhantomData,
         })

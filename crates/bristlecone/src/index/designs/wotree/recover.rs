@@ -3,7 +3,7 @@
 
 use std::sync::Arc;
 
-use bristlecone_pm::{Alone, Error, Flushed, Medium, Persist, PoolFile, Result, TreeEntry};
+use bristlecone_pm::{Alone, Error, Flushed, Medium, NotesReader, Persist, PoolFile, Result, TreeEntry};
 
 use super::above::Reserve;
 use super::free::Removal;
@@ -30,7 +30,7 @@ impl<K: KeyCodec, V: Codec, M: Medium> Open<K, V, M> for WoTree<K, V, M> {
         if fresh {
             Self::expect_no_nodes(pool, entry, Shape::new(options.node_lines, options.log_leaves != 0))?;
         }
-        let tree = Self::unrecovered(pool, entry, options, fresh)?;
+        let mut tree = Self::unrecovered(pool, entry, options, fresh)?;
         if fresh {
             tree.create()?;
             // No thread counts before this.
@@ -38,7 +38,20 @@ impl<K: KeyCodec, V: Codec, M: Medium> Open<K, V, M> for WoTree<K, V, M> {
         } else {
             tree.replay()?;
         }
+        tree.keeper.opened();
         Ok(tree)
+    }
+
+    /// Takes over what was counted: all else is read when it is needed, also of a tree that is opened.
+    fn resume(
+        pool: &Arc<PoolFile<M>>,
+        entry: &TreeEntry,
+        options: WoTreeOptions,
+        notes: &mut NotesReader<'_>,
+    ) -> Option<Self> {
+        let counted = (notes.next()?, notes.next()?);
+        let tree = Self::open(pool, entry, options, 1).ok()?;
+        tree.base.set(counted).ok().map(|()| tree)
     }
 
     fn salvage(
@@ -48,6 +61,19 @@ impl<K: KeyCodec, V: Codec, M: Medium> Open<K, V, M> for WoTree<K, V, M> {
         sink: &mut SalvageSink<'_, K, V>,
     ) -> Result<()> {
         Self::save(pool, entry, options, sink)
+    }
+}
+
+impl<K: KeyCodec, V: Codec, M: Medium> Drop for WoTree<K, V, M> {
+    fn drop(&mut self) {
+        self.keeper.leave(|notes| {
+            // What was never counted is not counted for this.
+            self.base.get()?;
+            let (items, leaves) = self.counted();
+            notes.push(items);
+            notes.push(leaves);
+            Some(())
+        });
     }
 }
 

@@ -8,7 +8,9 @@ use bristlecone_pm::sync::wait::lock;
 use bristlecone_pm::sync::{
     AtomicBool, AtomicU64, AtomicUsize, Ordering::Acquire, Ordering::Relaxed, Ordering::Release,
 };
-use bristlecone_pm::{Log, LogChunk, LogSpot, Medium, PoolFile, Records, TreeId, told_if_long};
+use bristlecone_pm::{
+    Log, LogChunk, LogSpot, Medium, Notes, NotesReader, PoolFile, Records, TreeId, told_if_long,
+};
 
 use super::{LeafLayout, Store};
 use crate::index::parts::codec::{Codec, KeyCodec};
@@ -56,6 +58,28 @@ impl<M: Medium> TreeLog<M> {
             gifts: AtomicU64::default(),
         };
         (log, logged)
+    }
+
+    /// Notes what is not in the log itself, once no thread writes any more: the number of its epoch, and the keys that
+    /// were put aside, those of a compaction pass that is under way included.
+    pub fn suspend(&self, of_pass: &[u64], notes: &mut Notes) {
+        notes.push(self.log.epoch());
+        let aside = lock(&self.aside);
+        let all: Vec<u64> = aside.iter().chain(of_pass).copied().collect();
+        notes.push_all(all.into_iter());
+    }
+
+    /// Takes over the log of a tree that was closed, whose chunks take no more entries.
+    pub fn resume(
+        pool: &Arc<PoolFile<M>>,
+        owner: TreeId,
+        entries: u64,
+        notes: &mut NotesReader<'_>,
+    ) -> Option<Self> {
+        let (log, logged) = Self::open(pool, owner, entries);
+        log.log.resume(notes.next()?, logged);
+        notes.next_all()?.iter().for_each(|&key| _ = log.put_aside(key));
+        Some(log)
     }
 
     /// Keeps the record of a key until no log entry that counts names it; returns how many are kept.

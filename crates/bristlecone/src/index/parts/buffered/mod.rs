@@ -28,8 +28,8 @@ use std::marker::PhantomData;
 use std::sync::Arc;
 
 use bristlecone_pm::{
-    Durable, Flushed, Heap, HeapSpec, LINE_BYTES, Medium, Persist, PoolFile, RecordSpec, Records, Result,
-    SlotKind, Step, TreeEntry, TreeId,
+    Durable, Flushed, Heap, HeapSpec, LINE_BYTES, Medium, Notes, NotesReader, Persist, PoolFile, RecordSpec,
+    Records, Result, SlotKind, Step, TreeEntry, TreeId,
 };
 
 pub use self::change::{Change, Item};
@@ -81,6 +81,30 @@ impl<L: LeafLayout, K: KeyCodec, V: Codec, M: Medium> Store<L, K, V, M> {
             len: Counter::default(),
             kinds: PhantomData,
         })
+    }
+
+    /// Notes what the tree has, once no thread writes any more.
+    pub fn suspend(&self, notes: &mut Notes) -> Option<()> {
+        notes.push(self.len.sum());
+        self.leaves.suspend(notes)?;
+        self.keys.suspend(notes)?;
+        self.values.suspend(notes)
+    }
+
+    /// Takes over what the tree of an entry had when it was closed.
+    pub fn resume(
+        pool: &Arc<PoolFile<M>>,
+        entry: &TreeEntry,
+        slots: usize,
+        notes: &mut NotesReader<'_>,
+    ) -> Option<Self> {
+        let len = Counter::of(notes.next()?);
+        let leaves = Heap::open(pool, HeapSpec::new(entry.id, L::KIND, L::bytes(slots) as u32));
+        leaves.resume(notes)?;
+        let keys = Records::resume(pool, RecordSpec::new(entry.id, SlotKind::KEY_RECORD), notes)?;
+        let values = Records::resume(pool, RecordSpec::new(entry.id, SlotKind::VALUE_RECORD), notes)?;
+        let first = pool.root(entry.id).ok()??;
+        Some(Self { leaves, keys, values, first, len, ..Self::open(pool, entry, slots).ok()? })
     }
 
     #[inline(always)]

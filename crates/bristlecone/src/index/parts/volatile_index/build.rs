@@ -1,34 +1,40 @@
 //! Building the index in one pass over leaves that are in order already.
 
-use bristlecone_pm::Result;
+use bristlecone_pm::{Memory, Result};
 
 use super::node::{Edge, Nodes, Separator};
 use super::{KeyCodec, VolatileIndex};
+use crate::index::parts::separators::Separators;
 
 impl<K: KeyCodec> VolatileIndex<K> {
     /// Returns an index over leaves and the keys at which they begin, ascending and at least one; the
     /// first one begins at minus infinity whatever its key. Nodes are filled to three quarters.
-    pub fn build(node_bytes: usize, leaves: impl IntoIterator<Item = (K::Owned, u32)>) -> Result<Self> {
-        let nodes = Nodes::new(node_bytes, K::INLINE)?;
+    pub fn build(
+        node_bytes: usize,
+        leaves: impl IntoIterator<Item = (K::Owned, u32)>,
+        memory: &Memory,
+    ) -> Result<Self> {
+        let nodes = Nodes::new(node_bytes, K::INLINE, memory)?;
+        let separators = Separators::new(K::INLINE, memory)?;
         let leaves = leaves.into_iter().enumerate();
         let entries = leaves.map(|(at, (fence, leaf))| {
-            (if at == 0 { 0 } else { K::make_separator(K::borrow(&fence)) }, leaf)
+            (if at == 0 { 0 } else { K::make_separator(&separators, K::borrow(&fence)) }, leaf)
         });
         let mut level = 1;
-        let mut above = Self::build_level(&nodes, level, entries)?;
+        let mut above = Self::build_level((&nodes, &separators), level, entries)?;
         while above.len() > 1 {
             level += 1;
-            above = Self::build_level(&nodes, level, above.into_iter())?;
+            above = Self::build_level((&nodes, &separators), level, above.into_iter())?;
         }
         let root = above.first().expect("an index has at least one leaf").1;
-        let index = Self::assemble(nodes, root);
+        let index = Self::assemble(nodes, separators, root);
         index.tend_hints(&K::pin());
         Ok(index)
     }
 
     /// Builds one level; gives the entries of the next one.
     fn build_level(
-        nodes: &Nodes,
+        (nodes, separators): (&Nodes, &Separators),
         level: u32,
         entries: impl Iterator<Item = (u64, u32)>,
     ) -> Result<Vec<(u64, u32)>> {
@@ -36,26 +42,26 @@ impl<K: KeyCodec> VolatileIndex<K> {
         let fill = nodes.capacity() * 3 / 4;
         let mut above: Vec<(u64, u32)> = Vec::new();
         for (key, child) in entries {
-            let key = Separator::of::<K>(key, &guard);
+            let key = Separator::of::<K>(separators, key, &guard);
             let full = above.last().is_none_or(|&(_, id)| nodes.get(id).count() == fill);
             if full {
                 let edge = if above.is_empty() { Edge::Left } else { Edge::Inside };
                 let id = nodes.alloc(level, edge)?;
                 if let Some(&(_, left)) = above.last() {
-                    nodes.get(left).set_right(Some((id, key.copy::<K>(&guard))));
+                    nodes.get(left).set_right(Some((id, key.copy::<K>(separators, &guard))));
                 }
-                above.push((key.copy::<K>(&guard).word, id));
+                above.push((key.copy::<K>(separators, &guard).word, id));
             }
             let node = nodes.get(above[above.len() - 1].1);
             node.insert(node.count(), key, child);
         }
         for &(_, id) in &above {
-            nodes.get(id).rank_all::<K>(&guard);
+            nodes.get(id).rank_all::<K>(separators, &guard);
             nodes.get(id).lock.unlock();
         }
         if let [(first, _)] = above[..] {
             // A root has no parent to keep the key.
-            K::retire_separator(first, &guard);
+            K::retire_separator(separators, first, &guard);
         }
         Ok(above)
     }

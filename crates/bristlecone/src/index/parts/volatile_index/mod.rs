@@ -20,9 +20,9 @@ use std::cmp::Ordering;
 use std::marker::PhantomData;
 use std::sync::Mutex;
 
-use bristlecone_pm::Result as Fallible;
 use bristlecone_pm::sync::wait::lock;
 use bristlecone_pm::sync::{AtomicU32, Ordering::Acquire, Ordering::Release};
+use bristlecone_pm::{Memory, Notes, NotesReader, Result as Fallible};
 
 use self::hints::Hints;
 use self::node::{AnyLayout, DefaultLayout, Edge, Layout, NodeRef, Nodes, Separator};
@@ -30,10 +30,12 @@ pub use self::walk::{Cursor, Step};
 use super::arena::Room;
 use super::codec::KeyCodec;
 use super::optimistic_lock::{Stale, Version, pause};
+use super::separators::Separators;
 
 /// The index. Every key belongs to exactly one leaf.
 pub struct VolatileIndex<K: KeyCodec> {
     nodes: Nodes,
+    separators: Separators,
     /// Whether the nodes have the default layout.
     by_default: bool,
     root: AtomicU32,
@@ -69,12 +71,35 @@ impl<K: KeyCodec> VolatileIndex<K> {
     /// # Errors
     ///
     /// If there is no memory for it.
-    pub fn new(node_bytes: usize, leaf: u32) -> Fallible<Self> {
-        let nodes = Nodes::new(node_bytes, K::INLINE)?;
+    pub fn new(node_bytes: usize, leaf: u32, memory: &Memory) -> Fallible<Self> {
+        let nodes = Nodes::new(node_bytes, K::INLINE, memory)?;
         let root = nodes.alloc(1, Edge::Left)?;
         nodes.get(root).insert(0, Separator::LEAST, leaf);
         nodes.get(root).lock.unlock();
-        Ok(Self::assemble(nodes, root))
+        Ok(Self::assemble(nodes, Separators::new(K::INLINE, memory)?, root))
+    }
+
+    /// Notes the index for the next open of its tree, once no thread changes it any more. `None`: it goes with this
+    /// process.
+    pub fn suspend(&self, notes: &mut Notes) -> Option<()> {
+        notes.push(self.root.load(Acquire).into());
+        self.nodes.suspend(notes)?;
+        self.separators.suspend(notes)
+    }
+
+    /// Takes over what [`suspend`](Self::suspend) noted.
+    pub fn resume(node_bytes: usize, notes: &mut NotesReader<'_>) -> Option<Self> {
+        let root = notes.next_u32()?;
+        let nodes = Nodes::resume(node_bytes, K::INLINE, notes)?;
+        let separators = Separators::resume(K::INLINE, notes)?;
+        let index = (root < nodes.begun()).then(|| Self::assemble(nodes, separators, root))?;
+        index.tend_hints(&K::pin());
+        Some(index)
+    }
+
+    /// Returns the separators of the index, which may have others', too.
+    pub fn separators(&self) -> &Separators {
+        &self.separators
     }
 
     /// Keeps the nodes ready that `leaves` more leaves may take, until the answer is dropped.
@@ -88,10 +113,11 @@ impl<K: KeyCodec> VolatileIndex<K> {
         self.nodes.reserve(leaves * (levels + 2))
     }
 
-    fn assemble(nodes: Nodes, root: u32) -> Self {
+    fn assemble(nodes: Nodes, separators: Separators, root: u32) -> Self {
         Self {
             by_default: nodes.have_default_layout(),
             nodes,
+            separators,
             root: AtomicU32::new(root),
             hints: Hints::default(),
             structure: Mutex::new(()),
@@ -101,7 +127,7 @@ impl<K: KeyCodec> VolatileIndex<K> {
 
     /// Returns the bytes of DRAM.
     pub fn dram_bytes(&self) -> u64 {
-        self.nodes.bytes() + self.hints.bytes()
+        self.nodes.bytes() + self.separators.bytes() + self.hints.bytes()
     }
 
     /// Returns the leaf that holds `key`, and its version: both were current at one moment.
@@ -258,7 +284,7 @@ impl<K: KeyCodec> VolatileIndex<K> {
 
     #[inline(always)]
     fn separator<'g>(
-        &self,
+        &'g self,
         node: NodeRef<'_>,
         seen: Version,
         word: u64,
@@ -268,7 +294,7 @@ impl<K: KeyCodec> VolatileIndex<K> {
         if !K::INLINE && !node.lock.validate(seen) {
             return Err(Stale);
         }
-        Ok(K::separator_at(word, guard))
+        Ok(K::separator_at(&self.separators, word, guard))
     }
 
     /// Returns the entry whose range holds the key, among those of one node.
@@ -325,7 +351,7 @@ impl<K: KeyCodec> VolatileIndex<K> {
     /// Adds a leaf that begins at `separator`, split off the leaf that held it so far. The caller
     /// holds that leaf's lock, and has [`reserve`](Self::reserve)d the nodes.
     pub fn insert(&self, separator: K::Ref<'_>, leaf: u32, guard: &K::Guard) {
-        self.insert_above(1, K::make_separator(separator), leaf, guard);
+        self.insert_above(1, K::make_separator(&self.separators, separator), leaf, guard);
     }
 
     /// Inserts an entry on a level, and what that brings on the levels above.
@@ -342,7 +368,7 @@ impl<K: KeyCodec> VolatileIndex<K> {
     fn insert_at(&self, level: u32, separator: u64, child: u32, guard: &K::Guard) -> Option<(u64, u32)> {
         for round in 0_u32.. {
             // The word is the caller's own, so it can be read.
-            let key = K::separator_at(separator, guard);
+            let key = K::separator_at(&self.separators, separator, guard);
             if self.nodes.get(self.root.load(Acquire)).level() < level {
                 if self.grow(level, separator, child, guard) {
                     return None;
@@ -376,7 +402,7 @@ impl<K: KeyCodec> VolatileIndex<K> {
         let separator = Separator { rank: K::rank(K::shorten(key)), word: separator };
         if node.count() < self.nodes.capacity() {
             node.insert(at, separator, child);
-            node.rank_one::<K>(at, guard);
+            node.rank_one::<K>(at, &self.separators, guard);
             return None;
         }
         // An ascending load leaves full nodes behind.
@@ -389,15 +415,15 @@ impl<K: KeyCodec> VolatileIndex<K> {
         }
         right.set_right(node.right());
         node.truncate(middle);
-        let promoted = K::copy_separator(right.key(0), guard);
-        node.set_right(Some((right_id, right.separator(0).copy::<K>(guard))));
-        if at <= middle && K::shorten(key) < K::separator_at(promoted, guard) {
+        let promoted = K::copy_separator(&self.separators, right.key(0), guard);
+        node.set_right(Some((right_id, right.separator(0).copy::<K>(&self.separators, guard))));
+        if at <= middle && K::shorten(key) < K::separator_at(&self.separators, promoted, guard) {
             node.insert(at, separator, child);
         } else {
             right.insert(at - middle, separator, child);
         }
-        node.rank_all::<K>(guard);
-        right.rank_all::<K>(guard);
+        node.rank_all::<K>(&self.separators, guard);
+        right.rank_all::<K>(&self.separators, guard);
         right.lock.unlock();
         Some((promoted, right_id))
     }
@@ -405,7 +431,7 @@ impl<K: KeyCodec> VolatileIndex<K> {
     /// Returns where a new separator belongs in a locked node: behind all that are not greater.
     fn position(&self, node: NodeRef<'_>, key: K::Ref<'_>, guard: &K::Guard) -> usize {
         (1..node.count())
-            .find(|&at| K::separator_at(node.key(at), guard) > K::shorten(key))
+            .find(|&at| K::separator_at(&self.separators, node.key(at), guard) > K::shorten(key))
             .unwrap_or(node.count())
     }
 
@@ -419,17 +445,11 @@ impl<K: KeyCodec> VolatileIndex<K> {
         let id = self.nodes.alloc(level, Edge::Left).expect("nodes were reserved");
         let node = self.nodes.get(id);
         node.insert(0, Separator::LEAST, root);
-        node.insert(1, Separator::of::<K>(separator, guard), child);
+        node.insert(1, Separator::of::<K>(&self.separators, separator, guard), child);
         node.lock.unlock();
         // Pairs with the acquire in `descend`: a thread that sees the root sees its entries.
         self.root.store(id, Release);
         true
-    }
-}
-
-impl<K: KeyCodec> Drop for VolatileIndex<K> {
-    fn drop(&mut self) {
-        self.drop_separators();
     }
 }
 

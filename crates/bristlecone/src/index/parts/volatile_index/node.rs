@@ -16,13 +16,14 @@
 use std::marker::PhantomData;
 
 use bristlecone_pm::sync::{AtomicU32, AtomicU64, Ordering::Relaxed};
-use bristlecone_pm::{LINE_BYTES, Result};
+use bristlecone_pm::{LINE_BYTES, Memory, Notes, NotesReader, Result};
 
 use crate::index::parts::arena::{Arena, Room, Zeroed};
 use crate::index::parts::codec::KeyCodec;
 use crate::index::parts::optimistic_lock::OptimisticLock;
 use crate::index::parts::prefetch;
 use crate::index::parts::search::{GROUP, Level, count_le, count_lt};
+use crate::index::parts::separators::Separators;
 
 /// Bytes that separators of a node have in common at least, for ranks to leave them out.
 const COMMON_MIN: usize = 4;
@@ -63,13 +64,13 @@ impl Separator {
     pub const LEAST: Self = Self { rank: 0, word: 0 };
 
     /// Returns the separator of a word that is known to be good.
-    pub fn of<K: KeyCodec>(word: u64, guard: &K::Guard) -> Self {
-        Self { rank: K::rank(K::separator_at(word, guard)), word }
+    pub fn of<K: KeyCodec>(separators: &Separators, word: u64, guard: &K::Guard) -> Self {
+        Self { rank: K::rank(K::separator_at(separators, word, guard)), word }
     }
 
     /// Returns another one for the same key.
-    pub fn copy<K: KeyCodec>(self, guard: &K::Guard) -> Self {
-        Self { rank: self.rank, word: K::copy_separator(self.word, guard) }
+    pub fn copy<K: KeyCodec>(self, separators: &Separators, guard: &K::Guard) -> Self {
+        Self { rank: self.rank, word: K::copy_separator(separators, self.word, guard) }
     }
 }
 
@@ -152,12 +153,18 @@ pub struct NodeRef<'a> {
 
 impl Nodes {
     /// Returns nodes of so many bytes; `inline`: ranks are keys.
-    pub fn new(node_bytes: usize, inline: bool) -> Result<Self> {
-        let level = Level::detect();
-        let shapes = (GROUP..).step_by(GROUP).map(|slots| Shape::new(slots, inline, level));
-        let fits = |shape: &Shape| shape.words_at + 8 * shape.slots <= node_bytes;
-        let shape = shapes.take_while(fits).last().expect("nodes have room for a group");
-        Ok(Self { arena: Arena::new(node_bytes)?, shape })
+    pub fn new(node_bytes: usize, inline: bool, memory: &Memory) -> Result<Self> {
+        Ok(Self { arena: Arena::new(node_bytes, memory)?, shape: Shape::fitting(node_bytes, inline) })
+    }
+
+    /// Notes the nodes for the next open of their tree: see [`Arena::suspend`].
+    pub fn suspend(&self, notes: &mut Notes) -> Option<()> {
+        self.arena.suspend(notes)
+    }
+
+    /// Takes over what [`suspend`](Self::suspend) noted.
+    pub fn resume(node_bytes: usize, inline: bool, notes: &mut NotesReader<'_>) -> Option<Self> {
+        Some(Self { arena: Arena::resume(node_bytes, notes)?, shape: Shape::fitting(node_bytes, inline) })
     }
 
     /// Returns the number of entries of a node.
@@ -228,6 +235,14 @@ impl Shape {
         // At a line of their own.
         let ranks_at = (HEADER_BYTES + 4 * slots).next_multiple_of(LINE_BYTES);
         Self { slots, ranks_at, words_at: ranks_at + if inline { 0 } else { 8 * slots }, level }
+    }
+
+    /// Returns the shape of nodes of so many bytes.
+    fn fitting(node_bytes: usize, inline: bool) -> Self {
+        let level = Level::detect();
+        let shapes = (GROUP..).step_by(GROUP).map(|slots| Self::new(slots, inline, level));
+        let fits = |shape: &Self| shape.words_at + 8 * shape.slots <= node_bytes;
+        shapes.take_while(fits).last().expect("nodes have room for a group")
     }
 
     #[inline(always)]
@@ -327,12 +342,12 @@ impl<'a> NodeRef<'a> {
     }
 
     /// Ranks the separators of a locked node anew, by what tells them apart. Words are their own ranks.
-    pub fn rank_all<K: KeyCodec>(self, guard: &K::Guard) {
+    pub fn rank_all<K: KeyCodec>(self, separators: &Separators, guard: &K::Guard) {
         if K::INLINE {
             return;
         }
         let count = self.count();
-        let key = |word| K::separator_at(word, guard);
+        let key = |word| K::separator_at(separators, word, guard);
         let high = self.right().map(|(_, high)| high.word);
         let words = || (1..count).map(|at| self.key(at)).chain(high);
         let most = |first| words().map(|word| K::common(key(first), key(word))).min().unwrap_or(0);
@@ -350,26 +365,27 @@ impl<'a> NodeRef<'a> {
     }
 
     /// Ranks the separators of a locked node anew if none is left that has what was common to them.
-    pub fn rank_fewer<K: KeyCodec>(self, guard: &K::Guard) {
+    pub fn rank_fewer<K: KeyCodec>(self, separators: &Separators, guard: &K::Guard) {
         if self.count() < 2 {
-            self.rank_all::<K>(guard);
+            self.rank_all::<K>(separators, guard);
         }
     }
 
     /// Ranks the separator at `at` of a locked node among the others; all of them if it begins otherwise, or is not told
     /// apart from its neighbours.
-    pub fn rank_one<K: KeyCodec>(self, at: usize, guard: &K::Guard) {
+    pub fn rank_one<K: KeyCodec>(self, at: usize, separators: &Separators, guard: &K::Guard) {
         if K::INLINE {
             return;
         }
         let (count, common) = (self.count(), self.common());
-        let key = K::separator_at(self.key(at), guard);
+        let key = K::separator_at(separators, self.key(at), guard);
         let other = if at == 1 { 2 } else { 1 };
-        let alike = || K::common(K::shorten(key), K::separator_at(self.key(other), guard)) >= common;
+        let alike =
+            || K::common(K::shorten(key), K::separator_at(separators, self.key(other), guard)) >= common;
         let rank = K::rank_behind(key, common);
         let mut beside = [at - 1, at + 1].into_iter().filter(|beside| (1..count).contains(beside));
         if common > 0 && !alike() || beside.any(|beside| self.ranks()[beside].load(Relaxed) == rank) {
-            self.rank_all::<K>(guard);
+            self.rank_all::<K>(separators, guard);
         } else {
             self.ranks()[at].store(rank, Relaxed);
         }

@@ -63,8 +63,8 @@ impl<K: KeyCodec> VolatileIndex<K> {
             node.set_child(0, node.child(1));
         }
         node.remove(at.max(1));
-        node.rank_fewer::<K>(guard);
-        K::retire_separator(dead, guard);
+        node.rank_fewer::<K>(&self.separators, guard);
+        K::retire_separator(&self.separators, dead, guard);
     }
 
     /// Removes a leaf that is alone in its node, with that node and all that become empty above.
@@ -91,7 +91,7 @@ impl<K: KeyCodec> VolatileIndex<K> {
             locked.0.push((id, node));
             // A key beyond the node: a split has not reached the parent yet.
             if let Some((_, high)) = node.right()
-                && K::separator_at(high.word, guard) <= K::shorten(key)
+                && K::separator_at(&self.separators, high.word, guard) <= K::shorten(key)
             {
                 return None;
             }
@@ -159,10 +159,10 @@ impl<K: KeyCodec> VolatileIndex<K> {
         let mut dead = Vec::new();
         for (&(id, node), &(_, left)) in chain.iter().zip(&left.0) {
             let (_, high) = left.right().expect("a left neighbour has a right one");
-            K::retire_separator(high.word, guard);
+            K::retire_separator(&self.separators, high.word, guard);
             left.set_right(node.right());
-            left.rank_all::<K>(guard);
-            K::retire_separator(node.key(0), guard);
+            left.rank_all::<K>(&self.separators, guard);
+            K::retire_separator(&self.separators, node.key(0), guard);
             node.lock.unlock_obsolete();
             dead.push(id);
         }
@@ -179,7 +179,7 @@ impl<K: KeyCodec> VolatileIndex<K> {
         let mut dead = Vec::new();
         for (&(_, node), &(id, right)) in chain.iter().zip(&right.0) {
             let (_, high) = node.right().expect("a right neighbour was found by it");
-            K::retire_separator(high.word, guard);
+            K::retire_separator(&self.separators, high.word, guard);
             if node.level() == 1 {
                 node.set_child(0, right.child(0));
             }
@@ -187,8 +187,8 @@ impl<K: KeyCodec> VolatileIndex<K> {
                 node.insert(at, right.separator(at), right.child(at));
             }
             node.set_right(right.right());
-            node.rank_all::<K>(guard);
-            K::retire_separator(right.key(0), guard);
+            node.rank_all::<K>(&self.separators, guard);
+            K::retire_separator(&self.separators, right.key(0), guard);
             right.lock.unlock_obsolete();
             dead.push(id);
         }
@@ -200,8 +200,8 @@ impl<K: KeyCodec> VolatileIndex<K> {
         let gone = at.max(1);
         let dead = ancestor.key(gone);
         ancestor.remove(gone);
-        ancestor.rank_fewer::<K>(guard);
-        K::retire_separator(dead, guard);
+        ancestor.rank_fewer::<K>(&self.separators, guard);
+        K::retire_separator(&self.separators, dead, guard);
     }
 }
 

@@ -23,8 +23,8 @@ impl<K: KeyCodec> VolatileIndex<K> {
         let Some((node, at)) = self.lock_entry(key, old, guard) else { return false };
         node.set_child(at, left);
         let promoted = right.and_then(|(separator, right)| {
-            let word = K::make_separator(separator);
-            self.add_entry(node, K::separator_at(word, guard), word, right, guard)
+            let word = K::make_separator(&self.separators, separator);
+            self.add_entry(node, K::separator_at(&self.separators, word, guard), word, right, guard)
         });
         node.lock.unlock();
         if let Some((separator, node)) = promoted {

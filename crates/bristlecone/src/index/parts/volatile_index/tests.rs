@@ -1,6 +1,8 @@
 use std::collections::{BTreeMap, BTreeSet};
 use std::sync::atomic::{AtomicUsize, Ordering::Relaxed};
 
+use bristlecone_pm::Memory;
+
 use super::*;
 use crate::index::parts::codec::{Codec, Inline, Record};
 use crate::index::parts::optimistic_lock::OptimisticLock;
@@ -21,7 +23,7 @@ fn follows_a_model_of_fences<K: KeyCodec>(node_bytes: usize, name: impl Fn(u64) 
     let guard = K::pin();
     let lock = OptimisticLock::default();
     let version = lock.read();
-    let inner = VolatileIndex::<K>::new(node_bytes, 0).unwrap();
+    let inner = VolatileIndex::<K>::new(node_bytes, 0, &Memory::private()).unwrap();
     let mut model: BTreeMap<u64, u32> = [(0, 0)].into();
     let mut state = 88_172_645_463_325_252;
     let mut next_leaf = 1;
@@ -89,7 +91,7 @@ fn byte_strings_follow_a_model_of_fences() {
 #[test]
 fn removing_all_but_one_leaves_one() {
     let version = OptimisticLock::default().read();
-    let inner = VolatileIndex::<Record>::new(SMALL_BYTES, 0).unwrap();
+    let inner = VolatileIndex::<Record>::new(SMALL_BYTES, 0, &Memory::private()).unwrap();
     let guard = Record::pin();
     let key = |i: u32| format!("a/common/prefix/{:05}", i * 7919 % 5000);
     (1..5000).for_each(|i| inner.insert(key(i).as_bytes(), i, &guard));
@@ -108,8 +110,12 @@ fn removing_all_but_one_leaves_one() {
 fn bulk_building_equals_inserting() {
     let version = OptimisticLock::default().read();
     for count in [1_u32, 2, 5, 6, 40, 1000] {
-        let inner =
-            VolatileIndex::<Inline>::build(SMALL, (0..count).map(|i| (u64::from(i) * 10 + 3, i))).unwrap();
+        let inner = VolatileIndex::<Inline>::build(
+            SMALL,
+            (0..count).map(|i| (u64::from(i) * 10 + 3, i)),
+            &Memory::private(),
+        )
+        .unwrap();
         assert!(inner.check().is_empty());
         for probe in 0..u64::from(count) * 10 + 20 {
             let want = (probe.saturating_sub(3) / 10).min(u64::from(count) - 1) as u32;
@@ -128,7 +134,7 @@ fn bulk_building_equals_inserting() {
 #[test]
 fn finding_while_others_split_and_remove() {
     let version = OptimisticLock::default().read();
-    let inner = VolatileIndex::<Record>::new(SMALL_BYTES, 0).unwrap();
+    let inner = VolatileIndex::<Record>::new(SMALL_BYTES, 0, &Memory::private()).unwrap();
     let running = AtomicUsize::new(3);
     // Fence k * 4 + 1 belongs to thread k % 3; fences k * 4 are there throughout.
     let fixed = 800_u32;
@@ -172,7 +178,7 @@ fn nodes_serve_again_elsewhere<K: KeyCodec>(node_bytes: usize, name: impl Fn(u32
     const REGIONS: u32 = 3;
     const LEAVES: u32 = 300;
     let version = OptimisticLock::default().read();
-    let inner = VolatileIndex::<K>::new(node_bytes, 0).unwrap();
+    let inner = VolatileIndex::<K>::new(node_bytes, 0, &Memory::private()).unwrap();
     let running = AtomicUsize::new(REGIONS as usize);
     let find = |number: u32, guard: &K::Guard| inner.find(K::borrow(&name(number)), guard, |_| version).0;
     let guard = K::pin();
@@ -243,7 +249,7 @@ fn byte_strings_whose_first_bytes_are_equal_are_told_apart() {
     }
     keys.sort();
     keys.dedup();
-    let inner = VolatileIndex::<Record>::new(SMALL_BYTES, 0).unwrap();
+    let inner = VolatileIndex::<Record>::new(SMALL_BYTES, 0, &Memory::private()).unwrap();
     let guard = Record::pin();
     let count = keys.len();
     // A prime that does not divide the count: every key once, scattered.
@@ -271,7 +277,7 @@ fn byte_strings_whose_first_bytes_are_equal_are_told_apart() {
 /// round began at the root, if hints were in use to the end.
 fn found_from_the_root(keys: &[u64]) -> Option<u64> {
     let version = OptimisticLock::default().read();
-    let inner = VolatileIndex::<Inline>::new(SMALL, 0).unwrap();
+    let inner = VolatileIndex::<Inline>::new(SMALL, 0, &Memory::private()).unwrap();
     (1..).zip(keys).for_each(|(leaf, &key)| inner.insert(key, leaf, &()));
     let round = || {
         let before = inner.hints.vain()?;

@@ -172,7 +172,10 @@ impl<K: KeyCodec> VolatileIndex<K> {
             let guard = K::pin();
             for at in (0..node.count()).take_while(|_| node.level() == 1) {
                 let first = at == 0 && node.is_leftmost();
-                visit((!first).then(|| K::separator_at(node.key(at), &guard)), node.child(at));
+                visit(
+                    (!first).then(|| K::separator_at(&self.separators, node.key(at), &guard)),
+                    node.child(at),
+                );
             }
         });
     }
@@ -208,8 +211,8 @@ impl<K: KeyCodec> VolatileIndex<K> {
                 report("a node without entries");
             }
             for at in usize::from(node.is_leftmost())..node.count() {
-                let key = K::owned(K::separator_at(node.key(at), &guard));
-                let first = K::separator_at(node.key(at.min(1)), &guard);
+                let key = K::owned(K::separator_at(&self.separators, node.key(at), &guard));
+                let first = K::separator_at(&self.separators, node.key(at.min(1)), &guard);
                 if at > 0 && node.separator(at).rank != K::rank_behind(K::borrow(&key), node.common()) {
                     report("a rank that is not the separator's");
                 }
@@ -219,23 +222,14 @@ impl<K: KeyCodec> VolatileIndex<K> {
                 if last.as_ref().is_some_and(|(level, last)| *level == node.level() && *last >= key) {
                     report("separators out of order");
                 }
-                if node.right().is_some_and(|(_, high)| K::owned(K::separator_at(high.word, &guard)) <= key) {
+                if node.right().is_some_and(|(_, high)| {
+                    K::owned(K::separator_at(&self.separators, high.word, &guard)) <= key
+                }) {
                     report("a separator beyond the high key");
                 }
                 last = Some((node.level(), key));
             }
         });
         findings
-    }
-
-    /// Gives every separator back; the index is about to go.
-    pub(super) fn drop_separators(&self) {
-        let guard = K::pin();
-        self.each_node(|node| {
-            (0..node.count()).for_each(|at| K::retire_separator(node.key(at), &guard));
-            if let Some((_, high)) = node.right() {
-                K::retire_separator(high.word, &guard);
-            }
-        });
     }
 }

@@ -1,0 +1,59 @@
+//! What a heap leaves behind for the next open of its tree: which slots are taken.
+
+use std::collections::BTreeMap;
+
+use super::Heap;
+use crate::sync::Ordering::{Acquire, Release};
+use crate::sync::wait;
+use crate::{Medium, Notes, NotesReader};
+
+impl<M: Medium> Heap<M> {
+    /// Returns whether the heap has a chunk.
+    pub(in crate::alloc) fn has_chunks(&self) -> bool {
+        !wait::read(&self.chunks).all.is_empty()
+    }
+
+    /// Notes which slots are taken, once no thread allocates or frees any more; those in caches are not. `None`: it is
+    /// not known of all.
+    pub fn suspend(&self, notes: &mut Notes) -> Option<()> {
+        if !wait::lock(&self.unswept).is_empty() {
+            return None;
+        }
+        let mut cached = BTreeMap::<(u64, usize), u64>::new();
+        for cache in self.each_cache() {
+            if let Some(slots) = &cache.slots {
+                *cached.entry((slots.offset, cache.word)).or_default() |= cache.free;
+            }
+        }
+        let chunks = wait::read(&self.chunks);
+        notes.push(chunks.all.len() as u64);
+        for (&offset, slots) in &chunks.all {
+            notes.push(offset);
+            let free = |word| cached.get(&(offset, word)).copied().unwrap_or(0);
+            notes.push_all(
+                slots.bitmap.iter().enumerate().map(|(word, bits)| bits.load(Acquire) & !free(word)),
+            );
+        }
+        Some(())
+    }
+
+    /// Takes over what [`suspend`](Self::suspend) noted, in place of a recovery that marks what is live. `None`: it was
+    /// of other chunks than the heap has.
+    pub fn resume(&self, notes: &mut NotesReader<'_>) -> Option<()> {
+        let chunks = wait::read(&self.chunks);
+        let is_as_many = notes.next()? == chunks.all.len() as u64;
+        if !is_as_many {
+            return None;
+        }
+        for (&offset, slots) in &chunks.all {
+            let is_same = notes.next()? == offset;
+            let words = notes.next_all().filter(|words| is_same && words.len() == slots.bitmap.len())?;
+            for (bits, word) in slots.bitmap.iter().zip(words) {
+                // Those beyond the last slot are taken for ever.
+                bits.store(bits.load(Acquire) | word, Release);
+            }
+            slots.count(self.slots_per_chunk());
+        }
+        Some(())
+    }
+}

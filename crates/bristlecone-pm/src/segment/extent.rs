@@ -1,0 +1,250 @@
+//! Address space that is filled from the front: with memory of this process, or of a segment.
+
+use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, Ordering::Relaxed};
+
+use rustix::io::Errno;
+use rustix::mm::{Advice, MapFlags, MprotectFlags, ProtFlags};
+
+use super::{EXTENT_BYTES, Mode, Segment};
+use crate::map::{HUGE_BYTES, collapse};
+use crate::{Error, Opener, Result, failpoint};
+
+/// Pages come in such steps until there is a huge page of them.
+const FIRST_STEPS_BYTES: usize = 64 << 10;
+const HUGE: usize = HUGE_BYTES as usize;
+
+/// A stretch of address space whose bytes begin as zeros and stay where they are. See the module.
+#[derive(Debug)]
+pub struct Extent {
+    base: *mut u8,
+    reserved: usize,
+    whole: (*mut u8, usize),
+    shared: Option<Shared>,
+    opener: Opener,
+}
+
+/// Whose memory it is, if not the process's.
+#[derive(Debug)]
+struct Shared {
+    segment: Arc<Segment>,
+    number: u32,
+    /// Whether it stays when its holder goes.
+    kept: AtomicBool,
+}
+
+// SAFETY: an address range, which is reached through what its holder makes of it.
+unsafe impl Send for Extent {}
+// SAFETY: as above.
+unsafe impl Sync for Extent {}
+
+impl Extent {
+    /// Returns address space for up to `bytes` bytes of memory of this process; for less where that is all there is.
+    ///
+    /// # Errors
+    ///
+    /// If there is no address space left.
+    pub fn private(bytes: usize) -> Result<Self> {
+        let mut reserved = bytes;
+        loop {
+            match reserve(reserved) {
+                Ok((whole, base)) => {
+                    return Ok(Self { base, reserved, whole, shared: None, opener: Opener::this() });
+                }
+                // A process with limited address space gets less.
+                Err(_) if reserved > HUGE => reserved /= 2,
+                Err(error) => {
+                    return Err(Error::io("finding address space for the index in DRAM", error));
+                }
+            }
+        }
+    }
+
+    /// Returns an extent of a segment that no tree had, of zeros.
+    pub(super) fn fresh(segment: &Arc<Segment>, bytes: usize) -> Option<Self> {
+        let number = segment.take_extent()?;
+        let mapped = Self::map(segment, number, bytes);
+        if mapped.is_none() {
+            segment.give_back(number);
+        }
+        mapped
+    }
+
+    /// Returns an extent of which a tree had used `usable` bytes.
+    pub(super) fn again(segment: &Arc<Segment>, number: u32, bytes: usize, usable: usize) -> Option<Self> {
+        let fits = usable as u64 <= EXTENT_BYTES && usable <= bytes;
+        let extent = fits.then(|| Self::map(segment, number, bytes))??;
+        (usable <= extent.reserved).then_some(extent)
+    }
+
+    /// Maps an extent of a segment.
+    fn map(segment: &Arc<Segment>, number: u32, bytes: usize) -> Option<Self> {
+        let reserved = bytes.min(EXTENT_BYTES as usize);
+        let (whole, base) = failpoint::check("mmap").and_then(|()| reserve(reserved)).ok()?;
+        let shared = Shared { segment: Arc::clone(segment), number, kept: AtomicBool::new(true) };
+        // Dropped, it takes the reservation along; the extent stays the segment's, for now.
+        let extent = Self { base, reserved, whole, shared: Some(shared), opener: Opener::this() };
+        let flags = if segment.mode == Mode::Write { MapFlags::SHARED } else { MapFlags::PRIVATE };
+        let flags = flags | MapFlags::FIXED | MapFlags::NORESERVE;
+        let prot = ProtFlags::READ | ProtFlags::WRITE;
+        let offset = u64::from(number) * EXTENT_BYTES;
+        // SAFETY: replaces the reservation made above, which no other code uses.
+        unsafe { rustix::mm::mmap(base.cast(), reserved, prot, flags, &segment.file, offset) }.ok()?;
+        // SAFETY: the whole reservation, whose contents this does not change. A child does not touch it.
+        unsafe { libc::madvise(whole.0.cast(), whole.1, libc::MADV_DONTFORK) };
+        let own = extent.shared.as_ref().map(|shared| &shared.kept);
+        own.into_iter().for_each(|kept| kept.store(false, Relaxed));
+        Some(extent)
+    }
+
+    /// Returns where the bytes begin.
+    #[inline(always)]
+    pub fn base(&self) -> *mut u8 {
+        self.base
+    }
+
+    /// Returns the bytes that there is address space for.
+    pub fn reserved(&self) -> usize {
+        self.reserved
+    }
+
+    /// Returns whether it is memory of this process.
+    pub fn is_private(&self) -> bool {
+        self.shared.is_none()
+    }
+
+    /// Has the first `bytes` bytes be usable, of which `usable` are, and returns how many are then.
+    ///
+    /// # Errors
+    ///
+    /// If there is neither address space nor memory for them.
+    pub fn extend(&self, usable: usize, bytes: usize) -> Result<usize> {
+        if bytes <= usable {
+            return Ok(usable);
+        }
+        let step = if self.is_private() || bytes > HUGE { HUGE } else { FIRST_STEPS_BYTES };
+        let end = bytes.next_multiple_of(step);
+        if end > self.reserved {
+            return Err(Error::io("finding address space for the index in DRAM", Errno::NOMEM));
+        }
+        let (start, len) = (self.base.wrapping_add(usable), end - usable);
+        match &self.shared {
+            Some(shared) if shared.segment.is_whole() => {
+                if self.populate(usable, end).is_err() {
+                    // The segment has no room: this process has.
+                    shared.segment.give_up();
+                    self.replace(usable)?;
+                }
+            }
+            Some(_) => self.replace(usable)?,
+            None => {
+                // SAFETY: the range lies in the reservation, beyond what is in use.
+                unsafe {
+                    rustix::mm::mprotect(start.cast(), len, MprotectFlags::READ | MprotectFlags::WRITE)
+                }
+                .map_err(|error| Error::io("finding memory for the index in DRAM", error))?;
+                if usable > 0 {
+                    // SAFETY: as above; advice changes no contents, and its failure only costs speed.
+                    let _ = unsafe { rustix::mm::madvise(start.cast(), len, Advice::LinuxHugepage) };
+                }
+            }
+        }
+        Ok(end)
+    }
+
+    /// Has the segment provide memory for a range: huge pages, where it is as long as one.
+    fn populate(&self, from: usize, end: usize) -> rustix::io::Result<()> {
+        let huge = from.next_multiple_of(HUGE);
+        if huge < end {
+            self.write_pages(from, huge)?;
+            return (huge..end).step_by(HUGE).try_for_each(|from| {
+                // One page first: a range of nothing but holes does not collapse.
+                self.write_pages(from, from + FIRST_STEPS_BYTES)?;
+                if collapse(self.base.wrapping_add(from), HUGE) {
+                    Ok(())
+                } else {
+                    self.write_pages(from, from + HUGE)
+                }
+            });
+        }
+        self.write_pages(from, end)
+    }
+
+    fn write_pages(&self, from: usize, end: usize) -> rustix::io::Result<()> {
+        if from == end {
+            return Ok(());
+        }
+        let populate = || {
+            // SAFETY: the range lies in the mapping, and no byte of it changes.
+            let done = unsafe {
+                libc::madvise(self.base.wrapping_add(from).cast(), end - from, libc::MADV_POPULATE_WRITE)
+            };
+            if done == 0 {
+                Ok(())
+            } else {
+                Err(Errno::from_io_error(&std::io::Error::last_os_error()).unwrap_or(Errno::INVAL))
+            }
+        };
+        failpoint::call("populate", populate)
+    }
+
+    /// Puts memory of this process in the place of all that is not used yet.
+    fn replace(&self, usable: usize) -> Result<()> {
+        let flags = MapFlags::PRIVATE | MapFlags::NORESERVE | MapFlags::FIXED;
+        let (start, prot) = (self.base.wrapping_add(usable), ProtFlags::READ | ProtFlags::WRITE);
+        // SAFETY: pages of this mapping that no thread has seen: what is usable ends with a page.
+        unsafe { rustix::mm::mmap_anonymous(start.cast(), self.reserved - usable, prot, flags) }
+            .map(drop)
+            .map_err(|error| Error::io("finding memory for the index in DRAM", error))
+    }
+
+    /// Has the extent stay in its segment when this is dropped; returns its number.
+    pub(super) fn keep(&self) -> Option<u32> {
+        let shared = self.shared.as_ref().filter(|shared| shared.segment.is_whole())?;
+        shared.kept.store(true, Relaxed);
+        Some(shared.number)
+    }
+
+    /// Zeroes the first `bytes` bytes, which are usable.
+    ///
+    /// # Safety
+    ///
+    /// No reference to them exists.
+    pub unsafe fn zero(&self, bytes: usize) {
+        debug_assert!(bytes <= self.reserved, "bytes beyond the extent");
+        // SAFETY: the caller's promise.
+        unsafe { self.base.write_bytes(0, bytes) };
+    }
+}
+
+impl Drop for Extent {
+    fn drop(&mut self) {
+        if !self.opener.is_here() && !self.is_private() {
+            // A child does not have the mapping, and the segment is not its own.
+            return;
+        }
+        // SAFETY: the whole reservation, which no thread can reach any more. A failure would leave address space behind.
+        let _ = unsafe { rustix::mm::munmap(self.whole.0.cast(), self.whole.1) };
+        if let Some(shared) = &self.shared
+            && !shared.kept.load(Relaxed)
+        {
+            shared.segment.give_back(shared.number);
+        }
+    }
+}
+
+/// Reserves address space that begins at a huge page: all of it, and where it begins.
+fn reserve(bytes: usize) -> rustix::io::Result<((*mut u8, usize), *mut u8)> {
+    let whole = bytes + HUGE;
+    // SAFETY: a new mapping at an address of the kernel's choice disturbs nothing.
+    let start = unsafe {
+        rustix::mm::mmap_anonymous(
+            std::ptr::null_mut(),
+            whole,
+            ProtFlags::empty(),
+            MapFlags::PRIVATE | MapFlags::NORESERVE,
+        )?
+    };
+    let start = start.cast::<u8>();
+    Ok(((start, whole), start.map_addr(|addr| addr.next_multiple_of(HUGE))))
+}

@@ -1,0 +1,252 @@
+//! The first page of a segment: whose it is, and what it was sealed with.
+
+use std::ffi::OsStr;
+use std::fs::File;
+use std::os::unix::ffi::OsStrExt;
+use std::os::unix::fs::MetadataExt;
+use std::path::{Path, PathBuf};
+
+use rustix::io::Errno;
+use rustix::rand::{GetRandomFlags, getrandom};
+
+use super::{EXTENT_BYTES, Identity, read_at, write_at};
+
+/// Bytes before the notes.
+pub(super) const HEADER_BYTES: usize = 4096;
+/// Words before the path.
+const WORDS: usize = 14;
+const MAGIC: u64 = u64::from_le_bytes(*b"brstlseg");
+/// What stands in the segment, and how notes are written.
+const FORMAT: u64 = 1;
+/// Bits of a seal's number, of which the superblock has room for so many.
+pub(crate) const NUMBER_BITS: u32 = 55;
+
+/// What the header holds.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub(super) struct Header {
+    uuid: [u64; 2],
+    build: u64,
+    boot: [u64; 2],
+    /// 0: in use, or left by a crash.
+    number: u64,
+    notes_words: u64,
+    notes_crc: u64,
+    pool: Option<PoolFileId>,
+}
+
+/// The file of the pool, to see whether it still is there.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub(super) struct PoolFileId {
+    device: u64,
+    inode: u64,
+    path: PathBuf,
+}
+
+impl PoolFileId {
+    fn of(path: &Path) -> Option<Self> {
+        let path = std::path::absolute(path).ok()?;
+        let metadata = std::fs::metadata(&path).ok()?;
+        Some(Self { device: metadata.dev(), inode: metadata.ino(), path })
+    }
+
+    /// Returns whether it still is the file of that name.
+    pub fn is_there(&self) -> bool {
+        let is_own =
+            |metadata: std::fs::Metadata| (metadata.dev(), metadata.ino()) == (self.device, self.inode);
+        // A folder that cannot be looked at may have it.
+        std::fs::metadata(&self.path)
+            .map_or_else(|error| error.kind() != std::io::ErrorKind::NotFound, is_own)
+    }
+}
+
+impl Header {
+    /// Returns that of a segment in use; `None` if it cannot be told from those of earlier boots.
+    pub fn new(identity: &Identity<'_>) -> Option<Self> {
+        Some(Self {
+            uuid: identity.uuid,
+            build: identity.build,
+            boot: boot()?,
+            number: 0,
+            notes_words: 0,
+            notes_crc: 0,
+            pool: PoolFileId::of(identity.pool),
+        })
+    }
+
+    /// Returns whether the segment is what a pool was closed with.
+    pub fn fits(&self, identity: &Identity<'_>) -> bool {
+        self.number != 0
+            && (self.uuid, self.build, self.number) == (identity.uuid, identity.build, identity.seal)
+            && boot() == Some(self.boot)
+    }
+
+    /// Returns the number of the seal.
+    pub fn number(&self) -> u64 {
+        self.number
+    }
+
+    pub fn pool(&self) -> Option<&PoolFileId> {
+        self.pool.as_ref()
+    }
+
+    /// Returns the header with a number that no other has, and of these notes.
+    pub fn seal(&self, notes: &[u64]) -> Option<Self> {
+        let mut number = [0; 8];
+        let drawn = getrandom(&mut number, GetRandomFlags::NONBLOCK);
+        let number = u64::from_le_bytes(number) >> (u64::BITS - NUMBER_BITS);
+        let is_drawn = drawn == Ok(8) && number != 0;
+        let notes_crc = u64::from(crc32c::crc32c(&bytes_of(notes)));
+        is_drawn.then(|| Self { number, notes_words: notes.len() as u64, notes_crc, ..self.clone() })
+    }
+
+    /// Returns the header of a segment in use.
+    pub fn unseal(&self) -> Self {
+        Self { number: 0, notes_words: 0, notes_crc: 0, ..self.clone() }
+    }
+
+    /// Writes the notes, and the header.
+    pub fn write(&self, file: &File, notes: &[u64]) -> Result<(), Errno> {
+        write_at(file, &bytes_of(notes), HEADER_BYTES as u64)?;
+        write_at(file, &self.to_bytes(), 0)
+    }
+
+    /// Reads the header; `None` if it is not whole.
+    pub fn read(file: &File) -> Option<Self> {
+        Self::from_bytes(&read_at(file, HEADER_BYTES, 0)?)
+    }
+
+    /// Reads the notes; `None` if they are not whole.
+    pub fn read_notes(&self, file: &File) -> Option<Vec<u64>> {
+        let bytes = self.notes_words.checked_mul(8).filter(|bytes| *bytes < EXTENT_BYTES)?;
+        // Not more than the file has: what is wrong asks for no memory.
+        file.metadata().ok().filter(|file| HEADER_BYTES as u64 + bytes <= file.len())?;
+        let notes = read_at(file, bytes as usize, HEADER_BYTES as u64)?;
+        (u64::from(crc32c::crc32c(&notes)) == self.notes_crc).then(|| words_of(&notes))
+    }
+
+    fn to_bytes(&self) -> Vec<u8> {
+        let pool = self.pool.as_ref();
+        let path = pool.map_or(&[][..], |pool| pool.path.as_os_str().as_bytes());
+        let path = if path.len() <= HEADER_BYTES - 8 * WORDS { path } else { &[] };
+        let mut words = [
+            MAGIC,
+            FORMAT,
+            self.build,
+            self.uuid[0],
+            self.uuid[1],
+            self.boot[0],
+            self.boot[1],
+            self.number,
+            self.notes_words,
+            self.notes_crc,
+            pool.map_or(0, |pool| pool.device),
+            pool.map_or(0, |pool| pool.inode),
+            path.len() as u64,
+            0,
+        ];
+        words[WORDS - 1] = checksum(&words, path);
+        let mut bytes = bytes_of(&words);
+        bytes.extend(path);
+        bytes.resize(HEADER_BYTES, 0);
+        bytes
+    }
+
+    fn from_bytes(bytes: &[u8]) -> Option<Self> {
+        let (words, rest) = bytes.split_at_checked(8 * WORDS)?;
+        let words: [u64; WORDS] = words_of(words).try_into().ok()?;
+        let [
+            magic,
+            format,
+            build,
+            uuid0,
+            uuid1,
+            boot0,
+            boot1,
+            number,
+            notes_words,
+            notes_crc,
+            device,
+            inode,
+            path_len,
+            crc,
+        ] = words;
+        let path = rest.get(..usize::try_from(path_len).ok()?)?;
+        if magic != MAGIC || format != FORMAT || crc != checksum(&words, path) {
+            return None;
+        }
+        let pool =
+            (!path.is_empty()).then(|| PoolFileId { device, inode, path: OsStr::from_bytes(path).into() });
+        let (uuid, boot) = ([uuid0, uuid1], [boot0, boot1]);
+        Some(Self { uuid, build, boot, number, notes_words, notes_crc, pool })
+    }
+}
+
+/// Returns the checksum of the words but the last one, and of the path.
+fn checksum(words: &[u64; WORDS], path: &[u8]) -> u64 {
+    u64::from(crc32c::crc32c_append(crc32c::crc32c(&bytes_of(&words[..WORDS - 1])), path))
+}
+
+fn bytes_of(words: &[u64]) -> Vec<u8> {
+    words.iter().flat_map(|word| word.to_le_bytes()).collect()
+}
+
+fn words_of(bytes: &[u8]) -> Vec<u64> {
+    bytes.as_chunks().0.iter().map(|word| u64::from_le_bytes(*word)).collect()
+}
+
+/// Returns the number of this boot of the machine.
+fn boot() -> Option<[u64; 2]> {
+    let text = std::fs::read_to_string("/proc/sys/kernel/random/boot_id").ok()?;
+    let digits: String = text.trim().chars().filter(|digit| *digit != '-').collect();
+    let number = u128::from_str_radix(&digits, 16).ok()?;
+    Some([number as u64, (number >> 64) as u64])
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn header() -> Header {
+        let identity = Identity { uuid: [1, 2], seal: 0, build: 3, pool: Path::new("/dev/null") };
+        Header::new(&identity).unwrap()
+    }
+
+    #[test]
+    fn a_header_comes_back_whole_or_not_at_all() {
+        let header = header().seal(&[7, 8]).unwrap();
+        let bytes = header.to_bytes();
+        assert_eq!(Header::from_bytes(&bytes).as_ref(), Some(&header));
+        let end = 8 * WORDS + "/dev/null".len();
+        for at in 0..end {
+            for bit in 0..8 {
+                let mut other = bytes.clone();
+                other[at] ^= 1 << bit;
+                assert_eq!(Header::from_bytes(&other), None, "byte {at}, bit {bit}");
+            }
+            assert_eq!(Header::from_bytes(&bytes[..at]), None);
+        }
+    }
+
+    #[test]
+    fn a_seal_fits_its_pool_alone() {
+        let sealed = header().seal(&[]).unwrap();
+        let identity = |uuid, seal, build| Identity { uuid, seal, build, pool: Path::new("/dev/null") };
+        assert!(sealed.fits(&identity([1, 2], sealed.number, 3)));
+        assert!(!sealed.fits(&identity([1, 3], sealed.number, 3)));
+        assert!(!sealed.fits(&identity([1, 2], sealed.number ^ 1, 3)));
+        assert!(!sealed.fits(&identity([1, 2], sealed.number, 4)));
+        assert!(!sealed.unseal().fits(&identity([1, 2], 0, 3)), "in use");
+        let other_boot = Header { boot: [sealed.boot[0] ^ 1, sealed.boot[1]], ..sealed.clone() };
+        assert!(!other_boot.fits(&identity([1, 2], sealed.number, 3)));
+        assert_ne!(header().seal(&[]).unwrap().number, sealed.number);
+        assert_eq!(sealed.number >> NUMBER_BITS, 0);
+    }
+
+    #[test]
+    fn a_pool_that_is_gone_is_noticed() {
+        let id = PoolFileId::of(Path::new("/dev/null")).unwrap();
+        assert!(id.is_there());
+        assert!(!PoolFileId { inode: id.inode + 1, ..id.clone() }.is_there());
+        assert!(!PoolFileId { path: "/nowhere/at/all".into(), ..id }.is_there());
+    }
+}

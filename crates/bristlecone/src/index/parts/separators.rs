@@ -1,0 +1,198 @@
+//! The separators of an index whose keys are byte strings: they stand in an arena, and a word that names one is the
+//! number of its first piece. Keys that fit a word are their own separators, and need none of this.
+//!
+//! ```text
+//! length (4 B) | bytes, up to the end of the last piece
+//! ```
+
+use std::alloc::{Layout, handle_alloc_error};
+use std::sync::{Arc, Mutex};
+
+use bristlecone_pm::sync::epoch::{self, Guard};
+use bristlecone_pm::sync::wait::lock;
+use bristlecone_pm::sync::{AtomicU64, Ordering::Relaxed};
+use bristlecone_pm::{KEY_BYTES_MAX, Memory, Notes, NotesReader, Result};
+use crossbeam_queue::SegQueue;
+
+use super::arena::{Arena, Zeroed};
+
+const PIECE_BYTES: usize = 16;
+const LEN_BYTES: usize = size_of::<u32>();
+/// Pieces of the longest separator.
+const PIECES_MAX: usize = (LEN_BYTES + KEY_BYTES_MAX).div_ceil(PIECE_BYTES);
+
+/// A part of a separator.
+#[derive(Debug)]
+#[repr(C)]
+struct Piece([AtomicU64; PIECE_BYTES / 8]);
+
+// SAFETY: atomics, for which zero is a value.
+unsafe impl Zeroed for Piece {}
+
+/// The separators of an index.
+#[derive(Debug, Default)]
+pub struct Separators {
+    /// `None`: keys are words.
+    pieces: Option<Arena<Piece>>,
+    /// First pieces of what can be used again, by the number of pieces.
+    free: Mutex<Vec<Vec<u32>>>,
+    /// Separators whose epoch is over. Readers' last words are run by any thread, at any time, even after the index is
+    /// gone: so they own this queue and nothing more.
+    retired: Arc<SegQueue<u64>>,
+    /// Separators that were retired and are not free yet.
+    limbo: AtomicU64,
+}
+
+impl Separators {
+    /// Returns what an index begins with; `inline`: its keys are words.
+    ///
+    /// # Errors
+    ///
+    /// If there is no address space left.
+    pub fn new(inline: bool, memory: &Memory) -> Result<Self> {
+        if inline {
+            return Ok(Self::default());
+        }
+        let pieces = Arena::new(PIECE_BYTES, memory)?;
+        // No separator has the number 0, which stands for the smallest key.
+        pieces.alloc_fresh(1)?;
+        Ok(Self { pieces: Some(pieces), ..Self::default() })
+    }
+
+    /// Returns the bytes of DRAM.
+    pub fn bytes(&self) -> u64 {
+        self.pieces.as_ref().map_or(0, Arena::bytes)
+    }
+
+    fn start(&self, word: u64) -> *mut u8 {
+        let pieces = self.pieces.as_ref().expect("separators of byte strings");
+        std::ptr::from_ref(pieces.get(word as u32)).cast_mut().cast()
+    }
+
+    /// Copies a key; returns the word that stands for it.
+    pub fn make(&self, key: &[u8]) -> u64 {
+        self.take_back();
+        let count = (LEN_BYTES + key.len()).div_ceil(PIECE_BYTES);
+        let again = lock(&self.free).get_mut(count).and_then(Vec::pop);
+        let fresh = || self.pieces.as_ref().expect("separators of byte strings").alloc_fresh(count as u32);
+        let first = again.unwrap_or_else(|| match fresh() {
+            Ok(pieces) => pieces.start,
+            // As a box would.
+            Err(_) => handle_alloc_error(Layout::new::<[Piece; 1]>()),
+        });
+        let word = u64::from(first);
+        let start = self.start(word);
+        // SAFETY: so many pieces that no other thread knows, or looks at, since it was pinned when they were in use.
+        unsafe {
+            start.cast::<[u8; LEN_BYTES]>().write((key.len() as u32).to_ne_bytes());
+            start.add(LEN_BYTES).copy_from_nonoverlapping(key.as_ptr(), key.len());
+        }
+        word
+    }
+
+    /// Returns the key that a word stands for. It was made here, and not retired before the guard was pinned.
+    #[inline]
+    pub fn at<'a>(&'a self, word: u64, _: &'a Guard) -> &'a [u8] {
+        if word == 0 {
+            return &[];
+        }
+        let start = self.start(word);
+        // SAFETY: `make` wrote the length and so many bytes; until the thread that retired the word is no longer pinned
+        // together with this one they stay as they are.
+        unsafe {
+            let len = u32::from_ne_bytes(start.cast::<[u8; LEN_BYTES]>().read()) as usize;
+            std::slice::from_raw_parts(start.add(LEN_BYTES), len)
+        }
+    }
+
+    /// Frees a word that the index no longer holds, once no reader looks at what it stands for.
+    pub fn retire(&self, word: u64, guard: &Guard) {
+        if word != 0 {
+            self.limbo.fetch_add(1, Relaxed);
+            let queue = Arc::clone(&self.retired);
+            // SAFETY: the closure owns what it uses, and may run on any thread.
+            unsafe { guard.defer_unchecked(move || queue.push(word)) };
+        }
+    }
+
+    /// Frees what readers have released.
+    fn take_back(&self) {
+        while let Some(word) = self.retired.pop() {
+            self.limbo.fetch_sub(1, Relaxed);
+            // SAFETY: `make` wrote the length; no thread but this one has the word.
+            let len = unsafe { u32::from_ne_bytes(self.start(word).cast::<[u8; LEN_BYTES]>().read()) };
+            self.put(word as u32, (LEN_BYTES + len as usize).div_ceil(PIECE_BYTES));
+        }
+    }
+
+    fn put(&self, first: u32, pieces: usize) {
+        let mut free = lock(&self.free);
+        if free.len() <= pieces {
+            free.resize_with(pieces + 1, Vec::new);
+        }
+        free[pieces].push(first);
+    }
+
+    /// Notes them for the next open of their tree: see [`Arena::suspend`]. `None` while a reader may look at one that was
+    /// retired.
+    pub fn suspend(&self, notes: &mut Notes) -> Option<()> {
+        let Some(pieces) = &self.pieces else { return Some(()) };
+        let is_settled = epoch::settle(|| {
+            self.take_back();
+            self.limbo.load(Relaxed) == 0
+        });
+        is_settled.then_some(())?;
+        let free = lock(&self.free);
+        notes.push(free.len() as u64);
+        free.iter().for_each(|list| notes.push_all(list.iter().map(|&first| first.into())));
+        pieces.suspend(notes)
+    }
+
+    /// Takes over what [`suspend`](Self::suspend) noted.
+    pub fn resume(inline: bool, notes: &mut NotesReader<'_>) -> Option<Self> {
+        if inline {
+            return Some(Self::default());
+        }
+        let lists = usize::try_from(notes.next()?).ok().filter(|&lists| lists <= PIECES_MAX + 1)?;
+        let list = |notes: &mut NotesReader<'_>| {
+            notes.next_all()?.iter().map(|&first| u32::try_from(first).ok()).collect::<Option<Vec<_>>>()
+        };
+        let free = (0..lists).map(|_| list(notes)).collect::<Option<Vec<_>>>()?;
+        let pieces = Arena::resume(PIECE_BYTES, notes)?;
+        let begun = pieces.begun() as usize;
+        let fits = free.iter().enumerate().all(|(count, list)| {
+            list.iter().all(|&first| (1..=begun.saturating_sub(count)).contains(&(first as usize)))
+        });
+        fits.then(|| Self { pieces: Some(pieces), free: Mutex::new(free), ..Self::default() })
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use bristlecone_pm::sync::epoch::pin;
+
+    use super::*;
+
+    #[test]
+    fn separators_are_what_they_were_made_of_and_their_room_is_used_again() {
+        let separators = Separators::new(false, &Memory::private()).unwrap();
+        let keys: Vec<Vec<u8>> = (0..100_u8).map(|at| vec![at; usize::from(at)]).collect();
+        let words: Vec<u64> = keys.iter().map(|key| separators.make(key)).collect();
+        let longest = separators.make(&vec![7; KEY_BYTES_MAX]);
+        for (word, key) in words.iter().zip(&keys) {
+            assert_eq!(separators.at(*word, &pin()), key);
+        }
+        assert!(separators.at(0, &pin()).is_empty());
+        let bytes = separators.bytes();
+        separators.retire(words[20], &pin());
+        separators.retire(longest, &pin());
+        while separators.limbo.load(Relaxed) > 0 {
+            pin().flush();
+            separators.take_back();
+        }
+        // As many pieces as the one of 20 bytes had.
+        let again = [separators.make(&[9; 25]), separators.make(&vec![9; KEY_BYTES_MAX])];
+        assert_eq!((again, separators.bytes()), ([words[20], longest], bytes));
+        assert_eq!(separators.at(words[21], &pin()), keys[21]);
+    }
+}
