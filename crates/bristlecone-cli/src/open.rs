@@ -3,7 +3,7 @@
 use std::path::{Path, PathBuf};
 use std::time::{Duration, Instant};
 
-use bristlecone::{Domain, Error, Finding, Pool, PoolOptions};
+use bristlecone::{Domain, Error, Finding, KeepIndex, Pool, PoolOptions};
 use bristlecone_cli::arguments::DomainArg;
 use bristlecone_cli::failure::{Exit, Failure, Outcome};
 use bristlecone_cli::interrupt;
@@ -59,9 +59,9 @@ impl ReadArgs {
         self.pool.open_saying(&Pool::options().read_only(true))
     }
 
-    /// Opens the pool to read.
-    pub fn open_silently(&self) -> Outcome<Pool> {
-        self.pool.open(&Pool::options().read_only(true))
+    /// Opens the pool to read what stands on its medium, whatever its last user left of its index in memory.
+    pub fn open_from_medium(&self) -> Outcome<Pool> {
+        self.pool.open(&Pool::options().read_only(true).keep_index(KeepIndex::Never))
     }
 }
 

@@ -41,7 +41,7 @@ impl Check {
             None if self.domain.domain.is_some() => {
                 Err(Failure::usage("--domain is that of the new pool: it goes with --repair"))
             }
-            None => check(&self.pool.open_silently()?, self.tree.as_deref(), output),
+            None => check(&self.pool.open_from_medium()?, self.tree.as_deref(), output),
         }
     }
 

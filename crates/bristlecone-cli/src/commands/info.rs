@@ -45,6 +45,7 @@ pub fn describe(pool: &Pool, path: &Path, output: &mut Output) -> Outcome {
             "survives": info.domain.survives(),
             "caveat": info.domain.caveat(info.detected),
             "closed_cleanly": info.was_clean,
+            "index_was_kept": info.index_was_kept,
             "read_only": info.read_only,
             "file_bytes": info.file_bytes,
             "max_bytes": info.max_bytes,
@@ -61,6 +62,7 @@ pub fn describe(pool: &Pool, path: &Path, output: &mut Output) -> Outcome {
         output.line(format_args!("medium     {medium}"))?;
         output.line(medium::promise(&info).replacen("domain ", "domain     ", 1))?;
         let closed = match (info.was_clean, info.read_only) {
+            (true, _) if info.index_was_kept => "yes, with its index in shared memory",
             (true, _) => "yes",
             (false, false) => "no: what was acknowledged has been recovered",
             (false, true) => {

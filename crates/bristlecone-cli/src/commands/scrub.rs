@@ -31,7 +31,7 @@ pub struct Scrub {
 
 impl Scrub {
     pub fn run(&self, output: &mut Output) -> Outcome {
-        let pool = self.pool.open_silently()?;
+        let pool = self.pool.open_from_medium()?;
         let bar = output.progress("scrubbing", Some(0));
         let counter = bar.clone();
         let options = ScrubOptions::new().bytes_per_second(self.rate.unwrap_or(0));

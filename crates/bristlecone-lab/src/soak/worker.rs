@@ -5,7 +5,7 @@ use std::sync::Arc;
 use std::sync::atomic::Ordering::Relaxed;
 use std::time::Duration;
 
-use bristlecone::{Design, Error, Native, Pool, Tree};
+use bristlecone::{Design, Error, KeepIndex, Native, Pool, PoolOptions, Tree};
 use bristlecone_cells::Items;
 use bristlecone_pm::{PoolFile, Region};
 use rustix::process::{Resource, Rlimit, getrlimit, setrlimit};
@@ -90,7 +90,7 @@ impl Worker<'_> {
     /// Opens the pool, or creates it if it never was.
     fn open_pool(&self, look: bool) -> Checked<Option<Pool>> {
         let closed = self.life.board.closed.swap(0, Relaxed) == 1;
-        let options = Pool::options().domain(self.life.round.cell.domain).read_only(look).recovery_threads(2);
+        let options = self.options().read_only(look);
         let pool = match options.open(self.life.path) {
             Err(Error::NotFound { .. }) if self.life.board.created.load(Relaxed) == 0 => {
                 if look {
@@ -114,10 +114,16 @@ impl Worker<'_> {
         Ok(Some(pool))
     }
 
+    /// Returns how the pool is opened: what a clean close leaves of its index is used, however little it is.
+    fn options(&self) -> PoolOptions {
+        let domain = self.life.round.cell.domain;
+        Pool::options().domain(domain).recovery_threads(2).keep_index(KeepIndex::Always)
+    }
+
     fn create_pool(&self) -> bristlecone::Result<Pool> {
         let Round { geometry, cell, .. } = self.life.round;
         let (chunk_bytes, max_bytes) = (geometry.chunk_bytes, geometry.chunk_bytes * geometry.chunks_max);
-        let options = Pool::options().domain(cell.domain).recovery_threads(2);
+        let options = self.options();
         if chunk_bytes == 2 << 20 {
             return options.max_bytes(max_bytes).create_new(true).open(self.life.path);
         }

@@ -28,8 +28,18 @@ impl<M: Medium> PoolFile<M> {
         Memory::of(self.segment())
     }
 
+    /// Notes that a tree is open: whoever opens it next waits for [`tree_closed`](Self::tree_closed).
+    pub fn tree_opened(&self, tree: TreeId) {
+        self.segment().into_iter().for_each(|segment| segment.enter(tree.0));
+    }
+
+    /// Notes that a tree is closed.
+    pub fn tree_closed(&self, tree: TreeId) {
+        self.segment().into_iter().for_each(|segment| segment.leave(tree.0));
+    }
+
     /// Calls `resume` with what a tree left behind when it was last closed, if it did; what that does not take up is
-    /// gone.
+    /// gone. Waits for a thread that is just closing the tree.
     pub fn resume_tree<T>(
         &self,
         tree: TreeId,

@@ -155,7 +155,7 @@ impl Extent {
     /// Has the segment provide memory for a range: huge pages, where it is as long as one.
     fn populate(&self, from: usize, end: usize) -> rustix::io::Result<()> {
         let huge = from.next_multiple_of(HUGE);
-        if huge < end {
+        if huge + HUGE <= end {
             self.write_pages(from, huge)?;
             return (huge..end).step_by(HUGE).try_for_each(|from| {
                 // One page first: a range of nothing but holes does not collapse.

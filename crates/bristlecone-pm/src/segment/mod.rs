@@ -34,13 +34,13 @@ mod notes;
 #[cfg(test)]
 mod tests;
 
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, BTreeSet};
 use std::fs::{File, OpenOptions, Permissions};
 use std::os::fd::{AsFd, AsRawFd};
 use std::os::unix::fs::{FileExt, MetadataExt, OpenOptionsExt, PermissionsExt};
 use std::path::{Path, PathBuf};
 use std::sync::atomic::{AtomicBool, Ordering::Relaxed};
-use std::sync::{Arc, Mutex, MutexGuard};
+use std::sync::{Arc, Condvar, Mutex, MutexGuard, PoisonError};
 
 use rustix::fs::{FallocateFlags, FlockOperation, fallocate, flock};
 use rustix::io::Errno;
@@ -98,6 +98,8 @@ struct Kept {
 struct State {
     /// By number.
     trees: BTreeMap<u32, Kept>,
+    /// Trees that are open, or about to leave something behind.
+    open: BTreeSet<u32>,
     /// Extents below this were handed out at some time.
     begun: u32,
     /// Those of them that are not in use.
@@ -113,6 +115,8 @@ pub struct Segment {
     keep: KeepIndex,
     header: Header,
     state: Mutex<State>,
+    /// A tree is closed.
+    closed: Condvar,
     /// Whether a clean close had left it behind.
     found: bool,
     /// Whether all that trees have in their extents stands in the file.
@@ -189,7 +193,9 @@ impl Segment {
         let fits = || {
             let header = Header::read(&file).filter(|header| header.fits(identity))?;
             let trees = read_trees(&header.read_notes(&file)?)?;
-            Some((header, trees))
+            // A file that was cut off is not what was left.
+            let len = file.metadata().ok()?.len();
+            (trees.0 == 1 || len == u64::from(trees.0) * EXTENT_BYTES).then_some((header, trees))
         };
         let Some((header, (begun, trees))) = fits().filter(|_| keep != KeepIndex::Never) else {
             if mode == Mode::Write {
@@ -199,7 +205,7 @@ impl Segment {
         };
         let used: Vec<u32> = trees.values().flat_map(|kept| kept.extents.iter().copied()).collect();
         let free = (1..begun).filter(|extent| !used.contains(extent)).collect();
-        let state = State { trees, begun, free };
+        let state = State { trees, begun, free, ..State::default() };
         let segment = Self::over(file, (path, mode, keep), header, state);
         // What it says from here on would not fit any more.
         (mode == Mode::Read || segment.header.unseal().write(&segment.file, &[]).is_ok()).then_some(segment)
@@ -250,6 +256,7 @@ impl Segment {
             header,
             found: !state.trees.is_empty(),
             state: Mutex::new(state),
+            closed: Condvar::new(),
             whole: AtomicBool::new(true),
             sealed: AtomicBool::new(false),
             opener: Opener::this(),
@@ -261,6 +268,26 @@ impl Segment {
         lock(&self.state)
     }
 
+    /// Notes that a tree is open.
+    pub(crate) fn enter(&self, tree: u32) {
+        self.state().open.insert(tree);
+    }
+
+    /// Notes that a tree is closed, and has left behind what it will.
+    pub(crate) fn leave(&self, tree: u32) {
+        self.state().open.remove(&tree);
+        self.closed.notify_all();
+    }
+
+    /// Waits for a tree whose last handle has gone, but which is not closed yet: what it leaves behind is for the open
+    /// that comes next.
+    fn wait_for(&self, tree: u32) {
+        let mut state = self.state();
+        while state.open.contains(&tree) {
+            state = self.closed.wait(state).unwrap_or_else(PoisonError::into_inner);
+        }
+    }
+
     /// Takes the notes that a tree left behind, and with them its extents, of which those that `resume` does not take up
     /// are free again.
     pub(crate) fn resume_tree<T>(
@@ -268,6 +295,7 @@ impl Segment {
         tree: u32,
         resume: impl FnOnce(&mut NotesReader<'_>) -> Option<T>,
     ) -> Option<T> {
+        self.wait_for(tree);
         let kept = match self.mode {
             Mode::Write => self.state().trees.remove(&tree),
             // Each handle of a reader takes them up anew.
@@ -463,17 +491,15 @@ fn read_trees(words: &[u64]) -> Option<(u32, BTreeMap<u32, Kept>)> {
     let mut next = || rest.next();
     let begun = u32::try_from(next()?).ok().filter(|begun| (1..=EXTENTS_MAX).contains(begun))?;
     let mut trees = BTreeMap::new();
-    let mut taken = Vec::new();
+    let mut taken = BTreeSet::new();
     for _ in 0..next()? {
         let tree = u32::try_from(next()?).ok()?;
         let (extents, words) = (next()?, next()?);
         let extents = (0..extents).map(|_| u32::try_from(next()?).ok()).collect::<Option<Vec<u32>>>()?;
         let words = (0..words).map(|_| next()).collect::<Option<Vec<u64>>>()?;
-        let fits = |extent: &u32| (1..begun).contains(extent) && !taken.contains(extent);
-        if !extents.iter().all(fits) {
-            return None;
+        for &extent in &extents {
+            ((1..begun).contains(&extent) && taken.insert(extent)).then_some(())?;
         }
-        taken.extend(&extents);
         trees.insert(tree, Kept { extents, words }).is_none().then_some(())?;
     }
     rest.next().is_none().then_some((begun, trees))

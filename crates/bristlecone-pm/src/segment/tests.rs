@@ -1,1 +1,211 @@
+use std::path::PathBuf;
+use std::sync::Arc;
+use std::sync::atomic::AtomicU64;
 
+use super::*;
+
+/// A pool's file that goes away, and the segment with it.
+struct Pool {
+    path: PathBuf,
+    uuid: [u64; 2],
+}
+
+impl Pool {
+    fn new() -> Self {
+        static NEXT: AtomicU64 = AtomicU64::new(1);
+        let uuid = [u64::from(std::process::id()), NEXT.fetch_add(1, Relaxed)];
+        let path = std::env::temp_dir().join(format!("bristlecone-segment-{}-{}", uuid[0], uuid[1]));
+        std::fs::write(&path, []).unwrap();
+        Self { path, uuid }
+    }
+
+    fn open(&self, seal: u64, read_only: bool) -> Option<Arc<Segment>> {
+        let identity = Identity { uuid: self.uuid, seal, build: 7, pool: &self.path };
+        Segment::open(&identity, KeepIndex::Always, read_only)
+    }
+}
+
+impl Drop for Pool {
+    fn drop(&mut self) {
+        let _ = (std::fs::remove_file(&self.path), std::fs::remove_file(path_of(self.uuid)));
+    }
+}
+
+/// An extent of words.
+struct Words(Extent);
+
+impl Words {
+    const BYTES: usize = 200 << 10;
+
+    /// Returns one that is filled with words of its own.
+    fn new(memory: &Memory, tree: u64) -> Self {
+        let extent = memory.extent(1 << 30).unwrap();
+        let (some, all) = (extent.extend(0, 8).unwrap(), Self::BYTES);
+        assert!((8..=2 << 20).contains(&some) && extent.extend(some, all).unwrap() >= all);
+        let words = Self(extent);
+        assert!(words.all().iter().all(|word| *word == 0), "an extent begins as zeros");
+        words.all().iter_mut().zip(1..).for_each(|(word, at)| *word = tree << 32 | at);
+        words
+    }
+
+    #[expect(clippy::mut_from_ref, reason = "each test has its extents for itself")]
+    fn all(&self) -> &mut [u64] {
+        // SAFETY: so many bytes are usable, and no other thread has them.
+        unsafe { std::slice::from_raw_parts_mut(self.0.base().cast(), Self::BYTES / 8) }
+    }
+
+    fn is_of(&self, tree: u64) -> bool {
+        self.all().iter().zip(1..).all(|(word, at)| *word == tree << 32 | at)
+    }
+
+    fn suspend(&self, notes: &mut Notes) -> Option<()> {
+        notes.push_all([3, 4].into_iter());
+        notes.push_extent(&self.0)
+    }
+
+    fn resume(notes: &mut NotesReader<'_>) -> Option<Self> {
+        assert_eq!(notes.next_all()?, [3, 4]);
+        notes.next_extent(1 << 30, Self::BYTES).map(Self)
+    }
+}
+
+/// Leaves what two trees have behind; returns the number of the seal.
+fn left(pool: &Pool) -> u64 {
+    let segment = pool.open(0, false).unwrap();
+    let memory = Memory::of(Some(&segment));
+    for tree in [2, 5] {
+        let words = Words::new(&memory, u64::from(tree));
+        assert!(!words.0.is_private());
+        segment.suspend_tree(tree, |notes| words.suspend(notes));
+    }
+    segment.seal(&[2, 5, 9])
+}
+
+#[test]
+fn what_is_sealed_is_found_once_and_by_its_number() {
+    let pool = Pool::new();
+    let seal = left(&pool);
+    assert_ne!(seal, 0);
+    let segment = pool.open(seal, false).unwrap();
+    assert!(segment.was_found() && segment.resume_tree(3, Words::resume).is_none());
+    let words = segment.resume_tree(5, Words::resume).unwrap();
+    assert!(words.is_of(5) && segment.resume_tree(5, Words::resume).is_none());
+    // What a tree has in use is not handed out, and what it gives back begins as zeros.
+    let other = Words::new(&Memory::of(Some(&segment)), 8);
+    drop(words);
+    let again = Words::new(&Memory::of(Some(&segment)), 9);
+    assert!(other.is_of(8) && again.is_of(9));
+    assert!(segment.resume_tree(2, Words::resume).unwrap().is_of(2));
+    drop((other, again, segment));
+    assert!(!path_of(pool.uuid).exists(), "it was not sealed again");
+    assert!(!pool.open(seal, false).unwrap().was_found());
+}
+
+#[test]
+fn another_number_finds_nothing() {
+    let pool = Pool::new();
+    for (seal, is_found) in [(0, false), (1, false), (2, true)] {
+        let number = left(&pool);
+        let asked = if seal == 2 { number } else { seal };
+        assert_eq!(pool.open(asked, false).is_some_and(|segment| segment.was_found()), is_found);
+    }
+}
+
+#[test]
+fn readers_have_it_side_by_side_and_what_they_store_for_themselves() {
+    let pool = Pool::new();
+    let seal = left(&pool);
+    let readers = [pool.open(seal, true).unwrap(), pool.open(seal, true).unwrap()];
+    for segment in &readers {
+        let [one, other] = [0; 2].map(|_| segment.resume_tree(2, Words::resume).unwrap());
+        one.all()[0] = 7;
+        assert!(other.is_of(2) && !one.is_of(2));
+        assert!(Words::new(&Memory::of(Some(segment)), 1).0.is_private());
+        segment.suspend_tree(2, |_| unreachable!("a reader leaves nothing"));
+        assert_eq!(segment.seal(&[2]), 0);
+    }
+    assert!(pool.open(seal + 1, true).is_none());
+    drop(readers);
+    assert!(pool.open(seal, false).unwrap().resume_tree(2, Words::resume).unwrap().is_of(2));
+}
+
+#[test]
+fn trees_that_are_gone_or_say_nothing_leave_nothing() {
+    let pool = Pool::new();
+    let segment = pool.open(0, false).unwrap();
+    let memory = Memory::of(Some(&segment));
+    let words = Words::new(&memory, 2);
+    segment.suspend_tree(2, |notes| words.suspend(notes).and(None));
+    segment.suspend_tree(3, |notes| {
+        notes.push(1);
+        Some(())
+    });
+    segment.suspend_tree(4, |notes| Words::new(&memory, 4).suspend(notes));
+    segment.forget(4);
+    assert_eq!(segment.seal(&[2, 4]), 0, "tree 3 is gone");
+    segment.suspend_tree(3, |notes| Words::new(&memory, 3).suspend(notes));
+    let seal = segment.seal(&[3]);
+    drop((words, memory, segment));
+    let segment = pool.open(seal, false).unwrap();
+    // Notes that are not read to their end were not understood.
+    assert!(segment.resume_tree(3, |notes| notes.next_all().map(drop)).is_none());
+    assert!(segment.resume_tree(2, |_| Some(())).is_none());
+}
+
+#[test]
+fn calls_that_are_refused_leave_memory_of_the_process_or_nothing() {
+    for with in [Errno::NOSPC, Errno::NOMEM, Errno::MFILE] {
+        for after in 0.. {
+            let pool = Pool::new();
+            let seal = left(&pool);
+            failpoint::refuse(after, with);
+            let segment = pool.open(seal, false);
+            let memory = Memory::of(segment.as_ref());
+            let found = segment.as_ref().and_then(|segment| segment.resume_tree(2, Words::resume));
+            assert!(found.is_none_or(|words| words.is_of(2)), "{with:?} {after}");
+            // An extent is had in any case, and keeps what it is given.
+            let words = Words::new(&memory, 6);
+            let more = words.0.extend(4 << 20, 9 << 20).unwrap();
+            assert!(more >= 9 << 20 && words.is_of(6), "{with:?} {after}");
+            let seal = segment.as_ref().map_or(0, |segment| {
+                segment.suspend_tree(6, |notes| words.suspend(notes));
+                segment.seal(&[5, 6])
+            });
+            let refused = failpoint::refused();
+            failpoint::cease();
+            drop((words, memory, segment));
+            let segment = pool.open(seal, false).unwrap();
+            assert_eq!(segment.was_found(), seal != 0, "{with:?} {after}: {refused:?}");
+            for (tree, of) in [(5, 5), (6, 6)] {
+                let words = segment.resume_tree(tree, Words::resume);
+                assert!(words.is_none_or(|words| words.is_of(of)), "{with:?} {after}: {refused:?}");
+            }
+            if refused.is_none() {
+                break;
+            }
+        }
+    }
+}
+
+#[test]
+fn notes_that_make_no_sense_are_refused() {
+    let kept = |extents: &[u32]| Kept { extents: extents.to_vec(), words: vec![1, 2] };
+    let trees = [(1, kept(&[1, 2])), (4, kept(&[]))].into_iter().collect();
+    let state = State { trees, begun: 4, ..State::default() };
+    let words = write_trees(&state);
+    assert!(read_trees(&words).is_some_and(|(begun, trees)| begun == 4 && trees.len() == 2));
+    for at in 0..words.len() {
+        assert!(read_trees(&words[..at]).is_none(), "{at} words");
+        for wrong in [0, 1, 3, 4, u64::MAX] {
+            let mut other = words.clone();
+            other[at] = wrong;
+            // Whatever is read names each extent once, and none that was not begun.
+            let Some((begun, trees)) = read_trees(&other) else { continue };
+            let mut extents: Vec<u32> = trees.values().flat_map(|kept| kept.extents.clone()).collect();
+            let all = extents.len();
+            extents.sort_unstable();
+            extents.dedup();
+            assert!(extents.len() == all && extents.iter().all(|extent| (1..begun).contains(extent)));
+        }
+    }
+}

@@ -2,7 +2,7 @@
 
 use super::layout::{Cell, Generation, Header, STAMPS_A_LINE, begins_line};
 use super::{Log, LogChunk, LogEntry, Standing};
-use crate::{Error, Medium, Result};
+use crate::{Error, Finding, Medium, Result, SlotKind};
 
 /// What stands in a slot.
 enum Found {
@@ -39,6 +39,20 @@ impl<M: Medium> Log<M> {
         let mut going_on = true;
         let all = self.flaw(chunk).map(Err).into_iter().chain(self.remains(chunk));
         all.take_while(move |found| std::mem::replace(&mut going_on, found.is_ok()))
+    }
+
+    /// Verifies what stands in all chunks of the log. Exact only while no thread appends.
+    pub fn check(&self) -> Vec<Finding> {
+        let chunks = self.pool.chunks_of(self.owner).into_iter().filter(|chunk| chunk.kind == SlotKind::LOG);
+        let broken = chunks.filter_map(|chunk| {
+            let header = self.pool.at::<Header>(chunk.offset);
+            let first = self.pool.at(super::first_entry(chunk.offset));
+            let (generation, standing) = standing(header, first, self.pool.medium());
+            let chunk =
+                LogChunk { id: chunk.id, offset: chunk.offset, generation, standing, node: 0, epoch: 0 };
+            self.entries(&chunk).find_map(Result::err)
+        });
+        broken.map(|error| Finding::new("log", error.to_string())).collect()
     }
 
     /// What is wrong with a chunk's header.

@@ -4,7 +4,9 @@ use std::path::PathBuf;
 use std::process::Command;
 use std::sync::atomic::{AtomicUsize, Ordering};
 
-use bristlecone::{CasError, Design, Key, Native, Pool, PoolOptions, Result, Tree, TryInsertError, Value};
+use bristlecone::{
+    CasError, Design, KeepIndex, Key, Native, Pool, PoolOptions, Result, Tree, TryInsertError, Value,
+};
 use bristlecone_baselines::{AnyDesign, Baseline};
 pub use bristlecone_cells::{Cell, Codec, Items, SHAPES, Shape, Visit, by_effort, suites};
 use bristlecone_pm::{Domain, Geometry, PoolFile, Region};
@@ -86,7 +88,7 @@ impl Plant for Cell {
 
     fn pool(&self, scratch: &Scratch) -> Pool {
         let is_new = !scratch.0.exists();
-        let pool = scratch.in_cell(self).open(&scratch.0).unwrap();
+        let pool = scratch.in_cell(self).keep_index(KeepIndex::Always).open(&scratch.0).unwrap();
         for number in (0..self.room.beside).filter(|_| is_new) {
             let design = Design::ALL[number as usize % Design::ALL.len()];
             let beside = pool.tree_options(&format!("beside {number}")).design(design);
@@ -164,8 +166,17 @@ impl Scratch {
 
 impl Drop for Scratch {
     fn drop(&mut self) {
+        let reader = Pool::options().read_only(true).open(&self.0);
+        if let Ok(pool) = reader {
+            let _ = std::fs::remove_file(segment_of(&pool));
+        }
         let _ = std::fs::remove_file(&self.0);
     }
+}
+
+/// Returns where the segment of a pool is, if it has one.
+pub fn segment_of(pool: &Pool) -> PathBuf {
+    PathBuf::from(format!("/dev/shm/bristlecone-{}", pool.info().uuid))
 }
 
 /// xorshift64.

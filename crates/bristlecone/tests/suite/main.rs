@@ -25,6 +25,7 @@ mod figures;
 mod full_pool;
 mod gate;
 mod hot_key;
+mod kept;
 mod kill;
 mod kinds;
 mod lock_free;

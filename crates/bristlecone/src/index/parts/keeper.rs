@@ -21,12 +21,21 @@ impl<M: Medium> Keeper<M> {
     /// Notes that the tree is whole: opened, or taken over.
     pub fn opened(&mut self) {
         self.is_open = true;
+        self.pool.tree_opened(self.tree);
     }
 
     /// Leaves behind what `suspend` notes, unless that says `None`. No other thread has the tree any more.
     pub fn leave(&self, suspend: impl FnOnce(&mut Notes) -> Option<()>) {
         if self.is_open {
             self.pool.suspend_tree(self.tree, suspend);
+        }
+    }
+}
+
+impl<M: Medium> Drop for Keeper<M> {
+    fn drop(&mut self) {
+        if self.is_open {
+            self.pool.tree_closed(self.tree);
         }
     }
 }

@@ -47,6 +47,7 @@ impl<K: KeyCodec, V: Codec, M: Medium> Core<K, V, M> {
             items += self.verify_leaf(*id, fence.as_ref(), end, &mut report);
         }
         findings.extend(self.verify_totals(next, leaves.len() as u64, items));
+        findings.extend(self.log.check());
         findings
     }
 

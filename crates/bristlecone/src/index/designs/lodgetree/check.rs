@@ -25,6 +25,7 @@ impl<K: KeyCodec, V: Codec, M: Medium> Inspect for LodgeTree<K, V, M> {
     fn check(&self) -> Vec<Finding> {
         self.count_all();
         let mut findings = self.inner.check();
+        findings.extend(self.versions.log.check());
         let mut nodes = Vec::new();
         self.inner.for_each_leaf(|fence, id| nodes.push((fence.map(K::owned), id)));
         let guard = K::pin();

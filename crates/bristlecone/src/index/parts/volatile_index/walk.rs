@@ -180,20 +180,23 @@ impl<K: KeyCodec> VolatileIndex<K> {
         });
     }
 
-    /// Calls `visit` with every node, level by level from the root, each level from the left.
+    /// Calls `visit` with every node, level by level from the root, each level from the left; with no more than there
+    /// are, whatever they say.
     fn each_node(&self, mut visit: impl FnMut(NodeRef<'_>)) {
         let mut first = self.root.load(Acquire);
+        let mut left = self.nodes.begun();
         loop {
             let mut node = self.nodes.get(first);
             let (level, below) = (node.level(), node.child(0));
             loop {
                 visit(node);
+                left = left.saturating_sub(1);
                 match node.right() {
-                    Some((next, _)) => node = self.nodes.get(next),
-                    None => break,
+                    Some((next, _)) if left > 0 => node = self.nodes.get(next),
+                    _ => break,
                 }
             }
-            if level == 1 {
+            if level == 1 || left == 0 {
                 return;
             }
             first = below;
