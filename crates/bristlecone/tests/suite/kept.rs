@@ -35,7 +35,7 @@ fn is_kept(pool: &Pool, shape: Shape, items: u64) -> bool {
 fn closed(scratch: &Scratch, shape: Shape, items: u64) {
     let pool = open(scratch);
     let tree: Tree<u64, u64> = shape.create(&pool, "t").unwrap();
-    (0..items).for_each(|key| drop(tree.insert(key, key).unwrap()));
+    (0..items).for_each(|key| _ = tree.insert(key, key).unwrap());
     drop(tree);
     pool.close().unwrap();
 }
@@ -159,7 +159,7 @@ fn a_copy_of_a_pool_is_another_pool() {
         let both = open(&other);
         assert!(!is_kept(&both, shape, ITEMS), "{shape:?}: it is in use");
         let tree: Tree<u64, u64> = shape.open(&pool, "t").unwrap();
-        drop(tree.insert(ITEMS, ITEMS).unwrap());
+        _ = tree.insert(ITEMS, ITEMS).unwrap();
         drop(tree);
         pool.close().unwrap();
         both.close().unwrap();
@@ -203,7 +203,7 @@ fn only_what_is_worth_it_is_left_behind_unless_it_is_asked_for() {
     assert_eq!(found(KeepIndex::Never), (false, false));
     let pool = open(&scratch);
     let tree: Tree<u64, u64> = shape.open(&pool, "t").unwrap();
-    (ITEMS..600_000).for_each(|key| drop(tree.insert(key, key).unwrap()));
+    (ITEMS..600_000).for_each(|key| _ = tree.insert(key, key).unwrap());
     drop(tree);
     pool.close().unwrap();
     for _ in 0..2 {
@@ -241,7 +241,7 @@ fn trees_that_are_dropped_or_not_opened_have_their_own() {
         closed(&scratch, shape, ITEMS);
         let pool = open(&scratch);
         let other: Tree<&str, u64> = shape.create(&pool, "u").unwrap();
-        (0..ITEMS).for_each(|key| drop(other.insert(&format!("{key:06}"), key).unwrap()));
+        (0..ITEMS).for_each(|key| _ = other.insert(&format!("{key:06}"), key).unwrap());
         drop(other);
         pool.close().unwrap();
         // Neither is opened here.
@@ -303,7 +303,7 @@ fn a_thread_that_may_still_read_is_no_hindrance_to_a_close() {
         let pool = open(&scratch);
         let tree = pool.tree_options("t").design(*design).create::<&str, &str>().unwrap();
         for round in ["one", "another"] {
-            (0..500).for_each(|key| drop(tree.insert(&format!("{key:05}"), round).unwrap()));
+            (0..500).for_each(|key| _ = tree.insert(&format!("{key:05}"), round).unwrap());
         }
         drop(tree);
         pool.close().unwrap();
