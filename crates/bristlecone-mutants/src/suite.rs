@@ -19,9 +19,6 @@ const POLL: Duration = Duration::from_millis(10);
 /// A test that takes more memory than this is ended, and has failed.
 const MEMORY_BYTES_MAX: u64 = 4 << 30;
 
-/// A test without mutants may take so much processor time.
-pub const UNMUTATED_LIMIT: Duration = Duration::from_secs(900);
-
 /// A test may last so many times as long as the processor time that it may take.
 const IDLE: u32 = 8;
 
@@ -44,6 +41,9 @@ impl std::fmt::Display for Test {
 pub struct Known {
     pub test: Test,
     pub passed: bool,
+    /// Whether it was ended before it could.
+    #[serde(default)]
+    pub cut_short: bool,
     /// Processor time.
     pub millis: u64,
     /// Mutants that it reaches.
