@@ -50,6 +50,13 @@ pub struct Args {
     /// Crates that compile at once.
     #[arg(long, value_name = "COUNT", default_value_t = 1)]
     pub build_jobs: usize,
+    /// Build only the mutants that are meant: sooner for a sample, and anew for another one.
+    #[arg(long)]
+    pub sparse: bool,
+    /// Leave out tests that take more processor time than this without any mutant; at least that much is wasted on
+    /// each of them once.
+    #[arg(long, value_name = "SECONDS", default_value_t = 900)]
+    pub longest: u64,
     /// Run again what went unnoticed or took too long.
     #[arg(long)]
     pub retry: bool,

@@ -31,6 +31,8 @@ pub struct Copy {
     pub mutants: Vec<Mutant>,
     /// Mutants that do not compile.
     pub refused: HashSet<u32>,
+    /// The mutants that the copy has, if it does not have all that compile.
+    only: Option<HashSet<u32>>,
 }
 
 /// A program of tests.
@@ -68,6 +70,7 @@ impl Copy {
             files,
             mutants,
             refused: HashSet::new(),
+            only: None,
         })
     }
 
@@ -85,7 +88,7 @@ impl Copy {
             self.write_files(&lib)?;
             let errors = self.check(&packages)?;
             if errors.is_empty() {
-                return Ok(());
+                return self.remember();
             }
             let culprits = self.culprits(&errors);
             if culprits.is_empty() {
@@ -96,7 +99,6 @@ impl Copy {
             }
             report(&format!("round {round}: {} mutants do not compile", culprits.len()));
             self.refused.extend(culprits);
-            self.remember()?;
         }
         Err(format!("after {ROUNDS_MAX} rounds of dropping mutants the copy does not compile"))
     }
@@ -143,6 +145,16 @@ impl Copy {
         self.mutants.iter().filter(|mutant| !self.refused.contains(&mutant.id))
     }
 
+    /// Leaves all other mutants out of the copy, which compiles and runs the sooner for it.
+    pub fn keep_only(&mut self, mutants: HashSet<u32>) {
+        self.only = Some(mutants);
+    }
+
+    /// Returns whether it was found which mutants do not compile.
+    pub fn knows_refused(&self) -> bool {
+        self.refused_path().is_file()
+    }
+
     /// Returns where the mutants are listed that do not compile, so that they are found once.
     fn refused_path(&self) -> PathBuf {
         self.source.with_file_name("refused.json")
@@ -187,11 +199,15 @@ impl Copy {
 
     fn write_files(&self, lib: &str) -> Result<(), String> {
         let host = package_of(lib);
+        let mut left_out = self.refused.clone();
+        if let Some(only) = &self.only {
+            left_out.extend(self.mutants.iter().map(|mutant| mutant.id).filter(|id| !only.contains(id)));
+        }
         let mut lib_text = None;
         for file in &self.files {
             let path = if package_of(&file.path) == host { "crate" } else { &self.plan.host.name };
             let switch = format!("{}{path}::mutants::on", if path == "crate" { "" } else { "::" });
-            let text = rewrite(file, &switch, &self.refused);
+            let text = rewrite(file, &switch, &left_out);
             if file.path == lib {
                 lib_text = Some(text);
             } else {

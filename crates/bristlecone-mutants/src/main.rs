@@ -16,6 +16,7 @@ use std::collections::{BTreeMap, HashSet};
 use std::path::{Path, PathBuf};
 use std::process::ExitCode;
 use std::sync::atomic::{AtomicBool, Ordering::Relaxed};
+use std::time::Duration;
 
 use clap::Parser;
 
@@ -98,8 +99,9 @@ fn run(
     work: &Path,
     results: &Results,
 ) -> Result<BTreeMap<String, Line>, String> {
-    let programs = if args.built { copy.built()? } else { build(copy, work)? };
-    let runs = Runs { plan: copy.plan(), programs: &programs, work, jobs: args.jobs, stop: &STOP };
+    let programs = if args.built { copy.built()? } else { build(args, copy, work)? };
+    let longest = Duration::from_secs(args.longest);
+    let runs = Runs { plan: copy.plan(), programs: &programs, work, jobs: args.jobs, longest, stop: &STOP };
     let again = |line: &Line| args.retry && line.outcome != Outcome::Killed;
     let mut chosen = args.chosen(copy.living());
     chosen.retain(|mutant| results.before.get(&mutant.key()).is_none_or(again));
@@ -108,9 +110,17 @@ fn run(
     runs.mutants(&chosen, &baseline, results)
 }
 
-fn build(copy: &mut Copy, work: &Path) -> Result<Vec<Program>, String> {
+fn build(args: &Args, copy: &mut Copy, work: &Path) -> Result<Vec<Program>, String> {
     eprintln!("{} mutants: writing the copy and checking which of them compile", copy.mutants.len());
-    copy.write(&|round| eprintln!("{round}"))?;
+    let report = |round: &str| eprintln!("{round}");
+    if !args.sparse || !copy.knows_refused() {
+        copy.write(&report)?;
+    }
+    if args.sparse {
+        let chosen = args.chosen(copy.living()).iter().map(|mutant| mutant.id).collect();
+        copy.keep_only(chosen);
+        copy.write(&report)?;
+    }
     let list = serde_json::to_string_pretty(&copy.living().collect::<Vec<_>>());
     compile::write(&work.join("mutants.json"), list.map_err(|error| error.to_string())?)?;
     eprintln!("{} do not compile; building the tests of the others", copy.refused.len());

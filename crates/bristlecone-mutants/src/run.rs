@@ -12,7 +12,7 @@ use crate::compile::Program;
 use crate::mutant::Mutant;
 use crate::plan::Plan;
 use crate::results::{Line, Outcome, Results};
-use crate::suite::{Baseline, Ended, Known, Test, UNMUTATED_LIMIT, in_parallel, run, take_reached, tests_of};
+use crate::suite::{Baseline, Ended, Known, Test, in_parallel, run, take_reached, tests_of};
 
 /// A test with a mutant may take so many times as much processor time as without, and a while more.
 const TIMES_LONGER: u32 = 6;
@@ -24,6 +24,8 @@ pub struct Runs<'a> {
     pub programs: &'a [Program],
     pub work: &'a Path,
     pub jobs: usize,
+    /// Tests that take more processor time than this without a mutant are left out.
+    pub longest: Duration,
     pub stop: &'a AtomicBool,
 }
 
@@ -52,7 +54,9 @@ impl Runs<'_> {
     /// Runs every test that owns one of the files once without a mutant, unless it is known what it reaches.
     pub fn baseline(&self, files: &HashSet<&str>) -> Result<Baseline, String> {
         let path = self.work.join("baseline.json");
-        let baseline = Baseline::load(&path, self.programs);
+        let mut baseline = Baseline::load(&path, self.programs);
+        // What was ended earlier than it would be now is not known.
+        baseline.known.retain(|known| !known.cut_short || known.millis >= self.longest.as_millis() as u64);
         let mut missing = Vec::new();
         for test in self.owning(files)? {
             if !baseline.known.iter().any(|known| known.test == test) {
@@ -64,7 +68,10 @@ impl Runs<'_> {
         let baseline = Mutex::new(baseline);
         in_parallel(&missing, self.jobs, self.stop, &|test| {
             let Some(Some(known)) = failure.of(self.record(test)) else { return };
-            if !known.passed {
+            if known.cut_short {
+                let longest = self.longest.as_secs();
+                bar.suspend(|| eprintln!("takes more than {longest} s, and is left out: {test}"));
+            } else if !known.passed {
                 bar.suspend(|| eprintln!("fails without any mutant, and is left out: {test}"));
             }
             let mut baseline = baseline.lock().unwrap_or_else(PoisonError::into_inner);
@@ -100,11 +107,16 @@ impl Runs<'_> {
     fn record(&self, test: &Test) -> Result<Option<Known>, String> {
         let reached = self.scratch(test, "record");
         let program = self.program(test)?;
-        let (ended, took) = run(program, test, "record", &reached, UNMUTATED_LIMIT, self.stop)?;
+        let (ended, took) = run(program, test, "record", &reached, self.longest, self.stop)?;
         let reached = take_reached(&reached);
-        let passed = ended == Ended::Passed;
-        let millis = took.as_millis() as u64;
-        Ok((ended != Ended::Interrupted).then(|| Known { test: test.clone(), passed, millis, reached }))
+        let known = Known {
+            test: test.clone(),
+            passed: ended == Ended::Passed,
+            cut_short: ended == Ended::TimedOut,
+            millis: took.as_millis() as u64,
+            reached,
+        };
+        Ok((ended != Ended::Interrupted).then_some(known))
     }
 
     fn scratch(&self, test: &Test, state: &str) -> PathBuf {

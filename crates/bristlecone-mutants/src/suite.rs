@@ -15,12 +15,11 @@ use crate::compile::Program;
 
 /// How often a running test is looked at.
 const POLL: Duration = Duration::from_millis(10);
+/// How often at least while it lasts as long again.
+const POLLS: u32 = 20;
 
 /// A test that takes more memory than this is ended, and has failed.
 const MEMORY_BYTES_MAX: u64 = 4 << 30;
-
-/// A test without mutants may take so much processor time.
-pub const UNMUTATED_LIMIT: Duration = Duration::from_secs(900);
 
 /// A test may last so many times as long as the processor time that it may take.
 const IDLE: u32 = 8;
@@ -44,6 +43,9 @@ impl std::fmt::Display for Test {
 pub struct Known {
     pub test: Test,
     pub passed: bool,
+    /// Whether it was ended before it could.
+    #[serde(default)]
+    pub cut_short: bool,
     /// Processor time.
     pub millis: u64,
     /// Mutants that it reaches.
@@ -133,7 +135,7 @@ fn wait(mut child: Child, limit: Duration, stop: &AtomicBool) -> Result<(Ended, 
             end(&mut child);
             return Ok((Ended::Interrupted, took));
         }
-        took = processor_time(child.id()).unwrap_or(took);
+        took = processor_time(child.id()).max(took);
         // One that waits for ever takes no processor.
         if took > limit || begun.elapsed() > limit * IDLE {
             end(&mut child);
@@ -143,17 +145,26 @@ fn wait(mut child: Child, limit: Duration, stop: &AtomicBool) -> Result<(Ended, 
             end(&mut child);
             return Ok((Ended::Failed, took));
         }
-        std::thread::sleep(POLL);
+        // What lasts is looked at less often.
+        std::thread::sleep(POLL.max(begun.elapsed() / POLLS));
     }
 }
 
-/// Returns the processor time of a process and of children of it that have ended.
-fn processor_time(process: u32) -> Option<Duration> {
-    let stat = std::fs::read_to_string(format!("/proc/{process}/stat")).ok()?;
-    // The name, which may hold anything, ends with the last bracket; user and system time are fields 14 to 17.
-    let fields = stat.rsplit(") ").next()?.split_whitespace().skip(11).take(4);
-    let ticks: u64 = fields.filter_map(|field| field.parse::<u64>().ok()).sum();
-    Some(Duration::from_secs_f64(ticks as f64 / rustix::param::clock_ticks_per_second() as f64))
+/// Returns the processor time of a group of processes, and of children of them that have ended: a test may run in a
+/// process that another one waits for.
+fn processor_time(group: u32) -> Duration {
+    let processes = std::fs::read_dir("/proc").into_iter().flatten().flatten();
+    let ticks = processes.filter_map(|process| {
+        let stat = std::fs::read_to_string(process.path().join("stat")).ok()?;
+        // The name, which may hold anything, ends with the last bracket. Then come the state, the parent, the group;
+        // user and system time, also of children, are fields 14 to 17.
+        let fields: Vec<&str> = stat.rsplit(") ").next()?.split_whitespace().collect();
+        let is_of_group = fields.get(2)?.parse() == Ok(group);
+        is_of_group.then(|| {
+            fields.iter().skip(11).take(4).filter_map(|field| field.parse::<u64>().ok()).sum::<u64>()
+        })
+    });
+    Duration::from_secs_f64(ticks.sum::<u64>() as f64 / rustix::param::clock_ticks_per_second() as f64)
 }
 
 /// Returns the memory of a process's own, files in memory not counted.

@@ -227,3 +227,18 @@ fn changes_are_noticed_and_survivors_are_explained_once() {
     assert_eq!(code, 1, "{output}");
     assert_eq!(lines(&output, "STALE").len(), 2, "{output}");
 }
+
+#[test]
+fn a_test_that_takes_too_long_is_left_out_until_it_may() {
+    let toy = Toy::new();
+    let slow = "fn counts() {\n        std::thread::sleep(std::time::Duration::from_millis(200));";
+    toy.write("crates/toy/src/lib.rs", &LIB.replace("fn counts() {", slow));
+    let comparison = ["--kind", "comparison"];
+    let (_, output) = toy.run(&[&comparison[..], &["--longest", "0"]].concat());
+    assert!(output.contains("takes more than 0 s, and is left out: toy/lib tests::counts"), "{output}");
+    let missed =
+        |output: &str| lines(output, "UNREACHED").iter().filter(|line| line.contains("limit")).count();
+    assert!(missed(&output) > 0, "{output}");
+    let (_, output) = toy.run(&[&comparison[..], &["--retry"]].concat());
+    assert!(missed(&output) == 0 && !output.contains("left out"), "{output}");
+}

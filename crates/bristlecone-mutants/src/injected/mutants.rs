@@ -4,7 +4,8 @@
 //! are reached, of those that are on or recorded, are written to the file `BRISTLECONE_MUTANTS_REACHED`,
 //! 4 bytes each, once a process.
 
-use std::fs::{File, OpenOptions};
+use std::ffi::OsString;
+use std::fs::OpenOptions;
 use std::io::Write;
 use std::sync::OnceLock;
 use std::sync::atomic::{AtomicBool, AtomicU32, Ordering::Relaxed};
@@ -16,7 +17,7 @@ const NONE: u32 = u32::MAX - 2;
 
 static STATE: AtomicU32 = AtomicU32::new(UNSET);
 static SEEN: [AtomicBool; COUNT] = [const { AtomicBool::new(false) }; COUNT];
-static REACHED: OnceLock<Option<File>> = OnceLock::new();
+static REACHED: OnceLock<Option<OsString>> = OnceLock::new();
 
 /// Returns whether this mutant is on.
 #[inline(always)]
@@ -36,9 +37,10 @@ fn reached(mutant: u32) -> bool {
         return false;
     }
     if !SEEN[mutant as usize].swap(true, Relaxed) {
+        let path = REACHED.get_or_init(|| std::env::var_os("BRISTLECONE_MUTANTS_REACHED"));
+        // Tests count what is open, so the file is not kept so.
         let open = |path| OpenOptions::new().create(true).append(true).open(path).ok();
-        let file = REACHED.get_or_init(|| std::env::var_os("BRISTLECONE_MUTANTS_REACHED").and_then(open));
-        if let Some(mut file) = file.as_ref() {
+        if let Some(mut file) = path.as_ref().and_then(open) {
             let _ = file.write_all(&mutant.to_le_bytes());
         }
     }

@@ -123,6 +123,38 @@ fn leaves_of_texts() {
     leaves_of::<Texts>();
 }
 
+/// Superseded records, which pending entries replace, hide a missing one from a count; so what is named is looked at.
+#[test]
+fn two_items_cannot_name_one_record() {
+    for shape in logged_shapes() {
+        let victim = fill::<Texts>(shape);
+        let (first, slots) = if shape.design == Design::CclBTree { (4, 0x3fff) } else { (10, 0x7ff_ffff) };
+        let mut tried = 0;
+        for Place { at, word, .. } in victim.leaves() {
+            let leaf = at - 8 * word;
+            let taken = |slot: u64| victim.word(leaf) & slots & 1 << slot != 0;
+            if word < first || (word - first) % 2 == 0 {
+                continue;
+            }
+            let slot = (word - first) / 2;
+            let Some(other) = (0..slot).find(|other| taken(slot) && taken(*other)) else { continue };
+            let (before, value) = (victim.word(at), victim.word(leaf + 8 * (first + 1 + 2 * other)));
+            victim.put(at, value);
+            match victim.ask::<Texts>() {
+                Err(Error::Corrupted { .. }) => tried += 1,
+                Err(error) => panic!("{shape:?}: {before:#x} -> {value:#x} at {at:#x}: {error}"),
+                // A leaf that is not on the chain.
+                Ok(answer) => assert!(
+                    victim.differences(&answer.items) == 0 && answer.missed == 0,
+                    "{shape:?}: {before:#x} -> {value:#x} at {at:#x} is not told"
+                ),
+            }
+            victim.put(at, before);
+        }
+        assert!(tried > 0 || shape.options.contains(&("batch", 0)), "{shape:?} has no leaf of two items");
+    }
+}
+
 /// Whatever is damaged of a log, everything else is saved: what stands before and behind it.
 fn saved_from_logs_of<C: Codec>() {
     for shape in logged_shapes() {

@@ -332,8 +332,10 @@ fn logs(pages: &Pages, places: &mut Vec<Place>) {
                 std::cmp::Ordering::Equal => ["behind a log's last entry"; 3],
                 std::cmp::Ordering::Greater => ["farther behind a log's entries"; 3],
             };
-            let harm = if number < entries { |_: &Pages, _, _| Harm::Chance } else { none };
-            (0..3).for_each(|word| place(kinds[word], stamp + 8 * word, harm));
+            // Another stamp than that of the end may be one of an entry.
+            let is_checked = |word| number < entries || number == entries && word == 0;
+            let harm = |word| if is_checked(word) { |_: &Pages, _, _| Harm::Chance } else { none };
+            (0..3).for_each(|word| place(kinds[word], stamp + 8 * word, harm(word)));
         }
     }
 }

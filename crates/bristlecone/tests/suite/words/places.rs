@@ -108,6 +108,15 @@ impl Pages {
         DIRECTORY + (self.tree() * ENTRY_WORDS + ENTRY_WORDS - 1) * 8
     }
 
+    /// Returns whether the bytes of the record with the head `old` begin with those of one with the head `new`.
+    fn begins_as(&self, old: u64, new: u64) -> bool {
+        let with = |head: u64| {
+            let at = (self.header..self.bytes.len()).step_by(8).find(|&at| self.word(at) == head)?;
+            self.bytes.get(at + 8..at + 8 + head as u32 as usize)
+        };
+        with(old).zip(with(new)).is_some_and(|(old, new)| old.starts_with(new))
+    }
+
     /// Slots of one kind in the chunks of the tree.
     pub fn slots(&self, kind: u64) -> Slots {
         let mut slots = Slots { at: Vec::new(), bytes: 8 };
@@ -208,8 +217,10 @@ impl Pages {
                         place("free record", slot + 8, none);
                         continue;
                     }
-                    // Zeros are an empty record.
-                    place(head, slot, |_, _, new| if new == 0 { Harm::Items(1) } else { Harm::None });
+                    // Zeros are an empty record; and a record may begin as another one reads.
+                    place(head, slot, |pages, old, new| {
+                        if new == 0 || pages.begins_as(old, new) { Harm::Items(1) } else { Harm::None }
+                    });
                     let len = (self.word(slot) as u32).next_multiple_of(8) as usize;
                     (8..8 + len).step_by(8).for_each(|at| place(content, slot + at, none));
                     if self.shape.design == Design::WoTree && kind != 2 {

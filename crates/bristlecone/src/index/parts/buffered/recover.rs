@@ -19,6 +19,8 @@ const STRIDE: usize = 4096;
 /// has to know of it.
 pub struct Survivor<K: KeyCodec, T> {
     pub fence: K::Owned,
+    /// Where the leaf is, and which slots it has taken.
+    pub slots: (u64, u64),
     pub stamp: u64,
     pub own: T,
 }
@@ -155,7 +157,10 @@ impl<L: LeafLayout, K: KeyCodec, V: Codec, M: Medium> Store<L, K, V, M> {
             let cell = self.slot(leaf, slot);
             let key = cell.key.load(medium);
             K::mark_live(&self.keys, key)?;
-            V::mark_live(&self.values, cell.value.load(medium))?;
+            if !V::mark_live(&self.values, cell.value.load(medium))? {
+                // It would be freed twice, or while an item still names it.
+                return corrupted("items that name the same record", leaf);
+            }
             let key = K::read(&self.keys, key, &guard);
             if key < fence {
                 return corrupted("a key below its leaf's fence", leaf);
@@ -170,7 +175,7 @@ impl<L: LeafLayout, K: KeyCodec, V: Codec, M: Medium> Store<L, K, V, M> {
             return corrupted("a stamp beyond all sequences", leaf);
         }
         self.len.add(i64::from(bitmap.count_ones()));
-        Ok(Survivor { fence: K::owned(fence), stamp, own: own(leaf, bitmap, stamp)? })
+        Ok(Survivor { fence: K::owned(fence), slots: (leaf, bitmap), stamp, own: own(leaf, bitmap, stamp)? })
     }
 
     /// Recover 3: returns the entries that have not reached their leaves; of those for one key, the last one; leaf
@@ -206,8 +211,8 @@ impl<L: LeafLayout, K: KeyCodec, V: Codec, M: Medium> Store<L, K, V, M> {
             }
             for Replayed { entry, .. } in of_leaf {
                 K::mark_live(&self.keys, entry.key)?;
-                if !entry.removed {
-                    V::mark_live(&self.values, entry.value)?;
+                if !entry.removed && !V::mark_live(&self.values, entry.value)? {
+                    self.verify_arrived(survivors[of_leaf[0].at].slots, entry)?;
                 }
             }
         }
@@ -221,6 +226,19 @@ impl<L: LeafLayout, K: KeyCodec, V: Codec, M: Medium> Store<L, K, V, M> {
             }
         }
         Ok(entries)
+    }
+
+    /// Verifies that an entry whose record an item names is that item: it reached the leaf, and the leaf's stamp did not
+    /// tell so yet.
+    fn verify_arrived(&self, (leaf, bitmap): (u64, u64), entry: &LogEntry) -> Result<()> {
+        let (medium, guard) = (self.medium(), K::pin());
+        let key = K::read(&self.keys, entry.key, &guard);
+        let is_there = bits(bitmap).any(|slot| {
+            let cell = self.slot(leaf, slot);
+            cell.value.load(medium) == entry.value
+                && K::read(&self.keys, cell.key.load(medium), &guard) == key
+        });
+        if is_there { Ok(()) } else { corrupted("items that name the same record", leaf) }
     }
 
     /// Keeps the first entry of each key, of entries that stand leaf by leaf.
