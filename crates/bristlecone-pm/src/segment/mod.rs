@@ -49,6 +49,7 @@ pub use self::extent::Extent;
 pub(crate) use self::header::NUMBER_BITS;
 use self::header::{Header, PoolFileId};
 pub use self::notes::{Notes, NotesReader};
+use crate::medium::is_memory;
 use crate::sync::wait::lock;
 use crate::{Opener, failpoint};
 
@@ -215,13 +216,14 @@ impl Segment {
         let path = path_of(identity.uuid);
         let limit = rustix::process::getrlimit(rustix::process::Resource::Fsize).current;
         // Beyond a limit the kernel would answer with a signal that ends the process.
-        if limit.is_some() || !is_tmpfs(Path::new(FOLDER)) {
+        if limit.is_some() {
             return None;
         }
         let mut options = OpenOptions::new();
         options.read(true).write(true).create_new(true).mode(0o600).custom_flags(libc::O_NOFOLLOW);
         let file = failpoint::check("open").ok().and_then(|()| options.open(&path).ok())?;
         let made = || {
+            is_memory(&file).then_some(())?;
             // Whatever the mask of new files is.
             file.set_permissions(Permissions::from_mode(0o600)).ok()?;
             failpoint::call("flock", || flock(&file, FlockOperation::NonBlockingLockExclusive)).ok()?;
@@ -445,11 +447,6 @@ fn open_own(path: &Path) -> Option<File> {
     let metadata = file.metadata().ok()?;
     let is_own = metadata.uid() == rustix::process::geteuid().as_raw() && metadata.mode() & 0o77 == 0;
     (metadata.is_file() && is_own && metadata.nlink() == 1).then_some(file)
-}
-
-fn is_tmpfs(folder: &Path) -> bool {
-    const TMPFS_MAGIC: i64 = 0x0102_1994;
-    rustix::fs::statfs(folder).is_ok_and(|found| i64::from(found.f_type) == TMPFS_MAGIC)
 }
 
 /// Removes segments of pools that are not there any more.

@@ -50,28 +50,28 @@ impl<'a> NotesReader<'a> {
     }
 
     /// Returns the next word.
-    pub fn next(&mut self) -> Option<u64> {
+    pub fn read(&mut self) -> Option<u64> {
         let (first, rest) = self.words.split_first()?;
         self.words = rest;
         Some(*first)
     }
 
     /// Returns the next word, if it is a number so small.
-    pub fn next_u32(&mut self) -> Option<u32> {
-        self.next().and_then(|word| word.try_into().ok())
+    pub fn read_u32(&mut self) -> Option<u32> {
+        self.read().and_then(|word| word.try_into().ok())
     }
 
     /// Returns the next list.
-    pub fn next_all(&mut self) -> Option<&'a [u64]> {
-        let len = usize::try_from(self.next()?).ok()?;
+    pub fn read_all(&mut self) -> Option<&'a [u64]> {
+        let len = usize::try_from(self.read()?).ok()?;
         let (list, rest) = self.words.split_at_checked(len)?;
         self.words = rest;
         Some(list)
     }
 
     /// Returns the next extent, of up to `bytes` bytes, of which `usable` have been used.
-    pub fn next_extent(&mut self, bytes: usize, usable: usize) -> Option<Extent> {
-        let number = self.next_u32()?;
+    pub fn read_extent(&mut self, bytes: usize, usable: usize) -> Option<Extent> {
+        let number = self.read_u32()?;
         let extent = Extent::again(self.segment, number, bytes, usable)?;
         self.taken.push(number);
         Some(extent)

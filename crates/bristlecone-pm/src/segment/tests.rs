@@ -64,8 +64,8 @@ impl Words {
     }
 
     fn resume(notes: &mut NotesReader<'_>) -> Option<Self> {
-        assert_eq!(notes.next_all()?, [3, 4]);
-        notes.next_extent(1 << 30, Self::BYTES).map(Self)
+        assert_eq!(notes.read_all()?, [3, 4]);
+        notes.read_extent(1 << 30, Self::BYTES).map(Self)
     }
 }
 
@@ -148,7 +148,7 @@ fn trees_that_are_gone_or_say_nothing_leave_nothing() {
     drop((words, memory, segment));
     let segment = pool.open(seal, false).unwrap();
     // Notes that are not read to their end were not understood.
-    assert!(segment.resume_tree(3, |notes| notes.next_all().map(drop)).is_none());
+    assert!(segment.resume_tree(3, |notes| notes.read_all().map(drop)).is_none());
     assert!(segment.resume_tree(2, |_| Some(())).is_none());
 }
 

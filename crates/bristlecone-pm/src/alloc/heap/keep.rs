@@ -41,13 +41,13 @@ impl<M: Medium> Heap<M> {
     /// of other chunks than the heap has.
     pub fn resume(&self, notes: &mut NotesReader<'_>) -> Option<()> {
         let chunks = wait::read(&self.chunks);
-        let is_as_many = notes.next()? == chunks.all.len() as u64;
+        let is_as_many = notes.read()? == chunks.all.len() as u64;
         if !is_as_many {
             return None;
         }
         for (&offset, slots) in &chunks.all {
-            let is_same = notes.next()? == offset;
-            let words = notes.next_all().filter(|words| is_same && words.len() == slots.bitmap.len())?;
+            let is_same = notes.read()? == offset;
+            let words = notes.read_all().filter(|words| is_same && words.len() == slots.bitmap.len())?;
             for (bits, word) in slots.bitmap.iter().zip(words) {
                 // Those beyond the last slot are taken for ever.
                 bits.store(bits.load(Acquire) | word, Release);

@@ -376,7 +376,7 @@ impl<M: Medium> Records<M> {
     pub fn resume(pool: &Arc<PoolFile<M>>, spec: RecordSpec, notes: &mut NotesReader<'_>) -> Option<Self> {
         let records = Self { marking: Marking::default(), ..Self::open(pool, spec).ok()? };
         let heaps = || records.heaps.iter().filter_map(OnceLock::get);
-        let is_as_many = notes.next()? == heaps().count() as u64;
+        let is_as_many = notes.read()? == heaps().count() as u64;
         (is_as_many && heaps().try_for_each(|heap| heap.resume(notes)).is_some()).then_some(records)
     }
 

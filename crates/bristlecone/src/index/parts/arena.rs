@@ -134,14 +134,14 @@ impl<T: Zeroed> Arena<T> {
 
     /// Takes over what [`suspend`](Self::suspend) noted. `None`: it noted something else.
     pub fn resume(bytes_each: usize, notes: &mut NotesReader<'_>) -> Option<Self> {
-        let same = notes.next()? == bytes_each as u64;
-        let usable = usize::try_from(notes.next()?).ok()?;
-        let begun = notes.next_u32()?;
+        let same = notes.read()? == bytes_each as u64;
+        let usable = usize::try_from(notes.read()?).ok()?;
+        let begun = notes.read_u32()?;
         let free =
-            notes.next_all()?.iter().map(|&index| u32::try_from(index).ok().filter(|&index| index < begun));
+            notes.read_all()?.iter().map(|&index| u32::try_from(index).ok().filter(|&index| index < begun));
         let free = free.collect::<Option<Vec<_>>>()?;
         let fits = same && (begun as usize).checked_mul(bytes_each).is_some_and(|bytes| bytes <= usable);
-        let extent = fits.then(|| notes.next_extent(RESERVED_BYTES, usable))??;
+        let extent = fits.then(|| notes.read_extent(RESERVED_BYTES, usable))??;
         Some(Self::over(bytes_each, extent, State { free, usable, reserved: 0 }, begun))
     }
 

@@ -153,9 +153,9 @@ impl Separators {
         if inline {
             return Some(Self::default());
         }
-        let lists = usize::try_from(notes.next()?).ok().filter(|&lists| lists <= PIECES_MAX + 1)?;
+        let lists = usize::try_from(notes.read()?).ok().filter(|&lists| lists <= PIECES_MAX + 1)?;
         let list = |notes: &mut NotesReader<'_>| {
-            notes.next_all()?.iter().map(|&first| u32::try_from(first).ok()).collect::<Option<Vec<_>>>()
+            notes.read_all()?.iter().map(|&first| u32::try_from(first).ok()).collect::<Option<Vec<_>>>()
         };
         let free = (0..lists).map(|_| list(notes)).collect::<Option<Vec<_>>>()?;
         let pieces = Arena::resume(PIECE_BYTES, notes)?;

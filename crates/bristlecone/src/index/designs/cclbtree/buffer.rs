@@ -168,9 +168,9 @@ impl Buffers {
 
     /// Takes over the buffers of a tree that was closed, of which `fresh` has none yet.
     pub fn resume(fresh: Self, notes: &mut NotesReader<'_>) -> Option<Self> {
-        fresh.live.store(notes.next()? as usize, Relaxed);
-        fresh.used.store(notes.next()? as usize, Relaxed);
-        let chunks = notes.next_all()?;
+        fresh.live.store(notes.read()? as usize, Relaxed);
+        fresh.used.store(notes.read()? as usize, Relaxed);
+        let chunks = notes.read_all()?;
         let arena = Arena::resume(size_of::<Buffer>() + 16 * fresh.batch, notes)?;
         let all = arena.begun() as usize;
         if chunks.len() > fresh.chunks.len() || chunks.len() << fresh.slot_bits() != all {

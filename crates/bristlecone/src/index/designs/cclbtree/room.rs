@@ -46,7 +46,7 @@ impl Promised {
 
     /// Takes over what [`suspend`](Self::suspend) noted.
     pub(super) fn resume(notes: &mut NotesReader<'_>) -> Option<Self> {
-        let [overflowing, uncounted] = [notes.next()?, notes.next()?].map(Counter::of);
+        let [overflowing, uncounted] = [notes.read()?, notes.read()?].map(Counter::of);
         Some(Self { overflowing, uncounted, ..Self::default() })
     }
 }

@@ -58,7 +58,7 @@ impl<K: KeyCodec, V: Codec, M: Medium> Open<K, V, M> for LodgeTree<K, V, M> {
         options: LodgeTreeOptions,
         notes: &mut NotesReader<'_>,
     ) -> Option<Self> {
-        let (unseen, clock) = (notes.next()?, notes.next()?);
+        let (unseen, clock) = (notes.read()?, notes.read()?);
         let parts = Parts {
             store: Store::resume(pool, entry, options.leaf_slots as usize, notes)?,
             versions: VersionLog::resume(pool, entry.id, options.log_entries, notes)?,

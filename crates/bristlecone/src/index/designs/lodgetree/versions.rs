@@ -172,7 +172,7 @@ impl<M: Medium> VersionLog<M> {
         notes: &mut NotesReader<'_>,
     ) -> Option<Self> {
         let log = Self::over(pool, TreeLog::resume(pool, owner, entries, notes)?);
-        for count in notes.next_all()? {
+        for count in notes.read_all()? {
             log.needed.get((count >> 32) as u32)?.store(*count as u32, Relaxed);
         }
         log.reuse();

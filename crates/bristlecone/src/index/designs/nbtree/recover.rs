@@ -87,9 +87,9 @@ impl<K: KeyCodec, V: Codec, M: Medium> Open<K, V, M> for NbTree<K, V, M> {
         notes: &mut NotesReader<'_>,
     ) -> Option<Self> {
         let mut tree = Self::unrecovered(pool, entry, options).ok()?;
-        tree.len = Counter::of(notes.next()?);
-        tree.stamps.store(notes.next()?, Relaxed);
-        tree.leaving.store(notes.next_u32()?, Relaxed);
+        tree.len = Counter::of(notes.read()?);
+        tree.stamps.store(notes.read()?, Relaxed);
+        tree.leaving.store(notes.read_u32()?, Relaxed);
         tree.blocks.resume(notes)?;
         tree.keys = Records::resume(pool, RecordSpec::new(entry.id, SlotKind::KEY_RECORD), notes)?;
         tree.values = Records::resume(pool, RecordSpec::new(entry.id, SlotKind::VALUE_RECORD), notes)?;

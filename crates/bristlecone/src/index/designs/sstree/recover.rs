@@ -77,7 +77,7 @@ impl<K: KeyCodec, V: Codec, M: Medium> Open<K, V, M> for SsTree<K, V, M> {
         options: SsTreeOptions,
         notes: &mut NotesReader<'_>,
     ) -> Option<Self> {
-        let len = Counter::of(notes.next()?);
+        let len = Counter::of(notes.read()?);
         let subnodes = Self::heap(pool, entry, options);
         subnodes.resume(notes)?;
         let mut tree = Self::assemble(

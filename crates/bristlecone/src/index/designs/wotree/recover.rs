@@ -49,7 +49,7 @@ impl<K: KeyCodec, V: Codec, M: Medium> Open<K, V, M> for WoTree<K, V, M> {
         options: WoTreeOptions,
         notes: &mut NotesReader<'_>,
     ) -> Option<Self> {
-        let counted = (notes.next()?, notes.next()?);
+        let counted = (notes.read()?, notes.read()?);
         let tree = Self::open(pool, entry, options, 1).ok()?;
         tree.base.set(counted).ok().map(|()| tree)
     }

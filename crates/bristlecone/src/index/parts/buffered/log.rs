@@ -77,8 +77,8 @@ impl<M: Medium> TreeLog<M> {
         notes: &mut NotesReader<'_>,
     ) -> Option<Self> {
         let (log, logged) = Self::open(pool, owner, entries);
-        log.log.resume(notes.next()?, logged);
-        notes.next_all()?.iter().for_each(|&key| _ = log.put_aside(key));
+        log.log.resume(notes.read()?, logged);
+        notes.read_all()?.iter().for_each(|&key| _ = log.put_aside(key));
         Some(log)
     }
 

@@ -98,7 +98,7 @@ impl<L: LeafLayout, K: KeyCodec, V: Codec, M: Medium> Store<L, K, V, M> {
         slots: usize,
         notes: &mut NotesReader<'_>,
     ) -> Option<Self> {
-        let len = Counter::of(notes.next()?);
+        let len = Counter::of(notes.read()?);
         let leaves = Heap::open(pool, HeapSpec::new(entry.id, L::KIND, L::bytes(slots) as u32));
         leaves.resume(notes)?;
         let keys = Records::resume(pool, RecordSpec::new(entry.id, SlotKind::KEY_RECORD), notes)?;

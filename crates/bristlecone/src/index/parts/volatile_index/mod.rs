@@ -89,7 +89,7 @@ impl<K: KeyCodec> VolatileIndex<K> {
 
     /// Takes over what [`suspend`](Self::suspend) noted.
     pub fn resume(node_bytes: usize, notes: &mut NotesReader<'_>) -> Option<Self> {
-        let root = notes.next_u32()?;
+        let root = notes.read_u32()?;
         let nodes = Nodes::resume(node_bytes, K::INLINE, notes)?;
         let separators = Separators::resume(K::INLINE, notes)?;
         let index = (root < nodes.begun()).then(|| Self::assemble(nodes, separators, root))?;
