@@ -41,6 +41,7 @@ use std::os::unix::fs::{FileExt, MetadataExt, OpenOptionsExt, PermissionsExt};
 use std::path::{Path, PathBuf};
 use std::sync::atomic::{AtomicBool, Ordering::Relaxed};
 use std::sync::{Arc, Condvar, Mutex, MutexGuard, PoisonError};
+use std::time::Duration;
 
 use rustix::fs::{FallocateFlags, FlockOperation, fallocate, flock};
 use rustix::io::Errno;
@@ -65,6 +66,8 @@ const EXTENTS_MAX: u32 = 1 << 24;
 const WORTHWHILE_BYTES: u64 = 1 << 20;
 /// Other pools' segments that an open looks at.
 const LOOKS: usize = 64;
+/// How often an open asks for a segment that is locked.
+const LOCK_LOOKS: usize = 5;
 
 /// Whether the volatile half of a pool's trees outlives a clean close.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
@@ -189,8 +192,14 @@ impl Segment {
             Mode::Write => FlockOperation::NonBlockingLockExclusive,
             Mode::Read => FlockOperation::NonBlockingLockShared,
         };
-        // In use by a process that opened a copy of this pool, or by a child of one.
-        failpoint::call("flock", || flock(&file, operation)).ok()?;
+        // In use by a process that opened a copy of this pool, or by a child of one; or looked at by a sweep.
+        let is_locked = || failpoint::call("flock", || flock(&file, operation)).is_ok();
+        (is_locked()
+            || (1..LOCK_LOOKS).any(|_| {
+                std::thread::sleep(Duration::from_micros(200));
+                is_locked()
+            }))
+        .then_some(())?;
         let fits = || {
             let header = Header::read(&file).filter(|header| header.fits(identity))?;
             let trees = read_trees(&header.read_notes(&file)?)?;
@@ -204,21 +213,17 @@ impl Segment {
             }
             return None;
         };
-        let used: Vec<u32> = trees.values().flat_map(|kept| kept.extents.iter().copied()).collect();
-        let free = (1..begun).filter(|extent| !used.contains(extent)).collect();
-        let state = State { trees, begun, free, ..State::default() };
-        let segment = Self::over(file, (path, mode, keep), header, state);
+        let used: BTreeSet<u32> = trees.values().flat_map(|kept| kept.extents.iter().copied()).collect();
+        let segment =
+            Self::over(file, (path, mode, keep), header, State { trees, begun, ..State::default() });
+        // Zeros, whatever was left in them.
+        (1..begun).filter(|extent| !used.contains(extent)).for_each(|extent| segment.give_back(extent));
         // What it says from here on would not fit any more.
         (mode == Mode::Read || segment.header.unseal().write(&segment.file, &[]).is_ok()).then_some(segment)
     }
 
     fn create(identity: &Identity<'_>, keep: KeepIndex) -> Option<Self> {
         let path = path_of(identity.uuid);
-        let limit = rustix::process::getrlimit(rustix::process::Resource::Fsize).current;
-        // Beyond a limit the kernel would answer with a signal that ends the process.
-        if limit.is_some() {
-            return None;
-        }
         let mut options = OpenOptions::new();
         options.read(true).write(true).create_new(true).mode(0o600).custom_flags(libc::O_NOFOLLOW);
         let file = failpoint::check("open").ok().and_then(|()| options.open(&path).ok())?;
@@ -318,6 +323,7 @@ impl Segment {
 
     /// Keeps what a tree leaves behind, as `suspend` notes it; nothing if that says `None`.
     pub(crate) fn suspend_tree(&self, tree: u32, suspend: impl FnOnce(&mut Notes) -> Option<()>) {
+        self.forget(tree);
         if self.mode == Mode::Read || !self.is_whole() || !self.opener.is_here() {
             return;
         }
@@ -328,7 +334,6 @@ impl Segment {
             // Their holders go without giving them back.
             return extents.into_iter().for_each(|extent| self.give_back(extent));
         }
-        self.forget(tree);
         self.state().trees.insert(tree, Kept { extents, words });
     }
 
@@ -360,8 +365,12 @@ impl Segment {
             return Some(extent);
         }
         let extent = state.begun;
-        let grow = || rustix::fs::ftruncate(self.file.as_fd(), (u64::from(extent) + 1) * EXTENT_BYTES);
-        if extent == EXTENTS_MAX || failpoint::call("ftruncate", grow).is_err() {
+        let len = (u64::from(extent) + 1) * EXTENT_BYTES;
+        let limit = rustix::process::getrlimit(rustix::process::Resource::Fsize).current;
+        // Beyond a limit the kernel would answer with a signal that ends the process.
+        let is_forbidden = limit.is_some_and(|limit| len > limit);
+        let grow = || rustix::fs::ftruncate(self.file.as_fd(), len);
+        if is_forbidden || extent == EXTENTS_MAX || failpoint::call("ftruncate", grow).is_err() {
             self.give_up();
             return None;
         }
@@ -408,7 +417,10 @@ impl Segment {
 
     /// Takes the seal back: the pool was not closed.
     pub(crate) fn unseal(&self) {
-        self.sealed.store(false, Relaxed);
+        if self.sealed.swap(false, Relaxed) {
+            // If this fails, no superblock has the number that stays.
+            let _ = self.header.unseal().write(&self.file, &[]);
+        }
     }
 
     /// Returns the bytes of memory that the file takes.
