@@ -118,6 +118,8 @@ impl LogEntry {
     /// The greatest sequence: one that a lock which counts ten million a second reaches in a year and a
     /// half.
     pub const SEQUENCE_MAX: u64 = (1 << SEQUENCE_BITS) - 2;
+    /// The greatest sequence that a recovery believes: as many are left for what is written after it.
+    pub const SEQUENCE_BELIEVED_MAX: u64 = Self::SEQUENCE_MAX / 2;
 
     #[inline(always)]
     pub(super) fn stamp(&self, generation: Generation, slot: usize) -> u64 {

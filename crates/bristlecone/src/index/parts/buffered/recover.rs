@@ -171,7 +171,7 @@ impl<L: LeafLayout, K: KeyCodec, V: Codec, M: Medium> Store<L, K, V, M> {
             head.derive_tags(medium, right);
         }
         let stamp = head.stamp().load(medium);
-        if stamp > LogEntry::SEQUENCE_MAX {
+        if stamp > LogEntry::SEQUENCE_BELIEVED_MAX {
             return corrupted("a stamp beyond all sequences", leaf);
         }
         self.len.add(i64::from(bitmap.count_ones()));
@@ -192,6 +192,10 @@ impl<L: LeafLayout, K: KeyCodec, V: Codec, M: Medium> Store<L, K, V, M> {
             let mut part = Vec::new();
             for entry in log.entries(&logged[chunk]) {
                 let entry = entry?;
+                if entry.sequence > LogEntry::SEQUENCE_BELIEVED_MAX {
+                    let chunk = format!("chunk {}, a log's", logged[chunk].id());
+                    return Err(Error::corrupted("a log entry beyond all sequences", chunk));
+                }
                 K::verify(&self.keys, entry.key)?;
                 let key = K::owned(K::read(&self.keys, entry.key, &guard));
                 let at = survivors[1..].partition_point(|leaf| leaf.fence <= key);

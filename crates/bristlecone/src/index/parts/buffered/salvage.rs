@@ -320,7 +320,7 @@ impl<L: LeafLayout, M: Medium> Relics<'_, L, M> {
         if let Some(flaw) = relic.flaw {
             sink.find(at(member.offset), flaw);
         }
-        let stamp = if relic.stamp > LogEntry::SEQUENCE_MAX {
+        let stamp = if relic.stamp > LogEntry::SEQUENCE_BELIEVED_MAX {
             sink.find(at(member.offset), "a stamp beyond all sequences: entries may be older than items");
             0
         } else {
