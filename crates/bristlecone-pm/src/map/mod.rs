@@ -427,20 +427,18 @@ fn reserve_within(bytes: RangeInclusive<u64>) -> Result<((*mut u8, usize), *mut 
 
 /// Reserves address space that begins at a huge page: (all of it, the aligned begin).
 fn reserve(bytes: u64) -> Result<((*mut u8, usize), *mut u8)> {
-    let whole = bytes as usize + HUGE_BYTES as usize;
-    let reserved = failpoint::check("mmap").and_then(|()| {
-        // SAFETY: a new mapping at an address of the kernel's choice disturbs no other.
-        unsafe {
-            rustix::mm::mmap_anonymous(
-                std::ptr::null_mut(),
-                whole,
-                ProtFlags::empty(),
-                MapFlags::PRIVATE | MapFlags::NORESERVE,
-            )
-        }
-    });
+    let reserved = failpoint::check("mmap").and_then(|()| address_space(bytes as usize));
     let doing = || format!("reserving {bytes} bytes of address space, which `ulimit -v` may forbid");
-    let start = reserved.map_err(|error| Error::io(doing(), error))?;
+    reserved.map_err(|error| Error::io(doing(), error))
+}
+
+/// Maps address space that nothing stands in, and that begins at a huge page: (all of it, the aligned begin).
+pub(crate) fn address_space(bytes: usize) -> rustix::io::Result<((*mut u8, usize), *mut u8)> {
+    let whole = bytes + HUGE_BYTES as usize;
+    let flags = MapFlags::PRIVATE | MapFlags::NORESERVE;
+    // SAFETY: a new mapping at an address of the kernel's choice disturbs no other.
+    let start =
+        unsafe { rustix::mm::mmap_anonymous(std::ptr::null_mut(), whole, ProtFlags::empty(), flags)? };
     let start = start.cast::<u8>();
     Ok(((start, whole), start.map_addr(|addr| addr.next_multiple_of(HUGE_BYTES as usize))))
 }

@@ -28,7 +28,7 @@ impl<M: Medium> PoolFile<M> {
         Memory::of(self.segment())
     }
 
-    /// Notes that a tree is open: whoever opens it next waits for [`tree_closed`](Self::tree_closed).
+    /// Notes that a tree is open: a thread that opens it next waits for [`tree_closed`](Self::tree_closed).
     pub fn tree_opened(&self, tree: TreeId) {
         self.segment().into_iter().for_each(|segment| segment.enter(tree.0));
     }

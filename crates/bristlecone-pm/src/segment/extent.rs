@@ -7,7 +7,7 @@ use rustix::io::Errno;
 use rustix::mm::{Advice, MapFlags, MprotectFlags, ProtFlags};
 
 use super::{EXTENT_BYTES, Mode, Segment};
-use crate::map::{HUGE_BYTES, collapse};
+use crate::map::{HUGE_BYTES, address_space, collapse};
 use crate::{Error, Opener, Result, failpoint};
 
 /// Pages come in such steps until there is a huge page of them.
@@ -47,7 +47,7 @@ impl Extent {
     pub fn private(bytes: usize) -> Result<Self> {
         let mut reserved = bytes;
         loop {
-            match reserve(reserved) {
+            match address_space(reserved) {
                 Ok((whole, base)) => {
                     return Ok(Self { base, reserved, whole, shared: None, opener: Opener::this() });
                 }
@@ -72,29 +72,27 @@ impl Extent {
 
     /// Returns an extent of which a tree had used `usable` bytes.
     pub(super) fn again(segment: &Arc<Segment>, number: u32, bytes: usize, usable: usize) -> Option<Self> {
-        let fits = usable as u64 <= EXTENT_BYTES && usable <= bytes;
-        let extent = fits.then(|| Self::map(segment, number, bytes))??;
-        (usable <= extent.reserved).then_some(extent)
+        (usable <= bytes.min(EXTENT_BYTES as usize)).then(|| Self::map(segment, number, bytes))?
     }
 
-    /// Maps an extent of a segment.
+    /// Maps an extent of a segment, which stays the segment's if it cannot be.
     fn map(segment: &Arc<Segment>, number: u32, bytes: usize) -> Option<Self> {
         let reserved = bytes.min(EXTENT_BYTES as usize);
-        let (whole, base) = failpoint::check("mmap").and_then(|()| reserve(reserved)).ok()?;
-        let shared = Shared { segment: Arc::clone(segment), number, kept: AtomicBool::new(true) };
-        // Dropped, it takes the reservation along; the extent stays the segment's, for now.
-        let extent = Self { base, reserved, whole, shared: Some(shared), opener: Opener::this() };
+        let (whole, base) = failpoint::check("mmap").and_then(|()| address_space(reserved)).ok()?;
         let flags = if segment.mode == Mode::Write { MapFlags::SHARED } else { MapFlags::PRIVATE };
         let flags = flags | MapFlags::FIXED | MapFlags::NORESERVE;
         let prot = ProtFlags::READ | ProtFlags::WRITE;
         let offset = u64::from(number) * EXTENT_BYTES;
         // SAFETY: replaces the reservation made above, which no other code uses.
-        unsafe { rustix::mm::mmap(base.cast(), reserved, prot, flags, &segment.file, offset) }.ok()?;
+        if unsafe { rustix::mm::mmap(base.cast(), reserved, prot, flags, &segment.file, offset) }.is_err() {
+            // SAFETY: the whole reservation, in which nothing stands.
+            let _ = unsafe { rustix::mm::munmap(whole.0.cast(), whole.1) };
+            return None;
+        }
         // SAFETY: the whole reservation, whose contents this does not change. A child does not touch it.
         unsafe { libc::madvise(whole.0.cast(), whole.1, libc::MADV_DONTFORK) };
-        let own = extent.shared.as_ref().map(|shared| &shared.kept);
-        own.into_iter().for_each(|kept| kept.store(false, Relaxed));
-        Some(extent)
+        let shared = Shared { segment: Arc::clone(segment), number, kept: AtomicBool::new(false) };
+        Some(Self { base, reserved, whole, shared: Some(shared), opener: Opener::this() })
     }
 
     /// Returns where the bytes begin.
@@ -231,20 +229,4 @@ impl Drop for Extent {
             shared.segment.give_back(shared.number);
         }
     }
-}
-
-/// Reserves address space that begins at a huge page: all of it, and where it begins.
-fn reserve(bytes: usize) -> rustix::io::Result<((*mut u8, usize), *mut u8)> {
-    let whole = bytes + HUGE;
-    // SAFETY: a new mapping at an address of the kernel's choice disturbs nothing.
-    let start = unsafe {
-        rustix::mm::mmap_anonymous(
-            std::ptr::null_mut(),
-            whole,
-            ProtFlags::empty(),
-            MapFlags::PRIVATE | MapFlags::NORESERVE,
-        )?
-    };
-    let start = start.cast::<u8>();
-    Ok(((start, whole), start.map_addr(|addr| addr.next_multiple_of(HUGE))))
 }

@@ -439,9 +439,14 @@ impl Segment {
 
 impl Drop for Segment {
     fn drop(&mut self) {
-        if self.mode == Mode::Write && self.opener.is_here() && !self.sealed.load(Relaxed) {
+        if !self.opener.is_here() {
+            return;
+        }
+        if self.mode == Mode::Write && !self.sealed.load(Relaxed) {
             let _ = std::fs::remove_file(&self.path);
         }
+        // A child that was forked meanwhile holds the file, and with it the lock: closing it would not be enough.
+        let _ = flock(&self.file, FlockOperation::Unlock);
     }
 }
 

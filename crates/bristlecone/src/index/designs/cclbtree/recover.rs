@@ -34,7 +34,7 @@ impl<K: KeyCodec, V: Codec, M: Medium> Open<K, V, M> for CclBTree<K, V, M> {
             options,
             log,
             inner: VolatileIndex::new(options.inner_bytes as usize, 0, &Memory::private())?,
-            buffers: Self::no_buffers(pool, options)?,
+            buffers: Self::no_buffers(pool, options, &pool.memory())?,
             level: Level::detect(),
             collection: Collector::default(),
             promised: Promised::default(),
@@ -56,7 +56,7 @@ impl<K: KeyCodec, V: Codec, M: Medium> Open<K, V, M> for CclBTree<K, V, M> {
             options,
             log: TreeLog::resume(pool, entry.id, options.log_entries, notes)?,
             inner: VolatileIndex::resume(options.inner_bytes as usize, notes)?,
-            buffers: Buffers::resume(Self::no_buffers(pool, options).ok()?, notes)?,
+            buffers: Buffers::resume(Self::no_buffers(pool, options, &Memory::private()).ok()?, notes)?,
             level: Level::detect(),
             collection: Collector::default(),
             promised: Promised::resume(notes)?,
@@ -76,8 +76,8 @@ impl<K: KeyCodec, V: Codec, M: Medium> Open<K, V, M> for CclBTree<K, V, M> {
 }
 
 impl<K: KeyCodec, V: Codec, M: Medium> CclBTree<K, V, M> {
-    fn no_buffers(pool: &PoolFile<M>, options: CclBTreeOptions) -> Result<Buffers> {
-        Buffers::new(options.batch as usize, pool.chunk_bytes(), pool.chunks_max(), &pool.memory())
+    fn no_buffers(pool: &PoolFile<M>, options: CclBTreeOptions, memory: &Memory) -> Result<Buffers> {
+        Buffers::new(options.batch as usize, pool.chunk_bytes(), pool.chunks_max(), memory)
     }
 }
 

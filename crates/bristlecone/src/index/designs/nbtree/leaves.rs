@@ -6,7 +6,7 @@ use std::sync::Mutex;
 
 use bristlecone_pm::sync::wait::lock;
 use bristlecone_pm::sync::{AtomicU32, AtomicU64, Ordering::Acquire, Ordering::Relaxed, Ordering::Release};
-use bristlecone_pm::{Error, LINE_BYTES, Medium, Notes, NotesReader, PoolFile, Result};
+use bristlecone_pm::{Error, LINE_BYTES, Medium, Memory, Notes, NotesReader, PoolFile, Result};
 use crossbeam_utils::CachePadded;
 
 use super::layout::Shape;
@@ -42,11 +42,11 @@ pub struct Leaves {
 }
 
 impl Leaves {
-    pub fn new<M: Medium>(pool: &PoolFile<M>, shape: Shape) -> Result<Self> {
+    pub fn new<M: Medium>(pool: &PoolFile<M>, shape: Shape, memory: &Memory) -> Result<Self> {
         let (chunk_bytes, block_bytes) = (pool.chunk_bytes(), shape.block_bytes as u64);
         Ok(Self {
-            arena: Arena::new(size_of::<Leaf>(), &pool.memory())?,
-            rows: Arena::new(size_of::<Row>(), &pool.memory())?,
+            arena: Arena::new(size_of::<Leaf>(), memory)?,
+            rows: Arena::new(size_of::<Row>(), memory)?,
             growing: CachePadded::default(),
             chunk_shift: chunk_bytes.ilog2(),
             block_shift: block_bytes.ilog2(),
@@ -60,10 +60,11 @@ impl Leaves {
         self.rows.suspend(notes)
     }
 
-    /// Takes over the descriptors of a tree that was closed, which `fresh` has none of yet.
-    pub fn resume(fresh: Self, notes: &mut NotesReader<'_>) -> Option<Self> {
-        let arena = Arena::resume(size_of::<Leaf>(), notes)?;
-        Some(Self { arena, rows: Arena::resume(size_of::<Row>(), notes)?, ..fresh })
+    /// Takes over the descriptors of a tree that was closed. There are none yet.
+    pub fn resume(&mut self, notes: &mut NotesReader<'_>) -> Option<()> {
+        self.arena = Arena::resume(size_of::<Leaf>(), notes)?;
+        self.rows = Arena::resume(size_of::<Row>(), notes)?;
+        Some(())
     }
 
     #[inline(always)]

@@ -234,8 +234,13 @@ pub struct NbTree<K: KeyCodec, V: Codec, M: Medium> {
 }
 
 impl<K: KeyCodec, V: Codec, M: Medium> NbTree<K, V, M> {
-    /// Returns a tree that has not looked at its blocks yet.
-    fn unrecovered(pool: &Arc<PoolFile<M>>, entry: &TreeEntry, options: NbTreeOptions) -> Result<Self> {
+    /// Returns a tree that has not looked at its blocks yet, with its descriptors in some memory.
+    fn unrecovered(
+        pool: &Arc<PoolFile<M>>,
+        entry: &TreeEntry,
+        options: NbTreeOptions,
+        memory: &Memory,
+    ) -> Result<Self> {
         let shape = Shape::new(options.block_bytes as usize, options.layers);
         let block_bytes = options.block_bytes as u32;
         Ok(Self {
@@ -254,7 +259,7 @@ impl<K: KeyCodec, V: Codec, M: Medium> NbTree<K, V, M> {
             visible_is_durable: pool.domain().visible_is_durable(),
             level: Level::detect(),
             inner: VolatileIndex::new(options.inner_bytes as usize, 0, &Memory::private())?,
-            leaves: Leaves::new(pool, shape)?,
+            leaves: Leaves::new(pool, shape, memory)?,
             stamps: CachePadded::new(AtomicU64::new(1)),
             retired: Arc::default(),
             outstanding: CachePadded::default(),

@@ -7,13 +7,12 @@ use std::sync::Arc;
 use bristlecone_pm::sync::Ordering::Relaxed;
 use bristlecone_pm::sync::epoch;
 use bristlecone_pm::{
-    ChunkRange, Durable, Error, Flushed, LINE_BYTES, Medium, Notes, NotesReader, Persist, PoolFile,
+    ChunkRange, Durable, Error, Flushed, LINE_BYTES, Medium, Memory, Notes, NotesReader, Persist, PoolFile,
     RecordSpec, Records, Result, SlotKind, TreeEntry, Word,
 };
 
 use super::layout::{EMPTY, Header, SLOTS_MAX, STAMP_END, State, Stored};
 use super::leaf::TAG_WORDS;
-use super::leaves::Leaves;
 use super::meta::{Tag, Tags};
 use super::{NbTree, NbTreeOptions};
 use crate::index::parts::codec::{Codec, KeyCodec};
@@ -65,7 +64,7 @@ impl<K: KeyCodec, V: Codec, M: Medium> Open<K, V, M> for NbTree<K, V, M> {
         threads: usize,
     ) -> Result<Self> {
         let inner_bytes = options.inner_bytes as usize;
-        let mut tree = Self::unrecovered(pool, entry, options)?;
+        let mut tree = Self::unrecovered(pool, entry, options, &pool.memory())?;
         let survivors = tree.survivors(threads)?;
         tree.blocks.finish_recovery();
         tree.keys.finish_recovery();
@@ -86,7 +85,7 @@ impl<K: KeyCodec, V: Codec, M: Medium> Open<K, V, M> for NbTree<K, V, M> {
         options: NbTreeOptions,
         notes: &mut NotesReader<'_>,
     ) -> Option<Self> {
-        let mut tree = Self::unrecovered(pool, entry, options).ok()?;
+        let mut tree = Self::unrecovered(pool, entry, options, &Memory::private()).ok()?;
         tree.len = Counter::of(notes.read()?);
         tree.stamps.store(notes.read()?, Relaxed);
         tree.leaving.store(notes.read_u32()?, Relaxed);
@@ -94,7 +93,7 @@ impl<K: KeyCodec, V: Codec, M: Medium> Open<K, V, M> for NbTree<K, V, M> {
         tree.keys = Records::resume(pool, RecordSpec::new(entry.id, SlotKind::KEY_RECORD), notes)?;
         tree.values = Records::resume(pool, RecordSpec::new(entry.id, SlotKind::VALUE_RECORD), notes)?;
         tree.inner = VolatileIndex::resume(options.inner_bytes as usize, notes)?;
-        tree.leaves = Leaves::resume(Leaves::new(pool, tree.shape).ok()?, notes)?;
+        tree.leaves.resume(notes)?;
         tree.keeper.opened();
         Some(tree)
     }
@@ -105,7 +104,7 @@ impl<K: KeyCodec, V: Codec, M: Medium> Open<K, V, M> for NbTree<K, V, M> {
         options: NbTreeOptions,
         sink: &mut SalvageSink<'_, K, V>,
     ) -> Result<()> {
-        Self::unrecovered(pool, entry, options)?.save(sink)
+        Self::unrecovered(pool, entry, options, &pool.memory())?.save(sink)
     }
 }
 
