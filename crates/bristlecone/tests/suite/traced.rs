@@ -2,13 +2,13 @@
 
 use std::collections::BTreeMap;
 use std::fmt::Debug;
-use std::sync::{Arc, Mutex};
+use std::sync::{Arc, LazyLock, Mutex};
 use std::time::Duration;
 
 use bristlecone::{BackupOptions, Design, Pool};
 use tracing::field::{Field, Visit};
 use tracing::span::{Attributes, Id, Record};
-use tracing::{Event, Metadata, Subscriber};
+use tracing::{Dispatch, Event, Metadata, Subscriber};
 
 use crate::common::Scratch;
 
@@ -54,6 +54,17 @@ impl Subscriber for Ear {
     fn exit(&self, _: &Id) {}
 }
 
+/// Runs `work` with the events of this thread kept in `ear`.
+///
+/// While there is a single subscriber in the process, `tracing` asks the thread that comes to an event first whether any
+/// subscriber wants it, and believes it for all: a thread of another test has none. With two it asks all subscribers.
+fn listen(ear: &Ear, work: impl FnOnce()) {
+    static OTHERS: LazyLock<[Dispatch; 2]> =
+        LazyLock::new(|| [Ear::default(), Ear::default()].map(Dispatch::new));
+    LazyLock::force(&OTHERS);
+    tracing::subscriber::with_default(ear.clone(), work);
+}
+
 /// Expects one event with a message, of something with a name, and that it says how long it took.
 #[track_caller]
 fn expect(ear: &Ear, message: &str, name: &str) {
@@ -68,7 +79,7 @@ fn what_happens_to_a_pool_is_told() {
     for &design in Design::ALL {
         let (scratch, copy) = (Scratch::new(), Scratch::new());
         let ear = Ear::default();
-        tracing::subscriber::with_default(ear.clone(), || {
+        listen(&ear, || {
             let path = scratch.0.to_str().unwrap();
             let pool = scratch.open();
             expect(&ear, "a pool is opened", path);
@@ -102,7 +113,7 @@ fn what_happens_to_a_pool_is_told() {
 #[test]
 fn a_wait_is_told_if_it_is_long() {
     let ear = Ear::default();
-    tracing::subscriber::with_default(ear.clone(), || {
+    listen(&ear, || {
         assert_eq!(bristlecone_pm::told_if_long("short", || 1), 1);
         bristlecone_pm::told_if_long("long", || std::thread::sleep(Duration::from_millis(2)));
     });
