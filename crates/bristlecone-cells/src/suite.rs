@@ -94,6 +94,8 @@ pub mod suites {
     pub const RECOVERY: Suite = Suite { name: "recovery", leaves_out: &[OF_FILES, OF_SHORT_LOGS, OF_FULL] };
     /// Pools that are only read.
     pub const READ_ONLY: Suite = Suite { name: "read_only", leaves_out: &[OF_FILES, OF_SHORT_LOGS, OF_FULL] };
+    /// Pools that another process writes to.
+    pub const FOLLOW: Suite = Suite { name: "follow", leaves_out: &[OF_FILES, OF_SHORT_LOGS, OF_FULL] };
     /// Crashes, and the schedules of several threads.
     pub const EXPLORER: Suite = Suite { name: "trees", leaves_out: &[OF_LARGE, OF_LARGE_POOLS] };
     /// Processes that are killed until something fails.
@@ -116,6 +118,7 @@ pub const SUITES: &[Suite] = &[
     suites::SALVAGE,
     suites::RECOVERY,
     suites::READ_ONLY,
+    suites::FOLLOW,
     suites::EXPLORER,
     suites::SOAK,
     suites::FUZZ,

@@ -103,6 +103,15 @@ impl Pool {
         Self::options().open(path)
     }
 
+    /// Opens a pool for reading that another process is writing to: see [`PoolOptions::follow`].
+    ///
+    /// # Errors
+    ///
+    /// As [`PoolOptions::follow`].
+    pub fn follow(path: impl AsRef<Path>) -> Result<Self> {
+        Self::options().follow(path)
+    }
+
     /// Begins to open a pool.
     pub fn options() -> PoolOptions {
         PoolOptions::default()
@@ -119,8 +128,12 @@ impl Pool {
 
     /// Makes a pool of an open pool file, on whatever medium; carries out what was committed and is not done.
     pub(crate) fn over<M: Medium>(file: Arc<PoolFile<M>>, recovery_threads: usize) -> Result<Self> {
-        let (done, opener) = (AtomicBool::new(false), *file.opener());
-        let file = Box::new(PoolOn(file));
+        Self::over_any(Box::new(PoolOn(file)), recovery_threads)
+    }
+
+    /// Makes a pool of what is open.
+    pub(crate) fn over_any(file: Box<dyn AnyPool>, recovery_threads: usize) -> Result<Self> {
+        let (done, opener) = (AtomicBool::new(false), file.opener());
         let (open, meters, epochs) =
             (Mutex::default(), Meters::default(), Epochs::new(AsymmetricFence::detect()));
         let shared = Arc::new(Shared { file, open, meters, epochs, recovery_threads, done });

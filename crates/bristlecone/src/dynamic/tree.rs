@@ -207,11 +207,14 @@ impl Tree {
         key: impl Into<Datum<'a>>,
         show: impl FnOnce(Datum<'_>) -> R,
     ) -> Result<Option<R>> {
-        self.opened_here()?;
         let (key, kind) = (key.into(), self.value_kind());
-        let shown = each!(&self.on, tree => self.key::<K, _>(&key, |key| {
-            tree.get_with(key, |value| V::view(kind, Role::Value, value).map(show))
-        }))?;
+        let (mut show, mut shown) = (Some(show), None);
+        each!(&self.on, tree => self.key::<K, _>(&key, |key| {
+            tree.look_up_word(key, &mut |value| {
+                let show = |value| show.take().map(|show| show(value));
+                shown = Some(V::view(kind, Role::Value, value).and_then(show));
+            })
+        }))??;
         match shown {
             Some(None) => Err(undecodable("value", kind)),
             shown => Ok(shown.flatten()),
@@ -235,9 +238,8 @@ impl Tree {
     ///
     /// Those of every operation: see [`Tree`].
     pub fn contains_key<'a>(&self, key: impl Into<Datum<'a>>) -> Result<bool> {
-        self.opened_here()?;
         let key = key.into();
-        each!(&self.on, tree => self.key::<K, _>(&key, |key| tree.contains_key(key)))
+        each!(&self.on, tree => self.key::<K, _>(&key, |key| tree.look_up_word(key, &mut |_| ()))?)
     }
 
     /// Writes a key's value, whether it is there or not; returns the value it had.

@@ -39,14 +39,20 @@ pub(super) struct Promised {
 
 impl Promised {
     /// Notes what leaves are promised, once no thread writes any more.
-    pub(super) fn suspend(&self, notes: &mut Notes) {
-        notes.push(self.overflowing.sum());
-        notes.push(self.uncounted.sum());
+    pub(super) fn suspend(&self, notes: &mut Notes) -> Option<()> {
+        if notes.are_live() {
+            return Some(());
+        }
+        self.overflowing.suspend(notes)?;
+        self.uncounted.suspend(notes)
     }
 
     /// Takes over what [`suspend`](Self::suspend) noted.
     pub(super) fn resume(notes: &mut NotesReader<'_>) -> Option<Self> {
-        let [overflowing, uncounted] = [notes.read()?, notes.read()?].map(Counter::of);
+        if notes.are_live() {
+            return Some(Self::default());
+        }
+        let [overflowing, uncounted] = [Counter::resume(notes)?, Counter::resume(notes)?];
         Some(Self { overflowing, uncounted, ..Self::default() })
     }
 }
