@@ -26,8 +26,7 @@ impl<M: Medium> Store<M> {
     pub fn open(pool: &Arc<PoolFile<M>>, id: TreeId, node_lines: u64) -> Result<Self> {
         let node_bytes = node_lines * LINE_BYTES as u64;
         let heap = Heap::open(pool, HeapSpec::new(id, NODES, node_bytes as u32));
-        let locks =
-            LockTable::new(pool.max_bytes(), pool.chunk_bytes(), node_bytes, &Memory::private())?;
+        let locks = LockTable::new(pool.max_bytes(), pool.chunk_bytes(), node_bytes, &Memory::private())?;
         heap.chunks().iter().try_for_each(|chunk| locks.admit(chunk.offset))?;
         Ok(Self { pool: Arc::clone(pool), id, node_bytes, heap, locks })
     }

@@ -198,7 +198,14 @@ impl Region {
             failpoint::check("mmap")?;
             // SAFETY: replaces part of the reservation made above, which no other code uses.
             unsafe {
-                rustix::mm::mmap(base.cast(), reserved as usize, ProtFlags::READ, flags | MapFlags::FIXED, file, 0)
+                rustix::mm::mmap(
+                    base.cast(),
+                    reserved as usize,
+                    ProtFlags::READ,
+                    flags | MapFlags::FIXED,
+                    file,
+                    0,
+                )
             }
         };
         let file = region.file.as_ref().expect("set above");

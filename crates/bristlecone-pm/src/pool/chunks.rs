@@ -364,7 +364,11 @@ impl<M: Medium> PoolFile<M> {
 
     /// Returns how many chunks the file holds by now.
     pub(crate) fn chunks_begun(&self) -> u64 {
-        if self.is_followed() { self.geometry.chunks_within(self.region.len()) } else { self.lock_chunks().begun.into() }
+        if self.is_followed() {
+            self.geometry.chunks_within(self.region.len())
+        } else {
+            self.lock_chunks().begun.into()
+        }
     }
 
     /// Returns how many chunks lie within the file.

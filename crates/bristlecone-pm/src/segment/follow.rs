@@ -69,7 +69,8 @@ impl Follower {
     pub(crate) fn attach(identity: &Identity<'_>) -> Result<Self> {
         let no_writer = |why: &str| Error::NoWriter { path: identity.pool.to_owned(), why: why.to_owned() };
         let path = path_of(identity.uuid);
-        let file = open_own(&path).ok_or_else(|| no_writer("no process writes to it that keeps its index in shared memory"))?;
+        let file = open_own(&path)
+            .ok_or_else(|| no_writer("no process writes to it that keeps its index in shared memory"))?;
         let header = Header::read(&file).ok_or_else(|| no_writer("its index in shared memory is damaged"))?;
         header.is_of(identity).map_err(no_writer)?;
         if !owner::is_held(&file, Lock::Writer) {
@@ -89,7 +90,8 @@ impl Follower {
         let fences = live.has_fences() || !live.fences_by_kernel();
         let (at, row) = Self::take_row(&file).map_err(no_writer)?;
         let state = State { begun: 1, posts, ..State::default() };
-        let segment = Segment::over(file, (path, Mode::Follow, KeepIndex::Never), header, (state, Some(live)));
+        let segment =
+            Segment::over(file, (path, Mode::Follow, KeepIndex::Never), header, (state, Some(live)));
         let follower = Self {
             segment: Arc::new(segment),
             row,
@@ -106,7 +108,8 @@ impl Follower {
 
     /// Takes a row that no other follower has.
     fn take_row(file: &File) -> std::result::Result<(usize, &'static Row), &'static str> {
-        let at = (0..ROWS).find(|&at| owner::take(file, Lock::Row(at))).ok_or("it has 256 followers already")?;
+        let at =
+            (0..ROWS).find(|&at| owner::take(file, Lock::Row(at))).ok_or("it has 256 followers already")?;
         let mapped = || {
             let [begun_at, row_at] = Live::places(at);
             let begun = map_page(file, begun_at)?.cast::<AtomicU64>();
@@ -187,14 +190,20 @@ impl Follower {
             Some(index) if index < LINES - 1 => (&self.row[index], None),
             _ => (&self.row[LINES - 1], Some(lock(&self.last_line))),
         };
-        debug_assert!(line.word.load(Relaxed) != self.live().epoch() || line.word.load(Relaxed) == IDLE, "pinned twice");
+        debug_assert!(
+            line.word.load(Relaxed) != self.live().epoch() || line.word.load(Relaxed) == IDLE,
+            "pinned twice"
+        );
         line.word.store(self.live().epoch(), Relaxed);
         // Pairs with the writer's heavy side: it sees the epoch, or this thread sees what it did before.
-        if self.fences { fence(SeqCst) } else { compiler_fence(SeqCst) }
+        if self.fences {
+            fence(SeqCst)
+        } else {
+            compiler_fence(SeqCst)
+        }
         FOLLOWED.set(self);
         Pinned { follower: self, line, _last: last }
     }
-
 }
 
 impl Pinned<'_> {
@@ -261,7 +270,8 @@ fn map_page(file: &File, offset: u64) -> Option<*mut u8> {
     failpoint::check("mmap").ok()?;
     let prot = ProtFlags::READ | ProtFlags::WRITE;
     // SAFETY: a new mapping at an address of the kernel's choice.
-    let page = unsafe { rustix::mm::mmap(std::ptr::null_mut(), PAGE_BYTES, prot, MapFlags::SHARED, file, offset) };
+    let page =
+        unsafe { rustix::mm::mmap(std::ptr::null_mut(), PAGE_BYTES, prot, MapFlags::SHARED, file, offset) };
     let page = page.ok()?.cast::<u8>();
     if super::extent::populate(page, PAGE_BYTES).is_err() {
         unmap_page(page);

@@ -82,7 +82,10 @@ impl Header {
 
     /// Returns whether it is the segment of an open pool that this process can read; `Err`: why not.
     pub fn is_of(&self, identity: &Identity<'_>) -> Result<(), &'static str> {
-        if self.uuid != identity.uuid || boot() != Some(self.boot) || self.pool != PoolFileId::of(identity.pool) {
+        if self.uuid != identity.uuid
+            || boot() != Some(self.boot)
+            || self.pool != PoolFileId::of(identity.pool)
+        {
             return Err("its index in shared memory is that of another file");
         }
         if self.build != identity.build {

@@ -129,7 +129,9 @@ impl Live {
         head.epoch.fetch_max(1, Relaxed);
         live.set_phase(Phase::Opening);
         // What was open before is not.
-        (0..TREES).filter(|&tree| live.page(tree).words.load(Relaxed) != 0).for_each(|tree| live.withdraw(tree as u32));
+        (0..TREES)
+            .filter(|&tree| live.page(tree).words.load(Relaxed) != 0)
+            .for_each(|tree| live.withdraw(tree as u32));
         Some(live)
     }
 
@@ -143,8 +145,9 @@ impl Live {
         failpoint::check("mmap").ok()?;
         let flags = MapFlags::SHARED | MapFlags::NORESERVE;
         // SAFETY: a new mapping at an address of the kernel's choice.
-        let base =
-            unsafe { rustix::mm::mmap(std::ptr::null_mut(), PAGES * PAGE_BYTES, prot, flags, file, BOARD_AT) };
+        let base = unsafe {
+            rustix::mm::mmap(std::ptr::null_mut(), PAGES * PAGE_BYTES, prot, flags, file, BOARD_AT)
+        };
         let base = base.ok()?.cast::<u8>();
         // SAFETY: the mapping made above, whose contents this does not change. A child does not touch it.
         unsafe { libc::madvise(base.cast(), PAGES * PAGE_BYTES, libc::MADV_DONTFORK) };

@@ -251,9 +251,12 @@ impl Segment {
         };
         let is_unread = || {
             // A follower that stands still amid a lookup since the last writer was there: it keeps what it looks at.
-            mode == Mode::Read || Live::read(&file).is_none_or(|live| !(live.had_followers() && live.passed_by_all(&file) < live.epoch()))
+            mode == Mode::Read
+                || Live::read(&file)
+                    .is_none_or(|live| !(live.had_followers() && live.passed_by_all(&file) < live.epoch()))
         };
-        let Some((header, (begun, trees))) = fits().filter(|_| keep != KeepIndex::Never && is_unread()) else {
+        let Some((header, (begun, trees))) = fits().filter(|_| keep != KeepIndex::Never && is_unread())
+        else {
             if mode == Mode::Write {
                 // Followers of a writer that is gone learn that from here on they do not read the pool any more.
                 Live::write(&file).into_iter().for_each(|live| live.set_phase(Phase::Closed));
@@ -516,7 +519,9 @@ impl Segment {
 
     /// Shows followers a tree by what `share` notes of it; not if that says `None`.
     pub(crate) fn share_tree(&self, tree: u32, share: impl FnOnce(&mut Notes) -> Option<()>) {
-        let Some(live) = self.live.as_ref().filter(|_| self.mode == Mode::Write && self.is_whole()) else { return };
+        let Some(live) = self.live.as_ref().filter(|_| self.mode == Mode::Write && self.is_whole()) else {
+            return;
+        };
         let mut notes = Notes::live();
         if share(&mut notes).is_some() {
             live.publish(tree, &notes.into_parts().1);

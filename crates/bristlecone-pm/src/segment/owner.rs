@@ -57,7 +57,8 @@ mod tests {
     #[test]
     fn a_lock_is_that_of_one_descriptor() {
         let path = std::env::temp_dir().join(format!("bristlecone-owner-{}", std::process::id()));
-        let open = || File::options().create(true).truncate(false).read(true).write(true).open(&path).unwrap();
+        let open =
+            || File::options().create(true).truncate(false).read(true).write(true).open(&path).unwrap();
         let (own, other) = (open(), open());
         assert!(!is_held(&other, Lock::Writer));
         assert!(take(&own, Lock::Writer) && is_held(&other, Lock::Writer) && !is_held(&own, Lock::Writer));

@@ -45,7 +45,12 @@ impl<T> Released<T> {
     /// Returns an empty queue, of a tree whose volatile half is in this memory.
     pub fn new(memory: &Memory) -> Self {
         let held = Held { items: VecDeque::new(), passed: 0, asked: None };
-        Self { queue: Arc::default(), memory: memory.clone(), held: Mutex::new(held), holds: AtomicBool::new(false) }
+        Self {
+            queue: Arc::default(),
+            memory: memory.clone(),
+            held: Mutex::new(held),
+            holds: AtomicBool::new(false),
+        }
     }
 
     /// Returns the queue to which a thread of this process gives what no other one looks at any more.

@@ -149,8 +149,12 @@ impl Segment {
             return;
         }
         let passed = live.passed_by_all(&self.file);
-        let clear: Vec<Waste> =
-            self.state().waste.extract_if(.., |(epoch, _)| *epoch <= passed).map(|(_, waste)| waste).collect();
+        let clear: Vec<Waste> = self
+            .state()
+            .waste
+            .extract_if(.., |(epoch, _)| *epoch <= passed)
+            .map(|(_, waste)| waste)
+            .collect();
         clear.into_iter().for_each(|waste| self.clear(waste));
     }
 

@@ -229,10 +229,14 @@ impl PoolOptions {
     pub fn follow(&self, path: impl AsRef<Path>) -> Result<Pool> {
         let is_writers = self.create || self.create_new || self.max_bytes.is_some() || self.domain.is_some();
         if is_writers {
-            return Err(Error::invalid("a pool that is followed is not created, and has its writer's options"));
+            return Err(Error::invalid(
+                "a pool that is followed is not created, and has its writer's options",
+            ));
         }
         if cfg!(panic = "abort") {
-            return Err(Error::invalid("a pool can be followed by programs that unwind: set panic = \"unwind\""));
+            return Err(Error::invalid(
+                "a pool can be followed by programs that unwind: set panic = \"unwind\"",
+            ));
         }
         let follow = || {
             let source = Source::attach(path.as_ref().to_owned(), self.leave_sigbus, BUILD)?;

@@ -151,7 +151,11 @@ impl<K: KeyCodec, V: Codec> Followed<K, V> {
 
     /// Scans once: `into` goes on where it was, or has failed. What the writer has shown of another state does not matter
     /// to a scan that begins at its bounds again.
-    fn scan(&self, into: &mut Batch<K, V>, scan: impl Fn(&dyn Index<K, V>, &mut Batch<K, V>) -> bool) -> bool {
+    fn scan(
+        &self,
+        into: &mut Batch<K, V>,
+        scan: impl Fn(&dyn Index<K, V>, &mut Batch<K, V>) -> bool,
+    ) -> bool {
         let checked = into.checked;
         let mut first = Some(std::mem::take(into));
         let scanned = self.read(|attached| {
@@ -234,11 +238,17 @@ impl<K: KeyCodec, V: Codec> Write<K, V> for Followed<K, V> {
 }
 
 impl<K: KeyCodec, V: Codec> Inspect for Followed<K, V> {
-    /// Returns what the writer counts, or counted when it went; what can be read, if it does not count.
+    /// Returns what the writer counts; what can be read, if there is something that it has not counted.
     fn len(&self) -> u64 {
-        let attached = || self.attached.read().unwrap_or_else(|poisoned| poisoned.into_inner());
-        let counted = self.read(|attached| attached.tree.len_known()).ok();
-        counted.unwrap_or_else(|| attached().tree.len_known()).unwrap_or_else(|| self.walk(|_| {}).0)
+        let walked = || match self.walk(|_| {}) {
+            (items, None) => Ok(items),
+            (_, Some(error)) => Err(error),
+        };
+        let known = self.read(|attached| attached.tree.len_known());
+        match known.and_then(|known| known.map_or_else(walked, Ok)) {
+            Ok(items) => items,
+            Err(error) => panic!("{error}"),
+        }
     }
 
     /// Returns items, and bytes of the pool: what the writer has in its memory is its own.

@@ -50,7 +50,10 @@ fn write<I: Items>(tree: &Tree<I::K, I::V>, known: &[Known], seed: u64) {
 }
 
 /// Returns whether a value is that of a key in one of these versions.
-fn is_one_of<I: Items>(found: Option<&<I::V as bristlecone::Value>::Owned>, versions: std::ops::RangeInclusive<u64>) -> bool {
+fn is_one_of<I: Items>(
+    found: Option<&<I::V as bristlecone::Value>::Owned>,
+    versions: std::ops::RangeInclusive<u64>,
+) -> bool {
     versions.into_iter().any(|version| match found {
         None => version % 2 == 1,
         Some(found) => version % 2 == 0 && *found == I::value(version),
@@ -78,7 +81,8 @@ fn read<I: Items>(tree: &Tree<I::K, I::V>, known: &[Known], over: &AtomicBool, s
             assert!(items.is_sorted_by(|a, b| a.0 < b.0), "a range out of order");
             let begun: Vec<u64> = known.iter().map(|known| known.begun.load(SeqCst)).collect();
             for number in 0..KEYS {
-                let value = |key| items.binary_search_by(|item| item.0.cmp(&I::key(key))).ok().map(|at| &items[at].1);
+                let value =
+                    |key| items.binary_search_by(|item| item.0.cmp(&I::key(key))).ok().map(|at| &items[at].1);
                 assert_eq!(value(resting(number)), Some(&I::value(number)), "a key that rests");
                 let versions = done[number as usize]..=begun[number as usize];
                 assert!(is_one_of::<I>(value(moving(number)), versions), "key {number} in a range");
@@ -86,9 +90,13 @@ fn read<I: Items>(tree: &Tree<I::K, I::V>, known: &[Known], over: &AtomicBool, s
             continue;
         }
         let done = of_key.done.load(SeqCst);
-        let found = if reads % 2 == 0 { tree.get(I::key_ref(&key)) } else { tree.look_up(I::key_ref(&key)).unwrap() };
+        let found =
+            if reads % 2 == 0 { tree.get(I::key_ref(&key)) } else { tree.look_up(I::key_ref(&key)).unwrap() };
         let begun = of_key.begun.load(SeqCst);
-        assert!(is_one_of::<I>(found.as_ref(), done..=begun), "key {number}, versions {done} to {begun}: {found:?}");
+        assert!(
+            is_one_of::<I>(found.as_ref(), done..=begun),
+            "key {number}, versions {done} to {begun}: {found:?}"
+        );
     }
     reads
 }

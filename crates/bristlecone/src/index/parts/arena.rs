@@ -4,9 +4,9 @@
 use std::marker::PhantomData;
 use std::sync::{Mutex, MutexGuard, PoisonError, TryLockError};
 
+pub use bristlecone_pm::Zeroed;
 use bristlecone_pm::sync::wait::lock;
 use bristlecone_pm::sync::{AtomicU32, Ordering::Acquire, Ordering::Release};
-pub use bristlecone_pm::Zeroed;
 use bristlecone_pm::{Error, Extent, Memory, Notes, NotesReader, Result};
 use crossbeam_utils::CachePadded;
 

@@ -4,7 +4,8 @@ use std::sync::Mutex;
 
 use bristlecone_pm::sync::wait::lock;
 use bristlecone_pm::sync::{
-    AtomicPtr, AtomicU32, AtomicUsize, Ordering::AcqRel, Ordering::Acquire, Ordering::Relaxed, Ordering::Release,
+    AtomicPtr, AtomicU32, AtomicUsize, Ordering::AcqRel, Ordering::Acquire, Ordering::Relaxed,
+    Ordering::Release,
 };
 use bristlecone_pm::{Memory, Notes, NotesReader, Result};
 
@@ -43,7 +44,8 @@ struct Shared {
 
 impl Shared {
     fn new(memory: &Memory) -> Result<Self> {
-        let (locks, rows) = (Arena::new(size_of::<OptimisticLock>(), memory)?, Arena::new(size_of::<AtomicU32>(), memory)?);
+        let (locks, rows) =
+            (Arena::new(size_of::<OptimisticLock>(), memory)?, Arena::new(size_of::<AtomicU32>(), memory)?);
         Ok(Self { locks, rows, growing: Mutex::new(()), follows: false })
     }
 
@@ -130,7 +132,8 @@ impl LockTable {
                 shared.locks.backed(row.checked_sub(1)?, self.slots())?
             }
             None => {
-                let locks: Box<[OptimisticLock]> = (0..self.slots()).map(|_| OptimisticLock::default()).collect();
+                let locks: Box<[OptimisticLock]> =
+                    (0..self.slots()).map(|_| OptimisticLock::default()).collect();
                 Box::into_raw(locks).cast::<OptimisticLock>()
             }
         };

@@ -222,7 +222,8 @@ impl Buffers {
     #[inline(always)]
     pub fn leaf_of(&self, id: u32) -> u64 {
         let (chunk, slot) = (id >> self.slot_bits(), id & ((1 << self.slot_bits()) - 1));
-        self.chunks.get_spaced::<{ size_of::<AtomicU64>() }>(chunk).load(Relaxed) + u64::from(slot) * LEAF_BYTES
+        self.chunks.get_spaced::<{ size_of::<AtomicU64>() }>(chunk).load(Relaxed)
+            + u64::from(slot) * LEAF_BYTES
     }
 
     /// The number of the buffer for a leaf.

@@ -37,7 +37,7 @@ impl<K: KeyCodec, V: Codec, M: Medium> Open<K, V, M> for CclBTree<K, V, M> {
             buffers: Self::no_buffers(pool, options, &pool.memory())?,
             level: Level::detect(),
             collection: Collector::default(),
-            promised: Promised::default(),
+            promised: Promised::new(&pool.memory()),
         };
         core.recover(entry.id, logged, threads)?;
         core.keeper.opened();

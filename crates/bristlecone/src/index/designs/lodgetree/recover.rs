@@ -5,7 +5,8 @@
 use std::sync::Arc;
 
 use bristlecone_pm::{
-    Error, LogChunk, LogEntry, Medium, Memory, Notes, NotesReader, Persist, PoolFile, Result, TreeEntry, TreeId,
+    Error, LogChunk, LogEntry, Medium, Memory, Notes, NotesReader, Persist, PoolFile, Result, TreeEntry,
+    TreeId,
 };
 
 use super::buffer::Buffered;

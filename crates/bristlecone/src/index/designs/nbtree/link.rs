@@ -1,7 +1,6 @@
 //! What follows when a leaf was replaced or emptied: the index learns of it, sooner or later, and
 //! what no thread can reach any more is used again.
 
-
 use bristlecone_pm::sync::Ordering::{AcqRel, Acquire, Relaxed, Release};
 use bristlecone_pm::sync::wait;
 use bristlecone_pm::{Alone, Medium, Result};

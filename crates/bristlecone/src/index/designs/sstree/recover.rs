@@ -7,8 +7,8 @@ use std::sync::Arc;
 
 use bristlecone_pm::sync::Ordering::Relaxed;
 use bristlecone_pm::{
-    Durable, Error, Heap, HeapSpec, Medium, Memory, Notes, NotesReader, Persist, PoolFile, RecordSpec, Records,
-    Result, SlotKind, TreeEntry,
+    Durable, Error, Heap, HeapSpec, Medium, Memory, Notes, NotesReader, Persist, PoolFile, RecordSpec,
+    Records, Result, SlotKind, TreeEntry,
 };
 
 use super::census::Census;

@@ -9,7 +9,8 @@ use std::sync::Arc;
 use bristlecone_pm::sync::epoch::Guard;
 use bristlecone_pm::sync::{AtomicU64, AtomicUsize, Ordering::Relaxed};
 use bristlecone_pm::{
-    Error, Heap, HeapSpec, HeapStats, Medium, Notes, NotesReader, PoolFile, Posted, Released, Result, TreeId, Word,
+    Error, Heap, HeapSpec, HeapStats, Medium, Notes, NotesReader, PoolFile, Posted, Released, Result, TreeId,
+    Word,
 };
 
 use super::layout::{Link, NODES, Pair, Shape, State};

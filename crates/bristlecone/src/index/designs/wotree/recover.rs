@@ -71,7 +71,9 @@ impl<K: KeyCodec, V: Codec, M: Medium> Open<K, V, M> for WoTree<K, V, M> {
     fn share(&self, notes: &mut Notes) -> Option<()> {
         notes.push_posted(&self.root)?;
         notes.push_posted(&self.base.0)?;
-        [&self.added, &self.removed, &self.grown, &self.freed].into_iter().try_for_each(|counter| counter.suspend(notes))?;
+        [&self.added, &self.removed, &self.grown, &self.freed]
+            .into_iter()
+            .try_for_each(|counter| counter.suspend(notes))?;
         self.nodes.share(notes)
     }
 
