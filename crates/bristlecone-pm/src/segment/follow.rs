@@ -25,6 +25,8 @@ use crate::sync::wait::lock;
 use crate::{Error, Opener, Result, failpoint, own_thread_index};
 
 const PAGE_BYTES: usize = 4096;
+/// Looks of a thread between two at whether the writer is there: so many may see what one left that is gone.
+const LOOKS_A_LOOK: u64 = 1 << 10;
 /// Rounds that a thread waits between two looks at whether the writer is there.
 const ROUNDS_A_LOOK: u32 = 1 << 10;
 
@@ -227,7 +229,9 @@ impl Pinned<'_> {
     /// Ends the look; whether what was read meanwhile counts.
     #[inline]
     pub fn end(self) -> bool {
-        let counts = self.counts();
+        let looks = self.line.looks.load(Relaxed) + 1;
+        self.line.looks.store(looks, Relaxed);
+        let counts = self.counts() && (looks % LOOKS_A_LOOK != 0 || self.follower.has_writer());
         if !counts && self.line.word.load(Relaxed) == EXPELLED {
             self.follower.expelled.fetch_add(1, Relaxed);
         }

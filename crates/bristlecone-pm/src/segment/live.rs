@@ -88,7 +88,9 @@ struct TreePage {
 #[repr(C, align(64))]
 pub(super) struct Line {
     pub word: AtomicU64,
-    _rest: [AtomicU64; 7],
+    /// How often its thread has looked.
+    pub looks: AtomicU64,
+    _rest: [AtomicU64; 6],
 }
 
 /// The row of a follower.

@@ -197,7 +197,7 @@ impl PoolOptions {
     /// not used again while a lookup may look at it, for a second at most; a lookup that takes longer, since its process was
     /// stopped, is made again. Any number of threads, and up to 256 followers, may read.
     ///
-    /// When the writer has gone, lookups that return a `Result` ([`Tree::look_up`](crate::Tree::look_up), [`try_get`](crate::Tree::try_get),
+    /// When the writer has gone, which a thread learns after a thousand lookups of what it left at most, lookups that return a `Result` ([`Tree::look_up`](crate::Tree::look_up), [`try_get`](crate::Tree::try_get),
     /// [`try_range`](crate::Tree::try_range)) return [`Error::NoWriter`], and the others panic with its message. When another
     /// writer has come by then they go on with that one. Writes return [`Error::ReadOnly`]. There are no snapshots of a pool
     /// that is followed, and `len` counts a WO-tree that its writer has not counted.
