@@ -11,6 +11,7 @@ use bristlecone::lab::{
 use bristlecone::{Design, Error, Key, Medium, Pool, Result, Tree, Value};
 use bristlecone_pm::{PoolFile, TreeEntry};
 
+use crate::betree::BeTree;
 use crate::coupled::Coupled;
 use crate::dptree::DpTree;
 use crate::fastfair::FastFair;
@@ -42,6 +43,8 @@ pub enum Baseline {
     FlatStore,
     /// DPTree: one buffer for the whole tree, which is merged at once.
     DpTree,
+    /// A Bε-tree: a buffer in each inner node, which hands down what it has.
+    BeTree,
 }
 
 impl Baseline {
@@ -55,6 +58,7 @@ impl Baseline {
         Self::UTree,
         Self::FlatStore,
         Self::DpTree,
+        Self::BeTree,
     ];
 
     /// Returns the name, as in arguments and reports.
@@ -68,6 +72,7 @@ impl Baseline {
             Self::UTree => "utree",
             Self::FlatStore => "flatstore",
             Self::DpTree => "dptree",
+            Self::BeTree => "betree",
         }
     }
 
@@ -75,7 +80,7 @@ impl Baseline {
     fn node_lines(self) -> u64 {
         match self {
             Self::LbTree => 4,
-            Self::DpTree => 32,
+            Self::DpTree | Self::BeTree => 32,
             _ => 16,
         }
     }
@@ -100,6 +105,7 @@ impl ExternalDesign for Baseline {
             Self::UTree => 0x106,
             Self::FlatStore => 0x107,
             Self::DpTree => 0x108,
+            Self::BeTree => 0x109,
         }
     }
 
@@ -136,6 +142,7 @@ impl ExternalDesign for Baseline {
             Self::UTree => of_words(BaselineIndex::<UTree<M>, M>::open(pool, entry, lines, 1)?),
             Self::FlatStore => of_words(BaselineIndex::<FlatStore<M>, M>::open(pool, entry, lines, 1)?),
             Self::DpTree => of_words(BaselineIndex::<DpTree<M>, M>::open(pool, entry, lines, 1)?),
+            Self::BeTree => of_words(BaselineIndex::<BeTree<M>, M>::open(pool, entry, lines, 1)?),
         }
     }
 }

@@ -132,6 +132,15 @@ fn dptree_counted_figures_hold() {
     assert!(update.fences <= 1.5 && delete.fences <= 1.5, "{update:?} {delete:?}");
 }
 
+#[test]
+fn betree_counted_figures_hold() {
+    let [insert, get, update, delete] = costs(Baseline::BeTree);
+    // One flush and one fence for the log, two fences for each leaf that gets what is buffered for it, and the lines.
+    assert!(insert.fences <= 1.5 && insert.flushes <= 4.5, "{insert:?}");
+    assert!(get.lines_read <= 4.5, "{get:?}");
+    assert!(update.fences <= 1.5 && delete.fences <= 1.5, "{update:?} {delete:?}");
+}
+
 /// Pools of so many small chunks.
 fn pool(chunks_max: u64) -> Pool {
     let geometry = Geometry { chunk_bytes: 1 << 16, chunks_max, trees_max: 2 };
@@ -183,7 +192,10 @@ fn a_full_pool_refuses_and_changes_nothing() {
                 // A log needs room for what goes, too.
                 Err(error) => {
                     assert!(error.is_no_room(), "{baseline}: {error}");
-                    assert!(matches!(baseline, Baseline::FlatStore | Baseline::DpTree), "{baseline}");
+                    assert!(
+                        matches!(baseline, Baseline::FlatStore | Baseline::DpTree | Baseline::BeTree),
+                        "{baseline}"
+                    );
                 }
             }
         }

@@ -323,3 +323,9 @@ fn dptree_survives_and_needs_every_flush() {
     // The log has proofs of its own.
     explored(Baseline::DpTree, &[2], &["create", "log "]);
 }
+
+#[test]
+fn betree_survives_and_needs_every_flush() {
+    // The log has proofs of its own.
+    explored(Baseline::BeTree, &[2], &["create", "log "]);
+}
