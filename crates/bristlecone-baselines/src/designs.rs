@@ -21,6 +21,7 @@ use crate::hybrid::Hybrid;
 use crate::index::BaselineIndex;
 use crate::lbtree::LbTree;
 use crate::native::Native;
+use crate::pactree::PacTree;
 use crate::utree::UTree;
 use crate::wbtree::WbTree;
 
@@ -45,6 +46,8 @@ pub enum Baseline {
     DpTree,
     /// A Bε-tree: a buffer in each inner node, which hands down what it has.
     BeTree,
+    /// PACTree: leaves that know their ranges, under a search layer that learns of splits later.
+    PacTree,
 }
 
 impl Baseline {
@@ -59,6 +62,7 @@ impl Baseline {
         Self::FlatStore,
         Self::DpTree,
         Self::BeTree,
+        Self::PacTree,
     ];
 
     /// Returns the name, as in arguments and reports.
@@ -73,6 +77,7 @@ impl Baseline {
             Self::FlatStore => "flatstore",
             Self::DpTree => "dptree",
             Self::BeTree => "betree",
+            Self::PacTree => "pactree",
         }
     }
 
@@ -106,6 +111,7 @@ impl ExternalDesign for Baseline {
             Self::FlatStore => 0x107,
             Self::DpTree => 0x108,
             Self::BeTree => 0x109,
+            Self::PacTree => 0x10a,
         }
     }
 
@@ -143,6 +149,7 @@ impl ExternalDesign for Baseline {
             Self::FlatStore => of_words(BaselineIndex::<FlatStore<M>, M>::open(pool, entry, lines, 1)?),
             Self::DpTree => of_words(BaselineIndex::<DpTree<M>, M>::open(pool, entry, lines, 1)?),
             Self::BeTree => of_words(BaselineIndex::<BeTree<M>, M>::open(pool, entry, lines, 1)?),
+            Self::PacTree => of_words(BaselineIndex::<PacTree<M>, M>::open(pool, entry, lines, 1)?),
         }
     }
 }
