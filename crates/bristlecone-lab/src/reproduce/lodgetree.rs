@@ -121,7 +121,8 @@ fn throughput(scale: Scale) -> Figure {
     }
     Figure::new("11", "throughput of five workloads", Counted, "workload")
         .rows(rows)
-        .note("On the virtual clock of 32 threads, which has no locks. PACTree stands in for ROART, which is a radix tree like its index.")
+        .note("On the virtual clock of 32 threads, which has no locks. PACTree stands in for ROART, which is a radix tree \
+               like PACTree's index; the baseline's index is a tree in DRAM.")
 }
 
 fn tails(scale: Scale) -> Figure {
