@@ -105,6 +105,8 @@ stores! {
     stores_of_utree: Baseline::UTree;
     stores_of_flatstore: Baseline::FlatStore;
     stores_of_dptree: Baseline::DpTree;
+    stores_of_betree: Baseline::BeTree;
+    stores_of_pactree: Baseline::PacTree;
 }
 
 #[test]
@@ -150,4 +152,14 @@ fn flatstore_every_mutation_is_noticed() {
 #[test]
 fn dptree_every_mutation_is_noticed() {
     every_step_is_needed(Baseline::DpTree, 7, OF_LOG);
+}
+
+#[test]
+fn betree_every_mutation_is_noticed() {
+    every_step_is_needed(Baseline::BeTree, 7, OF_LOG);
+}
+
+#[test]
+fn pactree_every_mutation_is_noticed() {
+    every_step_is_needed(Baseline::PacTree, 11, &[]);
 }

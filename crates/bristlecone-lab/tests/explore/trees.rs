@@ -230,4 +230,6 @@ designs! {
     utree: Baseline::UTree, 16, ["words-2"], 1_000, [100, 100], false;
     flatstore: Baseline::FlatStore, 16, ["words-2"], 1_000, [100, 100], false;
     dptree: Baseline::DpTree, 16, ["words-2"], 1_000, [100, 100], false;
+    betree: Baseline::BeTree, 16, ["words-2"], 1_000, [100, 100], false;
+    pactree: Baseline::PacTree, 16, ["words-2", "words-4"], 1_000, [100, 100], false;
 }
