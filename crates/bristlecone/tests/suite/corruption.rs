@@ -1,8 +1,9 @@
 //! Damaged pools: opening and reading answer with an error or with data, in bounded time, and
 //! never panic.
 
-use crate::common::{Cell, Items, Noise, Plant, Scratch, Visit, suites};
+use crate::common::{Cell, Items, Noise, Plant, Scratch, Visit, small, suites};
 use bristlecone::{Error, Pool, Result, Tree};
+use bristlecone_pm::Geometry;
 
 /// A pool with two trees; its bytes up to the end of its last chunk.
 fn healthy(scratch: &Scratch) -> Vec<u8> {
@@ -156,5 +157,53 @@ fn truncation_anywhere_is_an_error() {
         std::fs::write(&scratch.0, &whole[..len]).unwrap();
         let error = visit(&scratch).unwrap_err();
         assert!(matches!(error, Error::Corrupted { .. } | Error::NotAPool { .. }), "{len}: {error}");
+    }
+}
+
+/// A key whose record is damaged so that it reads like another one of its leaf is told: it is not taken for what two inserts
+/// of one key leave.
+#[test]
+fn a_key_that_reads_like_another_one_is_told() {
+    const KEYS: u64 = 24;
+    let key = |at: u64| format!("key {at:02}");
+    for shape in small() {
+        let scratch = Scratch::new();
+        scratch.format(Geometry { chunk_bytes: 4096, chunks_max: 64, trees_max: 2 });
+        let pool = Pool::options().open(&scratch.0).unwrap();
+        let tree: Tree<&str, u64> = shape.create(&pool, "t").unwrap();
+        (0..KEYS).for_each(|at| assert_eq!(tree.insert(&key(at), at).unwrap(), None));
+        drop((tree, pool));
+        let whole = std::fs::read(&scratch.0).unwrap();
+        // A record: its length, a checksum, its bytes.
+        let is_record = |place: usize, key: &str| {
+            whole[place..place + 4] == (key.len() as u32).to_le_bytes()
+                && whole[place + 8..].starts_with(key.as_bytes())
+        };
+        let mut told = 0;
+        for (at, other) in (0..KEYS).flat_map(|at| (0..KEYS).map(move |other| (at, other))) {
+            let (own, new) = (key(at), key(other));
+            let places =
+                (0..whole.len() - 16).step_by(8).filter(|&place| at != other && is_record(place, &own));
+            for place in places {
+                let mut bytes = whole.clone();
+                bytes[place + 8..place + 8 + own.len()].copy_from_slice(new.as_bytes());
+                std::fs::write(&scratch.0, bytes).unwrap();
+                let opened = Pool::options().read_only(true).recovery_threads(1).open(&scratch.0);
+                let looked = opened.and_then(|pool| {
+                    let tree: Tree<&str, u64> = shape.open(&pool, "t")?;
+                    let right = tree.iter().eq((0..KEYS).map(|at| (key(at), at)));
+                    Ok((tree.check(), right))
+                });
+                match looked {
+                    Err(Error::Corrupted { .. }) => told += 1,
+                    Err(error) => panic!("{shape:?}: {error}"),
+                    Ok((findings, right)) => {
+                        assert!(right || !findings.is_empty(), "{shape:?}: {own} as {new}");
+                        told += usize::from(!findings.is_empty());
+                    }
+                }
+            }
+        }
+        assert!(told as u64 >= KEYS * (KEYS - 1), "{shape:?}: {told} times");
     }
 }

@@ -310,7 +310,11 @@ impl<K: KeyCodec, V: Codec, M: Medium> NbTree<K, V, M> {
             }
             let key = K::read(&self.keys, word, &guard);
             let tag = Tag::of::<K>(key);
-            if met.insert(tag) && self.holds(block, bitmap, key, &guard) {
+            if met.insert(tag)
+                && let Some(first) = self.holder(block, bitmap, key, &guard)
+            {
+                // Both were durable before their slots: one that is not whole is another key's, damaged.
+                K::verify(&self.keys, first).and(K::verify(&self.keys, word))?;
                 found.sealed.push((self.shape.cell(block, at), EMPTY));
                 found.duplicates.push(word);
                 continue;
@@ -362,12 +366,10 @@ impl<K: KeyCodec, V: Codec, M: Medium> NbTree<K, V, M> {
         }
     }
 
-    /// Returns whether one of the slots of a block that are taken holds a key.
-    fn holds(&self, block: u64, taken: u64, key: K::Ref<'_>, guard: &K::Guard) -> bool {
-        bits(taken).any(|at| {
-            let slot: &Slot = self.pool.at(self.shape.slot(block, at));
-            K::read(&self.keys, slot.key.load(self.medium()), guard) == K::shorten(key)
-        })
+    /// Returns the word of a key as one of the slots of a block that are taken holds it.
+    fn holder(&self, block: u64, taken: u64, key: K::Ref<'_>, guard: &K::Guard) -> Option<u64> {
+        let word_at = |at| self.pool.at::<Slot>(self.shape.slot(block, at)).key.load(self.medium());
+        bits(taken).map(word_at).find(|word| K::read(&self.keys, *word, guard) == K::shorten(key))
     }
 
     /// Recover 1 and 2, in any order: what a copy's cells hold stays until its block is used again, and
