@@ -1,6 +1,7 @@
 //! Trees of a pool that another process writes to: each lookup and scan of a design, as it is, between two questions.
 //!
-//! 1. The thread announces that it looks: what the writer takes out of the tree from now on stays what it is.
+//! 1. The thread announces that it looks: what the writer takes out of the tree from now on stays what it is. The tree is
+//!    still the writer's.
 //! 2. It looks, and copies what it is shown.
 //! 3. It asks whether that counts: the writer has waited for it, is there, and has the tree open as it had. If not, it looks
 //!    again: at what the same writer shows, or the one that has come since.
@@ -98,9 +99,12 @@ impl<K: KeyCodec, V: Codec> Attached<K, V> {
     /// Looks; `None`: it does not count.
     #[inline]
     fn look<R>(&self, look: impl FnOnce(&Self) -> R) -> Option<R> {
-        let pinned = self.pool.follower().pin();
-        let seen = pinned.run(|| look(self));
-        let counts = self.pool.end_read(pinned) && self.pool.follower().shows(self.entry.id.0, self.number);
+        let follower = self.pool.follower();
+        let is_shown = || follower.is_current() && follower.shows(self.entry.id.0, self.number);
+        let pinned = follower.pin();
+        // What the tree had is zeros by now, if it had gone before.
+        let seen = is_shown().then(|| pinned.run(|| look(self))).flatten();
+        let counts = self.pool.end_read(pinned) && is_shown();
         seen.filter(|_| counts)
     }
 }

@@ -133,12 +133,12 @@ fn writers_that_are_killed_are_followed_by_the_next() {
 }
 
 /// Reads what rests, all the while, from both ends and key by key.
-struct Reader(Cell, Scratch);
+struct Reader(Scratch);
 
 impl Visit for Reader {
     fn visit<I: Items>(self) {
         let over = child::until_input_ends();
-        let pool = Pool::follow(&self.1.0).unwrap();
+        let pool = Pool::follow(&self.0.0).unwrap();
         let tree: Tree<I::K, I::V> = pool.tree("t").unwrap();
         child::say("follows");
         let mut noise = Noise(u64::from(std::process::id()) | 1);
@@ -157,7 +157,7 @@ impl Visit for Reader {
         }
         child::say(&format!("{reads} reads"));
         drop((tree, pool));
-        std::mem::forget(self.1);
+        std::mem::forget(self.0);
     }
 }
 
@@ -219,7 +219,7 @@ const STOPPED: &str = "lives::followers_that_stand_still_or_die_are_not_waited_f
 fn followers_that_stand_still_or_die_are_not_waited_for() {
     if let Some(words) = child::role() {
         let cell = cell_named(&words[1]);
-        return cell.codec.visit(Reader(cell, Scratch(PathBuf::from(&words[2]))));
+        return cell.codec.visit(Reader(Scratch(PathBuf::from(&words[2]))));
     }
     suites::FOLLOW.drawn_of_each_design().iter().for_each(|&cell| cell.codec.visit(Stopped(cell)));
 }
@@ -252,7 +252,8 @@ impl Visit for Changes {
         assert_eq!(followed.stats().items, tree.stats().items, "{cell}");
         assert!(followed.stats().pm_bytes > 0);
         let some: Vec<_> = (0..40).map(|number| I::key(100_000 + number)).collect();
-        let many = followed.get_many(&some.iter().map(|key| I::key_ref(key)).collect::<Vec<_>>());
+        let mut many = Vec::new();
+        followed.get_many(&some.iter().map(|key| I::key_ref(key)).collect::<Vec<_>>(), &mut many);
         assert!(many.into_iter().eq((0..40).map(|number| Some(I::value(number)))), "{cell}");
         // A tree that is closed in the writer, cleared, opened again.
         let key = I::key(resting(1));

@@ -3,7 +3,7 @@
 //! The processes are this test's own program, started anew: see [`child`].
 
 #[path = "../suite/common.rs"]
-#[allow(dead_code, reason = "shared with the suite, which has more tests")]
+#[allow(dead_code, unused_imports, reason = "shared with the suite, which has more tests")]
 mod common;
 
 mod child;
