@@ -83,7 +83,9 @@ impl Top {
         if !std::io::stdout().is_terminal() {
             return lines.iter().skip(usize::from(!is_first)).try_for_each(|line| output.line(line));
         }
-        let rows = tcgetwinsize(std::io::stdout()).map_or(24, |size| usize::from(size.ws_row));
+        // A terminal that does not know its size says 0.
+        let rows = tcgetwinsize(std::io::stdout()).map_or(0, |size| usize::from(size.ws_row));
+        let rows = if rows == 0 { 24 } else { rows };
         let title = format!("{}: every {:?}; Ctrl-C ends it", self.path.display(), self.interval);
         // The title and the place of the cursor take a row each.
         lines.truncate(rows.saturating_sub(2).max(2));
