@@ -90,6 +90,7 @@ fn help_and_completions() {
     for command in [
         "shell",
         "stat",
+        "top",
         "man",
         "demo",
         "create",

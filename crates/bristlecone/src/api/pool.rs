@@ -465,7 +465,7 @@ impl Pool {
     /// As [`dynamic_tree`](Self::dynamic_tree) if it cannot be opened; nothing can be said about it then.
     pub fn check_tree(&self, name: &str) -> Result<(u64, Vec<Finding>)> {
         let tree = self.dynamic_tree(name)?;
-        Ok((tree.len(), tree.check()))
+        Ok((tree.try_len()?, tree.check()))
     }
 
     pub(crate) fn find(&self, name: &str) -> Result<TreeEntry> {

@@ -367,6 +367,17 @@ impl<K: Key, V: Value> Tree<K, V> {
         self.here().len()
     }
 
+    /// Returns the number of items as [`len`](Self::len) does, with an error where that panics.
+    ///
+    /// # Errors
+    ///
+    /// [`Error::Forked`](crate::Error); [`Error::NoWriter`](crate::Error) of a pool that is followed, if its writer has
+    /// gone.
+    pub fn try_len(&self) -> Result<u64> {
+        self.opened_here()?;
+        self.tree.try_len()
+    }
+
     /// Returns whether there are no items.
     ///
     /// # Panics

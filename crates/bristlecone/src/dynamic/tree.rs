@@ -296,6 +296,15 @@ impl Tree {
         each!(&self.on, tree => tree.len())
     }
 
+    /// Returns the number of items: see [`crate::Tree::try_len`].
+    ///
+    /// # Errors
+    ///
+    /// [`Error::Forked`]; [`Error::NoWriter`] of a pool that is followed.
+    pub fn try_len(&self) -> Result<u64> {
+        each!(&self.on, tree => tree.try_len())
+    }
+
     /// Returns whether there are no items.
     pub fn is_empty(&self) -> bool {
         self.len() == 0
@@ -309,6 +318,15 @@ impl Tree {
     /// Counts the leaves that hold so many items: see [`crate::Tree::leaves_by_items`].
     pub fn leaves_by_items(&self) -> BTreeMap<u64, u64> {
         each!(&self.on, tree => tree.leaves_by_items())
+    }
+
+    /// Counts the leaves that hold so many items: see [`crate::Tree::try_leaves_by_items`].
+    ///
+    /// # Errors
+    ///
+    /// As that has.
+    pub fn try_leaves_by_items(&self) -> Result<BTreeMap<u64, u64>> {
+        each!(&self.on, tree => tree.try_leaves_by_items())
     }
 
     /// Returns what reads came across that is wrong: see [`crate::Tree::damage`].

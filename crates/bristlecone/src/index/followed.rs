@@ -242,17 +242,21 @@ impl<K: KeyCodec, V: Codec> Write<K, V> for Followed<K, V> {
 }
 
 impl<K: KeyCodec, V: Codec> Inspect for Followed<K, V> {
-    /// Returns what the writer counts; what can be read, if there is something that it has not counted.
     fn len(&self) -> u64 {
+        match self.try_len() {
+            Ok(items) => items,
+            Err(error) => panic!("{error}"),
+        }
+    }
+
+    /// Returns what the writer counts; what can be read, if there is something that it has not counted.
+    fn try_len(&self) -> Result<u64> {
         let walked = || match self.walk(|_| {}) {
             (items, None) => Ok(items),
             (_, Some(error)) => Err(error),
         };
-        let known = self.read(|attached| attached.tree.len_known());
-        match known.and_then(|known| known.map_or_else(walked, Ok)) {
-            Ok(items) => items,
-            Err(error) => panic!("{error}"),
-        }
+        let known = self.read(|attached| attached.tree.len_known())?;
+        known.map_or_else(walked, Ok)
     }
 
     /// Returns items, and bytes of the pool: what the writer has in its memory is its own.

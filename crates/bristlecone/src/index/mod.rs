@@ -214,6 +214,15 @@ pub trait Inspect: Send + Sync {
     /// Returns the number of items; exact while no thread writes.
     fn len(&self) -> u64;
 
+    /// Returns the same.
+    ///
+    /// # Errors
+    ///
+    /// [`Error::NoWriter`] of a tree that is followed.
+    fn try_len(&self) -> Result<u64> {
+        Ok(self.len())
+    }
+
     /// Returns the same, unless the tree would have to be counted.
     fn len_known(&self) -> Option<u64> {
         Some(self.len())
