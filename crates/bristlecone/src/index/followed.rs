@@ -25,6 +25,8 @@ pub struct Source {
     path: PathBuf,
     leave_sigbus: bool,
     build: u64,
+    /// Whether calls that return no error unwind with the error itself.
+    throws: bool,
     pool: Mutex<Arc<PoolFile<Native>>>,
 }
 
@@ -34,9 +36,9 @@ impl Source {
     /// # Errors
     ///
     /// As [`PoolFile::follow`].
-    pub fn attach(path: PathBuf, leave_sigbus: bool, build: u64) -> Result<Arc<Self>> {
+    pub fn attach(path: PathBuf, leave_sigbus: bool, throws: bool, build: u64) -> Result<Arc<Self>> {
         let pool = Self::follow(&path, leave_sigbus, build)?;
-        Ok(Arc::new(Self { path, leave_sigbus, build, pool: Mutex::new(pool) }))
+        Ok(Arc::new(Self { path, leave_sigbus, build, throws, pool: Mutex::new(pool) }))
     }
 
     fn follow(path: &std::path::Path, leave_sigbus: bool, build: u64) -> Result<Arc<PoolFile<Native>>> {
@@ -61,6 +63,15 @@ impl Source {
             *pool = Self::follow(&self.path, self.leave_sigbus, self.build)?;
         }
         Ok(Arc::clone(&pool))
+    }
+
+    /// Unwinds out of a call that returns no error.
+    #[cold]
+    fn throw(&self, error: Error) -> ! {
+        if self.throws {
+            std::panic::resume_unwind(Box::new(error));
+        }
+        panic!("{error}")
     }
 }
 
@@ -174,7 +185,7 @@ impl<K: KeyCodec, V: Codec> Followed<K, V> {
                 into.fail(error)
             }
             // Less than there is must not pass for all.
-            Err(error) => panic!("{error}"),
+            Err(error) => self.source.throw(error),
         }
     }
 }
@@ -183,7 +194,7 @@ impl<K: KeyCodec, V: Codec> Read<K, V> for Followed<K, V> {
     fn get(&self, key: K::Ref<'_>, show: &mut dyn FnMut(V::Ref<'_>)) -> bool {
         match self.look_up(key, show) {
             Ok(found) => found,
-            Err(error) => panic!("{error}"),
+            Err(error) => self.source.throw(error),
         }
     }
 
@@ -204,7 +215,7 @@ impl<K: KeyCodec, V: Codec> Read<K, V> for Followed<K, V> {
         });
         match found {
             Ok(found) => found.iter().for_each(|(at, value)| show(*at, V::borrow(value))),
-            Err(error) => panic!("{error}"),
+            Err(error) => self.source.throw(error),
         }
     }
 }
@@ -247,7 +258,7 @@ impl<K: KeyCodec, V: Codec> Inspect for Followed<K, V> {
         let known = self.read(|attached| attached.tree.len_known());
         match known.and_then(|known| known.map_or_else(walked, Ok)) {
             Ok(items) => items,
-            Err(error) => panic!("{error}"),
+            Err(error) => self.source.throw(error),
         }
     }
 
