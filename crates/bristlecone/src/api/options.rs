@@ -35,6 +35,7 @@ pub struct PoolOptions {
     read_only: bool,
     recovery_threads: Option<usize>,
     leave_sigbus: bool,
+    throw_errors: bool,
     keep_index: KeepIndex,
 }
 
@@ -239,10 +240,19 @@ impl PoolOptions {
             ));
         }
         let follow = || {
-            let source = Source::attach(path.as_ref().to_owned(), self.leave_sigbus, BUILD)?;
+            let source =
+                Source::attach(path.as_ref().to_owned(), self.leave_sigbus, self.throw_errors, BUILD)?;
             Pool::over_any(Box::new(FollowedPool::new(source)), 1)
         };
         told("a pool is followed", path.as_ref(), follow)
+    }
+
+    /// Has calls on a pool that is followed unwind with the [`Error`] itself, without a word, where they would panic with its
+    /// message: for other languages, whose side of the call catches it and has somewhere to return it.
+    #[doc(hidden)]
+    pub fn throw_errors(mut self, throw: bool) -> Self {
+        self.throw_errors = throw;
+        self
     }
 
     /// Opens the pool on the medium of this machine: compiled here, with every design.

@@ -26,6 +26,8 @@ pub struct Source {
     path: PathBuf,
     leave_sigbus: bool,
     build: u64,
+    /// Whether calls that return no error unwind with the error itself.
+    throws: bool,
     pool: Mutex<Arc<PoolFile<Native>>>,
 }
 
@@ -35,9 +37,9 @@ impl Source {
     /// # Errors
     ///
     /// As [`PoolFile::follow`].
-    pub fn attach(path: PathBuf, leave_sigbus: bool, build: u64) -> Result<Arc<Self>> {
+    pub fn attach(path: PathBuf, leave_sigbus: bool, throws: bool, build: u64) -> Result<Arc<Self>> {
         let pool = Self::follow(&path, leave_sigbus, build)?;
-        Ok(Arc::new(Self { path, leave_sigbus, build, pool: Mutex::new(pool) }))
+        Ok(Arc::new(Self { path, leave_sigbus, build, throws, pool: Mutex::new(pool) }))
     }
 
     fn follow(path: &std::path::Path, leave_sigbus: bool, build: u64) -> Result<Arc<PoolFile<Native>>> {
@@ -62,6 +64,15 @@ impl Source {
             *pool = Self::follow(&self.path, self.leave_sigbus, self.build)?;
         }
         Ok(Arc::clone(&pool))
+    }
+
+    /// Unwinds out of a call that returns no error.
+    #[cold]
+    fn throw(&self, error: Error) -> ! {
+        if self.throws {
+            std::panic::resume_unwind(Box::new(error));
+        }
+        panic!("{error}")
     }
 }
 
@@ -178,7 +189,7 @@ impl<K: KeyCodec, V: Codec> Followed<K, V> {
                 into.fail(error)
             }
             // Less than there is must not pass for all.
-            Err(error) => panic!("{error}"),
+            Err(error) => self.source.throw(error),
         }
     }
 }
@@ -187,7 +198,7 @@ impl<K: KeyCodec, V: Codec> Read<K, V> for Followed<K, V> {
     fn get(&self, key: K::Ref<'_>, show: &mut dyn FnMut(V::Ref<'_>)) -> bool {
         match self.look_up(key, show) {
             Ok(found) => found,
-            Err(error) => panic!("{error}"),
+            Err(error) => self.source.throw(error),
         }
     }
 
@@ -208,7 +219,7 @@ impl<K: KeyCodec, V: Codec> Read<K, V> for Followed<K, V> {
         });
         match found {
             Ok(found) => found.iter().for_each(|(at, value)| show(*at, V::borrow(value))),
-            Err(error) => panic!("{error}"),
+            Err(error) => self.source.throw(error),
         }
     }
 }
@@ -245,7 +256,7 @@ impl<K: KeyCodec, V: Codec> Inspect for Followed<K, V> {
     fn len(&self) -> u64 {
         match self.try_len() {
             Ok(items) => items,
-            Err(error) => panic!("{error}"),
+            Err(error) => self.source.throw(error),
         }
     }
 
