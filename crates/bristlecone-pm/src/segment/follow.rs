@@ -231,7 +231,7 @@ impl Pinned<'_> {
     pub fn end(self) -> bool {
         let looks = self.line.looks.load(Relaxed) + 1;
         self.line.looks.store(looks, Relaxed);
-        let counts = self.counts() && (looks % LOOKS_A_LOOK != 0 || self.follower.has_writer());
+        let counts = self.counts() && (!looks.is_multiple_of(LOOKS_A_LOOK) || self.follower.has_writer());
         if !counts && self.line.word.load(Relaxed) == EXPELLED {
             self.follower.expelled.fetch_add(1, Relaxed);
         }
@@ -260,7 +260,7 @@ impl Drop for Follower {
 /// Called by a thread that waits for another one, again and again: leaves a lookup that would wait for ever.
 #[cold]
 pub(crate) fn waits(round: u32) {
-    if round % ROUNDS_A_LOOK != 0 {
+    if !round.is_multiple_of(ROUNDS_A_LOOK) {
         return;
     }
     let followed = FOLLOWED.try_with(Cell::get).unwrap_or(std::ptr::null());

@@ -200,8 +200,8 @@ impl PoolOptions {
     ///
     /// When the writer has gone, which a thread learns after a thousand lookups of what it left at most, lookups that return a `Result` ([`Tree::look_up`](crate::Tree::look_up), [`try_get`](crate::Tree::try_get),
     /// [`try_range`](crate::Tree::try_range)) return [`Error::NoWriter`], and the others panic with its message. When another
-    /// writer has come by then they go on with that one. Writes return [`Error::ReadOnly`]. There are no snapshots of a pool
-    /// that is followed, and `len` counts a WO-tree that its writer has not counted.
+    /// writer has come by then they go on with that one. Writes return [`Error::ReadOnly`]. Snapshots, transactions and copies of a
+    /// pool that is followed are [`Error::Invalid`], and `len` counts a WO-tree that its writer has not counted.
     ///
     /// # Errors
     ///

@@ -78,6 +78,16 @@ fn nothing_is_written_through_a_follower() {
     assert!(matches!(follower.clear_tree("t"), Err(Error::ReadOnly)));
     assert!(matches!(follower.prefault(1), Err(Error::ReadOnly)));
     assert!(matches!(follower.tree::<u64, &str>("t"), Err(Error::Mismatch { .. })));
+    // Others would write past a snapshot of this process.
+    assert!(matches!(follower.snapshot(), Err(Error::Invalid { .. })));
+    assert!(matches!(follower.begin_transaction(), Err(Error::Invalid { .. })));
+    assert!(matches!(follower.transaction(|_| Ok(())), Err(Error::Invalid { .. })));
+    let copy = Scratch::new();
+    let copied = follower.backup(&copy.0, bristlecone::BackupOptions::new());
+    assert!(matches!(copied, Err(Error::Invalid { .. })) && !copy.0.exists());
+    let mut batch = follower.batch();
+    batch.insert(&followed, 1, 3);
+    assert!(matches!(batch.commit(), Err(Error::ReadOnly)));
     drop(followed);
     assert!(matches!(follower.drop_tree("t"), Err(Error::ReadOnly)));
     assert!(follower.check().is_empty());

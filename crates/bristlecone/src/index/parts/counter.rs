@@ -11,14 +11,8 @@ const STRIPES: usize = 64;
 type Stripes = [CachePadded<AtomicI64>; STRIPES + 1];
 
 /// A striped counter. The sum is exact while no thread adds.
-#[derive(Debug)]
+#[derive(Debug, Default)]
 pub struct Counter(Posted<Stripes>);
-
-impl Default for Counter {
-    fn default() -> Self {
-        Self(Posted::default())
-    }
-}
 
 impl Counter {
     /// Returns a counter of zero, where followers see it if that is such memory.
