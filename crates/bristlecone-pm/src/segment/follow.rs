@@ -51,6 +51,8 @@ pub struct Follower {
     last_line: Mutex<()>,
     /// How often a thread was not waited for.
     expelled: AtomicU64,
+    /// Whether the writer was seen to be gone: for good, so that no thread needs to look again.
+    gone: AtomicBool,
     opener: Opener,
 }
 
@@ -102,6 +104,7 @@ impl Follower {
             fences,
             last_line: Mutex::new(()),
             expelled: AtomicU64::new(0),
+            gone: AtomicBool::new(false),
             opener: Opener::this(),
         };
         // The writer reckons with the row from here on, if it is the same one.
@@ -170,14 +173,18 @@ impl Follower {
     pub fn is_current(&self) -> bool {
         let live = self.live();
         let is_open = live.phase() == Some(Phase::Live) && live.life() == self.life && !live.is_lost();
-        is_open && !self.segment.patched.load(Relaxed)
+        is_open && !self.segment.patched.load(Relaxed) && !self.gone.load(Relaxed)
     }
 
     /// Returns whether the writer is there. Some system calls.
     pub fn has_writer(&self) -> bool {
-        self.is_current()
+        let is_there = self.is_current()
             && owner::is_held(&self.segment.file, Lock::Writer)
-            && self.segment.file.metadata().is_ok_and(|file| file.nlink() > 0)
+            && self.segment.file.metadata().is_ok_and(|file| file.nlink() > 0);
+        if !is_there {
+            self.gone.store(true, Relaxed);
+        }
+        is_there
     }
 
     /// Returns how often what a thread had read did not count, since the writer had not waited for it.

@@ -422,7 +422,9 @@ impl Pool {
         let mut open = self.lock_open();
         let entry = self.find(name)?;
         verify(&entry)?;
-        if let Some(tree) = open.get(&entry.id).and_then(OpenTree::get) {
+        // A number may be another tree's by now where another process writes.
+        let is_own = !self.0.file.is_followed();
+        if let Some(tree) = open.get(&entry.id).filter(|_| is_own).and_then(OpenTree::get) {
             return Ok(Tree::new(tree, self.clone(), self.link(&entry)));
         }
         self.0.file.expect_whole(&entry)?;
