@@ -1,6 +1,6 @@
 //! Other processes: this test's own program, which runs a role in the place of a test.
 
-use std::io::{BufRead, BufReader, Write};
+use std::io::{BufRead, BufReader};
 use std::process::{Command, Stdio};
 
 /// Where a child finds its role.
@@ -70,7 +70,7 @@ pub fn role() -> Option<Vec<String>> {
 
 /// Says a line to the parent.
 pub fn say(line: &str) {
-    writeln!(std::io::stderr(), "{line}").unwrap();
+    eprintln!("{line}");
 }
 
 /// Returns whether the parent wants the role to go on: a flag that a thread sets when its input ends.

@@ -34,12 +34,12 @@ fn write<I: Items>(tree: &Tree<I::K, I::V>, known: &[Known], seed: u64) {
         // All of a stretch go, so that their leaves do; then they come back.
         let start = noise.below(KEYS);
         for at in 0..KEYS {
-            let number = if round % 3 == 0 { noise.below(KEYS) } else { (start + at) % KEYS };
+            let number = if round.is_multiple_of(3) { noise.below(KEYS) } else { (start + at) % KEYS };
             let of_key = &known[number as usize];
             let version = of_key.done.load(SeqCst) + 1;
             of_key.begun.store(version, SeqCst);
             let key = I::key(moving(number));
-            if version % 2 == 0 {
+            if version.is_multiple_of(2) {
                 tree.upsert(I::key_ref(&key), I::value_ref(&I::value(version))).unwrap();
             } else {
                 tree.remove(I::key_ref(&key)).unwrap();
@@ -55,27 +55,27 @@ fn is_one_of<I: Items>(
     versions: std::ops::RangeInclusive<u64>,
 ) -> bool {
     versions.into_iter().any(|version| match found {
-        None => version % 2 == 1,
-        Some(found) => version % 2 == 0 && *found == I::value(version),
+        None => !version.is_multiple_of(2),
+        Some(found) => version.is_multiple_of(2) && *found == I::value(version),
     })
 }
 
 /// Reads until the writer is through; returns how often.
 fn read<I: Items>(tree: &Tree<I::K, I::V>, known: &[Known], over: &AtomicBool, seed: u64) -> u64 {
     let mut noise = Noise(seed | 1);
-    let mut reads = 0;
+    let mut reads = 0_u64;
     while !over.load(SeqCst) || reads < 100 {
         reads += 1;
         let number = noise.below(KEYS);
         let of_key = &known[number as usize];
         let key = I::key(moving(number));
-        if reads % 16 == 0 {
+        if reads.is_multiple_of(16) {
             let done: Vec<u64> = known.iter().map(|known| known.done.load(SeqCst)).collect();
             let mut items: Vec<_> = match reads % 32 {
                 0 => tree.iter().collect(),
                 _ => tree.try_range(..).rev().map(Result::unwrap).collect(),
             };
-            if reads % 32 != 0 {
+            if !reads.is_multiple_of(32) {
                 items.reverse();
             }
             assert!(items.is_sorted_by(|a, b| a.0 < b.0), "a range out of order");
@@ -90,8 +90,11 @@ fn read<I: Items>(tree: &Tree<I::K, I::V>, known: &[Known], over: &AtomicBool, s
             continue;
         }
         let done = of_key.done.load(SeqCst);
-        let found =
-            if reads % 2 == 0 { tree.get(I::key_ref(&key)) } else { tree.look_up(I::key_ref(&key)).unwrap() };
+        let found = if reads.is_multiple_of(2) {
+            tree.get(I::key_ref(&key))
+        } else {
+            tree.look_up(I::key_ref(&key)).unwrap()
+        };
         let begun = of_key.begun.load(SeqCst);
         assert!(
             is_one_of::<I>(found.as_ref(), done..=begun),

@@ -74,16 +74,12 @@ impl Visit for Killed {
         pool.close().unwrap();
         assert!(matches!(Pool::follow(&scratch.0), Err(Error::NoWriter { .. })), "{cell}");
         let (name, path) = (cell.to_string(), scratch.0.to_str().unwrap());
-        let mut followed: Option<(Pool, Tree<I::K, I::V>)> = None;
+        let mut followed: Option<Tree<I::K, I::V>> = None;
         let mut noise = Noise(u64::from(std::process::id()) | 1);
         for life in 0..by_effort(3, 6, 40) {
             let mut writer = Child::start(KILLED, &["writer", &name, path]);
             while writer.hear().expect("the writer opens the pool") != "open" {}
-            let (_, tree) = followed.get_or_insert_with(|| {
-                let pool = Pool::follow(&scratch.0).unwrap();
-                let tree = pool.tree("t").unwrap();
-                (pool, tree)
-            });
+            let tree = followed.get_or_insert_with(|| Pool::follow(&scratch.0).unwrap().tree("t").unwrap());
             let end = Instant::now() + Duration::from_millis(10 + noise.below(60));
             while Instant::now() < end {
                 let said = writer.hear().unwrap();
@@ -113,7 +109,7 @@ impl Visit for Killed {
             assert!(matches!(error, Some(Error::NoWriter { .. })), "{cell}: {error:?}");
         }
         // The last writer is this process: what it recovers is what is followed.
-        let (_, tree) = followed.unwrap();
+        let tree = followed.unwrap();
         let pool = cell.pool(&scratch);
         let own: Tree<I::K, I::V> = cell.open(&pool, "t").unwrap();
         assert!(tree.try_range(..).map(Result::unwrap).eq(own.iter()), "{cell}");
@@ -147,7 +143,7 @@ impl Visit for Reader {
             let number = noise.below(KEYS);
             assert_eq!(tree.get(I::key_ref(&I::key(resting(number)))), Some(I::value(number)));
             let _ = tree.get(I::key_ref(&I::key(moving(number))));
-            if reads % 64 == 0 {
+            if reads.is_multiple_of(64) {
                 let mut keys: Vec<_> = tree.range(..).map(|(key, _)| key).collect();
                 assert!(keys.is_sorted_by(|a, b| a < b), "a range out of order");
                 keys.retain(|key| (0..KEYS).any(|number| *key == I::key(resting(number))));
