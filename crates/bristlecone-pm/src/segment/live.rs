@@ -19,6 +19,7 @@ use std::sync::atomic::Ordering::{AcqRel, Acquire, Relaxed, Release, SeqCst};
 use std::sync::atomic::{AtomicU64, fence};
 use std::time::Duration;
 
+use rustix::fs::{FallocateFlags, fallocate};
 use rustix::mm::{MapFlags, ProtFlags};
 
 use super::owner::{self, Lock};
@@ -121,6 +122,10 @@ impl Live {
         if file.metadata().ok()?.len() < end {
             failpoint::call("ftruncate", || rustix::fs::ftruncate(file.as_fd(), end)).ok()?;
         }
+        // What was open before is not. To read a hole of shared memory takes a page: no tree's page is looked at.
+        let flags = FallocateFlags::PUNCH_HOLE | FallocateFlags::KEEP_SIZE;
+        let (start, bytes) = (BOARD_AT + PAGE_BYTES as u64, (TREES * PAGE_BYTES) as u64);
+        failpoint::call("fallocate", || fallocate(file, flags, start, bytes)).ok()?;
         let live = Self::map(file, ProtFlags::READ | ProtFlags::WRITE)?;
         live.back(0)?;
         live.back(BOARD_PAGES)?;
@@ -130,10 +135,6 @@ impl Live {
         head.life.fetch_add(1, Relaxed);
         head.epoch.fetch_max(1, Relaxed);
         live.set_phase(Phase::Opening);
-        // What was open before is not.
-        (0..TREES)
-            .filter(|&tree| live.page(tree).words.load(Relaxed) != 0)
-            .for_each(|tree| live.withdraw(tree as u32));
         Some(live)
     }
 
@@ -233,7 +234,7 @@ impl Live {
         });
     }
 
-    /// Ends what followers know of a tree.
+    /// Ends what followers know of a tree that was shown to them.
     pub fn withdraw(&self, tree: u32) {
         if self.page(tree as usize).words.load(Relaxed) != 0 {
             self.change(tree, |page| page.words.store(0, Relaxed));
