@@ -279,9 +279,8 @@ impl Crash {
             // The pool's sites are mutated where the pool is alone.
             let is_of_design = |site: &Site| design == POOL || !site.is_of_pool();
             let is_selected = |site: &Site| self.stores || site.is_named();
-            let is_left = |site: &Site| {
-                is_selected(site) && !table.sites.contains(site) && !AS_PUBLISHED.contains(&site.step)
-            };
+            let is_left =
+                |site: &Site| is_selected(site) && table.lacks(site) && !AS_PUBLISHED.contains(&site.step);
             let others =
                 mutate_rounds(&rounds, budget, &|site| is_of_design(site) && is_left(site), progress, &each);
             table.merge(others);

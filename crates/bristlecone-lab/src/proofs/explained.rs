@@ -52,31 +52,6 @@ const OF_LIBRARY: &[Explanation] = &[
         "a linked subnode with items and a free tag is one whose reclamation was interrupted: recovery ends the chain there",
     ),
     (
-        "remove flush \"sstree recover.3\"",
-        1,
-        "not shown: another thread would have to crash while it uses the head again that recovery has freed",
-    ),
-    (
-        "shift flush \"sstree recover.3\"",
-        1,
-        "not shown: another thread would have to crash while it uses the head again that recovery has freed",
-    ),
-    (
-        "remove fence \"sstree recover.3\"",
-        1,
-        "not shown: another thread would have to crash while it uses the head again that recovery has freed",
-    ),
-    (
-        "remove fence \"sstree recover.2\"",
-        1,
-        "not shown: another thread would have to crash while it uses the tail again that recovery has freed",
-    ),
-    (
-        "lose publish \"lodgetree merge.3\"",
-        1,
-        "not shown: the leaf that a merge gives back would have to be used again before its left neighbour is written",
-    ),
-    (
         "lose publish \"lodgetree split.2 stamp\"",
         1,
         "log entries that stay are of removals that the bitmap has done; done again they change nothing",

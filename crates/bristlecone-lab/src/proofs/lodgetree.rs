@@ -139,7 +139,17 @@ fn merged() -> Vec<Scenario<TreeOp>> {
         let more = (0..12).map(|at| insert(keys * 10 + at));
         scenario("merged", setup, removed.chain(more).collect::<Vec<_>>(), vec![])
     };
-    [24, 32, 40, 48, 56, 64, 72, 80].map(of).into_iter().chain([192].map(merged_in_a_full_chunk)).collect()
+    let of_full_chunks = [192].map(merged_in_a_full_chunk).into_iter().chain((3..9).map(used_at_once));
+    [24, 32, 40, 48, 56, 64, 72, 80].map(of).into_iter().chain(of_full_chunks).collect()
+}
+
+/// Returns a scenario of the same, in which the merge of one removal is followed by splits alone: the leaf that it frees is
+/// used before its left neighbour is written again.
+fn used_at_once(last: u64) -> Scenario<TreeOp> {
+    let remove = |at: u64| Elsewhere(Box::new(Remove("t", at * 10)));
+    let setup = (0..192).map(|key| insert(key * 10)).chain((96..180).chain(3..last).map(remove));
+    let more = (0..12).map(|at| insert(3000 + at));
+    scenario("merged-and-used", setup, [remove(last)].into_iter().chain(more), vec![])
 }
 
 /// Returns merges where all leaves of a chunk were taken and so many are free again that the chunk is worth taking up:

@@ -10,6 +10,7 @@ pub mod lodgetree;
 pub mod log;
 pub mod nbtree;
 mod sites;
+pub mod sstree;
 pub mod wotree;
 
 use bristlecone::Design;
@@ -83,10 +84,11 @@ impl Proof {
     }
 }
 
-/// Returns what shows that the steps of a design are needed; nothing for a design whose every step is noticed in
-/// the scenarios that all trees go through.
+/// Returns what shows that the steps of a design are needed; of SSTree those that are not noticed in the scenarios that all
+/// trees go through.
 pub fn proofs_of(design: impl Into<AnyDesign>) -> Vec<Proof> {
     match design.into() {
+        AnyDesign::Library(Design::SsTree) => sstree::proofs(),
         AnyDesign::Library(Design::NbTree) => nbtree::proofs(),
         AnyDesign::Library(Design::CclBTree) => {
             [cclbtree::proofs(), log::proofs()].into_iter().flatten().collect()
@@ -103,15 +105,20 @@ pub fn proofs_of(design: impl Into<AnyDesign>) -> Vec<Proof> {
 /// Goes through proofs until the end, or until `progress` is stopped. What one noticed the next ones leave out.
 pub fn prove(proofs: &[Proof], threads: usize, progress: &Progress) -> Table {
     let mut table = Table::default().explained_by(EXPLAINED);
+    prove_rest(&mut table, proofs, threads, progress);
+    table
+}
+
+/// Goes through proofs as [`prove`] does, for what is not in a table as noticed.
+pub fn prove_rest(table: &mut Table, proofs: &[Proof], threads: usize, progress: &Progress) {
     for Proof(prove) in proofs {
         if progress.is_stopped() {
             break;
         }
-        let more = prove(&table, progress, threads);
+        let more = prove(table, progress, threads);
         table.merge(more);
     }
     table.interrupted |= progress.is_stopped();
-    table
 }
 
 /// Returns the operations that a pool has room for, one after the other.

@@ -15,9 +15,11 @@ pub enum TreeOp {
     Load(&'static str, u64),
     /// Runs an operation on a thread of its own, whose fences are no other thread's.
     Elsewhere(Box<TreeOp>),
-    /// Begins an operation on one key on a thread of its own, which stops at a step before anything
-    /// comes of it.
+    /// Begins an operation on one key on a thread of its own, which stops at a step or before a fence, before
+    /// anything comes of it.
     Begin(Box<TreeOp>, Step),
+    /// Lets it go on to another one, before anything comes of it.
+    Proceed(Step),
     /// Lets it go on.
     Finish(Box<TreeOp>),
     /// Drops a tree.
@@ -61,6 +63,7 @@ impl TreeOp {
             | Self::CreateBare(_)
             | Self::Load(..)
             | Self::Drop(_)
+            | Self::Proceed(_)
             | Self::Close
             | Self::Rest => return None,
             Self::Elsewhere(_) | Self::Begin(..) | Self::Finish(_) | Self::Short(..) | Self::Many(..) => {

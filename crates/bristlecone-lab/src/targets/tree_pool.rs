@@ -249,6 +249,10 @@ impl<I: Items, D: TreeDesign> System for TreePool<I, D> {
                 let act = move || act::<I>(&tree, key, access).map(|seen| format!("{seen:?}"));
                 live.stopped = Some(Stopped::begin(at, act)?);
             }
+            TreeOp::Proceed(to) => {
+                let stopped = live.stopped.take().ok_or("no operation has begun")?;
+                live.stopped = Some(stopped.proceed(to)?);
+            }
             TreeOp::Finish(_) => return live.stopped.take().ok_or("no operation has begun")?.finish(),
             TreeOp::Rest => rest(),
             TreeOp::Drop(name) => {

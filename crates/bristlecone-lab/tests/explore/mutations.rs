@@ -107,6 +107,18 @@ stores! {
     stores_of_dptree: Baseline::DpTree;
 }
 
+/// The other steps are in the rounds of the design.
+#[test]
+fn sstree_what_recovery_frees_is_durably_free() {
+    let table = prove(&proofs_of(Design::SsTree), 2, &Progress::default());
+    println!("{table}");
+    let of_frees =
+        |name: &&str| ["sstree recover.2", "sstree recover.3"].iter().any(|step| name.contains(step));
+    let tried: Vec<_> = table.rows.keys().map(String::as_str).filter(of_frees).collect();
+    let left: Vec<_> = table.survivors().into_iter().filter(of_frees).collect();
+    assert!(table.failures.is_empty() && tried.len() >= 16 && left.is_empty(), "{left:?} of {tried:?}");
+}
+
 #[test]
 fn wotree_every_mutation_is_noticed() {
     every_step_is_needed(Design::WoTree, 40, &[]);

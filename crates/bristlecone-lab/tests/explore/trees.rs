@@ -6,6 +6,7 @@ use bristlecone::Design;
 use bristlecone_baselines::{AnyDesign, Baseline};
 use bristlecone_cells::{Cell, Codec, Effort, seed, suites, takes, tell};
 use bristlecone_lab::EXPLAINED;
+use bristlecone_lab::proofs::{proofs_of, prove_rest};
 use bristlecone_lab::targets::{TreePool, Words, mode_of, subject_of, subjects_of, tree_scenarios};
 use bristlecone_pm::Geometry;
 use bristlecone_sim::{
@@ -68,7 +69,8 @@ fn explored(
     let rounds: Vec<_> = rounds_of_all.into_iter().zip(reports.into_iter().flatten()).collect();
     let rounds: Vec<_> = rounds.into_iter().filter(|(round, _)| round.mode == Mode::Subset).collect();
     let wanted = |site: &Site| !site.is_of_pool() && site.is_named();
-    let table = mutate_rounds(&rounds, budget, &wanted, &progress(), &|_| {}).explained_by(EXPLAINED);
+    let mut table = mutate_rounds(&rounds, budget, &wanted, &progress(), &|_| {}).explained_by(EXPLAINED);
+    prove_rest(&mut table, &proofs_of(design), 2, &progress());
     println!("{table}");
     tell(&format!("{design}: {} of {} mutations killed", table.killed(), table.rows.len()));
     assert!(table.survivors().is_empty(), "{table}");

@@ -8,7 +8,7 @@ use super::layout::{
 };
 use super::tests::{NODES, Scratch, part_of, spec};
 use super::*;
-use crate::Native;
+use crate::{Native, failpoint};
 
 type Pool = Arc<PoolFile<Native>>;
 
@@ -106,6 +106,26 @@ fn replace_puts_a_tree_in_the_place_of_another_or_leaves_it() {
     let pool = scratch.open().unwrap();
     assert_eq!(pool.trees().unwrap(), [new]);
     assert!(pool.check().is_empty());
+}
+
+/// A replacement of which any step cannot be made durable is no success.
+#[test]
+fn a_replacement_that_is_not_durable_is_an_error() {
+    let options = CreateOptions { max_bytes: 8 << 20, domain: Some(Domain::Msync) };
+    let mut lost = 0;
+    for nth in 0.. {
+        let scratch = Scratch::new("replace-lost");
+        let pool = PoolFile::create(&scratch.0, &options, Native::new).unwrap();
+        let old = pool.create_tree(&spec("a")).unwrap();
+        failpoint::refuse(nth, rustix::io::Errno::IO);
+        let replaced = pool.replace_tree_with(old.id, |_| Ok(()));
+        if failpoint::cease() {
+            break;
+        }
+        assert!(replaced.is_err() || pool.health().is_ok(), "call {nth}");
+        lost += usize::from(pool.health().is_err());
+    }
+    assert!(lost > 3, "{lost} times durability was lost");
 }
 
 /// What an interrupted rename stands as, word by word.

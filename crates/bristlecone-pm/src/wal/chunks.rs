@@ -101,6 +101,8 @@ impl<M: Medium> Log<M> {
     /// Rotates to new chunks, which begins a new epoch; returns its number, and the old chunks: every entry so far
     /// is in one of those, every later one will not be, and is of the new epoch.
     pub fn rotate(&self) -> (u64, Vec<LogChunk>) {
+        // What the caller found out before this may be old by now.
+        self.pool.medium().reached("log rotate");
         let epoch = {
             let mut chunks = lock(&self.chunks);
             chunks.epoch += 1;

@@ -81,6 +81,7 @@ impl Medium for Sim {
         self.cross();
         self.take_step();
         watch::pass(step);
+        stopped::pass(step);
         let at = Location::caller();
         if !self.is_changed(Mutation::Remove(Site { kind: SiteKind::Fence, step, at })) {
             self.record(Event::Fence { thread: thread(), step, at });

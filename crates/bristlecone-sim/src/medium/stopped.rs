@@ -1,17 +1,20 @@
-//! A thread that is stopped at a named step of an operation, while others go on.
+//! A thread that is stopped at a named step or before a named fence of an operation, while others go on.
 
 use std::cell::RefCell;
+use std::sync::Mutex;
 use std::sync::mpsc::{Receiver, Sender, channel};
 use std::thread::JoinHandle;
 
 use bristlecone_pm::Step;
+use bristlecone_pm::sync::wait;
 
 use crate::medium::guard::guarded;
 
 struct Stop {
     at: Step,
     came: Sender<()>,
-    go_on: Receiver<()>,
+    /// Where it stops next, if anywhere.
+    go_on: Receiver<Option<Step>>,
 }
 
 thread_local! {
@@ -24,14 +27,18 @@ pub(crate) fn pass(step: Step) {
     if let Some(Stop { came, go_on, .. }) = stop {
         // If the run has failed there is no receiver any more: then the thread goes on, too.
         let _ = came.send(());
-        let _ = go_on.recv();
+        if let Ok(Some(at)) = go_on.recv() {
+            STOP.set(Some(Stop { at, came, go_on }));
+        }
     }
 }
 
 /// A thread in the middle of an operation.
 #[derive(Debug)]
 pub struct Stopped {
-    go_on: Sender<()>,
+    /// Locked by none: it makes a thread that stops one that others may know of.
+    comes: Mutex<Receiver<()>>,
+    go_on: Sender<Option<Step>>,
     thread: JoinHandle<Result<String, String>>,
 }
 
@@ -53,10 +60,24 @@ impl Stopped {
             STOP.set(None);
             done
         });
-        let stopped = Self { go_on: to_thread, thread };
-        match comes.recv() {
-            Ok(()) => Ok(stopped),
-            Err(_) => Err(format!("it never came to {at}, but ended: {:?}", stopped.finish())),
+        Self { comes: Mutex::new(comes), go_on: to_thread, thread }.wait(at)
+    }
+
+    /// Lets it go on to another step.
+    ///
+    /// # Errors
+    ///
+    /// As [`begin`](Self::begin).
+    pub fn proceed(self, to: Step) -> Result<Self, String> {
+        let _ = self.go_on.send(Some(to));
+        self.wait(to)
+    }
+
+    fn wait(self, at: Step) -> Result<Self, String> {
+        let came = wait::lock(&self.comes).recv();
+        match came {
+            Ok(()) => Ok(self),
+            Err(_) => Err(format!("it never came to {at}, but ended: {:?}", self.finish())),
         }
     }
 
@@ -66,7 +87,7 @@ impl Stopped {
     ///
     /// As the operation.
     pub fn finish(self) -> Result<String, String> {
-        let _ = self.go_on.send(());
+        let _ = self.go_on.send(None);
         self.thread.join().map_err(|_| "a panic elsewhere")?
     }
 }
