@@ -5,7 +5,7 @@ use std::fs::{File, OpenOptions};
 use std::os::unix::fs::FileExt;
 
 use crate::common::{Noise, Plant, Scratch, Shape};
-use bristlecone::{Design, Key, Pool, Result, Salvage, Tree, Value};
+use bristlecone::{Design, KeepIndex, Key, Pool, Result, Salvage, Tree, Value};
 
 pub const CHUNK: u64 = 2 << 20;
 const DESCRIPTORS: u64 = 73_728;
@@ -119,7 +119,9 @@ pub enum Part {
 
 pub fn fill<C: Codec>(shape: Shape) -> Victim {
     let scratch = Scratch::new();
-    let pool = scratch.options().max_bytes(64 << 20).open(&scratch.0).unwrap();
+    // What an index that outlives the close knows of a leaf is not read from the leaf again.
+    let options = scratch.options().max_bytes(64 << 20).keep_index(KeepIndex::Never);
+    let pool = options.open(&scratch.0).unwrap();
     let tree = shape.create::<C::Key, C::Value>(&pool, "t").unwrap();
     let (mut truth, mut noise) = (Items::new(), Noise(0x2545_f491_4f6c_dd1d));
     for n in 0..3 * KEYS {
