@@ -7,12 +7,13 @@
 //! - `map`: reserved address space with a file in it, which grows; nodes of memory; bytes that cannot be had.
 //! - `pool`: superblock, tree directory and chunks of a pool file.
 //! - `alloc`: slots of one size in chunks, byte strings in slots, and the sweep that finds free ones.
-//! - `log`: write-ahead logs in chunks.
+//! - `wal`: write-ahead logs in chunks.
+//! - `segment`: what a process leaves in shared memory for the next one.
 //! - [`sync`]: locks, epochs, numbers of threads, and where simulated threads take turns.
 //!
 //! # Features
 //!
-//! Both are for tests and simulators; a program turns on neither.
+//! A program turns on none of these itself: the library passes `metrics` and `tracing` on, and the others are for tests.
 //!
 //! - `turns`: each access to DRAM that threads share is a step, at which a simulator may run another thread. All atomics
 //!   of [`sync`] cost a little more.
@@ -52,7 +53,9 @@ pub use pool::{
     CHUNK_BYTES, Chunk, CommitSpace, CreateOptions, Damaged, Finding, Geometry, OpenOptions, Part, PartOf,
     PoolFile, PoolInfo, SetAside, SlotKind, TreeEntry, TreeId, TreeSpec, Unnamed, kind_of_descriptor,
 };
-pub use segment::{Extent, KeepIndex, Memory, Notes, NotesReader};
+pub use segment::{
+    Extent, Follower, KeepIndex, Memory, Notes, NotesReader, Pinned, Posted, Released, Zeroed,
+};
 pub use sync::{assume_thread_index, own_thread_index, thread_index};
 pub use told::{told, told_if_long};
 pub use wal::{Copies, LOG_ENTRY_BYTES, Log, LogChunk, LogEntry, LogSpot};

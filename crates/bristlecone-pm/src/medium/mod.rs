@@ -25,6 +25,7 @@ mod native;
 mod prefetch;
 
 use std::marker::PhantomData;
+use std::panic::Location;
 use std::sync::atomic::{AtomicU64, Ordering};
 
 pub use self::domain::Domain;
@@ -82,7 +83,11 @@ pub trait Medium: Send + Sync + 'static {
         self.store(cell, value, Ordering::Release);
     }
 
-    /// Replaces `current` by `new`, or returns the value found. Success orders like `AcqRel`.
+    /// Replaces `current` by `new`, and returns what was replaced. Success orders like `AcqRel`.
+    ///
+    /// # Errors
+    ///
+    /// The value found, if it is another one: nothing was stored.
     #[track_caller]
     fn compare_exchange(&self, cell: &AtomicU64, current: u64, new: u64) -> Result<u64, u64>;
 
@@ -118,6 +123,13 @@ pub trait Medium: Send + Sync + 'static {
         let _ = (start, bytes);
     }
 
+    /// Notes the place in the source that the next access comes from, where the call itself loses it. Only a simulator
+    /// needs to know.
+    #[inline(always)]
+    fn called_from(&self, caller: &'static Location<'static>) {
+        let _ = caller;
+    }
+
     /// Prefetches a line. Only a hint, which changes nothing that can be observed: an address
     /// outside the pool does no harm.
     #[inline(always)]
@@ -148,39 +160,49 @@ pub trait Medium: Send + Sync + 'static {
 }
 
 /// A medium that is chosen at run time, at the price of a call for each access: what is generic over media is then
-/// compiled once for many of them. The place in the source that called is lost.
+/// compiled once for many of them. A call through the table of a type loses the place in the source that called, so that
+/// it is noted ahead.
 impl Medium for Box<dyn Medium> {
     fn load(&self, cell: &AtomicU64, order: Ordering) -> u64 {
         (**self).load(cell, order)
     }
     fn store(&self, cell: &AtomicU64, value: u64, order: Ordering) {
+        (**self).called_from(Location::caller());
         (**self).store(cell, value, order);
     }
     fn store_derived(&self, cell: &AtomicU64, value: u64) {
+        (**self).called_from(Location::caller());
         (**self).store_derived(cell, value);
     }
     fn store_words(&self, cells: &[AtomicU64], values: &[u64]) {
+        (**self).called_from(Location::caller());
         (**self).store_words(cells, values);
     }
     fn publish(&self, cell: &AtomicU64, value: u64, step: Step) {
+        (**self).called_from(Location::caller());
         (**self).publish(cell, value, step);
     }
     fn compare_exchange(&self, cell: &AtomicU64, current: u64, new: u64) -> Result<u64, u64> {
+        (**self).called_from(Location::caller());
         (**self).compare_exchange(cell, current, new)
     }
     fn flush_lines(&self, start: *const u8, bytes: usize, step: Step) {
+        (**self).called_from(Location::caller());
         (**self).flush_lines(start, bytes, step);
     }
     fn drain(&self, step: Step) {
+        (**self).called_from(Location::caller());
         (**self).drain(step);
     }
     fn extended(&self, last: &AtomicU64) {
+        (**self).called_from(Location::caller());
         (**self).extended(last);
     }
     fn has_room(&self) -> bool {
         (**self).has_room()
     }
     fn order_line(&self) {
+        (**self).called_from(Location::caller());
         (**self).order_line();
     }
     fn about_to_read(&self, start: *const u8, bytes: usize) {

@@ -35,6 +35,7 @@ impl<'a, S: System> Run<'a, S> {
             for op in setup {
                 self.step(&mut live, &mut state, op)?;
             }
+            sim.forget_swap();
         }
         self.states.push(Some(state.clone()));
         let explored = setup.iter().filter(|_| *creation).chain(ops);

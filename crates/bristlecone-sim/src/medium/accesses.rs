@@ -1,5 +1,6 @@
 //! Each access to the medium: carried out, and recorded.
 
+use std::cell::Cell;
 use std::panic::Location;
 use std::sync::atomic::{AtomicU64, Ordering};
 
@@ -16,7 +17,25 @@ use crate::model::trace::{Event, Site, SiteKind};
 /// The name under which the length of the file is made durable.
 const EXTEND: Step = "pool extend";
 
+thread_local! {
+    /// Where the next access of the thread comes from, if the medium is behind a call that loses it.
+    static NOTED: Cell<Option<&'static Location<'static>>> = const { Cell::new(None) };
+}
+
+/// Returns the place in the source that an access comes from. To be asked before any other thread may take its turn.
+#[track_caller]
+fn caller() -> &'static Location<'static> {
+    match NOTED.take() {
+        Some(noted) => noted,
+        None => Location::caller(),
+    }
+}
+
 impl Medium for Sim {
+    fn called_from(&self, caller: &'static Location<'static>) {
+        NOTED.set(Some(caller));
+    }
+
     fn load(&self, cell: &AtomicU64, order: Ordering) -> u64 {
         self.turn();
         self.read(self.word(cell));
@@ -24,24 +43,32 @@ impl Medium for Sim {
     }
 
     fn store(&self, cell: &AtomicU64, value: u64, order: Ordering) {
-        self.put(cell, value, order, Site::unnamed(SiteKind::Store, Location::caller()));
+        self.put(cell, value, order, Site::unnamed(SiteKind::Store, caller()));
     }
 
     fn store_derived(&self, cell: &AtomicU64, value: u64) {
-        self.put(cell, value, Ordering::Relaxed, Site::unnamed(SiteKind::Derived, Location::caller()));
+        self.put(cell, value, Ordering::Relaxed, Site::unnamed(SiteKind::Derived, caller()));
+    }
+
+    fn store_words(&self, cells: &[AtomicU64], values: &[u64]) {
+        assert!(cells.len() == values.len(), "a copy of another length");
+        let site = Site::unnamed(SiteKind::Store, caller());
+        for (cell, value) in cells.iter().zip(values) {
+            self.put(cell, *value, Ordering::Relaxed, site);
+        }
     }
 
     fn publish(&self, cell: &AtomicU64, value: u64, step: Step) {
+        let site = Site { kind: SiteKind::Publish, step, at: caller() };
         watch::pass(step);
         self.cross();
-        let site = Site { kind: SiteKind::Publish, step, at: Location::caller() };
         self.put(cell, value, Ordering::Release, site);
     }
 
     fn compare_exchange(&self, cell: &AtomicU64, current: u64, new: u64) -> Result<u64, u64> {
+        let site = Site::unnamed(SiteKind::Swap, caller());
         self.cross();
         let word = self.word(cell);
-        let site = Site::unnamed(SiteKind::Swap, Location::caller());
         self.read(word);
         let mut trace = self.trace();
         let done = cell.compare_exchange(current, new, Ordering::AcqRel, Ordering::Acquire);
@@ -58,10 +85,10 @@ impl Medium for Sim {
     }
 
     fn flush_lines(&self, start: *const u8, bytes: usize, step: Step) {
+        let at = caller();
         self.turn();
         self.take_step();
         watch::pass(step);
-        let at = Location::caller();
         let site = Site { kind: SiteKind::Flush, step, at };
         if bytes == 0 || self.is_changed(Mutation::Remove(site)) {
             return;
@@ -78,10 +105,10 @@ impl Medium for Sim {
     }
 
     fn drain(&self, step: Step) {
+        let at = caller();
         self.cross();
         self.take_step();
         watch::pass(step);
-        let at = Location::caller();
         if !self.is_changed(Mutation::Remove(Site { kind: SiteKind::Fence, step, at })) {
             self.record(Event::Fence { thread: thread(), step, at });
         }
@@ -108,6 +135,7 @@ impl Medium for Sim {
     }
 
     fn extended(&self, last: &AtomicU64) {
+        let at = caller();
         self.turn();
         let Some(length) = self.0.memory.length_word() else { return };
         let value = (u64::from(self.word(last)) + 1) * size_of::<u64>() as u64;
@@ -117,7 +145,6 @@ impl Medium for Sim {
             self.0.stored.add(length);
             trace.push(Event::Extended { word: length, value, thread: thread() });
         }
-        let at = Location::caller();
         if !self.is_changed(Mutation::Remove(Site { kind: SiteKind::Flush, step: EXTEND, at })) {
             trace.push(Event::Flush { line: length / LINE_WORDS as u32, thread: thread(), step: EXTEND, at });
         }
@@ -139,8 +166,8 @@ impl Medium for Sim {
     }
 
     fn order_line(&self) {
+        let at = caller();
         self.take_step();
-        let at = Location::caller();
         if !self.is_changed(Mutation::Remove(Site::unnamed(SiteKind::Order, at))) {
             self.record(Event::Order { thread: thread(), at });
         }

@@ -170,6 +170,13 @@ impl Sim {
         applies
     }
 
+    /// Takes back that two stores were swapped: all that was stored so far is what crashes begin with, in whatever order.
+    pub(crate) fn forget_swap(&self) {
+        if matches!(self.0.mutation, Some(Mutation::Swap(_))) {
+            self.0.mutated.store(false, Ordering::Relaxed);
+        }
+    }
+
     /// Returns the memory under the medium.
     pub fn memory(&self) -> &Memory {
         &self.0.memory

@@ -3,5 +3,6 @@
 mod anomalies;
 mod crashes;
 mod endless;
+mod places;
 mod schedules;
 mod toy_map;
