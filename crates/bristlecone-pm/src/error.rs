@@ -48,6 +48,14 @@ pub enum Error {
         /// Where: a byte offset or the name of a structure.
         location: String,
     },
+    /// The pool cannot be followed: no process writes to it, or not such that others can read it meanwhile.
+    #[error("{} cannot be followed: {why}", path.display())]
+    NoWriter {
+        /// Where the pool is.
+        path: PathBuf,
+        /// Why not.
+        why: String,
+    },
     /// Another process, or another handle of this one, has the pool open.
     #[error("the pool is in use{}: close it there first", pid.map(|p| format!(" by process {p}")).unwrap_or_default())]
     InUse {

@@ -1,22 +1,31 @@
-//! How slots change hands, in every order of the steps, as far as threads preempt each other twice.
+//! How slots change hands, and how a writer finds out that no follower looks at what it uses again, in every order of the
+//! steps, as far as threads preempt each other twice.
 //!
-//! The file of the slots is compiled here once more, over loom's atomics. There is no harness: a
+//! The files of the slots and of what followers announce are compiled here once more, over loom's atomics. There is no harness: a
 //! panic in a model ends the program.
 
 use loom::cell::UnsafeCell;
 use loom::sync::Arc;
-use loom::sync::atomic::{AtomicBool, Ordering::Acquire, Ordering::Release};
+use loom::sync::atomic::{
+    AtomicBool, AtomicU64, Ordering::AcqRel, Ordering::Acquire, Ordering::Relaxed, Ordering::Release,
+    Ordering::SeqCst, fence,
+};
 use loom::thread;
 
 /// In the place of `src/sync/atomic.rs`.
 mod sync {
-    pub use loom::sync::atomic::{AtomicU64, AtomicUsize};
+    pub use loom::sync::atomic::{AtomicU64, AtomicUsize, fence};
 }
 
 #[allow(dead_code, reason = "the file serves the whole crate")]
 #[path = "../src/alloc/slots.rs"]
 mod slots;
 
+#[allow(dead_code, reason = "the file serves the whole crate")]
+#[path = "../src/segment/announce.rs"]
+mod announce;
+
+use announce::{Announced, EXPELLED, IDLE};
 use slots::Slots;
 
 const ALL: u64 = 0b11;
@@ -95,8 +104,97 @@ fn a_slot_that_leaves_the_tree_is_given_back_once_whatever_a_sweep_finds() {
     assert!(taker.join().expect("no panic") <= 1);
 }
 
+/// What a writer takes out of its tree while a follower looks.
+struct Followed {
+    epoch: AtomicU64,
+    announced: Announced,
+    linked: AtomicBool,
+    /// Read where the writer waits for the reader: loom notices a use again that comes too early.
+    node: UnsafeCell<u64>,
+    /// Read where it may stop to wait.
+    record: AtomicU64,
+}
+
+// SAFETY: loom checks the accesses to the node.
+unsafe impl Sync for Followed {}
+// SAFETY: as above.
+unsafe impl Send for Followed {}
+
+impl Followed {
+    const BEFORE: u64 = 1;
+    const AGAIN: u64 = 2;
+
+    fn new() -> Arc<Self> {
+        let (node, record) = (UnsafeCell::new(Self::BEFORE), AtomicU64::new(Self::BEFORE));
+        let (epoch, linked) = (AtomicU64::new(1), AtomicBool::new(true));
+        Arc::new(Self { epoch, announced: Announced::new(), linked, node, record })
+    }
+
+    /// Looks as a thread of a follower does, twice.
+    fn look(followed: &Arc<Self>, read: fn(&Self)) -> thread::JoinHandle<()> {
+        let followed = Arc::clone(followed);
+        thread::spawn(move || {
+            for _ in 0..2 {
+                followed.announced.begin(followed.epoch.load(Acquire), true);
+                if followed.linked.load(Acquire) {
+                    read(&followed);
+                }
+                followed.announced.end();
+            }
+        })
+    }
+
+    /// Takes everything out of the tree; returns the epoch that threads must have begun in.
+    fn unlink(&self) -> u64 {
+        self.linked.store(false, Release);
+        self.epoch.fetch_add(1, AcqRel) + 1
+    }
+
+    /// Returns whether no thread looks that began before.
+    fn has_passed(&self, epoch: u64) -> bool {
+        // The heavy side, where the kernel does not do its work.
+        fence(SeqCst);
+        let word = self.announced.get();
+        word == IDLE || word >= epoch
+    }
+}
+
+fn what_a_follower_looks_at_is_not_used_again() {
+    let followed = Followed::new();
+    let reader = Followed::look(&followed, |followed| {
+        // SAFETY: the writer waits for threads that look; loom reports if not.
+        followed.node.with(|node| assert_eq!(unsafe { *node }, Followed::BEFORE));
+    });
+    let epoch = followed.unlink();
+    if followed.has_passed(epoch) {
+        // SAFETY: no thread looks at it any more; loom reports if one does.
+        followed.node.with_mut(|node| unsafe { *node = Followed::AGAIN });
+    }
+    reader.join().expect("no panic");
+}
+
+fn what_an_expelled_follower_reads_does_not_count() {
+    let followed = Followed::new();
+    let reader = Followed::look(&followed, |followed| {
+        let read = followed.record.load(Relaxed);
+        if !followed.announced.is_expelled() {
+            assert_eq!(read, Followed::BEFORE, "what was used again counts");
+        }
+    });
+    let epoch = followed.unlink();
+    if !followed.has_passed(epoch) {
+        followed.announced.expel(epoch);
+    }
+    // An expelled thread counts as one that began later.
+    const { assert!(EXPELLED > IDLE) };
+    if followed.has_passed(epoch) {
+        followed.record.store(Followed::AGAIN, Relaxed);
+    }
+    reader.join().expect("no panic");
+}
+
 fn main() {
-    let models: [(&str, fn()); 2] = [
+    let models: [(&str, fn()); 4] = [
         (
             "slots_given_back_come_to_one_owner_after_their_last_reader",
             slots_given_back_come_to_one_owner_after_their_last_reader,
@@ -105,6 +203,8 @@ fn main() {
             "a_slot_that_leaves_the_tree_is_given_back_once_whatever_a_sweep_finds",
             a_slot_that_leaves_the_tree_is_given_back_once_whatever_a_sweep_finds,
         ),
+        ("what_a_follower_looks_at_is_not_used_again", what_a_follower_looks_at_is_not_used_again),
+        ("what_an_expelled_follower_reads_does_not_count", what_an_expelled_follower_reads_does_not_count),
     ];
     for (name, model) in models {
         let mut builder = loom::model::Builder::new();

@@ -16,7 +16,7 @@ use std::sync::{Arc, LazyLock};
 use rustix::io::Errno;
 use rustix::mm::{MapFlags, ProtFlags};
 
-use self::sigbus::Watch;
+pub(crate) use self::sigbus::Watch;
 use crate::medium::is_memory;
 use crate::sync::pause::Pause;
 use crate::{Error, Opener, Result, failpoint};
@@ -183,6 +183,41 @@ impl Region {
         Ok(region)
     }
 
+    /// Maps `file`, found there, which another process writes to, for reading; `patched` is set if that takes a page away.
+    pub(crate) fn follow(
+        file: File,
+        at: At<'_>,
+        len: u64,
+        reserved: RangeInclusive<u64>,
+        patched: &Arc<AtomicBool>,
+    ) -> Result<Self> {
+        let (whole, base, reserved) = reserve_within(reserved)?;
+        let mut region = Self::over(whole, base, reserved, len);
+        (region.in_memory, region.file) = (is_memory(&file), Some(file));
+        let map = |flags: MapFlags, file: &File| {
+            failpoint::check("mmap")?;
+            // SAFETY: replaces part of the reservation made above, which no other code uses.
+            unsafe {
+                rustix::mm::mmap(
+                    base.cast(),
+                    reserved as usize,
+                    ProtFlags::READ,
+                    flags | MapFlags::FIXED,
+                    file,
+                    0,
+                )
+            }
+        };
+        let file = region.file.as_ref().expect("set above");
+        let dax = map(MapFlags::SHARED_VALIDATE | MapFlags::SYNC, file).is_ok();
+        let mapped = if dax { Ok(()) } else { map(MapFlags::SHARED, file).map(drop) };
+        region.dax = dax;
+        region.watch = at.handled.then(|| Watch::patching(base, reserved, at.path, patched));
+        mapped.map_err(|error| Error::io("mapping the pool", error))?;
+        region.keep_from_children();
+        Ok(region)
+    }
+
     /// Leaves the mapping out of what a child inherits: whatever the child does, it does not reach the
     /// pool. If the kernel refuses, a child has bytes that it does not touch.
     fn keep_from_children(&self) {
@@ -246,6 +281,15 @@ impl Region {
     #[inline]
     pub fn len(&self) -> u64 {
         self.len.load(Ordering::Acquire)
+    }
+
+    /// Returns the bytes that exist by now, where another process makes more of them exist.
+    #[cold]
+    pub(crate) fn len_now(&self) -> u64 {
+        let found = self.file.as_ref().and_then(|file| file.metadata().ok());
+        let len = found.map_or(0, |file| file.len().min(self.reserved));
+        self.len.store(len, Ordering::Release);
+        len
     }
 
     /// Returns whether nothing exists yet.

@@ -2,17 +2,21 @@
 //! its medium is bad. The processor then raises SIGBUS in the thread that touches them.
 //!
 //! A load cannot return an error, and to go on with made-up bytes would be worse than to stop. So
-//! the handler reports which pool and where, in one line, and aborts: the process ends by `SIGABRT`.
+//! the handler reports which pool and where, in one line, and aborts: the process ends by `SIGABRT`. A follower reads what is
+//! another process's to cut off: it gets zeros, and is told that what it read since is none of the pool's.
 //! A fault anywhere else goes to the handler that was installed before.
 //!
 //! Everything the handler does is async-signal-safe: atomics, `writev`, `abort`.
 
 use std::os::unix::ffi::OsStrExt;
 use std::path::Path;
+use std::sync::Arc;
 use std::sync::atomic::Ordering::{AcqRel, Acquire, SeqCst};
 use std::sync::atomic::{AtomicBool, AtomicPtr, AtomicUsize};
 
 use crate::Opener;
+
+const PAGE_BYTES: usize = 4096;
 
 /// Times that a dropped watch looks whether all handlers are through.
 const LOOKS: usize = 1000;
@@ -22,6 +26,8 @@ struct Mapped {
     first: usize,
     end: usize,
     path: Box<[u8]>,
+    /// Set when a fault is answered by a page of zeros; `None`: the process ends.
+    patched: Option<Arc<AtomicBool>>,
     /// In a child the addresses are not the pool's.
     opener: Opener,
 }
@@ -47,6 +53,16 @@ pub struct Watch(&'static AtomicPtr<Mapped>);
 impl Watch {
     /// Watches `bytes` bytes from `base` on, which belong to the pool at `path`.
     pub fn new(base: *const u8, bytes: u64, path: &Path) -> Self {
+        Self::over(base, bytes, path, None)
+    }
+
+    /// Watches `bytes` bytes from `base` on, which another process may take away: a page of zeros takes the place of one
+    /// that cannot be had, and `patched` is set, by which a thread that read it learns that it read nothing.
+    pub fn patching(base: *const u8, bytes: u64, path: &Path, patched: &Arc<AtomicBool>) -> Self {
+        Self::over(base, bytes, path, Some(Arc::clone(patched)))
+    }
+
+    fn over(base: *const u8, bytes: u64, path: &Path, patched: Option<Arc<AtomicBool>>) -> Self {
         // Not a `Once`, which would wait for ever in a child that was forked amid it.
         static INSTALLED: AtomicBool = AtomicBool::new(false);
         if !INSTALLED.load(Acquire) {
@@ -54,7 +70,8 @@ impl Watch {
             INSTALLED.store(true, SeqCst);
         }
         let (path, opener) = (path.as_os_str().as_bytes().into(), Opener::this());
-        let mapped = Box::new(Mapped { first: base.addr(), end: base.addr() + bytes as usize, path, opener });
+        let (first, end) = (base.addr(), base.addr() + bytes as usize);
+        let mapped = Box::new(Mapped { first, end, path, patched, opener });
         Self(enlist(Box::into_raw(mapped)))
     }
 }
@@ -139,6 +156,10 @@ extern "C" fn on_fault(signal: i32, info: *mut libc::siginfo_t, context: *mut li
             // SAFETY: what is in a place is freed only while no handler is counted in `LOOKING`.
             let Some(mapped) = (unsafe { place.load(SeqCst).as_ref() }) else { continue };
             if (mapped.first..mapped.end).contains(&address) && mapped.opener.is_here() {
+                if mapped.patched.as_ref().is_some_and(|patched| patch(address, patched)) {
+                    LOOKING.fetch_sub(1, SeqCst);
+                    return;
+                }
                 report(&mapped.path, address - mapped.first, code);
                 // SAFETY: always; async-signal-safe.
                 unsafe { libc::abort() };
@@ -147,6 +168,15 @@ extern "C" fn on_fault(signal: i32, info: *mut libc::siginfo_t, context: *mut li
         LOOKING.fetch_sub(1, SeqCst);
     }
     pass_on(signal, info, context);
+}
+
+/// Puts a page of zeros where one cannot be had, and notes that. Async-signal-safe: a system call, and a store.
+fn patch(address: usize, patched: &AtomicBool) -> bool {
+    let page = std::ptr::without_provenance_mut(address & !(PAGE_BYTES - 1));
+    let flags = libc::MAP_PRIVATE | libc::MAP_ANONYMOUS | libc::MAP_FIXED;
+    patched.store(true, SeqCst);
+    // SAFETY: a page of a mapping that is only read, and of which what is read is believed only if no page was patched.
+    unsafe { libc::mmap(page, PAGE_BYTES, libc::PROT_READ, flags, -1, 0) != libc::MAP_FAILED }
 }
 
 /// Writes one line to standard error, in one call.

@@ -84,9 +84,18 @@ impl<M: Medium> PoolFile<M> {
         self.geometry.chunk_bytes
     }
 
-    /// Returns every chunk of a tree.
+    /// Returns every chunk of a tree. A follower has none to look into: the writer tells it where everything is.
     pub fn chunks_of(&self, tree: TreeId) -> Vec<Chunk> {
         let begun = self.lock_chunks().begun;
+        self.chunks_among(begun, tree)
+    }
+
+    /// Returns the chunks that a tree of a pool that is followed has by now.
+    pub fn chunks_now_of(&self, tree: TreeId) -> Vec<Chunk> {
+        self.chunks_among(self.geometry.chunks_within(self.region.len_now()) as u32, tree)
+    }
+
+    fn chunks_among(&self, begun: u32, tree: TreeId) -> Vec<Chunk> {
         let owned = |id| match Descriptor::decode(self.descriptor(id).load(self.medium()))? {
             Descriptor::Owned { owner, kind, slot_bytes } if owner == tree.0 => {
                 Some(Chunk { id, kind, slot_bytes, offset: self.chunk_offset(id) })
@@ -351,6 +360,15 @@ impl<M: Medium> PoolFile<M> {
         let chunks = self.lock_chunks();
         let free = chunks.free.len() + chunks.bare.len() + chunks.spare.len();
         (free as u64, chunks.begun.into(), self.geometry.chunks_max)
+    }
+
+    /// Returns how many chunks the file holds by now.
+    pub(crate) fn chunks_begun(&self) -> u64 {
+        if self.is_followed() {
+            self.geometry.chunks_within(self.region.len())
+        } else {
+            self.lock_chunks().begun.into()
+        }
     }
 
     /// Returns how many chunks lie within the file.

@@ -27,7 +27,7 @@ const LOOKS: usize = 3;
 pub(super) fn lock(file: &File, access: Access) -> Result<()> {
     let operation = match access {
         Access::Write => FlockOperation::NonBlockingLockExclusive,
-        Access::Read => FlockOperation::NonBlockingLockShared,
+        Access::Read | Access::Follow => FlockOperation::NonBlockingLockShared,
     };
     let begun = Instant::now();
     loop {

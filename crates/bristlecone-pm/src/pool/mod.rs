@@ -5,6 +5,7 @@ mod chunks;
 mod commits;
 mod directory;
 mod file_lock;
+mod follow;
 mod header;
 mod intent;
 mod layout;
@@ -28,6 +29,7 @@ use self::commits::Commits;
 pub use self::directory::{TreeEntry, TreeId, TreeSpec};
 use self::layout::VERSION;
 pub use self::layout::{Geometry, Part, PartOf, SlotKind, kind_of_descriptor};
+use self::open::Found;
 pub use self::open::Unnamed;
 pub use self::salvage::Damaged;
 pub use self::set_aside::SetAside;
@@ -38,7 +40,7 @@ use crate::{Domain, Error, Events, LINE_BYTES, Medium, Opener, Persistent, Regio
 
 /// Bytes of a chunk unless a pool is created otherwise: a huge page.
 pub const CHUNK_BYTES: u64 = 2 << 20;
-const TREES_MAX: u64 = 256;
+pub(crate) const TREES_MAX: u64 = 256;
 
 /// How a pool is created.
 #[derive(Clone, Copy, Debug)]
@@ -65,6 +67,8 @@ enum Access {
     Write,
     /// The file is not changed; any number of processes may look at it.
     Read,
+    /// The file is not changed, and looked at while another process writes to it.
+    Follow,
 }
 
 /// Something that `check` found wrong.
@@ -104,6 +108,8 @@ pub struct PoolInfo {
     pub index_was_kept: bool,
     /// Whether it is open for reading only.
     pub read_only: bool,
+    /// Whether another process writes to it, which this one follows.
+    pub following: bool,
     /// Bytes that the file has.
     pub file_bytes: u64,
     /// Bytes that it may grow to.
@@ -133,6 +139,8 @@ pub struct PoolFile<M> {
     /// What trees have in shared memory, and the number that it was left with.
     segment: OnceLock<Arc<Segment>>,
     seal: u64,
+    /// The writer of a pool that is followed.
+    followed: OnceLock<follow::Followed>,
     access: Access,
     detected: Domain,
     path: Option<PathBuf>,
@@ -176,7 +184,7 @@ impl<M: Medium> PoolFile<M> {
 
     /// Returns whether the pool was opened for reading only.
     pub fn is_read_only(&self) -> bool {
-        self.access == Access::Read
+        self.access != Access::Write
     }
 
     /// Checks that this process may write to the pool.
@@ -250,11 +258,9 @@ impl<M: Medium> PoolFile<M> {
     /// Returns whether the file has these bytes, and words begin there: for offsets that the medium holds.
     #[inline]
     pub fn holds(&self, offset: u64, bytes: u64) -> bool {
-        let len = self.region.len();
-        offset.is_multiple_of(8)
-            && offset >= self.geometry.header_bytes()
-            && bytes <= len
-            && offset <= len - bytes
+        let fits = |len: u64| bytes <= len && offset <= len - bytes;
+        let begins = offset.is_multiple_of(8) && offset >= self.geometry.header_bytes();
+        begins && (fits(self.region.len()) || self.is_followed() && fits(self.region.len_now()))
     }
 
     /// Returns words from an offset on. Panics as [`at`](Self::at) does.
@@ -294,7 +300,7 @@ impl<M: Medium> PoolFile<M> {
         let contents = *self.lock_contents();
         let uuid = u128::from(contents.uuid[1]) << 64 | u128::from(contents.uuid[0]);
         let (chunks_free, chunks, _) = self.chunk_counts();
-        PoolInfo {
+        let info = PoolInfo {
             path: self.path.clone(),
             uuid: format!("{uuid:032x}"),
             version: VERSION,
@@ -303,6 +309,7 @@ impl<M: Medium> PoolFile<M> {
             was_clean: self.was_clean,
             index_was_kept: self.segment.get().is_some_and(|segment| segment.was_found()),
             read_only: self.is_read_only(),
+            following: false,
             file_bytes: self.region.len(),
             max_bytes: self.geometry.max_bytes(),
             chunk_bytes: self.geometry.chunk_bytes,
@@ -310,17 +317,22 @@ impl<M: Medium> PoolFile<M> {
             chunks,
             huge_bytes: self.region.huge_bytes(),
             findings: self.damage.clone(),
-        }
+        };
+        if self.is_followed() { self.info_followed(info) } else { info }
     }
 
-    /// Verifies superblock, directory and descriptors as opening does, and adds what opening found.
+    /// Verifies superblock, directory and descriptors as opening does, and adds what opening found. Of a pool that is
+    /// followed, whose writer changes the others meanwhile, the directory alone.
     pub fn check(&self) -> Vec<Finding> {
         let mut findings = self.damage.clone();
         let mut note = |location: &str, result: Result<()>| {
             findings.extend(result.err().map(|error| Finding::new(location, error.to_string())));
         };
-        note("superblock", self.lock_contents().verify(&self.region, &self.medium, self.access));
         note("directory", self.trees().map(drop));
+        if self.is_followed() {
+            return findings;
+        }
+        note("superblock", self.lock_contents().verify(&self.region, &self.medium, self.access));
         let stray = self.stray_chunks();
         findings.extend(stray.iter().map(|id| Finding::new(format!("chunk {id}"), "its owner is no tree")));
         findings

@@ -182,6 +182,7 @@ impl<M: Medium> PoolFile<M> {
             was_clean: found.was_clean,
             segment: OnceLock::new(),
             seal: found.seal,
+            followed: OnceLock::new(),
             access,
             detected,
             path: path.map(Path::to_owned),
@@ -335,7 +336,10 @@ impl<M: Medium> PoolFile<M> {
         self.here()?;
         self.health()?;
         self.release_commits()?;
-        self.trim_at_close();
+        // What a follower may look at is not taken away.
+        if self.end_following() {
+            self.trim_at_close();
+        }
         let seal = self.seal_segment();
         let closed = self.write_contents(|contents| {
             (contents.clean, contents.commits, contents.seal) = (true, false, seal);
@@ -344,6 +348,7 @@ impl<M: Medium> PoolFile<M> {
         closed.and(synced).inspect_err(|_| {
             // Not closed after all: what is written from now on is not that of a closed pool.
             self.segment.get().into_iter().for_each(|segment| segment.unseal());
+            self.begin_following();
             let _ = self.write_contents(|contents| (contents.clean, contents.seal) = (false, 0));
         })
     }
@@ -389,7 +394,7 @@ pub(super) fn detect(region: &Region) -> Domain {
 
 /// Opens a file for reading, or for reading and writing. Anything but a regular file is no pool, and
 /// is not waited for.
-fn open_regular(path: &Path, access: Access) -> Result<File> {
+pub(super) fn open_regular(path: &Path, access: Access) -> Result<File> {
     let not_a_pool = || Error::NotAPool { path: path.to_owned() };
     let mut options = FileOptions::new();
     options.read(true).write(access == Access::Write).custom_flags(libc::O_NONBLOCK | libc::O_NOCTTY);

@@ -35,7 +35,25 @@ impl<M: Medium> PoolFile<M> {
 
     /// Notes that a tree is closed.
     pub fn tree_closed(&self, tree: TreeId) {
+        self.segment().into_iter().for_each(|segment| segment.withdraw_tree(tree.0));
         self.segment().into_iter().for_each(|segment| segment.leave(tree.0));
+    }
+
+    /// Lets other processes follow: the pool is open, and what a crash left is done with.
+    pub fn begin_following(&self) {
+        self.segment().into_iter().for_each(|segment| segment.begin());
+    }
+
+    /// Keeps followers out; whether none looks at the pool any more.
+    pub(super) fn end_following(&self) -> bool {
+        self.segment().is_none_or(|segment| segment.end())
+    }
+
+    /// Shows followers a tree by what `share` notes of it; not if that says `None`.
+    pub fn share_tree(&self, tree: TreeId, share: impl FnOnce(&mut Notes) -> Option<()>) {
+        if let Some(segment) = self.segment() {
+            segment.share_tree(tree.0, share);
+        }
     }
 
     /// Calls `resume` with what a tree left behind when it was last closed, if it did; what that does not take up is
@@ -50,6 +68,7 @@ impl<M: Medium> PoolFile<M> {
 
     /// Leaves behind what `suspend` notes of a tree whose last handle goes, unless that says `None`.
     pub fn suspend_tree(&self, tree: TreeId, suspend: impl FnOnce(&mut Notes) -> Option<()>) {
+        self.segment().into_iter().for_each(|segment| segment.withdraw_tree(tree.0));
         // A thread that panics may have left anything halfway.
         if let Some(segment) = self.segment()
             && !std::thread::panicking()

@@ -115,6 +115,13 @@ impl Contents {
         Self::of(copies, access)
     }
 
+    /// Returns a number that differs once the superblock was written again.
+    #[inline]
+    pub fn turn<M: Medium>(region: &Region, medium: &M) -> u64 {
+        let sequences = [0, 1].map(|turn| copy(region, turn).sequence.load(medium));
+        sequences[0].max(sequences[1])
+    }
+
     /// Compares the superblock of an open pool with what it was last written as.
     pub fn verify<M: Medium>(&self, region: &Region, medium: &M, access: Access) -> Result<()> {
         let (found, _) = Self::read(region, medium, access)?;
@@ -198,7 +205,7 @@ fn parse(superblock: &Superblock<u64>, access: Access) -> Result<Contents> {
     if version != VERSION {
         return Err(Error::Newer { needs: format!("format version {version}") });
     }
-    let ro_compat_known = if access == Access::Read { u64::MAX } else { RO_COMPAT_KNOWN };
+    let ro_compat_known = if access == Access::Write { RO_COMPAT_KNOWN } else { u64::MAX };
     let unknown = (incompat & !INCOMPAT_KNOWN, ro_compat & !ro_compat_known);
     if unknown != (0, 0) {
         return Err(Error::Newer { needs: format!("features {:#x}/{:#x}", unknown.0, unknown.1) });

@@ -7,12 +7,13 @@ use rustix::io::Errno;
 use rustix::mm::{Advice, MapFlags, MprotectFlags, ProtFlags};
 
 use super::{EXTENT_BYTES, Mode, Segment};
-use crate::map::{HUGE_BYTES, address_space, collapse};
+use crate::map::{HUGE_BYTES, Watch, address_space, collapse};
 use crate::{Error, Opener, Result, failpoint};
 
 /// Pages come in such steps until there is a huge page of them.
 const FIRST_STEPS_BYTES: usize = 64 << 10;
 const HUGE: usize = HUGE_BYTES as usize;
+const PAGE_BYTES: usize = 4096;
 
 /// A stretch of address space whose bytes begin as zeros and stay where they are. See the module.
 #[derive(Debug)]
@@ -31,6 +32,8 @@ struct Shared {
     number: u32,
     /// Whether it stays when its holder goes.
     kept: AtomicBool,
+    /// A follower's: what cannot be read are zeros.
+    _watch: Option<Watch>,
 }
 
 // SAFETY: an address range, which is reached through what its holder makes of it.
@@ -79,9 +82,10 @@ impl Extent {
     fn map(segment: &Arc<Segment>, number: u32, bytes: usize) -> Option<Self> {
         let reserved = bytes.min(EXTENT_BYTES as usize);
         let (whole, base) = failpoint::check("mmap").and_then(|()| address_space(reserved)).ok()?;
-        let flags = if segment.mode == Mode::Write { MapFlags::SHARED } else { MapFlags::PRIVATE };
+        let flags = if segment.mode == Mode::Read { MapFlags::PRIVATE } else { MapFlags::SHARED };
         let flags = flags | MapFlags::FIXED | MapFlags::NORESERVE;
-        let prot = ProtFlags::READ | ProtFlags::WRITE;
+        let is_followed = segment.mode == Mode::Follow;
+        let prot = if is_followed { ProtFlags::READ } else { ProtFlags::READ | ProtFlags::WRITE };
         let offset = u64::from(number) * EXTENT_BYTES;
         // SAFETY: replaces the reservation made above, which no other code uses.
         if unsafe { rustix::mm::mmap(base.cast(), reserved, prot, flags, &segment.file, offset) }.is_err() {
@@ -91,7 +95,10 @@ impl Extent {
         }
         // SAFETY: the whole reservation, whose contents this does not change. A child does not touch it.
         unsafe { libc::madvise(whole.0.cast(), whole.1, libc::MADV_DONTFORK) };
-        let shared = Shared { segment: Arc::clone(segment), number, kept: AtomicBool::new(false) };
+        let watch =
+            is_followed.then(|| Watch::patching(base, reserved as u64, &segment.path, &segment.patched));
+        let shared =
+            Shared { segment: Arc::clone(segment), number, kept: AtomicBool::new(false), _watch: watch };
         Some(Self { base, reserved, whole, shared: Some(shared), opener: Opener::this() })
     }
 
@@ -150,6 +157,33 @@ impl Extent {
         Ok(end)
     }
 
+    /// Has the bytes of a range be usable, wherever it lies: for an extent of which no other bytes are extended.
+    ///
+    /// # Errors
+    ///
+    /// If there is no memory for them.
+    pub fn back(&self, at: usize, bytes: usize) -> Result<()> {
+        assert!(at + bytes <= self.reserved, "bytes beyond the extent");
+        let (from, end) = (at / PAGE_BYTES * PAGE_BYTES, (at + bytes).next_multiple_of(PAGE_BYTES));
+        let Some(shared) = &self.shared else {
+            let start = self.base.wrapping_add(from);
+            // SAFETY: the range lies in the reservation; this takes no right away.
+            let allowed = unsafe {
+                rustix::mm::mprotect(start.cast(), end - from, MprotectFlags::READ | MprotectFlags::WRITE)
+            };
+            return allowed.map_err(|error| Error::io("finding memory for the index in DRAM", error));
+        };
+        if shared.segment.mode != Mode::Write || self.write_pages(from, end).is_ok() {
+            return Ok(());
+        }
+        // The segment has no room: this process has. A page that the segment has stays.
+        shared.segment.give_up();
+        (from..end).step_by(PAGE_BYTES).try_for_each(|page| match self.write_pages(page, page + PAGE_BYTES) {
+            Ok(()) => Ok(()),
+            Err(_) => self.replace_range(page, PAGE_BYTES),
+        })
+    }
+
     /// Has the segment provide memory for a range: huge pages, where it is as long as one.
     fn populate(&self, from: usize, end: usize) -> rustix::io::Result<()> {
         let huge = from.next_multiple_of(HUGE);
@@ -169,31 +203,27 @@ impl Extent {
     }
 
     fn write_pages(&self, from: usize, end: usize) -> rustix::io::Result<()> {
-        if from == end {
-            return Ok(());
-        }
-        let populate = || {
-            // SAFETY: the range lies in the mapping, and no byte of it changes.
-            let done = unsafe {
-                libc::madvise(self.base.wrapping_add(from).cast(), end - from, libc::MADV_POPULATE_WRITE)
-            };
-            if done == 0 {
-                Ok(())
-            } else {
-                Err(Errno::from_io_error(&std::io::Error::last_os_error()).unwrap_or(Errno::INVAL))
-            }
-        };
-        failpoint::call("populate", populate)
+        if from == end { Ok(()) } else { populate(self.base.wrapping_add(from), end - from) }
     }
 
     /// Puts memory of this process in the place of all that is not used yet.
     fn replace(&self, usable: usize) -> Result<()> {
+        self.replace_range(usable, self.reserved - usable)
+    }
+
+    /// Puts memory of this process in the place of some of it that is not used yet.
+    fn replace_range(&self, from: usize, bytes: usize) -> Result<()> {
         let flags = MapFlags::PRIVATE | MapFlags::NORESERVE | MapFlags::FIXED;
-        let (start, prot) = (self.base.wrapping_add(usable), ProtFlags::READ | ProtFlags::WRITE);
+        let (start, prot) = (self.base.wrapping_add(from), ProtFlags::READ | ProtFlags::WRITE);
         // SAFETY: pages of this mapping that no thread has seen: what is usable ends with a page.
-        unsafe { rustix::mm::mmap_anonymous(start.cast(), self.reserved - usable, prot, flags) }
+        unsafe { rustix::mm::mmap_anonymous(start.cast(), bytes, prot, flags) }
             .map(drop)
             .map_err(|error| Error::io("finding memory for the index in DRAM", error))
+    }
+
+    /// Returns its number in its segment.
+    pub(super) fn number(&self) -> Option<u32> {
+        self.shared.as_ref().filter(|shared| shared.segment.is_whole()).map(|shared| shared.number)
     }
 
     /// Has the extent stay in its segment when this is dropped; returns its number.
@@ -213,6 +243,19 @@ impl Extent {
         // SAFETY: the caller's promise.
         unsafe { self.base.write_bytes(0, bytes) };
     }
+}
+
+/// Has the medium provide the pages of a mapped range.
+pub(super) fn populate(start: *mut u8, bytes: usize) -> rustix::io::Result<()> {
+    failpoint::call("populate", || {
+        // SAFETY: no byte of the range changes, wherever it is.
+        let done = unsafe { libc::madvise(start.cast(), bytes, libc::MADV_POPULATE_WRITE) };
+        if done == 0 {
+            Ok(())
+        } else {
+            Err(Errno::from_io_error(&std::io::Error::last_os_error()).unwrap_or(Errno::INVAL))
+        }
+    })
 }
 
 impl Drop for Extent {

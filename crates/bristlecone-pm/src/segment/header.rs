@@ -80,6 +80,20 @@ impl Header {
             && boot() == Some(self.boot)
     }
 
+    /// Returns whether it is the segment of an open pool that this process can read; `Err`: why not.
+    pub fn is_of(&self, identity: &Identity<'_>) -> Result<(), &'static str> {
+        if self.uuid != identity.uuid
+            || boot() != Some(self.boot)
+            || self.pool != PoolFileId::of(identity.pool)
+        {
+            return Err("its index in shared memory is that of another file");
+        }
+        if self.build != identity.build {
+            return Err("its writer is of another version of the library");
+        }
+        Ok(())
+    }
+
     /// Returns the number of the seal.
     pub fn number(&self) -> u64 {
         self.number

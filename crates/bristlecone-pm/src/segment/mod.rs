@@ -6,9 +6,11 @@
 //! otherwise build everything anew from the leaves.
 //!
 //! ```text
-//! extent 0   header (a page) | what trees left behind: notes
+//! extent 0   header (a page) | what trees left behind: notes | 2^35 B: posts | 2^36 B: the board, and followers' rows
 //! extent 1.. the arenas of trees, each in a range of 2^38 B of which it has as many as it uses
 //! ```
+//!
+//! While it is in use, other processes can read the pool by it: see `live`, `follow` and `posted`.
 //!
 //! **What makes it valid** is a number drawn at the close, which the superblock has together with the mark of a clean close. Any
 //! open for writing replaces it, by whatever process and wherever that sees shared memory: so a segment fits the
@@ -28,11 +30,18 @@
 //! Where there is no room for the segment, memory of the process takes its place, writes go on, and nothing is
 //! left behind at the close.
 
+mod announce;
 mod extent;
+mod follow;
 mod header;
+mod live;
 mod notes;
+mod owner;
+mod posted;
+mod released;
 #[cfg(test)]
 mod tests;
+mod waste;
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::fs::{File, OpenOptions, Permissions};
@@ -47,9 +56,16 @@ use rustix::fs::{FallocateFlags, FlockOperation, fallocate, flock};
 use rustix::io::Errno;
 
 pub use self::extent::Extent;
+pub(crate) use self::follow::waits;
+pub use self::follow::{Follower, Pinned};
 pub(crate) use self::header::NUMBER_BITS;
 use self::header::{Header, PoolFileId};
+use self::live::{Live, Phase};
 pub use self::notes::{Notes, NotesReader};
+use self::owner::Lock;
+pub use self::posted::{Posted, Zeroed};
+pub use self::released::Released;
+use self::waste::{Posts, Waste};
 use crate::medium::is_memory;
 use crate::sync::wait::lock;
 use crate::{Opener, failpoint};
@@ -66,6 +82,8 @@ const EXTENTS_MAX: u32 = 1 << 24;
 const WORTHWHILE_BYTES: u64 = 1 << 20;
 /// Other pools' segments that an open looks at.
 const LOOKS: usize = 64;
+/// How long a close waits for followers that are amid a lookup.
+const END: Duration = Duration::from_millis(100);
 /// How often an open asks for a segment that is locked.
 const LOCK_LOOKS: usize = 5;
 
@@ -89,6 +107,8 @@ enum Mode {
     Write,
     /// By one that reads the pool: what it stores stays in that process.
     Read,
+    /// By one that reads the pool while another one writes to it: it stores nothing.
+    Follow,
 }
 
 /// What a tree left behind.
@@ -108,6 +128,9 @@ struct State {
     begun: u32,
     /// Those of them that are not in use.
     free: Vec<u32>,
+    posts: Posts,
+    /// What followers may still look at, and since which epoch nothing leads there.
+    waste: Vec<(u64, Waste)>,
 }
 
 /// The segment of an open pool. See the module.
@@ -123,6 +146,10 @@ pub struct Segment {
     closed: Condvar,
     /// Whether a clean close had left it behind.
     found: bool,
+    /// What followers see; `None`: there can be none.
+    live: Option<Live>,
+    /// Whether a page that another process took away was replaced by zeros.
+    patched: Arc<AtomicBool>,
     /// Whether all that trees have in their extents stands in the file.
     whole: AtomicBool,
     sealed: AtomicBool,
@@ -142,6 +169,22 @@ impl Memory {
 
     pub(crate) fn of(segment: Option<&Arc<Segment>>) -> Self {
         Self(segment.cloned())
+    }
+
+    /// Returns a value that begins as zeros, where followers see it if they can see anything.
+    pub fn post<T: Zeroed>(&self) -> Posted<T> {
+        self.0.as_ref().and_then(Posted::fresh).unwrap_or_default()
+    }
+
+    /// Returns a value that begins as it is given.
+    pub fn post_value<T: Zeroed>(&self, value: T) -> Posted<T> {
+        self.post::<T>().beginning(value)
+    }
+
+    /// Returns the segment, if there ever were followers.
+    #[inline(always)]
+    fn followed(&self) -> Option<&Segment> {
+        self.0.as_deref().filter(|segment| segment.live.as_ref().is_some_and(Live::had_followers))
     }
 
     /// Returns whether it is memory of this process.
@@ -190,7 +233,7 @@ impl Segment {
         let file = open_own(&path)?;
         let operation = match mode {
             Mode::Write => FlockOperation::NonBlockingLockExclusive,
-            Mode::Read => FlockOperation::NonBlockingLockShared,
+            Mode::Read | Mode::Follow => FlockOperation::NonBlockingLockShared,
         };
         // In use by a process that opened a copy of this pool, or by a child of one; or looked at by a sweep.
         let is_locked = || failpoint::call("flock", || flock(&file, operation)).is_ok();
@@ -207,15 +250,26 @@ impl Segment {
             let len = file.metadata().ok()?.len();
             (trees.0 == 1 || len == u64::from(trees.0) * EXTENT_BYTES).then_some((header, trees))
         };
-        let Some((header, (begun, trees))) = fits().filter(|_| keep != KeepIndex::Never) else {
+        let is_unread = || {
+            // A follower that stands still amid a lookup since the last writer was there: it keeps what it looks at.
+            mode == Mode::Read
+                || Live::read(&file)
+                    .is_none_or(|live| !(live.had_followers() && live.passed_by_all(&file) < live.epoch()))
+        };
+        let Some((header, (begun, trees))) = fits().filter(|_| keep != KeepIndex::Never && is_unread())
+        else {
             if mode == Mode::Write {
+                // Followers of a writer that is gone learn that from here on they do not read the pool any more.
+                Live::write(&file).into_iter().for_each(|live| live.set_phase(Phase::Closed));
                 let _ = std::fs::remove_file(&path);
             }
             return None;
         };
         let used: BTreeSet<u32> = trees.values().flat_map(|kept| kept.extents.iter().copied()).collect();
-        let segment =
-            Self::over(file, (path, mode, keep), header, State { trees, begun, ..State::default() });
+        let live = if mode == Mode::Write { Live::write(&file) } else { None };
+        let posts = Posts::begin(&file, live.is_some());
+        let state = State { trees, begun, posts, ..State::default() };
+        let segment = Self::over(file, (path, mode, keep), header, (state, live));
         // Zeros, whatever was left in them.
         (1..begun).filter(|extent| !used.contains(extent)).for_each(|extent| segment.give_back(extent));
         // What it says from here on would not fit any more.
@@ -240,8 +294,9 @@ impl Segment {
             let _ = std::fs::remove_file(&path);
             return None;
         };
-        let state = State { begun: 1, ..State::default() };
-        Some(Self::over(file, (path, Mode::Write, keep), header, state))
+        let live = Live::write(&file);
+        let state = State { begun: 1, posts: Posts::begin(&file, live.is_some()), ..State::default() };
+        Some(Self::over(file, (path, Mode::Write, keep), header, (state, live)))
     }
 
     /// Returns whether a clean close had left it behind.
@@ -253,8 +308,10 @@ impl Segment {
         file: File,
         (path, mode, keep): (PathBuf, Mode, KeepIndex),
         header: Header,
-        state: State,
+        (state, live): (State, Option<Live>),
     ) -> Self {
+        // Followers ask for it to see whether the writer is there.
+        let live = live.filter(|_| mode != Mode::Write || owner::take(&file, Lock::Writer));
         Self {
             file,
             path,
@@ -264,6 +321,8 @@ impl Segment {
             found: !state.trees.is_empty(),
             state: Mutex::new(state),
             closed: Condvar::new(),
+            live,
+            patched: Arc::default(),
             whole: AtomicBool::new(true),
             sealed: AtomicBool::new(false),
             opener: Opener::this(),
@@ -306,7 +365,7 @@ impl Segment {
         let kept = match self.mode {
             Mode::Write => self.state().trees.remove(&tree),
             // Each handle of a reader takes them up anew.
-            Mode::Read => {
+            Mode::Read | Mode::Follow => {
                 let state = self.state();
                 let kept = state.trees.get(&tree);
                 kept.map(|kept| Kept { extents: kept.extents.clone(), words: kept.words.clone() })
@@ -324,7 +383,7 @@ impl Segment {
     /// Keeps what a tree leaves behind, as `suspend` notes it; nothing if that says `None`.
     pub(crate) fn suspend_tree(&self, tree: u32, suspend: impl FnOnce(&mut Notes) -> Option<()>) {
         self.forget(tree);
-        if self.mode == Mode::Read || !self.is_whole() || !self.opener.is_here() {
+        if self.mode != Mode::Write || !self.is_whole() || !self.opener.is_here() {
             return;
         }
         let mut notes = Notes::default();
@@ -353,13 +412,15 @@ impl Segment {
     /// Notes that something stands elsewhere: nothing can be left behind.
     fn give_up(&self) {
         self.whole.store(false, Relaxed);
+        self.live.iter().for_each(Live::lose);
     }
 
     /// Hands out an extent of zeros, and lets the file reach so far.
     fn take_extent(&self) -> Option<u32> {
-        if self.mode == Mode::Read || !self.is_whole() || !self.opener.is_here() {
+        if self.mode != Mode::Write || !self.is_whole() || !self.opener.is_here() {
             return None;
         }
+        self.clear_waste();
         let mut state = self.state();
         if let Some(extent) = state.free.pop() {
             return Some(extent);
@@ -380,9 +441,13 @@ impl Segment {
 
     /// Takes an extent back: it is zeros again, and takes no memory.
     fn give_back(&self, extent: u32) {
-        if self.mode == Mode::Read {
-            return;
+        if self.mode == Mode::Write && !self.waste(Waste::Extent(extent)) {
+            self.clear_extent(extent);
         }
+    }
+
+    /// Zeroes an extent that no thread of any process looks at.
+    fn clear_extent(&self, extent: u32) {
         let flags = FallocateFlags::PUNCH_HOLE | FallocateFlags::KEEP_SIZE;
         let punch = || fallocate(&self.file, flags, u64::from(extent) * EXTENT_BYTES, EXTENT_BYTES);
         if failpoint::call("fallocate", punch).is_ok() {
@@ -393,7 +458,7 @@ impl Segment {
     /// Leaves everything behind for the next open, sealed with the number that this returns; 0 if nothing is left. The
     /// trees that are not among `live` are forgotten.
     pub(crate) fn seal(&self, live: &[u32]) -> u64 {
-        if self.mode == Mode::Read || !self.opener.is_here() || !self.is_whole() {
+        if self.mode != Mode::Write || !self.opener.is_here() || !self.is_whole() {
             return 0;
         }
         let gone: Vec<u32> = self.state().trees.keys().filter(|tree| !live.contains(tree)).copied().collect();
@@ -428,6 +493,49 @@ impl Segment {
         self.file.metadata().map_or(0, |file| file.blocks() * 512)
     }
 
+    fn live(&self) -> Option<&Live> {
+        self.live.as_ref()
+    }
+
+    fn file(&self) -> &File {
+        &self.file
+    }
+
+    fn set_phase(&self, phase: Phase) {
+        if self.mode == Mode::Write {
+            self.live.iter().for_each(|live| live.set_phase(phase));
+        }
+    }
+
+    /// Lets followers in: the pool is open.
+    pub(crate) fn begin(&self) {
+        self.set_phase(Phase::Live);
+    }
+
+    /// Keeps followers out, and waits a moment for those that read just now. `false`: some may be reading still.
+    pub(crate) fn end(&self) -> bool {
+        self.set_phase(Phase::Closed);
+        self.live.as_ref().is_none_or(|live| live.wait_until_unread(&self.file, END))
+    }
+
+    /// Shows followers a tree by what `share` notes of it; not if that says `None`.
+    pub(crate) fn share_tree(&self, tree: u32, share: impl FnOnce(&mut Notes) -> Option<()>) {
+        let Some(live) = self.live.as_ref().filter(|_| self.mode == Mode::Write && self.is_whole()) else {
+            return;
+        };
+        let mut notes = Notes::live();
+        if share(&mut notes).is_some() {
+            live.publish(tree, &notes.into_parts().1);
+        }
+    }
+
+    /// Ends what followers see of a tree.
+    pub(crate) fn withdraw_tree(&self, tree: u32) {
+        if self.mode == Mode::Write && self.opener.is_here() {
+            self.live.iter().for_each(|live| live.withdraw(tree));
+        }
+    }
+
     /// Closes the file in a child of the opener, so that the child does not hold the lock when the opener is gone.
     pub(crate) fn abandon(&self) {
         if !self.opener.is_here() && !self.abandoned.swap(true, Relaxed) {
@@ -442,8 +550,12 @@ impl Drop for Segment {
         if !self.opener.is_here() {
             return;
         }
-        if self.mode == Mode::Write && !self.sealed.load(Relaxed) {
-            let _ = std::fs::remove_file(&self.path);
+        if self.mode == Mode::Write {
+            self.set_phase(Phase::Closed);
+            owner::give_back(&self.file, Lock::Writer);
+            if !self.sealed.load(Relaxed) {
+                let _ = std::fs::remove_file(&self.path);
+            }
         }
         // A child that was forked meanwhile holds the file, and with it the lock: closing it would not be enough.
         let _ = flock(&self.file, FlockOperation::Unlock);

@@ -2,16 +2,34 @@
 
 use std::sync::Arc;
 
-use super::{Extent, Segment};
+use super::{Extent, Memory, Posted, Segment, Zeroed};
 
 /// Notes that are being taken.
 #[derive(Debug, Default)]
 pub struct Notes {
     extents: Vec<u32>,
     words: Vec<u64>,
+    live: bool,
 }
 
 impl Notes {
+    /// Returns notes for followers.
+    pub(super) fn live() -> Self {
+        Self { live: true, ..Self::default() }
+    }
+
+    /// Returns whether they are for followers, who read where things are while the tree goes on changing, and not for the
+    /// next open, which goes on with what it was.
+    pub fn are_live(&self) -> bool {
+        self.live
+    }
+
+    /// Notes where a value is. `None`: followers do not see it.
+    pub fn push_posted<T: Zeroed>(&mut self, posted: &Posted<T>) -> Option<()> {
+        self.words.push(posted.place()?);
+        Some(())
+    }
+
     /// Notes a word.
     pub fn push(&mut self, word: u64) {
         self.words.push(word);
@@ -25,7 +43,7 @@ impl Notes {
 
     /// Notes an extent, which stays when its holder goes. `None`: it is memory of this process.
     pub fn push_extent(&mut self, extent: &Extent) -> Option<()> {
-        let number = extent.keep()?;
+        let number = if self.live { extent.number()? } else { extent.keep()? };
         self.extents.push(number);
         self.words.push(number.into());
         Some(())
@@ -42,11 +60,32 @@ pub struct NotesReader<'a> {
     segment: &'a Arc<Segment>,
     words: &'a [u64],
     taken: Vec<u32>,
+    live: bool,
 }
 
 impl<'a> NotesReader<'a> {
     pub(super) fn new(segment: &'a Arc<Segment>, words: &'a [u64]) -> Self {
-        Self { segment, words, taken: Vec::new() }
+        Self { segment, words, taken: Vec::new(), live: false }
+    }
+
+    pub(super) fn live(segment: &'a Arc<Segment>, words: &'a [u64]) -> Self {
+        Self { live: true, ..Self::new(segment, words) }
+    }
+
+    /// Returns whether they are those of a follower: see [`Notes::are_live`].
+    pub fn are_live(&self) -> bool {
+        self.live
+    }
+
+    /// Returns where the tree has what is not persistent.
+    pub fn memory(&self) -> Memory {
+        Memory::of(Some(self.segment))
+    }
+
+    /// Returns a value where it was noted to be.
+    pub fn read_posted<T: Zeroed>(&mut self) -> Option<Posted<T>> {
+        let offset = self.read()?;
+        Posted::at(self.segment, offset)
     }
 
     /// Returns the next word.

@@ -47,6 +47,37 @@ impl AsymmetricFence {
     }
 }
 
+/// As an [`AsymmetricFence`] whose light side is passed by threads of other processes.
+#[derive(Debug)]
+pub(crate) struct GlobalFence {
+    by_kernel: bool,
+}
+
+impl GlobalFence {
+    /// Asks the kernel whether it does the heavy side's work, and has it reckon with this process on the light side.
+    pub fn detect() -> Self {
+        Self { by_kernel: membarrier(libc::MEMBARRIER_CMD_REGISTER_GLOBAL_EXPEDITED) }
+    }
+
+    /// Returns whether the kernel does the work. If it does not for both sides, both have to fence.
+    pub fn is_by_kernel(&self) -> bool {
+        self.by_kernel
+    }
+
+    /// The heavy side.
+    ///
+    /// # Panics
+    ///
+    /// As [`AsymmetricFence::heavy`].
+    pub fn heavy(&self) {
+        fence(SeqCst);
+        if self.by_kernel {
+            let done = membarrier(libc::MEMBARRIER_CMD_GLOBAL_EXPEDITED);
+            assert!(done, "the kernel refuses membarrier, which it allowed when the pool was opened");
+        }
+    }
+}
+
 #[cfg(target_os = "linux")]
 fn membarrier(command: libc::c_int) -> bool {
     // SAFETY: a system call that takes two numbers (the processor's counts for no command used here), and touches no memory.

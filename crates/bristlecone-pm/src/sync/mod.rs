@@ -11,4 +11,5 @@ pub mod wait;
 
 pub use self::atomic::*;
 pub use self::barrier::AsymmetricFence;
+pub(crate) use self::barrier::GlobalFence;
 pub use self::thread::{assume_thread_index, own_thread_index, thread_index};

@@ -99,7 +99,23 @@ pub fn pause(round: u32) {
     match TURN.get() {
         Some(turn) => turn(),
         None if round < SPINS => spin_loop(),
-        None => std::thread::yield_now(),
+        None => {
+            std::thread::yield_now();
+            crate::segment::waits(round);
+        }
+    }
+}
+
+/// Begins another round of a loop in which a thread tries again at once, since no other one has to run for that. A
+/// follower leaves it that goes round in what a writer left halfway.
+#[inline(always)]
+pub fn again(round: &mut u32) {
+    if *round > 0 {
+        spin_loop();
+    }
+    *round = round.wrapping_add(1);
+    if *round > SPINS {
+        crate::segment::waits(*round);
     }
 }
 

@@ -16,6 +16,10 @@ impl<M: Medium> Heap<M> {
     /// Notes which slots are taken, once no thread allocates or frees any more; those in caches are not. `None`: it is
     /// not known of all.
     pub fn suspend(&self, notes: &mut Notes) -> Option<()> {
+        if notes.are_live() {
+            // A follower takes no slots.
+            return Some(());
+        }
         if !wait::lock(&self.unswept).is_empty() {
             return None;
         }
@@ -40,6 +44,9 @@ impl<M: Medium> Heap<M> {
     /// Takes over what [`suspend`](Self::suspend) noted, in place of a recovery that marks what is live. `None`: it was
     /// of other chunks than the heap has.
     pub fn resume(&self, notes: &mut NotesReader<'_>) -> Option<()> {
+        if notes.are_live() {
+            return Some(());
+        }
         let chunks = wait::read(&self.chunks);
         let is_as_many = notes.read()? == chunks.all.len() as u64;
         if !is_as_many {

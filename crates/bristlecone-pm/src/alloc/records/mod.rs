@@ -17,11 +17,9 @@ use std::sync::{Arc, OnceLock};
 
 use crate::sync::epoch::{self, Guard};
 use crate::sync::{AtomicU64, Ordering::Relaxed};
-use crossbeam_queue::SegQueue;
-
 use crate::{
     Chunk, Error, Flushed, Heap, HeapSpec, LINE_BYTES, Liveness, Medium, Notes, NotesReader, Persist,
-    PoolFile, Result, SlotKind, Step, TreeId, Word, read_bytes, write_bytes,
+    PoolFile, Released, Result, SlotKind, Step, TreeId, Word, read_bytes, write_bytes,
 };
 
 pub(crate) use self::classes::is_record_class;
@@ -69,7 +67,7 @@ pub struct Records<M: Medium> {
     heaps: [OnceLock<Box<Heap<M>>>; CLASSES.len()],
     /// Slots whose epoch is over. Readers' last words are run by any thread, at any time, even
     /// after the pool was closed: so they own this queue and nothing more.
-    retired: Arc<SegQueue<(u32, u64)>>,
+    retired: Released<(u32, u64)>,
     /// Records that were retired and not freed yet.
     limbo: AtomicU64,
     /// Until recovery ends.
@@ -88,7 +86,7 @@ impl<M: Medium> Records<M> {
             pool: Arc::clone(pool),
             spec,
             heaps: [const { OnceLock::new() }; CLASSES.len()],
-            retired: Arc::default(),
+            retired: Released::new(&pool.memory()),
             limbo: AtomicU64::new(0),
             marking: Marking::default(),
         };
@@ -256,7 +254,7 @@ impl<M: Medium> Records<M> {
     /// Frees a record once no reader can hold it. Its unlink is durable already.
     pub fn retire(&self, offset: u64, guard: &Guard) {
         let class = self.class_of(self.len_at(offset)) as u32;
-        let queue = Arc::clone(&self.retired);
+        let queue = self.retired.queue();
         self.limbo.fetch_add(1, Relaxed);
         // SAFETY: the closure owns what it uses, and may run on any thread.
         unsafe { guard.defer_unchecked(move || queue.push((class, offset))) };
@@ -322,17 +320,19 @@ impl<M: Medium> Records<M> {
     fn class_at(&self, offset: u64) -> Result<usize> {
         let broken = || self.no_record(offset);
         let (first, chunk_bytes) = (self.pool.chunk_offset(0), self.pool.chunk_bytes());
-        let end = first + self.pool.chunk_counts().1 * chunk_bytes;
+        let end = first + self.pool.chunks_begun() * chunk_bytes;
         if !offset.is_multiple_of(8) || !(first..end).contains(&offset) {
             return Err(broken());
         }
         let len = self.header_at(offset) as u32 as usize;
         // No record reaches beyond its chunk, nor then beyond the pool.
         let within = (offset - first) % chunk_bytes + (HEADER_BYTES + len) as u64 <= chunk_bytes;
-        if len > VALUE_BYTES_MAX || !within || self.heaps[self.class_of(len)].get().is_none() {
+        if len > VALUE_BYTES_MAX || !within {
             return Err(broken());
         }
-        Ok(self.class_of(len))
+        // A follower has no heaps.
+        let class = self.class_of(len);
+        if self.heaps[class].get().is_none() && !self.pool.is_followed() { Err(broken()) } else { Ok(class) }
     }
 
     /// Compares a record's bytes with its checksum.
@@ -362,6 +362,9 @@ impl<M: Medium> Records<M> {
     /// Notes which slots are taken, once no thread writes any more: see [`Heap::suspend`]. `None` while a reader, as far as
     /// is known, holds a record that the tree no longer refers to.
     pub fn suspend(&self, notes: &mut Notes) -> Option<()> {
+        if notes.are_live() {
+            return Some(());
+        }
         let is_settled = epoch::settle(|| {
             self.drain_retired();
             self.limbo() == 0
@@ -375,6 +378,9 @@ impl<M: Medium> Records<M> {
     /// Takes over records as [`suspend`](Self::suspend) noted them. `None`: it noted others.
     pub fn resume(pool: &Arc<PoolFile<M>>, spec: RecordSpec, notes: &mut NotesReader<'_>) -> Option<Self> {
         let records = Self { marking: Marking::default(), ..Self::open(pool, spec).ok()? };
+        if notes.are_live() {
+            return Some(records);
+        }
         let heaps = || records.heaps.iter().filter_map(OnceLock::get);
         let is_as_many = notes.read()? == heaps().count() as u64;
         (is_as_many && heaps().try_for_each(|heap| heap.resume(notes)).is_some()).then_some(records)

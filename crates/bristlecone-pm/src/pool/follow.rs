@@ -1,0 +1,115 @@
+//! Opening a pool that another process writes to, to read it meanwhile: see [`crate::segment`].
+
+use std::sync::Arc;
+
+use super::layout::{DIRECTORY_OFFSET, Descriptor};
+use super::open::{detect, open_regular, reservation};
+use super::superblock::Contents;
+use super::{Access, Found, PoolFile, PoolInfo, header};
+use crate::segment::{Follower, Identity, NotesReader, Pinned};
+use crate::sync::AtomicU64;
+use crate::sync::Ordering::Relaxed;
+use crate::{At, Domain, Error, Medium, Region, Result, TreeId};
+
+/// What a follower has of its writer.
+#[derive(Debug)]
+pub(super) struct Followed {
+    follower: Follower,
+    /// Which superblock it was that the writer had written: another one may be another writer's.
+    turn: AtomicU64,
+}
+
+impl<M: Medium> PoolFile<M> {
+    /// Opens a pool that another process has open for writing, without changing a byte of it. `build` is a number of the
+    /// library, which has to be the writer's.
+    ///
+    /// # Errors
+    ///
+    /// [`NoWriter`](Error::NoWriter) if it cannot be followed; [`NotFound`](Error::NotFound), [`NotAPool`](Error::NotAPool),
+    /// [`Newer`](Error::Newer), [`Corrupted`](Error::Corrupted), and what the system refuses.
+    pub fn follow<'p>(
+        at: impl Into<At<'p>>,
+        build: u64,
+        make_medium: impl FnOnce(Domain) -> M,
+    ) -> Result<Arc<Self>> {
+        let at = at.into();
+        let file = open_regular(at.path, Access::Follow)?;
+        let len = file.metadata().map_err(|error| Error::at_path(at.path, error))?.len();
+        if len < DIRECTORY_OFFSET {
+            return Err(Error::NotAPool { path: at.path.to_owned() });
+        }
+        let (contents, damage) = header::superblock(&file, at.path, Access::Follow)?;
+        let identity = Identity { uuid: contents.uuid, seal: 0, build, pool: at.path };
+        let follower = Follower::attach(&identity)?;
+        let reserved = reservation(len, contents.geometry.max_bytes());
+        let region = Region::follow(file, at, len, reserved, follower.patched())?;
+        let detected = detect(&region);
+        let medium = make_medium(contents.domain);
+        let found = Found { contents, was_clean: false, seal: 0, damage };
+        let pool = Self::assemble(region, medium, found, detected, Some(at.path), Access::Follow);
+        let turn = AtomicU64::new(Contents::turn(&pool.region, &pool.medium));
+        // A writer that came since the superblock was read has written another one, and has another life.
+        if !follower.has_writer() {
+            return Err(Error::NoWriter { path: at.path.to_owned(), why: "its writer has gone".into() });
+        }
+        let _ = pool.followed.set(Followed { follower, turn });
+        Ok(pool)
+    }
+
+    /// Returns whether the pool is another process's to write, which this one follows.
+    pub fn is_followed(&self) -> bool {
+        self.access == Access::Follow
+    }
+
+    fn followed(&self) -> &Followed {
+        self.followed.get().expect("a pool that is followed")
+    }
+
+    /// Returns the follower, of a pool that is followed.
+    #[inline(always)]
+    pub fn follower(&self) -> &Follower {
+        &self.followed().follower
+    }
+
+    /// Ends a look at the pool that the calling thread began with [`Follower::pin`]; whether what it read counts.
+    #[inline]
+    pub fn end_read(&self, pinned: Pinned<'_>) -> bool {
+        let followed = self.followed();
+        pinned.end() && (self.turn() == followed.turn.load(Relaxed) || self.has_writer())
+    }
+
+    fn turn(&self) -> u64 {
+        Contents::turn(&self.region, &self.medium)
+    }
+
+    /// Returns whether the writer is the one that this process came to follow. Some system calls.
+    #[cold]
+    pub fn has_writer(&self) -> bool {
+        let (turn, followed) = (self.turn(), self.followed());
+        let is_there = followed.follower.has_writer();
+        if is_there {
+            followed.turn.store(turn, Relaxed);
+        }
+        is_there
+    }
+
+    /// Calls `follow` with what the writer shows of a tree: see [`Follower::follow_tree`].
+    pub fn follow_tree<T>(
+        &self,
+        tree: TreeId,
+        follow: impl FnOnce(&mut NotesReader<'_>) -> Option<T>,
+    ) -> Option<(u64, T)> {
+        self.follower().follow_tree(tree.0, follow)
+    }
+
+    /// Returns what is known of a pool that is followed.
+    pub(super) fn info_followed(&self, info: PoolInfo) -> PoolInfo {
+        let chunks = self.geometry.chunks_within(self.region.len_now());
+        let is_free = |id: &u64| {
+            let word = self.descriptor(*id as u32).load(self.medium());
+            matches!(Descriptor::decode(word), Some(Descriptor::Fresh | Descriptor::Free))
+        };
+        let chunks_free = (0..chunks).filter(is_free).count() as u64;
+        PoolInfo { file_bytes: self.region.len(), chunks, chunks_free, following: true, ..info }
+    }
+}

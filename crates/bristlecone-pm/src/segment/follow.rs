@@ -1,0 +1,288 @@
+//! A process that reads a pool while another one writes to it.
+//!
+//! It maps the segment for reading, all but its own row, in which its threads announce the epoch before they look at
+//! anything: see [`live`](super::live). What a thread has read counts if, after it has read,
+//!
+//! 1. its line still says what it announced: the writer has waited for it;
+//! 2. the writer's life is the one that it began in, and the pool is open;
+//! 3. no page was replaced by zeros.
+
+use std::cell::Cell;
+use std::fs::File;
+use std::os::unix::fs::MetadataExt;
+use std::sync::atomic::Ordering::{AcqRel, Relaxed};
+use std::sync::atomic::{AtomicBool, AtomicU64};
+use std::sync::{Arc, Mutex, MutexGuard};
+
+use rustix::mm::{MapFlags, ProtFlags};
+
+use super::announce::IDLE;
+use super::header::Header;
+use super::live::{LINES, Line, Live, Phase, ROWS, Row};
+use super::owner::{self, Lock};
+use super::waste::Posts;
+use super::{Identity, KeepIndex, Memory, Mode, NotesReader, Segment, State, open_own, path_of};
+use crate::sync::wait::lock;
+use crate::{Error, Opener, Result, failpoint, own_thread_index};
+
+const PAGE_BYTES: usize = 4096;
+/// Looks of a thread between two at whether the writer is there: so many may see what one left that is gone.
+const LOOKS_A_LOOK: u64 = 1 << 10;
+/// Rounds that a thread waits between two looks at whether the writer is there.
+const ROUNDS_A_LOOK: u32 = 1 << 10;
+
+/// What a thread throws that waits for a writer that is gone: caught where it began to read.
+struct WriterGone;
+
+thread_local! {
+    /// What the thread follows just now.
+    static FOLLOWED: Cell<*const Follower> = const { Cell::new(std::ptr::null()) };
+}
+
+/// A follower of a pool's writer. See the module.
+#[derive(Debug)]
+pub struct Follower {
+    segment: Arc<Segment>,
+    row: &'static Row,
+    at: usize,
+    life: u64,
+    /// Whether threads fence for themselves.
+    fences: bool,
+    /// Held by threads that have no line of their own.
+    last_line: Mutex<()>,
+    /// How often a thread was not waited for.
+    expelled: AtomicU64,
+    /// Whether the writer was seen to be gone: for good, so that no thread needs to look again.
+    gone: AtomicBool,
+    opener: Opener,
+}
+
+/// A thread of a follower that looks at a pool.
+#[derive(Debug)]
+pub struct Pinned<'f> {
+    follower: &'f Follower,
+    line: &'f Line,
+    _last: Option<MutexGuard<'f, ()>>,
+}
+
+impl Follower {
+    /// Attaches to the writer of a pool.
+    ///
+    /// # Errors
+    ///
+    /// [`NoWriter`](Error::NoWriter), with what keeps the caller from following.
+    pub(crate) fn attach(identity: &Identity<'_>) -> Result<Self> {
+        let no_writer = |why: &str| Error::NoWriter { path: identity.pool.to_owned(), why: why.to_owned() };
+        let path = path_of(identity.uuid);
+        let file = open_own(&path)
+            .ok_or_else(|| no_writer("no process writes to it that keeps its index in shared memory"))?;
+        let header = Header::read(&file).ok_or_else(|| no_writer("its index in shared memory is damaged"))?;
+        header.is_of(identity).map_err(no_writer)?;
+        if !owner::is_held(&file, Lock::Writer) {
+            return Err(no_writer("no process writes to it"));
+        }
+        let live = Live::read(&file).ok_or_else(|| no_writer("its writer lets no process follow"))?;
+        let life = live.life();
+        match live.phase() {
+            Some(Phase::Live) => {}
+            Some(Phase::Opening) | None => return Err(no_writer("its writer is still opening it")),
+            Some(Phase::Closed) => return Err(no_writer("its writer is closing it")),
+        }
+        if live.is_lost() {
+            return Err(no_writer("there was no room for its index in shared memory"));
+        }
+        let posts = Posts::follow(&file).ok_or_else(|| no_writer("its index cannot be mapped"))?;
+        let fences = live.has_fences() || !live.fences_by_kernel();
+        let (at, row) = Self::take_row(&file).map_err(no_writer)?;
+        let state = State { begun: 1, posts, ..State::default() };
+        let segment =
+            Segment::over(file, (path, Mode::Follow, KeepIndex::Never), header, (state, Some(live)));
+        let follower = Self {
+            segment: Arc::new(segment),
+            row,
+            at,
+            life,
+            fences,
+            last_line: Mutex::new(()),
+            expelled: AtomicU64::new(0),
+            gone: AtomicBool::new(false),
+            opener: Opener::this(),
+        };
+        // The writer reckons with the row from here on, if it is the same one.
+        if follower.is_current() { Ok(follower) } else { Err(no_writer("its writer is closing it")) }
+    }
+
+    /// Takes a row that no other follower has.
+    fn take_row(file: &File) -> std::result::Result<(usize, &'static Row), &'static str> {
+        let at =
+            (0..ROWS).find(|&at| owner::take(file, Lock::Row(at))).ok_or("it has 256 followers already")?;
+        let mapped = || {
+            let [begun_at, row_at] = Live::places(at);
+            let begun = map_page(file, begun_at)?.cast::<AtomicU64>();
+            let Some(row) = map_page(file, row_at) else {
+                unmap_page(begun.cast());
+                return None;
+            };
+            // SAFETY: pages of the file that both map, with atomics; the row stays mapped as long as the follower.
+            let (counter, row) = unsafe { (&*begun, &*row.cast::<Row>()) };
+            row.iter().for_each(|line| line.word.end());
+            counter.fetch_max(at as u64 + 1, AcqRel);
+            unmap_page(begun.cast());
+            Some((at, row))
+        };
+        mapped().ok_or_else(|| {
+            owner::give_back(file, Lock::Row(at));
+            "there is no room for followers in shared memory"
+        })
+    }
+
+    fn live(&self) -> &Live {
+        self.segment.live.as_ref().expect("a follower has a board")
+    }
+
+    /// Returns what is set when a page was replaced by zeros.
+    pub(crate) fn patched(&self) -> &Arc<AtomicBool> {
+        &self.segment.patched
+    }
+
+    /// Returns where trees have what is not persistent.
+    pub fn memory(&self) -> Memory {
+        Memory::of(Some(&self.segment))
+    }
+
+    /// Calls `follow` with what the writer shows of a tree; returns what it makes of it, with the number of this state of the
+    /// tree. `None`: the writer does not have it open.
+    pub fn follow_tree<T>(
+        &self,
+        tree: u32,
+        follow: impl FnOnce(&mut NotesReader<'_>) -> Option<T>,
+    ) -> Option<(u64, T)> {
+        let (sequence, words) = self.live().notes(tree)?;
+        let mut reader = NotesReader::live(&self.segment, &words);
+        let followed = follow(&mut reader).filter(|_| reader.is_at_end())?;
+        Some((sequence, followed))
+    }
+
+    /// Returns whether a tree is still the one that was shown with this number.
+    #[inline(always)]
+    pub fn shows(&self, tree: u32, sequence: u64) -> bool {
+        self.live().sequence(tree) == sequence
+    }
+
+    /// Returns whether the writer has the pool open as it had when this follower came.
+    #[inline(always)]
+    pub fn is_current(&self) -> bool {
+        let live = self.live();
+        let is_open = live.phase() == Some(Phase::Live) && live.life() == self.life && !live.is_lost();
+        is_open && !self.segment.patched.load(Relaxed) && !self.gone.load(Relaxed)
+    }
+
+    /// Returns whether the writer is there. Some system calls.
+    pub fn has_writer(&self) -> bool {
+        let is_there = self.is_current()
+            && owner::is_held(&self.segment.file, Lock::Writer)
+            && self.segment.file.metadata().is_ok_and(|file| file.nlink() > 0);
+        if !is_there {
+            self.gone.store(true, Relaxed);
+        }
+        is_there
+    }
+
+    /// Returns how often what a thread had read did not count, since the writer had not waited for it.
+    pub fn expelled(&self) -> u64 {
+        self.expelled.load(Relaxed)
+    }
+
+    /// Begins to look at the pool: what the writer takes out of it from now on stays what it is.
+    #[inline]
+    pub fn pin(&self) -> Pinned<'_> {
+        let (line, last) = match own_thread_index() {
+            Some(index) if index < LINES - 1 => (&self.row[index], None),
+            _ => (&self.row[LINES - 1], Some(lock(&self.last_line))),
+        };
+        debug_assert_eq!(line.word.get(), IDLE, "pinned twice");
+        line.word.begin(self.live().epoch(), self.fences);
+        FOLLOWED.set(self);
+        Pinned { follower: self, line, _last: last }
+    }
+}
+
+impl Pinned<'_> {
+    /// Runs `look`, which may wait for the writer. `None`: it waited, and the writer is gone; or it panicked over what was
+    /// not what it was any more. Other panics go on.
+    pub fn run<R>(&self, look: impl FnOnce() -> R) -> Option<R> {
+        match std::panic::catch_unwind(std::panic::AssertUnwindSafe(look)) {
+            Ok(seen) => Some(seen),
+            Err(thrown) if thrown.is::<WriterGone>() || !self.counts() => None,
+            Err(panic) => std::panic::resume_unwind(panic),
+        }
+    }
+
+    /// Returns whether what was read so far counts.
+    fn counts(&self) -> bool {
+        !self.line.word.is_expelled() && self.follower.is_current()
+    }
+
+    /// Ends the look; whether what was read meanwhile counts.
+    #[inline]
+    pub fn end(self) -> bool {
+        let looks = self.line.looks.load(Relaxed) + 1;
+        self.line.looks.store(looks, Relaxed);
+        let counts = self.counts() && (!looks.is_multiple_of(LOOKS_A_LOOK) || self.follower.has_writer());
+        if !counts && self.line.word.is_expelled() {
+            self.follower.expelled.fetch_add(1, Relaxed);
+        }
+        counts
+    }
+}
+
+impl Drop for Pinned<'_> {
+    #[inline]
+    fn drop(&mut self) {
+        FOLLOWED.set(std::ptr::null());
+        self.line.word.end();
+    }
+}
+
+impl Drop for Follower {
+    fn drop(&mut self) {
+        if self.opener.is_here() {
+            unmap_page(std::ptr::from_ref(self.row).cast_mut().cast());
+            owner::give_back(&self.segment.file, Lock::Row(self.at));
+        }
+    }
+}
+
+/// Called by a thread that waits for another one, again and again: leaves a lookup that would wait for ever.
+#[cold]
+pub(crate) fn waits(round: u32) {
+    if !round.is_multiple_of(ROUNDS_A_LOOK) {
+        return;
+    }
+    let followed = FOLLOWED.try_with(Cell::get).unwrap_or(std::ptr::null());
+    // SAFETY: set while a `Pinned` of this thread borrows the follower.
+    if unsafe { followed.as_ref() }.is_some_and(|follower| !follower.has_writer()) {
+        std::panic::resume_unwind(Box::new(WriterGone));
+    }
+}
+
+fn map_page(file: &File, offset: u64) -> Option<*mut u8> {
+    failpoint::check("mmap").ok()?;
+    let prot = ProtFlags::READ | ProtFlags::WRITE;
+    // SAFETY: a new mapping at an address of the kernel's choice.
+    let page =
+        unsafe { rustix::mm::mmap(std::ptr::null_mut(), PAGE_BYTES, prot, MapFlags::SHARED, file, offset) };
+    let page = page.ok()?.cast::<u8>();
+    if super::extent::populate(page, PAGE_BYTES).is_err() {
+        unmap_page(page);
+        return None;
+    }
+    // SAFETY: the page mapped above, whose contents this does not change. A child does not touch it.
+    unsafe { libc::madvise(page.cast(), PAGE_BYTES, libc::MADV_DONTFORK) };
+    Some(page)
+}
+
+fn unmap_page(page: *mut u8) {
+    // SAFETY: a page that `map_page` mapped and that no thread looks at any more.
+    let _ = unsafe { rustix::mm::munmap(page.cast(), PAGE_BYTES) };
+}

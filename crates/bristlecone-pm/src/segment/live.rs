@@ -1,0 +1,354 @@
+//! What a writer and its followers have in common besides the extents: a *board* in extent 0.
+//!
+//! ```text
+//! board    head (a page) | a page for each tree: what a follower opens it by
+//! readers  how many rows were begun (a page) | rows: a page for each follower, a line of it for each of its threads
+//! ```
+//!
+//! The writer changes the board, followers map it for reading; followers change the readers' part, each the row that it
+//! has locked, and the writer reads it, or takes a thread's line away.
+//!
+//! **Epochs.** What the writer takes out of a tree gets the next epoch once no thread of the writer's may look at it
+//! ([`Released`](super::Released)). A follower's thread announces the epoch before it looks at anything. It is used again
+//! when every thread that has announced an epoch has one at least as high. A thread that stays behind for
+//! [`PATIENCE`] loses its line: it may go on reading, finds out at the end, and looks again.
+
+use std::fs::File;
+use std::os::fd::AsFd;
+use std::sync::atomic::Ordering::{AcqRel, Acquire, Relaxed, Release, SeqCst};
+use std::sync::atomic::{AtomicU64, fence};
+use std::time::Duration;
+
+use rustix::fs::{FallocateFlags, fallocate};
+use rustix::mm::{MapFlags, ProtFlags};
+
+use super::announce::{Announced, EXPELLED, IDLE};
+use super::owner::{self, Lock};
+use crate::sync::GlobalFence;
+use crate::{LINE_BYTES, Opener, failpoint};
+
+/// Where the board is in extent 0.
+const BOARD_AT: u64 = 1 << 36;
+const PAGE_BYTES: usize = 4096;
+const PAGE_WORDS: usize = PAGE_BYTES / 8;
+/// Trees that a pool can have.
+const TREES: usize = crate::pool::TREES_MAX as usize;
+/// Followers that a pool can have.
+pub(super) const ROWS: usize = 256;
+/// Threads of a follower that have a line of their own; all others share the last one.
+pub(super) const LINES: usize = PAGE_BYTES / LINE_BYTES;
+const BOARD_PAGES: usize = 1 + TREES;
+const PAGES: usize = BOARD_PAGES + 1 + ROWS;
+/// Words that a tree's page has for notes.
+pub(super) const NOTES_MAX: usize = PAGE_WORDS - 2;
+/// How long a follower's thread may keep what the writer took out of a tree.
+pub(super) const PATIENCE: Duration = Duration::from_secs(1);
+
+/// What the writer does.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+#[repr(u64)]
+pub(super) enum Phase {
+    /// It opens the pool.
+    Opening = 1,
+    /// It has opened the pool: trees can be followed.
+    Live,
+    /// It closes the pool, or has.
+    Closed,
+}
+
+/// The first page.
+#[repr(C)]
+pub(super) struct Head {
+    phase: AtomicU64,
+    /// How often the segment was opened for writing.
+    life: AtomicU64,
+    /// Whether something that followers would need stands elsewhere.
+    lost: AtomicU64,
+    /// Whether followers have to fence for themselves.
+    fences: AtomicU64,
+    _rest: [AtomicU64; 4],
+    epoch: AtomicU64,
+}
+
+/// The page of a tree.
+#[repr(C)]
+struct TreePage {
+    /// Odd while the page changes.
+    sequence: AtomicU64,
+    /// Words of notes; 0: the tree is not open.
+    words: AtomicU64,
+    notes: [AtomicU64; NOTES_MAX],
+}
+
+/// A line of a row.
+#[derive(Debug)]
+#[repr(C, align(64))]
+pub(super) struct Line {
+    pub word: Announced,
+    /// How often its thread has looked.
+    pub looks: AtomicU64,
+    _rest: [AtomicU64; 6],
+}
+
+/// The row of a follower.
+pub(super) type Row = [Line; LINES];
+
+const _: () = assert!(size_of::<TreePage>() == PAGE_BYTES && size_of::<Row>() == PAGE_BYTES);
+
+/// The board, mapped. See the module.
+#[derive(Debug)]
+pub(super) struct Live {
+    base: *mut u8,
+    barrier: GlobalFence,
+    opener: Opener,
+}
+
+// SAFETY: an address range in which everything is atomic.
+unsafe impl Send for Live {}
+// SAFETY: as above.
+unsafe impl Sync for Live {}
+
+impl Live {
+    /// Lets the file reach behind the board and maps it for the writer, with a new life. `None`: there can be no followers.
+    pub fn write(file: &File) -> Option<Self> {
+        let end = BOARD_AT + (PAGES * PAGE_BYTES) as u64;
+        let limit = rustix::process::getrlimit(rustix::process::Resource::Fsize).current;
+        // Beyond a limit the kernel would answer with a signal that ends the process.
+        (limit.is_none_or(|limit| end <= limit)).then_some(())?;
+        if file.metadata().ok()?.len() < end {
+            failpoint::call("ftruncate", || rustix::fs::ftruncate(file.as_fd(), end)).ok()?;
+        }
+        // What was open before is not. To read a hole of shared memory takes a page: no tree's page is looked at.
+        let flags = FallocateFlags::PUNCH_HOLE | FallocateFlags::KEEP_SIZE;
+        let (start, bytes) = (BOARD_AT + PAGE_BYTES as u64, (TREES * PAGE_BYTES) as u64);
+        failpoint::call("fallocate", || fallocate(file, flags, start, bytes)).ok()?;
+        let live = Self::map(file, ProtFlags::READ | ProtFlags::WRITE)?;
+        live.back(0)?;
+        live.back(BOARD_PAGES)?;
+        let head = live.head();
+        head.lost.store(0, Relaxed);
+        head.fences.store(u64::from(!live.barrier.is_by_kernel()), Relaxed);
+        head.life.fetch_add(1, Relaxed);
+        head.epoch.fetch_max(1, Relaxed);
+        live.set_phase(Phase::Opening);
+        Some(live)
+    }
+
+    /// Maps the board for a follower, who changes nothing of it.
+    pub fn read(file: &File) -> Option<Self> {
+        let end = BOARD_AT + (PAGES * PAGE_BYTES) as u64;
+        (file.metadata().ok()?.len() >= end).then(|| Self::map(file, ProtFlags::READ))?
+    }
+
+    fn map(file: &File, prot: ProtFlags) -> Option<Self> {
+        failpoint::check("mmap").ok()?;
+        let flags = MapFlags::SHARED | MapFlags::NORESERVE;
+        // SAFETY: a new mapping at an address of the kernel's choice.
+        let base = unsafe {
+            rustix::mm::mmap(std::ptr::null_mut(), PAGES * PAGE_BYTES, prot, flags, file, BOARD_AT)
+        };
+        let base = base.ok()?.cast::<u8>();
+        // SAFETY: the mapping made above, whose contents this does not change. A child does not touch it.
+        unsafe { libc::madvise(base.cast(), PAGES * PAGE_BYTES, libc::MADV_DONTFORK) };
+        Some(Self { base, barrier: GlobalFence::detect(), opener: Opener::this() })
+    }
+
+    /// Has the file provide a page, so that touching it cannot fail.
+    fn back(&self, page: usize) -> Option<()> {
+        super::extent::populate(self.base.wrapping_add(page * PAGE_BYTES), PAGE_BYTES).ok()
+    }
+
+    fn at<T>(&self, page: usize) -> &T {
+        assert!(page < PAGES && size_of::<T>() <= PAGE_BYTES);
+        // SAFETY: within the mapping (asserted), aligned to a page; the types used here consist of atomics.
+        unsafe { &*self.base.wrapping_add(page * PAGE_BYTES).cast() }
+    }
+
+    fn head(&self) -> &Head {
+        self.at(0)
+    }
+
+    fn page(&self, tree: usize) -> &TreePage {
+        self.at(1 + tree)
+    }
+
+    /// Returns how many rows were begun.
+    fn begun(&self) -> &AtomicU64 {
+        self.at(BOARD_PAGES)
+    }
+
+    fn row(&self, row: usize) -> &Row {
+        self.at(BOARD_PAGES + 1 + row)
+    }
+
+    pub fn set_phase(&self, phase: Phase) {
+        // Pairs with `phase`: a follower that sees the pool live sees what makes it so.
+        self.head().phase.store(phase as u64, Release);
+    }
+
+    /// Returns what the writer does; `None`: it has never been here.
+    pub fn phase(&self) -> Option<Phase> {
+        let found = self.head().phase.load(Acquire);
+        [Phase::Opening, Phase::Live, Phase::Closed].into_iter().find(|phase| *phase as u64 == found)
+    }
+
+    pub fn life(&self) -> u64 {
+        self.head().life.load(Acquire)
+    }
+
+    /// Notes that something stands elsewhere that followers would need.
+    pub fn lose(&self) {
+        self.head().lost.store(1, SeqCst);
+    }
+
+    pub fn is_lost(&self) -> bool {
+        self.head().lost.load(Acquire) != 0
+    }
+
+    pub fn has_fences(&self) -> bool {
+        self.head().fences.load(Relaxed) != 0
+    }
+
+    /// Returns whether the kernel fences for the threads of this process.
+    pub fn fences_by_kernel(&self) -> bool {
+        self.barrier.is_by_kernel()
+    }
+
+    /// Returns the epoch that a follower's thread announces.
+    pub fn epoch(&self) -> u64 {
+        self.head().epoch.load(Acquire)
+    }
+
+    /// Shows followers what a tree is opened by, or nothing if there is no room for it.
+    pub fn publish(&self, tree: u32, words: &[u64]) {
+        if words.is_empty() || words.len() > NOTES_MAX || self.back(1 + tree as usize).is_none() {
+            return;
+        }
+        self.change(tree, |page| {
+            page.notes.iter().zip(words).for_each(|(cell, word)| cell.store(*word, Relaxed));
+            page.words.store(words.len() as u64, Relaxed);
+        });
+    }
+
+    /// Ends what followers know of a tree that was shown to them.
+    pub fn withdraw(&self, tree: u32) {
+        if self.page(tree as usize).words.load(Relaxed) != 0 {
+            self.change(tree, |page| page.words.store(0, Relaxed));
+        }
+    }
+
+    /// Changes the page of a tree, whose thread is the only one that does.
+    fn change(&self, tree: u32, change: impl FnOnce(&TreePage)) {
+        let page = self.page(tree as usize);
+        let sequence = page.sequence.load(Relaxed) | 1;
+        page.sequence.store(sequence, Relaxed);
+        fence(Release);
+        change(page);
+        page.sequence.store(sequence + 1, Release);
+    }
+
+    /// Returns what a tree is opened by, and the number of this state; `None`: the writer does not have it open.
+    pub fn notes(&self, tree: u32) -> Option<(u64, Vec<u64>)> {
+        let page = (usize::try_from(tree).ok()? < TREES).then(|| self.page(tree as usize))?;
+        loop {
+            let sequence = page.sequence.load(Acquire);
+            let words = (page.words.load(Relaxed) as usize).min(NOTES_MAX);
+            let notes = page.notes[..words].iter().map(|word| word.load(Relaxed)).collect();
+            fence(Acquire);
+            if sequence % 2 == 0 && page.sequence.load(Relaxed) == sequence {
+                return (words > 0).then_some((sequence, notes));
+            }
+            std::thread::yield_now();
+        }
+    }
+
+    /// Returns the number of the state that a tree's page has.
+    #[inline(always)]
+    pub fn sequence(&self, tree: u32) -> u64 {
+        self.page(tree as usize).sequence.load(Acquire)
+    }
+
+    /// Returns whether there ever were followers in this file.
+    #[inline(always)]
+    pub fn had_followers(&self) -> bool {
+        self.begun().load(Relaxed) != 0
+    }
+
+    /// Begins an epoch: what left its tree before is free once this is [`passed`](Self::passed).
+    pub fn begin_epoch(&self) -> u64 {
+        self.head().epoch.fetch_add(1, AcqRel) + 1
+    }
+
+    /// Returns the epoch up to which no thread of a follower looks at what left its tree before. With `file` followers
+    /// that are gone do not count, which takes a system call for each that seems to look.
+    pub fn passed(&self, file: Option<&File>) -> u64 {
+        self.oldest(file, |word| word == EXPELLED)
+    }
+
+    /// Returns the same, where a thread that was expelled counts as looking still: for what must not change under it.
+    pub fn passed_by_all(&self, file: &File) -> u64 {
+        self.oldest(Some(file), |_| false)
+    }
+
+    fn oldest(&self, file: Option<&File>, is_through: impl Fn(u64) -> bool) -> u64 {
+        let latest = self.head().epoch.load(Relaxed);
+        // Pairs with the follower's fence: it is seen here, or sees that what it comes to later is gone.
+        self.barrier.heavy();
+        let rows = (self.begun().load(Acquire) as usize).min(ROWS);
+        let mut oldest = latest;
+        for at in 0..rows {
+            let row = self.row(at);
+            let words = || row.iter().map(|line| line.word.get()).filter(|&word| word != IDLE);
+            if words().next().is_none() {
+                continue;
+            }
+            // A follower that takes the row over clears it, and sees what is gone by now.
+            if file.is_some_and(|file| !owner::is_held(file, Lock::Row(at))) {
+                continue;
+            }
+            let looking = words().filter(|&word| !is_through(word));
+            oldest = looking.map(|word| if word == EXPELLED { 0 } else { word }).fold(oldest, u64::min);
+        }
+        oldest
+    }
+
+    /// Stops to wait for threads that have announced an epoch before this one.
+    pub fn expel(&self, epoch: u64) {
+        let rows = (self.begun().load(Acquire) as usize).min(ROWS);
+        for line in (0..rows).flat_map(|at| self.row(at)) {
+            line.word.expel(epoch);
+        }
+    }
+
+    /// Returns whether a thread of a follower that is there looks at anything.
+    pub fn is_looked_at(&self, file: &File) -> bool {
+        self.begin_epoch();
+        self.passed_by_all(file) < self.head().epoch.load(Relaxed)
+    }
+
+    /// Waits until no thread of a follower looks at anything, or for so long; whether that came.
+    pub fn wait_until_unread(&self, file: &File, patience: Duration) -> bool {
+        let begun = std::time::Instant::now();
+        while self.had_followers() && self.is_looked_at(file) {
+            if begun.elapsed() > patience {
+                return false;
+            }
+            std::thread::sleep(Duration::from_micros(100));
+        }
+        true
+    }
+
+    /// Returns where the page with the number of rows, and the row of a follower, are in the file.
+    pub fn places(row: usize) -> [u64; 2] {
+        [BOARD_PAGES, BOARD_PAGES + 1 + row].map(|page| BOARD_AT + (page * PAGE_BYTES) as u64)
+    }
+}
+
+impl Drop for Live {
+    fn drop(&mut self) {
+        if self.opener.is_here() {
+            // SAFETY: the mapping of this board, which no thread can reach any more. A child does not have it.
+            let _ = unsafe { rustix::mm::munmap(self.base.cast(), PAGES * PAGE_BYTES) };
+        }
+    }
+}

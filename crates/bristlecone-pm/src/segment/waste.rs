@@ -1,0 +1,172 @@
+//! What no tree has any more and followers may still look at; and where posts are.
+
+use std::alloc::Layout;
+use std::collections::BTreeMap;
+use std::fs::File;
+
+use rustix::fs::{FallocateFlags, fallocate};
+use rustix::mm::{MapFlags, ProtFlags};
+
+use super::{Mode, Segment};
+use crate::{Opener, failpoint};
+
+/// Where posts are in extent 0.
+const POSTS_AT: u64 = 1 << 35;
+/// Bytes that there are for them.
+const POSTS_BYTES: usize = 64 << 20;
+const PAGE_BYTES: usize = 4096;
+/// Posts begin at multiples of this, so that no two share a line, or a pair of lines that is fetched together.
+const POST_ALIGN: usize = 128;
+
+/// What a tree had.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) enum Waste {
+    Extent(u32),
+    /// A post, and its bytes.
+    Post(u64, usize),
+}
+
+/// The posts of a segment.
+#[derive(Debug)]
+pub(super) struct Posts {
+    /// Null: there are none.
+    base: *mut u8,
+    begun: usize,
+    /// Bytes that the file provides.
+    backed: usize,
+    /// Those that are zeros again, by their bytes.
+    free: BTreeMap<usize, Vec<u64>>,
+    opener: Opener,
+}
+
+// SAFETY: an address range.
+unsafe impl Send for Posts {}
+
+impl Default for Posts {
+    fn default() -> Self {
+        Self::over(std::ptr::null_mut())
+    }
+}
+
+impl Posts {
+    fn over(base: *mut u8) -> Self {
+        Self { base, begun: 0, backed: 0, free: BTreeMap::new(), opener: Opener::this() }
+    }
+
+    /// Maps the posts of a segment, all zeros; none if nothing is to be seen.
+    pub fn begin(file: &File, are_wanted: bool) -> Self {
+        let zero = || {
+            let flags = FallocateFlags::PUNCH_HOLE | FallocateFlags::KEEP_SIZE;
+            fallocate(file, flags, POSTS_AT, POSTS_BYTES as u64)
+        };
+        let is_zero = are_wanted && failpoint::call("fallocate", zero).is_ok();
+        let prot = ProtFlags::READ | ProtFlags::WRITE;
+        let base = if is_zero { map(file, prot) } else { None };
+        Self::over(base.unwrap_or(std::ptr::null_mut()))
+    }
+
+    /// Maps the posts of a segment for a follower.
+    pub fn follow(file: &File) -> Option<Self> {
+        map(file, ProtFlags::READ).map(Self::over)
+    }
+
+    fn take(&mut self, bytes: usize) -> Option<u64> {
+        if let Some(post) = self.free.get_mut(&bytes).and_then(Vec::pop) {
+            return Some(post);
+        }
+        let end = self.begun + bytes;
+        (!self.base.is_null() && end <= POSTS_BYTES).then_some(())?;
+        if end > self.backed {
+            let pages = end.next_multiple_of(PAGE_BYTES);
+            super::extent::populate(self.base.wrapping_add(self.backed), pages - self.backed).ok()?;
+            self.backed = pages;
+        }
+        let post = self.begun as u64;
+        self.begun = end;
+        Some(post)
+    }
+}
+
+impl Drop for Posts {
+    fn drop(&mut self) {
+        if !self.base.is_null() && self.opener.is_here() {
+            // SAFETY: the mapping of these posts, of which none is left: each keeps the segment. A child does not have it.
+            let _ = unsafe { rustix::mm::munmap(self.base.cast(), POSTS_BYTES) };
+        }
+    }
+}
+
+fn map(file: &File, prot: ProtFlags) -> Option<*mut u8> {
+    failpoint::check("mmap").ok()?;
+    let flags = MapFlags::SHARED | MapFlags::NORESERVE;
+    // SAFETY: a new mapping at an address of the kernel's choice.
+    let base = unsafe { rustix::mm::mmap(std::ptr::null_mut(), POSTS_BYTES, prot, flags, file, POSTS_AT) };
+    let base = base.ok()?;
+    // SAFETY: the mapping made above, whose contents this does not change. A child does not touch it.
+    unsafe { libc::madvise(base, POSTS_BYTES, libc::MADV_DONTFORK) };
+    Some(base.cast())
+}
+
+fn bytes_of(layout: Layout) -> usize {
+    assert!(layout.align() <= POST_ALIGN);
+    layout.size().next_multiple_of(POST_ALIGN)
+}
+
+impl Segment {
+    /// Returns where a value of zeros can stand that followers see.
+    pub(super) fn take_post(&self, layout: Layout) -> Option<u64> {
+        (self.mode == Mode::Write && self.is_whole() && self.opener.is_here()).then_some(())?;
+        self.clear_waste();
+        self.state().posts.take(bytes_of(layout))
+    }
+
+    /// Returns the address of a post.
+    pub(super) fn post_at(&self, offset: u64, layout: Layout) -> Option<*const u8> {
+        let base = self.state().posts.base;
+        let end = offset.checked_add(bytes_of(layout) as u64)?;
+        let fits = !base.is_null() && offset.is_multiple_of(POST_ALIGN as u64) && end <= POSTS_BYTES as u64;
+        fits.then(|| base.wrapping_add(offset as usize).cast_const())
+    }
+
+    pub(super) fn give_back_post(&self, offset: u64, layout: Layout) {
+        let waste = Waste::Post(offset, bytes_of(layout));
+        if self.mode == Mode::Write && self.opener.is_here() && !self.waste(waste) {
+            self.clear(waste);
+        }
+    }
+
+    /// Keeps something for followers that may look at it. `false`: there are none.
+    pub(super) fn waste(&self, waste: Waste) -> bool {
+        let followed = self.live.as_ref().filter(|live| live.had_followers());
+        followed.inspect(|live| self.state().waste.push((live.begin_epoch(), waste))).is_some()
+    }
+
+    /// Clears what no follower looks at any more. One that stands still keeps it, whatever that takes: what it would see
+    /// then might lead it round in circles.
+    pub(super) fn clear_waste(&self) {
+        let Some(live) = &self.live else { return };
+        if self.state().waste.is_empty() {
+            return;
+        }
+        let passed = live.passed_by_all(&self.file);
+        let clear: Vec<Waste> = self
+            .state()
+            .waste
+            .extract_if(.., |(epoch, _)| *epoch <= passed)
+            .map(|(_, waste)| waste)
+            .collect();
+        clear.into_iter().for_each(|waste| self.clear(waste));
+    }
+
+    fn clear(&self, waste: Waste) {
+        match waste {
+            Waste::Extent(extent) => self.clear_extent(extent),
+            Waste::Post(offset, bytes) => {
+                let mut state = self.state();
+                // SAFETY: a post that was given back and that no thread looks at any more.
+                unsafe { state.posts.base.wrapping_add(offset as usize).write_bytes(0, bytes) };
+                state.posts.free.entry(bytes).or_default().push(offset);
+            }
+        }
+    }
+}
