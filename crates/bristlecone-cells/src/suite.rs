@@ -94,6 +94,8 @@ pub mod suites {
     pub const RECOVERY: Suite = Suite { name: "recovery", leaves_out: &[OF_FILES, OF_SHORT_LOGS, OF_FULL] };
     /// Pools that are only read.
     pub const READ_ONLY: Suite = Suite { name: "read_only", leaves_out: &[OF_FILES, OF_SHORT_LOGS, OF_FULL] };
+    /// Pools that another process writes to.
+    pub const FOLLOW: Suite = Suite { name: "follow", leaves_out: &[OF_FILES, OF_SHORT_LOGS, OF_FULL] };
     /// Crashes, and the schedules of several threads.
     pub const EXPLORER: Suite = Suite { name: "trees", leaves_out: &[OF_LARGE, OF_LARGE_POOLS] };
     /// Processes that are killed until something fails.
@@ -116,6 +118,7 @@ pub const SUITES: &[Suite] = &[
     suites::SALVAGE,
     suites::RECOVERY,
     suites::READ_ONLY,
+    suites::FOLLOW,
     suites::EXPLORER,
     suites::SOAK,
     suites::FUZZ,
@@ -265,10 +268,16 @@ mod tests {
         ];
         for suite in SUITES {
             let file = format!("{}.rs", suite.name);
-            let found = places.iter().map(|place| root.join(place).join(&file)).find(|path| path.exists());
-            let path = found.unwrap_or_else(|| panic!("there is no {file}"));
-            let text = std::fs::read_to_string(&path).unwrap();
-            assert!(text.contains("suites::"), "{} does not draw from the table", path.display());
+            let mut files: Vec<_> = places.iter().map(|place| root.join(place).join(&file)).collect();
+            // Or it is a program of its own.
+            let program = std::fs::read_dir(root.join("crates/bristlecone/tests").join(suite.name));
+            files.extend(program.into_iter().flatten().map(|entry| entry.unwrap().path()));
+            let texts: Vec<_> = files.iter().filter_map(|path| std::fs::read_to_string(path).ok()).collect();
+            assert!(!texts.is_empty(), "there is no {file}");
+            assert!(
+                texts.iter().any(|text| text.contains("suites::")),
+                "{file} does not draw from the table"
+            );
         }
     }
 }

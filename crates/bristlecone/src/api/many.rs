@@ -137,13 +137,34 @@ impl<K: Key, V: Value> Tree<K, V> {
 
     fn look_many(&self, keys: &[K::Ref<'_>], show: &mut dyn FnMut(usize, <V::Codec as Codec>::Ref<'_>)) {
         let tree = self.here();
+        self.by_groups(keys, |first, keys| tree.get_many(keys, &mut |at, value| show(first + at, value)));
+    }
+
+    /// Calls `show` with the place and what stands for the value of each key that is there.
+    pub(crate) fn look_up_words(
+        &self,
+        keys: &[K::Ref<'_>],
+        show: &mut dyn FnMut(usize, <V::Codec as Codec>::Ref<'_>),
+    ) -> Result<()> {
+        self.opened_here()?;
+        let mut looked = Ok(());
+        self.by_groups(keys, |first, keys| {
+            if looked.is_ok() {
+                looked = self.tree.look_up_many(keys, &mut |at, value| show(first + at, value));
+            }
+        });
+        looked
+    }
+
+    /// Calls `look` with the place of each group's first key, and the keys as they are in the tree.
+    fn by_groups(&self, keys: &[K::Ref<'_>], mut look: impl FnMut(usize, &[<K::Codec as Codec>::Ref<'_>])) {
         self.count_many(Operation::Get, keys.len());
         let mut pack = <K::Codec as Codec>::Pack::default();
         for (number, group) in keys.chunks(GROUP).enumerate() {
             K::Codec::unpack(&mut pack);
             group.iter().for_each(|key| K::with(*key, |key| K::Codec::pack(&mut pack, key)));
             let keys: SmallVec<[_; GROUP]> = (0..group.len()).map(|at| K::Codec::packed(&pack, at)).collect();
-            tree.get_many(&keys, &mut |at, value| show(number * GROUP + at, value));
+            look(number * GROUP, &keys);
         }
     }
 

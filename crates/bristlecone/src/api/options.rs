@@ -12,6 +12,8 @@ use bristlecone_pm::{
 
 use crate::Pool;
 use crate::api::pool::LOOKS;
+use crate::index::followed::Source;
+use crate::index::followed::pool::FollowedPool;
 
 /// What a new pool may grow to if nothing is said, and where there is little address space.
 const DEFAULT_BYTES: u64 = 1 << 40;
@@ -33,6 +35,7 @@ pub struct PoolOptions {
     read_only: bool,
     recovery_threads: Option<usize>,
     leave_sigbus: bool,
+    throw_errors: bool,
     keep_index: KeepIndex,
 }
 
@@ -187,6 +190,71 @@ impl PoolOptions {
         told("a pool is opened", path.as_ref(), || self.open_native(path.as_ref()))
     }
 
+    /// Opens the pool at `path` for reading while another process is writing to it.
+    ///
+    /// What is read is durable, and what the writer's own threads would read: a lookup is linearizable, a range sees each leaf as it was
+    /// at one moment. Nothing is built and nothing recovered, since the writer's index in shared memory is read; so the writer has to be of the same build
+    /// of this library and of the same user, and trees can be opened that it has open. It is not waited for, and does not wait: what it frees is
+    /// not used again while a lookup may look at it, for a second at most; a lookup that takes longer, since its process was
+    /// stopped, is made again. Any number of threads, and up to 256 followers, may read.
+    ///
+    /// When the writer has gone, which a thread learns after a thousand lookups of what it left at most, lookups that return a `Result` ([`Tree::look_up`](crate::Tree::look_up), [`try_get`](crate::Tree::try_get),
+    /// [`try_range`](crate::Tree::try_range)) return [`Error::NoWriter`], and the others panic with its message. When another
+    /// writer has come by then they go on with that one. Writes return [`Error::ReadOnly`]. Snapshots, transactions and copies of a
+    /// pool that is followed are [`Error::Invalid`], and `len` counts a WO-tree that its writer has not counted.
+    ///
+    /// # Errors
+    ///
+    /// [`Error::NoWriter`] if no process writes to the pool, or none that can be followed: it can be opened with
+    /// [`read_only`](Self::read_only) then. [`Error::Invalid`] for options that only a writer can have; otherwise as [`open`](Self::open).
+    ///
+    /// ```
+    /// use bristlecone::{Error, Pool};
+    /// # fn main() -> bristlecone::Result<()> {
+    /// # let path = format!("/dev/shm/bristlecone-doc-follow-{}.pool", std::process::id());
+    /// let writer = Pool::create(&path)?;
+    /// let ages = writer.tree::<&str, u64>("ages")?;
+    ///
+    /// let follower = Pool::follow(&path)?; // in any process
+    /// let followed = follower.tree::<&str, u64>("ages")?;
+    /// ages.insert("Methuselah", 4857)?;
+    /// assert_eq!(followed.get("Methuselah"), Some(4857));
+    /// assert!(matches!(followed.insert("Pando", 16000), Err(Error::ReadOnly)));
+    /// drop(ages);
+    /// writer.close()?;
+    /// assert!(matches!(followed.look_up("Methuselah"), Err(Error::NoWriter { .. })));
+    /// # std::fs::remove_file(&path).unwrap();
+    /// # Ok(())
+    /// # }
+    /// ```
+    pub fn follow(&self, path: impl AsRef<Path>) -> Result<Pool> {
+        let is_writers = self.create || self.create_new || self.max_bytes.is_some() || self.domain.is_some();
+        if is_writers {
+            return Err(Error::invalid(
+                "a pool that is followed is not created, and has its writer's options",
+            ));
+        }
+        if cfg!(panic = "abort") {
+            return Err(Error::invalid(
+                "a pool can be followed by programs that unwind: set panic = \"unwind\"",
+            ));
+        }
+        let follow = || {
+            let source =
+                Source::attach(path.as_ref().to_owned(), self.leave_sigbus, self.throw_errors, BUILD)?;
+            Pool::over_any(Box::new(FollowedPool::new(source)), 1)
+        };
+        told("a pool is followed", path.as_ref(), follow)
+    }
+
+    /// Has calls on a pool that is followed unwind with the [`Error`] itself, without a word, where they would panic with its
+    /// message: for other languages, whose side of the call catches it and has somewhere to return it.
+    #[doc(hidden)]
+    pub fn throw_errors(mut self, throw: bool) -> Self {
+        self.throw_errors = throw;
+        self
+    }
+
     /// Opens the pool on the medium of this machine: compiled here, with every design.
     fn open_native(&self, path: &Path) -> Result<Pool> {
         self.open_on(path, Native::new)
@@ -219,7 +287,9 @@ impl PoolOptions {
         file.keep_index(self.keep_index, BUILD);
         file.drop_unfinished_trees();
         let cores = || std::thread::available_parallelism().map_or(1, usize::from);
-        Pool::over(file, self.recovery_threads.unwrap_or_else(cores))
+        let pool = Pool::over(Arc::clone(&file), self.recovery_threads.unwrap_or_else(cores))?;
+        file.begin_following();
+        Ok(pool)
     }
 
     /// Refuses options that no pool can be opened with.

@@ -103,6 +103,15 @@ impl Pool {
         Self::options().open(path)
     }
 
+    /// Opens a pool for reading that another process is writing to: see [`PoolOptions::follow`].
+    ///
+    /// # Errors
+    ///
+    /// As [`PoolOptions::follow`].
+    pub fn follow(path: impl AsRef<Path>) -> Result<Self> {
+        Self::options().follow(path)
+    }
+
     /// Begins to open a pool.
     pub fn options() -> PoolOptions {
         PoolOptions::default()
@@ -119,8 +128,12 @@ impl Pool {
 
     /// Makes a pool of an open pool file, on whatever medium; carries out what was committed and is not done.
     pub(crate) fn over<M: Medium>(file: Arc<PoolFile<M>>, recovery_threads: usize) -> Result<Self> {
-        let (done, opener) = (AtomicBool::new(false), *file.opener());
-        let file = Box::new(PoolOn(file));
+        Self::over_any(Box::new(PoolOn(file)), recovery_threads)
+    }
+
+    /// Makes a pool of what is open.
+    pub(crate) fn over_any(file: Box<dyn AnyPool>, recovery_threads: usize) -> Result<Self> {
+        let (done, opener) = (AtomicBool::new(false), file.opener());
         let (open, meters, epochs) =
             (Mutex::default(), Meters::default(), Epochs::new(AsymmetricFence::detect()));
         let shared = Arc::new(Shared { file, open, meters, epochs, recovery_threads, done });
@@ -203,7 +216,7 @@ impl Pool {
     /// # }
     /// ```
     pub fn drop_tree(&self, name: &str) -> Result<()> {
-        self.0.file.here()?;
+        self.0.file.writable()?;
         let mut open = self.lock_open();
         let entry = self.find_closed(name, &open)?;
         open.remove(&entry.id);
@@ -409,7 +422,9 @@ impl Pool {
         let mut open = self.lock_open();
         let entry = self.find(name)?;
         verify(&entry)?;
-        if let Some(tree) = open.get(&entry.id).and_then(OpenTree::get) {
+        // A number may be another tree's by now where another process writes.
+        let is_own = !self.0.file.is_followed();
+        if let Some(tree) = open.get(&entry.id).filter(|_| is_own).and_then(OpenTree::get) {
             return Ok(Tree::new(tree, self.clone(), self.link(&entry)));
         }
         self.0.file.expect_whole(&entry)?;
@@ -452,7 +467,7 @@ impl Pool {
     /// As [`dynamic_tree`](Self::dynamic_tree) if it cannot be opened; nothing can be said about it then.
     pub fn check_tree(&self, name: &str) -> Result<(u64, Vec<Finding>)> {
         let tree = self.dynamic_tree(name)?;
-        Ok((tree.len(), tree.check()))
+        Ok((tree.try_len()?, tree.check()))
     }
 
     pub(crate) fn find(&self, name: &str) -> Result<TreeEntry> {

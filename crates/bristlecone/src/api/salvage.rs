@@ -73,6 +73,26 @@ impl PoolOptions {
     /// As [`open`](Self::open), of either pool. Damage is not an error, unless nothing at all can
     /// be read; nor is a tree of a design or of kinds that this version does not know, which is not saved and has a
     /// finding that says so. After an error there is no new pool.
+    ///
+    /// # Examples
+    ///
+    /// ```
+    /// # use bristlecone::Pool;
+    /// # let old = format!("/dev/shm/bristlecone-doc-salvage-{}.pool", std::process::id());
+    /// # let new = format!("{old}.saved");
+    /// let pool = Pool::options().max_bytes(64 << 20).create(true).open(&old)?;
+    /// pool.tree::<u64, u64>("numbers")?.insert(1, 2)?;
+    /// drop(pool);
+    /// let salvage = Pool::options().salvage(&old, &new)?;
+    /// assert!(salvage.is_whole());
+    /// assert_eq!(salvage.items(), (1, 0)); // none is lost
+    /// let saved = Pool::open(&new)?;
+    /// assert_eq!(saved.tree::<u64, u64>("numbers")?.get(1), Some(2));
+    /// # drop(saved);
+    /// # std::fs::remove_file(&old).unwrap();
+    /// # std::fs::remove_file(&new).unwrap();
+    /// # Ok::<(), bristlecone::Error>(())
+    /// ```
     pub fn salvage(&self, from: impl AsRef<Path>, to: impl AsRef<Path>) -> Result<Salvage> {
         self.salvage_native(from.as_ref(), to.as_ref())
     }

@@ -107,6 +107,11 @@ impl<K: Key, V: Value> Tree<K, V> {
         if self.tree.is_here() { Ok(()) } else { self.pool.0.file.here() }
     }
 
+    /// Returns whether another process writes to the pool, and may be gone at any time.
+    pub(crate) fn is_followed(&self) -> bool {
+        self.pool.0.file.is_followed()
+    }
+
     /// Returns the tree; panics in a child of the process that opened the pool.
     #[inline(always)]
     pub(crate) fn here(&self) -> &dyn Index<K::Codec, V::Codec> {
@@ -142,6 +147,42 @@ impl<K: Key, V: Value> Tree<K, V> {
         let mut found = None;
         K::with(key, |key| self.here().get(key, &mut |value| found = V::decode(value)));
         found
+    }
+
+    /// Returns the value of a key as [`get`](Self::get) does, with an error where that panics.
+    ///
+    /// # Errors
+    ///
+    /// [`Error::Forked`](crate::Error) in a child of the process that opened the pool; [`Error::NoWriter`](crate::Error) of a pool that is
+    /// followed, whose writer has gone.
+    ///
+    /// ```
+    /// # use bristlecone::Pool;
+    /// # fn main() -> bristlecone::Result<()> {
+    /// # let path = format!("/dev/shm/bristlecone-doc-look-up-{}.pool", std::process::id());
+    /// # let pool = Pool::options().max_bytes(64 << 20).create(true).open(&path)?;
+    /// let ages = pool.tree::<&str, u64>("ages")?;
+    /// ages.insert("Methuselah", 4857)?;
+    /// assert_eq!(ages.look_up("Methuselah")?, Some(4857));
+    /// # std::fs::remove_file(&path).unwrap();
+    /// # Ok(())
+    /// # }
+    /// ```
+    pub fn look_up(&self, key: K::Ref<'_>) -> Result<Option<V::Owned>> {
+        let mut found = None;
+        self.look_up_word(key, &mut |value| found = V::decode(value))?;
+        Ok(found)
+    }
+
+    /// Calls `show` with what stands for the value of a key; returns whether it is there.
+    pub(crate) fn look_up_word(
+        &self,
+        key: K::Ref<'_>,
+        show: &mut dyn FnMut(<V::Codec as Codec>::Ref<'_>),
+    ) -> Result<bool> {
+        self.opened_here()?;
+        self.count_one(Operation::Get);
+        K::with(key, |key| self.tree.look_up(key, show))
     }
 
     /// Calls `show` with the value of a key, without copying it: words, strings and bytes are shown as they are in
@@ -329,6 +370,17 @@ impl<K: Key, V: Value> Tree<K, V> {
     /// In a child of the process that opened the pool.
     pub fn len(&self) -> u64 {
         self.here().len()
+    }
+
+    /// Returns the number of items as [`len`](Self::len) does, with an error where that panics.
+    ///
+    /// # Errors
+    ///
+    /// [`Error::Forked`](crate::Error); [`Error::NoWriter`](crate::Error) of a pool that is followed, if its writer has
+    /// gone.
+    pub fn try_len(&self) -> Result<u64> {
+        self.opened_here()?;
+        self.tree.try_len()
     }
 
     /// Returns whether there are no items.

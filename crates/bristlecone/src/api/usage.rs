@@ -88,4 +88,19 @@ impl<K: Key, V: Value> Tree<K, V> {
         }
         leaves
     }
+
+    /// Counts as [`leaves_by_items`](Self::leaves_by_items) does, with records compared with their checksums.
+    ///
+    /// # Errors
+    ///
+    /// [`Error::Corrupted`], [`Error::Forked`]; [`Error::NoWriter`] of a pool that is followed, if its writer has gone.
+    pub fn try_leaves_by_items(&self) -> Result<BTreeMap<u64, u64>> {
+        self.opened_here()?;
+        let (mut leaves, mut batch) = (BTreeMap::new(), Batch::checked());
+        while self.tree.scan_forward((Bound::Unbounded, Bound::Unbounded), &mut batch) {
+            *leaves.entry(batch.entries.len() as u64).or_default() += 1;
+            batch.entries.clear();
+        }
+        batch.damage.map_or(Ok(leaves), Err)
+    }
 }

@@ -48,6 +48,17 @@ impl<K: Key, V: Value> Tree<K, V> {
 impl<K: Key, V: Value> Walk<'_, K, V> {
     /// Returns how many items are left, and walks past them.
     pub(crate) fn count(mut self) -> u64 {
+        self.pass()
+    }
+
+    /// Returns how many items are left, unless something ends a walk that checks.
+    pub(crate) fn try_count(mut self) -> Result<u64> {
+        let count = self.pass();
+        self.finish().map(|()| count)
+    }
+
+    /// Walks past what is left; returns how many items that was.
+    fn pass(&mut self) -> u64 {
         let mut count = 0;
         while self.next_leaf() {
             count += self.batch.entries.len() as u64;

@@ -41,7 +41,6 @@ impl Tree {
     /// # }
     /// ```
     pub fn get_many(&self, keys: &[Datum<'_>], found: &mut Vec<Option<Datum<'static>>>) -> Result<()> {
-        self.opened_here()?;
         let kind = self.value_kind();
         found.clear();
         each!(&self.on, tree => {
@@ -49,10 +48,10 @@ impl Tree {
             let keys: Vec<_> = own.iter().map(K::lend_bound).collect();
             found.resize(keys.len(), None);
             let mut damaged = false;
-            tree.get_many_with(&keys, |at, value| {
+            tree.look_up_words(&keys, &mut |at, value| {
                 found[at] = V::view(kind, Role::Value, value).map(Datum::into_owned);
                 damaged |= found[at].is_none();
-            });
+            })?;
             if damaged { Err(undecodable("value", kind)) } else { Ok(()) }
         })
     }
@@ -63,13 +62,13 @@ impl Tree {
     ///
     /// Those of every operation: see [`Tree`].
     pub fn contains_many(&self, keys: &[Datum<'_>], found: &mut Vec<bool>) -> Result<()> {
-        self.opened_here()?;
         found.clear();
         each!(&self.on, tree => {
             let own = self.own_keys::<K>(keys)?;
-            tree.contains_many(&own.iter().map(K::lend_bound).collect::<Vec<_>>(), found);
-        });
-        Ok(())
+            let keys: Vec<_> = own.iter().map(K::lend_bound).collect();
+            found.resize(keys.len(), false);
+            tree.look_up_words(&keys, &mut |at, _| found[at] = true)
+        })
     }
 
     /// Writes items, one after the other, and puts the values that they had into `old`: see

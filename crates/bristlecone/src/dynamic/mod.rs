@@ -49,6 +49,7 @@ mod many;
 mod near;
 mod open;
 mod tree;
+mod write;
 
 pub use bounds::Bounds;
 pub use datum::Datum;

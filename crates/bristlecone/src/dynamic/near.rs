@@ -16,7 +16,7 @@ impl Tree {
     ///
     /// Those of every operation: see [`Tree`].
     pub fn get_lt<'a>(&self, key: impl Into<Datum<'a>>) -> Result<Option<Item>> {
-        Ok(self.range(..key.into())?.next_back())
+        self.last_of(..key.into())
     }
 
     /// Returns the item with the largest key that is `key` or below: see [`crate::Tree::get_le`].
@@ -25,7 +25,7 @@ impl Tree {
     ///
     /// Those of every operation: see [`Tree`].
     pub fn get_le<'a>(&self, key: impl Into<Datum<'a>>) -> Result<Option<Item>> {
-        Ok(self.range(..=key.into())?.next_back())
+        self.last_of(..=key.into())
     }
 
     /// Returns the item with the smallest key above `key`: see [`crate::Tree::get_gt`].
@@ -34,7 +34,7 @@ impl Tree {
     ///
     /// Those of every operation: see [`Tree`].
     pub fn get_gt<'a>(&self, key: impl Into<Datum<'a>>) -> Result<Option<Item>> {
-        Ok(self.range((Bound::Excluded(key.into()), Bound::Unbounded))?.next())
+        self.first_of((Bound::Excluded(key.into()), Bound::Unbounded))
     }
 
     /// Returns the item with the smallest key that is `key` or above: see [`crate::Tree::get_ge`].
@@ -43,7 +43,7 @@ impl Tree {
     ///
     /// Those of every operation: see [`Tree`].
     pub fn get_ge<'a>(&self, key: impl Into<Datum<'a>>) -> Result<Option<Item>> {
-        Ok(self.range(key.into()..)?.next())
+        self.first_of(key.into()..)
     }
 
     /// Returns the number of items whose keys lie within bounds: see [`crate::Tree::count`].
@@ -55,8 +55,28 @@ impl Tree {
         self.opened_here()?;
         each!(&self.on, tree => {
             let limits = (self.bound::<K>(bounds.start_bound())?, self.bound::<K>(bounds.end_bound())?);
-            Ok(tree.walk(limits).count())
+            let walk = tree.walk(limits);
+            // What fails on the way is told by a walk that checks.
+            if self.is_followed() { walk.checked().try_count() } else { Ok(walk.count()) }
         })
+    }
+
+    /// Returns the first item within bounds.
+    pub(super) fn first_of<'a>(&self, bounds: impl RangeBounds<Datum<'a>>) -> Result<Option<Item>> {
+        if self.is_followed() {
+            self.try_range(bounds)?.next().transpose()
+        } else {
+            Ok(self.range(bounds)?.next())
+        }
+    }
+
+    /// Returns the last item within bounds.
+    pub(super) fn last_of<'a>(&self, bounds: impl RangeBounds<Datum<'a>>) -> Result<Option<Item>> {
+        if self.is_followed() {
+            self.try_range(bounds)?.next_back().transpose()
+        } else {
+            Ok(self.range(bounds)?.next_back())
+        }
     }
 
     /// Returns all keys in order, from both ends.

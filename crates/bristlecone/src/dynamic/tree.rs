@@ -10,7 +10,7 @@ use bristlecone_pm::{Error, Finding, Result};
 use super::encode::{Records, Role, Stored, Unfit, Words};
 use super::{CheckedRange, Datum, Item, Kind, Range};
 use crate::api::value::undecodable;
-use crate::{CasError, Design, TreeStats, TryInsertError};
+use crate::{Design, TreeStats};
 
 /// The tree, by its codecs.
 #[derive(Clone)]
@@ -144,16 +144,6 @@ impl Tree {
             .map_err(|why| self.unfit(Role::Value, value, why))
     }
 
-    /// Calls `use_it` with what a key and a value are in the tree.
-    fn item<K: Stored, V: Stored, R>(
-        &self,
-        key: &Datum<'_>,
-        value: &Datum<'_>,
-        use_it: impl FnOnce(K::Ref<'_>, V::Ref<'_>) -> Result<R>,
-    ) -> Result<R> {
-        self.key::<K, _>(key, |key| self.value::<V, _>(value, |value| use_it(key, value)))??
-    }
-
     /// Returns a value that was in the tree.
     pub(super) fn found<V: Stored>(&self, value: Option<V::Owned>) -> Result<Option<Datum<'static>>> {
         let taken = value.map(|value| {
@@ -175,6 +165,11 @@ impl Tree {
     /// [`Error::Forked`] in a child of the process that opened the pool.
     pub fn opened_here(&self) -> Result<()> {
         each!(&self.on, tree => tree.opened_here())
+    }
+
+    /// Returns whether another process writes to the pool, and may be gone at any time.
+    pub(super) fn is_followed(&self) -> bool {
+        each!(&self.on, tree => tree.is_followed())
     }
 
     /// Returns the typed tree, if keys and values are `u64`: for calls whose data come in arrays of these.
@@ -207,11 +202,14 @@ impl Tree {
         key: impl Into<Datum<'a>>,
         show: impl FnOnce(Datum<'_>) -> R,
     ) -> Result<Option<R>> {
-        self.opened_here()?;
         let (key, kind) = (key.into(), self.value_kind());
-        let shown = each!(&self.on, tree => self.key::<K, _>(&key, |key| {
-            tree.get_with(key, |value| V::view(kind, Role::Value, value).map(show))
-        }))?;
+        let (mut show, mut shown) = (Some(show), None);
+        each!(&self.on, tree => self.key::<K, _>(&key, |key| {
+            tree.look_up_word(key, &mut |value| {
+                let show = |value| show.take().map(|show| show(value));
+                shown = Some(V::view(kind, Role::Value, value).and_then(show));
+            })
+        }))??;
         match shown {
             Some(None) => Err(undecodable("value", kind)),
             shown => Ok(shown.flatten()),
@@ -235,123 +233,8 @@ impl Tree {
     ///
     /// Those of every operation: see [`Tree`].
     pub fn contains_key<'a>(&self, key: impl Into<Datum<'a>>) -> Result<bool> {
-        self.opened_here()?;
         let key = key.into();
-        each!(&self.on, tree => self.key::<K, _>(&key, |key| tree.contains_key(key)))
-    }
-
-    /// Writes a key's value, whether it is there or not; returns the value it had.
-    ///
-    /// # Errors
-    ///
-    /// Those of every operation: see [`Tree`].
-    pub fn insert<'k, 'v>(
-        &self,
-        key: impl Into<Datum<'k>>,
-        value: impl Into<Datum<'v>>,
-    ) -> Result<Option<Datum<'static>>> {
-        let (key, value) = (key.into(), value.into());
-        each!(&self.on, tree => Ok(self.replaced::<V>(self.item::<K, V, _>(&key, &value, |key, value| {
-            tree.insert(key, value)
-        })?)))
-    }
-
-    /// Writes a key's value, whether it is there or not, and does not tell which: see
-    /// [`crate::Tree::upsert`].
-    ///
-    /// # Errors
-    ///
-    /// Those of every operation: see [`Tree`].
-    pub fn upsert<'k, 'v>(&self, key: impl Into<Datum<'k>>, value: impl Into<Datum<'v>>) -> Result<()> {
-        let (key, value) = (key.into(), value.into());
-        each!(&self.on, tree => self.item::<K, V, _>(&key, &value, |key, value| tree.upsert(key, value)))
-    }
-
-    /// Inserts a key that is absent.
-    ///
-    /// # Errors
-    ///
-    /// [`TryInsertError::Present`] if the key is there, with its value, and nothing has changed; otherwise
-    /// those of every operation: see [`Tree`].
-    pub fn try_insert<'k, 'v>(
-        &self,
-        key: impl Into<Datum<'k>>,
-        value: impl Into<Datum<'v>>,
-    ) -> std::result::Result<(), TryInsertError<Datum<'static>>> {
-        let (key, value) = (key.into(), value.into());
-        let held = each!(&self.on, tree => {
-            let done = self.item::<K, V, _>(&key, &value, |key, value| match tree.try_insert(key, value) {
-                Ok(()) => Ok(None),
-                Err(present) => present.into_present().map(Some),
-            })?;
-            self.found::<V>(done)?
-        });
-        held.map_or(Ok(()), |held| Err(TryInsertError::Present(held)))
-    }
-
-    /// Replaces the value of a key that is there; returns the value it had. `None`: it was not, and
-    /// nothing changed; or what it had cannot be of its kind.
-    ///
-    /// # Errors
-    ///
-    /// Those of every operation: see [`Tree`].
-    pub fn update<'k, 'v>(
-        &self,
-        key: impl Into<Datum<'k>>,
-        value: impl Into<Datum<'v>>,
-    ) -> Result<Option<Datum<'static>>> {
-        let (key, value) = (key.into(), value.into());
-        each!(&self.on, tree => Ok(self.replaced::<V>(self.item::<K, V, _>(&key, &value, |key, value| {
-            tree.update(key, value)
-        })?)))
-    }
-
-    /// Removes a key; returns its value.
-    ///
-    /// # Errors
-    ///
-    /// Those of every operation: see [`Tree`].
-    pub fn remove<'a>(&self, key: impl Into<Datum<'a>>) -> Result<Option<Datum<'static>>> {
-        let key = key.into();
-        each!(&self.on, tree => Ok(self.replaced::<V>(self.key::<K, _>(&key, |key| tree.remove(key))??)))
-    }
-
-    /// Changes a key from what is expected to what is wanted; `None` stands for an absent key: see
-    /// [`crate::Tree::compare_and_swap`].
-    ///
-    /// # Errors
-    ///
-    /// [`CasError::Found`] if the key is not as expected, with what it is, and nothing has changed; otherwise
-    /// those of every operation: see [`Tree`].
-    pub fn compare_and_swap<'k>(
-        &self,
-        key: impl Into<Datum<'k>>,
-        expected: Option<Datum<'_>>,
-        new: Option<Datum<'_>>,
-    ) -> std::result::Result<(), CasError<Datum<'static>>> {
-        let (key, [expected, new]) = (key.into(), [expected.as_ref(), new.as_ref()]);
-        let found = each!(&self.on, tree => {
-            let done = self.key::<K, _>(&key, |key| self.optional::<V, _>(expected, |expected| {
-                self.optional::<V, _>(new, |new| match tree.compare_and_swap(key, expected, new) {
-                    Ok(()) => Ok(None),
-                    Err(found) => found.into_found().map(Some),
-                })
-            }))??;
-            done.map(|found| self.found::<V>(found)).transpose()?
-        });
-        found.map_or(Ok(()), |found| Err(CasError::Found(found)))
-    }
-
-    /// Calls `use_it` with what a value is in the tree, if there is one.
-    fn optional<V: Stored, R>(
-        &self,
-        value: Option<&Datum<'_>>,
-        use_it: impl FnOnce(Option<V::Ref<'_>>) -> Result<R>,
-    ) -> Result<R> {
-        match value {
-            Some(value) => self.value::<V, _>(value, |value| use_it(Some(value)))?,
-            None => use_it(None),
-        }
+        each!(&self.on, tree => self.key::<K, _>(&key, |key| tree.look_up_word(key, &mut |_| ()))?)
     }
 
     /// Returns a bound as the tree takes it.
@@ -401,7 +284,7 @@ impl Tree {
     ///
     /// [`Error::Forked`].
     pub fn first_key_value(&self) -> Result<Option<Item>> {
-        Ok(self.range(..)?.next())
+        self.first_of(..)
     }
 
     /// Returns the item with the largest key.
@@ -410,12 +293,21 @@ impl Tree {
     ///
     /// [`Error::Forked`].
     pub fn last_key_value(&self) -> Result<Option<Item>> {
-        Ok(self.range(..)?.next_back())
+        self.last_of(..)
     }
 
     /// Returns the number of items; exact while no thread writes.
     pub fn len(&self) -> u64 {
         each!(&self.on, tree => tree.len())
+    }
+
+    /// Returns the number of items: see [`crate::Tree::try_len`].
+    ///
+    /// # Errors
+    ///
+    /// [`Error::Forked`]; [`Error::NoWriter`] of a pool that is followed.
+    pub fn try_len(&self) -> Result<u64> {
+        each!(&self.on, tree => tree.try_len())
     }
 
     /// Returns whether there are no items.
@@ -431,6 +323,15 @@ impl Tree {
     /// Counts the leaves that hold so many items: see [`crate::Tree::leaves_by_items`].
     pub fn leaves_by_items(&self) -> BTreeMap<u64, u64> {
         each!(&self.on, tree => tree.leaves_by_items())
+    }
+
+    /// Counts the leaves that hold so many items: see [`crate::Tree::try_leaves_by_items`].
+    ///
+    /// # Errors
+    ///
+    /// As that has.
+    pub fn try_leaves_by_items(&self) -> Result<BTreeMap<u64, u64>> {
+        each!(&self.on, tree => tree.try_leaves_by_items())
     }
 
     /// Returns what reads came across that is wrong: see [`crate::Tree::damage`].

@@ -128,6 +128,12 @@ pub trait AnyPool: Any + Send + Sync {
     fn opener(&self) -> Opener;
     fn here(&self) -> Result<()>;
     fn is_read_only(&self) -> bool;
+
+    /// Returns whether another process writes to it, which opens and drops trees.
+    fn is_followed(&self) -> bool {
+        false
+    }
+
     fn writable(&self) -> Result<()>;
     fn trees(&self) -> Result<Vec<TreeEntry>>;
     fn find_tree(&self, name: &str) -> Result<Option<TreeEntry>>;

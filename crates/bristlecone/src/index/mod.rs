@@ -3,6 +3,7 @@
 pub mod any;
 mod damage;
 pub mod designs;
+pub mod followed;
 pub mod options;
 #[cfg(feature = "lab")]
 #[doc(hidden)]
@@ -20,7 +21,7 @@ mod visit;
 use std::ops::{Bound, ControlFlow};
 use std::sync::Arc;
 
-use bristlecone_pm::{Error, Finding, Medium, NotesReader, PoolFile, Result, TreeEntry};
+use bristlecone_pm::{Error, Finding, Medium, Notes, NotesReader, PoolFile, Result, TreeEntry};
 
 pub use self::damage::Damage;
 pub use self::options::{Allowed, OptionInfo};
@@ -64,6 +65,13 @@ pub trait Open<K: KeyCodec, V: Codec, M: Medium>: Index<K, V> + Sized {
         None
     }
 
+    /// Notes where followers find what the tree has in DRAM: `resume` takes that over in their processes, to read it while
+    /// it changes. `None`: it has no followers.
+    fn share(&self, notes: &mut Notes) -> Option<()> {
+        let _ = notes;
+        None
+    }
+
     /// Hands over every item that can still be read, whatever is damaged. The pool is a private
     /// copy. A design that can do no better opens the tree, which is all or nothing.
     fn salvage(
@@ -89,12 +97,31 @@ pub trait Read<K: KeyCodec, V: Codec> {
     /// Looks a key up, and calls `show` with its value, once; returns whether it is there.
     fn get(&self, key: K::Ref<'_>, show: &mut dyn FnMut(V::Ref<'_>)) -> bool;
 
+    /// Looks a key up as [`get`](Self::get) does, where that can fail.
+    ///
+    /// # Errors
+    ///
+    /// [`Error::NoWriter`] of a tree that is followed.
+    fn look_up(&self, key: K::Ref<'_>, show: &mut dyn FnMut(V::Ref<'_>)) -> Result<bool> {
+        Ok(self.get(key, show))
+    }
+
     /// Looks up to [`GROUP`](parts::codec::GROUP) keys up, and calls `show` with the place and the value of each that
     /// is there, in their order.
     fn get_many(&self, keys: &[K::Ref<'_>], show: &mut dyn FnMut(usize, V::Ref<'_>)) {
         for (at, key) in keys.iter().enumerate() {
             self.get(*key, &mut |value| show(at, value));
         }
+    }
+
+    /// Looks keys up as [`get_many`](Self::get_many) does, where that can fail.
+    ///
+    /// # Errors
+    ///
+    /// [`Error::NoWriter`] of a tree that is followed.
+    fn look_up_many(&self, keys: &[K::Ref<'_>], show: &mut dyn FnMut(usize, V::Ref<'_>)) -> Result<()> {
+        self.get_many(keys, show);
+        Ok(())
     }
 }
 
@@ -197,6 +224,20 @@ pub trait Inspect: Send + Sync {
     /// Returns the number of items; exact while no thread writes.
     fn len(&self) -> u64;
 
+    /// Returns the same.
+    ///
+    /// # Errors
+    ///
+    /// [`Error::NoWriter`] of a tree that is followed.
+    fn try_len(&self) -> Result<u64> {
+        Ok(self.len())
+    }
+
+    /// Returns the same, unless the tree would have to be counted.
+    fn len_known(&self) -> Option<u64> {
+        Some(self.len())
+    }
+
     /// Returns what the tree occupies.
     fn stats(&self) -> TreeStats;
 
@@ -254,12 +295,14 @@ pub struct Batch<K: KeyCodec, V: Codec> {
     pub checked: bool,
     /// Why a scan ended before its bounds did.
     pub damage: Option<Error>,
+    /// Of which state of a tree that is followed the place is.
+    state: u64,
 }
 
 impl<K: KeyCodec, V: Codec> Default for Batch<K, V> {
     fn default() -> Self {
         let (entries, damage) = (Vec::new(), None);
-        Self { entries, cursor: None, ended: false, fence: None, checked: false, damage }
+        Self { entries, cursor: None, ended: false, fence: None, checked: false, damage, state: 0 }
     }
 }
 

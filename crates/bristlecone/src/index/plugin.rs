@@ -81,7 +81,12 @@ pub type AnyMedium = Box<dyn Medium>;
 /// Makes a pool on a medium that is chosen at run time, with trees of the library's designs: these are compiled here, once for
 /// all such media.
 pub fn pool_on_any(file: Arc<PoolFile<AnyMedium>>) -> Result<Pool> {
-    Pool::on(file, 1)
+    pool_on_any_with(file, 1)
+}
+
+/// Makes a pool as [`pool_on_any`] does, whose trees are recovered on so many threads.
+pub fn pool_on_any_with(file: Arc<PoolFile<AnyMedium>>, recovery_threads: usize) -> Result<Pool> {
+    Pool::on(file, recovery_threads)
 }
 
 /// Creates a tree of a design from outside in a pool on the medium `M`: see

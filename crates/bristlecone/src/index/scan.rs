@@ -3,6 +3,7 @@
 
 use std::ops::Bound;
 
+use bristlecone_pm::sync::wait::again;
 use bristlecone_pm::{Medium, Records, Result};
 
 use crate::index::Batch;
@@ -72,7 +73,9 @@ pub trait Leafwise<K: KeyCodec, V: Codec> {
     fn ascend(&self, bounds: Bounds<'_, '_, K>, into: &mut Batch<K, V>) -> bool {
         let guard = K::pin();
         let version_of = |leaf| self.version(leaf);
+        let mut round = 0;
         while !into.ended {
+            again(&mut round);
             let step = into.cursor.take().map_or(Step::Lost, |at| self.inner().next(at, version_of));
             let descriptor = |leaf| self.prefetch_descriptor(leaf);
             // A scan that goes on has prefetched all but the last leaf.
@@ -119,7 +122,9 @@ pub trait Leafwise<K: KeyCodec, V: Codec> {
         let (from, to) = (shorten::<K>(bounds.0), shorten::<K>(bounds.1));
         // The leaf of an included bound may begin with it; every other leaf begins before.
         let mut inclusive = matches!(to, Bound::Included(_)) && into.fence.is_none();
+        let mut round = 0;
         loop {
+            again(&mut round);
             let fence = into.fence.take();
             if matches!(fence, Some(None)) {
                 return false;

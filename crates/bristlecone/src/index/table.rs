@@ -69,9 +69,27 @@ macro_rules! designs {
                         <$module::$tree<K, V, M> as Open<K, V, M>>::resume(pool, entry, options, notes)
                     });
                     let tree = kept.map_or_else(|| Open::open(pool, entry, options, threads), Ok)?;
+                    pool.share_tree(entry.id, |notes| Open::<K, V, M>::share(&tree, notes));
                     Ok(Arc::new(tree))
                 })+
             }
+        }
+
+        /// Opens the tree of an entry as the writer of the pool shows it, with the number of that; `None`: the writer does
+        /// not have it open.
+        pub(super) fn follow<K: KeyCodec, V: Codec, M: Medium>(
+            pool: &Arc<PoolFile<M>>,
+            entry: &TreeEntry,
+        ) -> Result<Option<(u64, Arc<dyn Index<K, V>>)>> {
+            Ok(match Design::of(&entry.spec)? {
+                $(Design::$design => {
+                    let options = $module::$options::from_words(entry.spec.params)?;
+                    let followed = pool.follow_tree(entry.id, |notes| {
+                        <$module::$tree<K, V, M> as Open<K, V, M>>::resume(pool, entry, options, notes)
+                    });
+                    followed.map(|(number, tree)| (number, Arc::new(tree) as Arc<dyn Index<K, V>>))
+                })+
+            })
         }
 
         /// Hands over what can be read of the tree of an entry.

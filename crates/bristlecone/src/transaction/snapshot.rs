@@ -106,6 +106,12 @@ impl Snapshot {
     /// Takes one that may keep so many bytes, and `is_long` or a transaction's.
     pub(super) fn take(pool: &Pool, max_bytes: usize, is_long: bool) -> Result<Self> {
         pool.0.file.here()?;
+        if pool.0.file.is_followed() {
+            // What others write meanwhile would not be saved for it.
+            return Err(Error::invalid(
+                "a pool that is followed has no snapshots, and no transactions or copies",
+            ));
+        }
         let hold = pool.0.epochs.hold(max_bytes, is_long);
         let epoch = if max_bytes == usize::MAX { hold.epoch() } else { None };
         Ok(Self { pool: pool.clone(), hold, epoch })

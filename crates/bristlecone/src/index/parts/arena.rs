@@ -4,6 +4,7 @@
 use std::marker::PhantomData;
 use std::sync::{Mutex, MutexGuard, PoisonError, TryLockError};
 
+pub use bristlecone_pm::Zeroed;
 use bristlecone_pm::sync::wait::lock;
 use bristlecone_pm::sync::{AtomicU32, Ordering::Acquire, Ordering::Release};
 use bristlecone_pm::{Error, Extent, Memory, Notes, NotesReader, Result};
@@ -71,13 +72,6 @@ fn no_memory(doing: &str) -> Error {
     Error::io(format!("{doing} the index in DRAM"), rustix::io::Errno::NOMEM)
 }
 
-/// A type whose all-zero bytes are a value and which may be shared without being moved.
-///
-/// # Safety
-///
-/// All-zero bytes are a valid value of the type, and it needs no drop.
-pub unsafe trait Zeroed: Sync {}
-
 // SAFETY: the arena hands out shared references to `Sync` values only.
 unsafe impl<T: Zeroed> Send for Arena<T> {}
 // SAFETY: as above.
@@ -123,7 +117,13 @@ impl<T: Zeroed> Arena<T> {
 
     /// Notes the values for the next open of their tree, which no thread changes any more. `None`: they are memory of
     /// this process, and go with it.
+    ///
+    /// For followers: where the values are, of which they learn while the tree goes on.
     pub fn suspend(&self, notes: &mut Notes) -> Option<()> {
+        if notes.are_live() {
+            notes.push(self.bytes_each as u64);
+            return notes.push_extent(self.extent());
+        }
         let state = self.state();
         notes.push(self.bytes_each as u64);
         notes.push(state.usable as u64);
@@ -135,6 +135,11 @@ impl<T: Zeroed> Arena<T> {
     /// Takes over what [`suspend`](Self::suspend) noted. `None`: it noted something else.
     pub fn resume(bytes_each: usize, notes: &mut NotesReader<'_>) -> Option<Self> {
         let same = notes.read()? == bytes_each as u64;
+        if notes.are_live() {
+            let extent = same.then(|| notes.read_extent(RESERVED_BYTES, 0))??;
+            // A follower hands out none, and comes to those alone that the writer has handed out.
+            return Some(Self::over(bytes_each, extent, State::default(), u32::MAX));
+        }
         let usable = usize::try_from(notes.read()?).ok()?;
         let begun = notes.read_u32()?;
         let free =
@@ -184,6 +189,30 @@ impl<T: Zeroed> Arena<T> {
     pub fn alloc_fresh(&self, count: u32) -> Result<std::ops::Range<u32>> {
         let first = self.begin(&mut self.state(), count)?;
         Ok(first..first + count)
+    }
+
+    /// Hands out so many in a row, of which none may be looked at before it is [`backed`](Self::backed). Not in an arena that
+    /// hands out others.
+    ///
+    /// # Errors
+    ///
+    /// If the arena has no address space for them.
+    pub fn alloc_unbacked(&self, count: u32) -> Result<u32> {
+        let _only = self.state();
+        let begun = self.begun();
+        let end = u64::from(begun) + u64::from(count);
+        if end > u32::MAX.into() || end * self.bytes_each as u64 > self.extent().reserved() as u64 {
+            return Err(no_memory("finding address space for"));
+        }
+        self.begun.store(begun + count, Release);
+        Ok(begun)
+    }
+
+    /// Makes memory usable for so many of those from one on. `None`: there is none.
+    pub fn backed(&self, first: u32, count: usize) -> Option<*mut T> {
+        let at = first as usize * self.bytes_each;
+        self.extent().back(at, count * self.bytes_each).ok()?;
+        Some(self.base.wrapping_add(at).cast())
     }
 
     /// Makes memory usable for so many values that were never handed out.

@@ -1,46 +1,61 @@
 //! A count that many threads change without sharing a line.
 
-use bristlecone_pm::own_thread_index;
 use bristlecone_pm::sync::{AtomicI64, Ordering::Relaxed};
+use bristlecone_pm::{Memory, Notes, NotesReader, Posted, own_thread_index};
 use crossbeam_utils::CachePadded;
 
 const STRIPES: usize = 64;
 
-/// A striped counter. The sum is exact while no thread adds.
-#[derive(Debug)]
-pub struct Counter {
-    /// The stripe of a thread is its own, so that adding is no locked instruction: one would wait
-    /// for the stores and flushes before it, and what the thread does next would wait for it.
-    own: Box<[CachePadded<AtomicI64>]>,
-    /// That of all threads beyond.
-    shared: CachePadded<AtomicI64>,
-}
+/// The stripe of a thread is its own, so that adding is no locked instruction: one would wait for the stores and flushes
+/// before it, and what the thread does next would wait for it. The last one is that of all threads beyond.
+type Stripes = [CachePadded<AtomicI64>; STRIPES + 1];
 
-impl Default for Counter {
-    fn default() -> Self {
-        Self { own: (0..STRIPES).map(|_| CachePadded::default()).collect(), shared: CachePadded::default() }
-    }
-}
+/// A striped counter. The sum is exact while no thread adds.
+#[derive(Debug, Default)]
+pub struct Counter(Posted<Stripes>);
 
 impl Counter {
-    /// Adds `by`, which may be negative.
-    #[inline(always)]
-    pub fn add(&self, by: i64) {
-        match own_thread_index().and_then(|index| self.own.get(index)) {
-            Some(own) => own.store(own.load(Relaxed) + by, Relaxed),
-            None => _ = self.shared.fetch_add(by, Relaxed),
-        }
+    /// Returns a counter of zero, where followers see it if that is such memory.
+    pub fn new(memory: &Memory) -> Self {
+        Self(memory.post())
     }
 
     /// Returns a counter whose sum is that.
-    pub fn of(sum: u64) -> Self {
-        Self { shared: CachePadded::new(AtomicI64::new(sum as i64)), ..Self::default() }
+    pub fn of(sum: u64, memory: &Memory) -> Self {
+        let stripe = |at: usize| AtomicI64::new(if at == STRIPES { sum as i64 } else { 0 });
+        Self(memory.post_value(std::array::from_fn(|at| CachePadded::new(stripe(at)))))
+    }
+
+    /// Notes the sum for the next open of the tree, or for followers where it is counted.
+    pub fn suspend(&self, notes: &mut Notes) -> Option<()> {
+        if notes.are_live() {
+            return notes.push_posted(&self.0);
+        }
+        notes.push(self.sum());
+        Some(())
+    }
+
+    /// Takes over what [`suspend`](Self::suspend) noted.
+    pub fn resume(notes: &mut NotesReader<'_>) -> Option<Self> {
+        if notes.are_live() {
+            return notes.read_posted().map(Self);
+        }
+        Some(Self::of(notes.read()?, &notes.memory()))
+    }
+
+    /// Adds `by`, which may be negative.
+    #[inline(always)]
+    pub fn add(&self, by: i64) {
+        let stripes: &Stripes = &self.0;
+        match own_thread_index().filter(|index| *index < STRIPES) {
+            Some(own) => stripes[own].store(stripes[own].load(Relaxed) + by, Relaxed),
+            None => _ = stripes[STRIPES].fetch_add(by, Relaxed),
+        }
     }
 
     /// Returns the sum over all threads.
     pub fn sum(&self) -> u64 {
-        let own: i64 = self.own.iter().map(|stripe| stripe.load(Relaxed)).sum();
-        let sum = own + self.shared.load(Relaxed);
+        let sum: i64 = self.0.iter().map(|stripe| stripe.load(Relaxed)).sum();
         // Stripes are read one after the other: a removal may be seen before its insert.
         sum.max(0) as u64
     }
@@ -59,5 +74,6 @@ mod tests {
             }
         });
         assert_eq!(counter.sum(), (STRIPES as u64 + 8) * 500);
+        assert_eq!(Counter::of(7, &Memory::private()).sum(), 7);
     }
 }

@@ -1,12 +1,23 @@
 //! Locks in DRAM for nodes that stand on the medium, where no lock belongs.
 
-use bristlecone_pm::sync::{AtomicPtr, AtomicUsize, Ordering::AcqRel, Ordering::Acquire, Ordering::Relaxed};
+use std::sync::Mutex;
 
+use bristlecone_pm::sync::wait::lock;
+use bristlecone_pm::sync::{
+    AtomicPtr, AtomicU32, AtomicUsize, Ordering::AcqRel, Ordering::Acquire, Ordering::Relaxed,
+    Ordering::Release,
+};
+use bristlecone_pm::{Memory, Notes, NotesReader, Result};
+
+use super::arena::{Arena, Zeroed};
 use super::optimistic_lock::OptimisticLock;
 use super::zeroed::zeroed;
 
 /// A chunk of the tree without locks so far.
 const UNTOUCHED: *mut OptimisticLock = std::ptr::dangling_mut();
+
+// SAFETY: an atomic, for which zero is a value.
+unsafe impl Zeroed for OptimisticLock {}
 
 /// A lock for every slot of the tree's chunks, found by offset.
 #[derive(Debug)]
@@ -16,17 +27,71 @@ pub struct LockTable {
     made: AtomicUsize,
     chunk_shift: u32,
     node_shift: u32,
+    shared: Option<Shared>,
+}
+
+/// Locks that stand where followers see them.
+#[derive(Debug)]
+struct Shared {
+    locks: Arena<OptimisticLock>,
+    /// By chunk: the number of its first lock, and one more; zero if it is not the tree's.
+    rows: Arena<AtomicU32>,
+    /// Held while a chunk gets numbers.
+    growing: Mutex<()>,
+    /// Whether another process makes them.
+    follows: bool,
+}
+
+impl Shared {
+    fn new(memory: &Memory) -> Result<Self> {
+        let (locks, rows) =
+            (Arena::new(size_of::<OptimisticLock>(), memory)?, Arena::new(size_of::<AtomicU32>(), memory)?);
+        Ok(Self { locks, rows, growing: Mutex::new(()), follows: false })
+    }
+
+    /// Gives the locks of a chunk numbers, of which no memory is used yet.
+    fn admit(&self, chunk: u32, slots: usize) -> Result<()> {
+        let _only = lock(&self.growing);
+        self.rows.alloc_fresh((chunk + 1).saturating_sub(self.rows.begun()))?;
+        let row = self.rows.get(chunk);
+        if row.load(Relaxed) == 0 {
+            let first = self.locks.alloc_unbacked(slots as u32)?;
+            // Pairs with the acquire of a follower.
+            row.store(first + 1, Release);
+        }
+        Ok(())
+    }
 }
 
 impl LockTable {
     /// Makes the locks of a pool that may grow to `pool_bytes`, and nodes of a power of two bytes.
-    pub fn new(pool_bytes: u64, chunk_bytes: u64, node_bytes: u64) -> Self {
-        Self {
+    ///
+    /// # Errors
+    ///
+    /// If followers are to see them and there is no address space for that.
+    pub fn new(pool_bytes: u64, chunk_bytes: u64, node_bytes: u64, memory: &Memory) -> Result<Self> {
+        Ok(Self {
             chunks: zeroed((pool_bytes / chunk_bytes) as usize),
             made: AtomicUsize::new(0),
             chunk_shift: chunk_bytes.trailing_zeros(),
             node_shift: node_bytes.trailing_zeros(),
-        }
+            shared: if memory.is_private() { None } else { Some(Shared::new(memory)?) },
+        })
+    }
+
+    /// Notes the locks for followers.
+    pub fn share(&self, notes: &mut Notes) -> Option<()> {
+        let shared = self.shared.as_ref()?;
+        shared.rows.suspend(notes)?;
+        shared.locks.suspend(notes)
+    }
+
+    /// Takes over what [`share`](Self::share) noted.
+    pub fn follow(&mut self, notes: &mut NotesReader<'_>) -> Option<()> {
+        let rows = Arena::resume(size_of::<AtomicU32>(), notes)?;
+        let locks = Arena::resume(size_of::<OptimisticLock>(), notes)?;
+        self.shared = Some(Shared { locks, rows, growing: Mutex::new(()), follows: true });
+        Some(())
     }
 
     fn slots(&self) -> usize {
@@ -34,25 +99,46 @@ impl LockTable {
     }
 
     /// Notes that the chunk of a node is the tree's. It stays so for good: locks outlive their chunks.
+    ///
+    /// # Errors
+    ///
+    /// If followers are to see its locks and there is no memory for that.
     #[inline]
-    pub fn admit(&self, node: u64) {
-        let cell = &self.chunks[(node >> self.chunk_shift) as usize];
+    pub fn admit(&self, node: u64) -> Result<()> {
+        let chunk = node >> self.chunk_shift;
+        let cell = &self.chunks[chunk as usize];
         if cell.load(Acquire).is_null() {
+            if let Some(shared) = &self.shared {
+                shared.admit(chunk as u32, self.slots())?;
+            }
             // A thread that comes second finds what the first one left.
             let _ = cell.compare_exchange(std::ptr::null_mut(), UNTOUCHED, AcqRel, Acquire);
         }
+        Ok(())
     }
 
     /// Returns the locks of a chunk, made now if it is the tree's.
     #[cold]
-    fn make(&self, cell: &AtomicPtr<OptimisticLock>) -> Option<*mut OptimisticLock> {
-        if cell.load(Acquire).is_null() {
+    fn make(&self, chunk: usize, cell: &AtomicPtr<OptimisticLock>) -> Option<*mut OptimisticLock> {
+        let follows = self.shared.as_ref().is_some_and(|shared| shared.follows);
+        let untouched = if follows { std::ptr::null_mut() } else { UNTOUCHED };
+        if cell.load(Acquire).is_null() && !follows {
             return None;
         }
-        let locks: Box<[OptimisticLock]> = (0..self.slots()).map(|_| OptimisticLock::default()).collect();
-        let locks = Box::into_raw(locks).cast::<OptimisticLock>();
+        let locks = match &self.shared {
+            Some(shared) => {
+                let row = shared.rows.get(chunk as u32).load(Acquire);
+                // A follower finds no chunk that the tree has not used yet.
+                shared.locks.backed(row.checked_sub(1)?, self.slots())?
+            }
+            None => {
+                let locks: Box<[OptimisticLock]> =
+                    (0..self.slots()).map(|_| OptimisticLock::default()).collect();
+                Box::into_raw(locks).cast::<OptimisticLock>()
+            }
+        };
         // Pairs with the loads: a thread that sees the pointer sees zeroed locks.
-        match cell.compare_exchange(UNTOUCHED, locks, AcqRel, Acquire) {
+        match cell.compare_exchange(untouched, locks, AcqRel, Acquire) {
             Ok(_) => {
                 self.made.fetch_add(1, Relaxed);
                 Some(locks)
@@ -65,17 +151,20 @@ impl LockTable {
     }
 
     fn unmake(&self, locks: *mut OptimisticLock) {
-        // SAFETY: made by `make` from a box of this many locks, and not shared or no longer.
-        drop(unsafe { Box::from_raw(std::ptr::slice_from_raw_parts_mut(locks, self.slots())) });
+        if self.shared.is_none() {
+            // SAFETY: made by `make` from a box of this many locks, and not shared or no longer.
+            drop(unsafe { Box::from_raw(std::ptr::slice_from_raw_parts_mut(locks, self.slots())) });
+        }
     }
 
     /// Returns the lock of a node. `None`: no node of the tree can stand there.
     #[inline(always)]
     pub fn get(&self, node: u64) -> Option<&OptimisticLock> {
-        let cell = self.chunks.get((node >> self.chunk_shift) as usize)?;
+        let chunk = (node >> self.chunk_shift) as usize;
+        let cell = self.chunks.get(chunk)?;
         let mut locks = cell.load(Acquire);
         if locks.addr() <= UNTOUCHED.addr() {
-            locks = self.make(cell)?;
+            locks = self.make(chunk, cell)?;
         }
         if node & ((1 << self.node_shift) - 1) != 0 {
             return None;
@@ -94,7 +183,7 @@ impl LockTable {
 
 impl Drop for LockTable {
     fn drop(&mut self) {
-        for cell in &self.chunks {
+        for cell in self.chunks.iter().filter(|_| self.shared.is_none()) {
             let locks = cell.load(Acquire);
             if locks.addr() > UNTOUCHED.addr() {
                 self.unmake(locks);

@@ -6,13 +6,12 @@
 //! ```
 
 use std::alloc::{Layout, handle_alloc_error};
-use std::sync::{Arc, Mutex};
+use std::sync::Mutex;
 
 use bristlecone_pm::sync::epoch::{self, Guard};
 use bristlecone_pm::sync::wait::lock;
 use bristlecone_pm::sync::{AtomicU64, Ordering::Relaxed};
-use bristlecone_pm::{KEY_BYTES_MAX, Memory, Notes, NotesReader, Result};
-use crossbeam_queue::SegQueue;
+use bristlecone_pm::{KEY_BYTES_MAX, Memory, Notes, NotesReader, Released, Result};
 
 use super::arena::{Arena, Zeroed};
 
@@ -38,7 +37,7 @@ pub struct Separators {
     free: Mutex<Vec<Vec<u32>>>,
     /// Separators whose epoch is over. Readers' last words are run by any thread, at any time, even after the index is
     /// gone: so they own this queue and nothing more.
-    retired: Arc<SegQueue<u64>>,
+    retired: Released<u64>,
     /// Separators that were retired and are not free yet.
     limbo: AtomicU64,
 }
@@ -56,7 +55,7 @@ impl Separators {
         let pieces = Arena::new(PIECE_BYTES, memory)?;
         // No separator has the number 0, which stands for the smallest key.
         pieces.alloc_fresh(1)?;
-        Ok(Self { pieces: Some(pieces), ..Self::default() })
+        Ok(Self { pieces: Some(pieces), retired: Released::new(memory), ..Self::default() })
     }
 
     /// Returns the bytes of DRAM.
@@ -101,7 +100,8 @@ impl Separators {
         // together with this one they stay as they are.
         unsafe {
             let len = u32::from_ne_bytes(start.cast::<[u8; LEN_BYTES]>().read()) as usize;
-            std::slice::from_raw_parts(start.add(LEN_BYTES), len)
+            // A follower that is not waited for may read another word here: it finds out, and lies within the arena.
+            std::slice::from_raw_parts(start.add(LEN_BYTES), len.min(KEY_BYTES_MAX))
         }
     }
 
@@ -109,7 +109,7 @@ impl Separators {
     pub fn retire(&self, word: u64, guard: &Guard) {
         if word != 0 {
             self.limbo.fetch_add(1, Relaxed);
-            let queue = Arc::clone(&self.retired);
+            let queue = self.retired.queue();
             // SAFETY: the closure owns what it uses, and may run on any thread.
             unsafe { guard.defer_unchecked(move || queue.push(word)) };
         }
@@ -137,6 +137,9 @@ impl Separators {
     /// retired.
     pub fn suspend(&self, notes: &mut Notes) -> Option<()> {
         let Some(pieces) = &self.pieces else { return Some(()) };
+        if notes.are_live() {
+            return pieces.suspend(notes);
+        }
         let is_settled = epoch::settle(|| {
             self.take_back();
             self.limbo.load(Relaxed) == 0
@@ -153,6 +156,9 @@ impl Separators {
         if inline {
             return Some(Self::default());
         }
+        if notes.are_live() {
+            return Some(Self { pieces: Some(Arena::resume(PIECE_BYTES, notes)?), ..Self::default() });
+        }
         let lists = usize::try_from(notes.read()?).ok().filter(|&lists| lists <= PIECES_MAX + 1)?;
         let list = |notes: &mut NotesReader<'_>| {
             notes.read_all()?.iter().map(|&first| u32::try_from(first).ok()).collect::<Option<Vec<_>>>()
@@ -163,7 +169,8 @@ impl Separators {
         let fits = free.iter().enumerate().all(|(count, list)| {
             list.iter().all(|&first| (1..=begun.saturating_sub(count)).contains(&(first as usize)))
         });
-        fits.then(|| Self { pieces: Some(pieces), free: Mutex::new(free), ..Self::default() })
+        let retired = Released::new(&notes.memory());
+        fits.then(|| Self { pieces: Some(pieces), free: Mutex::new(free), retired, ..Self::default() })
     }
 }
 

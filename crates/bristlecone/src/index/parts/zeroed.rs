@@ -2,16 +2,7 @@
 
 use std::alloc::{Layout, alloc_zeroed, handle_alloc_error};
 
-use bristlecone_pm::sync::{AtomicPtr, AtomicU32, AtomicU64};
-
-use super::arena::Zeroed;
-
-// SAFETY: an atomic consists of its value, and all-zero bytes are one.
-unsafe impl Zeroed for AtomicU32 {}
-// SAFETY: as above.
-unsafe impl Zeroed for AtomicU64 {}
-// SAFETY: as above: a null pointer.
-unsafe impl<T> Zeroed for AtomicPtr<T> {}
+use bristlecone_pm::Zeroed;
 
 /// Returns so many values of zeros.
 pub fn zeroed<T: Zeroed>(len: usize) -> Box<[T]> {
@@ -30,8 +21,11 @@ pub fn zeroed<T: Zeroed>(len: usize) -> Box<[T]> {
 
 #[cfg(test)]
 mod tests {
-    use super::*;
     use std::sync::atomic::Ordering::Relaxed;
+
+    use bristlecone_pm::sync::AtomicU64;
+
+    use super::*;
 
     #[test]
     fn tables_begin_as_zeros_and_go() {

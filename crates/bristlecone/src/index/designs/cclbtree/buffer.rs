@@ -22,7 +22,6 @@ use crate::index::parts::arena::{Arena, Zeroed};
 use crate::index::parts::locked::{self, Guarded};
 use crate::index::parts::optimistic_lock::{OptimisticLock, Version};
 use crate::index::parts::prefetch;
-use crate::index::parts::zeroed::zeroed;
 
 /// Most items that a buffer can hold.
 pub const BATCH_MAX: usize = 8;
@@ -126,7 +125,8 @@ pub struct Buffers {
     batch: usize,
     chunk_bits: u32,
     /// Where the chunks of leaves begin, in the order in which they came; with the number of each.
-    chunks: Box<[AtomicU64]>,
+    chunks: Arena<AtomicU64>,
+    chunks_max: usize,
     numbers: CachePadded<Mutex<HashMap<u64, u32>>>,
     live: CachePadded<AtomicUsize>,
     /// Those that were ever used.
@@ -150,7 +150,8 @@ impl Buffers {
             arena: Arena::new(size_of::<Buffer>() + 16 * batch, memory)?,
             batch,
             chunk_bits: chunk_bytes.ilog2(),
-            chunks: zeroed(chunks_max as usize),
+            chunks: Arena::new(size_of::<AtomicU64>(), memory)?,
+            chunks_max: chunks_max as usize,
             numbers: CachePadded::default(),
             live: CachePadded::default(),
             used: CachePadded::default(),
@@ -159,28 +160,34 @@ impl Buffers {
 
     /// Notes the buffers for the next open of the tree.
     pub fn suspend(&self, notes: &mut Notes) -> Option<()> {
-        let chunks = self.end() as usize >> self.slot_bits();
-        notes.push(self.live.load(Relaxed) as u64);
-        notes.push(self.used.load(Relaxed) as u64);
-        notes.push_all(self.chunks[..chunks].iter().map(|chunk| chunk.load(Relaxed)));
+        if !notes.are_live() {
+            notes.push(self.live.load(Relaxed) as u64);
+            notes.push(self.used.load(Relaxed) as u64);
+        }
+        self.chunks.suspend(notes)?;
         self.arena.suspend(notes)
     }
 
     /// Takes over the buffers of a tree that was closed, of which `fresh` has none yet.
     pub fn resume(fresh: Self, notes: &mut NotesReader<'_>) -> Option<Self> {
-        fresh.live.store(notes.read()? as usize, Relaxed);
-        fresh.used.store(notes.read()? as usize, Relaxed);
-        let chunks = notes.read_all()?;
+        if !notes.are_live() {
+            fresh.live.store(notes.read()? as usize, Relaxed);
+            fresh.used.store(notes.read()? as usize, Relaxed);
+        }
+        let chunks = Arena::<AtomicU64>::resume(size_of::<AtomicU64>(), notes)?;
         let arena = Arena::resume(size_of::<Buffer>() + 16 * fresh.batch, notes)?;
-        let all = arena.begun() as usize;
-        if chunks.len() > fresh.chunks.len() || chunks.len() << fresh.slot_bits() != all {
+        if notes.are_live() {
+            return Some(Self { arena, chunks, ..fresh });
+        }
+        let count = chunks.begun() as usize;
+        if count > fresh.chunks_max || count << fresh.slot_bits() != arena.begun() as usize {
             return None;
         }
-        for (at, &chunk) in chunks.iter().enumerate() {
-            fresh.chunks[at].store(chunk, Relaxed);
-            lock(&fresh.numbers).insert(chunk >> fresh.chunk_bits, (at << fresh.slot_bits()) as u32);
+        for at in 0..count {
+            let chunk = chunks.get(at as u32).load(Relaxed) >> fresh.chunk_bits;
+            lock(&fresh.numbers).insert(chunk, (at << fresh.slot_bits()) as u32);
         }
-        Some(Self { arena, ..fresh })
+        Some(Self { arena, chunks, ..fresh })
     }
 
     /// Has all that pends belong to an epoch of the log. No other thread has the tree any more.
@@ -215,7 +222,8 @@ impl Buffers {
     #[inline(always)]
     pub fn leaf_of(&self, id: u32) -> u64 {
         let (chunk, slot) = (id >> self.slot_bits(), id & ((1 << self.slot_bits()) - 1));
-        self.chunks[chunk as usize].load(Relaxed) + u64::from(slot) * LEAF_BYTES
+        self.chunks.get_spaced::<{ size_of::<AtomicU64>() }>(chunk).load(Relaxed)
+            + u64::from(slot) * LEAF_BYTES
     }
 
     /// The number of the buffer for a leaf.
@@ -230,7 +238,10 @@ impl Buffers {
             Entry::Occupied(first) => *first.get(),
             Entry::Vacant(place) => {
                 let first = self.arena.alloc_fresh(1 << self.slot_bits())?.start;
-                self.chunks[(first >> self.slot_bits()) as usize].store(chunk << self.chunk_bits, Relaxed);
+                let at = first >> self.slot_bits();
+                // One that was begun where there was no memory for the buffers is used now.
+                self.chunks.alloc_fresh((at + 1).saturating_sub(self.chunks.begun()))?;
+                self.chunks.get(at).store(chunk << self.chunk_bits, Relaxed);
                 *place.insert(first)
             }
         };

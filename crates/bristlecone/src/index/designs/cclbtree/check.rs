@@ -14,6 +14,10 @@ impl<K: KeyCodec, V: Codec, M: Medium> Inspect for CclBTree<K, V, M> {
         self.len.sum()
     }
 
+    fn len_known(&self) -> Option<u64> {
+        (self.promised.uncounted.sum() == 0).then(|| self.len.sum())
+    }
+
     fn stats(&self) -> TreeStats {
         let pending = (0..self.buffers.end()).map(|id| self.buffers.get(id).state().pending as u64).sum();
         self.store.stats(self.len(), (&self.log, pending), self.inner.dram_bytes() + self.buffers.bytes())

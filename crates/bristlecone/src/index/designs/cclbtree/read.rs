@@ -2,6 +2,7 @@
 //! again locks the leaf, as a writer does, so that none starves.
 
 use bristlecone_pm::Medium;
+use bristlecone_pm::sync::wait::again;
 
 use super::buffer::{BufferRef, State};
 use super::layout::{Leaf, LeafWord};
@@ -27,7 +28,10 @@ impl<K: KeyCodec, V: Codec, M: Medium> Core<K, V, M> {
     #[inline(always)]
     pub(super) fn read<R>(&self, key: K::Ref<'_>, f: impl FnOnce(V::Ref<'_>) -> R) -> Option<R> {
         let (key_guard, value_guard) = (K::pin(), V::pin());
-        for _ in 0..PATIENCE {
+        let mut round = 0;
+        // A follower cannot lock.
+        while round < PATIENCE || self.pool.is_followed() {
+            again(&mut round);
             let (id, version) = self.inner.find(key, &key_guard, |leaf| {
                 self.prefetch_leaf(self.buffers.leaf_of(leaf));
                 self.version_of(leaf)
@@ -39,7 +43,7 @@ impl<K: KeyCodec, V: Codec, M: Medium> Core<K, V, M> {
                     // The value word was read while the leaf stood; pinned, its record stays.
                     return found.value.map(|value| f(V::read(&self.values, value, &value_guard)));
                 }
-                _ => std::hint::spin_loop(),
+                _ => {}
             }
         }
         // Unlocked by now, so that `f` may write.

@@ -4,7 +4,7 @@
 
 use std::sync::Arc;
 
-use bristlecone_pm::{LogChunk, Medium, Memory, NotesReader, PoolFile, Result, TreeEntry, TreeId};
+use bristlecone_pm::{LogChunk, Medium, Memory, Notes, NotesReader, PoolFile, Result, TreeEntry, TreeId};
 
 use super::buffer::Buffers;
 use super::collect::{Collector, Thread};
@@ -37,7 +37,7 @@ impl<K: KeyCodec, V: Codec, M: Medium> Open<K, V, M> for CclBTree<K, V, M> {
             buffers: Self::no_buffers(pool, options, &pool.memory())?,
             level: Level::detect(),
             collection: Collector::default(),
-            promised: Promised::default(),
+            promised: Promised::new(&pool.memory()),
         };
         core.recover(entry.id, logged, threads)?;
         core.keeper.opened();
@@ -65,6 +65,10 @@ impl<K: KeyCodec, V: Codec, M: Medium> Open<K, V, M> for CclBTree<K, V, M> {
         Some(Self { core: Arc::new(core), collector: Thread::default() })
     }
 
+    fn share(&self, notes: &mut Notes) -> Option<()> {
+        self.suspend(notes)
+    }
+
     fn salvage(
         pool: &Arc<PoolFile<M>>,
         entry: &TreeEntry,
@@ -83,18 +87,20 @@ impl<K: KeyCodec, V: Codec, M: Medium> CclBTree<K, V, M> {
 
 impl<K: KeyCodec, V: Codec, M: Medium> Drop for Core<K, V, M> {
     fn drop(&mut self) {
-        self.keeper.leave(|notes| {
-            self.store.suspend(notes)?;
-            self.log.suspend(&self.of_collection(), notes);
-            self.inner.suspend(notes)?;
-            self.buffers.suspend(notes)?;
-            self.promised.suspend(notes);
-            Some(())
-        });
+        self.keeper.leave(|notes| self.suspend(notes));
     }
 }
 
 impl<K: KeyCodec, V: Codec, M: Medium> Core<K, V, M> {
+    /// Notes what the next open goes on with, or followers read.
+    fn suspend(&self, notes: &mut Notes) -> Option<()> {
+        self.store.suspend(notes)?;
+        self.log.suspend(&self.of_collection(), notes);
+        self.inner.suspend(notes)?;
+        self.buffers.suspend(notes)?;
+        self.promised.suspend(notes)
+    }
+
     pub(super) fn recover(&mut self, tree: TreeId, logged: Vec<LogChunk>, threads: usize) -> Result<()> {
         let Some(first) = self.pool.root(tree)? else { return self.create(tree, logged) };
         self.store.first = first;

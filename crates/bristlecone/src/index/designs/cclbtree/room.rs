@@ -13,7 +13,7 @@
 //! gives nothing, and has had the records freed that no reader holds any more.
 
 use bristlecone_pm::sync::{AtomicU64, Ordering::Acquire, Ordering::Release};
-use bristlecone_pm::{Medium, Notes, NotesReader, Result};
+use bristlecone_pm::{Medium, Memory, Notes, NotesReader, Result};
 
 use super::Core;
 use super::buffer::{Locked, State};
@@ -38,15 +38,23 @@ pub(super) struct Promised {
 }
 
 impl Promised {
+    /// Returns none yet, of which followers see what is not counted.
+    pub(super) fn new(memory: &Memory) -> Self {
+        Self { uncounted: Counter::new(memory), ..Self::default() }
+    }
+
     /// Notes what leaves are promised, once no thread writes any more.
-    pub(super) fn suspend(&self, notes: &mut Notes) {
-        notes.push(self.overflowing.sum());
-        notes.push(self.uncounted.sum());
+    pub(super) fn suspend(&self, notes: &mut Notes) -> Option<()> {
+        if !notes.are_live() {
+            self.overflowing.suspend(notes)?;
+        }
+        self.uncounted.suspend(notes)
     }
 
     /// Takes over what [`suspend`](Self::suspend) noted.
     pub(super) fn resume(notes: &mut NotesReader<'_>) -> Option<Self> {
-        let [overflowing, uncounted] = [notes.read()?, notes.read()?].map(Counter::of);
+        let overflowing = if notes.are_live() { Counter::default() } else { Counter::resume(notes)? };
+        let uncounted = Counter::resume(notes)?;
         Some(Self { overflowing, uncounted, ..Self::default() })
     }
 }

@@ -15,6 +15,10 @@ impl<K: KeyCodec, V: Codec, M: Medium> Inspect for LodgeTree<K, V, M> {
         self.len.sum()
     }
 
+    fn len_known(&self) -> Option<u64> {
+        (self.unseen.sum() == 0).then(|| self.len.sum())
+    }
+
     fn stats(&self) -> TreeStats {
         let log = (&self.versions.log, self.versions.needed_entries());
         self.store.stats(self.len(), log, self.inner.dram_bytes() + self.nodes.bytes())

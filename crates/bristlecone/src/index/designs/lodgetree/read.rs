@@ -2,6 +2,7 @@
 //! and again locks the node, as a writer does, so that none starves.
 
 use bristlecone_pm::Medium;
+use bristlecone_pm::sync::wait::again;
 
 use super::LodgeTree;
 use super::layout::{Header, Slots, home, slot_offset};
@@ -35,10 +36,12 @@ impl<K: KeyCodec, V: Codec, M: Medium> LodgeTree<K, V, M> {
     fn read_as<const DEFAULT: bool, R>(&self, key: K::Ref<'_>, f: impl FnOnce(V::Ref<'_>) -> R) -> Option<R> {
         let (key_guard, value_guard) = (K::pin(), V::pin());
         let tag = K::fingerprint(key);
+        let mut round = 0;
         for tries in 0_u32.. {
+            again(&mut round);
             let (id, version) = self.inner.find(key, &key_guard, |node| self.version_as::<DEFAULT>(node));
             let node = self.nodes.get_as::<DEFAULT>(id);
-            let Some((locked, version)) = node.hold(version, tries) else { continue };
+            let Some((locked, version)) = node.hold(version, self.tries(tries)) else { continue };
             let still = || node.lock.validate(version);
             match self.locate(node, key, tag, Hint::Present, &key_guard, still) {
                 Ok(found) if still() => {
@@ -47,10 +50,16 @@ impl<K: KeyCodec, V: Codec, M: Medium> LodgeTree<K, V, M> {
                     drop(locked);
                     return found.value.map(|value| f(V::read(&self.values, value, &value_guard)));
                 }
-                _ => std::hint::spin_loop(),
+                _ => {}
             }
         }
         unreachable!("a reader that locks is a reader that finds out")
+    }
+
+    /// Returns after how many tries a reader looks: one that never locks, since it follows, has always begun just now.
+    #[inline(always)]
+    pub(super) fn tries(&self, tries: u32) -> u32 {
+        if tries > 0 && self.pool.is_followed() { 0 } else { tries }
     }
 
     /// Finds out what a node says about `key`. `still` says whether what was read so far can be

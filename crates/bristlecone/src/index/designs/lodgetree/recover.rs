@@ -5,7 +5,8 @@
 use std::sync::Arc;
 
 use bristlecone_pm::{
-    Error, LogChunk, LogEntry, Medium, Memory, NotesReader, Persist, PoolFile, Result, TreeEntry, TreeId,
+    Error, LogChunk, LogEntry, Medium, Memory, Notes, NotesReader, Persist, PoolFile, Result, TreeEntry,
+    TreeId,
 };
 
 use super::buffer::Buffered;
@@ -58,7 +59,7 @@ impl<K: KeyCodec, V: Codec, M: Medium> Open<K, V, M> for LodgeTree<K, V, M> {
         options: LodgeTreeOptions,
         notes: &mut NotesReader<'_>,
     ) -> Option<Self> {
-        let (unseen, clock) = (notes.read()?, notes.read()?);
+        let counters = (Counter::resume(notes)?, Counter::resume(notes)?);
         let parts = Parts {
             store: Store::resume(pool, entry, options.leaf_slots as usize, notes)?,
             versions: VersionLog::resume(pool, entry.id, options.log_entries, notes)?,
@@ -66,9 +67,13 @@ impl<K: KeyCodec, V: Codec, M: Medium> Open<K, V, M> for LodgeTree<K, V, M> {
             nodes: Nodes::resume(options.node_slots as usize, notes)?,
         };
         let mut tree = Self::assemble(pool, entry, options, parts);
-        (tree.unseen, tree.clock) = (Counter::of(unseen), Counter::of(clock));
+        (tree.unseen, tree.clock) = counters;
         tree.keeper.opened();
         Some(tree)
+    }
+
+    fn share(&self, notes: &mut Notes) -> Option<()> {
+        self.suspend(notes)
     }
 
     fn salvage(
@@ -91,18 +96,21 @@ struct Parts<K: KeyCodec, V: Codec, M: Medium> {
 
 impl<K: KeyCodec, V: Codec, M: Medium> Drop for LodgeTree<K, V, M> {
     fn drop(&mut self) {
-        self.keeper.leave(|notes| {
-            notes.push(self.unseen.sum());
-            notes.push(self.clock.sum());
-            self.store.suspend(notes)?;
-            self.versions.suspend(notes);
-            self.inner.suspend(notes)?;
-            self.nodes.suspend(notes)
-        });
+        self.keeper.leave(|notes| self.suspend(notes));
     }
 }
 
 impl<K: KeyCodec, V: Codec, M: Medium> LodgeTree<K, V, M> {
+    /// Notes what the next open goes on with, or followers read.
+    fn suspend(&self, notes: &mut Notes) -> Option<()> {
+        self.unseen.suspend(notes)?;
+        self.clock.suspend(notes)?;
+        self.store.suspend(notes)?;
+        self.versions.suspend(notes);
+        self.inner.suspend(notes)?;
+        self.nodes.suspend(notes)
+    }
+
     fn assemble(
         pool: &Arc<PoolFile<M>>,
         entry: &TreeEntry,
@@ -121,8 +129,8 @@ impl<K: KeyCodec, V: Codec, M: Medium> LodgeTree<K, V, M> {
             index_max: index_max(node_slots),
             split_items: slots.min(options.split_items as usize),
             flush_leaves: options.flush_leaves as usize,
-            unseen: Counter::default(),
-            clock: Counter::default(),
+            unseen: Counter::new(&pool.memory()),
+            clock: Counter::new(&pool.memory()),
         }
     }
 

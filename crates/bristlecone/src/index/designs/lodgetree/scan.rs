@@ -3,6 +3,7 @@
 
 use std::ops::Bound;
 
+use bristlecone_pm::sync::wait::again;
 use bristlecone_pm::{Medium, Result};
 
 use super::LodgeTree;
@@ -26,7 +27,12 @@ struct Probe<K: KeyCodec> {
 
 /// Looks, told how often it did, until it saw something.
 fn until_probed<T>(look: impl Fn(u32) -> Option<T>) -> T {
-    (0..u32::MAX).find_map(look).expect("a reader that locks is a reader that sees")
+    let mut round = 0;
+    let looks = (0..u32::MAX).find_map(|tries| {
+        again(&mut round);
+        look(tries)
+    });
+    looks.expect("a reader that locks is a reader that sees")
 }
 
 impl<K: KeyCodec, V: Codec, M: Medium> Scan<K, V> for LodgeTree<K, V, M> {
@@ -46,7 +52,7 @@ impl<K: KeyCodec, V: Codec, M: Medium> Scan<K, V> for LodgeTree<K, V, M> {
             let look = |tries| {
                 let (id, version, cursor) =
                     self.inner.seek(Some(key), &guards.0, |node| self.version_of(node), |_| {});
-                let (locked, version) = self.nodes.get(id).hold(version, tries)?;
+                let (locked, version) = self.nodes.get(id).hold(version, self.tries(tries))?;
                 // A thread that holds a lock waits for none to the right.
                 let next_version = |node| match locked {
                     None => self.version_of(node),
@@ -99,7 +105,7 @@ impl<K: KeyCodec, V: Codec, M: Medium> Scan<K, V> for LodgeTree<K, V, M> {
                         (id, version)
                     }
                 };
-                let (_locked, version) = self.nodes.get(id).hold(version, tries)?;
+                let (_locked, version) = self.nodes.get(id).hold(version, self.tries(tries))?;
                 self.look_back(id, version, to, &guards.0)
             };
             let probe = until_probed(look);
@@ -148,7 +154,7 @@ impl<K: KeyCodec, V: Codec, M: Medium> LodgeTree<K, V, M> {
                 }
             };
             let node = self.nodes.get(id);
-            let (_locked, version) = node.hold(version, tries)?;
+            let (_locked, version) = node.hold(version, self.tries(tries))?;
             let fences: Vec<u64> = (0..node.counts().index).map(|at| node.fence(at)).collect();
             node.lock.validate(version).then_some(fences)
         });

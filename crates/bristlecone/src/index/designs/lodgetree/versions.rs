@@ -154,6 +154,9 @@ impl<M: Medium> VersionLog<M> {
     /// Notes how many entries of which logs are needed, once no thread writes any more. A compaction pass that is
     /// under way ends halfway: what it has not looked at is in logs as good as any.
     pub fn suspend(&self, notes: &mut Notes) {
+        if notes.are_live() {
+            return;
+        }
         self.count_all_releases();
         let of_pass = std::mem::take(&mut lock(&self.pass).aside);
         self.log.suspend(&of_pass, notes);
@@ -172,6 +175,9 @@ impl<M: Medium> VersionLog<M> {
         notes: &mut NotesReader<'_>,
     ) -> Option<Self> {
         let log = Self::over(pool, TreeLog::resume(pool, owner, entries, notes)?);
+        if notes.are_live() {
+            return Some(log);
+        }
         for count in notes.read_all()? {
             log.needed.get((count >> 32) as u32)?.store(*count as u32, Relaxed);
         }

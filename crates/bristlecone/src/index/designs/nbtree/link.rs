@@ -1,8 +1,6 @@
 //! What follows when a leaf was replaced or emptied: the index learns of it, sooner or later, and
 //! what no thread can reach any more is used again.
 
-use std::sync::Arc;
-
 use bristlecone_pm::sync::Ordering::{AcqRel, Acquire, Relaxed, Release};
 use bristlecone_pm::sync::wait;
 use bristlecone_pm::{Alone, Medium, Result};
@@ -164,7 +162,7 @@ impl<K: KeyCodec, V: Codec, M: Medium> NbTree<K, V, M> {
     /// the threads that reached it before are gone.
     pub(super) fn retire(&self, id: u32) {
         self.outstanding.fetch_add(1, Relaxed);
-        let queue = Arc::clone(&self.retired);
+        let queue = self.retired.queue();
         // SAFETY: the closure owns what it uses, and may run on any thread.
         unsafe { bristlecone_pm::sync::epoch::pin().defer_unchecked(move || queue.push(id)) };
     }

@@ -142,7 +142,12 @@ impl<K: KeyCodec, V: Codec, M: Medium> NbTree<K, V, M> {
             if !leaf.succession().is_open() {
                 return (id, leaf);
             }
-            self.install(id, key, pins);
+            // A follower changes nothing: a leaf that is empty for good is one to it as long as the index has it.
+            if !self.pool.is_followed() {
+                self.install(id, key, pins);
+            } else if leaf.succession().is_removed() {
+                return (id, leaf);
+            }
             while leaf.succession().is_open() && !leaf.succession().is_removed() {
                 id = self.successor(leaf, key, pins);
                 leaf = self.leaves.get(id);

@@ -167,9 +167,8 @@ use std::sync::{Arc, Mutex};
 
 use bristlecone_pm::sync::{AtomicU32, AtomicU64, AtomicUsize};
 use bristlecone_pm::{
-    Heap, HeapSpec, Medium, Memory, PoolFile, RecordSpec, Records, Result, SlotKind, TreeEntry,
+    Heap, HeapSpec, Medium, Memory, PoolFile, RecordSpec, Records, Released, Result, SlotKind, TreeEntry,
 };
-use crossbeam_queue::SegQueue;
 use crossbeam_utils::CachePadded;
 
 use self::layout::Shape;
@@ -222,7 +221,7 @@ pub struct NbTree<K: KeyCodec, V: Codec, M: Medium> {
     stamps: CachePadded<AtomicU64>,
     /// Leaves whose epoch is over. Readers' last words are run by any thread, at any time, even
     /// after the tree is gone: so they own this queue and nothing more.
-    retired: Arc<SegQueue<u32>>,
+    retired: Released<u32>,
     /// Leaves that were retired and are not free yet.
     outstanding: CachePadded<AtomicUsize>,
     /// The leaf that is on its way out of the index, and one more; zero if none is.
@@ -261,11 +260,11 @@ impl<K: KeyCodec, V: Codec, M: Medium> NbTree<K, V, M> {
             inner: VolatileIndex::new(options.inner_bytes as usize, 0, &Memory::private())?,
             leaves: Leaves::new(pool, shape, memory)?,
             stamps: CachePadded::new(AtomicU64::new(1)),
-            retired: Arc::default(),
+            retired: Released::new(&pool.memory()),
             outstanding: CachePadded::default(),
             leaving: CachePadded::default(),
             futile: Mutex::default(),
-            len: Counter::default(),
+            len: Counter::new(memory),
             codecs: PhantomData,
         })
     }

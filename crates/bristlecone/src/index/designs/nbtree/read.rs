@@ -1,6 +1,7 @@
 //! Reading a key's item. No thread waits for another one: a reader looks, and where a value may not be
 //! durable yet it sees to that itself.
 
+use bristlecone_pm::sync::wait::again;
 use bristlecone_pm::{Medium, Persist, Word};
 
 use super::NbTree;
@@ -31,7 +32,9 @@ impl<K: KeyCodec, V: Codec, M: Medium> Read<K, V> for NbTree<K, V, M> {
         if self.locking == super::LOCK_ALL {
             return self.get_slow(key, tag, show);
         }
+        let mut round = 0;
         loop {
+            again(&mut round);
             let (id, version) = self.inner.find(key, &guards.0, |leaf| self.version_ahead(leaf, tag));
             match self.glance(self.leaves.get(id), version, key, tag, &guards.0) {
                 LockState::Found(word) => match self.at_a_glance(word) {
@@ -100,9 +103,16 @@ impl<K: KeyCodec, V: Codec, M: Medium> NbTree<K, V, M> {
     #[cold]
     fn get_slow(&self, key: K::Ref<'_>, tag: Tag, show: &mut dyn FnMut(V::Ref<'_>)) -> bool {
         let pins = Pins::<K, V>::new();
+        let is_followed = self.pool.is_followed();
+        let mut round = 0;
         loop {
+            again(&mut round);
             let (_, leaf) = self.descend(key, tag, &pins);
-            let lock = (self.locking == super::LOCK_ALL).then(|| leaf.lock());
+            if is_followed && leaf.succession().is_removed() {
+                // It was in the index: no thread has put the key anywhere else yet.
+                return false;
+            }
+            let lock = (self.locking == super::LOCK_ALL && !is_followed).then(|| leaf.lock());
             let seen = self.bitmap(leaf);
             let slot = self.find_slot(leaf, seen, key, tag, &pins);
             let word = slot.map(|slot| {

@@ -86,9 +86,11 @@ impl<K: KeyCodec, V: Codec, M: Medium> Open<K, V, M> for NbTree<K, V, M> {
         notes: &mut NotesReader<'_>,
     ) -> Option<Self> {
         let mut tree = Self::unrecovered(pool, entry, options, &Memory::private()).ok()?;
-        tree.len = Counter::of(notes.read()?);
-        tree.stamps.store(notes.read()?, Relaxed);
-        tree.leaving.store(notes.read_u32()?, Relaxed);
+        tree.len = Counter::resume(notes)?;
+        if !notes.are_live() {
+            tree.stamps.store(notes.read()?, Relaxed);
+            tree.leaving.store(notes.read_u32()?, Relaxed);
+        }
         tree.blocks.resume(notes)?;
         tree.keys = Records::resume(pool, RecordSpec::new(entry.id, SlotKind::KEY_RECORD), notes)?;
         tree.values = Records::resume(pool, RecordSpec::new(entry.id, SlotKind::VALUE_RECORD), notes)?;
@@ -96,6 +98,10 @@ impl<K: KeyCodec, V: Codec, M: Medium> Open<K, V, M> for NbTree<K, V, M> {
         tree.leaves.resume(notes)?;
         tree.keeper.opened();
         Some(tree)
+    }
+
+    fn share(&self, notes: &mut Notes) -> Option<()> {
+        self.suspend(notes)
     }
 
     fn salvage(
@@ -115,16 +121,19 @@ impl<K: KeyCodec, V: Codec, M: Medium> Drop for NbTree<K, V, M> {
 }
 
 impl<K: KeyCodec, V: Codec, M: Medium> NbTree<K, V, M> {
-    /// Notes what the next open goes on with. `None` while a reader may look at a leaf that was replaced.
+    /// Notes what the next open goes on with, or followers read. `None` while a reader may look at a leaf that was replaced.
     fn suspend(&self, notes: &mut Notes) -> Option<()> {
-        let is_settled = epoch::settle(|| {
-            self.reclaim();
-            self.outstanding.load(Relaxed) == 0
-        });
+        let is_settled = notes.are_live()
+            || epoch::settle(|| {
+                self.reclaim();
+                self.outstanding.load(Relaxed) == 0
+            });
         is_settled.then_some(())?;
-        notes.push(self.len.sum());
-        notes.push(self.stamps.load(Relaxed));
-        notes.push(self.leaving.load(Relaxed).into());
+        self.len.suspend(notes)?;
+        if !notes.are_live() {
+            notes.push(self.stamps.load(Relaxed));
+            notes.push(self.leaving.load(Relaxed).into());
+        }
         self.blocks.suspend(notes)?;
         self.keys.suspend(notes)?;
         self.values.suspend(notes)?;

@@ -1,6 +1,7 @@
 //! Reading a key's item. Readers take no lock; they look and validate.
 
 use bristlecone_pm::Medium;
+use bristlecone_pm::sync::wait::again;
 
 use super::SsTree;
 use super::layout::{Header, slot_offset};
@@ -25,7 +26,9 @@ impl<K: KeyCodec, V: Codec, M: Medium> Read<K, V> for SsTree<K, V, M> {
     fn get(&self, key: K::Ref<'_>, show: &mut dyn FnMut(V::Ref<'_>)) -> bool {
         let (key_guard, value_guard) = (K::pin(), V::pin());
         let tag = K::fingerprint(key);
+        let mut round = 0;
         loop {
+            again(&mut round);
             let (id, version) = self.inner.find(key, &key_guard, |leaf| self.version_of(leaf));
             let leaf = self.leaves.get(id);
             let still = || leaf.lock.validate(version);
@@ -36,7 +39,7 @@ impl<K: KeyCodec, V: Codec, M: Medium> Read<K, V> for SsTree<K, V, M> {
                         .map(|found| show(V::read(&self.values, found.value, &value_guard)))
                         .is_some();
                 }
-                _ => std::hint::spin_loop(),
+                _ => {}
             }
         }
     }

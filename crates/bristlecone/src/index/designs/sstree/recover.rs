@@ -7,8 +7,8 @@ use std::sync::Arc;
 
 use bristlecone_pm::sync::Ordering::Relaxed;
 use bristlecone_pm::{
-    Durable, Error, Heap, HeapSpec, Medium, Memory, NotesReader, Persist, PoolFile, RecordSpec, Records,
-    Result, SlotKind, TreeEntry,
+    Durable, Error, Heap, HeapSpec, Medium, Memory, Notes, NotesReader, Persist, PoolFile, RecordSpec,
+    Records, Result, SlotKind, TreeEntry,
 };
 
 use super::census::Census;
@@ -48,7 +48,7 @@ impl<K: KeyCodec, V: Codec, M: Medium> Open<K, V, M> for SsTree<K, V, M> {
                 values: Records::open(pool, RecordSpec::new(entry.id, SlotKind::VALUE_RECORD))?,
                 inner: VolatileIndex::new(inner_bytes, 0, &Memory::private())?,
                 leaves: Leaves::new(options.shape(), &memory)?,
-                len: Counter::default(),
+                len: Counter::new(&memory),
             },
         );
         let survivors = tree.survivors(threads)?;
@@ -77,7 +77,7 @@ impl<K: KeyCodec, V: Codec, M: Medium> Open<K, V, M> for SsTree<K, V, M> {
         options: SsTreeOptions,
         notes: &mut NotesReader<'_>,
     ) -> Option<Self> {
-        let len = Counter::of(notes.read()?);
+        let len = Counter::resume(notes)?;
         let subnodes = Self::heap(pool, entry, options);
         subnodes.resume(notes)?;
         let mut tree = Self::assemble(
@@ -95,6 +95,10 @@ impl<K: KeyCodec, V: Codec, M: Medium> Open<K, V, M> for SsTree<K, V, M> {
         );
         tree.keeper.opened();
         Some(tree)
+    }
+
+    fn share(&self, notes: &mut Notes) -> Option<()> {
+        self.suspend(notes)
     }
 
     fn salvage(
@@ -119,18 +123,21 @@ struct Parts<K: KeyCodec, M: Medium> {
 
 impl<K: KeyCodec, V: Codec, M: Medium> Drop for SsTree<K, V, M> {
     fn drop(&mut self) {
-        self.keeper.leave(|notes| {
-            notes.push(self.len.sum());
-            self.subnodes.suspend(notes)?;
-            self.keys.suspend(notes)?;
-            self.values.suspend(notes)?;
-            self.inner.suspend(notes)?;
-            self.leaves.suspend(notes)
-        });
+        self.keeper.leave(|notes| self.suspend(notes));
     }
 }
 
 impl<K: KeyCodec, V: Codec, M: Medium> SsTree<K, V, M> {
+    /// Notes what the next open goes on with, or followers read.
+    fn suspend(&self, notes: &mut Notes) -> Option<()> {
+        self.len.suspend(notes)?;
+        self.subnodes.suspend(notes)?;
+        self.keys.suspend(notes)?;
+        self.values.suspend(notes)?;
+        self.inner.suspend(notes)?;
+        self.leaves.suspend(notes)
+    }
+
     fn heap(pool: &Arc<PoolFile<M>>, entry: &TreeEntry, options: SsTreeOptions) -> Heap<M> {
         let spec = HeapSpec::new(entry.id, SUBNODES, options.subnode_bytes as u32);
         Heap::open(pool, HeapSpec { tagged: true, ..spec })

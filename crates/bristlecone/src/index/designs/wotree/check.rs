@@ -40,6 +40,10 @@ impl<K: KeyCodec, V: Codec, M: Medium> Inspect for WoTree<K, V, M> {
         self.counted().0
     }
 
+    fn len_known(&self) -> Option<u64> {
+        self.base.get().map(|_| self.len())
+    }
+
     fn stats(&self) -> TreeStats {
         let nodes = self.nodes.stats();
         let records = self.keys.stats().1 + self.values.stats().1 + self.separators.stats().1;
@@ -257,19 +261,19 @@ impl<K: KeyCodec, V: Codec, M: Medium> WoTree<K, V, M> {
     /// is kept if nothing was changed meanwhile.
     pub(super) fn counted(&self) -> (u64, u64) {
         let changes = || [&self.added, &self.grown, &self.removed, &self.freed].map(Counter::sum);
-        if let Some(&(items, leaves)) = self.base.get() {
+        if let Some((items, leaves)) = self.base.get() {
             let [added, grown, removed, freed] = changes();
             return ((items + added).saturating_sub(removed), (leaves + grown).saturating_sub(freed));
         }
         let before = changes();
         let found = self.count_all();
         // A writer that is between a change and its count holds its leaf's lock.
-        if found.at_rest && changes() == before {
+        if found.at_rest && changes() == before && !self.pool.is_followed() {
             let [added, grown, removed, freed] = before;
             let items = (found.items + removed).saturating_sub(added);
             let leaves = (found.leaves + freed).saturating_sub(grown);
             // A thread that comes second found the same.
-            let _ = self.base.set((items, leaves));
+            self.base.set((items, leaves));
         }
         (found.items, found.leaves)
     }

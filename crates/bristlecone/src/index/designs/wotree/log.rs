@@ -94,6 +94,8 @@ impl<M: Medium> Log<M> {
                 chunk.offset
             }
             None if fresh => heap.alloc()?,
+            // A follower reads no log.
+            None if pool.is_followed() => 0,
             None => return Err(Error::corrupted("a tree without its log", "log")),
         };
         let lanes = (0..LANES).map(|_| CachePadded::default()).collect();

@@ -147,10 +147,12 @@ mod tests;
 mod write;
 
 use std::marker::PhantomData;
-use std::sync::{Arc, OnceLock, RwLock};
+use std::sync::{Arc, RwLock};
 
-use bristlecone_pm::sync::{AtomicU64, Ordering::Acquire, Ordering::Release};
-use bristlecone_pm::{Medium, PoolFile, RecordSpec, Records, Result, SlotKind, TreeEntry, TreeId, Word};
+use bristlecone_pm::sync::{AtomicU64, Ordering::Acquire, Ordering::Relaxed, Ordering::Release};
+use bristlecone_pm::{
+    Medium, Memory, PoolFile, Posted, RecordSpec, Records, Result, SlotKind, TreeEntry, TreeId, Word,
+};
 
 use self::layout::Shape;
 use self::log::Log;
@@ -184,11 +186,11 @@ pub struct WoTree<K: KeyCodec, V: Codec, M: Medium> {
     log: Log<M>,
     shape: Shape,
     /// Copy of the directory's root.
-    root: AtomicU64,
+    root: Posted<AtomicU64>,
     /// Splits share it; a thread that takes nodes out of the tree has it alone.
     shape_lock: RwLock<()>,
     /// (items, leaves) at a moment from which `added` and the others count on.
-    base: OnceLock<(u64, u64)>,
+    base: Base,
     added: Counter,
     removed: Counter,
     /// Leaves.
@@ -199,6 +201,34 @@ pub struct WoTree<K: KeyCodec, V: Codec, M: Medium> {
     /// What reads came across.
     damage: Damage,
     codecs: PhantomData<fn() -> (K, V)>,
+}
+
+/// What was counted once, where followers see it, too.
+struct Base(Posted<[std::sync::atomic::AtomicU64; 3]>);
+
+impl Base {
+    /// There is nothing; it is being set; it is set.
+    const STATES: [u64; 3] = [0, 1, 2];
+
+    fn new(memory: &Memory) -> Self {
+        Self(memory.post())
+    }
+
+    fn get(&self) -> Option<(u64, u64)> {
+        let [state, items, leaves] = &*self.0;
+        (state.load(Acquire) == Self::STATES[2]).then(|| (items.load(Relaxed), leaves.load(Relaxed)))
+    }
+
+    /// Sets it, unless another thread has done so.
+    fn set(&self, (items, leaves): (u64, u64)) {
+        let [state, own_items, own_leaves] = &*self.0;
+        if state.compare_exchange(Self::STATES[0], Self::STATES[1], Acquire, Relaxed).is_ok() {
+            own_items.store(items, Relaxed);
+            own_leaves.store(leaves, Relaxed);
+            // Pairs with `get`.
+            state.store(Self::STATES[2], Release);
+        }
+    }
 }
 
 /// What keeps the records alive that an operation reads.
@@ -219,6 +249,7 @@ impl<K: KeyCodec, V: Codec, M: Medium> WoTree<K, V, M> {
         let root = pool.anchor(entry.id).load(pool.medium());
         let unswept = |kind| RecordSpec { unswept: true, ..RecordSpec::new(entry.id, kind) };
         let owned = |kind| RecordSpec { owned: true, ..unswept(kind) };
+        let memory = pool.memory();
         let separators = RecordSpec { tagged: true, ..owned(layout::SEPARATORS) };
         Ok(Self {
             pool: Arc::clone(pool),
@@ -229,13 +260,13 @@ impl<K: KeyCodec, V: Codec, M: Medium> WoTree<K, V, M> {
             separators: Records::open(pool, separators)?,
             log: Log::open(pool, entry.id, fresh)?,
             shape,
-            root: AtomicU64::new(root),
+            root: memory.post_value(AtomicU64::new(root)),
             shape_lock: RwLock::default(),
-            base: OnceLock::new(),
-            added: Counter::default(),
-            removed: Counter::default(),
-            grown: Counter::default(),
-            freed: Counter::default(),
+            base: Base::new(&memory),
+            added: Counter::new(&memory),
+            removed: Counter::new(&memory),
+            grown: Counter::new(&memory),
+            freed: Counter::new(&memory),
             epochs: Epochs::default(),
             keeper: Keeper::new(pool, entry),
             damage: Damage::default(),

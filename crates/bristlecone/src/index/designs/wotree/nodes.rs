@@ -8,8 +8,10 @@ use std::sync::Arc;
 
 use bristlecone_pm::sync::epoch::Guard;
 use bristlecone_pm::sync::{AtomicU64, AtomicUsize, Ordering::Relaxed};
-use bristlecone_pm::{Error, Heap, HeapSpec, HeapStats, Medium, PoolFile, Result, TreeId, Word};
-use crossbeam_queue::SegQueue;
+use bristlecone_pm::{
+    Error, Heap, HeapSpec, HeapStats, Medium, Notes, NotesReader, PoolFile, Posted, Released, Result, TreeId,
+    Word,
+};
 
 use super::layout::{Link, NODES, Pair, Shape, State};
 use crate::index::parts::lock_table::LockTable;
@@ -46,9 +48,9 @@ pub struct Nodes<M: Medium> {
     heap: Heap<M>,
     pub shape: Shape,
     locks: LockTable,
-    turns: Box<[AtomicU64]>,
+    turns: Posted<[AtomicU64; TURNS]>,
     /// Nodes that no reader holds any more.
-    retired: Arc<SegQueue<u64>>,
+    retired: Released<u64>,
     limbo: AtomicUsize,
 }
 
@@ -58,17 +60,30 @@ impl<M: Medium> Nodes<M> {
         let bytes = shape.node_bytes as u32;
         let slots = HeapSpec { tagged: true, unswept: !fresh, ..HeapSpec::new(id, NODES, bytes) };
         let heap = Heap::open(pool, slots);
-        let locks = LockTable::new(pool.max_bytes(), pool.chunk_bytes(), shape.node_bytes);
-        heap.chunks().iter().for_each(|chunk| locks.admit(chunk.offset));
+        let memory = pool.memory();
+        let locks = LockTable::new(pool.max_bytes(), pool.chunk_bytes(), shape.node_bytes, &memory)?;
+        heap.chunks().iter().try_for_each(|chunk| locks.admit(chunk.offset))?;
         Ok(Self {
             pool: Arc::clone(pool),
             heap,
             shape,
             locks,
-            turns: (0..TURNS).map(|_| AtomicU64::new(0)).collect(),
-            retired: Arc::default(),
+            turns: memory.post(),
+            retired: Released::new(&memory),
             limbo: AtomicUsize::new(0),
         })
+    }
+
+    /// Notes the locks for followers.
+    pub fn share(&self, notes: &mut Notes) -> Option<()> {
+        notes.push_posted(&self.turns)?;
+        self.locks.share(notes)
+    }
+
+    /// Takes over what [`share`](Self::share) noted, for a follower that has none yet.
+    pub fn follow(&mut self, notes: &mut NotesReader<'_>) -> Option<()> {
+        self.turns = notes.read_posted()?;
+        self.locks.follow(notes)
     }
 
     #[inline(always)]
@@ -86,8 +101,13 @@ impl<M: Medium> Nodes<M> {
     pub fn alloc(&self) -> Result<u64> {
         self.drain_retired();
         let node = self.heap.alloc()?;
-        self.locks.admit(node);
-        Ok(node)
+        match self.locks.admit(node) {
+            Ok(()) => Ok(node),
+            Err(error) => {
+                self.heap.free(node);
+                Err(error)
+            }
+        }
     }
 
     /// Gives back a node that no other thread saw.
@@ -102,7 +122,7 @@ impl<M: Medium> Nodes<M> {
 
     /// Retires a node that has left the tree durably, and its first word is durably zero.
     pub fn retire(&self, node: u64, guard: &Guard) {
-        let queue = Arc::clone(&self.retired);
+        let queue = self.retired.queue();
         self.limbo.fetch_add(1, Relaxed);
         // SAFETY: the closure owns what it uses, and may run on any thread.
         unsafe { guard.defer_unchecked(move || queue.push(node)) };

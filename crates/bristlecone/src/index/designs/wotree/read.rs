@@ -1,5 +1,6 @@
 //! From the root to a leaf, and looking a key up there.
 
+use bristlecone_pm::sync::wait::again;
 use bristlecone_pm::{Error, Finding, LINE_BYTES, Medium, Result};
 use smallvec::SmallVec;
 
@@ -194,7 +195,9 @@ impl<K: KeyCodec, V: Codec, M: Medium> WoTree<K, V, M> {
     /// a reference to them.
     pub(super) fn descend(&self, aim: Aim<'_, K>, guard: &K::Guard, path: &mut impl Trail) -> Result<At<'_>> {
         let _pinned = bristlecone_pm::sync::epoch::pin();
+        let mut round = 0;
         'root: loop {
+            again(&mut round);
             // Of one attempt: other threads may send it back to the root as often as they change that.
             let mut steps = 0;
             path.begin();

@@ -3,7 +3,9 @@
 
 use std::sync::Arc;
 
-use bristlecone_pm::{Alone, Error, Flushed, Medium, NotesReader, Persist, PoolFile, Result, TreeEntry};
+use bristlecone_pm::{
+    Alone, Error, Flushed, Medium, Notes, NotesReader, Persist, PoolFile, Result, TreeEntry,
+};
 
 use super::above::Reserve;
 use super::free::Removal;
@@ -15,6 +17,7 @@ use super::read::{NoTrail, Path};
 use super::split::LIVE;
 use super::{WoTree, WoTreeOptions};
 use crate::index::parts::codec::{Codec, KeyCodec};
+use crate::index::parts::counter::Counter;
 use crate::index::{Open, SalvageSink};
 
 impl<K: KeyCodec, V: Codec, M: Medium> Open<K, V, M> for WoTree<K, V, M> {
@@ -34,7 +37,7 @@ impl<K: KeyCodec, V: Codec, M: Medium> Open<K, V, M> for WoTree<K, V, M> {
         if fresh {
             tree.create()?;
             // No thread counts before this.
-            let _ = tree.base.set((0, 1));
+            tree.base.set((0, 1));
         } else {
             tree.replay()?;
         }
@@ -49,9 +52,29 @@ impl<K: KeyCodec, V: Codec, M: Medium> Open<K, V, M> for WoTree<K, V, M> {
         options: WoTreeOptions,
         notes: &mut NotesReader<'_>,
     ) -> Option<Self> {
+        if notes.are_live() {
+            let mut tree = Self::unrecovered(pool, entry, options, false).ok()?;
+            tree.root = notes.read_posted()?;
+            tree.base.0 = notes.read_posted()?;
+            for counter in [&mut tree.added, &mut tree.removed, &mut tree.grown, &mut tree.freed] {
+                *counter = Counter::resume(notes)?;
+            }
+            tree.nodes.follow(notes)?;
+            return Some(tree);
+        }
         let counted = (notes.read()?, notes.read()?);
         let tree = Self::open(pool, entry, options, 1).ok()?;
-        tree.base.set(counted).ok().map(|()| tree)
+        tree.base.set(counted);
+        Some(tree)
+    }
+
+    fn share(&self, notes: &mut Notes) -> Option<()> {
+        notes.push_posted(&self.root)?;
+        notes.push_posted(&self.base.0)?;
+        [&self.added, &self.removed, &self.grown, &self.freed]
+            .into_iter()
+            .try_for_each(|counter| counter.suspend(notes))?;
+        self.nodes.share(notes)
     }
 
     fn salvage(

@@ -2,6 +2,7 @@
 
 use std::ops::{Bound, Range};
 
+use bristlecone_pm::sync::wait::again;
 use bristlecone_pm::{Error, LINE_BYTES, Medium, Result};
 
 use super::inner::Aim;
@@ -41,7 +42,9 @@ impl<K: KeyCodec, V: Codec, M: Medium> Scan<K, V> for WoTree<K, V, M> {
         let pins = self.pin();
         let mut leaf = [(0, 0); SLOTS_MAX];
         let mut path = Path::default();
+        let mut round = 0;
         loop {
+            again(&mut round);
             let fence = into.fence.take();
             if matches!(fence, Some(None)) {
                 return false;
@@ -124,7 +127,9 @@ impl<K: KeyCodec, V: Codec, M: Medium> WoTree<K, V, M> {
         batch: &mut Batch<K, V>,
     ) -> Option<(Range<usize>, bool)> {
         let mut path = Path::default();
+        let mut round = 0;
         loop {
+            again(&mut round);
             let fence = batch.fence.take();
             if matches!(fence, Some(None)) {
                 return None;

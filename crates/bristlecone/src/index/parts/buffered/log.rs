@@ -63,6 +63,10 @@ impl<M: Medium> TreeLog<M> {
     /// Notes what is not in the log itself, once no thread writes any more: the number of its epoch, and the keys that
     /// were put aside, those of a compaction pass that is under way included.
     pub fn suspend(&self, of_pass: &[u64], notes: &mut Notes) {
+        if notes.are_live() {
+            // Followers read no log.
+            return;
+        }
         notes.push(self.log.epoch());
         let aside = lock(&self.aside);
         let all: Vec<u64> = aside.iter().chain(of_pass).copied().collect();
@@ -77,6 +81,9 @@ impl<M: Medium> TreeLog<M> {
         notes: &mut NotesReader<'_>,
     ) -> Option<Self> {
         let (log, logged) = Self::open(pool, owner, entries);
+        if notes.are_live() {
+            return Some(log);
+        }
         log.log.resume(notes.read()?, logged);
         notes.read_all()?.iter().for_each(|&key| _ = log.put_aside(key));
         Some(log)

@@ -78,14 +78,14 @@ impl<L: LeafLayout, K: KeyCodec, V: Codec, M: Medium> Store<L, K, V, M> {
             epochs: Epochs::default(),
             first: 0,
             slots,
-            len: Counter::default(),
+            len: Counter::new(&pool.memory()),
             kinds: PhantomData,
         })
     }
 
     /// Notes what the tree has, once no thread writes any more.
     pub fn suspend(&self, notes: &mut Notes) -> Option<()> {
-        notes.push(self.len.sum());
+        self.len.suspend(notes)?;
         self.leaves.suspend(notes)?;
         self.keys.suspend(notes)?;
         self.values.suspend(notes)
@@ -98,7 +98,7 @@ impl<L: LeafLayout, K: KeyCodec, V: Codec, M: Medium> Store<L, K, V, M> {
         slots: usize,
         notes: &mut NotesReader<'_>,
     ) -> Option<Self> {
-        let len = Counter::of(notes.read()?);
+        let len = Counter::resume(notes)?;
         let leaves = Heap::open(pool, HeapSpec::new(entry.id, L::KIND, L::bytes(slots) as u32));
         leaves.resume(notes)?;
         let keys = Records::resume(pool, RecordSpec::new(entry.id, SlotKind::KEY_RECORD), notes)?;

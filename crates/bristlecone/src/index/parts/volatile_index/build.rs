@@ -1,5 +1,6 @@
 //! Building the index in one pass over leaves that are in order already.
 
+use bristlecone_pm::sync::AtomicU32;
 use bristlecone_pm::{Memory, Result};
 
 use super::node::{Edge, Nodes, Separator};
@@ -27,7 +28,7 @@ impl<K: KeyCodec> VolatileIndex<K> {
             above = Self::build_level((&nodes, &separators), level, above.into_iter())?;
         }
         let root = above.first().expect("an index has at least one leaf").1;
-        let index = Self::assemble(nodes, separators, root);
+        let index = Self::assemble(nodes, separators, memory.post_value(AtomicU32::new(root)));
         index.tend_hints(&K::pin());
         Ok(index)
     }

@@ -22,7 +22,7 @@ use std::sync::Mutex;
 
 use bristlecone_pm::sync::wait::lock;
 use bristlecone_pm::sync::{AtomicU32, Ordering::Acquire, Ordering::Release};
-use bristlecone_pm::{Memory, Notes, NotesReader, Result as Fallible};
+use bristlecone_pm::{Memory, Notes, NotesReader, Posted, Result as Fallible};
 
 use self::hints::Hints;
 use self::node::{AnyLayout, DefaultLayout, Edge, Layout, NodeRef, Nodes, Separator};
@@ -38,7 +38,7 @@ pub struct VolatileIndex<K: KeyCodec> {
     separators: Separators,
     /// Whether the nodes have the default layout.
     by_default: bool,
-    root: AtomicU32,
+    root: Posted<AtomicU32>,
     hints: Hints,
     /// Held while the tree grows or a node leaves it.
     structure: Mutex<()>,
@@ -76,23 +76,33 @@ impl<K: KeyCodec> VolatileIndex<K> {
         let root = nodes.alloc(1, Edge::Left)?;
         nodes.get(root).insert(0, Separator::LEAST, leaf);
         nodes.get(root).lock.unlock();
+        let root = memory.post_value(AtomicU32::new(root));
         Ok(Self::assemble(nodes, Separators::new(K::INLINE, memory)?, root))
     }
 
     /// Notes the index for the next open of its tree, once no thread changes it any more. `None`: it goes with this
     /// process.
     pub fn suspend(&self, notes: &mut Notes) -> Option<()> {
-        notes.push(self.root.load(Acquire).into());
+        if notes.are_live() {
+            notes.push_posted(&self.root)?;
+        } else {
+            notes.push(self.root.load(Acquire).into());
+        }
         self.nodes.suspend(notes)?;
         self.separators.suspend(notes)
     }
 
     /// Takes over what [`suspend`](Self::suspend) noted.
     pub fn resume(node_bytes: usize, notes: &mut NotesReader<'_>) -> Option<Self> {
-        let root = notes.read_u32()?;
+        let (root, begins) = if notes.are_live() {
+            (notes.read_posted()?, 0)
+        } else {
+            let root = notes.read_u32()?;
+            (notes.memory().post_value(AtomicU32::new(root)), root)
+        };
         let nodes = Nodes::resume(node_bytes, K::INLINE, notes)?;
         let separators = Separators::resume(K::INLINE, notes)?;
-        let index = (root < nodes.begun()).then(|| Self::assemble(nodes, separators, root))?;
+        let index = (begins < nodes.begun()).then(|| Self::assemble(nodes, separators, root))?;
         index.tend_hints(&K::pin());
         Some(index)
     }
@@ -113,12 +123,12 @@ impl<K: KeyCodec> VolatileIndex<K> {
         self.nodes.reserve(leaves * (levels + 2))
     }
 
-    fn assemble(nodes: Nodes, separators: Separators, root: u32) -> Self {
+    fn assemble(nodes: Nodes, separators: Separators, root: Posted<AtomicU32>) -> Self {
         Self {
             by_default: nodes.have_default_layout(),
             nodes,
             separators,
-            root: AtomicU32::new(root),
+            root,
             hints: Hints::default(),
             structure: Mutex::new(()),
             keys: PhantomData,

@@ -1,21 +1,25 @@
 //! Children that inherit a pool: whatever a child does with its parent's handles, the pool stays the
 //! parent's. Runs without the test harness, whose threads would be gone in the children.
 
-#[path = "suite/common.rs"]
+#[path = "../suite/common.rs"]
 #[allow(dead_code, unused_imports, reason = "some of it is for the suite alone")]
 mod common;
 
+mod answers;
+mod child;
+mod planted;
+
 use std::os::unix::fs::MetadataExt;
-use std::panic::{AssertUnwindSafe, catch_unwind};
 use std::path::Path;
 use std::sync::atomic::{AtomicBool, Ordering::Relaxed};
 use std::time::Duration;
 
-use bristlecone::{Error, Pool, Result, Tree};
-use common::{Beside, Plant, SHAPES, Scratch, small_baselines};
+use bristlecone::{Error, Pool, Tree};
 
-/// Seconds after which a child that hangs is ended.
-const PATIENCE: u32 = 30;
+use answers::{ask_all, is_forked, is_in_use, panics};
+use child::{Child, Pipe, child};
+use common::{SHAPES, Scratch};
+use planted::{Planted, plants};
 
 /// What a test is called and does.
 type Test = (&'static str, fn());
@@ -43,104 +47,6 @@ fn main() {
             println!("test {name} ... ok");
         }
     }
-}
-
-/// A child at work.
-struct Child(i32);
-
-impl Child {
-    /// Makes a child by `make`, which does `work` and ends.
-    fn by(make: impl FnOnce() -> i64, work: impl FnOnce()) -> Self {
-        let child = make();
-        if child == 0 {
-            // SAFETY: always.
-            unsafe { libc::alarm(PATIENCE) };
-            let done = catch_unwind(AssertUnwindSafe(work)).is_ok();
-            // SAFETY: always; nothing of the parent's is run on the way out.
-            unsafe { libc::_exit(i32::from(!done)) };
-        }
-        assert!(child > 0, "no child");
-        Self(child as i32)
-    }
-
-    fn forked(work: impl FnOnce()) -> Self {
-        // SAFETY: what children do here is what is tested.
-        Self::by(|| i64::from(unsafe { libc::fork() }), work)
-    }
-
-    /// Waits for the end, which has to be a good one.
-    fn finish(self) {
-        let mut status = 0;
-        // SAFETY: the status is a live value.
-        let ended = unsafe { libc::waitpid(self.0, &raw mut status, 0) };
-        assert_eq!((ended, status), (self.0, 0), "the child failed, or hung");
-    }
-}
-
-fn child(work: impl FnOnce()) {
-    Child::forked(work).finish();
-}
-
-/// Everything that trees are made of here.
-fn plants() -> impl Iterator<Item = Box<dyn Sower>> {
-    let shapes = SHAPES.iter().map(|&shape| Box::new(shape) as Box<dyn Sower>);
-    shapes.chain(small_baselines().map(|beside: Beside| Box::new(beside) as Box<dyn Sower>))
-}
-
-/// A [`Plant`] with words and, if it can hold them, texts.
-trait Sower {
-    fn words(&self, pool: &Pool) -> Tree<u64, u64>;
-    fn texts(&self, pool: &Pool) -> Option<Tree<&'static str, &'static [u8]>>;
-}
-
-impl<P: Plant> Sower for P {
-    fn words(&self, pool: &Pool) -> Tree<u64, u64> {
-        self.create(pool, "words").or_else(|_| self.open(pool, "words")).unwrap()
-    }
-
-    fn texts(&self, pool: &Pool) -> Option<Tree<&'static str, &'static [u8]>> {
-        self.create(pool, "texts").or_else(|_| self.open(pool, "texts")).ok()
-    }
-}
-
-fn text(key: u64) -> String {
-    format!("the text of key {key}")
-}
-
-struct Planted {
-    pool: Pool,
-    words: Tree<u64, u64>,
-    texts: Option<Tree<&'static str, &'static [u8]>>,
-}
-
-impl Planted {
-    fn in_(pool: Pool, sower: &dyn Sower) -> Self {
-        Self { words: sower.words(&pool), texts: sower.texts(&pool), pool }
-    }
-
-    fn fill(&self, keys: std::ops::Range<u64>) {
-        for key in keys {
-            self.words.insert(key, key + 1).unwrap();
-            if let Some(texts) = &self.texts {
-                texts.insert(&text(key), text(key + 1).as_bytes()).unwrap();
-            }
-        }
-    }
-
-    fn verify(&self, keys: u64) {
-        assert_eq!(self.words.len(), keys);
-        assert!(self.words.iter().eq((0..keys).map(|key| (key, key + 1))));
-        assert!(self.words.check().is_empty() && self.pool.check().is_empty());
-        if let Some(texts) = &self.texts {
-            assert_eq!(texts.len(), keys);
-            assert!((0..keys).all(|key| texts.get(&text(key)) == Some(text(key + 1).into_bytes())));
-            assert!(texts.check().is_empty());
-        }
-    }
-}
-
-fn is_in_use(opened: Result<Pool>, by: u32) {
-    assert!(matches!(&opened, Err(Error::InUse { pid: Some(pid) }) if *pid == by), "{opened:?}");
 }
 
 fn drops() {
@@ -171,76 +77,6 @@ fn drops() {
         assert!(pool.info().was_clean);
         Planted::in_(pool, &*sower).verify(400);
     }
-}
-
-/// Whether the error says where the pool is and which process has it.
-fn is_forked<T>(answer: Result<T>, path: &Path, opener: u32) -> bool {
-    let Err(error) = answer else { return false };
-    let said = error.to_string();
-    matches!(error, Error::Forked { .. })
-        && said.contains(path.to_str().unwrap())
-        && said.contains(&format!("process {opener}"))
-        && said.contains("open it again")
-}
-
-/// Whether `ask` panics, with an error that says the same.
-fn panics<T>(path: &Path, ask: impl FnOnce() -> T) -> bool {
-    let hook = std::panic::take_hook();
-    std::panic::set_hook(Box::new(|_| ()));
-    let asked = catch_unwind(AssertUnwindSafe(ask));
-    std::panic::set_hook(hook);
-    let Err(panic) = asked else { return false };
-    let said = panic.downcast_ref::<String>().cloned().unwrap_or_default();
-    said.contains(path.to_str().unwrap()) && said.contains("open it again")
-}
-
-/// Asks a tree and its pool for everything, in a process that is not its opener.
-fn ask_all(planted: &Planted, path: &Path, opener: u32) {
-    let Planted { pool, words, texts } = planted;
-    let forked = |answer: Result<()>| assert!(is_forked(answer, path, opener));
-    forked(words.insert(7, 7).map(drop));
-    forked(words.upsert(7, 7));
-    forked(words.try_insert(7000, 7).map_err(Error::from));
-    forked(words.update(7, 7).map(drop));
-    forked(words.remove(7).map(drop));
-    forked(words.compare_and_swap(7, Some(8), None).map_err(Error::from));
-    forked(words.compare_and_swap(7, None, None).map_err(Error::from));
-    forked(words.compare_and_swap(7, Some(8), Some(9)).map_err(Error::from));
-    forked(pool.tree::<u64, u64>("words").map(drop));
-    forked(pool.tree::<u64, u64>("new").map(drop));
-    forked(pool.tree_options("new").create::<u64, u64>().map(drop));
-    forked(pool.drop_tree("words"));
-    forked(pool.trees().map(drop));
-    forked(pool.prefault(4 << 20));
-    forked(pool.check_tree("words").map(drop));
-    forked(words.try_get(7).map(drop));
-    let mut checked = words.try_range(3..9);
-    forked(checked.next_back().unwrap().map(drop));
-    assert!(checked.next().is_none());
-    forked(words.try_range(3..9).next().unwrap().map(drop));
-    forked(pool.clone().close().map_err(Error::from));
-    forked(pool.rename_tree("words", "others"));
-    forked(pool.clear_tree("words"));
-    if let Some(texts) = texts {
-        forked(texts.insert("x", b"x").map(drop));
-        forked(texts.remove("x").map(drop));
-        assert!(panics(path, || texts.get("x")));
-    }
-    assert!(panics(path, || words.get(7)));
-    assert!(panics(path, || words.get_with(7, |_| ())));
-    assert!(panics(path, || words.contains_key(7)));
-    assert!(panics(path, || words.iter().next()));
-    assert!(panics(path, || words.range(3..9).next_back()));
-    assert!(panics(path, || words.first_key_value()));
-    assert!(panics(path, || words.last_key_value()));
-    assert!(panics(path, || words.len()));
-    assert!(panics(path, || words.is_empty()));
-    assert!(panics(path, || words.stats()));
-    assert!(panics(path, || pool.info()));
-    for findings in [words.check(), pool.check()] {
-        assert!(findings[0].what.contains("open it again"), "{findings:?}");
-    }
-    pool.clone().simulate_crash();
 }
 
 fn operations() {
@@ -363,41 +199,6 @@ fn grandchildren() {
         assert!(is_forked(planted.words.insert(1, 1), &scratch.0, here));
     });
     planted.verify(100);
-}
-
-/// Tells one process how far another one is.
-struct Pipe([i32; 2]);
-
-impl Pipe {
-    fn new() -> Self {
-        let mut ends = [0; 2];
-        // SAFETY: room for both ends.
-        assert_eq!(unsafe { libc::pipe(ends.as_mut_ptr()) }, 0);
-        Self(ends)
-    }
-
-    fn ring(&self) {
-        // SAFETY: one live byte.
-        assert_eq!(unsafe { libc::write(self.0[1], b"!".as_ptr().cast(), 1) }, 1);
-    }
-
-    /// Waits until another process rings; fails if all that could have ended.
-    fn wait(&mut self) {
-        // SAFETY: this process's own end, which it does not need.
-        unsafe { libc::close(std::mem::replace(&mut self.0[1], -1)) };
-        let mut byte = 0_u8;
-        // SAFETY: room for one byte.
-        assert_eq!(unsafe { libc::read(self.0[0], (&raw mut byte).cast(), 1) }, 1, "the other one failed");
-    }
-}
-
-impl Drop for Pipe {
-    fn drop(&mut self) {
-        for end in self.0.into_iter().filter(|&end| end >= 0) {
-            // SAFETY: this value's own.
-            unsafe { libc::close(end) };
-        }
-    }
 }
 
 fn opens_itself() {

@@ -1,0 +1,134 @@
+//! Changes of single keys.
+
+use bristlecone_pm::Result;
+
+use super::encode::{Records, Stored, Words};
+use super::tree::{On, each};
+use super::{Datum, Tree};
+use crate::{CasError, TryInsertError};
+
+impl Tree {
+    /// Writes a key's value, whether it is there or not; returns the value it had.
+    ///
+    /// # Errors
+    ///
+    /// Those of every operation: see [`Tree`].
+    pub fn insert<'k, 'v>(
+        &self,
+        key: impl Into<Datum<'k>>,
+        value: impl Into<Datum<'v>>,
+    ) -> Result<Option<Datum<'static>>> {
+        let (key, value) = (key.into(), value.into());
+        each!(&self.on, tree => Ok(self.replaced::<V>(self.item::<K, V, _>(&key, &value, |key, value| {
+            tree.insert(key, value)
+        })?)))
+    }
+
+    /// Writes a key's value, whether it is there or not, and does not tell which: see
+    /// [`crate::Tree::upsert`].
+    ///
+    /// # Errors
+    ///
+    /// Those of every operation: see [`Tree`].
+    pub fn upsert<'k, 'v>(&self, key: impl Into<Datum<'k>>, value: impl Into<Datum<'v>>) -> Result<()> {
+        let (key, value) = (key.into(), value.into());
+        each!(&self.on, tree => self.item::<K, V, _>(&key, &value, |key, value| tree.upsert(key, value)))
+    }
+
+    /// Inserts a key that is absent.
+    ///
+    /// # Errors
+    ///
+    /// [`TryInsertError::Present`] if the key is there, with its value, and nothing has changed; otherwise
+    /// those of every operation: see [`Tree`].
+    pub fn try_insert<'k, 'v>(
+        &self,
+        key: impl Into<Datum<'k>>,
+        value: impl Into<Datum<'v>>,
+    ) -> std::result::Result<(), TryInsertError<Datum<'static>>> {
+        let (key, value) = (key.into(), value.into());
+        let held = each!(&self.on, tree => {
+            let done = self.item::<K, V, _>(&key, &value, |key, value| match tree.try_insert(key, value) {
+                Ok(()) => Ok(None),
+                Err(present) => present.into_present().map(Some),
+            })?;
+            self.found::<V>(done)?
+        });
+        held.map_or(Ok(()), |held| Err(TryInsertError::Present(held)))
+    }
+
+    /// Replaces the value of a key that is there; returns the value it had. `None`: it was not, and
+    /// nothing changed; or what it had cannot be of its kind.
+    ///
+    /// # Errors
+    ///
+    /// Those of every operation: see [`Tree`].
+    pub fn update<'k, 'v>(
+        &self,
+        key: impl Into<Datum<'k>>,
+        value: impl Into<Datum<'v>>,
+    ) -> Result<Option<Datum<'static>>> {
+        let (key, value) = (key.into(), value.into());
+        each!(&self.on, tree => Ok(self.replaced::<V>(self.item::<K, V, _>(&key, &value, |key, value| {
+            tree.update(key, value)
+        })?)))
+    }
+
+    /// Removes a key; returns its value.
+    ///
+    /// # Errors
+    ///
+    /// Those of every operation: see [`Tree`].
+    pub fn remove<'a>(&self, key: impl Into<Datum<'a>>) -> Result<Option<Datum<'static>>> {
+        let key = key.into();
+        each!(&self.on, tree => Ok(self.replaced::<V>(self.key::<K, _>(&key, |key| tree.remove(key))??)))
+    }
+
+    /// Changes a key from what is expected to what is wanted; `None` stands for an absent key: see
+    /// [`crate::Tree::compare_and_swap`].
+    ///
+    /// # Errors
+    ///
+    /// [`CasError::Found`] if the key is not as expected, with what it is, and nothing has changed; otherwise
+    /// those of every operation: see [`Tree`].
+    pub fn compare_and_swap<'k>(
+        &self,
+        key: impl Into<Datum<'k>>,
+        expected: Option<Datum<'_>>,
+        new: Option<Datum<'_>>,
+    ) -> std::result::Result<(), CasError<Datum<'static>>> {
+        let (key, [expected, new]) = (key.into(), [expected.as_ref(), new.as_ref()]);
+        let found = each!(&self.on, tree => {
+            let done = self.key::<K, _>(&key, |key| self.optional::<V, _>(expected, |expected| {
+                self.optional::<V, _>(new, |new| match tree.compare_and_swap(key, expected, new) {
+                    Ok(()) => Ok(None),
+                    Err(found) => found.into_found().map(Some),
+                })
+            }))??;
+            done.map(|found| self.found::<V>(found)).transpose()?
+        });
+        found.map_or(Ok(()), |found| Err(CasError::Found(found)))
+    }
+
+    /// Calls `use_it` with what a value is in the tree, if there is one.
+    fn optional<V: Stored, R>(
+        &self,
+        value: Option<&Datum<'_>>,
+        use_it: impl FnOnce(Option<V::Ref<'_>>) -> Result<R>,
+    ) -> Result<R> {
+        match value {
+            Some(value) => self.value::<V, _>(value, |value| use_it(Some(value)))?,
+            None => use_it(None),
+        }
+    }
+
+    /// Calls `use_it` with what a key and a value are in the tree.
+    fn item<K: Stored, V: Stored, R>(
+        &self,
+        key: &Datum<'_>,
+        value: &Datum<'_>,
+        use_it: impl FnOnce(K::Ref<'_>, V::Ref<'_>) -> Result<R>,
+    ) -> Result<R> {
+        self.key::<K, _>(key, |key| self.value::<V, _>(value, |value| use_it(key, value)))??
+    }
+}

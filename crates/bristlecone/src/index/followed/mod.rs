@@ -1,0 +1,308 @@
+//! Trees of a pool that another process writes to: each lookup and scan of a design, as it is, between two questions.
+//!
+//! 1. The thread announces that it looks: what the writer takes out of the tree from now on stays what it is. The tree is
+//!    still the writer's.
+//! 2. It looks, and copies what it is shown.
+//! 3. It asks whether that counts: the writer has waited for it, is there, and has the tree open as it had. If not, it looks
+//!    again: at what the same writer shows, or the one that has come since.
+
+pub mod pool;
+
+use std::ops::Bound;
+use std::path::PathBuf;
+use std::sync::atomic::{AtomicU64, Ordering::Relaxed};
+use std::sync::{Arc, Mutex};
+
+use bristlecone_pm::sync::wait::lock;
+use bristlecone_pm::{At, Error, Finding, Native, Part, PoolFile, Result, TreeEntry};
+use crossbeam_utils::sync::ShardedLock;
+
+use crate::index::any::Shared;
+use crate::index::parts::codec::{Codec, KeyCodec};
+use crate::index::table::{follow, part_of};
+use crate::index::{Batch, Index, Inspect, Read, Scan, Swapped, TreeStats, Write, WriteMode};
+
+/// A pool that is followed, whichever process writes to it.
+#[derive(Debug)]
+pub struct Source {
+    path: PathBuf,
+    leave_sigbus: bool,
+    build: u64,
+    /// Whether calls that return no error unwind with the error itself.
+    throws: bool,
+    pool: Mutex<Arc<PoolFile<Native>>>,
+}
+
+impl Source {
+    /// Attaches to the writer of a pool.
+    ///
+    /// # Errors
+    ///
+    /// As [`PoolFile::follow`].
+    pub fn attach(path: PathBuf, leave_sigbus: bool, throws: bool, build: u64) -> Result<Arc<Self>> {
+        let pool = Self::follow(&path, leave_sigbus, build)?;
+        Ok(Arc::new(Self { path, leave_sigbus, build, throws, pool: Mutex::new(pool) }))
+    }
+
+    fn follow(path: &std::path::Path, leave_sigbus: bool, build: u64) -> Result<Arc<PoolFile<Native>>> {
+        let at = if leave_sigbus { At::unhandled(path) } else { At::from(path) };
+        PoolFile::follow(at, build, Native::new)
+    }
+
+    /// Returns the pool as it was last attached.
+    pub fn pool(&self) -> Arc<PoolFile<Native>> {
+        Arc::clone(&lock(&self.pool))
+    }
+
+    /// Returns the pool with a writer that is there: the one that was, or another one.
+    ///
+    /// # Errors
+    ///
+    /// As [`PoolFile::follow`], and [`Error::Forked`].
+    pub fn current(&self) -> Result<Arc<PoolFile<Native>>> {
+        let mut pool = lock(&self.pool);
+        pool.here()?;
+        if !pool.has_writer() {
+            *pool = Self::follow(&self.path, self.leave_sigbus, self.build)?;
+        }
+        Ok(Arc::clone(&pool))
+    }
+
+    /// Unwinds out of a call that returns no error.
+    #[cold]
+    fn throw(&self, error: Error) -> ! {
+        if self.throws {
+            std::panic::resume_unwind(Box::new(error));
+        }
+        panic!("{error}")
+    }
+}
+
+/// A tree as the writer shows it.
+struct Attached<K: KeyCodec, V: Codec> {
+    pool: Arc<PoolFile<Native>>,
+    entry: TreeEntry,
+    /// Which state of the tree's page it was.
+    number: u64,
+    /// Which one it is of all that this process attached to.
+    state: u64,
+    tree: Shared<K, V>,
+}
+
+impl<K: KeyCodec, V: Codec> Attached<K, V> {
+    /// Opens the tree of this name, types and design as the writer shows it.
+    fn find(pool: Arc<PoolFile<Native>>, like: &TreeEntry) -> Result<Self> {
+        let name = &like.spec.name;
+        let found = pool.find_tree(name)?.ok_or_else(|| Error::NoSuchTree { name: name.clone() })?;
+        let kinds = |entry: &TreeEntry| [entry.spec.key_kind.clone(), entry.spec.value_kind.clone()];
+        if kinds(&found) != kinds(like) {
+            let [found, asked] = [&found, like].map(|entry| kinds(entry).join(", "));
+            return Err(Error::Mismatch { name: name.clone(), what: "types", found, asked });
+        }
+        let not_open = || Error::NoWriter {
+            path: pool.info().path.unwrap_or_default(),
+            why: format!("its writer does not have the tree {name:?} open"),
+        };
+        let (number, tree) = follow::<K, V, Native>(&pool, &found)?.ok_or_else(not_open)?;
+        static STATES: AtomicU64 = AtomicU64::new(1);
+        let state = STATES.fetch_add(1, Relaxed);
+        Ok(Self { pool, entry: found, number, state, tree })
+    }
+
+    /// Looks; `None`: it does not count.
+    #[inline]
+    fn look<R>(&self, look: impl FnOnce(&Self) -> R) -> Option<R> {
+        let follower = self.pool.follower();
+        let is_shown = || follower.is_current() && follower.shows(self.entry.id.0, self.number);
+        let pinned = follower.pin();
+        // What the tree had is zeros by now, if it had gone before.
+        let seen = is_shown().then(|| pinned.run(|| look(self))).flatten();
+        let counts = self.pool.end_read(pinned) && is_shown();
+        seen.filter(|_| counts)
+    }
+}
+
+/// A tree of a pool that is followed. See the module.
+pub struct Followed<K: KeyCodec, V: Codec> {
+    source: Arc<Source>,
+    attached: ShardedLock<Attached<K, V>>,
+}
+
+impl<K: KeyCodec, V: Codec> Followed<K, V> {
+    /// Opens the tree of an entry.
+    ///
+    /// # Errors
+    ///
+    /// [`Error::NoWriter`] if the writer does not have it open; those of [`Source::current`].
+    pub fn open(source: &Arc<Source>, entry: &TreeEntry) -> Result<Self> {
+        let attached = ShardedLock::new(Attached::find(source.current()?, entry)?);
+        Ok(Self { source: Arc::clone(source), attached })
+    }
+
+    /// Looks until what was seen counts.
+    #[inline]
+    fn read<R>(&self, mut look: impl FnMut(&Attached<K, V>) -> R) -> Result<R> {
+        loop {
+            {
+                let attached = self.attached.read().unwrap_or_else(|poisoned| poisoned.into_inner());
+                attached.pool.here()?;
+                if let Some(seen) = attached.look(&mut look) {
+                    return Ok(seen);
+                }
+            }
+            self.attach_again()?;
+        }
+    }
+
+    /// Sees to it that the tree is one that counts: it may be, if only the thread was not waited for.
+    #[cold]
+    fn attach_again(&self) -> Result<()> {
+        let pool = self.source.current()?;
+        let mut attached = self.attached.write().unwrap_or_else(|poisoned| poisoned.into_inner());
+        let is_same = Arc::ptr_eq(&pool, &attached.pool);
+        if !(is_same && pool.follower().shows(attached.entry.id.0, attached.number)) {
+            *attached = Attached::find(pool, &attached.entry)?;
+        }
+        Ok(())
+    }
+
+    /// Scans once: `into` goes on where it was, or has failed. What the writer has shown of another state does not matter
+    /// to a scan that begins at its bounds again.
+    fn scan(
+        &self,
+        into: &mut Batch<K, V>,
+        scan: impl Fn(&dyn Index<K, V>, &mut Batch<K, V>) -> bool,
+    ) -> bool {
+        let checked = into.checked;
+        let mut first = Some(std::mem::take(into));
+        let scanned = self.read(|attached| {
+            let state = attached.state;
+            let goes_on = first.take().filter(|batch| batch.state == state);
+            let mut batch = goes_on.unwrap_or_else(|| Batch { checked, state, ..Batch::default() });
+            (scan(&*attached.tree, &mut batch), batch)
+        });
+        match scanned {
+            Ok((more, batch)) => {
+                *into = batch;
+                more
+            }
+            Err(error) if checked => {
+                into.checked = true;
+                into.fail(error)
+            }
+            // Less than there is must not pass for all.
+            Err(error) => self.source.throw(error),
+        }
+    }
+}
+
+impl<K: KeyCodec, V: Codec> Read<K, V> for Followed<K, V> {
+    fn get(&self, key: K::Ref<'_>, show: &mut dyn FnMut(V::Ref<'_>)) -> bool {
+        self.look_up(key, show).unwrap_or_else(|error| self.source.throw(error))
+    }
+
+    fn look_up(&self, key: K::Ref<'_>, show: &mut dyn FnMut(V::Ref<'_>)) -> Result<bool> {
+        let found = self.read(|attached| {
+            let mut found = None;
+            attached.tree.get(key, &mut |value| found = Some(V::owned(value)));
+            found
+        })?;
+        Ok(found.inspect(|value| show(V::borrow(value))).is_some())
+    }
+
+    fn get_many(&self, keys: &[K::Ref<'_>], show: &mut dyn FnMut(usize, V::Ref<'_>)) {
+        self.look_up_many(keys, show).unwrap_or_else(|error| self.source.throw(error));
+    }
+
+    fn look_up_many(&self, keys: &[K::Ref<'_>], show: &mut dyn FnMut(usize, V::Ref<'_>)) -> Result<()> {
+        let found = self.read(|attached| {
+            let mut found = Vec::with_capacity(keys.len());
+            attached.tree.get_many(keys, &mut |at, value| found.push((at, V::owned(value))));
+            found
+        })?;
+        found.iter().for_each(|(at, value)| show(*at, V::borrow(value)));
+        Ok(())
+    }
+}
+
+impl<K: KeyCodec, V: Codec> Scan<K, V> for Followed<K, V> {
+    fn scan_forward(&self, bounds: (Bound<K::Ref<'_>>, Bound<K::Ref<'_>>), into: &mut Batch<K, V>) -> bool {
+        self.scan(into, |tree, batch| tree.scan_forward(bounds, batch))
+    }
+
+    fn scan_backward(&self, bounds: (Bound<K::Ref<'_>>, Bound<K::Ref<'_>>), into: &mut Batch<K, V>) -> bool {
+        self.scan(into, |tree, batch| tree.scan_backward(bounds, batch))
+    }
+}
+
+impl<K: KeyCodec, V: Codec> Write<K, V> for Followed<K, V> {
+    fn write(&self, _: K::Ref<'_>, _: V::Ref<'_>, _: WriteMode) -> Result<Option<V::Owned>> {
+        Err(Error::ReadOnly)
+    }
+
+    fn remove(&self, _: K::Ref<'_>) -> Result<Option<V::Owned>> {
+        Err(Error::ReadOnly)
+    }
+
+    fn remove_if(&self, _: K::Ref<'_>, _: V::Ref<'_>) -> Result<Swapped<V>> {
+        Err(Error::ReadOnly)
+    }
+
+    fn compare_and_swap(&self, _: K::Ref<'_>, _: V::Ref<'_>, _: V::Ref<'_>) -> Result<Swapped<V>> {
+        Err(Error::ReadOnly)
+    }
+}
+
+impl<K: KeyCodec, V: Codec> Inspect for Followed<K, V> {
+    fn len(&self) -> u64 {
+        self.try_len().unwrap_or_else(|error| self.source.throw(error))
+    }
+
+    /// Returns what the writer counts; what can be read, if there is something that it has not counted.
+    fn try_len(&self) -> Result<u64> {
+        let walked = || match self.walk(|_| {}) {
+            (items, None) => Ok(items),
+            (_, Some(error)) => Err(error),
+        };
+        let known = self.read(|attached| attached.tree.len_known())?;
+        known.map_or_else(walked, Ok)
+    }
+
+    /// Returns items, and bytes of the pool: what the writer has in its memory is its own.
+    fn stats(&self) -> TreeStats {
+        let items = self.len();
+        let attached = self.attached.read().unwrap_or_else(|poisoned| poisoned.into_inner());
+        let chunks = attached.pool.chunks_now_of(attached.entry.id);
+        let bytes = |count: usize| count as u64 * attached.pool.chunk_bytes();
+        let logs = chunks.iter().filter(|chunk| part_of(chunk.kind) == Some(Part::Log)).count();
+        TreeStats { items, pm_bytes: bytes(chunks.len()), log_bytes: bytes(logs), ..TreeStats::default() }
+    }
+
+    /// Reads everything, with records compared with their checksums, and keys with their neighbours.
+    fn check(&self) -> Vec<Finding> {
+        let mut findings = Vec::new();
+        let damage = self.walk(|finding| findings.push(finding)).1;
+        findings.extend(damage.map(|error| Finding::new("tree", error.to_string())));
+        findings
+    }
+}
+
+impl<K: KeyCodec, V: Codec> Followed<K, V> {
+    /// Reads everything: the number of items, and what ended the walk early. Calls `find` with what is wrong.
+    fn walk(&self, mut find: impl FnMut(Finding)) -> (u64, Option<Error>) {
+        let mut batch = Batch::checked();
+        let (mut last, mut items): (Option<K::Owned>, u64) = (None, 0);
+        loop {
+            let from = last.as_ref().map_or(Bound::Unbounded, |last| Bound::Excluded(K::borrow(last)));
+            if !self.scan_forward((from, Bound::Unbounded), &mut batch) {
+                return (items, batch.damage);
+            }
+            while let Some((key, _)) = batch.entries.pop() {
+                if last.as_ref().is_some_and(|last| *last >= key) {
+                    find(Finding::new("tree", "keys out of order"));
+                }
+                (last, items) = (Some(key), items + 1);
+            }
+        }
+    }
+}

@@ -1,0 +1,121 @@
+//! A pool whose writer is another process: it shows what that one shows, and refuses what would change anything.
+
+use std::sync::Arc;
+
+use bristlecone_pm::{Chunk, Error, Events, Finding, Opener, PoolInfo, Result, TreeEntry, TreeId, TreeSpec};
+
+use super::{Followed, Source};
+use crate::index::any::{AnyIndex, AnyPool, CarriedOut, Trial};
+
+/// A pool that is followed: nothing changes it here.
+pub struct FollowedPool {
+    source: Arc<Source>,
+    opener: Opener,
+    /// Of this process, which has none.
+    events: Events,
+}
+
+impl FollowedPool {
+    pub fn new(source: Arc<Source>) -> Self {
+        let opener = *source.pool().opener();
+        Self { source, opener, events: Events::default() }
+    }
+}
+
+impl AnyPool for FollowedPool {
+    fn opener(&self) -> Opener {
+        self.opener
+    }
+    fn here(&self) -> Result<()> {
+        self.source.pool().here()
+    }
+    fn is_read_only(&self) -> bool {
+        true
+    }
+    fn is_followed(&self) -> bool {
+        true
+    }
+    fn writable(&self) -> Result<()> {
+        self.here().and(Err(Error::ReadOnly))
+    }
+    fn trees(&self) -> Result<Vec<TreeEntry>> {
+        self.source.current()?.trees()
+    }
+    fn find_tree(&self, name: &str) -> Result<Option<TreeEntry>> {
+        self.source.current()?.find_tree(name)
+    }
+    fn drop_tree(&self, _: TreeId) -> Result<()> {
+        self.writable()
+    }
+    fn chunks_of(&self, id: TreeId) -> Vec<Chunk> {
+        self.source.pool().chunks_now_of(id)
+    }
+    fn chunk_bytes(&self) -> u64 {
+        self.source.pool().chunk_bytes()
+    }
+    fn rename_tree(&self, _: &str, _: &str) -> Result<()> {
+        self.writable()
+    }
+    fn info(&self) -> PoolInfo {
+        self.source.pool().info()
+    }
+    fn check(&self) -> Vec<Finding> {
+        self.source.pool().check()
+    }
+    fn handles_faults(&self) -> bool {
+        self.source.pool().handles_faults()
+    }
+    fn events(&self) -> &Events {
+        &self.events
+    }
+    fn medium_counts(&self) -> Option<[u64; 2]> {
+        None
+    }
+    fn prefault(&self, _: u64) -> Result<()> {
+        self.writable()
+    }
+    fn trim(&self, _: bool) -> Result<u64> {
+        self.writable().map(|()| 0)
+    }
+    fn close(&self) -> Result<()> {
+        self.here()
+    }
+    fn abandon(&self) {
+        self.source.pool().abandon();
+    }
+    fn expect_whole(&self, _: &TreeEntry) -> Result<()> {
+        Ok(())
+    }
+    fn open_index(&self, entry: &TreeEntry, inline: (bool, bool), _: usize) -> Result<AnyIndex> {
+        let source = &self.source;
+        Ok(match inline {
+            (true, true) => AnyIndex::InlineInline(Arc::new(Followed::open(source, entry)?)),
+            (true, false) => AnyIndex::InlineRecord(Arc::new(Followed::open(source, entry)?)),
+            (false, true) => AnyIndex::RecordInline(Arc::new(Followed::open(source, entry)?)),
+            (false, false) => AnyIndex::RecordRecord(Arc::new(Followed::open(source, entry)?)),
+        })
+    }
+    fn create_filled(
+        &self,
+        _: &TreeSpec,
+        _: (bool, bool),
+        _: &mut dyn FnMut(&AnyIndex) -> Result<()>,
+    ) -> Result<(TreeEntry, AnyIndex)> {
+        Err(Error::ReadOnly)
+    }
+    fn clear_index(&self, _: &TreeEntry, _: (bool, bool)) -> Result<TreeEntry> {
+        Err(Error::ReadOnly)
+    }
+    fn commit(&self, _: &[u8], _: usize, _: &mut dyn FnMut() -> CarriedOut) -> Result<()> {
+        Err(Error::ReadOnly)
+    }
+    fn attempt(&self, _: Trial<'_>) -> Result<()> {
+        Err(Error::ReadOnly)
+    }
+    fn pending_commits(&self) -> Vec<(u64, Vec<u8>)> {
+        Vec::new()
+    }
+    fn end_commits(&self) -> Result<()> {
+        Ok(())
+    }
+}

@@ -1,0 +1,86 @@
+//! Ranks are what is compared first, many at once. A key that fits a word is its own rank, and stands
+//! there only. A byte string's rank is eight of its bytes, and its word says where the rest is; the last
+//! rank is then the high key's, so that a node needs no look at any string unless ranks are equal.
+//! They are the first eight bytes, or, where all separators of the node and its high key begin with the
+//! same four or more, the eight behind what is *common* to them: a key that begins otherwise lies before
+//! all of them, or behind.
+
+use bristlecone_pm::sync::Ordering::Relaxed;
+
+use super::NodeRef;
+use crate::index::parts::codec::KeyCodec;
+use crate::index::parts::search::{count_le, count_lt};
+use crate::index::parts::separators::Separators;
+
+/// Bytes that separators of a node have in common at least, for ranks to leave them out.
+const COMMON_MIN: usize = 4;
+
+impl NodeRef<'_> {
+    /// Returns how many ranks are at most `rank`.
+    #[inline(always)]
+    pub fn count_le(self, rank: u64) -> usize {
+        count_le(self.shape.level, self.ranks(), rank).min(self.count())
+    }
+
+    /// Returns how many ranks are less than `rank`.
+    #[inline(always)]
+    pub fn count_lt(self, rank: u64) -> usize {
+        count_lt(self.shape.level, self.ranks(), rank).min(self.count())
+    }
+
+    /// Returns how many bytes are common to all separators, and left out of their ranks.
+    #[inline(always)]
+    pub fn common(self) -> usize {
+        (self.node.edge.load(Relaxed) >> 1) as usize
+    }
+
+    /// Ranks the separators of a locked node anew, by what tells them apart. Words are their own ranks.
+    pub fn rank_all<K: KeyCodec>(self, separators: &Separators, guard: &K::Guard) {
+        if K::INLINE {
+            return;
+        }
+        let count = self.count();
+        let key = |word| K::separator_at(separators, word, guard);
+        let high = self.right().map(|(_, high)| high.word);
+        let words = || (1..count).map(|at| self.key(at)).chain(high);
+        let most = |first| words().map(|word| K::common(key(first), key(word))).min().unwrap_or(0);
+        let common = (count > 1).then(|| most(self.key(1))).filter(|common| *common >= COMMON_MIN);
+        let common = common.unwrap_or(0);
+        self.node.edge.store(u32::from(self.is_leftmost()) | (common as u32) << 1, Relaxed);
+        // The first entry begins where the node does, which is before every key that is looked for here.
+        self.ranks()[0].store(0, Relaxed);
+        for at in 1..count {
+            self.ranks()[at].store(K::rank_behind(key(self.key(at)), common), Relaxed);
+        }
+        if let Some(high) = high {
+            self.ranks()[self.shape.slots - 1].store(K::rank_behind(key(high), common), Relaxed);
+        }
+    }
+
+    /// Ranks the separators of a locked node anew if none is left that has what was common to them.
+    pub fn rank_fewer<K: KeyCodec>(self, separators: &Separators, guard: &K::Guard) {
+        if self.count() < 2 {
+            self.rank_all::<K>(separators, guard);
+        }
+    }
+
+    /// Ranks the separator at `at` of a locked node among the others; all of them if it begins otherwise, or is not told
+    /// apart from its neighbours.
+    pub fn rank_one<K: KeyCodec>(self, at: usize, separators: &Separators, guard: &K::Guard) {
+        if K::INLINE {
+            return;
+        }
+        let (count, common) = (self.count(), self.common());
+        let key = K::separator_at(separators, self.key(at), guard);
+        let other = if at == 1 { 2 } else { 1 };
+        let alike =
+            || K::common(K::shorten(key), K::separator_at(separators, self.key(other), guard)) >= common;
+        let rank = K::rank_behind(key, common);
+        let mut beside = [at - 1, at + 1].into_iter().filter(|beside| (1..count).contains(beside));
+        if common > 0 && !alike() || beside.any(|beside| self.ranks()[beside].load(Relaxed) == rank) {
+            self.rank_all::<K>(separators, guard);
+        } else {
+            self.ranks()[at].store(rank, Relaxed);
+        }
+    }
+}

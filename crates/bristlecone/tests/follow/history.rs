@@ -1,0 +1,150 @@
+//! What threads read of a pool that others write to: of each key what it was at a moment between the call and the return, in
+//! ranges every key that is there all the while, in order.
+
+use std::sync::atomic::{AtomicBool, AtomicU64, Ordering::SeqCst};
+
+use bristlecone::{Pool, Tree};
+
+use crate::common::{Cell, Items, Noise, Plant, Scratch, Visit, suites};
+
+/// Keys of a writer, each of its own; between them keys stand that never change.
+const KEYS: u64 = 300;
+/// Rounds of a writer.
+const ROUNDS: u64 = 12;
+
+/// What is known of a key: the version that it had, or gets. Odd ones are of a key that is absent.
+#[derive(Default)]
+struct Known {
+    begun: AtomicU64,
+    done: AtomicU64,
+}
+
+fn moving(number: u64) -> u64 {
+    2 * number
+}
+
+fn resting(number: u64) -> u64 {
+    2 * number + 1
+}
+
+/// Writes versions of keys in an arbitrary order: present and absent by turns, so that leaves split, merge and go.
+fn write<I: Items>(tree: &Tree<I::K, I::V>, known: &[Known], seed: u64) {
+    let mut noise = Noise(seed | 1);
+    for round in 1..=ROUNDS {
+        // All of a stretch go, so that their leaves do; then they come back.
+        let start = noise.below(KEYS);
+        for at in 0..KEYS {
+            let number = if round.is_multiple_of(3) { noise.below(KEYS) } else { (start + at) % KEYS };
+            let of_key = &known[number as usize];
+            let version = of_key.done.load(SeqCst) + 1;
+            of_key.begun.store(version, SeqCst);
+            let key = I::key(moving(number));
+            if version.is_multiple_of(2) {
+                tree.upsert(I::key_ref(&key), I::value_ref(&I::value(version))).unwrap();
+            } else {
+                tree.remove(I::key_ref(&key)).unwrap();
+            }
+            of_key.done.store(version, SeqCst);
+        }
+    }
+}
+
+/// Returns whether a value is that of a key in one of these versions.
+fn is_one_of<I: Items>(
+    found: Option<&<I::V as bristlecone::Value>::Owned>,
+    versions: std::ops::RangeInclusive<u64>,
+) -> bool {
+    versions.into_iter().any(|version| match found {
+        None => !version.is_multiple_of(2),
+        Some(found) => version.is_multiple_of(2) && *found == I::value(version),
+    })
+}
+
+/// Reads until the writer is through; returns how often.
+fn read<I: Items>(tree: &Tree<I::K, I::V>, known: &[Known], over: &AtomicBool, seed: u64) -> u64 {
+    let mut noise = Noise(seed | 1);
+    let mut reads = 0_u64;
+    while !over.load(SeqCst) || reads < 100 {
+        reads += 1;
+        let number = noise.below(KEYS);
+        let of_key = &known[number as usize];
+        let key = I::key(moving(number));
+        if reads.is_multiple_of(16) {
+            let done: Vec<u64> = known.iter().map(|known| known.done.load(SeqCst)).collect();
+            let mut items: Vec<_> = match reads % 32 {
+                0 => tree.iter().collect(),
+                _ => tree.try_range(..).rev().map(Result::unwrap).collect(),
+            };
+            if !reads.is_multiple_of(32) {
+                items.reverse();
+            }
+            assert!(items.is_sorted_by(|a, b| a.0 < b.0), "a range out of order");
+            let begun: Vec<u64> = known.iter().map(|known| known.begun.load(SeqCst)).collect();
+            for number in 0..KEYS {
+                let value =
+                    |key| items.binary_search_by(|item| item.0.cmp(&I::key(key))).ok().map(|at| &items[at].1);
+                assert_eq!(value(resting(number)), Some(&I::value(number)), "a key that rests");
+                let versions = done[number as usize]..=begun[number as usize];
+                assert!(is_one_of::<I>(value(moving(number)), versions), "key {number} in a range");
+            }
+            continue;
+        }
+        let done = of_key.done.load(SeqCst);
+        let found = if reads.is_multiple_of(2) {
+            tree.get(I::key_ref(&key))
+        } else {
+            tree.look_up(I::key_ref(&key)).unwrap()
+        };
+        let begun = of_key.begun.load(SeqCst);
+        assert!(
+            is_one_of::<I>(found.as_ref(), done..=begun),
+            "key {number}, versions {done} to {begun}: {found:?}"
+        );
+    }
+    reads
+}
+
+struct Lives(Cell);
+
+impl Visit for Lives {
+    fn visit<I: Items>(self) {
+        let Self(cell) = self;
+        println!("{cell}");
+        let scratch = Scratch::new();
+        let pool = cell.pool(&scratch);
+        let tree: Tree<I::K, I::V> = cell.create(&pool, "t").unwrap();
+        for number in 0..KEYS {
+            tree.upsert(I::key_ref(&I::key(resting(number))), I::value_ref(&I::value(number))).unwrap();
+            tree.upsert(I::key_ref(&I::key(moving(number))), I::value_ref(&I::value(2))).unwrap();
+        }
+        let known: Vec<Known> =
+            (0..KEYS).map(|_| Known { begun: AtomicU64::new(2), done: AtomicU64::new(2) }).collect();
+        let follower = Pool::follow(&scratch.0).unwrap();
+        let followed: Tree<I::K, I::V> = follower.tree("t").unwrap();
+        assert_eq!(followed.len(), 2 * KEYS);
+        let over = AtomicBool::new(false);
+        std::thread::scope(|scope| {
+            let readers: Vec<_> = (0..2)
+                .map(|seed| {
+                    let (followed, known, over) = (&followed, &known, &over);
+                    scope.spawn(move || read::<I>(followed, known, over, seed + 77))
+                })
+                .collect();
+            write::<I>(&tree, &known, 5);
+            over.store(true, SeqCst);
+            let reads: u64 = readers.into_iter().map(|reader| reader.join().unwrap()).sum();
+            println!("{reads} reads");
+        });
+        assert_eq!(followed.len(), tree.len(), "{cell}");
+        assert_eq!(followed.check(), [], "{cell}");
+        assert!(followed.iter().eq(tree.iter()), "{cell}");
+        drop((followed, follower));
+        assert_eq!(tree.check(), [], "{cell}");
+    }
+}
+
+#[test]
+fn reads_are_linearizable_and_ranges_whole() {
+    let cells = suites::FOLLOW.drawn_of_each_design();
+    cells.iter().for_each(|&cell| cell.codec.visit(Lives(cell)));
+}

@@ -1,0 +1,13 @@
+//! Pools that are read while another process writes to them.
+//!
+//! The processes are this test's own program, started anew: see [`child`].
+
+#[path = "../suite/common.rs"]
+#[allow(dead_code, unused_imports, reason = "shared with the suite, which has more tests")]
+mod common;
+
+mod child;
+mod history;
+mod lives;
+mod refused;
+mod room;

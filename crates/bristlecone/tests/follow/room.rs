@@ -1,0 +1,89 @@
+//! Shared memory that is full while a pool is followed. The writer goes on with memory of its own, and an operation that finds
+//! no room changes nothing; followers see what is right, or learn that there is nothing to follow until the next opening.
+
+use bristlecone::{Domain, Error, Pool, Tree};
+use bristlecone_pm::failpoint;
+use rustix::io::Errno;
+
+use crate::common::{Cell, Items, Plant, Scratch, Visit, by_effort, suites};
+
+const ITEMS: u64 = 3000;
+
+/// Refuses system calls of the writer from one on, for good or once.
+struct Full<'a> {
+    cell: Cell,
+    after: usize,
+    times: usize,
+    seen: &'a mut Seen,
+}
+
+/// What came of it.
+#[derive(Debug, Default)]
+struct Seen {
+    refused: u64,
+    of_segment: u64,
+    not_followed: u64,
+    followed: u64,
+}
+
+impl Visit for Full<'_> {
+    fn visit<I: Items>(self) {
+        let Self { cell, after, times, seen } = self;
+        let what = format!("{cell}, {times} calls from {after} on");
+        let scratch = Scratch::new();
+        let pool = cell.pool(&scratch);
+        let tree: Tree<I::K, I::V> = cell.create(&pool, "t").unwrap();
+        let follower = Pool::follow(&scratch.0).unwrap();
+        let followed: Tree<I::K, I::V> = follower.tree("t").unwrap();
+        let put = |tree: &Tree<I::K, I::V>, number| {
+            tree.upsert(I::key_ref(&I::key(number)), I::value_ref(&I::value(number)))
+        };
+        failpoint::refuse_many(after, times, Errno::NOSPC);
+        let done: Vec<bool> = (0..ITEMS).map(|number| put(&tree, number).is_ok()).collect();
+        failpoint::cease();
+        seen.refused += done.iter().filter(|done| !**done).count() as u64;
+        seen.of_segment += u64::from(failpoint::refused() == Some("populate"));
+        let wanted = |number: u64| done[number as usize].then(|| I::value(number));
+        for number in 0..ITEMS {
+            let key = I::key(number);
+            assert_eq!(tree.get(I::key_ref(&key)), wanted(number), "{what}: {number}");
+            match followed.look_up(I::key_ref(&key)) {
+                Ok(found) => assert_eq!(found, wanted(number), "{what}: {number} of a follower"),
+                Err(Error::NoWriter { .. }) => {
+                    seen.not_followed += 1;
+                    break;
+                }
+                Err(error) => panic!("{what}: {error}"),
+            }
+        }
+        // Room is there again, for what the pool needs and for the next one that opens it.
+        (ITEMS..ITEMS + 100).for_each(|number| put(&tree, number).unwrap());
+        drop(tree);
+        pool.close().unwrap();
+        let pool = cell.pool(&scratch);
+        let tree: Tree<I::K, I::V> = cell.open(&pool, "t").unwrap();
+        assert_eq!(tree.check(), [], "{what}");
+        for number in 0..ITEMS {
+            let found = followed.look_up(I::key_ref(&I::key(number))).unwrap();
+            assert_eq!(found, wanted(number), "{what}: {number} after the next opening");
+        }
+        assert!(followed.try_range(..).map(Result::unwrap).eq(tree.iter()), "{what}");
+        seen.followed += 1;
+    }
+}
+
+#[test]
+fn full_memory_ends_no_write_and_shows_nothing_wrong() {
+    let mut seen = Seen::default();
+    let cells = suites::FOLLOW.drawn_of_each_design();
+    // What cannot be synced ends a pool of the domain `msync`: `no_room` has that.
+    for cell in cells.into_iter().filter(|cell| cell.domain != Domain::Msync) {
+        for after in 0..by_effort(4, 12, 40) {
+            for times in [1, usize::MAX] {
+                cell.codec.visit(Full { cell, after, times, seen: &mut seen });
+            }
+        }
+    }
+    println!("{seen:?}");
+    assert!(seen.of_segment > 0 && seen.not_followed > 0 && seen.followed > 0, "{seen:?}");
+}

@@ -1,0 +1,82 @@
+//! What a process is told of a pool that another one opened.
+
+use std::panic::{AssertUnwindSafe, catch_unwind};
+use std::path::Path;
+
+use bristlecone::{Error, Pool, Result};
+
+use super::planted::Planted;
+
+pub fn is_in_use(opened: Result<Pool>, by: u32) {
+    assert!(matches!(&opened, Err(Error::InUse { pid: Some(pid) }) if *pid == by), "{opened:?}");
+}
+
+/// Whether the error says where the pool is and which process has it.
+pub fn is_forked<T>(answer: Result<T>, path: &Path, opener: u32) -> bool {
+    let Err(error) = answer else { return false };
+    let said = error.to_string();
+    matches!(error, Error::Forked { .. })
+        && said.contains(path.to_str().unwrap())
+        && said.contains(&format!("process {opener}"))
+        && said.contains("open it again")
+}
+
+/// Whether `ask` panics, with an error that says the same.
+pub fn panics<T>(path: &Path, ask: impl FnOnce() -> T) -> bool {
+    let hook = std::panic::take_hook();
+    std::panic::set_hook(Box::new(|_| ()));
+    let asked = catch_unwind(AssertUnwindSafe(ask));
+    std::panic::set_hook(hook);
+    let Err(panic) = asked else { return false };
+    let said = panic.downcast_ref::<String>().cloned().unwrap_or_default();
+    said.contains(path.to_str().unwrap()) && said.contains("open it again")
+}
+
+/// Asks a tree and its pool for everything, in a process that is not its opener.
+pub fn ask_all(planted: &Planted, path: &Path, opener: u32) {
+    let Planted { pool, words, texts } = planted;
+    let forked = |answer: Result<()>| assert!(is_forked(answer, path, opener));
+    forked(words.insert(7, 7).map(drop));
+    forked(words.upsert(7, 7));
+    forked(words.try_insert(7000, 7).map_err(Error::from));
+    forked(words.update(7, 7).map(drop));
+    forked(words.remove(7).map(drop));
+    forked(words.compare_and_swap(7, Some(8), None).map_err(Error::from));
+    forked(words.compare_and_swap(7, None, None).map_err(Error::from));
+    forked(words.compare_and_swap(7, Some(8), Some(9)).map_err(Error::from));
+    forked(pool.tree::<u64, u64>("words").map(drop));
+    forked(pool.tree::<u64, u64>("new").map(drop));
+    forked(pool.tree_options("new").create::<u64, u64>().map(drop));
+    forked(pool.drop_tree("words"));
+    forked(pool.trees().map(drop));
+    forked(pool.prefault(4 << 20));
+    forked(pool.check_tree("words").map(drop));
+    forked(words.try_get(7).map(drop));
+    let mut checked = words.try_range(3..9);
+    forked(checked.next_back().unwrap().map(drop));
+    assert!(checked.next().is_none());
+    forked(words.try_range(3..9).next().unwrap().map(drop));
+    forked(pool.clone().close().map_err(Error::from));
+    forked(pool.rename_tree("words", "others"));
+    forked(pool.clear_tree("words"));
+    if let Some(texts) = texts {
+        forked(texts.insert("x", b"x").map(drop));
+        forked(texts.remove("x").map(drop));
+        assert!(panics(path, || texts.get("x")));
+    }
+    assert!(panics(path, || words.get(7)));
+    assert!(panics(path, || words.get_with(7, |_| ())));
+    assert!(panics(path, || words.contains_key(7)));
+    assert!(panics(path, || words.iter().next()));
+    assert!(panics(path, || words.range(3..9).next_back()));
+    assert!(panics(path, || words.first_key_value()));
+    assert!(panics(path, || words.last_key_value()));
+    assert!(panics(path, || words.len()));
+    assert!(panics(path, || words.is_empty()));
+    assert!(panics(path, || words.stats()));
+    assert!(panics(path, || pool.info()));
+    for findings in [words.check(), pool.check()] {
+        assert!(findings[0].what.contains("open it again"), "{findings:?}");
+    }
+    pool.clone().simulate_crash();
+}
