@@ -6,14 +6,15 @@ use clap::{CommandFactory, Parser, Subcommand};
 
 use crate::commands::{
     check, clear, completions, copy, create, del, demo, drop, dump, get, info, load, man, put, rename,
-    resize, scan, scrub, stat, trees, trim,
+    resize, scan, scrub, stat, top, trees, trim,
 };
 use crate::shell;
 
 /// Ordered key-value indexes that survive crashes.
 ///
 /// A pool is a file that holds named trees; a tree maps keys to values, in order. Commands that only read leave
-/// the file as it is and may run at the same time; a command that writes has the pool for itself.
+/// the file as it is and may run at the same time; a command that writes has the pool for itself. While a process
+/// writes to a pool, `get`, `scan`, `dump`, `info`, `trees`, `check`, `stat` and `top` follow it.
 #[derive(Debug, Parser)]
 #[command(name = "bristlecone", version, after_help = help(), propagate_version = true)]
 pub struct Cli {
@@ -52,6 +53,7 @@ pub enum Command {
     Info(info::Info),
     Trees(trees::Trees),
     Stat(stat::Stat),
+    Top(top::Top),
     Check(check::Check),
     Scrub(scrub::Scrub),
     Put(put::Put),
@@ -83,6 +85,7 @@ impl Command {
             Self::Info(args) => args.run(output),
             Self::Trees(args) => args.run(output),
             Self::Stat(args) => args.run(output),
+            Self::Top(args) => args.run(output),
             Self::Check(args) => args.run(output),
             Self::Put(args) => args.run(output),
             Self::Get(args) => args.run(output),

@@ -17,6 +17,7 @@ Exit codes:
   5    not a pool, corrupted, or written by a newer version
   6    the pool or the file system is full
   7    a line of the input is malformed, or a dump is not whole
+  8    no process writes to the pool that can be followed, or the tree is not open there
   130  interrupted
   134  aborted (SIGABRT): bytes of the pool could not be had when they were touched";
 
@@ -38,6 +39,8 @@ pub enum Exit {
     Full = 6,
     /// A line of the input is malformed.
     BadInput = 7,
+    /// No process writes to the pool that can be followed, or it does not have the tree open.
+    NoWriter = 8,
     /// Stopped by Ctrl-C or SIGTERM.
     Interrupted = 130,
 }
@@ -115,6 +118,7 @@ impl From<Error> for Failure {
     fn from(error: Error) -> Self {
         let exit = match &error {
             Error::InUse { .. } | Error::TreeInUse { .. } | Error::PoolInUse { .. } => Exit::InUse,
+            Error::NoWriter { .. } => Exit::NoWriter,
             Error::NotFound { .. } | Error::NoSuchTree { .. } => Exit::Absent,
             Error::NotAPool { .. } | Error::Newer { .. } | Error::Corrupted { .. } => Exit::Corrupted,
             error if error.is_no_room() => Exit::Full,
@@ -164,6 +168,7 @@ mod tests {
             other => panic!("{other:?}"),
         };
         assert_eq!(exit(Error::InUse { pid: Some(7) }), Exit::InUse);
+        assert_eq!(exit(Error::NoWriter { path: "x".into(), why: "y".into() }), Exit::NoWriter);
         assert_eq!(exit(Error::NotFound { path: "x".into() }), Exit::Absent);
         assert_eq!(exit(Error::PoolFull { max_bytes: 1 }), Exit::Full);
         assert_eq!(exit(Error::corrupted("x", "y")), Exit::Corrupted);

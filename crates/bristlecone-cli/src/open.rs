@@ -16,7 +16,7 @@ pub struct PoolPath {
     /// The pool file.
     #[arg(value_name = "POOL")]
     pub path: PathBuf,
-    /// Wait for a pool that another process has open [default: do not; 10 seconds if none are given]
+    /// Wait for a pool that another process has open and does not let others read [default: do not; 10 seconds if none are given]
     #[arg(long, value_name = "SECONDS", num_args = 0..=1, require_equals = true, default_missing_value = "10")]
     #[arg(value_parser = seconds)]
     pub wait: Option<Duration>,
@@ -49,20 +49,42 @@ impl PoolArgs {
 
     /// Opens the pool to write, with options beside the domain.
     pub fn open_with(&self, more: impl FnOnce(PoolOptions) -> PoolOptions) -> Outcome<Pool> {
-        self.pool.open_saying(&more(with_domain(self.domain.domain)))
+        self.pool.open(&more(with_domain(self.domain.domain))).map(saying)
     }
 }
 
 impl ReadArgs {
-    /// Opens the pool to read, and says on standard error what of it was damaged.
+    /// Opens the pool to read while no process writes to it, and says on standard error what of it was damaged.
     pub fn open(&self) -> Outcome<Pool> {
-        self.pool.open_saying(&Pool::options().read_only(true))
+        self.pool.open(&Pool::options().read_only(true)).map(saying)
+    }
+
+    /// Opens the pool to read, or follows the process that writes to it; says on standard error what of it was damaged.
+    pub fn open_or_follow(&self) -> Outcome<Pool> {
+        self.pool.open_or_follow(&Pool::options().read_only(true)).map(saying)
     }
 
     /// Opens the pool to read what stands on its medium, whatever its last user left of its index in memory.
     pub fn open_from_medium(&self) -> Outcome<Pool> {
-        self.pool.open(&Pool::options().read_only(true).keep_index(KeepIndex::Never))
+        self.pool.open(&from_medium())
     }
+
+    /// Does the same, or follows the process that writes to the pool.
+    pub fn open_from_medium_or_follow(&self) -> Outcome<Pool> {
+        self.pool.open_or_follow(&from_medium())
+    }
+}
+
+fn from_medium() -> PoolOptions {
+    Pool::options().read_only(true).keep_index(KeepIndex::Never)
+}
+
+/// Says on standard error what of a pool was damaged.
+fn saying(pool: Pool) -> Pool {
+    for Finding { location, what, .. } in pool.info().findings {
+        eprintln!("bristlecone: {what} at {location}");
+    }
+    pool
 }
 
 /// Returns options with a domain, if one was given.
@@ -73,16 +95,32 @@ pub fn with_domain(domain: Option<Domain>) -> PoolOptions {
 impl PoolPath {
     /// Opens or creates the pool, as the options say; waits for it if it is to.
     pub fn open(&self, options: &PoolOptions) -> Outcome<Pool> {
+        self.wait_for(|| options.open(&self.path).map_err(Refusal::from))
+    }
+
+    /// Opens the pool as the options say, which are to read, or follows the process that writes to it; waits if neither
+    /// can be done and it is to.
+    pub fn open_or_follow(&self, options: &PoolOptions) -> Outcome<Pool> {
+        self.wait_for(|| {
+            let opened = self.read_or_follow(options);
+            // The process may have closed the pool between both.
+            let may_be_closed = matches!(&opened, Err(Refusal { why_not_followed: Some(_), .. }));
+            if may_be_closed { self.read_or_follow(options) } else { opened }
+        })
+    }
+
+    fn wait_for(&self, open: impl Fn() -> Result<Pool, Refusal>) -> Outcome<Pool> {
         let begun = Instant::now();
         let mut told = false;
         loop {
-            let holder = match options.open(&self.path) {
-                Err(Error::InUse { pid }) => pid,
-                opened => return opened.map_err(|error| explain(&self.path, error)),
+            let (holder, why_not_followed) = match open() {
+                Ok(pool) => return Ok(pool),
+                Err(Refusal { error: Error::InUse { pid }, why_not_followed }) => (pid, why_not_followed),
+                Err(Refusal { error, .. }) => return Err(explain(&self.path, error)),
             };
             let waited = begun.elapsed();
             if self.wait.is_none_or(|most| waited >= most) {
-                return Err(self.in_use(holder));
+                return Err(self.in_use(holder, why_not_followed.as_deref()));
             }
             if !told && waited > TOLD_AFTER {
                 eprintln!("bristlecone: waiting for {}, {}", self.path.display(), held_by(holder));
@@ -93,21 +131,41 @@ impl PoolPath {
         }
     }
 
-    fn open_saying(&self, options: &PoolOptions) -> Outcome<Pool> {
-        let pool = self.open(options)?;
-        for Finding { location, what, .. } in pool.info().findings {
-            eprintln!("bristlecone: {what} at {location}");
+    /// Opens the pool as the options say, or fails with what keeps it from being followed.
+    fn read_or_follow(&self, options: &PoolOptions) -> Result<Pool, Refusal> {
+        let in_use = match options.open(&self.path) {
+            Err(error @ Error::InUse { .. }) => error,
+            opened => return opened.map_err(Refusal::from),
+        };
+        match Pool::options().follow(&self.path) {
+            Err(Error::NoWriter { why, .. }) => Err(Refusal { error: in_use, why_not_followed: Some(why) }),
+            followed => followed.map_err(Refusal::from),
         }
-        Ok(pool)
     }
 
-    fn in_use(&self, holder: Option<u32>) -> Failure {
-        let (path, held) = (self.path.display(), held_by(holder));
+    fn in_use(&self, holder: Option<u32>, why_not_followed: Option<&str>) -> Failure {
+        let path = self.path.display();
+        let why =
+            why_not_followed.map(|why| format!(", and cannot be followed, since {why}")).unwrap_or_default();
+        let held = held_by(holder) + &why;
         let said = match self.wait {
             None => format!("{path} is {held}: close it there first, or wait for it with --wait"),
             Some(most) => format!("{path} is still {held} after {} s of waiting", most.as_secs_f64()),
         };
         Failure::new(Exit::InUse, said)
+    }
+}
+
+/// Why a pool was not opened.
+struct Refusal {
+    error: Error,
+    /// Of a pool in use that was to be followed.
+    why_not_followed: Option<String>,
+}
+
+impl From<Error> for Refusal {
+    fn from(error: Error) -> Self {
+        Self { error, why_not_followed: None }
     }
 }
 

@@ -42,8 +42,12 @@ impl Table {
 
     /// Prints the table: cut to fit a terminal, whole to anything else.
     pub fn print(&self, output: &mut Output) -> Outcome {
-        let width = std::io::stdout().is_terminal().then_some(WIDTH);
-        self.lines(width).into_iter().try_for_each(|line| output.line(line))
+        self.lines_to_fit().into_iter().try_for_each(|line| output.line(line))
+    }
+
+    /// Returns the lines, heading first: cut to fit a terminal, whole for anything else.
+    pub fn lines_to_fit(&self) -> Vec<String> {
+        self.lines(std::io::stdout().is_terminal().then_some(WIDTH))
     }
 
     fn lines(&self, width: Option<usize>) -> Vec<String> {

@@ -16,7 +16,8 @@ use crate::store;
 
 /// Check a pool and everything in it; save what can be read of a damaged one
 ///
-/// Fails, with exit code 1, if anything is not as it must be, and if anything could not be looked at.
+/// Fails, with exit code 1, if anything is not as it must be, and if anything could not be looked at. Of a pool that
+/// another process writes to, what can be read meanwhile is checked: the directory, every record, the order of keys.
 #[derive(Args, Debug)]
 #[command(after_help = "Examples:
   bristlecone check trees.pool
@@ -41,7 +42,7 @@ impl Check {
             None if self.domain.domain.is_some() => {
                 Err(Failure::usage("--domain is that of the new pool: it goes with --repair"))
             }
-            None => check(&self.pool.open_from_medium()?, self.tree.as_deref(), output),
+            None => check(&self.pool.open_from_medium_or_follow()?, self.tree.as_deref(), output),
         }
     }
 
@@ -118,6 +119,7 @@ pub fn check(pool: &Pool, tree: Option<&str>, output: &mut Output) -> Outcome {
         bar.inc(1);
     }
     bar.finish_and_clear();
+    found.is_live = pool.info().following;
     found.show(specs.len() as u64, output)
 }
 
@@ -154,7 +156,12 @@ struct Found {
     /// Trees that could not be looked at, and why.
     unchecked: Vec<(String, String)>,
     entries: u64,
+    /// Whether another process was writing meanwhile.
+    is_live: bool,
 }
+
+/// What a check of a pool leaves out that another process writes to.
+const NOT_CHECKED_LIVE: [&str; 3] = ["descriptors of chunks", "logs", "how trees are made"];
 
 impl Found {
     /// Checks a tree.
@@ -186,6 +193,8 @@ impl Found {
                 "entries": self.entries,
                 "skipped": self.unchecked.iter().map(|(tree, _)| tree).collect::<Vec<_>>(),
                 "findings": found.chain(unchecked).collect::<Vec<_>>(),
+                "live": self.is_live,
+                "not_checked": if self.is_live { &NOT_CHECKED_LIVE[..] } else { &[] },
             }))?;
         } else {
             let findings = self.findings.iter().map(|(tree, finding)| (tree.as_deref(), finding));
@@ -193,15 +202,23 @@ impl Found {
             for (tree, why) in &self.unchecked {
                 output.line(format_args!("{tree}: not checked: {why}"))?;
             }
-            let verdict = match wrong {
-                0 => "everything is as it must be".to_owned(),
-                _ => {
-                    let findings = counted(wrong as u64, "finding", "findings");
+            let findings = counted(wrong as u64, "finding", "findings");
+            let verdict = match (wrong, self.is_live) {
+                (0, false) => "everything is as it must be".to_owned(),
+                (0, true) => "everything that was checked is as it must be".to_owned(),
+                (_, false) => {
                     format!("{findings}; `bristlecone check POOL --repair NEW_POOL` saves what can be read")
                 }
+                (_, true) => format!("{findings}; check it again when no process writes to it"),
             };
             let (trees, entries) =
                 (counted(trees, "tree", "trees"), counted(self.entries, "entry", "entries"));
+            if self.is_live {
+                let left_out = NOT_CHECKED_LIVE.join(", ");
+                output.line(format_args!(
+                    "another process writes to the pool: what it lets others read was checked, records and their order; not {left_out}"
+                ))?;
+            }
             output.line(format_args!("{trees}, {entries}: {verdict}"))?;
         }
         if wrong == 0 { Ok(()) } else { Err(Failure::Shown(Exit::Failed)) }

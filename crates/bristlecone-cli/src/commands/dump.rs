@@ -69,7 +69,7 @@ enum DumpFormat {
 
 impl Dump {
     pub fn run(&self, output: &mut Output) -> Outcome {
-        self.what.run(&self.pool.open()?, self.tree.as_deref(), output)
+        self.what.run(&self.pool.open_or_follow()?, self.tree.as_deref(), output)
     }
 }
 
@@ -117,7 +117,7 @@ impl DumpArgs {
         let tree = store::tree(pool, &info.name)?;
         let format = self.format(json);
         if !self.no_header {
-            put(&line(&Header::new(info, tree.len(), format, number))?)?;
+            put(&line(&Header::new(info, tree.try_len()?, format, number))?)?;
         }
         let sum = entries(&tree, format, &mut put)?;
         if !self.no_header {

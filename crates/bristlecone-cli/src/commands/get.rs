@@ -35,7 +35,7 @@ pub struct GetArgs {
 
 impl Get {
     pub fn run(&self, output: &mut Output) -> Outcome {
-        let pool = self.pool.open()?;
+        let pool = self.pool.open_or_follow()?;
         let tree = store::tree(&pool, &self.tree)?;
         self.what.run(&tree, output)
     }

@@ -24,7 +24,7 @@ pub struct Info {
 
 impl Info {
     pub fn run(&self, output: &mut Output) -> Outcome {
-        describe(&self.pool.open()?, &self.pool.pool.path, output)
+        describe(&self.pool.open_or_follow()?, &self.pool.pool.path, output)
     }
 }
 
@@ -47,6 +47,7 @@ pub fn describe(pool: &Pool, path: &Path, output: &mut Output) -> Outcome {
             "closed_cleanly": info.was_clean,
             "index_was_kept": info.index_was_kept,
             "read_only": info.read_only,
+            "following": info.following,
             "file_bytes": info.file_bytes,
             "max_bytes": info.max_bytes,
             "chunk_bytes": info.chunk_bytes,
@@ -61,7 +62,11 @@ pub fn describe(pool: &Pool, path: &Path, output: &mut Output) -> Outcome {
         output.line(format_args!("uuid       {}, format {}", info.uuid, info.version))?;
         output.line(format_args!("medium     {medium}"))?;
         output.line(medium::promise(&info).replacen("domain ", "domain     ", 1))?;
+        if info.following {
+            output.line("followed   another process writes to it: what is told is of now")?;
+        }
         let closed = match (info.was_clean, info.read_only) {
+            _ if info.following => "no: it is open",
             (true, _) if info.index_was_kept => "yes, with its index in shared memory",
             (true, _) => "yes",
             (false, false) => "no: what was acknowledged has been recovered",

@@ -19,5 +19,6 @@ pub mod resize;
 pub mod scan;
 pub mod scrub;
 pub mod stat;
+pub mod top;
 pub mod trees;
 pub mod trim;

@@ -64,7 +64,7 @@ struct KeyOnly<'a> {
 
 impl Scan {
     pub fn run(&self, output: &mut Output) -> Outcome {
-        let pool = self.pool.open()?;
+        let pool = self.pool.open_or_follow()?;
         let tree = store::tree(&pool, &self.tree)?;
         self.what.run(&tree, output)
     }

@@ -28,7 +28,7 @@ pub struct Trees {
 
 impl Trees {
     pub fn run(&self, output: &mut Output) -> Outcome {
-        list(&self.pool.open()?, output)
+        list(&self.pool.open_or_follow()?, output)
     }
 }
 
@@ -48,8 +48,9 @@ pub fn list(pool: &Pool, output: &mut Output) -> Outcome {
         ("options", Align::Left),
     ]);
     for info in trees {
-        let entries = match store::tree(pool, &info.name) {
-            Ok(tree) => Some(tree.len()),
+        let len = store::tree(pool, &info.name).and_then(|tree| Ok(tree.try_len()?));
+        let entries = match len {
+            Ok(entries) => Some(entries),
             Err(error) => {
                 failure.get_or_insert(error.within(&info.name));
                 None

@@ -34,7 +34,7 @@ pub struct Shell {
     /// Leave after the first command that fails.
     #[arg(long, short = 'e')]
     exit_on_error: bool,
-    /// Refuse to write, and let others read the pool meanwhile.
+    /// Refuse to write, and let others read the pool meanwhile; follow the process that writes to it, if one does.
     #[arg(long, conflicts_with = "domain")]
     read_only: bool,
 }
@@ -42,7 +42,7 @@ pub struct Shell {
 impl Shell {
     pub fn run(&self, output: &mut Output) -> Outcome {
         let pool = if self.read_only {
-            self.pool.pool.open(&Pool::options().read_only(true))?
+            self.pool.pool.open_or_follow(&Pool::options().read_only(true))?
         } else {
             self.pool.open()?
         };

@@ -100,13 +100,14 @@ fn line(number: u64) -> (u64, u64) {
     (number.wrapping_mul(0x9e37_79b9_7f4a_7c15), number)
 }
 
-/// Feeds a load a random beginning of the text and kills it a moment later.
+/// Feeds a load a random beginning of the text and kills it a moment later, of which some are long enough for a machine with much
+/// else to do.
 fn kill_a_load(bench: &Bench, text: &[u8]) {
     let mut load = bench.command("load @p t -").stdin(Stdio::piped()).stdout(Stdio::null()).spawn().unwrap();
     let mut input = load.stdin.take().unwrap();
     let fed = random_below(text.len() as u64) as usize;
     input.write_all(&text[..fed]).unwrap();
-    std::thread::sleep(Duration::from_micros(4000 + random_below(20_000)));
+    std::thread::sleep(Duration::from_micros((4000 + random_below(20_000)) << random_below(4)));
     load.kill().unwrap();
     load.wait().unwrap();
 }

@@ -7,6 +7,7 @@ mod damage;
 mod demo;
 mod dumps;
 mod entries;
+mod follow;
 mod kill;
 mod kinds;
 mod loads;

@@ -200,10 +200,10 @@ fn a_pool_in_use_is_told_with_its_holder() {
     let bench = Bench::new();
     let pool = Pool::options().max_bytes(64 << 20).create(true).open(bench.path("p")).unwrap();
     let commands = [
-        "info @p",
-        "get @p t a",
         "put @p t a b",
-        "check @p",
+        "del @p t a",
+        "scrub @p",
+        "backup @p @q",
         "load @p t -",
         "create @p --tree t",
         "shell @p",
@@ -213,7 +213,7 @@ fn a_pool_in_use_is_told_with_its_holder() {
     }
     bench.run("put @p t a b").refused(3, "wait for it with --wait");
     let begun = Instant::now();
-    bench.run("info @p --wait=0.3").refused(3, "after 0.3 s of waiting");
+    bench.run("put @p t a b --wait=0.3").refused(3, "after 0.3 s of waiting");
     assert!(begun.elapsed() >= Duration::from_millis(300));
     bench.run("info @p --wait=soon").refused(2, "number of seconds");
     bench.run("completions bash --wait").refused(2, "--help");
@@ -242,7 +242,7 @@ fn a_pool_in_use_can_be_waited_for() {
 fn ctrl_c_ends_a_wait() {
     let bench = Bench::new();
     let _pool = Pool::options().max_bytes(64 << 20).create(true).open(bench.path("p")).unwrap();
-    let child = bench.command("info @p --wait=60").stderr(Stdio::piped()).spawn().unwrap();
+    let child = bench.command("put @p t a b --wait=60").stderr(Stdio::piped()).spawn().unwrap();
     std::thread::sleep(Duration::from_millis(300));
     interrupt(&child);
     let ended = child.wait_with_output().unwrap();

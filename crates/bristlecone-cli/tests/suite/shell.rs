@@ -97,15 +97,15 @@ fn a_reader_of_a_shell_may_leave() {
 }
 
 /// A terminal, and the tool in it.
-struct Terminal {
-    child: Child,
+pub struct Terminal {
+    pub child: Child,
     screen: File,
     /// What was shown and not waited for yet.
     shown: String,
 }
 
 impl Terminal {
-    fn new(bench: &Bench, arguments: &str) -> Self {
+    pub fn new(bench: &Bench, arguments: &str) -> Self {
         use rustix::pty::{OpenptFlags, grantpt, openpt, ptsname, unlockpt};
         let ours = openpt(OpenptFlags::RDWR | OpenptFlags::NOCTTY).unwrap();
         grantpt(&ours).unwrap();
@@ -120,7 +120,7 @@ impl Terminal {
 
     /// Waits until the screen shows `text`, and returns what it showed until then.
     #[track_caller]
-    fn shows(&mut self, text: &str) -> String {
+    pub fn shows(&mut self, text: &str) -> String {
         use rustix::event::{PollFd, PollFlags, Timespec, poll};
         let begun = Instant::now();
         let mut buffer = [0; 4096];

@@ -90,6 +90,7 @@ fn help_and_completions() {
     for command in [
         "shell",
         "stat",
+        "top",
         "man",
         "demo",
         "create",
@@ -174,4 +175,30 @@ fn statistics_add_up() {
     assert!(text.lines().all(|line| line.chars().count() <= 100), "{text}");
     assert_eq!(bench.run("stat @p t --json").json()["trees"].as_array().unwrap().len(), 1);
     bench.run("stat @p oak").refused(4, "the pool has n, t");
+}
+
+#[test]
+fn statistics_count_each_leaf_of_every_design() {
+    let bench = Bench::new();
+    bench.run("create @p --size 64M").ok();
+    let lines: String = (0..3000).map(|key| format!("{}\t{key}\n", key * 7919 % 3001)).collect();
+    for design in bristlecone::Design::ALL {
+        bench.run(&format!("create @p --tree {design} --key u64 --value u64 --design {design}")).ok();
+        bench.run_on(&format!("load @p {design} -"), lines.as_bytes(), &[]).ok();
+    }
+    let stat = bench.run("stat @p --json").json();
+    for tree in stat["trees"].as_array().unwrap() {
+        let buckets = tree["leaves_by_entries"].as_array().unwrap();
+        let sum = |of: &dyn Fn(&Value) -> u64| buckets.iter().map(of).sum::<u64>();
+        let part = |bucket: &Value, name: &str| bucket[name].as_u64().unwrap();
+        let leaves = sum(&|bucket| part(bucket, "count"));
+        // Leaves that hold nothing are in no bucket.
+        assert!(buckets.len() > 1 && (2..=tree["leaves"].as_u64().unwrap()).contains(&leaves), "{tree}");
+        let [least, most] =
+            ["from", "to"].map(|end| sum(&|bucket| part(bucket, "count") * part(bucket, end)));
+        assert!(least <= 3000 && 3000 <= most, "{tree}");
+    }
+    assert_eq!(stat["trees"].as_array().unwrap().len(), bristlecone::Design::ALL.len());
+    let text = bench.run("stat @p").ok();
+    assert_eq!(text.matches("leaves with so many entries").count(), bristlecone::Design::ALL.len(), "{text}");
 }

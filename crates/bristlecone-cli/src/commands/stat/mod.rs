@@ -36,7 +36,7 @@ pub struct Stat {
 
 impl Stat {
     pub fn run(&self, output: &mut Output) -> Outcome {
-        show(&self.pool.open()?, self.tree.as_deref(), output)
+        show(&self.pool.open_or_follow()?, self.tree.as_deref(), output)
     }
 }
 
@@ -46,7 +46,8 @@ struct TreeStat {
     entries: u64,
     leaves: u64,
     fill: Leaves,
-    dram_bytes: u64,
+    /// `None` in a pool that is followed: the memory is the writer's.
+    dram_bytes: Option<u64>,
     usage: TreeUsage,
     keys: Lengths,
     values: Lengths,
@@ -86,10 +87,14 @@ fn read(pool: &Pool, info: TreeInfo, each: &mut dyn FnMut() -> Outcome) -> Outco
         values.add(crate::datum::content_bytes(value));
         each().map(|()| true)
     })?;
-    let stats = tree.stats();
     let usage = pool.usage(&info.name)?;
-    let (leaves, dram_bytes) = (stats.leaves, stats.dram_bytes);
-    let fill = Leaves(tree.leaves_by_items());
+    let fill = Leaves(tree.try_leaves_by_items()?);
+    let (leaves, dram_bytes) = if pool.info().following {
+        (fill.0.values().sum(), None)
+    } else {
+        let stats = tree.stats();
+        (stats.leaves, Some(stats.dram_bytes))
+    };
     Ok(TreeStat { info, entries: keys.count(), leaves, fill, dram_bytes, usage, keys, values })
 }
 
@@ -142,7 +147,9 @@ impl TreeStat {
         row("  in leaves", size::show(self.usage.leaf_bytes), String::new());
         row("  in logs", size::show(self.usage.log_bytes), String::new());
         row("  in records", size::show(self.usage.record_bytes), "keys and values out of line".to_owned());
-        row("  index", size::show(self.dram_bytes), "in memory, while the tree is open".to_owned());
+        if let Some(bytes) = self.dram_bytes {
+            row("  index", size::show(bytes), "in memory, while the tree is open".to_owned());
+        }
         table.print(output)?;
         self.fill.print(output)?;
         self.keys.print("keys", output)?;

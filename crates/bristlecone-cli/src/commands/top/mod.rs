@@ -1,0 +1,210 @@
+//! `bristlecone top`: live figures of a pool that another process writes to.
+
+mod sample;
+
+use std::io::IsTerminal;
+use std::path::PathBuf;
+use std::time::{Duration, Instant};
+
+use bristlecone::{Error, Pool};
+use bristlecone_cli::failure::{Failure, Outcome};
+use bristlecone_cli::interrupt;
+use bristlecone_cli::output::{Output, grouped};
+use bristlecone_cli::size;
+use clap::Args;
+use rustix::termios::tcgetwinsize;
+use serde_json::{Value, json};
+
+use self::sample::{Figures, Latency, Sampler, Space};
+use crate::open::explain;
+use crate::table::{Align, Table};
+
+/// Show live figures of a pool that another process writes to
+///
+/// A line for each tree, again and again: its entries and how their number changes, the file's bytes and free chunks, and how
+/// long lookups take that `top` itself makes as a follower: each of 500 is timed, of keys at the tree's beginning. How many
+/// operations the writer's threads do is not shared: a value that is replaced changes no number of entries. On a terminal it
+/// refreshes in place. Ctrl-C ends it. Fails, with exit code 8, if no process writes to the pool, or when that has gone.
+#[derive(Args, Debug)]
+#[command(after_help = "Examples:
+  bristlecone top trees.pool
+  bristlecone top trees.pool --interval 5s
+  bristlecone top trees.pool --count 10 --json | jq .entries_per_second")]
+pub struct Top {
+    /// The pool file.
+    #[arg(value_name = "POOL")]
+    path: PathBuf,
+    /// Time from one look to the next, such as 1s, 0.5s or 200ms.
+    #[arg(long, value_name = "TIME", default_value = "1s", value_parser = interval)]
+    interval: Duration,
+    /// Look so many times [default: until it is stopped]
+    #[arg(long, value_name = "N", value_parser = clap::value_parser!(u64).range(1..))]
+    count: Option<u64>,
+}
+
+/// How long a thread sleeps at most until it sees that it is to stop.
+const NAP: Duration = Duration::from_millis(20);
+
+impl Top {
+    pub fn run(&self, output: &mut Output) -> Outcome {
+        let pool = Pool::options().follow(&self.path).map_err(|error| explain(&self.path, error))?;
+        let mut sampler = Sampler::default();
+        let mut next = Instant::now();
+        for look in 0.. {
+            if self.count.is_some_and(|count| look == count) || !sleep_until(next) {
+                return Ok(());
+            }
+            // A look that took longer than an interval is not made up for.
+            next = (next + self.interval).max(Instant::now());
+            let figures = match sampler.look(&pool) {
+                Ok(figures) => figures,
+                Err(Error::NoWriter { .. }) => return self.writer_has_gone(output),
+                Err(error) => return Err(Failure::from(error).within(self.path.display())),
+            };
+            self.show(&figures, look == 0, output)?;
+            output.finish()?;
+        }
+        Ok(())
+    }
+
+    fn writer_has_gone(&self, output: &mut Output) -> Outcome {
+        if output.json() {
+            output.value(&json!({ "pool": self.path, "writer": false }))?;
+        }
+        let why = "its writer has gone".to_owned();
+        Err(Error::NoWriter { path: self.path.clone(), why }.into())
+    }
+
+    fn show(&self, figures: &[Figures], is_first: bool, output: &mut Output) -> Outcome {
+        if output.json() {
+            return figures.iter().try_for_each(|figures| output.value(&self.json(figures)));
+        }
+        let mut lines = table(figures).lines_to_fit();
+        if !std::io::stdout().is_terminal() {
+            return lines.iter().skip(usize::from(!is_first)).try_for_each(|line| output.line(line));
+        }
+        // A terminal that does not know its size says 0.
+        let rows = tcgetwinsize(std::io::stdout()).map_or(0, |size| usize::from(size.ws_row));
+        let rows = if rows == 0 { 24 } else { rows };
+        let title = format!("{}: every {:?}; Ctrl-C ends it", self.path.display(), self.interval);
+        // The title and the place of the cursor take a row each.
+        lines.truncate(rows.saturating_sub(2).max(2));
+        output.bytes(b"\x1b[H\x1b[J")?;
+        output.line(title)?;
+        lines.iter().try_for_each(|line| output.line(line))
+    }
+
+    fn json(&self, figures: &Figures) -> Value {
+        let Figures { tree, entries, change, latency, space } = figures;
+        let Space { file_bytes, chunks, chunks_free } = space;
+        let latency = latency.map(|Latency { lookups, median, p99 }| {
+            json!({ "lookups": lookups, "median_ns": nanoseconds(median), "p99_ns": nanoseconds(p99) })
+        });
+        json!({
+            "pool": self.path,
+            "writer": true,
+            "tree": tree,
+            "entries": entries,
+            "entries_per_second": change,
+            "file_bytes": file_bytes,
+            "chunks": chunks,
+            "chunks_free": chunks_free,
+            "get": latency,
+        })
+    }
+}
+
+fn nanoseconds(time: Duration) -> u64 {
+    time.as_nanos() as u64
+}
+
+fn table(figures: &[Figures]) -> Table {
+    let mut table = Table::new(&[
+        ("tree", Align::Left),
+        ("entries", Align::Right),
+        ("change/s", Align::Right),
+        ("file", Align::Right),
+        ("free chunks", Align::Right),
+        ("get median", Align::Right),
+        ("get p99", Align::Right),
+        ("writer", Align::Left),
+    ]);
+    let unknown = || "-".to_owned();
+    for Figures { tree, entries, change, latency, space } in figures {
+        let free = format!("{} of {}", grouped(space.chunks_free), grouped(space.chunks));
+        let time = |time: fn(&Latency) -> Duration| latency.as_ref().map_or_else(unknown, |l| shown(time(l)));
+        let writer = match (tree, entries) {
+            (Some(_), None) => "there, without the tree",
+            _ => "there",
+        };
+        table.row([
+            tree.clone().unwrap_or_else(|| "(no trees)".to_owned()),
+            entries.map_or_else(unknown, grouped),
+            change.map_or_else(unknown, |change| format!("{change:+.0}")),
+            size::show(space.file_bytes),
+            free,
+            time(|latency| latency.median),
+            time(|latency| latency.p99),
+            writer.to_owned(),
+        ]);
+    }
+    table
+}
+
+/// Returns `312 ns`, `4.1 µs`, `2.0 ms`.
+fn shown(time: Duration) -> String {
+    match time.as_nanos() {
+        nanos @ ..1_000 => format!("{nanos} ns"),
+        nanos @ ..1_000_000 => format!("{:.1} µs", nanos as f64 / 1e3),
+        nanos => format!("{:.1} ms", nanos as f64 / 1e6),
+    }
+}
+
+/// Sleeps; returns whether the user has not asked to stop.
+fn sleep_until(moment: Instant) -> bool {
+    while !interrupt::asked() {
+        let left = moment.saturating_duration_since(Instant::now());
+        if left.is_zero() {
+            return true;
+        }
+        std::thread::sleep(left.min(NAP));
+    }
+    false
+}
+
+/// Reads `1s`, `0.5s`, `200ms`; a number alone is of seconds.
+fn interval(text: &str) -> Result<Duration, String> {
+    let (number, unit) = match text.strip_suffix("ms") {
+        Some(number) => (number, 1e-3),
+        None => (text.strip_suffix('s').unwrap_or(text), 1.0),
+    };
+    let seconds = number.trim().parse::<f64>().ok().map(|number| number * unit);
+    let time = seconds.and_then(|seconds| Duration::try_from_secs_f64(seconds).ok());
+    let time = time.filter(|time| (SHORTEST..=LONGEST).contains(time));
+    time.ok_or_else(|| format!("{text:?} is not an interval of 10ms to a day, such as 1s, 0.5s or 200ms"))
+}
+
+const SHORTEST: Duration = Duration::from_millis(10);
+const LONGEST: Duration = Duration::from_secs(24 * 60 * 60);
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn intervals_are_read_with_their_units() {
+        assert_eq!(interval("1s"), Ok(Duration::from_secs(1)));
+        assert_eq!(interval("2"), Ok(Duration::from_secs(2)));
+        assert_eq!(interval("0.5s"), Ok(Duration::from_millis(500)));
+        assert_eq!(interval("200ms"), Ok(Duration::from_millis(200)));
+        for wrong in ["", "s", "0", "1ms", "-1s", "nan", "inf", "1h", "1e9s"] {
+            assert!(interval(wrong).is_err(), "{wrong}");
+        }
+    }
+
+    #[test]
+    fn times_are_shown_with_their_units() {
+        let nanos = [0, 999, 4_100, 2_000_000];
+        assert_eq!(nanos.map(|n| shown(Duration::from_nanos(n))), ["0 ns", "999 ns", "4.1 µs", "2.0 ms"]);
+    }
+}
