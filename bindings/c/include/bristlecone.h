@@ -54,7 +54,7 @@
 #define BRISTLECONE_OPEN_OPTIONS_INIT { sizeof(bristlecone_open_options), 0, 0, 0, 0 }
 #define BRISTLECONE_TREE_OPTIONS_INIT { sizeof(bristlecone_tree_options), 0, 0, 0 }
 #define BRISTLECONE_RANGE_INIT { sizeof(bristlecone_range), 0, 0, 0, 0, 0 }
-#define BRISTLECONE_POOL_INFO_INIT { sizeof(bristlecone_pool_info), 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, { 0 } }
+#define BRISTLECONE_POOL_INFO_INIT { sizeof(bristlecone_pool_info), 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, { 0 }, 0 }
 #define BRISTLECONE_TREE_INFO_INIT { sizeof(bristlecone_tree_info), { 0 }, { 0 }, { 0 }, 0, 0, 0, 0, 0, 0 }
 
 /* The size of a key or value of a kind that has no fixed one. */
@@ -86,6 +86,18 @@
  * (its file was truncated, its medium is bad) and aborts, and hands faults elsewhere to the handler before it.
  */
 #define BRISTLECONE_LEAVE_SIGBUS 8
+
+/**
+ * Opens the pool for reading while another process, or another handle of this one, is writing to it. The pool is not created,
+ * and has its writer's maximum and domain.
+ *
+ * What is read is durable, and what the writer's own threads would read. The writer has to be of the same build of this
+ * library and of the same user, and trees can be opened that it has open. It is not waited for, and does not wait. Writes
+ * are `BRISTLECONE_READ_ONLY`. When the writer has closed the pool, reads are `BRISTLECONE_NO_WRITER`; when another
+ * one has come, handles that are open go on with that. What a killed writer left is read until it is recovered. There are no
+ * snapshots.
+ */
+#define BRISTLECONE_FOLLOW 16
 
 /**
  * The domain is detected.
@@ -212,6 +224,12 @@
 #define BRISTLECONE_SNAPSHOT_TOO_OLD 40
 
 /**
+ * No process writes to a pool that is followed, or none that can be followed: the writer closed it, or does not have the
+ * tree open. What a killed one left is read until it is recovered. When another one has come, calls go on with that.
+ */
+#define BRISTLECONE_NO_WRITER 41
+
+/**
  * Bytes of a kind's name, with the zero at its end.
  */
 #define BRISTLECONE_KIND_BYTES 64
@@ -231,8 +249,9 @@ typedef struct bristlecone_batch bristlecone_batch;
 typedef struct bristlecone_iter bristlecone_iter;
 
 /**
- * An open pool: a file with trees. One process at a time writes to it, or any number of them read it. It belongs to the
- * process that opened it: in a child that was forked every call but those that close returns `BRISTLECONE_FORKED`.
+ * An open pool: a file with trees. One process at a time writes to it, which others may follow, or any number of them
+ * read it. It belongs to the process that opened it: in a child that was forked every call but those that close returns
+ * `BRISTLECONE_FORKED`.
  */
 typedef struct bristlecone_pool bristlecone_pool;
 
@@ -314,7 +333,8 @@ typedef struct bristlecone_open_options {
      */
     size_t struct_bytes;
     /**
-     * Any of `BRISTLECONE_CREATE`, `BRISTLECONE_CREATE_NEW`, `BRISTLECONE_READ` and `BRISTLECONE_LEAVE_SIGBUS`.
+     * Any of `BRISTLECONE_CREATE`, `BRISTLECONE_CREATE_NEW`, `BRISTLECONE_READ`, `BRISTLECONE_LEAVE_SIGBUS` and
+     * `BRISTLECONE_FOLLOW`.
      */
     uint32_t flags;
     /**
@@ -391,6 +411,10 @@ typedef struct bristlecone_pool_info {
      * The pool's identity.
      */
     char uuid[64];
+    /**
+     * Whether another process writes to it, which this one follows.
+     */
+    int32_t following;
 } bristlecone_pool_info;
 
 /**
@@ -626,7 +650,8 @@ int bristlecone_iter_close(struct bristlecone_iter *iter);
  * the four pointers may be null.
  *
  * Returns `BRISTLECONE_ABSENT` when there is nothing more, and again after that; nothing is written then. After
- * `BRISTLECONE_CORRUPTED` (in a range with `BRISTLECONE_CHECKED`) nothing more comes.
+ * `BRISTLECONE_CORRUPTED` (in a range with `BRISTLECONE_CHECKED`) nothing more comes. After `BRISTLECONE_NO_WRITER` the
+ * iterator goes on where it was when another writer has come, but in a range with `BRISTLECONE_CHECKED`.
  */
 int bristlecone_iter_next(const struct bristlecone_iter *iter,
                           const void **key,
@@ -669,7 +694,7 @@ int bristlecone_iter_next_back_u64(const struct bristlecone_iter *iter,
  * Looks up `count` keys, several at a time, which takes less time than one by one: `values[i]` is the value of `keys[i]`
  * where `found[i]` is 1, and stays as it was where that is 0. Each lookup sees what was there at its own moment.
  *
- * After an error nothing was written.
+ * After an error nothing was written, but for `BRISTLECONE_NO_WRITER`, which leaves open what was.
  */
 int bristlecone_get_many_u64(const struct bristlecone_tree *tree,
                              const uint64_t *keys,
@@ -744,7 +769,8 @@ int bristlecone_remove_many(const struct bristlecone_tree *tree,
  * Opens a pool; null options open an existing one for writing.
  *
  * Returns `BRISTLECONE_ABSENT` if there is none and it is not to be created, `BRISTLECONE_USAGE` if there is one that
- * was to be new, `BRISTLECONE_IN_USE` while another process or handle has it. After an error there is no handle,
+ * was to be new, `BRISTLECONE_IN_USE` while another process or handle has it, `BRISTLECONE_NO_WRITER` if it is to be followed
+ * and no process writes to it. After an error there is no handle,
  * `*pool` is as it was, and so is a pool that existed.
  */
 int bristlecone_pool_open(const char *path,

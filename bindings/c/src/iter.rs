@@ -245,7 +245,8 @@ unsafe fn step(
 /// the four pointers may be null.
 ///
 /// Returns `BRISTLECONE_ABSENT` when there is nothing more, and again after that; nothing is written then. After
-/// `BRISTLECONE_CORRUPTED` (in a range with `BRISTLECONE_CHECKED`) nothing more comes.
+/// `BRISTLECONE_CORRUPTED` (in a range with `BRISTLECONE_CHECKED`) nothing more comes. After `BRISTLECONE_NO_WRITER` the
+/// iterator goes on where it was when another writer has come, but in a range with `BRISTLECONE_CHECKED`.
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn bristlecone_iter_next(
     iter: *const IterHandle,

@@ -104,7 +104,7 @@ fn change_data<T>(
 /// Looks up `count` keys, several at a time, which takes less time than one by one: `values[i]` is the value of `keys[i]`
 /// where `found[i]` is 1, and stays as it was where that is 0. Each lookup sees what was there at its own moment.
 ///
-/// After an error nothing was written.
+/// After an error nothing was written, but for `BRISTLECONE_NO_WRITER`, which leaves open what was.
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn bristlecone_get_many_u64(
     tree: *const TreeHandle,

@@ -13,8 +13,9 @@ use crate::object::{Object, Open as _, OpenPool};
 use crate::status::{BRISTLECONE_IN_USE, Failure, Outcome, call};
 use crate::tree::{ShowFinding, c_text, name_of, report};
 
-/// An open pool: a file with trees. One process at a time writes to it, or any number of them read it. It belongs to the
-/// process that opened it: in a child that was forked every call but those that close returns `BRISTLECONE_FORKED`.
+/// An open pool: a file with trees. One process at a time writes to it, which others may follow, or any number of them
+/// read it. It belongs to the process that opened it: in a child that was forked every call but those that close returns
+/// `BRISTLECONE_FORKED`.
 pub struct PoolHandle(());
 
 /// Creates the pool if there is none.
@@ -26,6 +27,15 @@ pub const BRISTLECONE_READ: u32 = 4;
 /// Leaves `SIGBUS` to the program. Without it opening a pool installs a handler, which says which pool lost its bytes
 /// (its file was truncated, its medium is bad) and aborts, and hands faults elsewhere to the handler before it.
 pub const BRISTLECONE_LEAVE_SIGBUS: u32 = 8;
+/// Opens the pool for reading while another process, or another handle of this one, is writing to it. The pool is not created,
+/// and has its writer's maximum and domain.
+///
+/// What is read is durable, and what the writer's own threads would read. The writer has to be of the same build of this
+/// library and of the same user, and trees can be opened that it has open. It is not waited for, and does not wait. Writes
+/// are `BRISTLECONE_READ_ONLY`. When the writer has closed the pool, reads are `BRISTLECONE_NO_WRITER`; when another
+/// one has come, handles that are open go on with that. What a killed writer left is read until it is recovered. There are no
+/// snapshots.
+pub const BRISTLECONE_FOLLOW: u32 = 16;
 
 /// The domain is detected.
 pub const BRISTLECONE_DOMAIN_DETECTED: u32 = 0;
@@ -44,7 +54,8 @@ pub const BRISTLECONE_DOMAIN_MSYNC: u32 = 4;
 pub struct OpenOptions {
     /// The bytes of this struct.
     pub struct_bytes: usize,
-    /// Any of `BRISTLECONE_CREATE`, `BRISTLECONE_CREATE_NEW`, `BRISTLECONE_READ` and `BRISTLECONE_LEAVE_SIGBUS`.
+    /// Any of `BRISTLECONE_CREATE`, `BRISTLECONE_CREATE_NEW`, `BRISTLECONE_READ`, `BRISTLECONE_LEAVE_SIGBUS` and
+    /// `BRISTLECONE_FOLLOW`.
     pub flags: u32,
     /// One of `BRISTLECONE_DOMAIN_…`. With a weaker one than the medium needs, less survives than is said.
     pub domain: u32,
@@ -89,6 +100,8 @@ pub struct PoolInfo {
     pub findings: u64,
     /// The pool's identity.
     pub uuid: [c_char; 64],
+    /// Whether another process writes to it, which this one follows.
+    pub following: i32,
 }
 
 // SAFETY: numbers, and its size first.
@@ -131,7 +144,8 @@ fn number_of(domain: Domain) -> u32 {
 /// Opens a pool; null options open an existing one for writing.
 ///
 /// Returns `BRISTLECONE_ABSENT` if there is none and it is not to be created, `BRISTLECONE_USAGE` if there is one that
-/// was to be new, `BRISTLECONE_IN_USE` while another process or handle has it. After an error there is no handle,
+/// was to be new, `BRISTLECONE_IN_USE` while another process or handle has it, `BRISTLECONE_NO_WRITER` if it is to be followed
+/// and no process writes to it. After an error there is no handle,
 /// `*pool` is as it was, and so is a pool that existed.
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn bristlecone_pool_open(
@@ -146,7 +160,9 @@ pub unsafe extern "C" fn bristlecone_pool_open(
         }
         // SAFETY: not null, and as the header says.
         let (path, asked) = unsafe { (CStr::from_ptr(path), options(open_options)?) };
-        let pool = how(&asked)?.open(Path::new(OsStr::from_bytes(path.to_bytes())))?;
+        let (how, path) = (how(&asked)?, Path::new(OsStr::from_bytes(path.to_bytes())));
+        let follows = asked.flags & BRISTLECONE_FOLLOW != 0;
+        let pool = if follows { how.throw_errors(true).follow(path) } else { how.open(path) }?;
         let handle = handle::put(OpenPool { pool, members: Arc::new(()) }.into())?;
         // SAFETY: as the header says.
         unsafe { give(to, handle) };
@@ -155,7 +171,11 @@ pub unsafe extern "C" fn bristlecone_pool_open(
 }
 
 fn how(asked: &OpenOptions) -> Outcome<bristlecone_rs::PoolOptions> {
-    let known = BRISTLECONE_CREATE | BRISTLECONE_CREATE_NEW | BRISTLECONE_READ | BRISTLECONE_LEAVE_SIGBUS;
+    let known = BRISTLECONE_CREATE
+        | BRISTLECONE_CREATE_NEW
+        | BRISTLECONE_READ
+        | BRISTLECONE_LEAVE_SIGBUS
+        | BRISTLECONE_FOLLOW;
     if asked.flags & !known != 0 {
         return Err(Failure::usage(format!("flags that there are not: {:#x}", asked.flags & !known)));
     }
@@ -243,6 +263,7 @@ pub unsafe extern "C" fn bristlecone_pool_get_info(pool: *const PoolHandle, info
             huge_bytes: found.huge_bytes,
             findings: found.findings.len() as u64,
             uuid: name_of(&found.uuid),
+            following: found.following.into(),
         };
         // SAFETY: as the header says.
         unsafe { fill(info, &known) }

@@ -42,6 +42,9 @@ pub const BRISTLECONE_BUG: i32 = 38;
 pub const BRISTLECONE_CONFLICT: i32 = 39;
 /// A snapshot may keep no more of what has changed since, or the tree was cleared since: take another one.
 pub const BRISTLECONE_SNAPSHOT_TOO_OLD: i32 = 40;
+/// No process writes to a pool that is followed, or none that can be followed: the writer closed it, or does not have the
+/// tree open. What a killed one left is read until it is recovered. When another one has come, calls go on with that.
+pub const BRISTLECONE_NO_WRITER: i32 = 41;
 
 /// Why a call did not do what it was asked.
 #[derive(Debug)]
@@ -102,6 +105,7 @@ fn code_of(error: &Error) -> c_int {
         Error::Forked { .. } => BRISTLECONE_FORKED,
         Error::Conflict => BRISTLECONE_CONFLICT,
         Error::SnapshotTooOld => BRISTLECONE_SNAPSHOT_TOO_OLD,
+        Error::NoWriter { .. } => BRISTLECONE_NO_WRITER,
         Error::ReadOnly => BRISTLECONE_READ_ONLY,
         Error::DurabilityLost => BRISTLECONE_DURABILITY_LOST,
         Error::Io { source, .. } => match source.kind() {
@@ -151,7 +155,8 @@ pub fn call(work: impl FnOnce() -> Outcome) -> c_int {
     match catch_unwind(AssertUnwindSafe(work)) {
         Ok(Ok(())) => BRISTLECONE_OK,
         Ok(Err(failure)) => failure.note(),
-        Err(thrown) => panicked(thrown),
+        // What calls of the library throw that return no error, on a pool that is followed.
+        Err(thrown) => thrown.downcast::<Error>().map_or_else(panicked, |error| Failure::Core(*error).note()),
     }
 }
 
@@ -184,6 +189,7 @@ fn name(code: i32) -> &'static CStr {
         BRISTLECONE_BUG => c"a bug in the library",
         BRISTLECONE_CONFLICT => c"others changed what was read, or a condition does not hold",
         BRISTLECONE_SNAPSHOT_TOO_OLD => c"the snapshot is too old",
+        BRISTLECONE_NO_WRITER => c"no process writes to the pool that is followed",
         _ => c"no status of this library",
     }
 }

@@ -231,6 +231,29 @@ void several() {
     unlink(path.c_str());
 }
 
+void follow() {
+    const string path = scratch("follow-cpp");
+    bristlecone::options how;
+    how.follow = true;
+    CHECK(thrown([&] { pool(path, how); }) == BRISTLECONE_ABSENT);
+    pool writer(path, small());
+    optional ages = writer.tree<string, std::uint64_t>("ages");
+    ages->put("Methuselah", 4857);
+    pool follower(path, how);
+    CHECK(follower.info().following && !writer.info().following);
+    auto followed = follower.tree<string, std::uint64_t>("ages");
+    ages->put("Prometheus", 4900);
+    CHECK(followed.get("Prometheus") == 4900u && !followed.get("Pando") && followed.size() == 2);
+    CHECK(thrown([&] { followed.put("Pando", 16000); }) == BRISTLECONE_READ_ONLY);
+    ages.reset();
+    writer.close();
+    CHECK(thrown([&] { followed.get("Prometheus"); }) == BRISTLECONE_NO_WRITER);
+    CHECK(thrown([&] { followed.size(); }) == BRISTLECONE_NO_WRITER);
+    CHECK(thrown([&] { for (const auto& [name, age] : followed.range()) CHECK(name.size() > age); }) == BRISTLECONE_NO_WRITER);
+    CHECK(thrown([&] { pool(path, how); }) == BRISTLECONE_NO_WRITER);
+    unlink(path.c_str());
+}
+
 #if __cplusplus >= 202002L
 /// Parts of a tree are ranges as the standard library knows them.
 void ranges() {
@@ -261,6 +284,7 @@ int main() {
     callbacks();
     many();
     several();
+    follow();
     std::cout << "api.cpp: all is well" << std::endl;
     return 0;
 }

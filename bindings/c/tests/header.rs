@@ -31,7 +31,7 @@ fn statuses(header: &str) -> Vec<(String, i32)> {
     };
     let from = header.lines().skip_while(|line| !line.starts_with("#define BRISTLECONE_OK "));
     let all: Vec<_> = from.filter_map(name_of).collect();
-    let end = all.iter().position(|(name, _)| name == "SNAPSHOT_TOO_OLD").expect("the last status");
+    let end = all.iter().position(|(name, _)| name == "NO_WRITER").expect("the last status");
     all.into_iter().take(end + 1).collect()
 }
 

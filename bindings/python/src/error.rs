@@ -1,8 +1,9 @@
 //! The library's errors as Python's exceptions: see `python/bristlecone/_errors.py`.
 
 use std::io::ErrorKind;
+use std::panic::{AssertUnwindSafe, catch_unwind, resume_unwind};
 
-use bristlecone::Error;
+use bristlecone::{Error, Result};
 use pyo3::exceptions::PyRuntimeError;
 use pyo3::intern;
 use pyo3::prelude::*;
@@ -53,6 +54,7 @@ fn class(error: &Error) -> &'static str {
         Error::SnapshotTooOld => "SnapshotTooOldError",
         Error::DurabilityLost => "DurabilityLostError",
         Error::ReadOnly => "ReadOnlyError",
+        Error::NoWriter { .. } => "NoWriterError",
         _ => "Error",
     }
 }
@@ -68,7 +70,10 @@ pub fn raise(py: Python<'_>, error: Error) -> PyErr {
     };
     let mut more = Vec::new();
     match &error {
-        Error::NotFound { path } | Error::Exists { path } | Error::NotAPool { path } => {
+        Error::NotFound { path }
+        | Error::Exists { path }
+        | Error::NotAPool { path }
+        | Error::NoWriter { path, .. } => {
             more.extend(path.into_pyobject(py).map(|path| ("filename", path.into_any())));
         }
         Error::Io { source, .. } => {
@@ -80,6 +85,15 @@ pub fn raise(py: Python<'_>, error: Error) -> PyErr {
         _ => {}
     }
     exception(py, class(&error), &message, &more)
+}
+
+/// Does something with a tree. Calls of the library that return no error throw it, on a pool that is followed.
+#[inline]
+pub fn caught<R>(work: impl FnOnce() -> Result<R>) -> Result<R> {
+    catch_unwind(AssertUnwindSafe(work)).unwrap_or_else(|thrown| match thrown.downcast::<Error>() {
+        Ok(error) => Err(*error),
+        Err(thrown) => resume_unwind(thrown),
+    })
 }
 
 /// Returns the exception for what was closed.

@@ -9,7 +9,7 @@ use pyo3::types::{PyIterator, PyList, PyString};
 
 use crate::buffer::{Column, Grown};
 use crate::convert::{Role, datum};
-use crate::error::{after, fault, raise};
+use crate::error::{after, caught, fault, raise};
 use crate::handle::Tree;
 use crate::kind::format;
 
@@ -103,7 +103,9 @@ fn in_turn<T: Send>(
         if items.is_empty() {
             return Ok(false);
         }
-        let (now, applied) = tree.slot.gate.with_detached(py, |tree| apply(tree, items))?;
+        let apply =
+            |tree: &Dynamic| caught(|| Ok(apply(tree, items))).unwrap_or_else(|error| (0, Err(error)));
+        let (now, applied) = tree.slot.gate.with_detached(py, apply)?;
         *done += now;
         applied.map_err(|error| raise(py, error))?;
         py.check_signals().map(|()| true)

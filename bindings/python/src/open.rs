@@ -13,7 +13,8 @@ use crate::slot::Shared;
 /// Opens the pool at `path`.
 #[pyfunction]
 #[pyo3(signature = (
-    path, *, create=false, exclusive=false, max_bytes=None, read_only=false, domain=None, recovery_threads=None
+    path, *, create=false, exclusive=false, max_bytes=None, read_only=false, follow=false, domain=None,
+    recovery_threads=None
 ))]
 #[allow(clippy::too_many_arguments, reason = "they are named in Python")]
 pub fn open(
@@ -23,6 +24,7 @@ pub fn open(
     exclusive: bool,
     max_bytes: Option<u64>,
     read_only: bool,
+    follow: bool,
     domain: Option<&str>,
     recovery_threads: Option<usize>,
 ) -> PyResult<Pool> {
@@ -39,7 +41,8 @@ pub fn open(
     }
     let opened = py.detach(|| {
         let path = std::path::absolute(&path).map_err(|error| Error::io("looking for the pool", error))?;
-        Ok((options.open(&path)?, path))
+        let pool = if follow { options.throw_errors(true).follow(&path) } else { options.open(&path) }?;
+        Ok((pool, path))
     });
     let (pool, path) = opened.map_err(refused)?;
     Ok(Pool::new(Shared::new(pool, path)))

@@ -159,6 +159,7 @@ impl Pool {
         told.set_item("caveat", info.domain.caveat(info.detected))?;
         told.set_item("was_clean", info.was_clean)?;
         told.set_item("read_only", info.read_only)?;
+        told.set_item("following", info.following)?;
         told.set_item("file_bytes", info.file_bytes)?;
         told.set_item("max_bytes", info.max_bytes)?;
         told.set_item("chunk_bytes", info.chunk_bytes)?;

@@ -32,6 +32,8 @@ struct options {
     std::uint32_t domain = BRISTLECONE_DOMAIN_DETECTED;
     /// Threads that recover a tree; 0: as many as the machine has.
     std::size_t recovery_threads = 0;
+    /// Opens the pool for reading while another process is writing to it: see BRISTLECONE_FOLLOW.
+    bool follow = false;
 };
 
 /// A tree in a pool's directory.
@@ -53,7 +55,8 @@ public:
         const std::uint32_t flags = (how.create ? BRISTLECONE_CREATE : 0u) |
                                     (how.create_new ? BRISTLECONE_CREATE_NEW : 0u) |
                                     (how.read_only ? BRISTLECONE_READ : 0u) |
-                                    (how.leave_sigbus ? BRISTLECONE_LEAVE_SIGBUS : 0u);
+                                    (how.leave_sigbus ? BRISTLECONE_LEAVE_SIGBUS : 0u) |
+                                    (how.follow ? BRISTLECONE_FOLLOW : 0u);
         const bristlecone_open_options asked{sizeof(asked), flags, how.domain, how.max_bytes, how.recovery_threads};
         bristlecone_pool* opened = nullptr;
         detail::check(bristlecone_pool_open(path.c_str(), &asked, &opened));

@@ -56,6 +56,7 @@ class _PoolInfo(TypedDict):
     caveat: str | None
     was_clean: bool
     read_only: bool
+    following: bool
     file_bytes: int
     max_bytes: int
     chunk_bytes: int
@@ -83,6 +84,7 @@ def open(
     exclusive: bool = False,
     max_bytes: int | None = None,
     read_only: bool = False,
+    follow: bool = False,
     domain: _Domain | None = None,
     recovery_threads: int | None = None,
 ) -> Pool: ...

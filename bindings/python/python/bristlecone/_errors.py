@@ -152,5 +152,11 @@ class ReadOnlyError(_OsError, PermissionError):
     _errno = _errno.EROFS
 
 
+class NoWriterError(_OsError, ConnectionError):
+    """No process writes to a pool that is followed, or none that can be followed; it may be read again when one does."""
+
+    _errno = _errno.ENOTCONN
+
+
 class ClosedError(Error, ValueError):
     """The pool or the tree is closed."""
