@@ -11,6 +11,7 @@ use bristlecone::lab::{
 use bristlecone::{Design, Error, Key, Medium, Pool, Result, Tree, Value};
 use bristlecone_pm::{PoolFile, TreeEntry};
 
+use crate::betree::BeTree;
 use crate::coupled::Coupled;
 use crate::dptree::DpTree;
 use crate::fastfair::FastFair;
@@ -20,6 +21,7 @@ use crate::hybrid::Hybrid;
 use crate::index::BaselineIndex;
 use crate::lbtree::LbTree;
 use crate::native::Native;
+use crate::pactree::PacTree;
 use crate::utree::UTree;
 use crate::wbtree::WbTree;
 
@@ -42,6 +44,10 @@ pub enum Baseline {
     FlatStore,
     /// DPTree: one buffer for the whole tree, which is merged at once.
     DpTree,
+    /// A Bε-tree: a buffer in each inner node, which hands down what it has.
+    BeTree,
+    /// PACTree: leaves that know their ranges, under a search layer that learns of splits later.
+    PacTree,
 }
 
 impl Baseline {
@@ -55,6 +61,8 @@ impl Baseline {
         Self::UTree,
         Self::FlatStore,
         Self::DpTree,
+        Self::BeTree,
+        Self::PacTree,
     ];
 
     /// Returns the name, as in arguments and reports.
@@ -68,6 +76,8 @@ impl Baseline {
             Self::UTree => "utree",
             Self::FlatStore => "flatstore",
             Self::DpTree => "dptree",
+            Self::BeTree => "betree",
+            Self::PacTree => "pactree",
         }
     }
 
@@ -75,7 +85,7 @@ impl Baseline {
     fn node_lines(self) -> u64 {
         match self {
             Self::LbTree => 4,
-            Self::DpTree => 32,
+            Self::DpTree | Self::BeTree => 32,
             _ => 16,
         }
     }
@@ -100,6 +110,8 @@ impl ExternalDesign for Baseline {
             Self::UTree => 0x106,
             Self::FlatStore => 0x107,
             Self::DpTree => 0x108,
+            Self::BeTree => 0x109,
+            Self::PacTree => 0x10a,
         }
     }
 
@@ -136,6 +148,8 @@ impl ExternalDesign for Baseline {
             Self::UTree => of_words(BaselineIndex::<UTree<M>, M>::open(pool, entry, lines, 1)?),
             Self::FlatStore => of_words(BaselineIndex::<FlatStore<M>, M>::open(pool, entry, lines, 1)?),
             Self::DpTree => of_words(BaselineIndex::<DpTree<M>, M>::open(pool, entry, lines, 1)?),
+            Self::BeTree => of_words(BaselineIndex::<BeTree<M>, M>::open(pool, entry, lines, 1)?),
+            Self::PacTree => of_words(BaselineIndex::<PacTree<M>, M>::open(pool, entry, lines, 1)?),
         }
     }
 }

@@ -38,6 +38,13 @@ pub struct Span {
     pub high: Option<u64>,
 }
 
+impl Span {
+    /// Returns whether a key is one of these.
+    pub fn holds(self, key: u64) -> bool {
+        self.low.is_none_or(|low| low <= key) && self.high.is_none_or(|high| key < high)
+    }
+}
+
 /// Bytes of a node of an index in DRAM: what is compiled with sizes known.
 pub const INDEX_NODE_BYTES: usize = 512;
 

@@ -5,6 +5,7 @@
 //! Each goes through the same traits, the same medium and the same explorer of crashes as the designs
 //! of the library, and has been made to survive what is found there.
 
+mod betree;
 mod coupled;
 mod designs;
 mod dptree;
@@ -17,6 +18,8 @@ mod index;
 mod lbtree;
 mod log;
 mod native;
+mod pactree;
+mod shadow;
 mod store;
 mod utree;
 mod wbtree;
@@ -31,7 +34,18 @@ pub const UNNOTICED: &[(&str, usize, &str)] = &[
     ("swap publish \"lbtree unlink.1\"", 1, "recovery takes out each empty leaf by itself"),
     ("swap publish \"fptree unlink.1\"", 1, "recovery takes out each empty leaf by itself"),
     ("swap publish \"dptree unlink.1\"", 1, "recovery takes out each empty leaf by itself"),
+    ("swap publish \"betree unlink.1\"", 1, "recovery takes out each empty leaf by itself"),
     ("swap publish \"fptree replay.1\"", 1, "recovery goes through each micro-log by itself"),
+    (
+        "swap publish \"pactree split.2 bitmap\"",
+        1,
+        "recovery sets the bitmap and the key before it in any case",
+    ),
+    (
+        "swap publish \"pactree mend.1\"",
+        1,
+        "the next recovery sets the bitmap and the key before it in any case",
+    ),
     (
         "remove fence \"fptree split.1\"",
         1,

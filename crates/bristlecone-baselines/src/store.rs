@@ -6,7 +6,7 @@ use bristlecone::Medium;
 use bristlecone::parts::lock_table::LockTable;
 use bristlecone::parts::optimistic_lock::OptimisticLock;
 use bristlecone_pm::{
-    Error, Heap, HeapSpec, HeapStats, LINE_BYTES, PoolFile, Result, SlotKind, TreeId, Word,
+    Error, Heap, HeapSpec, HeapStats, LINE_BYTES, Memory, PoolFile, Result, SlotKind, TreeId, Word,
 };
 
 /// The slots of nodes.
@@ -26,8 +26,8 @@ impl<M: Medium> Store<M> {
     pub fn open(pool: &Arc<PoolFile<M>>, id: TreeId, node_lines: u64) -> Result<Self> {
         let node_bytes = node_lines * LINE_BYTES as u64;
         let heap = Heap::open(pool, HeapSpec::new(id, NODES, node_bytes as u32));
-        let locks = LockTable::new(pool.max_bytes(), pool.chunk_bytes(), node_bytes);
-        heap.chunks().iter().for_each(|chunk| locks.admit(chunk.offset));
+        let locks = LockTable::new(pool.max_bytes(), pool.chunk_bytes(), node_bytes, &Memory::private())?;
+        heap.chunks().iter().try_for_each(|chunk| locks.admit(chunk.offset))?;
         Ok(Self { pool: Arc::clone(pool), id, node_bytes, heap, locks })
     }
 
@@ -43,8 +43,13 @@ impl<M: Medium> Store<M> {
 
     pub fn alloc(&self) -> Result<u64> {
         let node = self.heap.alloc()?;
-        self.locks.admit(node);
-        Ok(node)
+        match self.locks.admit(node) {
+            Ok(()) => Ok(node),
+            Err(error) => {
+                self.heap.free(node);
+                Err(error)
+            }
+        }
     }
 
     /// Takes back a node that no thread has seen.

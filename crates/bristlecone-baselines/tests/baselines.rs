@@ -132,6 +132,26 @@ fn dptree_counted_figures_hold() {
     assert!(update.fences <= 1.5 && delete.fences <= 1.5, "{update:?} {delete:?}");
 }
 
+#[test]
+fn betree_counted_figures_hold() {
+    let [insert, get, update, delete] = costs(Baseline::BeTree);
+    // One flush and one fence for the log, and each leaf's lines and two fences for all that it gets at once.
+    assert!(insert.fences <= 1.35 && insert.flushes <= 2.1, "{insert:?}");
+    assert!(get.lines_read <= 2.8, "{get:?}");
+    assert!(update.fences <= 1.4 && update.flushes <= 2.2, "{update:?}");
+    assert!(delete.fences <= 1.4 && delete.flushes <= 1.8, "{delete:?}");
+}
+
+#[test]
+fn pactree_counted_figures_hold() {
+    let [insert, get, update, delete] = costs(Baseline::PacTree);
+    // The item, its fingerprint and the bitmap. A split copies half of the leaf.
+    assert!((3.0..4.2).contains(&insert.flushes) && (2.0..2.2).contains(&insert.fences), "{insert:?}");
+    assert!(get.lines_read <= 3.3, "{get:?}");
+    exactly(&update, 1.0, 1.0);
+    exactly(&delete, 1.0, 1.0);
+}
+
 /// Pools of so many small chunks.
 fn pool(chunks_max: u64) -> Pool {
     let geometry = Geometry { chunk_bytes: 1 << 16, chunks_max, trees_max: 2 };
@@ -183,7 +203,10 @@ fn a_full_pool_refuses_and_changes_nothing() {
                 // A log needs room for what goes, too.
                 Err(error) => {
                     assert!(error.is_no_room(), "{baseline}: {error}");
-                    assert!(matches!(baseline, Baseline::FlatStore | Baseline::DpTree), "{baseline}");
+                    assert!(
+                        matches!(baseline, Baseline::FlatStore | Baseline::DpTree | Baseline::BeTree),
+                        "{baseline}"
+                    );
                 }
             }
         }

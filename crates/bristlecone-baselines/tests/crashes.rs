@@ -232,6 +232,18 @@ fn scenarios() -> Vec<Scenario<Op>> {
         then: elsewhere(inserts(45..48)),
         ..scenario("empty-elsewhere", fourth(12), emptied.clone())
     };
+    // A log that is trimmed has no change of the leaves that became empty, nor of those before them.
+    let elsewhere_long = (0..72).map(|at| on(60 + at % 6, Access::Insert(at)));
+    let long_ago: Vec<_> =
+        fourth(12).into_iter().chain(removes(&[12, 16, 20, 8])).chain(elsewhere_long).collect();
+    let emptied_again =
+        Scenario { then: elsewhere(inserts(82..96)), ..scenario("emptied", long_ago, inserts(80..82)) };
+    // What stays in a leaf that splits gets a slot of what went.
+    let first = inserts([1, 2, 3, 5, 6, 7].into_iter());
+    let split_again = Scenario {
+        then: vec![on(4, Access::Insert(99))],
+        ..scenario("split-first", inserts((0..10).map(|key| key * 8)), first)
+    };
     vec![
         scenario("creation", Vec::new(), inserts(0..2)),
         scenario("insert", Vec::new(), shuffled(8)),
@@ -241,6 +253,8 @@ fn scenarios() -> Vec<Scenario<Op>> {
         scenario("delete", shuffled(20), removes(&[0, 7, 14, 1, 8, 15, 2, 9, 16, 3, 10])),
         scenario("empty", fourth(12), emptied),
         elsewhere_again,
+        emptied_again,
+        split_again,
         scenario("log", inserts((0..40).map(|at| at * 7 % 5)), churn.collect()),
         scenario(
             "clean",
@@ -322,4 +336,15 @@ fn flatstore_survives_and_needs_every_flush() {
 fn dptree_survives_and_needs_every_flush() {
     // The log has proofs of its own.
     explored(Baseline::DpTree, &[2], &["create", "log "]);
+}
+
+#[test]
+fn betree_survives_and_needs_every_flush() {
+    // The log has proofs of its own.
+    explored(Baseline::BeTree, &[2], &["create", "log "]);
+}
+
+#[test]
+fn pactree_survives_and_needs_every_flush() {
+    explored(Baseline::PacTree, &[2, 4], &["create"]);
 }

@@ -7,22 +7,9 @@ use bristlecone_pm::sync::Ordering::Relaxed;
 use bristlecone_pm::sync::wait;
 use bristlecone_pm::{Flushed, LogChunk, Memory, Persist};
 
-use super::leaf::{Meta, bits};
-use super::{Buffer, Change, DpTree, FIRST, STAMP, State};
+use super::{Buffer, DpTree, FIRST, STAMP, State};
 use crate::index::{INDEX_NODE_BYTES, Span};
-use crate::store::damaged;
-
-/// What a leaf becomes.
-struct Plan {
-    leaf: u64,
-    /// Items that go to free slots.
-    puts: Vec<(usize, (u64, u64))>,
-    /// The slots that are taken then.
-    bitmap: u128,
-    next: u64,
-    /// Leaves that are split off, with their items.
-    fresh: Vec<(u64, Vec<(u64, u64)>)>,
-}
+use crate::shadow::{Plan, find_leaves};
 
 impl<M: Medium> DpTree<M> {
     /// Merges a buffer whose log has so many entries at least. Nothing happened if there is no room.
@@ -34,7 +21,10 @@ impl<M: Medium> DpTree<M> {
         let buffer = Buffer::new(self.store.node_bytes / 64)?;
         let plans = self.plan(&state)?;
         let fresh: usize = plans.iter().map(|plan| plan.fresh.len()).sum();
-        let room = state.index.reserve(fresh).inspect_err(|_| self.give_back(&plans))?;
+        let room = state
+            .index
+            .reserve(fresh)
+            .inspect_err(|_| plans.iter().for_each(|plan| plan.give_back(&self.store)))?;
         let stamp = self.sequence.load(Relaxed);
         self.carry_out(&plans, state.stamp, stamp);
         let split = plans.iter().flat_map(|plan| &plan.fresh);
@@ -45,11 +35,6 @@ impl<M: Medium> DpTree<M> {
         self.log.recycle(old);
         (state.buffer, state.stamp, state.full) = (buffer, stamp, self.full());
         Ok(())
-    }
-
-    fn give_back(&self, plans: &[Plan]) {
-        let fresh = plans.iter().flat_map(|plan| &plan.fresh);
-        fresh.for_each(|(leaf, _)| self.store.unalloc(*leaf));
     }
 
     /// Plans what becomes of every leaf of which a key was changed, with the leaves that it takes.
@@ -67,10 +52,10 @@ impl<M: Medium> DpTree<M> {
             if own.is_empty() {
                 continue;
             }
-            match self.plan_leaf(leaf, state.stamp, own) {
+            match Plan::new(&self.store, self.shape, leaf, state.stamp, own) {
                 Ok(plan) => plans.push(plan),
                 Err(error) => {
-                    self.give_back(&plans);
+                    plans.iter().for_each(|plan| plan.give_back(&self.store));
                     return Err(error);
                 }
             }
@@ -78,65 +63,13 @@ impl<M: Medium> DpTree<M> {
         Ok(plans)
     }
 
-    fn plan_leaf(&self, leaf: u64, stamp: u64, changes: &[Change]) -> Result<Plan> {
-        let (store, shape) = (&self.store, self.shape);
-        let now = shape.now(store, leaf, stamp);
-        // What is there then: an item in its slot, or one that takes a slot.
-        let changed = |key: u64| changes.binary_search_by_key(&key, |(key, _)| *key).is_ok();
-        let held = bits(now.bitmap).map(|slot| (shape.item(store, leaf, slot), Some(slot)));
-        let kept = held.filter(|((key, _), _)| !changed(*key));
-        let new = changes.iter().filter_map(|(key, value)| Some(((*key, (*value)?), None)));
-        let mut all: Vec<_> = kept.chain(new).collect();
-        all.sort_unstable();
-        let mut free = bits(!now.bitmap & ((1 << shape.slots) - 1));
-        let room = shape.slots - now.bitmap.count_ones() as usize;
-        let puts =
-            |items: &[((u64, u64), Option<usize>)]| items.iter().filter(|item| item.1.is_none()).count();
-        let mut stay = all.len();
-        // As full as leaves are on average after splits.
-        let part = (shape.capacity() * 3).div_ceil(4);
-        if stay > shape.capacity() || puts(&all) > room {
-            stay = stay.min(part);
-            while puts(&all[..stay]) > room {
-                stay -= 1;
-            }
-        }
-        let (own, split) = all.split_at(stay);
-        let mut plan = Plan { leaf, puts: Vec::new(), bitmap: 0, next: now.next, fresh: Vec::new() };
-        for (item, slot) in own {
-            let slot = slot.unwrap_or_else(|| {
-                let slot = free.next().expect("as many as there is room for");
-                plan.puts.push((slot, *item));
-                slot
-            });
-            plan.bitmap |= 1 << slot;
-        }
-        for items in split.chunks(part) {
-            match store.alloc() {
-                Ok(fresh) => plan.fresh.push((fresh, items.iter().map(|(item, _)| *item).collect())),
-                Err(error) => {
-                    self.give_back(&[plan]);
-                    return Err(error);
-                }
-            }
-        }
-        Ok(plan)
-    }
-
     /// Merge 1 and 2.
     fn carry_out(&self, plans: &[Plan], stamp: u64, new: u64) {
         let (store, shape, medium) = (&self.store, self.shape, self.store.medium());
         let mut flushed = Flushed::none();
-        for Plan { leaf, puts, bitmap, next, fresh } in plans {
-            puts.iter().for_each(|(slot, item)| shape.put(store, *leaf, *slot, *item));
-            flushed = flushed.and(shape.flush(store, *leaf, puts.iter().map(|(slot, _)| *slot)));
-            let mut next = *next;
-            for (leaf, items) in fresh.iter().rev() {
-                flushed = flushed.and(shape.fill(store, *leaf, items, next, new));
-                next = *leaf;
-            }
-            let meta = Meta { stamp: new, next, bitmap: *bitmap };
-            flushed = flushed.and(shape.prepare(store, *leaf, stamp, meta));
+        for plan in plans {
+            let (written, meta) = plan.write(store, shape, new);
+            flushed = flushed.and(written).and(shape.prepare(store, plan.leaf, stamp, meta));
         }
         let durable = medium.fence(flushed, "dptree merge.1");
         let cell = store.word(self.root, STAMP);
@@ -149,33 +82,10 @@ impl<M: Medium> DpTree<M> {
         let (store, shape, root) = (&self.store, self.shape, self.root);
         store.mark_live(root)?;
         let stamp = store.load(root, STAMP);
-        let mut chain = Vec::new();
-        let mut leaf = store.load(root, FIRST);
-        while leaf != 0 {
-            store.mark_live(leaf)?;
-            chain.push(leaf);
-            leaf = shape.next(store, leaf, stamp);
-        }
-        let mut found: Vec<(u64, u32)> = Vec::new();
-        for (at, &leaf) in chain.iter().enumerate().rev() {
-            let items = shape.items(store, leaf, stamp);
-            let right = found.last().map(|(low, _)| *low);
-            if items.last().is_some_and(|(last, _)| right.is_some_and(|right| *last >= right)) {
-                return Err(damaged("leaves out of order", leaf));
-            }
-            match items.first() {
-                None if at > 0 => {
-                    shape.link(store, chain[at - 1], stamp, shape.next(store, leaf, stamp));
-                    store.unalloc(leaf);
-                }
-                first => found.push((first.map_or(0, |item| item.0), self.number(leaf))),
-            }
-            self.census.items.add(items.len() as i64);
-        }
+        let found = find_leaves(store, shape, store.load(root, FIRST), stamp, &self.census)?;
         store.finish_recovery();
-        self.census.leaves.add(found.len() as i64);
-        let index =
-            VolatileIndex::<Inline>::build(INDEX_NODE_BYTES, found.into_iter().rev(), &Memory::private())?;
+        let found = found.into_iter().rev().map(|(low, leaf)| (low, self.number(leaf)));
+        let index = VolatileIndex::<Inline>::build(INDEX_NODE_BYTES, found, &Memory::private())?;
         let mut state = wait::write(&self.state);
         (state.index, state.stamp) = (index, stamp);
         let mut entries = Vec::new();

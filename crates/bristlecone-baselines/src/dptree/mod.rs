@@ -22,7 +22,6 @@
 //! # Unlink (in recovery: a leaf without items, whose range cannot be told)
 //! 1. The sibling pointer to it is replaced by its own; flush, fence. *It is there, or its slot is free.*
 
-mod leaf;
 mod merge;
 
 use std::sync::{Arc, RwLock};
@@ -36,9 +35,9 @@ use bristlecone_pm::sync::Ordering::Relaxed;
 use bristlecone_pm::sync::{AtomicU64, wait};
 use bristlecone_pm::{HeapStats, Log, LogEntry, Memory, Persist, PoolFile, TreeEntry};
 
-use self::leaf::Shape;
 use crate::dram::DramTree;
 use crate::index::{Aim, Census, Core, Fate, INDEX_NODE_BYTES, Span, seek};
+use crate::shadow::{Change, Shape, Steps, overlay};
 use crate::store::{Store, damaged};
 
 /// Words of the root, which is a node.
@@ -48,6 +47,13 @@ const FIRST: usize = 1;
 const PART: u64 = 10;
 /// Leaves whose slots the buffer has at least.
 const LEAVES_MIN: u64 = 4;
+
+const STEPS: Steps = Steps {
+    items: "dptree merge.1",
+    fresh: "dptree merge.1 leaf",
+    meta: "dptree merge.1 meta",
+    unlink: "dptree unlink.1",
+};
 
 /// See the module.
 pub struct DpTree<M: Medium> {
@@ -91,9 +97,6 @@ struct Cell {
 
 // SAFETY: atomics only, for which zero is a value.
 unsafe impl Zeroed for Cell {}
-
-/// A key, and its value, or that it has none.
-type Change = (u64, Option<u64>);
 
 impl Buffer {
     fn new(leaf_lines: u64) -> Result<Self> {
@@ -171,16 +174,6 @@ impl Buffer {
             return Ok(());
         }
     }
-}
-
-/// Puts changes in the place of items, both in order.
-fn overlay(items: Vec<(u64, u64)>, changes: &[Change]) -> Vec<(u64, u64)> {
-    let changed = |key: u64| changes.binary_search_by_key(&key, |(key, _)| *key).is_ok();
-    let kept = items.into_iter().filter(|(key, _)| !changed(*key));
-    let mut items: Vec<_> =
-        kept.chain(changes.iter().filter_map(|(key, value)| Some((*key, (*value)?)))).collect();
-    items.sort_unstable();
-    items
 }
 
 impl<M: Medium> DpTree<M> {
@@ -284,7 +277,7 @@ impl<M: Medium> Core<M> for DpTree<M> {
         };
         let root = pool.anchor(entry.id).load(pool.medium());
         let mut tree = Self {
-            shape: Shape::new(node_lines),
+            shape: Shape::new(node_lines, &STEPS),
             root,
             sequence: AtomicU64::new(0),
             state: RwLock::new(state),

@@ -1,4 +1,4 @@
-//! A leaf of the base tree.
+//! A leaf whose metadata stands in it twice.
 //!
 //! ```text
 //! line 0   twice: stamp, right sibling, bitmap (2 words)      then   fingerprints      then   items, on 16 bytes
@@ -10,7 +10,7 @@
 use bristlecone::Medium;
 use bristlecone::lab::{Inline, KeyCodec};
 use bristlecone::parts::fingerprint::{GROUP, probe};
-use bristlecone_pm::{Alone, Flushed, Persist};
+use bristlecone_pm::{Alone, Flushed, Persist, Step, Witness};
 
 use crate::store::{LINE_WORDS, Store};
 
@@ -18,11 +18,20 @@ use crate::store::{LINE_WORDS, Store};
 const META: usize = LINE_WORDS / 2;
 const SLOTS_MAX: usize = 127;
 
-/// The sizes of a leaf.
+/// The sizes of a leaf, and what a design calls the steps of its changes.
 #[derive(Clone, Copy)]
 pub struct Shape {
     pub slots: usize,
     items_at: usize,
+    steps: &'static Steps,
+}
+
+/// What the steps of a change are named.
+pub struct Steps {
+    pub items: Step,
+    pub fresh: Step,
+    pub meta: Step,
+    pub unlink: Step,
 }
 
 /// What a leaf has.
@@ -45,12 +54,12 @@ pub fn bits(mut bitmap: u128) -> impl Iterator<Item = usize> {
 }
 
 impl Shape {
-    pub fn new(node_lines: u64) -> Self {
+    pub fn new(node_lines: u64, steps: &'static Steps) -> Self {
         let words = node_lines as usize * LINE_WORDS;
         let items_at = |slots: usize| (LINE_WORDS + slots.div_ceil(8)).next_multiple_of(2);
         let fits = |slots: &usize| items_at(*slots) + slots * 2 <= words;
         let slots = (1..=SLOTS_MAX).rev().find(fits).expect("leaves have two lines or more");
-        Self { slots, items_at: items_at(slots) }
+        Self { slots, items_at: items_at(slots), steps }
     }
 
     /// Returns the items that a leaf may have.
@@ -84,13 +93,27 @@ impl Shape {
     pub fn prepare<M: Medium>(self, store: &Store<M>, leaf: u64, stamp: u64, meta: Meta) -> Flushed {
         let which = 1 - self.which(store, leaf, stamp);
         self.set(store, leaf, which, meta);
-        store.medium().flush(store.word(leaf, 0), "dptree merge.1 meta")
+        store.medium().flush(store.word(leaf, 0), self.steps.meta)
+    }
+
+    /// Makes other metadata count, durably once the flush is fenced: their stamp is stored last in their line.
+    pub fn commit<M: Medium>(self, store: &Store<M>, leaf: u64, meta: Meta, proof: &impl Witness) -> Flushed {
+        let at = (1 - self.which(store, leaf, u64::MAX)) * META;
+        self.set_but_stamp(store, leaf, at, meta);
+        let _ordered = store.medium().ordered_within_line();
+        store.word(leaf, at).publish(store.medium(), meta.stamp, proof, self.steps.meta);
+        store.medium().flush(store.word(leaf, at), self.steps.meta)
     }
 
     fn set<M: Medium>(self, store: &Store<M>, leaf: u64, which: usize, meta: Meta) {
-        let words = [meta.stamp, meta.next, meta.bitmap as u64, (meta.bitmap >> 64) as u64];
-        for (at, word) in words.into_iter().enumerate() {
-            store.word(leaf, which * META + at).store(store.medium(), word);
+        store.word(leaf, which * META).store(store.medium(), meta.stamp);
+        self.set_but_stamp(store, leaf, which * META, meta);
+    }
+
+    fn set_but_stamp<M: Medium>(self, store: &Store<M>, leaf: u64, at: usize, meta: Meta) {
+        let words = [meta.next, meta.bitmap as u64, (meta.bitmap >> 64) as u64];
+        for (word, to) in words.into_iter().zip(at + 1..) {
+            store.word(leaf, to).store(store.medium(), word);
         }
     }
 
@@ -101,8 +124,8 @@ impl Shape {
     /// Sets the right sibling, durably.
     pub fn link<M: Medium>(self, store: &Store<M>, leaf: u64, stamp: u64, next: u64) {
         let cell = store.word(leaf, self.which(store, leaf, stamp) * META + 1);
-        cell.publish(store.medium(), next, &Alone, "dptree unlink.1");
-        store.medium().persist(cell, "dptree unlink.1");
+        cell.publish(store.medium(), next, &Alone, self.steps.unlink);
+        store.medium().persist(cell, self.steps.unlink);
     }
 
     pub fn item<M: Medium>(self, store: &Store<M>, leaf: u64, slot: usize) -> (u64, u64) {
@@ -155,7 +178,7 @@ impl Shape {
         let mut lines: Vec<_> = words.map(|word| word / LINE_WORDS).collect();
         lines.sort_unstable();
         lines.dedup();
-        let line = |line: usize| store.medium().flush(store.word(leaf, line * LINE_WORDS), "dptree merge.1");
+        let line = |line: usize| store.medium().flush(store.word(leaf, line * LINE_WORDS), self.steps.items);
         lines.into_iter().map(line).fold(Flushed::none(), Flushed::and)
     }
 
@@ -172,6 +195,6 @@ impl Shape {
         self.set(store, leaf, 1, Meta { stamp: 0, next: 0, bitmap: 0 });
         items.iter().enumerate().for_each(|(slot, item)| self.put(store, leaf, slot, *item));
         let words = store.words(leaf, 0, self.place(items.len()));
-        store.medium().flush(words, "dptree merge.1 leaf")
+        store.medium().flush(words, self.steps.fresh)
     }
 }
