@@ -75,7 +75,8 @@ pub struct Bench {
     /// Also read the processor's counters: cycles, instructions, misses of the last cache and of the TLB for data.
     #[arg(long)]
     perf: bool,
-    /// Run competitors through the same phases, in turns, and print ratios: designs; the volatile maps ferntree,
+    /// Run competitors through the same phases, in turns, and print ratios: designs; follower, which reads the tree under
+    /// measurement as another process would; the volatile maps ferntree,
     /// congee (u64 only), scc, skiplist and btreemap; with the feature rivals bplustree and the stores redb, fjall and sled;
     /// with rivals-c lmdb, sqlite and rocksdb; and the path of a wrapper for PiBench. Baselines get the same --option.
     #[arg(long, alias = "input", value_name = "LIST", value_delimiter = ',')]
@@ -173,7 +174,8 @@ impl Bench {
 
     /// Sees to it that what was asked for can be had.
     fn prepare(&self) -> Outcome {
-        if let Some(other) = self.against.iter().find(|other| !matches!(other, Competitor::Tree(_)))
+        if let Some(other) =
+            self.against.iter().find(|other| !matches!(other, Competitor::Tree(_) | Competitor::Follower))
             && self.prefault.is_some()
         {
             let name = other.name();

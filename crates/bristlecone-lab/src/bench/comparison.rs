@@ -157,6 +157,7 @@ fn runner<K: BenchKey, V: BenchValue>(
             let setup = Setup { design: *design, options, ..plan.setup.clone() };
             boxed(TreeStore::<K, V>::beside(&setup, scratch)?)
         }
+        Competitor::Follower => boxed(TreeStore::<K, V>::followed(scratch)?),
         Competitor::Store(rival) => {
             boxed::<_, K, V>(rivals::open(*rival, Class::of(domain), plan.setup.max_bytes, scratch)?)
         }
@@ -180,6 +181,7 @@ fn no_results(plan: &Plan, are_words: bool) -> Vec<CompetitorResult> {
             Competitor::Library(_) => {
                 skipped.push(("recovery".to_owned(), "a wrapper cannot open what is there"))
             }
+            Competitor::Follower => skipped.push(("recovery".to_owned(), "a follower recovers nothing")),
             Competitor::Tree(_) | Competitor::Store(_) => {}
         }
         let competitor = competitor.clone();

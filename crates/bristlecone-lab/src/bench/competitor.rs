@@ -12,6 +12,9 @@ use super::rivals::{Class, Rival};
 use super::volatile::VolatileMap;
 use super::workload::{Op, Phase};
 
+/// The name of the tree as followers see it.
+const FOLLOWER: &str = "follower";
+
 /// What a tree is measured against.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum Competitor {
@@ -19,6 +22,8 @@ pub enum Competitor {
     Map(VolatileMap),
     /// A tree on the same medium.
     Tree(AnyDesign),
+    /// The tree under measurement, followed as by another process.
+    Follower,
     /// A store in files.
     Store(Rival),
     /// A shared library that is a wrapper for PiBench.
@@ -31,6 +36,7 @@ impl Competitor {
         match self {
             Self::Map(map) => map.name().to_owned(),
             Self::Tree(design) => design.name().to_owned(),
+            Self::Follower => FOLLOWER.to_owned(),
             Self::Store(rival) => rival.name().to_owned(),
             Self::Library(path) => {
                 path.file_stem().unwrap_or(path.as_os_str()).to_string_lossy().into_owned()
@@ -55,7 +61,7 @@ impl Competitor {
     pub fn durability(&self, domain: Domain) -> String {
         match self {
             Self::Map(_) => "survives nothing: volatile".to_owned(),
-            Self::Tree(_) => format!("survives {}: domain {domain}", domain.survives()),
+            Self::Tree(_) | Self::Follower => format!("survives {}: domain {domain}", domain.survives()),
             Self::Store(rival) => rival.durability(Class::of(domain)).to_owned(),
             Self::Library(_) => "survives what its wrapper makes of it: not known here".to_owned(),
         }
@@ -65,7 +71,11 @@ impl Competitor {
     pub fn skips(&self, phase: &Phase, threads: usize) -> Option<&'static str> {
         let replaces =
             [Op::Update, Op::Upsert, Op::ReadModifyWrite, Op::UpsertMany].iter().any(|op| phase.mix.has(*op));
+        let is_read = |op: Op| matches!(op, Op::Get | Op::GetMany | Op::Scan);
         match self {
+            Self::Follower if Op::all().any(|op| phase.mix.has(op) && !is_read(op)) => {
+                Some("a follower reads")
+            }
             Self::Map(VolatileMap::Skiplist) if replaces && threads > 1 => {
                 Some("it removes and inserts to replace, and other threads miss the key in between")
             }
@@ -81,6 +91,9 @@ impl FromStr for Competitor {
         if name.contains('/') || name.ends_with(".so") {
             return Ok(Self::Library(Path::new(name).to_owned()));
         }
+        if name == FOLLOWER {
+            return Ok(Self::Follower);
+        }
         if let Ok(map) = VolatileMap::from_str(name, false) {
             return Ok(Self::Map(map));
         }
@@ -91,7 +104,8 @@ impl FromStr for Competitor {
             let maps: Vec<_> = VolatileMap::value_variants().iter().map(|map| map.name()).collect();
             let stores = Rival::names().collect::<Vec<_>>().join(", ");
             format!(
-                "{error}; as volatile maps {}; as stores {stores}; and the path of a wrapper for PiBench",
+                "{error}; as volatile maps {}; as stores {stores}; {FOLLOWER}, which reads the tree itself as another \
+                 process would; and the path of a wrapper for PiBench",
                 maps.join(", ")
             )
         })

@@ -199,6 +199,12 @@ impl<K: BenchKey, V: BenchValue> TreeStore<K, V> {
         Self::with_tree(pool, setup)
     }
 
+    /// Follows the pool as another process would: what writes to it is the store that was created there.
+    pub fn followed(scratch: &Scratch) -> Outcome<Self> {
+        let pool = Pool::follow(scratch.path())?;
+        Ok(Self { tree: pool.tree(TREE)?, pool })
+    }
+
     fn pool(setup: &Setup, path: &Path) -> Outcome<Pool> {
         let mut options = Pool::options().max_bytes(setup.max_bytes).create_new(true);
         if let Some(domain) = setup.domain {

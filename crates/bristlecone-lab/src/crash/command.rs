@@ -40,7 +40,7 @@ Whatever can be drawn, until Ctrl-C:
   bristlecone-lab crash --forever")]
 pub struct Crash {
     /// What is explored: pool, sstree, nbtree, cclbtree, lodgetree or wotree [default: all of these]; or
-    /// one of the baselines native, wbtree, fastfair, lbtree, fptree, utree, flatstore and dptree.
+    /// one of the baselines native, wbtree, fastfair, lbtree, fptree, utree, flatstore, dptree, betree and pactree.
     #[arg(long, value_parser = subject)]
     design: Option<String>,
     /// Explore only this scenario.

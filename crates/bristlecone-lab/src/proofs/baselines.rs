@@ -96,7 +96,31 @@ const DP_TREE: &[Group] = &[
     Group(OfWords(2), &["dptree unlink.1"], &["delete", "empty", "log"]),
 ];
 
-/// Steps of the log that DPTree has in common with CCL-BTree, whose proofs have them.
+const BE_TREE: &[Group] = &[
+    Group(OfWords(2), &["betree create.1", "betree create.2"], &["creation", "begun"]),
+    Group(OfWords(2), &["betree leaf.1", "betree leaf.1 new", "betree leaf.2"], &["insert", "split", "move"]),
+    Group(OfWords(2), &["betree trim.2"], &["update", "log"]),
+    Group(OfWords(2), &["betree unlink.1"], &["emptied-long-ago"]),
+];
+
+const PAC_TREE: &[Group] = &[
+    Group(OfWords(2), &["pactree create.1", "pactree create.2"], &["creation", "begun"]),
+    Group(
+        OfWords(4),
+        &["pactree insert.1", "pactree insert.1 fingerprint", "pactree insert.2"],
+        &["insert", "expand"],
+    ),
+    Group(OfWords(2), &["pactree update"], &["update"]),
+    Group(OfWords(2), &["pactree delete"], &["delete"]),
+    Group(
+        OfWords(2),
+        &["pactree split.1", "pactree split.2", "pactree split.2 bitmap"],
+        &["creation", "begun", "split"],
+    ),
+    Group(OfWords(2), &["pactree mend.1"], &["split-first"]),
+];
+
+/// Steps of the log that DPTree and the Bε-tree have in common with CCL-BTree, whose proofs have them.
 pub const OF_LOG: &[&str] =
     &["log append.1", "log append.1 next", "log append.2", "log chunk", "log recycle.1"];
 
@@ -127,6 +151,8 @@ pub(super) fn proofs(baseline: Baseline) -> Vec<Proof> {
         Baseline::UTree => proofs_in(design, U_TREE),
         Baseline::FlatStore => proofs_in(design, FLAT_STORE),
         Baseline::DpTree => proofs_in(design, DP_TREE),
+        Baseline::BeTree => proofs_in(design, BE_TREE),
+        Baseline::PacTree => proofs_in(design, PAC_TREE),
     }
 }
 

@@ -2,13 +2,14 @@
 
 use std::marker::PhantomData;
 
+use bristlecone::lab::pool_on_any;
 use bristlecone::{Design, Tree};
 use bristlecone_pm::{Geometry, PoolFile};
 use bristlecone_sim::{Budget, Memory, Scenario, Sim};
 
 use super::{Proof, Steps, accepted, insert, named, scenario};
 use crate::targets::TreeOp::{self, Close, Create, Elsewhere, Insert, Remove, Upsert};
-use crate::targets::{Items, Texts, TreePool, Words, sim_pool};
+use crate::targets::{Items, Texts, TreePool, Words, any_medium};
 
 /// Returns a pool of the smallest nodes and leaves, and four entries to a chunk of the log.
 pub fn tree_pool<I: Items>() -> TreePool<I> {
@@ -62,8 +63,8 @@ pub fn stragglers() -> Scenario<TreeOp> {
 pub fn run<I: Items, R>(tree_pool: &TreePool<I>, work: impl FnOnce(&Sim, &Tree<I::K, I::V>) -> R) -> R {
     let memory = Memory::of_pool(&tree_pool.geometry);
     let sim = Sim::new(&memory);
-    let file = PoolFile::create_in(sim.region(), tree_pool.geometry, sim.domain(), sim.clone()).unwrap();
-    let pool = sim_pool(file, 1).unwrap();
+    let file = PoolFile::create_in(sim.region(), tree_pool.geometry, sim.domain(), any_medium(&sim)).unwrap();
+    let pool = pool_on_any(file).unwrap();
     let tree = pool.tree_options("t").design(Design::LodgeTree);
     let tree = tree_pool.options.iter().fold(tree, |tree, (name, value)| tree.option(name, *value));
     let done = work(&sim, &tree.create().unwrap());

@@ -41,6 +41,14 @@ fn another_life() -> Vec<TreeOp> {
     first.into_iter().chain(removed).chain([Rest, elsewhere(Insert("t", 26, 26))]).collect()
 }
 
+/// Returns the setup of a scenario: leaves become empty, and then other keys change for so long that a log of changes is
+/// emptied.
+fn emptied_long_ago() -> Vec<TreeOp> {
+    let first = (0..12).map(|key| Insert("t", key * 4, key * 4));
+    let removed = [12, 16, 20, 8].map(|key| Remove("t", key));
+    first.chain(removed).chain((0..72).map(|at| Insert("t", 60 + at % 6, at))).collect()
+}
+
 /// Returns the scenarios that small nodes have no need of.
 pub(super) fn scenarios() -> Vec<Scenario<TreeOp>> {
     let insert = |key: u64| Insert("t", key, key);
@@ -77,6 +85,20 @@ pub(super) fn scenarios() -> Vec<Scenario<TreeOp>> {
         Scenario {
             then: (45..48).map(|key| Elsewhere(Box::new(insert(key)))).collect(),
             ..scenario("empty-elsewhere", fourth(12), emptied())
+        },
+        // The log has no change any more of leaves that became empty, nor of those before them.
+        Scenario {
+            then: (82..96).map(|key| Elsewhere(Box::new(insert(key)))).collect(),
+            ..scenario("emptied-long-ago", emptied_long_ago(), vec![insert(80), insert(81)])
+        },
+        // What stays in a leaf that splits gets a slot of what went.
+        Scenario {
+            then: vec![Insert("t", 4, 99)],
+            ..scenario(
+                "split-first",
+                (0..10).map(|key| insert(key * 8)).collect(),
+                [1, 2, 3, 5, 6, 7].map(insert).to_vec(),
+            )
         },
         // A log is cleaned, and its segments serve again.
         scenario(

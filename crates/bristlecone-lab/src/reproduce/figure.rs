@@ -236,6 +236,11 @@ impl Row {
     }
 }
 
+/// Returns why what a baseline costs the medium differs from what the papers measured, where that is one reason.
+pub fn remark_of(design: &str) -> &'static str {
+    if design == "pactree" { "its search layer stands in DRAM here, on the medium there" } else { "" }
+}
+
 /// Returns what a design is called in the papers.
 pub fn title(design: &str) -> &'static str {
     match design {

@@ -1,7 +1,7 @@
 //! The figures of the SSTree paper.
 
 use super::figure::Kind::{Counted, Timed};
-use super::figure::{Figure, Paper, Row, Scale, X, title};
+use super::figure::{Figure, Paper, Row, Scale, X, remark_of, title};
 use super::run::{Run, threads_here};
 use super::take::Take::{At, More, Ratio, SavedWithin, Scaled};
 
@@ -192,13 +192,9 @@ fn lines_written(scale: Scale) -> Figure {
                 count(other, keys).operations(operations(mix)).mix(mix),
                 At(flushes),
             ));
-            rows.push(Row::new(
-                title(other),
-                operation,
-                ("lines written", "lines"),
-                count(other, keys).operations(operations(mix)).mix(mix),
-                At(lines),
-            ));
+            let run = count(other, keys).operations(operations(mix)).mix(mix);
+            let row = Row::new(title(other), operation, ("lines written", "lines"), run, At(lines));
+            rows.push(row.remark(remark_of(other)));
         }
     }
     const REMARK: &str =
@@ -233,13 +229,9 @@ fn lines_read(scale: Scale) -> Figure {
             }));
         }
         for other in OTHERS {
-            rows.push(Row::new(
-                title(other),
-                operation,
-                ("lines read", "lines"),
-                count(other, keys).operations(operations(mix)).mix(mix),
-                At(path),
-            ));
+            let run = count(other, keys).operations(operations(mix)).mix(mix);
+            let row = Row::new(title(other), operation, ("lines read", "lines"), run, At(path));
+            rows.push(row.remark(remark_of(other)));
         }
     }
     Figure::new("10", "lines read by an operation", Counted, "operation").rows(rows)
@@ -257,11 +249,13 @@ fn space(scale: Scale) -> Figure {
     for (design, pm, dram) in paper {
         rows.push(
             Row::new(title(design), X::None, ("medium after the load", "B/key"), run(design), At(LOAD[0]))
-                .paper(pm, "\u{a7}IV-C"),
+                .paper(pm, "\u{a7}IV-C")
+                .remark(remark_of(design)),
         );
         rows.push(
             Row::new(title(design), X::None, ("DRAM after the load", "B/key"), run(design), At(LOAD[1]))
-                .paper(dram, "\u{a7}IV-C"),
+                .paper(dram, "\u{a7}IV-C")
+                .remark(remark_of(design)),
         );
     }
     for (name, mode) in MODES {
@@ -277,7 +271,8 @@ fn space(scale: Scale) -> Figure {
             run(design),
             SavedWithin(PM[1], PM[0]),
         );
-        rows.push(row.paper_about(percent, "\u{a7}IV-C"));
+        let row = row.paper_about(percent, "\u{a7}IV-C");
+        rows.push(if design == "pactree" { row.remark("it does not merge leaves here") } else { row });
     }
     Figure::new("11", "space after the load, and after deletes and updates", Counted, "")
         .rows(rows)

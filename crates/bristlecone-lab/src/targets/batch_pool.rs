@@ -4,12 +4,13 @@ use std::collections::BTreeMap;
 use std::marker::PhantomData;
 use std::sync::Arc;
 
+use bristlecone::lab::{AnyMedium, pool_on_any};
 use bristlecone::{Batch, Design, Error, Pool, Snapshot, Tree};
 use bristlecone_pm::{Geometry, PoolFile};
 use bristlecone_sim::{Memory, Sim, System};
 
 use super::items::Items;
-use super::media::sim_pool;
+use super::media::any_medium;
 use super::pool::{check_pool, open_pool};
 use super::tree_access::read;
 
@@ -56,7 +57,7 @@ type Contents = [Option<BTreeMap<u64, u64>>; 2];
 /// An open pool.
 pub struct Live<A: Items, B: Items> {
     sim: Sim,
-    file: Arc<PoolFile<Sim>>,
+    file: Arc<PoolFile<AnyMedium>>,
     pub(super) pool: Pool,
     a: Option<Tree<A::K, A::V>>,
     b: Option<Tree<B::K, B::V>>,
@@ -177,8 +178,8 @@ trait Read<I: Items>: Fn(&Tree<I::K, I::V>) -> Result<BTreeMap<u64, u64>, String
 impl<I: Items, F: Fn(&Tree<I::K, I::V>) -> Result<BTreeMap<u64, u64>, String>> Read<I> for F {}
 
 impl<A: Items, B: Items> BatchPool<A, B> {
-    fn open_trees(&self, sim: &Sim, file: Arc<PoolFile<Sim>>) -> Result<Live<A, B>, String> {
-        let pool = sim_pool(Arc::clone(&file), 1).map_err(text)?;
+    fn open_trees(&self, sim: &Sim, file: Arc<PoolFile<AnyMedium>>) -> Result<Live<A, B>, String> {
+        let pool = pool_on_any(Arc::clone(&file)).map_err(text)?;
         let mut live = Live { sim: sim.clone(), file, pool, a: None, b: None };
         for entry in live.pool.trees().map_err(text)? {
             match entry.spec.name.as_str() {
@@ -276,7 +277,7 @@ impl<A: Items, B: Items> System for BatchPool<A, B> {
     }
 
     fn create(&self, sim: &Sim) -> Result<Live<A, B>, String> {
-        let file = PoolFile::create_in(sim.region(), self.geometry, sim.domain(), sim.clone());
+        let file = PoolFile::create_in(sim.region(), self.geometry, sim.domain(), any_medium(sim));
         self.open_trees(sim, file.map_err(text)?)
     }
 

@@ -1,6 +1,5 @@
-//! Pools on the media of this crate. Every design is compiled for the simulator here, once.
-
-use std::sync::Arc;
+//! Pools on the media of this crate. Designs are compiled for neither: what the library has for media that are chosen at
+//! run time serves both.
 
 use bristlecone::Pool;
 use bristlecone::lab::{AnyMedium, pool_on_any};
@@ -9,13 +8,9 @@ use bristlecone_pm::{Domain, Geometry, PoolFile, Region, Result};
 use bristlecone_device::Device;
 use bristlecone_sim::Sim;
 
-/// Makes a pool of a simulated pool file.
-///
-/// # Errors
-///
-/// As `Pool::open`, of what was committed and cannot be carried out.
-pub fn sim_pool(file: Arc<PoolFile<Sim>>, recovery_threads: usize) -> Result<Pool> {
-    Pool::on(file, recovery_threads)
+/// Returns the simulator as a medium that is chosen at run time.
+pub fn any_medium(sim: &Sim) -> AnyMedium {
+    Box::new(sim.clone())
 }
 
 /// Creates a pool on a device.

@@ -4,11 +4,14 @@
 use std::collections::{BTreeMap, BTreeSet};
 use std::sync::Arc;
 
+use bristlecone::lab::AnyMedium;
 use bristlecone_pm::{
     Alone, ChunkRange, Error, Flushed, Geometry, Heap, HeapSpec, OpenOptions, Persist, PoolFile, SlotKind,
     TreeEntry, TreeSpec, Word,
 };
 use bristlecone_sim::{Memory, Sim, System};
+
+use super::media::any_medium;
 
 /// A pool of bags. See the module.
 #[derive(Debug, Clone, Copy)]
@@ -49,17 +52,15 @@ const SLOT_BYTES: u32 = 1024;
 const TAKEN: u64 = 1;
 
 /// An open pool of bags.
-#[derive(Debug)]
 pub struct Live {
     sim: Sim,
-    pool: Arc<PoolFile<Sim>>,
+    pool: Arc<PoolFile<AnyMedium>>,
     bags: BTreeMap<String, Bag>,
 }
 
-#[derive(Debug)]
 struct Bag {
     entry: TreeEntry,
-    heap: Heap<Sim>,
+    heap: Heap<AnyMedium>,
     slots: BTreeMap<u64, u64>,
 }
 
@@ -68,14 +69,14 @@ fn text(error: Error) -> String {
 }
 
 /// Opens a pool; `None` if its creation never got so far that there is one.
-pub(super) fn open_pool(sim: &Sim) -> Result<Option<Arc<PoolFile<Sim>>>, String> {
+pub(super) fn open_pool(sim: &Sim) -> Result<Option<Arc<PoolFile<AnyMedium>>>, String> {
     open_pool_of(sim, None)
 }
 
 /// Opens a pool that is to have such a maximum.
-fn open_pool_of(sim: &Sim, max_bytes: Option<u64>) -> Result<Option<Arc<PoolFile<Sim>>>, String> {
+fn open_pool_of(sim: &Sim, max_bytes: Option<u64>) -> Result<Option<Arc<PoolFile<AnyMedium>>>, String> {
     let options = OpenOptions { domain: Some(sim.domain()), max_bytes };
-    match PoolFile::open_in_with(sim.region(), &options, sim.clone()) {
+    match PoolFile::open_in_with(sim.region(), &options, any_medium(sim)) {
         Ok(pool) => Ok(Some(pool)),
         Err(Error::Corrupted { location, .. }) if location == "superblock" => Ok(None),
         Err(error) => Err(text(error)),
@@ -83,7 +84,7 @@ fn open_pool_of(sim: &Sim, max_bytes: Option<u64>) -> Result<Option<Arc<PoolFile
 }
 
 /// Checks the pool itself, and that every chunk is free or has an owner.
-pub(super) fn check_pool(pool: &PoolFile<Sim>) -> Result<(), String> {
+pub(super) fn check_pool(pool: &PoolFile<AnyMedium>) -> Result<(), String> {
     let findings = pool.check();
     if !findings.is_empty() {
         return Err(format!("{findings:?}"));
@@ -98,7 +99,7 @@ pub(super) fn check_pool(pool: &PoolFile<Sim>) -> Result<(), String> {
 }
 
 impl Live {
-    fn open(sim: &Sim, pool: Arc<PoolFile<Sim>>) -> Result<Self, String> {
+    fn open(sim: &Sim, pool: Arc<PoolFile<AnyMedium>>) -> Result<Self, String> {
         let mut bags = BTreeMap::new();
         for entry in pool.trees().map_err(text)? {
             bags.insert(entry.spec.name.clone(), Bag::open(&pool, entry)?);
@@ -146,7 +147,7 @@ impl Live {
         name: &str,
         mark: u64,
         create: impl FnOnce(
-            &PoolFile<Sim>,
+            &PoolFile<AnyMedium>,
             &mut dyn FnMut(&TreeEntry) -> Result<(), Error>,
         ) -> Result<(TreeEntry, ()), Error>,
     ) -> Result<(), String> {
@@ -184,7 +185,7 @@ impl Live {
 }
 
 impl Bag {
-    fn open(pool: &Arc<PoolFile<Sim>>, entry: TreeEntry) -> Result<Self, String> {
+    fn open(pool: &Arc<PoolFile<AnyMedium>>, entry: TreeEntry) -> Result<Self, String> {
         let heap = Heap::open(
             pool,
             HeapSpec { tagged: true, ..HeapSpec::new(entry.id, SlotKind::new(1), SLOT_BYTES) },
@@ -232,7 +233,7 @@ impl System for Bags {
 
     fn create(&self, sim: &Sim) -> Result<Live, String> {
         let region = sim.region();
-        let pool = PoolFile::create_in(region, self.geometry, sim.domain(), sim.clone());
+        let pool = PoolFile::create_in(region, self.geometry, sim.domain(), any_medium(sim));
         Live::open(sim, pool.map_err(text)?)
     }
 

@@ -36,6 +36,9 @@ const BASELINES: &[(Baseline, u64)] = &[
     (Baseline::UTree, 2),
     (Baseline::FlatStore, 2),
     (Baseline::DpTree, 2),
+    (Baseline::BeTree, 2),
+    (Baseline::PacTree, 2),
+    (Baseline::PacTree, 4),
 ];
 
 fn prepared<I: Items>(name: String, tree_pool: TreePool<I>) -> Box<dyn Subject> {

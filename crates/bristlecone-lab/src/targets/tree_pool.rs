@@ -5,7 +5,7 @@ use std::marker::PhantomData;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering::Acquire, Ordering::Release};
 
-use bristlecone::lab::TreeDesign;
+use bristlecone::lab::{AnyMedium, TreeDesign, pool_on_any_with};
 use bristlecone::{Pool, Tree};
 use bristlecone_baselines::AnyDesign;
 use bristlecone_pm::{Error, Geometry, PoolFile};
@@ -15,7 +15,7 @@ use bristlecone_sim::{
 };
 
 use super::items::Items;
-use super::media::sim_pool;
+use super::media::any_medium;
 use super::pool::{check_pool, open_pool};
 use super::tree_access::{act, act_on_many, read};
 use super::tree_op::TreeOp;
@@ -36,7 +36,7 @@ pub struct TreePool<I, D = AnyDesign> {
 /// An open pool of trees.
 pub struct Live<I: Items> {
     sim: Sim,
-    file: Arc<PoolFile<Sim>>,
+    file: Arc<PoolFile<AnyMedium>>,
     pool: Pool,
     trees: BTreeMap<String, Tree<I::K, I::V>>,
     stopped: Option<Stopped>,
@@ -50,13 +50,13 @@ fn text(error: Error) -> String {
 type Contents = BTreeMap<String, BTreeMap<u64, u64>>;
 
 impl<I: Items, D: TreeDesign> TreePool<I, D> {
-    fn open_trees(&self, sim: &Sim, file: Arc<PoolFile<Sim>>) -> Result<Live<I>, String> {
+    fn open_trees(&self, sim: &Sim, file: Arc<PoolFile<AnyMedium>>) -> Result<Live<I>, String> {
         // Where threads take turns, recovery has several.
         let recovering = if sim.takes_turns() { 2 } else { 1 };
-        let pool = sim_pool(Arc::clone(&file), recovering).map_err(text)?;
+        let pool = pool_on_any_with(Arc::clone(&file), recovering).map_err(text)?;
         let mut live = Live { sim: sim.clone(), file, pool, trees: BTreeMap::new(), stopped: None };
         for entry in live.pool.trees().map_err(text)? {
-            let tree = self.design.open::<_, _, Sim>(&live.pool, &entry.spec.name).map_err(text)?;
+            let tree = self.design.open::<_, _, AnyMedium>(&live.pool, &entry.spec.name).map_err(text)?;
             live.trees.insert(entry.spec.name, tree);
         }
         Ok(live)
@@ -86,7 +86,7 @@ impl<I: Items, D: TreeDesign> TreePool<I, D> {
 
     fn create_tree(&self, live: &Live<I>, name: &str) -> Result<Tree<I::K, I::V>, Error> {
         let options: Vec<_> = self.options.iter().map(|(name, value)| ((*name).to_owned(), *value)).collect();
-        self.design.create::<_, _, Sim>(&live.pool, name, &options)
+        self.design.create::<_, _, AnyMedium>(&live.pool, name, &options)
     }
 
     fn load_tree(&self, live: &Live<I>, name: &str, keys: u64) -> Result<Tree<I::K, I::V>, Error> {
@@ -108,7 +108,7 @@ impl<I: Items, D: TreeDesign> TreePool<I, D> {
         }
         let other = live.file.trees().map_err(text)?.pop().ok_or("there is no tree to be like")?;
         live.file.create_tree(&other.spec.with_name(name)).map_err(text)?;
-        let tree = self.design.open::<_, _, Sim>(&live.pool, name).map_err(text)?;
+        let tree = self.design.open::<_, _, AnyMedium>(&live.pool, name).map_err(text)?;
         live.trees.insert(name.to_owned(), tree);
         Ok(())
     }
@@ -166,7 +166,7 @@ impl<I: Items, D: TreeDesign> System for TreePool<I, D> {
 
     fn create(&self, sim: &Sim) -> Result<Live<I>, String> {
         let region = sim.region();
-        let file = PoolFile::create_in(region, self.geometry, sim.domain(), sim.clone());
+        let file = PoolFile::create_in(region, self.geometry, sim.domain(), any_medium(sim));
         self.open_trees(sim, file.map_err(text)?)
     }
 

@@ -3,11 +3,12 @@
 use std::marker::PhantomData;
 
 use bristlecone_baselines::Baseline;
+use bristlecone_cells::tell;
 use bristlecone_lab::targets::{TreePool, Words};
 use bristlecone_pm::Geometry;
 use bristlecone_sim::{Access, Mode, Operation, Plan, Progress, Schedules, explore_schedules};
 
-use crate::effort::schedules;
+use crate::effort::{schedules, share};
 use crate::planned::Planned;
 
 /// The last leaf of one inner node is about to split, so that its parent grows at its end, where
@@ -27,7 +28,8 @@ fn growing_at_the_end(draw: &mut dyn FnMut(usize) -> usize) -> Plan {
 
 #[test]
 fn keys_are_found_while_inner_nodes_grow() {
-    for design in Baseline::ALL {
+    for design in share(Baseline::ALL, 4) {
+        tell(&format!("keys are found while inner nodes of {} grow", design.name()));
         let tree_pool = TreePool::<Words> {
             geometry: Geometry { chunk_bytes: 4096, chunks_max: 24, trees_max: 3 },
             design: (*design).into(),

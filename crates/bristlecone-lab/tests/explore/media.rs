@@ -3,12 +3,16 @@
 
 use bristlecone::lab::part_of;
 use bristlecone::{Design, Domain, Tree};
-use bristlecone_cells::{Effort, takes};
+use bristlecone_cells::{Effort, by_effort, takes};
 use bristlecone_device::{Counted, Device, Layout, Processor, Profile, Traffic};
 use bristlecone_lab::targets::device_pool;
 use bristlecone_pm::{CHUNK_BYTES, Geometry, Part, Region};
 
-const KEYS: u64 = 300_000;
+/// Keys of a tree.
+fn keys() -> u64 {
+    by_effort(100_000, 300_000, 300_000)
+}
+
 const THREADS: usize = 48;
 const WRITE: u8 = 1;
 
@@ -56,16 +60,16 @@ impl Bench {
         self.device.take()
     }
 
-    /// A tree of `KEYS` keys.
+    /// A tree of so many keys.
     fn loaded(self) -> Self {
-        self.write(0..KEYS);
+        self.write(0..keys());
         self
     }
 
     /// What inserting as many keys again costs each of them.
     fn inserts(self) -> Cost {
         let loaded = self.loaded();
-        loaded.write(KEYS..2 * KEYS).into()
+        loaded.write(keys()..2 * keys()).into()
     }
 }
 
@@ -103,7 +107,7 @@ fn cclbtree_upserts_write_what_the_papers_formula_says() {
     for batch in [1, 2, 4] {
         // No split, and no collection: the formula has neither.
         let bench = Bench::ccl(&[("batch", batch), ("log_percent", 1000)]).loaded();
-        let cost: Cost = bench.write((0..3 * KEYS).map(|i| i * 7919 % KEYS)).into();
+        let cost: Cost = bench.write((0..3 * keys()).map(|i| i * 7919 % keys())).into();
         let n = batch as f64;
         within(&format!("N = {batch}"), cost.all, (256.0 + 24.0 * n) / (n + 1.0), 0.03);
     }
@@ -151,8 +155,8 @@ fn cclbtree_each_technique_saves_media_writes() {
 #[test]
 fn cclbtree_amplification_and_space_hold() {
     let bench = Bench::ccl(&[]).loaded();
-    let uniform: Cost = bench.write(KEYS..2 * KEYS).into();
-    let (uniform, dram) = (uniform.all / 16.0, bench.tree.stats().dram_bytes as f64 / (2 * KEYS) as f64);
+    let uniform: Cost = bench.write(keys()..2 * keys()).into();
+    let (uniform, dram) = (uniform.all / 16.0, bench.tree.stats().dram_bytes as f64 / (2 * keys()) as f64);
     println!("{uniform:.2} times as much as was written, {dram:.2} B of DRAM a key");
     assert!(uniform <= 10.2, "{uniform} times as much as was written");
     assert!(dram <= 6.5, "{dram} bytes of DRAM a key");
@@ -184,8 +188,8 @@ fn cclbtree_skewed_upserts_write_leaves_entries_and_copies() {
     }
     let upserts = |options: &[(&str, u64)]| -> Cost {
         let bench = Bench::in_chunks(1 << 16, options).loaded();
-        let cost = bench.write(zipf(KEYS, 0.9).take(2 * KEYS as usize)).into();
-        println!("{options:?}: {cost:.2?}, {} B a key", bench.tree.stats().pm_bytes / KEYS);
+        let cost = bench.write(zipf(keys(), 0.9).take(2 * keys() as usize)).into();
+        println!("{options:?}: {cost:.2?}, {} B a key", bench.tree.stats().pm_bytes / keys());
         cost
     };
     let uncollected = upserts(&[("log_percent", 1000)]);

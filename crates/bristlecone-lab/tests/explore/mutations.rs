@@ -15,11 +15,12 @@ use std::collections::BTreeSet;
 /// Goes through the proofs of a design, and fails with what no test noticed, and with steps that scenarios pass and
 /// no proof has, unless they are there because the published design has them.
 ///
-/// Those of our own designs take minutes: a quick run leaves them out, and says so. Of the baselines it has one in
-/// four, others each day.
+/// Those of our own designs and of [`LONGEST`] take minutes: a quick run leaves them out, and says so. Of the other
+/// baselines it has one in four, others each day.
 pub fn every_step_is_needed(design: impl Into<AnyDesign>, steps_in_all: usize, as_published: &[&str]) {
     let design = design.into();
-    let of_today = |baseline| share(Baseline::ALL, 4).contains(&baseline);
+    let others = || Baseline::ALL.iter().filter(|baseline| !LONGEST.contains(baseline));
+    let of_today = |baseline| share(others(), 4).contains(&baseline);
     let is_taken = matches!(design, AnyDesign::Baseline(baseline) if of_today(&baseline));
     if !is_taken && !takes(Effort::Ci, &format!("every step of {design} is needed")) {
         return;
@@ -37,6 +38,8 @@ pub fn every_step_is_needed(design: impl Into<AnyDesign>, steps_in_all: usize, a
     assert!(missing.is_empty(), "in no proof: {missing:?}");
 }
 
+/// The baselines whose mutations take as long as those of all others together: leaves get their changes by a log.
+const LONGEST: [Baseline; 2] = [Baseline::DpTree, Baseline::BeTree];
 /// Runs of one crash point where every mutation is tried: most are noticed at once.
 const RUNS: u64 = 32;
 /// So many shapes of a design.
@@ -53,7 +56,9 @@ fn drawn(sites: BTreeSet<Site>) -> BTreeSet<Site> {
 fn every_store_is_needed(design: impl Into<AnyDesign>) {
     let design = design.into();
     // What threads do for each other takes schedules.
-    if design == Design::NbTree.into() && !takes(Effort::Ci, "every store of nbtree is needed") {
+    let is_long =
+        design == Design::NbTree.into() || LONGEST.iter().any(|baseline| design == (*baseline).into());
+    if is_long && !takes(Effort::Ci, &format!("every store of {design} is needed")) {
         return;
     }
     let subjects = subjects_of(design);
@@ -105,6 +110,8 @@ stores! {
     stores_of_utree: Baseline::UTree;
     stores_of_flatstore: Baseline::FlatStore;
     stores_of_dptree: Baseline::DpTree;
+    stores_of_betree: Baseline::BeTree;
+    stores_of_pactree: Baseline::PacTree;
 }
 
 #[test]
@@ -150,4 +157,14 @@ fn flatstore_every_mutation_is_noticed() {
 #[test]
 fn dptree_every_mutation_is_noticed() {
     every_step_is_needed(Baseline::DpTree, 7, OF_LOG);
+}
+
+#[test]
+fn betree_every_mutation_is_noticed() {
+    every_step_is_needed(Baseline::BeTree, 7, OF_LOG);
+}
+
+#[test]
+fn pactree_every_mutation_is_noticed() {
+    every_step_is_needed(Baseline::PacTree, 11, &[]);
 }

@@ -1,6 +1,7 @@
 //! `bench`: what it reports, and that it leaves nothing behind.
 
 use crate::common::Bench;
+use bristlecone::Design;
 use serde_json::Value;
 
 #[track_caller]
@@ -246,6 +247,24 @@ fn bench_fails_where_a_store_loses_keys() {
         bench.run(&format!("bench --records 3k --threads 2 --pool @p --preset ycsb-c --against {library}"));
     run.refused(1, "operations found their key");
     assert!(!bench.path("p").exists());
+}
+
+#[test]
+fn bench_against_a_follower_reads_what_the_tree_reads() {
+    let bench = Bench::new();
+    for design in Design::ALL {
+        let run = format!("bench --design {design} --records 3k --threads 2 --rounds 2 --pool @p --json");
+        let report = bench.run(&format!("{run} --against follower")).json();
+        let follower = &report["against"][0];
+        let names: Vec<_> = phases(follower).into_iter().map(|(name, _)| name).collect();
+        assert_eq!(names, ["get", "scan", "get_many"], "{design}");
+        for phase in follower["phases"].as_array().unwrap() {
+            assert_eq!((&phase["found"], &phase["wrong"]), (&phase["operations"], &0.into()), "{design}");
+        }
+        assert!(follower["skipped"].to_string().contains("a follower reads"), "{}", follower["skipped"]);
+    }
+    let run = "bench --records 10 --pool @p --preset bank --against follower";
+    bench.run(run).refused(2, "has no part in the preset bank");
 }
 
 #[test]

@@ -47,7 +47,7 @@ impl Kept {
                 Competitor::Store(rival) => {
                     kind != Kind::Snapshot && !matches!(rival, Rival::Sled | Rival::Sqlite)
                 }
-                Competitor::Map(_) | Competitor::Library(_) => false,
+                Competitor::Map(_) | Competitor::Library(_) | Competitor::Follower => false,
             };
             if !takes_part {
                 let (name, preset) = (store.name(), kind.name());

@@ -5,7 +5,7 @@ mod other_sizes;
 use serde_json::Value;
 
 use crate::reproduce::figure::Kind::Counted;
-use crate::reproduce::figure::{Figure, Paper, Row, Scale, X, title};
+use crate::reproduce::figure::{Figure, Paper, Row, Scale, X, remark_of, title};
 use crate::reproduce::run::Run;
 use crate::reproduce::take;
 use crate::reproduce::take::Take::{At, Curve, More, Quotient, Ratio, Saved, Scaled};
@@ -102,7 +102,7 @@ fn amplification(run: &dyn Fn(&str) -> Run, ours: f64, others: f64, dptree: Opti
         rows.push(match (design, dptree) {
             ("cclbtree", _) => row.paper(ours, "\u{a7}2.3").remark(SPLITS),
             ("dptree", Some(dptree)) => row.paper(dptree, "\u{a7}5.1"),
-            _ => row.paper_about(others, "\u{a7}2.3, the mean of all others"),
+            _ => row.paper_about(others, "\u{a7}2.3, the mean of all others").remark(remark_of(design)),
         });
     }
     rows

@@ -2,7 +2,7 @@
 
 use super::{LOADED, THREADS, XBI, all, count};
 use crate::reproduce::figure::Kind::{Counted, Timed};
-use crate::reproduce::figure::{Figure, Row, Scale, X, title};
+use crate::reproduce::figure::{Figure, Row, Scale, X, remark_of, title};
 use crate::reproduce::run::{Run, threads_here};
 use crate::reproduce::sstree::sizes;
 use crate::reproduce::take::Take::{At, Ratio};
@@ -165,7 +165,8 @@ pub fn space(scale: Scale) -> Figure {
                 run(design, 8),
                 At("space/pm_bytes_per_key"),
             )
-            .paper(pm, "\u{a7}5.4"),
+            .paper(pm, "\u{a7}5.4")
+            .remark(remark_of(design)),
         );
         let row = Row::new(
             title(design),
@@ -174,7 +175,7 @@ pub fn space(scale: Scale) -> Figure {
             run(design, 8),
             At("space/dram_bytes_per_key"),
         );
-        rows.push(row.paper(dram, "\u{a7}5.4"));
+        rows.push(row.paper(dram, "\u{a7}5.4").remark(remark_of(design)));
     }
     for value in [8, 64, 256, 512] {
         rows.push(Row::new(
