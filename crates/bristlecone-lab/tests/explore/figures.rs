@@ -131,11 +131,13 @@ fn sstree_counted_figures_hold() {
 
 /// Keys of a group.
 const GROUP: u64 = 16;
+/// Keys of all groups, whatever the effort: what leaves cost that are replaced depends on how many there are.
+const GROUPED: u64 = 300_000;
 
 /// What a call for so many keys costs on average, over all of them.
 fn grouped(bench: &Bench, call: impl Fn(&Tree<u64, u64>, &[u64])) -> Cost {
     const KIND: u8 = 2;
-    let all = keys();
+    let all = GROUPED;
     for first in (0..all / GROUP).map(|group| group * GROUP) {
         let keys: Vec<_> = (first..first + GROUP).map(|i| mix(1 + i * 7919 % all)).collect();
         bench.device.operation(KIND, || (call(&bench.tree, &keys), 16 * GROUP));
@@ -156,7 +158,7 @@ fn a_group_of_writes_takes_a_fence() {
         assert_eq!((get.flushes, get.fences, get.lines_written), (0.0, 0.0, 0.0));
         assert!(bench.tree.is_empty());
         // One for all of them, and those of leaves that are replaced, split, expanded, drawn together, or freed.
-        let most = if design == "nbtree" { [4.0, 1.0, 2.0] } else { [7.1, 2.0, 4.6] };
+        let most = if design == "nbtree" { [4.0, 1.0, 2.0] } else { [7.0, 2.0, 4.6] };
         for ((name, cost), most) in
             [("insert", insert), ("update", update), ("remove", remove)].iter().zip(most)
         {
