@@ -53,9 +53,7 @@ pub use pool::{
     CHUNK_BYTES, Chunk, CommitSpace, CreateOptions, Damaged, Finding, Geometry, OpenOptions, Part, PartOf,
     PoolFile, PoolInfo, SetAside, SlotKind, TreeEntry, TreeId, TreeSpec, Unnamed, kind_of_descriptor,
 };
-pub use segment::{
-    Extent, Follower, KeepIndex, Memory, Notes, NotesReader, Pinned, Posted, Released, Zeroed,
-};
+pub use segment::{Extent, Follower, KeepIndex, Memory, Notes, NotesReader, Posted, Released, Zeroed};
 pub use sync::{assume_thread_index, own_thread_index, thread_index};
 pub use told::{told, told_if_long};
 pub use wal::{Copies, LOG_ENTRY_BYTES, Log, LogChunk, LogEntry, LogSpot};

@@ -4,6 +4,7 @@
 //! Their own files are compiled here once more, over loom's atomics. There is no harness, because
 //! under one the files' unit tests would be part of this program.
 
+use loom::cell::UnsafeCell;
 use loom::sync::Arc;
 use loom::sync::atomic::{
     AtomicBool, AtomicU64, Ordering::AcqRel, Ordering::Acquire, Ordering::Relaxed, Ordering::Release,
@@ -14,92 +15,88 @@ mod index {
     pub mod parts {
         /// In the place of `index/parts/sync.rs`.
         pub mod sync {
+            use std::cell::Cell;
+
             pub use loom::hint::spin_loop;
-            pub use loom::sync::atomic::{AtomicU32, AtomicU64, fence};
+            pub use loom::sync::atomic::{AtomicU32, AtomicU64, Ordering, fence};
+            pub use loom::sync::{Mutex, RwLock, RwLockReadGuard};
+
+            pub use self::wait::pause;
+
+            pub const LINES: usize = 2;
+
+            loom::thread_local!(static LINE: Cell<usize> = Cell::new(0));
+
+            /// Gives the calling thread a line.
+            pub fn take_line(line: usize) {
+                LINE.with(|own| own.set(line));
+            }
+
+            pub fn own_thread_index() -> Option<usize> {
+                Some(LINE.with(Cell::get))
+            }
+
+            /// As on a processor where the compiler's fence is none.
+            pub fn compiler_fence(order: Ordering) {
+                fence(order);
+            }
 
             pub fn cross() {}
 
-            pub fn pause(_round: u32) {
-                loom::thread::yield_now();
+            /// One side alone does nothing for the other, unless both are fences.
+            #[derive(Debug)]
+            pub enum AsymmetricFence {
+                OfBoth,
+                OfNone,
             }
-        }
-    }
-}
-use index::parts::sync;
 
-mod transaction {
-    /// In the place of `transaction/sync.rs`.
-    pub mod sync {
-        use std::cell::Cell;
+            impl AsymmetricFence {
+                pub fn light(&self) {
+                    if let Self::OfBoth = self {
+                        fence(Ordering::SeqCst);
+                    }
+                }
 
-        pub use loom::sync::atomic::{AtomicU64, Ordering, fence};
-        pub use loom::sync::{Mutex, RwLock, RwLockReadGuard};
-
-        pub const LINES: usize = 2;
-
-        loom::thread_local!(static LINE: Cell<usize> = Cell::new(0));
-
-        /// Gives the calling thread a line.
-        pub fn take_line(line: usize) {
-            LINE.with(|own| own.set(line));
-        }
-
-        pub fn own_thread_index() -> Option<usize> {
-            Some(LINE.with(Cell::get))
-        }
-
-        /// As on a processor where the compiler's fence is none.
-        pub fn compiler_fence(order: Ordering) {
-            fence(order);
-        }
-
-        /// One side alone does nothing for the other, unless both are fences.
-        #[derive(Debug)]
-        pub enum AsymmetricFence {
-            OfBoth,
-            OfNone,
-        }
-
-        impl AsymmetricFence {
-            pub fn light(&self) {
-                if let Self::OfBoth = self {
-                    fence(Ordering::SeqCst);
+                pub fn heavy(&self) {
+                    self.light();
                 }
             }
 
-            pub fn heavy(&self) {
-                self.light();
+            pub mod wait {
+                use std::sync::PoisonError;
+
+                use loom::sync::{Mutex, MutexGuard, RwLock, RwLockReadGuard, RwLockWriteGuard};
+
+                pub fn pause(_round: u32) {
+                    loom::thread::yield_now();
+                }
+
+                pub fn lock<T>(mutex: &Mutex<T>) -> MutexGuard<'_, T> {
+                    mutex.lock().unwrap_or_else(PoisonError::into_inner)
+                }
+
+                pub fn read<T>(lock: &RwLock<T>) -> RwLockReadGuard<'_, T> {
+                    lock.read().unwrap_or_else(PoisonError::into_inner)
+                }
+
+                pub fn write<T>(lock: &RwLock<T>) -> RwLockWriteGuard<'_, T> {
+                    lock.write().unwrap_or_else(PoisonError::into_inner)
+                }
             }
         }
 
-        pub mod wait {
-            use std::sync::PoisonError;
-
-            use loom::sync::{Mutex, MutexGuard, RwLock, RwLockReadGuard, RwLockWriteGuard};
-
-            pub fn pause(_round: u32) {
-                loom::thread::yield_now();
-            }
-
-            pub fn lock<T>(mutex: &Mutex<T>) -> MutexGuard<'_, T> {
-                mutex.lock().unwrap_or_else(PoisonError::into_inner)
-            }
-
-            pub fn read<T>(lock: &RwLock<T>) -> RwLockReadGuard<'_, T> {
-                lock.read().unwrap_or_else(PoisonError::into_inner)
-            }
-
-            pub fn write<T>(lock: &RwLock<T>) -> RwLockWriteGuard<'_, T> {
-                lock.write().unwrap_or_else(PoisonError::into_inner)
-            }
-        }
+        pub(crate) use crate::passage;
     }
 }
-use transaction::sync::{AsymmetricFence, take_line};
+use index::parts::sync::{self, AsymmetricFence, take_line};
 
 #[allow(dead_code, missing_docs, unused_imports, reason = "the file serves the whole crate")]
 #[path = "../src/index/parts/optimistic_lock.rs"]
 mod optimistic_lock;
+
+#[allow(dead_code, missing_docs, unused_imports, reason = "the file serves the whole crate")]
+#[path = "../src/index/parts/passage.rs"]
+mod passage;
 
 #[allow(dead_code, reason = "the file serves the whole design")]
 #[path = "../src/index/designs/nbtree/pending.rs"]
@@ -109,8 +106,9 @@ mod pending;
 #[path = "../src/transaction/gate.rs"]
 mod gate;
 
-use gate::{Gate, full_barrier};
+use gate::Gate;
 use optimistic_lock::OptimisticLock;
+use passage::{Passage, full_barrier};
 use pending::Pending;
 
 fn new_lock() -> OptimisticLock {
@@ -293,6 +291,38 @@ fn a_writer_that_is_not_watchful_is_waited_for() {
     writer.join().expect("the writer does not panic");
 }
 
+/// What was replaced goes once no reader is left that has seen it.
+fn replace_beside_a_reader(fence: AsymmetricFence) {
+    let cells = [UnsafeCell::new(1), UnsafeCell::new(2)];
+    let shared = Arc::new((Passage::new(fence), AtomicU64::new(0), cells));
+    let reader = {
+        let shared = Arc::clone(&shared);
+        thread::spawn(move || {
+            take_line(1);
+            let (passage, current, cells) = &*shared;
+            let _entered = passage.enter();
+            let at = current.load(Acquire) as usize;
+            // SAFETY: loom's cell, which finds out if this is not so.
+            assert_eq!(cells[at].with(|cell| unsafe { *cell }), at + 1);
+        })
+    };
+    let (passage, current, cells) = &*shared;
+    current.store(1, Release);
+    passage.wait();
+    // SAFETY: as above.
+    cells[0].with_mut(|cell| unsafe { *cell = 0 });
+    reader.join().expect("the reader does not panic");
+}
+
+fn what_a_reader_has_seen_stays() {
+    replace_beside_a_reader(AsymmetricFence::OfBoth);
+}
+
+/// The fences are needed: without them the model finds a reader of what has gone.
+fn without_fences_a_reader_is_missed() {
+    expect_failure(|| replace_beside_a_reader(AsymmetricFence::OfNone));
+}
+
 /// A key, its lock, and what the epoch keeps of it.
 struct Key {
     gate: Gate,
@@ -358,9 +388,13 @@ fn a_snapshot_shows_one_value_whenever_it_is_asked() {
 
 /// The barrier behind a key's lock is needed: without it the model finds a snapshot that changes.
 fn without_its_barrier_a_write_is_missed() {
+    expect_failure(|| snapshot_beside_a_write(|| {}));
+}
+
+fn expect_failure(model: fn()) {
     let told = std::panic::take_hook();
     std::panic::set_hook(Box::new(|_| {}));
-    let found = std::panic::catch_unwind(|| check(|| snapshot_beside_a_write(|| {})));
+    let found = std::panic::catch_unwind(|| check(model));
     std::panic::set_hook(told);
     assert!(found.is_err(), "a barrier is not needed, or the model does not see why");
 }
@@ -372,12 +406,13 @@ fn check(model: fn()) {
 }
 
 fn main() {
-    let models: [(&str, fn()); 7] = [
+    let models: [(&str, fn()); 8] = [
         ("what_is_shown_is_durable", what_is_shown_is_durable),
         ("readers_never_see_half_a_change", readers_never_see_half_a_change),
         ("writers_exclude_each_other", writers_exclude_each_other),
         ("an_upgrade_takes_what_was_read", an_upgrade_takes_what_was_read),
         ("what_is_obsolete_sends_everybody_away", what_is_obsolete_sends_everybody_away),
+        ("what_a_reader_has_seen_stays", what_a_reader_has_seen_stays),
         ("a_writer_that_is_not_watchful_is_waited_for", a_writer_that_is_not_watchful_is_waited_for),
         ("a_snapshot_shows_one_value_whenever_it_is_asked", a_snapshot_shows_one_value_whenever_it_is_asked),
     ];
@@ -385,6 +420,12 @@ fn main() {
         check(model);
         println!("model {name} ... ok");
     }
-    without_its_barrier_a_write_is_missed();
-    println!("model without_its_barrier_a_write_is_missed ... ok");
+    let needed: [(&str, fn()); 2] = [
+        ("without_fences_a_reader_is_missed", without_fences_a_reader_is_missed),
+        ("without_its_barrier_a_write_is_missed", without_its_barrier_a_write_is_missed),
+    ];
+    for (name, fails) in needed {
+        fails();
+        println!("model {name} ... ok");
+    }
 }

@@ -6,7 +6,7 @@ use super::layout::{DIRECTORY_OFFSET, Descriptor};
 use super::open::{detect, open_regular, reservation};
 use super::superblock::Contents;
 use super::{Access, Found, PoolFile, PoolInfo, header};
-use crate::segment::{Follower, Identity, NotesReader, Pinned};
+use crate::segment::{Follower, Identity, NotesReader};
 use crate::sync::AtomicU64;
 use crate::sync::Ordering::Relaxed;
 use crate::{At, Domain, Error, Medium, Region, Result, TreeId};
@@ -61,6 +61,7 @@ impl<M: Medium> PoolFile<M> {
         self.access == Access::Follow
     }
 
+    #[inline(always)]
     fn followed(&self) -> &Followed {
         self.followed.get().expect("a pool that is followed")
     }
@@ -71,13 +72,16 @@ impl<M: Medium> PoolFile<M> {
         &self.followed().follower
     }
 
-    /// Ends a look at the pool that the calling thread began with [`Follower::pin`]; whether what it read counts.
-    #[inline]
-    pub fn end_read(&self, pinned: Pinned<'_>) -> bool {
+    /// Calls `look`, during which nothing that the writer shows of a tree with this number is used for anything else. `None`:
+    /// it is not shown any more, or what was seen does not count.
+    #[inline(always)]
+    pub fn look<R>(&self, tree: TreeId, number: u64, look: impl FnOnce() -> R) -> Option<R> {
         let followed = self.followed();
-        pinned.end() && (self.turn() == followed.turn.load(Relaxed) || self.has_writer())
+        let is_same_writer = || self.turn() == followed.turn.load(Relaxed) || self.has_writer();
+        followed.follower.look((tree.0, number), look, is_same_writer)
     }
 
+    #[inline(always)]
     fn turn(&self) -> u64 {
         Contents::turn(&self.region, &self.medium)
     }

@@ -186,6 +186,7 @@ fn finding(copy: usize, what: &str) -> Finding {
     Finding::new(format!("superblock, copy {copy}"), format!("{what}: the other copy is used in its place"))
 }
 
+#[inline]
 fn copy(region: &Region, turn: u64) -> &Superblock<Word> {
     assert!(region.len() >= turn * SUPERBLOCK_STRIDE + size_of::<Superblock<Word>>() as u64);
     let start = region.base().wrapping_add((turn * SUPERBLOCK_STRIDE) as usize);

@@ -7,6 +7,7 @@
 //! 2. the writer's life is the one that it began in, and the pool is open;
 //! 3. no page was replaced by zeros.
 
+use std::any::Any;
 use std::cell::Cell;
 use std::fs::File;
 use std::os::unix::fs::MetadataExt;
@@ -18,7 +19,7 @@ use rustix::mm::{MapFlags, ProtFlags};
 
 use super::announce::IDLE;
 use super::header::Header;
-use super::live::{LINES, Line, Live, Phase, ROWS, Row};
+use super::live::{LINES, Line, Live, Phase, ROWS, Row, WriterState};
 use super::owner::{self, Lock};
 use super::waste::Posts;
 use super::{Identity, KeepIndex, Memory, Mode, NotesReader, Segment, State, open_own, path_of};
@@ -45,21 +46,22 @@ pub struct Follower {
     segment: Arc<Segment>,
     row: &'static Row,
     at: usize,
-    life: u64,
+    /// What the writer did when this came.
+    found: WriterState,
     /// Whether threads fence for themselves.
     fences: bool,
     /// Held by threads that have no line of their own.
     last_line: Mutex<()>,
     /// How often a thread was not waited for.
     expelled: AtomicU64,
-    /// Whether the writer was seen to be gone: for good, so that no thread needs to look again.
-    gone: AtomicBool,
+    /// Set for good when the writer is seen to be gone, or a page that cannot be read was replaced by zeros.
+    over: Arc<AtomicBool>,
     opener: Opener,
 }
 
 /// A thread of a follower that looks at a pool.
 #[derive(Debug)]
-pub struct Pinned<'f> {
+struct Pinned<'f> {
     follower: &'f Follower,
     line: &'f Line,
     _last: Option<MutexGuard<'f, ()>>,
@@ -82,13 +84,13 @@ impl Follower {
             return Err(no_writer("no process writes to it"));
         }
         let live = Live::read(&file).ok_or_else(|| no_writer("its writer lets no process follow"))?;
-        let life = live.life();
-        match live.phase() {
+        let found = live.state();
+        match found.phase() {
             Some(Phase::Live) => {}
             Some(Phase::Opening) | None => return Err(no_writer("its writer is still opening it")),
             Some(Phase::Closed) => return Err(no_writer("its writer is closing it")),
         }
-        if live.is_lost() {
+        if found.is_lost() {
             return Err(no_writer("there was no room for its index in shared memory"));
         }
         let posts = Posts::follow(&file).ok_or_else(|| no_writer("its index cannot be mapped"))?;
@@ -98,14 +100,14 @@ impl Follower {
         let segment =
             Segment::over(file, (path, Mode::Follow, KeepIndex::Never), header, (state, Some(live)));
         let follower = Self {
+            over: Arc::clone(&segment.patched),
             segment: Arc::new(segment),
             row,
             at,
-            life,
+            found,
             fences,
             last_line: Mutex::new(()),
             expelled: AtomicU64::new(0),
-            gone: AtomicBool::new(false),
             opener: Opener::this(),
         };
         // The writer reckons with the row from here on, if it is the same one.
@@ -136,13 +138,14 @@ impl Follower {
         })
     }
 
+    #[inline(always)]
     fn live(&self) -> &Live {
         self.segment.live.as_ref().expect("a follower has a board")
     }
 
     /// Returns what is set when a page was replaced by zeros.
     pub(crate) fn patched(&self) -> &Arc<AtomicBool> {
-        &self.segment.patched
+        &self.over
     }
 
     /// Returns where trees have what is not persistent.
@@ -172,18 +175,17 @@ impl Follower {
     /// Returns whether the writer has the pool open as it had when this follower came.
     #[inline(always)]
     pub fn is_current(&self) -> bool {
-        let live = self.live();
-        let is_open = live.phase() == Some(Phase::Live) && live.life() == self.life && !live.is_lost();
-        is_open && !self.segment.patched.load(Relaxed) && !self.gone.load(Relaxed)
+        self.live().state() == self.found && !self.over.load(Relaxed)
     }
 
     /// Returns whether the writer is there. Some system calls.
+    #[cold]
     pub fn has_writer(&self) -> bool {
         let is_there = self.is_current()
             && owner::is_held(&self.segment.file, Lock::Writer)
             && self.segment.file.metadata().is_ok_and(|file| file.nlink() > 0);
         if !is_there {
-            self.gone.store(true, Relaxed);
+            self.over.store(true, Relaxed);
         }
         is_there
     }
@@ -193,51 +195,91 @@ impl Follower {
         self.expelled.load(Relaxed)
     }
 
-    /// Begins to look at the pool: what the writer takes out of it from now on stays what it is.
-    #[inline]
-    pub fn pin(&self) -> Pinned<'_> {
+    /// Calls `look` with the calling thread's epoch announced, unless the writer does not show the tree with this number any
+    /// more. `None`: it does not, or what was seen does not count, of which `is_same_writer` has a say.
+    #[inline(always)]
+    pub(crate) fn look<R>(
+        &self,
+        (tree, number): (u32, u64),
+        look: impl FnOnce() -> R,
+        is_same_writer: impl FnOnce() -> bool,
+    ) -> Option<R> {
+        let pinned = self.pin();
+        // What the tree had is zeros by now, if it had gone before.
+        if !(self.is_current() && self.shows(tree, number)) {
+            return None;
+        }
+        let seen = pinned.run(look)?;
+        (pinned.end() && self.shows(tree, number) && is_same_writer()).then_some(seen)
+    }
+
+    /// Announces that the calling thread looks: what the writer takes out of the pool from now on stays what it is.
+    #[inline(always)]
+    fn pin(&self) -> Pinned<'_> {
         let (line, last) = match own_thread_index() {
             Some(index) if index < LINES - 1 => (&self.row[index], None),
-            _ => (&self.row[LINES - 1], Some(lock(&self.last_line))),
+            _ => (&self.row[LINES - 1], Some(self.last_line())),
         };
         debug_assert_eq!(line.word.get(), IDLE, "pinned twice");
         line.word.begin(self.live().epoch(), self.fences);
         FOLLOWED.set(self);
         Pinned { follower: self, line, _last: last }
     }
+
+    #[cold]
+    fn last_line(&self) -> MutexGuard<'_, ()> {
+        lock(&self.last_line)
+    }
+
+    /// Counts that a thread was not waited for.
+    #[cold]
+    fn note_expelled(&self) {
+        self.expelled.fetch_add(1, Relaxed);
+    }
 }
 
 impl Pinned<'_> {
     /// Runs `look`, which may wait for the writer. `None`: it waited, and the writer is gone; or it panicked over what was
     /// not what it was any more. Other panics go on.
-    pub fn run<R>(&self, look: impl FnOnce() -> R) -> Option<R> {
+    #[inline(always)]
+    fn run<R>(&self, look: impl FnOnce() -> R) -> Option<R> {
         match std::panic::catch_unwind(std::panic::AssertUnwindSafe(look)) {
             Ok(seen) => Some(seen),
-            Err(thrown) if thrown.is::<WriterGone>() || !self.counts() => None,
-            Err(panic) => std::panic::resume_unwind(panic),
+            Err(thrown) => {
+                self.thrown(thrown);
+                None
+            }
+        }
+    }
+
+    #[cold]
+    fn thrown(&self, thrown: Box<dyn Any + Send>) {
+        if !thrown.is::<WriterGone>() && self.counts() {
+            std::panic::resume_unwind(thrown);
         }
     }
 
     /// Returns whether what was read so far counts.
+    #[inline(always)]
     fn counts(&self) -> bool {
         !self.line.word.is_expelled() && self.follower.is_current()
     }
 
-    /// Ends the look; whether what was read meanwhile counts.
-    #[inline]
-    pub fn end(self) -> bool {
+    /// Counts the look; returns whether what was read meanwhile counts.
+    #[inline(always)]
+    fn end(&self) -> bool {
         let looks = self.line.looks.load(Relaxed) + 1;
         self.line.looks.store(looks, Relaxed);
-        let counts = self.counts() && (!looks.is_multiple_of(LOOKS_A_LOOK) || self.follower.has_writer());
-        if !counts && self.line.word.is_expelled() {
-            self.follower.expelled.fetch_add(1, Relaxed);
+        if self.line.word.is_expelled() {
+            self.follower.note_expelled();
+            return false;
         }
-        counts
+        self.follower.is_current() && (!looks.is_multiple_of(LOOKS_A_LOOK) || self.follower.has_writer())
     }
 }
 
 impl Drop for Pinned<'_> {
-    #[inline]
+    #[inline(always)]
     fn drop(&mut self) {
         FOLLOWED.set(std::ptr::null());
         self.line.word.end();

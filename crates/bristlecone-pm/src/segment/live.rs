@@ -56,17 +56,35 @@ pub(super) enum Phase {
     Closed,
 }
 
+/// What a follower asks at every look, in one word: the writer's [`Phase`], whether it has [`LOST`] anything, and how often the
+/// segment was opened for writing.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) struct WriterState(u64);
+
+const PHASE: u64 = 0b11;
+const LOST: u64 = 0b100;
+const LIFE: u64 = 0b1000;
+
+impl WriterState {
+    /// Returns what the writer does; `None`: it has never been here.
+    pub fn phase(self) -> Option<Phase> {
+        [Phase::Opening, Phase::Live, Phase::Closed].into_iter().find(|phase| *phase as u64 == self.0 & PHASE)
+    }
+
+    /// Returns whether something that followers would need stands elsewhere.
+    pub fn is_lost(self) -> bool {
+        self.0 & LOST != 0
+    }
+}
+
 /// The first page.
 #[repr(C)]
 pub(super) struct Head {
-    phase: AtomicU64,
-    /// How often the segment was opened for writing.
-    life: AtomicU64,
-    /// Whether something that followers would need stands elsewhere.
-    lost: AtomicU64,
+    /// See [`WriterState`].
+    state: AtomicU64,
     /// Whether followers have to fence for themselves.
     fences: AtomicU64,
-    _rest: [AtomicU64; 4],
+    _rest: [AtomicU64; 6],
     epoch: AtomicU64,
 }
 
@@ -126,11 +144,11 @@ impl Live {
         live.back(0)?;
         live.back(BOARD_PAGES)?;
         let head = live.head();
-        head.lost.store(0, Relaxed);
         head.fences.store(u64::from(!live.barrier.is_by_kernel()), Relaxed);
-        head.life.fetch_add(1, Relaxed);
         head.epoch.fetch_max(1, Relaxed);
-        live.set_phase(Phase::Opening);
+        // No other process writes to it.
+        let next_life = (head.state.load(Relaxed) & !(PHASE | LOST)).wrapping_add(LIFE);
+        head.state.store(next_life | Phase::Opening as u64, Release);
         Some(live)
     }
 
@@ -158,16 +176,19 @@ impl Live {
         super::extent::populate(self.base.wrapping_add(page * PAGE_BYTES), PAGE_BYTES).ok()
     }
 
+    #[inline(always)]
     fn at<T>(&self, page: usize) -> &T {
         assert!(page < PAGES && size_of::<T>() <= PAGE_BYTES);
         // SAFETY: within the mapping (asserted), aligned to a page; the types used here consist of atomics.
         unsafe { &*self.base.wrapping_add(page * PAGE_BYTES).cast() }
     }
 
+    #[inline(always)]
     fn head(&self) -> &Head {
         self.at(0)
     }
 
+    #[inline(always)]
     fn page(&self, tree: usize) -> &TreePage {
         self.at(1 + tree)
     }
@@ -182,27 +203,20 @@ impl Live {
     }
 
     pub fn set_phase(&self, phase: Phase) {
-        // Pairs with `phase`: a follower that sees the pool live sees what makes it so.
-        self.head().phase.store(phase as u64, Release);
-    }
-
-    /// Returns what the writer does; `None`: it has never been here.
-    pub fn phase(&self) -> Option<Phase> {
-        let found = self.head().phase.load(Acquire);
-        [Phase::Opening, Phase::Live, Phase::Closed].into_iter().find(|phase| *phase as u64 == found)
-    }
-
-    pub fn life(&self) -> u64 {
-        self.head().life.load(Acquire)
+        let set = |state: u64| Some(state & !PHASE | phase as u64);
+        // Pairs with `state`: a follower that sees the pool live sees what makes it so.
+        let _ = self.head().state.fetch_update(Release, Relaxed, set);
     }
 
     /// Notes that something stands elsewhere that followers would need.
     pub fn lose(&self) {
-        self.head().lost.store(1, SeqCst);
+        self.head().state.fetch_or(LOST, SeqCst);
     }
 
-    pub fn is_lost(&self) -> bool {
-        self.head().lost.load(Acquire) != 0
+    /// Returns what the writer does.
+    #[inline(always)]
+    pub fn state(&self) -> WriterState {
+        WriterState(self.head().state.load(Acquire))
     }
 
     pub fn has_fences(&self) -> bool {
@@ -215,6 +229,7 @@ impl Live {
     }
 
     /// Returns the epoch that a follower's thread announces.
+    #[inline(always)]
     pub fn epoch(&self) -> u64 {
         self.head().epoch.load(Acquire)
     }

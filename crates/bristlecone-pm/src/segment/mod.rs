@@ -56,8 +56,8 @@ use rustix::fs::{FallocateFlags, FlockOperation, fallocate, flock};
 use rustix::io::Errno;
 
 pub use self::extent::Extent;
+pub use self::follow::Follower;
 pub(crate) use self::follow::waits;
-pub use self::follow::{Follower, Pinned};
 pub(crate) use self::header::NUMBER_BITS;
 use self::header::{Header, PoolFileId};
 use self::live::{Live, Phase};

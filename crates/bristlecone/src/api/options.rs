@@ -20,7 +20,7 @@ const DEFAULT_BYTES: u64 = 1 << 40;
 const DEFAULT_BYTES_LEAST: u64 = 1 << 30;
 
 /// A number of this library's sources, of which the layout is that a tree's volatile half has.
-const BUILD: u64 = match u64::from_str_radix(env!("BRISTLECONE_BUILD"), 10) {
+pub(crate) const BUILD: u64 = match u64::from_str_radix(env!("BRISTLECONE_BUILD"), 10) {
     Ok(build) => build,
     Err(_) => panic!("a number"),
 };

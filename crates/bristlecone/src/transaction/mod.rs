@@ -65,7 +65,6 @@ pub(crate) mod record;
 mod replay;
 mod snapshot;
 mod stripes;
-mod sync;
 mod transact;
 
 pub(crate) use self::any_tree::AnyScan;

@@ -4,7 +4,7 @@ use bristlecone_pm::sync::wait::{cross, pause};
 use bristlecone_pm::sync::{AtomicBool, Ordering::Acquire, Ordering::Relaxed, Ordering::Release};
 
 use super::any_tree::place;
-use super::gate::full_barrier;
+use crate::index::parts::passage::full_barrier;
 
 /// Locks in the table.
 const STRIPES: usize = 4096;

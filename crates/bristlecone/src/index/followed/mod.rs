@@ -10,15 +10,15 @@ pub mod pool;
 
 use std::ops::Bound;
 use std::path::PathBuf;
-use std::sync::atomic::{AtomicU64, Ordering::Relaxed};
+use std::sync::atomic::{AtomicPtr, AtomicU64, Ordering::AcqRel, Ordering::Acquire, Ordering::Relaxed};
 use std::sync::{Arc, Mutex};
 
-use bristlecone_pm::sync::wait::lock;
+use bristlecone_pm::sync::{AsymmetricFence, wait::lock};
 use bristlecone_pm::{At, Error, Finding, Native, Part, PoolFile, Result, TreeEntry};
-use crossbeam_utils::sync::ShardedLock;
 
 use crate::index::any::Shared;
 use crate::index::parts::codec::{Codec, KeyCodec};
+use crate::index::parts::passage::Passage;
 use crate::index::table::{follow, part_of};
 use crate::index::{Batch, Index, Inspect, Read, Scan, Swapped, TreeStats, Write, WriteMode};
 
@@ -31,6 +31,8 @@ pub struct Source {
     /// Whether calls that return no error unwind with the error itself.
     throws: bool,
     pool: Mutex<Arc<PoolFile<Native>>>,
+    /// Threads that read a tree as it is attached.
+    readers: Passage,
 }
 
 impl Source {
@@ -41,7 +43,8 @@ impl Source {
     /// As [`PoolFile::follow`].
     pub fn attach(path: PathBuf, leave_sigbus: bool, throws: bool, build: u64) -> Result<Arc<Self>> {
         let pool = Self::follow(&path, leave_sigbus, build)?;
-        Ok(Arc::new(Self { path, leave_sigbus, build, throws, pool: Mutex::new(pool) }))
+        let readers = Passage::new(AsymmetricFence::detect());
+        Ok(Arc::new(Self { path, leave_sigbus, build, throws, pool: Mutex::new(pool), readers }))
     }
 
     fn follow(path: &std::path::Path, leave_sigbus: bool, build: u64) -> Result<Arc<PoolFile<Native>>> {
@@ -108,24 +111,21 @@ impl<K: KeyCodec, V: Codec> Attached<K, V> {
         let state = STATES.fetch_add(1, Relaxed);
         Ok(Self { pool, entry: found, number, state, tree })
     }
-
-    /// Looks; `None`: it does not count.
-    #[inline]
-    fn look<R>(&self, look: impl FnOnce(&Self) -> R) -> Option<R> {
-        let follower = self.pool.follower();
-        let is_shown = || follower.is_current() && follower.shows(self.entry.id.0, self.number);
-        let pinned = follower.pin();
-        // What the tree had is zeros by now, if it had gone before.
-        let seen = is_shown().then(|| pinned.run(|| look(self))).flatten();
-        let counts = self.pool.end_read(pinned) && is_shown();
-        seen.filter(|_| counts)
-    }
 }
 
 /// A tree of a pool that is followed. See the module.
 pub struct Followed<K: KeyCodec, V: Codec> {
     source: Arc<Source>,
-    attached: ShardedLock<Attached<K, V>>,
+    /// From [`Box::into_raw`]. Replaced with the lock below; the old one goes once no reader is left that may use it.
+    attached: AtomicPtr<Attached<K, V>>,
+    attaching: Mutex<()>,
+}
+
+impl<K: KeyCodec, V: Codec> Drop for Followed<K, V> {
+    fn drop(&mut self) {
+        // SAFETY: from `Box::into_raw`, and no reader is left.
+        drop(unsafe { Box::from_raw(*self.attached.get_mut()) });
+    }
 }
 
 impl<K: KeyCodec, V: Codec> Followed<K, V> {
@@ -135,33 +135,53 @@ impl<K: KeyCodec, V: Codec> Followed<K, V> {
     ///
     /// [`Error::NoWriter`] if the writer does not have it open; those of [`Source::current`].
     pub fn open(source: &Arc<Source>, entry: &TreeEntry) -> Result<Self> {
-        let attached = ShardedLock::new(Attached::find(source.current()?, entry)?);
-        Ok(Self { source: Arc::clone(source), attached })
+        let attached = Box::into_raw(Box::new(Attached::find(source.current()?, entry)?));
+        Ok(Self {
+            source: Arc::clone(source),
+            attached: AtomicPtr::new(attached),
+            attaching: Mutex::default(),
+        })
+    }
+
+    /// Calls `ask` with the tree as it is attached.
+    #[inline]
+    fn with_attached<R>(&self, ask: impl FnOnce(&Attached<K, V>) -> R) -> R {
+        let _entered = self.source.readers.enter();
+        // SAFETY: from `Box::into_raw`. The thread that replaces it waits for the readers that may have seen it before it
+        // drops it, and a reader that enters later sees the new one.
+        ask(unsafe { &*self.attached.load(Acquire) })
     }
 
     /// Looks until what was seen counts.
     #[inline]
     fn read<R>(&self, mut look: impl FnMut(&Attached<K, V>) -> R) -> Result<R> {
         loop {
-            {
-                let attached = self.attached.read().unwrap_or_else(|poisoned| poisoned.into_inner());
-                attached.pool.here()?;
-                if let Some(seen) = attached.look(&mut look) {
-                    return Ok(seen);
-                }
+            let seen = self.with_attached(|attached| {
+                let Attached { pool, entry, number, .. } = attached;
+                if pool.opener().is_here() { pool.look(entry.id, *number, || look(attached)) } else { None }
+            });
+            match seen {
+                Some(seen) => return Ok(seen),
+                None => self.attach_again()?,
             }
-            self.attach_again()?;
         }
     }
 
-    /// Sees to it that the tree is one that counts: it may be, if only the thread was not waited for.
+    /// Sees to it that the tree is one that counts: it may be, if only the thread was not waited for. An error in a child of
+    /// the process.
     #[cold]
     fn attach_again(&self) -> Result<()> {
         let pool = self.source.current()?;
-        let mut attached = self.attached.write().unwrap_or_else(|poisoned| poisoned.into_inner());
+        let _attaching = lock(&self.attaching);
+        // SAFETY: from `Box::into_raw`, and replaced only with the lock.
+        let attached = unsafe { &*self.attached.load(Acquire) };
         let is_same = Arc::ptr_eq(&pool, &attached.pool);
         if !(is_same && pool.follower().shows(attached.entry.id.0, attached.number)) {
-            *attached = Attached::find(pool, &attached.entry)?;
+            let found = Box::into_raw(Box::new(Attached::find(pool, &attached.entry)?));
+            let old = self.attached.swap(found, AcqRel);
+            self.source.readers.wait();
+            // SAFETY: from `Box::into_raw`, and no reader uses it any more.
+            drop(unsafe { Box::from_raw(old) });
         }
         Ok(())
     }
@@ -271,9 +291,9 @@ impl<K: KeyCodec, V: Codec> Inspect for Followed<K, V> {
     /// Returns items, and bytes of the pool: what the writer has in its memory is its own.
     fn stats(&self) -> TreeStats {
         let items = self.len();
-        let attached = self.attached.read().unwrap_or_else(|poisoned| poisoned.into_inner());
-        let chunks = attached.pool.chunks_now_of(attached.entry.id);
-        let bytes = |count: usize| count as u64 * attached.pool.chunk_bytes();
+        let (pool, tree) = self.with_attached(|attached| (Arc::clone(&attached.pool), attached.entry.id));
+        let chunks = pool.chunks_now_of(tree);
+        let bytes = |count: usize| count as u64 * pool.chunk_bytes();
         let logs = chunks.iter().filter(|chunk| part_of(chunk.kind) == Some(Part::Log)).count();
         TreeStats { items, pm_bytes: bytes(chunks.len()), log_bytes: bytes(logs), ..TreeStats::default() }
     }
@@ -303,6 +323,40 @@ impl<K: KeyCodec, V: Codec> Followed<K, V> {
                 }
                 (last, items) = (Some(key), items + 1);
             }
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use crate::index::Read;
+    use crate::index::parts::codec::Inline;
+    use crate::{Design, KeepIndex, Pool};
+
+    use super::{Followed, Source};
+
+    /// What a follower has of its own for a tree is no more than the writer has: its hints are those of as many nodes, which
+    /// come into being while it looks.
+    #[test]
+    fn followers_take_as_much_memory_as_the_tree_has_nodes() {
+        for &design in Design::ALL {
+            let path = format!("/dev/shm/bristlecone-unit-{design}-{}.pool", std::process::id());
+            let options = Pool::options().keep_index(KeepIndex::Always).max_bytes(256 << 20);
+            let pool = options.create_new(true).open(&path).unwrap();
+            let tree = pool.tree_options("t").design(design).create::<u64, u64>().unwrap();
+            tree.insert(0, 0).unwrap();
+            let source =
+                Source::attach(path.clone().into(), false, false, crate::api::options::BUILD).unwrap();
+            let entry = source.pool().find_tree("t").unwrap().unwrap();
+            let followed = Followed::<Inline, Inline>::open(&source, &entry).unwrap();
+            for key in 0..60_000_u64 {
+                tree.insert(key << 32, key).unwrap();
+            }
+            assert!((0..60_000_u64).all(|key| followed.get(key << 32, &mut |_| {})), "{design}");
+            let taken = followed.with_attached(|attached| attached.tree.stats().dram_bytes);
+            let of_writer = tree.stats().dram_bytes;
+            assert!(taken <= 2 * of_writer, "{design}: {taken} bytes beside {of_writer}");
+            std::fs::remove_file(path).unwrap();
         }
     }
 }

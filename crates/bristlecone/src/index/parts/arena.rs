@@ -6,8 +6,8 @@ use std::sync::{Mutex, MutexGuard, PoisonError, TryLockError};
 
 pub use bristlecone_pm::Zeroed;
 use bristlecone_pm::sync::wait::lock;
-use bristlecone_pm::sync::{AtomicU32, Ordering::Acquire, Ordering::Release};
-use bristlecone_pm::{Error, Extent, Memory, Notes, NotesReader, Result};
+use bristlecone_pm::sync::{AtomicU32, Ordering::Acquire, Ordering::Relaxed, Ordering::Release};
+use bristlecone_pm::{Error, Extent, Memory, Notes, NotesReader, Posted, Result};
 use crossbeam_utils::CachePadded;
 
 /// Memory of a process comes in such steps; the first one is left to ordinary pages, for small trees.
@@ -42,8 +42,8 @@ pub struct Arena<T> {
     extent: Option<Extent>,
     /// Apart from what every operation reads.
     state: CachePadded<Mutex<State>>,
-    /// Changes only under the lock.
-    begun: CachePadded<AtomicU32>,
+    /// Changes only under the lock. Followers see it.
+    begun: Posted<CachePadded<AtomicU32>>,
     values: PhantomData<T>,
 }
 
@@ -94,19 +94,20 @@ impl<T: Zeroed> Arena<T> {
         if memory.is_private()
             && let Some(extent) = spare()
         {
-            return Ok(Self::over(bytes_each, extent, State { usable: STEP_BYTES, ..State::default() }, 0));
+            let state = State { usable: STEP_BYTES, ..State::default() };
+            return Ok(Self::over(bytes_each, extent, state, Posted::private()));
         }
-        Ok(Self::over(bytes_each, memory.extent(bytes)?, State::default(), 0))
+        Ok(Self::over(bytes_each, memory.extent(bytes)?, State::default(), memory.post()))
     }
 
-    fn over(bytes_each: usize, extent: Extent, state: State, begun: u32) -> Self {
+    fn over(bytes_each: usize, extent: Extent, state: State, begun: Posted<CachePadded<AtomicU32>>) -> Self {
         assert!(bytes_each >= size_of::<T>() && bytes_each.is_multiple_of(align_of::<T>()));
         Self {
             base: extent.base(),
             bytes_each,
             extent: Some(extent),
             state: CachePadded::new(Mutex::new(state)),
-            begun: CachePadded::new(AtomicU32::new(begun)),
+            begun,
             values: PhantomData,
         }
     }
@@ -122,6 +123,7 @@ impl<T: Zeroed> Arena<T> {
     pub fn suspend(&self, notes: &mut Notes) -> Option<()> {
         if notes.are_live() {
             notes.push(self.bytes_each as u64);
+            notes.push_posted(&self.begun)?;
             return notes.push_extent(self.extent());
         }
         let state = self.state();
@@ -136,9 +138,10 @@ impl<T: Zeroed> Arena<T> {
     pub fn resume(bytes_each: usize, notes: &mut NotesReader<'_>) -> Option<Self> {
         let same = notes.read()? == bytes_each as u64;
         if notes.are_live() {
-            let extent = same.then(|| notes.read_extent(RESERVED_BYTES, 0))??;
-            // A follower hands out none, and comes to those alone that the writer has handed out.
-            return Some(Self::over(bytes_each, extent, State::default(), u32::MAX));
+            let begun = same.then(|| notes.read_posted())??;
+            let extent = notes.read_extent(RESERVED_BYTES, 0)?;
+            // A follower hands out none.
+            return Some(Self::over(bytes_each, extent, State::default(), begun));
         }
         let usable = usize::try_from(notes.read()?).ok()?;
         let begun = notes.read_u32()?;
@@ -147,6 +150,7 @@ impl<T: Zeroed> Arena<T> {
         let free = free.collect::<Option<Vec<_>>>()?;
         let fits = same && (begun as usize).checked_mul(bytes_each).is_some_and(|bytes| bytes <= usable);
         let extent = fits.then(|| notes.read_extent(RESERVED_BYTES, usable))??;
+        let begun = notes.memory().post_value(CachePadded::new(AtomicU32::new(begun)));
         Some(Self::over(bytes_each, extent, State { free, usable, reserved: 0 }, begun))
     }
 
@@ -281,7 +285,7 @@ impl<T: Zeroed> Arena<T> {
 impl<T> Drop for Arena<T> {
     fn drop(&mut self) {
         let state = self.state.get_mut().unwrap_or_else(PoisonError::into_inner);
-        let used = *self.begun.get_mut() as usize * self.bytes_each;
+        let used = self.begun.load(Relaxed) as usize * self.bytes_each;
         if let Some(extent) = self.extent.take()
             && extent.is_private()
             && state.usable == STEP_BYTES

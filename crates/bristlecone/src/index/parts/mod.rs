@@ -11,6 +11,7 @@ pub mod lock_table;
 pub mod locked;
 pub mod no_room;
 pub mod optimistic_lock;
+pub mod passage;
 pub mod recovery;
 pub mod search;
 pub mod separators;

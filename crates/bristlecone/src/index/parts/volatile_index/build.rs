@@ -29,7 +29,7 @@ impl<K: KeyCodec> VolatileIndex<K> {
         }
         let root = above.first().expect("an index has at least one leaf").1;
         let index = Self::assemble(nodes, separators, memory.post_value(AtomicU32::new(root)));
-        index.tend_hints(&K::pin());
+        index.tend_hints();
         Ok(index)
     }
 

@@ -165,6 +165,8 @@ impl<K: KeyCodec> VolatileIndex<K> {
     /// Notes that a descent from the root came to a node.
     #[inline(always)]
     pub(super) fn learn(&self, key: K::Ref<'_>, node: u32) {
+        // A follower does not insert the nodes that outgrow its hints.
+        self.tend_hints();
         let Some((hint, _)) = self.hints.of(K::rank(key)) else { return };
         hint.store(node + 1, Release);
         let vain = self.hints.vain.load(Relaxed) + 1;
@@ -176,18 +178,18 @@ impl<K: KeyCodec> VolatileIndex<K> {
 
     /// Sets the scale of hints anew if the tree has outgrown it. Nothing is locked.
     #[inline(always)]
-    pub(super) fn tend_hints(&self, guard: &K::Guard) {
+    pub(super) fn tend_hints(&self) {
         if K::INLINE && self.hints.is_outgrown(&self.nodes) {
-            self.scale_hints(guard);
+            self.scale_hints();
         }
     }
 
     #[cold]
-    fn scale_hints(&self, guard: &K::Guard) {
-        let nodes = self.nodes.begun();
+    fn scale_hints(&self) {
+        let (nodes, guard) = (self.nodes.begun(), K::pin());
         // What a node says is believed without asking again: a wrong scale does no harm.
-        if let Ok((first, _)) = self.descend::<AnyLayout>(Some(K::least()), Side::From, 1, guard)
-            && let Ok((last, _)) = self.descend::<AnyLayout>(None, Side::From, 1, guard)
+        if let Ok((first, _)) = self.descend::<AnyLayout>(Some(K::least()), Side::Before, 1, &guard)
+            && let Ok((last, _)) = self.descend::<AnyLayout>(None, Side::From, 1, &guard)
         {
             self.hints.scale(nodes, first.high_rank(true), last.key(0));
         }

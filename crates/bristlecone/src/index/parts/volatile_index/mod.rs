@@ -103,7 +103,7 @@ impl<K: KeyCodec> VolatileIndex<K> {
         let nodes = Nodes::resume(node_bytes, K::INLINE, notes)?;
         let separators = Separators::resume(K::INLINE, notes)?;
         let index = (begins < nodes.begun()).then(|| Self::assemble(nodes, separators, root))?;
-        index.tend_hints(&K::pin());
+        index.tend_hints();
         Some(index)
     }
 
@@ -391,7 +391,7 @@ impl<K: KeyCodec> VolatileIndex<K> {
                 let promoted = self.add_entry(node, key, separator, child, guard);
                 node.lock.unlock();
                 if promoted.is_some() {
-                    self.tend_hints(guard);
+                    self.tend_hints();
                 }
                 return promoted;
             }

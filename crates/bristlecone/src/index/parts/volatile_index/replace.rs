@@ -28,7 +28,7 @@ impl<K: KeyCodec> VolatileIndex<K> {
         });
         node.lock.unlock();
         if let Some((separator, node)) = promoted {
-            self.tend_hints(guard);
+            self.tend_hints();
             self.insert_above(2, separator, node, guard);
         }
         true
