@@ -45,6 +45,7 @@ pub use alloc::{
 pub use counts::{Counts, Events};
 pub use error::{Error, Result};
 pub use map::{At, Region};
+pub(crate) use medium::PAGE_BYTES;
 pub use medium::{
     Alone, Domain, Durable, Flushed, LINE_BYTES, Medium, Native, Ordered, Persist, Step, Witness, prefetch,
 };

@@ -11,7 +11,7 @@ use std::sync::atomic::{AtomicPtr, AtomicU64};
 
 use rustix::mm::{MapFlags, ProtFlags};
 
-const PAGE_BYTES: usize = 4096;
+use crate::PAGE_BYTES;
 
 /// The word with this process's number; null until it is needed.
 static WORD: AtomicPtr<AtomicU64> = AtomicPtr::new(std::ptr::null_mut());

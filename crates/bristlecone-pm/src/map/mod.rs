@@ -1,7 +1,9 @@
 //! The bytes of a pool in this process: one stretch of address space, reserved once, that a file
 //! (or anonymous memory) fills from the front as it grows, so that nothing ever moves.
 
+mod address_space;
 pub(crate) mod numa;
+mod pages;
 mod sigbus;
 
 use std::any::Any;
@@ -10,23 +12,18 @@ use std::ops::RangeInclusive;
 use std::os::fd::{AsFd, AsRawFd};
 use std::os::unix::fs::MetadataExt;
 use std::path::Path;
+use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
-use std::sync::{Arc, LazyLock};
 
 use rustix::io::Errno;
 use rustix::mm::{MapFlags, ProtFlags};
 
+pub(crate) use self::address_space::address_space;
+use self::address_space::{reserve, reserve_within};
+pub(crate) use self::pages::{HUGE_BYTES, collapse};
 pub(crate) use self::sigbus::Watch;
 use crate::medium::is_memory;
-use crate::sync::pause::Pause;
-use crate::{Error, Opener, Result, failpoint};
-
-/// Mappings begin and grow at multiples of a huge page.
-pub(crate) const HUGE_BYTES: u64 = 2 << 20;
-/// Linux 6.1: make the range huge pages now, even where shared memory is set never to use them.
-const MADV_COLLAPSE: i32 = 25;
-/// A collapse waits until the kernel has been at work on every processor: seconds where others keep these busy.
-static COLLAPSES: LazyLock<Pause> = LazyLock::new(Pause::new);
+use crate::{Error, Opener, PAGE_BYTES, Result, failpoint};
 
 /// Where a pool's file is, and whether faults in its mapping are handled here.
 ///
@@ -171,8 +168,8 @@ impl Region {
         // SAFETY: a new mapping at an address of the kernel's choice. It is mapped to see
         // whether it can be had, and unmapped.
         let dax = unsafe {
-            let asked = rustix::mm::mmap(std::ptr::null_mut(), 4096, ProtFlags::READ, sync, &file, 0);
-            asked.is_ok_and(|page| rustix::mm::munmap(page, 4096).is_ok())
+            let asked = rustix::mm::mmap(std::ptr::null_mut(), PAGE_BYTES, ProtFlags::READ, sync, &file, 0);
+            asked.is_ok_and(|page| rustix::mm::munmap(page, PAGE_BYTES).is_ok())
         };
         let mut region = Self::over(whole, base, reserved, len);
         (region.in_memory, region.dax) = (is_memory(&file), dax);
@@ -244,7 +241,7 @@ impl Region {
 
     /// Replaces whole pages that the file does not have, or cannot be read from, by zeros.
     pub(crate) fn blank(&self, offset: u64, bytes: u64) -> Result<()> {
-        let end = self.len().next_multiple_of(4096);
+        let end = self.len().next_multiple_of(PAGE_BYTES as u64);
         assert!(!self.shared && offset + bytes <= end, "pages of the region");
         let flags = MapFlags::PRIVATE | MapFlags::NORESERVE | MapFlags::FIXED;
         let (start, prot) = (self.base.wrapping_add(offset as usize), ProtFlags::READ | ProtFlags::WRITE);
@@ -360,63 +357,6 @@ impl Region {
         self.shared_file().and_then(|file| file.metadata().ok()).map_or(0, |file| file.blocks() * 512)
     }
 
-    /// Backs a range with memory or blocks, in huge pages where the system has them, so that
-    /// touching it cannot fail later.
-    pub(crate) fn populate(&self, offset: u64, bytes: u64) -> Result<()> {
-        let Some(file) = self.shared_file() else { return Ok(()) };
-        if !self.in_memory {
-            let reserved = failpoint::call("fallocate", || {
-                rustix::fs::fallocate(file.as_fd(), rustix::fs::FallocateFlags::empty(), offset, bytes)
-            });
-            return match reserved {
-                Ok(()) | Err(Errno::OPNOTSUPP) => Ok(()),
-                Err(error) => Err(full_or(error, offset + bytes)),
-            };
-        }
-        let huge = bytes.is_multiple_of(HUGE_BYTES) && offset.is_multiple_of(HUGE_BYTES);
-        // One page first: a range of nothing but holes does not collapse.
-        self.populate_write(offset, 4096)?;
-        let start = self.base.wrapping_add(offset as usize);
-        if huge && collapse(start, bytes as usize) { Ok(()) } else { self.populate_write(offset, bytes) }
-    }
-
-    fn populate_write(&self, offset: u64, bytes: u64) -> Result<()> {
-        let populated = failpoint::call("populate", || self.advise(offset, bytes, libc::MADV_POPULATE_WRITE));
-        match populated {
-            // Kernels before 5.14: pages come when they are touched.
-            Ok(()) | Err(Errno::INVAL) => Ok(()),
-            Err(error) => Err(full_or(error, offset + bytes)),
-        }
-    }
-
-    fn advise(&self, offset: u64, bytes: u64, advice: i32) -> rustix::io::Result<()> {
-        assert!(offset + bytes <= self.len(), "advice beyond the region");
-        let start = self.base.wrapping_add(offset as usize);
-        // SAFETY: the range lies within the mapping, and neither advice changes what is in it.
-        let answer = unsafe { libc::madvise(start.cast(), bytes as usize, advice) };
-        if answer == 0 {
-            return Ok(());
-        }
-        Err(Errno::from_io_error(&std::io::Error::last_os_error()).unwrap_or(Errno::INVAL))
-    }
-
-    /// Returns how many bytes of the region are mapped by huge pages, as the kernel reports it.
-    pub fn huge_bytes(&self) -> u64 {
-        let Ok(maps) = std::fs::read_to_string("/proc/self/smaps") else { return 0 };
-        let (first, end) = (self.base.addr() as u64, self.base.addr() as u64 + self.reserved);
-        let (mut inside, mut sum) = (false, 0);
-        for line in maps.lines() {
-            let mut words = line.split_whitespace();
-            let Some(word) = words.next() else { continue };
-            if let Some((from, _)) = word.split_once('-') {
-                inside = u64::from_str_radix(from, 16).is_ok_and(|from| (first..end).contains(&from));
-            } else if inside && matches!(word, "ShmemPmdMapped:" | "FilePmdMapped:" | "AnonHugePages:") {
-                sum += words.next().and_then(|kib| kib.parse::<u64>().ok()).unwrap_or(0) << 10;
-            }
-        }
-        sum
-    }
-
     /// Writes everything back to the file.
     pub(crate) fn sync(&self) -> Result<()> {
         let Some(file) = self.shared_file() else { return Ok(()) };
@@ -448,43 +388,6 @@ impl Drop for Region {
             let _ = rustix::fs::flock(file, rustix::fs::FlockOperation::Unlock);
         }
     }
-}
-
-/// Makes a range of a mapping huge pages, and returns whether it is. It begins with one, and one page of it has memory.
-pub(crate) fn collapse(start: *mut u8, bytes: usize) -> bool {
-    // SAFETY: no byte of the range changes, wherever it is.
-    let collapse = || unsafe { libc::madvise(start.cast(), bytes, MADV_COLLAPSE) } == 0;
-    COLLAPSES.outside(collapse) == Some(true)
-}
-
-/// Reserves address space as [`reserve`] does, with as many bytes as there are: halves of the most, or the least.
-fn reserve_within(bytes: RangeInclusive<u64>) -> Result<((*mut u8, usize), *mut u8, u64)> {
-    let (least, mut asked) = bytes.into_inner();
-    loop {
-        match reserve(asked) {
-            Ok((whole, base)) => return Ok((whole, base, asked)),
-            Err(error) if asked == least => return Err(error),
-            Err(_) => asked = (asked / 2 / HUGE_BYTES * HUGE_BYTES).max(least),
-        }
-    }
-}
-
-/// Reserves address space that begins at a huge page: (all of it, the aligned begin).
-fn reserve(bytes: u64) -> Result<((*mut u8, usize), *mut u8)> {
-    let reserved = failpoint::check("mmap").and_then(|()| address_space(bytes as usize));
-    let doing = || format!("reserving {bytes} bytes of address space, which `ulimit -v` may forbid");
-    reserved.map_err(|error| Error::io(doing(), error))
-}
-
-/// Maps address space that nothing stands in, and that begins at a huge page: (all of it, the aligned begin).
-pub(crate) fn address_space(bytes: usize) -> rustix::io::Result<((*mut u8, usize), *mut u8)> {
-    let whole = bytes + HUGE_BYTES as usize;
-    let flags = MapFlags::PRIVATE | MapFlags::NORESERVE;
-    // SAFETY: a new mapping at an address of the kernel's choice disturbs no other.
-    let start =
-        unsafe { rustix::mm::mmap_anonymous(std::ptr::null_mut(), whole, ProtFlags::empty(), flags)? };
-    let start = start.cast::<u8>();
-    Ok(((start, whole), start.map_addr(|addr| addr.next_multiple_of(HUGE_BYTES as usize))))
 }
 
 fn full_or(error: rustix::io::Errno, bytes: u64) -> Error {

@@ -14,9 +14,7 @@ use std::sync::Arc;
 use std::sync::atomic::Ordering::{AcqRel, Acquire, SeqCst};
 use std::sync::atomic::{AtomicBool, AtomicPtr, AtomicUsize};
 
-use crate::Opener;
-
-const PAGE_BYTES: usize = 4096;
+use crate::{Opener, PAGE_BYTES};
 
 /// Times that a dropped watch looks whether all handlers are through.
 const LOOKS: usize = 1000;

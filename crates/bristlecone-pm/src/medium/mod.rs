@@ -36,6 +36,9 @@ pub use self::prefetch::prefetch;
 /// Bytes of a CPU cache line, the unit of flushing.
 pub const LINE_BYTES: usize = 64;
 
+/// Bytes of the smallest page: what is mapped, and written back to a file, at once.
+pub(crate) const PAGE_BYTES: usize = 4096;
+
 /// The name of one flush, fence or publish site: the design and the step of its protocol,
 /// `"sstree insert.2"`. It costs nothing at run time; the simulator reports and mutates by it.
 pub type Step = &'static str;

@@ -8,10 +8,7 @@ use std::time::{Duration, Instant};
 
 use super::arch::{self, FlushKind};
 use super::copy;
-use crate::{Domain, LINE_BYTES, Medium, Step, failpoint};
-
-/// Bytes that `msync` works on.
-const PAGE_BYTES: usize = 4096;
+use crate::{Domain, LINE_BYTES, Medium, PAGE_BYTES, Step, failpoint};
 
 /// The processor's own loads, stores, flushes and fences, as the domain needs them.
 #[derive(Debug)]

@@ -19,7 +19,7 @@ use rustix::fs::{SeekFrom, seek};
 use super::{Geometry, PoolFile};
 use crate::{Medium, Region, Result};
 
-pub(super) const PAGE_BYTES: u64 = 4096;
+pub(super) const PAGE_BYTES: u64 = crate::PAGE_BYTES as u64;
 
 /// Returns the parts of a file between two offsets that are data, in order. A file system that
 /// knows no holes has nothing but data.

@@ -8,12 +8,11 @@ use rustix::mm::{Advice, MapFlags, MprotectFlags, ProtFlags};
 
 use super::{EXTENT_BYTES, Mode, Segment};
 use crate::map::{HUGE_BYTES, Watch, address_space, collapse};
-use crate::{Error, Opener, Result, failpoint};
+use crate::{Error, Opener, PAGE_BYTES, Result, failpoint};
 
 /// Pages come in such steps until there is a huge page of them.
 const FIRST_STEPS_BYTES: usize = 64 << 10;
 const HUGE: usize = HUGE_BYTES as usize;
-const PAGE_BYTES: usize = 4096;
 
 /// A stretch of address space whose bytes begin as zeros and stay where they are. See the module.
 #[derive(Debug)]

@@ -15,18 +15,19 @@ use std::sync::atomic::Ordering::{AcqRel, Relaxed};
 use std::sync::atomic::{AtomicBool, AtomicU64};
 use std::sync::{Arc, Mutex, MutexGuard};
 
-use rustix::mm::{MapFlags, ProtFlags};
+use rustix::mm::ProtFlags;
 
 use super::announce::IDLE;
 use super::header::Header;
 use super::live::{LINES, Line, Live, Phase, ROWS, Row, WriterState};
+use super::mapping::Mapping;
 use super::owner::{self, Lock};
+use super::place::{open_own, path_of};
 use super::waste::Posts;
-use super::{Identity, KeepIndex, Memory, Mode, NotesReader, Segment, State, open_own, path_of};
+use super::{Identity, KeepIndex, Memory, Mode, NotesReader, Segment, State};
 use crate::sync::wait::lock;
-use crate::{Error, Opener, Result, failpoint, own_thread_index};
+use crate::{Error, Opener, PAGE_BYTES, Result, own_thread_index};
 
-const PAGE_BYTES: usize = 4096;
 /// Looks of a thread between two at whether the writer is there: so many may see what one left that is gone.
 const LOOKS_A_LOOK: u64 = 1 << 10;
 /// Rounds that a thread waits between two looks at whether the writer is there.
@@ -44,7 +45,7 @@ thread_local! {
 #[derive(Debug)]
 pub struct Follower {
     segment: Arc<Segment>,
-    row: &'static Row,
+    row: Mapping,
     at: usize,
     /// What the writer did when this came.
     found: WriterState,
@@ -115,27 +116,32 @@ impl Follower {
     }
 
     /// Takes a row that no other follower has.
-    fn take_row(file: &File) -> std::result::Result<(usize, &'static Row), &'static str> {
+    fn take_row(file: &File) -> std::result::Result<(usize, Mapping), &'static str> {
         let at =
             (0..ROWS).find(|&at| owner::take(file, Lock::Row(at))).ok_or("it has 256 followers already")?;
+        let map = |offset: u64| {
+            let mapping = Mapping::of(file, offset, PAGE_BYTES, ProtFlags::READ | ProtFlags::WRITE)?;
+            mapping.back(0, PAGE_BYTES).map(|()| mapping)
+        };
         let mapped = || {
             let [begun_at, row_at] = Live::places(at);
-            let begun = map_page(file, begun_at)?.cast::<AtomicU64>();
-            let Some(row) = map_page(file, row_at) else {
-                unmap_page(begun.cast());
-                return None;
-            };
-            // SAFETY: pages of the file that both map, with atomics; the row stays mapped as long as the follower.
-            let (counter, row) = unsafe { (&*begun, &*row.cast::<Row>()) };
-            row.iter().for_each(|line| line.word.end());
-            counter.fetch_max(at as u64 + 1, AcqRel);
-            unmap_page(begun.cast());
+            let (begun, row) = (map(begun_at)?, map(row_at)?);
+            // SAFETY: the row is this follower's, as is the page with the counter as long as it is mapped; atomics.
+            let (begun, lines) = unsafe { (&*begun.base().cast::<AtomicU64>(), &*row.base().cast::<Row>()) };
+            lines.iter().for_each(|line| line.word.end());
+            begun.fetch_max(at as u64 + 1, AcqRel);
             Some((at, row))
         };
         mapped().ok_or_else(|| {
             owner::give_back(file, Lock::Row(at));
             "there is no room for followers in shared memory"
         })
+    }
+
+    #[inline(always)]
+    fn row(&self) -> &Row {
+        // SAFETY: a page that consists of atomics, mapped as long as `self`.
+        unsafe { &*self.row.base().cast() }
     }
 
     #[inline(always)]
@@ -217,8 +223,8 @@ impl Follower {
     #[inline(always)]
     fn pin(&self) -> Pinned<'_> {
         let (line, last) = match own_thread_index() {
-            Some(index) if index < LINES - 1 => (&self.row[index], None),
-            _ => (&self.row[LINES - 1], Some(self.last_line())),
+            Some(index) if index < LINES - 1 => (&self.row()[index], None),
+            _ => (&self.row()[LINES - 1], Some(self.last_line())),
         };
         debug_assert_eq!(line.word.get(), IDLE, "pinned twice");
         line.word.begin(self.live().epoch(), self.fences);
@@ -289,7 +295,6 @@ impl Drop for Pinned<'_> {
 impl Drop for Follower {
     fn drop(&mut self) {
         if self.opener.is_here() {
-            unmap_page(std::ptr::from_ref(self.row).cast_mut().cast());
             owner::give_back(&self.segment.file, Lock::Row(self.at));
         }
     }
@@ -306,25 +311,4 @@ pub(crate) fn waits(round: u32) {
     if unsafe { followed.as_ref() }.is_some_and(|follower| !follower.has_writer()) {
         std::panic::resume_unwind(Box::new(WriterGone));
     }
-}
-
-fn map_page(file: &File, offset: u64) -> Option<*mut u8> {
-    failpoint::check("mmap").ok()?;
-    let prot = ProtFlags::READ | ProtFlags::WRITE;
-    // SAFETY: a new mapping at an address of the kernel's choice.
-    let page =
-        unsafe { rustix::mm::mmap(std::ptr::null_mut(), PAGE_BYTES, prot, MapFlags::SHARED, file, offset) };
-    let page = page.ok()?.cast::<u8>();
-    if super::extent::populate(page, PAGE_BYTES).is_err() {
-        unmap_page(page);
-        return None;
-    }
-    // SAFETY: the page mapped above, whose contents this does not change. A child does not touch it.
-    unsafe { libc::madvise(page.cast(), PAGE_BYTES, libc::MADV_DONTFORK) };
-    Some(page)
-}
-
-fn unmap_page(page: *mut u8) {
-    // SAFETY: a page that `map_page` mapped and that no thread looks at any more.
-    let _ = unsafe { rustix::mm::munmap(page.cast(), PAGE_BYTES) };
 }

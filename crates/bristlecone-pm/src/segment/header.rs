@@ -9,7 +9,8 @@ use std::path::{Path, PathBuf};
 use rustix::io::Errno;
 use rustix::rand::{GetRandomFlags, getrandom};
 
-use super::{EXTENT_BYTES, Identity, read_at, write_at};
+use super::place::{read_at, write_at};
+use super::{EXTENT_BYTES, Identity};
 
 /// Bytes before the notes.
 pub(super) const HEADER_BYTES: usize = 4096;

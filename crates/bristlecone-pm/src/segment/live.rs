@@ -20,16 +20,16 @@ use std::sync::atomic::{AtomicU64, fence};
 use std::time::Duration;
 
 use rustix::fs::{FallocateFlags, fallocate};
-use rustix::mm::{MapFlags, ProtFlags};
+use rustix::mm::ProtFlags;
 
 use super::announce::{Announced, EXPELLED, IDLE};
+use super::mapping::Mapping;
 use super::owner::{self, Lock};
 use crate::sync::GlobalFence;
-use crate::{LINE_BYTES, Opener, failpoint};
+use crate::{LINE_BYTES, PAGE_BYTES, failpoint};
 
 /// Where the board is in extent 0.
 const BOARD_AT: u64 = 1 << 36;
-const PAGE_BYTES: usize = 4096;
 const PAGE_WORDS: usize = PAGE_BYTES / 8;
 /// Trees that a pool can have.
 const TREES: usize = crate::pool::TREES_MAX as usize;
@@ -116,15 +116,10 @@ const _: () = assert!(size_of::<TreePage>() == PAGE_BYTES && size_of::<Row>() ==
 /// The board, mapped. See the module.
 #[derive(Debug)]
 pub(super) struct Live {
-    base: *mut u8,
+    /// In which everything is atomic.
+    mapping: Mapping,
     barrier: GlobalFence,
-    opener: Opener,
 }
-
-// SAFETY: an address range in which everything is atomic.
-unsafe impl Send for Live {}
-// SAFETY: as above.
-unsafe impl Sync for Live {}
 
 impl Live {
     /// Lets the file reach behind the board and maps it for the writer, with a new life. `None`: there can be no followers.
@@ -159,28 +154,20 @@ impl Live {
     }
 
     fn map(file: &File, prot: ProtFlags) -> Option<Self> {
-        failpoint::check("mmap").ok()?;
-        let flags = MapFlags::SHARED | MapFlags::NORESERVE;
-        // SAFETY: a new mapping at an address of the kernel's choice.
-        let base = unsafe {
-            rustix::mm::mmap(std::ptr::null_mut(), PAGES * PAGE_BYTES, prot, flags, file, BOARD_AT)
-        };
-        let base = base.ok()?.cast::<u8>();
-        // SAFETY: the mapping made above, whose contents this does not change. A child does not touch it.
-        unsafe { libc::madvise(base.cast(), PAGES * PAGE_BYTES, libc::MADV_DONTFORK) };
-        Some(Self { base, barrier: GlobalFence::detect(), opener: Opener::this() })
+        let mapping = Mapping::of(file, BOARD_AT, PAGES * PAGE_BYTES, prot)?;
+        Some(Self { mapping, barrier: GlobalFence::detect() })
     }
 
     /// Has the file provide a page, so that touching it cannot fail.
     fn back(&self, page: usize) -> Option<()> {
-        super::extent::populate(self.base.wrapping_add(page * PAGE_BYTES), PAGE_BYTES).ok()
+        self.mapping.back(page * PAGE_BYTES, PAGE_BYTES)
     }
 
     #[inline(always)]
     fn at<T>(&self, page: usize) -> &T {
         assert!(page < PAGES && size_of::<T>() <= PAGE_BYTES);
         // SAFETY: within the mapping (asserted), aligned to a page; the types used here consist of atomics.
-        unsafe { &*self.base.wrapping_add(page * PAGE_BYTES).cast() }
+        unsafe { &*self.mapping.base().wrapping_add(page * PAGE_BYTES).cast() }
     }
 
     #[inline(always)]
@@ -356,14 +343,5 @@ impl Live {
     /// Returns where the page with the number of rows, and the row of a follower, are in the file.
     pub fn places(row: usize) -> [u64; 2] {
         [BOARD_PAGES, BOARD_PAGES + 1 + row].map(|page| BOARD_AT + (page * PAGE_BYTES) as u64)
-    }
-}
-
-impl Drop for Live {
-    fn drop(&mut self) {
-        if self.opener.is_here() {
-            // SAFETY: the mapping of this board, which no thread can reach any more. A child does not have it.
-            let _ = unsafe { rustix::mm::munmap(self.base.cast(), PAGES * PAGE_BYTES) };
-        }
     }
 }

@@ -34,11 +34,15 @@ mod announce;
 mod extent;
 mod follow;
 mod header;
+mod kept;
 mod live;
+mod mapping;
 mod notes;
 mod owner;
+mod place;
 mod posted;
 mod released;
+mod shown;
 #[cfg(test)]
 mod tests;
 mod waste;
@@ -46,23 +50,24 @@ mod waste;
 use std::collections::{BTreeMap, BTreeSet};
 use std::fs::{File, OpenOptions, Permissions};
 use std::os::fd::{AsFd, AsRawFd};
-use std::os::unix::fs::{FileExt, MetadataExt, OpenOptionsExt, PermissionsExt};
+use std::os::unix::fs::{OpenOptionsExt, PermissionsExt};
 use std::path::{Path, PathBuf};
 use std::sync::atomic::{AtomicBool, Ordering::Relaxed};
-use std::sync::{Arc, Condvar, Mutex, MutexGuard, PoisonError};
+use std::sync::{Arc, Condvar, Mutex, MutexGuard};
 use std::time::Duration;
 
 use rustix::fs::{FallocateFlags, FlockOperation, fallocate, flock};
-use rustix::io::Errno;
 
 pub use self::extent::Extent;
 pub use self::follow::Follower;
 pub(crate) use self::follow::waits;
+use self::header::Header;
 pub(crate) use self::header::NUMBER_BITS;
-use self::header::{Header, PoolFileId};
+use self::kept::Kept;
 use self::live::{Live, Phase};
 pub use self::notes::{Notes, NotesReader};
 use self::owner::Lock;
+use self::place::{open_own, path_of, sweep};
 pub use self::posted::{Posted, Zeroed};
 pub use self::released::Released;
 use self::waste::{Posts, Waste};
@@ -70,20 +75,10 @@ use crate::medium::is_memory;
 use crate::sync::wait::lock;
 use crate::{Opener, failpoint};
 
-/// Where segments are.
-const FOLDER: &str = "/dev/shm";
-/// What their names begin with.
-const PREFIX: &str = "bristlecone-";
 /// Bytes of address space, and of the file, that an extent has.
 pub(crate) const EXTENT_BYTES: u64 = 1 << 38;
 /// Extents of a segment: as many as a file can have.
 const EXTENTS_MAX: u32 = 1 << 24;
-/// Bytes that a segment has at least to be left behind, unless it is asked for: building less takes a few milliseconds.
-const WORTHWHILE_BYTES: u64 = 1 << 20;
-/// Other pools' segments that an open looks at.
-const LOOKS: usize = 64;
-/// How long a close waits for followers that are amid a lookup.
-const END: Duration = Duration::from_millis(100);
 /// How often an open asks for a segment that is locked.
 const LOCK_LOOKS: usize = 5;
 
@@ -109,13 +104,6 @@ enum Mode {
     Read,
     /// By one that reads the pool while another one writes to it: it stores nothing.
     Follow,
-}
-
-/// What a tree left behind.
-#[derive(Debug)]
-struct Kept {
-    extents: Vec<u32>,
-    words: Vec<u64>,
 }
 
 #[derive(Debug, Default)]
@@ -245,7 +233,7 @@ impl Segment {
         .then_some(())?;
         let fits = || {
             let header = Header::read(&file).filter(|header| header.fits(identity))?;
-            let trees = read_trees(&header.read_notes(&file)?)?;
+            let trees = kept::read(&header.read_notes(&file)?)?;
             // A file that was cut off is not what was left.
             let len = file.metadata().ok()?.len();
             (trees.0 == 1 || len == u64::from(trees.0) * EXTENT_BYTES).then_some((header, trees))
@@ -334,76 +322,6 @@ impl Segment {
         lock(&self.state)
     }
 
-    /// Notes that a tree is open.
-    pub(crate) fn enter(&self, tree: u32) {
-        self.state().open.insert(tree);
-    }
-
-    /// Notes that a tree is closed, and has left behind what it will.
-    pub(crate) fn leave(&self, tree: u32) {
-        self.state().open.remove(&tree);
-        self.closed.notify_all();
-    }
-
-    /// Waits for a tree whose last handle has gone, but which is not closed yet: what it leaves behind is for the open
-    /// that comes next.
-    fn wait_for(&self, tree: u32) {
-        let mut state = self.state();
-        while state.open.contains(&tree) {
-            state = self.closed.wait(state).unwrap_or_else(PoisonError::into_inner);
-        }
-    }
-
-    /// Takes the notes that a tree left behind, and with them its extents, of which those that `resume` does not take up
-    /// are free again.
-    pub(crate) fn resume_tree<T>(
-        self: &Arc<Self>,
-        tree: u32,
-        resume: impl FnOnce(&mut NotesReader<'_>) -> Option<T>,
-    ) -> Option<T> {
-        self.wait_for(tree);
-        let kept = match self.mode {
-            Mode::Write => self.state().trees.remove(&tree),
-            // Each handle of a reader takes them up anew.
-            Mode::Read | Mode::Follow => {
-                let state = self.state();
-                let kept = state.trees.get(&tree);
-                kept.map(|kept| Kept { extents: kept.extents.clone(), words: kept.words.clone() })
-            }
-        }?;
-        let mut reader = NotesReader::new(self, &kept.words);
-        let resumed = resume(&mut reader).filter(|_| reader.is_at_end());
-        let taken = reader.into_taken();
-        for extent in kept.extents.into_iter().filter(|extent| !taken.contains(extent)) {
-            self.give_back(extent);
-        }
-        resumed
-    }
-
-    /// Keeps what a tree leaves behind, as `suspend` notes it; nothing if that says `None`.
-    pub(crate) fn suspend_tree(&self, tree: u32, suspend: impl FnOnce(&mut Notes) -> Option<()>) {
-        self.forget(tree);
-        if self.mode != Mode::Write || !self.is_whole() || !self.opener.is_here() {
-            return;
-        }
-        let mut notes = Notes::default();
-        let suspended = suspend(&mut notes);
-        let (extents, words) = notes.into_parts();
-        if suspended.is_none() {
-            // Their holders go without giving them back.
-            return extents.into_iter().for_each(|extent| self.give_back(extent));
-        }
-        self.state().trees.insert(tree, Kept { extents, words });
-    }
-
-    /// Forgets what a tree left behind.
-    pub(crate) fn forget(&self, tree: u32) {
-        if self.mode == Mode::Write {
-            let kept = self.state().trees.remove(&tree);
-            kept.into_iter().flat_map(|kept| kept.extents).for_each(|extent| self.give_back(extent));
-        }
-    }
-
     /// Returns whether all that trees have stands in the file.
     fn is_whole(&self) -> bool {
         self.whole.load(Relaxed)
@@ -455,85 +373,12 @@ impl Segment {
         }
     }
 
-    /// Leaves everything behind for the next open, sealed with the number that this returns; 0 if nothing is left. The
-    /// trees that are not among `live` are forgotten.
-    pub(crate) fn seal(&self, live: &[u32]) -> u64 {
-        if self.mode != Mode::Write || !self.opener.is_here() || !self.is_whole() {
-            return 0;
-        }
-        let gone: Vec<u32> = self.state().trees.keys().filter(|tree| !live.contains(tree)).copied().collect();
-        gone.into_iter().for_each(|tree| self.forget(tree));
-        let words = write_trees(&self.state());
-        let is_worthwhile = || match self.keep {
-            KeepIndex::Always => true,
-            KeepIndex::Auto => self.bytes() >= WORTHWHILE_BYTES,
-            KeepIndex::Never => false,
-        };
-        if self.state().trees.is_empty() || !is_worthwhile() {
-            return 0;
-        }
-        let Some(header) = self.header.seal(&words) else { return 0 };
-        if header.write(&self.file, &words).is_err() {
-            return 0;
-        }
-        self.sealed.store(true, Relaxed);
-        header.number()
-    }
-
-    /// Takes the seal back: the pool was not closed.
-    pub(crate) fn unseal(&self) {
-        if self.sealed.swap(false, Relaxed) {
-            // If this fails, no superblock has the number that stays.
-            let _ = self.header.unseal().write(&self.file, &[]);
-        }
-    }
-
-    /// Returns the bytes of memory that the file takes.
-    fn bytes(&self) -> u64 {
-        self.file.metadata().map_or(0, |file| file.blocks() * 512)
-    }
-
     fn live(&self) -> Option<&Live> {
         self.live.as_ref()
     }
 
     fn file(&self) -> &File {
         &self.file
-    }
-
-    fn set_phase(&self, phase: Phase) {
-        if self.mode == Mode::Write {
-            self.live.iter().for_each(|live| live.set_phase(phase));
-        }
-    }
-
-    /// Lets followers in: the pool is open.
-    pub(crate) fn begin(&self) {
-        self.set_phase(Phase::Live);
-    }
-
-    /// Keeps followers out, and waits a moment for those that read just now. `false`: some may be reading still.
-    pub(crate) fn end(&self) -> bool {
-        self.set_phase(Phase::Closed);
-        self.live.as_ref().is_none_or(|live| live.wait_until_unread(&self.file, END))
-    }
-
-    /// Shows followers a tree by what `share` notes of it; not if that says `None`.
-    pub(crate) fn share_tree(&self, tree: u32, share: impl FnOnce(&mut Notes) -> Option<()>) {
-        let Some(live) = self.live.as_ref().filter(|_| self.mode == Mode::Write && self.is_whole()) else {
-            return;
-        };
-        let mut notes = Notes::live();
-        if share(&mut notes).is_some() {
-            live.publish(tree, &notes.into_parts().1);
-        }
-    }
-
-    /// Ends what followers see of a tree.
-    pub(crate) fn withdraw_tree(&self, tree: u32) {
-        if self.mode == Mode::Write && self.opener.is_here() {
-            self.live.iter().for_each(|live| live.withdraw(tree));
-        }
     }
 
     /// Closes the file in a child of the opener, so that the child does not hold the lock when the opener is gone.
@@ -560,87 +405,4 @@ impl Drop for Segment {
         // A child that was forked meanwhile holds the file, and with it the lock: closing it would not be enough.
         let _ = flock(&self.file, FlockOperation::Unlock);
     }
-}
-
-/// Returns where the segment of a pool is.
-fn path_of(uuid: [u64; 2]) -> PathBuf {
-    let uuid = u128::from(uuid[1]) << 64 | u128::from(uuid[0]);
-    Path::new(FOLDER).join(format!("{PREFIX}{uuid:032x}"))
-}
-
-/// Opens a file that this user made, and no other can read or write. Anything else is left alone.
-fn open_own(path: &Path) -> Option<File> {
-    let mut options = OpenOptions::new();
-    options.read(true).write(true).custom_flags(libc::O_NOFOLLOW | libc::O_NONBLOCK);
-    let file = failpoint::check("open").ok().and_then(|()| options.open(path).ok())?;
-    let metadata = file.metadata().ok()?;
-    let is_own = metadata.uid() == rustix::process::geteuid().as_raw() && metadata.mode() & 0o77 == 0;
-    (metadata.is_file() && is_own && metadata.nlink() == 1).then_some(file)
-}
-
-/// Removes segments of pools that are not there any more.
-fn sweep() {
-    let Ok(folder) = std::fs::read_dir(FOLDER) else { return };
-    let segments = folder.filter_map(Result::ok).filter(|entry| {
-        entry.file_name().to_str().is_some_and(|name| name.strip_prefix(PREFIX).is_some_and(is_uuid))
-    });
-    for entry in segments.take(LOOKS) {
-        let path = entry.path();
-        let Some(file) = open_own(&path) else { continue };
-        // One that a process has open is its own business.
-        if flock(&file, FlockOperation::NonBlockingLockExclusive).is_ok()
-            && Header::read(&file).is_none_or(|header| !header.pool().is_some_and(PoolFileId::is_there))
-        {
-            let _ = std::fs::remove_file(&path);
-        }
-    }
-}
-
-fn is_uuid(text: &str) -> bool {
-    text.len() == 32 && text.bytes().all(|byte| byte.is_ascii_hexdigit())
-}
-
-/// Writes down how many extents were begun, and what trees left behind.
-fn write_trees(state: &State) -> Vec<u64> {
-    let mut words = vec![u64::from(state.begun), state.trees.len() as u64];
-    for (&tree, kept) in &state.trees {
-        words.extend([u64::from(tree), kept.extents.len() as u64, kept.words.len() as u64]);
-        words.extend(kept.extents.iter().map(|&extent| u64::from(extent)));
-        words.extend(&kept.words);
-    }
-    words
-}
-
-/// Reads what [`write_trees`] wrote.
-fn read_trees(words: &[u64]) -> Option<(u32, BTreeMap<u32, Kept>)> {
-    let mut rest = words.iter().copied();
-    let mut next = || rest.next();
-    let begun = u32::try_from(next()?).ok().filter(|begun| (1..=EXTENTS_MAX).contains(begun))?;
-    let mut trees = BTreeMap::new();
-    let mut taken = BTreeSet::new();
-    for _ in 0..next()? {
-        let tree = u32::try_from(next()?).ok()?;
-        let (extents, words) = (next()?, next()?);
-        let extents = (0..extents).map(|_| u32::try_from(next()?).ok()).collect::<Option<Vec<u32>>>()?;
-        let words = (0..words).map(|_| next()).collect::<Option<Vec<u64>>>()?;
-        for &extent in &extents {
-            ((1..begun).contains(&extent) && taken.insert(extent)).then_some(())?;
-        }
-        trees.insert(tree, Kept { extents, words }).is_none().then_some(())?;
-    }
-    rest.next().is_none().then_some((begun, trees))
-}
-
-/// Reads so many bytes at a place of a file.
-fn read_at(file: &File, bytes: usize, offset: u64) -> Option<Vec<u8>> {
-    let mut buffer = vec![0; bytes];
-    failpoint::check("pread").ok()?;
-    file.read_exact_at(&mut buffer, offset).ok()?;
-    Some(buffer)
-}
-
-/// Writes bytes at a place of a file.
-fn write_at(file: &File, bytes: &[u8], offset: u64) -> Result<(), Errno> {
-    failpoint::check("pwrite")?;
-    file.write_all_at(bytes, offset).map_err(|error| Errno::from_io_error(&error).unwrap_or(Errno::IO))
 }

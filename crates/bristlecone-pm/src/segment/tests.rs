@@ -2,6 +2,8 @@ use std::path::PathBuf;
 use std::sync::Arc;
 use std::sync::atomic::AtomicU64;
 
+use rustix::io::Errno;
+
 use super::*;
 
 /// A pool's file that goes away, and the segment with it.
@@ -191,16 +193,15 @@ fn calls_that_are_refused_leave_memory_of_the_process_or_nothing() {
 fn notes_that_make_no_sense_are_refused() {
     let kept = |extents: &[u32]| Kept { extents: extents.to_vec(), words: vec![1, 2] };
     let trees = [(1, kept(&[1, 2])), (4, kept(&[]))].into_iter().collect();
-    let state = State { trees, begun: 4, ..State::default() };
-    let words = write_trees(&state);
-    assert!(read_trees(&words).is_some_and(|(begun, trees)| begun == 4 && trees.len() == 2));
+    let words = kept::write(4, &trees);
+    assert!(kept::read(&words).is_some_and(|(begun, trees)| begun == 4 && trees.len() == 2));
     for at in 0..words.len() {
-        assert!(read_trees(&words[..at]).is_none(), "{at} words");
+        assert!(kept::read(&words[..at]).is_none(), "{at} words");
         for wrong in [0, 1, 3, 4, u64::MAX] {
             let mut other = words.clone();
             other[at] = wrong;
             // Whatever is read names each extent once, and none that was not begun.
-            let Some((begun, trees)) = read_trees(&other) else { continue };
+            let Some((begun, trees)) = kept::read(&other) else { continue };
             let mut extents: Vec<u32> = trees.values().flat_map(|kept| kept.extents.clone()).collect();
             let all = extents.len();
             extents.sort_unstable();

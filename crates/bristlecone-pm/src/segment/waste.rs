@@ -5,16 +5,16 @@ use std::collections::BTreeMap;
 use std::fs::File;
 
 use rustix::fs::{FallocateFlags, fallocate};
-use rustix::mm::{MapFlags, ProtFlags};
+use rustix::mm::ProtFlags;
 
+use super::mapping::Mapping;
 use super::{Mode, Segment};
-use crate::{Opener, failpoint};
+use crate::{PAGE_BYTES, failpoint};
 
 /// Where posts are in extent 0.
 const POSTS_AT: u64 = 1 << 35;
 /// Bytes that there are for them.
 const POSTS_BYTES: usize = 64 << 20;
-const PAGE_BYTES: usize = 4096;
 /// Posts begin at multiples of this, so that no two share a line, or a pair of lines that is fetched together.
 const POST_ALIGN: usize = 128;
 
@@ -27,32 +27,18 @@ pub(super) enum Waste {
 }
 
 /// The posts of a segment.
-#[derive(Debug)]
+#[derive(Debug, Default)]
 pub(super) struct Posts {
-    /// Null: there are none.
-    base: *mut u8,
+    /// `None`: there are none. Each post keeps the segment, and with it this.
+    mapping: Option<Mapping>,
     begun: usize,
     /// Bytes that the file provides.
     backed: usize,
     /// Those that are zeros again, by their bytes.
     free: BTreeMap<usize, Vec<u64>>,
-    opener: Opener,
-}
-
-// SAFETY: an address range.
-unsafe impl Send for Posts {}
-
-impl Default for Posts {
-    fn default() -> Self {
-        Self::over(std::ptr::null_mut())
-    }
 }
 
 impl Posts {
-    fn over(base: *mut u8) -> Self {
-        Self { base, begun: 0, backed: 0, free: BTreeMap::new(), opener: Opener::this() }
-    }
-
     /// Maps the posts of a segment, all zeros; none if nothing is to be seen.
     pub fn begin(file: &File, are_wanted: bool) -> Self {
         let zero = || {
@@ -61,13 +47,12 @@ impl Posts {
         };
         let is_zero = are_wanted && failpoint::call("fallocate", zero).is_ok();
         let prot = ProtFlags::READ | ProtFlags::WRITE;
-        let base = if is_zero { map(file, prot) } else { None };
-        Self::over(base.unwrap_or(std::ptr::null_mut()))
+        Self { mapping: if is_zero { map(file, prot) } else { None }, ..Self::default() }
     }
 
     /// Maps the posts of a segment for a follower.
     pub fn follow(file: &File) -> Option<Self> {
-        map(file, ProtFlags::READ).map(Self::over)
+        map(file, ProtFlags::READ).map(|mapping| Self { mapping: Some(mapping), ..Self::default() })
     }
 
     fn take(&mut self, bytes: usize) -> Option<u64> {
@@ -75,10 +60,10 @@ impl Posts {
             return Some(post);
         }
         let end = self.begun + bytes;
-        (!self.base.is_null() && end <= POSTS_BYTES).then_some(())?;
+        let mapping = self.mapping.as_ref().filter(|_| end <= POSTS_BYTES)?;
         if end > self.backed {
             let pages = end.next_multiple_of(PAGE_BYTES);
-            super::extent::populate(self.base.wrapping_add(self.backed), pages - self.backed).ok()?;
+            mapping.back(self.backed, pages - self.backed)?;
             self.backed = pages;
         }
         let post = self.begun as u64;
@@ -87,24 +72,8 @@ impl Posts {
     }
 }
 
-impl Drop for Posts {
-    fn drop(&mut self) {
-        if !self.base.is_null() && self.opener.is_here() {
-            // SAFETY: the mapping of these posts, of which none is left: each keeps the segment. A child does not have it.
-            let _ = unsafe { rustix::mm::munmap(self.base.cast(), POSTS_BYTES) };
-        }
-    }
-}
-
-fn map(file: &File, prot: ProtFlags) -> Option<*mut u8> {
-    failpoint::check("mmap").ok()?;
-    let flags = MapFlags::SHARED | MapFlags::NORESERVE;
-    // SAFETY: a new mapping at an address of the kernel's choice.
-    let base = unsafe { rustix::mm::mmap(std::ptr::null_mut(), POSTS_BYTES, prot, flags, file, POSTS_AT) };
-    let base = base.ok()?;
-    // SAFETY: the mapping made above, whose contents this does not change. A child does not touch it.
-    unsafe { libc::madvise(base, POSTS_BYTES, libc::MADV_DONTFORK) };
-    Some(base.cast())
+fn map(file: &File, prot: ProtFlags) -> Option<Mapping> {
+    Mapping::of(file, POSTS_AT, POSTS_BYTES, prot)
 }
 
 fn bytes_of(layout: Layout) -> usize {
@@ -122,9 +91,9 @@ impl Segment {
 
     /// Returns the address of a post.
     pub(super) fn post_at(&self, offset: u64, layout: Layout) -> Option<*const u8> {
-        let base = self.state().posts.base;
+        let base = self.state().posts.mapping.as_ref()?.base();
         let end = offset.checked_add(bytes_of(layout) as u64)?;
-        let fits = !base.is_null() && offset.is_multiple_of(POST_ALIGN as u64) && end <= POSTS_BYTES as u64;
+        let fits = offset.is_multiple_of(POST_ALIGN as u64) && end <= POSTS_BYTES as u64;
         fits.then(|| base.wrapping_add(offset as usize).cast_const())
     }
 
@@ -162,10 +131,11 @@ impl Segment {
         match waste {
             Waste::Extent(extent) => self.clear_extent(extent),
             Waste::Post(offset, bytes) => {
-                let mut state = self.state();
+                let posts = &mut self.state().posts;
+                let Some(mapping) = &posts.mapping else { return };
                 // SAFETY: a post that was given back and that no thread looks at any more.
-                unsafe { state.posts.base.wrapping_add(offset as usize).write_bytes(0, bytes) };
-                state.posts.free.entry(bytes).or_default().push(offset);
+                unsafe { mapping.base().wrapping_add(offset as usize).write_bytes(0, bytes) };
+                posts.free.entry(bytes).or_default().push(offset);
             }
         }
     }

@@ -1,0 +1,159 @@
+//! What trees leave behind at a clean close, and how it is written down.
+
+use std::collections::{BTreeMap, BTreeSet};
+use std::os::unix::fs::MetadataExt;
+use std::sync::Arc;
+use std::sync::PoisonError;
+use std::sync::atomic::Ordering::Relaxed;
+
+use super::{EXTENTS_MAX, KeepIndex, Mode, Notes, NotesReader, Segment};
+
+/// Bytes that a segment has at least to be left behind, unless it is asked for: building less takes a few milliseconds.
+const WORTHWHILE_BYTES: u64 = 1 << 20;
+
+/// What a tree left behind.
+#[derive(Clone, Debug)]
+pub(super) struct Kept {
+    pub extents: Vec<u32>,
+    pub words: Vec<u64>,
+}
+
+/// Writes down how many extents were begun, and what trees left behind.
+pub(super) fn write(begun: u32, trees: &BTreeMap<u32, Kept>) -> Vec<u64> {
+    let mut words = vec![u64::from(begun), trees.len() as u64];
+    for (&tree, kept) in trees {
+        words.extend([u64::from(tree), kept.extents.len() as u64, kept.words.len() as u64]);
+        words.extend(kept.extents.iter().map(|&extent| u64::from(extent)));
+        words.extend(&kept.words);
+    }
+    words
+}
+
+/// Reads what [`write`] wrote.
+pub(super) fn read(words: &[u64]) -> Option<(u32, BTreeMap<u32, Kept>)> {
+    let mut rest = words.iter().copied();
+    let mut next = || rest.next();
+    let begun = u32::try_from(next()?).ok().filter(|begun| (1..=EXTENTS_MAX).contains(begun))?;
+    let mut trees = BTreeMap::new();
+    let mut taken = BTreeSet::new();
+    for _ in 0..next()? {
+        let tree = u32::try_from(next()?).ok()?;
+        let (extents, words) = (next()?, next()?);
+        let extents = (0..extents).map(|_| u32::try_from(next()?).ok()).collect::<Option<Vec<u32>>>()?;
+        let words = (0..words).map(|_| next()).collect::<Option<Vec<u64>>>()?;
+        for &extent in &extents {
+            ((1..begun).contains(&extent) && taken.insert(extent)).then_some(())?;
+        }
+        trees.insert(tree, Kept { extents, words }).is_none().then_some(())?;
+    }
+    rest.next().is_none().then_some((begun, trees))
+}
+
+impl Segment {
+    /// Notes that a tree is open.
+    pub(crate) fn enter(&self, tree: u32) {
+        self.state().open.insert(tree);
+    }
+
+    /// Notes that a tree is closed, and has left behind what it will.
+    pub(crate) fn leave(&self, tree: u32) {
+        self.state().open.remove(&tree);
+        self.closed.notify_all();
+    }
+
+    /// Waits for a tree whose last handle has gone, but which is not closed yet: what it leaves behind is for the open
+    /// that comes next.
+    fn wait_for(&self, tree: u32) {
+        let mut state = self.state();
+        while state.open.contains(&tree) {
+            state = self.closed.wait(state).unwrap_or_else(PoisonError::into_inner);
+        }
+    }
+
+    /// Takes the notes that a tree left behind, and with them its extents, of which those that `resume` does not take up
+    /// are free again.
+    pub(crate) fn resume_tree<T>(
+        self: &Arc<Self>,
+        tree: u32,
+        resume: impl FnOnce(&mut NotesReader<'_>) -> Option<T>,
+    ) -> Option<T> {
+        self.wait_for(tree);
+        let kept = match self.mode {
+            Mode::Write => self.state().trees.remove(&tree),
+            // Each handle of a reader takes them up anew.
+            Mode::Read | Mode::Follow => self.state().trees.get(&tree).cloned(),
+        }?;
+        let mut reader = NotesReader::new(self, &kept.words);
+        let resumed = resume(&mut reader).filter(|_| reader.is_at_end());
+        let taken = reader.into_taken();
+        for extent in kept.extents.into_iter().filter(|extent| !taken.contains(extent)) {
+            self.give_back(extent);
+        }
+        resumed
+    }
+
+    /// Keeps what a tree leaves behind, as `suspend` notes it; nothing if that says `None`.
+    pub(crate) fn suspend_tree(&self, tree: u32, suspend: impl FnOnce(&mut Notes) -> Option<()>) {
+        self.forget(tree);
+        if self.mode != Mode::Write || !self.is_whole() || !self.opener.is_here() {
+            return;
+        }
+        let mut notes = Notes::default();
+        let suspended = suspend(&mut notes);
+        let (extents, words) = notes.into_parts();
+        if suspended.is_none() {
+            // Their holders go without giving them back.
+            return extents.into_iter().for_each(|extent| self.give_back(extent));
+        }
+        self.state().trees.insert(tree, Kept { extents, words });
+    }
+
+    /// Forgets what a tree left behind.
+    pub(crate) fn forget(&self, tree: u32) {
+        if self.mode == Mode::Write {
+            let kept = self.state().trees.remove(&tree);
+            kept.into_iter().flat_map(|kept| kept.extents).for_each(|extent| self.give_back(extent));
+        }
+    }
+
+    /// Leaves everything behind for the next open, sealed with the number that this returns; 0 if nothing is left. The
+    /// trees that are not among `live` are forgotten.
+    pub(crate) fn seal(&self, live: &[u32]) -> u64 {
+        if self.mode != Mode::Write || !self.opener.is_here() || !self.is_whole() {
+            return 0;
+        }
+        let gone: Vec<u32> = self.state().trees.keys().filter(|tree| !live.contains(tree)).copied().collect();
+        gone.into_iter().for_each(|tree| self.forget(tree));
+        let words = {
+            let state = self.state();
+            write(state.begun, &state.trees)
+        };
+        let is_worthwhile = || match self.keep {
+            KeepIndex::Always => true,
+            KeepIndex::Auto => self.bytes() >= WORTHWHILE_BYTES,
+            KeepIndex::Never => false,
+        };
+        if self.state().trees.is_empty() || !is_worthwhile() {
+            return 0;
+        }
+        let Some(header) = self.header.seal(&words) else { return 0 };
+        if header.write(&self.file, &words).is_err() {
+            return 0;
+        }
+        self.sealed.store(true, Relaxed);
+        header.number()
+    }
+
+    /// Takes the seal back: the pool was not closed.
+    pub(crate) fn unseal(&self) {
+        if self.sealed.swap(false, Relaxed) {
+            // If this fails, no superblock has the number that stays.
+            let _ = self.header.unseal().write(&self.file, &[]);
+        }
+    }
+
+    /// Returns the bytes of memory that the file takes.
+    fn bytes(&self) -> u64 {
+        self.file.metadata().map_or(0, |file| file.blocks() * 512)
+    }
+}

@@ -1,0 +1,55 @@
+//! Stretches of the segment's file as this process has them.
+
+use std::fs::File;
+
+use rustix::mm::{MapFlags, ProtFlags};
+
+use super::extent::populate;
+use crate::{Opener, failpoint};
+
+/// A stretch of the file that stores reach, mapped until this is dropped. A child of the process does not have it.
+#[derive(Debug)]
+pub(super) struct Mapping {
+    base: *mut u8,
+    bytes: usize,
+    opener: Opener,
+}
+
+// SAFETY: an address range, which is reached through what its holder makes of it.
+unsafe impl Send for Mapping {}
+// SAFETY: as above.
+unsafe impl Sync for Mapping {}
+
+impl Mapping {
+    /// Maps `bytes` bytes of the file from `offset` on.
+    pub fn of(file: &File, offset: u64, bytes: usize, prot: ProtFlags) -> Option<Self> {
+        failpoint::check("mmap").ok()?;
+        let flags = MapFlags::SHARED | MapFlags::NORESERVE;
+        // SAFETY: a new mapping at an address of the kernel's choice.
+        let base = unsafe { rustix::mm::mmap(std::ptr::null_mut(), bytes, prot, flags, file, offset) };
+        let base = base.ok()?;
+        // SAFETY: the mapping made above, whose contents this does not change.
+        unsafe { libc::madvise(base, bytes, libc::MADV_DONTFORK) };
+        Some(Self { base: base.cast(), bytes, opener: Opener::this() })
+    }
+
+    #[inline(always)]
+    pub fn base(&self) -> *mut u8 {
+        self.base
+    }
+
+    /// Has the file provide a range, so that touching it cannot fail.
+    pub fn back(&self, at: usize, bytes: usize) -> Option<()> {
+        assert!(at + bytes <= self.bytes, "a range beyond the mapping");
+        populate(self.base.wrapping_add(at), bytes).ok()
+    }
+}
+
+impl Drop for Mapping {
+    fn drop(&mut self) {
+        if self.opener.is_here() {
+            // SAFETY: all of it, which no thread can reach any more.
+            let _ = unsafe { rustix::mm::munmap(self.base.cast(), self.bytes) };
+        }
+    }
+}

@@ -1,0 +1,46 @@
+//! What the writer shows followers: the pool, once it is open, and each tree, as long as it is.
+
+use std::time::Duration;
+
+use super::live::Phase;
+use super::{Mode, Notes, Segment};
+
+/// How long a close waits for followers that are amid a lookup.
+const END: Duration = Duration::from_millis(100);
+
+impl Segment {
+    pub(super) fn set_phase(&self, phase: Phase) {
+        if self.mode == Mode::Write {
+            self.live.iter().for_each(|live| live.set_phase(phase));
+        }
+    }
+
+    /// Lets followers in: the pool is open.
+    pub(crate) fn begin(&self) {
+        self.set_phase(Phase::Live);
+    }
+
+    /// Keeps followers out, and waits a moment for those that read just now. `false`: some may be reading still.
+    pub(crate) fn end(&self) -> bool {
+        self.set_phase(Phase::Closed);
+        self.live.as_ref().is_none_or(|live| live.wait_until_unread(&self.file, END))
+    }
+
+    /// Shows followers a tree by what `share` notes of it; not if that says `None`.
+    pub(crate) fn share_tree(&self, tree: u32, share: impl FnOnce(&mut Notes) -> Option<()>) {
+        let Some(live) = self.live.as_ref().filter(|_| self.mode == Mode::Write && self.is_whole()) else {
+            return;
+        };
+        let mut notes = Notes::live();
+        if share(&mut notes).is_some() {
+            live.publish(tree, &notes.into_parts().1);
+        }
+    }
+
+    /// Ends what followers see of a tree.
+    pub(crate) fn withdraw_tree(&self, tree: u32) {
+        if self.mode == Mode::Write && self.opener.is_here() {
+            self.live.iter().for_each(|live| live.withdraw(tree));
+        }
+    }
+}
