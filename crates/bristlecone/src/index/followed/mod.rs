@@ -193,26 +193,23 @@ impl<K: KeyCodec, V: Codec> Followed<K, V> {
         into: &mut Batch<K, V>,
         scan: impl Fn(&dyn Index<K, V>, &mut Batch<K, V>) -> bool,
     ) -> bool {
-        let checked = into.checked;
-        let mut first = Some(std::mem::take(into));
+        let begin_again =
+            |into: &mut Batch<K, V>, state| *into = Batch { checked: into.checked, state, ..Batch::default() };
+        let mut is_first = true;
         let scanned = self.read(|attached| {
-            let state = attached.state;
-            let goes_on = first.take().filter(|batch| batch.state == state);
-            let mut batch = goes_on.unwrap_or_else(|| Batch { checked, state, ..Batch::default() });
-            (scan(&*attached.tree, &mut batch), batch)
-        });
-        match scanned {
-            Ok((more, batch)) => {
-                *into = batch;
-                more
+            if !std::mem::take(&mut is_first) || into.state != attached.state {
+                begin_again(into, attached.state);
             }
-            Err(error) if checked => {
-                into.checked = true;
-                into.fail(error)
+            scan(&*attached.tree, into)
+        });
+        scanned.unwrap_or_else(|error| {
+            begin_again(into, 0);
+            if into.checked {
+                return into.fail(error);
             }
             // Less than there is must not pass for all.
-            Err(error) => self.source.throw(error),
-        }
+            self.source.throw(error)
+        })
     }
 }
 
