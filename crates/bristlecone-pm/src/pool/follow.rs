@@ -73,12 +73,18 @@ impl<M: Medium> PoolFile<M> {
     }
 
     /// Calls `look`, during which nothing that the writer shows of a tree with this number is used for anything else. `None`:
-    /// it is not shown any more, or what was seen does not count.
+    /// it is not shown any more, or what was seen does not count. `thread` is the calling thread's
+    /// [`own_thread_index`](crate::own_thread_index).
     #[inline(always)]
-    pub fn look<R>(&self, tree: TreeId, number: u64, look: impl FnOnce() -> R) -> Option<R> {
-        let followed = self.followed();
-        let is_same_writer = || self.turn() == followed.turn.load(Relaxed) || self.has_writer();
-        followed.follower.look((tree.0, number), look, is_same_writer)
+    pub fn look<R>(
+        &self,
+        thread: Option<usize>,
+        (tree, number): (TreeId, u64),
+        look: impl FnOnce() -> R,
+    ) -> Option<R> {
+        let Followed { follower, turn } = self.followed();
+        follower
+            .look(thread, (tree.0, number), look, || self.turn() == turn.load(Relaxed) || self.has_writer())
     }
 
     #[inline(always)]

@@ -116,7 +116,7 @@ impl Contents {
     }
 
     /// Returns a number that differs once the superblock was written again.
-    #[inline]
+    #[inline(always)]
     pub fn turn<M: Medium>(region: &Region, medium: &M) -> u64 {
         let sequences = [0, 1].map(|turn| copy(region, turn).sequence.load(medium));
         sequences[0].max(sequences[1])
@@ -186,7 +186,7 @@ fn finding(copy: usize, what: &str) -> Finding {
     Finding::new(format!("superblock, copy {copy}"), format!("{what}: the other copy is used in its place"))
 }
 
-#[inline]
+#[inline(always)]
 fn copy(region: &Region, turn: u64) -> &Superblock<Word> {
     assert!(region.len() >= turn * SUPERBLOCK_STRIDE + size_of::<Superblock<Word>>() as u64);
     let start = region.base().wrapping_add((turn * SUPERBLOCK_STRIDE) as usize);

@@ -26,7 +26,7 @@ use super::place::{open_own, path_of};
 use super::waste::Posts;
 use super::{Identity, KeepIndex, Memory, Mode, NotesReader, Segment, State};
 use crate::sync::wait::lock;
-use crate::{Error, Opener, PAGE_BYTES, Result, own_thread_index};
+use crate::{Error, Opener, PAGE_BYTES, Result};
 
 /// Looks of a thread between two at whether the writer is there: so many may see what one left that is gone.
 const LOOKS_A_LOOK: u64 = 1 << 10;
@@ -45,6 +45,7 @@ thread_local! {
 #[derive(Debug)]
 pub struct Follower {
     segment: Arc<Segment>,
+    live: Live,
     row: Mapping,
     at: usize,
     /// What the writer did when this came.
@@ -98,11 +99,11 @@ impl Follower {
         let fences = live.has_fences() || !live.fences_by_kernel();
         let (at, row) = Self::take_row(&file).map_err(no_writer)?;
         let state = State { begun: 1, posts, ..State::default() };
-        let segment =
-            Segment::over(file, (path, Mode::Follow, KeepIndex::Never), header, (state, Some(live)));
+        let segment = Segment::over(file, (path, Mode::Follow, KeepIndex::Never), header, (state, None));
         let follower = Self {
             over: Arc::clone(&segment.patched),
             segment: Arc::new(segment),
+            live,
             row,
             at,
             found,
@@ -144,11 +145,6 @@ impl Follower {
         unsafe { &*self.row.base().cast() }
     }
 
-    #[inline(always)]
-    fn live(&self) -> &Live {
-        self.segment.live.as_ref().expect("a follower has a board")
-    }
-
     /// Returns what is set when a page was replaced by zeros.
     pub(crate) fn patched(&self) -> &Arc<AtomicBool> {
         &self.over
@@ -166,7 +162,7 @@ impl Follower {
         tree: u32,
         follow: impl FnOnce(&mut NotesReader<'_>) -> Option<T>,
     ) -> Option<(u64, T)> {
-        let (sequence, words) = self.live().notes(tree)?;
+        let (sequence, words) = self.live.notes(tree)?;
         let mut reader = NotesReader::live(&self.segment, &words);
         let followed = follow(&mut reader).filter(|_| reader.is_at_end())?;
         Some((sequence, followed))
@@ -175,13 +171,13 @@ impl Follower {
     /// Returns whether a tree is still the one that was shown with this number.
     #[inline(always)]
     pub fn shows(&self, tree: u32, sequence: u64) -> bool {
-        self.live().sequence(tree) == sequence
+        self.live.sequence(tree) == sequence
     }
 
     /// Returns whether the writer has the pool open as it had when this follower came.
     #[inline(always)]
     pub fn is_current(&self) -> bool {
-        self.live().state() == self.found && !self.over.load(Relaxed)
+        self.live.state() == self.found && !self.over.load(Relaxed)
     }
 
     /// Returns whether the writer is there. Some system calls.
@@ -201,16 +197,17 @@ impl Follower {
         self.expelled.load(Relaxed)
     }
 
-    /// Calls `look` with the calling thread's epoch announced, unless the writer does not show the tree with this number any
-    /// more. `None`: it does not, or what was seen does not count, of which `is_same_writer` has a say.
+    /// Calls `look` with the epoch of the calling thread, which has this number, announced, unless the writer does not show the
+    /// tree with that number any more. `None`: it does not, or what was seen does not count, of which `is_same_writer` has a say.
     #[inline(always)]
     pub(crate) fn look<R>(
         &self,
+        thread: Option<usize>,
         (tree, number): (u32, u64),
         look: impl FnOnce() -> R,
         is_same_writer: impl FnOnce() -> bool,
     ) -> Option<R> {
-        let pinned = self.pin();
+        let pinned = self.pin(thread);
         // What the tree had is zeros by now, if it had gone before.
         if !(self.is_current() && self.shows(tree, number)) {
             return None;
@@ -221,13 +218,13 @@ impl Follower {
 
     /// Announces that the calling thread looks: what the writer takes out of the pool from now on stays what it is.
     #[inline(always)]
-    fn pin(&self) -> Pinned<'_> {
-        let (line, last) = match own_thread_index() {
+    fn pin(&self, thread: Option<usize>) -> Pinned<'_> {
+        let (line, last) = match thread {
             Some(index) if index < LINES - 1 => (&self.row()[index], None),
             _ => (&self.row()[LINES - 1], Some(self.last_line())),
         };
         debug_assert_eq!(line.word.get(), IDLE, "pinned twice");
-        line.word.begin(self.live().epoch(), self.fences);
+        line.word.begin(self.live.epoch(), self.fences);
         FOLLOWED.set(self);
         Pinned { follower: self, line, _last: last }
     }

@@ -14,7 +14,7 @@ use std::sync::atomic::{AtomicPtr, AtomicU64, Ordering::AcqRel, Ordering::Acquir
 use std::sync::{Arc, Mutex};
 
 use bristlecone_pm::sync::{AsymmetricFence, wait::lock};
-use bristlecone_pm::{At, Error, Finding, Native, Part, PoolFile, Result, TreeEntry};
+use bristlecone_pm::{At, Error, Finding, Native, Part, PoolFile, Result, TreeEntry, own_thread_index};
 
 use crate::index::any::Shared;
 use crate::index::parts::codec::{Codec, KeyCodec};
@@ -144,21 +144,23 @@ impl<K: KeyCodec, V: Codec> Followed<K, V> {
     }
 
     /// Calls `ask` with the tree as it is attached.
-    #[inline]
-    fn with_attached<R>(&self, ask: impl FnOnce(&Attached<K, V>) -> R) -> R {
-        let _entered = self.source.readers.enter();
+    #[inline(always)]
+    fn with_attached<R>(&self, thread: Option<usize>, ask: impl FnOnce(&Attached<K, V>) -> R) -> R {
+        let _entered = self.source.readers.enter_as(thread);
         // SAFETY: from `Box::into_raw`. The thread that replaces it waits for the readers that may have seen it before it
         // drops it, and a reader that enters later sees the new one.
         ask(unsafe { &*self.attached.load(Acquire) })
     }
 
     /// Looks until what was seen counts.
-    #[inline]
+    #[inline(always)]
     fn read<R>(&self, mut look: impl FnMut(&Attached<K, V>) -> R) -> Result<R> {
+        let thread = own_thread_index();
         loop {
-            let seen = self.with_attached(|attached| {
+            let seen = self.with_attached(thread, |attached| {
                 let Attached { pool, entry, number, .. } = attached;
-                if pool.opener().is_here() { pool.look(entry.id, *number, || look(attached)) } else { None }
+                let is_here = pool.opener().is_here();
+                if is_here { pool.look(thread, (entry.id, *number), || look(attached)) } else { None }
             });
             match seen {
                 Some(seen) => return Ok(seen),
@@ -186,6 +188,16 @@ impl<K: KeyCodec, V: Codec> Followed<K, V> {
         Ok(())
     }
 
+    /// Returns the value of a key.
+    #[inline(always)]
+    fn find(&self, key: K::Ref<'_>) -> Result<Option<V::Owned>> {
+        self.read(|attached| {
+            let mut found = None;
+            attached.tree.get(key, &mut |value| found = Some(V::owned(value)));
+            found
+        })
+    }
+
     /// Scans once: `into` goes on where it was, or has failed. What the writer has shown of another state does not matter
     /// to a scan that begins at its bounds again.
     fn scan(
@@ -193,8 +205,9 @@ impl<K: KeyCodec, V: Codec> Followed<K, V> {
         into: &mut Batch<K, V>,
         scan: impl Fn(&dyn Index<K, V>, &mut Batch<K, V>) -> bool,
     ) -> bool {
-        let begin_again =
-            |into: &mut Batch<K, V>, state| *into = Batch { checked: into.checked, state, ..Batch::default() };
+        let begin_again = |into: &mut Batch<K, V>, state| {
+            *into = Batch { checked: into.checked, state, ..Batch::default() }
+        };
         let mut is_first = true;
         let scanned = self.read(|attached| {
             if !std::mem::take(&mut is_first) || into.state != attached.state {
@@ -215,16 +228,12 @@ impl<K: KeyCodec, V: Codec> Followed<K, V> {
 
 impl<K: KeyCodec, V: Codec> Read<K, V> for Followed<K, V> {
     fn get(&self, key: K::Ref<'_>, show: &mut dyn FnMut(V::Ref<'_>)) -> bool {
-        self.look_up(key, show).unwrap_or_else(|error| self.source.throw(error))
+        let found = self.find(key).unwrap_or_else(|error| self.source.throw(error));
+        found.inspect(|value| show(V::borrow(value))).is_some()
     }
 
     fn look_up(&self, key: K::Ref<'_>, show: &mut dyn FnMut(V::Ref<'_>)) -> Result<bool> {
-        let found = self.read(|attached| {
-            let mut found = None;
-            attached.tree.get(key, &mut |value| found = Some(V::owned(value)));
-            found
-        })?;
-        Ok(found.inspect(|value| show(V::borrow(value))).is_some())
+        Ok(self.find(key)?.inspect(|value| show(V::borrow(value))).is_some())
     }
 
     fn get_many(&self, keys: &[K::Ref<'_>], show: &mut dyn FnMut(usize, V::Ref<'_>)) {
@@ -288,7 +297,8 @@ impl<K: KeyCodec, V: Codec> Inspect for Followed<K, V> {
     /// Returns items, and bytes of the pool: what the writer has in its memory is its own.
     fn stats(&self) -> TreeStats {
         let items = self.len();
-        let (pool, tree) = self.with_attached(|attached| (Arc::clone(&attached.pool), attached.entry.id));
+        let (pool, tree) = self
+            .with_attached(own_thread_index(), |attached| (Arc::clone(&attached.pool), attached.entry.id));
         let chunks = pool.chunks_now_of(tree);
         let bytes = |count: usize| count as u64 * pool.chunk_bytes();
         let logs = chunks.iter().filter(|chunk| part_of(chunk.kind) == Some(Part::Log)).count();
@@ -350,7 +360,7 @@ mod tests {
                 tree.insert(key << 32, key).unwrap();
             }
             assert!((0..60_000_u64).all(|key| followed.get(key << 32, &mut |_| {})), "{design}");
-            let taken = followed.with_attached(|attached| attached.tree.stats().dram_bytes);
+            let taken = followed.with_attached(None, |attached| attached.tree.stats().dram_bytes);
             let of_writer = tree.stats().dram_bytes;
             assert!(taken <= 2 * of_writer, "{design}: {taken} bytes beside {of_writer}");
             std::fs::remove_file(path).unwrap();

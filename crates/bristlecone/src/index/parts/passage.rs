@@ -36,7 +36,13 @@ impl Passage {
     /// Enters: what is loaded from here on stays until the thread has left, or it is what others have stored.
     #[inline(always)]
     pub fn enter(&self) -> Entered<'_> {
-        let line = own_thread_index().and_then(|thread| self.lines.get(thread));
+        self.enter_as(own_thread_index())
+    }
+
+    /// Enters as the calling thread, which has this number.
+    #[inline(always)]
+    pub fn enter_as(&self, thread: Option<usize>) -> Entered<'_> {
+        let line = thread.and_then(|thread| self.lines.get(thread));
         let Some(line) = line else { return self.enter_shared() };
         line.store(line.load(Relaxed) + 1, Relaxed);
         self.fence.light();
