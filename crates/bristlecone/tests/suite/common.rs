@@ -141,6 +141,11 @@ impl Scratch {
         Pool::options().max_bytes(256 << 20).create(true)
     }
 
+    /// How a pool is opened whose file is damaged after its close: an index that outlived it would not look at its leaves again.
+    pub fn without_index(&self) -> PoolOptions {
+        self.options().keep_index(KeepIndex::Never)
+    }
+
     /// How the pool of a cell is opened.
     pub fn in_cell(&self, cell: &Cell) -> PoolOptions {
         self.options().max_bytes(cell.room.bytes()).domain(cell.domain)

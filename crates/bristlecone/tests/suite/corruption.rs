@@ -7,7 +7,7 @@ use bristlecone_pm::Geometry;
 
 /// A pool with two trees; its bytes up to the end of its last chunk.
 fn healthy(scratch: &Scratch) -> Vec<u8> {
-    let pool = scratch.options().max_bytes(64 << 20).open(&scratch.0).unwrap();
+    let pool = scratch.without_index().max_bytes(64 << 20).open(&scratch.0).unwrap();
     let words = pool.tree::<u64, u64>("words").unwrap();
     let texts = pool.tree::<&str, &[u8]>("texts").unwrap();
     for i in 0..3000_u64 {

@@ -24,7 +24,7 @@ const DESIGNS: [Design; 3] = [Design::SsTree, Design::NbTree, Design::WoTree];
 /// A pool with two trees, and its bytes.
 fn healthy(design: Design) -> Vec<u8> {
     let scratch = Scratch::new();
-    let pool = scratch.options().max_bytes(64 << 20).open(&scratch.0).unwrap();
+    let pool = scratch.without_index().max_bytes(64 << 20).open(&scratch.0).unwrap();
     let words = pool.tree_options("words").design(design).create::<u64, u64>().unwrap();
     let texts = pool.tree_options("texts").design(design).create::<(&str, u64), &[u8]>().unwrap();
     for i in 0..KEYS {

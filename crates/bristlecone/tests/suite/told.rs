@@ -17,7 +17,7 @@ fn key(n: u64) -> String {
 /// A pool with a tree, and its bytes.
 fn healthy(shape: &Shape) -> Vec<u8> {
     let scratch = Scratch::new();
-    let pool = scratch.options().max_bytes(64 << 20).open(&scratch.0).unwrap();
+    let pool = scratch.without_index().max_bytes(64 << 20).open(&scratch.0).unwrap();
     let tree: Tree<&str, &[u8]> = shape.tree(&pool, "t").create().unwrap();
     for n in 0..KEYS {
         tree.insert(&key(n * 7 % KEYS), &(n * 7 % KEYS).to_le_bytes()).unwrap();

@@ -5,7 +5,7 @@ use std::fs::{File, OpenOptions};
 use std::os::unix::fs::FileExt;
 
 use crate::common::{Noise, Plant, Scratch, Shape};
-use bristlecone::{Design, KeepIndex, Key, Pool, Result, Salvage, Tree, Value};
+use bristlecone::{Design, Key, Pool, Result, Salvage, Tree, Value};
 
 pub const CHUNK: u64 = 2 << 20;
 const DESCRIPTORS: u64 = 73_728;
@@ -120,7 +120,7 @@ pub enum Part {
 pub fn fill<C: Codec>(shape: Shape) -> Victim {
     let scratch = Scratch::new();
     // What an index that outlives the close knows of a leaf is not read from the leaf again.
-    let options = scratch.options().max_bytes(64 << 20).keep_index(KeepIndex::Never);
+    let options = scratch.without_index().max_bytes(64 << 20);
     let pool = options.open(&scratch.0).unwrap();
     let tree = shape.create::<C::Key, C::Value>(&pool, "t").unwrap();
     let (mut truth, mut noise) = (Items::new(), Noise(0x2545_f491_4f6c_dd1d));

@@ -8,7 +8,7 @@ use std::time::Duration;
 
 use super::places::{Harm, Pages, Place};
 use crate::common::{Cell, Items, Noise, Plant, Scratch};
-use bristlecone::{Error, Key, Pool, Tree, Value};
+use bristlecone::{Error, KeepIndex, Key, Pool, Tree, Value};
 use bristlecone_pm::Geometry;
 
 /// Items that a tree is filled with, if there is room.
@@ -71,7 +71,8 @@ impl<I: Items> Site<I> {
             trees_max: cell.room.beside + 2,
         };
         scratch.format(geometry);
-        let pool = Pool::options().domain(cell.domain).recovery_threads(1).open(&scratch.0).unwrap();
+        let options = Pool::options().keep_index(KeepIndex::Never).domain(cell.domain).recovery_threads(1);
+        let pool = options.open(&scratch.0).unwrap();
         for number in 0..cell.room.beside {
             let beside = pool.tree_options(&format!("beside {number}")).create::<&str, u64>().unwrap();
             (0..5).for_each(|at| assert_eq!(beside.insert(&format!("key {at}"), at).unwrap(), None));
