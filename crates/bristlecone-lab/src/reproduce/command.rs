@@ -22,7 +22,7 @@ use super::{memory, report};
 /// interrupted goes on where it was.
 #[derive(Args, Debug)]
 #[command(after_help = "\
-Scales: quick takes at most 100k keys a figure (500k where space counts), and about ten minutes for all on two processors; full takes as many as
+Scales: quick takes at most 100k keys a figure (500k where space counts), and six to ten minutes for all on two processors; full takes as many as
 the paper, up to 1G, with memory and hours to match; a number, such as 10M, takes so many at most.
 bristlecone-lab results makes tables of results.jsonl.")]
 pub struct Reproduce {
