@@ -11,10 +11,10 @@ mod planted;
 
 use std::os::unix::fs::MetadataExt;
 use std::path::Path;
-use std::sync::atomic::{AtomicBool, Ordering::Relaxed};
+use std::sync::atomic::{AtomicBool, AtomicU64, Ordering::Relaxed};
 use std::time::Duration;
 
-use bristlecone::{Error, Pool, Tree};
+use bristlecone::{Design, Error, KeepIndex, Pool, Tree};
 
 use answers::{ask_all, is_forked, is_in_use, panics};
 use child::{Child, Pipe, child};
@@ -28,6 +28,7 @@ const TESTS: &[Test] = &[
     ("a_child_that_drops_its_handles_leaves_the_pool_alone", drops),
     ("a_child_gets_an_error_for_every_operation", operations),
     ("readers_are_inherited_no_more_than_writers", readers),
+    ("a_child_born_amid_lookups_of_a_follower_gets_an_error", followers),
     ("an_iterator_gives_what_it_has_in_hand_and_then_panics", iterators),
     ("a_child_has_no_byte_of_the_pool", mappings),
     ("a_program_that_a_child_runs_has_no_file_of_the_pool", programs),
@@ -114,6 +115,47 @@ fn readers() {
         });
         is_in_use(scratch.try_open(), here);
         planted.unwrap().verify(100);
+    }
+}
+
+/// Whatever lock a thread of the follower holds when the child is born, the child waits for none.
+fn followers() {
+    for &design in Design::ALL {
+        let (scratch, here) = (Scratch::new(), std::process::id());
+        let pool = scratch.options().keep_index(KeepIndex::Always).open(&scratch.0).unwrap();
+        let create = || pool.tree_options("t").design(design).open::<u64, u64>();
+        let mut tree = Some(pool.tree_options("t").design(design).create::<u64, u64>().unwrap());
+        (0..1000).for_each(|key| assert_eq!(tree.as_ref().unwrap().insert(key, key + 1).unwrap(), None));
+        let follower = Pool::follow(&scratch.0).unwrap();
+        let followed = follower.tree::<u64, u64>("t").unwrap();
+        let (end, seen) = (AtomicBool::new(false), AtomicU64::new(0));
+        std::thread::scope(|scope| {
+            for _ in 0..2 {
+                scope.spawn(|| {
+                    while !end.load(Relaxed) {
+                        // There is none while the tree is not open.
+                        if let Ok(found) = followed.look_up(7) {
+                            assert_eq!(found, Some(8));
+                            seen.fetch_add(1, Relaxed);
+                        }
+                    }
+                });
+            }
+            for round in 0..20 {
+                // Its readers attach anew.
+                drop(tree.take());
+                tree = Some(create().unwrap());
+                std::thread::sleep(Duration::from_micros(50 * round));
+                child(|| {
+                    assert!(is_forked(followed.look_up(7), &scratch.0, here));
+                    assert!(is_forked(follower.tree::<u64, u64>("t").map(drop), &scratch.0, here));
+                    assert!(panics(&scratch.0, || followed.get(7)));
+                });
+            }
+            end.store(true, Relaxed);
+        });
+        assert!(seen.into_inner() > 0 && tree.is_some(), "{design}: nothing was read");
+        assert_eq!(followed.look_up(7).unwrap(), Some(8));
     }
 }
 

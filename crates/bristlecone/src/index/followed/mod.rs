@@ -14,7 +14,9 @@ use std::sync::atomic::{AtomicPtr, AtomicU64, Ordering::AcqRel, Ordering::Acquir
 use std::sync::{Arc, Mutex};
 
 use bristlecone_pm::sync::{AsymmetricFence, wait::lock};
-use bristlecone_pm::{At, Error, Finding, Native, Part, PoolFile, Result, TreeEntry, own_thread_index};
+use bristlecone_pm::{
+    At, Error, Finding, Native, Opener, Part, PoolFile, Result, TreeEntry, own_thread_index,
+};
 
 use crate::index::any::Shared;
 use crate::index::parts::codec::{Codec, KeyCodec};
@@ -30,6 +32,7 @@ pub struct Source {
     build: u64,
     /// Whether calls that return no error unwind with the error itself.
     throws: bool,
+    opener: Opener,
     pool: Mutex<Arc<PoolFile<Native>>>,
     /// Threads that read a tree as it is attached.
     readers: Passage,
@@ -44,7 +47,8 @@ impl Source {
     pub fn attach(path: PathBuf, leave_sigbus: bool, throws: bool, build: u64) -> Result<Arc<Self>> {
         let pool = Self::follow(&path, leave_sigbus, build)?;
         let readers = Passage::new(AsymmetricFence::detect());
-        Ok(Arc::new(Self { path, leave_sigbus, build, throws, pool: Mutex::new(pool), readers }))
+        let opener = *pool.opener();
+        Ok(Arc::new(Self { path, leave_sigbus, build, throws, opener, pool: Mutex::new(pool), readers }))
     }
 
     fn follow(path: &std::path::Path, leave_sigbus: bool, build: u64) -> Result<Arc<PoolFile<Native>>> {
@@ -52,9 +56,31 @@ impl Source {
         PoolFile::follow(at, build, Native::new)
     }
 
+    /// Returns the process that attached.
+    pub fn opener(&self) -> Opener {
+        self.opener
+    }
+
+    /// Closes the pool's file in a child of the process, as [`PoolFile::abandon`], unless a thread had it in hand at the fork.
+    pub fn abandon(&self) {
+        if let Ok(pool) = self.pool.try_lock() {
+            pool.abandon();
+        }
+    }
+
     /// Returns the pool as it was last attached.
     pub fn pool(&self) -> Arc<PoolFile<Native>> {
         Arc::clone(&lock(&self.pool))
+    }
+
+    /// Returns whether the calling process is the one that attached. Takes no lock: one may have been held at a fork.
+    ///
+    /// # Errors
+    ///
+    /// [`Error::Forked`].
+    pub fn here(&self) -> Result<()> {
+        let forked = || Error::Forked { path: Some(self.path.clone()), pid: self.opener.pid() };
+        if self.opener.is_here() { Ok(()) } else { Err(forked()) }
     }
 
     /// Returns the pool with a writer that is there: the one that was, or another one.
@@ -63,8 +89,8 @@ impl Source {
     ///
     /// As [`PoolFile::follow`], and [`Error::Forked`].
     pub fn current(&self) -> Result<Arc<PoolFile<Native>>> {
+        self.here()?;
         let mut pool = lock(&self.pool);
-        pool.here()?;
         if !pool.has_writer() {
             *pool = Self::follow(&self.path, self.leave_sigbus, self.build)?;
         }
@@ -159,8 +185,11 @@ impl<K: KeyCodec, V: Codec> Followed<K, V> {
         loop {
             let seen = self.with_attached(thread, |attached| {
                 let Attached { pool, entry, number, .. } = attached;
-                let is_here = pool.opener().is_here();
-                if is_here { pool.look(thread, (entry.id, *number), || look(attached)) } else { None }
+                if self.source.opener.is_here() {
+                    pool.look(thread, (entry.id, *number), || look(attached))
+                } else {
+                    None
+                }
             });
             match seen {
                 Some(seen) => return Ok(seen),

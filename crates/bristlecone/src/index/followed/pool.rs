@@ -10,24 +10,22 @@ use crate::index::any::{AnyIndex, AnyPool, CarriedOut, Trial};
 /// A pool that is followed: nothing changes it here.
 pub struct FollowedPool {
     source: Arc<Source>,
-    opener: Opener,
     /// Of this process, which has none.
     events: Events,
 }
 
 impl FollowedPool {
     pub fn new(source: Arc<Source>) -> Self {
-        let opener = *source.pool().opener();
-        Self { source, opener, events: Events::default() }
+        Self { source, events: Events::default() }
     }
 }
 
 impl AnyPool for FollowedPool {
     fn opener(&self) -> Opener {
-        self.opener
+        self.source.opener()
     }
     fn here(&self) -> Result<()> {
-        self.source.pool().here()
+        self.source.here()
     }
     fn is_read_only(&self) -> bool {
         true
@@ -81,7 +79,7 @@ impl AnyPool for FollowedPool {
         self.here()
     }
     fn abandon(&self) {
-        self.source.pool().abandon();
+        self.source.abandon();
     }
     fn expect_whole(&self, _: &TreeEntry) -> Result<()> {
         Ok(())
