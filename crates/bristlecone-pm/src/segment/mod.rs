@@ -43,6 +43,7 @@ mod place;
 mod posted;
 mod released;
 mod shown;
+mod sweep;
 #[cfg(test)]
 mod tests;
 mod waste;
@@ -67,7 +68,7 @@ use self::kept::Kept;
 use self::live::{Live, Phase};
 pub use self::notes::{Notes, NotesReader};
 use self::owner::Lock;
-use self::place::{open_own, path_of, sweep};
+use self::place::{open_own, path_of};
 pub use self::posted::{Posted, Zeroed};
 pub use self::released::Released;
 use self::waste::{Posts, Waste};
@@ -211,7 +212,7 @@ impl Segment {
         if found.is_some() || read_only || keep == KeepIndex::Never {
             return found.map(Arc::new);
         }
-        sweep();
+        sweep::sweep();
         Self::create(identity, keep).map(Arc::new)
     }
 

@@ -4,17 +4,13 @@ use std::fs::{File, OpenOptions};
 use std::os::unix::fs::{FileExt, MetadataExt, OpenOptionsExt};
 use std::path::{Path, PathBuf};
 
-use rustix::fs::{FlockOperation, flock};
 use rustix::io::Errno;
 
-use super::header::{Header, PoolFileId};
 use crate::failpoint;
 
-const FOLDER: &str = "/dev/shm";
+pub(super) const FOLDER: &str = "/dev/shm";
 /// What their names begin with.
-const PREFIX: &str = "bristlecone-";
-/// Other pools' segments that an open looks at.
-const LOOKS: usize = 64;
+pub(super) const PREFIX: &str = "bristlecone-";
 
 /// Returns where the segment of a pool is.
 pub(super) fn path_of(uuid: [u64; 2]) -> PathBuf {
@@ -30,28 +26,6 @@ pub(super) fn open_own(path: &Path) -> Option<File> {
     let metadata = file.metadata().ok()?;
     let is_own = metadata.uid() == rustix::process::geteuid().as_raw() && metadata.mode() & 0o77 == 0;
     (metadata.is_file() && is_own && metadata.nlink() == 1).then_some(file)
-}
-
-/// Removes segments of pools that are not there any more.
-pub(super) fn sweep() {
-    let Ok(folder) = std::fs::read_dir(FOLDER) else { return };
-    let segments = folder.filter_map(Result::ok).filter(|entry| {
-        entry.file_name().to_str().is_some_and(|name| name.strip_prefix(PREFIX).is_some_and(is_uuid))
-    });
-    for entry in segments.take(LOOKS) {
-        let path = entry.path();
-        let Some(file) = open_own(&path) else { continue };
-        // One that a process has open is its own business.
-        if flock(&file, FlockOperation::NonBlockingLockExclusive).is_ok()
-            && Header::read(&file).is_none_or(|header| !header.pool().is_some_and(PoolFileId::is_there))
-        {
-            let _ = std::fs::remove_file(&path);
-        }
-    }
-}
-
-fn is_uuid(text: &str) -> bool {
-    text.len() == 32 && text.bytes().all(|byte| byte.is_ascii_hexdigit())
 }
 
 /// Reads so many bytes at a place of a file.

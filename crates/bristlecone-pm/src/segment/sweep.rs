@@ -1,0 +1,31 @@
+//! Segments that nothing needs any more.
+
+use rustix::fs::{FlockOperation, flock};
+
+use super::header::{Header, PoolFileId};
+use super::place::{FOLDER, PREFIX, open_own};
+
+/// Other pools' segments that an open looks at.
+const LOOKS: usize = 64;
+
+/// Removes segments of pools that are not there any more.
+pub(super) fn sweep() {
+    let Ok(folder) = std::fs::read_dir(FOLDER) else { return };
+    let segments = folder.filter_map(Result::ok).filter(|entry| {
+        entry.file_name().to_str().is_some_and(|name| name.strip_prefix(PREFIX).is_some_and(is_uuid))
+    });
+    for entry in segments.take(LOOKS) {
+        let path = entry.path();
+        let Some(file) = open_own(&path) else { continue };
+        // One that a process has open is its own business.
+        if flock(&file, FlockOperation::NonBlockingLockExclusive).is_ok()
+            && Header::read(&file).is_none_or(|header| !header.pool().is_some_and(PoolFileId::is_there))
+        {
+            let _ = std::fs::remove_file(&path);
+        }
+    }
+}
+
+fn is_uuid(text: &str) -> bool {
+    text.len() == 32 && text.bytes().all(|byte| byte.is_ascii_hexdigit())
+}
