@@ -3,7 +3,7 @@
 use std::panic::{AssertUnwindSafe, catch_unwind};
 use std::path::Path;
 
-use bristlecone::{Error, Pool, Result};
+use bristlecone::{BackupOptions, Error, Pool, Result, ScrubOptions};
 
 use super::planted::Planted;
 
@@ -52,6 +52,35 @@ pub fn ask_all(planted: &Planted, path: &Path, opener: u32) {
     forked(pool.prefault(4 << 20));
     forked(pool.check_tree("words").map(drop));
     forked(words.try_get(7).map(drop));
+    forked(words.look_up(7).map(drop));
+    forked(words.try_len().map(drop));
+    forked(words.try_leaves_by_items().map(drop));
+    forked(words.pop_first().map(drop));
+    forked(words.pop_last().map(drop));
+    forked(words.entry(7).or_insert(7).map(drop));
+    forked(words.entry(7000).or_insert(7).map(drop));
+    forked(words.fetch_update(7, |old| old).map(drop));
+    forked(words.insert_many(&[(7, 7)], &mut Vec::new()).map_err(Error::from));
+    forked(words.upsert_many(&[(7, 7)]).map_err(Error::from));
+    forked(words.remove_many(&[7], &mut Vec::new()).map_err(Error::from));
+    forked(words.remove_range(..).map(drop));
+    forked(words.retain(|_, _| false));
+    forked(words.clear());
+    forked(words.drain(..).next().unwrap().map(drop));
+    let mut batch = pool.batch();
+    batch.insert(words, 7, 7).remove(words, 8);
+    forked(batch.commit());
+    forked(pool.begin_transaction().map(drop));
+    forked(pool.transaction(|transaction| transaction.get(words, 7)).map(drop));
+    forked(pool.snapshot().map(drop));
+    forked(pool.snapshot_within(1 << 20).map(drop));
+    forked(pool.usage("words").map(drop));
+    forked(pool.metrics().map(drop));
+    forked(pool.scrub(ScrubOptions::new()).map(drop));
+    forked(pool.trim().map(drop));
+    let other = path.with_extension("backup");
+    forked(pool.backup(&other, BackupOptions::new()).map(drop));
+    assert!(!other.exists());
     let mut checked = words.try_range(3..9);
     forked(checked.next_back().unwrap().map(drop));
     assert!(checked.next().is_none());
@@ -71,6 +100,12 @@ pub fn ask_all(planted: &Planted, path: &Path, opener: u32) {
     assert!(panics(path, || words.range(3..9).next_back()));
     assert!(panics(path, || words.first_key_value()));
     assert!(panics(path, || words.last_key_value()));
+    assert!(panics(path, || words.get_many(&[7, 8], &mut Vec::new())));
+    assert!(panics(path, || words.contains_many(&[7, 8], &mut Vec::new())));
+    assert!(panics(path, || words.get_gt(7)));
+    assert!(panics(path, || words.keys().next()));
+    assert!(panics(path, || words.count(3..9)));
+    assert!(panics(path, || words.leaves_by_items()));
     assert!(panics(path, || words.len()));
     assert!(panics(path, || words.is_empty()));
     assert!(panics(path, || words.stats()));

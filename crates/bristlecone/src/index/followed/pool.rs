@@ -18,6 +18,11 @@ impl FollowedPool {
     pub fn new(source: Arc<Source>) -> Self {
         Self { source, events: Events::default() }
     }
+
+    /// Returns why nothing is changed here.
+    fn refuse<T>(&self) -> Result<T> {
+        self.source.here().and(Err(Error::ReadOnly))
+    }
 }
 
 impl AnyPool for FollowedPool {
@@ -34,7 +39,7 @@ impl AnyPool for FollowedPool {
         true
     }
     fn writable(&self) -> Result<()> {
-        self.here().and(Err(Error::ReadOnly))
+        self.refuse()
     }
     fn trees(&self) -> Result<Vec<TreeEntry>> {
         self.source.current()?.trees()
@@ -43,7 +48,7 @@ impl AnyPool for FollowedPool {
         self.source.current()?.find_tree(name)
     }
     fn drop_tree(&self, _: TreeId) -> Result<()> {
-        self.writable()
+        self.refuse()
     }
     fn chunks_of(&self, id: TreeId) -> Vec<Chunk> {
         self.source.pool().chunks_now_of(id)
@@ -52,7 +57,7 @@ impl AnyPool for FollowedPool {
         self.source.pool().chunk_bytes()
     }
     fn rename_tree(&self, _: &str, _: &str) -> Result<()> {
-        self.writable()
+        self.refuse()
     }
     fn info(&self) -> PoolInfo {
         self.source.pool().info()
@@ -70,10 +75,10 @@ impl AnyPool for FollowedPool {
         None
     }
     fn prefault(&self, _: u64) -> Result<()> {
-        self.writable()
+        self.refuse()
     }
     fn trim(&self, _: bool) -> Result<u64> {
-        self.writable().map(|()| 0)
+        self.refuse()
     }
     fn close(&self) -> Result<()> {
         self.here()
@@ -99,16 +104,16 @@ impl AnyPool for FollowedPool {
         _: (bool, bool),
         _: &mut dyn FnMut(&AnyIndex) -> Result<()>,
     ) -> Result<(TreeEntry, AnyIndex)> {
-        Err(Error::ReadOnly)
+        self.refuse()
     }
     fn clear_index(&self, _: &TreeEntry, _: (bool, bool)) -> Result<TreeEntry> {
-        Err(Error::ReadOnly)
+        self.refuse()
     }
     fn commit(&self, _: &[u8], _: usize, _: &mut dyn FnMut() -> CarriedOut) -> Result<()> {
-        Err(Error::ReadOnly)
+        self.refuse()
     }
     fn attempt(&self, _: Trial<'_>) -> Result<()> {
-        Err(Error::ReadOnly)
+        self.refuse()
     }
     fn pending_commits(&self) -> Vec<(u64, Vec<u8>)> {
         Vec::new()
