@@ -192,11 +192,27 @@ impl<K: KeyCodec, V: Codec, M: Medium> NbTree<K, V, M> {
             let seen = self.bitmap(leaf);
             let still = || leaf.incarnation.validate(version);
             let slot = self.find_slot_while(leaf, seen, keys[at], tags[at], &guard, still).ok()?;
+            if slot.is_none() {
+                self.prefetch_place(id, seen, tags[at]);
+            }
             Some(Probe { leaf: id, version, seen, slot })
         };
         let target =
             |at: usize| Target { tag: tags[at], probe: places[at].and_then(|place| probe(at, place)) };
         (0..keys.len()).map(target).collect()
+    }
+
+    /// Prefetches what an insert will write: the line of the slot that a new key gets, if that is not its home line, which was
+    /// asked for, or all lines of a leaf that will be split.
+    fn prefetch_place(&self, id: u32, seen: u64, tag: Tag) {
+        let free = !seen & self.shape.all();
+        if free == 0 {
+            return self.prefetch_block(self.leaves.block(id));
+        }
+        let line = self.shape.line(self.shape.pick(free, tag.hash));
+        if line != self.shape.home(tag.hash) {
+            self.prefetch_line(id, line);
+        }
     }
 
     /// Removes the item of a key as most removals go: the key is a word, and the leaf is as it was seen. `None`: not so,
