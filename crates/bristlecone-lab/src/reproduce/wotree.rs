@@ -171,7 +171,7 @@ fn searches(scale: Scale) -> Figure {
         let row = Row::new(series, X::None, ("time added at 16 lines", "%"), run("wotree", NODE), More(PATH));
         row.against(run(other, NODE)).paper(percent, "\u{a7}5.3.3").remark(AHEAD)
     };
-    const AHEAD: &str = "ours asks for all lines of a node at once and takes no lock, so that it is ahead where the paper's is not";
+    const AHEAD: &str = "ours prefetches all lines of a node at once and takes no lock, so that it is ahead where the paper's is not";
     Figure::new("12", "time of searches over node sizes", Timed, "node size in lines")
         .rows(DESIGNS.into_iter().flat_map(|design| NODES.map(row(design))))
         .rows([("native", 2.74), ("wbtree", 1.64)].map(more))

@@ -53,15 +53,22 @@ pub fn run_corpus(subject: &dyn Subject, progress: &Progress) -> Report {
     let (plans, covered) = read(subject);
     let mut total = Report::default();
     let mut run_all = |plans: &[Plan]| {
-        in_pairs(plans, &|plan| run(subject, plan, progress)).into_iter().for_each(|report| total.merge(report));
+        in_pairs(plans, &|plan| run(subject, plan, progress))
+            .into_iter()
+            .for_each(|report| total.merge(report));
         total.pairs.len()
     };
     let mut met = run_all(&plans);
-    let mut others: Vec<Plan> = (0..FURTHER).map(|plan| (0, plan)).filter(|plan| !plans.contains(plan)).collect();
+    let mut others: Vec<Plan> =
+        (0..FURTHER).map(|plan| (0, plan)).filter(|plan| !plans.contains(plan)).collect();
     while met * 10 < covered * 9 && !others.is_empty() {
         let few = others.split_off(others.len().saturating_sub(AT_ONCE));
         met = run_all(&few);
-        println!("{}: {} plans after the corpus, {met} of {covered} pairs of steps", subject.name(), few.len());
+        println!(
+            "{}: {} plans after the corpus, {met} of {covered} pairs of steps",
+            subject.name(),
+            few.len()
+        );
     }
     assert!(met * 10 >= covered * 9, "{}: {covered} pairs of steps were met, now {met}", subject.name());
     total

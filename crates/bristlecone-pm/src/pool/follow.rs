@@ -42,7 +42,7 @@ impl<M: Medium> PoolFile<M> {
         let identity = Identity { uuid: contents.uuid, seal: 0, build, pool: at.path };
         let follower = Follower::attach(&identity)?;
         let reserved = reservation(len, contents.geometry.max_bytes());
-        let region = Region::follow(file, at, len, reserved, follower.patched())?;
+        let region = Region::follow(file, at, len, reserved, follower.over())?;
         let detected = detect(&region);
         let medium = make_medium(contents.domain);
         let found = Found { contents, was_clean: false, seal: 0, damage };

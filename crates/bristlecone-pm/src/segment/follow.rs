@@ -101,7 +101,7 @@ impl Follower {
         let state = State { begun: 1, posts, ..State::default() };
         let segment = Segment::over(file, (path, Mode::Follow, KeepIndex::Never), header, (state, None));
         let follower = Self {
-            over: Arc::clone(&segment.patched),
+            over: Arc::clone(&segment.over),
             segment: Arc::new(segment),
             live,
             row,
@@ -145,8 +145,8 @@ impl Follower {
         unsafe { &*self.row.base().cast() }
     }
 
-    /// Returns what is set when a page was replaced by zeros.
-    pub(crate) fn patched(&self) -> &Arc<AtomicBool> {
+    /// Returns what is set when nothing counts any more that is read: see the field.
+    pub(crate) fn over(&self) -> &Arc<AtomicBool> {
         &self.over
     }
 

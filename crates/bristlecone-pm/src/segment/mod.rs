@@ -137,8 +137,8 @@ pub struct Segment {
     found: bool,
     /// What followers see; `None`: there can be none.
     live: Option<Live>,
-    /// Whether a page that another process took away was replaced by zeros.
-    patched: Arc<AtomicBool>,
+    /// Set for good when a page that another process took away was replaced by zeros, or a follower sees that the writer is gone.
+    over: Arc<AtomicBool>,
     /// Whether all that trees have in their extents stands in the file.
     whole: AtomicBool,
     sealed: AtomicBool,
@@ -311,7 +311,7 @@ impl Segment {
             state: Mutex::new(state),
             closed: Condvar::new(),
             live,
-            patched: Arc::default(),
+            over: Arc::default(),
             whole: AtomicBool::new(true),
             sealed: AtomicBool::new(false),
             opener: Opener::this(),

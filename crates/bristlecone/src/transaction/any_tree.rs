@@ -141,14 +141,17 @@ impl<K: KeyCodec, V: Codec> AnyTree for Handle<dyn Index<K, V>> {
             tell(at, old.map(V::encode));
             at += 1;
         };
-        let keys = items.iter().map(|(key, _)| lent::<K>(key));
-        if items.iter().all(|(_, value)| value.is_none()) {
-            let keys = keys.collect::<Result<SmallVec<[_; GROUP]>>>()?;
-            return (**self).remove_many(&keys, &mut told);
+        let (mut written, mut removed) = (SmallVec::<[_; GROUP]>::new(), SmallVec::<[_; GROUP]>::new());
+        for (key, value) in items {
+            match value {
+                Some(value) => written.push((lent::<K>(key)?, lent::<V>(value)?)),
+                None => removed.push(lent::<K>(key)?),
+            }
         }
-        let values = items.iter().filter_map(|(_, value)| value.map(lent::<V>));
-        let items = keys.zip(values).map(|(key, value)| Ok((key?, value?)));
-        (**self).write_many(&items.collect::<Result<SmallVec<[_; GROUP]>>>()?, &mut told)
+        if written.is_empty() {
+            return (**self).remove_many(&removed, &mut told);
+        }
+        (**self).write_many(&written, &mut told)
     }
 
     fn put(&self, key: &Encoded, value: Option<&Encoded>) -> Result<()> {

@@ -6,7 +6,7 @@ use bristlecone_pm::{Error, Result, record_slot_bytes};
 use smallvec::SmallVec;
 
 use super::any_tree::AnyTree;
-use super::commit::{Changes, Place};
+use super::commit::Changes;
 use super::record;
 use crate::index::any::{AnyPool, CarriedOut, Removals, Trial};
 use crate::index::parts::codec::GROUP;
@@ -61,7 +61,7 @@ impl Changes {
 
     /// Returns what the commit log keeps of the changes that are `wanted`, by what the key gets.
     fn record(&self, ends: u64, wanted: impl Fn(&Option<Encoded>) -> bool) -> Vec<u8> {
-        let mut record = record::begin(ends);
+        let mut record = record::begin(ends, self.keys.len());
         for ((tree, key), value) in self.keys.iter().filter(|(_, value)| wanted(value)) {
             record::append(&mut record, self.trees[*tree].0.id, key, value.as_ref());
         }
@@ -71,7 +71,7 @@ impl Changes {
     /// Returns a record of what the keys have that are written. `None`: changing one back might need room. What was absent is
     /// removed, and a word is replaced where it stands, but a record would have to be written again.
     fn record_of_before(&self) -> Result<Option<Vec<u8>>> {
-        let mut record = record::begin(0);
+        let mut record = record::begin(0, self.keys.len());
         for (tree, key) in self.keys.iter().filter(|(_, value)| value.is_some()).map(|(place, _)| place) {
             let (link, of_key) = &self.trees[*tree];
             let held = of_key.get(key)?;
@@ -85,10 +85,10 @@ impl Changes {
 
     /// Returns how many chunks may be needed at most, also by opening after a crash: removals need none.
     fn chunks(&self, chunk_bytes: u64) -> usize {
-        let (mut trees, mut classes, mut bytes) = (BTreeSet::new(), BTreeSet::new(), 0);
+        let (mut trees, mut last, mut classes, mut bytes) = (0, None, BTreeSet::new(), 0);
         for ((tree, key), value) in &self.keys {
             let Some(value) = value else { continue };
-            trees.insert(*tree);
+            trees += usize::from(last.replace(*tree) != Some(*tree));
             bytes += self.trees[*tree].0.split_bytes + LOG_BYTES;
             // A separator may be as long as the key.
             for (item, slots, is_key) in [(key, 2, true), (value, 1, false)] {
@@ -100,20 +100,21 @@ impl Changes {
                 }
             }
         }
-        trees.len() * TREE_CHUNKS + classes.len() + bytes.div_ceil(chunk_bytes) as usize
+        trees * TREE_CHUNKS + classes.len() + bytes.div_ceil(chunk_bytes) as usize
     }
 
     /// Commit 5: writes, or removes, a group of keys of one tree after the other, and adds what they had to `before`.
     fn change<'a>(&'a self, writes: bool, before: &mut Before<'a>) -> Result<()> {
-        let changes: Vec<(&Place, &Option<Encoded>)> =
-            self.keys.iter().filter(|(_, value)| value.is_some() == writes).collect();
-        for of_tree in changes.chunk_by(|(one, _), (other, _)| one.0 == other.0) {
-            let tree = &*self.trees[of_tree[0].0.0].1;
-            for group in of_tree.chunks(GROUP) {
-                let items: SmallVec<[_; GROUP]> =
-                    group.iter().map(|((_, key), value)| (key, value.as_ref())).collect();
-                tree.put_many(&items, &mut |at, held| before.push((tree, &group[at].0.1, held)))?;
+        let mut changes = self.keys.iter().filter(|(_, value)| value.is_some() == writes).peekable();
+        while let Some(((first, _), _)) = changes.peek() {
+            let (number, mut items) = (*first, SmallVec::<[_; GROUP]>::new());
+            while items.len() < GROUP
+                && let Some(((_, key), value)) = changes.next_if(|((tree, _), _)| *tree == number)
+            {
+                items.push((key, value.as_ref()));
             }
+            let tree = &*self.trees[number].1;
+            tree.put_many(&items, &mut |at, held| before.push((tree, items[at].0, held)))?;
         }
         Ok(())
     }

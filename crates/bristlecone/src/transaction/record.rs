@@ -24,9 +24,15 @@ pub struct Change {
     pub value: Option<Encoded>,
 }
 
-/// Begins a record. Once it is whole, the one with the number `ends` does not count; 0: there is none.
-pub fn begin(ends: u64) -> Vec<u8> {
-    ends.to_le_bytes().to_vec()
+/// Bytes of a change of a word to a word.
+const WORDS_BYTES: usize = 4 + 1 + 2 * 8;
+
+/// Begins a record, with room for so many changes of words. Once it is whole, the one with the number `ends` does not count;
+/// 0: there is none.
+pub fn begin(ends: u64, changes: usize) -> Vec<u8> {
+    let mut record = Vec::with_capacity(size_of::<u64>() + changes * WORDS_BYTES);
+    record.extend_from_slice(&ends.to_le_bytes());
+    record
 }
 
 /// Appends a change to a record.
@@ -116,7 +122,7 @@ mod tests {
             Change { tree: TreeId(1), key: Encoded::Word(1), value: Some(bytes("a value")) },
             Change { tree: TreeId(1), key: Encoded::Word(2), value: None },
         ];
-        let mut record = begin(6);
+        let mut record = begin(6, 5);
         all.iter().for_each(|change| append(&mut record, change.tree, &change.key, change.value.as_ref()));
         assert_eq!(changes(&record).unwrap(), (6, all.to_vec()));
         let ends: Vec<usize> = (0..=record.len()).filter(|&len| changes(&record[..len]).is_ok()).collect();
@@ -128,7 +134,7 @@ mod tests {
     #[test]
     fn a_record_that_another_one_ends_does_not_count() {
         let record = |ends: u64, key: u64| {
-            let mut record = begin(ends);
+            let mut record = begin(ends, 1);
             append(&mut record, TreeId(1), &Encoded::Word(key), None);
             record
         };
@@ -145,7 +151,7 @@ mod tests {
 
     #[test]
     fn the_bytes_are_golden() {
-        let mut record = begin(0x0102);
+        let mut record = begin(0x0102, 2);
         append(&mut record, TreeId(2), &Encoded::Bytes((*b"k").into()), Some(&Encoded::Word(9)));
         append(&mut record, TreeId(1), &Encoded::Word(5), None);
         let key_and_value = [2, 0, 0, 0, 3, 1, 0, 0, 0, b'k', 9, 0, 0, 0, 0, 0, 0, 0];

@@ -3,7 +3,10 @@
 use bristlecone_pm::sync::wait::{cross, pause};
 use bristlecone_pm::sync::{AtomicBool, Ordering::Acquire, Ordering::Relaxed, Ordering::Release};
 
+use smallvec::SmallVec;
+
 use super::any_tree::place;
+use crate::index::parts::codec::GROUP;
 use crate::index::parts::passage::full_barrier;
 
 /// Locks in the table.
@@ -17,7 +20,7 @@ pub(crate) struct Stripes(Box<[AtomicBool]>);
 pub(crate) struct Locked<'a> {
     stripes: &'a Stripes,
     one: usize,
-    more: Vec<usize>,
+    more: SmallVec<[usize; GROUP]>,
 }
 
 impl Stripes {
@@ -47,11 +50,11 @@ impl Stripes {
     #[inline]
     pub fn lock(&self, stripe: usize) -> Locked<'_> {
         self.take(stripe);
-        Locked { stripes: self, one: stripe, more: Vec::new() }
+        Locked { stripes: self, one: stripe, more: SmallVec::new() }
     }
 
     /// Waits for locks, one after the other in the order that all threads keep. `None` where there are none.
-    pub fn lock_all(&self, mut stripes: Vec<usize>) -> Option<Locked<'_>> {
+    pub fn lock_all(&self, mut stripes: SmallVec<[usize; GROUP]>) -> Option<Locked<'_>> {
         stripes.sort_unstable();
         stripes.dedup();
         stripes.iter().for_each(|stripe| self.take(*stripe));
@@ -94,7 +97,7 @@ mod tests {
         });
         assert_eq!(total.into_inner(), 8000);
         assert!(stripes.0.iter().all(|lock| !lock.load(Relaxed)), "a lock was left held");
-        assert!(stripes.lock_all(Vec::new()).is_none());
+        assert!(stripes.lock_all(SmallVec::new()).is_none());
     }
 
     #[test]
