@@ -63,7 +63,7 @@ pub fn leave_in_part(pool: &Pool, tree: &crate::Tree<u64, u64>, key: u64, value:
     use crate::index::any::CarriedOut;
     use crate::index::parts::encoded::Encoded;
 
-    let mut wanted = record::begin(0);
+    let mut wanted = record::begin(0, 1);
     record::append(&mut wanted, tree.link.id, &Encoded::Word(key), Some(&Encoded::Word(value)));
     pool.0.file.commit(&wanted, 0, &mut || CarriedOut::InPart)
 }
