@@ -148,6 +148,7 @@ impl<K: KeyCodec, V: Codec> AnyTree for Handle<dyn Index<K, V>> {
                 None => removed.push(lent::<K>(key)?),
             }
         }
+        debug_assert!(written.is_empty() || removed.is_empty(), "writes and removals in one group");
         if written.is_empty() {
             return (**self).remove_many(&removed, &mut told);
         }

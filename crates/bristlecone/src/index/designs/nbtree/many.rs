@@ -23,6 +23,9 @@ use crate::index::{Read, Tell, Write, WriteMode};
 /// The leaf of each key, if it is known at a glance.
 type Places = [Option<(u32, Version)>; GROUP];
 
+/// The keys of a group, probed for.
+type Targets = SmallVec<[Target; GROUP]>;
+
 /// A line with a flush to come.
 struct Line<'t> {
     leaf: &'t Leaf,
@@ -121,8 +124,10 @@ impl<K: KeyCodec, V: Codec, M: Medium> NbTree<K, V, M> {
         tell: &mut Tell<'_, V>,
     ) -> Result<()> {
         let keys: SmallVec<[K::Ref<'k>; GROUP]> = items.iter().map(|(key, _)| *key).collect();
+        let targets = self.targets(&keys);
+        targets.iter().for_each(|target| self.prefetch_place(target));
         self.change_many(
-            &keys,
+            (&keys, targets),
             tell,
             |at, target, unsettled, pins| {
                 let outcome =
@@ -136,23 +141,22 @@ impl<K: KeyCodec, V: Codec, M: Medium> NbTree<K, V, M> {
     /// Removes keys in the order in which they stand.
     pub(super) fn delete_many(&self, keys: &[K::Ref<'_>], tell: &mut Tell<'_, V>) -> Result<()> {
         self.change_many(
-            keys,
+            (keys, self.targets(keys)),
             tell,
             |_, target, unsettled, pins| self.delete_at_once(target, unsettled, pins),
             |at| self.remove(keys[at]),
         )
     }
 
-    /// Changes keys, each by `at_once` if that can be done at once but for its flush, and by `alone` if not, once all
+    /// Changes keys that were probed for, each by `at_once` if that can be done at once but for its flush, and by `alone` if not, once all
     /// that were changed before are durable.
     fn change_many<'t>(
         &'t self,
-        keys: &[K::Ref<'_>],
+        (keys, mut targets): (&[K::Ref<'_>], Targets),
         tell: &mut Tell<'_, V>,
         at_once: impl Fn(usize, &mut Target, &mut Unsettled<'t>, &Pins<K, V>) -> Option<Done>,
         alone: impl Fn(usize) -> Result<Option<V::Owned>>,
     ) -> Result<()> {
-        let mut targets = self.targets(keys);
         let mut unsettled = Unsettled::default();
         let mut pins = None;
         for (at, key) in keys.iter().enumerate() {
@@ -183,7 +187,7 @@ impl<K: KeyCodec, V: Codec, M: Medium> NbTree<K, V, M> {
     }
 
     /// Many 1: probes for keys.
-    fn targets(&self, keys: &[K::Ref<'_>]) -> SmallVec<[Target; GROUP]> {
+    fn targets(&self, keys: &[K::Ref<'_>]) -> Targets {
         let guard = K::pin();
         let tags = tags_of::<K>(keys);
         let places = self.approach(keys, &tags, &guard);
@@ -192,9 +196,6 @@ impl<K: KeyCodec, V: Codec, M: Medium> NbTree<K, V, M> {
             let seen = self.bitmap(leaf);
             let still = || leaf.incarnation.validate(version);
             let slot = self.find_slot_while(leaf, seen, keys[at], tags[at], &guard, still).ok()?;
-            if slot.is_none() {
-                self.prefetch_place(id, seen, tags[at]);
-            }
             Some(Probe { leaf: id, version, seen, slot })
         };
         let target =
@@ -204,14 +205,15 @@ impl<K: KeyCodec, V: Codec, M: Medium> NbTree<K, V, M> {
 
     /// Prefetches what an insert will write: the line of the slot that a new key gets, if that is not its home line, which was
     /// asked for, or all lines of a leaf that will be split.
-    fn prefetch_place(&self, id: u32, seen: u64, tag: Tag) {
+    fn prefetch_place(&self, Target { tag, probe }: &Target) {
+        let Some(Probe { leaf, seen, slot: None, .. }) = *probe else { return };
         let free = !seen & self.shape.all();
         if free == 0 {
-            return self.prefetch_block(self.leaves.block(id));
+            return self.prefetch_block(self.leaves.block(leaf));
         }
         let line = self.shape.line(self.shape.pick(free, tag.hash));
         if line != self.shape.home(tag.hash) {
-            self.prefetch_line(id, line);
+            self.prefetch_line(leaf, line);
         }
     }
 
