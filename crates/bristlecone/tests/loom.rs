@@ -1,4 +1,4 @@
-//! The version lock, NBTree's mark of pending flushes, and the gate of writes, in every order of their steps, as far
+//! The version lock, NBTree's mark of pending flushes, the gate of writes, and the counts of stripes, in every order of their steps, as far
 //! as threads preempt each other twice.
 //!
 //! Their own files are compiled here once more, over loom's atomics. There is no harness, because
@@ -106,10 +106,15 @@ mod pending;
 #[path = "../src/transaction/gate.rs"]
 mod gate;
 
+#[allow(dead_code, reason = "the file serves the whole crate")]
+#[path = "../src/transaction/stripe.rs"]
+mod stripe;
+
 use gate::Gate;
 use optimistic_lock::OptimisticLock;
 use passage::{Passage, full_barrier};
 use pending::Pending;
+use stripe::{Count, Stripe};
 
 fn new_lock() -> OptimisticLock {
     OptimisticLock::default()
@@ -391,6 +396,80 @@ fn without_its_barrier_a_write_is_missed() {
     expect_failure(|| snapshot_beside_a_write(|| {}));
 }
 
+/// Two keys of two stripes, each with a value of two words that must agree.
+struct Keys([(Stripe, [AtomicU64; 2]); 2]);
+
+impl Keys {
+    fn new() -> Arc<Self> {
+        let key = || (Stripe::new(), [AtomicU64::new(1), AtomicU64::new(1)]);
+        Arc::new(Self([key(), key()]))
+    }
+
+    /// A lookup by the stripe's count; `None`: the key was changed meanwhile.
+    fn get(&self, key: usize) -> Option<(Count, u64)> {
+        let (stripe, halves) = &self.0[key];
+        let count = stripe.count();
+        let [one, other] = halves.each_ref().map(|half| half.load(Relaxed));
+        if !stripe.is_unchanged(count, false) {
+            return None;
+        }
+        assert_eq!(one, other, "half a change was read");
+        Some((count, one))
+    }
+
+    fn write(&self, key: usize, value: u64) {
+        self.0[key].1.iter().for_each(|half| half.store(value, Relaxed));
+    }
+
+    /// Clears a key if the other one is not cleared, which `looks` at its count once more with the lock.
+    fn clear_unless_other(&self, key: usize, looks: bool) {
+        let Some((count, 1)) = self.get(1 - key) else { return };
+        self.0[key].0.take();
+        if !looks || self.0[1 - key].0.is_unchanged(count, false) {
+            self.write(key, 0);
+        }
+        self.0[key].0.give_back();
+    }
+}
+
+fn a_lookup_by_count_sees_no_half_of_a_change() {
+    let keys = Keys::new();
+    let writer = {
+        let keys = Arc::clone(&keys);
+        thread::spawn(move || {
+            keys.0[0].0.take();
+            keys.write(0, 2);
+            keys.0[0].0.give_back();
+        })
+    };
+    let first = keys.get(0);
+    if let (Some((_, 2)), Some((_, second))) = (first, keys.get(0)) {
+        assert_eq!(second, 2, "a change was taken back");
+    }
+    writer.join().expect("the writer does not panic");
+}
+
+fn cross_each_other(looks: bool) {
+    let keys = Keys::new();
+    let other = {
+        let keys = Arc::clone(&keys);
+        thread::spawn(move || keys.clear_unless_other(1, looks))
+    };
+    keys.clear_unless_other(0, looks);
+    other.join().expect("the writer does not panic");
+    let left = [0, 1].map(|key| keys.0[key].1[0].load(Relaxed));
+    assert_ne!(left, [0, 0], "both have read what the other one changed");
+}
+
+fn transactions_that_cross_do_not_skew() {
+    cross_each_other(true);
+}
+
+/// The second look is needed: without it the model finds both to pass.
+fn without_a_second_look_transactions_skew() {
+    expect_failure(|| cross_each_other(false));
+}
+
 fn expect_failure(model: fn()) {
     let told = std::panic::take_hook();
     std::panic::set_hook(Box::new(|_| {}));
@@ -406,7 +485,7 @@ fn check(model: fn()) {
 }
 
 fn main() {
-    let models: [(&str, fn()); 8] = [
+    let models: [(&str, fn()); 10] = [
         ("what_is_shown_is_durable", what_is_shown_is_durable),
         ("readers_never_see_half_a_change", readers_never_see_half_a_change),
         ("writers_exclude_each_other", writers_exclude_each_other),
@@ -415,14 +494,17 @@ fn main() {
         ("what_a_reader_has_seen_stays", what_a_reader_has_seen_stays),
         ("a_writer_that_is_not_watchful_is_waited_for", a_writer_that_is_not_watchful_is_waited_for),
         ("a_snapshot_shows_one_value_whenever_it_is_asked", a_snapshot_shows_one_value_whenever_it_is_asked),
+        ("a_lookup_by_count_sees_no_half_of_a_change", a_lookup_by_count_sees_no_half_of_a_change),
+        ("transactions_that_cross_do_not_skew", transactions_that_cross_do_not_skew),
     ];
     for (name, model) in models {
         check(model);
         println!("model {name} ... ok");
     }
-    let needed: [(&str, fn()); 2] = [
+    let needed: [(&str, fn()); 3] = [
         ("without_fences_a_reader_is_missed", without_fences_a_reader_is_missed),
         ("without_its_barrier_a_write_is_missed", without_its_barrier_a_write_is_missed),
+        ("without_a_second_look_transactions_skew", without_a_second_look_transactions_skew),
     ];
     for (name, fails) in needed {
         fails();

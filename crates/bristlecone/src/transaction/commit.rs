@@ -1,15 +1,13 @@
 //! Commits. Step numbers are those of the protocol in `mod.rs`.
 
 use std::collections::BTreeMap;
-use std::ops::Bound;
-use std::sync::Arc;
 
 use bristlecone_pm::{Error, Result};
 
 use super::any_tree::{AnyTree, hash};
 use super::epoch::Epoch;
 use super::handle::{Link, TreeHandle};
-use super::snapshot::Snapshot;
+use super::reads::Reads;
 use super::stripes::Stripes;
 use crate::Pool;
 use crate::index::parts::encoded::Encoded;
@@ -25,14 +23,6 @@ pub struct Changes {
     pub keys: BTreeMap<Place, Option<Encoded>>,
     /// By place, what the key must have for anything to be changed.
     pub expected: BTreeMap<Place, Option<Encoded>>,
-}
-
-/// What a transaction read.
-pub struct Reads<'a> {
-    pub snapshot: &'a Snapshot,
-    /// In order.
-    pub keys: &'a [Place],
-    pub ranges: &'a [(usize, Bound<Encoded>, Bound<Encoded>)],
 }
 
 impl Changes {
@@ -62,7 +52,7 @@ impl Changes {
         self.trees[tree].0.identity
     }
 
-    fn saved_key(&self, (tree, key): &Place) -> (u64, Encoded) {
+    pub(super) fn saved_key(&self, (tree, key): &Place) -> (u64, Encoded) {
         (self.identity(*tree), key.clone())
     }
 
@@ -71,13 +61,13 @@ impl Changes {
     /// # Errors
     ///
     /// [`Error::Conflict`], and those of writes.
-    pub fn commit(&self, pool: &Pool, reads: Option<&Reads<'_>>) -> Result<()> {
+    pub fn commit(&self, pool: &Pool, reads: Option<&Reads>) -> Result<()> {
         let ended = self.try_commit(pool, reads);
         pool.0.meters.note_commit(&ended);
         ended
     }
 
-    fn try_commit(&self, pool: &Pool, reads: Option<&Reads<'_>>) -> Result<()> {
+    fn try_commit(&self, pool: &Pool, reads: Option<&Reads>) -> Result<()> {
         pool.0.file.writable()?;
         if self.keys.is_empty() && self.expected.is_empty() {
             return Ok(());
@@ -89,38 +79,25 @@ impl Changes {
             let places = self.keys.keys().chain(self.expected.keys());
             let stripes = places.map(|(tree, key)| Stripes::of(self.identity(*tree), hash(key)));
             // Commit 1.
-            let _locked = epochs.stripes.lock_all(stripes.collect());
-            self.validate_own(reads)?;
+            let locked = epochs.stripes.lock_all(stripes.collect());
+            self.verify_conditions()?;
+            reads.map_or(Ok(()), |reads| reads.verify_own(pool, self, locked.as_ref()))?;
             // Commit 2.
             let mut refused = Ok(());
             epochs.announce(&entered, |epoch| refused = self.save(epoch));
             refused?;
-            self.validate(reads)?;
+            // Commit 3.
+            reads.map_or(Ok(()), |reads| reads.verify_others(pool, self, locked.as_ref()))?;
             if self.keys.is_empty() { Ok(()) } else { self.carry_out(&*pool.0.file) }
         };
         epochs.shed_if_over();
         committed
     }
 
-    /// Commit 1: whether conditions hold, and none of the keys that are changed was changed by others since
-    /// they were read. The locks keep it so.
-    fn validate_own(&self, reads: Option<&Reads<'_>>) -> Result<()> {
+    /// Commit 1: whether conditions hold. The locks keep it so.
+    fn verify_conditions(&self) -> Result<()> {
         for ((tree, key), expected) in &self.expected {
             if self.trees[*tree].1.get(key)? != *expected {
-                return Err(Error::Conflict);
-            }
-        }
-        let Some(reads) = reads else { return Ok(()) };
-        let is_read = |place: &Place| {
-            let within = |(tree, from, to): &(usize, Bound<Encoded>, Bound<Encoded>)| {
-                use std::ops::RangeBounds;
-                *tree == place.0 && (from.as_ref(), to.as_ref()).contains(&place.1)
-            };
-            reads.keys.binary_search(place).is_ok() || reads.ranges.iter().any(within)
-        };
-        for place in self.keys.keys().filter(|place| is_read(place)) {
-            let link = &self.trees[place.0].0;
-            if reads.snapshot.with_epoch(link, |epoch| epoch.has(&self.saved_key(place)))? {
                 return Err(Error::Conflict);
             }
         }
@@ -133,27 +110,6 @@ impl Changes {
             // Nothing is cached between two epochs: the second time the first one's entry does not count.
             let held = self.trees[*tree].1.get(key)?;
             epoch.save(self.identity(*tree), key.clone(), || held);
-        }
-        Ok(())
-    }
-
-    /// Commit 3: whether what was read and is not changed was changed by others.
-    fn validate(&self, reads: Option<&Reads<'_>>) -> Result<()> {
-        let Some(reads) = reads else { return Ok(()) };
-        let own = |tree: usize, key: &Encoded| self.keys.contains_key(&(tree, key.clone()));
-        for place in reads.keys.iter().filter(|(tree, key)| !own(*tree, key)) {
-            let link = &self.trees[place.0].0;
-            if reads.snapshot.with_epoch(link, |epoch| epoch.has(&self.saved_key(place)))? {
-                return Err(Error::Conflict);
-            }
-        }
-        for (tree, from, to) in reads.ranges {
-            let (link, bounds) = (&self.trees[*tree].0, (from.as_ref(), to.as_ref()));
-            let by_others =
-                |epoch: &Arc<Epoch>| epoch.has_within(link.identity, bounds, |key| own(*tree, key));
-            if reads.snapshot.with_epoch(link, by_others)? {
-                return Err(Error::Conflict);
-            }
         }
         Ok(())
     }

@@ -6,19 +6,21 @@
 
 use std::collections::{BTreeMap, HashMap};
 use std::sync::atomic::{
-    AtomicPtr, AtomicU64, AtomicUsize, Ordering::AcqRel, Ordering::Acquire, Ordering::SeqCst,
+    AtomicBool, AtomicPtr, AtomicU64, AtomicUsize, Ordering::AcqRel, Ordering::Acquire, Ordering::SeqCst,
 };
 use std::sync::atomic::{Ordering::Relaxed, fence};
 use std::sync::{Arc, Mutex, RwLock, Weak};
 
 use bristlecone_pm::sync::{AsymmetricFence, wait};
 use bristlecone_pm::{TreeId, own_thread_index};
+use crossbeam_utils::CachePadded;
 
 use super::epoch::Epoch;
 use super::gate::{Entered, Gate};
 use super::stripes::{Locked, Stripes};
 use crate::index::Index;
 use crate::index::parts::codec::{Codec, KeyCodec};
+use crate::index::parts::sync::LINES;
 
 /// Bytes of entries without a snapshot that are left until the next epoch begins.
 const LEFT_BYTES: usize = 64 << 10;
@@ -62,8 +64,10 @@ pub(crate) struct Epochs {
     /// The trees' identities, and the epochs in which trees were cleared.
     trees: Mutex<HashMap<TreeId, (u64, u64)>>,
     identities: AtomicU64,
-    /// Threads amid a transaction.
-    transactions: Mutex<Vec<usize>>,
+    /// By thread, whether it is amid a transaction.
+    transactions: Box<[CachePadded<AtomicBool>]>,
+    /// Threads amid a transaction for which there is no place in it.
+    other_transactions: Mutex<Vec<usize>>,
 }
 
 impl Drop for Epochs {
@@ -87,7 +91,8 @@ impl Epochs {
             bytes_max: AtomicUsize::new(usize::MAX),
             trees: Mutex::default(),
             identities: AtomicU64::new(1),
-            transactions: Mutex::default(),
+            transactions: (0..LINES).map(|_| CachePadded::default()).collect(),
+            other_transactions: Mutex::default(),
         }
     }
 
@@ -119,7 +124,13 @@ impl Epochs {
     /// Notes that the calling thread begins a transaction, or ends it. `false`: it is amid another one.
     pub fn note_transaction(&self, begins: bool) -> bool {
         let Some(thread) = own_thread_index() else { return true };
-        let mut transactions = wait::lock(&self.transactions);
+        if let Some(is_amid) = self.transactions.get(thread) {
+            // No other thread looks at it.
+            let was = is_amid.load(Relaxed);
+            is_amid.store(begins, Relaxed);
+            return was != begins;
+        }
+        let mut transactions = wait::lock(&self.other_transactions);
         let at = transactions.iter().position(|other| *other == thread);
         match at {
             Some(at) if !begins => _ = transactions.swap_remove(at),

@@ -18,15 +18,27 @@
 //!    on: if there is one, that is what the key had. *A writer saves before it changes, so that a reader that sees a change
 //!    finds what was there before it.*
 //!
+//! # Lookup
+//!
+//! Of a transaction without a snapshot. Stripes count how often their locks were taken and given back.
+//! 1. The thread takes down the count of the key's stripe, once the lock is free.
+//! 2. It reads the tree.
+//! 3. The stripe must have that count still; otherwise again. And the stripes of all keys that were read before must have theirs:
+//!    *then all of it is as it is at this moment.* Otherwise the transaction is tried again, with a snapshot.
+//!
+//! For a range, or after sixteen keys, a transaction takes a snapshot. *The counts are compared once more after that: what was
+//! read by them is what the snapshot has.*
+//!
 //! # Commit
 //!
 //! Of a batch or a transaction.
 //! 1. The locks of all its keys are taken, in one order that all threads keep. Conditions are compared with what the trees
-//!    have. What was read and is to be changed must not have an entry since the transaction's snapshot.
+//!    have. What was read and is to be changed must have its count, but for this thread's lock, or no entry since the transaction's
+//!    snapshot.
 //! 2. What the keys have is saved for snapshots, as in step 3 of a write. That is the announcement, too.
-//! 3. What else was read, keys and ranges, must not have an entry either. *Of two transactions that each change what the other
-//!    one read, both have announced before they look, so that one of them finds the other's entry at least. Until here
-//!    nothing was written: a conflict leaves nothing to undo.*
+//! 3. What else was read must have its count, or no entry, either, keys and ranges. *Of two transactions that each change what the
+//!    other one read, both have locked and announced before they look, so that one of them finds the other's lock or entry at
+//!    least. Until here nothing was written: a conflict leaves nothing to undo.*
 //! 4. Room for the record and for what the trees may need, whatever their leaves are like, is set aside. The record goes to the
 //!    commit log: one fence. *From here on the batch is committed: opening carries it out after a crash, and has the room.*
 //! 5. The trees are changed, up to sixteen keys of one at a time, which one fence serves where the design can do so. *Lookups may
@@ -61,9 +73,11 @@ mod epochs;
 mod gate;
 mod handle;
 mod merge;
+mod reads;
 pub(crate) mod record;
 mod replay;
 mod snapshot;
+mod stripe;
 mod stripes;
 mod transact;
 

@@ -105,6 +105,14 @@ impl Pool {
 impl Snapshot {
     /// Takes one that may keep so many bytes, and `is_long` or a transaction's.
     pub(super) fn take(pool: &Pool, max_bytes: usize, is_long: bool) -> Result<Self> {
+        Self::verify_taken(pool)?;
+        let hold = pool.0.epochs.hold(max_bytes, is_long);
+        let epoch = if max_bytes == usize::MAX { hold.epoch() } else { None };
+        Ok(Self { pool: pool.clone(), hold, epoch })
+    }
+
+    /// Verifies that snapshots can be taken here.
+    pub(super) fn verify_taken(pool: &Pool) -> Result<()> {
         pool.0.file.here()?;
         if pool.0.file.is_followed() {
             // What others write meanwhile would not be saved for it.
@@ -112,9 +120,7 @@ impl Snapshot {
                 "a pool that is followed has no snapshots, and no transactions or copies",
             ));
         }
-        let hold = pool.0.epochs.hold(max_bytes, is_long);
-        let epoch = if max_bytes == usize::MAX { hold.epoch() } else { None };
-        Ok(Self { pool: pool.clone(), hold, epoch })
+        Ok(())
     }
 
     /// Returns a tree as it was. One that was created since has no items.

@@ -1,31 +1,31 @@
 //! Locks for keys: each key has one of a table, which it shares with others.
 
-use bristlecone_pm::sync::wait::{cross, pause};
-use bristlecone_pm::sync::{AtomicBool, Ordering::Acquire, Ordering::Relaxed, Ordering::Release};
-
+use bristlecone_pm::sync::wait::cross;
 use smallvec::SmallVec;
 
 use super::any_tree::place;
+use super::stripe::{Count, Stripe};
 use crate::index::parts::codec::GROUP;
-use crate::index::parts::passage::full_barrier;
 
 /// Locks in the table.
 const STRIPES: usize = 4096;
 
 /// The table.
 #[derive(Debug)]
-pub(crate) struct Stripes(Box<[AtomicBool]>);
+pub(crate) struct Stripes(Box<[Stripe]>);
 
 /// Locks that are held until this is dropped.
 pub(crate) struct Locked<'a> {
     stripes: &'a Stripes,
+    /// The last one in order.
     one: usize,
+    /// The others, in order.
     more: SmallVec<[usize; GROUP]>,
 }
 
 impl Stripes {
     pub fn new() -> Self {
-        Self((0..STRIPES).map(|_| AtomicBool::new(false)).collect())
+        Self((0..STRIPES).map(|_| Stripe::new()).collect())
     }
 
     /// Returns the lock of a key of a tree, by a hash of the key of which the top bits are the best ones.
@@ -34,22 +34,10 @@ impl Stripes {
         place(tree, hash, STRIPES.trailing_zeros())
     }
 
-    fn take(&self, stripe: usize) {
-        cross();
-        let (lock, mut round) = (&self.0[stripe], 0);
-        // Pairs with the release in `drop`.
-        while lock.load(Relaxed) || lock.swap(true, Acquire) {
-            pause(round);
-            round += 1;
-        }
-        // The swap above. What the thread looks at with the lock, a thread that waits for it has stored before.
-        full_barrier();
-    }
-
     /// Waits for a lock, and holds it.
     #[inline]
     pub fn lock(&self, stripe: usize) -> Locked<'_> {
-        self.take(stripe);
+        self.0[stripe].take();
         Locked { stripes: self, one: stripe, more: SmallVec::new() }
     }
 
@@ -57,9 +45,28 @@ impl Stripes {
     pub fn lock_all(&self, mut stripes: SmallVec<[usize; GROUP]>) -> Option<Locked<'_>> {
         stripes.sort_unstable();
         stripes.dedup();
-        stripes.iter().for_each(|stripe| self.take(*stripe));
+        stripes.iter().for_each(|stripe| self.0[*stripe].take());
         let one = stripes.pop()?;
         Some(Locked { stripes: self, one, more: stripes })
+    }
+
+    /// See [`Stripe::count`].
+    #[inline]
+    pub fn count(&self, stripe: usize) -> Count {
+        self.0[stripe].count()
+    }
+
+    /// Returns whether no other thread has held a lock since it had a count; `own` are those that the calling thread holds.
+    #[inline]
+    pub fn is_unchanged(&self, stripe: usize, since: Count, own: Option<&Locked<'_>>) -> bool {
+        self.0[stripe].is_unchanged(since, own.is_some_and(|own| own.has(stripe)))
+    }
+}
+
+impl Locked<'_> {
+    /// Returns whether a lock is one of these.
+    pub fn has(&self, stripe: usize) -> bool {
+        self.one == stripe || self.more.binary_search(&stripe).is_ok()
     }
 }
 
@@ -67,7 +74,7 @@ impl Drop for Locked<'_> {
     #[inline]
     fn drop(&mut self) {
         for stripe in self.more.iter().chain([&self.one]) {
-            self.stripes.0[*stripe].store(false, Release);
+            self.stripes.0[*stripe].give_back();
         }
         cross();
     }
@@ -75,6 +82,8 @@ impl Drop for Locked<'_> {
 
 #[cfg(test)]
 mod tests {
+    use std::sync::atomic::Ordering::Relaxed;
+
     use super::*;
 
     #[test]
@@ -96,8 +105,21 @@ mod tests {
             }
         });
         assert_eq!(total.into_inner(), 8000);
-        assert!(stripes.0.iter().all(|lock| !lock.load(Relaxed)), "a lock was left held");
+        assert!(stripes.0.iter().all(|stripe| !stripe.is_held()), "a lock was left held");
         assert!(stripes.lock_all(SmallVec::new()).is_none());
+    }
+
+    #[test]
+    fn a_count_tells_what_others_have_held_since() {
+        let stripes = Stripes::new();
+        let (one, other) = (stripes.count(1), stripes.count(2));
+        let own = stripes.lock_all([1, 7].into_iter().collect());
+        assert!(stripes.is_unchanged(1, one, own.as_ref()) && stripes.is_unchanged(2, other, own.as_ref()));
+        assert!(!stripes.is_unchanged(1, one, None), "held by another thread");
+        drop(own);
+        assert!(!stripes.is_unchanged(1, one, None), "was held");
+        let again = stripes.lock(1);
+        assert!(!stripes.is_unchanged(1, one, Some(&again)), "was held, and is once more");
     }
 
     #[test]

@@ -9,10 +9,11 @@ use bristlecone_pm::sync::wait;
 use bristlecone_pm::{Error, Result};
 
 use super::any_tree::AnyScan;
-use super::commit::{Changes, Place, Reads};
+use super::commit::{Changes, Place};
 use super::epoch::Epoch;
 use super::handle::TreeHandle;
 use super::merge::Merge;
+use super::reads::Reads;
 use super::snapshot::{Snapshot, encode_bound};
 use crate::Pool;
 use crate::index::parts::encoded::Encoded;
@@ -27,16 +28,16 @@ const PATIENCE: u32 = 16;
 /// It reads all trees as they were at one moment, and over that what it wrote itself.
 pub struct Transaction {
     pool: Pool,
-    snapshot: Snapshot,
     state: RefCell<State>,
     is_rolled_back: Cell<bool>,
+    /// Others have changed what it read before, so that it cannot read more of that moment.
+    is_outrun: Cell<bool>,
 }
 
 #[derive(Default)]
 struct State {
     changes: Changes,
-    keys: Vec<Place>,
-    ranges: Vec<(usize, Bound<Encoded>, Bound<Encoded>)>,
+    reads: Reads,
     failed: Option<Error>,
 }
 
@@ -53,7 +54,10 @@ impl Pool {
     /// Transactions are serializable, ranges included: what each one reads and writes is what it would read and write if all
     /// transactions, batches, snapshots and writes of single keys came one after the other. After `Ok` the changes are
     /// durable. After an error, or a panic in the closure, nothing has changed. The closure may be called more than
-    /// once, and should do nothing but what it does to the transaction. One that writes nothing is called once.
+    /// once, and should do nothing but what it does to the transaction. One that writes nothing is called twice at most.
+    ///
+    /// What the closure sees is of one moment each time that it is called. The first time the transaction keeps no
+    /// snapshot before it reads a range or more than sixteen keys, so that what writers cost does not grow by it.
     ///
     /// # Errors
     ///
@@ -84,11 +88,15 @@ impl Pool {
         self.0.file.here()?;
         let _only = Only::begin(self)?;
         for attempt in 0..ATTEMPTS {
-            let transaction = Transaction::begin(self)?;
-            let done = work(&transaction)?;
-            match transaction.finish() {
+            let transaction = Transaction::begin(self, attempt > 0)?;
+            let ended = match work(&transaction) {
+                _ if transaction.is_outrun.get() => self.outrun(),
+                Ok(done) => transaction.finish().map(|()| done),
+                Err(error) => return Err(error),
+            };
+            match ended {
                 Err(Error::Conflict) => back_off(attempt),
-                finished => return finished.map(|()| done),
+                ended => return ended,
             }
         }
         Err(Error::Conflict)
@@ -123,7 +131,14 @@ impl Pool {
     /// ```
     pub fn begin_transaction(&self) -> Result<Transaction> {
         self.0.file.here()?;
-        Transaction::begin(self)
+        Transaction::begin(self, true)
+    }
+
+    /// Notes that others were faster than a transaction that only read so far.
+    #[cold]
+    fn outrun<R>(&self) -> Result<R> {
+        self.0.meters.note_commit(&Err(Error::Conflict));
+        Err(Error::Conflict)
     }
 }
 
@@ -156,10 +171,14 @@ impl Drop for Only<'_> {
 }
 
 impl Transaction {
-    fn begin(pool: &Pool) -> Result<Self> {
-        let (state, is_rolled_back) = (RefCell::default(), Cell::new(false));
-        let snapshot = Snapshot::take(pool, usize::MAX, false)?;
-        Ok(Self { pool: pool.clone(), snapshot, state, is_rolled_back })
+    /// Begins one that reads in a snapshot, or in none as long as it can do without.
+    fn begin(pool: &Pool, in_snapshot: bool) -> Result<Self> {
+        Snapshot::verify_taken(pool)?;
+        // From now on each write is counted by its stripe.
+        pool.0.epochs.gate.watch();
+        let reads = if in_snapshot { Reads::in_snapshot(pool)? } else { Reads::default() };
+        let state = RefCell::new(State { reads, ..State::default() });
+        Ok(Self { pool: pool.clone(), state, is_rolled_back: Cell::default(), is_outrun: Cell::default() })
     }
 
     /// Makes the changes of a transaction that [was begun](Pool::begin_transaction) in one step, if nothing that it read
@@ -178,7 +197,7 @@ impl Transaction {
 
     /// Commits what was asked for.
     fn finish(self) -> Result<()> {
-        let State { changes, mut keys, ranges, failed } = self.state.into_inner();
+        let State { changes, mut reads, failed } = self.state.into_inner();
         if let Some(error) = failed {
             return Err(error);
         }
@@ -186,9 +205,8 @@ impl Transaction {
         if self.is_rolled_back.get() || changes.keys.is_empty() {
             return Ok(());
         }
-        keys.sort_unstable();
-        keys.dedup();
-        changes.commit(&self.pool, Some(&Reads { snapshot: &self.snapshot, keys: &keys, ranges: &ranges }))
+        reads.end();
+        changes.commit(&self.pool, Some(&reads))
     }
 
     /// Returns the value of a key.
@@ -196,7 +214,9 @@ impl Transaction {
     /// # Errors
     ///
     /// [`Error::Invalid`] for a tree of another pool; [`Error::Corrupted`] for a value that cannot be of its type;
-    /// [`Error::SnapshotTooOld`] for a tree that was cleared meanwhile; for a dynamic tree [`Error::Mismatch`].
+    /// [`Error::SnapshotTooOld`] for a tree that was cleared meanwhile; for a dynamic tree [`Error::Mismatch`];
+    /// [`Error::Conflict`] within [`Pool::transaction`], where others have changed what was read before: the closure is called
+    /// again, whatever it returns.
     pub fn get<T: TreeHandle>(&self, tree: &T, key: T::Key<'_>) -> Result<Option<T::OwnedValue>> {
         let value = self.read(tree, &key)?;
         value.map(|value| tree.decode_value(value)).transpose()
@@ -212,14 +232,20 @@ impl Transaction {
     }
 
     fn read<T: TreeHandle>(&self, tree: &T, key: &T::Key<'_>) -> Result<Option<Encoded>> {
-        let mut state = self.state.borrow_mut();
-        let place = (state.changes.tree(&self.pool, tree)?, tree.encode_key(key)?);
-        if let Some(own) = state.changes.keys.get(&place) {
+        let State { changes, reads, .. } = &mut *self.state.borrow_mut();
+        let place = (changes.tree(&self.pool, tree)?, tree.encode_key(key)?);
+        if let Some(own) = changes.keys.get(&place) {
             return Ok(own.clone());
         }
-        let held = self.snapshot.get(&*state.changes.trees[place.0].1, &tree.link(), &place.1)?;
-        state.keys.push(place);
-        Ok(held)
+        self.note_outrun(reads.get(&self.pool, changes, place))
+    }
+
+    /// Notes that others have changed what was read.
+    fn note_outrun<R>(&self, read: Result<R>) -> Result<R> {
+        if let Err(Error::Conflict) = read {
+            self.is_outrun.set(true);
+        }
+        read
     }
 
     /// Iterates over the items whose keys lie within bounds, in order, from both ends, with what the transaction wrote
@@ -232,7 +258,10 @@ impl Transaction {
         bounds: impl RangeBounds<T::Key<'a>>,
     ) -> TransactionRange<'s, T> {
         let begin = || -> Result<(usize, Merge<AnyScan>)> {
-            let number = self.state.borrow_mut().changes.tree(&self.pool, tree)?;
+            let State { changes, reads, .. } = &mut *self.state.borrow_mut();
+            let number = changes.tree(&self.pool, tree)?;
+            // Before the tree is read.
+            self.note_outrun(reads.snapshot(&self.pool).map(drop))?;
             let (from, to) =
                 (encode_bound(tree, bounds.start_bound())?, encode_bound(tree, bounds.end_bound())?);
             Ok((number, Merge::new(tree.any().scan(true), from, to)))
@@ -301,11 +330,11 @@ impl<T: TreeHandle> TransactionRange<'_, T> {
         let (link, number) = (tree.link(), *number);
         let item = merge.next(forward, |(from, to)| {
             let changed = |epoch: &Arc<Epoch>| epoch.values_within(link.identity, (from, to));
-            let mut overlay = transaction.snapshot.with_epoch(&link, changed)?;
-            let mut state = transaction.state.borrow_mut();
-            let own = state.changes.keys.range((at(number, from, 0), at(number, to, 1)));
+            let State { changes, reads, .. } = &mut *transaction.state.borrow_mut();
+            let mut overlay = reads.snapshot(&transaction.pool)?.with_epoch(&link, changed)?;
+            let own = changes.keys.range((at(number, from, 0), at(number, to, 1)));
             overlay.extend(own.map(|((_, key), value)| (key.clone(), value.clone())));
-            state.ranges.push((number, from.cloned(), to.cloned()));
+            reads.note_range(number, from.cloned(), to.cloned());
             Ok(overlay)
         })?;
         item.map(|(key, value)| Ok((tree.decode_key(key)?, tree.decode_value(value)?))).transpose()

@@ -101,12 +101,14 @@ fn who_never_gets_through_is_told() {
     });
     assert!(matches!(refused, Err(Error::Conflict)));
     assert_eq!((tries.into_inner(), tree.get(2)), (256, None));
-    // Reads without changes are of one moment, and need nothing more.
+    // Reads without changes are of one moment, which the second call has to itself, and need nothing more.
+    let calls = AtomicU64::new(0);
     let read = pool.transaction(|tx| {
-        tree.insert(1, 7)?;
-        tx.get(&tree, 1)
+        let first = tx.get(&tree, 1)?;
+        tree.insert(1, 300 + calls.fetch_add(1, Relaxed))?;
+        Ok([first, tx.get(&tree, 1)?])
     });
-    assert_eq!(read.unwrap(), Some(255));
+    assert_eq!((read.unwrap(), calls.into_inner(), tree.get(1)), ([Some(300); 2], 2, Some(301)));
 }
 
 fn run(threads: u64, work: impl Fn(u64) + Sync) {
@@ -136,6 +138,100 @@ fn no_update_is_lost() {
         });
         assert_eq!(tree.get("count"), Some(900), "{design}");
     }
+}
+
+/// Keys are read one by one, more than there are counts for, and a range last. What a closure sees is of one moment each time it
+/// is called, also when it is called again.
+#[test]
+fn what_a_transaction_reads_is_of_one_moment() {
+    const KEYS: u64 = 24;
+    for (design, other) in pairs() {
+        let scratch = Scratch::new();
+        let pool = scratch.open();
+        let tree = |name: &str, design| pool.tree_options(name).design(design).create::<u64, u64>().unwrap();
+        let trees = [tree("one", design), tree("other", other)];
+        let home = |key: u64| &trees[(key % 2) as usize];
+        (0..KEYS).for_each(|key| _ = home(key).insert(key, 100).unwrap());
+        let done = AtomicU64::new(0);
+        let move_one = |round: u64| {
+            let (from, to) = (mix(round) % KEYS, mix(round ^ 0xabcd) % KEYS);
+            let moved = pool.transaction(|tx| {
+                let get = |key: u64| Ok::<u64, Error>(tx.get(home(key), key)?.unwrap_or(0));
+                let (left, right) = (get(from)?, get(to)?);
+                if from != to && left > 0 {
+                    tx.insert(home(from), from, left - 1)?;
+                    tx.insert(home(to), to, right + 1)?;
+                }
+                Ok(())
+            });
+            assert!(matches!(moved, Ok(()) | Err(Error::Conflict)), "{moved:?}");
+        };
+        let sum = |by_range: bool| {
+            let calls = AtomicU64::new(0);
+            pool.transaction(|tx| {
+                calls.fetch_add(1, Relaxed);
+                // So many one by one, the others by ranges.
+                let singles = if by_range { 8 } else { KEYS };
+                let mut sum = 0;
+                for key in 0..singles {
+                    sum += tx.get(home(key), key)?.unwrap_or(0);
+                }
+                for tree in trees.iter().filter(|_| by_range) {
+                    sum += tx.range(tree, singles..).map(|(_, value)| value).sum::<u64>();
+                }
+                // An iterator ends early where others were faster: the closure is called again.
+                assert!(sum == KEYS * 100 || by_range && calls.load(Relaxed) == 1, "{design}: {sum}");
+                Ok(sum)
+            })
+            .map(|sum| assert_eq!(sum, KEYS * 100, "{design}"))
+            .unwrap();
+            assert!(calls.into_inner() <= 2, "{design}: reads alone were tried a third time");
+        };
+        run(4, |thread| match thread {
+            0 | 1 => {
+                (0..1500).for_each(|round| move_one(round * 4 + thread));
+                done.fetch_add(1, Relaxed);
+            }
+            _ => {
+                while done.load(Relaxed) < 2 {
+                    sum(thread == 3);
+                }
+            }
+        });
+        sum(false);
+        sum(true);
+    }
+}
+
+/// A closure that goes on after it was told that others were faster is called again all the same.
+#[test]
+fn a_closure_that_drops_a_conflict_is_called_again() {
+    let scratch = Scratch::new();
+    let pool = scratch.open();
+    let tree = pool.tree::<u64, u64>("t").unwrap();
+    (0..2).for_each(|key| _ = tree.insert(key, 0).unwrap());
+    let (calls, conflicts) = (AtomicU64::new(0), pool.metrics().unwrap().conflicts);
+    let seen = pool.transaction(|tx| {
+        let first = tx.get(&tree, 0)?;
+        if calls.fetch_add(1, Relaxed) == 0 {
+            (0..2).for_each(|key| _ = tree.upsert(key, 1).unwrap());
+            assert!(matches!(tx.get(&tree, 1), Err(Error::Conflict)));
+            assert!(matches!(tx.contains_key(&tree, 7), Err(Error::Conflict)), "what was outrun stays so");
+        }
+        Ok((first, tx.get(&tree, 1).unwrap_or(None)))
+    });
+    assert_eq!((seen.unwrap(), calls.into_inner()), ((Some(1), Some(1)), 2));
+    assert_eq!(pool.metrics().unwrap().conflicts, conflicts + 1);
+    // As little does a range hide it, which cannot return an error.
+    let calls = AtomicU64::new(0);
+    let seen = pool.transaction(|tx| {
+        let first = tx.get(&tree, 0)?;
+        if calls.fetch_add(1, Relaxed) == 0 {
+            (0..2).for_each(|key| _ = tree.upsert(key, 2).unwrap());
+        }
+        Ok((first, tx.range(&tree, ..).collect::<Vec<_>>()))
+    });
+    assert_eq!((seen.unwrap(), calls.into_inner()), ((Some(2), vec![(0, 2), (1, 2)]), 2));
 }
 
 /// On call are one or more: each may go only while another one stays. Ranges are read, and other keys written.

@@ -1,0 +1,164 @@
+//! What a transaction reads, and whether others have changed it since. Step numbers are those of the protocol in `mod.rs`.
+
+use std::ops::{Bound, RangeBounds};
+use std::sync::Arc;
+
+use bristlecone_pm::{Error, Result};
+use smallvec::SmallVec;
+
+use super::any_tree::hash;
+use super::commit::{Changes, Place};
+use super::epoch::Epoch;
+use super::snapshot::Snapshot;
+use super::stripe::Count;
+use super::stripes::{Locked, Stripes};
+use crate::Pool;
+use crate::index::parts::encoded::Encoded;
+
+/// Keys that are read by counts: each looks at the counts of those before it, which a snapshot spares.
+const COUNTED: usize = 16;
+/// How often a key is read again that is changed meanwhile.
+const TRIES: usize = 16;
+
+/// What a transaction read.
+#[derive(Default)]
+pub struct Reads {
+    /// The stripes of the first keys, and the counts that they had.
+    counted: SmallVec<[(usize, Count); COUNTED]>,
+    /// What is read after that is of a snapshot.
+    snapshot: Option<Snapshot>,
+    keys: Vec<Place>,
+    ranges: Vec<(usize, Bound<Encoded>, Bound<Encoded>)>,
+}
+
+impl Reads {
+    /// Begins to read in a snapshot.
+    pub fn in_snapshot(pool: &Pool) -> Result<Self> {
+        let mut reads = Self::default();
+        reads.snapshot(pool)?;
+        Ok(reads)
+    }
+
+    /// Reads a key of one of the trees.
+    ///
+    /// # Errors
+    ///
+    /// [`Error::Conflict`]: others have changed what was read before.
+    pub fn get(&mut self, pool: &Pool, changes: &Changes, place: Place) -> Result<Option<Encoded>> {
+        if self.snapshot.is_none() && self.counted.len() < COUNTED {
+            return self.get_counted(pool, changes, &place);
+        }
+        let (link, tree) = &changes.trees[place.0];
+        let held = self.snapshot(pool)?.get(&**tree, link, &place.1)?;
+        self.keys.push(place);
+        Ok(held)
+    }
+
+    /// Lookup: while no stripe of what was read has another count, all of it is of this moment.
+    fn get_counted(
+        &mut self,
+        pool: &Pool,
+        changes: &Changes,
+        (tree, key): &Place,
+    ) -> Result<Option<Encoded>> {
+        // In a child a lock may be held for ever.
+        pool.0.file.here()?;
+        let stripes = &pool.0.epochs.stripes;
+        let (link, tree) = &changes.trees[*tree];
+        let stripe = Stripes::of(link.identity, hash(key));
+        for _ in 0..TRIES {
+            // Lookup 1.
+            let count = stripes.count(stripe);
+            // Lookup 2.
+            let held = tree.get(key)?;
+            // Lookup 3.
+            if stripes.is_unchanged(stripe, count, None) {
+                self.verify_counts(stripes)?;
+                self.counted.push((stripe, count));
+                return Ok(held);
+            }
+        }
+        Err(Error::Conflict)
+    }
+
+    fn verify_counts(&self, stripes: &Stripes) -> Result<()> {
+        let is_as_was = |(stripe, count): &(usize, Count)| stripes.is_unchanged(*stripe, *count, None);
+        if self.counted.iter().all(is_as_was) { Ok(()) } else { Err(Error::Conflict) }
+    }
+
+    /// Returns the snapshot; the first time it is taken, and what was read before is seen in it, too.
+    ///
+    /// # Errors
+    ///
+    /// [`Error::Conflict`]: it is not.
+    pub fn snapshot(&mut self, pool: &Pool) -> Result<&Snapshot> {
+        if self.snapshot.is_none() {
+            let snapshot = Snapshot::take(pool, usize::MAX, false)?;
+            self.verify_counts(&pool.0.epochs.stripes)?;
+            self.snapshot = Some(snapshot);
+        }
+        self.snapshot.as_ref().ok_or(Error::SnapshotTooOld)
+    }
+
+    /// Notes that all keys of a tree within bounds were read in the snapshot.
+    pub fn note_range(&mut self, tree: usize, from: Bound<Encoded>, to: Bound<Encoded>) {
+        self.ranges.push((tree, from, to));
+    }
+
+    /// Ends reading.
+    pub fn end(&mut self) {
+        self.keys.sort_unstable();
+        self.keys.dedup();
+    }
+
+    fn has(&self, place: &Place) -> bool {
+        let within = |(tree, from, to): &(usize, Bound<Encoded>, Bound<Encoded>)| {
+            *tree == place.0 && (from.as_ref(), to.as_ref()).contains(&place.1)
+        };
+        self.keys.binary_search(place).is_ok() || self.ranges.iter().any(within)
+    }
+
+    /// Commit 1: whether what was read is as it was, of what the thread has the locks of. These keep it so.
+    pub fn verify_own(&self, pool: &Pool, changes: &Changes, own: Option<&Locked<'_>>) -> Result<()> {
+        self.verify_counts_of(pool, own, true)?;
+        changes.keys.keys().filter(|place| self.has(place)).try_for_each(|place| self.verify(changes, place))
+    }
+
+    /// Commit 3: whether the rest of it is as it was.
+    pub fn verify_others(&self, pool: &Pool, changes: &Changes, own: Option<&Locked<'_>>) -> Result<()> {
+        self.verify_counts_of(pool, own, false)?;
+        let is_own = |tree: usize, key: &Encoded| changes.keys.contains_key(&(tree, key.clone()));
+        let others = self.keys.iter().filter(|(tree, key)| !is_own(*tree, key));
+        others.into_iter().try_for_each(|place| self.verify(changes, place))?;
+        for (tree, from, to) in &self.ranges {
+            let (link, bounds) = (&changes.trees[*tree].0, (from.as_ref(), to.as_ref()));
+            let by_others =
+                |epoch: &Arc<Epoch>| epoch.has_within(link.identity, bounds, |key| is_own(*tree, key));
+            self.verify_in_snapshot(|snapshot| snapshot.with_epoch(link, by_others))?;
+        }
+        Ok(())
+    }
+
+    fn verify_counts_of(&self, pool: &Pool, own: Option<&Locked<'_>>, is_own: bool) -> Result<()> {
+        let stripes = &pool.0.epochs.stripes;
+        let of = |stripe| own.is_some_and(|own| own.has(stripe)) == is_own;
+        let is_as_was =
+            |(stripe, count): &(usize, Count)| !of(*stripe) || stripes.is_unchanged(*stripe, *count, own);
+        if self.counted.iter().all(is_as_was) { Ok(()) } else { Err(Error::Conflict) }
+    }
+
+    /// Whether a key has no entry since the snapshot.
+    fn verify(&self, changes: &Changes, place: &Place) -> Result<()> {
+        let link = &changes.trees[place.0].0;
+        self.verify_in_snapshot(|snapshot| {
+            snapshot.with_epoch(link, |epoch| epoch.has(&changes.saved_key(place)))
+        })
+    }
+
+    fn verify_in_snapshot(&self, is_changed: impl FnOnce(&Snapshot) -> Result<bool>) -> Result<()> {
+        match &self.snapshot {
+            Some(snapshot) if is_changed(snapshot)? => Err(Error::Conflict),
+            _ => Ok(()),
+        }
+    }
+}
