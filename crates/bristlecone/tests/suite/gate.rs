@@ -1,8 +1,9 @@
-//! Every way to change a tree passes the gate: a snapshot shows what there was before.
+//! Every way to change a tree passes the gate: a snapshot shows what there was before, and a transaction that has read one of the
+//! keys notices.
 
 use crate::common::{Scratch, defaults};
 use bristlecone::dynamic::{self, Datum, Kind};
-use bristlecone::{Pool, Tree};
+use bristlecone::{Error, Pool, Transaction, Tree};
 
 const KEYS: u64 = 200;
 
@@ -136,20 +137,60 @@ const OF_STRINGS: &[Way<dynamic::Tree>] = &[
     ("remove_many", |_, tree| tree.remove_many(&[Datum::from("002")], &mut Vec::new()).unwrap()),
 ];
 
+/// Returns the first, the middle and the last key of which the items differ.
+fn changed<K: Ord + Clone, V: PartialEq>(before: &[(K, V)], after: &[(K, V)]) -> [K; 3] {
+    let is_in = |item: &(K, V), items: &[(K, V)]| items.contains(item);
+    let gone = before.iter().filter(|item| !is_in(item, after));
+    let mut keys: Vec<_> = gone.chain(after.iter().filter(|item| !is_in(item, before))).collect();
+    keys.sort_by(|one, other| one.0.cmp(&other.0));
+    [0, keys.len() / 2, keys.len() - 1].map(|at| keys[at].0.clone())
+}
+
+/// Has a transaction read a key, and again after the tree was changed, and returns whether it noticed. It has no snapshot.
+fn is_noticed(
+    pool: &Pool,
+    read: impl Fn(&Transaction) -> Result<(), Error>,
+    change: impl Fn() + Sync,
+) -> bool {
+    let mut noticed = None;
+    pool.transaction(|tx| {
+        read(tx)?;
+        if noticed.is_none() {
+            // On another thread: the change may be a transaction, too.
+            std::thread::scope(|scope| scope.spawn(&change).join().unwrap());
+            noticed = Some(matches!(read(tx), Err(Error::Conflict)));
+        }
+        Ok(())
+    })
+    .unwrap();
+    noticed.unwrap()
+}
+
 #[test]
 fn words_are_shown_as_they_were_whatever_changes_them() {
     for shape in defaults() {
         let scratch = Scratch::new();
         let pool = scratch.open();
         for (number, (way, change)) in OF_WORDS.iter().enumerate() {
-            let name = format!("tree {number}");
-            let tree: Words = pool.tree_options(&name).design(shape.design).create().unwrap();
-            (0..KEYS).step_by(2).for_each(|key| tree.upsert(key, key).unwrap());
+            let create = |copy: usize| -> Words {
+                let name = format!("tree {number} {copy}");
+                let tree = pool.tree_options(&name).design(shape.design).create::<u64, u64>().unwrap();
+                (0..KEYS).step_by(2).for_each(|key| tree.upsert(key, key).unwrap());
+                tree
+            };
+            let tree = create(0);
             let before: Vec<_> = tree.iter().collect();
             let snapshot = pool.snapshot().unwrap();
             change(&pool, &tree);
-            assert_ne!(tree.iter().collect::<Vec<_>>(), before, "{}: {way} changed nothing", shape.name);
+            let after: Vec<_> = tree.iter().collect();
+            assert_ne!(after, before, "{}: {way} changed nothing", shape.name);
             assert_eq!(snapshot.tree(&tree).iter().collect::<Vec<_>>(), before, "{}: {way}", shape.name);
+            for (copy, key) in changed(&before, &after).into_iter().enumerate() {
+                let tree = create(1 + copy);
+                let read = |tx: &Transaction| tx.get(&tree, key).map(drop);
+                let change = || change(&pool, &tree);
+                assert!(is_noticed(&pool, read, change), "{}: {way}: key {key}", shape.name);
+            }
         }
     }
 }
@@ -160,18 +201,29 @@ fn strings_are_shown_as_they_were_whatever_changes_them() {
         let scratch = Scratch::new();
         let pool = scratch.open();
         for (number, (way, change)) in OF_STRINGS.iter().enumerate() {
-            let options = pool.tree_options(&format!("tree {number}")).design(shape.design);
-            let tree = options.create_dynamic(&Kind::Str, &Kind::Str).unwrap();
-            for key in (0..KEYS).step_by(2).map(|key| format!("{key:03}")) {
-                tree.insert(key.as_str(), key.as_str()).unwrap();
-            }
+            let create = |copy: usize| {
+                let options = pool.tree_options(&format!("tree {number} {copy}")).design(shape.design);
+                let tree = options.create_dynamic(&Kind::Str, &Kind::Str).unwrap();
+                for key in (0..KEYS).step_by(2).map(|key| format!("{key:03}")) {
+                    tree.insert(key.as_str(), key.as_str()).unwrap();
+                }
+                tree
+            };
+            let tree = create(0);
             let items = |tree: &dynamic::Tree| tree.range(..).unwrap().collect::<Vec<_>>();
             let before = items(&tree);
             let snapshot = pool.snapshot().unwrap();
             change(&pool, &tree);
             let shown: Vec<_> = snapshot.tree(&tree).iter().collect();
-            assert_ne!(items(&tree), before, "{}: {way} changed nothing", shape.name);
+            let after = items(&tree);
+            assert_ne!(after, before, "{}: {way} changed nothing", shape.name);
             assert_eq!(shown, before, "{}: {way}", shape.name);
+            for (copy, key) in changed(&before, &after).into_iter().enumerate() {
+                let tree = create(1 + copy);
+                let read = |tx: &Transaction| tx.get(&tree, key.clone()).map(drop);
+                let change = || change(&pool, &tree);
+                assert!(is_noticed(&pool, read, change), "{}: {way}: key {key:?}", shape.name);
+            }
         }
     }
 }
