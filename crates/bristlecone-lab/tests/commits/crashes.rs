@@ -3,7 +3,7 @@
 use std::marker::PhantomData;
 
 use bristlecone::Design;
-use bristlecone_cells::{Effort, share, takes};
+use bristlecone_cells::{Effort, by_effort, share, takes};
 use bristlecone_lab::EXPLAINED;
 use bristlecone_lab::targets::{BatchPool, Items, Notes, Texts, Words, batch_scenarios};
 use bristlecone_pm::Geometry;
@@ -115,7 +115,8 @@ fn every_store_flush_and_fence_of_the_commit_log_is_needed() {
 /// what a crash leaves.
 #[test]
 fn threads_change_two_trees_together() {
-    let wanted = Schedules { seed: 11, first: 0, count: 600, modes: Mode::ALL.to_vec(), threads: 2 };
+    let count = by_effort(600, 6000, 60_000);
+    let wanted = Schedules { seed: 11, first: 0, count, modes: Mode::ALL.to_vec(), threads: 2 };
     let pools = (
         subject::<Words, Texts>(Design::SsTree, Design::NbTree).system,
         subject::<Texts, Words>(Design::WoTree, Design::CclBTree).system,
@@ -127,6 +128,6 @@ fn threads_change_two_trees_together() {
     for report in reports {
         println!("{report}");
         report.assert_clean();
-        assert_eq!(report.schedules, 600);
+        assert_eq!(report.schedules, count);
     }
 }

@@ -23,8 +23,8 @@
 //! Of a transaction without a snapshot. Stripes count how often their locks were taken and given back.
 //! 1. The thread takes down the count of the key's stripe, once the lock is free.
 //! 2. It reads the tree.
-//! 3. The stripe must have that count still; otherwise again. And the stripes of all keys that were read before must have theirs:
-//!    *then all of it is as it is at this moment.* Otherwise the transaction is tried again, with a snapshot.
+//! 3. The stripe must have that count still, and so must the stripes of all keys that were read before have theirs: *then all of it is
+//!    as it is at this moment.* Otherwise the transaction is tried again, with a snapshot.
 //!
 //! For a range, or after sixteen keys, a transaction takes a snapshot. *The counts are compared once more after that: what was
 //! read by them is what the snapshot has.*

@@ -234,6 +234,41 @@ fn a_closure_that_drops_a_conflict_is_called_again() {
     assert_eq!((seen.unwrap(), calls.into_inner()), ((Some(2), vec![(0, 2), (1, 2)]), 2));
 }
 
+/// In a full pool a batch is attempted, and what it wrote is taken back. A lookup may see it meanwhile.
+#[test]
+fn what_is_taken_back_no_transaction_has_read() {
+    for (design, _) in pairs() {
+        let scratch = Scratch::new();
+        let pool = Pool::options().max_bytes(16 << 20).create(true).open(&scratch.0).unwrap();
+        let tree = pool.tree_options("t").design(design).create::<u64, u64>().unwrap();
+        let mut keys = 0;
+        while keys < 10_000_000 && tree.insert(mix(keys), 0).is_ok() {
+            keys += 1;
+        }
+        let over = AtomicU64::new(0);
+        run(2, |thread| match thread {
+            0 => {
+                for round in 0..100 {
+                    let mut batch = pool.batch();
+                    (0..8).for_each(|key| _ = batch.insert(&tree, mix(key), 1));
+                    // Ones that need room.
+                    (0..400).for_each(|key| _ = batch.insert(&tree, mix(keys + round * 400 + key), 1));
+                    let refused = batch.commit().unwrap_err();
+                    assert!(matches!(refused, Error::PoolFull { .. }), "{design}: {refused}");
+                }
+                over.store(1, Relaxed);
+            }
+            _ => {
+                while over.load(Relaxed) == 0 {
+                    let read = pool.transaction(|tx| tx.get(&tree, mix(3)));
+                    assert_eq!(read.unwrap(), Some(0), "{design}: what a refused batch wrote");
+                }
+            }
+        });
+        assert_eq!(tree.get(mix(3)), Some(0));
+    }
+}
+
 /// On call are one or more: each may go only while another one stays. Ranges or keys are read, and other keys written.
 #[test]
 fn what_is_read_does_not_skew() {
