@@ -32,7 +32,7 @@ pub struct Metrics {
     pub log_bytes: u64,
     /// Batches and transactions that were committed.
     pub commits: u64,
-    /// Attempts to commit that met a conflict: a transaction tries again, a batch is given up.
+    /// Attempts that met a conflict, at a lookup or at the commit: a transaction tries again, a batch is given up.
     pub conflicts: u64,
     /// Bytes of DRAM that are kept for snapshots, about.
     pub snapshot_bytes: u64,
