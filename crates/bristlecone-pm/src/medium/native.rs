@@ -250,7 +250,7 @@ mod tests {
         assert!(medium.failed());
     }
 
-    /// Pages of this process, all in one row, until it ends.
+    /// Returns pages of this process, all in one row, until it ends.
     fn pages(count: usize) -> usize {
         let bytes = (count + 1) * PAGE_BYTES;
         let leaked = Box::leak(vec![0_u8; bytes].into_boxed_slice());

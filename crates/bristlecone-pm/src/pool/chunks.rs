@@ -37,7 +37,7 @@ pub(super) struct FreeChunks {
     refused: bool,
     /// How often a thread wanted to know since then what there is.
     asked: u32,
-    /// Chunks that are kept for those who must not fail. The medium has bytes for them.
+    /// Chunks that are kept for what must not fail. The medium has bytes for them.
     pub(super) spare: Vec<u32>,
     /// By thread, how many of these it may still take.
     pub(super) set_aside: Vec<(usize, usize)>,

@@ -102,7 +102,7 @@ impl<M: Medium> PoolFile<M> {
         Ok(CommitSpace { pool: self, slots, sequence: commits.sequence, stored: false })
     }
 
-    /// Beginning 1.
+    /// Carries out beginning 1.
     fn begin_commits(&self, commits: &mut Commits) -> Result<()> {
         if !commits.begun {
             // Both copies: the older one must not deny the log, should the medium damage the newer one.

@@ -12,7 +12,7 @@ fn word(bytes: &[u8], at: usize) -> u64 {
     u64::from_le_bytes(std::array::from_fn(|byte| bytes[at + byte]))
 }
 
-/// Bit 2 of the incompatible features, in both copies of the superblock.
+/// Returns bit 2 of the incompatible features, in both copies of the superblock.
 fn bits(scratch: &Scratch) -> [bool; 2] {
     let bytes = std::fs::read(&scratch.0).unwrap();
     [0, SUPERBLOCK_STRIDE as usize].map(|copy| word(&bytes, copy + 24) & 4 != 0)

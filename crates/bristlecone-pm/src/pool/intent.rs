@@ -80,7 +80,7 @@ impl<M: Medium> PoolFile<M> {
         Ok((entry, made))
     }
 
-    /// The intent to give the tree of an entry another name.
+    /// Returns the intent to give the tree of an entry another name.
     fn renaming(&self, id: TreeId, name: &str) -> Words {
         let mut bytes = self.entry_bytes(self.entry(id));
         let mut put = |at: usize, part: &[u8]| bytes[at..at + part.len()].copy_from_slice(part);
@@ -119,7 +119,7 @@ impl<M: Medium> PoolFile<M> {
         self.write_contents(|_| {})
     }
 
-    /// Step 3, but for the fence.
+    /// Carries out step 3, but for the fence.
     fn change_entries(&self, intent: &Words) -> Flushed {
         let medium = self.medium();
         let (id, heir) = entries_of(intent);

@@ -152,7 +152,7 @@ fn the_intent_is_golden() {
     assert_eq!([24, SUPERBLOCK_STRIDE + 24].map(|at| word(&recovered, at)), [1, 1]);
     assert_eq!(names(&scratch.open().unwrap()), ["fair"], "and once more");
 
-    // An intent that cannot be read: the tree is there for those who save what they can.
+    // An intent that cannot be read: the tree is there for what saves what it can.
     for byte in [0, 8, 24, 90] {
         let mut broken = cut_short.clone();
         broken[INTENT_OFFSET as usize + byte] ^= 4;

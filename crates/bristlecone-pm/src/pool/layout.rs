@@ -395,7 +395,7 @@ impl Geometry {
         (other.is_valid() && other.header_bytes() == self.header_bytes()).then_some(other)
     }
 
-    /// Bytes of chunks that a pool with this header may come to have.
+    /// Returns the bytes of chunks that a pool with this header may come to have.
     pub(crate) fn chunk_bytes_possible(&self) -> u64 {
         let descriptors = (self.header_bytes() - self.descriptors_offset()) / 8;
         let chunks_max =

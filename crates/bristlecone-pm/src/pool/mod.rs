@@ -172,12 +172,12 @@ impl<M: Medium> PoolFile<M> {
         &self.events
     }
 
-    /// The domain in force.
+    /// Returns the domain in force.
     pub fn domain(&self) -> Domain {
         self.lock_contents().domain
     }
 
-    /// Whether the last user closed the pool.
+    /// Returns whether the last user closed the pool.
     pub fn was_clean(&self) -> bool {
         self.was_clean
     }

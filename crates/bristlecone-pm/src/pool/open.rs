@@ -284,7 +284,7 @@ impl<M: Medium> PoolFile<M> {
         Self::open_on(region, options, domain, medium, None, Access::Write)
     }
 
-    /// A larger maximum takes two superblocks, and so does the end of a change of the directory: after a crash
+    /// Opens what is mapped. A larger maximum takes two superblocks, and so does the end of a change of the directory: after a crash
     /// between them the newer copy counts.
     fn open_on(
         region: Region,

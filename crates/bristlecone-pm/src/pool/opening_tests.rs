@@ -228,7 +228,7 @@ fn a_damaged_copy_of_the_superblock_is_reported_and_a_torn_one_is_not() {
     }
 }
 
-/// Values that a word is replaced by.
+/// Returns values that a word is replaced by.
 fn wrong_values(word: u64, neighbour: u64) -> impl Iterator<Item = u64> {
     [
         0,

@@ -12,7 +12,7 @@ use crate::{Native, Persist, failpoint};
 pub(crate) const NODES: SlotKind = SlotKind::new(1);
 pub(super) const OTHER_NODES: SlotKind = SlotKind::new(8);
 
-/// What a layer above says of its slots.
+/// Returns what a layer above says of its slots.
 pub(super) fn part_of(kind: SlotKind) -> Option<Part> {
     match kind {
         NODES | OTHER_NODES => Some(Part::Leaf),
@@ -370,7 +370,7 @@ fn chunks_that_the_medium_has_no_space_for_are_not_available_until_it_has() {
     pool.chunk_free(first.id);
     assert_eq!(pool.chunks_available(), 1);
     assert_eq!(alloc().unwrap(), first);
-    // Who needs a chunk asks again.
+    // A thread that needs a chunk asks again.
     assert_eq!(alloc().unwrap().id, 1);
     assert_eq!(pool.chunks_available(), 2);
     // Nor may the file be longer than a limit.

@@ -81,7 +81,7 @@ impl<M: Medium> PoolFile<M> {
         punched.map(|_| given)
     }
 
-    /// Step 1, for up to `most` free chunks; `false` if there are none, or the file system takes none back.
+    /// Carries out step 1 for up to `most` free chunks; `false` if there are none, or the file system takes none back.
     fn punch_some(&self, chunks: &mut FreeChunks, most: usize, given: &mut Vec<u32>) -> Result<bool> {
         let mut some: Vec<u32> = chunks.free.drain(..most.min(TOGETHER).min(chunks.free.len())).collect();
         some.sort_unstable();
@@ -101,7 +101,7 @@ impl<M: Medium> PoolFile<M> {
         punched
     }
 
-    /// Step 4, for those chunks at the end that were given back and `may` go.
+    /// Carries out step 4 for those chunks at the end that were given back and `may` go.
     fn cut_off(&self, may: impl Fn(u32) -> bool) -> Result<()> {
         self.with_chunks(|chunks| {
             chunks.bare.sort_unstable_by(|a, b| b.cmp(a));

@@ -25,7 +25,7 @@ impl File {
         PoolFile::open(&self.0, &OpenOptions::default(), Native::new).unwrap()
     }
 
-    /// Bytes of the file behind the header, and bytes that the file system has for all of it.
+    /// Returns the bytes of the file behind the header, and bytes that the file system has for all of it.
     fn bytes(&self, pool: &PoolFile<Native>) -> (u64, u64) {
         let (file, header) = (self.0.metadata().unwrap(), pool.geometry.header_bytes());
         (file.len() - header, file.blocks() * 512)

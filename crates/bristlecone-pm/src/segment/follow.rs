@@ -297,7 +297,7 @@ impl Drop for Follower {
     }
 }
 
-/// Called by a thread that waits for another one, again and again: leaves a lookup that would wait for ever.
+/// Leaves, called by a thread that waits for another one again and again, a lookup that would wait for ever.
 #[cold]
 pub(crate) fn waits(round: u32) {
     if !round.is_multiple_of(ROUNDS_A_LOOK) {

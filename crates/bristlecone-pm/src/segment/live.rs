@@ -147,7 +147,7 @@ impl Live {
         Some(live)
     }
 
-    /// Maps the board for a follower, who changes nothing of it.
+    /// Maps the board for a follower, which changes nothing of it.
     pub fn read(file: &File) -> Option<Self> {
         let end = BOARD_AT + (PAGES * PAGE_BYTES) as u64;
         (file.metadata().ok()?.len() >= end).then(|| Self::map(file, ProtFlags::READ))?

@@ -18,7 +18,7 @@ impl Notes {
         Self { live: true, ..Self::default() }
     }
 
-    /// Returns whether they are for followers, who read where things are while the tree goes on changing, and not for the
+    /// Returns whether they are for followers, which read where things are while the tree goes on changing, and not for the
     /// next open, which goes on with what it was.
     pub fn are_live(&self) -> bool {
         self.live

@@ -1,4 +1,4 @@
-//! Who is there: locks of bytes of the segment's file, which go with the file's last descriptor, in whatever namespace
+//! Which processes are there: locks of bytes of the segment's file, which go with the file's last descriptor, in whatever namespace
 //! of processes that is.
 
 use std::fs::File;

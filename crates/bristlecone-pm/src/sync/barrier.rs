@@ -23,7 +23,7 @@ impl AsymmetricFence {
         Self { by_kernel: false }
     }
 
-    /// The light side.
+    /// Passes the light side.
     #[inline(always)]
     pub fn light(&self) {
         if self.by_kernel {
@@ -33,7 +33,7 @@ impl AsymmetricFence {
         }
     }
 
-    /// The heavy side: some microseconds where the kernel does the work.
+    /// Passes the heavy side: some microseconds where the kernel does the work.
     ///
     /// # Panics
     ///
@@ -64,7 +64,7 @@ impl GlobalFence {
         self.by_kernel
     }
 
-    /// The heavy side.
+    /// Passes the heavy side.
     ///
     /// # Panics
     ///

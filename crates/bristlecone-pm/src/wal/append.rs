@@ -8,14 +8,14 @@ use crate::sync::spin_lock::SpinGuard;
 use crate::sync::wait::lock;
 use crate::{Durable, Flushed, Medium, Persist, Step, thread_index};
 
-/// Room for one entry, which nobody else gets.
+/// Room for one entry, which no other thread gets.
 pub struct LogSpot<'a, M: Medium> {
     log: &'a Log<M>,
     appender: SpinGuard<'a, Appender>,
 }
 
 impl<M: Medium> Log<M> {
-    /// Room for an entry in this thread's chunk. `None`: there is none, and `may_grow`, which is told
+    /// Reserves room for an entry in this thread's chunk. `None`: there is none, and `may_grow`, which is told
     /// how many chunks are full by now, does not let the log take another one, or the pool is full.
     #[inline(always)]
     pub fn reserve(&self, may_grow: impl FnOnce(usize) -> bool) -> Option<LogSpot<'_, M>> {
@@ -33,13 +33,13 @@ impl<M: Medium> Log<M> {
         })
     }
 
-    /// The same for the one who copies entries. Its chunk is its own, so that nobody's entry stands
+    /// Reserves room for a copy of an entry. Copies have a chunk of their own, so that no other entry stands
     /// behind one that is not fenced yet.
     pub fn reserve_copy(&self, may_grow: impl FnOnce(usize) -> bool) -> Option<LogSpot<'_, M>> {
         self.reserve_at(APPENDERS, |full| may_grow(full).then(|| self.take_chunk()).flatten())
     }
 
-    /// Room for a copy in the reserve chunk, which the log has set aside for copies that have no other place.
+    /// Reserves room for a copy in the reserve chunk, which the log has set aside for copies that have no other place.
     pub fn draw_on_reserve(&self) -> Option<LogSpot<'_, M>> {
         self.reserve_at(APPENDERS, |_| lock(&self.chunks).reserve.take())
     }
@@ -55,7 +55,7 @@ impl<M: Medium> Log<M> {
         reserved.then(|| LogSpot { log: self, appender })
     }
 
-    /// Gives an appender another chunk; whether there was one.
+    /// Gives an appender another chunk; returns whether there was one.
     #[cold]
     #[inline(never)]
     pub(super) fn make_room(
@@ -76,13 +76,13 @@ impl<M: Medium> Log<M> {
         true
     }
 
-    /// Where copies go that are made one after the other and fenced together.
+    /// Begins copies that are made one after the other and fenced together.
     pub fn copies(&self) -> Copies<'_, M> {
         Copies::new(self, self.appenders[APPENDERS].lock())
     }
 
-    /// Append 1: what stands behind the entry that is about to stand in a slot does not count, once what
-    /// is under way, if anything, has arrived.
+    /// Ends the chunk's entries, by append 1: what stands behind the entry that is about to stand in a slot does not
+    /// count, once what is under way, if anything, has arrived.
     #[inline(always)]
     pub(super) fn end_behind(&self, chunk: &LogChunk, slot: usize, step: Step) -> Option<Flushed> {
         let (next, medium) = (slot + 1, self.pool.medium());
@@ -115,13 +115,13 @@ impl<M: Medium> Log<M> {
 }
 
 impl<M: Medium> LogSpot<'_, M> {
-    /// The number of the chunk that the entry will be in.
+    /// Returns the number of the chunk that the entry will be in.
     #[inline(always)]
     pub fn chunk(&self) -> u32 {
         self.appender.chunk.as_ref().expect("a spot stands in a chunk").id
     }
 
-    /// The epoch that the entry will belong to: see [`Log::rotate`].
+    /// Returns the epoch that the entry will belong to: see [`Log::rotate`].
     #[inline(always)]
     pub fn epoch(&self) -> u64 {
         self.appender.epoch
@@ -134,15 +134,15 @@ impl<M: Medium> LogSpot<'_, M> {
         self.append_with(entry, records, Flushed::none());
     }
 
-    /// The same; `others` are durable with it.
+    /// Appends the entry; `others` are durable with it.
     #[inline(always)]
     pub fn append_with(mut self, entry: &LogEntry, records: Option<Flushed>, others: Flushed) {
         let flushed = self.start(entry, records).and(others);
-        // Whoever shares the chunk appends behind what is durable.
+        // A thread that shares the chunk appends behind what is durable.
         let Durable { .. } = self.log.pool.medium().fence(flushed, "log append.2");
     }
 
-    /// The same for copies: who makes them fences later.
+    /// Appends a copy: its maker fences later.
     pub fn append_unfenced(mut self, entry: &LogEntry, records: Option<Flushed>) -> Flushed {
         self.start(entry, records)
     }

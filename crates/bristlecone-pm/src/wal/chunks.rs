@@ -36,39 +36,39 @@ impl<M: Medium> Log<M> {
         sealed.drain(..count.min(sealed.len())).collect()
     }
 
-    /// Threads that have a chunk of their own.
+    /// Returns how many threads have a chunk of their own.
     pub fn appenders(&self) -> usize {
         self.active.load(Relaxed)
     }
 
-    /// Chunks that take no more entries, since the last rotation.
+    /// Counts chunks that take no more entries, since the last rotation.
     pub(super) fn chunks_sealed(&self) -> usize {
         lock(&self.chunks).sealed.len()
     }
 
-    /// Whether a rotation would find chunks with other entries than copies.
+    /// Returns whether a rotation would find chunks with other entries than copies.
     pub fn has_garbage(&self) -> bool {
         self.chunks_sealed() > 0 || self.appenders[..APPENDERS].iter().any(|each| each.lock().chunk.is_some())
     }
 
-    /// Chunks that hold entries, or are about to.
+    /// Counts chunks that hold entries, or are about to.
     pub fn chunks_in_use(&self) -> usize {
         self.in_use.load(Relaxed)
     }
 
-    /// Chunks of the pool that the log owns.
+    /// Counts chunks of the pool that the log owns.
     pub fn chunks_owned(&self) -> usize {
         let chunks = lock(&self.chunks);
         self.chunks_in_use() + chunks.free.len() + usize::from(chunks.reserve.is_some())
     }
 
-    /// Chunks without entries that are not the reserve, and are near the calling thread.
+    /// Counts chunks without entries that are not the reserve, and are near the calling thread.
     pub fn chunks_free(&self) -> usize {
         let here = self.nodes.of_thread();
         lock(&self.chunks).free.iter().filter(|chunk| chunk.node == here).count()
     }
 
-    /// Gives back chunks without entries, but for the reserve; how many: for those who want the
+    /// Gives back chunks without entries, but for the reserve; returns how many: for what wants the
     /// space for something else.
     pub fn release_free(&self) -> usize {
         let free = std::mem::take(&mut lock(&self.chunks).free);
@@ -76,7 +76,7 @@ impl<M: Medium> Log<M> {
         free.len()
     }
 
-    /// A chunk without entries: one that was used and is near the calling thread, or a fresh one,
+    /// Takes a chunk without entries: one that was used and is near the calling thread, or a fresh one,
     /// which its system puts near it, or any. `None`: the pool is full.
     pub(super) fn take_chunk(&self) -> Option<LogChunk> {
         let here = self.nodes.of_thread();
@@ -146,7 +146,7 @@ impl<M: Medium> Log<M> {
         surplus.iter().for_each(|chunk| self.pool.chunk_free(chunk.id));
     }
 
-    /// Gives a chunk its next generation, which no entry has; where that stands.
+    /// Gives a chunk its next generation, which no entry has; returns where that stands.
     fn bump_generation(&self, chunk: &mut LogChunk, step: Step) -> &Word {
         let medium = self.pool.medium();
         chunk.generation = chunk.generation.next();

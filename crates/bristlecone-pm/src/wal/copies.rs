@@ -2,10 +2,10 @@
 //!
 //! # Copy
 //! 1. An end mark behind each entry; its key and value, and its stamp, if that shares their line, which
-//!    keeps the order of its stores. *An entry counts or not; nobody needs it yet.*
+//!    keeps the order of its stores. *An entry counts or not; nothing needs it yet.*
 //! 2. All lines are flushed. *The same.*
 //! 3. After a fence, the stamps of entries that straddle two lines; flush. *Until such an entry counts,
-//!    it is the end, and none behind it counts.* Who makes the copies fences last.
+//!    it is the end, and none behind it counts.* The maker of the copies fences last.
 
 use super::{Appender, LOG_ENTRY_BYTES, Log, LogChunk, LogEntry};
 use crate::sync::spin_lock::SpinGuard;
@@ -30,14 +30,14 @@ impl<'a, M: Medium> Copies<'a, M> {
         Self { log, appender, begun, straddling: Vec::new(), flushed: Flushed::none() }
     }
 
-    /// Whether there is room for one more. `may_grow` is told how many chunks are full, and lets the log
+    /// Reserves room for one more; returns whether there is. `may_grow` is told how many chunks are full, and lets the log
     /// take another one, or not.
     pub fn reserve(&mut self, may_grow: impl FnOnce(usize) -> bool) -> bool {
         let log = self.log;
         self.make_room(|full| may_grow(full).then(|| log.take_chunk()).flatten())
     }
 
-    /// Whether there is room for one more, if only in the reserve chunk: see [`Log::draw_on_reserve`].
+    /// Returns whether there is room for one more, if only in the reserve chunk: see [`Log::draw_on_reserve`].
     pub fn draw_on_reserve(&mut self) -> bool {
         let log = self.log;
         self.make_room(|_| lock(&log.chunks).reserve.take())
@@ -53,7 +53,7 @@ impl<'a, M: Medium> Copies<'a, M> {
         made
     }
 
-    /// Copy 1: appends an entry, for which there is room. Gives the epoch that it belongs to.
+    /// Appends (copy 1) an entry, for which there is room. Returns the epoch that it belongs to.
     pub fn append(&mut self, entry: &LogEntry) -> u64 {
         let medium = self.log.pool.medium();
         let (chunk, at) = (self.appender.chunk.as_ref().expect("room was reserved"), self.appender.next);
@@ -75,7 +75,7 @@ impl<'a, M: Medium> Copies<'a, M> {
         self.appender.epoch
     }
 
-    /// Copy 2 and 3.
+    /// Flushes the lines of entries, by copy 2 and 3.
     fn flush_lines(&mut self) {
         let (begun, end) = (self.begun, self.appender.next);
         let Some(chunk) = self.appender.chunk.as_ref().filter(|_| begun < end) else { return };
@@ -97,7 +97,7 @@ impl<'a, M: Medium> Copies<'a, M> {
         self.begun = end;
     }
 
-    /// Everything that was appended is on its way when this returns.
+    /// Flushes everything that was appended: it is on its way when this returns.
     pub fn flush(mut self) -> Flushed {
         self.flush_lines();
         self.flushed

@@ -82,7 +82,7 @@ const _: () = {
 };
 
 impl Cell {
-    /// Whether it stands in two lines.
+    /// Returns whether it stands in two lines.
     pub fn straddles(&self) -> bool {
         line_of(&self.stamp) != line_of(&self.item.value)
     }
@@ -92,7 +92,7 @@ fn line_of(word: &Word) -> usize {
     std::ptr::from_ref(word).addr() / LINE_BYTES
 }
 
-/// Whether a slot begins a line.
+/// Returns whether a slot begins a line.
 #[inline(always)]
 pub(super) fn begins_line(slot: usize) -> bool {
     slot.is_multiple_of(SLOTS_A_ROUND)
@@ -129,21 +129,21 @@ impl LogEntry {
         bits | check([bits, self.key, self.value], slot) << CHECK_SHIFT
     }
 
-    /// What stands in a slot, if the check is right.
+    /// Returns what stands in a slot, if the check is right.
     pub(super) fn at<M: Medium>(medium: &M, cell: &Cell, stamp: u64, slot: usize) -> Option<Self> {
         let bits = stamp & ((1 << CHECK_SHIFT) - 1);
         let entry = Self::unchecked(medium, cell, bits);
         (stamp >> CHECK_SHIFT == check([bits, entry.key, entry.value], slot)).then_some(entry)
     }
 
-    /// What stands in a slot of the time before there were checks.
+    /// Returns what stands in a slot of the time before there were checks.
     pub(super) fn unchecked<M: Medium>(medium: &M, cell: &Cell, stamp: u64) -> Self {
         let [key, value] = [&cell.item.key, &cell.item.value].map(|word| word.load(medium));
         Self { sequence: stamp >> SEQUENCE_SHIFT, removed: stamp & 1 != 0, key, value }
     }
 }
 
-/// The check of an entry, from its words; those of the stamp without a check.
+/// Returns the check of an entry, from its words; those of the stamp without a check.
 #[inline(always)]
 fn check([bits, key, value]: [u64; 3], slot: usize) -> u64 {
     let [a, b, c] = FACTORS;
@@ -156,25 +156,25 @@ fn check([bits, key, value]: [u64; 3], slot: usize) -> u64 {
 pub(super) struct Generation(u64);
 
 impl Generation {
-    /// The one after this.
+    /// Returns the generation after this one.
     pub fn next(self) -> Self {
         let number = (self.0 >> 1) % GENERATIONS + 1;
         Self(number << 1 | u64::from(number.count_ones() & 1))
     }
 
-    /// The generation of a stamp.
+    /// Returns the generation of a stamp.
     #[inline(always)]
     pub fn of_stamp(stamp: u64) -> Self {
         Self(stamp >> GENERATION_SHIFT & 0xff)
     }
 
-    /// Whether it may be one, or none.
+    /// Returns whether it may be one, or none.
     #[inline(always)]
     pub fn is_whole(self) -> bool {
         self.0.count_ones().is_multiple_of(2)
     }
 
-    /// The stamp that stands behind the last entry.
+    /// Returns the stamp that stands behind the last entry.
     #[inline(always)]
     pub fn end_mark(self) -> u64 {
         !(0xff << GENERATION_SHIFT) | self.0 << GENERATION_SHIFT
@@ -185,13 +185,13 @@ impl Generation {
         self.0 * 0x0101_0101_0101_0101
     }
 
-    /// The generation that a word of a header stands for, if it is one.
+    /// Returns the generation that a word of a header stands for, if it is one.
     pub fn of_pattern(word: u64) -> Option<Self> {
         let generation = Self(word & 0xff);
         (word != 0 && generation.is_whole() && generation.pattern() == word).then_some(generation)
     }
 
-    /// The generation in a header of the time before there were checks: up to 255, or none.
+    /// Returns the generation in a header of the time before there were checks: up to 255, or none.
     pub fn of_number(word: u64) -> Self {
         Self(word & 0xff)
     }

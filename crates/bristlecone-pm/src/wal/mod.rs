@@ -16,7 +16,7 @@
 //! slot begins a line of its own: marking that would take another flush. What is left there is of another
 //! generation, or zero, and no entry behind it in that line is of this generation. So anything else ends
 //! the reading with an error: a broken check, a generation with a flipped bit, a foreign stamp where an end
-//! mark has to be, an entry behind one. (What nobody can tell from an entry that was never made is one
+//! mark has to be, an entry behind one. (What cannot be told from an entry that was never made is one
 //! that begins a line, is the last of its chunk, and has a stamp that was replaced as a whole.)
 //!
 //! # Append
@@ -30,7 +30,7 @@
 //! # Recycle (nothing needs the entries of some chunks any more)
 //! 1. The next generation's end mark is stored in the first slot, then the generation, then its copy, all
 //!    in one line; flush, one fence for all chunks. *The chunk is empty, or still full of entries that
-//!    nobody needed.* Only now may the chunk be used again.
+//!    nothing needed.* Only now may the chunk be used again.
 //!
 //! What an entry means, and which of two for one key is newer, is the tree's business: sequences
 //! need an order only among entries that the tree compares.
@@ -60,7 +60,7 @@ use crate::{Medium, PoolFile, SlotKind, TreeId};
 /// Threads that append without sharing.
 const APPENDERS: usize = 64;
 
-/// A chunk of a log. Not to be copied: who holds it decides when it is recycled.
+/// A chunk of a log. Not to be copied: its owner decides when it is recycled.
 #[derive(Debug)]
 pub struct LogChunk {
     id: u32,
@@ -74,7 +74,7 @@ pub struct LogChunk {
 }
 
 impl LogChunk {
-    /// The chunk's number in the pool.
+    /// Returns the chunk's number in the pool.
     pub fn id(&self) -> u32 {
         self.id
     }
@@ -176,7 +176,7 @@ impl<M: Medium> Log<M> {
         self.pool.at(chunk.offset)
     }
 
-    /// Entries that a chunk has room for.
+    /// Returns how many entries a chunk has room for.
     pub fn chunk_entries(&self) -> usize {
         self.slots - 1
     }

@@ -10,7 +10,7 @@ use crate::{Domain, Durable, Geometry, Native, Persist, Region, TreeSpec, Word, 
 
 const CHUNK_BYTES: u64 = 4096;
 
-/// A log of chunks that take so many entries, on a machine of one node.
+/// Makes a log of chunks that take so many entries, on a machine of one node.
 fn log(chunks_max: u64, entries_max: Option<usize>) -> Log<Native> {
     let geometry = Geometry { chunk_bytes: CHUNK_BYTES, chunks_max, trees_max: 1 };
     let region = Region::memory(geometry.max_bytes()).unwrap();
@@ -41,13 +41,13 @@ fn append(log: &Log<Native>, number: u64) -> (u32, u64) {
     at
 }
 
-/// What an open log of the same chunks finds, chunk by chunk in their order in the pool.
+/// Returns what an open log of the same chunks finds, chunk by chunk in their order in the pool.
 fn found(log: &Log<Native>) -> Vec<Vec<LogEntry>> {
     let (again, chunks) = Log::open(&log.pool, log.owner, Some(log.chunk_entries()));
     chunks.iter().map(|chunk| again.entries(chunk).map(|entry| entry.expect("no damage")).collect()).collect()
 }
 
-/// Chunks that the log says it owns, and that the pool knows as its own.
+/// Returns chunks that the log says it owns, and that the pool knows as its own.
 fn owned(log: &Log<Native>) -> usize {
     let chunks = log.pool.chunks_of(log.owner);
     assert_eq!(chunks.iter().filter(|chunk| chunk.kind == SlotKind::LOG).count(), log.chunks_owned());

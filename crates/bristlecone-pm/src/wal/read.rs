@@ -12,7 +12,7 @@ enum Found {
     Damage(&'static str),
 }
 
-/// What a chunk's header, and the stamp behind it, say about the chunk.
+/// Returns what a chunk's header, and the stamp behind it, say about the chunk.
 pub(super) fn standing<M: Medium>(header: &Header, first: &Cell, medium: &M) -> (Generation, Standing) {
     let [word, copy] = [&header.generation, &header.copy].map(|word| word.load(medium));
     let [pattern, copied] = [word, copy].map(Generation::of_pattern);
@@ -33,7 +33,7 @@ pub(super) fn standing<M: Medium>(header: &Header, first: &Cell, medium: &M) -> 
 }
 
 impl<M: Medium> Log<M> {
-    /// The entries of a chunk, oldest first; or, instead of the first one that is damaged, what is wrong
+    /// Returns the entries of a chunk, oldest first; or, instead of the first one that is damaged, what is wrong
     /// with it, and nothing more.
     pub fn entries(&self, chunk: &LogChunk) -> impl Iterator<Item = Result<LogEntry>> {
         let mut going_on = true;
@@ -55,14 +55,14 @@ impl<M: Medium> Log<M> {
         broken.map(|error| Finding::new("log", error.to_string())).collect()
     }
 
-    /// What is wrong with a chunk's header.
+    /// Returns what is wrong with a chunk's header.
     pub fn flaw(&self, chunk: &LogChunk) -> Option<Error> {
         let what = "a log's generation cannot be told for sure";
         let broken = chunk.standing == Standing::Broken;
         broken.then(|| Error::corrupted(what, format!("header of chunk {}, a log's", chunk.id)))
     }
 
-    /// The entries of a chunk of a damaged pool: those behind a damaged one, too.
+    /// Returns the entries of a chunk of a damaged pool: those behind a damaged one, too.
     pub fn remains(&self, chunk: &LogChunk) -> impl Iterator<Item = Result<LogEntry>> {
         let (id, generation) = (chunk.id, chunk.generation);
         let slots = if generation == Generation::default() { 1..1 } else { 1..self.slots };

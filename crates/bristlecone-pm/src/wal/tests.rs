@@ -9,14 +9,14 @@ use crate::{Domain, Geometry, Native, Region, TreeSpec, assume_thread_index};
 
 thread_local!(static PROCESSOR: Cell<usize> = const { Cell::new(0) });
 
-/// A log of one entry a chunk, on a machine of two nodes with two processors each.
+/// Makes a log of one entry a chunk, on a machine of two nodes with two processors each.
 fn log_on_two_nodes(chunks_max: u64) -> Log<Native> {
     let mut log = log_of(chunks_max, 1);
     log.nodes = Nodes::of(vec![0, 0, 1, 1], || PROCESSOR.get(), |_| None);
     log
 }
 
-/// A log of so many entries a chunk.
+/// Makes a log of so many entries a chunk.
 fn log_of(chunks_max: u64, entries: usize) -> Log<Native> {
     let geometry = Geometry { chunk_bytes: 4096, chunks_max, trees_max: 1 };
     let region = Region::memory(geometry.max_bytes()).unwrap();
@@ -78,7 +78,7 @@ fn entry(number: u64) -> LogEntry {
     LogEntry { sequence: number, removed: number.is_multiple_of(3), key: number * 7, value: !number }
 }
 
-/// A log with one chunk of so many entries, over what `rounds` rounds of other entries have left.
+/// Makes a log with one chunk of so many entries, over what `rounds` rounds of other entries have left.
 fn log_with(entries: u64, rounds: u64) -> Log<Native> {
     let log = log_of(8, 40);
     let append = |number| log.reserve(|_| true).unwrap().append(&entry(number), None);
@@ -90,7 +90,7 @@ fn log_with(entries: u64, rounds: u64) -> Log<Native> {
     log
 }
 
-/// What a log reads like that is opened again: its entries, and what is wrong.
+/// Returns what a log reads like that is opened again: its entries, and what is wrong.
 fn read(log: &Log<Native>) -> (Vec<u64>, Vec<String>) {
     let (again, chunks) = Log::open(&log.pool, log.owner, Some(40));
     let flaws = |chunk| again.flaw(chunk).map(Err).into_iter();
@@ -99,14 +99,14 @@ fn read(log: &Log<Native>) -> (Vec<u64>, Vec<String>) {
     let first = all.iter().position(Result::is_err);
     assert_eq!(strict.len(), first.map_or(all.len(), |first| first + 1), "one error ends the reading");
     let numbers = all.iter().flatten().map(|found| {
-        assert_eq!(*found, entry(found.sequence), "nobody wrote that");
+        assert_eq!(*found, entry(found.sequence), "no thread wrote that");
         found.sequence
     });
     let numbers = numbers.collect();
     (numbers, all.into_iter().filter_map(Result::err).map(|error| error.to_string()).collect())
 }
 
-/// Words of the log's only chunk with entries.
+/// Returns words of the log's only chunk with entries.
 fn words_of(log: &Log<Native>, slots: usize) -> &[crate::Word] {
     let appender = log.appenders.iter().find_map(|each| each.lock().chunk.as_ref().map(|chunk| chunk.offset));
     log.pool.words(appender.unwrap(), slots * LOG_ENTRY_BYTES / 8)

@@ -190,7 +190,7 @@ fn what_lies_behind_the_last_slot_of_a_chunk_is_none() {
     assert!(heap.mark_live(chunk - 1).is_err());
 }
 
-/// A heap of two chunks of which nothing is known yet, in a pool of so many chunks; and all its slots.
+/// Makes a heap of two chunks of which nothing is known yet, in a pool of so many chunks; and all its slots.
 fn unswept(chunks: u64) -> (Heap<Native>, Vec<u64>) {
     let (pool, tree) = pool(chunks);
     let before = Heap::open(&pool, HeapSpec::new(tree, NODES, SLOT_BYTES));

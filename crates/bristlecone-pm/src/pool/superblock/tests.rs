@@ -14,7 +14,7 @@ const CONTENTS: Contents = Contents {
     commits: false,
 };
 
-/// A superblock of which one word is different, with its checksum.
+/// Returns a superblock of which one word is different, with its checksum.
 fn with(at: usize, word: u64) -> Superblock<u64> {
     let mut words = CONTENTS.to_superblock().words();
     words[at] = word;
