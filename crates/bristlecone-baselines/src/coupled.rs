@@ -45,7 +45,7 @@ pub trait Layout: Copy + Send + Sync + 'static {
     /// Adds to a change what makes a node have these entries.
     fn rewrite<M: Medium>(self, store: &Store<M>, node: u64, entries: &[(u64, u64)], change: &mut Change);
     /// Puts right what a crash left of a node, durably.
-    fn mend<M: Medium>(self, _store: &Store<M>, _node: u64) {}
+    fn repair<M: Medium>(self, _store: &Store<M>, _node: u64) {}
 
     /// Changes a locked leaf, durably.
     fn insert<M: Medium>(self, tree: &Coupled<Self, M>, leaf: u64, at: usize, item: (u64, u64))
@@ -314,7 +314,7 @@ impl<L: Layout, M: Medium> Core<M> for Coupled<L, M> {
         tree.log.replay()?;
         tree.root.store(tree.log.root().load(tree.store.medium()), Release);
         let (items, leaves) = tree.walk_all(&mut |node| {
-            tree.layout.mend(&tree.store, node);
+            tree.layout.repair(&tree.store, node);
             tree.store.mark_live(node)
         })?;
         tree.store.finish_recovery();

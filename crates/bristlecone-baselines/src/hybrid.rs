@@ -61,7 +61,7 @@ pub trait Leaves<M: Medium>: Sized + Send + Sync + 'static {
     ) -> bool;
 
     /// Takes from a leaf what a crash left there of a split, durably: items that begin further right.
-    fn mend(&self, _store: &Store<M>, _leaf: u64, _from: u64) {}
+    fn repair(&self, _store: &Store<M>, _leaf: u64, _from: u64) {}
     /// Sets the right sibling, durably.
     fn link(&self, store: &Store<M>, leaf: u64, next: u64);
 }
@@ -133,7 +133,7 @@ impl<L: Leaves<M>, M: Medium> Hybrid<L, M> {
         let mut high = None;
         for (at, &leaf) in chain.iter().enumerate().rev() {
             if let Some(high) = high {
-                leaves.mend(store, leaf, high);
+                leaves.repair(store, leaf, high);
             }
             let items = leaves.items(store, leaf);
             let low = items.iter().map(|(key, _)| *key).min();

@@ -30,7 +30,7 @@
 //!    sibling pointer that does not count gets its place; flushes, one fence. *Nothing names the leaf.*
 //! 2. The first block's header drops what moved, and the other pointer counts; flush, fence. *Both happen, or neither.*
 //! 3. In larger leaves the other headers drop what moved; flushes, one fence. *Recovery drops what is above the right
-//!    sibling's smallest key (mend 1).*
+//!    sibling's smallest key (repair 1).*
 
 use std::sync::Arc;
 
@@ -296,11 +296,11 @@ impl<M: Medium> Leaves<M> for LbTree {
         header.drop(bits(header.bitmap(self.slots)).filter(above).fold(0, |all, slot| all | 1 << slot));
         store.word(leaf, 0).publish(medium, header.0[0] ^ OTHER, &durable, "lbtree split.2");
         medium.persist(store.word(leaf, 0), "lbtree split.2");
-        Leaves::mend(self, store, leaf, from);
+        Leaves::repair(self, store, leaf, from);
         new.is_some()
     }
 
-    fn mend(&self, store: &Store<M>, leaf: u64, from: u64) {
+    fn repair(&self, store: &Store<M>, leaf: u64, from: u64) {
         let cuts: Vec<_> =
             self.blocks(leaf).filter_map(|block| self.cut(store, block, from, "lbtree split.3")).collect();
         if let Some(flushed) = cuts.into_iter().reduce(Flushed::and) {

@@ -30,7 +30,7 @@ pub use designs::{AnyDesign, Baseline};
 /// Changes of flushes, fences and publishes that no crash shows, as the explorer prints them up to their place: how many
 /// such there are, and why.
 pub const UNNOTICED: &[(&str, usize, &str)] = &[
-    ("lose publish \"wbtree mend.2\"", 1, "no flush follows it: the next recovery does the same once more"),
+    ("lose publish \"wbtree repair.2\"", 1, "no flush follows it: the next recovery does the same once more"),
     ("swap publish \"lbtree unlink.1\"", 1, "recovery takes out each empty leaf by itself"),
     ("swap publish \"fptree unlink.1\"", 1, "recovery takes out each empty leaf by itself"),
     ("swap publish \"dptree unlink.1\"", 1, "recovery takes out each empty leaf by itself"),
@@ -42,7 +42,7 @@ pub const UNNOTICED: &[(&str, usize, &str)] = &[
         "recovery sets the bitmap and the key before it in any case",
     ),
     (
-        "swap publish \"pactree mend.1\"",
+        "swap publish \"pactree repair.1\"",
         1,
         "the next recovery sets the bitmap and the key before it in any case",
     ),

@@ -231,7 +231,7 @@ impl Layout for WbTree {
         (0..self.order_words).for_each(|at| change.set(store, node, self.order_at + at, order.word(at)));
     }
 
-    fn mend<M: Medium>(self, store: &Store<M>, node: u64) {
+    fn repair<M: Medium>(self, store: &Store<M>, node: u64) {
         let medium = store.medium();
         let first = store.word(node, 0);
         if first.load(medium) & VALID != 0 {
@@ -240,9 +240,9 @@ impl Layout for WbTree {
         let bitmap = self.bitmap(store, node);
         let mut slots: Vec<u8> = (0..self.slots as u8).filter(|slot| bitmap >> slot & 1 != 0).collect();
         slots.sort_unstable_by_key(|slot| store.load(node, self.entry(usize::from(*slot))));
-        let durable = medium.fence(self.store_order(store, node, &Order { slots }), "wbtree mend.1");
+        let durable = medium.fence(self.store_order(store, node, &Order { slots }), "wbtree repair.1");
         // Without a flush: after another crash the same is done again.
-        first.publish(medium, first.load(medium) | VALID, &durable, "wbtree mend.2");
+        first.publish(medium, first.load(medium) | VALID, &durable, "wbtree repair.2");
     }
 
     fn insert<M: Medium>(

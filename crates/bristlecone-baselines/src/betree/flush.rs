@@ -85,7 +85,7 @@ impl<M: Medium> BeTree<M> {
         (number, child)
     }
 
-    /// Leaf 1 and 2. Nothing happened if there is no room.
+    /// Writes a leaf, by leaf 1 and 2. Nothing happened if there is no room.
     fn write_leaf(&self, parent: &mut Node, at: usize) -> Result<()> {
         let (store, shape, medium) = (&self.store, self.shape, self.store.medium());
         let own = parent.own(at);

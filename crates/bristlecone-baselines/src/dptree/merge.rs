@@ -63,7 +63,7 @@ impl<M: Medium> DpTree<M> {
         Ok(plans)
     }
 
-    /// Merge 1 and 2.
+    /// Carries out merge 1 and 2.
     fn carry_out(&self, plans: &[Plan], stamp: u64, new: u64) {
         let (store, shape, medium) = (&self.store, self.shape, self.store.medium());
         let mut flushed = Flushed::none();

@@ -75,7 +75,7 @@ impl<M: Medium> Core<M> for FastFair<M> {
             return Ok(tree);
         }
         let (items, leaves, strays) = tree.walk(&mut |node, level| {
-            tree.mend(node, level);
+            tree.repair(node, level);
             tree.store.mark_live(node)
         })?;
         tree.store.finish_recovery();

@@ -18,12 +18,12 @@ impl<M: Medium> FastFair<M> {
 
     /// Puts right what a crash left of a node: entries that moved to the right sibling, and one that
     /// is there twice.
-    pub(super) fn mend(&self, node: u64, level: u64) {
+    pub(super) fn repair(&self, node: u64, level: u64) {
         if let Some(high) = self.high(node) {
             let kept = self.entries(node).partition_point(|(key, _)| *key < high);
             if kept < self.count(node) {
                 self.set_word(node, kept, 0);
-                self.persist(node, kept, "fastfair mend.1");
+                self.persist(node, kept, "fastfair repair.1");
             }
         }
         let mut at = 0;

@@ -124,7 +124,7 @@ impl Layout {
         store.medium().flush(store.words(leaf, 0, self.place(items.len())), "pactree split.1")
     }
 
-    /// Insert, for which there is room.
+    /// Inserts an item for which there is room.
     pub fn insert<M: Medium>(self, store: &Store<M>, leaf: u64, item: (u64, u64)) {
         let (medium, bitmap) = (store.medium(), self.bitmap(store, leaf));
         let slot = bitmap.trailing_ones() as usize;
@@ -155,7 +155,7 @@ impl Layout {
         bits(bitmap).filter(below).fold(0, |all, slot| all | 1 << slot)
     }
 
-    /// Split 1 and 2: moves items of a full leaf, from a key on, to a new one.
+    /// Moves (split 1 and 2) items of a full leaf, from a key on, to a new one.
     pub fn split<M: Medium>(self, store: &Store<M>, leaf: u64, right: u64, moved: &[(u64, u64)], low: u64) {
         let medium = store.medium();
         let rest = [self.next(store, leaf), low, self.high(store, leaf).unwrap_or(0)];
@@ -168,7 +168,7 @@ impl Layout {
     }
 
     /// Takes from a leaf what a crash left there of a split, durably: it ends where its right sibling begins.
-    pub fn mend<M: Medium>(self, store: &Store<M>, leaf: u64) {
+    pub fn repair<M: Medium>(self, store: &Store<M>, leaf: u64) {
         let next = self.next(store, leaf);
         if next == 0 {
             return;
@@ -177,8 +177,8 @@ impl Layout {
         let bitmap = self.below(store, leaf, high);
         if self.high(store, leaf) != Some(high) || bitmap != self.bitmap(store, leaf) {
             store.word(leaf, HIGH).store(medium, high);
-            store.word(leaf, 0).publish(medium, bitmap, &Alone, "pactree mend.1");
-            medium.persist(store.word(leaf, 0), "pactree mend.1");
+            store.word(leaf, 0).publish(medium, bitmap, &Alone, "pactree repair.1");
+            medium.persist(store.word(leaf, 0), "pactree repair.1");
         }
     }
 }

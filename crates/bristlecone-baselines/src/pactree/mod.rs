@@ -16,7 +16,7 @@
 //! 1. The upper half, with the new item if it belongs there, is written to a new leaf; flushes, one fence. *Nothing names
 //!    the leaf.*
 //! 2. The old one's sibling, and then the key it ends before and its bitmap, in one line; flush, fence. *Where these are
-//!    the old ones, recovery drops what the sibling has (mend 1).*
+//!    the old ones, recovery drops what the sibling has (repair 1).*
 //!
 //! # Mend (in recovery)
 //! 1. The key that a leaf ends before, and its bitmap; flush, fence.
@@ -152,7 +152,7 @@ impl<M: Medium> PacTree<M> {
             if found.last().is_some_and(|(left, _)| *left >= low) {
                 return Err(damaged("leaves out of order", leaf));
             }
-            layout.mend(store, leaf);
+            layout.repair(store, leaf);
             self.census.items.add(layout.items(store, leaf).len() as i64);
             found.push((low, self.number(leaf)));
             leaf = layout.next(store, leaf);

@@ -24,7 +24,7 @@ const WB_TREE: &[Group] = &[
     ),
     Group(OfWords(2), &["wbtree update"], &["update"]),
     Group(OfWords(2), &["wbtree split.1", "log.1", "log.2", "log.3", "log.4"], &["split"]),
-    Group(OfWords(2), &["wbtree mend.1", "wbtree mend.2"], &["insert"]),
+    Group(OfWords(2), &["wbtree repair.1", "wbtree repair.2"], &["insert"]),
     Group(OfWords(2), &["log replay.1", "log replay.2"], &["split", "again"]),
 ];
 
@@ -117,7 +117,7 @@ const PAC_TREE: &[Group] = &[
         &["pactree split.1", "pactree split.2", "pactree split.2 bitmap"],
         &["creation", "begun", "split"],
     ),
-    Group(OfWords(2), &["pactree mend.1"], &["split-first"]),
+    Group(OfWords(2), &["pactree repair.1"], &["split-first"]),
 ];
 
 /// Steps of the log that DPTree and the Bε-tree have in common with CCL-BTree, whose proofs have them.
@@ -128,9 +128,9 @@ pub const OF_LOG: &[&str] =
 /// entries from the sibling's first key on are cut by every recovery. Whether FPTree's fingerprints were, in leaves
 /// whose bitmap is in their line.
 pub const AS_PUBLISHED: &[&str] =
-    &["fastfair split.3", "fastfair mend.1", "fptree insert.1", "fptree update.1"];
+    &["fastfair split.3", "fastfair repair.1", "fptree insert.1", "fptree update.1"];
 
-/// Groups of steps, each with what notices a change there soonest.
+/// Returns groups of steps, each with what notices a change there soonest.
 pub(super) fn proofs(baseline: Baseline) -> Vec<Proof> {
     let design = baseline.into();
     match baseline {
