@@ -31,7 +31,7 @@ pub enum Competitor {
 }
 
 impl Competitor {
-    /// Its name.
+    /// Returns its name.
     pub fn name(&self) -> String {
         match self {
             Self::Map(map) => map.name().to_owned(),

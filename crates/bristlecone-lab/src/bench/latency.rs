@@ -45,7 +45,7 @@ impl Clock {
         self.ticks
     }
 
-    /// Nanoseconds of a tick, measured over the span since the start; the longer, the better.
+    /// Returns nanoseconds of a tick, measured over the span since the start; the longer, the better.
     pub fn nanoseconds_per_tick(&self) -> f64 {
         let ticks = ticks().wrapping_sub(self.ticks).max(1);
         self.started.elapsed().max(Duration::from_nanos(1)).as_nanos() as f64 / ticks as f64
@@ -71,7 +71,7 @@ pub struct Latency {
 /// Points of a distribution.
 const CDF: usize = 24;
 
-/// Percent of a distribution's points: by fives, then where the tail is.
+/// Returns percent of a distribution's points: by fives, then where the tail is.
 fn percent(point: usize) -> f64 {
     const TAIL: [f64; 4] = [99.0, 99.9, 99.99, 99.999];
     if point < CDF - TAIL.len() { 5.0 * point as f64 } else { TAIL[point + TAIL.len() - CDF] }
@@ -93,7 +93,7 @@ fn mean_of_largest(histogram: &Histogram<u64>, count: u64) -> u64 {
 }
 
 impl Latency {
-    /// Percentiles of samples.
+    /// Returns percentiles of samples.
     pub fn of(samples: impl Iterator<Item = u64>) -> Self {
         // Three digits, up to whatever a sample may be.
         let Ok(mut histogram) = Histogram::<u64>::new(3) else { return Self::default() };

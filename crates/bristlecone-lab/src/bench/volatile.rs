@@ -35,7 +35,7 @@ pub enum VolatileMap {
 }
 
 impl VolatileMap {
-    /// Its name.
+    /// Returns its name.
     pub fn name(self) -> &'static str {
         match self {
             Self::Ferntree => "ferntree",

@@ -58,7 +58,7 @@ impl Total {
         Op::all().map(|op| (op, self.tallies[kind(op)])).filter(|(_, tally)| tally.operations > 0)
     }
 
-    /// Times as many bytes as the user wrote: in lines to the device, and by the media.
+    /// Returns how many times as many bytes as the user wrote: in lines to the device, and by the media.
     pub fn amplifications(&self, part: Option<Part>) -> Option<(f64, f64)> {
         amplifications(&self.tallies, part)
     }

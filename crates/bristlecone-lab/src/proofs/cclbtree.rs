@@ -10,7 +10,7 @@ use super::{Proof, Steps, accepted, named};
 use crate::targets::TreeOp::{self, Close, Create, Insert, Remove};
 use crate::targets::{Items, Texts, TreePool, Words};
 
-/// Trees with some options, and inner nodes that split soon.
+/// Makes trees with some options, and inner nodes that split soon.
 pub fn tree_pool<I: Items>(options: &[(&'static str, u64)]) -> TreePool<I> {
     // The log of small trees is collected as early as the paper's.
     let mut all = vec![("inner_bytes", 256), ("collector_threads", 0), ("log_percent", 20)];
@@ -78,7 +78,7 @@ pub fn in_place<I: Items>() -> (TreePool<I>, Scenario<TreeOp>) {
 
 type Scenarios = fn() -> Vec<Scenario<TreeOp>>;
 
-/// Groups of steps, each with what notices a change there soonest.
+/// Returns groups of steps, each with what notices a change there soonest.
 pub(super) fn proofs() -> Vec<Proof> {
     let budget = Budget { continuation_crashes: 1, ..Budget::of(32) };
     let starting = Steps::Starting;

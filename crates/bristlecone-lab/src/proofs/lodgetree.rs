@@ -22,7 +22,7 @@ pub fn tree_pool<I: Items>() -> TreePool<I> {
 }
 
 /// Returns a larger pool of them.
-pub fn roomy<I: Items>() -> TreePool<I> {
+pub fn in_larger_pool<I: Items>() -> TreePool<I> {
     TreePool { geometry: Geometry { chunks_max: 64, ..tree_pool::<I>().geometry }, ..tree_pool::<I>() }
 }
 
@@ -31,7 +31,7 @@ pub const STRAGGLER_LOG: u64 = 8;
 
 /// Flushes write one leaf each, so that much stays in the buffers.
 pub fn single() -> TreePool<Words> {
-    let mut single = roomy();
+    let mut single = in_larger_pool();
     single.options.retain(|(name, _)| *name != "log_entries");
     single.options.extend([("flush_leaves", 1), ("log_entries", STRAGGLER_LOG)]);
     single
@@ -154,7 +154,7 @@ fn merged_in_a_full_chunk(keys: u64) -> Scenario<TreeOp> {
 
 type Scenarios = fn() -> Vec<Scenario<TreeOp>>;
 
-/// Groups of steps, each with what notices a change there soonest.
+/// Returns groups of steps, each with what notices a change there soonest.
 pub(super) fn proofs() -> Vec<Proof> {
     let starting = Steps::Starting;
     let budget = Budget { continuation_crashes: 1, ..Budget::of(32) };

@@ -127,7 +127,7 @@ pub fn accepted<I: Items>(tree_pool: &TreePool<I>, ops: impl Iterator<Item = Tre
     accepted
 }
 
-/// Scenarios of every tree that have these names.
+/// Returns scenarios of every tree that have these names.
 fn named(names: &[&str]) -> Vec<Scenario<TreeOp>> {
     let scenarios = tree_scenarios().into_iter();
     scenarios.filter(|scenario| names.contains(&scenario.name)).collect()

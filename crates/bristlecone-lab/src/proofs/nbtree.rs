@@ -64,7 +64,7 @@ fn emptied() -> Scenario<TreeOp> {
     )
 }
 
-/// Values of a word that stand in records.
+/// Returns values of a word that stand in records.
 fn boxed() -> Scenario<TreeOp> {
     let boxed = 0xa5c3_96e1_0000_0000;
     let ops = [Insert("t", 1, boxed), Update("t", 1, boxed + 1), Insert("t", 2, boxed), remove(1)];
@@ -180,7 +180,7 @@ pub fn changed_among_threads(chosen: &dyn Fn(&Site) -> bool) -> Table {
     table
 }
 
-/// Groups of steps, each with what notices a change there soonest.
+/// Returns groups of steps, each with what notices a change there soonest.
 pub(super) fn proofs() -> Vec<Proof> {
     let budget = Budget { continuation_crashes: 1, depth: 1, ..Budget::of(32) };
     let groups: [(&str, Scenarios); 10] = [

@@ -26,7 +26,7 @@ pub(super) struct Group(
     pub(super) &'static [&'static str],
 );
 
-/// Trees of a design in nodes of so many lines.
+/// Makes trees of a design in nodes of so many lines.
 pub(super) fn tree_pool<I: Items>(design: AnyDesign, lines: u64) -> TreePool<I> {
     let geometry = Geometry { chunk_bytes: 4096, chunks_max: 24, trees_max: 3 };
     TreePool { geometry, design, options: vec![("node_lines", lines)], items: PhantomData }
@@ -217,7 +217,7 @@ const GROUPS: &[Group] = &[
     ),
 ];
 
-/// Groups of steps, each with what notices a change there soonest.
+/// Returns groups of steps, each with what notices a change there soonest.
 pub(super) fn proofs() -> Vec<Proof> {
     proofs_in(Design::WoTree.into(), GROUPS)
 }

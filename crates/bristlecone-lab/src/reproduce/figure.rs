@@ -57,7 +57,8 @@ impl Scale {
         }
     }
 
-    /// The same where bytes of space are what counts: the pool grows by chunks of 2 MiB, which weigh more on few keys.
+    /// Returns how many keys there are where bytes of space are what counts: the pool grows by chunks of 2 MiB, which
+    /// weigh more on few keys.
     pub fn keys_in_space(self, paper: u64) -> u64 {
         match self {
             Self::Quick => paper.min(5 * QUICK_KEYS),
@@ -204,13 +205,13 @@ impl Row {
         self
     }
 
-    /// The same, where the paper gives a range.
+    /// Notes the paper's value, where it gives a range.
     pub fn paper_range(mut self, value: f64, upto: f64, place: &'static str) -> Self {
         self.paper = Some(Said { value, upto: Some(upto), place, approximate: false });
         self
     }
 
-    /// The same, where the paper's number is approximate.
+    /// Notes the paper's value, where it is approximate.
     pub fn paper_about(mut self, value: f64, place: &'static str) -> Self {
         self.paper = Some(Said { value, upto: None, place, approximate: true });
         self

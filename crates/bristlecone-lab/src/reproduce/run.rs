@@ -109,7 +109,7 @@ impl Run {
         self.and("--mix", mix)
     }
 
-    /// Only loads.
+    /// Makes a run that only loads.
     pub fn load(mut self) -> Self {
         self.operations = 0;
         self.and("--preset", "load")

@@ -32,7 +32,7 @@ fn bench(design: &str, keys: u64) -> Run {
     Run::bench(design, keys).and("--threads", threads_here())
 }
 
-/// The loads and writes of figures 6 and 7: their names, how they are run, and the phase.
+/// Returns the loads and writes of figures 6 and 7: their names, how they are run, and the phase.
 fn workloads(design: &str, keys: u64) -> [(&'static str, Run, &'static str); 5] {
     let run = || bench(design, keys);
     [

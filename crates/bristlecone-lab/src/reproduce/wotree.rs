@@ -97,7 +97,7 @@ fn bench(design: &str, keys: u64, lines: u64, threads: u64) -> Run {
     Run::bench(design, keys).option("node_lines", lines).and("--threads", threads)
 }
 
-/// Microseconds of an operation, where a phase of so many took so many seconds.
+/// Returns microseconds of an operation, where a phase of so many took so many seconds.
 fn each(path: &'static str, operations: u64) -> super::take::Take {
     Scaled(path, 1e6 / operations as f64)
 }

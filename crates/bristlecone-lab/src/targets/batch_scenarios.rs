@@ -5,7 +5,7 @@ use bristlecone_sim::Scenario;
 use super::batch_pool::BatchOp::{self, Add, Batch, Close, Create, Drop, Fill, Full, Put, View};
 use super::batch_pool::Place;
 
-/// Keys of both trees that get the same number.
+/// Returns keys of both trees that get the same number.
 fn both(keys: impl IntoIterator<Item = u64>, value: u64) -> Vec<Place> {
     keys.into_iter().flat_map(|key| [(0, key, Some(value)), (1, key, Some(value + 1))]).collect()
 }

@@ -118,7 +118,7 @@ pub fn pool_subject() -> Box<dyn Subject> {
     Box::new(Prepared { name: POOL.to_owned(), system, scenarios: pool_scenarios() })
 }
 
-/// Everything that can be explored.
+/// Returns everything that can be explored.
 pub fn all_subjects() -> Vec<Box<dyn Subject>> {
     let trees = AnyDesign::all().flat_map(all_subjects_of);
     std::iter::once(pool_subject()).chain(trees).collect()

@@ -207,7 +207,7 @@ impl<I: Items, D: TreeDesign> System for TreePool<I, D> {
         format!("{:?}", change(tree, key, access))
     }
 
-    /// Of each key by itself: operations on one key change no other, and others change no key of a tree that stays.
+    /// Verifies each key by itself: operations on one key change no other, and others change no key of a tree that stays.
     fn is_between(&self, before: &Contents, after: &Contents, found: &Contents) -> bool {
         let is_of_either = |(name, found): (&String, &BTreeMap<u64, u64>)| {
             let [Some(before), Some(after)] = [before, after].map(|trees| trees.get(name)) else {

@@ -5,7 +5,7 @@ use std::collections::{BTreeMap, BTreeSet};
 use bristlecone::Design;
 use bristlecone_cells::{Effort, takes};
 use bristlecone_lab::proofs::lodgetree::{
-    in_place, roomy, run, single, stragglers, tree_pool, written_through,
+    in_larger_pool, in_place, run, single, stragglers, tree_pool, written_through,
 };
 use bristlecone_lab::targets::TreeOp::{
     self, Close, Create, Insert, InsertNew, Remove, Swap, Update, Upsert,
@@ -205,11 +205,11 @@ fn slots_are_used_again<I: Items>() {
         then: [write(51, 2)].into_iter().chain(then).collect(),
     };
     // Records that others' readers hold up must not fill the pool.
-    let roomy = roomy::<I>();
+    let in_larger_pool = in_larger_pool::<I>();
     for seed in 0..16 {
         let budget = Budget { exhaustive: 256, depth: 1, continuation_crashes: 1, seed, ..Budget::quick() };
         for mode in modes() {
-            let report = explore(&roomy, &scenario, mode, budget);
+            let report = explore(&in_larger_pool, &scenario, mode, budget);
             assert!(
                 report.sites.iter().any(|site| site.step == "lodgetree flush.1"),
                 "no slot was used again"

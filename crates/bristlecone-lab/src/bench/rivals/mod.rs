@@ -123,7 +123,7 @@ impl Rival {
         RIVALS.iter().find(|(rival, ..)| *rival == self).expect("every store has its row")
     }
 
-    /// Its name.
+    /// Returns its name.
     pub fn name(self) -> &'static str {
         self.row().1
     }
