@@ -148,7 +148,7 @@ mod tests {
         std::fs::read_to_string(docs.join(name)).unwrap()
     }
 
-    /// Whether a line of a design's page says which values an option may have.
+    /// Returns whether a line of a design's page says which values an option may have.
     fn says(line: &str, allowed: Allowed) -> bool {
         let numbers: BTreeSet<u64> =
             line.split(|c: char| !c.is_ascii_digit()).filter_map(|number| number.parse().ok()).collect();

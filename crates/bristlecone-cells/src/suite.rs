@@ -105,7 +105,7 @@ pub mod suites {
 }
 
 /// Every suite that draws from the table. Others look at one shape because of what that is: `figures`, `one_line`
-/// and `lock_free` count what it does, and mutations are tried in the smallest forest where each is noticed.
+/// and `lock_free` count what it does, and mutations are tried in the smallest tree pool where each is noticed.
 pub const SUITES: &[Suite] = &[
     suites::MODEL,
     suites::CONCURRENCY,

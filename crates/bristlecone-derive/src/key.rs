@@ -70,7 +70,7 @@ fn is_transparent(attributes: &[Attribute]) -> Result<bool> {
     Ok(is_transparent)
 }
 
-/// A key that is a record, as the tuple of the fields would be.
+/// Returns a key that is a record, as the tuple of the fields would be.
 fn of_tuple(input: &DeriveInput, parts: &[Part<'_>]) -> TokenStream {
     let name = &input.ident;
     let of = parts.iter().map(|part| part.of);
@@ -97,7 +97,7 @@ fn of_tuple(input: &DeriveInput, parts: &[Part<'_>]) -> TokenStream {
     }
 }
 
-/// A key that is what its only field is.
+/// Returns a key that is what its only field is.
 fn of_field(input: &DeriveInput, part: &Part<'_>) -> TokenStream {
     let (name, Part { member, of }) = (&input.ident, part);
     let codec = quote!(<<#of as ::bristlecone::Key>::Codec as ::bristlecone::derived::Codec>);
@@ -126,7 +126,7 @@ fn of_field(input: &DeriveInput, part: &Part<'_>) -> TokenStream {
     }
 }
 
-/// What the struct is within tuples, options and other structs, and in its own record.
+/// Returns what the struct is within tuples, options and other structs, and in its own record.
 fn element(input: &DeriveInput, parts: &[Part<'_>]) -> TokenStream {
     let name = &input.ident;
     let (members, of): (Vec<_>, Vec<_>) = parts.iter().map(|part| (&part.member, part.of)).unzip();

@@ -143,7 +143,7 @@ impl Finder<'_> {
         self.sites.push(Site { range: condition.span().byte_range(), form });
     }
 
-    /// Statements are left out, and swapped with their neighbours. With `unit` the last one has no value,
+    /// Leaves out statements, and has them swapped with their neighbours. With `unit` the last one has no value,
     /// even if no semicolon follows it.
     fn block(&mut self, block: &Block, unit: bool) {
         let last = block.stmts.len().wrapping_sub(1);

@@ -15,7 +15,7 @@ use crate::schedule::registers::{SCHEDULES, Schedules};
 
 /// A system with its scenarios.
 pub trait Subject: Sync {
-    /// Its name in cases and reports.
+    /// Returns its name in cases and reports.
     fn name(&self) -> &str;
 
     /// Returns the names of its scenarios.

@@ -75,7 +75,7 @@ impl Kept {
         kept
     }
 
-    /// Contents that are equal to the chosen ones in the words `same`, and not in the words `apart`:
+    /// Returns contents that are equal to the chosen ones in the words `same`, and not in the words `apart`:
     /// one for each choice of what these hold.
     fn others(&self, chosen: usize, same: u8, apart: u8) -> impl Iterator<Item = usize> {
         let words = |contents: &Line, of: u8| -> Line {

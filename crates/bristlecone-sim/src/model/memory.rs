@@ -157,7 +157,7 @@ impl Memory {
         lines.iter().enumerate().for_each(|(line, contents)| self.set_line(line as u32, contents));
     }
 
-    /// Its address.
+    /// Returns its address.
     pub(crate) fn base(&self) -> usize {
         self.cells.as_ptr() as usize
     }

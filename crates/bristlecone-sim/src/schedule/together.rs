@@ -118,7 +118,7 @@ mod tests {
         Seen::Value(Some(value))
     }
 
-    /// An operation with its answers, called and returned at such times; it has the events in between.
+    /// Returns an operation with its answers, called and returned at such times; it has the events in between.
     fn entry(each: &[(u64, Access)], seen: &[Seen], (called, returned): (u64, u64)) -> Entry {
         let operation = Operation::Together { scans: false, each: each.to_vec() };
         let answer = Answer::Together { items: None, seen: seen.to_vec() };
