@@ -93,7 +93,7 @@ pub fn enter<H>(handle: *const H) -> Outcome<Inside<H>> {
     if slot.state.load(Acquire) != open {
         return Err(no_handle(handle));
     }
-    // SAFETY: the handle was open after the note was there: who closes it sees the note, and leaves the object.
+    // SAFETY: the handle was open after the note was there: a thread that closes it sees the note, and leaves the object.
     let object = unsafe { &*slot.object.get() };
     Ok(Inside {
         object: object.as_ref().ok_or_else(|| no_handle(handle))?,

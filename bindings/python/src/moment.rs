@@ -185,13 +185,13 @@ impl Moment {
         self.seen.change(py, |seen| drop(seen.take()))
     }
 
-    /// Whether it has ended.
+    /// Returns whether it has ended.
     #[getter]
     fn ended(&self) -> bool {
         self.seen.is_closed()
     }
 
-    /// Bytes of memory that are kept for a snapshot, about.
+    /// Returns the bytes of memory that are kept for a snapshot, about.
     #[getter]
     fn bytes(&self, py: Python<'_>) -> PyResult<usize> {
         self.seen.with(py, |seen| if let Seen::Snapshot(snapshot) = seen { snapshot.bytes() } else { 0 })

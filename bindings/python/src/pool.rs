@@ -258,25 +258,25 @@ impl Pool {
         self.shared.close(py)
     }
 
-    /// Whether the pool is closed.
+    /// Returns whether the pool is closed.
     #[getter]
     fn closed(&self) -> bool {
         self.shared.gate.is_closed()
     }
 
-    /// Where the pool is.
+    /// Returns where the pool is.
     #[getter]
     fn path(&self) -> PathBuf {
         self.shared.path.clone()
     }
 
-    /// Whether the pool is open for reading only.
+    /// Returns whether the pool is open for reading only.
     #[getter]
     fn read_only(&self) -> bool {
         self.shared.read_only
     }
 
-    /// What survives: "process", "adr", "eadr" or "msync".
+    /// Returns what survives: "process", "adr", "eadr" or "msync".
     #[getter]
     fn domain(&self) -> String {
         self.shared.domain.to_string()

@@ -332,43 +332,43 @@ impl Tree {
         self.slot.gate.change(py, Option::take).map(drop)
     }
 
-    /// Whether the tree, or its pool, is closed.
+    /// Returns whether the tree, or its pool, is closed.
     #[getter]
     fn closed(&self) -> bool {
         self.slot.gate.is_closed()
     }
 
-    /// The tree's name.
+    /// Returns the tree's name.
     #[getter]
     fn name(&self) -> String {
         self.slot.name()
     }
 
-    /// The type of its keys.
+    /// Returns the type of its keys.
     #[getter]
     fn key_kind(&self) -> String {
         self.slot.keys.to_string()
     }
 
-    /// The type of its values, as the pool has them.
+    /// Returns the type of its values, as the pool has them.
     #[getter]
     fn value_kind(&self) -> String {
         self.slot.values.to_string()
     }
 
-    /// What makes values of bytes or texts.
+    /// Returns what makes values of bytes or texts.
     #[getter]
     fn codec(&self, py: Python<'_>) -> Option<Py<PyAny>> {
         self.codec.as_ref().map(|codec| codec.given().clone_ref(py))
     }
 
-    /// Its design.
+    /// Returns its design.
     #[getter]
     fn design(&self, py: Python<'_>) -> PyResult<&'static str> {
         self.slot.read(py, |tree| Ok(tree.design().name()))
     }
 
-    /// Its design's options.
+    /// Returns its design's options.
     #[getter]
     fn options<'py>(&self, py: Python<'py>) -> PyResult<Bound<'py, PyDict>> {
         let told = PyDict::new(py);

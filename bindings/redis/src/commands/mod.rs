@@ -55,7 +55,7 @@ pub fn refuse<T>(why: impl Into<String>) -> Result<T, Refusal> {
 pub struct Call<'a> {
     ctx: Ctx,
     raw: &'a [RawString],
-    /// To whom it is replied.
+    /// Where replies go.
     pub reply: Reply,
     /// The store.
     pub store: &'static Store,
@@ -87,7 +87,7 @@ impl<'a> Call<'a> {
         Ok(Target { key, map, db: call!(RedisModule_GetSelectedDb(self.ctx)), name: bytes(self.raw[1]) })
     }
 
-    /// Tells replicas, the append-only file and who listens that the command was carried out, as these arguments after the key.
+    /// Tells replicas, the append-only file and listeners that the command was carried out, as these arguments after the key.
     /// They write what the command came to, so that to apply it twice in order is to apply it once.
     pub fn changed(&self, command: &CStr, arguments: &[&[u8]], event: &CStr) {
         let strings: Vec<_> =
