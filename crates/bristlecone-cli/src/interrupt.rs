@@ -47,7 +47,7 @@ fn removed_at_exit() -> MutexGuard<'static, Option<PathBuf>> {
     REMOVED_AT_EXIT.lock().unwrap_or_else(PoisonError::into_inner)
 }
 
-/// Whether the user wants us to stop.
+/// Returns whether the user wants us to stop.
 #[inline]
 pub fn asked() -> bool {
     ASKED.load(Ordering::Relaxed)
@@ -80,7 +80,7 @@ pub fn check_failed<T, E>(done: &Result<T, E>, what_stands: impl std::fmt::Displ
 /// Standard input that stops waiting when the user wants us to stop.
 pub struct Input(Stdin);
 
-/// Standard input, buffered.
+/// Returns standard input, buffered.
 pub fn stdin() -> BufReader<Input> {
     BufReader::with_capacity(1 << 16, Input(std::io::stdin()))
 }

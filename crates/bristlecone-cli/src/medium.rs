@@ -4,14 +4,14 @@ use std::path::Path;
 
 use bristlecone::PoolInfo;
 
-/// What survives in this pool, in words.
+/// Returns what survives in this pool, in words.
 pub fn promise(info: &PoolInfo) -> String {
     let caveat =
         info.domain.caveat(info.detected).map(|caveat| format!("; but {caveat}")).unwrap_or_default();
     format!("domain {}: survives {}{caveat}", info.domain, info.domain.survives())
 }
 
-/// The file system that holds a file, by name.
+/// Returns the file system that holds a file, by name.
 pub fn name(path: &Path) -> String {
     let Ok(stat) = rustix::fs::statfs(path) else { return "unknown".to_owned() };
     match stat.f_type as u64 & 0xffff_ffff {
@@ -27,7 +27,7 @@ pub fn name(path: &Path) -> String {
     .to_owned()
 }
 
-/// The page size in force, in words.
+/// Returns the page size in force, in words.
 pub fn pages(info: &PoolInfo) -> String {
     match info.huge_bytes * 100 / info.file_bytes.max(1) {
         0 => "4 KiB".to_owned(),

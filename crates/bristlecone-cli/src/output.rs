@@ -15,35 +15,35 @@ pub struct Output {
 }
 
 impl Output {
-    /// Standard output; JSON if asked for.
+    /// Returns standard output; JSON if that is wanted.
     pub fn new(json: bool) -> Self {
         Self { to: BufWriter::with_capacity(1 << 16, std::io::stdout()), json }
     }
 
-    /// Whether JSON was asked for.
+    /// Returns whether JSON is wanted.
     pub fn json(&self) -> bool {
         self.json
     }
 
-    /// One JSON value in one line.
+    /// Prints one JSON value in one line.
     pub fn value(&mut self, value: &impl Serialize) -> Outcome {
         serde_json::to_writer(&mut self.to, value).map_err(std::io::Error::from)?;
         self.to.write_all(b"\n")?;
         Ok(())
     }
 
-    /// One line of text.
+    /// Prints one line of text.
     pub fn line(&mut self, line: impl std::fmt::Display) -> Outcome {
         writeln!(self.to, "{line}")?;
         Ok(())
     }
 
-    /// The JSON value or the text, whichever was asked for.
+    /// Prints the JSON value or the text, whichever is wanted.
     pub fn either(&mut self, value: &impl Serialize, text: impl std::fmt::Display) -> Outcome {
         if self.json { self.value(value) } else { self.line(text) }
     }
 
-    /// Raw bytes.
+    /// Prints raw bytes.
     pub fn bytes(&mut self, bytes: &[u8]) -> Outcome {
         self.to.write_all(bytes)?;
         Ok(())
@@ -56,7 +56,7 @@ impl Output {
         Ok(())
     }
 
-    /// A bar over `steps`, or a counter when their number is not known; drawn only on a terminal.
+    /// Returns a bar over `steps`, or a counter when their number is not known; drawn only on a terminal.
     pub fn progress(&self, what: &'static str, steps: Option<u64>) -> ProgressBar {
         if self.json || !std::io::stderr().is_terminal() {
             return ProgressBar::hidden();
@@ -74,7 +74,7 @@ impl Output {
     }
 }
 
-/// `12,345,678`.
+/// Returns a number in groups of digits: `12,345,678`.
 pub fn grouped(number: u64) -> String {
     let digits = number.to_string();
     let mut text = String::with_capacity(digits.len() + digits.len() / 3);
@@ -87,7 +87,7 @@ pub fn grouped(number: u64) -> String {
     text
 }
 
-/// `1 tree`, `2 trees`.
+/// Returns a number with its noun: `1 tree`, `2 trees`.
 pub fn counted(number: u64, one: &str, many: &str) -> String {
     format!("{} {}", grouped(number), if number == 1 { one } else { many })
 }

@@ -11,7 +11,7 @@ pub struct Scratch {
 }
 
 impl Scratch {
-    /// The path that was asked for, or one of our own in shared memory. Nothing is created yet.
+    /// Returns the path that was given, or one of our own in shared memory. Nothing is created yet.
     pub fn new(asked: Option<&Path>, purpose: &str, keep: bool) -> Self {
         let own = || {
             let memory = Path::new("/dev/shm");
@@ -21,12 +21,12 @@ impl Scratch {
         Self { path: asked.map_or_else(own, Path::to_owned), keep }
     }
 
-    /// Where the pool is.
+    /// Returns where the pool is.
     pub fn path(&self) -> &Path {
         &self.path
     }
 
-    /// From here on the file is ours: it was created by this run.
+    /// Notes that the file was created by this run, and is ours from here on.
     pub fn created(&self) {
         if !self.keep {
             interrupt::remove_at_exit(Some(&self.path));

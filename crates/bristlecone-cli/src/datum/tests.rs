@@ -93,7 +93,7 @@ impl Drawn {
     }
 }
 
-/// Every simple kind, and what is made of them.
+/// Returns every simple kind, and what is made of them.
 fn kinds() -> Vec<Kind> {
     use Kind::*;
     let option = |inner| Option(Box::new(inner));

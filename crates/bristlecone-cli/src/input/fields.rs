@@ -17,18 +17,18 @@ pub struct Fields {
 }
 
 impl Fields {
-    /// How many there are.
+    /// Returns how many there are.
     pub fn count(&self) -> usize {
         self.ends.len()
     }
 
-    /// The field at `index`, which is below the count.
+    /// Returns the field at `index`, which is below the count.
     pub fn get(&self, index: usize) -> &[u8] {
         let start = if index == 0 { 0 } else { self.ends[index - 1] };
         &self.text[start..self.ends[index]]
     }
 
-    /// The whole line as one field.
+    /// Makes the whole line one field.
     pub fn whole(&mut self, line: &[u8]) {
         self.clear();
         self.text.extend_from_slice(line);

@@ -25,12 +25,12 @@ pub struct LineReader<R> {
 }
 
 impl<R: BufRead> LineReader<R> {
-    /// Lines of `from`.
+    /// Reads lines of `from`.
     pub fn new(from: R) -> Self {
         Self { from, back: Vec::new(), back_at: 0, line: 0 }
     }
 
-    /// How many lines were read.
+    /// Returns how many lines were read.
     pub fn line(&self) -> u64 {
         self.line
     }

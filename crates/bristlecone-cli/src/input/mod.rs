@@ -127,7 +127,7 @@ impl<R: BufRead> Records<R> {
         Ok(Ok(()))
     }
 
-    /// A quoted CSV field may go on in the next line. One that never ends makes its first line
+    /// Splits a line of CSV. A quoted field may go on in the next line. One that never ends makes its first line
     /// bad, and the lines after it are looked at afresh.
     fn split_csv(&mut self) -> Result<Result<(), String>, Error> {
         let first_line_bytes = self.raw.len();
@@ -157,7 +157,7 @@ impl<R: BufRead> Records<R> {
         }
     }
 
-    /// Key and value among the fields.
+    /// Returns key and value among the fields.
     fn pick(&self) -> Result<(&[u8], &[u8]), String> {
         if matches!(self.format, Format::Keys | Format::Json) {
             return Ok((self.fields.get(0), &[]));
@@ -203,7 +203,7 @@ mod tests {
     }
 
     #[test]
-    fn tab_separated() {
+    fn lines_are_divided_by_tabs() {
         let all = read("a\t1\nb\t2\r\n\nc\nd\t4\t5\ne\t", Format::Tsv, None);
         let bad = [(3, None), (4, None), (5, None)];
         assert_eq!(all[..2], [(1, pair("a", "1")), (2, pair("b", "2"))]);

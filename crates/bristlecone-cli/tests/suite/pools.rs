@@ -1,4 +1,4 @@
-//! Pools: what they say of themselves, where they may be, and who may have them.
+//! Pools: what they say of themselves, where they may be, and which processes may have them.
 
 use std::process::Stdio;
 use std::time::{Duration, Instant};
@@ -135,7 +135,7 @@ fn a_pool_that_cannot_be_written_can_be_read() {
     let bench = Bench::new();
     bench.run("create @p --tree t").ok();
     bench.run("put @p t pine 1").ok();
-    // Root may write anything: the tool runs as somebody else then.
+    // Root may write anything: the tool runs as another user then.
     let set = |name: &str, mode| {
         std::fs::set_permissions(bench.path(name), std::fs::Permissions::from_mode(mode)).unwrap();
     };

@@ -170,7 +170,7 @@ impl Demo {
         output.finish()
     }
 
-    /// Creates pool and tree, and lets go of them: the child is to have them.
+    /// Creates pool and tree, and releases them: the child is to have them.
     fn create(&self, scratch: &Scratch, entries: &[Entry]) -> Outcome<PoolInfo> {
         let bytes: u64 = entries.iter().map(|entry| entry.path.len() as u64 + 256).sum();
         let mut options = Pool::options().max_bytes((bytes * 4).max(1 << 30)).create_new(true);
@@ -190,7 +190,7 @@ impl Demo {
         Ok(info)
     }
 
-    /// How many of these entries are not in the tree as they were written.
+    /// Returns how many of these entries are not in the tree as they were written.
     fn verify(&self, output: &Output, tree: &Files, entries: &[Entry]) -> Outcome<u64> {
         let bar = output.progress("verifying", Some(entries.len() as u64));
         let mut lost = 0;

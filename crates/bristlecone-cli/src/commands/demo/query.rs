@@ -65,7 +65,7 @@ fn text(path: &[u8]) -> String {
     Shown(&Datum::Bytes(path.to_vec().into())).to_string()
 }
 
-/// The directory within `directory` that holds most, with a slash behind it.
+/// Returns the directory within `directory` that holds most, with a slash behind it.
 fn busiest(directory: &[u8], entries: &[Entry]) -> Vec<u8> {
     let mut root = directory.to_vec();
     if !root.ends_with(b"/") {

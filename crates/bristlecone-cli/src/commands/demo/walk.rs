@@ -24,18 +24,18 @@ impl Entry {
         Self { path: path.into_vec(), bytes: meta.len(), modified: meta.mtime() }
     }
 
-    /// What the tree holds for the path: size and time, as people can read them.
+    /// Returns what the tree holds for the path: size and time, as people can read them.
     pub fn value(&self) -> String {
         format!("{} {}", self.bytes, self.modified)
     }
 
-    /// The size in a value.
+    /// Returns the size in a value.
     pub fn bytes_of(value: &str) -> u64 {
         value.split_once(' ').and_then(|(bytes, _)| bytes.parse().ok()).unwrap_or(0)
     }
 }
 
-/// Everything under a directory, itself included. Symbolic links are entries and are not
+/// Returns everything under a directory, itself included. Symbolic links are entries and are not
 /// followed; what may not be read is passed over.
 pub fn walk(directory: &Path, bar: &ProgressBar) -> Outcome<Vec<Entry>> {
     let meta = directory.metadata().map_err(|error| Failure::io(directory.display(), &error))?;
