@@ -55,10 +55,11 @@ pub fn refuse(tool: &str, error: &clap::Error) -> ExitCode {
     ExitCode::from(Exit::Usage as u8)
 }
 
-/// What is wrong and what would be right, without the usage that follows.
+/// Returns what is wrong and what would be right, without the usage that follows.
 pub fn one_line(text: &str) -> String {
     let said =
         text.split("\nUsage:").next().unwrap_or(text).split("\nFor more information").next().unwrap_or(text);
     let words: Vec<&str> = said.trim_start_matches("error:").split_whitespace().collect();
-    format!("{} (--help says more)", words.join(" "))
+    // The library of arguments puts its advice into a paragraph of its own.
+    format!("{} (--help says more)", words.join(" ").replace(" tip: ", "; "))
 }

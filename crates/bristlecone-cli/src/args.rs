@@ -37,8 +37,8 @@ Keys and values, by kind:
   Option<u64> …          null or the value in JSON: 7, '\"text\"'
   json                   JSON (values only)
   postcard               bytes as a program wrote them (values only)
-With --json numbers of up to 64 bits are numbers, wider ones strings; bytes keep their escapes. In lines of
-text, as `scan` and `dump` print them, a tab, a newline and a backslash in text are \\t, \\n and \\\\.";
+With --json numbers of up to 64 bits are numbers, wider ones strings; bytes keep their escapes.
+In lines of text, as `scan` and `dump` print them, a tab, a newline and a backslash in text are \\t, \\n and \\\\.";
 
 /// Returns what follows the list of commands.
 fn help() -> String {

@@ -9,8 +9,8 @@ use bristlecone::{CloseError, Error};
 pub const HELP: &str = "\
 Exit codes:
   0    done
-  1    failed: acknowledged data is missing, `check` or `crash` found something or could not look,
-       `--repair` could not save everything, or the system refused
+  1    failed: `check` or `scrub` found something or could not look, `--repair` could not save
+       everything, `put --new` met a value, acknowledged data is missing, or the system refused
   2    wrong usage: an argument or a value is not possible
   3    the pool is in use by another process
   4    no such folder, pool, tree or key
@@ -57,7 +57,7 @@ pub enum Failure {
     },
     /// Said already, on standard output: only the exit code is left.
     Shown(Exit),
-    /// Whoever read our output has gone: nothing to say, and nobody to say it to.
+    /// The reader of our output has gone: nothing to say, and no reader to say it to.
     BrokenPipe,
 }
 
@@ -65,17 +65,17 @@ pub enum Failure {
 pub type Outcome<T = ()> = Result<T, Failure>;
 
 impl Failure {
-    /// A failure told in one line.
+    /// Makes a failure of one line.
     pub fn new(exit: Exit, line: impl Into<String>) -> Self {
         Self::Said { exit, line: line.into() }
     }
 
-    /// Wrong arguments.
+    /// Makes a failure of wrong arguments.
     pub fn usage(line: impl Into<String>) -> Self {
         Self::new(Exit::Usage, line)
     }
 
-    /// A failed system call, and what it was for.
+    /// Makes a failure of a system call, with what it was for.
     pub fn io(doing: impl fmt::Display, error: &std::io::Error) -> Self {
         match error.kind() {
             ErrorKind::BrokenPipe => Self::BrokenPipe,
@@ -87,17 +87,17 @@ impl Failure {
         }
     }
 
-    /// Stopped by Ctrl-C or SIGTERM.
+    /// Makes a failure of Ctrl-C or SIGTERM.
     pub fn interrupted(what_stands: impl fmt::Display) -> Self {
         Self::new(Exit::Interrupted, format!("interrupted: {what_stands}"))
     }
 
-    /// Whether there was no room.
+    /// Returns whether there was no room.
     pub fn is_full(&self) -> bool {
         matches!(self, Self::Said { exit: Exit::Full, .. } | Self::Shown(Exit::Full))
     }
 
-    /// What is to be said of it, if anything.
+    /// Returns what is to be said of it, if anything.
     pub fn line(&self) -> &str {
         match self {
             Self::Said { line, .. } => line,
@@ -105,7 +105,7 @@ impl Failure {
         }
     }
 
-    /// The same failure, said about `what`.
+    /// Returns this failure, said about `what`.
     pub fn within(self, what: impl fmt::Display) -> Self {
         match self {
             Self::Said { exit, line } => Self::Said { exit, line: format!("{what}: {line}") },

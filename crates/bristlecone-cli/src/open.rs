@@ -7,6 +7,7 @@ use bristlecone::{Domain, Error, Finding, KeepIndex, Pool, PoolOptions};
 use bristlecone_cli::arguments::DomainArg;
 use bristlecone_cli::failure::{Exit, Failure, Outcome};
 use bristlecone_cli::interrupt;
+use bristlecone_cli::size;
 use clap::Args;
 use rustix::io::Errno;
 
@@ -200,6 +201,11 @@ pub fn explain(path: &Path, error: Error) -> Failure {
         Some(parent) if !parent.as_os_str().is_empty() => parent,
         _ => Path::new("."),
     };
+    if let Error::MaximumFixed { possible, .. } = error {
+        let possible = size::show(possible);
+        let copy = "`bristlecone copy` makes such a pool";
+        return Failure::usage(format!("{shown} can grow to {possible} in place, not further: {copy}"));
+    }
     let said = match errno {
         _ if path.is_dir() => (Exit::Usage, format!("{shown} is a folder: name a file in it")),
         Some(Errno::NOENT) if parent.symlink_metadata().is_err() => {

@@ -13,6 +13,7 @@ use clap::Args;
 use serde_json::json;
 
 use crate::open::{ReadArgs, explain};
+use crate::store;
 
 /// Copy a pool to a new file: compact, of another size, of other designs
 ///
@@ -83,6 +84,7 @@ fn reshape(text: &str) -> Result<Reshape, String> {
 
 impl Copy {
     pub fn run(&self, output: &mut Output) -> Outcome {
+        let pool = self.pool.open()?;
         let mut options = BackupOptions::new();
         if let Some(bytes) = self.max_bytes {
             options = options.max_bytes(bytes);
@@ -91,10 +93,11 @@ impl Copy {
             options = options.design(design);
         }
         for Reshape { name, design, options: given } in &self.trees {
+            store::find_spec(&pool, name)?;
             let given: Vec<_> = given.iter().map(|(option, value)| (option.as_str(), *value)).collect();
             options = options.tree(name, *design, &given);
         }
-        copy(&self.pool.open()?, &self.new, options, self.domain, output)
+        copy(&pool, &self.new, options, self.domain, output)
     }
 }
 

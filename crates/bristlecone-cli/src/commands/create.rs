@@ -23,7 +23,7 @@ pub struct Create {
     #[command(flatten)]
     pool: PoolArgs,
     /// What the pool may grow to, such as 64G, also one that exists; the file begins small [default: 1T]
-    #[arg(long, value_name = "SIZE", value_parser = size::parse)]
+    #[arg(long, visible_alias = "max-bytes", value_name = "SIZE", value_parser = size::parse)]
     size: Option<u64>,
     /// Create a tree of this name, in a new pool or in one that exists.
     #[arg(long, value_name = "NAME")]

@@ -62,6 +62,7 @@ impl DelArgs {
             return Ok(());
         }
         let had = counted(absent, "key", "keys");
-        Err(Failure::new(Exit::Absent, format!("{had} had no value; the others are removed")))
+        let others = if removed == 0 { "" } else { "; the others are removed" };
+        Err(Failure::new(Exit::Absent, format!("{had} had no value{others}")))
     }
 }

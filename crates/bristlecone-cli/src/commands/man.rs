@@ -2,11 +2,14 @@
 
 use std::path::{Path, PathBuf};
 
+use bristlecone::Error;
 use bristlecone_cli::failure::{Failure, Outcome};
 use bristlecone_cli::output::{Output, counted};
 use clap::{Args, Command};
 use clap_mangen::Man as Page;
 use serde_json::json;
+
+use crate::open::explain;
 
 /// Print the manual page of the tool or of a command
 #[derive(Args, Debug)]
@@ -28,12 +31,12 @@ impl Man {
         tool.build();
         match (&self.out, &self.command) {
             (Some(folder), _) => write_all(&tool, folder, output),
-            (None, None) => output.bytes(&page(&tool)?),
+            (None, None) => output.bytes(page(&tool, &tool)?.as_bytes()),
             (None, Some(name)) => {
                 let known = visible(&tool).find(|command| command.get_name() == name);
                 let names = || visible(&tool).map(Command::get_name).collect::<Vec<_>>().join(", ");
                 let said = || Failure::usage(format!("no command {name:?}: there are {}", names()));
-                output.bytes(&page(known.ok_or_else(said)?)?)
+                output.bytes(page(&tool, known.ok_or_else(said)?)?.as_bytes())
             }
         }
     }
@@ -43,11 +46,15 @@ fn visible(tool: &Command) -> impl Iterator<Item = &Command> {
     tool.get_subcommands().filter(|command| !command.is_hide_set())
 }
 
-fn page(command: &Command) -> Outcome<Vec<u8>> {
+/// Renders the page of a command of the tool, or of the tool itself.
+fn page(tool: &Command, command: &Command) -> Outcome<String> {
     let name = command.get_display_name().unwrap_or(command.get_name()).to_owned();
+    let source = format!("{} {}", tool.get_name(), tool.get_version().unwrap_or_default());
     let mut text = Vec::new();
-    Page::new(command.clone()).title(name).render(&mut text)?;
-    Ok(text)
+    Page::new(command.clone()).title(name).source(source).render(&mut text)?;
+    // What follows the options has no heading of its own.
+    let text = String::from_utf8_lossy(&text).replace(".SH EXTRA\nExamples:\n", ".SH EXAMPLES\n");
+    Ok(text.replace(".SH EXTRA\n", ".SH NOTES\n"))
 }
 
 fn write_all(tool: &Command, folder: &Path, output: &mut Output) -> Outcome {
@@ -55,7 +62,8 @@ fn write_all(tool: &Command, folder: &Path, output: &mut Output) -> Outcome {
     for command in std::iter::once(tool).chain(visible(tool)) {
         let name = command.get_display_name().unwrap_or(command.get_name());
         let path = folder.join(format!("{name}.1"));
-        std::fs::write(&path, page(command)?).map_err(|error| Failure::io(path.display(), &error))?;
+        let written = std::fs::write(&path, page(tool, command)?);
+        written.map_err(|error| explain(&path, Error::io("writing a page", error)))?;
         pages += 1;
     }
     let text = format!("{} in {}", counted(pages, "page", "pages"), folder.display());

@@ -1,7 +1,6 @@
 //! `bristlecone resize`: more room for a pool, in place.
 
-use bristlecone::Error;
-use bristlecone_cli::failure::{Exit, Failure, Outcome};
+use bristlecone_cli::failure::{Failure, Outcome};
 use bristlecone_cli::output::Output;
 use bristlecone_cli::size;
 use clap::Args;
@@ -29,26 +28,19 @@ pub struct Resize {
 impl Resize {
     pub fn run(&self, output: &mut Output) -> Outcome {
         let path = &self.pool.pool.path;
-        let copy =
-            |what: String| Failure::new(Exit::Usage, format!("{what}: `bristlecone copy` makes such a pool"));
         // Nothing is changed before it is known to be possible.
         let reader = self.pool.pool.open(&bristlecone::Pool::options().read_only(true))?;
         let before = reader.info().max_bytes;
         reader.close()?;
         if before > self.max_bytes.saturating_add(super::create::headers_max(self.max_bytes)) {
             let max = size::show(before);
-            return Err(copy(format!(
-                "{} may grow to {max}, and cannot be made smaller in place",
+            return Err(Failure::usage(format!(
+                "{} may grow to {max}, and cannot be made smaller in place: `bristlecone copy` makes such a pool",
                 path.display()
             )));
         }
         let options = with_domain(self.pool.domain.domain).max_bytes(self.max_bytes);
-        let pool = options.open(path).map_err(|error| match error {
-            Error::MaximumFixed { possible, .. } => {
-                copy(format!("{} can grow to {} in place, not further", path.display(), size::show(possible)))
-            }
-            error => explain(path, error),
-        })?;
+        let pool = options.open(path).map_err(|error| explain(path, error))?;
         let max_bytes = pool.info().max_bytes;
         pool.close()?;
         let said = format!("{}: a pool of up to {}", path.display(), size::show(max_bytes));

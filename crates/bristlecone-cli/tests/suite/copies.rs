@@ -73,7 +73,7 @@ fn a_copy_that_cannot_be_leaves_nothing() {
     bench.run("copy @p @no/such/folder").refused(4, "no folder");
     bench.run("copy @none @new").refused(4, "no pool");
     bench.run("copy @file @new").refused(5, "not a Bristlecone pool");
-    bench.run("copy @p @new --tree oak=nbtree").refused(4, "no tree named \"oak\"");
+    bench.run("copy @p @new --tree oak=nbtree").refused(4, "no tree named \"oak\": the pool has ");
     bench.run("copy @p @new --tree sstree=oak").refused(2, "unknown design");
     bench.run("copy @p @new --tree sstree=nbtree,oak=1").refused(2, "oak");
     bench.run("copy @p @new --max-bytes 4M").refused(6, "--max-bytes");

@@ -25,7 +25,10 @@ fn entries_go_in_and_come_out() {
     assert_eq!(found.stdout, "2\n");
     found.refused(4, "yew and 1 other key");
     assert_eq!(bench.run("del @p t fir --json").json(), json!({"removed": 1, "absent": 0}));
-    bench.run("del @p t fir").refused(4, "1 key had no value");
+    let none = bench.run("del @p t fir");
+    assert!(none.stderr.ends_with("1 key had no value\n"), "{none:?}");
+    bench.run("put @p t fir 1").ok();
+    bench.run("del @p t fir yew").refused(4, "1 key had no value; the others are removed");
     bench.run("get @p t fir").refused(4, "fir has no value");
 }
 

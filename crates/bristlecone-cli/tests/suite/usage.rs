@@ -22,8 +22,11 @@ fn wrong_usage_is_told_apart() {
     bench.run("create @p --tree t --option max_subnodes=9").refused(2, "max_subnodes must be 1 to 4");
     bench.run("create @p --key u64").refused(2, "--tree");
     assert!(!bench.path("p").exists(), "what fails leaves no pool behind");
-    bench.run("create @p --size 64M").ok();
+    bench.run("create @p --max-bytes 64M").ok();
     bench.run("create @p").refused(2, "exists already");
+    bench
+        .run("create @p --size 4T")
+        .refused(2, "in place, not further: `bristlecone copy` makes such a pool");
     bench.run("create @p --tree t --size 32M").refused(2, "leave --size out");
     bench.run("create @p --size 32M").refused(2, "leave --size out");
     bench.run("create @p --tree t --size 64M").ok();
@@ -33,7 +36,7 @@ fn wrong_usage_is_told_apart() {
     bench.run("load @p t - --columns 0,1").refused(2, "--help");
     bench.run("create @p --tree n --key u64 --value u64").ok();
     bench.run("put @p n x 1").refused(2, "key: \"x\" is not a number");
-    bench.run("put @p n -1 1").refused(2, "--help");
+    bench.run("put @p n -1 1").refused(2, "found; to pass '-1' as a value, use '-- -1' (--help says more)");
     bench.run("put @p n -- -1 1").refused(2, "\"-1\" is not a number");
     bench.run("put @p n 1 18446744073709551616").refused(2, "value: ");
     bench.run("del @p n 1 y").refused(2, "key: ");
@@ -132,9 +135,11 @@ fn manual_pages() {
     let bench = Bench::new();
     let page = bench.run("man").ok();
     assert!(page.starts_with(".ie") && page.contains(".TH") && page.contains("bristlecone\\-scan"), "{page}");
-    assert!(bench.run("man scan").ok().contains("\\-\\-prefix"));
+    let scan = bench.run("man scan").ok();
+    assert!(scan.contains("\\-\\-prefix") && scan.contains(".SH EXAMPLES\n  bristlecone scan "), "{scan}");
+    assert!(scan.contains(concat!("\"bristlecone ", env!("CARGO_PKG_VERSION"), "\"")), "{scan}");
     bench.run("man fly").refused(2, "no command \"fly\"");
-    bench.run("man --out @pages").refused(4, "pages");
+    bench.run("man --out @pages").refused(4, "no folder");
     std::fs::create_dir(bench.path("pages")).unwrap();
     bench.run("man --out @pages").ok();
     for name in ["bristlecone.1", "bristlecone-create.1", "bristlecone-shell.1", "bristlecone-man.1"] {

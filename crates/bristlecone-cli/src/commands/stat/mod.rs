@@ -76,7 +76,12 @@ pub fn show(pool: &Pool, tree: Option<&str>, output: &mut Output) -> Outcome {
     if tree.is_none() {
         space.print(output)?;
     }
-    trees.iter().try_for_each(|tree| tree.print(output))
+    trees.iter().enumerate().try_for_each(|(at, each)| {
+        if at > 0 || tree.is_none() {
+            output.line("")?;
+        }
+        each.print(output)
+    })
 }
 
 fn read(pool: &Pool, info: TreeInfo, each: &mut dyn FnMut() -> Outcome) -> Outcome<TreeStat> {
@@ -134,7 +139,6 @@ impl TreeStat {
         let TreeInfo { name, design, key_kind, value_kind, .. } = &self.info;
         let mut title = Table::new(&[("", Align::Left)]);
         title.row([format!("{name}: {design}, {key_kind} -> {value_kind}")]);
-        output.line("")?;
         title.print(output)?;
         let mut table = Table::new(&[("", Align::Left), ("", Align::Right), ("", Align::Left)]);
         let mut row = |what: &str, number: String, more: String| table.row([what.to_owned(), number, more]);
