@@ -10,7 +10,7 @@ use bristlecone::{Error, Pool, Result, Tree};
 const ACCOUNTS: u32 = 100;
 const EACH: u64 = 1000;
 
-/// An account's balance, and who got what, by number.
+/// An account's balance, and what was moved to which, by number.
 struct Bank {
     pool: Pool,
     balances: Tree<u32, u64>,

@@ -47,25 +47,25 @@ impl<'a> BackupOptions<'a> {
         Self::default()
     }
 
-    /// Bytes that the copy may grow to (default: as many as the original), also fewer.
+    /// Sets the bytes that the copy may grow to (default: as many as the original), also fewer.
     pub fn max_bytes(mut self, bytes: u64) -> Self {
         self.max_bytes = Some(bytes);
         self
     }
 
-    /// The copy's persistence domain, instead of the one that its medium has.
+    /// Sets the copy's persistence domain, instead of the one that its medium has.
     pub fn domain(mut self, domain: Domain) -> Self {
         self.domain = Some(domain);
         self
     }
 
-    /// The design of all trees in the copy, with its default options where they have another one so far.
+    /// Sets the design of all trees in the copy, with its default options where they have another one so far.
     pub fn design(mut self, design: Design) -> Self {
         self.design = Some(design);
         self
     }
 
-    /// The design of one tree in the copy, and parameters of it by name: those of the design's own that are not given are
+    /// Sets the design of one tree in the copy, and parameters of it by name: those of the design's own that are not given are
     /// as in the original if it has this design, and defaults otherwise.
     pub fn tree(mut self, name: &str, design: Design, options: &[(&str, u64)]) -> Self {
         let options = options.iter().map(|(option, value)| ((*option).to_owned(), *value)).collect();

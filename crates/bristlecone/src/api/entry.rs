@@ -112,7 +112,7 @@ impl<'t, 'k, K: Key, V: Value, F: FnMut(&mut V::Owned)> Entry<'t, 'k, K, V, F> {
     /// ```
     pub fn or_insert_with_key(self, make: impl FnOnce(K::Ref<'k>) -> V::Owned) -> Result<V::Owned> {
         let (key, mut make) = (self.key, Some(make));
-        let now = self.settle(|| make.take().map(|make| make(key)))?;
+        let now = self.change_or_fill(|| make.take().map(|make| make(key)))?;
         Ok(now.expect("what is absent is inserted"))
     }
 
@@ -148,11 +148,11 @@ impl<'t, 'k, K: Key, V: Value, F: FnMut(&mut V::Owned)> Entry<'t, 'k, K, V, F> {
     /// # }
     /// ```
     pub fn or_absent(self) -> Result<Option<V::Owned>> {
-        self.settle(|| None)
+        self.change_or_fill(|| None)
     }
 
     /// Changes the value that is there, or inserts what `make` returns; returns the value that is there now.
-    fn settle(mut self, mut make: impl FnMut() -> Option<V::Owned>) -> Result<Option<V::Owned>> {
+    fn change_or_fill(mut self, mut make: impl FnMut() -> Option<V::Owned>) -> Result<Option<V::Owned>> {
         let mut made = None;
         let changed = self.tree.alter(self.key, |old| {
             Ok(match (old.cloned(), &mut self.modify) {

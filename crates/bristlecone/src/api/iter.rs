@@ -39,7 +39,7 @@ fn refuse<K: KeyCodec, V: Codec, T>(batch: &mut Batch<K, V>, what: &str, kind: S
     None
 }
 
-/// Whether nothing can lie between two bounds.
+/// Returns whether nothing can lie between two bounds.
 pub(crate) fn is_empty<T: Ord>(from: &Bound<T>, to: &Bound<T>) -> bool {
     match (from, to) {
         (Bound::Included(from), Bound::Included(to)) => from > to,
@@ -71,7 +71,7 @@ impl<'t, K: Key, V: Value> Range<'t, K, V> {
         error
     }
 
-    /// Whether the back has not given out `key` yet, nor anything below it.
+    /// Returns whether the back has not given out `key` yet, nor anything below it.
     fn before_back(&self, key: &<K::Codec as Codec>::Owned) -> bool {
         match (self.back.entries.last(), &self.to) {
             (Some((last, _)), _) | (None, Bound::Included(last)) => key <= last,
@@ -80,7 +80,7 @@ impl<'t, K: Key, V: Value> Range<'t, K, V> {
         }
     }
 
-    /// Whether the front has not given out `key` yet, nor anything above it.
+    /// Returns whether the front has not given out `key` yet, nor anything above it.
     fn after_front(&self, key: &<K::Codec as Codec>::Owned) -> bool {
         match (self.front.entries.last(), &self.from) {
             (Some((first, _)), _) | (None, Bound::Included(first)) => key >= first,
@@ -103,7 +103,7 @@ impl<'t, K: Key, V: Value> Range<'t, K, V> {
 }
 
 impl<K: Key, V: Value> Range<'_, K, V> {
-    /// The next item, whatever it takes.
+    /// Returns the next item, whatever it takes.
     #[inline(never)]
     fn look_forward(&mut self) -> Option<(K::Owned, V::Owned)> {
         while !self.done {
@@ -129,7 +129,7 @@ impl<K: Key, V: Value> Range<'_, K, V> {
         None
     }
 
-    /// The last item left, whatever it takes.
+    /// Returns the last item left, whatever it takes.
     #[inline(never)]
     fn look_backward(&mut self) -> Option<(K::Owned, V::Owned)> {
         while !self.done {
@@ -161,7 +161,7 @@ impl<K: Key, V: Value> Iterator for Range<'_, K, V> {
 
     #[inline(always)]
     fn next(&mut self) -> Option<Self::Item> {
-        // What is in hand, while more than that is and nobody comes towards it.
+        // What is in hand, while more than that is and the other end does not come towards it.
         if self.front.entries.len() > 1
             && !self.begun.1
             && let Some(entry) = self.front.entries.pop()

@@ -79,7 +79,7 @@ pub trait Key: 'static {
     fn decode(key: <Self::Codec as Codec>::Owned) -> Option<Self::Owned>;
 }
 
-/// Whether a key can be stored, as a tree asks before writing.
+/// Returns whether a key can be stored, as a tree asks before writing.
 pub(crate) fn check_len(bytes: usize) -> crate::Result<()> {
     if bytes <= KEY_BYTES_MAX {
         return Ok(());

@@ -40,7 +40,7 @@ pub struct PoolOptions {
 }
 
 impl PoolOptions {
-    /// Bytes that the pool may grow to (default for a new pool: 1 TiB), rounded up to whole chunks of 2 MiB.
+    /// Sets the bytes that the pool may grow to (default for a new pool: 1 TiB), rounded up to whole chunks of 2 MiB.
     ///
     /// The file is as large as what is in it. What costs something is address space, of which a process has 128 TiB: as
     /// much of it as the pool may grow to is reserved while the pool is open. Where a limit such as that of `ulimit -v`
@@ -68,7 +68,7 @@ impl PoolOptions {
         self
     }
 
-    /// The persistence domain, instead of the detected one. With a weaker one than the medium needs, less survives
+    /// Sets the persistence domain, instead of the detected one. With a weaker one than the medium needs, less survives
     /// than is said.
     pub fn domain(mut self, domain: Domain) -> Self {
         self.domain = Some(domain);
@@ -114,7 +114,7 @@ impl PoolOptions {
         self
     }
 
-    /// Threads that recover a tree (default: as many as the machine has), at least one.
+    /// Sets how many threads recover a tree (default: as many as the machine has), at least one.
     pub fn recovery_threads(mut self, threads: usize) -> Self {
         self.recovery_threads = Some(threads);
         self

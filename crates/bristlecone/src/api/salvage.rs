@@ -43,7 +43,7 @@ pub struct SalvagedTree {
 }
 
 impl Salvage {
-    /// Whether the old pool was without fault, and so the new one has everything.
+    /// Returns whether the old pool was without fault, and so the new one has everything.
     pub fn is_whole(&self) -> bool {
         self.findings.is_empty()
             && self
@@ -52,7 +52,7 @@ impl Salvage {
                 .all(|tree| tree.lost == 0 && tree.chunks_lost == 0 && tree.findings.is_empty())
     }
 
-    /// Items kept, and items known to be lost.
+    /// Returns items kept, and items known to be lost.
     pub fn items(&self) -> (u64, u64) {
         self.trees.iter().fold((0, 0), |sum, tree| (sum.0 + tree.kept, sum.1 + tree.lost))
     }
@@ -66,7 +66,7 @@ impl PoolOptions {
     /// Items are kept if their records' checksums are right and their keys lie where their leaf
     /// does. Keys and values of one word have no checksum, nor have leaves: a value that was damaged
     /// is kept as it is, and an item whose mark of being there was flipped may be missing, or come
-    /// back after it was removed, without anybody being told.
+    /// back after it was removed, without a report of it.
     ///
     /// # Errors
     ///

@@ -1,4 +1,4 @@
-//! Reading everything in a pool, beside its use, to find damage before somebody asks for what is damaged.
+//! Reading everything in a pool, beside its use, to find damage before what is damaged is needed.
 
 use std::fmt;
 use std::ops::{Bound, ControlFlow};
@@ -26,7 +26,7 @@ impl<'a> ScrubOptions<'a> {
         Self::default()
     }
 
-    /// The bytes of keys and values that are read in a second, at most. 0 is no limit.
+    /// Sets how many bytes of keys and values are read in a second, at most. 0 is no limit.
     pub fn bytes_per_second(mut self, bytes: u64) -> Self {
         self.bytes_per_second = Some(bytes).filter(|bytes| *bytes > 0);
         self

@@ -24,13 +24,13 @@ impl TreeOptions {
         &self.pool
     }
 
-    /// The design (default: SSTree).
+    /// Sets the design (default: SSTree).
     pub fn design(mut self, design: Design) -> Self {
         self.design = Some(design);
         self
     }
 
-    /// A parameter of the design, by name: see `docs/designs/`. Whether the design has it,
+    /// Sets a parameter of the design, by name: see `docs/designs/`. Whether the design has it,
     /// and whether its value fits, is looked at when the tree is created or opened.
     pub fn option(mut self, name: &str, value: u64) -> Self {
         self.given.push((name.to_owned(), value));

@@ -51,7 +51,7 @@ pub trait Value: 'static {
     }
 }
 
-/// Whether a value can be stored, as a tree asks before writing.
+/// Returns whether a value can be stored, as a tree asks before writing.
 pub(crate) fn check_len(bytes: usize) -> Result<()> {
     if bytes <= VALUE_BYTES_MAX {
         return Ok(());

@@ -53,7 +53,7 @@ pub struct Bounds {
 trait Placed: Stored {
     fn place(key: Self::Bound) -> Place;
 
-    /// `None`: the place is one of a tree of other keys.
+    /// Returns the place in a tree of such keys. `None`: it is one of a tree of other keys.
     fn of(place: &Place) -> Option<Self::Bound>;
 }
 

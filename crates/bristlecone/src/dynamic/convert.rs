@@ -166,7 +166,7 @@ tuples!(8: A a, B b, C c, D d, E e, F f, G g, H h);
 mod tests {
     use super::*;
 
-    /// There and back, and to nothing else.
+    /// Verifies that a datum converts there and back, and to nothing else.
     fn converts<T>(it: T, described: &str)
     where
         T: Into<Datum<'static>>

@@ -19,10 +19,10 @@ pub trait ExternalDesign: Copy {
     /// As in the directory; no code of the library's own designs.
     fn code(self) -> u32;
 
-    /// Whether its trees can hold such keys and values.
+    /// Returns whether its trees can hold such keys and values.
     fn supports<K: KeyCodec, V: Codec>(self) -> Result<()>;
 
-    /// The parameters as words: defaults, but for what is given by name.
+    /// Returns the parameters as words: defaults, but for what is given by name.
     fn parse(self, given: &[(String, u64)]) -> Result<[u64; PARAMS]>;
 
     /// Opens a tree, recovering whatever a crash left.

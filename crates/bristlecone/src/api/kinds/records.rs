@@ -149,7 +149,7 @@ fixed!([const N: usize] [u8; N], format!("[u8; {N}]"), |bytes| bytes, |bytes| by
 fixed!([] u128, "u128".to_owned(), u128::to_be_bytes, u128::from_be_bytes);
 fixed!([] i128, "i128".to_owned(), signed_to_bytes, signed_from_bytes);
 
-/// With the sign flipped, so that what is below zero orders first.
+/// Returns the bytes with the sign flipped, so that what is below zero orders first.
 pub(crate) fn signed_to_bytes(number: i128) -> [u8; 16] {
     (number ^ i128::MIN).to_be_bytes()
 }

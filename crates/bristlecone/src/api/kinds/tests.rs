@@ -169,7 +169,7 @@ tuple_edges!(A a 64, B b 8, C c 1);
 tuple_edges!(A a 64, B b 16, C c 4, D d 1);
 tuple_edges!(A a 128, B b 64, C c 32, D d 16, E e 8, F f 4, G g 2, H h 1);
 
-/// What must hold of every kind.
+/// Verifies what must hold of every kind.
 fn fits<T>(name: &str)
 where
     T: Element<Codec: Both>

@@ -52,7 +52,7 @@ impl<G: Guarded> Locked<G> {
         self.lock().count().max(self.above) + 1
     }
 
-    /// Sequences are above `count` from here on.
+    /// Raises sequences: they are above `count` from here on.
     pub fn raise(&mut self, count: u64) {
         self.above = self.above.max(count);
     }

@@ -139,7 +139,7 @@ mod avx512 {
         mask
     }
 
-    /// Keys of five lines, which is a node of 512 bytes.
+    /// Counts keys of five lines, which is a node of 512 bytes.
     #[inline(always)]
     pub fn count_five(lines: &[Line; 5], bound: u64) -> usize {
         let (count, last): (usize, usize);
@@ -172,7 +172,7 @@ mod avx512 {
     }
 }
 
-/// Four keys at a time; loads are assembly as above.
+/// Counts four keys at a time; loads are assembly as above.
 #[cfg(target_arch = "x86_64")]
 #[target_feature(enable = "avx2,popcnt")]
 fn count_avx2(keys: &[AtomicU64], bound: u64) -> usize {

@@ -64,7 +64,7 @@ impl<R: Copy> Part<R> {
 /// The items of a leaf, with the keys that they are sorted by.
 pub type Parts<R> = SmallVec<[Part<R>; 32]>;
 
-/// Words that a tree lets go of once a change of a leaf is durable.
+/// Words that a tree releases once a change of a leaf is durable.
 #[derive(Default)]
 pub struct Leftovers {
     values: SmallVec<[u64; 9]>,
@@ -122,7 +122,7 @@ impl<L: LeafLayout, K: KeyCodec, V: Codec, M: Medium> Store<L, K, V, M> {
         }
     }
 
-    /// Lets go of what no leaf and no buffer holds any more, durably.
+    /// Releases what no leaf and no buffer holds any more, durably.
     #[inline(always)]
     pub fn let_go(&self, leftovers: Leftovers, guards: &Guards<K, V>, retire_key: impl Fn(u64)) {
         leftovers.values.into_iter().for_each(|value| V::retire(&self.values, value, &guards.1));

@@ -181,7 +181,7 @@ pub struct Relief {
 }
 
 impl Relief {
-    /// For a write that reclaims the log until that gives nothing, or so often.
+    /// Begins for a write that reclaims the log until that gives nothing, or so often.
     pub fn new(reclaims: usize) -> Self {
         Self { attempts: 0, reclaims, freed: false }
     }

@@ -64,7 +64,7 @@ fn corrupted<T>(what: &str, leaf: u64) -> Result<T> {
 }
 
 impl<L: LeafLayout, K: KeyCodec, V: Codec, M: Medium> Store<L, K, V, M> {
-    /// Recover 1 and 2: follows the chain; returns its leaves in order. `own` is what the design makes of a leaf's
+    /// Follows the chain (recover 1 and 2); returns its leaves in order. `own` is what the design makes of a leaf's
     /// offset, taken slots and stamp.
     pub fn survivors<T: Send>(
         &self,
@@ -88,7 +88,7 @@ impl<L: LeafLayout, K: KeyCodec, V: Codec, M: Medium> Store<L, K, V, M> {
         Ok(survivors)
     }
 
-    /// Recover 1: the offsets of all leaves, in order, and which slots are taken.
+    /// Returns, by recover 1, the offsets of all leaves, in order, and which slots are taken.
     fn chain(&self, threads: usize) -> Result<Vec<(u64, u64)>> {
         let ranges = self.leaves.chunks();
         let leaf_bytes = L::bytes(self.slots) as u64;
@@ -133,7 +133,7 @@ impl<L: LeafLayout, K: KeyCodec, V: Codec, M: Medium> Store<L, K, V, M> {
         }
     }
 
-    /// Recover 2: the items and the fence of a leaf; fingerprints that are not right are written again.
+    /// Returns, by recover 2, the items and the fence of a leaf; fingerprints that are not right are written again.
     fn survivor<T>(
         &self,
         (leaf, bitmap): (u64, u64),
@@ -178,7 +178,7 @@ impl<L: LeafLayout, K: KeyCodec, V: Codec, M: Medium> Store<L, K, V, M> {
         Ok(Survivor { fence: K::owned(fence), slots: (leaf, bitmap), stamp, own: own(leaf, bitmap, stamp)? })
     }
 
-    /// Recover 3: returns the entries that have not reached their leaves; of those for one key, the last one; leaf
+    /// Returns, by recover 3, the entries that have not reached their leaves; of those for one key, the last one; leaf
     /// by leaf, the newest first. A leaf has at most `most` of them.
     pub fn replay<T: Sync>(
         &self,
@@ -258,7 +258,7 @@ impl<L: LeafLayout, K: KeyCodec, V: Codec, M: Medium> Store<L, K, V, M> {
         });
     }
 
-    /// What was not found in use is free from here on.
+    /// Frees what was not found in use, from here on.
     pub fn finish_recovery(&mut self) {
         self.leaves.finish_recovery();
         self.keys.finish_recovery();

@@ -53,7 +53,7 @@ pub struct Found {
 }
 
 impl Found {
-    /// What a leaf says, if nothing is buffered: slot, key and value.
+    /// Returns what a leaf says, if nothing is buffered: slot, key and value.
     #[inline(always)]
     pub fn of_leaf(at: usize, slot: Option<(usize, u64, u64)>) -> Self {
         let Some((slot, key, value)) = slot else { return Self { at, ..Self::default() } };
@@ -107,7 +107,7 @@ pub trait Writer<L: LeafLayout, K: KeyCodec, V: Codec, M: Medium>: Deref<Target 
     /// Does what comes after a write.
     fn after_write(&self) -> Result<()>;
 
-    /// Write 1: what stands out of line is written first.
+    /// Writes what stands out of line, first of all: write 1.
     #[inline(always)]
     fn write_records(&self, found: &Found, key: K::Ref<'_>, value: Option<V::Ref<'_>>) -> Result<Change> {
         Change::write::<K, V, M>((&self.keys, &self.values), found.key, key, value, Self::RECORD_STEPS)
