@@ -1,11 +1,68 @@
-//! Why a pool was not closed.
+//! A pool is closed in good order, or left as a crash would leave it.
 
 use std::error::Error as StdError;
 use std::fmt;
+use std::sync::atomic::Ordering::Relaxed;
 
-use bristlecone_pm::Error;
+use bristlecone_pm::{Error, Result, told};
 
 use crate::Pool;
+
+impl Pool {
+    /// Closes the pool in good order.
+    ///
+    /// After `Ok` the pool is marked as closed and its file is closed: no handle of this process is left that could
+    /// read or write it, and any process may open it at once. That takes the last handle. Clones, [`TreeOptions`] and
+    /// trees are handles, too: while there is another one the pool stays open for it, and this handle comes back.
+    ///
+    /// # Errors
+    ///
+    /// [`CloseError`] has the pool, open as before, and why: [`Error::TreeInUse`] while a tree of it is open,
+    /// [`Error::PoolInUse`] while there is another handle, otherwise what the system says.
+    ///
+    /// ```
+    /// use bristlecone::{Error, Pool};
+    /// # fn main() -> bristlecone::Result<()> {
+    /// # let path = format!("/dev/shm/bristlecone-doc-close-{}.pool", std::process::id());
+    ///
+    /// let pool = Pool::options().max_bytes(64 << 20).create_new(true).open(&path)?;
+    /// let tree = pool.tree::<u64, u64>("t")?;
+    /// let refused = pool.close().unwrap_err();
+    /// assert!(matches!(refused.error(), Error::TreeInUse { name } if name == "t"));
+    /// let pool = refused.into_pool();
+    /// tree.insert(1, 2)?;
+    /// drop(tree);
+    /// pool.close()?;
+    /// assert!(Pool::options().open(&path)?.info().was_clean);
+    /// # std::fs::remove_file(&path).unwrap();
+    /// # Ok(())
+    /// # }
+    /// ```
+    pub fn close(mut self) -> std::result::Result<(), CloseError> {
+        self.try_close().map_err(|error| CloseError { pool: self, error })
+    }
+
+    fn try_close(&mut self) -> Result<()> {
+        self.0.file.here()?;
+        let in_use = self.lock_open().iter().find(|(_, tree)| tree.is_open()).map(|(id, _)| *id);
+        if let Some(id) = in_use {
+            let name = self.trees()?.into_iter().find(|tree| tree.id == id).map(|tree| tree.spec.name);
+            return Err(Error::TreeInUse { name: name.unwrap_or_default() });
+        }
+        let handles = self.0.others();
+        if handles > 0 {
+            return Err(Error::PoolInUse { handles });
+        }
+        told("a pool is closed", (), || self.0.file.close())?;
+        self.0.done.store(true, Relaxed);
+        Ok(())
+    }
+
+    /// Releases the pool as a crash would: no mark of a clean close, nothing put in order.
+    pub fn simulate_crash(self) {
+        self.0.done.store(true, Relaxed);
+    }
+}
 
 /// Why [`Pool::close`] did not close the pool: the error, and the pool, which is open as before.
 ///
@@ -17,10 +74,6 @@ pub struct CloseError {
 }
 
 impl CloseError {
-    pub(crate) fn new(pool: Pool, error: Error) -> Self {
-        Self { pool, error }
-    }
-
     /// Returns why the pool was not closed.
     pub fn error(&self) -> &Error {
         &self.error

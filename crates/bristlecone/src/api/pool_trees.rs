@@ -1,0 +1,241 @@
+//! The trees of a pool: opened, created, listed, renamed, cleared, dropped.
+
+use std::collections::HashMap;
+
+use bristlecone_pm::{Error, Finding, Result, TreeEntry, TreeId, told};
+
+use crate::api::load::assert_fills_none;
+use crate::api::pool::LOOKS;
+use crate::dynamic::Kind;
+use crate::index::any::{self, OpenTree};
+use crate::index::parts::codec::Codec;
+use crate::transaction::Link;
+use crate::{Design, Key, Pool, Tree, TreeOptions, Value};
+
+/// A tree behind the types of its keys and values.
+type AnyTree<K, V> = any::Shared<<K as Key>::Codec, <V as Value>::Codec>;
+
+impl Pool {
+    /// Opens the tree of this name, or creates it with defaults.
+    ///
+    /// # Errors
+    ///
+    /// [`Error::Mismatch`] for a tree of other types; otherwise as [`TreeOptions::open`] and [`TreeOptions::create`].
+    ///
+    /// ```
+    /// # use bristlecone::{Error, Pool};
+    /// # fn main() -> bristlecone::Result<()> {
+    /// # let path = format!("/dev/shm/bristlecone-doc-tree-{}.pool", std::process::id());
+    /// # let pool = Pool::options().max_bytes(64 << 20).create(true).open(&path)?;
+    /// let places = pool.tree::<(&str, u32), u64>("places")?;
+    /// places.insert(("Ulm", 89073), 1)?;
+    /// // Handles to one tree, from as many threads as there are.
+    /// let again = pool.tree::<(&str, u32), u64>("places")?;
+    /// assert_eq!(again.get(("Ulm", 89073)), Some(1));
+    /// assert!(matches!(pool.tree::<u64, u64>("places"), Err(Error::Mismatch { .. })));
+    /// # std::fs::remove_file(&path).unwrap();
+    /// # Ok(())
+    /// # }
+    /// ```
+    pub fn tree<K: Key, V: Value>(&self, name: &str) -> Result<Tree<K, V>> {
+        let options = self.tree_options(name);
+        for _ in 1..LOOKS {
+            match options.open() {
+                Err(Error::NoSuchTree { .. }) if !self.0.file.is_read_only() => {}
+                opened => return opened,
+            }
+            match options.create() {
+                // Another thread was faster: its tree is opened.
+                Err(Error::TreeExists { .. }) => {}
+                created => return created,
+            }
+        }
+        options.open()
+    }
+
+    /// Begins to create a tree with options of its own, or to open one that must have them.
+    pub fn tree_options(&self, name: &str) -> TreeOptions {
+        TreeOptions::new(self.clone(), name)
+    }
+
+    /// Returns the trees in the pool, in the order of its directory.
+    ///
+    /// # Errors
+    ///
+    /// [`Error::Corrupted`] if an entry of the directory cannot be read; [`Error::Forked`].
+    pub fn trees(&self) -> Result<Vec<TreeEntry>> {
+        self.0.file.here()?;
+        self.0.file.trees()
+    }
+
+    /// Drops a tree and everything in it. After `Ok` it is gone and its space free; after `Err`
+    /// or a crash it is there wholly, or not at all.
+    ///
+    /// # Errors
+    ///
+    /// [`Error::NoSuchTree`]; [`Error::TreeInUse`] while there is a handle to it; [`Error::ReadOnly`].
+    ///
+    /// ```
+    /// # use bristlecone::{Error, Pool};
+    /// # fn main() -> bristlecone::Result<()> {
+    /// # let path = format!("/dev/shm/bristlecone-doc-drop-{}.pool", std::process::id());
+    /// # let pool = Pool::options().max_bytes(64 << 20).create(true).open(&path)?;
+    /// let tree = pool.tree::<u64, u64>("t")?;
+    /// assert!(matches!(pool.drop_tree("t"), Err(Error::TreeInUse { .. })));
+    /// drop(tree);
+    /// pool.drop_tree("t")?;
+    /// assert!(pool.trees()?.is_empty());
+    /// # std::fs::remove_file(&path).unwrap();
+    /// # Ok(())
+    /// # }
+    /// ```
+    pub fn drop_tree(&self, name: &str) -> Result<()> {
+        self.0.file.writable()?;
+        let mut open = self.lock_open();
+        let entry = self.find_closed(name, &open)?;
+        open.remove(&entry.id);
+        told("a tree is dropped", name, || self.0.file.drop_tree(entry.id))?;
+        self.0.epochs.forget(entry.id);
+        Ok(())
+    }
+
+    /// Gives a tree another name, while it is open or not: handles to it stay what they are.
+    ///
+    /// After `Ok` it has the new name for good. After `Err` it has the old one, and after a crash either of both,
+    /// never none and never both.
+    ///
+    /// # Errors
+    ///
+    /// [`Error::NoSuchTree`] if there is no tree `from`, [`Error::TreeExists`] if there is another tree `to`;
+    /// [`Error::Invalid`] or [`Error::TooLong`] for what cannot be a name; [`Error::ReadOnly`].
+    ///
+    /// ```
+    /// # use bristlecone::Pool;
+    /// # fn main() -> bristlecone::Result<()> {
+    /// # let path = format!("/dev/shm/bristlecone-doc-rename-{}.pool", std::process::id());
+    /// # let pool = Pool::options().max_bytes(64 << 20).create(true).open(&path)?;
+    /// let draft = pool.tree::<u64, u64>("draft")?;
+    /// pool.rename_tree("draft", "final")?;
+    /// draft.insert(1, 2)?;
+    /// assert_eq!(pool.tree::<u64, u64>("final")?.get(1), Some(2));
+    /// # std::fs::remove_file(&path).unwrap();
+    /// # Ok(())
+    /// # }
+    /// ```
+    pub fn rename_tree(&self, from: &str, to: &str) -> Result<()> {
+        assert_fills_none();
+        self.0.file.rename_tree(from, to)
+    }
+
+    /// Removes every item of a tree in one step: an empty tree of the same name, types, design and options takes its
+    /// place, and its space is free.
+    ///
+    /// After `Ok` that is so for good. After `Err` nothing has changed, and after a crash the tree has all of its
+    /// items or none. The empty tree is made before the other one goes: in a pool that is full there may be no
+    /// room for it, and in one with 256 trees no place in the directory. [`drop_tree`](Self::drop_tree) needs neither.
+    ///
+    /// # Errors
+    ///
+    /// [`Error::NoSuchTree`]; [`Error::TreeInUse`] while there is a handle to it, so that no reader sees it change;
+    /// [`Error::PoolFull`] or [`Error::MediumFull`]; [`Error::ReadOnly`].
+    ///
+    /// ```
+    /// # use bristlecone::Pool;
+    /// # fn main() -> bristlecone::Result<()> {
+    /// # let path = format!("/dev/shm/bristlecone-doc-clear-{}.pool", std::process::id());
+    /// # let pool = Pool::options().max_bytes(64 << 20).create(true).open(&path)?;
+    /// pool.tree::<u64, u64>("t")?.insert(1, 2)?;
+    /// pool.clear_tree("t")?;
+    /// assert!(pool.tree::<u64, u64>("t")?.is_empty());
+    /// # std::fs::remove_file(&path).unwrap();
+    /// # Ok(())
+    /// # }
+    /// ```
+    pub fn clear_tree(&self, name: &str) -> Result<()> {
+        self.0.file.writable()?;
+        let mut open = self.lock_open();
+        let entry = self.find_closed(name, &open)?;
+        let is_word = |kind: &str| Kind::of_directory(kind).map(|kind| kind.is_word());
+        let inline = (is_word(&entry.spec.key_kind)?, is_word(&entry.spec.value_kind)?);
+        let emptied = told("a tree is cleared", name, || self.0.file.clear_index(&entry, inline))?;
+        self.0.epochs.note_cleared(entry.id, emptied.id);
+        open.remove(&entry.id);
+        Ok(())
+    }
+
+    /// Verifies a tree whatever the types of its keys and values: returns its number of items and
+    /// what is wrong with it.
+    ///
+    /// # Errors
+    ///
+    /// As [`dynamic_tree`](Self::dynamic_tree) if it cannot be opened; nothing can be said about it then.
+    pub fn check_tree(&self, name: &str) -> Result<(u64, Vec<Finding>)> {
+        let tree = self.dynamic_tree(name)?;
+        Ok((tree.try_len()?, tree.check()))
+    }
+
+    /// Returns the tree of a name, which no handle leads to.
+    fn find_closed(&self, name: &str, open: &HashMap<TreeId, OpenTree>) -> Result<TreeEntry> {
+        let entry = self.find(name)?;
+        if open.get(&entry.id).is_some_and(OpenTree::is_open) {
+            return Err(Error::TreeInUse { name: name.to_owned() });
+        }
+        Ok(entry)
+    }
+
+    /// Returns the tree of a name, recovered by `recover` if it is not open yet.
+    pub(crate) fn open_tree<K: Key, V: Value>(
+        &self,
+        name: &str,
+        verify: impl FnOnce(&TreeEntry) -> Result<()>,
+        recover: impl FnOnce(&TreeEntry) -> Result<AnyTree<K, V>>,
+    ) -> Result<Tree<K, V>> {
+        self.0.file.here()?;
+        let mut open = self.lock_open();
+        let entry = self.find(name)?;
+        verify(&entry)?;
+        // A number may be another tree's by now where another process writes.
+        let is_own = !self.0.file.is_followed();
+        if let Some(tree) = open.get(&entry.id).filter(|_| is_own).and_then(OpenTree::get) {
+            return Ok(Tree::new(tree, self.clone(), self.link(&entry)));
+        }
+        self.0.file.expect_whole(&entry)?;
+        let tree = recover(&entry)?;
+        open.insert(entry.id, OpenTree::new(&tree));
+        Ok(Tree::new(tree, self.clone(), self.link(&entry)))
+    }
+
+    /// Returns the tree that `create` makes.
+    pub(crate) fn create_tree<K: Key, V: Value>(
+        &self,
+        create: impl FnOnce() -> Result<(TreeEntry, AnyTree<K, V>)>,
+    ) -> Result<Tree<K, V>> {
+        let mut open = self.lock_open();
+        let (entry, tree) = create()?;
+        open.insert(entry.id, OpenTree::new(&tree));
+        Ok(Tree::new(tree, self.clone(), self.link(&entry)))
+    }
+
+    /// Returns what a tree is to batches and snapshots.
+    fn link(&self, entry: &TreeEntry) -> Link {
+        let (identity, cleared) = self.0.epochs.identity(entry.id);
+        let split_bytes = Design::of(&entry.spec).and_then(|design| design.split_bytes(&entry.spec));
+        let is_known = split_bytes.is_ok();
+        Link { id: entry.id, identity, cleared, split_bytes: split_bytes.unwrap_or(0), is_known }
+    }
+
+    /// Recovers a tree of the library's designs.
+    pub(crate) fn recover<K: Key, V: Value>(&self, entry: &TreeEntry) -> Result<AnyTree<K, V>> {
+        let inline = (K::Codec::INLINE, V::Codec::INLINE);
+        let recover = || self.0.file.open_index(entry, inline, self.0.recovery_threads);
+        told("a tree is recovered", &entry.spec.name, || self.0.meters.recovery(recover))?.typed()
+    }
+
+    pub(crate) fn find(&self, name: &str) -> Result<TreeEntry> {
+        self.0.file.find_tree(name)?.ok_or_else(|| no_such_tree(name))
+    }
+}
+
+fn no_such_tree(name: &str) -> Error {
+    Error::NoSuchTree { name: name.to_owned() }
+}
