@@ -209,7 +209,7 @@ fn what_is_obsolete_sends_everybody_away() {
             pair.lock.unlock_obsolete();
         })
     };
-    // Whoever still gets in sees what was there before.
+    // A reader that still gets in sees what was there before.
     assert!(matches!(pair.read(), None | Some([0, 0])));
     if pair.lock.lock() {
         assert_eq!(pair.halves[0].load(Relaxed), 0);

@@ -170,7 +170,7 @@ fn segments_that_are_not_the_pools_are_refused() {
         expect(&scratch.0, "is damaged");
     }
     file.write_all_at(&header, 0).unwrap();
-    // Gone: who follows learns of it in time, and the next one finds none.
+    // Gone: a follower learns of it in time, and the next one finds none.
     let away = segment.with_extension("away");
     std::fs::rename(&segment, &away).unwrap();
     expect(&scratch.0, "no process writes");

@@ -210,7 +210,7 @@ fn cloned() {
     let planted = Planted::in_(scratch.open(), &SHAPES[0]);
     planted.fill(0..100);
     let here = std::process::id();
-    // No handler that anybody registered for `fork` is called.
+    // No handler that was registered for `fork` is called.
     // SAFETY: without a stack and flags this is a `fork`.
     let clone = || unsafe { libc::syscall(libc::SYS_clone, libc::SIGCHLD, 0, 0, 0, 0) };
     let running = Child::by(clone, || {

@@ -202,7 +202,7 @@ impl Noise {
 
 const ALONE: &str = "BRISTLECONE_TEST_ALONE";
 
-/// Runs a test in a process of its own, unless it is in one: whether it is. There its limits are nobody else's, and
+/// Runs a test in a process of its own, unless it is in one: whether it is. There its limits are its own, and
 /// no thread of another test holds up what readers let go of.
 pub fn is_alone(test: &str) -> bool {
     if std::env::var_os(ALONE).is_some() {

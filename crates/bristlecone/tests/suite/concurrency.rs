@@ -95,7 +95,7 @@ fn owners_in_every_cell() {
 }
 
 #[test]
-fn owners_of_words() {
+fn owners_of_words_find_what_they_wrote() {
     for shape in defaults() {
         owners::<u64, u64>(20_000, 80_000, shape, |n| n, |n| n, |k| *k, |v| *v);
     }
@@ -112,7 +112,7 @@ fn baselines_keep_their_promises() {
 }
 
 #[test]
-fn owners_of_strings() {
+fn owners_of_strings_find_what_they_wrote() {
     let key = |n: u64| format!("shared/prefix/{n:06}");
     let value = |n: u64| vec![n as u8; n as usize % 90];
     for shape in defaults() {

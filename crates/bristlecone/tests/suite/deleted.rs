@@ -85,7 +85,7 @@ fn everything<K: Key, V: Value>(
 }
 
 #[test]
-fn words() {
+fn words_that_are_all_deleted_leave_their_space_free() {
     everything::<u64, u64>(
         800_000,
         |tree, i| assert_eq!(tree.insert(mix(i), i).unwrap(), None),
@@ -94,7 +94,7 @@ fn words() {
 }
 
 #[test]
-fn texts() {
+fn texts_that_are_all_deleted_leave_their_space_free() {
     let key = |i: u64| format!("some/path/{:016x}", mix(i));
     everything::<&str, &[u8]>(
         150_000,

@@ -1,5 +1,5 @@
 //! Readers that writers disturb at every load: they find what they look for all the same, in a bounded number of
-//! rounds, and whoever is shown a value may write.
+//! rounds, and what is shown a value may write.
 
 use std::cell::Cell;
 use std::rc::Rc;
@@ -81,7 +81,7 @@ fn disturb(shape: &Shape) -> usize {
         scope.spawn(move || {
             asked.iter().for_each(|key| {
                 tree.upsert(key, key).unwrap();
-                // Nobody waits for the last one.
+                // No thread waits for the last one.
                 let _ = done.send(());
             });
         });

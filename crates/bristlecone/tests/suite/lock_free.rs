@@ -275,7 +275,7 @@ fn stop_at(case: Case, domain: Domain, n: u64) -> Option<Step> {
         match ended.recv_timeout(PATIENCE) {
             Ok(others) => model = others,
             Err(RecvTimeoutError::Timeout) => {
-                panic!("{case:?}, {domain:?}: somebody waits for a thread at access {n}, {step}")
+                panic!("{case:?}, {domain:?}: a thread waits for the stopped one at access {n}, {step}")
             }
             Err(RecvTimeoutError::Disconnected) => {
                 panic!("{case:?}, {domain:?}: a thread was at access {n}, {step}")
@@ -310,7 +310,7 @@ fn stop_everywhere(domain: Domain) -> BTreeSet<Step> {
 #[test]
 fn nobody_waits_for_a_stopped_thread() {
     let steps = stop_everywhere(Domain::Adr);
-    // Every step of the story that an operation alone can take.
+    // Every step of the protocol that an operation alone can take.
     for step in [
         "insert.2", "insert.3", "update.2", "update.3", "copy.1", "copy.2", "sync.1", "link.1", "link.2",
         "link.3", "free.1", "free.2", "free.3",

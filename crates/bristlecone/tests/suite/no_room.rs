@@ -57,7 +57,7 @@ struct Site<K: Key, V: Value> {
     value_ref: for<'a> fn(&'a V::Owned) -> V::Ref<'a>,
     accesses: Arc<AtomicU64>,
     model: BTreeMap<K::Owned, V::Owned>,
-    /// Number of the next key that nobody has tried.
+    /// Number of the next key that was not tried.
     next: u64,
 }
 

@@ -149,12 +149,12 @@ macro_rules! designs {
                 use super::*;
 
                 #[test]
-                fn words() {
+                fn words_hold_what_a_map_holds() {
                     super::words($design);
                 }
 
                 #[test]
-                fn texts() {
+                fn texts_hold_what_a_map_holds() {
                     super::texts($design);
                 }
             }

@@ -296,7 +296,7 @@ fn what_is_read_does_not_skew() {
             });
             assert!(matches!(left, Ok(()) | Err(Error::Conflict)));
         });
-        assert!(doctors.iter().any(|(_, on_call)| on_call), "nobody is on call in round {round}");
+        assert!(doctors.iter().any(|(_, on_call)| on_call), "no doctor is on call in round {round}");
     }
 }
 

@@ -26,14 +26,14 @@ fn logged_shapes() -> Vec<Shape> {
 }
 
 /// Puts all values into all places, and back.
-fn try_all(victim: &Victim, places: &[Place], mut judge: impl FnMut(Place, bool, &str)) {
+fn try_all(victim: &Victim, places: &[Place], mut verify: impl FnMut(Place, bool, &str)) {
     let mut noise = Noise(0x9e37_79b9_7f4a_7c15);
     for place in places {
         let before = victim.word(place.at);
         for (value, is_flip) in victim.values(*place, &mut noise) {
             let trying = Trying(format!("{:?} {place:x?}: {before:#x} -> {value:#x}", victim.shape));
             victim.put(place.at, value);
-            judge(*place, is_flip, &trying.0);
+            verify(*place, is_flip, &trying.0);
             victim.put(place.at, before);
         }
     }
@@ -69,12 +69,12 @@ fn logs_of<C: Codec>() {
 }
 
 #[test]
-fn logs_of_words() {
+fn damaged_logs_of_words_are_told() {
     logs_of::<Words>();
 }
 
 #[test]
-fn logs_of_texts() {
+fn damaged_logs_of_texts_are_told() {
     logs_of::<Texts>();
 }
 
@@ -114,12 +114,12 @@ fn leaves_of<C: Codec>() {
 }
 
 #[test]
-fn leaves_of_words() {
+fn damaged_leaves_of_words_are_told() {
     leaves_of::<Words>();
 }
 
 #[test]
-fn leaves_of_texts() {
+fn damaged_leaves_of_texts_are_told() {
     leaves_of::<Texts>();
 }
 

@@ -146,7 +146,7 @@ impl<I: Items> Site<I> {
         let begun = processor_time();
         self.file.write_all_at(&value.to_le_bytes(), place.at as u64).unwrap();
         let tried = catch_unwind(AssertUnwindSafe(|| {
-            let outcome = self.judge(place, value)?;
+            let outcome = self.verify(place, value)?;
             match deep {
                 Some(Deep::Salvage) => self.salvage(place, value)?,
                 Some(Deep::Live) => self.live(outcome)?,
@@ -168,7 +168,7 @@ impl<I: Items> Site<I> {
         (place.harm)(&self.pages, self.pages.word(place.at), value)
     }
 
-    fn judge(&self, place: Place, value: u64) -> Said<Outcome> {
+    fn verify(&self, place: Place, value: u64) -> Said<Outcome> {
         let looked = match self.look()? {
             Err(_) => return Ok(Outcome::Refused),
             Ok(looked) => looked,
