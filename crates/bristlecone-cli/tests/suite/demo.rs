@@ -24,6 +24,7 @@ fn a_demo_reports_and_cleans_up() {
     let found = bench.run_on("get @p files", b"", &[path.to_str().unwrap()]).ok();
     assert!(found.starts_with("150 "), "{found}");
     bench.run("demo @files --pool @p").refused(2, "exists already");
+    bench.run("demo @files --pool @no/p").refused(4, "no folder");
     assert!(bench.path("p").exists(), "what was there before stays");
 }
 

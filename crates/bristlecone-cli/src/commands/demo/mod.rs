@@ -28,6 +28,7 @@ use serde::Serialize;
 
 use self::walk::Entry;
 pub use self::writer::DemoWriter;
+use crate::open::explain;
 
 /// Name of the demo's tree.
 const TREE: &str = "files";
@@ -177,7 +178,7 @@ impl Demo {
         if let Some(domain) = self.domain.domain {
             options = options.domain(domain);
         }
-        let pool = options.open(scratch.path())?;
+        let pool = options.open(scratch.path()).map_err(|error| explain(scratch.path(), error))?;
         scratch.created();
         let mut tree = pool.tree_options(TREE).design(self.design);
         for (name, value) in &self.options {
