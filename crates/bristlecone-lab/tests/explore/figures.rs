@@ -7,17 +7,11 @@ use bristlecone_cells::{Effort, by_effort, takes};
 use bristlecone_device::{Device, Layout, Processor, Profile, Tally, Times};
 use bristlecone_lab::targets::device_pool;
 use bristlecone_pm::{CHUNK_BYTES, Geometry, Part, Region};
+use bristlecone_random::mix;
 
 /// Keys of a tree.
 fn keys() -> u64 {
     by_effort(100_000, 300_000, 300_000)
-}
-
-/// A bijection of 64-bit numbers that looks like noise.
-fn mix(mut x: u64) -> u64 {
-    x = (x ^ x >> 30).wrapping_mul(0xbf58_476d_1ce4_e5b9);
-    x = (x ^ x >> 27).wrapping_mul(0x94d0_49bb_1331_11eb);
-    x ^ x >> 31
 }
 
 /// A tree of 8-byte keys and values on a device.

@@ -7,6 +7,7 @@ use bristlecone_cells::{Effort, by_effort, takes};
 use bristlecone_device::{Counted, Device, Layout, Processor, Profile, Traffic};
 use bristlecone_lab::targets::device_pool;
 use bristlecone_pm::{CHUNK_BYTES, Geometry, Part, Region};
+use bristlecone_random::mix;
 
 /// Keys of a tree.
 fn keys() -> u64 {
@@ -15,13 +16,6 @@ fn keys() -> u64 {
 
 const THREADS: usize = 48;
 const WRITE: u8 = 1;
-
-/// A bijection of 64-bit numbers that looks like noise.
-fn mix(mut x: u64) -> u64 {
-    x = (x ^ x >> 30).wrapping_mul(0xbf58_476d_1ce4_e5b9);
-    x = (x ^ x >> 27).wrapping_mul(0x94d0_49bb_1331_11eb);
-    x ^ x >> 31
-}
 
 /// A tree of 8-byte keys and values on a device.
 struct Bench {

@@ -4,13 +4,7 @@
 use crate::common::{Cell, Items, Plant, Scratch, Visit, defaults, share, suites};
 use bristlecone::{Design, Key, Pool, Tree, Value};
 use bristlecone_cells::by_effort;
-
-/// A bijection of 64-bit numbers that looks like noise.
-fn mix(mut x: u64) -> u64 {
-    x = (x ^ x >> 30).wrapping_mul(0xbf58_476d_1ce4_e5b9);
-    x = (x ^ x >> 27).wrapping_mul(0x94d0_49bb_1331_11eb);
-    x ^ x >> 31
-}
+use bristlecone_random::mix;
 
 const THREADS: u64 = 4;
 

@@ -1,15 +1,9 @@
-//! The space that SSTree takes. Lines are counted in `bristlecone-sim/tests/suite/figures.rs`.
+//! The space that SSTree takes. Lines are counted in `bristlecone-lab/tests/explore/figures.rs`.
 
 use crate::common::Scratch;
+use bristlecone_random::mix;
 
 const KEYS: u64 = 1_000_000;
-
-/// A bijection of 64-bit numbers that looks like noise.
-fn mix(mut x: u64) -> u64 {
-    x = (x ^ x >> 30).wrapping_mul(0xbf58_476d_1ce4_e5b9);
-    x = (x ^ x >> 27).wrapping_mul(0x94d0_49bb_1331_11eb);
-    x ^ x >> 31
-}
 
 #[test]
 fn space_after_a_uniform_load_and_after_deleting_everything() {

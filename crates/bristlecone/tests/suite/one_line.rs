@@ -8,17 +8,11 @@ use std::sync::{Arc, Mutex, PoisonError};
 use bristlecone::lab::{AnyMedium, pool_on_any};
 use bristlecone::{Design, Domain, Error, Medium, Native, Tree};
 use bristlecone_pm::{CHUNK_BYTES, Geometry, LINE_BYTES, PoolFile, Region, Step};
+use bristlecone_random::mix;
 
 use crate::common::swapped;
 
 const KEYS: u64 = 200_000;
-
-/// A bijection of 64-bit numbers that looks like noise.
-fn mix(mut x: u64) -> u64 {
-    x = (x ^ x >> 30).wrapping_mul(0xbf58_476d_1ce4_e5b9);
-    x = (x ^ x >> 27).wrapping_mul(0x94d0_49bb_1331_11eb);
-    x ^ x >> 31
-}
 
 /// What one operation did to the medium.
 #[derive(Default, Debug)]

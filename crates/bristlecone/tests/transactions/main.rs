@@ -9,6 +9,7 @@ use std::path::PathBuf;
 use std::sync::atomic::{AtomicU64, Ordering::Relaxed};
 
 use bristlecone::{Design, Pool, PoolOptions};
+use bristlecone_random::mix;
 
 /// A path that no other test has; the file goes with it.
 struct Scratch(PathBuf);
@@ -41,11 +42,4 @@ impl Drop for Scratch {
 /// Each design beside the next one.
 fn pairs() -> impl Iterator<Item = (Design, Design)> {
     Design::ALL.iter().copied().zip(Design::ALL.iter().copied().cycle().skip(1))
-}
-
-/// A bijection of 64-bit numbers that looks like noise.
-fn mix(mut x: u64) -> u64 {
-    x = (x ^ x >> 30).wrapping_mul(0xbf58_476d_1ce4_e5b9);
-    x = (x ^ x >> 27).wrapping_mul(0x94d0_49bb_1331_11eb);
-    x ^ x >> 31
 }
