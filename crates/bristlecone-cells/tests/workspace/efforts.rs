@@ -1,6 +1,7 @@
 //! What a quick run takes a share of is run in full by a step of `.ci/run`.
 
 use std::fs::read_to_string;
+use std::path::Path;
 
 use crate::{files, root};
 
@@ -16,8 +17,9 @@ fn the_wide_step_runs_every_suite_that_depends_on_the_effort() {
             continue;
         }
         if ["drawn()", "by_effort(", "share(", "takes("].iter().any(|used| text.contains(used)) {
-            let of_folder = file.ends_with("mod.rs").then(|| file.parent().unwrap());
-            let name = of_folder.unwrap_or(&file).file_stem().unwrap().to_str().unwrap();
+            // A file in a folder belongs to the module of the folder.
+            let module = file.strip_prefix(&suite).unwrap().iter().next().unwrap();
+            let name = Path::new(module).file_stem().unwrap().to_str().unwrap();
             assert!(step.contains(&format!(" {name}::")), "`.ci/run wide` does not run {name}");
             depending += 1;
         }
