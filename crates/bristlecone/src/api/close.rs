@@ -59,6 +59,21 @@ impl Pool {
     }
 
     /// Releases the pool as a crash would: no mark of a clean close, nothing put in order.
+    ///
+    /// ```
+    /// use bristlecone::Pool;
+    /// # fn main() -> bristlecone::Result<()> {
+    /// # let path = format!("/dev/shm/bristlecone-doc-simulate-crash-{}.pool", std::process::id());
+    /// let pool = Pool::options().max_bytes(64 << 20).create_new(true).open(&path)?;
+    /// pool.tree::<u64, u64>("t")?.insert(1, 2)?;
+    /// pool.simulate_crash();
+    /// let pool = Pool::open(&path)?;
+    /// assert!(!pool.info().was_clean);
+    /// assert_eq!(pool.tree::<u64, u64>("t")?.get(1), Some(2));
+    /// # std::fs::remove_file(&path).unwrap();
+    /// # Ok(())
+    /// # }
+    /// ```
     pub fn simulate_crash(self) {
         self.0.done.store(true, Relaxed);
     }

@@ -68,6 +68,20 @@ impl<T> CasError<T> {
     /// # Errors
     ///
     /// The error of an operation that failed.
+    ///
+    /// ```
+    /// # use bristlecone::Pool;
+    /// # fn main() -> bristlecone::Result<()> {
+    /// # let path = format!("/dev/shm/bristlecone-doc-found-{}.pool", std::process::id());
+    /// # let pool = Pool::options().max_bytes(64 << 20).create(true).open(&path)?;
+    /// let seats = pool.tree::<u64, &str>("seats")?;
+    /// seats.insert(12, "Ada")?;
+    /// let taken = seats.compare_and_swap(12, None, Some("Grace")).unwrap_err();
+    /// assert_eq!(taken.into_found()?, Some("Ada".to_owned()));
+    /// # std::fs::remove_file(&path).unwrap();
+    /// # Ok(())
+    /// # }
+    /// ```
     pub fn into_found(self) -> Result<Option<T>> {
         match self {
             Self::Found(value) => Ok(value),

@@ -82,6 +82,18 @@ impl PoolOptions {
     }
 
     /// Creates the pool, and fails if there is one.
+    ///
+    /// ```
+    /// use bristlecone::{Error, Pool};
+    /// # fn main() -> bristlecone::Result<()> {
+    /// # let path = format!("/dev/shm/bristlecone-doc-create-new-{}.pool", std::process::id());
+    /// Pool::options().max_bytes(64 << 20).create_new(true).open(&path)?.close()?;
+    /// let again = Pool::options().create_new(true).open(&path);
+    /// assert!(matches!(again, Err(Error::Exists { .. })));
+    /// # std::fs::remove_file(&path).unwrap();
+    /// # Ok(())
+    /// # }
+    /// ```
     pub fn create_new(mut self, create_new: bool) -> Self {
         self.create_new = create_new;
         self

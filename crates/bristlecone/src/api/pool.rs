@@ -151,6 +151,19 @@ impl Pool {
     /// # Panics
     ///
     /// In a child of the process that opened the pool.
+    ///
+    /// ```
+    /// # use bristlecone::Pool;
+    /// # fn main() -> bristlecone::Result<()> {
+    /// # let path = format!("/dev/shm/bristlecone-doc-info-{}.pool", std::process::id());
+    /// # let pool = Pool::options().max_bytes(64 << 20).create(true).open(&path)?;
+    /// let info = pool.info();
+    /// assert!(!info.read_only && info.max_bytes >= 64 << 20);
+    /// println!("{} of {} chunks are free", info.chunks_free, info.chunks);
+    /// # std::fs::remove_file(&path).unwrap();
+    /// # Ok(())
+    /// # }
+    /// ```
     pub fn info(&self) -> PoolInfo {
         self.assert_here();
         self.0.file.info()
@@ -158,6 +171,19 @@ impl Pool {
 
     /// Verifies the pool's own structures; trees have a `check` of their own. In a child of the process
     /// that opened the pool, that is what it finds.
+    ///
+    /// ```
+    /// # use bristlecone::Pool;
+    /// # fn main() -> bristlecone::Result<()> {
+    /// # let path = format!("/dev/shm/bristlecone-doc-check-pool-{}.pool", std::process::id());
+    /// # let pool = Pool::options().max_bytes(64 << 20).create(true).open(&path)?;
+    /// pool.tree::<&str, u64>("ages")?.insert("Pando", 14_000)?;
+    /// assert!(pool.check().is_empty());
+    /// assert_eq!(pool.check_tree("ages")?, (1, vec![]));
+    /// # std::fs::remove_file(&path).unwrap();
+    /// # Ok(())
+    /// # }
+    /// ```
     pub fn check(&self) -> Vec<Finding> {
         match self.0.file.here() {
             Ok(()) => self.0.file.check(),
@@ -192,6 +218,18 @@ impl Pool {
     ///
     /// [`Error::MediumFull`](crate::Error::MediumFull) if the file system has no such room, of which what there is was taken;
     /// [`Error::ReadOnly`](crate::Error::ReadOnly); [`Error::Forked`](crate::Error::Forked).
+    ///
+    /// ```
+    /// # use bristlecone::Pool;
+    /// # fn main() -> bristlecone::Result<()> {
+    /// # let path = format!("/dev/shm/bristlecone-doc-prefault-{}.pool", std::process::id());
+    /// # let pool = Pool::options().max_bytes(64 << 20).create(true).open(&path)?;
+    /// pool.prefault(8 << 20)?;
+    /// assert!(pool.info().file_bytes >= 8 << 20);
+    /// # std::fs::remove_file(&path).unwrap();
+    /// # Ok(())
+    /// # }
+    /// ```
     pub fn prefault(&self, bytes: u64) -> Result<()> {
         self.0.file.prefault(bytes)
     }

@@ -63,6 +63,21 @@ impl Pool {
     /// # Errors
     ///
     /// [`Error::Corrupted`] if an entry of the directory cannot be read; [`Error::Forked`].
+    ///
+    /// ```
+    /// # use bristlecone::Pool;
+    /// # fn main() -> bristlecone::Result<()> {
+    /// # let path = format!("/dev/shm/bristlecone-doc-trees-{}.pool", std::process::id());
+    /// # let pool = Pool::options().max_bytes(64 << 20).create(true).open(&path)?;
+    /// pool.tree::<(&str, u32), u64>("visits")?;
+    /// for tree in pool.trees()? {
+    ///     println!("{}: {} to {}", tree.spec.name, tree.spec.key_kind, tree.spec.value_kind);
+    ///     assert_eq!(tree.spec.key_kind, "(str, u32)");
+    /// }
+    /// # std::fs::remove_file(&path).unwrap();
+    /// # Ok(())
+    /// # }
+    /// ```
     pub fn trees(&self) -> Result<Vec<TreeEntry>> {
         self.0.file.here()?;
         self.0.file.trees()

@@ -80,6 +80,20 @@ impl<K: Key, V: Value> Tree<K, V> {
     /// # Errors
     ///
     /// As [`remove_range`](Self::remove_range).
+    ///
+    /// ```
+    /// # use bristlecone::Pool;
+    /// # fn main() -> bristlecone::Result<()> {
+    /// # let path = format!("/dev/shm/bristlecone-doc-retain-all-{}.pool", std::process::id());
+    /// # let pool = Pool::options().max_bytes(64 << 20).create(true).open(&path)?;
+    /// let stock = pool.tree::<&str, u64>("stock")?;
+    /// stock.upsert_many(&[("axe", 0), ("saw", 3), ("wedge", 0)])?;
+    /// stock.retain(|_, left| left > 0)?;
+    /// assert_eq!(stock.keys().collect::<Vec<_>>(), ["saw"]);
+    /// # std::fs::remove_file(&path).unwrap();
+    /// # Ok(())
+    /// # }
+    /// ```
     pub fn retain(&self, keep: impl FnMut(K::Ref<'_>, V::Ref<'_>) -> bool) -> Result<()> {
         self.retain_walked(self.walk_up(), keep)
     }

@@ -252,6 +252,19 @@ impl<K: Key, V: Value> Tree<K, V> {
     /// # Panics
     ///
     /// In a child of the process that opened the pool.
+    ///
+    /// ```
+    /// # use bristlecone::Pool;
+    /// # fn main() -> bristlecone::Result<()> {
+    /// # let path = format!("/dev/shm/bristlecone-doc-contains-{}.pool", std::process::id());
+    /// # let pool = Pool::options().max_bytes(64 << 20).create(true).open(&path)?;
+    /// let ages = pool.tree::<&str, u64>("ages")?;
+    /// ages.insert("Pando", 14_000)?;
+    /// assert!(ages.contains_key("Pando") && !ages.contains_key("Yggdrasil"));
+    /// # std::fs::remove_file(&path).unwrap();
+    /// # Ok(())
+    /// # }
+    /// ```
     pub fn contains_key(&self, key: K::Ref<'_>) -> bool {
         self.count_one(Operation::Get);
         K::with(key, |key| self.here().get(key, &mut |_| ()))
@@ -262,6 +275,20 @@ impl<K: Key, V: Value> Tree<K, V> {
     /// # Panics
     ///
     /// In a child of the process that opened the pool.
+    ///
+    /// ```
+    /// # use bristlecone::Pool;
+    /// # fn main() -> bristlecone::Result<()> {
+    /// # let path = format!("/dev/shm/bristlecone-doc-len-{}.pool", std::process::id());
+    /// # let pool = Pool::options().max_bytes(64 << 20).create(true).open(&path)?;
+    /// let ages = pool.tree::<&str, u64>("ages")?;
+    /// assert!(ages.is_empty());
+    /// ages.insert("Pando", 14_000)?;
+    /// assert_eq!(ages.len(), 1);
+    /// # std::fs::remove_file(&path).unwrap();
+    /// # Ok(())
+    /// # }
+    /// ```
     pub fn len(&self) -> u64 {
         self.here().len()
     }

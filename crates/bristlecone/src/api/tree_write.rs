@@ -51,6 +51,20 @@ impl<K: Key, V: Value> Tree<K, V> {
     /// # Errors
     ///
     /// As [`insert`](Self::insert).
+    ///
+    /// ```
+    /// # use bristlecone::Pool;
+    /// # fn main() -> bristlecone::Result<()> {
+    /// # let path = format!("/dev/shm/bristlecone-doc-upsert-{}.pool", std::process::id());
+    /// # let pool = Pool::options().max_bytes(64 << 20).create(true).open(&path)?;
+    /// let ages = pool.tree::<&str, u64>("ages")?;
+    /// ages.upsert("Pando", 14_000)?;
+    /// ages.upsert("Pando", 16_000)?;
+    /// assert_eq!(ages.get("Pando"), Some(16_000));
+    /// # std::fs::remove_file(&path).unwrap();
+    /// # Ok(())
+    /// # }
+    /// ```
     pub fn upsert(&self, key: K::Ref<'_>, value: V::Ref<'_>) -> Result<()> {
         self.writable()?;
         self.count_one(Operation::Upsert);

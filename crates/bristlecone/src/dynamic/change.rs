@@ -84,6 +84,23 @@ impl Tree {
     /// # Errors
     ///
     /// Those of every operation: see [`Tree`].
+    ///
+    /// ```
+    /// use bristlecone::dynamic::Kind;
+    /// # use bristlecone::Pool;
+    /// # fn main() -> bristlecone::Result<()> {
+    /// # let path = format!("/dev/shm/bristlecone-doc-dynamic-pop-{}.pool", std::process::id());
+    /// # let pool = Pool::options().max_bytes(64 << 20).create(true).open(&path)?;
+    /// let jobs = pool.tree_options("jobs").create_dynamic(&Kind::U64, &Kind::Str)?;
+    /// jobs.insert(2u64, "fell")?;
+    /// jobs.insert(1u64, "sharpen")?;
+    /// assert_eq!(jobs.pop_first()?, Some((1u64.into(), "sharpen".into())));
+    /// assert_eq!(jobs.pop_last()?, Some((2u64.into(), "fell".into())));
+    /// assert_eq!(jobs.pop_first()?, None);
+    /// # std::fs::remove_file(&path).unwrap();
+    /// # Ok(())
+    /// # }
+    /// ```
     pub fn pop_first(&self) -> Result<Option<Item>> {
         self.pop_if(false, |_, _| true)
     }
@@ -155,6 +172,22 @@ impl Tree {
     /// # Errors
     ///
     /// Those of every operation: see [`Tree`]. Items up to some key may be gone.
+    ///
+    /// ```
+    /// use bristlecone::dynamic::{Datum, Kind};
+    /// # use bristlecone::Pool;
+    /// # fn main() -> bristlecone::Result<()> {
+    /// # let path = format!("/dev/shm/bristlecone-doc-dynamic-remove-range-{}.pool", std::process::id());
+    /// # let pool = Pool::options().max_bytes(64 << 20).create(true).open(&path)?;
+    /// let days = pool.tree_options("days").create_dynamic(&Kind::U64, &Kind::U64)?;
+    /// (0..10u64).try_for_each(|day| days.insert(day, day * day).map(drop))?;
+    /// assert_eq!(days.remove_range(..Datum::U64(7))?, 7);
+    /// days.retain(|_, value| *value > Datum::U64(50))?;
+    /// assert_eq!(days.keys()?.collect::<Vec<_>>(), [Datum::U64(8), Datum::U64(9)]);
+    /// # std::fs::remove_file(&path).unwrap();
+    /// # Ok(())
+    /// # }
+    /// ```
     pub fn remove_range<'a>(&self, bounds: impl RangeBounds<Datum<'a>>) -> Result<u64> {
         self.opened_here()?;
         each!(&self.on, tree => {

@@ -36,6 +36,22 @@ impl TreeOptions {
     ///
     /// As [`create`](Self::create); [`Error::Invalid`] for kinds that there can be no keys or values of,
     /// [`Error::TooLong`] for kinds whose names have more than 48 bytes.
+    ///
+    /// ```
+    /// use bristlecone::dynamic::Kind;
+    /// # use bristlecone::Pool;
+    /// # fn main() -> bristlecone::Result<()> {
+    /// # let path = format!("/dev/shm/bristlecone-doc-dynamic-create-{}.pool", std::process::id());
+    /// # let pool = Pool::options().max_bytes(64 << 20).create(true).open(&path)?;
+    /// let keys: Kind = "(str, u32)".parse()?;
+    /// pool.tree_options("visits").create_dynamic(&keys, &Kind::U64)?;
+    /// let visits = pool.dynamic_tree("visits")?;
+    /// assert_eq!((visits.key_kind(), visits.value_kind()), (&keys, &Kind::U64));
+    /// assert!("decimal".parse::<Kind>().is_err());
+    /// # std::fs::remove_file(&path).unwrap();
+    /// # Ok(())
+    /// # }
+    /// ```
     pub fn create_dynamic(&self, keys: &Kind, values: &Kind) -> Result<Tree> {
         keys.expect_possible("key type")?;
         values.expect_possible("value type")?;

@@ -187,6 +187,22 @@ impl Tree {
     /// # Errors
     ///
     /// Those of every operation: see [`Tree`].
+    ///
+    /// ```
+    /// use bristlecone::dynamic::{Datum, Kind};
+    /// # use bristlecone::Pool;
+    /// # fn main() -> bristlecone::Result<()> {
+    /// # let path = format!("/dev/shm/bristlecone-doc-dynamic-get-{}.pool", std::process::id());
+    /// # let pool = Pool::options().max_bytes(64 << 20).create(true).open(&path)?;
+    /// let ages = pool.tree_options("ages").create_dynamic(&Kind::Str, &Kind::U64)?;
+    /// ages.insert("Pando", 14_000u64)?;
+    /// assert_eq!(ages.get("Pando")?, Some(Datum::U64(14_000)));
+    /// assert_eq!(ages.get("Yggdrasil")?, None);
+    /// assert!(ages.get(7u64).is_err()); // its keys are strings
+    /// # std::fs::remove_file(&path).unwrap();
+    /// # Ok(())
+    /// # }
+    /// ```
     pub fn get<'a>(&self, key: impl Into<Datum<'a>>) -> Result<Option<Datum<'static>>> {
         self.get_with(key, |value| value.into_owned())
     }
@@ -253,6 +269,23 @@ impl Tree {
     /// # Errors
     ///
     /// [`Error::Mismatch`] for a bound that is not of the keys' kind; [`Error::Forked`].
+    ///
+    /// ```
+    /// use bristlecone::dynamic::{Datum, Kind};
+    /// # use bristlecone::Pool;
+    /// # fn main() -> bristlecone::Result<()> {
+    /// # let path = format!("/dev/shm/bristlecone-doc-dynamic-range-{}.pool", std::process::id());
+    /// # let pool = Pool::options().max_bytes(64 << 20).create(true).open(&path)?;
+    /// let ages = pool.tree_options("ages").create_dynamic(&Kind::Str, &Kind::U64)?;
+    /// ages.insert("Methuselah", 4857u64)?;
+    /// ages.insert("Prometheus", 4900u64)?;
+    /// let mut items = ages.range(Datum::from("N")..)?;
+    /// assert_eq!(items.next(), Some((Datum::from("Prometheus"), Datum::U64(4900))));
+    /// assert_eq!(ages.last_key_value()?, ages.range(..)?.next_back());
+    /// # std::fs::remove_file(&path).unwrap();
+    /// # Ok(())
+    /// # }
+    /// ```
     pub fn range<'a>(&self, bounds: impl RangeBounds<Datum<'a>>) -> Result<Range<'_>> {
         self.opened_here()?;
         let kinds = (self.key_kind(), self.value_kind());
@@ -341,6 +374,20 @@ impl Tree {
 
     /// Verifies everything the tree reaches, and that its keys and values are of its kinds. Exact only
     /// while no thread writes.
+    ///
+    /// ```
+    /// use bristlecone::dynamic::Kind;
+    /// # use bristlecone::Pool;
+    /// # fn main() -> bristlecone::Result<()> {
+    /// # let path = format!("/dev/shm/bristlecone-doc-dynamic-check-{}.pool", std::process::id());
+    /// # let pool = Pool::options().max_bytes(64 << 20).create(true).open(&path)?;
+    /// let ages = pool.tree_options("ages").create_dynamic(&Kind::Str, &Kind::U64)?;
+    /// ages.insert("Pando", 14_000u64)?;
+    /// assert!(ages.check().is_empty() && ages.stats().items == ages.len());
+    /// # std::fs::remove_file(&path).unwrap();
+    /// # Ok(())
+    /// # }
+    /// ```
     pub fn check(&self) -> Vec<Finding> {
         let mut findings = each!(&self.on, tree => tree.check());
         let kinds = (self.key_kind(), self.value_kind());

@@ -13,6 +13,23 @@ impl Tree {
     /// # Errors
     ///
     /// Those of every operation: see [`Tree`].
+    ///
+    /// ```
+    /// use bristlecone::dynamic::{Datum, Kind};
+    /// # use bristlecone::Pool;
+    /// # fn main() -> bristlecone::Result<()> {
+    /// # let path = format!("/dev/shm/bristlecone-doc-dynamic-insert-{}.pool", std::process::id());
+    /// # let pool = Pool::options().max_bytes(64 << 20).create(true).open(&path)?;
+    /// let ages = pool.tree_options("ages").create_dynamic(&Kind::Str, &Kind::U64)?;
+    /// assert_eq!(ages.insert("Pando", 14_000u64)?, None);
+    /// assert_eq!(ages.insert("Pando", 16_000u64)?, Some(Datum::U64(14_000)));
+    /// assert_eq!(ages.update("Yggdrasil", 1u64)?, None); // not there, and so it stays
+    /// assert_eq!(ages.remove("Pando")?, Some(Datum::U64(16_000)));
+    /// assert!(ages.is_empty());
+    /// # std::fs::remove_file(&path).unwrap();
+    /// # Ok(())
+    /// # }
+    /// ```
     pub fn insert<'k, 'v>(
         &self,
         key: impl Into<Datum<'k>>,
@@ -41,6 +58,21 @@ impl Tree {
     ///
     /// [`TryInsertError::Present`] if the key is there, with its value, and nothing has changed; otherwise
     /// those of every operation: see [`Tree`].
+    ///
+    /// ```
+    /// use bristlecone::dynamic::{Datum, Kind};
+    /// # use bristlecone::Pool;
+    /// # fn main() -> bristlecone::Result<()> {
+    /// # let path = format!("/dev/shm/bristlecone-doc-dynamic-try-insert-{}.pool", std::process::id());
+    /// # let pool = Pool::options().max_bytes(64 << 20).create(true).open(&path)?;
+    /// let names = pool.tree_options("names").create_dynamic(&Kind::Str, &Kind::U64)?;
+    /// names.try_insert("ada", 1u64)?;
+    /// let taken = names.try_insert("ada", 2u64).unwrap_err();
+    /// assert_eq!(taken.into_present()?, Datum::U64(1));
+    /// # std::fs::remove_file(&path).unwrap();
+    /// # Ok(())
+    /// # }
+    /// ```
     pub fn try_insert<'k, 'v>(
         &self,
         key: impl Into<Datum<'k>>,
@@ -91,6 +123,23 @@ impl Tree {
     ///
     /// [`CasError::Found`] if the key is not as expected, with what it is, and nothing has changed; otherwise
     /// those of every operation: see [`Tree`].
+    ///
+    /// ```
+    /// use bristlecone::dynamic::Kind;
+    /// # use bristlecone::Pool;
+    /// # fn main() -> bristlecone::Result<()> {
+    /// # let path = format!("/dev/shm/bristlecone-doc-dynamic-cas-{}.pool", std::process::id());
+    /// # let pool = Pool::options().max_bytes(64 << 20).create(true).open(&path)?;
+    /// let seats = pool.tree_options("seats").create_dynamic(&Kind::U64, &Kind::Str)?;
+    /// seats.compare_and_swap(12u64, None, Some("Ada".into()))?;
+    /// let taken = seats.compare_and_swap(12u64, None, Some("Grace".into())).unwrap_err();
+    /// assert_eq!(taken.into_found()?, Some("Ada".into()));
+    /// seats.compare_and_swap(12u64, Some("Ada".into()), None)?;
+    /// assert!(seats.is_empty());
+    /// # std::fs::remove_file(&path).unwrap();
+    /// # Ok(())
+    /// # }
+    /// ```
     pub fn compare_and_swap<'k>(
         &self,
         key: impl Into<Datum<'k>>,
