@@ -80,17 +80,29 @@ pub type AnyMedium = Box<dyn Medium>;
 
 /// Makes a pool on a medium that is chosen at run time, with trees of the library's designs: these are compiled here, once for
 /// all such media.
+///
+/// # Errors
+///
+/// [`Error::Corrupted`](crate::Error) if what was committed and is not done cannot be read.
 pub fn pool_on_any(file: Arc<PoolFile<AnyMedium>>) -> Result<Pool> {
     pool_on_any_with(file, 1)
 }
 
 /// Makes a pool as [`pool_on_any`] does, whose trees are recovered on so many threads.
+///
+/// # Errors
+///
+/// As [`pool_on_any`].
 pub fn pool_on_any_with(file: Arc<PoolFile<AnyMedium>>, recovery_threads: usize) -> Result<Pool> {
     Pool::on(file, recovery_threads)
 }
 
 /// Creates a tree of a design from outside in a pool on the medium `M`: see
 /// [`TreeOptions::create`](crate::TreeOptions::create).
+///
+/// # Errors
+///
+/// As that has; [`Error::Invalid`](crate::Error) if the pool is on another medium, or the design does not keep such items.
 pub fn create<K: Key, V: Value, M: Medium>(
     pool: &Pool,
     name: &str,
@@ -105,6 +117,10 @@ pub fn create<K: Key, V: Value, M: Medium>(
 
 /// Opens a tree of a design from outside in a pool on the medium `M`: see
 /// [`TreeOptions::open`](crate::TreeOptions::open).
+///
+/// # Errors
+///
+/// As that has; [`Error::Invalid`](crate::Error) if the pool is on another medium, or the design does not keep such items.
 pub fn open<K: Key, V: Value, M: Medium>(
     pool: &Pool,
     name: &str,
