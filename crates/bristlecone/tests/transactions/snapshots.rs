@@ -154,6 +154,40 @@ fn trees_that_came_later_are_empty_and_cleared_ones_are_too_old() {
     refused.into_pool().close().unwrap();
 }
 
+/// Items that a tree is created with are not written one by one, and none of them is saved as absent.
+#[test]
+fn trees_that_came_later_with_items_are_too_old() {
+    for (design, _) in pairs() {
+        let scratch = Scratch::new();
+        let pool = scratch.open();
+        let create = |name: &str| {
+            let fill = pool.tree_options(name).design(design).create_with::<u64, u64>(|loader| {
+                (0..100).try_for_each(|number| loader.push(number, number))
+            });
+            fill.unwrap()
+        };
+        let first = create("first");
+        assert_eq!(pool.snapshot().unwrap().tree(&first).len(), 100);
+        let (view, tx) = (pool.snapshot().unwrap(), pool.begin_transaction().unwrap());
+        let later = create("later");
+        assert!(matches!(view.tree(&later).try_get(1), Err(Error::SnapshotTooOld)));
+        assert!(matches!(view.tree(&later).try_range(..), Err(Error::SnapshotTooOld)));
+        assert!(matches!(tx.get(&later, 1), Err(Error::SnapshotTooOld)));
+        assert_eq!((view.tree(&first).len(), tx.get(&first, 1).unwrap()), (100, Some(1)));
+        tx.insert(&first, 200, tx.range(&later, ..).count() as u64).unwrap();
+        assert!(matches!(tx.commit(), Err(Error::SnapshotTooOld)));
+        assert_eq!((first.get(200), later.len()), (None, 100));
+        // Whoever opens it again has the same one, and what comes later sees it.
+        let again = pool.tree::<u64, u64>("later").unwrap();
+        assert!(matches!(view.tree(&again).try_get(1), Err(Error::SnapshotTooOld)));
+        later.upsert(1, 7).unwrap();
+        let after = pool.snapshot().unwrap();
+        again.remove(1).unwrap();
+        assert_eq!((after.tree(&again).get(1), after.tree(&later).len()), (Some(7), 100));
+        assert_eq!(pool.transaction(|tx| tx.get(&later, 2)).unwrap(), Some(2));
+    }
+}
+
 /// Readers of many snapshots beside writers: the same at each look, forward, backward and key by key.
 #[test]
 fn a_snapshot_stays_what_it_is_while_threads_write() {
