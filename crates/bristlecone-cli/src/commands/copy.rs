@@ -154,7 +154,10 @@ fn fails(pool: &Pool, new: &Path, error: Error) -> Failure {
                 format!("{} may grow to {max} only, and {needs}", new.display()),
             )
         }
-        error if error.is_no_room() => Failure::from(error).within(new.display()),
+        // The pool itself is only read.
+        error if error.is_no_room() || matches!(error, Error::ReadOnly) => {
+            Failure::from(error).within(new.display())
+        }
         Error::Corrupted { .. } => {
             let path = pool.info().path.unwrap_or_default();
             Failure::from(error).within(path.display())

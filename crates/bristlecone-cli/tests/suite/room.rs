@@ -119,6 +119,8 @@ fn a_file_system_can_be_full_and_read_only() {
         bristlecone put small/p t 9 1 2> ro && exit 1
         echo $?
         bristlecone create small/q 2> ro && exit 1
+        echo $?
+        bristlecone create p && bristlecone copy p small/copied 2> copy && exit 1
         echo $?";
     let ran = shell(&bench, &["unshare", "--mount", "--map-root-user"], script);
     if ran.stderr.contains("unshare") || ran.code == 77 {
@@ -131,11 +133,18 @@ fn a_file_system_can_be_full_and_read_only() {
     assert!(entries > 1000, "{said}");
     assert_eq!(lines[0], "6");
     assert!(lines[2].contains("everything is as it must be"), "{said}");
-    assert_eq!(lines[3..], ["removed 3 entries", "0 entries: 0 added", "6", "1001", "1", "1"]);
+    assert_eq!(lines[3..9], ["removed 3 entries", "0 entries: 0 added", "6", "1001", "1", "1"]);
+    assert_eq!(lines[10..], ["1"]);
     let text = |name: &str| std::fs::read_to_string(bench.path(name)).unwrap();
     assert!(text("full").contains("the file system is full"), "{}", text("full"));
     assert!(text("dump").contains("No space left"), "{}", text("dump"));
     assert!(text("ro").contains("read-only"), "{}", text("ro"));
+    // It is the new pool that cannot be written.
+    assert!(
+        text("copy").contains("small/copied: ") && text("copy").contains("read-only"),
+        "{}",
+        text("copy")
+    );
 }
 
 /// A look at a pool takes no room of its medium, and a write that finds none is an error: in every
