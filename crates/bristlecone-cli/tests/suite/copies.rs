@@ -184,3 +184,26 @@ fn scrubs_and_copies_are_interrupted() {
     assert!(ran.code == 0 || !bench.path("new").exists(), "{ran:?}");
     assert_eq!(names(&bench).len(), if ran.code == 0 { 2 } else { 1 });
 }
+
+#[test]
+fn a_copy_that_is_killed_is_there_wholly_or_not_at_all() {
+    let bench = Bench::new();
+    fill(&bench);
+    let begun = Instant::now();
+    bench.run("copy @p @new").ok();
+    let (took, all) = (begun.elapsed(), entries(&bench, "new"));
+    std::fs::remove_file(bench.path("new")).unwrap();
+    let mut killed = 0;
+    for round in 0..20 {
+        let mut copy = bench.command("copy @p @new").stdout(Stdio::null()).spawn().unwrap();
+        std::thread::sleep(took * round / 18);
+        copy.kill().unwrap();
+        killed += u32::from(!copy.wait().unwrap().success());
+        if names(&bench) != ["p"] {
+            assert_eq!(names(&bench), ["new", "p"], "round {round}");
+            assert_eq!(entries(&bench, "new"), all, "round {round}");
+            std::fs::remove_file(bench.path("new")).unwrap();
+        }
+    }
+    assert!(killed > 0, "no copy was killed in time");
+}
