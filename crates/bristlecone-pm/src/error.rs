@@ -73,7 +73,7 @@ pub enum Error {
         pid: u32,
     },
     /// Other handles of this process hold the pool, which stays open for them.
-    #[error("the pool has {handles} other handles in this process: drop them first")]
+    #[error("the pool has other handles in this process ({handles}): drop them first")]
     PoolInUse {
         /// Clones of the pool's handle, those in trees and in tree options included.
         handles: usize,
