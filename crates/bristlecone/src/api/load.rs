@@ -3,13 +3,12 @@
 use std::cell::Cell;
 use std::panic::{AssertUnwindSafe, catch_unwind, resume_unwind};
 
-use bristlecone_pm::{Error, Result, TreeId, TreeSpec};
+use bristlecone_pm::{Error, Result, TreeSpec};
 
 use super::{key, value};
 use crate::index::Index;
 use crate::index::any::AnyIndex;
 use crate::index::parts::codec::Codec;
-use crate::transaction::Epochs;
 use crate::{Key, Tree, TreeOptions, Value};
 
 /// Items that are handed to the tree at once.
@@ -179,7 +178,8 @@ impl TreeOptions {
         let created = self.pool().create_tree(|| {
             let inline = (K::Codec::INLINE, V::Codec::INLINE);
             let (entry, tree) = self.pool().0.file.create_filled(spec, inline, &mut filled)?;
-            hide_from_earlier_snapshots(&self.pool().0.epochs, entry.id);
+            // None of its items was saved as absent for the snapshots that there are.
+            self.pool().0.epochs.note_cleared(entry.id, entry.id);
             Ok((entry, tree.typed()?))
         });
         // There is no tree, and it left nothing behind.
@@ -187,19 +187,6 @@ impl TreeOptions {
             resume_unwind(panic);
         }
         created
-    }
-}
-
-/// Has snapshots that there are show nothing of a tree that came with items: none of these was saved as absent for them.
-fn hide_from_earlier_snapshots(epochs: &Epochs, tree: TreeId) {
-    let mut any = false;
-    {
-        let entered = epochs.gate.enter();
-        epochs.announce(&entered, |_| any = true);
-    }
-    // A snapshot that is taken from here on is one with the tree.
-    if any {
-        epochs.note_cleared(tree, tree);
     }
 }
 

@@ -1,7 +1,6 @@
 //! A tree: an ordered map whose operations take `&self` and survive; its lookups, and what it says of itself.
 
 use std::marker::PhantomData;
-use std::ops::Bound;
 
 use bristlecone_pm::{Finding, Result};
 use smallvec::{SmallVec, smallvec};
@@ -11,7 +10,7 @@ use crate::api::metrics::Operation;
 use crate::api::value::taken;
 use crate::index::any::Shared;
 use crate::index::parts::codec::{Codec, GROUP, KeyCodec};
-use crate::index::{Batch, Index, TreeStats};
+use crate::index::{Index, TreeStats};
 use crate::transaction::Link;
 use crate::{Key, Pool, Value};
 
@@ -239,12 +238,7 @@ impl<K: Key, V: Value> Tree<K, V> {
     pub fn try_get(&self, key: K::Ref<'_>) -> Result<Option<V::Owned>> {
         self.pool.0.file.here()?;
         self.count_one(Operation::Get);
-        let mut batch = Batch::checked();
-        K::with(key, |key| self.tree.scan_forward((Bound::Included(key), Bound::Included(key)), &mut batch));
-        match batch.damage {
-            Some(error) => Err(error),
-            None => batch.entries.pop().map(|(_, value)| taken::<V>(value)).transpose(),
-        }
+        K::with(key, |key| self.tree.get_checked(key))?.map(taken::<V>).transpose()
     }
 
     /// Returns whether a key is there.

@@ -48,11 +48,19 @@ impl TreeHandle for Tree {
     type OwnedValue = Datum<'static>;
 
     fn encode_key(&self, key: &Datum<'_>) -> Result<Encoded> {
+        let key = self.encoded(Role::Key, key)?;
+        key::check_len(key.heap_bytes())?;
+        Ok(key)
+    }
+
+    fn encode_bound(&self, key: &Datum<'_>) -> Result<Encoded> {
         self.encoded(Role::Key, key)
     }
 
     fn encode_value(&self, value: &Datum<'_>) -> Result<Encoded> {
-        self.encoded(Role::Value, value)
+        let value = self.encoded(Role::Value, value)?;
+        check_len(value.heap_bytes())?;
+        Ok(value)
     }
 
     fn decode_key(&self, key: Encoded) -> Result<Datum<'static>> {
@@ -77,7 +85,7 @@ impl TreeHandle for Tree {
 }
 
 impl Tree {
-    /// Returns what a key or value is in the tree.
+    /// Returns what a key or value is in the tree, however long.
     fn encoded(&self, role: Role, datum: &Datum<'_>) -> Result<Encoded> {
         let kind = if role == Role::Key { self.key_kind() } else { self.value_kind() };
         let encoded = if kind.is_word() {
@@ -85,12 +93,7 @@ impl Tree {
         } else {
             Records::with(kind, role, datum, |bytes| Encoded::Bytes(bytes.into()))
         };
-        let encoded = encoded.map_err(|why| self.unfit(role, datum, why))?;
-        match role {
-            Role::Key => key::check_len(encoded.heap_bytes())?,
-            Role::Value => check_len(encoded.heap_bytes())?,
-        }
-        Ok(encoded)
+        encoded.map_err(|why| self.unfit(role, datum, why))
     }
 
     fn decoded(kind: &Kind, role: Role, encoded: Encoded) -> Option<Datum<'static>> {

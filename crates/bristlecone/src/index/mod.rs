@@ -39,6 +39,28 @@ impl<K: KeyCodec, V: Codec, T> Index<K, V> for T where
 {
 }
 
+impl<K: KeyCodec, V: Codec> dyn Index<K, V> {
+    /// Returns the value of a key, with the records of both compared with their checksums.
+    ///
+    /// # Errors
+    ///
+    /// [`Error::Corrupted`]; [`Error::NoWriter`] of a tree that is followed.
+    #[inline]
+    pub fn get_checked(&self, key: K::Ref<'_>) -> Result<Option<V::Owned>> {
+        if K::INLINE && V::INLINE {
+            let mut held = None;
+            self.look_up(key, &mut |value| held = Some(V::owned(value)))?;
+            return Ok(held);
+        }
+        let mut batch = Batch::checked();
+        self.scan_forward((Bound::Included(key), Bound::Included(key)), &mut batch);
+        match batch.damage {
+            Some(error) => Err(error),
+            None => Ok(batch.entries.pop().map(|(_, value)| value)),
+        }
+    }
+}
+
 /// How a design's trees are opened.
 pub trait Open<K: KeyCodec, V: Codec, M: Medium>: Index<K, V> + Sized {
     /// What its trees are created with.

@@ -45,8 +45,11 @@ fn lent_bound<C: Codec>(bound: Bound<&Encoded>) -> Result<Bound<C::Ref<'_>>> {
 
 /// A tree of any codecs.
 pub trait AnyTree: Send + Sync {
-    /// Returns the value of a key.
+    /// Returns the value of a key, with the records of both compared with their checksums.
     fn get(&self, key: &Encoded) -> Result<Option<Encoded>>;
+
+    /// Returns whether a key is there.
+    fn contains_key(&self, key: &Encoded) -> Result<bool>;
 
     /// Writes a value, or removes the key.
     fn put(&self, key: &Encoded, value: Option<&Encoded>) -> Result<()>;
@@ -126,9 +129,11 @@ impl Scan for AnyScan {
 
 impl<K: KeyCodec, V: Codec> AnyTree for Handle<dyn Index<K, V>> {
     fn get(&self, key: &Encoded) -> Result<Option<Encoded>> {
-        let mut found = None;
-        (**self).get(lent::<K>(key)?, &mut |value| found = Some(V::encode(V::owned(value))));
-        Ok(found)
+        Ok((**self).get_checked(lent::<K>(key)?)?.map(V::encode))
+    }
+
+    fn contains_key(&self, key: &Encoded) -> Result<bool> {
+        Ok((**self).get(lent::<K>(key)?, &mut |_| ()))
     }
 
     fn put_many(

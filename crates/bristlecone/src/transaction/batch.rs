@@ -130,7 +130,11 @@ impl Batch {
     pub fn commit(self) -> Result<()> {
         self.pool.0.file.writable()?;
         match self.refused {
-            Some(error) => Err(error),
+            Some(error) => {
+                let refused = Err(error);
+                self.pool.0.meters.note_commit(&refused);
+                refused
+            }
             None => self.changes.commit(&self.pool, None),
         }
     }

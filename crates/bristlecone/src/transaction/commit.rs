@@ -5,7 +5,7 @@ use std::collections::BTreeMap;
 use bristlecone_pm::{Error, Result};
 
 use super::any_tree::{AnyTree, hash};
-use super::epoch::Epoch;
+use super::epoch::{Damage, Epoch};
 use super::handle::{Link, TreeHandle};
 use super::reads::Reads;
 use super::stripes::Stripes;
@@ -62,16 +62,16 @@ impl Changes {
     ///
     /// [`Error::Conflict`], and those of writes.
     pub fn commit(&self, pool: &Pool, reads: Option<&Reads>) -> Result<()> {
+        pool.0.file.writable()?;
+        if self.keys.is_empty() && self.expected.is_empty() {
+            return Ok(());
+        }
         let ended = self.try_commit(pool, reads);
         pool.0.meters.note_commit(&ended);
         ended
     }
 
     fn try_commit(&self, pool: &Pool, reads: Option<&Reads>) -> Result<()> {
-        pool.0.file.writable()?;
-        if self.keys.is_empty() && self.expected.is_empty() {
-            return Ok(());
-        }
         let epochs = &pool.0.epochs;
         epochs.gate.watch();
         let committed = {
@@ -108,7 +108,10 @@ impl Changes {
     fn save(&self, epoch: &Epoch) -> Result<()> {
         for (tree, key) in self.keys.keys() {
             // Nothing is cached between two epochs: the second time the first one's entry does not count.
-            let held = self.trees[*tree].1.get(key)?;
+            let held = match self.trees[*tree].1.get(key) {
+                Err(Error::Corrupted { .. }) => Err(Damage),
+                held => Ok(held?),
+            };
             epoch.save(self.identity(*tree), key.clone(), || held);
         }
         Ok(())

@@ -7,6 +7,7 @@ use std::sync::atomic::{
 };
 use std::sync::{Arc, OnceLock, RwLock};
 
+use bristlecone_pm::Error;
 use bristlecone_pm::sync::wait;
 use crossbeam_skiplist::SkipMap;
 
@@ -15,6 +16,19 @@ use crate::index::parts::encoded::Encoded;
 
 /// A key of any tree: the tree's identity comes first.
 type SavedKey = (u64, Encoded);
+
+/// What a key had; `None`: it was absent.
+pub type Held = std::result::Result<Option<Encoded>, Damage>;
+
+/// That a key had a value of which the record does not match its checksum.
+#[derive(Clone, Copy, Debug)]
+pub struct Damage;
+
+impl From<Damage> for Error {
+    fn from(_: Damage) -> Self {
+        Error::corrupted("what a changed key had before was damaged", "snapshot")
+    }
+}
 
 /// What a saved entry takes beside its bytes, about.
 const ENTRY_BYTES: usize = 128;
@@ -50,8 +64,8 @@ impl Filter {
 #[derive(Debug)]
 pub(crate) struct Epoch {
     pub number: u64,
-    /// By key, what it had when the epoch began; `None`: it was absent.
-    saved: SkipMap<SavedKey, Option<Encoded>>,
+    /// By key, what it had when the epoch began.
+    saved: SkipMap<SavedKey, Held>,
     /// `None` where an epoch is short, and making one would cost more than it spares.
     filter: Option<Filter>,
     bytes: AtomicUsize,
@@ -83,7 +97,7 @@ impl Epoch {
     }
 
     /// Saves what a key has, unless that was saved in this epoch.
-    pub fn save(&self, tree: u64, key: Encoded, value: impl FnOnce() -> Option<Encoded>) {
+    pub fn save(&self, tree: u64, key: Encoded, value: impl FnOnce() -> Held) {
         let hash = hash(&key);
         let key = (tree, key);
         if !self.has_here(&key, hash) {
@@ -101,11 +115,12 @@ impl Epoch {
         self.filter.as_ref().is_none_or(|filter| filter.may_have(tree, hash))
     }
 
-    fn put(&self, key: SavedKey, hash: u64, value: Option<Encoded>) {
+    fn put(&self, key: SavedKey, hash: u64, value: Held) {
         if let Some(filter) = &self.filter {
             filter.set(key.0, hash);
         }
-        let bytes = ENTRY_BYTES + key.1.heap_bytes() + value.as_ref().map_or(0, Encoded::heap_bytes);
+        let bytes =
+            ENTRY_BYTES + key.1.heap_bytes() + value.iter().flatten().map(Encoded::heap_bytes).sum::<usize>();
         let mut is_new = false;
         self.saved.get_or_insert_with(key, || {
             is_new = true;
@@ -168,12 +183,7 @@ impl Epoch {
 
     /// Returns what a key of a tree, with its hash, had when the epoch began, if it was changed since. The tree was read before.
     #[inline]
-    pub fn value_of(
-        self: &Arc<Self>,
-        tree: u64,
-        hash: u64,
-        key: impl Fn() -> Encoded,
-    ) -> Option<Option<Encoded>> {
+    pub fn value_of(self: &Arc<Self>, tree: u64, hash: u64, key: impl Fn() -> Encoded) -> Option<Held> {
         self.find_read(|epoch| {
             if !epoch.may_have(tree, hash) {
                 return None;
@@ -194,7 +204,7 @@ impl Epoch {
         self: &Arc<Self>,
         tree: u64,
         bounds: (Bound<&Encoded>, Bound<&Encoded>),
-    ) -> BTreeMap<Encoded, Option<Encoded>> {
+    ) -> BTreeMap<Encoded, Held> {
         let mut found = BTreeMap::new();
         self.find_read::<()>(|epoch| {
             for entry in epoch.entries(tree, bounds) {
@@ -222,7 +232,7 @@ impl Epoch {
         &self,
         tree: u64,
         (from, to): (Bound<&Encoded>, Bound<&Encoded>),
-    ) -> impl Iterator<Item = crossbeam_skiplist::map::Entry<'_, SavedKey, Option<Encoded>>> {
+    ) -> impl Iterator<Item = crossbeam_skiplist::map::Entry<'_, SavedKey, Held>> {
         let keyed = |bound: Bound<&Encoded>| bound.map(|key| (tree, key.clone()));
         let from = match keyed(from) {
             Bound::Unbounded => Bound::Included((tree, Encoded::LEAST)),

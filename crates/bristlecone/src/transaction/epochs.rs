@@ -15,7 +15,7 @@ use bristlecone_pm::sync::{AsymmetricFence, wait};
 use bristlecone_pm::{TreeId, own_thread_index};
 use crossbeam_utils::CachePadded;
 
-use super::epoch::Epoch;
+use super::epoch::{Damage, Epoch};
 use super::gate::{Entered, Gate};
 use super::stripes::{Locked, Stripes};
 use crate::index::Index;
@@ -115,7 +115,11 @@ impl Epochs {
     /// Notes that a tree took the place of a cleared one. No snapshot from before can show it.
     pub fn note_cleared(&self, old: TreeId, new: TreeId) {
         let mut chain = wait::lock(&self.chain);
-        let before = self.begin(&mut chain, false).number - 1;
+        // A snapshot that is taken from here on is one with the new tree.
+        let before = match self.live.load(SeqCst) {
+            0 => 0,
+            _ => self.begin(&mut chain, false).number - 1,
+        };
         let mut trees = wait::lock(&self.trees);
         trees.remove(&old);
         trees.insert(new, (self.identities.fetch_add(1, Relaxed), before));
@@ -180,9 +184,7 @@ impl Epochs {
         self.announce(entered, |epoch| {
             for key in keys {
                 epoch.save(identity, K::encode(K::owned(*key)), || {
-                    let mut value = None;
-                    tree.get(*key, &mut |held| value = Some(V::encode(V::owned(held))));
-                    value
+                    tree.get_checked(*key).map(|held| held.map(V::encode)).map_err(|_| Damage)
                 });
             }
         });
@@ -225,7 +227,7 @@ impl Epochs {
         let hold = Arc::new(Hold { epoch: RwLock::new(Some(epoch)), bytes_max });
         if bytes_max < usize::MAX {
             chain.bounded.push(Arc::downgrade(&hold));
-            self.bytes_max.fetch_min(self.total.load(Relaxed) + bytes_max, Relaxed);
+            self.bytes_max.fetch_min(self.total.load(Relaxed).saturating_add(bytes_max), Relaxed);
         }
         hold
     }
@@ -301,7 +303,7 @@ impl Epochs {
         if ended {
             self.begin(&mut chain, false);
         }
-        let bytes_max = left.map_or(usize::MAX, |left: usize| self.total.load(Relaxed) + left);
+        let bytes_max = left.map_or(usize::MAX, |left: usize| self.total.load(Relaxed).saturating_add(left));
         self.bytes_max.store(bytes_max, Relaxed);
     }
 }

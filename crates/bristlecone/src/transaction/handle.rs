@@ -27,6 +27,9 @@ pub trait TreeHandle: Sealed {
 
     #[doc(hidden)]
     fn encode_key(&self, key: &Self::Key<'_>) -> Result<Encoded>;
+    /// Returns a key that no tree need have: it may be too long for one.
+    #[doc(hidden)]
+    fn encode_bound(&self, key: &Self::Key<'_>) -> Result<Encoded>;
     #[doc(hidden)]
     fn encode_value(&self, value: &Self::Value<'_>) -> Result<Encoded>;
     #[doc(hidden)]
@@ -42,17 +45,19 @@ pub trait TreeHandle: Sealed {
     #[doc(hidden)]
     fn decode_item(&self, item: ItemOf<Self>) -> Result<(Self::OwnedKey, Self::OwnedValue)>;
 
-    /// Returns the value that a key had, where `saved` says what has changed since.
+    /// Returns the value that a key had, where `saved` says what has changed since; with its record compared with the checksum, if
+    /// that is wanted.
     #[doc(hidden)]
     fn get_at(
         &self,
         any: &dyn AnyTree,
         key: &Self::Key<'_>,
+        _checked: bool,
         saved: impl FnOnce(u64, &dyn Fn() -> Encoded) -> Saved,
     ) -> Result<Option<Self::OwnedValue>> {
-        let key = self.encode_key(key)?;
-        let held = any.get(&key)?;
-        let held = saved(hash(&key), &|| key.clone())?.unwrap_or(held);
+        let key = self.encode_bound(key)?;
+        let held = any.get(&key);
+        let held = saved(hash(&key), &|| key.clone())?.map_or(held, Ok)?;
         held.map(|value| self.decode_value(value)).transpose()
     }
 }
@@ -120,6 +125,10 @@ impl<K: Key, V: Value> TreeHandle for Tree<K, V> {
         })
     }
 
+    fn encode_bound(&self, key: &K::Ref<'_>) -> Result<Encoded> {
+        Ok(K::with(*key, |key| K::Codec::encode(K::Codec::owned(key))))
+    }
+
     fn encode_value(&self, value: &V::Ref<'_>) -> Result<Encoded> {
         V::with(*value, |value| {
             value::check_len(V::Codec::bytes(value))?;
@@ -153,15 +162,20 @@ impl<K: Key, V: Value> TreeHandle for Tree<K, V> {
         &self,
         _: &dyn AnyTree,
         key: &K::Ref<'_>,
+        checked: bool,
         saved: impl FnOnce(u64, &dyn Fn() -> Encoded) -> Saved,
     ) -> Result<Option<V::Owned>> {
         K::with(*key, |key| {
-            key::check_len(K::Codec::bytes(key))?;
-            let mut held = None;
-            (*self.tree).get(key, &mut |value| held = Some(V::Codec::owned(value)));
+            let held = if checked {
+                (*self.tree).get_checked(key)
+            } else {
+                let mut held = None;
+                (*self.tree).get(key, &mut |value| held = Some(V::Codec::owned(value)));
+                Ok(held)
+            };
             match saved(K::Codec::hash(key), &|| K::Codec::encode(K::Codec::owned(key)))? {
                 Some(saved) => saved.map(|value| self.decode_value(value)).transpose(),
-                None => held.map(taken::<V>).transpose(),
+                None => held?.map(taken::<V>).transpose(),
             }
         })
     }

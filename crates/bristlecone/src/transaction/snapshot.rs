@@ -8,7 +8,7 @@ use std::sync::Arc;
 use bristlecone_pm::{Error, Result};
 
 use super::any_tree::{AnyTree, Scan, hash};
-use super::epoch::Epoch;
+use super::epoch::{Epoch, Held};
 use super::epochs::Hold;
 use super::handle::{ItemOf, Link, TreeHandle};
 use super::merge::{Merge, Overlay};
@@ -123,7 +123,8 @@ impl Snapshot {
         Ok(())
     }
 
-    /// Returns a tree as it was. One that was created since has no items.
+    /// Returns a tree as it was. One that was created since has no items; one that was
+    /// [created with items](crate::TreeOptions::create_with) since cannot be shown: [`Error::SnapshotTooOld`].
     ///
     /// # Panics
     ///
@@ -155,8 +156,18 @@ impl Snapshot {
     pub(super) fn get(&self, tree: &dyn AnyTree, link: &Link, key: &Encoded) -> Result<Option<Encoded>> {
         self.pool.0.file.here()?;
         // The tree first: a writer saves what was there before it changes it.
-        let held = tree.get(key)?;
-        Ok(self.saved(link, hash(key), || key.clone())?.unwrap_or(held))
+        let held = tree.get(key);
+        self.saved(link, hash(key), || key.clone())?.map_or(held, Ok)
+    }
+
+    /// Returns whether a key of a tree was there.
+    fn contains_key(&self, tree: &dyn AnyTree, link: &Link, key: &Encoded) -> Result<bool> {
+        self.pool.0.file.here()?;
+        let held = tree.contains_key(key)?;
+        let saved =
+            self.with_epoch(link, |epoch| epoch.value_of(link.identity, hash(key), || key.clone()))?;
+        // A damaged value is one.
+        Ok(saved.map_or(held, |saved| !matches!(saved, Ok(None))))
     }
 
     /// Returns what a key, with its hash, had, if it was changed since. The tree was read before.
@@ -167,7 +178,8 @@ impl Snapshot {
         hash: u64,
         key: impl Fn() -> Encoded,
     ) -> Result<Option<Option<Encoded>>> {
-        self.with_epoch(link, |epoch| epoch.value_of(link.identity, hash, key))
+        let held = self.with_epoch(link, |epoch| epoch.value_of(link.identity, hash, key))?;
+        Ok(held.transpose()?)
     }
 }
 
@@ -205,22 +217,27 @@ impl<'s, T: TreeHandle> SnapshotTree<'s, T> {
     ///
     /// See [`SnapshotTree`].
     pub fn get(&self, key: T::Key<'_>) -> Option<T::OwnedValue> {
-        match self.try_get(key) {
+        match self.look_up(key, false) {
             Err(Error::Corrupted { .. }) => None,
             held => known(held),
         }
     }
 
-    /// Returns the value that a key had.
+    /// Returns the value that a key had, with the records of both compared with their checksums.
     ///
     /// # Errors
     ///
-    /// [`Error::SnapshotTooOld`]; [`Error::Corrupted`] for a value that cannot be of its type; [`Error::Forked`]; for a dynamic
+    /// [`Error::SnapshotTooOld`]; [`Error::Corrupted`] for a record that is damaged and a value that cannot be of its type; [`Error::Forked`]; for a dynamic
     /// tree [`Error::Mismatch`].
     pub fn try_get(&self, key: T::Key<'_>) -> Result<Option<T::OwnedValue>> {
+        self.look_up(key, true)
+    }
+
+    #[inline]
+    fn look_up(&self, key: T::Key<'_>, checked: bool) -> Result<Option<T::OwnedValue>> {
         self.snapshot.pool.0.file.here()?;
         let link = self.tree.link();
-        self.tree.get_at(&*self.any, &key, |hash, key| self.snapshot.saved(&link, hash, key))
+        self.tree.get_at(&*self.any, &key, checked, |hash, key| self.snapshot.saved(&link, hash, key))
     }
 
     /// Returns whether a key was there.
@@ -229,8 +246,8 @@ impl<'s, T: TreeHandle> SnapshotTree<'s, T> {
     ///
     /// See [`SnapshotTree`].
     pub fn contains_key(&self, key: T::Key<'_>) -> bool {
-        let key = known(self.tree.encode_key(&key));
-        known(self.snapshot.get(&*self.any, &self.tree.link(), &key)).is_some()
+        let key = known(self.tree.encode_bound(&key));
+        known(self.snapshot.contains_key(&*self.any, &self.tree.link(), &key))
     }
 
     /// Iterates over the items whose keys lie within bounds, in order, from both ends. Bounds the wrong way round hold
@@ -309,15 +326,15 @@ impl<'s, T: TreeHandle> SnapshotTree<'s, T> {
         };
         let (from, to) = (bound(bounds.start_bound())?, bound(bounds.end_bound())?);
         let merge = Merge::new(self.tree.scan(checked), from, to);
-        Ok(SnapshotRange { snapshot: self.snapshot, tree: self.tree, merge, types: PhantomData })
+        Ok(SnapshotRange { snapshot: self.snapshot, tree: self.tree, merge, checked, types: PhantomData })
     }
 }
 
 /// Returns a bound as trees store it.
 pub(super) fn encode_bound<T: TreeHandle>(tree: &T, bound: Bound<&T::Key<'_>>) -> Result<Bound<Encoded>> {
     Ok(match bound {
-        Bound::Included(key) => Bound::Included(tree.encode_key(key)?),
-        Bound::Excluded(key) => Bound::Excluded(tree.encode_key(key)?),
+        Bound::Included(key) => Bound::Included(tree.encode_bound(key)?),
+        Bound::Excluded(key) => Bound::Excluded(tree.encode_bound(key)?),
         Bound::Unbounded => Bound::Unbounded,
     })
 }
@@ -327,6 +344,7 @@ pub struct SnapshotRange<'s, T: TreeHandle> {
     snapshot: &'s Snapshot,
     tree: &'s T,
     merge: Merge<T::Scan>,
+    checked: bool,
     types: PhantomData<fn() -> T>,
 }
 
@@ -341,9 +359,9 @@ impl<T: TreeHandle> fmt::Debug for SnapshotRange<'_, T> {
 impl<T: TreeHandle> SnapshotRange<'_, T> {
     #[inline]
     fn step(&mut self, forward: bool) -> Result<Option<ItemOf<T>>> {
-        let (snapshot, tree) = (self.snapshot, self.tree);
+        let (snapshot, tree, checked) = (self.snapshot, self.tree, self.checked);
         snapshot.pool.0.file.here()?;
-        self.merge.next(forward, |bounds| overlay(snapshot, tree, bounds))
+        self.merge.next(forward, |bounds| overlay(snapshot, tree, bounds, checked))
     }
 
     fn shown(&mut self, forward: bool) -> Option<(T::OwnedKey, T::OwnedValue)> {
@@ -356,17 +374,20 @@ impl<T: TreeHandle> SnapshotRange<'_, T> {
     }
 }
 
-/// Returns what a snapshot shows in place of a tree's items within bounds, which were read before.
+/// Returns what a snapshot shows in place of a tree's items within bounds, which were read before. What was damaged is left out
+/// if records are not compared with their checksums.
 fn overlay<T: TreeHandle>(
     snapshot: &Snapshot,
     tree: &T,
     (from, to): (Bound<&ScanKey<T>>, Bound<&ScanKey<T>>),
+    checked: bool,
 ) -> Result<Overlay<T::Scan>> {
     let link = tree.link();
     let (from, to) = (from.map(T::Scan::encode), to.map(T::Scan::encode));
     let saved = snapshot
         .with_epoch(&link, |epoch| epoch.values_within(link.identity, (from.as_ref(), to.as_ref())))?;
-    let decode = |(key, value): (Encoded, Option<Encoded>)| {
+    let decode = |(key, held): (Encoded, Held)| {
+        let value = if checked { held? } else { held.unwrap_or(None) };
         Ok((T::Scan::decode_key(key)?, value.map(T::Scan::decode_value).transpose()?))
     };
     saved.into_iter().map(decode).collect()

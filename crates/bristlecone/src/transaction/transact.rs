@@ -1,6 +1,7 @@
 //! Transactions: reads of one moment, and changes that count only if nothing that was read has changed meanwhile.
 
 use std::cell::{Cell, RefCell};
+use std::collections::BTreeMap;
 use std::fmt;
 use std::ops::{Bound, RangeBounds};
 use std::sync::Arc;
@@ -213,8 +214,8 @@ impl Transaction {
     ///
     /// # Errors
     ///
-    /// [`Error::Invalid`] for a tree of another pool; [`Error::Corrupted`] for a value that cannot be of its type;
-    /// [`Error::SnapshotTooOld`] for a tree that was cleared meanwhile; for a dynamic tree [`Error::Mismatch`];
+    /// [`Error::Invalid`] for a tree of another pool; [`Error::Corrupted`] for a record that is damaged and a value that cannot be of
+    /// its type; [`Error::SnapshotTooOld`] for a tree that was cleared, or created with items, meanwhile; for a dynamic tree [`Error::Mismatch`];
     /// [`Error::Conflict`] within [`Pool::transaction`], where others have changed what was read before: the closure is called
     /// again, whatever it returns.
     pub fn get<T: TreeHandle>(&self, tree: &T, key: T::Key<'_>) -> Result<Option<T::OwnedValue>> {
@@ -233,7 +234,7 @@ impl Transaction {
 
     fn read<T: TreeHandle>(&self, tree: &T, key: &T::Key<'_>) -> Result<Option<Encoded>> {
         let State { changes, reads, .. } = &mut *self.state.borrow_mut();
-        let place = (changes.tree(&self.pool, tree)?, tree.encode_key(key)?);
+        let place = (changes.tree(&self.pool, tree)?, tree.encode_bound(key)?);
         if let Some(own) = changes.keys.get(&place) {
             return Ok(own.clone());
         }
@@ -331,7 +332,9 @@ impl<T: TreeHandle> TransactionRange<'_, T> {
         let item = merge.next(forward, |(from, to)| {
             let changed = |epoch: &Arc<Epoch>| epoch.values_within(link.identity, (from, to));
             let State { changes, reads, .. } = &mut *transaction.state.borrow_mut();
-            let mut overlay = reads.snapshot(&transaction.pool)?.with_epoch(&link, changed)?;
+            let saved = reads.snapshot(&transaction.pool)?.with_epoch(&link, changed)?;
+            let mut overlay =
+                saved.into_iter().map(|(key, held)| Ok((key, held?))).collect::<Result<BTreeMap<_, _>>>()?;
             let own = changes.keys.range((at(number, from, 0), at(number, to, 1)));
             overlay.extend(own.map(|((_, key), value)| (key.clone(), value.clone())));
             reads.note_range(number, from.cloned(), to.cloned());

@@ -3,7 +3,7 @@
 use std::collections::BTreeMap;
 use std::sync::atomic::{AtomicBool, Ordering::Relaxed};
 
-use bristlecone::{Error, Snapshot};
+use bristlecone::{Error, Pool, Snapshot};
 
 use crate::{Scratch, mix, pairs};
 
@@ -186,6 +186,117 @@ fn trees_that_came_later_with_items_are_too_old() {
         assert_eq!((after.tree(&again).get(1), after.tree(&later).len()), (Some(7), 100));
         assert_eq!(pool.transaction(|tx| tx.get(&later, 2)).unwrap(), Some(2));
     }
+}
+
+/// Flips a byte in the values of some keys, wherever they stand in a pool's file.
+fn damage(scratch: &Scratch, keys: &[u64]) {
+    let mut bytes = std::fs::read(&scratch.0).unwrap();
+    for value in keys.iter().map(|key| value(*key).into_bytes()) {
+        let places: Vec<_> =
+            (0..bytes.len() - value.len()).filter(|&at| bytes[at..].starts_with(&value)).collect();
+        assert!(!places.is_empty());
+        places.into_iter().for_each(|at| bytes[at] ^= 1);
+    }
+    std::fs::write(&scratch.0, bytes).unwrap();
+}
+
+fn value(key: u64) -> String {
+    format!("<the value of {key:08}>")
+}
+
+/// What was damaged before it was changed stays damaged to those who see it as it was.
+#[test]
+fn damage_passes_through_no_snapshot_transaction_or_copy() {
+    const KEYS: u64 = 3000;
+    for (design, _) in pairs() {
+        let scratch = Scratch::new();
+        let fill = |pool: &Pool| {
+            let tree = pool.tree_options("t").design(design).create::<u64, String>().unwrap();
+            (0..KEYS).for_each(|key| _ = tree.insert(key, &value(key)).unwrap());
+        };
+        let pool = scratch.open();
+        fill(&pool);
+        pool.close().unwrap();
+        damage(&scratch, &[7, 8, 9, 2500]);
+        let pool = scratch.open();
+        let tree = pool.tree::<u64, String>("t").unwrap();
+        let is_told = |held: Result<Option<String>, Error>| {
+            assert!(matches!(held, Err(Error::Corrupted { .. })), "{design}: {held:?}");
+        };
+        let (view, tx) = (pool.snapshot().unwrap(), pool.begin_transaction().unwrap());
+        is_told(tree.try_get(7));
+        is_told(view.tree(&tree).try_get(7));
+        is_told(tx.get(&tree, 7));
+        is_told(pool.transaction(|tx| tx.get(&tree, 7)));
+        let mut batch = pool.batch();
+        batch.expect(&tree, 7, Some("new")).insert(&tree, 1, "new");
+        assert!(matches!(batch.commit(), Err(Error::Corrupted { .. })));
+        // Written over, by itself and in a batch.
+        tree.upsert(7, "new").unwrap();
+        let mut batch = pool.batch();
+        batch.insert(&tree, 8, "new").remove(&tree, 9);
+        batch.commit().unwrap();
+        for key in 7..10 {
+            is_told(view.tree(&tree).try_get(key));
+            is_told(tx.get(&tree, key));
+            assert_eq!(view.tree(&tree).get(key), None);
+            assert!(view.tree(&tree).contains_key(key));
+        }
+        assert_eq!(
+            view.tree(&tree).range(..20).map(|(key, _)| key).filter(|key| (7..10).contains(key)).count(),
+            0
+        );
+        assert!(view.tree(&tree).try_range(..20).unwrap().any(|item| item.is_err()));
+        assert_eq!((tree.try_get(7).unwrap().as_deref(), tree.try_get(9).unwrap()), (Some("new"), None));
+        assert_eq!(pool.snapshot().unwrap().tree(&tree).try_get(8).unwrap().as_deref(), Some("new"));
+        // A copy that comes to a key after it was written over.
+        let path = scratch.0.with_extension("copy");
+        let options = bristlecone::BackupOptions::new().on_progress(|_| {
+            tree.upsert(2500, "new").unwrap();
+            std::ops::ControlFlow::Continue(())
+        });
+        let copied = pool.backup(&path, options);
+        assert!(matches!(copied, Err(Error::Corrupted { .. })), "{design}: {copied:?}");
+        assert!(!path.exists() && tree.try_get(2500).unwrap().as_deref() == Some("new"));
+    }
+}
+
+/// Keys that no tree can hold are absent, and bounds may be as long as they like.
+#[test]
+fn keys_that_are_too_long_are_absent() {
+    let scratch = Scratch::new();
+    let pool = scratch.open();
+    let tree = pool.tree::<String, u64>("t").unwrap();
+    tree.insert("a", 1).unwrap();
+    let long = "b".repeat(1 << 20);
+    let view = pool.snapshot().unwrap();
+    let shown = view.tree(&tree);
+    assert!(
+        shown.get(&long).is_none() && shown.try_get(&long).unwrap().is_none() && !shown.contains_key(&long)
+    );
+    assert_eq!((shown.range(..long.as_str()).count(), shown.range(long.as_str()..).count()), (1, 0));
+    let dynamic = pool.dynamic_tree("t").unwrap();
+    assert!(view.tree(&dynamic).try_get(long.as_str().into()).unwrap().is_none());
+    pool.transaction(|tx| {
+        assert!(tx.get(&tree, &long)?.is_none() && !tx.contains_key(&dynamic, long.as_str().into())?);
+        assert_eq!(tx.range(&tree, ..long.as_str()).count(), 1);
+        assert!(matches!(tx.insert(&tree, &long, 1), Err(Error::TooLong { .. })));
+        Ok(())
+    })
+    .unwrap();
+}
+
+/// A bound that no process reaches is one.
+#[test]
+fn a_snapshot_may_keep_almost_everything() {
+    let scratch = Scratch::new();
+    let pool = scratch.open();
+    let tree = pool.tree::<u64, u64>("t").unwrap();
+    let whole = pool.snapshot().unwrap();
+    (0..100).for_each(|key| _ = tree.insert(key, key).unwrap());
+    let bounded = pool.snapshot_within(usize::MAX - 1).unwrap();
+    (0..100).for_each(|key| _ = tree.insert(key, 0).unwrap());
+    assert!(bounded.tree(&tree).iter().eq((0..100).map(|key| (key, key))) && whole.tree(&tree).is_empty());
 }
 
 /// Readers of many snapshots beside writers: the same at each look, forward, backward and key by key.
