@@ -12,9 +12,9 @@ impl Pool {
     /// Closes the pool in good order.
     ///
     /// After `Ok` the pool is marked as closed and its file is closed: no handle of this process is left that could
-    /// read or write it, and any process may open it at once. That takes the last handle. Clones, [`TreeOptions`],
-    /// trees, batches, transactions and snapshots are handles, too: while there is another one the pool stays open for it,
-    /// and this handle comes back.
+    /// read or write it, and any process may open it at once. That takes the last handle. Clones,
+    /// [`TreeOptions`](crate::TreeOptions), trees, batches, transactions and snapshots are handles, too: while there is another one
+    /// the pool stays open for it, and this handle comes back.
     ///
     /// # Errors
     ///
