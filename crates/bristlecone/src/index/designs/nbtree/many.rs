@@ -6,14 +6,13 @@ use smallvec::SmallVec;
 
 use super::NbTree;
 use super::join::Complete;
-use super::layout::EMPTY;
 use super::leaf::{FROZEN, Leaf};
 use super::lookup::{Pins, Probe, Target};
 use super::meta::Tag;
 use super::pending::DirtyToken;
 use super::read::LockState;
 use super::value::Outcome;
-use super::write::Origin;
+use super::write::Done;
 use crate::index::parts::codec::{Codec, GROUP, KeyCodec};
 use crate::index::parts::optimistic_lock::Version;
 use crate::index::parts::slot::Slot;
@@ -32,12 +31,6 @@ struct Line<'t> {
     cell: &'t Slot,
     token: DirtyToken,
     step: Step,
-}
-
-/// A write that is done but for its flush, and the leaf that lost its last item by it.
-struct Done {
-    outcome: Outcome,
-    emptied: Option<u32>,
 }
 
 /// Writes that are done but for their flush, and wait for each other.
@@ -215,30 +208,6 @@ impl<K: KeyCodec, V: Codec, M: Medium> NbTree<K, V, M> {
         if line != self.shape.home(tag.hash) {
             self.prefetch_line(leaf, line);
         }
-    }
-
-    /// Removes the item of a key as most removals go: the key is a word, and the leaf is as it was seen. `None`: not so,
-    /// and nothing was changed.
-    fn delete_at_once<'t>(
-        &'t self,
-        target: &mut Target,
-        unsettled: &mut Unsettled<'t>,
-        pins: &Pins<K, V>,
-    ) -> Option<Done> {
-        if !K::INLINE || !V::INLINE || self.locking != 0 {
-            return None;
-        }
-        let at = self.confirm(target.probe.take()?, pins)?;
-        let Some(slot) = at.slot else {
-            return Some(Done { outcome: Outcome { old: EMPTY, changed: false }, emptied: None });
-        };
-        if at.is_to_be_replaced() {
-            return None;
-        }
-        let mut decide = |old| Ok((old != EMPTY).then_some(EMPTY));
-        let altered = self.alter_slot(at.leaf, slot, Origin::Found, &mut decide, unsettled);
-        let (outcome, emptied) = altered.ok()??;
-        Some(Done { outcome, emptied: emptied.then_some(at.id) })
     }
 
     /// Many 2: makes durable what was written, and acknowledges it.

@@ -60,8 +60,9 @@ impl<K: KeyCodec, V: Codec, M: Medium> NbTree<K, V, M> {
         outcome: Result<Outcome>,
         pins: &Pins<K, V>,
     ) -> Result<Option<V::Owned>> {
-        if let Ok(Outcome { old, changed: true }) = outcome
+        if let Ok(Outcome { old, changed }) = outcome
             && V::INLINE
+            && (changed || new.is_none())
         {
             // Most often nothing stands out of line.
             match Stored::decode(old) {

@@ -34,6 +34,12 @@ pub(super) enum Origin {
     Joined,
 }
 
+/// A change that is done but for what its leaf needs, which lost its last item by it.
+pub(super) struct Done {
+    pub outcome: Outcome,
+    pub emptied: Option<u32>,
+}
+
 impl<K: KeyCodec, V: Codec, M: Medium> Write<K, V> for NbTree<K, V, M> {
     fn write(&self, key: K::Ref<'_>, value: V::Ref<'_>, mode: WriteMode) -> Result<Option<V::Owned>> {
         let (mut target, pins) = self.begin(key);
@@ -44,7 +50,16 @@ impl<K: KeyCodec, V: Codec, M: Medium> Write<K, V> for NbTree<K, V, M> {
     }
 
     fn remove(&self, key: K::Ref<'_>) -> Result<Option<V::Owned>> {
-        self.delete(key, None).map(Removed::<V>::ok)
+        let (mut target, pins) = self.begin(key);
+        match self.delete_at_once(&mut target, &mut AtOnce(self), &pins) {
+            Some(Done { outcome, emptied }) => {
+                if let Some(leaf) = emptied {
+                    self.free_if_empty(leaf, key, &pins);
+                }
+                self.conclude(None, Ok(outcome), &pins)
+            }
+            None => self.delete(key, (target, pins), None).map(Removed::<V>::ok),
+        }
     }
 
     fn write_many(&self, items: &[(K::Ref<'_>, V::Ref<'_>)], tell: &mut Tell<'_, V>) -> Result<()> {
@@ -60,7 +75,7 @@ impl<K: KeyCodec, V: Codec, M: Medium> Write<K, V> for NbTree<K, V, M> {
     }
 
     fn remove_if(&self, key: K::Ref<'_>, expected: V::Ref<'_>) -> Result<Swapped<V>> {
-        self.delete(key, Some(expected)).map(|done| done.map(drop))
+        self.delete(key, self.begin(key), Some(expected)).map(|done| done.map(drop))
     }
 
     fn append(&self, items: &[(K::Ref<'_>, V::Ref<'_>)], last: bool) -> Result<usize> {
@@ -144,10 +159,40 @@ impl<K: KeyCodec, V: Codec, M: Medium> NbTree<K, V, M> {
         })
     }
 
-    /// Removes the item of `key`, if its value is `expected` where one is.
+    /// Removes the item of a key as most removals go: the key is a word, and the leaf is as it was seen. `None`: not so,
+    /// and nothing was changed. If the leaf lost its last item by it, the caller frees it once the flush is done.
     #[inline(always)]
-    fn delete(&self, key: K::Ref<'_>, expected: Option<V::Ref<'_>>) -> Result<Removed<V>> {
-        self.with_room(key, self.begin(key), |target, pins| {
+    pub(super) fn delete_at_once<'t>(
+        &'t self,
+        target: &mut Target,
+        complete: &mut impl Complete<'t>,
+        pins: &Pins<K, V>,
+    ) -> Option<Done> {
+        if !K::INLINE || !V::INLINE || self.locking != 0 {
+            return None;
+        }
+        let at = self.confirm(target.probe.take()?, pins)?;
+        let Some(slot) = at.slot else {
+            return Some(Done { outcome: Outcome { old: EMPTY, changed: false }, emptied: None });
+        };
+        if at.is_to_be_replaced() {
+            return None;
+        }
+        let mut decide = |old| Ok((old != EMPTY).then_some(EMPTY));
+        let altered = self.alter_slot(at.leaf, slot, Origin::Found, &mut decide, complete);
+        let (outcome, emptied) = altered.ok()??;
+        Some(Done { outcome, emptied: emptied.then_some(at.id) })
+    }
+
+    /// Removes the item of `key`, if its value is `expected` where one is, as any removal may go.
+    #[inline(never)]
+    fn delete(
+        &self,
+        key: K::Ref<'_>,
+        begun: (Target, Pins<K, V>),
+        expected: Option<V::Ref<'_>>,
+    ) -> Result<Removed<V>> {
+        self.with_room(key, begun, |target, pins| {
             let outcome = self.alter(key, target, Joining::WithValue, pins, |old| {
                 let goes = match expected {
                     None => old != EMPTY,
