@@ -10,7 +10,7 @@ use super::leaf::Leaf;
 use super::lookup::Pins;
 use super::meta::{Tag, Tags};
 use crate::index::parts::codec::{Codec, KeyCodec};
-use crate::index::parts::slot::{SLOT_BYTES, bits};
+use crate::index::parts::slot::bits;
 
 /// One new leaf in the making, which no other thread writes to.
 #[derive(Clone, Copy)]
@@ -30,8 +30,11 @@ pub(super) struct LeafCopy<R> {
     pub separator: Option<R>,
     /// What the items of the old leaf's slots went there with.
     pub items: Items,
-    /// The cells where their values stand; zero where nothing of a slot was copied.
-    pub cells: [u64; SLOTS_MAX],
+    /// The slots of the old leaf whose keys were given slots, and those of them whose are in the right half.
+    copied: u64,
+    rights: u64,
+    /// Which slots those are.
+    places: [u8; PLACES],
     pub flushed: Flushed,
 }
 
@@ -42,23 +45,55 @@ pub(super) struct Items {
     slots: u64,
 }
 
+/// One more than there are slots: as many as a number of six bits can name, so that none needs to be checked.
+const PLACES: usize = SLOTS_MAX + 1;
+/// Every slot goes to the place with its own number.
+const OWN_PLACES: [u8; PLACES] = {
+    let mut places = [0; PLACES];
+    let mut at = 0;
+    while at < PLACES {
+        places[at] = at as u8;
+        at += 1;
+    }
+    places
+};
+
 /// The words of a block's slots.
-pub(super) type Image = [u64; 2 * SLOTS_MAX];
+pub(super) type Image = [u64; 2 * PLACES];
+pub(super) const NO_ITEMS: Image = [EMPTY; 2 * PLACES];
 
 impl Items {
     #[inline(always)]
     pub fn key(&self, slot: usize) -> u64 {
-        self.words[2 * slot]
+        self.words[2 * (slot % PLACES)]
     }
 
     #[inline(always)]
     pub fn value(&self, slot: usize) -> u64 {
-        self.words[2 * slot + 1]
+        self.words[2 * (slot % PLACES) + 1]
     }
 
     #[inline(always)]
     pub fn set_value(&mut self, slot: usize, value: u64) {
-        self.words[2 * slot + 1] = value;
+        self.words[2 * (slot % PLACES) + 1] = value;
+    }
+}
+
+impl<R> LeafCopy<R> {
+    /// Returns which half the item of a slot went to, and to which slot there; `None` if nothing of it was copied.
+    #[inline(always)]
+    pub fn place(&self, slot: usize) -> Option<(usize, usize)> {
+        let half = (self.rights >> slot & 1) as usize;
+        (self.copied >> slot & 1 == 1).then(|| (half, usize::from(self.places[slot % PLACES])))
+    }
+
+    /// Gives the key of a slot a slot in a half.
+    pub fn give(&mut self, slot: usize, half: usize, shape: Shape, tag: Tag) -> usize {
+        let place = self.halves[half].place(shape, tag);
+        self.places[slot % PLACES] = place as u8;
+        self.copied |= 1 << slot;
+        self.rights = self.rights & !(1 << slot) | (half as u64) << slot;
+        place
     }
 }
 
@@ -87,9 +122,11 @@ impl<K: KeyCodec, V: Codec, M: Medium> NbTree<K, V, M> {
         key: K::Ref<'k>,
         pins: &'k Pins<K, V>,
     ) -> LeafCopy<K::Ref<'k>> {
-        let items = self.read_items(leaf, seen);
-        let (halves, cells) = (blocks.map(Half::new), [0; SLOTS_MAX]);
-        let mut copy = LeafCopy { halves, separator: None, items, cells, flushed: Flushed::none() };
+        let items = Items { words: NO_ITEMS, slots: 0 };
+        let (halves, places) = (blocks.map(Half::new), OWN_PLACES);
+        let flushed = Flushed::none();
+        let mut copy = LeafCopy { halves, separator: None, items, copied: 0, rights: 0, places, flushed };
+        self.read_items(&mut copy.items, leaf, seen);
         if blocks[1] != 0 {
             copy.separator = self.middle(&copy.items, key, pins);
             if copy.separator.is_none() {
@@ -97,7 +134,8 @@ impl<K: KeyCodec, V: Codec, M: Medium> NbTree<K, V, M> {
                 copy.halves[1].block = 0;
             }
         }
-        let (rights, strays) = self.divide(&mut copy, pins);
+        let (rights, strays) = self.divide(&copy, pins);
+        (copy.copied, copy.rights) = (copy.items.slots, rights);
         // What is at home stays in its slot. The others may find room there now.
         let tags = self.tags(leaf);
         let birth = self.stamp();
@@ -106,18 +144,20 @@ impl<K: KeyCodec, V: Codec, M: Medium> NbTree<K, V, M> {
                 continue;
             }
             let mut image = copy.items.words;
-            for slot in bits(copy.items.slots & !(going & !strays)) {
-                image[2 * slot + 1] = EMPTY;
+            let stay = copy.items.slots & going & !strays;
+            for slot in bits(copy.items.slots & !stay) {
+                image[2 * (slot % PLACES) + 1] = EMPTY;
             }
             let half = &mut copy.halves[at];
-            half.taken = copy.items.slots & going & !strays;
-            half.tags = tags.of_slots(half.taken);
+            half.taken = stay;
+            half.tags = tags.of_slots(stay);
             for slot in bits(going & strays) {
-                let tag = Tag::of::<K>(K::read(&self.keys, copy.items.key(slot), &pins.key));
-                let place = half.place(self.shape, tag);
-                copy.cells[slot] = self.shape.cell(half.block, place);
-                image[2 * place..2 * place + 2].copy_from_slice(&copy.items.words[2 * slot..2 * slot + 2]);
+                let (word, value) = (copy.items.key(slot), copy.items.value(slot));
+                let tag = Tag::of::<K>(K::read(&self.keys, word, &pins.key));
+                let place = copy.give(slot, at, self.shape, tag) % PLACES;
+                (image[2 * place], image[2 * place + 1]) = (word, value);
             }
+            let half = &mut copy.halves[at];
             half.items = half.taken;
             let flushed = self.write_block(half.block, &image, leaf.block(), birth, "nbtree copy.2");
             copy.flushed = std::mem::replace(&mut copy.flushed, Flushed::none()).and(flushed);
@@ -126,42 +166,49 @@ impl<K: KeyCodec, V: Codec, M: Medium> NbTree<K, V, M> {
     }
 
     /// Reads what a leaf holds.
-    fn read_items(&self, leaf: &Leaf, seen: u64) -> Items {
-        let mut words = [const { MaybeUninit::new(EMPTY) }; 2 * SLOTS_MAX];
+    #[inline(always)]
+    fn read_items(&self, items: &mut Items, leaf: &Leaf, seen: u64) {
         let count = 2 * self.shape.slots;
         let cells = self.pool.words(self.shape.first(leaf.block()), count);
-        read_words(self.medium(), cells, &mut words[..count]);
-        // SAFETY: every one of them was written.
-        let words = words.map(|word| unsafe { word.assume_init() });
-        let (mut full, mut sealed) = (0_u64, 0_u64);
-        for slot in 0..SLOTS_MAX {
-            full |= u64::from(words[2 * slot + 1] != EMPTY) << slot;
-            sealed |= u64::from(Stored::is_sealed(words[2 * slot + 1])) << slot;
+        let words = &mut items.words[..count];
+        // SAFETY: the same words, to which others are written.
+        let to =
+            unsafe { std::slice::from_raw_parts_mut(words.as_mut_ptr().cast::<MaybeUninit<u64>>(), count) };
+        read_words(self.medium(), cells, to);
+        // Most often a word that is no value itself is EMPTY: these are few, where values are words.
+        let mut others = 0_u64;
+        for slot in (0..PLACES).rev() {
+            others = others << 1 | u64::from(!Stored::is_plain(items.words[2 * slot + 1]));
         }
-        let mut items = Items { words, slots: full & seen };
-        for slot in bits(full & !seen) {
-            items.set_value(slot, EMPTY);
-        }
-        for slot in bits(sealed & seen) {
+        items.slots = seen & self.shape.all();
+        for slot in bits(others & items.slots) {
             let value = self.resolve(items.value(slot));
             items.set_value(slot, value);
             items.slots &= !(u64::from(value == EMPTY) << slot);
         }
-        items
+        for slot in bits(self.shape.all() & !seen) {
+            items.set_value(slot, EMPTY);
+        }
     }
 
-    /// Tells which slots' items go to the right half, and which of all are not in their home line; notes the cells of
-    /// those that are.
+    /// Tells which slots' items go to the right half, and which of all are not in their home line.
     #[inline(always)]
-    fn divide(&self, copy: &mut LeafCopy<K::Ref<'_>>, pins: &Pins<K, V>) -> (u64, u64) {
-        let firsts = copy.halves.map(|half| self.shape.cell(half.block, 0));
+    fn divide(&self, copy: &LeafCopy<K::Ref<'_>>, pins: &Pins<K, V>) -> (u64, u64) {
         let (mut rights, mut strays) = (0_u64, 0_u64);
+        let key = |slot| K::read(&self.keys, copy.items.key(slot), &pins.key);
+        let is_right = |separator, slot| u64::from(K::shorten(separator) <= key(slot));
+        let is_stray = |slot| u64::from(self.shape.home(K::hash(key(slot))) != self.shape.line(slot));
+        if K::INLINE {
+            // Also of slots without an item: that takes fewer instructions than to leave them out.
+            if let Some(separator) = copy.separator {
+                (0..PLACES).rev().for_each(|slot| rights = rights << 1 | is_right(separator, slot));
+            }
+            (0..PLACES).rev().for_each(|slot| strays = strays << 1 | is_stray(slot));
+            return (rights & copy.items.slots, strays & copy.items.slots);
+        }
         for slot in bits(copy.items.slots) {
-            let key = K::read(&self.keys, copy.items.key(slot), &pins.key);
-            let right = copy.separator.is_some_and(|separator| K::shorten(separator) <= key);
-            rights |= u64::from(right) << slot;
-            strays |= u64::from(self.shape.home(K::hash(key)) != self.shape.line(slot)) << slot;
-            copy.cells[slot] = firsts[usize::from(right)] + (slot * SLOT_BYTES) as u64;
+            rights |= copy.separator.map_or(0, |separator| is_right(separator, slot)) << slot;
+            strays |= is_stray(slot) << slot;
         }
         (rights, strays)
     }
@@ -169,11 +216,12 @@ impl<K: KeyCodec, V: Codec, M: Medium> NbTree<K, V, M> {
     /// Returns where the right half begins: at the median, or, if all keys lie below the `new` one, there. `None`: there
     /// is one item at most.
     fn middle<'k>(&'k self, items: &Items, new: K::Ref<'k>, pins: &'k Pins<K, V>) -> Option<K::Ref<'k>> {
-        let mut keys = [new; SLOTS_MAX];
+        let mut keys = [new; PLACES];
         let (mut count, mut ascending) = (0, true);
         for slot in bits(items.slots) {
-            keys[count] = K::read(&self.keys, items.key(slot), &pins.key);
-            ascending &= keys[count] < new;
+            let key = K::read(&self.keys, items.key(slot), &pins.key);
+            keys[count % PLACES] = key;
+            ascending &= key < new;
             count += 1;
         }
         if count < 2 {

@@ -135,6 +135,12 @@ impl Stored {
         Some(value ^ MASK).filter(|&word| word >= OFFSETS_END)
     }
 
+    /// Returns whether a word is a value itself.
+    #[inline(always)]
+    pub fn is_plain(word: u64) -> bool {
+        word >= OFFSETS_END
+    }
+
     /// Returns the word that says that the value stands in the cell at this offset.
     pub fn sealed(cell: u64) -> u64 {
         cell | 1
@@ -201,11 +207,6 @@ impl Shape {
     #[inline(always)]
     pub fn cell(self, block: u64, slot: usize) -> u64 {
         self.slot(block, slot) + 8
-    }
-
-    /// Returns the slot to which a cell of a value belongs.
-    pub fn slot_of(self, cell: u64) -> usize {
-        (cell as usize % self.block_bytes - self.head_bytes) / SLOT_BYTES
     }
 
     /// Returns the block and the slot whose value's cell an offset is, if it is one.
@@ -278,7 +279,6 @@ mod tests {
         let shape = Shape::new(1024, 2);
         assert_eq!((shape.line(2), shape.line(3), shape.line(62)), (0, 1, 15));
         assert_eq!(shape.slot(4096, 62), 4096 + 1008);
-        assert!((0..63).all(|slot| shape.slot_of(shape.cell(4096, slot)) == slot));
         let cells: Vec<_> = (4096..5120).filter_map(|offset| shape.cell_at(offset)).collect();
         assert_eq!(cells, (0..63).map(|slot| (4096, slot)).collect::<Vec<_>>());
         assert_eq!((shape.cell(4096, 0), shape.cell_at(0), shape.cell_at(8)), (4120, None, None));

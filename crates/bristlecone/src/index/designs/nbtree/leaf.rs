@@ -1,7 +1,7 @@
 //! The volatile half of a leaf: two lines of DRAM that answer most questions about it.
 
 use bristlecone_pm::sync::{
-    AtomicU64, Ordering::AcqRel, Ordering::Acquire, Ordering::Relaxed, Ordering::Release,
+    AtomicU64, Ordering::AcqRel, Ordering::Acquire, Ordering::Relaxed, Ordering::Release, Ordering::SeqCst,
 };
 
 use super::layout::Shape;
@@ -122,14 +122,17 @@ impl Leaf {
         LeafLock(self)
     }
 
-    /// Asks writers to replace the leaf instead of changing values in it.
+    /// Asks writers to replace the leaf instead of changing values in it. Those that announce a flush ask behind that
+    /// whether they [may not](Self::is_still): so if the caller finds no flush announced afterwards, no value changes.
     pub fn still(&self) {
-        self.block.fetch_or(STILL, Relaxed);
+        // One order with announcements and with what is asked behind both.
+        self.block.fetch_or(STILL, SeqCst);
     }
 
     /// Returns whether writers are asked to replace the leaf.
+    #[inline(always)]
     pub fn is_still(&self) -> bool {
-        self.block.load(Relaxed) & STILL != 0
+        self.block.load(SeqCst) & STILL != 0
     }
 
     #[inline(always)]

@@ -3,8 +3,8 @@
 use bristlecone_pm::{Durable, Flushed, Medium, Persist, Result};
 
 use super::NbTree;
-use super::copy::{Half, Image};
-use super::layout::{EMPTY, SLOTS_MAX, Stored};
+use super::copy::{Half, NO_ITEMS};
+use super::layout::Stored;
 use super::meta::Tag;
 use crate::index::parts::codec::{Codec, KeyCodec};
 use crate::index::{Write, WriteMode};
@@ -45,7 +45,7 @@ impl<K: KeyCodec, V: Codec, M: Medium> NbTree<K, V, M> {
     /// Writes a leaf of so many items.
     fn write_leaf(&self, block: u64, items: &[(K::Ref<'_>, V::Ref<'_>)]) -> Result<Flushed> {
         let mut half = Half::new(block);
-        let mut image: Image = [EMPTY; 2 * SLOTS_MAX];
+        let mut image = NO_ITEMS;
         let mut flushed = Flushed::none();
         for (key, value) in items {
             let (word, of_key) = K::write(&self.keys, *key, "nbtree load.1 key")?;

@@ -198,9 +198,8 @@ impl<K: KeyCodec, V: Codec, M: Medium> NbTree<K, V, M> {
             self.pool.at::<Word>(at).store(self.medium(), bitmap);
             return;
         }
-        for (cell, word) in leaf.tags.iter().zip(tags.bytes).chain(leaf.extras.iter().zip(tags.extras)) {
-            cell.store(word, Relaxed);
-        }
+        leaf.tags.iter().zip(tags.bytes).for_each(|(cell, word)| cell.store(word, Relaxed));
+        leaf.extras.iter().zip(tags.extras).for_each(|(cell, word)| cell.store(word, Relaxed));
         leaf.bitmap.store(bitmap, Release);
     }
 }

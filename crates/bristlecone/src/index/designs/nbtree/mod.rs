@@ -39,7 +39,7 @@
 //!
 //! # Update
 //! 1. As insert 1.
-//! 2. A mark in the descriptor says that a flush is to come; then the value word is replaced. If another
+//! 2. A mark in the descriptor says that a flush is to come; then, unless writers are to stop (sync 1), the value word is replaced. If another
 //!    thread brought the key and it may not be durable yet, it is stored again before, in the same line: nothing
 //!    orders the stores of two threads on the medium. So it is before a seal.
 //! 3. Flush, fence; the mark goes. *Old or new value.*
@@ -75,15 +75,19 @@
 //!    one: recovery frees the copy (recover 2).*
 //!
 //! *Sync.*
-//! 1. Slot by slot, the value word is replaced by a *seal*, the offset of the cell in the copy
-//!    that holds the same value. The compare-and-swap fails if the value changed since; then
-//! 2. the copy takes the new value over; flush, fence; and again. *Seals name durable cells of
-//!    copies that are still there: recovery puts the values back (recover 1).*
+//! 1. Writers are asked to stop: one whose mark (update 2) is made looks behind it whether they are, and then takes it back
+//!    and replaces the leaf, too. *If no mark is there now, no value changes any more, and all are durable.*
+//! 2. What changed since the copy is taken over there; flush, fence.
+//!
+//! If there is a mark, which is not waited for, or where there are none (`Process`, `Eadr`):
+//! 3. Slot by slot, the value word is replaced by a *seal*, the offset of the cell in the copy
+//!    that holds the same value. The compare-and-swap fails if the value changed since; then 2 for that one,
+//!    and again. *Seals name durable cells of copies that are still there: recovery puts the values back (recover 1).*
 //!
 //! A sealed slot never changes again. Readers look its value up; writers help to finish and go on
-//! in the new leaf. So every change is made in one place only, before or after the seal. Where a value
-//! changes over and over, the thread that copies it asks writers to stop: from then on they replace
-//! the leaf, too, instead of changing it, and each may have changed the value once more at most.
+//! in the new leaf. So every change is made in one place only, before or after the seal, or before or after the stop. Where a
+//! value changes over and over while slots are sealed, writers are asked to stop at last, also where there are no marks: from then
+//! on each may change it once more at most.
 //!
 //! *Link.*
 //! 1. One compare-and-swap in the old descriptor decides whose copy is taken. Other copies are
@@ -94,8 +98,8 @@
 //!    any more, and its block is used again once every thread that did is gone (epochs).
 //!
 //! The paper sets two bits of each value and carries what it finds changed over afterwards; a
-//! change may then be made in both leaves, or in neither, when values repeat. Sealing needs no bit
-//! of the value, and decides.
+//! change may then be made in both leaves, or in neither, when values repeat. Stopping and sealing need no bit
+//! of the value, and decide.
 //!
 //! # No room
 //! Removals leave slots that are their keys' still. A key that finds none left replaces the leaf, by one block

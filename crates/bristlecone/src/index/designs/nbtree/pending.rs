@@ -1,7 +1,7 @@
 //! The words of a leaf that say which of its lines have a flush to come, and how many of its slots
 //! lost their item.
 
-use std::sync::atomic::{Ordering::AcqRel, Ordering::Acquire, Ordering::Relaxed, Ordering::Release};
+use std::sync::atomic::{Ordering::Acquire, Ordering::Relaxed, Ordering::Release, Ordering::SeqCst};
 
 use crate::index::parts::sync::AtomicU32;
 
@@ -37,15 +37,16 @@ impl Pending {
         self.counts.store(0, Relaxed);
     }
 
-    /// Notes that a flush in `line` is to come: a thread that reads there meanwhile flushes, too.
+    /// Notes that a flush in `line` is to come: a thread that reads there meanwhile flushes, too, and one that replaces
+    /// the leaf does not take for granted that its values stay.
     #[inline(always)]
     pub fn enter(&self, line: usize) -> DirtyToken {
         // Before the store that the flush is for, which releases it: a thread that sees that sees this.
         let free = self.marked.load(Relaxed) == 0;
-        if free && self.marked.compare_exchange(0, line as u32 + 1, AcqRel, Relaxed).is_ok() {
+        if free && self.marked.compare_exchange(0, line as u32 + 1, SeqCst, Relaxed).is_ok() {
             return DirtyToken::Marked;
         }
-        self.counts.fetch_add(1, AcqRel);
+        self.counts.fetch_add(1, SeqCst);
         DirtyToken::Counted
     }
 
@@ -78,7 +79,7 @@ impl Pending {
 
     /// Returns whether a flush in any line may be under way.
     pub fn is_flushing_anywhere(&self) -> bool {
-        self.marked.load(Acquire) != 0 || self.counts.load(Acquire) & FLUSHES != 0
+        self.marked.load(SeqCst) != 0 || self.counts.load(SeqCst) & FLUSHES != 0
     }
 }
 

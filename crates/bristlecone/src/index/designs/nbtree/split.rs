@@ -63,22 +63,60 @@ impl<K: KeyCodec, V: Codec, M: Medium> NbTree<K, V, M> {
         }
     }
 
-    /// Sync: seals slot after slot of the old leaf, each by one compare-and-swap that fails if the
-    /// value is not what the copy says, durably. A sealed slot never changes again.
+    /// Sync: sees to it that no value of the old leaf changes any more, and that the copy has them all, durably.
     fn sync(&self, leaf: &Leaf, seen: u64, copy: &mut LeafCopy<K::Ref<'_>>, pins: &Pins<K, V>) {
-        let medium = self.medium();
         let flushed = std::mem::replace(&mut copy.flushed, Flushed::none());
-        let mut durable = medium.fence(flushed, "nbtree copy.2");
+        let durable = self.medium().fence(flushed, "nbtree copy.2");
+        if self.visible_is_durable {
+            return self.seal(leaf, seen, copy, durable, pins);
+        }
+        self.medium().reached("nbtree sync.1");
+        leaf.still();
+        if leaf.pending.is_flushing_anywhere() {
+            return self.seal(leaf, seen, copy, durable, pins);
+        }
+        // Who changes a value has announced it, and asks then whether it may: there is nobody who was told so, and
+        // what was changed is durable.
+        let old = self.slots_of(leaf.block());
+        let mut late = false;
+        for slot in bits(seen) {
+            let word = old[slot].value.load(self.medium());
+            if word != copy.items.value(slot) {
+                let value = self.resolve(word);
+                if value != copy.items.value(slot) {
+                    self.copy_again(leaf, slot, value, copy, pins);
+                    late = true;
+                }
+            }
+        }
+        if late {
+            let flushed = std::mem::replace(&mut copy.flushed, Flushed::none());
+            let Durable { .. } = self.medium().fence(flushed, "nbtree sync.2");
+        }
+    }
+
+    /// Sync 3: seals slot after slot of the old leaf, each by one compare-and-swap that fails if the
+    /// value is not what the copy says, durably. A sealed slot never changes again.
+    #[cold]
+    fn seal(
+        &self,
+        leaf: &Leaf,
+        seen: u64,
+        copy: &mut LeafCopy<K::Ref<'_>>,
+        mut durable: Durable,
+        pins: &Pins<K, V>,
+    ) {
+        let medium = self.medium();
         let mut late = false;
         let old = self.slots_of(leaf.block());
         // Keys join no more, and those that did are durable if no flush is to come.
         let keys_durable = self.visible_is_durable || !leaf.pending.is_flushing_anywhere();
         for slot in bits(seen) {
-            medium.reached("nbtree sync.1");
+            medium.reached("nbtree sync.3");
             let cell = &old[slot].value;
             if keys_durable {
                 let value = copy.items.value(slot);
-                let seal = if value == EMPTY { SEALED_EMPTY } else { Stored::sealed(copy.cells[slot]) };
+                let seal = self.seal_of(value, copy, slot);
                 if cell.publish_if(medium, value, seal, &durable).is_ok() {
                     continue;
                 }
@@ -103,14 +141,12 @@ impl<K: KeyCodec, V: Codec, M: Medium> NbTree<K, V, M> {
                 if sealed {
                     break;
                 }
-                let seal = if value == EMPTY {
-                    SEALED_EMPTY
-                } else {
+                if value != EMPTY {
                     // It is read together with its key: relies on line order.
                     self.hold_key(leaf, slot, value);
                     let _ordered = medium.ordered_within_line();
-                    Stored::sealed(copy.cells[slot])
-                };
+                }
+                let seal = self.seal_of(value, copy, slot);
                 if cell.publish_if(medium, word, seal, &durable).is_ok() {
                     break;
                 }
@@ -119,6 +155,17 @@ impl<K: KeyCodec, V: Codec, M: Medium> NbTree<K, V, M> {
         if late {
             let flushed = std::mem::replace(&mut copy.flushed, Flushed::none());
             let Durable { .. } = medium.fence(flushed, "nbtree sync.2");
+        }
+    }
+
+    /// Returns the seal of a slot with this value, which the copy has, too.
+    #[inline(always)]
+    fn seal_of(&self, value: u64, copy: &LeafCopy<K::Ref<'_>>, slot: usize) -> u64 {
+        match copy.place(slot) {
+            Some((half, at)) if value != EMPTY => {
+                Stored::sealed(self.shape.cell(copy.halves[half].block, at))
+            }
+            _ => SEALED_EMPTY,
         }
     }
 
@@ -132,20 +179,17 @@ impl<K: KeyCodec, V: Codec, M: Medium> NbTree<K, V, M> {
         pins: &Pins<K, V>,
     ) {
         let medium = self.medium();
-        if copy.cells[slot] == 0 {
+        let (right, at) = copy.place(slot).unwrap_or_else(|| {
             let word = self.slot(leaf, slot).key.load(medium);
             let key = K::read(&self.keys, word, &pins.key);
             let right = copy.separator.is_some_and(|separator| K::shorten(separator) <= K::shorten(key));
-            let half = &mut copy.halves[usize::from(right)];
+            let right = usize::from(right);
             // The old leaf has as many slots as each of the halves, so there is room.
-            let at = half.place(self.shape, Tag::of::<K>(key));
-            self.slots_of(half.block)[at].key.store(medium, word);
-            copy.cells[slot] = self.shape.cell(half.block, at);
-        }
-        let cell = copy.cells[slot];
-        let right = cell - cell % self.shape.block_bytes as u64 != copy.halves[0].block;
-        let half = &mut copy.halves[usize::from(right)];
-        let at = self.shape.slot_of(cell);
+            let at = copy.give(slot, right, self.shape, Tag::of::<K>(key));
+            self.slots_of(copy.halves[right].block)[at].key.store(medium, word);
+            (right, at)
+        });
+        let half = &mut copy.halves[right];
         half.items = half.items & !(1 << at) | u64::from(value != EMPTY) << at;
         copy.items.set_value(slot, value);
         let target = &self.slots_of(half.block)[at];

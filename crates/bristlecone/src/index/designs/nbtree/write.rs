@@ -270,7 +270,7 @@ impl<K: KeyCodec, V: Codec, M: Medium> NbTree<K, V, M> {
                     }
                     return Ok(outcome);
                 }
-                // Sealed: the value is changed where it is carried to.
+                // The value is changed where it is carried to.
                 None => self.replace(at.id, key, pins)?,
             }
         }
@@ -292,7 +292,7 @@ impl<K: KeyCodec, V: Codec, M: Medium> NbTree<K, V, M> {
     }
 
     /// Insert 4, update 2, delete 1: one word, by compare-and-swap; and one flush. `None`: the slot
-    /// is sealed. With the outcome comes whether the leaf has no item any more. `complete` does the flush.
+    /// is sealed, or no value of the leaf changes any more. With the outcome comes whether the leaf has no item any more. `complete` does the flush.
     #[inline(always)]
     pub(super) fn alter_slot<'t>(
         &'t self,
@@ -317,7 +317,13 @@ impl<K: KeyCodec, V: Codec, M: Medium> NbTree<K, V, M> {
             };
             // Before the own mark, which would look like another thread's.
             self.hold_key(leaf, slot, old);
-            let token = self.announce(leaf, slot);
+            let token = match self.announce(leaf, slot) {
+                Some(token) if leaf.is_still() => {
+                    leaf.pending.leave(token);
+                    return Ok(None);
+                }
+                token => token,
+            };
             medium.reached("nbtree update.2");
             // The key precedes the value within the line: relies on line order.
             let ordered = medium.ordered_within_line();
