@@ -71,12 +71,20 @@ fn boxed() -> Scenario<TreeOp> {
     scenario("boxed", [], ops, vec![Insert("t", 2, 5), Insert("t", 3, boxed + 2)])
 }
 
-/// Returns a scenario: one leaf is replaced when the crash comes. What recovery puts back is durable before
-/// another thread splits the other leaf, in the blocks of the draft.
+/// Returns a scenario: one leaf is replaced when the crash comes, slot by slot, because a thread has stopped that is
+/// about to change a value there. What recovery puts back is durable before another thread splits the other leaf, in
+/// the blocks of the draft.
 fn unsealed() -> Scenario<TreeOp> {
     let key = |at| at * 10;
+    let slow = Box::new(Update("t", key(2 * SLOTS - 1), 7));
+    let setup = (0..2 * SLOTS).map(key).map(insert).chain([Begin(slow.clone(), "nbtree update.2")]);
     let then = vec![elsewhere(insert(5))];
-    scenario("unsealed", (0..2 * SLOTS).map(key).map(insert), [insert(key(2 * SLOTS))], then)
+    scenario("unsealed", setup, [insert(key(2 * SLOTS)), Finish(slow)], then)
+}
+
+/// Returns a scenario: one leaf is replaced when the crash comes, and no thread is about to change it.
+fn stopped() -> Scenario<TreeOp> {
+    scenario("stopped", (0..SLOTS).map(insert), [insert(SLOTS)], vec![insert(SLOTS + 1)])
 }
 
 /// Returns a scenario: the first leaf loses its last item when the crash comes, and recovery frees its block. Then
@@ -155,7 +163,7 @@ fn updated_meanwhile(_: &mut dyn FnMut(usize) -> usize) -> Plan {
 
 /// Returns scenarios in which blocks are used again: in small leaves, and where few fit a chunk.
 pub fn reuses() -> [(TreePool<Words>, Vec<Scenario<TreeOp>>, Budget); 2] {
-    let in_small = vec![emptied(), boxed(), unsealed(), empty(), replaced(), twins()];
+    let in_small = vec![emptied(), boxed(), unsealed(), stopped(), empty(), replaced(), twins()];
     let in_wide = vec![freed(), discarded()];
     [(small(), in_small, Budget::of(64)), (wide(), in_wide, Budget { depth: 1, ..Budget::of(64) })]
 }
