@@ -6,7 +6,7 @@ use bristlecone_pm::{Error, Result, record_slot_bytes};
 use smallvec::SmallVec;
 
 use super::any_tree::AnyTree;
-use super::commit::Changes;
+use super::changes::Changes;
 use super::record;
 use crate::index::any::{AnyPool, CarriedOut, Removals, Trial};
 use crate::index::parts::codec::GROUP;

@@ -4,7 +4,7 @@ use std::fmt;
 
 use bristlecone_pm::{Error, Result};
 
-use super::commit::Changes;
+use super::changes::Changes;
 use super::handle::TreeHandle;
 use crate::Pool;
 

@@ -67,6 +67,7 @@
 mod any_tree;
 mod apply;
 mod batch;
+mod changes;
 mod commit;
 mod epoch;
 mod epochs;

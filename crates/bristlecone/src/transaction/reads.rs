@@ -7,7 +7,7 @@ use bristlecone_pm::{Error, Result};
 use smallvec::SmallVec;
 
 use super::any_tree::hash;
-use super::commit::{Changes, Place};
+use super::changes::{Changes, Place};
 use super::epoch::Epoch;
 use super::snapshot::Snapshot;
 use super::stripe::Count;

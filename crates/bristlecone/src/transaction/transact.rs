@@ -10,7 +10,7 @@ use bristlecone_pm::sync::wait;
 use bristlecone_pm::{Error, Result};
 
 use super::any_tree::AnyScan;
-use super::commit::{Changes, Place};
+use super::changes::{Changes, Place};
 use super::epoch::Epoch;
 use super::handle::TreeHandle;
 use super::merge::Merge;

@@ -190,6 +190,8 @@ fn words_are_shown_as_they_were_whatever_changes_them() {
                 let read = |tx: &Transaction| tx.get(&tree, key).map(drop);
                 let change = || change(&pool, &tree);
                 assert!(is_noticed(&pool, read, change), "{}: {way}: key {key}", shape.name);
+                drop(tree);
+                pool.drop_tree(&format!("tree {number} {}", 1 + copy)).unwrap();
             }
         }
     }
@@ -223,6 +225,8 @@ fn strings_are_shown_as_they_were_whatever_changes_them() {
                 let read = |tx: &Transaction| tx.get(&tree, key.clone()).map(drop);
                 let change = || change(&pool, &tree);
                 assert!(is_noticed(&pool, read, change), "{}: {way}: key {key:?}", shape.name);
+                drop(tree);
+                pool.drop_tree(&format!("tree {number} {}", 1 + copy)).unwrap();
             }
         }
     }
