@@ -26,7 +26,8 @@ impl Stripe {
         loop {
             let count = self.0.load(Relaxed);
             // Pairs with the release in `give_back`.
-            if count % 2 == 0 && self.0.compare_exchange(count, count + 1, Acquire, Relaxed).is_ok() {
+            if count.is_multiple_of(2) && self.0.compare_exchange(count, count + 1, Acquire, Relaxed).is_ok()
+            {
                 break;
             }
             pause(round);
@@ -56,7 +57,7 @@ impl Stripe {
         loop {
             // Pairs with the release in `give_back`: what that thread has changed is read.
             let count = self.0.load(Acquire);
-            if count % 2 == 0 {
+            if count.is_multiple_of(2) {
                 return Count(count);
             }
             pause(round);
