@@ -214,7 +214,7 @@ fn a_closure_that_drops_a_conflict_is_called_again() {
     let seen = pool.transaction(|tx| {
         let first = tx.get(&tree, 0)?;
         if calls.fetch_add(1, Relaxed) == 0 {
-            (0..2).for_each(|key| _ = tree.upsert(key, 1).unwrap());
+            (0..2).for_each(|key| tree.upsert(key, 1).unwrap());
             assert!(matches!(tx.get(&tree, 1), Err(Error::Conflict)));
             assert!(matches!(tx.contains_key(&tree, 7), Err(Error::Conflict)), "what was outrun stays so");
         }
@@ -227,7 +227,7 @@ fn a_closure_that_drops_a_conflict_is_called_again() {
     let seen = pool.transaction(|tx| {
         let first = tx.get(&tree, 0)?;
         if calls.fetch_add(1, Relaxed) == 0 {
-            (0..2).for_each(|key| _ = tree.upsert(key, 2).unwrap());
+            (0..2).for_each(|key| tree.upsert(key, 2).unwrap());
         }
         Ok((first, tx.range(&tree, ..).collect::<Vec<_>>()))
     });
