@@ -121,7 +121,7 @@ impl TreeOptions {
     ///
     /// SSTree and NBTree write full leaves, each of its lines once, which takes a fraction of what as many inserts do; the
     /// other designs insert one item after the other. While `fill` runs, no other tree of the pool can be opened, created
-    /// or dropped: another thread waits. A snapshot or transaction that was begun before this returns cannot show the tree,
+    /// or dropped: another thread waits. A snapshot that was taken before this returns, also a transaction's, cannot show the tree,
     /// and says [`Error::SnapshotTooOld`].
     ///
     /// # Panics

@@ -46,7 +46,7 @@ pub trait TreeHandle: Sealed {
     fn decode_item(&self, item: ItemOf<Self>) -> Result<(Self::OwnedKey, Self::OwnedValue)>;
 
     /// Returns the value that a key had, where `saved` says what has changed since; with its record compared with the checksum, if
-    /// that is wanted.
+    /// that is wanted. That of a dynamic tree always is.
     #[doc(hidden)]
     fn get_at(
         &self,

@@ -69,13 +69,8 @@ impl Reads {
         // Lookup 2.
         let held = tree.get(key)?;
         // Lookup 3.
-        self.verify_counts(stripes)?;
+        self.verify_counts(stripes, None, false)?;
         Ok(held)
-    }
-
-    fn verify_counts(&self, stripes: &Stripes) -> Result<()> {
-        let is_as_was = |(stripe, count): &(usize, Count)| stripes.is_unchanged(*stripe, *count, None);
-        if self.counted.iter().all(is_as_was) { Ok(()) } else { Err(Error::Conflict) }
     }
 
     /// Returns the snapshot; the first time it is taken, and what was read before is seen in it, too.
@@ -86,7 +81,7 @@ impl Reads {
     pub fn snapshot(&mut self, pool: &Pool) -> Result<&Snapshot> {
         if self.snapshot.is_none() {
             let snapshot = Snapshot::take(pool, usize::MAX, false)?;
-            self.verify_counts(&pool.0.epochs.stripes)?;
+            self.verify_counts(&pool.0.epochs.stripes, None, false)?;
             self.snapshot = Some(snapshot);
         }
         self.snapshot.as_ref().ok_or(Error::SnapshotTooOld)
@@ -112,16 +107,16 @@ impl Reads {
 
     /// Commit 1: whether what was read is as it was, of what the thread has the locks of. These keep it so.
     pub fn verify_own(&self, pool: &Pool, changes: &Changes, own: Option<&Locked<'_>>) -> Result<()> {
-        self.verify_counts_of(pool, own, true)?;
+        self.verify_counts(&pool.0.epochs.stripes, own, true)?;
         changes.keys.keys().filter(|place| self.has(place)).try_for_each(|place| self.verify(changes, place))
     }
 
     /// Commit 3: whether the rest of it is as it was.
     pub fn verify_others(&self, pool: &Pool, changes: &Changes, own: Option<&Locked<'_>>) -> Result<()> {
-        self.verify_counts_of(pool, own, false)?;
+        self.verify_counts(&pool.0.epochs.stripes, own, false)?;
         let is_own = |tree: usize, key: &Encoded| changes.keys.contains_key(&(tree, key.clone()));
-        let others = self.keys.iter().filter(|(tree, key)| !is_own(*tree, key));
-        others.into_iter().try_for_each(|place| self.verify(changes, place))?;
+        let mut others = self.keys.iter().filter(|(tree, key)| !is_own(*tree, key));
+        others.try_for_each(|place| self.verify(changes, place))?;
         for (tree, from, to) in &self.ranges {
             let (link, bounds) = (&changes.trees[*tree].0, (from.as_ref(), to.as_ref()));
             let by_others =
@@ -131,11 +126,11 @@ impl Reads {
         Ok(())
     }
 
-    fn verify_counts_of(&self, pool: &Pool, own: Option<&Locked<'_>>, is_own: bool) -> Result<()> {
-        let stripes = &pool.0.epochs.stripes;
-        let of = |stripe| own.is_some_and(|own| own.has(stripe)) == is_own;
-        let is_as_was =
-            |(stripe, count): &(usize, Count)| !of(*stripe) || stripes.is_unchanged(*stripe, *count, own);
+    /// Whether stripes have the counts that they had, of those that the thread has locked, or of the others.
+    fn verify_counts(&self, stripes: &Stripes, own: Option<&Locked<'_>>, locked: bool) -> Result<()> {
+        let is_as_was = |(stripe, count): &(usize, Count)| {
+            own.is_some_and(|own| own.has(*stripe)) != locked || stripes.is_unchanged(*stripe, *count, locked)
+        };
         if self.counted.iter().all(is_as_was) { Ok(()) } else { Err(Error::Conflict) }
     }
 

@@ -187,7 +187,7 @@ impl Snapshot {
 ///
 /// Operations that return no `Result` panic where the others return an error: in a child of the process that opened the pool,
 /// for a snapshot that was [given up](Pool::snapshot_within), for a tree that [was cleared](Pool::clear_tree) since, and for a
-/// key or bound that is not of a dynamic tree's kind. What cannot be of the tree's types they leave out, as
+/// key or bound that is not of a dynamic tree's kind. What cannot be of the tree's types, or was damaged before it was changed, they leave out, as
 /// [`Tree::get`](crate::Tree::get) and [`Tree::range`](crate::Tree::range) do.
 pub struct SnapshotTree<'s, T: TreeHandle> {
     snapshot: &'s Snapshot,
@@ -227,8 +227,8 @@ impl<'s, T: TreeHandle> SnapshotTree<'s, T> {
     ///
     /// # Errors
     ///
-    /// [`Error::SnapshotTooOld`]; [`Error::Corrupted`] for a record that is damaged and a value that cannot be of its type; [`Error::Forked`]; for a dynamic
-    /// tree [`Error::Mismatch`].
+    /// [`Error::SnapshotTooOld`]; [`Error::Corrupted`] for a record that is damaged and a value that cannot be of its type;
+    /// [`Error::Forked`]; for a dynamic tree [`Error::Mismatch`].
     pub fn try_get(&self, key: T::Key<'_>) -> Result<Option<T::OwnedValue>> {
         self.look_up(key, true)
     }

@@ -131,7 +131,6 @@ impl Pool {
     /// # }
     /// ```
     pub fn begin_transaction(&self) -> Result<Transaction> {
-        self.0.file.here()?;
         Transaction::begin(self, true)
     }
 
@@ -214,9 +213,9 @@ impl Transaction {
     ///
     /// # Errors
     ///
-    /// [`Error::Invalid`] for a tree of another pool; [`Error::Corrupted`] for a record that is damaged and a value that cannot be of
-    /// its type; [`Error::SnapshotTooOld`] for a tree that was cleared, or created with items, meanwhile; for a dynamic tree [`Error::Mismatch`];
-    /// [`Error::Conflict`] within [`Pool::transaction`], where others have changed what was read before: the closure is called
+    /// [`Error::Invalid`] for a tree of another pool; [`Error::Corrupted`] for a record that is damaged and a value that cannot be
+    /// of its type; [`Error::SnapshotTooOld`] for a tree that was cleared, or created with items, since the transaction took its
+    /// snapshot; for a dynamic tree [`Error::Mismatch`]; [`Error::Conflict`] within [`Pool::transaction`], where others have changed what was read before: the closure is called
     /// again, whatever it returns.
     pub fn get<T: TreeHandle>(&self, tree: &T, key: T::Key<'_>) -> Result<Option<T::OwnedValue>> {
         let value = self.read(tree, &key)?;

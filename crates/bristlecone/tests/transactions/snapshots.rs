@@ -177,7 +177,7 @@ fn trees_that_came_later_with_items_are_too_old() {
         tx.insert(&first, 200, tx.range(&later, ..).count() as u64).unwrap();
         assert!(matches!(tx.commit(), Err(Error::SnapshotTooOld)));
         assert_eq!((first.get(200), later.len()), (None, 100));
-        // Whoever opens it again has the same one, and what comes later sees it.
+        // Opened again it is the same one, and what comes later sees it.
         let again = pool.tree::<u64, u64>("later").unwrap();
         assert!(matches!(view.tree(&again).try_get(1), Err(Error::SnapshotTooOld)));
         later.upsert(1, 7).unwrap();
@@ -204,7 +204,7 @@ fn value(key: u64) -> String {
     format!("<the value of {key:08}>")
 }
 
-/// What was damaged before it was changed stays damaged to those who see it as it was.
+/// What was damaged before it was changed stays damaged where it is seen as it was.
 #[test]
 fn damage_passes_through_no_snapshot_transaction_or_copy() {
     const KEYS: u64 = 3000;

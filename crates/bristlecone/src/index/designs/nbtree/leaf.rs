@@ -1,13 +1,14 @@
 //! The volatile half of a leaf: two lines of DRAM that answer most questions about it.
 
 use bristlecone_pm::sync::{
-    AtomicU64, Ordering::AcqRel, Ordering::Acquire, Ordering::Relaxed, Ordering::Release, Ordering::SeqCst,
+    AtomicU64, Ordering::AcqRel, Ordering::Acquire, Ordering::Relaxed, Ordering::Release,
 };
 
 use super::layout::Shape;
 use super::pending::{DirtyToken, Pending};
 use crate::index::parts::arena::Zeroed;
 use crate::index::parts::optimistic_lock::{OptimisticLock, pause};
+use crate::index::parts::passage::full_barrier;
 
 /// Words of a leaf's fingerprints.
 pub const TAG_WORDS: usize = 8;
@@ -122,17 +123,18 @@ impl Leaf {
         LeafLock(self)
     }
 
-    /// Asks writers to replace the leaf instead of changing values in it. Those that announce a flush ask behind that
-    /// whether they [may not](Self::is_still): so if the caller finds no flush announced afterwards, no value changes.
+    /// Asks writers to replace the leaf instead of changing values in it. One that announces a flush looks behind that
+    /// whether it [may not](Self::is_still): so if the caller finds no flush announced afterwards, no value changes.
     pub fn still(&self) {
-        // One order with announcements and with what is asked behind both.
-        self.block.fetch_or(STILL, SeqCst);
+        self.block.fetch_or(STILL, Relaxed);
+        // Before the look at announcements. Pairs with the barrier behind each one.
+        full_barrier();
     }
 
     /// Returns whether writers are asked to replace the leaf.
     #[inline(always)]
     pub fn is_still(&self) -> bool {
-        self.block.load(SeqCst) & STILL != 0
+        self.block.load(Relaxed) & STILL != 0
     }
 
     #[inline(always)]

@@ -39,9 +39,9 @@
 //!
 //! # Update
 //! 1. As insert 1.
-//! 2. A mark in the descriptor says that a flush is to come; then, unless writers are to stop (sync 1), the value word is replaced. If another
-//!    thread brought the key and it may not be durable yet, it is stored again before, in the same line: nothing
-//!    orders the stores of two threads on the medium. So it is before a seal.
+//! 2. A mark in the descriptor says that a flush is to come; then, unless writers are to stop (sync 1), the value word
+//!    is replaced. If another thread brought the key and it may not be durable yet, it is stored again before, in the same
+//!    line: nothing orders the stores of two threads on the medium. So it is before a seal.
 //! 3. Flush, fence; the mark goes. *Old or new value.*
 //!
 //! # Delete

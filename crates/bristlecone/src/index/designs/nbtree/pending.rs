@@ -1,8 +1,9 @@
 //! The words of a leaf that say which of its lines have a flush to come, and how many of its slots
 //! lost their item.
 
-use std::sync::atomic::{Ordering::Acquire, Ordering::Relaxed, Ordering::Release, Ordering::SeqCst};
+use std::sync::atomic::{Ordering::AcqRel, Ordering::Acquire, Ordering::Relaxed, Ordering::Release};
 
+use crate::index::parts::passage::full_barrier;
 use crate::index::parts::sync::AtomicU32;
 
 /// A mark for one flush, and counts.
@@ -43,11 +44,15 @@ impl Pending {
     pub fn enter(&self, line: usize) -> DirtyToken {
         // Before the store that the flush is for, which releases it: a thread that sees that sees this.
         let free = self.marked.load(Relaxed) == 0;
-        if free && self.marked.compare_exchange(0, line as u32 + 1, SeqCst, Relaxed).is_ok() {
-            return DirtyToken::Marked;
-        }
-        self.counts.fetch_add(1, SeqCst);
-        DirtyToken::Counted
+        let token = if free && self.marked.compare_exchange(0, line as u32 + 1, AcqRel, Relaxed).is_ok() {
+            DirtyToken::Marked
+        } else {
+            self.counts.fetch_add(1, AcqRel);
+            DirtyToken::Counted
+        };
+        // Before the look at whether writers are to stop: see `Leaf::still`.
+        full_barrier();
+        token
     }
 
     /// Takes the note of a flush back: it is done.
@@ -79,7 +84,7 @@ impl Pending {
 
     /// Returns whether a flush in any line may be under way.
     pub fn is_flushing_anywhere(&self) -> bool {
-        self.marked.load(SeqCst) != 0 || self.counts.load(SeqCst) & FLUSHES != 0
+        self.marked.load(Acquire) != 0 || self.counts.load(Acquire) & FLUSHES != 0
     }
 }
 

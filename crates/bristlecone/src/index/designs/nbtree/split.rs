@@ -75,8 +75,8 @@ impl<K: KeyCodec, V: Codec, M: Medium> NbTree<K, V, M> {
         if leaf.pending.is_flushing_anywhere() {
             return self.seal(leaf, seen, copy, durable, pins);
         }
-        // Who changes a value has announced it, and asks then whether it may: there is nobody who was told so, and
-        // what was changed is durable.
+        // A writer announces a change, and looks then whether it may make it: none that found so is left, and what they
+        // changed is durable.
         let old = self.slots_of(leaf.block());
         let mut late = false;
         for slot in bits(seen) {

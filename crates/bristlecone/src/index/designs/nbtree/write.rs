@@ -292,7 +292,8 @@ impl<K: KeyCodec, V: Codec, M: Medium> NbTree<K, V, M> {
     }
 
     /// Insert 4, update 2, delete 1: one word, by compare-and-swap; and one flush. `None`: the slot
-    /// is sealed, or no value of the leaf changes any more. With the outcome comes whether the leaf has no item any more. `complete` does the flush.
+    /// is sealed, or no value of the leaf changes any more. With the outcome comes whether the leaf has no item any more.
+    /// `complete` does the flush.
     #[inline(always)]
     pub(super) fn alter_slot<'t>(
         &'t self,

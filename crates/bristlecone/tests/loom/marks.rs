@@ -1,0 +1,104 @@
+//! NBTree's marks of flushes to come.
+
+use loom::sync::Arc;
+use loom::sync::atomic::{AtomicU64, Ordering::AcqRel, Ordering::Acquire, Ordering::Relaxed};
+use loom::thread;
+
+use crate::expect_failure;
+use crate::passage::full_barrier;
+use crate::pending::Pending;
+
+/// A line of a leaf: what its value is, and which value is durable.
+struct Line {
+    pending: Pending,
+    value: AtomicU64,
+    durable: AtomicU64,
+}
+
+impl Line {
+    const NUMBER: usize = 4;
+
+    fn new() -> Arc<Self> {
+        let pending = Pending::default();
+        Arc::new(Self { pending, value: AtomicU64::new(0), durable: AtomicU64::new(0) })
+    }
+
+    /// What a flush and its fence do, for what is visible to the thread that flushes.
+    fn flush(&self) {
+        self.durable.fetch_max(self.value.load(Relaxed), Relaxed);
+    }
+
+    fn write(&self, value: u64) {
+        let note = self.pending.enter(Self::NUMBER);
+        self.value.fetch_max(value, AcqRel);
+        self.pending.note_removed(-1);
+        self.flush();
+        self.pending.leave(note);
+    }
+
+    /// As every reader: it helps if a flush is to come.
+    fn read(&self) -> u64 {
+        let value = self.value.load(Acquire);
+        if self.pending.is_flushing(Self::NUMBER) {
+            self.flush();
+        }
+        value
+    }
+}
+
+pub fn what_is_shown_is_durable() {
+    let line = Line::new();
+    let writers: Vec<_> = (1..=2)
+        .map(|value| {
+            let line = Arc::clone(&line);
+            thread::spawn(move || line.write(value))
+        })
+        .collect();
+    let shown = line.read();
+    let durable = line.durable.load(Relaxed);
+    assert!(durable >= shown, "{shown} was shown, {durable} is durable");
+    for writer in writers {
+        writer.join().expect("the writer does not panic");
+    }
+    assert!(!line.pending.is_flushing_anywhere());
+    assert_eq!((line.pending.removed(), line.durable.load(Relaxed)), (-2, 2));
+}
+
+/// Has two writers change a value while a thread asks them to stop, which takes for granted that the value stays if it finds no mark.
+fn stop_writers(looks: bool, barrier: fn()) {
+    let leaf = Arc::new((Pending::default(), AtomicU64::new(0), AtomicU64::new(0)));
+    let write = |value: u64| {
+        let leaf = Arc::clone(&leaf);
+        thread::spawn(move || {
+            let (pending, still, held) = &*leaf;
+            let note = pending.enter(Line::NUMBER);
+            if !looks || still.load(Relaxed) == 0 {
+                held.fetch_or(value, AcqRel);
+            }
+            pending.leave(note);
+        })
+    };
+    let writers = [write(1), write(2)];
+    let (pending, still, held) = &*leaf;
+    still.fetch_or(1, Relaxed);
+    barrier();
+    let seen = (!pending.is_flushing_anywhere()).then(|| held.load(Relaxed));
+    for writer in writers {
+        writer.join().expect("the writer does not panic");
+    }
+    assert!(seen.is_none_or(|seen| seen == held.load(Relaxed)), "a value changed that stays");
+}
+
+pub fn values_of_a_leaf_whose_writers_stopped_stay() {
+    stop_writers(true, full_barrier);
+}
+
+/// Writers have to look behind their marks.
+pub fn without_its_look_a_writer_is_missed() {
+    expect_failure(|| stop_writers(false, full_barrier));
+}
+
+/// The thread that stops them has to look at marks behind a barrier.
+pub fn without_its_barrier_a_leaf_misses_a_writer() {
+    expect_failure(|| stop_writers(true, || {}));
+}

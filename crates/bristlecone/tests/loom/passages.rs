@@ -1,0 +1,132 @@
+//! The gate of writes, and the passage that it stands on.
+
+use loom::cell::UnsafeCell;
+use loom::sync::Arc;
+use loom::sync::atomic::{AtomicBool, AtomicU64, Ordering::Acquire, Ordering::Relaxed, Ordering::Release};
+use loom::thread;
+
+use crate::expect_failure;
+use crate::gate::Gate;
+use crate::index::parts::sync::{AsymmetricFence, take_line};
+use crate::passage::{Passage, full_barrier};
+
+/// A thread that makes writers watchful finds none under way that is not.
+pub fn a_writer_that_is_not_watchful_is_waited_for() {
+    let shared = Arc::new((Gate::new(AsymmetricFence::OfBoth), AtomicU64::new(0)));
+    let writer = {
+        let shared = Arc::clone(&shared);
+        thread::spawn(move || {
+            take_line(1);
+            let (gate, inside) = &*shared;
+            let entered = gate.enter();
+            if !entered.is_watchful() {
+                inside.store(1, Relaxed);
+                inside.store(0, Relaxed);
+            }
+        })
+    };
+    let (gate, inside) = &*shared;
+    gate.watch();
+    assert_eq!([inside.load(Relaxed), inside.load(Relaxed)], [0, 0]);
+    writer.join().expect("the writer does not panic");
+}
+
+/// What was replaced goes once no reader is left that has seen it.
+fn replace_beside_a_reader(fence: AsymmetricFence) {
+    let cells = [UnsafeCell::new(1), UnsafeCell::new(2)];
+    let shared = Arc::new((Passage::new(fence), AtomicU64::new(0), cells));
+    let reader = {
+        let shared = Arc::clone(&shared);
+        thread::spawn(move || {
+            take_line(1);
+            let (passage, current, cells) = &*shared;
+            let _entered = passage.enter();
+            let at = current.load(Acquire) as usize;
+            // SAFETY: loom's cell, which finds out if this is not so.
+            assert_eq!(cells[at].with(|cell| unsafe { *cell }), at + 1);
+        })
+    };
+    let (passage, current, cells) = &*shared;
+    current.store(1, Release);
+    passage.wait();
+    // SAFETY: as above.
+    cells[0].with_mut(|cell| unsafe { *cell = 0 });
+    reader.join().expect("the reader does not panic");
+}
+
+pub fn what_a_reader_has_seen_stays() {
+    replace_beside_a_reader(AsymmetricFence::OfBoth);
+}
+
+/// The fences are needed: without them the model finds a reader of what has gone.
+pub fn without_fences_a_reader_is_missed() {
+    expect_failure(|| replace_beside_a_reader(AsymmetricFence::OfNone));
+}
+
+/// A key, its lock, and what the epoch keeps of it.
+struct Key {
+    gate: Gate,
+    locked: AtomicBool,
+    epoch: AtomicU64,
+    /// `NONE`: nothing.
+    saved: AtomicU64,
+    value: AtomicU64,
+}
+
+impl Key {
+    const NONE: u64 = u64::MAX;
+
+    fn write(&self, value: u64, barrier: fn()) {
+        let entered = self.gate.enter();
+        while self.locked.swap(true, Acquire) {
+            thread::yield_now();
+        }
+        barrier();
+        if self.epoch.load(Acquire) == 1 {
+            self.saved.store(self.value.load(Relaxed), Release);
+        }
+        self.value.store(value, Release);
+        self.locked.store(false, Release);
+        drop(entered);
+    }
+
+    /// The value as of the snapshot's epoch.
+    fn then(&self) -> u64 {
+        let held = self.value.load(Acquire);
+        match self.saved.load(Acquire) {
+            Self::NONE => held,
+            saved => saved,
+        }
+    }
+}
+
+fn snapshot_beside_a_write(barrier: fn()) {
+    let key = Arc::new(Key {
+        gate: Gate::new(AsymmetricFence::OfNone),
+        locked: AtomicBool::new(false),
+        epoch: AtomicU64::new(0),
+        saved: AtomicU64::new(Key::NONE),
+        value: AtomicU64::new(0),
+    });
+    key.gate.watch();
+    let writer = {
+        let key = Arc::clone(&key);
+        thread::spawn(move || {
+            take_line(1);
+            key.write(7, barrier);
+        })
+    };
+    key.epoch.store(1, Release);
+    key.gate.wait_for_watchful_writers();
+    assert_eq!(key.then(), key.then());
+    writer.join().expect("the writer does not panic");
+}
+
+pub fn a_snapshot_shows_one_value_whenever_it_is_asked() {
+    snapshot_beside_a_write(full_barrier);
+}
+
+/// The barrier behind a key's lock is needed: without it the model finds a snapshot that changes.
+pub fn without_its_barrier_a_write_is_missed() {
+    expect_failure(|| snapshot_beside_a_write(|| {}));
+}
