@@ -129,7 +129,7 @@ fn main() {
         ("readers_never_see_half_a_change", versions::readers_never_see_half_a_change),
         ("writers_exclude_each_other", versions::writers_exclude_each_other),
         ("an_upgrade_takes_what_was_read", versions::an_upgrade_takes_what_was_read),
-        ("what_is_obsolete_sends_every_thread_away", versions::what_is_obsolete_sends_everybody_away),
+        ("what_is_obsolete_sends_every_thread_away", versions::what_is_obsolete_sends_every_thread_away),
         ("what_a_reader_has_seen_stays", passages::what_a_reader_has_seen_stays),
         (
             "a_writer_that_is_not_watchful_is_waited_for",
