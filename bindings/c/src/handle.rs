@@ -174,7 +174,7 @@ pub fn close<H: Handle>(handle: *const H, close: impl FnOnce(&mut Option<Object>
         return Ok(());
     }
     let reopen = || slot.state.store(open, Release);
-    if !nobody_inside(number) {
+    if !becomes_empty(number) {
         reopen();
         return Err(busy("another thread is in a call on the handle: end that first"));
     }
@@ -196,7 +196,7 @@ fn busy(what: &str) -> Failure {
 }
 
 /// Waits until no thread is inside a handle that was closed to new calls. `false`: that takes too long.
-fn nobody_inside(handle: u64) -> bool {
+fn becomes_empty(handle: u64) -> bool {
     if inside::order().is_err() {
         return false;
     }

@@ -119,7 +119,7 @@ impl<M: Medium> Log<M> {
         (epoch, old)
     }
 
-    /// Empties chunks whose entries nobody needs, durably, for use again. The log keeps a quarter of what
+    /// Empties chunks whose entries are not needed, durably, for use again. The log keeps a quarter of what
     /// it uses; the pool gets the rest.
     pub fn recycle(&self, old: Vec<LogChunk>) {
         let medium = self.pool.medium();

@@ -126,7 +126,7 @@ impl Reads {
         Ok(())
     }
 
-    /// Whether stripes have the counts that they had, of those that the thread has locked, or of the others.
+    /// Checks that stripes have the counts that they had, of those that the thread has locked, or of the others.
     fn verify_counts(&self, stripes: &Stripes, own: Option<&Locked<'_>>, locked: bool) -> Result<()> {
         let is_as_was = |(stripe, count): &(usize, Count)| {
             own.is_some_and(|own| own.has(*stripe)) != locked || stripes.is_unchanged(*stripe, *count, locked)
@@ -134,7 +134,7 @@ impl Reads {
         if self.counted.iter().all(is_as_was) { Ok(()) } else { Err(Error::Conflict) }
     }
 
-    /// Whether a key has no entry since the snapshot.
+    /// Checks that a key has no entry since the snapshot.
     fn verify(&self, changes: &Changes, place: &Place) -> Result<()> {
         let link = &changes.trees[place.0].0;
         self.verify_in_snapshot(|snapshot| {

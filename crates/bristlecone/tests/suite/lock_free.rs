@@ -308,7 +308,7 @@ fn stop_everywhere(domain: Domain) -> BTreeSet<Step> {
 }
 
 #[test]
-fn nobody_waits_for_a_stopped_thread() {
+fn no_thread_waits_for_a_stopped_one() {
     let steps = stop_everywhere(Domain::Adr);
     // Every step of the protocol that an operation alone can take.
     for step in [
@@ -320,6 +320,6 @@ fn nobody_waits_for_a_stopped_thread() {
 }
 
 #[test]
-fn nobody_waits_for_a_stopped_thread_where_visible_is_durable() {
+fn no_thread_waits_for_a_stopped_one_where_visible_is_durable() {
     stop_everywhere(Domain::Eadr);
 }

@@ -103,7 +103,7 @@ fn threads_that_share_what_they_take_ahead_lose_no_slot() {
 
 /// A thread that frees looks for a chunk to return only after half of its slots went: looking takes a lock.
 #[test]
-fn half_of_a_chunk_goes_before_anybody_looks_again() {
+fn half_of_a_chunk_goes_before_a_thread_looks_again() {
     let heap = open(8);
     let slots = take(&heap, 2 * PER_CHUNK);
     let (chunk, _) = heap.chunk_of(slots[0]).unwrap();

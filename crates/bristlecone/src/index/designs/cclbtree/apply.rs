@@ -69,7 +69,7 @@ impl<K: KeyCodec, V: Codec, M: Medium> Core<K, V, M> {
         spot.append(&entry, change.take_records());
     }
 
-    /// Whether a change waits in the buffer. It does not if there is no room, if it takes the
+    /// Returns whether a change waits in the buffer. It does not if there is no room, if it takes the
     /// leaf's last item, which lets the leaf go, and if the leaf would hold more than it has room
     /// for while there may be no room for another one.
     fn belongs_in_buffer<'a>(
@@ -122,7 +122,7 @@ impl<K: KeyCodec, V: Codec, M: Medium> Core<K, V, M> {
         leaf.set_state(state);
     }
 
-    /// What the leaf itself holds for a key, if its value stands out of line: after a crash this may
+    /// Returns what the leaf itself holds for a key, if its value stands out of line: after a crash this may
     /// be what pends.
     fn value_in_leaf(&self, leaf: &Locked<'_>, key: u64, guard: &K::Guard) -> Option<u64> {
         if V::INLINE {

@@ -71,7 +71,7 @@ fn mark(bits: u8, slots: usize) -> u64 {
     u64::from(bits) & (end - 1) | end
 }
 
-/// The bits, and how many slots they are of.
+/// Returns the bits, and how many slots they are of.
 #[inline(always)]
 fn unmark(word: u64) -> (u8, usize) {
     let marked = word & ((1 << MARKED_BITS) - 1);
@@ -111,7 +111,7 @@ impl State {
         self.epochs = self.epochs & !(1 << at) | ((epoch & 1) as u8) << at;
     }
 
-    /// Pending slots that do not belong to `epoch`.
+    /// Returns the pending slots that do not belong to `epoch`.
     pub fn older_than(&self, epoch: u64) -> u8 {
         let current = if epoch & 1 == 0 { self.epochs } else { !self.epochs };
         current & ((1_u16 << self.pending) - 1) as u8
@@ -201,7 +201,7 @@ impl Buffers {
         }
     }
 
-    /// Items that a buffer holds.
+    /// Returns how many items a buffer holds.
     #[inline(always)]
     pub fn batch(&self) -> usize {
         self.batch
@@ -212,13 +212,13 @@ impl Buffers {
         BufferRef { id, buffer: self.arena.get(id), batch: self.batch }
     }
 
-    /// The bits of a leaf's offset, or of its buffer's number, that say which leaf of its chunk it is.
+    /// Returns the bits of a leaf's offset, or of its buffer's number, that say which leaf of its chunk it is.
     #[inline(always)]
     fn slot_bits(&self) -> u32 {
         self.chunk_bits - LEAF_BYTES.ilog2()
     }
 
-    /// The offset of the leaf that a buffer is for.
+    /// Returns the offset of the leaf that a buffer is for.
     #[inline(always)]
     pub fn leaf_of(&self, id: u32) -> u64 {
         let (chunk, slot) = (id >> self.slot_bits(), id & ((1 << self.slot_bits()) - 1));
@@ -226,7 +226,7 @@ impl Buffers {
             + u64::from(slot) * LEAF_BYTES
     }
 
-    /// The number of the buffer for a leaf.
+    /// Returns the number of the buffer for a leaf.
     ///
     /// # Errors
     ///
@@ -248,7 +248,7 @@ impl Buffers {
         Ok(first + (within / LEAF_BYTES) as u32)
     }
 
-    /// The buffer for a leaf, unlocked, with a count above `count`.
+    /// Returns the buffer for a leaf, unlocked, with a count above `count`.
     pub fn alloc(&self, leaf: u64, count: u64) -> Result<u32> {
         let id = self.number_of(leaf)?;
         self.live.fetch_add(1, Relaxed);
@@ -261,7 +261,7 @@ impl Buffers {
         Ok(id)
     }
 
-    /// A buffer is obsolete, and its leaf is about to be given back.
+    /// Notes that the buffer is obsolete, and its leaf about to be given back.
     pub fn free(&self) {
         self.live.fetch_sub(1, Relaxed);
     }
@@ -271,7 +271,7 @@ impl Buffers {
         self.arena.begun()
     }
 
-    /// Bytes of the buffers that were ever used. The memory of others is untouched.
+    /// Returns the bytes of the buffers that were ever used. The memory of others is untouched.
     pub fn bytes(&self) -> u64 {
         (self.used.load(Relaxed) * (size_of::<Buffer>() + 16 * self.batch)) as u64
     }
@@ -308,14 +308,14 @@ impl<'a> BufferRef<'a> {
         prefetch(self.slots().as_ptr_range().end.wrapping_byte_sub(8));
     }
 
-    /// Key and value words of a slot.
+    /// Returns key and value words of a slot.
     #[inline(always)]
     pub fn slot(self, at: usize) -> (u64, u64) {
         let [key, value] = &self.slots()[at];
         (key.load(Relaxed), value.load(Relaxed))
     }
 
-    /// The key words, with their places, of the slots that `state` says are used.
+    /// Returns the key words, with their places, of the slots that `state` says are used.
     #[inline(always)]
     pub fn keys(self, state: State) -> impl Iterator<Item = (usize, u64)> {
         self.slots().iter().take(state.used).map(|[key, _]| key.load(Relaxed)).enumerate()

@@ -54,7 +54,7 @@ struct Round {
 struct Stuck;
 
 impl Collector {
-    /// No thread collects as long as this is held: a collector sleeps amid its work.
+    /// Keeps threads from collecting until the answer is dropped: a collector sleeps amid its work.
     pub fn hold(&self) -> impl Drop {
         lock(&self.round)
     }
@@ -75,7 +75,7 @@ impl<K: KeyCodec, V: Codec, M: Medium> Core<K, V, M> {
         (threshold.max(needed) / chunk_bytes).min(self.pool.chunks_max() / 4).max(1) as usize
     }
 
-    /// Room for a log entry, if there may be another one.
+    /// Returns room for a log entry, if there may be another one.
     #[inline(always)]
     pub(super) fn reserve_entry(&self) -> Option<LogSpot<'_, M>> {
         let mut promise = None;
@@ -98,7 +98,7 @@ impl<K: KeyCodec, V: Codec, M: Medium> Core<K, V, M> {
         spot
     }
 
-    /// No leaf holds a key any more. Its record stays until no log entry that counts names it.
+    /// Notes that no leaf holds a key any more. Its record stays until no log entry that counts names it.
     pub(super) fn let_go_of_key(&self, key: u64) {
         if self.buffers.batch() == 0 {
             // There is no log.
@@ -111,12 +111,12 @@ impl<K: KeyCodec, V: Codec, M: Medium> Core<K, V, M> {
         }
     }
 
-    /// Room for an entry behind the copies: see [`TreeLog::reserve_among_copies`](crate::index::parts::buffered::TreeLog).
+    /// Returns room for an entry behind the copies: see [`TreeLog::reserve_among_copies`](crate::index::parts::buffered::TreeLog).
     pub(super) fn reserve_among_copies(&self) -> Option<LogSpot<'_, M>> {
         self.log.reserve_among_copies(&self.collection.round)
     }
 
-    /// Whether there is a chunk for the log that no leaf needs.
+    /// Returns whether there is a chunk for the log that no leaf needs.
     fn log_may_grow<'a>(&'a self, spared: u64, promise: &mut Option<Promise<'a>>) -> bool {
         let free = self.log.chunks_free() as u64;
         if self.pool.chunks_available() + free <= spared {
@@ -160,7 +160,7 @@ impl<K: KeyCodec, V: Codec, M: Medium> Core<K, V, M> {
         }
     }
 
-    /// The naive policy: no thread writes meanwhile.
+    /// Stops all writers, where the policy is the naive one, until the answer is dropped.
     fn stop_writers(&self) -> Option<RwLockWriteGuard<'_, ()>> {
         self.is_naive().then(|| wait::write(&self.collection.stop))
     }
@@ -255,7 +255,7 @@ impl<K: KeyCodec, V: Codec, M: Medium> Core<K, V, M> {
         std::mem::take(&mut round.aside)
     }
 
-    /// Whether the log has given something back since it had given `gifts`, if need be by a whole collection.
+    /// Returns whether the log has given something back since it had given `gifts`, if need be by a whole collection.
     pub(super) fn reclaim_log(&self, gifts: u64) -> bool {
         self.log.reclaim(gifts, || self.collect_whole(gifts))
     }
@@ -320,7 +320,7 @@ impl<K: KeyCodec, V: Codec, M: Medium> CclBTree<K, V, M> {
         }
     }
 
-    /// Whether there is a collector, which begins now if it has not yet.
+    /// Returns whether there is a collector, which begins now if it has not yet.
     fn in_background(&self) -> bool {
         self.collector
             .handle
@@ -333,7 +333,7 @@ impl<K: KeyCodec, V: Codec, M: Medium> CclBTree<K, V, M> {
     }
 }
 
-/// The collector's life.
+/// Collects whenever there is something to collect, until the tree goes.
 fn run<K: KeyCodec, V: Codec, M: Medium>(core: &Weak<Core<K, V, M>>, signal: &Signal) {
     loop {
         {

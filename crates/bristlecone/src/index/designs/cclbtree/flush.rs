@@ -15,7 +15,7 @@ pub(super) const ITEMS_MAX: usize = BATCH_MAX + 1;
 /// Changes on their way into a leaf.
 pub(super) type Items = SmallVec<[Pending; ITEMS_MAX]>;
 
-/// By how many items a leaf grows that takes these.
+/// Returns by how many items a leaf grows that takes these.
 pub(super) fn growth(items: &[Pending]) -> i64 {
     let (added, dropped) = Pending::changes(items);
     added as i64 - i64::from(dropped.count_ones())
@@ -47,7 +47,7 @@ impl<K: KeyCodec, V: Codec, M: Medium> Core<K, V, M> {
         let held = last.and(items.last()).and_then(Pending::slot);
         let held = held.map(|slot| cells.slots[slot].value.load(self.medium()));
         let superseded = replaced.filter(|at| !state.is_removed(*at)).map(|at| leaf.slot(at).1);
-        // After a crash the leaf may hold what pends: then it lets go of it.
+        // After a crash the leaf may hold what pends: then it releases it.
         let superseded = superseded.filter(|value| held != Some(*value));
         let mut leftovers = Leftovers::default();
         self.note_leftovers(state.leaf, &items, &mut leftovers);
@@ -80,7 +80,7 @@ impl<K: KeyCodec, V: Codec, M: Medium> Core<K, V, M> {
         Ok(())
     }
 
-    /// What was pending is in the leaf. Readers may still find it in the buffer.
+    /// Notes that what was pending is in the leaf. Readers may still find it in the buffer.
     fn mark_flushed(&self, leaf: &Locked<'_>, replaced: Option<(usize, Item)>) {
         let mut state = leaf.state();
         if let Some((at, item)) = replaced {
@@ -97,7 +97,7 @@ impl<K: KeyCodec, V: Codec, M: Medium> Core<K, V, M> {
         !bitmap & self.slots_mask() & !fence
     }
 
-    /// Whether the leaf has room for the new items, if only once removals have made some.
+    /// Returns whether the leaf has room for the new items, if only once removals have made some.
     pub(super) fn room_for(&self, offset: u64, items: &[Pending]) -> Option<Room> {
         let cells = self.leaf(offset);
         let bitmap = LeafWord::unpack(cells.header.word.load(self.medium())).bitmap;
@@ -113,13 +113,13 @@ impl<K: KeyCodec, V: Codec, M: Medium> Core<K, V, M> {
         (needed(bitmap) <= self.free_slots(offset, bitmap).count_ones() as usize).then_some(Room::OnceDropped)
     }
 
-    /// Whether a new item can take slot 0 because its key is the fence.
+    /// Returns whether a new item can take slot 0 because its key is the fence.
     fn fits_fence(&self, offset: u64, bitmap: u64, key: u64) -> bool {
         let fence = || self.leaf(offset).slots[0].key.load(self.medium());
         K::INLINE && offset != self.first && bitmap & 1 == 0 && fence() == key
     }
 
-    /// Items that the leaf will hold once everything pending has reached it.
+    /// Returns how many items the leaf will hold once everything pending has reached it.
     pub(super) fn live_items(&self, leaf: &Locked<'_>) -> usize {
         let items = self.pending_items(leaf, None, &K::pin());
         let word = LeafWord::unpack(self.leaf(leaf.state().leaf).header.word.load(self.medium()));
@@ -204,7 +204,7 @@ impl<K: KeyCodec, V: Codec, M: Medium> Core<K, V, M> {
         medium.persist(&cells.header, "cclbtree flush.4");
     }
 
-    /// A leaf no longer holds the key. It stays if it is the leaf's fence, and otherwise until no
+    /// Notes that a leaf no longer holds the key. It stays if it is the leaf's fence, and otherwise until no
     /// log entry that counts names it any more.
     pub(super) fn retire_key(&self, offset: u64, key: u64) {
         let fence = offset != self.first && self.leaf(offset).slots[0].key.load(self.medium()) == key;

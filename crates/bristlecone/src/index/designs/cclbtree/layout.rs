@@ -109,7 +109,7 @@ impl LeafWord {
     }
 }
 
-/// The line of a leaf that slot `slot` stands in.
+/// Returns the line of a leaf that slot `slot` stands in.
 #[inline(always)]
 pub fn line_of(slot: usize) -> usize {
     (size_of::<Header>() + slot * size_of::<Slot>()) / LINE_BYTES

@@ -41,7 +41,7 @@ impl<K: KeyCodec, V: Codec, M: Medium> Core<K, V, M> {
         }
     }
 
-    /// The locked leaf to the left of the one that begins with `fence`.
+    /// Returns the locked leaf to the left of the one that begins with `fence`.
     fn lock_before(&self, fence: K::Ref<'_>, guard: &K::Guard) -> Option<Locked<'_>> {
         loop {
             let (id, version, _) = self.inner.find_before(Some(fence), guard, |leaf| self.version_of(leaf));
@@ -102,7 +102,7 @@ impl<K: KeyCodec, V: Codec, M: Medium> Core<K, V, M> {
         self.let_go_of_fence(source);
     }
 
-    /// The slots of a leaf that are taken.
+    /// Returns the slots of a leaf that are taken.
     fn taken(&self, cells: &Leaf) -> u64 {
         LeafWord::unpack(cells.header.word.load(self.medium())).bitmap & self.slots_mask()
     }

@@ -165,7 +165,7 @@ design_options! {
 
 const _: () = assert!(buffer::BATCH_MAX == 8 && SLOTS_MAX == 14, "what the options allow");
 
-/// The tree. See the module's story.
+/// The tree, whose protocol stands at the head of the module.
 pub struct CclBTree<K: KeyCodec, V: Codec, M: Medium> {
     core: Arc<Core<K, V, M>>,
     collector: Thread,

@@ -51,7 +51,7 @@ impl<K: KeyCodec, V: Codec, M: Medium> Core<K, V, M> {
         found.value.map(|value| f(V::read(&self.values, value, &value_guard)))
     }
 
-    /// What the leaf of `key` says about it while it is locked.
+    /// Returns what the leaf of `key` says about it while it is locked.
     #[cold]
     fn find_locked(&self, key: K::Ref<'_>, guard: &K::Guard) -> Found {
         let leaf = self.lock_leaf(key, Hint::Present, guard);
@@ -80,7 +80,7 @@ impl<K: KeyCodec, V: Codec, M: Medium> Core<K, V, M> {
         Ok(Found::of_leaf(0, slot))
     }
 
-    /// What the buffer says about `key`, if it says anything.
+    /// Returns what the buffer says about `key`, if it says anything.
     #[inline(always)]
     pub(super) fn locate_buffered(
         &self,
@@ -109,7 +109,7 @@ impl<K: KeyCodec, V: Codec, M: Medium> Core<K, V, M> {
         Ok(None)
     }
 
-    /// The slot of `key` in a leaf, with its words.
+    /// Returns the slot of `key` in a leaf, with its words.
     #[inline(always)]
     pub(super) fn locate_in_leaf(
         &self,
@@ -136,7 +136,7 @@ impl<K: KeyCodec, V: Codec, M: Medium> Core<K, V, M> {
         Ok(None)
     }
 
-    /// One bit for every slot of a leaf.
+    /// Returns one bit for every slot of a leaf.
     #[inline(always)]
     pub(super) fn slots_mask(&self) -> u64 {
         (1 << self.slots) - 1

@@ -77,7 +77,7 @@ impl<K: KeyCodec, V: Codec, M: Medium> Core<K, V, M> {
         self.pool.chunk_bytes() / LEAF_BYTES
     }
 
-    /// Whether what pends for a leaf takes another leaf to be flushed.
+    /// Returns whether what pends for a leaf takes another leaf to be flushed.
     pub(super) fn overflows(&self, leaf: &Locked<'_>) -> bool {
         let state = leaf.state();
         if state.pending == 0 {
@@ -153,7 +153,7 @@ impl<K: KeyCodec, V: Codec, M: Medium> Core<K, V, M> {
         true
     }
 
-    /// Whether there is room even if every leaf had to split.
+    /// Returns whether there is room even if every leaf had to split.
     #[inline(always)]
     pub(super) fn room_is_plenty(&self) -> bool {
         let leaves = self.buffers.live() as u64;
@@ -177,7 +177,7 @@ impl<K: KeyCodec, V: Codec, M: Medium> Core<K, V, M> {
         (in_pool >= needed || in_heap() + in_pool >= needed).then_some(promise)
     }
 
-    /// A slot for a new leaf that takes over part of `split`.
+    /// Returns a slot for a new leaf that takes over part of `split`.
     pub(super) fn alloc_leaf(&self, split: &Locked<'_>) -> Result<u64> {
         if split.state().uncounted || self.overflows(split) {
             return self.leaves.alloc();

@@ -99,7 +99,7 @@ impl<K: KeyCodec, V: Codec, M: Medium> Core<K, V, M> {
         self.flush_lines(offset, (1_u64 << (last + 1)) - 1, "cclbtree split.1")
     }
 
-    /// An empty leaf, durable when this returns: where a tree begins.
+    /// Returns an empty leaf, durable when this returns: where a tree begins.
     pub(super) fn write_first_leaf(&self) -> Result<(u64, Durable)> {
         let offset = self.leaves.alloc()?;
         let flushed = self.write_leaf(offset, &[], LeafWord { bitmap: 0, next: 0 }, 0);

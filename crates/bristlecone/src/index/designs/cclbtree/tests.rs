@@ -18,7 +18,7 @@ fn tree(max_bytes: u64, options: CclBTreeOptions) -> Tree {
     testing::tree(&testing::pool(max_bytes, Native::new(Domain::Process)), "t", options)
 }
 
-/// A tree whose collector is thought to run, and never does.
+/// Returns a tree whose collector is thought to run, and never does.
 fn with_idle_collector(tree: Tree) -> Tree {
     assert!(tree.collector.handle.set(Some(std::thread::spawn(|| {}))).is_ok());
     tree
@@ -80,7 +80,7 @@ fn a_pool_is_not_full_while_the_log_holds_garbage() {
 
 /// Upserts that do not look leave their items uncounted, in leaves that are new, full, or have the key.
 #[test]
-fn items_are_counted_when_somebody_asks() {
+fn items_are_counted_when_a_thread_asks() {
     let options = CclBTreeOptions { collector_threads: 0, ..CclBTreeOptions::default() };
     let tree = tree(256 << 20, options);
     for round in 1..=3_u64 {

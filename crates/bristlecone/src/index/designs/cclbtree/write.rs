@@ -201,7 +201,7 @@ impl<K: KeyCodec, V: Codec, M: Medium> Core<K, V, M> {
         }
     }
 
-    /// What a leaf and its buffer say about `key`.
+    /// Returns what a leaf and its buffer say about `key`.
     #[inline(always)]
     fn standing(&self, leaf: &Locked<'_>, key: K::Ref<'_>, guards: &Guards<K, V>) -> Found {
         self.count_pending(leaf);
@@ -211,7 +211,7 @@ impl<K: KeyCodec, V: Codec, M: Medium> Core<K, V, M> {
         found
     }
 
-    /// What is known about `key` without a look at its leaf, if that is enough to buffer a value for it.
+    /// Returns what is known about `key` without a look at its leaf, if that is enough to buffer a value for it.
     /// Keys out of line need the look: the leaf may have a record for them.
     #[inline(always)]
     fn glance(&self, leaf: &Locked<'_>, key: K::Ref<'_>, guards: &Guards<K, V>) -> Option<Found> {

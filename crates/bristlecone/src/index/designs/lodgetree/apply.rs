@@ -31,7 +31,7 @@ enum Way<'a, M: Medium> {
     Again,
 }
 
-/// What a writer found that holds the lock.
+/// Returns what a writer found that holds the lock.
 fn unchanged<T>(found: std::result::Result<T, Stale>) -> T {
     found.unwrap_or_else(|Stale| unreachable!("a locked node does not change"))
 }
@@ -190,7 +190,7 @@ impl<K: KeyCodec, V: Codec, M: Medium> LodgeTree<K, V, M> {
         Ok((found, flush))
     }
 
-    /// What the leaf at `at` says about a key about which nothing is buffered.
+    /// Returns what the leaf at `at` says about a key about which nothing is buffered.
     fn look(&self, node: &Locked<'_>, at: usize, key: K::Ref<'_>, guard: &K::Guard) -> Found {
         let (entry, tag) = (node.entry(at), K::fingerprint(key));
         Found::of_leaf(at, unchanged(self.locate_in_leaf(entry, key, tag, Hint::Present, guard, &|| true)))
@@ -241,25 +241,25 @@ impl<K: KeyCodec, V: Codec, M: Medium> LodgeTree<K, V, M> {
         }
     }
 
-    /// Whether the buffer has no room for another item, or none for one of this leaf.
+    /// Returns whether the buffer has no room for another item, or none for one of this leaf.
     #[inline(always)]
     pub(super) fn is_without_room(&self, node: &Locked<'_>, at: usize) -> bool {
         node.room() == 0 || self.is_full_for(node, at)
     }
 
-    /// Whether the buffer holds as much for a leaf as fits into two.
+    /// Returns whether the buffer holds as much for a leaf as fits into two.
     #[inline(always)]
     pub(super) fn is_full_for(&self, node: &Locked<'_>, at: usize) -> bool {
         node.counts().buffered + 1 >= self.slots && node.items_of(at).count() + 1 >= self.slots
     }
 
-    /// Whether a key is buffered, and its leaf would have to split to take what is buffered for it.
+    /// Returns whether a key is buffered, and its leaf would have to split to take what is buffered for it.
     fn is_stuck(&self, node: &Locked<'_>, found: &Found) -> bool {
         found.item.is_some() && node.live_with(found.at, node.items_of(found.at)) > self.slots
     }
 
-    /// The value of a buffered item, if nothing but the buffer holds it: after a crash the leaf may hold
-    /// it, too, and lets go of it when it gets another one.
+    /// Returns the value of a buffered item, if nothing but the buffer holds it: after a crash the leaf may hold
+    /// it, too, and releases it when it gets another one.
     #[inline(always)]
     pub(super) fn value_of_buffer(
         &self,

@@ -97,7 +97,7 @@ impl Iterator for Items {
     }
 }
 
-/// The byte of a slot.
+/// Returns the byte of a slot.
 #[inline(always)]
 fn byte(words: &[AtomicU64], slot: usize) -> u8 {
     (words[slot / 8].load(Relaxed) >> (slot % 8 * 8)) as u8
@@ -134,13 +134,13 @@ impl<'a> NodeRef<'a> {
         }
     }
 
-    /// The slot of a buffered item.
+    /// Returns the slot of a buffered item.
     #[inline(always)]
     fn slot_of(self, item: usize) -> usize {
         self.places.slots - 1 - item
     }
 
-    /// Every buffered item.
+    /// Returns every buffered item.
     #[inline(always)]
     pub fn items(self) -> Items {
         let (slots, buffered) = (self.places.slots, self.counts().buffered);
@@ -154,7 +154,7 @@ impl<'a> NodeRef<'a> {
         Items { set: fingerprint::probe_cells(self.places.level, bytes, byte) & all.set, ..all }
     }
 
-    /// Items buffered for a leaf.
+    /// Returns the items buffered for a leaf.
     #[inline(always)]
     pub fn items_of(self, at: usize) -> Items {
         self.items_with(self.owners(), at as u8)
@@ -213,7 +213,7 @@ impl<'a> NodeRef<'a> {
         self.set_counts(Counts { buffered: counts.buffered + 1, ..counts });
     }
 
-    /// Every buffered item, the oldest first.
+    /// Returns every buffered item, the oldest first.
     #[inline(always)]
     pub fn all_buffered(self) -> impl Iterator<Item = Buffered> + use<'a> {
         self.items().map(move |item| self.buffered(item))
@@ -241,7 +241,7 @@ impl<'a> NodeRef<'a> {
         self.set_counts(Counts { buffered: kept, ..counts });
     }
 
-    /// The leaf of a buffered item.
+    /// Returns the leaf of a buffered item.
     #[inline(always)]
     pub fn owner(self, item: usize) -> usize {
         byte(self.owners(), self.slot_of(item)).into()
@@ -252,13 +252,13 @@ impl<'a> NodeRef<'a> {
         byte(self.tags(), self.slot_of(item))
     }
 
-    /// The log that holds a buffered item.
+    /// Returns the log that holds a buffered item.
     #[inline(always)]
     pub fn log(self, item: usize) -> u32 {
         self.metas()[self.slot_of(item)].load(Relaxed) & LOG
     }
 
-    /// Items of a leaf once these, which are buffered for it, have reached it, at most: what was not looked
+    /// Returns how many items a leaf has once these, which are buffered for it, have reached it, at most: what was not looked
     /// for may be there already.
     #[inline(always)]
     pub fn live_with(self, at: usize, items: Items) -> usize {
@@ -273,7 +273,7 @@ impl<'a> NodeRef<'a> {
         self.taken(at).count_ones().wrapping_add_signed(growth.sum::<i32>()) as usize
     }
 
-    /// Items of a leaf once everything buffered for it has reached it, at most.
+    /// Returns how many items a leaf has once everything buffered for it has reached it, at most.
     pub fn live_items(self, at: usize) -> usize {
         self.live_with(at, self.items_of(at))
     }

@@ -243,8 +243,8 @@ impl<K: KeyCodec, V: Codec, M: Medium> LodgeTree<K, V, M> {
         UnderWay { lines, logs, leftovers }
     }
 
-    /// The same, but for what is volatile: that is done `meanwhile`, while the items are on their way, and before
-    /// the first fence: stores behind one wait for it. No thread sees it before the node is unlocked.
+    /// Writes the items; what is volatile is done `meanwhile`, while they are on their way, and before the first
+    /// fence: stores behind one wait for it. No thread sees it before the node is unlocked.
     pub(super) fn write_items(
         &self,
         node: &Locked<'_>,
@@ -324,7 +324,7 @@ impl<K: KeyCodec, V: Codec, M: Medium> LodgeTree<K, V, M> {
         (slots, self.flush_lines(entry.leaf, lines, step))
     }
 
-    /// A free slot: in the item's home line if that has one, or else in the line with most room, of
+    /// Returns a free slot: in the item's home line if that has one, or else in the line with most room, of
     /// those that are written anyway or of all.
     #[inline(always)]
     pub(super) fn pick(&self, free: u32, tag: u8, lines: u32) -> usize {
@@ -346,7 +346,7 @@ impl<K: KeyCodec, V: Codec, M: Medium> LodgeTree<K, V, M> {
         node.drop_buffered(gone);
     }
 
-    /// Lets go of what a flush, which is durable by now, has left behind.
+    /// Releases what a flush, which is durable by now, has left behind.
     pub(super) fn finish_flush(&self, logs: &[u32], leftovers: Leftovers, guards: &Guards<K, V>) {
         self.versions.release(logs);
         self.let_go(leftovers, guards, |key| self.retire_key(key));

@@ -21,7 +21,7 @@ pub(super) struct Group<'a> {
 }
 
 impl Group<'_> {
-    /// Items of the leaf, which has these slots taken, once the group has reached it.
+    /// Returns how many items the leaf has, which has these slots taken, once the group has reached it.
     #[inline(always)]
     pub fn live_in(&self, slots: Slots) -> usize {
         let (added, dropped) = Pending::changes(self.items);
@@ -105,7 +105,7 @@ impl<K: KeyCodec, V: Codec, M: Medium> LodgeTree<K, V, M> {
         gathered.leaves.push(Leaf { at, end, logged: end > before });
     }
 
-    /// The slot that its leaf has for a buffered item. If no thread looked before, the item is counted now.
+    /// Returns the slot that its leaf has for a buffered item. If no thread looked before, the item is counted now.
     pub(super) fn slot_of_buffered(
         &self,
         node: &Locked<'_>,
@@ -168,7 +168,7 @@ impl<K: KeyCodec, V: Codec, M: Medium> LodgeTree<K, V, M> {
         }
     }
 
-    /// The slot that a leaf has for a key. Its node is locked.
+    /// Returns the slot that a leaf has for a key. Its node is locked.
     #[inline(always)]
     pub(super) fn slot_of(&self, entry: Entry, key: u64, tag: u8, guard: &K::Guard) -> Option<usize> {
         let key = K::read(&self.keys, key, guard);

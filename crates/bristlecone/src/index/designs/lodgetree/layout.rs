@@ -90,7 +90,7 @@ impl LeafLayout for Header {
     }
 }
 
-/// Bytes of a leaf with so many slots: whole lines.
+/// Returns the bytes of a leaf with so many slots: whole lines.
 pub const fn leaf_bytes(slots: usize) -> usize {
     (HEADER_BYTES + slots * SLOT_BYTES).next_multiple_of(LINE_BYTES)
 }
@@ -115,7 +115,7 @@ impl LeafWord {
         u64::from(self.bitmap) | (self.selector as u64) << 63
     }
 
-    /// The same slots, and the other sibling.
+    /// Returns the same slots, and the other sibling.
     pub fn switched(self) -> Self {
         Self { selector: 1 - self.selector, ..self }
     }
@@ -127,27 +127,27 @@ pub fn slot_offset(leaf: u64, slot: usize) -> u64 {
     Header::slot_offset(leaf, slot)
 }
 
-/// The line of a leaf that slot `slot` stands in.
+/// Returns the line of a leaf that slot `slot` stands in.
 #[inline(always)]
 pub const fn line_of(slot: usize) -> usize {
     (HEADER_BYTES + slot * SLOT_BYTES) / LINE_BYTES
 }
 
-/// The slots of the line that an item goes to if there is room. A line is the home of as many
+/// Returns the slots of the line that an item goes to if there is room. A line is the home of as many
 /// fingerprints as it has slots for.
 #[inline(always)]
 pub fn home(tag: u8, slots: usize) -> u32 {
     slots_of_line(line_of((usize::from(tag) * slots) >> 8)) & ((1 << slots) - 1)
 }
 
-/// The slots of a line of a leaf, as if all leaves had as many as can be.
+/// Returns the slots of a line of a leaf, as if all leaves had as many as can be.
 #[inline(always)]
 pub fn slots_of_line(line: usize) -> u32 {
     // Three slots share the fence's line, later ones are four to a line.
     ((0b1111_u64 << (4 * line)) >> 5) as u32
 }
 
-/// The line that most of some slots are in.
+/// Returns the line that most of some slots are in.
 #[inline(always)]
 pub fn roomiest(slots: u32) -> usize {
     // How many are in each line: the slots of a line become four bits of their own.
@@ -199,7 +199,7 @@ impl Slots {
         }
     }
 
-    /// Where strays with this fingerprint stand, but for forgotten ones.
+    /// Returns where strays with this fingerprint stand, but for forgotten ones.
     #[inline(always)]
     pub fn strays(self, tag: u8) -> u32 {
         // A byte that is zero lends a bit to those above it, and only then.
@@ -211,25 +211,25 @@ impl Slots {
         (0..STRAYS).fold(0, |slots, at| slots | bit(self.stray(at))) & self.bitmap
     }
 
-    /// Whether an item may stand neither at home nor where a stray is remembered.
+    /// Returns whether an item may stand neither at home nor where a stray is remembered.
     #[inline(always)]
     pub fn may_be_forgotten(self, tag: u8, slots: usize) -> bool {
         self.forgotten & Self::bit(tag, slots) != 0
     }
 
-    /// A slot of the line that an item is looked for in first.
+    /// Returns a slot of the line that an item is looked for in first.
     #[inline(always)]
     pub fn first(self, tag: u8, slots: usize) -> usize {
         let strays = self.strays(tag);
         (if strays == 0 { home(tag, slots) } else { strays }).trailing_zeros() as usize
     }
 
-    /// Whether an item in this slot is found by its fingerprint.
+    /// Returns whether an item in this slot is found by its fingerprint.
     pub fn lead_to(self, slot: usize, tag: u8, slots: usize) -> bool {
         (home(tag, slots) | self.strays(tag)) >> slot & 1 != 0 || self.may_be_forgotten(tag, slots)
     }
 
-    /// The same slots but for `gone`.
+    /// Returns the same slots but for `gone`.
     #[inline(always)]
     pub fn without(mut self, gone: u32) -> Self {
         self.bitmap &= !gone;
@@ -273,7 +273,7 @@ impl Slots {
         u64::from(self.bitmap) | homes << SLOTS_MAX
     }
 
-    /// Which are taken, by the lower half of that.
+    /// Returns which are taken, by the lower half of that.
     #[inline(always)]
     pub fn taken_of(word: u32) -> u32 {
         word & ((1 << SLOTS_MAX) - 1)
@@ -339,7 +339,7 @@ mod tests {
     }
 
     #[test]
-    fn every_slot_is_somebodys_home() {
+    fn every_slot_is_home_to_a_fingerprint() {
         for slots in 1..=SLOTS_MAX {
             let mut all = 0;
             for tag in 0..=255 {

@@ -27,7 +27,7 @@ impl<K: KeyCodec, V: Codec, M: Medium> LodgeTree<K, V, M> {
         wanted + (wanted / 4).max(self.versions.log.appenders())
     }
 
-    /// Room for a log entry, if there may be another one. A `steady` change is of a key that is buffered.
+    /// Returns room for a log entry, if there may be another one. A `steady` change is of a key that is buffered.
     pub(super) fn reserve_entry(&self, steady: bool) -> Option<Spot<'_, M>> {
         let versions = &self.versions;
         let spot = versions.log.reserve(|_| {

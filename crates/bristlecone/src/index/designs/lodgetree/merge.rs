@@ -35,7 +35,7 @@ impl<K: KeyCodec, V: Codec, M: Medium> LodgeTree<K, V, M> {
         }
     }
 
-    /// The left one of two neighbours that become one leaf: the leaf at `at`, and the one before
+    /// Returns the left one of two neighbours that become one leaf: the leaf at `at`, and the one before
     /// or behind it. An empty leaf goes in any case; others if that leaves some room.
     fn partner(&self, node: &Locked<'_>, at: usize) -> Option<usize> {
         let index = node.counts().index;
@@ -95,7 +95,7 @@ impl<K: KeyCodec, V: Codec, M: Medium> LodgeTree<K, V, M> {
         K::retire(&self.keys, from.fence, &guards.0);
     }
 
-    /// A node gives what it has to its left neighbour, or takes what its right one has. Nothing on
+    /// Merges a node with a neighbour: it gives what it has to the left one, or takes what the right one has. Nothing on
     /// the medium changes. The merged node, and by how much the places of this one's leaves are
     /// shifted; `Err`: no neighbour has room, or is free.
     fn merge_node<'a>(&'a self, node: Locked<'a>, guard: &K::Guard) -> Result<(Locked<'a>, usize), ()> {
@@ -118,14 +118,14 @@ impl<K: KeyCodec, V: Codec, M: Medium> LodgeTree<K, V, M> {
         Ok((self.join(node, right), 0))
     }
 
-    /// Whether two nodes fit into one, with room for more.
+    /// Returns whether two nodes fit into one, with room for more.
     fn may_join(&self, left: &Locked<'_>, right: &Locked<'_>) -> bool {
         let (left, right) = (left.counts(), right.counts());
         let index = left.index + right.index;
         index * 4 <= self.index_max * 3 && index + left.buffered + right.buffered < self.node_slots
     }
 
-    /// The right node leaves the index, and its range goes to the left one.
+    /// Takes the right node out of the index, whose range goes to the left one.
     fn leave(&self, fence: K::Ref<'_>, left: &Locked<'_>, right: &Locked<'_>, guard: &K::Guard) -> bool {
         self.inner.remove(fence, right.id, guard, |successor| successor == Some(left.id))
     }
@@ -143,7 +143,7 @@ impl<K: KeyCodec, V: Codec, M: Medium> LodgeTree<K, V, M> {
         left
     }
 
-    /// The locked node before the one that begins with `fence`. Only from the right to the left
+    /// Returns the locked node before the one that begins with `fence`. Only from the right to the left
     /// do writers wait for a second node, so they never wait for each other.
     fn lock_before(&self, fence: K::Ref<'_>, guard: &K::Guard) -> Locked<'_> {
         loop {
@@ -154,7 +154,7 @@ impl<K: KeyCodec, V: Codec, M: Medium> LodgeTree<K, V, M> {
         }
     }
 
-    /// The locked node behind the one that begins with `low`, if there is one and it is free.
+    /// Returns the locked node behind the one that begins with `low`, if there is one and it is free.
     fn lock_behind(&self, low: K::Ref<'_>, node: &Locked<'_>, guard: &K::Guard) -> Option<Locked<'_>> {
         // The node's own lock is held, so its version would be waited for without end.
         let version_of = |id| if id == node.id { Some(node.seen) } else { self.version_if_free(id) };

@@ -175,7 +175,7 @@ design_options! {
 
 const _: () = assert!(NODE_SLOTS_MAX == 36 && SLOTS_MAX == 27, "what the options allow");
 
-/// The tree. See the module's story.
+/// The tree, whose protocol stands at the head of the module.
 pub struct LodgeTree<K: KeyCodec, V: Codec, M: Medium> {
     store: Store<Header, K, V, M>,
     keeper: Keeper<M>,
@@ -217,7 +217,7 @@ impl<K: KeyCodec, V: Codec, M: Medium> LodgeTree<K, V, M> {
         node.lock.read()
     }
 
-    /// The version of a node that is not locked: for threads that hold a lock, and must not wait for another one.
+    /// Returns the version of a node that is not locked: for threads that hold a lock, and must not wait for another one.
     fn version_if_free(&self, node: u32) -> Option<Version> {
         match self.nodes.get(node).lock.try_read() {
             LockState::Free(version) => Some(version),

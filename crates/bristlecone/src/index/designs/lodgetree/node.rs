@@ -80,12 +80,12 @@ impl Nodes {
         self.arena.suspend(notes)
     }
 
-    /// How their keys are searched.
+    /// Returns how their keys are searched.
     pub fn level(&self) -> Level {
         self.places.level
     }
 
-    /// Whether nodes are what [`get_as`](Self::get_as) is told at compile time that they are.
+    /// Returns whether nodes are what [`get_as`](Self::get_as) is told at compile time that they are.
     #[inline(always)]
     pub fn have_default_layout(&self) -> bool {
         self.by_default
@@ -108,7 +108,7 @@ impl Nodes {
         NodeRef { id, node: self.arena.get(id), places: &self.places }
     }
 
-    /// A node that no other thread knows, without entries, unlocked, with a count above `count`.
+    /// Returns a node that no other thread knows, without entries, unlocked, with a count above `count`.
     pub fn alloc(&self, count: u64) -> Result<u32> {
         let id = self.arena.alloc()?;
         let node = self.get(id);
@@ -149,7 +149,7 @@ impl<'a> NodeRef<'a> {
         (0..self.places.bytes).step_by(LINE_BYTES).for_each(|at| prefetch(start.wrapping_add(at)));
     }
 
-    /// How the slots are shared out; never more than there are.
+    /// Returns how the slots are shared out; never more than there are.
     #[inline(always)]
     pub fn counts(self) -> Counts {
         let word = self.node.counts.load(Relaxed);
@@ -181,13 +181,13 @@ impl<'a> NodeRef<'a> {
         self.places.slots - index - buffered
     }
 
-    /// The key word of a leaf's low fence.
+    /// Returns the key word of a leaf's low fence.
     #[inline(always)]
     pub fn fence(self, at: usize) -> u64 {
         self.keys()[at].load(Relaxed)
     }
 
-    /// Which slots of a leaf are taken.
+    /// Returns which slots of a leaf are taken.
     #[inline(always)]
     pub fn taken(self, at: usize) -> u32 {
         Slots::taken_of(self.metas()[at].load(Relaxed))
@@ -199,7 +199,7 @@ impl<'a> NodeRef<'a> {
         (self.values()[at].load(Relaxed) & ((1 << LEAF_BITS) - 1)) * LINE_BYTES as u64
     }
 
-    /// The last of the leaves that begin at `fence` or before, or the first leaf: for fences that order as
+    /// Returns the last of the leaves that begin at `fence` or before, or the first leaf: for fences that order as
     /// words do.
     #[inline(always)]
     pub fn last_up_to(self, fence: u64) -> usize {
@@ -251,7 +251,7 @@ impl<'a> NodeRef<'a> {
         self.set_counts(Counts { index: count, ..self.counts() });
     }
 
-    /// What a reader of this node validates that tried `tries` times so far: the version it saw, or,
+    /// Returns what a reader of this node validates that tried `tries` times so far: the version it saw, or,
     /// out of patience, one that cannot change. `None`: another thread was faster.
     #[inline(always)]
     pub fn hold(self, version: Version, tries: u32) -> Option<(Option<Locked<'a>>, Version)> {

@@ -105,7 +105,7 @@ impl std::ops::Deref for NodeRef<'_> {
 }
 
 impl<'a> NodeRef<'a> {
-    /// The array of `count` atomics that begins `at` bytes into the node.
+    /// Returns the array of `count` atomics that begins `at` bytes into the node.
     ///
     /// # Safety
     ///
@@ -143,7 +143,7 @@ impl<'a> NodeRef<'a> {
         unsafe { self.array(self.places.keys, self.places.slots) }
     }
 
-    /// The keys among which all fences are.
+    /// Returns the keys among which all fences are.
     #[inline(always)]
     pub fn fences(self) -> &'a [AtomicU64] {
         // SAFETY: as above. They may be more than the keys, but others follow those.

@@ -115,7 +115,7 @@ impl<K: KeyCodec, V: Codec, M: Medium> LodgeTree<K, V, M> {
         Ok(Found::of_leaf(at, slot))
     }
 
-    /// The leaf whose range holds `key`, among those of one node.
+    /// Returns the leaf whose range holds `key`, among those of one node.
     #[inline(always)]
     pub(super) fn place(
         &self,
@@ -145,7 +145,7 @@ impl<K: KeyCodec, V: Codec, M: Medium> LodgeTree<K, V, M> {
         Ok(low - 1)
     }
 
-    /// The slot of `key` in a leaf, with its words. Where a key should be, that is the slot of a stray
+    /// Returns the slot of `key` in a leaf, with its words. Where a key should be, that is the slot of a stray
     /// with its fingerprint, or one in the line that its fingerprint names. Only if more strays have
     /// come from there than the node remembers, and for keys out of line, the leaf's fingerprints tell.
     /// The entry was validated.
@@ -196,7 +196,7 @@ impl<K: KeyCodec, V: Codec, M: Medium> LodgeTree<K, V, M> {
         Ok(None)
     }
 
-    /// What a node has to know of a leaf with these slots taken, by their fingerprints.
+    /// Returns what a node has to know of a leaf with these slots taken, by their fingerprints.
     pub(super) fn slots_of(&self, header: &Header, bitmap: u32) -> Slots {
         let tags = header.fingerprints.load(self.medium());
         bits(bitmap).fold(Slots::default(), |mut slots, slot| {
@@ -205,7 +205,7 @@ impl<K: KeyCodec, V: Codec, M: Medium> LodgeTree<K, V, M> {
         })
     }
 
-    /// One bit for every slot of a leaf.
+    /// Returns one bit for every slot of a leaf.
     #[inline(always)]
     pub(super) fn slots_mask(&self) -> u32 {
         (1 << self.slots) - 1

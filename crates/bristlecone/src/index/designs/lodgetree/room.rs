@@ -18,14 +18,14 @@ use crate::index::parts::buffered::RESERVED_CHUNKS;
 use crate::index::parts::codec::{Codec, KeyCodec};
 
 impl<K: KeyCodec, V: Codec, M: Medium> LodgeTree<K, V, M> {
-    /// Whether there is a chunk for a log that no leaf needs; or for a change that takes no more room
+    /// Returns whether there is a chunk for a log that no leaf needs; or for a change that takes no more room
     /// than there is in the buffer, whether there is one at all.
     pub(super) fn log_may_grow(&self, steady: bool) -> bool {
         let spared = if steady { 0 } else { RESERVED_CHUNKS };
         self.versions.log.chunks_free() > 0 || self.pool.chunks_available() > spared
     }
 
-    /// Room for an entry behind the copies, where the logs and the pool have no other and the change of a
+    /// Returns room for an entry behind the copies, where the logs and the pool have no other and the change of a
     /// key that is buffered must not need any.
     pub(super) fn reserve_among_copies(&self) -> Option<Spot<'_, M>> {
         let versions = &self.versions;
@@ -35,7 +35,7 @@ impl<K: KeyCodec, V: Codec, M: Medium> LodgeTree<K, V, M> {
         versions.log.reserve_among_copies(&versions.pass).map(|spot| Spot::of(versions, spot))
     }
 
-    /// Whether the logs have given something back since they had given `gifts`: chunks, or keys that they
+    /// Returns whether the logs have given something back since they had given `gifts`: chunks, or keys that they
     /// name. Waits for a compaction pass that is under way.
     pub(super) fn reclaim_log(&self, gifts: u64) -> bool {
         let (versions, log) = (&self.versions, &self.versions.log);

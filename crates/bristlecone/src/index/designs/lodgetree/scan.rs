@@ -168,7 +168,7 @@ impl<K: KeyCodec, V: Codec, M: Medium> LodgeTree<K, V, M> {
         (|word| K::verify(&self.keys, word), |word| V::verify(&self.values, word))
     }
 
-    /// The leaf that holds `key`, and where the next one begins. `None`: something changed.
+    /// Returns the leaf that holds `key`, and where the next one begins. `None`: something changed.
     fn look_ahead(
         &self,
         id: u32,
@@ -206,7 +206,7 @@ impl<K: KeyCodec, V: Codec, M: Medium> LodgeTree<K, V, M> {
         still().then_some(Probe { words, further, fence })
     }
 
-    /// The last leaf with keys up to a bound, and where it begins. `None`: something changed.
+    /// Returns the last leaf with keys up to a bound, and where it begins. `None`: something changed.
     fn look_back(
         &self,
         id: u32,
@@ -237,7 +237,7 @@ impl<K: KeyCodec, V: Codec, M: Medium> LodgeTree<K, V, M> {
         Some(Probe { words, further, fence: if first { 0 } else { entry.fence } })
     }
 
-    /// The items of a leaf, and in their place what is buffered. `None`: the node changed.
+    /// Returns the items of a leaf, and in their place what is buffered. `None`: the node changed.
     fn snapshot(&self, node: NodeRef<'_>, version: Version, at: usize) -> Option<Words> {
         let entry = node.entry(at);
         node.lock.validate(version).then_some(())?;

@@ -151,7 +151,7 @@ impl<K: KeyCodec, V: Codec, M: Medium> LodgeTree<K, V, M> {
         (slots, self.flush_lines(leaf, lines, "lodgetree split.1"))
     }
 
-    /// The hotness-aware multiple split of a node whose index part has grown too large. Nothing
+    /// Splits a node whose index part has grown too large, into as many as it is hot. Nothing
     /// on the medium changes. `Err`: there is no memory for it, and nothing changed at all.
     pub(super) fn split_node(&self, node: &Locked<'_>, guard: &K::Guard) -> Result<()> {
         let Counts { index, .. } = node.counts();
@@ -192,7 +192,7 @@ impl<K: KeyCodec, V: Codec, M: Medium> LodgeTree<K, V, M> {
         Ok(())
     }
 
-    /// Into how many nodes: more than the last time in a burst, fewer when the node has cooled.
+    /// Returns into how many nodes a node is split: more than the last time in a burst, fewer when the node has cooled.
     fn parts_wanted(&self, before: Splits, interval: u32) -> usize {
         let (last, since) = (u64::from(before.interval), u64::from(interval));
         let ratio = self.options.burst_ratio;

@@ -110,7 +110,7 @@ impl<'a, M: Medium> Spot<'a, M> {
         Self { versions, spot }
     }
 
-    /// The log that the entry will be in.
+    /// Returns the log that the entry will be in.
     #[inline(always)]
     pub fn log(&self) -> u32 {
         self.spot.chunk()
@@ -185,18 +185,18 @@ impl<M: Medium> VersionLog<M> {
         Some(log)
     }
 
-    /// Another entry of this log is needed.
+    /// Notes that another entry of this log is needed.
     pub fn need(&self, version: u32) {
         self.needed.of(version).fetch_add(1, Relaxed);
     }
 
-    /// After recovery: logs that are needed stay as they are, the others are emptied.
+    /// Empties the logs that are not needed after recovery; the others stay as they are.
     pub fn keep(&self, chunks: Vec<LogChunk>) {
         self.log.seal(chunks);
         self.reuse();
     }
 
-    /// An entry of each of these logs is no longer needed: what it says is durable elsewhere.
+    /// Notes that an entry of each of these logs is no longer needed: what it says is durable elsewhere.
     pub fn release(&self, versions: &[u32]) {
         let Some(own) = own_thread_index().and_then(|index| self.released.get(index)) else {
             return versions.iter().for_each(|version| self.count_released(*version));
@@ -237,7 +237,7 @@ impl<M: Medium> VersionLog<M> {
         }
     }
 
-    /// Keeps the records of keys that a compaction pass lets go of meanwhile: it knows nothing of a log that another
+    /// Keeps the records of keys that a compaction pass releases meanwhile: it knows nothing of a log that another
     /// thread took to empty it, whose entries name such keys until that is durable.
     fn before_emptying() -> epoch::Guard {
         epoch::pin()
@@ -268,7 +268,7 @@ impl<M: Medium> VersionLog<M> {
         self.needed.counts.iter().map(|count| u64::from(count.load(Relaxed) & !OLD)).sum()
     }
 
-    /// Every log counts as many entries as are buffered.
+    /// Checks that every log counts as many entries as are buffered.
     pub fn verify<'a>(&self, nodes: impl Iterator<Item = NodeRef<'a>>) -> Option<Finding> {
         self.count_all_releases();
         let mut buffered = std::collections::BTreeMap::<u32, u32>::new();
@@ -303,7 +303,7 @@ impl<M: Medium> VersionLog<M> {
         logs.iter().for_each(|log| _ = self.needed.of(log.id()).fetch_and(!OLD, AcqRel));
     }
 
-    /// Whether writers have a compaction pass to begin or to go on with.
+    /// Returns whether writers have a compaction pass to begin or to go on with.
     #[inline(always)]
     pub fn is_due(&self) -> bool {
         self.wanted.load(Relaxed) > 0 || self.running.load(Relaxed)

@@ -91,7 +91,7 @@ impl<K: KeyCodec, V: Codec, M: Medium> LodgeTree<K, V, M> {
         }
     }
 
-    /// What goes to the buffer does so in one piece, without a loop: where more than some sixty stores, of
+    /// Puts an item into the buffer in one piece, without a loop: where more than some sixty stores, of
     /// registers that calls save included, follow a fence before the next one, processors stand still until it
     /// is over.
     #[inline(always)]

@@ -1,4 +1,4 @@
-//! Empty nodes leave the tree. One at a time, and not while anybody splits.
+//! Empty nodes leave the tree. One at a time, and not while a thread splits.
 
 use bristlecone_pm::sync::epoch::Guard;
 use bristlecone_pm::{Alone, Durable, Flushed, Medium, Persist, Result};

@@ -143,7 +143,7 @@ impl<K: KeyCodec, V: Codec, M: Medium> WoTree<K, V, M> {
         splits
     }
 
-    /// Key word and value word of a slot, if both can be read.
+    /// Returns key word and value word of a slot, if both can be read.
     fn item_in(&self, leaf: u64, slot: usize) -> Result<(u64, u64)> {
         let item = self.nodes.item(leaf, slot);
         let (key, value) = (item.key.load(self.medium()), item.word.load(self.medium()));

@@ -123,7 +123,7 @@ impl<K: KeyCodec> VolatileIndex<K> {
             self.take_from_right(&chain, &neighbours, guard)
         };
         self.drop_separator_of(ancestor, at, guard);
-        // Only now may anybody use the nodes again, and lock them.
+        // Only now may a thread use the nodes again, and lock them.
         drop((neighbours, locked));
         dead.into_iter().for_each(|id| self.nodes.free(id));
         Some(true)

@@ -301,7 +301,7 @@ fn keys_that_are_spread_are_found_by_hints() {
 }
 
 #[test]
-fn hints_that_help_nobody_are_not_asked_any_more() {
+fn hints_that_help_no_key_are_not_asked_any_more() {
     // Nearly all keys are in one bucket, and the others far from each other.
     let mut state = 88_172_645_463_325_252;
     let few = (0..500).map(|_| noise(&mut state));

@@ -26,7 +26,7 @@ pub enum Step {
 
 impl<K: KeyCodec> VolatileIndex<K> {
     /// Finds a leaf, and where it stands, to go on from there. `None`: the first leaf. `near` is
-    /// told where that is before anybody waits for the leaf.
+    /// told where that is before the thread waits for the leaf.
     pub fn seek(
         &self,
         key: Option<K::Ref<'_>>,
