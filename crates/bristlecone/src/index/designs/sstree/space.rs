@@ -1,19 +1,13 @@
 //! The paper's figure 11: what deletes and updates do to the space of a tree.
 
 use bristlecone_pm::{CHUNK_BYTES, Domain, Geometry, Native, PoolFile, Region, TreeSpec};
+use bristlecone_random::mix;
 
 use super::{Parameters, SsTree, SsTreeOptions};
 use crate::index::parts::codec::Inline;
 use crate::index::{Inspect, Open, Write, WriteMode};
 
 const KEYS: u64 = 400_000;
-
-/// Returns a bijection of 64-bit numbers that looks like noise.
-fn mix(mut x: u64) -> u64 {
-    x = (x ^ x >> 30).wrapping_mul(0xbf58_476d_1ce4_e5b9);
-    x = (x ^ x >> 27).wrapping_mul(0x94d0_49bb_1331_11eb);
-    x ^ x >> 31
-}
 
 /// Returns the bytes of subnodes for each key loaded, before and after the paper's mixed operations: twice as
 /// many as keys, a fifth of them deletes and the others updates.
