@@ -13,7 +13,7 @@ use bristlecone_sim::{
 };
 
 use crate::corpus::run_corpus;
-use crate::effort::{schedules, share};
+use crate::effort::{affordable, schedules, share};
 
 /// Runs of one crash point where every mutation is tried: most are noticed at once.
 const MUTATED_RUNS: u64 = 64;
@@ -42,7 +42,7 @@ fn explored(
     let all = rounds_of_all.len();
     let rounds_of_all = share(rounds_of_all, ROUNDS);
     let is_whole = rounds_of_all.len() == all;
-    let budget = Budget { threads: 2, ..Budget::of(runs) };
+    let budget = Budget { threads: 2, ..affordable(Budget::of(runs)) };
     let reports = explore_rounds(&rounds_of_all, budget, &progress(), &|_, report| println!("{report}"));
     let mut total = Report { scenario: design.to_string(), ..Report::default() };
     reports.iter().flatten().for_each(|report| total.merge(report.clone()));

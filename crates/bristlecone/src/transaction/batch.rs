@@ -67,6 +67,21 @@ impl Batch {
     }
 
     /// Writes a key's value, whether the key is there or not. Of several changes of a key the last one counts.
+    ///
+    /// ```
+    /// # use bristlecone::Pool;
+    /// # fn main() -> bristlecone::Result<()> {
+    /// # let path = format!("/dev/shm/bristlecone-doc-batch-insert-{}.pool", std::process::id());
+    /// # let pool = Pool::options().max_bytes(64 << 20).create(true).open(&path)?;
+    /// let ages = pool.tree::<&str, u64>("ages")?;
+    /// let mut batch = pool.batch();
+    /// batch.insert(&ages, "Methuselah", 4857).insert(&ages, "Prometheus", 4900).insert(&ages, "Methuselah", 4858);
+    /// batch.commit()?;
+    /// assert_eq!((ages.get("Methuselah"), ages.get("Prometheus")), (Some(4858), Some(4900)));
+    /// # std::fs::remove_file(&path).unwrap();
+    /// # Ok(())
+    /// # }
+    /// ```
     pub fn insert<T: TreeHandle>(&mut self, tree: &T, key: T::Key<'_>, value: T::Value<'_>) -> &mut Self {
         self.note(|changes, pool| {
             let place = (changes.tree(pool, tree)?, tree.encode_key(&key)?);
@@ -76,6 +91,22 @@ impl Batch {
     }
 
     /// Removes a key, if it is there.
+    ///
+    /// ```
+    /// # use bristlecone::Pool;
+    /// # fn main() -> bristlecone::Result<()> {
+    /// # let path = format!("/dev/shm/bristlecone-doc-batch-remove-{}.pool", std::process::id());
+    /// # let pool = Pool::options().max_bytes(64 << 20).create(true).open(&path)?;
+    /// let ages = pool.tree::<&str, u64>("ages")?;
+    /// ages.insert("Methuselah", 4857)?;
+    /// let mut batch = pool.batch();
+    /// batch.remove(&ages, "Methuselah").remove(&ages, "Pando").insert(&ages, "Prometheus", 4900);
+    /// batch.commit()?;
+    /// assert_eq!((ages.get("Methuselah"), ages.len()), (None, 1));
+    /// # std::fs::remove_file(&path).unwrap();
+    /// # Ok(())
+    /// # }
+    /// ```
     pub fn remove<T: TreeHandle>(&mut self, tree: &T, key: T::Key<'_>) -> &mut Self {
         self.note(|changes, pool| {
             let place = (changes.tree(pool, tree)?, tree.encode_key(&key)?);
@@ -86,6 +117,26 @@ impl Batch {
 
     /// Makes a condition: the key has this value before the batch, or is absent. If it is not so, `commit` returns
     /// [`Error::Conflict`]. Of several conditions on a key all have to hold.
+    ///
+    /// ```
+    /// # use bristlecone::{Error, Pool};
+    /// # fn main() -> bristlecone::Result<()> {
+    /// # let path = format!("/dev/shm/bristlecone-doc-batch-expect-{}.pool", std::process::id());
+    /// # let pool = Pool::options().max_bytes(64 << 20).create(true).open(&path)?;
+    /// let ages = pool.tree::<&str, u64>("ages")?;
+    /// ages.insert("Methuselah", 4857)?;
+    /// let mut batch = pool.batch();
+    /// batch.expect(&ages, "Methuselah", Some(4857)).expect(&ages, "Pando", None);
+    /// batch.insert(&ages, "Methuselah", 4858);
+    /// batch.commit()?;
+    /// let mut batch = pool.batch();
+    /// batch.expect(&ages, "Methuselah", Some(4857)).remove(&ages, "Methuselah");
+    /// assert!(matches!(batch.commit(), Err(Error::Conflict)));
+    /// assert_eq!(ages.get("Methuselah"), Some(4858));
+    /// # std::fs::remove_file(&path).unwrap();
+    /// # Ok(())
+    /// # }
+    /// ```
     pub fn expect<T: TreeHandle>(
         &mut self,
         tree: &T,
@@ -106,6 +157,22 @@ impl Batch {
     }
 
     /// Returns how many keys are changed.
+    ///
+    /// ```
+    /// # use bristlecone::Pool;
+    /// # fn main() -> bristlecone::Result<()> {
+    /// # let path = format!("/dev/shm/bristlecone-doc-batch-len-{}.pool", std::process::id());
+    /// # let pool = Pool::options().max_bytes(64 << 20).create(true).open(&path)?;
+    /// let ages = pool.tree::<&str, u64>("ages")?;
+    /// let mut batch = pool.batch();
+    /// assert!(batch.is_empty());
+    /// batch.insert(&ages, "Methuselah", 4857).insert(&ages, "Methuselah", 4858).remove(&ages, "Pando");
+    /// assert_eq!(batch.len(), 2);
+    /// assert!(ages.is_empty());
+    /// # std::fs::remove_file(&path).unwrap();
+    /// # Ok(())
+    /// # }
+    /// ```
     pub fn len(&self) -> usize {
         self.changes.keys.len()
     }
@@ -127,6 +194,22 @@ impl Batch {
     /// for dynamic trees [`Error::Mismatch`], for what cannot be stored; [`Error::PoolFull`] and [`Error::MediumFull`] where there
     /// is no room for all of it; [`Error::ReadOnly`]; [`Error::Forked`]. [`Error::DurabilityLost`] leaves open whether the
     /// changes are made; all of them or none are, once the pool was opened again.
+    ///
+    /// ```
+    /// # use bristlecone::Pool;
+    /// # fn main() -> bristlecone::Result<()> {
+    /// # let path = format!("/dev/shm/bristlecone-doc-batch-commit-{}.pool", std::process::id());
+    /// # let pool = Pool::options().max_bytes(64 << 20).create(true).open(&path)?;
+    /// let ages = pool.tree::<&str, u64>("ages")?;
+    /// let mut batch = pool.batch();
+    /// batch.insert(&ages, "Methuselah", 4857).insert(&ages, "Prometheus", 4900);
+    /// assert!(ages.is_empty());
+    /// batch.commit()?; // durable, both
+    /// assert_eq!(ages.len(), 2);
+    /// # std::fs::remove_file(&path).unwrap();
+    /// # Ok(())
+    /// # }
+    /// ```
     pub fn commit(self) -> Result<()> {
         self.pool.0.file.writable()?;
         match self.refused {

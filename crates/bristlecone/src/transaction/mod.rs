@@ -78,6 +78,7 @@ mod reads;
 pub(crate) mod record;
 mod replay;
 mod snapshot;
+mod snapshot_tree;
 mod stripe;
 mod stripes;
 mod transact;
@@ -89,7 +90,8 @@ pub(crate) use self::epochs::Epochs;
 pub(crate) use self::handle::ItemOf;
 pub(crate) use self::handle::sealed;
 pub use self::handle::{Link, TreeHandle};
-pub use self::snapshot::{CheckedSnapshotRange, Snapshot, SnapshotRange, SnapshotTree};
+pub use self::snapshot::{CheckedSnapshotRange, Snapshot, SnapshotRange};
+pub use self::snapshot_tree::SnapshotTree;
 pub use self::transact::{Transaction, TransactionRange};
 #[cfg(feature = "lab")]
 pub use replay::leave_in_part;

@@ -2,7 +2,7 @@
 
 use std::fmt;
 use std::marker::PhantomData;
-use std::ops::{Bound, RangeBounds};
+use std::ops::Bound;
 use std::sync::Arc;
 
 use bristlecone_pm::{Error, Result};
@@ -21,7 +21,7 @@ use crate::index::parts::encoded::Encoded;
 /// snapshot ends with its process; it costs the pool nothing, and nothing of it is there after a crash. While there is
 /// one, the pool is not closed.
 pub struct Snapshot {
-    pool: Pool,
+    pub(super) pool: Pool,
     hold: Arc<Hold>,
     /// The epoch, unless its hold has a bound and may end.
     epoch: Option<Arc<Epoch>>,
@@ -123,19 +123,24 @@ impl Snapshot {
         Ok(())
     }
 
-    /// Returns a tree as it was. One that was created since has no items; one that was
-    /// [created with items](crate::TreeOptions::create_with) since cannot be shown: [`Error::SnapshotTooOld`].
-    ///
-    /// # Panics
-    ///
-    /// If the tree is of another pool.
-    pub fn tree<'s, T: TreeHandle>(&'s self, tree: &'s T) -> SnapshotTree<'s, T> {
-        assert!(self.pool.is_same(tree.pool()), "a snapshot of one pool was asked for a tree of another");
-        SnapshotTree { snapshot: self, tree, any: tree.any() }
-    }
-
     /// Returns how many bytes of DRAM are kept for it, about; other snapshots share them. 0 if it was given up. A filter of
     /// 64 KiB, which tells of keys that were not changed, comes on top.
+    ///
+    /// ```
+    /// # use bristlecone::Pool;
+    /// # fn main() -> bristlecone::Result<()> {
+    /// # let path = format!("/dev/shm/bristlecone-doc-snap-bytes-{}.pool", std::process::id());
+    /// # let pool = Pool::options().max_bytes(64 << 20).create(true).open(&path)?;
+    /// let ages = pool.tree::<&str, u64>("ages")?;
+    /// ages.insert("Methuselah", 4857)?;
+    /// let view = pool.snapshot()?;
+    /// let before = view.bytes();
+    /// ages.insert("Methuselah", 4858)?; // what it was is kept for the snapshot
+    /// assert!(view.bytes() > before);
+    /// # std::fs::remove_file(&path).unwrap();
+    /// # Ok(())
+    /// # }
+    /// ```
     pub fn bytes(&self) -> usize {
         self.hold.epoch().map_or(0, |epoch| epoch.bytes())
     }
@@ -161,7 +166,7 @@ impl Snapshot {
     }
 
     /// Returns whether a key of a tree was there.
-    fn contains_key(&self, tree: &dyn AnyTree, link: &Link, key: &Encoded) -> Result<bool> {
+    pub(super) fn contains_key(&self, tree: &dyn AnyTree, link: &Link, key: &Encoded) -> Result<bool> {
         self.pool.0.file.here()?;
         let held = tree.contains_key(key)?;
         let saved =
@@ -183,150 +188,12 @@ impl Snapshot {
     }
 }
 
-/// A tree as it was when a [`Snapshot`] was taken.
-///
-/// Operations that return no `Result` panic where the others return an error: in a child of the process that opened the pool,
-/// for a snapshot that was [given up](Pool::snapshot_within), for a tree that [was cleared](Pool::clear_tree) since, and for a
-/// key or bound that is not of a dynamic tree's kind. What cannot be of the tree's types, or was damaged before it was changed, they leave out, as
-/// [`Tree::get`](crate::Tree::get) and [`Tree::range`](crate::Tree::range) do.
-pub struct SnapshotTree<'s, T: TreeHandle> {
-    snapshot: &'s Snapshot,
-    tree: &'s T,
-    any: Box<dyn AnyTree>,
-}
-
-impl<T: TreeHandle> fmt::Debug for SnapshotTree<'_, T> {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.debug_struct("SnapshotTree").finish_non_exhaustive()
-    }
-}
-
 /// Returns what there is, and panics where it cannot be known.
 #[track_caller]
-fn known<R>(result: Result<R>) -> R {
+pub(super) fn known<R>(result: Result<R>) -> R {
     match result {
         Ok(known) => known,
         Err(error) => panic!("{error}"),
-    }
-}
-
-impl<'s, T: TreeHandle> SnapshotTree<'s, T> {
-    /// Returns the value that a key had.
-    ///
-    /// # Panics
-    ///
-    /// See [`SnapshotTree`].
-    pub fn get(&self, key: T::Key<'_>) -> Option<T::OwnedValue> {
-        match self.look_up(key, false) {
-            Err(Error::Corrupted { .. }) => None,
-            held => known(held),
-        }
-    }
-
-    /// Returns the value that a key had, with the records of both compared with their checksums.
-    ///
-    /// # Errors
-    ///
-    /// [`Error::SnapshotTooOld`]; [`Error::Corrupted`] for a record that is damaged and a value that cannot be of its type;
-    /// [`Error::Forked`]; for a dynamic tree [`Error::Mismatch`].
-    pub fn try_get(&self, key: T::Key<'_>) -> Result<Option<T::OwnedValue>> {
-        self.look_up(key, true)
-    }
-
-    #[inline]
-    fn look_up(&self, key: T::Key<'_>, checked: bool) -> Result<Option<T::OwnedValue>> {
-        self.snapshot.pool.0.file.here()?;
-        let link = self.tree.link();
-        self.tree.get_at(&*self.any, &key, checked, |hash, key| self.snapshot.saved(&link, hash, key))
-    }
-
-    /// Returns whether a key was there.
-    ///
-    /// # Panics
-    ///
-    /// See [`SnapshotTree`].
-    pub fn contains_key(&self, key: T::Key<'_>) -> bool {
-        let key = known(self.tree.encode_bound(&key));
-        known(self.snapshot.contains_key(&*self.any, &self.tree.link(), &key))
-    }
-
-    /// Iterates over the items whose keys lie within bounds, in order, from both ends. Bounds the wrong way round hold
-    /// nothing.
-    ///
-    /// # Panics
-    ///
-    /// See [`SnapshotTree`]; so does the iterator.
-    pub fn range<'a>(&self, bounds: impl RangeBounds<T::Key<'a>>) -> SnapshotRange<'s, T> {
-        known(self.begin(bounds, false))
-    }
-
-    /// Iterates over items as [`range`](Self::range) does, with the records of keys and values compared with their
-    /// checksums. After an error nothing more comes.
-    ///
-    /// # Errors
-    ///
-    /// As [`try_get`](Self::try_get), and so are the items.
-    pub fn try_range<'a>(&self, bounds: impl RangeBounds<T::Key<'a>>) -> Result<CheckedSnapshotRange<'s, T>> {
-        Ok(CheckedSnapshotRange { range: self.begin(bounds, true)?, is_over: false })
-    }
-
-    /// Iterates over all items in order, from both ends.
-    ///
-    /// # Panics
-    ///
-    /// See [`SnapshotTree`]; so does the iterator.
-    pub fn iter(&self) -> SnapshotRange<'s, T> {
-        self.range(..)
-    }
-
-    /// Returns the item with the smallest key.
-    ///
-    /// # Panics
-    ///
-    /// See [`SnapshotTree`].
-    pub fn first_key_value(&self) -> Option<(T::OwnedKey, T::OwnedValue)> {
-        self.iter().next()
-    }
-
-    /// Returns the item with the largest key.
-    ///
-    /// # Panics
-    ///
-    /// See [`SnapshotTree`].
-    pub fn last_key_value(&self) -> Option<(T::OwnedKey, T::OwnedValue)> {
-        self.iter().next_back()
-    }
-
-    /// Counts the items: this reads all of them.
-    ///
-    /// # Panics
-    ///
-    /// See [`SnapshotTree`].
-    pub fn len(&self) -> u64 {
-        self.iter().count() as u64
-    }
-
-    /// Returns whether there were no items.
-    ///
-    /// # Panics
-    ///
-    /// See [`SnapshotTree`].
-    pub fn is_empty(&self) -> bool {
-        self.iter().next().is_none()
-    }
-
-    fn begin<'a>(&self, bounds: impl RangeBounds<T::Key<'a>>, checked: bool) -> Result<SnapshotRange<'s, T>> {
-        self.snapshot.with_epoch(&self.tree.link(), |_| ())?;
-        let bound = |bound: Bound<&T::Key<'_>>| -> Result<Bound<ScanKey<T>>> {
-            Ok(match encode_bound(self.tree, bound)? {
-                Bound::Included(key) => Bound::Included(T::Scan::decode_key(key)?),
-                Bound::Excluded(key) => Bound::Excluded(T::Scan::decode_key(key)?),
-                Bound::Unbounded => Bound::Unbounded,
-            })
-        };
-        let (from, to) = (bound(bounds.start_bound())?, bound(bounds.end_bound())?);
-        let merge = Merge::new(self.tree.scan(checked), from, to);
-        Ok(SnapshotRange { snapshot: self.snapshot, tree: self.tree, merge, checked, types: PhantomData })
     }
 }
 
@@ -339,16 +206,16 @@ pub(super) fn encode_bound<T: TreeHandle>(tree: &T, bound: Bound<&T::Key<'_>>) -
     })
 }
 
-/// An iterator over the items that a tree had. See [`SnapshotTree::range`].
+/// An iterator over the items that a tree had. See [`SnapshotTree::range`](crate::SnapshotTree::range).
 pub struct SnapshotRange<'s, T: TreeHandle> {
-    snapshot: &'s Snapshot,
-    tree: &'s T,
-    merge: Merge<T::Scan>,
-    checked: bool,
-    types: PhantomData<fn() -> T>,
+    pub(super) snapshot: &'s Snapshot,
+    pub(super) tree: &'s T,
+    pub(super) merge: Merge<T::Scan>,
+    pub(super) checked: bool,
+    pub(super) types: PhantomData<fn() -> T>,
 }
 
-type ScanKey<T> = <<T as TreeHandle>::Scan as Scan>::Key;
+pub(super) type ScanKey<T> = <<T as TreeHandle>::Scan as Scan>::Key;
 
 impl<T: TreeHandle> fmt::Debug for SnapshotRange<'_, T> {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
@@ -409,10 +276,11 @@ impl<T: TreeHandle> DoubleEndedIterator for SnapshotRange<'_, T> {
 
 impl<T: TreeHandle> std::iter::FusedIterator for SnapshotRange<'_, T> {}
 
-/// An iterator over the items that a tree had, or what is wrong with them. See [`SnapshotTree::try_range`].
+/// An iterator over the items that a tree had, or what is wrong with them. See
+/// [`SnapshotTree::try_range`](crate::SnapshotTree::try_range).
 pub struct CheckedSnapshotRange<'s, T: TreeHandle> {
-    range: SnapshotRange<'s, T>,
-    is_over: bool,
+    pub(super) range: SnapshotRange<'s, T>,
+    pub(super) is_over: bool,
 }
 
 impl<T: TreeHandle> fmt::Debug for CheckedSnapshotRange<'_, T> {

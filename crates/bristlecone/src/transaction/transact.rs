@@ -190,6 +190,24 @@ impl Transaction {
     ///
     /// [`Error::Conflict`] if others were faster: all of it is to be done again. Otherwise as
     /// [`Batch::commit`](crate::Batch::commit), and an error that a range met.
+    ///
+    /// ```
+    /// # use bristlecone::Pool;
+    /// # fn main() -> bristlecone::Result<()> {
+    /// # let path = format!("/dev/shm/bristlecone-doc-tx-commit-{}.pool", std::process::id());
+    /// # let pool = Pool::options().max_bytes(64 << 20).create(true).open(&path)?;
+    /// let ages = pool.tree::<&str, u64>("ages")?;
+    /// ages.insert("Methuselah", 4857)?;
+    /// let transaction = pool.begin_transaction()?;
+    /// let age = transaction.get(&ages, "Methuselah")?.unwrap_or(0);
+    /// transaction.insert(&ages, "Methuselah", age + 1)?;
+    /// assert_eq!(ages.get("Methuselah"), Some(4857));
+    /// transaction.commit()?; // durable
+    /// assert_eq!(ages.get("Methuselah"), Some(4858));
+    /// # std::fs::remove_file(&path).unwrap();
+    /// # Ok(())
+    /// # }
+    /// ```
     pub fn commit(self) -> Result<()> {
         self.pool.0.file.here()?;
         self.finish()
@@ -217,6 +235,24 @@ impl Transaction {
     /// of its type; [`Error::SnapshotTooOld`] for a tree that was cleared, or created with items, since the transaction took its
     /// snapshot; for a dynamic tree [`Error::Mismatch`]; [`Error::Conflict`] within [`Pool::transaction`], where others have changed what was read before: the closure is called
     /// again, whatever it returns.
+    ///
+    /// ```
+    /// # use bristlecone::Pool;
+    /// # fn main() -> bristlecone::Result<()> {
+    /// # let path = format!("/dev/shm/bristlecone-doc-tx-get-{}.pool", std::process::id());
+    /// # let pool = Pool::options().max_bytes(64 << 20).create(true).open(&path)?;
+    /// let ages = pool.tree::<&str, u64>("ages")?;
+    /// ages.insert("Methuselah", 4857)?;
+    /// let age = pool.transaction(|tx| {
+    ///     tx.insert(&ages, "Prometheus", 4900)?;
+    ///     // What the transaction wrote itself, and what it finds.
+    ///     Ok((tx.get(&ages, "Prometheus")?, tx.get(&ages, "Methuselah")?))
+    /// })?;
+    /// assert_eq!(age, (Some(4900), Some(4857)));
+    /// # std::fs::remove_file(&path).unwrap();
+    /// # Ok(())
+    /// # }
+    /// ```
     pub fn get<T: TreeHandle>(&self, tree: &T, key: T::Key<'_>) -> Result<Option<T::OwnedValue>> {
         let value = self.read(tree, &key)?;
         value.map(|value| tree.decode_value(value)).transpose()
@@ -227,6 +263,24 @@ impl Transaction {
     /// # Errors
     ///
     /// As [`get`](Self::get).
+    ///
+    /// ```
+    /// # use bristlecone::Pool;
+    /// # fn main() -> bristlecone::Result<()> {
+    /// # let path = format!("/dev/shm/bristlecone-doc-tx-contains-{}.pool", std::process::id());
+    /// # let pool = Pool::options().max_bytes(64 << 20).create(true).open(&path)?;
+    /// let ages = pool.tree::<&str, u64>("ages")?;
+    /// ages.insert("Methuselah", 4857)?;
+    /// let first = pool.transaction(|tx| {
+    ///     let first = !tx.contains_key(&ages, "Methuselah")?;
+    ///     tx.insert(&ages, "Methuselah", 4858)?;
+    ///     Ok(first)
+    /// })?;
+    /// assert!(!first);
+    /// # std::fs::remove_file(&path).unwrap();
+    /// # Ok(())
+    /// # }
+    /// ```
     pub fn contains_key<T: TreeHandle>(&self, tree: &T, key: T::Key<'_>) -> Result<bool> {
         self.read(tree, &key).map(|value| value.is_some())
     }
@@ -252,6 +306,23 @@ impl Transaction {
     /// before. What it writes while it iterates is shown or not.
     ///
     /// An error ends the iteration, and the transaction returns it.
+    ///
+    /// ```
+    /// # use bristlecone::Pool;
+    /// # fn main() -> bristlecone::Result<()> {
+    /// # let path = format!("/dev/shm/bristlecone-doc-tx-range-{}.pool", std::process::id());
+    /// # let pool = Pool::options().max_bytes(64 << 20).create(true).open(&path)?;
+    /// let ages = pool.tree::<&str, u64>("ages")?;
+    /// ages.insert("Methuselah", 4857)?;
+    /// let sum = pool.transaction(|tx| {
+    ///     tx.insert(&ages, "Prometheus", 4900)?;
+    ///     Ok(tx.range(&ages, "A"..).map(|(_, age)| age).sum::<u64>())
+    /// })?;
+    /// assert_eq!(sum, 4857 + 4900);
+    /// # std::fs::remove_file(&path).unwrap();
+    /// # Ok(())
+    /// # }
+    /// ```
     pub fn range<'s, 'a, T: TreeHandle>(
         &'s self,
         tree: &'s T,
@@ -281,6 +352,23 @@ impl Transaction {
     ///
     /// [`Error::Invalid`] for a tree of another pool; [`Error::TooLong`]; for a dynamic tree [`Error::Mismatch`]. The transaction
     /// goes on without it.
+    ///
+    /// ```
+    /// # use bristlecone::Pool;
+    /// # fn main() -> bristlecone::Result<()> {
+    /// # let path = format!("/dev/shm/bristlecone-doc-tx-insert-{}.pool", std::process::id());
+    /// # let pool = Pool::options().max_bytes(64 << 20).create(true).open(&path)?;
+    /// let ages = pool.tree::<&str, u64>("ages")?;
+    /// ages.insert("Methuselah", 4857)?;
+    /// pool.transaction(|tx| {
+    ///     tx.insert(&ages, "Methuselah", 4858)?;
+    ///     tx.insert(&ages, "Prometheus", 4900)
+    /// })?;
+    /// assert_eq!((ages.get("Methuselah"), ages.len()), (Some(4858), 2));
+    /// # std::fs::remove_file(&path).unwrap();
+    /// # Ok(())
+    /// # }
+    /// ```
     pub fn insert<T: TreeHandle>(&self, tree: &T, key: T::Key<'_>, value: T::Value<'_>) -> Result<()> {
         let value = tree.encode_value(&value)?;
         self.put(tree, &key, Some(value))
@@ -291,6 +379,23 @@ impl Transaction {
     /// # Errors
     ///
     /// As [`insert`](Self::insert).
+    ///
+    /// ```
+    /// # use bristlecone::Pool;
+    /// # fn main() -> bristlecone::Result<()> {
+    /// # let path = format!("/dev/shm/bristlecone-doc-tx-remove-{}.pool", std::process::id());
+    /// # let pool = Pool::options().max_bytes(64 << 20).create(true).open(&path)?;
+    /// let ages = pool.tree::<&str, u64>("ages")?;
+    /// ages.insert("Methuselah", 4857)?;
+    /// pool.transaction(|tx| {
+    ///     tx.remove(&ages, "Methuselah")?;
+    ///     tx.remove(&ages, "Pando")
+    /// })?;
+    /// assert!(ages.is_empty());
+    /// # std::fs::remove_file(&path).unwrap();
+    /// # Ok(())
+    /// # }
+    /// ```
     pub fn remove<T: TreeHandle>(&self, tree: &T, key: T::Key<'_>) -> Result<()> {
         self.put(tree, &key, None)
     }
@@ -304,6 +409,24 @@ impl Transaction {
     }
 
     /// Gives up what the transaction has written and will write: whatever the closure returns, nothing changes.
+    ///
+    /// ```
+    /// # use bristlecone::Pool;
+    /// # fn main() -> bristlecone::Result<()> {
+    /// # let path = format!("/dev/shm/bristlecone-doc-tx-rollback-{}.pool", std::process::id());
+    /// # let pool = Pool::options().max_bytes(64 << 20).create(true).open(&path)?;
+    /// let ages = pool.tree::<&str, u64>("ages")?;
+    /// ages.insert("Methuselah", 4857)?;
+    /// pool.transaction(|tx| {
+    ///     tx.remove(&ages, "Methuselah")?;
+    ///     tx.rollback();
+    ///     Ok(())
+    /// })?;
+    /// assert_eq!(ages.get("Methuselah"), Some(4857));
+    /// # std::fs::remove_file(&path).unwrap();
+    /// # Ok(())
+    /// # }
+    /// ```
     pub fn rollback(&self) {
         self.is_rolled_back.set(true);
     }

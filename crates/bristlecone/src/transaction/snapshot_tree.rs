@@ -1,0 +1,352 @@
+//! A tree of a snapshot, and what it is asked.
+
+use std::fmt;
+use std::marker::PhantomData;
+use std::ops::{Bound, RangeBounds};
+
+use bristlecone_pm::{Error, Result};
+
+use super::any_tree::{AnyTree, Scan};
+use super::handle::TreeHandle;
+use super::merge::Merge;
+use super::snapshot::{CheckedSnapshotRange, ScanKey, Snapshot, SnapshotRange, encode_bound, known};
+
+/// A tree as it was when a [`Snapshot`] was taken.
+///
+/// Operations that return no `Result` panic where the others return an error: in a child of the process that opened the pool,
+/// for a snapshot that was [given up](Pool::snapshot_within), for a tree that [was cleared](Pool::clear_tree) since, and for a
+/// key or bound that is not of a dynamic tree's kind. What cannot be of the tree's types, or was damaged before it was changed, they leave out, as
+/// [`Tree::get`](crate::Tree::get) and [`Tree::range`](crate::Tree::range) do.
+pub struct SnapshotTree<'s, T: TreeHandle> {
+    snapshot: &'s Snapshot,
+    tree: &'s T,
+    any: Box<dyn AnyTree>,
+}
+
+impl<T: TreeHandle> fmt::Debug for SnapshotTree<'_, T> {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("SnapshotTree").finish_non_exhaustive()
+    }
+}
+
+impl Snapshot {
+    /// Returns a tree as it was. One that was created since has no items; one that was
+    /// [created with items](crate::TreeOptions::create_with) since cannot be shown: [`Error::SnapshotTooOld`].
+    ///
+    /// # Panics
+    ///
+    /// If the tree is of another pool.
+    ///
+    /// ```
+    /// # use bristlecone::Pool;
+    /// # fn main() -> bristlecone::Result<()> {
+    /// # let path = format!("/dev/shm/bristlecone-doc-snap-tree-{}.pool", std::process::id());
+    /// # let pool = Pool::options().max_bytes(64 << 20).create(true).open(&path)?;
+    /// let ages = pool.tree::<&str, u64>("ages")?;
+    /// let names = pool.tree::<u64, &str>("names")?;
+    /// let view = pool.snapshot()?;
+    /// ages.insert("Methuselah", 4857)?;
+    /// names.insert(4857, "Methuselah")?;
+    /// assert!(view.tree(&ages).is_empty() && view.tree(&names).is_empty());
+    /// # std::fs::remove_file(&path).unwrap();
+    /// # Ok(())
+    /// # }
+    /// ```
+    pub fn tree<'s, T: TreeHandle>(&'s self, tree: &'s T) -> SnapshotTree<'s, T> {
+        assert!(self.pool.is_same(tree.pool()), "a snapshot of one pool was asked for a tree of another");
+        SnapshotTree { snapshot: self, tree, any: tree.any() }
+    }
+}
+
+impl<'s, T: TreeHandle> SnapshotTree<'s, T> {
+    /// Returns the value that a key had.
+    ///
+    /// # Panics
+    ///
+    /// See [`SnapshotTree`].
+    ///
+    /// ```
+    /// # use bristlecone::Pool;
+    /// # fn main() -> bristlecone::Result<()> {
+    /// # let path = format!("/dev/shm/bristlecone-doc-snap-get-{}.pool", std::process::id());
+    /// # let pool = Pool::options().max_bytes(64 << 20).create(true).open(&path)?;
+    /// let ages = pool.tree::<&str, u64>("ages")?;
+    /// ages.insert("Methuselah", 4857)?;
+    /// let view = pool.snapshot()?;
+    /// ages.remove("Methuselah")?;
+    /// ages.insert("Prometheus", 4900)?;
+    /// let then = view.tree(&ages);
+    /// assert_eq!((then.get("Methuselah"), then.get("Prometheus")), (Some(4857), None));
+    /// # std::fs::remove_file(&path).unwrap();
+    /// # Ok(())
+    /// # }
+    /// ```
+    pub fn get(&self, key: T::Key<'_>) -> Option<T::OwnedValue> {
+        match self.look_up(key, false) {
+            Err(Error::Corrupted { .. }) => None,
+            held => known(held),
+        }
+    }
+
+    /// Returns the value that a key had, with the records of both compared with their checksums.
+    ///
+    /// # Errors
+    ///
+    /// [`Error::SnapshotTooOld`]; [`Error::Corrupted`] for a record that is damaged and a value that cannot be of its type;
+    /// [`Error::Forked`]; for a dynamic tree [`Error::Mismatch`].
+    ///
+    /// ```
+    /// # use bristlecone::Pool;
+    /// # fn main() -> bristlecone::Result<()> {
+    /// # let path = format!("/dev/shm/bristlecone-doc-snap-try-get-{}.pool", std::process::id());
+    /// # let pool = Pool::options().max_bytes(64 << 20).create(true).open(&path)?;
+    /// let ages = pool.tree::<&str, u64>("ages")?;
+    /// ages.insert("Methuselah", 4857)?;
+    /// let view = pool.snapshot()?;
+    /// ages.remove("Methuselah")?;
+    /// ages.insert("Prometheus", 4900)?;
+    /// let then = view.tree(&ages);
+    /// assert_eq!(then.try_get("Methuselah")?, Some(4857));
+    /// # std::fs::remove_file(&path).unwrap();
+    /// # Ok(())
+    /// # }
+    /// ```
+    pub fn try_get(&self, key: T::Key<'_>) -> Result<Option<T::OwnedValue>> {
+        self.look_up(key, true)
+    }
+
+    #[inline]
+    fn look_up(&self, key: T::Key<'_>, checked: bool) -> Result<Option<T::OwnedValue>> {
+        self.snapshot.pool.0.file.here()?;
+        let link = self.tree.link();
+        self.tree.get_at(&*self.any, &key, checked, |hash, key| self.snapshot.saved(&link, hash, key))
+    }
+
+    /// Returns whether a key was there.
+    ///
+    /// # Panics
+    ///
+    /// See [`SnapshotTree`].
+    ///
+    /// ```
+    /// # use bristlecone::Pool;
+    /// # fn main() -> bristlecone::Result<()> {
+    /// # let path = format!("/dev/shm/bristlecone-doc-snap-contains-{}.pool", std::process::id());
+    /// # let pool = Pool::options().max_bytes(64 << 20).create(true).open(&path)?;
+    /// let ages = pool.tree::<&str, u64>("ages")?;
+    /// ages.insert("Methuselah", 4857)?;
+    /// let view = pool.snapshot()?;
+    /// ages.remove("Methuselah")?;
+    /// ages.insert("Prometheus", 4900)?;
+    /// let then = view.tree(&ages);
+    /// assert!(then.contains_key("Methuselah") && !then.contains_key("Prometheus"));
+    /// # std::fs::remove_file(&path).unwrap();
+    /// # Ok(())
+    /// # }
+    /// ```
+    pub fn contains_key(&self, key: T::Key<'_>) -> bool {
+        let key = known(self.tree.encode_bound(&key));
+        known(self.snapshot.contains_key(&*self.any, &self.tree.link(), &key))
+    }
+
+    /// Iterates over the items whose keys lie within bounds, in order, from both ends. Bounds the wrong way round hold
+    /// nothing.
+    ///
+    /// # Panics
+    ///
+    /// See [`SnapshotTree`]; so does the iterator.
+    ///
+    /// ```
+    /// # use bristlecone::Pool;
+    /// # fn main() -> bristlecone::Result<()> {
+    /// # let path = format!("/dev/shm/bristlecone-doc-snap-range-{}.pool", std::process::id());
+    /// # let pool = Pool::options().max_bytes(64 << 20).create(true).open(&path)?;
+    /// let ages = pool.tree::<&str, u64>("ages")?;
+    /// ages.insert("Methuselah", 4857)?;
+    /// let view = pool.snapshot()?;
+    /// ages.remove("Methuselah")?;
+    /// ages.insert("Prometheus", 4900)?;
+    /// let then = view.tree(&ages);
+    /// let names: Vec<_> = then.range("A".."Z").map(|(name, _)| name).collect();
+    /// assert_eq!(names, ["Methuselah"]);
+    /// # std::fs::remove_file(&path).unwrap();
+    /// # Ok(())
+    /// # }
+    /// ```
+    pub fn range<'a>(&self, bounds: impl RangeBounds<T::Key<'a>>) -> SnapshotRange<'s, T> {
+        known(self.begin(bounds, false))
+    }
+
+    /// Iterates over items as [`range`](Self::range) does, with the records of keys and values compared with their
+    /// checksums. After an error nothing more comes.
+    ///
+    /// # Errors
+    ///
+    /// As [`try_get`](Self::try_get), and so are the items.
+    ///
+    /// ```
+    /// # use bristlecone::Pool;
+    /// # fn main() -> bristlecone::Result<()> {
+    /// # let path = format!("/dev/shm/bristlecone-doc-snap-try-range-{}.pool", std::process::id());
+    /// # let pool = Pool::options().max_bytes(64 << 20).create(true).open(&path)?;
+    /// let ages = pool.tree::<&str, u64>("ages")?;
+    /// ages.insert("Methuselah", 4857)?;
+    /// let view = pool.snapshot()?;
+    /// ages.remove("Methuselah")?;
+    /// ages.insert("Prometheus", 4900)?;
+    /// let then = view.tree(&ages);
+    /// for item in then.try_range("A"..)? {
+    ///     assert_eq!(item?, ("Methuselah".to_owned(), 4857));
+    /// }
+    /// # std::fs::remove_file(&path).unwrap();
+    /// # Ok(())
+    /// # }
+    /// ```
+    pub fn try_range<'a>(&self, bounds: impl RangeBounds<T::Key<'a>>) -> Result<CheckedSnapshotRange<'s, T>> {
+        Ok(CheckedSnapshotRange { range: self.begin(bounds, true)?, is_over: false })
+    }
+
+    /// Iterates over all items in order, from both ends.
+    ///
+    /// # Panics
+    ///
+    /// See [`SnapshotTree`]; so does the iterator.
+    ///
+    /// ```
+    /// # use bristlecone::Pool;
+    /// # fn main() -> bristlecone::Result<()> {
+    /// # let path = format!("/dev/shm/bristlecone-doc-snap-iter-{}.pool", std::process::id());
+    /// # let pool = Pool::options().max_bytes(64 << 20).create(true).open(&path)?;
+    /// let ages = pool.tree::<&str, u64>("ages")?;
+    /// ages.insert("Methuselah", 4857)?;
+    /// let view = pool.snapshot()?;
+    /// ages.remove("Methuselah")?;
+    /// ages.insert("Prometheus", 4900)?;
+    /// let then = view.tree(&ages);
+    /// assert_eq!(then.iter().map(|(_, age)| age).sum::<u64>(), 4857);
+    /// # std::fs::remove_file(&path).unwrap();
+    /// # Ok(())
+    /// # }
+    /// ```
+    pub fn iter(&self) -> SnapshotRange<'s, T> {
+        self.range(..)
+    }
+
+    /// Returns the item with the smallest key.
+    ///
+    /// # Panics
+    ///
+    /// See [`SnapshotTree`].
+    ///
+    /// ```
+    /// # use bristlecone::Pool;
+    /// # fn main() -> bristlecone::Result<()> {
+    /// # let path = format!("/dev/shm/bristlecone-doc-snap-first-{}.pool", std::process::id());
+    /// # let pool = Pool::options().max_bytes(64 << 20).create(true).open(&path)?;
+    /// let ages = pool.tree::<&str, u64>("ages")?;
+    /// ages.insert("Methuselah", 4857)?;
+    /// let view = pool.snapshot()?;
+    /// ages.remove("Methuselah")?;
+    /// ages.insert("Prometheus", 4900)?;
+    /// let then = view.tree(&ages);
+    /// assert_eq!(then.first_key_value(), Some(("Methuselah".to_owned(), 4857)));
+    /// # std::fs::remove_file(&path).unwrap();
+    /// # Ok(())
+    /// # }
+    /// ```
+    pub fn first_key_value(&self) -> Option<(T::OwnedKey, T::OwnedValue)> {
+        self.iter().next()
+    }
+
+    /// Returns the item with the largest key.
+    ///
+    /// # Panics
+    ///
+    /// See [`SnapshotTree`].
+    ///
+    /// ```
+    /// # use bristlecone::Pool;
+    /// # fn main() -> bristlecone::Result<()> {
+    /// # let path = format!("/dev/shm/bristlecone-doc-snap-last-{}.pool", std::process::id());
+    /// # let pool = Pool::options().max_bytes(64 << 20).create(true).open(&path)?;
+    /// let ages = pool.tree::<&str, u64>("ages")?;
+    /// ages.insert("Methuselah", 4857)?;
+    /// let view = pool.snapshot()?;
+    /// ages.remove("Methuselah")?;
+    /// ages.insert("Prometheus", 4900)?;
+    /// let then = view.tree(&ages);
+    /// assert_eq!(then.last_key_value(), Some(("Methuselah".to_owned(), 4857)));
+    /// # std::fs::remove_file(&path).unwrap();
+    /// # Ok(())
+    /// # }
+    /// ```
+    pub fn last_key_value(&self) -> Option<(T::OwnedKey, T::OwnedValue)> {
+        self.iter().next_back()
+    }
+
+    /// Counts the items: this reads all of them.
+    ///
+    /// # Panics
+    ///
+    /// See [`SnapshotTree`].
+    ///
+    /// ```
+    /// # use bristlecone::Pool;
+    /// # fn main() -> bristlecone::Result<()> {
+    /// # let path = format!("/dev/shm/bristlecone-doc-snap-len-{}.pool", std::process::id());
+    /// # let pool = Pool::options().max_bytes(64 << 20).create(true).open(&path)?;
+    /// let ages = pool.tree::<&str, u64>("ages")?;
+    /// ages.insert("Methuselah", 4857)?;
+    /// let view = pool.snapshot()?;
+    /// ages.remove("Methuselah")?;
+    /// ages.insert("Prometheus", 4900)?;
+    /// let then = view.tree(&ages);
+    /// assert_eq!((then.len(), ages.len()), (1, 1));
+    /// # std::fs::remove_file(&path).unwrap();
+    /// # Ok(())
+    /// # }
+    /// ```
+    pub fn len(&self) -> u64 {
+        self.iter().count() as u64
+    }
+
+    /// Returns whether there were no items.
+    ///
+    /// # Panics
+    ///
+    /// See [`SnapshotTree`].
+    ///
+    /// ```
+    /// # use bristlecone::Pool;
+    /// # fn main() -> bristlecone::Result<()> {
+    /// # let path = format!("/dev/shm/bristlecone-doc-snap-empty-{}.pool", std::process::id());
+    /// # let pool = Pool::options().max_bytes(64 << 20).create(true).open(&path)?;
+    /// let ages = pool.tree::<&str, u64>("ages")?;
+    /// ages.insert("Methuselah", 4857)?;
+    /// let view = pool.snapshot()?;
+    /// ages.remove("Methuselah")?;
+    /// ages.insert("Prometheus", 4900)?;
+    /// let then = view.tree(&ages);
+    /// assert!(!then.is_empty());
+    /// # std::fs::remove_file(&path).unwrap();
+    /// # Ok(())
+    /// # }
+    /// ```
+    pub fn is_empty(&self) -> bool {
+        self.iter().next().is_none()
+    }
+
+    fn begin<'a>(&self, bounds: impl RangeBounds<T::Key<'a>>, checked: bool) -> Result<SnapshotRange<'s, T>> {
+        self.snapshot.with_epoch(&self.tree.link(), |_| ())?;
+        let bound = |bound: Bound<&T::Key<'_>>| -> Result<Bound<ScanKey<T>>> {
+            Ok(match encode_bound(self.tree, bound)? {
+                Bound::Included(key) => Bound::Included(T::Scan::decode_key(key)?),
+                Bound::Excluded(key) => Bound::Excluded(T::Scan::decode_key(key)?),
+                Bound::Unbounded => Bound::Unbounded,
+            })
+        };
+        let (from, to) = (bound(bounds.start_bound())?, bound(bounds.end_bound())?);
+        let merge = Merge::new(self.tree.scan(checked), from, to);
+        Ok(SnapshotRange { snapshot: self.snapshot, tree: self.tree, merge, checked, types: PhantomData })
+    }
+}
