@@ -109,11 +109,11 @@ fn sstree_counted_figures_hold() {
     );
     let dram = space.dram_bytes as f64 / space.items as f64;
     println!("{dram:.2} B of DRAM a key");
-    // The paper: about 2 / 1 / at most 1 lines flushed. Ours draws the old leaf together after a
-    // split, which costs lines and saves space; updates move items out of overflow subnodes.
-    assert!(insert.flushes <= 2.65 && insert.lines_written <= 2.4 && insert.fences <= 1.3, "{insert:?}");
-    assert!(update.flushes <= 1.9 && update.lines_written <= 1.7, "{update:?}");
-    assert!(delete.flushes <= 1.2 && delete.lines_written <= 1.1, "{delete:?}");
+    // The paper: about 2 / 1 / at most 1 lines flushed. Ours counts what splits flush, which draw the old leaf
+    // together: that costs lines and saves space. After a load no update moves an item.
+    assert!(insert.flushes <= 2.5 && insert.lines_written <= 2.35 && insert.fences <= 1.25, "{insert:?}");
+    assert_eq!((update.flushes, update.fences, update.lines_written), (1.0, 1.0, 1.0), "{update:?}");
+    assert!(delete.flushes <= 1.15 && delete.lines_written <= 1.1, "{delete:?}");
     // The paper reads about 2 lines; all fingerprints in DRAM save one of them.
     assert!(get.lines_read <= 1.15 && absent.lines_read <= 0.15, "{get:?} {absent:?}");
     assert!(dram <= 5.0, "{dram} B of DRAM a key");

@@ -42,7 +42,11 @@ fn explored(
     let all = rounds_of_all.len();
     let rounds_of_all = share(rounds_of_all, ROUNDS);
     let is_whole = rounds_of_all.len() == all;
-    let budget = Budget { threads: 2, ..affordable(Budget::of(runs)) };
+    let mut budget = Budget { threads: 2, ..affordable(Budget::of(runs)) };
+    if let AnyDesign::Baseline(_) = design {
+        // Crashes inside recoveries of the Bε-tree take as long as all else that a quick run explores.
+        budget.depth = by_effort(1, budget.depth, budget.depth);
+    }
     let reports = explore_rounds(&rounds_of_all, budget, &progress(), &|_, report| println!("{report}"));
     let mut total = Report { scenario: design.to_string(), ..Report::default() };
     reports.iter().flatten().for_each(|report| total.merge(report.clone()));

@@ -14,7 +14,7 @@ use super::snapshot::{CheckedSnapshotRange, ScanKey, Snapshot, SnapshotRange, en
 /// A tree as it was when a [`Snapshot`] was taken.
 ///
 /// Operations that return no `Result` panic where the others return an error: in a child of the process that opened the pool,
-/// for a snapshot that was [given up](Pool::snapshot_within), for a tree that [was cleared](Pool::clear_tree) since, and for a
+/// for a snapshot that was [given up](crate::Pool::snapshot_within), for a tree that [was cleared](crate::Pool::clear_tree) since, and for a
 /// key or bound that is not of a dynamic tree's kind. What cannot be of the tree's types, or was damaged before it was changed, they leave out, as
 /// [`Tree::get`](crate::Tree::get) and [`Tree::range`](crate::Tree::range) do.
 pub struct SnapshotTree<'s, T: TreeHandle> {
