@@ -1,9 +1,13 @@
 //! What a run takes of what there is to explore: all of it, or, where it is to be quick, a share that differs from day
 //! to day.
 
+use bristlecone_baselines::Baseline;
 use bristlecone_cells::by_effort;
 pub use bristlecone_cells::share;
 use bristlecone_sim::{Budget, Mode, PER_PLAN};
+
+/// The baselines that take as long as all others together: leaves get their changes by a log.
+pub const LONGEST: [Baseline; 2] = [Baseline::DpTree, Baseline::BeTree];
 
 /// Returns the modes that this run explores: a quick run one of the three.
 pub fn modes() -> Vec<Mode> {

@@ -12,6 +12,8 @@ use bristlecone_lab::targets::subjects_of;
 use bristlecone_sim::{Budget, Mode, Progress, Site, explore_rounds, mutate_rounds, rounds};
 use std::collections::BTreeSet;
 
+use crate::effort::LONGEST;
+
 /// Goes through the proofs of a design, and fails with what no test noticed, and with steps that scenarios pass and
 /// no proof has, unless they are there because the published design has them.
 ///
@@ -38,8 +40,6 @@ pub fn every_step_is_needed(design: impl Into<AnyDesign>, steps_in_all: usize, a
     assert!(missing.is_empty(), "in no proof: {missing:?}");
 }
 
-/// The baselines whose mutations take as long as those of all others together: leaves get their changes by a log.
-const LONGEST: [Baseline; 2] = [Baseline::DpTree, Baseline::BeTree];
 /// Runs of one crash point where every mutation is tried: most are noticed at once.
 const RUNS: u64 = 32;
 /// So many shapes of a design.

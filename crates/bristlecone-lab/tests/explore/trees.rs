@@ -13,7 +13,7 @@ use bristlecone_sim::{
 };
 
 use crate::corpus::run_corpus;
-use crate::effort::{affordable, schedules, share};
+use crate::effort::{LONGEST, schedules, share};
 
 /// Runs of one crash point where every mutation is tried: most are noticed at once.
 const MUTATED_RUNS: u64 = 64;
@@ -42,8 +42,8 @@ fn explored(
     let all = rounds_of_all.len();
     let rounds_of_all = share(rounds_of_all, ROUNDS);
     let is_whole = rounds_of_all.len() == all;
-    let mut budget = Budget { threads: 2, ..affordable(Budget::of(runs)) };
-    if let AnyDesign::Baseline(_) = design {
+    let mut budget = Budget { threads: 2, ..Budget::of(runs) };
+    if matches!(design, AnyDesign::Baseline(baseline) if LONGEST.contains(&baseline)) {
         // Crashes inside recoveries of the Bε-tree take as long as all else that a quick run explores.
         budget.depth = by_effort(1, budget.depth, budget.depth);
     }

@@ -2,7 +2,7 @@
 
 use std::fmt;
 use std::marker::PhantomData;
-use std::ops::Bound;
+use std::ops::{Bound, RangeBounds};
 use std::sync::Arc;
 
 use bristlecone_pm::{Error, Result};
@@ -208,14 +208,14 @@ pub(super) fn encode_bound<T: TreeHandle>(tree: &T, bound: Bound<&T::Key<'_>>) -
 
 /// An iterator over the items that a tree had. See [`SnapshotTree::range`](crate::SnapshotTree::range).
 pub struct SnapshotRange<'s, T: TreeHandle> {
-    pub(super) snapshot: &'s Snapshot,
-    pub(super) tree: &'s T,
-    pub(super) merge: Merge<T::Scan>,
-    pub(super) checked: bool,
-    pub(super) types: PhantomData<fn() -> T>,
+    snapshot: &'s Snapshot,
+    tree: &'s T,
+    merge: Merge<T::Scan>,
+    checked: bool,
+    types: PhantomData<fn() -> T>,
 }
 
-pub(super) type ScanKey<T> = <<T as TreeHandle>::Scan as Scan>::Key;
+type ScanKey<T> = <<T as TreeHandle>::Scan as Scan>::Key;
 
 impl<T: TreeHandle> fmt::Debug for SnapshotRange<'_, T> {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
@@ -223,7 +223,27 @@ impl<T: TreeHandle> fmt::Debug for SnapshotRange<'_, T> {
     }
 }
 
-impl<T: TreeHandle> SnapshotRange<'_, T> {
+impl<'s, T: TreeHandle> SnapshotRange<'s, T> {
+    /// Begins one, if the snapshot can show the tree.
+    pub(super) fn new<'a>(
+        snapshot: &'s Snapshot,
+        tree: &'s T,
+        bounds: impl RangeBounds<T::Key<'a>>,
+        checked: bool,
+    ) -> Result<Self> {
+        snapshot.with_epoch(&tree.link(), |_| ())?;
+        let bound = |bound: Bound<&T::Key<'_>>| -> Result<Bound<ScanKey<T>>> {
+            Ok(match encode_bound(tree, bound)? {
+                Bound::Included(key) => Bound::Included(T::Scan::decode_key(key)?),
+                Bound::Excluded(key) => Bound::Excluded(T::Scan::decode_key(key)?),
+                Bound::Unbounded => Bound::Unbounded,
+            })
+        };
+        let (from, to) = (bound(bounds.start_bound())?, bound(bounds.end_bound())?);
+        let merge = Merge::new(tree.scan(checked), from, to);
+        Ok(Self { snapshot, tree, merge, checked, types: PhantomData })
+    }
+
     #[inline]
     fn step(&mut self, forward: bool) -> Result<Option<ItemOf<T>>> {
         let (snapshot, tree, checked) = (self.snapshot, self.tree, self.checked);
@@ -279,8 +299,8 @@ impl<T: TreeHandle> std::iter::FusedIterator for SnapshotRange<'_, T> {}
 /// An iterator over the items that a tree had, or what is wrong with them. See
 /// [`SnapshotTree::try_range`](crate::SnapshotTree::try_range).
 pub struct CheckedSnapshotRange<'s, T: TreeHandle> {
-    pub(super) range: SnapshotRange<'s, T>,
-    pub(super) is_over: bool,
+    range: SnapshotRange<'s, T>,
+    is_over: bool,
 }
 
 impl<T: TreeHandle> fmt::Debug for CheckedSnapshotRange<'_, T> {
@@ -289,7 +309,16 @@ impl<T: TreeHandle> fmt::Debug for CheckedSnapshotRange<'_, T> {
     }
 }
 
-impl<T: TreeHandle> CheckedSnapshotRange<'_, T> {
+impl<'s, T: TreeHandle> CheckedSnapshotRange<'s, T> {
+    /// Begins one, if the snapshot can show the tree.
+    pub(super) fn new<'a>(
+        snapshot: &'s Snapshot,
+        tree: &'s T,
+        bounds: impl RangeBounds<T::Key<'a>>,
+    ) -> Result<Self> {
+        Ok(Self { range: SnapshotRange::new(snapshot, tree, bounds, true)?, is_over: false })
+    }
+
     fn step(&mut self, forward: bool) -> Option<Result<(T::OwnedKey, T::OwnedValue)>> {
         if self.is_over {
             return None;

@@ -1,15 +1,13 @@
 //! A tree of a snapshot, and what it is asked.
 
 use std::fmt;
-use std::marker::PhantomData;
-use std::ops::{Bound, RangeBounds};
+use std::ops::RangeBounds;
 
 use bristlecone_pm::{Error, Result};
 
-use super::any_tree::{AnyTree, Scan};
+use super::any_tree::AnyTree;
 use super::handle::TreeHandle;
-use super::merge::Merge;
-use super::snapshot::{CheckedSnapshotRange, ScanKey, Snapshot, SnapshotRange, encode_bound, known};
+use super::snapshot::{CheckedSnapshotRange, Snapshot, SnapshotRange, known};
 
 /// A tree as it was when a [`Snapshot`] was taken.
 ///
@@ -174,7 +172,7 @@ impl<'s, T: TreeHandle> SnapshotTree<'s, T> {
     /// # }
     /// ```
     pub fn range<'a>(&self, bounds: impl RangeBounds<T::Key<'a>>) -> SnapshotRange<'s, T> {
-        known(self.begin(bounds, false))
+        known(SnapshotRange::new(self.snapshot, self.tree, bounds, false))
     }
 
     /// Iterates over items as [`range`](Self::range) does, with the records of keys and values compared with their
@@ -203,7 +201,7 @@ impl<'s, T: TreeHandle> SnapshotTree<'s, T> {
     /// # }
     /// ```
     pub fn try_range<'a>(&self, bounds: impl RangeBounds<T::Key<'a>>) -> Result<CheckedSnapshotRange<'s, T>> {
-        Ok(CheckedSnapshotRange { range: self.begin(bounds, true)?, is_over: false })
+        CheckedSnapshotRange::new(self.snapshot, self.tree, bounds)
     }
 
     /// Iterates over all items in order, from both ends.
@@ -334,19 +332,5 @@ impl<'s, T: TreeHandle> SnapshotTree<'s, T> {
     /// ```
     pub fn is_empty(&self) -> bool {
         self.iter().next().is_none()
-    }
-
-    fn begin<'a>(&self, bounds: impl RangeBounds<T::Key<'a>>, checked: bool) -> Result<SnapshotRange<'s, T>> {
-        self.snapshot.with_epoch(&self.tree.link(), |_| ())?;
-        let bound = |bound: Bound<&T::Key<'_>>| -> Result<Bound<ScanKey<T>>> {
-            Ok(match encode_bound(self.tree, bound)? {
-                Bound::Included(key) => Bound::Included(T::Scan::decode_key(key)?),
-                Bound::Excluded(key) => Bound::Excluded(T::Scan::decode_key(key)?),
-                Bound::Unbounded => Bound::Unbounded,
-            })
-        };
-        let (from, to) = (bound(bounds.start_bound())?, bound(bounds.end_bound())?);
-        let merge = Merge::new(self.tree.scan(checked), from, to);
-        Ok(SnapshotRange { snapshot: self.snapshot, tree: self.tree, merge, checked, types: PhantomData })
     }
 }

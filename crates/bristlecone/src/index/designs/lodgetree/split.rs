@@ -151,7 +151,7 @@ impl<K: KeyCodec, V: Codec, M: Medium> LodgeTree<K, V, M> {
         (slots, self.flush_lines(leaf, lines, "lodgetree split.1"))
     }
 
-    /// Splits a node whose index part has grown too large, into as many as it is hot. Nothing
+    /// Splits a node whose index part has grown too large into several, the more the hotter it is. Nothing
     /// on the medium changes. `Err`: there is no memory for it, and nothing changed at all.
     pub(super) fn split_node(&self, node: &Locked<'_>, guard: &K::Guard) -> Result<()> {
         let Counts { index, .. } = node.counts();
