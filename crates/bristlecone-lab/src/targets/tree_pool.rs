@@ -312,7 +312,11 @@ impl<I: Items, D: TreeDesign> Registers for TreePool<I, D> {
             Operation::Together { .. } => Err("trees have no such operation".to_owned()),
             Operation::Scan => {
                 let number = |(key, value): (_, _)| Ok((I::key_number(&key)?, I::value_number(&value)?));
-                Ok(Answer::All(tree.iter().map(number).collect::<Result<_, String>>()?))
+                let found = tree.iter().map(number).collect::<Result<Vec<_>, String>>()?;
+                match found.is_sorted_by(|left, right| left.0 < right.0) {
+                    true => Ok(Answer::All(found.into_iter().collect())),
+                    false => Err(format!("a scan out of order: {found:?}")),
+                }
             }
         }
     }

@@ -12,6 +12,7 @@ mod log;
 mod media;
 mod mutations;
 mod nbtree;
+mod nodes;
 mod planned;
 mod pool;
 mod toy;

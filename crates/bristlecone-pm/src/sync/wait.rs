@@ -6,6 +6,7 @@ use std::hint::spin_loop;
 use std::sync::atomic::{AtomicBool, Ordering::Relaxed};
 use std::sync::{Mutex, MutexGuard, RwLock, RwLockReadGuard, RwLockWriteGuard, TryLockError, TryLockResult};
 
+use crate::Step;
 use crate::sync::HAS_TURNS;
 
 /// Rounds after which a waiting thread yields its processor.
@@ -30,6 +31,8 @@ pub enum Turn {
     Access,
     /// Where a lock is taken or released: between two of these most of what can go wrong has its place.
     Crossing,
+    /// At a named step of an algorithm in DRAM.
+    Named(Step),
 }
 
 /// Sets what the simulated threads that the calling thread stands for do at each such place, in a build with the
@@ -50,6 +53,12 @@ pub(crate) fn step() {
 #[inline(always)]
 pub fn cross() {
     at(Turn::Crossing);
+}
+
+/// Names a step of an algorithm in DRAM, at which another simulated thread may go on, and which schedules count.
+#[inline(always)]
+pub fn reached(step: Step) {
+    at(Turn::Named(step));
 }
 
 #[inline(always)]

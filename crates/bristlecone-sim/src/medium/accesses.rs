@@ -61,7 +61,7 @@ impl Medium for Sim {
     fn publish(&self, cell: &AtomicU64, value: u64, step: Step) {
         let site = Site { kind: SiteKind::Publish, step, at: caller() };
         watch::pass(step);
-        self.cross();
+        self.name();
         self.put(cell, value, Ordering::Release, site);
     }
 
@@ -106,7 +106,7 @@ impl Medium for Sim {
 
     fn drain(&self, step: Step) {
         let at = caller();
-        self.cross();
+        self.name();
         self.take_step();
         watch::pass(step);
         if !self.is_changed(Mutation::Remove(Site { kind: SiteKind::Fence, step, at })) {
@@ -128,7 +128,7 @@ impl Medium for Sim {
     }
 
     fn reached(&self, step: Step) {
-        self.cross();
+        self.name();
         self.take_step();
         watch::pass(step);
         stopped::pass(step);

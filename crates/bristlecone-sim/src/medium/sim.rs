@@ -157,6 +157,11 @@ impl Sim {
         self.offer(At::Decision);
     }
 
+    /// Offers a turn at a step that has a name.
+    pub(super) fn name(&self) {
+        self.offer(At::Named);
+    }
+
     /// Returns whether the mutation changed anything so far.
     pub fn was_mutated(&self) -> bool {
         self.0.mutated.load(Ordering::Relaxed)
@@ -264,7 +269,7 @@ impl Sim {
         self.insert(&mut trace, event, site);
         drop(trace);
         if publish.is_some() {
-            self.cross();
+            self.name();
         }
     }
 

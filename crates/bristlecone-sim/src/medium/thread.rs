@@ -28,6 +28,8 @@ pub(crate) enum At {
     Memory,
     /// An access to the medium.
     Medium,
-    /// A lock, a publish, a fence, a named step.
+    /// A lock, a compare-and-swap, a read of a record.
     Decision,
+    /// A publish, a fence, a named step.
+    Named,
 }

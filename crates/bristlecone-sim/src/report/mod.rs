@@ -43,7 +43,7 @@ pub struct Report {
     /// Schedules of several threads that were run.
     pub schedules: u64,
     /// Publishes of one thread of a schedule, by name, that came while another one's operation was
-    /// under way.
+    /// under way; and named steps in DRAM that a thread came to while others ran.
     pub raced: BTreeMap<Step, u64>,
     /// Named steps of one thread of a schedule that came after one of another thread, amid its operation.
     pub pairs: BTreeSet<(Step, Step)>,

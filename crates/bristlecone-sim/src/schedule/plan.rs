@@ -11,8 +11,11 @@ const WRITTEN: u64 = 1000;
 /// A plan: what is there at first, and what each thread does.
 #[derive(Debug, Clone)]
 pub struct Plan {
-    /// Done one after the other, before the threads begin.
+    /// Done one after the other, before the structure is opened for the threads.
     pub before: Vec<(u64, Access)>,
+    /// Done one after the other once it is open, and before the threads begin: so that they find in DRAM what a run
+    /// leaves there, and not what recovery does.
+    pub warm: Vec<(u64, Access)>,
     /// What each thread does.
     pub threads: Vec<Vec<Operation>>,
     /// Requests for room that the medium grants meanwhile, and how many it refuses after these.
@@ -43,7 +46,14 @@ enum Purpose {
 impl Plan {
     /// Makes a plan with room for everything.
     pub fn new(before: Vec<(u64, Access)>, threads: Vec<Vec<Operation>>) -> Self {
-        Self { before, threads, room: ROOM }
+        Self { before, warm: Vec::new(), threads, room: ROOM }
+    }
+
+    /// Has what is there at first written after the opening, from operation `from` on.
+    #[must_use]
+    pub fn warm_from(mut self, from: usize) -> Self {
+        self.warm = self.before.split_off(from.min(self.before.len()));
+        self
     }
 
     /// Draws two or three threads with two to four operations each, on keys of few leaves, most of them on
@@ -75,7 +85,13 @@ impl Plan {
             0 => (draw(3) as u64, [1, 2, u64::MAX][draw(3)]),
             _ => ROOM,
         };
-        Self { before, threads, room }
+        let plan = Self { before, warm: Vec::new(), threads, room };
+        let from = match draw(4) {
+            0 => 0,
+            1 => draw(plan.before.len() + 1),
+            _ => plan.before.len(),
+        };
+        plan.warm_from(from)
     }
 
     /// Draws a few operations on the same keys, for what follows a crash.
@@ -91,7 +107,7 @@ impl Plan {
     /// Returns what is there when the threads begin.
     pub(super) fn at_first(&self) -> BTreeMap<u64, u64> {
         let mut held = BTreeMap::new();
-        for (key, access) in &self.before {
+        for (key, access) in self.before.iter().chain(&self.warm) {
             match access.on(held.get(key).copied()).0 {
                 Some(value) => held.insert(*key, value),
                 None => held.remove(key),

@@ -29,7 +29,7 @@ const CRASHES: usize = 4;
 /// The second within the recovery from the first, or in what follows it, and so on.
 const CRASHES_IN_A_ROW: usize = 3;
 /// Steps that a schedule has, before any was counted: accesses to DRAM, to the medium, decisions.
-const STEPS: Steps = [2000, 500, 200];
+const STEPS: Steps = [2000, 500, 200, 50];
 
 /// What the schedules of one plan share.
 pub(super) struct PlanRunner {
@@ -152,6 +152,7 @@ impl PlanRunner {
         let (ran, taken) = self.interleave(registers, mode, &course, report)?;
         let (kind, steps) = taken.steps;
         self.steps[kind] = steps;
+        taken.named.iter().for_each(|(step, times)| *report.raced.entry(step).or_default() += times);
         let before = self.pairs.len();
         self.pairs.extend(ran.raced());
         if self.pairs.len() > before {

@@ -78,6 +78,9 @@ pub(super) type Interleaved = Result<(Vec<Entry>, usize, BTreeMap<u64, u64>), St
 pub(super) fn interleaved<R: Registers>(registers: &R, sim: &Sim, plan: &Plan) -> Interleaved {
     turn::begin(0);
     let live = Arc::new(registers.open(sim)?);
+    for (key, access) in &plan.warm {
+        registers.act(&live, &Operation::On(*key, *access))?;
+    }
     let start = sim.events();
     let clock = Arc::new(AtomicU64::new(0));
     turn::take(sim, true);

@@ -3,14 +3,15 @@
 //! At each step of a thread another one may go on. Steps are accesses to the medium and, in a build with the
 //! feature `turns`, each access to DRAM that threads share: versions, nodes of the index, buffers, epochs.
 //! Some schedules change threads only where something is decided: at locks, publishes and fences, and at
-//! what algorithms without locks name.
+//! what algorithms name; and some only at what has a name.
 
 use std::cell::{Cell, RefCell};
+use std::collections::BTreeMap;
 use std::time::Duration;
 
 use bristlecone_pm::sync::epoch;
 use bristlecone_pm::sync::wait::{Turn, simulate_parallel, simulate_steps, simulate_waiting};
-use bristlecone_pm::{assume_thread_index, thread_index};
+use bristlecone_pm::{Step, assume_thread_index, thread_index};
 use shuttle::scheduler::{Schedule, Scheduler, Task, TaskId};
 
 use crate::medium::sim::Sim;
@@ -21,6 +22,8 @@ use bristlecone_random::Generator;
 const FIRST: u32 = 1 << 30;
 /// Simulated threads of a run, at most.
 const THREADS_MAX: usize = 8;
+/// The least steps that count, of which a schedule draws one.
+const LEAST_OF: [At; 6] = [At::Memory, At::Medium, At::Decision, At::Decision, At::Named, At::Named];
 /// Steps after which a run counts as hung.
 const STEPS_MAX: u64 = 50_000_000;
 
@@ -35,7 +38,7 @@ pub(super) struct Course {
 }
 
 /// How many steps a schedule has from each kind on, in the order of [`At`].
-pub(super) type Steps = [u64; 3];
+pub(super) type Steps = [u64; 4];
 
 impl Course {
     pub(super) fn new(seed: u64, steps: Steps) -> Self {
@@ -52,11 +55,13 @@ impl Course {
 thread_local! {
     /// Lesser steps than this are none.
     static LEAST: Cell<At> = const { Cell::new(At::Medium) };
+    /// How often the threads were at each named step in DRAM.
+    static NAMED: RefCell<BTreeMap<Step, u64>> = const { RefCell::new(BTreeMap::new()) };
     /// Steps until another thread goes on.
     static LEFT: Cell<u64> = const { Cell::new(0) };
     static TURNS: RefCell<Turns> = const {
         RefCell::new(Turns {
-            generator: Generator::new(0), forks: Vec::new(), gap: 1, strict: false, behind: Vec::new(), changes: 0, steps: 0
+            generator: Generator::new(0), forks: Vec::new(), gap: 1, strict: None, behind: Vec::new(), changes: 0, drawn: 0, steps: 0
         })
     };
 }
@@ -65,19 +70,35 @@ thread_local! {
 struct Turns {
     generator: Generator,
     forks: Vec<(u64, u64)>,
-    /// One in so many steps changes the thread: part of what is drawn, so that some schedules have many changes
+    /// Fewer steps than this are between two changes: part of what is drawn, so that some schedules have many changes
     /// and others one at the worst moment.
     gap: usize,
-    /// A thread that was left goes on only when all others wait or are through: few changes, and what comes between
-    /// is long.
-    strict: bool,
+    /// So many changes are still to come by themselves, if there is a number. Then a thread that was left goes on only when all
+    /// others wait or are through: few changes, and what comes between is long.
+    strict: Option<u32>,
     /// Threads that were left, the last one at the end.
     behind: Vec<TaskId>,
     changes: u64,
+    /// Steps from the last change to the next one, as drawn.
+    drawn: u64,
+    /// Steps until the last change.
     steps: u64,
 }
 
 impl Turns {
+    /// Draws how many steps there are until the next change.
+    fn draw(&mut self) -> u64 {
+        self.drawn = match &mut self.strict {
+            Some(0) => STEPS_MAX,
+            Some(left) => {
+                *left -= 1;
+                self.generator.index(self.gap) as u64
+            }
+            None => self.generator.index(self.gap) as u64,
+        };
+        self.drawn
+    }
+
     /// Draws for one more change.
     fn next(&mut self) -> &mut Generator {
         if let Some((_, seed)) = self.forks.iter().find(|(at, _)| *at == self.changes) {
@@ -118,17 +139,26 @@ pub(super) fn as_first<T>(run: impl FnOnce() -> T) -> T {
 /// Gets everything ready for a course.
 pub(super) fn prepare(course: &Course) {
     let mut generator = Generator::new(course.seed);
-    let least = [At::Memory, At::Medium, At::Decision, At::Decision][generator.index(4)];
+    let least = LEAST_OF[generator.index(LEAST_OF.len())];
     LEAST.set(least);
-    let strict = generator.index(2) == 0;
+    let strict = (generator.index(2) == 0).then(|| [1, 1, 2, 4][generator.index(4)]);
+    // One in so many steps changes the thread, twice that at most; or so many changes are all over the schedule.
     let gap = match strict {
-        true => course.steps[least as usize] as usize / (1 + generator.index(4)) + 1,
-        false => [1, 3, 10, 30, 100][generator.index(5)],
+        Some(changes) => 2 * course.steps[least as usize] as usize / (changes as usize + 1) + 1,
+        None => 2 * [1, 3, 10, 30, 100][generator.index(5)] - 1,
     };
-    let left = if strict { generator.index(2 * gap - 1) as u64 } else { 0 };
-    let (forks, behind) = (course.forks.clone(), Vec::new());
-    TURNS.set(Turns { generator, forks, gap, strict, behind, changes: 0, steps: left });
-    LEFT.set(left);
+    let mut turns = Turns {
+        generator,
+        forks: course.forks.clone(),
+        gap,
+        strict,
+        behind: Vec::new(),
+        changes: 0,
+        drawn: 0,
+        steps: 0,
+    };
+    LEFT.set(if strict.is_some() { turns.draw() } else { 0 });
+    TURNS.set(turns);
     epoch::simulate(THREADS_MAX);
     simulate_parallel(Some(in_parallel));
 }
@@ -145,6 +175,8 @@ pub(super) struct Taken {
     pub(super) changes: u64,
     /// The kind of steps, and how many there were.
     pub(super) steps: (usize, u64),
+    /// How often the threads were at each named step in DRAM.
+    pub(super) named: BTreeMap<Step, u64>,
 }
 
 /// Makes the calling thread itself again.
@@ -155,14 +187,18 @@ pub(super) fn end() -> Taken {
     simulate_steps(None);
     simulate_parallel(None);
     epoch::simulate(0);
-    let (changes, steps) = TURNS.with_borrow(|turns| (turns.changes, turns.steps));
-    Taken { changes, steps: (LEAST.get() as usize, steps.saturating_sub(LEFT.get())) }
+    let (changes, steps) = TURNS.with_borrow(|turns| (turns.changes, turns.steps + turns.drawn));
+    Taken { changes, steps: (LEAST.get() as usize, steps.saturating_sub(LEFT.get())), named: NAMED.take() }
 }
 
 fn offer_in_memory(turn: Turn) {
     offer(match turn {
         Turn::Access => At::Memory,
         Turn::Crossing => At::Decision,
+        Turn::Named(step) => {
+            NAMED.with_borrow_mut(|named| *named.entry(step).or_default() += 1);
+            At::Named
+        }
     });
 }
 
@@ -180,9 +216,8 @@ fn offer(at: At) {
 #[cold]
 fn change() {
     let steps = TURNS.with_borrow_mut(|turns| {
-        let left = turns.generator.index(2 * turns.gap - 1) as u64;
-        LEFT.set(left);
-        turns.steps += left + 1;
+        turns.steps += turns.drawn + 1;
+        LEFT.set(turns.draw());
         turns.steps
     });
     if std::thread::panicking() {
@@ -245,7 +280,7 @@ impl Scheduler for Others {
             0 => current,
             count => Some(TURNS.with_borrow_mut(|turns| {
                 let drawn = others[turns.next().index(count)];
-                if !turns.strict {
+                if turns.strict.is_none() {
                     return drawn;
                 }
                 turns.behind.retain(|task| Some(*task) != current);

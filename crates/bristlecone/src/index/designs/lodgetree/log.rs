@@ -1,6 +1,7 @@
 //! What the logs may take, and compaction passes: when there are too many logs, writers go over the nodes, a few at a
 //! time, and append what is still buffered of the old logs again. Step numbers are those of the protocol in `mod.rs`.
 
+use bristlecone_pm::sync::wait::reached;
 use bristlecone_pm::sync::{Ordering::Acquire, Ordering::Release};
 use bristlecone_pm::{Durable, Flushed, Medium, Persist};
 use smallvec::SmallVec;
@@ -74,6 +75,7 @@ impl<K: KeyCodec, V: Codec, M: Medium> LodgeTree<K, V, M> {
     /// Compact 1: what is logged from here on is in other logs.
     fn begin_pass(&self, pass: &mut Pass, wanted: u8) {
         let versions = &self.versions;
+        reached("lodgetree compact.1");
         pass.old = if wanted == OLDEST {
             let kept = self.logs_wanted() * 3 / 4;
             versions.log.take_oldest(versions.log.chunks_in_use().saturating_sub(kept))

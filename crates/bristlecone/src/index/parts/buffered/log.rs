@@ -4,7 +4,7 @@
 use std::ops::Deref;
 use std::sync::{Arc, Mutex};
 
-use bristlecone_pm::sync::wait::lock;
+use bristlecone_pm::sync::wait::{lock, reached};
 use bristlecone_pm::sync::{
     AtomicBool, AtomicU64, AtomicUsize, Ordering::Acquire, Ordering::Relaxed, Ordering::Release,
 };
@@ -104,6 +104,7 @@ impl<M: Medium> TreeLog<M> {
     /// Begins a compaction pass over everything that is buffered: returns the number of the epoch that begins, the
     /// chunks so far, and the keys that only they name.
     pub fn begin_pass(&self) -> (u64, Vec<LogChunk>, Vec<u64>) {
+        reached("log pass");
         let aside = std::mem::take(&mut *lock(&self.aside));
         self.mixed.store(false, Relaxed);
         let (epoch, old) = self.log.rotate();

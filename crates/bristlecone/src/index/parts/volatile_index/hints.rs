@@ -8,6 +8,7 @@
 
 use std::sync::OnceLock;
 
+use bristlecone_pm::sync::wait::reached;
 use bristlecone_pm::sync::{AtomicU32, AtomicU64, Ordering::Acquire, Ordering::Relaxed, Ordering::Release};
 use crossbeam_utils::CachePadded;
 
@@ -149,6 +150,7 @@ impl<K: KeyCodec> VolatileIndex<K> {
         }
         let right = L::get(&self.nodes, next);
         right.prefetch_children();
+        reached("index step from a hint");
         let LockState::Free(version) = right.lock.try_read() else { return None };
         let holds = rank < right.high_rank(true) || right.right().is_none();
         let low = right.key(0);

@@ -20,7 +20,7 @@ use std::cmp::Ordering;
 use std::marker::PhantomData;
 use std::sync::Mutex;
 
-use bristlecone_pm::sync::wait::lock;
+use bristlecone_pm::sync::wait::{lock, reached};
 use bristlecone_pm::sync::{AtomicU32, Ordering::Acquire, Ordering::Release};
 use bristlecone_pm::{Memory, Notes, NotesReader, Posted, Result as Fallible};
 
@@ -233,6 +233,7 @@ impl<K: KeyCodec> VolatileIndex<K> {
             let child = L::get(&self.nodes, next);
             // Header, keys and children are read one after the other, but can be fetched at once.
             child.prefetch_children();
+            reached("index step down");
             let version = child.lock.read().ok_or(Stale)?;
             if !node.lock.validate(seen) {
                 return Err(Stale);

@@ -13,6 +13,7 @@ mod ranks;
 
 use std::marker::PhantomData;
 
+use bristlecone_pm::sync::wait::reached;
 use bristlecone_pm::sync::{AtomicU32, AtomicU64, Ordering::Relaxed};
 use bristlecone_pm::{LINE_BYTES, Memory, Notes, NotesReader, Result};
 
@@ -198,6 +199,9 @@ impl Nodes {
     pub fn alloc(&self, level: u32, at: Edge) -> Result<u32> {
         let id = self.arena.alloc()?;
         let node = self.get(id);
+        if node.lock.count() > 0 {
+            reached("index node.reused");
+        }
         node.lock.renew_locked();
         node.node.level.store(level, Relaxed);
         node.node.edge.store(u32::from(at == Edge::Left), Relaxed);

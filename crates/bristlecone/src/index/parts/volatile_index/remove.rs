@@ -1,7 +1,7 @@
 //! A leaf leaves the index. Its range goes to a neighbour; nodes left without entries go too.
 
 use bristlecone_pm::sync::Ordering::Acquire;
-use bristlecone_pm::sync::wait::lock;
+use bristlecone_pm::sync::wait::{lock, reached};
 
 use super::{AnyLayout, KeyCodec, NodeRef, Side, VolatileIndex};
 use crate::index::parts::optimistic_lock::pause;
@@ -126,6 +126,7 @@ impl<K: KeyCodec> VolatileIndex<K> {
         // Only now may a thread use the nodes again, and lock them.
         drop((neighbours, locked));
         dead.into_iter().for_each(|id| self.nodes.free(id));
+        reached("index node.freed");
         Some(true)
     }
 

@@ -2,6 +2,7 @@
 
 use bristlecone_pm::Finding;
 use bristlecone_pm::sync::Ordering::Acquire;
+use bristlecone_pm::sync::wait::reached;
 
 use super::{AnyLayout, KeyCodec, NodeRef, Side, VolatileIndex};
 use crate::index::parts::optimistic_lock::{LockState, Stale, Version, pause};
@@ -83,6 +84,7 @@ impl<K: KeyCodec> VolatileIndex<K> {
         }
         let Some((next, _)) = right else { return Step::End };
         let right = self.nodes.get(next);
+        reached("index step right");
         let Some(seen) = right.lock.read() else { return Step::Lost };
         if !node.lock.validate(cursor.seen) {
             return Step::Lost;

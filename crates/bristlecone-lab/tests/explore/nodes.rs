@@ -1,0 +1,105 @@
+//! Nodes of the index that lose their last leaf and serve elsewhere, under the eyes of threads that are on their way
+//! there.
+
+use std::marker::PhantomData;
+
+use bristlecone::Design;
+use bristlecone_lab::targets::{Items, Texts, TreePool, Words};
+use bristlecone_pm::Geometry;
+use bristlecone_sim::{Access, Mode, Operation, Plan, Planned, Progress, Schedules, explore_schedules};
+
+use crate::effort::schedules;
+
+/// What an ascending load leaves: full leaves of so many items, in full nodes of so many leaves.
+struct Filled {
+    items: u64,
+    leaves: u64,
+}
+
+impl Filled {
+    /// Makes a plan in which all leaves of a node are gone but one with one key, which a thread removes: the node comes
+    /// free. The same thread goes on to full leaves of a full node behind that, whose new half takes the node that came free. Others look for that key meanwhile, write it, and go over all keys.
+    fn serve_elsewhere(&self, draw: &mut dyn FnMut(usize) -> usize) -> Plan {
+        let of_node = self.items * self.leaves;
+        let key = |at: u64| 2 * at;
+        let all = of_node * 3 + self.items * 2;
+        let mut before: Vec<_> = (0..all).map(|at| (key(at), Access::Insert(at))).collect();
+        // The second of four nodes, and now and then a leaf on each side.
+        let beside = |draw: usize| if draw == 0 { self.items } else { 0 };
+        let (from, to) = (of_node - beside(draw(4)), 2 * of_node + beside(draw(4)));
+        let left = of_node + self.items + draw((of_node - 2 * self.items) as usize) as u64;
+        let gone = (from..to).filter(|at| *at != left);
+        before.extend(gone.map(|at| (key(at), Access::Remove)));
+        let left = key(left);
+        // The third node: it is split in its middle, behind which leaves have room for what comes there by mistake.
+        let leaf = |number: u64| 2 * of_node + number * self.items;
+        let half = self.leaves / 2;
+        for number in half..self.leaves {
+            before.extend((1..self.items - 1).map(|at| (key(leaf(number) + at), Access::Remove)));
+            // Only a leaf that was replaced has no slots of keys that are gone.
+            before.push((key(leaf(number) + 1) + 1, Access::Insert(900)));
+        }
+        let mut full = (half - 3..half).map(|number| (key(leaf(number)) + 1, Access::Insert(900)));
+        // The full node has no room left, and splits when another leaf does.
+        before.extend(full.next());
+        let mut filling = vec![Operation::On(left, Access::Remove)];
+        if draw(4) == 0 {
+            filling.push(Operation::On(left, Access::Insert(900)));
+        }
+        filling.extend(full.map(|(key, access)| Operation::On(key, access)));
+        let mut threads = vec![filling];
+        let mut written = 1000;
+        for _ in 0..1 + draw(4) / 3 {
+            let goes_over_all = draw(2) == 0;
+            let operation = |_| {
+                written += 1;
+                match draw(8) {
+                    _ if goes_over_all => Operation::Scan,
+                    0 => Operation::On(left, Access::Get),
+                    1 => Operation::On(left + 1, Access::Insert(written)),
+                    _ => Operation::On(left, Access::Upsert(written)),
+                }
+            };
+            threads.push((0..if goes_over_all { 2 } else { 4 }).map(operation).collect());
+        }
+        Plan::new(before, threads).warm_from(0)
+    }
+}
+
+/// Explores schedules of a plan, and fails if nodes hardly ever come free and serve again.
+fn survives<I: Items>(
+    design: Design,
+    options: &[(&'static str, u64)],
+    plan: fn(&mut dyn FnMut(usize) -> usize) -> Plan,
+    count: u64,
+) {
+    let geometry = Geometry { chunk_bytes: 4096, chunks_max: 40, trees_max: 3 };
+    let registers =
+        TreePool::<I> { geometry, design: design.into(), options: options.to_vec(), items: PhantomData };
+    let count = schedules(count);
+    let wanted = Schedules { seed: 3, first: 0, count, modes: Mode::ALL.to_vec(), threads: 2 };
+    let report = explore_schedules(&Planned { registers, plan }, &wanted, &Progress::default());
+    println!("{report}, raced: {:?}", report.raced);
+    report.assert_clean();
+    for step in ["index node.freed", "index node.reused"] {
+        let times = report.raced.get(step).copied().unwrap_or_default();
+        assert!(times * 4 > count, "{step}: {times} times in {count} schedules");
+    }
+}
+
+#[test]
+fn nodes_of_nbtree_serve_elsewhere() {
+    let options = [("block_bytes", 128), ("inner_bytes", 256)];
+    survives::<Words>(
+        Design::NbTree,
+        &options,
+        |draw| Filled { items: 7, leaves: 15 }.serve_elsewhere(draw),
+        8000,
+    );
+    survives::<Texts>(
+        Design::NbTree,
+        &options,
+        |draw| Filled { items: 7, leaves: 6 }.serve_elsewhere(draw),
+        1000,
+    );
+}
