@@ -178,7 +178,7 @@ impl Registers for Alone {
     fn act(&self, live: &Live, operation: &Operation) -> Result<Answer, String> {
         match operation {
             Operation::On(key, access) => Ok(Answer::One(live.act(*key, *access)?)),
-            Operation::Scan => {
+            Operation::Scan(_) => {
                 let (mut items, mut batch) = (Vec::new(), Batch::default());
                 while live.tree.scan_forward((Unbounded, Unbounded), &mut batch) {
                     items.extend(batch.entries.drain(..).rev());

@@ -230,6 +230,7 @@ impl<'ast> Visit<'ast> for Finder<'_> {
     fn visit_expr(&mut self, expr: &'ast Expr) {
         match expr {
             Expr::Const(_) => return,
+            expr if only_prefetches(expr) => return,
             Expr::Repeat(repeat) => return self.visit_expr(&repeat.expr),
             Expr::Binary(binary) => self.binary(binary),
             Expr::Range(range) => self.range(range),
@@ -349,6 +350,32 @@ fn is_prefetch(expr: &Expr) -> bool {
     name.is_some_and(|name| name.to_string().contains("prefetch"))
 }
 
+/// Returns whether an expression does nothing but prefetch, maybe for each of several, or on a condition.
+fn only_prefetches(expr: &Expr) -> bool {
+    match expr {
+        Expr::If(branch) => branch.else_branch.is_none() && block_only_prefetches(&branch.then_branch),
+        Expr::ForLoop(repeated) => block_only_prefetches(&repeated.body),
+        Expr::Block(block) => block_only_prefetches(&block.block),
+        Expr::MethodCall(call) if call.method == "for_each" => {
+            matches!(call.args.first(), Some(Expr::Closure(closure)) if only_prefetches(&closure.body))
+        }
+        _ => is_prefetch(expr),
+    }
+}
+
+fn block_only_prefetches(block: &Block) -> bool {
+    let (last, others) = match block.stmts.split_last() {
+        Some((Stmt::Expr(last, _), others)) => (last, others),
+        _ => return false,
+    };
+    only_prefetches(last)
+        && others.iter().all(|stmt| match stmt {
+            Stmt::Expr(expr, _) => only_prefetches(expr),
+            Stmt::Local(_) => true,
+            Stmt::Item(_) | Stmt::Macro(_) => false,
+        })
+}
+
 #[derive(PartialEq)]
 enum Effect {
     /// Returns whether a statement binds nothing and has no value, so that it can be left out.
@@ -360,7 +387,7 @@ enum Effect {
 fn effect(stmt: &Stmt, unit: bool) -> Effect {
     let plain = match stmt {
         Stmt::Expr(expr, semicolon) => {
-            let opaque = matches!(expr, Expr::Macro(_) | Expr::Const(_)) || is_prefetch(expr);
+            let opaque = matches!(expr, Expr::Macro(_) | Expr::Const(_)) || only_prefetches(expr);
             (semicolon.is_some() || unit) && !is_jump(expr) && !opaque
         }
         Stmt::Local(local) => {

@@ -53,7 +53,7 @@ pub use mutate::{
 pub use report::case::{Case, CrashAt};
 pub use report::progress::Progress;
 pub use report::{Choice, Crash, Depth, Failure, Report};
-pub use schedule::history::{Answer, Operation};
+pub use schedule::history::{Answer, Operation, Way};
 pub use schedule::plan::Plan;
 pub use schedule::planned::Planned;
 pub use schedule::registers::{PER_PLAN, Registers, SCHEDULES, Schedules};

@@ -54,7 +54,7 @@ impl<A: Items, B: Items> Registers for BatchPool<A, B> {
                 Ok(Answer::Together { items: None, seen: vec![Seen::Done; each.len()] })
             }
             Operation::Together { scans, each } => transact(live, *scans, each),
-            Operation::Scan => Ok(Answer::All(live.observed()?)),
+            Operation::Scan(_) => Ok(Answer::All(live.observed()?)),
             Operation::Many(_) => Err("a call for many keys of two trees".to_owned()),
         }
     }

@@ -2,9 +2,11 @@
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::ops::Bound::{Excluded, Included};
+use std::ops::ControlFlow;
 
+use bristlecone::parts::codec::Codec as _;
 use bristlecone::{Error, Key, Tree, Value};
-use bristlecone_sim::{Access, Seen};
+use bristlecone_sim::{Access, Seen, Way};
 
 use super::items::Items;
 
@@ -104,13 +106,14 @@ pub(super) fn read<I: Items>(tree: &Tree<I::K, I::V>) -> Result<BTreeMap<u64, u6
     if !findings.is_empty() {
         return Err(format!("{findings:?}"));
     }
-    let number = |(key, value): (_, _)| Ok((I::key_number(&key)?, I::value_number(&value)?));
-    let forward: Vec<(u64, u64)> = tree.iter().map(number).collect::<Result<_, String>>()?;
-    let mut backward: Vec<(u64, u64)> = tree.iter().rev().map(number).collect::<Result<_, String>>()?;
-    backward.reverse();
-    if forward != backward || !forward.is_sorted_by(|a, b| a.0 < b.0) {
-        return Err(format!("forward {forward:?}, backward {backward:?}"));
+    let forward = all::<I>(tree, Way::Forward)?;
+    for way in [Way::Backward, Way::Visit] {
+        let found = all::<I>(tree, way)?;
+        if found != forward {
+            return Err(format!("forward {forward:?}, {way:?} {found:?}"));
+        }
     }
+    let forward: Vec<(u64, u64)> = forward.into_iter().collect();
     if tree.len() != forward.len() as u64 {
         return Err(format!("a length of {}, but {forward:?}", tree.len()));
     }
@@ -123,6 +126,33 @@ pub(super) fn read<I: Items>(tree: &Tree<I::K, I::V>) -> Result<BTreeMap<u64, u6
     read_beside::<I>(tree, &forward)?;
     read_parts::<I>(tree, &forward)?;
     Ok(forward.into_iter().collect())
+}
+
+/// Looks at all items in one of the ways there are. An error: they are not in order.
+pub(super) fn all<I: Items>(tree: &Tree<I::K, I::V>, way: Way) -> Result<BTreeMap<u64, u64>, String> {
+    let number = |(key, value): (_, _)| Ok((I::key_number(&key)?, I::value_number(&value)?));
+    let mut found: Vec<(u64, u64)> = match way {
+        Way::Forward => tree.iter().map(number).collect::<Result<_, String>>()?,
+        Way::Backward => tree.iter().rev().map(number).collect::<Result<_, String>>()?,
+        Way::Visit => {
+            let mut found = Vec::new();
+            tree.for_each_in(.., |key, value| {
+                let key = I::K::decode(I::K::with(key, <I::K as Key>::Codec::owned));
+                let value = I::V::with(value, |code| I::V::decode(code)).ok().flatten();
+                let item = key.zip(value).ok_or_else(|| "an item that is none".to_owned());
+                found.push(item.and_then(number));
+                ControlFlow::Continue(())
+            });
+            found.into_iter().collect::<Result<_, String>>()?
+        }
+    };
+    if way == Way::Backward {
+        found.reverse();
+    }
+    if !found.is_sorted_by(|left, right| left.0 < right.0) {
+        return Err(format!("{way:?} out of order: {found:?}"));
+    }
+    Ok(found.into_iter().collect())
 }
 
 /// Looks for keys that are absent: beside each that is there, below all of them, and above.

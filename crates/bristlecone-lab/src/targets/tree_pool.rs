@@ -17,7 +17,7 @@ use bristlecone_sim::{
 use super::items::Items;
 use super::media::any_medium;
 use super::pool::{check_pool, open_pool};
-use super::tree_access::{act, act_on_many, read};
+use super::tree_access::{act, act_on_many, all, read};
 use super::tree_op::TreeOp;
 
 /// A pool of trees of one design and one kind of items.
@@ -310,14 +310,7 @@ impl<I: Items, D: TreeDesign> Registers for TreePool<I, D> {
             Operation::On(key, access) => Ok(Answer::One(act::<I>(tree, *key, *access)?)),
             Operation::Many(each) => Ok(Answer::Many(act_on_many::<I>(tree, each)?)),
             Operation::Together { .. } => Err("trees have no such operation".to_owned()),
-            Operation::Scan => {
-                let number = |(key, value): (_, _)| Ok((I::key_number(&key)?, I::value_number(&value)?));
-                let found = tree.iter().map(number).collect::<Result<Vec<_>, String>>()?;
-                match found.is_sorted_by(|left, right| left.0 < right.0) {
-                    true => Ok(Answer::All(found.into_iter().collect())),
-                    false => Err(format!("a scan out of order: {found:?}")),
-                }
-            }
+            Operation::Scan(way) => all::<I>(tree, *way).map(Answer::All),
         }
     }
 

@@ -3,7 +3,7 @@
 use bristlecone::Design;
 use bristlecone_lab::targets::{TreePool, Words};
 use bristlecone_pm::Geometry;
-use bristlecone_sim::{Access, Mode, Operation, Plan, Planned, Progress, Schedules, explore_schedules};
+use bristlecone_sim::{Access, Mode, Operation, Plan, Planned, Progress, Schedules, Way, explore_schedules};
 
 use crate::effort::schedules;
 
@@ -25,7 +25,7 @@ fn split_meanwhile(draw: &mut dyn FnMut(usize) -> usize) -> Plan {
     let splitting = (0..3 + draw(4) as u64).map(|at| written(next + at, 10 + at)).collect();
     let mut threads = vec![turning, splitting];
     if draw(3) == 0 {
-        threads.push(vec![Operation::Scan, Operation::On(next, Access::Remove)]);
+        threads.push(vec![Operation::Scan(Way::draw(draw)), Operation::On(next, Access::Remove)]);
     }
     let plan = Plan::new(before, threads);
     if draw(4) == 0 { plan } else { plan.warm_from(0) }

@@ -4,7 +4,7 @@ use bristlecone::Design;
 use bristlecone_lab::proofs::nbtree::{SLOTS, reuses, small};
 use bristlecone_lab::targets::{Items, Texts, TreePool, Words};
 use bristlecone_sim::{
-    Access, Mode, Operation, Plan, Planned, Progress, Schedules, explore, explore_schedules,
+    Access, Mode, Operation, Plan, Planned, Progress, Schedules, Way, explore, explore_schedules,
 };
 
 use crate::effort::schedules;
@@ -58,7 +58,7 @@ fn emptied_under_eyes(draw: &mut dyn FnMut(usize) -> usize) -> Plan {
             0 | 1 => Operation::On(last[draw(last.len())], Access::Get),
             2 | 3 => Operation::On(near(draw) + 1, Access::Insert(written)),
             4 => Operation::On(near(draw), Access::InsertNew(written)),
-            _ => Operation::Scan,
+            _ => Operation::Scan(Way::draw(draw)),
         }
     };
     for _ in 0..1 + draw(2) {

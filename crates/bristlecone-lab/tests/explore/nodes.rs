@@ -6,7 +6,7 @@ use std::marker::PhantomData;
 use bristlecone::Design;
 use bristlecone_lab::targets::{Items, Texts, TreePool, Words};
 use bristlecone_pm::Geometry;
-use bristlecone_sim::{Access, Mode, Operation, Plan, Planned, Progress, Schedules, explore_schedules};
+use bristlecone_sim::{Access, Mode, Operation, Plan, Planned, Progress, Schedules, Way, explore_schedules};
 
 use crate::effort::schedules;
 
@@ -54,7 +54,7 @@ impl Filled {
             let operation = |_| {
                 written += 1;
                 match draw(8) {
-                    _ if goes_over_all => Operation::Scan,
+                    _ if goes_over_all => Operation::Scan(Way::draw(draw)),
                     0 => Operation::On(left, Access::Get),
                     1 => Operation::On(left + 1, Access::Insert(written)),
                     _ => Operation::On(left, Access::Upsert(written)),

@@ -7,7 +7,7 @@ use bristlecone_cells::{Effort, by_effort, takes};
 use bristlecone_lab::targets::{Items, Texts, TreePool, Words, tree_scenarios};
 use bristlecone_pm::Geometry;
 use bristlecone_sim::{
-    Access, Budget, Mode, Operation, Plan, Progress, Report, Schedules, explore, explore_schedules,
+    Access, Budget, Mode, Operation, Plan, Progress, Report, Schedules, Way, explore, explore_schedules,
 };
 
 use crate::effort::{schedules, share};
@@ -80,7 +80,7 @@ fn on_the_brink(draw: &mut dyn FnMut(usize) -> usize) -> Plan {
             kind if first || kind == 0 => Operation::On(there + 1 + draw(3) as u64, Access::Insert(written)),
             1 => Operation::On(there, Access::Remove),
             2 => Operation::On(there, Access::Update(written)),
-            3 => Operation::Scan,
+            3 => Operation::Scan(Way::draw(draw)),
             _ => Operation::On(there, Access::Get),
         }
     };
@@ -138,7 +138,7 @@ fn without_room(draw: &mut dyn FnMut(usize) -> usize) -> Plan {
         match draw(12) {
             0..2 => Operation::On(at * APART, Access::Remove),
             2 => Operation::On(at * APART, Access::Get),
-            3 => Operation::Scan,
+            3 => Operation::Scan(Way::draw(draw)),
             _ => Operation::On(at * APART + 1 + draw(7) as u64, Access::Insert(written)),
         }
     };

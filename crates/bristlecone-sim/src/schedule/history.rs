@@ -7,6 +7,24 @@ use std::collections::{BTreeMap, BTreeSet, HashSet};
 
 use crate::model::access::{Access, Seen};
 
+/// A way to look at all items.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Way {
+    /// An iterator, from the first one on.
+    Forward,
+    /// An iterator, from the last one back.
+    Backward,
+    /// A closure that is called for each of them.
+    Visit,
+}
+
+impl Way {
+    /// Returns one of them: every other one goes forward.
+    pub fn draw(draw: &mut dyn FnMut(usize) -> usize) -> Self {
+        [Self::Forward, Self::Forward, Self::Backward, Self::Visit][draw(4)]
+    }
+}
+
 /// An operation of a thread.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub enum Operation {
@@ -15,7 +33,7 @@ pub enum Operation {
     /// One call for several keys: each of its operations is atomic, and all of them together are not.
     Many(Vec<(u64, Access)>),
     /// A look at all items.
-    Scan,
+    Scan(Way),
     /// A look at all items, if it scans, and then operations on keys: all of it together is atomic.
     Together {
         /// Whether it begins with a look at all items.
@@ -31,7 +49,7 @@ impl Operation {
         match self {
             Self::On(key, _) => vec![*key],
             Self::Many(each) | Self::Together { each, .. } => each.iter().map(|(key, _)| *key).collect(),
-            Self::Scan => Vec::new(),
+            Self::Scan(_) => Vec::new(),
         }
     }
 }
@@ -124,7 +142,7 @@ fn steps_of(history: &[Entry], at: usize, key: u64) -> Vec<Step> {
                 let shown = items.iter().map(|items| (Access::Get, Seen::Value(items.get(&key).copied())));
                 shown.chain(each).collect()
             }
-            (Operation::Scan, Answer::All(items)) => {
+            (Operation::Scan(_), Answer::All(items)) => {
                 vec![(Access::Get, Seen::Value(items.get(&key).copied()))]
             }
             _ => Vec::new(),

@@ -2,7 +2,7 @@
 
 use std::collections::BTreeMap;
 
-use super::history::Operation;
+use super::history::{Operation, Way};
 use crate::model::access::Access;
 
 /// Values that the threads write are this and above, all different.
@@ -166,6 +166,6 @@ fn operation(purpose: Purpose, key: u64, written: u64, draw: &mut dyn FnMut(usiz
         12 => Access::InsertNew(written),
         13 => Access::Swap(key, written),
         14 => Access::Swap(WRITTEN + 1 + draw(8) as u64, written),
-        _ => return Operation::Scan,
+        _ => return Operation::Scan(Way::draw(draw)),
     })
 }

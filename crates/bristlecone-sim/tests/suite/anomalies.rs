@@ -213,7 +213,7 @@ impl Registers for Ledger {
             Operation::Many(each) => {
                 Ok(Answer::Many(each.iter().map(|(key, access)| live.one(*key, *access)).collect()))
             }
-            Operation::Scan => {
+            Operation::Scan(_) => {
                 let _locked = live.lock();
                 Ok(Answer::All(live.items()))
             }

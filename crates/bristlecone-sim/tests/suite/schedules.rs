@@ -7,7 +7,7 @@ use std::sync::atomic::{AtomicBool, Ordering};
 use bristlecone_pm::sync::wait;
 use bristlecone_pm::{Durable, Persist, Word};
 use bristlecone_sim::{
-    Access, Answer, Memory, Mode, Operation, Progress, Registers, Report, Schedules, Seen, Sim,
+    Access, Answer, Memory, Mode, Operation, Progress, Registers, Report, Schedules, Seen, Sim, Way,
     explore_schedules,
 };
 
@@ -164,7 +164,7 @@ impl Registers for ToyRegisters {
                 Answer::Many(each.iter().map(|(key, access)| live.access(*key, *access)).collect())
             }
             Operation::Together { .. } => return Err("not drawn".to_owned()),
-            Operation::Scan => Answer::All(
+            Operation::Scan(_) => Answer::All(
                 (0..KEYS as u64)
                     .filter_map(|key| match live.access(key, Access::Get) {
                         Seen::Value(value) => value.map(|value| (key, value)),
@@ -176,7 +176,7 @@ impl Registers for ToyRegisters {
     }
 
     fn contents(&self, live: &Live) -> Result<BTreeMap<u64, u64>, String> {
-        match self.act(live, &Operation::Scan)? {
+        match self.act(live, &Operation::Scan(Way::Forward))? {
             Answer::All(items) => Ok(items),
             _ => Err("a scan that is none".to_owned()),
         }

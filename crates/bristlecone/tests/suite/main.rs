@@ -7,6 +7,7 @@ mod address_space;
 mod backups;
 mod bounds;
 mod changes;
+mod churn;
 mod closing;
 mod closures;
 mod concurrency;

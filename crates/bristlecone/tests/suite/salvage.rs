@@ -201,6 +201,20 @@ fn a_lost_chunk_and_a_file_cut_short_leave_the_rest() {
     }
 }
 
+/// A file that ends before its first chunk has a directory at most: each tree is named, and none has items.
+#[test]
+fn a_file_that_ends_within_its_header_names_its_trees() {
+    for design in DESIGNS {
+        let whole = healthy(design);
+        for len in [40_000, 20_000, 8200, 8192] {
+            let (report, saved) = salvage(&whole[..len]);
+            let told = report.findings.iter().any(|finding| finding.what.contains("ends within it"));
+            assert!(told && !report.is_whole(), "{design}, {len} bytes: {report:?}");
+            assert_eq!(saved.words + saved.texts, 0, "{design}, {len} bytes");
+        }
+    }
+}
+
 #[test]
 fn any_damage_is_survived() {
     let wholes = DESIGNS.map(healthy);

@@ -191,3 +191,30 @@ impl Drop for LockTable {
         }
     }
 }
+
+#[cfg(test)]
+mod tests {
+    use std::collections::BTreeSet;
+
+    use super::*;
+
+    const CHUNKS: [u64; 4] = [0, 5, 1, 7];
+
+    #[test]
+    fn every_node_has_its_own_lock() {
+        let table = LockTable::new(1 << 20, 4096, 256, &Memory::private()).unwrap();
+        let nodes = || CHUNKS.into_iter().flat_map(|chunk| (0..16).map(move |at| chunk * 4096 + at * 256));
+        nodes().for_each(|node| table.admit(node).unwrap());
+        let of = |node| std::ptr::from_ref(table.get(node).unwrap()).addr();
+        assert_eq!(nodes().map(of).collect::<BTreeSet<_>>().len(), 64);
+    }
+
+    #[test]
+    fn every_node_that_followers_see_has_its_own_lock() {
+        let shared = Shared::new(&Memory::private()).unwrap();
+        CHUNKS.iter().for_each(|chunk| shared.admit(*chunk as u32, 16).unwrap());
+        let of = |chunk: u64| shared.rows.get(chunk as u32).load(Relaxed) - 1;
+        let all: BTreeSet<u32> = CHUNKS.into_iter().flat_map(|chunk| of(chunk)..of(chunk) + 16).collect();
+        assert_eq!((all.len(), all.last().copied()), (64, Some(shared.locks.begun() - 1)));
+    }
+}
