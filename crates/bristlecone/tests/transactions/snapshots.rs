@@ -60,6 +60,12 @@ fn snapshots_show_what_a_map_was() {
                     assert!(
                         words.range(50..200).eq(word_model.range(50..200).map(|(key, value)| (*key, *value)))
                     );
+                    // One key, from either end.
+                    assert_eq!(
+                        words.range(key..=key).next(),
+                        word_model.get_key_value(&key).map(|(k, v)| (*k, *v))
+                    );
+                    assert_eq!(words.range(key..=key).next_back(), words.range(key..=key).next());
                     let middle = texts.range("050"..="150").map(|(key, _)| key);
                     assert!(middle.eq(
                         text_model.range("050".to_owned()..="150".to_owned()).map(|(key, _)| key.clone())
