@@ -129,7 +129,7 @@ impl<K: KeyCodec, V: Codec, M: Medium> Core<K, V, M> {
 
     /// Looks at up to `leaves` leaves; begins and ends collections as need be. A thread that comes
     /// second goes away. Whether there is more to do.
-    fn collect_some(&self, leaves: u32) -> bool {
+    pub(super) fn collect_some(&self, leaves: u32) -> bool {
         let _stopped = self.stop_writers();
         let Ok(mut round) = self.collection.round.try_lock() else { return false };
         if !self.collection.running.load(Acquire) {

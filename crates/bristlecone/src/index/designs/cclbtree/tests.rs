@@ -68,6 +68,25 @@ fn the_log_is_bounded_if_the_collector_sleeps_amid_its_work() {
     drop(asleep);
 }
 
+/// A collector that nothing wants sleeps; a write that lacks room collects what there is, and nothing twice.
+#[test]
+fn what_the_log_can_give_back_is_given_back_once() {
+    let options = CclBTreeOptions { log_entries: 40, ..CclBTreeOptions::default() };
+    let tree = with_idle_collector(tree(64 << 20, options));
+    assert!(!tree.core.collect_some(u32::MAX));
+    (0..1000).for_each(|n| _ = tree.write(key(n % 3), n, WriteMode::Upsert).unwrap());
+    let mut given = 0;
+    while tree.core.reclaim_log(tree.log.gifts()) {
+        given += 1;
+        assert!(given < 10, "the log gives without end");
+    }
+    // What is needed of a thousand entries is three of them at most.
+    let kept = tree.log.chunks_in_use();
+    assert!(given > 0 && kept <= 2, "the log has garbage, and keeps it: {given} times, {kept} chunks");
+    assert!(!tree.core.collect_some(u32::MAX));
+    assert_eq!(tree.verify(), []);
+}
+
 /// Log chunks of a few entries are mostly waste: the pool is full all the time, and what the log
 /// holds of it is given back in time.
 #[test]
