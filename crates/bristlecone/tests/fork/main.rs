@@ -50,6 +50,17 @@ fn main() {
     }
 }
 
+/// Returns the bytes of a pool that is open, of a moment in which no thread of a tree's own writes.
+fn at_rest(scratch: &Scratch) -> Vec<u8> {
+    let read = || std::fs::read(&scratch.0).unwrap();
+    loop {
+        let bytes = read();
+        if bytes == read() {
+            return bytes;
+        }
+    }
+}
+
 fn drops() {
     for sower in plants() {
         let scratch = Scratch::new();
@@ -67,7 +78,7 @@ fn drops() {
         // Another process would be let in, or find the mark of a pool that was closed.
         child(|| is_in_use(scratch.try_open(), here));
         let copy = Scratch::new();
-        std::fs::copy(&scratch.0, &copy.0).unwrap();
+        std::fs::write(&copy.0, at_rest(&scratch)).unwrap();
         assert!(!copy.open().info().was_clean);
         planted.fill(200..400);
         planted.verify(400);
