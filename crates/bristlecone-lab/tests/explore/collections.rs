@@ -44,12 +44,13 @@ fn released_meanwhile(draw: &mut dyn FnMut(usize) -> usize) -> Plan {
     Plan::new(before, vec![again, filling]).warm_from(KEYS as usize)
 }
 
-/// Explores schedules of a design, and fails if hardly any of them comes to the steps that the plan is made for.
+/// Explores schedules of a design, and fails if fewer than one in so many comes to the steps that the plan is made for.
 fn survives(
     design: Design,
     options: &[(&'static str, u64)],
     plan: fn(&mut dyn FnMut(usize) -> usize) -> Plan,
     steps: &[&str],
+    one_in: u64,
 ) {
     let geometry = Geometry { chunk_bytes: 4096, chunks_max: 40, trees_max: 3 };
     let registers = TreePool::<Words> {
@@ -66,7 +67,7 @@ fn survives(
     report.assert_clean();
     for step in steps {
         let raced = report.raced.get(step).copied().unwrap_or_default();
-        assert!(raced * 4 > count, "{step}: {raced} times while others were at work");
+        assert!(raced * one_in > count, "{step}: {raced} times while others were at work");
     }
 }
 
@@ -82,15 +83,16 @@ fn cclbtree_split_during_a_collection_survives_crashes() {
         &CCLBTREE,
         split_meanwhile,
         &["cclbtree split.2", "log pass", "log recycle.1"],
+        4,
     );
 }
 
 #[test]
 fn lodgetree_split_while_logs_are_emptied_survives_crashes() {
-    survives(Design::LodgeTree, &LODGETREE, split_meanwhile, &["lodgetree split.2", "log recycle.1"]);
+    survives(Design::LodgeTree, &LODGETREE, split_meanwhile, &["lodgetree split.2", "log recycle.1"], 4);
 }
 
 #[test]
 fn lodgetree_entries_go_when_their_successors_are_durable() {
-    survives(Design::LodgeTree, &LODGETREE, released_meanwhile, &["log recycle.1"]);
+    survives(Design::LodgeTree, &LODGETREE, released_meanwhile, &["log recycle.1"], 8);
 }
