@@ -3,9 +3,10 @@
 use bristlecone::Design;
 use bristlecone_lab::targets::{TreePool, Words};
 use bristlecone_pm::Geometry;
-use bristlecone_sim::{Access, Mode, Operation, Plan, Planned, Progress, Schedules, Way, explore_schedules};
+use bristlecone_sim::{Access, Operation, Plan, Way};
 
 use crate::effort::schedules;
+use crate::planned::raced;
 
 /// Keys that are there at first, in leaves that an ascending load left full.
 const KEYS: u64 = 16;
@@ -49,26 +50,12 @@ fn survives(
     design: Design,
     options: &[(&'static str, u64)],
     plan: fn(&mut dyn FnMut(usize) -> usize) -> Plan,
-    steps: &[&str],
-    one_in: u64,
+    steps: &[(&str, u64)],
 ) {
     let geometry = Geometry { chunk_bytes: 4096, chunks_max: 40, trees_max: 3 };
-    let registers = TreePool::<Words> {
-        geometry,
-        design: design.into(),
-        options: options.to_vec(),
-        items: std::marker::PhantomData,
-    };
-    let planned = Planned { registers, plan };
-    let count = schedules(SCHEDULES);
-    let wanted = Schedules { seed: 3, first: 0, count, modes: Mode::ALL.to_vec(), threads: 2 };
-    let report = explore_schedules(&planned, &wanted, &Progress::default());
-    println!("{report}, raced: {:?}", report.raced);
-    report.assert_clean();
-    for step in steps {
-        let raced = report.raced.get(step).copied().unwrap_or_default();
-        assert!(raced * one_in > count, "{step}: {raced} times while others were at work");
-    }
+    let (design, options) = (design.into(), options.to_vec());
+    let registers = TreePool::<Words> { geometry, design, options, items: std::marker::PhantomData };
+    raced(registers, plan, (3, schedules(SCHEDULES)), steps);
 }
 
 const CCLBTREE: [(&str, u64); 4] =
@@ -82,17 +69,21 @@ fn cclbtree_split_during_a_collection_survives_crashes() {
         Design::CclBTree,
         &CCLBTREE,
         split_meanwhile,
-        &["cclbtree split.2", "log pass", "log recycle.1"],
-        4,
+        &[("cclbtree split.2", 4), ("log pass", 4), ("log recycle.1", 4)],
     );
 }
 
 #[test]
 fn lodgetree_split_while_logs_are_emptied_survives_crashes() {
-    survives(Design::LodgeTree, &LODGETREE, split_meanwhile, &["lodgetree split.2", "log recycle.1"], 4);
+    survives(
+        Design::LodgeTree,
+        &LODGETREE,
+        split_meanwhile,
+        &[("lodgetree split.2", 4), ("log recycle.1", 4)],
+    );
 }
 
 #[test]
 fn lodgetree_entries_go_when_their_successors_are_durable() {
-    survives(Design::LodgeTree, &LODGETREE, released_meanwhile, &["log recycle.1"], 8);
+    survives(Design::LodgeTree, &LODGETREE, released_meanwhile, &[("log recycle.1", 8)]);
 }

@@ -2,13 +2,12 @@
 
 use bristlecone::Design;
 use bristlecone_lab::proofs::nbtree::{SLOTS, reuses, small};
-use bristlecone_lab::targets::{Items, Texts, TreePool, Words};
-use bristlecone_sim::{
-    Access, Mode, Operation, Plan, Planned, Progress, Schedules, Way, explore, explore_schedules,
-};
+use bristlecone_lab::targets::{Texts, Words};
+use bristlecone_sim::{Access, Mode, Operation, Plan, Way, explore};
 
 use crate::effort::schedules;
 use crate::mutations::every_step_is_needed;
+use crate::planned::raced;
 
 #[test]
 fn blocks_reused_after_recovery_survive_every_crash() {
@@ -67,30 +66,11 @@ fn emptied_under_eyes(draw: &mut dyn FnMut(usize) -> usize) -> Plan {
     Plan::new(before, threads)
 }
 
-/// Explores schedules of a plan and fails with what was found.
-fn raced<I: Items>(
-    tree_pool: TreePool<I>,
-    plan: fn(&mut dyn FnMut(usize) -> usize) -> Plan,
-    count: u64,
-    steps: &[(&str, u64)],
-) {
-    let count = schedules(count);
-    let wanted = Schedules { seed: 5, first: 0, count, modes: Mode::ALL.to_vec(), threads: 2 };
-    let report = explore_schedules(&Planned { registers: tree_pool, plan }, &wanted, &Progress::default());
-    println!("{report}, raced: {:?}", report.raced);
-    report.assert_clean();
-    assert_eq!(report.schedules, count);
-    for (step, one_in) in steps {
-        let raced = report.raced.get(step).copied().unwrap_or_default();
-        assert!(raced * one_in > count, "{step}: {raced} times while others were at work");
-    }
-}
-
 /// Step that frees an emptied leaf, in at least one of so many schedules while others were at work.
 const FREED: &[(&str, u64)] = &[("nbtree free.2", 4)];
 
 #[test]
 fn nbtree_free_is_durable_before_its_range_is_a_neighbours() {
-    raced(small::<Words>(), emptied_under_eyes, 20_000, FREED);
-    raced(small::<Texts>(), emptied_under_eyes, 2000, FREED);
+    raced(small::<Words>(), emptied_under_eyes, (5, schedules(20_000)), FREED);
+    raced(small::<Texts>(), emptied_under_eyes, (5, schedules(2000)), FREED);
 }

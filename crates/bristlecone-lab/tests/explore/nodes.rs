@@ -1,14 +1,12 @@
 //! Nodes of the index that lose their last leaf and serve elsewhere, under the eyes of threads that are on their way
 //! there.
 
-use std::marker::PhantomData;
-
-use bristlecone::Design;
-use bristlecone_lab::targets::{Items, Texts, TreePool, Words};
-use bristlecone_pm::Geometry;
-use bristlecone_sim::{Access, Mode, Operation, Plan, Planned, Progress, Schedules, Way, explore_schedules};
+use bristlecone_lab::proofs::nbtree::{SLOTS, small};
+use bristlecone_lab::targets::{Items, Texts, Words};
+use bristlecone_sim::{Access, Operation, Plan, Way};
 
 use crate::effort::schedules;
+use crate::planned::raced;
 
 /// What an ascending load leaves: full leaves of so many items, in full nodes of so many leaves.
 struct Filled {
@@ -18,7 +16,8 @@ struct Filled {
 
 impl Filled {
     /// Makes a plan in which all leaves of a node are gone but one with one key, which a thread removes: the node comes
-    /// free. The same thread goes on to full leaves of a full node behind that, whose new half takes the node that came free. Others look for that key meanwhile, write it, and go over all keys.
+    /// free. The same thread goes on to full leaves of a full node behind that, whose new half takes the node that came
+    /// free. Others look for that key meanwhile, write it, and go over all keys.
     fn serve_elsewhere(&self, draw: &mut dyn FnMut(usize) -> usize) -> Plan {
         let of_node = self.items * self.leaves;
         let key = |at: u64| 2 * at;
@@ -67,39 +66,12 @@ impl Filled {
 }
 
 /// Explores schedules of a plan, and fails if nodes hardly ever come free and serve again.
-fn survives<I: Items>(
-    design: Design,
-    options: &[(&'static str, u64)],
-    plan: fn(&mut dyn FnMut(usize) -> usize) -> Plan,
-    count: u64,
-) {
-    let geometry = Geometry { chunk_bytes: 4096, chunks_max: 40, trees_max: 3 };
-    let registers =
-        TreePool::<I> { geometry, design: design.into(), options: options.to_vec(), items: PhantomData };
-    let count = schedules(count);
-    let wanted = Schedules { seed: 3, first: 0, count, modes: Mode::ALL.to_vec(), threads: 2 };
-    let report = explore_schedules(&Planned { registers, plan }, &wanted, &Progress::default());
-    println!("{report}, raced: {:?}", report.raced);
-    report.assert_clean();
-    for step in ["index node.freed", "index node.reused"] {
-        let times = report.raced.get(step).copied().unwrap_or_default();
-        assert!(times * 4 > count, "{step}: {times} times in {count} schedules");
-    }
+fn survives<I: Items>(plan: fn(&mut dyn FnMut(usize) -> usize) -> Plan, count: u64) {
+    raced(small::<I>(), plan, (3, schedules(count)), &[("index node.freed", 4), ("index node.reused", 4)]);
 }
 
 #[test]
 fn nodes_of_nbtree_serve_elsewhere() {
-    let options = [("block_bytes", 128), ("inner_bytes", 256)];
-    survives::<Words>(
-        Design::NbTree,
-        &options,
-        |draw| Filled { items: 7, leaves: 15 }.serve_elsewhere(draw),
-        8000,
-    );
-    survives::<Texts>(
-        Design::NbTree,
-        &options,
-        |draw| Filled { items: 7, leaves: 6 }.serve_elsewhere(draw),
-        1000,
-    );
+    survives::<Words>(|draw| Filled { items: SLOTS, leaves: 15 }.serve_elsewhere(draw), 8000);
+    survives::<Texts>(|draw| Filled { items: SLOTS, leaves: 6 }.serve_elsewhere(draw), 1000);
 }

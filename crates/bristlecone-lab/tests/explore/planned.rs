@@ -11,6 +11,25 @@ use bristlecone_pm::Geometry;
 pub use bristlecone_sim::Planned;
 use bristlecone_sim::{Access, Mode, Operation, Plan, Progress, Schedules, explore_schedules};
 
+/// Explores schedules of a plan, and fails with what was found, or if a step that the plan is made for comes less often, while
+/// others are at work, than in one of so many.
+pub fn raced<I: Items>(
+    registers: TreePool<I>,
+    plan: fn(&mut dyn FnMut(usize) -> usize) -> Plan,
+    (seed, count): (u64, u64),
+    steps: &[(&str, u64)],
+) {
+    let wanted = Schedules { seed, first: 0, count, modes: Mode::ALL.to_vec(), threads: 2 };
+    let report = explore_schedules(&Planned { registers, plan }, &wanted, &Progress::default());
+    println!("{report}, raced: {:?}", report.raced);
+    report.assert_clean();
+    assert_eq!(report.schedules, count);
+    for (step, one_in) in steps {
+        let raced = report.raced.get(step).copied().unwrap_or_default();
+        assert!(raced * one_in > count, "{step}: {raced} times while others were at work");
+    }
+}
+
 /// Threads remove the few keys of a leaf or two if these have their first value, and give them others; all of
 /// them are mostly about one key.
 fn conditional_removals(draw: &mut dyn FnMut(usize) -> usize) -> Plan {
