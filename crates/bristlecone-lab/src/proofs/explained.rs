@@ -92,11 +92,6 @@ const OF_LIBRARY: &[Explanation] = &[
         "opening frees the chunks of an entry that is free as it does those of one that is being dropped",
     ),
     (
-        "lose store at nbtree/write.rs",
-        1,
-        "not shown: a key that another thread brings would have to be lost while its value, written again, is kept",
-    ),
-    (
         "lose compare-and-swap at nbtree/split.rs",
         1,
         "seals are for threads: after a crash the old block is the leaf",

@@ -5,7 +5,7 @@ use std::marker::PhantomData;
 use bristlecone::Design;
 use bristlecone_pm::Geometry;
 use bristlecone_sim::{
-    Access, Budget, Mode, Operation, Plan, Planned, Progress, Scenario, Schedules, Site, Table,
+    Access, Budget, Mode, Operation, Plan, Planned, Progress, Scenario, Schedules, Site, Table, mutate_among,
     mutate_schedules_among,
 };
 
@@ -130,6 +130,16 @@ fn twins() -> Scenario<TreeOp> {
     scenario("twins", setup, [Finish(slow), remove(TWIN)], vec![remove(TWIN)])
 }
 
+/// Returns a scenario: a thread has made a slot a new key's, without a value so far, and stops. Another one finds the
+/// key there and gives it its first value: a crash may keep the value only with the key, which no flush has followed.
+pub fn brought_without_value() -> Scenario<TreeOp> {
+    const KEY: u64 = 5;
+    let slow = Box::new(InsertNew("t", KEY, 1));
+    let setup = [insert(KEY + 1), Begin(slow.clone(), "nbtree update.2")];
+    let ops = [TreeOp::Upsert("t", KEY, 7), Finish(slow), remove(KEY)];
+    scenario("brought without value", setup, ops, vec![insert(KEY)])
+}
+
 /// Returns a plan of the twins in any order; the removal, and more in other lines, may come while the slower one
 /// is not done.
 fn twins_and_removal(_: &mut dyn FnMut(usize) -> usize) -> Plan {
@@ -163,7 +173,16 @@ fn updated_meanwhile(_: &mut dyn FnMut(usize) -> usize) -> Plan {
 
 /// Returns scenarios in which blocks are used again: in small leaves, and where few fit a chunk.
 pub fn reuses() -> [(TreePool<Words>, Vec<Scenario<TreeOp>>, Budget); 2] {
-    let in_small = vec![emptied(), boxed(), unsealed(), stopped(), empty(), replaced(), twins()];
+    let in_small = vec![
+        emptied(),
+        boxed(),
+        unsealed(),
+        stopped(),
+        empty(),
+        replaced(),
+        twins(),
+        brought_without_value(),
+    ];
     let in_wide = vec![freed(), discarded()];
     [(small(), in_small, Budget::of(64)), (wide(), in_wide, Budget { depth: 1, ..Budget::of(64) })]
 }
@@ -181,7 +200,15 @@ fn planned(plan: fn(&mut dyn FnMut(usize) -> usize) -> Plan) -> Planned<TreePool
 /// Changes the sites that are chosen where threads meet: in plans of replacements, and in any.
 pub fn changed_among_threads(chosen: &dyn Fn(&Site) -> bool) -> Table {
     let (wanted, progress) = (schedules_in(&[Mode::Prefix, Mode::Subset]), Progress::default());
-    let mut table = mutate_schedules_among(&small::<Words>(), &wanted, chosen, &progress);
+    let budget = Budget { continuation_crashes: 1, depth: 1, ..Budget::of(32) };
+    let mut table = mutate_among(
+        &small::<Words>(),
+        &[(brought_without_value(), Mode::Subset)],
+        budget,
+        chosen,
+        &progress,
+    );
+    table.merge(mutate_schedules_among(&small::<Words>(), &wanted, chosen, &progress));
     for plan in [twins_and_removal, removed_meanwhile, updated_meanwhile] {
         table.merge(mutate_schedules_among(&planned(plan), &wanted, chosen, &progress));
     }

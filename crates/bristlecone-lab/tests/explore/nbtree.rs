@@ -1,9 +1,11 @@
 //! NBTree: every flush, fence and order is needed, be it of one thread or of several.
 
 use bristlecone::Design;
-use bristlecone_lab::proofs::nbtree::{SLOTS, reuses, small};
+use bristlecone_lab::proofs::nbtree::{SLOTS, brought_without_value, reuses, small};
 use bristlecone_lab::targets::{Texts, Words};
-use bristlecone_sim::{Access, Mode, Operation, Plan, Way, explore};
+use bristlecone_sim::{
+    Access, Budget, Mode, Operation, Plan, Progress, Site, SiteKind, Way, explore, mutate_among,
+};
 
 use crate::effort::schedules;
 use crate::mutations::every_step_is_needed;
@@ -73,4 +75,16 @@ const FREED: &[(&str, u64)] = &[("nbtree free.2", 4)];
 fn nbtree_free_is_durable_before_its_range_is_a_neighbours() {
     raced(small::<Words>(), emptied_under_eyes, (5, schedules(20_000)), FREED);
     raced(small::<Texts>(), emptied_under_eyes, (5, schedules(2000)), FREED);
+}
+
+/// A key that has no value yet is stored again by the thread that brings the first one.
+#[test]
+fn first_value_is_kept_with_its_key_alone() {
+    let budget = Budget { continuation_crashes: 1, depth: 1, threads: 2, ..Budget::of(64) };
+    let scenarios = [(brought_without_value(), Mode::Subset)];
+    let wanted = |site: &Site| site.kind == SiteKind::Store && site.at.file().ends_with("nbtree/write.rs");
+    let table = mutate_among(&small::<Words>(), &scenarios, budget, &wanted, &Progress::default());
+    println!("{table}");
+    table.assert_clean();
+    assert!(table.killed() >= 1);
 }

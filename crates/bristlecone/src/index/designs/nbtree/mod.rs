@@ -40,8 +40,8 @@
 //! # Update
 //! 1. As insert 1.
 //! 2. A mark in the descriptor says that a flush is to come; then, unless writers are to stop (sync 1), the value word
-//!    is replaced. If another thread brought the key and it may not be durable yet, it is stored again before, in the same
-//!    line: nothing orders the stores of two threads on the medium. So it is before a seal.
+//!    is replaced. If the key came without a value, maybe by another thread, it is stored again before, in the same
+//!    line: nothing orders the stores of two threads to different words on the medium.
 //! 3. Flush, fence; the mark goes. *Old or new value.*
 //!
 //! # Delete

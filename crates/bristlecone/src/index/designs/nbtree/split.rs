@@ -141,11 +141,6 @@ impl<K: KeyCodec, V: Codec, M: Medium> NbTree<K, V, M> {
                 if sealed {
                     break;
                 }
-                if value != EMPTY {
-                    // It is read together with its key: relies on line order.
-                    self.hold_key(leaf, slot, value);
-                    let _ordered = medium.ordered_within_line();
-                }
                 let seal = self.seal_of(value, copy, slot);
                 if cell.publish_if(medium, word, seal, &durable).is_ok() {
                     break;

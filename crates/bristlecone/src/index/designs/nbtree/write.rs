@@ -349,12 +349,12 @@ impl<K: KeyCodec, V: Codec, M: Medium> NbTree<K, V, M> {
         }
     }
 
-    /// Stores the key of a slot again, whose value was `old` and is about to be replaced, if another thread may
-    /// have brought the key and it may not be durable yet: the order of stores to a line is that of one thread.
-    /// With a value the key came under a mark; without one there is none.
+    /// Stores the key of a slot again that has no value, `old`, and is about to be given one: another thread may have
+    /// brought the key, no flush may have followed it yet, and the order of stores to a line is that of one thread.
+    /// A key that came with its value is on the medium wherever a later value of that word is.
     #[inline(always)]
-    pub(super) fn hold_key(&self, leaf: &Leaf, slot: usize, old: u64) {
-        if !self.visible_is_durable && (old == EMPTY || leaf.is_flushing(self.shape, slot)) {
+    fn hold_key(&self, leaf: &Leaf, slot: usize, old: u64) {
+        if !self.visible_is_durable && old == EMPTY {
             let (medium, key) = (self.medium(), &self.slot(leaf, slot).key);
             key.store(medium, key.load(medium));
         }
