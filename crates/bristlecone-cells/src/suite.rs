@@ -94,6 +94,8 @@ pub mod suites {
     pub const RECOVERY: Suite = Suite { name: "recovery", leaves_out: &[OF_FILES, OF_SHORT_LOGS, OF_FULL] };
     /// Pools that are only read.
     pub const READ_ONLY: Suite = Suite { name: "read_only", leaves_out: &[OF_FILES, OF_SHORT_LOGS, OF_FULL] };
+    /// What is in use of the heap.
+    pub const HEAP: Suite = Suite { name: "heap", leaves_out: &[OF_FILES, OF_SHORT_LOGS, OF_FULL] };
     /// Pools that another process writes to.
     pub const FOLLOW: Suite = Suite { name: "follow", leaves_out: &[OF_FILES, OF_SHORT_LOGS, OF_FULL] };
     /// Crashes, and the schedules of several threads.
@@ -118,6 +120,7 @@ pub const SUITES: &[Suite] = &[
     suites::SALVAGE,
     suites::RECOVERY,
     suites::READ_ONLY,
+    suites::HEAP,
     suites::FOLLOW,
     suites::EXPLORER,
     suites::SOAK,

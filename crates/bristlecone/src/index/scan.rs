@@ -236,7 +236,8 @@ pub fn append<'g, K: KeyCodec, V: Codec, const DESCENDING: bool>(
     into: &mut Batch<K, V>,
     (key_of, value_of): (impl Fn(u64) -> K::Ref<'g>, impl Fn(u64) -> V::Ref<'g>),
 ) -> Outside {
-    if !K::INLINE {
+    // What is copied to the heap is copied once, and only if it is wanted: words are put in their places in vain at first.
+    if !(K::INLINE && V::INLINE) {
         let mut room = [(K::least(), 0); WORDS_MAX];
         let items = words.sorted::<K>(level, key_of, &mut room);
         let start = items.partition_point(|(key, _)| precedes::<K>(*key, from));
@@ -250,6 +251,12 @@ pub fn append<'g, K: KeyCodec, V: Codec, const DESCENDING: bool>(
         }
         return Outside { below: start > 0, above: end < items.len() };
     }
+    const {
+        assert!(
+            !(K::INLINE && V::INLINE && std::mem::needs_drop::<(K::Owned, V::Owned)>()),
+            "words own nothing"
+        )
+    };
     into.entries.reserve(WORDS_MAX);
     let before = into.entries.len();
     let spare = &mut into.entries.spare_capacity_mut()[..WORDS_MAX];

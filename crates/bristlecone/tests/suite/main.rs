@@ -25,6 +25,7 @@ mod examples;
 mod figures;
 mod full_pool;
 mod gate;
+mod heap;
 mod hot_key;
 mod kept;
 mod kill;
