@@ -267,6 +267,8 @@ fn stop_at(case: Case, domain: Domain, n: u64) -> Option<Step> {
         std::thread::spawn({
             let tree = Arc::clone(&tree);
             move || {
+                // A check sees what the stopped thread is about, and ends.
+                drop(tree.check());
                 everything(&tree, &mut model);
                 contend(&tree, before, case.after);
                 done.send(model).unwrap();

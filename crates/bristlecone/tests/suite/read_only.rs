@@ -1,8 +1,9 @@
 //! Pools that are only read: the file stays as it is, byte for byte, whatever state it is in.
 
-use std::os::unix::fs::PermissionsExt;
+use std::fs::File;
+use std::os::unix::fs::{FileExt, MetadataExt, PermissionsExt};
 
-use crate::common::{Cell, Items, Noise, Plant, Scratch, Visit, suites};
+use crate::common::{Cell, Items, Noise, Plant, Scratch, Visit, defaults, suites};
 use bristlecone::{Error, Pool, Tree};
 
 const KEYS: u64 = 20_000;
@@ -175,5 +176,46 @@ fn every_cell_is_read_without_a_change() {
     }
     for (at, cell) in suites::READ_ONLY.drawn().into_iter().enumerate() {
         cell.codec.visit(Run(cell, at % 2 == 0));
+    }
+}
+
+/// In shared memory even a read of a hole would take a page. A copy that leaves out what is zero is read, and salvaged, without.
+#[test]
+fn holes_are_read_without_a_page() {
+    const PAGE: usize = 4096;
+    for shape in defaults() {
+        let (scratch, whole, to) = (Scratch::new(), Scratch::new(), Scratch::new());
+        let pool = whole.without_index().open(&whole.0).unwrap();
+        let tree = shape.create::<u64, &[u8]>(&pool, "t").unwrap();
+        // Chunks that are written in part, and some that are free again.
+        let gone = shape.create::<&str, u64>(&pool, "gone").unwrap();
+        for at in 0..500 {
+            tree.insert(at, &at.to_le_bytes()).unwrap();
+            gone.insert(&format!("{at:01000}"), at).unwrap();
+        }
+        let contents: Vec<_> = tree.iter().collect();
+        drop((tree, gone));
+        pool.drop_tree("gone").unwrap();
+        pool.close().unwrap();
+        let bytes = std::fs::read(&whole.0).unwrap();
+        let file = File::create(&scratch.0).unwrap();
+        file.set_len(bytes.len() as u64).unwrap();
+        let written = bytes.chunks(PAGE).enumerate().filter(|(_, page)| page.iter().any(|byte| *byte != 0));
+        written.for_each(|(at, page)| file.write_all_at(page, (at * PAGE) as u64).unwrap());
+        let blocks = || file.metadata().unwrap().blocks();
+        let before = blocks();
+        assert!(before * 512 < bytes.len() as u64 / 2, "{shape}: {before} blocks of {} bytes", bytes.len());
+
+        let pool = read_only(&scratch);
+        let tree = shape.open::<u64, &[u8]>(&pool, "t").unwrap();
+        assert_eq!((pool.check(), tree.check()), (vec![], vec![]));
+        assert!(tree.iter().eq(contents.clone()));
+        drop((tree, pool));
+        assert_eq!(blocks(), before, "{shape}: reading took pages");
+
+        Pool::options().salvage(&scratch.0, &to.0).unwrap();
+        assert_eq!(blocks(), before, "{shape}: salvage took pages");
+        let tree = shape.open::<u64, &[u8]>(&to.open(), "t").unwrap();
+        assert!(tree.iter().eq(contents));
     }
 }
