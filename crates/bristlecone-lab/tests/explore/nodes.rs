@@ -1,6 +1,7 @@
 //! Nodes of the index that lose their last leaf and serve elsewhere, under the eyes of threads that are on their way
 //! there.
 
+use bristlecone_cells::by_effort;
 use bristlecone_lab::proofs::nbtree::{SLOTS, small};
 use bristlecone_lab::targets::{Items, Texts, Words};
 use bristlecone_sim::{Access, Operation, Plan, Way};
@@ -8,25 +9,36 @@ use bristlecone_sim::{Access, Operation, Plan, Way};
 use crate::effort::schedules;
 use crate::planned::raced;
 
-/// What an ascending load leaves: full leaves of so many items, in full nodes of so many leaves.
+/// What an ascending load leaves: full leaves of so many items, in so many full nodes of so many leaves.
 struct Filled {
     items: u64,
     leaves: u64,
+    nodes: u64,
 }
+
+/// Nodes from which on there are hints, and some more.
+const HINTED: u64 = 34;
 
 impl Filled {
     /// Makes a plan in which all leaves of a node are gone but one with one key, which a thread removes: the node comes
     /// free. The same thread goes on to full leaves of a full node behind that, whose new half takes the node that came
-    /// free. Others look for that key meanwhile, write it, and go over all keys.
+    /// free. Others look for that key meanwhile, write it, and go over all keys; where there are hints, the one for that key
+    /// leads to the node before.
     fn serve_elsewhere(&self, draw: &mut dyn FnMut(usize) -> usize) -> Plan {
         let of_node = self.items * self.leaves;
         let key = |at: u64| 2 * at;
-        let all = of_node * 3 + self.items * 2;
+        let all = of_node * self.nodes + self.items * 2;
+        let is_hinted = self.nodes >= HINTED;
         let mut before: Vec<_> = (0..all).map(|at| (key(at), Access::Insert(at))).collect();
         // The second of four nodes, and now and then a leaf on each side.
         let beside = |draw: usize| if draw == 0 { self.items } else { 0 };
         let (from, to) = (of_node - beside(draw(4)), 2 * of_node + beside(draw(4)));
-        let left = of_node + self.items + draw((of_node - 2 * self.items) as usize) as u64;
+        // Keys of the first nodes that share a hint are those of a leaf.
+        let left = if is_hinted {
+            of_node + draw(self.items as usize) as u64
+        } else {
+            of_node + self.items + draw((of_node - 2 * self.items) as usize) as u64
+        };
         let gone = (from..to).filter(|at| *at != left);
         before.extend(gone.map(|at| (key(at), Access::Remove)));
         let left = key(left);
@@ -49,7 +61,7 @@ impl Filled {
         let mut threads = vec![filling];
         let mut written = 1000;
         for _ in 0..1 + draw(4) / 3 {
-            let goes_over_all = draw(2) == 0;
+            let goes_over_all = !is_hinted && draw(2) == 0;
             let operation = |_| {
                 written += 1;
                 match draw(8) {
@@ -59,19 +71,37 @@ impl Filled {
                     _ => Operation::On(left, Access::Upsert(written)),
                 }
             };
-            threads.push((0..if goes_over_all { 2 } else { 4 }).map(operation).collect());
+            let hint = is_hinted.then(|| Operation::On(key(of_node - 2 * self.items), Access::Get));
+            let count = if goes_over_all { 2 } else { 4 };
+            threads.push(hint.into_iter().chain((0..count).map(operation)).collect());
         }
         Plan::new(before, threads).warm_from(0)
     }
 }
 
-/// Explores schedules of a plan, and fails if nodes hardly ever come free and serve again.
-fn survives<I: Items>(plan: fn(&mut dyn FnMut(usize) -> usize) -> Plan, count: u64) {
-    raced(small::<I>(), plan, (3, schedules(count)), &[("index node.freed", 4), ("index node.reused", 4)]);
+/// Explores schedules of a plan, and fails if nodes hardly ever come free and serve again, or another step hardly ever comes.
+fn survives<I: Items>(plan: fn(&mut dyn FnMut(usize) -> usize) -> Plan, count: u64, step: Option<&str>) {
+    let steps = ["index node.freed", "index node.reused"].into_iter().chain(step);
+    raced(small::<I>(), plan, (3, count), &steps.map(|step| (step, 4)).collect::<Vec<_>>());
 }
 
 #[test]
 fn nodes_of_nbtree_serve_elsewhere() {
-    survives::<Words>(|draw| Filled { items: SLOTS, leaves: 15 }.serve_elsewhere(draw), 8000);
-    survives::<Texts>(|draw| Filled { items: SLOTS, leaves: 6 }.serve_elsewhere(draw), 1000);
+    let words = |draw: &mut dyn FnMut(usize) -> usize| {
+        Filled { items: SLOTS, leaves: 15, nodes: 3 }.serve_elsewhere(draw)
+    };
+    survives::<Words>(words, schedules(8000), None);
+    let texts = |draw: &mut dyn FnMut(usize) -> usize| {
+        Filled { items: SLOTS, leaves: 6, nodes: 3 }.serve_elsewhere(draw)
+    };
+    survives::<Texts>(texts, schedules(1000), None);
+}
+
+/// A schedule of them writes 3,600 keys first: a quick run has few.
+#[test]
+fn nodes_that_hints_lead_to_serve_elsewhere() {
+    let words = |draw: &mut dyn FnMut(usize) -> usize| {
+        Filled { items: SLOTS, leaves: 15, nodes: HINTED }.serve_elsewhere(draw)
+    };
+    survives::<Words>(words, by_effort(64, 2000, 20_000), Some("index step from a hint"));
 }

@@ -15,7 +15,7 @@ use crate::medium::guard::guarded;
 use crate::medium::sim::Sim;
 
 /// Turns after which a schedule counts as hung.
-const TURNS_MAX: usize = 500_000;
+const TURNS_MAX: usize = 2_000_000;
 const STACK_BYTES: usize = 512 << 10;
 
 /// Runs `main` as the first of several simulated threads, which take turns in a course.
