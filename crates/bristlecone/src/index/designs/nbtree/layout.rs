@@ -288,7 +288,9 @@ mod tests {
                 let slots = (0..shape.slots).filter(|&slot| shape.line(slot) == line);
                 assert_eq!(shape.slots_of_line(line), slots.fold(0, |mask, slot| mask | 1 << slot));
             }
-            assert!(shape.home(u64::MAX) < bytes / LINE_BYTES);
+            let mut homes = vec![0; bytes / LINE_BYTES];
+            (0..1024_u64).for_each(|bits| homes[shape.home(bits << 48)] += 1);
+            assert!(homes.iter().all(|count| count * homes.len() == 1024), "{homes:?}");
         }
     }
 
