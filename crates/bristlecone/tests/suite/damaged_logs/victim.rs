@@ -141,6 +141,23 @@ pub fn fill<C: Codec>(shape: Shape) -> Victim {
     Victim { scratch, file, shape, truth }
 }
 
+/// The same, of which the log has turned since most leaves were written: it says nothing of what these hold.
+pub fn fill_and_turn<C: Codec>(shape: Shape) -> Victim {
+    let mut victim = fill::<C>(shape);
+    let pool = victim.scratch.without_index().max_bytes(64 << 20).open(&victim.scratch.0).unwrap();
+    let tree = shape.open::<C::Key, C::Value>(&pool, "t").unwrap();
+    let lowest: Vec<u64> = victim.truth.keys().copied().take(10).collect();
+    for round in 0..300 {
+        for key in &lowest {
+            C::put(&tree, *key, 100_000 + round);
+            victim.truth.insert(*key, 100_000 + round);
+        }
+    }
+    drop(tree);
+    pool.close().unwrap();
+    victim
+}
+
 impl Victim {
     pub fn word(&self, at: u64) -> u64 {
         let mut bytes = [0; 8];
@@ -201,6 +218,14 @@ impl Victim {
         let words =
             |leaf: u64| (0..bytes / 8).map(move |word| Place { at: leaf + word * 8, part: Part::Leaf, word });
         leaves.into_iter().flat_map(words).collect()
+    }
+
+    /// Where leaves are that have items, and some that had.
+    pub fn all_leaves(&self) -> Vec<u64> {
+        let kind = if self.shape.design == Design::CclBTree { 8 } else { 10 };
+        let of_chunk =
+            |(chunk, bytes): (u64, u64)| (0..(CHUNK / bytes).min(KEYS)).map(move |leaf| chunk + leaf * bytes);
+        self.chunks(kind).into_iter().flat_map(of_chunk).filter(|leaf| self.word(*leaf) != 0).collect()
     }
 
     /// What is put into a word, and whether that is a flipped bit.
