@@ -129,7 +129,7 @@ impl Leaves {
         if own.load(Relaxed) != 0 {
             return Ok(());
         }
-        if u64::from(next + 1) << self.range_shift > LEAVES_MAX {
+        if !has_numbers(next, self.range_shift) {
             return Err(Error::invalid("a tree has at most 2^31 leaves: choose larger ones"));
         }
         self.arena.alloc_fresh(1 << self.range_shift)?;
@@ -142,5 +142,24 @@ impl Leaves {
     /// Returns the bytes of DRAM, those of blocks not in use included.
     pub fn bytes(&self) -> u64 {
         self.arena.bytes() + self.rows.bytes()
+    }
+}
+
+/// Returns whether there are numbers for the leaves of range `range`, of which each has so many bits.
+fn has_numbers(range: u32, range_shift: u32) -> bool {
+    u64::from(range + 1) << range_shift <= LEAVES_MAX
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn leaves_have_numbers_up_to_the_last_one_there_is() {
+        for range_shift in [0, 11, 30, 31] {
+            let ranges = (LEAVES_MAX >> range_shift) as u32;
+            assert!(has_numbers(0, range_shift) && has_numbers(ranges - 1, range_shift));
+            assert!(!has_numbers(ranges, range_shift));
+        }
     }
 }
