@@ -87,6 +87,26 @@ fn what_the_log_can_give_back_is_given_back_once() {
     assert_eq!(tree.verify(), []);
 }
 
+/// One entry of each chunk of the log is needed: a write that lacks room has these carried over.
+#[test]
+fn what_is_needed_of_the_log_is_carried_over_for_room() {
+    let options = CclBTreeOptions { log_entries: 40, ..CclBTreeOptions::default() };
+    let tree = with_idle_collector(tree(64 << 20, options));
+    let write = |n| _ = tree.write(key(n), n, WriteMode::Upsert).unwrap();
+    (0..2000).for_each(write);
+    for n in 0..400 {
+        write(n * 5);
+        (0..40).for_each(|_| write(1999));
+    }
+    let before = tree.log.chunks_in_use();
+    assert!(before > 6, "{before} chunks");
+    (0..3).for_each(|_| _ = tree.core.reclaim_log(tree.log.gifts()));
+    let after = tree.log.chunks_in_use();
+    assert!(after <= before / 2, "{after} chunks of {before}");
+    assert!((0..2000).all(|n| tree.read(key(n), |value| value) == Some(n)));
+    assert_eq!(tree.verify(), []);
+}
+
 /// Log chunks of a few entries are mostly waste: the pool is full all the time, and what the log
 /// holds of it is given back in time.
 #[test]
