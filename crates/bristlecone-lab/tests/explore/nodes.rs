@@ -87,21 +87,16 @@ fn survives<I: Items>(plan: fn(&mut dyn FnMut(usize) -> usize) -> Plan, count: u
 
 #[test]
 fn nodes_of_nbtree_serve_elsewhere() {
-    let words = |draw: &mut dyn FnMut(usize) -> usize| {
-        Filled { items: SLOTS, leaves: 15, nodes: 3 }.serve_elsewhere(draw)
-    };
-    survives::<Words>(words, schedules(8000), None);
-    let texts = |draw: &mut dyn FnMut(usize) -> usize| {
-        Filled { items: SLOTS, leaves: 6, nodes: 3 }.serve_elsewhere(draw)
-    };
-    survives::<Texts>(texts, schedules(1000), None);
+    const WORDS: Filled = Filled { items: SLOTS, leaves: 15, nodes: 3 };
+    const TEXTS: Filled = Filled { items: SLOTS, leaves: 6, nodes: 3 };
+    survives::<Words>(|draw| WORDS.serve_elsewhere(draw), schedules(8000), None);
+    survives::<Texts>(|draw| TEXTS.serve_elsewhere(draw), schedules(1000), None);
 }
 
 /// A schedule of them writes 3,600 keys first: a quick run has few.
 #[test]
 fn nodes_that_hints_lead_to_serve_elsewhere() {
-    let words = |draw: &mut dyn FnMut(usize) -> usize| {
-        Filled { items: SLOTS, leaves: 15, nodes: HINTED }.serve_elsewhere(draw)
-    };
-    survives::<Words>(words, by_effort(64, 2000, 20_000), Some("index step from a hint"));
+    const WORDS: Filled = Filled { items: SLOTS, leaves: 15, nodes: HINTED };
+    let step = Some("index step from a hint");
+    survives::<Words>(|draw| WORDS.serve_elsewhere(draw), by_effort(64, 2000, 20_000), step);
 }

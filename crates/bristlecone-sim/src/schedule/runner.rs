@@ -248,7 +248,7 @@ impl PlanRunner {
         memory.restore(&self.base);
         let sim = Sim::explored(memory, mode, self.mutation);
         let (registers, plan) = (registers.clone(), self.plan.clone());
-        let ran = by_turns(course, {
+        let ran = by_turns(&self.plan, course, {
             let sim = sim.clone();
             move || interleaved(&registers, &sim, &plan)
         });
@@ -291,7 +291,7 @@ impl PlanRunner {
                     turn::take(&sim, false);
                     recover_and_continue
                 };
-                by_turns(&Course::new(*seed, STEPS), alone)?.0
+                by_turns(&self.plan, &Course::new(*seed, STEPS), alone)?.0
             }
         };
         verify(&ran.history, *at, &ran.before, &before)?;

@@ -14,19 +14,21 @@ use super::turn::{self, Course, Taken};
 use crate::medium::guard::guarded;
 use crate::medium::sim::Sim;
 
-/// Turns after which a schedule counts as hung.
-const TURNS_MAX: usize = 2_000_000;
+/// Turns after which a schedule counts as hung, and so many more for each key that is written before its threads start.
+const TURNS_MAX: usize = 500_000;
+const TURNS_A_KEY: usize = 400;
 const STACK_BYTES: usize = 512 << 10;
 
-/// Runs `main` as the first of several simulated threads, which take turns in a course.
+/// Runs `main` as the first of several simulated threads of a plan, which take turns in a course.
 pub(super) fn by_turns<T: Send + 'static>(
+    plan: &Plan,
     course: &Course,
     main: impl Fn() -> Result<T, String> + Send + Sync + 'static,
 ) -> Result<(T, Taken), String> {
     let mut config = Config::new();
     config.stack_size = STACK_BYTES;
     config.failure_persistence = FailurePersistence::None;
-    config.max_steps = MaxSteps::FailAfter(TURNS_MAX);
+    config.max_steps = MaxSteps::FailAfter(TURNS_MAX + TURNS_A_KEY * (plan.before.len() + plan.warm.len()));
     let outcome = Arc::new(Mutex::new(None));
     turn::prepare(course);
     let ran = guarded(|| {

@@ -236,7 +236,7 @@ pub fn append<'g, K: KeyCodec, V: Codec, const DESCENDING: bool>(
     into: &mut Batch<K, V>,
     (key_of, value_of): (impl Fn(u64) -> K::Ref<'g>, impl Fn(u64) -> V::Ref<'g>),
 ) -> Outside {
-    // What is copied to the heap is copied once, and only if it is wanted: words are put in their places in vain at first.
+    // `place` may write an entry over another one, which is lost if it owns memory of the heap.
     if !(K::INLINE && V::INLINE) {
         let mut room = [(K::least(), 0); WORDS_MAX];
         let items = words.sorted::<K>(level, key_of, &mut room);

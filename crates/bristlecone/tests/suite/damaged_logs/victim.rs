@@ -141,7 +141,7 @@ pub fn fill<C: Codec>(shape: Shape) -> Victim {
     Victim { scratch, file, shape, truth }
 }
 
-/// The same, of which the log has turned since most leaves were written: it says nothing of what these hold.
+/// Makes the same victim, and writes a few keys until the log has turned: it holds no item of other leaves.
 pub fn fill_and_turn<C: Codec>(shape: Shape) -> Victim {
     let mut victim = fill::<C>(shape);
     let pool = victim.scratch.without_index().max_bytes(64 << 20).open(&victim.scratch.0).unwrap();
@@ -210,10 +210,14 @@ impl Victim {
         places
     }
 
+    /// Chunks of leaves, with the bytes of one.
+    fn leaf_chunks(&self) -> Vec<(u64, u64)> {
+        self.chunks(if self.shape.design == Design::CclBTree { 8 } else { 10 })
+    }
+
     /// All words of a few leaves.
     pub fn leaves(&self) -> Vec<Place> {
-        let kind = if self.shape.design == Design::CclBTree { 8 } else { 10 };
-        let (chunk, bytes) = self.chunks(kind)[0];
+        let (chunk, bytes) = self.leaf_chunks()[0];
         let leaves = [0, 3, 10].map(|leaf| chunk + leaf * bytes);
         let words =
             |leaf: u64| (0..bytes / 8).map(move |word| Place { at: leaf + word * 8, part: Part::Leaf, word });
@@ -222,10 +226,9 @@ impl Victim {
 
     /// Where leaves are that have items, and some that had.
     pub fn all_leaves(&self) -> Vec<u64> {
-        let kind = if self.shape.design == Design::CclBTree { 8 } else { 10 };
         let of_chunk =
             |(chunk, bytes): (u64, u64)| (0..(CHUNK / bytes).min(KEYS)).map(move |leaf| chunk + leaf * bytes);
-        self.chunks(kind).into_iter().flat_map(of_chunk).filter(|leaf| self.word(*leaf) != 0).collect()
+        self.leaf_chunks().into_iter().flat_map(of_chunk).filter(|leaf| self.word(*leaf) != 0).collect()
     }
 
     /// What is put into a word, and whether that is a flipped bit.

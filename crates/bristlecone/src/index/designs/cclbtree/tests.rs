@@ -87,7 +87,7 @@ fn what_the_log_can_give_back_is_given_back_once() {
     assert_eq!(tree.verify(), []);
 }
 
-/// One entry of each chunk of the log is needed: a write that lacks room has these carried over.
+/// A few entries of each chunk of the log are needed: they are carried over for a write that lacks room.
 #[test]
 fn what_is_needed_of_the_log_is_carried_over_for_room() {
     let options = CclBTreeOptions { log_entries: 40, ..CclBTreeOptions::default() };

@@ -145,7 +145,7 @@ impl Leaves {
     }
 }
 
-/// Returns whether there are numbers for the leaves of range `range`, of which each has so many bits.
+/// Returns whether there are numbers for the leaves of a range, of which each has 2^`range_shift`.
 fn has_numbers(range: u32, range_shift: u32) -> bool {
     u64::from(range + 1) << range_shift <= LEAVES_MAX
 }

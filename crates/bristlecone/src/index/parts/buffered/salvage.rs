@@ -8,6 +8,7 @@
 //! leads to the end. A log entry has a check, and those before and behind a damaged one are as good as
 //! ever: for each key the entry with the highest sequence counts, if that is above its leaf's stamp.
 
+use std::cmp::Reverse;
 use std::collections::{BTreeMap, BTreeSet, HashSet};
 
 use std::marker::PhantomData;
@@ -287,7 +288,8 @@ impl<L: LeafLayout, M: Medium> Relics<'_, L, M> {
             .filter_map(|leaf| Some((fence(leaf)?, leaf)))
             .filter(|(low, _)| bound.as_ref().is_none_or(|bound| bound < low))
             .collect();
-        leaves.sort_unstable();
+        // Of leaves that begin alike all but the newest were given back.
+        leaves.sort_by_cached_key(|(low, leaf)| (low.clone(), Reverse(self.read(*leaf).stamp)));
         // How many leaves are on the way from each to the end: from the right to the left.
         let mut ways = BTreeMap::from([(0, 0_u64)]);
         for (low, leaf) in leaves.iter().rev() {
