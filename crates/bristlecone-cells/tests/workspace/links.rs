@@ -21,7 +21,7 @@ fn anchor(heading: &str) -> String {
 fn documents() -> Vec<PathBuf> {
     let root = root();
     let mut documents = files(&root.join("docs"), ".md");
-    documents.extend(["README.md", "CHANGELOG.md"].map(|name| root.join(name)));
+    documents.extend(["README.md", "CONTRIBUTING.md", "CHANGELOG.md"].map(|name| root.join(name)));
     documents
 }
 
