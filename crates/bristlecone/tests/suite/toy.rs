@@ -1,4 +1,4 @@
-//! A design from outside, as small as one can be, as the recipe of `docs/ARCHITECTURE.md` says: a sorted array of words
+//! A design from outside, as small as one can be, as the recipe of `docs/design.md` says: a sorted array of words
 //! behind a lock, which every write copies. The model suite runs it, and the simulator explores it.
 //!
 //! **The word that commits** is the tree's root in the directory: the offset of the array.
