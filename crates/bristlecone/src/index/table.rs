@@ -12,15 +12,20 @@ use super::{Index, Open, SalvageSink};
 use crate::index::parts::codec::{Codec, KeyCodec};
 
 macro_rules! designs {
-    ($($(#[$doc:meta])* $design:ident = $code:literal, $module:ident: $tree:ident, $options:ident;)+) => {
+    ($($(#[$doc:meta])* $design:ident = $code:literal, $feature:literal, $module:ident: $tree:ident, $options:ident;)+) => {
         /// A published design of a tree.
-        #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Hash)]
+        #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
         #[non_exhaustive]
         pub enum Design { $($(#[$doc])* $design,)+ }
 
         impl Design {
-            /// Every design.
+            /// Every design, compiled or not.
             pub const ALL: &[Self] = &[$(Self::$design,)+];
+
+            /// Returns whether this build contains the design: each has a feature of its name.
+            pub const fn is_compiled(self) -> bool {
+                match self { $(Self::$design => cfg!(feature = $feature),)+ }
+            }
 
             /// As in the directory.
             pub(crate) fn code(self) -> u32 {
@@ -63,7 +68,7 @@ macro_rules! designs {
             threads: usize,
         ) -> Result<Arc<dyn Index<K, V>>> {
             match Design::of(&entry.spec)? {
-                $(Design::$design => {
+                $(Design::$design if cfg!(feature = $feature) => {
                     let options = $module::$options::from_words(entry.spec.params)?;
                     let kept = pool.resume_tree(entry.id, |notes| {
                         <$module::$tree<K, V, M> as Open<K, V, M>>::resume(pool, entry, options, notes)
@@ -72,6 +77,7 @@ macro_rules! designs {
                     pool.share_tree(entry.id, |notes| Open::<K, V, M>::share(&tree, notes));
                     Ok(Arc::new(tree))
                 })+
+                absent => Err(absent.not_compiled()),
             }
         }
 
@@ -82,13 +88,14 @@ macro_rules! designs {
             entry: &TreeEntry,
         ) -> Result<Option<(u64, Arc<dyn Index<K, V>>)>> {
             Ok(match Design::of(&entry.spec)? {
-                $(Design::$design => {
+                $(Design::$design if cfg!(feature = $feature) => {
                     let options = $module::$options::from_words(entry.spec.params)?;
                     let followed = pool.follow_tree(entry.id, |notes| {
                         <$module::$tree<K, V, M> as Open<K, V, M>>::resume(pool, entry, options, notes)
                     });
                     followed.map(|(number, tree)| (number, Arc::new(tree) as Arc<dyn Index<K, V>>))
                 })+
+                absent => return Err(absent.not_compiled()),
             })
         }
 
@@ -99,10 +106,11 @@ macro_rules! designs {
             sink: &mut SalvageSink<'_, K, V>,
         ) -> Result<()> {
             match Design::of(&entry.spec)? {
-                $(Design::$design => {
+                $(Design::$design if cfg!(feature = $feature) => {
                     let options = $module::$options::from_words(entry.spec.params)?;
                     <$module::$tree<K, V, M> as Open<K, V, M>>::salvage(pool, entry, options, sink)
                 })+
+                absent => Err(absent.not_compiled()),
             }
         }
     };
@@ -110,19 +118,41 @@ macro_rules! designs {
 
 designs! {
     /// SSTree: leaves that grow by subnodes.
-    #[default]
-    SsTree = 1, sstree: SsTree, SsTreeOptions;
+    SsTree = 1, "sstree", sstree: SsTree, SsTreeOptions;
     /// NBTree: lock-free leaves, one line per operation.
-    NbTree = 2, nbtree: NbTree, NbTreeOptions;
+    NbTree = 2, "nbtree", nbtree: NbTree, NbTreeOptions;
     /// CCL-BTree: buffers at the leaves, a log in sequence.
-    CclBTree = 3, cclbtree: CclBTree, CclBTreeOptions;
+    CclBTree = 3, "cclbtree", cclbtree: CclBTree, CclBTreeOptions;
     /// LodgeTree: the buffer lodges in the last-level inner nodes.
-    LodgeTree = 4, lodgetree: LodgeTree, LodgeTreeOptions;
+    LodgeTree = 4, "lodgetree", lodgetree: LodgeTree, LodgeTreeOptions;
     /// WO-tree: everything in persistent memory, few flushes.
-    WoTree = 5, wotree: WoTree, WoTreeOptions;
+    WoTree = 5, "wotree", wotree: WoTree, WoTreeOptions;
 }
 
+impl Default for Design {
+    /// Returns SSTree, or the first design of this build.
+    fn default() -> Self {
+        let compiled = Self::ALL.iter().copied().find(|design| design.is_compiled());
+        compiled.expect("a build without designs does not compile")
+    }
+}
+
+#[cfg(not(any(
+    feature = "sstree",
+    feature = "nbtree",
+    feature = "cclbtree",
+    feature = "lodgetree",
+    feature = "wotree"
+)))]
+compile_error!("choose a design: one of the features sstree, nbtree, cclbtree, lodgetree, wotree");
+
 impl Design {
+    /// Returns the error of opening a tree whose design is not part of this build.
+    #[cold]
+    fn not_compiled(self) -> Error {
+        Error::invalid(format!("this build has no {self}: compile bristlecone with the feature {self}"))
+    }
+
     /// Returns the design of a tree, as the directory has it.
     ///
     /// # Errors
