@@ -168,3 +168,37 @@ fn writes_to_a_damaged_tree_leave_what_they_cannot_reach() {
         assert_eq!(salvage.items(), (KEYS + added, 0), "{shape:?}: {salvage:?}");
     }
 }
+
+/// A separator that reads as less than it was leads to a leaf right of the key's, one that reads as more to one left of it.
+#[test]
+fn no_checked_read_takes_a_damaged_separator_for_absence() {
+    for shape in shapes() {
+        let whole = healthy(shape);
+        let is_key = |at: &usize| whole[*at..].starts_with(b"key ");
+        // Separators are fewer than keys, and stand in a chunk of their own.
+        let keys_of = |chunk: usize| -> Vec<usize> {
+            (chunk..(chunk + CHUNK).min(whole.len()) - 4).step_by(8).filter(is_key).collect()
+        };
+        let chunks = (CHUNK..whole.len()).step_by(CHUNK).map(keys_of).filter(|keys| !keys.is_empty());
+        let separators = chunks.min_by_key(Vec::len).unwrap();
+        assert!((1..KEYS as usize).contains(&separators.len()), "{shape:?}: {} separators", separators.len());
+        let mut told = 0;
+        for (n, &separator) in separators.iter().enumerate().filter(|(n, _)| n % 8 == 0) {
+            let mut bytes = whole.clone();
+            bytes[separator] = if n % 16 == 0 { b'a' } else { b'z' };
+            let (_scratch, pool) = damaged(&bytes);
+            let tree: Tree<&str, &[u8]> = pool.tree_options("t").open().unwrap();
+            for n in 0..KEYS {
+                match tree.try_get(&key(n)) {
+                    Ok(value) => assert_eq!(value.as_deref(), Some(&n.to_le_bytes()[..]), "{shape:?}: {n}"),
+                    Err(_) => told += 1,
+                }
+            }
+            let forward = tree.try_range(..).filter(Result::is_ok).count() as u64;
+            let backward = tree.try_range(..).rev().filter(Result::is_ok).count() as u64;
+            let is_told = tree.try_range(..).any(|item| item.is_err());
+            assert!(is_told || (forward, backward) == (KEYS, KEYS), "{shape:?}: {forward}, {backward}");
+        }
+        assert!(told > 0, "{shape:?}");
+    }
+}

@@ -77,6 +77,30 @@ impl Trail for Path {
     }
 }
 
+/// A path, and the words of all separators that led there: a damaged one may lead too far right, past the key.
+#[derive(Default)]
+struct CheckedPath {
+    path: Path,
+    separators: SmallVec<[u64; 12]>,
+}
+
+impl Trail for CheckedPath {
+    fn begin(&mut self) {
+        self.path.begin();
+        self.separators.clear();
+    }
+
+    fn down(&mut self, node: u64, low: Option<u64>) {
+        self.path.down(node, low);
+        self.separators.extend(low);
+    }
+
+    fn right(&mut self, left: u64, level: u8, low: u64) {
+        self.path.right(left, level, low);
+        self.separators.push(low);
+    }
+}
+
 impl Path {
     /// Returns the node of a level (1: the leaves' parents) that was passed.
     pub fn at_level(&self, level: u8) -> Option<u64> {
@@ -246,6 +270,25 @@ impl<K: KeyCodec, V: Codec, M: Medium> WoTree<K, V, M> {
                 self.still_going(steps, node)?;
             }
         }
+    }
+
+    /// Descends as [`descend`](Self::descend) does. If it is `checked`, the separators that led to the leaf are compared with
+    /// their checksums.
+    pub(super) fn reach(
+        &self,
+        aim: Aim<'_, K>,
+        guard: &K::Guard,
+        path: &mut Path,
+        checked: bool,
+    ) -> Result<At<'_>> {
+        if K::INLINE || !checked {
+            return self.descend(aim, guard, path);
+        }
+        let mut trail = CheckedPath::default();
+        let at = self.descend(aim, guard, &mut trail)?;
+        trail.separators.iter().try_for_each(|word| K::verify(&self.separators, *word))?;
+        *path = trail.path;
+        Ok(at)
     }
 
     /// Asks for all lines of a node: which of them a search needs it learns from each other, one

@@ -55,7 +55,7 @@ impl<K: KeyCodec, V: Codec, M: Medium> Scan<K, V> for WoTree<K, V, M> {
                 (_, Bound::Excluded(key)) => Aim::Before(K::shorten(key)),
                 (_, Bound::Unbounded) => Aim::End,
             };
-            let at = match self.descend(aim, &pins.keys, &mut path) {
+            let at = match self.reach(aim, &pins.keys, &mut path, into.checked) {
                 Ok(at) => at,
                 Err(error) => return self.cut_short(error, into),
             };
@@ -139,7 +139,7 @@ impl<K: KeyCodec, V: Codec, M: Medium> WoTree<K, V, M> {
                 (_, Bound::Included(key) | Bound::Excluded(key)) => K::shorten(key),
                 (_, Bound::Unbounded) => K::least(),
             };
-            let at = match self.descend(Aim::At(from), &pins.keys, &mut path) {
+            let at = match self.reach(Aim::At(from), &pins.keys, &mut path, batch.checked) {
                 Ok(at) => at,
                 Err(error) => {
                     self.cut_short(error, batch);
@@ -257,7 +257,9 @@ impl<K: KeyCodec, V: Codec, M: Medium> WoTree<K, V, M> {
         }
         let key_of = |words: &(u64, u64)| K::read(&self.keys, words.0, &pins.keys);
         if into.checked
-            && let Err(error) = self.verify_items(words, (from, to), pins)
+            && let Err(error) = self
+                .verify_items(words, (from, to), pins)
+                .and_then(|()| if next == 0 { Ok(()) } else { K::verify(&self.separators, high) })
         {
             into.fail(error);
             return Ok((0..0, Ends { high: None, below: true, above: true }));

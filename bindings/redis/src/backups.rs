@@ -1,0 +1,120 @@
+//! Keeps the server's own files complete: they are the backups of the maps.
+//!
+//! At a start the maps come from the pool, and the files may lack some of them: the pool is ahead of a file after a crash, and
+//! an append-only file that was switched on between two starts begins without maps. So after such a start the module has the
+//! server write its file once, in the background: the append-only file if that is on, otherwise the RDB file if there are save
+//! points. 1. A rewrite that succeeds makes the append-only file complete; from then on each command is appended. 2. An orderly end
+//! notes in the pool that the file was complete; the start after it needs no rewrite.
+
+use std::sync::Mutex;
+use std::sync::atomic::{AtomicBool, Ordering};
+use std::time::{Duration, Instant};
+
+use crate::server::{Ctx, call, config, log, raw, warn};
+use crate::{offsets, state};
+
+/// The append-only file has every map, or the server's next command will put it there.
+static COMPLETE: AtomicBool = AtomicBool::new(false);
+/// The maps were put into the keyspace from the append-only file of this start.
+static FROM_AOF: AtomicBool = AtomicBool::new(false);
+/// A child rewrites the append-only file.
+static REWRITING: AtomicBool = AtomicBool::new(false);
+/// A file is to be written, not before that time.
+static DUE: Mutex<Option<Instant>> = Mutex::new(None);
+
+/// After a failure it is tried again.
+const AGAIN_AFTER: Duration = Duration::from_secs(60);
+
+fn due() -> std::sync::MutexGuard<'static, Option<Instant>> {
+    DUE.lock().unwrap_or_else(std::sync::PoisonError::into_inner)
+}
+
+/// Notes that the server reads its append-only file.
+pub fn reads_aof() {
+    FROM_AOF.store(true, Ordering::Relaxed);
+}
+
+/// Notes where the maps of this start came from: `from_pool` if the pool was the truth, `same` if it holds no map, and neither
+/// did a file.
+pub fn started(from_pool: bool, same: bool) {
+    let store = state::store();
+    let was_complete = store.was_complete() && FROM_AOF.load(Ordering::Relaxed);
+    let complete = !from_pool || same || was_complete;
+    COMPLETE.store(complete, Ordering::Relaxed);
+    if !complete && !store.was_saved() {
+        *due() = Some(Instant::now());
+    }
+}
+
+/// Has the server write its file if that is due: before it sleeps, when it serves.
+pub fn before_sleep(ctx: Ctx) {
+    let mut due = due();
+    if due.is_none_or(|due| due > Instant::now()) {
+        return;
+    }
+    *due = None;
+    let flags = call!(RedisModule_GetContextFlags(ctx)) as u32;
+    if flags & raw::REDISMODULE_CTX_FLAGS_SLAVE != 0 {
+        // Its master sends everything soon, and the server writes its file then.
+        return;
+    }
+    let done = if flags & raw::REDISMODULE_CTX_FLAGS_AOF != 0 {
+        log(
+            ctx,
+            c"notice",
+            "bristlecone: the append-only file is rewritten once, since it may lack maps of the pool",
+        );
+        offsets::run(ctx, c"BGREWRITEAOF", &[])
+    } else if config(ctx, c"save").is_some_and(|points| !points.is_empty()) {
+        log(ctx, c"notice", "bristlecone: the RDB file is written once, since it may lack maps of the pool");
+        offsets::run(ctx, c"BGSAVE", &[c"SCHEDULE"])
+    } else {
+        true
+    };
+    if !done {
+        warn(
+            "the server's file lacks maps of the pool and could not be written: it is tried again in a minute",
+        );
+        *due = Some(Instant::now() + AGAIN_AFTER);
+    }
+}
+
+/// Follows how the server writes its append-only file.
+pub fn on_persistence(sub: u64) {
+    match sub {
+        raw::REDISMODULE_SUBEVENT_PERSISTENCE_AOF_START => REWRITING.store(true, Ordering::Relaxed),
+        raw::REDISMODULE_SUBEVENT_PERSISTENCE_ENDED => {
+            if REWRITING.swap(false, Ordering::Relaxed) {
+                COMPLETE.store(true, Ordering::Relaxed);
+            }
+        }
+        raw::REDISMODULE_SUBEVENT_PERSISTENCE_FAILED => {
+            if REWRITING.swap(false, Ordering::Relaxed) && !COMPLETE.load(Ordering::Relaxed) {
+                *due() = Some(Instant::now() + AGAIN_AFTER);
+            }
+        }
+        _ => {}
+    }
+}
+
+/// Notes in the pool that the append-only file is complete: the server ends.
+pub fn at_shutdown(ctx: Ctx) {
+    let flags = call!(RedisModule_GetContextFlags(ctx)) as u32;
+    if flags & raw::REDISMODULE_CTX_FLAGS_AOF != 0
+        && COMPLETE.load(Ordering::Relaxed)
+        && let Err(error) = state::store().set_complete()
+    {
+        warn(&format!("the append-only file will be rewritten after the next start: {error}"));
+    }
+}
+
+/// Makes the server's own save fail, which a module cannot refuse: the server writes to this file and renames it at the end.
+/// Without it the rename fails, the server reports an error, and the file from before stays.
+pub fn spoil_save() {
+    let unfinished = format!("temp-{}.rdb", std::process::id());
+    if let Err(error) = std::fs::remove_file(&unfinished) {
+        warn(&format!(
+            "{unfinished} cannot be removed, and would replace a whole file by one without a map: {error}"
+        ));
+    }
+}
