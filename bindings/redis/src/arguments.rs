@@ -2,7 +2,7 @@
 
 use crate::store::Options;
 
-const USAGE: &str = "pool PATH [max-bytes BYTES] [design NAME] [domain NAME]";
+const USAGE: &str = "pool PATH [max-bytes BYTES] [design NAME] [domain NAME] [categories required|optional]";
 
 /// Returns the options that words are.
 pub fn read(words: &[&[u8]]) -> Result<Options, String> {
@@ -14,6 +14,7 @@ pub fn read(words: &[&[u8]]) -> Result<Options, String> {
             b"pool" => options.pool = value.to_owned(),
             b"max-bytes" => options.max_bytes = Some(size(value)?),
             b"design" => options.design = Some(value.parse().map_err(|error| format!("{error}"))?),
+            b"categories" => options.needs_categories = is_required(value)?,
             b"domain" => options.domain = Some(value.parse().map_err(|error| format!("{error}"))?),
             other => return Err(format!("unknown argument {:?}: {USAGE}", String::from_utf8_lossy(other))),
         }
@@ -22,6 +23,15 @@ pub fn read(words: &[&[u8]]) -> Result<Options, String> {
         return Err(format!("no pool is named: {USAGE}"));
     }
     Ok(options)
+}
+
+/// Returns whether the server must know categories of a module's commands.
+fn is_required(word: &str) -> Result<bool, String> {
+    match word {
+        "required" => Ok(true),
+        "optional" => Ok(false),
+        _ => Err(format!("categories {word:?}: required or optional")),
+    }
 }
 
 /// Returns how many bytes a word means, as the server's own configuration does: `64mb`, `1g` and so on.
@@ -59,7 +69,8 @@ mod tests {
 
     #[test]
     fn read_refuses_what_it_does_not_know() {
-        let refused: [&[&[u8]]; 7] = [
+        let refused: [&[&[u8]]; 8] = [
+            &[b"pool", b"/p", b"categories", b"some"],
             &[],
             &[b"pool"],
             &[b"design", b"nbtree"],

@@ -3,14 +3,16 @@
 //! At a start the maps come from the pool, and the files may lack some of them: the pool is ahead of a file after a crash, and
 //! an append-only file that was switched on between two starts begins without maps. So after such a start the module has the
 //! server write its file once, in the background: the append-only file if that is on, otherwise the RDB file if there are save
-//! points. 1. A rewrite that succeeds makes the append-only file complete; from then on each command is appended. 2. An orderly end
+//! points. A few maps are appended to the append-only file instead, before the server serves. 1. A rewrite that succeeds makes the append-only file complete; from then on each command is appended. 2. An orderly end
 //! notes in the pool that the file was complete; the start after it needs no rewrite.
 
-use std::sync::Mutex;
+use std::ffi::{CStr, c_int};
 use std::sync::atomic::{AtomicBool, Ordering};
+use std::sync::{Mutex, PoisonError};
 use std::time::{Duration, Instant};
 
-use crate::server::{Ctx, call, config, log, raw, warn};
+use crate::server::{Ctx, OwnString, RawString, call, config, log, raw, warn};
+use crate::store::{FOREVER, ID_BYTES, all_of};
 use crate::{offsets, state};
 
 /// The append-only file has every map, or the server's next command will put it there.
@@ -21,6 +23,14 @@ static FROM_AOF: AtomicBool = AtomicBool::new(false);
 static REWRITING: AtomicBool = AtomicBool::new(false);
 /// A file is to be written, not before that time.
 static DUE: Mutex<Option<Instant>> = Mutex::new(None);
+
+/// Names of maps that a file has and the pool has not, with their databases.
+static GONE: Mutex<Vec<(c_int, Vec<u8>)>> = Mutex::new(Vec::new());
+
+/// Fields that are appended to the append-only file at a start. With more it is rewritten.
+const APPENDED_MAX: u64 = 10_000;
+/// Fields of one command that is appended.
+const FIELDS: usize = 128;
 
 /// After a failure it is tried again.
 const AGAIN_AFTER: Duration = Duration::from_secs(60);
@@ -58,7 +68,22 @@ pub fn before_sleep(ctx: Ctx) {
         // Its master sends everything soon, and the server writes its file then.
         return;
     }
-    let done = if flags & raw::REDISMODULE_CTX_FLAGS_AOF != 0 {
+    let has_aof = flags & raw::REDISMODULE_CTX_FLAGS_AOF != 0;
+    let done = if has_aof && state::store().items().len() <= APPENDED_MAX {
+        let appended = append(ctx);
+        COMPLETE.store(appended.is_ok(), Ordering::Relaxed);
+        match &appended {
+            Ok(maps) => log(
+                ctx,
+                c"notice",
+                &format!("bristlecone: {maps} maps of the pool are appended to the append-only file"),
+            ),
+            Err(error) => {
+                warn(&format!("maps of the pool cannot be appended to the append-only file: {error}"))
+            }
+        }
+        appended.is_ok()
+    } else if has_aof {
         log(
             ctx,
             c"notice",
@@ -79,19 +104,55 @@ pub fn before_sleep(ctx: Ctx) {
     }
 }
 
+/// Notes that a file has a map which the pool has not.
+pub fn is_gone(db: c_int, name: &[u8]) {
+    GONE.lock().unwrap_or_else(PoisonError::into_inner).push((db, name.to_vec()));
+}
+
+/// Appends all maps of the pool to the append-only file. Returns how many there are.
+fn append(ctx: Ctx) -> bristlecone::Result<usize> {
+    let store = state::store();
+    for (db, name) in std::mem::take(&mut *GONE.lock().unwrap_or_else(PoisonError::into_inner)) {
+        emit(ctx, db, c"DEL", &[&name]);
+    }
+    let entries = store.entries()?;
+    for entry in &entries {
+        // What the file has under that name is of an earlier time.
+        emit(ctx, entry.db, c"DEL", &[&entry.name]);
+        let items = store.range(&all_of(entry.id)).collect::<bristlecone::Result<Vec<_>>>()?;
+        for items in items.chunks(FIELDS) {
+            let parts = items.iter().flat_map(|(key, value)| [&key[ID_BYTES..], value]);
+            let arguments: Vec<&[u8]> = std::iter::once(entry.name.as_slice()).chain(parts).collect();
+            emit(ctx, entry.db, c"OM.SET", &arguments);
+        }
+        if entry.expires != FOREVER {
+            emit(ctx, entry.db, c"PEXPIREAT", &[&entry.name, entry.expires.to_string().as_bytes()]);
+        }
+    }
+    Ok(entries.len())
+}
+
+/// Appends a command to the append-only file, which is not carried out here.
+fn emit(ctx: Ctx, db: c_int, command: &CStr, arguments: &[&[u8]]) {
+    if call!(RedisModule_SelectDb(ctx, db)) != raw::REDISMODULE_OK as c_int {
+        return;
+    }
+    let strings: Vec<OwnString> = arguments.iter().map(|argument| OwnString::new(argument)).collect();
+    let mut words: Vec<RawString> = strings.iter().map(OwnString::raw).collect();
+    call!(RedisModule_Replicate(ctx, command.as_ptr(), c"v".as_ptr(), words.as_mut_ptr(), words.len()));
+}
+
 /// Follows how the server writes its append-only file.
 pub fn on_persistence(sub: u64) {
     match sub {
         raw::REDISMODULE_SUBEVENT_PERSISTENCE_AOF_START => REWRITING.store(true, Ordering::Relaxed),
-        raw::REDISMODULE_SUBEVENT_PERSISTENCE_ENDED => {
-            if REWRITING.swap(false, Ordering::Relaxed) {
-                COMPLETE.store(true, Ordering::Relaxed);
-            }
+        raw::REDISMODULE_SUBEVENT_PERSISTENCE_ENDED if REWRITING.swap(false, Ordering::Relaxed) => {
+            COMPLETE.store(true, Ordering::Relaxed);
         }
-        raw::REDISMODULE_SUBEVENT_PERSISTENCE_FAILED => {
-            if REWRITING.swap(false, Ordering::Relaxed) && !COMPLETE.load(Ordering::Relaxed) {
-                *due() = Some(Instant::now() + AGAIN_AFTER);
-            }
+        raw::REDISMODULE_SUBEVENT_PERSISTENCE_FAILED
+            if REWRITING.swap(false, Ordering::Relaxed) && !COMPLETE.load(Ordering::Relaxed) =>
+        {
+            *due() = Some(Instant::now() + AGAIN_AFTER);
         }
         _ => {}
     }
@@ -108,13 +169,24 @@ pub fn at_shutdown(ctx: Ctx) {
     }
 }
 
+/// Removes what a child has written that gives up: the server does so only for a child that a signal ended.
+pub fn remove_unfinished() {
+    let child = std::process::id();
+    for unfinished in [format!("temp-{child}.rdb"), format!("temp-rewriteaof-{child}.aof")] {
+        _ = std::fs::remove_file(unfinished);
+    }
+}
+
 /// Makes the server's own save fail, which a module cannot refuse: the server writes to this file and renames it at the end.
 /// Without it the rename fails, the server reports an error, and the file from before stays.
 pub fn spoil_save() {
     let unfinished = format!("temp-{}.rdb", std::process::id());
-    if let Err(error) = std::fs::remove_file(&unfinished) {
-        warn(&format!(
+    match std::fs::remove_file(&unfinished) {
+        Ok(()) => warn("the RDB file stays as it was: saving fails"),
+        // Another map was damaged, too.
+        Err(error) if error.kind() == std::io::ErrorKind::NotFound => {}
+        Err(error) => warn(&format!(
             "{unfinished} cannot be removed, and would replace a whole file by one without a map: {error}"
-        ));
+        )),
     }
 }

@@ -21,12 +21,15 @@ use crate::kind;
 use crate::map::{Map, PLACEHOLDERS};
 use crate::server::{Ctx, Holds, Key, OwnString, RawString, bytes, call, log, raw, warn};
 use crate::store::FOREVER;
-use crate::{fork, latency, offsets, state};
+use crate::{backups, fork, latency, offsets, state};
 
 /// The maps of the pool are in the keyspace.
 static RESTORED: AtomicBool = AtomicBool::new(false);
 /// A file or a stream is being loaded.
 static LOADING: AtomicBool = AtomicBool::new(false);
+
+/// Damaged maps that are named in the log at a start, of any number.
+const DAMAGED_NAMED: usize = 10;
 
 thread_local! {
     /// The module itself changes keys, and needs not be told.
@@ -97,6 +100,9 @@ unsafe extern "C" fn on_loading(ctx: Ctx, _event: raw::RedisModuleEvent, sub: u6
         | raw::REDISMODULE_SUBEVENT_LOADING_AOF_START
         | raw::REDISMODULE_SUBEVENT_LOADING_REPL_START => {
             LOADING.store(true, Ordering::Relaxed);
+            if sub == raw::REDISMODULE_SUBEVENT_LOADING_AOF_START {
+                backups::reads_aof();
+            }
             if skips_files() && !state::store().was_saved() {
                 offsets::distrust();
             }
@@ -127,9 +133,17 @@ unsafe extern "C" fn on_event_loop(ctx: Ctx, _event: raw::RedisModuleEvent, sub:
     if !RESTORED.load(Ordering::Relaxed) {
         restore(ctx);
     }
-    // Replies are sent after this.
+    let has_file = call!(RedisModule_GetContextFlags(ctx)) as u32 & raw::REDISMODULE_CTX_FLAGS_AOF != 0;
+    state::store().set_has_file(has_file);
+    // The append-only file is written after this, and replies are sent.
     settle_detached();
+    if !skips_files() {
+        note("a map was replaced and may be back after a restart", state::store().note_covered(false));
+    }
     offsets::before_sleep(ctx);
+    if !LOADING.load(Ordering::Relaxed) {
+        backups::before_sleep(ctx);
+    }
 }
 
 fn settle_detached() {
@@ -138,9 +152,11 @@ fn settle_detached() {
     }
 }
 
-unsafe extern "C" fn on_shutdown(_ctx: Ctx, _event: raw::RedisModuleEvent, _sub: u64, _data: *mut c_void) {
+unsafe extern "C" fn on_shutdown(ctx: Ctx, _event: raw::RedisModuleEvent, _sub: u64, _data: *mut c_void) {
     settle_detached();
+    note("a map was replaced and may be back after a restart", state::store().note_covered(true));
     offsets::at_shutdown();
+    backups::at_shutdown(ctx);
 }
 
 unsafe extern "C" fn on_fork(ctx: Ctx, _event: raw::RedisModuleEvent, sub: u64, _data: *mut c_void) {
@@ -157,9 +173,11 @@ pub fn restore(ctx: Ctx) {
         return;
     }
     let (store, began) = (state::store(), Instant::now());
-    let result = if store.is_ready() { put_maps(ctx) } else { store.set_ready(true).map(|()| 0) };
+    let from_pool = store.is_ready();
+    let result = if from_pool { put_maps(ctx) } else { store.set_ready(true).map(|()| 0) };
     match result {
         Ok(maps) => {
+            backups::started(from_pool, maps == 0 && PLACEHOLDERS.load(Ordering::Relaxed) == 0);
             let fields = store.items().len();
             log(ctx, c"notice", &format!("bristlecone: {maps} maps of the pool are served, {fields} fields"));
         }
@@ -178,7 +196,7 @@ pub fn restore(ctx: Ctx) {
 }
 
 fn put_maps(ctx: Ctx) -> Result<usize, Error> {
-    let (store, mut maps) = (state::store(), 0);
+    let (store, mut maps, mut damaged) = (state::store(), 0, 0);
     OWN_WORK.set(true);
     let entries = store.entries();
     for entry in entries? {
@@ -189,10 +207,24 @@ fn put_maps(ctx: Ctx) -> Result<usize, Error> {
             ));
             continue;
         }
-        let bounds = crate::store::all_of(entry.id);
-        if store.items().range(crate::store::borrowed(&bounds)).next().is_none() {
+        if store.was_covered(entry.id)? && kind::is_of_another(entry.db, &entry.name) {
             store.detach(entry.id, Some(entry.space));
             continue;
+        }
+        match store.has_fields(entry.id) {
+            Ok(true) => {}
+            Ok(false) => {
+                store.detach(entry.id, Some(entry.space));
+                continue;
+            }
+            // It is served: its commands reply what is wrong.
+            Err(error) => {
+                damaged += 1;
+                if damaged <= DAMAGED_NAMED {
+                    let name = String::from_utf8_lossy(&entry.name);
+                    warn(&format!("map {name:?} of database {} is damaged: {error}", entry.db));
+                }
+            }
         }
         let name = OwnString::new(&entry.name);
         let Some(key) = Key::write(ctx, name.raw()) else { continue };
@@ -204,6 +236,11 @@ fn put_maps(ctx: Ctx) -> Result<usize, Error> {
         }
     }
     OWN_WORK.set(false);
+    if damaged > 0 {
+        warn(&format!(
+            "{damaged} maps are damaged: run OM.CHECK, and `bristlecone check --repair` on the pool"
+        ));
+    }
     Ok(maps)
 }
 
@@ -218,6 +255,7 @@ fn remove_placeholders(ctx: Ctx) {
         for name in found {
             if let Some(key) = Key::write(ctx, name.raw()) {
                 key.delete();
+                backups::is_gone(db, bytes(name.raw()));
             }
         }
         db += 1;

@@ -16,7 +16,7 @@ pub fn is_possible() -> bool {
 /// Looks at the configuration, and follows its changes. Returns whether the server agreed.
 pub fn watch(ctx: Ctx) -> bool {
     look(ctx);
-    let event = raw::RedisModuleEvent { id: raw::REDISMODULE_EVENT_CONFIG.into(), dataver: 1 };
+    let event = raw::RedisModuleEvent { id: raw::REDISMODULE_EVENT_CONFIG, dataver: 1 };
     call!(RedisModule_SubscribeToServerEvent(ctx, event, Some(on_config))) == raw::REDISMODULE_OK as c_int
 }
 

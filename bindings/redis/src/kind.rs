@@ -5,11 +5,11 @@ use std::sync::OnceLock;
 
 use bristlecone::Result;
 
-use crate::map::{Map, PLACEHOLDERS};
+use crate::map::Map;
 use crate::pieces::{pack, unpack};
-use crate::server::{Ctx, OwnString, RawString, call, raw, warn};
-use crate::store::{Change, ID_BYTES, all_of, borrowed};
-use crate::{events, fork, state};
+use crate::server::{self, Ctx, Holds, Key, OwnString, RawString, call, raw, warn};
+use crate::store::{Change, ID_BYTES, all_of};
+use crate::{backups, events, fork, offsets, state};
 
 /// The type's name, as dumps have it: nine characters.
 const NAME: &std::ffi::CStr = c"bristlmap";
@@ -34,6 +34,13 @@ pub fn of_maps() -> *mut raw::RedisModuleType {
     TYPE.get().map_or(std::ptr::null_mut(), |of| of.0)
 }
 
+/// Returns whether a name of a database has a value of another type. For the server's main thread.
+pub fn is_of_another(db: c_int, name: &[u8]) -> bool {
+    let (ctx, name) = (server::own_context(), OwnString::new(name));
+    let is_there = call!(RedisModule_SelectDb(ctx, db)) == raw::REDISMODULE_OK as c_int;
+    is_there && Key::read(ctx, name.raw()).is_some_and(|key| key.holds(of_maps()) == Holds::Another)
+}
+
 /// Registers the type. Returns whether the server took it.
 pub fn register(ctx: Ctx) -> bool {
     let mut methods = raw::RedisModuleTypeMethods {
@@ -41,7 +48,7 @@ pub fn register(ctx: Ctx) -> bool {
         rdb_load: Some(load),
         rdb_save: Some(save),
         aof_rewrite: Some(rewrite),
-        mem_usage: Some(memory),
+        mem_usage: None,
         digest: Some(digest),
         free: Some(free),
         aux_load: None,
@@ -51,7 +58,7 @@ pub fn register(ctx: Ctx) -> bool {
         unlink: None,
         copy: None,
         defrag: None,
-        mem_usage2: None,
+        mem_usage2: Some(memory),
         free_effort2: None,
         unlink2: None,
         copy2: Some(copy),
@@ -89,6 +96,7 @@ unsafe extern "C" fn load(io: *mut raw::RedisModuleIO, encoding: c_int) -> *mut 
         let store = state::store();
         let id = store.begin().map_err(|error| warn(&format!("a map cannot be loaded: {error}"))).ok()?;
         let len = fill_from(io, id);
+        store.help(len.unwrap_or(0) as usize);
         if len.is_none() {
             store.detach(id, None);
         }
@@ -137,17 +145,20 @@ fn pieces(map: &Map, give: impl FnMut(&[u8]) -> Result<()>) -> Result<()> {
     if fork::is_child() {
         return fork::ask(map.id(), give);
     }
-    let bounds = all_of(map.id());
-    pack(state::store().items().try_range(borrowed(&bounds)), ID_BYTES, give)
+    pack(state::store().range(&all_of(map.id())), ID_BYTES, give)
 }
 
-/// Ends a child that cannot read a map: the server reports that saving failed, and keeps the file it had. Without a
-/// child there is no such way out, and what was written is marked as no whole map.
+/// Makes saving fail, so that the server keeps the file it had: a child that cannot read a map ends, and a server that saves
+/// without a child loses the file that it was writing.
 fn give_up(what: &str, error: &bristlecone::Error) {
     warn(&format!("{what}: {error}"));
     if fork::is_child() {
+        backups::remove_unfinished();
         // SAFETY: ends the process without running anything of it.
         unsafe { libc::_exit(1) };
+    }
+    if offsets::is_saving() {
+        backups::spoil_save();
     }
 }
 
@@ -158,7 +169,7 @@ unsafe extern "C" fn save(io: *mut raw::RedisModuleIO, value: *mut c_void) {
     });
     if let Err(error) = saved {
         give_up("a map cannot be saved", &error);
-        // A piece that no map has, so that loading refuses it rather than take a part for the whole.
+        // A piece that no map has, so that loading a dump refuses it rather than take a part for the whole.
         call!(RedisModule_SaveStringBuffer(io, b"\xff".as_ptr().cast(), 1));
     }
 }
@@ -187,8 +198,33 @@ unsafe extern "C" fn rewrite(io: *mut raw::RedisModuleIO, key: RawString, value:
     }
 }
 
-unsafe extern "C" fn memory(_value: *const c_void) -> usize {
-    size_of::<Map>()
+/// Returns the bytes of a map: in the server's memory, and of its items in the pool, by the mean of the first ones (of all, if none
+/// are asked for).
+unsafe extern "C" fn memory(
+    _key: *mut raw::RedisModuleKeyOptCtx,
+    value: *const c_void,
+    samples: usize,
+) -> usize {
+    let map = map(value.cast_mut());
+    if map.is_placeholder() {
+        return size_of::<Map>();
+    }
+    let (store, samples) = (state::store(), if samples == 0 { usize::MAX } else { samples });
+    let (mut bytes, mut read) = (0, 0);
+    for (key, value) in store.range(&all_of(map.id())).take(samples).flatten() {
+        bytes += item_bytes(&key, &value);
+        read += 1;
+    }
+    let len = map.len().or_else(|| store.count(map.id()).ok()).unwrap_or(read as u64) as usize;
+    size_of::<Map>() + (bytes as f64 / read.max(1) as f64 * len as f64) as usize
+}
+
+/// Returns about how many bytes of the pool an item takes: two records, and two words of a leaf.
+fn item_bytes(key: &[u8], value: &[u8]) -> usize {
+    const WORD_BYTES: usize = 8;
+    // Most sizes of slots are multiples of 16.
+    let record = |bytes: &[u8]| (WORD_BYTES + bytes.len()).next_multiple_of(16);
+    2 * WORD_BYTES + record(key) + record(value)
 }
 
 unsafe extern "C" fn digest(digest: *mut raw::RedisModuleDigest, value: *mut c_void) {
@@ -215,11 +251,7 @@ unsafe extern "C" fn free_effort(_key: RawString, _value: *const c_void) -> usiz
 unsafe extern "C" fn free(value: *mut c_void) {
     // SAFETY: the server calls once, with what it got as a value of this type.
     let map = unsafe { Map::take(value) };
-    if map.is_placeholder() {
-        PLACEHOLDERS.fetch_sub(1, std::sync::atomic::Ordering::Relaxed);
-        return;
-    }
-    if fork::is_child() {
+    if map.is_placeholder() || fork::is_child() {
         return;
     }
     state::store().detach(map.id(), map.space());
@@ -228,10 +260,13 @@ unsafe extern "C" fn free(value: *mut c_void) {
 unsafe extern "C" fn copy(to: *mut raw::RedisModuleKeyOptCtx, value: *const c_void) -> *mut c_void {
     events::copying_to(call!(RedisModule_GetToDbIdFromOptCtx(to)));
     null_if_panics("copying a map", || {
-        let store = state::store();
+        let (store, map) = (state::store(), map(value.cast_mut()));
+        if map.is_placeholder() {
+            return Some(Map::placeholder());
+        }
         let id = store.begin().map_err(|error| warn(&format!("a map cannot be copied: {error}"))).ok()?;
         let mut len = 0;
-        let copied = pieces(map(value.cast_mut()), |piece| {
+        let copied = pieces(map, |piece| {
             len += write(id, &unpack(piece)?)?;
             Ok(())
         });
@@ -240,6 +275,7 @@ unsafe extern "C" fn copy(to: *mut raw::RedisModuleKeyOptCtx, value: *const c_vo
             store.detach(id, None);
             return None;
         }
+        store.help(len as usize);
         let map = Map::new(id, None);
         map.set_len(len);
         Some(map)

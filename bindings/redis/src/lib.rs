@@ -5,8 +5,10 @@
 //! calls of the server goes through `server`.
 
 mod arguments;
+mod backups;
 mod commands;
 mod events;
+mod eviction;
 mod fork;
 mod kind;
 mod latency;
@@ -20,7 +22,7 @@ mod store;
 use std::ffi::c_int;
 use std::panic::catch_unwind;
 
-use server::{Ctx, RawString, bytes, log, raw};
+use server::{Ctx, RawString, bytes, call, log, raw};
 
 /// Loads the module: called by the server, with the words after the module's path.
 ///
@@ -60,16 +62,56 @@ fn load(ctx: Ctx, words: &[&[u8]]) -> Result<(), String> {
         return Err("it is loaded already".to_owned());
     }
     let options = arguments::read(words)?;
+    // SAFETY: as in `call!`.
+    let has_categories = unsafe { raw::RedisModule_SetCommandACLCategories }.is_some();
+    if options.needs_categories && !has_categories {
+        return Err(
+            "this server cannot set categories of a module's commands, and `categories required` was given: \
+                    Redis 7.2, or rules that name the commands, are needed"
+                .to_owned(),
+        );
+    }
     let store = store::Store::open(&options).map_err(|error| error.to_string())?;
     if !store.is_ready() {
         // What an earlier load left, which was cut short.
         store.flush(None).map_err(|error| error.to_string())?;
     }
+    refuse_amid_service(ctx, &store)?;
     fork::arm().map_err(|error| error.to_string())?;
-    let registered = kind::register(ctx) && commands::register(ctx) && events::subscribe(ctx);
+    // Commands say themselves what they have changed: one that changes nothing must not disturb `WATCH`.
+    call!(RedisModule_SetModuleOptions(ctx, raw::REDISMODULE_OPTION_NO_IMPLICIT_SIGNAL_MODIFIED as c_int));
+    let registered =
+        kind::register(ctx) && commands::register(ctx) && events::subscribe(ctx) && eviction::watch(ctx);
     if !registered {
         return Err("the server refused a command, a type or an event".to_owned());
     }
     state::keep(store).ok_or("it is loaded already")?;
     state::start_sweeping().map_err(|error| error.to_string())
+}
+
+/// Refuses a pool with maps in a server that serves already: they would replace keys of the same names, and come to a replica
+/// past its master.
+fn refuse_amid_service(ctx: Ctx, store: &store::Store) -> Result<(), String> {
+    if !store.is_ready() || store.directory().is_empty() {
+        return Ok(());
+    }
+    let flags = call!(RedisModule_GetContextFlags(ctx)) as u32;
+    let starts = flags & raw::REDISMODULE_CTX_FLAGS_SERVER_STARTUP != 0;
+    let follows = flags & raw::REDISMODULE_CTX_FLAGS_SLAVE != 0;
+    let mut has_keys = false;
+    let mut db = 0;
+    while call!(RedisModule_SelectDb(ctx, db)) == raw::REDISMODULE_OK as c_int {
+        has_keys |= call!(RedisModule_DbSize(ctx)) > 0;
+        db += 1;
+    }
+    call!(RedisModule_SelectDb(ctx, 0));
+    let is_synchronized = follows && flags & raw::REDISMODULE_CTX_FLAGS_REPLICA_IS_ONLINE != 0;
+    if !starts && (has_keys || is_synchronized) {
+        return Err(
+            "the pool has maps, and this server serves keys already: load the module when the server starts \
+                    (loadmodule in its configuration), or name another pool"
+                .to_owned(),
+        );
+    }
+    Ok(())
 }

@@ -6,6 +6,9 @@ use std::sync::atomic::{AtomicI64, AtomicU64, Ordering};
 /// Maps of these are in the keyspace and nowhere else: see [`Map::placeholder`].
 pub static PLACEHOLDERS: AtomicI64 = AtomicI64::new(0);
 
+/// Maps that keys have, without placeholders.
+static MAPS: AtomicI64 = AtomicI64::new(0);
+
 const UNCOUNTED: i64 = -1;
 
 /// Which map a key is, and what is known of it without asking the pool.
@@ -69,8 +72,14 @@ impl Map {
         }
     }
 
+    /// Returns how many maps keys have.
+    pub fn in_keys() -> u64 {
+        MAPS.load(Ordering::Relaxed).max(0) as u64
+    }
+
     /// Returns it as what a key holds.
     pub fn into_raw(self) -> *mut c_void {
+        MAPS.fetch_add(i64::from(!self.is_placeholder()), Ordering::Relaxed);
         Box::into_raw(Box::new(self)).cast()
     }
 
@@ -91,6 +100,9 @@ impl Map {
     /// `value` came from [`into_raw`](Self::into_raw), and nothing else uses it.
     pub unsafe fn take(value: *mut c_void) -> Box<Self> {
         // SAFETY: as the caller promises.
-        unsafe { Box::from_raw(value.cast()) }
+        let map: Box<Self> = unsafe { Box::from_raw(value.cast()) };
+        let count = if map.is_placeholder() { &PLACEHOLDERS } else { &MAPS };
+        count.fetch_sub(1, Ordering::Relaxed);
+        map
     }
 }

@@ -14,7 +14,7 @@ use std::ffi::{CStr, CString, c_void};
 use std::sync::atomic::{AtomicBool, Ordering};
 
 use crate::server::{Ctx, call, raw, warn};
-use crate::state;
+use crate::{backups, state};
 
 /// A file was read whose offset is older than the pool.
 static STALE: AtomicBool = AtomicBool::new(false);
@@ -38,6 +38,7 @@ pub fn before_sleep(ctx: Ctx) {
 
 /// Follows how the server writes its file.
 pub unsafe extern "C" fn on_persistence(_: Ctx, _: raw::RedisModuleEvent, sub: u64, _: *mut c_void) {
+    backups::on_persistence(sub);
     match sub {
         raw::REDISMODULE_SUBEVENT_PERSISTENCE_SYNC_RDB_START => SAVING.store(true, Ordering::Relaxed),
         raw::REDISMODULE_SUBEVENT_PERSISTENCE_ENDED => {
@@ -46,6 +47,11 @@ pub unsafe extern "C" fn on_persistence(_: Ctx, _: raw::RedisModuleEvent, sub: u
         }
         _ => SAVING.store(false, Ordering::Relaxed),
     }
+}
+
+/// Returns whether the server writes its file itself, without a child.
+pub fn is_saving() -> bool {
+    SAVING.load(Ordering::Relaxed)
 }
 
 /// Notes that the file has everything, if it was written last of all.
@@ -77,14 +83,14 @@ fn forget(ctx: Ctx) -> bool {
     run(ctx, c"REPLICAOF", &[c"NO", c"ONE"]) && run(ctx, c"REPLICAOF", &[&host, &port])
 }
 
-/// Calls a command of two words, or one. Returns whether it was carried out.
-fn run(ctx: Ctx, command: &CStr, words: &[&CStr]) -> bool {
+/// Calls a command with up to two arguments. Returns whether it was carried out.
+pub fn run(ctx: Ctx, command: &CStr, words: &[&CStr]) -> bool {
     let reply = match words {
         [one] => call!(RedisModule_Call(ctx, command.as_ptr(), c"c".as_ptr(), one.as_ptr())),
         [one, other, ..] => {
             call!(RedisModule_Call(ctx, command.as_ptr(), c"cc".as_ptr(), one.as_ptr(), other.as_ptr()))
         }
-        [] => std::ptr::null_mut(),
+        [] => call!(RedisModule_Call(ctx, command.as_ptr(), c"".as_ptr())),
     };
     if reply.is_null() {
         return false;

@@ -5,6 +5,7 @@
 
 use std::ffi::{CStr, CString, c_char, c_int, c_long, c_longlong};
 use std::ptr::NonNull;
+use std::sync::OnceLock;
 
 pub use redis_module::raw;
 
@@ -58,6 +59,38 @@ pub fn log(ctx: Ctx, level: &CStr, text: &str) {
 /// Writes a warning into the server's log.
 pub fn warn(text: &str) {
     log(std::ptr::null_mut(), c"warning", text);
+}
+
+/// Returns a context of the module's own, which selects databases without disturbing any client. For the main thread.
+pub fn own_context() -> Ctx {
+    struct Context(Ctx);
+    // SAFETY: only the server's main thread asks for it.
+    unsafe impl Send for Context {}
+    // SAFETY: as above.
+    unsafe impl Sync for Context {}
+    static CONTEXT: OnceLock<Context> = OnceLock::new();
+    CONTEXT.get_or_init(|| Context(call!(RedisModule_GetThreadSafeContext(std::ptr::null_mut())))).0
+}
+
+/// Returns the value of an option of the server's configuration.
+pub fn config(ctx: Ctx, name: &CStr) -> Option<Vec<u8>> {
+    let reply =
+        call!(RedisModule_Call(ctx, c"CONFIG".as_ptr(), c"cc".as_ptr(), c"GET".as_ptr(), name.as_ptr()));
+    if reply.is_null() {
+        return None;
+    }
+    let value = call!(RedisModule_CallReplyArrayElement(reply, 1));
+    let mut len = 0;
+    let start = if value.is_null() {
+        std::ptr::null()
+    } else {
+        call!(RedisModule_CallReplyStringPtr(value, &mut len))
+    };
+    // SAFETY: the server says so many bytes are there, until the reply is freed.
+    let bytes =
+        (!start.is_null()).then(|| unsafe { std::slice::from_raw_parts(start.cast::<u8>(), len) }.to_vec());
+    call!(RedisModule_FreeCallReply(reply));
+    bytes
 }
 
 /// A string that the module made.

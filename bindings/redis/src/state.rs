@@ -78,7 +78,7 @@ fn make_reserve() {
 }
 
 fn clear(garbage: Garbage) -> bristlecone::Result<()> {
-    while !store().sweep(garbage, SWEEP_ITEMS)? {
+    while !store().sweep(garbage, SWEEP_ITEMS)?.is_gone {
         std::thread::yield_now();
     }
     Ok(())

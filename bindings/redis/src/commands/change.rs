@@ -4,21 +4,14 @@ use std::collections::{BTreeMap, BTreeSet};
 
 use super::{Call, Done, Refusal, check_field, check_value, integer, is, refuse};
 use crate::map::Map;
-use crate::store::item_key;
 
-fn value_of(call: &Call<'_>, map: Option<&Map>, field: &[u8]) -> Option<Vec<u8>> {
-    map.and_then(|map| call.store.items().get(&item_key(map.id(), field)))
+fn value_of(call: &Call<'_>, map: Option<&Map>, field: &[u8]) -> Result<Option<Vec<u8>>, Refusal> {
+    Ok(map.map_or(Ok(None), |map| call.store.value(map.id(), field))?)
 }
 
 /// Returns which of the fields are there.
-fn present(call: &Call<'_>, map: Option<&Map>, fields: &[&[u8]]) -> Vec<bool> {
-    let mut found = vec![false; fields.len()];
-    if let Some(map) = map {
-        let keys: Vec<Vec<u8>> = fields.iter().map(|field| item_key(map.id(), field)).collect();
-        let keys: Vec<&[u8]> = keys.iter().map(Vec::as_slice).collect();
-        call.store.items().contains_many(&keys, &mut found);
-    }
-    found
+fn present(call: &Call<'_>, map: Option<&Map>, fields: &[&[u8]]) -> Result<Vec<bool>, Refusal> {
+    Ok(map.map_or_else(|| Ok(vec![false; fields.len()]), |map| call.store.has(map.id(), fields))?)
 }
 
 /// `OM.SET key field value [field value …] [NX|XX]`: how many fields are new; with `NX` (no field is there yet) or `XX`
@@ -48,7 +41,7 @@ pub fn set(call: &Call<'_>) -> Done {
     }
     let fields: BTreeMap<&[u8], &[u8]> = arguments.chunks_exact(2).map(|pair| (pair[0], pair[1])).collect();
     let names: Vec<&[u8]> = fields.keys().copied().collect();
-    let there = present(call, target.map, &names);
+    let there = present(call, target.map, &names)?;
     let new = there.iter().filter(|there| !**there).count() as u64;
     if only_new.is_some_and(|new| there.contains(&new)) {
         call.reply.number(0);
@@ -80,7 +73,7 @@ pub fn del(call: &Call<'_>) -> Done {
         return Ok(());
     }
     let fields: Vec<&[u8]> = arguments.into_iter().collect::<BTreeSet<_>>().into_iter().collect();
-    let there = present(call, Some(map), &fields);
+    let there = present(call, Some(map), &fields)?;
     let removed: Vec<&[u8]> =
         fields.into_iter().zip(there).filter_map(|(field, there)| there.then_some(field)).collect();
     if !removed.is_empty() {
@@ -97,7 +90,7 @@ pub fn incrby(call: &Call<'_>) -> Done {
     let (field, increment) = (call.argument(2), integer(call.argument(3))?);
     check_field(field)?;
     let target = call.write()?;
-    let old = value_of(call, target.map, field);
+    let old = value_of(call, target.map, field)?;
     let before = match &old {
         None => 0,
         Some(value) => integer(value).or_else(|_| refuse("the field's value is not an integer"))?,
@@ -112,18 +105,55 @@ pub fn incrby(call: &Call<'_>) -> Done {
     Ok(())
 }
 
-/// `OM.CAS key field expected new`: 1 if the field had the expected value and has the new one, 0 if nothing changed.
+/// What `OM.CAS` compares a field with, and what it writes; `None`: no such field.
+struct Swap<'a> {
+    expected: Option<&'a [u8]>,
+    new: Option<&'a [u8]>,
+}
+
+fn swap<'a>(arguments: &[&'a [u8]]) -> Result<Swap<'a>, Refusal> {
+    if let [expected, new] = *arguments {
+        return Ok(Swap { expected: Some(expected), new: Some(new) });
+    }
+    let syntax = || refuse("syntax error: expected new, or IF value | IFABSENT and then SET value | DEL");
+    let (expected, rest) = match *arguments {
+        [word, value, ref rest @ ..] if is(word, "IF") => (Some(value), rest),
+        [word, ref rest @ ..] if is(word, "IFABSENT") => (None, rest),
+        _ => return syntax(),
+    };
+    match *rest {
+        [word, value] if is(word, "SET") => Ok(Swap { expected, new: Some(value) }),
+        [word] if is(word, "DEL") => Ok(Swap { expected, new: None }),
+        _ => syntax(),
+    }
+}
+
+/// `OM.CAS key field expected new`, or `OM.CAS key field (IF value|IFABSENT) (SET value|DEL)`: 1 if the field was as expected and is
+/// changed, 0 if nothing changed.
 pub fn cas(call: &Call<'_>) -> Done {
-    let (field, expected, new) = (call.argument(2), call.argument(3), call.argument(4));
+    let (field, arguments) = (call.argument(2), call.arguments(3));
+    let Swap { expected, new } = swap(&arguments)?;
     check_field(field)?;
-    check_value(new)?;
+    new.map_or(Ok(()), check_value)?;
     let target = call.write()?;
-    if value_of(call, target.map, field).as_deref() != Some(expected) {
+    let held = value_of(call, target.map, field)?;
+    if held.as_deref() != expected {
         call.reply.number(0);
         return Ok(());
     }
-    target.set(call.store, &BTreeMap::from([(field, new)]), 0)?;
-    call.changed(c"OM.SET", &[field, new], c"om.cas");
+    match (new, target.map) {
+        (Some(new), _) => {
+            target.set(call.store, &BTreeMap::from([(field, new)]), u64::from(held.is_none()))?;
+            call.changed(c"OM.SET", &[field, new], c"om.cas");
+        }
+        (None, Some(map)) if held.is_some() => {
+            target.remove(call.store, map, &[field])?;
+            call.changed(c"OM.DEL", &[field], c"om.cas");
+            call.drop_if_empty(&target);
+        }
+        // What is not there stays so.
+        (None, _) => {}
+    }
     call.reply.number(1);
     Ok(())
 }

@@ -1,12 +1,11 @@
 //! What a range is to return, and what of it was found.
 
-use std::ops::{Bound, ControlFlow};
+use std::ops::Bound;
+
+use bristlecone::Result;
 
 use crate::server::Reply;
-use crate::store::{Bytes, ID_BYTES, borrowed};
-
-/// Bounds of keys of items.
-pub type Bounds = (Bound<Vec<u8>>, Bound<Vec<u8>>);
+use crate::store::{Bounds, ID_BYTES, Store};
 
 /// Bytes of items that a command reads before it hands the rest to a thread.
 const DIRECT_BYTES: usize = 256 << 10;
@@ -37,24 +36,18 @@ pub struct Found {
 
 impl Wanted {
     /// Reads the first items. Returns them, and whether they are all that is wanted.
-    pub fn read(&self, items: &Bytes) -> (Found, bool) {
-        let (mut found, mut all) = (Found::with_room_for(self.limit.min(USUAL_ITEMS)), true);
-        let mut take = |key: &[u8], value: &[u8]| {
+    pub fn read(&self, store: &Store) -> Result<(Found, bool)> {
+        let mut found = Found::with_room_for(self.limit.min(USUAL_ITEMS));
+        let mut items = store.range(&self.bounds);
+        while found.lens.len() < self.limit {
+            let next = if self.backward { items.next_back() } else { items.next() };
+            let Some((key, value)) = next.transpose()? else { break };
             if found.lens.len() >= DIRECT_ITEMS || found.bytes.len() >= DIRECT_BYTES {
-                all = false;
-                return ControlFlow::Break(());
+                return Ok((found, false));
             }
-            found.push(key, if self.values { value } else { b"" });
-            if found.lens.len() == self.limit { ControlFlow::Break(()) } else { ControlFlow::Continue(()) }
-        };
-        if self.limit == 0 {
-        } else if self.backward {
-            let mut backward = items.range(borrowed(&self.bounds)).rev();
-            _ = backward.try_for_each(|(key, value)| take(&key, &value));
-        } else {
-            items.for_each_in(borrowed(&self.bounds), take);
+            found.push(&key, if self.values { &value } else { b"" });
         }
-        (found, all)
+        Ok((found, true))
     }
 
     /// Returns the bounds of what was not found yet.

@@ -11,13 +11,14 @@ mod report;
 use std::collections::BTreeMap;
 use std::ffi::{CStr, c_int};
 use std::panic::{AssertUnwindSafe, catch_unwind};
-use std::time::Instant;
+use std::sync::{Mutex, PoisonError};
+use std::time::{Duration, Instant};
 
 use bristlecone::{Error, KEY_BYTES_MAX, VALUE_BYTES_MAX};
 
 use crate::map::Map;
 use crate::server::{Ctx, Holds, Key, RawString, Reply, bytes, call, raw, warn};
-use crate::store::{ID_BYTES, Store};
+use crate::store::{ID_BYTES, Store, is_damage};
 use crate::{events, kind, latency, state};
 
 /// Longest field in bytes.
@@ -38,8 +39,23 @@ impl From<Error> for Refusal {
     fn from(error: Error) -> Self {
         match error {
             Error::PoolFull { .. } | Error::MediumFull { .. } => Self::Because(format!("OOM {error}")),
-            error => Self::Because(format!("ERR {error}")),
+            error => {
+                if is_damage(&error) {
+                    warn_of_damage(&error);
+                }
+                Self::Because(format!("ERR {error}"))
+            }
         }
+    }
+}
+
+/// Writes into the server's log that something is damaged, once a second at most.
+fn warn_of_damage(error: &Error) {
+    static WARNED: Mutex<Option<Instant>> = Mutex::new(None);
+    let mut warned = WARNED.lock().unwrap_or_else(PoisonError::into_inner);
+    if warned.is_none_or(|warned| warned.elapsed() >= Duration::from_secs(1)) {
+        *warned = Some(Instant::now());
+        warn(&format!("{error}; run OM.CHECK, and `bristlecone check --repair` on the pool"));
     }
 }
 
@@ -111,16 +127,35 @@ impl<'a> Call<'a> {
         self.tell(raw::REDISMODULE_NOTIFY_MODULE, event);
     }
 
-    /// Removes the key if its map has no field left.
+    /// Removes the key if its map has no field left. Replicas and the append-only file are told to delete it: a replay of the
+    /// file skips the commands of maps, and what an earlier part of the file has under that name must not stay in the way.
     pub fn drop_if_empty(&self, target: &Target<'_>) {
         let Some(map) = target.map else { return };
-        if map.len().map_or_else(|| range::first(self.store, map).is_none(), |len| len == 0) {
+        let is_empty = match map.len() {
+            Some(len) => len == 0,
+            // What cannot be read is not removed.
+            None => matches!(self.store.has_fields(map.id()), Ok(false)),
+        };
+        if is_empty {
             target.key.delete();
+            call!(RedisModule_Replicate(self.ctx, c"DEL".as_ptr(), c"s".as_ptr(), self.raw[1]));
             self.tell(raw::REDISMODULE_NOTIFY_GENERIC, c"del");
         }
     }
 
+    /// Returns how many fields a map has, which is counted the first time.
+    pub fn len(&self, map: &Map) -> Result<u64, Refusal> {
+        if let Some(len) = map.len() {
+            return Ok(len);
+        }
+        let len = self.store.count(map.id())?;
+        map.set_len(len);
+        Ok(len)
+    }
+
+    /// Tells listeners, `WATCH` and the caches of clients. Commands that change nothing do not come here.
     fn tell(&self, kind: c_int, event: &CStr) {
+        call!(RedisModule_SignalModifiedKey(self.ctx, self.raw[1]));
         call!(RedisModule_NotifyKeyspaceEvent(self.ctx, kind, event.as_ptr(), self.raw[1]));
     }
 }
@@ -192,7 +227,9 @@ pub fn check_value(value: &[u8]) -> Done {
 
 /// Returns a number that an argument is.
 pub fn integer(argument: &[u8]) -> Result<i64, Refusal> {
-    let number = std::str::from_utf8(argument).ok().and_then(|text| text.parse().ok());
+    let number = std::str::from_utf8(argument).ok().and_then(|text| text.parse::<i64>().ok());
+    // As the server's own commands: one way to write each number.
+    let number = number.filter(|number| number.to_string().as_bytes() == argument);
     number.map_or_else(|| refuse("value is not an integer or out of range"), Ok)
 }
 
@@ -229,7 +266,7 @@ commands! {
     c"om.exists" c"readonly fast" 3 false read::exists, c"Returns whether a field is there.", c"O(log n)";
     c"om.len" c"readonly" 2 false read::len, c"Returns how many fields there are.", c"O(1); O(n) the first time after a start";
     c"om.incrby" c"write deny-oom fast" 4 false change::incrby, c"Adds to the integer that a field has.", c"O(log n)";
-    c"om.cas" c"write deny-oom fast" 5 false change::cas, c"Writes a field if it has an expected value.", c"O(log n)";
+    c"om.cas" c"write deny-oom fast" 5 true change::cas, c"Writes or removes a field if it has an expected value, or none.", c"O(log n)";
     c"om.range" c"readonly" 4 true range::range, c"Returns fields between two bounds, in order.", c"O(log n + m) for m fields returned";
     c"om.delrange" c"write" 4 true range::delrange, c"Removes fields between two bounds, in one step.", c"O(m log n) for m fields removed";
     c"om.popmin" c"write fast" 2 true range::popmin, c"Removes and returns the first fields.", c"O(m log n) for m fields removed";
@@ -255,6 +292,18 @@ pub fn register(ctx: Ctx) -> bool {
     }) && report::register(ctx)
 }
 
+/// Puts a placeholder under a name that is free.
+fn hold_place(ctx: Ctx, name: RawString) {
+    let Some(key) = Key::write(ctx, name) else { return };
+    if key.holds(kind::of_maps()) == Holds::Nothing {
+        let value = Map::placeholder().into_raw();
+        if !key.set(kind::of_maps(), value) {
+            // SAFETY: the server refused it, so that nothing else has it.
+            drop(unsafe { Map::take(value) });
+        }
+    }
+}
+
 unsafe extern "C" fn entry<const AT: usize>(ctx: Ctx, argv: *mut RawString, argc: c_int) -> c_int {
     // SAFETY: the server passes so many arguments, which live until the command returns.
     let raw = unsafe { std::slice::from_raw_parts(argv, argc as usize) };
@@ -264,7 +313,11 @@ unsafe extern "C" fn entry<const AT: usize>(ctx: Ctx, argv: *mut RawString, argc
         return 0;
     }
     if events::skips_files() {
-        // The file that is being read tells what the pool has already.
+        // The file that is being read tells what the pool has already. A map has its place in the keyspace, so that the server's
+        // own commands do what they did when they were written.
+        if is(bytes(raw[0]), "OM.SET") {
+            hold_place(ctx, raw[1]);
+        }
         reply.ok();
         return 0;
     }

@@ -3,23 +3,18 @@
 use std::ops::Bound;
 use std::sync::atomic::AtomicBool;
 
+use bristlecone::Result as Read;
+
 use super::aside::Part;
-use super::found::{Bounds, Wanted};
+use super::found::Wanted;
 use super::{Call, Done, Refusal, Target, aside, integer, is, refuse};
 use crate::map::Map;
-use crate::store::{ID_BYTES, Store, all_of, borrowed, item_key};
+use crate::store::{Bounds, ID_BYTES, Item, all_of, item_key};
 
 /// Fields that `OM.RANGE` returns if no limit is given.
 pub const LIMIT: usize = 10_000;
 /// Fields that `OM.SCAN` returns if no count is given.
 const COUNT: usize = 10;
-
-type Items = Vec<(Vec<u8>, Vec<u8>)>;
-
-/// Returns the first field of a map, if there is one.
-pub fn first(store: &Store, map: &Map) -> Option<Vec<u8>> {
-    store.items().range(borrowed(&all_of(map.id()))).next().map(|(key, _)| key)
-}
 
 /// A bound as `ZRANGE … BYLEX` has it.
 enum Edge<'a> {
@@ -103,12 +98,12 @@ pub fn range(call: &Call<'_>) -> Done {
     };
     let limit = options.limit.unwrap_or(LIMIT);
     let wanted = Wanted { bounds, backward: options.backward, limit, values: options.values };
-    let (found, all) = wanted.read(call.store.items());
+    let (found, all) = wanted.read(call.store)?;
     if all {
         call.reply.array(found.len() * (1 + usize::from(wanted.values)));
         found.reply(&wanted, call.reply);
     } else if let Err(part) = aside::reply(call, Box::new(Part { wanted, found })) {
-        let rest = call.store.items().try_range(borrowed(&part.wanted.after(&part.found)));
+        let rest = call.store.range(&part.wanted.after(&part.found));
         aside::send(call.reply, &part, Ok(rest), &AtomicBool::new(false));
     }
     Ok(())
@@ -124,14 +119,14 @@ pub fn delrange(call: &Call<'_>) -> Done {
         call.reply.number(0);
         return Ok(());
     };
-    let range = call.store.items().range(borrowed(&bounds));
-    let items: Items = range.take(options.limit.unwrap_or(usize::MAX)).collect();
+    let range = call.store.range(&bounds).take(options.limit.unwrap_or(usize::MAX));
+    let items: Vec<Item> = range.collect::<Read<_>>()?;
     remove(call, &target, map, &items, c"om.delrange")?;
     call.reply.number(items.len() as i64);
     Ok(())
 }
 
-fn remove(call: &Call<'_>, target: &Target<'_>, map: &Map, items: &Items, event: &std::ffi::CStr) -> Done {
+fn remove(call: &Call<'_>, target: &Target<'_>, map: &Map, items: &[Item], event: &std::ffi::CStr) -> Done {
     if items.is_empty() {
         return Ok(());
     }
@@ -167,8 +162,10 @@ fn pop(call: &Call<'_>, backward: bool, event: &std::ffi::CStr) -> Done {
         return Ok(());
     };
     let bounds = all_of(map.id());
-    let range = call.store.items().range(borrowed(&bounds));
-    let items: Items = if backward { range.rev().take(count).collect() } else { range.take(count).collect() };
+    let range = call.store.range(&bounds);
+    let items: Read<Vec<Item>> =
+        if backward { range.rev().take(count).collect() } else { range.take(count).collect() };
+    let items = items?;
     remove(call, &target, map, &items, event)?;
     call.reply.array(2 * items.len());
     for (key, value) in &items {
@@ -195,9 +192,10 @@ pub fn scan(call: &Call<'_>) -> Done {
         _ => return refuse("syntax error: only COUNT n may follow the cursor"),
     };
     let bounds = call.read()?.and_then(|map| bounds(map.id(), &min, &Edge::Last));
-    let mut items: Items = bounds.map_or_else(Vec::new, |bounds| {
-        call.store.items().range(borrowed(&bounds)).take(count.saturating_add(1)).collect()
-    });
+    let mut items: Vec<Item> = bounds.map_or_else(
+        || Ok(Vec::new()),
+        |bounds| call.store.range(&bounds).take(count.saturating_add(1)).collect::<Read<_>>(),
+    )?;
     let more = items.len() > count;
     items.truncate(count);
     let cursor = match items.last() {

@@ -3,8 +3,9 @@
 use std::ffi::{CStr, CString, c_int};
 
 use super::{Call, Done};
+use crate::map::Map;
 use crate::server::{Ctx, call, raw};
-use crate::state;
+use crate::{eviction, state};
 
 /// `OM.INFO key`: what is known of a map, or null.
 pub fn info(call: &Call<'_>) -> Done {
@@ -60,10 +61,14 @@ unsafe extern "C" fn report(info: *mut raw::RedisModuleInfoCtx, for_crash: c_int
     };
     text(c"pool", store.name().to_owned());
     text(c"domain", pool.domain.to_string());
+    let used_bytes = pool.file_bytes - pool.chunks_free * pool.chunk_bytes;
     number(c"max_bytes", pool.max_bytes);
-    number(c"free_bytes", pool.chunks_free * pool.chunk_bytes);
-    number(c"maps", store.directory().len());
+    number(c"file_bytes", pool.file_bytes);
+    number(c"used_bytes", used_bytes);
+    number(c"free_bytes", pool.max_bytes.saturating_sub(used_bytes));
+    number(c"maps", Map::in_keys());
     number(c"fields", store.items().len());
     number(c"maps_to_free", store.garbage_len() as u64);
     number(c"reserve", u64::from(store.has_reserve()));
+    number(c"evictable", u64::from(eviction::is_possible()));
 }

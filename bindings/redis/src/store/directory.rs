@@ -40,7 +40,7 @@ pub(super) fn entry_value(expires: i64, name: &[u8]) -> Vec<u8> {
 }
 
 /// Returns the time to live and the name.
-fn entry_of(value: &[u8]) -> Option<(i64, &[u8])> {
+pub(super) fn entry_of(value: &[u8]) -> Option<(i64, &[u8])> {
     let (expires, rest) = value.split_first_chunk()?;
     let (len, rest) = rest.split_first_chunk()?;
     Some((i64::from_be_bytes(*expires), rest.get(..u32::from_be_bytes(*len) as usize)?))
@@ -83,23 +83,41 @@ impl Store {
     ///
     /// Those of a write, if not even the entries could be removed. They are removed later.
     pub fn settle(&self) -> Result<()> {
-        if lock(&self.detached).is_empty() {
+        self.set_covered_aside();
+        self.remove_entries(&mut lock(&self.detached))
+    }
+
+    /// Removes entries of maps that no key has any more; those that could not be removed stay in the list.
+    pub(super) fn remove_entries(&self, gone: &mut Vec<(u64, u64)>) -> Result<()> {
+        if gone.is_empty() {
             return Ok(());
         }
-        match self.commit(|_| {}) {
-            Err(error) if error.is_no_room() => self.settle_by_steps(),
-            settled => settled,
+        let mut batch = self.pool.batch();
+        self.remove_in(&mut batch, gone);
+        match batch.commit() {
+            Err(error) if error.is_no_room() => self.remove_by_steps(gone),
+            Err(error) => Err(error),
+            Ok(()) => {
+                lock(&self.garbage).extend(gone.drain(..).map(|(id, _)| Garbage::Map(id)));
+                Ok(())
+            }
+        }
+    }
+
+    fn remove_in(&self, batch: &mut Batch, gone: &[(u64, u64)]) {
+        for (id, space) in gone {
+            batch.remove(&self.directory, &place(*space, *id));
+            self.note(batch, &Note::Unattached(*id), b"");
+            self.forget(batch, &Note::Covered(*id));
         }
     }
 
     /// Commits what `fill` puts into a batch, together with the removal of what is detached.
     pub(super) fn commit(&self, fill: impl FnOnce(&mut Batch)) -> Result<()> {
+        self.set_covered_aside();
         let mut detached = lock(&self.detached);
         let mut batch = self.pool.batch();
-        for (id, space) in &*detached {
-            batch.remove(&self.directory, &place(*space, *id));
-            self.note(&mut batch, &Note::Unattached(*id), b"");
-        }
+        self.remove_in(&mut batch, &detached);
         fill(&mut batch);
         batch.commit()?;
         lock(&self.garbage).extend(detached.drain(..).map(|(id, _)| Garbage::Map(id)));
@@ -111,7 +129,8 @@ impl Store {
         let dbs: HashMap<u64, i32> =
             lock(&self.spaces).of_db.iter().map(|(db, space)| (*space, *db)).collect();
         let mut entries = Vec::new();
-        for (key, value) in self.directory.iter() {
+        for entry in self.directory.try_range(..) {
+            let (key, value) = entry?;
             let space = number(key.get(..ID_BYTES).unwrap_or_default())?;
             let Some(db) = dbs.get(&space) else { continue };
             let (expires, name) = entry_of(&value).ok_or_else(|| damaged("a short entry"))?;

@@ -4,6 +4,14 @@ use bristlecone::Result;
 
 use super::{ID_BYTES, Note, Store, all_of, borrowed, lock, number};
 
+/// Maps and spaces that may wait for the thread that removes them. While more wait, writers that create maps remove some
+/// themselves: twice what they add, so that garbage does not fill the pool.
+const WAITING_MAX: usize = 16;
+/// Items that a writer removes at least when it helps.
+const HELP_ITEMS: usize = 64;
+/// Items that are removed in a row when there is no room for a write.
+const ROOM_ITEMS: usize = 512;
+
 /// What is to be removed in the background.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Garbage {
@@ -11,6 +19,15 @@ pub enum Garbage {
     Map(u64),
     /// All maps of a space.
     Space(u64),
+}
+
+/// What a step of the removal did.
+#[derive(Clone, Copy, Debug)]
+pub struct Swept {
+    /// Items that it removed.
+    pub items: usize,
+    /// Nothing is left.
+    pub is_gone: bool,
 }
 
 impl Store {
@@ -29,45 +46,96 @@ impl Store {
         lock(&self.garbage).insert(0, garbage);
     }
 
+    /// Removes garbage if much waits: for a writer that has added this many items.
+    pub fn help(&self, added: usize) {
+        let mut left = 2 * added + HELP_ITEMS;
+        while left > 0 && self.garbage_len() > WAITING_MAX {
+            let Some(garbage) = self.next_garbage() else { return };
+            match self.sweep(garbage, left) {
+                Ok(swept) => {
+                    left = left.saturating_sub(swept.items.max(1));
+                    if !swept.is_gone {
+                        lock(&self.garbage).push(garbage);
+                    }
+                }
+                // The thread reports it.
+                Err(_) => return self.put_back(garbage),
+            }
+        }
+    }
+
+    /// Calls `write`, and again after the garbage was removed if there was no room.
+    pub fn with_room<T>(&self, write: impl Fn() -> Result<T>) -> Result<T> {
+        match write() {
+            Err(error) if error.is_no_room() && self.remove_garbage() => write(),
+            written => written,
+        }
+    }
+
+    /// Removes all that no key has. Returns whether there was anything.
+    #[cold]
+    fn remove_garbage(&self) -> bool {
+        let mut removed = false;
+        while let Some(garbage) = self.next_garbage() {
+            loop {
+                match self.sweep(garbage, ROOM_ITEMS) {
+                    Ok(swept) => {
+                        removed |= swept.items > 0;
+                        if swept.is_gone {
+                            break;
+                        }
+                    }
+                    Err(_) => {
+                        self.put_back(garbage);
+                        return removed;
+                    }
+                }
+            }
+        }
+        // The tree gives up what was removed amid its next writes.
+        removed && self.collect().is_ok()
+    }
+
     /// Calls `work` while nothing is removed in the background.
     pub fn without_sweeping<R>(&self, work: impl FnOnce() -> R) -> R {
         let _held = lock(&self.sweeping);
         work()
     }
 
-    /// Removes some of what no key has. Returns whether it is gone.
-    pub fn sweep(&self, garbage: Garbage, items_max: usize) -> Result<bool> {
+    /// Removes some of what no key has.
+    pub fn sweep(&self, garbage: Garbage, items_max: usize) -> Result<Swept> {
         self.without_sweeping(|| match garbage {
             Garbage::Map(id) => self.sweep_map(id, items_max),
             Garbage::Space(space) => self.sweep_space(space, items_max),
         })
     }
 
-    /// Removes some items of a map that no key has, and its note once none is left. Returns whether it is gone.
-    fn sweep_map(&self, id: u64, items_max: usize) -> Result<bool> {
+    /// Removes some items of a map that no key has, and its note once none is left.
+    fn sweep_map(&self, id: u64, items_max: usize) -> Result<Swept> {
         let bounds = all_of(id);
-        let keys: Vec<Vec<u8>> =
-            self.items.range(borrowed(&bounds)).take(items_max).map(|(key, _)| key).collect();
+        let keys = self.range(&bounds).take(items_max).map(|item| item.map(|(key, _)| key));
+        let keys: Vec<Vec<u8>> = keys.collect::<Result<_>>()?;
         for key in &keys {
             self.items.remove(key)?;
         }
-        if keys.len() < items_max {
+        let is_gone = keys.len() < items_max;
+        if is_gone {
             self.meta.remove(&Note::Unattached(id).key())?;
-            return Ok(true);
         }
-        Ok(false)
+        Ok(Swept { items: keys.len(), is_gone })
     }
 
-    /// Removes some items of a space that no database has, and its note at last. Returns whether it is gone.
-    fn sweep_space(&self, space: u64, items_max: usize) -> Result<bool> {
+    /// Removes some items of a space that no database has, and its note at last.
+    fn sweep_space(&self, space: u64, items_max: usize) -> Result<Swept> {
         let bounds = all_of(space);
-        let Some((key, _)) = self.directory.range(borrowed(&bounds)).next() else {
+        let Some((key, _)) = self.directory.try_range(borrowed(&bounds)).next().transpose()? else {
             self.meta.remove(&Note::Flushed(space).key())?;
-            return Ok(true);
+            return Ok(Swept { items: 0, is_gone: true });
         };
-        if self.sweep_map(number(&key[ID_BYTES..])?, items_max)? {
+        let swept = self.sweep_map(number(&key[ID_BYTES..])?, items_max)?;
+        if swept.is_gone {
             self.directory.remove(&key)?;
         }
-        Ok(false)
+        Ok(Swept { is_gone: false, ..swept })
     }
 }

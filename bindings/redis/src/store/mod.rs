@@ -14,22 +14,26 @@
 //! that is being loaded, or one that was deleted; so whatever a crash interrupts, the next start finds every item
 //! either in a map of the directory or noted for removal.
 
+mod cover;
 mod directory;
 mod garbage;
 mod open;
+mod read;
 mod reserve;
 mod spaces;
 
-use std::collections::HashMap;
+use std::collections::{HashMap, HashSet};
 use std::ops::Bound;
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use std::sync::{Mutex, MutexGuard, PoisonError};
 
 use bristlecone::{Batch, Error, Pool, Result, Tree};
 
+use cover::Covered;
 use directory::{entry_value, place};
 pub use garbage::Garbage;
 pub use open::Options;
+pub use read::{Bounds, Item, is_damage};
 
 /// A tree of byte strings.
 pub type Bytes = Tree<Vec<u8>, Vec<u8>>;
@@ -55,10 +59,14 @@ enum Note {
     Flushed(u64),
     /// A map whose items are removed, unless it is attached to a key before.
     Unattached(u64),
+    /// A map whose name another type of the server has, unless the server's append-only file does not have that yet.
+    Covered(u64),
     /// A map that gets from one space to another: both spaces.
     Moving(u64),
     /// The server has written all that it has into its own file, and has ended since.
     Saved,
+    /// The append-only file has all maps, and the server has ended since.
+    Complete,
 }
 
 impl Note {
@@ -69,8 +77,10 @@ impl Note {
             Self::NextSpace => b"next".to_vec(),
             Self::Flushed(space) => [b"flushed:".as_slice(), &space.to_be_bytes()].concat(),
             Self::Unattached(id) => [b"unattached:".as_slice(), &id.to_be_bytes()].concat(),
+            Self::Covered(id) => [b"covered:".as_slice(), &id.to_be_bytes()].concat(),
             Self::Moving(id) => [b"moving:".as_slice(), &id.to_be_bytes()].concat(),
             Self::Saved => b"saved".to_vec(),
+            Self::Complete => b"complete".to_vec(),
         }
     }
 }
@@ -92,10 +102,15 @@ pub struct Store {
     garbage: Mutex<Vec<Garbage>>,
     /// Maps that no key has any more, of which the pool does not know yet: ids and spaces.
     detached: Mutex<Vec<(u64, u64)>>,
+    /// Those of them whose names have values of other types: see [`cover`].
+    covered: Mutex<Vec<Covered>>,
+    /// Which maps a crash left covered.
+    left_covered: Mutex<HashSet<u64>>,
     /// Held while room is set aside or given back.
     reserve: Mutex<()>,
     reserved: AtomicBool,
     was_saved: bool,
+    was_complete: bool,
     /// Held while something is removed in the background.
     sweeping: Mutex<()>,
     path: String,
@@ -186,7 +201,7 @@ impl Store {
     /// Changes fields of a map: all of them or, after `Err`, none.
     pub fn apply(&self, id: u64, changes: &[Change<'_>]) -> Result<()> {
         self.settle()?;
-        match changes {
+        self.with_room(|| match changes {
             [] => Ok(()),
             [(field, Some(value))] => self.items.upsert(&item_key(id, field), value),
             [(field, None)] => self.items.remove(&item_key(id, field)).map(drop),
@@ -195,13 +210,14 @@ impl Store {
                 self.change(&mut batch, id, many);
                 batch.commit()
             }
-        }
+        })
     }
 
     /// Writes a field of a map. Returns whether it is new.
     pub fn put(&self, id: u64, field: &[u8], value: &[u8]) -> Result<bool> {
         self.settle()?;
-        Ok(self.items.insert(&item_key(id, field), value)?.is_none())
+        let key = item_key(id, field);
+        Ok(self.with_room(|| self.items.insert(&key, value))?.is_none())
     }
 
     /// Removes a field of a map. Returns whether it was there.
@@ -222,10 +238,13 @@ impl Store {
 
     /// Creates a map with its first fields under a Redis key, in one step; returns its space and id.
     pub fn create(&self, db: i32, name: &[u8], changes: &[Change<'_>]) -> Result<(u64, u64)> {
-        let (space, id) = (self.space_of(db)?, self.new_id());
-        self.commit(|batch| {
-            batch.insert(&self.directory, &place(space, id), &entry_value(FOREVER, name));
-            self.change(batch, id, changes);
+        self.help(changes.len());
+        let (space, id) = (self.with_room(|| self.space_of(db))?, self.new_id());
+        self.with_room(|| {
+            self.commit(|batch| {
+                batch.insert(&self.directory, &place(space, id), &entry_value(FOREVER, name));
+                self.change(batch, id, changes);
+            })
         })?;
         Ok((space, id))
     }
@@ -234,7 +253,7 @@ impl Store {
     pub fn begin(&self) -> Result<u64> {
         self.settle()?;
         let id = self.new_id();
-        self.meta.upsert(&Note::Unattached(id).key(), b"")?;
+        self.with_room(|| self.meta.upsert(&Note::Unattached(id).key(), b""))?;
         Ok(id)
     }
 }

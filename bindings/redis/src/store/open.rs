@@ -6,7 +6,7 @@ use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use bristlecone::{Design, Domain, Error, Pool, Result};
 
 use super::directory::place;
-use super::{Garbage, ID_BYTES, Note, Store, damaged, item_key, lock, number};
+use super::{Garbage, ID_BYTES, Note, Spaces, Store, damaged, item_key, lock, number};
 
 /// The design of trees that are made, unless another is asked for. It needs no recovery that grows with what there is: with
 /// the others a server that comes back looks at every field first.
@@ -23,6 +23,8 @@ pub struct Options {
     pub design: Option<Design>,
     /// The persistence domain.
     pub domain: Option<Domain>,
+    /// A server without categories for a module's commands is refused.
+    pub needs_categories: bool,
 }
 
 impl Store {
@@ -54,7 +56,6 @@ impl Store {
             }
         };
         let (items, directory, meta) = (tree("redis.items")?, tree("redis.directory")?, tree("redis.meta")?);
-        let saved = Note::Saved.key();
         let mut store = Self {
             pool: pool.clone(),
             items,
@@ -64,16 +65,20 @@ impl Store {
             spaces: Mutex::default(),
             garbage: Mutex::default(),
             detached: Mutex::default(),
+            covered: Mutex::default(),
+            left_covered: Mutex::default(),
             reserve: Mutex::default(),
             reserved: AtomicBool::new(false),
             was_saved: false,
+            was_complete: false,
             sweeping: Mutex::default(),
             path: path.to_owned(),
         };
         store.recover()?;
         // What room was made with: see `reserve`.
         store.items.remove(&item_key(0, b""))?;
-        store.was_saved = store.meta.remove(&saved)?.is_some();
+        store.was_saved = store.meta.remove(&Note::Saved.key())?.is_some();
+        store.was_complete = store.meta.remove(&Note::Complete.key())?.is_some();
         match store.make_reserve() {
             Err(error) if !error.is_no_room() => Err(error),
             _ => Ok(store),
@@ -82,14 +87,19 @@ impl Store {
 
     /// Reads the notes, and counts on from the largest numbers in use.
     fn recover(&self) -> Result<()> {
-        let mut last =
-            self.items.last_key_value().map_or(Ok(0), |(key, _)| number(&key[..ID_BYTES.min(key.len())]))?;
-        for (key, _) in self.directory.iter() {
+        // Each item is of a map of the directory, or of one that is noted; one that is damaged tells no number.
+        let mut last = match self.items.try_range(..).next_back() {
+            Some(Ok((key, _))) => number(&key[..ID_BYTES.min(key.len())])?,
+            _ => 0,
+        };
+        for entry in self.directory.try_range(..) {
+            let (key, _) = entry?;
             last = last.max(number(key.get(ID_BYTES..).unwrap_or_default())?);
         }
         let (mut spaces, mut garbage) = (lock(&self.spaces), lock(&self.garbage));
         spaces.next = 1;
-        for (key, value) in self.meta.iter() {
+        for note in self.meta.try_range(..) {
+            let (key, value) = note?;
             if let Some(db) = key.strip_prefix(b"space:") {
                 let db = db.try_into().map_err(|_| damaged("a database's number"))?;
                 spaces.of_db.insert(i32::from_be_bytes(db), number(&value)?);
@@ -98,6 +108,8 @@ impl Store {
             } else if let Some(id) = key.strip_prefix(b"unattached:") {
                 last = last.max(number(id)?);
                 garbage.push(Garbage::Map(number(id)?));
+            } else if let Some(id) = key.strip_prefix(b"covered:") {
+                lock(&self.left_covered).insert(number(id)?);
             } else if let Some(id) = key.strip_prefix(b"moving:") {
                 self.finish_move(number(id)?, &value)?;
             } else if key == Note::NextSpace.key() {
@@ -111,23 +123,43 @@ impl Store {
                 spaces.of_db.remove(&db);
             }
         }
-        let has_key =
-            |id: u64| spaces.of_db.values().any(|space| self.directory.contains_key(&place(*space, id)));
-        for id in
-            garbage.iter().filter_map(|garbage| if let Garbage::Map(id) = garbage { Some(*id) } else { None })
-        {
-            if has_key(id) {
-                self.meta.remove(&Note::Unattached(id).key())?;
+        let mut left = Vec::new();
+        for waiting in garbage.drain(..) {
+            match waiting {
+                Garbage::Map(id) if self.is_attached(&spaces, id)? => {
+                    self.meta.remove(&Note::Unattached(id).key())?;
+                }
+                waiting => left.push(waiting),
             }
         }
-        garbage.retain(|garbage| !matches!(garbage, Garbage::Map(id) if has_key(*id)));
+        *garbage = left;
         self.next_id.store(last + 1, Ordering::Relaxed);
         Ok(())
+    }
+
+    /// Returns whether the directory has a map under a database.
+    fn is_attached(&self, spaces: &Spaces, id: u64) -> Result<bool> {
+        for space in spaces.of_db.values() {
+            if self.directory.try_get(&place(*space, id))?.is_some() {
+                return Ok(true);
+            }
+        }
+        Ok(false)
     }
 
     /// Returns whether the server's own file has all that the pool had at the end of the process before.
     pub fn was_saved(&self) -> bool {
         self.was_saved
+    }
+
+    /// Returns whether the append-only file had all that the pool had at the end of the process before.
+    pub fn was_complete(&self) -> bool {
+        self.was_complete
+    }
+
+    /// Notes durably that the append-only file has all that the pool has. The process ends now.
+    pub fn set_complete(&self) -> Result<()> {
+        self.meta.upsert(&Note::Complete.key(), b"")
     }
 
     /// Notes durably that the server's own file has all that the pool has. The process ends now.

@@ -89,7 +89,7 @@ impl Store {
 
     /// Writes what [`attach`](Self::attach) does, step by step. Recovery finishes it.
     pub(super) fn attach_by_steps(&self, id: u64, from: Option<u64>, to: u64, value: &[u8]) -> Result<()> {
-        self.settle_by_steps()?;
+        self.remove_by_steps(&mut lock(&self.detached))?;
         let moving = Note::Moving(id).key();
         let moved_from = from.filter(|from| *from != to);
         if let Some(from) = moved_from {
@@ -107,15 +107,15 @@ impl Store {
         Ok(())
     }
 
-    /// Removes the entries of detached maps one by one: a full pool has room for that. If there is none for a note, the items
+    /// Removes entries of maps that no key has one by one: a full pool has room for that. If there is none for a note, the items
     /// stay after a crash that comes before they are removed.
-    pub(super) fn settle_by_steps(&self) -> Result<()> {
-        let mut detached = lock(&self.detached);
-        while let Some((id, space)) = detached.last().copied() {
+    pub(super) fn remove_by_steps(&self, gone: &mut Vec<(u64, u64)>) -> Result<()> {
+        while let Some((id, space)) = gone.last().copied() {
             // Recovery takes no notice of it while there is an entry.
             _ = self.with_reserve(|| self.meta.upsert(&Note::Unattached(id).key(), b""));
             self.directory.remove(&place(space, id))?;
-            detached.pop();
+            self.meta.remove(&Note::Covered(id).key())?;
+            gone.pop();
             lock(&self.garbage).push(Garbage::Map(id));
         }
         Ok(())
@@ -124,7 +124,7 @@ impl Store {
     /// Finishes a move between databases that a crash has interrupted.
     pub(super) fn finish_move(&self, id: u64, spaces: &[u8]) -> Result<()> {
         let (from, to) = spaces.split_at_checked(8).ok_or_else(|| damaged("a move"))?;
-        if self.directory.contains_key(&place(number(to)?, id)) {
+        if self.directory.try_get(&place(number(to)?, id))?.is_some() {
             self.directory.remove(&place(number(from)?, id))?;
         }
         self.meta.remove(&Note::Moving(id).key()).map(drop)

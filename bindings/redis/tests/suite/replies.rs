@@ -37,7 +37,7 @@ fn each_command_has_docs_and_the_place_of_its_key() {
         ("OM.EXISTS m a", "3", "RO"),
         ("OM.LEN m", "2", "RO"),
         ("OM.INCRBY m a 1", "4", "RW access update"),
-        ("OM.CAS m a 1 2", "5", "RW access update"),
+        ("OM.CAS m a 1 2", "-5", "RW access update"),
         ("OM.RANGE m - +", "-4", "RO access"),
         ("OM.DELRANGE m - +", "-4", "RW delete"),
         ("OM.POPMIN m", "-2", "RW access delete"),

@@ -9,6 +9,9 @@ use std::time::{Duration, Instant};
 
 use crate::client::Client;
 
+/// Designs that a pool of maps can have.
+pub const DESIGNS: [&str; 5] = ["sstree", "nbtree", "cclbtree", "lodgetree", "wotree"];
+
 /// Returns the server's program, or says that there is none.
 pub fn program() -> Option<PathBuf> {
     let named = std::env::var_os("BRISTLECONE_REDIS_SERVER").map(PathBuf::from);
@@ -96,7 +99,21 @@ impl Server {
         self.dir.join("node.pool")
     }
 
-    fn spawn(&mut self) {
+    /// Returns the server's version.
+    pub fn version(&self) -> String {
+        let said = Command::new(&self.program).arg("--version").output().unwrap().stdout;
+        let said = String::from_utf8(said).unwrap();
+        let word = said.split_whitespace().find_map(|word| word.strip_prefix("v="));
+        word.expect("a version").to_owned()
+    }
+
+    /// Starts the server without the module, and waits until it serves.
+    pub fn run_without_module(&mut self) {
+        self.spawn(false);
+        self.await_service();
+    }
+
+    fn spawn(&mut self, with_module: bool) {
         let log = std::fs::File::options().create(true).append(true).open(self.dir.join("log")).unwrap();
         let mut command = Command::new(&self.program);
         command
@@ -110,8 +127,11 @@ impl Server {
             "--repl-diskless-sync-delay",
             "0",
         ]);
-        command.args(&self.arguments).arg("--loadmodule").arg(module()).arg("pool").arg(self.pool());
-        command.args(self.module.split_whitespace()).stdout(log).stderr(Stdio::null());
+        command.args(&self.arguments).stdout(log).stderr(Stdio::null());
+        if with_module {
+            command.arg("--loadmodule").arg(module()).arg("pool").arg(self.pool());
+            command.args(self.module.split_whitespace());
+        }
         if let Some(user) = self.user {
             command.uid(user);
         }
@@ -120,7 +140,11 @@ impl Server {
 
     /// Starts the server, and waits until it serves.
     pub fn run(&mut self) {
-        self.spawn();
+        self.spawn(true);
+        self.await_service();
+    }
+
+    fn await_service(&mut self) {
         let since = Instant::now();
         loop {
             let answers =
@@ -140,7 +164,7 @@ impl Server {
 
     /// Starts the server, which must refuse to start, and returns its log.
     pub fn run_refused(&mut self) -> String {
-        self.spawn();
+        self.spawn(true);
         let since = Instant::now();
         while self.child.as_mut().unwrap().try_wait().unwrap().is_none() {
             assert!(since.elapsed() < Duration::from_secs(60), "it starts\n{}", self.log());

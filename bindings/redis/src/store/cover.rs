@@ -1,0 +1,98 @@
+//! Maps whose names get values of other types: `SET`, `RENAME`, `RESTORE … REPLACE` and the like over a map.
+//!
+//! The map is in the pool, and its successor in the append-only file, which the server writes before it replies. Were the map
+//! removed first, a crash before that write would lose both. So while there is an append-only file:
+//!
+//! 1. Before the server writes the file, the map is noted as covered. *A crash from here on leaves the file to decide: if it has
+//!    another value under the name, the map is removed at the start, otherwise it is served.*
+//! 2. The server writes the file, and replies.
+//! 3. In the next turn of the server the map is removed, with its note.
+//!
+//! If the name has nothing any more, or another map, when the file is written, the map is removed in one step as any other.
+
+use std::sync::atomic::{AtomicBool, Ordering};
+
+use bristlecone::Result;
+
+use super::directory::{entry_of, place};
+use super::{Note, Store, lock};
+use crate::kind;
+
+/// The server has an append-only file.
+static HAS_FILE: AtomicBool = AtomicBool::new(false);
+
+/// A map that is covered.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Covered {
+    id: u64,
+    space: u64,
+    /// The pool knows of it since an earlier turn of the server.
+    is_noted: bool,
+}
+
+impl Store {
+    /// Notes whether the server has an append-only file.
+    pub fn set_has_file(&self, has_file: bool) {
+        HAS_FILE.store(has_file, Ordering::Relaxed);
+    }
+
+    /// Takes what is covered out of what is detached.
+    pub(super) fn set_covered_aside(&self) {
+        if !HAS_FILE.load(Ordering::Relaxed) {
+            return;
+        }
+        let (mut detached, mut covered) = (lock(&self.detached), lock(&self.covered));
+        if detached.is_empty() && covered.is_empty() {
+            return;
+        }
+        // What is not covered any more is removed as any other, but for what waits for its end.
+        covered.retain(|of| {
+            let stays = of.is_noted || self.is_covered(of.id, of.space);
+            if !stays {
+                detached.push((of.id, of.space));
+            }
+            stays
+        });
+        detached.retain(|(id, space)| {
+            let is_covered = !covered.iter().any(|of| of.id == *id) && self.is_covered(*id, *space);
+            if is_covered {
+                covered.push(Covered { id: *id, space: *space, is_noted: false });
+            }
+            !is_covered
+        });
+    }
+
+    fn is_covered(&self, id: u64, space: u64) -> bool {
+        let db = lock(&self.spaces).of_db.iter().find(|(_, of_db)| **of_db == space).map(|(db, _)| *db);
+        let entry = self.directory.try_get(&place(space, id)).ok().flatten();
+        let name = entry.as_deref().and_then(entry_of).map(|(_, name)| name);
+        db.zip(name).is_some_and(|(db, name)| kind::is_of_another(db, name))
+    }
+
+    /// Carries out step 3 for what was noted in an earlier turn, and step 1 for the rest. `at_end`: the file is written, and the
+    /// server ends.
+    pub fn note_covered(&self, at_end: bool) -> Result<()> {
+        let mut covered = lock(&self.covered);
+        if covered.is_empty() {
+            return Ok(());
+        }
+        let is_done = |of: &Covered| of.is_noted || at_end;
+        let mut done = covered.iter().filter(|of| is_done(of)).map(|of| (of.id, of.space)).collect();
+        self.remove_entries(&mut done)?;
+        covered.retain(|of| !is_done(of));
+        for of in covered.iter_mut() {
+            self.with_reserve(|| self.meta.upsert(&Note::Covered(of.id).key(), b""))?;
+            of.is_noted = true;
+        }
+        Ok(())
+    }
+
+    /// Returns whether a crash left a map covered, and forgets it.
+    pub fn was_covered(&self, id: u64) -> Result<bool> {
+        let was_covered = lock(&self.left_covered).remove(&id);
+        if was_covered {
+            self.meta.remove(&Note::Covered(id).key())?;
+        }
+        Ok(was_covered)
+    }
+}
