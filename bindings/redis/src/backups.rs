@@ -13,7 +13,7 @@ use std::time::{Duration, Instant};
 
 use crate::server::{Ctx, OwnString, RawString, call, config, log, raw, warn};
 use crate::store::{FOREVER, ID_BYTES, all_of};
-use crate::{offsets, state};
+use crate::{kind, offsets, state};
 
 /// The append-only file has every map, or the server's next command will put it there.
 static COMPLETE: AtomicBool = AtomicBool::new(false);
@@ -116,7 +116,8 @@ fn append(ctx: Ctx) -> bristlecone::Result<usize> {
         emit(ctx, db, c"DEL", &[&name]);
     }
     let entries = store.entries()?;
-    for entry in &entries {
+    // What is covered stays in the directory until the file has its successor.
+    for entry in entries.iter().filter(|entry| !kind::is_of_another(entry.db, &entry.name)) {
         // What the file has under that name is of an earlier time.
         emit(ctx, entry.db, c"DEL", &[&entry.name]);
         let items = store.range(&all_of(entry.id)).collect::<bristlecone::Result<Vec<_>>>()?;

@@ -197,6 +197,7 @@ pub fn restore(ctx: Ctx) {
 
 fn put_maps(ctx: Ctx) -> Result<usize, Error> {
     let (store, mut maps, mut damaged) = (state::store(), 0, 0);
+    let mut covered = Vec::new();
     OWN_WORK.set(true);
     let entries = store.entries();
     for entry in entries? {
@@ -208,7 +209,8 @@ fn put_maps(ctx: Ctx) -> Result<usize, Error> {
             continue;
         }
         if store.was_covered(entry.id)? && kind::is_of_another(entry.db, &entry.name) {
-            store.detach(entry.id, Some(entry.space));
+            // The file has the other value: step 3 follows.
+            covered.push((entry.id, entry.space));
             continue;
         }
         match store.has_fields(entry.id) {
@@ -236,6 +238,7 @@ fn put_maps(ctx: Ctx) -> Result<usize, Error> {
         }
     }
     OWN_WORK.set(false);
+    store.remove_entries(&mut covered)?;
     if damaged > 0 {
         warn(&format!(
             "{damaged} maps are damaged: run OM.CHECK, and `bristlecone check --repair` on the pool"

@@ -88,7 +88,7 @@ impl Store {
     }
 
     /// Removes entries of maps that no key has any more; those that could not be removed stay in the list.
-    pub(super) fn remove_entries(&self, gone: &mut Vec<(u64, u64)>) -> Result<()> {
+    pub fn remove_entries(&self, gone: &mut Vec<(u64, u64)>) -> Result<()> {
         if gone.is_empty() {
             return Ok(());
         }

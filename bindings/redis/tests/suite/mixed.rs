@@ -195,7 +195,7 @@ fn kill_often(arguments: &[&str], design: &str, lives: u64, seed: u64) -> Option
         assert!(
             found == ledger || found == after,
             "{design}, life {life} of seed {seed}, open: {open:?}\nfound {found:?}\nledger {ledger:?}\n{}",
-            server.log()
+            server.log().lines().rev().take(40).collect::<Vec<_>>().join("\n")
         );
         ledger = found;
     }
