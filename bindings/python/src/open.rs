@@ -22,7 +22,7 @@ pub fn open(
     path: PathBuf,
     create: bool,
     exclusive: bool,
-    max_bytes: Option<u64>,
+    max_bytes: Option<Size>,
     read_only: bool,
     follow: bool,
     domain: Option<&str>,
@@ -30,7 +30,7 @@ pub fn open(
 ) -> PyResult<Pool> {
     let refused = |error| raise(py, error);
     let mut options = PoolOptions::default().create(create).create_new(exclusive).read_only(read_only);
-    if let Some(bytes) = max_bytes {
+    if let Some(Size(bytes)) = max_bytes {
         options = options.max_bytes(bytes);
     }
     if let Some(domain) = domain {
@@ -46,6 +46,20 @@ pub fn open(
     });
     let (pool, path) = opened.map_err(refused)?;
     Ok(Pool::new(Shared::new(pool, path)))
+}
+
+/// Bytes, as a number or as text: `2 << 30`, `"2G"`.
+pub struct Size(pub u64);
+
+impl FromPyObject<'_, '_> for Size {
+    type Error = PyErr;
+
+    fn extract(it: Borrowed<'_, '_, PyAny>) -> PyResult<Self> {
+        match it.extract::<&str>() {
+            Ok(text) => bristlecone::parse_size(text).map(Self).map_err(|error| raise(it.py(), error)),
+            Err(_) => it.extract().map(Self),
+        }
+    }
 }
 
 /// An argument that may be left out, which is not the same as `None`.

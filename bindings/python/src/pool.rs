@@ -16,7 +16,7 @@ use crate::error::raise;
 use crate::handle::Tree;
 use crate::kind;
 use crate::moment::{Batch, Moment};
-use crate::open::{Asked, Given};
+use crate::open::{Asked, Given, Size};
 use crate::slot::Shared;
 
 /// An open pool: its trees by name.
@@ -177,9 +177,9 @@ impl Pool {
 
     /// Takes a snapshot: all trees as they are now, whatever is written afterwards.
     #[pyo3(signature = (*, max_bytes=None))]
-    fn snapshot<'py>(slf: &Bound<'py, Self>, max_bytes: Option<usize>) -> PyResult<Bound<'py, PyAny>> {
+    fn snapshot<'py>(slf: &Bound<'py, Self>, max_bytes: Option<Size>) -> PyResult<Bound<'py, PyAny>> {
         let py = slf.py();
-        let moment = Moment::begin(py, &slf.get().shared, max_bytes, false)?;
+        let moment = Moment::begin(py, &slf.get().shared, max_bytes.map(|Size(bytes)| bytes as usize), false)?;
         moments(py)?.call_method1(intern!(py, "Snapshot"), (moment,))
     }
 
@@ -206,13 +206,13 @@ impl Pool {
         &self,
         py: Python<'_>,
         path: PathBuf,
-        max_bytes: Option<u64>,
+        max_bytes: Option<Size>,
         design: Option<&str>,
         domain: Option<&str>,
     ) -> PyResult<HashMap<String, u64>> {
         let refused = |error| raise(py, error);
         let mut options = BackupOptions::new();
-        if let Some(bytes) = max_bytes {
+        if let Some(Size(bytes)) = max_bytes {
             options = options.max_bytes(bytes);
         }
         if let Some(design) = design {

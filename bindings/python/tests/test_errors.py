@@ -42,6 +42,22 @@ def test_pools_that_cannot_be_opened(path: Path) -> None:
         bristlecone.open(path.parent, create=True)
 
 
+def test_sizes_are_numbers_or_text(path: Path) -> None:
+    with bristlecone.open(path, create=True, max_bytes="2G") as pool:
+        assert pool.info()["max_bytes"] >= 2 << 30
+        pool.snapshot(max_bytes="1M").close()
+        copy_of = path.with_suffix(".copy")
+        pool.backup(copy_of, max_bytes="64 MiB")
+    with bristlecone.open(copy_of) as pool:
+        assert 64 << 20 <= pool.info()["max_bytes"] < 128 << 20
+    copy_of.unlink()
+    for wrong in ("many", "", "-1", "0"):
+        with pytest.raises(ValueError, match="size|range"):
+            bristlecone.open(path, max_bytes=wrong)
+    with pytest.raises(TypeError):
+        bristlecone.open(path, max_bytes=[1])  # type: ignore[arg-type]
+
+
 def test_damaged_pools_raise_and_no_more(path: Path) -> None:
     count = 3000
     with bristlecone.open(path, create=True, max_bytes=64 << 20) as pool:

@@ -1,26 +1,8 @@
 //! Sizes as people write them: `8G`, `512MiB`, `4096`.
 
-/// Reads a size. Units are powers of two: K, M, G, T, with or without `B` or `iB`.
+/// Reads a size, as [`bristlecone::parse_size`] does.
 pub fn parse(text: &str) -> Result<u64, String> {
-    let said = || format!("{text:?} is not a size: write bytes, or a number with K, M, G or T, such as 8G");
-    let digits = text.find(|c: char| !c.is_ascii_digit() && c != '.').unwrap_or(text.len());
-    let (number, unit) = text.split_at(digits);
-    let unit = unit.trim().to_ascii_uppercase();
-    let power = match unit.trim_end_matches('B').trim_end_matches('I') {
-        "" => 0,
-        "K" => 10,
-        "M" => 20,
-        "G" => 30,
-        "T" => 40,
-        _ => return Err(said()),
-    };
-    if let Ok(number) = number.parse::<u64>() {
-        let bytes = number.checked_mul(1 << power).filter(|bytes| *bytes > 0);
-        return bytes.ok_or_else(|| format!("{text:?} is out of range: 1 byte to 2^64 - 1 bytes"));
-    }
-    let number: f64 = number.parse().map_err(|_| said())?;
-    let bytes = number * (1u64 << power) as f64;
-    if (1.0..1.8e19).contains(&bytes) { Ok(bytes as u64) } else { Err(said()) }
+    bristlecone::parse_size(text).map_err(|error| error.to_string())
 }
 
 /// Reads a count: like a size, but K, M and G are powers of ten: `10M` keys.
@@ -50,19 +32,6 @@ pub fn show(bytes: u64) -> String {
 #[cfg(test)]
 mod tests {
     use super::*;
-
-    #[test]
-    fn sizes_are_read_as_they_are_written() {
-        assert_eq!(parse("4096"), Ok(4096));
-        assert_eq!(parse("8G"), Ok(8 << 30));
-        assert_eq!(parse("8g"), Ok(8 << 30));
-        assert_eq!(parse("64 MiB"), Ok(64 << 20));
-        assert_eq!(parse("64MB"), Ok(64 << 20));
-        assert_eq!(parse("1.5K"), Ok(1536));
-        for wrong in ["", "G", "-1", "0", "8X", "1e9", "99999999T", "1.2.3", "ten"] {
-            assert!(parse(wrong).is_err(), "{wrong}");
-        }
-    }
 
     #[test]
     fn counts_are_decimal() {

@@ -1,6 +1,6 @@
 //! The command line.
 
-use bristlecone_cli::failure::{self, Outcome};
+use bristlecone_cli::failure::Outcome;
 use bristlecone_cli::output::Output;
 use clap::{Parser, Subcommand};
 
@@ -16,10 +16,20 @@ use crate::reproduce::results_command::ShowResults;
 use crate::soak::command::Soak;
 use crate::soak::driver::SoakDriver;
 
+/// The exit codes, as `--help` lists them.
+const EXITS: &str = "\
+Exit codes:
+  0    success
+  1    failed: a check, a case or a mutation, missing data, a system call
+  2    wrong usage: invalid argument or value
+  4    no such file, folder, figure or case
+  6    the pool or the file system is full
+  7    a line of the input is malformed
+  130  interrupted";
+
 /// Measures Bristlecone's trees, counts what they cost a device, and tries to break them.
 #[derive(Debug, Parser)]
-#[command(name = "bristlecone-lab", version, after_help = failure::HELP, propagate_version = true)]
-#[command(disable_help_subcommand = true)]
+#[command(name = "bristlecone-lab", version, after_help = EXITS, propagate_version = true)]
 pub struct Cli {
     /// Print JSON: one value per line on standard output, errors as JSON on standard error.
     #[arg(long, global = true)]

@@ -89,6 +89,7 @@ pub use api::prefix::Prefix;
 pub use api::removal::Drain;
 pub use api::salvage::{Salvage, SalvagedTree};
 pub use api::scrub::{Scrub, ScrubOptions, ScrubProgress};
+pub use api::size::parse_size;
 pub use api::tree::Tree;
 pub use api::tree_options::TreeOptions;
 pub use api::usage::TreeUsage;

@@ -50,7 +50,11 @@ enum Command {
     /// Create a tree, and choose it
     Create {
         /// Its name.
-        tree: String,
+        #[arg(required_unless_present = "named")]
+        tree: Option<String>,
+        /// Its name, as the tool's own command takes it.
+        #[arg(long = "tree", id = "named", value_name = "NAME", conflicts_with = "tree")]
+        named: Option<String>,
         #[command(flatten)]
         shape: TreeArgs,
     },
@@ -191,7 +195,8 @@ impl<'a> Session<'a> {
             Command::Put(what) => what.run(&self.tree()?.1, output),
             Command::Del(what) => what.run(&self.tree()?.1, output),
             Command::Scan(what) => what.run(&self.tree()?.1, output),
-            Command::Create { tree, shape } => {
+            Command::Create { tree, named, shape } => {
+                let tree = tree.or(named).unwrap_or_default();
                 let created = shape.create(&self.pool, &tree)?;
                 self.chosen = Some((tree.clone(), created));
                 output.either(&json!({ "tree": tree }), format_args!("created {tree}"))

@@ -15,7 +15,7 @@ fn a_script_runs_without_a_prompt() {
     let bench = Bench::new();
     bench.run("create @p --size 64M").ok();
     let script = b"# trees\ncreate ages --value u64\nput Methuselah 4857\nput 'old oak' 3000 --new\n\nget Methuselah\n\
-        scan --keys\ncreate n --key u64\nput 1 one\nuse ages\nscan --count\ndel Methuselah\ntrees\ndrop n\nexit\nget nothing\n";
+        scan --keys\ncreate --tree n --key u64\nput 1 one\nuse ages\nscan --count\ndel Methuselah\ntrees\ndrop n\nexit\nget nothing\n";
     let said = bench.run_on("shell @p", script, &[]).ok();
     let lines: Vec<&str> = said.lines().collect();
     assert_eq!(lines[..6], ["created ages", "added", "added", "4857", "Methuselah", "old oak"]);

@@ -23,6 +23,7 @@ pub mod prefix;
 pub mod removal;
 pub mod salvage;
 pub mod scrub;
+pub mod size;
 pub mod tree;
 pub mod tree_options;
 pub mod tree_range;
