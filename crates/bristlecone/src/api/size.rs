@@ -16,8 +16,11 @@ use bristlecone_pm::{Error, Result};
 /// assert!(bristlecone::parse_size("many").is_err());
 /// ```
 pub fn parse_size(text: &str) -> Result<u64> {
-    let said =
-        || Error::invalid(format!("{text:?} is not a size: write bytes, or a number with K, M, G or T, such as 8G"));
+    let said = || {
+        Error::invalid(format!(
+            "{text:?} is not a size: write bytes, or a number with K, M, G or T, such as 8G"
+        ))
+    };
     let digits = text.find(|c: char| !c.is_ascii_digit() && c != '.').unwrap_or(text.len());
     let (number, unit) = text.split_at(digits);
     let unit = unit.trim().to_ascii_uppercase();

@@ -27,7 +27,7 @@ impl Changes {
 
     fn try_commit(&self, pool: &Pool, reads: Option<&Reads>) -> Result<()> {
         let epochs = &pool.0.epochs;
-        epochs.gate.watch();
+        let _watched = epochs.gate.watch();
         let committed = {
             let entered = epochs.gate.enter();
             let places = self.keys.keys().chain(self.expected.keys());

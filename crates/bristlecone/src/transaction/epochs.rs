@@ -176,6 +176,7 @@ impl Epochs {
         tree: &dyn Index<K, V>,
         keys: &[K::Ref<'_>],
     ) -> Option<Locked<'_>> {
+        self.gate.note_single();
         let stripe = |key: &K::Ref<'_>| Stripes::of(identity, K::hash(*key));
         let locked = match keys {
             [key] => Some(self.stripes.lock(stripe(key))),
@@ -201,7 +202,7 @@ impl Epochs {
 
     /// Begins an epoch. Writers of earlier ones are through when this returns.
     fn begin(&self, chain: &mut Chain, is_long: bool) -> Arc<Epoch> {
-        self.gate.watch();
+        let _watched = self.gate.watch();
         // SAFETY: from `Arc::into_raw`, and replaced only with the lock of the chain.
         let old = unsafe { &*self.current.load(Acquire) };
         let epoch = Epoch::new(old.number + 1, is_long, &self.total);
@@ -214,8 +215,9 @@ impl Epochs {
         epoch
     }
 
-    /// Takes a snapshot that may keep so many bytes, and `is_long` or a transaction's.
+    /// Takes a snapshot, until [`release`](Self::release), that may keep so many bytes, and `is_long` or a transaction's.
     pub fn hold(&self, bytes_max: usize, is_long: bool) -> Arc<Hold> {
+        self.gate.begin_use();
         let mut chain = wait::lock(&self.chain);
         // Before the epoch: a writer that sees it saves.
         self.live.fetch_add(1, SeqCst);
@@ -244,6 +246,11 @@ impl Epochs {
 
     /// Gives a snapshot up.
     pub fn release(&self, hold: &Hold) {
+        self.release_epoch(hold);
+        self.gate.end_use();
+    }
+
+    fn release_epoch(&self, hold: &Hold) {
         let Some(epoch) = wait::write(&hold.epoch).take() else { return };
         let mut chain = wait::lock(&self.chain);
         self.let_go(&mut chain, &epoch);

@@ -3,8 +3,8 @@
 //! # Write
 //!
 //! Of a single key, of any design.
-//! 1. The thread stores in its own line that it is under way, and looks at the pool's mode (`gate.rs`). *While neither a batch,
-//!    nor a transaction, nor a snapshot was asked for since the pool was opened, that is all: steps 2 and 3 are left out.*
+//! 1. The thread stores in its own line that it is under way, and looks at the pool's mode (`gate.rs`). *If there is no batch,
+//!    transaction or snapshot, and there was none before the last thousand single writes, that is all: steps 2 and 3 are left out.*
 //! 2. It takes the lock of its key's stripe (`stripes.rs`).
 //! 3. If there are snapshots, it saves what the key has in the map of the current epoch, unless that is there, and looks
 //!    whether the epoch still is the current one; otherwise again (`epoch.rs`).

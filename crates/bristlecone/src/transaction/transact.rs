@@ -29,6 +29,8 @@ const PATIENCE: u32 = 16;
 /// It reads all trees as they were at one moment, and over that what it wrote itself.
 pub struct Transaction {
     pool: Pool,
+    /// Each write is counted by its stripe meanwhile.
+    _watching: Watching,
     state: RefCell<State>,
     is_rolled_back: Cell<bool>,
     /// Others have changed what it read before, so that it cannot read more of that moment.
@@ -170,15 +172,31 @@ impl Drop for Only<'_> {
     }
 }
 
+/// A transaction's use of the gate.
+struct Watching(Pool);
+
+impl Watching {
+    fn begin(pool: &Pool) -> Self {
+        pool.0.epochs.gate.begin_use();
+        Self(pool.clone())
+    }
+}
+
+impl Drop for Watching {
+    fn drop(&mut self) {
+        self.0.0.epochs.gate.end_use();
+    }
+}
+
 impl Transaction {
     /// Begins one that reads in a snapshot, or in none as long as it can do without.
     fn begin(pool: &Pool, in_snapshot: bool) -> Result<Self> {
         Snapshot::verify_taken(pool)?;
-        // From now on each write is counted by its stripe.
-        pool.0.epochs.gate.watch();
+        let watching = Watching::begin(pool);
         let reads = if in_snapshot { Reads::in_snapshot(pool)? } else { Reads::default() };
         let state = RefCell::new(State { reads, ..State::default() });
-        Ok(Self { pool: pool.clone(), state, is_rolled_back: Cell::default(), is_outrun: Cell::default() })
+        let (is_rolled_back, is_outrun) = Default::default();
+        Ok(Self { pool: pool.clone(), _watching: watching, state, is_rolled_back, is_outrun })
     }
 
     /// Makes the changes of a transaction that [was begun](Pool::begin_transaction) in one step, if nothing that it read

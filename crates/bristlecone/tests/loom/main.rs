@@ -123,7 +123,8 @@ fn check(model: fn()) {
 }
 
 fn main() {
-    let models: [(&str, fn()); 11] = [
+    let models: [(&str, fn()); 12] = [
+        ("a_user_after_a_rest_waits_for_writers", passages::a_user_after_a_rest_waits_for_writers),
         ("what_is_shown_is_durable", marks::what_is_shown_is_durable),
         ("values_of_a_leaf_whose_writers_stopped_stay", marks::values_of_a_leaf_whose_writers_stopped_stay),
         ("readers_never_see_half_a_change", versions::readers_never_see_half_a_change),

@@ -26,7 +26,30 @@ pub fn a_writer_that_is_not_watchful_is_waited_for() {
         })
     };
     let (gate, inside) = &*shared;
-    gate.watch();
+    let _watched = gate.watch();
+    assert_eq!([inside.load(Relaxed), inside.load(Relaxed)], [0, 0]);
+    writer.join().expect("the writer does not panic");
+}
+
+/// Once writers take no locks again, the next user finds none under way that takes none.
+pub fn a_user_after_a_rest_waits_for_writers() {
+    let shared = Arc::new((Gate::new(AsymmetricFence::OfBoth), AtomicU64::new(0)));
+    drop(shared.0.watch());
+    let writer = {
+        let shared = Arc::clone(&shared);
+        thread::spawn(move || {
+            take_line(1);
+            let (gate, inside) = &*shared;
+            gate.rest();
+            let entered = gate.enter();
+            if !entered.is_watchful() {
+                inside.store(1, Relaxed);
+                inside.store(0, Relaxed);
+            }
+        })
+    };
+    let (gate, inside) = &*shared;
+    let _watched = gate.watch();
     assert_eq!([inside.load(Relaxed), inside.load(Relaxed)], [0, 0]);
     writer.join().expect("the writer does not panic");
 }
@@ -108,7 +131,7 @@ fn snapshot_beside_a_write(barrier: fn()) {
         saved: AtomicU64::new(Key::NONE),
         value: AtomicU64::new(0),
     });
-    key.gate.watch();
+    let _watched = key.gate.watch();
     let writer = {
         let key = Arc::clone(&key);
         thread::spawn(move || {
