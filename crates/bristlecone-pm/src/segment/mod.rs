@@ -19,13 +19,14 @@
 //!
 //! # Close
 //! 1. Each tree leaves its notes when its last handle goes.
-//! 2. The header gets notes and number.
+//! 2. The header gets notes, with checksums of all that trees left in their extents, and the number.
 //! 3. The superblock gets the same number and the mark of a clean close. *A crash before that: the pool was not
 //!    closed, and the next open discards the segment.*
 //!
 //! # Open
 //! 1. The superblock loses mark and number, durably. *From here on a crash finds a pool in use.*
-//! 2. The header loses its number; trees take over what their notes say.
+//! 2. The header loses its number; trees take over what their notes say, if the checksums of their extents still hold. A tree
+//!    of which a bit has changed is built again from its leaves.
 //!
 //! Where there is no room for the segment, memory of the process takes its place, writes go on, and nothing is
 //! left behind at the close.
@@ -43,6 +44,7 @@ mod place;
 mod posted;
 mod released;
 mod shown;
+mod sums;
 mod sweep;
 #[cfg(test)]
 mod tests;
@@ -113,6 +115,8 @@ struct State {
     trees: BTreeMap<u32, Kept>,
     /// Trees that are open, or about to leave something behind.
     open: BTreeSet<u32>,
+    /// Trees that followers are shown.
+    shown: BTreeSet<u32>,
     /// Extents below this were handed out at some time.
     begun: u32,
     /// Those of them that are not in use.
@@ -133,8 +137,8 @@ pub struct Segment {
     state: Mutex<State>,
     /// A tree is closed.
     closed: Condvar,
-    /// Whether a clean close had left it behind.
-    found: bool,
+    /// Whether a clean close had left it behind, and all that was used of it was as it was left.
+    found: AtomicBool,
     /// What followers see; `None`: there can be none.
     live: Option<Live>,
     /// Set for good when a page that another process took away was replaced by zeros, or a follower sees that the writer is gone.
@@ -288,9 +292,9 @@ impl Segment {
         Some(Self::over(file, (path, Mode::Write, keep), header, (state, live)))
     }
 
-    /// Returns whether a clean close had left it behind.
+    /// Returns whether a clean close had left it behind, and all that was used of it so far was as it was left.
     pub(crate) fn was_found(&self) -> bool {
-        self.found
+        self.found.load(Relaxed)
     }
 
     fn over(
@@ -307,7 +311,7 @@ impl Segment {
             mode,
             keep,
             header,
-            found: !state.trees.is_empty(),
+            found: AtomicBool::new(!state.trees.is_empty()),
             state: Mutex::new(state),
             closed: Condvar::new(),
             live,
