@@ -135,9 +135,11 @@ impl Extent {
         match &self.shared {
             Some(shared) if shared.segment.is_whole() => {
                 if self.populate(usable, end).is_err() {
-                    // The segment has no room: this process has.
+                    // The segment has no room: this process has. What there was is for the pool.
                     shared.segment.give_up();
-                    self.replace(usable)?;
+                    let replaced = self.replace(usable);
+                    shared.segment.punch(shared.number, usable..end);
+                    replaced?;
                 }
             }
             Some(_) => self.replace(usable)?,

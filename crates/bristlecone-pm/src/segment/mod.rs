@@ -52,6 +52,7 @@ mod waste;
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::fs::{File, OpenOptions, Permissions};
+use std::ops::Range;
 use std::os::fd::{AsFd, AsRawFd};
 use std::os::unix::fs::{OpenOptionsExt, PermissionsExt};
 use std::path::{Path, PathBuf};
@@ -371,11 +372,17 @@ impl Segment {
 
     /// Zeroes an extent that no thread of any process looks at.
     fn clear_extent(&self, extent: u32) {
-        let flags = FallocateFlags::PUNCH_HOLE | FallocateFlags::KEEP_SIZE;
-        let punch = || fallocate(&self.file, flags, u64::from(extent) * EXTENT_BYTES, EXTENT_BYTES);
-        if failpoint::call("fallocate", punch).is_ok() {
+        if self.punch(extent, 0..EXTENT_BYTES as usize) {
             self.state().free.push(extent);
         }
+    }
+
+    /// Takes the memory of some bytes of an extent back; returns whether they are zeros now.
+    fn punch(&self, extent: u32, bytes: Range<usize>) -> bool {
+        let flags = FallocateFlags::PUNCH_HOLE | FallocateFlags::KEEP_SIZE;
+        let start = u64::from(extent) * EXTENT_BYTES + bytes.start as u64;
+        let punch = || fallocate(&self.file, flags, start, bytes.len() as u64);
+        failpoint::call("fallocate", punch).is_ok()
     }
 
     fn live(&self) -> Option<&Live> {
