@@ -6,7 +6,7 @@ use std::sync::atomic::{AtomicBool, Ordering::Relaxed};
 use rustix::io::Errno;
 use rustix::mm::{Advice, MapFlags, MprotectFlags, ProtFlags};
 
-use super::{EXTENT_BYTES, Mode, Segment};
+use super::{EXTENT_BYTES, EXTENTS_MAX, Mode, Segment};
 use crate::map::{HUGE_BYTES, Watch, address_space, collapse};
 use crate::{Error, Opener, PAGE_BYTES, Result, failpoint};
 
@@ -74,7 +74,8 @@ impl Extent {
 
     /// Returns an extent of which a tree had used `usable` bytes.
     pub(super) fn again(segment: &Arc<Segment>, number: u32, bytes: usize, usable: usize) -> Option<Self> {
-        (usable <= bytes.min(EXTENT_BYTES as usize)).then(|| Self::map(segment, number, bytes))?
+        let fits = (1..EXTENTS_MAX).contains(&number) && usable <= bytes.min(EXTENT_BYTES as usize);
+        fits.then(|| Self::map(segment, number, bytes))?
     }
 
     /// Maps an extent of a segment, which stays the segment's if it cannot be.
@@ -134,9 +135,11 @@ impl Extent {
         match &self.shared {
             Some(shared) if shared.segment.is_whole() => {
                 if self.populate(usable, end).is_err() {
-                    // The segment has no room: this process has.
+                    // The segment has no room: this process has. What there was is for the pool.
                     shared.segment.give_up();
-                    self.replace(usable)?;
+                    let replaced = self.replace(usable);
+                    shared.segment.punch(shared.number, usable..end);
+                    replaced?;
                 }
             }
             Some(_) => self.replace(usable)?,

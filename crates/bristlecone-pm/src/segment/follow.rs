@@ -85,7 +85,7 @@ impl Follower {
         if !owner::is_held(&file, Lock::Writer) {
             return Err(no_writer("no process writes to it"));
         }
-        let live = Live::read(&file).ok_or_else(|| no_writer("its writer lets no process follow"))?;
+        let mut live = Live::read(&file).ok_or_else(|| no_writer("its writer lets no process follow"))?;
         let found = live.state();
         match found.phase() {
             Some(Phase::Live) => {}
@@ -99,7 +99,9 @@ impl Follower {
         let fences = live.has_fences() || !live.fences_by_kernel();
         let (at, row) = Self::take_row(&file).map_err(no_writer)?;
         let state = State { begun: 1, posts, ..State::default() };
-        let segment = Segment::over(file, (path, Mode::Follow, KeepIndex::Never), header, (state, None));
+        let mut segment = Segment::over(file, (path, Mode::Follow, KeepIndex::Never), header, (state, None));
+        segment.watch_posts();
+        live.watch(&segment.path, &segment.over);
         let follower = Self {
             over: Arc::clone(&segment.over),
             segment: Arc::new(segment),
@@ -126,6 +128,9 @@ impl Follower {
         };
         let mapped = || {
             let [begun_at, row_at] = Live::places(at);
+            // The writer looks at the rows before this one, too, whose followers may not have had the memory.
+            let bytes = (row_at - begun_at) as usize;
+            Mapping::of(file, begun_at, bytes, ProtFlags::READ | ProtFlags::WRITE)?.back(0, bytes)?;
             let (begun, row) = (map(begun_at)?, map(row_at)?);
             // SAFETY: the row is this follower's, as is the page with the counter as long as it is mapped; atomics.
             let (begun, lines) = unsafe { (&*begun.base().cast::<AtomicU64>(), &*row.base().cast::<Row>()) };
@@ -162,7 +167,7 @@ impl Follower {
         tree: u32,
         follow: impl FnOnce(&mut NotesReader<'_>) -> Option<T>,
     ) -> Option<(u64, T)> {
-        let (sequence, words) = self.live.notes(tree)?;
+        let (sequence, words) = self.live.notes(&self.segment.file, tree)?;
         let mut reader = NotesReader::live(&self.segment, &words);
         let followed = follow(&mut reader).filter(|_| reader.is_at_end())?;
         Some((sequence, followed))

@@ -18,7 +18,7 @@ pub(super) const HEADER_BYTES: usize = 4096;
 const WORDS: usize = 14;
 const MAGIC: u64 = u64::from_le_bytes(*b"brstlseg");
 /// What stands in the segment, and how notes are written.
-const FORMAT: u64 = 1;
+const FORMAT: u64 = 2;
 /// Bits of a seal's number, of which the superblock has room for so many.
 pub(crate) const NUMBER_BITS: u32 = 55;
 

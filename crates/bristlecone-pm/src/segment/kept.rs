@@ -6,7 +6,7 @@ use std::sync::Arc;
 use std::sync::PoisonError;
 use std::sync::atomic::Ordering::Relaxed;
 
-use super::{EXTENTS_MAX, KeepIndex, Mode, Notes, NotesReader, Segment};
+use super::{EXTENTS_MAX, KeepIndex, Mode, Notes, NotesReader, Segment, sums};
 
 /// Bytes that a segment has at least to be left behind, unless it is asked for: building less takes a few milliseconds.
 const WORTHWHILE_BYTES: u64 = 1 << 20;
@@ -16,14 +16,23 @@ const WORTHWHILE_BYTES: u64 = 1 << 20;
 pub(super) struct Kept {
     pub extents: Vec<u32>,
     pub words: Vec<u64>,
+    /// Those of the extents: see [`sums`]. `None`: this process left it, and has not closed the pool.
+    pub sums: Option<Vec<u64>>,
 }
 
 /// Writes down how many extents were begun, and what trees left behind.
 pub(super) fn write(begun: u32, trees: &BTreeMap<u32, Kept>) -> Vec<u64> {
     let mut words = vec![u64::from(begun), trees.len() as u64];
     for (&tree, kept) in trees {
-        words.extend([u64::from(tree), kept.extents.len() as u64, kept.words.len() as u64]);
+        let sums = kept.sums.as_deref().unwrap_or_default();
+        words.extend([
+            u64::from(tree),
+            kept.extents.len() as u64,
+            sums.len() as u64,
+            kept.words.len() as u64,
+        ]);
         words.extend(kept.extents.iter().map(|&extent| u64::from(extent)));
+        words.extend(sums);
         words.extend(&kept.words);
     }
     words
@@ -38,13 +47,14 @@ pub(super) fn read(words: &[u64]) -> Option<(u32, BTreeMap<u32, Kept>)> {
     let mut taken = BTreeSet::new();
     for _ in 0..next()? {
         let tree = u32::try_from(next()?).ok()?;
-        let (extents, words) = (next()?, next()?);
+        let (extents, sums, words) = (next()?, next()?, next()?);
         let extents = (0..extents).map(|_| u32::try_from(next()?).ok()).collect::<Option<Vec<u32>>>()?;
-        let words = (0..words).map(|_| next()).collect::<Option<Vec<u64>>>()?;
+        let mut list = |len| (0..len).map(|_| next()).collect::<Option<Vec<u64>>>();
+        let (sums, words) = (list(sums)?, list(words)?);
         for &extent in &extents {
             ((1..begun).contains(&extent) && taken.insert(extent)).then_some(())?;
         }
-        trees.insert(tree, Kept { extents, words }).is_none().then_some(())?;
+        trees.insert(tree, Kept { extents, words, sums: Some(sums) }).is_none().then_some(())?;
     }
     rest.next().is_none().then_some((begun, trees))
 }
@@ -71,7 +81,7 @@ impl Segment {
     }
 
     /// Takes the notes that a tree left behind, and with them its extents, of which those that `resume` does not take up
-    /// are free again.
+    /// are free again. Nothing of what has changed since the close is taken over.
     pub(crate) fn resume_tree<T>(
         self: &Arc<Self>,
         tree: u32,
@@ -84,12 +94,22 @@ impl Segment {
             Mode::Read | Mode::Follow => self.state().trees.get(&tree).cloned(),
         }?;
         let mut reader = NotesReader::new(self, &kept.words);
-        let resumed = resume(&mut reader).filter(|_| reader.is_at_end());
+        let resumed = if self.is_as_left(&kept) { resume(&mut reader) } else { None };
+        let resumed = resumed.filter(|_| reader.is_at_end());
         let taken = reader.into_taken();
         for extent in kept.extents.into_iter().filter(|extent| !taken.contains(extent)) {
             self.give_back(extent);
         }
         resumed
+    }
+
+    /// Returns whether the extents of a tree are what the close left.
+    fn is_as_left(&self, kept: &Kept) -> bool {
+        let is_as_left = kept.sums.is_none() || sums::of(&self.file, &kept.extents) == kept.sums;
+        if !is_as_left {
+            self.found.store(false, Relaxed);
+        }
+        is_as_left
     }
 
     /// Keeps what a tree leaves behind, as `suspend` notes it; nothing if that says `None`.
@@ -105,7 +125,7 @@ impl Segment {
             // Their holders go without giving them back.
             return extents.into_iter().for_each(|extent| self.give_back(extent));
         }
-        self.state().trees.insert(tree, Kept { extents, words });
+        self.state().trees.insert(tree, Kept { extents, words, sums: None });
     }
 
     /// Forgets what a tree left behind.
@@ -124,10 +144,6 @@ impl Segment {
         }
         let gone: Vec<u32> = self.state().trees.keys().filter(|tree| !live.contains(tree)).copied().collect();
         gone.into_iter().for_each(|tree| self.forget(tree));
-        let words = {
-            let state = self.state();
-            write(state.begun, &state.trees)
-        };
         let is_worthwhile = || match self.keep {
             KeepIndex::Always => true,
             KeepIndex::Auto => self.bytes() >= WORTHWHILE_BYTES,
@@ -136,12 +152,23 @@ impl Segment {
         if self.state().trees.is_empty() || !is_worthwhile() {
             return 0;
         }
+        let Some(words) = self.summed() else { return 0 };
         let Some(header) = self.header.seal(&words) else { return 0 };
         if header.write(&self.file, &words).is_err() {
             return 0;
         }
         self.sealed.store(true, Relaxed);
         header.number()
+    }
+
+    /// Writes down what trees left behind, with the checksums of their extents. Those that were not opened keep theirs: what
+    /// changed under them since the last close is found by the open that needs it.
+    fn summed(&self) -> Option<Vec<u64>> {
+        let mut state = self.state();
+        for kept in state.trees.values_mut().filter(|kept| kept.sums.is_none()) {
+            kept.sums = Some(sums::of(&self.file, &kept.extents)?);
+        }
+        Some(write(state.begun, &state.trees))
     }
 
     /// Takes the seal back: the pool was not closed.

@@ -15,8 +15,10 @@
 
 use std::fs::File;
 use std::os::fd::AsFd;
+use std::path::Path;
+use std::sync::Arc;
 use std::sync::atomic::Ordering::{AcqRel, Acquire, Relaxed, Release, SeqCst};
-use std::sync::atomic::{AtomicU64, fence};
+use std::sync::atomic::{AtomicBool, AtomicU64, fence};
 use std::time::Duration;
 
 use rustix::fs::{FallocateFlags, fallocate};
@@ -25,6 +27,7 @@ use rustix::mm::ProtFlags;
 use super::announce::{Announced, EXPELLED, IDLE};
 use super::mapping::Mapping;
 use super::owner::{self, Lock};
+use super::place::has_page;
 use crate::sync::GlobalFence;
 use crate::{LINE_BYTES, PAGE_BYTES, failpoint};
 
@@ -40,7 +43,11 @@ pub(super) const LINES: usize = PAGE_BYTES / LINE_BYTES;
 const BOARD_PAGES: usize = 1 + TREES;
 const PAGES: usize = BOARD_PAGES + 1 + ROWS;
 /// Words that a tree's page has for notes.
-pub(super) const NOTES_MAX: usize = PAGE_WORDS - 2;
+pub(super) const NOTES_MAX: usize = PAGE_WORDS - 3;
+/// How often a follower looks at a page that is being changed.
+const LOOKS: usize = 1000;
+/// Epochs stay below this. One that does not has been damaged.
+const EPOCH_MAX: u64 = 1 << 62;
 /// How long a follower's thread may keep what the writer took out of a tree.
 pub(super) const PATIENCE: Duration = Duration::from_secs(1);
 
@@ -95,6 +102,8 @@ struct TreePage {
     sequence: AtomicU64,
     /// Words of notes; 0: the tree is not open.
     words: AtomicU64,
+    /// CRC-32C of the notes.
+    checksum: AtomicU64,
     notes: [AtomicU64; NOTES_MAX],
 }
 
@@ -140,17 +149,26 @@ impl Live {
         live.back(BOARD_PAGES)?;
         let head = live.head();
         head.fences.store(u64::from(!live.barrier.is_by_kernel()), Relaxed);
-        head.epoch.fetch_max(1, Relaxed);
+        // No follower looks at anything that is used again: the caller has seen to that, or removes the file.
+        let epoch = head.epoch.load(Relaxed);
+        head.epoch.store(if (1..EPOCH_MAX).contains(&epoch) { epoch } else { 1 }, Relaxed);
         // No other process writes to it.
         let next_life = (head.state.load(Relaxed) & !(PHASE | LOST)).wrapping_add(LIFE);
         head.state.store(next_life | Phase::Opening as u64, Release);
         Some(live)
     }
 
-    /// Maps the board for a follower, which changes nothing of it.
+    /// Maps the board for reading. `None`: no writer has made it, for want of memory.
     pub fn read(file: &File) -> Option<Self> {
         let end = BOARD_AT + (PAGES * PAGE_BYTES) as u64;
-        (file.metadata().ok()?.len() >= end).then(|| Self::map(file, ProtFlags::READ))?
+        let is_made = file.metadata().ok()?.len() >= end
+            && [0, BOARD_PAGES].iter().all(|&page| has_page(file, offset_of(page)));
+        is_made.then(|| Self::map(file, ProtFlags::READ))?
+    }
+
+    /// Has pages of a follower's that cannot be read be zeros: see [`Mapping::watch`].
+    pub fn watch(&mut self, path: &Path, patched: &Arc<AtomicBool>) {
+        self.mapping.watch(path, patched);
     }
 
     fn map(file: &File, prot: ProtFlags) -> Option<Self> {
@@ -221,22 +239,23 @@ impl Live {
         self.head().epoch.load(Acquire)
     }
 
-    /// Shows followers what a tree is opened by, or nothing if there is no room for it.
-    pub fn publish(&self, tree: u32, words: &[u64]) {
-        if words.is_empty() || words.len() > NOTES_MAX || self.back(1 + tree as usize).is_none() {
-            return;
+    /// Shows followers what a tree is opened by. `false`: there is no room for it.
+    pub fn publish(&self, tree: u32, words: &[u64]) -> bool {
+        let has_room =
+            !words.is_empty() && words.len() <= NOTES_MAX && self.back(1 + tree as usize).is_some();
+        if has_room {
+            self.change(tree, |page| {
+                page.notes.iter().zip(words).for_each(|(cell, word)| cell.store(*word, Relaxed));
+                page.checksum.store(checksum(words), Relaxed);
+                page.words.store(words.len() as u64, Relaxed);
+            });
         }
-        self.change(tree, |page| {
-            page.notes.iter().zip(words).for_each(|(cell, word)| cell.store(*word, Relaxed));
-            page.words.store(words.len() as u64, Relaxed);
-        });
+        has_room
     }
 
-    /// Ends what followers know of a tree that was shown to them.
+    /// Ends what followers know of a tree that [`publish`](Self::publish) has shown them.
     pub fn withdraw(&self, tree: u32) {
-        if self.page(tree as usize).words.load(Relaxed) != 0 {
-            self.change(tree, |page| page.words.store(0, Relaxed));
-        }
+        self.change(tree, |page| page.words.store(0, Relaxed));
     }
 
     /// Changes the page of a tree, whose thread is the only one that does.
@@ -249,19 +268,24 @@ impl Live {
         page.sequence.store(sequence + 1, Release);
     }
 
-    /// Returns what a tree is opened by, and the number of this state; `None`: the writer does not have it open.
-    pub fn notes(&self, tree: u32) -> Option<(u64, Vec<u64>)> {
-        let page = (usize::try_from(tree).ok()? < TREES).then(|| self.page(tree as usize))?;
-        loop {
+    /// Returns what a tree is opened by, and the number of this state; `None`: the writer does not show it, or what it shows is
+    /// damaged.
+    pub fn notes(&self, file: &File, tree: u32) -> Option<(u64, Vec<u64>)> {
+        let tree = usize::try_from(tree).ok().filter(|tree| *tree < TREES)?;
+        has_page(file, offset_of(1 + tree)).then_some(())?;
+        let page = self.page(tree);
+        for _ in 0..LOOKS {
             let sequence = page.sequence.load(Acquire);
             let words = (page.words.load(Relaxed) as usize).min(NOTES_MAX);
-            let notes = page.notes[..words].iter().map(|word| word.load(Relaxed)).collect();
+            let notes: Vec<u64> = page.notes[..words].iter().map(|word| word.load(Relaxed)).collect();
+            let sum = page.checksum.load(Relaxed);
             fence(Acquire);
             if sequence % 2 == 0 && page.sequence.load(Relaxed) == sequence {
-                return (words > 0).then_some((sequence, notes));
+                return (words > 0 && sum == checksum(&notes)).then_some((sequence, notes));
             }
-            std::thread::yield_now();
+            std::thread::sleep(Duration::from_micros(100));
         }
+        None
     }
 
     /// Returns the number of the state that a tree's page has.
@@ -342,6 +366,16 @@ impl Live {
 
     /// Returns where the page with the number of rows, and the row of a follower, are in the file.
     pub fn places(row: usize) -> [u64; 2] {
-        [BOARD_PAGES, BOARD_PAGES + 1 + row].map(|page| BOARD_AT + (page * PAGE_BYTES) as u64)
+        [BOARD_PAGES, BOARD_PAGES + 1 + row].map(offset_of)
     }
+}
+
+/// Returns where a page of the board is in the file.
+fn offset_of(page: usize) -> u64 {
+    BOARD_AT + (page * PAGE_BYTES) as u64
+}
+
+/// Returns the checksum of a tree's notes.
+fn checksum(words: &[u64]) -> u64 {
+    words.iter().fold(0, |sum, word| crc32c::crc32c_append(sum, &word.to_le_bytes())).into()
 }

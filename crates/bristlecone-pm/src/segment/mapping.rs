@@ -1,10 +1,14 @@
 //! Stretches of the segment's file as this process has them.
 
 use std::fs::File;
+use std::path::Path;
+use std::sync::Arc;
+use std::sync::atomic::AtomicBool;
 
 use rustix::mm::{MapFlags, ProtFlags};
 
 use super::extent::populate;
+use crate::map::Watch;
 use crate::{Opener, failpoint};
 
 /// A stretch of the file that stores reach, mapped until this is dropped. A child of the process does not have it.
@@ -13,6 +17,8 @@ pub(super) struct Mapping {
     base: *mut u8,
     bytes: usize,
     opener: Opener,
+    /// A follower's: what cannot be read are zeros.
+    watch: Option<Watch>,
 }
 
 // SAFETY: an address range, which is reached through what its holder makes of it.
@@ -30,12 +36,18 @@ impl Mapping {
         let base = base.ok()?;
         // SAFETY: the mapping made above, whose contents this does not change.
         unsafe { libc::madvise(base, bytes, libc::MADV_DONTFORK) };
-        Some(Self { base: base.cast(), bytes, opener: Opener::this() })
+        Some(Self { base: base.cast(), bytes, opener: Opener::this(), watch: None })
     }
 
     #[inline(always)]
     pub fn base(&self) -> *mut u8 {
         self.base
+    }
+
+    /// Has a page that cannot be read be zeros, and sets `patched` then: another process may make a hole of it, and there may
+    /// be no memory to fill that.
+    pub fn watch(&mut self, path: &Path, patched: &Arc<AtomicBool>) {
+        self.watch = Some(Watch::patching(self.base, self.bytes as u64, path, patched));
     }
 
     /// Has the file provide a range, so that touching it cannot fail.
@@ -47,6 +59,8 @@ impl Mapping {
 
 impl Drop for Mapping {
     fn drop(&mut self) {
+        // First: the addresses may be another mapping's as soon as they are unmapped.
+        self.watch = None;
         if self.opener.is_here() {
             // SAFETY: all of it, which no thread can reach any more.
             let _ = unsafe { rustix::mm::munmap(self.base.cast(), self.bytes) };

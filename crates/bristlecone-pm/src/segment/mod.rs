@@ -19,13 +19,14 @@
 //!
 //! # Close
 //! 1. Each tree leaves its notes when its last handle goes.
-//! 2. The header gets notes and number.
+//! 2. The header gets notes, with checksums of all that trees left in their extents, and the number.
 //! 3. The superblock gets the same number and the mark of a clean close. *A crash before that: the pool was not
 //!    closed, and the next open discards the segment.*
 //!
 //! # Open
 //! 1. The superblock loses mark and number, durably. *From here on a crash finds a pool in use.*
-//! 2. The header loses its number; trees take over what their notes say.
+//! 2. The header loses its number; trees take over what their notes say, if the checksums of their extents still hold. A tree
+//!    of which a bit has changed is built again from its leaves.
 //!
 //! Where there is no room for the segment, memory of the process takes its place, writes go on, and nothing is
 //! left behind at the close.
@@ -43,6 +44,7 @@ mod place;
 mod posted;
 mod released;
 mod shown;
+mod sums;
 mod sweep;
 #[cfg(test)]
 mod tests;
@@ -50,6 +52,7 @@ mod waste;
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::fs::{File, OpenOptions, Permissions};
+use std::ops::Range;
 use std::os::fd::{AsFd, AsRawFd};
 use std::os::unix::fs::{OpenOptionsExt, PermissionsExt};
 use std::path::{Path, PathBuf};
@@ -113,6 +116,8 @@ struct State {
     trees: BTreeMap<u32, Kept>,
     /// Trees that are open, or about to leave something behind.
     open: BTreeSet<u32>,
+    /// Trees that followers are shown.
+    shown: BTreeSet<u32>,
     /// Extents below this were handed out at some time.
     begun: u32,
     /// Those of them that are not in use.
@@ -133,8 +138,8 @@ pub struct Segment {
     state: Mutex<State>,
     /// A tree is closed.
     closed: Condvar,
-    /// Whether a clean close had left it behind.
-    found: bool,
+    /// Whether a clean close had left it behind, and all that was used of it was as it was left.
+    found: AtomicBool,
     /// What followers see; `None`: there can be none.
     live: Option<Live>,
     /// Set for good when a page that another process took away was replaced by zeros, or a follower sees that the writer is gone.
@@ -288,9 +293,9 @@ impl Segment {
         Some(Self::over(file, (path, Mode::Write, keep), header, (state, live)))
     }
 
-    /// Returns whether a clean close had left it behind.
+    /// Returns whether a clean close had left it behind, and all that was used of it so far was as it was left.
     pub(crate) fn was_found(&self) -> bool {
-        self.found
+        self.found.load(Relaxed)
     }
 
     fn over(
@@ -307,7 +312,7 @@ impl Segment {
             mode,
             keep,
             header,
-            found: !state.trees.is_empty(),
+            found: AtomicBool::new(!state.trees.is_empty()),
             state: Mutex::new(state),
             closed: Condvar::new(),
             live,
@@ -367,11 +372,17 @@ impl Segment {
 
     /// Zeroes an extent that no thread of any process looks at.
     fn clear_extent(&self, extent: u32) {
-        let flags = FallocateFlags::PUNCH_HOLE | FallocateFlags::KEEP_SIZE;
-        let punch = || fallocate(&self.file, flags, u64::from(extent) * EXTENT_BYTES, EXTENT_BYTES);
-        if failpoint::call("fallocate", punch).is_ok() {
+        if self.punch(extent, 0..EXTENT_BYTES as usize) {
             self.state().free.push(extent);
         }
+    }
+
+    /// Takes the memory of some bytes of an extent back; returns whether they are zeros now.
+    fn punch(&self, extent: u32, bytes: Range<usize>) -> bool {
+        let flags = FallocateFlags::PUNCH_HOLE | FallocateFlags::KEEP_SIZE;
+        let start = u64::from(extent) * EXTENT_BYTES + bytes.start as u64;
+        let punch = || fallocate(&self.file, flags, start, bytes.len() as u64);
+        failpoint::call("fallocate", punch).is_ok()
     }
 
     fn live(&self) -> Option<&Live> {

@@ -4,6 +4,7 @@ use std::fs::{File, OpenOptions};
 use std::os::unix::fs::{FileExt, MetadataExt, OpenOptionsExt};
 use std::path::{Path, PathBuf};
 
+use rustix::fs::{SeekFrom, seek};
 use rustix::io::Errno;
 
 use crate::failpoint;
@@ -26,6 +27,24 @@ pub(super) fn open_own(path: &Path) -> Option<File> {
     let metadata = file.metadata().ok()?;
     let is_own = metadata.uid() == rustix::process::geteuid().as_raw() && metadata.mode() & 0o77 == 0;
     (metadata.is_file() && is_own && metadata.nlink() == 1).then_some(file)
+}
+
+/// Returns whether there is memory behind every byte of a page of a file. To touch a hole takes a page, and where there is none
+/// left the answer is a signal.
+pub(super) fn has_page(file: &File, offset: u64) -> bool {
+    seek(file, SeekFrom::Data(offset)) == Ok(offset)
+}
+
+/// Returns where the data ends that a stretch of a file begins with. `None`: there is more behind a hole.
+pub(super) fn data_end(file: &File, start: u64, bytes: u64) -> Option<u64> {
+    let end = start + bytes;
+    // Behind the last data, and where the file ends, the answer is an error.
+    let next = |from| seek(file, SeekFrom::Data(from)).map_or(end, |at| at.min(end));
+    if next(start) != start {
+        return (next(start) == end).then_some(start);
+    }
+    let hole = seek(file, SeekFrom::Hole(start)).ok()?.min(end);
+    (next(hole) == end).then_some(hole)
 }
 
 /// Reads so many bytes at a place of a file.

@@ -33,13 +33,15 @@ impl Segment {
         };
         let mut notes = Notes::live();
         if share(&mut notes).is_some() {
-            live.publish(tree, &notes.into_parts().1);
+            let is_shown = live.publish(tree, &notes.into_parts().1);
+            is_shown.then(|| self.state().shown.insert(tree));
         }
     }
 
     /// Ends what followers see of a tree.
     pub(crate) fn withdraw_tree(&self, tree: u32) {
-        if self.mode == Mode::Write && self.opener.is_here() {
+        // The page of one that was not shown may be a hole, for which there may be no memory.
+        if self.mode == Mode::Write && self.opener.is_here() && self.state().shown.remove(&tree) {
             self.live.iter().for_each(|live| live.withdraw(tree));
         }
     }

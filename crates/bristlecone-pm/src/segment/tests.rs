@@ -191,7 +191,7 @@ fn calls_that_are_refused_leave_memory_of_the_process_or_nothing() {
 
 #[test]
 fn notes_that_make_no_sense_are_refused() {
-    let kept = |extents: &[u32]| Kept { extents: extents.to_vec(), words: vec![1, 2] };
+    let kept = |extents: &[u32]| Kept { extents: extents.to_vec(), words: vec![1, 2], sums: Some(vec![3]) };
     let trees = [(1, kept(&[1, 2])), (4, kept(&[]))].into_iter().collect();
     let words = kept::write(4, &trees);
     assert!(kept::read(&words).is_some_and(|(begun, trees)| begun == 4 && trees.len() == 2));

@@ -3,6 +3,7 @@
 use std::alloc::Layout;
 use std::collections::BTreeMap;
 use std::fs::File;
+use std::sync::PoisonError;
 
 use rustix::fs::{FallocateFlags, fallocate};
 use rustix::mm::ProtFlags;
@@ -87,6 +88,12 @@ impl Segment {
         (self.mode == Mode::Write && self.is_whole() && self.opener.is_here()).then_some(())?;
         self.clear_waste();
         self.state().posts.take(bytes_of(layout))
+    }
+
+    /// Has posts that a follower cannot read be zeros: see [`Mapping::watch`].
+    pub(super) fn watch_posts(&mut self) {
+        let posts = &mut self.state.get_mut().unwrap_or_else(PoisonError::into_inner).posts;
+        posts.mapping.iter_mut().for_each(|mapping| mapping.watch(&self.path, &self.over));
     }
 
     /// Returns the address of a post.
