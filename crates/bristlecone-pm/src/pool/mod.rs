@@ -9,8 +9,10 @@ mod follow;
 mod header;
 mod intent;
 mod layout;
+mod names;
 mod new_file;
 mod open;
+mod pages;
 mod salvage;
 mod segment;
 mod set_aside;
@@ -28,9 +30,12 @@ pub use self::commits::CommitSpace;
 use self::commits::Commits;
 pub use self::directory::{TreeEntry, TreeId, TreeSpec};
 use self::layout::VERSION;
+pub(crate) use self::layout::TREES_LIMIT;
 pub use self::layout::{Geometry, Part, PartOf, SlotKind, kind_of_descriptor};
+use self::names::Names;
 use self::open::Found;
 pub use self::open::Unnamed;
+use self::pages::Pages;
 pub use self::salvage::Damaged;
 pub use self::set_aside::SetAside;
 use self::superblock::Contents;
@@ -40,6 +45,7 @@ use crate::{Domain, Error, Events, LINE_BYTES, Medium, Opener, Persistent, Regio
 
 /// Bytes of a chunk unless a pool is created otherwise: a huge page.
 pub const CHUNK_BYTES: u64 = 2 << 20;
+/// Trees whose directory entries the header has.
 pub(crate) const TREES_MAX: u64 = 256;
 
 /// How a pool is created.
@@ -146,7 +152,9 @@ pub struct PoolFile<M> {
     path: Option<PathBuf>,
     /// What opening found damaged and could do without.
     damage: Vec<Finding>,
-    directory: Mutex<()>,
+    /// Held while the directory changes.
+    directory: Mutex<Names>,
+    pages: Pages,
     commits: Mutex<Commits>,
     chunks: Mutex<FreeChunks>,
     /// What `chunks_available` returns.
@@ -342,7 +350,7 @@ impl<M: Medium> PoolFile<M> {
         wait::lock(&self.contents)
     }
 
-    fn lock_directory(&self) -> MutexGuard<'_, ()> {
+    fn lock_directory(&self) -> MutexGuard<'_, Names> {
         wait::lock(&self.directory)
     }
 
@@ -359,6 +367,8 @@ mod intent_tests;
 mod limits_tests;
 #[cfg(test)]
 mod opening_tests;
+#[cfg(test)]
+mod pages_tests;
 #[cfg(test)]
 pub(crate) mod tests;
 #[cfg(test)]

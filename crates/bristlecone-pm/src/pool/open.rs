@@ -9,6 +9,7 @@ use std::sync::{Arc, Mutex, OnceLock};
 use super::file_lock::lock;
 use super::layout::DIRECTORY_OFFSET;
 use super::new_file::NewFile;
+use super::pages::Pages;
 use super::superblock::Contents;
 use super::{
     Access, CHUNK_BYTES, CreateOptions, Finding, Geometry, OpenOptions, PoolFile, TREES_MAX, backing, header,
@@ -152,6 +153,7 @@ impl<M: Medium> PoolFile<M> {
             seal: 0,
             intent: false,
             commits: false,
+            pages: false,
         };
         contents.write(&region, &medium);
         contents.sequence = 1;
@@ -187,7 +189,8 @@ impl<M: Medium> PoolFile<M> {
             detected,
             path: path.map(Path::to_owned),
             damage: found.damage.into_iter().collect(),
-            directory: Mutex::new(()),
+            directory: Mutex::default(),
+            pages: Pages::new(&found.contents.geometry),
             commits: Mutex::default(),
             chunks: Mutex::default(),
             chunks_available: AtomicU64::new(found.contents.geometry.chunks_max),
