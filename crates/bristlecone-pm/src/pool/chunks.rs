@@ -380,10 +380,7 @@ impl<M: Medium> PoolFile<M> {
     pub(super) fn recover_chunks(&self) -> Result<()> {
         let present = self.chunks_present();
         let mut found = FreeChunks { begun: present, ..FreeChunks::default() };
-        // Of a damaged pool they are known by now, as far as they are there.
-        if self.directory_chunks() == 0 {
-            self.find_pages(present.into(), |id, what| Err(broken(id, what)))?;
-        }
+        self.recover_pages(present)?;
         for id in 0..present {
             match Descriptor::decode(self.descriptor(id).load(self.medium())) {
                 Some(Descriptor::Fresh) if self.looks_used(id) => {
@@ -448,6 +445,6 @@ impl<M: Medium> PoolFile<M> {
     }
 }
 
-fn broken(id: u32, what: impl Into<String>) -> Error {
+pub(super) fn broken(id: u32, what: impl Into<String>) -> Error {
     Error::corrupted(what, format!("descriptor of chunk {id}"))
 }

@@ -6,6 +6,7 @@ mod commits;
 mod directory;
 mod file_lock;
 mod follow;
+mod geometry;
 mod header;
 mod intent;
 mod layout;
@@ -29,9 +30,10 @@ use self::chunks::FreeChunks;
 pub use self::commits::CommitSpace;
 use self::commits::Commits;
 pub use self::directory::{TreeEntry, TreeId, TreeSpec};
-use self::layout::VERSION;
+pub use self::geometry::Geometry;
 pub(crate) use self::layout::TREES_LIMIT;
-pub use self::layout::{Geometry, Part, PartOf, SlotKind, kind_of_descriptor};
+use self::layout::VERSION;
+pub use self::layout::{Part, PartOf, SlotKind, kind_of_descriptor};
 use self::names::Names;
 use self::open::Found;
 pub use self::open::Unnamed;
@@ -55,6 +57,8 @@ pub struct CreateOptions {
     pub max_bytes: u64,
     /// The persistence domain; detected if `None`.
     pub domain: Option<Domain>,
+    /// Bytes of a chunk: a power of two from 4 KiB to 2 MiB; [`CHUNK_BYTES`] if `None`.
+    pub chunk_bytes: Option<u64>,
 }
 
 /// How a pool is opened for writing.

@@ -8,8 +8,9 @@
 //! 2. A chunk is allocated, the states of whose entries are durably zero, which is free. *This commits: one word, its
 //!    descriptor. After a crash before it the chunk is free, after it the page is there.*
 
-use super::chunks::Chunk;
-use super::layout::{Descriptor, ENTRY_BYTES, Geometry, SlotKind, TREES_LIMIT, page_of_owner, page_owner};
+use super::chunks::{Chunk, broken};
+use super::geometry::Geometry;
+use super::layout::{Descriptor, ENTRY_BYTES, SlotKind, TREES_LIMIT, page_of_owner, page_owner};
 use super::{PoolFile, TreeId};
 use crate::sync::AtomicU64;
 use crate::sync::Ordering::{Acquire, Release};
@@ -83,6 +84,14 @@ impl<M: Medium> PoolFile<M> {
         (0..self.pages.0.len()).filter(|&page| self.pages.offset(page).is_some()).count()
     }
 
+    /// Finds the pages after opening. Those of a damaged pool are known by now, as far as they are there.
+    pub(super) fn recover_pages(&self, chunks: u32) -> Result<()> {
+        if self.directory_chunks() > 0 {
+            return Ok(());
+        }
+        self.find_pages(chunks.into(), |id, what| Err(broken(id, what)))
+    }
+
     /// Finds the pages among the first `chunks` chunks, and calls `damage` with a chunk that cannot be one and why.
     pub(super) fn find_pages(
         &self,
@@ -100,7 +109,9 @@ impl<M: Medium> PoolFile<M> {
                 continue;
             }
             match self.pages.offset(page) {
-                Some(other) if other != offset => damage(id, "a second chunk is the same page of the directory")?,
+                Some(other) if other != offset => {
+                    damage(id, "a second chunk is the same page of the directory")?
+                }
                 _ => self.pages.0[page].store(offset, Release),
             }
             last = last.max(Some((page, id)));
@@ -130,7 +141,8 @@ impl<M: Medium> PoolFile<M> {
         }
         let owner = TreeId(page_owner(page));
         let entries = self.geometry.page_entries();
-        let Chunk { offset, .. } = self.chunk_alloc(owner, SlotKind::DIRECTORY, ENTRY_BYTES as u32, entries)?;
+        let Chunk { offset, .. } =
+            self.chunk_alloc(owner, SlotKind::DIRECTORY, ENTRY_BYTES as u32, entries)?;
         self.health()?;
         self.pages.0[page].store(offset, Release);
         Ok(())

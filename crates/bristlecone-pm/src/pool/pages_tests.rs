@@ -13,7 +13,8 @@ fn fill(pool: &PoolFile<Native>, count: usize) {
 }
 
 fn create(scratch: &Scratch, max_bytes: u64) -> Arc<PoolFile<Native>> {
-    PoolFile::create(&scratch.0, &CreateOptions { max_bytes, domain: None }, Native::new).unwrap()
+    PoolFile::create(&scratch.0, &CreateOptions { max_bytes, domain: None, chunk_bytes: None }, Native::new)
+        .unwrap()
 }
 
 fn names(pool: &PoolFile<Native>) -> Vec<String> {
@@ -94,7 +95,8 @@ fn pages_that_are_missing_or_twice_there_are_damage() {
     assert_eq!((begun, free, pool.directory_chunks()), (2, 0, 2));
     // A chunk that a tree owns.
     let spare = pool.chunk_alloc(TreeId(0), NODES, 256, 0).unwrap().id;
-    let page = |page| Descriptor::Owned { owner: page_owner(page), kind: SlotKind::DIRECTORY, slot_bytes: 256 };
+    let page =
+        |page| Descriptor::Owned { owner: page_owner(page), kind: SlotKind::DIRECTORY, slot_bytes: 256 };
     let descriptors = [0, 1, spare].map(|id| pool.geometry.descriptors_offset() + u64::from(id) * 8);
     drop(pool);
     let whole = std::fs::read(&scratch.0).unwrap();
@@ -124,8 +126,7 @@ fn pages_that_are_missing_or_twice_there_are_damage() {
 fn entries_of_a_page_are_free_whatever_its_chunk_held() {
     let geometry = Geometry { chunk_bytes: 4096, chunks_max: 8, trees_max: 1 };
     let region = Region::memory(geometry.max_bytes()).unwrap();
-    let pool =
-        PoolFile::create_in(region, geometry, Domain::Process, Native::new(Domain::Process)).unwrap();
+    let pool = PoolFile::create_in(region, geometry, Domain::Process, Native::new(Domain::Process)).unwrap();
     let tree = pool.create_tree(&spec("first")).unwrap().id;
     let chunk = pool.chunk_alloc(tree, NODES, 64, 0).unwrap();
     pool.words(chunk.offset, 512).iter().for_each(|word| word.store(pool.medium(), 1));

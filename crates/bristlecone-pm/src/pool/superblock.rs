@@ -1,7 +1,8 @@
 //! The superblock: written in turn to two copies, so that a torn update leaves the other one.
 
+use super::geometry::Geometry;
 use super::layout::{
-    Geometry, INCOMPAT_CHANGING, INCOMPAT_COMMITS, INCOMPAT_INTENT, INCOMPAT_KNOWN, INCOMPAT_LOG_CHECKS,
+    INCOMPAT_CHANGING, INCOMPAT_COMMITS, INCOMPAT_INTENT, INCOMPAT_KNOWN, INCOMPAT_LOG_CHECKS,
     INCOMPAT_PAGES, MAGIC, RO_COMPAT_KNOWN, SUPERBLOCK_STRIDE, Superblock, VERSION,
 };
 use super::{Access, Finding};
