@@ -280,7 +280,7 @@ impl Live {
             let notes: Vec<u64> = page.notes[..words].iter().map(|word| word.load(Relaxed)).collect();
             let sum = page.checksum.load(Relaxed);
             fence(Acquire);
-            if sequence % 2 == 0 && page.sequence.load(Relaxed) == sequence {
+            if sequence.is_multiple_of(2) && page.sequence.load(Relaxed) == sequence {
                 return (words > 0 && sum == checksum(&notes)).then_some((sequence, notes));
             }
             std::thread::sleep(Duration::from_micros(100));
