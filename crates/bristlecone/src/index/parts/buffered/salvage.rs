@@ -10,6 +10,7 @@
 
 use std::cmp::Reverse;
 use std::collections::{BTreeMap, BTreeSet, HashSet};
+use std::ops::Bound;
 
 use std::marker::PhantomData;
 use std::sync::Arc;
@@ -319,11 +320,16 @@ impl<L: LeafLayout, M: Medium> Relics<'_, L, M> {
         sink: &mut SalvageSink<'_, K, V>,
     ) -> Result<()> {
         let relic = self.read(member.offset);
+        let low = member.low.clone().map_or(Bound::Unbounded, Bound::Included);
+        let span = (low, end.cloned().map_or(Bound::Unbounded, Bound::Excluded));
+        let find = |sink: &mut SalvageSink<'_, K, V>, what: &str| {
+            sink.find_in(span.clone(), at(member.offset), what);
+        };
         if let Some(flaw) = relic.flaw {
-            sink.find(at(member.offset), flaw);
+            find(sink, flaw);
         }
         let stamp = if relic.stamp > LogEntry::SEQUENCE_BELIEVED_MAX {
-            sink.find(at(member.offset), "a stamp beyond all sequences: entries may be older than items");
+            find(sink, "a stamp beyond all sequences: entries may be older than items");
             0
         } else {
             relic.stamp
@@ -333,18 +339,18 @@ impl<L: LeafLayout, M: Medium> Relics<'_, L, M> {
         for [key, value] in &relic.items {
             let Some(owned) = self.key::<K>(*key) else {
                 sink.lost += 1;
-                sink.find(at(member.offset), "a key that cannot be read");
+                find(sink, "a key that cannot be read");
                 continue;
             };
             let below = member.low.as_ref().is_some_and(|low| owned < *low);
             if below || end.is_some_and(|end| owned >= *end) {
                 sink.lost += 1;
-                sink.find(at(member.offset), "a key that does not belong there");
+                find(sink, "a key that does not belong there");
             } else if newer(&owned).is_none() {
                 self.keep(*key, *value, &at(member.offset), sink)?;
                 if !seen.insert(owned) {
                     sink.lost += 1;
-                    sink.find(at(member.offset), "a key that stands there twice");
+                    find(sink, "a key that stands there twice");
                 }
             }
         }
@@ -365,8 +371,9 @@ impl<L: LeafLayout, M: Medium> Relics<'_, L, M> {
         sink: &mut SalvageSink<'_, K, V>,
     ) -> Result<()> {
         if let Err(error) = V::verify(self.values, value) {
+            let guard = K::pin();
             sink.lost += 1;
-            sink.find(place.to_owned(), error.to_string());
+            sink.find_of_key(K::read(self.keys, key, &guard), place.to_owned(), error.to_string());
             return Ok(());
         }
         let guards = (K::pin(), V::pin());
