@@ -9,7 +9,7 @@
 //! ever: for each key the entry with the highest sequence counts, if that is above its leaf's stamp.
 
 use std::cmp::Reverse;
-use std::collections::{BTreeMap, BTreeSet, HashSet};
+use std::collections::{BTreeMap, BTreeSet, BinaryHeap, HashSet};
 use std::ops::Bound;
 
 use std::marker::PhantomData;
@@ -291,6 +291,7 @@ impl<L: LeafLayout, M: Medium> Relics<'_, L, M> {
             .collect();
         // Of leaves that begin alike all but the newest were given back.
         leaves.sort_by_cached_key(|(low, leaf)| (low.clone(), Reverse(self.read(*leaf).stamp)));
+        self.drop_superseded::<K>(&mut leaves, fence);
         // How many leaves are on the way from each to the end: from the right to the left.
         let mut ways = BTreeMap::from([(0, 0_u64)]);
         for (low, leaf) in leaves.iter().rev() {
@@ -309,6 +310,35 @@ impl<L: LeafLayout, M: Medium> Relics<'_, L, M> {
         let leads = leaves.iter().rev().filter(|(_, leaf)| ways.contains_key(leaf));
         let found = leads.max_by_key(|(_, leaf)| ways[leaf]);
         found.or(leaves.first()).map(|(_, leaf)| *leaf)
+    }
+
+    /// Drops leaves, sorted by where they begin, that were freed: a split or a merge hands the stamp on and raises it,
+    /// so that of two leaves whose ranges overlap the one with the lower stamp is no longer in the tree.
+    fn drop_superseded<K: KeyCodec>(
+        &self,
+        leaves: &mut Vec<(K::Owned, u64)>,
+        fence: impl Fn(u64) -> Option<K::Owned>,
+    ) {
+        // Stamps and ends of the leaves that begin before the one looked at, the highest stamp first.
+        let mut open: BinaryHeap<(u64, Option<K::Owned>)> = BinaryHeap::new();
+        let mut kept = Vec::with_capacity(leaves.len());
+        for group in leaves.chunk_by(|one, other| one.0 == other.0) {
+            let low = &group[0].0;
+            for &(_, leaf) in group {
+                let Relic { next, stamp, .. } = self.read(leaf);
+                let end = fence(next);
+                let is_range = next == 0 || end.as_ref().is_some_and(|end| low < end);
+                if is_range && stamp <= LogEntry::SEQUENCE_BELIEVED_MAX {
+                    open.push((stamp, end));
+                }
+            }
+            while open.peek().is_some_and(|(_, end)| end.as_ref().is_some_and(|end| end <= low)) {
+                open.pop();
+            }
+            let newest = open.peek().map_or(0, |(stamp, _)| *stamp);
+            kept.extend(group.iter().filter(|(_, leaf)| self.read(*leaf).stamp >= newest).cloned());
+        }
+        *leaves = kept;
     }
 
     /// Hands over the items of a leaf, with what the log says about them.
