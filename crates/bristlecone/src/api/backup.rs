@@ -56,7 +56,7 @@ impl<'a> BackupOptions<'a> {
         self
     }
 
-    /// Sets the bytes of the copy's chunks (default: as in the original): see [`PoolOptions::chunk_bytes`].
+    /// Sets the bytes of the copy's chunks (default: as in the original): see [`PoolOptions::chunk_bytes`](crate::PoolOptions::chunk_bytes).
     pub fn chunk_bytes(mut self, bytes: u64) -> Self {
         self.chunk_bytes = Some(bytes);
         self
