@@ -2,7 +2,7 @@
 
 use bristlecone::{Pool, Tree};
 
-use crate::common::{SHAPES, Scratch};
+use crate::common::{Plant, SHAPES, Scratch};
 
 const FEW: u64 = 3;
 
