@@ -3,6 +3,7 @@
 mod efforts;
 mod links;
 mod modules;
+mod prose;
 mod steps;
 
 use std::path::{Path, PathBuf};
