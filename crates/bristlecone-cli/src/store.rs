@@ -67,26 +67,6 @@ pub fn insert_new(tree: &Tree, key: &Datum, value: &Datum) -> Outcome<Option<Dat
     }
 }
 
-/// Calls `each` as [`scan`] does. Of a tree that cannot be recovered it shows everything that can be read, and then
-/// fails if damage may concern a key within the bounds.
-pub fn scan_readable(
-    tree: &Tree,
-    bounds: (Bound<Datum>, Bound<Datum>),
-    reverse: bool,
-    each: &mut dyn FnMut(&Datum, &Datum) -> Outcome<bool>,
-) -> Outcome {
-    if tree.damage().is_empty() {
-        return scan(tree, bounds, reverse, each);
-    }
-    let mut range = tree.range(bounds.clone())?;
-    while let Some((key, value)) = if reverse { range.next_back() } else { range.next() } {
-        if !each(&key, &value)? {
-            break;
-        }
-    }
-    scan(tree, bounds, reverse, &mut |_, _| Ok(true))
-}
-
 /// Calls `each` with entries in order until it returns `false`. Their records are compared with their checksums.
 pub fn scan(
     tree: &Tree,

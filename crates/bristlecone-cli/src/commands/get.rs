@@ -2,7 +2,6 @@
 
 use std::ffi::OsString;
 
-use bristlecone::Error;
 use bristlecone::dynamic::Tree;
 use bristlecone_cli::failure::{Exit, Failure, Outcome};
 use bristlecone_cli::output::{Output, counted};
@@ -43,26 +42,13 @@ impl Get {
 }
 
 impl GetArgs {
-    /// Prints what there is, and fails if anything is not. Of a tree that cannot be recovered it prints what can be read,
-    /// and fails if damage may concern a key.
+    /// Prints what there is, and fails if anything is not.
     pub fn run(&self, tree: &Tree, output: &mut Output) -> Outcome {
-        let (is_damaged, mut in_doubt) = (!tree.damage().is_empty(), None);
         let mut absent = Vec::new();
         let mut text = Vec::new();
         for key in &self.keys {
             let key = argument(tree.key_kind(), key).map_err(|error| error.within("key"))?;
-            let found = match tree.try_get(&key) {
-                Err(error @ Error::Corrupted { .. }) if is_damaged => {
-                    in_doubt.get_or_insert(error);
-                    let found = tree.get(&key)?;
-                    if found.is_none() {
-                        continue;
-                    }
-                    found
-                }
-                found => found?,
-            };
-            match found {
+            match tree.try_get(&key)? {
                 Some(value) if output.json() => output.value(&Entry::new(&key, &value))?,
                 Some(value) => {
                     text.clear();
@@ -72,9 +58,6 @@ impl GetArgs {
                 }
                 None => absent.push(Shown(&key).to_string()),
             }
-        }
-        if let Some(error) = in_doubt {
-            return Err(error.into());
         }
         match absent.as_slice() {
             [] => Ok(()),

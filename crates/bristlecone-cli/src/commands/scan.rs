@@ -76,7 +76,7 @@ impl ScanArgs {
         let (from, to) = self.bounds(tree.key_kind())?;
         let mut entries = 0;
         if self.limit != Some(0) {
-            store::scan_readable(tree, (from, to), self.reverse, &mut |key, value| {
+            store::scan(tree, (from, to), self.reverse, &mut |key, value| {
                 interrupt::check("nothing was changed")?;
                 entries += 1;
                 if !self.count {

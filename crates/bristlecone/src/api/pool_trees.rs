@@ -6,7 +6,6 @@ use bristlecone_pm::{Error, Finding, Result, TreeEntry, TreeId, told};
 
 use crate::api::load::assert_fills_none;
 use crate::api::pool::LOOKS;
-use crate::api::salvage::open_damaged;
 use crate::dynamic::Kind;
 use crate::index::any::{self, OpenTree};
 use crate::index::parts::codec::Codec;
@@ -187,12 +186,7 @@ impl Pool {
     /// As [`dynamic_tree`](Self::dynamic_tree) if it cannot be opened; nothing can be said about it then.
     pub fn check_tree(&self, name: &str) -> Result<(u64, Vec<Finding>)> {
         let tree = self.dynamic_tree(name)?;
-        let findings = tree.check();
-        match tree.try_len() {
-            // It cannot be recovered: what can be read of it is counted.
-            Err(Error::Corrupted { .. }) if !findings.is_empty() => Ok((tree.len(), findings)),
-            items => Ok((items?, findings)),
-        }
+        Ok((tree.try_len()?, tree.check()))
     }
 
     /// Returns the tree of a name, which no handle leads to.
@@ -220,13 +214,8 @@ impl Pool {
         if let Some(tree) = open.get(&entry.id).filter(|_| is_own).and_then(OpenTree::get) {
             return Ok(Tree::new(tree, self.clone(), self.link(&entry)));
         }
-        let recovered = self.0.file.expect_whole(&entry).and_then(|()| recover(&entry));
-        let tree = match recovered {
-            Err(error @ Error::Corrupted { .. }) if is_own && self.0.file.is_read_only() => {
-                self.read_damaged::<K, V>(&entry, error)?
-            }
-            recovered => recovered?,
-        };
+        self.0.file.expect_whole(&entry)?;
+        let tree = recover(&entry)?;
         open.insert(entry.id, OpenTree::new(&tree));
         Ok(Tree::new(tree, self.clone(), self.link(&entry)))
     }
@@ -255,15 +244,6 @@ impl Pool {
         let inline = (K::Codec::INLINE, V::Codec::INLINE);
         let recover = || self.0.file.open_index(entry, inline, self.0.recovery_threads);
         told("a tree is recovered", &entry.spec.name, || self.0.meters.recovery(recover))?.typed()
-    }
-
-    /// Opens a tree for reading that recovery refused with `error`.
-    fn read_damaged<K: Key, V: Value>(&self, entry: &TreeEntry, error: Error) -> Result<AnyTree<K, V>> {
-        let Some(path) = self.0.file.info().path.filter(|_| Design::of(&entry.spec).is_ok()) else {
-            return Err(error);
-        };
-        let read = || open_damaged(&path, entry, &error);
-        told("a damaged tree is read", &entry.spec.name, read)
     }
 
     pub(crate) fn find(&self, name: &str) -> Result<TreeEntry> {

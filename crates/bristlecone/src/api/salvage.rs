@@ -1,16 +1,15 @@
 //! Saving what can be read of a damaged pool into a new one.
 
-use std::ops::Bound;
 use std::path::Path;
 use std::sync::Arc;
 
 use bristlecone_pm::{Damaged, Error, Finding, Native, PoolFile, Result, TreeEntry};
 
 use crate::dynamic::Kind;
-use crate::index::any::{Shared, expect_kinds};
+use crate::index::any::expect_kinds;
 use crate::index::part_of;
 use crate::index::parts::codec::{Codec, Inline, KeyCodec, Record};
-use crate::index::{DamagedTree, SalvageSink, SaveTo, Saved, Span, salvage};
+use crate::index::{SalvageSink, WriteMode, salvage};
 use crate::transaction::record::{Change, changes_that_count};
 use crate::{Pool, PoolOptions};
 
@@ -158,25 +157,8 @@ fn save<K: KeyCodec, V: Codec>(
     pool: &Pool,
 ) -> Result<SalvagedTree> {
     let (_, to) = pool.0.file.create_index(&entry.spec, (K::INLINE, V::INLINE))?;
-    let Gathered { kept, lost, findings, .. } = gather::<K, V>(old, entry, &to.typed::<K, V>()?)?;
-    Ok(SalvagedTree { name: entry.spec.name.clone(), kept, lost, chunks_lost: 0, findings })
-}
-
-/// What was read of a damaged tree: see [`SalvageSink`].
-struct Gathered<K: KeyCodec> {
-    kept: u64,
-    lost: u64,
-    findings: Vec<Finding>,
-    doubts: Vec<Span<K>>,
-}
-
-/// Copies what can be read of a tree, and what was committed for it.
-fn gather<K: KeyCodec, V: Codec>(
-    old: &Arc<PoolFile<Native>>,
-    entry: &TreeEntry,
-    to: &dyn SaveTo<K, V>,
-) -> Result<Gathered<K>> {
-    let mut sink = SalvageSink::new(to);
+    let to = to.typed::<K, V>()?;
+    let mut sink = SalvageSink::new(&*to);
     if let Err(error) = expect_kinds(old, entry) {
         sink.find("tree".to_owned(), format!("{error}"));
     }
@@ -190,44 +172,17 @@ fn gather<K: KeyCodec, V: Codec>(
         }
         Err(error) => return Err(error),
     }
-    let SalvageSink { mut kept, lost, findings, doubts, .. } = sink;
+    let SalvageSink { mut kept, lost, findings, .. } = sink;
     // Its changes may have been made, or not.
     for change in changes_of(old, entry) {
         let lent = (K::lend(&change.key), change.value.as_ref().map(V::lend));
         match lent {
-            (Some(key), Some(Some(value))) => kept += u64::from(!to.set(key, Some(value))?),
-            (Some(key), None) => kept -= u64::from(to.set(key, None)?),
+            (Some(key), Some(Some(value))) => {
+                kept += u64::from(to.write(key, value, WriteMode::Upsert)?.is_none())
+            }
+            (Some(key), None) => kept -= u64::from(to.remove(key)?.is_some()),
             _ => {}
         }
     }
-    Ok(Gathered { kept, lost, findings, doubts })
-}
-
-/// Opens a tree that cannot be recovered, `error` says why, for reading: see [`DamagedTree`]. The pool at `path` is
-/// read from a private copy, which recovery has not changed.
-pub(crate) fn open_damaged<K: KeyCodec, V: Codec>(
-    path: &Path,
-    entry: &TreeEntry,
-    error: &Error,
-) -> Result<Shared<K, V>> {
-    let Damaged { pool: old, findings: of_pool, chunks_lost } =
-        PoolFile::open_damaged(path, part_of, Native::new)?;
-    let saved = Saved::<K, V>::default();
-    let Gathered { mut findings, mut doubts, .. } = gather(&old, entry, &saved)?;
-    let all = || (Bound::Unbounded, Bound::Unbounded);
-    // Chunks that are lost may have been this tree's. One of two superblocks is enough.
-    let of_chunks = of_pool.into_iter().filter(|finding| finding.location != "superblock");
-    let before = findings.len();
-    findings.extend(of_chunks);
-    if findings.len() > before || chunks_lost.contains(&entry.id) || doubts.is_empty() {
-        doubts.push(all());
-    }
-    // Why it does not open comes first.
-    let first = match error {
-        Error::Corrupted { what, location } => Finding::new(location, what),
-        error => Finding::new("tree", error.to_string()),
-    };
-    findings.insert(0, first);
-    let pm_bytes = old.chunks_of(entry.id).len() as u64 * old.chunk_bytes();
-    Ok(Arc::new(DamagedTree::new(saved, doubts, findings, pm_bytes)))
+    Ok(SalvagedTree { name: entry.spec.name.clone(), kept, lost, chunks_lost: 0, findings })
 }

@@ -151,8 +151,7 @@ impl<K: Key, V: Value> Tree<K, V> {
     /// # Errors
     ///
     /// [`Error::Forked`](crate::Error) in a child of the process that opened the pool; [`Error::NoWriter`](crate::Error) of a pool that is
-    /// followed, whose writer has gone; [`Error::Corrupted`](crate::Error) of a tree that cannot be recovered, if the damage
-    /// may concern the key: see [`damage`](Self::damage).
+    /// followed, whose writer has gone.
     ///
     /// ```
     /// # use bristlecone::Pool;
@@ -336,11 +335,6 @@ impl<K: Key, V: Value> Tree<K, V> {
     /// Returns what reads came across that is wrong since the tree was opened. Lookups and scans have no
     /// error to return: a damaged tree shows what it can, and a scan may end early. Nothing here
     /// means that no read met damage, not that there is none; [`check`](Self::check) looks for it.
-    ///
-    /// A tree that cannot be recovered opens in pools that are read only, with its findings here from the start. What
-    /// can be read of it is copied to memory. [`get`](Self::get) and [`range`](Self::range) return that;
-    /// [`try_get`](Self::try_get), [`look_up`](Self::look_up) and [`try_range`](Self::try_range) return
-    /// [`Error::Corrupted`](crate::Error) for keys that the damage may concern, present or absent.
     pub fn damage(&self) -> Vec<Finding> {
         self.tree.damage()
     }

@@ -67,8 +67,7 @@ impl TreeOptions {
     ///
     /// # Errors
     ///
-    /// [`Error::NoSuchTree`]; [`Error::Mismatch`]; [`Error::Corrupted`] for what cannot be read of it, unless the pool is
-    /// read only: then the tree shows what can be read, and [`Tree::damage`] says what cannot; [`Error::Newer`]
+    /// [`Error::NoSuchTree`]; [`Error::Mismatch`]; [`Error::Corrupted`] for what cannot be read of it; [`Error::Newer`]
     /// for a design or a kind that this version does not know; [`Error::PoolFull`] and [`Error::MediumFull`] if recovery needs
     /// room and there is none.
     pub fn open<K: Key, V: Value>(&self) -> Result<Tree<K, V>> {

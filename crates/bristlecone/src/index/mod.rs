@@ -2,7 +2,6 @@
 
 pub mod any;
 mod damage;
-mod damaged;
 pub mod designs;
 pub mod followed;
 pub mod options;
@@ -25,9 +24,8 @@ use std::sync::Arc;
 use bristlecone_pm::{Error, Finding, Medium, Notes, NotesReader, PoolFile, Result, TreeEntry};
 
 pub use self::damage::Damage;
-pub use self::damaged::{DamagedTree, Saved};
 pub use self::options::{Allowed, OptionInfo};
-pub use self::salvage::{SalvageSink, SaveTo, Span};
+pub use self::salvage::SalvageSink;
 pub use self::table::{Design, part_of, salvage};
 use crate::index::parts::codec::{Codec, KeyCodec};
 use crate::index::parts::volatile_index::Cursor;

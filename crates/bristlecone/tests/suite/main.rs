@@ -15,7 +15,6 @@ mod corruption;
 mod counted;
 mod cut_short;
 mod damaged_logs;
-mod damaged_reads;
 mod deleted;
 mod derived;
 mod directory;

@@ -9,8 +9,7 @@
 //! ever: for each key the entry with the highest sequence counts, if that is above its leaf's stamp.
 
 use std::cmp::Reverse;
-use std::collections::{BTreeMap, BTreeSet, BinaryHeap, HashSet};
-use std::ops::Bound;
+use std::collections::{BTreeMap, BTreeSet, HashSet};
 
 use std::marker::PhantomData;
 use std::sync::Arc;
@@ -291,7 +290,6 @@ impl<L: LeafLayout, M: Medium> Relics<'_, L, M> {
             .collect();
         // Of leaves that begin alike all but the newest were given back.
         leaves.sort_by_cached_key(|(low, leaf)| (low.clone(), Reverse(self.read(*leaf).stamp)));
-        self.drop_superseded::<K>(&mut leaves, fence);
         // How many leaves are on the way from each to the end: from the right to the left.
         let mut ways = BTreeMap::from([(0, 0_u64)]);
         for (low, leaf) in leaves.iter().rev() {
@@ -312,35 +310,6 @@ impl<L: LeafLayout, M: Medium> Relics<'_, L, M> {
         found.or(leaves.first()).map(|(_, leaf)| *leaf)
     }
 
-    /// Drops leaves, sorted by where they begin, that were freed: a split or a merge hands the stamp on and raises it,
-    /// so that of two leaves whose ranges overlap the one with the lower stamp is no longer in the tree.
-    fn drop_superseded<K: KeyCodec>(
-        &self,
-        leaves: &mut Vec<(K::Owned, u64)>,
-        fence: impl Fn(u64) -> Option<K::Owned>,
-    ) {
-        // Stamps and ends of the leaves that begin before the one looked at, the highest stamp first.
-        let mut open: BinaryHeap<(u64, Option<K::Owned>)> = BinaryHeap::new();
-        let mut kept = Vec::with_capacity(leaves.len());
-        for group in leaves.chunk_by(|one, other| one.0 == other.0) {
-            let low = &group[0].0;
-            for &(_, leaf) in group {
-                let Relic { next, stamp, .. } = self.read(leaf);
-                let end = fence(next);
-                let is_range = next == 0 || end.as_ref().is_some_and(|end| low < end);
-                if is_range && stamp <= LogEntry::SEQUENCE_BELIEVED_MAX {
-                    open.push((stamp, end));
-                }
-            }
-            while open.peek().is_some_and(|(_, end)| end.as_ref().is_some_and(|end| end <= low)) {
-                open.pop();
-            }
-            let newest = open.peek().map_or(0, |(stamp, _)| *stamp);
-            kept.extend(group.iter().filter(|(_, leaf)| self.read(*leaf).stamp >= newest).cloned());
-        }
-        *leaves = kept;
-    }
-
     /// Hands over the items of a leaf, with what the log says about them.
     fn save_leaf<K: KeyCodec, V: Codec>(
         &self,
@@ -350,16 +319,11 @@ impl<L: LeafLayout, M: Medium> Relics<'_, L, M> {
         sink: &mut SalvageSink<'_, K, V>,
     ) -> Result<()> {
         let relic = self.read(member.offset);
-        let low = member.low.clone().map_or(Bound::Unbounded, Bound::Included);
-        let span = (low, end.cloned().map_or(Bound::Unbounded, Bound::Excluded));
-        let find = |sink: &mut SalvageSink<'_, K, V>, what: &str| {
-            sink.find_in(span.clone(), at(member.offset), what);
-        };
         if let Some(flaw) = relic.flaw {
-            find(sink, flaw);
+            sink.find(at(member.offset), flaw);
         }
         let stamp = if relic.stamp > LogEntry::SEQUENCE_BELIEVED_MAX {
-            find(sink, "a stamp beyond all sequences: entries may be older than items");
+            sink.find(at(member.offset), "a stamp beyond all sequences: entries may be older than items");
             0
         } else {
             relic.stamp
@@ -369,18 +333,18 @@ impl<L: LeafLayout, M: Medium> Relics<'_, L, M> {
         for [key, value] in &relic.items {
             let Some(owned) = self.key::<K>(*key) else {
                 sink.lost += 1;
-                find(sink, "a key that cannot be read");
+                sink.find(at(member.offset), "a key that cannot be read");
                 continue;
             };
             let below = member.low.as_ref().is_some_and(|low| owned < *low);
             if below || end.is_some_and(|end| owned >= *end) {
                 sink.lost += 1;
-                find(sink, "a key that does not belong there");
+                sink.find(at(member.offset), "a key that does not belong there");
             } else if newer(&owned).is_none() {
                 self.keep(*key, *value, &at(member.offset), sink)?;
                 if !seen.insert(owned) {
                     sink.lost += 1;
-                    find(sink, "a key that stands there twice");
+                    sink.find(at(member.offset), "a key that stands there twice");
                 }
             }
         }
@@ -401,9 +365,8 @@ impl<L: LeafLayout, M: Medium> Relics<'_, L, M> {
         sink: &mut SalvageSink<'_, K, V>,
     ) -> Result<()> {
         if let Err(error) = V::verify(self.values, value) {
-            let guard = K::pin();
             sink.lost += 1;
-            sink.find_of_key(K::read(self.keys, key, &guard), place.to_owned(), error.to_string());
+            sink.find(place.to_owned(), error.to_string());
             return Ok(());
         }
         let guards = (K::pin(), V::pin());
