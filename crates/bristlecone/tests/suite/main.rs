@@ -43,7 +43,6 @@ mod recovery;
 mod refused;
 mod salvage;
 mod signals;
-mod small_chunks;
 mod threads;
 mod told;
 mod toy;
