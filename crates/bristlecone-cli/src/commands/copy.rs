@@ -33,9 +33,6 @@ pub struct Copy {
     /// What the new pool may grow to, such as 64G, also less [default: as much as the old one]
     #[arg(long, value_name = "SIZE", value_parser = size::parse)]
     max_bytes: Option<u64>,
-    /// Bytes by which trees of the new pool take space, such as 4K for thousands of small trees [default: as in the old one]
-    #[arg(long, value_name = "SIZE", value_parser = size::parse)]
-    chunk_size: Option<u64>,
     /// Design of all trees in the new pool.
     #[arg(long)]
     design: Option<Design>,
@@ -91,9 +88,6 @@ impl Copy {
         let mut options = BackupOptions::new();
         if let Some(bytes) = self.max_bytes {
             options = options.max_bytes(bytes);
-        }
-        if let Some(bytes) = self.chunk_size {
-            options = options.chunk_bytes(bytes);
         }
         if let Some(design) = self.design {
             options = options.design(design);

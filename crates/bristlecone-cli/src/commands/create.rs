@@ -16,7 +16,6 @@ use crate::tree_args::TreeArgs;
 #[command(after_help = "Examples:
   bristlecone create /dev/shm/trees.pool --size 64G
   bristlecone create trees.pool --tree ages --value u64
-  bristlecone create tenants.pool --chunk-size 4K       for thousands of small trees
   bristlecone create trees.pool --size 128G             an existing pool may grow further
   bristlecone create trees.pool --tree visits --key '(str, u32)' --value u64
   bristlecone create trees.pool --tree log --design lodgetree --key u64 --value bytes")]
@@ -26,9 +25,6 @@ pub struct Create {
     /// What the pool may grow to, such as 64G, also one that exists; the file begins small [default: 1T]
     #[arg(long, visible_alias = "max-bytes", value_name = "SIZE", value_parser = size::parse)]
     size: Option<u64>,
-    /// Bytes by which trees take space, such as 4K for thousands of small trees: a power of two up to 2M [default: 2M]
-    #[arg(long, value_name = "SIZE", value_parser = size::parse)]
-    chunk_size: Option<u64>,
     /// Create a tree of this name, in a new pool or in one that exists.
     #[arg(long, value_name = "NAME")]
     tree: Option<String>,
@@ -98,19 +94,12 @@ impl Create {
     fn new_pool(&self) -> Outcome<Pool> {
         let options = with_domain(self.pool.domain.domain);
         let options = self.size.map_or(options.clone(), |size| options.max_bytes(size)).create_new(true);
-        let options = self.chunk_size.map_or(options.clone(), |bytes| options.chunk_bytes(bytes));
         let path = &self.pool.pool.path;
         options.open(path).map_err(|error| explain(path, error))
     }
 
     /// Opens the pool that exists, with a larger maximum if one was asked for.
     fn existing(&self) -> Outcome<Pool> {
-        if self.chunk_size.is_some() {
-            return Err(Failure::usage(format!(
-                "{} exists, and keeps the size of its chunks: leave --chunk-size out, or copy the pool",
-                self.pool.pool.path.display()
-            )));
-        }
         let Some(size) = self.size else { return self.pool.open() };
         let pool = self.pool.open_with(|options| options.max_bytes(size))?;
         let max_bytes = pool.info().max_bytes;
@@ -127,6 +116,5 @@ impl Create {
 
 /// Returns what the headers of a pool that was created with `size` may add to its maximum.
 pub fn headers_max(size: u64) -> u64 {
-    // With chunks of 4 KiB a descriptor of 8 B for each of them.
-    (4 << 20) + size / 256
+    (4 << 20) + size / 1024
 }

@@ -11,7 +11,6 @@ mod follow;
 mod kill;
 mod kinds;
 mod loads;
-mod many_trees;
 mod pools;
 mod room;
 mod shell;

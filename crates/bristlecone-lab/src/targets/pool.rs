@@ -91,7 +91,7 @@ pub(super) fn check_pool(pool: &PoolFile<AnyMedium>) -> Result<(), String> {
     }
     let (free, begun, _) = pool.chunk_counts();
     let of_trees: usize = pool.live_trees().map(|tree| pool.chunks_of(tree).len()).sum();
-    let owned = of_trees + pool.commit_chunks() + pool.directory_chunks();
+    let owned = of_trees + pool.commit_chunks();
     if owned as u64 + free != begun {
         return Err(format!("{begun} chunks, but {owned} owned and {free} free"));
     }

@@ -16,7 +16,6 @@ use super::tree_pool::TreePool;
 
 /// The name of the pool without trees.
 pub const POOL: &str = "pool";
-const PAGED_POOL: &str = "pool-pages";
 
 /// The room that is explored by default: the first one with small chunks.
 const USUAL: &str = "small-chunks";
@@ -114,21 +113,13 @@ fn baselines(design: AnyDesign) -> impl Iterator<Item = Box<dyn Subject>> {
 
 /// Returns the pool without trees.
 pub fn pool_subject() -> Box<dyn Subject> {
-    bags(POOL, Geometry { chunk_bytes: 4096, chunks_max: 10, trees_max: 4 })
-}
-
-/// Returns the pool without trees, with entries in pages of the directory but for the first one.
-pub fn paged_pool_subject() -> Box<dyn Subject> {
-    bags(PAGED_POOL, Geometry { chunk_bytes: 4096, chunks_max: 11, trees_max: 1 })
-}
-
-fn bags(name: &str, geometry: Geometry) -> Box<dyn Subject> {
-    let system = Bags { geometry, chunks_possible: geometry.chunks_max + 2 };
-    Box::new(Prepared { name: name.to_owned(), system, scenarios: pool_scenarios() })
+    let geometry = Geometry { chunk_bytes: 4096, chunks_max: 10, trees_max: 4 };
+    let system = Bags { geometry, chunks_possible: 12 };
+    Box::new(Prepared { name: POOL.to_owned(), system, scenarios: pool_scenarios() })
 }
 
 /// Returns everything that can be explored.
 pub fn all_subjects() -> Vec<Box<dyn Subject>> {
     let trees = AnyDesign::all().flat_map(all_subjects_of);
-    [pool_subject(), paged_pool_subject()].into_iter().chain(trees).collect()
+    std::iter::once(pool_subject()).chain(trees).collect()
 }

@@ -7,7 +7,6 @@ use super::layout::{
     DIRECTORY_OFFSET, ENTRY_BYTES, ENTRY_DROPPING, ENTRY_FREE, ENTRY_LIVE, Entry, INITIALIZED,
     KIND_BYTES_MAX, NAME_BYTES_MAX, PARAMS, Part, PartOf,
 };
-use super::names::Names;
 use crate::word::{le_bytes, load_words};
 use crate::{Durable, Error, Flushed, Medium, Persist, Result, Word, write_bytes};
 
@@ -68,10 +67,8 @@ impl TreeSpec {
 
 impl<M: Medium> PoolFile<M> {
     pub(super) fn entry(&self, id: TreeId) -> &Entry {
-        if u64::from(id.0) < self.geometry.trees_max {
-            return self.at(DIRECTORY_OFFSET + u64::from(id.0) * ENTRY_BYTES);
-        }
-        self.at(self.entry_in_pages(id).expect("an entry beyond the directory"))
+        assert!(u64::from(id.0) < self.geometry.trees_max, "an entry beyond the directory");
+        self.at(DIRECTORY_OFFSET + u64::from(id.0) * ENTRY_BYTES)
     }
 
     /// Returns every tree, in the order of the directory.
@@ -83,10 +80,6 @@ impl<M: Medium> PoolFile<M> {
         self.here()?;
         // A rename changes several words of an entry.
         let _only = self.lock_directory();
-        if self.is_followed() {
-            // Pages that the writer has added meanwhile.
-            self.find_pages(self.geometry.chunks_within(self.region.len_now()), |_, _| Ok(()))?;
-        }
         self.read_trees()
     }
 
@@ -97,7 +90,8 @@ impl<M: Medium> PoolFile<M> {
 
     /// Returns the places of the directory that have a tree.
     pub fn live_trees(&self) -> impl Iterator<Item = TreeId> {
-        self.entry_ids(0).filter(|&id| self.is_live(id))
+        let ids = (0..self.geometry.trees_max as u32).map(TreeId);
+        ids.filter(|&id| self.is_live(id))
     }
 
     /// Returns whether an entry has a tree.
@@ -105,27 +99,19 @@ impl<M: Medium> PoolFile<M> {
         self.entry(id).state.load(self.medium()) == ENTRY_LIVE
     }
 
-    /// Returns the tree of a name. The time does not depend on how many trees there are, but in a pool that is followed.
+    /// Returns the states of all entries.
+    pub(super) fn entry_states(&self) -> impl Iterator<Item = u64> {
+        let ids = (0..self.geometry.trees_max as u32).map(TreeId);
+        ids.map(|id| self.entry(id).state.load(self.medium()))
+    }
+
+    /// Returns the tree of a name.
     ///
     /// # Errors
     ///
     /// As [`trees`](Self::trees).
     pub fn find_tree(&self, name: &str) -> Result<Option<TreeEntry>> {
-        if self.is_followed() {
-            return Ok(self.trees()?.into_iter().find(|tree| tree.spec.name == name));
-        }
-        self.here()?;
-        self.find_named(&mut self.lock_directory(), name)
-    }
-
-    /// Returns the tree of a name. The caller has the directory.
-    pub(super) fn find_named(&self, names: &mut Names, name: &str) -> Result<Option<TreeEntry>> {
-        if !names.is_known() {
-            names.learn(self.read_trees()?)?;
-        }
-        let Some(id) = names.get(name).filter(|&id| self.is_live(id)) else { return Ok(None) };
-        let spec = self.read_entry(id)?;
-        Ok((spec.name == name).then_some(TreeEntry { id, spec }))
+        Ok(self.trees()?.into_iter().find(|tree| tree.spec.name == name))
     }
 
     /// Returns the word of the directory that a design may keep its root in; zero in a tree just created.
@@ -189,15 +175,14 @@ impl<M: Medium> PoolFile<M> {
     ) -> Result<(TreeEntry, T)> {
         self.writable()?;
         check_spec(spec)?;
-        let mut names = self.lock_directory();
-        if self.find_named(&mut names, &spec.name)?.is_some() {
+        let _only = self.lock_directory();
+        if self.read_trees()?.iter().any(|tree| tree.spec.name == spec.name) {
             return Err(Error::TreeExists { name: spec.name.clone() });
         }
-        let (entry, made, durable) = self.prepare_tree(&mut names, spec, flags, init)?;
+        let (entry, made, durable) = self.prepare_tree(spec, flags, init)?;
         let (state, medium) = (&self.entry(entry.id).state, self.medium());
         state.publish(medium, ENTRY_LIVE, &durable, "pool create_tree.2");
         medium.persist(state, "pool create_tree.2");
-        names.insert(spec.name.clone(), entry.id);
         self.health()?;
         Ok((entry, made))
     }
@@ -205,12 +190,16 @@ impl<M: Medium> PoolFile<M> {
     /// Steps 1 and 2 of a creation. The caller has the directory.
     pub(super) fn prepare_tree<T>(
         &self,
-        names: &mut Names,
         spec: &TreeSpec,
         flags: u64,
         init: impl FnOnce(&TreeEntry) -> Result<T>,
     ) -> Result<(TreeEntry, T, Durable)> {
-        let id = self.free_entry(names)?;
+        let free = (0..self.geometry.trees_max as u32)
+            .map(TreeId)
+            .find(|&id| self.entry(id).state.load(self.medium()) == ENTRY_FREE);
+        let id = free.ok_or_else(|| {
+            Error::invalid(format!("the pool holds {} trees already: drop one", self.geometry.trees_max))
+        })?;
         // Of a tree that had the number before and was dropped amid its creation.
         self.forget_kept(id);
         let durable = self.write_entry(id, spec, flags);
@@ -218,21 +207,9 @@ impl<M: Medium> PoolFile<M> {
         match self.health().and_then(|()| init(&entry)) {
             Ok(made) => Ok((entry, made, durable)),
             Err(error) => {
-                self.finish_drop(names, id);
+                self.finish_drop(id);
                 Err(error)
             }
-        }
-    }
-
-    /// Returns a free entry, the first that the directory has; if it has none it gets another page.
-    fn free_entry(&self, names: &mut Names) -> Result<TreeId> {
-        loop {
-            let is_free = |id: &TreeId| self.entry(*id).state.load(self.medium()) == ENTRY_FREE;
-            if let Some(id) = self.entry_ids(names.first_free).find(is_free) {
-                names.first_free = id.0;
-                return Ok(id);
-            }
-            self.add_page()?;
         }
     }
 
@@ -279,9 +256,9 @@ impl<M: Medium> PoolFile<M> {
 
     /// Drops trees of earlier versions whose creation was cut short before they had a chunk.
     pub fn drop_unfinished_trees(&self) {
-        let mut names = self.lock_directory();
+        let _only = self.lock_directory();
         let live: Vec<_> = self.live_trees().collect();
-        live.into_iter().filter(|&id| self.is_unfinished(id)).for_each(|id| self.finish_drop(&mut names, id));
+        live.into_iter().filter(|&id| self.is_unfinished(id)).for_each(|id| self.finish_drop(id));
     }
 
     pub(super) fn read_entry(&self, id: TreeId) -> Result<TreeSpec> {
@@ -320,23 +297,20 @@ impl<M: Medium> PoolFile<M> {
     /// [`NoSuchTree`](Error::NoSuchTree), [`ReadOnly`](Error::ReadOnly), [`Forked`](Error::Forked).
     pub fn drop_tree(&self, id: TreeId) -> Result<()> {
         self.writable()?;
-        let mut names = self.lock_directory();
+        let _only = self.lock_directory();
         let (entry, medium) = (self.entry(id), self.medium());
         if !self.is_live(id) {
             return Err(Error::NoSuchTree { name: format!("#{}", id.0) });
         }
         entry.state.store(medium, ENTRY_DROPPING);
         medium.persist(&entry.state, "pool drop_tree.1");
-        if let Ok(spec) = self.read_entry(id) {
-            names.forget(&spec.name);
-        }
-        self.finish_drop(&mut names, id);
+        self.finish_drop(id);
         self.health()
     }
 
     /// Steps 2 and 3 of a drop; also what opening does with an interrupted one, or with a tree that
     /// was not created to the end.
-    pub(super) fn finish_drop(&self, names: &mut Names, id: TreeId) {
+    pub(super) fn finish_drop(&self, id: TreeId) {
         let (entry, medium) = (self.entry(id), self.medium());
         self.forget_kept(id);
         for chunk in self.chunks_of(id) {
@@ -345,23 +319,25 @@ impl<M: Medium> PoolFile<M> {
         // No flush: a crash that takes this back makes opening drop a tree without chunks once more,
         // and the thread that creates a tree here flushes the whole entry before it commits.
         entry.state.store_derived(medium, ENTRY_FREE);
-        names.first_free = names.first_free.min(id.0);
     }
 
     /// Validates the directory after opening, and finishes what a crash interrupted. What it returns has to be durable
     /// before a superblock is that says nothing is under way.
     pub(super) fn recover_directory(&self) -> Result<Flushed> {
         let flushed = self.finish_intent()?;
-        let mut names = self.lock_directory();
-        for id in self.entry_ids(0) {
+        for id in (0..self.geometry.trees_max as u32).map(TreeId) {
             match self.entry(id).state.load(self.medium()) {
                 ENTRY_FREE | ENTRY_LIVE => {}
-                ENTRY_DROPPING => self.finish_drop(&mut names, id),
+                ENTRY_DROPPING => self.finish_drop(id),
                 _ => return Err(Error::corrupted("unknown state", format!("directory entry {}", id.0))),
             }
         }
-        names.learn(self.read_trees()?)?;
-        Ok(flushed)
+        let mut names: Vec<String> = self.read_trees()?.into_iter().map(|tree| tree.spec.name).collect();
+        names.sort();
+        match names.windows(2).find(|pair| pair[0] == pair[1]) {
+            Some(pair) => Err(Error::corrupted("two trees of one name", format!("tree {:?}", pair[0]))),
+            None => Ok(flushed),
+        }
     }
 }
 

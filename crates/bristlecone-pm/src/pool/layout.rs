@@ -12,7 +12,6 @@ use std::fmt;
 use std::mem::offset_of;
 use std::num::NonZeroU8;
 
-use super::geometry::CHUNK_BYTES_LEAST;
 use crate::word::le_bytes;
 use crate::{Persistent, Word};
 
@@ -25,11 +24,8 @@ pub(crate) const INCOMPAT_INTENT: u64 = 1 << 1;
 /// The pool has a commit log, and chunks of owner [`COMMITS_OWNER`]: set from the first batch until the pool is closed,
 /// or opened after a crash.
 pub(crate) const INCOMPAT_COMMITS: u64 = 1 << 2;
-/// The directory has pages, chunks of the owners from [`page_owner`] on: set from the first tree that the header has no
-/// entry for.
-pub(crate) const INCOMPAT_PAGES: u64 = 1 << 3;
-/// Incompatible features that a pool gets or loses after its creation.
-pub(crate) const INCOMPAT_CHANGING: u64 = INCOMPAT_INTENT | INCOMPAT_COMMITS | INCOMPAT_PAGES;
+/// Incompatible features that come and go.
+pub(crate) const INCOMPAT_CHANGING: u64 = INCOMPAT_INTENT | INCOMPAT_COMMITS;
 /// Incompatible features that this version knows.
 pub(crate) const INCOMPAT_KNOWN: u64 = INCOMPAT_LOG_CHECKS | INCOMPAT_CHANGING;
 /// Features without which the pool may be read but not written that this version knows.
@@ -140,24 +136,6 @@ pub(crate) struct Intent {
 /// The owner, in their descriptors, of the chunks of the commit log: no place of the directory.
 pub(crate) const COMMITS_OWNER: u32 = 0xff_ffff;
 
-/// Trees that a pool can hold, in the header and in the pages of its directory.
-pub(crate) const TREES_LIMIT: u64 = 1 << 16;
-
-/// Returns the owner, in its descriptor, of the chunk that is page `page` of the directory. Owners that are trees are
-/// below [`TREES_LIMIT`].
-pub(crate) fn page_owner(page: usize) -> u32 {
-    COMMITS_OWNER - 1 - page as u32
-}
-
-/// Returns which page of the directory a chunk of this owner is.
-pub(crate) fn page_of_owner(owner: u32) -> Option<usize> {
-    let page = (COMMITS_OWNER - 1).checked_sub(owner)? as usize;
-    (page < PAGES_LIMIT).then_some(page)
-}
-
-/// Pages that the directory can have, in a pool of the smallest chunks.
-pub(crate) const PAGES_LIMIT: usize = (TREES_LIMIT * ENTRY_BYTES / CHUNK_BYTES_LEAST) as usize;
-
 /// What a part of a commit record begins with, in a slot of [`SlotKind::COMMITS`]; its bytes follow. Records are whole or
 /// do not count: each part has its checksum, and says how many there are.
 #[repr(C)]
@@ -265,8 +243,6 @@ impl SlotKind {
     pub const LOG: Self = Self::new(9);
     /// Parts of the records of the commit log.
     pub const COMMITS: Self = Self::new(20);
-    /// Entries of the tree directory.
-    pub const DIRECTORY: Self = Self::new(21);
 
     /// Returns the kind of a code.
     ///
@@ -293,7 +269,6 @@ impl fmt::Display for SlotKind {
             Self::VALUE_RECORD => f.write_str("ValueRecord"),
             Self::LOG => f.write_str("Log"),
             Self::COMMITS => f.write_str("Commits"),
-            Self::DIRECTORY => f.write_str("Directory"),
             Self(code) => write!(f, "kind {code}"),
         }
     }
@@ -362,9 +337,75 @@ pub fn kind_of_descriptor(word: u64) -> Option<SlotKind> {
     }
 }
 
+/// Most chunks that a pool can have: each has a number of 32 bits, and the number of them fits, too.
+const CHUNKS_MAX: u64 = u32::MAX as u64;
+
+/// The sizes of a pool, fixed when it is created.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Geometry {
+    /// Bytes of a chunk: a power of two, 2 MiB but for tests and simulators.
+    pub chunk_bytes: u64,
+    /// Chunks that the pool may grow to.
+    pub chunks_max: u64,
+    /// Trees that the pool may hold.
+    pub trees_max: u64,
+}
+
+impl Geometry {
+    pub(crate) fn is_valid(&self) -> bool {
+        self.chunk_bytes.is_power_of_two()
+            && (4096..=1 << 30).contains(&self.chunk_bytes)
+            && (1..=CHUNKS_MAX).contains(&self.chunks_max)
+            && (1..=4096).contains(&self.trees_max)
+            && self.chunk_bytes * self.chunks_max <= 1 << 48
+    }
+
+    /// Returns where the chunks' descriptors begin, a word each.
+    #[inline]
+    pub fn descriptors_offset(&self) -> u64 {
+        DIRECTORY_OFFSET + self.trees_max * ENTRY_BYTES
+    }
+
+    #[inline]
+    pub(crate) fn descriptors_end(&self) -> u64 {
+        self.descriptors_offset() + self.chunks_max * 8
+    }
+
+    /// Returns the bytes before the first chunk.
+    #[inline]
+    pub fn header_bytes(&self) -> u64 {
+        // A power of two, so that bounds need no division.
+        (self.descriptors_end() + self.chunk_bytes - 1) & !(self.chunk_bytes - 1)
+    }
+
+    /// Returns how many whole chunks a file of `len` bytes has.
+    pub(crate) fn chunks_within(&self, len: u64) -> u64 {
+        (len.saturating_sub(self.header_bytes()) / self.chunk_bytes).min(self.chunks_max)
+    }
+
+    /// Returns the bytes of a pool that has grown to its maximum.
+    pub fn max_bytes(&self) -> u64 {
+        self.header_bytes() + self.chunks_max * self.chunk_bytes
+    }
+
+    /// Returns these sizes with room for so many chunks at most: the header keeps its size, and behind the
+    /// descriptors that it has it is zeros, which are descriptors of chunks that were never used.
+    pub(crate) fn with_chunks_max(self, chunks_max: u64) -> Option<Self> {
+        let other = Self { chunks_max, ..self };
+        (other.is_valid() && other.header_bytes() == self.header_bytes()).then_some(other)
+    }
+
+    /// Returns the bytes of chunks that a pool with this header may come to have.
+    pub(crate) fn chunk_bytes_possible(&self) -> u64 {
+        let descriptors = (self.header_bytes() - self.descriptors_offset()) / 8;
+        let chunks_max =
+            descriptors.min(CHUNKS_MAX).min(((1 << 48) - self.header_bytes()) / self.chunk_bytes);
+        chunks_max.max(self.chunks_max) * self.chunk_bytes
+    }
+}
+
 #[cfg(test)]
 mod tests {
-    use super::super::Geometry;
     use super::*;
 
     #[test]
@@ -386,25 +427,5 @@ mod tests {
         assert_eq!(MAGIC.to_le_bytes(), *b"BRISTLEC");
         let owned = Descriptor::Owned { owner: 3, kind: SlotKind::new(1), slot_bytes: 256 };
         assert_eq!(owned.encode(), 0x0000_2000_0003_0102);
-        let page = |page| {
-            let (owner, slot_bytes) = (page_owner(page), ENTRY_BYTES as u32);
-            Descriptor::Owned { owner, kind: SlotKind::DIRECTORY, slot_bytes }.encode()
-        };
-        assert_eq!([page(0), page(7)], [0x0000_20ff_fffe_1502, 0x0000_20ff_fff7_1502]);
-        assert_eq!((geometry.page_entries(), geometry.pages_max()), (8192, 8));
-        assert_eq!(INCOMPAT_PAGES, 8);
-    }
-
-    #[test]
-    fn owners_of_pages_are_no_trees() {
-        let small = Geometry { chunk_bytes: CHUNK_BYTES_LEAST, chunks_max: 64, trees_max: 1 };
-        assert_eq!(small.pages_max(), PAGES_LIMIT);
-        for page in [0, 1, PAGES_LIMIT - 1] {
-            assert_eq!(page_of_owner(page_owner(page)), Some(page));
-            assert!(u64::from(page_owner(page)) >= TREES_LIMIT);
-        }
-        for owner in [0, TREES_LIMIT as u32, page_owner(PAGES_LIMIT), COMMITS_OWNER] {
-            assert_eq!(page_of_owner(owner), None, "{owner}");
-        }
     }
 }

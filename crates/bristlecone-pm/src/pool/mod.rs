@@ -6,14 +6,11 @@ mod commits;
 mod directory;
 mod file_lock;
 mod follow;
-mod geometry;
 mod header;
 mod intent;
 mod layout;
-mod names;
 mod new_file;
 mod open;
-mod pages;
 mod salvage;
 mod segment;
 mod set_aside;
@@ -30,14 +27,10 @@ use self::chunks::FreeChunks;
 pub use self::commits::CommitSpace;
 use self::commits::Commits;
 pub use self::directory::{TreeEntry, TreeId, TreeSpec};
-pub use self::geometry::Geometry;
-pub(crate) use self::layout::TREES_LIMIT;
 use self::layout::VERSION;
-pub use self::layout::{Part, PartOf, SlotKind, kind_of_descriptor};
-use self::names::Names;
+pub use self::layout::{Geometry, Part, PartOf, SlotKind, kind_of_descriptor};
 use self::open::Found;
 pub use self::open::Unnamed;
-use self::pages::Pages;
 pub use self::salvage::Damaged;
 pub use self::set_aside::SetAside;
 use self::superblock::Contents;
@@ -47,7 +40,6 @@ use crate::{Domain, Error, Events, LINE_BYTES, Medium, Opener, Persistent, Regio
 
 /// Bytes of a chunk unless a pool is created otherwise: a huge page.
 pub const CHUNK_BYTES: u64 = 2 << 20;
-/// Trees whose directory entries the header has.
 pub(crate) const TREES_MAX: u64 = 256;
 
 /// How a pool is created.
@@ -57,8 +49,6 @@ pub struct CreateOptions {
     pub max_bytes: u64,
     /// The persistence domain; detected if `None`.
     pub domain: Option<Domain>,
-    /// Bytes of a chunk: a power of two from 4 KiB to 2 MiB; [`CHUNK_BYTES`] if `None`.
-    pub chunk_bytes: Option<u64>,
 }
 
 /// How a pool is opened for writing.
@@ -156,9 +146,7 @@ pub struct PoolFile<M> {
     path: Option<PathBuf>,
     /// What opening found damaged and could do without.
     damage: Vec<Finding>,
-    /// Held while the directory changes.
-    directory: Mutex<Names>,
-    pages: Pages,
+    directory: Mutex<()>,
     commits: Mutex<Commits>,
     chunks: Mutex<FreeChunks>,
     /// What `chunks_available` returns.
@@ -354,7 +342,7 @@ impl<M: Medium> PoolFile<M> {
         wait::lock(&self.contents)
     }
 
-    fn lock_directory(&self) -> MutexGuard<'_, Names> {
+    fn lock_directory(&self) -> MutexGuard<'_, ()> {
         wait::lock(&self.directory)
     }
 
@@ -371,8 +359,6 @@ mod intent_tests;
 mod limits_tests;
 #[cfg(test)]
 mod opening_tests;
-#[cfg(test)]
-mod pages_tests;
 #[cfg(test)]
 pub(crate) mod tests;
 #[cfg(test)]

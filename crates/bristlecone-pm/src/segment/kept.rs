@@ -20,9 +20,6 @@ pub(super) struct Kept {
     pub sums: Option<Vec<u64>>,
 }
 
-/// Trees that leave something behind unless all are to.
-const KEPT_TREES_MAX: usize = 256;
-
 /// Writes down how many extents were begun, and what trees left behind.
 pub(super) fn write(begun: u32, trees: &BTreeMap<u32, Kept>) -> Vec<u64> {
     let mut words = vec![u64::from(begun), trees.len() as u64];
@@ -119,10 +116,6 @@ impl Segment {
     pub(crate) fn suspend_tree(&self, tree: u32, suspend: impl FnOnce(&mut Notes) -> Option<()>) {
         self.forget(tree);
         if self.mode != Mode::Write || !self.is_whole() || !self.opener.is_here() {
-            return;
-        }
-        // A small tree's part takes hundreds of kilobytes, and less than a millisecond to build.
-        if self.keep != KeepIndex::Always && self.state().trees.len() >= KEPT_TREES_MAX {
             return;
         }
         let mut notes = Notes::default();

@@ -8,7 +8,6 @@ use std::path::Path;
 
 use bristlecone_pm::{At, CreateOptions, Domain, Error, Native, PoolFile, Result, TreeEntry, TreeSpec, told};
 
-use crate::api::options::default_bytes;
 use crate::api::pool::LOOKS;
 use crate::dynamic::{self, On};
 use crate::index::parts::codec::Codec;
@@ -21,7 +20,6 @@ const REPORTED_EVERY: usize = 256;
 #[derive(Default)]
 pub struct BackupOptions<'a> {
     max_bytes: Option<u64>,
-    chunk_bytes: Option<u64>,
     domain: Option<Domain>,
     design: Option<Design>,
     trees: HashMap<String, (Design, Vec<(String, u64)>)>,
@@ -32,11 +30,10 @@ type Report<'a> = Box<dyn FnMut(BackupProgress<'_>) -> ControlFlow<()> + Send + 
 
 impl fmt::Debug for BackupOptions<'_> {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        let Self { max_bytes, chunk_bytes, domain, design, trees, report: _ } = self;
+        let Self { max_bytes, domain, design, trees, report: _ } = self;
         let mut debug = f.debug_struct("BackupOptions");
         debug
             .field("max_bytes", max_bytes)
-            .field("chunk_bytes", chunk_bytes)
             .field("domain", domain)
             .field("design", design)
             .field("trees", trees);
@@ -53,12 +50,6 @@ impl<'a> BackupOptions<'a> {
     /// Sets the bytes that the copy may grow to (default: as many as the original), also fewer.
     pub fn max_bytes(mut self, bytes: u64) -> Self {
         self.max_bytes = Some(bytes);
-        self
-    }
-
-    /// Sets the bytes of the copy's chunks (default: as in the original): see [`PoolOptions::chunk_bytes`](crate::PoolOptions::chunk_bytes).
-    pub fn chunk_bytes(mut self, bytes: u64) -> Self {
-        self.chunk_bytes = Some(bytes);
         self
     }
 
@@ -191,18 +182,9 @@ impl Pool {
         }
         let specs =
             trees.iter().map(|(entry, _)| options.reshaped(&entry.spec)).collect::<Result<Vec<_>>>()?;
-        let info = self.info();
-        let max_bytes = match options.chunk_bytes {
-            // Smaller chunks have no room for the default maximum of a pool of large ones.
-            Some(chunk_bytes) if chunk_bytes < info.chunk_bytes => {
-                info.max_bytes.min(default_bytes(options.chunk_bytes).max(info.file_bytes))
-            }
-            _ => info.max_bytes,
-        };
         let create = CreateOptions {
-            max_bytes: options.max_bytes.unwrap_or(max_bytes),
+            max_bytes: options.max_bytes.unwrap_or_else(|| self.info().max_bytes),
             domain: options.domain,
-            chunk_bytes: options.chunk_bytes.or(Some(info.chunk_bytes)),
         };
         // Synced as a whole, not page by page.
         let medium = |domain| Native::new(if domain == Domain::Msync { Domain::Process } else { domain });

@@ -7,7 +7,7 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use bristlecone_pm::{
-    At, CHUNK_BYTES, CreateOptions, Domain, Error, KeepIndex, Native, OpenOptions, PoolFile, Result, told,
+    At, CreateOptions, Domain, Error, KeepIndex, Native, OpenOptions, PoolFile, Result, told,
 };
 
 use crate::Pool;
@@ -19,11 +19,6 @@ use crate::index::followed::pool::FollowedPool;
 const DEFAULT_BYTES: u64 = 1 << 40;
 const DEFAULT_BYTES_LEAST: u64 = 1 << 30;
 
-/// Returns what a new pool may grow to if nothing is said: as many chunks, whatever their size.
-pub(crate) fn default_bytes(chunk_bytes: Option<u64>) -> u64 {
-    DEFAULT_BYTES / CHUNK_BYTES * chunk_bytes.unwrap_or(CHUNK_BYTES).min(CHUNK_BYTES)
-}
-
 /// A number of this library's sources, of which the layout is that a tree's volatile half has.
 pub(crate) const BUILD: u64 = match u64::from_str_radix(env!("BRISTLECONE_BUILD"), 10) {
     Ok(build) => build,
@@ -34,7 +29,6 @@ pub(crate) const BUILD: u64 = match u64::from_str_radix(env!("BRISTLECONE_BUILD"
 #[derive(Clone, Debug, Default)]
 pub struct PoolOptions {
     max_bytes: Option<u64>,
-    chunk_bytes: Option<u64>,
     domain: Option<Domain>,
     create: bool,
     create_new: bool,
@@ -71,38 +65,6 @@ impl PoolOptions {
     /// ```
     pub fn max_bytes(mut self, bytes: u64) -> Self {
         self.max_bytes = Some(bytes);
-        self
-    }
-
-    /// Sets the bytes by which trees of a new pool take space: a power of two from 4 KiB to 2 MiB (default: 2 MiB).
-    ///
-    /// Each tree has one to four chunks of its own at least, so that a pool of thousands of small trees is smaller by far
-    /// with small chunks: 10,000 trees of a few words take 40 to 80 MiB with chunks of 4 KiB. Trees of millions of items want
-    /// large ones, which huge pages map, and which are taken from the file less often. With small chunks
-    ///
-    /// - keys and values are shorter than a chunk: a key or value of more than 3,064 B is [`Error::TooLong`] with chunks of 4 KiB;
-    /// - the maximum is 524,288 chunks by default, such as 2 GiB with chunks of 4 KiB, and cannot be raised in place by more
-    ///   than a few hundred chunks: [`Error::MaximumFixed`].
-    ///
-    /// A pool keeps its chunks' size; [`Pool::backup`] copies it to one with others. An existing pool ignores this.
-    ///
-    /// ```
-    /// use bristlecone::Pool;
-    /// # fn main() -> bristlecone::Result<()> {
-    /// # let path = format!("/dev/shm/bristlecone-doc-chunks-{}.pool", std::process::id());
-    ///
-    /// let pool = Pool::options().chunk_bytes(4096).create_new(true).open(&path)?;
-    /// for tenant in 0..1000 {
-    ///     pool.tree::<u64, u64>(&format!("tenant {tenant}"))?.insert(1, 2)?;
-    /// }
-    /// let info = pool.info();
-    /// assert!((info.chunks - info.chunks_free) * info.chunk_bytes < 5 << 20);
-    /// # std::fs::remove_file(&path).unwrap();
-    /// # Ok(())
-    /// # }
-    /// ```
-    pub fn chunk_bytes(mut self, bytes: u64) -> Self {
-        self.chunk_bytes = Some(bytes);
         self
     }
 
@@ -321,10 +283,6 @@ impl PoolOptions {
         self.open_on(path, |domain| Native::delayed(domain, per_line))
     }
 
-    pub(crate) fn asked_chunk_bytes(&self) -> Option<u64> {
-        self.chunk_bytes
-    }
-
     pub(crate) fn asked_bytes(&self) -> Option<u64> {
         self.max_bytes
     }
@@ -361,10 +319,9 @@ impl PoolOptions {
     }
 
     fn create_file(&self, path: &Path, medium: impl Fn(Domain) -> Native) -> Result<Arc<PoolFile<Native>>> {
-        let mut max_bytes = self.max_bytes.unwrap_or_else(|| default_bytes(self.chunk_bytes));
+        let mut max_bytes = self.max_bytes.unwrap_or(DEFAULT_BYTES);
         loop {
-            let (domain, chunk_bytes) = (self.domain, self.chunk_bytes);
-            match PoolFile::create(self.at(path), &CreateOptions { max_bytes, domain, chunk_bytes }, &medium)
+            match PoolFile::create(self.at(path), &CreateOptions { max_bytes, domain: self.domain }, &medium)
             {
                 Err(Error::Io { source, .. })
                     if self.max_bytes.is_none()

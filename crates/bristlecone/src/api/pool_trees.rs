@@ -147,7 +147,7 @@ impl Pool {
     ///
     /// After `Ok` that is so for good. After `Err` nothing has changed, and after a crash the tree has all of its
     /// items or none. The empty tree is made before the other one goes: in a pool that is full there may be no
-    /// room for it, and in one with 65,536 trees no place in the directory. [`drop_tree`](Self::drop_tree) needs neither.
+    /// room for it, and in one with 256 trees no place in the directory. [`drop_tree`](Self::drop_tree) needs neither.
     ///
     /// # Errors
     ///

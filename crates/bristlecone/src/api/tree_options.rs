@@ -43,7 +43,7 @@ impl TreeOptions {
     /// # Errors
     ///
     /// [`Error::TreeExists`]; [`Error::Invalid`] and [`Error::TooLong`] for names and options that cannot be, or for a
-    /// directory that has 65,536 trees; [`Error::PoolFull`] and [`Error::MediumFull`] for want of room;
+    /// directory that has 256 trees; [`Error::PoolFull`] and [`Error::MediumFull`] for want of room;
     /// [`Error::ReadOnly`].
     ///
     /// ```

@@ -2,7 +2,7 @@
 
 use std::collections::BTreeSet;
 
-use bristlecone_pm::{Error, Result, record_bytes_max, record_slot_bytes};
+use bristlecone_pm::{Error, Result, record_slot_bytes};
 use smallvec::SmallVec;
 
 use super::any_tree::AnyTree;
@@ -23,7 +23,6 @@ type Before<'a> = Vec<(&'a dyn AnyTree, &'a Encoded, Option<Encoded>)>;
 impl Changes {
     /// Carries everything out, or nothing.
     pub(super) fn carry_out(&self, file: &dyn AnyPool) -> Result<()> {
-        self.expect_fit(file.chunk_bytes())?;
         let chunks = self.chunks(file.chunk_bytes());
         let mut change = || {
             let mut before = Vec::with_capacity(self.keys.len());
@@ -36,19 +35,6 @@ impl Changes {
             Err(error) if error.is_no_room() => self.attempt(file, error),
             done => done,
         }
-    }
-
-    /// Verifies that each key and value fits a chunk: what is committed must not be refused by its tree.
-    fn expect_fit(&self, chunk_bytes: u64) -> Result<()> {
-        let max_bytes = record_bytes_max(chunk_bytes);
-        let too_long = |what, item: &Encoded| match item {
-            Encoded::Bytes(item) if item.len() > max_bytes => {
-                Err(Error::TooLong { what, bytes: item.len(), max_bytes })
-            }
-            _ => Ok(()),
-        };
-        let written = self.keys.iter().filter_map(|((_, key), value)| Some((key, value.as_ref()?)));
-        written.into_iter().try_for_each(|(key, value)| too_long("key", key).and(too_long("value", value)))
     }
 
     /// Tries what no room can be set aside for: a tree may have some of its own. Until all is written, what counts after
