@@ -72,6 +72,11 @@ const OF_LIBRARY: &[Explanation] = &[
         "not shown: another thread would have to crash while it uses the tail again that recovery has freed",
     ),
     (
+        "lose store at sstree/write.rs",
+        1,
+        "where items are staged, a slot that is written alone holds the same key already",
+    ),
+    (
         "lose publish \"lodgetree merge.3\"",
         1,
         "not shown: the leaf that a merge gives back would have to be used again before its left neighbour is written",

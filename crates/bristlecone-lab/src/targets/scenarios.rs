@@ -266,6 +266,18 @@ fn reuse() -> Vec<Scenario<TreeOp>> {
             vec![Insert(TREE, 384, 2)],
         ),
         (
+            // Recovery takes two tails off a chain, and the split uses both.
+            scenario(
+                "reuse-of-two-tails",
+                with(
+                    full_chunk(),
+                    removes(even(48..60).chain(even(36..46)).chain(even(72..96)).chain(even(108..132))),
+                ),
+                vec![Remove(TREE, 46)],
+            ),
+            vec![Insert(TREE, 161, 2)],
+        ),
+        (
             scenario(
                 "reuse-after-recovery",
                 with(full_chunk(), removes(even(36..46).chain(even(72..96)).chain(even(108..132)))),

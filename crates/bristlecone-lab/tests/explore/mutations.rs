@@ -40,8 +40,10 @@ pub fn every_step_is_needed(design: impl Into<AnyDesign>, steps_in_all: usize, a
     assert!(missing.is_empty(), "in no proof: {missing:?}");
 }
 
-/// Runs of one crash point where every mutation is tried: most are noticed at once.
+/// Runs of one crash point where every mutation is tried: most are noticed by the first.
 const RUNS: u64 = 32;
+/// Runs for the mutations that [`RUNS`] leave unnoticed.
+const MORE_RUNS: u64 = 4096;
 /// So many shapes of a design.
 const SHAPES: usize = 4;
 /// Returns those of a design's sites that this run tries: one in so many, others each day, and one at least.
@@ -70,12 +72,17 @@ fn every_store_is_needed(design: impl Into<AnyDesign>) {
     let progress = Progress::default();
     let reports = explore_rounds(&rounds, few, &progress, &|_, _| {});
     let rounds: Vec<_> = rounds.into_iter().zip(reports.into_iter().flatten()).collect();
-    let budget = Budget { threads: 2, continuation_crashes: 1, depth: 1, ..Budget::of(RUNS) };
+    let budget = |runs| Budget { threads: 2, continuation_crashes: 1, depth: 1, ..Budget::of(runs) };
     let passed = rounds.iter().flat_map(|(_, report)| report.sites.iter().copied());
     let sites = passed.filter(|site| !site.is_of_pool() && !site.is_named()).collect();
     let sites = if all { sites } else { drawn(sites) };
     let wanted = |site: &Site| sites.contains(site);
-    let mut table = mutate_rounds(&rounds, budget, &wanted, &progress, &|_| {}).explained_by(EXPLAINED);
+    let mut table = mutate_rounds(&rounds, budget(RUNS), &wanted, &progress, &|_| {}).explained_by(EXPLAINED);
+    if !table.survivors().is_empty() {
+        let is_left = |site: &Site| table.has_left(site);
+        let more = mutate_rounds(&rounds, budget(MORE_RUNS), &is_left, &progress, &|_| {});
+        table.merge(more);
+    }
     if design == Design::NbTree.into() && !table.survivors().is_empty() {
         // What threads do for each other.
         let among_threads = changed_among_threads(&|site| table.has_left(site));
