@@ -3,15 +3,16 @@
 //! At a start the maps come from the pool, and the files may lack some of them: the pool is ahead of a file after a crash, and
 //! an append-only file that was switched on between two starts begins without maps. So after such a start the module has the
 //! server write its file once, in the background: the append-only file if that is on, otherwise the RDB file if there are save
-//! points. A few maps are appended to the append-only file instead, before the server serves. 1. A rewrite that succeeds makes the append-only file complete; from then on each command is appended. 2. An orderly end
-//! notes in the pool that the file was complete; the start after it needs no rewrite.
+//! points. A few maps are appended to the append-only file instead, before the server serves. A rewrite that succeeds makes the
+//! append-only file complete; from then on each command is appended. An orderly end notes in the pool that the file was
+//! complete; the start after it needs no rewrite.
 
 use std::ffi::{CStr, c_int};
 use std::sync::atomic::{AtomicBool, Ordering};
-use std::sync::{Mutex, PoisonError};
+use std::sync::{Mutex, MutexGuard, PoisonError};
 use std::time::{Duration, Instant};
 
-use crate::server::{Ctx, OwnString, RawString, call, config, log, raw, warn};
+use crate::server::{self, Ctx, OwnString, RawString, call, config, log, raw, warn};
 use crate::store::{FOREVER, ID_BYTES, all_of};
 use crate::{kind, offsets, state};
 
@@ -35,8 +36,12 @@ const FIELDS: usize = 128;
 /// After a failure it is tried again.
 const AGAIN_AFTER: Duration = Duration::from_secs(60);
 
-fn due() -> std::sync::MutexGuard<'static, Option<Instant>> {
-    DUE.lock().unwrap_or_else(std::sync::PoisonError::into_inner)
+fn due() -> MutexGuard<'static, Option<Instant>> {
+    DUE.lock().unwrap_or_else(PoisonError::into_inner)
+}
+
+fn gone() -> MutexGuard<'static, Vec<(c_int, Vec<u8>)>> {
+    GONE.lock().unwrap_or_else(PoisonError::into_inner)
 }
 
 /// Notes that the server reads its append-only file.
@@ -68,7 +73,7 @@ pub fn before_sleep(ctx: Ctx) {
         // Its master sends everything soon, and the server writes its file then.
         return;
     }
-    let has_aof = flags & raw::REDISMODULE_CTX_FLAGS_AOF != 0;
+    let has_aof = server::has_append_only_file();
     let done = if has_aof && state::store().items().len() <= APPENDED_MAX {
         let appended = append(ctx);
         COMPLETE.store(appended.is_ok(), Ordering::Relaxed);
@@ -106,21 +111,30 @@ pub fn before_sleep(ctx: Ctx) {
 
 /// Notes that a file has a map which the pool has not.
 pub fn is_gone(db: c_int, name: &[u8]) {
-    GONE.lock().unwrap_or_else(PoisonError::into_inner).push((db, name.to_vec()));
+    gone().push((db, name.to_vec()));
 }
 
 /// Appends all maps of the pool to the append-only file. Returns how many there are.
+///
+/// # Errors
+///
+/// Those of reading a damaged map: then nothing is appended, as the file may have what the pool has lost.
 fn append(ctx: Ctx) -> bristlecone::Result<usize> {
     let store = state::store();
-    for (db, name) in std::mem::take(&mut *GONE.lock().unwrap_or_else(PoisonError::into_inner)) {
+    let mut maps = Vec::new();
+    for entry in store.entries()? {
+        // What is covered stays in the directory until the file has its successor.
+        if !kind::is_of_another(entry.db, &entry.name) {
+            let items = store.range(&all_of(entry.id)).collect::<bristlecone::Result<Vec<_>>>()?;
+            maps.push((entry, items));
+        }
+    }
+    for (db, name) in gone().drain(..) {
         emit(ctx, db, c"DEL", &[&name]);
     }
-    let entries = store.entries()?;
-    // What is covered stays in the directory until the file has its successor.
-    for entry in entries.iter().filter(|entry| !kind::is_of_another(entry.db, &entry.name)) {
+    for (entry, items) in &maps {
         // What the file has under that name is of an earlier time.
         emit(ctx, entry.db, c"DEL", &[&entry.name]);
-        let items = store.range(&all_of(entry.id)).collect::<bristlecone::Result<Vec<_>>>()?;
         for items in items.chunks(FIELDS) {
             let parts = items.iter().flat_map(|(key, value)| [&key[ID_BYTES..], value]);
             let arguments: Vec<&[u8]> = std::iter::once(entry.name.as_slice()).chain(parts).collect();
@@ -130,7 +144,7 @@ fn append(ctx: Ctx) -> bristlecone::Result<usize> {
             emit(ctx, entry.db, c"PEXPIREAT", &[&entry.name, entry.expires.to_string().as_bytes()]);
         }
     }
-    Ok(entries.len())
+    Ok(maps.len())
 }
 
 /// Appends a command to the append-only file, which is not carried out here.
@@ -160,9 +174,8 @@ pub fn on_persistence(sub: u64) {
 }
 
 /// Notes in the pool that the append-only file is complete: the server ends.
-pub fn at_shutdown(ctx: Ctx) {
-    let flags = call!(RedisModule_GetContextFlags(ctx)) as u32;
-    if flags & raw::REDISMODULE_CTX_FLAGS_AOF != 0
+pub fn at_shutdown() {
+    if server::has_append_only_file()
         && COMPLETE.load(Ordering::Relaxed)
         && let Err(error) = state::store().set_complete()
     {

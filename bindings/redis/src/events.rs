@@ -133,8 +133,6 @@ unsafe extern "C" fn on_event_loop(ctx: Ctx, _event: raw::RedisModuleEvent, sub:
     if !RESTORED.load(Ordering::Relaxed) {
         restore(ctx);
     }
-    let has_file = call!(RedisModule_GetContextFlags(ctx)) as u32 & raw::REDISMODULE_CTX_FLAGS_AOF != 0;
-    state::store().set_has_file(has_file);
     // The append-only file is written after this, and replies are sent.
     settle_detached();
     if !skips_files() {
@@ -152,11 +150,11 @@ fn settle_detached() {
     }
 }
 
-unsafe extern "C" fn on_shutdown(ctx: Ctx, _event: raw::RedisModuleEvent, _sub: u64, _data: *mut c_void) {
+unsafe extern "C" fn on_shutdown(_ctx: Ctx, _event: raw::RedisModuleEvent, _sub: u64, _data: *mut c_void) {
     settle_detached();
     note("a map was replaced and may be back after a restart", state::store().note_covered(true));
     offsets::at_shutdown();
-    backups::at_shutdown(ctx);
+    backups::at_shutdown();
 }
 
 unsafe extern "C" fn on_fork(ctx: Ctx, _event: raw::RedisModuleEvent, sub: u64, _data: *mut c_void) {
@@ -199,8 +197,8 @@ fn put_maps(ctx: Ctx) -> Result<usize, Error> {
     let (store, mut maps, mut damaged) = (state::store(), 0, 0);
     let mut covered = Vec::new();
     OWN_WORK.set(true);
-    let entries = store.entries();
-    for entry in entries? {
+    let entries = store.entries()?;
+    for entry in &entries {
         if call!(RedisModule_SelectDb(ctx, entry.db)) != raw::REDISMODULE_OK as c_int {
             warn(&format!(
                 "a map is in database {}, which this server has not: it stays in the pool",
@@ -239,6 +237,7 @@ fn put_maps(ctx: Ctx) -> Result<usize, Error> {
     }
     OWN_WORK.set(false);
     store.remove_entries(&mut covered)?;
+    store.forget_covered_without(&entries)?;
     if damaged > 0 {
         warn(&format!(
             "{damaged} maps are damaged: run OM.CHECK, and `bristlecone check --repair` on the pool"

@@ -215,7 +215,8 @@ unsafe extern "C" fn memory(
         bytes += item_bytes(&key, &value);
         read += 1;
     }
-    let len = map.len().or_else(|| store.count(map.id()).ok()).unwrap_or(read as u64) as usize;
+    let counted = || store.count(map.id()).inspect(|len| map.set_len(*len)).ok();
+    let len = map.len().or_else(counted).unwrap_or(read as u64) as usize;
     size_of::<Map>() + (bytes as f64 / read.max(1) as f64 * len as f64) as usize
 }
 

@@ -76,7 +76,7 @@ fn load(ctx: Ctx, words: &[&[u8]]) -> Result<(), String> {
         // What an earlier load left, which was cut short.
         store.flush(None).map_err(|error| error.to_string())?;
     }
-    refuse_amid_service(ctx, &store)?;
+    refuse_while_serving(ctx, &store)?;
     fork::arm().map_err(|error| error.to_string())?;
     // Commands say themselves what they have changed: one that changes nothing must not disturb `WATCH`.
     call!(RedisModule_SetModuleOptions(ctx, raw::REDISMODULE_OPTION_NO_IMPLICIT_SIGNAL_MODIFIED as c_int));
@@ -91,7 +91,7 @@ fn load(ctx: Ctx, words: &[&[u8]]) -> Result<(), String> {
 
 /// Refuses a pool with maps in a server that serves already: they would replace keys of the same names, and come to a replica
 /// past its master.
-fn refuse_amid_service(ctx: Ctx, store: &store::Store) -> Result<(), String> {
+fn refuse_while_serving(ctx: Ctx, store: &store::Store) -> Result<(), String> {
     if !store.is_ready() || store.directory().is_empty() {
         return Ok(());
     }

@@ -72,6 +72,12 @@ pub fn own_context() -> Ctx {
     CONTEXT.get_or_init(|| Context(call!(RedisModule_GetThreadSafeContext(std::ptr::null_mut())))).0
 }
 
+/// Returns whether the server has an append-only file.
+pub fn has_append_only_file() -> bool {
+    let flags = call!(RedisModule_GetContextFlags(std::ptr::null_mut())) as u32;
+    flags & raw::REDISMODULE_CTX_FLAGS_AOF != 0
+}
+
 /// Returns the value of an option of the server's configuration.
 pub fn config(ctx: Ctx, name: &CStr) -> Option<Vec<u8>> {
     let reply =
@@ -244,7 +250,7 @@ impl Reply {
     }
 }
 
-/// An array that elements are replied to. It ends when this is dropped, also amid a panic: the server does not bear one without an end.
+/// An array that elements are replied to. It ends when this is dropped, by a panic too: the server needs its end.
 pub struct OpenArray {
     reply: Reply,
     len: usize,

@@ -54,7 +54,7 @@ fn sweep() {
         match clear(garbage) {
             Ok(()) => {
                 failing = false;
-                // The tree gives up what was removed amid its next write, and there may be none.
+                // The tree gives up what was removed only at its next write, and there may be none.
                 _ = store().collect();
                 make_reserve();
             }

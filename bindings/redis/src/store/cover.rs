@@ -10,16 +10,12 @@
 //!
 //! If the name has nothing any more, or another map, when the file is written, the map is removed in one step as any other.
 
-use std::sync::atomic::{AtomicBool, Ordering};
-
 use bristlecone::Result;
 
-use super::directory::{entry_of, place};
+use super::directory::{Entry, entry_of, place};
 use super::{Note, Store, lock};
 use crate::kind;
-
-/// The server has an append-only file.
-static HAS_FILE: AtomicBool = AtomicBool::new(false);
+use crate::server::has_append_only_file;
 
 /// A map that is covered.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -31,18 +27,10 @@ pub struct Covered {
 }
 
 impl Store {
-    /// Notes whether the server has an append-only file.
-    pub fn set_has_file(&self, has_file: bool) {
-        HAS_FILE.store(has_file, Ordering::Relaxed);
-    }
-
     /// Takes what is covered out of what is detached.
     pub(super) fn set_covered_aside(&self) {
-        if !HAS_FILE.load(Ordering::Relaxed) {
-            return;
-        }
         let (mut detached, mut covered) = (lock(&self.detached), lock(&self.covered));
-        if detached.is_empty() && covered.is_empty() {
+        if detached.is_empty() && covered.is_empty() || !has_append_only_file() {
             return;
         }
         // What is not covered any more is removed as any other, but for what waits for its end.
@@ -94,5 +82,12 @@ impl Store {
             self.meta.remove(&Note::Covered(id).key())?;
         }
         Ok(was_covered)
+    }
+
+    /// Forgets which maps a crash left covered, but for those of `entries`.
+    pub fn forget_covered_without(&self, entries: &[Entry]) -> Result<()> {
+        let mut left = std::mem::take(&mut *lock(&self.left_covered));
+        left.retain(|id| entries.iter().all(|entry| entry.id != *id));
+        left.into_iter().try_for_each(|id| self.meta.remove(&Note::Covered(id).key()).map(drop))
     }
 }

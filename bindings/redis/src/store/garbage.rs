@@ -92,7 +92,7 @@ impl Store {
                 }
             }
         }
-        // The tree gives up what was removed amid its next writes.
+        // The tree gives up what was removed only with its next writes.
         removed && self.collect().is_ok()
     }
 

@@ -56,7 +56,7 @@ impl Store {
         missing.into_iter().try_for_each(|number| tree.upsert(number, &value))
     }
 
-    /// Makes the tree of items give up what was removed: it does so amid its own writes. Map 0 is none.
+    /// Makes the tree of items give up what was removed: it does so with its own writes. Map 0 is none.
     pub fn collect(&self) -> Result<()> {
         let key = item_key(0, b"");
         // It does not matter whether this finds room.

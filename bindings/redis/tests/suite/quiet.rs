@@ -1,7 +1,7 @@
 //! What commands leave alone: `WATCH`, caches of clients, replicas; and what the module reports of itself.
 
 use crate::client::Client;
-use crate::server::Server;
+use crate::server::{DESIGNS, Server};
 
 fn value_of(c: &mut Client, field: &str) -> u64 {
     let info = c.run("INFO bristlecone");
@@ -12,7 +12,7 @@ fn value_of(c: &mut Client, field: &str) -> u64 {
 }
 
 /// Commands that change nothing of `m`, which has `a` and `b`.
-const QUIET: [&str; 20] = [
+const QUIET: [&str; 24] = [
     "OM.CAS m a wrong new",
     "OM.CAS m x IF 1 SET 2",
     "OM.CAS m x IF 1 DEL",
@@ -33,6 +33,10 @@ const QUIET: [&str; 20] = [
     "OM.RANGE m - +",
     "OM.SCAN m 0",
     "OM.LEN m",
+    "OM.EXISTS m a",
+    "OM.INFO m",
+    "OM.CHECK",
+    "MEMORY USAGE m",
 ];
 
 const LOUD: [&str; 9] = [
@@ -49,43 +53,85 @@ const LOUD: [&str; 9] = [
 
 #[test]
 fn only_changes_break_a_watch() {
-    let Some(server) = Server::start(&[]) else { return };
-    let (mut c, mut other) = (server.client(), server.client());
-    c.run("OM.SET m a 1 b 2 t text");
-    let mut watched = |command: &str| {
-        c.run("WATCH m");
-        other.run(command);
-        c.run("MULTI");
-        c.run("PING");
-        c.run("EXEC")
-    };
-    for command in QUIET {
-        assert_eq!(watched(command), "PONG", "{command}");
+    for design in DESIGNS {
+        let Some(server) = Server::start_with(&format!("design {design}"), &[]) else { return };
+        let (mut c, mut other) = (server.client(), server.client());
+        c.run("OM.SET m a 1 b 2 t text");
+        let mut watched = |command: &str| {
+            c.run("WATCH m");
+            other.run(command);
+            c.run("MULTI");
+            c.run("PING");
+            c.run("EXEC")
+        };
+        for command in QUIET {
+            assert_eq!(watched(command), "PONG", "{design}: {command}");
+        }
+        for command in LOUD {
+            assert_eq!(watched(command), "nil", "{design}: {command}");
+        }
     }
-    for command in LOUD {
-        assert_eq!(watched(command), "nil", "{command}");
+}
+
+/// Checks that a figure of `INFO persistence` grows with what changes the map, and with nothing else.
+fn only_changes_raise(figure: &str, arguments: &[&str]) {
+    for design in DESIGNS {
+        let Some(server) = Server::start_with(&format!("design {design}"), arguments) else { return };
+        let mut c = server.client();
+        c.run("OM.SET m a 1 b 2 t text");
+        let mut after = |command: &str| {
+            c.run(command);
+            let info = c.run("INFO persistence");
+            let line = info.lines().find_map(|line| line.strip_prefix(figure)?.strip_prefix(':')).unwrap();
+            line.trim().parse::<u64>().unwrap()
+        };
+        let mut last = after("PING");
+        for command in QUIET {
+            assert_eq!(after(command), last, "{design}: {command}");
+        }
+        for command in LOUD {
+            let now = after(command);
+            assert!(now > last, "{design}: {command}");
+            last = now;
+        }
     }
 }
 
 #[test]
 fn only_changes_are_replicated() {
-    let Some(server) = Server::start(&["--appendonly", "yes"]) else { return };
-    let mut c = server.client();
-    c.run("OM.SET m a 1 b 2 t text");
-    let mut offset = |command: &str| {
-        c.run(command);
-        let info = c.run("INFO persistence");
-        let line = info.lines().find_map(|line| line.strip_prefix("aof_current_size:")).unwrap();
-        line.trim().parse::<u64>().unwrap()
+    only_changes_raise("aof_current_size", &["--appendonly", "yes"]);
+}
+
+#[test]
+fn only_changes_make_the_data_set_dirty() {
+    only_changes_raise("rdb_changes_since_last_save", &[]);
+}
+
+#[test]
+fn only_changes_reach_the_caches_of_clients() {
+    let Some(server) = Server::start(&[]) else { return };
+    let (mut cache, mut reader, mut other) = (server.client(), server.client(), server.client());
+    let id = cache.run("CLIENT ID");
+    cache.run("SUBSCRIBE __redis__:invalidate");
+    cache.run("SUBSCRIBE mark");
+    assert_eq!(reader.run(&format!("CLIENT TRACKING ON REDIRECT {id}")), "OK");
+    other.run("OM.SET m a 1 b 2 t text");
+    let mut told = |command: &str| {
+        reader.run("OM.GET m a");
+        other.run(command);
+        other.run("PUBLISH mark m");
+        let first = cache.read().unwrap().text();
+        let is_told = first.contains("invalidate");
+        if is_told {
+            assert!(cache.read().unwrap().text().contains("mark"), "{command}");
+        }
+        is_told
     };
-    let mut size = offset("PING");
     for command in QUIET {
-        assert_eq!(offset(command), size, "{command}");
+        assert!(!told(command), "{command}");
     }
     for command in LOUD {
-        let now = offset(command);
-        assert!(now > size, "{command}");
-        size = now;
+        assert!(told(command), "{command}");
     }
 }
 
@@ -159,7 +205,7 @@ fn evictable_maps_are_warned_of() {
 }
 
 #[test]
-fn a_pool_with_maps_is_not_loaded_amid_service() {
+fn a_pool_with_maps_is_not_loaded_by_a_server_with_keys() {
     let Some(mut server) = Server::start(&[]) else { return };
     server.client().run("OM.SET name a 1");
     server.shut_down("SHUTDOWN");
