@@ -1,10 +1,10 @@
-//! Tables that are as long as a pool may become, and of which little is ever used: no memory is touched before it is.
+//! Sparse tables with the length for the maximum pool size: memory is allocated only when it is touched.
 
 use std::alloc::{Layout, alloc_zeroed, handle_alloc_error};
 
 use bristlecone_pm::Zeroed;
 
-/// Returns so many values of zeros.
+/// Returns a box of `len` zeroed values.
 pub fn zeroed<T: Zeroed>(len: usize) -> Box<[T]> {
     let layout = Layout::array::<T>(len).expect("a table that fits the address space");
     if layout.size() == 0 {
