@@ -42,7 +42,7 @@ impl Words {
         self.taken |= taken << at;
     }
 
-    /// Adds an item. A reader whose validation will fail may see more items than fit; the excess is dropped.
+    /// Adds an item. A reader whose validation will fail may see more items than fit; the position wraps around then.
     #[inline(always)]
     pub fn push(&mut self, key: u64, value: u64) {
         let at = self.taken.trailing_ones() as usize % WORDS_MAX;

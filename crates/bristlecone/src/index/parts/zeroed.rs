@@ -15,7 +15,7 @@ pub fn zeroed<T: Zeroed>(len: usize) -> Box<[T]> {
     if start.is_null() {
         handle_alloc_error(layout);
     }
-    // SAFETY: so many values of zeros, which are valid, in memory that was allocated as a box of them would be.
+    // SAFETY: this many values of zeros, which are valid, in memory that was allocated as a box of them would be.
     unsafe { Box::from_raw(std::ptr::slice_from_raw_parts_mut(start.cast(), len)) }
 }
 
