@@ -76,7 +76,7 @@ impl Leaves {
     #[inline(always)]
     pub fn get(&self, id: u32) -> Leaf<'_> {
         let header = self.arena.get(id);
-        // SAFETY: the arena keeps so many words behind each header, and any bytes are values of
+        // SAFETY: the arena keeps that many words behind each header, and any bytes are values of
         // atomics.
         let tags = unsafe {
             let start = std::ptr::from_ref(header).cast::<u8>().add(HEADER_BYTES);
