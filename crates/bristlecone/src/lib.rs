@@ -202,7 +202,7 @@ pub use transaction::{
     TreeHandle,
 };
 
-/// Handles and iterators go to other threads, whatever the keys and values are.
+/// Compile-time check: handles and iterators are `Send` and `Sync` for all key and value types.
 const _: () = {
     const fn is_shared<T: Send + Sync>() {}
     is_shared::<Pool>();

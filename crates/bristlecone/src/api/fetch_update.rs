@@ -42,7 +42,7 @@ impl<K: Key, V: Value> Tree<K, V> {
     /// let count = |hits: Option<u64>| Some(hits.unwrap_or(0) + 1);
     /// assert_eq!(hits.fetch_update("/", count)?, None);
     /// assert_eq!(hits.fetch_update("/", count)?, Some(1));
-    /// // The last visitor takes the key along.
+    /// // The last visitor removes the key.
     /// assert_eq!(hits.fetch_update("/", |hits| hits.filter(|hits| *hits > 2))?, Some(2));
     /// assert_eq!(hits.get("/"), None);
     /// # std::fs::remove_file(&path).unwrap();

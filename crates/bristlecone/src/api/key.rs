@@ -9,7 +9,7 @@ use crate::index::parts::codec::{Codec, KeyCodec};
 /// | type | operations take | order | stored as |
 /// |---|---|---|---|
 /// | `()`, `bool`, `char`, `u8` to `u64`, `i8` to `i64` | the value | by value | a word in the tree |
-/// | `f32`, `f64` | the value | as `total_cmp` has it: −NaN, −∞, … −0.0, 0.0, … ∞, NaN | a word in the tree |
+/// | `f32`, `f64` | the value | as in `total_cmp`: −NaN, −∞, … −0.0, 0.0, … ∞, NaN | a word in the tree |
 /// | `u128`, `i128` | the value | by value | a record |
 /// | `String`, `&str` | `&str` | bytewise | a record |
 /// | `Vec<u8>`, `&[u8]` | `&[u8]` | bytewise | a record |

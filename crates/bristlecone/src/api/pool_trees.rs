@@ -30,7 +30,7 @@ impl Pool {
     /// # let pool = Pool::options().max_bytes(64 << 20).create(true).open(&path)?;
     /// let places = pool.tree::<(&str, u32), u64>("places")?;
     /// places.insert(("Ulm", 89073), 1)?;
-    /// // Handles to one tree, from as many threads as there are.
+    /// // Handles to one tree, from all threads.
     /// let again = pool.tree::<(&str, u32), u64>("places")?;
     /// assert_eq!(again.get(("Ulm", 89073)), Some(1));
     /// assert!(matches!(pool.tree::<u64, u64>("places"), Err(Error::Mismatch { .. })));

@@ -197,7 +197,7 @@ impl<K: Key, V: Value> Tree<K, V> {
     /// | `None` | `Some` | it is inserted |
     /// | `Some` | `Some` | its value is replaced |
     /// | `Some` | `None` | it is removed |
-    /// | `None` | `None` | it stays absent, and that is all that is asked |
+    /// | `None` | `None` | it stays absent: a pure check |
     ///
     /// Each call is one atomic step, for other threads and across crashes.
     ///
@@ -220,7 +220,7 @@ impl<K: Key, V: Value> Tree<K, V> {
     ///         let next = held.unwrap_or(0) + 1;
     ///         match hits.compare_and_swap(page, held, Some(next)) {
     ///             Ok(()) => return Ok(next),
-    ///             // Another thread was faster.
+    ///             // Another thread changed it first.
     ///             Err(CasError::Found(other)) => held = other,
     ///             Err(error) => return Err(error.into()),
     ///         }

@@ -36,7 +36,7 @@ enum Place {
 /// let mut about = visits.prefix_bounds(("/about",))?;
 /// let (first, _) = visits.range_within(&about)?.next().unwrap();
 /// assert_eq!(first, ("/about", 2025u32).into());
-/// // The scan goes on behind it, at any later time.
+/// // The scan continues behind it, at any later time.
 /// visits.narrow(&mut about, &first, false)?;
 /// assert_eq!(visits.range_within(&about)?.count(), 1);
 /// # drop((visits, pool));

@@ -23,7 +23,7 @@ impl Tree {
     /// let ages = pool.tree_options("ages").create_dynamic(&Kind::Str, &Kind::U64)?;
     /// assert_eq!(ages.insert("Pando", 14_000u64)?, None);
     /// assert_eq!(ages.insert("Pando", 16_000u64)?, Some(Datum::U64(14_000)));
-    /// assert_eq!(ages.update("Yggdrasil", 1u64)?, None); // not there, and so it stays
+    /// assert_eq!(ages.update("Yggdrasil", 1u64)?, None); // absent, unchanged
     /// assert_eq!(ages.remove("Pando")?, Some(Datum::U64(16_000)));
     /// assert!(ages.is_empty());
     /// # std::fs::remove_file(&path).unwrap();

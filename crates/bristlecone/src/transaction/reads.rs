@@ -42,7 +42,7 @@ impl Reads {
     ///
     /// # Errors
     ///
-    /// [`Error::Conflict`]: others have changed what was read before.
+    /// [`Error::Conflict`] if the earlier reads are no longer valid.
     pub fn get(&mut self, pool: &Pool, changes: &Changes, place: Place) -> Result<Option<Encoded>> {
         if self.snapshot.is_none() && self.counted.len() < COUNTED {
             return self.get_counted(pool, changes, &place);
@@ -79,7 +79,7 @@ impl Reads {
     ///
     /// # Errors
     ///
-    /// [`Error::Conflict`]: it is not.
+    /// [`Error::Conflict`] if it does not include them.
     pub fn snapshot(&mut self, pool: &Pool) -> Result<&Snapshot> {
         if self.snapshot.is_none() {
             let snapshot = Snapshot::take(pool, usize::MAX, false)?;

@@ -135,7 +135,7 @@ impl Snapshot {
     /// ages.insert("Methuselah", 4857)?;
     /// let view = pool.snapshot()?;
     /// let before = view.bytes();
-    /// ages.insert("Methuselah", 4858)?; // what it was is kept for the snapshot
+    /// ages.insert("Methuselah", 4858)?; // the old value is kept for the snapshot
     /// assert!(view.bytes() > before);
     /// # std::fs::remove_file(&path).unwrap();
     /// # Ok(())

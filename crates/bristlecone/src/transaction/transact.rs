@@ -263,7 +263,7 @@ impl Transaction {
     /// ages.insert("Methuselah", 4857)?;
     /// let age = pool.transaction(|tx| {
     ///     tx.insert(&ages, "Prometheus", 4900)?;
-    ///     // What the transaction wrote itself, and what it finds.
+    ///     // The transaction's own write, and an existing item.
     ///     Ok((tx.get(&ages, "Prometheus")?, tx.get(&ages, "Methuselah")?))
     /// })?;
     /// assert_eq!(age, (Some(4900), Some(4857)));

@@ -69,8 +69,8 @@ impl<K: KeyCodec, V: Codec, M: Medium> Core<K, V, M> {
         spot.append(&entry, change.take_records());
     }
 
-    /// Returns whether a change is buffered. It is not if there is no space, if it removes the leaf's last item, which
-    /// frees the leaf, or if the leaf would overflow while there may be no space for another one.
+    /// Returns whether a change is buffered. It is not in three cases: there is no space; it removes the leaf's last
+    /// item, which frees the leaf; or the leaf would overflow while there may be no space for another one.
     fn belongs_in_buffer<'a>(
         &'a self,
         leaf: &Locked<'_>,

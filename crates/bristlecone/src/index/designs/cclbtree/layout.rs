@@ -1,8 +1,8 @@
 //! Layout of a CCL-BTree leaf on the medium: one media line of 256 B.
 //!
 //! ```text
-//!   0  word          bits 0-13: which slots are taken; bits 16-63: offset of the next leaf, or 0
-//!   8  stamp         log entries up to this sequence have reached the leaf
+//!   0  word          bits 0-13: the taken slots; bits 16-63: offset of the next leaf, or 0
+//!   8  stamp         log entries up to this sequence are merged into the leaf
 //!  16  fingerprints  one byte per slot, 2 B spare
 //!  32  slots         key word, value word; the first two share the header's line
 //! ```

@@ -10,7 +10,7 @@
 //!                                               |
 //! PM     leaf (256 B)                           v            leaf
 //!        bitmap and next in ONE word  ---------------------> bitmap, next -->
-//!        stamp: entries up to here have arrived              stamp
+//!        stamp: entries up to here are merged                stamp
 //!        fingerprints                                        fingerprints
 //!        slots 0..14; the key in slot 0 is the low fence     slots
 //!
@@ -140,19 +140,19 @@ design_options! {
         leaf_slots = 14 in (4..=14);
         /// Bytes of an inner node.
         inner_bytes = 512 in (256..=4096) step 64;
-        /// The log is collected when it has this many percent of the leaves' bytes, the paper's TH_log. The paper's is
-        /// 20, and half of that is what pends anyway: a log twice as long is collected a third as often.
+        /// The log is collected when it has this percentage of the leaves' bytes, the paper's TH_log. The paper uses
+        /// 20, and half of that is pending anyway: a log twice as long is collected a third as often.
         log_percent = 40 in (1..=1000);
-        /// Entries of a log chunk; 0: as many as it has room for.
+        /// Entries of a log chunk; 0: as many as fit.
         log_entries = 0 in (0..=4_294_967_296);
-        /// Whether writes that flush their buffer are logged, too, the paper's `+BNode`. They are logged once they are
-        /// in their leaf, at the same cost: so a write that finds no room leaves no entry.
+        /// Whether writes that flush their buffer are also logged, the paper's `+BNode`. They are logged after they are
+        /// in their leaf, at the same cost: so a write without space leaves no entry.
         log_all = 0 in [0, 1];
-        /// How the log is collected: 0 copies what is still needed to a new log; 1 stops all writers and flushes every
-        /// buffer, as the paper's naive policy does.
+        /// Log collection policy: 0 copies needed entries to a new log; 1 stops all writers and flushes every buffer,
+        /// like the paper's naive policy.
         naive_collection = 0 in [0, 1];
-        /// Threads that collect the log in the background. Without one, and whenever it lags, writers see to it that the
-        /// log stays bounded.
+        /// Threads that collect the log in the background. Without one, and whenever it lags, writers keep the log
+        /// bounded.
         collector_threads = 1 in [0, 1];
     }
     // Two leaves must hold the items of one and its buffer, if a slot is reserved for the fence.

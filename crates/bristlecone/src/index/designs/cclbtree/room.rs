@@ -3,13 +3,13 @@
 //! that no thread has searched since keys were buffered may overflow, and counts as such.
 //!
 //! Another tree of the pool may take these slots, and the medium may be full before the pool is: from then on the
-//! guarantee covers only the available bytes. Items in the tree can still be changed and removed: in place in the
-//! leaf, or, if they are pending, by an entry behind the copies that collection makes in the spare chunk. This
-//! fails if overflowing leaves have more pending items than a chunk holds, and after a crash in the middle of a
-//! collection, which finds the spare chunk in use, until there is space for a chunk again.
+//! guarantee covers only the available bytes. Items in the tree can still be changed and removed: in place in the leaf,
+//! or, if they are pending, by an entry behind the copies that collection makes in the spare chunk. This fails if
+//! overflowing leaves have more pending items than a chunk holds, until there is space for a chunk again. It also fails
+//! after a crash in the middle of a collection, which finds the spare chunk in use.
 //!
-//! A write without space fails only after it has collected the whole log, a few times at most and until that
-//! frees nothing, and has freed all records that no reader holds any more.
+//! A write without space fails only after it has collected the whole log, a few times at most and until that frees
+//! nothing. It also frees all records that no reader holds any more.
 
 use bristlecone_pm::sync::{AtomicU64, Ordering::Acquire, Ordering::Release};
 use bristlecone_pm::{Medium, Memory, Notes, NotesReader, Result};

@@ -1,9 +1,9 @@
 //! Layout of a LodgeTree leaf on the medium: 512 B with 27 slots, or fewer.
 //!
 //! ```text
-//!   0  word          bits 0-31: which slots are taken; bit 63: which of the siblings counts
+//!   0  word          bits 0-31: the taken slots; bit 63: the valid sibling
 //!   8  siblings      two offsets of the next leaf, or 0
-//!  24  stamp         log entries up to this sequence have reached the leaf
+//!  24  stamp         log entries up to this sequence are merged into the leaf
 //!  32  fingerprints  one byte per slot, 5 B spare
 //!  64  fence         key word of the leaf's low fence; 8 B spare
 //!  80  slots         key word, value word; the first three share the fence's line

@@ -9,9 +9,9 @@
 //!                        separators and leaves -->  ...  <-- buffered items
 //!                              |                             each knows its leaf and its log
 //! PM     leaf (512 B)          v                  leaf
-//!        word: bitmap | which sibling counts      word
+//!        word: bitmap | the valid sibling         word
 //!        siblings ------------------------------> siblings -->
-//!        stamp: entries up to here have arrived   stamp
+//!        stamp: entries up to here are merged     stamp
 //!        fingerprints | low fence | 27 slots
 //!
 //!        logs, one for each thread at a time: stamp | key | value   (24 B an entry)
@@ -151,17 +151,18 @@ design_options! {
         leaf_slots = 27 in (3..=27);
         /// Bytes of a node above the last level.
         inner_bytes = 512 in (256..=4096) step 64;
-        /// Leaves that a flush writes, the paper's t_node. With 36 it writes all that is buffered in a node, until a
-        /// leaf would split; with 1 every write is logged.
+        /// Leaves that a flush writes, the paper's t_node. With 36 it writes all items buffered in a node, until a leaf
+        /// would split; with 1 every write is logged.
         flush_leaves = 2 in (1..=36);
-        /// Items above which a leaf splits, the paper's t_split; no more than `leaf_slots` counts.
+        /// Items above which a leaf splits, the paper's t_split; at most `leaf_slots` is effective.
         split_items = 26 in (2..);
-        /// How many times as short or as long the time since a node's last split must be as the time before it to be a
-        /// burst or a cooling, the paper's t. With 1 any difference counts; the paper does not say its own.
+        /// Ratio between the times since a node's last split and before it that counts as a burst (shorter) or a
+        /// cooling (longer), the paper's t. With 1 any difference counts; the paper does not state its value.
         burst_ratio = 1 in (1..=1000);
-        /// Nodes that a node splits into, at most. With 2 the split is the double split that the paper compares with.
+        /// Maximum number of nodes that a node splits into. With 2 the split is the double split that the paper
+        /// compares with.
         split_nodes = 4 in (2..=8);
-        /// Entries of a log; 0: as many as a chunk has room for.
+        /// Entries of a log; 0: as many as a chunk holds.
         log_entries = 0 in (0..=4_294_967_296);
     }
 }

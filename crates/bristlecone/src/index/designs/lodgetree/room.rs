@@ -6,8 +6,8 @@
 //! that a compaction pass makes in the reserve chunk. This fails if full leaves have more buffered items than a
 //! chunk holds, until there is space again.
 //!
-//! A write without space fails only after it has run a whole compaction pass once, if the logs have anything to
-//! free, and has freed all records that no reader holds any more.
+//! A write without space fails only after it has run a whole compaction pass once, if the logs have anything to free.
+//! It also frees all records that no reader holds any more.
 
 use bristlecone_pm::Medium;
 use bristlecone_pm::sync::wait;

@@ -13,7 +13,7 @@
 //! ```text
 //! 0                   empty: the slot holds no item
 //! below 2^48, even    offset of a record that holds the value
-//! below 2^48, odd     sealed: the value stands in another block's cell; 1 is sealed and empty
+//! below 2^48, odd     sealed: the value is in another block's cell; 1 is sealed and empty
 //! anything else       the value itself, each bit of MASK flipped
 //! ```
 //!

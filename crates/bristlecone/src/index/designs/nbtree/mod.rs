@@ -185,7 +185,7 @@ design_options! {
         block_bytes = 1024 in [128, 256, 512, 1024];
         /// Bytes of an inner node.
         inner_bytes = 512 in (256..=4096) step 64;
-        /// What locks a leaf: nothing (0), writers (1), or writers and readers (2).
+        /// Threads that lock a leaf: none (0), writers (1), or writers and readers (2).
         locking = 0 in [0, 1, 2];
         /// Layers of a leaf: 2, or 1 with its metadata on the medium.
         layers = 2 in [1, 2];

@@ -2,10 +2,10 @@
 //! and contradictions are skipped.
 //!
 //! A block has no checksum. Two criteria identify valid items: the checksums of their records, for keys and
-//! values out of line, and the order of leaves. A key must lie between the medians of the leaves to the
-//! left and to the right of its own; a few wrong keys do not move a median. A block with an invalid header
-//! is read last, if most of its keys are in their home lines, which is unlikely in noise, and only for keys
-//! outside the range of every other leaf.
+//! values out of line, and the order of leaves. A key must lie between the medians of the leaves to the left
+//! and to the right of its own; a few wrong keys do not move a median. A block with an invalid header is read
+//! last, if most of its keys are in their home lines, which is unlikely in noise. Only keys outside the range
+//! of every other leaf are taken from it.
 
 use bristlecone_pm::{ChunkRange, Error, Result};
 use std::cmp::Ordering;

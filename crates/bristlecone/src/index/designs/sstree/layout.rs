@@ -3,7 +3,7 @@
 //! ```text
 //! subnode (256 B, 14 slots; 128 B: 6; 192 B: 10)
 //!   0  next          FREE, END, or the offset of the successor
-//!   8  bitmap        valid in the head only: which slots of the whole leaf are taken (56 bits);
+//!   8  bitmap        valid in the head only: the taken slots of the whole leaf (56 bits);
 //!                    the top byte is one more than the slot of the staged item, or 0
 //!  16  annex         the staged item, key word and value word (head only);
 //!                    or, delegated, the fingerprints of the SUCCESSOR's slots, one byte each

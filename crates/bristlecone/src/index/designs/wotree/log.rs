@@ -2,8 +2,8 @@
 //! or undo them. Changes that fit one line are not logged.
 //!
 //! ```text
-//! line 0..8    the lane of frees, of which there is one at a time
-//! line 8..64   a lane each: kind, then what the kind needs
+//! line 0..8    the lane of frees, at most one at a time
+//! line 8..64   a lane each: kind, then its operands
 //!              8..36 changes and splits of leaves; 36..42 splits of their parents; 42..63 splits
 //!              of the levels above, a lane each; 63 the root
 //! ```

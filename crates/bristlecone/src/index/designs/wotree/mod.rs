@@ -9,8 +9,8 @@
 //!        inner   [ - |k1 |k2 |...]  next, high  ------------->  inner   next = 0
 //!                  |   |   |                                       |
 //!        leaf    bitmap, slot array   next, high  -->  leaf  -->  leaf   next = 0
-//!                items, in no order
-//!        log     a lane for each operation under way
+//!                unordered items
+//!        log     a lane for each pending operation
 //! DRAM   a version lock for each node; nothing else
 //! ```
 //!
@@ -166,8 +166,8 @@ design_options! {
     pub struct WoTreeOptions of "wotree" {
         /// Lines of a node. The default is the paper's; 2 is for tests.
         node_lines = 16 in [2, 4, 8, 16, 32];
-        /// Whether each insert and delete writes a log record for its leaf, as the paper's does, where a line
-        /// would commit by itself. Nodes of 32 lines always do.
+        /// Whether each insert and delete writes a log record for its leaf, as in the paper, where a line would commit
+        /// by itself. Nodes of 32 lines always do.
         log_leaves = 0 in (0..=1);
     }
 }
