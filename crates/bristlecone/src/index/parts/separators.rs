@@ -81,7 +81,8 @@ impl Separators {
         });
         let word = u64::from(first);
         let start = self.start(word);
-        // SAFETY: this many pieces, which no other thread knows, or looks at, since it was pinned when they were in use.
+        // SAFETY: this many pieces, which no other thread knows, or looks at, since it was pinned when they were in
+        // use.
         unsafe {
             start.cast::<[u8; LEN_BYTES]>().write((key.len() as u32).to_ne_bytes());
             start.add(LEN_BYTES).copy_from_nonoverlapping(key.as_ptr(), key.len());
@@ -97,8 +98,8 @@ impl Separators {
             return &[];
         }
         let start = self.start(word);
-        // SAFETY: `make` wrote the length and that many bytes; until the thread that retired the word is no longer pinned
-        // together with this one they stay as they are.
+        // SAFETY: `make` wrote the length and that many bytes; until the thread that retired the word is no longer
+        // pinned together with this one they stay as they are.
         unsafe {
             let len = u32::from_ne_bytes(start.cast::<[u8; LEN_BYTES]>().read()) as usize;
             // A late follower, which the writer no longer waits for, may read another word here: it is within the

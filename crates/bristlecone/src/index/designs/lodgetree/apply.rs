@@ -245,7 +245,8 @@ impl<K: KeyCodec, V: Codec, M: Medium> LodgeTree<K, V, M> {
         node.room() == 0 || self.is_full_for(node, at)
     }
 
-    /// Returns whether the items of a leaf, buffered ones included, fill two leaves.
+    /// Returns whether the buffered items of a leaf reach the maximum that fits into two leaves together with
+    /// the leaf's own items.
     #[inline(always)]
     pub(super) fn is_full_for(&self, node: &Locked<'_>, at: usize) -> bool {
         node.counts().buffered + 1 >= self.slots && node.items_of(at).count() + 1 >= self.slots

@@ -159,7 +159,7 @@ impl<K: KeyCodec, V: Codec, M: Medium> WoTree<K, V, M> {
             };
             let high = ends.high.filter(|_| !ends.above);
             if high.as_ref().is_some_and(|high| K::borrow(high) <= K::shorten(from)) {
-                // There is no leaf before it.
+                // Such a fence would not advance the scan.
                 batch.fence = Some(None);
                 self.meet_damage("a range that ends before it begins", at.leaf, batch);
             } else {
