@@ -1,4 +1,4 @@
-//! Counters that several threads raise, each time in one step.
+//! Counters that several threads increment atomically.
 //!
 //! ```sh
 //! cargo run --release --example counters
@@ -8,13 +8,13 @@ use std::path::PathBuf;
 
 use bristlecone::{Pool, Result, Tree};
 
-/// Adds to a counter, which begins at zero; returns what it is then. No step is lost, and none is done twice: not by
-/// other threads, and not by a crash, after which it was done or was not.
+/// Adds to a counter that starts at zero; returns the new value. Each addition is applied exactly once under
+/// concurrency, and atomically across crashes.
 fn add(counters: &Tree<&'static str, u64>, name: &str, amount: u64) -> Result<u64> {
     counters.entry(name).and_modify(|count| *count += amount).or_insert(amount)
 }
 
-/// Takes a counter away and returns what it was, so that every step is taken account of once.
+/// Removes a counter and returns its last value, so that every step is counted exactly once.
 fn take(counters: &Tree<&'static str, u64>, name: &str) -> Result<u64> {
     Ok(counters.remove(name)?.unwrap_or(0))
 }

@@ -1,4 +1,4 @@
-//! A pool that is full: its maximum is raised, or a copy takes its place.
+//! A full pool: raise its maximum, or replace it by a copy.
 //!
 //! ```sh
 //! cargo run --release --example larger_pool
@@ -8,7 +8,7 @@ use std::path::PathBuf;
 
 use bristlecone::{BackupOptions, Design, Error, Pool, Result, Tree};
 
-/// Inserts keys from `first` on until the pool is full; returns the first that has no room.
+/// Inserts keys from `first` on until the pool is full; returns the first key that does not fit.
 fn fill(tree: &Tree<u64, u64>, first: u64) -> Result<u64> {
     for key in first.. {
         match tree.insert(key, key * 3) {
@@ -30,7 +30,7 @@ pub fn main() -> Result<()> {
     drop(tree);
     pool.close()?;
 
-    // Open it with a larger maximum: that is all, up to some 490 GiB.
+    // Reopening with a larger maximum suffices, up to about 490 GiB.
     let pool = Pool::options().max_bytes(8 << 20).open(&path)?;
     let tree = pool.tree::<u64, u64>("numbers")?;
     let more = fill(&tree, few)?;
@@ -41,8 +41,8 @@ pub fn main() -> Result<()> {
     let too_large = Pool::options().max_bytes(1 << 46).open(&path);
     assert!(matches!(too_large, Err(Error::MaximumFixed { .. })));
 
-    // What cannot be raised, or is to have another design, is copied. The new pool has everything when it gets its name,
-    // and the old one stays as it is until the new one takes its place: a crash on the way leaves the old one.
+    // Copy the pool if its maximum cannot be raised, or to change a design. The new pool is renamed into place
+    // when it is complete; until then the old one is unchanged, so a crash on the way leaves the old one.
     let new_path = path.with_extension("new");
     let old = Pool::options().read_only(true).open(&path)?;
     let options = BackupOptions::new().max_bytes(64 << 20).tree("numbers", Design::NbTree, &[]);

@@ -1,8 +1,9 @@
-//! Another type for the values of a tree: a new tree, a copy, and a rename, each of which may be cut short.
+//! Changing the value type of a tree: a new tree, a copy, and a rename, each of which may be interrupted.
 //!
-//! The types of a tree are fixed when it is created, and opening it with others is an error. So a newer program
-//! copies, and the name decides which tree counts: while there is one called `balances.old` or `balances.new` the
-//! upgrade has begun, and [`upgrade`] ends it, however often it was interrupted.
+//! The types of a tree are fixed when it is created, and opening it with others is an error. A newer program
+//! therefore copies the tree, and the name decides which tree is valid. If a tree `balances.old` or
+//! `balances.new` exists, the upgrade has begun, and [`upgrade`] completes it, even after any number of
+//! interruptions.
 //!
 //! ```sh
 //! cargo run --release --example new_value_type
@@ -12,7 +13,7 @@ use std::path::PathBuf;
 
 use bristlecone::{Error, Pool, Result, Tree};
 
-/// Cents by account, as they were once.
+/// Cents by account, in the old format.
 type Old = Tree<&'static str, u32>;
 /// Cents by account, which may be overdrawn.
 type New = Tree<&'static str, i64>;
@@ -21,11 +22,11 @@ fn has(pool: &Pool, name: &str) -> Result<bool> {
     Ok(pool.trees()?.iter().any(|tree| tree.spec.name == name))
 }
 
-/// Opens the balances, and first brings them to what this program knows. No other thread uses them meanwhile.
+/// Opens the balances, and first upgrades them to this program's type. No other thread may use them meanwhile.
 ///
-/// 1. `balances` is of the new type, or there is none: nothing is to be done.
-/// 2. It is of the old one: what an interrupted copy left goes, and `balances.new` is made anew from it.
-/// 3. `balances` becomes `balances.old`. *From here on the copy is known to be whole.*
+/// 1. `balances` has the new type or does not exist: nothing to do.
+/// 2. It has the old type: the rest of an interrupted copy is dropped, and `balances.new` is created from it.
+/// 3. `balances` becomes `balances.old`. *From here on the copy is known to be complete.*
 /// 4. `balances.new` becomes `balances`.
 /// 5. `balances.old` is dropped.
 fn upgrade(pool: &Pool) -> Result<New> {
@@ -65,7 +66,7 @@ pub fn main() -> Result<()> {
     old.insert("ada", 1200)?;
     old.insert("grace", 50)?;
 
-    // A first try, cut short amid the copy.
+    // A first attempt, interrupted in the middle of the copy.
     let half: New = pool.tree("balances.new")?;
     half.insert("ada", 1)?;
     drop((old, half));
@@ -80,7 +81,7 @@ pub fn main() -> Result<()> {
     assert_eq!((balances.get("ada"), balances.get("grace")), (Some(1200), Some(-75)));
     drop(balances);
 
-    // Once more, with a crash behind step 3: the new tree has everything, and takes the name.
+    // Again, with a crash after step 3: the new tree is complete, and takes the name.
     pool.rename_tree("balances", "balances.new")?;
     drop(pool.tree::<&str, u32>("balances.old")?);
     pool.simulate_crash();

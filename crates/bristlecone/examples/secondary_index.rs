@@ -1,13 +1,12 @@
-//! A second tree that finds the items of a first one by something else than their key, and what one-key atomicity
-//! means for the pair.
+//! A secondary index in a second tree, and the consequence of single-key atomicity for the pair.
 //!
 //! A write to one tree is atomic, a pair of writes is not: a crash, or a reader, may come between them. Three rules
 //! make that harmless:
 //!
-//! 1. The first tree is the truth. The index is written *before* an item comes, and cleaned *after* it went, so that
-//!    each item is in the index at every moment; what is in the index may have no item.
-//! 2. A reader that comes by the index looks into the item whether it still is what the index says.
-//! 3. After a crash, or at leisure, entries that no item answers to are removed.
+//! 1. The first tree is authoritative. The index is written *before* an item is inserted, and cleaned *after* it is
+//!    removed, so that the index always contains each item; an index entry may have no item.
+//! 2. A reader that uses the index verifies that the item still matches the entry.
+//! 3. After a crash, or when idle, entries without a matching item are removed.
 //!
 //! ```sh
 //! cargo run --release --example secondary_index
@@ -28,7 +27,7 @@ impl People {
         Ok(Self { towns: pool.tree("people")?, by_town: pool.tree("people by town")? })
     }
 
-    /// Notes the town of a person. One thread at a time may write about one person.
+    /// Sets the town of a person. Only one thread at a time may write a given person.
     fn move_to(&self, person: u64, town: &str) -> Result<()> {
         self.by_town.insert((town, person), 0)?;
         match self.towns.insert(person, town)? {
@@ -47,7 +46,7 @@ impl People {
         self.towns.get_with(person, |lives| lives == town).unwrap_or(false)
     }
 
-    /// Removes entries of the index that no person answers to; returns how many.
+    /// Removes entries of the index without a matching person; returns their number.
     fn repair(&self) -> Result<usize> {
         let mut removed = 0;
         for ((town, person), _) in &self.by_town {
@@ -76,7 +75,7 @@ pub fn main() -> Result<()> {
     );
     assert_eq!((people.living_in("Ulm").len(), people.living_in("Pisa").len()), (35, 32));
 
-    // A crash between the two writes of a move: the index has an entry too many.
+    // A crash between the two writes of a move: the index has one entry too many.
     people.by_town.insert(("Turku", 7), 0)?;
     drop(people);
     pool.simulate_crash();

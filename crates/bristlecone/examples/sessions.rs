@@ -1,8 +1,8 @@
-//! Sessions that expire, in one tree by token and in another by time.
+//! Sessions that expire, in one tree by token and in another one by time.
 //!
-//! Two keys are never written in one atomic step. What keeps the trees in agreement is the order of the writes:
-//! a session is entered by time before it is there, so that a crash leaves at most an entry by time that no session
-//! has. Sweeping removes such entries like any other that is due.
+//! Two keys are never written in one atomic step. The order of the writes keeps the trees consistent: a session is
+//! added by time before it is created, so a crash leaves at most an entry by time without a session. Sweeping
+//! removes such entries like any other expired one.
 //!
 //! ```sh
 //! cargo run --release --example sessions
@@ -15,7 +15,7 @@ use bristlecone::{CasError, Pool, Result, Tree, TryInsertError};
 /// Sessions: when each one expires, in seconds.
 struct Sessions {
     by_token: Tree<&'static str, u64>,
-    /// When and whose; the value says nothing.
+    /// Expiry time and token; the value is unused.
     by_time: Tree<(u64, &'static str), u64>,
 }
 
@@ -24,7 +24,7 @@ impl Sessions {
         Ok(Self { by_token: pool.tree("sessions")?, by_time: pool.tree("sessions by time")? })
     }
 
-    /// Begins a session; returns whether the token was free.
+    /// Creates a session; returns whether the token was free.
     fn begin(&self, token: &str, expires: u64) -> Result<bool> {
         self.by_time.insert((expires, token), 0)?;
         match self.by_token.try_insert(token, expires) {
@@ -34,14 +34,14 @@ impl Sessions {
         }
     }
 
-    /// Prolongs a session; returns whether there still was one.
+    /// Prolongs a session; returns whether it still existed.
     fn prolong(&self, token: &str, expires: u64) -> Result<bool> {
         self.by_time.insert((expires, token), 0)?;
         let mut held = self.by_token.get(token);
         while let Some(before) = held {
             match self.by_token.compare_and_swap(token, Some(before), Some(expires)) {
                 Ok(()) => return Ok(true),
-                // Prolonged or swept by another thread meanwhile.
+                // Another thread prolonged or swept it meanwhile.
                 Err(CasError::Found(other)) => held = other,
                 Err(error) => return Err(error.into()),
             }
@@ -49,7 +49,7 @@ impl Sessions {
         Ok(false)
     }
 
-    /// Removes what has expired; returns how many sessions that were.
+    /// Removes expired sessions; returns their number.
     fn sweep(&self, now: u64) -> Result<usize> {
         let mut swept = 0;
         for ((expires, token), _) in self.by_time.range(..(now, "")) {
@@ -77,7 +77,7 @@ pub fn main() -> Result<()> {
     assert!(sessions.prolong("ada", 400)?);
     println!("at 250 seconds, {} session has expired", sessions.sweep(250)?);
 
-    // The process is killed: the next one finds what was acknowledged.
+    // The process is killed: the next one finds all acknowledged writes.
     drop(sessions);
     pool.simulate_crash();
     let pool = Pool::options().open(&path)?;
@@ -87,7 +87,7 @@ pub fn main() -> Result<()> {
         println!("{token} until {expires}");
     }
     assert_eq!(sessions.by_token.len(), 2);
-    // What `begin` left of a token that was taken goes like an expired session, and is none.
+    // The entry that `begin` left for a taken token is swept like an expired session, but is not counted.
     assert_eq!(sessions.sweep(1000)?, 2);
     assert!(sessions.by_token.is_empty() && sessions.by_time.is_empty());
 

@@ -1,6 +1,6 @@
-//! Bytes that an item takes, by design: loads a pool with items in random order and asks `stats`.
+//! Bytes per item, by design: loads a pool with items in random order and prints `stats`.
 //!
-//! `docs/designs/README.md` says what the figures are good for.
+//! `docs/designs/README.md` explains the figures.
 //!
 //! ```sh
 //! cargo run --release --example sizing -- 1000000
@@ -10,7 +10,7 @@ use std::path::PathBuf;
 
 use bristlecone::{Design, Error, Pool, Result, TreeStats};
 
-/// Items unless the first argument says otherwise: a number for which whole chunks of 2 MiB count.
+/// Default number of items, if no argument is given: at this size whole chunks of 2 MiB dominate.
 const ITEMS: u64 = 2_000;
 
 /// Runs the example.
@@ -19,7 +19,7 @@ pub fn main() -> Result<()> {
     measure(items.unwrap_or(ITEMS))
 }
 
-/// Loads so many items into a tree of each design, and prints what they take.
+/// Loads `items` items into a tree of each design, and prints their space.
 pub fn measure(items: u64) -> Result<()> {
     let path = PathBuf::from(format!("/dev/shm/bristlecone-sizing-{}.pool", std::process::id()));
     println!("{items} items: bytes of the pool and of DRAM for each");
@@ -40,7 +40,7 @@ pub fn measure(items: u64) -> Result<()> {
     Ok(())
 }
 
-/// Returns numbers that are all different, in no order.
+/// Returns distinct numbers in scrambled order.
 fn keys(items: u64) -> impl Iterator<Item = u64> {
     // An odd factor permutes the numbers of 64 bits.
     (0..items).map(|number| number.wrapping_mul(0x9e37_79b9_7f4a_7c15))

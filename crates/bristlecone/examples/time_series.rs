@@ -8,7 +8,8 @@ use std::path::PathBuf;
 
 use bristlecone::{Pool, Result, Tree};
 
-/// Millidegrees by sensor and second: tuples order by sensor first, so that those of one sensor are neighbours.
+/// Millidegrees by sensor and second. Tuples order by sensor first, so the measurements of one sensor are
+/// adjacent.
 type Series = Tree<(u32, u64), i64>;
 
 /// Returns the last measurement of a sensor.
@@ -25,7 +26,7 @@ fn mean(series: &Series, sensor: u32, from: u64, to: u64) -> Option<i64> {
     (count > 0).then(|| sum / count)
 }
 
-/// Removes what a sensor measured before a time; returns how much that was.
+/// Removes the measurements of a sensor before a time; returns their number.
 fn forget(series: &Series, sensor: u32, before: u64) -> Result<u64> {
     let mut removed = 0;
     for (key, _) in series.range((sensor, 0)..(sensor, before)) {
@@ -46,7 +47,7 @@ pub fn main() -> Result<()> {
             let series = &series;
             scope.spawn(move || {
                 for at in 0..SECONDS {
-                    // No thread asks what was there, so that designs with buffers need not look.
+                    // The previous value is not needed, so designs with buffers can skip reading the leaf.
                     series.upsert((sensor, at), i64::from(sensor) * 1000 - 2000 + at as i64)?;
                 }
                 Ok::<_, bristlecone::Error>(())
@@ -63,7 +64,7 @@ pub fn main() -> Result<()> {
     let forgotten = forget(&series, 3, 900)?;
     println!("{forgotten} are forgotten, {} are left", series.len());
     assert_eq!(forgotten, 900);
-    // A range is read leaf by leaf, from both ends: a page backwards costs what it returns.
+    // A range is read leaf by leaf, from both ends: a descending page costs only the items that it returns.
     let newest: Vec<_> = series.range((3, 0)..=(3, u64::MAX)).rev().take(3).map(|((_, at), _)| at).collect();
     assert_eq!(newest, [999, 998, 997]);
 

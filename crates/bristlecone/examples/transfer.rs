@@ -1,5 +1,5 @@
-//! Transfers between accounts, with a list of what was moved: two trees change together, on several threads, while a
-//! snapshot adds everything up.
+//! Transfers between accounts with a history: two trees change together, on several threads, while a snapshot
+//! computes the total.
 //!
 //! `cargo run -p bristlecone --example transfer`
 
@@ -10,7 +10,7 @@ use bristlecone::{Error, Pool, Result, Tree};
 const ACCOUNTS: u32 = 100;
 const EACH: u64 = 1000;
 
-/// An account's balance, and what was moved to which, by number.
+/// Account balances, and the history of transfers by number.
 struct Bank {
     pool: Pool,
     balances: Tree<u32, u64>,
@@ -24,7 +24,7 @@ impl Bank {
         Ok(Self { pool, balances, transfers })
     }
 
-    /// Moves an amount and notes it, or returns `false` where there is not so much.
+    /// Moves an amount and records it, or returns `false` if the balance is insufficient.
     fn transfer(&self, from: u32, to: u32, amount: u64) -> Result<bool> {
         self.pool.transaction(|tx| {
             let held = tx.get(&self.balances, from)?.unwrap_or(0);
@@ -40,7 +40,7 @@ impl Bank {
         })
     }
 
-    /// Returns the total, and the number of transfers that led to it, as of one moment.
+    /// Returns the total, and the number of transfers so far, at one point in time.
     fn total(&self) -> Result<(u64, u64)> {
         let view = self.pool.snapshot()?;
         let total = view.tree(&self.balances).iter().map(|(_, balance)| balance).sum();
@@ -48,15 +48,15 @@ impl Bank {
     }
 }
 
-/// Runs it.
+/// Runs the example.
 ///
 /// # Errors
 ///
-/// Those of the pool.
+/// Returns errors of the pool.
 pub fn main() -> Result<()> {
     let path = format!("/dev/shm/bristlecone-transfer-{}.pool", std::process::id());
     let bank = Bank::open(&path)?;
-    // All accounts at once, unless they are there.
+    // Create all accounts atomically, unless they exist.
     let mut opening = bank.pool.batch();
     for account in 0..ACCOUNTS {
         opening.expect(&bank.balances, account, None).insert(&bank.balances, account, EACH);
@@ -73,7 +73,7 @@ pub fn main() -> Result<()> {
                     let (from, to) = ((step * 7 + thread) % ACCOUNTS, (step * 13 + thread * 5) % ACCOUNTS);
                     match bank.transfer(from, to, u64::from(step % 50)) {
                         Ok(moved) => made += u64::from(moved),
-                        // Others were faster, again and again: later, perhaps.
+                        // Repeated conflicts: retry later.
                         Err(Error::Conflict) => {}
                         Err(error) => panic!("{error}"),
                     }

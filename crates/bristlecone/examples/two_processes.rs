@@ -1,4 +1,4 @@
-//! One process writes and is killed amid its writes; another one finds everything that was acknowledged.
+//! One process writes and is killed while writing; another one finds everything that was acknowledged.
 //!
 //! ```sh
 //! cargo run --release --example two_processes
@@ -10,9 +10,9 @@ use std::process::{Command, Stdio};
 
 use bristlecone::{Error, Pool, Result};
 
-/// Tells the writer where the pool is; its presence makes a process the writer.
+/// Passes the path of the pool to the writer; a process with this variable is the writer.
 const POOL: &str = "BRISTLECONE_EXAMPLE_POOL";
-/// Acknowledged writes after which the writer is killed.
+/// Number of acknowledged writes after which the writer is killed.
 const ENOUGH: u64 = 500;
 
 /// Runs the example.
@@ -20,7 +20,7 @@ pub fn main() -> Result<()> {
     run(&[])
 }
 
-/// Runs the example, of which the writer is this program again, with such arguments.
+/// Runs the example; the writer is this program, started again with these arguments.
 pub fn run(writer_arguments: &[&str]) -> Result<()> {
     if let Some(path) = std::env::var_os(POOL) {
         return write(Path::new(&path));
@@ -29,14 +29,14 @@ pub fn run(writer_arguments: &[&str]) -> Result<()> {
     let told = kill_amid_writes(&path, writer_arguments);
     let told = told.map_err(|error| Error::io("running the writer", error))?;
 
-    // The lock of a process that was killed goes with it, and opening recovers what it left.
+    // The lock of a killed process is released with it, and opening recovers the pool.
     let pool = Pool::options().open(&path)?;
     println!("closed in good order: {}", pool.info().was_clean);
     let squares = pool.tree::<u64, u64>("squares")?;
     for number in 0..=told {
         assert_eq!(squares.get(number), Some(number * number), "an acknowledged write is gone");
     }
-    // The write that was under way when the process was killed is there wholly, or not at all.
+    // The write in progress when the process was killed was applied atomically or not at all.
     for (number, square) in &squares {
         assert_eq!(square, number * number);
     }
@@ -48,7 +48,7 @@ pub fn run(writer_arguments: &[&str]) -> Result<()> {
     std::fs::remove_file(&path).map_err(|error| Error::io("removing the pool", error))
 }
 
-/// Writes until it is killed; says after each write that it is done.
+/// Writes until it is killed; reports each completed write.
 fn write(path: &Path) -> Result<()> {
     let pool = Pool::options().max_bytes(64 << 20).create_new(true).open(path)?;
     let squares = pool.tree::<u64, u64>("squares")?;
@@ -60,14 +60,14 @@ fn write(path: &Path) -> Result<()> {
     Ok(())
 }
 
-/// Starts the writer, kills it, and returns the last number that it said was done.
+/// Starts the writer, kills it, and returns the last number that it reported.
 fn kill_amid_writes(path: &Path, arguments: &[&str]) -> std::io::Result<u64> {
     let program = std::env::current_exe()?;
     let mut writer = Command::new(program).args(arguments).env(POOL, path).stdout(Stdio::piped()).spawn()?;
     let said = writer.stdout.take().map(BufReader::new).into_iter().flat_map(BufRead::lines);
     let mut last = 0;
     for line in said {
-        // A line that the kill cut short has no number, or one that was done before.
+        // A line truncated by the kill has no number, or one that was completed before.
         let Some(number) = line?.strip_prefix("done ").and_then(|number| number.parse().ok()) else {
             continue;
         };

@@ -1,5 +1,5 @@
-//! Ordered key-value indexes that survive crashes: concurrent B+-trees in byte-addressable
-//! memory, complete again milliseconds after a `kill -9` or, where the medium allows, a power cut.
+//! Crash-safe ordered key-value indexes: concurrent B+-trees in byte-addressable memory. Data survives `kill -9` and,
+//! where the medium allows it, power failure. Reopening takes milliseconds.
 //!
 //! ```
 //! use bristlecone::Pool;
@@ -20,47 +20,49 @@
 //! # }
 //! ```
 //!
-//! # What holds
+//! # Guarantees
 //!
-//! - **Durability**: what a write has returned `Ok` for is there after a crash, and readers are shown nothing less
-//!   durable. A crash of what, is a matter of the [`Domain`] in force: see `docs/DURABILITY.md`.
-//! - **Atomicity**: a write of one key happened wholly or not at all, for other threads as for a crash, and so did a
-//!   [`Batch`] or a [`transaction`](Pool::transaction) of any trees of a pool. Two writes without these are two steps:
-//!   `examples/secondary_index.rs` shows what follows from that. A [`Snapshot`] shows all trees as of one moment.
-//! - **Errors**: after `Err` nothing has changed, but for [`Error::DurabilityLost`], and for an
-//!   [`Error::Corrupted`] that says that what was replaced cannot be shown. Errors of conditional writes
-//!   ([`TryInsertError`], [`CasError`]) say what was there instead; `?` makes an [`Error`] of them.
+//! - **Durability**: a write that has returned `Ok` survives a crash, and readers see only durable data. The [`Domain`]
+//!   in force defines which crashes: see `docs/DURABILITY.md`.
+//! - **Atomicity**: a write of one key is atomic, for other threads and across crashes. So is a [`Batch`] or a
+//!   [`transaction`](Pool::transaction) over any trees of a pool. Two separate writes are two independent steps:
+//!   `examples/secondary_index.rs` shows the consequences. A [`Snapshot`] shows all trees at one point in time.
+//! - **Errors**: after `Err` nothing has changed. There are two exceptions: [`Error::DurabilityLost`], and an
+//!   [`Error::Corrupted`] that reports that the replaced value cannot be decoded. Errors of conditional writes
+//!   ([`TryInsertError`], [`CasError`]) carry the value that was found instead; `?` converts them to [`Error`].
 //!
-//! # Where to begin
+//! # Getting started
 //!
-//! [`Pool::options`] opens a pool, [`Pool::tree`] a tree in it; [`Tree`] has the operations, named as those of
-//! `BTreeMap`. [`Pool::tree_options`] chooses a [`Design`]: `docs/designs/README.md` says which one, and how many bytes
-//! an item takes. The folder `examples/` of the crate has sessions that expire, counters, time series, a secondary
-//! index, transfers between accounts, a process that is killed, a pool that is full, and values of a new type.
+//! [`Pool::options`] opens a pool, and [`Pool::tree`] opens a tree in it. [`Tree`] has the operations, named as in
+//! `BTreeMap`. [`Pool::tree_options`] selects a [`Design`]: `docs/designs/README.md` compares the designs and their
+//! space per item. The `examples/` folder of the crate covers expiring sessions, counters, time series, a secondary
+//! index, transfers between accounts, a killed process, a full pool, and values of a new type.
 //!
-//! [`Key`](trait@Key) and [`Value`] say which types there are. [`dynamic`] has trees whose types are known at run time only.
+//! [`Key`](trait@Key) and [`Value`] list the supported types. [`dynamic`] has trees whose types are known only at run
+//! time.
 //!
 //! # Threads and processes
 //!
-//! Trees work on anything a `Tree` can be shared with: [`Pool`], [`Tree`] and their options are `Send` and `Sync`, and
-//! no operation takes `&mut self`. A pool has one writing process at a time, or any number of reading ones; another
-//! process that opens it gets [`Error::InUse`] at once. A child that was forked gets errors, and not the pool.
+//! [`Pool`], [`Tree`] and their options are `Send` and `Sync`, and no operation takes `&mut self`. A pool has one
+//! writing process at a time, or any number of reading processes. Another process that opens it gets [`Error::InUse`]
+//! immediately. In a forked child, operations on the pool return errors.
 //!
 //! # Features
 //!
-//! - `sstree`, `nbtree`, `cclbtree`, `lodgetree`, `wotree`: the designs, all on by default. A build opens trees of the designs
-//!   that it has: `default-features = false, features = ["nbtree"]` compiles in less than half the time.
+//! - `sstree`, `nbtree`, `cclbtree`, `lodgetree`, `wotree`: the designs, all on by default. A build opens only trees of
+//!   the designs it includes: `default-features = false, features = ["nbtree"]` compiles in less than half the time.
 //!
-//! The others are off by default; the first two add crates to compile.
+//! The other features are off by default. The first two add dependencies.
 //!
-//! - `derive`: `#[derive(Key)]` makes keys of structs.
-//! - `serde`: `Postcard<T>` and `Json<T>` make values of any type that serde knows.
-//! - `metrics`: [`Pool::metrics`] counts operations, flushes and fences, too; each costs some instructions more.
-//! - `tracing`: events of the crate `tracing` when a pool is opened or closed, when a tree is recovered, created, cleared or
-//!   dropped, when a pool grows, is copied, scrubbed or trimmed, when a write has waited for its tree's log or for room for a
-//!   millisecond or more; with the time that each took. A subscriber must not use the pool: its thread may be amid an operation.
-//! - `lab`: where designs and media from outside plug in, to be measured and explored. Not part of the product; what it
-//!   makes public may change at any time.
+//! - `derive`: `#[derive(Key)]` makes structs usable as keys.
+//! - `serde`: `Postcard<T>` and `Json<T>` store values of any type that serde supports.
+//! - `metrics`: [`Pool::metrics`] also counts operations, flushes and fences; each count costs a few instructions.
+//! - `tracing`: emits `tracing` events, with durations, when a pool is opened or closed, when a tree is recovered,
+//!   created, cleared or dropped, and when a pool grows or is copied, scrubbed or trimmed. It also reports writes that
+//!   waited for their tree's log or for space for a millisecond or more. A subscriber must not use the pool: its thread
+//!   may be in the middle of an operation.
+//! - `lab`: plug-in interfaces for external designs and media, for measurement and exploration. They are not part of
+//!   the product and may change at any time.
 
 mod api;
 pub mod dynamic;
@@ -94,15 +96,15 @@ pub use api::tree::Tree;
 pub use api::tree_options::TreeOptions;
 pub use api::usage::TreeUsage;
 pub use api::value::Value;
-/// Makes a struct a type of keys: it orders by its fields as they are declared, as `derive(Ord)` has it.
+/// Implements `Key` for a struct, ordered by its fields in declaration order, as `derive(Ord)` does.
 ///
-/// Its kind is that of the tuple of its fields: a tree of it can be opened as one of such tuples, too, and by
-/// programs that do not know the struct. With `#[key(transparent)]` a struct of one field has the kind of the
-/// field itself, which may be a word then.
+/// The kind of the struct is that of the tuple of its fields. A tree of the struct can therefore also be opened with
+/// such tuples, and by programs that do not know the struct. With `#[key(transparent)]`, a struct of one field has the
+/// kind of that field, which may be a word.
 ///
-/// Operations take a reference to the struct and give the struct, which must be `Clone`, `Debug`, `Send` and `Sync`.
-/// Fields are of types of keys that own what they hold: `String` and not `&str`. The struct may be a field of another
-/// one, and an element of tuples and options.
+/// Operations take a reference to the struct and return the struct, which must be `Clone`, `Debug`, `Send` and `Sync`.
+/// Fields must be key types that own their data: `String`, not `&str`. The struct may be a field of another one, and an
+/// element of tuples and options.
 ///
 /// ```
 /// use bristlecone::{Key, Pool};
@@ -133,7 +135,7 @@ pub use api::value::Value;
 /// # }
 /// ```
 ///
-/// A number of its own type stays a word in the tree:
+/// A newtype of a number is still stored as a word in the tree:
 ///
 /// ```
 /// use bristlecone::Key;
@@ -145,9 +147,9 @@ pub use api::value::Value;
 /// assert_eq!(Account::kind(), "u64");
 /// ```
 ///
-/// # What is refused
+/// # Unsupported types
 ///
-/// Enums have no order that stays when a variant is added:
+/// Enums, because their order could change when a variant is added:
 ///
 /// ```compile_fail
 /// #[derive(Clone, Debug, bristlecone::Key)]
@@ -156,14 +158,14 @@ pub use api::value::Value;
 /// }
 /// ```
 ///
-/// Generic structs, since a kind names one type:
+/// Generic structs, because a kind names one type:
 ///
 /// ```compile_fail
 /// #[derive(Clone, Debug, bristlecone::Key)]
 /// struct Pair<T>(T, T);
 /// ```
 ///
-/// Structs without fields, or with more than 8; fields that borrow; fields that are no keys:
+/// Structs without fields or with more than 8 fields, and fields that borrow or are not keys:
 ///
 /// ```compile_fail
 /// #[derive(Clone, Debug, bristlecone::Key)]
@@ -200,7 +202,7 @@ pub use transaction::{
     TreeHandle,
 };
 
-/// Handles and iterators go to other threads, whatever the keys and values are.
+/// Compile-time check: handles and iterators are `Send` and `Sync` for all key and value types.
 const _: () = {
     const fn is_shared<T: Send + Sync>() {}
     is_shared::<Pool>();

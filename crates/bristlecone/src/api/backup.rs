@@ -1,4 +1,4 @@
-//! Copies of pools: whole ones, of one moment, under a name that they get last.
+//! Pool backups: a consistent copy of a whole pool, renamed into place when complete.
 
 use std::collections::HashMap;
 use std::fmt;
@@ -13,10 +13,10 @@ use crate::dynamic::{self, On};
 use crate::index::parts::codec::Codec;
 use crate::{Design, Key, Pool, Snapshot, Tree, Value};
 
-/// Items that are written together, between two reports of progress.
+/// Number of items written between two progress reports.
 const REPORTED_EVERY: usize = 256;
 
-/// How a pool is copied. See [`Pool::backup`].
+/// Options for copying a pool. See [`Pool::backup`].
 #[derive(Default)]
 pub struct BackupOptions<'a> {
     max_bytes: Option<u64>,
@@ -42,39 +42,39 @@ impl fmt::Debug for BackupOptions<'_> {
 }
 
 impl<'a> BackupOptions<'a> {
-    /// Returns options for a copy that is like its original.
+    /// Returns options for a copy with the original's settings.
     pub fn new() -> Self {
         Self::default()
     }
 
-    /// Sets the bytes that the copy may grow to (default: as many as the original), also fewer.
+    /// Sets the maximum size of the copy in bytes (default: that of the original). It may be smaller.
     pub fn max_bytes(mut self, bytes: u64) -> Self {
         self.max_bytes = Some(bytes);
         self
     }
 
-    /// Sets the copy's persistence domain, instead of the one that its medium has.
+    /// Sets the copy's persistence domain, overriding detection.
     pub fn domain(mut self, domain: Domain) -> Self {
         self.domain = Some(domain);
         self
     }
 
-    /// Sets the design of all trees in the copy, with its default options where they have another one so far.
+    /// Sets the design of all trees in the copy. Trees that had another design get the default options.
     pub fn design(mut self, design: Design) -> Self {
         self.design = Some(design);
         self
     }
 
-    /// Sets the design of one tree in the copy, and parameters of it by name: those of the design's own that are not given are
-    /// as in the original if it has this design, and defaults otherwise.
+    /// Sets the design of one tree in the copy, and parameters of it by name. Parameters that are not given keep their
+    /// value if the original has this design, and otherwise get the default.
     pub fn tree(mut self, name: &str, design: Design, options: &[(&str, u64)]) -> Self {
         let options = options.iter().map(|(option, value)| ((*option).to_owned(), *value)).collect();
         self.trees.insert(name.to_owned(), (design, options));
         self
     }
 
-    /// Calls `report` now and then while items are copied. If it breaks there is no copy, and the error is that of an
-    /// interrupted call.
+    /// Calls `report` periodically while items are copied. If it breaks, no copy is created, and the call fails with
+    /// the error for an interrupted call.
     pub fn on_progress(
         mut self,
         report: impl FnMut(BackupProgress<'_>) -> ControlFlow<()> + Send + 'a,
@@ -83,7 +83,7 @@ impl<'a> BackupOptions<'a> {
         self
     }
 
-    /// Returns what a tree is to be in the copy.
+    /// Returns the specification of a tree in the copy.
     fn reshaped(&self, spec: &TreeSpec) -> Result<TreeSpec> {
         let own = Design::of(spec)?;
         let (design, mut given) = match self.trees.get(&spec.name) {
@@ -110,43 +110,44 @@ impl<'a> BackupOptions<'a> {
     }
 }
 
-/// How far a copy has got.
+/// Progress of a copy.
 #[derive(Clone, Copy, Debug)]
 #[non_exhaustive]
 pub struct BackupProgress<'a> {
-    /// The tree that is copied.
+    /// The tree being copied.
     pub tree: &'a str,
-    /// Items of all trees that are in the copy.
+    /// Items of all trees copied so far.
     pub items: u64,
-    /// Items that all trees had when it began.
+    /// Items of all trees at the start of the copy.
     pub items_all: u64,
 }
 
-/// What was copied.
+/// Result of a backup.
 #[derive(Clone, Debug, PartialEq, Eq)]
 #[non_exhaustive]
 pub struct Backup {
-    /// The trees, by name, with the items of each.
+    /// The trees by name, with their numbers of items.
     pub trees: Vec<(String, u64)>,
-    /// Bytes of the new file.
+    /// Size of the new file in bytes.
     pub file_bytes: u64,
 }
 
 impl Pool {
-    /// Copies the pool to a new file: all trees, as they are at one moment, densely.
+    /// Copies the pool to a new file: all trees at one point in time, densely packed.
     ///
-    /// The copy is a pool of its own. [`BackupOptions`] may give it another maximum, and its trees other designs. It gets
-    /// the name `path` when it is complete and on its medium: after an error or a crash there is nothing of that name.
+    /// The copy is an independent pool. [`BackupOptions`] may give it another maximum, and its trees other designs.
+    /// The copy is renamed to `path` when it is complete and on its medium: after an error or a crash no file has that
+    /// name.
     ///
-    /// Readers and writers go on meanwhile; what writers change is kept in DRAM until it is copied, as for any
-    /// [`snapshot`](Self::snapshot). Trees cannot be dropped or cleared. Records are compared with their checksums on the
-    /// way: damage is an error, and no copy passes for a whole one.
+    /// Readers and writers continue during the copy. Old values of changed items are kept in DRAM until they are
+    /// copied, as for any [`snapshot`](Self::snapshot). Trees cannot be dropped or cleared. Records are compared with
+    /// their checksums: damage is an error, so a copy is never incomplete.
     ///
     /// # Errors
     ///
-    /// [`Error::Exists`] if there is anything at `path`, this pool for one; [`Error::NoSuchTree`] for a tree that is to be
-    /// changed and is not there; [`Error::PoolFull`] and [`Error::MediumFull`] if the copy has no room;
-    /// [`Error::Corrupted`]; otherwise as [`PoolOptions::open`](crate::PoolOptions::open) for a new pool.
+    /// [`Error::Exists`] if anything exists at `path`, including this pool; [`Error::NoSuchTree`] if the options name
+    /// a tree that does not exist; [`Error::PoolFull`] and [`Error::MediumFull`] if there is no space for the copy;
+    /// [`Error::Corrupted`]; otherwise same as [`PoolOptions::open`](crate::PoolOptions::open) for a new pool.
     ///
     /// ```
     /// use bristlecone::{BackupOptions, Design, Pool};
@@ -186,7 +187,7 @@ impl Pool {
             max_bytes: options.max_bytes.unwrap_or_else(|| self.info().max_bytes),
             domain: options.domain,
         };
-        // Synced as a whole, not page by page.
+        // The file is synced as a whole, not page by page.
         let medium = |domain| Native::new(if domain == Domain::Msync { Domain::Process } else { domain });
         let at = if self.0.file.handles_faults() { At::from(path) } else { At::unhandled(path) };
         let unnamed = PoolFile::create_unnamed(at, &create, medium)?;
@@ -212,8 +213,8 @@ impl Pool {
         Ok(Backup { trees: copied, file_bytes })
     }
 
-    /// Takes a moment of the pool, and opens all trees that it had then, so that none is dropped or cleared while there is
-    /// what this returns.
+    /// Takes a snapshot of the pool and opens all trees that existed then. None of them can be dropped or cleared
+    /// while the result exists.
     fn hold_all(&self) -> Result<(Source, Vec<(TreeEntry, dynamic::Tree)>)> {
         for _ in 0..LOOKS {
             let entries = self.trees()?;
@@ -221,12 +222,12 @@ impl Pool {
                 entries.iter().map(|entry| self.dynamic_tree(&entry.spec.name)).collect::<Result<Vec<_>>>();
             let held = match held {
                 Ok(held) => held,
-                // Another thread dropped it, or gave it another name.
+                // Another thread dropped or renamed the tree.
                 Err(Error::NoSuchTree { .. }) => continue,
                 Err(error) => return Err(error),
             };
             let source = Source(self.snapshot()?);
-            // Or created one before that moment.
+            // Another thread may have created a tree before the snapshot.
             if self.trees()? == entries {
                 return Ok((source, entries.into_iter().zip(held).collect()));
             }
@@ -235,11 +236,11 @@ impl Pool {
     }
 }
 
-/// What items are read from: a moment of the pool.
+/// The source of the items: a snapshot of the pool.
 struct Source(Snapshot);
 
 impl Source {
-    /// Copies a tree into a new one; returns how many items it has.
+    /// Copies a tree into a new one; returns its number of items.
     fn copy<K: Key, V: Value>(
         &self,
         from: &Tree<K, V>,

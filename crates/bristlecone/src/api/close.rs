@@ -1,4 +1,4 @@
-//! A pool is closed in good order, or left as a crash would leave it.
+//! Closing a pool cleanly, or as after a crash.
 
 use std::error::Error as StdError;
 use std::fmt;
@@ -9,17 +9,17 @@ use bristlecone_pm::{Error, Result, told};
 use crate::Pool;
 
 impl Pool {
-    /// Closes the pool in good order.
+    /// Closes the pool cleanly.
     ///
-    /// After `Ok` the pool is marked as closed and its file is closed: no handle of this process is left that could
-    /// read or write it, and any process may open it at once. That takes the last handle. Clones,
-    /// [`TreeOptions`](crate::TreeOptions), trees, batches, transactions and snapshots are handles, too: while there is another one
-    /// the pool stays open for it, and this handle comes back.
+    /// After `Ok` the pool is marked as closed and its file is closed. No handle of this process can access it any
+    /// more, and any process may open it immediately. This requires the last handle. Clones,
+    /// [`TreeOptions`](crate::TreeOptions), trees, batches, transactions and snapshots are also handles: while
+    /// another one exists, the pool stays open and the error returns this handle.
     ///
     /// # Errors
     ///
-    /// [`CloseError`] has the pool, open as before, and why: [`Error::TreeInUse`] while a tree of it is open,
-    /// [`Error::PoolInUse`] while there is another handle, otherwise what the system says.
+    /// [`CloseError`] contains the pool, still open, and the reason: [`Error::TreeInUse`] while a tree of it is
+    /// open, [`Error::PoolInUse`] while another handle exists, otherwise the error of the system.
     ///
     /// ```
     /// use bristlecone::{Error, Pool};
@@ -59,7 +59,7 @@ impl Pool {
         Ok(())
     }
 
-    /// Releases the pool as a crash would: no mark of a clean close, nothing put in order.
+    /// Releases the pool as a crash would, without marking it cleanly closed.
     ///
     /// ```
     /// use bristlecone::Pool;
@@ -80,22 +80,22 @@ impl Pool {
     }
 }
 
-/// Why [`Pool::close`] did not close the pool: the error, and the pool, which is open as before.
+/// Error of [`Pool::close`]: the reason, and the pool, which is still open.
 ///
-/// Dropping this drops the handle. In a function that returns [`bristlecone::Result`](crate::Result), `?` does
-/// that, and keeps the error.
+/// Dropping this drops the handle. In a function that returns [`bristlecone::Result`](crate::Result), `?` drops the
+/// handle and keeps the error.
 pub struct CloseError {
     pool: Pool,
     error: Error,
 }
 
 impl CloseError {
-    /// Returns why the pool was not closed.
+    /// Returns the reason why the pool was not closed.
     pub fn error(&self) -> &Error {
         &self.error
     }
 
-    /// Returns the pool, to be used and closed later.
+    /// Returns the pool, which can be used and closed later.
     pub fn into_pool(self) -> Pool {
         self.pool
     }

@@ -1,42 +1,42 @@
-//! What conditional writes answer when they do not write: flat errors that `?` turns into [`Error`].
+//! Errors of conditional writes: flat enums that `?` converts to [`Error`].
 
 use std::error::Error as StdError;
 use std::fmt;
 
 use bristlecone_pm::{Error, Result};
 
-/// Why [`Tree::try_insert`](crate::Tree::try_insert) inserted nothing; `T` is a value of the tree, owned.
+/// Error of [`Tree::try_insert`](crate::Tree::try_insert); `T` is an owned value of the tree.
 ///
-/// In a function that returns [`bristlecone::Result`](crate::Result), `?` makes [`Error::KeyExists`] of
-/// [`Present`](Self::Present).
+/// In a function that returns [`bristlecone::Result`](crate::Result), `?` converts [`Present`](Self::Present) to
+/// [`Error::KeyExists`].
 #[derive(Debug)]
 #[non_exhaustive]
 pub enum TryInsertError<T> {
-    /// The key is there, with this value. Nothing has changed.
+    /// The key exists and has this value. Nothing has changed.
     Present(T),
-    /// The operation failed. What holds then is said at [`Tree`](crate::Tree).
+    /// The operation failed. [`Tree`](crate::Tree) describes the state after an error.
     Failed(Error),
 }
 
-/// Why [`Tree::compare_and_swap`](crate::Tree::compare_and_swap) changed nothing; `T` is a value of the tree, owned.
+/// Error of [`Tree::compare_and_swap`](crate::Tree::compare_and_swap); `T` is an owned value of the tree.
 ///
-/// In a function that returns [`bristlecone::Result`](crate::Result), `?` makes [`Error::ValueDiffers`] of
-/// [`Found`](Self::Found).
+/// In a function that returns [`bristlecone::Result`](crate::Result), `?` converts [`Found`](Self::Found) to
+/// [`Error::ValueDiffers`].
 #[derive(Debug)]
 #[non_exhaustive]
 pub enum CasError<T> {
-    /// The key has this value, or is absent, and that is not what was expected. Nothing has changed.
+    /// The key has this value or is absent, which differs from the expectation. Nothing has changed.
     Found(Option<T>),
-    /// The operation failed. What holds then is said at [`Tree`](crate::Tree).
+    /// The operation failed. [`Tree`](crate::Tree) describes the state after an error.
     Failed(Error),
 }
 
 impl<T> TryInsertError<T> {
-    /// Returns the value that is there.
+    /// Returns the existing value.
     ///
     /// # Errors
     ///
-    /// The error of an operation that failed.
+    /// Returns the error of a failed operation.
     ///
     /// ```
     /// # use bristlecone::Pool;
@@ -63,11 +63,11 @@ impl<T> TryInsertError<T> {
 }
 
 impl<T> CasError<T> {
-    /// Returns what is there: the value of the key, or `None` if it is absent.
+    /// Returns the current value of the key, or `None` if it is absent.
     ///
     /// # Errors
     ///
-    /// The error of an operation that failed.
+    /// Returns the error of a failed operation.
     ///
     /// ```
     /// # use bristlecone::Pool;

@@ -1,4 +1,4 @@
-//! What `derive(Key)` refers to. Not for anything else: it may change with any version.
+//! Support code for `derive(Key)`. Private: it may change with any version.
 
 pub use crate::api::kinds::composed::tuple_kind;
 pub use crate::api::kinds::{Buffer, decode, encode};

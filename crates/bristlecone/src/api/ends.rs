@@ -1,4 +1,4 @@
-//! Taking items from either end of a tree, as from a queue.
+//! Removing items from either end of a tree, as from a queue.
 
 use bristlecone_pm::Result;
 
@@ -9,17 +9,17 @@ use crate::{Key, Tree, Value};
 pub(crate) type ItemOf<K, V> = (<K as Key>::Owned, <V as Value>::Owned);
 
 impl<K: Key, V: Value> Tree<K, V> {
-    /// Removes the item with the smallest key, and returns it; `None` if the tree is empty.
+    /// Removes and returns the item with the smallest key; returns `None` if the tree is empty.
     ///
-    /// Each item is returned once, whatever other threads do: its removal is one atomic step, for them and for a
-    /// crash. To find it is another step: an item with a smaller key that is inserted meanwhile stays, for the next
-    /// call.
+    /// Each item is returned exactly once even with concurrent calls: its removal is one atomic step, for other
+    /// threads and across crashes. Finding the item is a separate step: an item with a smaller key that is inserted
+    /// in between stays for the next call.
     ///
-    /// Items that cannot be of the tree's types stay, too, as [`range`](Self::range) leaves them out.
+    /// Items that do not decode as the tree's types also stay, because [`range`](Self::range) skips them.
     ///
     /// # Errors
     ///
-    /// As [`remove`](Self::remove).
+    /// Same as [`remove`](Self::remove).
     ///
     /// ```
     /// # use bristlecone::Pool;
@@ -40,23 +40,25 @@ impl<K: Key, V: Value> Tree<K, V> {
         self.pop(|| self.iter())
     }
 
-    /// Removes the item with the largest key, and returns it: otherwise as [`pop_first`](Self::pop_first).
+    /// Removes and returns the item with the largest key: otherwise the same as [`pop_first`](Self::pop_first).
     ///
     /// # Errors
     ///
-    /// As [`remove`](Self::remove).
+    /// Same as [`remove`](Self::remove).
     pub fn pop_last(&self) -> Result<Option<ItemOf<K, V>>> {
         self.pop(|| self.iter().rev())
     }
 
-    /// Removes the item with the smallest key if `test` wants it; `None` if the tree is empty, or `test` does not.
+    /// Removes the item with the smallest key if `test` returns true; returns `None` if the tree is empty or `test`
+    /// returns false.
     ///
-    /// The item is removed only while it is what `test` was shown, in one atomic step; if another thread was faster,
-    /// `test` is shown the item that is the first then. Otherwise as [`pop_first`](Self::pop_first).
+    /// The item is removed atomically, and only if it still is the one passed to `test`. If another thread changed
+    /// or removed it first, `test` is called with the new first item. Otherwise the same as
+    /// [`pop_first`](Self::pop_first).
     ///
     /// # Errors
     ///
-    /// As [`remove`](Self::remove).
+    /// Same as [`remove`](Self::remove).
     ///
     /// ```
     /// # use bristlecone::Pool;
@@ -82,11 +84,12 @@ impl<K: Key, V: Value> Tree<K, V> {
         self.pop_if(false, test)
     }
 
-    /// Removes the item with the largest key if `test` wants it: otherwise as [`pop_first_if`](Self::pop_first_if).
+    /// Removes the item with the largest key if `test` returns true: otherwise the same as
+    /// [`pop_first_if`](Self::pop_first_if).
     ///
     /// # Errors
     ///
-    /// As [`remove`](Self::remove).
+    /// Same as [`remove`](Self::remove).
     pub fn pop_last_if(
         &self,
         test: impl FnMut(K::Ref<'_>, V::Ref<'_>) -> bool,
@@ -94,7 +97,7 @@ impl<K: Key, V: Value> Tree<K, V> {
         self.pop_if(true, test)
     }
 
-    /// Removes the first of some items. What stood before it is gone by then: other threads were faster.
+    /// Removes the first of the given items that still exists; other threads have removed those before it.
     fn pop<I: Iterator<Item = ItemOf<K, V>>>(&self, items: impl Fn() -> I) -> Result<Option<ItemOf<K, V>>> {
         self.writable()?;
         loop {
@@ -105,14 +108,14 @@ impl<K: Key, V: Value> Tree<K, V> {
                 }
                 met_any = true;
             }
-            // Behind the last of them there is none, but there may be one before.
+            // No item is left behind the last one, but another thread may have inserted one before it.
             if !met_any {
                 return Ok(None);
             }
         }
     }
 
-    /// Removes the first item, or the last, if `test` wants it.
+    /// Removes the first or the last item if `test` returns true.
     pub(crate) fn pop_if(
         &self,
         down: bool,

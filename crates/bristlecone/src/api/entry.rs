@@ -1,4 +1,4 @@
-//! A key and what is to become of it, whether it is there or not.
+//! Entries: an atomic change of a key that may be present or absent.
 
 use std::fmt;
 
@@ -8,12 +8,12 @@ use crate::api::fetch_update::Wanted;
 use crate::api::value::undecodable;
 use crate::{Key, Tree, TryInsertError, Value};
 
-/// A key of a tree, and what is to become of it. See [`Tree::entry`].
+/// A key of a tree with a pending change. See [`Tree::entry`].
 ///
-/// Other threads may use the tree meanwhile, so that an entry does not say whether its key is there. Nothing happens
-/// before one of the methods whose names begin with `or_`: each is one atomic step together with all of
-/// [`and_modify`](Self::and_modify), for other threads and for a crash. Closures are called again if another
-/// thread was faster; what they made then counts for nothing.
+/// Because other threads may use the tree concurrently, an entry does not report whether its key is present. Only
+/// the methods whose names begin with `or_` execute the change. Each is one atomic step together with all of
+/// [`and_modify`](Self::and_modify), for other threads and across crashes. Closures may run more than once under
+/// contention; only the last result counts.
 #[must_use = "nothing happens before a method that begins with `or_`"]
 pub struct Entry<'t, 'k, K: Key, V: Value, F = fn(&mut <V as Value>::Owned)> {
     tree: &'t Tree<K, V>,
@@ -22,7 +22,7 @@ pub struct Entry<'t, 'k, K: Key, V: Value, F = fn(&mut <V as Value>::Owned)> {
 }
 
 impl<K: Key, V: Value> Tree<K, V> {
-    /// Returns a key's entry, to change or fill it in one atomic step.
+    /// Returns the entry of a key, which changes or fills it in one atomic step.
     ///
     /// ```
     /// # use bristlecone::Pool;
@@ -50,7 +50,7 @@ impl<'t, 'k, K: Key, V: Value, F: FnMut(&mut V::Owned)> Entry<'t, 'k, K, V, F> {
         self.key
     }
 
-    /// Adds a change of the value that is there, if the key is.
+    /// Adds a change of the value, which applies if the key is present.
     pub fn and_modify<G: FnMut(&mut V::Owned)>(
         self,
         mut modify: G,
@@ -65,11 +65,11 @@ impl<'t, 'k, K: Key, V: Value, F: FnMut(&mut V::Owned)> Entry<'t, 'k, K, V, F> {
         Entry { tree, key, modify: Some(both) }
     }
 
-    /// Inserts a value if the key is absent; returns the value that is there now.
+    /// Inserts a value if the key is absent; returns the resulting value.
     ///
     /// # Errors
     ///
-    /// As [`Tree::fetch_update`].
+    /// Same as [`Tree::fetch_update`].
     pub fn or_insert(self, value: V::Ref<'_>) -> Result<V::Owned> {
         let own = || V::with(value, V::decode)?.ok_or_else(|| undecodable("value", V::kind()));
         if self.modify.is_some() {
@@ -83,21 +83,22 @@ impl<'t, 'k, K: Key, V: Value, F: FnMut(&mut V::Owned)> Entry<'t, 'k, K, V, F> {
         }
     }
 
-    /// Inserts what `make` returns if the key is absent; returns the value that is there now. `make` is called if
-    /// the key is absent, and once at most.
+    /// Inserts the result of `make` if the key is absent; returns the resulting value. `make` is called only if the
+    /// key is absent, and at most once.
     ///
     /// # Errors
     ///
-    /// As [`Tree::fetch_update`].
+    /// Same as [`Tree::fetch_update`].
     pub fn or_insert_with(self, make: impl FnOnce() -> V::Owned) -> Result<V::Owned> {
         self.or_insert_with_key(|_| make())
     }
 
-    /// Inserts what `make` makes of the key if it is absent: otherwise as [`or_insert_with`](Self::or_insert_with).
+    /// Inserts the result of `make` applied to the key if it is absent: otherwise the same as
+    /// [`or_insert_with`](Self::or_insert_with).
     ///
     /// # Errors
     ///
-    /// As [`Tree::fetch_update`].
+    /// Same as [`Tree::fetch_update`].
     ///
     /// ```
     /// # use bristlecone::Pool;
@@ -116,11 +117,11 @@ impl<'t, 'k, K: Key, V: Value, F: FnMut(&mut V::Owned)> Entry<'t, 'k, K, V, F> {
         Ok(now.expect("what is absent is inserted"))
     }
 
-    /// Inserts the type's default if the key is absent; returns the value that is there now.
+    /// Inserts the type's default value if the key is absent; returns the resulting value.
     ///
     /// # Errors
     ///
-    /// As [`Tree::fetch_update`].
+    /// Same as [`Tree::fetch_update`].
     pub fn or_default(self) -> Result<V::Owned>
     where
         V::Owned: Default,
@@ -128,11 +129,11 @@ impl<'t, 'k, K: Key, V: Value, F: FnMut(&mut V::Owned)> Entry<'t, 'k, K, V, F> {
         self.or_insert_with(V::Owned::default)
     }
 
-    /// Leaves the key absent if it is; otherwise returns the value that is there now.
+    /// Leaves an absent key absent; otherwise returns the resulting value.
     ///
     /// # Errors
     ///
-    /// As [`Tree::fetch_update`].
+    /// Same as [`Tree::fetch_update`].
     ///
     /// ```
     /// # use bristlecone::Pool;
@@ -151,7 +152,7 @@ impl<'t, 'k, K: Key, V: Value, F: FnMut(&mut V::Owned)> Entry<'t, 'k, K, V, F> {
         self.change_or_fill(|| None)
     }
 
-    /// Changes the value that is there, or inserts what `make` returns; returns the value that is there now.
+    /// Changes the present value or inserts the result of `make`; returns the resulting value.
     fn change_or_fill(mut self, mut make: impl FnMut() -> Option<V::Owned>) -> Result<Option<V::Owned>> {
         let mut made = None;
         let changed = self.tree.alter(self.key, |old| {

@@ -1,4 +1,4 @@
-//! Changes that depend on what is there: read, computed, and written if nothing came between.
+//! Read-modify-write operations: read, compute, and write if no other thread intervened.
 
 use bristlecone_pm::Result;
 
@@ -7,30 +7,31 @@ use crate::api::value::undecodable;
 use crate::index::parts::codec::Codec;
 use crate::{Key, Tree, Value};
 
-/// What is to become of a key.
+/// The intended change of a key.
 pub(crate) enum Wanted<T> {
-    /// It stays as it is.
+    /// No change.
     Same,
-    /// It gets a value, or goes.
+    /// Sets the value, or removes the key.
     Be(Option<T>),
 }
 
-/// What a key had, and what it has now.
+/// The previous and the resulting value of a key.
 type Change<V> = (Option<<V as Value>::Owned>, Option<<V as Value>::Owned>);
 
 impl<K: Key, V: Value> Tree<K, V> {
-    /// Replaces a key's value by what `update` makes of it; returns the value it had.
+    /// Replaces the value of a key by the result of `update`; returns the previous value.
     ///
-    /// `update` gets the value, or `None` if the key is absent. What it returns is written; if that is `None`, the key
-    /// is removed, or stays absent.
+    /// `update` gets the value, or `None` if the key is absent. Its result is written; `None` removes the key or
+    /// leaves it absent.
     ///
-    /// The change is one atomic step, for other threads and for a crash. If another thread changes the key meanwhile,
-    /// `update` is called again, with the new value: it should have no effect but its result. Nothing is locked while
-    /// it runs, and it may use the tree. If it panics nothing has changed.
+    /// The change is one atomic step, for other threads and across crashes. If another thread changes the key
+    /// concurrently, `update` runs again with the new value: it should have no side effects. No lock is held while it
+    /// runs, and it may use the tree. If it panics, nothing has changed.
     ///
     /// # Errors
     ///
-    /// As [`insert`](Self::insert), but that nothing has changed after [`Error::Corrupted`](crate::Error) either.
+    /// Same as [`insert`](Self::insert), except that nothing has changed after [`Error::Corrupted`](crate::Error)
+    /// either.
     ///
     /// ```
     /// # use bristlecone::Pool;
@@ -41,7 +42,7 @@ impl<K: Key, V: Value> Tree<K, V> {
     /// let count = |hits: Option<u64>| Some(hits.unwrap_or(0) + 1);
     /// assert_eq!(hits.fetch_update("/", count)?, None);
     /// assert_eq!(hits.fetch_update("/", count)?, Some(1));
-    /// // The last visitor takes the key along.
+    /// // The last visitor removes the key.
     /// assert_eq!(hits.fetch_update("/", |hits| hits.filter(|hits| *hits > 2))?, Some(2));
     /// assert_eq!(hits.get("/"), None);
     /// # std::fs::remove_file(&path).unwrap();
@@ -56,12 +57,12 @@ impl<K: Key, V: Value> Tree<K, V> {
         self.alter(key, |old| Ok(Wanted::Be(update(old.map(V::lend))))).map(|(old, _)| old)
     }
 
-    /// Replaces a key's value by what `update` makes of it; returns the value it has now: otherwise as
+    /// Replaces the value of a key by the result of `update`; returns the resulting value: otherwise the same as
     /// [`fetch_update`](Self::fetch_update).
     ///
     /// # Errors
     ///
-    /// As [`fetch_update`](Self::fetch_update).
+    /// Same as [`fetch_update`](Self::fetch_update).
     ///
     /// ```
     /// # use bristlecone::Pool;
@@ -84,7 +85,8 @@ impl<K: Key, V: Value> Tree<K, V> {
         self.alter(key, |old| Ok(Wanted::Be(update(old.map(V::lend))))).map(|(_, new)| new)
     }
 
-    /// Changes a key until no other thread did meanwhile, or `update` fails; returns what it had, and what it has.
+    /// Retries a change until it applies without conflict or `update` fails; returns the previous and the resulting
+    /// value.
     pub(crate) fn alter(
         &self,
         key: K::Ref<'_>,
@@ -113,7 +115,7 @@ impl<K: Key, V: Value> Tree<K, V> {
     }
 }
 
-/// Returns what a value is that stays where it is.
+/// Decodes a value that remains in the tree.
 fn decoded<V: Value>(value: &Stored<V::Codec>) -> Result<V::Owned> {
     V::decode(V::Codec::borrow(value)).ok_or_else(|| undecodable("value", V::kind()))
 }

@@ -1,5 +1,5 @@
-//! What a child must not tear down: handles to pools and trees that belong to the process that opened
-//! the pool.
+//! Handles that a forked child must not tear down: pools and trees that belong to the process that
+//! opened the pool.
 
 use std::mem::ManuallyDrop;
 use std::ops::Deref;
@@ -7,16 +7,17 @@ use std::sync::Arc;
 
 use bristlecone_pm::Opener;
 
-/// What a [`Handle`] holds.
+/// A value held by a [`Handle`].
 pub(crate) trait Inherited {
-    /// Gives up what a child of the opener holds of the system's, and touches nothing else.
+    /// Releases only the system resources that a forked child holds.
     fn abandon(&self) {}
 }
 
 /// A shared value of the process that opened a pool.
 ///
-/// In a child a drop leaves the value as it is: another thread may have been changing it when the child
-/// was forked, may have held its locks for ever then, and the pool is not the child's to close.
+/// In a forked child, a drop leaves the value unchanged. Another thread may have been changing it at
+/// the fork, or may have held its locks, which then stay locked forever. Only the parent may close the
+/// pool.
 #[derive(Debug)]
 pub(crate) struct Handle<T: Inherited + ?Sized> {
     value: ManuallyDrop<Arc<T>>,
@@ -28,13 +29,13 @@ impl<T: Inherited + ?Sized> Handle<T> {
         Self { value: ManuallyDrop::new(value), opener }
     }
 
-    /// Reports whether this process may use the value.
+    /// Returns whether this process may use the value.
     #[inline(always)]
     pub fn is_here(&self) -> bool {
         self.opener.is_here()
     }
 
-    /// Returns how many other handles there are. After 0, no other thread can make one.
+    /// Returns the number of other handles. After it returns 0, no other thread can create one.
     pub fn others(&mut self) -> usize {
         match Arc::get_mut(&mut self.value) {
             Some(_) => 0,
@@ -61,7 +62,7 @@ impl<T: Inherited + ?Sized> Deref for Handle<T> {
 impl<T: Inherited + ?Sized> Drop for Handle<T> {
     fn drop(&mut self) {
         if self.is_here() {
-            // SAFETY: dropped here only, and not used afterwards.
+            // SAFETY: dropped only here, and not used afterwards.
             unsafe { ManuallyDrop::drop(&mut self.value) };
         } else {
             self.value.abandon();

@@ -1,4 +1,4 @@
-//! Iterating over a tree, leaf by leaf, from both ends.
+//! Iteration over a tree, leaf by leaf, from both ends.
 
 use std::ops::Bound;
 
@@ -13,13 +13,13 @@ use crate::{Key, Tree, Value};
 /// An iterator over the items of a tree. See [`Tree::range`](crate::Tree::range).
 pub struct Range<'t, K: Key, V: Value> {
     tree: &'t Tree<K, V>,
-    /// What the front still has in hand, and where it goes on after that.
+    /// Buffered items of the front, and the position where it continues.
     front: Batch<K::Codec, V::Codec>,
     from: Limit<K>,
     back: Batch<K::Codec, V::Codec>,
     to: Limit<K>,
-    /// Whether anything was asked of the front, and of the back: if of both, they may meet within
-    /// what is in hand.
+    /// Whether the front and the back have been used. If both have, they may meet within buffered
+    /// items.
     begun: (bool, bool),
     done: bool,
 }
@@ -30,7 +30,7 @@ pub(crate) fn borrow<K: KeyCodec>(bound: &Bound<K::Owned>) -> Bound<K::Ref<'_>> 
     bound.as_ref().map(|key| K::borrow(key))
 }
 
-/// Ends a checked scan at what cannot be of the tree's types.
+/// Ends a checked scan at an item that does not decode as the tree's types.
 #[cold]
 fn refuse<K: KeyCodec, V: Codec, T>(batch: &mut Batch<K, V>, what: &str, kind: String) -> Option<T> {
     if batch.checked {
@@ -39,7 +39,7 @@ fn refuse<K: KeyCodec, V: Codec, T>(batch: &mut Batch<K, V>, what: &str, kind: S
     None
 }
 
-/// Returns whether nothing can lie between two bounds.
+/// Returns whether the range between two bounds is empty.
 pub(crate) fn is_empty<T: Ord>(from: &Bound<T>, to: &Bound<T>) -> bool {
     match (from, to) {
         (Bound::Included(from), Bound::Included(to)) => from > to,
@@ -57,7 +57,7 @@ impl<'t, K: Key, V: Value> Range<'t, K, V> {
         Self { tree, front: Batch::default(), from, back: Batch::default(), to, begun: (false, false), done }
     }
 
-    /// Compares the records of everything from here on with their checksums.
+    /// Verifies the checksums of all following records.
     pub(crate) fn checked(mut self) -> CheckedRange<'t, K, V> {
         self.front.checked = true;
         self.back.checked = true;
@@ -71,7 +71,7 @@ impl<'t, K: Key, V: Value> Range<'t, K, V> {
         error
     }
 
-    /// Returns whether the back has not given out `key` yet, nor anything below it.
+    /// Returns whether the back has returned neither `key` nor a key below it.
     fn before_back(&self, key: &<K::Codec as Codec>::Owned) -> bool {
         match (self.back.entries.last(), &self.to) {
             (Some((last, _)), _) | (None, Bound::Included(last)) => key <= last,
@@ -80,7 +80,7 @@ impl<'t, K: Key, V: Value> Range<'t, K, V> {
         }
     }
 
-    /// Returns whether the front has not given out `key` yet, nor anything above it.
+    /// Returns whether the front has returned neither `key` nor a key above it.
     fn after_front(&self, key: &<K::Codec as Codec>::Owned) -> bool {
         match (self.front.entries.last(), &self.from) {
             (Some((first, _)), _) | (None, Bound::Included(first)) => key >= first,
@@ -89,8 +89,8 @@ impl<'t, K: Key, V: Value> Range<'t, K, V> {
         }
     }
 
-    /// Returns what an entry of a batch is. `None`: it cannot be of the tree's types, so that a checked
-    /// scan is over, and others leave it out.
+    /// Decodes an entry of a batch. Returns `None` if it does not decode as the tree's types: a checked
+    /// scan ends there, others skip it.
     #[inline(always)]
     fn give(
         (key, value): (<K::Codec as Codec>::Owned, <V::Codec as Codec>::Owned),
@@ -103,7 +103,7 @@ impl<'t, K: Key, V: Value> Range<'t, K, V> {
 }
 
 impl<K: Key, V: Value> Range<'_, K, V> {
-    /// Returns the next item, whatever it takes.
+    /// Returns the next item, reading more leaves if necessary.
     #[inline(never)]
     fn look_forward(&mut self) -> Option<(K::Owned, V::Owned)> {
         while !self.done {
@@ -129,7 +129,7 @@ impl<K: Key, V: Value> Range<'_, K, V> {
         None
     }
 
-    /// Returns the last item left, whatever it takes.
+    /// Returns the last remaining item, reading more leaves if necessary.
     #[inline(never)]
     fn look_backward(&mut self) -> Option<(K::Owned, V::Owned)> {
         while !self.done {
@@ -161,7 +161,7 @@ impl<K: Key, V: Value> Iterator for Range<'_, K, V> {
 
     #[inline(always)]
     fn next(&mut self) -> Option<Self::Item> {
-        // What is in hand, while more than that is and the other end does not come towards it.
+        // Use buffered items while more than one is left and the other end has not been used.
         if self.front.entries.len() > 1
             && !self.begun.1
             && let Some(entry) = self.front.entries.pop()
@@ -195,7 +195,7 @@ impl<K: Key, V: Value> std::fmt::Debug for Range<'_, K, V> {
     }
 }
 
-/// An iterator over the items of a tree that compares records with their checksums. See
+/// An iterator over the items of a tree that verifies the checksums of records. See
 /// [`Tree::try_range`](crate::Tree::try_range).
 #[derive(Debug)]
 pub struct CheckedRange<'t, K: Key, V: Value>(Range<'t, K, V>);

@@ -4,12 +4,12 @@ use bristlecone_pm::KEY_BYTES_MAX;
 
 use crate::index::parts::codec::{Codec, KeyCodec};
 
-/// A type of keys. Keys order as their type does.
+/// A key type. Keys have the order of their type.
 ///
 /// | type | operations take | order | stored as |
 /// |---|---|---|---|
 /// | `()`, `bool`, `char`, `u8` to `u64`, `i8` to `i64` | the value | by value | a word in the tree |
-/// | `f32`, `f64` | the value | as `total_cmp` has it: −NaN, −∞, … −0.0, 0.0, … ∞, NaN | a word in the tree |
+/// | `f32`, `f64` | the value | as in `total_cmp`: −NaN, −∞, … −0.0, 0.0, … ∞, NaN | a word in the tree |
 /// | `u128`, `i128` | the value | by value | a record |
 /// | `String`, `&str` | `&str` | bytewise | a record |
 /// | `Vec<u8>`, `&[u8]` | `&[u8]` | bytewise | a record |
@@ -18,11 +18,11 @@ use crate::index::parts::codec::{Codec, KeyCodec};
 /// | tuples of 1 to 8 of these | a tuple | by the first element that differs | a record |
 /// | structs with `#[derive(Key)]`, feature `derive` | a reference | by the first field that differs | a record |
 ///
-/// A record has up to 16 KiB. Floats come back bit for bit, NaNs and −0.0 included; 0.0 and −0.0 are
-/// different keys. `usize` and `isize` are no keys, since they have other sizes on other machines, and a
-/// pool may be opened there: `u64` and `i64` are what to use.
+/// A record holds up to 16 KiB. Floats are preserved bit for bit, including NaNs and −0.0; 0.0 and −0.0 are
+/// different keys. `usize` and `isize` are not keys, because their size depends on the machine and a pool may be
+/// opened on another one. Use `u64` and `i64`.
 ///
-/// `String` and `&'static str` name the same type of keys, and so do `Vec<u8>` and `&'static [u8]`:
+/// `String` and `&'static str` name the same key type, and so do `Vec<u8>` and `&'static [u8]`:
 ///
 /// ```
 /// # use bristlecone::Pool;
@@ -46,16 +46,16 @@ use crate::index::parts::codec::{Codec, KeyCodec};
 /// is_key::<usize>();
 /// ```
 ///
-/// The library implements the trait for all of these; the derive macro implements it for structs. Its
-/// hidden items are not meant to be implemented by hand, and may change.
+/// The library implements the trait for all of these; the derive macro implements it for structs. Its hidden
+/// items are private to the library and may change.
 #[diagnostic::on_unimplemented(
     message = "`{Self}` cannot be the key of a tree",
     note = "keys are `()`, `bool`, `char`, integers but `usize` and `isize`, floats, `String`, `Vec<u8>`, `[u8; N]`, options and tuples of these"
 )]
 pub trait Key: 'static {
-    /// What operations take.
+    /// The borrowed form that operations take.
     type Ref<'a>: Copy;
-    /// What iterators give.
+    /// The owned form that iterators return.
     type Owned: Clone + Send + Sync + std::fmt::Debug;
     #[doc(hidden)]
     type Codec: KeyCodec;
@@ -63,13 +63,13 @@ pub trait Key: 'static {
     /// Returns the type's name in the pool's directory.
     fn kind() -> String;
 
-    /// Lends a key that an iterator gave to an operation.
+    /// Borrows an owned key as an argument for an operation.
     fn lend(key: &Self::Owned) -> Self::Ref<'_>;
 
     #[doc(hidden)]
     fn with<R>(key: Self::Ref<'_>, use_it: impl FnOnce(<Self::Codec as Codec>::Ref<'_>) -> R) -> R;
 
-    /// `None`: this cannot be a key of the type. So in the next one.
+    /// Returns `None` if this is not a valid key of the type. The next function does the same.
     #[doc(hidden)]
     fn show<R>(key: <Self::Codec as Codec>::Ref<'_>, show: impl FnOnce(Self::Ref<'_>) -> R) -> Option<R> {
         Self::decode(Self::Codec::owned(key)).map(|key| show(Self::lend(&key)))
@@ -79,7 +79,7 @@ pub trait Key: 'static {
     fn decode(key: <Self::Codec as Codec>::Owned) -> Option<Self::Owned>;
 }
 
-/// Returns whether a key can be stored, as a tree asks before writing.
+/// Checks that a key of this length can be stored, as a tree does before writing.
 pub(crate) fn check_len(bytes: usize) -> crate::Result<()> {
     if bytes <= KEY_BYTES_MAX {
         return Ok(());

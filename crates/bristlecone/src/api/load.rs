@@ -1,4 +1,4 @@
-//! Creating a tree with items in it.
+//! Creating a tree with initial items.
 
 use std::cell::Cell;
 use std::panic::{AssertUnwindSafe, catch_unwind, resume_unwind};
@@ -11,31 +11,31 @@ use crate::index::any::AnyIndex;
 use crate::index::parts::codec::Codec;
 use crate::{Key, Tree, TreeOptions, Value};
 
-/// Items that are handed to the tree at once.
+/// Number of items passed to the tree in one call.
 const CHUNK: usize = 1024;
-/// Bytes of them at most, and what the last of them has more.
+/// Maximum bytes of these items; the last item may exceed it.
 const CHUNK_BYTES: usize = 1 << 20;
 
-/// Takes the items of a tree that is being created, in ascending order of their keys: see [`TreeOptions::create_with`].
+/// Receives the items of a tree that is being created, in ascending key order: see [`TreeOptions::create_with`].
 pub struct Loader<'t, K: Key, V: Value> {
     tree: &'t dyn Index<K::Codec, V::Codec>,
     keys: <K::Codec as Codec>::Pack,
     values: <V::Codec as Codec>::Pack,
-    /// Of those that wait for their leaf.
+    /// Number of items that wait for their leaf.
     count: usize,
     bytes: usize,
-    /// The last key that has its leaf.
+    /// The last key that was written to a leaf.
     last: Option<<K::Codec as Codec>::Owned>,
-    /// Whether items could not be written: what there is lacks them.
+    /// Set if items could not be written: the tree is incomplete then.
     failed: bool,
 }
 
 thread_local! {
-    /// Whether the thread fills a tree, and so has the pool's trees to itself.
+    /// Whether this thread is filling a tree, and thus holds the lock on the pool's trees.
     static FILLS: Cell<bool> = const { Cell::new(false) };
 }
 
-/// Panics on a thread that fills a tree: it would wait for itself.
+/// Panics on a thread that is filling a tree, because it would deadlock with itself.
 pub(crate) fn assert_fills_none() {
     assert!(
         !FILLS.get(),
@@ -55,13 +55,12 @@ impl<'t, K: Key, V: Value> Loader<'t, K, V> {
         Self { tree, keys, values, count: 0, bytes: 0, last: None, failed: false }
     }
 
-    /// Adds an item behind all that were added before.
+    /// Appends an item. Keys must be in ascending order.
     ///
     /// # Errors
     ///
-    /// [`Error::Invalid`] if the key is not greater than the one before, and nothing has changed;
-    /// [`Error::TooLong`] for a key or value that no tree holds; [`Error::PoolFull`] and
-    /// [`Error::MediumFull`] where there is no room.
+    /// [`Error::Invalid`] if the key is not greater than the previous one; nothing has changed then. [`Error::TooLong`]
+    /// for a key or value that exceeds the limits; [`Error::PoolFull`] and [`Error::MediumFull`] for lack of space.
     pub fn push(&mut self, key: K::Ref<'_>, value: V::Ref<'_>) -> Result<()> {
         if self.failed {
             return Err(gone());
@@ -93,7 +92,7 @@ impl<'t, K: Key, V: Value> Loader<'t, K, V> {
         }
     }
 
-    /// Hands over what waits, and keeps what fills no leaf, unless it is the `last`.
+    /// Writes the waiting items, and keeps those that do not fill a leaf unless `last` is set.
     fn write(&mut self, last: bool) -> Result<()> {
         let item = |at| (K::Codec::packed(&self.keys, at), V::Codec::packed(&self.values, at));
         let items: Vec<_> = (0..self.count).map(item).collect();
@@ -116,21 +115,22 @@ impl<'t, K: Key, V: Value> Loader<'t, K, V> {
 }
 
 impl TreeOptions {
-    /// Creates the tree with the items in it that `fill` hands over, in ascending order of their keys: after an error,
-    /// of `fill` or any other, and after a crash before this returns, there is no tree, and its room is free again.
+    /// Creates the tree with the items that `fill` supplies, in ascending key order. Creation is atomic: after an error
+    /// of `fill` or any other, and after a crash before this returns, the tree does not exist and its space is free.
     ///
-    /// SSTree and NBTree write full leaves, each of its lines once, which takes a fraction of what as many inserts do; the
-    /// other designs insert one item after the other. While `fill` runs, no other tree of the pool can be opened, created
-    /// or dropped: another thread waits. A snapshot that was taken before this returns, also a transaction's, cannot show the tree,
-    /// and says [`Error::SnapshotTooOld`].
+    /// SSTree and NBTree write full leaves and each cache line once, which takes a fraction of the time of individual
+    /// inserts. The other designs insert items one by one. While `fill` runs, other threads block when they open,
+    /// create or drop a tree of the pool. A snapshot taken before this returns, including one of a transaction, cannot
+    /// show the tree and returns [`Error::SnapshotTooOld`].
     ///
     /// # Panics
     ///
-    /// If `fill` opens, creates, renames or drops a tree; and as `fill` does, in which case there is no tree either.
+    /// Panics if `fill` opens, creates, renames or drops a tree. Propagates a panic of `fill`; the tree does not exist
+    /// then.
     ///
     /// # Errors
     ///
-    /// As [`create`](Self::create); those of `fill` and of [`Loader::push`].
+    /// Same as [`create`](Self::create); errors of `fill` and of [`Loader::push`].
     ///
     /// ```
     /// # use bristlecone::Pool;
@@ -152,7 +152,7 @@ impl TreeOptions {
         self.create_filled(&self.spec(K::kind(), V::kind())?, fill)
     }
 
-    /// Creates the tree with kinds that `K` and `V` are encoded like.
+    /// Creates the tree with explicit kinds, which must have the encodings of `K` and `V`.
     pub(crate) fn create_filled<K: Key, V: Value>(
         &self,
         spec: &TreeSpec,
@@ -178,11 +178,11 @@ impl TreeOptions {
         let created = self.pool().create_tree(|| {
             let inline = (K::Codec::INLINE, V::Codec::INLINE);
             let (entry, tree) = self.pool().0.file.create_filled(spec, inline, &mut filled)?;
-            // None of its items was saved as absent for the snapshots that there are.
+            // Existing snapshots have not recorded the absence of these items.
             self.pool().0.epochs.note_cleared(entry.id, entry.id);
             Ok((entry, tree.typed()?))
         });
-        // There is no tree, and it left nothing behind.
+        // The tree was not created, and nothing of it remains.
         if let Some(panic) = panicked {
             resume_unwind(panic);
         }
@@ -190,7 +190,7 @@ impl TreeOptions {
     }
 }
 
-/// Says that items could not be written before.
+/// Returns the error for use after a failed write.
 fn gone() -> Error {
     Error::invalid("the tree is not created: items before could not be written")
 }

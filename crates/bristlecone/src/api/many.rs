@@ -1,4 +1,4 @@
-//! Calls for many keys: each item is an operation of its own, but they wait for memory together.
+//! Multi-key calls: each item is an independent operation, but their memory accesses overlap.
 
 use std::error::Error as StdError;
 use std::fmt;
@@ -12,16 +12,16 @@ use crate::index::parts::codec::{Codec, GROUP};
 use crate::index::{Index, Tell};
 use crate::{Key, Tree, Value};
 
-/// Why a call for many items stopped, and behind which of them.
+/// Error of a multi-key call: the reason, and the number of completed items.
 ///
-/// In a function that returns [`bristlecone::Result`](crate::Result), `?` makes an [`Error`] of it.
+/// In a function that returns [`bristlecone::Result`](crate::Result), `?` converts it to [`Error`].
 #[derive(Debug)]
 #[non_exhaustive]
 pub struct ManyError {
-    /// How many items are done, from the first one on, and durable. Nothing has changed of those behind them, except after
-    /// [`Error::DurabilityLost`], which leaves open up to sixteen.
+    /// Number of completed and durable items, counted from the first. The items behind them are unchanged. After
+    /// [`Error::DurabilityLost`], the outcome of up to sixteen of them is undetermined.
     pub done: usize,
-    /// What the next item failed for.
+    /// Error of the next item.
     pub error: Error,
 }
 
@@ -43,25 +43,25 @@ impl From<ManyError> for Error {
     }
 }
 
-/// The codec of a kind of keys or values.
+/// The borrowed form of a key or value codec.
 type CodecRef<'a, C> = <C as Codec>::Ref<'a>;
 
-/// How the items of a group are changed.
+/// Function that changes the items of a group.
 type Change<K, V> = for<'a> fn(
     &dyn Index<<K as Key>::Codec, <V as Value>::Codec>,
     &[(CodecRef<'a, <K as Key>::Codec>, CodecRef<'a, <V as Value>::Codec>)],
     &mut Tell<'_, <V as Value>::Codec>,
 ) -> Result<()>;
 
-/// Many keys, and many items.
+/// Multi-key operations.
 impl<K: Key, V: Value> Tree<K, V> {
-    /// Looks keys up and puts their values into `found`, in the order of the keys, and nothing else. Each key is looked up
-    /// by itself, as [`get`](Self::get) does, but the memory that they stand in is fetched for several of them at once:
-    /// in NBTree and SSTree that takes a fraction of the time, where the tree is larger than the caches.
+    /// Looks up keys and sets `found` to their values, in the order of the keys. Each key is looked up independently,
+    /// as in [`get`](Self::get), but memory is prefetched for several keys together. In NBTree and SSTree this takes a
+    /// fraction of the time if the tree exceeds the caches.
     ///
     /// # Panics
     ///
-    /// In a child of the process that opened the pool.
+    /// Panics in a child of the process that opened the pool.
     ///
     /// ```
     /// # use bristlecone::Pool;
@@ -83,12 +83,12 @@ impl<K: Key, V: Value> Tree<K, V> {
         self.look_many(keys, &mut |at, value| found[at] = V::decode(value));
     }
 
-    /// Calls `show` with the place of each key that is there and its value, in the order of the keys, without copying
+    /// Calls `show` with the position and the value of each present key, in the order of the keys, without copying
     /// values: see [`get_many`](Self::get_many) and [`get_with`](Self::get_with).
     ///
     /// # Panics
     ///
-    /// In a child of the process that opened the pool.
+    /// Panics in a child of the process that opened the pool.
     ///
     /// ```
     /// # use bristlecone::Pool;
@@ -108,12 +108,11 @@ impl<K: Key, V: Value> Tree<K, V> {
         self.look_many(keys, &mut |at, value| _ = V::view(value, |value| show(at, value)));
     }
 
-    /// Puts into `found` whether each key is there, in the order of the keys, and nothing else: see
-    /// [`get_many`](Self::get_many).
+    /// Sets `found` to whether each key is present, in the order of the keys: see [`get_many`](Self::get_many).
     ///
     /// # Panics
     ///
-    /// In a child of the process that opened the pool.
+    /// Panics in a child of the process that opened the pool.
     ///
     /// ```
     /// # use bristlecone::Pool;
@@ -140,7 +139,7 @@ impl<K: Key, V: Value> Tree<K, V> {
         self.by_groups(keys, |first, keys| tree.get_many(keys, &mut |at, value| show(first + at, value)));
     }
 
-    /// Calls `show` with the place and what stands for the value of each key that is there.
+    /// Calls `show` with the position and the stored word of the value of each present key.
     pub(crate) fn look_up_words(
         &self,
         keys: &[K::Ref<'_>],
@@ -156,7 +155,7 @@ impl<K: Key, V: Value> Tree<K, V> {
         looked
     }
 
-    /// Calls `look` with the place of each group's first key, and the keys as they are in the tree.
+    /// Calls `look` for each group of keys, with the position of its first key and the keys in stored form.
     fn by_groups(&self, keys: &[K::Ref<'_>], mut look: impl FnMut(usize, &[<K::Codec as Codec>::Ref<'_>])) {
         self.count_many(Operation::Get, keys.len());
         let mut pack = <K::Codec as Codec>::Pack::default();
@@ -168,15 +167,14 @@ impl<K: Key, V: Value> Tree<K, V> {
         }
     }
 
-    /// Writes items, one after the other, as [`insert`](Self::insert) does each; puts the values that they had into `old`,
-    /// in the order of the items, and nothing else. This is no batch: after a crash any of them may have happened that
-    /// were not acknowledged. But they wait for memory and for the medium together, up to sixteen at a time, which in
-    /// NBTree and SSTree takes a fraction of the time where keys and values are words. A key that stands there twice has
-    /// the later value.
+    /// Inserts or overwrites items one after the other, each as in [`insert`](Self::insert); sets `old` to the previous
+    /// values, in the order of the items. The call is not atomic: after a crash, any subset of its unacknowledged items
+    /// may be present. Memory accesses and persistence of up to sixteen items overlap. In NBTree and SSTree this takes
+    /// a fraction of the time if keys and values are words. If a key occurs twice, the later value wins.
     ///
     /// # Errors
     ///
-    /// As [`insert`](Self::insert), with the number of items that are done; `old` has the values of these.
+    /// Same as [`insert`](Self::insert), with the number of completed items; `old` has their previous values.
     ///
     /// ```
     /// # use bristlecone::Pool;
@@ -207,12 +205,12 @@ impl<K: Key, V: Value> Tree<K, V> {
         })
     }
 
-    /// Writes items as [`insert_many`](Self::insert_many) does, without telling what was there: see
+    /// Inserts or overwrites items as [`insert_many`](Self::insert_many) does, without returning previous values: see
     /// [`upsert`](Self::upsert).
     ///
     /// # Errors
     ///
-    /// As [`upsert`](Self::upsert), with the number of items that are done.
+    /// Same as [`upsert`](Self::upsert), with the number of completed items.
     ///
     /// ```
     /// # use bristlecone::Pool;
@@ -232,12 +230,12 @@ impl<K: Key, V: Value> Tree<K, V> {
         self.change_many(items, |tree, items, tell| tree.upsert_many(items, tell), &mut |_| {})
     }
 
-    /// Removes keys, one after the other, as [`remove`](Self::remove) does each; puts the values that they had into `old`,
-    /// in the order of the keys, and nothing else: see [`insert_many`](Self::insert_many).
+    /// Removes keys one after the other, each as in [`remove`](Self::remove); sets `old` to the previous values, in the
+    /// order of the keys: see [`insert_many`](Self::insert_many).
     ///
     /// # Errors
     ///
-    /// As [`remove`](Self::remove), with the number of keys that are done; `old` has the values of these.
+    /// Same as [`remove`](Self::remove), with the number of completed keys; `old` has their previous values.
     ///
     /// ```
     /// # use bristlecone::Pool;
@@ -301,7 +299,7 @@ impl<K: Key, V: Value> Tree<K, V> {
             K::Codec::unpack(&mut packs.0);
             V::Codec::unpack(&mut packs.1);
             let mut count = 0;
-            // What cannot be stored stops the call behind what stands before it.
+            // An item that cannot be stored ends the call after the items before it.
             let packed = group.iter().try_for_each(|(key, value)| {
                 pack_item::<K, V>(*key, *value, &mut packs)?;
                 count += 1;
@@ -322,7 +320,7 @@ impl<K: Key, V: Value> Tree<K, V> {
     }
 }
 
-/// Appends the codes of an item, unless they cannot be stored.
+/// Appends the encoding of an item, or fails if it cannot be stored.
 fn pack_item<K: Key, V: Value>(
     key: K::Ref<'_>,
     value: V::Ref<'_>,

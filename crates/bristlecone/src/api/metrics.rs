@@ -1,4 +1,4 @@
-//! Figures of an open pool.
+//! Metrics of an open pool.
 
 use std::sync::atomic::{AtomicU64, Ordering::Relaxed};
 use std::time::{Duration, Instant};
@@ -8,43 +8,46 @@ use bristlecone_pm::{Error, Part, Result};
 use crate::index::part_of;
 use crate::{Key, Pool, Tree, Value};
 
-/// What a pool was used for and what that took, since this process opened it. See [`Pool::metrics`].
+/// Usage and cost of a pool since this process opened it. See [`Pool::metrics`].
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 #[non_exhaustive]
 pub struct Metrics {
-    /// Operations of trees, by kind; `None` without the feature `metrics`.
+    /// Tree operations by kind; `None` without the feature `metrics`.
     pub operations: Option<Operations>,
-    /// Lines that were flushed, or would be in a domain that needs it; `None` without the feature `metrics`.
+    /// Flushed lines, including those that would be flushed in a domain that requires it; `None` without the feature
+    /// `metrics`.
     pub flushes: Option<u64>,
     /// Fences; `None` without the feature `metrics`.
     pub fences: Option<u64>,
-    /// Nodes that were split.
+    /// Number of node splits.
     pub splits: u64,
-    /// Chunks that trees got.
+    /// Number of chunks allocated to trees.
     pub chunks_taken: u64,
-    /// The time that it took to get them: growth of the file, and its page faults.
+    /// Time spent allocating them: growth of the file, and its page faults.
     pub growth_time: Duration,
-    /// Trees that were opened and recovered.
+    /// Number of trees opened and recovered.
     pub recoveries: u64,
-    /// The time that this took.
+    /// Time spent recovering them.
     pub recovery_time: Duration,
-    /// Bytes of the chunks that are logs of trees.
+    /// Bytes of the chunks that hold logs of trees.
     pub log_bytes: u64,
-    /// Batches and transactions that were committed.
+    /// Number of committed batches and transactions.
     pub commits: u64,
-    /// Attempts that met a conflict, at a lookup or at the commit: a transaction tries again, a batch is given up.
+    /// Number of attempts that met a conflict, at a lookup or at the commit. A transaction then retries; a batch
+    /// fails.
     pub conflicts: u64,
-    /// Bytes of DRAM that are kept for snapshots, about.
+    /// Approximate bytes of DRAM kept for snapshots.
     pub snapshot_bytes: u64,
 }
 
-/// Operations of all trees of a pool, without those of batches and transactions. A call for many keys counts for each of them.
+/// Operations of all trees of a pool, without those of batches and transactions. A multi-key call counts once per
+/// key.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 #[non_exhaustive]
 pub struct Operations {
-    /// Lookups of a key.
+    /// Lookups of one key.
     pub gets: u64,
-    /// Scans, however long.
+    /// Scans of any length.
     pub scans: u64,
     /// `insert`, `try_insert` and `update`.
     pub inserts: u64,
@@ -52,11 +55,11 @@ pub struct Operations {
     pub upserts: u64,
     /// `remove`.
     pub removes: u64,
-    /// `compare_and_swap`, and each attempt of what is made of it.
+    /// `compare_and_swap`, and each attempt of the operations built on it.
     pub swaps: u64,
 }
 
-/// A kind of operations.
+/// A kind of operation.
 #[derive(Clone, Copy, Debug)]
 #[cfg_attr(not(feature = "metrics"), allow(dead_code, reason = "nothing is counted then"))]
 pub(crate) enum Operation {
@@ -68,7 +71,7 @@ pub(crate) enum Operation {
     Swap,
 }
 
-/// What is counted.
+/// Counters of a pool.
 #[derive(Debug, Default)]
 pub(crate) struct Meters {
     recoveries: AtomicU64,
@@ -80,7 +83,7 @@ pub(crate) struct Meters {
 }
 
 impl Meters {
-    /// Recovers a tree, and notes how long that took.
+    /// Recovers a tree, and records the duration.
     pub fn recovery<T>(&self, recover: impl FnOnce() -> Result<T>) -> Result<T> {
         let begun = Instant::now();
         let recovered = recover()?;
@@ -89,7 +92,7 @@ impl Meters {
         Ok(recovered)
     }
 
-    /// Notes how an attempt to commit ended.
+    /// Records the outcome of an attempt to commit.
     pub fn note_commit(&self, ended: &Result<()>) {
         match ended {
             Ok(()) => _ = self.commits.fetch_add(1, Relaxed),
@@ -125,7 +128,7 @@ impl<K: Key, V: Value> Tree<K, V> {
         self.count_many(operation, 1);
     }
 
-    /// Counts an operation on so many keys, with the feature `metrics`.
+    /// Counts an operation on `keys` keys, with the feature `metrics`.
     #[inline(always)]
     #[cfg_attr(not(feature = "metrics"), allow(unused_variables, reason = "nothing is counted then"))]
     pub(crate) fn count_many(&self, operation: Operation, keys: usize) {
@@ -135,10 +138,10 @@ impl<K: Key, V: Value> Tree<K, V> {
 }
 
 impl Pool {
-    /// Returns figures of the pool since this process opened it.
+    /// Returns metrics of the pool since this process opened it.
     ///
-    /// Operations, flushes and fences are counted with the feature `metrics` only, since that costs each of them some
-    /// instructions. Everything else costs nothing that shows. To ask takes a look at each chunk of the pool.
+    /// Operations, flushes and fences are counted only with the feature `metrics`, because each count costs a few
+    /// instructions. The other counters have no measurable cost. The call inspects each chunk of the pool.
     ///
     /// # Errors
     ///

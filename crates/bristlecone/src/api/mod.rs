@@ -1,4 +1,4 @@
-//! What a program sees: pools, trees, iterators, the kinds of keys and values.
+//! The public interface: pools, trees, iterators, the kinds of keys and values.
 
 pub mod backup;
 pub mod close;

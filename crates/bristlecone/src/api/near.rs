@@ -1,4 +1,4 @@
-//! Items near a key, their number, and keys or values alone.
+//! Items near a key, counts, and iterators over keys or values.
 
 use std::fmt;
 use std::ops::{Bound, RangeBounds};
@@ -11,11 +11,11 @@ use crate::{Key, Tree, Value};
 impl<K: Key, V: Value> Tree<K, V> {
     /// Returns the item with the largest key below `key`.
     ///
-    /// This is a read of one leaf as it was at one moment, or of several if those next to the key have no such item.
+    /// The lookup reads one leaf at one point in time, or several leaves if those next to the key have no such item.
     ///
     /// # Panics
     ///
-    /// In a child of the process that opened the pool.
+    /// Panics in a child of the process that opened the pool.
     ///
     /// ```
     /// # use bristlecone::Pool;
@@ -38,42 +38,43 @@ impl<K: Key, V: Value> Tree<K, V> {
         self.range(..key).next_back()
     }
 
-    /// Returns the item with the largest key that is `key` or below: otherwise as [`get_lt`](Self::get_lt).
+    /// Returns the item with the largest key that is `key` or below: otherwise the same as [`get_lt`](Self::get_lt).
     ///
     /// # Panics
     ///
-    /// In a child of the process that opened the pool.
+    /// Panics in a child of the process that opened the pool.
     pub fn get_le(&self, key: K::Ref<'_>) -> Option<ItemOf<K, V>> {
         self.range(..=key).next_back()
     }
 
-    /// Returns the item with the smallest key above `key`: otherwise as [`get_lt`](Self::get_lt).
+    /// Returns the item with the smallest key above `key`: otherwise the same as [`get_lt`](Self::get_lt).
     ///
     /// # Panics
     ///
-    /// In a child of the process that opened the pool.
+    /// Panics in a child of the process that opened the pool.
     pub fn get_gt(&self, key: K::Ref<'_>) -> Option<ItemOf<K, V>> {
         self.range((Bound::Excluded(key), Bound::Unbounded)).next()
     }
 
-    /// Returns the item with the smallest key that is `key` or above: otherwise as [`get_lt`](Self::get_lt).
+    /// Returns the item with the smallest key that is `key` or above: otherwise the same as
+    /// [`get_lt`](Self::get_lt).
     ///
     /// # Panics
     ///
-    /// In a child of the process that opened the pool.
+    /// Panics in a child of the process that opened the pool.
     pub fn get_ge(&self, key: K::Ref<'_>) -> Option<ItemOf<K, V>> {
         self.range(key..).next()
     }
 
-    /// Returns the number of items whose keys lie within bounds. It reads each of them; [`len`](Self::len) knows how
-    /// many there are in all.
+    /// Returns the number of items whose keys lie within bounds. It reads each item; use [`len`](Self::len) for the
+    /// total.
     ///
-    /// As [`range`](Self::range) this sees each leaf at another moment: the number is exact while no thread writes.
-    /// Items that cannot be of the tree's types count.
+    /// Like [`range`](Self::range), it sees each leaf at a different point in time: the count is exact while no
+    /// thread writes. It includes items that do not decode as the tree's types.
     ///
     /// # Panics
     ///
-    /// In a child of the process that opened the pool.
+    /// Panics in a child of the process that opened the pool.
     ///
     /// ```
     /// # use bristlecone::Pool;

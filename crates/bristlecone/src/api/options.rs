@@ -1,4 +1,4 @@
-//! How pools are created and opened.
+//! Options for creating and opening pools.
 
 use std::io::ErrorKind;
 use std::path::Path;
@@ -15,17 +15,17 @@ use crate::api::pool::LOOKS;
 use crate::index::followed::Source;
 use crate::index::followed::pool::FollowedPool;
 
-/// What a new pool may grow to if nothing is said, and where there is little address space.
+/// Default maximum size of a new pool, also where address space is limited.
 const DEFAULT_BYTES: u64 = 1 << 40;
 const DEFAULT_BYTES_LEAST: u64 = 1 << 30;
 
-/// A number of this library's sources, of which the layout is that a tree's volatile half has.
+/// A hash of this library's sources, which fixes the layout of a tree's volatile part.
 pub(crate) const BUILD: u64 = match u64::from_str_radix(env!("BRISTLECONE_BUILD"), 10) {
     Ok(build) => build,
     Err(_) => panic!("a number"),
 };
 
-/// How a pool is opened.
+/// Options for opening or creating a pool.
 #[derive(Clone, Debug, Default)]
 pub struct PoolOptions {
     max_bytes: Option<u64>,
@@ -40,16 +40,16 @@ pub struct PoolOptions {
 }
 
 impl PoolOptions {
-    /// Sets the bytes that the pool may grow to (default for a new pool: 1 TiB), rounded up to whole chunks of 2 MiB.
+    /// Sets the maximum size of the pool in bytes (default for a new pool: 1 TiB), rounded up to whole chunks of 2 MiB.
     ///
-    /// The file is as large as what is in it. What costs something is address space, of which a process has 128 TiB: as
-    /// much of it as the pool may grow to is reserved while the pool is open. Where a limit such as that of `ulimit -v`
-    /// forbids the default, the maximum of a new pool is half of it, or half of that, and so on, down to 1 GiB; and a
-    /// pool that exists opens, and returns [`Error::PoolFull`] when what could be reserved is used.
+    /// The file is as large as its contents. The maximum costs address space: opening the pool reserves that many
+    /// bytes, and a process has 128 TiB. If a limit such as `ulimit -v` forbids the default, the maximum of a new pool
+    /// is halved repeatedly, down to 1 GiB. An existing pool still opens, and returns [`Error::PoolFull`] when the
+    /// reserved part is used up.
     ///
-    /// An existing pool that is opened for writing gets this maximum if it is larger than its own, for good.
-    /// It is never made smaller. A pool of up to some 490 GiB can grow to that; a larger one has room for what
-    /// it was created with, and says [`Error::MaximumFixed`].
+    /// Opening an existing pool for writing raises its maximum permanently if the new value is larger; the maximum
+    /// never shrinks. A pool of up to about 490 GiB can be raised to that size. A larger pool keeps the maximum it was
+    /// created with, and returns [`Error::MaximumFixed`].
     ///
     /// ```
     /// use bristlecone::Pool;
@@ -68,20 +68,20 @@ impl PoolOptions {
         self
     }
 
-    /// Sets the persistence domain, instead of the detected one. With a weaker one than the medium needs, less survives
-    /// than is said.
+    /// Sets the persistence domain, overriding detection. A domain weaker than the medium requires breaks the
+    /// durability guarantee.
     pub fn domain(mut self, domain: Domain) -> Self {
         self.domain = Some(domain);
         self
     }
 
-    /// Creates the pool if there is none.
+    /// Creates the pool if it does not exist.
     pub fn create(mut self, create: bool) -> Self {
         self.create = create;
         self
     }
 
-    /// Creates the pool, and fails if there is one.
+    /// Creates the pool, and fails if it exists.
     ///
     /// ```
     /// use bristlecone::{Error, Pool};
@@ -99,9 +99,9 @@ impl PoolOptions {
         self
     }
 
-    /// Opens the pool for reading only: its file is not changed, not even by recovery after a
-    /// crash, whose stores stay in this process. Any number of processes may read a pool at the
-    /// same time, while none has it open for writing. Writes return [`Error::ReadOnly`].
+    /// Opens the pool for reading only. The file is never changed: recovery after a crash keeps its stores in this
+    /// process. Any number of processes may read a pool at the same time, while none has it open for writing. Writes
+    /// return [`Error::ReadOnly`].
     ///
     /// ```
     /// use bristlecone::{Error, Pool};
@@ -126,20 +126,20 @@ impl PoolOptions {
         self
     }
 
-    /// Sets how many threads recover a tree (default: as many as the machine has), at least one.
+    /// Sets the number of threads that recover a tree (default: all of the machine), at least one.
     pub fn recovery_threads(mut self, threads: usize) -> Self {
         self.recovery_threads = Some(threads);
         self
     }
 
-    /// Sets whether the index outlives a clean close in shared memory, so that the next open takes milliseconds however
-    /// large the pool is (default: [`KeepIndex::Auto`], for pools that take longer to recover).
+    /// Sets whether the index survives a clean close in shared memory, so that the next open takes milliseconds for any
+    /// pool size (default: [`KeepIndex::Auto`], for pools that take longer to recover).
     ///
-    /// What trees keep in DRAM then stands in a file in `/dev/shm` that only its owner may read, and which takes as much
-    /// memory as it would in the process. A clean close leaves it there; the next open by the same version of the library
-    /// goes on with it. After a crash, a change by another program, or a restart of the machine it is not used, and the pool is
-    /// recovered as ever. Where there is no room in `/dev/shm`, memory of the process takes its place. The file of a
-    /// pool that is removed goes when the next one is opened.
+    /// The DRAM part of each tree is then stored in a file in `/dev/shm`. Only its owner may read the file, and it uses
+    /// as much memory as the index would in the process. A clean close leaves the file; the next open by the same
+    /// library version continues with it. After a crash, a change by another program, or a reboot, the file is ignored
+    /// and the pool is recovered. If `/dev/shm` is full, the index uses process memory. The file of a deleted pool is
+    /// removed when the next pool is opened.
     ///
     /// ```
     /// use bristlecone::{KeepIndex, Pool};
@@ -165,13 +165,13 @@ impl PoolOptions {
         self
     }
 
-    /// Leaves `SIGBUS` to the program, which has a handler of its own or wants none.
+    /// Installs no `SIGBUS` handler and leaves the signal to the program.
     ///
-    /// A byte of the pool that cannot be had when it is touched, since the file was truncated or its medium is
-    /// bad, raises that signal. Without this option opening a pool installs a handler that says in one line
-    /// which pool and where, and aborts; faults elsewhere go to the handler that was installed before. With it
-    /// nothing is installed, and a fault in this pool is the program's: it must not return to what was
-    /// interrupted, and loses nothing that was acknowledged when it ends the process.
+    /// The kernel raises `SIGBUS` on access to a byte of the pool that is unavailable, because the file was truncated
+    /// or the medium failed. By default, opening a pool installs a handler that prints the pool and the position in one
+    /// line, and aborts. Faults elsewhere go to the previously installed handler. With this option the program must
+    /// handle faults in this pool. It must not return to the interrupted code. Ending the process loses no acknowledged
+    /// write.
     ///
     /// ```
     /// use bristlecone::Pool;
@@ -193,32 +193,36 @@ impl PoolOptions {
     ///
     /// # Errors
     ///
-    /// [`Error::NotFound`], unless it is to be created; [`Error::Exists`], if it is to be new; [`Error::InUse`] while
-    /// another process or handle has it open; [`Error::NotAPool`], [`Error::Newer`] and [`Error::Corrupted`] for what
-    /// is in the file; [`Error::MaximumFixed`] for a maximum that an existing pool cannot have; [`Error::Invalid`]
-    /// for options that contradict each other; [`Error::MediumFull`], [`Error::ReadOnly`] and [`Error::Io`] as the
-    /// system says. A pool that existed is as it was after any of these.
+    /// [`Error::NotFound`] if the pool does not exist and is not to be created; [`Error::Exists`] if it must be new;
+    /// [`Error::InUse`] while another process or handle has it open; [`Error::NotAPool`], [`Error::Newer`] and
+    /// [`Error::Corrupted`] for invalid file contents; [`Error::MaximumFixed`] for a maximum that an existing pool
+    /// cannot have; [`Error::Invalid`] for contradictory options; [`Error::MediumFull`], [`Error::ReadOnly`] and
+    /// [`Error::Io`] from the system. After any of these an existing pool is unchanged.
     pub fn open(&self, path: impl AsRef<Path>) -> Result<Pool> {
         told("a pool is opened", path.as_ref(), || self.open_native(path.as_ref()))
     }
 
     /// Opens the pool at `path` for reading while another process is writing to it.
     ///
-    /// What is read is durable, and what the writer's own threads would read: a lookup is linearizable, a range sees each leaf as it was
-    /// at one moment. Nothing is built and nothing recovered, since the writer's index in shared memory is read; so the writer has to be of the same build
-    /// of this library and of the same user, and trees can be opened that it has open. It is not waited for, and does not wait: what it frees is
-    /// not used again while a lookup may look at it, for a second at most; a lookup that takes longer, since its process was
-    /// stopped, is made again. Any number of threads, and up to 256 followers, may read.
+    /// Followers read only durable data, with the same guarantees as the writer's own threads: a lookup is
+    /// linearizable, and a range sees each leaf at one point in time. A follower reads the writer's index in shared
+    /// memory, so it builds and recovers nothing. The writer must run the same build of this library under the same
+    /// user, and only trees that the writer has open can be opened. Neither side waits for the other: the writer does
+    /// not reuse freed memory while a lookup may read it, for at most one second. A lookup that takes longer, because
+    /// its process was stopped, is repeated. Any number of threads and up to 256 followers may read.
     ///
-    /// When the writer has gone, which a thread learns after a thousand lookups of what it left at most, lookups that return a `Result` ([`Tree::look_up`](crate::Tree::look_up), [`try_get`](crate::Tree::try_get),
-    /// [`try_range`](crate::Tree::try_range)) return [`Error::NoWriter`], and the others panic with its message. When another
-    /// writer has come by then they go on with that one. Writes return [`Error::ReadOnly`]. Snapshots, transactions and copies of a
-    /// pool that is followed are [`Error::Invalid`], and `len` counts a WO-tree that its writer has not counted.
+    /// A follower thread notices within a thousand lookups that the writer has exited. From then on, lookups that
+    /// return a `Result` ([`Tree::look_up`](crate::Tree::look_up), [`try_get`](crate::Tree::try_get),
+    /// [`try_range`](crate::Tree::try_range)) return [`Error::NoWriter`], and the others panic with its message. If a
+    /// new writer has opened the pool, lookups continue with that one. Writes return [`Error::ReadOnly`]. Snapshots,
+    /// transactions and copies of a followed pool return [`Error::Invalid`]. `len` counts the items of a WO-tree if its
+    /// writer has not counted them.
     ///
     /// # Errors
     ///
-    /// [`Error::NoWriter`] if no process writes to the pool, or none that can be followed: it can be opened with
-    /// [`read_only`](Self::read_only) then. [`Error::Invalid`] for options that only a writer can have; otherwise as [`open`](Self::open).
+    /// [`Error::NoWriter`] if no process writes to the pool, or if its writer cannot be followed; open it with
+    /// [`read_only`](Self::read_only) then. [`Error::Invalid`] for options that only a writer can have; otherwise same
+    /// as [`open`](Self::open).
     ///
     /// ```
     /// use bristlecone::{Error, Pool};
@@ -259,24 +263,24 @@ impl PoolOptions {
         told("a pool is followed", path.as_ref(), follow)
     }
 
-    /// Has calls on a pool that is followed unwind with the [`Error`] itself, without a word, where they would panic with its
-    /// message: for other languages, whose side of the call catches it and has somewhere to return it.
+    /// Makes calls on a followed pool unwind silently with the [`Error`] itself, where they would panic with its
+    /// message. Language bindings use this: they catch the unwind and return the error.
     #[doc(hidden)]
     pub fn throw_errors(mut self, throw: bool) -> Self {
         self.throw_errors = throw;
         self
     }
 
-    /// Opens the pool on the medium of this machine: compiled here, with every design.
+    /// Opens the pool on this machine's native medium, compiled here with every design.
     fn open_native(&self, path: &Path) -> Result<Pool> {
         self.open_on(path, Native::new)
     }
 
-    /// Opens the pool with a busy wait after every flushed line, as slower memory would have it.
+    /// Opens the pool with a busy wait after every flushed line, to emulate slower memory.
     ///
     /// # Errors
     ///
-    /// As [`open`](Self::open).
+    /// Same as [`open`](Self::open).
     #[cfg(feature = "lab")]
     #[doc(hidden)]
     pub fn open_delayed(&self, path: &Path, per_line: Duration) -> Result<Pool> {
@@ -304,7 +308,7 @@ impl PoolOptions {
         Ok(pool)
     }
 
-    /// Refuses options that no pool can be opened with.
+    /// Rejects invalid combinations of options.
     fn check(&self) -> Result<()> {
         if self.read_only && (self.create || self.create_new) {
             return Err(Error::invalid("a pool cannot be created read-only: leave one of both out"));
@@ -350,12 +354,12 @@ impl PoolOptions {
         }
     }
 
-    /// Returns where the file is.
+    /// Returns the location of the file.
     fn at<'p>(&self, path: &'p Path) -> At<'p> {
         if self.leave_sigbus { At::unhandled(path) } else { path.into() }
     }
 
-    /// Looks again if another process creates the pool, or removes it, between two looks.
+    /// Retries if another process creates or removes the pool between two attempts.
     fn open_or_create(
         &self,
         path: &Path,
@@ -371,7 +375,7 @@ impl PoolOptions {
                 created => return created,
             }
         }
-        // Something is there that cannot be opened, such as a link to nothing.
+        // The path exists but cannot be opened, for example a dangling symbolic link.
         self.create_file(path, &medium)
     }
 }

@@ -1,4 +1,4 @@
-//! Pools: how they are opened, and what they say of themselves.
+//! Pools: opening and metadata.
 
 use std::collections::HashMap;
 use std::path::Path;
@@ -16,16 +16,17 @@ use crate::api::metrics::Meters;
 use crate::index::any::{AnyPool, OpenTree, PoolOn};
 use crate::transaction::Epochs;
 
-/// How often something is looked at that others change meanwhile.
+/// Maximum number of attempts to read state that other threads change concurrently.
 pub(crate) const LOOKS: usize = 8;
 
-/// An open pool: a cheap handle, to be cloned and shared between threads.
+/// An open pool: a cheap handle that can be cloned and shared between threads.
 ///
-/// The pool is closed in good order when the last handle and the last tree of it are dropped. A
-/// process that dies instead loses nothing that was acknowledged; the next open recovers it.
+/// Dropping the last handle to the pool and to its trees closes the pool cleanly. If the process dies
+/// instead, no acknowledged write is lost; the next open recovers the pool.
 ///
-/// A pool belongs to the process that opened it. In a child that was forked from it, operations return
-/// [`Error::Forked`](crate::Error::Forked), those that return no `Result` panic, and drops do nothing but close the file.
+/// A pool belongs to the process that opened it. In a forked child, operations return
+/// [`Error::Forked`](crate::Error::Forked), operations that return no `Result` panic, and drops only close
+/// the file.
 #[derive(Debug)]
 pub struct Pool(pub(crate) Handle<Shared>);
 
@@ -38,13 +39,13 @@ impl Clone for Pool {
 #[derive(Debug)]
 pub(crate) struct Shared {
     pub file: Box<dyn AnyPool>,
-    /// Trees that are open: two handles to a tree are one tree.
+    /// Open trees: two handles to a tree share one instance.
     open: Mutex<HashMap<TreeId, OpenTree>>,
     pub meters: Meters,
-    /// What writes of several keys and snapshots have in common.
+    /// State shared by multi-key writes and snapshots.
     pub epochs: Epochs,
     pub recovery_threads: usize,
-    /// Closed already, or to be left as a crash would leave it.
+    /// Set if the pool is already closed, or must be left as after a crash.
     pub done: AtomicBool,
 }
 
@@ -57,20 +58,20 @@ impl Inherited for Shared {
 impl Drop for Shared {
     fn drop(&mut self) {
         if !self.done.load(Relaxed) {
-            // Nothing is lost if this fails: the next open recovers instead.
+            // A failure here loses nothing: the next open recovers the pool.
             let _ = self.file.close();
         }
     }
 }
 
 impl Pool {
-    /// Opens a pool that is there, or creates it as by default.
+    /// Opens an existing pool, or creates one with default options.
     ///
-    /// [`PoolOptions`] has sizes, domains, and how to insist on a pool that is new.
+    /// [`PoolOptions`] sets the size and the domain, and can require a new pool.
     ///
     /// # Errors
     ///
-    /// As [`PoolOptions::open`]. A file that is no pool is an error, and stays as it is.
+    /// Same as [`PoolOptions::open`]. A file that is not a pool is an error and remains unchanged.
     ///
     /// ```
     /// use bristlecone::{Error, Pool};
@@ -89,11 +90,11 @@ impl Pool {
         Self::options().create(true).open(path)
     }
 
-    /// Opens a pool that is there, with default options.
+    /// Opens an existing pool with default options.
     ///
     /// # Errors
     ///
-    /// As [`PoolOptions::open`]: [`Error::NotFound`](crate::Error::NotFound) if there is none.
+    /// Same as [`PoolOptions::open`]: [`Error::NotFound`](crate::Error::NotFound) if the pool does not exist.
     pub fn open(path: impl AsRef<Path>) -> Result<Self> {
         Self::options().open(path)
     }
@@ -102,31 +103,31 @@ impl Pool {
     ///
     /// # Errors
     ///
-    /// As [`PoolOptions::follow`].
+    /// Same as [`PoolOptions::follow`].
     pub fn follow(path: impl AsRef<Path>) -> Result<Self> {
         Self::options().follow(path)
     }
 
-    /// Begins to open a pool.
+    /// Returns options for opening or creating a pool.
     pub fn options() -> PoolOptions {
         PoolOptions::default()
     }
 }
 
 impl Pool {
-    /// Makes a pool of an open pool file, on whatever medium.
+    /// Creates a pool from an open pool file on any medium.
     #[cfg(feature = "lab")]
     #[doc(hidden)]
     pub fn on<M: Medium>(file: Arc<PoolFile<M>>, recovery_threads: usize) -> Result<Self> {
         Self::over(file, recovery_threads)
     }
 
-    /// Makes a pool of an open pool file, on whatever medium; carries out what was committed and is not done.
+    /// Creates a pool from an open pool file on any medium, and replays committed but unfinished commits.
     pub(crate) fn over<M: Medium>(file: Arc<PoolFile<M>>, recovery_threads: usize) -> Result<Self> {
         Self::over_any(Box::new(PoolOn(file)), recovery_threads)
     }
 
-    /// Makes a pool of what is open.
+    /// Creates a pool from an open, type-erased pool file.
     pub(crate) fn over_any(file: Box<dyn AnyPool>, recovery_threads: usize) -> Result<Self> {
         let (done, opener) = (AtomicBool::new(false), file.opener());
         let (open, meters, epochs) =
@@ -146,11 +147,11 @@ impl Pool {
         self.0.file.here()
     }
 
-    /// Returns what is known about the pool.
+    /// Returns information about the pool.
     ///
     /// # Panics
     ///
-    /// In a child of the process that opened the pool.
+    /// Panics in a child of the process that opened the pool.
     ///
     /// ```
     /// # use bristlecone::Pool;
@@ -169,8 +170,8 @@ impl Pool {
         self.0.file.info()
     }
 
-    /// Verifies the pool's own structures; trees have a `check` of their own. In a child of the process
-    /// that opened the pool, that is what it finds.
+    /// Verifies the pool's own structures; use `check` of a tree to verify its contents. In a child of the
+    /// process that opened the pool, the result reports that.
     ///
     /// ```
     /// # use bristlecone::Pool;
@@ -191,12 +192,13 @@ impl Pool {
         }
     }
 
-    /// Returns whether both are handles to one open pool.
+    /// Returns whether both are handles to the same open pool.
     pub(crate) fn is_same(&self, other: &Pool) -> bool {
         std::ptr::eq(&*self.0, &*other.0)
     }
 
-    /// Panics, with what is wrong and what to do, in a child of the process that opened the pool.
+    /// Panics with a message that names the problem and the remedy, in a child of the process that opened the
+    /// pool.
     #[inline(always)]
     pub(crate) fn assert_here(&self) {
         if !self.0.is_here() {
@@ -212,12 +214,13 @@ impl Pool {
         }
     }
 
-    /// Makes room ahead of time, so that growth costs no page faults later.
+    /// Allocates space in advance, so that later growth causes no page faults.
     ///
     /// # Errors
     ///
-    /// [`Error::MediumFull`](crate::Error::MediumFull) if the file system has no such room, of which what there is was taken;
-    /// [`Error::ReadOnly`](crate::Error::ReadOnly); [`Error::Forked`](crate::Error::Forked).
+    /// [`Error::MediumFull`](crate::Error::MediumFull) if the file system lacks the space; the available part
+    /// stays allocated. Also [`Error::ReadOnly`](crate::Error::ReadOnly) and
+    /// [`Error::Forked`](crate::Error::Forked).
     ///
     /// ```
     /// # use bristlecone::Pool;

@@ -1,4 +1,4 @@
-//! The trees of a pool: opened, created, listed, renamed, cleared, dropped.
+//! Operations on the trees of a pool: open, create, list, rename, clear, drop.
 
 use std::collections::HashMap;
 
@@ -12,15 +12,16 @@ use crate::index::parts::codec::Codec;
 use crate::transaction::Link;
 use crate::{Design, Key, Pool, Tree, TreeOptions, Value};
 
-/// A tree behind the types of its keys and values.
+/// A tree with the encodings of its keys and values.
 type AnyTree<K, V> = any::Shared<<K as Key>::Codec, <V as Value>::Codec>;
 
 impl Pool {
-    /// Opens the tree of this name, or creates it with defaults.
+    /// Opens the tree with this name, or creates it with default options.
     ///
     /// # Errors
     ///
-    /// [`Error::Mismatch`] for a tree of other types; otherwise as [`TreeOptions::open`] and [`TreeOptions::create`].
+    /// [`Error::Mismatch`] for a tree of other types; otherwise same as [`TreeOptions::open`] and
+    /// [`TreeOptions::create`].
     ///
     /// ```
     /// # use bristlecone::{Error, Pool};
@@ -29,7 +30,7 @@ impl Pool {
     /// # let pool = Pool::options().max_bytes(64 << 20).create(true).open(&path)?;
     /// let places = pool.tree::<(&str, u32), u64>("places")?;
     /// places.insert(("Ulm", 89073), 1)?;
-    /// // Handles to one tree, from as many threads as there are.
+    /// // Handles to one tree, from all threads.
     /// let again = pool.tree::<(&str, u32), u64>("places")?;
     /// assert_eq!(again.get(("Ulm", 89073)), Some(1));
     /// assert!(matches!(pool.tree::<u64, u64>("places"), Err(Error::Mismatch { .. })));
@@ -45,7 +46,7 @@ impl Pool {
                 opened => return opened,
             }
             match options.create() {
-                // Another thread was faster: its tree is opened.
+                // Another thread created the tree first: open that one.
                 Err(Error::TreeExists { .. }) => {}
                 created => return created,
             }
@@ -53,12 +54,12 @@ impl Pool {
         options.open()
     }
 
-    /// Begins to create a tree with options of its own, or to open one that must have them.
+    /// Returns options for creating a tree, or for opening one that must have them.
     pub fn tree_options(&self, name: &str) -> TreeOptions {
         TreeOptions::new(self.clone(), name)
     }
 
-    /// Returns the trees in the pool, in the order of its directory.
+    /// Returns the trees in the pool, in directory order.
     ///
     /// # Errors
     ///
@@ -83,12 +84,12 @@ impl Pool {
         self.0.file.trees()
     }
 
-    /// Drops a tree and everything in it. After `Ok` it is gone and its space free; after `Err`
-    /// or a crash it is there wholly, or not at all.
+    /// Drops a tree and its contents. After `Ok` it is gone and its space is free. The drop is atomic: after `Err` or
+    /// a crash the tree is complete or gone.
     ///
     /// # Errors
     ///
-    /// [`Error::NoSuchTree`]; [`Error::TreeInUse`] while there is a handle to it; [`Error::ReadOnly`].
+    /// [`Error::NoSuchTree`]; [`Error::TreeInUse`] while a handle to it exists; [`Error::ReadOnly`].
     ///
     /// ```
     /// # use bristlecone::{Error, Pool};
@@ -114,15 +115,15 @@ impl Pool {
         Ok(())
     }
 
-    /// Gives a tree another name, while it is open or not: handles to it stay what they are.
+    /// Renames a tree atomically, whether it is open or not. Handles to the tree remain valid.
     ///
-    /// After `Ok` it has the new name for good. After `Err` it has the old one, and after a crash either of both,
-    /// never none and never both.
+    /// After `Ok` the new name is durable. After `Err` the tree keeps the old name. After a crash it has exactly one
+    /// of the two names.
     ///
     /// # Errors
     ///
-    /// [`Error::NoSuchTree`] if there is no tree `from`, [`Error::TreeExists`] if there is another tree `to`;
-    /// [`Error::Invalid`] or [`Error::TooLong`] for what cannot be a name; [`Error::ReadOnly`].
+    /// [`Error::NoSuchTree`] if there is no tree `from`; [`Error::TreeExists`] if another tree is named `to`;
+    /// [`Error::Invalid`] or [`Error::TooLong`] for an invalid name; [`Error::ReadOnly`].
     ///
     /// ```
     /// # use bristlecone::Pool;
@@ -142,16 +143,16 @@ impl Pool {
         self.0.file.rename_tree(from, to)
     }
 
-    /// Removes every item of a tree in one step: an empty tree of the same name, types, design and options takes its
-    /// place, and its space is free.
+    /// Removes all items of a tree atomically. An empty tree with the same name, types, design and options replaces
+    /// it, and its space becomes free.
     ///
-    /// After `Ok` that is so for good. After `Err` nothing has changed, and after a crash the tree has all of its
-    /// items or none. The empty tree is made before the other one goes: in a pool that is full there may be no
-    /// room for it, and in one with 256 trees no place in the directory. [`drop_tree`](Self::drop_tree) needs neither.
+    /// After `Ok` the change is durable. After `Err` nothing has changed. After a crash the tree has all of its items
+    /// or none. The empty tree is created before the old one is dropped: in a full pool there may be no space for it,
+    /// and with 256 trees no directory entry. [`drop_tree`](Self::drop_tree) needs neither.
     ///
     /// # Errors
     ///
-    /// [`Error::NoSuchTree`]; [`Error::TreeInUse`] while there is a handle to it, so that no reader sees it change;
+    /// [`Error::NoSuchTree`]; [`Error::TreeInUse`] while a handle to it exists, so that no reader sees the change;
     /// [`Error::PoolFull`] or [`Error::MediumFull`]; [`Error::ReadOnly`].
     ///
     /// ```
@@ -178,18 +179,17 @@ impl Pool {
         Ok(())
     }
 
-    /// Verifies a tree whatever the types of its keys and values: returns its number of items and
-    /// what is wrong with it.
+    /// Verifies a tree of any key and value types; returns its number of items and the findings.
     ///
     /// # Errors
     ///
-    /// As [`dynamic_tree`](Self::dynamic_tree) if it cannot be opened; nothing can be said about it then.
+    /// Same as [`dynamic_tree`](Self::dynamic_tree) if the tree cannot be opened; it is not verified then.
     pub fn check_tree(&self, name: &str) -> Result<(u64, Vec<Finding>)> {
         let tree = self.dynamic_tree(name)?;
         Ok((tree.try_len()?, tree.check()))
     }
 
-    /// Returns the tree of a name, which no handle leads to.
+    /// Returns the tree with this name, which must have no open handle.
     fn find_closed(&self, name: &str, open: &HashMap<TreeId, OpenTree>) -> Result<TreeEntry> {
         let entry = self.find(name)?;
         if open.get(&entry.id).is_some_and(OpenTree::is_open) {
@@ -198,7 +198,7 @@ impl Pool {
         Ok(entry)
     }
 
-    /// Returns the tree of a name, recovered by `recover` if it is not open yet.
+    /// Returns the tree with this name, recovered by `recover` if it is not open yet.
     pub(crate) fn open_tree<K: Key, V: Value>(
         &self,
         name: &str,
@@ -209,7 +209,7 @@ impl Pool {
         let mut open = self.lock_open();
         let entry = self.find(name)?;
         verify(&entry)?;
-        // A number may be another tree's by now where another process writes.
+        // If another process writes, the number may belong to another tree by now.
         let is_own = !self.0.file.is_followed();
         if let Some(tree) = open.get(&entry.id).filter(|_| is_own).and_then(OpenTree::get) {
             return Ok(Tree::new(tree, self.clone(), self.link(&entry)));
@@ -220,7 +220,7 @@ impl Pool {
         Ok(Tree::new(tree, self.clone(), self.link(&entry)))
     }
 
-    /// Returns the tree that `create` makes.
+    /// Creates a tree with `create` and returns it.
     pub(crate) fn create_tree<K: Key, V: Value>(
         &self,
         create: impl FnOnce() -> Result<(TreeEntry, AnyTree<K, V>)>,
@@ -231,7 +231,7 @@ impl Pool {
         Ok(Tree::new(tree, self.clone(), self.link(&entry)))
     }
 
-    /// Returns what a tree is to batches and snapshots.
+    /// Returns the link of a tree to batches and snapshots.
     fn link(&self, entry: &TreeEntry) -> Link {
         let (identity, cleared) = self.0.epochs.identity(entry.id);
         let split_bytes = Design::of(&entry.spec).and_then(|design| design.split_bytes(&entry.spec));
@@ -239,7 +239,7 @@ impl Pool {
         Link { id: entry.id, identity, cleared, split_bytes: split_bytes.unwrap_or(0), is_known }
     }
 
-    /// Recovers a tree of the library's designs.
+    /// Recovers a tree of one of the library's designs.
     pub(crate) fn recover<K: Key, V: Value>(&self, entry: &TreeEntry) -> Result<AnyTree<K, V>> {
         let inline = (K::Codec::INLINE, V::Codec::INLINE);
         let recover = || self.0.file.open_index(entry, inline, self.0.recovery_threads);

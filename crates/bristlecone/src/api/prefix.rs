@@ -1,4 +1,4 @@
-//! Ranges of keys that begin alike.
+//! Ranges of keys with a common prefix.
 
 use std::ops::Bound;
 
@@ -6,7 +6,7 @@ use crate::api::iter::Range;
 use crate::api::kinds::{Buffer, Element};
 use crate::{Key, Tree, Value};
 
-/// What keys of type `K` may begin with.
+/// A prefix of keys of type `K`.
 ///
 /// | keys | prefixes |
 /// |---|---|
@@ -14,7 +14,7 @@ use crate::{Key, Tree, Value};
 /// | `Vec<u8>`, `&[u8]`, `[u8; N]` | `&[u8]`, `&[u8; M]` |
 /// | tuples of 2 to 8 elements | tuples of fewer: the first elements |
 ///
-/// The library implements the trait for all of these. Its hidden items may change.
+/// The library implements the trait for all of these types. Its hidden items may change.
 pub trait Prefix<K: Key> {
     #[doc(hidden)]
     fn append(self, to: &mut Buffer);
@@ -39,7 +39,7 @@ plain!([const M: usize] Vec<u8>, &[u8; M], std::convert::identity);
 plain!([const M: usize] &'static [u8], &[u8; M], std::convert::identity);
 plain!([const N: usize, const M: usize] [u8; N], &[u8; M], std::convert::identity);
 
-/// The first elements of a tuple, for each number of those that follow.
+/// The leading elements of a tuple, for each number of following elements.
 macro_rules! leading {
     ([$($lead:ident $name:ident),+]) => {};
     ([$($lead:ident $name:ident),+] $next:ident $next_name:ident $(, $rest:ident $rest_name:ident)*) => {
@@ -65,8 +65,9 @@ leading!([A a] B b, C c, D d, E e, F f, G g);
 leading!([A a] B b, C c, D d, E e, F f, G g, H h);
 
 impl<K: Key<Codec = crate::index::parts::codec::Record>, V: Value> Tree<K, V> {
-    /// Iterates over the items whose keys begin with a prefix, in order, from both ends: otherwise as
-    /// [`range`](Self::range). Of a tuple these are those with the same first elements.
+    /// Iterates over the items whose keys begin with a prefix, in order, from both ends: otherwise
+    /// the same as [`range`](Self::range). For tuples, these are the keys with the same leading
+    /// elements.
     ///
     /// ```
     /// # use bristlecone::Pool;
@@ -96,12 +97,12 @@ impl<K: Key<Codec = crate::index::parts::codec::Record>, V: Value> Tree<K, V> {
     }
 }
 
-/// Where byte strings begin or end.
+/// A bound of byte strings.
 type Limit = Bound<Box<[u8]>>;
 
 /// Returns the bounds of the byte strings that begin with a prefix.
 pub(crate) fn limits_of_prefix(prefix: &[u8]) -> (Limit, Limit) {
-    // The next prefix of at most this length: what is all ones has none.
+    // The next prefix of at most this length. A prefix of only `ff` bytes has none.
     let behind = prefix.iter().rposition(|byte| *byte < u8::MAX).map(|last| {
         let mut behind: Box<[u8]> = prefix[..=last].into();
         behind[last] += 1;

@@ -1,4 +1,4 @@
-//! Removing many items: each by itself, in order.
+//! Bulk removal: items are removed one by one, in order.
 
 use std::fmt;
 use std::ops::RangeBounds;
@@ -12,15 +12,15 @@ use crate::index::parts::codec::Codec;
 use crate::{Key, Tree, Value};
 
 impl<K: Key, V: Value> Tree<K, V> {
-    /// Removes the items whose keys lie within bounds; returns how many it removed.
+    /// Removes the items whose keys lie within bounds; returns the number removed.
     ///
-    /// Each removal is one atomic step, but not all of them together: after an error or a crash the items up to some
-    /// key are gone, and the call can be repeated. What other threads insert meanwhile may stay or go. Items that
-    /// cannot be of the tree's types go, too.
+    /// Each removal is atomic, but the whole call is not: after an error or a crash, the items up to some key are
+    /// removed, and the call can be repeated. Items that other threads insert concurrently may be removed or kept.
+    /// Items that do not decode as the tree's types are also removed.
     ///
     /// # Errors
     ///
-    /// As [`remove`](Self::remove); [`Error::Corrupted`] if damage hides what lies behind it.
+    /// Same as [`remove`](Self::remove); [`Error::Corrupted`] if damage makes the following items unreachable.
     ///
     /// ```
     /// # use bristlecone::Pool;
@@ -39,14 +39,14 @@ impl<K: Key, V: Value> Tree<K, V> {
         self.remove_walked(self.walk(limits::<K>(&bounds)))
     }
 
-    /// Removes every item: as [`remove_range`](Self::remove_range) does, one after the other.
+    /// Removes every item, one by one as [`remove_range`](Self::remove_range) does.
     ///
-    /// [`Pool::clear_tree`](crate::Pool::clear_tree) is one atomic step and takes no longer for more items, but wants
-    /// a tree that is not open.
+    /// [`Pool::clear_tree`](crate::Pool::clear_tree) is atomic and takes the same time for any number of items, but
+    /// requires that the tree is not open.
     ///
     /// # Errors
     ///
-    /// As [`remove_range`](Self::remove_range).
+    /// Same as [`remove_range`](Self::remove_range).
     ///
     /// ```
     /// # use bristlecone::Pool;
@@ -65,7 +65,7 @@ impl<K: Key, V: Value> Tree<K, V> {
         self.remove_walked(self.walk_up()).map(drop)
     }
 
-    /// Removes what a walk comes to.
+    /// Removes the items of a walk.
     pub(crate) fn remove_walked(&self, mut items: Walk<'_, K, V>) -> Result<u64> {
         self.writable()?;
         let mut removed = 0;
@@ -75,11 +75,11 @@ impl<K: Key, V: Value> Tree<K, V> {
         items.finish().map(|()| removed)
     }
 
-    /// Removes the items that `keep` does not want to keep: as [`retain_in`](Self::retain_in), all over the tree.
+    /// Removes the items for which `keep` returns false: same as [`retain_in`](Self::retain_in) over the whole tree.
     ///
     /// # Errors
     ///
-    /// As [`remove_range`](Self::remove_range).
+    /// Same as [`remove_range`](Self::remove_range).
     ///
     /// ```
     /// # use bristlecone::Pool;
@@ -98,15 +98,15 @@ impl<K: Key, V: Value> Tree<K, V> {
         self.retain_walked(self.walk_up(), keep)
     }
 
-    /// Removes those items within bounds that `keep` does not want to keep.
+    /// Removes the items within bounds for which `keep` returns false.
     ///
-    /// An item is removed only while it is what `keep` was shown, in one atomic step; if another thread changes it,
-    /// `keep` is asked again. All of them together are no atomic step: see [`remove_range`](Self::remove_range). Items
-    /// that cannot be of the tree's types stay.
+    /// Each item is removed atomically, and only if it still is the one passed to `keep`; if another thread changes
+    /// it, `keep` is called again. The whole call is not atomic: see [`remove_range`](Self::remove_range). Items that
+    /// do not decode as the tree's types stay.
     ///
     /// # Errors
     ///
-    /// As [`remove_range`](Self::remove_range).
+    /// Same as [`remove_range`](Self::remove_range).
     ///
     /// ```
     /// # use bristlecone::Pool;
@@ -133,7 +133,7 @@ impl<K: Key, V: Value> Tree<K, V> {
         self.retain_walked(self.walk(limits::<K>(&bounds)), keep)
     }
 
-    /// Removes what a walk comes to and `keep` does not want.
+    /// Removes the items of a walk for which `keep` returns false.
     pub(crate) fn retain_walked(
         &self,
         mut items: Walk<'_, K, V>,
@@ -155,15 +155,15 @@ impl<K: Key, V: Value> Tree<K, V> {
         items.finish()
     }
 
-    /// Removes the items whose keys lie within bounds one after the other, from both ends, as the iterator
-    /// returns them. What it has not returned when it is dropped stays.
+    /// Returns an iterator that removes the items within bounds one by one, from both ends, as it returns them. Items
+    /// that it has not returned when it is dropped stay in the tree.
     ///
-    /// Each item is returned once, also if several threads drain the same range: its removal is one atomic step, for
-    /// them and for a crash. Items that cannot be of the tree's types stay.
+    /// Each item is returned exactly once, even if several threads drain the same range: its removal is atomic, for
+    /// other threads and across crashes. Items that do not decode as the tree's types stay.
     ///
     /// # Errors
     ///
-    /// The iterator's items are errors as those of [`remove`](Self::remove): after one nothing more comes.
+    /// The iterator yields the errors of [`remove`](Self::remove) and ends after the first one.
     ///
     /// ```
     /// # use bristlecone::Pool;
@@ -195,7 +195,7 @@ pub struct Drain<'t, K: Key, V: Value> {
     tree: &'t Tree<K, V>,
     items: Range<'t, K, V>,
     ended: bool,
-    /// Why nothing can be removed.
+    /// The error that prevents removal.
     refused: Option<Error>,
 }
 
@@ -212,7 +212,7 @@ impl<'t, K: Key, V: Value> Drain<'t, K, V> {
             let Some((key, _)) = next(&mut self.items) else { break };
             match self.tree.remove(K::lend(&key)) {
                 Ok(Some(value)) => return Some(Ok((key, value))),
-                // Another thread was faster.
+                // Another thread removed the item first.
                 Ok(None) => {}
                 Err(error) => {
                     self.ended = true;

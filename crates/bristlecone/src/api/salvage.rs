@@ -1,4 +1,4 @@
-//! Saving what can be read of a damaged pool into a new one.
+//! Salvage: copying the readable contents of a damaged pool into a new one.
 
 use std::path::Path;
 use std::sync::Arc;
@@ -13,37 +13,35 @@ use crate::index::{SalvageSink, WriteMode, salvage};
 use crate::transaction::record::{Change, changes_that_count};
 use crate::{Pool, PoolOptions};
 
-/// What was saved of a pool, and what was not.
+/// Result of a salvage: saved and lost data.
 #[derive(Clone, Debug)]
 #[non_exhaustive]
 pub struct Salvage {
     /// The trees of the new pool.
     pub trees: Vec<SalvagedTree>,
-    /// What is wrong with the old pool beside its trees. A tree whose directory entry cannot be
-    /// read is told here.
+    /// Problems of the old pool outside its trees. Unreadable directory entries are reported here.
     pub findings: Vec<Finding>,
 }
 
-/// What was saved of a tree.
+/// Result of salvaging one tree.
 #[derive(Clone, Debug)]
 #[non_exhaustive]
 pub struct SalvagedTree {
-    /// Its name.
+    /// Name of the tree.
     pub name: String,
-    /// Items that are in the new pool.
+    /// Number of items in the new pool.
     pub kept: u64,
-    /// Items that were there and cannot be read, at most; a damaged log entry counts as one, whose key
-    /// may have kept an older value, be gone, or be back. What stood in chunks that are lost is not
-    /// counted, since nothing tells how much it was.
+    /// Maximum number of unreadable items. A damaged log entry counts as one; its key may have an older value, be
+    /// missing, or have reappeared. Items in lost chunks are not counted, because their number is unknown.
     pub lost: u64,
-    /// Chunks of it that are lost, wholly or in part: how many items they held is not known.
+    /// Number of its chunks that are lost, completely or partly. The number of items in them is unknown.
     pub chunks_lost: u64,
-    /// What is wrong with it.
+    /// Problems found in the tree.
     pub findings: Vec<Finding>,
 }
 
 impl Salvage {
-    /// Returns whether the old pool was without fault, and so the new one has everything.
+    /// Returns whether the old pool was undamaged, so that the new one is complete.
     pub fn is_whole(&self) -> bool {
         self.findings.is_empty()
             && self
@@ -52,27 +50,25 @@ impl Salvage {
                 .all(|tree| tree.lost == 0 && tree.chunks_lost == 0 && tree.findings.is_empty())
     }
 
-    /// Returns items kept, and items known to be lost.
+    /// Returns the number of items saved, and of items known to be lost.
     pub fn items(&self) -> (u64, u64) {
         self.trees.iter().fold((0, 0), |sum, tree| (sum.0 + tree.kept, sum.1 + tree.lost))
     }
 }
 
 impl PoolOptions {
-    /// Saves what can be read of the pool at `from` into a new pool at `to`, with trees of the
-    /// same names, designs and types. `from` is not changed. The new pool takes its domain from
-    /// these options, and its maximum unless the old one's is larger.
+    /// Copies the readable contents of the pool at `from` into a new pool at `to`, with trees of the same names,
+    /// designs and types. `from` is not changed. The new pool takes its domain from these options. Its maximum is
+    /// the larger of theirs and the old pool's.
     ///
-    /// Items are kept if their records' checksums are right and their keys lie where their leaf
-    /// does. Keys and values of one word have no checksum, nor have leaves: a value that was damaged
-    /// is kept as it is, and an item whose mark of being there was flipped may be missing, or come
-    /// back after it was removed, without a report of it.
+    /// An item is kept if the checksums of its records are correct and its key lies within the range of its leaf.
+    /// Words and leaves have no checksum. A damaged word is therefore copied unchanged. If the presence bit of an
+    /// item was flipped, the item may be missing or reappear after its removal, without a finding.
     ///
     /// # Errors
     ///
-    /// As [`open`](Self::open), of either pool. Damage is not an error, unless nothing at all can
-    /// be read; nor is a tree of a design or of kinds that this version does not know, which is not saved and has a
-    /// finding that says so. After an error there is no new pool.
+    /// Same as [`open`](Self::open), for either pool. Damage is an error only if nothing is readable. A tree of an
+    /// unknown design or of unknown kinds is skipped with a finding. After an error there is no new pool.
     ///
     /// # Examples
     ///
@@ -108,26 +104,26 @@ impl PoolOptions {
             Ok(saved)
         };
         let mut trees = old.trees()?;
-        // One that never was a tree is no loss.
+        // A tree that never existed completely is not a loss.
         trees.retain(|entry| !old.is_unfinished(entry.id) || chunks_lost.contains(&entry.id));
         let trees = trees.iter().map(save).collect::<Result<_>>();
         let saved = trees.and_then(|trees| Ok(pool.close().map(|()| trees)?));
         if saved.is_err() {
-            // Half of what can be saved would pass for all of it.
+            // A partial result would be mistaken for a complete one.
             let _ = std::fs::remove_file(to);
         }
         Ok(Salvage { trees: saved?, findings })
     }
 }
 
-/// Returns what was committed for a tree and is not done, as far as it can be read.
+/// Returns the readable changes of committed but unfinished commits for a tree.
 fn changes_of(old: &PoolFile<Native>, entry: &TreeEntry) -> Vec<Change> {
     let records = old.pending_commits();
     let changes = changes_that_count(&records).into_iter().flatten().flatten();
     changes.filter(|change| change.tree == entry.id).collect()
 }
 
-/// Saves one tree; one of a design or of kinds that this version does not know is reported.
+/// Salvages one tree; reports a tree of an unknown design or of unknown kinds.
 fn save_tree(old: &Arc<PoolFile<Native>>, entry: &TreeEntry, pool: &Pool) -> Result<SalvagedTree> {
     match save_known(old, entry, pool) {
         Err(error @ Error::Newer { .. }) => {
@@ -139,7 +135,7 @@ fn save_tree(old: &Arc<PoolFile<Native>>, entry: &TreeEntry, pool: &Pool) -> Res
 }
 
 fn save_known(old: &Arc<PoolFile<Native>>, entry: &TreeEntry, pool: &Pool) -> Result<SalvagedTree> {
-    // What a tree stores depends on the codecs of its types only.
+    // The stored form of a tree depends only on the codecs of its types.
     let is_word = |kind: &str| Kind::of_directory(kind).map(|kind| kind.is_word());
     match (is_word(&entry.spec.key_kind)?, is_word(&entry.spec.value_kind)?) {
         (true, true) => save::<Inline, Inline>(old, entry, pool),
@@ -164,14 +160,14 @@ fn save<K: KeyCodec, V: Codec>(
         old.expect_leaves(entry, part_of).and_then(|()| salvage::<K, V, Native>(old, entry, &mut sink));
     match salvaged {
         Ok(()) => {}
-        // The old pool may have no room for what recovery has to write; the new one is as large.
+        // The old pool may lack the space that recovery needs; the new one is as large.
         Err(error @ (Error::Corrupted { .. } | Error::PoolFull { .. })) => {
             sink.find("tree".to_owned(), format!("{error}"));
         }
         Err(error) => return Err(error),
     }
     let SalvageSink { mut kept, lost, findings, .. } = sink;
-    // Its changes may have been made, or not.
+    // Its changes may or may not have been applied.
     for change in changes_of(old, entry) {
         let lent = (K::lend(&change.key), change.value.as_ref().map(V::lend));
         match lent {

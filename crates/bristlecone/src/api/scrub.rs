@@ -1,4 +1,4 @@
-//! Reading everything in a pool, beside its use, to find damage before what is damaged is needed.
+//! Scrubbing: reading the whole pool while it is in use, to find damage early.
 
 use std::fmt;
 use std::ops::{Bound, ControlFlow};
@@ -11,7 +11,7 @@ use crate::dynamic::{self, On};
 use crate::index::parts::codec::Codec;
 use crate::{Key, Pool, Tree, Value};
 
-/// How a pool is scrubbed. See [`Pool::scrub`].
+/// Options for scrubbing a pool. See [`Pool::scrub`].
 #[derive(Default)]
 pub struct ScrubOptions<'a> {
     bytes_per_second: Option<u64>,
@@ -21,18 +21,18 @@ pub struct ScrubOptions<'a> {
 type Report<'a> = Box<dyn FnMut(ScrubProgress<'_>) -> ControlFlow<()> + Send + 'a>;
 
 impl<'a> ScrubOptions<'a> {
-    /// Returns options for a scrub as fast as the machine can.
+    /// Returns options for a scrub without a rate limit.
     pub fn new() -> Self {
         Self::default()
     }
 
-    /// Sets how many bytes of keys and values are read in a second, at most. 0 is no limit.
+    /// Sets the maximum number of bytes of keys and values read per second. 0 means no limit.
     pub fn bytes_per_second(mut self, bytes: u64) -> Self {
         self.bytes_per_second = Some(bytes).filter(|bytes| *bytes > 0);
         self
     }
 
-    /// Calls `report` several times in a second. If it breaks the scrub is over.
+    /// Calls `report` several times per second. If it breaks, the scrub ends.
     pub fn on_progress(
         mut self,
         report: impl FnMut(ScrubProgress<'_>) -> ControlFlow<()> + Send + 'a,
@@ -50,45 +50,45 @@ impl fmt::Debug for ScrubOptions<'_> {
     }
 }
 
-/// How far a scrub has got.
+/// Progress of a scrub.
 #[derive(Clone, Copy, Debug)]
 #[non_exhaustive]
 pub struct ScrubProgress<'a> {
-    /// The tree that is read.
+    /// The tree being read.
     pub tree: &'a str,
-    /// Items of all trees that were read so far.
+    /// Items of all trees read so far.
     pub items: u64,
-    /// Items that all trees had when it began.
+    /// Items of all trees at the start of the scrub.
     pub items_all: u64,
 }
 
-/// What a scrub found.
+/// Result of a scrub.
 #[derive(Clone, Debug, PartialEq, Eq)]
 #[non_exhaustive]
 pub struct Scrub {
-    /// Items that were read.
+    /// Number of items read.
     pub items: u64,
     /// Bytes of their keys and values.
     pub bytes: u64,
-    /// What is wrong: with the pool itself, or with the tree of a name.
+    /// The findings, for the pool itself or for the named tree.
     pub findings: Vec<(Option<String>, Finding)>,
-    /// Whether everything was read; not if it was to end earlier.
+    /// Whether everything was read; false if the scrub was ended early.
     pub is_complete: bool,
 }
 
 impl Pool {
-    /// Reads every item of every tree, and compares records with their checksums and items with their types; returns
-    /// what is wrong. Takes no longer breaks from its work than the rate asks for, and none without one: a program that
-    /// scrubs in the background calls this in a thread of its own.
+    /// Reads every item of every tree, verifies checksums of records and types of items, and returns the findings. The
+    /// call pauses only to keep to the rate, if one is set. A program that scrubs in the background should use a
+    /// separate thread.
     ///
-    /// Trees can be used meanwhile, but not dropped while they are read. What threads write meanwhile may be read or not.
-    /// Keys and values of one word have no checksum; what nodes say of them is verified by [`Tree::check`], which
-    /// is exact only while no thread writes.
+    /// Trees can be used during the scrub, but cannot be dropped while they are read. Concurrent writes may or may not
+    /// be read. Words have no checksum; [`Tree::check`] verifies the structure of nodes, but is exact only while no
+    /// thread writes.
     ///
     /// # Errors
     ///
-    /// [`Error::Forked`](crate::Error); [`Error::Corrupted`](crate::Error) if the directory cannot be read. Other damage is
-    /// no error, but a finding.
+    /// [`Error::Forked`](crate::Error); [`Error::Corrupted`](crate::Error) if the directory cannot be read. Other
+    /// damage is reported as a finding.
     ///
     /// ```
     /// use bristlecone::ScrubOptions;
@@ -117,7 +117,7 @@ impl Pool {
             let name = &entry.spec.name;
             match self.dynamic_tree(name) {
                 Ok(tree) => work.tree(&tree),
-                // Another thread dropped it.
+                // Another thread dropped the tree.
                 Err(Error::NoSuchTree { .. }) => {}
                 Err(error @ Error::Forked { .. }) => return Err(error),
                 Err(error) => work.find(name, "tree", &error),
@@ -130,7 +130,7 @@ impl Pool {
     }
 }
 
-/// A scrub under way.
+/// State of a running scrub.
 struct Work<'a> {
     options: ScrubOptions<'a>,
     found: Scrub,
@@ -139,11 +139,11 @@ struct Work<'a> {
     reported: Instant,
 }
 
-/// The longest break: what wants the scrub to end waits no longer.
+/// Maximum length of a pause, which bounds the time until the scrub can end.
 const BREAK: Duration = Duration::from_millis(50);
-/// The time between two reports.
+/// Interval between two progress reports.
 const REPORTED_EVERY: Duration = Duration::from_millis(100);
-/// Items between two looks at the clock.
+/// Number of items between two readings of the clock.
 const LOOK_EVERY: u64 = 64;
 
 impl Work<'_> {
@@ -157,7 +157,7 @@ impl Work<'_> {
         }
     }
 
-    /// Reads a tree, leaf by leaf. Behind a damaged one it goes on.
+    /// Reads a tree leaf by leaf, and continues after a damaged leaf.
     fn items<SK, SV, K, V>(&mut self, tree: &dynamic::Tree, items: &Tree<K, V>)
     where
         SK: Stored<Owned = K::Owned>,
@@ -207,7 +207,7 @@ impl Work<'_> {
         self.found.findings.push((Some(tree.to_owned()), finding));
     }
 
-    /// Counts an item; now and then reports, and takes a break if the rate is too high.
+    /// Counts an item, reports periodically, and pauses if the rate is too high.
     fn read(&mut self, tree: &str, bytes: u64) -> ControlFlow<()> {
         self.found.items += 1;
         self.found.bytes += bytes;

@@ -1,15 +1,15 @@
-//! Sizes as people write them.
+//! Human-readable sizes.
 
 use bristlecone_pm::{Error, Result};
 
-/// Returns the bytes that a size means: `4096`, `8G`, `1.5 MiB`.
+/// Parses a size such as `4096`, `8G` or `1.5 MiB` into bytes.
 ///
-/// Units are powers of two: K, M, G and T, with or without `B` or `iB`, in any case. The tool and the bindings read sizes
-/// with this function.
+/// Units are powers of two: K, M, G and T, with or without `B` or `iB`, in any case. The tool and
+/// the bindings parse sizes with this function.
 ///
 /// # Errors
 ///
-/// [`Error::Invalid`] for anything else, for zero, and above 2^64 - 1 bytes.
+/// [`Error::Invalid`] for other input, for zero, and above 2^64 - 1 bytes.
 ///
 /// ```
 /// assert_eq!(bristlecone::parse_size("2G").unwrap(), 2 << 30);

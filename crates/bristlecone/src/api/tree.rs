@@ -1,4 +1,4 @@
-//! A tree: an ordered map whose operations take `&self` and survive; its lookups, and what it says of itself.
+//! A tree: an ordered map whose operations take `&self` and are durable. Lookups and metadata.
 
 use std::marker::PhantomData;
 
@@ -14,23 +14,22 @@ use crate::index::{Index, TreeStats};
 use crate::transaction::Link;
 use crate::{Key, Pool, Value};
 
-/// An ordered map from `K` to `V` in a pool, for any number of threads.
+/// A concurrent ordered map from `K` to `V` in a pool.
 ///
-/// Every operation that changes the tree is durable when it returns `Ok`, in the pool's domain.
-/// After `Err` nothing has changed, except after [`Error::DurabilityLost`](crate::Error), which
-/// leaves open what a crash would. After a crash an operation that had not returned happened
-/// wholly or not at all. Readers see only what is durable. Operations on single keys are
-/// linearizable. An iterator sees keys in strict order, and every key that was there all the while;
-/// it sees each leaf as it was at one moment, in NBTree each item.
+/// A write is durable in the pool's domain when it returns `Ok`. After `Err` nothing has changed, except after
+/// [`Error::DurabilityLost`](crate::Error), whose outcome is as undetermined as after a crash. Each operation that a
+/// crash interrupts is applied or not, atomically. Readers see only durable data. Operations on single keys are
+/// linearizable. An iterator returns keys in strict order and includes every key that was present throughout. It sees
+/// each leaf at one point in time; in NBTree, each item.
 ///
-/// A tree belongs to the process that opened its pool. In a child that was forked from it, writes return
-/// [`Error::Forked`](crate::Error) and whatever returns no `Result` panics with its message, since the
-/// pool's bytes are not in the child's memory.
+/// A tree belongs to the process that opened its pool. In a forked child, writes return
+/// [`Error::Forked`](crate::Error), and operations that return no `Result` panic with its message, because the pool's
+/// bytes are not in the child's memory.
 pub struct Tree<K: Key, V: Value> {
     pub(crate) tree: Handle<dyn Index<K::Codec, V::Codec>>,
     pub(crate) pool: Pool,
     pub(crate) link: Link,
-    /// Of the pool; here because every write asks.
+    /// Copied from the pool, because every write checks it.
     read_only: bool,
     types: PhantomData<fn() -> (K, V)>,
 }
@@ -62,8 +61,8 @@ impl<K: Key, V: Value> Tree<K, V> {
         if self.read_only || !self.tree.is_here() { self.pool.0.file.writable() } else { Ok(()) }
     }
 
-    /// Changes a key through the pool's gate: other threads' batches and transactions happen before it or after it, and
-    /// snapshots keep what they have to show.
+    /// Changes a key through the pool's write barrier, which orders it with batches and transactions of other threads
+    /// and saves old values for snapshots.
     #[inline(always)]
     pub(crate) fn change<R>(
         &self,
@@ -104,7 +103,7 @@ impl<K: Key, V: Value> Tree<K, V> {
         if self.tree.is_here() { Ok(()) } else { self.pool.0.file.here() }
     }
 
-    /// Returns whether another process writes to the pool, and may be gone at any time.
+    /// Returns whether another process, which may exit at any time, writes to the pool.
     pub(crate) fn is_followed(&self) -> bool {
         self.pool.0.file.is_followed()
     }
@@ -116,13 +115,12 @@ impl<K: Key, V: Value> Tree<K, V> {
         &*self.tree
     }
 
-    /// Returns the value of a key. A value that was damaged, and cannot be of its type any more, is left out as if
-    /// the key were absent: [`try_get`](Self::try_get) reports it, and compares records with their checksums, which this
-    /// does not.
+    /// Returns the value of a key. A damaged value that cannot be decoded as its type counts as absent.
+    /// [`try_get`](Self::try_get) reports it, and also verifies checksums of records, which this does not.
     ///
     /// # Panics
     ///
-    /// In a child of the process that opened the pool.
+    /// Panics in a child of the process that opened the pool.
     ///
     /// ```
     /// # use bristlecone::Pool;
@@ -146,12 +144,12 @@ impl<K: Key, V: Value> Tree<K, V> {
         found
     }
 
-    /// Returns the value of a key as [`get`](Self::get) does, with an error where that panics.
+    /// Returns the value of a key as [`get`](Self::get) does, with an error instead of a panic.
     ///
     /// # Errors
     ///
-    /// [`Error::Forked`](crate::Error) in a child of the process that opened the pool; [`Error::NoWriter`](crate::Error) of a pool that is
-    /// followed, whose writer has gone.
+    /// [`Error::Forked`](crate::Error) in a child of the process that opened the pool;
+    /// [`Error::NoWriter`](crate::Error) on a followed pool whose writer has exited.
     ///
     /// ```
     /// # use bristlecone::Pool;
@@ -171,7 +169,7 @@ impl<K: Key, V: Value> Tree<K, V> {
         Ok(found)
     }
 
-    /// Calls `show` with what stands for the value of a key; returns whether it is there.
+    /// Calls `show` with the stored word of a key's value; returns whether the key is present.
     pub(crate) fn look_up_word(
         &self,
         key: K::Ref<'_>,
@@ -182,13 +180,13 @@ impl<K: Key, V: Value> Tree<K, V> {
         K::with(key, |key| self.tree.look_up(key, show))
     }
 
-    /// Calls `show` with the value of a key, without copying it: words, strings and bytes are shown as they are in
-    /// the tree; options, tuples and what serde encodes are decoded for it. Nothing is locked meanwhile, so that it
-    /// may use the tree.
+    /// Calls `show` with the value of a key, without copying it. Words, strings and bytes are passed as stored in the
+    /// tree; options, tuples and serde values are decoded first. No lock is held during the call, so `show` may use the
+    /// tree.
     ///
     /// # Panics
     ///
-    /// In a child of the process that opened the pool.
+    /// Panics in a child of the process that opened the pool.
     ///
     /// ```
     /// # use bristlecone::Pool;
@@ -214,13 +212,14 @@ impl<K: Key, V: Value> Tree<K, V> {
         shown
     }
 
-    /// Returns the value of a key, with the records of keys and values compared with their checksums:
-    /// [`get`](Self::get) and [`range`](Self::range) return what is there.
+    /// Returns the value of a key after verifying the checksums of key and value records. [`get`](Self::get) and
+    /// [`range`](Self::range) skip this check.
     ///
     /// # Errors
     ///
-    /// [`Error::Corrupted`](crate::Error) if the value's record is damaged or cannot be of its type, or if the record
-    /// of any key in the same leaf is damaged, since it might be the one that was asked for; [`Error::Forked`](crate::Error) in a child of the opener.
+    /// [`Error::Corrupted`](crate::Error) if the value's record is damaged or does not decode as its type. The same
+    /// error is returned if the record of any key in the same leaf is damaged, because it might be the requested one.
+    /// [`Error::Forked`](crate::Error) in a child of the opener.
     ///
     /// ```
     /// # use bristlecone::Pool;
@@ -241,11 +240,11 @@ impl<K: Key, V: Value> Tree<K, V> {
         K::with(key, |key| self.tree.get_checked(key))?.map(taken::<V>).transpose()
     }
 
-    /// Returns whether a key is there.
+    /// Returns whether the tree contains a key.
     ///
     /// # Panics
     ///
-    /// In a child of the process that opened the pool.
+    /// Panics in a child of the process that opened the pool.
     ///
     /// ```
     /// # use bristlecone::Pool;
@@ -264,11 +263,11 @@ impl<K: Key, V: Value> Tree<K, V> {
         K::with(key, |key| self.here().get(key, &mut |_| ()))
     }
 
-    /// Returns the number of items; exact while no thread writes.
+    /// Returns the number of items. The count is exact while no thread writes.
     ///
     /// # Panics
     ///
-    /// In a child of the process that opened the pool.
+    /// Panics in a child of the process that opened the pool.
     ///
     /// ```
     /// # use bristlecone::Pool;
@@ -287,31 +286,30 @@ impl<K: Key, V: Value> Tree<K, V> {
         self.here().len()
     }
 
-    /// Returns the number of items as [`len`](Self::len) does, with an error where that panics.
+    /// Returns the number of items as [`len`](Self::len) does, with an error instead of a panic.
     ///
     /// # Errors
     ///
-    /// [`Error::Forked`](crate::Error); [`Error::NoWriter`](crate::Error) of a pool that is followed, if its writer has
-    /// gone.
+    /// [`Error::Forked`](crate::Error); [`Error::NoWriter`](crate::Error) on a followed pool whose writer has exited.
     pub fn try_len(&self) -> Result<u64> {
         self.opened_here()?;
         self.tree.try_len()
     }
 
-    /// Returns whether there are no items.
+    /// Returns whether the tree is empty.
     ///
     /// # Panics
     ///
-    /// In a child of the process that opened the pool.
+    /// Panics in a child of the process that opened the pool.
     pub fn is_empty(&self) -> bool {
         self.len() == 0
     }
 
-    /// Returns what the tree occupies, in whole chunks of the pool.
+    /// Returns the space that the tree occupies, in whole chunks of the pool.
     ///
     /// # Panics
     ///
-    /// In a child of the process that opened the pool.
+    /// Panics in a child of the process that opened the pool.
     ///
     /// ```
     /// # use bristlecone::Pool;
@@ -332,15 +330,15 @@ impl<K: Key, V: Value> Tree<K, V> {
         self.here().stats()
     }
 
-    /// Returns what reads came across that is wrong since the tree was opened. Lookups and scans have no
-    /// error to return: a damaged tree shows what it can, and a scan may end early. Nothing here
-    /// means that no read met damage, not that there is none; [`check`](Self::check) looks for it.
+    /// Returns the damage that reads have encountered since the tree was opened. Lookups and scans cannot return an
+    /// error: on a damaged tree they return what is readable, and a scan may end early. An empty list means that no
+    /// read encountered damage, not that the tree is sound; use [`check`](Self::check) to verify it.
     pub fn damage(&self) -> Vec<Finding> {
         self.tree.damage()
     }
 
-    /// Verifies everything the tree reaches; an empty list is a sound tree. Exact only while no thread writes. In a
-    /// child of the process that opened the pool, that is what it finds.
+    /// Verifies everything reachable from the tree; an empty list means a sound tree. The result is exact only while no
+    /// thread writes. In a child of the process that opened the pool, the result reports that.
     ///
     /// ```
     /// # use bristlecone::Pool;

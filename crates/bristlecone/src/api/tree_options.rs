@@ -1,4 +1,4 @@
-//! How trees are created and opened.
+//! Options for creating and opening trees.
 
 use bristlecone_pm::{Error, Result, TreeEntry, TreeSpec, told};
 
@@ -6,7 +6,7 @@ use crate::dynamic::Kind;
 use crate::index::parts::codec::Codec;
 use crate::{Design, Key, Pool, Tree, Value};
 
-/// How a tree is created or opened.
+/// Options for creating or opening a tree.
 #[derive(Clone, Debug)]
 pub struct TreeOptions {
     pool: Pool,
@@ -30,20 +30,20 @@ impl TreeOptions {
         self
     }
 
-    /// Sets a parameter of the design, by name: see `docs/designs/`. Whether the design has it,
-    /// and whether its value fits, is looked at when the tree is created or opened.
+    /// Sets a parameter of the design by name: see `docs/designs/`. Name and value are validated when the tree is
+    /// created or opened.
     pub fn option(mut self, name: &str, value: u64) -> Self {
         self.given.push((name.to_owned(), value));
         self
     }
 
-    /// Creates the tree. After `Ok` it exists and survives; after `Err` or a crash it exists
-    /// wholly or not at all.
+    /// Creates the tree. After `Ok` it exists durably. Creation is atomic: after `Err` or a crash the tree exists
+    /// completely or not at all.
     ///
     /// # Errors
     ///
-    /// [`Error::TreeExists`]; [`Error::Invalid`] and [`Error::TooLong`] for names and options that cannot be, or for a
-    /// directory that has 256 trees; [`Error::PoolFull`] and [`Error::MediumFull`] for want of room;
+    /// [`Error::TreeExists`]; [`Error::Invalid`] and [`Error::TooLong`] for invalid names and options, or if the
+    /// directory already has 256 trees; [`Error::PoolFull`] and [`Error::MediumFull`] for lack of space;
     /// [`Error::ReadOnly`].
     ///
     /// ```
@@ -62,32 +62,32 @@ impl TreeOptions {
         self.create_as(&self.spec(K::kind(), V::kind())?)
     }
 
-    /// Opens the tree, recovering it if it is not open yet. `K` and `V` must be the types it was
-    /// created with, and options that were set must be its own.
+    /// Opens the tree, recovering it if it is not open yet. `K` and `V` must be the types it was created with, and any
+    /// options set must match those of the tree.
     ///
     /// # Errors
     ///
-    /// [`Error::NoSuchTree`]; [`Error::Mismatch`]; [`Error::Corrupted`] for what cannot be read of it; [`Error::Newer`]
-    /// for a design or a kind that this version does not know; [`Error::PoolFull`] and [`Error::MediumFull`] if recovery needs
-    /// room and there is none.
+    /// [`Error::NoSuchTree`]; [`Error::Mismatch`]; [`Error::Corrupted`] for unreadable parts of the tree;
+    /// [`Error::Newer`] for a design or a kind that this version does not know; [`Error::PoolFull`] and
+    /// [`Error::MediumFull`] if recovery runs out of space.
     pub fn open<K: Key, V: Value>(&self) -> Result<Tree<K, V>> {
         self.open_as(&K::kind(), &V::kind())
     }
 
-    /// Returns what the tree is to be created with.
+    /// Returns the specification for creating the tree.
     pub(crate) fn spec(&self, key_kind: String, value_kind: String) -> Result<TreeSpec> {
         let design = self.design.unwrap_or_default();
         let params = design.parse(&self.given)?;
         Ok(TreeSpec::new(&self.name, design.code(), key_kind, value_kind).with_params(params))
     }
 
-    /// Returns what the tree was created with.
+    /// Returns the specification that the tree was created with.
     pub(crate) fn spec_of_tree(&self) -> Result<TreeSpec> {
         self.pool.0.file.here()?;
         Ok(self.pool.find(&self.name)?.spec)
     }
 
-    /// Creates the tree with kinds that `K` and `V` are encoded like.
+    /// Creates the tree with explicit kinds, which must have the encodings of `K` and `V`.
     pub(crate) fn create_as<K: Key, V: Value>(&self, spec: &TreeSpec) -> Result<Tree<K, V>> {
         self.pool.create_tree(|| {
             let create = || self.pool.0.file.create_index(spec, (K::Codec::INLINE, V::Codec::INLINE));
@@ -96,7 +96,7 @@ impl TreeOptions {
         })
     }
 
-    /// Opens the tree if its kinds are these, which `K` and `V` are encoded like.
+    /// Opens the tree if it has these kinds, which must have the encodings of `K` and `V`.
     pub(crate) fn open_as<K: Key, V: Value>(&self, key_kind: &str, value_kind: &str) -> Result<Tree<K, V>> {
         let recover = |entry: &_| self.pool.recover::<K, V>(entry);
         self.pool.open_tree(&self.name, |entry| self.verify(entry, key_kind, value_kind), recover)
@@ -122,7 +122,7 @@ impl TreeOptions {
         if let Some(asked) = self.design.filter(|asked| *asked != design) {
             return Err(mismatch("design", design.name(), asked.to_string()));
         }
-        // Names and values must be possible before they can be compared.
+        // Names and values must be valid before they can be compared.
         design.parse(&self.given)?;
         for (option, found) in Design::options_of(spec)? {
             let given = self.given.iter().rev().find(|(name, _)| name == option);

@@ -1,4 +1,4 @@
-//! The items of a tree, in order.
+//! Ordered iteration over the items of a tree.
 
 use std::ops::{Bound, RangeBounds};
 
@@ -7,12 +7,12 @@ use crate::api::walk::limits;
 use crate::{Key, Tree, Value};
 
 impl<K: Key, V: Value> Tree<K, V> {
-    /// Iterates over the items whose keys lie within bounds, in order, from both ends. Bounds the wrong way
-    /// round hold nothing. Items that cannot be of the tree's types are left out:
-    /// [`try_range`](Self::try_range) reports them.
+    /// Iterates over the items whose keys lie within bounds, in order, from both ends. Reversed bounds yield an
+    /// empty range. Items that do not decode as the tree's types are skipped: [`try_range`](Self::try_range)
+    /// reports them.
     ///
-    /// The iterator reads a leaf at a time, holds no lock meanwhile, and may be used while threads write: see
-    /// [`Tree`] for what it shows then. It panics in a child of the process that opened the pool.
+    /// The iterator reads one leaf at a time and holds no lock in between, so threads may write during
+    /// iteration: see [`Tree`] for the guarantees. It panics in a child of the process that opened the pool.
     ///
     /// ```
     /// # use bristlecone::Pool;
@@ -61,7 +61,7 @@ impl<K: Key, V: Value> Tree<K, V> {
     ///
     /// # Panics
     ///
-    /// In a child of the process that opened the pool.
+    /// Panics in a child of the process that opened the pool.
     ///
     /// ```
     /// # use bristlecone::Pool;
@@ -85,13 +85,13 @@ impl<K: Key, V: Value> Tree<K, V> {
     ///
     /// # Panics
     ///
-    /// In a child of the process that opened the pool.
+    /// Panics in a child of the process that opened the pool.
     pub fn last_key_value(&self) -> Option<(K::Owned, V::Owned)> {
         self.iter().next_back()
     }
 
-    /// Iterates over items as [`range`](Self::range) does, with the records of keys and values
-    /// compared with their checksums. After an error nothing more comes from this end.
+    /// Iterates over items as [`range`](Self::range) does, and verifies the checksums of key and value records.
+    /// After an error this end yields nothing more.
     ///
     /// ```
     /// # use bristlecone::Pool;

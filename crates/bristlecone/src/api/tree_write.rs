@@ -1,4 +1,4 @@
-//! What changes a tree: writes of one key, each of them one atomic step.
+//! Writes to a tree: atomic operations on one key.
 
 use bristlecone_pm::Result;
 
@@ -9,25 +9,25 @@ use crate::index::parts::codec::Codec;
 use crate::index::{Swapped, WriteMode};
 use crate::{CasError, Key, Tree, TryInsertError, Value};
 
-/// What a codec keeps.
+/// The owned form of a codec's data.
 pub(crate) type Stored<C> = <C as Codec>::Owned;
 
-/// What a codec takes.
+/// The borrowed form of a codec's data.
 pub(crate) type StoredRef<'a, C> = <C as Codec>::Ref<'a>;
 
-/// What a conditional change came to: done, or what was there instead.
+/// Outcome of a conditional change: done, or the value that was found instead.
 type Held<V> = std::result::Result<(), Option<<V as Value>::Owned>>;
 
 impl<K: Key, V: Value> Tree<K, V> {
-    /// Writes a key's value, whether it is there or not; returns the value it had.
+    /// Inserts or overwrites the value of a key; returns the previous value.
     ///
     /// # Errors
     ///
-    /// [`Error::PoolFull`](crate::Error) and [`Error::MediumFull`](crate::Error) where there is no room;
-    /// [`Error::TooLong`](crate::Error) for a key or value that no tree holds; [`Error::ReadOnly`](crate::Error);
-    /// [`Error::Forked`](crate::Error) in a child of the opener. Nothing has changed after any of these.
-    /// [`Error::DurabilityLost`](crate::Error) leaves open whether it has. A value that was there and cannot be of its type is
-    /// replaced without being returned, as if the key had been absent: so it is for [`get`](Self::get).
+    /// [`Error::PoolFull`](crate::Error) and [`Error::MediumFull`](crate::Error) for lack of space;
+    /// [`Error::TooLong`](crate::Error) for a key or value that exceeds the limits;
+    /// [`Error::ReadOnly`](crate::Error); [`Error::Forked`](crate::Error) in a child of the opener. Nothing has
+    /// changed after any of these. After [`Error::DurabilityLost`](crate::Error) the outcome is undetermined. A
+    /// previous value that does not decode as its type is replaced and treated as absent, as in [`get`](Self::get).
     ///
     /// ```
     /// # use bristlecone::Pool;
@@ -45,12 +45,12 @@ impl<K: Key, V: Value> Tree<K, V> {
         self.write(key, value, WriteMode::Upsert)
     }
 
-    /// Writes a key's value, whether it is there or not, and does not tell which. Trees that buffer
-    /// (LodgeTree, and CCL-BTree where keys fit a word) need not look into a leaf for that.
+    /// Inserts or overwrites the value of a key without returning the previous value. Trees that buffer (LodgeTree,
+    /// and CCL-BTree if keys fit a word) can skip reading the leaf.
     ///
     /// # Errors
     ///
-    /// As [`insert`](Self::insert).
+    /// Same as [`insert`](Self::insert).
     ///
     /// ```
     /// # use bristlecone::Pool;
@@ -77,12 +77,12 @@ impl<K: Key, V: Value> Tree<K, V> {
         })?
     }
 
-    /// Inserts a key that is absent.
+    /// Inserts a key if it is absent.
     ///
     /// # Errors
     ///
-    /// [`TryInsertError::Present`] if the key is there, with its value, and nothing has changed; otherwise as
-    /// [`insert`](Self::insert).
+    /// [`TryInsertError::Present`] with the current value if the key is present; nothing has changed then. Otherwise
+    /// same as [`insert`](Self::insert).
     ///
     /// ```
     /// use bristlecone::TryInsertError;
@@ -113,12 +113,12 @@ impl<K: Key, V: Value> Tree<K, V> {
         }
     }
 
-    /// Replaces the value of a key that is there; returns the value it had. `None`: it was not, and
-    /// nothing changed; or what it had cannot be of its type.
+    /// Replaces the value of an existing key; returns the previous value. Returns `None` if the key is absent, in
+    /// which case nothing changes, or if the previous value does not decode as its type.
     ///
     /// # Errors
     ///
-    /// As [`insert`](Self::insert).
+    /// Same as [`insert`](Self::insert).
     ///
     /// ```
     /// # use bristlecone::Pool;
@@ -141,7 +141,7 @@ impl<K: Key, V: Value> Tree<K, V> {
         Ok(self.write_stored(key, value, mode)?.and_then(V::take))
     }
 
-    /// Writes an item that is absent; returns the value that is there instead.
+    /// Inserts an absent item, or returns the existing value.
     fn write_new(&self, key: K::Ref<'_>, value: V::Ref<'_>) -> Result<Option<V::Owned>> {
         self.write_stored(key, value, WriteMode::New)?.map(taken::<V>).transpose()
     }
@@ -168,7 +168,7 @@ impl<K: Key, V: Value> Tree<K, V> {
     ///
     /// # Errors
     ///
-    /// As [`insert`](Self::insert); a full pool is none.
+    /// Same as [`insert`](Self::insert), except that a full pool does not prevent removal.
     ///
     /// ```
     /// # use bristlecone::Pool;
@@ -190,21 +190,21 @@ impl<K: Key, V: Value> Tree<K, V> {
         Ok(old.and_then(V::take))
     }
 
-    /// Changes a key from what is expected to what is wanted; `None` stands for an absent key.
+    /// Changes a key from an expected value to a new one; `None` means an absent key.
     ///
     /// | `expected` | `new` | if the key is as expected |
     /// |---|---|---|
     /// | `None` | `Some` | it is inserted |
     /// | `Some` | `Some` | its value is replaced |
     /// | `Some` | `None` | it is removed |
-    /// | `None` | `None` | it stays absent, and that is all that is asked |
+    /// | `None` | `None` | it stays absent: a pure check |
     ///
-    /// Each is one atomic step, for other threads and for a crash.
+    /// Each call is one atomic step, for other threads and across crashes.
     ///
     /// # Errors
     ///
-    /// [`CasError::Found`] if the key is not as expected, with what it is, and nothing has changed; otherwise as
-    /// [`insert`](Self::insert).
+    /// [`CasError::Found`] with the current value if the key is not as expected; nothing has changed then. Otherwise
+    /// same as [`insert`](Self::insert).
     ///
     /// ```
     /// use bristlecone::CasError;
@@ -220,7 +220,7 @@ impl<K: Key, V: Value> Tree<K, V> {
     ///         let next = held.unwrap_or(0) + 1;
     ///         match hits.compare_and_swap(page, held, Some(next)) {
     ///             Ok(()) => return Ok(next),
-    ///             // Another thread was faster.
+    ///             // Another thread changed it first.
     ///             Err(CasError::Found(other)) => held = other,
     ///             Err(error) => return Err(error.into()),
     ///         }
@@ -252,23 +252,23 @@ impl<K: Key, V: Value> Tree<K, V> {
         found.map_or(Ok(()), |found| Err(CasError::Found(found)))
     }
 
-    /// Returns the value of a key, for an answer that must not leave it out.
+    /// Returns the value of a key for a result that must report it.
     fn found(&self, key: K::Ref<'_>) -> Result<Option<V::Owned>> {
         let mut found = None;
         K::with(key, |key| self.here().get(key, &mut |value| found = Some(V::Codec::owned(value))));
         found.map(taken::<V>).transpose()
     }
 
-    /// Returns a value as it is stored.
+    /// Returns a value in its stored form.
     pub(crate) fn stored(&self, key: StoredRef<'_, K::Codec>) -> Option<Stored<V::Codec>> {
         let mut found = None;
         self.here().get(key, &mut |value| found = Some(V::Codec::owned(value)));
         found
     }
 
-    /// Changes a key that is stored like this from what is expected to what is wanted; `Err` within `Ok` is what was
-    /// there instead. Values that decode alike need not be stored alike: a loop of these ends, one of
-    /// [`compare_and_swap`](Self::compare_and_swap) might not.
+    /// Changes a key from an expected to a new value, both in stored form; the inner `Err` is the value found
+    /// instead. Values that decode to equal values may have different stored forms: a loop over this function
+    /// terminates, one over [`compare_and_swap`](Self::compare_and_swap) might not.
     pub(crate) fn exchange(
         &self,
         key: StoredRef<'_, K::Codec>,
@@ -290,14 +290,14 @@ impl<K: Key, V: Value> Tree<K, V> {
         }
     }
 
-    /// Removes a key that is stored like this; returns whether it was there.
+    /// Removes a key in stored form; returns whether it was present.
     pub(crate) fn discard(&self, key: StoredRef<'_, K::Codec>) -> Result<bool> {
         self.writable()?;
         self.count_one(Operation::Remove);
         Ok(self.change(key, |tree| tree.remove(key))?.is_some())
     }
 
-    /// Replaces a value if it is `expected`; `Err` within `Ok` is what was there instead.
+    /// Replaces a value if it is `expected`; the inner `Err` is the value found instead.
     #[inline]
     fn replace_if(&self, key: K::Ref<'_>, expected: V::Ref<'_>, new: V::Ref<'_>) -> Result<Held<V>> {
         self.writable()?;
@@ -311,7 +311,7 @@ impl<K: Key, V: Value> Tree<K, V> {
         missed::<V>(swapped)
     }
 
-    /// Removes a key if its value is `expected`; `Err` within `Ok` is what was there instead.
+    /// Removes a key if its value is `expected`; the inner `Err` is the value found instead.
     #[inline]
     fn remove_if(&self, key: K::Ref<'_>, expected: V::Ref<'_>) -> Result<Held<V>> {
         self.writable()?;
@@ -323,7 +323,7 @@ impl<K: Key, V: Value> Tree<K, V> {
     }
 }
 
-/// Returns what a write came to that was to happen only beside a certain value.
+/// Converts the outcome of a conditional write to the public types.
 fn missed<V: Value>(done: Swapped<V::Codec>) -> Result<Held<V>> {
     match done {
         Ok(()) => Ok(Ok(())),

@@ -1,24 +1,24 @@
-//! Giving space back to the file system.
+//! Returning space to the file system.
 
 use bristlecone_pm::{Result, told};
 
 use crate::Pool;
 
 impl Pool {
-    /// Gives the space that no tree needs back to the file system; returns how many bytes that were.
+    /// Releases unused space to the file system; returns the number of bytes released.
     ///
-    /// What trees give up, since items were removed or a tree was dropped, is free for other trees of the pool, and the
-    /// file keeps it. [`close`](Self::close) gives back what is more than 64 MiB of that; this gives back all of it, and
-    /// what [`prefault`](Self::prefault) took. The file gets holes, and if no tree is open it ends behind what is in
-    /// use. What is given back has to be asked for again when the pool grows: that costs page faults, and the file
-    /// system may have no space then.
+    /// Space that trees free, because items were removed or a tree was dropped, is available to other trees of the pool
+    /// and stays in the file. [`close`](Self::close) releases what exceeds 64 MiB of it. This function releases all of
+    /// it, and the space allocated by [`prefault`](Self::prefault). The file gets holes; if no tree is open, it is
+    /// truncated behind the last used chunk. Released space must be allocated again when the pool grows: that causes
+    /// page faults, and the file system may be full then.
     ///
-    /// Trees can be used meanwhile. A crash loses nothing, whenever it comes. Where a file system has no holes, nothing
-    /// is given back.
+    /// Trees can be used during the call. A crash at any point loses nothing. On a file system without support for
+    /// holes, nothing is released.
     ///
     /// # Errors
     ///
-    /// [`Error::ReadOnly`](crate::Error), [`Error::Forked`](crate::Error), and what the system refuses.
+    /// [`Error::ReadOnly`](crate::Error), [`Error::Forked`](crate::Error), and errors of the system.
     ///
     /// ```
     /// # use bristlecone::Pool;
@@ -37,7 +37,7 @@ impl Pool {
     /// ```
     pub fn trim(&self) -> Result<u64> {
         self.0.file.writable()?;
-        // No tree is opened meanwhile, and no other thread trims.
+        // Prevents other threads from opening trees or trimming during the call.
         let open = self.lock_open();
         let is_unused = !open.values().any(crate::index::any::OpenTree::is_open);
         told("a pool is trimmed", (), || self.0.file.trim(is_unused))

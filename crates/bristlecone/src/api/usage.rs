@@ -1,4 +1,4 @@
-//! What the space of a tree is for.
+//! Space usage of a tree.
 
 use std::collections::BTreeMap;
 use std::ops::Bound;
@@ -8,20 +8,20 @@ use bristlecone_pm::{Part, Result};
 use crate::index::{Batch, part_of};
 use crate::{Error, Key, Pool, Tree, Value};
 
-/// What the chunks of a tree are for, in bytes of whole chunks.
+/// Space usage of a tree by purpose, in bytes of whole chunks.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 #[non_exhaustive]
 pub struct TreeUsage {
     /// Nodes of the tree.
     pub leaf_bytes: u64,
-    /// Its logs.
+    /// Logs of the tree.
     pub log_bytes: u64,
-    /// Keys and values out of line.
+    /// Keys and values stored out of line.
     pub record_bytes: u64,
 }
 
 impl Pool {
-    /// Returns what the chunks of a tree are for. The tree need not be open.
+    /// Returns the space usage of a tree by purpose. The tree need not be open.
     ///
     /// # Errors
     ///
@@ -57,12 +57,12 @@ impl Pool {
 }
 
 impl<K: Key, V: Value> Tree<K, V> {
-    /// Counts the leaves that hold so many items, by that number; leaves without any are not counted. Every item is
-    /// read. Exact while no thread writes.
+    /// Returns a histogram of leaves by number of items, without empty leaves. Reads every item. The result is exact
+    /// while no thread writes.
     ///
     /// # Panics
     ///
-    /// In a child of the process that opened the pool.
+    /// Panics in a child of the process that opened the pool.
     ///
     /// # Examples
     ///
@@ -89,11 +89,11 @@ impl<K: Key, V: Value> Tree<K, V> {
         leaves
     }
 
-    /// Counts as [`leaves_by_items`](Self::leaves_by_items) does, with records compared with their checksums.
+    /// Returns the histogram of [`leaves_by_items`](Self::leaves_by_items), and verifies checksums of records.
     ///
     /// # Errors
     ///
-    /// [`Error::Corrupted`], [`Error::Forked`]; [`Error::NoWriter`] of a pool that is followed, if its writer has gone.
+    /// [`Error::Corrupted`], [`Error::Forked`]; [`Error::NoWriter`] on a followed pool whose writer has exited.
     pub fn try_leaves_by_items(&self) -> Result<BTreeMap<u64, u64>> {
         self.opened_here()?;
         let (mut leaves, mut batch) = (BTreeMap::new(), Batch::checked());

@@ -4,25 +4,24 @@ use bristlecone_pm::{Error, Result, VALUE_BYTES_MAX};
 
 use crate::index::parts::codec::Codec;
 
-/// A type of values: everything that can be a [`Key`](crate::Key) but structs.
+/// A value type: every [`Key`](crate::Key) type except structs.
 ///
-/// `()`, `bool`, `char`, integers up to 64 bits and floats are words in the tree, the whole domain of
-/// them; everything else is written to a record of up to 128 KiB.
+/// `()`, `bool`, `char`, integers up to 64 bits and floats are stored as words in the tree, with their
+/// whole domain. All other types are stored in a record of up to 128 KiB.
 ///
-/// A value whose bytes cannot be one of its type was damaged. [`get`](crate::Tree::get) and
-/// [`range`](crate::Tree::range), which have no error to return, leave it out;
+/// A value whose bytes do not decode as its type was damaged. [`get`](crate::Tree::get) and
+/// [`range`](crate::Tree::range), which have no error to return, skip it;
 /// [`try_get`](crate::Tree::try_get) and [`try_range`](crate::Tree::try_range) report it.
 ///
-/// The library implements the trait; its hidden items are not meant to be implemented elsewhere, and may
-/// change.
+/// The library implements the trait. Its hidden items are private to the library and may change.
 #[diagnostic::on_unimplemented(
     message = "`{Self}` cannot be the value of a tree",
     note = "values are `()`, `bool`, `char`, integers but `usize` and `isize`, floats, `String`, `Vec<u8>`, `[u8; N]`, options and tuples of these"
 )]
 pub trait Value: 'static {
-    /// What operations take, and what is shown without copying where that is possible.
+    /// The borrowed form that operations take, and that is shown without copying where possible.
     type Ref<'a>: Copy;
-    /// What operations give.
+    /// The owned form that operations return.
     type Owned: Clone + Send + Sync + std::fmt::Debug;
     #[doc(hidden)]
     type Codec: Codec;
@@ -30,14 +29,14 @@ pub trait Value: 'static {
     /// Returns the type's name in the pool's directory.
     fn kind() -> String;
 
-    /// Lends a value that an operation gave to another one.
+    /// Borrows an owned value as an argument for an operation.
     fn lend(value: &Self::Owned) -> Self::Ref<'_>;
 
-    /// `Err`: there is no encoding for this value.
+    /// Returns `Err` if this value has no encoding.
     #[doc(hidden)]
     fn with<R>(value: Self::Ref<'_>, use_it: impl FnOnce(<Self::Codec as Codec>::Ref<'_>) -> R) -> Result<R>;
 
-    /// `None`: this cannot be a value of the type. So in the next two.
+    /// Returns `None` if this is not a valid value of the type. The next two functions do the same.
     #[doc(hidden)]
     fn view<R>(value: <Self::Codec as Codec>::Ref<'_>, show: impl FnOnce(Self::Ref<'_>) -> R) -> Option<R>;
 
@@ -51,7 +50,7 @@ pub trait Value: 'static {
     }
 }
 
-/// Returns whether a value can be stored, as a tree asks before writing.
+/// Checks that a value of this length can be stored, as a tree does before writing.
 pub(crate) fn check_len(bytes: usize) -> Result<()> {
     if bytes <= VALUE_BYTES_MAX {
         return Ok(());
@@ -59,13 +58,13 @@ pub(crate) fn check_len(bytes: usize) -> Result<()> {
     Err(Error::TooLong { what: "value", bytes, max_bytes: VALUE_BYTES_MAX })
 }
 
-/// Returns a value that was in a tree.
+/// Decodes a value read from a tree.
 #[inline(always)]
 pub(crate) fn taken<V: Value>(value: <V::Codec as Codec>::Owned) -> Result<V::Owned> {
     V::take(value).ok_or_else(|| undecodable("value", V::kind()))
 }
 
-/// Says that a key or value cannot be of the type that its tree has.
+/// Returns the error for a key or value that does not decode as its tree's type.
 #[cold]
 pub(crate) fn undecodable(what: &str, kind: impl std::fmt::Display) -> Error {
     Error::corrupted(format!("bytes that are no {kind}"), format!("a {what}"))

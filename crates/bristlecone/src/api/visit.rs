@@ -1,4 +1,4 @@
-//! Looking at items in order where they stand.
+//! Visiting items in order without copying them.
 
 use std::ops::{ControlFlow, RangeBounds};
 
@@ -8,14 +8,14 @@ use super::walk::limits;
 use crate::{Key, Tree, Value};
 
 impl<K: Key, V: Value> Tree<K, V> {
-    /// Calls `f` with the items whose keys lie within bounds, in order, until it breaks off. Unlike [`range`](Self::range)
-    /// it copies neither keys nor values: words, strings and bytes are shown as they are in the tree; options, tuples and
-    /// what serde encodes are decoded for it. Nothing is locked meanwhile, so that `f` may use the tree. What is shown
-    /// while other threads write is what [`range`](Self::range) shows.
+    /// Calls `f` with the items whose keys lie within bounds, in order, until it breaks. Unlike [`range`](Self::range)
+    /// it copies neither keys nor values: words, strings and bytes are passed as stored in the tree; options, tuples
+    /// and serde values are decoded first. No lock is held during the call, so `f` may use the tree. While other
+    /// threads write, it has the guarantees of [`range`](Self::range).
     ///
     /// # Panics
     ///
-    /// In a child of the process that opened the pool.
+    /// Panics in a child of the process that opened the pool.
     ///
     /// ```
     /// # use bristlecone::Pool;

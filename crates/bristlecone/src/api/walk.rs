@@ -1,4 +1,4 @@
-//! Walking over a range as it is stored, from one end: for what has nothing to do with the types of keys and values.
+//! Walking over a range in stored form, from one end, independent of the key and value types.
 
 use std::ops::{Bound, RangeBounds};
 
@@ -11,7 +11,7 @@ use crate::index::Batch;
 use crate::index::parts::codec::Codec;
 use crate::{Key, Tree, Value};
 
-/// A walk over the items of a range, towards larger keys or towards smaller ones.
+/// A walk over the items of a range, ascending or descending.
 pub(crate) struct Walk<'t, K: Key, V: Value> {
     tree: &'t Tree<K, V>,
     batch: Batch<K::Codec, V::Codec>,
@@ -20,7 +20,7 @@ pub(crate) struct Walk<'t, K: Key, V: Value> {
     down: bool,
 }
 
-/// Returns bounds as the tree takes them.
+/// Returns bounds in the form that the tree takes.
 pub(crate) fn limits<'a, K: Key>(bounds: &impl RangeBounds<K::Ref<'a>>) -> (Limit<K>, Limit<K>) {
     let own =
         |bound: Bound<&K::Ref<'a>>| bound.map(|key| K::with(*key, |key| <K::Codec as Codec>::owned(key)));
@@ -28,36 +28,36 @@ pub(crate) fn limits<'a, K: Key>(bounds: &impl RangeBounds<K::Ref<'a>>) -> (Limi
 }
 
 impl<K: Key, V: Value> Tree<K, V> {
-    /// Walks over a range towards larger keys.
+    /// Walks over a range in ascending order.
     pub(crate) fn walk(&self, (from, to): (Limit<K>, Limit<K>)) -> Walk<'_, K, V> {
         self.count_one(Operation::Scan);
         Walk { tree: self, batch: Batch::default(), from, to, down: false }
     }
 
-    /// Walks over all items towards larger keys.
+    /// Walks over all items in ascending order.
     pub(crate) fn walk_up(&self) -> Walk<'_, K, V> {
         self.walk((Bound::Unbounded, Bound::Unbounded))
     }
 
-    /// Walks over all items towards smaller keys.
+    /// Walks over all items in descending order.
     pub(crate) fn walk_down(&self) -> Walk<'_, K, V> {
         Walk { down: true, ..self.walk_up() }
     }
 }
 
 impl<K: Key, V: Value> Walk<'_, K, V> {
-    /// Returns how many items are left, and walks past them.
+    /// Counts the remaining items, and consumes them.
     pub(crate) fn count(mut self) -> u64 {
         self.pass()
     }
 
-    /// Returns how many items are left, unless something ends a walk that checks.
+    /// Counts the remaining items, or returns the error that ended a checked walk.
     pub(crate) fn try_count(mut self) -> Result<u64> {
         let count = self.pass();
         self.finish().map(|()| count)
     }
 
-    /// Walks past what is left; returns how many items that was.
+    /// Skips the remaining items and returns their number.
     fn pass(&mut self) -> u64 {
         let mut count = 0;
         while self.next_leaf() {
@@ -67,18 +67,18 @@ impl<K: Key, V: Value> Walk<'_, K, V> {
         count
     }
 
-    /// Compares the records of everything from here on with their checksums.
+    /// Verifies the checksums of all following records.
     pub(crate) fn checked(mut self) -> Self {
         self.batch.checked = true;
         self
     }
 
-    /// Returns where the walk goes on, and the damage that ended it.
+    /// Returns the position where the walk continues, and the damage that ended it.
     pub(crate) fn into_position(self) -> (Limit<K>, Option<Error>) {
         (self.from, self.batch.damage)
     }
 
-    /// Returns where the walk goes on behind the next leaf, if there is one.
+    /// Returns the position behind the next leaf, if there is one.
     pub(crate) fn into_next_leaf(mut self) -> Option<Limit<K>> {
         self.next_leaf().then(|| {
             self.forget();
@@ -104,13 +104,13 @@ impl<K: Key, V: Value> Walk<'_, K, V> {
         }
     }
 
-    /// Leaves out the rest of a leaf.
+    /// Skips the rest of a leaf.
     fn forget(&mut self) {
         let last = self.batch.entries.drain(..).next();
         last.into_iter().for_each(|(key, _)| self.leave(key));
     }
 
-    /// Goes on behind a key.
+    /// Continues behind a key.
     fn leave(&mut self, key: Stored<K::Codec>) {
         let limit = if self.down { &mut self.to } else { &mut self.from };
         *limit = Bound::Excluded(key);

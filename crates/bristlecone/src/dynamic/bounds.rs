@@ -1,4 +1,4 @@
-//! Bounds of keys as a tree has them: encoded once, for scans that go on later.
+//! Bounds in the stored form of keys: encoded once, for scans that continue later.
 
 use std::ops::{Bound, RangeBounds};
 
@@ -11,15 +11,16 @@ use crate::api::prefix::limits_of_prefix;
 
 const OTHER_KEYS: &str = "these bounds are of a tree with keys of another type";
 
-/// A key as it is in a tree.
+/// A key in stored form.
 #[derive(Clone, Debug, PartialEq, Eq)]
 enum Place {
     Word(u64),
     Record(Box<[u8]>),
 }
 
-/// Bounds of the keys of one tree: what [`Tree::bounds`] and [`Tree::prefix_bounds`] return, to be read with
-/// [`Tree::range_within`], as often as it is wanted, and narrowed when a part of them is done.
+/// Bounds of the keys of one tree, returned by [`Tree::bounds`] and [`Tree::prefix_bounds`].
+/// [`Tree::range_within`] reads them any number of times, and they can be narrowed when part of a scan is
+/// done.
 ///
 /// ```
 /// use bristlecone::Pool;
@@ -35,7 +36,7 @@ enum Place {
 /// let mut about = visits.prefix_bounds(("/about",))?;
 /// let (first, _) = visits.range_within(&about)?.next().unwrap();
 /// assert_eq!(first, ("/about", 2025u32).into());
-/// // The scan goes on behind it, at any later time.
+/// // The scan continues behind it, at any later time.
 /// visits.narrow(&mut about, &first, false)?;
 /// assert_eq!(visits.range_within(&about)?.count(), 1);
 /// # drop((visits, pool));
@@ -49,11 +50,11 @@ pub struct Bounds {
     to: Bound<Place>,
 }
 
-/// How keys are stored, with the places that they are.
+/// The stored form of keys, and its conversion to bounds.
 trait Placed: Stored {
     fn place(key: Self::Bound) -> Place;
 
-    /// Returns the place in a tree of such keys. `None`: it is one of a tree of other keys.
+    /// Returns the bound for a tree of such keys, or `None` if it belongs to a tree of other keys.
     fn of(place: &Place) -> Option<Self::Bound>;
 }
 
@@ -77,7 +78,7 @@ impl Placed for Records {
     }
 }
 
-/// Returns a bound of a tree's keys; `None` for one of other keys.
+/// Returns a bound of a tree's keys, or `None` for a bound of other keys.
 fn placed<K: Placed>(bound: &Bound<Place>) -> Option<Bound<K::Bound>> {
     Some(match bound.as_ref().map(K::of) {
         Bound::Included(key) => Bound::Included(key?),
@@ -91,7 +92,7 @@ impl Tree {
     ///
     /// # Errors
     ///
-    /// [`Error::Mismatch`] for a bound that is not of the keys' kind.
+    /// [`Error::Mismatch`] for a bound of another kind.
     pub fn bounds<'a>(&self, bounds: impl RangeBounds<Datum<'a>>) -> Result<Bounds> {
         each!(&self.on, _tree => {
             let place = |bound| Ok::<_, Error>(self.bound::<K>(bound)?.map(K::place));
@@ -103,7 +104,7 @@ impl Tree {
     ///
     /// # Errors
     ///
-    /// [`Error::Mismatch`] for what keys of the tree's kind cannot begin with.
+    /// [`Error::Mismatch`] for a datum that cannot be a prefix of the tree's keys.
     pub fn prefix_bounds<'a>(&self, of: impl Into<Datum<'a>>) -> Result<Bounds> {
         let of = of.into();
         let bytes = prefix(self.key_kind(), &of).map_err(|why| self.unfit(Role::Key, &of, why))?;
@@ -111,12 +112,12 @@ impl Tree {
         Ok(Bounds { from: from.map(Place::Record), to: to.map(Place::Record) })
     }
 
-    /// Leaves out of `bounds` what a scan has had: everything up to `key`, or from `key` on if the scan goes
+    /// Excludes the scanned part from `bounds`: everything up to `key`, or from `key` on if the scan goes
     /// `backward`.
     ///
     /// # Errors
     ///
-    /// [`Error::Mismatch`] for a key that is not of the keys' kind.
+    /// [`Error::Mismatch`] for a key of another kind.
     pub fn narrow<'a>(&self, bounds: &mut Bounds, key: impl Into<Datum<'a>>, backward: bool) -> Result<()> {
         let key = key.into();
         let place = each!(&self.on, _tree => self.key::<K, _>(&key, |key| K::place(K::bound(key))))?;
@@ -128,7 +129,7 @@ impl Tree {
     ///
     /// # Errors
     ///
-    /// [`Error::Invalid`] for bounds that a tree of other keys gave; [`Error::Forked`].
+    /// [`Error::Invalid`] for bounds of a tree with other keys; [`Error::Forked`].
     pub fn range_within(&self, bounds: &Bounds) -> Result<Range<'_>> {
         self.opened_here()?;
         let kinds = (self.key_kind(), self.value_kind());
@@ -138,13 +139,13 @@ impl Tree {
         })
     }
 
-    /// Returns the items within bounds of a tree of `u64` keys and values as the typed tree's
-    /// [`range`](crate::Tree::range) does, which takes less time than [`range_within`](Self::range_within); `None` for a
-    /// tree of other kinds.
+    /// Returns the items within bounds of a tree of `u64` keys and values, as the typed tree's
+    /// [`range`](crate::Tree::range) does. This takes less time than [`range_within`](Self::range_within).
+    /// Returns `None` for a tree of other kinds.
     ///
     /// # Errors
     ///
-    /// As [`range_within`](Self::range_within).
+    /// Same as [`range_within`](Self::range_within).
     pub fn words_within(&self, bounds: &Bounds) -> Result<Option<crate::Range<'_, u64, u64>>> {
         self.opened_here()?;
         let Some(tree) = self.as_u64() else { return Ok(None) };
@@ -154,11 +155,11 @@ impl Tree {
         }
     }
 
-    /// Returns how many items there are within bounds of this tree: see [`count`](Self::count).
+    /// Returns the number of items within bounds of this tree: see [`count`](Self::count).
     ///
     /// # Errors
     ///
-    /// As [`range_within`](Self::range_within).
+    /// Same as [`range_within`](Self::range_within).
     pub fn count_within(&self, bounds: &Bounds) -> Result<u64> {
         self.opened_here()?;
         each!(&self.on, tree => match (placed::<K>(&bounds.from), placed::<K>(&bounds.to)) {

@@ -1,4 +1,4 @@
-//! Changes of a tree whose kinds are known at run time that look at what is there, or concern many items.
+//! Read-modify-write and bulk operations on a tree whose kinds are known at run time.
 
 use std::ops::RangeBounds;
 
@@ -10,16 +10,16 @@ use super::{Datum, Item, Tree};
 use crate::api::fetch_update::Wanted;
 use crate::api::value::undecodable;
 
-/// What a key had, and what it has now.
+/// The previous and the resulting value of a key.
 type Change = (Option<Datum<'static>>, Option<Datum<'static>>);
 
 impl Tree {
-    /// Replaces a key's value by what `update` makes of it, in one atomic step; returns the value it had: see
+    /// Replaces the value of a key by the result of `update`, atomically; returns the previous value: see
     /// [`crate::Tree::fetch_update`].
     ///
     /// # Errors
     ///
-    /// Those of every operation: see [`Tree`]. Nothing has changed after any of them.
+    /// The common errors: see [`Tree`]. Nothing has changed after any of them.
     ///
     /// ```
     /// use bristlecone::dynamic::{Datum, Kind};
@@ -46,12 +46,12 @@ impl Tree {
         self.alter(&key.into(), update).map(|(old, _)| old)
     }
 
-    /// Replaces a key's value by what `update` makes of it, in one atomic step; returns the value it has now: see
+    /// Replaces the value of a key by the result of `update`, atomically; returns the resulting value: see
     /// [`crate::Tree::update_and_fetch`].
     ///
     /// # Errors
     ///
-    /// As [`fetch_update`](Self::fetch_update).
+    /// Same as [`fetch_update`](Self::fetch_update).
     pub fn update_and_fetch<'a>(
         &self,
         key: impl Into<Datum<'a>>,
@@ -79,11 +79,11 @@ impl Tree {
         })
     }
 
-    /// Removes the item with the smallest key, and returns it: see [`crate::Tree::pop_first`].
+    /// Removes and returns the item with the smallest key: see [`crate::Tree::pop_first`].
     ///
     /// # Errors
     ///
-    /// Those of every operation: see [`Tree`].
+    /// The common errors: see [`Tree`].
     ///
     /// ```
     /// use bristlecone::dynamic::Kind;
@@ -105,29 +105,29 @@ impl Tree {
         self.pop_if(false, |_, _| true)
     }
 
-    /// Removes the item with the largest key, and returns it: see [`crate::Tree::pop_last`].
+    /// Removes and returns the item with the largest key: see [`crate::Tree::pop_last`].
     ///
     /// # Errors
     ///
-    /// Those of every operation: see [`Tree`].
+    /// The common errors: see [`Tree`].
     pub fn pop_last(&self) -> Result<Option<Item>> {
         self.pop_if(true, |_, _| true)
     }
 
-    /// Removes the item with the smallest key if `test` wants it: see [`crate::Tree::pop_first_if`].
+    /// Removes the item with the smallest key if `test` returns true: see [`crate::Tree::pop_first_if`].
     ///
     /// # Errors
     ///
-    /// Those of every operation: see [`Tree`]. Nothing has changed after any of them.
+    /// The common errors: see [`Tree`]. Nothing has changed after any of them.
     pub fn pop_first_if(&self, test: impl FnMut(&Datum<'_>, &Datum<'_>) -> bool) -> Result<Option<Item>> {
         self.pop_if(false, test)
     }
 
-    /// Removes the item with the largest key if `test` wants it: see [`crate::Tree::pop_last_if`].
+    /// Removes the item with the largest key if `test` returns true: see [`crate::Tree::pop_last_if`].
     ///
     /// # Errors
     ///
-    /// Those of every operation: see [`Tree`]. Nothing has changed after any of them.
+    /// The common errors: see [`Tree`]. Nothing has changed after any of them.
     pub fn pop_last_if(&self, test: impl FnMut(&Datum<'_>, &Datum<'_>) -> bool) -> Result<Option<Item>> {
         self.pop_if(true, test)
     }
@@ -158,7 +158,7 @@ impl Tree {
         })
     }
 
-    /// Returns an item that was in the tree.
+    /// Decodes an item read from the tree.
     fn item_of<K: Stored, V: Stored>(&self, (key, value): (K::Owned, V::Owned)) -> Result<Item> {
         let (keys, values) = (self.key_kind(), self.value_kind());
         let key = K::take(keys, Role::Key, key).ok_or_else(|| undecodable("key", keys))?;
@@ -166,12 +166,12 @@ impl Tree {
         Ok((key, value))
     }
 
-    /// Removes the items whose keys lie within bounds, each in an atomic step of its own; returns how many it removed:
-    /// see [`crate::Tree::remove_range`].
+    /// Removes the items whose keys lie within bounds, each atomically; returns the number removed: see
+    /// [`crate::Tree::remove_range`].
     ///
     /// # Errors
     ///
-    /// Those of every operation: see [`Tree`]. Items up to some key may be gone.
+    /// The common errors: see [`Tree`]. Items up to some key may be removed then.
     ///
     /// ```
     /// use bristlecone::dynamic::{Datum, Kind};
@@ -196,21 +196,21 @@ impl Tree {
         })
     }
 
-    /// Removes every item, each in an atomic step of its own: see [`crate::Tree::clear`].
+    /// Removes every item, each atomically: see [`crate::Tree::clear`].
     ///
     /// # Errors
     ///
-    /// Those of every operation: see [`Tree`]. Items up to some key may be gone.
+    /// The common errors: see [`Tree`]. Items up to some key may be removed then.
     pub fn clear(&self) -> Result<()> {
         each!(&self.on, tree => tree.clear())
     }
 
-    /// Removes those items within bounds that `keep` does not want to keep, each in an atomic step of its own: see
+    /// Removes the items within bounds for which `keep` returns false, each atomically: see
     /// [`crate::Tree::retain_in`].
     ///
     /// # Errors
     ///
-    /// Those of every operation: see [`Tree`]. Items up to some key may be gone.
+    /// The common errors: see [`Tree`]. Items up to some key may be removed then.
     pub fn retain_in<'a>(
         &self,
         bounds: impl RangeBounds<Datum<'a>>,
@@ -227,21 +227,21 @@ impl Tree {
         })
     }
 
-    /// Removes the items that `keep` does not want to keep: as [`retain_in`](Self::retain_in), all over the tree.
+    /// Removes the items for which `keep` returns false: same as [`retain_in`](Self::retain_in) over the whole tree.
     ///
     /// # Errors
     ///
-    /// As [`retain_in`](Self::retain_in).
+    /// Same as [`retain_in`](Self::retain_in).
     pub fn retain(&self, keep: impl FnMut(&Datum<'_>, &Datum<'_>) -> bool) -> Result<()> {
         self.retain_in(.., keep)
     }
 
-    /// Removes the items whose keys lie within bounds one after the other, from both ends, as the iterator returns
-    /// them, each in an atomic step of its own: see [`crate::Tree::drain`].
+    /// Returns an iterator that removes the items within bounds one by one, from both ends, as it returns them, each
+    /// atomically: see [`crate::Tree::drain`].
     ///
     /// # Errors
     ///
-    /// Those of every operation: see [`Tree`]; the iterator's items are errors as those of [`remove`](Self::remove).
+    /// The common errors: see [`Tree`]; the iterator yields the errors of [`remove`](Self::remove).
     pub fn drain<'a>(
         &self,
         bounds: impl RangeBounds<Datum<'a>>,

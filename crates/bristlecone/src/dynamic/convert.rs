@@ -1,10 +1,10 @@
-//! Data from values of the types that they stand for, and back.
+//! Conversions between data and the types that they represent.
 
 use bristlecone_pm::{Error, Result};
 
 use super::{Datum, Kind};
 
-/// Says that a datum is not what a conversion asks for.
+/// Returns the error for a conversion to another kind.
 fn unlike(datum: &Datum<'_>, kind: &str) -> Error {
     Error::invalid(format!("{} is not {kind}", datum.describe(&Kind::Unit)))
 }
@@ -166,7 +166,7 @@ tuples!(8: A a, B b, C c, D d, E e, F f, G g, H h);
 mod tests {
     use super::*;
 
-    /// Verifies that a datum converts there and back, and to nothing else.
+    /// Verifies that a datum converts to its own type and back, and to no other type.
     fn converts<T>(it: T, described: &str)
     where
         T: Into<Datum<'static>>

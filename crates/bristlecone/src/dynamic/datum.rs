@@ -9,10 +9,10 @@ use crate::api::kinds::composed::tuple_kind;
 use crate::api::kinds::words::Word;
 
 /// A key or a value of some [`Kind`]. It may borrow its text or bytes; [`into_owned`](Self::into_owned) makes
-/// it one that does not.
+/// it owned.
 ///
-/// Data of one kind order as keys of it do, floats in total order; which kind orders before which other one
-/// means nothing.
+/// Data of one kind have the order of its keys, floats in total order. The order between different kinds is
+/// unspecified.
 ///
 /// ```
 /// use bristlecone::dynamic::Datum;
@@ -59,7 +59,7 @@ pub enum Datum<'a> {
     F64(f64),
     /// Of kind `str`.
     Str(Cow<'a, str>),
-    /// Of kind `bytes`, or of `[u8; N]` if there are so many.
+    /// Of kind `bytes`, or of `[u8; N]` if the length is N.
     Bytes(Cow<'a, [u8]>),
     /// Of kind `Option<…>`.
     Option(Option<Box<Self>>),
@@ -82,7 +82,7 @@ macro_rules! word_names {
 }
 
 impl<'a> Datum<'a> {
-    /// Returns the datum without what it borrowed.
+    /// Returns the datum as an owned value.
     pub fn into_owned(self) -> Datum<'static> {
         match self {
             Self::Str(text) => Datum::Str(text.into_owned().into()),
@@ -122,7 +122,7 @@ impl<'a> Datum<'a> {
         }
     }
 
-    /// Returns what it is, for messages: its kind as far as it tells.
+    /// Describes the datum for messages: its kind, as far as it is known.
     pub(super) fn describe(&self, expected: &Kind) -> String {
         for_words!(word_names!(self, self.describe_record(expected)))
     }

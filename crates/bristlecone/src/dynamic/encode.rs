@@ -1,4 +1,4 @@
-//! What data of a kind are in a tree: words, or the bytes of records, as [`crate::kinds`] has them.
+//! Stored form of data by kind: words, or the bytes of records, matching [`crate::kinds`].
 
 use std::borrow::Cow;
 
@@ -8,44 +8,45 @@ use crate::api::kinds::records::{signed_from_bytes, signed_to_bytes};
 use crate::api::kinds::words::{self, Word};
 use crate::api::kinds::{Buffer, append_escaped, take_escaped};
 
-/// What a datum is for: words of keys order as the keys do, words of values are as they are.
+/// Whether a datum is a key or a value: words of keys preserve order, words of values are stored
+/// unchanged.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Role {
     Key,
     Value,
 }
 
-/// Says why a datum cannot be stored.
+/// The reason why a datum cannot be stored.
 #[derive(Debug)]
 pub(crate) enum Unfit {
     /// It is of another kind.
     Kind,
-    /// It is no JSON, or none that can be verified.
+    /// It is not JSON, or cannot be verified as JSON.
     Json(String),
 }
 
-/// How data are stored that are words, or records.
+/// The stored form of data: words or records.
 pub(crate) trait Stored {
-    /// What a tree takes.
+    /// The borrowed form that a tree takes.
     type Ref<'a>: Copy;
-    /// What a tree gives.
+    /// The owned form that a tree returns.
     type Owned;
-    /// What bounds a range, or stands among many.
+    /// The form of range bounds, and of items in multi-key calls.
     type Bound;
 
-    /// Returns a copy, as a bound.
+    /// Returns a copy in the form of a bound.
     fn bound(key: Self::Ref<'_>) -> Self::Bound;
 
-    /// Lends such a copy.
+    /// Borrows such a copy.
     fn lend_bound(bound: &Self::Bound) -> Self::Ref<'_>;
 
-    /// Copies what a tree takes.
+    /// Copies the borrowed form.
     fn own(item: Self::Ref<'_>) -> Self::Owned;
 
-    /// Lends what a tree gave.
+    /// Borrows the owned form.
     fn lend(item: &Self::Owned) -> Self::Ref<'_>;
 
-    /// Calls `use_it` with what a datum is in a tree.
+    /// Calls `use_it` with the stored form of a datum.
     fn with<R>(
         kind: &Kind,
         role: Role,
@@ -53,14 +54,14 @@ pub(crate) trait Stored {
         use_it: impl FnOnce(Self::Ref<'_>) -> R,
     ) -> Result<R, Unfit>;
 
-    /// Returns what was in a tree. `None`: it cannot be of the kind.
+    /// Decodes the stored form. Returns `None` if it does not decode as the kind.
     fn view<'a>(kind: &Kind, role: Role, item: Self::Ref<'a>) -> Option<Datum<'a>>;
 
-    /// Returns what was in a tree, and takes its bytes along.
+    /// Decodes the stored form and takes ownership of its bytes.
     fn take(kind: &Kind, role: Role, item: Self::Owned) -> Option<Datum<'static>>;
 }
 
-/// Data of kinds that are words.
+/// Data of kinds stored as words.
 pub(crate) struct Words;
 
 /// Data of all other kinds.
@@ -192,7 +193,7 @@ impl Stored for Records {
     }
 }
 
-/// Verifies a JSON text before it is stored.
+/// Validates a JSON text before it is stored.
 #[cfg(feature = "serde")]
 fn expect_json(text: &str) -> Result<(), Unfit> {
     let parsed = serde_json::from_str::<serde::de::IgnoredAny>(text);
@@ -237,7 +238,7 @@ fn append(kind: &Kind, datum: &Datum<'_>, to: &mut Buffer) -> Result<(), Unfit> 
     Ok(())
 }
 
-/// Returns what the bytes of keys begin with: those of text, bytes, or the first elements of a tuple.
+/// Returns the byte prefix of keys: of text, of bytes, or of the leading elements of a tuple.
 pub(super) fn prefix(kind: &Kind, datum: &Datum<'_>) -> Result<Buffer, Unfit> {
     let mut prefix = Buffer::new();
     match (kind, datum) {
@@ -263,7 +264,7 @@ macro_rules! take_word {
     };
 }
 
-/// Takes an element from the front of what is left.
+/// Takes an element from the front of the bytes.
 fn take(kind: &Kind, from: &mut &[u8]) -> Option<Datum<'static>> {
     match kind {
         Kind::U128 => take_array(from).map(|bytes| Datum::U128(u128::from_be_bytes(bytes))),
@@ -297,7 +298,7 @@ fn take_array<const N: usize>(from: &mut &[u8]) -> Option<[u8; N]> {
     Some(*bytes)
 }
 
-/// Returns the element that these bytes are, no less and no more.
+/// Decodes an element that must use all of the bytes.
 fn take_whole(kind: &Kind, mut bytes: &[u8]) -> Option<Datum<'static>> {
     take(kind, &mut bytes).filter(|_| bytes.is_empty())
 }

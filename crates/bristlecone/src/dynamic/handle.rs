@@ -85,7 +85,7 @@ impl TreeHandle for Tree {
 }
 
 impl Tree {
-    /// Returns what a key or value is in the tree, however long.
+    /// Returns the stored form of a key or value of any length.
     fn encoded(&self, role: Role, datum: &Datum<'_>) -> Result<Encoded> {
         let kind = if role == Role::Key { self.key_kind() } else { self.value_kind() };
         let encoded = if kind.is_word() {

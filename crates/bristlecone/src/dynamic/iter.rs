@@ -1,4 +1,4 @@
-//! Iterating over a tree whose kinds are known at run time, from both ends.
+//! Iteration over a tree whose kinds are known at run time, from both ends.
 
 use std::fmt;
 
@@ -11,7 +11,7 @@ use crate::api::value::undecodable;
 /// An item of a tree: its key and its value.
 pub type Item = (Datum<'static>, Datum<'static>);
 
-/// An item whose key or value may be nothing of its kind.
+/// An item; a key or value that does not decode as its kind is `None`.
 type Decoded = (Option<Datum<'static>>, Option<Datum<'static>>);
 
 type Items<'t, T> = Box<dyn DoubleEndedIterator<Item = T> + Send + 't>;
@@ -22,7 +22,8 @@ fn decode<K: Stored, V: Stored>(kinds: (&Kind, &Kind), (key, value): (K::Owned, 
 
 /// An iterator over the items of a tree. See [`Tree::range`](super::Tree::range).
 ///
-/// What cannot be of the tree's kinds is left out: [`Tree::try_range`](super::Tree::try_range) reports it.
+/// Items that do not decode as the tree's kinds are skipped: [`Tree::try_range`](super::Tree::try_range)
+/// reports them.
 pub struct Range<'t> {
     items: Items<'t, Decoded>,
 }
@@ -63,8 +64,8 @@ impl fmt::Debug for Range<'_> {
     }
 }
 
-/// An iterator over the items of a tree that compares records with their checksums, reports what is
-/// damaged, and ends there. See [`Tree::try_range`](super::Tree::try_range).
+/// An iterator over the items of a tree that verifies checksums of records, reports damage, and ends
+/// there. See [`Tree::try_range`](super::Tree::try_range).
 pub struct CheckedRange<'t> {
     items: Items<'t, Result<Decoded>>,
     kinds: (&'t Kind, &'t Kind),
@@ -80,7 +81,7 @@ impl<'t> CheckedRange<'t> {
         Self { items: Box::new(items), kinds, ended: false }
     }
 
-    /// Returns what comes next, unless it cannot be of the tree's kinds.
+    /// Returns the next item, or an error if it does not decode as the tree's kinds.
     fn give(&mut self, next: Option<Result<Decoded>>) -> Option<Result<Item>> {
         let given = next.map(|next| match next? {
             (Some(key), Some(value)) => Ok((key, value)),

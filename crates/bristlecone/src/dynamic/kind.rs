@@ -1,4 +1,4 @@
-//! The kinds of keys and values, as the directory of a pool names them.
+//! The kinds of keys and values, with their names in the pool's directory.
 
 use std::fmt;
 use std::str::FromStr;
@@ -8,7 +8,7 @@ use bristlecone_pm::{Error, Result};
 use crate::api::kinds::composed::{TUPLE_MAX, tuple_kind};
 use crate::api::kinds::words::Word;
 
-/// Calls a macro with every kind that is a word in the tree, but `()`: its variant and its type.
+/// Calls a macro with the variant and the type of every kind stored as a word, except `()`.
 macro_rules! for_words {
     ($call:ident!($($more:tt)*)) => {
         $call! {
@@ -20,8 +20,8 @@ macro_rules! for_words {
 }
 pub(super) use for_words;
 
-/// A kind of keys or values: what [`Key::kind`](crate::Key::kind) and [`Value::kind`](crate::Value::kind)
-/// name.
+/// A kind of keys or values, named by [`Key::kind`](crate::Key::kind) and
+/// [`Value::kind`](crate::Value::kind).
 ///
 /// ```
 /// use bristlecone::dynamic::Kind;
@@ -71,17 +71,17 @@ pub enum Kind {
     Bytes,
     /// `[u8; N]`.
     Array(usize),
-    /// `Option<…>`, of a kind of keys.
+    /// `Option<…>` of a key kind.
     Option(Box<Self>),
-    /// `(…, …)`: 1 to 8 kinds of keys.
+    /// `(…, …)`: 1 to 8 key kinds.
     Tuple(Vec<Self>),
     /// `json`: a value as JSON.
     Json,
-    /// `postcard`: a value as Postcard encodes it, which nothing but its own type can read.
+    /// `postcard`: a value in Postcard encoding, readable only by its own type.
     Postcard,
 }
 
-/// Kinds with a name of their own.
+/// Kinds with a fixed name.
 const NAMED: &[Kind] = &[
     Kind::Unit,
     Kind::Bool,
@@ -104,7 +104,7 @@ const NAMED: &[Kind] = &[
     Kind::Postcard,
 ];
 
-/// The directory has room for no longer name: see [`TreeSpec`](crate::TreeSpec).
+/// Maximum length of a name in the directory: see [`TreeSpec`](crate::TreeSpec).
 const NAME_BYTES_MAX: usize = 48;
 
 macro_rules! word_name {
@@ -118,23 +118,23 @@ macro_rules! word_name {
 }
 
 impl Kind {
-    /// Returns whether keys and values of this kind are words in the tree, not records.
+    /// Returns whether keys and values of this kind are stored as words instead of records.
     pub fn is_word(&self) -> bool {
         !self.word_name().is_empty()
     }
 
-    /// Returns whether keys can be of this kind, and so what is in options and tuples. Values can be of
-    /// every kind.
+    /// Returns whether this kind is valid for keys, and for elements of options and tuples. Every kind is
+    /// valid for values.
     pub fn is_key(&self) -> bool {
         !matches!(self, Self::Json | Self::Postcard)
     }
 
-    /// Returns whether every word, or every byte string, is of this kind.
+    /// Returns whether every word, or every byte string, decodes as this kind.
     pub(super) fn is_everything(&self) -> bool {
         matches!(self, Self::U64 | Self::I64 | Self::F64 | Self::Bytes | Self::Postcard)
     }
 
-    /// Returns the kind that the directory of a pool names.
+    /// Returns the kind with this name in the pool's directory.
     ///
     /// # Errors
     ///
@@ -143,12 +143,12 @@ impl Kind {
         name.parse().map_err(|_| Error::Newer { needs: format!("the kind {name:?}") })
     }
 
-    /// Verifies that there can be trees with such keys or values.
+    /// Verifies that trees with such keys or values are possible.
     ///
     /// # Errors
     ///
-    /// [`Error::Invalid`] for a tuple of too many elements, or of none, or something in a tuple or an option
-    /// that is no kind of keys; [`Error::TooLong`] for a name that the directory has no room for.
+    /// [`Error::Invalid`] for a tuple without elements or with too many, or for an element of a tuple or an
+    /// option that is not a key kind; [`Error::TooLong`] for a name that exceeds the limit of the directory.
     pub(super) fn expect_possible(&self, what: &'static str) -> Result<()> {
         let name = self.to_string();
         if name.len() > NAME_BYTES_MAX {
@@ -192,7 +192,7 @@ impl FromStr for Kind {
 
     fn from_str(name: &str) -> Result<Self> {
         let mut rest = name;
-        // Names are short, so that kinds are not nested deeply.
+        // The length limit on names bounds the nesting depth of kinds.
         let kind = if name.len() > NAME_BYTES_MAX { None } else { take(&mut rest) };
         kind.filter(|_| rest.is_empty()).ok_or_else(|| {
             let named: Vec<_> = NAMED.iter().map(Self::to_string).collect();
@@ -209,7 +209,7 @@ fn take(from: &mut &str) -> Option<Kind> {
     if let Some(rest) = from.strip_prefix("[u8; ") {
         let (digits, rest) = rest.split_once(']')?;
         *from = rest;
-        // One kind has one name.
+        // Each kind has exactly one name.
         return digits.parse().ok().filter(|len: &usize| len.to_string() == digits).map(Kind::Array);
     }
     if let Some(rest) = from.strip_prefix("Option<") {

@@ -1,4 +1,4 @@
-//! Calls for many keys, of kinds that are known at run time.
+//! Multi-key calls with kinds that are known at run time.
 
 use bristlecone_pm::{Error, Result};
 
@@ -10,19 +10,19 @@ use crate::api::value::undecodable;
 
 type Done = std::result::Result<(), ManyError>;
 
-/// Says that nothing was done.
+/// Returns the error for a call that completed no item.
 fn none_done(error: Error) -> ManyError {
     ManyError { done: 0, error }
 }
 
-/// Many keys, and many items.
+/// Multi-key operations.
 impl Tree {
-    /// Looks keys up and puts their values into `found`, in the order of the keys, and nothing else: see
+    /// Looks up keys and sets `found` to their values, in the order of the keys: see
     /// [`crate::Tree::get_many`].
     ///
     /// # Errors
     ///
-    /// Those of every operation: see [`Tree`].
+    /// The common errors: see [`Tree`].
     ///
     /// ```
     /// # use bristlecone::Pool;
@@ -56,11 +56,11 @@ impl Tree {
         })
     }
 
-    /// Puts into `found` whether each key is there, in the order of the keys, and nothing else.
+    /// Sets `found` to whether each key is present, in the order of the keys.
     ///
     /// # Errors
     ///
-    /// Those of every operation: see [`Tree`].
+    /// The common errors: see [`Tree`].
     pub fn contains_many(&self, keys: &[Datum<'_>], found: &mut Vec<bool>) -> Result<()> {
         found.clear();
         each!(&self.on, tree => {
@@ -71,13 +71,13 @@ impl Tree {
         })
     }
 
-    /// Writes items, one after the other, and puts the values that they had into `old`: see
+    /// Inserts or overwrites items one after the other, and sets `old` to the previous values: see
     /// [`crate::Tree::insert_many`].
     ///
     /// # Errors
     ///
-    /// Those of every operation, see [`Tree`], with the number of items that are done. A key or value that is not of the
-    /// tree's kind leaves all of them undone.
+    /// The common errors, see [`Tree`], with the number of completed items. If a key or value is of
+    /// another kind, no item is written.
     pub fn insert_many(
         &self,
         items: &[(Datum<'_>, Datum<'_>)],
@@ -94,11 +94,12 @@ impl Tree {
         })
     }
 
-    /// Writes items as [`insert_many`](Self::insert_many) does, without telling what was there.
+    /// Inserts or overwrites items as [`insert_many`](Self::insert_many) does, without returning
+    /// previous values.
     ///
     /// # Errors
     ///
-    /// As [`insert_many`](Self::insert_many).
+    /// Same as [`insert_many`](Self::insert_many).
     pub fn upsert_many(&self, items: &[(Datum<'_>, Datum<'_>)]) -> Done {
         each!(&self.on, tree => {
             let own = self.items::<K, V>(items).map_err(none_done)?;
@@ -107,12 +108,12 @@ impl Tree {
         })
     }
 
-    /// Removes keys, one after the other, and puts the values that they had into `old`: see
+    /// Removes keys one after the other, and sets `old` to the previous values: see
     /// [`crate::Tree::remove_many`].
     ///
     /// # Errors
     ///
-    /// As [`insert_many`](Self::insert_many).
+    /// Same as [`insert_many`](Self::insert_many).
     pub fn remove_many(&self, keys: &[Datum<'_>], old: &mut Vec<Option<Datum<'static>>>) -> Done {
         old.clear();
         each!(&self.on, tree => {
@@ -124,12 +125,12 @@ impl Tree {
         })
     }
 
-    /// Returns what keys are in the tree.
+    /// Returns keys in stored form.
     fn own_keys<K: Stored>(&self, keys: &[Datum<'_>]) -> Result<Vec<K::Bound>> {
         keys.iter().map(|key| self.key::<K, _>(key, K::bound)).collect()
     }
 
-    /// Returns what items are in the tree.
+    /// Returns items in stored form.
     fn items<K: Stored, V: Stored>(
         &self,
         items: &[(Datum<'_>, Datum<'_>)],

@@ -1,7 +1,8 @@
-//! Trees whose kinds of keys and values are known at run time, as the directory of the pool names them: for
-//! tools, for bindings to other languages, for programs that take their schema from elsewhere.
+//! Trees whose kinds of keys and values are known at run time, by their names in the pool's directory. They
+//! serve tools, bindings to other languages, and programs with an external schema.
 //!
-//! A [`Tree`] here and a [`crate::Tree`] of the same name are one tree, and may be open at the same time.
+//! A [`Tree`] of this module and a [`crate::Tree`] of the same name access one tree, and may be open at the
+//! same time.
 //!
 //! ```
 //! use bristlecone::Pool;
@@ -31,11 +32,11 @@
 //! # }
 //! ```
 //!
-//! # Kinds that this version does not know
+//! # Unknown kinds
 //!
-//! A pool may have been written by a newer version of the library, with kinds that this one cannot read.
-//! Such trees are not opened, whether typed or here: [`Error::Newer`](crate::Error) says so. Their bytes
-//! are not shown raw, since nothing tells whether they are words or records.
+//! A newer version of the library may have written a pool with kinds that this one cannot read. Opening
+//! such a tree, typed or dynamic, returns [`Error::Newer`](crate::Error). Its bytes are not available in
+//! raw form, because it is unknown whether they are words or records.
 
 mod bounds;
 mod change;

@@ -1,4 +1,4 @@
-//! Reading near a key, and parts of items, of a tree whose kinds are known at run time.
+//! Lookups near a key, and reads of parts of items, of a tree whose kinds are known at run time.
 
 use std::ops::{Bound, RangeBounds};
 
@@ -14,7 +14,7 @@ impl Tree {
     ///
     /// # Errors
     ///
-    /// Those of every operation: see [`Tree`].
+    /// The common errors: see [`Tree`].
     ///
     /// ```
     /// use bristlecone::dynamic::Kind;
@@ -40,7 +40,7 @@ impl Tree {
     ///
     /// # Errors
     ///
-    /// Those of every operation: see [`Tree`].
+    /// The common errors: see [`Tree`].
     pub fn get_le<'a>(&self, key: impl Into<Datum<'a>>) -> Result<Option<Item>> {
         self.last_of(..=key.into())
     }
@@ -49,7 +49,7 @@ impl Tree {
     ///
     /// # Errors
     ///
-    /// Those of every operation: see [`Tree`].
+    /// The common errors: see [`Tree`].
     pub fn get_gt<'a>(&self, key: impl Into<Datum<'a>>) -> Result<Option<Item>> {
         self.first_of((Bound::Excluded(key.into()), Bound::Unbounded))
     }
@@ -58,7 +58,7 @@ impl Tree {
     ///
     /// # Errors
     ///
-    /// Those of every operation: see [`Tree`].
+    /// The common errors: see [`Tree`].
     pub fn get_ge<'a>(&self, key: impl Into<Datum<'a>>) -> Result<Option<Item>> {
         self.first_of(key.into()..)
     }
@@ -67,13 +67,13 @@ impl Tree {
     ///
     /// # Errors
     ///
-    /// As [`range`](Self::range).
+    /// Same as [`range`](Self::range).
     pub fn count<'a>(&self, bounds: impl RangeBounds<Datum<'a>>) -> Result<u64> {
         self.opened_here()?;
         each!(&self.on, tree => {
             let limits = (self.bound::<K>(bounds.start_bound())?, self.bound::<K>(bounds.end_bound())?);
             let walk = tree.walk(limits);
-            // What fails on the way is told by a walk that checks.
+            // A checked walk reports errors on the way.
             if self.is_followed() { walk.checked().try_count() } else { Ok(walk.count()) }
         })
     }
@@ -114,12 +114,12 @@ impl Tree {
         Ok(self.range(..)?.map(|(_, value)| value))
     }
 
-    /// Returns the items whose keys begin with a prefix, in order, from both ends. Of text it is text, of bytes it is
-    /// bytes, of a tuple one of its first elements: see [`crate::Tree::prefix`].
+    /// Returns the items whose keys begin with a prefix, in order, from both ends. The prefix is text for text, bytes
+    /// for bytes, and a tuple of leading elements for a tuple: see [`crate::Tree::prefix`].
     ///
     /// # Errors
     ///
-    /// [`Error::Mismatch`] for what keys of the tree's kind cannot begin with; [`Error::Forked`].
+    /// [`Error::Mismatch`] for a datum that cannot be a prefix of the tree's keys; [`Error::Forked`].
     ///
     /// ```
     /// # use bristlecone::Pool;
@@ -147,7 +147,7 @@ impl Tree {
             On::RecordRecord(tree) => {
                 Ok(Range::new::<Records, Records>(crate::Range::new(tree, from, to), kinds))
             }
-            // There is no prefix of a word.
+            // A word has no prefix.
             On::WordWord(_) | On::WordRecord(_) => Err(Error::invalid("keys of one word have no prefixes")),
         }
     }

@@ -7,35 +7,35 @@ use super::{Kind, Tree};
 use crate::{Design, Key, Pool, TreeOptions, Value};
 
 impl Pool {
-    /// Opens the tree of this name, whatever the kinds of its keys and values are.
+    /// Opens the tree with this name, for any kinds of keys and values.
     ///
     /// # Errors
     ///
-    /// As [`TreeOptions::open`], and [`Error::Newer`] for a design or a kind that this version does not know.
+    /// Same as [`TreeOptions::open`], and [`Error::Newer`] for a design or a kind that this version does not
+    /// know.
     pub fn dynamic_tree(&self, name: &str) -> Result<Tree> {
         self.tree_options(name).open_dynamic()
     }
 }
 
 impl TreeOptions {
-    /// Opens the tree, whatever the kinds of its keys and values are. Options that were set must be its
-    /// own.
+    /// Opens the tree, for any kinds of keys and values. Any options set must match those of the tree.
     ///
     /// # Errors
     ///
-    /// As [`Pool::dynamic_tree`].
+    /// Same as [`Pool::dynamic_tree`].
     pub fn open_dynamic(&self) -> Result<Tree> {
         let spec = self.spec_of_tree()?;
         let kinds = (Kind::of_directory(&spec.key_kind)?, Kind::of_directory(&spec.value_kind)?);
         self.dynamic(spec, kinds, Open)
     }
 
-    /// Creates the tree, with keys and values of these kinds: see [`create`](Self::create).
+    /// Creates the tree with keys and values of these kinds: see [`create`](Self::create).
     ///
     /// # Errors
     ///
-    /// As [`create`](Self::create); [`Error::Invalid`] for kinds that there can be no keys or values of,
-    /// [`Error::TooLong`] for kinds whose names have more than 48 bytes.
+    /// Same as [`create`](Self::create); [`Error::Invalid`] for kinds that are not valid for keys or values,
+    /// [`Error::TooLong`] for kinds whose names exceed 48 bytes.
     ///
     /// ```
     /// use bristlecone::dynamic::Kind;
@@ -74,7 +74,7 @@ impl TreeOptions {
     }
 }
 
-/// How a tree is got, for whatever codecs.
+/// A way to open or create a tree, for any codecs.
 trait Get {
     fn get<K: Key, V: Value>(&self, options: &TreeOptions, spec: &TreeSpec) -> Result<crate::Tree<K, V>>;
 }

@@ -21,7 +21,7 @@ pub(crate) enum On {
     RecordRecord(crate::Tree<Vec<u8>, Vec<u8>>),
 }
 
-/// What the directory said about a tree when it was opened.
+/// Directory information of a tree at the time it was opened.
 pub(super) struct About {
     pub name: String,
     pub keys: Kind,
@@ -30,7 +30,7 @@ pub(super) struct About {
     pub options: Vec<(&'static str, u64)>,
 }
 
-/// Does the same with whichever tree it is: `K` and `V` are how its keys and values are stored.
+/// Runs the same code for each combination of codecs: `K` and `V` are the stored forms of its keys and values.
 macro_rules! each {
     ($on:expr, $tree:ident => $do:expr) => {
         each!($on, $tree => $do; WordWord Words Words, WordRecord Words Records, RecordWord Records Words,
@@ -51,13 +51,12 @@ macro_rules! each {
 
 pub(super) use each;
 
-/// An ordered map in a pool, of the kinds that the pool's directory names.
+/// An ordered map in a pool, with the kinds named in the pool's directory.
 ///
-/// Operations hold what those of [`crate::Tree`] hold. Besides what these return, each returns
-/// [`Error::Mismatch`] for a key or value that is not of the tree's kind, and changes nothing then;
-/// [`Error::Forked`] in a child of the process that opened the pool; and [`Error::Corrupted`] if the value
-/// that it would return cannot be of the tree's kind. If that value was replaced or removed, it is so
-/// nevertheless.
+/// Operations have the guarantees of those of [`crate::Tree`]. In addition to its own errors, each operation
+/// returns these common errors. [`Error::Mismatch`] for a key or value of another kind; nothing changes then.
+/// [`Error::Forked`] in a child of the process that opened the pool. [`Error::Corrupted`] if the returned
+/// value does not decode as the tree's kind; a replacement or removal of that value is done nevertheless.
 #[derive(Clone)]
 pub struct Tree {
     pub(super) on: On,
@@ -82,32 +81,32 @@ impl Tree {
         &self.on
     }
 
-    /// Returns the tree's name, as it was when the tree was opened.
+    /// Returns the tree's name at the time it was opened.
     pub fn name(&self) -> &str {
         &self.about.name
     }
 
-    /// Returns the kind of its keys.
+    /// Returns the kind of the tree's keys.
     pub fn key_kind(&self) -> &Kind {
         &self.about.keys
     }
 
-    /// Returns the kind of its values.
+    /// Returns the kind of the tree's values.
     pub fn value_kind(&self) -> &Kind {
         &self.about.values
     }
 
-    /// Returns its design.
+    /// Returns the tree's design.
     pub fn design(&self) -> Design {
         self.about.design
     }
 
-    /// Returns its design's options by name.
+    /// Returns the options of the tree's design by name.
     pub fn options(&self) -> &[(&'static str, u64)] {
         &self.about.options
     }
 
-    /// Says why a datum cannot be a key, or a value.
+    /// Returns the error for a datum that cannot be a key or a value.
     #[cold]
     pub(super) fn unfit(&self, role: Role, datum: &Datum<'_>, why: Unfit) -> Error {
         let (what, kind) = match role {
@@ -125,7 +124,7 @@ impl Tree {
         }
     }
 
-    /// Calls `use_it` with what a key is in the tree.
+    /// Calls `use_it` with the stored form of a key.
     pub(super) fn key<K: Stored, R>(
         &self,
         key: &Datum<'_>,
@@ -134,7 +133,7 @@ impl Tree {
         K::with(self.key_kind(), Role::Key, key, use_it).map_err(|why| self.unfit(Role::Key, key, why))
     }
 
-    /// Calls `use_it` with what a value is in the tree.
+    /// Calls `use_it` with the stored form of a value.
     pub(super) fn value<V: Stored, R>(
         &self,
         value: &Datum<'_>,
@@ -144,7 +143,7 @@ impl Tree {
             .map_err(|why| self.unfit(Role::Value, value, why))
     }
 
-    /// Returns a value that was in the tree.
+    /// Decodes a value read from the tree.
     pub(super) fn found<V: Stored>(&self, value: Option<V::Owned>) -> Result<Option<Datum<'static>>> {
         let taken = value.map(|value| {
             let kind = self.value_kind();
@@ -153,12 +152,13 @@ impl Tree {
         taken.transpose()
     }
 
-    /// Returns a value that was replaced or removed. What cannot be of its kind counts as absent: it is gone.
+    /// Decodes a value that was replaced or removed. A value that does not decode as its kind counts as
+    /// absent, because it is gone.
     pub(super) fn replaced<V: Stored>(&self, value: Option<V::Owned>) -> Option<Datum<'static>> {
         value.and_then(|value| V::take(self.value_kind(), Role::Value, value))
     }
 
-    /// Verifies that this process opened the pool: what returns no `Result` panics in a child of it.
+    /// Verifies that this process opened the pool. In a child of it, operations that return no `Result` panic.
     ///
     /// # Errors
     ///
@@ -167,12 +167,12 @@ impl Tree {
         each!(&self.on, tree => tree.opened_here())
     }
 
-    /// Returns whether another process writes to the pool, and may be gone at any time.
+    /// Returns whether another process, which may exit at any time, writes to the pool.
     pub(super) fn is_followed(&self) -> bool {
         each!(&self.on, tree => tree.is_followed())
     }
 
-    /// Returns the typed tree, if keys and values are `u64`: for calls whose data come in arrays of these.
+    /// Returns the typed tree if keys and values are `u64`, for calls whose data are arrays of these.
     pub fn as_u64(&self) -> Option<&crate::Tree<u64, u64>> {
         match &self.on {
             On::WordWord(tree) if (self.key_kind(), self.value_kind()) == (&Kind::U64, &Kind::U64) => {
@@ -186,7 +186,7 @@ impl Tree {
     ///
     /// # Errors
     ///
-    /// Those of every operation: see [`Tree`].
+    /// The common errors: see [`Tree`].
     ///
     /// ```
     /// use bristlecone::dynamic::{Datum, Kind};
@@ -207,12 +207,12 @@ impl Tree {
         self.get_with(key, |value| value.into_owned())
     }
 
-    /// Calls `show` with the value of a key, without copying strings and bytes. Nothing is locked
-    /// meanwhile, so that it may use the tree.
+    /// Calls `show` with the value of a key, without copying strings and bytes. No lock is held during the
+    /// call, so `show` may use the tree.
     ///
     /// # Errors
     ///
-    /// Those of every operation: see [`Tree`].
+    /// The common errors: see [`Tree`].
     pub fn get_with<'a, R>(
         &self,
         key: impl Into<Datum<'a>>,
@@ -232,28 +232,27 @@ impl Tree {
         }
     }
 
-    /// Returns the value of a key, with records compared with their checksums: see
-    /// [`crate::Tree::try_get`].
+    /// Returns the value of a key, and verifies checksums of records: see [`crate::Tree::try_get`].
     ///
     /// # Errors
     ///
-    /// [`Error::Corrupted`] if a record is damaged; those of every operation: see [`Tree`].
+    /// [`Error::Corrupted`] if a record is damaged; the common errors: see [`Tree`].
     pub fn try_get<'a>(&self, key: impl Into<Datum<'a>>) -> Result<Option<Datum<'static>>> {
         let key = key.into();
         each!(&self.on, tree => self.found::<V>(self.key::<K, _>(&key, |key| tree.try_get(key))??))
     }
 
-    /// Returns whether a key is there.
+    /// Returns whether the tree contains a key.
     ///
     /// # Errors
     ///
-    /// Those of every operation: see [`Tree`].
+    /// The common errors: see [`Tree`].
     pub fn contains_key<'a>(&self, key: impl Into<Datum<'a>>) -> Result<bool> {
         let key = key.into();
         each!(&self.on, tree => self.key::<K, _>(&key, |key| tree.look_up_word(key, &mut |_| ()))?)
     }
 
-    /// Returns a bound as the tree takes it.
+    /// Returns a bound in the form that the tree takes.
     pub(super) fn bound<K: Stored>(&self, bound: Bound<&Datum<'_>>) -> Result<Bound<K::Bound>> {
         let own = |key| self.key::<K, _>(key, K::bound);
         Ok(match bound {
@@ -263,12 +262,12 @@ impl Tree {
         })
     }
 
-    /// Returns the items whose keys lie within bounds, in order, from both ends. Bounds the wrong way
-    /// round hold nothing.
+    /// Returns the items whose keys lie within bounds, in order, from both ends. Reversed bounds yield an
+    /// empty range.
     ///
     /// # Errors
     ///
-    /// [`Error::Mismatch`] for a bound that is not of the keys' kind; [`Error::Forked`].
+    /// [`Error::Mismatch`] for a bound of another kind; [`Error::Forked`].
     ///
     /// ```
     /// use bristlecone::dynamic::{Datum, Kind};
@@ -295,13 +294,13 @@ impl Tree {
         })
     }
 
-    /// Returns items as [`range`](Self::range) does, with the records of keys and values compared with
-    /// their checksums. After an error nothing more comes.
+    /// Returns items as [`range`](Self::range) does, and verifies checksums of key and value records. The
+    /// iterator ends after an error.
     ///
     /// # Errors
     ///
-    /// As [`range`](Self::range); the iterator's own are [`Error::Corrupted`] for what is damaged or cannot be
-    /// of the tree's kinds.
+    /// Same as [`range`](Self::range). The iterator yields [`Error::Corrupted`] for damaged items and items
+    /// that do not decode as the tree's kinds.
     pub fn try_range<'a>(&self, bounds: impl RangeBounds<Datum<'a>>) -> Result<CheckedRange<'_>> {
         self.opened_here()?;
         let kinds = (self.key_kind(), self.value_kind());
@@ -329,7 +328,7 @@ impl Tree {
         self.last_of(..)
     }
 
-    /// Returns the number of items; exact while no thread writes.
+    /// Returns the number of items. The count is exact while no thread writes.
     pub fn len(&self) -> u64 {
         each!(&self.on, tree => tree.len())
     }
@@ -338,42 +337,42 @@ impl Tree {
     ///
     /// # Errors
     ///
-    /// [`Error::Forked`]; [`Error::NoWriter`] of a pool that is followed.
+    /// [`Error::Forked`]; [`Error::NoWriter`] on a followed pool.
     pub fn try_len(&self) -> Result<u64> {
         each!(&self.on, tree => tree.try_len())
     }
 
-    /// Returns whether there are no items.
+    /// Returns whether the tree is empty.
     pub fn is_empty(&self) -> bool {
         self.len() == 0
     }
 
-    /// Returns what the tree occupies.
+    /// Returns the space that the tree occupies.
     pub fn stats(&self) -> TreeStats {
         each!(&self.on, tree => tree.stats())
     }
 
-    /// Counts the leaves that hold so many items: see [`crate::Tree::leaves_by_items`].
+    /// Returns a histogram of leaves by number of items: see [`crate::Tree::leaves_by_items`].
     pub fn leaves_by_items(&self) -> BTreeMap<u64, u64> {
         each!(&self.on, tree => tree.leaves_by_items())
     }
 
-    /// Counts the leaves that hold so many items: see [`crate::Tree::try_leaves_by_items`].
+    /// Returns a histogram of leaves by number of items: see [`crate::Tree::try_leaves_by_items`].
     ///
     /// # Errors
     ///
-    /// As that has.
+    /// Same as for that function.
     pub fn try_leaves_by_items(&self) -> Result<BTreeMap<u64, u64>> {
         each!(&self.on, tree => tree.try_leaves_by_items())
     }
 
-    /// Returns what reads came across that is wrong: see [`crate::Tree::damage`].
+    /// Returns the damage that reads have encountered: see [`crate::Tree::damage`].
     pub fn damage(&self) -> Vec<Finding> {
         each!(&self.on, tree => tree.damage())
     }
 
-    /// Verifies everything the tree reaches, and that its keys and values are of its kinds. Exact only
-    /// while no thread writes.
+    /// Verifies everything reachable from the tree, and that its keys and values are of its kinds. The result
+    /// is exact only while no thread writes.
     ///
     /// ```
     /// use bristlecone::dynamic::Kind;

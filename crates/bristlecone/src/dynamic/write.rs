@@ -1,4 +1,4 @@
-//! Changes of single keys.
+//! Writes of single keys.
 
 use bristlecone_pm::Result;
 
@@ -8,11 +8,11 @@ use super::{Datum, Tree};
 use crate::{CasError, TryInsertError};
 
 impl Tree {
-    /// Writes a key's value, whether it is there or not; returns the value it had.
+    /// Inserts or overwrites the value of a key; returns the previous value.
     ///
     /// # Errors
     ///
-    /// Those of every operation: see [`Tree`].
+    /// The common errors: see [`Tree`].
     ///
     /// ```
     /// use bristlecone::dynamic::{Datum, Kind};
@@ -23,7 +23,7 @@ impl Tree {
     /// let ages = pool.tree_options("ages").create_dynamic(&Kind::Str, &Kind::U64)?;
     /// assert_eq!(ages.insert("Pando", 14_000u64)?, None);
     /// assert_eq!(ages.insert("Pando", 16_000u64)?, Some(Datum::U64(14_000)));
-    /// assert_eq!(ages.update("Yggdrasil", 1u64)?, None); // not there, and so it stays
+    /// assert_eq!(ages.update("Yggdrasil", 1u64)?, None); // absent, unchanged
     /// assert_eq!(ages.remove("Pando")?, Some(Datum::U64(16_000)));
     /// assert!(ages.is_empty());
     /// # std::fs::remove_file(&path).unwrap();
@@ -41,23 +41,23 @@ impl Tree {
         })?)))
     }
 
-    /// Writes a key's value, whether it is there or not, and does not tell which: see
+    /// Inserts or overwrites the value of a key without returning the previous value: see
     /// [`crate::Tree::upsert`].
     ///
     /// # Errors
     ///
-    /// Those of every operation: see [`Tree`].
+    /// The common errors: see [`Tree`].
     pub fn upsert<'k, 'v>(&self, key: impl Into<Datum<'k>>, value: impl Into<Datum<'v>>) -> Result<()> {
         let (key, value) = (key.into(), value.into());
         each!(&self.on, tree => self.item::<K, V, _>(&key, &value, |key, value| tree.upsert(key, value)))
     }
 
-    /// Inserts a key that is absent.
+    /// Inserts a key if it is absent.
     ///
     /// # Errors
     ///
-    /// [`TryInsertError::Present`] if the key is there, with its value, and nothing has changed; otherwise
-    /// those of every operation: see [`Tree`].
+    /// [`TryInsertError::Present`] with the current value if the key is present; nothing has changed then.
+    /// Otherwise the common errors: see [`Tree`].
     ///
     /// ```
     /// use bristlecone::dynamic::{Datum, Kind};
@@ -89,12 +89,12 @@ impl Tree {
         held.map_or(Ok(()), |held| Err(TryInsertError::Present(held)))
     }
 
-    /// Replaces the value of a key that is there; returns the value it had. `None`: it was not, and
-    /// nothing changed; or what it had cannot be of its kind.
+    /// Replaces the value of an existing key; returns the previous value. Returns `None` if the key is
+    /// absent, in which case nothing changes, or if the previous value does not decode as its kind.
     ///
     /// # Errors
     ///
-    /// Those of every operation: see [`Tree`].
+    /// The common errors: see [`Tree`].
     pub fn update<'k, 'v>(
         &self,
         key: impl Into<Datum<'k>>,
@@ -110,19 +110,19 @@ impl Tree {
     ///
     /// # Errors
     ///
-    /// Those of every operation: see [`Tree`].
+    /// The common errors: see [`Tree`].
     pub fn remove<'a>(&self, key: impl Into<Datum<'a>>) -> Result<Option<Datum<'static>>> {
         let key = key.into();
         each!(&self.on, tree => Ok(self.replaced::<V>(self.key::<K, _>(&key, |key| tree.remove(key))??)))
     }
 
-    /// Changes a key from what is expected to what is wanted; `None` stands for an absent key: see
+    /// Changes a key from an expected value to a new one; `None` means an absent key: see
     /// [`crate::Tree::compare_and_swap`].
     ///
     /// # Errors
     ///
-    /// [`CasError::Found`] if the key is not as expected, with what it is, and nothing has changed; otherwise
-    /// those of every operation: see [`Tree`].
+    /// [`CasError::Found`] with the current value if the key is not as expected; nothing has changed then.
+    /// Otherwise the common errors: see [`Tree`].
     ///
     /// ```
     /// use bristlecone::dynamic::Kind;
@@ -159,7 +159,7 @@ impl Tree {
         found.map_or(Ok(()), |found| Err(CasError::Found(found)))
     }
 
-    /// Calls `use_it` with what a value is in the tree, if there is one.
+    /// Calls `use_it` with the stored form of a value, if there is one.
     fn optional<V: Stored, R>(
         &self,
         value: Option<&Datum<'_>>,
@@ -171,7 +171,7 @@ impl Tree {
         }
     }
 
-    /// Calls `use_it` with what a key and a value are in the tree.
+    /// Calls `use_it` with the stored form of a key and a value.
     fn item<K: Stored, V: Stored, R>(
         &self,
         key: &Datum<'_>,

@@ -1,7 +1,8 @@
-//! Pools and trees whose types are known at run time: the medium, and the codecs of keys and values.
+//! Type-erased pools and trees: the medium, and the codecs of keys and values, are known only at run time.
 //!
-//! What is generic ends here. A pool's medium is chosen where the pool is opened, and each design is compiled for
-//! that medium there, once; users of [`Tree`](crate::Tree) compile what encodes their keys and values.
+//! This is the boundary of the generic code. Opening a pool selects its medium, and each design is compiled once
+//! for that medium there. Users of [`Tree`](crate::Tree) compile only the code that encodes their keys and
+//! values.
 
 use std::any::Any;
 use std::fmt;
@@ -34,7 +35,7 @@ pub enum AnyIndex {
 }
 
 impl AnyIndex {
-    /// Opens the tree of an entry, whose keys and values are words or not.
+    /// Opens the tree of an entry, with the given codecs for keys and values.
     fn open<M: Medium>(
         pool: &Arc<PoolFile<M>>,
         entry: &TreeEntry,
@@ -49,11 +50,11 @@ impl AnyIndex {
         })
     }
 
-    /// Returns the tree with its codecs as types.
+    /// Returns the tree with its codecs as type parameters.
     ///
     /// # Errors
     ///
-    /// [`Error::Invalid`] if it has others.
+    /// [`Error::Invalid`] if its codecs are different.
     pub fn typed<K: KeyCodec, V: Codec>(self) -> Result<Shared<K, V>> {
         let tree: Box<dyn Any> = match self {
             Self::InlineInline(tree) => Box::new(tree),
@@ -66,7 +67,7 @@ impl AnyIndex {
     }
 }
 
-/// A tree to which there may be handles.
+/// A tree that may have handles.
 #[derive(Debug)]
 pub struct OpenTree {
     tree: Weak<dyn Inspect>,
@@ -81,45 +82,45 @@ impl OpenTree {
         Self { tree: Arc::downgrade(&tree), typed: Box::new(typed) }
     }
 
-    /// Returns whether there is a handle to it.
+    /// Returns whether the tree has a handle.
     pub fn is_open(&self) -> bool {
         self.tree.strong_count() > 0
     }
 
-    /// Returns the tree, if it is open and has these codecs.
+    /// Returns the tree if it is open and has these codecs.
     pub fn get<K: KeyCodec, V: Codec>(&self) -> Option<Shared<K, V>> {
         self.typed.downcast_ref::<Weak<dyn Index<K, V>>>()?.upgrade()
     }
 }
 
-/// What came of changing trees.
+/// Outcome of applying a commit to its trees.
 #[derive(Debug)]
 pub enum CarriedOut {
-    /// Everything was changed.
+    /// All changes were applied.
     Wholly,
-    /// Something was refused, and what had been changed was changed back.
+    /// A change failed, and the earlier ones were rolled back.
     TakenBack(Error),
-    /// Something was refused, and something stays changed: the next opening does what the log says.
+    /// A change failed, and the earlier ones remain applied: the next open replays the log.
     InPart,
 }
 
-/// What a batch for which no room is set aside removes.
+/// Removals of a batch without a space reservation.
 pub struct Removals<'a> {
-    /// Bytes of the record.
+    /// Size of the record in bytes.
     pub bytes: usize,
-    /// Returns the record, which ends the one with this number.
+    /// Returns the record, which invalidates the one with this number.
     pub record: &'a dyn Fn(u64) -> Vec<u8>,
 }
 
-/// A batch for which no room is set aside.
+/// A batch without a space reservation.
 pub struct Trial<'a> {
-    /// The record of what the keys have that are written.
+    /// The record of the previous values of the keys to be written.
     pub before: &'a [u8],
-    /// Writes, and changes back what was written if there is no room for all.
+    /// Writes, and rolls back if the space does not suffice for all writes.
     pub write: &'a mut dyn FnMut() -> CarriedOut,
-    /// `None`: nothing is removed.
+    /// `None` if nothing is removed.
     pub removals: Option<Removals<'a>>,
-    /// Removes, for which no room is needed.
+    /// Removes, which needs no space.
     pub remove: &'a mut dyn FnMut() -> CarriedOut,
 }
 
@@ -129,7 +130,7 @@ pub trait AnyPool: Any + Send + Sync {
     fn here(&self) -> Result<()>;
     fn is_read_only(&self) -> bool;
 
-    /// Returns whether another process writes to it, which opens and drops trees.
+    /// Returns whether another process writes to the pool, and opens and drops trees.
     fn is_followed(&self) -> bool {
         false
     }
@@ -151,18 +152,18 @@ pub trait AnyPool: Any + Send + Sync {
     fn close(&self) -> Result<()>;
     fn abandon(&self);
 
-    /// Returns `Corrupted` if a tree lacks leaves, or owns chunks that its design has no use for.
+    /// Returns `Corrupted` if a tree lacks leaves, or owns chunks that its design does not use.
     fn expect_whole(&self, entry: &TreeEntry) -> Result<()>;
 
-    /// Opens a tree of the library's designs, whose keys and values are words or not.
+    /// Opens a tree of the library's designs; `inline` says whether keys and values are words.
     fn open_index(&self, entry: &TreeEntry, inline: (bool, bool), threads: usize) -> Result<AnyIndex>;
 
-    /// Creates one together with its first leaf: after an error or a crash there is neither.
+    /// Creates a tree together with its first leaf: after an error or a crash neither exists.
     fn create_index(&self, spec: &TreeSpec, inline: (bool, bool)) -> Result<(TreeEntry, AnyIndex)> {
         self.create_filled(spec, inline, &mut |_| Ok(()))
     }
 
-    /// Creates one together with what `fill` adds to it, before any thread can find it.
+    /// Creates a tree and fills it with `fill` before any thread can find it.
     fn create_filled(
         &self,
         spec: &TreeSpec,
@@ -170,19 +171,19 @@ pub trait AnyPool: Any + Send + Sync {
         fill: &mut dyn FnMut(&AnyIndex) -> Result<()>,
     ) -> Result<(TreeEntry, AnyIndex)>;
 
-    /// Puts an empty tree in the place of one to which there is no handle: after a crash there is either.
+    /// Replaces a tree without handles by an empty one: after a crash exactly one of them exists.
     fn clear_index(&self, entry: &TreeEntry, inline: (bool, bool)) -> Result<TreeEntry>;
 
-    /// Sets so many chunks aside, commits a record, has `change` carry it out, and marks it as done.
+    /// Reserves chunks, commits a record, calls `change` to apply it, and marks it done.
     fn commit(&self, record: &[u8], chunks: usize, change: &mut dyn FnMut() -> CarriedOut) -> Result<()>;
 
-    /// Changes what there may be no room for, such that a crash before all is written leaves nothing of it.
+    /// Applies changes without a reservation of space. A crash before all are written rolls them back.
     fn attempt(&self, trial: Trial<'_>) -> Result<()>;
 
-    /// Returns the records that were committed and are not done, and their numbers.
+    /// Returns the committed but unfinished records with their numbers.
     fn pending_commits(&self) -> Vec<(u64, Vec<u8>)>;
 
-    /// Forgets them.
+    /// Discards these records.
     fn end_commits(&self) -> Result<()>;
 }
 
@@ -196,7 +197,7 @@ impl fmt::Debug for dyn AnyPool {
 pub struct PoolOn<M: Medium>(pub Arc<PoolFile<M>>);
 
 impl<M: Medium> PoolOn<M> {
-    /// Ends acknowledgements: a record is there that the next opening carries out, over whatever is written from now on.
+    /// Stops acknowledging writes: the log has a record that the next open replays over any later write.
     #[cold]
     fn left_in_part(&self) -> Error {
         self.0.medium().fail();
@@ -265,7 +266,7 @@ impl<M: Medium> AnyPool for PoolOn<M> {
 
     fn expect_whole(&self, entry: &TreeEntry) -> Result<()> {
         if Design::of(&entry.spec).is_err() {
-            // Designs from outside have leaves of kinds that only they know.
+            // External designs have leaves of kinds that only they know.
             return self.0.expect_leaves(entry, |_| Some(Part::Leaf));
         }
         self.0.expect_leaves(entry, part_of)?;
@@ -306,7 +307,7 @@ impl<M: Medium> AnyPool for PoolOn<M> {
     }
 
     fn attempt(&self, Trial { before, write, removals, remove }: Trial<'_>) -> Result<()> {
-        // Room for both before anything is written.
+        // Space for both is reserved before anything is written.
         let mut space = self.0.commit_space(before.len())?;
         let find_space = |Removals { bytes, record }| Ok::<_, Error>((self.0.commit_space(bytes)?, record));
         let rest = removals.map(find_space).transpose()?;
@@ -334,10 +335,10 @@ impl<M: Medium> AnyPool for PoolOn<M> {
     }
 }
 
-/// Returns `Corrupted` if a tree owns chunks that its design has no use for: what they hold would
-/// be missing without a word.
+/// Returns `Corrupted` if a tree owns chunks that its design does not use: otherwise their contents would be
+/// missing silently.
 pub fn expect_kinds<M: Medium>(file: &PoolFile<M>, entry: &TreeEntry) -> Result<()> {
-    // Designs from outside say themselves what they need.
+    // External designs verify their own chunks.
     let Ok(design) = Design::of(&entry.spec) else { return Ok(()) };
     let kinds = design.slots(&entry.spec)?;
     for chunk in file.chunks_of(entry.id) {

@@ -1,20 +1,20 @@
-//! What reads come across that is wrong. They have no error to return: they show what they can, and
-//! leave word of what they cannot.
+//! Damage found by reads. A read cannot return an error: it returns what is readable, and records
+//! the damage here.
 
 use std::sync::Mutex;
 
 use bristlecone_pm::Finding;
 use bristlecone_pm::sync::wait;
 
-/// Findings that are kept; the first tells enough.
+/// Maximum number of findings kept.
 const FINDINGS_MAX: usize = 64;
 
-/// What reads of one tree came across since it was opened.
+/// Damage that reads of one tree have encountered since it was opened.
 #[derive(Debug, Default)]
 pub struct Damage(Mutex<Vec<Finding>>);
 
 impl Damage {
-    /// Notes what is wrong, once.
+    /// Records a finding, without duplicates.
     #[cold]
     pub fn note(&self, finding: Finding) {
         let mut findings = wait::lock(&self.0);
@@ -23,7 +23,7 @@ impl Damage {
         }
     }
 
-    /// Returns what was noted so far.
+    /// Returns the recorded findings.
     pub fn findings(&self) -> Vec<Finding> {
         wait::lock(&self.0).clone()
     }

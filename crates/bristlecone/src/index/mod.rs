@@ -1,4 +1,4 @@
-//! The designs, their parts, and the face that they share.
+//! The designs, their parts, and their common interface.
 
 pub mod any;
 mod damage;
@@ -30,8 +30,8 @@ pub use self::table::{Design, part_of, salvage};
 use crate::index::parts::codec::{Codec, KeyCodec};
 use crate::index::parts::volatile_index::Cursor;
 
-/// What every design does, one trait for each kind of operation. What holds after `Ok`, `Err` and a crash stands at
-/// [`crate::Tree`].
+/// The operations of every design, with one trait for each kind. [`crate::Tree`] defines the guarantees after `Ok`,
+/// `Err` and a crash.
 pub trait Index<K: KeyCodec, V: Codec>: Read<K, V> + Write<K, V> + Scan<K, V> + Inspect + 'static {}
 
 impl<K: KeyCodec, V: Codec, T> Index<K, V> for T where
@@ -40,11 +40,11 @@ impl<K: KeyCodec, V: Codec, T> Index<K, V> for T where
 }
 
 impl<K: KeyCodec, V: Codec> dyn Index<K, V> {
-    /// Returns the value of a key, with the records of both compared with their checksums.
+    /// Returns the value of a key, and verifies the checksums of both records.
     ///
     /// # Errors
     ///
-    /// [`Error::Corrupted`]; [`Error::NoWriter`] of a tree that is followed.
+    /// [`Error::Corrupted`]; [`Error::NoWriter`] on a followed tree.
     #[inline]
     pub fn get_checked(&self, key: K::Ref<'_>) -> Result<Option<V::Owned>> {
         if K::INLINE && V::INLINE {
@@ -61,13 +61,13 @@ impl<K: KeyCodec, V: Codec> dyn Index<K, V> {
     }
 }
 
-/// How a design's trees are opened.
+/// Opening the trees of a design.
 pub trait Open<K: KeyCodec, V: Codec, M: Medium>: Index<K, V> + Sized {
-    /// What its trees are created with.
+    /// The options that its trees are created with.
     type Options;
 
-    /// Opens the tree of an entry, recovering whatever a crash left on up to `threads` threads; a
-    /// tree that was just created is empty.
+    /// Opens the tree of an entry, and recovers it after a crash on up to `threads` threads. A newly created tree is
+    /// empty.
     fn open(
         pool: &Arc<PoolFile<M>>,
         entry: &TreeEntry,
@@ -75,8 +75,8 @@ pub trait Open<K: KeyCodec, V: Codec, M: Medium>: Index<K, V> + Sized {
         threads: usize,
     ) -> Result<Self>;
 
-    /// Takes over what the tree left behind when it was last closed, in place of [`open`](Self::open). `None`: that is
-    /// something else, and the tree is opened.
+    /// Takes over the index that was saved when the tree was last closed, in place of [`open`](Self::open). Returns
+    /// `None` if the saved index does not match; the tree is opened normally then.
     fn resume(
         pool: &Arc<PoolFile<M>>,
         entry: &TreeEntry,
@@ -87,15 +87,15 @@ pub trait Open<K: KeyCodec, V: Codec, M: Medium>: Index<K, V> + Sized {
         None
     }
 
-    /// Notes where followers find what the tree has in DRAM: `resume` takes that over in their processes, to read it while
-    /// it changes. `None`: it has no followers.
+    /// Records where followers find the tree's DRAM part: `resume` takes it over in their processes, to read it while
+    /// it changes. Returns `None` if the design does not support followers.
     fn share(&self, notes: &mut Notes) -> Option<()> {
         let _ = notes;
         None
     }
 
-    /// Hands over every item that can still be read, whatever is damaged. The pool is a private
-    /// copy. A design that can do no better opens the tree, which is all or nothing.
+    /// Passes every readable item of a damaged tree to `sink`. The pool is a private copy. The default opens the tree,
+    /// which succeeds or fails as a whole.
     fn salvage(
         pool: &Arc<PoolFile<M>>,
         entry: &TreeEntry,
@@ -116,43 +116,43 @@ pub trait Open<K: KeyCodec, V: Codec, M: Medium>: Index<K, V> + Sized {
 
 /// Lookups.
 pub trait Read<K: KeyCodec, V: Codec> {
-    /// Looks a key up, and calls `show` with its value, once; returns whether it is there.
+    /// Looks up a key, and calls `show` once with its value; returns whether the key is present.
     fn get(&self, key: K::Ref<'_>, show: &mut dyn FnMut(V::Ref<'_>)) -> bool;
 
-    /// Looks a key up as [`get`](Self::get) does, where that can fail.
+    /// Looks up a key as [`get`](Self::get) does, and returns errors.
     ///
     /// # Errors
     ///
-    /// [`Error::NoWriter`] of a tree that is followed.
+    /// [`Error::NoWriter`] on a followed tree.
     fn look_up(&self, key: K::Ref<'_>, show: &mut dyn FnMut(V::Ref<'_>)) -> Result<bool> {
         Ok(self.get(key, show))
     }
 
-    /// Looks up to [`GROUP`](parts::codec::GROUP) keys up, and calls `show` with the place and the value of each that
-    /// is there, in their order.
+    /// Looks up at most [`GROUP`](parts::codec::GROUP) keys, and calls `show` in order with the position and the value
+    /// of each present key.
     fn get_many(&self, keys: &[K::Ref<'_>], show: &mut dyn FnMut(usize, V::Ref<'_>)) {
         for (at, key) in keys.iter().enumerate() {
             self.get(*key, &mut |value| show(at, value));
         }
     }
 
-    /// Looks keys up as [`get_many`](Self::get_many) does, where that can fail.
+    /// Looks up keys as [`get_many`](Self::get_many) does, and returns errors.
     ///
     /// # Errors
     ///
-    /// [`Error::NoWriter`] of a tree that is followed.
+    /// [`Error::NoWriter`] on a followed tree.
     fn look_up_many(&self, keys: &[K::Ref<'_>], show: &mut dyn FnMut(usize, V::Ref<'_>)) -> Result<()> {
         self.get_many(keys, show);
         Ok(())
     }
 }
 
-/// Changes.
+/// Writes.
 pub trait Write<K: KeyCodec, V: Codec> {
-    /// Writes an item; returns the value that was there.
+    /// Writes an item; returns the previous value.
     fn write(&self, key: K::Ref<'_>, value: V::Ref<'_>, mode: WriteMode) -> Result<Option<V::Owned>>;
 
-    /// Writes an item, without telling what was there.
+    /// Inserts or overwrites an item without returning the previous value.
     fn upsert(&self, key: K::Ref<'_>, value: V::Ref<'_>) -> Result<()> {
         self.write(key, value, WriteMode::Upsert).map(drop)
     }
@@ -160,8 +160,8 @@ pub trait Write<K: KeyCodec, V: Codec> {
     /// Removes an item; returns its value.
     fn remove(&self, key: K::Ref<'_>) -> Result<Option<V::Owned>>;
 
-    /// Writes up to [`GROUP`](parts::codec::GROUP) items, each by itself and in their order, and calls `tell` with what
-    /// each replaced once it is durable. After an error so many are written as were told, and no others.
+    /// Writes at most [`GROUP`](parts::codec::GROUP) items, independently and in order, and calls `tell` with the
+    /// previous value of each once it is durable. After an error exactly the reported items are written.
     fn write_many(&self, items: &[(K::Ref<'_>, V::Ref<'_>)], tell: &mut Tell<'_, V>) -> Result<()> {
         items.iter().try_for_each(|(key, value)| {
             tell(self.write(*key, *value, WriteMode::Upsert)?);
@@ -169,7 +169,7 @@ pub trait Write<K: KeyCodec, V: Codec> {
         })
     }
 
-    /// Writes items as [`write_many`](Self::write_many) does, and calls `tell` with nothing.
+    /// Writes items as [`write_many`](Self::write_many) does, and calls `tell` without previous values.
     fn upsert_many(&self, items: &[(K::Ref<'_>, V::Ref<'_>)], tell: &mut Tell<'_, V>) -> Result<()> {
         items.iter().try_for_each(|(key, value)| {
             self.upsert(*key, *value)?;
@@ -178,7 +178,7 @@ pub trait Write<K: KeyCodec, V: Codec> {
         })
     }
 
-    /// Removes up to [`GROUP`](parts::codec::GROUP) items, and calls `tell` as [`write_many`](Self::write_many) does.
+    /// Removes at most [`GROUP`](parts::codec::GROUP) items, and calls `tell` as [`write_many`](Self::write_many) does.
     fn remove_many(&self, keys: &[K::Ref<'_>], tell: &mut Tell<'_, V>) -> Result<()> {
         keys.iter().try_for_each(|key| {
             tell(self.remove(*key)?);
@@ -186,9 +186,9 @@ pub trait Write<K: KeyCodec, V: Codec> {
         })
     }
 
-    /// Adds items to a tree that no other thread has yet: their keys ascend, and lie above all that is there. Returns how
-    /// many of the first ones are written, as many as fill leaves, or all if they are the `last` ones. A tree that is
-    /// given up after an error, or lost in a crash, takes everything along.
+    /// Appends items to a tree that no other thread can access yet. Their keys must be ascending and above all existing
+    /// keys. Returns the number of items written: as many as fill leaves, or all if they are the `last` ones.
+    /// Discarding the tree after an error, or a crash, discards all of its items.
     fn append(&self, items: &[(K::Ref<'_>, V::Ref<'_>)], last: bool) -> Result<usize> {
         let _ = last;
         for group in items.chunks(parts::codec::GROUP) {
@@ -197,33 +197,33 @@ pub trait Write<K: KeyCodec, V: Codec> {
         Ok(items.len())
     }
 
-    /// Removes an item if its value is `expected`; `Err` within `Ok` is what was there instead, and stays.
+    /// Removes an item if its value is `expected`; the inner `Err` is the value found instead, which stays.
     fn remove_if(&self, key: K::Ref<'_>, expected: V::Ref<'_>) -> Result<Swapped<V>>;
 
-    /// Replaces a value if it is `expected`; `Err` within `Ok` is what was there instead.
+    /// Replaces a value if it is `expected`; the inner `Err` is the value found instead.
     fn compare_and_swap(&self, key: K::Ref<'_>, expected: V::Ref<'_>, new: V::Ref<'_>) -> Result<Swapped<V>>;
 }
 
-/// Takes what a change of a group replaced: the changes are told in their order.
+/// Receives the previous values of a group of changes, in order.
 pub type Tell<'a, V> = dyn FnMut(Option<<V as Codec>::Owned>) + 'a;
 
-/// What a conditional change came to: done, or the value that was there instead.
+/// Outcome of a conditional change: done, or the value found instead.
 pub type Swapped<V> = std::result::Result<(), Option<<V as Codec>::Owned>>;
 
-/// What a removal came to: the value that was removed, or the one that was not as expected.
+/// Outcome of a removal: the removed value, or the value found instead.
 pub type Removed<V> = std::result::Result<<V as Codec>::Owned, Option<<V as Codec>::Owned>>;
 
-/// Scans, a leaf at a time.
+/// Scans, one leaf at a time.
 pub trait Scan<K: KeyCodec, V: Codec> {
-    /// Puts the items within bounds of the next leaf that has any into `into`, which is empty.
-    /// `false`: there are none, or [`Batch::damage`] says why there might be. Going on with the same
-    /// batch continues where it ended.
+    /// Appends the items within bounds of the next non-empty leaf to the empty batch `into`. Returns `false` if there
+    /// are none, or if the scan ended early, for the reason in [`Batch::damage`]. A call with the same batch continues
+    /// the scan.
     fn scan_forward(&self, bounds: (Bound<K::Ref<'_>>, Bound<K::Ref<'_>>), into: &mut Batch<K, V>) -> bool;
 
-    /// Goes towards smaller keys, otherwise as [`scan_forward`](Self::scan_forward).
+    /// Scans in descending order, otherwise like [`scan_forward`](Self::scan_forward).
     fn scan_backward(&self, bounds: (Bound<K::Ref<'_>>, Bound<K::Ref<'_>>), into: &mut Batch<K, V>) -> bool;
 
-    /// Calls `visit` with the items within bounds, towards larger keys, until it breaks off.
+    /// Calls `visit` with the items within bounds, in ascending order, until it breaks.
     fn visit(&self, bounds: (Bound<K::Ref<'_>>, Bound<K::Ref<'_>>), visit: &mut Visit<'_, K, V>) {
         let (mut batch, mut last) = (Batch::default(), None);
         while self.scan_forward(visit::behind::<K>(&last, bounds), &mut batch) {
@@ -237,46 +237,46 @@ pub trait Scan<K: KeyCodec, V: Codec> {
     }
 }
 
-/// Is shown items in order, without their being copied.
+/// Receives items in order, without copying them.
 pub type Visit<'a, K, V> = dyn FnMut(<K as Codec>::Ref<'_>, <V as Codec>::Ref<'_>) -> ControlFlow<()> + 'a;
 
-/// What a tree says about itself, whatever its keys and values are.
+/// Statistics and checks of a tree, independent of its key and value types.
 #[allow(clippy::len_without_is_empty, reason = "the public face has it")]
 pub trait Inspect: Send + Sync {
-    /// Returns the number of items; exact while no thread writes.
+    /// Returns the number of items. The count is exact while no thread writes.
     fn len(&self) -> u64;
 
-    /// Returns the same.
+    /// Returns the number of items, or an error.
     ///
     /// # Errors
     ///
-    /// [`Error::NoWriter`] of a tree that is followed.
+    /// [`Error::NoWriter`] on a followed tree.
     fn try_len(&self) -> Result<u64> {
         Ok(self.len())
     }
 
-    /// Returns the same, unless the tree would have to be counted.
+    /// Returns the number of items, or `None` if they would have to be counted.
     fn len_known(&self) -> Option<u64> {
         Some(self.len())
     }
 
-    /// Returns what the tree occupies.
+    /// Returns the space that the tree occupies.
     fn stats(&self) -> TreeStats;
 
-    /// Verifies everything the tree reaches. Exact only while no thread writes.
+    /// Verifies everything reachable from the tree. The result is exact only while no thread writes.
     fn check(&self) -> Vec<Finding>;
 
-    /// Returns what reads came across that is wrong since the tree was opened: they may have shown less
-    /// than there is.
+    /// Returns the damage that reads have encountered since the tree was opened; they may have returned incomplete
+    /// results.
     fn damage(&self) -> Vec<Finding> {
         Vec::new()
     }
 }
 
-/// What a write does with a key that is there, or is not.
+/// Condition of a write on the presence of its key.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum WriteMode {
-    /// Writes in any case.
+    /// Writes unconditionally.
     Upsert,
     /// Writes only if the key is absent.
     New,
@@ -284,7 +284,7 @@ pub enum WriteMode {
     Update,
 }
 
-/// What a tree occupies.
+/// Space that a tree occupies.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 #[non_exhaustive]
 pub struct TreeStats {
@@ -292,32 +292,32 @@ pub struct TreeStats {
     pub items: u64,
     /// Leaves.
     pub leaves: u64,
-    /// Bytes of the pool: whole chunks.
+    /// Bytes of the pool, in whole chunks.
     pub pm_bytes: u64,
-    /// Bytes of DRAM of the index and the leaves' descriptors.
+    /// Bytes of DRAM of the index and the leaf descriptors.
     pub dram_bytes: u64,
-    /// Those bytes of the pool that a log takes, with what it keeps for later.
+    /// Part of the pool's bytes that the log uses, including its reserve.
     pub log_bytes: u64,
-    /// Log entries that a recovery would still need: what is buffered. Exact while no thread writes.
+    /// Log entries that recovery would still need, i.e. buffered items. Exact while no thread writes.
     pub log_entries: u64,
 }
 
-/// The items of one leaf on their way through an iterator, which takes them from the end.
+/// The items of one leaf in an iterator, which takes them from the end.
 pub struct Batch<K: KeyCodec, V: Codec> {
     /// Forward: descending. Backward: ascending.
     pub entries: Vec<(K::Owned, V::Owned)>,
-    /// Forward: where the next leaf is.
+    /// Forward: position of the next leaf.
     cursor: Option<Cursor>,
-    /// Forward: nothing within the bounds lies behind this leaf.
+    /// Forward: no item within the bounds is behind this leaf.
     ended: bool,
-    /// Backward: where this leaf begins (`Some(None)`: at the very beginning). Forward, for designs
-    /// without cursors: where the next leaf begins.
+    /// Backward: the low fence of this leaf (`Some(None)`: the leaf is the first). Forward, for designs without
+    /// cursors: the low fence of the next leaf.
     pub fence: Option<Option<K::Owned>>,
-    /// Whether the records of what is collected are compared with their checksums.
+    /// Whether checksums of collected records are verified.
     pub checked: bool,
-    /// Why a scan ended before its bounds did.
+    /// The reason why a scan ended before its bounds.
     pub damage: Option<Error>,
-    /// Of which state of a tree that is followed the place is.
+    /// The state of a followed tree to which the position belongs.
     state: u64,
 }
 
@@ -329,13 +329,12 @@ impl<K: KeyCodec, V: Codec> Default for Batch<K, V> {
 }
 
 impl<K: KeyCodec, V: Codec> Batch<K, V> {
-    /// Makes a batch whose records are compared with their checksums.
+    /// Creates a batch that verifies checksums of its records.
     pub fn checked() -> Self {
         Self { checked: true, ..Self::default() }
     }
 
-    /// Notes that what was to be collected is damaged: the scan is over, with nothing collected.
-    /// Returns `false`, as scans do that have nothing more.
+    /// Ends the scan because of damage, with an empty batch. Returns `false`, as scans do at their end.
     #[cold]
     pub fn fail(&mut self, error: Error) -> bool {
         self.entries.clear();

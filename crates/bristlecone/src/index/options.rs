@@ -1,41 +1,41 @@
-//! Options of a design, declared once: by name in the hands of a caller, as words in the directory, and with what is
-//! allowed and what it means in help texts and docs.
+//! Design options, each declared once: name, default, allowed values and documentation, with conversion from names
+//! and to directory words.
 
 use std::fmt;
 
 use bristlecone_pm::{Error, Result};
 
-/// Words that the directory keeps for a design's options.
+/// Number of words that the directory stores for a design's options.
 pub const PARAMS: usize = 8;
 
-/// An option of a design, which is given when a tree is created and stays.
+/// An option of a design, fixed when a tree is created.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 #[non_exhaustive]
 pub struct OptionInfo {
-    /// The name, as in arguments and reports.
+    /// The name, as used in arguments and reports.
     pub name: &'static str,
-    /// The value where none is given.
+    /// The default value.
     pub default: u64,
-    /// The values that it may have.
+    /// The allowed values.
     pub allowed: Allowed,
-    /// What it means, in a sentence or a few.
+    /// The meaning, in one or a few sentences.
     pub doc: &'static str,
 }
 
-/// The values that an option may have.
+/// The allowed values of an option.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 #[non_exhaustive]
 pub enum Allowed {
-    /// Any of these.
+    /// Any of these values.
     OneOf(&'static [u64]),
-    /// Any from the first to the second; `u64::MAX` is no bound.
+    /// Any value from the first to the second; `u64::MAX` means unbounded.
     Range(u64, u64),
-    /// Any from the first to the second that is a multiple of the third.
+    /// Any multiple of the third value from the first to the second.
     Multiples(u64, u64, u64),
 }
 
 impl OptionInfo {
-    /// Describes an option.
+    /// Creates the description of an option.
     #[must_use]
     pub const fn new(name: &'static str, default: u64, allowed: Allowed, doc: &'static str) -> Self {
         Self { name, default, allowed, doc }
@@ -50,7 +50,7 @@ impl fmt::Display for OptionInfo {
 }
 
 impl Allowed {
-    /// Returns whether a value is among them.
+    /// Returns whether a value is allowed.
     #[must_use]
     pub fn contains(self, value: u64) -> bool {
         match self {
@@ -81,21 +81,21 @@ impl fmt::Display for Allowed {
     }
 }
 
-/// The options struct of a design, as `design_options!` declares it.
+/// The options struct of a design, declared by `design_options!`.
 pub trait Parameters: Default {
     /// The design's name.
     const DESIGN: &'static str;
 
-    /// Every option, in the order of the directory's words.
+    /// All options, in the order of the directory's words.
     const OPTIONS: &'static [OptionInfo];
 
-    /// Returns every option's value, in the same order.
+    /// Returns the values of all options, in the same order.
     fn values(&mut self) -> Vec<&mut u64>;
 
-    /// Returns the first rule between options that does not hold.
+    /// Returns the first violated rule between options.
     fn broken_rule(&self) -> Option<&'static str>;
 
-    /// Returns what is wrong with the options as they stand, if anything.
+    /// Returns a description of the first invalid option, if any.
     fn flaw(&mut self) -> Option<String> {
         let forbidden =
             Self::OPTIONS.iter().zip(self.values()).find(|(info, value)| !info.allowed.contains(**value));
@@ -103,11 +103,11 @@ pub trait Parameters: Default {
         forbidden.or_else(|| self.broken_rule().map(str::to_owned))
     }
 
-    /// Returns defaults, but for what is given by name.
+    /// Returns the default options, overridden by the given names and values.
     ///
     /// # Errors
     ///
-    /// [`Error::Invalid`] if there is no such option, or it must not have that value.
+    /// [`Error::Invalid`] for an unknown name or an invalid value.
     fn parse(given: &[(String, u64)]) -> Result<Self> {
         let mut options = Self::default();
         for (name, value) in given {
@@ -121,7 +121,7 @@ pub trait Parameters: Default {
         options.flaw().map_or(Ok(options), |flaw| Err(Error::invalid(flaw)))
     }
 
-    /// Returns them as the directory keeps them.
+    /// Returns the options as directory words.
     fn to_words(mut self) -> [u64; PARAMS] {
         let mut words = [0; PARAMS];
         for (word, value) in words.iter_mut().zip(self.values()) {
@@ -130,11 +130,11 @@ pub trait Parameters: Default {
         words
     }
 
-    /// Takes them from the directory, whose words may be damaged.
+    /// Decodes options from directory words, which may be damaged.
     ///
     /// # Errors
     ///
-    /// [`Error::Corrupted`] if they are not what [`parse`](Self::parse) lets through.
+    /// [`Error::Corrupted`] if [`parse`](Self::parse) would not accept them.
     fn from_words(words: [u64; PARAMS]) -> Result<Self> {
         let mut options = Self::default();
         for (value, word) in options.values().into_iter().zip(words) {
@@ -143,15 +143,15 @@ pub trait Parameters: Default {
         options.flaw().map_or(Ok(options), |flaw| Err(Error::corrupted(flaw, "directory")))
     }
 
-    /// Returns every option's name and value.
+    /// Returns the names and values of all options.
     fn named(mut self) -> Vec<(&'static str, u64)> {
         Self::OPTIONS.iter().zip(self.values()).map(|(info, value)| (info.name, *value)).collect()
     }
 }
 
-/// Declares the options of a design: each with its doc, name, default and the values that it may have, which are a list,
-/// a range, or a range with a step; and rules between them. Struct, parser, help and the docs of its fields follow.
-/// [`Parameters`] is in scope where it is called.
+/// Declares the options of a design: each with its documentation, name, default and allowed values (a list, a range,
+/// or a range with a step), and the rules between them. Generates the struct, the parser, the help and the field
+/// docs. [`Parameters`] must be in scope at the call.
 #[cfg_attr(feature = "lab", macro_export)]
 macro_rules! design_options {
     (

@@ -1,5 +1,6 @@
-//! Where designs from outside plug in, to be measured and explored as the library's own are: what a
-//! crate needs to write one, and trees of it behind the common face. Not part of the product.
+//! Interface for external designs, so that they can be measured and explored like the library's
+//! own: the items that a crate needs to implement a design, and its trees behind the common
+//! interface. Not part of the product.
 
 use std::any::Any;
 use std::sync::Arc;
@@ -14,18 +15,18 @@ pub use crate::index::parts::codec::{Codec, Inline, KeyCodec};
 pub use crate::index::{Batch, Index, Inspect, Open, Read, Scan, Swapped, Write, WriteMode};
 use crate::{Design, Error, Key, Pool, Tree, Value};
 
-/// A design from outside.
+/// An external design.
 pub trait ExternalDesign: Copy {
-    /// As in the directory; no code of the library's own designs.
+    /// The code in the directory, which must differ from those of the library's own designs.
     fn code(self) -> u32;
 
-    /// Returns whether its trees can hold such keys and values.
+    /// Returns an error if its trees cannot store such keys and values.
     fn supports<K: KeyCodec, V: Codec>(self) -> Result<()>;
 
-    /// Returns the parameters as words: defaults, but for what is given by name.
+    /// Returns the parameters as words: defaults, overridden by the given names and values.
     fn parse(self, given: &[(String, u64)]) -> Result<[u64; PARAMS]>;
 
-    /// Opens a tree, recovering whatever a crash left.
+    /// Opens a tree, and recovers it after a crash.
     fn open<K: KeyCodec, V: Codec, M: Medium>(
         self,
         pool: &Arc<PoolFile<M>>,
@@ -33,13 +34,13 @@ pub trait ExternalDesign: Copy {
     ) -> Result<Shared<K, V>>;
 }
 
-/// A design, wherever it is from: what creates and opens its trees in a pool on the medium `M`.
+/// A design, internal or external, that creates and opens trees in a pool on the medium `M`.
 pub trait TreeDesign: Copy + Send + Sync + 'static {
     /// Creates a tree, with options by name.
     ///
     /// # Errors
     ///
-    /// As [`TreeOptions::create`](crate::TreeOptions::create).
+    /// Same as [`TreeOptions::create`](crate::TreeOptions::create).
     fn create<K: Key, V: Value, M: Medium>(
         self,
         pool: &Pool,
@@ -51,7 +52,7 @@ pub trait TreeDesign: Copy + Send + Sync + 'static {
     ///
     /// # Errors
     ///
-    /// As [`TreeOptions::open`](crate::TreeOptions::open).
+    /// Same as [`TreeOptions::open`](crate::TreeOptions::open).
     fn open<K: Key, V: Value, M: Medium>(self, pool: &Pool, name: &str) -> Result<Tree<K, V>>;
 
     /// Returns the design if it is one of the library's own.
@@ -75,34 +76,35 @@ impl<D: ExternalDesign + Send + Sync + 'static> TreeDesign for D {
     }
 }
 
-/// A medium that is chosen at run time.
+/// A medium chosen at run time.
 pub type AnyMedium = Box<dyn Medium>;
 
-/// Makes a pool on a medium that is chosen at run time, with trees of the library's designs: these are compiled here, once for
-/// all such media.
+/// Creates a pool on a medium chosen at run time, with trees of the library's designs. These are
+/// compiled here once for all such media.
 ///
 /// # Errors
 ///
-/// [`Error::Corrupted`](crate::Error) if what was committed and is not done cannot be read.
+/// [`Error::Corrupted`](crate::Error) if a committed but unfinished record is unreadable.
 pub fn pool_on_any(file: Arc<PoolFile<AnyMedium>>) -> Result<Pool> {
     pool_on_any_with(file, 1)
 }
 
-/// Makes a pool as [`pool_on_any`] does, whose trees are recovered on so many threads.
+/// Creates a pool as [`pool_on_any`] does, whose trees are recovered on `recovery_threads` threads.
 ///
 /// # Errors
 ///
-/// As [`pool_on_any`].
+/// Same as [`pool_on_any`].
 pub fn pool_on_any_with(file: Arc<PoolFile<AnyMedium>>, recovery_threads: usize) -> Result<Pool> {
     Pool::on(file, recovery_threads)
 }
 
-/// Creates a tree of a design from outside in a pool on the medium `M`: see
+/// Creates a tree of an external design in a pool on the medium `M`: see
 /// [`TreeOptions::create`](crate::TreeOptions::create).
 ///
 /// # Errors
 ///
-/// As that has; [`Error::Invalid`](crate::Error) if the pool is on another medium, or the design does not keep such items.
+/// Same as for that function; [`Error::Invalid`](crate::Error) if the pool is on another medium, or
+/// the design does not support such items.
 pub fn create<K: Key, V: Value, M: Medium>(
     pool: &Pool,
     name: &str,
@@ -115,12 +117,13 @@ pub fn create<K: Key, V: Value, M: Medium>(
     pool.create_tree(|| file.create_tree_with(&spec, |entry| design.open(file, entry)))
 }
 
-/// Opens a tree of a design from outside in a pool on the medium `M`: see
+/// Opens a tree of an external design in a pool on the medium `M`: see
 /// [`TreeOptions::open`](crate::TreeOptions::open).
 ///
 /// # Errors
 ///
-/// As that has; [`Error::Invalid`](crate::Error) if the pool is on another medium, or the design does not keep such items.
+/// Same as for that function; [`Error::Invalid`](crate::Error) if the pool is on another medium, or
+/// the design does not support such items.
 pub fn open<K: Key, V: Value, M: Medium>(
     pool: &Pool,
     name: &str,
@@ -131,11 +134,11 @@ pub fn open<K: Key, V: Value, M: Medium>(
     pool.open_tree(name, |_| Ok(()), |entry| design.open(file, entry))
 }
 
-/// Returns the tree that words stand for where codecs are parameters.
+/// Casts a tree of words to generic codec parameters.
 ///
 /// # Errors
 ///
-/// [`Error::Invalid`](crate::Error) if they are not those of words.
+/// [`Error::Invalid`](crate::Error) unless the codecs are those of words.
 pub fn of_words<K: KeyCodec, V: Codec>(tree: impl Index<Inline, Inline>) -> Result<Shared<K, V>> {
     AnyIndex::InlineInline(Arc::new(tree)).typed()
 }

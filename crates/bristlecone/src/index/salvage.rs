@@ -1,28 +1,28 @@
-//! What is saved of a damaged tree, and where it goes.
+//! Receiver of the items salvaged from a damaged tree.
 
 use bristlecone_pm::{Finding, Result};
 
 use super::{Index, WriteMode};
 use crate::index::parts::codec::{Codec, KeyCodec};
 
-/// Takes what a design can still read of a tree, and counts what it cannot.
+/// Receives the items that a design can still read, and counts those that it cannot.
 pub struct SalvageSink<'a, K: KeyCodec, V: Codec> {
     to: &'a dyn Index<K, V>,
-    /// Items that are in the new tree.
+    /// Number of items in the new tree.
     pub kept: u64,
-    /// Items that were there and are lost, at most.
+    /// Maximum number of lost items.
     pub lost: u64,
-    /// What is wrong.
+    /// Problems found.
     pub findings: Vec<Finding>,
 }
 
 impl<'a, K: KeyCodec, V: Codec> SalvageSink<'a, K, V> {
-    /// Saves into `to`, an empty tree.
+    /// Creates a sink that saves into the empty tree `to`.
     pub fn new(to: &'a dyn Index<K, V>) -> Self {
         Self { to, kept: 0, lost: 0, findings: Vec::new() }
     }
 
-    /// Saves an item. The first to come with a key stays; another value of it is told.
+    /// Saves an item. The first value of a key is kept; a different later value is reported.
     pub fn keep(&mut self, key: K::Ref<'_>, value: V::Ref<'_>) -> Result<()> {
         match self.to.write(key, value, WriteMode::New)? {
             None => self.kept += 1,
@@ -39,7 +39,7 @@ impl<'a, K: KeyCodec, V: Codec> SalvageSink<'a, K, V> {
         is_same
     }
 
-    /// Notes what is wrong.
+    /// Records a problem.
     pub fn find(&mut self, location: String, what: impl Into<String>) {
         self.findings.push(Finding::new(location, what));
     }

@@ -1,5 +1,5 @@
-//! Scanning from leaf to leaf, for every design whose leaves are the index's. Not a snapshot of
-//! the tree, but of each leaf; where writers lock no leaf (NBTree), of each item.
+//! Scans from leaf to leaf, for every design whose leaves are in the index. The unit of consistency is
+//! the leaf; where writers lock no leaf (NBTree), it is the item.
 
 use std::ops::Bound;
 
@@ -13,53 +13,54 @@ use crate::index::parts::search::Level;
 use crate::index::parts::volatile_index::{Cursor, Step, VolatileIndex};
 use crate::index::parts::words::{WORDS_MAX, Words};
 
-/// Whether a leaf has items on either side of the bounds within which it was collected.
+/// Whether a leaf has items outside the bounds on either side.
 #[derive(Clone, Copy, Default)]
 pub struct Outside {
-    /// Items before them.
+    /// Items before the bounds.
     pub below: bool,
-    /// Items behind them.
+    /// Items behind the bounds.
     pub above: bool,
 }
 
 /// A range of keys.
 pub type Bounds<'a, 'b, K> = (Bound<<K as Codec>::Ref<'a>>, Bound<<K as Codec>::Ref<'b>>);
 
-/// What a design says about its leaves.
+/// Access to the leaves of a design.
 pub trait Leafwise<K: KeyCodec, V: Codec> {
-    /// How many leaves' volatile parts a scan prefetches.
+    /// Number of leaves ahead whose volatile part a scan prefetches.
     const AHEAD: usize = 3;
-    /// How many leaves' persistent parts a scan prefetches.
+    /// Number of leaves ahead whose persistent part a scan prefetches.
     const ITEMS_AHEAD: usize = 1;
 
     /// Returns the index over the leaves.
     fn inner(&self) -> &VolatileIndex<K>;
-    /// Returns what [`Level::detect`] said.
+    /// Returns the result of [`Level::detect`].
     fn level(&self) -> Level;
-    /// Returns the version of a leaf, once no thread writes it. `None`: it is no longer in the tree.
+    /// Returns the version of a leaf, once no thread writes it, or `None` if it is no longer in the tree.
     fn version(&self, leaf: u32) -> Option<Version>;
-    /// Asks for the volatile part of a leaf.
+    /// Prefetches the volatile part of a leaf.
     fn prefetch_descriptor(&self, leaf: u32);
-    /// Asks for the persistent part, whose whereabouts are known from the volatile one.
+    /// Prefetches the persistent part of a leaf, which the volatile part locates.
     fn prefetch_items(&self, leaf: u32);
-    /// Reads a leaf's items into `words`, which are empty. `None`: it changed since `version`.
+    /// Reads a leaf's items into the empty `words`. Returns `None` if the leaf has changed since
+    /// `version`.
     fn snapshot(&self, leaf: u32, version: Version, words: &mut Words) -> Option<()>;
-    /// Asks for the records of a leaf whose persistent part is there, as long as nothing depends on them.
+    /// Prefetches the records of a leaf whose persistent part is already cached.
     fn prefetch_records(&self, leaf: u32);
-    /// Asks for the record of a key's word, if it has one.
+    /// Prefetches the record of a key's word, if it has one.
     fn prefetch_key(&self, word: u64);
-    /// Asks for the record of a value's word, if it has one.
+    /// Prefetches the record of a value's word, if it has one.
     fn prefetch_value(&self, word: u64);
-    /// Returns the key of a word that was validated.
+    /// Returns the key of a validated word.
     fn key_at<'a>(&'a self, word: u64, guard: &'a K::Guard) -> K::Ref<'a>;
-    /// Returns the value of a word that was validated.
+    /// Returns the value of a validated word.
     fn value_at<'a>(&'a self, word: u64, guard: &'a V::Guard) -> V::Ref<'a>;
-    /// Compares the record of a key's word, if it has one, with its checksum.
+    /// Verifies the checksum of the record of a key's word, if it has one.
     fn verify_key(&self, word: u64) -> Result<()>;
-    /// Compares the record of a value's word, if it has one, with its checksum.
+    /// Verifies the checksum of the record of a value's word, if it has one.
     fn verify_value(&self, word: u64) -> Result<()>;
 
-    /// Asks for leaves so many places behind a cursor's.
+    /// Prefetches the leaves at these distances behind a cursor.
     #[inline(always)]
     fn look_ahead(&self, cursor: Cursor, places: std::ops::RangeInclusive<usize>, ask: impl Fn(u32)) {
         for place in places {
@@ -78,7 +79,7 @@ pub trait Leafwise<K: KeyCodec, V: Codec> {
             again(&mut round);
             let step = into.cursor.take().map_or(Step::Lost, |at| self.inner().next(at, version_of));
             let descriptor = |leaf| self.prefetch_descriptor(leaf);
-            // A scan that goes on has prefetched all but the last leaf.
+            // A continued scan has already prefetched all but the last leaf.
             let goes_on = matches!(step, Step::Leaf(..));
             let (leaf, version, cursor, first) = match step {
                 Step::Leaf(leaf, version, cursor) => {
@@ -120,7 +121,7 @@ pub trait Leafwise<K: KeyCodec, V: Codec> {
         let guard = K::pin();
         let version_of = |leaf| self.version(leaf);
         let (from, to) = (shorten::<K>(bounds.0), shorten::<K>(bounds.1));
-        // The leaf of an included bound may begin with it; every other leaf begins before.
+        // The leaf of an included bound may begin with it; every other leaf must begin before it.
         let mut inclusive = matches!(to, Bound::Included(_)) && into.fence.is_none();
         let mut round = 0;
         loop {
@@ -135,7 +136,7 @@ pub trait Leafwise<K: KeyCodec, V: Codec> {
                 }
                 (_, Bound::Included(key)) if inclusive => {
                     let (leaf, version) = self.inner().find(key, &guard, version_of);
-                    // What lies before the key is looked for from the key on.
+                    // Search the leaf before the key with the key as an exclusive bound.
                     (leaf, version, Some(K::owned(key)))
                 }
                 (_, Bound::Included(key) | Bound::Excluded(key)) => {
@@ -160,8 +161,8 @@ pub trait Leafwise<K: KeyCodec, V: Codec> {
         }
     }
 
-    /// Collects what is wanted of a leaf, in `DESCENDING` order or ascending. `None`: the leaf changed
-    /// meanwhile.
+    /// Collects the requested items of a leaf, in `DESCENDING` or ascending order. Returns `None` if the
+    /// leaf changed meanwhile.
     #[inline(always)]
     fn collect<const DESCENDING: bool>(
         &self,
@@ -177,7 +178,7 @@ pub trait Leafwise<K: KeyCodec, V: Codec> {
         Some(self.append::<DESCENDING>(&words, bounds, into, &guards))
     }
 
-    /// Appends those of a leaf's items that are wanted, in `DESCENDING` order or ascending.
+    /// Appends the requested items of a leaf, in `DESCENDING` or ascending order.
     #[inline(always)]
     fn append<const DESCENDING: bool>(
         &self,
@@ -203,8 +204,8 @@ pub trait Leafwise<K: KeyCodec, V: Codec> {
     }
 }
 
-/// Compares the records of a leaf's keys with their checksums, and those of its values that are
-/// wanted: any key might be the one that is looked for. `false`: one differs, and `into` has failed.
+/// Verifies the checksums of all keys of a leaf, because any of them might be the requested one, and of
+/// the requested values. Returns `false` after a mismatch; `into` has failed then.
 #[cold]
 pub fn verified<'g, K: KeyCodec, V: Codec>(
     words: &Words,
@@ -226,8 +227,8 @@ pub fn verified<'g, K: KeyCodec, V: Codec>(
     }
 }
 
-/// Appends those items that are wanted, in `DESCENDING` order or ascending. Their words are read by
-/// a function for keys and one for values.
+/// Appends the requested items, in `DESCENDING` or ascending order. One function reads the words of keys,
+/// another one those of values.
 #[inline(always)]
 pub fn append<'g, K: KeyCodec, V: Codec, const DESCENDING: bool>(
     level: Level,
@@ -236,7 +237,7 @@ pub fn append<'g, K: KeyCodec, V: Codec, const DESCENDING: bool>(
     into: &mut Batch<K, V>,
     (key_of, value_of): (impl Fn(u64) -> K::Ref<'g>, impl Fn(u64) -> V::Ref<'g>),
 ) -> Outside {
-    // `place` may write an entry over another one, which is lost if it owns memory of the heap.
+    // `place` may overwrite an entry, which leaks if it owns heap memory.
     if !(K::INLINE && V::INLINE) {
         let mut room = [(K::least(), 0); WORDS_MAX];
         let items = words.sorted::<K>(level, key_of, &mut room);
@@ -268,8 +269,7 @@ pub fn append<'g, K: KeyCodec, V: Codec, const DESCENDING: bool>(
     trim::<K, V, DESCENDING>((from, to), &mut into.entries, before)
 }
 
-/// Removes those of the entries in order that stand from `begin` on and are not wanted: they are at
-/// the ends, and of most leaves there are none.
+/// Removes unrequested entries from `begin` on: they are at the ends, and most leaves have none.
 #[inline(always)]
 fn trim<K: KeyCodec, V: Codec, const DESCENDING: bool>(
     (from, to): Bounds<'_, '_, K>,
@@ -287,7 +287,7 @@ fn trim<K: KeyCodec, V: Codec, const DESCENDING: bool>(
     Outside { below, above }
 }
 
-/// Removes what is unwanted at the front and at the back; whether there was any.
+/// Removes unrequested entries at the front and at the back; returns whether there were any.
 #[inline(always)]
 fn trim_ends<T>(
     entries: &mut Vec<T>,
@@ -303,12 +303,12 @@ fn trim_ends<T>(
     (unwanted > 0, trimmed_back)
 }
 
-/// Returns the bound for a shorter time.
+/// Returns the bound with a shorter lifetime.
 pub fn shorten<'long: 'short, 'short, K: KeyCodec>(bound: Bound<K::Ref<'long>>) -> Bound<K::Ref<'short>> {
     bound.map(K::shorten)
 }
 
-/// Returns whether a key lies before everything that a lower bound lets in.
+/// Returns whether a key is before all keys that a lower bound allows.
 pub fn precedes<K: KeyCodec>(key: K::Ref<'_>, from: Bound<K::Ref<'_>>) -> bool {
     match from {
         Bound::Included(bound) => K::shorten(key) < K::shorten(bound),
@@ -317,7 +317,7 @@ pub fn precedes<K: KeyCodec>(key: K::Ref<'_>, from: Bound<K::Ref<'_>>) -> bool {
     }
 }
 
-/// Returns whether a key lies behind everything that an upper bound lets in.
+/// Returns whether a key is behind all keys that an upper bound allows.
 pub fn succeeds<K: KeyCodec>(key: K::Ref<'_>, to: Bound<K::Ref<'_>>) -> bool {
     match to {
         Bound::Included(bound) => K::shorten(key) > K::shorten(bound),
@@ -326,7 +326,7 @@ pub fn succeeds<K: KeyCodec>(key: K::Ref<'_>, to: Bound<K::Ref<'_>>) -> bool {
     }
 }
 
-/// Puts what is buffered for a key in the place of what its leaf holds.
+/// Replaces the leaf's value of a key by the buffered one.
 #[inline(always)]
 pub fn overlay<K: KeyCodec, M: Medium>(keys: &Records<M>, words: &mut Words, key: u64, value: Option<u64>) {
     let guard = K::pin();

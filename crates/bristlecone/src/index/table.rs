@@ -1,4 +1,4 @@
-//! Every design, in one table: a new one is a line here and a folder beside this file.
+//! The table of all designs: a new one needs a line here and a folder beside this file.
 
 use std::fmt;
 use std::str::FromStr;
@@ -13,7 +13,7 @@ use crate::index::parts::codec::{Codec, KeyCodec};
 
 macro_rules! designs {
     ($($(#[$doc:meta])* $design:ident = $code:literal, $feature:literal, $module:ident: $tree:ident, $options:ident;)+) => {
-        /// A published design of a tree.
+        /// A design of a tree, from a published paper.
         #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
         #[non_exhaustive]
         pub enum Design { $($(#[$doc])* $design,)+ }
@@ -27,32 +27,32 @@ macro_rules! designs {
                 match self { $(Self::$design => cfg!(feature = $feature),)+ }
             }
 
-            /// As in the directory.
+            /// The code in the directory.
             pub(crate) fn code(self) -> u32 {
                 match self { $(Self::$design => $code,)+ }
             }
 
-            /// Returns the name, as in arguments and reports.
+            /// Returns the name, as used in arguments and reports.
             pub fn name(self) -> &'static str {
                 match self { $(Self::$design => $module::$options::DESIGN,)+ }
             }
 
-            /// Returns what its trees can be created with.
+            /// Returns the options that its trees can be created with.
             pub fn options(self) -> &'static [OptionInfo] {
                 match self { $(Self::$design => $module::$options::OPTIONS,)+ }
             }
 
-            /// Returns the parameters as words: defaults, but for what is given by name.
+            /// Returns the parameters as words: defaults, overridden by the given names and values.
             pub(crate) fn parse(self, given: &[(String, u64)]) -> Result<[u64; PARAMS]> {
                 match self { $(Self::$design => Ok($module::$options::parse(given)?.to_words()),)+ }
             }
 
-            /// Returns the parameters of a tree by name, as the directory has them.
+            /// Returns the parameters of a tree by name, from the directory.
             ///
             /// # Errors
             ///
-            /// [`Error::Newer`] for a design that this version does not know, [`Error::Invalid`] for parameters that
-            /// it cannot have.
+            /// [`Error::Newer`] for a design that this version does not know, [`Error::Invalid`] for invalid
+            /// parameters.
             pub fn options_of(tree: &TreeSpec) -> Result<Vec<(&'static str, u64)>> {
                 match Self::of(tree)? {
                     $(Self::$design => Ok($module::$options::from_words(tree.params)?.named()),)+
@@ -60,8 +60,7 @@ macro_rules! designs {
             }
         }
 
-        /// Opens the tree of an entry: goes on with what it left behind when it was closed, or recovers whatever a crash
-        /// left.
+        /// Opens the tree of an entry: resumes the index saved when it was closed, or recovers it after a crash.
         pub(super) fn open<K: KeyCodec, V: Codec, M: Medium>(
             pool: &Arc<PoolFile<M>>,
             entry: &TreeEntry,
@@ -81,8 +80,8 @@ macro_rules! designs {
             }
         }
 
-        /// Opens the tree of an entry as the writer of the pool shows it, with the number of that; `None`: the writer does
-        /// not have it open.
+        /// Opens the tree of an entry as shared by the pool's writer, with the number of its state; returns `None`
+        /// if the writer does not have it open.
         pub(super) fn follow<K: KeyCodec, V: Codec, M: Medium>(
             pool: &Arc<PoolFile<M>>,
             entry: &TreeEntry,
@@ -99,7 +98,7 @@ macro_rules! designs {
             })
         }
 
-        /// Hands over what can be read of the tree of an entry.
+        /// Salvages the readable contents of the tree of an entry.
         pub fn salvage<K: KeyCodec, V: Codec, M: Medium>(
             pool: &Arc<PoolFile<M>>,
             entry: &TreeEntry,
@@ -147,13 +146,13 @@ impl Default for Design {
 compile_error!("choose a design: one of the features sstree, nbtree, cclbtree, lodgetree, wotree");
 
 impl Design {
-    /// Returns the error of opening a tree whose design is not part of this build.
+    /// Returns the error for opening a tree whose design is not part of this build.
     #[cold]
     fn not_compiled(self) -> Error {
         Error::invalid(format!("this build has no {self}: compile bristlecone with the feature {self}"))
     }
 
-    /// Returns the design of a tree, as the directory has it.
+    /// Returns the design of a tree, from the directory.
     ///
     /// # Errors
     ///
@@ -165,8 +164,7 @@ impl Design {
 }
 
 impl Design {
-    /// Returns the slots that a tree of this design is made of: their kinds, and their bytes where these
-    /// are always the same.
+    /// Returns the slot kinds of a tree of this design, with their sizes where these are fixed.
     pub(crate) fn slots(self, tree: &TreeSpec) -> Result<Vec<(SlotKind, Option<u64>)>> {
         let options = Self::options_of(tree)?;
         let option = |name: &str| options.iter().find(|(own, _)| *own == name).map_or(0, |(_, value)| *value);
@@ -191,27 +189,27 @@ impl Design {
         Ok(slots)
     }
 
-    /// Returns the bytes of leaves that a write of one item may take: the splits that it may come to, and copies.
+    /// Returns the maximum bytes of leaves that a write of one item may allocate for splits and copies.
     pub(crate) fn split_bytes(self, tree: &TreeSpec) -> Result<u64> {
         let options = Self::options_of(tree)?;
         let option = |name: &str| options.iter().find(|(own, _)| *own == name).map_or(0, |(_, value)| *value);
         Ok(match self {
             Self::SsTree => option("max_subnodes") * option("subnode_bytes"),
-            // Two blocks to a leaf that is being replaced, and its replacement may be split.
+            // Two blocks for a leaf that is being replaced, and its replacement may be split.
             Self::NbTree => 4 * option("block_bytes"),
             Self::CclBTree => 2 * cclbtree::layout::LEAF_BYTES,
-            // A node that is flushed has items of as many leaves.
+            // A flushed node has items of several leaves.
             Self::LodgeTree => {
                 let leaf_bytes = lodgetree::layout::leaf_bytes(option("leaf_slots") as usize) as u64;
                 option("node_slots") * leaf_bytes
             }
-            // Its share of the inner nodes, too.
+            // Includes its share of the inner nodes.
             Self::WoTree => 2 * option("node_lines") * LINE_BYTES as u64,
         })
     }
 }
 
-/// Returns what slots of a kind are for; `None` if no design has such slots.
+/// Returns the purpose of slots of a kind, or `None` if no design has such slots.
 pub fn part_of(kind: SlotKind) -> Option<Part> {
     const LEAVES: [SlotKind; 5] = [
         sstree::layout::SUBNODES,

@@ -1,4 +1,4 @@
-//! Showing items in order where they stand, a leaf at a time.
+//! Visiting items in order without copying them, one leaf at a time.
 
 use std::ops::{Bound, ControlFlow};
 
@@ -8,10 +8,10 @@ use crate::index::parts::volatile_index::{Cursor, Step};
 use crate::index::parts::words::{WORDS_MAX, Words};
 use crate::index::{Batch, Visit};
 
-/// Where a visit goes on.
+/// Position of a visit.
 pub struct Visiting<K: KeyCodec> {
     cursor: Option<Cursor>,
-    /// The last key that was shown.
+    /// The last visited key.
     last: Option<K::Owned>,
 }
 
@@ -21,7 +21,7 @@ impl<K: KeyCodec> Default for Visiting<K> {
     }
 }
 
-/// Returns what is left of bounds behind the last key that was shown.
+/// Returns the rest of the bounds behind the last visited key.
 pub fn behind<'k, 'a: 'k, 'b: 'k, K: KeyCodec>(
     last: &'k Option<K::Owned>,
     (from, to): Bounds<'a, 'b, K>,
@@ -30,7 +30,7 @@ pub fn behind<'k, 'a: 'k, 'b: 'k, K: KeyCodec>(
     (last.as_ref().map_or(from, |last| Bound::Excluded(K::borrow(last))), to)
 }
 
-/// Shows the items of the next leaf. `Break`: nothing is left, or `visit` breaks off.
+/// Visits the items of the next leaf. Returns `Break` at the end, or if `visit` breaks.
 pub fn visit_leaf<K: KeyCodec, V: Codec, L: Leafwise<K, V>>(
     leaves: &L,
     bounds: Bounds<'_, '_, K>,
@@ -92,7 +92,7 @@ pub fn visit_leaf<K: KeyCodec, V: Codec, L: Leafwise<K, V>>(
         *place = Some(cursor);
         return ControlFlow::Continue(());
     }
-    // It is being written to, or replaced.
+    // The leaf is being written or replaced.
     let mut batch = Batch::default();
     let Some(outside) = leaves.collect::<true>(leaf, version, (from, to), &mut batch) else {
         return ControlFlow::Continue(());

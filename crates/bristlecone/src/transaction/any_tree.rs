@@ -1,4 +1,4 @@
-//! Trees whatever their codecs are.
+//! Trees of any codecs.
 
 use std::ops::Bound;
 
@@ -10,7 +10,7 @@ use crate::index::parts::codec::{Codec, GROUP, Inline, KeyCodec, Record};
 use crate::index::parts::encoded::Encoded;
 use crate::index::{Batch, Index};
 
-/// Returns a hash of a key of which the top bits are the best ones.
+/// Returns a hash of a key whose top bits have the best distribution.
 pub fn hash(key: &Encoded) -> u64 {
     match key {
         Encoded::Word(word) => Inline::hash(*word),
@@ -18,14 +18,14 @@ pub fn hash(key: &Encoded) -> u64 {
     }
 }
 
-/// Returns so many bits of a hash of a tree and a key's hash.
+/// Returns the top `bits` bits of the combined hash of a tree and a key's hash.
 #[inline]
 pub fn place(tree: u64, hash: u64, bits: u32) -> usize {
     let mixed = (hash ^ tree.wrapping_mul(0xd6e8_feb8_6659_fd93)).wrapping_mul(0x9e37_79b9_7f4a_7c15);
     (mixed >> (u64::BITS - bits)) as usize
 }
 
-/// Says that a key or value is not of its tree's codec: a defect, or damage in the commit log.
+/// Returns the error for a key or value of another codec: a defect, or damage in the commit log.
 #[cold]
 fn unlike() -> Error {
     Error::corrupted("a key or value of another codec than its tree's", "commit log")
@@ -45,35 +45,36 @@ fn lent_bound<C: Codec>(bound: Bound<&Encoded>) -> Result<Bound<C::Ref<'_>>> {
 
 /// A tree of any codecs.
 pub trait AnyTree: Send + Sync {
-    /// Returns the value of a key, with the records of both compared with their checksums.
+    /// Returns the value of a key, and verifies the checksums of both records.
     fn get(&self, key: &Encoded) -> Result<Option<Encoded>>;
 
-    /// Returns whether a key is there.
+    /// Returns whether the tree contains a key.
     fn contains_key(&self, key: &Encoded) -> Result<bool>;
 
     /// Writes a value, or removes the key.
     fn put(&self, key: &Encoded, value: Option<&Encoded>) -> Result<()>;
 
-    /// Writes the values of up to [`GROUP`] keys, or removes keys of which none gets one; calls `tell` with the place and the
-    /// former value of each that is done, in their order.
+    /// Writes the values of up to [`GROUP`] keys, or removes keys if none has a value. Calls `tell` in
+    /// order with the position and the previous value of each completed key.
     fn put_many(
         &self,
         items: &[(&Encoded, Option<&Encoded>)],
         tell: &mut dyn FnMut(usize, Option<Encoded>),
     ) -> Result<()>;
 
-    /// Begins to scan.
+    /// Begins a scan.
     fn scan(&self, checked: bool) -> AnyScan;
 }
 
 /// A scan from both ends, leaf by leaf.
 pub trait Scan: Send + Sync {
-    /// What keys are in the tree's codec, or in any.
+    /// The type of keys: in the tree's codec, or of any codec.
     type Key: Ord + Clone + Send + Sync;
-    /// What values are likewise.
+    /// The type of values, likewise.
     type Value: Send + Sync;
 
-    /// Appends the items of the next leaf within bounds that has any, ascending. `false`: there are none.
+    /// Appends the items of the next non-empty leaf within bounds, ascending. Returns `false` if there is
+    /// none.
     fn next(
         &mut self,
         forward: bool,
@@ -81,18 +82,18 @@ pub trait Scan: Send + Sync {
         into: &mut Vec<(Self::Key, Self::Value)>,
     ) -> Result<bool>;
 
-    /// Returns a key whatever its codec is.
+    /// Converts a key to the codec-independent form.
     fn encode(key: &Self::Key) -> Encoded;
-    /// Returns such a key as one of this scan.
+    /// Converts a key from the codec-independent form.
     fn decode_key(key: Encoded) -> Result<Self::Key>;
-    /// Returns such a value as one of this scan.
+    /// Converts a value from the codec-independent form.
     fn decode_value(value: Encoded) -> Result<Self::Value>;
 }
 
 /// A scan of a tree of any codecs.
 pub type AnyScan = Box<dyn Leaves>;
 
-/// What gives an [`AnyScan`] its leaves.
+/// Source of leaves for an [`AnyScan`].
 pub trait Leaves: Send + Sync {
     /// See [`Scan::next`].
     fn next(
@@ -173,7 +174,7 @@ impl<K: KeyCodec, V: Codec> AnyTree for Handle<dyn Index<K, V>> {
     }
 }
 
-/// A scan of a tree whose codecs are known. Its ends never meet: bounds see to that.
+/// A scan of a tree whose codecs are known. The caller's bounds must keep its two ends from meeting.
 pub struct TypedScan<K: KeyCodec, V: Codec> {
     tree: Handle<dyn Index<K, V>>,
     forward: Batch<K, V>,
@@ -181,13 +182,14 @@ pub struct TypedScan<K: KeyCodec, V: Codec> {
 }
 
 impl<K: KeyCodec, V: Codec> TypedScan<K, V> {
-    /// Begins a scan, with records compared with their checksums or not.
+    /// Begins a scan, which verifies checksums of records if `checked`.
     pub(crate) fn new(tree: &Handle<dyn Index<K, V>>, checked: bool) -> Self {
         let batch = || if checked { Batch::checked() } else { Batch::default() };
         Self { tree: tree.clone(), forward: batch(), backward: batch() }
     }
 
-    /// Reads the next leaf. `false`: there is none. Forward its items stand the other way round.
+    /// Reads the next leaf; returns `false` if there is none. A forward scan stores its items in reverse
+    /// order.
     fn read(&mut self, forward: bool, bounds: (Bound<K::Ref<'_>>, Bound<K::Ref<'_>>)) -> Result<bool> {
         let (batch, more);
         if forward {

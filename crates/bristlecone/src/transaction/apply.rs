@@ -1,4 +1,4 @@
-//! Commit 4 to 6: changes that stand, or are taken back. Step numbers are those of the protocol in `mod.rs`.
+//! Commit 4 to 6: changes that are applied or rolled back. Step numbers are those of the protocol in `mod.rs`.
 
 use std::collections::BTreeSet;
 
@@ -12,16 +12,16 @@ use crate::index::any::{AnyPool, CarriedOut, Removals, Trial};
 use crate::index::parts::codec::GROUP;
 use crate::index::parts::encoded::Encoded;
 
-/// Chunks that a tree may begin for changes: of leaves, of what stands above them, and of its log.
+/// Number of chunks that a tree may allocate for changes: for leaves, for inner nodes, and for its log.
 const TREE_CHUNKS: usize = 3;
 /// Bytes of a tree's log that an item may need.
 const LOG_BYTES: u64 = 64;
 
-/// A change, and what the key had before.
+/// Changes, with the previous values of their keys.
 type Before<'a> = Vec<(&'a dyn AnyTree, &'a Encoded, Option<Encoded>)>;
 
 impl Changes {
-    /// Carries everything out, or nothing.
+    /// Applies all changes or none.
     pub(super) fn carry_out(&self, file: &dyn AnyPool) -> Result<()> {
         let chunks = self.chunks(file.chunk_bytes());
         let mut change = || {
@@ -37,8 +37,8 @@ impl Changes {
         }
     }
 
-    /// Tries what no room can be set aside for: a tree may have some of its own. Until all is written, what counts after
-    /// a crash is what the keys had before.
+    /// Attempts a commit without a reservation: a tree may have free space of its own. Until all is written, a crash
+    /// restores the previous values of the keys.
     #[cold]
     fn attempt(&self, file: &dyn AnyPool, full: Error) -> Result<()> {
         let Some(before) = self.record_of_before()? else { return Err(full) };
@@ -59,7 +59,7 @@ impl Changes {
         file.attempt(Trial { before: &before, write: &mut write, removals, remove: &mut remove })
     }
 
-    /// Returns what the commit log keeps of the changes that are `wanted`, by what the key gets.
+    /// Returns a record of the commit log with the changes whose new value is `wanted`.
     fn record(&self, ends: u64, wanted: impl Fn(&Option<Encoded>) -> bool) -> Vec<u8> {
         let mut record = record::begin(ends, self.keys.len());
         for ((tree, key), value) in self.keys.iter().filter(|(_, value)| wanted(value)) {
@@ -68,8 +68,8 @@ impl Changes {
         record
     }
 
-    /// Returns a record of what the keys have that are written. `None`: changing one back might need room. What was absent is
-    /// removed, and a word is replaced where it stands, but a record would have to be written again.
+    /// Returns a record of the current values of the keys to be written. Returns `None` if rolling back might need
+    /// space: absent keys are removed and words are replaced in place, but a record would have to be written again.
     fn record_of_before(&self) -> Result<Option<Vec<u8>>> {
         let mut record = record::begin(0, self.keys.len());
         for (tree, key) in self.keys.iter().filter(|(_, value)| value.is_some()).map(|(place, _)| place) {
@@ -83,7 +83,7 @@ impl Changes {
         Ok(Some(record))
     }
 
-    /// Returns how many chunks may be needed at most, also by opening after a crash: removals need none.
+    /// Returns the maximum number of chunks needed, also by recovery after a crash; removals need none.
     fn chunks(&self, chunk_bytes: u64) -> usize {
         let (mut trees, mut last, mut classes, mut bytes) = (0, None, BTreeSet::new(), 0);
         for ((tree, key), value) in &self.keys {
@@ -95,7 +95,7 @@ impl Changes {
                 if let Encoded::Bytes(item) = item {
                     let slot_bytes = record_slot_bytes(item.len());
                     bytes += slots * slot_bytes;
-                    // Slots of one size are in chunks of their own.
+                    // Slots of each size have their own chunks.
                     classes.insert((*tree, slot_bytes, is_key));
                 }
             }
@@ -103,7 +103,8 @@ impl Changes {
         trees * TREE_CHUNKS + classes.len() + bytes.div_ceil(chunk_bytes) as usize
     }
 
-    /// Commit 5: writes, or removes, a group of keys of one tree after the other, and adds what they had to `before`.
+    /// Commit 5: writes or removes keys of one tree after the other, in groups, and adds their previous values to
+    /// `before`.
     fn change<'a>(&'a self, writes: bool, before: &mut Before<'a>) -> Result<()> {
         let mut changes = self.keys.iter().filter(|(_, value)| value.is_some() == writes).peekable();
         while let Some(((first, _), _)) = changes.peek() {
@@ -120,7 +121,7 @@ impl Changes {
     }
 }
 
-/// Changes back what was changed before a tree refused something.
+/// Rolls back the changes made before a tree returned an error.
 #[cold]
 fn take_back(before: &Before<'_>, error: Error) -> CarriedOut {
     let is_back = before.iter().rev().all(|(tree, key, held)| tree.put(key, held.as_ref()).is_ok());

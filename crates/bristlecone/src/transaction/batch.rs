@@ -1,4 +1,4 @@
-//! Batches: changes that are made together, with conditions.
+//! Batches: atomic groups of changes with conditions.
 
 use std::fmt;
 
@@ -8,11 +8,11 @@ use super::changes::Changes;
 use super::handle::TreeHandle;
 use crate::Pool;
 
-/// Changes of any trees of one pool that are made together, or not at all: see [`Pool::batch`].
+/// An atomic group of changes to any trees of one pool: see [`Pool::batch`].
 ///
-/// Nothing is written before [`commit`](Self::commit): until then the batch is a list in DRAM, and dropping it is
-/// all that it takes to forget it. What cannot be written (a key that is too long, a tree of another pool) is told by `commit`, so
-/// that the calls before it can stand in a row.
+/// Nothing is written before [`commit`](Self::commit): until then the batch is a list in DRAM, and dropping it
+/// discards it. `commit` reports invalid changes (a key that is too long, a tree of another pool), so that the
+/// calls before it can be chained.
 pub struct Batch {
     pool: Pool,
     changes: Changes,
@@ -66,7 +66,7 @@ impl Batch {
         self
     }
 
-    /// Writes a key's value, whether the key is there or not. Of several changes of a key the last one counts.
+    /// Inserts or overwrites the value of a key. If a key is changed more than once, the last change counts.
     ///
     /// ```
     /// # use bristlecone::Pool;
@@ -90,7 +90,7 @@ impl Batch {
         })
     }
 
-    /// Removes a key, if it is there.
+    /// Removes a key if it is present.
     ///
     /// ```
     /// # use bristlecone::Pool;
@@ -115,8 +115,8 @@ impl Batch {
         })
     }
 
-    /// Makes a condition: the key has this value before the batch, or is absent. If it is not so, `commit` returns
-    /// [`Error::Conflict`]. Of several conditions on a key all have to hold.
+    /// Adds a condition: before the batch, the key has this value or is absent. If a condition does not hold,
+    /// `commit` returns [`Error::Conflict`]. If a key has several conditions, all must hold.
     ///
     /// ```
     /// # use bristlecone::{Error, Pool};
@@ -156,7 +156,7 @@ impl Batch {
         })
     }
 
-    /// Returns how many keys are changed.
+    /// Returns the number of changed keys.
     ///
     /// ```
     /// # use bristlecone::Pool;
@@ -177,23 +177,25 @@ impl Batch {
         self.changes.keys.len()
     }
 
-    /// Returns whether no key is changed.
+    /// Returns whether the batch changes no key.
     pub fn is_empty(&self) -> bool {
         self.len() == 0
     }
 
-    /// Makes all changes in one step, if all conditions hold.
+    /// Applies all changes atomically, if all conditions hold.
     ///
-    /// After `Ok` all of them are durable. After `Err` nothing has changed, and after a crash all of them are made, or none,
-    /// whatever the designs of the trees. Other batches, transactions, snapshots and writes of single keys come
-    /// before it or after it; two lookups without a snapshot are two moments, and may stand on either side of it.
+    /// After `Ok` all changes are durable. After `Err` nothing has changed. After a crash either all changes are
+    /// applied or none, for trees of any designs. The batch is ordered before or after each other batch,
+    /// transaction, snapshot and single-key write. Two lookups without a snapshot are not isolated: the batch may
+    /// take effect between them.
     ///
     /// # Errors
     ///
-    /// [`Error::Conflict`] if a condition does not hold; [`Error::Invalid`] for a tree of another pool; [`Error::TooLong`], and
-    /// for dynamic trees [`Error::Mismatch`], for what cannot be stored; [`Error::PoolFull`] and [`Error::MediumFull`] where there
-    /// is no room for all of it; [`Error::ReadOnly`]; [`Error::Forked`]. [`Error::DurabilityLost`] leaves open whether the
-    /// changes are made; all of them or none are, once the pool was opened again.
+    /// [`Error::Conflict`] if a condition does not hold; [`Error::Invalid`] for a tree of another pool;
+    /// [`Error::TooLong`], and for dynamic trees [`Error::Mismatch`], for data that cannot be stored;
+    /// [`Error::PoolFull`] and [`Error::MediumFull`] if there is no space for the whole batch; [`Error::ReadOnly`];
+    /// [`Error::Forked`]. After [`Error::DurabilityLost`] the outcome is undetermined until the pool is opened
+    /// again; then all changes are applied or none.
     ///
     /// ```
     /// # use bristlecone::Pool;

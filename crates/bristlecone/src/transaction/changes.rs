@@ -1,4 +1,4 @@
-//! What a batch or a transaction is to change.
+//! The changes of a batch or a transaction.
 
 use std::collections::BTreeMap;
 
@@ -9,25 +9,25 @@ use super::handle::{Link, TreeHandle};
 use crate::Pool;
 use crate::index::parts::encoded::Encoded;
 
-/// A tree of a batch, and its key.
+/// The index of a tree within the batch, and its key.
 pub type Place = (usize, Encoded);
 
-/// Keys of several trees, and what they get.
+/// Keys of several trees, and their new values.
 #[derive(Default)]
 pub struct Changes {
     pub trees: Vec<(Link, Box<dyn AnyTree>)>,
-    /// By place, what the key gets; `None`: it is removed.
+    /// New values by place; `None` removes the key.
     pub keys: BTreeMap<Place, Option<Encoded>>,
-    /// By place, what the key must have for anything to be changed.
+    /// Expected values by place, the conditions for the change.
     pub expected: BTreeMap<Place, Option<Encoded>>,
 }
 
 impl Changes {
-    /// Returns the number of a tree, which is a part from now on.
+    /// Returns the index of a tree, and adds the tree if it is new.
     ///
     /// # Errors
     ///
-    /// [`Error::Invalid`] for a tree of another pool, or one of a design that the library does not know.
+    /// [`Error::Invalid`] for a tree of another pool, or of a design that the library does not know.
     pub fn tree<T: TreeHandle>(&mut self, pool: &Pool, tree: &T) -> Result<usize> {
         let link = tree.link();
         if !pool.is_same(tree.pool()) {

@@ -10,11 +10,11 @@ use super::stripes::Stripes;
 use crate::Pool;
 
 impl Changes {
-    /// Changes everything or nothing.
+    /// Applies all changes or none.
     ///
     /// # Errors
     ///
-    /// [`Error::Conflict`], and those of writes.
+    /// [`Error::Conflict`], and the errors of writes.
     pub fn commit(&self, pool: &Pool, reads: Option<&Reads>) -> Result<()> {
         pool.0.file.writable()?;
         if self.keys.is_empty() && self.expected.is_empty() {
@@ -48,7 +48,7 @@ impl Changes {
         committed
     }
 
-    /// Commit 1: whether conditions hold. The locks keep it so.
+    /// Commit 1: verifies the conditions. The locks keep them valid.
     fn verify_conditions(&self) -> Result<()> {
         for ((tree, key), expected) in &self.expected {
             if self.trees[*tree].1.get(key)? != *expected {
@@ -58,10 +58,11 @@ impl Changes {
         Ok(())
     }
 
-    /// Commit 2: saves what snapshots need of what is about to change.
+    /// Commit 2: saves the old values that snapshots need.
     fn save(&self, epoch: &Epoch) -> Result<()> {
         for (tree, key) in self.keys.keys() {
-            // Nothing is cached between two epochs: the second time the first one's entry does not count.
+            // Nothing is cached between two epochs: on a retry, the entry of the first epoch is not
+            // valid.
             let held = match self.trees[*tree].1.get(key) {
                 Err(Error::Corrupted { .. }) => Err(Damage),
                 held => Ok(held?),

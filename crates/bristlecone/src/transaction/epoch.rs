@@ -1,4 +1,4 @@
-//! An epoch: what keys had when it began.
+//! An epoch: the values of keys at its beginning.
 
 use std::collections::BTreeMap;
 use std::ops::Bound;
@@ -14,13 +14,13 @@ use crossbeam_skiplist::SkipMap;
 use super::any_tree::{hash, place};
 use crate::index::parts::encoded::Encoded;
 
-/// A key of any tree: the tree's identity comes first.
+/// A key of any tree, with the tree's identity first.
 type SavedKey = (u64, Encoded);
 
-/// What a key had; `None`: it was absent.
+/// The saved value of a key; `None` if it was absent.
 pub type Held = std::result::Result<Option<Encoded>, Damage>;
 
-/// That a key had a value of which the record does not match its checksum.
+/// Marks a saved value whose record does not match its checksum.
 #[derive(Clone, Copy, Debug)]
 pub struct Damage;
 
@@ -30,13 +30,13 @@ impl From<Damage> for Error {
     }
 }
 
-/// What a saved entry takes beside its bytes, about.
+/// Approximate overhead of a saved entry in bytes.
 const ENTRY_BYTES: usize = 128;
 
-/// Bits of a [`Filter`].
+/// Number of bits of a [`Filter`].
 const FILTER_BITS: usize = 1 << 19;
 
-/// Tells of most keys that nothing was saved of them: a bit for each value of a hash, set before the key is saved.
+/// A filter that identifies most keys without a saved entry: one bit per hash value, set before the key is saved.
 #[derive(Debug, Default)]
 struct Filter(OnceLock<Box<[AtomicU64]>>);
 
@@ -52,7 +52,7 @@ impl Filter {
         words[word].fetch_or(bit, Release);
     }
 
-    /// Returns whether something may be saved of a key.
+    /// Returns whether an entry may exist for a key.
     #[inline]
     fn may_have(&self, tree: u64, hash: u64) -> bool {
         let (word, bit) = Self::place(tree, hash);
@@ -64,15 +64,15 @@ impl Filter {
 #[derive(Debug)]
 pub(crate) struct Epoch {
     pub number: u64,
-    /// By key, what it had when the epoch began.
+    /// Values at the beginning of the epoch, by key.
     saved: SkipMap<SavedKey, Held>,
-    /// `None` where an epoch is short, and making one would cost more than it spares.
+    /// `None` for a short epoch, where creating the filter would cost more than it saves.
     filter: Option<Filter>,
     bytes: AtomicUsize,
     next: RwLock<Option<Arc<Epoch>>>,
-    /// Whether an epoch follows.
+    /// Whether a later epoch exists.
     is_followed: AtomicBool,
-    /// Bytes of all epochs that there are.
+    /// Total bytes of all existing epochs.
     total: Arc<AtomicUsize>,
 }
 
@@ -83,7 +83,7 @@ impl Drop for Epoch {
 }
 
 impl Epoch {
-    /// Makes an epoch; one that `is_long` is to tell fast of keys that were not changed.
+    /// Creates an epoch. If `is_long`, it gets a filter that quickly identifies unchanged keys.
     pub fn new(number: u64, is_long: bool, total: &Arc<AtomicUsize>) -> Arc<Self> {
         Arc::new(Self {
             number,
@@ -96,7 +96,7 @@ impl Epoch {
         })
     }
 
-    /// Saves what a key has, unless that was saved in this epoch.
+    /// Saves the value of a key unless this epoch has an entry for it.
     pub fn save(&self, tree: u64, key: Encoded, value: impl FnOnce() -> Held) {
         let hash = hash(&key);
         let key = (tree, key);
@@ -109,7 +109,7 @@ impl Epoch {
         self.may_have(key.0, hash) && self.saved.contains_key(key)
     }
 
-    /// Returns whether something may be saved of a key.
+    /// Returns whether an entry may exist for a key.
     #[inline]
     fn may_have(&self, tree: u64, hash: u64) -> bool {
         self.filter.as_ref().is_none_or(|filter| filter.may_have(tree, hash))
@@ -132,24 +132,24 @@ impl Epoch {
         }
     }
 
-    /// Has another epoch follow this one, in the place of those that did.
+    /// Links another epoch behind this one, replacing the previous successor.
     pub fn link(&self, next: Option<Arc<Epoch>>) {
         let mut following = wait::write(&self.next);
         self.is_followed.store(next.is_some(), Release);
         *following = next;
     }
 
-    /// Returns the epoch that follows.
+    /// Returns the next epoch.
     pub fn next(&self) -> Option<Arc<Epoch>> {
         wait::read(&self.next).clone()
     }
 
-    /// Returns whether nothing was saved.
+    /// Returns whether no entry was saved.
     pub fn is_empty(&self) -> bool {
         self.saved.is_empty()
     }
 
-    /// Takes over what the epoch that follows has saved, and leaves it out.
+    /// Merges the entries of the next epoch into this one, and unlinks it.
     pub fn absorb(&self, next: &Epoch) {
         for entry in &next.saved {
             self.put(entry.key().clone(), hash(&entry.key().1), entry.value().clone());
@@ -157,12 +157,12 @@ impl Epoch {
         self.link(next.next());
     }
 
-    /// Calls `look` with this epoch and each later one, until it finds something.
+    /// Calls `look` with this epoch and each later one, until it returns a result.
     fn find<R>(self: &Arc<Self>, mut look: impl FnMut(&Self) -> Option<R>) -> Option<R> {
         let mut epoch = Arc::clone(self);
         loop {
-            // Held while the map is looked at: a map that is about to be merged into this one, and left out, is
-            // merged already, or still linked.
+            // Held while the map is read: if a map is being merged into this one and unlinked, it is either merged
+            // already or still linked.
             let next = wait::read(&epoch.next);
             if let Some(found) = look(&epoch) {
                 return Some(found);
@@ -173,15 +173,16 @@ impl Epoch {
         }
     }
 
-    /// Looks as [`find`](Self::find) does, for a thread that has read the tree before. What it read was written in an epoch that
-    /// it sees: if none seems to follow this one, none does that matters.
+    /// Searches as [`find`](Self::find) does, for a thread that has read the tree before. The thread sees the
+    /// epoch of each write that it has read: if it sees no next epoch, there is no relevant one.
     #[inline]
     fn find_read<R>(self: &Arc<Self>, mut look: impl FnMut(&Self) -> Option<R>) -> Option<R> {
         wait::cross();
         if self.is_followed.load(Acquire) { self.find(look) } else { look(self) }
     }
 
-    /// Returns what a key of a tree, with its hash, had when the epoch began, if it was changed since. The tree was read before.
+    /// Returns the value of a key with this hash at the beginning of the epoch, if it has changed since. The tree
+    /// must be read before.
     #[inline]
     pub fn value_of(self: &Arc<Self>, tree: u64, hash: u64, key: impl Fn() -> Encoded) -> Option<Held> {
         self.find_read(|epoch| {
@@ -192,14 +193,14 @@ impl Epoch {
         })
     }
 
-    /// Returns whether a key was changed since the epoch began, or may have been.
+    /// Returns whether a key has changed, or may have changed, since the epoch began.
     pub fn has(self: &Arc<Self>, key: &SavedKey) -> bool {
         let hash = hash(&key.1);
         self.find(|epoch| epoch.has_here(key, hash).then_some(())).is_some()
     }
 
-    /// Returns what the keys of a tree within bounds had when the epoch began, of those that were changed since. The tree was
-    /// read before.
+    /// Returns the values at the beginning of the epoch of the keys within bounds that have changed since. The
+    /// tree must be read before.
     pub fn values_within(
         self: &Arc<Self>,
         tree: u64,
@@ -215,8 +216,7 @@ impl Epoch {
         found
     }
 
-    /// Returns whether a key of a tree within bounds was changed since the epoch began, other than those that
-    /// `own` names.
+    /// Returns whether a key of a tree within bounds, except those in `own`, has changed since the epoch began.
     pub fn has_within(
         self: &Arc<Self>,
         tree: u64,
@@ -245,7 +245,7 @@ impl Epoch {
         (!self.saved.is_empty()).then(|| self.saved.range((from, to))).into_iter().flatten()
     }
 
-    /// Returns the bytes of what was saved since the epoch began.
+    /// Returns the bytes saved since the epoch began.
     pub fn bytes(self: &Arc<Self>) -> usize {
         let mut bytes = 0;
         self.find::<()>(|epoch| {

@@ -1,8 +1,8 @@
-//! What snapshots need of the past: in each epoch, the values that keys had when it began.
+//! The history that snapshots need: for each epoch, the values of keys at its beginning.
 //!
-//! A snapshot begins an epoch. A writer puts the value that its key has into the map of the current epoch before it changes
-//! the tree, unless one is there already. What a key had when a snapshot was taken is the first entry in the
-//! maps from the snapshot's epoch on, or, if there is none, what the tree has.
+//! A snapshot begins an epoch. Before a writer changes the tree, it saves the key's value in the map of the current
+//! epoch, unless an entry exists. The value of a key in a snapshot is the first entry in the maps from the snapshot's
+//! epoch on. If there is none, it is the value in the tree.
 
 use std::collections::{BTreeMap, HashMap};
 use std::sync::atomic::{
@@ -22,10 +22,10 @@ use crate::index::Index;
 use crate::index::parts::codec::{Codec, KeyCodec};
 use crate::index::parts::sync::LINES;
 
-/// Bytes of entries without a snapshot that are left until the next epoch begins.
+/// Bytes of entries that may remain without a snapshot until the next epoch begins.
 const LEFT_BYTES: usize = 64 << 10;
 
-/// A snapshot's hold on its epoch, which a bound may end.
+/// A snapshot's reference to its epoch, which a size bound may end.
 #[derive(Debug)]
 pub(crate) struct Hold {
     epoch: RwLock<Option<Arc<Epoch>>>,
@@ -33,40 +33,40 @@ pub(crate) struct Hold {
 }
 
 impl Hold {
-    /// Returns the epoch; `None`: more was saved since than the hold allows.
+    /// Returns the epoch, or `None` if more was saved than the bound allows.
     pub fn epoch(&self) -> Option<Arc<Epoch>> {
         wait::read(&self.epoch).clone()
     }
 }
 
-/// Which epochs are held.
+/// The set of epochs in use.
 #[derive(Debug, Default)]
 struct Chain {
-    /// By number, the epochs that snapshots have, and how many.
+    /// Epochs in use by snapshots, by number, with reference counts.
     held: BTreeMap<u64, (Arc<Epoch>, usize)>,
-    /// Holds with a bound.
+    /// References with a size bound.
     bounded: Vec<Weak<Hold>>,
 }
 
-/// All epochs of a pool, its gate, and the locks of its keys.
+/// All epochs of a pool, its write barrier, and the locks of its keys.
 #[derive(Debug)]
 pub(crate) struct Epochs {
     pub gate: Gate,
     pub stripes: Stripes,
-    /// From [`Arc::into_raw`]. Replaced under the lock of `chain`; the old one goes once no writer uses it.
+    /// From [`Arc::into_raw`]. Replaced under the lock of `chain`; the old epoch is dropped when no writer uses it.
     current: AtomicPtr<Epoch>,
-    /// Snapshots that there are.
+    /// Number of existing snapshots.
     live: AtomicUsize,
     chain: Mutex<Chain>,
     total: Arc<AtomicUsize>,
-    /// Bytes of everything saved up to which no hold can be over its bound.
+    /// Total saved bytes up to which no reference can exceed its bound.
     bytes_max: AtomicUsize,
-    /// The trees' identities, and the epochs in which trees were cleared.
+    /// The identities of trees, and the epochs in which trees were cleared.
     trees: Mutex<HashMap<TreeId, (u64, u64)>>,
     identities: AtomicU64,
-    /// By thread, whether it is amid a transaction.
+    /// Whether a thread is in a transaction, by thread.
     transactions: Box<[CachePadded<AtomicBool>]>,
-    /// Threads amid a transaction for which there is no place in it.
+    /// Threads in a transaction that have no place in that array.
     other_transactions: Mutex<Vec<usize>>,
 }
 
@@ -96,26 +96,26 @@ impl Epochs {
         }
     }
 
-    /// Returns the bytes of what is saved for snapshots, about.
+    /// Returns the approximate number of bytes saved for snapshots.
     pub fn bytes(&self) -> usize {
         self.total.load(Relaxed)
     }
 
-    /// Returns a tree's identity, which no other tree of this opening has, and the epoch in which it was cleared, or 0.
+    /// Returns a tree's identity, unique while the pool is open, and the epoch in which it was cleared, or 0.
     pub fn identity(&self, tree: TreeId) -> (u64, u64) {
         let fresh = || (self.identities.fetch_add(1, Relaxed), 0);
         *wait::lock(&self.trees).entry(tree).or_insert_with(fresh)
     }
 
-    /// Forgets a tree that was dropped: another one may get its place in the directory.
+    /// Forgets a dropped tree, because another one may reuse its directory entry.
     pub fn forget(&self, tree: TreeId) {
         wait::lock(&self.trees).remove(&tree);
     }
 
-    /// Notes that a tree took the place of a cleared one. No snapshot from before can show it.
+    /// Records that a tree replaced a cleared one. No earlier snapshot can show it.
     pub fn note_cleared(&self, old: TreeId, new: TreeId) {
         let mut chain = wait::lock(&self.chain);
-        // A snapshot that is taken from here on is one with the new tree.
+        // A snapshot taken from here on includes the new tree.
         let before = match self.live.load(SeqCst) {
             0 => 0,
             _ => self.begin(&mut chain, false).number - 1,
@@ -125,11 +125,11 @@ impl Epochs {
         trees.insert(new, (self.identities.fetch_add(1, Relaxed), before));
     }
 
-    /// Notes that the calling thread begins a transaction, or ends it. `false`: it is amid another one.
+    /// Records that the calling thread begins or ends a transaction. Returns `false` if it is already in another one.
     pub fn note_transaction(&self, begins: bool) -> bool {
         let Some(thread) = own_thread_index() else { return true };
         if let Some(is_amid) = self.transactions.get(thread) {
-            // No other thread looks at it.
+            // No other thread accesses it.
             let was = is_amid.load(Relaxed);
             is_amid.store(begins, Relaxed);
             return was != begins;
@@ -144,21 +144,21 @@ impl Epochs {
         true
     }
 
-    /// Returns the current epoch, for a writer under way: it stays until the writer is through.
+    /// Returns the current epoch for an active writer: it remains valid until the writer has finished.
     pub fn current<'a>(&'a self, _entered: &'a Entered<'_>) -> &'a Epoch {
         // SAFETY: from `Arc::into_raw`. The thread that replaces it waits for the writers that may have seen it before
         // it drops it, and a writer that enters later sees the new one.
         unsafe { &*self.current.load(Acquire) }
     }
 
-    /// Has `save` save what is about to be changed, in the epoch that is current when it has, if there are
-    /// snapshots. The caller has the locks of all that it saves.
+    /// Calls `save` to save old values, and repeats until the epoch is unchanged after the call, if there are
+    /// snapshots. The caller must hold the locks of all keys that it saves.
     pub fn announce(&self, entered: &Entered<'_>, mut save: impl FnMut(&Epoch)) {
         while self.live.load(SeqCst) > 0 {
             let epoch = self.current(entered);
             save(epoch);
-            // What was saved, before the look at the epoch: a transaction of a later one that did not see it is
-            // not seen in an earlier one. And before what a transaction looks at next.
+            // Orders the saved entries before the check of the epoch: a transaction of a later epoch that missed an
+            // entry must not appear in an earlier one. It also orders them before the transaction's next reads.
             fence(SeqCst);
             if self.current(entered).number == epoch.number {
                 break;
@@ -166,7 +166,7 @@ impl Epochs {
         }
     }
 
-    /// Takes the locks of keys, and saves what they have, if there are snapshots.
+    /// Takes the locks of keys, and saves their values if there are snapshots.
     #[cold]
     #[inline(never)]
     pub fn watch<K: KeyCodec, V: Codec>(
@@ -192,7 +192,7 @@ impl Epochs {
         locked
     }
 
-    /// Ends holds that keep more than they may. The caller is not under way.
+    /// Ends references whose epochs exceed their bound. The caller must not be an active writer.
     #[inline]
     pub fn shed_if_over(&self) {
         if self.total.load(Relaxed) > self.bytes_max.load(Relaxed) {
@@ -200,7 +200,7 @@ impl Epochs {
         }
     }
 
-    /// Begins an epoch. Writers of earlier ones are through when this returns.
+    /// Begins an epoch. Writers of earlier epochs have finished when this returns.
     fn begin(&self, chain: &mut Chain, is_long: bool) -> Arc<Epoch> {
         let _watched = self.gate.watch();
         // SAFETY: from `Arc::into_raw`, and replaced only with the lock of the chain.
@@ -215,11 +215,12 @@ impl Epochs {
         epoch
     }
 
-    /// Takes a snapshot, until [`release`](Self::release), that may keep so many bytes, and `is_long` or a transaction's.
+    /// Takes a snapshot, until [`release`](Self::release), with a size bound, either long-lived (`is_long`) or for a
+    /// transaction.
     pub fn hold(&self, bytes_max: usize, is_long: bool) -> Arc<Hold> {
         self.gate.begin_use();
         let mut chain = wait::lock(&self.chain);
-        // Before the epoch: a writer that sees it saves.
+        // Must precede the epoch: a writer that sees the epoch then saves.
         self.live.fetch_add(1, SeqCst);
         let epoch = match self.unchanged(&chain) {
             Some(epoch) => epoch,
@@ -234,17 +235,17 @@ impl Epochs {
         hold
     }
 
-    /// Returns the current epoch if it has a snapshot and nothing was changed since: another one sees the same.
+    /// Returns the current epoch if it has a snapshot and nothing has changed since, so that both see the same state.
     fn unchanged(&self, chain: &Chain) -> Option<Arc<Epoch>> {
         let (number, (epoch, _)) = chain.held.last_key_value()?;
         // SAFETY: as in `begin`.
         let current = unsafe { &*self.current.load(Acquire) };
-        // What a writer saved before it was through is seen: it is through before this snapshot is asked for.
+        // Makes the entries of finished writers visible: they finished before this snapshot was requested.
         fence(SeqCst);
         (*number == current.number && current.is_empty()).then(|| Arc::clone(epoch))
     }
 
-    /// Gives a snapshot up.
+    /// Releases a snapshot.
     pub fn release(&self, hold: &Hold) {
         self.release_epoch(hold);
         self.gate.end_use();
@@ -255,7 +256,7 @@ impl Epochs {
         let mut chain = wait::lock(&self.chain);
         self.let_go(&mut chain, &epoch);
         drop(epoch);
-        // What was saved for the last one is of no use.
+        // Entries saved for the last snapshot are no longer needed.
         if chain.held.is_empty() && self.total.load(Relaxed) > LEFT_BYTES {
             self.begin(&mut chain, false);
         }
@@ -272,7 +273,7 @@ impl Epochs {
         }
     }
 
-    /// Merges the maps of epochs without snapshots into earlier ones, which have some: but for the current one, in
+    /// Merges the maps of epochs without snapshots into earlier ones that have some. Excludes the current epoch, in
     /// which writers save.
     fn merge(&self, chain: &Chain) {
         let Some((epoch, _)) = chain.held.values().next() else { return };

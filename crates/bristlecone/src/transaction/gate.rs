@@ -1,4 +1,4 @@
-//! The gate that every write passes: it costs two stores while nothing but single keys is written.
+//! The write barrier that every write passes. It costs two stores while there are only single-key writes.
 
 use crate::index::parts::passage::{self, Passage};
 use crate::index::parts::sync::{
@@ -6,40 +6,42 @@ use crate::index::parts::sync::{
     Ordering::Release, wait,
 };
 
-/// All writers under way take the lock of their key's stripe, and save what snapshots need.
+/// Tracking mode: every active writer takes the lock of its key's stripe, and saves old values for snapshots.
 const WATCHFUL: u64 = 1;
-/// A batch, transaction or snapshot that needs this; there may be many.
+/// A batch, transaction or snapshot that needs tracking; there may be many.
 const USER: u64 = 2;
-/// Single writes in a row, without any user, after which writers take no locks again.
+/// Number of consecutive single-key writes without any user after which writers return to the fast mode.
 const SINGLES: u64 = 1024;
 
-/// What writers under way are waited for by.
+/// The write barrier: lets a thread wait for active writers.
 ///
-/// A writer enters, and looks at the mode and the epoch afterwards. A watchful writer looks at the epoch with the locks of
-/// its keys only, which cost it a locked instruction: that is barrier enough for a new epoch, so that a snapshot interrupts no
-/// thread once writers are watchful.
+/// A writer enters first, and then reads the mode and the epoch. In tracking mode, a writer reads the epoch only
+/// while it holds the locks of its keys. Acquiring a lock takes a locked instruction, which is a sufficient
+/// barrier for a new epoch. A snapshot therefore interrupts no thread in tracking mode.
 ///
-/// The mode is one word: the number of users, and whether every writer under way is watchful. A writer that finds it other than
-/// zero is watchful. 1. A user counts itself. If the word says `WATCHFUL`, that is all. 2. Otherwise it waits for the writers that
-/// may not have seen it, and sets that bit. 3. A writer that has found no user often enough replaces `WATCHFUL` alone by zero. *In
-/// the same step a user cannot count itself, so none relies on a bit that is gone.*
+/// The mode is one word: the number of users, and whether every active writer is in tracking mode. A writer that
+/// reads a nonzero mode tracks its write.
+/// 1. A user increments the count. If the word has `WATCHFUL` set, tracking is active.
+/// 2. Otherwise the user waits for the writers that may not have seen the count, and sets that bit.
+/// 3. A writer that has found no user often enough replaces a word with only `WATCHFUL` set by zero. *A user
+///    cannot increment the count within this atomic step, so none relies on a cleared bit.*
 #[derive(Debug)]
 pub(crate) struct Gate {
     mode: AtomicU64,
     writers: Passage,
-    /// Held while the mode becomes watchful.
+    /// Held during the transition to tracking mode.
     turning: Mutex<()>,
-    /// Watchful single writes since a user came.
+    /// Number of tracked single-key writes since the last user.
     singles: AtomicU64,
 }
 
-/// A writer under way, until this is dropped.
+/// An active writer, until this is dropped.
 pub(crate) struct Entered<'a> {
     _entered: passage::Entered<'a>,
     watchful: bool,
 }
 
-/// A user of watchful writers, until this is dropped.
+/// A user of tracking mode, until this is dropped.
 #[must_use]
 pub(crate) struct Watched<'a>(&'a Gate);
 
@@ -59,18 +61,19 @@ impl Gate {
     #[inline(always)]
     pub fn enter(&self) -> Entered<'_> {
         let entered = self.writers.enter();
-        // Pairs with `begin_use`: what the thread that changed the mode did before is seen.
+        // Pairs with `begin_use`: earlier stores of the thread that changed the mode are visible.
         let watchful = self.mode.load(Acquire) != 0;
         Entered { _entered: entered, watchful }
     }
 
-    /// Has writers be watchful until what is returned is dropped; there is none left that is not.
+    /// Switches all writers to tracking mode until the result is dropped, and waits until the last untracked
+    /// write has finished.
     pub fn watch(&self) -> Watched<'_> {
         self.begin_use();
         Watched(self)
     }
 
-    /// Begins what [`watch`](Self::watch) does; [`end_use`](Self::end_use) ends it.
+    /// Begins tracking as [`watch`](Self::watch) does; [`end_use`](Self::end_use) ends it.
     pub fn begin_use(&self) {
         let found = self.mode.fetch_add(USER, AcqRel);
         if self.singles.load(Relaxed) != 0 {
@@ -78,7 +81,7 @@ impl Gate {
         }
         if found & WATCHFUL == 0 {
             let _one = wait::lock(&self.turning);
-            // A second user finds it done once the first is through.
+            // A second user finds the bit set once the first has finished.
             if self.mode.load(Acquire) & WATCHFUL == 0 {
                 self.writers.wait();
                 self.mode.fetch_add(WATCHFUL, AcqRel);
@@ -90,21 +93,22 @@ impl Gate {
         self.mode.fetch_sub(USER, Release);
     }
 
-    /// Notes a watchful write of a single key. After many of them without any user, writers take no locks again.
+    /// Counts a tracked single-key write. After many of them without any user, writers return to the fast mode.
     pub fn note_single(&self) {
         if self.mode.load(Relaxed) == WATCHFUL && self.singles.fetch_add(1, Relaxed) >= SINGLES {
             self.rest();
         }
     }
 
-    /// Ends the watchful mode if there is no user.
+    /// Ends the tracking mode if there is no user.
     pub(crate) fn rest(&self) {
         if self.mode.compare_exchange(WATCHFUL, 0, AcqRel, Relaxed).is_ok() {
             self.singles.store(0, Relaxed);
         }
     }
 
-    /// Waits until every writer is through that may not have seen what the calling thread stored before. All are watchful.
+    /// Waits until every writer has finished that may not have seen the calling thread's earlier stores. All
+    /// writers must be in tracking mode.
     pub fn wait_for_watchful_writers(&self) {
         debug_assert_ne!(self.mode.load(Acquire) & WATCHFUL, 0, "writers may have passed no barrier");
         self.writers.wait_behind_barriers();
@@ -112,7 +116,7 @@ impl Gate {
 }
 
 impl Entered<'_> {
-    /// Returns whether the write has to take the lock of its stripe.
+    /// Returns whether the write must take the lock of its stripe.
     #[inline(always)]
     pub fn is_watchful(&self) -> bool {
         self.watchful

@@ -1,4 +1,4 @@
-//! What batches, transactions and snapshots take: handles to trees, typed or dynamic.
+//! Arguments of batches, transactions and snapshots: handles to trees, typed or dynamic.
 
 use bristlecone_pm::{Result, TreeId};
 
@@ -10,24 +10,24 @@ use crate::index::parts::codec::{Codec, KeyCodec};
 use crate::index::parts::encoded::Encoded;
 use crate::{Key, Pool, Tree, Value};
 
-/// A handle to a tree, [`Tree`] or [`dynamic::Tree`](crate::dynamic::Tree): what a [`Batch`](crate::Batch), a
-/// [`Transaction`](crate::Transaction) and a [`Snapshot`](crate::Snapshot) take.
+/// A handle to a tree, [`Tree`] or [`dynamic::Tree`](crate::dynamic::Tree), as an argument of a
+/// [`Batch`](crate::Batch), a [`Transaction`](crate::Transaction) and a [`Snapshot`](crate::Snapshot).
 ///
-/// Keys and values are given and returned as the tree's own methods do; those of a dynamic tree are
-/// [`Datum`](crate::dynamic::Datum)s. Nothing else implements the trait.
+/// Keys and values have the same types as in the tree's own methods; those of a dynamic tree are
+/// [`Datum`](crate::dynamic::Datum)s. The trait is sealed.
 pub trait TreeHandle: Sealed {
-    /// What operations take as a key.
+    /// The borrowed form of a key.
     type Key<'a>;
-    /// What operations take as a value.
+    /// The borrowed form of a value.
     type Value<'a>;
-    /// A key that is given.
+    /// The owned form of a key.
     type OwnedKey: Clone + Send + Sync + std::fmt::Debug;
-    /// A value that is given.
+    /// The owned form of a value.
     type OwnedValue: Clone + Send + Sync + std::fmt::Debug;
 
     #[doc(hidden)]
     fn encode_key(&self, key: &Self::Key<'_>) -> Result<Encoded>;
-    /// Returns a key that no tree need have: it may be too long for one.
+    /// Returns a key as a bound, which may be too long for a key of the tree.
     #[doc(hidden)]
     fn encode_bound(&self, key: &Self::Key<'_>) -> Result<Encoded>;
     #[doc(hidden)]
@@ -37,7 +37,7 @@ pub trait TreeHandle: Sealed {
     #[doc(hidden)]
     fn decode_value(&self, value: Encoded) -> Result<Self::OwnedValue>;
 
-    /// What scans the tree for a snapshot.
+    /// The type that scans the tree for a snapshot.
     #[doc(hidden)]
     type Scan: Scan;
     #[doc(hidden)]
@@ -45,8 +45,8 @@ pub trait TreeHandle: Sealed {
     #[doc(hidden)]
     fn decode_item(&self, item: ItemOf<Self>) -> Result<(Self::OwnedKey, Self::OwnedValue)>;
 
-    /// Returns the value that a key had, where `saved` says what has changed since; with its record compared with the checksum, if
-    /// that is wanted. That of a dynamic tree always is.
+    /// Returns the value of a key in a snapshot, where `saved` returns the saved entry. Verifies the record's
+    /// checksum if requested; a dynamic tree always does.
     #[doc(hidden)]
     fn get_at(
         &self,
@@ -62,17 +62,17 @@ pub trait TreeHandle: Sealed {
     }
 }
 
-/// What a key, given with its hash, had when a snapshot was taken, if it was changed since. The tree is read before it is
-/// asked for: a writer saves what was there before it changes it.
+/// The saved entry of a key and its hash, if the key has changed since the snapshot. The tree must be read
+/// before: a writer saves the old value before it changes the tree.
 pub type Saved = Result<Option<Option<Encoded>>>;
 
-/// An item as a scan of a tree gives it.
+/// An item in the form that a scan of a tree returns.
 pub type ItemOf<T> = (<<T as TreeHandle>::Scan as Scan>::Key, <<T as TreeHandle>::Scan as Scan>::Value);
 
 pub(crate) mod sealed {
     use super::{AnyTree, Link, Pool};
 
-    /// What the library knows of a handle.
+    /// Internal interface of a handle.
     pub trait Sealed {
         #[doc(hidden)]
         fn pool(&self) -> &Pool;
@@ -83,18 +83,18 @@ pub(crate) mod sealed {
     }
 }
 
-/// What a tree is to batches and snapshots.
+/// Identity of a tree for batches and snapshots.
 #[derive(Clone, Copy, Debug)]
 pub struct Link {
-    /// Its place in the directory.
+    /// Its directory entry.
     pub id: TreeId,
-    /// What no other tree of this opening has.
+    /// An identifier that is unique while the pool is open.
     pub identity: u64,
-    /// The epoch in which it was cleared; no snapshot from before shows it.
+    /// The epoch in which it was cleared; no earlier snapshot shows it.
     pub cleared: u64,
-    /// Bytes of the pool that a write of one item may take for leaves, at most.
+    /// Maximum bytes of the pool that a write of one item may need for leaves.
     pub split_bytes: u64,
-    /// Whether the library knows its design, and can open it to carry out what was committed.
+    /// Whether the library knows the tree's design, and can therefore replay commits to it.
     pub is_known: bool,
 }
 

@@ -1,4 +1,4 @@
-//! Ranges over a tree as it was: leaf by leaf, with what was changed since put back.
+//! Ranges over a past state of a tree: leaf by leaf, with later changes undone.
 
 use std::collections::{BTreeMap, VecDeque};
 use std::ops::Bound;
@@ -10,7 +10,7 @@ use super::any_tree::Scan;
 /// A range of keys.
 pub type Bounds<'a, K> = (Bound<&'a K>, Bound<&'a K>);
 
-/// What has to be shown in place of what the tree has, by key; `None`: the key is left out.
+/// Items that replace those of the tree, by key; `None` removes the key.
 pub type Overlay<S> = BTreeMap<<S as Scan>::Key, Option<<S as Scan>::Value>>;
 
 /// An item of a scan.
@@ -19,7 +19,7 @@ type Item<S> = (<S as Scan>::Key, <S as Scan>::Value);
 /// A scan from both ends.
 pub struct Merge<S: Scan> {
     scan: S,
-    /// What no end has read yet.
+    /// Keys that neither end has read yet.
     from: Bound<S::Key>,
     to: Bound<S::Key>,
     is_read: bool,
@@ -27,7 +27,7 @@ pub struct Merge<S: Scan> {
     back: VecDeque<Item<S>>,
 }
 
-/// Returns whether nothing can lie between two bounds.
+/// Returns whether the range between two bounds is empty.
 fn is_empty<K: Ord>(from: &Bound<K>, to: &Bound<K>) -> bool {
     match (from, to) {
         (Bound::Included(from), Bound::Included(to)) => from > to,
@@ -44,7 +44,7 @@ impl<S: Scan> Merge<S> {
         Self { scan, from, to, is_read, front: VecDeque::new(), back: VecDeque::new() }
     }
 
-    /// Returns the next item from an end. `changed` says what to show in place of the tree's items between bounds,
+    /// Returns the next item from an end. `changed` returns the replacements of the tree's items between bounds,
     /// which were read before.
     #[inline]
     pub fn next(
@@ -70,17 +70,17 @@ impl<S: Scan> Merge<S> {
                 return Ok(at_hand);
             }
         }
-        // What the other end has read is left.
+        // Only items buffered by the other end are left.
         Ok(if forward { self.back.pop_front() } else { self.front.pop_back() })
     }
 
-    /// Reads a leaf, and what changed in its stretch of keys.
+    /// Reads a leaf, and the changes within its key range.
     fn read(
         &mut self,
         forward: bool,
         changed: &mut impl FnMut(Bounds<'_, S::Key>) -> Result<Overlay<S>>,
     ) -> Result<()> {
-        // Empty, and their memory serves again.
+        // The buffer is empty, and its memory is reused.
         let at_hand = if forward { &mut self.front } else { &mut self.back };
         let mut items = Vec::from(std::mem::take(at_hand));
         let read = self.scan.next(forward, (self.from.as_ref(), self.to.as_ref()), &mut items);
@@ -105,7 +105,7 @@ impl<S: Scan> Merge<S> {
     }
 }
 
-/// Puts the overlay over items, both ascending.
+/// Applies the overlay to items, both in ascending order.
 fn merge<K: Ord, V>(items: Vec<(K, V)>, overlay: BTreeMap<K, Option<V>>) -> Vec<(K, V)> {
     let mut merged = Vec::with_capacity(items.len() + overlay.len());
     let (mut items, mut over) = (items.into_iter().peekable(), overlay.into_iter().peekable());
@@ -133,7 +133,7 @@ mod tests {
     use super::*;
     use crate::index::parts::encoded::Encoded;
 
-    /// Gives leaves of so many items.
+    /// A source of leaves with a given number of items.
     struct Few(Vec<u64>, usize);
 
     impl Scan for Few {
@@ -165,7 +165,7 @@ mod tests {
         }
     }
 
-    /// Every pattern of ends, over every leaf size, beside a naive twin.
+    /// Compares every pattern of ends, for every leaf size, with a naive implementation.
     #[test]
     fn a_merge_is_what_a_map_gives() {
         let keys: Vec<u64> = (0..20).filter(|key| key % 3 != 0).collect();

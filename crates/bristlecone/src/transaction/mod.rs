@@ -1,68 +1,77 @@
-//! Several keys at once: batches, transactions and snapshots, above the designs and for all of them.
+//! Multi-key operations: batches, transactions and snapshots, layered above the designs.
 //!
 //! # Write
 //!
-//! Of a single key, of any design.
-//! 1. The thread stores in its own line that it is under way, and looks at the pool's mode (`gate.rs`). *If there is no batch,
-//!    transaction or snapshot, and there was none before the last thousand single writes, that is all: steps 2 and 3 are left out.*
+//! For a single key, in any design.
+//! 1. The thread stores in its own slot that it is active, and reads the pool's mode (`gate.rs`). *If there is no
+//!    batch, transaction or snapshot, and there was none before the last thousand single-key writes, the thread skips
+//!    steps 2 and 3.*
 //! 2. It takes the lock of its key's stripe (`stripes.rs`).
-//! 3. If there are snapshots, it saves what the key has in the map of the current epoch, unless that is there, and looks
-//!    whether the epoch still is the current one; otherwise again (`epoch.rs`).
+//! 3. If there are snapshots, it saves the current value of the key in the map of the current epoch, unless an entry
+//!    exists. Then it checks that the epoch is still the current one, and repeats the step otherwise (`epoch.rs`).
 //! 4. The design changes the tree.
-//! 5. The lock is given back, and the thread stores that it is through.
+//! 5. The thread releases the lock, and stores that it is inactive.
 //!
 //! # Snapshot
-//! 1. A new epoch begins, with a map of its own: the mode is watchful, a writer that begins from now on sees the epoch.
-//! 2. The thread waits until every writer is through that may not have seen it. *What these wrote is in the snapshot.*
-//! 3. A reader takes what the tree has, and after that the first entry of its key in the maps from the snapshot's epoch
-//!    on: if there is one, that is what the key had. *A writer saves before it changes, so that a reader that sees a change
-//!    finds what was there before it.*
+//! 1. A new epoch begins, with its own map. The write barrier is in tracking mode, so a writer that begins from now on
+//!    sees the epoch.
+//! 2. The thread waits until every writer has finished that may not have seen the epoch. *The writes of these are in
+//!    the snapshot.*
+//! 3. A reader reads the tree, and then the first entry of its key in the maps from the snapshot's epoch on. An entry,
+//!    if there is one, is the key's value in the snapshot. *A writer saves before it changes the tree, so a reader that
+//!    sees a change also finds the old value.*
 //!
 //! # Lookup
 //!
-//! Of a transaction without a snapshot. Stripes count how often their locks were taken and given back.
-//! 1. The thread takes down the count of the key's stripe, once the lock is free.
+//! For a transaction without a snapshot. Stripes count the acquisitions and releases of their locks.
+//! 1. The thread records the count of the key's stripe when the lock is free.
 //! 2. It reads the tree.
-//! 3. The stripe must have that count still, and so must the stripes of all keys that were read before have theirs: *then all of it is
-//!    as it is at this moment.* Otherwise the transaction is tried again, with a snapshot.
+//! 3. The stripe must still have that count, and so must the stripes of all keys read before: *then all values are
+//!    current at this moment.* Otherwise the transaction is retried with a snapshot.
 //!
-//! For a range, or after sixteen keys, a transaction takes a snapshot. *The counts are compared once more after that: what was
-//! read by them is what the snapshot has.*
+//! For a range, or after sixteen keys, a transaction takes a snapshot. *The counts are compared once more after that:
+//! the snapshot includes the values read by them.*
 //!
 //! # Commit
 //!
-//! Of a batch or a transaction.
-//! 1. The locks of all its keys are taken, in one order that all threads keep. Conditions are compared with what the trees
-//!    have. What was read and is to be changed must have its count, but for this thread's lock, or no entry since the transaction's
-//!    snapshot.
-//! 2. What the keys have is saved for snapshots, as in step 3 of a write. That is the announcement, too.
-//! 3. What else was read must have its count, or no entry, either, keys and ranges. *Of two transactions that each change what the
-//!    other one read, both have locked and announced before they look, so that one of them finds the other's lock or entry at
-//!    least. Until here nothing was written: a conflict leaves nothing to undo.*
-//! 4. Room for the record and for what the trees may need, whatever their leaves are like, is set aside. The record goes to the
-//!    commit log: one fence. *From here on the batch is committed: opening carries it out after a crash, and has the room.*
-//! 5. The trees are changed, up to sixteen keys of one at a time, which one fence serves where the design can do so. *Lookups may
-//!    see some of it. Snapshots and transactions do not: they wait for this thread, or find what it saved.*
-//! 6. The record is done, durably. *Only then others may change the keys: a record never undoes a later write.* The locks are
-//!    given back.
+//! For a batch or a transaction.
+//! 1. The thread takes the locks of all its keys in the global lock order, and verifies the conditions against the
+//!    trees. For each key that was read and will be changed, the count must be unchanged, apart from this thread's
+//!    lock, or there must be no entry since the transaction's snapshot.
+//! 2. The current values of the keys are saved for snapshots, as in step 3 of a write. This also announces the change.
+//! 3. The rest of the read set, keys and ranges, must likewise have unchanged counts or no entries. *If two
+//!    transactions each change a key that the other one read, both have locked and announced before they check. At
+//!    least one of them therefore finds the other's lock or entry. Nothing has been written so far: a conflict needs no
+//!    undo.*
+//! 4. Space is reserved for the record and for the worst case of the trees, independent of the state of their leaves.
+//!    The record is appended to the commit log: one fence. *From here on the batch is committed: after a crash, opening
+//!    the pool applies it, and has the space.*
+//! 5. The trees are changed, up to sixteen keys of one tree at a time, with one fence where the design allows it.
+//!    *Lookups may see part of it. Snapshots and transactions do not: they wait for this thread, or find the saved
+//!    values.*
+//! 6. The record is marked done, durably. *Only then may others change the keys: a record never undoes a later write.*
+//!    The locks are released.
 //!
 //! # Attempt
 //!
-//! Instead of 4 to 6 where the pool has no room to set aside: the trees may have some of their own.
-//! 1. A record of what the keys have that are to be written goes to the log. *A crash from here on takes back what was written:
-//!    what was absent is removed, and words are replaced where they stand, which needs no room. Batches that replace values that
-//!    are records are not attempted.*
-//! 2. The keys are written. If there is no room for one of them, what was written is changed back, and the record is done.
-//! 3. If keys are removed, a record of that goes to the log, and says that the first one does not count any more: one fence.
-//!    *From here on the batch is committed.*
-//! 4. The first record is done, durably. *Without removals this is what commits the batch.*
-//! 5. The keys are removed, which needs no room, and the second record is done. *A crash between removes them once more.*
+//! Replaces steps 4 to 6 if the pool lacks the space for a reservation: the trees may have free space of their own.
+//! 1. A record with the current values of the keys to be written is appended to the log. *After a crash from here on,
+//!    recovery rolls back the writes: it removes keys that were absent, and replaces words in place, which needs no
+//!    space. Batches that replace values stored as records are not attempted.*
+//! 2. The keys are written. If there is no space for one of them, the earlier writes are rolled back, and the record is
+//!    marked done.
+//! 3. If keys are removed, a record of the removals is appended to the log, which also invalidates the first record:
+//!    one fence. *From here on the batch is committed.*
+//! 4. The first record is marked done, durably. *Without removals this step commits the batch.*
+//! 5. The keys are removed, which needs no space, and the second record is marked done. *After a crash in between,
+//!    recovery removes them once more.*
 //!
-//! A lookup beside an attempt may see a value that is taken back. Snapshots and transactions do not.
+//! A lookup concurrent with an attempt may see a value that is then rolled back. Snapshots and transactions do not.
 //!
-//! Why a write looks at the epoch again (step 3): a snapshot that shows a write must not lack a transaction that came before
-//! that write, having read what was there. Such a transaction found no entry, so that the write's last entry came after
-//! the transaction's look, and the write's epoch is the transaction's or a later one: a snapshot with the write has both.
+//! A write checks the epoch again (step 3) for this reason. If a snapshot shows a write, it must also show each
+//! transaction that precedes this write because it read the old value. Such a transaction found no entry, so the write
+//! added its last entry after the transaction's check. The epoch of the write is therefore that of the transaction or a
+//! later one: a snapshot with the write has both.
 
 mod any_tree;
 mod apply;

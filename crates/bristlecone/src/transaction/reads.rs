@@ -1,4 +1,5 @@
-//! What a transaction reads, and whether others have changed it since. Step numbers are those of the protocol in `mod.rs`.
+//! Read set of a transaction, and its validation against concurrent changes. Step numbers are those of the
+//! protocol in `mod.rs`.
 
 use std::ops::{Bound, RangeBounds};
 use std::sync::Arc;
@@ -15,22 +16,22 @@ use super::stripes::{Locked, Stripes};
 use crate::Pool;
 use crate::index::parts::encoded::Encoded;
 
-/// Keys that are read by counts: each looks at the counts of those before it, which a snapshot spares.
+/// Number of keys read by counts: each read validates the counts of those before it, which a snapshot avoids.
 const COUNTED: usize = 16;
 
-/// What a transaction read.
+/// The read set of a transaction.
 #[derive(Default)]
 pub struct Reads {
-    /// The stripes of the first keys, and the counts that they had.
+    /// The stripes of the first keys, and their counts at the time of the read.
     counted: SmallVec<[(usize, Count); COUNTED]>,
-    /// What is read after that is of a snapshot.
+    /// The snapshot that serves all later reads.
     snapshot: Option<Snapshot>,
     keys: Vec<Place>,
     ranges: Vec<(usize, Bound<Encoded>, Bound<Encoded>)>,
 }
 
 impl Reads {
-    /// Begins to read in a snapshot.
+    /// Begins with reads in a snapshot.
     pub fn in_snapshot(pool: &Pool) -> Result<Self> {
         let mut reads = Self::default();
         reads.snapshot(pool)?;
@@ -41,7 +42,7 @@ impl Reads {
     ///
     /// # Errors
     ///
-    /// [`Error::Conflict`]: others have changed what was read before.
+    /// [`Error::Conflict`] if the earlier reads are no longer valid.
     pub fn get(&mut self, pool: &Pool, changes: &Changes, place: Place) -> Result<Option<Encoded>> {
         if self.snapshot.is_none() && self.counted.len() < COUNTED {
             return self.get_counted(pool, changes, &place);
@@ -52,14 +53,15 @@ impl Reads {
         Ok(held)
     }
 
-    /// Lookup: while no stripe of what was read has another count, all of it is of this moment.
+    /// Lookup: while the stripes of all keys read still have their counts, all values are valid at the same
+    /// time.
     fn get_counted(
         &mut self,
         pool: &Pool,
         changes: &Changes,
         (tree, key): &Place,
     ) -> Result<Option<Encoded>> {
-        // In a child a lock may be held for ever.
+        // In a forked child a lock may be held forever.
         pool.0.file.here()?;
         let stripes = &pool.0.epochs.stripes;
         let (link, tree) = &changes.trees[*tree];
@@ -73,11 +75,11 @@ impl Reads {
         Ok(held)
     }
 
-    /// Returns the snapshot; the first time it is taken, and what was read before is seen in it, too.
+    /// Returns the snapshot. The first call takes it and validates that it includes the earlier reads.
     ///
     /// # Errors
     ///
-    /// [`Error::Conflict`]: it is not.
+    /// [`Error::Conflict`] if it does not include them.
     pub fn snapshot(&mut self, pool: &Pool) -> Result<&Snapshot> {
         if self.snapshot.is_none() {
             let snapshot = Snapshot::take(pool, usize::MAX, false)?;
@@ -87,7 +89,7 @@ impl Reads {
         self.snapshot.as_ref().ok_or(Error::SnapshotTooOld)
     }
 
-    /// Notes that all keys of a tree within bounds were read in the snapshot.
+    /// Records that all keys of a tree within bounds were read in the snapshot.
     pub fn note_range(&mut self, tree: usize, from: Bound<Encoded>, to: Bound<Encoded>) {
         self.ranges.push((tree, from, to));
     }
@@ -105,13 +107,13 @@ impl Reads {
         self.keys.binary_search(place).is_ok() || self.ranges.iter().any(within)
     }
 
-    /// Commit 1: whether what was read is as it was, of what the thread has the locks of. These keep it so.
+    /// Commit 1: validates the part of the read set whose locks the thread holds. The locks keep it valid.
     pub fn verify_own(&self, pool: &Pool, changes: &Changes, own: Option<&Locked<'_>>) -> Result<()> {
         self.verify_counts(&pool.0.epochs.stripes, own, true)?;
         changes.keys.keys().filter(|place| self.has(place)).try_for_each(|place| self.verify(changes, place))
     }
 
-    /// Commit 3: whether the rest of it is as it was.
+    /// Commit 3: validates the rest of the read set.
     pub fn verify_others(&self, pool: &Pool, changes: &Changes, own: Option<&Locked<'_>>) -> Result<()> {
         self.verify_counts(&pool.0.epochs.stripes, own, false)?;
         let is_own = |tree: usize, key: &Encoded| changes.keys.contains_key(&(tree, key.clone()));
@@ -126,7 +128,7 @@ impl Reads {
         Ok(())
     }
 
-    /// Checks that stripes have the counts that they had, of those that the thread has locked, or of the others.
+    /// Verifies that stripes still have their counts: those that the thread has locked, or the others.
     fn verify_counts(&self, stripes: &Stripes, own: Option<&Locked<'_>>, locked: bool) -> Result<()> {
         let is_as_was = |(stripe, count): &(usize, Count)| {
             own.is_some_and(|own| own.has(*stripe)) != locked || stripes.is_unchanged(*stripe, *count, locked)
@@ -134,7 +136,7 @@ impl Reads {
         if self.counted.iter().all(is_as_was) { Ok(()) } else { Err(Error::Conflict) }
     }
 
-    /// Checks that a key has no entry since the snapshot.
+    /// Verifies that a key has no entry since the snapshot.
     fn verify(&self, changes: &Changes, place: &Place) -> Result<()> {
         let link = &changes.trees[place.0].0;
         self.verify_in_snapshot(|snapshot| {

@@ -1,4 +1,4 @@
-//! What a record of the commit log says: keys and what they get. `docs/FORMAT.md` has the bytes.
+//! Records of the commit log: keys and their new values. `docs/FORMAT.md` defines the bytes.
 
 use std::collections::HashSet;
 
@@ -6,9 +6,9 @@ use bristlecone_pm::{Error, Result, TreeId};
 
 use crate::index::parts::encoded::Encoded;
 
-/// The key is a record, and its length stands before it.
+/// The key is a record, preceded by its length.
 const KEY_RECORD: u8 = 1;
-/// The key gets a value; otherwise it is removed.
+/// The key gets a value; without this flag it is removed.
 const VALUE: u8 = 1 << 1;
 /// The value is a record.
 const VALUE_RECORD: u8 = 1 << 2;
@@ -18,17 +18,17 @@ const VALUE_RECORD: u8 = 1 << 2;
 pub struct Change {
     /// The tree.
     pub tree: TreeId,
-    /// Its key.
+    /// The key.
     pub key: Encoded,
-    /// What the key gets; `None`: it is removed.
+    /// The new value; `None` removes the key.
     pub value: Option<Encoded>,
 }
 
-/// Bytes of a change of a word to a word.
+/// Size of a change of a word to a word, in bytes.
 const WORDS_BYTES: usize = 4 + 1 + 2 * 8;
 
-/// Begins a record, with room for so many changes of words. Once it is whole, the one with the number `ends` does not count;
-/// 0: there is none.
+/// Begins a record with capacity for `changes` changes of words. When the record is complete, it
+/// invalidates the record with the number `ends`; 0 means none.
 pub fn begin(ends: u64, changes: usize) -> Vec<u8> {
     let mut record = Vec::with_capacity(size_of::<u64>() + changes * WORDS_BYTES);
     record.extend_from_slice(&ends.to_le_bytes());
@@ -54,8 +54,8 @@ pub fn append(record: &mut Vec<u8>, tree: TreeId, key: &Encoded, value: Option<&
     }
 }
 
-/// Returns the changes of records with their numbers, in order, but for those that another one ends; `Err` for each record that
-/// cannot be read.
+/// Returns the changes of records with their numbers, in order, without those that another record
+/// invalidates. Returns `Err` for each unreadable record.
 pub fn changes_that_count(records: &[(u64, Vec<u8>)]) -> Vec<Result<Vec<Change>>> {
     let read: Vec<_> = records.iter().map(|(sequence, record)| (*sequence, changes(record))).collect();
     let ended: HashSet<u64> = read.iter().flat_map(|(_, read)| read).map(|(ends, _)| *ends).collect();
@@ -63,7 +63,7 @@ pub fn changes_that_count(records: &[(u64, Vec<u8>)]) -> Vec<Result<Vec<Change>>
     counts.map(|(_, read)| read.map(|(_, changes)| changes)).collect()
 }
 
-/// Returns the number of the record that one ends, or 0, and its changes.
+/// Returns the number of the record that this one invalidates, or 0, and its changes.
 ///
 /// # Errors
 ///

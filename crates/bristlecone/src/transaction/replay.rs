@@ -1,4 +1,4 @@
-//! What opening does with records that were committed and are not done.
+//! Replay of committed but unfinished records when the pool is opened.
 
 use std::collections::HashMap;
 
@@ -12,12 +12,13 @@ use crate::dynamic::Kind;
 use crate::index::any::AnyIndex;
 
 impl Pool {
-    /// Carries out what was committed before a crash and is not done, before any tree is opened for users. Done twice it
-    /// is the same. Trees that are no longer there are left out, and so are records that a later one ends.
+    /// Applies changes that were committed before a crash but not finished, before any tree is opened for
+    /// users. Replay is idempotent. It skips trees that no longer exist, and records that a later one
+    /// invalidates.
     ///
     /// # Errors
     ///
-    /// Those of opening the trees, and of writes.
+    /// Errors of opening the trees, and of writes.
     pub(crate) fn replay(&self, threads: usize) -> Result<()> {
         let file = &self.0.file;
         let records = file.pending_commits();
@@ -36,7 +37,7 @@ impl Pool {
         file.end_commits()
     }
 
-    /// Opens a tree whatever its codecs are.
+    /// Opens a tree of any codecs.
     fn open_any(&self, entry: &TreeEntry, threads: usize) -> Result<Box<dyn AnyTree>> {
         let file = &self.0.file;
         file.expect_whole(entry)?;
@@ -52,12 +53,12 @@ impl Pool {
     }
 }
 
-/// Commits that a key of a tree has a value, and leaves it at that, as a batch does whose writes are refused halfway and cannot
-/// be taken back.
+/// Commits a value of a key without applying it, to simulate a batch whose writes fail halfway and cannot
+/// be rolled back.
 ///
 /// # Errors
 ///
-/// [`Error::DurabilityLost`](crate::Error), unless the log has no room.
+/// [`Error::DurabilityLost`](crate::Error) on success; another error if the log has no space.
 #[cfg(feature = "lab")]
 pub fn leave_in_part(pool: &Pool, tree: &crate::Tree<u64, u64>, key: u64, value: u64) -> Result<()> {
     use crate::index::any::CarriedOut;

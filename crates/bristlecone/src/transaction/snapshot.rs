@@ -1,4 +1,4 @@
-//! Snapshots: all trees as of one moment.
+//! Snapshots: all trees at one point in time.
 
 use std::fmt;
 use std::marker::PhantomData;
@@ -15,22 +15,22 @@ use super::merge::{Merge, Overlay};
 use crate::Pool;
 use crate::index::parts::encoded::Encoded;
 
-/// All trees of a pool as they were at one moment: see [`Pool::snapshot`].
+/// All trees of a pool at one point in time: see [`Pool::snapshot`].
 ///
-/// What is changed afterwards is kept in DRAM as long as a snapshot may need it: [`bytes`](Self::bytes) says how much. A
-/// snapshot ends with its process; it costs the pool nothing, and nothing of it is there after a crash. While there is
-/// one, the pool is not closed.
+/// Old values of later changes are kept in DRAM while a snapshot may need them: [`bytes`](Self::bytes) returns their
+/// size. A snapshot exists only in its process: it takes no space in the pool and does not survive a crash. While it
+/// exists, the pool cannot be closed.
 pub struct Snapshot {
     pub(super) pool: Pool,
     hold: Arc<Hold>,
-    /// The epoch, unless its hold has a bound and may end.
+    /// The epoch, unless the snapshot has a size bound and may be dropped early.
     epoch: Option<Arc<Epoch>>,
 }
 
 impl Drop for Snapshot {
     fn drop(&mut self) {
         self.epoch = None;
-        // In a child nothing is touched.
+        // A forked child touches nothing.
         if self.pool.0.is_here() {
             self.pool.0.epochs.release(&self.hold);
         }
@@ -44,8 +44,8 @@ impl fmt::Debug for Snapshot {
 }
 
 impl Pool {
-    /// Takes a snapshot: all trees as they are now, whatever is written afterwards. Waits for the writes
-    /// that are under way, and for nothing else; later writes keep what the snapshot needs before they change it.
+    /// Takes a snapshot of all trees. Later writes do not affect it. The call waits only for writes in progress; later
+    /// writes save the old values that the snapshot needs.
     ///
     /// # Errors
     ///
@@ -73,8 +73,8 @@ impl Pool {
         self.snapshot_within(usize::MAX)
     }
 
-    /// Takes a snapshot for which at most about so many bytes are kept. Once more would be needed it is given up, and
-    /// reading it gives [`Error::SnapshotTooOld`]; writers go on.
+    /// Takes a snapshot that keeps at most about `max_bytes` bytes of old values. When more would be needed, the
+    /// snapshot is discarded, and reads from it return [`Error::SnapshotTooOld`]; writers are not blocked.
     ///
     /// # Errors
     ///
@@ -103,7 +103,7 @@ impl Pool {
 }
 
 impl Snapshot {
-    /// Takes one that may keep so many bytes, and `is_long` or a transaction's.
+    /// Takes a snapshot with a size bound, either long-lived (`is_long`) or for a transaction.
     pub(super) fn take(pool: &Pool, max_bytes: usize, is_long: bool) -> Result<Self> {
         Self::verify_taken(pool)?;
         let hold = pool.0.epochs.hold(max_bytes, is_long);
@@ -115,7 +115,7 @@ impl Snapshot {
     pub(super) fn verify_taken(pool: &Pool) -> Result<()> {
         pool.0.file.here()?;
         if pool.0.file.is_followed() {
-            // What others write meanwhile would not be saved for it.
+            // Writes of other processes would not be saved for the snapshot.
             return Err(Error::invalid(
                 "a pool that is followed has no snapshots, and no transactions or copies",
             ));
@@ -123,8 +123,8 @@ impl Snapshot {
         Ok(())
     }
 
-    /// Returns how many bytes of DRAM are kept for it, about; other snapshots share them. 0 if it was given up. A filter of
-    /// 64 KiB, which tells of keys that were not changed, comes on top.
+    /// Returns the approximate number of bytes of DRAM kept for the snapshot, shared with other snapshots; 0 if it was
+    /// discarded. A filter of 64 KiB, which identifies unchanged keys, is not included.
     ///
     /// ```
     /// # use bristlecone::Pool;
@@ -135,7 +135,7 @@ impl Snapshot {
     /// ages.insert("Methuselah", 4857)?;
     /// let view = pool.snapshot()?;
     /// let before = view.bytes();
-    /// ages.insert("Methuselah", 4858)?; // what it was is kept for the snapshot
+    /// ages.insert("Methuselah", 4858)?; // the old value is kept for the snapshot
     /// assert!(view.bytes() > before);
     /// # std::fs::remove_file(&path).unwrap();
     /// # Ok(())
@@ -145,7 +145,7 @@ impl Snapshot {
         self.hold.epoch().map_or(0, |epoch| epoch.bytes())
     }
 
-    /// Calls `look` with the epoch, if the snapshot can show this tree.
+    /// Calls `look` with the epoch if the snapshot can show this tree.
     #[inline]
     pub(super) fn with_epoch<R>(&self, link: &Link, look: impl FnOnce(&Arc<Epoch>) -> R) -> Result<R> {
         self.pool.0.file.here()?;
@@ -157,25 +157,25 @@ impl Snapshot {
         .ok_or(Error::SnapshotTooOld)
     }
 
-    /// Returns what a key of a tree had.
+    /// Returns the value of a key of a tree in the snapshot.
     pub(super) fn get(&self, tree: &dyn AnyTree, link: &Link, key: &Encoded) -> Result<Option<Encoded>> {
         self.pool.0.file.here()?;
-        // The tree first: a writer saves what was there before it changes it.
+        // Read the tree first: a writer saves the old value before it changes the tree.
         let held = tree.get(key);
         self.saved(link, hash(key), || key.clone())?.map_or(held, Ok)
     }
 
-    /// Returns whether a key of a tree was there.
+    /// Returns whether the snapshot contains a key of a tree.
     pub(super) fn contains_key(&self, tree: &dyn AnyTree, link: &Link, key: &Encoded) -> Result<bool> {
         self.pool.0.file.here()?;
         let held = tree.contains_key(key)?;
         let saved =
             self.with_epoch(link, |epoch| epoch.value_of(link.identity, hash(key), || key.clone()))?;
-        // A damaged value is one.
+        // A damaged value counts as present.
         Ok(saved.map_or(held, |saved| !matches!(saved, Ok(None))))
     }
 
-    /// Returns what a key, with its hash, had, if it was changed since. The tree was read before.
+    /// Returns the saved value of a key with this hash, if it has changed since. The tree must be read before.
     #[inline]
     pub(super) fn saved(
         &self,
@@ -188,7 +188,7 @@ impl Snapshot {
     }
 }
 
-/// Returns what there is, and panics where it cannot be known.
+/// Returns the result, and panics if it is an error.
 #[track_caller]
 pub(super) fn known<R>(result: Result<R>) -> R {
     match result {
@@ -197,7 +197,7 @@ pub(super) fn known<R>(result: Result<R>) -> R {
     }
 }
 
-/// Returns a bound as trees store it.
+/// Returns a bound in stored form.
 pub(super) fn encode_bound<T: TreeHandle>(tree: &T, bound: Bound<&T::Key<'_>>) -> Result<Bound<Encoded>> {
     Ok(match bound {
         Bound::Included(key) => Bound::Included(tree.encode_bound(key)?),
@@ -206,7 +206,7 @@ pub(super) fn encode_bound<T: TreeHandle>(tree: &T, bound: Bound<&T::Key<'_>>) -
     })
 }
 
-/// An iterator over the items that a tree had. See [`SnapshotTree::range`](crate::SnapshotTree::range).
+/// An iterator over the items of a tree in a snapshot. See [`SnapshotTree::range`](crate::SnapshotTree::range).
 pub struct SnapshotRange<'s, T: TreeHandle> {
     snapshot: &'s Snapshot,
     tree: &'s T,
@@ -224,7 +224,7 @@ impl<T: TreeHandle> fmt::Debug for SnapshotRange<'_, T> {
 }
 
 impl<'s, T: TreeHandle> SnapshotRange<'s, T> {
-    /// Begins one, if the snapshot can show the tree.
+    /// Creates the iterator if the snapshot can show the tree.
     pub(super) fn new<'a>(
         snapshot: &'s Snapshot,
         tree: &'s T,
@@ -261,8 +261,8 @@ impl<'s, T: TreeHandle> SnapshotRange<'s, T> {
     }
 }
 
-/// Returns what a snapshot shows in place of a tree's items within bounds, which were read before. What was damaged is left out
-/// if records are not compared with their checksums.
+/// Returns the saved items that replace a tree's items within bounds, which must be read before. Damaged items are
+/// skipped unless checksums are verified.
 fn overlay<T: TreeHandle>(
     snapshot: &Snapshot,
     tree: &T,
@@ -296,7 +296,7 @@ impl<T: TreeHandle> DoubleEndedIterator for SnapshotRange<'_, T> {
 
 impl<T: TreeHandle> std::iter::FusedIterator for SnapshotRange<'_, T> {}
 
-/// An iterator over the items that a tree had, or what is wrong with them. See
+/// An iterator over the items of a tree in a snapshot that reports errors. See
 /// [`SnapshotTree::try_range`](crate::SnapshotTree::try_range).
 pub struct CheckedSnapshotRange<'s, T: TreeHandle> {
     range: SnapshotRange<'s, T>,
@@ -310,7 +310,7 @@ impl<T: TreeHandle> fmt::Debug for CheckedSnapshotRange<'_, T> {
 }
 
 impl<'s, T: TreeHandle> CheckedSnapshotRange<'s, T> {
-    /// Begins one, if the snapshot can show the tree.
+    /// Creates the iterator if the snapshot can show the tree.
     pub(super) fn new<'a>(
         snapshot: &'s Snapshot,
         tree: &'s T,

@@ -1,4 +1,4 @@
-//! A tree of a snapshot, and what it is asked.
+//! A tree of a snapshot, and its operations.
 
 use std::fmt;
 use std::ops::RangeBounds;
@@ -9,11 +9,12 @@ use super::any_tree::AnyTree;
 use super::handle::TreeHandle;
 use super::snapshot::{CheckedSnapshotRange, Snapshot, SnapshotRange, known};
 
-/// A tree as it was when a [`Snapshot`] was taken.
+/// A tree at the time of a [`Snapshot`].
 ///
-/// Operations that return no `Result` panic where the others return an error: in a child of the process that opened the pool,
-/// for a snapshot that was [given up](crate::Pool::snapshot_within), for a tree that [was cleared](crate::Pool::clear_tree) since, and for a
-/// key or bound that is not of a dynamic tree's kind. What cannot be of the tree's types, or was damaged before it was changed, they leave out, as
+/// Operations that return no `Result` panic where the others return an error: in a child of the process that opened
+/// the pool, for a [discarded](crate::Pool::snapshot_within) snapshot, for a tree that
+/// [was cleared](crate::Pool::clear_tree) since, and for a key or bound that is not of a dynamic tree's kind. They
+/// skip items that do not decode as the tree's types or were damaged before they were changed, as
 /// [`Tree::get`](crate::Tree::get) and [`Tree::range`](crate::Tree::range) do.
 pub struct SnapshotTree<'s, T: TreeHandle> {
     snapshot: &'s Snapshot,
@@ -28,12 +29,12 @@ impl<T: TreeHandle> fmt::Debug for SnapshotTree<'_, T> {
 }
 
 impl Snapshot {
-    /// Returns a tree as it was. One that was created since has no items; one that was
-    /// [created with items](crate::TreeOptions::create_with) since cannot be shown: [`Error::SnapshotTooOld`].
+    /// Returns a tree at the time of the snapshot. A tree that was created later is empty. A tree that was
+    /// [created with items](crate::TreeOptions::create_with) later cannot be shown: [`Error::SnapshotTooOld`].
     ///
     /// # Panics
     ///
-    /// If the tree is of another pool.
+    /// Panics if the tree is of another pool.
     ///
     /// ```
     /// # use bristlecone::Pool;
@@ -57,7 +58,7 @@ impl Snapshot {
 }
 
 impl<'s, T: TreeHandle> SnapshotTree<'s, T> {
-    /// Returns the value that a key had.
+    /// Returns the value of a key in the snapshot.
     ///
     /// # Panics
     ///
@@ -86,12 +87,12 @@ impl<'s, T: TreeHandle> SnapshotTree<'s, T> {
         }
     }
 
-    /// Returns the value that a key had, with the records of both compared with their checksums.
+    /// Returns the value of a key in the snapshot, and verifies the checksums of both records.
     ///
     /// # Errors
     ///
-    /// [`Error::SnapshotTooOld`]; [`Error::Corrupted`] for a record that is damaged and a value that cannot be of its type;
-    /// [`Error::Forked`]; for a dynamic tree [`Error::Mismatch`].
+    /// [`Error::SnapshotTooOld`]; [`Error::Corrupted`] for a damaged record or a value that does not decode as its
+    /// type; [`Error::Forked`]; for a dynamic tree [`Error::Mismatch`].
     ///
     /// ```
     /// # use bristlecone::Pool;
@@ -120,7 +121,7 @@ impl<'s, T: TreeHandle> SnapshotTree<'s, T> {
         self.tree.get_at(&*self.any, &key, checked, |hash, key| self.snapshot.saved(&link, hash, key))
     }
 
-    /// Returns whether a key was there.
+    /// Returns whether the snapshot contains a key.
     ///
     /// # Panics
     ///
@@ -147,8 +148,8 @@ impl<'s, T: TreeHandle> SnapshotTree<'s, T> {
         known(self.snapshot.contains_key(&*self.any, &self.tree.link(), &key))
     }
 
-    /// Iterates over the items whose keys lie within bounds, in order, from both ends. Bounds the wrong way round hold
-    /// nothing.
+    /// Iterates over the items whose keys lie within bounds, in order, from both ends. Reversed bounds yield an empty
+    /// range.
     ///
     /// # Panics
     ///
@@ -175,12 +176,12 @@ impl<'s, T: TreeHandle> SnapshotTree<'s, T> {
         known(SnapshotRange::new(self.snapshot, self.tree, bounds, false))
     }
 
-    /// Iterates over items as [`range`](Self::range) does, with the records of keys and values compared with their
-    /// checksums. After an error nothing more comes.
+    /// Iterates over items as [`range`](Self::range) does, and verifies the checksums of key and value records. After
+    /// an error the iterator ends.
     ///
     /// # Errors
     ///
-    /// As [`try_get`](Self::try_get), and so are the items.
+    /// Same as [`try_get`](Self::try_get), also for the items.
     ///
     /// ```
     /// # use bristlecone::Pool;
@@ -282,7 +283,7 @@ impl<'s, T: TreeHandle> SnapshotTree<'s, T> {
         self.iter().next_back()
     }
 
-    /// Counts the items: this reads all of them.
+    /// Counts the items by reading all of them.
     ///
     /// # Panics
     ///
@@ -308,7 +309,7 @@ impl<'s, T: TreeHandle> SnapshotTree<'s, T> {
         self.iter().count() as u64
     }
 
-    /// Returns whether there were no items.
+    /// Returns whether the tree is empty in the snapshot.
     ///
     /// # Panics
     ///

@@ -1,16 +1,16 @@
-//! The lock of a stripe of keys, which counts how often it was held.
+//! The lock of a stripe of keys, which counts its acquisitions.
 
 use crate::index::parts::passage::full_barrier;
 use crate::index::parts::sync::{AtomicU64, Ordering::Acquire, Ordering::Relaxed, Ordering::Release, fence};
 use crate::index::parts::sync::{cross, pause};
 
-/// The lock: odd while it is held, and one more each time that it is taken or given back.
+/// The lock: a counter that is odd while held, and increases by one at each acquisition and release.
 ///
-/// What was read while it had a count that it still has, no writer has changed meanwhile, and none is changing.
+/// If the count is unchanged since a read, no writer has changed the data in between, and none is changing it.
 #[derive(Debug)]
 pub(crate) struct Stripe(AtomicU64);
 
-/// A count of a stripe that no thread held.
+/// A count read while no thread held the stripe.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) struct Count(u64);
 
@@ -19,7 +19,7 @@ impl Stripe {
         Self(AtomicU64::new(0))
     }
 
-    /// Waits for the lock, and takes it.
+    /// Acquires the lock, waiting if necessary.
     pub fn take(&self) {
         cross();
         let mut round = 0;
@@ -33,12 +33,12 @@ impl Stripe {
             pause(round);
             round += 1;
         }
-        // The exchange above. What the thread looks at with the lock, a thread that waits for it has stored before; and
-        // a reader that sees what the thread stores from now on sees that the lock was taken.
+        // Needed for the exchange above. A thread that waits for the lock has stored its data before this thread reads
+        // them with the lock. A reader that sees a store made from now on also sees that the lock is held.
         full_barrier();
     }
 
-    /// Gives the lock back; the calling thread holds it.
+    /// Releases the lock. The calling thread must hold it.
     pub fn give_back(&self) {
         self.0.store(self.0.load(Relaxed) + 1, Release);
     }
@@ -48,14 +48,14 @@ impl Stripe {
         self.0.load(Relaxed) % 2 == 1
     }
 
-    /// Waits until no thread holds the lock, and returns its count, for a reader that will ask
+    /// Waits until no thread holds the lock, and returns its count, for a later call of
     /// [`is_unchanged`](Self::is_unchanged).
     #[inline]
     pub fn count(&self) -> Count {
         cross();
         let mut round = 0;
         loop {
-            // Pairs with the release in `give_back`: what that thread has changed is read.
+            // Pairs with the release in `give_back`, so that the changes of that thread are visible.
             let count = self.0.load(Acquire);
             if count.is_multiple_of(2) {
                 return Count(count);
@@ -65,7 +65,7 @@ impl Stripe {
         }
     }
 
-    /// Returns whether no thread has held the lock since it had a count, but for the calling one if it `is_held` by that.
+    /// Returns whether no thread has held the lock since it had this count, except the calling one if `is_held`.
     #[inline]
     pub fn is_unchanged(&self, since: Count, is_held: bool) -> bool {
         // Pairs with the barrier in `take`.

@@ -1,4 +1,4 @@
-//! Locks for keys: each key has one of a table, which it shares with others.
+//! Lock table for keys: each key maps to one lock, shared with other keys.
 
 use bristlecone_pm::sync::wait::cross;
 use smallvec::SmallVec;
@@ -7,19 +7,19 @@ use super::any_tree::place;
 use super::stripe::{Count, Stripe};
 use crate::index::parts::codec::GROUP;
 
-/// Locks in the table.
+/// Number of locks in the table.
 const STRIPES: usize = 4096;
 
-/// The table.
+/// The lock table.
 #[derive(Debug)]
 pub(crate) struct Stripes(Box<[Stripe]>);
 
-/// Locks that are held until this is dropped.
+/// A set of locks that are held until this is dropped.
 pub(crate) struct Locked<'a> {
     stripes: &'a Stripes,
-    /// The last one in order.
+    /// The last lock in order.
     one: usize,
-    /// The others, in order.
+    /// The other locks, in order.
     more: SmallVec<[usize; GROUP]>,
 }
 
@@ -28,20 +28,20 @@ impl Stripes {
         Self((0..STRIPES).map(|_| Stripe::new()).collect())
     }
 
-    /// Returns the lock of a key of a tree, by a hash of the key of which the top bits are the best ones.
+    /// Returns the lock of a key of a tree, by a hash of the key whose top bits have the best distribution.
     #[inline]
     pub fn of(tree: u64, hash: u64) -> usize {
         place(tree, hash, STRIPES.trailing_zeros())
     }
 
-    /// Waits for a lock, and holds it.
+    /// Acquires a lock.
     #[inline]
     pub fn lock(&self, stripe: usize) -> Locked<'_> {
         self.0[stripe].take();
         Locked { stripes: self, one: stripe, more: SmallVec::new() }
     }
 
-    /// Waits for locks, one after the other in the order that all threads keep. `None` where there are none.
+    /// Acquires locks one after the other, in the global lock order. Returns `None` if the list is empty.
     pub fn lock_all(&self, mut stripes: SmallVec<[usize; GROUP]>) -> Option<Locked<'_>> {
         stripes.sort_unstable();
         stripes.dedup();
@@ -64,7 +64,7 @@ impl Stripes {
 }
 
 impl Locked<'_> {
-    /// Returns whether a lock is one of these.
+    /// Returns whether a lock is in this set.
     pub fn has(&self, stripe: usize) -> bool {
         self.one == stripe || self.more.binary_search(&stripe).is_ok()
     }
@@ -98,7 +98,7 @@ mod tests {
                         let wanted = (0..4).map(|at| (thread * 7 + round * 3 + at * 5) % 8).chain([9]);
                         let wanted = if round % 2 == 0 { wanted.collect() } else { wanted.rev().collect() };
                         let _locked = stripes.lock_all(wanted);
-                        // A plain change under lock 9, which all of them hold.
+                        // Non-atomic increment, protected by lock 9, which all of the threads hold.
                         total.store(total.load(Relaxed) + 1, Relaxed);
                     }
                 });

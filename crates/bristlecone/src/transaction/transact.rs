@@ -1,4 +1,4 @@
-//! Transactions: reads of one moment, and changes that count only if nothing that was read has changed meanwhile.
+//! Transactions: consistent reads, and changes that apply only if the read set is unchanged.
 
 use std::cell::{Cell, RefCell};
 use std::collections::BTreeMap;
@@ -19,21 +19,21 @@ use super::snapshot::{Snapshot, encode_bound};
 use crate::Pool;
 use crate::index::parts::encoded::Encoded;
 
-/// How often a transaction is tried.
+/// Maximum number of attempts of a transaction.
 const ATTEMPTS: u32 = 256;
-/// Attempts from which on a thread sleeps between two.
+/// Number of attempts after which the thread sleeps between two.
 const PATIENCE: u32 = 16;
 
-/// A transaction under way: see [`Pool::transaction`].
+/// A running transaction: see [`Pool::transaction`].
 ///
-/// It reads all trees as they were at one moment, and over that what it wrote itself.
+/// It reads all trees at one point in time, overlaid with its own writes.
 pub struct Transaction {
     pool: Pool,
-    /// Each write is counted by its stripe meanwhile.
+    /// Makes writers count their changes in their stripes while the transaction runs.
     _watching: Watching,
     state: RefCell<State>,
     is_rolled_back: Cell<bool>,
-    /// Others have changed what it read before, so that it cannot read more of that moment.
+    /// Set if others changed its read set, so that it cannot read more at that point in time.
     is_outrun: Cell<bool>,
 }
 
@@ -51,21 +51,21 @@ impl fmt::Debug for Transaction {
 }
 
 impl Pool {
-    /// Calls a closure with a transaction and makes the changes that it asked for in one step, if nothing that it
-    /// read has changed meanwhile; otherwise calls it again, later and later, up to 256 times.
+    /// Runs a closure in a transaction and applies its changes atomically if its read set is unchanged. After a
+    /// conflict it runs the closure again, with increasing delay, up to 256 times.
     ///
-    /// Transactions are serializable, ranges included: what each one reads and writes is what it would read and write if all
-    /// transactions, batches, snapshots and writes of single keys came one after the other. After `Ok` the changes are
-    /// durable. After an error, or a panic in the closure, nothing has changed. The closure may be called more than
-    /// once, and should do nothing but what it does to the transaction. One that writes nothing is called twice at most.
+    /// Transactions are serializable, ranges included: the result equals some serial order of all transactions,
+    /// batches, snapshots and single-key writes. After `Ok` the changes are durable. After an error, or a panic in the
+    /// closure, nothing has changed. The closure may run more than once, and should have no side effects outside the
+    /// transaction. A read-only transaction runs at most twice.
     ///
-    /// What the closure sees is of one moment each time that it is called. The first time the transaction keeps no
-    /// snapshot before it reads a range or more than sixteen keys, so that what writers cost does not grow by it.
+    /// Each run of the closure sees a consistent state. The first run takes a snapshot only when it reads a range or
+    /// more than sixteen keys, so short transactions add no cost to writers.
     ///
     /// # Errors
     ///
-    /// What the closure returns; [`Error::Conflict`] if others were faster each time; [`Error::Invalid`] within another
-    /// transaction of the pool on the same thread; otherwise as [`Batch::commit`](crate::Batch::commit).
+    /// Errors of the closure; [`Error::Conflict`] after 256 conflicts; [`Error::Invalid`] within another transaction of
+    /// the pool on the same thread; otherwise same as [`Batch::commit`](crate::Batch::commit).
     ///
     /// ```
     /// # use bristlecone::Pool;
@@ -105,10 +105,10 @@ impl Pool {
         Err(Error::Conflict)
     }
 
-    /// Begins a transaction that the caller commits, and does again after a conflict: for languages and loops that
-    /// closures do not fit. [`transaction`](Self::transaction) is what to use otherwise.
+    /// Begins a transaction that the caller commits, and repeats after a conflict, for bindings and for loops that do
+    /// not fit a closure. Prefer [`transaction`](Self::transaction) otherwise.
     ///
-    /// Dropping it forgets it. As long as it lives, what others change is kept in DRAM.
+    /// Dropping the transaction discards it. While it exists, old values of concurrent changes are kept in DRAM.
     ///
     /// # Errors
     ///
@@ -136,7 +136,7 @@ impl Pool {
         Transaction::begin(self, true)
     }
 
-    /// Notes that others were faster than a transaction that only read so far.
+    /// Returns the conflict of a transaction that has only read so far.
     #[cold]
     fn outrun<R>(&self) -> Result<R> {
         self.0.meters.note_commit(&Err(Error::Conflict));
@@ -144,7 +144,7 @@ impl Pool {
     }
 }
 
-/// Waits longer with each attempt, and not as long as other threads that wait.
+/// Waits, longer with each attempt and for a time that differs between threads.
 #[cold]
 fn back_off(attempt: u32) {
     let noise = bristlecone_pm::thread_index() as u32 * 7 + attempt * 13;
@@ -154,7 +154,7 @@ fn back_off(attempt: u32) {
     }
 }
 
-/// The only transaction of a thread, in a pool.
+/// Marker that this is the only transaction of its thread in a pool.
 struct Only<'a>(&'a Pool);
 
 impl<'a> Only<'a> {
@@ -172,7 +172,7 @@ impl Drop for Only<'_> {
     }
 }
 
-/// A transaction's use of the gate.
+/// A transaction's registration with the write barrier.
 struct Watching(Pool);
 
 impl Watching {
@@ -189,7 +189,7 @@ impl Drop for Watching {
 }
 
 impl Transaction {
-    /// Begins one that reads in a snapshot, or in none as long as it can do without.
+    /// Begins a transaction that reads in a snapshot, or takes one only when needed.
     fn begin(pool: &Pool, in_snapshot: bool) -> Result<Self> {
         Snapshot::verify_taken(pool)?;
         let watching = Watching::begin(pool);
@@ -199,15 +199,15 @@ impl Transaction {
         Ok(Self { pool: pool.clone(), _watching: watching, state, is_rolled_back, is_outrun })
     }
 
-    /// Makes the changes of a transaction that [was begun](Pool::begin_transaction) in one step, if nothing that it read
-    /// has changed meanwhile. One within [`Pool::transaction`] is committed there.
+    /// Applies the changes of a transaction that [was begun](Pool::begin_transaction), atomically, if its read set is
+    /// unchanged. A transaction within [`Pool::transaction`] is committed there.
     ///
-    /// After `Ok` they are durable; after `Err` nothing has changed.
+    /// After `Ok` the changes are durable; after `Err` nothing has changed.
     ///
     /// # Errors
     ///
-    /// [`Error::Conflict`] if others were faster: all of it is to be done again. Otherwise as
-    /// [`Batch::commit`](crate::Batch::commit), and an error that a range met.
+    /// [`Error::Conflict`] if the read set has changed: repeat the whole transaction. Otherwise same as
+    /// [`Batch::commit`](crate::Batch::commit), and errors met by a range.
     ///
     /// ```
     /// # use bristlecone::Pool;
@@ -231,13 +231,13 @@ impl Transaction {
         self.finish()
     }
 
-    /// Commits what was asked for.
+    /// Commits the requested changes.
     fn finish(self) -> Result<()> {
         let State { changes, mut reads, failed } = self.state.into_inner();
         if let Some(error) = failed {
             return Err(error);
         }
-        // What was read is of one moment: without changes that is all.
+        // The reads are consistent. A transaction without changes is complete here.
         if self.is_rolled_back.get() || changes.keys.is_empty() {
             return Ok(());
         }
@@ -249,10 +249,10 @@ impl Transaction {
     ///
     /// # Errors
     ///
-    /// [`Error::Invalid`] for a tree of another pool; [`Error::Corrupted`] for a record that is damaged and a value that cannot be
-    /// of its type; [`Error::SnapshotTooOld`] for a tree that was cleared, or created with items, since the transaction took its
-    /// snapshot; for a dynamic tree [`Error::Mismatch`]; [`Error::Conflict`] within [`Pool::transaction`], where others have changed what was read before: the closure is called
-    /// again, whatever it returns.
+    /// [`Error::Invalid`] for a tree of another pool; [`Error::Corrupted`] for a damaged record or a value that does
+    /// not decode as its type; [`Error::SnapshotTooOld`] for a tree that was cleared, or created with items, since the
+    /// transaction took its snapshot; for a dynamic tree [`Error::Mismatch`]; [`Error::Conflict`] within
+    /// [`Pool::transaction`] if the read set has changed: the closure then runs again, whatever it returns.
     ///
     /// ```
     /// # use bristlecone::Pool;
@@ -263,7 +263,7 @@ impl Transaction {
     /// ages.insert("Methuselah", 4857)?;
     /// let age = pool.transaction(|tx| {
     ///     tx.insert(&ages, "Prometheus", 4900)?;
-    ///     // What the transaction wrote itself, and what it finds.
+    ///     // The transaction's own write, and an existing item.
     ///     Ok((tx.get(&ages, "Prometheus")?, tx.get(&ages, "Methuselah")?))
     /// })?;
     /// assert_eq!(age, (Some(4900), Some(4857)));
@@ -276,11 +276,11 @@ impl Transaction {
         value.map(|value| tree.decode_value(value)).transpose()
     }
 
-    /// Returns whether a key is there.
+    /// Returns whether the tree contains a key.
     ///
     /// # Errors
     ///
-    /// As [`get`](Self::get).
+    /// Same as [`get`](Self::get).
     ///
     /// ```
     /// # use bristlecone::Pool;
@@ -312,7 +312,7 @@ impl Transaction {
         self.note_outrun(reads.get(&self.pool, changes, place))
     }
 
-    /// Notes that others have changed what was read.
+    /// Records that the read set has changed.
     fn note_outrun<R>(&self, read: Result<R>) -> Result<R> {
         if let Err(Error::Conflict) = read {
             self.is_outrun.set(true);
@@ -320,8 +320,8 @@ impl Transaction {
         read
     }
 
-    /// Iterates over the items whose keys lie within bounds, in order, from both ends, with what the transaction wrote
-    /// before. What it writes while it iterates is shown or not.
+    /// Iterates over the items whose keys lie within bounds, in order, from both ends, including earlier writes of the
+    /// transaction. Writes during the iteration may or may not be included.
     ///
     /// An error ends the iteration, and the transaction returns it.
     ///
@@ -349,7 +349,7 @@ impl Transaction {
         let begin = || -> Result<(usize, Merge<AnyScan>)> {
             let State { changes, reads, .. } = &mut *self.state.borrow_mut();
             let number = changes.tree(&self.pool, tree)?;
-            // Before the tree is read.
+            // The snapshot must be taken before the tree is read.
             self.note_outrun(reads.snapshot(&self.pool).map(drop))?;
             let (from, to) =
                 (encode_bound(tree, bounds.start_bound())?, encode_bound(tree, bounds.end_bound())?);
@@ -359,17 +359,17 @@ impl Transaction {
         TransactionRange { transaction: self, tree, range }
     }
 
-    /// Has the transaction return an error.
+    /// Makes the transaction return an error.
     fn fail(&self, error: Error) {
         self.state.borrow_mut().failed.get_or_insert(error);
     }
 
-    /// Writes a key's value, whether the key is there or not. This reads nothing.
+    /// Inserts or overwrites the value of a key. This reads nothing.
     ///
     /// # Errors
     ///
-    /// [`Error::Invalid`] for a tree of another pool; [`Error::TooLong`]; for a dynamic tree [`Error::Mismatch`]. The transaction
-    /// goes on without it.
+    /// [`Error::Invalid`] for a tree of another pool; [`Error::TooLong`]; for a dynamic tree [`Error::Mismatch`]. The
+    /// transaction continues without this write.
     ///
     /// ```
     /// # use bristlecone::Pool;
@@ -392,11 +392,11 @@ impl Transaction {
         self.put(tree, &key, Some(value))
     }
 
-    /// Removes a key, if it is there. This reads nothing.
+    /// Removes a key if it is present. This reads nothing.
     ///
     /// # Errors
     ///
-    /// As [`insert`](Self::insert).
+    /// Same as [`insert`](Self::insert).
     ///
     /// ```
     /// # use bristlecone::Pool;
@@ -426,7 +426,7 @@ impl Transaction {
         Ok(())
     }
 
-    /// Gives up what the transaction has written and will write: whatever the closure returns, nothing changes.
+    /// Discards all earlier and later writes of the transaction: nothing changes, whatever the closure returns.
     ///
     /// ```
     /// # use bristlecone::Pool;
@@ -450,11 +450,11 @@ impl Transaction {
     }
 }
 
-/// An iterator over items as a transaction sees them. See [`Transaction::range`].
+/// An iterator over the items of a tree in a transaction. See [`Transaction::range`].
 pub struct TransactionRange<'s, T: TreeHandle> {
     transaction: &'s Transaction,
     tree: &'s T,
-    /// The tree's number among the changes; `None` after an error.
+    /// The tree's index among the changes; `None` after an error.
     range: Option<(usize, Merge<AnyScan>)>,
 }
 
@@ -492,7 +492,8 @@ impl<T: TreeHandle> TransactionRange<'_, T> {
     }
 }
 
-/// Returns the place of a bound; an open one is at the tree's begin, or at the next tree's.
+/// Returns the place of a bound. An unbounded start is at the beginning of the tree; an unbounded end is at the next
+/// tree.
 fn at(tree: usize, bound: Bound<&Encoded>, next: usize) -> Bound<Place> {
     match bound {
         Bound::Included(key) => Bound::Included((tree, key.clone())),

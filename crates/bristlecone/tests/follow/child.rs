@@ -1,9 +1,9 @@
-//! Other processes: this test's own program, which runs a role in the place of a test.
+//! Other processes: this test's own program, which runs a role instead of a test.
 
 use std::io::{BufRead, BufReader};
 use std::process::{Command, Stdio};
 
-/// Where a child finds its role.
+/// Environment variable with a child's role.
 const ROLE: &str = "BRISTLECONE_FOLLOW_ROLE";
 
 /// A process that runs a role until it is killed, or its input ends.
@@ -13,7 +13,7 @@ pub struct Child {
 }
 
 impl Child {
-    /// Starts a role of a test, with words that say what it is about.
+    /// Starts a role of a test, with arguments.
     pub fn start(test: &str, words: &[&str]) -> Self {
         let mut process = Command::new(std::env::current_exe().unwrap())
             .args(["--exact", test, "--nocapture", "--test-threads=1"])
@@ -27,7 +27,7 @@ impl Child {
         Self { process, output }
     }
 
-    /// Returns the next line that it says; `None`: it has ended.
+    /// Returns the next line of its output, or `None` if it has ended.
     pub fn hear(&mut self) -> Option<String> {
         let mut line = String::new();
         (self.output.read_line(&mut line).unwrap() > 0).then(|| line.trim_end().to_owned())
@@ -39,7 +39,7 @@ impl Child {
         assert_eq!(unsafe { libc::kill(self.process.id() as i32, signal) }, 0);
     }
 
-    /// Kills it; returns what it had said by then, line by line.
+    /// Kills it; returns its output so far, line by line.
     pub fn kill(mut self) -> Vec<String> {
         self.process.kill().unwrap();
         let mut said = Vec::new();
@@ -50,7 +50,7 @@ impl Child {
         said
     }
 
-    /// Lets it end; it must do so in good order. Returns what it said.
+    /// Ends it; it must exit successfully. Returns its output.
     pub fn end(mut self) -> Vec<String> {
         drop(self.process.stdin.take());
         let mut said = Vec::new();
@@ -63,17 +63,17 @@ impl Child {
     }
 }
 
-/// Returns the words of the role that this process has to run, if it is a child.
+/// Returns the arguments of this process's role, if it is a child.
 pub fn role() -> Option<Vec<String>> {
     std::env::var(ROLE).ok().map(|words| words.lines().map(str::to_owned).collect())
 }
 
-/// Says a line to the parent.
+/// Prints a line to the parent.
 pub fn say(line: &str) {
     eprintln!("{line}");
 }
 
-/// Returns whether the parent wants the role to go on: a flag that a thread sets when its input ends.
+/// Returns a flag that a thread sets when the input ends: the parent wants the role to stop.
 pub fn until_input_ends() -> &'static std::sync::atomic::AtomicBool {
     static OVER: std::sync::atomic::AtomicBool = std::sync::atomic::AtomicBool::new(false);
     std::thread::spawn(|| {

@@ -1,5 +1,5 @@
-//! What threads read of a pool that others write to: of each key what it was at a moment between the call and the return, in
-//! ranges every key that is there all the while, in order.
+//! Consistency of reads from a pool that others write to: each key has a value that it had between call and
+//! return, and a range contains, in order, every key that is present throughout.
 
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering::SeqCst};
 
@@ -7,12 +7,12 @@ use bristlecone::{Pool, Tree};
 
 use crate::common::{Cell, Items, Noise, Plant, Scratch, Visit, suites};
 
-/// Keys of a writer, each of its own; between them keys stand that never change.
+/// Number of keys of each writer; between them are keys that never change.
 const KEYS: u64 = 300;
-/// Rounds of a writer.
+/// Number of rounds of a writer.
 const ROUNDS: u64 = 12;
 
-/// What is known of a key: the version that it had, or gets. Odd ones are of a key that is absent.
+/// The known versions of a key: current and next. In odd versions the key is absent.
 #[derive(Default)]
 struct Known {
     begun: AtomicU64,
@@ -27,11 +27,12 @@ fn resting(number: u64) -> u64 {
     2 * number + 1
 }
 
-/// Writes versions of keys in an arbitrary order: present and absent by turns, so that leaves split, merge and go.
+/// Writes versions of keys in an arbitrary order: present and absent alternately, so that leaves split, merge and
+/// are freed.
 fn write<I: Items>(tree: &Tree<I::K, I::V>, known: &[Known], seed: u64) {
     let mut noise = Noise(seed | 1);
     for round in 1..=ROUNDS {
-        // All of a stretch go, so that their leaves do; then they come back.
+        // Remove all keys of a range, so that their leaves are freed; then insert them again.
         let start = noise.below(KEYS);
         for at in 0..KEYS {
             let number = if round.is_multiple_of(3) { noise.below(KEYS) } else { (start + at) % KEYS };
@@ -60,7 +61,7 @@ fn is_one_of<I: Items>(
     })
 }
 
-/// Reads until the writer is through; returns how often.
+/// Reads until the writer has finished; returns the number of reads.
 fn read<I: Items>(tree: &Tree<I::K, I::V>, known: &[Known], over: &AtomicBool, seed: u64) -> u64 {
     let mut noise = Noise(seed | 1);
     let mut reads = 0_u64;

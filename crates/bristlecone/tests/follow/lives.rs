@@ -1,4 +1,4 @@
-//! Writers and followers that are killed, stopped, or replaced, in processes of their own.
+//! Writers and followers that are killed, stopped, or replaced, in separate processes.
 
 use std::collections::HashMap;
 use std::path::PathBuf;
@@ -10,7 +10,7 @@ use bristlecone::{Error, Pool, Tree};
 use crate::child::{self, Child};
 use crate::common::{Cell, Items, Noise, Plant, Scratch, Visit, by_effort, suites};
 
-/// Keys of a writer; as many stand beside them and never change.
+/// Number of keys of a writer; as many others never change.
 const KEYS: u64 = 400;
 
 fn moving(number: u64) -> u64 {
@@ -25,7 +25,7 @@ fn cell_named(name: &str) -> Cell {
     suites::FOLLOW.cells().into_iter().find(|cell| cell.to_string() == name).expect("a cell of the suite")
 }
 
-/// Puts what rests into a tree, and the first version of what moves.
+/// Inserts the constant keys into a tree, and the first version of the changing ones.
 fn fill<I: Items>(tree: &Tree<I::K, I::V>) {
     for number in 0..KEYS {
         for (key, value) in [(resting(number), number), (moving(number), 0)] {
@@ -34,7 +34,7 @@ fn fill<I: Items>(tree: &Tree<I::K, I::V>) {
     }
 }
 
-/// Writes versions of keys, each higher than the last, and says each key and version once it is durable.
+/// Writes increasing versions of keys, and prints each key and version once it is durable.
 struct Writer(Cell, Scratch);
 
 impl Visit for Writer {
@@ -61,7 +61,7 @@ impl Visit for Writer {
     }
 }
 
-/// Follows a writer that is killed, and the next one, and the next one.
+/// Follows a writer that is killed, and then each of its successors.
 struct Killed(Cell);
 
 impl Visit for Killed {
@@ -85,7 +85,8 @@ impl Visit for Killed {
                 let said = writer.hear().unwrap();
                 let (number, version) = said.split_once(' ').unwrap();
                 let (number, version): (u64, u64) = (number.parse().unwrap(), version.parse().unwrap());
-                // What was acknowledged before the lookup began is there, or what came later; or its removal.
+                // The lookup returns the version acknowledged before it began, or a later one; or its
+                // removal.
                 let found = tree.look_up(I::key_ref(&I::key(moving(number)))).unwrap();
                 let is_later = |later: u64| found.as_ref() == Some(&I::value(version + later));
                 assert!(
@@ -101,14 +102,14 @@ impl Visit for Killed {
             } else {
                 writer.kill();
             }
-            // A thread learns of it, whether it waits for a lock that stays or not.
+            // A thread notices the end of the writer, whether it waits for a lock that stays held or not.
             let key = I::key(resting(0));
             let gone = (0..5000).find_map(|_| tree.look_up(I::key_ref(&key)).err());
             assert!(matches!(gone, Some(Error::NoWriter { .. })), "{cell}: {gone:?}");
             let error = tree.try_range(..).find_map(Result::err);
             assert!(matches!(error, Some(Error::NoWriter { .. })), "{cell}: {error:?}");
         }
-        // The last writer is this process: what it recovers is what is followed.
+        // The last writer is this process, which recovers the pool and is followed.
         let tree = followed.unwrap();
         let pool = cell.pool(&scratch);
         let own: Tree<I::K, I::V> = cell.open(&pool, "t").unwrap();
@@ -128,7 +129,7 @@ fn writers_that_are_killed_are_followed_by_the_next() {
     suites::FOLLOW.drawn_of_each_design().iter().for_each(|&cell| cell.codec.visit(Killed(cell)));
 }
 
-/// Reads what rests, all the while, from both ends and key by key.
+/// Continuously reads the constant keys, from both ends and key by key.
 struct Reader(Scratch);
 
 impl Visit for Reader {
@@ -157,7 +158,7 @@ impl Visit for Reader {
     }
 }
 
-/// Writes, with as much room as it needs at most, while followers read, stand still, and are killed.
+/// Writes, with no more space than necessary, while followers read, are stopped, and are killed.
 struct Stopped(Cell);
 
 impl Visit for Stopped {
@@ -190,7 +191,7 @@ impl Visit for Stopped {
         };
         churn(Duration::from_millis(100));
         for _ in 0..by_effort(1, 2, 10) {
-            // Longer than what is freed is kept for it.
+            // Longer than the writer keeps freed memory for it.
             readers[0].signal(libc::SIGSTOP);
             churn(Duration::from_millis(1200));
             readers[0].signal(libc::SIGCONT);
@@ -220,7 +221,7 @@ fn followers_that_stand_still_or_die_are_not_waited_for() {
     suites::FOLLOW.drawn_of_each_design().iter().for_each(|&cell| cell.codec.visit(Stopped(cell)));
 }
 
-/// Trees that come and go, and a pool that grows, while they are followed.
+/// Creates, drops and grows trees and the pool while they are followed.
 struct Changes(Cell);
 
 impl Visit for Changes {
@@ -251,7 +252,7 @@ impl Visit for Changes {
         let mut many = Vec::new();
         followed.get_many(&some.iter().map(|key| I::key_ref(key)).collect::<Vec<_>>(), &mut many);
         assert!(many.into_iter().eq((0..40).map(|number| Some(I::value(number)))), "{cell}");
-        // A tree that is closed in the writer, cleared, opened again.
+        // A tree that is closed in the writer, cleared, and opened again.
         let key = I::key(resting(1));
         drop(tree);
         let closed = followed.look_up(I::key_ref(&key));

@@ -1,6 +1,6 @@
 //! Pools that are read while another process writes to them.
 //!
-//! The processes are this test's own program, started anew: see [`child`].
+//! The processes are this test's own program, started again: see [`child`].
 
 #[path = "../suite/common.rs"]
 #[allow(dead_code, unused_imports, reason = "shared with the suite, which has more tests")]

@@ -1,4 +1,4 @@
-//! Pools that cannot be followed: each with an error that says why.
+//! Pools that cannot be followed: each with an error that states the reason.
 
 use std::os::unix::fs::{FileExt, PermissionsExt, symlink};
 use std::path::Path;
@@ -8,7 +8,7 @@ use bristlecone::{Error, KeepIndex, Pool};
 
 use crate::common::{Scratch, segment_of};
 
-/// Expects that a pool cannot be followed, for a reason with these words.
+/// Expects that following a pool fails with an error that contains these words.
 #[track_caller]
 fn expect(path: &Path, words: &str) {
     match Pool::follow(path) {
@@ -33,14 +33,14 @@ fn what_has_no_writer_is_not_followed() {
     pool.close().unwrap();
     expect(&scratch.0, "no process writes");
     assert!(matches!(followed.look_up(1), Err(Error::NoWriter { .. })));
-    // Readers that are no followers keep a writer out, and are none.
+    // Plain readers keep a writer out, and cannot be followed.
     let reader = Pool::options().read_only(true).open(&scratch.0).unwrap();
     expect(&scratch.0, "no process writes");
     drop(reader);
     let pool = scratch.options().keep_index(KeepIndex::Never).open(&scratch.0).unwrap();
     expect(&scratch.0, "no process writes to it that keeps its index in shared memory");
     drop(pool);
-    // With a writer that can be followed it goes on.
+    // With a writer that can be followed, following works.
     let pool = scratch.open();
     let _tree = pool.tree::<u64, u64>("t").unwrap();
     assert_eq!(followed.look_up(1).unwrap(), Some(2));
@@ -80,7 +80,7 @@ fn nothing_is_written_through_a_follower() {
     assert!(matches!(follower.drop_tree("t"), Err(Error::ReadOnly)));
     assert!(matches!(follower.prefault(1), Err(Error::ReadOnly)));
     assert!(matches!(follower.tree::<u64, &str>("t"), Err(Error::Mismatch { .. })));
-    // Others would write past a snapshot of this process.
+    // Other processes would bypass a snapshot of this process.
     assert!(matches!(follower.snapshot(), Err(Error::Invalid { .. })));
     assert!(matches!(follower.begin_transaction(), Err(Error::Invalid { .. })));
     assert!(matches!(follower.transaction(|_| Ok(())), Err(Error::Invalid { .. })));
@@ -97,7 +97,7 @@ fn nothing_is_written_through_a_follower() {
     assert_eq!(tree.get(1), Some(2));
 }
 
-/// A tree of kinds known at run time panics about no writer: each of its calls has somewhere to return the error.
+/// A dynamic tree never panics because of a missing writer: each of its calls can return the error.
 #[test]
 fn dynamic_trees_return_the_error() {
     let scratch = Scratch::new();
@@ -147,13 +147,13 @@ fn segments_that_are_not_the_pools_are_refused() {
     let tree = pool.tree::<u64, u64>("t").unwrap();
     tree.insert(1, 2).unwrap();
     let segment = segment_of(&pool);
-    // A copy has the same name for itself, and another writer or none.
+    // A copy has its own name, and another writer or none.
     let copy = Scratch::new();
     std::fs::copy(&scratch.0, &copy.0).unwrap();
     expect(&copy.0, "that of another file");
     let follower = Pool::follow(&scratch.0).unwrap();
     let followed = follower.tree::<u64, u64>("t").unwrap();
-    // One that others may read is not this user's own.
+    // A file that others may read does not belong only to this user.
     let mode = |mode| std::fs::set_permissions(&segment, std::fs::Permissions::from_mode(mode)).unwrap();
     mode(0o644);
     expect(&scratch.0, "no process writes");
@@ -170,7 +170,7 @@ fn segments_that_are_not_the_pools_are_refused() {
         expect(&scratch.0, "is damaged");
     }
     file.write_all_at(&header, 0).unwrap();
-    // Gone: a follower learns of it in time, and the next one finds none.
+    // Without the file, a follower notices in time, and the next one finds no writer.
     let away = segment.with_extension("away");
     std::fs::rename(&segment, &away).unwrap();
     expect(&scratch.0, "no process writes");
@@ -210,7 +210,7 @@ fn a_pool_that_is_cut_off_under_its_follower_is_no_crash() {
     let file = std::fs::File::options().write(true).open(&scratch.0).unwrap();
     let len = file.metadata().unwrap().len();
     let copy = std::fs::read(&scratch.0).unwrap();
-    // All that stands behind the header goes, for a moment in which the writer looks at nothing.
+    // Everything behind the header is removed temporarily, while the writer accesses none of it.
     file.set_len(len - (6 << 20)).unwrap();
     let found = followed.look_up(7);
     file.set_len(len).unwrap();
@@ -219,6 +219,6 @@ fn a_pool_that_is_cut_off_under_its_follower_is_no_crash() {
         found.is_err() || found.as_ref().is_ok_and(|found| found.as_deref() == Some("value")),
         "{found:?}"
     );
-    // What is whole again is followed again.
+    // After the repair, following works again.
     assert_eq!(followed.look_up(7).unwrap().as_deref(), Some("value"));
 }

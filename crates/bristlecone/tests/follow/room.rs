@@ -1,5 +1,6 @@
-//! Shared memory that is full while a pool is followed. The writer goes on with memory of its own, and an operation that finds
-//! no room changes nothing; followers see what is right, or learn that there is nothing to follow until the next opening.
+//! Full shared memory while a pool is followed. The writer continues with its own memory, and an
+//! operation without space changes nothing. Followers see correct data, or an error until the next
+//! open.
 
 use bristlecone::{Domain, Error, Pool, Tree};
 use bristlecone_pm::failpoint;
@@ -9,7 +10,7 @@ use crate::common::{Cell, Items, Plant, Scratch, Visit, by_effort, suites};
 
 const ITEMS: u64 = 3000;
 
-/// Refuses system calls of the writer from one on, for good or once.
+/// Makes system calls of the writer fail from one on, permanently or once.
 struct Full<'a> {
     cell: Cell,
     after: usize,
@@ -17,7 +18,7 @@ struct Full<'a> {
     seen: &'a mut Seen,
 }
 
-/// What came of it.
+/// Outcome of the failures.
 #[derive(Debug, Default)]
 struct Seen {
     refused: u64,
@@ -56,7 +57,7 @@ impl Visit for Full<'_> {
                 Err(error) => panic!("{what}: {error}"),
             }
         }
-        // Room is there again, for what the pool needs and for the next one that opens it.
+        // Space is available again, for the pool and for the next process that opens it.
         (ITEMS..ITEMS + 100).for_each(|number| put(&tree, number).unwrap());
         drop(tree);
         pool.close().unwrap();
@@ -76,7 +77,7 @@ impl Visit for Full<'_> {
 fn full_memory_ends_no_write_and_shows_nothing_wrong() {
     let mut seen = Seen::default();
     let cells = suites::FOLLOW.drawn_of_each_design();
-    // What cannot be synced ends a pool of the domain `msync`: `no_room` has that.
+    // A failed sync ends a pool of the domain `msync`: `no_room` tests that.
     for cell in cells.into_iter().filter(|cell| cell.domain != Domain::Msync) {
         for after in 0..by_effort(4, 12, 40) {
             for times in [1, usize::MAX] {

@@ -1,4 +1,4 @@
-//! What a process is told of a pool that another one opened.
+//! Errors that a process gets for a pool that another one opened.
 
 use std::panic::{AssertUnwindSafe, catch_unwind};
 use std::path::Path;
@@ -11,7 +11,7 @@ pub fn is_in_use(opened: Result<Pool>, by: u32) {
     assert!(matches!(&opened, Err(Error::InUse { pid: Some(pid) }) if *pid == by), "{opened:?}");
 }
 
-/// Whether the error says where the pool is and which process has it.
+/// Returns whether the error contains the path of the pool and the process that has it.
 pub fn is_forked<T>(answer: Result<T>, path: &Path, opener: u32) -> bool {
     let Err(error) = answer else { return false };
     let said = error.to_string();
@@ -21,7 +21,7 @@ pub fn is_forked<T>(answer: Result<T>, path: &Path, opener: u32) -> bool {
         && said.contains("open it again")
 }
 
-/// Whether `ask` panics, with an error that says the same.
+/// Returns whether `ask` panics with an error that contains the same.
 pub fn panics<T>(path: &Path, ask: impl FnOnce() -> T) -> bool {
     let hook = std::panic::take_hook();
     std::panic::set_hook(Box::new(|_| ()));
@@ -32,7 +32,7 @@ pub fn panics<T>(path: &Path, ask: impl FnOnce() -> T) -> bool {
     said.contains(path.to_str().unwrap()) && said.contains("open it again")
 }
 
-/// Asks a tree and its pool for everything, in a process that is not its opener.
+/// Calls all operations of a tree and its pool in a process that is not its opener.
 pub fn ask_all(planted: &Planted, path: &Path, opener: u32) {
     let Planted { pool, words, texts } = planted;
     let forked = |answer: Result<()>| assert!(is_forked(answer, path, opener));

@@ -1,15 +1,15 @@
-//! Children, and how a process waits for another one.
+//! Children, and how processes wait for each other.
 
 use std::panic::{AssertUnwindSafe, catch_unwind};
 
-/// Seconds after which a child that hangs is ended.
+/// Seconds after which a hanging child is ended.
 const PATIENCE: u32 = 30;
 
-/// A child at work.
+/// A running child.
 pub struct Child(i32);
 
 impl Child {
-    /// Makes a child by `make`, which does `work` and ends.
+    /// Creates a child with `make`, which runs `work` and exits.
     pub fn by(make: impl FnOnce() -> i64, work: impl FnOnce()) -> Self {
         let child = make();
         if child == 0 {
@@ -28,7 +28,7 @@ impl Child {
         Self::by(|| i64::from(unsafe { libc::fork() }), work)
     }
 
-    /// Waits for the end, which has to be a good one.
+    /// Waits for the child, which must exit successfully.
     pub fn finish(self) {
         let mut status = 0;
         // SAFETY: the status is a live value.
@@ -41,7 +41,7 @@ pub fn child(work: impl FnOnce()) {
     Child::forked(work).finish();
 }
 
-/// Tells one process how far another one is.
+/// Signals progress from one process to another.
 pub struct Pipe([i32; 2]);
 
 impl Pipe {
@@ -57,7 +57,7 @@ impl Pipe {
         assert_eq!(unsafe { libc::write(self.0[1], b"!".as_ptr().cast(), 1) }, 1);
     }
 
-    /// Waits until another process rings; fails if all that could have ended.
+    /// Waits for the signal of another process; fails if all possible senders have ended.
     pub fn wait(&mut self) {
         // SAFETY: this process's own end, which it does not need.
         unsafe { libc::close(std::mem::replace(&mut self.0[1], -1)) };

@@ -1,5 +1,5 @@
-//! Children that inherit a pool: whatever a child does with its parent's handles, the pool stays the
-//! parent's. Runs without the test harness, whose threads would be gone in the children.
+//! Children that inherit a pool: a child's use of its parent's handles must not affect the parent's
+//! pool. Runs without the test harness, whose threads would not exist in the children.
 
 #[path = "../suite/common.rs"]
 #[allow(dead_code, unused_imports, reason = "some of it is for the suite alone")]
@@ -21,7 +21,7 @@ use child::{Child, Pipe, child};
 use common::{SHAPES, Scratch};
 use planted::{Planted, plants};
 
-/// What a test is called and does.
+/// Name and function of a test.
 type Test = (&'static str, fn());
 
 const TESTS: &[Test] = &[
@@ -50,7 +50,7 @@ fn main() {
     }
 }
 
-/// Returns the bytes of a pool that is open, of a moment in which no thread of a tree's own writes.
+/// Returns the bytes of an open pool, at a time when no background thread of a tree writes.
 fn at_rest(scratch: &Scratch) -> Vec<u8> {
     let read = || std::fs::read(&scratch.0).unwrap();
     loop {
@@ -75,7 +75,7 @@ fn drops() {
             is_in_use(scratch.try_open(), here);
         });
         let (planted, ..) = parts.unwrap();
-        // Another process would be let in, or find the mark of a pool that was closed.
+        // Otherwise another process could open the pool, or find the mark of a closed pool.
         child(|| is_in_use(scratch.try_open(), here));
         let copy = Scratch::new();
         std::fs::write(&copy.0, at_rest(&scratch)).unwrap();
@@ -119,7 +119,7 @@ fn readers() {
         child(|| {
             let planted = planted.take().unwrap();
             ask_all(&planted, &scratch.0, here);
-            // Its own look at the pool, beside its parent's.
+            // The child's own handle to the pool, beside its parent's.
             Planted::in_(open().unwrap(), &*sower).verify(100);
             drop(planted);
             is_in_use(scratch.try_open(), here);
@@ -129,7 +129,7 @@ fn readers() {
     }
 }
 
-/// Tells threads that the test has ended, in whichever way.
+/// Signals the end of the test to threads, also after a panic.
 struct EndOnDrop<'a>(&'a AtomicBool);
 
 impl Drop for EndOnDrop<'_> {
@@ -138,7 +138,7 @@ impl Drop for EndOnDrop<'_> {
     }
 }
 
-/// Whatever lock a thread of the follower holds when the child is born, the child waits for none.
+/// A child must not wait for any lock that a thread of the follower held at the fork.
 fn followers() {
     for &design in Design::ALL {
         let (scratch, here) = (Scratch::new(), std::process::id());
@@ -154,7 +154,7 @@ fn followers() {
             for _ in 0..2 {
                 scope.spawn(|| {
                     while !end.load(Relaxed) {
-                        // There is none while the tree is not open.
+                        // Returns an error while the tree is not open.
                         if let Ok(found) = followed.words.look_up(7) {
                             assert_eq!(found, Some(8));
                             seen.fetch_add(1, Relaxed);
@@ -163,7 +163,7 @@ fn followers() {
                 });
             }
             for round in 0..20 {
-                // Its readers attach anew.
+                // Its readers attach again.
                 drop(tree.take());
                 tree = Some(create().unwrap());
                 std::thread::sleep(Duration::from_micros(50 * round));
@@ -194,7 +194,7 @@ fn iterators() {
 fn mappings() {
     let scratch = Scratch::new();
     let writer = scratch.open();
-    // By inode: a file that got its name later is mapped under none.
+    // By inode: a file that was renamed later is not listed by that name.
     let lines = |path: &Path| {
         let inode = std::fs::metadata(path).unwrap().ino().to_string();
         let maps = std::fs::read_to_string("/proc/self/maps").unwrap();
@@ -221,8 +221,8 @@ fn cloned() {
     let planted = Planted::in_(scratch.open(), &SHAPES[0]);
     planted.fill(0..100);
     let here = std::process::id();
-    // No handler that was registered for `fork` is called.
-    // SAFETY: without a stack and flags this is a `fork`.
+    // No handler that was registered for `fork` is called. SAFETY: without a stack and flags this is
+    // a `fork`.
     let clone = || unsafe { libc::syscall(libc::SYS_clone, libc::SIGCHLD, 0, 0, 0, 0) };
     let running = Child::by(clone, || {
         assert!(is_forked(planted.words.insert(1, 1), &scratch.0, here));
@@ -274,7 +274,7 @@ fn opens_itself() {
             let own = Planted::in_(scratch.open(), &*sower);
             own.verify(100);
             assert!(is_forked(inherited.words.insert(1, 1), &scratch.0, here));
-            // The drop gives back neither the new lock nor the new mapping.
+            // The drop releases neither the new lock nor the new mapping.
             drop(inherited);
             own.fill(100..200);
             let this = std::process::id();
@@ -304,7 +304,7 @@ fn daemons() {
                 gone.wait();
                 let planted = planted.take().unwrap();
                 assert!(is_forked(planted.words.insert(1, 1), &scratch.0, here));
-                // No process gave the lock back, so the daemon holds it as long as it has the file.
+                // No process released the lock, so the daemon holds it while it has the file open.
                 drop(planted);
                 let own = Planted::in_(scratch.open(), &*sower);
                 assert!(!own.pool.info().was_clean);

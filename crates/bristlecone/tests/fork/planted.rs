@@ -1,16 +1,16 @@
-//! Pools with trees of every shape in them.
+//! Pools with trees of every shape.
 
 use bristlecone::{Pool, Tree};
 
 use super::common::{Beside, Plant, SHAPES, small_baselines};
 
-/// Everything that trees are made of here.
+/// All configurations of trees in these tests.
 pub fn plants() -> impl Iterator<Item = Box<dyn Sower>> {
     let shapes = SHAPES.iter().map(|&shape| Box::new(shape) as Box<dyn Sower>);
     shapes.chain(small_baselines().map(|beside: Beside| Box::new(beside) as Box<dyn Sower>))
 }
 
-/// A [`Plant`] with words and, if it can hold them, texts.
+/// A [`Plant`] with words and, if supported, texts.
 pub trait Sower {
     fn words(&self, pool: &Pool) -> Tree<u64, u64>;
     fn texts(&self, pool: &Pool) -> Option<Tree<&'static str, &'static [u8]>>;

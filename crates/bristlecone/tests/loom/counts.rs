@@ -7,7 +7,7 @@ use loom::thread;
 use crate::expect_failure;
 use crate::stripe::{Count, Stripe};
 
-/// Two keys of two stripes, each with a value of two words that must agree.
+/// Two keys of two stripes, each with a value of two words that must be equal.
 struct Keys([(Stripe, [AtomicU64; 2]); 2]);
 
 impl Keys {
@@ -16,7 +16,7 @@ impl Keys {
         Arc::new(Self([key(), key()]))
     }
 
-    /// A lookup by the stripe's count; `None`: the key was changed meanwhile.
+    /// A lookup validated by the stripe's count; returns `None` if the key was changed meanwhile.
     fn get(&self, key: usize) -> Option<(Count, u64)> {
         let (stripe, halves) = &self.0[key];
         let count = stripe.count();
@@ -32,7 +32,8 @@ impl Keys {
         self.0[key].1.iter().for_each(|half| half.store(value, Relaxed));
     }
 
-    /// Clears a key if the other one is not cleared, which `looks` at its count once more with the lock.
+    /// Clears a key if the other one is not cleared. If `looks`, it checks the count of the latter once
+    /// more with the lock.
     fn clear_unless_other(&self, key: usize, looks: bool) {
         let Some((count, 1)) = self.get(1 - key) else { return };
         self.0[key].0.take();
@@ -76,7 +77,7 @@ pub fn transactions_that_cross_do_not_skew() {
     cross_each_other(true);
 }
 
-/// The second look is needed: without it the model finds both to pass.
+/// The second check is needed: without it the model finds both to pass.
 pub fn without_a_second_look_transactions_skew() {
     expect_failure(|| cross_each_other(false));
 }

@@ -1,8 +1,8 @@
-//! The version lock, NBTree's mark of pending flushes, the gate of writes, and the counts of stripes, in every order of
-//! their steps, as far as threads preempt each other twice.
+//! The version lock, NBTree's marks of pending flushes, the write barrier, and the counts of stripes, in every order of
+//! their steps with at most two preemptions.
 //!
-//! Their own files are compiled here once more, over loom's atomics. There is no harness, because
-//! under one the files' unit tests would be part of this program.
+//! Their source files are compiled here with loom's atomics. There is no test harness, because the files' unit tests
+//! would then be part of this program.
 
 mod counts;
 mod marks;
@@ -11,7 +11,7 @@ mod versions;
 
 mod index {
     pub mod parts {
-        /// In the place of `index/parts/sync.rs`.
+        /// Replaces `index/parts/sync.rs`.
         pub mod sync {
             use std::cell::Cell;
 
@@ -25,7 +25,7 @@ mod index {
 
             loom::thread_local!(static LINE: Cell<usize> = Cell::new(0));
 
-            /// Gives the calling thread a line.
+            /// Assigns a slot to the calling thread.
             pub fn take_line(line: usize) {
                 LINE.with(|own| own.set(line));
             }
@@ -34,14 +34,14 @@ mod index {
                 Some(LINE.with(Cell::get))
             }
 
-            /// As on a processor where the compiler's fence is none.
+            /// Models a processor on which the compiler fence has no effect.
             pub fn compiler_fence(order: Ordering) {
                 fence(order);
             }
 
             pub fn cross() {}
 
-            /// One side alone does nothing for the other, unless both are fences.
+            /// One side alone has no effect on the other, unless both are fences.
             #[derive(Debug)]
             pub enum AsymmetricFence {
                 OfBoth,

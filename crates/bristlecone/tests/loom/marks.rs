@@ -1,4 +1,4 @@
-//! NBTree's marks of flushes to come.
+//! NBTree's marks of pending flushes.
 
 use loom::sync::Arc;
 use loom::sync::atomic::{AtomicU64, Ordering::AcqRel, Ordering::Acquire, Ordering::Relaxed};
@@ -8,7 +8,7 @@ use crate::expect_failure;
 use crate::passage::full_barrier;
 use crate::pending::Pending;
 
-/// A line of a leaf: what its value is, and which value is durable.
+/// A line of a leaf: its current value, and its durable value.
 struct Line {
     pending: Pending,
     value: AtomicU64,
@@ -23,7 +23,7 @@ impl Line {
         Arc::new(Self { pending, value: AtomicU64::new(0), durable: AtomicU64::new(0) })
     }
 
-    /// What a flush and its fence do, for what is visible to the thread that flushes.
+    /// Models a flush and its fence, for the values visible to the flushing thread.
     fn flush(&self) {
         self.durable.fetch_max(self.value.load(Relaxed), Relaxed);
     }
@@ -36,7 +36,7 @@ impl Line {
         self.pending.leave(note);
     }
 
-    /// As every reader: it helps if a flush is to come.
+    /// Reads like every reader: helps if a flush is pending.
     fn read(&self) -> u64 {
         let value = self.value.load(Acquire);
         if self.pending.is_flushing(Self::NUMBER) {
@@ -64,7 +64,8 @@ pub fn what_is_shown_is_durable() {
     assert_eq!((line.pending.removed(), line.durable.load(Relaxed)), (-2, 2));
 }
 
-/// Has two writers change a value while a thread asks them to stop, which takes for granted that the value stays if it finds no mark.
+/// Lets two writers change a value while a thread asks them to stop. If that thread finds no mark,
+/// it relies on the value being stable.
 fn stop_writers(looks: bool, barrier: fn()) {
     let leaf = Arc::new((Pending::default(), AtomicU64::new(0), AtomicU64::new(0)));
     let write = |value: u64| {
@@ -93,12 +94,12 @@ pub fn values_of_a_leaf_whose_writers_stopped_stay() {
     stop_writers(true, full_barrier);
 }
 
-/// Writers have to look behind their marks.
+/// Writers must check for the stop after their marks.
 pub fn without_its_look_a_writer_is_missed() {
     expect_failure(|| stop_writers(false, full_barrier));
 }
 
-/// The thread that stops them has to look at marks behind a barrier.
+/// The thread that stops them must check the marks behind a barrier.
 pub fn without_its_barrier_a_leaf_misses_a_writer() {
     expect_failure(|| stop_writers(true, || {}));
 }

@@ -1,4 +1,4 @@
-//! The gate of writes, and the passage that it stands on.
+//! The write barrier, and the active-writer registry that it uses.
 
 use loom::cell::UnsafeCell;
 use loom::sync::Arc;
@@ -10,7 +10,7 @@ use crate::gate::Gate;
 use crate::index::parts::sync::{AsymmetricFence, take_line};
 use crate::passage::{Passage, full_barrier};
 
-/// A thread that makes writers watchful finds none under way that is not.
+/// A thread that enables tracking mode must find no active writer in fast mode.
 pub fn a_writer_that_is_not_watchful_is_waited_for() {
     let shared = Arc::new((Gate::new(AsymmetricFence::OfBoth), AtomicU64::new(0)));
     let writer = {
@@ -31,7 +31,7 @@ pub fn a_writer_that_is_not_watchful_is_waited_for() {
     writer.join().expect("the writer does not panic");
 }
 
-/// Once writers take no locks again, the next user finds none under way that takes none.
+/// After writers have returned to fast mode, the next user must wait for all of them.
 pub fn a_user_after_a_rest_waits_for_writers() {
     let shared = Arc::new((Gate::new(AsymmetricFence::OfBoth), AtomicU64::new(0)));
     drop(shared.0.watch());
@@ -54,7 +54,7 @@ pub fn a_user_after_a_rest_waits_for_writers() {
     writer.join().expect("the writer does not panic");
 }
 
-/// What was replaced goes once no reader is left that has seen it.
+/// Replaced objects are freed once no reader that has seen them is left.
 fn replace_beside_a_reader(fence: AsymmetricFence) {
     let cells = [UnsafeCell::new(1), UnsafeCell::new(2)];
     let shared = Arc::new((Passage::new(fence), AtomicU64::new(0), cells));
@@ -81,17 +81,17 @@ pub fn what_a_reader_has_seen_stays() {
     replace_beside_a_reader(AsymmetricFence::OfBoth);
 }
 
-/// The fences are needed: without them the model finds a reader of what has gone.
+/// The fences are needed: without them the model finds a reader of a freed object.
 pub fn without_fences_a_reader_is_missed() {
     expect_failure(|| replace_beside_a_reader(AsymmetricFence::OfNone));
 }
 
-/// A key, its lock, and what the epoch keeps of it.
+/// A key, its lock, and the value saved by the epoch.
 struct Key {
     gate: Gate,
     locked: AtomicBool,
     epoch: AtomicU64,
-    /// `NONE`: nothing.
+    /// `NONE` if nothing is saved.
     saved: AtomicU64,
     value: AtomicU64,
 }
@@ -113,7 +113,7 @@ impl Key {
         drop(entered);
     }
 
-    /// The value as of the snapshot's epoch.
+    /// Returns the value in the snapshot's epoch.
     fn then(&self) -> u64 {
         let held = self.value.load(Acquire);
         match self.saved.load(Acquire) {

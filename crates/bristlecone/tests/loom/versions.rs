@@ -10,7 +10,7 @@ fn new_lock() -> OptimisticLock {
     OptimisticLock::default()
 }
 
-/// What a lock guards: two words that must agree, written without order.
+/// The protected data: two words that must be equal, written without ordering.
 struct Pair {
     lock: OptimisticLock,
     halves: [AtomicU64; 2],
@@ -25,7 +25,7 @@ impl Pair {
         self.halves.iter().for_each(|half| half.store(value, Relaxed));
     }
 
-    /// What a reader may believe, if anything.
+    /// Returns the validated data, if any.
     fn read(&self) -> Option<[u64; 2]> {
         let version = self.lock.read()?;
         let halves = self.halves.each_ref().map(|half| half.load(Relaxed));
@@ -99,7 +99,7 @@ pub fn what_is_obsolete_sends_every_thread_away() {
             pair.lock.unlock_obsolete();
         })
     };
-    // A reader that still gets in sees what was there before.
+    // A reader that is still admitted sees the previous state.
     assert!(matches!(pair.read(), None | Some([0, 0])));
     if pair.lock.lock() {
         assert_eq!(pair.halves[0].load(Relaxed), 0);

@@ -1,4 +1,4 @@
-//! Trees whose indices in DRAM find no address space: an error that changes nothing, and no panic. A
+//! Trees whose DRAM indices find no address space: an error that changes nothing, and no panic. A
 //! child process has the limit.
 
 use std::process::Command;
@@ -8,13 +8,13 @@ use bristlecone::{Design, Error, Pool, Tree};
 use rustix::process::{Resource, Rlimit, getrlimit, setrlimit};
 
 const CHILD: &str = "BRISTLECONE_ADDRESS_SPACE";
-/// Address space beside what the process has when a tree is opened: too little for its index, and
+/// Address space beyond that of the process when a tree is opened: too little for its index, and
 /// enough for a small one.
 const LIMITS: [u64; 2] = [3 << 20, 126 << 20];
-/// More keys than such an index has leaves for.
+/// Upper bound of the keys for which such an index has leaves.
 const KEYS_MAX: u64 = 20_000_000;
 
-/// A shape of each design with an index in DRAM, without threads of its own.
+/// A configuration of each design with a DRAM index, without background threads.
 fn shapes() -> impl Iterator<Item = Shape> {
     let designs = [Design::SsTree, Design::NbTree, Design::CclBTree, Design::LodgeTree];
     designs.into_iter().map(|design| {
@@ -28,7 +28,7 @@ fn shapes() -> impl Iterator<Item = Shape> {
     })
 }
 
-/// Does something with so much more address space.
+/// Runs `work` with only `bytes` more address space.
 fn limited<T>(bytes: u64, work: impl FnOnce() -> T) -> T {
     let statm = std::fs::read_to_string("/proc/self/statm").unwrap();
     let pages: u64 = statm.split(' ').next().unwrap().parse().unwrap();
@@ -44,7 +44,7 @@ fn key(number: u64) -> u64 {
     number * 3
 }
 
-/// Fills a tree until its index has no room.
+/// Fills a tree until its index has no space.
 fn fill(tree: &Tree<u64, u64>) -> u64 {
     let refused =
         (0..KEYS_MAX).find_map(|number| tree.insert(key(number), number).err().map(|error| (number, error)));
@@ -52,7 +52,7 @@ fn fill(tree: &Tree<u64, u64>) -> u64 {
     assert!(matches!(error, Error::Io { .. }), "{error}");
     println!("{items} items: {error}");
     assert_eq!((tree.get(key(items)), tree.len(), tree.check()), (None, items, vec![]));
-    // What needs no leaf goes on.
+    // Operations that need no leaf still work.
     assert!(matches!(tree.insert(key(items), 0), Err(Error::Io { .. })));
     assert_eq!(tree.update(key(1), 7).unwrap(), Some(1));
     assert_eq!(tree.remove(key(2)).unwrap(), Some(2));

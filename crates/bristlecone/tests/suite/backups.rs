@@ -1,4 +1,4 @@
-//! Copies of pools: whole ones, whatever the designs and codecs, or none.
+//! Copies of pools: complete for all designs and codecs, or absent.
 
 use std::ops::ControlFlow;
 use std::path::PathBuf;
@@ -9,7 +9,7 @@ use bristlecone::{BackupOptions, Design, Domain, Error, Pool, ScrubOptions, Tree
 use crate::common::{Cell, Items, Plant, Scratch, Visit, is_alone, share, small, suites};
 use crate::no_room::limit;
 
-/// The place of a copy, which goes at the end.
+/// The path of a copy, which is removed at the end.
 struct Place(PathBuf);
 
 impl Place {
@@ -38,7 +38,7 @@ fn a_copy_has_everything() {
             }
             let items: Vec<_> = tree.iter().collect();
             drop(tree);
-            // As a crash leaves it.
+            // As after a crash.
             pool.simulate_crash();
             let pool = Pool::options().read_only(true).open(&scratch.0).unwrap();
             let beside = pool.trees().unwrap().len() as u64 - 1;
@@ -130,7 +130,7 @@ fn a_copy_that_fails_leaves_nothing_and_one_that_exists_stays() {
     assert!(matches!(again, Err(Error::Exists { .. })));
 }
 
-/// What is written beside the target goes with the error.
+/// A failed copy must remove its temporary file.
 #[test]
 fn a_copy_onto_a_full_medium_leaves_nothing() {
     if !is_alone("backups::a_copy_onto_a_full_medium_leaves_nothing") {
@@ -141,7 +141,7 @@ fn a_copy_onto_a_full_medium_leaves_nothing() {
     let tree = pool.tree::<u64, &[u8]>("t").unwrap();
     (0..20_000).for_each(|key| tree.upsert(key, &[7; 1000]).unwrap());
     let place = Place::beside(&scratch);
-    // Whatever it is called, it begins as the target does.
+    // Its name begins with that of the target.
     let beside = || {
         let stem = place.0.file_stem().unwrap().to_str().unwrap();
         let names =
@@ -175,7 +175,7 @@ fn a_scrub_keeps_to_its_rate_and_ends_when_it_is_to() {
     assert!(!scrub.is_complete && scrub.items < 1000 && begun.elapsed().as_secs() < 60);
 }
 
-/// Writers go on while the pool is copied: what is in the copy was there at one moment.
+/// Writers continue while the pool is copied: the copy must show one point in time.
 #[test]
 fn a_copy_of_a_pool_in_use_is_of_one_moment() {
     for shape in small() {
@@ -191,7 +191,7 @@ fn a_copy_of_a_pool_in_use_is_of_one_moment() {
         std::thread::scope(|scope| {
             scope.spawn(|| {
                 for number in 0.. {
-                    // In this order: the second is the first or one behind it.
+                    // In this order: the second value equals the first or is one behind it.
                     first.insert(0, number).unwrap();
                     second.insert("number", &number.to_string()).unwrap();
                     others.upsert(number % keys, &bytes[..number as usize % 100]).unwrap();

@@ -1,5 +1,5 @@
-//! Ranges with every kind of bound, on keys, between them and beyond them, in every shape: forwards, backwards,
-//! and from both ends at once.
+//! Ranges with every kind of bound, on keys, between them and beyond them, in every configuration: forward,
+//! backward, and from both ends.
 
 use std::fmt::Debug;
 use std::ops::Bound;
@@ -7,16 +7,16 @@ use std::ops::Bound;
 use crate::common::{SHAPES, Scratch, Shape, small};
 use bristlecone::{Key, Tree};
 
-/// Keys of a tree; from one to the next it is two, so that there is room between.
+/// Number of keys of a tree, two apart, so that there are numbers between them.
 const KEYS: u64 = 320;
 
-/// Makes keys from numbers, in the same order.
+/// Maps numbers to keys, in the same order.
 struct Keys<K: Key> {
     own: fn(u64) -> K::Owned,
     view: for<'a> fn(&'a K::Owned) -> K::Ref<'a>,
 }
 
-/// The number of keys that every bound is put on, between and beyond.
+/// The numbers for bounds on, between and beyond keys.
 fn places() -> impl Iterator<Item = u64> {
     // One below the first, one above the last.
     0..2 * KEYS + 3
@@ -44,7 +44,8 @@ impl<K: Key> Keys<K>
 where
     K::Owned: Ord + Debug,
 {
-    /// Fills a tree; some keys come late, are written twice or go, so that buffers hold a part of them.
+    /// Fills a tree; some keys are inserted late, written twice or removed, so that buffers hold a part of
+    /// them.
     fn fill(&self, tree: &Tree<K, u64>) -> Vec<u64> {
         let at = |n: u64| (self.own)(2 * n + 1);
         let order = (0..KEYS).map(|n| n * 137 % KEYS);
@@ -65,7 +66,7 @@ where
         let said = || format!("from {from:?} to {to:?}");
         assert!(tree.range(bounds).eq(due.iter().cloned()), "{}", said());
         assert!(tree.range(bounds).rev().eq(due.iter().rev().cloned()), "{} backwards", said());
-        // Both ends by turns, the front twice as often.
+        // Both ends alternately, the front twice as often.
         let (mut ours, mut theirs) = (tree.range(bounds), due.into_iter());
         for turn in 0.. {
             let (our, their) = match turn % 3 {
@@ -88,7 +89,7 @@ where
         self.holds(&tree, &[], Bound::Included(3), Bound::Excluded(5));
         let there = self.fill(&tree);
         for start in places() {
-            // Near ranges with each pair of kinds, and a wide one with a kind each.
+            // Narrow ranges with each pair of kinds, and a wide one with one kind each.
             let near = [0, 1, 2, 3, 7].map(|width| start + width);
             let near =
                 near.into_iter().chain(start.checked_sub(1 + start % 3)).filter(|end| *end < 2 * KEYS + 3);

@@ -1,5 +1,5 @@
-//! Operations that are made of others, against `BTreeMap`, and on several threads: updates that look at what is there,
-//! items taken from the ends, ranges removed.
+//! Composed operations, compared with `BTreeMap`, and on several threads: read-modify-write, removals from the ends,
+//! removals of ranges.
 
 use std::collections::BTreeMap;
 use std::ops::Bound::{Excluded, Included, Unbounded};
@@ -31,7 +31,7 @@ fn compare<I: Items>(tree: &Tree<I::K, I::V>, model: &Model<I>) {
     assert_eq!(tree.count(..), model.len() as u64);
 }
 
-/// One key: read and changed in one step.
+/// One key: read and changed atomically.
 fn change_one<I: Items>(tree: &Tree<I::K, I::V>, model: &mut Model<I>, noise: &mut Noise) {
     let (key, new) = (I::key(noise.below(KEYS)), I::value(noise.next()));
     let at = I::key_ref(&key);
@@ -63,7 +63,7 @@ fn change_one<I: Items>(tree: &Tree<I::K, I::V>, model: &mut Model<I>, noise: &m
             assert_eq!(now, model.get(&key).cloned());
         }
         _ => {
-            // What panics has changed nothing.
+            // A panicking closure must change nothing.
             let panicking = || tree.fetch_update(at, |_| panic!("as it is to"));
             assert!(std::panic::catch_unwind(std::panic::AssertUnwindSafe(panicking)).is_err());
         }
@@ -71,7 +71,7 @@ fn change_one<I: Items>(tree: &Tree<I::K, I::V>, model: &mut Model<I>, noise: &m
     assert_eq!(tree.get(at), model.get(&key).cloned());
 }
 
-/// The ends, and what is near a key.
+/// The ends, and the neighbours of a key.
 fn look_and_take<I: Items>(tree: &Tree<I::K, I::V>, model: &mut Model<I>, noise: &mut Noise) {
     let key = I::key(noise.below(KEYS));
     let at = I::key_ref(&key);
@@ -90,7 +90,7 @@ fn look_and_take<I: Items>(tree: &Tree<I::K, I::V>, model: &mut Model<I>, noise:
             assert_eq!(shown, wanted.then(|| model.pop_first()).flatten());
         }
         _ => {
-            // A thread that was faster: what it wrote is shown, and returned.
+            // Simulates a faster thread: its value is shown, and returned.
             let now = I::value(noise.next());
             let mut is_first_look = true;
             let popped = tree.pop_last_if(|key, _| {
@@ -205,7 +205,7 @@ fn each_item_is_taken_once() {
             while (taken.len() as u64) < items / THREADS {
                 let number = produced.fetch_add(1, Relaxed);
                 if number < items {
-                    // Neither in order nor out of it.
+                    // Neither ascending nor random.
                     queue.upsert(number ^ 0x55, number).unwrap();
                 }
                 taken.extend(match (thread + number) % 4 {
@@ -245,7 +245,7 @@ fn no_update_is_lost() {
                 }
                 let append = |text: Option<&str>| Some(format!("{}x", text.unwrap_or("")));
                 texts.fetch_update("text", append).unwrap();
-                // What comes and goes beside them.
+                // Other keys are inserted and removed beside them.
                 sums.upsert(100 + round * THREADS + thread, 0).unwrap();
                 sums.retain_in(100.., |key, _| key % 7 == 0).unwrap();
             }
@@ -325,7 +325,7 @@ fn composed_operations_that_cannot_be_change_nothing() {
     assert_eq!((tree.len(), tree.drain(..).nth(1).is_none()), (1, true));
 }
 
-/// A value that decodes, but is not stored as the type would write it.
+/// A value that decodes, but is not stored in the type's canonical encoding.
 #[test]
 fn a_value_that_another_program_wrote_is_updated() {
     let scratch = Scratch::new();

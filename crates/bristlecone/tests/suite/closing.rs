@@ -20,7 +20,7 @@ fn a_pool_with_other_handles_stays_open_for_them() {
         drop(tree);
         let (pool, error) = pool.close().unwrap_err().into_parts();
         assert!(matches!(error, Error::PoolInUse { handles: 2 }), "{error}");
-        // What the error is for: this goes on, and what comes back is a handle like any other.
+        // The error keeps the pool open, and the returned handle works like any other.
         drop(pool.tree_options("t"));
         drop(pool);
         let tree: Tree<u64, u64> = options.open().unwrap();
@@ -78,7 +78,7 @@ fn of_threads_that_close_at_the_same_time_one_at_most_is_told_ok() {
     assert!(told > 0, "no thread was ever the last one");
 }
 
-/// A thread that is refused keeps its handle and asks again, until it is the last one that has any.
+/// A thread whose close fails keeps its handle and retries, until it has the last one.
 #[test]
 fn a_thread_that_closes_until_it_may_has_every_write_of_the_others() {
     const THREADS: u64 = 3;
@@ -102,7 +102,7 @@ fn a_thread_that_closes_until_it_may_has_every_write_of_the_others() {
                 }
                 std::thread::yield_now();
             }
-            // No other handle is left, whatever the threads have still to do.
+            // No other handle is left, whatever the threads still do.
             let pool = scratch.open();
             assert!(pool.info().was_clean);
             assert_eq!(pool.tree::<u64, u64>("t").unwrap().len(), THREADS * keys);
@@ -110,7 +110,7 @@ fn a_thread_that_closes_until_it_may_has_every_write_of_the_others() {
     }
 }
 
-/// What cannot be synced is not closed: it goes on as a pool in use, and a crash of it counts as one.
+/// If the sync fails, the pool is not closed: it remains in use, and a crash counts as one.
 #[test]
 fn a_pool_whose_file_cannot_be_synced_is_as_open_as_before() {
     let scratch = Scratch::new();
@@ -128,7 +128,7 @@ fn a_pool_whose_file_cannot_be_synced_is_as_open_as_before() {
         }
         let (open, error) = closed.unwrap_err().into_parts();
         if matches!(error, Error::DurabilityLost) {
-            // A medium that refuses once has lost the trust for good.
+            // A medium that failed once is never trusted again.
             open.simulate_crash();
             pool = Some(options().open(&scratch.0).unwrap());
             continue;

@@ -1,11 +1,11 @@
-//! Closures that are shown a value and write to the tree meanwhile.
+//! Closures that receive a value and write to the tree meanwhile.
 
 use std::sync::mpsc::channel;
 use std::time::Duration;
 
 use crate::common::{Plant, SHAPES, Scratch};
 
-/// How long they may take before they count as hung.
+/// Time after which they count as hung.
 const PATIENCE: Duration = Duration::from_secs(100);
 const KEYS: u64 = 200;
 

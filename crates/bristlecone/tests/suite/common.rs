@@ -1,4 +1,4 @@
-//! What the tests share: a pool file that goes away, and noise that repeats.
+//! Common test support: a pool file that is removed at the end, and reproducible noise.
 
 use std::path::PathBuf;
 use std::process::Command;
@@ -11,7 +11,8 @@ use bristlecone_baselines::{AnyDesign, Baseline};
 pub use bristlecone_cells::{Cell, Codec, Items, SHAPES, Shape, Visit, by_effort, suites};
 use bristlecone_pm::{Domain, Geometry, PoolFile, Region};
 
-/// Returns what this run takes of some things: a quick run one of twelve, others each day, and one at least.
+/// Returns this run's share of the given items: one of twelve in a quick run, different ones each day, at
+/// least one.
 pub fn share<T>(all: impl IntoIterator<Item = T>) -> Vec<T> {
     bristlecone_cells::share(all, 12)
 }
@@ -21,39 +22,39 @@ pub fn defaults() -> impl Iterator<Item = Shape> {
     SHAPES.iter().copied().filter(|shape| shape.options.is_empty())
 }
 
-/// Every design with the smallest leaves that need no log of few entries.
+/// Every design with the smallest leaves, without configurations that need small logs.
 pub fn small() -> impl Iterator<Item = Shape> {
     let names = ["sstree-1", "nbtree-7", "cclbtree-4-wide", "lodgetree-3-wide", "wotree-2"];
     assert_eq!(names.len(), Design::ALL.len(), "a design has no small shape");
     names.into_iter().map(|name| Shape::named(name).expect("it is in the table"))
 }
 
-/// Returns the value that kept a key from being inserted.
+/// Returns the existing value that prevented an insert.
 ///
 /// # Panics
 ///
-/// If the operation failed.
+/// Panics if the operation failed.
 pub fn inserted<T>(done: std::result::Result<(), TryInsertError<T>>) -> Option<T> {
     done.err().map(|present| present.into_present().unwrap())
 }
 
-/// Returns what was found where something else was expected.
+/// Returns the value found instead of the expected one.
 ///
 /// # Panics
 ///
-/// If the operation failed.
+/// Panics if the operation failed.
 pub fn swapped<T>(done: std::result::Result<(), CasError<T>>) -> std::result::Result<(), Option<T>> {
     done.map_err(|differs| differs.into_found().unwrap())
 }
 
-/// A baseline with nodes of a size; it keeps words only.
+/// A baseline with a node size; it stores words only.
 #[derive(Clone, Copy, Debug)]
 pub struct Beside {
     baseline: Baseline,
     node_lines: u64,
 }
 
-/// Baselines in a size that splits at once and one that papers use; where there is time, in all of these.
+/// Baselines in a size that splits immediately and in one that papers use; with enough time, in all of these.
 pub fn baselines() -> impl Iterator<Item = Beside> {
     const SIZES: &[u64] = &[2, 16, 4, 32];
     let sizes = &SIZES[..by_effort(2, 4, 4)];
@@ -61,17 +62,17 @@ pub fn baselines() -> impl Iterator<Item = Beside> {
     Baseline::ALL.iter().flat_map(of)
 }
 
-/// Baselines in the size that splits at once.
+/// Baselines in the size that splits immediately.
 pub fn small_baselines() -> impl Iterator<Item = Beside> {
     baselines().filter(|beside| beside.node_lines == 2)
 }
 
-/// What trees can be made of.
+/// A configuration of trees.
 pub trait Plant: Copy + std::fmt::Debug + Send + Sync {
     fn create<K: Key, V: Value>(&self, pool: &Pool, name: &str) -> Result<Tree<K, V>>;
     fn open<K: Key, V: Value>(&self, pool: &Pool, name: &str) -> Result<Tree<K, V>>;
 
-    /// Opens the pool that trees of it stand in, which is created if it is not there.
+    /// Opens the pool for its trees, and creates it if necessary.
     fn pool(&self, scratch: &Scratch) -> Pool {
         scratch.open()
     }
@@ -141,17 +142,18 @@ impl Scratch {
         Pool::options().max_bytes(256 << 20).create(true)
     }
 
-    /// How a pool is opened whose file is damaged after its close: an index that outlived it would not look at its leaves again.
+    /// Options for opening a pool whose file is damaged after its close: a saved index would not read its
+    /// leaves again.
     pub fn without_index(&self) -> PoolOptions {
         self.options().keep_index(KeepIndex::Never)
     }
 
-    /// How the pool of a cell is opened.
+    /// Options for opening the pool of a cell.
     pub fn in_cell(&self, cell: &Cell) -> PoolOptions {
         self.options().max_bytes(cell.room.bytes()).domain(cell.domain)
     }
 
-    /// Makes an empty pool of a geometry that options cannot ask for: the header is the whole file.
+    /// Creates an empty pool with a geometry that options cannot express: the header is the whole file.
     pub fn format(&self, geometry: Geometry) {
         let (region, medium) = (Region::memory(geometry.max_bytes()).unwrap(), Native::new(Domain::Process));
         let made = PoolFile::create_in(region, geometry, Domain::Process, medium).unwrap();
@@ -179,7 +181,7 @@ impl Drop for Scratch {
     }
 }
 
-/// Returns where the segment of a pool is, if it has one.
+/// Returns the path of a pool's shared index file.
 pub fn segment_of(pool: &Pool) -> PathBuf {
     PathBuf::from(format!("/dev/shm/bristlecone-{}", pool.info().uuid))
 }
@@ -202,8 +204,8 @@ impl Noise {
 
 const ALONE: &str = "BRISTLECONE_TEST_ALONE";
 
-/// Runs a test in a process of its own, unless it is in one: whether it is. There its limits are its own, and
-/// no thread of another test holds up what readers let go of.
+/// Runs a test in a separate process; returns whether this is that process. It has its own limits, and no
+/// thread of another test delays the release of memory.
 pub fn is_alone(test: &str) -> bool {
     if std::env::var_os(ALONE).is_some() {
         return true;

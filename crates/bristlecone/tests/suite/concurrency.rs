@@ -1,5 +1,5 @@
-//! Many threads on one tree: every value written is unique, so what a thread reads tells whose
-//! write it saw, and histories can be checked key by key.
+//! Many threads on one tree: every written value is unique, so each read identifies the write that it
+//! saw, and histories can be checked key by key.
 
 use std::collections::BTreeMap;
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering::Relaxed, Ordering::SeqCst};
@@ -12,8 +12,8 @@ use bristlecone::{Key, Tree, Value};
 
 const THREADS: u64 = 4;
 
-/// Each thread owns every `THREADS`-th key and knows what it holds; all of them read, scan and
-/// fight over the leaves that the keys share.
+/// Each thread owns every `THREADS`-th key and knows its value; all of them read, scan and compete for
+/// the leaves that the keys share.
 fn owners<K: Key, V: Value>(
     keys: u64,
     rounds: u64,
@@ -35,7 +35,7 @@ fn owners<K: Key, V: Value>(
         let mut mine: BTreeMap<K::Owned, V::Owned> = BTreeMap::new();
         for round in 0..rounds {
             let own = key(noise.below(keys / THREADS) * THREADS + thread);
-            // Filling and emptying by turns makes leaves split, shrink and go.
+            // Filling and emptying alternately makes leaves split, shrink and be freed.
             let inserts = if (round * 6 / rounds).is_multiple_of(2) { 8 } else { 2 };
             let fresh = value(thread << 40 | round);
             match noise.below(10) {
@@ -84,7 +84,7 @@ fn owners_in_every_cell() {
     impl Visit for Run {
         fn visit<I: Items>(self) {
             let Self(cell) = self;
-            // Records are written by the thousand bytes.
+            // Each record has about a thousand bytes.
             let rounds = if cell.codec == Codec::Words { 20_000 } else { 8_000 };
             for keys in [8000, 200] {
                 owners::<I::K, I::V>(keys, rounds, cell, I::key, I::value, I::key_ref, I::value_ref);
@@ -120,8 +120,8 @@ fn owners_of_strings_find_what_they_wrote() {
     }
 }
 
-/// A counter per key that only compare-and-swap moves: no step may be lost or seen twice, and no
-/// reader may see one go back.
+/// A counter per key that changes only by compare-and-swap: no step may be lost or seen twice, and no
+/// reader may see a counter decrease.
 #[test]
 fn swaps_are_linearizable() {
     defaults().chain(small()).for_each(swaps);
@@ -170,13 +170,13 @@ fn swaps(shape: impl Plant) {
     assert_eq!(tree.iter().map(|(_, value)| value).sum::<u64>(), taken.into_inner());
 }
 
-/// Threads remove the same values, each of which exactly one removes, and which then brings the next one.
+/// Threads remove the same values. Exactly one thread removes each value, and then inserts the next one.
 fn removals<I: Items>(cell: Cell, keys: u64, rounds: u64) {
     println!("{cell}");
     let scratch = Scratch::new();
     let pool = cell.pool(&scratch);
     let tree: Tree<I::K, I::V> = cell.create(&pool, "t").unwrap();
-    // Different in every codec: of bytes there are eight, which tell some thousand versions apart.
+    // Different in every codec: there are eight byte lengths, which distinguish some thousand versions.
     let value = |version: u64| I::value(version * 8 + 3);
     let wrong = I::value(5);
     for key in 0..keys {
@@ -202,12 +202,12 @@ fn removals<I: Items>(cell: Cell, keys: u64, rounds: u64) {
                         continue;
                     }
                     taken.fetch_add(1, Relaxed);
-                    // Another thread that removed the same value would have moved on, too.
+                    // Another thread that removed the same value would also have inserted the next one.
                     let moved =
                         versions[number as usize].compare_exchange(version, version + 1, SeqCst, SeqCst);
                     assert_eq!(moved, Ok(version), "removed twice");
                     let next = value(version + 1);
-                    // By either of the operations that insert what is absent.
+                    // By either of the operations that insert an absent key.
                     let held = if version % 2 == 0 {
                         inserted(tree.try_insert(I::key_ref(&own), I::value_ref(&next)))
                     } else {
@@ -241,7 +241,7 @@ fn each_value_is_removed_by_one_thread() {
     suites::CONCURRENCY.drawn().into_iter().for_each(|cell| cell.codec.visit(Run(cell)));
 }
 
-/// Keys that are there throughout are in every scan, whatever comes and goes around them.
+/// Keys that are present throughout must be in every scan, whatever changes around them.
 #[test]
 fn scans_miss_nothing_that_stays() {
     small().for_each(scans);

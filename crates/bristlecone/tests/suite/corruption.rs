@@ -1,11 +1,10 @@
-//! Damaged pools: opening and reading answer with an error or with data, in bounded time, and
-//! never panic.
+//! Damaged pools: opening and reading return an error or data, in bounded time, and never panic.
 
 use crate::common::{Cell, Items, Noise, Plant, Scratch, Visit, small, suites};
 use bristlecone::{Error, Pool, Result, Tree};
 use bristlecone_pm::Geometry;
 
-/// A pool with two trees; its bytes up to the end of its last chunk.
+/// A pool with two trees; returns its bytes up to the end of its last chunk.
 fn healthy(scratch: &Scratch) -> Vec<u8> {
     let pool = scratch.without_index().max_bytes(64 << 20).open(&scratch.0).unwrap();
     let words = pool.tree::<u64, u64>("words").unwrap();
@@ -36,13 +35,13 @@ fn visit(scratch: &Scratch) -> Result<()> {
     Ok(())
 }
 
-/// Visits a damaged pool; only an error of a known kind may come of it.
+/// Visits a damaged pool; only an error of a known kind may result.
 fn survives(scratch: &Scratch, bytes: &[u8], what: &str) {
     std::fs::write(&scratch.0, bytes).unwrap();
     is_known(visit(scratch), what);
 }
 
-/// Fails unless it worked, or an error says what is wrong with the pool.
+/// Fails unless the result is `Ok`, or an error that describes the damage.
 fn is_known(visited: Result<()>, what: &str) {
     match visited {
         Ok(())
@@ -57,7 +56,7 @@ fn is_known(visited: Result<()>, what: &str) {
     }
 }
 
-/// Where a pool of this size has something: header, and the slots in use of each chunk.
+/// Returns the used places of a pool of this size: the header, and the used slots of each chunk.
 fn occupied(bytes: &[u8]) -> Vec<usize> {
     (0..bytes.len()).step_by(8).filter(|&at| bytes[at..at + 8] != [0; 8]).collect()
 }
@@ -97,7 +96,7 @@ fn damaged(whole: &[u8], places: &[usize], round: u64, noise: &mut Noise) -> Vec
     bytes
 }
 
-/// Trees of every cell, damaged: opening, reading and checking end, and say what they found.
+/// Damaged trees of every cell: opening, reading and checking must end, and report their findings.
 #[test]
 fn every_cell_may_be_damaged() {
     const KEYS: u64 = 600;
@@ -160,8 +159,8 @@ fn truncation_anywhere_is_an_error() {
     }
 }
 
-/// A key whose record is damaged so that it reads like another one of its leaf is told: it is not taken for what two inserts
-/// of one key leave.
+/// A key whose record is damaged so that it equals another one of its leaf must be reported: it
+/// must not be mistaken for the result of two inserts of one key.
 #[test]
 fn a_key_that_reads_like_another_one_is_told() {
     const KEYS: u64 = 24;

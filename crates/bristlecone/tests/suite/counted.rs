@@ -1,4 +1,5 @@
-//! The number of items, asked for the first time while writers are between a change and its count.
+//! The number of items, requested for the first time while writers are between a change and its
+//! count.
 
 use std::sync::atomic::{AtomicU64, Ordering::Relaxed};
 
@@ -18,7 +19,7 @@ fn the_number_of_items_is_right_once_writers_are_done() {
         (0..KEYS).step_by(2).for_each(|key| _ = tree.insert(key, key).unwrap());
         drop((tree, pool));
         for round in 0..4 {
-            // What is counted is counted anew after each opening.
+            // The items are counted again after each opening.
             let pool = scratch.open();
             let tree: Tree<u64, u64> = shape.tree(&pool, "t").open().unwrap();
             let done = AtomicU64::new(0);

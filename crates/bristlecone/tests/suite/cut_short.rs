@@ -1,6 +1,6 @@
-//! Work that is cut short at every store in turn: first an operation, then the recovery from it,
-//! then the recovery from that. The process lives on, its medium just takes nothing any more; what
-//! stood in the file by then is what the next open finds, as after a kill.
+//! Operations that are interrupted at every store in turn: first an operation, then the recovery from it, then
+//! the recovery from that. The process continues, but its medium accepts no more stores. The next open finds
+//! the contents of the file at that time, as after a kill.
 
 use std::cell::RefCell;
 use std::collections::{BTreeMap, BTreeSet};
@@ -14,23 +14,23 @@ use bristlecone::{Design, Error, Key, Medium, Native, Pool, Result, Tree, Value}
 use bristlecone_pm::{CreateOptions, OpenOptions, PoolFile, Step};
 
 thread_local! {
-    /// What the calling thread does before each load.
+    /// Called by the thread before each load.
     pub static AT_LOAD: RefCell<Option<Box<dyn FnMut()>>> = const { RefCell::new(None) };
 }
 
-/// A medium that takes so many stores and then no more: it unwinds, as if the process ended there.
+/// A medium that accepts a number of stores and then no more: it unwinds, as if the process ended there.
 pub struct Ending {
     native: Native,
     end: End,
     left: Arc<AtomicU64>,
     ended: AtomicBool,
-    /// Loads, flushes and fences so far.
+    /// Number of loads, flushes and fences so far.
     accesses: Arc<AtomicU64>,
-    /// Every step that was ever flushed, but for that of opening.
+    /// Every step that was ever flushed, except that of opening.
     steps: Arc<Mutex<BTreeSet<Step>>>,
 }
 
-/// When a medium ends: after so many stores, and if a step was flushed, so many stores later.
+/// When a medium ends: after a number of stores, and if a step was flushed, a number of stores later.
 #[derive(Clone, Copy)]
 pub struct End {
     stores: u64,
@@ -41,11 +41,11 @@ impl End {
     const NEVER: Self = Self { stores: u64::MAX, step: None };
 }
 
-/// What is thrown; it goes past the panic hook.
+/// The panic payload, which bypasses the panic hook.
 struct Ended;
 
 impl Ending {
-    /// One that never ends, and counts what is done to it.
+    /// Returns a medium that never ends, and counts its accesses.
     pub fn never(native: Native, accesses: &Arc<AtomicU64>) -> Self {
         let (left, accesses) = (Arc::new(AtomicU64::new(u64::MAX)), Arc::clone(accesses));
         Self { native, end: End::NEVER, left, ended: AtomicBool::new(false), accesses, steps: Arc::default() }
@@ -60,7 +60,7 @@ impl Ending {
         if self.left.fetch_update(Relaxed, Relaxed, |left| left.checked_sub(1)).is_ok() {
             return true;
         }
-        // Only once: what runs while unwinding writes into the void.
+        // Only once: stores during unwinding are discarded.
         if !self.ended.swap(true, Relaxed) {
             resume_unwind(Box::new(Ended));
         }
@@ -109,11 +109,11 @@ impl Medium for Ending {
 type Words = Tree<u64, u64>;
 type Texts = Tree<&'static str, &'static [u8]>;
 
-/// A pool with two trees of one shape, to be opened on a medium that ends.
+/// A pool with two trees of one configuration, to be opened on a medium that ends.
 struct Site {
     scratch: Scratch,
     cell: Cell,
-    /// Stores that the last medium would still have taken.
+    /// Number of stores that the last medium would still have accepted.
     left: Arc<AtomicU64>,
     steps: Arc<Mutex<BTreeSet<Step>>>,
 }
@@ -162,7 +162,7 @@ fn sites() -> impl Iterator<Item = Site> {
     share(suites::CUT_SHORT.drawn_of_each_design()).into_iter().map(Site::new)
 }
 
-/// Everything that was acknowledged, and what may have happened besides.
+/// All acknowledged changes, and the one that may have happened.
 #[derive(Default)]
 struct Model {
     words: BTreeMap<u64, u64>,
@@ -210,7 +210,8 @@ impl Model {
         }
     }
 
-    /// The trees hold what was acknowledged, and the interrupted operation wholly or not at all.
+    /// Verifies that the trees hold all acknowledged changes, and the interrupted operation atomically or not
+    /// at all.
     fn compare(&mut self, words: &Words, texts: &Texts) {
         assert_eq!((words.check(), texts.check()), (vec![], vec![]));
         let same = |model: &Self| {
@@ -227,10 +228,10 @@ impl Model {
 }
 
 const ROUNDS: usize = 100;
-/// Stores that mark a pool as in use, which every opening makes.
+/// Number of stores that mark a pool as in use, which every opening makes.
 const OPENING: u64 = 13;
 
-/// Runs until the medium ends; `None` if it did.
+/// Runs until the medium ends; returns `None` if it did.
 fn until_the_end<T>(work: impl FnOnce() -> T) -> Option<T> {
     catch_unwind(AssertUnwindSafe(work)).map_err(|thrown| assert!(thrown.is::<Ended>(), "a panic")).ok()
 }
@@ -242,7 +243,7 @@ fn recovery_is_cut_short_at_every_store() {
         let (mut cuts, mut changed) = (0, 0);
         for round in 0..ROUNDS {
             if cuts > ROUNDS * 2 * OPENING as usize {
-                // Recoveries of many stores: enough of them were looked at.
+                // Recoveries of many stores: enough of them were tested.
                 break;
             }
             // Steps in turn, the rare ones as often as the others.
@@ -253,7 +254,7 @@ fn recovery_is_cut_short_at_every_store() {
                 model.work(&words, &texts, round % 6 < 3, &mut noise);
             });
             assert!(worked.is_none());
-            // Each time a store further, until recovery comes to its end.
+            // One store further each time, until recovery completes.
             for stores in 0.. {
                 let opened = until_the_end(|| {
                     let opened = site.open(End { stores, step: None });
@@ -277,8 +278,8 @@ fn recovery_is_cut_short_at_every_store() {
     }
 }
 
-/// How far the life of a tree came: how many stores had been made when it was to be created, used,
-/// dropped, and when it was gone; and how many items were acknowledged.
+/// The life of a tree: the number of stores made before it was created, used and dropped, and after it was
+/// gone; and the number of acknowledged items.
 #[derive(Default)]
 struct Life {
     begun: Vec<u64>,
@@ -313,13 +314,13 @@ impl Life {
 #[test]
 fn creating_and_dropping_a_tree_is_all_or_nothing() {
     for site in sites() {
-        // The chunks are used ones from here on: making them ready is most of the stores.
+        // The chunks are used from here on: preparing them is most of the stores.
         Life::of(&site, u64::MAX);
         let begun = Life::of(&site, u64::MAX).begun;
         let [.., end] = begun[..] else { unreachable!("it came to its end") };
         let taken = |pool: &Pool| pool.info().chunks - pool.info().chunks_free;
         let others = taken(&site.open(End::NEVER).unwrap().0);
-        // How often a tree was not there and was there, by what was cut short.
+        // How often a tree was absent and present, by the interrupted operation.
         let mut found = [[0; 2]; 4];
         let near = |at: u64| begun.iter().any(|begun| at.abs_diff(*begun) < 75);
         for stores in (0..end).filter(|at| near(*at) || at % 499 == 0) {
@@ -343,7 +344,7 @@ fn creating_and_dropping_a_tree_is_all_or_nothing() {
         }
         let [opening, creating, using, dropping] = found;
         println!("{:?}: not there and there: {found:?}", site.cell);
-        // Its creation ends with the store that makes it a tree, and its drop begins with one that unmakes it.
+        // Its creation ends with the store that commits it, and its drop begins with one that revokes it.
         assert!(opening[0] >= OPENING && opening[1] == 0, "{opening:?}");
         assert!(creating[0] > 30 && creating[1] == 0, "{creating:?}");
         assert!(using[0] == 0 && using[1] > LIFE_ITEMS, "{using:?}");

@@ -1,5 +1,5 @@
-//! After everything is deleted the space is free again, at once and after a reopen, and what is
-//! put in then needs no more than before.
+//! After everything is deleted the space must be free, immediately and after a reopen, and new items must need
+//! no more than before.
 
 use crate::common::{Cell, Items, Plant, Scratch, Visit, defaults, share, suites};
 use bristlecone::{Design, Key, Pool, Tree, Value};
@@ -8,13 +8,13 @@ use bristlecone_random::mix;
 
 const THREADS: u64 = 4;
 
-/// Chunks, and how many of them are in use.
+/// Returns the number of chunks, and of those in use.
 fn chunks(pool: &Pool) -> (u64, u64) {
     let info = pool.info();
     (info.chunks, info.chunks - info.chunks_free)
 }
 
-/// Runs `work` for every number below `keys`, on some threads, scattered.
+/// Runs `work` for every number below `keys`, on several threads, in scrambled order.
 fn each(keys: u64, work: impl Fn(u64) + Sync) {
     std::thread::scope(|scope| {
         for thread in 0..THREADS {
@@ -39,7 +39,7 @@ fn everything<K: Key, V: Value>(
         assert_eq!(tree.len(), keys);
         let (_, filled) = chunks(&pool);
         let logs = match shape.design {
-            // A log keeps the chunks of its threads, and of the collection it was sized for.
+            // A log keeps the chunks of its threads, and of the collection that it was sized for.
             Design::CclBTree | Design::LodgeTree => 5 * THREADS,
             // A log of one chunk, and separators of several sizes.
             Design::WoTree => 4,
@@ -47,7 +47,7 @@ fn everything<K: Key, V: Value>(
         };
         each(keys, |i| remove(&tree, i));
         assert!(tree.is_empty());
-        // Space goes once no reader can hold it, which writers see to.
+        // Space is freed once no reader can hold it, which writers ensure.
         let few = |(all, used): (u64, u64)| used <= (all / 20).max(2) + logs;
         for _ in (0..100).take_while(|_| !few(chunks(&pool))) {
             (0..5000).for_each(|i| {
@@ -73,7 +73,7 @@ fn everything<K: Key, V: Value>(
         let pool = scratch.open();
         drop(shape.tree(&pool, "t").open::<K, V>().unwrap());
         let (_, again) = chunks(&pool);
-        // Threads fill leaves in another order each time; a leak would make it twice as many.
+        // Threads fill leaves in a different order each time; a leak would double the number.
         assert!(again <= filled + filled / 4 + 2 + logs, "{}: {filled}, then {again}", shape.design);
     }
 }
@@ -97,7 +97,7 @@ fn texts_that_are_all_deleted_leave_their_space_free() {
     );
 }
 
-/// A tree that is filled and emptied again and again, by each opening once, takes no more chunks than at first.
+/// A tree that is filled and emptied repeatedly, once per opening, must need no more chunks than at first.
 #[test]
 fn cells_that_are_filled_again_take_no_more() {
     struct Run(Cell);
@@ -123,8 +123,8 @@ fn cells_that_are_filled_again_take_no_more() {
                 for at in 0..6000 {
                     assert_eq!(tree.remove(I::key_ref(&I::key(at))).unwrap(), Some(I::value(at % 6)));
                 }
-                // A log gives its chunks back as others fill up, and as its collector has its turn: the least of several
-                // moments tells, and of many more if that is too much.
+                // A log frees its chunks as others fill up, and when its collector runs: take the minimum of
+                // several samples, and of many more if that is too much.
                 let mut least = u64::MAX;
                 for moment in 0..500 {
                     if moment >= 50 && (emptied.is_empty() || least <= most(&emptied)) {
@@ -142,8 +142,8 @@ fn cells_that_are_filled_again_take_no_more() {
             }
             println!("{used:?} chunks in use, {emptied:?} without items");
             assert!(emptied.iter().all(|used| *used <= most(&emptied)), "{emptied:?} chunks without items");
-            // With a few entries to a chunk, the log of a tree that is filled takes many times what the items
-            // take, more or less of that as its collector has its turn.
+            // With a few entries per chunk, the log of a full tree takes many times the space of the items,
+            // depending on when its collector runs.
             if cell.shape.option("log_entries").is_none_or(|entries| entries >= 300) {
                 assert!(used.iter().all(|used_then| *used_then <= most(&used)), "{used:?} chunks in use");
             }

@@ -84,7 +84,7 @@ fn transparent_keys_are_their_field() {
     let path = Path { path: b"\0\xff".to_vec() };
     paths.insert(&path, 1).unwrap();
     assert_eq!(paths.first_key_value(), Some((path, 1)));
-    // Within a tuple, they are what the field is there.
+    // Within a tuple, they are encoded like the field there.
     let pairs = pool.tree::<(Path, Account), ()>("pairs").unwrap();
     pairs.insert((&Path { path: b"\0".to_vec() }, &Account(-7)), ()).unwrap();
     assert_eq!(pool.tree::<(Vec<u8>, i64), ()>("pairs").unwrap().get((b"\0", -7)), Some(()));

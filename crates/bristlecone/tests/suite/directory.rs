@@ -1,4 +1,4 @@
-//! Trees that get another name or are cleared, their names, and the options of pools.
+//! Trees that are renamed or cleared, their names, and the options of pools.
 
 use std::collections::BTreeMap;
 use std::sync::atomic::{AtomicBool, Ordering::Relaxed};
@@ -43,7 +43,7 @@ fn a_renamed_tree_keeps_its_handles_and_its_items() {
     }
 }
 
-/// Threads that open a tree by its name while it changes find it under one of both.
+/// Threads that open a tree by name while it is renamed must find it under one of both names.
 #[test]
 fn a_tree_that_is_renamed_is_found_under_one_name() {
     let scratch = Scratch::new();
@@ -52,7 +52,7 @@ fn a_tree_that_is_renamed_is_found_under_one_name() {
     let is_found = AtomicBool::new(false);
     std::thread::scope(|scope| {
         let renamer = scope.spawn(|| {
-            // Longer where the other thread does not get a turn.
+            // Longer if the other thread is not scheduled.
             for round in (0..100_000).take_while(|&round| round < 300 || !is_found.load(Relaxed)) {
                 let (from, to) = if round % 2 == 0 { ("a", "b") } else { ("b", "a") };
                 pool.rename_tree(from, to).unwrap();
@@ -86,7 +86,7 @@ fn a_cleared_tree_is_empty_and_as_it_was_made() {
                 let (key, value) = (I::key(number), I::value(number));
                 tree.upsert(I::key_ref(&key), I::value_ref(&value)).unwrap();
             }
-            // A tree that takes another's place has another place in the directory.
+            // A tree that replaces another one has another directory entry.
             let specs = || {
                 let trees = pool.trees().unwrap().into_iter();
                 trees.map(|tree| (tree.spec.name.clone(), tree.spec)).collect::<BTreeMap<_, _>>()
@@ -112,7 +112,7 @@ fn a_cleared_tree_is_empty_and_as_it_was_made() {
     suites::MODEL.drawn().into_iter().for_each(|cell| cell.codec.visit(Run(cell)));
 }
 
-/// Clearing gives the space back, again and again.
+/// Clearing frees the space, repeatedly.
 #[test]
 fn a_tree_that_is_cleared_often_leaves_room_for_others() {
     for shape in defaults() {
@@ -130,7 +130,7 @@ fn a_tree_that_is_cleared_often_leaves_room_for_others() {
     }
 }
 
-/// A system call that fails while a tree is cleared leaves all of its items.
+/// A system call that fails while a tree is cleared must leave all of its items.
 #[test]
 fn a_tree_that_cannot_be_cleared_has_its_items() {
     for shape in defaults() {

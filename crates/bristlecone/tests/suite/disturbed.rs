@@ -1,5 +1,5 @@
-//! Readers that writers disturb at every load: they find what they look for all the same, in a bounded number of
-//! rounds, and what is shown a value may write.
+//! Readers whose validation fails at every load: they must still find their keys, in a bounded number of rounds,
+//! and a closure that receives a value may write.
 
 use std::cell::Cell;
 use std::rc::Rc;
@@ -14,18 +14,18 @@ use bristlecone::{Design, Native, Tree};
 use bristlecone_pm::{CreateOptions, PoolFile};
 
 const KEYS: u64 = 600;
-/// Every so many keys one is read.
+/// One of this many keys is read.
 const STRIDE: usize = 31;
 /// A writer that has not written by then waits for the reader.
 const PATIENCE: Duration = Duration::from_millis(30);
-/// A writer that has not written by then waits for ever.
+/// A writer that has not written by then is deadlocked.
 const FOR_EVER: Duration = Duration::from_secs(20);
 
-/// A thread that writes keys it is asked to.
+/// A thread that writes requested keys.
 struct Writer {
     keys: Sender<u64>,
     written: Receiver<()>,
-    /// It waits for a lock.
+    /// Whether it waits for a lock.
     waits: Cell<bool>,
     writes: Cell<u64>,
 }
@@ -40,7 +40,7 @@ impl Writer {
         }
     }
 
-    /// Nothing that the caller holds keeps it from writing.
+    /// No lock held by the caller may block the write.
     fn write(&self, key: u64) {
         if self.waits.take() {
             self.written.recv_timeout(FOR_EVER).expect("a reader keeps its lock while a value is looked at");
@@ -50,7 +50,7 @@ impl Writer {
     }
 }
 
-/// Reads keys while their neighbours are written at every load; how often a reader made a writer wait.
+/// Reads keys while their neighbours are written at every load; returns how often a reader made a writer wait.
 fn read(tree: &Tree<u64, u64>, writer: &Rc<Writer>) -> usize {
     let mut waited = 0;
     for key in (0..KEYS).step_by(STRIDE) {

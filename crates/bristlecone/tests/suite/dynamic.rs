@@ -1,4 +1,4 @@
-//! Trees whose kinds are known at run time: what they refuse, and what they share with typed ones.
+//! Trees whose kinds are known at run time: their errors, and their sharing with typed ones.
 
 use std::ops::Bound::{Excluded, Included, Unbounded};
 
@@ -7,7 +7,7 @@ use bristlecone::dynamic::{Bounds, Datum, Kind, Tree};
 use bristlecone::parts::codec::Record;
 use bristlecone::{Design, Error, Result, Value};
 
-/// Byte strings that pass for a kind.
+/// Byte strings that pretend to be a kind.
 macro_rules! pretender {
     ($name:ident, $kind:literal) => {
         struct $name;
@@ -59,7 +59,7 @@ fn dynamic_and_typed_handles_are_one_tree() {
         assert_eq!((typed.stats().items, dynamic.stats().items), (300, 300));
         let names = dynamic.options().iter().map(|(name, _)| *name).collect::<Vec<_>>();
         assert_eq!((dynamic.name(), dynamic.design(), names.is_empty()), ("t", design, false));
-        // It is open as long as either is.
+        // The tree is open while either handle exists.
         drop(typed);
         assert!(matches!(pool.drop_tree("t"), Err(Error::TreeInUse { .. })));
         drop(dynamic);
@@ -150,7 +150,7 @@ fn trees_of_other_kinds_are_told_from_those_of_a_newer_version() {
     assert!(!salvage.is_whole());
 }
 
-/// Records whose checksums are right, and whose bytes are no strings.
+/// Records with valid checksums whose bytes are not strings.
 #[test]
 fn what_is_not_of_its_kind_is_left_out_and_reported() {
     let scratch = Scratch::new();
@@ -200,7 +200,8 @@ fn what_is_not_of_its_kind_is_left_out_and_reported() {
     assert_eq!((&*findings[0].location, &*findings[0].what), ("values", "10 of them are no str"));
     assert_eq!(pool.check_tree("t").unwrap(), (100, findings));
 
-    // What was there cannot be told, but it is replaced, and can be; an error says that nothing was changed.
+    // The previous value cannot be returned, but the write is applied; an error would mean that nothing was
+    // changed.
     assert_eq!(typed.insert(7, "seven").unwrap(), None);
     assert_eq!(typed.get(7).as_deref(), Some("seven"));
     typed.upsert(17, "seventeen").unwrap();
@@ -226,7 +227,7 @@ fn what_is_not_of_its_kind_is_left_out_and_reported() {
     assert_eq!((typed.len(), dynamic.contains_key(37u64).unwrap()), (left, true));
 }
 
-/// Keys of a scan that goes on from where it stopped, `step` items at a time.
+/// Keys of a scan that continues where it stopped, `step` items at a time.
 fn in_steps(tree: &Tree, bounds: &Bounds, step: usize, backward: bool) -> Vec<Datum<'static>> {
     let (mut bounds, mut keys) = (bounds.clone(), Vec::new());
     loop {

@@ -1,4 +1,4 @@
-//! Values of types that serde knows.
+//! Values of serde types.
 
 use std::collections::BTreeMap;
 
@@ -91,7 +91,7 @@ fn values_that_do_not_decode_are_left_out_and_reported() {
     assert_eq!(texts.remove(1).unwrap(), None);
     assert_eq!(numbers.len(), 1);
 
-    // Bytes behind a value are no part of it.
+    // Bytes behind a value are not part of it.
     let pairs = pool.tree::<u64, Postcard<(u8, u8)>>("p").unwrap();
     pairs.insert(1, &(3, 4)).unwrap();
     assert_eq!(pool.tree::<u64, Postcard<u8>>("p").unwrap().get(1), None);

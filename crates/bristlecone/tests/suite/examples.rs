@@ -1,4 +1,4 @@
-//! The examples, run as they are: each asserts what it shows, and leaves no file.
+//! The examples, run unchanged: each asserts its results, and leaves no file.
 
 #[path = "../../examples/counters.rs"]
 mod counters;
@@ -61,7 +61,7 @@ fn transfers_keep_the_total() {
     transfer::main().unwrap();
 }
 
-/// The writer is this test in a process of its own.
+/// The writer is this test in a separate process.
 #[test]
 fn two_processes_one_of_which_is_killed() {
     let this = "examples::two_processes_one_of_which_is_killed";

@@ -1,4 +1,4 @@
-//! A pool that is full: an error, and nothing else changes; removals make room again.
+//! A full pool: an error without any other change; removals free space again.
 
 use crate::common::{Cell, Items, Noise, Plant, SHAPES, Scratch, Visit, is_alone, share, suites};
 use bristlecone::{Design, Error, Pool, Tree};
@@ -11,7 +11,7 @@ fn small() -> (Scratch, Pool) {
     (scratch, pool)
 }
 
-/// Inserts until the pool is full; how many keys went in.
+/// Inserts until the pool is full; returns the number of keys.
 fn fill(tree: &Tree<u64, u64>, key: impl Fn(u64) -> u64) -> u64 {
     for i in 0.. {
         match tree.insert(key(i), i) {
@@ -93,8 +93,8 @@ fn dropping_a_tree_gives_everything_back() {
     }
 }
 
-/// Logs of five entries fill a pool of 32 chunks long before its items would. Where they have no room to be copied
-/// together, what is buffered goes to its leaves, and the logs go.
+/// Logs of five entries fill a pool of 32 chunks long before its items would. If they have no space to be copied
+/// together, buffered items are flushed to their leaves, and the logs are freed.
 #[test]
 fn logs_of_few_entries_give_their_room_back() {
     let scratch = Scratch::new();
@@ -117,8 +117,8 @@ fn logs_of_few_entries_give_their_room_back() {
     assert_eq!((tree.len(), tree.check()), (255, vec![]));
 }
 
-/// A pool of each cell is filled up: what is refused changes nothing, what was acknowledged stays, also
-/// after a crash, and removals make room.
+/// A pool of each cell is filled: a failed write changes nothing, acknowledged writes survive, also a crash, and
+/// removals free space.
 #[test]
 fn every_cell_may_be_full() {
     struct Run(Cell);
@@ -129,7 +129,7 @@ fn every_cell_may_be_full() {
             let scratch = Scratch::new();
             let pool = cell.pool(&scratch);
             let tree: Tree<I::K, I::V> = cell.create(&pool, "t").unwrap();
-            // The longest values: words take their time.
+            // The longest values: words would take too long.
             let value = |at: u64| I::value(at * 8 + 7);
             let put = |tree: &Tree<_, _>, at| tree.insert(I::key_ref(&I::key(at)), I::value_ref(&value(at)));
             let mut filled = 0;
@@ -167,7 +167,7 @@ fn every_cell_may_be_full() {
     }
 }
 
-/// Keys that came and went take no room, though the pool is never full, nor opened again.
+/// Removed keys must take no space, though the pool is never full or reopened.
 #[test]
 fn keys_that_are_gone_take_no_room() {
     if !is_alone("full_pool::keys_that_are_gone_take_no_room") {
@@ -193,13 +193,13 @@ fn keys_that_are_gone_take_no_room() {
             .collect();
         println!("{shape}: {used:?} chunks in use, {dram:?} bytes of DRAM");
         assert_eq!((tree.len(), tree.check()), (0, vec![]), "{shape}");
-        // The log of a few entries a chunk takes more or less as its collector has its turn; what is lost
-        // never comes back.
+        // The size of a log with a few entries per chunk depends on when its collector runs; lost space never
+        // becomes free again.
         let first = used[..ROUNDS / 4].iter().max().expect("there are rounds");
         let last = used[ROUNDS * 3 / 4..].iter().min().expect("there are rounds");
         assert!(*last <= first + first / 4 + 2, "{shape}: {used:?} chunks in use");
-        // Each place of a leaf has a buffer of its own, which counts from its first use on. Elsewhere some separators as long as
-        // keys wait for an epoch, now more of them and now fewer.
+        // Each position of a leaf has its own buffer, which counts from its first use on. In the other designs
+        // some separators as long as keys wait for an epoch, in varying numbers.
         if shape.design != Design::CclBTree {
             let halves = [&dram[..ROUNDS / 2], &dram[ROUNDS / 2..]];
             let [before, after] = halves.map(|half| half.iter().max().expect("there are rounds"));

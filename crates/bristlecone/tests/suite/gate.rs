@@ -1,5 +1,5 @@
-//! Every way to change a tree passes the gate: a snapshot shows what there was before, and a transaction that has read one of the
-//! keys notices.
+//! Every write operation passes the write barrier: a snapshot shows the previous state, and a
+//! transaction that has read one of the keys detects the change.
 
 use crate::common::{Scratch, defaults};
 use bristlecone::dynamic::{self, Datum, Kind};
@@ -10,7 +10,8 @@ const KEYS: u64 = 200;
 type Words = Tree<u64, u64>;
 type Way<T> = (&'static str, fn(&Pool, &T));
 
-/// What changes the keys 0, 2, 4 … of a tree of words to words, whose values are the keys.
+/// The operations that change the keys 0, 2, 4 … of a tree of words to words, whose values are the
+/// keys.
 const OF_WORDS: &[Way<Words>] = &[
     ("insert", |_, tree| {
         tree.insert(1, 7).unwrap();
@@ -90,7 +91,7 @@ const OF_WORDS: &[Way<Words>] = &[
     }),
 ];
 
-/// The same of a tree of strings to strings whose kinds are known at run time.
+/// The same for a dynamic tree of strings to strings.
 const OF_STRINGS: &[Way<dynamic::Tree>] = &[
     ("insert", |_, tree| {
         tree.insert("1", "x").unwrap();
@@ -137,7 +138,7 @@ const OF_STRINGS: &[Way<dynamic::Tree>] = &[
     ("remove_many", |_, tree| tree.remove_many(&[Datum::from("002")], &mut Vec::new()).unwrap()),
 ];
 
-/// Returns the first, the middle and the last key of which the items differ.
+/// Returns the first, the middle and the last key whose items differ.
 fn changed<K: Ord + Clone, V: PartialEq>(before: &[(K, V)], after: &[(K, V)]) -> [K; 3] {
     let is_in = |item: &(K, V), items: &[(K, V)]| items.contains(item);
     let gone = before.iter().filter(|item| !is_in(item, after));
@@ -146,7 +147,8 @@ fn changed<K: Ord + Clone, V: PartialEq>(before: &[(K, V)], after: &[(K, V)]) ->
     [0, keys.len() / 2, keys.len() - 1].map(|at| keys[at].0.clone())
 }
 
-/// Has a transaction read a key, and again after the tree was changed, and returns whether it noticed. It has no snapshot.
+/// Lets a transaction without a snapshot read a key, and again after the tree was changed; returns
+/// whether it detected the change.
 fn is_noticed(
     pool: &Pool,
     read: impl Fn(&Transaction) -> Result<(), Error>,

@@ -1,4 +1,4 @@
-//! What is taken of the heap is given back: reads, scans and whole lives of pools, over and over.
+//! Heap memory must be freed: reads, scans and whole lives of pools, repeatedly.
 
 use std::alloc::{GlobalAlloc, Layout, System};
 use std::ops::ControlFlow;
@@ -9,7 +9,7 @@ use bristlecone_pm::sync::epoch::settle;
 
 use crate::common::*;
 
-/// The heap, and how many of its bytes are in use.
+/// The heap, with the number of its bytes in use.
 struct Counted;
 
 static IN_USE: AtomicI64 = AtomicI64::new(0);
@@ -32,11 +32,11 @@ unsafe impl GlobalAlloc for Counted {
     }
 }
 
-/// Does something over and over.
+/// Runs something repeatedly.
 ///
 /// # Panics
 ///
-/// If each time some bytes are left in use, as many as there are keys, or more.
+/// Panics if each run leaves bytes in use, as many as there are keys, or more.
 fn gives_back(cell: &Cell, what: &str, mut once: impl FnMut()) {
     const TIMES: usize = 8;
     let mut least = || {
@@ -47,14 +47,15 @@ fn gives_back(cell: &Cell, what: &str, mut once: impl FnMut()) {
         });
         after.min().expect("it was done")
     };
-    // At first what is kept for the next time is made; what waits for an epoch may be a few nodes of a queue.
+    // The first runs create what is kept for later ones; objects that wait for an epoch may be a few nodes of
+    // a queue.
     let kept = -least() + least();
     assert!(kept < TIMES as i64 * KEYS as i64, "{cell}: {kept} bytes are in use after {what}, {TIMES} times");
 }
 
 const KEYS: u64 = 1500;
 
-/// Every way to read a tree; those that end early, too.
+/// Every way to read a tree, including those that end early.
 fn read<I: Items>(tree: &Tree<I::K, I::V>) {
     let keys: Vec<_> = (0..KEYS).map(I::key).collect();
     let lent: Vec<_> = keys.iter().map(I::key_ref).collect();

@@ -1,4 +1,5 @@
-//! A key of NBTree that is updated whenever a thread that replaces its leaf has carried its value over.
+//! A key of NBTree that is updated each time a thread that replaces its leaf has carried its value
+//! over.
 
 use std::cell::Cell;
 use std::sync::atomic::{AtomicU64, Ordering};
@@ -10,12 +11,12 @@ use bristlecone::{Design, Domain, Medium, Native, Tree};
 use bristlecone_pm::{Geometry, PoolFile, Region, Step};
 
 const GEOMETRY: Geometry = Geometry { chunk_bytes: 64 << 10, chunks_max: 8, trees_max: 1 };
-/// Slots of the leaf.
+/// Number of slots of the leaf.
 const SLOTS: u64 = 7;
 const HOT: u64 = 3;
-/// A thread that redrafts so often goes on without end.
+/// A thread that copies this often would never end.
 const WITHOUT_END: u64 = 1000;
-/// As often as a thread may redraft: before writers are asked to stop, and once more for each of them.
+/// Maximum number of copies: before writers are asked to stop, and once more for each of them.
 const ROUNDS_MAX: u64 = 8;
 
 thread_local! {
@@ -23,11 +24,11 @@ thread_local! {
     static REPLACES: Cell<bool> = const { Cell::new(false) };
 }
 
-/// Lets another thread update the key before each seal that could be set.
+/// Lets another thread update the key before each possible seal.
 #[derive(Clone)]
 struct Meddling {
     native: Arc<Native>,
-    /// Asks for an update, and hears that it is done.
+    /// Requests an update, and receives its completion.
     update: Arc<Mutex<(Sender<u64>, Receiver<()>)>>,
     rounds: Arc<AtomicU64>,
 }
@@ -107,7 +108,7 @@ fn nbtree_replaces_a_leaf_whose_value_changes_all_the_time() {
     assert_eq!(tree.insert(SLOTS, SLOTS).unwrap(), None);
     REPLACES.set(false);
     let rounds = meddling.rounds.load(Ordering::Relaxed);
-    // The updating thread hears that no more is asked of it.
+    // The updating thread receives the end of the requests.
     *meddling.update.lock().unwrap() = (channel().0, channel().1);
     let last = updates.join().unwrap();
     assert!((2..=ROUNDS_MAX).contains(&rounds), "redrafted {rounds} times");

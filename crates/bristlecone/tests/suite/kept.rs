@@ -1,6 +1,6 @@
-//! What a clean close leaves in shared memory: the next open goes on with it, if it is what the pool was closed with, and
-//! else builds everything anew. Each test has a process of its own: epochs are the process's, and a thread of another test
-//! that is amid an operation would hold up what a tree leaves.
+//! The index that a clean close saves in shared memory: the next open resumes it if it matches the closed pool, and
+//! rebuilds everything otherwise. Each test has its own process: epochs belong to a process, and a thread of another
+//! test in the middle of an operation would delay the saving.
 
 use std::fs;
 use std::os::unix::fs::{FileExt, PermissionsExt, symlink};
@@ -12,7 +12,7 @@ use bristlecone_cells::Codec;
 
 use crate::common::{Items, Plant, Scratch, Shape, Visit, defaults, is_alone, segment_of, share, small};
 
-/// Items that a pool is closed with.
+/// Number of items of the closed pool.
 const ITEMS: u64 = 3000;
 
 fn options() -> PoolOptions {
@@ -23,7 +23,8 @@ fn open(scratch: &Scratch) -> Pool {
     options().open(&scratch.0).unwrap()
 }
 
-/// Returns whether the pool was opened with what its close had left, and whatever it was, has all items and no other.
+/// Returns whether the pool was opened with the saved index; asserts that it has exactly the expected items in any
+/// case.
 fn is_kept(pool: &Pool, shape: Shape, items: u64) -> bool {
     let tree: Tree<u64, u64> = shape.open(pool, "t").unwrap();
     assert_eq!((tree.len(), tree.check()), (items, vec![]), "{shape:?}");
@@ -31,7 +32,7 @@ fn is_kept(pool: &Pool, shape: Shape, items: u64) -> bool {
     pool.info().index_was_kept
 }
 
-/// Makes a pool of some items, and closes it.
+/// Creates a pool with items, and closes it.
 fn closed(scratch: &Scratch, shape: Shape, items: u64) {
     let pool = open(scratch);
     let tree: Tree<u64, u64> = shape.create(&pool, "t").unwrap();
@@ -53,7 +54,8 @@ impl Visit for Lives {
             let tree: Tree<I::K, I::V> =
                 if life == 0 { shape.create(&pool, "t") } else { shape.open(&pool, "t") }.unwrap();
             assert_eq!(tree.check(), [], "{shape:?} {life}");
-            // What the last life wrote is there; half of it goes, more comes, and leaves split and merge.
+            // The items of the last life are present; half of them are removed, more are inserted, and leaves split
+            // and merge.
             for number in (life > 0).then(|| numbers(life - 1)).into_iter().flatten() {
                 let (key, value) = (I::key(number), I::value(number));
                 assert_eq!(tree.get(I::key_ref(&key)), Some(value), "{shape:?} {life}: {number}");
@@ -69,7 +71,7 @@ impl Visit for Lives {
             drop(tree);
             pool.close().unwrap();
         }
-        // A crash right after an open that went on.
+        // A crash right after an open that resumed.
         let pool = open(&scratch);
         assert!(pool.info().index_was_kept);
         let len = shape.open::<I::K, I::V>(&pool, "t").unwrap().len();
@@ -101,7 +103,7 @@ fn what_does_not_fit_is_not_used() {
         let segment =
             |pool: &Pool| fs::OpenOptions::new().read(true).write(true).open(segment_of(pool)).unwrap();
         closed(&scratch, shape, ITEMS);
-        // Each word of the header, and some of the notes.
+        // Each word of the header, and some of the manifest.
         for at in (0..14 * 8).step_by(8).chain([112, 4096, 4096 + 8]) {
             let pool = open(&scratch);
             assert!(is_kept(&pool, shape, ITEMS), "{shape:?}");
@@ -115,7 +117,7 @@ fn what_does_not_fit_is_not_used() {
             assert!(!is_kept(&pool, shape, ITEMS), "{shape:?}: a damaged byte at {at}");
             pool.close().unwrap();
         }
-        // Cut short, gone, a link, readable by others, another pool's.
+        // Truncated, removed, a link, readable by others, that of another pool.
         type Change = fn(&Path);
         let changes: [Change; 6] = [
             |path| fs::OpenOptions::new().write(true).open(path).unwrap().set_len(4100).unwrap(),
@@ -152,7 +154,7 @@ fn a_copy_of_a_pool_is_another_pool() {
     for shape in defaults() {
         let (scratch, other) = (Scratch::new(), Scratch::new());
         closed(&scratch, shape, ITEMS);
-        // Both may go on with what was left: they are the same, so far.
+        // Both may resume the saved index: they are equal so far.
         fs::copy(&scratch.0, &other.0).unwrap();
         let pool = open(&scratch);
         assert!(is_kept(&pool, shape, ITEMS));
@@ -163,14 +165,14 @@ fn a_copy_of_a_pool_is_another_pool() {
         drop(tree);
         pool.close().unwrap();
         both.close().unwrap();
-        // Now they differ, and one segment is there at most.
+        // Now they differ, and at most one shared index file exists.
         let both = open(&other);
         assert!(!is_kept(&both, shape, ITEMS), "{shape:?}");
         both.close().unwrap();
         let pool = open(&scratch);
         assert!(!is_kept(&pool, shape, ITEMS + 1), "{shape:?}: the other one's");
         pool.close().unwrap();
-        // As old as it was, in the same file: a backup that is restored.
+        // The previous contents, in the same file: a restored backup.
         let before = fs::read(&scratch.0).unwrap();
         let pool = open(&scratch);
         assert!(is_kept(&pool, shape, ITEMS + 1));
@@ -196,7 +198,7 @@ fn only_what_is_worth_it_is_left_behind_unless_it_is_asked_for() {
     };
     closed(&scratch, shape, ITEMS);
     assert_eq!(found(KeepIndex::Always), (true, true));
-    // What is there is used; what is left is not worth it.
+    // An existing index is used; a new one is not worth saving.
     assert_eq!(found(KeepIndex::Auto), (true, false));
     assert_eq!(found(KeepIndex::Auto), (false, false));
     assert_eq!(found(KeepIndex::Always), (false, true));
@@ -224,7 +226,7 @@ fn readers_use_it_side_by_side_and_leave_it_as_it_was() {
         for _ in 0..2 {
             let [one, other] = [reader.open(&scratch.0).unwrap(), reader.open(&scratch.0).unwrap()];
             assert!(is_kept(&one, shape, ITEMS) && is_kept(&other, shape, ITEMS), "{shape:?}");
-            // A tree that is opened again, too.
+            // Also a tree that is opened again.
             assert!(is_kept(&one, shape, ITEMS), "{shape:?}");
         }
         assert!(is_kept(&open(&scratch), shape, ITEMS), "{shape:?}");
@@ -251,7 +253,7 @@ fn trees_that_are_dropped_or_not_opened_have_their_own() {
         assert_eq!(shape.open::<&str, u64>(&pool, "u").unwrap().get("000007"), Some(7));
         pool.clear_tree("t").unwrap();
         pool.drop_tree("u").unwrap();
-        // The number of a tree that is gone, for one of another kind.
+        // The number of a dropped tree, for one of another kind.
         let again: Tree<&str, &str> = shape.create(&pool, "u").unwrap();
         again.insert("a", "b").unwrap();
         drop(again);
@@ -279,7 +281,7 @@ fn segments_of_pools_that_are_gone_go_with_the_next_open() {
     closed(&others, shape, ITEMS);
     assert!(path.exists(), "its pool is there");
     fs::remove_file(&scratch.0).unwrap();
-    // An open that makes a segment looks.
+    // An open that creates a shared index file scans for stale ones.
     options().keep_index(KeepIndex::Never).open(&others.0).unwrap().close().unwrap();
     open(&others).close().unwrap();
     assert!(!path.exists());

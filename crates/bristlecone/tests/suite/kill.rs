@@ -1,9 +1,9 @@
-//! `kill -9`: a child process writes and acknowledges through a pipe, is killed at a random
-//! moment, and everything acknowledged is found. Rounds go on with the same pool.
+//! `kill -9`: a child process writes and acknowledges through a pipe, and is killed at a random time; everything
+//! acknowledged must be found. Rounds continue with the same pool.
 //!
-//! This tests recovery, not flushes: caches survive a kill. Flushes are the simulator's business.
+//! This tests recovery, not flushes: caches survive a kill. The simulator tests flushes.
 //!
-//! Rounds are shared out to cells, three to each at least:
+//! Rounds are distributed to cells, at least three to each:
 //! `BRISTLECONE_KILL_ROUNDS=10000 cargo test --release -p bristlecone --test suite kill::` runs longer.
 
 use std::collections::BTreeMap;
@@ -19,10 +19,10 @@ use bristlecone_cells::by_effort;
 
 const WRITERS: u64 = 3;
 const KEYS: u64 = 3000;
-/// Where a child finds the number of its round, the name of its cell, and its pool.
+/// Environment variables with a child's round number, cell name, and pool.
 const CHILD: [&str; 3] = ["BRISTLECONE_KILL_CHILD", "BRISTLECONE_KILL_CELL", "BRISTLECONE_KILL_POOL"];
 
-/// One step of one writer, the same in the child that takes it and the parent that checks it.
+/// One step of one writer, the same in the child that executes it and the parent that checks it.
 enum Step {
     Insert(u64, u64),
     Remove(u64),
@@ -38,7 +38,7 @@ impl Step {
         }
     }
 
-    /// Returns the key, and the value that it has then.
+    /// Returns the key, and its value after the step.
     fn outcome<I: Items>(&self) -> (<I::K as Key>::Owned, Option<<I::V as Value>::Owned>) {
         match *self {
             Self::Insert(key, value) => (I::key(key), Some(I::value(value))),
@@ -46,7 +46,7 @@ impl Step {
         }
     }
 
-    /// Takes the step in a model.
+    /// Applies the step to a model.
     fn note<I: Items>(&self, model: &mut BTreeMap<<I::K as Key>::Owned, <I::V as Value>::Owned>) {
         match self.outcome::<I>() {
             (key, Some(value)) => drop(model.insert(key, value)),
@@ -55,7 +55,7 @@ impl Step {
     }
 }
 
-/// The steps of a writer in a round, without end, by numbers of keys and values. A writer's keys are its own.
+/// The endless steps of a writer in a round, by numbers of keys and values. Writers have disjoint keys.
 fn steps(round: u64, writer: u64) -> impl Iterator<Item = Step> {
     let mut noise = Noise((round * WRITERS + writer + 1).wrapping_mul(0x9e37_79b9_7f4a_7c15));
     let filling = round % 3 != 2;
@@ -66,7 +66,7 @@ fn steps(round: u64, writer: u64) -> impl Iterator<Item = Step> {
     })
 }
 
-/// The child: writes until it is killed. One byte down the pipe acknowledges a writer's next step.
+/// The child: writes until it is killed. One byte in the pipe acknowledges a writer's next step.
 struct Child {
     cell: Cell,
     round: u64,
@@ -91,13 +91,13 @@ impl Visit for Child {
     }
 }
 
-/// The parent: kills children of one cell, and looks for what they acknowledged.
+/// The parent: kills children of one cell, and verifies their acknowledged steps.
 struct Parent {
     cell: Cell,
     rounds: u64,
 }
 
-/// Steps that were acknowledged, of all cells.
+/// Number of acknowledged steps of all cells.
 static ACKNOWLEDGED: AtomicUsize = AtomicUsize::new(0);
 
 impl Visit for Parent {
@@ -135,7 +135,7 @@ fn everything_acknowledged_is_found() {
     assert!(steps > rounds * 100, "{steps} steps in {rounds} rounds prove little");
 }
 
-/// Runs a child for a while after its first acknowledgement; how many steps of each writer it
+/// Runs a child for a while after its first acknowledgement; returns the number of steps of each writer that it
 /// acknowledged before it was killed.
 fn kill_one(scratch: &Scratch, cell: &Cell, round: u64, life: Duration) -> [usize; WRITERS as usize] {
     let [of_round, of_cell, of_pool] = CHILD;
@@ -164,7 +164,7 @@ fn kill_one(scratch: &Scratch, cell: &Cell, round: u64, life: Duration) -> [usiz
     std::array::from_fn(|writer| bytes.iter().filter(|&&byte| usize::from(byte) == writer).count())
 }
 
-/// Every acknowledged step shows; of each writer, the one after it may show as well.
+/// Every acknowledged step must be present; of each writer, the next one may be present as well.
 fn verify<I: Items>(
     scratch: &Scratch,
     cell: &Cell,
@@ -190,7 +190,7 @@ fn verify<I: Items>(
     expect::<I>(&tree, model, &format!("{cell}, round {round}"));
 }
 
-/// Expects a tree to hold what a model holds.
+/// Verifies that a tree has the contents of a model.
 fn expect<I: Items>(
     tree: &Tree<I::K, I::V>,
     model: &BTreeMap<<I::K as Key>::Owned, <I::V as Value>::Owned>,
@@ -202,17 +202,17 @@ fn expect<I: Items>(
     assert!(wrong.is_empty(), "{when}: key, due, found: {wrong:?}");
 }
 
-/// Threads that write so much that logs are emptied and records of keys used again, then a crash between operations.
+/// Threads that write enough to empty logs and reuse records of keys, then a crash between operations.
 struct Lives(Cell, u64);
 
-/// Lives of a tree, and steps of each writer in each.
+/// Number of lives of a tree, and of steps of each writer in each.
 const LIVES: u64 = 3;
 const STEPS: usize = 4000;
 
 impl Visit for Lives {
     fn visit<I: Items>(self) {
         let Self(cell, rounds) = self;
-        // Where each operation syncs a page, fewer must do.
+        // Fewer where each operation syncs a page.
         let steps_taken = if cell.domain == Domain::Msync { STEPS / 10 } else { STEPS };
         for round in 0..rounds {
             let scratch = Scratch::new();
@@ -247,7 +247,7 @@ impl Visit for Lives {
     }
 }
 
-/// `BRISTLECONE_KILL_ROUNDS` asks for so many rounds of each cell; there are one or two otherwise.
+/// `BRISTLECONE_KILL_ROUNDS` sets the rounds of each cell; the default is one or two.
 #[test]
 fn what_threads_wrote_in_long_lives_is_found_after_a_crash() {
     let rounds = std::env::var("BRISTLECONE_KILL_ROUNDS")

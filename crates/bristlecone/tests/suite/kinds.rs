@@ -1,4 +1,5 @@
-//! Every kind as a key and as a value, in every design, typed and dynamic by turns: against `BTreeMap`.
+//! Every kind as a key and as a value, in every design, typed and dynamic alternately: compared with
+//! `BTreeMap`.
 
 use std::collections::BTreeMap;
 use std::ops::Bound;
@@ -7,7 +8,7 @@ use crate::common::{Noise, Plant, Scratch, Shape, inserted, small, swapped};
 use bristlecone::dynamic::Datum;
 use bristlecone::{Error, Key, Pool, Tree, Value, dynamic};
 
-/// A type of which few values come often.
+/// A type with few frequent values.
 trait Sample: Clone {
     fn sample(noise: &mut Noise) -> Self;
 }
@@ -77,7 +78,7 @@ tuple_samples!(A, B, C, D, E, F);
 tuple_samples!(A, B, C, D, E, F, G);
 tuple_samples!(A, B, C, D, E, F, G, H);
 
-/// Keys and values of one kind, which operations take and give alike.
+/// Keys and values of one kind, with the same argument and result types.
 trait Both: Key + Value<Owned = <Self as Key>::Owned> {}
 
 impl<T: Key + Value<Owned = <T as Key>::Owned>> Both for T {}
@@ -85,7 +86,7 @@ impl<T: Key + Value<Owned = <T as Key>::Owned>> Both for T {}
 type Owned<T> = <T as Key>::Owned;
 type Model = BTreeMap<Datum<'static>, Datum<'static>>;
 
-/// A tree with both faces, and what must be in it.
+/// A tree with both interfaces, and its expected contents.
 struct Trees<T: Both> {
     typed: Tree<T, T>,
     dynamic: dynamic::Tree,
@@ -114,7 +115,7 @@ where
             3 => (self.dynamic.update(&key_datum, &value_datum).unwrap(), held.is_some()),
             4 => (inserted(self.dynamic.try_insert(&key_datum, &value_datum)), held.is_none()),
             5 => {
-                // What is there, or something else, which may be nothing.
+                // The current value, or another one, or none.
                 let other = Some(value_datum.clone()).filter(|_| held.is_none());
                 let expected = if noise.below(3) == 0 { other } else { held.clone() };
                 let new = Some(value_datum.clone()).filter(|_| noise.below(3) > 0);
@@ -148,14 +149,14 @@ where
         assert_eq!(self.dynamic.get(&key_datum).unwrap(), expected);
         assert_eq!(self.dynamic.contains_key(&key_datum).unwrap(), expected.is_some());
         let shown = self.typed.get_with(key_ref, |shown| match &expected {
-            // What is shown can be written again.
+            // A value that was shown can be written again.
             Some(_) => self.typed.insert(key_ref, shown).unwrap().map(|old| Self::datum(&old)),
             None => None,
         });
         assert_eq!(shown.flatten(), expected);
     }
 
-    /// Both faces have what the model has, in its order, and so from any key on.
+    /// Verifies that both interfaces return the model's items in order, also from any key on.
     fn compare(&self, noise: &mut Noise) {
         let pairs = || self.model.iter().map(|(key, value)| (key.clone(), value.clone()));
         let typed = || self.typed.iter().map(|(key, value)| (Self::datum(&key), Self::datum(&value)));
@@ -199,7 +200,7 @@ where
     }
 }
 
-/// What is done with each kind: in a new tree, and in one that was closed.
+/// The test of each kind: in a new tree, and in a reopened one.
 type Run = (fn(&Pool, Shape, usize) -> Model, fn(&Pool, Shape, usize, Model));
 
 macro_rules! kinds {
@@ -247,7 +248,7 @@ kinds!(
 #[test]
 fn every_kind_is_key_and_value() {
     for shape in small() {
-        // A few trees to a pool: each has chunks of its own for records of every size.
+        // A few trees per pool: each has its own chunks for records of every size.
         for kinds in KINDS.chunks(6) {
             let scratch = Scratch::new();
             let open = || scratch.options().max_bytes(1 << 30).open(&scratch.0).unwrap();

@@ -1,6 +1,6 @@
-//! No operation on a leaf of NBTree waits for another one: a thread is stopped at every access to
-//! the medium and at every step that it names, one run each; meanwhile another thread completes
-//! every kind of operation on the same leaf, over and over its splits. Then the first one goes on.
+//! No operation on a leaf of NBTree waits for another one. A thread is stopped at every access to
+//! the medium and at every named step, one run each. Meanwhile another thread completes every kind
+//! of operation on the same leaf, through many splits. Then the first one continues.
 
 use std::cell::Cell;
 use std::collections::{BTreeMap, BTreeSet};
@@ -18,17 +18,17 @@ use crate::common::{inserted, swapped};
 const GEOMETRY: Geometry = Geometry { chunk_bytes: 64 << 10, chunks_max: 8, trees_max: 1 };
 /// Slots of the leaves.
 const SLOTS: u64 = 7;
-/// What the stopped thread works on.
+/// The key of the stopped thread's operation.
 const KEY: u64 = 103;
-/// How long the other one may take before it counts as waiting.
+/// Time after which the other thread counts as waiting.
 const PATIENCE: Duration = Duration::from_secs(100);
 
 thread_local! {
-    /// Accesses until this thread stops; zero for threads that never do.
+    /// Number of accesses until this thread stops; zero for threads that never do.
     static LEFT: Cell<u64> = const { Cell::new(0) };
 }
 
-/// Stops a thread at its n-th access, until it is told to go on.
+/// Stops a thread at its n-th access, until it is told to continue.
 struct Parking {
     native: Native,
     seen: Mutex<(Sender<Step>, Receiver<()>)>,
@@ -84,16 +84,16 @@ impl Medium for Parking {
 
 type Words = Tree<u64, u64>;
 
-/// What the stopped thread does with [`KEY`], and what the leaf holds before.
+/// The stopped thread's operation on [`KEY`], and the leaf's contents before.
 #[derive(Clone, Copy, Debug)]
 struct Case {
     name: &'static str,
-    /// Keys of the leaf; others have leaves of their own.
+    /// Keys of the leaf; others have their own leaves.
     keys: &'static [u64],
-    /// Keys that were there and are not any more.
+    /// Keys that were removed.
     removed: &'static [u64],
     act: fn(&Words),
-    /// What becomes of the key.
+    /// The resulting value of the key.
     after: Option<u64>,
 }
 
@@ -177,7 +177,7 @@ const CASES: &[Case] = &[
     },
 ];
 
-/// Every kind of operation on the leaf, with what each must give; splits and frees leaves often.
+/// Every kind of operation on the leaf, with its expected result; splits and frees leaves often.
 fn everything(tree: &Words, model: &mut BTreeMap<u64, u64>) {
     for round in 0..3_u64 {
         for (&key, &value) in model.iter() {
@@ -208,7 +208,7 @@ fn everything(tree: &Words, model: &mut BTreeMap<u64, u64>) {
     }
 }
 
-/// The same with the key that the stopped thread works on, whose change may have come or not.
+/// The same with the key of the stopped thread, whose change may or may not have happened.
 fn contend(tree: &Words, before: Option<u64>, after: Option<u64>) {
     let found = tree.get(KEY);
     assert!(found == before || found == after, "{found:?}");
@@ -221,7 +221,7 @@ fn contend(tree: &Words, before: Option<u64>, after: Option<u64>) {
     assert_eq!(tree.get(KEY), Some(80));
 }
 
-/// Stops at the n-th access. `None`: there are fewer.
+/// Stops at the n-th access. Returns `None` if there are fewer.
 fn stop_at(case: Case, domain: Domain, n: u64) -> Option<Step> {
     let (to_main, from_victim) = channel();
     let (to_victim, from_main) = channel();
@@ -231,8 +231,8 @@ fn stop_at(case: Case, domain: Domain, n: u64) -> Option<Step> {
     let pool = pool_on_any(PoolFile::create_in(region, GEOMETRY, domain, medium).unwrap()).unwrap();
     let options = pool.tree_options("t").design(Design::NbTree).option("block_bytes", 128);
     let tree: Arc<Words> = Arc::new(options.create().unwrap());
-    // A load in order leaves full leaves behind, so that the one with the keys in question begins
-    // with the first of them, and is the last one unless it is full.
+    // An ascending load leaves full leaves behind, so the leaf with the tested keys begins with the
+    // first of them, and is the last one unless it is full.
     let mut model = BTreeMap::new();
     let right = if case.keys.len() as u64 == SLOTS { 1000..1000 + SLOTS } else { 0..0 };
     let keys = (0..SLOTS).chain(case.keys.iter().copied()).chain(right);
@@ -267,7 +267,7 @@ fn stop_at(case: Case, domain: Domain, n: u64) -> Option<Step> {
         std::thread::spawn({
             let tree = Arc::clone(&tree);
             move || {
-                // A check sees what the stopped thread is about, and ends.
+                // A check may see the stopped thread's intermediate state, and must end.
                 drop(tree.check());
                 everything(&tree, &mut model);
                 contend(&tree, before, case.after);
@@ -312,7 +312,7 @@ fn stop_everywhere(domain: Domain) -> BTreeSet<Step> {
 #[test]
 fn no_thread_waits_for_a_stopped_one() {
     let steps = stop_everywhere(Domain::Adr);
-    // Every step of the protocol that an operation alone can take.
+    // Every step of the protocol that a single operation can execute.
     for step in [
         "insert.2", "insert.3", "update.2", "update.3", "copy.1", "copy.2", "sync.1", "link.1", "link.2",
         "link.3", "free.1", "free.2", "free.3",

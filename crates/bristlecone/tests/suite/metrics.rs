@@ -1,4 +1,4 @@
-//! Figures of a pool: what was done is what is counted.
+//! Metrics of a pool: the counts must match the operations.
 
 use crate::common::{Plant, Scratch, small};
 use bristlecone::{Error, Metrics, Pool, Tree};
@@ -27,7 +27,7 @@ fn commits_conflicts_and_snapshots_are_counted() {
     let during = metrics(&pool).snapshot_bytes;
     assert!(during > before.snapshot_bytes + 160_000, "{during}");
     drop(view);
-    // The little that is left goes with the next snapshot.
+    // The small rest is freed with the next snapshot.
     assert!(metrics(&pool).snapshot_bytes <= 64 << 10);
 }
 
@@ -64,7 +64,7 @@ fn what_is_done_is_counted() {
         assert_eq!((counted.swaps, counted.removes, counted.scans), (2, 10, 2), "{shape}");
         assert!(after.flushes > before.flushes && after.fences > before.fences, "{shape}: {after:?}");
         assert!(after.splits > 50 && after.chunks_taken > 0, "{shape}: {after:?}");
-        // Threads of the tree may be taking chunks and giving chunks back, so that two calls in a row may differ.
+        // Background threads of the tree may allocate and free chunks, so two consecutive calls may differ.
         let logs_agree = || {
             let (now, used) = (metrics(&pool).log_bytes, pool.usage("t").unwrap().log_bytes);
             now == used

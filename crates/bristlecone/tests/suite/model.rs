@@ -1,5 +1,5 @@
-//! Every operation against `BTreeMap`, over every kind of key and value, with the pool closed or
-//! dropped without closing in between.
+//! Every operation compared with `BTreeMap`, over every kind of key and value, with the pool closed
+//! or crashed in between.
 
 use std::collections::BTreeMap;
 use std::fmt::Debug;
@@ -13,7 +13,7 @@ use crate::toy::Toy;
 use bristlecone::lab::TreeDesign;
 use bristlecone::{Design, Error, KEY_BYTES_MAX, Key, Native, Pool, Result, Tree, VALUE_BYTES_MAX, Value};
 
-/// A tree against a model: `key` and `value` make arguments from numbers.
+/// A tree and its model: `key` and `value` make arguments from numbers.
 struct Twin<K: Key, V: Value, S = Shape> {
     key: fn(u64) -> K::Owned,
     value: fn(u64) -> V::Owned,
@@ -38,7 +38,7 @@ where
             let tree = tree.unwrap();
             self.compare(&tree, &model);
             for round in 0..rounds {
-                // Epochs fill, churn and empty the tree by turns.
+                // Epochs fill, churn and empty the tree in turn.
                 self.step(&tree, &mut model, &mut noise, keys, round, [7, 4, 1, 5][epoch % 4]);
                 if round.is_multiple_of(16) {
                     self.group(&tree, &mut model, &mut noise, keys);
@@ -124,7 +124,7 @@ where
         assert_eq!(tree.contains_key(key()), model.contains_key(&own));
     }
 
-    /// Several keys at a time, none to many: near each other or anywhere, and some of them twice.
+    /// Several keys at a time, none to many: adjacent or arbitrary, and some of them twice.
     fn group(
         &self,
         tree: &Tree<K, V>,
@@ -141,7 +141,7 @@ where
         let borrowed: Vec<_> =
             items.iter().map(|(key, value)| ((self.key_ref)(key), (self.value_ref)(value))).collect();
         let borrowed_keys: Vec<_> = borrowed.iter().map(|(key, _)| *key).collect();
-        // What stood there before counts for nothing.
+        // The previous contents must be overwritten.
         let mut seen = vec![None, None];
         match noise.below(4) {
             0 => {
@@ -252,7 +252,7 @@ fn baselines_keep_words_too() {
     }
 }
 
-/// What the recipe for a new design says is enough for one.
+/// The test that the recipe for a new design requires.
 #[test]
 fn a_toy_design_keeps_words_too() {
     let twin = Twin::<u64, u64, _> { key: word, value: word, key_ref: |k| *k, value_ref: |v| *v, shape: Toy };
@@ -268,7 +268,7 @@ fn baselines_refuse_what_they_cannot_keep() {
         assert!(matches!(shape.create::<u64, &[u8]>(&pool, "t"), Err(Error::Invalid { .. })));
         assert_eq!(pool.trees().unwrap(), []);
         let tree = shape.create::<u64, u64>(&pool, "t").unwrap();
-        // The largest value is the one that FAST & FAIR has no room for.
+        // The largest value is the one that FAST & FAIR cannot store.
         match tree.insert(1, u64::MAX) {
             Ok(None) => assert_eq!(tree.get(1), Some(u64::MAX)),
             refused => assert!(matches!(refused, Err(Error::Invalid { .. })) && tree.is_empty()),
@@ -339,7 +339,7 @@ fn ascending_and_descending_loads() {
         let pool = scratch.open();
         let options = shape.tree(&pool, "t");
         let options = match shape.design {
-            // A collector that has not had its turn yet leaves a longer log.
+            // A collector that has not run yet leaves a longer log.
             Design::CclBTree => options.option("collector_threads", 0),
             _ => options,
         };
@@ -391,7 +391,7 @@ fn types_and_options_are_those_of_the_tree() {
         let options = pool.tree_options("u").option(name, value);
         assert!(matches!(options.create::<u64, u64>(), Err(Error::Invalid { .. })), "{name}");
     }
-    // Two handles are one tree.
+    // Two handles share one tree.
     let again = pool.tree::<u64, u64>("t").unwrap();
     again.insert(1, 2).unwrap();
     assert_eq!(tree.get(1), Some(2));

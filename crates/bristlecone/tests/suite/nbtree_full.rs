@@ -1,5 +1,5 @@
-//! NBTree in a full pool: what removals leave behind is room again, though every slot of a leaf stays its key's
-//! until the leaf is replaced, and a replacement needs a block.
+//! NBTree in a full pool: removals free space, although every slot of a leaf belongs to its key until the leaf
+//! is replaced, and a replacement needs a block.
 
 use std::collections::BTreeMap;
 use std::fmt::Debug;
@@ -9,10 +9,10 @@ use bristlecone::{Design, Error, Key, Native, Pool, Tree, Value};
 use bristlecone_pm::{Domain, Geometry, OpenOptions, PoolFile, Region};
 
 const GEOMETRY: Geometry = Geometry { chunk_bytes: 64 << 10, chunks_max: 14, trees_max: 2 };
-/// Writes that are tried where there is no room.
+/// Number of writes attempted in a full pool.
 const FURTHER: u64 = 200;
-/// Slots of leaves of which some have no dead slot left when half of the keys are gone: to grow, they need
-/// two blocks.
+/// Number of slots such that some leaves have no dead slot left when half of the keys are removed: to grow,
+/// they need two blocks.
 const FEW_SLOTS: u64 = 128;
 
 struct Site<K: Key, V: Value> {
@@ -44,7 +44,7 @@ where
         Pool::on(PoolFile::open(&self.scratch.0, &OpenOptions::default(), Native::new).unwrap(), 1).unwrap()
     }
 
-    /// Writes the next key; whether there was room.
+    /// Writes the next key; returns whether there was space.
     fn insert(&mut self, tree: &Tree<K, V>) -> bool {
         let (key, value) = ((self.key)(self.next), (self.value)(self.next));
         self.next += 1;
@@ -98,7 +98,7 @@ fn shapes() -> impl Iterator<Item = Shape> {
     SHAPES.iter().copied().filter(|shape| shape.design == Design::NbTree)
 }
 
-/// Keys in an order of their own, each once.
+/// Distinct keys in scrambled order.
 fn scattered(n: u64) -> u64 {
     n.wrapping_mul(0x9e37_79b9_7f4a_7c15)
 }

@@ -1,11 +1,10 @@
-//! No room, in the pool or on its medium: an error after bounded work, and nothing changed, now or after a
-//! crash; all else goes on, and once there is room again, so do writes, without opening the pool again.
+//! No space, in the pool or on its medium: an error after bounded work, and nothing changed, now or after a
+//! crash. All other operations continue, and once there is space again, so do writes, without reopening the pool.
 //!
-//! A medium that is full is played by a limit on the size of files, in a process of its own; and what has no room
-//! waits for no reader of another test. A file system is
-//! filled instead, in a mount namespace of its own, by
-//! `unshare -m sh -c 'mount -t tmpfs none /dev/shm && BRISTLECONE_NO_ROOM_TMPFS=1 SUITE no_room'`,
-//! where SUITE is the program that cargo made of these tests.
+//! A full medium is simulated by a limit on the file size, in a separate process, so that no reader of another
+//! test delays the release of memory. With
+//! `unshare -m sh -c 'mount -t tmpfs none /dev/shm && BRISTLECONE_NO_ROOM_TMPFS=1 SUITE no_room'`, a file system
+//! is filled instead, in its own mount namespace; SUITE is the program that cargo made of these tests.
 
 use std::collections::BTreeMap;
 use std::fmt::Debug;
@@ -23,19 +22,19 @@ use rustix::process::{Resource, Rlimit, getrlimit, setrlimit};
 
 /// Small chunks, so that a few items fill many.
 const CHUNK_BYTES: u64 = 64 << 10;
-/// Chunks that there is room for.
+/// Number of available chunks.
 const CHUNKS: u64 = 18;
-/// Chunks that there is more room for later.
+/// Number of additional chunks available later.
 const MORE_CHUNKS: u64 = 100;
 
-/// What is full.
+/// The part that is full.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 enum Full {
     Pool,
     Medium,
 }
 
-/// Limits how long files may get, or how much the file system holds.
+/// Limits the size of files, or of the file system.
 pub fn limit(bytes: Option<u64>) {
     if std::env::var_os("BRISTLECONE_NO_ROOM_TMPFS").is_some() {
         let size = format!("remount,size={}", bytes.unwrap_or(1 << 30));
@@ -46,7 +45,7 @@ pub fn limit(bytes: Option<u64>) {
     setrlimit(Resource::Fsize, Rlimit { current: bytes, maximum }).unwrap();
 }
 
-/// A pool with one tree, and what is in it.
+/// A pool with one tree, and its contents.
 struct Site<K: Key, V: Value> {
     scratch: Scratch,
     shape: Shape,
@@ -57,7 +56,7 @@ struct Site<K: Key, V: Value> {
     value_ref: for<'a> fn(&'a V::Owned) -> V::Ref<'a>,
     accesses: Arc<AtomicU64>,
     model: BTreeMap<K::Owned, V::Owned>,
-    /// Number of the next key that was not tried.
+    /// Number of the next key that was not attempted.
     next: u64,
 }
 
@@ -101,7 +100,7 @@ where
         Open { pool, tree }
     }
 
-    /// Writes the next key; whether there was room.
+    /// Writes the next key; returns whether there was space.
     fn insert(&mut self, tree: &Tree<K, V>) -> bool {
         let (key, value) = ((self.key)(self.next), (self.value)(self.next));
         self.next += 1;
@@ -136,13 +135,13 @@ where
         assert!(right, "{:?} {:?}: {error}", self.shape, self.full);
     }
 
-    /// The tree holds what was acknowledged, and nothing else.
+    /// Verifies that the tree holds exactly the acknowledged items.
     fn compare(&self, tree: &Tree<K, V>) {
         assert_eq!((tree.len(), tree.check()), (self.model.len() as u64, vec![]), "{:?}", self.shape);
         assert!(tree.iter().eq(self.model.clone()), "{:?} {:?}", self.shape, self.full);
     }
 
-    /// Inserts until there is no room, and goes on for a while.
+    /// Inserts until there is no space, and continues for a while.
     fn fill(&mut self, tree: &Tree<K, V>) {
         while self.insert(tree) {}
         let before = self.accesses.load(Relaxed);
@@ -158,11 +157,11 @@ where
     }
 }
 
-/// Writes that are tried where there is no room.
+/// Number of writes attempted in a full pool.
 const FURTHER: u64 = 3000;
-/// Accesses of the medium that each of them may take on average: whole nodes, but not all of them.
+/// Maximum average number of accesses of the medium for each of them: whole nodes, but not all of them.
 const ACCESSES: u64 = 400;
-/// Writes for which there must be room once there is some.
+/// Number of writes that must succeed once there is space.
 const LATER: u64 = 2000;
 
 impl<K: Key, V: Value> Site<K, V>
@@ -170,7 +169,7 @@ where
     K::Owned: Ord + Clone + Debug,
     V::Owned: PartialEq + Clone + Debug,
 {
-    /// What is there can be read, changed and removed without room, but for values in new records.
+    /// Existing items can be read, changed and removed without space, except for values in new records.
     fn change(&mut self, tree: &Tree<K, V>, noise: &mut Noise) {
         let keys: Vec<_> = self.model.keys().step_by(self.model.len() / 3000 + 1).cloned().collect();
         let mut refused = [0; 2];
@@ -200,7 +199,7 @@ where
         println!("  {refused:?} updates and removals refused");
     }
 
-    /// Removes every second key; how many.
+    /// Removes every second key; returns their number.
     fn remove(&mut self, tree: &Tree<K, V>) -> u64 {
         let keys: Vec<_> = self.model.keys().step_by(2).cloned().collect();
         for key in &keys {
@@ -210,7 +209,7 @@ where
         keys.len() as u64
     }
 
-    /// Makes room; how many more keys there must be room for.
+    /// Frees space; returns the number of additional keys that must fit.
     fn make_room(&mut self, tree: &Tree<K, V>, pool: &Pool) -> u64 {
         if self.full == Full::Pool {
             return self.remove(tree) / 4;
@@ -230,7 +229,7 @@ where
         self.fill(&tree);
         drop(tree);
         pool.simulate_crash();
-        // Neither reading nor recovery needs room.
+        // Neither reading nor recovery needs space.
         self.compare(&self.open(true).tree);
         let Open { pool, tree } = self.open(false);
         self.compare(&tree);
@@ -278,7 +277,7 @@ fn texts(shape: Shape, full: Full) -> Site<&'static str, &'static [u8]> {
     }
 }
 
-/// Does it with every shape, and fails with all that failed.
+/// Runs it with every configuration, and fails with a list of all failures.
 fn each_shape(run: impl Fn(Shape)) {
     let fails = |shape: &&Shape| {
         let failed = catch_unwind(AssertUnwindSafe(|| run(**shape))).is_err();
@@ -318,10 +317,10 @@ fn texts_on_a_full_medium() {
 }
 
 const THREADS: u64 = 4;
-/// How often each of several threads finds no room.
+/// Number of failures for lack of space of each thread.
 const REFUSED: usize = 200;
 
-/// Several threads run out of room together: each key is there, or was refused.
+/// Several threads run out of space together: each key is present, or its write failed.
 fn together(shape: Shape, full: Full) {
     let mut site = words(shape, full);
     let Open { pool, tree } = site.create();

@@ -1,5 +1,5 @@
 //! NBTree, operation by operation: one line written, one flushed, one read; none flushed where
-//! caches survive; and what a key takes.
+//! caches survive; and the space of a key.
 
 use std::collections::BTreeSet;
 use std::sync::atomic::{AtomicU64, Ordering};
@@ -14,14 +14,14 @@ use crate::common::swapped;
 
 const KEYS: u64 = 200_000;
 
-/// What one operation did to the medium.
+/// The accesses of one operation to the medium.
 #[derive(Default, Debug)]
 struct Done {
     read: BTreeSet<usize>,
     written: BTreeSet<usize>,
     flushed: usize,
     fences: usize,
-    /// It replaced or freed a leaf, or the chunk of some.
+    /// Whether it replaced or freed a leaf, or a chunk of leaves.
     replaced: bool,
 }
 
@@ -59,7 +59,7 @@ impl Medium for Watching {
     fn flush_lines(&self, start: *const u8, bytes: usize, step: Step) {
         let mut done = self.done();
         done.flushed += (start.addr() % LINE_BYTES + bytes).div_ceil(LINE_BYTES);
-        // The pool takes a chunk back, or gives one.
+        // The pool allocated or freed a chunk.
         done.replaced |= !step.starts_with("nbtree");
         self.0.flush_lines(start, bytes, step);
     }
@@ -94,8 +94,9 @@ impl Bench {
         Self { medium, tree }
     }
 
-    /// Does the same to every key. But for those that replaced a leaf, every operation flushed and
-    /// fenced `flushes` times and wrote `written` lines, exactly, and 95 % read one line at most.
+    /// Runs the operation for every key. Except for those that replaced a leaf, every operation
+    /// must flush and fence exactly `flushes` times and write exactly `written` lines, and 95 %
+    /// must read at most one line.
     fn each(
         &self,
         name: &str,
@@ -148,7 +149,7 @@ fn one_line_and_one_flush() {
         Ok(swapped(tree.compare_and_swap(key, Some(value + 1), None)) == Err(Some(value)))
     });
     bench.each("remove", (1, 1), |tree, key, value| Ok(tree.remove(key)? == Some(value)));
-    // The index stays high, and the leaf.
+    // The index keeps its height, and the leaf.
     bench.each("insert and remove", (2, 1), |tree, key, value| {
         Ok(tree.insert(key, value)?.is_none() && tree.remove(key)? == Some(value))
     });

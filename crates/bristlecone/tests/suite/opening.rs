@@ -1,5 +1,5 @@
-//! Opening and creating: by several at once, in pools without room, and after damage to what the
-//! pool itself keeps of a tree; reads that compare records with their checksums.
+//! Opening and creating: concurrently, in pools without space, and after damage to the pool's own
+//! data of a tree; reads that verify checksums of records.
 
 use std::os::unix::fs::FileExt;
 use std::sync::Barrier;
@@ -8,7 +8,7 @@ use bristlecone::{Design, Error, Key, Pool, Tree, Value};
 
 use crate::common::{SHAPES, Scratch, Shape, defaults};
 
-/// Threads that open or create one pool: each gets it, or is told that it is in use.
+/// Threads that open or create one pool: each gets it, or the error that it is in use.
 #[test]
 fn racing_openers_of_a_new_pool_get_it_or_find_it_in_use() {
     const THREADS: usize = 4;
@@ -18,7 +18,7 @@ fn racing_openers_of_a_new_pool_get_it_or_find_it_in_use() {
         let open = || {
             start.wait();
             let opened = scratch.try_open();
-            // The one that has it keeps it until all others have tried.
+            // The winner keeps it until all others have tried.
             end.wait();
             opened.map(drop)
         };
@@ -57,7 +57,7 @@ fn racing_openers_of_a_new_tree_all_get_it() {
     }
 }
 
-/// A full pool takes no tree, and is as it was before it was asked to.
+/// Creating a tree in a full pool fails and changes nothing.
 #[test]
 fn a_tree_that_finds_no_room_is_not_there() {
     for shape in SHAPES {
@@ -121,7 +121,7 @@ fn fill<K: Item, V: Item>(shape: Shape, pool: &Pool) {
     }
 }
 
-/// Flips a bit of what is stored as the bytes of a record; of the first such place, or of the last.
+/// Flips a bit of the stored bytes of a record, in the first such place, or in the last.
 fn break_record(scratch: &Scratch, number: u64, last: bool) {
     let bytes = std::fs::read(&scratch.0).unwrap();
     let text = format!("record {number:06}");
@@ -149,7 +149,7 @@ where
         assert!(!get(&tree, ITEMS).unwrap(), "{shape:?}");
         assert_eq!(tree.try_range(..).map(Result::unwrap).count() as u64, ITEMS, "{shape:?}");
         assert_eq!(tree.try_range(..).rev().map(Result::unwrap).count() as u64, ITEMS, "{shape:?}");
-        // While the tree is open nothing is recovered from what is broken.
+        // While the tree is open nothing is recovered from the damaged record.
         break_record(&scratch, BROKEN, last);
         assert!(matches!(get(&tree, BROKEN), Err(Error::Corrupted { .. })), "{shape:?}, last {last}");
         let found: Vec<_> = tree.try_range(..).collect();
@@ -158,9 +158,9 @@ where
         assert!(found.iter().rev().skip(1).all(Result::is_ok), "{shape:?}");
         let behind = tree.try_range(..).rev().take_while(Result::is_ok).count() as u64;
         assert!(behind < ITEMS - BROKEN, "{shape:?}: {behind} items from the end");
-        // An item in another leaf is there.
+        // An item in another leaf is readable.
         assert!(get(&tree, 0).unwrap() && get(&tree, ITEMS - 1).unwrap(), "{shape:?}");
-        // A range that does not come near it is whole.
+        // A range that does not include its leaf is complete.
         let few = K::item(ITEMS - 1, |from, _| tree.try_range(from..).map(Result::unwrap).count());
         assert_eq!(few, 1, "{shape:?}");
         assert!(!tree.check().is_empty(), "{shape:?}");
@@ -182,12 +182,12 @@ fn a_checked_read_of_a_broken_key_or_value_is_an_error() {
     defaults().for_each(a_broken_record_is_an_error::<&'static [u8], &'static [u8]>);
 }
 
-/// Where a pool of this many bytes keeps what its directory and descriptors say.
+/// Offset of the directory and descriptors in a pool of this size.
 const ENTRY: u64 = 8192;
 const DESCRIPTORS: u64 = 73_728;
 
-/// Each word of a tree's entry and of its chunks' descriptors, wrong in many ways: opening or
-/// checking says so, or everything is there.
+/// Each word of a tree's entry and of its chunks' descriptors, damaged in many ways: opening or
+/// checking reports it, or all items are readable.
 fn a_damaged_word_is_an_error_or_harmless<K: Item, V: Item>(design: Design) -> u64
 where
     <K as Key>::Owned: std::fmt::Debug,

@@ -1,5 +1,5 @@
-//! Every design by itself, in all its shapes, for a moment: operations against `BTreeMap` with closes and crashes
-//! in between, and threads. The long tests go through all designs; what breaks one of them shows here at once.
+//! A short test of each design, in all its configurations: operations compared with `BTreeMap` with closes and
+//! crashes in between, and threads. The long tests cover all designs; this one shows quickly that one is broken.
 
 use std::collections::BTreeMap;
 use std::fmt::Debug;
@@ -7,13 +7,13 @@ use std::fmt::Debug;
 use crate::common::{Noise, Plant, SHAPES, Scratch, inserted, swapped};
 use bristlecone::{Design, Key, Pool, Tree, Value};
 
-/// Makes keys and values from numbers.
+/// Maps numbers to keys and values.
 struct Items<K: Key, V: Value> {
     key: fn(u64) -> K::Owned,
     value: fn(u64) -> V::Owned,
     key_ref: for<'a> fn(&'a K::Owned) -> K::Ref<'a>,
     value_ref: for<'a> fn(&'a V::Owned) -> V::Ref<'a>,
-    /// How often the tree is closed, or crashes, and is opened again.
+    /// Number of times that the tree is closed, or crashes, and is opened again.
     epochs: usize,
 }
 
@@ -24,7 +24,7 @@ where
     K::Owned: Ord + Debug,
     V::Owned: PartialEq + Debug,
 {
-    /// One operation, and what it does to the model.
+    /// One operation, and its effect on the model.
     fn step(&self, tree: &Tree<K, V>, model: &mut Model<K, V>, noise: &mut Noise, key: u64, removals: u64) {
         let (own, new) = ((self.key)(key), (self.value)(noise.below(500)));
         let (key, value) = ((self.key_ref)(&own), (self.value_ref)(&new));
@@ -97,7 +97,7 @@ where
         self.compare(&tree, &model);
     }
 
-    /// Threads own every third key each, of the same leaves.
+    /// Threads own every third key each, in the same leaves.
     fn together(&self, shape: impl Plant, pool: &Pool) {
         let tree: Tree<K, V> = shape.create(pool, "shared").unwrap();
         let work = |thread: u64| {
@@ -135,7 +135,7 @@ fn words(design: Design) {
         .run(design);
 }
 
-/// After each opening WO-tree asks of every slot for records whether it is in use.
+/// After each opening WO-tree checks every record slot for use.
 fn texts(design: Design) {
     let key = |n: u64| format!("{}{n}", ["", "a/long/prefix/that/is/shared/", "z"][n as usize % 3]);
     let value = |n: u64| vec![n as u8; n as usize % 200];

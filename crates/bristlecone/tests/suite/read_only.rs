@@ -1,4 +1,4 @@
-//! Pools that are only read: the file stays as it is, byte for byte, whatever state it is in.
+//! Pools that are only read: the file stays unchanged, byte for byte, in any state.
 
 use std::fs::File;
 use std::os::unix::fs::{FileExt, MetadataExt, PermissionsExt};
@@ -23,7 +23,7 @@ fn read_only(scratch: &Scratch) -> Pool {
     Pool::options().read_only(true).open(&scratch.0).unwrap()
 }
 
-/// Reads and checks everything; every kind of write is refused.
+/// Reads and checks everything; every kind of write must fail.
 fn visit(pool: &Pool) {
     assert_eq!(pool.check(), []);
     let words = pool.tree::<u64, u64>("words").unwrap();
@@ -83,8 +83,8 @@ fn recovery_that_changes_much_stays_in_memory() {
     let empty = pool.tree::<u64, u64>("empty").unwrap();
     drop((words, empty));
     pool.simulate_crash();
-    // Every leaf of "words" looks as if a crash had caught it while its tail was reclaimed, and
-    // the superblock as if its last update had been torn: the second copy's, before its checksum.
+    // Every leaf of "words" is changed as by a crash during the reclamation of its tail, and the
+    // superblock as by a torn last update: that of the second copy, before its checksum.
     let mut bytes = std::fs::read(&scratch.0).unwrap();
     bytes[4096 + 96..4096 + 104].fill(0);
     let mut tags = 0;
@@ -139,7 +139,8 @@ fn a_pool_cannot_be_created_read_only() {
     assert!(matches!(Pool::options().read_only(true).open(&scratch.0), Err(Error::NotFound { .. })));
 }
 
-/// What is read of a pool that was closed, or left by a crash, is all there, and its file stays as it is.
+/// Reading a pool that was closed, or left by a crash, must return all items, and leave its file
+/// unchanged.
 #[test]
 fn every_cell_is_read_without_a_change() {
     struct Run(Cell, bool);
@@ -179,7 +180,8 @@ fn every_cell_is_read_without_a_change() {
     }
 }
 
-/// In shared memory even a read of a hole would take a page. A copy that leaves out what is zero is read, and salvaged, without.
+/// In shared memory even a read of a hole would allocate a page. A sparse copy is read, and salvaged,
+/// without that.
 #[test]
 fn holes_are_read_without_a_page() {
     const PAGE: usize = 4096;
@@ -187,7 +189,7 @@ fn holes_are_read_without_a_page() {
         let (scratch, whole, to) = (Scratch::new(), Scratch::new(), Scratch::new());
         let pool = whole.without_index().open(&whole.0).unwrap();
         let tree = shape.create::<u64, &[u8]>(&pool, "t").unwrap();
-        // Chunks that are written in part, and some that are free again.
+        // Chunks that are partly written, and some that are free again.
         let gone = shape.create::<&str, u64>(&pool, "gone").unwrap();
         for at in 0..500 {
             tree.insert(at, &at.to_le_bytes()).unwrap();

@@ -1,4 +1,4 @@
-//! Opening again: the same tree with any number of threads, however often opening is cut short.
+//! Reopening: the same tree with any number of threads, however often opening is interrupted.
 
 use crate::common::{Cell, Items, Noise, Plant, Scratch, Visit, suites};
 use bristlecone::Tree;
@@ -56,7 +56,8 @@ fn a_clean_close_is_seen_and_a_crash_too() {
     assert_eq!(pool.tree::<u64, u64>("t").unwrap().get(1), Some(2));
 }
 
-/// What a crash leaves of keys written, replaced and removed is the same tree to one thread and to several.
+/// After a crash during inserts, replacements and removals, recovery finds the same tree with one thread
+/// and with several.
 #[test]
 fn any_number_of_threads_finds_the_same_tree_in_every_cell() {
     struct Run(Cell);

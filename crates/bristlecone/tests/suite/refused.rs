@@ -1,10 +1,9 @@
-//! System calls that fail, each by turns: while a pool and a tree are created, opened after a crash, grown, dropped,
-//! closed and salvaged. What comes of it is an error that says so, or success. What was acknowledged before is there
-//! after another opening, a tree is there wholly or not at all, and neither a descriptor, a mapping nor the lock
-//! is left behind.
+//! System calls that fail, one at a time: while a pool and a tree are created, opened after a crash, grown, dropped,
+//! closed and salvaged. The result is an error that says so, or success. Acknowledged writes are present after
+//! another opening, a tree exists completely or not at all, and no descriptor, mapping or lock is left behind.
 //!
-//! The library asks before each call (`bristlecone_pm::failpoint`), and the answer is here. A call that a signal
-//! interrupts is made again.
+//! The library calls a hook before each system call (`bristlecone_pm::failpoint`), which returns the failure. A call
+//! that a signal interrupts is repeated.
 
 use std::collections::{BTreeMap, BTreeSet};
 
@@ -15,11 +14,11 @@ use rustix::io::Errno;
 
 /// Small chunks, so that a few items need many.
 const GEOMETRY: Geometry = Geometry { chunk_bytes: 64 << 10, chunks_max: 200, trees_max: 3 };
-/// Items that a pool has before, and that are inserted then.
+/// Number of existing items of a pool, and of items inserted then.
 const ITEMS: u64 = 700;
-/// What system calls answer.
+/// Errors of system calls.
 const ANSWERS: [Errno; 5] = [Errno::NOSPC, Errno::IO, Errno::NOMEM, Errno::MFILE, Errno::INTR];
-/// Calls that are made again if a signal interrupts them.
+/// Calls that are repeated if a signal interrupts them.
 const AGAIN: [&str; 6] = ["flock", "ftruncate", "fallocate", "populate", "msync", "fsync"];
 
 fn key(number: u64) -> String {
@@ -32,7 +31,7 @@ fn value(number: u64) -> Vec<u8> {
 
 type Texts = Tree<&'static str, &'static [u8]>;
 
-/// A pool with a tree that was left as a crash leaves it.
+/// A pool with a tree in the state after a crash.
 struct Site {
     shape: Shape,
     domain: Domain,
@@ -40,7 +39,7 @@ struct Site {
     before: Vec<u8>,
 }
 
-/// What was acknowledged.
+/// The acknowledged operations.
 #[derive(Default)]
 struct Told {
     items: BTreeSet<u64>,
@@ -73,8 +72,8 @@ impl Site {
         Pool::options().domain(self.domain).recovery_threads(1).open(&self.scratch.0)
     }
 
-    /// Opens the pool after the crash, lets its tree grow, creates and drops another, and closes the pool. Whatever
-    /// fails, the rest is tried all the same.
+    /// Opens the pool after the crash, lets its tree grow, creates and drops another one, and closes the pool. If a
+    /// step fails, the rest is attempted nevertheless.
     fn live(&self) -> Told {
         let mut told = Told { items: (0..ITEMS).collect(), ..Told::default() };
         let Some(pool) = told.of(self.open()) else { return told };
@@ -96,7 +95,7 @@ impl Site {
         told
     }
 
-    /// Compares what a pool has with what was acknowledged.
+    /// Compares the contents of a pool with the acknowledged operations.
     fn compare(&self, told: &Told, what: &str) {
         let pool = self.open().unwrap_or_else(|error| panic!("{what}: opened again: {error}"));
         assert_eq!(pool.check(), [], "{what}");
@@ -104,7 +103,7 @@ impl Site {
         assert_eq!(tree.check(), [], "{what}");
         for number in 0..2 * ITEMS {
             match tree.get(&key(number)) {
-                // A write that returned an error may be there if only its durability was in doubt.
+                // A write that returned an error may be present only if its durability was in doubt.
                 None => assert!(!told.items.contains(&number), "{what}: {number} is lost"),
                 found => assert_eq!(found, Some(value(number)), "{what}"),
             }
@@ -124,22 +123,23 @@ impl Site {
     }
 }
 
-/// Descriptors and mappings of the process that are a pool's.
+/// Returns the number of the process's descriptors and mappings of pools.
 fn held() -> (usize, usize) {
     let maps = std::fs::read_to_string("/proc/self/maps").unwrap();
     let mapped = maps.lines().filter(|line| line.contains("bristlecone-test")).count();
     (std::fs::read_dir("/proc/self/fd").unwrap().count(), mapped)
 }
 
-/// Returns whether an error says what a system call answered.
+/// Returns whether an error includes that of the system call.
 fn is_clear(error: &Error) -> bool {
     matches!(error, Error::Io { .. } | Error::MediumFull { .. } | Error::DurabilityLost) || error.is_no_room()
 }
 
-/// How often each call was refused.
+/// Number of failures of each call.
 type Counts = BTreeMap<&'static str, usize>;
 
-/// Runs something with each of its calls refused by turns: the first `dense` ones all, of the others fewer and fewer.
+/// Runs something with each of its calls failing in turn: all of the first `dense` ones, and of the others fewer and
+/// fewer.
 fn refuse_each(counts: &mut Counts, dense: usize, mut run: impl FnMut(usize, Errno) -> bool) {
     for answer in share(ANSWERS) {
         let mut nth = 0;
@@ -151,7 +151,7 @@ fn refuse_each(counts: &mut Counts, dense: usize, mut run: impl FnMut(usize, Err
     }
 }
 
-/// Asserts that errors are there only if there was a reason, and say it.
+/// Asserts that errors occur only with a cause, and include it.
 fn assert_clear(errors: &[Error], answer: Errno, what: &str) {
     let again = answer == Errno::INTR && failpoint::refused().is_some_and(|call| AGAIN.contains(&call));
     assert!(!again || errors.is_empty(), "{what}: {errors:?}");
@@ -197,7 +197,7 @@ fn opening_growing_dropping_and_closing_in_files() {
     }
 }
 
-/// A pool that cannot be created is not there, and nothing is in the way of the next one.
+/// A pool whose creation failed does not exist, and does not prevent the next creation.
 #[test]
 fn creating_a_pool_with_a_tree() {
     if !is_alone("refused::creating_a_pool_with_a_tree") {
@@ -246,7 +246,7 @@ fn creating_a_pool_with_a_tree() {
     println!("{counts:?}");
 }
 
-/// A salvage that fails leaves no pool, and one that succeeds is whole.
+/// A failed salvage leaves no pool, and a successful one is complete.
 #[test]
 fn salvaging_a_pool() {
     if !is_alone("refused::salvaging_a_pool") {

@@ -1,4 +1,4 @@
-//! Damaged pools: what can be read is saved into a new one, what cannot is counted.
+//! Damaged pools: readable items are saved into a new pool, unreadable ones are counted.
 
 mod nodes;
 
@@ -20,7 +20,7 @@ fn text(i: u64) -> (String, Vec<u8>) {
     (format!("key {i:05}"), vec![i as u8; i as usize % 60])
 }
 
-/// Those that read damaged leaves one by one.
+/// Designs that read damaged leaves one by one.
 const DESIGNS: [Design; 3] = [Design::SsTree, Design::NbTree, Design::WoTree];
 
 /// A pool with two trees, and its bytes.
@@ -44,14 +44,14 @@ fn healthy(design: Design) -> Vec<u8> {
     std::fs::read(&scratch.0).unwrap()
 }
 
-/// What became of the trees of words and of texts.
+/// Result for the trees of words and of texts.
 #[derive(Debug, Default, PartialEq, Eq)]
 struct Saved {
     words: u64,
     texts: u64,
-    /// Items that were removed before the damage, and are there again.
+    /// Number of items that were removed before the damage, and reappeared.
     back: u64,
-    /// Items that never were.
+    /// Number of items that never existed.
     strange: u64,
 }
 
@@ -79,7 +79,7 @@ fn salvage(bytes: &[u8]) -> (Salvage, Saved) {
         } else {
             let tree = pool.tree_options("texts").open::<(&str, u64), &[u8]>().unwrap();
             assert_eq!(tree.check(), []);
-            // Checksums keep out what never was.
+            // Checksums exclude items that never existed.
             for ((name, i), value) in tree.iter() {
                 assert_eq!((name, value), text(i));
                 *if i % 5 == 0 { &mut saved.back } else { &mut saved.texts } += 1;
@@ -107,7 +107,7 @@ fn one_superblock_is_enough_and_none_is_survived() {
         copies.iter().for_each(|&copy| bytes[copy + 56] ^= 0x40);
         let (salvage, saved) = salvage(&bytes);
         assert_eq!(saved, ALL);
-        // One copy serves, but what is wrong with the other one is told.
+        // One valid copy suffices, but damage of the other one is reported.
         let of_copy = salvage.findings.iter().filter(|finding| finding.location.starts_with("superblock"));
         assert!(of_copy.count() == 1 && !salvage.is_whole(), "{salvage:?}");
     }
@@ -116,7 +116,7 @@ fn one_superblock_is_enough_and_none_is_survived() {
     assert_eq!(salvage(&bytes).1, ALL);
 }
 
-/// Where the words of the pool are that hold this one.
+/// Returns the offsets of the words of the pool with this value.
 fn places(bytes: &[u8], word: u64) -> Vec<usize> {
     let range = (CHUNKS..bytes.len()).step_by(8);
     range.filter(|&at| bytes[at..at + 8] == word.to_le_bytes()).collect()
@@ -132,7 +132,7 @@ fn a_broken_record_costs_its_item() {
         for _ in 0..5 {
             let i = noise.below(KEYS);
             let name = text(i).0;
-            // In the middle of the key: the first copy may be left of a removed item.
+            // In the middle of the key: the first copy may belong to a removed item.
             for at in (CHUNKS..bytes.len() - 16).step_by(8) {
                 if bytes[at..].starts_with(name.as_bytes()) {
                     bytes[at + 5] ^= 1 << noise.below(8);
@@ -201,7 +201,8 @@ fn a_lost_chunk_and_a_file_cut_short_leave_the_rest() {
     }
 }
 
-/// A file that ends before its first chunk has a directory at most: each tree is named, and none has items.
+/// A file that ends before its first chunk has a directory at most: each tree is listed, and none has
+/// items.
 #[test]
 fn a_file_that_ends_within_its_header_names_its_trees() {
     for design in DESIGNS {
@@ -244,7 +245,7 @@ fn any_damage_is_survived() {
     }
 }
 
-/// What this version does not know is reported; everything else is saved.
+/// Unknown kinds are reported; everything else is saved.
 #[test]
 fn a_tree_of_an_unknown_kind_costs_no_other() {
     let (from, to) = (Scratch::new(), Scratch::new());
@@ -287,7 +288,7 @@ fn what_is_no_pool_or_in_use_is_refused() {
     assert_eq!(std::fs::read(&to.0).unwrap(), b"mine");
 }
 
-/// A pool without fault is saved whole, whatever its trees are.
+/// An undamaged pool is saved completely, with any trees.
 #[test]
 fn every_cell_is_copied() {
     struct Run(Cell);

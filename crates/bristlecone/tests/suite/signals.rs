@@ -1,5 +1,5 @@
-//! Signals without end while a pool is created, grows, syncs and closes: their handlers do not have interrupted
-//! calls made again, and nothing of it is seen.
+//! Continuous signals while a pool is created, grows, syncs and closes. Their handlers do not restart interrupted
+//! calls, and callers must not notice.
 
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering::Relaxed};
 
@@ -42,7 +42,7 @@ fn a_storm_of_signals_is_not_noticed() {
                 (std::env::temp_dir().to_str().unwrap(), Domain::Msync),
             ] {
                 let scratch = Scratch::within(directory);
-                // A file that is synced takes a millisecond for each fence.
+                // Syncing a file takes a millisecond for each fence.
                 let items =
                     if directory != "/dev/shm" && domain == Domain::Msync { ITEMS / 50 } else { ITEMS };
                 let options = Pool::options().max_bytes(64 << 20).domain(domain).recovery_threads(1);
@@ -71,7 +71,7 @@ fn a_storm_of_signals_is_not_noticed() {
                 std::thread::sleep(std::time::Duration::from_micros(50));
             }
         });
-        // Whatever comes of it, the storm ends.
+        // The signals end, whatever the result.
         let worked = std::panic::catch_unwind(std::panic::AssertUnwindSafe(work));
         done.store(true, Relaxed);
         worked.unwrap();

@@ -1,4 +1,4 @@
-//! Threads that cannot be had, that end, and of which there are many; and handles in any order.
+//! Threads that cannot be created, that end, and many threads; and handles dropped in any order.
 
 use std::any::Any;
 use std::process::Command;
@@ -9,7 +9,7 @@ use bristlecone::{Error, Tree};
 const CHILD: &str = "BRISTLECONE_THREADS_CHILD";
 const KEYS: u64 = 30_000;
 
-/// In a process whose threads would have stacks that no memory has room for.
+/// Runs in a process that cannot create threads, because no memory has space for their stacks.
 #[test]
 fn without_threads_everything_is_done_by_the_caller() {
     if std::env::var_os(CHILD).is_none() {
@@ -38,7 +38,7 @@ fn without_threads_everything_is_done_by_the_caller() {
     }
 }
 
-/// Calls `each` with every order of `count` things.
+/// Calls `each` with every permutation of `count` objects.
 fn orders(count: usize, each: &mut impl FnMut(&[usize])) {
     fn extend(chosen: &mut Vec<usize>, count: usize, each: &mut impl FnMut(&[usize])) {
         if chosen.len() == count {
@@ -55,7 +55,7 @@ fn orders(count: usize, each: &mut impl FnMut(&[usize])) {
     extend(&mut Vec::new(), count, each);
 }
 
-/// The last handle closes the pool, whichever it is: of the pool, a clone, a tree, its clone and tree options.
+/// The last handle closes the pool, for any order of the pool, a clone, a tree, its clone and tree options.
 #[test]
 fn handles_are_dropped_in_any_order() {
     for shape in share(small()) {
@@ -67,7 +67,7 @@ fn handles_are_dropped_in_any_order() {
             let tree = opened.or_else(|_| shape.create(&pool, "t")).unwrap();
             tree.upsert(tried, tried).unwrap();
             let (clone, options, other) = (pool.clone(), pool.tree_options("t"), tree.clone());
-            // An iterator that was begun and not ended.
+            // An iterator that was started and not finished.
             assert_eq!(other.iter().next(), Some((0, 0)));
             let mut handles: [Option<Box<dyn Any>>; 5] = [
                 Some(Box::new(pool)),
@@ -93,7 +93,7 @@ fn handles_are_dropped_in_any_order() {
     }
 }
 
-/// Threads come, write a few items and end, and others take over: what ended threads had put aside is not lost.
+/// Threads write a few items and end, and others continue: objects deferred by ended threads must not leak.
 #[test]
 fn threads_end_while_their_trees_live() {
     const ROUNDS: u64 = 40;
@@ -110,7 +110,7 @@ fn threads_end_while_their_trees_live() {
                     scope.spawn(move || {
                         let own = |at: u64| (round * THREADS + thread) * EACH + at;
                         (0..EACH).for_each(|at| assert_eq!(tree.insert(own(at), own(at)).unwrap(), None));
-                        // What another thread that has ended wrote.
+                        // The items of another thread that has ended.
                         let ended = (own(0) + EACH - 1).checked_sub(THREADS * EACH);
                         if let Some(ended) = ended {
                             assert_eq!(tree.remove(ended).unwrap(), Some(ended));
@@ -129,7 +129,7 @@ fn threads_end_while_their_trees_live() {
     }
 }
 
-/// Far more threads than processors, all in one tree: a thread that waits for one that does not run lets it run.
+/// Far more threads than processors, all in one tree: a thread that waits for a preempted one must yield.
 #[test]
 fn far_more_threads_than_processors() {
     const THREADS: u64 = 64;

@@ -1,4 +1,4 @@
-//! Damage that reads meet: what they cannot show they tell of.
+//! Damage encountered by reads: missing results must be reported.
 
 use crate::common::{Noise, SHAPES, Scratch, Shape};
 use bristlecone::{Design, Error, Pool, Tree};
@@ -27,14 +27,14 @@ fn healthy(shape: &Shape) -> Vec<u8> {
     std::fs::read(&scratch.0).unwrap()
 }
 
-/// Where nodes of a kind stand: 1 for leaves, 2 for inner nodes.
+/// Returns the offsets of nodes of a kind: 1 for leaves, 2 for inner nodes.
 fn nodes(bytes: &[u8], shape: &Shape, kind: u8) -> Vec<usize> {
     let lines = shape.options.first().map_or(16, |(_, lines)| *lines as usize);
     let is_node = |at: usize, kind: u8| {
         let state = u64::from_le_bytes(bytes[at..at + 8].try_into().unwrap());
         state >> 60 == u64::from(kind) && (kind == 1 || (1..=22).contains(&(state & u64::MAX >> 4)))
     };
-    // The chunk of nodes is the one that has both kinds at its beginning.
+    // The chunk of nodes is the one that begins with both kinds.
     let chunks = (CHUNK..bytes.len()).step_by(CHUNK);
     let places = |chunk: usize| (chunk..(chunk + CHUNK).min(bytes.len())).step_by(lines * 64);
     let most = chunks.max_by_key(|&chunk| places(chunk).filter(|&at| is_node(at, 1)).count());
@@ -48,7 +48,7 @@ fn damaged(bytes: &[u8]) -> (Scratch, Pool) {
     (scratch, pool)
 }
 
-/// Scans both ways. What is missing was told of.
+/// Scans in both directions. Missing items must be reported.
 fn scan_tells(pool: &Pool, what: &str) {
     for backward in [false, true] {
         let tree: Tree<&str, &[u8]> = pool.tree_options("t").open().unwrap();
@@ -85,7 +85,7 @@ fn no_scan_takes_damage_for_the_end() {
     }
 }
 
-/// A leaf that says that it is the last one, and is not.
+/// A leaf that is marked as the last one, and is not.
 #[test]
 fn no_scan_ends_in_the_middle_of_the_tree() {
     for shape in shapes() {
@@ -119,7 +119,7 @@ fn no_lookup_takes_damage_for_absence_in_silence() {
     }
 }
 
-/// A record whose length cannot be.
+/// A record with an impossible length.
 #[test]
 fn a_damaged_record_is_no_empty_value() {
     for shape in shapes() {
@@ -144,13 +144,13 @@ fn a_damaged_record_is_no_empty_value() {
     }
 }
 
-/// Records whose items cannot be reached are not taken for free ones.
+/// Records whose items cannot be reached must not be taken for free.
 #[test]
 fn writes_to_a_damaged_tree_leave_what_they_cannot_reach() {
     for shape in shapes() {
         let mut bytes = healthy(shape);
         let inner = nodes(&bytes, shape, 2);
-        // What stands under the root's second entry cannot be reached.
+        // The subtree under the root's second entry cannot be reached.
         let level = |at: usize| bytes[at] & 31;
         let root = inner.iter().copied().max_by_key(|&at| level(at)).unwrap();
         bytes[root + 56..root + 64].fill(0xff);
@@ -169,13 +169,14 @@ fn writes_to_a_damaged_tree_leave_what_they_cannot_reach() {
     }
 }
 
-/// A separator that reads as less than it was leads to a leaf right of the key's, one that reads as more to one left of it.
+/// A separator with a smaller damaged value leads to a leaf to the right of the key's, one with a
+/// larger value to the left of it.
 #[test]
 fn no_checked_read_takes_a_damaged_separator_for_absence() {
     for shape in shapes() {
         let whole = healthy(shape);
         let is_key = |at: &usize| whole[*at..].starts_with(b"key ");
-        // Separators are fewer than keys, and stand in a chunk of their own.
+        // Separators are fewer than keys, and have their own chunk.
         let keys_of = |chunk: usize| -> Vec<usize> {
             (chunk..(chunk + CHUNK).min(whole.len()) - 4).step_by(8).filter(is_key).collect()
         };

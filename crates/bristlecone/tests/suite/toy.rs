@@ -1,16 +1,16 @@
-//! A design from outside, as small as one can be, as the recipe of `docs/design.md` says: a sorted array of words
-//! behind a lock, which every write copies. The model suite runs it, and the simulator explores it.
+//! A minimal external design, following the recipe of `docs/design.md`: a sorted array of words behind a lock,
+//! which every write copies. The model suite runs it, and the simulator explores it.
 //!
 //! **The word that commits** is the tree's root in the directory: the offset of the array.
 //!
 //! # Create
-//! 1. An array without items is written; flush, fence. *No root: the tree is made anew.*
-//! 2. The root names it; flush, fence. *The tree is there.*
+//! 1. An array without items is written; flush, fence. *No root: the tree is created again.*
+//! 2. The root refers to it; flush, fence. *The tree exists.*
 //!
 //! # Write
-//! 1. A copy of the array, with the change, is written to a free slot; flush, fence. *The root names the old one:
-//!    recovery finds the copy's slot free.*
-//! 2. The root names the copy; flush, fence. *Before or after.* The old array's slot is free.
+//! 1. A copy of the array, with the change, is written to a free slot; flush, fence. *The root refers to the old
+//!    one: recovery finds the copy's slot free.*
+//! 2. The root refers to the copy; flush, fence. *Before or after.* The old array's slot is free.
 
 use std::ops::Bound;
 use std::sync::{Arc, Mutex};
@@ -23,7 +23,7 @@ use bristlecone::{Error, Finding, Medium, Result, TreeStats};
 use bristlecone_pm::sync::wait::lock;
 use bristlecone_pm::{Heap, HeapSpec, Persist, PoolFile, SlotKind, Step, TreeEntry, TreeId, Word};
 
-/// No kind of slots of another design.
+/// A slot kind that no other design uses.
 const ARRAYS: SlotKind = SlotKind::new(48);
 
 design_options! {
@@ -68,12 +68,12 @@ struct Tree<M: Medium> {
     id: TreeId,
     arrays: Heap<M>,
     capacity: usize,
-    /// Where the array stands, which the root says, too.
+    /// Offset of the array, a copy of the root.
     array: Mutex<u64>,
 }
 
 impl<M: Medium> Tree<M> {
-    /// Returns the words of an array: how many items it has, and a key and a value of each.
+    /// Returns the words of an array: its number of items, and a key and a value of each.
     fn words(&self, array: u64) -> &[Word] {
         self.pool.words(array, 1 + 2 * self.capacity)
     }
@@ -85,7 +85,7 @@ impl<M: Medium> Tree<M> {
         words.chunks_exact(2).take(count).map(|item| (item[0].load(medium), item[1].load(medium))).collect()
     }
 
-    /// Writes an array, and names it in the root; returns where it stands.
+    /// Writes an array, and stores its offset in the root; returns the offset.
     fn publish(&self, items: &[(u64, u64)], [copy, root]: [Step; 2]) -> Result<u64> {
         let medium = self.pool.medium();
         let array = self.arrays.alloc()?;
@@ -103,7 +103,7 @@ impl<M: Medium> Tree<M> {
         Ok(array)
     }
 
-    /// Changes a key by its value; returns that.
+    /// Changes a key depending on its value; returns that value.
     fn change(&self, key: u64, decide: impl Fn(Option<u64>) -> Change) -> Result<Option<u64>> {
         let mut array = lock(&self.array);
         let mut items = self.items(*array);
@@ -129,7 +129,7 @@ impl<M: Medium> Tree<M> {
     }
 }
 
-/// What is to become of a key.
+/// The change of a key.
 enum Change {
     Nothing,
     Put(u64),
@@ -189,7 +189,7 @@ impl<M: Medium> Write<Inline, Inline> for Tree<M> {
 
 impl<M: Medium> Scan<Inline, Inline> for Tree<M> {
     fn scan_forward(&self, bounds: Bounds, into: &mut Batch<Inline, Inline>) -> bool {
-        // The whole array comes at once: a batch that was filled has a fence, behind which nothing is.
+        // The whole array is returned in one batch: a filled batch has a fence, behind which there is nothing.
         if into.fence.replace(None).is_none() {
             into.entries.extend(self.within(bounds).rev());
         }

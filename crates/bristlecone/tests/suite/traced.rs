@@ -1,4 +1,4 @@
-//! What is told to the crate `tracing`.
+//! Events reported to the crate `tracing`.
 
 use std::collections::BTreeMap;
 use std::fmt::Debug;
@@ -22,12 +22,12 @@ impl Visit for Told {
     }
 }
 
-/// Keeps the events of a thread.
+/// Collects the events of a thread.
 #[derive(Clone, Debug, Default)]
 struct Ear(Arc<Mutex<Vec<Told>>>);
 
 impl Ear {
-    /// Returns the fields of all events with a message, and forgets them.
+    /// Returns the fields of all events with a message, and removes them.
     fn take(&self, message: &str) -> Vec<Told> {
         let mut told = self.0.lock().unwrap();
         let (taken, left) = told.drain(..).partition(|event| event.0["message"] == message);
@@ -54,10 +54,11 @@ impl Subscriber for Ear {
     fn exit(&self, _: &Id) {}
 }
 
-/// Runs `work` with the events of this thread kept in `ear`.
+/// Runs `work` and collects the events of this thread in `ear`.
 ///
-/// While there is a single subscriber in the process, `tracing` asks the thread that comes to an event first whether any
-/// subscriber wants it, and believes it for all: a thread of another test has none. With two it asks all subscribers.
+/// With a single subscriber in the process, `tracing` asks only the first thread that reaches an event whether a
+/// subscriber is interested, and caches the answer for all threads: a thread of another test has none. With two it
+/// asks all subscribers.
 fn listen(ear: &Ear, work: impl FnOnce()) {
     static OTHERS: LazyLock<[Dispatch; 2]> =
         LazyLock::new(|| [Ear::default(), Ear::default()].map(Dispatch::new));
@@ -65,7 +66,7 @@ fn listen(ear: &Ear, work: impl FnOnce()) {
     tracing::subscriber::with_default(ear.clone(), work);
 }
 
-/// Expects one event with a message, of something with a name, and that it says how long it took.
+/// Expects one event with a message and a name, which includes its duration.
 #[track_caller]
 fn expect(ear: &Ear, message: &str, name: &str) {
     let told = ear.take(message);

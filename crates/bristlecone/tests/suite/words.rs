@@ -1,11 +1,11 @@
-//! Damaged words: each kind of word that FORMAT.md lists, in every design, codec and small room, takes every value
-//! that could mislead, one at a time. What comes of it is an error of a known kind, a finding of `check`, the right
-//! items, or, where FORMAT.md has no checksum, other items, and then no more of them than the word is of: `places`
-//! and `nodes` list the exceptions, each with its kind of word. Nothing panics, hangs or grows without bound, and
-//! neither `check` nor salvage calls whole what is not.
+//! Damaged words: each kind of word that FORMAT.md lists, in every design, codec and small pool, gets every value
+//! that could mislead, one at a time. The result is an error of a known kind, a finding of `check`, or the correct
+//! items. Where FORMAT.md has no checksum, at most as many items as the word affects may differ: `places` and
+//! `nodes` list the exceptions, each with its kind of word. Nothing may panic, hang or grow without bound, and
+//! neither `check` nor salvage may report damaged data as sound.
 //!
-//! A day's run tries a word or two of each kind, and unless it is quick meets every kind; `BRISTLECONE_CELLS` tries more of the cells that it names, and
-//! `BRISTLECONE_WORDS=N` says how many words of a kind.
+//! A daily run tries a word or two of each kind, and unless it is quick covers every kind; `BRISTLECONE_CELLS`
+//! tries more of the named cells, and `BRISTLECONE_WORDS=N` sets the number of words of each kind.
 
 mod nodes;
 mod places;
@@ -20,15 +20,15 @@ use crate::common::{Cell, Items, Noise, Visit, is_alone, suites};
 use bristlecone::Design;
 use bristlecone_cells::{Effort, by_effort, seed};
 
-/// Of so many values one is followed by writes and another opening, and one by salvage.
+/// Of this many values one is followed by writes and another opening, and one by salvage.
 const LIVES: usize = 16;
 const SALVAGES: usize = 48;
-/// Bytes that the process may come to have.
+/// Memory limit of the process in bytes.
 const MEMORY_BYTES: u64 = 1 << 30;
-/// Of so many entries' words that went wrong unseen, at least so many were tried.
+/// At most one of this many wrong words of log entries may pass unnoticed by chance.
 const CHANCES: usize = 24;
 
-/// How often a kind of word led to what.
+/// Number of outcomes by kind of word.
 type Counts = BTreeMap<&'static str, BTreeMap<Outcome, usize>>;
 
 struct Sweep<'c> {
@@ -75,8 +75,7 @@ impl Visit for Sweep<'_> {
     }
 }
 
-/// Tries words of a design's cells. With more effort than a quick run has, all of some kinds are met, without which it would be
-/// another test.
+/// Tries words of a design's cells. At a test level above quick, all of the given kinds must be covered.
 fn sweep(design: Design, test: &str, kinds: &[&str]) {
     if !is_alone(test) {
         return;
@@ -85,7 +84,7 @@ fn sweep(design: Design, test: &str, kinds: &[&str]) {
     let of_design = |cells: Vec<Cell>| cells.into_iter().filter(move |cell| cell.shape.design == design);
     let drawn: Vec<Cell> = of_design(suites::WORDS.drawn()).collect();
     let some_cells = Effort::of_run() == Effort::Quick || std::env::var_os("BRISTLECONE_CELLS").is_some();
-    // What the day's cells have none of, others have.
+    // Kinds that the day's cells do not have are in other cells.
     let others = of_design(suites::WORDS.cells())
         .filter(|cell| drawn.iter().all(|own| own.to_string() != cell.to_string()));
     for (number, cell) in drawn.iter().copied().chain(others).enumerate() {
@@ -115,7 +114,7 @@ fn sweep(design: Design, test: &str, kinds: &[&str]) {
     assert!(memory_bytes() < MEMORY_BYTES, "{} bytes of memory", memory_bytes());
 }
 
-/// Returns the most memory that this process had.
+/// Returns the peak memory of this process.
 fn memory_bytes() -> u64 {
     let status = std::fs::read_to_string("/proc/self/status").unwrap();
     let line = status.lines().find_map(|line| line.strip_prefix("VmHWM:")).unwrap();

@@ -1,5 +1,5 @@
-//! WO-tree in a full pool: several threads change it until there is no room, another tree takes chunks
-//! meanwhile, and then the machine crashes. Splits need room at several levels at once.
+//! WO-tree in a full pool: several threads change it until there is no space, another tree allocates
+//! chunks meanwhile, and then the machine crashes. Splits need space at several levels together.
 
 use std::collections::BTreeMap;
 use std::sync::atomic::{AtomicU64, Ordering::Relaxed};
@@ -8,10 +8,10 @@ use crate::common::{Noise, SHAPES, Scratch, Shape, share};
 use bristlecone::{Design, Error, Key, Pool, Tree, Value};
 
 const THREADS: u64 = 3;
-/// Refusals after which a thread has seen enough of a full pool.
+/// Number of failed writes after which a thread stops.
 const REFUSED: u64 = 150;
 
-/// What keys and values are made of.
+/// Maps numbers to keys and values.
 struct Codec<K: Key, V: Value> {
     key: fn(u64) -> K::Owned,
     key_ref: for<'a> fn(&'a K::Owned) -> K::Ref<'a>,
@@ -23,7 +23,8 @@ fn is_full(error: &Error) -> bool {
     matches!(error, Error::PoolFull { .. })
 }
 
-/// Inserts more than it removes, until the pool was full often enough. What is acknowledged is there.
+/// Inserts more than it removes, until the pool was full often enough. Acknowledged items must be
+/// present.
 fn work<K: Key, V: Value>(
     tree: &Tree<K, V>,
     codec: &Codec<K, V>,
@@ -91,7 +92,7 @@ where
                     done.fetch_add(1, Relaxed);
                 });
             }
-            // The other tree takes chunks as long as there are any, and gives some back.
+            // The other tree allocates chunks as long as there are any, and frees some.
             for n in 0.. {
                 if done.load(Relaxed) == THREADS {
                     break;
@@ -108,7 +109,7 @@ where
     let pool = scratch.options().max_bytes(pool_bytes).open(&scratch.0).unwrap();
     let tree: Tree<K, V> = shape.tree(&pool, "t").open().unwrap();
     assert_holds(&tree, codec, &all, "after the crash");
-    // Room comes back: what another tree had, and what is removed here.
+    // Space becomes free: that of another tree, and that of items removed here.
     pool.drop_tree("other").unwrap();
     let gone: Vec<_> = all.keys().copied().filter(|number| number % 3 != 0).collect();
     for number in gone {

@@ -1,4 +1,4 @@
-//! Transfers between accounts on several threads: the total stays what it is.
+//! Transfers between accounts on several threads: the total must not change.
 
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering::Relaxed};
 
@@ -18,7 +18,7 @@ fn name(account: u64) -> String {
     format!("account {account:04}")
 }
 
-/// Moves something from one account to another, whichever trees they are in.
+/// Moves an amount from one account to another, in the same tree or another one.
 fn transfer(pool: &Pool, trees: &(Tree<u64, u64>, Tree<String, u64>), noise: u64) -> Result<()> {
     let (from, to, amount) = (noise % ACCOUNTS, (noise >> 16) % ACCOUNTS, noise >> 40 & 0xff);
     pool.transaction(|tx| {
@@ -95,11 +95,11 @@ fn the_total_is_the_same_in_every_snapshot_and_after_every_opening() {
     }
 }
 
-/// What tells this test that it is the process to be killed.
+/// Environment variable that marks the process to be killed.
 const VICTIM: &str = "BRISTLECONE_BANK_VICTIM";
 
-/// A process that makes transfers is killed, again and again: the total is what it was after every opening, and so it is for a
-/// reader that changes nothing.
+/// A process that makes transfers is killed repeatedly: the total must be unchanged after every
+/// opening, and also for a read-only open.
 #[test]
 fn the_total_survives_kills() {
     if let Ok(path) = std::env::var(VICTIM) {

@@ -1,4 +1,4 @@
-//! Batches: everything or nothing.
+//! Batches: atomic groups of changes.
 
 use std::collections::BTreeMap;
 
@@ -166,7 +166,7 @@ fn what_cannot_be_is_refused_and_changes_nothing() {
     assert_eq!(reader.snapshot().unwrap().tree(&tree).get("a"), Some(b"1".to_vec()));
 }
 
-/// Whatever does not fit is refused as a whole, and the pool goes on.
+/// A batch that does not fit fails as a whole, and the pool remains usable.
 #[test]
 fn a_batch_larger_than_the_pool_changes_nothing() {
     for (design, _) in pairs() {
@@ -179,7 +179,7 @@ fn a_batch_larger_than_the_pool_changes_nothing() {
         (0..1000).for_each(|key| _ = batch.insert(&tree, key, &value));
         assert!(batch.commit().unwrap_err().is_no_room(), "{design}");
         assert!(tree.iter().eq([(0, b"there".to_vec())]));
-        // Batches of a size that fits, until none does: each is there or not.
+        // Batches of a size that fits, until none does: each is present or not.
         let mut next = 1;
         loop {
             let mut batch = pool.batch();
@@ -194,7 +194,7 @@ fn a_batch_larger_than_the_pool_changes_nothing() {
         }
         assert!(next > 100 && tree.len() == next, "{design}: {next} and {}", tree.len());
         assert!(tree.check().is_empty() && pool.check().is_empty());
-        // Removals find their way, together or alone.
+        // Removals succeed, together or alone.
         let mut batch = pool.batch();
         (0..next).for_each(|key| _ = batch.remove(&tree, key));
         batch.commit().unwrap();

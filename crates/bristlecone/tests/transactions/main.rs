@@ -1,4 +1,4 @@
-//! Batches, transactions and snapshots, through the public face.
+//! Batches, transactions and snapshots, through the public interface.
 
 mod bank;
 mod batches;
@@ -11,7 +11,7 @@ use std::sync::atomic::{AtomicU64, Ordering::Relaxed};
 use bristlecone::{Design, Pool, PoolOptions};
 use bristlecone_random::mix;
 
-/// A path that no other test has; the file goes with it.
+/// A unique path; the file is removed with it.
 struct Scratch(PathBuf);
 
 static NEXT: AtomicU64 = AtomicU64::new(0);
@@ -39,7 +39,7 @@ impl Drop for Scratch {
     }
 }
 
-/// Each design beside the next one.
+/// Each design with the next one.
 fn pairs() -> impl Iterator<Item = (Design, Design)> {
     Design::ALL.iter().copied().zip(Design::ALL.iter().copied().cycle().skip(1))
 }

@@ -1,4 +1,4 @@
-//! Snapshots: one moment, whatever is written.
+//! Snapshots: one point in time, regardless of later writes.
 
 use std::collections::BTreeMap;
 use std::sync::atomic::{AtomicBool, Ordering::Relaxed};
@@ -102,7 +102,7 @@ fn bytes_are_kept_for_snapshots_only_and_go_with_them() {
     assert_eq!(second.bytes(), 0);
     (0..100).for_each(|key| _ = tree.insert(key, &[3; 1000]).unwrap());
     assert!(first.bytes() >= 200_000 && second.bytes() < 150_000);
-    // What lies between is kept for the first one, once for each key.
+    // Values in between are kept for the first one, once for each key.
     drop(second);
     (0..10).for_each(|_| drop(pool.snapshot().unwrap()));
     assert!((100_000..150_000).contains(&first.bytes()), "{}", first.bytes());
@@ -148,7 +148,7 @@ fn trees_that_came_later_are_empty_and_cleared_ones_are_too_old() {
     assert!(matches!(view.tree(&old).try_range(..), Err(Error::SnapshotTooOld)));
     assert!(pool.snapshot().unwrap().tree(&old).is_empty());
     drop(later);
-    // Another tree in the place of a dropped one is not taken for it.
+    // Another tree in the place of a dropped one must not be mistaken for it.
     pool.drop_tree("later").unwrap();
     let again = pool.tree::<u64, u64>("later").unwrap();
     again.insert(2, 2).unwrap();
@@ -183,7 +183,7 @@ fn trees_that_came_later_with_items_are_too_old() {
         tx.insert(&first, 200, tx.range(&later, ..).count() as u64).unwrap();
         assert!(matches!(tx.commit(), Err(Error::SnapshotTooOld)));
         assert_eq!((first.get(200), later.len()), (None, 100));
-        // Opened again it is the same one, and what comes later sees it.
+        // Opened again it is the same tree, and later snapshots see it.
         let again = pool.tree::<u64, u64>("later").unwrap();
         assert!(matches!(view.tree(&again).try_get(1), Err(Error::SnapshotTooOld)));
         later.upsert(1, 7).unwrap();
@@ -194,7 +194,7 @@ fn trees_that_came_later_with_items_are_too_old() {
     }
 }
 
-/// Flips a byte in the values of some keys, wherever they stand in a pool's file.
+/// Flips a byte in the values of some keys, wherever they are in a pool's file.
 fn damage(scratch: &Scratch, keys: &[u64]) {
     let mut bytes = std::fs::read(&scratch.0).unwrap();
     for value in keys.iter().map(|key| value(*key).into_bytes()) {
@@ -210,7 +210,7 @@ fn value(key: u64) -> String {
     format!("<the value of {key:08}>")
 }
 
-/// What was damaged before it was changed stays damaged where it is seen as it was.
+/// A value damaged before it was changed stays damaged in the old state.
 #[test]
 fn damage_passes_through_no_snapshot_transaction_or_copy() {
     const KEYS: u64 = 3000;
@@ -237,7 +237,7 @@ fn damage_passes_through_no_snapshot_transaction_or_copy() {
         let mut batch = pool.batch();
         batch.expect(&tree, 7, Some("new")).insert(&tree, 1, "new");
         assert!(matches!(batch.commit(), Err(Error::Corrupted { .. })));
-        // Written over, by itself and in a batch.
+        // Overwritten, by a single write and in a batch.
         tree.upsert(7, "new").unwrap();
         let mut batch = pool.batch();
         batch.insert(&tree, 8, "new").remove(&tree, 9);
@@ -254,11 +254,11 @@ fn damage_passes_through_no_snapshot_transaction_or_copy() {
         );
         let mut seen = view.tree(&tree).try_range(..20).unwrap();
         assert!(seen.any(|item| item.is_err()));
-        // An error ends it, from either end.
+        // An error ends the iteration, from either end.
         assert!(seen.next().is_none() && seen.next_back().is_none(), "{design}");
         assert_eq!((tree.try_get(7).unwrap().as_deref(), tree.try_get(9).unwrap()), (Some("new"), None));
         assert_eq!(pool.snapshot().unwrap().tree(&tree).try_get(8).unwrap().as_deref(), Some("new"));
-        // A copy that comes to a key after it was written over.
+        // A copy that reaches a key after it was overwritten.
         let path = scratch.0.with_extension("copy");
         let options = bristlecone::BackupOptions::new().on_progress(|_| {
             tree.upsert(2500, "new").unwrap();
@@ -270,7 +270,7 @@ fn damage_passes_through_no_snapshot_transaction_or_copy() {
     }
 }
 
-/// Keys that no tree can hold are absent, and bounds may be as long as they like.
+/// Keys that exceed the limits are absent, and bounds may have any length.
 #[test]
 fn keys_that_are_too_long_are_absent() {
     let scratch = Scratch::new();
@@ -295,7 +295,7 @@ fn keys_that_are_too_long_are_absent() {
     .unwrap();
 }
 
-/// A bound that no process reaches is one.
+/// An unreachable size bound is valid.
 #[test]
 fn a_snapshot_may_keep_almost_everything() {
     let scratch = Scratch::new();
@@ -308,7 +308,8 @@ fn a_snapshot_may_keep_almost_everything() {
     assert!(bounded.tree(&tree).iter().eq((0..100).map(|key| (key, key))) && whole.tree(&tree).is_empty());
 }
 
-/// Readers of many snapshots beside writers: the same at each look, forward, backward and key by key.
+/// Readers of many snapshots concurrent with writers: the same result each time, forward, backward
+/// and key by key.
 #[test]
 fn a_snapshot_stays_what_it_is_while_threads_write() {
     for (design, other) in pairs() {

@@ -1,4 +1,4 @@
-//! Transactions: serializable, whatever others do.
+//! Transactions: serializable under any concurrent changes.
 
 use std::panic::{AssertUnwindSafe, catch_unwind};
 use std::sync::atomic::{AtomicU64, Ordering::Relaxed};
@@ -30,7 +30,7 @@ fn a_transaction_sees_what_it_wrote_and_others_only_the_end() {
         let backward: Vec<u64> =
             pool.transaction(|tx| Ok(tx.range(&tree, ..5).rev().map(|(key, _)| key).collect())).unwrap();
         assert_eq!(backward, [4, 2, 1, 0]);
-        // As a loop that empties what it reads.
+        // Like a loop that removes each item it reads.
         pool.transaction(|tx| {
             for (key, _) in tx.range(&tree, ..10) {
                 tx.remove(&tree, key)?;
@@ -80,7 +80,7 @@ fn an_error_a_panic_and_a_rollback_change_nothing() {
         Ok(())
     });
     assert!(matches!(mixed, Err(Error::Invalid { .. })), "an error of an iterator got lost");
-    // One in another pool is no nested one.
+    // A transaction in another pool is not nested.
     pool.transaction(|_| other.transaction(|tx| tx.insert(&foreign, 1, 1))).unwrap();
     assert!(tree.iter().eq([(1, 1)]) && foreign.len() == 1);
     pool.transaction(|tx| tx.insert(&tree, 1, 6)).unwrap();
@@ -95,13 +95,13 @@ fn who_never_gets_through_is_told() {
     let tries = AtomicU64::new(0);
     let refused = pool.transaction(|tx| {
         let seen = tx.get(&tree, 1)?;
-        // Past the transaction.
+        // Bypasses the transaction.
         tree.insert(1, tries.fetch_add(1, Relaxed))?;
         tx.insert(&tree, 2, seen.unwrap_or(0))
     });
     assert!(matches!(refused, Err(Error::Conflict)));
     assert_eq!((tries.into_inner(), tree.get(2)), (256, None));
-    // Reads without changes are of one moment, which the second call has to itself, and need nothing more.
+    // Reads without changes are consistent, which the second call guarantees, and need nothing more.
     let calls = AtomicU64::new(0);
     let read = pool.transaction(|tx| {
         let first = tx.get(&tree, 1)?;
@@ -140,8 +140,8 @@ fn no_update_is_lost() {
     }
 }
 
-/// Keys are read one by one, more than there are counts for, and a range last. What a closure sees is of one moment each time it
-/// is called, also when it is called again.
+/// Keys are read one by one, more than there are counts for, and a range last. The closure sees a consistent state
+/// each time it is called, also when it is called again.
 #[test]
 fn what_a_transaction_reads_is_of_one_moment() {
     const KEYS: u64 = 24;
@@ -170,7 +170,7 @@ fn what_a_transaction_reads_is_of_one_moment() {
             let calls = AtomicU64::new(0);
             pool.transaction(|tx| {
                 calls.fetch_add(1, Relaxed);
-                // So many one by one, the others by ranges.
+                // Some one by one, the others by ranges.
                 let singles = if by_range { 8 } else { KEYS };
                 let mut sum = 0;
                 for key in 0..singles {
@@ -179,7 +179,7 @@ fn what_a_transaction_reads_is_of_one_moment() {
                 for tree in trees.iter().filter(|_| by_range) {
                     sum += tx.range(tree, singles..).map(|(_, value)| value).sum::<u64>();
                 }
-                // An iterator ends early where others were faster: the closure is called again.
+                // An iterator ends early after a conflict: the closure is called again.
                 assert!(sum == KEYS * 100 || by_range && calls.load(Relaxed) == 1, "{design}: {sum}");
                 Ok(sum)
             })
@@ -203,7 +203,7 @@ fn what_a_transaction_reads_is_of_one_moment() {
     }
 }
 
-/// A closure that goes on after it was told that others were faster is called again all the same.
+/// A closure that continues after a conflict is called again nevertheless.
 #[test]
 fn a_closure_that_drops_a_conflict_is_called_again() {
     let scratch = Scratch::new();
@@ -222,7 +222,7 @@ fn a_closure_that_drops_a_conflict_is_called_again() {
     });
     assert_eq!((seen.unwrap(), calls.into_inner()), ((Some(1), Some(1)), 2));
     assert_eq!(pool.metrics().unwrap().conflicts, conflicts + 1);
-    // As little does a range hide it, which cannot return an error.
+    // A range, which cannot return an error, does not hide it either.
     let calls = AtomicU64::new(0);
     let seen = pool.transaction(|tx| {
         let first = tx.get(&tree, 0)?;
@@ -234,7 +234,7 @@ fn a_closure_that_drops_a_conflict_is_called_again() {
     assert_eq!((seen.unwrap(), calls.into_inner()), ((Some(2), vec![(0, 2), (1, 2)]), 2));
 }
 
-/// In a full pool a batch is attempted, and what it wrote is taken back. A lookup may see it meanwhile.
+/// In a full pool a batch is attempted, and its writes are rolled back. A lookup may see them meanwhile.
 #[test]
 fn what_is_taken_back_no_transaction_has_read() {
     for (design, _) in pairs() {
@@ -251,7 +251,7 @@ fn what_is_taken_back_no_transaction_has_read() {
                 for round in 0..100 {
                     let mut batch = pool.batch();
                     (0..8).for_each(|key| _ = batch.insert(&tree, mix(key), 1));
-                    // Ones that need room.
+                    // Keys that need space.
                     (0..400).for_each(|key| _ = batch.insert(&tree, mix(keys + round * 400 + key), 1));
                     let refused = batch.commit().unwrap_err();
                     assert!(matches!(refused, Error::PoolFull { .. }), "{design}: {refused}");
@@ -269,7 +269,8 @@ fn what_is_taken_back_no_transaction_has_read() {
     }
 }
 
-/// On call are one or more: each may go only while another one stays. Ranges or keys are read, and other keys written.
+/// One or more are on call: each may leave only while another one stays. Ranges or keys are read, and other keys
+/// written.
 #[test]
 fn what_is_read_does_not_skew() {
     let scratch = Scratch::new();
@@ -300,7 +301,7 @@ fn what_is_read_does_not_skew() {
     }
 }
 
-/// A key that was absent, and comes into a range that was read.
+/// An absent key is inserted into a range that was read.
 #[test]
 fn phantoms_are_conflicts() {
     let scratch = Scratch::new();
@@ -316,7 +317,7 @@ fn phantoms_are_conflicts() {
     })
     .unwrap();
     assert_eq!((attempts.into_inner(), tree.get(30)), (2, Some(1)));
-    // Beside what was read is no conflict.
+    // An insert beside the read keys is not a conflict.
     let attempts = AtomicU64::new(0);
     pool.transaction(|tx| {
         let first = tx.range(&tree, 10..).next().map(|(key, _)| key);

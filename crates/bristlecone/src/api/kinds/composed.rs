@@ -1,10 +1,10 @@
-//! Kinds that are made of others: options and tuples.
+//! Composed kinds: options and tuples.
 
 use super::{Buffer, Element, decode, encode};
 use crate::index::parts::codec::Record;
 use crate::{Key, Result, Value};
 
-/// What a record holds of an element that stands alone, as a key or as a value.
+/// The record of a single element, as a key or as a value.
 macro_rules! composed {
     ([$($generics:tt)*] $type:ty, $kind:expr, $ref:ty, $owned:ty, $kept:pat => $lent:expr) => {
         impl<$($generics)*> Key for $type {
@@ -55,7 +55,7 @@ macro_rules! composed {
 composed!([T: Element] Option<T>, format!("Option<{}>", T::kind()), Option<T::Ref<'a>>, Option<T::Owned>,
     kept => kept.as_ref().map(T::lend));
 
-/// A byte that says whether there is something, then what there is.
+/// A presence byte, followed by the element if present.
 impl<T: Element> Element for Option<T> {
     fn append(element: Option<T::Ref<'_>>, to: &mut Buffer) {
         to.push(u8::from(element.is_some()));
@@ -74,10 +74,10 @@ impl<T: Element> Element for Option<T> {
     }
 }
 
-/// How many elements a tuple may have.
+/// Maximum number of elements of a tuple.
 pub(crate) const TUPLE_MAX: usize = 8;
 
-/// Returns the name of a tuple, as Rust writes it.
+/// Returns the name of a tuple in Rust syntax.
 pub fn tuple_kind(elements: &[String]) -> String {
     match elements {
         [only] => format!("({only},)"),
@@ -90,7 +90,7 @@ macro_rules! tuples {
         composed!([$($element: Element),+] ($($element,)+), tuple_kind(&[$($element::kind()),+]),
             ($($element::Ref<'a>,)+), ($($element::Owned,)+), ($($name,)+) => ($($element::lend($name),)+));
 
-        /// One element after the other.
+        /// The elements in sequence.
         impl<$($element: Element),+> Element for ($($element,)+) {
             fn append(($($name,)+): Self::Ref<'_>, to: &mut Buffer) {
                 $($element::append($name, to);)+

@@ -1,4 +1,4 @@
-//! Values of any type that serde knows, as Postcard or JSON.
+//! Values of any serde type, encoded as Postcard or JSON.
 
 use std::fmt::Debug;
 use std::marker::PhantomData;
@@ -11,21 +11,21 @@ use super::Buffer;
 use crate::Value;
 use crate::index::parts::codec::Record;
 
-/// Values of any type `T` that serde knows, in the format of [Postcard](https://postcard.jamesmunns.com): few bytes,
-/// which nothing but the type says how to read. Feature `serde`.
+/// Values of any serde type `T` in the format of [Postcard](https://postcard.jamesmunns.com), which is compact but not
+/// self-describing. Feature `serde`.
 ///
-/// Operations take a `&T` and give a `T`. A value is decoded each time it is looked at, by
-/// [`get_with`](crate::Tree::get_with), too, which shows a decoded value and not the bytes in the tree.
+/// Operations take a `&T` and return a `T`. Each access decodes the value, including
+/// [`get_with`](crate::Tree::get_with), which passes the decoded value instead of the bytes in the tree.
 ///
-/// What does not decode, since it was damaged or was written as another type, is left out by
-/// [`get`](crate::Tree::get), [`get_with`](crate::Tree::get_with) and [`range`](crate::Tree::range), as if the
-/// key were absent. [`try_get`](crate::Tree::try_get) and [`try_range`](crate::Tree::try_range) return
-/// [`Error::Corrupted`](crate::Error) for it; so do writes that would return it, though they have replaced or
-/// removed it. [`contains_key`](crate::Tree::contains_key) and [`upsert`](crate::Tree::upsert) do not look at it.
-/// Compare-and-swap compares what values encode to.
+/// A value that does not decode, because it is damaged or was written as another type, counts as absent in
+/// [`get`](crate::Tree::get), [`get_with`](crate::Tree::get_with) and [`range`](crate::Tree::range).
+/// [`try_get`](crate::Tree::try_get) and [`try_range`](crate::Tree::try_range) return
+/// [`Error::Corrupted`](crate::Error) for it. So do writes that would return it, although they have replaced or
+/// removed it. [`contains_key`](crate::Tree::contains_key) and [`upsert`](crate::Tree::upsert) do not decode it.
+/// Compare-and-swap compares the encodings of values.
 ///
-/// The pool's directory has the kind, `postcard`, but not the type. Postcard names no fields either: a type may get
-/// variants behind its last one; anything else wants a new tree. [`Json`] is more patient.
+/// The pool's directory stores the kind `postcard`, but not the type. Postcard does not store field names either. New
+/// variants may be added behind a type's last one; any other change requires a new tree. [`Json`] is more flexible.
 ///
 /// ```
 /// use bristlecone::{Pool, Postcard};
@@ -51,17 +51,17 @@ use crate::index::parts::codec::Record;
 /// # }
 /// ```
 ///
-/// Writes return [`Error::Invalid`](crate::Error) if the type's own `Serialize` refuses a value, or if Postcard has no
-/// encoding for it, such as for a sequence whose length is not known.
+/// Writes return [`Error::Invalid`](crate::Error) if the type's `Serialize` refuses a value, or if Postcard cannot
+/// encode it, for example a sequence of unknown length.
 #[derive(Debug)]
 pub struct Postcard<T>(PhantomData<fn() -> T>);
 
-/// Values of any type `T` that serde knows, as JSON: text that other programs can read and write, and the tool shows.
-/// Feature `serde`.
+/// Values of any serde type `T` as JSON: text that other programs can read and write, and that the tool shows. Feature
+/// `serde`.
 ///
-/// What is said at [`Postcard`] holds here, too, but that the type may change as JSON allows: fields with
-/// `#[serde(default)]` may come, and fields may go. A [`dynamic::Tree`](crate::dynamic::Tree) has the text, and
-/// takes any text that is JSON.
+/// The description of [`Postcard`] also applies here, except that the type may change as JSON allows: fields with
+/// `#[serde(default)]` may be added, and fields may be removed. A [`dynamic::Tree`](crate::dynamic::Tree) reads the
+/// text, and accepts any valid JSON.
 ///
 /// ```
 /// use bristlecone::{Json, Pool};
@@ -79,8 +79,8 @@ pub struct Postcard<T>(PhantomData<fn() -> T>);
 /// # }
 /// ```
 ///
-/// JSON has no encoding for maps whose keys are no strings, numbers or unit variants, and none for infinities and NaN,
-/// which are written as `null`.
+/// JSON cannot encode maps whose keys are not strings, numbers or unit variants. Infinities and NaN are written as
+/// `null`.
 #[derive(Debug)]
 pub struct Json<T>(PhantomData<fn() -> T>);
 
@@ -127,7 +127,7 @@ fn to_postcard<T: Serialize>(value: &T, to: &mut Buffer) -> postcard::Result<()>
     postcard::to_extend(value, Appended(to)).map(drop)
 }
 
-/// Returns the value that these bytes are, no less and no more.
+/// Decodes a value that must use all of the bytes.
 fn whole_postcard<T: DeserializeOwned>(bytes: &[u8]) -> Option<T> {
     postcard::take_from_bytes(bytes).ok().filter(|(_, rest)| rest.is_empty()).map(|(value, _)| value)
 }
@@ -136,7 +136,7 @@ fn to_json<T: Serialize>(value: &T, to: &mut Buffer) -> serde_json::Result<()> {
     serde_json::to_writer(Appended(to), value)
 }
 
-/// A buffer that bytes are appended to.
+/// A writer that appends to a buffer.
 struct Appended<'a>(&'a mut Buffer);
 
 impl Extend<u8> for Appended<'_> {

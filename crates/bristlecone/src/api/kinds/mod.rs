@@ -1,4 +1,4 @@
-//! The kinds of keys and values: how each is encoded, so that words and bytes order as the type does.
+//! The kinds of keys and values, whose encodings (words and bytes) preserve the order of the type.
 
 pub(crate) mod composed;
 #[cfg(feature = "serde")]
@@ -12,24 +12,24 @@ use smallvec::SmallVec;
 
 use crate::Key;
 
-/// Encoded keys and values up to this length are built without allocating.
+/// Buffer that builds encoded keys and values up to this length without allocating.
 pub type Buffer = SmallVec<[u8; 256]>;
 
-/// A type that options and tuples may have in them: every key.
+/// A type that can be an element of options and tuples: every key type.
 ///
-/// An element is written so that the bytes of a tuple order as the tuple does: no element's bytes begin
-/// with another one's of the same type. Integers are big-endian, with their sign flipped; a zero byte of a
-/// string becomes `00 ff`, and its end `00 01`.
+/// The encoding preserves the order of tuples: no element is a prefix of another one of the same type.
+/// Integers are big-endian with the sign bit flipped. A zero byte of a string becomes `00 ff`; the string
+/// ends with `00 01`.
 pub trait Element: Key {
     #[doc(hidden)]
     fn append(element: Self::Ref<'_>, to: &mut Buffer);
 
-    /// Takes an element from the front of what is left. `None`: there is none.
+    /// Takes an element from the front of the bytes. Returns `None` if there is none.
     #[doc(hidden)]
     fn take(from: &mut &[u8]) -> Option<Self::Owned>;
 }
 
-/// Calls `use_it` with the bytes of an element that stands alone.
+/// Calls `use_it` with the bytes of a single element.
 #[doc(hidden)]
 pub fn encode<E: Element, R>(element: E::Ref<'_>, use_it: impl FnOnce(&[u8]) -> R) -> R {
     let mut buffer = Buffer::new();
@@ -37,7 +37,7 @@ pub fn encode<E: Element, R>(element: E::Ref<'_>, use_it: impl FnOnce(&[u8]) -> 
     use_it(&buffer)
 }
 
-/// Returns the element that these bytes are, no less and no more.
+/// Decodes an element that must use all of the bytes.
 #[doc(hidden)]
 pub fn decode<E: Element>(mut bytes: &[u8]) -> Option<E::Owned> {
     E::take(&mut bytes).filter(|_| bytes.is_empty())
@@ -56,7 +56,7 @@ pub(crate) fn append_escaped(bytes: &[u8], to: &mut Buffer) {
     to.extend_from_slice(&[0, 1]);
 }
 
-/// Takes bytes up to their end.
+/// Takes bytes up to their terminator.
 pub(crate) fn take_escaped(from: &mut &[u8]) -> Option<Vec<u8>> {
     let mut bytes = Vec::new();
     loop {

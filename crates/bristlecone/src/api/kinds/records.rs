@@ -1,10 +1,10 @@
-//! Kinds that are byte strings in records, and no more than that.
+//! Kinds that are stored as byte strings in records.
 
 use super::{Buffer, Element, append_escaped, take_escaped};
 use crate::index::parts::codec::Record;
 use crate::{Key, Result, Value};
 
-/// Strings and byte strings, which a record holds as they are.
+/// Strings and byte strings, which a record stores unchanged.
 macro_rules! bytes {
     ($type:ty, $ref:ty, $owned:ty, $kind:expr, $bytes:expr, $view:expr, $take:expr) => {
         impl Key for $type {
@@ -85,7 +85,7 @@ bytes!(String, str, String, "str", str::as_bytes, text, string);
 bytes!(&'static [u8], [u8], Vec<u8>, "bytes", std::convert::identity, Some, Some);
 bytes!(Vec<u8>, [u8], Vec<u8>, "bytes", std::convert::identity, Some, Some);
 
-/// Types of a fixed size, whose bytes order as they do.
+/// Types of a fixed size, whose bytes have the order of the type.
 macro_rules! fixed {
     ([$($generics:tt)*] $type:ty, $kind:expr, $to:expr, $from:expr) => {
         impl<$($generics)*> Key for $type {
@@ -149,7 +149,7 @@ fixed!([const N: usize] [u8; N], format!("[u8; {N}]"), |bytes| bytes, |bytes| by
 fixed!([] u128, "u128".to_owned(), u128::to_be_bytes, u128::from_be_bytes);
 fixed!([] i128, "i128".to_owned(), signed_to_bytes, signed_from_bytes);
 
-/// Returns the bytes with the sign flipped, so that what is below zero orders first.
+/// Returns the bytes with the sign bit flipped, so that negative numbers order first.
 pub(crate) fn signed_to_bytes(number: i128) -> [u8; 16] {
     (number ^ i128::MIN).to_be_bytes()
 }

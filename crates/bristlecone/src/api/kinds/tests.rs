@@ -2,7 +2,7 @@ use super::*;
 use crate::Value;
 use crate::index::parts::codec::{Codec, KeyCodec};
 
-/// What a key or value is in the tree: its word, or the bytes of its record.
+/// The stored form of a key or value: its word, or the bytes of its record.
 #[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord)]
 enum Encoded {
     Word(u64),
@@ -46,7 +46,7 @@ fn element<E: Element>(element: &E::Owned) -> Vec<u8> {
     encode::<E, _>(E::lend(element), <[u8]>::to_vec)
 }
 
-/// The order that keys are to have, floats in total order.
+/// The expected order of keys, with floats in total order.
 trait Ordered {
     fn order(&self, other: &Self) -> std::cmp::Ordering;
 }
@@ -100,7 +100,7 @@ ordered_tuple!(A 0, B 1, C 2);
 ordered_tuple!(A 0, B 1, C 2, D 3);
 ordered_tuple!(A 0, B 1, C 2, D 3, E 4, F 5, G 6, H 7);
 
-/// Values at the edges of what a type can be.
+/// Edge cases of a type's values.
 trait Edges: Sized {
     fn edges() -> Vec<Self>;
 }
@@ -155,7 +155,8 @@ macro_rules! tuple_edges {
     ($($element:ident $name:ident $step:literal),+) => {
         impl<$($element: Edges + Clone),+> Edges for ($($element,)+) {
             fn edges() -> Vec<Self> {
-                // Not every combination: each element goes through its own, at another pace.
+                // The elements are cycled independently, which covers only some of the
+                // combinations.
                 $(let $name = $element::edges();)+
                 (0..240).map(|at| ($($name[at / $step % $name.len()].clone(),)+)).collect()
             }
@@ -169,7 +170,7 @@ tuple_edges!(A a 64, B b 8, C c 1);
 tuple_edges!(A a 64, B b 16, C c 4, D d 1);
 tuple_edges!(A a 128, B b 64, C c 32, D d 16, E e 8, F f 4, G g 2, H h 1);
 
-/// Verifies what must hold of every kind.
+/// Verifies the properties that every kind must have.
 fn fits<T>(name: &str)
 where
     T: Element<Codec: Both>
@@ -203,7 +204,7 @@ where
         for b in &edges[at..] {
             let order = a.order(b);
             assert_eq!(key_of_a.cmp(&key::<T>(b)), order, "{name}: keys {a:?}, {b:?}");
-            // Whatever follows: an element is never the beginning of another one.
+            // No element is a prefix of another one, regardless of the following bytes.
             let (mut long_a, mut long_b) = (element_of_a.clone(), element::<T>(b));
             assert_eq!(long_a.cmp(&long_b), order, "{name}: elements {a:?}, {b:?}");
             if order.is_ne() {
@@ -265,7 +266,7 @@ fn kinds_keep_their_order_and_come_back() {
     every_kind!(visit);
 }
 
-/// Bytes that were damaged are refused or taken for something, but never more than that.
+/// Damaged bytes must fail to decode or decode to a valid value.
 #[test]
 fn kinds_of_damaged_bytes_refuse_or_decode() {
     fn damaged<T: Element<Codec: Both> + Value<Codec = <T as Key>::Codec, Owned = <T as Key>::Owned>>()
@@ -288,7 +289,7 @@ fn kinds_of_damaged_bytes_refuse_or_decode() {
                 };
                 for other in others {
                     let owned = <T as Key>::Codec::of(&other);
-                    // What decodes is what its own encoding says: nothing is made up.
+                    // A decoded value must encode to the same bytes.
                     if let Some(decoded) = <T as Key>::decode(owned.clone()) {
                         assert_eq!(key::<T>(&decoded), other, "{}", <T as Key>::kind());
                     }
@@ -315,7 +316,7 @@ fn kinds_of_damaged_bytes_refuse_or_decode() {
     assert_eq!(<[u8; 3] as Value>::decode(b"ab"), None);
 }
 
-/// The table in `docs/FORMAT.md`.
+/// Must match the table in `docs/FORMAT.md`.
 #[test]
 fn kinds_are_encoded_as_ever() {
     fn word<T: Word>(item: T, key: u64, value: u64) {

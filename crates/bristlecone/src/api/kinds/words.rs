@@ -1,14 +1,14 @@
-//! Kinds that are words in the tree.
+//! Kinds that are stored as words in the tree.
 
 use super::{Buffer, Element};
 use crate::index::parts::codec::Inline;
 use crate::{Key, Result, Value};
 
-/// A type that fits a word: as a key so that words order as it does, as a value as it is.
+/// A type that fits a word. As a key, its word preserves the order; as a value, it is stored unchanged.
 pub(crate) trait Word: Sized + Copy {
-    /// As in the directory.
+    /// The name of the kind in the directory.
     const NAME: &'static str;
-    /// How many bytes of the key's word differ, from the lowest: what an element has of it.
+    /// Number of low bytes of the key's word that vary; an element stores only these.
     const ELEMENT_BYTES: usize;
 
     fn to_key(self) -> u64;
@@ -17,7 +17,7 @@ pub(crate) trait Word: Sized + Copy {
     fn from_value(word: u64) -> Option<Self>;
 }
 
-/// The types whose values are the words of their keys.
+/// Types that have the same word as key and as value.
 macro_rules! plain_word {
     ($type:ty, $bytes:expr, $to:expr, $from:expr) => {
         impl Word for $type {
@@ -48,12 +48,12 @@ plain_word!((), 0, |()| 0, |word| (word == 0).then_some(()));
 plain_word!(bool, 1, u64::from, |word| (word < 2).then_some(word == 1));
 plain_word!(u8, 1, u64::from, |word| u8::try_from(word).ok());
 plain_word!(u16, 2, u64::from, |word| u16::try_from(word).ok());
-// Eight bytes as an element, since it had them before smaller integers came.
+// Eight bytes as an element, for compatibility with versions before the smaller integers.
 plain_word!(u32, 8, u64::from, |word| u32::try_from(word).ok());
 plain_word!(u64, 8, std::convert::identity, Some);
 plain_word!(char, 4, u64::from, |word| u32::try_from(word).ok().and_then(char::from_u32));
 
-/// Integers with a sign: flipped in keys, extended in values.
+/// Signed integers: sign bit flipped in keys, sign-extended in values.
 macro_rules! signed_word {
     ($type:ty, $unsigned:ty) => {
         impl Word for $type {
@@ -85,7 +85,8 @@ signed_word!(i16, u16);
 signed_word!(i32, u32);
 signed_word!(i64, u64);
 
-/// Floats: their bits in values. In keys those below zero have all bits flipped, the others the sign's.
+/// Floats: raw bits in values. In keys, negative numbers have all bits flipped, the others only the
+/// sign bit.
 macro_rules! float_word {
     ($type:ty, $unsigned:ty, $signed:ty) => {
         impl Word for $type {
@@ -119,13 +120,13 @@ macro_rules! float_word {
 float_word!(f32, u32, i32);
 float_word!(f64, u64, i64);
 
-/// Appends a word of a key, as an element.
+/// Appends the word of a key as an element.
 #[inline(always)]
 pub(crate) fn append<W: Word>(word: W, to: &mut Buffer) {
     to.extend_from_slice(&word.to_key().to_be_bytes()[8 - W::ELEMENT_BYTES..]);
 }
 
-/// Takes a word of a key from the front.
+/// Takes the word of a key from the front.
 #[inline(always)]
 pub(crate) fn take<W: Word>(from: &mut &[u8]) -> Option<W> {
     let (bytes, rest) = from.split_at_checked(W::ELEMENT_BYTES)?;

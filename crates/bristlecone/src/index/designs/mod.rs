@@ -1,4 +1,5 @@
-//! The published designs, a folder each. What a design's paper says is in the numbered steps of its `mod.rs`.
+//! The published designs, one folder each. The numbered steps of each `mod.rs` describe the paper's
+//! algorithm.
 
 pub mod cclbtree;
 pub mod lodgetree;

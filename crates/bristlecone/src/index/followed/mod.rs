@@ -1,10 +1,11 @@
-//! Trees of a pool that another process writes to: each lookup and scan of a design, as it is, between two questions.
+//! Trees of a pool that another process writes to. Each lookup and scan uses the code of the design, between an
+//! announcement and a validation.
 //!
-//! 1. The thread announces that it looks: what the writer takes out of the tree from now on stays what it is. The tree is
-//!    still the writer's.
-//! 2. It looks, and copies what it is shown.
-//! 3. It asks whether that counts: the writer has waited for it, is there, and has the tree open as it had. If not, it looks
-//!    again: at what the same writer shows, or the one that has come since.
+//! 1. The thread announces the lookup: from now on, the writer does not reuse what it removes from the tree. The tree
+//!    is still the writer's.
+//! 2. It reads, and copies the results.
+//! 3. It validates the lookup: the writer still respects the announcement, is alive, and has the same tree open.
+//!    Otherwise it repeats the lookup on the state of the same writer, or of a new one.
 
 pub mod pool;
 
@@ -24,7 +25,7 @@ use crate::index::parts::passage::Passage;
 use crate::index::table::{follow, part_of};
 use crate::index::{Batch, Index, Inspect, Read, Scan, Swapped, TreeStats, Write, WriteMode};
 
-/// A pool that is followed, whichever process writes to it.
+/// A followed pool, whose writer may be replaced by another process.
 #[derive(Debug)]
 pub struct Source {
     path: PathBuf,
@@ -34,7 +35,7 @@ pub struct Source {
     throws: bool,
     opener: Opener,
     pool: Mutex<Arc<PoolFile<Native>>>,
-    /// Threads that read a tree as it is attached.
+    /// Threads that read an attached tree.
     readers: Passage,
 }
 
@@ -43,7 +44,7 @@ impl Source {
     ///
     /// # Errors
     ///
-    /// As [`PoolFile::follow`].
+    /// Same as [`PoolFile::follow`].
     pub fn attach(path: PathBuf, leave_sigbus: bool, throws: bool, build: u64) -> Result<Arc<Self>> {
         let pool = Self::follow(&path, leave_sigbus, build)?;
         let readers = Passage::new(AsymmetricFence::detect());
@@ -61,7 +62,8 @@ impl Source {
         self.opener
     }
 
-    /// Closes the pool's file in a child of the process, as [`PoolFile::abandon`], unless a thread had it in hand at the fork.
+    /// Closes the pool's file in a forked child, like [`PoolFile::abandon`], unless a thread held the lock at the
+    /// fork.
     pub fn abandon(&self) {
         if let Ok(pool) = self.pool.try_lock() {
             pool.abandon();
@@ -73,7 +75,8 @@ impl Source {
         Arc::clone(&lock(&self.pool))
     }
 
-    /// Returns whether the calling process is the one that attached. Takes no lock: one may have been held at a fork.
+    /// Returns whether the calling process is the one that attached. Takes no lock, because it may have been held at
+    /// a fork.
     ///
     /// # Errors
     ///
@@ -83,11 +86,11 @@ impl Source {
         if self.opener.is_here() { Ok(()) } else { Err(forked()) }
     }
 
-    /// Returns the pool with a writer that is there: the one that was, or another one.
+    /// Returns the pool with a live writer: the previous one, or a new one.
     ///
     /// # Errors
     ///
-    /// As [`PoolFile::follow`], and [`Error::Forked`].
+    /// Same as [`PoolFile::follow`], and [`Error::Forked`].
     pub fn current(&self) -> Result<Arc<PoolFile<Native>>> {
         self.here()?;
         let mut pool = lock(&self.pool);
@@ -107,19 +110,19 @@ impl Source {
     }
 }
 
-/// A tree as the writer shows it.
+/// A tree as shared by the writer.
 struct Attached<K: KeyCodec, V: Codec> {
     pool: Arc<PoolFile<Native>>,
     entry: TreeEntry,
-    /// Which state of the tree's page it was.
+    /// The state number of the tree's shared directory page.
     number: u64,
-    /// Which one it is of all that this process attached to.
+    /// A sequence number among all states that this process attached to.
     state: u64,
     tree: Shared<K, V>,
 }
 
 impl<K: KeyCodec, V: Codec> Attached<K, V> {
-    /// Opens the tree of this name, types and design as the writer shows it.
+    /// Opens the tree of this name, types and design as shared by the writer.
     fn find(pool: Arc<PoolFile<Native>>, like: &TreeEntry) -> Result<Self> {
         let name = &like.spec.name;
         let found = pool.find_tree(name)?.ok_or_else(|| Error::NoSuchTree { name: name.clone() })?;
@@ -139,10 +142,10 @@ impl<K: KeyCodec, V: Codec> Attached<K, V> {
     }
 }
 
-/// A tree of a pool that is followed. See the module.
+/// A tree of a followed pool. See the module.
 pub struct Followed<K: KeyCodec, V: Codec> {
     source: Arc<Source>,
-    /// From [`Box::into_raw`]. Replaced with the lock below; the old one goes once no reader is left that may use it.
+    /// From [`Box::into_raw`]. Replaced with the lock below; the old one is dropped when no reader may use it.
     attached: AtomicPtr<Attached<K, V>>,
     attaching: Mutex<()>,
 }
@@ -159,7 +162,7 @@ impl<K: KeyCodec, V: Codec> Followed<K, V> {
     ///
     /// # Errors
     ///
-    /// [`Error::NoWriter`] if the writer does not have it open; those of [`Source::current`].
+    /// [`Error::NoWriter`] if the writer does not have it open; errors of [`Source::current`].
     pub fn open(source: &Arc<Source>, entry: &TreeEntry) -> Result<Self> {
         let attached = Box::into_raw(Box::new(Attached::find(source.current()?, entry)?));
         Ok(Self {
@@ -169,16 +172,16 @@ impl<K: KeyCodec, V: Codec> Followed<K, V> {
         })
     }
 
-    /// Calls `ask` with the tree as it is attached.
+    /// Calls `ask` with the attached tree.
     #[inline(always)]
     fn with_attached<R>(&self, thread: Option<usize>, ask: impl FnOnce(&Attached<K, V>) -> R) -> R {
         let _entered = self.source.readers.enter_as(thread);
-        // SAFETY: from `Box::into_raw`. The thread that replaces it waits for the readers that may have seen it before it
-        // drops it, and a reader that enters later sees the new one.
+        // SAFETY: from `Box::into_raw`. The thread that replaces it waits for the readers that may have seen it
+        // before it drops it, and a reader that enters later sees the new one.
         ask(unsafe { &*self.attached.load(Acquire) })
     }
 
-    /// Looks until what was seen counts.
+    /// Repeats a lookup until it is valid.
     #[inline(always)]
     fn read<R>(&self, mut look: impl FnMut(&Attached<K, V>) -> R) -> Result<R> {
         let thread = own_thread_index();
@@ -198,8 +201,8 @@ impl<K: KeyCodec, V: Codec> Followed<K, V> {
         }
     }
 
-    /// Sees to it that the tree is one that counts: it may be, if only the thread was not waited for. An error in a child of
-    /// the process.
+    /// Ensures that a current tree is attached; the attached one may still be current if only the thread was too
+    /// slow. Returns an error in a forked child.
     #[cold]
     fn attach_again(&self) -> Result<()> {
         let pool = self.source.current()?;
@@ -227,8 +230,8 @@ impl<K: KeyCodec, V: Codec> Followed<K, V> {
         })
     }
 
-    /// Scans once: `into` goes on where it was, or has failed. What the writer has shown of another state does not matter
-    /// to a scan that begins at its bounds again.
+    /// Scans once: `into` continues at its position, or fails. A position in another state of the tree is ignored,
+    /// and the scan restarts at its bounds.
     fn scan(
         &self,
         into: &mut Batch<K, V>,
@@ -249,7 +252,7 @@ impl<K: KeyCodec, V: Codec> Followed<K, V> {
             if into.checked {
                 return into.fail(error);
             }
-            // Less than there is must not pass for all.
+            // An incomplete result must not be mistaken for a complete one.
             self.source.throw(error)
         })
     }
@@ -313,7 +316,7 @@ impl<K: KeyCodec, V: Codec> Inspect for Followed<K, V> {
         self.try_len().unwrap_or_else(|error| self.source.throw(error))
     }
 
-    /// Returns what the writer counts; what can be read, if there is something that it has not counted.
+    /// Returns the writer's count, or counts the readable items if the writer has not counted them.
     fn try_len(&self) -> Result<u64> {
         let walked = || match self.walk(|_| {}) {
             (items, None) => Ok(items),
@@ -323,7 +326,7 @@ impl<K: KeyCodec, V: Codec> Inspect for Followed<K, V> {
         known.map_or_else(walked, Ok)
     }
 
-    /// Returns items, and bytes of the pool: what the writer has in its memory is its own.
+    /// Returns items, and bytes of the pool; the writer's own memory is not included.
     fn stats(&self) -> TreeStats {
         let items = self.len();
         let (pool, tree) = self
@@ -334,7 +337,7 @@ impl<K: KeyCodec, V: Codec> Inspect for Followed<K, V> {
         TreeStats { items, pm_bytes: bytes(chunks.len()), log_bytes: bytes(logs), ..TreeStats::default() }
     }
 
-    /// Reads everything, with records compared with their checksums, and keys with their neighbours.
+    /// Reads everything, and verifies checksums of records and the order of keys.
     fn check(&self) -> Vec<Finding> {
         let mut findings = Vec::new();
         let damage = self.walk(|finding| findings.push(finding)).1;
@@ -344,7 +347,8 @@ impl<K: KeyCodec, V: Codec> Inspect for Followed<K, V> {
 }
 
 impl<K: KeyCodec, V: Codec> Followed<K, V> {
-    /// Reads everything: the number of items, and what ended the walk early. Calls `find` with what is wrong.
+    /// Reads everything: returns the number of items, and the error that ended the walk early. Calls `find` with each
+    /// problem.
     fn walk(&self, mut find: impl FnMut(Finding)) -> (u64, Option<Error>) {
         let mut batch = Batch::checked();
         let (mut last, mut items): (Option<K::Owned>, u64) = (None, 0);
@@ -371,8 +375,8 @@ mod tests {
 
     use super::{Followed, Source};
 
-    /// What a follower has of its own for a tree is no more than the writer has: its hints are those of as many nodes, which
-    /// come into being while it looks.
+    /// A follower's own memory for a tree must not exceed the writer's: it has hints for as many nodes, created while
+    /// it reads.
     #[test]
     fn followers_take_as_much_memory_as_the_tree_has_nodes() {
         for &design in Design::ALL {

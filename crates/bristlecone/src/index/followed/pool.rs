@@ -1,4 +1,4 @@
-//! A pool whose writer is another process: it shows what that one shows, and refuses what would change anything.
+//! A pool whose writer is another process: it exposes the writer's state, and rejects every change.
 
 use std::sync::Arc;
 
@@ -7,10 +7,10 @@ use bristlecone_pm::{Chunk, Error, Events, Finding, Opener, PoolInfo, Result, Tr
 use super::{Followed, Source};
 use crate::index::any::{AnyIndex, AnyPool, CarriedOut, Trial};
 
-/// A pool that is followed: nothing changes it here.
+/// A followed pool: it is read-only in this process.
 pub struct FollowedPool {
     source: Arc<Source>,
-    /// Of this process, which has none.
+    /// Events of this process; always empty.
     events: Events,
 }
 
@@ -19,7 +19,7 @@ impl FollowedPool {
         Self { source, events: Events::default() }
     }
 
-    /// Returns why nothing is changed here.
+    /// Returns the error for a write.
     fn refuse<T>(&self) -> Result<T> {
         self.source.here().and(Err(Error::ReadOnly))
     }

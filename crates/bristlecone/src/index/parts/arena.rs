@@ -1,5 +1,5 @@
-//! DRAM for nodes that optimistic readers may look at after they were freed: it is never
-//! unmapped or given another type while the arena lives. Nodes are named by 32-bit indices.
+//! DRAM for nodes that optimistic readers may access after they were freed: the memory is never unmapped or reused
+//! for another type while the arena exists. Nodes are identified by 32-bit indices.
 
 use std::marker::PhantomData;
 use std::sync::{Mutex, MutexGuard, PoisonError, TryLockError};
@@ -10,21 +10,20 @@ use bristlecone_pm::sync::{AtomicU32, Ordering::Acquire, Ordering::Relaxed, Orde
 use bristlecone_pm::{Error, Extent, Memory, Notes, NotesReader, Posted, Result};
 use crossbeam_utils::CachePadded;
 
-/// Memory of a process comes in such steps; the first one is left to ordinary pages, for small trees.
+/// Memory of a process grows in such steps. The first one uses ordinary pages, for small trees.
 const STEP_BYTES: usize = 2 << 20;
-/// Address space of an arena: room for 2^32 nodes of a line each.
+/// Address space of an arena: space for 2^32 nodes of one line each.
 const RESERVED_BYTES: usize = 1 << 38;
 
-/// Small arenas that are kept for their successors, because mapping and unmapping stops all
-/// threads of the process: simulators and tests open thousands of small trees a second. Of each the first step is
-/// usable and zero.
+/// Small arenas that are kept for reuse, because mapping and unmapping stops all threads of the process: simulators
+/// and tests open thousands of small trees a second. The first step of each is usable and zero.
 static SPARES: Mutex<Vec<Extent>> = Mutex::new(Vec::new());
 const SPARES_MAX: usize = 32;
-/// What an arena may have used to be kept: it is zeroed.
+/// Maximum used size of an arena that is kept, because it must be zeroed.
 const SPARE_BYTES_MAX: usize = 64 << 10;
 
-/// Returns the spares, unless another thread has them. They are not waited for: in a child that was forked
-/// while another thread had them they are never given back.
+/// Returns the spares, unless another thread holds their lock. The lock is not waited for: in a child forked while
+/// another thread held it, it is never released.
 fn spares() -> Option<MutexGuard<'static, Vec<Extent>>> {
     match SPARES.try_lock() {
         Ok(spares) => Some(spares),
@@ -33,16 +32,16 @@ fn spares() -> Option<MutexGuard<'static, Vec<Extent>>> {
     }
 }
 
-/// Type-stable storage for up to 2^32 values of `bytes_each` bytes that begin as zeros.
+/// Type-stable storage for up to 2^32 zero-initialized values of `bytes_each` bytes.
 #[derive(Debug)]
 pub struct Arena<T> {
     base: *mut u8,
     bytes_each: usize,
     /// `None` once it is a spare.
     extent: Option<Extent>,
-    /// Apart from what every operation reads.
+    /// On a separate cache line from the fields that every operation reads.
     state: CachePadded<Mutex<State>>,
-    /// Changes only under the lock. Followers see it.
+    /// Changes only under the lock. Visible to followers.
     begun: Posted<CachePadded<AtomicU32>>,
     values: PhantomData<T>,
 }
@@ -51,11 +50,11 @@ pub struct Arena<T> {
 struct State {
     free: Vec<u32>,
     usable: usize,
-    /// Values that are kept ready for the threads that asked for them.
+    /// Number of values reserved for the threads that requested them.
     reserved: usize,
 }
 
-/// Values that an arena keeps ready until this is dropped: so many calls of `alloc` do not fail.
+/// A reservation of values in an arena: while it exists, that many calls of `alloc` succeed.
 #[must_use = "values are kept ready as long as this is there"]
 pub struct Room<'a> {
     state: &'a Mutex<State>,
@@ -78,17 +77,17 @@ unsafe impl<T: Zeroed> Send for Arena<T> {}
 unsafe impl<T: Zeroed> Sync for Arena<T> {}
 
 impl<T: Zeroed> Arena<T> {
-    /// Returns an arena whose values are `bytes_each` bytes apart: at least the type's size (types that
-    /// are followed by arrays of a length known at run time take more).
+    /// Returns an arena whose values are `bytes_each` bytes apart, at least the size of the type. Types that are
+    /// followed by arrays of a length known at run time need more.
     ///
     /// # Errors
     ///
-    /// If there is no address space left.
+    /// Fails if there is no address space left.
     pub fn new(bytes_each: usize, memory: &Memory) -> Result<Self> {
         Self::within(bytes_each, RESERVED_BYTES, memory)
     }
 
-    /// Makes an arena that never takes more than `bytes` bytes.
+    /// Creates an arena that never uses more than `bytes` bytes.
     fn within(bytes_each: usize, bytes: usize, memory: &Memory) -> Result<Self> {
         let spare = || (bytes == RESERVED_BYTES).then(|| spares().and_then(|mut spares| spares.pop()))?;
         if memory.is_private()
@@ -116,10 +115,10 @@ impl<T: Zeroed> Arena<T> {
         self.extent.as_ref().expect("an arena that was not dropped")
     }
 
-    /// Notes the values for the next open of their tree, which no thread changes any more. `None`: they are memory of
-    /// this process, and go with it.
+    /// Saves the values, which no thread changes any more, for the next open of their tree. Returns `None` if they
+    /// are in memory of this process, and cannot be saved.
     ///
-    /// For followers: where the values are, of which they learn while the tree goes on.
+    /// For followers: records the location of the values, which they read while the tree is in use.
     pub fn suspend(&self, notes: &mut Notes) -> Option<()> {
         if notes.are_live() {
             notes.push(self.bytes_each as u64);
@@ -134,13 +133,13 @@ impl<T: Zeroed> Arena<T> {
         notes.push_extent(self.extent())
     }
 
-    /// Takes over what [`suspend`](Self::suspend) noted. `None`: it noted something else.
+    /// Takes over the values saved by [`suspend`](Self::suspend). Returns `None` if the manifest does not match.
     pub fn resume(bytes_each: usize, notes: &mut NotesReader<'_>) -> Option<Self> {
         let same = notes.read()? == bytes_each as u64;
         if notes.are_live() {
             let begun = same.then(|| notes.read_posted())??;
             let extent = notes.read_extent(RESERVED_BYTES, 0)?;
-            // A follower hands out none.
+            // A follower allocates none.
             return Some(Self::over(bytes_each, extent, State::default(), begun));
         }
         let usable = usize::try_from(notes.read()?).ok()?;
@@ -158,11 +157,11 @@ impl<T: Zeroed> Arena<T> {
         lock(&self.state)
     }
 
-    /// Returns a value that no other thread has; what a former owner left in it is still there.
+    /// Returns a value that no other thread owns; it still has the contents from its former owner.
     ///
     /// # Errors
     ///
-    /// If the machine is out of memory, or the arena of address space; never while the caller has
+    /// Fails if the machine is out of memory, or the arena out of address space, but never while the caller has a
     /// [`Room`] for it.
     pub fn alloc(&self) -> Result<u32> {
         let mut state = self.state();
@@ -172,11 +171,11 @@ impl<T: Zeroed> Arena<T> {
         }
     }
 
-    /// Makes sure that so many values can be handed out until the answer is dropped.
+    /// Reserves values, so that they can be allocated until the result is dropped.
     ///
     /// # Errors
     ///
-    /// As [`alloc`](Self::alloc).
+    /// Same as [`alloc`](Self::alloc).
     pub fn reserve(&self, values: usize) -> Result<Room<'_>> {
         let mut state = self.state();
         let wanted = (state.reserved + values).saturating_sub(state.free.len());
@@ -185,22 +184,22 @@ impl<T: Zeroed> Arena<T> {
         Ok(Room { state: &self.state, values })
     }
 
-    /// As `alloc`, so many in a row that were never handed out.
+    /// Allocates consecutive values that were never used before, like `alloc`.
     ///
     /// # Errors
     ///
-    /// As [`alloc`](Self::alloc).
+    /// Same as [`alloc`](Self::alloc).
     pub fn alloc_fresh(&self, count: u32) -> Result<std::ops::Range<u32>> {
         let first = self.begin(&mut self.state(), count)?;
         Ok(first..first + count)
     }
 
-    /// Hands out so many in a row, of which none may be looked at before it is [`backed`](Self::backed). Not in an arena that
-    /// hands out others.
+    /// Allocates consecutive values, none of which may be accessed before it is [`backed`](Self::backed). Must not be
+    /// mixed with other allocations in the same arena.
     ///
     /// # Errors
     ///
-    /// If the arena has no address space for them.
+    /// Fails if the arena has no address space for them.
     pub fn alloc_unbacked(&self, count: u32) -> Result<u32> {
         let _only = self.state();
         let begun = self.begun();
@@ -212,14 +211,14 @@ impl<T: Zeroed> Arena<T> {
         Ok(begun)
     }
 
-    /// Makes memory usable for so many of those from one on. `None`: there is none.
+    /// Makes the memory of consecutive values usable. Returns `None` if there is no memory.
     pub fn backed(&self, first: u32, count: usize) -> Option<*mut T> {
         let at = first as usize * self.bytes_each;
         self.extent().back(at, count * self.bytes_each).ok()?;
         Some(self.base.wrapping_add(at).cast())
     }
 
-    /// Makes memory usable for so many values that were never handed out.
+    /// Makes the memory of never-used values usable.
     fn extend(&self, state: &mut State, count: usize) -> Result<()> {
         let values = self.begun() as usize + count;
         let end = values * self.bytes_each;
@@ -233,26 +232,26 @@ impl<T: Zeroed> Arena<T> {
     fn begin(&self, state: &mut State, count: u32) -> Result<u32> {
         let begun = self.begun();
         self.extend(state, count as usize)?;
-        // Pairs with the acquire in `begun`: a thread that knows the number may look at the memory.
+        // Pairs with the acquire in `begun`: a thread that knows the number may access the memory.
         self.begun.store(begun + count, Release);
         Ok(begun)
     }
 
-    /// Gives a value back, for `alloc` to hand out again. Readers may still look at it.
+    /// Frees a value, for reuse by `alloc`. Readers may still access it.
     pub fn free(&self, index: u32) {
         self.state().free.push(index);
     }
 
-    /// Returns the value of an index that was handed out at some time.
+    /// Returns the value of an index that was allocated at any time.
     #[inline(always)]
     pub fn get(&self, index: u32) -> &T {
         debug_assert!(index < self.begun());
-        // SAFETY: `alloc` made the memory of every index it handed out usable, for good; a zeroed
-        // `T` is valid, and changes only through shared references.
+        // SAFETY: `alloc` made the memory of every index that it returned usable permanently; a zeroed `T` is valid,
+        // and changes only through shared references.
         unsafe { &*self.base.wrapping_add(index as usize * self.bytes_each).cast() }
     }
 
-    /// Returns the value of an index where the caller knows how many bytes values are apart.
+    /// Returns the value of an index if the caller knows the distance between values in bytes.
     #[inline(always)]
     pub fn get_spaced<const BYTES: usize>(&self, index: u32) -> &T {
         debug_assert!(index < self.begun() && BYTES == self.bytes_each);
@@ -260,7 +259,7 @@ impl<T: Zeroed> Arena<T> {
         unsafe { &*self.base.wrapping_add(index as usize * BYTES).cast() }
     }
 
-    /// Returns the bytes that values are apart.
+    /// Returns the distance between values in bytes.
     pub fn bytes_each(&self) -> usize {
         self.bytes_each
     }
@@ -270,12 +269,12 @@ impl<T: Zeroed> Arena<T> {
         u64::from(self.begun()) * self.bytes_each as u64
     }
 
-    /// Returns a number above the index of every value that was ever handed out.
+    /// Returns an upper bound of the indices of all values ever allocated.
     pub fn begun(&self) -> u32 {
         self.begun.load(Acquire)
     }
 
-    /// Returns the number of values handed out and not given back.
+    /// Returns the number of values allocated and not freed.
     pub fn live(&self) -> usize {
         let state = self.state();
         self.begun() as usize - state.free.len()
@@ -313,7 +312,7 @@ mod tests {
 
     #[test]
     fn spares_that_another_thread_has_are_not_waited_for() {
-        // As in a child that was forked meanwhile; only here it ends.
+        // As in a child that was forked meanwhile, except that here it ends.
         let held = SPARES.lock().unwrap_or_else(PoisonError::into_inner);
         let arena = Arena::<Cell>::new(64, &Memory::private()).unwrap();
         assert_eq!(arena.alloc().unwrap(), 0);
@@ -353,7 +352,7 @@ mod tests {
         arena.free(last[0]);
         assert!(arena.reserve(1).is_ok() && arena.alloc_fresh(1).is_err());
         assert_eq!(arena.alloc().unwrap(), last[0]);
-        // More numbers than there are.
+        // More indices than exist.
         assert!(arena.alloc_fresh(u32::MAX).is_err() && arena.alloc().is_err());
     }
 }

@@ -1,4 +1,4 @@
-//! How keys and values are stored in the words of a slot: as they are, or as the offset of a record.
+//! How keys and values are stored in the words of a slot: directly, or as the offset of a record.
 
 use std::cmp::Ordering;
 
@@ -9,105 +9,105 @@ use smallvec::SmallVec;
 use super::encoded::Encoded;
 use super::separators::Separators;
 
-/// How many keys walk through a tree in step. Their lines are fetched together, as many as a core can wait for at once,
-/// and their flushes share a fence.
+/// Maximum number of keys that descend a tree together. Their lines are fetched concurrently, up to the limit of a
+/// core, and their flushes share a fence.
 pub const GROUP: usize = 16;
 
-/// How keys or values are stored.
+/// The storage of keys or values.
 pub trait Codec: Send + Sync + 'static {
-    /// Whether the word is the key or value.
+    /// Whether the word is the key or value itself.
     const INLINE: bool;
-    /// A key or value that is looked at. Values have an order, too, but no design asks for it.
+    /// The borrowed form. Values have an order, too, but no design uses it.
     type Ref<'a>: Copy + Ord;
-    /// One that is kept.
+    /// The owned form.
     type Owned: Ord + Clone + Send + Sync;
-    /// What keeps the bytes of records alive while they are looked at; nothing for words.
+    /// Guard that keeps the bytes of records alive while they are read; empty for words.
     type Guard;
 
-    /// Keeps records that are looked at from now on.
+    /// Keeps all records that are read from now on alive.
     fn pin() -> Self::Guard;
     /// Copies a key or value.
     fn owned(item: Self::Ref<'_>) -> Self::Owned;
-    /// Lends a copy.
+    /// Borrows a copy.
     fn borrow(item: &Self::Owned) -> Self::Ref<'_>;
-    /// Returns the same for a shorter time.
+    /// Returns the same with a shorter lifetime.
     fn shorten<'long: 'short, 'short>(item: Self::Ref<'long>) -> Self::Ref<'short>;
-    /// Returns a copy whatever its codec is.
+    /// Converts to the codec-independent form.
     fn encode(item: Self::Owned) -> Encoded;
-    /// Returns such a copy as one of this codec; `None`: it is of another one.
+    /// Converts from the codec-independent form; returns `None` if it is of another codec.
     fn decode(item: Encoded) -> Option<Self::Owned>;
-    /// Lends such a copy; `None`: it is of another codec.
+    /// Borrows the codec-independent form; returns `None` if it is of another codec.
     fn lend(item: &Encoded) -> Option<Self::Ref<'_>>;
-    /// Returns its length, as the limits of keys and values count it.
+    /// Returns its length, as counted by the limits of keys and values.
     fn bytes(item: Self::Ref<'_>) -> usize;
 
-    /// Several of them, copied side by side.
+    /// Several items, copied contiguously.
     type Pack: Default;
     /// Appends a copy.
     fn pack(pack: &mut Self::Pack, item: Self::Ref<'_>);
     /// Returns the copy that was appended as the `at`th.
     fn packed(pack: &Self::Pack, at: usize) -> Self::Ref<'_>;
-    /// Forgets all copies, and keeps their memory.
+    /// Clears all copies, and keeps the memory.
     fn unpack(pack: &mut Self::Pack);
 
-    /// Writes a record if need be; returns the word.
+    /// Writes a record if necessary; returns the word.
     fn write<M: Medium>(records: &Records<M>, item: Self::Ref<'_>, step: Step) -> Result<(u64, Flushed)>;
-    /// Writes a record with a word from which a is_live can tell whether it is live.
+    /// Writes a record with a word by which `is_live` can decide whether it is live.
     fn write_owned<M: Medium>(
         records: &Records<M>,
         item: Self::Ref<'_>,
         owner: u64,
         step: Step,
     ) -> Result<(u64, Flushed)>;
-    /// Makes room for an item that is written soon: see [`Records::prepare`].
+    /// Reserves space for an item that is written soon: see [`Records::prepare`].
     fn prepare<M: Medium>(records: &Records<M>, item: Self::Ref<'_>, is_live: Liveness<'_>) -> Result<()>;
-    /// Notes that the word is about to leave the tree: see [`Records::keep`].
+    /// Records that the word is about to leave the tree: see [`Records::keep`].
     fn keep<M: Medium>(records: &Records<M>, word: u64);
-    /// Returns what a word stands for.
+    /// Returns the item that a word represents.
     fn read<'a, M: Medium>(records: &'a Records<M>, word: u64, guard: &'a Self::Guard) -> Self::Ref<'a>;
     /// Frees the record of a word that the tree no longer refers to, once no reader holds it.
     fn retire<M: Medium>(records: &Records<M>, word: u64, guard: &Self::Guard);
     /// Frees the record of a word that was never published.
     fn free<M: Medium>(records: &Records<M>, word: u64);
-    /// Asks for the record of a word, if it has one. Any word will do.
+    /// Prefetches the record of a word, if it has one. Accepts any word.
     fn prefetch<M: Medium>(records: &Records<M>, word: u64);
-    /// Notes in recovery that the tree refers to this word.
+    /// Marks a word as referenced by the tree, during recovery.
     fn mark_live<M: Medium>(records: &Records<M>, word: u64) -> Result<bool>;
-    /// Compares what the word stands for with its checksum.
+    /// Verifies the checksum of the item that the word represents.
     fn verify<M: Medium>(records: &Records<M>, word: u64) -> Result<()>;
-    /// Reports whether fewer records are live than there are items.
+    /// Reports if fewer records are live than there are items.
     fn check_records<M: Medium>(records: &Records<M>, items: u64) -> Option<Finding>;
 }
 
-/// What keys can do besides: they order, and separate nodes.
+/// Additional operations of keys: order, and separators of nodes.
 pub trait KeyCodec: Codec {
     /// Returns the smallest key.
     fn least<'a>() -> Self::Ref<'a>;
-    /// Returns a word that orders like the key, but for different keys of the same rank; a word is
-    /// its own rank.
+    /// Returns a word that has the order of the key, except for different keys of the same rank; a word is its own
+    /// rank.
     fn rank(key: Self::Ref<'_>) -> u64;
-    /// Returns how many bytes two keys begin with alike; of words, none.
+    /// Returns the length of the common prefix of two keys; 0 for words.
     fn common(left: Self::Ref<'_>, right: Self::Ref<'_>) -> usize;
-    /// Returns the rank of what stands behind so many bytes of a key.
+    /// Returns the rank of the rest of a key behind `bytes` bytes.
     fn rank_behind(key: Self::Ref<'_>, bytes: usize) -> u64;
-    /// Compares the first so many bytes of a key with those of another one, which has them.
+    /// Compares the first `bytes` bytes of a key with those of another one, which must have that many.
     fn compare_start(key: Self::Ref<'_>, other: Self::Ref<'_>, bytes: usize) -> Ordering;
-    /// Returns a hash of the key, of which the top bits are the best ones.
+    /// Returns a hash of the key whose top bits have the best distribution.
     fn hash(key: Self::Ref<'_>) -> u64;
     /// Returns one byte of the hash.
     #[inline(always)]
     fn fingerprint(key: Self::Ref<'_>) -> u8 {
         (Self::hash(key) >> 56) as u8
     }
-    /// Returns a key above `left` and not above `right`, as short as possible.
+    /// Returns the shortest possible key above `left` and not above `right`.
     fn separator<'a>(left: Self::Ref<'a>, right: Self::Ref<'a>) -> Self::Ref<'a>;
 
-    /// Makes a separator of the inner index: its word.
+    /// Creates a separator of the inner index; returns its word.
     fn make_separator(separators: &Separators, key: Self::Ref<'_>) -> u64;
-    /// Returns what such a word stands for. It was made by `make_separator` and not retired before the
-    /// guard was pinned; zero stands for the smallest key.
+    /// Returns the key of a separator word. The word must be a result of `make_separator` that was not retired before
+    /// the guard was pinned; zero represents the smallest key.
     fn separator_at<'a>(separators: &'a Separators, word: u64, guard: &'a Self::Guard) -> Self::Ref<'a>;
-    /// Makes another word for the same separator.
+    /// Creates another word for the same separator.
     fn copy_separator(separators: &Separators, word: u64, guard: &Self::Guard) -> u64 {
         Self::make_separator(separators, Self::separator_at(separators, word, guard))
     }
@@ -123,7 +123,7 @@ pub struct Inline;
 #[derive(Debug)]
 pub struct Record;
 
-/// Byte strings, one behind the other.
+/// Byte strings, stored contiguously.
 #[derive(Debug, Default)]
 pub struct Strings {
     bytes: Vec<u8>,
@@ -381,7 +381,7 @@ impl KeyCodec for Record {
     fn rank_behind(key: &[u8], bytes: usize) -> u64 {
         let rest = &key[bytes.min(key.len())..];
         match key.last_chunk() {
-            // Without a copy of so many bytes as there are.
+            // Avoids a copy with a run-time length.
             Some(last) if rest.len() < 8 => {
                 u64::from_be_bytes(*last).checked_shl(64 - 8 * rest.len() as u32).unwrap_or(0)
             }

@@ -1,4 +1,4 @@
-//! A count that many threads change without sharing a line.
+//! A counter that many threads change without sharing a cache line.
 
 use bristlecone_pm::sync::{AtomicI64, Ordering::Relaxed};
 use bristlecone_pm::{Memory, Notes, NotesReader, Posted, own_thread_index};
@@ -6,8 +6,9 @@ use crossbeam_utils::CachePadded;
 
 const STRIPES: usize = 64;
 
-/// The stripe of a thread is its own, so that adding is no locked instruction: one would wait for the stores and flushes
-/// before it, and what the thread does next would wait for it. The last one is that of all threads beyond.
+/// Each thread has its own stripe, so that adding needs no locked instruction, which would wait for
+/// earlier stores and flushes, and delay all following instructions. The last stripe is shared by all
+/// further threads.
 type Stripes = [CachePadded<AtomicI64>; STRIPES + 1];
 
 /// A striped counter. The sum is exact while no thread adds.
@@ -15,18 +16,18 @@ type Stripes = [CachePadded<AtomicI64>; STRIPES + 1];
 pub struct Counter(Posted<Stripes>);
 
 impl Counter {
-    /// Returns a counter of zero, where followers see it if that is such memory.
+    /// Returns a counter of zero, visible to followers if `memory` is shared.
     pub fn new(memory: &Memory) -> Self {
         Self(memory.post())
     }
 
-    /// Returns a counter whose sum is that.
+    /// Returns a counter with this sum.
     pub fn of(sum: u64, memory: &Memory) -> Self {
         let stripe = |at: usize| AtomicI64::new(if at == STRIPES { sum as i64 } else { 0 });
         Self(memory.post_value(std::array::from_fn(|at| CachePadded::new(stripe(at)))))
     }
 
-    /// Notes the sum for the next open of the tree, or for followers where it is counted.
+    /// Saves the sum for the next open of the tree, or its location for followers.
     pub fn suspend(&self, notes: &mut Notes) -> Option<()> {
         if notes.are_live() {
             return notes.push_posted(&self.0);
@@ -35,7 +36,7 @@ impl Counter {
         Some(())
     }
 
-    /// Takes over what [`suspend`](Self::suspend) noted.
+    /// Takes over the counter saved by [`suspend`](Self::suspend).
     pub fn resume(notes: &mut NotesReader<'_>) -> Option<Self> {
         if notes.are_live() {
             return notes.read_posted().map(Self);

@@ -1,6 +1,6 @@
-//! Keys and values whatever their codecs are.
+//! Codec-independent keys and values.
 
-/// A key or value as trees store it. Those of one tree order as its keys do.
+/// A key or value in stored form. Those of one tree have the order of its keys.
 #[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub enum Encoded {
     /// A word.
@@ -10,10 +10,10 @@ pub enum Encoded {
 }
 
 impl Encoded {
-    /// What no other is smaller than.
+    /// The smallest encoded key.
     pub const LEAST: Self = Self::Word(0);
 
-    /// Returns the bytes that it has out of line.
+    /// Returns the number of its bytes on the heap.
     pub fn heap_bytes(&self) -> usize {
         match self {
             Self::Word(_) => 0,

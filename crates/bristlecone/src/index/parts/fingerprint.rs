@@ -1,14 +1,16 @@
-//! One byte per slot tells most slots apart: all fingerprints of a node are compared at once.
+//! Fingerprints: one byte per slot identifies most non-matching slots; all fingerprints of a node are
+//! compared together.
 
 use bristlecone_pm::sync::{AtomicU64, Ordering::Relaxed};
 
 use super::search::Level;
 
-/// Words of fingerprints that are compared at once.
+/// Number of words of fingerprints that are compared together.
 pub const GROUP: usize = 2;
 
 /// Returns the positions at which up to eight `words`, read as bytes, hold `tag`: bit `i` for byte `i`.
-/// The words are whole groups; they may change meanwhile. `level` is what [`Level::detect`] said.
+/// The words must be whole groups; they may change concurrently. `level` must be the result of
+/// [`Level::detect`].
 #[inline(always)]
 pub fn probe_cells(level: Level, words: &[AtomicU64], tag: u8) -> u64 {
     debug_assert!((1..=8).contains(&words.len()) && words.len().is_multiple_of(GROUP));
@@ -24,7 +26,7 @@ pub fn probe_cells(level: Level, words: &[AtomicU64], tag: u8) -> u64 {
     })
 }
 
-/// Probes all at once, in assembly for the same reasons as the search of keys.
+/// Compares all bytes together, in assembly for the same reasons as the search of keys.
 #[cfg(target_arch = "x86_64")]
 #[inline(always)]
 fn probe_avx512(words: &[AtomicU64], tag: u8) -> u64 {
@@ -83,7 +85,7 @@ fn probe_neon(words: [u64; 2], tag: u8) -> u64 {
     })
 }
 
-/// Returns the top bits of eight bytes, as eight bits.
+/// Collects the top bits of eight bytes in eight bits.
 #[cfg(any(test, not(target_arch = "x86_64")))]
 fn gather(tops: u64) -> u64 {
     (tops >> 7).wrapping_mul(0x0102_0408_1020_4080) >> 56

@@ -1,10 +1,11 @@
-//! What a tree leaves in the pool's segment when its last handle goes, for the next open to go on with.
+//! Index saver: the state that a tree saves in the pool's shared index file when its last handle is
+//! dropped, for the next open.
 
 use std::sync::Arc;
 
 use bristlecone_pm::{Medium, Notes, PoolFile, TreeEntry, TreeId};
 
-/// Leaves a tree's volatile half behind.
+/// Saves the volatile part of a tree.
 #[derive(Debug)]
 pub struct Keeper<M: Medium> {
     pool: Arc<PoolFile<M>>,
@@ -13,18 +14,19 @@ pub struct Keeper<M: Medium> {
 }
 
 impl<M: Medium> Keeper<M> {
-    /// Returns the keeper of a tree that is being opened, which leaves nothing behind before it is.
+    /// Returns the saver of a tree that is being opened, which saves nothing until then.
     pub fn new(pool: &Arc<PoolFile<M>>, entry: &TreeEntry) -> Self {
         Self { pool: Arc::clone(pool), tree: entry.id, is_open: false }
     }
 
-    /// Notes that the tree is whole: opened, or taken over.
+    /// Records that the tree is complete: opened, or resumed.
     pub fn opened(&mut self) {
         self.is_open = true;
         self.pool.tree_opened(self.tree);
     }
 
-    /// Leaves behind what `suspend` notes, unless that says `None`. No other thread has the tree any more.
+    /// Saves the state that `suspend` records, unless that returns `None`. No other thread has access to
+    /// the tree any more.
     pub fn leave(&self, suspend: impl FnOnce(&mut Notes) -> Option<()>) {
         if self.is_open {
             self.pool.suspend_tree(self.tree, suspend);

@@ -1,4 +1,4 @@
-//! Locks in DRAM for nodes that stand on the medium, where no lock belongs.
+//! Locks in DRAM for nodes on the medium, which must not contain locks.
 
 use std::sync::Mutex;
 
@@ -13,7 +13,7 @@ use super::arena::{Arena, Zeroed};
 use super::optimistic_lock::OptimisticLock;
 use super::zeroed::zeroed;
 
-/// A chunk of the tree without locks so far.
+/// Marks a chunk of the tree that has no locks yet.
 const UNTOUCHED: *mut OptimisticLock = std::ptr::dangling_mut();
 
 // SAFETY: an atomic, for which zero is a value.
@@ -22,7 +22,8 @@ unsafe impl Zeroed for OptimisticLock {}
 /// A lock for every slot of the tree's chunks, found by offset.
 #[derive(Debug)]
 pub struct LockTable {
-    /// By chunk: null if it is not the tree's, `UNTOUCHED` if no lock of it was asked for yet.
+    /// By chunk: null if it does not belong to the tree, `UNTOUCHED` if none of its locks was
+    /// requested yet.
     chunks: Box<[AtomicPtr<OptimisticLock>]>,
     made: AtomicUsize,
     chunk_shift: u32,
@@ -30,15 +31,15 @@ pub struct LockTable {
     shared: Option<Shared>,
 }
 
-/// Locks that stand where followers see them.
+/// Locks in memory that followers can see.
 #[derive(Debug)]
 struct Shared {
     locks: Arena<OptimisticLock>,
-    /// By chunk: the number of its first lock, and one more; zero if it is not the tree's.
+    /// By chunk: the number of its first lock, plus one; zero if it does not belong to the tree.
     rows: Arena<AtomicU32>,
-    /// Held while a chunk gets numbers.
+    /// Held while numbers are assigned to a chunk.
     growing: Mutex<()>,
-    /// Whether another process makes them.
+    /// Whether another process creates the locks.
     follows: bool,
 }
 
@@ -49,7 +50,7 @@ impl Shared {
         Ok(Self { locks, rows, growing: Mutex::new(()), follows: false })
     }
 
-    /// Gives the locks of a chunk numbers, of which no memory is used yet.
+    /// Assigns numbers to the locks of a chunk, without using memory yet.
     fn admit(&self, chunk: u32, slots: usize) -> Result<()> {
         let _only = lock(&self.growing);
         self.rows.alloc_fresh((chunk + 1).saturating_sub(self.rows.begun()))?;
@@ -64,11 +65,12 @@ impl Shared {
 }
 
 impl LockTable {
-    /// Makes the locks of a pool that may grow to `pool_bytes`, and nodes of a power of two bytes.
+    /// Creates the locks for a pool with a maximum of `pool_bytes`, and nodes whose size is a power of
+    /// two.
     ///
     /// # Errors
     ///
-    /// If followers are to see them and there is no address space for that.
+    /// Fails if followers must see them and there is no address space.
     pub fn new(pool_bytes: u64, chunk_bytes: u64, node_bytes: u64, memory: &Memory) -> Result<Self> {
         Ok(Self {
             chunks: zeroed((pool_bytes / chunk_bytes) as usize),
@@ -79,14 +81,14 @@ impl LockTable {
         })
     }
 
-    /// Notes the locks for followers.
+    /// Records the locks in the manifest for followers.
     pub fn share(&self, notes: &mut Notes) -> Option<()> {
         let shared = self.shared.as_ref()?;
         shared.rows.suspend(notes)?;
         shared.locks.suspend(notes)
     }
 
-    /// Takes over what [`share`](Self::share) noted.
+    /// Takes over the locks recorded by [`share`](Self::share).
     pub fn follow(&mut self, notes: &mut NotesReader<'_>) -> Option<()> {
         let rows = Arena::resume(size_of::<AtomicU32>(), notes)?;
         let locks = Arena::resume(size_of::<OptimisticLock>(), notes)?;
@@ -98,11 +100,12 @@ impl LockTable {
         1 << (self.chunk_shift - self.node_shift)
     }
 
-    /// Notes that the chunk of a node is the tree's. It stays so for good: locks outlive their chunks.
+    /// Records that the chunk of a node belongs to the tree. This is permanent: locks outlive their
+    /// chunks.
     ///
     /// # Errors
     ///
-    /// If followers are to see its locks and there is no memory for that.
+    /// Fails if followers must see its locks and there is no memory.
     #[inline]
     pub fn admit(&self, node: u64) -> Result<()> {
         let chunk = node >> self.chunk_shift;
@@ -111,13 +114,13 @@ impl LockTable {
             if let Some(shared) = &self.shared {
                 shared.admit(chunk as u32, self.slots())?;
             }
-            // A thread that comes second finds what the first one left.
+            // A second thread finds the result of the first one.
             let _ = cell.compare_exchange(std::ptr::null_mut(), UNTOUCHED, AcqRel, Acquire);
         }
         Ok(())
     }
 
-    /// Returns the locks of a chunk, made now if it is the tree's.
+    /// Returns the locks of a chunk, and creates them if it belongs to the tree.
     #[cold]
     fn make(&self, chunk: usize, cell: &AtomicPtr<OptimisticLock>) -> Option<*mut OptimisticLock> {
         let follows = self.shared.as_ref().is_some_and(|shared| shared.follows);
@@ -157,7 +160,7 @@ impl LockTable {
         }
     }
 
-    /// Returns the lock of a node. `None`: no node of the tree can stand there.
+    /// Returns the lock of a node, or `None` if no node of the tree can be at this offset.
     #[inline(always)]
     pub fn get(&self, node: u64) -> Option<&OptimisticLock> {
         let chunk = (node >> self.chunk_shift) as usize;

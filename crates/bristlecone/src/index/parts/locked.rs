@@ -1,15 +1,15 @@
-//! Something under a version lock, held by its only writer.
+//! An object with a version lock, held by its only writer.
 
 use std::ops::Deref;
 
 use super::optimistic_lock::{OptimisticLock, Version};
 use super::sync::spin_loop;
 
-/// A reference to something that has a version lock, whose count orders what is done under it.
+/// A reference to an object with a version lock, whose count orders the changes made under it.
 pub trait Guarded: Copy {
     fn lock(&self) -> &OptimisticLock;
 
-    /// Forgets what it holds: it is leaving the tree.
+    /// Clears its contents, because it is leaving the tree.
     fn clear(&self) {}
 
     /// Unlocks, with a count above `count`.
@@ -18,24 +18,24 @@ pub trait Guarded: Copy {
     }
 }
 
-/// What is held by the only writer it may have; given back when dropped, also on errors.
+/// An object locked by its only writer; unlocked when dropped, also on errors.
 pub struct Locked<G: Guarded> {
     guarded: G,
-    /// What it was locked at.
+    /// The version at which it was locked.
     pub seen: Version,
     above: u64,
     obsolete: bool,
 }
 
 impl<G: Guarded> Locked<G> {
-    /// Locks it if it is still what was read at `version`.
+    /// Locks it if it is unchanged since `version`.
     #[inline(always)]
     pub fn at(guarded: G, version: Version) -> Option<Self> {
-        // Lazily: a guard that is made is a guard that unlocks.
+        // Evaluated lazily: a guard unlocks when it is dropped.
         guarded.lock().upgrade(version).then(|| Self { guarded, seen: version, above: 0, obsolete: false })
     }
 
-    /// Waits until no thread holds it, and locks it. `None`: it has left the tree.
+    /// Waits until no thread holds the lock, and locks it. Returns `None` if it has left the tree.
     pub fn wait(guarded: G) -> Option<Self> {
         loop {
             let version = guarded.lock().read()?;
@@ -46,18 +46,19 @@ impl<G: Guarded> Locked<G> {
         }
     }
 
-    /// Returns the sequence of what is done under the lock.
+    /// Returns the sequence of the changes made under the lock.
     #[inline(always)]
     pub fn sequence(&self) -> u64 {
         self.lock().count().max(self.above) + 1
     }
 
-    /// Raises sequences: they are above `count` from here on.
+    /// Raises sequences above `count` from here on.
     pub fn raise(&mut self, count: u64) {
         self.above = self.above.max(count);
     }
 
-    /// Unlocks what has left the tree: a thread that comes to it later starts again from the root.
+    /// Unlocks an object that has left the tree: a thread that reaches it later restarts from the
+    /// root.
     pub fn retire(mut self) {
         self.obsolete = true;
     }

@@ -1,4 +1,4 @@
-//! What two or more trees have in common: how they are searched, locked, probed and walked.
+//! Common parts of two or more designs: search, locks, fingerprints and walks.
 
 pub mod arena;
 pub mod buffered;

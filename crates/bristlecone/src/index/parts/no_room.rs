@@ -1,4 +1,4 @@
-//! What a write that finds no room does about it, in every design.
+//! Handling of writes that find no space, in every design.
 
 use std::sync::Mutex;
 use std::thread::sleep;
@@ -10,28 +10,30 @@ use bristlecone_pm::{Error, Medium, Records, Result, told_if_long};
 
 use super::optimistic_lock::pause;
 
-/// How often epochs are ended: a backlog of half a million releases of other trees is worked off by then.
+/// Maximum number of rounds to end epochs, enough to work off a backlog of half a million releases of other trees.
 const ROUNDS: u32 = 1024;
-/// How often a write that finds no room is tried again.
+/// Number of retries of a write that finds no space.
 const RETRIES: u32 = 3;
-/// Rounds between two moments that threads amid an operation are given.
+/// Number of rounds between two pauses for threads in the middle of an operation.
 const ROUNDS_A_MOMENT: u32 = 16;
-/// A moment of the second half: a thread that lost its processor amid an operation has it again within a few.
+/// Length of a pause in the second half: a thread preempted in the middle of an operation runs again within a few
+/// of them.
 const LONG_MOMENT: Duration = Duration::from_micros(500);
 
-/// Ends epochs for a tree whose writes find no room.
+/// Ends epochs for a tree whose writes find no space.
 #[derive(Debug, Default)]
 pub struct Epochs(Mutex<Futile<u64>>);
 
 impl Epochs {
-    /// Ends epochs until there may be room for another record; whether there may. The caller is not pinned.
+    /// Ends epochs until there may be space for another record; returns whether there may be. The caller must not
+    /// be pinned.
     pub fn free_retired<M: Medium>(&self, records: [&Records<M>; 2]) -> bool {
         records.iter().any(|records| records.has_released())
             || self.end(|| records.iter().map(|records| records.held()).sum())
     }
 
-    /// Runs a write, which pins for itself alone. If it finds no room, what threads have `released` may be room, or what is still
-    /// `held` once epochs end: then the write runs again, a few times.
+    /// Runs a write, which pins by itself. If it finds no space, the memory that threads have `released` or that
+    /// is still `held` may become free when epochs end: the write then runs again, a few times.
     #[inline(always)]
     pub fn with_room<R>(
         &self,
@@ -48,9 +50,9 @@ impl Epochs {
         write()
     }
 
-    /// Ends epochs until less is `held` than before, so that the next write can have the room; whether that came.
-    /// The caller is not pinned. A thread that stays pinned, or keeps to itself what it has retired, is waited for
-    /// a moment only, and not by each write anew.
+    /// Ends epochs until less is `held` than before, so that the next write can use the space; returns whether
+    /// this succeeded. The caller must not be pinned. A thread that stays pinned, or keeps its retired memory to
+    /// itself, is waited for only briefly, and not again by each write.
     #[cold]
     pub fn end(&self, held: impl Fn() -> u64) -> bool {
         let before = held();
@@ -74,8 +76,8 @@ impl Epochs {
     }
 }
 
-/// What stood when a search for room gave nothing, and how many were spared since: where nothing has changed,
-/// another one would give nothing.
+/// The state after an unsuccessful search for space, and the number of searches skipped since: another search in
+/// the same state would also be unsuccessful.
 #[derive(Debug)]
 pub struct Futile<S> {
     state: Option<S>,
@@ -88,7 +90,7 @@ impl<S> Default for Futile<S> {
     }
 }
 
-/// Searches that are spared until one is made even where nothing seems to have changed.
+/// Number of searches that are skipped before one runs even though the state seems unchanged.
 const SPARED: u32 = 256;
 
 impl<S: PartialEq> Futile<S> {
@@ -98,7 +100,7 @@ impl<S: PartialEq> Futile<S> {
         self.state.as_ref() != Some(&state) || self.spared > SPARED
     }
 
-    /// Remembers what a search gave nothing in; `None`: it gave something.
+    /// Records the state of an unsuccessful search; `None` after a successful one.
     pub fn remember(&mut self, state: Option<S>) {
         *self = Self { state, spared: 0 };
     }

@@ -1,4 +1,4 @@
-//! A lock that readers do not take: they note the version, look, and ask whether it still holds.
+//! A version lock. Readers do not acquire it: they record the version, read, and validate.
 
 use std::sync::atomic::{Ordering::Acquire, Ordering::Relaxed, Ordering::Release};
 
@@ -9,47 +9,48 @@ const LOCKED: u64 = 1;
 const OBSOLETE: u64 = 2;
 const ONE: u64 = 4;
 
-/// What a reader saw; see [`OptimisticLock::read`].
+/// The version that a reader recorded; see [`OptimisticLock::read`].
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Version(u64);
 
 impl Version {
-    /// Returns what holds while the lock is held that was upgraded from this version.
+    /// Returns the version that is valid while the lock upgraded from this version is held.
     #[inline(always)]
     pub fn locked(self) -> Self {
         Self(self.0 | LOCKED)
     }
 }
 
-/// A version did not hold: what was read since is not what it was.
+/// A version is no longer valid: the data read since may have changed.
 #[derive(Clone, Copy, Debug)]
 pub struct Stale;
 
-/// What [`OptimisticLock::try_read`] saw.
+/// The result of [`OptimisticLock::try_read`].
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum LockState {
     /// No writer.
     Free(Version),
-    /// A writer is at work.
+    /// A writer holds the lock.
     Locked,
-    /// What the lock guards has left its structure.
+    /// The protected object has left its structure.
     Obsolete,
 }
 
-/// Bit 0: locked. Bit 1: what it guards has left its structure. The rest counts changes, and
-/// never goes back, so the memory behind it may be used again.
+/// Bit 0: locked. Bit 1: the protected object has left its structure. The other bits count changes,
+/// and never decrease, so the memory behind it may be reused.
 #[derive(Debug, Default)]
 pub struct OptimisticLock(AtomicU64);
 
 impl OptimisticLock {
-    /// Waits for a moment without a writer. `None`: obsolete, start again from the root.
+    /// Waits until no writer holds the lock, and returns the version. Returns `None` if it is
+    /// obsolete; restart from the root then.
     #[inline(always)]
     pub fn read(&self) -> Option<Version> {
         let word = self.0.load(Acquire);
         if word & (LOCKED | OBSOLETE) == 0 { Some(Version(word)) } else { self.read_slow() }
     }
 
-    /// Returns the version, if no thread holds the lock; does not wait.
+    /// Returns the version if no thread holds the lock; does not wait.
     #[inline(always)]
     pub fn try_read(&self) -> LockState {
         let word = self.0.load(Acquire);
@@ -63,7 +64,7 @@ impl OptimisticLock {
     #[cold]
     fn read_slow(&self) -> Option<Version> {
         for round in 0_u32.. {
-            // Pairs with the release in `unlock`: what the writer did is seen.
+            // Pairs with the release in `unlock`: the writer's changes are visible.
             let word = self.0.load(Acquire);
             if word & OBSOLETE != 0 {
                 return None;
@@ -76,7 +77,7 @@ impl OptimisticLock {
         None
     }
 
-    /// Returns whether nothing has changed since `version`: what was read in between is consistent.
+    /// Returns whether nothing has changed since `version`: data read in between are consistent.
     #[inline(always)]
     pub fn validate(&self, version: Version) -> bool {
         // Keeps the reads before it from moving behind the load.
@@ -94,7 +95,8 @@ impl OptimisticLock {
         locked
     }
 
-    /// Locks; [`Locked`](super::locked::Locked) unlocks by itself. `false`: obsolete.
+    /// Locks; [`Locked`](super::locked::Locked) unlocks automatically. Returns `false` if it is
+    /// obsolete.
     pub fn lock(&self) -> bool {
         loop {
             match self.read() {
@@ -110,7 +112,7 @@ impl OptimisticLock {
         self.0.load(Relaxed) & LOCKED != 0
     }
 
-    /// Unlocks; what readers saw before no longer holds.
+    /// Unlocks, and invalidates the versions of readers.
     #[inline(always)]
     pub fn unlock(&self) {
         let word = self.0.load(Relaxed);
@@ -120,7 +122,7 @@ impl OptimisticLock {
         cross();
     }
 
-    /// Returns how often it was unlocked so far; its holder may take this for a sequence.
+    /// Returns the number of unlocks; its holder may use this as a sequence.
     #[inline(always)]
     pub fn count(&self) -> u64 {
         self.0.load(Relaxed) / ONE
@@ -133,33 +135,33 @@ impl OptimisticLock {
         self.0.store((word / ONE).max(count) * ONE + ONE, Release);
     }
 
-    /// Unlocks for the last time: readers and writers are sent away.
+    /// Unlocks for the last time, and makes the lock obsolete for readers and writers.
     pub fn unlock_obsolete(&self) {
         let word = self.0.load(Relaxed);
         debug_assert_eq!(word & LOCKED, LOCKED, "unlocking what is not locked");
         self.0.store(((word & !LOCKED) + ONE) | OBSOLETE, Release);
     }
 
-    /// Makes it obsolete without ever locking it: for what no thread locks.
+    /// Makes the lock obsolete without locking it, for objects that no thread locks.
     pub fn expire(&self) {
         self.0.fetch_or(OBSOLETE, Release);
-        // Keeps what is done to the memory from now on behind it, for readers that validate.
+        // Keeps later changes of the memory behind it, for readers that validate.
         fence(Release);
     }
 
-    /// Makes an obsolete lock guard something new. The caller owns its memory.
+    /// Reinitializes an obsolete lock for a new object. The caller must own its memory.
     pub fn renew(&self) {
         self.renew_above(0);
     }
 
-    /// Makes an obsolete lock guard something new, and holds it.
+    /// Reinitializes an obsolete lock for a new object, and holds it.
     pub fn renew_locked(&self) {
         self.0.store((self.count() * ONE + ONE) | LOCKED, Release);
-        // Keeps what is done to the memory from now on behind it, for readers that validate.
+        // Keeps later changes of the memory behind it, for readers that validate.
         fence(Release);
     }
 
-    /// Makes an obsolete lock guard something new, with a count above `count`.
+    /// Reinitializes an obsolete lock for a new object, with a count above `count`.
     pub fn renew_above(&self, count: u64) {
         self.0.store(self.count().max(count) * ONE + ONE, Release);
     }

@@ -1,4 +1,5 @@
-//! Threads under way, and waiting for them: two stores for each thread that enters, some microseconds for the one that waits.
+//! Active-writer registry, and waiting for active threads (quiescence): an entering thread executes two
+//! stores, a waiting thread takes some microseconds.
 
 use crossbeam_utils::CachePadded;
 
@@ -7,21 +8,21 @@ use super::sync::{
     Ordering::SeqCst, RwLock, RwLockReadGuard, compiler_fence, fence, own_thread_index, wait,
 };
 
-/// What threads enter and leave, each by a line of its own.
+/// A registry that threads enter and leave, each with its own slot.
 ///
-/// A thread stores in its line that it is under way, and looks at what others may change afterwards. The thread that changes
-/// it stores, passes the heavy side of the fence, and looks at the lines afterwards. So either the one sees the change, or the
-/// other sees that it is under way, and waits for it. A thread does not enter twice.
+/// A thread stores in its slot that it is active, and then reads the shared state. A thread that changes this
+/// state stores it, passes the heavy side of the fence, and then reads the slots. So either the one sees the
+/// change, or the other sees that it is active, and waits for it. A thread must not enter twice.
 #[derive(Debug)]
 pub struct Passage {
     fence: AsymmetricFence,
-    /// By thread: odd while it is under way.
+    /// By thread: odd while it is active.
     lines: Box<[CachePadded<AtomicU64>]>,
-    /// Held for reading by threads without a line.
+    /// Held for reading by threads without a slot.
     others: RwLock<()>,
 }
 
-/// A thread under way, until this is dropped.
+/// An active thread, until this is dropped.
 pub struct Entered<'a> {
     line: Option<&'a AtomicU64>,
     _shared: Option<RwLockReadGuard<'a, ()>>,
@@ -33,7 +34,8 @@ impl Passage {
         Self { fence, lines, others: RwLock::new(()) }
     }
 
-    /// Enters: what is loaded from here on stays until the thread has left, or it is what others have stored.
+    /// Enters: data loaded from here on either remain valid until the thread leaves, or are the ones that
+    /// others have stored.
     #[inline(always)]
     pub fn enter(&self) -> Entered<'_> {
         self.enter_as(own_thread_index())
@@ -57,15 +59,15 @@ impl Passage {
         Entered { line: None, _shared: Some(shared) }
     }
 
-    /// Waits until every thread has left that may not have seen what the calling thread stored before.
+    /// Waits until every thread has left that may not have seen the calling thread's earlier stores.
     pub fn wait(&self) {
         self.fence.heavy();
         self.wait_for_lines();
     }
 
-    /// Waits likewise, where threads look at what was stored behind a [`full_barrier`] only.
+    /// Waits likewise, for threads that read the stored data only behind a [`full_barrier`].
     pub fn wait_behind_barriers(&self) {
-        // Pairs with the barrier: that thread sees what was stored, or its line is seen.
+        // Pairs with the barrier: either that thread sees the stored data, or its slot is seen.
         fence(SeqCst);
         self.wait_for_lines();
     }
@@ -84,11 +86,11 @@ impl Passage {
     }
 }
 
-/// Orders the calling thread's line, and whatever it stored before, before what it loads from now on. It has just passed a locked
-/// instruction.
+/// Orders the calling thread's slot, and its earlier stores, before its later loads. The thread must just
+/// have executed a locked instruction.
 #[inline(always)]
 pub fn full_barrier() {
-    // On x86 that was one.
+    // On x86, the locked instruction is a full barrier.
     if cfg!(target_arch = "x86_64") { compiler_fence(SeqCst) } else { fence(SeqCst) }
 }
 
@@ -108,7 +110,7 @@ mod tests {
 
     use super::*;
 
-    /// Has a thread stay for a while, and asserts that it has left when `wait` returns.
+    /// Keeps a thread in the registry for a while, and asserts that it has left when `wait` returns.
     fn is_waited_for<'p>(enter: impl Fn() -> Entered<'p> + Sync, wait: impl FnOnce()) {
         let (inside, leaves) = (AtomicBool::new(false), AtomicBool::new(false));
         std::thread::scope(|scope| {

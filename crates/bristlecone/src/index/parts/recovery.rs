@@ -1,4 +1,4 @@
-//! What trees share that are found again leaf by leaf.
+//! Common parts of trees that are recovered leaf by leaf.
 
 use std::cmp::Ordering;
 use std::sync::{Mutex, PoisonError};
@@ -10,8 +10,8 @@ use bristlecone_pm::{Memory, Result};
 use super::codec::KeyCodec;
 use super::volatile_index::VolatileIndex;
 
-/// Runs `work` for every number below `count`, on up to `threads` threads; what they made, in
-/// order. The first error wins.
+/// Runs `work` for every number below `count`, on up to `threads` threads; returns the results in
+/// order, or the first error.
 pub fn each<T: Send>(
     count: usize,
     threads: usize,
@@ -46,7 +46,7 @@ pub fn each<T: Send>(
     error.map_or_else(|| Ok(parts.into_iter().flatten().collect()), Err)
 }
 
-/// The smallest and the largest of a leaf's keys, with their ranks: these tell most keys apart.
+/// The smallest and the largest of a leaf's keys, with their ranks, which distinguish most keys.
 pub struct KeyEnds<'k, K: KeyCodec>(Option<[(u64, K::Ref<'k>); 2]>);
 
 impl<K: KeyCodec> Default for KeyEnds<'_, K> {
@@ -56,14 +56,14 @@ impl<K: KeyCodec> Default for KeyEnds<'_, K> {
 }
 
 impl<'k, K: KeyCodec> KeyEnds<'k, K> {
-    /// Takes a key in.
+    /// Adds a key.
     #[inline(always)]
     pub fn add(&mut self, key: K::Ref<'k>) {
         let key = (if K::INLINE { 0 } else { K::rank(key) }, key);
         self.0 = Some(self.0.map_or([key; 2], |[low, high]| [low.min(key), high.max(key)]));
     }
 
-    /// Returns both, if there was a key.
+    /// Returns both ends, if there was a key.
     pub fn ends(&self) -> Option<(K::Ref<'k>, K::Ref<'k>)> {
         self.0.map(|[(_, low), (_, high)]| (low, high))
     }
@@ -84,8 +84,8 @@ impl<K: KeyCodec> Survivor<K> {
     }
 }
 
-/// Returns the index over leaves, ascending and at least one: each begins as early as the one before it
-/// allows.
+/// Returns the index over at least one leaf, in ascending order: each leaf begins as early as the
+/// previous one allows.
 pub fn index_over<K: KeyCodec>(
     node_bytes: usize,
     survivors: &[Survivor<K>],

@@ -1,25 +1,25 @@
-//! Searching words without branches that depend on them.
+//! Branch-free search in arrays of words.
 
 use bristlecone_pm::sync::{AtomicU64, Ordering::Relaxed};
 
-/// Keys are compared in groups of so many: a line of them.
+/// Number of keys compared together: one line.
 pub const GROUP: usize = 8;
 
-/// What the processor can compare at once.
+/// The SIMD level of the processor.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Level {
-    /// Lines of keys, and their fingerprints: AVX-512 F and BW (and BMI, which is older).
+    /// Compares lines of keys and of fingerprints: AVX-512 F and BW (and BMI, which is older).
     #[cfg(target_arch = "x86_64")]
     Avx512,
-    /// Half lines.
+    /// Compares half lines.
     #[cfg(target_arch = "x86_64")]
     Avx2,
-    /// What every processor of its kind can.
+    /// Supported by every processor of the architecture.
     Portable,
 }
 
 impl Level {
-    /// Returns the best level of this machine.
+    /// Returns the highest level of this machine.
     #[inline(always)]
     pub fn detect() -> Self {
         #[cfg(target_arch = "x86_64")]
@@ -36,12 +36,12 @@ impl Level {
     }
 }
 
-/// Returns how many of the ascending `keys` are at most `key`. All keys are
-/// compared, wherever the answer lies, so that no branch has to be guessed; a caller with fewer
-/// fills up with `u64::MAX`, and takes no more than it has for the answer. Keys may change
-/// meanwhile; then the answer is any number up to their count, and the caller's validation fails.
+/// Returns the number of ascending `keys` that are at most `key`. All keys are compared, wherever
+/// the answer lies, so that no branch can be mispredicted. A caller with fewer keys fills up with
+/// `u64::MAX`, and limits the answer to its count. If keys change concurrently, the answer is any
+/// number up to their count, and the caller's validation fails.
 ///
-/// `level` is what [`Level::detect`] said.
+/// `level` must be the result of [`Level::detect`].
 #[inline(always)]
 pub fn count_le(level: Level, keys: &[AtomicU64], key: u64) -> usize {
     debug_assert!(keys.len().is_multiple_of(GROUP));
@@ -61,14 +61,14 @@ pub fn count_le(level: Level, keys: &[AtomicU64], key: u64) -> usize {
     }
 }
 
-/// Returns how many of the ascending `keys` are less than `key`. Otherwise as [`count_le`].
+/// Returns the number of ascending `keys` that are less than `key`. Otherwise like [`count_le`].
 #[inline(always)]
 pub fn count_lt(level: Level, keys: &[AtomicU64], key: u64) -> usize {
-    // Less than is at most the predecessor, but for zero, which nothing is less than.
+    // Less than means at most the predecessor, except for zero: no key is less than zero.
     key.checked_sub(1).map_or(0, |bound| count_le(level, keys, bound))
 }
 
-/// Returns which of up to 64 `keys` are at most `key`, a bit for each. Otherwise as [`count_le`].
+/// Returns which of up to 64 `keys` are at most `key`, one bit each. Otherwise like [`count_le`].
 #[inline(always)]
 pub fn mask_le(level: Level, keys: &[AtomicU64], key: u64) -> u64 {
     debug_assert!(keys.len() <= 64 && keys.len().is_multiple_of(GROUP));
@@ -87,9 +87,9 @@ pub fn mask_le(level: Level, keys: &[AtomicU64], key: u64) -> u64 {
     masks.fold(0, |all, mask| all | mask)
 }
 
-/// Wholly in assembly, so that it becomes part of its caller, and because other threads may store
-/// to the keys: each lane is one of the values that stood there, as of a relaxed atomic load. Only
-/// for processors with AVX-512. Registers above 15 leave no upper halves to be cleared.
+/// Written entirely in assembly, so that it is inlined into its caller, and because other threads
+/// may store to the keys: each lane is a value that was stored there, as with a relaxed atomic
+/// load. Only for processors with AVX-512. Registers above 15 avoid the need to clear upper halves.
 #[cfg(target_arch = "x86_64")]
 mod avx512 {
     use super::{AtomicU64, GROUP};
@@ -139,7 +139,7 @@ mod avx512 {
         mask
     }
 
-    /// Counts keys of five lines, which is a node of 512 bytes.
+    /// Counts the keys of five lines, which is a node of 512 bytes.
     #[inline(always)]
     pub fn count_five(lines: &[Line; 5], bound: u64) -> usize {
         let (count, last): (usize, usize);
@@ -180,7 +180,7 @@ fn count_avx2(keys: &[AtomicU64], bound: u64) -> usize {
         __m256i, _mm256_castsi256_pd, _mm256_cmpgt_epi64, _mm256_movemask_pd, _mm256_set1_epi64x,
         _mm256_xor_si256,
     };
-    // Comparison is signed: both sides are moved by half the range.
+    // The comparison is signed: both sides are offset by half the range.
     let half = _mm256_set1_epi64x(i64::MIN);
     let bounds = _mm256_xor_si256(_mm256_set1_epi64x(bound as i64), half);
     let mut greater = 0;
@@ -201,7 +201,7 @@ fn count_avx2(keys: &[AtomicU64], bound: u64) -> usize {
     keys.len() - greater
 }
 
-/// Compares one at a time, without a branch.
+/// Compares one key at a time, without a branch.
 fn count_portable(keys: &[AtomicU64], bound: u64) -> usize {
     keys.iter().map(|key| usize::from(key.load(Relaxed) <= bound)).sum()
 }
@@ -210,7 +210,7 @@ fn count_portable(keys: &[AtomicU64], bound: u64) -> usize {
 pub mod tests {
     use super::*;
 
-    /// Returns the levels of this machine.
+    /// Returns the supported levels of this machine.
     pub fn levels() -> Vec<Level> {
         let best = Level::detect();
         #[cfg(target_arch = "x86_64")]

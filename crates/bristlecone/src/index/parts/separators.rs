@@ -1,5 +1,5 @@
-//! The separators of an index whose keys are byte strings: they stand in an arena, and a word that names one is the
-//! number of its first piece. Keys that fit a word are their own separators, and need none of this.
+//! The separators of an index whose keys are byte strings: they are stored in an arena, and a word is the number of the
+//! separator's first piece. Keys that fit a word are their own separators, and do not use this.
 //!
 //! ```text
 //! length (4 B) | bytes, up to the end of the last piece
@@ -17,7 +17,7 @@ use super::arena::{Arena, Zeroed};
 
 const PIECE_BYTES: usize = 16;
 const LEN_BYTES: usize = size_of::<u32>();
-/// Pieces of the longest separator.
+/// Number of pieces of the longest separator.
 const PIECES_MAX: usize = (LEN_BYTES + KEY_BYTES_MAX).div_ceil(PIECE_BYTES);
 
 /// A part of a separator.
@@ -33,27 +33,27 @@ unsafe impl Zeroed for Piece {}
 pub struct Separators {
     /// `None`: keys are words.
     pieces: Option<Arena<Piece>>,
-    /// First pieces of what can be used again, by the number of pieces.
+    /// First pieces of free separators, by the number of pieces.
     free: Mutex<Vec<Vec<u32>>>,
-    /// Separators whose epoch is over. Readers' last words are run by any thread, at any time, even after the index is
-    /// gone: so they own this queue and nothing more.
+    /// Separators whose epoch has ended. Deferred closures run on any thread, at any time, even after the index is
+    /// dropped: they own this queue and nothing else.
     retired: Released<u64>,
-    /// Separators that were retired and are not free yet.
+    /// Number of separators that were retired and are not free yet.
     limbo: AtomicU64,
 }
 
 impl Separators {
-    /// Returns what an index begins with; `inline`: its keys are words.
+    /// Returns the empty separators of a new index; if `inline`, its keys are words.
     ///
     /// # Errors
     ///
-    /// If there is no address space left.
+    /// Fails if there is no address space left.
     pub fn new(inline: bool, memory: &Memory) -> Result<Self> {
         if inline {
             return Ok(Self::default());
         }
         let pieces = Arena::new(PIECE_BYTES, memory)?;
-        // No separator has the number 0, which stands for the smallest key.
+        // No separator has the number 0, which represents the smallest key.
         pieces.alloc_fresh(1)?;
         Ok(Self { pieces: Some(pieces), retired: Released::new(memory), ..Self::default() })
     }
@@ -68,7 +68,7 @@ impl Separators {
         std::ptr::from_ref(pieces.get(word as u32)).cast_mut().cast()
     }
 
-    /// Copies a key; returns the word that stands for it.
+    /// Copies a key; returns the word that represents it.
     pub fn make(&self, key: &[u8]) -> u64 {
         self.take_back();
         let count = (LEN_BYTES + key.len()).div_ceil(PIECE_BYTES);
@@ -76,12 +76,13 @@ impl Separators {
         let fresh = || self.pieces.as_ref().expect("separators of byte strings").alloc_fresh(count as u32);
         let first = again.unwrap_or_else(|| match fresh() {
             Ok(pieces) => pieces.start,
-            // As a box would.
+            // Same as a box.
             Err(_) => handle_alloc_error(Layout::new::<[Piece; 1]>()),
         });
         let word = u64::from(first);
         let start = self.start(word);
-        // SAFETY: so many pieces that no other thread knows, or looks at, since it was pinned when they were in use.
+        // SAFETY: this many pieces, which no other thread knows, or looks at, since it was pinned when they were in
+        // use.
         unsafe {
             start.cast::<[u8; LEN_BYTES]>().write((key.len() as u32).to_ne_bytes());
             start.add(LEN_BYTES).copy_from_nonoverlapping(key.as_ptr(), key.len());
@@ -89,23 +90,25 @@ impl Separators {
         word
     }
 
-    /// Returns the key that a word stands for. It was made here, and not retired before the guard was pinned.
+    /// Returns the key that a word represents. The word must have been created here, and not retired before the guard
+    /// was pinned.
     #[inline]
     pub fn at<'a>(&'a self, word: u64, _: &'a Guard) -> &'a [u8] {
         if word == 0 {
             return &[];
         }
         let start = self.start(word);
-        // SAFETY: `make` wrote the length and so many bytes; until the thread that retired the word is no longer pinned
-        // together with this one they stay as they are.
+        // SAFETY: `make` wrote the length and that many bytes; until the thread that retired the word is no longer
+        // pinned together with this one they stay as they are.
         unsafe {
             let len = u32::from_ne_bytes(start.cast::<[u8; LEN_BYTES]>().read()) as usize;
-            // A follower that is not waited for may read another word here: it finds out, and lies within the arena.
+            // A late follower, which the writer no longer waits for, may read another word here: it is within the
+            // arena, and validation fails later.
             std::slice::from_raw_parts(start.add(LEN_BYTES), len.min(KEY_BYTES_MAX))
         }
     }
 
-    /// Frees a word that the index no longer holds, once no reader looks at what it stands for.
+    /// Frees a word that the index no longer holds, once no reader accesses its key.
     pub fn retire(&self, word: u64, guard: &Guard) {
         if word != 0 {
             self.limbo.fetch_add(1, Relaxed);
@@ -115,7 +118,7 @@ impl Separators {
         }
     }
 
-    /// Frees what readers have released.
+    /// Frees the separators that readers have released.
     fn take_back(&self) {
         while let Some(word) = self.retired.pop() {
             self.limbo.fetch_sub(1, Relaxed);
@@ -133,8 +136,8 @@ impl Separators {
         free[pieces].push(first);
     }
 
-    /// Notes them for the next open of their tree: see [`Arena::suspend`]. `None` while a reader may look at one that was
-    /// retired.
+    /// Saves the separators for the next open of their tree: see [`Arena::suspend`]. Returns `None` while a reader may
+    /// access a retired one.
     pub fn suspend(&self, notes: &mut Notes) -> Option<()> {
         let Some(pieces) = &self.pieces else { return Some(()) };
         if notes.are_live() {
@@ -151,7 +154,7 @@ impl Separators {
         pieces.suspend(notes)
     }
 
-    /// Takes over what [`suspend`](Self::suspend) noted.
+    /// Takes over the separators saved by [`suspend`](Self::suspend).
     pub fn resume(inline: bool, notes: &mut NotesReader<'_>) -> Option<Self> {
         if inline {
             return Some(Self::default());

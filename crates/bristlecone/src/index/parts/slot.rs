@@ -1,4 +1,4 @@
-//! A slot of a leaf, and the bits that say which slots are taken.
+//! A slot of a leaf, and bitmaps of slots.
 
 use bristlecone_pm::{LINE_BYTES, Persistent, Word};
 

@@ -1,4 +1,4 @@
-//! The items of a leaf, taken out of it to be put in order.
+//! The items of a leaf, copied out to be sorted.
 
 use std::mem::MaybeUninit;
 
@@ -7,31 +7,31 @@ use bristlecone_pm::{Medium, Word, read_words};
 use super::codec::{Codec, KeyCodec};
 use super::search::Level;
 
-/// Most items that are put in order at once.
+/// Maximum number of items that are sorted together.
 pub const WORDS_MAX: usize = 64;
 
-/// Key and value words of a leaf, where its slots were and in no order.
+/// Key and value words of a leaf, unordered, at the positions of their slots.
 pub struct Words {
     items: [MaybeUninit<[u64; 2]>; WORDS_MAX],
-    /// Which of them are items: those are written.
+    /// The initialized items.
     taken: u64,
 }
 
 impl Default for Words {
     #[inline(always)]
     fn default() -> Self {
-        // SAFETY: items may be unwritten. Repeating one that is would write zeros.
+        // SAFETY: items may be uninitialized. Repeating an initialized one would write zeros.
         Self { items: unsafe { MaybeUninit::uninit().assume_init() }, taken: 0 }
     }
 }
 
 impl Words {
-    /// Takes those of a leaf's slots that are `taken`; they become items from `at` on. Slots stand
-    /// in `slots` as key word and value word, one behind the other.
+    /// Copies the `taken` slots of a leaf; they become items from `at` on. `slots` has key word and value word of each
+    /// slot, alternating.
     ///
     /// # Panics
     ///
-    /// If a taken slot is not there, or its place.
+    /// Panics if a taken slot, or the position for it, is out of range.
     #[inline(always)]
     pub fn copy<M: Medium>(&mut self, medium: &M, at: usize, slots: &[Word], taken: u64) {
         let len = (u64::BITS - taken.leading_zeros()) as usize;
@@ -42,7 +42,7 @@ impl Words {
         self.taken |= taken << at;
     }
 
-    /// Adds an item. What readers see too late may be more than there is room for.
+    /// Adds an item. A reader whose validation will fail may see more items than fit; the position wraps around then.
     #[inline(always)]
     pub fn push(&mut self, key: u64, value: u64) {
         let at = self.taken.trailing_ones() as usize % WORDS_MAX;
@@ -50,13 +50,13 @@ impl Words {
         self.taken |= 1 << at;
     }
 
-    /// Returns how many there are.
+    /// Returns the number of items.
     #[inline(always)]
     pub fn count(&self) -> usize {
         self.taken.count_ones() as usize
     }
 
-    /// Returns where they are, and their words.
+    /// Returns the positions and words of the items.
     #[inline(always)]
     pub fn iter(&self) -> impl Iterator<Item = (usize, [u64; 2])> {
         let mut left = self.taken;
@@ -70,7 +70,7 @@ impl Words {
         })
     }
 
-    /// Puts a value in the place of an item's.
+    /// Replaces the value of an item.
     #[inline(always)]
     pub fn set_value(&mut self, at: usize, key: u64, value: u64) {
         debug_assert!(self.taken >> at & 1 == 1, "no item at {at}");
@@ -83,9 +83,9 @@ impl Words {
         self.taken &= !(1 << at);
     }
 
-    /// Hands out each item with its place in the order of the key words, ascending or `DESCENDING`.
-    /// It may do so in vain at first: of several calls for a place the last one counts. `level` is
-    /// what [`Level::detect`] said.
+    /// Calls `put` with each item and its rank in the order of the key words, ascending or `DESCENDING`. The first
+    /// attempt may assign wrong ranks: of several calls for a rank the last one counts. `level` must be the result of
+    /// [`Level::detect`].
     #[inline(always)]
     pub fn place<const DESCENDING: bool>(&self, level: Level, put: impl FnMut(usize, [u64; 2])) {
         let mut put = put;
@@ -110,8 +110,8 @@ impl Words {
         }
     }
 
-    /// Returns the items in the order of the keys that their words stand for: each key, and its value's word. `level` is
-    /// what [`Level::detect`] said, and `room` is where they are put.
+    /// Returns the items in the order of the keys that their words represent: each key, with its value's word. `level`
+    /// must be the result of [`Level::detect`], and `room` is the buffer for the result.
     #[inline(always)]
     pub fn sorted<'s, 'k, K: KeyCodec>(
         &self,
@@ -136,11 +136,11 @@ impl Words {
     }
 }
 
-/// Room for the items of a leaf.
+/// Buffer for the items of a leaf.
 pub type Sorted<'k, K> = [(<K as Codec>::Ref<'k>, u64); WORDS_MAX];
 
-/// Returns the order of keys: what all of them begin with is left out, and the eight bytes behind it tell most of them
-/// apart. Compiled for each kind of key, and not for each design and medium that scans.
+/// Returns the order of keys: their common prefix is skipped, and the eight bytes behind it distinguish most of them.
+/// Compiled once per kind of key, instead of once per design and medium.
 fn order<K: KeyCodec>(level: Level, items: &[(K::Ref<'_>, u64)]) -> [u8; WORDS_MAX] {
     let common = |most: usize, (key, _): &(K::Ref<'_>, u64)| {
         most.min(K::common(K::shorten(items[0].0), K::shorten(*key)))
@@ -163,7 +163,7 @@ fn order<K: KeyCodec>(level: Level, items: &[(K::Ref<'_>, u64)]) -> [u8; WORDS_M
     order
 }
 
-/// Sorts items by their key words: compiled once, and not for each design and medium that scans.
+/// Sorts items by their key words: compiled once, instead of once per design and medium.
 fn sort_words<const DESCENDING: bool>(items: &mut [[u64; 2]]) {
     items.sort_unstable_by(|a, b| if DESCENDING { b[0].cmp(&a[0]) } else { a[0].cmp(&b[0]) });
 }
@@ -174,18 +174,17 @@ mod avx512 {
 
     use super::WORDS_MAX;
 
-    /// Keys in one register.
+    /// Number of keys in one register.
     const WIDE: usize = 8;
-    /// Their short forms in one register.
+    /// Number of their short forms in one register.
     const SHORT: usize = 32;
 
-    /// Places items by 16 bits of their key words, from the highest in which they differ: each is
-    /// compared with all others, 32 at a time, and no branch depends on what they are. Whether
-    /// that told all of them apart.
+    /// Ranks items by 16 bits of their key words, from the highest bit in which they differ. Each item is compared
+    /// with all others, 32 at a time, without data-dependent branches. Returns whether this distinguished all of them.
     ///
     /// # Safety
     ///
-    /// Those of the 64 items that are taken can be read.
+    /// Those of the 64 items that are taken must be readable.
     #[target_feature(enable = "avx512f,avx512bw,bmi1,bmi2,popcnt")]
     pub unsafe fn place<const DESCENDING: bool>(
         items: *const [u64; 2],
@@ -206,12 +205,12 @@ mod avx512 {
                 compare::<2, DESCENDING>(items, taken, put);
             }
         }
-        // Keys that look alike have the same place, the first of theirs.
+        // Keys with equal short forms get the same rank, that of the first one.
         sum == len * len.saturating_sub(1) / 2
     }
 
-    /// Puts the numbers of the first `count` ranks in the order of these, each compared with all others; the rest are
-    /// [`u64::MAX`]. Whether no two of them are equal.
+    /// Sorts the indices of the first `count` ranks, each compared with all others; the rest are [`u64::MAX`]. Returns
+    /// whether all of them are distinct.
     #[target_feature(enable = "avx512f,popcnt")]
     pub fn order(ranks: &[u64; WORDS_MAX], count: usize, order: &mut [u8; WORDS_MAX]) -> bool {
         let mut sum = 0;
@@ -226,15 +225,15 @@ mod avx512 {
             order[before % WORDS_MAX] = at as u8;
             sum += before;
         }
-        // Equal ones have the same place, the first of theirs.
+        // Equal ones get the same position, that of the first one.
         sum == count * count.saturating_sub(1) / 2
     }
 
-    /// Tells for each item how many have short forms before its own. All of them fit so many registers.
+    /// Returns for each item the number of items with smaller short forms. All of them fit `REGISTERS` registers.
     ///
     /// # Safety
     ///
-    /// Those of the items that are taken can be read.
+    /// Those of the items that are taken must be readable.
     #[inline]
     #[target_feature(enable = "avx512f,avx512bw,bmi1,bmi2,popcnt")]
     unsafe fn compare<const REGISTERS: usize, const DESCENDING: bool>(
@@ -313,7 +312,7 @@ mod tests {
             let mut words = Words::default();
             let wanted = draw() | draw();
             for at in 0..round % (WORDS_MAX + 1) {
-                // Far apart, equal, close together, or in two clusters that look alike.
+                // Far apart, equal, close together, or in two clusters with equal short forms.
                 let key = match round % 4 {
                     0 => draw().rotate_left(at as u32),
                     1 => draw() >> 60,
@@ -344,7 +343,7 @@ mod tests {
             (noise ^ noise >> 32) % below
         };
         for round in 0..5_000 {
-            // Prefixes of all lengths, ends of zeros, and few different bytes: many look alike for long.
+            // Prefixes of all lengths, trailing zeros, and few different bytes: many share long prefixes.
             let (common, spread) = (draw(20) as usize, [1, 2, 256][round % 3]);
             let keys: Vec<Vec<u8>> = (0..round % (WORDS_MAX + 1))
                 .map(|_| {

@@ -1,10 +1,10 @@
-//! Tables that are as long as a pool may become, and of which little is ever used: no memory is touched before it is.
+//! Sparse tables with the length for the maximum pool size: memory is allocated only when it is touched.
 
 use std::alloc::{Layout, alloc_zeroed, handle_alloc_error};
 
 use bristlecone_pm::Zeroed;
 
-/// Returns so many values of zeros.
+/// Returns a box of `len` zeroed values.
 pub fn zeroed<T: Zeroed>(len: usize) -> Box<[T]> {
     let layout = Layout::array::<T>(len).expect("a table that fits the address space");
     if layout.size() == 0 {
@@ -15,7 +15,7 @@ pub fn zeroed<T: Zeroed>(len: usize) -> Box<[T]> {
     if start.is_null() {
         handle_alloc_error(layout);
     }
-    // SAFETY: so many values of zeros, which are valid, in memory that was allocated as a box of them would be.
+    // SAFETY: this many values of zeros, which are valid, in memory that was allocated as a box of them would be.
     unsafe { Box::from_raw(std::ptr::slice_from_raw_parts_mut(start.cast(), len)) }
 }
 

@@ -1,6 +1,6 @@
-//! The designs with logs, word by word: whatever is put into a word of a leaf or of a log, opening gives
-//! an error or the right items, or, where the format has no check, items that differ by that word's. What
-//! is wrong with a log is never passed over, and costs no more than it has to.
+//! The designs with logs, word by word. Whatever is stored in a word of a leaf or of a log, opening returns an error
+//! or the correct items. Where the format has no check, the items may differ by that word's. Damage of a log is never
+//! ignored, and loses no more than necessary.
 
 mod victim;
 
@@ -8,7 +8,7 @@ use self::victim::{CHUNK, Codec, ENTRY, KEYS, Part, Place, Texts, Victim, Words,
 use crate::common::{Noise, Plant, SHAPES, Shape, share};
 use bristlecone::{Design, Error};
 
-/// Says what was tried if that panics.
+/// Prints the current attempt on a panic.
 struct Trying(String);
 
 impl Drop for Trying {
@@ -27,7 +27,7 @@ fn logged_shapes() -> Vec<Shape> {
     share(logged())
 }
 
-/// Puts all values into all places, and back.
+/// Stores all values in all places, and restores them.
 fn try_all(victim: &Victim, places: &[Place], mut verify: impl FnMut(Place, bool, &str)) {
     let mut noise = Noise(0x9e37_79b9_7f4a_7c15);
     for place in places {
@@ -60,7 +60,7 @@ fn logs_of<C: Codec>() {
             let told = is_flip && (checked || place.part == Part::Header && place.word == 0);
             assert!(!told, "nothing was told of {what}");
             if !right {
-                // One of 64 checks is right by chance, and the last entry may look like none.
+                // One of 64 checks is valid by chance, and the last entry may look like none.
                 assert!(!is_flip && checked, "{what}");
                 unseen += 1;
             }
@@ -84,7 +84,7 @@ fn leaves_of<C: Codec>() {
     let (mut tried, mut refused, mut wrong) = (0, 0, 0);
     for shape in logged_shapes() {
         let victim = fill::<C>(shape);
-        // What leads to other leaves, and what says which log entries have arrived.
+        // The links to other leaves, and the words that show which log entries were merged.
         let (links, stamp, tags) =
             if shape.design == Design::CclBTree { (0..1, 1, 2..4) } else { (0..3, 3, 4..8) };
         try_all(&victim, &victim.leaves(), |place, _, what| {
@@ -102,9 +102,9 @@ fn leaves_of<C: Codec>() {
             let most = match place.word {
                 word if links.contains(&word) => usize::MAX,
                 word if tags.contains(&word) => 0,
-                // Entries that have not arrived are gone, and those that have are there again.
+                // Unmerged entries are lost, and merged ones are applied again.
                 word if word == stamp => 60,
-                // A fence is wrong, and that is told.
+                // A fence is wrong, and that is reported.
                 _ if answer.findings > 0 => usize::MAX,
                 _ => 2,
             };
@@ -125,7 +125,8 @@ fn damaged_leaves_of_texts_are_told() {
     leaves_of::<Texts>();
 }
 
-/// Superseded records, which pending entries replace, hide a missing one from a count; so what is named is looked at.
+/// Superseded records, which pending entries replace, hide a missing one from a count; so the references are
+/// compared.
 #[test]
 fn two_items_cannot_name_one_record() {
     for shape in logged_shapes() {
@@ -145,7 +146,7 @@ fn two_items_cannot_name_one_record() {
             match victim.ask::<Texts>() {
                 Err(Error::Corrupted { .. }) => tried += 1,
                 Err(error) => panic!("{shape:?}: {before:#x} -> {value:#x} at {at:#x}: {error}"),
-                // A leaf that is not on the chain.
+                // A leaf that is not in the chain.
                 Ok(answer) => assert!(
                     victim.differences(&answer.items) == 0 && answer.missed == 0,
                     "{shape:?}: {before:#x} -> {value:#x} at {at:#x} is not told"
@@ -157,7 +158,7 @@ fn two_items_cannot_name_one_record() {
     }
 }
 
-/// Whatever is damaged of a log, everything else is saved: what stands before and behind it.
+/// Whatever part of a log is damaged, everything before and behind it is saved.
 fn saved_from_logs_of<C: Codec>() {
     for shape in logged_shapes() {
         let victim = fill::<C>(shape);
@@ -195,10 +196,10 @@ fn all_but_the_damaged_entry_is_saved() {
     saved_from_logs_of::<Texts>();
 }
 
-/// A leaf is to lead to itself.
+/// Stands for the leaf's own offset.
 const ITSELF: u64 = 0;
 
-/// A leaf that leads nowhere, or to itself, costs at most what stood in leaves that are gone anyway.
+/// A leaf that links to nothing, or to itself, loses at most the items of leaves that are lost anyway.
 fn saved_from_leaves_of<C: Codec>(
     shapes: Vec<Shape>,
     fill: fn(Shape) -> Victim,
@@ -223,7 +224,7 @@ fn saved_from_leaves_of<C: Codec>(
                 let (salvage, items) = victim.salvage::<C>();
                 places.iter().zip(&before).for_each(|(at, before)| victim.put(*at, *before));
                 let Err(Error::Corrupted { .. }) = asked else {
-                    // A leaf that is none of the tree's.
+                    // A leaf of another tree.
                     assert_eq!(items, victim.truth);
                     continue;
                 };
@@ -250,7 +251,7 @@ fn a_broken_chain_is_joined_again() {
 
 #[test]
 fn a_broken_chain_is_joined_again_without_the_log() {
-    // A collector's thread makes each run another one, of which some lose an item: see VERIFICATION.md.
+    // A collector's thread makes each run different, and some runs lose an item: see VERIFICATION.md.
     let repeats =
         |shape: &Shape| shape.design != Design::CclBTree || shape.option("collector_threads") == Some(0);
     let is_short = |shape: &Shape| shape.option("log_entries").is_some_and(|entries| entries <= 500);
@@ -262,7 +263,7 @@ fn a_broken_chain_is_joined_again_without_the_log() {
     }
 }
 
-/// Logs of the time before entries had checks are read as they were.
+/// Logs of versions before entries had checks are readable as before.
 fn old_logs_of<C: Codec>() {
     for shape in logged_shapes() {
         let victim = fill::<C>(shape);
@@ -281,7 +282,7 @@ fn old_logs_of<C: Codec>() {
         assert_eq!((&answer.items, answer.missed, answer.findings), (&victim.truth, 0, 0), "{shape:?}");
         let (salvage, items) = victim.salvage::<C>();
         assert!(salvage.is_whole() && items == victim.truth, "{shape:?}: {salvage:?}");
-        // They go on with checks.
+        // New entries have checks.
         let pool = victim.scratch.open();
         let tree = shape.open::<C::Key, C::Value>(&pool, "t").unwrap();
         let mut truth = victim.truth.clone();

@@ -1,4 +1,4 @@
-//! A pool of which words are changed and changed back.
+//! A pool whose words are changed and restored.
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::fs::{File, OpenOptions};
@@ -12,18 +12,18 @@ const DESCRIPTORS: u64 = 73_728;
 pub const ENTRY: u64 = 24;
 pub const KEYS: u64 = 400;
 
-/// What a tree holds, as numbers.
+/// The contents of a tree, as numbers.
 pub type Items = BTreeMap<u64, u64>;
 
-/// Words, or bytes out of line.
+/// Words, or out-of-line bytes.
 pub trait Codec {
     type Key: Key;
     type Value: Value;
     fn put(tree: &Tree<Self::Key, Self::Value>, key: u64, value: u64);
     fn remove(tree: &Tree<Self::Key, Self::Value>, key: u64);
-    /// Whether the tree has this item, if it is asked for it.
+    /// Returns whether a lookup finds this item.
     fn holds(tree: &Tree<Self::Key, Self::Value>, key: u64, value: u64) -> bool;
-    /// Everything, from the left or from the right.
+    /// Returns all items, ascending or descending.
     fn items(tree: &Tree<Self::Key, Self::Value>, backward: bool) -> Items;
 }
 
@@ -76,7 +76,7 @@ impl Codec for Texts {
     }
 
     fn items(tree: &Tree<Self::Key, Self::Value>, backward: bool) -> Items {
-        // What is no key or value of ours becomes another number.
+        // An invalid key or value becomes another number.
         let key = |key: String| u64::from_str_radix(&key, 16).unwrap_or(key.len() as u64);
         let value = |value: Vec<u8>| value.first_chunk().map_or(7, |first| u64::from_le_bytes(*first));
         let both = |(k, v): (String, Vec<u8>)| (key(k), value(v));
@@ -84,12 +84,12 @@ impl Codec for Texts {
     }
 }
 
-/// A pool with one tree, of which words are changed and changed back.
+/// A pool with one tree, whose words are changed and restored.
 pub struct Victim {
     pub scratch: Scratch,
     pub file: File,
     pub shape: Shape,
-    /// What the tree holds.
+    /// The original contents of the tree.
     pub truth: Items,
 }
 
@@ -104,13 +104,13 @@ pub struct Place {
 
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Part {
-    /// Of a log's chunk.
+    /// Header of a log's chunk.
     Header,
-    /// Of an entry.
+    /// An entry.
     Entry {
         slot: u64,
     },
-    /// Of the slot behind the last entry.
+    /// The slot behind the last entry.
     End {
         slot: u64,
     },
@@ -119,7 +119,7 @@ pub enum Part {
 
 pub fn fill<C: Codec>(shape: Shape) -> Victim {
     let scratch = Scratch::new();
-    // What an index that outlives the close knows of a leaf is not read from the leaf again.
+    // A saved index would not read its leaves again.
     let options = scratch.without_index().max_bytes(64 << 20);
     let pool = options.open(&scratch.0).unwrap();
     let tree = shape.create::<C::Key, C::Value>(&pool, "t").unwrap();
@@ -141,7 +141,8 @@ pub fn fill<C: Codec>(shape: Shape) -> Victim {
     Victim { scratch, file, shape, truth }
 }
 
-/// Makes the same victim, and writes a few keys until the log has turned: it holds no item of other leaves.
+/// Creates the same victim, and writes a few keys until the log has turned over: it holds no item of other
+/// leaves.
 pub fn fill_and_turn<C: Codec>(shape: Shape) -> Victim {
     let mut victim = fill::<C>(shape);
     let pool = victim.scratch.without_index().max_bytes(64 << 20).open(&victim.scratch.0).unwrap();
@@ -169,14 +170,14 @@ impl Victim {
         self.file.write_all_at(&word.to_le_bytes(), at).unwrap();
     }
 
-    /// Offsets of chunks of a kind, with the bytes of their slots.
+    /// Offsets of chunks of a kind, with their slot sizes.
     pub fn chunks(&self, kind: u64) -> Vec<(u64, u64)> {
         let descriptor = |chunk: u64| self.word(DESCRIPTORS + 8 * chunk);
         let of_kind = (0..31).filter(|chunk| descriptor(*chunk) & 0xffff == kind << 8 | 2);
         of_kind.map(|chunk| ((chunk + 1) * CHUNK, (descriptor(chunk) >> 40) * 8)).collect()
     }
 
-    /// Slots of a log's chunk, the header's included, up to the last entry.
+    /// Slots of a log's chunk, including the header, up to the last entry.
     pub fn slots(&self, chunk: u64) -> u64 {
         let named = |name: &str| self.shape.options.iter().find(|(known, _)| *known == name);
         let most = named("log_entries").map_or(CHUNK / ENTRY, |(_, entries)| entries + 1);
@@ -210,7 +211,7 @@ impl Victim {
         places
     }
 
-    /// Chunks of leaves, with the bytes of one.
+    /// Chunks of leaves, with the size of a leaf.
     fn leaf_chunks(&self) -> Vec<(u64, u64)> {
         self.chunks(if self.shape.design == Design::CclBTree { 8 } else { 10 })
     }
@@ -224,14 +225,14 @@ impl Victim {
         leaves.into_iter().flat_map(words).collect()
     }
 
-    /// Where leaves are that have items, and some that had.
+    /// Offsets of leaves that have items, and of some that had.
     pub fn all_leaves(&self) -> Vec<u64> {
         let of_chunk =
             |(chunk, bytes): (u64, u64)| (0..(CHUNK / bytes).min(KEYS)).map(move |leaf| chunk + leaf * bytes);
         self.leaf_chunks().into_iter().flat_map(of_chunk).filter(|leaf| self.word(*leaf) != 0).collect()
     }
 
-    /// What is put into a word, and whether that is a flipped bit.
+    /// Returns the values to store in a word, and whether each is a flipped bit.
     pub fn values(&self, place: Place, noise: &mut Noise) -> Vec<(u64, bool)> {
         let word = self.word(place.at);
         let neighbour = if place.part == Part::Leaf { 16 } else { ENTRY };
@@ -257,7 +258,7 @@ impl Victim {
         whole.chain(flips.into_iter().map(|value| (value, true))).collect()
     }
 
-    /// What the tree says of itself.
+    /// Returns the tree's own report.
     pub fn ask<C: Codec>(&self) -> Result<Answer> {
         let pool = Pool::options().read_only(true).recovery_threads(1).open(&self.scratch.0)?;
         let mut findings = pool.check().len();
@@ -279,7 +280,7 @@ impl Victim {
         (salvage, C::items(&tree, false))
     }
 
-    /// Keys that items do not agree about.
+    /// Returns the number of keys whose items differ.
     pub fn differences(&self, items: &Items) -> usize {
         let changed = self.truth.iter().filter(|(key, value)| items.get(key) != Some(value)).count();
         changed + items.keys().filter(|key| !self.truth.contains_key(key)).count()
@@ -288,7 +289,7 @@ impl Victim {
 
 pub struct Answer {
     pub items: Items,
-    /// Items that are not found by their keys.
+    /// Number of items that are not found by their keys.
     pub missed: usize,
     pub findings: usize,
 }

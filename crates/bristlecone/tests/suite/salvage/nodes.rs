@@ -1,11 +1,11 @@
-//! Broken leaves and inner nodes cost little more than what is broken of them.
+//! Damaged leaves and inner nodes lose little more than the damaged parts.
 
 use super::{ALL, CHUNKS, healthy, key, places, salvage};
 use crate::common::Noise;
 use bristlecone::Design;
 use bristlecone_cells::by_effort;
 
-/// The subnodes of the tree of words: places of their `next`.
+/// Returns the subnodes of the tree of words: offsets of their `next`.
 fn subnodes(bytes: &[u8]) -> Vec<usize> {
     let chunk = places(bytes, key(77))[0] / CHUNKS * CHUNKS;
     let all = (chunk..chunk + CHUNKS).step_by(256);
@@ -36,10 +36,10 @@ fn a_broken_leaf_costs_little_more_than_itself() {
         }
         let (salvage, saved) = salvage(&bytes);
         let lost = ALL.words - saved.words;
-        // A bit of a bitmap that went off looks like a removal, one word that went wrong like a word.
+        // A cleared bit of a bitmap looks like a removal, one damaged word like a word.
         let told = !salvage.is_whole() || lost <= u64::from([2, 3].contains(&(round % 6)));
         assert!(saved.texts == ALL.texts && lost <= 42 && told, "round {round}: {saved:?} {salvage:?}");
-        // Keys and values of one word have no checksum: noise may pass for an item.
+        // Words have no checksum: noise may be taken for an item.
         let noise = [3, 4].contains(&(round % 6));
         assert!(saved.back <= 14 && saved.strange <= if noise { 14 } else { 1 }, "round {round}: {saved:?}");
         sum = [sum[0] + lost, sum[1] + saved.back, sum[2] + saved.strange];
@@ -47,13 +47,13 @@ fn a_broken_leaf_costs_little_more_than_itself() {
     println!("{rounds} broken leaves: {} items lost, {} came back, {} are made up", sum[0], sum[1], sum[2]);
 }
 
-/// The leaves of an NBTree of words: places of their blocks.
+/// Returns the leaves of an NBTree of words: offsets of their blocks.
 fn blocks(bytes: &[u8]) -> Vec<usize> {
     let chunk = places(bytes, key(77))[0] / CHUNKS * CHUNKS;
     (chunk..chunk + CHUNKS).step_by(1024).filter(|&at| bytes[at] & 3 == 1).collect()
 }
 
-/// A broken header costs nothing, since no other leaf has the keys.
+/// A damaged header loses nothing, because no other leaf has the keys.
 #[test]
 fn a_broken_block_costs_what_is_broken_of_it() {
     let whole = healthy(Design::NbTree);
@@ -73,7 +73,7 @@ fn a_broken_block_costs_what_is_broken_of_it() {
             0 => bytes[at + noise.below(8) as usize] ^= 1 << noise.below(8),
             1 => bytes[at + 8 + noise.below(8) as usize] ^= 1 << noise.below(8),
             2 => bytes[at + 16 + noise.below(1008) as usize] ^= 1 << noise.below(8),
-            // A state that is none, an origin that is another leaf, a stamp that never was.
+            // An invalid state, another leaf as origin, a stamp that was never used.
             3 => put(&mut bytes, at, noise.next() | 3),
             4 => put(&mut bytes, at, other | 1),
             5 => put(&mut bytes, at + 8, noise.next()),
@@ -85,7 +85,7 @@ fn a_broken_block_costs_what_is_broken_of_it() {
         let lost = ALL.words - saved.words;
         let allowed = [0, 0, 1, 0, 0, 0, 3, 63][round as usize % 8];
         assert!(saved.texts == ALL.texts && lost <= allowed, "round {round}: {saved:?} {salvage:?}");
-        // Noise may pass for items, and an item of a leaf that broke off may have been removed.
+        // Noise may be taken for items, and an item of a disconnected leaf may have been removed.
         let made_up = if round % 8 == 7 { 63 } else { 1 };
         assert!(saved.back == 0 && saved.strange <= made_up, "round {round}: {saved:?} {salvage:?}");
         sum = [sum[0] + lost, sum[1] + saved.back, sum[2] + saved.strange];
@@ -93,13 +93,13 @@ fn a_broken_block_costs_what_is_broken_of_it() {
     println!("{rounds} broken blocks: {} items lost, {} came back, {} are made up", sum[0], sum[1], sum[2]);
 }
 
-/// The nodes of a WO-tree of words that have a kind: 1 for leaves, 2 for inner nodes.
+/// Returns the nodes of a kind of a WO-tree of words: 1 for leaves, 2 for inner nodes.
 fn nodes(bytes: &[u8], kind: u8) -> Vec<usize> {
     let chunk = places(bytes, key(77))[0] / CHUNKS * CHUNKS;
     (chunk..chunk + CHUNKS).step_by(1024).filter(|&at| bytes[at + 7] >> 4 == kind).collect()
 }
 
-/// Leaves are found whatever leads to them.
+/// Leaves are found regardless of the links to them.
 #[test]
 fn broken_inner_nodes_cost_nothing() {
     let whole = healthy(Design::WoTree);
@@ -114,7 +114,7 @@ fn broken_inner_nodes_cost_nothing() {
             2 => bytes[node..node + 64].fill(0xff),
             3 => bytes[node + 40 + 16 * noise.below(20) as usize] ^= 1 << noise.below(8),
             4 => bytes[node + 8 + noise.below(16) as usize] ^= 0x10,
-            // And every leaf's way to the next one.
+            // Also the link of every leaf to the next one.
             _ => leaves.iter().for_each(|&leaf| bytes[leaf + 64..leaf + 80].fill_with(|| noise.next() as u8)),
         }
         let (salvage, saved) = salvage(&bytes);
@@ -137,7 +137,7 @@ fn a_broken_leaf_of_a_wotree_costs_what_is_broken_of_it() {
             0 => bytes[at + noise.below(6) as usize] ^= 1 << noise.below(8),
             1 => bytes[at + 8 + noise.below(8) as usize] ^= 1 << noise.below(8),
             2 => bytes[at + 80 + noise.below(880) as usize] ^= 1 << noise.below(8),
-            // A state that is none, and one of an inner node.
+            // An invalid state, and that of an inner node.
             3 => bytes[at + 7] |= 0xf0,
             4 => bytes[at..at + 8].copy_from_slice(&(2_u64 << 60 | 40).to_le_bytes()),
             // A line of zeros, and a leaf of noise.
@@ -146,11 +146,11 @@ fn a_broken_leaf_of_a_wotree_costs_what_is_broken_of_it() {
         }
         let (salvage, saved) = salvage(&bytes);
         let lost = ALL.words - saved.words;
-        // A bit that is set of a slot that was never taken says that an item of zeros is there.
+        // A bit set for a slot that was never used represents an item of zeros.
         let allowed = [1, 0, 1, 0, 0, 1, 55][round as usize % 7];
         assert!(saved.texts == ALL.texts && lost <= allowed, "round {round}: {saved:?} {salvage:?}");
         assert!(!salvage.is_whole() || [2].contains(&(round % 7)), "round {round}: {salvage:?}");
-        // What was removed stands in its slot as it did; where no bitmap tells it may come back.
+        // A removed item stays in its slot; if the bitmap is lost it may reappear.
         let (back, strange) = [(1, 1), (0, 0), (0, 1), (0, 0), (0, 0), (55, 1), (0, 55)][round as usize % 7];
         assert!(saved.back <= back && saved.strange <= strange, "round {round}: {saved:?} {salvage:?}");
         sum = [sum[0] + lost, sum[1] + saved.back, sum[2] + saved.strange];

@@ -7,7 +7,7 @@ use bristlecone::Design;
 
 const NB_BLOCK: u64 = 4;
 
-/// Brings a pool into a state that a crash leaves, where words count then that count for nothing else.
+/// Brings a pool into a state after a crash, in which words are valid that are ignored otherwise.
 pub fn prepare(pages: &mut Pages) {
     match pages.shape.design {
         Design::NbTree => seal(pages),
@@ -64,7 +64,7 @@ fn sstree(pages: &Pages, places: &mut Vec<Place>) {
         let bitmap = pages.word(head + 8);
         place(if bitmap > BITS { "bitmap that stages" } else { "bitmap" }, head + 8, leaf);
         if bitmap > BITS && staged_here {
-            // Another key there looks as if the slot had lost it.
+            // With another key there, the slot would seem to have lost it.
             place("staged key", head + 16, one);
             place("staged value", head + 24, none);
         }
@@ -75,7 +75,7 @@ fn sstree(pages: &Pages, places: &mut Vec<Place>) {
     }
 }
 
-/// The words of a slot.
+/// Lists the words of a slot.
 fn item(place: &mut impl FnMut(&'static str, usize, fn(&Pages, u64, u64) -> Harm), taken: bool, key: usize) {
     let (keys, values, harm): (_, _, fn(&Pages, u64, u64) -> Harm) = match taken {
         true => ("key", "value", one),
@@ -85,7 +85,7 @@ fn item(place: &mut impl FnMut(&'static str, usize, fn(&Pages, u64, u64) -> Harm
     place(values, key + 8, harm);
 }
 
-/// Where an NBTree's slots begin in a block.
+/// Offset of an NBTree's slots in a block.
 fn nb_head(pages: &Pages) -> usize {
     if pages.option("layers", 2) == 1 { 96 } else { 16 }
 }
@@ -94,7 +94,7 @@ fn is_leaf(pages: &Pages, at: usize) -> bool {
     pages.word(at) & 3 == 1
 }
 
-/// Has one block of an NBTree replaced halfway, and another one stand as the first leaf of a tree.
+/// Replaces one block of an NBTree halfway, and makes another one look like the first leaf of a tree.
 fn seal(pages: &mut Pages) {
     let (blocks, head) = (pages.slots(NB_BLOCK), nb_head(pages));
     let leaves: Vec<usize> = blocks.at.iter().copied().filter(|&at| is_leaf(pages, at)).collect();
@@ -137,7 +137,7 @@ fn nbtree(pages: &Pages, places: &mut Vec<Place>) {
         (16..head).step_by(8).for_each(|at| place("metadata", block + at, none));
         for key in (block + head..block + blocks.bytes).step_by(16) {
             let value = pages.word(key + 8);
-            // An empty slot that gets a value is an item.
+            // An empty slot that gets a value becomes an item.
             let (keys, values, harm): (_, _, fn(&Pages, u64, u64) -> Harm) = match value {
                 0 => ("key of an empty slot", "value of an empty slot", none),
                 _ if is_old => ("key of a sealed slot", "seal", one),
@@ -151,13 +151,13 @@ fn nbtree(pages: &Pages, places: &mut Vec<Place>) {
     }
 }
 
-/// The word of a draft that a value word leads to.
+/// Returns the word of a copy that a value word refers to.
 fn seal_in(pages: &Pages, at: usize) -> Option<u64> {
     let value = pages.word(at);
     (value < 1 << 48 && value & 1 == 1).then(|| value - 1)
 }
 
-/// Leaves of a chain, in their order, and slots of leaves that are not among them.
+/// Leaves of a chain in order, and slots of leaves that are not among them.
 fn chain(pages: &Pages, kind: u64, next: impl Fn(usize) -> u64) -> (Vec<usize>, Vec<usize>, usize) {
     let slots = pages.slots(kind);
     let (mut chain, mut at) = (Vec::new(), pages.word(pages.root()) as usize);
@@ -174,7 +174,7 @@ fn cclbtree(pages: &Pages, places: &mut Vec<Place>) {
     let slots = pages.option("leaf_slots", 14) as usize;
     let mut place = |kind, at, harm| places.push(Place { kind, at, harm });
     for (number, &at) in leaves.iter().enumerate() {
-        // A link to a later leaf passes over those between.
+        // A link to a later leaf skips those between.
         place(
             "word of a leaf",
             at,
@@ -182,14 +182,14 @@ fn cclbtree(pages: &Pages, places: &mut Vec<Place>) {
                 if old >> 16 == new >> 16 { leaf(pages, old, new) } else { Harm::Any }
             },
         );
-        // Entries of its log that have arrived come again, or what has not arrived is gone.
+        // Merged entries of its log are applied again, or unmerged ones are lost.
         place("stamp of a leaf", at + 8, any);
         (16..32).step_by(8).for_each(|word| place("fingerprints", at + word, none));
         let bitmap = pages.word(at) & 0x3fff;
         for slot in 0..slots {
             let (key, taken) = (at + 32 + 16 * slot, bitmap >> slot & 1 == 1);
             if slot == 0 && number > 0 {
-                // Another range than the leaf's neighbours leave.
+                // A range that does not fit the leaf's neighbours.
                 place("fence of a leaf", key, any);
                 place(
                     if taken { "value" } else { "value of an empty slot" },
@@ -303,7 +303,7 @@ fn wotree(pages: &Pages, places: &mut Vec<Place>) {
     }
 }
 
-/// Has a leaf of a WO-tree's slot array be written again.
+/// Adds a log record that rewrites the slot array of a WO-tree's leaf.
 fn log_a_rebuild(pages: &mut Pages) {
     let (log, nodes) = (pages.slots(17).at[0], pages.slots(16));
     let leaf = nodes.at.iter().copied().find(|&at| pages.word(at) >> 60 == 1).unwrap();
@@ -311,7 +311,7 @@ fn log_a_rebuild(pages: &mut Pages) {
     pages.put(log + 520, leaf as u64);
 }
 
-/// The words of logs of entries.
+/// Lists the words of logs of entries.
 fn logs(pages: &Pages, places: &mut Vec<Place>) {
     const ENTRY: usize = 24;
     let mut place = |kind, at, harm| places.push(Place { kind, at, harm });
@@ -332,7 +332,7 @@ fn logs(pages: &Pages, places: &mut Vec<Place>) {
                 std::cmp::Ordering::Equal => ["behind a log's last entry"; 3],
                 std::cmp::Ordering::Greater => ["farther behind a log's entries"; 3],
             };
-            // Another stamp than that of the end may be one of an entry.
+            // A stamp other than that of the end may be that of an entry.
             let is_checked = |word| number < entries || number == entries && word == 0;
             let harm = |word| if is_checked(word) { |_: &Pages, _, _| Harm::Chance } else { none };
             (0..3).for_each(|word| place(kinds[word], stamp + 8 * word, harm(word)));

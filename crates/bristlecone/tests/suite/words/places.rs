@@ -1,4 +1,4 @@
-//! The kinds of words that FORMAT.md lists, and where a pool has them: its own layout tells.
+//! The kinds of words that FORMAT.md lists, and their places in a pool, from its own layout.
 
 use std::collections::BTreeSet;
 
@@ -11,16 +11,16 @@ const SUPERBLOCK_WORDS: usize = 13;
 const DIRECTORY: usize = 8192;
 const ENTRY_WORDS: usize = 32;
 
-/// What a wrong word may do without an error and without a finding of `check`.
+/// The harm that a wrong word may do without an error and without a finding of `check`.
 #[derive(Clone, Copy, Debug)]
 pub enum Harm {
-    /// Nothing: it has a checksum, or counts for nothing, or contradicts what stands elsewhere.
+    /// None: it has a checksum, is ignored, or contradicts another word.
     None,
-    /// So many items may be missing, wrong or back again: FORMAT.md has no checksum for it.
+    /// This number of items may be missing, wrong or reappear: FORMAT.md has no checksum for it.
     Items(usize),
-    /// Anything: FORMAT.md says that such a word is not noticed.
+    /// Any: FORMAT.md says that such a word is not noticed.
     Any,
-    /// The check of a log's entry, which 63 of 64 wrong words do not pass.
+    /// The check of a log's entry, which 63 of 64 wrong words fail.
     Chance,
 }
 
@@ -30,11 +30,11 @@ pub struct Place {
     pub kind: &'static str,
     /// Offset in the file.
     pub at: usize,
-    /// What it may do in place of the first word, as the second one.
+    /// The possible harm if the second word replaces the first one.
     pub harm: fn(&Pages, u64, u64) -> Harm,
 }
 
-/// A pool's bytes, and what is known of its layout.
+/// A pool's bytes, and its known layout.
 #[derive(Clone, Debug)]
 pub struct Pages {
     pub bytes: Vec<u8>,
@@ -45,7 +45,7 @@ pub struct Pages {
     header: usize,
 }
 
-/// Slots of one kind: where each begins, and their bytes.
+/// Slots of one kind: their offsets and their size.
 pub struct Slots {
     pub at: Vec<usize>,
     pub bytes: usize,
@@ -89,7 +89,7 @@ impl Pages {
         self.word(self.descriptors() + 8 * chunk)
     }
 
-    /// Chunks of the tree that is looked at, which is the last one of the directory.
+    /// Chunks of the tested tree, which is the last one of the directory.
     fn chunks_of(&self, owner: usize) -> impl Iterator<Item = usize> {
         let present = (self.bytes.len() - self.header) / self.chunk_bytes;
         (0..present).filter(move |&chunk| {
@@ -98,17 +98,18 @@ impl Pages {
         })
     }
 
-    /// The directory entry of the tree that is looked at.
+    /// The directory entry of the tested tree.
     pub fn tree(&self) -> usize {
         (0..self.trees_max).rfind(|tree| self.word(DIRECTORY + tree * ENTRY_WORDS * 8) == 1).unwrap()
     }
 
-    /// The word of the directory that leads to the tree.
+    /// The directory word that refers to the tree.
     pub fn root(&self) -> usize {
         DIRECTORY + (self.tree() * ENTRY_WORDS + ENTRY_WORDS - 1) * 8
     }
 
-    /// Returns whether the bytes of the record with the head `old` begin with those of one with the head `new`.
+    /// Returns whether the bytes of the record with the header `old` begin with those of one with the header
+    /// `new`.
     fn begins_as(&self, old: u64, new: u64) -> bool {
         let with = |head: u64| {
             let at = (self.header..self.bytes.len()).step_by(8).find(|&at| self.word(at) == head)?;
@@ -131,7 +132,7 @@ impl Pages {
         slots
     }
 
-    /// Where each chunk of the tree's log begins, and where it ends.
+    /// The start and the end of each chunk of the tree's log.
     pub fn logs(&self) -> Vec<(usize, usize)> {
         let of_log = self.chunks_of(self.tree()).filter(|&chunk| self.descriptor(chunk) >> 8 & 0xff == 9);
         let begin = |chunk: usize| self.header + chunk * self.chunk_bytes;
@@ -142,7 +143,7 @@ impl Pages {
         self.shape.option(name).unwrap_or(default)
     }
 
-    /// All words of the pool that have a kind.
+    /// Returns all words of the pool that have a kind.
     pub fn places(&mut self) -> Vec<Place> {
         nodes::prepare(self);
         let mut places = Vec::new();
@@ -155,7 +156,7 @@ impl Pages {
     fn header_words(&self, places: &mut Vec<Place>) {
         let mut place = |kind, at, harm| places.push(Place { kind, at, harm });
         for word in 0..SUPERBLOCK_WORDS {
-            // The copy that was written last counts.
+            // The copy that was written last is valid.
             let newer = self.word(80) < self.word(SUPERBLOCK_STRIDE + 80);
             for copy in [0, 1] {
                 let kind = if newer == (copy == 1) { "superblock" } else { "superblock before" };
@@ -175,7 +176,7 @@ impl Pages {
             (1..ENTRY_WORDS - 1).for_each(|word| place("entry", entry + word * 8, none));
         }
         let rooted = !matches!(self.shape.design, Design::SsTree | Design::NbTree);
-        // A CCL-BTree's first leaf has no fence, so that another leaf cannot be told from it.
+        // A CCL-BTree's first leaf has no fence, so another leaf cannot be distinguished from it.
         place(if rooted { "root" } else { "root of a design without" }, self.root(), |pages, _, new| {
             match pages.shape.design {
                 Design::CclBTree if new != 0 => Harm::Any,
@@ -187,7 +188,7 @@ impl Pages {
             match self.descriptor(chunk) {
                 0 => place("descriptor of a fresh chunk", at, none),
                 1 => place("descriptor of a free chunk", at, none),
-                // Any other descriptor of the tree's design is one, and so is that of a chunk that was given back.
+                // Any other descriptor of the tree's design is valid, and so is that of a freed chunk.
                 _ => place("descriptor", at, |_, _, new| match (new & 0xff, new >> 8 & 0xff) {
                     (2, 1..=4 | 8..=10 | 16..=18) => Harm::Any,
                     _ if new == 1 => Harm::Any,
@@ -217,7 +218,7 @@ impl Pages {
                         place("free record", slot + 8, none);
                         continue;
                     }
-                    // Zeros are an empty record; and a record may begin as another one reads.
+                    // Zeros are an empty record; and a record may begin with the bytes of another one.
                     place(head, slot, |pages, old, new| {
                         if new == 0 || pages.begins_as(old, new) { Harm::Items(1) } else { Harm::None }
                     });
@@ -231,7 +232,7 @@ impl Pages {
         }
     }
 
-    /// Words of nodes and logs that could be offsets: what is among them is in use.
+    /// Words of nodes and logs that could be offsets: the offsets among them are in use.
     fn named(&self) -> BTreeSet<u64> {
         let mut named = BTreeSet::new();
         for chunk in self.chunks_of(self.tree()) {

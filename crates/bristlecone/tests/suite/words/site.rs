@@ -1,4 +1,4 @@
-//! A pool of which one word at a time is replaced, and what is then looked at.
+//! A pool whose words are replaced one at a time, and the following checks.
 
 use std::collections::BTreeSet;
 use std::fs::File;
@@ -11,33 +11,33 @@ use crate::common::{Cell, Items, Noise, Plant, Scratch};
 use bristlecone::{Error, KeepIndex, Key, Pool, Tree, Value};
 use bristlecone_pm::Geometry;
 
-/// Items that a tree is filled with, if there is room.
+/// Number of items of a tree, if there is space.
 const ITEMS: u64 = 180;
-/// Chunks that stay free, for what is inserted later.
+/// Number of chunks that stay free for later inserts.
 const SPARE_CHUNKS: u64 = 5;
 /// More than any tree holds here.
 const MANY: usize = 4000;
-/// Processor time that one look at a pool may take.
+/// Limit of processor time for one check of a pool.
 const PATIENCE: Duration = Duration::from_secs(2);
 
 type Item<I> = (<<I as Items>::K as Key>::Owned, <<I as Items>::V as Value>::Owned);
 
-/// What a wrong word led to.
+/// The outcome of a wrong word.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
 pub enum Outcome {
     /// An error when the pool or the tree was opened.
     Refused,
     /// Findings of `check`.
     Found,
-    /// The right items.
+    /// The correct items.
     Right,
-    /// Other items, and no word of it, where FORMAT.md has no checksum.
+    /// Other items, without a report, where FORMAT.md has no checksum.
     Wrong,
     /// The same by chance, where 63 of 64 are noticed.
     Chance,
 }
 
-/// What follows a look at a damaged pool.
+/// Additional tests after the check of a damaged pool.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Deep {
     Salvage,
@@ -54,7 +54,7 @@ pub struct Site<I: Items> {
     truth: Vec<Item<I>>,
 }
 
-/// What is made of a tree that was opened.
+/// Observations on an opened tree.
 struct Looked<I: Items> {
     items: Vec<Item<I>>,
     findings: usize,
@@ -101,7 +101,7 @@ impl<I: Items> Site<I> {
         site
     }
 
-    /// Lists the words, and begins from a state where as many as can be count.
+    /// Lists the words, and starts from a state in which as many as possible are valid.
     pub fn places(&mut self) -> Vec<Place> {
         let places = self.pages.places();
         self.restore();
@@ -115,12 +115,13 @@ impl<I: Items> Site<I> {
         self.file.set_len(self.pages.bytes.len() as u64).unwrap();
     }
 
-    /// What a word may be replaced by: by what it could be taken for, and by what it cannot be.
+    /// Returns replacements of a word: values that it could be mistaken for, and impossible ones.
     pub fn values(&self, place: Place, others: &[Place], noise: &mut Noise) -> BTreeSet<u64> {
         let (own, len) = (self.pages.word(place.at), self.pages.bytes.len() as u64);
         let mut another = || self.pages.word(others[noise.below(others.len() as u64) as usize].at);
         let mut values = BTreeSet::from([0, 1, 2, u64::MAX, own.wrapping_add(4), len, 1 << 45, 1 << 63]);
-        // Its neighbours, and two others of its kind, whole and with what is in the low half of its own.
+        // Its neighbours, and two others of its kind, complete and combined with the low half of its
+        // own.
         let others = [another(), another()];
         values.extend([self.pages.word(place.at + 8), self.pages.word(place.at - place.at.min(8))]);
         values.extend([others[0], others[1], others[0] & !0xffff | own & 0xffff, others[1] ^ 1]);
@@ -132,7 +133,7 @@ impl<I: Items> Site<I> {
             place.at as u64 | 1,
             aligned << 16 | own & 0xffff,
         ]);
-        // Bytes and bits of their own: what is staged, a stamp, a sign of life.
+        // Changes of single bytes and bits: staged slot, stamp, presence bits.
         values.extend([own.wrapping_add(8), own.wrapping_sub(8), own.wrapping_add(16), own ^ 2, own ^ 0b101]);
         values.extend([own ^ 1 << 56, own ^ 5 << 56, own | 0xff << 56, own & !(0xff << 56)]);
         values.extend([1 << 48 | 2, (1 << 62) - 3, ((1 << 62) - 3) << 2 | 2, u64::MAX - 1]);
@@ -141,7 +142,7 @@ impl<I: Items> Site<I> {
         values
     }
 
-    /// Tries a value in a place. Also does what is to follow.
+    /// Tries a value in a place, with the additional tests.
     pub fn attempt(&self, place: Place, value: u64, deep: Option<Deep>) -> Said<Outcome> {
         let begun = processor_time();
         self.file.write_all_at(&value.to_le_bytes(), place.at as u64).unwrap();
@@ -179,7 +180,7 @@ impl<I: Items> Site<I> {
         }
         match self.harm(place, value) {
             _ if differ == 0 => Ok(Outcome::Right),
-            // A wrong key is one item less and another one more.
+            // A wrong key is one missing item and one additional one.
             Harm::Items(items) if differ <= 2 * items => Ok(Outcome::Wrong),
             Harm::Any => Ok(Outcome::Wrong),
             Harm::Chance => Ok(Outcome::Chance),
@@ -187,7 +188,7 @@ impl<I: Items> Site<I> {
         }
     }
 
-    /// Items that are missing, wrong or made up.
+    /// Returns the number of items that are missing, wrong or invented.
     fn differing(&self, items: &[Item<I>]) -> usize {
         let (mut differ, mut rest) = (0, items.iter().peekable());
         for (key, value) in &self.truth {
@@ -238,7 +239,7 @@ impl<I: Items> Site<I> {
         Ok(Ok(Looked { items, findings }))
     }
 
-    /// Works with the pool, whatever is wrong with it; if nothing was, what was done is found again.
+    /// Writes to the pool despite any damage; if there was none, the writes must be found again.
     fn live(&self, outcome: Outcome) -> Said<()> {
         let open = || Pool::options().recovery_threads(1).open(&self.scratch.0);
         let opened = open().and_then(|pool| Ok((pool.tree_options("t").open::<I::K, I::V>()?, pool)));
@@ -300,7 +301,7 @@ impl<I: Items> Site<I> {
         }
     }
 
-    /// Salvages the pool: what is saved is a sound tree, and what is lost is told.
+    /// Salvages the pool: the result must be a sound tree, and lost items must be reported.
     fn salvage(&self, place: Place, value: u64) -> Said<()> {
         let to = Scratch::new();
         let salvage = match Pool::options().max_bytes(64 << 20).salvage(&self.scratch.0, &to.0) {
@@ -324,7 +325,7 @@ impl<I: Items> Site<I> {
     }
 }
 
-/// Returns an error that says what is wrong with a pool.
+/// Returns an error that describes the damage of a pool.
 fn known(error: Error) -> Said<Error> {
     match error {
         Error::Corrupted { .. }
@@ -336,12 +337,12 @@ fn known(error: Error) -> Said<Error> {
     }
 }
 
-/// Makes a value of few bytes.
+/// Returns a value of few bytes.
 fn value<I: Items>(number: u64) -> <I::V as Value>::Owned {
     I::value(number / 6 * 8 + number % 6)
 }
 
-/// Returns how long this thread ran so far.
+/// Returns the processor time of this thread so far.
 fn processor_time() -> Duration {
     let ran = std::fs::read_to_string("/proc/thread-self/schedstat").unwrap();
     Duration::from_nanos(ran.split(' ').next().unwrap().parse().unwrap())

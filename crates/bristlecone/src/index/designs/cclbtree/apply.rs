@@ -1,5 +1,5 @@
-//! A change of a key in its locked leaf: into the log and the buffer, or through to the leaf. Step numbers are those of
-//! the protocol in `mod.rs`.
+//! Applying a change of a key in its locked leaf: to the log and the buffer, or directly to the leaf. Step numbers are
+//! those of the protocol in `mod.rs`.
 
 use bristlecone_pm::{Flushed, LogSpot, Medium, Persist, Result};
 
@@ -11,7 +11,7 @@ use crate::index::parts::buffered::{Change, Found, Guards, InLeaf, Item, Writer}
 use crate::index::parts::codec::{Codec, KeyCodec};
 
 impl<K: KeyCodec, V: Codec, M: Medium> Core<K, V, M> {
-    /// Gives the key a value, or removes it: it is known to change something.
+    /// Sets or removes the value of a key. The caller knows that this changes something.
     #[inline(never)]
     pub(super) fn apply(
         &self,
@@ -30,7 +30,7 @@ impl<K: KeyCodec, V: Codec, M: Medium> Core<K, V, M> {
             None
         };
         let mut change = self.write_records(found, key, value)?;
-        // A new value takes no more room than the old one.
+        // A new value takes no more space than the old one.
         let steady = found.value.is_some() && value.is_some() && spot.is_some();
         let overflowed = !steady && self.overflows(&leaf);
         if let Some(spot) = spot {
@@ -63,15 +63,14 @@ impl<K: KeyCodec, V: Codec, M: Medium> Core<K, V, M> {
         guards: &Guards<K, V>,
     ) {
         let entry = change.item.entry(leaf.sequence());
-        // No thread reads the buffer as long as it is locked. What stands behind a fence stands between
-        // the next write's loads and their prefetch.
+        // No thread reads the buffer while it is locked. Stores behind a fence would delay the next write's loads and
+        // their prefetch.
         self.put_in_buffer(leaf, found, change.item, spot.epoch(), guards);
         spot.append(&entry, change.take_records());
     }
 
-    /// Returns whether a change waits in the buffer. It does not if there is no room, if it takes the
-    /// leaf's last item, which lets the leaf go, and if the leaf would hold more than it has room
-    /// for while there may be no room for another one.
+    /// Returns whether a change is buffered. It is not in three cases: there is no space; it removes the leaf's last
+    /// item, which frees the leaf; or the leaf would overflow while there may be no space for another one.
     fn belongs_in_buffer<'a>(
         &'a self,
         leaf: &Locked<'_>,
@@ -86,10 +85,10 @@ impl<K: KeyCodec, V: Codec, M: Medium> Core<K, V, M> {
         let word = LeafWord::unpack(self.leaf(state.leaf).header.word.load(self.medium()));
         let taken = word.bitmap.count_ones() as usize;
         if !present {
-            // Every pending slot may be a removal of what the leaf holds.
+            // Every pending slot may be a removal of an item in the leaf.
             return taken > state.pending + 1 || self.live_items(leaf) > 1 || state.leaf == self.first;
         }
-        // One slot may be the fence's alone.
+        // One slot may be reserved for the fence.
         if found.value.is_some() || taken + state.pending + 2 <= self.slots || self.overflows(leaf) {
             return true;
         }
@@ -100,7 +99,7 @@ impl<K: KeyCodec, V: Codec, M: Medium> Core<K, V, M> {
         promise.is_some()
     }
 
-    /// Write 3: readers find the item in the buffer, once it is unlocked.
+    /// Write 3: readers find the item in the buffer after it is unlocked.
     #[inline(always)]
     fn put_in_buffer(&self, leaf: &Locked<'_>, found: &Found, item: Item, epoch: u64, guards: &Guards<K, V>) {
         let mut state = leaf.state();
@@ -122,8 +121,8 @@ impl<K: KeyCodec, V: Codec, M: Medium> Core<K, V, M> {
         leaf.set_state(state);
     }
 
-    /// Returns what the leaf itself holds for a key, if its value stands out of line: after a crash this may
-    /// be what pends.
+    /// Returns the value of a key in the leaf itself, if it is out of line: after a crash this may be the pending
+    /// value.
     fn value_in_leaf(&self, leaf: &Locked<'_>, key: u64, guard: &K::Guard) -> Option<u64> {
         if V::INLINE {
             return None;
@@ -134,7 +133,7 @@ impl<K: KeyCodec, V: Codec, M: Medium> Core<K, V, M> {
         slot.ok().flatten().map(|(.., value)| value)
     }
 
-    /// Writes the change and everything pending to the leaf, without logging it.
+    /// Writes the change and all pending items to the leaf, without logging the change.
     pub(super) fn write_through(
         &self,
         leaf: &mut Locked<'_>,
@@ -144,7 +143,7 @@ impl<K: KeyCodec, V: Codec, M: Medium> Core<K, V, M> {
     ) -> Result<()> {
         match self.flush(leaf, Some(change), found.item, guards) {
             Err(error) if error.is_no_room() && found.item.is_none() && found.value.is_some() => {
-                // What pends has no room, but the item is in the leaf, and nothing about it pends.
+                // The pending items have no space, but the leaf contains the item, and nothing is pending for it.
                 self.change_in_place(leaf, change, guards);
                 Ok(())
             }
@@ -152,10 +151,10 @@ impl<K: KeyCodec, V: Codec, M: Medium> Core<K, V, M> {
         }
     }
 
-    /// Logs a change that has reached its leaf, if that is asked for. Not before it has: the entry of a change
-    /// that then finds no room would bring it back, and name records that are others' by then; and one that a
-    /// crash interrupts would need the room that it has not got yet. The leaf's stamp voids this entry already.
-    /// A key that it names is put aside only behind it.
+    /// Logs a change that is already in its leaf, if the option requires it. The entry must not come first: if the
+    /// change then found no space, the entry would restore it and refer to reused records; and if a crash interrupted
+    /// it, recovery would need space that is not reserved yet. The leaf's stamp invalidates this entry already. A key
+    /// that it refers to is set aside only after it.
     pub(super) fn log_what_is_there(&self, leaf: &Locked<'_>, item: Item) {
         if self.options.log_all != 0
             && self.buffers.batch() > 0
@@ -165,7 +164,7 @@ impl<K: KeyCodec, V: Codec, M: Medium> Core<K, V, M> {
         }
     }
 
-    /// Changes an item that the leaf holds and that is not pending.
+    /// Changes an item that is in the leaf and not pending.
     fn change_in_place(&self, leaf: &Locked<'_>, change: &mut Change, guards: &Guards<K, V>) {
         let medium = self.medium();
         let state = leaf.state();
@@ -190,7 +189,7 @@ impl<K: KeyCodec, V: Codec, M: Medium> Core<K, V, M> {
             medium.persist(cell, "cclbtree place.2");
         }
         V::retire(&self.values, value, &guards.1);
-        // What the buffer kept of it for readers no longer holds.
+        // The copy in the buffer for readers is outdated.
         leaf.set_state(State { used: state.pending, ..state });
     }
 }

@@ -1,11 +1,11 @@
-//! The volatile half of a leaf: its lock, and the items that have not reached it yet.
+//! The volatile part of a leaf: its lock, and the items that are not merged into it yet.
 //!
-//! Slots `0..pending` hold the newest items, which stand in the log and not in the leaf. Slots
-//! `pending..used` hold items that have reached the leaf and are kept for readers. A search
-//! for a key from slot 0 on finds the newest first.
+//! Slots `0..pending` hold the newest items, which are in the log and not in the leaf. Slots `pending..used`
+//! hold items that are merged into the leaf and kept for readers. A search for a key from slot 0 on finds the
+//! newest first.
 //!
-//! Buffers stand in the order of their leaves, chunk by chunk. So a leaf's place follows from its
-//! buffer's number, and both can be prefetched at once.
+//! Buffers have the order of their leaves, chunk by chunk. The buffer's number therefore determines the leaf's
+//! position, and both can be prefetched together.
 
 use std::collections::HashMap;
 use std::collections::hash_map::Entry;
@@ -23,11 +23,11 @@ use crate::index::parts::locked::{self, Guarded};
 use crate::index::parts::optimistic_lock::{OptimisticLock, Version};
 use crate::index::parts::prefetch;
 
-/// Most items that a buffer can hold.
+/// Maximum number of items of a buffer.
 pub const BATCH_MAX: usize = 8;
 
-/// The first words of a buffer; its slots follow in the arena. Changes only under the lock;
-/// readers validate, hence relaxed accesses.
+/// The first words of a buffer; its slots follow in the arena. It changes only under the lock. Readers
+/// validate, so relaxed accesses suffice.
 #[repr(C)]
 #[derive(Debug)]
 pub struct Buffer {
@@ -40,22 +40,22 @@ unsafe impl Zeroed for Buffer {}
 
 const _: () = assert!(size_of::<Buffer>() == 16);
 
-/// What a buffer's second word says: bits 0-39 the leaf; 40-48 which pending slots belong to an odd
-/// epoch of the log, below a one that says how many pend; 49-57 which slots are removals, below a one
-/// that says how many are used; 58 whether what pends is uncounted.
+/// The decoded second word of a buffer: bits 0-39 the leaf; 40-48 the pending slots that belong to an odd
+/// epoch of the log, below a one that marks their number; 49-57 the slots that are removals, below a one that
+/// marks the number of used slots; 58 whether the pending items are uncounted.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct State {
     /// Offset of the leaf.
     pub leaf: u64,
-    /// Slots that have not reached the leaf.
+    /// Number of slots that are not merged into the leaf.
     pub pending: usize,
-    /// Slots that hold anything.
+    /// Number of slots in use.
     pub used: usize,
     /// Slots that remove their key.
     pub removed: u8,
     /// Epochs of the pending slots, modulo 2.
     pub epochs: u8,
-    /// No thread has looked yet what the leaf has of the keys that pend.
+    /// Whether no thread has searched the leaf yet for the keys of pending items.
     pub uncounted: bool,
 }
 
@@ -71,7 +71,7 @@ fn mark(bits: u8, slots: usize) -> u64 {
     u64::from(bits) & (end - 1) | end
 }
 
-/// Returns the bits, and how many slots they are of.
+/// Returns the bits, and the number of slots that they cover.
 #[inline(always)]
 fn unmark(word: u64) -> (u8, usize) {
     let marked = word & ((1 << MARKED_BITS) - 1);
@@ -124,12 +124,12 @@ pub struct Buffers {
     arena: Arena<Buffer>,
     batch: usize,
     chunk_bits: u32,
-    /// Where the chunks of leaves begin, in the order in which they came; with the number of each.
+    /// Start offsets of the chunks of leaves, in order of their numbers.
     chunks: Arena<AtomicU64>,
     chunks_max: usize,
     numbers: CachePadded<Mutex<HashMap<u64, u32>>>,
     live: CachePadded<AtomicUsize>,
-    /// Those that were ever used.
+    /// Number of buffers ever used.
     used: CachePadded<AtomicUsize>,
 }
 
@@ -142,9 +142,9 @@ pub struct BufferRef<'a> {
 }
 
 impl Buffers {
-    /// Buffers of `batch` items, for leaves in chunks of so many bytes, a power of two.
+    /// Creates buffers of `batch` items, for leaves in chunks of `chunk_bytes`, a power of two.
     pub fn new(batch: usize, chunk_bytes: u64, chunks_max: u64, memory: &Memory) -> Result<Self> {
-        // There are not more numbers.
+        // There are no more numbers.
         let chunks_max = chunks_max.min((1 << 32) / (chunk_bytes / LEAF_BYTES));
         Ok(Self {
             arena: Arena::new(size_of::<Buffer>() + 16 * batch, memory)?,
@@ -158,7 +158,7 @@ impl Buffers {
         })
     }
 
-    /// Notes the buffers for the next open of the tree.
+    /// Saves the buffers for the next open of the tree.
     pub fn suspend(&self, notes: &mut Notes) -> Option<()> {
         if !notes.are_live() {
             notes.push(self.live.load(Relaxed) as u64);
@@ -168,7 +168,7 @@ impl Buffers {
         self.arena.suspend(notes)
     }
 
-    /// Takes over the buffers of a tree that was closed, of which `fresh` has none yet.
+    /// Takes over the buffers of a closed tree; `fresh` must have none yet.
     pub fn resume(fresh: Self, notes: &mut NotesReader<'_>) -> Option<Self> {
         if !notes.are_live() {
             fresh.live.store(notes.read()? as usize, Relaxed);
@@ -190,7 +190,7 @@ impl Buffers {
         Some(Self { arena, chunks, ..fresh })
     }
 
-    /// Has all that pends belong to an epoch of the log. No other thread has the tree any more.
+    /// Assigns all pending items to an epoch of the log. No other thread may have access to the tree any more.
     pub fn set_epochs(&self, epoch: u64) {
         for buffer in (0..self.end()).map(|id| self.get(id)) {
             let mut state = buffer.state();
@@ -201,7 +201,7 @@ impl Buffers {
         }
     }
 
-    /// Returns how many items a buffer holds.
+    /// Returns the capacity of a buffer in items.
     #[inline(always)]
     pub fn batch(&self) -> usize {
         self.batch
@@ -212,13 +212,14 @@ impl Buffers {
         BufferRef { id, buffer: self.arena.get(id), batch: self.batch }
     }
 
-    /// Returns the bits of a leaf's offset, or of its buffer's number, that say which leaf of its chunk it is.
+    /// Returns the number of low bits of a leaf's offset, or of its buffer's number, that identify the leaf
+    /// within its chunk.
     #[inline(always)]
     fn slot_bits(&self) -> u32 {
         self.chunk_bits - LEAF_BYTES.ilog2()
     }
 
-    /// Returns the offset of the leaf that a buffer is for.
+    /// Returns the offset of the leaf that a buffer belongs to.
     #[inline(always)]
     pub fn leaf_of(&self, id: u32) -> u64 {
         let (chunk, slot) = (id >> self.slot_bits(), id & ((1 << self.slot_bits()) - 1));
@@ -230,7 +231,7 @@ impl Buffers {
     ///
     /// # Errors
     ///
-    /// If there is no memory for it; never again once there was.
+    /// Fails if there is no memory for it; never again after it succeeded once.
     pub fn number_of(&self, leaf: u64) -> Result<u32> {
         let (chunk, within) = (leaf >> self.chunk_bits, leaf & ((1 << self.chunk_bits) - 1));
         let mut numbers = lock(&self.numbers);
@@ -239,7 +240,7 @@ impl Buffers {
             Entry::Vacant(place) => {
                 let first = self.arena.alloc_fresh(1 << self.slot_bits())?.start;
                 let at = first >> self.slot_bits();
-                // One that was begun where there was no memory for the buffers is used now.
+                // A number that was allocated without memory for the buffers is used now.
                 self.chunks.alloc_fresh((at + 1).saturating_sub(self.chunks.begun()))?;
                 self.chunks.get(at).store(chunk << self.chunk_bits, Relaxed);
                 *place.insert(first)
@@ -261,12 +262,12 @@ impl Buffers {
         Ok(id)
     }
 
-    /// Notes that the buffer is obsolete, and its leaf about to be given back.
+    /// Marks the buffer as obsolete, before its leaf is freed.
     pub fn free(&self) {
         self.live.fetch_sub(1, Relaxed);
     }
 
-    /// Buffers that were ever handed out have a number below this.
+    /// Returns an upper bound of the numbers of all buffers ever used.
     pub fn end(&self) -> u32 {
         self.arena.begun()
     }
@@ -302,7 +303,7 @@ impl<'a> BufferRef<'a> {
         }
     }
 
-    /// Prefetches the line in which the slots end.
+    /// Prefetches the line with the end of the slots.
     #[inline(always)]
     pub fn prefetch_end(self) {
         prefetch(self.slots().as_ptr_range().end.wrapping_byte_sub(8));
@@ -315,7 +316,7 @@ impl<'a> BufferRef<'a> {
         (key.load(Relaxed), value.load(Relaxed))
     }
 
-    /// Returns the key words, with their places, of the slots that `state` says are used.
+    /// Returns the key words, with their positions, of the slots used according to `state`.
     #[inline(always)]
     pub fn keys(self, state: State) -> impl Iterator<Item = (usize, u64)> {
         self.slots().iter().take(state.used).map(|[key, _]| key.load(Relaxed)).enumerate()
@@ -328,14 +329,14 @@ impl<'a> BufferRef<'a> {
         value_cell.store(value, Relaxed);
     }
 
-    /// Locks the buffer if it is still the one that was read at `version`.
+    /// Locks the buffer if it is unchanged since `version`.
     #[inline(always)]
     pub fn lock_at(self, version: Version) -> Option<Locked<'a>> {
         Locked::at(self, version)
     }
 }
 
-/// A buffer, and its leaf, held by the only writer they may have.
+/// A buffer and its leaf, locked by their only writer.
 pub type Locked<'a> = locked::Locked<BufferRef<'a>>;
 
 impl Guarded for BufferRef<'_> {
@@ -368,7 +369,7 @@ mod tests {
         assert_eq!(State::unpack(state.pack()), state);
         let fewer = State { leaf, pending: 1, used: 3, removed: 0b101, epochs: 1, uncounted: false };
         assert_eq!(State::unpack(fewer.pack()), fewer);
-        // What the bits say of other slots means nothing.
+        // The bits of other slots are ignored.
         assert_eq!(State::unpack(State { removed: 0xa5, epochs: 0x5b, ..fewer }.pack()), fewer);
         assert_eq!(State::unpack(0), State::default());
     }

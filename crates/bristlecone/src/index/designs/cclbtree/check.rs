@@ -1,4 +1,4 @@
-//! Invariants of a tree at rest, for tests, the tool and the crash explorer.
+//! Invariants of a quiescent tree, for tests, the tool and the crash explorer.
 
 use bristlecone_pm::{Finding, Medium};
 
@@ -55,7 +55,7 @@ impl<K: KeyCodec, V: Codec, M: Medium> Core<K, V, M> {
         findings
     }
 
-    /// Keys lie within the leaf's range, once each; how many there are.
+    /// Verifies that keys are unique and lie within the leaf's range; returns their number.
     fn verify_leaf(
         &self,
         id: u32,

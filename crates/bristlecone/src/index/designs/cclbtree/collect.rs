@@ -1,5 +1,5 @@
-//! Collecting the log: what is still needed of it is copied to a new one, and the old one is
-//! used again. Leaves are not written. Step numbers are those of the protocol in `mod.rs`.
+//! Collecting the log: the entries that are still needed are copied to a new log, and the old one is reused. Leaves
+//! are not written. Step numbers are those of the protocol in `mod.rs`.
 
 use std::sync::{Arc, Condvar, Mutex, OnceLock, PoisonError, RwLock, RwLockWriteGuard, Weak};
 use std::thread::JoinHandle;
@@ -15,23 +15,23 @@ use super::{CclBTree, Core};
 use crate::index::parts::buffered::{ASIDE_MIN, Item, RESERVED_CHUNKS};
 use crate::index::parts::codec::{Codec, KeyCodec};
 
-/// Leaves that are looked at between two fences.
+/// Number of leaves inspected between two fences.
 const STRIDE: u32 = 256;
-/// Keys that are put aside for each leaf before that is worth a collection: as many as the log's entries are when it
-/// is collected.
+/// Number of set-aside keys per leaf that justifies a collection: as many as the log has entries when it is
+/// collected.
 const ASIDE_A_LEAF: usize = 4;
 
-/// What is known about a collection, whichever thread runs it.
+/// State of the collection, independent of the thread that runs it.
 #[derive(Debug, Default)]
 pub(super) struct Collector {
-    /// The log is long enough.
+    /// The log has reached the size for a collection.
     wanted: AtomicBool,
-    /// A collection is under way.
+    /// A collection is running.
     running: AtomicBool,
     /// The log grows although it should be collected: writers help.
     lagging: AtomicBool,
     round: Mutex<Round>,
-    /// Held for reading by writers, where collection stops them.
+    /// Held for reading by writers, if collection stops them.
     pub stop: RwLock<()>,
 }
 
@@ -40,21 +40,21 @@ pub(super) struct Collector {
 struct Round {
     /// The epoch of the new log.
     epoch: u64,
-    /// Buffers `next..end` have not been looked at.
+    /// Buffers `next..end` have not been inspected.
     next: u32,
     end: u32,
     /// Chunks of the old log.
     old: Vec<LogChunk>,
-    /// Keys that the old log may name, but not the new one.
+    /// Keys that the old log may refer to, but not the new one.
     aside: Vec<u64>,
 }
 
-/// What pends for a leaf and is in the old log has nowhere to go: the pool is full, and so is the
-/// chunk that was spared for this. The collection goes on with this leaf another time.
+/// There is no space for pending items of a leaf that are in the old log: the pool and the spare chunk are full. The
+/// collection continues with this leaf later.
 struct Stuck;
 
 impl Collector {
-    /// Keeps threads from collecting until the answer is dropped: a collector sleeps amid its work.
+    /// Prevents collection until the result is dropped. A collector may sleep in the middle of its work.
     pub fn hold(&self) -> impl Drop {
         lock(&self.round)
     }
@@ -65,8 +65,8 @@ impl Collector {
 }
 
 impl<K: KeyCodec, V: Codec, M: Medium> Core<K, V, M> {
-    /// Chunks that the log may fill before it is collected: TH_log, or twice what must be in it
-    /// anyway if that is more; at most a quarter of the pool.
+    /// Returns the number of chunks that the log may fill before it is collected: TH_log, or twice the necessary size
+    /// if that is larger, but at most a quarter of the pool.
     pub(super) fn log_chunks_wanted(&self) -> usize {
         let leaves = self.buffers.live() as u64;
         let threshold = leaves * LEAF_BYTES * self.options.log_percent / 100;
@@ -75,7 +75,7 @@ impl<K: KeyCodec, V: Codec, M: Medium> Core<K, V, M> {
         (threshold.max(needed) / chunk_bytes).min(self.pool.chunks_max() / 4).max(1) as usize
     }
 
-    /// Returns room for a log entry, if there may be another one.
+    /// Reserves space for a log entry, if the log may grow.
     #[inline(always)]
     pub(super) fn reserve_entry(&self) -> Option<LogSpot<'_, M>> {
         let mut promise = None;
@@ -87,7 +87,7 @@ impl<K: KeyCodec, V: Codec, M: Medium> Core<K, V, M> {
             if full > wanted + wanted / 4 {
                 self.collection.lagging.store(true, Release);
             }
-            // While collection lags, writes go to the leaves instead.
+            // While collection lags, writes bypass the log and go to the leaves.
             let bounded = self.log.chunks_in_use() <= wanted + wanted / 2 + 2 * self.log.appenders();
             bounded && self.log_may_grow(RESERVED_CHUNKS, &mut promise)
         });
@@ -98,7 +98,7 @@ impl<K: KeyCodec, V: Codec, M: Medium> Core<K, V, M> {
         spot
     }
 
-    /// Notes that no leaf holds a key any more. Its record stays until no log entry that counts names it.
+    /// Records that no leaf holds a key any more. Its record is kept until no valid log entry refers to it.
     pub(super) fn let_go_of_key(&self, key: u64) {
         if self.buffers.batch() == 0 {
             // There is no log.
@@ -111,7 +111,8 @@ impl<K: KeyCodec, V: Codec, M: Medium> Core<K, V, M> {
         }
     }
 
-    /// Returns room for an entry behind the copies: see [`TreeLog::reserve_among_copies`](crate::index::parts::buffered::TreeLog).
+    /// Reserves space for an entry behind the copies: see
+    /// [`TreeLog::reserve_among_copies`](crate::index::parts::buffered::TreeLog).
     pub(super) fn reserve_among_copies(&self) -> Option<LogSpot<'_, M>> {
         self.log.reserve_among_copies(&self.collection.round)
     }
@@ -122,13 +123,13 @@ impl<K: KeyCodec, V: Codec, M: Medium> Core<K, V, M> {
         if self.pool.chunks_available() + free <= spared {
             return false;
         }
-        // Before the first entry the log takes two.
+        // The log allocates two chunks before the first entry.
         *promise = self.promise(2 * self.leaves_per_chunk());
         free > 1 || promise.is_some()
     }
 
-    /// Looks at up to `leaves` leaves; begins and ends collections as need be. A thread that comes
-    /// second goes away. Whether there is more to do.
+    /// Inspects up to `leaves` leaves; begins and ends collections as necessary. Returns immediately if another
+    /// thread is collecting. Returns whether there is more to do.
     pub(super) fn collect_some(&self, leaves: u32) -> bool {
         let _stopped = self.stop_writers();
         let Ok(mut round) = self.collection.round.try_lock() else { return false };
@@ -142,8 +143,8 @@ impl<K: KeyCodec, V: Codec, M: Medium> Core<K, V, M> {
         self.look(&mut round, leaves).is_ok() && self.collection.is_due()
     }
 
-    /// Ends the collection that is under way, if there is one, and makes another one, unless the
-    /// log has given something back meanwhile. Waits for the thread that collects.
+    /// Ends the running collection, if there is one, and runs another one, unless the log has freed something
+    /// meanwhile. Waits for the thread that collects.
     fn collect_whole(&self, gifts: u64) {
         let _stopped = self.stop_writers();
         let mut round = lock(&self.collection.round);
@@ -160,7 +161,7 @@ impl<K: KeyCodec, V: Codec, M: Medium> Core<K, V, M> {
         }
     }
 
-    /// Stops all writers, where the policy is the naive one, until the answer is dropped.
+    /// Stops all writers until the result is dropped, under the naive policy.
     fn stop_writers(&self) -> Option<RwLockWriteGuard<'_, ()>> {
         self.is_naive().then(|| wait::write(&self.collection.stop))
     }
@@ -169,7 +170,7 @@ impl<K: KeyCodec, V: Codec, M: Medium> Core<K, V, M> {
         self.options.naive_collection != 0
     }
 
-    /// Collect 1: a new log begins. Every entry that pends and is of the old one says so.
+    /// Collect 1: begins a new log. Every pending entry of the old one is marked so by its epoch.
     fn begin(&self, round: &mut Round) {
         self.collection.wanted.store(false, Release);
         (round.epoch, round.old, round.aside) = self.log.begin_pass();
@@ -201,12 +202,12 @@ impl<K: KeyCodec, V: Codec, M: Medium> Core<K, V, M> {
         Ok(())
     }
 
-    /// Collect 2: what pends for a leaf and is in the old log goes to the new one; or to the leaf,
-    /// if that is the policy, or if the new one is long already.
+    /// Collect 2: copies a leaf's pending entries from the old log to the new one; or flushes them to the leaf, if
+    /// that is the policy, or if the new log is already long.
     fn carry_over(&self, id: u32, epoch: u64, copies: &mut Copies<'_, M>) -> Result<(), Stuck> {
         let buffer = self.buffers.get(id);
         let mut leaf = loop {
-            // Waits for writers, which may have appended to the old log; later ones cannot.
+            // Wait for writers, which may have appended to the old log; later ones cannot.
             let Some(version) = buffer.lock.read() else { return Ok(()) };
             if buffer.state().older_than(epoch) == 0 {
                 return Ok(());
@@ -236,7 +237,7 @@ impl<K: KeyCodec, V: Codec, M: Medium> Core<K, V, M> {
         Ok(())
     }
 
-    /// Collect 4: nothing needs the old log.
+    /// Collect 4: the old log is no longer needed.
     fn finish(&self, round: &mut Round) {
         self.log.recycle(std::mem::take(&mut round.old));
         self.log.retire_aside::<K>(&self.keys, std::mem::take(&mut round.aside));
@@ -245,8 +246,8 @@ impl<K: KeyCodec, V: Codec, M: Medium> Core<K, V, M> {
         self.log.give();
     }
 
-    /// Ends a collection halfway, since the tree is being closed: all chunks of the log are alike for the next open, and so
-    /// is all that pends. Returns the keys that the old ones may name.
+    /// Abandons a running collection because the tree is being closed: the next open treats all chunks of the log,
+    /// and all pending items, alike. Returns the keys that the old chunks may refer to.
     pub(super) fn of_collection(&self) -> Vec<u64> {
         let mut round = lock(&self.collection.round);
         if self.collection.running.load(Acquire) {
@@ -255,14 +256,14 @@ impl<K: KeyCodec, V: Codec, M: Medium> Core<K, V, M> {
         std::mem::take(&mut round.aside)
     }
 
-    /// Returns whether the log has given something back since it had given `gifts`, if need be by a whole collection.
+    /// Returns whether the log has freed something since its reclaim counter was `gifts`, by a whole collection if
+    /// necessary.
     pub(super) fn reclaim_log(&self, gifts: u64) -> bool {
         self.log.reclaim(gifts, || self.collect_whole(gifts))
     }
 }
 
-/// The thread that collects in the background. It begins with the first collection and ends with
-/// the tree.
+/// The thread that collects in the background. It starts with the first collection and ends with the tree.
 #[derive(Debug, Default)]
 pub(super) struct Thread {
     shared: Arc<Signal>,
@@ -286,15 +287,15 @@ impl Drop for Thread {
         lock(&self.shared.asked).end = true;
         self.shared.bell.notify_all();
         if let Some(Some(handle)) = self.handle.take() {
-            // A collector that panicked has left nothing undone that a reopen would not do.
+            // A collector that panicked left only work that a reopen would complete.
             let _ = handle.join();
         }
     }
 }
 
 impl<K: KeyCodec, V: Codec, M: Medium> CclBTree<K, V, M> {
-    /// Does what a writer does for the log before its own work: its result is ready before its fence is over, and the
-    /// sooner it is handed over the better.
+    /// Does a writer's share of log maintenance before its own work: the write's result is then returned as soon as
+    /// possible, without waiting for its fence.
     #[inline(always)]
     pub(super) fn before_write(&self) -> &Core<K, V, M> {
         if self.collection.is_due() {
@@ -314,13 +315,13 @@ impl<K: KeyCodec, V: Codec, M: Medium> CclBTree<K, V, M> {
             }
         }
         if !in_background || self.collection.lagging.load(Relaxed) {
-            // So many that a collection is over before half of a chunk is full.
+            // Enough that a collection ends before half of a chunk is full.
             let pace = 2 * u64::from(self.buffers.end()) / self.log.chunk_entries() as u64 + 2;
             self.collect_some(pace as u32);
         }
     }
 
-    /// Returns whether there is a collector, which begins now if it has not yet.
+    /// Returns whether there is a collector thread, and starts it if necessary.
     fn in_background(&self) -> bool {
         self.collector
             .handle
@@ -333,7 +334,7 @@ impl<K: KeyCodec, V: Codec, M: Medium> CclBTree<K, V, M> {
     }
 }
 
-/// Collects whenever there is something to collect, until the tree goes.
+/// Collects whenever necessary, until the tree is dropped.
 fn run<K: KeyCodec, V: Codec, M: Medium>(core: &Weak<Core<K, V, M>>, signal: &Signal) {
     loop {
         {
@@ -352,7 +353,7 @@ fn run<K: KeyCodec, V: Codec, M: Medium>(core: &Weak<Core<K, V, M>>, signal: &Si
                 break;
             }
         }
-        // What was retired here is not kept while this thread sleeps.
+        // Do not hold retired memory while this thread sleeps.
         epoch::pin().flush();
     }
 }

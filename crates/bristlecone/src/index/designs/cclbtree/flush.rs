@@ -1,4 +1,4 @@
-//! From the buffer into the leaf: everything pending at once, in one media line.
+//! Flush: merges all pending items from the buffer into the leaf together, in one media line.
 
 use bristlecone_pm::{Alone, Durable, Flushed, Medium, Persist, Result};
 use smallvec::SmallVec;
@@ -9,22 +9,22 @@ use super::layout::{Leaf, LeafWord, line_of};
 use crate::index::parts::buffered::{Change, Guards, Item, Leftovers, Pending};
 use crate::index::parts::codec::{Codec, KeyCodec};
 
-/// Most items that reach a leaf together: a full buffer, and the one that overflows it.
+/// Maximum number of items merged into a leaf together: a full buffer, and the item that overflows it.
 pub(super) const ITEMS_MAX: usize = BATCH_MAX + 1;
 
-/// Changes on their way into a leaf.
+/// Changes to be merged into a leaf.
 pub(super) type Items = SmallVec<[Pending; ITEMS_MAX]>;
 
-/// Returns by how many items a leaf grows that takes these.
+/// Returns the growth of a leaf, in items, by merging these.
 pub(super) fn growth(items: &[Pending]) -> i64 {
     let (added, dropped) = Pending::changes(items);
     added as i64 - i64::from(dropped.count_ones())
 }
 
 impl<K: KeyCodec, V: Codec, M: Medium> Core<K, V, M> {
-    /// Writes everything pending, and `change`, to the leaf. `replaced` is the pending slot that
-    /// the change is instead of. If what pends was not counted, it is counted now, and the change
-    /// with it. `Err`: there is no room; nothing changed.
+    /// Merges all pending items, and `change`, into the leaf. `replaced` is the pending slot that the change
+    /// replaces. Uncounted pending items are counted now, together with the change. Returns `Err` if there
+    /// is no space; nothing has changed.
     pub(super) fn flush(
         &self,
         leaf: &mut Locked<'_>,
@@ -40,14 +40,14 @@ impl<K: KeyCodec, V: Codec, M: Medium> Core<K, V, M> {
             items.push(self.pending(cells, item, &guards.0));
         }
         let room = self.room_for(state.leaf, &items);
-        // Nothing is taken from the change before there is room for it.
+        // Take nothing from the change before its space is reserved.
         let fresh = if room.is_none() { Some(self.prepare_split(leaf)?) } else { None };
         let records = change.and_then(Change::take_records);
         let logged = state.pending > 0 || self.options.log_all != 0;
         let held = last.and(items.last()).and_then(Pending::slot);
         let held = held.map(|slot| cells.slots[slot].value.load(self.medium()));
         let superseded = replaced.filter(|at| !state.is_removed(*at)).map(|at| leaf.slot(at).1);
-        // After a crash the leaf may hold what pends: then it releases it.
+        // After a crash the leaf may hold the pending value: then the leaf releases it.
         let superseded = superseded.filter(|value| held != Some(*value));
         let mut leftovers = Leftovers::default();
         self.note_leftovers(state.leaf, &items, &mut leftovers);
@@ -72,7 +72,7 @@ impl<K: KeyCodec, V: Codec, M: Medium> Core<K, V, M> {
         Ok(())
     }
 
-    /// Writes everything pending to the leaf.
+    /// Merges all pending items into the leaf.
     pub(super) fn flush_pending(&self, leaf: &mut Locked<'_>) -> Result<()> {
         let overflowed = !leaf.state().uncounted && self.overflows(leaf);
         self.flush(leaf, None, None, &(K::pin(), V::pin()))?;
@@ -80,24 +80,24 @@ impl<K: KeyCodec, V: Codec, M: Medium> Core<K, V, M> {
         Ok(())
     }
 
-    /// Notes that what was pending is in the leaf. Readers may still find it in the buffer.
+    /// Records that the pending items are merged into the leaf. Readers may still find them in the buffer.
     fn mark_flushed(&self, leaf: &Locked<'_>, replaced: Option<(usize, Item)>) {
         let mut state = leaf.state();
         if let Some((at, item)) = replaced {
             leaf.set_slot(at, item.key, item.value);
             state.set_removed(at, item.removed);
         }
-        // Older items behind them could come to light when the first ones are overwritten.
+        // Otherwise older items behind them could reappear when the first ones are overwritten.
         leaf.set_state(State { used: state.pending, pending: 0, uncounted: false, ..state });
     }
 
-    /// Slots that new items may take. Slot 0 keeps the leaf's low fence and takes no other key.
+    /// Returns the slots available to new items. Slot 0 keeps the leaf's low fence and takes no other key.
     pub(super) fn free_slots(&self, offset: u64, bitmap: u64) -> u64 {
         let fence = u64::from(offset != self.first);
         !bitmap & self.slots_mask() & !fence
     }
 
-    /// Returns whether the leaf has room for the new items, if only once removals have made some.
+    /// Returns how the new items fit into the leaf, possibly only after removals.
     pub(super) fn room_for(&self, offset: u64, items: &[Pending]) -> Option<Room> {
         let cells = self.leaf(offset);
         let bitmap = LeafWord::unpack(cells.header.word.load(self.medium())).bitmap;
@@ -119,7 +119,7 @@ impl<K: KeyCodec, V: Codec, M: Medium> Core<K, V, M> {
         K::INLINE && offset != self.first && bitmap & 1 == 0 && fence() == key
     }
 
-    /// Returns how many items the leaf will hold once everything pending has reached it.
+    /// Returns the number of items of the leaf after all pending ones are merged.
     pub(super) fn live_items(&self, leaf: &Locked<'_>) -> usize {
         let items = self.pending_items(leaf, None, &K::pin());
         let word = LeafWord::unpack(self.leaf(leaf.state().leaf).header.word.load(self.medium()));
@@ -127,7 +127,7 @@ impl<K: KeyCodec, V: Codec, M: Medium> Core<K, V, M> {
         (word.bitmap & !u64::from(dropped)).count_ones() as usize + added
     }
 
-    /// Flush 1: removals that make room for new items go first. Each of them is in the log, or is
+    /// Flush 1: removals that free slots for new items are applied first. Each of them is in the log, or is
     /// the change itself.
     fn drop_removed(&self, cells: &Leaf, items: &[Pending]) {
         let medium = self.medium();
@@ -137,8 +137,7 @@ impl<K: KeyCodec, V: Codec, M: Medium> Core<K, V, M> {
         medium.persist(&cells.header.word, "cclbtree flush.1");
     }
 
-    /// Flush 2 to 4: the leaf has room for the items. With `logged`, log entries up to now are
-    /// void.
+    /// Flush 2 to 4: the leaf has space for the items. With `logged`, earlier log entries become invalid.
     pub(super) fn write_items(
         &self,
         leaf: &Locked<'_>,
@@ -176,13 +175,13 @@ impl<K: KeyCodec, V: Codec, M: Medium> Core<K, V, M> {
         }
         let published = (bitmap != word.bitmap).then_some(LeafWord { bitmap, ..word });
         if published.is_none() && !logged {
-            // Base: values in place, and nothing else.
+            // Base: only values in place.
             let flushed = self.flush_lines(offset, lines as u64, "cclbtree flush.2");
             let Durable { .. } = medium.fence(flushed, "cclbtree flush.2");
             return;
         }
         let stamp = logged.then(|| leaf.sequence());
-        // What stands in the header's line persists in the order of its stores.
+        // Stores in the header's line persist in their order.
         if lines & !1 != 0 {
             let flushed = self.flush_lines(offset, lines as u64 & !1, "cclbtree flush.2");
             let Durable { .. } = medium.fence(flushed, "cclbtree flush.2");
@@ -190,7 +189,7 @@ impl<K: KeyCodec, V: Codec, M: Medium> Core<K, V, M> {
         self.commit(cells, published, stamp);
     }
 
-    /// Flush 3 and 4: the word, and only then the stamp that voids the log entries.
+    /// Flush 3 and 4: the word, and only then the stamp that invalidates the log entries.
     pub(super) fn commit(&self, cells: &Leaf, word: Option<LeafWord>, stamp: Option<u64>) {
         let medium = self.medium();
         if let Some(word) = word {
@@ -204,8 +203,8 @@ impl<K: KeyCodec, V: Codec, M: Medium> Core<K, V, M> {
         medium.persist(&cells.header, "cclbtree flush.4");
     }
 
-    /// Notes that a leaf no longer holds the key. It stays if it is the leaf's fence, and otherwise until no
-    /// log entry that counts names it any more.
+    /// Records that a leaf no longer holds the key. The key stays if it is the leaf's fence, and otherwise
+    /// until no valid log entry refers to it.
     pub(super) fn retire_key(&self, offset: u64, key: u64) {
         let fence = offset != self.first && self.leaf(offset).slots[0].key.load(self.medium()) == key;
         if !K::INLINE && !fence {
@@ -214,7 +213,7 @@ impl<K: KeyCodec, V: Codec, M: Medium> Core<K, V, M> {
     }
 }
 
-/// When a leaf has room for new items.
+/// How new items fit into a leaf.
 #[derive(Clone, Copy, PartialEq, Eq)]
 pub(super) enum Room {
     Now,

@@ -1,15 +1,15 @@
-//! What a CCL-BTree leaf is on the medium: one media line of 256 B.
+//! Layout of a CCL-BTree leaf on the medium: one media line of 256 B.
 //!
 //! ```text
-//!   0  word          bits 0-13: which slots are taken; bits 16-63: offset of the next leaf, or 0
-//!   8  stamp         log entries up to this sequence have reached the leaf
+//!   0  word          bits 0-13: the taken slots; bits 16-63: offset of the next leaf, or 0
+//!   8  stamp         log entries up to this sequence are merged into the leaf
 //!  16  fingerprints  one byte per slot, 2 B spare
 //!  32  slots         key word, value word; the first two share the header's line
 //! ```
 //!
-//! The key word of slot 0 is the leaf's low fence, from its creation on, whether the slot is
-//! taken or not; but for the first leaf, which begins at minus infinity. So recovery finds every
-//! leaf's range as it was, and knows which leaf a log entry was meant for.
+//! The key word of slot 0 is permanently the leaf's low fence, whether the slot is taken or not,
+//! except for the first leaf, which begins at minus infinity. Recovery therefore finds every leaf's
+//! original range, and the leaf that a log entry belongs to.
 
 use bristlecone_pm::{Group, LINE_BYTES, Medium, Persistent, SlotKind, Word};
 
@@ -18,14 +18,14 @@ use crate::index::parts::slot::Slot;
 
 /// The slots of leaves.
 pub const LEAVES: SlotKind = SlotKind::new(8);
-/// Bytes of a leaf.
+/// Size of a leaf in bytes.
 pub const LEAF_BYTES: u64 = 256;
-/// Where a leaf's slots begin.
+/// Offset of a leaf's slots.
 pub const SLOTS_OFFSET: u64 = 32;
-/// Most slots that a leaf can have.
+/// Maximum number of slots of a leaf.
 pub const SLOTS_MAX: usize = 14;
 
-/// The head of a leaf.
+/// The header of a leaf.
 #[repr(C)]
 pub struct Header {
     pub word: Word,
@@ -88,10 +88,10 @@ impl LeafLayout for Leaf {
     }
 }
 
-/// The word of a leaf, taken apart.
+/// The decoded word of a leaf.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct LeafWord {
-    /// Which slots are taken.
+    /// The taken slots.
     pub bitmap: u64,
     /// Offset of the next leaf; 0 for none.
     pub next: u64,
@@ -109,7 +109,7 @@ impl LeafWord {
     }
 }
 
-/// Returns the line of a leaf that slot `slot` stands in.
+/// Returns the line of a leaf that contains slot `slot`.
 #[inline(always)]
 pub fn line_of(slot: usize) -> usize {
     (size_of::<Header>() + slot * size_of::<Slot>()) / LINE_BYTES

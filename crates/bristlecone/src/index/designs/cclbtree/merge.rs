@@ -1,5 +1,5 @@
-//! A leaf that is hardly used gives its items to its left sibling and goes. Step numbers are
-//! those of the protocol in `mod.rs`.
+//! Merge: an underfull leaf moves its items to its left sibling and is freed. Step numbers are those
+//! of the protocol in `mod.rs`.
 
 use bristlecone_pm::{Alone, Durable, Medium, Persist};
 
@@ -11,12 +11,12 @@ use crate::index::parts::codec::{Codec, KeyCodec};
 use crate::index::parts::slot::bits;
 
 impl<K: KeyCodec, V: Codec, M: Medium> Core<K, V, M> {
-    /// Merges a leaf into its left sibling if it is less than half full and that has room; and
-    /// then that one into its own, and so on. Locks are taken from the right to the left.
+    /// Merges a leaf into its left sibling if it is less than half full and the sibling has space;
+    /// then that one into its own left sibling, and so on. Locks are taken from right to left.
     pub(super) fn merge_left<'a>(&'a self, mut right: Locked<'a>, guard: &K::Guard) {
         loop {
             let state = right.state();
-            // Only now and then: when everything pending has just been flushed.
+            // Only after everything pending has just been flushed.
             if state.leaf == self.first || state.pending > 0 {
                 return;
             }
@@ -29,7 +29,7 @@ impl<K: KeyCodec, V: Codec, M: Medium> Core<K, V, M> {
             if !self.make_room(&mut left, &right, live) {
                 return;
             }
-            // False: they are too far apart in the index, and nothing changed.
+            // False: they are not adjacent in the index, and nothing changed.
             if !self.inner.remove(fence, right.id, guard, |successor| successor == Some(left.id)) {
                 return;
             }
@@ -51,7 +51,8 @@ impl<K: KeyCodec, V: Codec, M: Medium> Core<K, V, M> {
         }
     }
 
-    /// Merge 1: whether the left leaf has room for what the right one holds, nothing pending.
+    /// Merge 1: returns whether the left leaf has space for the right one's items, with nothing
+    /// pending.
     fn make_room(&self, left: &mut Locked<'_>, right: &Locked<'_>, live: usize) -> bool {
         let state = left.state();
         let word = LeafWord::unpack(self.leaf(state.leaf).header.word.load(self.medium()));
@@ -62,13 +63,13 @@ impl<K: KeyCodec, V: Codec, M: Medium> Core<K, V, M> {
             return false;
         }
         let word = LeafWord::unpack(self.leaf(state.leaf).header.word.load(self.medium()));
-        // A split, if there was one, has put another leaf in between.
+        // A split may have inserted another leaf in between.
         word.next == right.state().leaf
             && self.free_slots(state.leaf, word.bitmap).count_ones() as usize >= live
     }
 
-    /// Merge 2 and 3: the left leaf takes what the right one holds, for which nothing pends. Readers
-    /// that look for it wait at the left leaf already.
+    /// Merge 2 and 3: moves the items of the right leaf, for which nothing is pending, to the left
+    /// one. Readers of these items already wait at the left leaf.
     fn absorb(&self, left: &mut Locked<'_>, right: &Locked<'_>) {
         let medium = self.medium();
         let (from, to) = (right.state().leaf, left.state().leaf);
@@ -93,7 +94,8 @@ impl<K: KeyCodec, V: Codec, M: Medium> Core<K, V, M> {
         if lines & !1 != 0 {
             let Durable { .. } = medium.fence(flushed, "cclbtree merge.2");
         }
-        // Merge 3: entries of the right leaf must be void before its range is the left one's.
+        // Merge 3: entries of the right leaf must be invalid before its range belongs to the left
+        // one.
         target.header.stamp.publish(medium, left.sequence(), &Alone, "cclbtree merge.3 stamp");
         let ordered = medium.ordered_within_line();
         let merged = LeafWord { bitmap, next };
@@ -102,13 +104,13 @@ impl<K: KeyCodec, V: Codec, M: Medium> Core<K, V, M> {
         self.let_go_of_fence(source);
     }
 
-    /// Returns the slots of a leaf that are taken.
+    /// Returns the taken slots of a leaf.
     fn taken(&self, cells: &Leaf) -> u64 {
         LeafWord::unpack(cells.header.word.load(self.medium())).bitmap & self.slots_mask()
     }
 
-    /// A leaf is gone, and so is its fence, unless an item carries its record on: in slot 0, or in
-    /// another one, if the fence's item went and came back.
+    /// Releases the fence of a freed leaf, unless an item still uses its record: in slot 0, or in
+    /// another one, if the fence's item was removed and inserted again.
     fn let_go_of_fence(&self, cells: &Leaf) {
         if K::INLINE {
             return;

@@ -1,5 +1,5 @@
-//! Reading a key's item. Readers take no lock; they look and validate. Only one that was disturbed again and
-//! again locks the leaf, as a writer does, so that none starves.
+//! Reading a key's item. Readers do not lock: they read and validate. A reader whose validation fails
+//! repeatedly locks the leaf, as a writer does, so that none starves.
 
 use bristlecone_pm::Medium;
 use bristlecone_pm::sync::wait::again;
@@ -14,7 +14,7 @@ use crate::index::parts::fingerprint;
 use crate::index::parts::optimistic_lock::Stale;
 use crate::index::parts::slot::bits;
 
-/// How often a reader is disturbed before it locks the leaf.
+/// Number of failed validations before a reader locks the leaf.
 const PATIENCE: u32 = 8;
 
 impl<K: KeyCodec, V: Codec, M: Medium> Read<K, V> for CclBTree<K, V, M> {
@@ -24,7 +24,7 @@ impl<K: KeyCodec, V: Codec, M: Medium> Read<K, V> for CclBTree<K, V, M> {
 }
 
 impl<K: KeyCodec, V: Codec, M: Medium> Core<K, V, M> {
-    /// Looks `key` up. `f` sees the value before a thread can reuse it.
+    /// Looks up `key`. Calls `f` with the value before a thread can reuse it.
     #[inline(always)]
     pub(super) fn read<R>(&self, key: K::Ref<'_>, f: impl FnOnce(V::Ref<'_>) -> R) -> Option<R> {
         let (key_guard, value_guard) = (K::pin(), V::pin());
@@ -40,7 +40,7 @@ impl<K: KeyCodec, V: Codec, M: Medium> Core<K, V, M> {
             let still = || buffer.lock.validate(version);
             match self.locate(buffer, key, &key_guard, still) {
                 Ok(found) if still() => {
-                    // The value word was read while the leaf stood; pinned, its record stays.
+                    // The value word was read while the leaf was valid; while pinned, its record remains.
                     return found.value.map(|value| f(V::read(&self.values, value, &value_guard)));
                 }
                 _ => {}
@@ -51,7 +51,7 @@ impl<K: KeyCodec, V: Codec, M: Medium> Core<K, V, M> {
         found.value.map(|value| f(V::read(&self.values, value, &value_guard)))
     }
 
-    /// Returns what the leaf of `key` says about it while it is locked.
+    /// Returns the state of `key` in its locked leaf.
     #[cold]
     fn find_locked(&self, key: K::Ref<'_>, guard: &K::Guard) -> Found {
         let leaf = self.lock_leaf(key, Hint::Present, guard);
@@ -61,8 +61,8 @@ impl<K: KeyCodec, V: Codec, M: Medium> Core<K, V, M> {
         found
     }
 
-    /// Finds out what a leaf says about `key`. `still` says whether what was read so far can be
-    /// trusted: it is asked before anything out of line is looked at.
+    /// Finds the state of `key` in a leaf. `still` returns whether the data read so far are valid: it is
+    /// called before any out-of-line data are accessed.
     #[inline(always)]
     pub(super) fn locate(
         &self,
@@ -80,7 +80,7 @@ impl<K: KeyCodec, V: Codec, M: Medium> Core<K, V, M> {
         Ok(Found::of_leaf(0, slot))
     }
 
-    /// Returns what the buffer says about `key`, if it says anything.
+    /// Returns the state of `key` in the buffer, if it is there.
     #[inline(always)]
     pub(super) fn locate_buffered(
         &self,
@@ -93,7 +93,7 @@ impl<K: KeyCodec, V: Codec, M: Medium> Core<K, V, M> {
         for (at, word) in buffer.keys(state) {
             let pending = (at < state.pending).then_some(at);
             let removed = state.is_removed(at);
-            // The key of a removal that has reached the leaf is gone.
+            // The key of a removal that is merged into the leaf is gone.
             if removed && pending.is_none() && !K::INLINE {
                 continue;
             }

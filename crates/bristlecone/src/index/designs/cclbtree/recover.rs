@@ -1,6 +1,6 @@
-//! Opening a tree after anything: as [`buffered`](crate::index::parts::buffered) does, with a buffer for each leaf. What is
-//! written does not change what the chain and the log say: fingerprints, descriptors of chunks that nothing needs, the
-//! first leaf of a new tree. So a crash in here is one more crash.
+//! Recovery as in [`buffered`](crate::index::parts::buffered), with a buffer for each leaf. It writes only derived
+//! data: fingerprints, descriptors of unneeded chunks, the first leaf of a new tree. A crash during recovery is
+//! therefore safe.
 
 use std::sync::Arc;
 
@@ -92,7 +92,7 @@ impl<K: KeyCodec, V: Codec, M: Medium> Drop for Core<K, V, M> {
 }
 
 impl<K: KeyCodec, V: Codec, M: Medium> Core<K, V, M> {
-    /// Notes what the next open goes on with, or followers read.
+    /// Saves the state for the next open, or records it for followers.
     fn suspend(&self, notes: &mut Notes) -> Option<()> {
         self.store.suspend(notes)?;
         self.log.suspend(&self.of_collection(), notes);
@@ -116,7 +116,7 @@ impl<K: KeyCodec, V: Codec, M: Medium> Core<K, V, M> {
         Ok(())
     }
 
-    /// Create 1 and 2: the first leaf, then the word of the directory that leads to it.
+    /// Create 1 and 2: the first leaf, then the directory word that refers to it.
     fn create(&mut self, tree: TreeId, logged: Vec<LogChunk>) -> Result<()> {
         let (first, durable) = self.write_first_leaf()?;
         self.store.lead_to_first(tree, first, &durable, "cclbtree create.2");
@@ -126,7 +126,7 @@ impl<K: KeyCodec, V: Codec, M: Medium> Core<K, V, M> {
         Ok(())
     }
 
-    /// Recover 3: puts what the entries of one leaf, newest first, say into its buffer.
+    /// Recover 3: buffers the entries of one leaf, newest first.
     fn pend_again(&self, id: u32, entries: &[Replayed]) {
         let buffer = self.buffers.get(id);
         let version = buffer.lock.read().expect("no other thread knows the leaf");

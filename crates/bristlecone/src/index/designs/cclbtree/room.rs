@@ -1,16 +1,15 @@
-//! Room for leaves, and the promise that what was buffered can be flushed: a leaf that holds more
-//! with its buffer than it has slots *overflows*, and there are always as many free slots in the
-//! pool as leaves that overflow. A leaf that no thread has looked at since keys came into its buffer may
-//! overflow, and counts as one that does.
+//! Space for leaves, and the guarantee that buffered items can be flushed. A leaf that has more items than slots,
+//! buffer included, *overflows*. There are always as many free slots in the pool as overflowing leaves. A leaf
+//! that no thread has searched since keys were buffered may overflow, and counts as such.
 //!
-//! Another tree of the pool may take these slots, and the medium may be full before the pool is: then what it has
-//! bytes for is all that is promised from then on. What is in the tree can be changed and removed even so: in
-//! its place in the leaf, or, if it pends, by an entry behind the copies that collection makes in the chunk
-//! spared for them. That fails where more pends in leaves that overflow than a chunk takes, and after a crash
-//! amid a collection, which finds the spared chunk begun, until there is room for a chunk again.
+//! Another tree of the pool may take these slots, and the medium may be full before the pool is: from then on the
+//! guarantee covers only the available bytes. Items in the tree can still be changed and removed: in place in the leaf,
+//! or, if they are pending, by an entry behind the copies that collection makes in the spare chunk. This fails if
+//! overflowing leaves have more pending items than a chunk holds, until there is space for a chunk again. It also fails
+//! after a crash in the middle of a collection, which finds the spare chunk in use.
 //!
-//! A write that finds no room has collected the whole log before it says so, a few times at most and until that
-//! gives nothing, and has had the records freed that no reader holds any more.
+//! A write without space fails only after it has collected the whole log, a few times at most and until that frees
+//! nothing. It also frees all records that no reader holds any more.
 
 use bristlecone_pm::sync::{AtomicU64, Ordering::Acquire, Ordering::Release};
 use bristlecone_pm::{Medium, Memory, Notes, NotesReader, Result};
@@ -23,27 +22,27 @@ use crate::index::parts::buffered::{Item, Pending};
 use crate::index::parts::codec::{Codec, KeyCodec};
 use crate::index::parts::counter::Counter;
 
-/// Chunks that there are beyond what all leaves may need, when room is called plenty.
+/// Number of chunks, beyond the needs of all leaves, that count as plenty.
 const PLENTY_CHUNKS: u64 = 2;
 
-/// Leaves that room is promised for.
+/// Numbers of reserved leaves.
 #[derive(Debug, Default)]
 pub(super) struct Promised {
-    /// By writes that are under way.
+    /// Reserved by active writes.
     under_way: AtomicU64,
-    /// To leaves that overflow.
+    /// Reserved for overflowing leaves.
     overflowing: Counter,
-    /// To leaves whose pending items are not counted.
+    /// Reserved for leaves whose pending items are uncounted.
     pub uncounted: Counter,
 }
 
 impl Promised {
-    /// Returns none yet, of which followers see what is not counted.
+    /// Returns empty reservations; the uncounted number is visible to followers.
     pub(super) fn new(memory: &Memory) -> Self {
         Self { uncounted: Counter::new(memory), ..Self::default() }
     }
 
-    /// Notes what leaves are promised, once no thread writes any more.
+    /// Saves the reservations after the last write.
     pub(super) fn suspend(&self, notes: &mut Notes) -> Option<()> {
         if !notes.are_live() {
             self.overflowing.suspend(notes)?;
@@ -51,7 +50,7 @@ impl Promised {
         self.uncounted.suspend(notes)
     }
 
-    /// Takes over what [`suspend`](Self::suspend) noted.
+    /// Takes over the reservations saved by [`suspend`](Self::suspend).
     pub(super) fn resume(notes: &mut NotesReader<'_>) -> Option<Self> {
         let overflowing = if notes.are_live() { Counter::default() } else { Counter::resume(notes)? };
         let uncounted = Counter::resume(notes)?;
@@ -59,7 +58,7 @@ impl Promised {
     }
 }
 
-/// Room for leaves that no other thread gets while this lives.
+/// An exclusive reservation of space for leaves, until dropped.
 pub(super) struct Promise<'a> {
     under_way: &'a AtomicU64,
     leaves: u64,
@@ -67,7 +66,7 @@ pub(super) struct Promise<'a> {
 
 impl Drop for Promise<'_> {
     fn drop(&mut self) {
-        // Pairs with the addition in `promise`: a thread that does not count it counts what it became.
+        // Pairs with the addition in `promise`: a thread that does not count the reservation counts its result.
         self.under_way.fetch_sub(self.leaves, Release);
     }
 }
@@ -77,7 +76,7 @@ impl<K: KeyCodec, V: Codec, M: Medium> Core<K, V, M> {
         self.pool.chunk_bytes() / LEAF_BYTES
     }
 
-    /// Returns whether what pends for a leaf takes another leaf to be flushed.
+    /// Returns whether flushing a leaf's pending items needs another leaf.
     pub(super) fn overflows(&self, leaf: &Locked<'_>) -> bool {
         let state = leaf.state();
         if state.pending == 0 {
@@ -90,7 +89,7 @@ impl<K: KeyCodec, V: Codec, M: Medium> Core<K, V, M> {
         self.room_for(state.leaf, &self.pending_items(leaf, None, &K::pin())).is_none()
     }
 
-    /// Returns what pends for a leaf, with the slots that the leaf has for it, but for the pending slot `except`.
+    /// Returns the pending items of a leaf, with the leaf's slots for them, except the pending slot `except`.
     #[inline(always)]
     pub(super) fn pending_items(&self, leaf: &Locked<'_>, except: Option<usize>, guard: &K::Guard) -> Items {
         let state = leaf.state();
@@ -103,7 +102,7 @@ impl<K: KeyCodec, V: Codec, M: Medium> Core<K, V, M> {
         slots.map(item).collect()
     }
 
-    /// Returns an item on its way to a leaf, with the slot that the leaf has for its key.
+    /// Returns an item to be merged into a leaf, with the leaf's slot for its key.
     #[inline(always)]
     pub(super) fn pending(&self, cells: &Leaf, item: Item, guard: &K::Guard) -> Pending {
         let key = K::read(&self.keys, item.key, guard);
@@ -112,14 +111,14 @@ impl<K: KeyCodec, V: Codec, M: Medium> Core<K, V, M> {
         Pending::of(item, tag, slot.ok().flatten().map(|(slot, ..)| slot))
     }
 
-    /// A leaf that overflows has a slot promised.
+    /// Updates the reserved slots when a leaf begins or ceases to overflow.
     pub(super) fn count_overflow(&self, before: bool, after: bool) {
         if before != after {
             self.promised.overflowing.add(i64::from(after) - i64::from(before));
         }
     }
 
-    /// Counts the items that pend for a leaf, if that has not been done.
+    /// Counts the pending items of a leaf, unless that was done.
     #[inline(always)]
     pub(super) fn count_pending(&self, leaf: &Locked<'_>) {
         if leaf.state().uncounted {
@@ -135,7 +134,7 @@ impl<K: KeyCodec, V: Codec, M: Medium> Core<K, V, M> {
         self.promised.uncounted.add(-1);
     }
 
-    /// Counts what pends everywhere. Whether there was anything to count.
+    /// Counts all pending items. Returns whether there was anything to count.
     pub(super) fn count_all(&self) -> bool {
         if self.promised.uncounted.sum() == 0 {
             return false;
@@ -153,14 +152,14 @@ impl<K: KeyCodec, V: Codec, M: Medium> Core<K, V, M> {
         true
     }
 
-    /// Returns whether there is room even if every leaf had to split.
+    /// Returns whether there is space even if every leaf had to split.
     #[inline(always)]
     pub(super) fn room_is_plenty(&self) -> bool {
         let leaves = self.buffers.live() as u64;
         self.pool.chunks_available().saturating_sub(PLENTY_CHUNKS) * self.leaves_per_chunk() >= leaves
     }
 
-    /// Promises room for so many leaves beside those that were promised, if there is any.
+    /// Reserves space for more leaves, if there is any.
     pub(super) fn promise(&self, leaves: u64) -> Option<Promise<'_>> {
         let promised = &self.promised;
         let under_way = promised.under_way.fetch_add(leaves, Acquire) + leaves;
@@ -182,7 +181,7 @@ impl<K: KeyCodec, V: Codec, M: Medium> Core<K, V, M> {
         if split.state().uncounted || self.overflows(split) {
             return self.leaves.alloc();
         }
-        // The medium may have room again.
+        // The medium may have space again.
         let again = || self.pool.retry_growth().then(|| self.promise(1)).flatten();
         let _promise = self.promise(1).or_else(again).ok_or_else(|| self.pool.no_room())?;
         self.leaves.alloc()

@@ -1,4 +1,4 @@
-//! What a scan sees of a leaf: its items, and in their place what its buffer knows better.
+//! Reading a leaf in a scan: its items, overlaid by the newer ones of its buffer.
 
 use std::ops::Bound;
 
@@ -28,7 +28,7 @@ impl<K: KeyCodec, V: Codec, M: Medium> Scan<K, V> for CclBTree<K, V, M> {
 }
 
 impl<K: KeyCodec, V: Codec, M: Medium> Leafwise<K, V> for Core<K, V, M> {
-    // Leaves are small: they are done before a line arrives that was prefetched one leaf ago.
+    // Leaves are small: they are processed before a line arrives that was prefetched one leaf ago.
     const AHEAD: usize = 6;
     const ITEMS_AHEAD: usize = 3;
 
@@ -65,7 +65,7 @@ impl<K: KeyCodec, V: Codec, M: Medium> Leafwise<K, V> for Core<K, V, M> {
         let taken = LeafWord::unpack(cells.header.word.load(self.medium())).bitmap & self.slots_mask();
         words.copy(self.medium(), 0, self.pool.words(state.leaf + SLOTS_OFFSET, 2 * self.slots), taken);
         if !K::INLINE && state.pending > 0 {
-            // They are compared with what pends.
+            // They are compared with the pending items.
             words.iter().for_each(|(_, [key, _])| self.prefetch_key(key));
         }
         let mut pending = [(0, 0); BATCH_MAX];

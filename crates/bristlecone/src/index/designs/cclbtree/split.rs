@@ -1,5 +1,5 @@
-//! A leaf that has no room for what its buffer gathered becomes two. Step numbers are those of
-//! the protocol in `mod.rs`.
+//! Split: a leaf without space for its buffer's items becomes two. Step numbers are those of the protocol
+//! in `mod.rs`.
 
 use bristlecone_pm::{Durable, Flushed, Medium, Persist, Result};
 
@@ -11,14 +11,14 @@ use crate::index::parts::arena::Room;
 use crate::index::parts::buffered::{Guards, Part, Pending};
 use crate::index::parts::codec::{Codec, KeyCodec};
 
-/// What a split cannot do without: see [`Core::prepare_split`].
+/// The resources of a split: see [`Core::prepare_split`].
 pub(super) struct NewLeaf<'a> {
     offset: u64,
     _room: Room<'a>,
 }
 
 impl<K: KeyCodec, V: Codec, M: Medium> Core<K, V, M> {
-    /// Allocates all that a split of `left` needs. `Err`: nothing changed.
+    /// Allocates everything that a split of `left` needs. After `Err` nothing has changed.
     pub(super) fn prepare_split(&self, left: &Locked<'_>) -> Result<NewLeaf<'_>> {
         let room = self.inner.reserve(1)?;
         let offset = self.alloc_leaf(left)?;
@@ -29,7 +29,7 @@ impl<K: KeyCodec, V: Codec, M: Medium> Core<K, V, M> {
         Ok(NewLeaf { offset, _room: room })
     }
 
-    /// Splits a leaf that has no room for `items`, and writes them, with what was prepared for it.
+    /// Splits a leaf without space for `items`, and writes them, with the prepared resources.
     pub(super) fn split(
         &self,
         left: &mut Locked<'_>,
@@ -48,7 +48,7 @@ impl<K: KeyCodec, V: Codec, M: Medium> Core<K, V, M> {
         let len = parts.len();
         parts.sort_unstable_by_key(Part::key);
         let held = word.bitmap.count_ones() as usize;
-        // Slot 0 may be the fence's alone.
+        // Slot 0 may be reserved for the fence.
         let fence = state.leaf != self.first && stay & 1 == 0;
         let usable = self.slots - usize::from(fence);
         // New items above all others: an ascending load leaves full leaves behind.
@@ -57,8 +57,8 @@ impl<K: KeyCodec, V: Codec, M: Medium> Core<K, V, M> {
         let (lower, upper) = parts.split_at(kept);
         self.pool.events().note_split();
 
-        // Split 1: the new leaf.
-        // All lines of a leaf are written, and fetched for that: those of the next one by the next split.
+        // Split 1: the new leaf. All lines of a leaf are written, and fetched for that: prefetch those
+        // for the next split.
         self.leaves.prefetch_next();
         let stamp = left.sequence();
         let mut flushed = self.write_leaf(offset, upper, LeafWord { bitmap: 0, next: word.next }, stamp);
@@ -66,13 +66,13 @@ impl<K: KeyCodec, V: Codec, M: Medium> Core<K, V, M> {
             flushed = flushed.and(records);
         }
         let durable = medium.fence(flushed, "cclbtree split.1");
-        // Split 2: the old leaf drops what moved, and leads on to it.
+        // Split 2: the old leaf drops the moved items, and links the new leaf.
         let moved = upper.iter().filter_map(|part| part.item.slot());
         let gone = moved.fold(dropped, |bits, slot| bits | 1 << slot);
         let shrunk = LeafWord { bitmap: word.bitmap & !gone, next: offset };
         cells.header.word.publish(medium, shrunk.pack(), &durable, "cclbtree split.2");
         medium.persist(&cells.header.word, "cclbtree split.2");
-        // Split 3: the old leaf takes what is new of the lower half; now it has the room.
+        // Split 3: merge the new items of the lower half into the old leaf, which has space now.
         let rest: Items = lower.iter().filter(|part| part.changed).map(|part| part.item).collect();
         self.write_items(left, &rest, None, true);
 
@@ -81,7 +81,7 @@ impl<K: KeyCodec, V: Codec, M: Medium> Core<K, V, M> {
         self.inner.insert(upper[0].key, id, &guards.0);
     }
 
-    /// Fills a fresh leaf with items in order, so that slot 0 is its low fence; wholly flushed.
+    /// Fills a fresh leaf with items in order, so that slot 0 is its low fence; flushes it completely.
     fn write_leaf(&self, offset: u64, parts: &[Part<K::Ref<'_>>], word: LeafWord, stamp: u64) -> Flushed {
         let medium = self.medium();
         let cells = self.leaf(offset);
@@ -99,7 +99,7 @@ impl<K: KeyCodec, V: Codec, M: Medium> Core<K, V, M> {
         self.flush_lines(offset, (1_u64 << (last + 1)) - 1, "cclbtree split.1")
     }
 
-    /// Returns an empty leaf, durable when this returns: where a tree begins.
+    /// Returns an empty durable leaf, the first one of a tree.
     pub(super) fn write_first_leaf(&self) -> Result<(u64, Durable)> {
         let offset = self.leaves.alloc()?;
         let flushed = self.write_leaf(offset, &[], LeafWord { bitmap: 0, next: 0 }, 0);

@@ -1,5 +1,5 @@
-//! The log stays bounded, whatever becomes of the thread that should collect it; and what no thread
-//! looked at is counted when one asks.
+//! The log must stay bounded whatever happens to the thread that collects it, and uncounted items must be
+//! counted on request.
 
 use std::sync::atomic::{AtomicUsize, Ordering::Relaxed};
 
@@ -18,14 +18,14 @@ fn tree(max_bytes: u64, options: CclBTreeOptions) -> Tree {
     testing::tree(&testing::pool(max_bytes, Native::new(Domain::Process)), "t", options)
 }
 
-/// Returns a tree whose collector is thought to run, and never does.
+/// Returns a tree that believes its collector is running, although it is not.
 fn with_idle_collector(tree: Tree) -> Tree {
     assert!(tree.collector.handle.set(Some(std::thread::spawn(|| {}))).is_ok());
     tree
 }
 
-/// Writes every key `rounds` times on all threads; the most chunks that the log ever had beyond
-/// what it may have.
+/// Writes every key `rounds` times on all threads; returns the maximum number of log chunks beyond the
+/// bound.
 fn excess(tree: &Tree, keys: u64, rounds: u64) -> usize {
     let most = AtomicUsize::new(0);
     std::thread::scope(|scope| {
@@ -34,11 +34,11 @@ fn excess(tree: &Tree, keys: u64, rounds: u64) -> usize {
             scope.spawn(move || {
                 for n in (0..rounds).flat_map(|_| (thread..keys).step_by(THREADS as usize)) {
                     tree.write(key(n), n, WriteMode::Upsert).unwrap();
-                    // First what there is: what is wanted grows with the leaves that others split.
+                    // Read the current number first: the bound grows with the leaves that others split.
                     let owned = tree.log.chunks_owned();
                     let wanted = tree.log_chunks_wanted();
-                    // One and a half before collection, one of copies, and for each thread two, and one
-                    // that it takes while others do.
+                    // One and a half before collection, one of copies, and for each thread two, and one that
+                    // it takes while others do.
                     let bound = 2 * wanted + wanted / 2 + 3 * THREADS as usize + 2;
                     most.fetch_max(owned.saturating_sub(bound), Relaxed);
                 }
@@ -68,7 +68,7 @@ fn the_log_is_bounded_if_the_collector_sleeps_amid_its_work() {
     drop(asleep);
 }
 
-/// A collector that nothing wants sleeps; a write that lacks room collects what there is, and nothing twice.
+/// An unneeded collector sleeps; a write without space collects everything once.
 #[test]
 fn what_the_log_can_give_back_is_given_back_once() {
     let options = CclBTreeOptions { log_entries: 40, ..CclBTreeOptions::default() };
@@ -80,14 +80,14 @@ fn what_the_log_can_give_back_is_given_back_once() {
         given += 1;
         assert!(given < 10, "the log gives without end");
     }
-    // What is needed of a thousand entries is three of them at most.
+    // A thousand entries need at most three chunks.
     let kept = tree.log.chunks_in_use();
     assert!(given > 0 && kept <= 2, "the log has garbage, and keeps it: {given} times, {kept} chunks");
     assert!(!tree.core.collect_some(u32::MAX));
     assert_eq!(tree.verify(), []);
 }
 
-/// A few entries of each chunk of the log are needed: they are carried over for a write that lacks room.
+/// A few entries of each chunk of the log are needed: a write without space copies them.
 #[test]
 fn what_is_needed_of_the_log_is_carried_over_for_room() {
     let options = CclBTreeOptions { log_entries: 40, ..CclBTreeOptions::default() };
@@ -107,8 +107,8 @@ fn what_is_needed_of_the_log_is_carried_over_for_room() {
     assert_eq!(tree.verify(), []);
 }
 
-/// Log chunks of a few entries are mostly waste: the pool is full all the time, and what the log
-/// holds of it is given back in time.
+/// Log chunks of a few entries are mostly waste: the pool is always full, and the log must free its part in
+/// time.
 #[test]
 fn a_pool_is_not_full_while_the_log_holds_garbage() {
     let options = CclBTreeOptions { log_entries: 40, leaf_slots: 4, ..CclBTreeOptions::default() };
@@ -117,14 +117,15 @@ fn a_pool_is_not_full_while_the_log_holds_garbage() {
     assert_eq!(excess(&tree, 90_000, 3), 0);
 }
 
-/// Upserts that do not look leave their items uncounted, in leaves that are new, full, or have the key.
+/// Upserts that do not search the leaf leave their items uncounted, in leaves that are new, full, or have
+/// the key.
 #[test]
 fn items_are_counted_when_a_thread_asks() {
     let options = CclBTreeOptions { collector_threads: 0, ..CclBTreeOptions::default() };
     let tree = tree(256 << 20, options);
     for round in 1..=3_u64 {
         let keys = round * 10_000;
-        // Every third key is there already, but for those of the first round.
+        // Every third key is present already, but for those of the first round.
         (0..keys).step_by(3).for_each(|n| tree.upsert(key(n), round).unwrap());
         let uncounted = tree.promised.uncounted.sum();
         assert!(uncounted > tree.buffers.live() as u64 / 4, "{uncounted} leaves were not looked at");
@@ -137,8 +138,8 @@ fn items_are_counted_when_a_thread_asks() {
     }
 }
 
-/// Another tree takes all the room, also what leaves and the log were to have. What is in the tree can be
-/// changed and removed nevertheless, wherever it stands.
+/// Another tree takes all the space, including that for leaves and the log. Items in the tree must still be
+/// changeable and removable, wherever they are.
 #[test]
 fn changes_and_removals_need_no_room() {
     let options = CclBTreeOptions { collector_threads: 0, ..CclBTreeOptions::default() };
@@ -148,8 +149,8 @@ fn changes_and_removals_need_no_room() {
         "u",
         CclBTreeOptions { batch: 0, leaf_slots: 4, ..options },
     );
-    // Leaves fill a chunk but for a few, and entries not even one: those leaves that will be split are to
-    // take another one.
+    // Leaves nearly fill a chunk, and entries less than one: the leaves that will split must take another
+    // one.
     let a_chunk = tree.leaves_per_chunk() as usize - 50;
     let keys = (0..)
         .find(|&n| {

@@ -1,4 +1,4 @@
-//! Insert, update and remove: where a write finds its leaf. What it does there stands in `apply`.
+//! Insert, update and remove: locating the leaf. `apply` changes it.
 
 use std::sync::RwLockReadGuard;
 
@@ -35,7 +35,7 @@ impl<K: KeyCodec, V: Codec, M: Medium> Write<K, V> for CclBTree<K, V, M> {
 }
 
 impl<K: KeyCodec, V: Codec, M: Medium> Writer<Leaf, K, V, M> for Core<K, V, M> {
-    // As long as that gives something, which others may take.
+    // As long as that frees something, which others may take.
     const RECLAIMS: usize = usize::MAX;
     const RECORD_STEPS: [Step; 2] = ["cclbtree write.1 key", "cclbtree write.1 value"];
     type Place<'a>
@@ -69,7 +69,7 @@ impl<K: KeyCodec, V: Codec, M: Medium> Writer<Leaf, K, V, M> for Core<K, V, M> {
         value: Option<V::Ref<'_>>,
         guards: &Guards<K, V>,
     ) -> Result<Outcome> {
-        // A new value takes no more room than the old one.
+        // A new value takes no more space than the old one.
         if let Some(value) = value
             && found.value.is_some()
             && (found.item.is_some() || leaf.state().pending < self.buffers.batch())
@@ -93,9 +93,9 @@ impl<K: KeyCodec, V: Codec, M: Medium> Writer<Leaf, K, V, M> for Core<K, V, M> {
 }
 
 impl<K: KeyCodec, V: Codec, M: Medium> Core<K, V, M> {
-    /// Gives `key` a value without looking at its leaf, unless the buffer has to be flushed or there may
-    /// be no room for that. All in one piece: where more than some sixty stores, of registers that calls
-    /// save included, follow a fence before the next one, processors stand still until it is over.
+    /// Sets the value of `key` without searching its leaf, unless the buffer must be flushed or there may be no
+    /// space for that. One inlined function: if a fence is followed by more than about sixty stores, including
+    /// registers saved by calls, before the next fence, processors stall until it completes.
     #[inline(always)]
     pub(super) fn blind_put(&self, key: K::Ref<'_>, value: V::Ref<'_>) -> Result<()> {
         let done = {
@@ -119,7 +119,7 @@ impl<K: KeyCodec, V: Codec, M: Medium> Core<K, V, M> {
         self.put(key, value, WriteMode::Upsert).map(drop)
     }
 
-    /// Puts a value into the buffer, if nothing has to be known about the leaf for that.
+    /// Buffers a value, if that needs no information from the leaf.
     #[inline(always)]
     fn buffer_unseen(
         &self,
@@ -132,7 +132,7 @@ impl<K: KeyCodec, V: Codec, M: Medium> Core<K, V, M> {
         self.buffer_value(leaf, &found, key, value, guards)
     }
 
-    /// Puts a value into the buffer, which has room for it, if the log has.
+    /// Buffers a value if the log has space; the buffer must have space.
     #[inline(always)]
     fn buffer_value(
         &self,
@@ -167,7 +167,7 @@ impl<K: KeyCodec, V: Codec, M: Medium> Core<K, V, M> {
         self.apply(leaf, &found, key, Some(value), guards)
     }
 
-    /// Writes a value, and what pends uncounted, to the leaf, where all of it is counted.
+    /// Writes a value and the uncounted pending items to the leaf, and counts all of them.
     fn flush_unseen(
         &self,
         mut leaf: Locked<'_>,
@@ -181,7 +181,7 @@ impl<K: KeyCodec, V: Codec, M: Medium> Core<K, V, M> {
             .inspect_err(|_| change.discard::<K, V, M>((&self.keys, &self.values)))
     }
 
-    /// Locks the leaf of a key. If the hint is `Blind` the leaf itself is not expected to be looked at.
+    /// Locks the leaf of a key. With the hint `Blind`, the leaf itself is not expected to be read.
     #[inline(always)]
     pub(super) fn lock_leaf(&self, key: K::Ref<'_>, hint: Hint, guard: &K::Guard) -> Locked<'_> {
         loop {
@@ -201,7 +201,7 @@ impl<K: KeyCodec, V: Codec, M: Medium> Core<K, V, M> {
         }
     }
 
-    /// Returns what a leaf and its buffer say about `key`.
+    /// Returns the state of `key` in a leaf and its buffer.
     #[inline(always)]
     fn standing(&self, leaf: &Locked<'_>, key: K::Ref<'_>, guards: &Guards<K, V>) -> Found {
         self.count_pending(leaf);
@@ -211,8 +211,8 @@ impl<K: KeyCodec, V: Codec, M: Medium> Core<K, V, M> {
         found
     }
 
-    /// Returns what is known about `key` without a look at its leaf, if that is enough to buffer a value for it.
-    /// Keys out of line need the look: the leaf may have a record for them.
+    /// Returns the state of `key` without reading its leaf, if that suffices to buffer a value. Out-of-line keys
+    /// need the leaf, which may have a record for them.
     #[inline(always)]
     fn glance(&self, leaf: &Locked<'_>, key: K::Ref<'_>, guards: &Guards<K, V>) -> Option<Found> {
         if !K::INLINE {

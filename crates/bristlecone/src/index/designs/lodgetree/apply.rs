@@ -1,5 +1,5 @@
-//! A change of a key in its locked node: into the log and the buffer, or through to the leaf. Step numbers are those
-//! of the protocol in `mod.rs`.
+//! Applying a change of a key in its locked node: to the log and the buffer, or directly to the leaf. Step numbers
+//! are those of the protocol in `mod.rs`.
 
 use bristlecone_pm::{Flushed, Medium, Persist, Result};
 
@@ -14,30 +14,30 @@ use crate::index::parts::buffered::{Change, Found, Guards, Hint, InLeaf, Item, O
 use crate::index::parts::codec::{Codec, KeyCodec};
 use crate::index::parts::optimistic_lock::Stale;
 
-/// Where a change goes, what is known about its key by then, and the flush that is under way before it.
+/// The destination of a change, the state of its key at that time, and the pending flush before it.
 struct Plan<'a, M: Medium> {
     found: Found,
     way: Way<'a, M>,
     flush: Option<UnderWay>,
 }
 
-/// Where a change goes.
+/// The destination of a change.
 enum Way<'a, M: Medium> {
-    /// Into the log and the buffer, which have room for it.
+    /// The log and the buffer, which have space for it.
     Log(Spot<'a, M>),
-    /// To its leaf, without an entry, with a group of leaves or alone.
+    /// The leaf, without a log entry, with a group of leaves or alone.
     Leaf,
-    /// Nowhere yet: the node has no room.
+    /// None yet: the node has no space.
     Again,
 }
 
-/// Returns what a writer found that holds the lock.
+/// Returns the result of a lookup by the holder of the lock, which cannot be stale.
 fn unchanged<T>(found: std::result::Result<T, Stale>) -> T {
     found.unwrap_or_else(|Stale| unreachable!("a locked node does not change"))
 }
 
 impl<K: KeyCodec, V: Codec, M: Medium> LodgeTree<K, V, M> {
-    /// Gives the key a value, or removes it: it is known to change something.
+    /// Sets or removes the value of a key. The caller knows that this changes something.
     #[inline(never)]
     pub(super) fn apply(
         &self,
@@ -70,8 +70,8 @@ impl<K: KeyCodec, V: Codec, M: Medium> LodgeTree<K, V, M> {
         Ok(Outcome::Done)
     }
 
-    /// Decides where a change goes. A full node is flushed: with the change, by the `group` that is gathered for
-    /// that, or to make room for it.
+    /// Decides the destination of a change. A full node is flushed: together with the change, by the `group`
+    /// gathered for that, or before it, to make space.
     fn plan<'a>(
         &'a self,
         node: &mut Locked<'_>,
@@ -92,25 +92,25 @@ impl<K: KeyCodec, V: Codec, M: Medium> LodgeTree<K, V, M> {
                 Ok(Plan { found, way: Way::Again, flush })
             }
             Ok((found, flush)) => Ok(self.plan_to_log(node, found, flush)),
-            // Nothing that is buffered has room; the change may have.
+            // There is no space to flush the buffer, but there may be for the change.
             Err(error) if error.is_no_room() => Ok(Plan { found, way: Way::Leaf, flush: None }),
             Err(error) => Err(error),
         }
     }
 
-    /// Decides where a change goes that the buffer has room for: into the log, if that has room, too.
+    /// Decides the destination of a change that the buffer has space for: the log, if that has space, too.
     fn plan_to_log<'a>(&'a self, node: &Locked<'_>, found: Found, flush: Option<UnderWay>) -> Plan<'a, M> {
         let among_copies = || self.is_stuck(node, &found).then(|| self.reserve_among_copies()).flatten();
         let way = match self.reserve_entry(found.item.is_some()).or_else(among_copies) {
             Some(spot) => Way::Log(spot),
-            // A flush split a leaf. What is not logged may split another one, and the node has no place for that.
+            // A flush split a leaf. An unlogged change may split another one, for which the node has no slot.
             None if node.counts().index > self.index_max => Way::Again,
             None => Way::Leaf,
         };
         Plan { found, way, flush }
     }
 
-    /// Writes a change to the log and the buffer; a flush that is under way ends with it.
+    /// Writes a change to the log and the buffer; a pending flush is completed by the same fence.
     fn log_change(
         &self,
         node: &Locked<'_>,
@@ -134,8 +134,8 @@ impl<K: KeyCodec, V: Codec, M: Medium> LodgeTree<K, V, M> {
         }
     }
 
-    /// Writes a change, and everything buffered for its leaf, to the leaf, without logging it, after a flush that is
-    /// under way; and some other leaves' groups, which have room. Returns what was known about the key before.
+    /// Writes a change and all items buffered for its leaf to the leaf, without logging the change, after a pending
+    /// flush; and also the groups of some other leaves, which have space. Returns the previous state of the key.
     fn write_through(
         &self,
         node: &Locked<'_>,
@@ -153,8 +153,7 @@ impl<K: KeyCodec, V: Codec, M: Medium> LodgeTree<K, V, M> {
         match self.flush_with(node, (&found, K::fingerprint(key)), &mut change, group, guards) {
             Ok(()) => {}
             Err(error) if error.is_no_room() && found.slot.is_some() => {
-                // What is buffered has no room, but the item is in the leaf, and nothing about it
-                // is buffered.
+                // The buffered items have no space, but the leaf contains the item, and nothing is buffered for it.
                 self.change_in_place(node, &found, &mut change, guards);
             }
             Err(error) => {
@@ -165,7 +164,7 @@ impl<K: KeyCodec, V: Codec, M: Medium> LodgeTree<K, V, M> {
         Ok(found)
     }
 
-    /// Flushes what is buffered; what is known about a key then, which is not buffered itself.
+    /// Flushes buffered items; returns the state of the key afterwards, which is not buffered itself.
     fn make_room(
         &self,
         node: &mut Locked<'_>,
@@ -173,14 +172,14 @@ impl<K: KeyCodec, V: Codec, M: Medium> LodgeTree<K, V, M> {
         key: K::Ref<'_>,
         guards: &Guards<K, V>,
     ) -> Result<(Found, Option<UnderWay>)> {
-        // A crash may leave the log with what is flushed and with the next item: that must not be more for one
-        // leaf than a node holds, or two leaves.
+        // After a crash the log may have the flushed items and the next one: for one leaf, these must not exceed the
+        // space of a node, or of two leaves.
         let ends_at_once = node.counts().index == 1 || self.is_full_for(node, found.at);
         let mut flush = Some(self.flush_some(node, found.at, guards)?);
         if ends_at_once {
             self.end_flush(flush.take(), guards);
         }
-        // What is logged from here on is newer than what has reached the leaves.
+        // Later log entries must be newer than the items merged into the leaves.
         node.raise(node.sequence());
         let at = unchanged(self.place(**node, key, &guards.0, &|| true));
         let found = match found.in_leaf {
@@ -190,13 +189,13 @@ impl<K: KeyCodec, V: Codec, M: Medium> LodgeTree<K, V, M> {
         Ok((found, flush))
     }
 
-    /// Returns what the leaf at `at` says about a key about which nothing is buffered.
+    /// Returns the state of a key in the leaf at `at`; nothing must be buffered for it.
     fn look(&self, node: &Locked<'_>, at: usize, key: K::Ref<'_>, guard: &K::Guard) -> Found {
         let (entry, tag) = (node.entry(at), K::fingerprint(key));
         Found::of_leaf(at, unchanged(self.locate_in_leaf(entry, key, tag, Hint::Present, guard, &|| true)))
     }
 
-    /// Write 2 and 3: the buffer, which has room, and the log.
+    /// Write 2 and 3: the buffer, which must have space, and the log.
     #[inline(always)]
     pub(super) fn log_and_buffer(
         &self,
@@ -210,14 +209,13 @@ impl<K: KeyCodec, V: Codec, M: Medium> LodgeTree<K, V, M> {
         let (log, owner, in_leaf) = (spot.log(), found.at, found.in_leaf);
         let mut item = Buffered { key, value, log, owner, in_leaf, removed, tag };
         let entry = change.item.entry(node.sequence());
-        // In this order, because what stands behind a fence stands between the next write's loads and their
-        // prefetch.
+        // In this order, because stores behind a fence would delay the next write's loads and their prefetch.
         let Some(at) = found.item else {
             node.push_buffered(item);
             return spot.append(&entry, change.take_records(), others);
         };
         if removed && node.buffered(at).in_leaf == InLeaf::Unseen {
-            // It counts from now on, until it goes.
+            // The item counts from now on, until it is removed.
             self.slot_of_buffered(node, at, &guards.0);
         }
         let old = node.buffered(at);
@@ -230,7 +228,7 @@ impl<K: KeyCodec, V: Codec, M: Medium> LodgeTree<K, V, M> {
         }
     }
 
-    /// Counts a change that was made: whether the key is there now, and, if that is known, was before.
+    /// Updates the item count after a change, from whether the key is present now, and was before if that is known.
     #[inline(always)]
     pub(super) fn count(&self, found: &Found, present: bool) {
         match (found.value.is_some(), present) {
@@ -241,25 +239,26 @@ impl<K: KeyCodec, V: Codec, M: Medium> LodgeTree<K, V, M> {
         }
     }
 
-    /// Returns whether the buffer has no room for another item, or none for one of this leaf.
+    /// Returns whether the buffer has no space for another item, or none for one of this leaf.
     #[inline(always)]
     pub(super) fn is_without_room(&self, node: &Locked<'_>, at: usize) -> bool {
         node.room() == 0 || self.is_full_for(node, at)
     }
 
-    /// Returns whether the buffer holds as much for a leaf as fits into two.
+    /// Returns whether the buffered items of a leaf reach the maximum that fits into two leaves together with
+    /// the leaf's own items.
     #[inline(always)]
     pub(super) fn is_full_for(&self, node: &Locked<'_>, at: usize) -> bool {
         node.counts().buffered + 1 >= self.slots && node.items_of(at).count() + 1 >= self.slots
     }
 
-    /// Returns whether a key is buffered, and its leaf would have to split to take what is buffered for it.
+    /// Returns whether a key is buffered, and its leaf would have to split to merge its buffered items.
     fn is_stuck(&self, node: &Locked<'_>, found: &Found) -> bool {
         found.item.is_some() && node.live_with(found.at, node.items_of(found.at)) > self.slots
     }
 
-    /// Returns the value of a buffered item, if nothing but the buffer holds it: after a crash the leaf may hold
-    /// it, too, and releases it when it gets another one.
+    /// Returns the value of a buffered item if only the buffer holds it. After a crash the leaf may hold it, too,
+    /// and releases it when the value is replaced.
     #[inline(always)]
     pub(super) fn value_of_buffer(
         &self,
@@ -272,14 +271,14 @@ impl<K: KeyCodec, V: Codec, M: Medium> LodgeTree<K, V, M> {
 
     fn record_of_buffer(&self, node: &Locked<'_>, item: &Buffered, guard: &K::Guard) -> Option<u64> {
         let entry = node.entry(item.owner);
-        // What was written without looking is new to the leaf.
+        // An item written without searching the leaf is new to the leaf.
         let in_leaf = item.in_leaf == InLeaf::Yes;
         let slot = in_leaf.then(|| self.slot_of(entry, item.key, item.tag, guard)).flatten();
         let held = slot.map(|slot| self.slot(entry.leaf, slot).value.load(self.medium()));
         (held != Some(item.value)).then_some(item.value)
     }
 
-    /// Changes an item that the leaf holds and about which nothing is buffered.
+    /// Changes an item that the leaf holds and for which nothing is buffered.
     fn change_in_place(&self, node: &Locked<'_>, found: &Found, change: &mut Change, guards: &Guards<K, V>) {
         let medium = self.medium();
         let entry = node.entry(found.at);

@@ -1,5 +1,4 @@
-//! The buffer part of a node: items on their way to its leaves, numbered from the right, the oldest
-//! first.
+//! The buffer part of a node: items to be merged into its leaves, numbered from the right, the oldest first.
 
 use bristlecone_pm::sync::{AtomicU64, Ordering::Relaxed};
 
@@ -8,7 +7,7 @@ use super::places::{NODE_SLOTS_MAX, NodeRef};
 use crate::index::parts::buffered::{InLeaf, Item};
 use crate::index::parts::fingerprint;
 
-/// Beside the number of a log, which is a chunk's.
+/// Bit beside the number of a log, which is that of a chunk.
 const REMOVED: u32 = 1 << 29;
 const IN_LEAF: u32 = 1 << 30;
 const UNSEEN: u32 = 1 << 31;
@@ -20,26 +19,26 @@ const _: () = assert!(NODE_SLOTS_MAX <= u64::BITS as usize);
 pub struct Buffered {
     pub key: u64,
     pub value: u64,
-    /// The log that holds it.
+    /// The log with its entry.
     pub log: u32,
-    /// Place of its leaf in the index part.
+    /// Position of its leaf in the index part.
     pub owner: usize,
     /// Whether the leaf has a slot for its key.
     pub in_leaf: InLeaf,
-    /// Whether the key goes.
+    /// Whether the key is removed.
     pub removed: bool,
     pub tag: u8,
 }
 
 impl Buffered {
-    /// Returns the change that it is.
+    /// Returns the change as an item.
     #[inline(always)]
     pub fn item(&self) -> Item {
         Item { key: self.key, value: self.value, removed: self.removed }
     }
 }
 
-/// Buffered items of a node, a bit each at their slots, which are numbered from the right: the oldest first.
+/// A set of buffered items of a node, one bit each, numbered from the right: the oldest first.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Items {
     set: u64,
@@ -67,13 +66,13 @@ impl Items {
         Self { set: self.set | others.set, ..self }
     }
 
-    /// Those that are newer than an item.
+    /// The subset of items that are newer than an item.
     #[inline(always)]
     fn behind(self, item: usize) -> Self {
         Self { set: self.set & ((1 << (self.slots - 1 - item)) - 1), ..self }
     }
 
-    /// Those that are wanted.
+    /// The subset of items that satisfy a predicate.
     pub fn that(self, wanted: impl Fn(usize) -> bool) -> Self {
         let bit = |item| 1_u64 << (self.slots - 1 - item);
         let set = self.filter(|item| wanted(*item)).fold(0, |set, item| set | bit(item));
@@ -109,7 +108,7 @@ fn set_byte(words: &[AtomicU64], slot: usize, byte: u8) {
     word.store(word.load(Relaxed) & !(0xff << shift) | u64::from(byte) << shift, Relaxed);
 }
 
-/// Bytes of all slots, and some more.
+/// The bytes of all slots, padded.
 type Bytes = [[u8; 8]; BYTE_WORDS];
 const BYTE_WORDS: usize = NODE_SLOTS_MAX.next_multiple_of(8 * fingerprint::GROUP) / 8;
 
@@ -126,7 +125,7 @@ fn store_bytes(words: &[AtomicU64], bytes: &Bytes) {
 }
 
 impl<'a> NodeRef<'a> {
-    /// Leaves have got other places.
+    /// Updates the positions of leaves.
     pub(super) fn renumber(self, new: impl Fn(usize) -> usize) {
         for item in self.items() {
             let slot = self.slot_of(item);
@@ -147,7 +146,7 @@ impl<'a> NodeRef<'a> {
         Items { set: ((1_u64 << buffered) - 1) << (slots - buffered), slots }
     }
 
-    /// Those whose byte among `bytes` is this one.
+    /// The items whose byte among `bytes` is `byte`.
     #[inline(always)]
     fn items_with(self, bytes: &[AtomicU64], byte: u8) -> Items {
         let all = self.items();
@@ -160,7 +159,7 @@ impl<'a> NodeRef<'a> {
         self.items_with(self.owners(), at as u8)
     }
 
-    /// Buffered items whose fingerprint is `tag`.
+    /// Returns the buffered items whose fingerprint is `tag`.
     #[inline(always)]
     pub fn probe(self, tag: u8) -> Items {
         self.items_with(self.tags(), tag)
@@ -197,14 +196,14 @@ impl<'a> NodeRef<'a> {
         set_byte(self.tags(), slot, buffered.tag);
     }
 
-    /// Notes whether the leaf of a buffered item has a slot for its key.
+    /// Records whether the leaf of a buffered item has a slot for its key.
     pub fn set_in_leaf(self, item: usize, in_leaf: bool) {
         let meta = &self.metas()[self.slot_of(item)];
         let seen = if in_leaf { IN_LEAF } else { 0 };
         meta.store(meta.load(Relaxed) & !(UNSEEN | IN_LEAF) | seen, Relaxed);
     }
 
-    /// Adds a buffered item, the newest. There is room.
+    /// Adds the newest buffered item. There must be space.
     #[inline(always)]
     pub fn push_buffered(self, buffered: Buffered) {
         assert!(self.room() > 0, "an item in a full node");
@@ -219,7 +218,7 @@ impl<'a> NodeRef<'a> {
         self.items().map(move |item| self.buffered(item))
     }
 
-    /// Takes buffered items out; the others keep their order.
+    /// Removes buffered items; the others keep their order.
     pub fn drop_buffered(self, gone: Items) {
         let counts = self.counts();
         let Some(oldest) = gone.oldest() else { return };
@@ -252,14 +251,14 @@ impl<'a> NodeRef<'a> {
         byte(self.tags(), self.slot_of(item))
     }
 
-    /// Returns the log that holds a buffered item.
+    /// Returns the log with the entry of a buffered item.
     #[inline(always)]
     pub fn log(self, item: usize) -> u32 {
         self.metas()[self.slot_of(item)].load(Relaxed) & LOG
     }
 
-    /// Returns how many items a leaf has once these, which are buffered for it, have reached it, at most: what was not looked
-    /// for may be there already.
+    /// Returns the maximum number of items of a leaf after these items buffered for it are merged: unseen
+    /// ones may be in the leaf already.
     #[inline(always)]
     pub fn live_with(self, at: usize, items: Items) -> usize {
         let growth = items.map(|item| {
@@ -273,7 +272,7 @@ impl<'a> NodeRef<'a> {
         self.taken(at).count_ones().wrapping_add_signed(growth.sum::<i32>()) as usize
     }
 
-    /// Returns how many items a leaf has once everything buffered for it has reached it, at most.
+    /// Returns the maximum number of items of a leaf after all items buffered for it are merged.
     pub fn live_items(self, at: usize) -> usize {
         self.live_with(at, self.items_of(at))
     }

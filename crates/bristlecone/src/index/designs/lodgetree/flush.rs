@@ -1,5 +1,4 @@
-//! From the buffer into leaves: a few leaves at a time. Step numbers are those of the protocol in
-//! `mod.rs`.
+//! Flush: merges buffered items into a few leaves at a time. Step numbers are those of the protocol in `mod.rs`.
 
 use bristlecone_pm::{Alone, Durable, Flushed, Medium, Persist, Result, Step};
 use smallvec::SmallVec;
@@ -13,7 +12,7 @@ use crate::index::parts::buffered::{Change, Found, Guards, Leftovers, Pending};
 use crate::index::parts::codec::{Codec, KeyCodec};
 use crate::index::parts::slot::bits;
 
-/// A flush of which all but the last lines are durable. Until they are, the logs have what it wrote.
+/// A flush of which only the last lines are not durable yet. Until they are, the logs still have its items.
 #[must_use = "a flush ends with a fence"]
 pub(super) struct UnderWay {
     pub lines: Flushed,
@@ -27,14 +26,14 @@ impl UnderWay {
     }
 }
 
-/// A log for each item that left the buffer.
+/// The log of each item that left the buffer.
 pub(super) type Logs = SmallVec<[u32; 8]>;
 
 impl<K: KeyCodec, V: Codec, M: Medium> LodgeTree<K, V, M> {
-    /// Makes room in a node for an item of the leaf at `wanted`: the leaf-count based flush. The
-    /// buffer is gone through from its oldest item until `flush_leaves` leaves are found; a leaf
-    /// that would split ends the search, or is flushed alone if it is the first. A leaf that would
-    /// split for one item waits while there are others. `Err`: nothing that is buffered has room.
+    /// Makes space in a node for an item of the leaf at `wanted`: the leaf-count based flush. The buffer is scanned
+    /// from its oldest item until `flush_leaves` leaves are found. A leaf that would split ends the scan, or is
+    /// flushed alone if it is the first. A leaf that would split for one item is postponed while there are others.
+    /// Returns `Err` if there is no space for any buffered item.
     pub(super) fn flush_some(
         &self,
         node: &Locked<'_>,
@@ -73,7 +72,7 @@ impl<K: KeyCodec, V: Codec, M: Medium> LodgeTree<K, V, M> {
         Ok(self.write_groups(node, &gathered.groups()))
     }
 
-    /// Writes what is buffered to leaves that have slots for it: none of them splits.
+    /// Merges buffered items into leaves that have slots for them: none of them splits.
     pub(super) fn flush_what_fits(&self, node: &Locked<'_>) {
         let guards = (K::pin(), V::pin());
         for at in 0..node.counts().index {
@@ -87,8 +86,9 @@ impl<K: KeyCodec, V: Codec, M: Medium> LodgeTree<K, V, M> {
         }
     }
 
-    /// Gathers what a change that finds the buffer full is flushed with, and then is not logged: what is buffered for
-    /// its own leaf, and the oldest items of others. `false`: one of the leaves may have to split.
+    /// Gathers the items that are flushed together with a change that finds the buffer full, and that is not logged
+    /// then: those buffered for its own leaf, and the oldest items of others. Returns `false` if one of the leaves
+    /// may have to split.
     pub(super) fn co_flush_group(
         &self,
         node: &Locked<'_>,
@@ -117,8 +117,8 @@ impl<K: KeyCodec, V: Codec, M: Medium> LodgeTree<K, V, M> {
         true
     }
 
-    /// Leaves that something is buffered for, but for one of them: in the order that they are flushed in. Those
-    /// that a flush has room for are prefetched, all at once.
+    /// Returns the leaves with buffered items, except `but`, in flush order. Prefetches all of those that one flush
+    /// covers.
     fn flush_order(&self, node: &Locked<'_>, but: Option<usize>) -> impl Iterator<Item = usize> {
         let mut order = self.oldest_leaves(node).filter(move |at| Some(*at) != but);
         let room = self.flush_leaves - usize::from(but.is_some());
@@ -127,8 +127,8 @@ impl<K: KeyCodec, V: Codec, M: Medium> LodgeTree<K, V, M> {
         first.into_iter().chain(order)
     }
 
-    /// Leaves that something is buffered for, those of the oldest items first. A split takes a slot of the
-    /// node: for one item it makes no room, so such leaves come last.
+    /// Returns the leaves with buffered items, by their oldest items. A split uses a slot of the node, so for one
+    /// item it makes no space: such leaves come last.
     fn oldest_leaves(&self, node: &Locked<'_>) -> impl Iterator<Item = usize> {
         let (node, mut left) = (**node, node.items());
         let mut futile = left.without(left);
@@ -146,18 +146,18 @@ impl<K: KeyCodec, V: Codec, M: Medium> LodgeTree<K, V, M> {
         })
     }
 
-    /// Prefetches what a flush of what is buffered for a leaf looks at.
+    /// Prefetches the data that a flush of a leaf's buffered items reads.
     pub(super) fn prefetch_buffered(&self, node: &Locked<'_>, at: usize) {
         let items = node.items_of(at);
         if node.live_with(at, items) > self.split_items {
-            // A split looks at all of it.
+            // A split reads all of it.
             self.prefetch_leaf(node.leaf(at));
         } else {
             self.prefetch_for(node, at, items.map(|item| node.tag(item)));
         }
     }
 
-    /// Prefetches the lines of a leaf where items with these fingerprints are, or go to.
+    /// Prefetches the lines of a leaf where items with these fingerprints are, or will be written.
     fn prefetch_for(&self, node: &Locked<'_>, at: usize, tags: impl Iterator<Item = u8>) {
         let Entry { leaf, slots, .. } = node.entry(at);
         let prefetch = |slot| self.pool.prefetch(slot_offset(leaf, slot));
@@ -173,7 +173,7 @@ impl<K: KeyCodec, V: Codec, M: Medium> LodgeTree<K, V, M> {
         }
     }
 
-    /// Writes a change, and everything buffered for its leaf, without logging it; and other groups.
+    /// Writes a change and all items buffered for its leaf, without logging the change; and other groups.
     pub(super) fn flush_with(
         &self,
         node: &Locked<'_>,
@@ -200,8 +200,8 @@ impl<K: KeyCodec, V: Codec, M: Medium> LodgeTree<K, V, M> {
         Ok(())
     }
 
-    /// Writes one group, and splits its leaf if that would hold too much; and others, if there are any and
-    /// none of them splits.
+    /// Writes one group, and splits its leaf if that would exceed the threshold; also writes the others, if there are
+    /// any and none of them splits.
     fn flush_groups(
         &self,
         node: &Locked<'_>,
@@ -215,10 +215,10 @@ impl<K: KeyCodec, V: Codec, M: Medium> LodgeTree<K, V, M> {
         let mut records = change.as_deref_mut().and_then(Change::take_records);
         if live > self.split_items {
             match self.split_leaf(node, group, &mut records, guards) {
-                // The threshold leaves some slots for when there is no other leaf.
+                // The threshold leaves some slots for the case that there is no other leaf.
                 Err(error) if error.is_no_room() && live <= self.slots => {}
                 Err(error) => {
-                    // A caller that finds another place has them to fence.
+                    // The caller must fence them if it finds another destination.
                     change.into_iter().for_each(|change| change.keep_records(records.take()));
                     return Err(error);
                 }
@@ -226,14 +226,14 @@ impl<K: KeyCodec, V: Codec, M: Medium> LodgeTree<K, V, M> {
             }
         }
         if let Some(records) = records {
-            // A value over an old one counts as soon as it is stored.
+            // A value that replaces an old one is valid as soon as it is stored.
             let Durable { .. } = self.medium().fence(records, "lodgetree flush.2 records");
         }
         Ok(self.write_groups(node, groups))
     }
 
-    /// Flush 1 to 4, but for the last fence: the leaves have room for their groups, and share the fences.
-    /// What the items name is durable.
+    /// Flush 1 to 4, except for the last fence: the leaves must have space for their groups, and share the fences.
+    /// The items' records must be durable.
     pub(super) fn write_groups(&self, node: &Locked<'_>, groups: &[Group<'_>]) -> UnderWay {
         let (mut logs, mut leftovers) = (Logs::default(), Leftovers::default());
         for group in groups {
@@ -243,8 +243,8 @@ impl<K: KeyCodec, V: Codec, M: Medium> LodgeTree<K, V, M> {
         UnderWay { lines, logs, leftovers }
     }
 
-    /// Writes the items; what is volatile is done `meanwhile`, while they are on their way, and before the first
-    /// fence: stores behind one wait for it. No thread sees it before the node is unlocked.
+    /// Writes the items. Calls `meanwhile` for volatile work while they are being flushed, and before the first
+    /// fence, because stores behind a fence wait for it. No thread sees its result before the node is unlocked.
     pub(super) fn write_items(
         &self,
         node: &Locked<'_>,
@@ -271,7 +271,7 @@ impl<K: KeyCodec, V: Codec, M: Medium> LodgeTree<K, V, M> {
             if let Some(word) = word {
                 header.word.publish(medium, word.pack(), &durable, "lodgetree flush.3");
             } else if !logged {
-                // A value in its place, and nothing else.
+                // Only a value in place.
                 continue;
             }
             if logged {
@@ -283,26 +283,26 @@ impl<K: KeyCodec, V: Codec, M: Medium> LodgeTree<K, V, M> {
         flushed
     }
 
-    /// Ends a flush, if one is under way, that no log entry follows.
+    /// Completes a pending flush that no log entry follows.
     pub(super) fn end_flush(&self, flush: Option<UnderWay>, guards: &Guards<K, V>) {
         let Some(UnderWay { lines, logs, leftovers }) = flush else { return };
         let Durable { .. } = self.medium().fence(lines, "lodgetree flush.4");
         self.finish_flush(&logs, leftovers, guards);
     }
 
-    /// Flush 1 and 2: the items of a group go into slots; which are taken then.
+    /// Flush 1 and 2: writes the items of a group to slots; returns the taken slots.
     pub(super) fn fill(&self, entry: Entry, group: &Group<'_>, step: Step) -> (Slots, Flushed) {
         let medium = self.medium();
         let header = self.leaf(entry.leaf);
         let (added, dropped) = Pending::changes(group.items);
         let mut slots = entry.slots.without(dropped);
         if slots.forgotten != 0 && slots.bitmap != entry.slots.bitmap {
-            // Others leave room to remember them.
+            // Removed items leave space to remember these.
             slots = self.slots_of(header, slots.bitmap);
         }
         let mut free = !entry.slots.bitmap & self.slots_mask();
         if added > free.count_ones() as usize {
-            // Removals make room. Each of them is in the log, or is not acknowledged.
+            // Removals free slots. Each of them is in the log, or is not acknowledged.
             let word = LeafWord { bitmap: slots.bitmap, ..LeafWord::unpack(header.word.load(medium)) };
             header.word.publish(medium, word.pack(), &Alone, "lodgetree flush.1");
             medium.persist(&header.word, "lodgetree flush.1");
@@ -324,7 +324,7 @@ impl<K: KeyCodec, V: Codec, M: Medium> LodgeTree<K, V, M> {
         (slots, self.flush_lines(entry.leaf, lines, step))
     }
 
-    /// Returns a free slot: in the item's home line if that has one, or else in the line with most room, of
+    /// Returns a free slot: in the item's home line if that has one, otherwise in the line with most free slots, of
     /// those that are written anyway or of all.
     #[inline(always)]
     pub(super) fn pick(&self, free: u32, tag: u8, lines: u32) -> usize {
@@ -338,7 +338,8 @@ impl<K: KeyCodec, V: Codec, M: Medium> LodgeTree<K, V, M> {
         (among & slots_of_line(roomiest(among))).trailing_zeros() as usize
     }
 
-    /// What was buffered for these leaves is in them. Logs need its entries until that is durable.
+    /// Removes the buffered items of these leaves, after their merge. Logs need the entries until the merge is
+    /// durable.
     pub(super) fn forget_buffered(&self, node: &Locked<'_>, groups: &[Group<'_>], logs: &mut Logs) {
         let of_group = |group: &Group<'_>| node.items_of(group.at);
         let gone = groups.iter().map(of_group).reduce(Items::and).expect("a group");
@@ -346,7 +347,7 @@ impl<K: KeyCodec, V: Codec, M: Medium> LodgeTree<K, V, M> {
         node.drop_buffered(gone);
     }
 
-    /// Releases what a flush, which is durable by now, has left behind.
+    /// Releases the leftovers of a durable flush.
     pub(super) fn finish_flush(&self, logs: &[u32], leftovers: Leftovers, guards: &Guards<K, V>) {
         self.versions.release(logs);
         self.let_go(leftovers, guards, |key| self.retire_key(key));

@@ -1,4 +1,4 @@
-//! What is on its way to leaves, as a flush collects it from the buffer: with the slots that the leaf has.
+//! Gathering the items for leaves from the buffer for a flush, with the leaves' slots for them.
 
 use bristlecone_pm::Medium;
 use smallvec::SmallVec;
@@ -10,18 +10,18 @@ use super::node::{Entry, Locked};
 use crate::index::parts::buffered::{Hint, InLeaf, Pending};
 use crate::index::parts::codec::{Codec, KeyCodec};
 
-/// Everything on its way to one leaf, which takes it only as a whole.
+/// All items for one leaf, which are merged into it only together.
 #[derive(Clone, Copy, Debug)]
 pub(super) struct Group<'a> {
-    /// Place of the leaf in the index part.
+    /// Position of the leaf in the index part.
     pub at: usize,
     pub items: &'a [Pending],
-    /// Whether the log has some of it.
+    /// Whether some of its items are in the log.
     pub logged: bool,
 }
 
 impl Group<'_> {
-    /// Returns how many items the leaf has, which has these slots taken, once the group has reached it.
+    /// Returns the number of items of a leaf with these taken slots after the group is merged.
     #[inline(always)]
     pub fn live_in(&self, slots: Slots) -> usize {
         let (added, dropped) = Pending::changes(self.items);
@@ -32,15 +32,15 @@ impl Group<'_> {
 /// The groups of a flush.
 #[derive(Default)]
 pub(super) struct Gathered {
-    /// Those of one leaf after those of another.
+    /// Items grouped by leaf.
     items: SmallVec<[Pending; 16]>,
     leaves: SmallVec<[Leaf; 2]>,
 }
 
-/// A leaf that some of the items go to.
+/// A leaf that some of the items belong to.
 struct Leaf {
     at: usize,
-    /// Where its items end.
+    /// End of its items.
     end: usize,
     logged: bool,
 }
@@ -55,7 +55,7 @@ impl Gathered {
         self.leaves.clear();
     }
 
-    /// Takes the last group out.
+    /// Removes the last group.
     pub fn pop(&mut self) {
         self.leaves.pop();
         self.items.truncate(self.leaves.last().map_or(0, |leaf| leaf.end));
@@ -86,7 +86,7 @@ impl Gathered {
 }
 
 impl<K: KeyCodec, V: Codec, M: Medium> LodgeTree<K, V, M> {
-    /// Gathers what is buffered for a leaf, but for the item `except`.
+    /// Gathers the items buffered for a leaf, except the item `except`.
     pub(super) fn gather(
         &self,
         node: &Locked<'_>,
@@ -105,7 +105,7 @@ impl<K: KeyCodec, V: Codec, M: Medium> LodgeTree<K, V, M> {
         gathered.leaves.push(Leaf { at, end, logged: end > before });
     }
 
-    /// Returns the slot that its leaf has for a buffered item. If no thread looked before, the item is counted now.
+    /// Returns the leaf's slot for a buffered item. If no thread has searched it before, counts the item now.
     pub(super) fn slot_of_buffered(
         &self,
         node: &Locked<'_>,
@@ -136,7 +136,7 @@ impl<K: KeyCodec, V: Codec, M: Medium> LodgeTree<K, V, M> {
         slot
     }
 
-    /// Counts what is buffered and was not looked for.
+    /// Counts the unseen buffered items.
     pub(super) fn count_all(&self) {
         if self.unseen.sum() == 0 {
             return;
@@ -154,7 +154,7 @@ impl<K: KeyCodec, V: Codec, M: Medium> LodgeTree<K, V, M> {
         }
     }
 
-    /// Locks a node that such an item is buffered in. Waits for writers.
+    /// Locks a node if such an item is buffered in it. Waits for writers.
     pub(super) fn lock_if_any(&self, id: u32, wanted: impl Fn(&Buffered) -> bool) -> Option<Locked<'_>> {
         let node = self.nodes.get(id);
         loop {
@@ -168,7 +168,7 @@ impl<K: KeyCodec, V: Codec, M: Medium> LodgeTree<K, V, M> {
         }
     }
 
-    /// Returns the slot that a leaf has for a key. Its node is locked.
+    /// Returns the leaf's slot for a key. Its node must be locked.
     #[inline(always)]
     pub(super) fn slot_of(&self, entry: Entry, key: u64, tag: u8, guard: &K::Guard) -> Option<usize> {
         let key = K::read(&self.keys, key, guard);

@@ -1,17 +1,17 @@
-//! What a LodgeTree leaf is on the medium: 512 B with 27 slots, or fewer.
+//! Layout of a LodgeTree leaf on the medium: 512 B with 27 slots, or fewer.
 //!
 //! ```text
-//!   0  word          bits 0-31: which slots are taken; bit 63: which of the siblings counts
+//!   0  word          bits 0-31: the taken slots; bit 63: the valid sibling
 //!   8  siblings      two offsets of the next leaf, or 0
-//!  24  stamp         log entries up to this sequence have reached the leaf
+//!  24  stamp         log entries up to this sequence are merged into the leaf
 //!  32  fingerprints  one byte per slot, 5 B spare
 //!  64  fence         key word of the leaf's low fence; 8 B spare
 //!  80  slots         key word, value word; the first three share the fence's line
 //! ```
 //!
-//! The fence is written when the leaf is, and never changes: so recovery finds every leaf's range
-//! as it was, and knows which leaf a log entry was meant for. A fence out of line is a record of
-//! the leaf's own. The first leaf begins at minus infinity; its fence is not looked at.
+//! The fence is written when the leaf is created, and never changes. Recovery therefore finds every
+//! leaf's original range, and the leaf that a log entry belongs to. An out-of-line fence is a record
+//! owned by the leaf. The first leaf begins at minus infinity; its fence is ignored.
 
 use bristlecone_pm::{Group, LINE_BYTES, Medium, Persistent, SlotKind, Word};
 
@@ -20,14 +20,14 @@ use crate::index::parts::slot::SLOT_BYTES;
 
 /// The slots of leaves.
 pub const LEAVES: SlotKind = SlotKind::new(10);
-/// Most slots that a leaf can have.
+/// Maximum number of slots of a leaf.
 pub const SLOTS_MAX: usize = 27;
-/// Words of fingerprints.
+/// Number of words of fingerprints.
 pub const TAG_WORDS: usize = 4;
-/// Items away from home that a node remembers of each leaf.
+/// Number of items outside their home line that a node remembers for each leaf.
 const STRAYS: usize = 4;
 
-/// A leaf up to its slots.
+/// The header of a leaf, before its slots.
 #[repr(C)]
 pub struct Header {
     pub word: Word,
@@ -48,7 +48,7 @@ const _: () = {
     assert!(std::mem::offset_of!(Header, stamp) == 24);
     assert!(std::mem::offset_of!(Header, fingerprints) == 32);
     assert!(std::mem::offset_of!(Header, fence) == 64);
-    // What commits lies in one line, and a slot never straddles two.
+    // The words that commit lie in one line, and a slot never straddles two.
     assert!(std::mem::offset_of!(Header, fence) == LINE_BYTES);
     assert!(HEADER_BYTES.is_multiple_of(SLOT_BYTES));
     assert!(leaf_bytes(SLOTS_MAX) == 512);
@@ -90,17 +90,17 @@ impl LeafLayout for Header {
     }
 }
 
-/// Returns the bytes of a leaf with so many slots: whole lines.
+/// Returns the size of a leaf with this number of slots, in whole lines.
 pub const fn leaf_bytes(slots: usize) -> usize {
     (HEADER_BYTES + slots * SLOT_BYTES).next_multiple_of(LINE_BYTES)
 }
 
-/// What the word of a leaf says.
+/// The decoded word of a leaf.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct LeafWord {
-    /// Which slots are taken.
+    /// The taken slots.
     pub bitmap: u32,
-    /// Which of the siblings counts.
+    /// The valid one of the two sibling pointers.
     pub selector: usize,
 }
 
@@ -115,7 +115,7 @@ impl LeafWord {
         u64::from(self.bitmap) | (self.selector as u64) << 63
     }
 
-    /// Returns the same slots, and the other sibling.
+    /// Returns the same slots with the other sibling pointer.
     pub fn switched(self) -> Self {
         Self { selector: 1 - self.selector, ..self }
     }
@@ -127,30 +127,30 @@ pub fn slot_offset(leaf: u64, slot: usize) -> u64 {
     Header::slot_offset(leaf, slot)
 }
 
-/// Returns the line of a leaf that slot `slot` stands in.
+/// Returns the line of a leaf that contains slot `slot`.
 #[inline(always)]
 pub const fn line_of(slot: usize) -> usize {
     (HEADER_BYTES + slot * SLOT_BYTES) / LINE_BYTES
 }
 
-/// Returns the slots of the line that an item goes to if there is room. A line is the home of as many
-/// fingerprints as it has slots for.
+/// Returns the slots of an item's home line. The number of fingerprints with a home line is proportional
+/// to its slots.
 #[inline(always)]
 pub fn home(tag: u8, slots: usize) -> u32 {
     slots_of_line(line_of((usize::from(tag) * slots) >> 8)) & ((1 << slots) - 1)
 }
 
-/// Returns the slots of a line of a leaf, as if all leaves had as many as can be.
+/// Returns the slots of a line of a leaf with the maximum number of slots.
 #[inline(always)]
 pub fn slots_of_line(line: usize) -> u32 {
     // Three slots share the fence's line, later ones are four to a line.
     ((0b1111_u64 << (4 * line)) >> 5) as u32
 }
 
-/// Returns the line that most of some slots are in.
+/// Returns the line that contains most of the given slots.
 #[inline(always)]
 pub fn roomiest(slots: u32) -> usize {
-    // How many are in each line: the slots of a line become four bits of their own.
+    // The number of slots in each line: the slots of a line become four bits of their own.
     let by_line = slots << 5;
     let pairs = by_line - (by_line >> 1 & 0x5555_5555);
     let room = (pairs & 0x3333_3333) + (pairs >> 2 & 0x3333_3333);
@@ -159,31 +159,31 @@ pub fn roomiest(slots: u32) -> usize {
     most.trailing_zeros() as usize / 4
 }
 
-/// What is known about a leaf's slots without looking at the leaf. Strays are items that stand
-/// elsewhere than at home; a few are remembered with their slots, which are taken. One that is at home is
-/// none.
+/// Information about a leaf's slots that needs no access to the leaf. Strays are items outside their home
+/// line; a few are remembered with their slots, which are taken. An item in its home line is not a stray.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct Slots {
-    /// Which are taken.
+    /// The taken slots.
     pub bitmap: u32,
-    /// Homes of strays that are not remembered, a bit for each line; they may be gone.
+    /// Home lines of strays that are not remembered, one bit per line; these strays may have been
+    /// removed.
     pub forgotten: u32,
-    /// Fingerprints of strays, a byte each.
+    /// Fingerprints of strays, one byte each.
     pub stray_tags: u32,
     /// Their slots, five bits each.
     pub stray_slots: u32,
 }
 
 impl Slots {
-    /// Homes that a leaf may have.
+    /// Number of possible home lines of a leaf.
     const HOMES: usize = line_of(SLOTS_MAX - 1);
-    /// Bits of a stray's slot.
+    /// Number of bits of a stray's slot.
     const STRAY_BITS: usize = 5;
     const STRAY_MASK: u32 = (1 << Self::STRAY_BITS) - 1;
-    /// Bits of everything but the fingerprints.
+    /// Number of bits of all fields except the fingerprints.
     pub const BITS: usize = SLOTS_MAX + Self::HOMES + STRAYS * Self::STRAY_BITS;
 
-    /// An item goes into slot `slot`, which is free, of a leaf of `slots`.
+    /// Adds an item in the free slot `slot` of a leaf with `slots` slots.
     #[inline(always)]
     pub fn take(&mut self, slot: usize, tag: u8, slots: usize) {
         self.bitmap |= 1 << slot;
@@ -199,10 +199,10 @@ impl Slots {
         }
     }
 
-    /// Returns where strays with this fingerprint stand, but for forgotten ones.
+    /// Returns the slots of remembered strays with this fingerprint.
     #[inline(always)]
     pub fn strays(self, tag: u8) -> u32 {
-        // A byte that is zero lends a bit to those above it, and only then.
+        // A zero byte borrows from those above it, and only then.
         let differ = self.stray_tags ^ (u32::from(tag) * 0x0101_0101);
         if differ.wrapping_sub(0x0101_0101) & !differ & 0x8080_8080 == 0 {
             return 0;
@@ -211,13 +211,13 @@ impl Slots {
         (0..STRAYS).fold(0, |slots, at| slots | bit(self.stray(at))) & self.bitmap
     }
 
-    /// Returns whether an item may stand neither at home nor where a stray is remembered.
+    /// Returns whether an item may be outside its home line without being remembered.
     #[inline(always)]
     pub fn may_be_forgotten(self, tag: u8, slots: usize) -> bool {
         self.forgotten & Self::bit(tag, slots) != 0
     }
 
-    /// Returns a slot of the line that an item is looked for in first.
+    /// Returns a slot of the line where an item is searched first.
     #[inline(always)]
     pub fn first(self, tag: u8, slots: usize) -> usize {
         let strays = self.strays(tag);
@@ -229,7 +229,7 @@ impl Slots {
         (home(tag, slots) | self.strays(tag)) >> slot & 1 != 0 || self.may_be_forgotten(tag, slots)
     }
 
-    /// Returns the same slots but for `gone`.
+    /// Returns the same slots without `gone`.
     #[inline(always)]
     pub fn without(mut self, gone: u32) -> Self {
         self.bitmap &= !gone;
@@ -244,7 +244,7 @@ impl Slots {
         self
     }
 
-    /// Fingerprint and slot of a stray.
+    /// Returns fingerprint and slot of a stray.
     #[inline(always)]
     fn stray(self, at: usize) -> (u8, usize) {
         let slot = self.stray_slots >> (Self::STRAY_BITS * at) & Self::STRAY_MASK;
@@ -267,13 +267,13 @@ impl Slots {
         1 << (line_of(home(tag, slots).trailing_zeros() as usize) - 1)
     }
 
-    /// Everything but the fingerprints.
+    /// Packs all fields except the fingerprints.
     pub fn pack(self) -> u64 {
         let homes = u64::from(self.forgotten) | u64::from(self.stray_slots) << Self::HOMES;
         u64::from(self.bitmap) | homes << SLOTS_MAX
     }
 
-    /// Returns which are taken, by the lower half of that.
+    /// Returns the taken slots, from the lower half of the packed word.
     #[inline(always)]
     pub fn taken_of(word: u32) -> u32 {
         word & ((1 << SLOTS_MAX) - 1)
@@ -310,7 +310,7 @@ mod tests {
         assert_eq!((slots.strays(tag), slots.first(tag, SLOTS_MAX)), (1 << 7, 7));
         assert!(!slots.may_be_forgotten(tag, SLOTS_MAX));
         assert_eq!(Slots::unpack(slots.pack(), slots.stray_tags), slots);
-        // It goes; then another item comes, which is at home there.
+        // It is removed; then another item is added, which is in its home line there.
         assert_eq!((slots.without(1 << 7).strays(tag), slots.without(1 << 7).bitmap), (0, 1 << at_home));
         slots = slots.without(1 << 7);
         let other = (0..=255).find(|tag| home(*tag, SLOTS_MAX) >> 7 & 1 != 0).unwrap();
@@ -326,7 +326,7 @@ mod tests {
         }
         assert!((0..STRAYS).all(|slot| slots.strays(tag - slot as u8) == 1 << slot));
         assert!(!slots.may_be_forgotten(tag, SLOTS_MAX));
-        // One that went leaves its place to another one.
+        // A removed one frees its place for another one.
         let mut again = slots.without(1 << 2);
         again.take(9, tag, SLOTS_MAX);
         assert_eq!((again.strays(tag), again.strays(tag - 2)), (1 | 1 << 9, 0));

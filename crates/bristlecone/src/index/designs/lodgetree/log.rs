@@ -1,5 +1,5 @@
-//! What the logs may take, and compaction passes: when there are too many logs, writers go over the nodes, a few at a
-//! time, and append what is still buffered of the old logs again. Step numbers are those of the protocol in `mod.rs`.
+//! Log limits, and compaction passes: when there are too many logs, writers visit the nodes, a few at a time, and
+//! append the buffered entries of the old logs again. Step numbers are those of the protocol in `mod.rs`.
 
 use bristlecone_pm::sync::wait::reached;
 use bristlecone_pm::sync::{Ordering::Acquire, Ordering::Release};
@@ -13,22 +13,22 @@ use crate::index::parts::buffered::ASIDE_MIN;
 use crate::index::parts::codec::{Codec, KeyCodec};
 
 impl<K: KeyCodec, V: Codec, M: Medium> LodgeTree<K, V, M> {
-    /// Logs that may be in use before a compaction pass begins: four times what all buffers can
-    /// hold, and one for each thread. From twice what they hold on, four threads spent a quarter of their
-    /// time looking.
+    /// Returns the number of logs in use from which on a compaction pass begins: four times the capacity of all
+    /// buffers, plus one for each thread. With twice the capacity, four threads spent a quarter of their time on
+    /// passes.
     pub(super) fn logs_wanted(&self) -> usize {
         let items = self.nodes.live() * self.node_slots / 2;
         4 * (items / self.versions.log.chunk_entries() + 1) + self.versions.log.appenders()
     }
 
-    /// Logs that there may be at all, but for one that each thread takes at the same moment: room for what
-    /// threads take while a compaction pass is under way.
+    /// Returns the maximum number of logs, except for one that each thread takes at the same time: leaves space for
+    /// logs taken while a compaction pass is running.
     pub(super) fn logs_max(&self) -> usize {
         let wanted = self.logs_wanted();
         wanted + (wanted / 4).max(self.versions.log.appenders())
     }
 
-    /// Returns room for a log entry, if there may be another one. A `steady` change is of a key that is buffered.
+    /// Reserves space for a log entry, if the logs may grow. A `steady` change is one of a buffered key.
     pub(super) fn reserve_entry(&self, steady: bool) -> Option<Spot<'_, M>> {
         let versions = &self.versions;
         let spot = versions.log.reserve(|_| {
@@ -37,21 +37,22 @@ impl<K: KeyCodec, V: Codec, M: Medium> LodgeTree<K, V, M> {
             if used >= wanted {
                 versions.want(OLDEST);
             }
-            // While stragglers keep too many logs, writes go to the leaves instead.
+            // While stragglers pin too many logs, writes bypass the log and go to the leaves.
             used < self.logs_max() && self.log_may_grow(steady)
         });
         spot.map(|spot| Spot::of(versions, spot))
     }
 
-    /// Does what a writer does for the log when its own work is done.
+    /// Does a writer's share of log maintenance after its own work.
     #[cold]
     pub(super) fn help_log(&self) {
-        // So many that a compaction pass is over before half of a log is full.
+        // Enough that a compaction pass ends before half of a log is full.
         let pace = 2 * u64::from(self.nodes.end()) / self.versions.log.chunk_entries() as u64 + 2;
         self.compact(pace as u32);
     }
 
-    /// Compacts up to `nodes` nodes; begins and ends passes as need be. A thread that comes second goes away.
+    /// Compacts up to `nodes` nodes; begins and ends passes as necessary. Returns immediately if another thread is
+    /// compacting.
     fn compact(&self, nodes: u32) {
         let versions = &self.versions;
         let Ok(mut pass) = versions.pass.try_lock() else { return };
@@ -64,7 +65,7 @@ impl<K: KeyCodec, V: Codec, M: Medium> LodgeTree<K, V, M> {
         self.compact_nodes(&mut pass, nodes);
     }
 
-    /// Ends the pass that is under way, or makes one for what stands in any log.
+    /// Ends the running pass, or runs one for the entries of all logs.
     pub(super) fn compact_all(&self, pass: &mut Pass) {
         if !self.versions.running.load(Acquire) {
             self.begin_pass(pass, ALL);
@@ -72,7 +73,7 @@ impl<K: KeyCodec, V: Codec, M: Medium> LodgeTree<K, V, M> {
         self.compact_nodes(pass, u32::MAX);
     }
 
-    /// Compact 1: what is logged from here on is in other logs.
+    /// Compact 1: later entries go to other logs.
     fn begin_pass(&self, pass: &mut Pass, wanted: u8) {
         let versions = &self.versions;
         reached("lodgetree compact.1");
@@ -103,7 +104,7 @@ impl<K: KeyCodec, V: Codec, M: Medium> LodgeTree<K, V, M> {
         }
     }
 
-    /// Compact 2: what is buffered in a node and stands in an old log is appended again.
+    /// Compact 2: appends the buffered entries of a node again that are in an old log.
     fn log_again(&self, id: u32) {
         // Writers that are waited for may have appended to old logs; later ones cannot.
         let Some(node) = self.lock_if_any(id, |item| self.versions.is_old(item.log)) else { return };
@@ -112,7 +113,7 @@ impl<K: KeyCodec, V: Codec, M: Medium> LodgeTree<K, V, M> {
         let mut has_room = true;
         for (item, buffered) in node.all_buffered().enumerate() {
             if versions.is_old(buffered.log) {
-                // What is buffered is bounded, and the old logs are about to go.
+                // The number of buffered items is bounded, and the old logs are about to be freed.
                 let log = &versions.log;
                 let spot = log.reserve_copy(|_| true).or_else(|| log.draw_on_reserve());
                 has_room = spot.is_some();
@@ -134,8 +135,8 @@ impl<K: KeyCodec, V: Codec, M: Medium> LodgeTree<K, V, M> {
         }
     }
 
-    /// Compact 3: old logs of which nothing is needed are emptied. Where there was room neither for copies nor in
-    /// leaves, they stay as they are.
+    /// Compact 3: empties old logs without needed entries. Where there was space neither for copies nor in leaves,
+    /// the old logs stay.
     fn finish_pass(&self, pass: &mut Pass) {
         let versions = &self.versions;
         versions.unmark_old(&pass.old);
@@ -162,7 +163,7 @@ impl<K: KeyCodec, V: Codec, M: Medium> LodgeTree<K, V, M> {
         }
     }
 
-    /// A removed key has left its leaf. Its record stays until no log entry that counts names it.
+    /// Retires a removed key that has left its leaf. Its record is kept until no valid log entry refers to it.
     pub(super) fn retire_key(&self, key: u64) {
         if K::INLINE {
             return;

@@ -1,6 +1,6 @@
-//! Leaves that are hardly used merge within their node, and nodes that have become small merge
-//! with a neighbour, so that deletes give the space back. The paper is silent on this. Step
-//! numbers are those of the protocol in `mod.rs`.
+//! Merge: underfull leaves merge within their node, and small nodes merge with a neighbour, so that
+//! deletes free space. The paper does not describe this. Step numbers are those of the protocol in
+//! `mod.rs`.
 
 use bristlecone_pm::{Medium, Persist};
 use smallvec::SmallVec;
@@ -16,7 +16,7 @@ use crate::index::parts::slot::bits;
 use crate::index::parts::volatile_index::Step;
 
 impl<K: KeyCodec, V: Codec, M: Medium> LodgeTree<K, V, M> {
-    /// After a removal from the leaf at `at`: leaves and nodes that have become too small merge.
+    /// Merges leaves and nodes that have become too small after a removal from the leaf at `at`.
     pub(super) fn shrink<'a>(&'a self, mut node: Locked<'a>, mut at: usize, guards: &Guards<K, V>) {
         loop {
             if node.live_items(at) * 3 > self.slots {
@@ -35,8 +35,8 @@ impl<K: KeyCodec, V: Codec, M: Medium> LodgeTree<K, V, M> {
         }
     }
 
-    /// Returns the left one of two neighbours that become one leaf: the leaf at `at`, and the one before
-    /// or behind it. An empty leaf goes in any case; others if that leaves some room.
+    /// Returns the left one of two neighbours to be merged: the leaf at `at`, and the one before or
+    /// behind it. An empty leaf is always merged; others if that leaves some space.
     fn partner(&self, node: &Locked<'_>, at: usize) -> Option<usize> {
         let index = node.counts().index;
         let live = node.live_items(at);
@@ -52,11 +52,11 @@ impl<K: KeyCodec, V: Codec, M: Medium> LodgeTree<K, V, M> {
         before.or_else(|| (at + 1 < index && fits(at)).then_some(at))
     }
 
-    /// The leaf at `left` takes over the one behind it, which goes.
+    /// Moves the items of the leaf behind `left` into the leaf at `left`, and frees the former.
     fn merge_leaves(&self, node: &Locked<'_>, left: usize, guards: &Guards<K, V>) {
         let medium = self.medium();
         let right = left + 1;
-        // Merge 1: what is buffered for both.
+        // Merge 1: the items buffered for both.
         let mut gathered = Gathered::default();
         for at in [left, right] {
             self.gather(node, at, None, &mut gathered, &guards.0);
@@ -81,7 +81,7 @@ impl<K: KeyCodec, V: Codec, M: Medium> LodgeTree<K, V, M> {
         let moved = Group { at: left, items: &moved, logged: false };
         let (slots, flushed) = self.fill(to, &moved, "lodgetree merge.2");
         let durable = medium.fence(flushed, "lodgetree merge.2");
-        // Merge 3: entries of the right leaf must be void before its range is the left one's.
+        // Merge 3: entries of the right leaf must be invalid before its range belongs to the left one.
         target.stamp.store(medium, node.sequence());
         let next = source.link(medium).next;
         let word = LeafWord { bitmap: slots.bitmap, ..LeafWord::unpack(target.word.load(medium)) }.switched();
@@ -95,9 +95,9 @@ impl<K: KeyCodec, V: Codec, M: Medium> LodgeTree<K, V, M> {
         K::retire(&self.keys, from.fence, &guards.0);
     }
 
-    /// Merges a node with a neighbour: it gives what it has to the left one, or takes what the right one has. Nothing on
-    /// the medium changes. The merged node, and by how much the places of this one's leaves are
-    /// shifted; `Err`: no neighbour has room, or is free.
+    /// Merges a node with a neighbour: moves its contents to the left one, or takes those of the right
+    /// one. Nothing on the medium changes. Returns the merged node, and the shift of the positions of
+    /// this node's leaves; `Err` if no neighbour has space and is unlocked.
     fn merge_node<'a>(&'a self, node: Locked<'a>, guard: &K::Guard) -> Result<(Locked<'a>, usize), ()> {
         let fence = node.fence(0);
         let first = node.entry(0).leaf == self.first;
@@ -118,14 +118,14 @@ impl<K: KeyCodec, V: Codec, M: Medium> LodgeTree<K, V, M> {
         Ok((self.join(node, right), 0))
     }
 
-    /// Returns whether two nodes fit into one, with room for more.
+    /// Returns whether two nodes fit into one, with space for more.
     fn may_join(&self, left: &Locked<'_>, right: &Locked<'_>) -> bool {
         let (left, right) = (left.counts(), right.counts());
         let index = left.index + right.index;
         index * 4 <= self.index_max * 3 && index + left.buffered + right.buffered < self.node_slots
     }
 
-    /// Takes the right node out of the index, whose range goes to the left one.
+    /// Removes the right node from the index; its range passes to the left one.
     fn leave(&self, fence: K::Ref<'_>, left: &Locked<'_>, right: &Locked<'_>, guard: &K::Guard) -> bool {
         self.inner.remove(fence, right.id, guard, |successor| successor == Some(left.id))
     }
@@ -143,8 +143,8 @@ impl<K: KeyCodec, V: Codec, M: Medium> LodgeTree<K, V, M> {
         left
     }
 
-    /// Returns the locked node before the one that begins with `fence`. Only from the right to the left
-    /// do writers wait for a second node, so they never wait for each other.
+    /// Returns the locked node before the one that begins with `fence`. Writers wait for a second node
+    /// only from right to left, so they never deadlock.
     fn lock_before(&self, fence: K::Ref<'_>, guard: &K::Guard) -> Locked<'_> {
         loop {
             let (id, version, _) = self.inner.find_before(Some(fence), guard, |node| self.version_of(node));
@@ -154,9 +154,10 @@ impl<K: KeyCodec, V: Codec, M: Medium> LodgeTree<K, V, M> {
         }
     }
 
-    /// Returns the locked node behind the one that begins with `low`, if there is one and it is free.
+    /// Returns the locked node behind the one that begins with `low`, if there is one and it is
+    /// unlocked.
     fn lock_behind(&self, low: K::Ref<'_>, node: &Locked<'_>, guard: &K::Guard) -> Option<Locked<'_>> {
-        // The node's own lock is held, so its version would be waited for without end.
+        // The node's own lock is held, so waiting for its version would never end.
         let version_of = |id| if id == node.id { Some(node.seen) } else { self.version_if_free(id) };
         let (_, _, cursor) = self.inner.seek(Some(low), guard, version_of, |_| {});
         let Step::Leaf(id, version, _) = self.inner.next(cursor, version_of) else { return None };

@@ -1,9 +1,9 @@
-//! A last-level inner node: separators and leaves from the left, buffered items from the right,
-//! in the same slots, under one lock that also covers the leaves.
+//! A last-level inner node: separators and leaves from the left, buffered items from the right, in the same slots,
+//! under one lock that also covers the leaves.
 //!
-//! A bitmap says more than the paper's count of items. Strays are items that do not stand in the line
-//! which their fingerprint names: readers are told of a few, so that they read one line of the leaf.
-//! Buffered items are numbered from the right, the oldest first. Where it all stands: see `places`.
+//! A bitmap replaces the paper's count of items. Strays are items outside the home line of their fingerprint: the
+//! node remembers a few, so that readers read one line of the leaf. Buffered items are numbered from the right,
+//! the oldest first. `places` describes the layout.
 
 use bristlecone_pm::sync::Ordering::Relaxed;
 use bristlecone_pm::{LINE_BYTES, Memory, Notes, NotesReader, Result};
@@ -16,10 +16,10 @@ use crate::index::parts::optimistic_lock::{OptimisticLock, Version};
 use crate::index::parts::prefetch;
 use crate::index::parts::search::{self, Level};
 
-/// Times that a reader looks before it locks.
+/// Number of attempts of a reader before it locks.
 const PATIENCE: u32 = 8;
 
-/// Bits of a leaf's offset, counted in lines; above them stands what its meta has no room for.
+/// Number of bits of a leaf's offset, in lines; the bits above hold the part of its meta that does not fit there.
 const LEAF_BITS: usize = 48 - LINE_BYTES.trailing_zeros() as usize;
 const _: () = assert!(LEAF_BITS + Slots::BITS <= 64 + 32);
 
@@ -31,7 +31,7 @@ pub struct Nodes {
     by_default: bool,
 }
 
-/// How many slots each part of a node has.
+/// Number of slots of each part of a node.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Counts {
     /// Leaves.
@@ -40,17 +40,17 @@ pub struct Counts {
     pub buffered: usize,
 }
 
-/// A leaf as its node knows it.
+/// A node's information about a leaf.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct Entry {
     /// Key word of the low fence.
     pub fence: u64,
-    /// Offset.
+    /// Offset of the leaf.
     pub leaf: u64,
     pub slots: Slots,
 }
 
-/// When a node was split, on the clock of leaf splits, and into how many.
+/// The time of a node's last split, on the clock of leaf splits, and its number of parts.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct Splits {
     pub last: u32,
@@ -65,7 +65,7 @@ impl Nodes {
         Ok(Self::over(Arena::new(places.bytes, memory)?, places))
     }
 
-    /// Takes over the nodes of a tree that was closed.
+    /// Takes over the nodes of a closed tree.
     pub fn resume(slots: usize, notes: &mut NotesReader<'_>) -> Option<Self> {
         let places = Places::new(slots, Level::detect());
         Some(Self::over(Arena::resume(places.bytes, notes)?, places))
@@ -75,23 +75,23 @@ impl Nodes {
         Self { arena, places, by_default: Some(places) == Places::DEFAULT }
     }
 
-    /// Notes the nodes for the next open of the tree.
+    /// Saves the nodes for the next open of the tree.
     pub fn suspend(&self, notes: &mut Notes) -> Option<()> {
         self.arena.suspend(notes)
     }
 
-    /// Returns how their keys are searched.
+    /// Returns the SIMD level for searches of their keys.
     pub fn level(&self) -> Level {
         self.places.level
     }
 
-    /// Returns whether nodes are what [`get_as`](Self::get_as) is told at compile time that they are.
+    /// Returns whether nodes have the default layout that [`get_as`](Self::get_as) can assume.
     #[inline(always)]
     pub fn have_default_layout(&self) -> bool {
         self.by_default
     }
 
-    /// As [`get`](Self::get). If nodes have the `DEFAULT` layout, the compiler knows where everything is.
+    /// Same as [`get`](Self::get). With `DEFAULT`, all positions are compile-time constants.
     #[inline(always)]
     pub fn get_as<const DEFAULT: bool>(&self, id: u32) -> NodeRef<'_> {
         match &Places::DEFAULT {
@@ -108,7 +108,7 @@ impl Nodes {
         NodeRef { id, node: self.arena.get(id), places: &self.places }
     }
 
-    /// Returns a node that no other thread knows, without entries, unlocked, with a count above `count`.
+    /// Returns an empty node that no other thread knows, unlocked, with a count above `count`.
     pub fn alloc(&self, count: u64) -> Result<u32> {
         let id = self.arena.alloc()?;
         let node = self.get(id);
@@ -118,7 +118,7 @@ impl Nodes {
         Ok(id)
     }
 
-    /// Keeps so many nodes ready.
+    /// Reserves nodes.
     pub fn reserve(&self, nodes: usize) -> Result<Room<'_>> {
         self.arena.reserve(nodes)
     }
@@ -127,7 +127,7 @@ impl Nodes {
         self.arena.free(id);
     }
 
-    /// Nodes that were ever handed out have an id below this.
+    /// Returns an upper bound of the ids of all nodes ever allocated.
     pub fn end(&self) -> u32 {
         self.arena.begun()
     }
@@ -149,7 +149,7 @@ impl<'a> NodeRef<'a> {
         (0..self.places.bytes).step_by(LINE_BYTES).for_each(|at| prefetch(start.wrapping_add(at)));
     }
 
-    /// Returns how the slots are shared out; never more than there are.
+    /// Returns the number of slots of each part, never more than the node has.
     #[inline(always)]
     pub fn counts(self) -> Counts {
         let word = self.node.counts.load(Relaxed);
@@ -174,7 +174,7 @@ impl<'a> NodeRef<'a> {
         self.node.splits.store(word, Relaxed);
     }
 
-    /// Slots that are free.
+    /// Returns the number of free slots.
     #[inline(always)]
     pub fn room(self) -> usize {
         let Counts { index, buffered } = self.counts();
@@ -187,7 +187,7 @@ impl<'a> NodeRef<'a> {
         self.keys()[at].load(Relaxed)
     }
 
-    /// Returns which slots of a leaf are taken.
+    /// Returns the taken slots of a leaf.
     #[inline(always)]
     pub fn taken(self, at: usize) -> u32 {
         Slots::taken_of(self.metas()[at].load(Relaxed))
@@ -199,8 +199,8 @@ impl<'a> NodeRef<'a> {
         (self.values()[at].load(Relaxed) & ((1 << LEAF_BITS) - 1)) * LINE_BYTES as u64
     }
 
-    /// Returns the last of the leaves that begin at `fence` or before, or the first leaf: for fences that order as
-    /// words do.
+    /// Returns the last of the leaves that begin at `fence` or before, or the first leaf: for fences whose words
+    /// order like the keys.
     #[inline(always)]
     pub fn last_up_to(self, fence: u64) -> usize {
         let fences = (1 << self.counts().index) - 1;
@@ -228,7 +228,7 @@ impl<'a> NodeRef<'a> {
         self.strays()[at].store(slots.stray_tags, Relaxed);
     }
 
-    /// Puts a leaf at a place of the index part. There is room.
+    /// Inserts a leaf at a position of the index part. There must be space.
     pub fn insert_entry(self, at: usize, entry: Entry) {
         let counts = self.counts();
         assert!(self.room() > 0, "an entry in a full node");
@@ -238,7 +238,7 @@ impl<'a> NodeRef<'a> {
         self.renumber(|owner| if owner >= at { owner + 1 } else { owner });
     }
 
-    /// Takes a leaf out. Nothing is buffered for it.
+    /// Removes a leaf. Nothing may be buffered for it.
     pub fn remove_entry(self, at: usize) {
         let counts = self.counts();
         (at + 1..counts.index).for_each(|from| self.set_entry(from - 1, self.entry(from)));
@@ -246,13 +246,14 @@ impl<'a> NodeRef<'a> {
         self.renumber(|owner| if owner > at { owner - 1 } else { owner });
     }
 
-    /// Keeps the first `count` leaves.
+    /// Keeps only the first `count` leaves.
     pub fn truncate(self, count: usize) {
         self.set_counts(Counts { index: count, ..self.counts() });
     }
 
-    /// Returns what a reader of this node validates that tried `tries` times so far: the version it saw, or,
-    /// out of patience, one that cannot change. `None`: another thread was faster.
+    /// Returns the version that a reader of this node validates after `tries` attempts: the one it read, or, after
+    /// too many attempts, a locked one that cannot change. Returns `None` if another thread changed the node
+    /// first.
     #[inline(always)]
     pub fn hold(self, version: Version, tries: u32) -> Option<(Option<Locked<'a>>, Version)> {
         if tries < PATIENCE {
@@ -262,14 +263,14 @@ impl<'a> NodeRef<'a> {
         Some((Some(locked), version.locked()))
     }
 
-    /// Locks the node if it is still the one that was read at `version`.
+    /// Locks the node if it is unchanged since `version`.
     #[inline(always)]
     pub fn lock_at(self, version: Version) -> Option<Locked<'a>> {
         Locked::at(self, version)
     }
 }
 
-/// A node, and its leaves, held by the only writer they may have.
+/// A node and its leaves, locked by their only writer.
 pub type Locked<'a> = locked::Locked<NodeRef<'a>>;
 
 impl Guarded for NodeRef<'_> {
@@ -323,7 +324,7 @@ mod tests {
                 (node.room(), node.entry(0), node.entry(1), node.entry(2)),
                 (0, entry(1), entry(2), entry(3))
             );
-            // What belonged to the second leaf belongs to the third.
+            // Items of the second leaf now belong to the third.
             let want: Vec<_> = (0..slots as u64 - 3).map(|key| item(key, (key % 2 * 2) as usize)).collect();
             assert!(node.all_buffered().eq(want.iter().copied()));
             for buffered in &want {

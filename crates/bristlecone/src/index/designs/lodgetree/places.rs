@@ -1,4 +1,4 @@
-//! Where the arrays of a last-level inner node stand.
+//! Positions of the arrays of a last-level inner node.
 //!
 //! ```text
 //! lock | counts | splits | fingerprints, 1 B a slot | keys, 8 B | owners, 1 B | metas, 4 B | values, 8 B
@@ -19,25 +19,24 @@ use crate::index::parts::fingerprint;
 use crate::index::parts::optimistic_lock::OptimisticLock;
 use crate::index::parts::search::{self, Level};
 
-/// Most slots of a node.
+/// Maximum number of slots of a node.
 pub const NODE_SLOTS_MAX: usize = 36;
 /// Slots of a node of the default layout, and its bytes.
 const DEFAULT_SLOTS: usize = 29;
 pub const DEFAULT_BYTES: usize = Places::new(DEFAULT_SLOTS, Level::Portable).bytes;
 
-/// Leaves above which a node of so many slots splits. It has at most one more.
+/// Returns the number of leaves above which a node with this number of slots splits. It has at most one more.
 pub const fn index_max(slots: usize) -> usize {
     let buffer = slots / 4;
     slots - if buffer < 2 { 2 } else { buffer }
 }
 
-/// The first words of a node. Changes only under the lock; readers validate, hence relaxed
-/// accesses.
+/// The first words of a node. They change only under the lock. Readers validate, so relaxed accesses suffice.
 #[repr(C)]
 #[derive(Debug)]
 pub struct Header {
     pub lock: OptimisticLock,
-    /// Slots of each part: see [`Counts`](super::node::Counts).
+    /// Number of slots of each part: see [`Counts`](super::node::Counts).
     pub(super) counts: AtomicU64,
     /// See [`Splits`](super::node::Splits).
     pub(super) splits: AtomicU64,
@@ -49,14 +48,14 @@ unsafe impl Zeroed for Header {}
 const HEADER_BYTES: usize = 24;
 const _: () = assert!(size_of::<Header>() == HEADER_BYTES);
 
-/// Where the arrays of a node are, and how they are searched.
+/// Positions of the arrays in a node, and the search method.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Places {
     pub slots: usize,
     pub bytes: usize,
     pub level: Level,
     byte_words: usize,
-    /// Fences that are compared at once.
+    /// Number of fences that are compared together.
     fences: usize,
     tags: usize,
     owners: usize,
@@ -67,7 +66,7 @@ pub struct Places {
 }
 
 impl Places {
-    /// Those of the default layout, if the processor compares lines of keys.
+    /// The default layout, if the processor compares lines of keys.
     #[cfg(target_arch = "x86_64")]
     pub const DEFAULT: Option<Self> = Some(Self::new(DEFAULT_SLOTS, Level::Avx512));
     #[cfg(not(target_arch = "x86_64"))]
@@ -76,7 +75,7 @@ impl Places {
     pub const fn new(slots: usize, level: Level) -> Self {
         let byte_words = slots.next_multiple_of(8 * fingerprint::GROUP) / 8;
         let tags = HEADER_BYTES;
-        // What a search looks at comes first, and is prefetched first.
+        // The arrays read by a search come first, and are prefetched first.
         let keys = tags + 8 * byte_words;
         let owners = keys + 8 * slots;
         let metas = owners + 8 * byte_words;
@@ -109,7 +108,7 @@ impl<'a> NodeRef<'a> {
     ///
     /// # Safety
     ///
-    /// The arena keeps so many bytes per node, `at` is aligned for `T`, and `T` is an atomic.
+    /// The arena must keep that many bytes per node, `at` must be aligned for `T`, and `T` must be an atomic.
     #[inline(always)]
     unsafe fn array<T>(self, at: usize, count: usize) -> &'a [T] {
         // SAFETY: the caller's promise; any bytes are values of atomics.
@@ -143,7 +142,7 @@ impl<'a> NodeRef<'a> {
         unsafe { self.array(self.places.keys, self.places.slots) }
     }
 
-    /// Returns the keys among which all fences are.
+    /// Returns the keys that include all fences.
     #[inline(always)]
     pub fn fences(self) -> &'a [AtomicU64] {
         // SAFETY: as above. They may be more than the keys, but others follow those.

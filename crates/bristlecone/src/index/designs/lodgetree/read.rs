@@ -1,5 +1,5 @@
-//! Reading a key's item. Readers take no lock; they look and validate. Only one that was disturbed again
-//! and again locks the node, as a writer does, so that none starves.
+//! Reading a key's item. Readers do not lock: they read and validate. A reader whose validation fails repeatedly locks
+//! the node, as a writer does, so that none starves.
 
 use bristlecone_pm::Medium;
 use bristlecone_pm::sync::wait::again;
@@ -22,7 +22,7 @@ impl<K: KeyCodec, V: Codec, M: Medium> Read<K, V> for LodgeTree<K, V, M> {
 }
 
 impl<K: KeyCodec, V: Codec, M: Medium> LodgeTree<K, V, M> {
-    /// Looks `key` up. `f` sees the value before a thread can reuse it.
+    /// Looks up `key`. Calls `f` with the value before a thread can reuse it.
     #[inline(always)]
     pub(super) fn read<R>(&self, key: K::Ref<'_>, f: impl FnOnce(V::Ref<'_>) -> R) -> Option<R> {
         if self.nodes.have_default_layout() {
@@ -45,8 +45,8 @@ impl<K: KeyCodec, V: Codec, M: Medium> LodgeTree<K, V, M> {
             let still = || node.lock.validate(version);
             match self.locate(node, key, tag, Hint::Present, &key_guard, still) {
                 Ok(found) if still() => {
-                    // The value word was read while the node stood; pinned, its record stays. Unlocked, `f` may
-                    // write.
+                    // The value word was read while the node was valid; while pinned, its record remains. After the
+                    // unlock, `f` may write.
                     drop(locked);
                     return found.value.map(|value| f(V::read(&self.values, value, &value_guard)));
                 }
@@ -56,14 +56,14 @@ impl<K: KeyCodec, V: Codec, M: Medium> LodgeTree<K, V, M> {
         unreachable!("a reader that locks is a reader that finds out")
     }
 
-    /// Returns after how many tries a reader looks: one that never locks, since it follows, has always begun just now.
+    /// Returns the number of attempts that a reader reports: always the first one for a follower, which never locks.
     #[inline(always)]
     pub(super) fn tries(&self, tries: u32) -> u32 {
         if tries > 0 && self.pool.is_followed() { 0 } else { tries }
     }
 
-    /// Finds out what a node says about `key`. `still` says whether what was read so far can be
-    /// trusted: it is asked before anything out of line is looked at.
+    /// Finds the state of `key` in a node. `still` returns whether the data read so far are valid: it is called before
+    /// any out-of-line data are accessed.
     #[inline(always)]
     pub(super) fn locate(
         &self,
@@ -81,10 +81,10 @@ impl<K: KeyCodec, V: Codec, M: Medium> LodgeTree<K, V, M> {
         }
         let entry = node.entry(at);
         if !still() {
-            // The leaf may be none any more.
+            // The offset may not be that of a leaf any more.
             return Err(Stale);
         }
-        // What is buffered needs nothing of the leaf.
+        // A buffered item needs no access to the leaf.
         if items.count() == 0 {
             if hint == Hint::Absent || !K::INLINE {
                 self.pool.prefetch(entry.leaf);
@@ -125,7 +125,7 @@ impl<K: KeyCodec, V: Codec, M: Medium> LodgeTree<K, V, M> {
         still: &impl Fn() -> bool,
     ) -> Result<usize, Stale> {
         if K::INLINE {
-            // Fences are words that order as the keys do.
+            // Fences are words that order like the keys.
             return Ok(node.last_up_to(K::rank(key)));
         }
         let index = node.counts().index;
@@ -145,10 +145,9 @@ impl<K: KeyCodec, V: Codec, M: Medium> LodgeTree<K, V, M> {
         Ok(low - 1)
     }
 
-    /// Returns the slot of `key` in a leaf, with its words. Where a key should be, that is the slot of a stray
-    /// with its fingerprint, or one in the line that its fingerprint names. Only if more strays have
-    /// come from there than the node remembers, and for keys out of line, the leaf's fingerprints tell.
-    /// The entry was validated.
+    /// Returns the slot of `key` in a leaf, with its words. It is the slot of a remembered stray with its fingerprint,
+    /// or one in the fingerprint's home line. Only if there are more strays from that line than the node remembers,
+    /// and for out-of-line keys, the leaf's fingerprints are read. The entry must be validated.
     #[inline(always)]
     pub(super) fn locate_in_leaf(
         &self,
@@ -196,7 +195,7 @@ impl<K: KeyCodec, V: Codec, M: Medium> LodgeTree<K, V, M> {
         Ok(None)
     }
 
-    /// Returns what a node has to know of a leaf with these slots taken, by their fingerprints.
+    /// Returns a node's information about a leaf with these taken slots, from their fingerprints.
     pub(super) fn slots_of(&self, header: &Header, bitmap: u32) -> Slots {
         let tags = header.fingerprints.load(self.medium());
         bits(bitmap).fold(Slots::default(), |mut slots, slot| {

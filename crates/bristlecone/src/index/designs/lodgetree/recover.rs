@@ -1,6 +1,6 @@
-//! Opening a tree after anything: as [`buffered`](crate::index::parts::buffered) does, with nodes over the leaves. What is
-//! written does not change what the chain and the logs say: fingerprints, descriptors of chunks that nothing needs,
-//! the first leaf of a new tree; and logs that nothing needs are emptied. So a crash in here is one more crash.
+//! Recovery as in [`buffered`](crate::index::parts::buffered), with nodes over the leaves. It writes only derived
+//! data: fingerprints, descriptors of unneeded chunks, the first leaf of a new tree; and it empties unneeded logs.
+//! A crash during recovery is therefore safe.
 
 use std::sync::Arc;
 
@@ -22,10 +22,10 @@ use crate::index::parts::keeper::Keeper;
 use crate::index::parts::volatile_index::VolatileIndex;
 use crate::index::{Open, SalvageSink};
 
-/// What is known of a leaf on the chain.
+/// Recovered information about a leaf of the chain.
 struct Known {
     entry: Entry,
-    /// A sequence that none of what has reached it, or is buffered, is above.
+    /// An upper bound of the sequences of all merged and buffered items.
     newest: u64,
     buffered: Vec<Buffered>,
 }
@@ -86,7 +86,7 @@ impl<K: KeyCodec, V: Codec, M: Medium> Open<K, V, M> for LodgeTree<K, V, M> {
     }
 }
 
-/// What a tree consists of that opening finds, or takes over.
+/// The parts of a tree that opening recovers or resumes.
 struct Parts<K: KeyCodec, V: Codec, M: Medium> {
     store: Store<Header, K, V, M>,
     versions: VersionLog<M>,
@@ -101,7 +101,7 @@ impl<K: KeyCodec, V: Codec, M: Medium> Drop for LodgeTree<K, V, M> {
 }
 
 impl<K: KeyCodec, V: Codec, M: Medium> LodgeTree<K, V, M> {
-    /// Notes what the next open goes on with, or followers read.
+    /// Saves the state for the next open, or records it for followers.
     fn suspend(&self, notes: &mut Notes) -> Option<()> {
         self.unseen.suspend(notes)?;
         self.clock.suspend(notes)?;
@@ -138,7 +138,7 @@ impl<K: KeyCodec, V: Codec, M: Medium> LodgeTree<K, V, M> {
         let Some(first) = self.pool.root(tree)? else { return self.create(tree, logged) };
         self.store.first = first;
         let mut survivors = self.survivors(threads, |leaf, bitmap, stamp| self.know(leaf, bitmap, stamp))?;
-        // A leaf and what is buffered for it must fit into a node, and into two leaves.
+        // A leaf and its buffered items must fit into a node, and into two leaves.
         let most = self.slots.min(self.node_slots) - 1;
         let replayed = self.replay(&survivors, (&self.versions.log, &logged), most, threads)?;
         for of_leaf in replayed.chunk_by(|a, b| a.at == b.at) {
@@ -151,7 +151,7 @@ impl<K: KeyCodec, V: Codec, M: Medium> LodgeTree<K, V, M> {
         Ok(())
     }
 
-    /// Create 1 and 2: the first leaf, then the word of the directory that leads to it.
+    /// Create 1 and 2: the first leaf, then the directory word that refers to it.
     fn create(&mut self, tree: TreeId, logged: Vec<LogChunk>) -> Result<()> {
         let leaf = self.leaves.alloc()?;
         let (_, flushed) = self.write_leaf(leaf, 0, std::iter::empty(), 0, 0);
@@ -164,7 +164,7 @@ impl<K: KeyCodec, V: Codec, M: Medium> LodgeTree<K, V, M> {
         Ok(())
     }
 
-    /// Recover 2: what a node has to know of a leaf, for which nothing is buffered yet.
+    /// Recover 2: returns a node's information about a leaf without buffered items.
     fn know(&self, leaf: u64, bitmap: u64, stamp: u64) -> Result<Known> {
         let header = self.leaf(leaf);
         let fence = header.fence.load(self.medium());
@@ -176,11 +176,11 @@ impl<K: KeyCodec, V: Codec, M: Medium> LodgeTree<K, V, M> {
         Ok(Known { entry, newest: stamp, buffered: Vec::new() })
     }
 
-    /// Recover 3: takes up what the entries of one leaf, newest first, say.
+    /// Recover 3: buffers the entries of one leaf, given newest first.
     fn buffer_again(&self, leaf: &mut Known, entries: &[Replayed]) {
         let guard = K::pin();
         leaf.newest = entries[0].entry.sequence;
-        // The oldest first, as they were.
+        // The oldest first, as originally.
         for Replayed { log, entry: LogEntry { key, value, removed, .. }, .. } in entries.iter().rev() {
             let (key, value, removed) = (*key, *value, *removed);
             let tag = K::fingerprint(K::read(&self.keys, key, &guard));
@@ -196,7 +196,8 @@ impl<K: KeyCodec, V: Codec, M: Medium> LodgeTree<K, V, M> {
         }
     }
 
-    /// Recover 4: nodes over the leaves, each with room for what is buffered; where each begins.
+    /// Recover 4: builds nodes over the leaves, each with space for its buffered items; returns them with their low
+    /// fences.
     fn build_nodes(&self, survivors: &[Survivor<K, Known>]) -> Result<Vec<(K::Owned, u32)>> {
         let most = self.index_max * 3 / 4;
         let mut nodes: Vec<(K::Owned, u32)> = Vec::new();

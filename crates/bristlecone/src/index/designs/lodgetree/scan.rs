@@ -1,5 +1,5 @@
-//! Scanning: one leaf at a time, in order, with what is buffered for it. Not a snapshot of the
-//! tree, but of each leaf.
+//! Scans: one leaf at a time, in order, merged with its buffered items. Each leaf is consistent; the
+//! tree as a whole is not a snapshot.
 
 use std::ops::Bound;
 
@@ -16,16 +16,16 @@ use crate::index::parts::words::Words;
 use crate::index::scan::{Bounds, append, overlay, shorten, verified};
 use crate::index::{Batch, Scan};
 
-/// A leaf as a scan found it, and where the scan goes on.
+/// A leaf read by a scan, and the position where the scan continues.
 struct Probe<K: KeyCodec> {
     words: Words,
-    /// Where the leaf begins, or where the next one does. `None`: there is none before or after.
+    /// The low fence of this leaf or of the next one. `None` if there is no leaf before or after.
     further: Option<K::Owned>,
     /// The word of that fence, or 0.
     fence: u64,
 }
 
-/// Looks, told how often it did, until it saw something.
+/// Calls `look` with the number of attempts, until it returns a result.
 fn until_probed<T>(look: impl Fn(u32) -> Option<T>) -> T {
     let mut round = 0;
     let looks = (0..u32::MAX).find_map(|tries| {
@@ -36,7 +36,7 @@ fn until_probed<T>(look: impl Fn(u32) -> Option<T>) -> T {
 }
 
 impl<K: KeyCodec, V: Codec, M: Medium> Scan<K, V> for LodgeTree<K, V, M> {
-    /// Between two leaves the batch keeps where the next one begins.
+    /// Between two leaves the batch keeps the low fence of the next one.
     fn scan_forward(&self, bounds: Bounds<'_, '_, K>, into: &mut Batch<K, V>) -> bool {
         let guards = (K::pin(), V::pin());
         while !into.ended {
@@ -53,7 +53,7 @@ impl<K: KeyCodec, V: Codec, M: Medium> Scan<K, V> for LodgeTree<K, V, M> {
                 let (id, version, cursor) =
                     self.inner.seek(Some(key), &guards.0, |node| self.version_of(node), |_| {});
                 let (locked, version) = self.nodes.get(id).hold(version, self.tries(tries))?;
-                // A thread that holds a lock waits for none to the right.
+                // A thread that holds a lock must not wait for one to the right.
                 let next_version = |node| match locked {
                     None => self.version_of(node),
                     Some(_) => self.version_if_free(node),
@@ -83,7 +83,7 @@ impl<K: KeyCodec, V: Codec, M: Medium> Scan<K, V> for LodgeTree<K, V, M> {
         false
     }
 
-    /// Between two leaves the batch keeps where the last one begins.
+    /// Between two leaves the batch keeps the low fence of the last one.
     fn scan_backward(&self, bounds: Bounds<'_, '_, K>, into: &mut Batch<K, V>) -> bool {
         let guards = (K::pin(), V::pin());
         while !into.ended {
@@ -137,8 +137,8 @@ impl<K: KeyCodec, V: Codec, M: Medium> Scan<K, V> for LodgeTree<K, V, M> {
 }
 
 impl<K: KeyCodec, V: Codec, M: Medium> LodgeTree<K, V, M> {
-    /// Compares the fences of the node that a key leads to, or of the last one, with their checksums,
-    /// and the one that a scan goes on from: a damaged one leads to another leaf.
+    /// Verifies the checksums of the fences of the node that a key leads to, or of the last one, and
+    /// of the fence where a scan continues: a damaged one leads to another leaf.
     #[cold]
     fn verify_fences(&self, key: Option<K::Ref<'_>>, next: u64, guard: &K::Guard) -> Result<()> {
         if K::INLINE {
@@ -163,12 +163,13 @@ impl<K: KeyCodec, V: Codec, M: Medium> LodgeTree<K, V, M> {
         fences.into_iter().try_for_each(|fence| K::verify(&self.keys, fence))
     }
 
-    /// Returns what compares the records of a key's word, and of a value's, with their checksums.
+    /// Returns functions that verify the checksums of the records of key words and of value words.
     fn verifiers(&self) -> (impl Fn(u64) -> Result<()>, impl Fn(u64) -> Result<()>) {
         (|word| K::verify(&self.keys, word), |word| V::verify(&self.values, word))
     }
 
-    /// Returns the leaf that holds `key`, and where the next one begins. `None`: something changed.
+    /// Returns the leaf that holds `key`, and the low fence of the next one. Returns `None` if
+    /// something changed.
     fn look_ahead(
         &self,
         id: u32,
@@ -202,11 +203,12 @@ impl<K: KeyCodec, V: Codec, M: Medium> LodgeTree<K, V, M> {
             }
         };
         let further = Some(K::owned(K::read(&self.keys, fence, guard)));
-        // What was seen of both nodes was so at the moment when the second one was looked at.
+        // Both nodes were in the observed state when the second one was read.
         still().then_some(Probe { words, further, fence })
     }
 
-    /// Returns the last leaf with keys up to a bound, and where it begins. `None`: something changed.
+    /// Returns the last leaf with keys up to a bound, and its low fence. Returns `None` if something
+    /// changed.
     fn look_back(
         &self,
         id: u32,
@@ -237,7 +239,8 @@ impl<K: KeyCodec, V: Codec, M: Medium> LodgeTree<K, V, M> {
         Some(Probe { words, further, fence: if first { 0 } else { entry.fence } })
     }
 
-    /// Returns the items of a leaf, and in their place what is buffered. `None`: the node changed.
+    /// Returns the items of a leaf, overlaid by the buffered ones. Returns `None` if the node
+    /// changed.
     fn snapshot(&self, node: NodeRef<'_>, version: Version, at: usize) -> Option<Words> {
         let entry = node.entry(at);
         node.lock.validate(version).then_some(())?;

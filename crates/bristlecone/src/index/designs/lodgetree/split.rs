@@ -1,4 +1,4 @@
-//! A leaf becomes two, and a node up to M. Step numbers are those of the protocol in `mod.rs`.
+//! Split: a leaf becomes two, and a node up to M. Step numbers are those of the protocol in `mod.rs`.
 
 use bristlecone_pm::{Durable, Flushed, Medium, Persist, Result};
 use smallvec::SmallVec;
@@ -21,8 +21,8 @@ fn greatest<R: Ord + Copy>(parts: &[Part<R>]) -> Option<R> {
 }
 
 impl<K: KeyCodec, V: Codec, M: Medium> LodgeTree<K, V, M> {
-    /// Splits a leaf that has no room for a group, and writes that. `Err`: there is no room for
-    /// another leaf; nothing changed, and the records are still to be fenced.
+    /// Splits a leaf without space for a group, and writes the group. Returns `Err` if there is no space for another
+    /// leaf; nothing has changed then, and the records must still be fenced.
     pub(super) fn split_leaf(
         &self,
         node: &Locked<'_>,
@@ -33,13 +33,13 @@ impl<K: KeyCodec, V: Codec, M: Medium> LodgeTree<K, V, M> {
         let medium = self.medium();
         let entry = node.entry(group.at);
         if node.room() == 0 && node.items_of(group.at).count() == 0 {
-            // The new leaf would have no place in the node.
+            // The node has no slot for the new leaf.
             return Err(self.pool.no_room());
         }
         self.prefetch_leaf(entry.leaf);
         let leaf = self.leaves.alloc()?;
         self.pool.events().note_split();
-        // Mostly the split before has prefetched it.
+        // Usually prefetched by the previous split.
         self.prefetch_leaf(leaf);
         self.leaves.prefetch_next();
         let (added, dropped) = Pending::changes(group.items);
@@ -49,7 +49,7 @@ impl<K: KeyCodec, V: Codec, M: Medium> LodgeTree<K, V, M> {
         // New items above all others: an ascending load leaves full leaves behind.
         let ascending = least(added).is_some_and(|least| greatest(held) < Some(least));
         let kept = if ascending { (parts.len() - 1).min(self.slots) } else { parts.len() / 2 };
-        // Leaves are in no order: it is enough to know the half that an item is of.
+        // Leaves are unordered: knowing the half of each item is sufficient.
         parts.select_nth_unstable_by_key(kept, Part::key);
         let (lower, upper) = parts.split_at(kept);
 
@@ -63,7 +63,7 @@ impl<K: KeyCodec, V: Codec, M: Medium> LodgeTree<K, V, M> {
         };
         let (mut logs, mut leftovers) = (Logs::default(), Leftovers::default());
         self.note_leftovers(entry.leaf, group.items, &mut leftovers);
-        // Split 1: the new leaf, which leads where the old one did.
+        // Split 1: the new leaf, which links to the old one's successor.
         let next = self.leaf(entry.leaf).link(medium).next;
         let items = upper.iter().map(|part| part.item);
         let (slots, flushed) = self.write_leaf(leaf, fence, items, next, node.sequence());
@@ -75,8 +75,8 @@ impl<K: KeyCodec, V: Codec, M: Medium> LodgeTree<K, V, M> {
         Ok(UnderWay { lines, logs, leftovers })
     }
 
-    /// Split 2 and 3: the old leaf drops the upper half, leads on to the new leaf, and takes what is new of the lower
-    /// half.
+    /// Split 2 and 3: the old leaf drops the upper half and links the new leaf; then the new items of the lower half
+    /// are merged into it.
     fn shrink_leaf<R>(
         &self,
         node: &Locked<'_>,
@@ -107,20 +107,20 @@ impl<K: KeyCodec, V: Codec, M: Medium> LodgeTree<K, V, M> {
         let changed = lower.iter().filter(|part| part.changed).map(|part| part.item);
         let changed: SmallVec<[Pending; 16]> = changed.collect();
         if changed.is_empty() {
-            // All of the group moved, or is dropped.
+            // All items of the group moved, or are dropped.
             let ordered = medium.ordered_within_line();
             header.stamp.publish(medium, node.sequence(), &ordered, "lodgetree split.2 stamp");
             meanwhile();
             medium.flush(&header.word, "lodgetree split.2")
         } else {
             medium.persist(&header.word, "lodgetree split.2");
-            // Split 3: the old leaf takes what is new of the lower half; now it has the room.
+            // Split 3: merge the new items of the lower half into the old leaf, which has space now.
             let rest = Group { items: &changed, ..*group };
             self.write_items(node, std::slice::from_ref(&rest), meanwhile)
         }
     }
 
-    /// Fills a fresh leaf; its slots, and what is under way.
+    /// Fills a fresh leaf; returns its slots, and the pending flushes.
     pub(super) fn write_leaf(
         &self,
         leaf: u64,
@@ -151,8 +151,8 @@ impl<K: KeyCodec, V: Codec, M: Medium> LodgeTree<K, V, M> {
         (slots, self.flush_lines(leaf, lines, "lodgetree split.1"))
     }
 
-    /// Splits a node whose index part has grown too large into several, the more the hotter it is. Nothing
-    /// on the medium changes. `Err`: there is no memory for it, and nothing changed at all.
+    /// Splits a node whose index part has grown too large into several: the hotter, the more. Nothing on the medium
+    /// changes. Returns `Err` if there is no memory for it; nothing has changed then.
     pub(super) fn split_node(&self, node: &Locked<'_>, guard: &K::Guard) -> Result<()> {
         let Counts { index, .. } = node.counts();
         let fence_at = |at: usize| K::read(&self.keys, node.fence(at), guard);
@@ -170,8 +170,8 @@ impl<K: KeyCodec, V: Codec, M: Medium> LodgeTree<K, V, M> {
         let splits = Splits { last: now, interval, parts };
         node.set_splits(splits);
         self.pool.events().note_split();
-        // From the right, so that at any moment each key has one node: this one, which is locked,
-        // or one that is complete.
+        // From right to left, so that at any time each key has one node: this one, which is locked, or one that is
+        // complete.
         let mut end = index;
         for part in (1..parts).rev() {
             let start = index * part / parts;
@@ -192,7 +192,8 @@ impl<K: KeyCodec, V: Codec, M: Medium> LodgeTree<K, V, M> {
         Ok(())
     }
 
-    /// Returns into how many nodes a node is split: more than the last time in a burst, fewer when the node has cooled.
+    /// Returns the number of nodes that a node is split into: more than the last time in a burst, fewer when the node
+    /// has cooled.
     fn parts_wanted(&self, before: Splits, interval: u32) -> usize {
         let (last, since) = (u64::from(before.interval), u64::from(interval));
         let ratio = self.options.burst_ratio;

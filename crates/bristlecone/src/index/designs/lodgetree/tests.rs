@@ -1,4 +1,4 @@
-//! What a LodgeTree takes up beside its items: the log, and DRAM; and how long its readers wait.
+//! The overhead of a LodgeTree beside its items: the log, DRAM, and the waiting time of its readers.
 
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering, Ordering::Relaxed};
 
@@ -19,18 +19,18 @@ fn tree(options: LodgeTreeOptions) -> Tree {
     testing::tree(&testing::pool(1 << 30, Native::new(Domain::Process)), "t", options)
 }
 
-/// Logs of so few entries that dozens are in use.
+/// Options with such small logs that dozens are in use.
 fn short_logs(log_entries: u64) -> LodgeTreeOptions {
     LodgeTreeOptions { log_entries, ..LodgeTreeOptions::default() }
 }
 
-/// What the log held at one moment.
+/// The state of the log at one point in time.
 #[derive(Clone, Copy, Debug)]
 struct Sample {
     logs: usize,
-    /// Logs that the items in all buffers would just fill.
+    /// Number of logs that the items in all buffers would just fill.
     full: usize,
-    /// How many logs there may be.
+    /// Maximum number of logs.
     most: usize,
 }
 
@@ -42,12 +42,12 @@ fn sample(tree: &Tree) -> Sample {
 }
 
 fn most_logs(tree: &Tree) -> usize {
-    // Threads that found room at the same moment take a log each.
+    // Threads that found space at the same time take a log each.
     tree.logs_max() + THREADS as usize
 }
 
-/// Writes keys that `draw` makes of the number of a write, in as many rounds on all threads; what
-/// the log holds after each.
+/// Writes keys computed by `draw` from the number of a write, in several rounds on all threads; returns the state
+/// of the log after each.
 fn over_time(tree: &Tree, rounds: u64, draw: impl Fn(u64) -> u64 + Sync) -> Vec<Sample> {
     let run = |round: u64| {
         std::thread::scope(|scope| {
@@ -70,7 +70,7 @@ fn over_time(tree: &Tree, rounds: u64, draw: impl Fn(u64) -> u64 + Sync) -> Vec<
     samples
 }
 
-/// However long it goes on, the bound is that of what the buffers hold.
+/// Verifies that the log size depends only on the buffered items, not on the duration.
 fn follows(name: &str, samples: &[Sample]) {
     for sample in samples {
         println!("{name}: {sample:?}");
@@ -92,7 +92,7 @@ fn the_log_follows_what_is_buffered() {
     follows("bursty", &over_time(&tree, 8, |n| key((n / 20_000 * 1000 + n % 1000) % KEYS)));
 }
 
-/// One thread alone never meets the bound: a compaction pass is over before the next log is full.
+/// A single thread never reaches the bound: a compaction pass ends before the next log is full.
 #[test]
 fn compaction_passes_end_before_logs_run_out() {
     for log_entries in [2000, 4000, 8000] {
@@ -105,7 +105,7 @@ fn compaction_passes_end_before_logs_run_out() {
     }
 }
 
-/// Each log has one item that goes to a node of its own, where no write flushes it.
+/// Each log has one item in a node of its own, where no write flushes it.
 #[test]
 fn stragglers_do_not_pin_the_log() {
     let tree = tree(short_logs(300));
@@ -132,8 +132,8 @@ fn stragglers_do_not_pin_the_log() {
     assert!(left * 2 > stragglers.len() && logs.len() * 2 < left, "{left} stragglers, {} logs", logs.len());
 }
 
-/// The paper: 25 to 58 % of the last-level inner nodes is empty, and serves as buffer. Every split
-/// of a node leaves room; nodes that a load in order leaves behind stay as the split made them.
+/// The paper: 25 to 58 % of the last-level inner nodes is empty, and serves as buffer. Every split of a node leaves
+/// space; nodes behind an ascending load stay as the split made them.
 #[test]
 fn a_quarter_to_more_than_half_of_the_nodes_is_buffer() {
     for name in ["uniform", "ascending", "descending"] {
@@ -161,7 +161,7 @@ fn a_quarter_to_more_than_half_of_the_nodes_is_buffer() {
     }
 }
 
-/// Three threads write to one node without pause, and flush it all the time.
+/// Three threads continuously write to one node, and flush it.
 #[test]
 fn readers_get_through_to_a_node_that_is_written_all_the_time() {
     let tree = tree(LodgeTreeOptions::default());
@@ -193,7 +193,7 @@ fn readers_get_through_to_a_node_that_is_written_all_the_time() {
     println!("a get took {} ns, p99 {}, p99.9 {}, at most {}", part(500), part(990), part(999), part(1000));
 }
 
-/// A medium on which the first thread that empties a log, once that is asked for, waits before its fence.
+/// A medium on which the first thread that empties a log, once armed, waits before its fence.
 struct Gate {
     native: Native,
     armed: AtomicBool,
@@ -233,8 +233,9 @@ impl Medium for Gate {
     }
 }
 
-/// A log that lost its last needed entry is emptied by one thread, while another one makes a whole compaction pass,
-/// which knows nothing of that log: the record of a key that its entries name is not free before the log is empty.
+/// One thread empties a log that lost its last needed entry, while another one runs a whole compaction pass that
+/// does not include that log. The record of a key that its entries refer to must not be freed before the log is
+/// empty.
 #[test]
 fn a_key_outlives_the_log_that_is_emptied_beside_a_compaction_pass() {
     let [armed, is_waiting, is_open] = [const { AtomicBool::new(false) }; 3];
@@ -244,7 +245,7 @@ fn a_key_outlives_the_log_that_is_emptied_beside_a_compaction_pass() {
     tree.upsert(b"goes", 1).unwrap();
     tree.remove(b"goes").unwrap();
     tree.upsert(b"stays", 2).unwrap();
-    // The log of the removal is full, and is not needed once the leaf has it.
+    // The log of the removal is full, and is not needed once the removal is merged into the leaf.
     tree.inner.for_each_leaf(|_, id| tree.flush_what_fits(&tree.lock_if_any(id, |_| true).unwrap()));
     assert_eq!((tree.versions.log.keys_aside(), tree.keys.held()), (1, 0));
     let gate = tree.medium();

@@ -1,8 +1,8 @@
-//! The partitioned version log: every thread appends to a log of its own, each log counts the
-//! entries that are still needed, and one of which none is needed is used again.
+//! The partitioned version log: every thread appends to its own log, each log counts its needed entries, and a log
+//! without any is reused.
 //!
-//! A log is a chunk, and its number is the version that a buffered item remembers. A few items
-//! that no writer flushes would keep their logs for ever: then a compaction pass (see `log`) goes over the nodes.
+//! A log is a chunk, and its number is the version that a buffered item remembers. A few items that no writer
+//! flushes would pin their logs forever: a compaction pass (see `log`) then visits the nodes.
 
 use std::sync::{Arc, Mutex};
 
@@ -24,22 +24,22 @@ use crate::index::parts::buffered::TreeLog;
 use crate::index::parts::no_room;
 use crate::index::parts::zeroed::zeroed;
 
-/// Compaction passes that may be wanted: for what stands in the oldest logs, or in any.
+/// Requested compaction passes: for the entries of the oldest logs, or of any.
 pub(super) const OLDEST: u8 = 1;
 pub(super) const ALL: u8 = 2;
 /// A log whose entries are appended again elsewhere, as they are found.
 const OLD: u32 = 1 << 31;
-/// Threads that put releases off, and how many each.
+/// Number of threads that defer releases, and deferred releases of each.
 const RELEASERS: usize = 64;
 const RELEASED: usize = 32;
 const COUNTS_A_LINE: usize = LINE_BYTES / size_of::<AtomicU32>();
 
-/// A count for every chunk. Those of neighbours stand in different lines, because every thread counts in
-/// the chunk that it fills all the time.
+/// A count for every chunk. Those of neighbours are on different cache lines, because every thread updates the
+/// count of the chunk that it fills.
 #[derive(Debug)]
 struct Needed {
     counts: Box<[AtomicU32]>,
-    /// How many lines there are, as a power of two.
+    /// Number of lines, as a power of two.
     lines_log: u32,
 }
 
@@ -60,12 +60,12 @@ impl Needed {
     }
 }
 
-/// Logs of which a thread needs one entry less, plus one, or 0. Counting them is put off, because a locked
+/// Logs with one needed entry less, each as its number plus one, or 0. Counting them is deferred, because a locked
 /// instruction would wait for the flush before it.
 #[derive(Debug, Default)]
 struct Released {
     places: [AtomicU32; RELEASED],
-    /// The place that is filled next.
+    /// The place to be filled next.
     next: AtomicUsize,
 }
 
@@ -73,33 +73,33 @@ struct Released {
 #[derive(Debug)]
 pub(super) struct VersionLog<M: Medium> {
     pub log: TreeLog<M>,
-    /// For every chunk of the pool, the entries of it that are needed.
+    /// For every chunk of the pool, the number of its needed entries.
     needed: Needed,
     /// One for each thread.
     released: Box<[CachePadded<Released>]>,
-    /// The compaction pass that is wanted.
+    /// The requested compaction pass.
     wanted: AtomicU8,
-    /// One is under way.
+    /// Whether a pass is running.
     pub running: AtomicBool,
     pub pass: Mutex<Pass>,
 }
 
-/// Chunks of the logs, keys aside, and items when a compaction pass for room gave nothing.
+/// Number of chunks of the logs, set-aside keys, and items when a compaction pass for space freed nothing.
 type Futile = no_room::Futile<(usize, usize, u64)>;
 
 /// One compaction pass over all nodes.
 #[derive(Debug, Default)]
 pub(super) struct Pass {
-    /// Nodes `next..end` have not been looked at.
+    /// Nodes `next..end` have not been visited.
     pub next: u32,
     pub end: u32,
     pub old: Vec<LogChunk>,
-    /// Keys that only the old logs name.
+    /// Keys that only the old logs refer to.
     pub aside: Vec<u64>,
     pub futile: Futile,
 }
 
-/// Room for one entry, which counts as needed.
+/// Reserved space for one entry, which counts as needed.
 pub(super) struct Spot<'a, M: Medium> {
     versions: &'a VersionLog<M>,
     spot: LogSpot<'a, M>,
@@ -110,21 +110,21 @@ impl<'a, M: Medium> Spot<'a, M> {
         Self { versions, spot }
     }
 
-    /// Returns the log that the entry will be in.
+    /// Returns the log of the entry.
     #[inline(always)]
     pub fn log(&self) -> u32 {
         self.spot.chunk()
     }
 
-    /// Appends the entry, durably, and with it what else is under way.
+    /// Appends the entry durably, together with other pending flushes.
     #[inline(always)]
     pub fn append(self, entry: &LogEntry, records: Option<Flushed>, others: Flushed) {
-        // Counted before the log can be full.
+        // Must be counted before the log can be full.
         self.versions.need(self.log());
         self.spot.append_with(entry, records, others);
     }
 
-    /// Appends a copy, which is fenced later; returns the log that it is in.
+    /// Appends a copy, which is fenced later; returns its log.
     pub fn copy(self, entry: &LogEntry) -> (u32, Flushed) {
         let version = self.log();
         self.versions.need(version);
@@ -134,7 +134,7 @@ impl<'a, M: Medium> Spot<'a, M> {
 }
 
 impl<M: Medium> VersionLog<M> {
-    /// Takes over a tree's logs, of `entries` entries each, or of as many as they have room for.
+    /// Takes over a tree's logs, with `entries` entries each, or with as many as fit.
     pub fn open(pool: &Arc<PoolFile<M>>, owner: TreeId, entries: u64) -> (Self, Vec<LogChunk>) {
         let (log, logged) = TreeLog::open(pool, owner, entries);
         (Self::over(pool, log), logged)
@@ -151,8 +151,8 @@ impl<M: Medium> VersionLog<M> {
         }
     }
 
-    /// Notes how many entries of which logs are needed, once no thread writes any more. A compaction pass that is
-    /// under way ends halfway: what it has not looked at is in logs as good as any.
+    /// Saves the number of needed entries of each log, after the last write. A running compaction pass is
+    /// abandoned: the entries that it has not visited are in normal logs.
     pub fn suspend(&self, notes: &mut Notes) {
         if notes.are_live() {
             return;
@@ -167,7 +167,7 @@ impl<M: Medium> VersionLog<M> {
         notes.push_all(counts.collect::<Vec<_>>().into_iter());
     }
 
-    /// Takes over what [`suspend`](Self::suspend) noted.
+    /// Takes over the state saved by [`suspend`](Self::suspend).
     pub fn resume(
         pool: &Arc<PoolFile<M>>,
         owner: TreeId,
@@ -185,23 +185,24 @@ impl<M: Medium> VersionLog<M> {
         Some(log)
     }
 
-    /// Notes that another entry of this log is needed.
+    /// Counts another needed entry of this log.
     pub fn need(&self, version: u32) {
         self.needed.of(version).fetch_add(1, Relaxed);
     }
 
-    /// Empties the logs that are not needed after recovery; the others stay as they are.
+    /// Empties the logs that are not needed after recovery; the others stay unchanged.
     pub fn keep(&self, chunks: Vec<LogChunk>) {
         self.log.seal(chunks);
         self.reuse();
     }
 
-    /// Notes that an entry of each of these logs is no longer needed: what it says is durable elsewhere.
+    /// Records that one entry of each of these logs is no longer needed, because its data are durable elsewhere.
     pub fn release(&self, versions: &[u32]) {
         let Some(own) = own_thread_index().and_then(|index| self.released.get(index)) else {
             return versions.iter().for_each(|version| self.count_released(*version));
         };
-        // Only this thread fills places, one after the other, and any thread may empty them. Pairs with `count_releases`.
+        // Only this thread fills places, one after the other, and any thread may empty them. Pairs with
+        // `count_releases`.
         let mut next = own.next.load(Relaxed);
         for version in versions {
             if own.places[next].load(Relaxed) != 0 {
@@ -213,7 +214,7 @@ impl<M: Medium> VersionLog<M> {
         own.next.store(next, Relaxed);
     }
 
-    /// Counts what threads have released.
+    /// Counts the deferred releases of all threads.
     pub fn count_all_releases(&self) {
         self.released.iter().for_each(|released| self.count_releases(released));
     }
@@ -237,8 +238,8 @@ impl<M: Medium> VersionLog<M> {
         }
     }
 
-    /// Keeps the records of keys that a compaction pass releases meanwhile: it knows nothing of a log that another
-    /// thread took to empty it, whose entries name such keys until that is durable.
+    /// Keeps the records of keys that a concurrent compaction pass releases. The pass does not include a log that
+    /// another thread is emptying, whose entries refer to such keys until it is durably empty.
     fn before_emptying() -> epoch::Guard {
         epoch::pin()
     }
@@ -247,7 +248,7 @@ impl<M: Medium> VersionLog<M> {
         self.needed.of(version).load(Acquire) == 0
     }
 
-    /// Empties all full logs that nothing needs.
+    /// Empties all full logs without needed entries.
     pub fn reuse(&self) {
         self.count_all_releases();
         let _pinned = Self::before_emptying();
@@ -258,17 +259,17 @@ impl<M: Medium> VersionLog<M> {
     }
 
     pub fn is_old(&self, version: u32) -> bool {
-        // What is read without the node's lock may be no number of a log.
+        // A value read without the node's lock may not be the number of a log.
         self.needed.get(version).is_some_and(|needed| needed.load(Relaxed) & OLD != 0)
     }
 
-    /// Returns how many entries of all logs are needed.
+    /// Returns the number of needed entries of all logs.
     pub fn needed_entries(&self) -> u64 {
         self.count_all_releases();
         self.needed.counts.iter().map(|count| u64::from(count.load(Relaxed) & !OLD)).sum()
     }
 
-    /// Checks that every log counts as many entries as are buffered.
+    /// Verifies that every log counts as many entries as are buffered.
     pub fn verify<'a>(&self, nodes: impl Iterator<Item = NodeRef<'a>>) -> Option<Finding> {
         self.count_all_releases();
         let mut buffered = std::collections::BTreeMap::<u32, u32>::new();
@@ -282,28 +283,28 @@ impl<M: Medium> VersionLog<M> {
         Some(Finding::new(format!("log {log}"), format!("{needed} entries needed, {buffered:?} buffered")))
     }
 
-    /// Asks for a compaction pass.
+    /// Requests a compaction pass.
     pub fn want(&self, pass: u8) {
         self.wanted.fetch_max(pass, Release);
     }
 
-    /// Takes the wish for a compaction pass, if there is one.
+    /// Takes the request for a compaction pass, if there is one.
     pub fn take_wanted(&self) -> Option<u8> {
         let wanted = self.wanted.swap(0, Acquire);
         (wanted > 0).then_some(wanted)
     }
 
-    /// Says that the entries of some logs are appended again elsewhere, as they are found.
+    /// Marks logs whose entries are appended again elsewhere, as they are found.
     pub fn mark_old(&self, logs: &[LogChunk]) {
         logs.iter().for_each(|log| _ = self.needed.of(log.id()).fetch_or(OLD, AcqRel));
     }
 
-    /// Says that they no longer are.
+    /// Removes these marks.
     pub fn unmark_old(&self, logs: &[LogChunk]) {
         logs.iter().for_each(|log| _ = self.needed.of(log.id()).fetch_and(!OLD, AcqRel));
     }
 
-    /// Returns whether writers have a compaction pass to begin or to go on with.
+    /// Returns whether writers must begin or continue a compaction pass.
     #[inline(always)]
     pub fn is_due(&self) -> bool {
         self.wanted.load(Relaxed) > 0 || self.running.load(Relaxed)

@@ -1,4 +1,4 @@
-//! Insert, update and remove: where a write finds its node. What it does there stands in `apply`.
+//! Insert, update and remove: locating the node. `apply` changes it.
 
 use bristlecone_pm::{Flushed, Medium, Result, Step};
 
@@ -32,7 +32,7 @@ impl<K: KeyCodec, V: Codec, M: Medium> Write<K, V> for LodgeTree<K, V, M> {
 }
 
 impl<K: KeyCodec, V: Codec, M: Medium> Writer<Header, K, V, M> for LodgeTree<K, V, M> {
-    // The passes of others, and of other writes, have given what there is.
+    // The passes of others, and of other writes, have freed everything.
     const RECLAIMS: usize = 1;
     const RECORD_STEPS: [Step; 2] = ["lodgetree write.1 key", "lodgetree write.1 value"];
     type Place<'a>
@@ -81,7 +81,7 @@ impl<K: KeyCodec, V: Codec, M: Medium> Writer<Header, K, V, M> for LodgeTree<K, 
 }
 
 impl<K: KeyCodec, V: Codec, M: Medium> LodgeTree<K, V, M> {
-    /// Writes without asking what was there: only the flush looks into the leaf.
+    /// Writes without searching the previous value: only the flush reads the leaf.
     #[inline(always)]
     pub(super) fn blind_put(&self, key: K::Ref<'_>, value: V::Ref<'_>) -> Result<()> {
         if self.nodes.have_default_layout() {
@@ -91,9 +91,8 @@ impl<K: KeyCodec, V: Codec, M: Medium> LodgeTree<K, V, M> {
         }
     }
 
-    /// Puts an item into the buffer in one piece, without a loop: where more than some sixty stores, of
-    /// registers that calls save included, follow a fence before the next one, processors stand still until it
-    /// is over.
+    /// Buffers an item in one inlined function, without a loop: if a fence is followed by more than about sixty
+    /// stores, including registers saved by calls, before the next fence, processors stall until it completes.
     #[inline(always)]
     fn blind_put_as<const DEFAULT: bool>(&self, key: K::Ref<'_>, value: V::Ref<'_>) -> Result<()> {
         let done = {
@@ -122,7 +121,7 @@ impl<K: KeyCodec, V: Codec, M: Medium> LodgeTree<K, V, M> {
         })
     }
 
-    /// Puts a value into the log and the buffer, unless more is to be done.
+    /// Writes a value to the log and the buffer, unless more work is necessary.
     #[inline(always)]
     fn buffer_at_once(
         &self,
@@ -148,8 +147,8 @@ impl<K: KeyCodec, V: Codec, M: Medium> LodgeTree<K, V, M> {
         Some(Ok(()))
     }
 
-    /// Locks the node whose range holds `key`, if no other thread comes in between; returns it, and what it says about
-    /// the key, which is found out before it is locked.
+    /// Locks the node whose range holds `key`, unless another thread intervenes; returns it with the state of the key,
+    /// which is determined before it is locked.
     #[inline(always)]
     fn try_lock_node<const DEFAULT: bool>(
         &self,

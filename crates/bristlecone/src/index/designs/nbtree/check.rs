@@ -1,4 +1,4 @@
-//! Invariants of a tree at rest, for tests, the tool and the crash explorer.
+//! Invariants of a quiescent tree, for tests, the tool and the crash explorer.
 
 use bristlecone_pm::{Finding, Medium};
 
@@ -64,7 +64,7 @@ impl<K: KeyCodec, V: Codec, M: Medium> Inspect for NbTree<K, V, M> {
 }
 
 impl<K: KeyCodec, V: Codec, M: Medium> NbTree<K, V, M> {
-    /// Verifies one leaf; returns how many items it has.
+    /// Verifies one leaf; returns its number of items.
     fn verify_leaf(
         &self,
         id: u32,
@@ -112,7 +112,7 @@ impl<K: KeyCodec, V: Codec, M: Medium> NbTree<K, V, M> {
         items
     }
 
-    /// Verifies the item of a slot, which has a value; returns its key.
+    /// Verifies the item of a slot with a value; returns its key.
     fn verify_item<'g>(
         &'g self,
         leaf: &Leaf,

@@ -1,4 +1,4 @@
-//! Copy: what a leaf holds goes into fresh blocks. Step numbers are those of the protocol in `mod.rs`.
+//! Copy: the contents of a leaf are written to fresh blocks. Step numbers are those of the protocol in `mod.rs`.
 
 use std::mem::MaybeUninit;
 
@@ -12,42 +12,42 @@ use super::meta::{Tag, Tags};
 use crate::index::parts::codec::{Codec, KeyCodec};
 use crate::index::parts::slot::bits;
 
-/// One new leaf in the making, which no other thread writes to.
+/// A new leaf under construction, written by one thread only.
 #[derive(Clone, Copy)]
 pub(super) struct Half {
     pub block: u64,
     pub tags: Tags,
-    /// Slots that keys were given; those that lost their item meanwhile stay empty.
+    /// Slots assigned to keys; those that have since lost their item stay empty.
     pub taken: u64,
     /// Slots with items.
     pub items: u64,
 }
 
-/// What one thread would put in a leaf's place.
+/// One thread's proposed replacement of a leaf.
 pub(super) struct LeafCopy<R> {
     pub halves: [Half; 2],
-    /// Where the right half begins, if there is one.
+    /// The low fence of the right half, if there is one.
     pub separator: Option<R>,
-    /// What the items of the old leaf's slots went there with.
+    /// The copied items, by slot of the old leaf.
     pub items: Items,
-    /// The slots of the old leaf whose keys were given slots, and those of them whose are in the right half.
+    /// The slots of the old leaf whose keys were assigned slots, and the subset of them that is in the right half.
     copied: u64,
     rights: u64,
-    /// Which slots those are.
+    /// The assigned slots.
     places: [u8; PLACES],
     pub flushed: Flushed,
 }
 
-/// What a leaf held when it was looked at: the words of its slots, keys and values by turns.
+/// The contents of a leaf when it was read: the words of its slots, keys and values alternating.
 pub(super) struct Items {
     words: Image,
-    /// Slots with items. The values of all others are EMPTY.
+    /// Slots with items. The values of all other slots are EMPTY.
     slots: u64,
 }
 
-/// One more than there are slots: as many as a number of six bits can name, so that none needs to be checked.
+/// One more than the maximum number of slots: a six-bit index is always in range, so no bounds check is needed.
 const PLACES: usize = SLOTS_MAX + 1;
-/// Every slot goes to the place with its own number.
+/// The identity mapping of slots.
 const OWN_PLACES: [u8; PLACES] = {
     let mut places = [0; PLACES];
     let mut at = 0;
@@ -80,14 +80,14 @@ impl Items {
 }
 
 impl<R> LeafCopy<R> {
-    /// Returns which half the item of a slot went to, and to which slot there; `None` if nothing of it was copied.
+    /// Returns the half and the slot that the item of a slot was copied to, or `None` if it was not copied.
     #[inline(always)]
     pub fn place(&self, slot: usize) -> Option<(usize, usize)> {
         let half = (self.rights >> slot & 1) as usize;
         (self.copied >> slot & 1 == 1).then(|| (half, usize::from(self.places[slot % PLACES])))
     }
 
-    /// Gives the key of a slot a slot in a half.
+    /// Assigns a slot in a half to the key of a slot.
     pub fn give(&mut self, slot: usize, half: usize, shape: Shape, tag: Tag) -> usize {
         let place = self.halves[half].place(shape, tag);
         self.places[slot % PLACES] = place as u8;
@@ -102,7 +102,7 @@ impl Half {
         Self { block, tags: Tags::default(), taken: 0, items: 0 }
     }
 
-    /// Gives a key a slot.
+    /// Assigns a slot to a key.
     #[inline(always)]
     pub fn place(&mut self, shape: Shape, tag: Tag) -> usize {
         let slot = shape.pick(!self.taken & shape.all(), tag.hash);
@@ -113,7 +113,7 @@ impl Half {
 }
 
 impl<K: KeyCodec, V: Codec, M: Medium> NbTree<K, V, M> {
-    /// Copy 2: writes what the leaf holds into fresh blocks. Values may change meanwhile.
+    /// Copy 2: writes the contents of the leaf to fresh blocks. Values may change concurrently.
     pub(super) fn copy<'k>(
         &'k self,
         leaf: &Leaf,
@@ -136,7 +136,7 @@ impl<K: KeyCodec, V: Codec, M: Medium> NbTree<K, V, M> {
         }
         let (rights, strays) = self.divide(&copy, pins);
         (copy.copied, copy.rights) = (copy.items.slots, rights);
-        // What is at home stays in its slot. The others may find room there now.
+        // Items in their home line keep their slot. The others may find space in theirs now.
         let tags = self.tags(leaf);
         let birth = self.stamp();
         for (at, going) in [!rights, rights].into_iter().enumerate() {
@@ -165,7 +165,7 @@ impl<K: KeyCodec, V: Codec, M: Medium> NbTree<K, V, M> {
         copy
     }
 
-    /// Reads what a leaf holds.
+    /// Reads the contents of a leaf.
     #[inline(always)]
     fn read_items(&self, items: &mut Items, leaf: &Leaf, seen: u64) {
         let count = 2 * self.shape.slots;
@@ -175,7 +175,7 @@ impl<K: KeyCodec, V: Codec, M: Medium> NbTree<K, V, M> {
         let to =
             unsafe { std::slice::from_raw_parts_mut(words.as_mut_ptr().cast::<MaybeUninit<u64>>(), count) };
         read_words(self.medium(), cells, to);
-        // Most often a word that is no value itself is EMPTY: these are few, where values are words.
+        // Usually, a word that is not a plain value is EMPTY. Such words are few if values are words.
         let mut others = 0_u64;
         for slot in (0..PLACES).rev() {
             others = others << 1 | u64::from(!Stored::is_plain(items.words[2 * slot + 1]));
@@ -191,7 +191,7 @@ impl<K: KeyCodec, V: Codec, M: Medium> NbTree<K, V, M> {
         }
     }
 
-    /// Tells which slots' items go to the right half, and which of all are not in their home line.
+    /// Returns the slots whose items go to the right half, and the slots that are not in their home line.
     #[inline(always)]
     fn divide(&self, copy: &LeafCopy<K::Ref<'_>>, pins: &Pins<K, V>) -> (u64, u64) {
         let (mut rights, mut strays) = (0_u64, 0_u64);
@@ -199,7 +199,7 @@ impl<K: KeyCodec, V: Codec, M: Medium> NbTree<K, V, M> {
         let is_right = |separator, slot| u64::from(K::shorten(separator) <= key(slot));
         let is_stray = |slot| u64::from(self.shape.home(K::hash(key(slot))) != self.shape.line(slot));
         if K::INLINE {
-            // Also of slots without an item: that takes fewer instructions than to leave them out.
+            // Includes slots without an item, because excluding them takes more instructions.
             if let Some(separator) = copy.separator {
                 (0..PLACES).rev().for_each(|slot| rights = rights << 1 | is_right(separator, slot));
             }
@@ -213,8 +213,8 @@ impl<K: KeyCodec, V: Codec, M: Medium> NbTree<K, V, M> {
         (rights, strays)
     }
 
-    /// Returns where the right half begins: at the median, or, if all keys lie below the `new` one, there. `None`: there
-    /// is one item at most.
+    /// Returns the low fence of the right half: the median, or the `new` key if all keys are below it. Returns
+    /// `None` if there is at most one item.
     fn middle<'k>(&'k self, items: &Items, new: K::Ref<'k>, pins: &'k Pins<K, V>) -> Option<K::Ref<'k>> {
         let mut keys = [new; PLACES];
         let (mut count, mut ascending) = (0, true);
@@ -235,7 +235,7 @@ impl<K: KeyCodec, V: Codec, M: Medium> NbTree<K, V, M> {
         Some(K::separator(*left, *first))
     }
 
-    /// Writes a block, which takes the place of the one at `origin`, if there is one.
+    /// Writes a block that replaces the one at `origin`, if there is one.
     pub(super) fn write_block(
         &self,
         block: u64,
@@ -249,8 +249,8 @@ impl<K: KeyCodec, V: Codec, M: Medium> NbTree<K, V, M> {
         write_words(medium, self.pool.words(self.shape.first(block), count), &image[..count]);
         let header: &Header = self.pool.at(block);
         header.birth.store(medium, birth);
-        // An older state with the new stamp is still the older state; the new state with an older
-        // stamp would not be the new one: relies on line order.
+        // If the medium persists the new stamp but the old state, the block still has its old state. The new state
+        // with an old stamp would be invalid: relies on line order.
         let ordered = medium.ordered_within_line();
         let state = State::Live { origin }.encode();
         header.state.publish(medium, state, &ordered, step);

@@ -11,12 +11,12 @@ use super::pending::DirtyToken;
 use crate::index::parts::codec::{Codec, KeyCodec};
 use crate::index::parts::slot::Slot;
 
-/// Does the flush that was announced for an item's line.
+/// Executes the announced flush of an item's line.
 pub(super) trait Complete<'t> {
     fn complete(&mut self, leaf: &'t Leaf, cell: &'t Slot, token: Option<DirtyToken>, step: Step);
 }
 
-/// Does it as soon as it is due.
+/// Executes the flush immediately.
 pub(super) struct AtOnce<'t, K: KeyCodec, V: Codec, M: Medium>(pub &'t NbTree<K, V, M>);
 
 impl<'t, K: KeyCodec, V: Codec, M: Medium> Complete<'t> for AtOnce<'t, K, V, M> {
@@ -26,19 +26,19 @@ impl<'t, K: KeyCodec, V: Codec, M: Medium> Complete<'t> for AtOnce<'t, K, V, M> 
     }
 }
 
-/// What became of a key that its leaf did not hold.
+/// Outcome of inserting a key that its leaf did not contain.
 pub(super) enum Joined {
-    /// The item is there, durably.
+    /// The item is present and durable.
     Item,
-    /// The slot is the key's from now on, without a value; it counts as an item.
+    /// The slot belongs to the key, without a value; it counts as an item.
     Slot(usize),
-    /// Another thread brought the key.
+    /// Another thread inserted the key.
     Duplicate(usize),
-    /// The leaf has no slot left, or is being replaced.
+    /// The leaf has no free slot, or is being replaced.
     Full,
 }
 
-/// A key on its way into a leaf, with its value if there is one by now.
+/// A key to be inserted into a leaf, with its value if it is known already.
 pub(super) struct NewItem<'k, K: KeyCodec> {
     pub key: K::Ref<'k>,
     pub word: u64,
@@ -47,7 +47,8 @@ pub(super) struct NewItem<'k, K: KeyCodec> {
 }
 
 impl<K: KeyCodec, V: Codec, M: Medium> NbTree<K, V, M> {
-    /// Insert 1 to 4 for a key that is not in its leaf. `tidied`: the leaf was replaced for the sake of records once.
+    /// Insert 1 to 4 for a key that is not in its leaf. `tidied` is set once the leaf has been replaced to free
+    /// records.
     #[inline(always)]
     pub(super) fn bring<'t>(
         &'t self,
@@ -65,7 +66,7 @@ impl<K: KeyCodec, V: Codec, M: Medium> NbTree<K, V, M> {
                 let item = NewItem { key, word, tag, value };
                 Ok(self.join(at.leaf, at.seen, item, &mut AtOnce(self), pins))
             }
-            // Keys of removed items are given back when their leaf is replaced.
+            // Replacing a leaf frees the keys of removed items.
             Err(error) if !*tidied && error.is_no_room() && at.leaf.pending.removed() > 0 => {
                 *tidied = true;
                 Ok(Joined::Full)
@@ -74,7 +75,7 @@ impl<K: KeyCodec, V: Codec, M: Medium> NbTree<K, V, M> {
         }
     }
 
-    /// Insert 1: the word for a new key. What stands out of line is durable.
+    /// Insert 1: returns the word of a new key. Its out-of-line record is durable.
     #[inline(always)]
     fn key_word(&self, key: K::Ref<'_>) -> Result<u64> {
         let (word, flushed) = K::write(&self.keys, key, "nbtree insert.1")?;
@@ -84,8 +85,8 @@ impl<K: KeyCodec, V: Codec, M: Medium> NbTree<K, V, M> {
         Ok(word)
     }
 
-    /// Insert 2 to 4: makes a slot the key's own, together with its value if there is one by now. `complete` does the
-    /// flush of insert 4.
+    /// Insert 2 to 4: assigns a slot to the key, with its value if it is known already. `complete` executes the flush
+    /// of insert 4.
     #[inline(always)]
     pub(super) fn join<'t>(
         &'t self,
@@ -127,7 +128,7 @@ impl<K: KeyCodec, V: Codec, M: Medium> NbTree<K, V, M> {
         Joined::Item
     }
 
-    /// Insert 3 where the bitmap is not what was `seen` any more. `Err`: the slot is not the key's.
+    /// Insert 3 if the bitmap has changed since it was `seen`. Returns `Err` if the slot was not assigned to the key.
     #[cold]
     fn join_late(
         &self,
@@ -140,7 +141,7 @@ impl<K: KeyCodec, V: Codec, M: Medium> NbTree<K, V, M> {
     ) -> std::result::Result<(), Joined> {
         let tag = Tag::of::<K>(key);
         loop {
-            // Another thread may have brought the same key meanwhile.
+            // Another thread may have inserted the same key concurrently.
             if let Some(duplicate) = self.find_slot(leaf, found & !seen, key, tag, pins) {
                 return Err(Joined::Duplicate(duplicate));
             }

@@ -1,4 +1,4 @@
-//! What an NBTree leaf is on the medium: one block of slots, in no order.
+//! Layout of an NBTree leaf on the medium: one block of unordered slots.
 //!
 //! ```text
 //! block (1 KiB, 63 slots; with one layer 58)
@@ -8,16 +8,16 @@
 //!  16  bitmap, and from 32 on the fingerprints (one layer only)
 //! ```
 //!
-//! A value word says by itself what it is:
+//! The value word of a slot is self-describing:
 //!
 //! ```text
 //! 0                   empty: the slot holds no item
 //! below 2^48, even    offset of a record that holds the value
-//! below 2^48, odd     sealed: the value stands in another block's cell; 1 is sealed and empty
+//! below 2^48, odd     sealed: the value is in another block's cell; 1 is sealed and empty
 //! anything else       the value itself, each bit of MASK flipped
 //! ```
 //!
-//! Values of a word that would collide with the first three are boxed in a record, so that every
+//! Word values that would collide with the first three cases are boxed in a record, so that every
 //! key and every value can be stored.
 
 use crate::index::parts::slot::SLOT_BYTES;
@@ -26,16 +26,16 @@ use bristlecone_pm::{LINE_BYTES, Persistent, SlotKind, Word};
 /// The slots of blocks.
 pub const BLOCKS: SlotKind = SlotKind::new(4);
 
-/// `state` of a block that belongs to no leaf: that of a chunk fresh from the file.
+/// `state` of a block that belongs to no leaf, as in a newly allocated chunk.
 pub const FREE: u64 = 0;
 const LIVE: u64 = 1;
 const REPLACED: u64 = 2;
 const KIND_BITS: u32 = 2;
 
-/// Most slots of a block: with the mark of a replacement their bits share one word.
+/// Maximum number of slots of a block: their bits share a word with the mark of a replacement.
 pub const SLOTS_MAX: usize = 63;
 
-/// The head of a block.
+/// The header of a block.
 #[repr(C)]
 pub struct Header {
     pub state: Word,
@@ -45,7 +45,7 @@ pub struct Header {
 // SAFETY: repr(C), words only, no padding (sizes asserted below).
 unsafe impl Persistent for Header {}
 pub const HEADER_BYTES: usize = 16;
-/// Where the metadata of a single layer begins, and its end: the bitmap and one more word, then
+/// The start of the metadata with a single layer, and its end: the bitmap and one more word, then
 /// the fingerprints.
 const META_BYTES: usize = 16;
 const SINGLE_LAYER_BYTES: usize = 96;
@@ -57,14 +57,14 @@ const _: () = {
     assert!(LINE_BYTES.is_multiple_of(SLOT_BYTES) && SINGLE_LAYER_BYTES.is_multiple_of(SLOT_BYTES));
 };
 
-/// What a block's `state` says.
+/// The decoded `state` of a block.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum State {
-    /// No leaf's.
+    /// Belongs to no leaf.
     Free,
-    /// A leaf's, once the block at `origin` (if any) has been replaced by it.
+    /// Belongs to a leaf, once it has replaced the block at `origin` (if any).
     Live { origin: u64 },
-    /// No leaf's any more: the blocks born with this stamp took its place.
+    /// No longer belongs to a leaf: the blocks created with this stamp replaced it.
     Replaced { by: u64 },
 }
 
@@ -87,31 +87,31 @@ impl State {
     }
 }
 
-/// Stamps lie below this, which is more replacements than any tree lives to see: one from here on is
-/// a broken one. Those that follow it still share a word with the kind of a state.
+/// Upper bound of stamps, above the number of replacements in the life of any tree: a stamp beyond
+/// it is damaged. The limit leaves space for the kind of a state in the same word.
 pub const STAMP_END: u64 = 1 << 48;
 const _: () = assert!(STAMP_END < 1 << (u64::BITS - KIND_BITS));
 
 /// The value word of a slot without an item.
 pub const EMPTY: u64 = 0;
-/// That of a sealed slot without an item.
+/// The value word of a sealed slot without an item.
 pub const SEALED_EMPTY: u64 = 1;
-/// Flips plain values, so that the small ones, which are common, do not look like offsets. As an
-/// address it is none, as a number it is no round one.
+/// Mask that flips plain values, so that common small values do not look like offsets. It is neither
+/// a plausible address nor a round number.
 const MASK: u64 = 0xa5c3_96e1_5b2d_7f84;
-/// Offsets lie below this.
+/// Upper bound of offsets.
 const OFFSETS_END: u64 = 1 << 48;
 
-/// What a value word says.
+/// A decoded value word.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Stored {
     /// No item.
     Empty,
-    /// A value of a word.
+    /// A word value.
     Plain(u64),
     /// A value in the record at this offset.
     Record(u64),
-    /// What stands in the cell at this offset; zero for no item.
+    /// The contents of the cell at this offset; zero for no item.
     Sealed(u64),
 }
 
@@ -129,19 +129,19 @@ impl Stored {
         }
     }
 
-    /// Returns the word that holds `value` itself, if one can.
+    /// Returns the word that holds `value` itself, if possible.
     #[inline(always)]
     pub fn plain(value: u64) -> Option<u64> {
         Some(value ^ MASK).filter(|&word| word >= OFFSETS_END)
     }
 
-    /// Returns whether a word is a value itself.
+    /// Returns whether a word is a plain value.
     #[inline(always)]
     pub fn is_plain(word: u64) -> bool {
         word >= OFFSETS_END
     }
 
-    /// Returns the word that says that the value stands in the cell at this offset.
+    /// Returns the word that refers to the value in the cell at this offset.
     pub fn sealed(cell: u64) -> u64 {
         cell | 1
     }
@@ -152,7 +152,7 @@ impl Stored {
     }
 }
 
-/// The sizes that a tree was created with.
+/// The sizes fixed when a tree was created.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Shape {
     /// Bytes of a block.
@@ -163,9 +163,9 @@ pub struct Shape {
     pub slots: usize,
     /// A bit for every slot.
     all: u64,
-    /// Slots that there would be room for before the first one.
+    /// Number of slots that would fit before the first one.
     head_slots: u32,
-    /// Lines of a block, a power of two, less one.
+    /// Number of lines of a block, a power of two, minus one.
     last_line: u32,
 }
 
@@ -209,7 +209,7 @@ impl Shape {
         self.slot(block, slot) + 8
     }
 
-    /// Returns the block and the slot whose value's cell an offset is, if it is one.
+    /// Returns the block and the slot of a value cell, if the offset is that of one.
     pub fn cell_at(self, offset: u64) -> Option<(u64, usize)> {
         let within = offset % self.block_bytes as u64;
         let block = offset - within;
@@ -223,20 +223,21 @@ impl Shape {
         (self.head_bytes + slot * SLOT_BYTES) / LINE_BYTES
     }
 
-    /// Returns the line in which a key with this hash stands, unless others have taken its slots.
+    /// Returns the home line of a key with this hash, where the key is stored unless the line is
+    /// full.
     #[inline(always)]
     pub fn home(self, hash: u64) -> usize {
-        // Other bits than those of fingerprints.
+        // Uses other bits than the fingerprints.
         ((hash >> 48) as u32 & self.last_line) as usize
     }
 
-    /// Returns the line where a key stands when its home line is full, if that is not full as well.
+    /// Returns the line for a key whose home line is full, unless it is full as well.
     #[inline(always)]
     pub fn beside(line: usize) -> usize {
         line ^ 1
     }
 
-    /// Returns which of the slots `free`, of which there is one, a key with this hash gets.
+    /// Returns the slot for a key with this hash, out of the slots `free`, which must not be empty.
     #[inline(always)]
     pub fn pick(self, free: u64, hash: u64) -> usize {
         let home = self.home(hash);
@@ -245,7 +246,7 @@ impl Shape {
         slots.trailing_zeros() as usize
     }
 
-    /// Returns those of the slots `free` that lie beside a line, or all.
+    /// Returns the slots of `free` that lie beside a line, or all.
     #[cold]
     fn near(self, free: u64, line: usize) -> u64 {
         let beside = free & self.slots_of_line(Self::beside(line));
@@ -256,12 +257,12 @@ impl Shape {
     #[inline(always)]
     pub fn slots_of_line(self, line: usize) -> u64 {
         const EACH: usize = LINE_BYTES / SLOT_BYTES;
-        // As bits of all the places for slots, of which the head takes the first ones.
+        // Bits of all slot positions, of which the header takes the first ones.
         let places = ((1_u64 << EACH) - 1) << (EACH * line);
         places >> self.head_slots & self.all
     }
 
-    /// Offsets of the bitmap and of the fingerprints, in a single layer.
+    /// Offsets of the bitmap and of the fingerprints, with a single layer.
     pub fn meta(self, block: u64) -> (u64, u64) {
         (block + META_BYTES as u64, block + 2 * META_BYTES as u64)
     }

@@ -1,4 +1,4 @@
-//! The volatile half of a leaf: two lines of DRAM that answer most questions about it.
+//! The volatile part of a leaf: two cache lines of DRAM that answer most questions about it.
 
 use bristlecone_pm::sync::{
     AtomicU64, Ordering::AcqRel, Ordering::Acquire, Ordering::Relaxed, Ordering::Release,
@@ -10,41 +10,41 @@ use crate::index::parts::arena::Zeroed;
 use crate::index::parts::optimistic_lock::{OptimisticLock, pause};
 use crate::index::parts::passage::full_barrier;
 
-/// Words of a leaf's fingerprints.
+/// Number of words of a leaf's fingerprints.
 pub const TAG_WORDS: usize = 8;
 
-/// Bits of a fingerprint beyond its byte.
+/// Number of bits of a fingerprint beyond its byte.
 pub const EXTRA_BITS: usize = 2;
 
-/// Bit of the bitmap: the leaf is being replaced, and no slot joins it any more.
+/// Bit of the bitmap: the leaf is being replaced, and accepts no new keys.
 pub const FROZEN: u64 = 1 << 63;
 
-/// Descriptor of a leaf. The first line tells where keys may be, the second one everything else.
+/// Descriptor of a leaf. The first line locates keys, the second one holds the rest.
 #[repr(C, align(128))]
 #[derive(Debug, Default)]
 pub struct Leaf {
-    /// A byte for each slot: zero until the slot is claimed, then of the fingerprint of its key.
+    /// A byte for each slot: zero until the slot is claimed, then the fingerprint byte of its key.
     pub tags: [AtomicU64; TAG_WORDS],
-    /// Renewed when the descriptor is used for another leaf, for threads that read unpinned. No thread
-    /// ever locks it.
+    /// Incremented when the descriptor is reused for another leaf, for threads that read unpinned. No thread ever
+    /// locks it.
     pub incarnation: OptimisticLock,
-    /// A bit for each slot that belongs to its key for good, and [`FROZEN`].
+    /// A bit for each slot that permanently belongs to its key, and [`FROZEN`].
     pub bitmap: AtomicU64,
-    /// Two more bits of each fingerprint, by their order and slot.
+    /// Two more bits of each fingerprint, indexed by bit and slot.
     pub extras: [AtomicU64; EXTRA_BITS],
     /// Offset of the block, and [`LOCKED`].
     block: AtomicU64,
-    /// What took the leaf's place.
+    /// The successors of the leaf.
     succession: AtomicU64,
-    /// Flushes under way, and slots without an item.
+    /// Pending flushes, and the number of slots without an item.
     pub pending: Pending,
-    /// Where the leaf begins, as a separator, if it was born as the right one of two.
+    /// The low fence of the leaf as a separator, if it was created as the right one of two.
     low: AtomicU64,
 }
 
-/// Bit of the block's word: a thread is made to lock the leaf (the ablations).
+/// Bit of the block's word: a thread holds the leaf's lock (the ablations).
 const LOCKED: u64 = 1 << 63;
-/// Bit of the block's word: values are no longer changed in place, so that the leaf gets replaced.
+/// Bit of the block's word: values must not be changed in place any more, so that the leaf is replaced.
 const STILL: u64 = 1 << 62;
 
 // SAFETY: atomics only, for which zero is a value.
@@ -52,20 +52,20 @@ unsafe impl Zeroed for Leaf {}
 
 const _: () = assert!(size_of::<Leaf>() == 128 && std::mem::offset_of!(Leaf, incarnation) == 64);
 
-/// What took a leaf's place, in one word: the left successor and one more (bits 0-30), the right one
-/// (bits 31-61), whether there is none (bit 62), and whether the change is durable (bit 63).
+/// The successors of a leaf in one word: the left successor plus one (bits 0-30), the right one (bits 31-61), whether
+/// there is none (bit 62), and whether the change is durable (bit 63).
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Succession(u64);
 
 const SUCCESSOR_BITS: u32 = 31;
 const SUCCESSOR_MASK: u64 = (1 << SUCCESSOR_BITS) - 1;
-/// Numbers of leaves lie below this.
+/// Upper bound of leaf numbers.
 pub const LEAVES_MAX: u64 = SUCCESSOR_MASK;
 const REMOVED: u64 = 1 << 62;
 const OPEN: u64 = 1 << 63;
 
 impl Succession {
-    /// Returns the succession of a leaf whose place one or two leaves take.
+    /// Returns the succession of a leaf that one or two leaves replace.
     pub fn successors(left: u32, right: Option<u32>) -> Self {
         let number = |id: u32| {
             debug_assert!(u64::from(id) < LEAVES_MAX);
@@ -74,17 +74,17 @@ impl Succession {
         Self(number(left) | right.map_or(0, number) << SUCCESSOR_BITS)
     }
 
-    /// Returns the succession of a leaf that is empty and leaves the index.
+    /// Returns the succession of an empty leaf that is removed from the index.
     pub fn removed() -> Self {
         Self(REMOVED)
     }
 
-    /// Returns whether anything took the leaf's place yet, be it durable or not.
+    /// Returns whether the succession is decided, durably or not.
     pub fn is_decided(self) -> bool {
         self.0 != 0
     }
 
-    /// Returns whether the leaf no longer counts.
+    /// Returns whether the successors are valid instead of the leaf.
     #[inline(always)]
     pub fn is_open(self) -> bool {
         self.0 & OPEN != 0
@@ -123,15 +123,15 @@ impl Leaf {
         LeafLock(self)
     }
 
-    /// Asks writers to replace the leaf instead of changing values in it. One that announces a flush looks behind that
-    /// whether it [may not](Self::is_still): so if the caller finds no flush announced afterwards, no value changes.
+    /// Asks writers to replace the leaf instead of changing values in it. A writer that announces a flush then checks
+    /// [`is_still`](Self::is_still). If the caller finds no announced flush afterwards, no value changes any more.
     pub fn still(&self) {
         self.block.fetch_or(STILL, Relaxed);
-        // Before the look at announcements. Pairs with the barrier behind each one.
+        // Orders the store before the check for announcements. Pairs with the barrier after each announcement.
         full_barrier();
     }
 
-    /// Returns whether writers are asked to replace the leaf.
+    /// Returns whether writers must replace the leaf.
     #[inline(always)]
     pub fn is_still(&self) -> bool {
         self.block.load(Relaxed) & STILL != 0
@@ -143,17 +143,17 @@ impl Leaf {
         Succession(self.succession.load(Acquire))
     }
 
-    /// Decides what takes the leaf's place, once and for all.
+    /// Decides the succession of the leaf, at most once.
     pub fn decide(&self, succession: Succession) -> bool {
         self.succession.compare_exchange(0, succession.0, AcqRel, Acquire).is_ok()
     }
 
-    /// Notes that the decision is durable: from here on the successors count.
+    /// Records that the decision is durable: from here on the successors are valid.
     pub fn open(&self) {
         self.succession.fetch_or(OPEN, AcqRel);
     }
 
-    /// Makes the descriptor one of a new leaf, which no other thread knows yet.
+    /// Initializes the descriptor of a new leaf, which no other thread knows yet.
     pub fn begin(&self, block: u64, low: Option<u64>) {
         self.block.store(block, Relaxed);
         self.succession.store(0, Relaxed);
@@ -162,23 +162,24 @@ impl Leaf {
         self.incarnation.renew();
     }
 
-    /// Returns the separator word at which the leaf begins, if it is a right one.
+    /// Returns the separator word of the low fence, if the leaf was created as a right one.
     pub fn low(&self) -> u64 {
         self.low.load(Relaxed)
     }
 
-    /// Takes the separator word at which the leaf begins, to free it: no thread reads the leaf any more.
+    /// Takes the separator word of the low fence, to free it: no thread reads the leaf any more.
     pub fn take_low(&self) -> u64 {
         self.low.swap(0, Relaxed)
     }
 
-    /// Notes that a flush in the line of `slot` is to come: a thread that reads there meanwhile flushes, too.
+    /// Announces a flush of the line of `slot`: a concurrent reader of the line then flushes it as well.
     #[inline(always)]
     pub fn enter(&self, shape: Shape, slot: usize) -> DirtyToken {
         self.pending.enter(shape.line(slot))
     }
 
-    /// Returns whether a flush in the line of `slot` may be under way. What was read there comes first.
+    /// Returns whether a flush of the line of `slot` may be pending. Prior reads of the line are ordered before this
+    /// check.
     #[inline(always)]
     pub fn is_flushing(&self, shape: Shape, slot: usize) -> bool {
         self.pending.is_flushing(shape.line(slot))

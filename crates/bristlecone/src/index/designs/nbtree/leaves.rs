@@ -1,6 +1,5 @@
-//! The descriptors of all leaves: one for each block, in the order of the blocks. A thread that learns
-//! the number of a leaf knows where its items are, and can prefetch them before the descriptor is
-//! there.
+//! The descriptors of all leaves: one for each block, in block order. A leaf number therefore locates
+//! the items, which a thread can prefetch before it has the descriptor.
 
 use std::sync::Mutex;
 
@@ -14,13 +13,13 @@ use super::leaf::{LEAVES_MAX, Leaf};
 use crate::index::parts::arena::{Arena, Zeroed};
 use crate::index::parts::prefetch;
 
-/// What belongs to a number, be it a range's or a chunk's.
+/// Data associated with a number, either of a range or of a chunk.
 #[repr(C)]
 #[derive(Debug)]
 struct Row {
     /// Offset of the chunk that has this range.
     chunk: AtomicU64,
-    /// The range of the chunk with this number, and one more: zero if it has none yet.
+    /// The range of the chunk with this number, plus one; zero if it has none yet.
     range: AtomicU32,
     _rest: AtomicU32,
 }
@@ -28,13 +27,14 @@ struct Row {
 // SAFETY: atomics, for which zero is a value.
 unsafe impl Zeroed for Row {}
 
-/// Descriptors by number. Those of a chunk's blocks are in a row, a *range*; a chunk keeps its
-/// range also when it leaves the tree and comes back.
+/// Descriptors by number. The descriptors of a chunk's blocks are consecutive, a *range*. A chunk
+/// keeps its range when it leaves the tree and returns.
 #[derive(Debug)]
 pub struct Leaves {
     arena: Arena<Leaf>,
     rows: Arena<Row>,
-    /// Held while a chunk is given a range. Apart from what every operation reads.
+    /// Held while a range is assigned to a chunk. On a cache line separate from the fields that every
+    /// operation reads.
     growing: CachePadded<Mutex<()>>,
     chunk_shift: u32,
     block_shift: u32,
@@ -54,13 +54,13 @@ impl Leaves {
         })
     }
 
-    /// Notes the descriptors for the next open of the tree.
+    /// Records the descriptors in the manifest for the next open of the tree.
     pub fn suspend(&self, notes: &mut Notes) -> Option<()> {
         self.arena.suspend(notes)?;
         self.rows.suspend(notes)
     }
 
-    /// Takes over the descriptors of a tree that was closed. There are none yet.
+    /// Takes over the descriptors of a closed tree. There must be none yet.
     pub fn resume(&mut self, notes: &mut NotesReader<'_>) -> Option<()> {
         self.arena = Arena::resume(size_of::<Leaf>(), notes)?;
         self.rows = Arena::resume(size_of::<Row>(), notes)?;
@@ -72,7 +72,7 @@ impl Leaves {
         self.arena.get_spaced::<{ size_of::<Leaf>() }>(id)
     }
 
-    /// Asks for a descriptor that is written soon.
+    /// Prefetches a descriptor for writing.
     pub fn prefetch(&self, id: u32) {
         let start = std::ptr::from_ref(self.get(id)).cast::<u8>();
         prefetch(start);
@@ -83,7 +83,7 @@ impl Leaves {
     #[inline(always)]
     pub fn block(&self, id: u32) -> u64 {
         let within = id & ((1 << self.range_shift) - 1);
-        // A thread that has the number has it from one that saw the chunk.
+        // The number came from a thread that saw the chunk.
         let chunk = self.row(id >> self.range_shift).chunk.load(Relaxed);
         chunk + (u64::from(within) << self.block_shift)
     }
@@ -93,16 +93,16 @@ impl Leaves {
         self.rows.get_spaced::<{ size_of::<Row>() }>(number)
     }
 
-    /// Returns the number of the leaf of a block, which was [`add`](Self::add)ed.
+    /// Returns the leaf number of a block that was [`add`](Self::add)ed.
     pub fn of(&self, block: u64) -> u32 {
         self.known(block).expect("a block with a number")
     }
 
-    /// Gives a block a number, if it has none.
+    /// Assigns a number to a block, if it has none.
     ///
     /// # Errors
     ///
-    /// If there is no memory for its descriptor, or no number.
+    /// Fails if there is no memory for the descriptor, or no free number.
     pub fn add(&self, block: u64) -> Result<u32> {
         if let Some(id) = self.known(block) {
             return Ok(id);
@@ -139,13 +139,13 @@ impl Leaves {
         Ok(())
     }
 
-    /// Returns the bytes of DRAM, those of blocks not in use included.
+    /// Returns the bytes of DRAM, including descriptors of unused blocks.
     pub fn bytes(&self) -> u64 {
         self.arena.bytes() + self.rows.bytes()
     }
 }
 
-/// Returns whether there are numbers for the leaves of a range, of which each has 2^`range_shift`.
+/// Returns whether there are numbers for the leaves of a range of 2^`range_shift` leaves.
 fn has_numbers(range: u32, range_shift: u32) -> bool {
     u64::from(range + 1) << range_shift <= LEAVES_MAX
 }

@@ -1,5 +1,5 @@
-//! What follows when a leaf was replaced or emptied: the index learns of it, sooner or later, and
-//! what no thread can reach any more is used again.
+//! After a leaf was replaced or emptied: updates the index, now or later, and reclaims memory that no thread can
+//! reach any more.
 
 use bristlecone_pm::sync::Ordering::{AcqRel, Acquire, Relaxed, Release};
 use bristlecone_pm::sync::wait;
@@ -14,18 +14,17 @@ use crate::index::parts::optimistic_lock::pause;
 use crate::index::parts::slot::bits;
 use crate::index::parts::volatile_index::Step;
 
-/// How often a thread looks whether it may decide about its leaf. One that decides about another leaf
-/// may be stopped, and is not waited for: the empty leaf stays until a key of its range comes.
+/// Number of attempts to obtain the right to decide about a leaf. A thread that is deciding about another leaf may
+/// be suspended, so it is not waited for: the empty leaf stays until a key of its range is accessed.
 const CONDEMN_ROUNDS: u32 = 64;
-/// How many epochs end before all is free that was released before, if no thread is pinned.
+/// Number of epochs that must end before all previously released memory is free, if no thread is pinned.
 const EPOCHS: u32 = 4;
-/// Leaves that a write without room replaces at most, for the keys that they give back.
+/// Maximum number of leaves that a write without space replaces to free their keys.
 const GIVEN_BACK: usize = 8;
 
 impl<K: KeyCodec, V: Codec, M: Medium> NbTree<K, V, M> {
-    /// Link 3, free 3: puts the successors of a leaf into the index in its place, or takes it out if it has
-    /// none. If another thread is busy there, the next one does it that comes by: until then the leaf
-    /// forwards to its successors.
+    /// Link 3, free 3: replaces a leaf by its successors in the index, or removes it if it has none. If another
+    /// thread holds the lock there, a later thread repeats this: until then the leaf forwards to its successors.
     pub(super) fn install(&self, id: u32, key: K::Ref<'_>, pins: &Pins<K, V>) {
         let leaf = self.leaves.get(id);
         let succession = leaf.succession();
@@ -41,7 +40,7 @@ impl<K: KeyCodec, V: Codec, M: Medium> NbTree<K, V, M> {
         }
     }
 
-    /// Returns the successor of a leaf that is in charge of `key`.
+    /// Returns the successor of a leaf that covers `key`.
     pub(super) fn successor(&self, leaf: &Leaf, key: K::Ref<'_>, pins: &Pins<K, V>) -> u32 {
         let succession = leaf.succession();
         match succession.right() {
@@ -55,8 +54,8 @@ impl<K: KeyCodec, V: Codec, M: Medium> NbTree<K, V, M> {
         }
     }
 
-    /// Free: a leaf without items leaves the index, unless it is the only one, or another thread
-    /// writes to it after all.
+    /// Free: removes a leaf without items from the index, unless it is the only one, or another thread still writes
+    /// to it.
     #[cold]
     pub(super) fn free_if_empty(&self, id: u32, key: K::Ref<'_>, pins: &Pins<K, V>) {
         let leaf = self.leaves.get(id);
@@ -64,7 +63,7 @@ impl<K: KeyCodec, V: Codec, M: Medium> NbTree<K, V, M> {
             return;
         }
         if self.inner.is_single() {
-            // No thread will need the blocks of the leaves that were: the heap may give them back.
+            // No thread needs the blocks of the previous leaves: the heap may reuse them.
             if self.outstanding.load(Relaxed) > 0 {
                 pins.epoch.flush();
                 self.reclaim();
@@ -78,7 +77,7 @@ impl<K: KeyCodec, V: Codec, M: Medium> NbTree<K, V, M> {
             match cell.publish_if(self.medium(), EMPTY, SEALED_EMPTY, &Alone) {
                 Ok(_) | Err(SEALED_EMPTY) => {}
                 Err(_) => {
-                    // An item came back. Where the pool is full, others will try again.
+                    // An item was inserted again. If the pool is full, other threads will retry.
                     let _ = self.replace(id, key, pins);
                     return;
                 }
@@ -94,13 +93,13 @@ impl<K: KeyCodec, V: Codec, M: Medium> NbTree<K, V, M> {
         self.reclaim();
     }
 
-    /// Decides that no leaf takes the place of an empty one, all of whose slots are sealed. At most
-    /// one leaf is on its way out at any time, so that the last two do not both go. `false`: it stays,
-    /// as it is the only one, or another thread decided, or is just deciding about another leaf.
+    /// Decides to remove an empty leaf, all of whose slots are sealed, without a successor. At most one leaf of the
+    /// tree is being removed at any time, so the last two cannot both be removed. Returns `false` if the leaf
+    /// stays: it is the only one, or another thread has decided, or is deciding about another leaf.
     fn condemn(&self, id: u32, key: K::Ref<'_>, pins: &Pins<K, V>) -> bool {
         for round in 0..CONDEMN_ROUNDS {
             let Err(other) = self.leaving.compare_exchange(0, id + 1, AcqRel, Acquire) else {
-                // As long as this leaf holds the place, no other one leaves the index.
+                // While this leaf holds the right, no other one can leave the index.
                 let is_there = self.inner.find(key, &pins.key, |leaf| self.version_of(leaf)).0 == id;
                 let leaf = self.leaves.get(id);
                 let decided = is_there && !self.inner.is_single() && leaf.decide(Succession::removed());
@@ -118,26 +117,26 @@ impl<K: KeyCodec, V: Codec, M: Medium> NbTree<K, V, M> {
         false
     }
 
-    /// Does what is left to do for a leaf that is on its way out, which was so while the caller was pinned.
+    /// Completes the removal of a leaf that was being removed while the caller was pinned.
     fn help_out(&self, id: u32, pins: &Pins<K, V>) {
         let leaf = self.leaves.get(id);
         if !leaf.succession().is_removed() {
             return;
         }
         self.open(leaf);
-        // A leaf that lost its items had some: their keys lie in its range, and are there until it goes.
+        // A leaf that lost its items had some: their keys lie in its range, and remain until it is removed.
         if let Some(slot) = bits(self.bitmap(leaf) & !FROZEN).next() {
             let word = self.slot(leaf, slot).key.load(self.medium());
             self.remove_from_index(id, K::read(&self.keys, word, &pins.key), pins);
         }
     }
 
-    /// Free 3: takes a leaf out of the index whose block is durably no leaf's any more. From here on a
-    /// neighbour answers for its range.
+    /// Free 3: removes a leaf from the index whose block durably belongs to no leaf. From here on a neighbour
+    /// covers its range.
     fn remove_from_index(&self, id: u32, key: K::Ref<'_>, pins: &Pins<K, V>) {
-        // Only one caller is ever told `true` for a leaf.
+        // Only one caller gets `true` for a leaf.
         let removed = self.inner.remove(key, id, &pins.key, |_| true);
-        // Before the leaf can be another one, also where a second thread comes late: that one is pinned.
+        // Must precede the reuse of the leaf, also if a second thread is late: that thread is pinned.
         let _ = self.leaving.compare_exchange(id + 1, 0, AcqRel, Relaxed);
         if removed {
             self.release_dead_keys(self.leaves.get(id), pins);
@@ -145,7 +144,7 @@ impl<K: KeyCodec, V: Codec, M: Medium> NbTree<K, V, M> {
         }
     }
 
-    /// Keys of slots without an item were needed as long as the leaf was searched.
+    /// Releases the keys of slots without an item, which were needed while the leaf was searched.
     fn release_dead_keys(&self, leaf: &Leaf, pins: &Pins<K, V>) {
         if K::INLINE {
             return;
@@ -158,8 +157,8 @@ impl<K: KeyCodec, V: Codec, M: Medium> NbTree<K, V, M> {
         }
     }
 
-    /// Retires a leaf that no thread reaches from now on; its block and its descriptor are free once
-    /// the threads that reached it before are gone.
+    /// Retires a leaf that no thread can newly reach. Its block and its descriptor become free when the threads
+    /// that reached it before have unpinned.
     pub(super) fn retire(&self, id: u32) {
         self.outstanding.fetch_add(1, Relaxed);
         let queue = self.retired.queue();
@@ -167,8 +166,7 @@ impl<K: KeyCodec, V: Codec, M: Medium> NbTree<K, V, M> {
         unsafe { bristlecone_pm::sync::epoch::pin().defer_unchecked(move || queue.push(id)) };
     }
 
-    /// Returns a block for a new leaf: that of a leaf that every thread has released, which caches may still hold,
-    /// or one from the heap. It has a number.
+    /// Returns a numbered block for a new leaf: a reclaimed one, which caches may still hold, or one from the heap.
     pub(super) fn fresh_block(&self) -> Result<u64> {
         if let Some(block) = self.take_back() {
             return Ok(block);
@@ -183,7 +181,7 @@ impl<K: KeyCodec, V: Codec, M: Medium> NbTree<K, V, M> {
         }
     }
 
-    /// Gives the blocks of leaves back that every thread has released.
+    /// Frees the blocks of leaves that every thread has released.
     pub(super) fn reclaim(&self) {
         while let Some(block) = self.take_back() {
             self.blocks.free(block);
@@ -192,14 +190,14 @@ impl<K: KeyCodec, V: Codec, M: Medium> NbTree<K, V, M> {
 
     fn take_back(&self) -> Option<u64> {
         let leaf = self.leaves.get(self.retired.pop()?);
-        // Threads that read unpinned notice before anything is used again.
+        // Threads that read unpinned must notice before anything is reused.
         leaf.incarnation.expire();
         self.release_low(leaf);
         self.outstanding.fetch_sub(1, Relaxed);
         Some(leaf.block())
     }
 
-    /// Frees the separator at which a leaf begins.
+    /// Frees the separator of a leaf's low fence.
     fn release_low(&self, leaf: &Leaf) {
         let low = leaf.take_low();
         if low != 0 {
@@ -207,19 +205,19 @@ impl<K: KeyCodec, V: Codec, M: Medium> NbTree<K, V, M> {
         }
     }
 
-    /// Returns the number of blocks, keys and values that only readers keep from being used again.
+    /// Returns the number of blocks, keys and values that only readers keep from being reused.
     fn held(&self) -> u64 {
         let blocks = (self.outstanding.load(Relaxed) as u64).saturating_sub(self.retired.len() as u64);
         blocks + self.keys.held() + self.values.held()
     }
 
-    /// Returns whether there may be room by now, where a write for `key` found none the `round`th time: because
-    /// epochs ended, or because leaves gave back the keys that they keep without items. The caller is not pinned.
+    /// Tries to make space after the `round`th failed write for `key`, by ending epochs or by replacing leaves that
+    /// keep keys without items. Returns whether there may be space now. The caller must not be pinned.
     #[cold]
     pub(super) fn gain_room(&self, key: K::Ref<'_>, round: u32) -> bool {
         let freed = self.epochs.end(|| self.held());
         match round {
-            // What was held a moment ago may have come free before this looked.
+            // Memory may have become free just before this check.
             0 => true,
             1 if self.give_back(key) => {
                 self.epochs.end(|| self.held());
@@ -229,8 +227,8 @@ impl<K: KeyCodec, V: Codec, M: Medium> NbTree<K, V, M> {
         }
     }
 
-    /// Replaces some leaves whose slots are those of keys without items, from that of `key` on, so that these keys'
-    /// records come free; whether there were any.
+    /// Replaces some leaves that keep keys without items, from that of `key` on, to free these keys' records;
+    /// returns whether there were any.
     fn give_back(&self, key: K::Ref<'_>) -> bool {
         if K::INLINE {
             return false;
@@ -241,7 +239,7 @@ impl<K: KeyCodec, V: Codec, M: Medium> NbTree<K, V, M> {
             return false;
         }
         let mut replaced = 0;
-        // To the right end first, and then all the way.
+        // From the key to the right end first, then from the beginning.
         for from in [Some(key), None] {
             replaced += self.give_back_from(from, GIVEN_BACK - replaced);
         }
@@ -249,7 +247,7 @@ impl<K: KeyCodec, V: Codec, M: Medium> NbTree<K, V, M> {
         replaced > 0
     }
 
-    /// Replaces such leaves from that of `from` on; returns how many, of so many at most.
+    /// Replaces such leaves from that of `from` on, at most `at_most`; returns their number.
     fn give_back_from(&self, from: Option<K::Ref<'_>>, at_most: usize) -> usize {
         let pins = Pins::<K, V>::new();
         let version_of = |leaf| self.version_of(leaf);
@@ -276,7 +274,7 @@ impl<K: KeyCodec, V: Codec, M: Medium> NbTree<K, V, M> {
                         let (id, _, cursor) = self.inner.seek(Some(key), &pins.key, version_of, |_| {});
                         (id, cursor)
                     }
-                    // Others are at work here.
+                    // Other threads are working here.
                     None => break,
                 },
             };
@@ -284,7 +282,7 @@ impl<K: KeyCodec, V: Codec, M: Medium> NbTree<K, V, M> {
         replaced
     }
 
-    /// Returns the number of leaves that are retired and not yet taken back.
+    /// Returns the number of leaves that are retired and not yet reclaimed.
     pub(super) fn outstanding(&self) -> u64 {
         for _ in 0..EPOCHS {
             bristlecone_pm::sync::epoch::pin().flush();

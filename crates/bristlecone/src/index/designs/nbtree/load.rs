@@ -10,13 +10,13 @@ use crate::index::parts::codec::{Codec, KeyCodec};
 use crate::index::{Write, WriteMode};
 
 impl<K: KeyCodec, V: Codec, M: Medium> NbTree<K, V, M> {
-    /// Load 1: adds items above all others to a tree that no other thread has; returns how many. Without the `last` ones,
-    /// those are left out that do not fill a leaf.
+    /// Load 1: appends items to a tree that no other thread can access; returns their number. Items
+    /// that do not fill a leaf are left out, unless they are the `last` ones.
     pub(super) fn append_leaves(&self, items: &[(K::Ref<'_>, V::Ref<'_>)], last: bool) -> Result<usize> {
         let slots = self.shape.slots;
         let mut done = 0;
         if self.len.sum() == 0 {
-            // The leaf that is there already.
+            // The existing leaf.
             done = items.len().min(slots);
             for (key, value) in &items[..done] {
                 self.write(*key, *value, WriteMode::Upsert)?;
@@ -42,7 +42,7 @@ impl<K: KeyCodec, V: Codec, M: Medium> NbTree<K, V, M> {
         Ok(done)
     }
 
-    /// Writes a leaf of so many items.
+    /// Writes a leaf with these items.
     fn write_leaf(&self, block: u64, items: &[(K::Ref<'_>, V::Ref<'_>)]) -> Result<Flushed> {
         let mut half = Half::new(block);
         let mut image = NO_ITEMS;

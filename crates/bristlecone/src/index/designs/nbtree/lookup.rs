@@ -1,10 +1,10 @@
-//! The way to the slot of a key.
+//! Locating the slot of a key.
 //!
-//! 1. `begin` probes the leaf of the key before the thread is pinned: pinning takes a locked instruction, which waits for
-//!    the flush of the operation before, and by then the lines of the key are on their way.
-//! 2. `enter` makes a position of the probe, now that the thread is pinned: `confirm`, if the leaf is in charge of the
-//!    key still and what was seen in it holds; `descend`, past leaves that were replaced, if not.
-//! 3. `find_slot` compares the keys of those slots that a leaf had when its bitmap was read.
+//! 1. `begin` probes the leaf of the key before the thread is pinned. Pinning takes a locked instruction, which waits
+//!    for the flush of the previous operation; meanwhile the lines of the key are being fetched.
+//! 2. `enter` converts the probe to a position after pinning. It uses `confirm` if the leaf still covers the key and
+//!    the probe is valid, otherwise `descend`, past leaves that were replaced.
+//! 3. `find_slot` compares the keys of the slots that were in the bitmap when it was read.
 
 use bristlecone_pm::sync::epoch::Guard;
 use bristlecone_pm::{LINE_BYTES, Medium};
@@ -16,7 +16,7 @@ use super::{LOCK_WRITES, NbTree};
 use crate::index::parts::codec::{Codec, KeyCodec};
 use crate::index::parts::optimistic_lock::{Stale, Version, pause};
 
-/// What keeps leaves, blocks, keys and values alive while they are looked at.
+/// Guards that keep leaves, blocks, keys and values alive while they are read.
 pub(super) struct Pins<K: KeyCodec, V: Codec> {
     pub epoch: Guard,
     pub key: K::Guard,
@@ -28,17 +28,17 @@ impl<K: KeyCodec, V: Codec> Pins<K, V> {
         Self::beside(K::pin())
     }
 
-    /// Makes the rest of them.
+    /// Creates the other guards beside that of the keys.
     pub fn beside(key: K::Guard) -> Self {
         Self { epoch: bristlecone_pm::sync::epoch::pin(), key, value: V::pin() }
     }
 }
 
-/// What a thread that was not pinned found out about a key.
+/// Result of searching a key without being pinned.
 pub(super) struct Probe {
     pub leaf: u32,
     pub version: Version,
-    /// The bitmap whose slots were looked at.
+    /// The bitmap whose slots were searched.
     pub seen: u64,
     pub slot: Option<usize>,
 }
@@ -46,28 +46,28 @@ pub(super) struct Probe {
 /// A key that is about to change.
 pub(super) struct Target {
     pub tag: Tag,
-    /// Taken by the first try.
+    /// Taken by the first attempt.
     pub probe: Option<Probe>,
 }
 
-/// A leaf in charge of a key, while the thread is pinned.
+/// The leaf that covers a key, valid while the thread is pinned.
 pub(super) struct Position<'t> {
     pub id: u32,
     pub leaf: &'t Leaf,
-    /// The bitmap whose slots were looked at.
+    /// The bitmap whose slots were searched.
     pub seen: u64,
     /// The slot of the key.
     pub slot: Option<usize>,
 }
 
 impl Position<'_> {
-    /// Returns whether no slot joins the leaf any more.
+    /// Returns whether the leaf accepts no new keys.
     #[inline(always)]
     pub fn is_frozen(&self) -> bool {
         self.seen & FROZEN != 0
     }
 
-    /// Returns whether writers are asked to replace the leaf instead of changing values in it.
+    /// Returns whether writers must replace the leaf instead of changing values in it.
     #[inline(always)]
     pub fn is_to_be_replaced(&self) -> bool {
         self.is_frozen() && self.leaf.is_still()
@@ -84,11 +84,12 @@ impl<K: KeyCodec, V: Codec, M: Medium> NbTree<K, V, M> {
         (Target { tag, probe }, Pins::beside(guard))
     }
 
-    /// Looks for a key before the thread is pinned. `None`: the leaf became another one meanwhile.
+    /// Searches a key before the thread is pinned. Returns `None` if the descriptor was reused for another leaf
+    /// meanwhile.
     #[inline(always)]
     pub(super) fn probe(&self, key: K::Ref<'_>, tag: Tag, guard: &K::Guard) -> Option<Probe> {
         let (id, version) = self.inner.find(key, guard, |leaf| {
-            // Where a new key goes if there is no room at home.
+            // A new key goes here if its home line is full.
             self.prefetch_line(leaf, Shape::beside(self.shape.home(tag.hash)));
             self.version_ahead(leaf, tag)
         });
@@ -98,7 +99,8 @@ impl<K: KeyCodec, V: Codec, M: Medium> NbTree<K, V, M> {
         Some(Probe { leaf: id, version, seen, slot: slot.ok()? })
     }
 
-    /// Returns the leaf in charge of a key with the key's slot, locked in the ablations. `None`: it is in charge no more.
+    /// Returns the leaf that covers a key, with the key's slot, locked in the ablations. Returns `None` if the leaf no
+    /// longer covers it.
     #[inline(always)]
     pub(super) fn enter(
         &self,
@@ -123,18 +125,18 @@ impl<K: KeyCodec, V: Codec, M: Medium> NbTree<K, V, M> {
         Some((at, lock))
     }
 
-    /// Returns the leaf of a probe if it is in charge of the key still, and stays what it is while the caller is
-    /// pinned. What was seen in it holds.
+    /// Returns the leaf of a probe if it still covers the key, and remains valid while the caller is pinned. The
+    /// results of the probe are valid then.
     #[inline(always)]
     pub(super) fn confirm(&self, probe: Probe, _pins: &Pins<K, V>) -> Option<Position<'_>> {
         let Probe { leaf: id, version, seen, slot } = probe;
         let leaf = self.leaves.get(id);
-        // In this order: the succession may be another leaf's, to which the descriptor went.
+        // In this order: the succession may belong to another leaf that reuses the descriptor.
         let in_charge = !leaf.succession().is_open() && leaf.incarnation.validate(version);
         in_charge.then_some(Position { id, leaf, seen, slot })
     }
 
-    /// Returns the leaf in charge of a key, past those that were replaced and are still in the index.
+    /// Returns the leaf that covers a key, past replaced leaves that are still in the index.
     pub(super) fn descend(&self, key: K::Ref<'_>, tag: Tag, pins: &Pins<K, V>) -> (u32, &Leaf) {
         for round in 0_u32.. {
             let (mut id, _) = self.inner.find(key, &pins.key, |leaf| self.version_ahead(leaf, tag));
@@ -142,7 +144,7 @@ impl<K: KeyCodec, V: Codec, M: Medium> NbTree<K, V, M> {
             if !leaf.succession().is_open() {
                 return (id, leaf);
             }
-            // A follower changes nothing: a leaf that is empty for good is one to it as long as the index has it.
+            // A follower changes nothing: it treats a removed leaf as empty while it is in the index.
             if !self.pool.is_followed() {
                 self.install(id, key, pins);
             } else if leaf.succession().is_removed() {
@@ -155,21 +157,21 @@ impl<K: KeyCodec, V: Codec, M: Medium> NbTree<K, V, M> {
             if !leaf.succession().is_open() {
                 return (id, leaf);
             }
-            // Removed, and out of the index by now, or a successor of a leaf that waits for its own turn there.
+            // The leaf was removed and is out of the index by now, or it is a successor that is not in the index yet.
             pause(round);
         }
         unreachable!("rounds are not counted out")
     }
 
-    /// Returns the version of a leaf in which a key is looked for. Its item most likely stands in its home
-    /// line, which is prefetched while the descriptor is on its way.
+    /// Returns the version of a leaf in which a key is searched. Prefetches the key's home line, its most likely
+    /// place, while the descriptor is being fetched.
     #[inline(always)]
     pub(super) fn version_ahead(&self, leaf: u32, tag: Tag) -> Option<Version> {
         self.prefetch_line(leaf, self.shape.home(tag.hash));
         self.version_of(leaf)
     }
 
-    /// Prefetches the record that a value word names, if it names one.
+    /// Prefetches the record that a value word refers to, if any.
     #[inline(always)]
     pub(super) fn prefetch_value_of(&self, word: u64) {
         if let Stored::Record(record) = Stored::decode(word) {
@@ -195,8 +197,8 @@ impl<K: KeyCodec, V: Codec, M: Medium> NbTree<K, V, M> {
         self.find_slot_while(leaf, seen, key, tag, &pins.key, || true).unwrap_or_default()
     }
 
-    /// As [`find_slot`](Self::find_slot), for a thread that may be looking at another leaf by now: an error if it is not
-    /// `still` the same.
+    /// Same as [`find_slot`](Self::find_slot) for a thread whose leaf may have been reused: returns an error unless
+    /// `still` confirms it.
     #[inline(always)]
     pub(super) fn find_slot_while(
         &self,
@@ -216,7 +218,7 @@ impl<K: KeyCodec, V: Codec, M: Medium> NbTree<K, V, M> {
                 if !still() {
                     return Err(Stale);
                 }
-                // The item most likely is the key's: both its records are waited for at once.
+                // The item most likely belongs to the key: fetch both its records concurrently.
                 self.prefetch_value_of(item.value.load(self.medium()));
             }
             if K::read(&self.keys, word, guard) == K::shorten(key) {

@@ -1,4 +1,4 @@
-//! Groups of keys: what one of them waits for is asked for by all, and writes share a fence. Step numbers are those of the
+//! Groups of keys: their memory accesses overlap, and writes share a fence. Step numbers are those of the
 //! protocol in `mod.rs`.
 
 use bristlecone_pm::{Durable, Flushed, Medium, Persist, Result, Step};
@@ -19,13 +19,13 @@ use crate::index::parts::slot::Slot;
 use crate::index::parts::volatile_index::Step as Next;
 use crate::index::{Read, Tell, Write, WriteMode};
 
-/// The leaf of each key, if it is known at a glance.
+/// The leaf of each key, if one probe finds it.
 type Places = [Option<(u32, Version)>; GROUP];
 
-/// The keys of a group, probed for.
+/// The probed keys of a group.
 type Targets = SmallVec<[Target; GROUP]>;
 
-/// A line with a flush to come.
+/// A line with a pending flush.
 struct Line<'t> {
     leaf: &'t Leaf,
     cell: &'t Slot,
@@ -33,7 +33,7 @@ struct Line<'t> {
     step: Step,
 }
 
-/// Writes that are done but for their flush, and wait for each other.
+/// Completed writes with pending flushes.
 #[derive(Default)]
 struct Unsettled<'t> {
     lines: SmallVec<[Line<'t>; GROUP]>,
@@ -48,7 +48,7 @@ impl<'t> Complete<'t> for Unsettled<'t> {
 }
 
 impl<K: KeyCodec, V: Codec, M: Medium> NbTree<K, V, M> {
-    /// Looks keys up, all at once as far as their leaves are at rest.
+    /// Looks up keys together, as far as their leaves are stable.
     pub(super) fn look_many(&self, keys: &[K::Ref<'_>], show: &mut dyn FnMut(usize, V::Ref<'_>)) {
         let guards = (K::pin(), V::pin());
         let tags = tags_of::<K>(keys);
@@ -77,7 +77,7 @@ impl<K: KeyCodec, V: Codec, M: Medium> NbTree<K, V, M> {
         }
     }
 
-    /// Many 1: finds the leaves of keys, with what will be looked at asked for: each key's slot, and its record.
+    /// Many 1: finds the leaves of keys, and prefetches each key's slot and record.
     fn approach(&self, keys: &[K::Ref<'_>], tags: &[Tag; GROUP], guard: &K::Guard) -> Places {
         if self.locking != 0 {
             return [None; GROUP];
@@ -110,7 +110,7 @@ impl<K: KeyCodec, V: Codec, M: Medium> NbTree<K, V, M> {
         places
     }
 
-    /// Writes items in the order in which they stand.
+    /// Writes items in their order.
     pub(super) fn put_many<'k>(
         &self,
         items: &[(K::Ref<'k>, V::Ref<'_>)],
@@ -131,7 +131,7 @@ impl<K: KeyCodec, V: Codec, M: Medium> NbTree<K, V, M> {
         )
     }
 
-    /// Removes keys in the order in which they stand.
+    /// Removes keys in their order.
     pub(super) fn delete_many(&self, keys: &[K::Ref<'_>], tell: &mut Tell<'_, V>) -> Result<()> {
         self.change_many(
             (keys, self.targets(keys)),
@@ -141,8 +141,8 @@ impl<K: KeyCodec, V: Codec, M: Medium> NbTree<K, V, M> {
         )
     }
 
-    /// Changes keys that were probed for, each by `at_once` if that can be done at once but for its flush, and by `alone` if not, once all
-    /// that were changed before are durable.
+    /// Changes probed keys, each by `at_once` if the fast path applies. Otherwise uses `alone`, after all
+    /// earlier changes are durable.
     fn change_many<'t>(
         &'t self,
         (keys, mut targets): (&[K::Ref<'_>], Targets),
@@ -157,7 +157,7 @@ impl<K: KeyCodec, V: Codec, M: Medium> NbTree<K, V, M> {
             let target = &mut targets[at];
             let mut done = at_once(at, target, &mut unsettled, pinned);
             if done.is_none() && K::INLINE && V::INLINE {
-                // Its leaf was replaced, perhaps for a key before it, or got the key.
+                // Its leaf was replaced, perhaps for an earlier key, or got the key.
                 target.probe = self.probe(*key, target.tag, &pinned.key);
                 done = at_once(at, target, &mut unsettled, pinned);
             }
@@ -196,8 +196,8 @@ impl<K: KeyCodec, V: Codec, M: Medium> NbTree<K, V, M> {
         (0..keys.len()).map(target).collect()
     }
 
-    /// Prefetches what an insert will write: the line of the slot that a new key gets, if that is not its home line, which was
-    /// asked for, or all lines of a leaf that will be split.
+    /// Prefetches the destination of an insert: the line of the new key's slot, unless it is the home line,
+    /// which was prefetched already, or all lines of a leaf that will be split.
     fn prefetch_place(&self, Target { tag, probe }: &Target) {
         let Some(Probe { leaf, seen, slot: None, .. }) = *probe else { return };
         let free = !seen & self.shape.all();
@@ -210,7 +210,7 @@ impl<K: KeyCodec, V: Codec, M: Medium> NbTree<K, V, M> {
         }
     }
 
-    /// Many 2: makes durable what was written, and acknowledges it.
+    /// Many 2: makes pending writes durable, and acknowledges them.
     fn settle(&self, unsettled: &mut Unsettled<'_>, pins: &Pins<K, V>, tell: &mut Tell<'_, V>) -> Result<()> {
         let medium = self.medium();
         if !unsettled.lines.is_empty() {

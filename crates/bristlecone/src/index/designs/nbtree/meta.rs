@@ -1,6 +1,5 @@
-//! The metadata of a leaf: which slots belong to keys, and the fingerprints of those keys. It
-//! stands in the descriptor, or, with a single layer, in the block. Nothing of it is ever flushed:
-//! recovery derives it from the slots.
+//! The metadata of a leaf: the slots that belong to keys, and the fingerprints of these keys. It is stored in the
+//! descriptor or, with a single layer, in the block. It is never flushed: recovery derives it from the slots.
 
 use bristlecone_pm::sync::Ordering::{AcqRel, Acquire, Relaxed, Release};
 use bristlecone_pm::{Medium, Persist, Word};
@@ -10,20 +9,20 @@ use super::leaf::{EXTRA_BITS, FROZEN, Leaf, TAG_WORDS};
 use crate::index::parts::codec::{Codec, KeyCodec};
 use crate::index::parts::fingerprint::{GROUP, probe, probe_cells};
 
-/// The fingerprint of a key: ten bits, so that one get in fifty looks at a slot in vain, instead of
-/// one in twelve.
+/// The fingerprint of a key: ten bits, so that one lookup in fifty compares a non-matching slot, instead of one in
+/// twelve.
 #[derive(Clone, Copy, Debug)]
 pub struct Tag {
-    /// Zero is left to slots that no thread claimed.
+    /// Zero is reserved for unclaimed slots.
     pub byte: u8,
-    /// All bits set or none, for each bit beyond the byte.
+    /// A word of all ones or zeros for each bit beyond the byte.
     extras: [u64; EXTRA_BITS],
     /// The hash of the key.
     pub hash: u64,
 }
 
 impl Tag {
-    /// Of no key.
+    /// The fingerprint of no key.
     pub const NONE: Self = Self { byte: 0, extras: [0; EXTRA_BITS], hash: 0 };
 
     #[inline(always)]
@@ -34,7 +33,7 @@ impl Tag {
     }
 }
 
-/// The fingerprints of a leaf that is being made.
+/// The fingerprints of a leaf under construction.
 #[derive(Clone, Copy, Debug, Default)]
 pub struct Tags {
     bytes: [u64; TAG_WORDS],
@@ -42,7 +41,7 @@ pub struct Tags {
 }
 
 impl Tags {
-    /// Notes that of a slot that had none.
+    /// Sets the fingerprint of a slot that has none.
     pub fn set(&mut self, slot: usize, tag: Tag) {
         self.bytes[slot / 8] |= u64::from(tag.byte) << (slot % 8 * 8);
         for (bits, extra) in self.extras.iter_mut().zip(tag.extras) {
@@ -50,7 +49,7 @@ impl Tags {
         }
     }
 
-    /// Returns those of some of the slots.
+    /// Returns the fingerprints of some of the slots.
     #[inline(always)]
     pub fn of_slots(&self, slots: u64) -> Self {
         Self {
@@ -60,10 +59,10 @@ impl Tags {
     }
 }
 
-/// Returns a byte of ones for each of eight bits.
+/// Expands each of eight bits to a byte of ones.
 #[inline(always)]
 fn bytes_of(bits: u64) -> u64 {
-    // All bits to every byte, of which its own remains; then the top bit tells whether it was set.
+    // Copy all bits to every byte and mask the byte's own bit; then the top bit shows whether it was set.
     let own = (bits * 0x0101_0101_0101_0101) & 0x8040_2010_0804_0201;
     ((own + 0x7f7f_7f7f_7f7f_7f7f) >> 7 & 0x0101_0101_0101_0101) * 0xff
 }
@@ -82,17 +81,17 @@ impl<K: KeyCodec, V: Codec, M: Medium> NbTree<K, V, M> {
         if self.single_layer {
             return self.bitmap_cell(leaf).load(self.medium());
         }
-        // Pairs with `swap_bitmap`: the keys of the slots are there.
+        // Pairs with `swap_bitmap`: the keys of the slots are stored.
         leaf.bitmap.load(Acquire)
     }
 
-    /// Returns the number of items of the leaf, up to what is just being done: a key that joined counts as one at once.
+    /// Returns the approximate number of items of the leaf under concurrent changes. A key counts as soon as it joins.
     #[inline(always)]
     pub(super) fn items(&self, leaf: &Leaf) -> i32 {
         (self.bitmap(leaf) & !FROZEN).count_ones() as i32 - leaf.pending.removed()
     }
 
-    /// Replaces the bitmap, or gives the one found.
+    /// Replaces the bitmap, or returns the one found.
     #[inline(always)]
     pub(super) fn swap_bitmap(&self, leaf: &Leaf, seen: u64, new: u64) -> Result<u64, u64> {
         if self.single_layer {
@@ -102,7 +101,7 @@ impl<K: KeyCodec, V: Codec, M: Medium> NbTree<K, V, M> {
         leaf.bitmap.compare_exchange(seen, new, AcqRel, Acquire)
     }
 
-    /// Lets no slot join the leaf any more; returns those that did.
+    /// Prevents further slots from joining the leaf; returns those that joined.
     pub(super) fn freeze(&self, leaf: &Leaf) -> u64 {
         let mut seen = self.bitmap(leaf);
         while seen & FROZEN == 0 {
@@ -114,7 +113,7 @@ impl<K: KeyCodec, V: Codec, M: Medium> NbTree<K, V, M> {
         seen & !FROZEN
     }
 
-    /// Returns the slots whose fingerprint is `tag`, among those that belong to keys.
+    /// Returns the slots with the fingerprint `tag`, among those that belong to keys.
     #[inline(always)]
     pub(super) fn candidates(&self, leaf: &Leaf, tag: Tag) -> u64 {
         let hits = self.probe_bytes(leaf, tag.byte);
@@ -127,7 +126,7 @@ impl<K: KeyCodec, V: Codec, M: Medium> NbTree<K, V, M> {
             .fold(hits, |hits, (bits, extra)| hits & !(bits.load(Relaxed) ^ extra))
     }
 
-    /// Returns the slots with this byte, be it that of a key or of one that is about to join.
+    /// Returns the slots with this byte, of keys or of keys that are about to join.
     #[inline(always)]
     fn probe_bytes(&self, leaf: &Leaf, tag: u8) -> u64 {
         if self.single_layer {
@@ -140,8 +139,8 @@ impl<K: KeyCodec, V: Codec, M: Medium> NbTree<K, V, M> {
         probe_cells(self.level, &leaf.tags, tag)
     }
 
-    /// Claims a slot that no thread has, in its key's home line if there is one, by setting its fingerprint.
-    /// Those `seen` in the bitmap belong to keys.
+    /// Claims a free slot, in the key's home line if possible, by setting its fingerprint. The slots `seen` in the
+    /// bitmap belong to keys.
     #[inline(always)]
     pub(super) fn claim(&self, leaf: &Leaf, seen: u64, tag: Tag) -> Option<usize> {
         let mut free = !seen & self.shape.all();
@@ -165,7 +164,7 @@ impl<K: KeyCodec, V: Codec, M: Medium> NbTree<K, V, M> {
             if claimed {
                 for (bits, extra) in leaf.extras.iter().zip(tag.extras) {
                     if extra != 0 {
-                        // The bitmap, which readers look at first, takes the slot in later.
+                        // Readers check the bitmap first, which includes the slot only later.
                         bits.fetch_or(1 << slot, Relaxed);
                     }
                 }
@@ -175,7 +174,7 @@ impl<K: KeyCodec, V: Codec, M: Medium> NbTree<K, V, M> {
         }
     }
 
-    /// Returns the fingerprints of a leaf; those of slots that belong to keys stay what they are.
+    /// Returns the fingerprints of a leaf; those of slots that belong to keys do not change.
     pub(super) fn tags(&self, leaf: &Leaf) -> Tags {
         if self.single_layer {
             let cells = self.tag_cells(leaf);

@@ -1,5 +1,4 @@
-//! The words of a leaf that say which of its lines have a flush to come, and how many of its slots
-//! lost their item.
+//! Words of a leaf that record which of its lines have a pending flush, and how many of its slots lost their item.
 
 use std::sync::atomic::{Ordering::AcqRel, Ordering::Acquire, Ordering::Relaxed, Ordering::Release};
 
@@ -8,22 +7,22 @@ use crate::index::parts::sync::AtomicU32;
 
 /// A mark for one flush, and counts.
 ///
-/// The mark belongs to the thread that finds none. It ends by a plain store: a locked instruction would wait for
-/// the flush, and everything that the thread does next would wait for that. Only a thread that finds another
-/// one's mark is counted instead.
+/// The mark belongs to the thread that finds it free. The thread clears it by a plain store: a locked instruction would
+/// wait for the flush, and would delay all following instructions. Only a thread that finds the mark taken uses the
+/// counts.
 #[derive(Debug, Default)]
 #[repr(C)]
 pub struct Pending {
-    /// The line that has a flush to come, counted from one.
+    /// The line with a pending flush, counted from one.
     marked: AtomicU32,
-    /// From bit 16 on the slots without an item. Below, the flushes to come that are counted.
+    /// From bit 16 on, the number of slots without an item. Below, the number of counted pending flushes.
     counts: AtomicU32,
 }
 
 const SLOTS_AT: u32 = 16;
 const FLUSHES: u32 = (1 << SLOTS_AT) - 1;
 
-/// How a flush to come is noted: what [`Pending::leave`] takes back.
+/// How a pending flush was announced; [`Pending::leave`] reverts it.
 #[derive(Debug)]
 #[must_use = "readers flush until the token is taken back"]
 pub enum DirtyToken {
@@ -32,17 +31,17 @@ pub enum DirtyToken {
 }
 
 impl Pending {
-    /// Makes it that of a leaf that no other thread knows yet.
+    /// Initializes the words for a leaf that no other thread knows yet.
     pub fn begin(&self) {
         self.marked.store(0, Relaxed);
         self.counts.store(0, Relaxed);
     }
 
-    /// Notes that a flush in `line` is to come: a thread that reads there meanwhile flushes, too, and one that replaces
-    /// the leaf does not take for granted that its values stay.
+    /// Announces a flush of `line`: a concurrent reader of the line flushes it as well, and a thread that replaces the
+    /// leaf does not assume that its values are stable.
     #[inline(always)]
     pub fn enter(&self, line: usize) -> DirtyToken {
-        // Before the store that the flush is for, which releases it: a thread that sees that sees this.
+        // Precedes the store to be flushed, which is a release: a thread that sees that store also sees the mark.
         let free = self.marked.load(Relaxed) == 0;
         let token = if free && self.marked.compare_exchange(0, line as u32 + 1, AcqRel, Relaxed).is_ok() {
             DirtyToken::Marked
@@ -50,12 +49,12 @@ impl Pending {
             self.counts.fetch_add(1, AcqRel);
             DirtyToken::Counted
         };
-        // Before the look at whether writers are to stop: see `Leaf::still`.
+        // Orders the mark before the check whether writers must stop: see `Leaf::still`.
         full_barrier();
         token
     }
 
-    /// Takes the note of a flush back: it is done.
+    /// Reverts the announcement of a completed flush.
     #[inline(always)]
     pub fn leave(&self, token: DirtyToken) {
         match token {
@@ -64,31 +63,31 @@ impl Pending {
         }
     }
 
-    /// Notes that so many more slots are without an item; returns how many there are now.
+    /// Adds `slots` to the number of slots without an item; returns the sum.
     #[inline(always)]
     pub fn note_removed(&self, slots: i32) -> i32 {
         let by = (slots as u32) << SLOTS_AT;
         removed_of(self.counts.fetch_add(by, Relaxed).wrapping_add(by))
     }
 
-    /// Returns the number of slots without an item, up to what is just being done.
+    /// Returns the approximate number of slots without an item under concurrent changes.
     pub fn removed(&self) -> i32 {
         removed_of(self.counts.load(Relaxed))
     }
 
-    /// Returns whether a flush in `line` may be under way. What was read there comes first.
+    /// Returns whether a flush of `line` may be pending. Prior reads of the line are ordered before this check.
     #[inline(always)]
     pub fn is_flushing(&self, line: usize) -> bool {
         self.marked.load(Acquire) == line as u32 + 1 || self.counts.load(Acquire) & FLUSHES != 0
     }
 
-    /// Returns whether a flush in any line may be under way.
+    /// Returns whether a flush of any line may be pending.
     pub fn is_flushing_anywhere(&self) -> bool {
         self.marked.load(Acquire) != 0 || self.counts.load(Acquire) & FLUSHES != 0
     }
 }
 
-/// Signed: an item may be seen to come back before it is seen to go.
+/// Signed: the return of an item may be seen before its removal.
 fn removed_of(counts: u32) -> i32 {
     counts as i32 >> SLOTS_AT
 }

@@ -1,5 +1,5 @@
-//! Reading a key's item. No thread waits for another one: a reader looks, and where a value may not be
-//! durable yet it sees to that itself.
+//! Reading a key's item. No thread waits for another one: a reader that sees a value that may not be durable flushes
+//! it itself.
 
 use bristlecone_pm::sync::wait::again;
 use bristlecone_pm::{Medium, Persist, Word};
@@ -14,14 +14,14 @@ use crate::index::parts::codec::{Codec, KeyCodec};
 use crate::index::parts::optimistic_lock::Version;
 use crate::index::parts::slot::Slot;
 
-/// What a reader that is not pinned found out about a key.
+/// Result of a read by an unpinned thread.
 #[derive(Clone, Copy)]
 pub(super) enum LockState {
-    /// A value word, or that there is no item.
+    /// A value word, or no item.
     Found(u64),
-    /// The leaf is being replaced, or the value is not to be had at a glance.
+    /// The leaf is being replaced, or reading the value needs a pinned thread.
     Unclear,
-    /// The descriptor became another leaf's.
+    /// The descriptor was reused for another leaf.
     Stale,
 }
 
@@ -57,7 +57,8 @@ impl<K: KeyCodec, V: Codec, M: Medium> Read<K, V> for NbTree<K, V, M> {
 }
 
 impl<K: KeyCodec, V: Codec, M: Medium> NbTree<K, V, M> {
-    /// Returns the word of the value that a value word stands for, if there is one. `None`: that takes a closer look.
+    /// Returns the word of the value that a value word represents, if there is one. Returns `None` if this needs a
+    /// pinned thread.
     #[inline(always)]
     pub(super) fn at_a_glance(&self, word: u64) -> Option<Option<u64>> {
         match Stored::decode(word) {
@@ -68,7 +69,7 @@ impl<K: KeyCodec, V: Codec, M: Medium> NbTree<K, V, M> {
         }
     }
 
-    /// Looks into a leaf that may go and come back as another one meanwhile, and then says so.
+    /// Searches a leaf whose descriptor may be reused for another one meanwhile; reports if so.
     #[inline(always)]
     pub(super) fn glance(
         &self,
@@ -98,8 +99,8 @@ impl<K: KeyCodec, V: Codec, M: Medium> NbTree<K, V, M> {
         }
     }
 
-    /// As `get`, pinned: nothing goes away, forwarding leaves are followed, sealed and boxed
-    /// values looked up, and flushes under way are helped.
+    /// Looks up a key while pinned: nothing is reclaimed, forwarding leaves are followed, sealed and boxed values are
+    /// resolved, and pending flushes are helped.
     #[cold]
     fn get_slow(&self, key: K::Ref<'_>, tag: Tag, show: &mut dyn FnMut(V::Ref<'_>)) -> bool {
         let pins = Pins::<K, V>::new();
@@ -109,7 +110,7 @@ impl<K: KeyCodec, V: Codec, M: Medium> NbTree<K, V, M> {
             again(&mut round);
             let (_, leaf) = self.descend(key, tag, &pins);
             if is_followed && leaf.succession().is_removed() {
-                // It was in the index: no thread has put the key anywhere else yet.
+                // The leaf was in the index: no thread has stored the key elsewhere yet.
                 return false;
             }
             let lock = (self.locking == super::LOCK_ALL && !is_followed).then(|| leaf.lock());
@@ -122,31 +123,31 @@ impl<K: KeyCodec, V: Codec, M: Medium> NbTree<K, V, M> {
             });
             self.medium().reached("nbtree read.1");
             if leaf.succession().is_open() {
-                // The cell that a seal named may be one of the new leaf by now, and have changed.
+                // The cell of the seal may belong to a new leaf by now, and have changed.
                 continue;
             }
-            // Pinned, the value stays; and what it is shown to may write to this very leaf.
+            // While pinned, the value remains valid; and `show` may write to this leaf.
             drop(lock);
             return word.and_then(|word| self.with_value(word, &pins, show)).is_some();
         }
     }
 
-    /// Makes durable what was just read in a slot: a reader must not show what a
-    /// crash can take back. Its writer may be far from its flush, so no reader waits for that.
+    /// Makes a value just read in a slot durable: a reader must not return a value that a crash could undo. Its
+    /// writer may be far from its flush, so readers do not wait for it.
     pub(super) fn make_durable(&self, leaf: &Leaf, slot: usize) {
         if !self.visible_is_durable && leaf.is_flushing(self.shape, slot) {
             self.medium().persist(self.slot(leaf, slot), "nbtree read.2");
         }
     }
 
-    /// Makes durable whatever was read in the leaf.
+    /// Makes everything read in the leaf durable.
     pub(super) fn make_all_durable(&self, leaf: &Leaf) {
         if !self.visible_is_durable && leaf.pending.is_flushing_anywhere() {
             self.medium().persist(self.words_of(leaf.block()), "nbtree read.2");
         }
     }
 
-    /// Returns a value word without its seal: what was sealed, as long as the leaf's successors do not count.
+    /// Returns a value word without its seal: the sealed value, while the leaf's successors are not valid yet.
     #[inline(always)]
     pub(super) fn resolve(&self, word: u64) -> u64 {
         match Stored::decode(word) {
@@ -156,7 +157,7 @@ impl<K: KeyCodec, V: Codec, M: Medium> NbTree<K, V, M> {
         }
     }
 
-    /// Calls `show` with what a word that is not sealed stands for.
+    /// Calls `show` with the value that an unsealed word represents.
     pub(super) fn with_value<R>(
         &self,
         word: u64,
@@ -172,7 +173,7 @@ impl<K: KeyCodec, V: Codec, M: Medium> NbTree<K, V, M> {
         Some(show(V::read(&self.values, word, &pins.value)))
     }
 
-    /// Returns a value of a word that stands in a record.
+    /// Returns a word value that is stored in a record.
     pub(super) fn boxed(&self, record: u64) -> u64 {
         let guard = bristlecone_pm::sync::epoch::pin();
         let bytes = self.values.read(record, &guard);
@@ -185,7 +186,7 @@ impl<K: KeyCodec, V: Codec, M: Medium> NbTree<K, V, M> {
         self.pool.at(self.shape.slot(leaf.block(), slot))
     }
 
-    /// Returns all of a block.
+    /// Returns all words of a block.
     pub(super) fn words_of(&self, block: u64) -> &[Word] {
         self.pool.words(block, self.shape.block_bytes / 8)
     }
@@ -196,7 +197,7 @@ impl<K: KeyCodec, V: Codec, M: Medium> NbTree<K, V, M> {
         self.pool.slice(self.shape.first(block), self.shape.slots)
     }
 
-    /// Prefetches the lines of a block that is read or written soon.
+    /// Prefetches the lines of a block for reading or writing.
     pub(super) fn prefetch_block(&self, block: u64) {
         self.pool.prefetch_lines(block, self.shape.block_bytes);
     }

@@ -1,6 +1,6 @@
-//! Opening a tree after anything: the leaves are found by looking at every block, replacements
-//! that a crash interrupted are undone, and the volatile half is built anew. Every step leaves a
-//! state that recovery understands, so a crash in here is one more crash.
+//! Recovery: finds the leaves by inspecting every block, undoes replacements that a crash interrupted, and
+//! rebuilds the volatile part. Every step leaves a state that recovery handles, so a crash during recovery is
+//! safe.
 
 use std::sync::Arc;
 
@@ -22,12 +22,12 @@ use crate::index::parts::slot::{Slot, bits};
 use crate::index::parts::volatile_index::VolatileIndex;
 use crate::index::{Open, SalvageSink};
 
-/// The first bytes of fingerprints that were met, which tells most keys of a leaf apart.
+/// The set of fingerprint bytes seen so far, which distinguishes most keys of a leaf.
 #[derive(Default)]
 struct Met([u64; 4]);
 
 impl Met {
-    /// Returns whether one like it was met before.
+    /// Inserts a fingerprint; returns whether an equal one was in the set.
     fn insert(&mut self, tag: Tag) -> bool {
         let (word, bit) = (&mut self.0[usize::from(tag.byte / 64)], 1 << (tag.byte % 64));
         let before = *word & bit != 0;
@@ -36,14 +36,14 @@ impl Met {
     }
 }
 
-/// What was found in some chunks.
+/// The findings in some chunks.
 struct Found<K: KeyCodec> {
     leaves: Vec<Survivor<K>>,
-    /// Cells with a seal, and the values that those name; and cells of duplicates, without a value.
+    /// Sealed cells with the values that they refer to, and cells of duplicates without a value.
     sealed: Vec<(u64, u64)>,
-    /// Words of keys that stand in two slots.
+    /// Words of keys that are in two slots.
     duplicates: Vec<u64>,
-    /// Blocks of replacements that did not come to pass, and leaves without items.
+    /// Blocks of incomplete replacements, and leaves without items.
     stale: Vec<u64>,
     stamp: u64,
 }
@@ -121,7 +121,8 @@ impl<K: KeyCodec, V: Codec, M: Medium> Drop for NbTree<K, V, M> {
 }
 
 impl<K: KeyCodec, V: Codec, M: Medium> NbTree<K, V, M> {
-    /// Notes what the next open goes on with, or followers read. `None` while a reader may look at a leaf that was replaced.
+    /// Records the state for the next open, or for followers. Returns `None` while a reader may access a
+    /// replaced leaf.
     fn suspend(&self, notes: &mut Notes) -> Option<()> {
         let is_settled = notes.are_live()
             || epoch::settle(|| {
@@ -157,7 +158,7 @@ impl<K: KeyCodec, V: Codec, M: Medium> NbTree<K, V, M> {
         Ok(found.leaves)
     }
 
-    /// Looks at every block.
+    /// Inspects every block.
     fn census(&self, ranges: &[ChunkRange], threads: usize) -> Result<Found<K>> {
         let parts = each(ranges.len(), threads, |chunk| {
             let mut own = Found::default();
@@ -166,7 +167,7 @@ impl<K: KeyCodec, V: Codec, M: Medium> NbTree<K, V, M> {
             let end = offset + slots as u64 * block_bytes;
             for block in (offset..end).step_by(self.shape.block_bytes) {
                 if block + block_bytes < end {
-                    // The records of one leaf are on their way while those of the one before it are looked at.
+                    // Prefetch the records of a leaf while those of the previous one are verified.
                     self.prefetch_records_of(block + block_bytes);
                 }
                 self.look(block, ranges, &mut own)?;
@@ -184,7 +185,7 @@ impl<K: KeyCodec, V: Codec, M: Medium> NbTree<K, V, M> {
         Ok(all)
     }
 
-    /// Returns what a block's header says: its state and its stamp.
+    /// Returns the state and the stamp in a block's header.
     pub(super) fn header_of(&self, block: u64) -> Result<(State, u64)> {
         let header: &Header = self.pool.at(block);
         let word = header.state.load(self.medium());
@@ -199,7 +200,7 @@ impl<K: KeyCodec, V: Codec, M: Medium> NbTree<K, V, M> {
         Ok((state, birth))
     }
 
-    /// Returns the stamp in a block's header, whatever its state.
+    /// Returns the stamp in a block's header, in any state.
     pub(super) fn birth_of(&self, block: u64) -> u64 {
         self.pool.at::<Header>(block).birth.load(self.medium())
     }
@@ -220,7 +221,7 @@ impl<K: KeyCodec, V: Codec, M: Medium> NbTree<K, V, M> {
         }
     }
 
-    /// Sorts one block in.
+    /// Classifies one block.
     fn look(&self, block: u64, ranges: &[ChunkRange], found: &mut Found<K>) -> Result<()> {
         let (state, birth) = self.header_of(block)?;
         match state {
@@ -238,8 +239,8 @@ impl<K: KeyCodec, V: Codec, M: Medium> NbTree<K, V, M> {
         Ok(())
     }
 
-    /// Returns whether the replacement that a block was made for was linked. The block that it replaced may
-    /// be anything by now, but then it is younger.
+    /// Returns whether the replacement that created a block was linked. The replaced block may have been reused
+    /// by now, but then it is younger.
     pub(super) fn came_to_pass(&self, origin: u64, birth: u64, ranges: &[ChunkRange]) -> Result<bool> {
         if origin == 0 {
             return Ok(true);
@@ -270,8 +271,8 @@ impl<K: KeyCodec, V: Codec, M: Medium> NbTree<K, V, M> {
         })
     }
 
-    /// Rebuilds a leaf: what it refers to is live, fingerprints follow from the keys. `None`: it has
-    /// no items.
+    /// Rebuilds a leaf: marks its records as live, and derives the fingerprints from the keys. Returns `None`
+    /// if it has no items.
     fn recover_leaf(
         &self,
         block: u64,
@@ -313,7 +314,7 @@ impl<K: KeyCodec, V: Codec, M: Medium> NbTree<K, V, M> {
             if met.insert(tag)
                 && let Some(first) = self.holder(block, bitmap, key, &guard)
             {
-                // Both were durable before their slots: one that is not whole is another key's, damaged.
+                // Both were durable before their slots: an invalid one is a damaged other key.
                 K::verify(&self.keys, first).and(K::verify(&self.keys, word))?;
                 found.sealed.push((self.shape.cell(block, at), EMPTY));
                 found.duplicates.push(word);
@@ -338,8 +339,7 @@ impl<K: KeyCodec, V: Codec, M: Medium> NbTree<K, V, M> {
         Ok(Some(Survivor { low: K::owned(low), high: K::owned(high), leaf: id, items }))
     }
 
-    /// Returns what stands in the cell that a seal names, if it is the cell of a copy that holds the same key's
-    /// value.
+    /// Returns the contents of the cell that a seal refers to, if it is a copy's cell for the same key's value.
     pub(super) fn unseal(&self, key: u64, cell: u64, ranges: &[ChunkRange]) -> Option<u64> {
         if cell == 0 {
             return Some(EMPTY);
@@ -351,8 +351,8 @@ impl<K: KeyCodec, V: Codec, M: Medium> NbTree<K, V, M> {
         (named && value != EMPTY && !Stored::is_sealed(value)).then_some(value)
     }
 
-    /// Marks what a value word refers to as live, if nothing else refers to it. `Err` without an error: it
-    /// is no value of this tree.
+    /// Marks the record of a value word as live, if nothing else refers to it. The inner `None` of `Err` means
+    /// that it is not a value of this tree.
     fn mark_value(&self, value: u64) -> std::result::Result<(), Option<Error>> {
         match Stored::decode(value) {
             Stored::Plain(_) if V::INLINE => Ok(()),
@@ -366,13 +366,13 @@ impl<K: KeyCodec, V: Codec, M: Medium> NbTree<K, V, M> {
         }
     }
 
-    /// Returns the word of a key as one of the slots of a block that are taken holds it.
+    /// Returns the word of a key as stored in one of the slots `taken` of a block.
     fn holder(&self, block: u64, taken: u64, key: K::Ref<'_>, guard: &K::Guard) -> Option<u64> {
         let word_at = |at| self.pool.at::<Slot>(self.shape.slot(block, at)).key.load(self.medium());
         bits(taken).map(word_at).find(|word| K::read(&self.keys, *word, guard) == K::shorten(key))
     }
 
-    /// Recover 1 and 2, in any order: what a copy's cells hold stays until its block is used again, and
+    /// Recover 1 and 2, in any order: the contents of a copy's cells remain until its block is reused, and
     /// whether a block is a copy does not change.
     fn repair(&self, found: &Found<K>) {
         let medium = self.medium();
@@ -405,7 +405,7 @@ impl<K: KeyCodec, V: Codec, M: Medium> NbTree<K, V, M> {
         self.clear_slots(block, u64::MAX);
         let beyond = &self.words_of(block)[LINE_BYTES / 8..];
         medium.persist(beyond, "nbtree create.1");
-        // Slots beside the header are cleared by the same flush: relies on line order.
+        // Slots in the header's line are cleared by the same flush: relies on line order.
         let ordered = medium.ordered_within_line();
         header.state.publish(medium, State::Live { origin: 0 }.encode(), &ordered, "nbtree create.2");
         medium.persist(header, "nbtree create.2");

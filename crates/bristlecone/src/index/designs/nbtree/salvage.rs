@@ -1,11 +1,11 @@
-//! Saving the items of a damaged tree. Nothing is trusted: blocks are read one by one, as recovery
-//! does, but what contradicts itself is passed over.
+//! Salvaging the items of a damaged tree. Nothing is trusted: blocks are read one by one, as in recovery,
+//! and contradictions are skipped.
 //!
-//! A block has no checksum. What tells right items from wrong ones is their records' checksums, for
-//! keys and values out of line, and the order of leaves: a key lies between the medians of the leaves
-//! to the left and to the right of its own, which a few wrong keys do not move. A block whose header
-//! cannot be believed is read last, if most of its keys stand in their home lines as in no block of
-//! noise, and only for keys that lie in no other leaf's range.
+//! A block has no checksum. Two criteria identify valid items: the checksums of their records, for keys and
+//! values out of line, and the order of leaves. A key must lie between the medians of the leaves to the left
+//! and to the right of its own; a few wrong keys do not move a median. A block with an invalid header is read
+//! last, if most of its keys are in their home lines, which is unlikely in noise. Only keys outside the range
+//! of every other leaf are taken from it.
 
 use bristlecone_pm::{ChunkRange, Error, Result};
 use std::cmp::Ordering;
@@ -17,12 +17,12 @@ use crate::index::SalvageSink;
 use crate::index::parts::codec::{Codec, KeyCodec};
 use crate::index::parts::slot::Slot;
 
-/// What a block's header makes of it.
+/// Classification of a block by its header.
 enum Standing {
-    /// No leaf's.
+    /// Belongs to no leaf.
     Nothing,
     Leaf,
-    /// Its header is broken, or says that it is a copy.
+    /// Its header is damaged, or marks it as a copy.
     InDoubt,
 }
 
@@ -31,7 +31,7 @@ struct Piece<K: KeyCodec> {
     block: u64,
     birth: u64,
     median: K::Owned,
-    /// The least and the greatest of the keys that lie between the medians beside it.
+    /// The least and the greatest of the keys between the medians of the adjacent blocks.
     range: Option<(K::Owned, K::Owned)>,
 }
 
@@ -45,16 +45,16 @@ impl<K: KeyCodec> Piece<K> {
     }
 }
 
-/// An item as it stands in a slot.
+/// An item as stored in a slot.
 #[derive(Clone, Copy)]
 struct Item {
     key: u64,
-    /// Without a seal.
+    /// The value word without a seal.
     value: u64,
 }
 
 impl<K: KeyCodec, V: Codec, M: bristlecone_pm::Medium> NbTree<K, V, M> {
-    /// Hands over every item that can be believed. The tree was not recovered.
+    /// Passes every plausible item to the sink. The tree was not recovered.
     pub(super) fn save(&self, sink: &mut SalvageSink<'_, K, V>) -> Result<()> {
         let ranges = self.blocks.chunks();
         let (mut leaves, mut in_doubt) = (Vec::new(), Vec::new());
@@ -93,13 +93,13 @@ impl<K: KeyCodec, V: Codec, M: bristlecone_pm::Medium> NbTree<K, V, M> {
                 Ok(true) => Standing::Leaf,
                 Ok(false) | Err(_) => Standing::InDoubt,
             },
-            // A block that ever was a leaf's keeps its stamp.
+            // A block that ever belonged to a leaf keeps its stamp.
             State::Free if self.birth_of(block) == 0 => Standing::InDoubt,
             State::Free | State::Replaced { .. } => Standing::Nothing,
         }
     }
 
-    /// Returns the items that a block may hold, in the order of their slots. `Err`: what is wrong with one.
+    /// Returns the items that a block may hold, in slot order, with `Err` for each invalid one.
     fn items_in(&self, block: u64, ranges: &[ChunkRange]) -> impl Iterator<Item = Result<Item>> {
         (0..self.shape.slots).filter_map(move |at| self.item(block, at, ranges).transpose())
     }
@@ -130,7 +130,7 @@ impl<K: KeyCodec, V: Codec, M: bristlecone_pm::Medium> NbTree<K, V, M> {
         [slot.key.load(self.medium()), slot.value.load(self.medium())]
     }
 
-    /// Reads a block as a whole; `None` if it has no item that can be read.
+    /// Reads a whole block; returns `None` if it has no readable item.
     fn piece(
         &self,
         block: u64,
@@ -169,8 +169,8 @@ impl<K: KeyCodec, V: Codec, M: bristlecone_pm::Medium> NbTree<K, V, M> {
         Some(Piece { block, birth: self.birth_of(block), median, range: None })
     }
 
-    /// Hands over the items of a leaf, but for those whose keys lie beyond the leaves beside it; gives
-    /// the range of those handed over.
+    /// Passes on the items of a leaf, except those whose keys lie beyond the adjacent leaves; returns the
+    /// range of those passed on.
     fn hand_over(
         &self,
         leaves: &[Piece<K>],
@@ -201,7 +201,7 @@ impl<K: KeyCodec, V: Codec, M: bristlecone_pm::Medium> NbTree<K, V, M> {
         above && right.is_none_or(|right| K::shorten(key) <= K::shorten(K::borrow(right)))
     }
 
-    /// Hands over the items of a block in doubt whose keys lie in no leaf's range.
+    /// Passes on the items of a doubtful block whose keys are outside the range of every leaf.
     fn hand_over_uncovered(
         &self,
         piece: &Piece<K>,

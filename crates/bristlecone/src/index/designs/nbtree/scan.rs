@@ -1,5 +1,5 @@
-//! What a scan sees of a leaf. No snapshot: each item is as it was at some moment during the call
-//! that collected its leaf.
+//! Reading a leaf in a scan. Each item is consistent at some point in time during the call that
+//! collected its leaf; the leaf as a whole is not a snapshot.
 
 use std::ops::Bound;
 
@@ -38,7 +38,7 @@ impl<K: KeyCodec, V: Codec, M: Medium> Scan<K, V> for NbTree<K, V, M> {
     }
 }
 
-/// A thread that scans is pinned: leaves are there as long as it looks at them.
+/// A scanning thread is pinned: leaves remain valid while it reads them.
 impl<K: KeyCodec, V: Codec, M: Medium> Leafwise<K, V> for NbTree<K, V, M> {
     #[inline(always)]
     fn inner(&self) -> &VolatileIndex<K> {
@@ -65,7 +65,7 @@ impl<K: KeyCodec, V: Codec, M: Medium> Leafwise<K, V> for NbTree<K, V, M> {
         self.prefetch_block(self.leaves.block(leaf));
     }
 
-    /// `None`: its successors count by now.
+    /// Returns `None` if its successors are valid by now.
     #[inline(always)]
     fn snapshot(&self, leaf: u32, _: Version, words: &mut Words) -> Option<()> {
         let leaf = self.leaves.get(leaf);
@@ -77,7 +77,7 @@ impl<K: KeyCodec, V: Codec, M: Medium> Leafwise<K, V> for NbTree<K, V, M> {
             }
         }
         self.make_all_durable(leaf);
-        // The cells that seals named may be those of the successors by now, and have changed.
+        // The cells of the seals may belong to the successors by now, and have changed.
         (!leaf.succession().is_open()).then_some(())
     }
 
@@ -127,7 +127,7 @@ impl<K: KeyCodec, V: Codec, M: Medium> Leafwise<K, V> for NbTree<K, V, M> {
         }
     }
 
-    /// Of a leaf, or of those that took its place.
+    /// Collects items of a leaf or of its successors.
     fn collect<const DESCENDING: bool>(
         &self,
         leaf: u32,
@@ -169,7 +169,8 @@ impl<K: KeyCodec, V: Codec, M: Medium> NbTree<K, V, M> {
         let Some(right) = succession.right() else {
             return self.gather::<DESCENDING>(left, version, bounds, into, outside, guards);
         };
-        // Either may come to hold what was the other one's: each gives its own part only.
+        // Either successor may get keys that belonged to the other one: each contributes only its
+        // own range.
         let (from, to) = (shorten::<K>(bounds.0), shorten::<K>(bounds.1));
         let middle = K::separator_at(self.inner.separators(), self.leaves.get(right).low(), &guards.0);
         let below = if succeeds::<K>(middle, to) { to } else { Bound::Excluded(middle) };

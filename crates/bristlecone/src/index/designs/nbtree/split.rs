@@ -1,6 +1,6 @@
-//! A leaf without room is replaced by one or two leaves with what it holds, while all threads go
-//! on working with it: copy, sync, link. Any number of threads may replace the same leaf; each
-//! makes its own copy of the new leaves, and one copy is taken.
+//! Replacement of a full leaf by one or two leaves with its contents, while all threads continue to use it: copy, sync,
+//! link. Any number of threads may replace the same leaf; each makes its own copy of the new leaves, and one copy is
+//! used.
 
 use bristlecone_pm::sync::Ordering::Relaxed;
 use bristlecone_pm::{Alone, Durable, Flushed, Medium, Persist, Result, Step};
@@ -15,19 +15,19 @@ use crate::index::parts::arena::Room;
 use crate::index::parts::codec::{Codec, KeyCodec};
 use crate::index::parts::slot::bits;
 
-/// How often a thread copies the value of a slot before it asks the threads that change it to replace the
+/// Number of times that a thread copies the value of a slot before it asks the threads that change it to replace the
 /// leaf as well. From then on each of them changes it at most once more.
 const STILL_ROUNDS: u32 = 4;
 
 impl<K: KeyCodec, V: Codec, M: Medium> NbTree<K, V, M> {
-    /// Replaces a leaf. `Ok`: it is replaced or was freed, durably, by any thread. `key` is what the caller came
-    /// for: if it lies above everything in a full leaf, the new right leaf begins empty.
+    /// Replaces a leaf. After `Ok` some thread has replaced or freed it, durably. `key` is the key that the caller
+    /// needs: if it is above all keys of a full leaf, the new right leaf begins empty.
     #[cold]
     pub(super) fn replace(&self, id: u32, key: K::Ref<'_>, pins: &Pins<K, V>) -> Result<()> {
         let leaf = self.leaves.get(id);
         self.prefetch_block(leaf.block());
         if !leaf.succession().is_decided() {
-            // Room comes first: a full pool leaves the leaf as it is.
+            // Space is reserved first: a full pool leaves the leaf unchanged.
             let (blocks, _room) = self.blocks_for(leaf)?;
             for block in blocks.into_iter().filter(|block| *block != 0) {
                 self.prefetch_block(block);
@@ -45,8 +45,8 @@ impl<K: KeyCodec, V: Codec, M: Medium> NbTree<K, V, M> {
         Ok(())
     }
 
-    /// Returns one block where the items are few, two where they are many. The second is zero where a
-    /// full pool has only one and one is enough. Comes with room for the second one in the index.
+    /// Returns one block if the items are few, two if they are many. The second is zero if a full pool has only one
+    /// block and one is enough. The index has space reserved for the second one.
     fn blocks_for(&self, leaf: &Leaf) -> Result<([u64; 2], Option<Room<'_>>)> {
         let first = self.fresh_block()?;
         let (items, slots) = (self.items(leaf), self.shape.slots as i32);
@@ -63,7 +63,7 @@ impl<K: KeyCodec, V: Codec, M: Medium> NbTree<K, V, M> {
         }
     }
 
-    /// Sync: sees to it that no value of the old leaf changes any more, and that the copy has them all, durably.
+    /// Sync: ensures that no value of the old leaf changes any more, and that the copy has all of them, durably.
     fn sync(&self, leaf: &Leaf, seen: u64, copy: &mut LeafCopy<K::Ref<'_>>, pins: &Pins<K, V>) {
         let flushed = std::mem::replace(&mut copy.flushed, Flushed::none());
         let durable = self.medium().fence(flushed, "nbtree copy.2");
@@ -75,8 +75,8 @@ impl<K: KeyCodec, V: Codec, M: Medium> NbTree<K, V, M> {
         if leaf.pending.is_flushing_anywhere() {
             return self.seal(leaf, seen, copy, durable, pins);
         }
-        // A writer announces a change, and looks then whether it may make it: none that found so is left, and what they
-        // changed is durable.
+        // A writer announces a change, and then checks whether it is allowed: no writer that passed the check is left,
+        // and their changes are durable.
         let old = self.slots_of(leaf.block());
         let mut late = false;
         for slot in bits(seen) {
@@ -95,8 +95,8 @@ impl<K: KeyCodec, V: Codec, M: Medium> NbTree<K, V, M> {
         }
     }
 
-    /// Sync 3: seals slot after slot of the old leaf, each by one compare-and-swap that fails if the
-    /// value is not what the copy says, durably. A sealed slot never changes again.
+    /// Sync 3: seals slot after slot of the old leaf, each by one compare-and-swap that fails if the value differs from
+    /// that in the copy, durably. A sealed slot never changes again.
     #[cold]
     fn seal(
         &self,
@@ -109,7 +109,7 @@ impl<K: KeyCodec, V: Codec, M: Medium> NbTree<K, V, M> {
         let medium = self.medium();
         let mut late = false;
         let old = self.slots_of(leaf.block());
-        // Keys join no more, and those that did are durable if no flush is to come.
+        // No more keys join, and those that did are durable if no flush is pending.
         let keys_durable = self.visible_is_durable || !leaf.pending.is_flushing_anywhere();
         for slot in bits(seen) {
             medium.reached("nbtree sync.3");
@@ -132,7 +132,7 @@ impl<K: KeyCodec, V: Codec, M: Medium> NbTree<K, V, M> {
                     self.copy_again(leaf, slot, value, copy, pins);
                     late = true;
                     if !sealed && value != EMPTY {
-                        // What a seal names is durable before.
+                        // The target of a seal must be durable before.
                         let flushed = std::mem::replace(&mut copy.flushed, Flushed::none());
                         durable = medium.fence(flushed, "nbtree sync.2");
                         late = false;
@@ -153,7 +153,7 @@ impl<K: KeyCodec, V: Codec, M: Medium> NbTree<K, V, M> {
         }
     }
 
-    /// Returns the seal of a slot with this value, which the copy has, too.
+    /// Returns the seal for a slot with this value, which the copy has as well.
     #[inline(always)]
     fn seal_of(&self, value: u64, copy: &LeafCopy<K::Ref<'_>>, slot: usize) -> u64 {
         match copy.place(slot) {
@@ -164,7 +164,7 @@ impl<K: KeyCodec, V: Codec, M: Medium> NbTree<K, V, M> {
         }
     }
 
-    /// Carries over what changed since the copy; on its way to the medium.
+    /// Carries over changes since the copy; their flush is pending.
     fn copy_again(
         &self,
         leaf: &Leaf,
@@ -179,7 +179,7 @@ impl<K: KeyCodec, V: Codec, M: Medium> NbTree<K, V, M> {
             let key = K::read(&self.keys, word, &pins.key);
             let right = copy.separator.is_some_and(|separator| K::shorten(separator) <= K::shorten(key));
             let right = usize::from(right);
-            // The old leaf has as many slots as each of the halves, so there is room.
+            // The old leaf has as many slots as each of the halves, so there is space.
             let at = copy.give(slot, right, self.shape, Tag::of::<K>(key));
             self.slots_of(copy.halves[right].block)[at].key.store(medium, word);
             (right, at)
@@ -193,7 +193,7 @@ impl<K: KeyCodec, V: Codec, M: Medium> NbTree<K, V, M> {
         copy.flushed = std::mem::replace(&mut copy.flushed, Flushed::none()).and(flushed);
     }
 
-    /// Link 1: decides that the copy is taken, or finds that another one was.
+    /// Link 1: decides that this copy is used, or finds that another one was chosen.
     fn decide(&self, leaf: &Leaf, copy: &LeafCopy<K::Ref<'_>>) {
         let make = |half: &Half, low: Option<u64>| {
             let id = self.leaves.of(half.block);
@@ -210,8 +210,8 @@ impl<K: KeyCodec, V: Codec, M: Medium> NbTree<K, V, M> {
             right.iter().for_each(|_| self.pool.events().note_split());
             return;
         }
-        // Seals of the old leaf may name cells of this copy: until what was decided is durable,
-        // and no thread reads the old leaf, they stay.
+        // Seals of the old leaf may refer to cells of this copy: they must stay until the decision is durable, and no
+        // thread reads the old leaf.
         self.open(leaf);
         for id in [Some(left), right].into_iter().flatten() {
             self.discard(self.leaves.get(id).block());
@@ -219,14 +219,14 @@ impl<K: KeyCodec, V: Codec, M: Medium> NbTree<K, V, M> {
         }
     }
 
-    /// Link 2, free 2: makes durable what was decided, which counts from then on.
+    /// Link 2, free 2: makes the decision durable, which is valid from then on.
     pub(super) fn open(&self, leaf: &Leaf) {
         let succession = leaf.succession();
         if succession.is_open() {
             return;
         }
         if succession.is_removed() {
-            // By no copy's stamp, so that none counts that another thread makes.
+            // With no copy's stamp, so that no copy of another thread is valid.
             self.mark_replaced(leaf, self.stamp(), "nbtree free.2");
             leaf.open();
             return;
@@ -237,7 +237,7 @@ impl<K: KeyCodec, V: Codec, M: Medium> NbTree<K, V, M> {
         leaf.open();
     }
 
-    /// Makes the leaf's block no leaf's any more, but for those born with a stamp, which are durable.
+    /// Marks the leaf's block as replaced by blocks created with this stamp, which are durable.
     fn mark_replaced(&self, leaf: &Leaf, by: u64, step: Step) {
         let medium = self.medium();
         let header: &Header = self.pool.at(leaf.block());
@@ -245,15 +245,15 @@ impl<K: KeyCodec, V: Codec, M: Medium> NbTree<K, V, M> {
         medium.persist(header, step);
     }
 
-    /// Returns a stamp that is greater than all before.
+    /// Returns a stamp that is greater than all earlier ones.
     pub(super) fn stamp(&self) -> u64 {
         self.stamps.fetch_add(1, Relaxed)
     }
 
-    /// Marks a copy that was not taken as such, durably, before the old leaf's block is used again.
+    /// Durably marks a copy that was not chosen, before the old leaf's block is reused.
     fn discard(&self, block: u64) {
         let state = &self.pool.at::<Header>(block).state;
-        // By no leaf.
+        // Replaced by no leaf.
         state.store(self.medium(), State::Replaced { by: self.stamp() }.encode());
         self.medium().persist(state, "nbtree link.1 discard");
     }

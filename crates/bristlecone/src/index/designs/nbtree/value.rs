@@ -1,4 +1,4 @@
-//! Values on their way into the tree, and the ones that they replaced on their way out.
+//! Conversion of new values to words, and release of replaced ones.
 
 use bristlecone_pm::{Durable, Medium, Persist, Result};
 
@@ -7,13 +7,13 @@ use super::layout::Stored;
 use super::lookup::Pins;
 use crate::index::parts::codec::{Codec, KeyCodec};
 
-/// What became of a change: the value word that was there, and whether it was replaced.
+/// Outcome of a change: the previous value word, and whether it was replaced.
 pub(super) struct Outcome {
     pub old: u64,
     pub changed: bool,
 }
 
-/// A value on its way into the tree, written once however often the change is tried.
+/// A new value, written once even if the change is retried.
 pub(super) struct NewValue<'a, V: Codec> {
     value: V::Ref<'a>,
     pub word: Option<u64>,
@@ -26,7 +26,7 @@ impl<'a, V: Codec> NewValue<'a, V> {
 }
 
 impl<K: KeyCodec, V: Codec, M: Medium> NbTree<K, V, M> {
-    /// Insert 1, update 1: the word for a new value. What stands out of line is durable.
+    /// Insert 1, update 1: returns the word of a new value. Its out-of-line record is durable.
     pub(super) fn word_of(&self, new: &mut NewValue<'_, V>) -> Result<u64> {
         if let Some(word) = new.word {
             return Ok(word);
@@ -46,13 +46,13 @@ impl<K: KeyCodec, V: Codec, M: Medium> NbTree<K, V, M> {
         Ok(word)
     }
 
-    /// Returns whether a value word stands for `value`.
+    /// Returns whether a value word represents `value`.
     pub(super) fn is_value(&self, word: u64, value: V::Ref<'_>, pins: &Pins<K, V>) -> bool {
         self.with_value(word, pins, |found| V::shorten(found) == V::shorten(value)).unwrap_or(false)
     }
 
-    /// Takes the old value over and releases what nothing refers to: the old value's record, or that of the `new` one,
-    /// if nothing was changed.
+    /// Returns the previous value, and releases the record that nothing refers to: that of the old value, or that of
+    /// the `new` one if nothing was changed.
     #[inline(always)]
     pub(super) fn conclude(
         &self,
@@ -64,7 +64,7 @@ impl<K: KeyCodec, V: Codec, M: Medium> NbTree<K, V, M> {
             && V::INLINE
             && (changed || new.is_none())
         {
-            // Most often nothing stands out of line.
+            // In most cases nothing is stored out of line.
             match Stored::decode(old) {
                 Stored::Empty => return self.pool.health().map(|()| None),
                 Stored::Plain(old) => {

@@ -13,8 +13,8 @@ use crate::index::parts::codec::{Codec, KeyCodec};
 use crate::index::parts::slot::Slot;
 use crate::index::{Removed, Swapped, Tell, Write, WriteMode};
 
-/// How often a write that finds no room is tried again: a leaf may have to be replaced for the keys that it
-/// gives back, and another one for the block.
+/// Number of retries of a write that finds no space: one leaf may have to be replaced to free its keys, and another
+/// one for the block.
 const ROOM_ROUNDS: u32 = 3;
 
 /// How a new key joins its leaf.
@@ -22,19 +22,19 @@ const ROOM_ROUNDS: u32 = 3;
 enum Joining {
     /// Together with its value.
     WithValue,
-    /// By itself: its value takes the place of EMPTY, as in an update.
+    /// Alone: its value replaces EMPTY later, as in an update.
     KeyFirst,
 }
 
-/// How a slot became the key's whose value is changed.
+/// How the slot of a changed key was obtained.
 #[derive(Clone, Copy, PartialEq, Eq)]
 pub(super) enum Origin {
     Found,
-    /// Just now: it counts as an item already.
+    /// Just assigned: it counts as an item already.
     Joined,
 }
 
-/// A change that is done but for what its leaf needs, which lost its last item by it.
+/// A completed change, apart from what its leaf needs if it lost its last item.
 pub(super) struct Done {
     pub outcome: Outcome,
     pub emptied: Option<u32>,
@@ -97,8 +97,8 @@ impl<K: KeyCodec, V: Codec, M: Medium> Write<K, V> for NbTree<K, V, M> {
 }
 
 impl<K: KeyCodec, V: Codec, M: Medium> NbTree<K, V, M> {
-    /// Puts a value as most writes go: key and value are words, and the leaf is as it was seen and has room. `None`:
-    /// not so, and nothing was changed.
+    /// Inserts or overwrites a value on the fast path: key and value are words, and the leaf is unchanged since the
+    /// probe and has space. Returns `None` if the fast path does not apply; nothing has been modified.
     #[inline(always)]
     pub(super) fn put_at_once<'t>(
         &'t self,
@@ -137,7 +137,7 @@ impl<K: KeyCodec, V: Codec, M: Medium> NbTree<K, V, M> {
         }
     }
 
-    /// Puts a value as any write may go.
+    /// Inserts or overwrites a value on the general path.
     #[inline(never)]
     fn put_slow(
         &self,
@@ -159,8 +159,9 @@ impl<K: KeyCodec, V: Codec, M: Medium> NbTree<K, V, M> {
         })
     }
 
-    /// Removes the item of a key as most removals go: the key is a word, and the leaf is as it was seen. `None`: not so,
-    /// and nothing was changed. If the leaf lost its last item by it, the caller frees it once the flush is done.
+    /// Removes the item of a key on the fast path: the key is a word, and the leaf is unchanged since the probe.
+    /// Returns `None` if the fast path does not apply; nothing has been modified. If the leaf lost its last item, the
+    /// caller must free it after the flush.
     #[inline(always)]
     pub(super) fn delete_at_once<'t>(
         &'t self,
@@ -184,7 +185,7 @@ impl<K: KeyCodec, V: Codec, M: Medium> NbTree<K, V, M> {
         Some(Done { outcome, emptied: emptied.then_some(at.id) })
     }
 
-    /// Removes the item of `key`, if its value is `expected` where one is, as any removal may go.
+    /// Removes the item of `key`, if its value is `expected` where one is given, on the general path.
     #[inline(never)]
     fn delete(
         &self,
@@ -206,8 +207,8 @@ impl<K: KeyCodec, V: Codec, M: Medium> NbTree<K, V, M> {
         })
     }
 
-    /// Runs a write. If it finds no room, what threads have released may be room, but not while this one is
-    /// pinned: then the write runs again, a few times.
+    /// Runs a write. If it finds no space, memory released by threads may become free, but not while this thread is
+    /// pinned: the write then unpins and runs again, a few times.
     #[inline(always)]
     fn with_room<R>(
         &self,
@@ -228,7 +229,7 @@ impl<K: KeyCodec, V: Codec, M: Medium> NbTree<K, V, M> {
         unreachable!("rounds do not end")
     }
 
-    /// Replaces the value word of `key` by what `decide` makes of it, if anything.
+    /// Replaces the value word of `key` by the result of `decide`, if any.
     #[inline(always)]
     fn alter(
         &self,
@@ -259,7 +260,7 @@ impl<K: KeyCodec, V: Codec, M: Medium> NbTree<K, V, M> {
                     }
                 }
             };
-            // Where no room is for a replacement of its own, the value changes in place all the same.
+            // If there is no space for a replacement of the leaf, the value still changes in place.
             if at.is_to_be_replaced() && origin == Origin::Found && self.replace(at.id, key, pins).is_ok() {
                 continue;
             }
@@ -270,19 +271,19 @@ impl<K: KeyCodec, V: Codec, M: Medium> NbTree<K, V, M> {
                     }
                     return Ok(outcome);
                 }
-                // The value is changed where it is carried to.
+                // Change the value in the leaf that it is carried to.
                 None => self.replace(at.id, key, pins)?,
             }
         }
     }
 
-    /// Notes that a flush of the slot is to come, where stores need one.
+    /// Announces a flush of the slot, where stores need one.
     #[inline(always)]
     pub(super) fn announce(&self, leaf: &Leaf, slot: usize) -> Option<DirtyToken> {
         (!self.visible_is_durable).then(|| leaf.enter(self.shape, slot))
     }
 
-    /// Does the flush that was announced.
+    /// Executes the announced flush.
     #[inline(always)]
     pub(super) fn complete(&self, leaf: &Leaf, cell: &Slot, token: Option<DirtyToken>, step: Step) {
         if let Some(token) = token {
@@ -291,9 +292,9 @@ impl<K: KeyCodec, V: Codec, M: Medium> NbTree<K, V, M> {
         }
     }
 
-    /// Insert 4, update 2, delete 1: one word, by compare-and-swap; and one flush. `None`: the slot
-    /// is sealed, or no value of the leaf changes any more. With the outcome comes whether the leaf has no item any more.
-    /// `complete` does the flush.
+    /// Insert 4, update 2, delete 1: changes one word by compare-and-swap, with one flush. Returns `None` if the slot
+    /// is sealed, or if no value of the leaf may change any more. The result also says whether the leaf lost its last
+    /// item. `complete` executes the flush.
     #[inline(always)]
     pub(super) fn alter_slot<'t>(
         &'t self,
@@ -316,7 +317,7 @@ impl<K: KeyCodec, V: Codec, M: Medium> NbTree<K, V, M> {
                 let emptied = self.note_removed(leaf, counted);
                 return Ok(Some((Outcome { old, changed: false }, emptied)));
             };
-            // Before the own mark, which would look like another thread's.
+            // Must precede this thread's own mark, which would look like that of another thread.
             self.hold_key(leaf, slot, old);
             let token = match self.announce(leaf, slot) {
                 Some(token) if leaf.is_still() => {
@@ -333,7 +334,7 @@ impl<K: KeyCodec, V: Codec, M: Medium> NbTree<K, V, M> {
             let mut emptied = false;
             if changed {
                 let lost = i32::from(new == EMPTY) - i32::from(old == EMPTY);
-                // Before the flush: a locked instruction after it would wait for it.
+                // Must precede the flush: a locked instruction after it would wait for it.
                 emptied = self.note_removed(leaf, lost + counted);
                 if lost != 0 {
                     self.len.add(-i64::from(lost));
@@ -349,9 +350,9 @@ impl<K: KeyCodec, V: Codec, M: Medium> NbTree<K, V, M> {
         }
     }
 
-    /// Stores the key of a slot again that has no value, `old`, and is about to be given one: another thread may have
-    /// brought the key, no flush may have followed it yet, and the order of stores to a line is that of one thread.
-    /// A key that came with its value is on the medium wherever a later value of that word is.
+    /// Stores the key of a slot again if the slot has no value (`old`) and is about to get one. Another thread may
+    /// have stored the key without a flush so far, and a line preserves the store order of one thread only. A key
+    /// that was stored together with its value is on the medium wherever a later value of that word is.
     #[inline(always)]
     fn hold_key(&self, leaf: &Leaf, slot: usize, old: u64) {
         if !self.visible_is_durable && old == EMPTY {
@@ -360,7 +361,7 @@ impl<K: KeyCodec, V: Codec, M: Medium> NbTree<K, V, M> {
         }
     }
 
-    /// Notes that so many more slots of the leaf have no item; returns whether none has one any more.
+    /// Adds to the number of slots of the leaf without an item; returns whether no slot has one any more.
     #[inline(always)]
     fn note_removed(&self, leaf: &Leaf, slots: i32) -> bool {
         if slots == 0 {

@@ -1,11 +1,11 @@
-//! The slots of a tree's chunks, as recovery and salvage look at them.
+//! The slots of a tree's chunks, for recovery and salvage.
 
 use bristlecone_pm::sync::{AtomicU64, AtomicUsize, Ordering::Relaxed};
 use bristlecone_pm::{ChunkRange, Error, Result};
 
 use super::layout::Shape;
 
-/// Every subnode slot of the tree, and which of them a `next` names.
+/// Every subnode slot of the tree, and the set of them that a `next` refers to.
 pub struct Census {
     pub ranges: Vec<ChunkRange>,
     subnode_bytes: u64,
@@ -29,7 +29,7 @@ impl Census {
         (0..slots as u64).map(move |slot| offset + slot * subnode_bytes)
     }
 
-    /// Returns the word and the bit of the subnode at `offset`, if one can stand there.
+    /// Returns the word and the bit of the subnode at `offset`, if one can be there.
     pub fn bit(&self, offset: u64) -> Option<(&AtomicU64, u64)> {
         let chunk = self.ranges.partition_point(|range| range.offset <= offset).checked_sub(1)?;
         let within = offset - self.ranges[chunk].offset;

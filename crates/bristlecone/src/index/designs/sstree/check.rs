@@ -1,4 +1,4 @@
-//! Invariants of a tree at rest, for tests, the tool and the crash explorer.
+//! Invariants of a quiescent tree, for tests, the tool and the crash explorer.
 
 use bristlecone_pm::{Finding, Medium};
 
@@ -54,7 +54,7 @@ impl<K: KeyCodec, V: Codec, M: Medium> Inspect for SsTree<K, V, M> {
 }
 
 impl<K: KeyCodec, V: Codec, M: Medium> SsTree<K, V, M> {
-    /// Verifies that the chain and the bitmap on the medium are those of the descriptor.
+    /// Verifies that the chain and the bitmap on the medium match the descriptor.
     fn verify_chain(&self, leaf: Leaf<'_>, view: &View, findings: &mut Vec<Finding>) {
         let mut report = |what: &str| {
             findings.push(Finding::new(format!("leaf at {:#x}", view.subnodes[0]), what.to_owned()));
@@ -87,7 +87,8 @@ impl<K: KeyCodec, V: Codec, M: Medium> SsTree<K, V, M> {
         }
     }
 
-    /// Keys lie within the leaf's range, strictly above all keys of the leaves before it.
+    /// Verifies that keys lie within the leaf's range, strictly above all keys of the previous
+    /// leaves.
     fn verify_items(
         &self,
         id: u32,

@@ -1,4 +1,4 @@
-//! Removing items, and what goes with the last ones. Step numbers are those of the protocol in `mod.rs`.
+//! Removal of items, and of subnodes and leaves that become empty. Step numbers are those of the protocol in `mod.rs`.
 
 use bristlecone_pm::{Alone, Durable, Flushed, Medium, Persist, Result, Word};
 
@@ -10,7 +10,7 @@ use crate::index::Removed;
 use crate::index::parts::codec::{Codec, KeyCodec};
 
 impl<K: KeyCodec, V: Codec, M: Medium> SsTree<K, V, M> {
-    /// Removes the item of `key`, if its value is `expected` where one is.
+    /// Removes the item of `key`, if its value is `expected` where one is given.
     #[inline(always)]
     pub(super) fn delete(&self, key: K::Ref<'_>, expected: Option<V::Ref<'_>>) -> Result<Removed<V>> {
         let guards = (K::pin(), V::pin());
@@ -34,8 +34,8 @@ impl<K: KeyCodec, V: Codec, M: Medium> SsTree<K, V, M> {
         Ok(Ok(old))
     }
 
-    /// Delete 1 for an item of a leaf whose tail keeps others: clears its bit, and returns the word to flush. `None`: it is
-    /// the last one there, and nothing was changed.
+    /// Delete 1 for an item of a leaf whose tail keeps other items: clears its bit, and returns the word to flush.
+    /// Returns `None` if it is the last item of the tail; nothing has been modified.
     #[inline(always)]
     pub(super) fn clear_one<'t>(&'t self, leaf: &Locked<'t>, found: Found) -> Option<&'t Word> {
         let bitmap = leaf.bitmap() & !(1 << (found.at * self.shape.slots + found.slot));
@@ -48,8 +48,7 @@ impl<K: KeyCodec, V: Codec, M: Medium> SsTree<K, V, M> {
         Some(word)
     }
 
-    /// Removes an item that is the last one of its leaf's tail, which goes with it, and the leaf if it was the last one
-    /// there.
+    /// Removes the last item of a leaf's tail together with the tail, and the leaf if it becomes empty.
     #[inline(never)]
     fn clear_last(&self, id: u32, leaf: Locked<'_>, found: Found, key: K::Ref<'_>, guard: &K::Guard) {
         let cleared = 1 << (found.at * self.shape.slots + found.slot);
@@ -57,8 +56,8 @@ impl<K: KeyCodec, V: Codec, M: Medium> SsTree<K, V, M> {
         self.free_if_empty(id, leaf, key, guard);
     }
 
-    /// Publishes one bitmap word that sets some bits and clears others, after `flushed` is
-    /// durable; a tail that this empties is reclaimed on the way (reclaim 1-3).
+    /// Publishes one bitmap word that sets some bits and clears others, after `flushed` is durable; a tail that this
+    /// empties is reclaimed in the same steps (reclaim 1-3).
     pub(super) fn commit(&self, leaf: &Locked<'_>, view: &View, set: u64, clear: u64, flushed: Flushed) {
         let medium = self.medium();
         let head = self.header(view.subnodes[0]);
@@ -111,7 +110,7 @@ impl<K: KeyCodec, V: Codec, M: Medium> SsTree<K, V, M> {
         self.medium().persist(link, "sstree reclaim.3");
     }
 
-    /// Subnodes that had become empty in the middle are tails now: they go too.
+    /// Reclaims subnodes that had become empty in the middle and are now tails.
     fn reclaim_tails(&self, leaf: &Locked<'_>, mut view: View) {
         while view.count > 1 && view.taken(self.shape, view.count - 1) == 0 {
             let tag = &self.header(view.tail()).next;

@@ -1,9 +1,9 @@
-//! What an SSTree leaf is on the medium: a chain of subnodes.
+//! Layout of an SSTree leaf on the medium: a chain of subnodes.
 //!
 //! ```text
 //! subnode (256 B, 14 slots; 128 B: 6; 192 B: 10)
 //!   0  next          FREE, END, or the offset of the successor
-//!   8  bitmap        valid in the head only: which slots of the whole leaf are taken (56 bits);
+//!   8  bitmap        valid in the head only: the taken slots of the whole leaf (56 bits);
 //!                    the top byte is one more than the slot of the staged item, or 0
 //!  16  annex         the staged item, key word and value word (head only);
 //!                    or, delegated, the fingerprints of the SUCCESSOR's slots, one byte each
@@ -16,25 +16,25 @@ use bristlecone_pm::{Group, LINE_BYTES, Persistent, SlotKind, Word};
 /// The slots of subnodes.
 pub const SUBNODES: SlotKind = SlotKind::new(1);
 
-/// `next` of a subnode that belongs to no leaf. Zero, where the paper takes all ones: a chunk
-/// that the file has just grown by is zero, so it needs no initialization.
+/// `next` of a subnode that belongs to no leaf. Zero, where the paper uses all ones: a chunk newly added
+/// to the file is zero, so it needs no initialization.
 pub const FREE: u64 = 0;
 /// `next` of the last subnode of a leaf.
 pub const END: u64 = u64::MAX;
 
-/// Words of a subnode's fingerprints.
+/// Number of words of a subnode's fingerprints.
 pub const FINGERPRINT_WORDS: usize = 2;
-/// Most subnodes that one leaf can have: their slots share one bitmap word.
+/// Maximum number of subnodes of a leaf: their slots share one bitmap word.
 pub const SUBNODES_MAX: usize = 4;
-/// Most slots that one leaf can have.
+/// Maximum number of slots of a leaf.
 pub const LEAF_SLOTS_MAX: usize = SUBNODES_MAX * SUBNODE_SLOTS_MAX;
-/// Most slots that one subnode can have.
+/// Maximum number of slots of a subnode.
 pub const SUBNODE_SLOTS_MAX: usize = 14;
 
-/// Where the bits of slots end.
+/// Position behind the bits of slots.
 const STAGE_SHIFT: u32 = 56;
 
-/// Returns what a bitmap word carries besides: the slot whose item also stands in the annex.
+/// Returns the additional bits of a bitmap word: the slot whose item is also in the annex.
 pub fn stage(slot: usize) -> u64 {
     (slot as u64 + 1) << STAGE_SHIFT
 }
@@ -45,7 +45,7 @@ pub fn unstage(word: u64) -> (u64, Option<usize>) {
     (word & ((1 << STAGE_SHIFT) - 1), slot)
 }
 
-/// The head of a subnode.
+/// The header of a subnode.
 #[repr(C)]
 pub struct Header {
     pub next: Word,
@@ -68,16 +68,16 @@ const _: () = {
     assert!(LEAF_SLOTS_MAX <= STAGE_SHIFT as usize);
 };
 
-/// The sizes that a tree was created with.
+/// The sizes fixed when a tree was created.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Shape {
     /// Bytes of a subnode.
     pub subnode_bytes: usize,
     /// Slots of a subnode.
     pub slots: usize,
-    /// Subnodes that a leaf may have.
+    /// Maximum number of subnodes of a leaf.
     pub subnodes_max: usize,
-    /// Whether the fingerprints of all subnodes stand in DRAM, not only those of the head.
+    /// Whether the fingerprints of all subnodes are in DRAM, not only those of the head.
     pub resident: bool,
     /// 2^16 / slots, rounded up: division by multiplication.
     reciprocal: usize,
@@ -90,7 +90,7 @@ impl Shape {
         Self { subnode_bytes, slots, subnodes_max, resident, reciprocal: (1_usize << 16).div_ceil(slots) }
     }
 
-    /// Subnodes whose fingerprints stand in DRAM.
+    /// Number of subnodes whose fingerprints are in DRAM.
     pub fn tagged_subnodes(self) -> usize {
         if self.resident { self.subnodes_max } else { 1 }
     }
@@ -102,7 +102,7 @@ impl Shape {
         (at, bit - at * self.slots)
     }
 
-    /// Returns the bits of the subnode at position `at`, the head's being the lowest.
+    /// Returns the bits of the subnode at position `at`, where the head has the lowest.
     #[inline(always)]
     pub fn bits(self, at: usize) -> u64 {
         self.head_bits() << (at * self.slots)

@@ -1,4 +1,4 @@
-//! The volatile half of a leaf: a line or two of DRAM that answer most questions about it.
+//! The volatile part of a leaf: one or two cache lines of DRAM that answer most questions about it.
 
 use bristlecone_pm::sync::{AtomicU64, Ordering::Relaxed};
 use bristlecone_pm::{Memory, Notes, NotesReader, Result};
@@ -11,21 +11,22 @@ use crate::index::parts::search::Level;
 use crate::index::parts::slot::bits;
 use crate::index::parts::{fingerprint, prefetch};
 
-/// Low bits of the head's offset that count the subnodes; offsets of subnodes leave them free.
+/// Low bits of the head's offset that hold the number of subnodes; offsets of subnodes leave them
+/// free.
 const COUNT_MASK: u64 = 0x3f;
 /// Bytes before the fingerprints.
 const HEADER_BYTES: usize = 48;
 
-/// The head of a descriptor; fingerprints follow it in the arena, one byte for each bit of the
-/// bitmap. Everything but the lock changes only under the lock; readers look without it and
-/// validate the version (a sequence lock), hence relaxed accesses.
+/// The header of a descriptor; fingerprints follow it in the arena, one byte for each bit of the
+/// bitmap. All fields but the lock change only under the lock. Readers do not lock and validate the
+/// version (a sequence lock), so relaxed accesses suffice.
 #[repr(C)]
 #[derive(Debug, Default)]
 pub struct Header {
     pub lock: OptimisticLock,
-    /// Copy of the bitmap that stands in the head subnode.
+    /// Copy of the bitmap in the head subnode.
     bitmap: AtomicU64,
-    /// Offsets of the subnodes, the head's with their number in its low bits.
+    /// Offsets of the subnodes; the head's has their number in its low bits.
     subnodes: [AtomicU64; SUBNODES_MAX],
 }
 
@@ -56,14 +57,14 @@ impl Leaves {
         Ok(Self { arena, tag_words: tags / 8, level: Level::detect() })
     }
 
-    /// Takes over the leaves of a tree that was closed.
+    /// Takes over the leaves of a closed tree.
     pub fn resume(shape: Shape, notes: &mut NotesReader<'_>) -> Option<Self> {
         let tags = Self::tag_bytes(shape);
         let arena = Arena::resume(HEADER_BYTES + tags, notes)?;
         Some(Self { arena, tag_words: tags / 8, level: Level::detect() })
     }
 
-    /// Notes the leaves for the next open of the tree.
+    /// Saves the leaves for the next open of the tree.
     pub fn suspend(&self, notes: &mut Notes) -> Option<()> {
         self.arena.suspend(notes)
     }
@@ -75,7 +76,7 @@ impl Leaves {
     #[inline(always)]
     pub fn get(&self, id: u32) -> Leaf<'_> {
         let header = self.arena.get(id);
-        // SAFETY: the arena keeps so many words behind each header, and any bytes are values of
+        // SAFETY: the arena keeps that many words behind each header, and any bytes are values of
         // atomics.
         let tags = unsafe {
             let start = std::ptr::from_ref(header).cast::<u8>().add(HEADER_BYTES);
@@ -84,7 +85,7 @@ impl Leaves {
         Leaf { header, tags }
     }
 
-    /// Fetches what scans need of a descriptor: all but the fingerprints.
+    /// Prefetches the part of a descriptor that scans need: all but the fingerprints.
     #[inline(always)]
     pub fn prefetch(&self, id: u32) {
         let start = std::ptr::from_ref(self.arena.get(id)).cast::<u8>();
@@ -92,7 +93,7 @@ impl Leaves {
         prefetch(start.wrapping_add(HEADER_BYTES - 1));
     }
 
-    /// Fetches a descriptor, fingerprints included.
+    /// Prefetches a descriptor, fingerprints included.
     #[inline(always)]
     pub fn prefetch_whole(&self, id: u32) {
         self.prefetch(id);
@@ -121,7 +122,7 @@ impl Leaves {
     }
 }
 
-/// Where a leaf's subnodes are and which of their slots are taken.
+/// The subnodes of a leaf, and their taken slots.
 #[derive(Clone, Copy, Debug)]
 pub struct View {
     pub subnodes: [u64; SUBNODES_MAX],
@@ -168,7 +169,8 @@ impl std::ops::Deref for Leaf<'_> {
 }
 
 impl<'a> Leaf<'a> {
-    /// Returns the leaf as it stands; garbage unless the version is validated or the lock held.
+    /// Returns the current state of the leaf; garbage unless the version is validated or the lock
+    /// held.
     #[inline(always)]
     pub fn view(self) -> View {
         let mut subnodes = self.header.subnodes.each_ref().map(|subnode| subnode.load(Relaxed));
@@ -194,13 +196,13 @@ impl<'a> Leaf<'a> {
         self.header.subnodes[at % SUBNODES_MAX].load(Relaxed) & !COUNT_MASK
     }
 
-    /// Makes the descriptor one of a leaf that no other thread knows yet.
+    /// Initializes the descriptor of a leaf that no other thread knows yet.
     pub fn begin(self, view: &View, tags: &Tags) {
         self.store_view(view);
         self.store_tags(tags);
     }
 
-    /// Takes over what a recovered leaf has lost. No other thread knows it yet.
+    /// Applies the loss of subnodes of a recovered leaf, which no other thread knows yet.
     pub fn shrink(self, view: &View) {
         debug_assert!(view.bitmap & !self.bitmap() == 0, "a leaf that shrinks gains no item");
         self.store_view(view);
@@ -227,7 +229,7 @@ impl<'a> Leaf<'a> {
         fingerprint::probe_cells(level, self.tags, tag)
     }
 
-    /// Returns all fingerprints that stand here.
+    /// Returns all fingerprints stored here.
     pub fn tags(self) -> Tags {
         let mut tags = Tags::default();
         for (bytes, word) in tags.0.chunks_exact_mut(8).zip(self.tags) {
@@ -236,7 +238,7 @@ impl<'a> Leaf<'a> {
         tags
     }
 
-    /// Locks the leaf if it is still the one that was read at `version`.
+    /// Locks the leaf if it is unchanged since `version`.
     #[inline(always)]
     pub fn lock_at(self, version: Version) -> Option<Locked<'a>> {
         Locked::at(self, version)
@@ -258,14 +260,14 @@ impl Tags {
         self.0[bit] = tag;
     }
 
-    /// Returns them as they are once the leaf has a new head with one item.
+    /// Returns the fingerprints after the leaf got a new head with one item.
     pub fn expanded(mut self, shape: Shape, tag: u8) -> Self {
         self.0.copy_within(..64 - shape.slots, shape.slots);
         self.0[0] = tag;
         self
     }
 
-    /// Returns those of one subnode, as its predecessor holds them on the medium.
+    /// Returns the fingerprints of one subnode, as its predecessor stores them on the medium.
     pub fn of_subnode(&self, shape: Shape, at: usize) -> [u64; FINGERPRINT_WORDS] {
         let mut bytes = [0; 8 * FINGERPRINT_WORDS];
         bytes[..shape.slots].copy_from_slice(&self.0[at * shape.slots..][..shape.slots]);
@@ -274,12 +276,12 @@ impl Tags {
     }
 }
 
-/// A leaf held by the only writer it may have.
+/// A leaf locked by its only writer.
 pub type Locked<'a> = locked::Locked<Leaf<'a>>;
 
-/// What changes under the lock only.
+/// State that changes only under the lock.
 impl Locked<'_> {
-    /// Takes over a view.
+    /// Stores a view.
     pub fn set_view(&self, view: &View) {
         self.store_view(view);
     }
@@ -289,7 +291,7 @@ impl Locked<'_> {
         self.header.bitmap.store(bitmap, Relaxed);
     }
 
-    /// Replaces all fingerprints that stand here.
+    /// Replaces all fingerprints stored here.
     pub fn set_tags(&self, tags: &Tags) {
         self.store_tags(tags);
     }

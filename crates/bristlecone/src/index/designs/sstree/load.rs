@@ -1,5 +1,5 @@
-//! Dense leaves from ascending items, for a tree that no thread has yet. Each is written as a split writes its new one
-//! (split 1 and 2); before the tree is in the directory, a crash takes whatever it has.
+//! Dense leaves from ascending items, for a tree that no thread can access yet. Each is written like the new leaf of a
+//! split (split 1 and 2). The tree is not in the directory yet, so a crash discards all of it.
 
 use bristlecone_pm::{Flushed, Medium, Result};
 use smallvec::SmallVec;
@@ -11,13 +11,13 @@ use crate::index::parts::codec::{Codec, KeyCodec};
 use crate::index::{Write, WriteMode};
 
 impl<K: KeyCodec, V: Codec, M: Medium> SsTree<K, V, M> {
-    /// Adds items above all others to a tree that no other thread has; returns how many. Without the `last` ones, those
-    /// are left out that do not fill a leaf.
+    /// Appends items to a tree that no other thread can access; returns their number. Items that do not fill a leaf are
+    /// left out, unless they are the `last` ones.
     pub(super) fn append_leaves(&self, items: &[(K::Ref<'_>, V::Ref<'_>)], last: bool) -> Result<usize> {
         let slots = self.shape.slots * self.shape.subnodes_max;
         let mut done = 0;
         if self.len.sum() == 0 {
-            // The leaf that is there already.
+            // The existing leaf.
             done = items.len().min(slots);
             for (key, value) in &items[..done] {
                 self.write(*key, *value, WriteMode::Upsert)?;

@@ -1,5 +1,5 @@
-//! Groups of keys: what one of them waits for is asked for by all, and writes share a fence. Step numbers are those of the
-//! protocol in `mod.rs`.
+//! Groups of keys: their memory accesses overlap, and writes share a fence. Step numbers are those of the protocol in
+//! `mod.rs`.
 
 use bristlecone_pm::{Durable, Flushed, Medium, Persist, Result, Step, Word};
 use smallvec::SmallVec;
@@ -15,10 +15,10 @@ use crate::index::parts::slot::bits;
 use crate::index::parts::volatile_index::Step as Next;
 use crate::index::{Read, Tell, Write, WriteMode};
 
-/// The leaf of each key, if it is known at a glance.
+/// The leaf of each key, if one probe finds it.
 type Places = [Option<(u32, Version)>; GROUP];
 
-/// Writes that are done but for their flush, and wait for each other: what they told, and the leaves that they hold.
+/// Completed writes with pending flushes: their results, and the leaves that they hold locked.
 struct Unsettled<'t, V: Codec> {
     lines: SmallVec<[(&'t Word, Step); 2 * GROUP]>,
     leaves: SmallVec<[(u32, Locked<'t>); GROUP]>,
@@ -32,7 +32,7 @@ impl<V: Codec> Unsettled<'_, V> {
 }
 
 impl<K: KeyCodec, V: Codec, M: Medium> SsTree<K, V, M> {
-    /// Looks keys up, all at once as far as their leaves are at rest.
+    /// Looks up keys together, as far as their leaves are stable.
     pub(super) fn look_many(&self, keys: &[K::Ref<'_>], show: &mut dyn FnMut(usize, V::Ref<'_>)) {
         let guards = (K::pin(), V::pin());
         let places = self.approach(keys, &guards.0, false);
@@ -52,15 +52,14 @@ impl<K: KeyCodec, V: Codec, M: Medium> SsTree<K, V, M> {
         for (at, (key, found)) in keys.iter().zip(found).enumerate() {
             match found {
                 Some(None) => {}
-                // The value word was read while the leaf stood; pinned, its record stays.
+                // The value word was read while the leaf was valid; while pinned, its record remains.
                 Some(Some(found)) => show(at, V::read(&self.values, found.value, &guards.1)),
                 None => _ = self.get(*key, &mut |value| show(at, value)),
             }
         }
     }
 
-    /// Many 1: finds the leaves of keys, with the lines asked for that are looked at, and where it `writes` those of new
-    /// items.
+    /// Many 1: finds the leaves of keys, and prefetches the lines to be read, and those of new items if it `writes`.
     fn approach(&self, keys: &[K::Ref<'_>], guard: &K::Guard, writes: bool) -> Places {
         let cursors = self.inner.seek_many(keys, guard, |_, leaf| self.leaves.prefetch_whole(leaf));
         let version_of = |leaf: u32| match self.leaves.get(leaf).lock.try_read() {
@@ -88,7 +87,7 @@ impl<K: KeyCodec, V: Codec, M: Medium> SsTree<K, V, M> {
             }
         }
         if !K::INLINE {
-            // A leaf that changed meanwhile may name any place: it is asked for at most.
+            // A leaf that changed concurrently may yield any place: it is only prefetched.
             for (place, offset) in places.iter().zip(slots) {
                 if let (Some((id, version)), Some(offset)) = (place, offset)
                     && self.leaves.get(*id).lock.validate(*version)
@@ -100,7 +99,7 @@ impl<K: KeyCodec, V: Codec, M: Medium> SsTree<K, V, M> {
         places
     }
 
-    /// Writes items in the order in which they stand.
+    /// Writes items in their order.
     pub(super) fn put_many<'k>(
         &self,
         items: &[(K::Ref<'k>, V::Ref<'_>)],
@@ -115,7 +114,7 @@ impl<K: KeyCodec, V: Codec, M: Medium> SsTree<K, V, M> {
         )
     }
 
-    /// Removes keys in the order in which they stand.
+    /// Removes keys in their order.
     pub(super) fn delete_many(&self, keys: &[K::Ref<'_>], tell: &mut Tell<'_, V>) -> Result<()> {
         self.change_many(
             keys,
@@ -125,8 +124,8 @@ impl<K: KeyCodec, V: Codec, M: Medium> SsTree<K, V, M> {
         )
     }
 
-    /// Changes keys, each by `at_once` in its locked leaf if that can be done there but for its flush, and by `alone` if
-    /// not, once all that were changed before are durable.
+    /// Changes keys, each by `at_once` in its locked leaf if the fast path applies. Otherwise uses `alone`, after all
+    /// earlier changes are durable.
     fn change_many<'t>(
         &'t self,
         keys: &[K::Ref<'_>],
@@ -152,13 +151,13 @@ impl<K: KeyCodec, V: Codec, M: Medium> SsTree<K, V, M> {
         self.settle(&mut unsettled, tell)
     }
 
-    /// Finds a word's item in its locked leaf.
+    /// Finds the item of a word key in its locked leaf.
     fn find_in(&self, leaf: &Locked<'_>, key: K::Ref<'_>) -> Option<Found> {
         self.locate(**leaf, key, K::fingerprint(key), &K::pin(), || true).unwrap_or_default()
     }
 
-    /// Writes an item of words where it stands, or where its leaf has room; returns what was there. `None`: the leaf has
-    /// no such place, and nothing was changed.
+    /// Writes an item of words in place, or in a free slot of its leaf; returns the previous value. Returns `None` if
+    /// the leaf has no such slot; nothing has been modified.
     #[inline(always)]
     fn put_at_once<'t>(
         &'t self,
@@ -192,8 +191,8 @@ impl<K: KeyCodec, V: Codec, M: Medium> SsTree<K, V, M> {
         Some(None)
     }
 
-    /// Removes an item of words from a leaf whose tail keeps others; returns what was there. `None`: it is not so, and
-    /// nothing was changed.
+    /// Removes an item of words from a leaf whose tail keeps other items; returns the previous value. Returns `None`
+    /// if this does not apply; nothing has been modified.
     #[inline(always)]
     fn delete_at_once<'t>(
         &'t self,
@@ -207,7 +206,7 @@ impl<K: KeyCodec, V: Codec, M: Medium> SsTree<K, V, M> {
         Some(Some(self.value_of(found, &V::pin())))
     }
 
-    /// Many 2: makes durable what was written, gives its leaves back, and acknowledges it.
+    /// Many 2: makes pending writes durable, unlocks their leaves, and acknowledges them.
     fn settle(&self, unsettled: &mut Unsettled<'_, V>, tell: &mut Tell<'_, V>) -> Result<()> {
         let medium = self.medium();
         if !unsettled.lines.is_empty() {

@@ -1,8 +1,8 @@
 //! SSTree: a leaf that grows by subnodes.
 //!
-//! Hong et al., *Optimizing Structural Modification Operation for B+-Tree on Byte-Addressable
-//! Devices*. Splitting a leaf is the expensive thing, so a full leaf gets another 256-byte
-//! *subnode* in front instead, and items quietly move towards the head so that it stays compact.
+//! Hong et al., *Optimizing Structural Modification Operation for B+-Tree on Byte-Addressable Devices*. Splitting a
+//! leaf is expensive. A full leaf therefore gets another 256-byte *subnode* in front instead, and later operations move
+//! items towards the head, so that the leaf stays compact.
 //!
 //! ```text
 //! DRAM   inner index --> descriptor: version lock | bitmap | offsets of the subnodes | fingerprints of all slots
@@ -14,96 +14,89 @@
 //!        slots 0..14               slots 14..28                  slots 28..42
 //! ```
 //!
-//! **The word that commits** is the head's bitmap: an item exists while its bit is set. A new
-//! head commits by its `next`, which until then is the free tag. Writers hold the leaf's lock
-//! until what they did is durable; readers look without a lock and validate its version, so they
-//! are never shown what a crash can take back.
+//! **The word that commits** is the head's bitmap: an item exists while its bit is set. A new head commits by its
+//! `next`, which until then is the free tag. Writers hold the leaf's lock until their change is durable. Readers do not
+//! lock and validate the leaf's version, so they never return a value that a crash could undo.
 //!
-//! The paper keeps the fingerprints of overflow subnodes on the medium, each in its predecessor's
-//! annex, and flushes an item before the bitmap that names it. With the fingerprints in DRAM, most
-//! lookups read one line of the medium, and the annex is free for the item that is being
-//! inserted: it commits together with the bitmap in one line, so one fence is enough. The option
-//! `delegate_fingerprints` gives the paper's tree.
+//! The paper stores the fingerprints of overflow subnodes on the medium, each in its predecessor's annex, and flushes
+//! an item before the bitmap that refers to it. With the fingerprints in DRAM, most lookups read one line of the
+//! medium, and the annex is free for the item that is being inserted: it commits together with the bitmap in one line,
+//! so one fence is enough. The option `delegate_fingerprints` gives the paper's tree.
 //!
 //! # Insert
 //! 1. Keys and values that do not fit a word are written out of line, flushed and fenced. *A crash
 //!    here: nothing refers to the records; recovery finds their slots free.*
-//! 2. The item goes into the free slot nearest to the head, its key last, and is flushed. In the
-//!    header's line this is not needed, since the line keeps the order of its stores. *Its bit is
-//!    clear: nothing happened.*
-//! 3. In the head's line: what was staged before is released, the item goes into the annex, the
-//!    bit is set and the slot named as staged. Flush, and one fence for both lines. *The item is
-//!    there, or it is not; if the slot has not got the staged key, recovery copies the item from
-//!    the annex (recover 5).*
+//! 2. The item is written to the free slot nearest to the head, its key last, and is flushed. In the header's line this
+//!    flush is not needed, because the line keeps the order of its stores. *Its bit is clear: nothing happened.*
+//! 3. In the head's line: the previously staged item is released, the item is written to the annex, its bit is set, and
+//!    its slot is recorded as staged. Flush, and one fence for both lines. *The item is present, or not; if the slot
+//!    does not have the staged key, recovery copies the item from the annex (recover 5).*
 //!
-//! If the slot happens to hold the same key from an earlier life, what it holds could not be told
-//! from what it should: step 2 then has a fence of its own, and nothing is staged. So it is with
-//! delegated fingerprints, always.
+//! If the slot still contains the same key from an earlier use, its old contents could not be distinguished from the
+//! new ones: step 2 then has its own fence, and nothing is staged. With delegated fingerprints this is always so.
 //!
 //! # Expand (no free slot, fewer subnodes than allowed)
-//! 1. In the first line of a free subnode: the item, the bitmap shifted up by one subnode (and,
-//!    delegated, the fingerprints of the old head). *It still carries the free tag: nothing happened.*
+//! 1. In the first line of a free subnode: the item, the bitmap shifted up by one subnode (and, delegated, the
+//!    fingerprints of the old head). *It still has the free tag: nothing happened.*
 //! 2. Its `next` replaces the free tag; one flush, one fence. *The leaf has a new head, or not.*
 //!
 //! # Update
-//! 1. A value out of line is written; flush, fence.
-//! 2. The value word is stored in place; flush, fence. *Old or new value.* An item of the tail *moves*
-//!    instead, with all others there, if the subnodes before have room for them, so that the tail
-//!    goes (delegated, as in the paper: any item behind the head while the head has room):
+//! 1. An out-of-line value is written; flush, fence.
+//! 2. The value word is stored in place; flush, fence. *Old or new value.* An item of the tail *moves* instead, with
+//!    all others there, if the subnodes before have space for them, so that the tail is freed (delegated, as in the
+//!    paper: any item behind the head while the head has space):
 //!
 //! # Move (also after a split, to empty the tail)
-//! 1. The new item, and others with it while there is room, go into free slots; each line is flushed,
-//!    and one fence waits for all.
+//! 1. The new item, and others with it while there is space, are written to free slots; each line is flushed, and one
+//!    fence waits for all.
 //! 2. One store of the bitmap sets the new bits and clears the old ones; flush, fence. *All moved
 //!    or none, each item exactly once.*
 //!
 //! # Delete
 //! 1. The bit is cleared; flush, fence.
 //!
-//! # Many (up to sixteen keys in step)
-//! 1. Leaves and lines of all keys are asked for, stage by stage, before any of them is waited for. Then each write goes as
-//!    insert 2 and 3 into a free slot, as update 2 in place, or as delete 1, and its leaf stays locked. *Each of them happened
-//!    or not, by itself: no leaf has two.*
+//! # Many (up to sixteen keys together)
+//! 1. Leaves and lines of all keys are prefetched, stage by stage, before any of them is accessed. Then each write
+//!    proceeds as insert 2 and 3 into a free slot, as update 2 in place, or as delete 1, and its leaf stays locked.
+//!    *Each write happened or not, independently: no leaf has two.*
 //! 2. Their lines are flushed, and one fence waits for all; the leaves are unlocked, and the writes are acknowledged.
 //!
-//! A leaf is locked only if no thread holds it. Where one does, or a write has to change more than that, or its leaf has one
-//! already, it waits until those before it are through.
+//! A leaf is locked only if no thread holds its lock. If one does, if a write must change more than this, or if its
+//! leaf already has a pending write, it first completes the earlier ones.
 //!
-//! # Reclaim (a move or a delete takes the last item of the tail)
-//! 1. The free tag goes on the tail, with the flushes and the fence of move 1. *A tagged tail
-//!    whose bits are set: recovery takes the tag off again (recover 1). The paper redoes the move;
-//!    taking off one word needs no free slots and works for deletes, too.*
+//! # Reclaim (a move or a delete removes the last item of the tail)
+//! 1. The free tag is set on the tail, with the flushes and the fence of move 1. *A tagged tail whose bits are set:
+//!    recovery removes the tag (recover 1). The paper redoes the move; removing one word needs no free slots and works
+//!    for deletes, too.*
 //! 2. The bitmap is stored; flush, fence.
-//! 3. The predecessor's `next` becomes END; flush, fence. If that is the head, 2 and 3 are one
-//!    flush. *A tagged tail without bits: recovery does step 3 (recover 2).* Only now may the
-//!    subnode be used again.
+//! 3. The predecessor's `next` becomes END; flush, fence. If that is the head, 2 and 3 are one flush. *A tagged tail
+//!    without bits: recovery does step 3 (recover 2).* Only now may the subnode be reused.
 //!
 //! # Split (every slot of every subnode taken)
-//! 1. The upper half of the items is written to a new leaf, tail first; flush, fence. *Its head
-//!    carries the free tag; its overflow subnode stands alone with an empty bitmap and is freed
-//!    (recover 3).*
-//! 2. The new head's `next` replaces its free tag; flush, fence. *Both leaves hold the upper half:
-//!    recovery sees the overlap and does step 3 (recover 4).*
-//! 3. The old leaf drops the upper half with one store of its bitmap; flush, fence. Then the new
-//!    leaf enters the index, and the old one draws its tail in (move).
+//! 1. The upper half of the items is written to a new leaf, tail first; flush, fence. *Its head has the free tag; its
+//!    overflow subnode is separate, with an empty bitmap, and is freed (recover 3).*
+//! 2. The new head's `next` replaces its free tag; flush, fence. *Both leaves hold the upper half: recovery detects the
+//!    overlap and does step 3 (recover 4).*
+//! 3. The old leaf drops the upper half with one store of its bitmap; flush, fence. Then the new leaf enters the index,
+//!    and the items of the old leaf's tail move forward (move).
 //!
-//! A key above all others of the leaf moves nothing: the new leaf begins empty, and an ascending
-//! load leaves full leaves behind.
+//! A key above all others of the leaf moves nothing: the new leaf begins empty, and an ascending load leaves full
+//! leaves behind.
 //!
 //! # Free (a leaf without items, unless it is the only one)
-//! 1. The leaf leaves the index; the free tag goes on its head; flush, fence. *An empty leaf is
-//!    freed by recovery (recover 3).*
+//! 1. The leaf is removed from the index; the free tag is set on its head; flush, fence. *An empty leaf is freed by
+//!    recovery (recover 3).*
 //!
 //! # Recover
-//! Every subnode of the tree's chunks is looked at, chunk by chunk, on several threads. Tagged
-//! ones are free; those that no `next` names are heads.
-//! 1. An untimely tag is taken off.
+//! Every subnode of the tree's chunks is inspected, chunk by chunk, on several threads. Tagged ones are free; those
+//! that no `next` refers to are heads.
+//! 1. A premature tag is removed.
 //! 2. A link to a tagged tail without items is cut; flush, fence.
 //! 3. Empty tails and leaves are freed; flush, fence.
-//! 4. Leaves are sorted by smallest key, and overlaps are split for good; flush, fence.
+//! 4. Leaves are sorted by smallest key, and overlaps are resolved permanently; flush, fence.
 //! 5. A staged item that did not reach its slot is copied there; flush, fence.
 //!
-//! Fingerprints and the index are built from the items, so fingerprints never need a flush of their own.
+//! Fingerprints and the index are built from the items, so fingerprints never need their own flush.
 
 mod census;
 mod check;
@@ -148,8 +141,9 @@ design_options! {
         inner_bytes = 512 in (256..=4096) step 64;
         /// Whether updates move items towards the head (Table II of the paper).
         move_items = 1 in [0, 1];
-        /// Whether only the head's fingerprints stand in DRAM, and those of every other subnode in its predecessor, as in
-        /// the paper. Saves about a byte of DRAM per key and costs a line read for every item that is not in the head.
+        /// Whether only the head's fingerprints are kept in DRAM, and those of every other subnode in its predecessor,
+        /// as in the paper. Saves about a byte of DRAM per key and costs a line read for every item that is not in the
+        /// head.
         delegate_fingerprints = 0 in [0, 1];
     }
 }

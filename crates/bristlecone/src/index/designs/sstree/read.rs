@@ -1,4 +1,4 @@
-//! Reading a key's item. Readers take no lock; they look and validate.
+//! Reading a key's item. Readers do not lock: they read and validate.
 
 use bristlecone_pm::Medium;
 use bristlecone_pm::sync::wait::again;
@@ -12,10 +12,10 @@ use crate::index::parts::fingerprint;
 use crate::index::parts::optimistic_lock::Stale;
 use crate::index::parts::slot::{Slot, bits};
 
-/// Where a key's item stands and what it holds.
+/// Position and value of a key's item.
 #[derive(Clone, Copy)]
 pub(super) struct Found {
-    /// Position of the subnode, the head being 0.
+    /// Position of the subnode, where the head is 0.
     pub at: usize,
     pub slot: usize,
     pub key: u64,
@@ -34,7 +34,8 @@ impl<K: KeyCodec, V: Codec, M: Medium> Read<K, V> for SsTree<K, V, M> {
             let still = || leaf.lock.validate(version);
             match self.locate(leaf, key, tag, &key_guard, still) {
                 Ok(found) if still() => {
-                    // The value word was read while the leaf stood; pinned, its record stays.
+                    // The value word was read while the leaf was valid; while pinned, its record
+                    // remains.
                     return found
                         .map(|found| show(V::read(&self.values, found.value, &value_guard)))
                         .is_some();
@@ -50,8 +51,8 @@ impl<K: KeyCodec, V: Codec, M: Medium> Read<K, V> for SsTree<K, V, M> {
 }
 
 impl<K: KeyCodec, V: Codec, M: Medium> SsTree<K, V, M> {
-    /// Finds the item of `key` in a leaf. `still` says whether what was read so far can be
-    /// trusted: it is asked before anything out of line is looked at.
+    /// Finds the item of `key` in a leaf. `still` returns whether the data read so far are valid:
+    /// it is called before any out-of-line data are accessed.
     #[inline(always)]
     pub(super) fn locate(
         &self,
@@ -73,7 +74,7 @@ impl<K: KeyCodec, V: Codec, M: Medium> SsTree<K, V, M> {
         Ok(None)
     }
 
-    /// As `locate`, where the fingerprints of a subnode stand in its predecessor.
+    /// Same as `locate`, if the fingerprints of a subnode are in its predecessor.
     fn locate_delegated(
         &self,
         leaf: Leaf<'_>,
@@ -85,7 +86,7 @@ impl<K: KeyCodec, V: Codec, M: Medium> SsTree<K, V, M> {
         let view = leaf.view();
         let mut hits = leaf.probe(self.leaves.level, tag) & view.taken(self.shape, 0);
         if hits == 0 && view.count > 1 {
-            // Not in the head but for a full scan of its successors: fetch both headers at once.
+            // Not in the head unless its successors are full: prefetch both headers together.
             self.pool.prefetch(view.subnodes[0]);
             self.pool.prefetch(view.subnodes[1]);
         }
@@ -103,7 +104,7 @@ impl<K: KeyCodec, V: Codec, M: Medium> SsTree<K, V, M> {
         Ok(None)
     }
 
-    /// Returns the item at a place, if it is that of `key`.
+    /// Returns the item at a position, if it is that of `key`.
     #[inline(always)]
     fn compare(
         &self,
@@ -119,7 +120,7 @@ impl<K: KeyCodec, V: Codec, M: Medium> SsTree<K, V, M> {
             if !still() {
                 return Err(Stale);
             }
-            // The item most likely is the key's: both its records are waited for at once.
+            // The item most likely belongs to the key: fetch both its records concurrently.
             V::prefetch(&self.values, item.value.load(self.medium()));
         }
         Ok((K::read(&self.keys, word, guard) == K::shorten(key)).then(|| {

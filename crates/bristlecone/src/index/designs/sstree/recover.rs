@@ -1,6 +1,6 @@
-//! Opening a tree after anything: the leaves are found by looking at every subnode, what a crash
-//! interrupted is finished or undone, and the volatile half is built anew. Every step leaves a
-//! state that recovery understands, so a crash in here is one more crash.
+//! Recovery: finds the leaves by inspecting every subnode, completes or undoes operations that a crash
+//! interrupted, and rebuilds the volatile part. Every step leaves a state that recovery handles, so a crash
+//! during recovery is safe.
 
 use std::marker::PhantomData;
 use std::sync::Arc;
@@ -25,7 +25,7 @@ use crate::index::parts::slot::{Slot, bits};
 use crate::index::parts::volatile_index::VolatileIndex;
 use crate::index::{Open, SalvageSink};
 
-/// Descriptors that a thread takes at once.
+/// Number of descriptors that a thread allocates together.
 const IDS_AT_ONCE: u32 = 64;
 
 impl<K: KeyCodec, V: Codec, M: Medium> Open<K, V, M> for SsTree<K, V, M> {
@@ -64,7 +64,7 @@ impl<K: KeyCodec, V: Codec, M: Medium> Open<K, V, M> for SsTree<K, V, M> {
         let items = tree.len.sum();
         let shared = K::check_records(&tree.keys, items).or_else(|| V::check_records(&tree.values, items));
         if let Some(finding) = shared {
-            // A record would be freed twice, or while an item still names it.
+            // The record would be freed twice, or while an item still refers to it.
             return Err(Error::corrupted("items that name the same record", finding.what));
         }
         tree.keeper.opened();
@@ -111,7 +111,7 @@ impl<K: KeyCodec, V: Codec, M: Medium> Open<K, V, M> for SsTree<K, V, M> {
     }
 }
 
-/// What a tree consists of that opening finds, or takes over.
+/// The parts of a tree that opening recovers or resumes.
 struct Parts<K: KeyCodec, M: Medium> {
     subnodes: Heap<M>,
     keys: Records<M>,
@@ -128,7 +128,7 @@ impl<K: KeyCodec, V: Codec, M: Medium> Drop for SsTree<K, V, M> {
 }
 
 impl<K: KeyCodec, V: Codec, M: Medium> SsTree<K, V, M> {
-    /// Notes what the next open goes on with, or followers read.
+    /// Saves the state for the next open, or records it for followers.
     fn suspend(&self, notes: &mut Notes) -> Option<()> {
         self.len.suspend(notes)?;
         self.subnodes.suspend(notes)?;
@@ -181,13 +181,13 @@ impl<K: KeyCodec, V: Codec, M: Medium> SsTree<K, V, M> {
             return Err(Error::corrupted("subnodes that no head leads to", "chain of a leaf"));
         }
         let mut found: Vec<_> = found.into_iter().flatten().collect();
-        // Stable, because such a sort merges what is sorted already.
+        // A stable sort merges runs that are already sorted.
         found.sort_by(Survivor::by_low);
         self.finish_splits(&mut found)?;
         Ok(found)
     }
 
-    /// Notes which subnodes of a chunk are in use, and which ones they name.
+    /// Records which subnodes of a chunk are in use, and which subnodes they refer to.
     fn take_census(&self, census: &Census, chunk: usize) -> Result<()> {
         let mut occupied = 0;
         let mut offsets = census.offsets(chunk);
@@ -208,7 +208,7 @@ impl<K: KeyCodec, V: Codec, M: Medium> SsTree<K, V, M> {
         Ok(())
     }
 
-    /// Returns the leaves whose heads stand in a chunk.
+    /// Returns the leaves whose heads are in a chunk.
     fn recover_chunk(&self, census: &Census, chunk: usize) -> Result<Vec<Survivor<K>>> {
         let mut found = Vec::new();
         let mut ids = 0..0;
@@ -221,7 +221,7 @@ impl<K: KeyCodec, V: Codec, M: Medium> SsTree<K, V, M> {
             found.push(self.recover_items(id, view)?);
             Ok(())
         };
-        // The records of one leaf are on their way while those of the one before it are looked at.
+        // Prefetch the records of a leaf while those of the previous one are verified.
         let mut last: Option<View> = None;
         for subnode in census.offsets(chunk) {
             if self.header(subnode).next.load(self.medium()) == FREE || census.is_named(subnode) {
@@ -242,7 +242,7 @@ impl<K: KeyCodec, V: Codec, M: Medium> SsTree<K, V, M> {
         Ok(found)
     }
 
-    /// Repairs the leaf whose chain begins at `head`; an empty one is given back.
+    /// Repairs the leaf whose chain begins at `head`; frees an empty one.
     fn recover_leaf(&self, head: u64, reached: &mut usize) -> Result<Option<View>> {
         let mut view = self.recover_chain(head, reached)?;
         while view.count > 1 && view.taken(self.shape, view.count - 1) == 0 {
@@ -260,8 +260,8 @@ impl<K: KeyCodec, V: Codec, M: Medium> SsTree<K, V, M> {
         Ok(Some(view))
     }
 
-    /// Walks a chain; an interrupted reclamation of its tail is undone while the tail still holds
-    /// items (its only mark is the free tag) and finished when it holds none.
+    /// Walks a chain. An interrupted reclamation of its tail is undone while the tail still holds items (its
+    /// only mark is the free tag), and completed if it holds none.
     fn recover_chain(&self, head: u64, reached: &mut usize) -> Result<View> {
         let medium = self.medium();
         let (bitmap, staged) = unstage(self.header(head).bitmap.load(medium));
@@ -283,8 +283,8 @@ impl<K: KeyCodec, V: Codec, M: Medium> SsTree<K, V, M> {
                     medium.persist(last, "sstree recover.2");
                     break;
                 }
-                // Recover 1. No flush: the next recovery would do the same, and until then the tail
-                // is reached through its predecessor only.
+                // Recover 1. No flush: the next recovery would do the same, and until then the tail is reached
+                // only through its predecessor.
                 tag.store_derived(medium, END);
                 self.subnodes.mark_live(next)?;
             } else {
@@ -302,12 +302,12 @@ impl<K: KeyCodec, V: Codec, M: Medium> SsTree<K, V, M> {
         Ok(view)
     }
 
-    /// Takes from the annex an item whose bit is set while its slot still holds another key.
+    /// Copies an item from the annex if its bit is set and its slot still has another key.
     fn unstage(&self, view: &View, bit: usize) -> Result<()> {
         let medium = self.medium();
         let head = view.subnodes[0];
         let broken = |what| Err(Error::corrupted(what, format!("subnode {head:#x}")));
-        // A bit and the slot that it is staged in are set by one store, and cleared by one.
+        // One store sets a bit together with its staged slot, and one store clears them.
         if !self.shape.resident || bit >= LEAF_SLOTS_MAX || view.bitmap >> bit & 1 == 0 {
             return broken("a staged item without a slot");
         }
@@ -330,7 +330,7 @@ impl<K: KeyCodec, V: Codec, M: Medium> SsTree<K, V, M> {
         self.slot(view.subnodes[at], slot).key.load(self.medium()) == word
     }
 
-    /// Takes the empty tail off a chain that no other thread knows yet.
+    /// Removes the empty tail of a chain that no other thread knows yet.
     fn untail(&self, view: &mut View) {
         let medium = self.medium();
         let tag = &self.header(view.tail()).next;
@@ -355,7 +355,7 @@ impl<K: KeyCodec, V: Codec, M: Medium> SsTree<K, V, M> {
         }
     }
 
-    /// Reads the items: what they refer to is live, fingerprints follow from the keys.
+    /// Reads the items, marks their records as live, and derives the fingerprints from the keys.
     fn recover_items(&self, id: u32, view: &View) -> Result<Survivor<K>> {
         let medium = self.medium();
         let guard = K::pin();
@@ -391,8 +391,8 @@ impl<K: KeyCodec, V: Codec, M: Medium> SsTree<K, V, M> {
         Ok(Survivor { low: K::owned(low), high: K::owned(high), leaf: id, items })
     }
 
-    /// Finishes splits: two neighbours that overlap are one that the crash caught between its new leaf and the
-    /// old one's bitmap, and the old one drops what the new one holds (recover 4).
+    /// Completes splits: if two neighbours overlap, the crash happened between the new leaf and the old one's
+    /// bitmap, and the old one drops the items of the new one (recover 4).
     fn finish_splits(&self, found: &mut [Survivor<K>]) -> Result<()> {
         for right in 1..found.len() {
             let (lefts, rights) = found.split_at_mut(right);
@@ -443,7 +443,7 @@ impl<K: KeyCodec, V: Codec, M: Medium> SsTree<K, V, M> {
         Ok(())
     }
 
-    /// Returns the items of a leaf as (bit, words). No other thread works on the leaf.
+    /// Returns the items of a leaf as (bit, words). No other thread may access the leaf.
     pub(super) fn words(&self, leaf: u32) -> impl Iterator<Item = (u64, (u64, u64))> {
         let view = self.leaves.get(leaf).view();
         let mut words = [(0, (0, 0)); LEAF_SLOTS_MAX];

@@ -1,9 +1,9 @@
-//! Saving the items of a damaged tree. Nothing is trusted: leaves are read one by one, as recovery
-//! does, but what contradicts itself is passed over.
+//! Salvaging the items of a damaged tree. Nothing is trusted: leaves are read one by one, as in
+//! recovery, and contradictions are skipped.
 //!
-//! A leaf has no checksum. What tells right items from wrong ones is their records' checksums, for
-//! keys and values out of line, and the order of leaves: a key lies between the medians of the
-//! leaves to the left and to the right of its own, which a few wrong keys do not move.
+//! A leaf has no checksum. Two criteria identify valid items: the checksums of their records, for
+//! keys and values out of line, and the order of leaves. A key must lie between the medians of the
+//! leaves to the left and to the right of its own; a few wrong keys do not move a median.
 
 use std::cmp::Ordering;
 use std::collections::HashSet;
@@ -17,7 +17,7 @@ use crate::index::SalvageSink;
 use crate::index::parts::codec::{Codec, KeyCodec};
 use crate::index::parts::slot::{Slot, bits};
 
-/// What is left of a tree.
+/// The remains of a tree.
 pub(super) struct DamagedTree<M: Medium> {
     pool: Arc<PoolFile<M>>,
     keys: Records<M>,
@@ -26,14 +26,14 @@ pub(super) struct DamagedTree<M: Medium> {
     census: Census,
 }
 
-/// What is left of a leaf.
+/// The remains of a leaf.
 struct Piece<K: KeyCodec> {
     chain: Vec<u64>,
     bitmap: u64,
     staged: Option<usize>,
-    /// Smallest, middle and largest of the keys that can be read.
+    /// Smallest, median and largest of the readable keys.
     keys: [K::Owned; 3],
-    /// Whether the chain is whole.
+    /// Whether the chain is complete.
     sound: bool,
 }
 
@@ -43,7 +43,7 @@ impl<K: KeyCodec> Piece<K> {
     }
 }
 
-/// An item as it stands in a slot.
+/// An item as stored in a slot.
 struct Item {
     /// Position of the subnode in the chain.
     at: usize,
@@ -79,7 +79,7 @@ impl<M: Medium> DamagedTree<M> {
         all.filter(|&subnode| self.next(subnode) != FREE)
     }
 
-    /// Hands over every item that can be believed.
+    /// Passes every plausible item to the sink.
     pub fn save<K: KeyCodec, V: Codec>(&self, sink: &mut SalvageSink<'_, K, V>) -> Result<()> {
         for subnode in self.occupied() {
             let next = self.next(subnode);
@@ -94,17 +94,17 @@ impl<M: Medium> DamagedTree<M> {
         let order: Vec<_> =
             pieces.iter().filter(|piece| piece.sound).map(|piece| piece.keys[1].clone()).collect();
         let mut astray = Vec::new();
-        // What is in doubt comes later: it does not replace anything.
+        // Doubtful items come later, so that they do not replace anything.
         for sound in [true, false] {
             for piece in pieces.iter().filter(|piece| piece.sound == sound) {
                 self.hand_over(piece, &order, sink, &mut astray)?;
             }
         }
-        // A wrong link may have hidden the head of another leaf, or all of a leaf.
+        // A wrong link may have hidden the head of another leaf, or a whole leaf.
         let reached: HashSet<u64> = pieces.iter().flat_map(|piece| &piece.chain).copied().collect();
         let hidden = self.occupied().filter(|subnode| !reached.contains(subnode));
         let behind = astray.iter().filter(|(at, ..)| *at > 0).map(|(_, subnode, _)| *subnode);
-        // One key that does not belong there is a broken key; if most do not, the link is broken.
+        // A single misplaced key is damaged; if most keys are misplaced, the link is damaged.
         let behind: Vec<u64> = behind.collect();
         let behind = behind.chunk_by(|a, b| a == b).filter(|same| same.len() * 2 > self.shape.slots);
         let mut again: Vec<u64> = hidden.chain(behind.map(|same| same[0])).collect();
@@ -115,7 +115,7 @@ impl<M: Medium> DamagedTree<M> {
                 self.hand_over(&piece, &order, sink, &mut Vec::new())?;
             }
         }
-        // The upper half of an unfinished split stands in two leaves, and is astray in one.
+        // The upper half of an unfinished split is in two leaves, and is misplaced in one.
         for (_, subnode, item) in astray {
             let guards = (K::pin(), V::pin());
             let key = K::read(&self.keys, item.key, &guards.0);
@@ -127,13 +127,13 @@ impl<M: Medium> DamagedTree<M> {
         Ok(())
     }
 
-    /// Walks the chain of a leaf as far as it goes; `None` if no key of it can be read.
+    /// Walks the chain of a leaf as far as possible; returns `None` if it has no readable key.
     fn piece<K: KeyCodec, V: Codec>(&self, head: u64, sink: &mut SalvageSink<'_, K, V>) -> Option<Piece<K>> {
         let (bitmap, staged) = unstage(self.header(head).bitmap.load(self.pool.medium()));
         let staged = staged.filter(|&bit| bit < LEAF_SLOTS_MAX && self.shape.resident);
         let mut chain = vec![head];
         while chain.len() < self.shape.subnodes_max {
-            // The free tag ends a chain, too: the bits tell whether the tail still counts.
+            // The free tag also ends a chain: the bits show whether the tail is still valid.
             let next = self.next(chain[chain.len() - 1]);
             if next == END || self.census.bit(next).is_none() || chain.contains(&next) {
                 break;
@@ -181,8 +181,8 @@ impl<M: Medium> DamagedTree<M> {
         })
     }
 
-    /// Gives leaves with a broken chain the subnodes that nothing names any more and whose keys lie
-    /// among their own; counts what stays away.
+    /// Assigns unreferenced subnodes to leaves with a broken chain if their keys lie within the
+    /// leaf's range; counts the remaining ones.
     fn rejoin<K: KeyCodec, V: Codec>(&self, pieces: &mut Vec<Piece<K>>, sink: &mut SalvageSink<'_, K, V>) {
         for at in 0..pieces.len() {
             let piece = &pieces[at];
@@ -210,7 +210,7 @@ impl<M: Medium> DamagedTree<M> {
         pieces.retain(|piece| !piece.chain.is_empty());
     }
 
-    /// Hands over the items of a leaf, but for those whose keys lie beyond the leaves beside it.
+    /// Passes on the items of a leaf, except those whose keys lie beyond the adjacent leaves.
     fn hand_over<K: KeyCodec, V: Codec>(
         &self,
         piece: &Piece<K>,

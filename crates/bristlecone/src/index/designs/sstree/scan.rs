@@ -1,4 +1,4 @@
-//! What a scan sees of a leaf: the slots of all its subnodes.
+//! Reading a leaf in a scan: the slots of all its subnodes.
 
 use std::ops::Bound;
 
@@ -17,7 +17,8 @@ use crate::index::visit::{Visiting, visit_leaf};
 use crate::index::{Batch, Scan, Visit};
 
 const SLOT_WORDS: usize = size_of::<Slot>() / size_of::<Word>();
-/// Places that a subnode has among a leaf's items: a power of two, so that copies lie aligned.
+/// Number of positions of a subnode among a leaf's items: a power of two, so that copies are
+/// aligned.
 const SUBNODE_SLOTS: usize = WORDS_MAX / SUBNODES_MAX;
 
 impl<K: KeyCodec, V: Codec, M: Medium> Scan<K, V> for SsTree<K, V, M> {
@@ -60,7 +61,7 @@ impl<K: KeyCodec, V: Codec, M: Medium> Leafwise<K, V> for SsTree<K, V, M> {
     fn prefetch_items(&self, leaf: u32) {
         let view = self.leaves.get(leaf).view();
         for (at, &subnode) in view.subnodes.iter().enumerate().take(view.count) {
-            // Behind the last slot that is taken nothing is read.
+            // Nothing is read behind the last taken slot.
             let slots = u64::BITS - view.taken(self.shape, at).leading_zeros();
             let end = slot_offset(0, slots as usize) as usize;
             self.pool.prefetch_lines(subnode, end);

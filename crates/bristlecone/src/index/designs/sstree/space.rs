@@ -1,4 +1,4 @@
-//! The paper's figure 11: what deletes and updates do to the space of a tree.
+//! Reproduces the paper's figure 11: the effect of deletes and updates on the space of a tree.
 
 use bristlecone_pm::{CHUNK_BYTES, Domain, Geometry, Native, PoolFile, Region, TreeSpec};
 use bristlecone_random::mix;

@@ -1,4 +1,4 @@
-//! Structure changes beyond expansion: items move, leaves split, empty leaves go.
+//! Structure changes except expansion: moves of items, splits of leaves, removal of empty leaves.
 
 use bristlecone_pm::{Durable, Flushed, Medium, Persist, Result};
 
@@ -8,14 +8,14 @@ use super::leaf::{Locked, Tags, View};
 use crate::index::parts::codec::{Codec, KeyCodec};
 use crate::index::parts::slot::bits;
 
-/// One item's way from (position of the subnode, slot) to another.
+/// The move of one item from (position of the subnode, slot) to another.
 #[derive(Clone, Copy, Default)]
 pub(super) struct Move {
     pub from: (usize, usize),
     pub to: (usize, usize),
 }
 
-/// An item on its way into a new leaf.
+/// An item to be written to a new leaf.
 #[derive(Clone, Copy)]
 pub(super) struct Part<R> {
     pub key: R,
@@ -25,14 +25,14 @@ pub(super) struct Part<R> {
 }
 
 impl<R: Copy> Part<R> {
-    /// Returns what parts are sorted by; a closure would have each kind of tree compile the sort anew.
+    /// Returns the sort key of parts; with a closure, each kind of tree would compile its own sort.
     fn key(&self) -> R {
         self.key
     }
 }
 
 impl<K: KeyCodec, V: Codec, M: Medium> SsTree<K, V, M> {
-    /// Moves items within a leaf to slots that ascend; the first one takes the value `value` if there is one.
+    /// Moves items within a leaf to ascending slots; the first one gets the value `value` if there is one.
     pub(super) fn relocate(
         &self,
         leaf: &Locked<'_>,
@@ -51,7 +51,7 @@ impl<K: KeyCodec, V: Codec, M: Medium> SsTree<K, V, M> {
             let moved = value.take().unwrap_or_else(|| source.value.load(medium));
             target.key.store(medium, key);
             target.value.store(medium, moved);
-            // Moves go through a leaf line by line.
+            // Moves proceed through a leaf line by line.
             let is_last_of_line = moves
                 .get(at + 1)
                 .is_none_or(|next| next.to.0 != to.0 || !self.shape.share_line(to.1, next.to.1));
@@ -66,9 +66,8 @@ impl<K: KeyCodec, V: Codec, M: Medium> SsTree<K, V, M> {
         self.commit(leaf, view, set, clear, flushed);
     }
 
-    /// Splits a full leaf. The upper half of its items goes to a new leaf; if `key` lies above
-    /// them all nothing moves and the new leaf begins empty, so that ascending loads leave full
-    /// leaves behind.
+    /// Splits a full leaf. The upper half of its items moves to a new leaf. If `key` is above all of them,
+    /// nothing moves and the new leaf begins empty, so that ascending loads leave full leaves behind.
     #[inline(never)]
     pub(super) fn split(&self, left: &Locked<'_>, key: K::Ref<'_>, guard: &K::Guard) -> Result<()> {
         let key = K::shorten(key);
@@ -122,7 +121,7 @@ impl<K: KeyCodec, V: Codec, M: Medium> SsTree<K, V, M> {
                 }
             }
         }
-        // The head takes what does not fill whole subnodes.
+        // The head gets the items that do not fill whole subnodes.
         let in_head = parts.len() - (count - 1) * self.shape.slots;
         let tail_bits = (1..count).fold(0, |sum, at| sum | self.shape.bits(at));
         let bitmap = tail_bits | ((1 << in_head) - 1);
@@ -158,8 +157,8 @@ impl<K: KeyCodec, V: Codec, M: Medium> SsTree<K, V, M> {
         Ok((id, durable))
     }
 
-    /// Fills a fresh subnode. With `next` it is an overflow subnode and wholly flushed; a head's
-    /// first line waits for its `next`, which is published last.
+    /// Fills a fresh subnode. With `next` it is an overflow subnode and completely flushed. A head's first
+    /// line waits for its `next`, which is published last.
     fn write_subnode(
         &self,
         subnode: u64,
@@ -185,7 +184,7 @@ impl<K: KeyCodec, V: Codec, M: Medium> SsTree<K, V, M> {
         }
         header.bitmap.store(medium, bitmap);
         if let Some(next) = next {
-            // A crash may leave this subnode linked and alone: it then counts as an empty leaf,
+            // A crash may leave this subnode with its link but separate: it then counts as an empty leaf,
             // because its bitmap precedes its `next` within the line.
             let ordered = medium.ordered_within_line();
             header.next.publish(medium, next, &ordered, "sstree split.1 overflow");
@@ -194,8 +193,8 @@ impl<K: KeyCodec, V: Codec, M: Medium> SsTree<K, V, M> {
         flushed
     }
 
-    /// Draws the items of the tail into the subnodes before it while they have room, so that a
-    /// leaf occupies no more subnodes than its items need.
+    /// Moves the items of the tail into the subnodes before it while they have space, so that a leaf occupies
+    /// no more subnodes than its items need.
     fn compact(&self, leaf: &Locked<'_>) {
         loop {
             let view = leaf.view();
@@ -215,13 +214,13 @@ impl<K: KeyCodec, V: Codec, M: Medium> SsTree<K, V, M> {
         }
     }
 
-    /// Takes an empty leaf out of the index and gives its subnode back; the only leaf stays.
+    /// Removes an empty leaf from the index and frees its subnode; the only leaf stays.
     pub(super) fn free_if_empty(&self, id: u32, leaf: Locked<'_>, key: K::Ref<'_>, guard: &K::Guard) {
         let view = leaf.view();
         if view.bitmap != 0 || !self.inner.remove(key, id, guard, |_| true) {
             return;
         }
-        // Readers look for its keys in the left neighbour from here on, and find none.
+        // Readers search its keys in the left neighbour from here on, and find none.
         let tag = &self.header(view.subnodes[0]).next;
         tag.store(self.medium(), FREE);
         self.medium().persist(tag, "sstree free.1");

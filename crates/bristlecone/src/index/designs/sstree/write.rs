@@ -11,7 +11,7 @@ use crate::index::parts::codec::{Codec, KeyCodec};
 use crate::index::parts::slot::{Slot, bits};
 use crate::index::{Removed, Swapped, Tell, Write, WriteMode};
 
-/// A new item on its way into a leaf: its words, and its records if it has any.
+/// A new item to be inserted into a leaf: its words, and its records if it has any.
 pub(super) struct Item {
     pub key: u64,
     pub value: u64,
@@ -53,7 +53,7 @@ impl<K: KeyCodec, V: Codec, M: Medium> Write<K, V> for SsTree<K, V, M> {
 }
 
 impl<K: KeyCodec, V: Codec, M: Medium> SsTree<K, V, M> {
-    /// Runs a write; if it finds no room, again once readers have let go of records.
+    /// Runs a write; if it finds no space, runs it again after readers have released records.
     #[inline(always)]
     fn with_room<R>(&self, write: impl FnMut() -> Result<R>) -> Result<R> {
         let records = [&self.keys, &self.values];
@@ -62,7 +62,7 @@ impl<K: KeyCodec, V: Codec, M: Medium> SsTree<K, V, M> {
         self.epochs.with_room(released, held, write)
     }
 
-    /// Writes an item as `mode` says; returns the value that was there.
+    /// Writes an item subject to `mode`; returns the previous value.
     #[inline(always)]
     fn put(&self, key: K::Ref<'_>, value: V::Ref<'_>, mode: WriteMode) -> Result<Option<V::Owned>> {
         let guards = (K::pin(), V::pin());
@@ -89,7 +89,7 @@ impl<K: KeyCodec, V: Codec, M: Medium> SsTree<K, V, M> {
         }
     }
 
-    /// Replaces the value of a key by `new` if it is `expected`; returns what was there instead.
+    /// Replaces the value of a key by `new` if it is `expected`; otherwise returns the value found instead.
     fn swap(&self, key: K::Ref<'_>, expected: V::Ref<'_>, new: V::Ref<'_>) -> Result<Swapped<V>> {
         let guards = (K::pin(), V::pin());
         let (_, leaf, found) = self.lock_leaf(key, &guards.0, |_| false);
@@ -103,9 +103,8 @@ impl<K: KeyCodec, V: Codec, M: Medium> SsTree<K, V, M> {
         self.pool.health().map(Ok)
     }
 
-    /// Returns the locked leaf whose range holds `key`, and the key's item if there is one. The item is
-    /// looked for before the leaf is locked, so that its line is under way while the lock waits
-    /// for earlier stores to leave the processor.
+    /// Returns the locked leaf whose range holds `key`, and the key's item if there is one. The item is searched before
+    /// the leaf is locked, so that its line is fetched while the lock waits for earlier stores to leave the processor.
     #[inline(always)]
     pub(super) fn lock_leaf(
         &self,
@@ -138,7 +137,7 @@ impl<K: KeyCodec, V: Codec, M: Medium> SsTree<K, V, M> {
         V::owned(V::read(&self.values, found.value, guard))
     }
 
-    /// Adds an item that the leaf does not hold; `false` if it has no room.
+    /// Adds an item that the leaf does not hold; returns `false` if it has no space.
     fn add(&self, leaf: &Locked<'_>, key: K::Ref<'_>, value: V::Ref<'_>) -> Result<bool> {
         let view = leaf.view();
         let place = view.first_free(self.shape);
@@ -162,7 +161,7 @@ impl<K: KeyCodec, V: Codec, M: Medium> SsTree<K, V, M> {
         Ok(true)
     }
 
-    /// Insert 1: writes what stands out of line first.
+    /// Insert 1: writes out-of-line data first.
     pub(super) fn write_records(&self, key: K::Ref<'_>, value: V::Ref<'_>) -> Result<(Item, Flushed)> {
         let (key_word, key_flushed) = K::write(&self.keys, key, "sstree insert.1 key")?;
         match V::write(&self.values, value, "sstree insert.1 value") {
@@ -177,8 +176,8 @@ impl<K: KeyCodec, V: Codec, M: Medium> SsTree<K, V, M> {
         }
     }
 
-    /// Records must be durable before a line that names them can leave the cache. Inline items
-    /// have none, and skip the fence.
+    /// Makes records durable before a line that refers to them can leave the cache. Inline items have none, and skip
+    /// the fence.
     pub(super) fn fence_records(&self, flushed: Flushed) {
         if !(K::INLINE && V::INLINE) {
             let Durable { .. } = self.medium().fence(flushed, "sstree insert.1 fence");
@@ -209,14 +208,14 @@ impl<K: KeyCodec, V: Codec, M: Medium> SsTree<K, V, M> {
         leaf.set_bitmap(bitmap);
     }
 
-    /// Returns the bitmap of a leaf with the slot at a place taken.
+    /// Returns the bitmap of a leaf with the slot at a position taken.
     #[inline(always)]
     pub(super) fn with_bit(&self, view: &View, (at, slot): (usize, usize)) -> u64 {
         view.bitmap | 1 << (at * self.shape.slots + slot)
     }
 
-    /// Returns whether an item's slot takes a fence of its own: an item that was staged for a slot that held the same key
-    /// could not be told from one that was not written yet.
+    /// Returns whether an item's slot needs its own fence: an item staged for a slot that held the same key could not
+    /// be distinguished from one that was not written yet.
     #[inline(always)]
     pub(super) fn is_alone(&self, view: &View, (at, slot): (usize, usize), item: &Item) -> bool {
         let cell = self.slot(view.subnodes[at], slot);
@@ -225,8 +224,8 @@ impl<K: KeyCodec, V: Codec, M: Medium> SsTree<K, V, M> {
         !shares_line && !is_staged
     }
 
-    /// Insert 2 and 3 for an item that is not alone: hands `flush` the lines that one fence is to wait for, and returns
-    /// that fence's step.
+    /// Insert 2 and 3 for an item that is not alone: calls `flush` with the lines for the common fence, and returns the
+    /// step of this fence.
     #[inline(always)]
     pub(super) fn place<'t>(
         &'t self,
@@ -251,7 +250,7 @@ impl<K: KeyCodec, V: Codec, M: Medium> SsTree<K, V, M> {
         } else {
             self.store_whole(cell, (item.key, item.value), "sstree insert.2 staged");
             flush(&cell.key, "sstree insert.2 staged");
-            // What is staged still was durable in its slot before this operation. All in one line:
+            // The previously staged item was durable in its slot before this operation. All stores are in one line:
             // insert 3 relies on its order, so that one fence serves both lines.
             head.bitmap.store(medium, view.bitmap);
             let ordered = medium.ordered_within_line();
@@ -263,7 +262,7 @@ impl<K: KeyCodec, V: Codec, M: Medium> SsTree<K, V, M> {
         }
     }
 
-    /// Writes a slot such that it holds the whole item once it holds its key.
+    /// Writes a slot so that it holds the whole item once it holds its key.
     pub(super) fn write_whole(&self, cell: &Slot, item: (u64, u64), step: Step) -> Flushed {
         self.store_whole(cell, item, step);
         self.medium().flush(cell, step)
@@ -276,7 +275,7 @@ impl<K: KeyCodec, V: Codec, M: Medium> SsTree<K, V, M> {
         cell.key.publish(medium, key, &medium.ordered_within_line(), step);
     }
 
-    /// Expand 1 and 2: makes the fresh subnode the head, and its first line says everything.
+    /// Expand 1 and 2: makes the fresh subnode the head, whose first line has the complete state.
     fn expand(&self, leaf: &Locked<'_>, view: &View, fresh: u64, item: &Item, flushed: Flushed) {
         let medium = self.medium();
         self.fence_records(flushed);
@@ -300,8 +299,8 @@ impl<K: KeyCodec, V: Codec, M: Medium> SsTree<K, V, M> {
         leaf.set_view(&grown);
     }
 
-    /// Sets the fingerprint of a slot where readers look for it: in the descriptor, or in the
-    /// predecessor. No flush: recovery derives fingerprints from the keys.
+    /// Sets the fingerprint of a slot in the descriptor or in the predecessor, where readers expect it. No flush:
+    /// recovery derives fingerprints from the keys.
     pub(super) fn note_fingerprint(
         &self,
         leaf: &Locked<'_>,
@@ -317,7 +316,7 @@ impl<K: KeyCodec, V: Codec, M: Medium> SsTree<K, V, M> {
         }
     }
 
-    /// Gives the item a new value: in place, or by moving it.
+    /// Sets the item's value in place, or by moving the item.
     #[inline(always)]
     fn replace(&self, leaf: &Locked<'_>, found: Found, value: V::Ref<'_>, guard: &V::Guard) -> Result<()> {
         let medium = self.medium();
@@ -339,8 +338,8 @@ impl<K: KeyCodec, V: Codec, M: Medium> SsTree<K, V, M> {
         Ok(())
     }
 
-    /// Returns the free slots that an updated item of the subnode at `at` moves to. With all fingerprints in
-    /// DRAM no subnode is better than another, but the tail's items move if all of them find room, so that it goes.
+    /// Returns the free slots for an updated item of the subnode at `at`. With all fingerprints in DRAM all subnodes
+    /// are equal, but the tail's items move if all of them find space, so that the tail is freed.
     #[inline(always)]
     pub(super) fn room_to_move(&self, bitmap: u64, at: usize) -> u64 {
         if at == 0 || !self.moving {
@@ -360,7 +359,8 @@ impl<K: KeyCodec, V: Codec, M: Medium> SsTree<K, V, M> {
         targets & !bitmap
     }
 
-    /// Moves the updated item towards the head: with the others of the tail, or while there is room with its line mates.
+    /// Moves the updated item towards the head: with the others of the tail, or with its line mates while there is
+    /// space.
     #[inline(never)]
     fn move_forward(&self, leaf: &Locked<'_>, found: Found, room: u64, value: u64, flushed: Flushed) {
         let view = leaf.view();

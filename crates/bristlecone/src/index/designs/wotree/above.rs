@@ -1,5 +1,4 @@
-//! What stands above a node: locked before a new entry is promised, and completed where one is
-//! missing.
+//! The ancestors of a node: locked before a new entry is added, and completed where one is missing.
 
 use bristlecone_pm::{Medium, Result};
 use smallvec::SmallVec;
@@ -12,7 +11,7 @@ use super::read::{Missing, Path};
 use crate::index::parts::codec::{Codec, KeyCodec};
 use crate::index::parts::optimistic_lock::OptimisticLock;
 
-/// Nodes taken ahead of a split, so that a pool that becomes full fails before anything changes.
+/// Nodes allocated before a split, so that a full pool fails before anything changes.
 pub(super) struct Reserve<'t, K: KeyCodec, V: Codec, M: Medium> {
     tree: &'t WoTree<K, V, M>,
     nodes: SmallVec<[(u64, &'t OptimisticLock); 4]>,
@@ -23,7 +22,7 @@ impl<'t, K: KeyCodec, V: Codec, M: Medium> Reserve<'t, K, V, M> {
         Self { tree, nodes: SmallVec::new() }
     }
 
-    /// Sees to it that so many nodes are at hand. May sweep slots.
+    /// Ensures that this number of nodes is reserved. May sweep slots.
     pub fn fill(&mut self, nodes: usize) -> Result<()> {
         while self.nodes.len() < nodes {
             self.tree.nodes.prepare()?;
@@ -48,33 +47,33 @@ impl<K: KeyCodec, V: Codec, M: Medium> Drop for Reserve<'_, K, V, M> {
     }
 }
 
-/// What an attempt to change the shape of the tree came to.
+/// Outcome of an attempt to change the shape of the tree.
 pub(super) enum Attempt {
     Done,
-    /// So many nodes have to be at hand; nothing changed.
+    /// This number of nodes must be reserved; nothing changed.
     Wants(usize),
     /// An entry is missing above; nothing changed.
     Missing,
 }
 
-/// The inner nodes that a new entry changes, locked, the lowest first: full ones, which split, and
-/// the first that has room. While they are locked nothing enters them, so what they need is known.
+/// The locked inner nodes that a new entry changes, the lowest first: full ones, which split, and the first
+/// with space. While they are locked no entry is added to them, so the necessary number of nodes is known.
 pub(super) struct Above<'t> {
     pub inner: SmallVec<[Locked<'t>; 4]>,
-    /// All of them are full, or there are none: a root is put above them.
+    /// Whether all of them are full, or there are none: a root is put above them.
     grows: bool,
 }
 
 impl Above<'_> {
-    /// Returns the number of nodes that the entry takes.
+    /// Returns the number of nodes that the entry needs.
     pub fn nodes(&self) -> usize {
         if self.grows { self.inner.len() + 1 } else { self.inner.len() - 1 }
     }
 }
 
 impl<K: KeyCodec, V: Codec, M: Medium> WoTree<K, V, M> {
-    /// Counts what was done in vain because another thread has put a root above this one's nodes
-    /// meanwhile, which can happen once a level.
+    /// Counts failed attempts because another thread has put a root above this one's nodes, which can happen
+    /// once per level.
     pub(super) fn once_more(&self, in_vain: &mut u64) -> Result<()> {
         *in_vain += 1;
         if *in_vain <= LEVEL_MAX {
@@ -84,8 +83,9 @@ impl<K: KeyCodec, V: Codec, M: Medium> WoTree<K, V, M> {
         }
     }
 
-    /// Locks the inner nodes that an entry to the right of `child`'s changes, from its parent's
-    /// level on. `child` is locked, and frees stay away. `None`: an entry is missing, or a root.
+    /// Locks the inner nodes that change when an entry is added to the right of `child`, from its parent's
+    /// level on. `child` must be locked, and frees must be excluded. Returns `None` if an entry or a root is
+    /// missing.
     pub(super) fn lock_above<'t>(
         &'t self,
         mut level: u8,
@@ -100,7 +100,7 @@ impl<K: KeyCodec, V: Codec, M: Medium> WoTree<K, V, M> {
                 if u64::from(level) > LEVEL_MAX {
                     return Err(self.damaged("a tree that is too high", child));
                 }
-                // Roots are put above locked nodes only: this one stays the root, or was none.
+                // A root is put only above locked nodes: this one remains the root, or was none.
                 return Ok((self.root() == child).then_some(Above { inner, grows: true }));
             };
             let node = locked.node;
@@ -116,9 +116,9 @@ impl<K: KeyCodec, V: Codec, M: Medium> WoTree<K, V, M> {
         }
     }
 
-    /// Enters what the way to a key lacks: entries whose right neighbours were found from the left,
-    /// and a root above several nodes. Splits leave nothing of the kind behind, but files of earlier
-    /// versions may have it. Says whether anything was missing.
+    /// Adds missing entries on the path to a key: entries whose right neighbours were found from the left,
+    /// and a root above several nodes. Splits leave none missing, but files of earlier versions may have
+    /// them. Returns whether anything was missing.
     pub(super) fn complete(&self, key: K::Ref<'_>, guard: &K::Guard) -> Result<bool> {
         let mut reserve = Reserve::empty(self);
         let (mut wanted, mut in_vain, mut any) = (0, 0, false);
@@ -131,7 +131,8 @@ impl<K: KeyCodec, V: Codec, M: Medium> WoTree<K, V, M> {
             self.descend(Aim::At(key), guard, &mut path)?;
             let Some(Missing { level, left }) = path.missing else { return Ok(any) };
             any = true;
-            // Where it is entered and still not found, either the node was split again or a link is damaged.
+            // If the entry was added and is still not found, either the node was split again or a link is
+            // damaged.
             let again = before.replace((level, left)) == Some((level, left));
             match self.enter_right_of(left, level, &path, &mut reserve, guard)? {
                 Attempt::Done if again => self.once_more(&mut in_vain)?,
@@ -142,7 +143,7 @@ impl<K: KeyCodec, V: Codec, M: Medium> WoTree<K, V, M> {
         }
     }
 
-    /// Enters the right neighbour of a node into the level above, unless it is there.
+    /// Adds the right neighbour of a node to the level above, unless it is there.
     fn enter_right_of(
         &self,
         left: u64,

@@ -1,4 +1,4 @@
-//! Invariants of a tree at rest, for tests, the tool and the crash explorer.
+//! Invariants of a quiescent tree, for tests, the tool and the crash explorer.
 
 use bristlecone_pm::{Finding, Medium, Result};
 
@@ -10,7 +10,7 @@ use crate::index::parts::counter::Counter;
 use crate::index::parts::optimistic_lock::LockState;
 use crate::index::{Inspect, TreeStats};
 
-/// What a walk over the tree came across.
+/// The findings of a walk over the tree.
 #[derive(Default)]
 struct Census {
     findings: Vec<Finding>,
@@ -20,12 +20,12 @@ struct Census {
     separators: u64,
 }
 
-/// What was counted.
+/// The result of a count.
 struct Count {
     items: u64,
     leaves: u64,
-    /// Whether no leaf was locked. Writers add what they do to the tree's counters before they
-    /// unlock, so what a leaf at rest holds stands in these.
+    /// Whether no leaf was locked. Writers update the tree's counters before they unlock, so the counters
+    /// include an unlocked leaf's changes.
     at_rest: bool,
 }
 
@@ -57,8 +57,8 @@ impl<K: KeyCodec, V: Codec, M: Medium> Inspect for WoTree<K, V, M> {
         }
     }
 
-    // Verifies every level from left to right, each against the one above, and the allocators
-    // against what was found. Exact only while no thread writes.
+    // Verifies every level from left to right, each against the one above, and the allocators against the
+    // nodes found. Exact only while no thread writes.
     fn check(&self) -> Vec<Finding> {
         let mut census = Census::default();
         if let Err(error) = self.walk(&mut census) {
@@ -194,7 +194,7 @@ impl<K: KeyCodec, V: Codec, M: Medium> WoTree<K, V, M> {
                     census.note(node, "entries out of order or range");
                 }
                 if entries.last().is_some_and(|&(_, left)| left == child) {
-                    // A duplicate, which the next change of the node takes out.
+                    // A duplicate, which the next change of the node removes.
                     continue;
                 }
                 entries.push((Some(key), child));
@@ -205,7 +205,8 @@ impl<K: KeyCodec, V: Codec, M: Medium> WoTree<K, V, M> {
         entries
     }
 
-    /// Items lie within the leaf's range, in strict order; the slot array says what the bitmap says.
+    /// Verifies that items lie within the leaf's range, in strict order, and that the slot array matches the
+    /// bitmap.
     fn verify_leaf(&self, leaf: u64, low: Option<u64>, census: &mut Census) {
         let (medium, guard) = (self.medium(), K::pin());
         let Some((bitmap, valid)) = self.bitmap(leaf) else {
@@ -236,7 +237,7 @@ impl<K: KeyCodec, V: Codec, M: Medium> WoTree<K, V, M> {
         }
     }
 
-    /// Returns the first leaf, without waiting for writers. `None`: the way to it is damaged.
+    /// Returns the first leaf, without waiting for writers. Returns `None` if the path to it is damaged.
     fn first_leaf(&self) -> Option<u64> {
         loop {
             let root = self.root();
@@ -244,7 +245,7 @@ impl<K: KeyCodec, V: Codec, M: Medium> WoTree<K, V, M> {
             loop {
                 match self.nodes.state(node) {
                     Some(State::Leaf { .. }) => return Some(node),
-                    // No node on this way is ever freed but the root.
+                    // No node on this path is ever freed except the root.
                     Some(State::Inner { level }) if level < above => {
                         above = level;
                         node = self.nodes.entry(node, 0).word.load(self.medium());
@@ -257,8 +258,8 @@ impl<K: KeyCodec, V: Codec, M: Medium> WoTree<K, V, M> {
         }
     }
 
-    /// (items, leaves). Recovery does not count; the thread that asks first after it does, and what it finds
-    /// is kept if nothing was changed meanwhile.
+    /// Returns (items, leaves). Recovery does not count. The first thread that asks afterwards counts, and
+    /// the result is kept if nothing was changed meanwhile.
     pub(super) fn counted(&self) -> (u64, u64) {
         let changes = || [&self.added, &self.grown, &self.removed, &self.freed].map(Counter::sum);
         if let Some((items, leaves)) = self.base.get() {
@@ -272,13 +273,13 @@ impl<K: KeyCodec, V: Codec, M: Medium> WoTree<K, V, M> {
             let [added, grown, removed, freed] = before;
             let items = (found.items + removed).saturating_sub(added);
             let leaves = (found.leaves + freed).saturating_sub(grown);
-            // A thread that comes second found the same.
+            // A second thread found the same.
             self.base.set((items, leaves));
         }
         (found.items, found.leaves)
     }
 
-    /// Counts from leaf to leaf. Of what changes meanwhile it finds some.
+    /// Counts from leaf to leaf. Concurrent changes may or may not be included.
     fn count_all(&self) -> Count {
         let mut count = Count { items: 0, leaves: 0, at_rest: true };
         let _pinned = bristlecone_pm::sync::epoch::pin();

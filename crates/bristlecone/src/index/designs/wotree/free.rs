@@ -1,4 +1,4 @@
-//! Empty nodes leave the tree. One at a time, and not while a thread splits.
+//! Removal of empty nodes from the tree: one at a time, and not while a thread splits.
 
 use bristlecone_pm::sync::epoch::Guard;
 use bristlecone_pm::{Alone, Durable, Flushed, Medium, Persist, Result};
@@ -12,32 +12,31 @@ use super::{Pins, WoTree};
 use crate::index::parts::codec::{Codec, KeyCodec};
 use crate::index::parts::optimistic_lock::OptimisticLock;
 
-/// Nodes that leave the tree together: an empty leaf, and the inner nodes above it that have no
-/// other child.
+/// Nodes that are removed together: an empty leaf, and the inner nodes above it that have no other child.
 #[derive(Clone, Debug)]
 pub(super) struct Removal {
-    /// The lowest node that stays and loses an entry.
+    /// The lowest remaining node, which loses an entry.
     pub parent: u64,
-    /// The separator between the two ranges that become one.
+    /// The separator between the two ranges that are merged.
     pub separator: u64,
-    /// Whether the range falls to the right neighbour, which then begins earlier, or to the left
-    /// one, whose high key rises.
+    /// Whether the range passes to the right neighbour, which then begins earlier, or to the left one, whose
+    /// high key rises.
     pub to_right: bool,
     pub nodes: Vec<Freed>,
 }
 
-/// What becomes of a leaf that may be empty.
+/// The plan for a leaf that may be empty.
 enum Plan {
     Free(Removal),
     Stay,
-    /// An entry is missing: on the way to the leaf, or on that to the range that begins at a word.
+    /// An entry is missing: on the path to the leaf, or to the range that begins at a word.
     Missing(Option<u64>),
 }
 
-/// What an attempt to free came to.
+/// Outcome of an attempt to free.
 enum Outcome {
     Done,
-    /// As of [`Plan`]; nothing changed.
+    /// As in [`Plan`]; nothing changed.
     Missing(Option<u64>),
 }
 
@@ -45,7 +44,7 @@ impl<K: KeyCodec, V: Codec, M: Medium> WoTree<K, V, M> {
     /// Frees the leaf of `key` if it is empty and not the first one.
     pub(super) fn free_if_empty(&self, key: K::Ref<'_>, pins: &Pins<K, V>) -> Result<()> {
         let Outcome::Missing(low) = self.try_free(key, pins)? else { return Ok(()) };
-        // What lacks an entry is entered first: on the leaf's own way, or on its right neighbour's.
+        // Add the missing entry first: on the leaf's own path, or on that of its right neighbour.
         let lacking = match low {
             Some(low) => self.separator(low, &pins.keys),
             None => K::shorten(key),
@@ -58,7 +57,7 @@ impl<K: KeyCodec, V: Codec, M: Medium> WoTree<K, V, M> {
 
     fn try_free(&self, key: K::Ref<'_>, pins: &Pins<K, V>) -> Result<Outcome> {
         let _shape = bristlecone_pm::sync::wait::write(&self.shape_lock);
-        // The nodes of the path stay.
+        // Pinned, so that the nodes of the path remain valid.
         let pinned = bristlecone_pm::sync::epoch::pin();
         let mut path = Path::default();
         let leaf = self.descend(Aim::At(key), &pins.keys, &mut path)?.leaf;
@@ -68,7 +67,7 @@ impl<K: KeyCodec, V: Codec, M: Medium> WoTree<K, V, M> {
             Plan::Missing(low) => return Ok(Outcome::Missing(low)),
         };
         let others = self.locks_of(&removal)?;
-        // Left before right, as every thread locks.
+        // Left before right, the lock order of every thread.
         let Some(left) = self.locked(removal.nodes[0].left)? else { return Ok(Outcome::Done) };
         let Some(leaf) = self.locked(leaf)? else { return Ok(Outcome::Done) };
         if self.bitmap(leaf.node).is_none_or(|(bitmap, _)| bitmap != 0) {
@@ -81,13 +80,13 @@ impl<K: KeyCodec, V: Codec, M: Medium> WoTree<K, V, M> {
         Ok(Outcome::Done)
     }
 
-    /// Locks a node. `None`: it has left the tree.
+    /// Locks a node. Returns `None` if it has left the tree.
     pub(super) fn locked(&self, node: u64) -> Result<Option<Locked<'_>>> {
         let lock = self.nodes.lock(node)?;
         Ok(Locked::wait(NodeLock { node, lock }))
     }
 
-    /// Makes a root with one child give way to it (shrink 1 to 3). No thread splits or frees meanwhile.
+    /// Replaces a root by its only child (shrink 1 to 3). No thread may split or free concurrently.
     fn shrink(&self, pinned: &Guard) -> Result<()> {
         let medium = self.medium();
         loop {
@@ -118,7 +117,7 @@ impl<K: KeyCodec, V: Codec, M: Medium> WoTree<K, V, M> {
         }
     }
 
-    /// Returns what has to go with an empty leaf. It stays if it is the first one of the tree.
+    /// Returns the nodes to be removed with an empty leaf. The first leaf of the tree stays.
     fn plan(&self, leaf: u64, path: &Path, guard: &K::Guard) -> Result<Plan> {
         if path.missing.is_some() {
             return Ok(Plan::Missing(None));
@@ -156,8 +155,8 @@ impl<K: KeyCodec, V: Codec, M: Medium> WoTree<K, V, M> {
         Ok(Plan::Stay)
     }
 
-    /// Returns where a right neighbour of nodes that go begins, if it is not what their heir leads to: it would
-    /// lie to the left of where the parent leads then, and its items be lost.
+    /// Returns the low fence of a right neighbour of the removed nodes that is not the next child of their
+    /// heir: it would lie to the left of the parent's next child, and its items would be lost.
     fn stranger(&self, mut heir: u64, nodes: &[Freed]) -> Option<u64> {
         for (level, freed) in nodes.iter().enumerate().rev() {
             let link = self.nodes.link(freed.node, level as u8);
@@ -171,7 +170,7 @@ impl<K: KeyCodec, V: Codec, M: Medium> WoTree<K, V, M> {
         None
     }
 
-    /// Returns the locks of the inner nodes that change, and of those that go.
+    /// Returns the locks of the inner nodes that change, and of those that are removed.
     fn locks_of(&self, removal: &Removal) -> Result<[Vec<(u64, &OptimisticLock)>; 2]> {
         let inner = &removal.nodes[1..];
         let lock = |node: u64| Ok((node, self.nodes.lock(node)?));
@@ -180,8 +179,8 @@ impl<K: KeyCodec, V: Codec, M: Medium> WoTree<K, V, M> {
         Ok([changed.map(lock).collect::<Result<_>>()?, gone.map(lock).collect::<Result<_>>()?])
     }
 
-    /// Takes nodes out of the tree (free 1 to 5). The leaf and its left neighbour are locked, and
-    /// no thread splits.
+    /// Removes nodes from the tree (free 1 to 5). The leaf and its left neighbour must be locked, and no thread
+    /// may split.
     fn carry_out(
         &self,
         removal: &Removal,
@@ -210,7 +209,7 @@ impl<K: KeyCodec, V: Codec, M: Medium> WoTree<K, V, M> {
         self.freed.add(1);
     }
 
-    /// Unlinks the nodes (free 2 and 3); what was done already is not done again.
+    /// Unlinks the nodes (free 2 and 3); skips the steps that were done already.
     pub(super) fn unlink(&self, removal: &Removal) -> Flushed {
         let medium = self.medium();
         let top = removal.nodes[removal.nodes.len() - 1].node;
@@ -218,7 +217,7 @@ impl<K: KeyCodec, V: Codec, M: Medium> WoTree<K, V, M> {
             let heir = if removal.to_right { at + 1 } else { at.saturating_sub(1) };
             let heir = self.nodes.entry(removal.parent, heir).word.load(medium);
             let entry = self.nodes.entry(removal.parent, at);
-            // Free 2: a duplicate of its neighbour, until it is taken out.
+            // Free 2: a duplicate of its neighbour, until it is removed.
             entry.word.publish(medium, heir, &Alone, "wotree free.2");
             medium.persist(entry, "wotree free.2");
         }
@@ -229,9 +228,9 @@ impl<K: KeyCodec, V: Codec, M: Medium> WoTree<K, V, M> {
             if left.next.load(medium) != freed.node {
                 continue;
             }
-            // Free 3: `next` is last, so that a crash before it does both again.
+            // Free 3: `next` is last, so that a crash before it repeats both.
             self.relink(freed.left, || {
-                // At the right end it means nothing: what it names may be gone while readers are about.
+                // At the right end it is ignored: its target may be freed while readers are active.
                 if !removal.to_right && gone.next.load(medium) != 0 {
                     left.high.store(medium, gone.high.load(medium));
                 }
@@ -243,7 +242,7 @@ impl<K: KeyCodec, V: Codec, M: Medium> WoTree<K, V, M> {
         flushed
     }
 
-    /// Free 4: lets the nodes and the separator be found free.
+    /// Free 4: marks the nodes and the separator as free.
     pub(super) fn erase(&self, removal: &Removal, mut flushed: Flushed) {
         let medium = self.medium();
         for freed in &removal.nodes {

@@ -1,5 +1,6 @@
-//! One inner node: searched without a lock, even while its entries move; changed such that
-//! a thread that reads it in the middle, now or after a crash, is never led too far to the right.
+//! One inner node. It is searched without a lock, even while its entries move. Changes must keep this
+//! invariant: a thread that reads an intermediate state, concurrently or after a crash, is never led
+//! too far to the right.
 
 use bristlecone_pm::sync::Ordering::{AcqRel, Acquire};
 use bristlecone_pm::{Error, LINE_BYTES, Medium, Persist, Result};
@@ -10,7 +11,7 @@ use super::nodes::Locked;
 use crate::index::parts::codec::{Codec, KeyCodec};
 use crate::index::parts::optimistic_lock::{LockState, OptimisticLock};
 
-/// What a search looks for: the node whose range holds a key, or the one just before it.
+/// The target of a search: the node whose range holds a key, or the one just before it.
 pub(super) enum Aim<'k, K: KeyCodec> {
     At(K::Ref<'k>),
     Before(K::Ref<'k>),
@@ -27,7 +28,7 @@ impl<K: KeyCodec> Clone for Aim<'_, K> {
 impl<K: KeyCodec> Copy for Aim<'_, K> {}
 
 impl<K: KeyCodec> Aim<'_, K> {
-    /// Returns whether the aim lies in a range that begins at `low`.
+    /// Returns whether the target is at or after the beginning `low` of a range.
     #[inline(always)]
     pub fn is_at_or_after(self, low: K::Ref<'_>) -> bool {
         match self {
@@ -38,11 +39,11 @@ impl<K: KeyCodec> Aim<'_, K> {
     }
 }
 
-/// What an inner node says about an aim.
+/// The next step of a search from an inner node.
 pub(super) enum Step {
-    /// On to a child; the word of its least key if this node knows it.
+    /// Down to a child, with the word of its least key if this node knows it.
     Down(u64, Option<u64>),
-    /// On to the right sibling, which begins at this word.
+    /// To the right sibling, which begins at this word.
     Right(u64, u64),
     /// The node has left the tree, or is leaving it.
     Lost,
@@ -53,8 +54,8 @@ impl<K: KeyCodec, V: Codec, M: Medium> WoTree<K, V, M> {
         K::read(&self.separators, word, guard)
     }
 
-    /// Returns where an aim goes from an inner node. Takes no lock and waits for no writer of the node
-    /// but one that takes it out of the tree.
+    /// Returns the next step of a search from an inner node. Takes no lock, and waits only for a
+    /// writer that removes the node from the tree.
     #[inline(always)]
     pub(super) fn step(
         &self,
@@ -84,10 +85,10 @@ impl<K: KeyCodec, V: Codec, M: Medium> WoTree<K, V, M> {
         Step::Down(entry.word.load(self.medium()), low)
     }
 
-    /// Returns the last of the first `count` entries that an aim lies at or after.
+    /// Returns the last of the first `count` entries that is at or before the target.
     #[inline(always)]
     fn place(&self, node: u64, count: usize, aim: Aim<'_, K>, guard: &K::Guard) -> usize {
-        // Without branches on keys, of which every other one would be guessed wrong.
+        // Without branches on keys, half of which would be mispredicted.
         let (mut first, mut rest) = (0, count);
         while rest > 1 {
             let half = rest / 2;
@@ -110,17 +111,17 @@ impl<K: KeyCodec, V: Codec, M: Medium> WoTree<K, V, M> {
         if link.next.load(self.medium()) == 0 {
             return None;
         }
-        // A split stores `next` first and `high` second: read the other way round they never say
-        // to jump over the new node.
+        // A split stores `next` first and `high` second: read in reverse order they never lead past
+        // the new node.
         let high = link.high.load(self.medium());
         let next = link.next.load(self.medium());
         aim.is_at_or_after(self.separator(high, guard)).then_some(Step::Right(next, high))
     }
 
-    /// As above while a writer is at work. An entry that moves is there twice or not at all; the
-    /// first does not matter, and the second leads to the left of it, from where siblings lead
-    /// on. What must not be is the key of one entry with the child of a later one: excluded by
-    /// reading the key again, and by turns, for keys that come back.
+    /// Same as above during concurrent changes. A moving entry occurs twice or not at all. The first
+    /// case is harmless. In the second, the search is led to the left of it, and continues by
+    /// siblings. The key of one entry must not be combined with the child of a later one: this is
+    /// excluded by reading the key again, and by counting turns, for keys that reappear.
     #[cold]
     fn step_in_motion(
         &self,
@@ -150,7 +151,7 @@ impl<K: KeyCodec, V: Codec, M: Medium> WoTree<K, V, M> {
                             break;
                         }
                         if entry.key.load(medium) != key {
-                            // Caught in the middle: whatever this is, what stands before it is right.
+                            // An intermediate state: the entries before it are valid in any case.
                             continue;
                         }
                         if !aim.is_at_or_after(self.separator(key, guard)) {
@@ -177,12 +178,12 @@ impl<K: KeyCodec, V: Codec, M: Medium> WoTree<K, V, M> {
         (0..self.shape.entries).take_while(there).count()
     }
 
-    /// Returns where a child stands in a locked inner node without duplicates.
+    /// Returns the position of a child in a locked inner node without duplicates.
     pub(super) fn place_of(&self, node: u64, child: u64) -> Option<usize> {
         (0..self.count(node)).find(|&at| self.nodes.entry(node, at).word.load(self.medium()) == child)
     }
 
-    /// Adds an entry to a locked inner node that has room and no duplicates (enter 1 to 3).
+    /// Adds an entry to a locked inner node that has space and no duplicates (enter 1 to 3).
     pub(super) fn enter(&self, node: u64, key: u64, child: u64, guard: &K::Guard) {
         let medium = self.medium();
         let count = self.count(node);
@@ -224,8 +225,8 @@ impl<K: KeyCodec, V: Codec, M: Medium> WoTree<K, V, M> {
         self.shape.entry(node, at).is_multiple_of(LINE_BYTES as u64)
     }
 
-    /// Takes duplicates out of a locked inner node: entries with the child of their left neighbour,
-    /// which a crash left, or a removal (compact 1). Durable when this returns.
+    /// Removes duplicates from a locked inner node: entries with the child of their left neighbour,
+    /// left by a crash or a removal (compact 1). Durable when this returns.
     pub(super) fn compact(&self, node: u64) {
         let medium = self.medium();
         let word = |at: usize| self.nodes.entry(node, at).word.load(medium);
@@ -260,16 +261,16 @@ impl<K: KeyCodec, V: Codec, M: Medium> WoTree<K, V, M> {
         }
     }
 
-    /// Entries of the node are about to move to the left, or have. Twice a move, so that the
-    /// number of turns is even in between.
+    /// Counts a turn before and after entries of the node move to the left, so that the number of
+    /// turns is even in between.
     fn turn(&self, node: u64) {
         self.nodes.turns(node).fetch_add(2, AcqRel);
     }
 
-    /// Changes links of locked nodes while no reader looks past their locks.
+    /// Changes links of locked nodes while no reader reads past their locks.
     pub(super) fn relink(&self, node: u64, change: impl FnOnce()) {
         let turns = self.nodes.turns(node);
-        // No other thread relinks, but others may turn: even stays even and odd stays odd.
+        // No other thread relinks, but others may count turns: even stays even and odd stays odd.
         turns.fetch_add(1, AcqRel);
         change();
         turns.fetch_add(1, AcqRel);
@@ -280,8 +281,8 @@ impl<K: KeyCodec, V: Codec, M: Medium> WoTree<K, V, M> {
         Error::corrupted(what.to_owned(), format!("node {node:#x}"))
     }
 
-    /// Locks an inner node of a level that covers an aim, from a node to the left of it on or
-    /// from the root. `None`: there is no such level yet.
+    /// Locks an inner node of a level that covers a target, starting from a node to the left of it or
+    /// from the root. Returns `None` if there is no such level yet.
     pub(super) fn lock_inner(
         &self,
         aim: Aim<'_, K>,

@@ -1,4 +1,4 @@
-//! What the nodes of a WO-tree are on the medium.
+//! Layout of the nodes of a WO-tree on the medium.
 //!
 //! ```text
 //! leaf                                      inner node
@@ -12,9 +12,9 @@
 //!       items: key word, value word
 //! ```
 //!
-//! Up to 16 lines a leaf's state and slot array lie in one line. `next` is the right sibling, 0
-//! at the right end; `high` is the least key that is not below this node, and means nothing at
-//! the right end.
+//! In nodes of up to 16 lines, a leaf's state and slot array lie in one line. `next` is the right
+//! sibling, 0 at the right end; `high` is the least key above this node, and is ignored at the
+//! right end.
 
 use bristlecone_pm::{LINE_BYTES, Persistent, SlotKind, Word};
 
@@ -22,20 +22,20 @@ use bristlecone_pm::{LINE_BYTES, Persistent, SlotKind, Word};
 pub const NODES: SlotKind = SlotKind::new(16);
 /// The slots of the log.
 pub const LOGS: SlotKind = SlotKind::new(17);
-/// The slots of separators out of line.
+/// The slots of out-of-line separators.
 pub const SEPARATORS: SlotKind = SlotKind::new(18);
 
-/// Bytes of an item and of an entry.
+/// Size of an item and of an entry in bytes.
 pub const PAIR_BYTES: usize = 16;
-/// Bits of a state word that are a bitmap.
+/// Number of bits of a state word that are a bitmap.
 pub const STATE_SLOTS: usize = 55;
-/// Most slots that a leaf has.
+/// Maximum number of slots of a leaf.
 pub const SLOTS_MAX: usize = 118;
-/// Most words of a slot array.
+/// Maximum number of words of a slot array.
 pub const SLOT_WORDS_MAX: usize = 15;
-/// Where an inner node's entries begin.
+/// Offset of an inner node's entries.
 const ENTRIES_OFFSET: u64 = 32;
-/// The key word of an entry that is not there.
+/// The key word of a missing entry.
 pub const NO_KEY: u64 = u64::MAX;
 
 /// A key word with a value word, or with a child.
@@ -45,7 +45,7 @@ pub struct Pair {
     pub word: Word,
 }
 
-/// What stands behind a leaf's slot array, and behind the state of an inner node.
+/// The words behind a leaf's slot array, and behind the state of an inner node.
 #[repr(C)]
 pub struct Link {
     pub next: Word,
@@ -68,22 +68,22 @@ const _: () = {
 const KIND_SHIFT: u32 = 60;
 const LEAF: u64 = 1;
 const INNER: u64 = 2;
-/// The slot array of a leaf says what its bitmap says.
+/// The slot array of a leaf matches its bitmap.
 const VALID: u64 = 1 << 59;
-/// The highest level of an inner node. Each level has a lane of the log; even the smallest nodes
-/// do not come that far.
+/// The highest level of an inner node. Each level has a lane of the log; even the smallest nodes do
+/// not reach it.
 pub const LEVEL_MAX: u64 = 22;
 
-/// What the first word of a node says. A slot that is no node is zero.
+/// The decoded first word of a node. It is zero in a slot that is not a node.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum State {
     Free,
-    /// The slots whose items exist (the lowest 55 of them), and whether the slot array is right.
+    /// The slots with items (the lowest 55 of them), and whether the slot array is valid.
     Leaf {
         bitmap: u64,
         valid: bool,
     },
-    /// How far above the leaves the node stands: 1 or more.
+    /// The distance from the leaves: 1 or more.
     Inner {
         level: u8,
     },
@@ -105,7 +105,7 @@ impl State {
         leaf & !VALID
     }
 
-    /// `None`: no node has such a state.
+    /// Returns `None` if no node has such a state.
     pub fn decode(word: u64) -> Option<Self> {
         let rest = word & ((1 << KIND_SHIFT) - 1);
         match word >> KIND_SHIFT {
@@ -119,7 +119,7 @@ impl State {
     }
 }
 
-/// The sizes that a tree was created with.
+/// The sizes fixed when a tree was created.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Shape {
     pub node_bytes: u64,
@@ -131,12 +131,12 @@ pub struct Shape {
     pub entries: usize,
     link_offset: u64,
     items_offset: u64,
-    /// Leaves have a log record for each write, even where a line commits by itself.
+    /// Whether each write of a leaf has a log record, even where a line commits by itself.
     logged: bool,
 }
 
 impl Shape {
-    /// Returns nodes of 2 (for tests), 4, 8, 16 or 32 lines.
+    /// Returns the shape of nodes of 2 (for tests), 4, 8, 16 or 32 lines.
     pub fn new(node_lines: u64, logged: bool) -> Self {
         let slot_words = match node_lines {
             2 => 1,

@@ -1,4 +1,4 @@
-//! One leaf: its bitmap, its slot array, and how both change at once.
+//! One leaf: its bitmap, its slot array, and atomic changes of both.
 
 use std::cmp::Ordering::{Equal, Greater, Less};
 
@@ -11,14 +11,13 @@ use super::nodes::Locked;
 use crate::index::parts::codec::{Codec, KeyCodec};
 use crate::index::parts::optimistic_lock::Stale;
 
-/// What is wrong with a leaf whose slot array names other slots than its bitmap.
+/// Finding for a leaf whose slot array does not match its bitmap.
 pub(super) const WRONG_ORDER: &str = "slot array differs from the bitmap";
 
-/// What a reader makes of a leaf.
+/// The result of an optimistic read of a leaf.
 pub(super) type Read<T> = std::result::Result<T, Stale>;
 
-/// The slots of a leaf's items in the order of their keys, as on the medium: the count, the slots,
-/// zeros.
+/// The slots of a leaf's items in the order of their keys, as on the medium: the count, the slots, zeros.
 #[derive(Clone, Copy)]
 pub(super) struct Order([u8; SLOT_WORDS_MAX * 8]);
 
@@ -31,8 +30,7 @@ impl Order {
         self.0[0].into()
     }
 
-    /// Returns the slot array of words on the medium. `None`: it names slots that a leaf does not have, or
-    /// one twice.
+    /// Returns the slot array of words on the medium, or `None` if it contains an invalid slot, or one twice.
     pub fn of_words(words: &[u64], slots: usize) -> Option<Self> {
         let mut order = Self::empty();
         for (bytes, word) in order.0.chunks_exact_mut(8).zip(words) {
@@ -74,7 +72,7 @@ impl Order {
         self.0[0] = len as u8;
     }
 
-    /// Returns the bits of the slots, without one for numbers that no slot has.
+    /// Returns the bits of the slots, ignoring invalid slot numbers.
     pub fn bitmap(&self) -> u128 {
         let bit = |slot: u8| 1_u128.checked_shl(slot.into()).unwrap_or_default();
         self.slots().iter().fold(0, |bits, &slot| bits | bit(slot))
@@ -87,7 +85,7 @@ impl Order {
     }
 }
 
-/// A leaf as it was read: which slots hold items, and in what order.
+/// The state of a leaf as it was read: the slots with items, and their order.
 #[derive(Clone, Copy)]
 pub(super) struct View {
     pub bitmap: u128,
@@ -103,12 +101,12 @@ impl View {
         Self { bitmap: order.bitmap(), order }
     }
 
-    /// Returns whether the slot array names every slot with an item once, and no other one.
+    /// Returns whether the slot array contains every slot with an item exactly once, and no other one.
     pub fn is_sound(&self) -> bool {
         self.has_all() && self.order.bitmap() == self.bitmap
     }
 
-    /// Returns whether the slot array names as many slots as hold items.
+    /// Returns whether the slot array has as many slots as there are items.
     #[inline(always)]
     fn has_all(&self) -> bool {
         self.order.len() == self.bitmap.count_ones() as usize
@@ -121,7 +119,7 @@ impl View {
     }
 }
 
-/// Where a key's item stands, or would.
+/// The position of a key's item, or the position for it.
 #[derive(Clone, Copy)]
 pub(super) struct Found {
     pub place: usize,
@@ -131,7 +129,7 @@ pub(super) struct Found {
 }
 
 impl<K: KeyCodec, V: Codec, M: Medium> WoTree<K, V, M> {
-    /// Returns which slots hold items, and whether the slot array is right. `None`: it is no leaf.
+    /// Returns the slots with items, and whether the slot array is valid. Returns `None` if it is not a leaf.
     #[inline(always)]
     pub(super) fn bitmap(&self, leaf: u64) -> Option<(u128, bool)> {
         let State::Leaf { bitmap, valid } = self.nodes.state(leaf)? else { return None };
@@ -158,8 +156,8 @@ impl<K: KeyCodec, V: Codec, M: Medium> WoTree<K, V, M> {
         Ok(View { bitmap, order })
     }
 
-    /// Returns the words of the item of a key, looked up in the slot array where it stands. `still` as in
-    /// [`locate`](Self::locate).
+    /// Returns the words of the item of a key, searched directly in the slot array on the medium. `still` as
+    /// in [`locate`](Self::locate).
     #[inline(always)]
     pub(super) fn look(
         &self,
@@ -182,7 +180,7 @@ impl<K: KeyCodec, V: Codec, M: Medium> WoTree<K, V, M> {
         Ok(found.ok().map(|found| (found.key, found.value)))
     }
 
-    /// Returns the order of the items, from their keys: the slot array follows from the bitmap, never the
+    /// Returns the order of the items from their keys: the slot array is derived from the bitmap, never the
     /// other way round.
     #[cold]
     fn rebuild(&self, leaf: u64, bitmap: u128, guard: &K::Guard, still: impl Fn() -> bool) -> Read<Order> {
@@ -201,9 +199,8 @@ impl<K: KeyCodec, V: Codec, M: Medium> WoTree<K, V, M> {
         Ok(order)
     }
 
-    /// Finds the item of `key` in a leaf: `Err` within `Ok` is its place among the others.
-    /// `still` says whether what was read so far can be trusted: it is asked before anything out
-    /// of line is looked at.
+    /// Finds the item of `key` in a leaf: the inner `Err` is its position among the others. `still` returns
+    /// whether the data read so far are valid: it is called before any out-of-line data are accessed.
     #[inline(always)]
     pub(super) fn locate(
         &self,
@@ -217,7 +214,7 @@ impl<K: KeyCodec, V: Codec, M: Medium> WoTree<K, V, M> {
         self.search(leaf, slots.len(), |place| slots[place].into(), key, guard, still)
     }
 
-    /// [`locate`](Self::locate) among `count` items, of which `slot` tells where each stands.
+    /// [`locate`](Self::locate) among `count` items, where `slot` returns the slot of each.
     #[inline(always)]
     fn search(
         &self,
@@ -232,7 +229,7 @@ impl<K: KeyCodec, V: Codec, M: Medium> WoTree<K, V, M> {
         if count == 0 {
             return Ok(Err(0));
         }
-        // Without branches on keys, of which every other one would be guessed wrong.
+        // Without branches on keys, half of which would be mispredicted.
         let (mut place, mut rest) = (0, count);
         while rest > 1 {
             let half = rest / 2;
@@ -258,7 +255,7 @@ impl<K: KeyCodec, V: Codec, M: Medium> WoTree<K, V, M> {
     }
 
     /// Returns the view of a leaf that the caller has locked, or that no other thread knows. A slot array that
-    /// could not be changed is an error; whether it is [sound](View::is_sound) takes longer to say.
+    /// does not fit the leaf is an error; whether it is [sound](View::is_sound) takes longer to verify.
     pub(super) fn own_view(&self, leaf: u64, guard: &K::Guard) -> Result<View> {
         let Ok(view) = self.view(leaf, guard, || true) else {
             return Err(self.damaged("a reference to no leaf", leaf));
@@ -266,8 +263,8 @@ impl<K: KeyCodec, V: Codec, M: Medium> WoTree<K, V, M> {
         if view.has_all() { Ok(view) } else { Err(self.damaged(WRONG_ORDER, leaf)) }
     }
 
-    /// Finds the item of `key` in a leaf that the caller has locked; an error if the slot array says that
-    /// it stands where no item is.
+    /// Finds the item of `key` in a leaf that the caller has locked; returns an error if the slot array refers
+    /// to a slot without an item.
     #[inline(always)]
     pub(super) fn own_place(
         &self,
@@ -285,15 +282,15 @@ impl<K: KeyCodec, V: Codec, M: Medium> WoTree<K, V, M> {
         Ok(found)
     }
 
-    /// Makes the bitmap and the slot array of a locked leaf those of `view`, durably: both or
-    /// neither. `proof` says that the items behind its new bits are durable.
+    /// Durably and atomically replaces the bitmap and the slot array of a locked leaf by those of `view`.
+    /// `proof` witnesses that the items behind its new bits are durable.
     pub(super) fn commit(&self, leaf: &Locked<'_>, view: &View, proof: &impl Witness) {
         self.commit_alone(leaf.node, view, proof);
     }
 
-    /// As [`commit`](Self::commit), while no other thread writes to the tree.
+    /// Same as [`commit`](Self::commit), while no other thread writes to the tree.
     pub(super) fn commit_alone(&self, leaf: u64, view: &View, proof: &impl Witness) {
-        // Which slots are named is another matter: those of a damaged leaf may be any.
+        // The slots themselves are not asserted: those of a damaged leaf may be any.
         debug_assert!(
             view.has_all(),
             "the slot array of leaf {leaf:#x} is longer or shorter than its bitmap"
@@ -311,8 +308,8 @@ impl<K: KeyCodec, V: Codec, M: Medium> WoTree<K, V, M> {
             medium.persist(state, "wotree commit.2");
             return;
         }
-        // The log names the leaf: recovery makes the slot array anew from whatever bitmap it finds.
-        // At most one of the two words of the bitmap changes, but for a split, which is logged.
+        // The log refers to the leaf: recovery rebuilds the slot array from either bitmap. At most one of the
+        // two words of the bitmap changes, except in a split, which is logged.
         state.publish(medium, next, proof, "wotree commit.2 long");
         if !self.shape.one_line() {
             let second = self.nodes.bitmap_word(leaf);
@@ -340,7 +337,7 @@ impl<K: KeyCodec, V: Codec, M: Medium> WoTree<K, V, M> {
         self.nodes.state_word(leaf).store(medium, state.encode());
     }
 
-    /// Stores the words of the slot array that change: the first and the last of them.
+    /// Stores the changed words of the slot array; returns the first and the last of them.
     fn store_order(&self, leaf: u64, order: &Order) -> Option<(usize, usize)> {
         let medium = self.medium();
         let mut changed: Option<(usize, usize)> = None;
@@ -354,8 +351,8 @@ impl<K: KeyCodec, V: Codec, M: Medium> WoTree<K, V, M> {
         changed
     }
 
-    /// Log 1 of a change of a leaf whose line does not commit by itself. The lane
-    /// is to be held until the change is durable.
+    /// Log 1 of a change of a leaf whose line does not commit by itself. The lane must be held until the
+    /// change is durable.
     pub(super) fn note_rebuild(&self, leaf: u64) -> Option<Lane<'_, M>> {
         (!self.shape.commits_alone()).then(|| {
             let lane = self.log.own_lane();
@@ -365,5 +362,5 @@ impl<K: KeyCodec, V: Codec, M: Medium> WoTree<K, V, M> {
     }
 }
 
-/// Words of the slot array that share the bitmap's line in leaves of 32 lines.
+/// Number of words of the slot array that share the bitmap's line in leaves of 32 lines.
 const SLOT_WORDS_BESIDE: usize = 6;

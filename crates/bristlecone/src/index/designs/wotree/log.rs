@@ -1,20 +1,19 @@
-//! The write-ahead log: what is being done to leaves and to the shape of the tree, so that a
-//! crash in the middle can be finished or undone. Nothing that fits one line is logged.
+//! The write-ahead log: pending changes of leaves and of the shape of the tree, so that recovery can complete
+//! or undo them. Changes that fit one line are not logged.
 //!
 //! ```text
-//! line 0..8    the lane of frees, of which there is one at a time
-//! line 8..64   a lane each: kind, then what the kind needs
+//! line 0..8    the lane of frees, at most one at a time
+//! line 8..64   a lane each: kind, then its operands
 //!              8..36 changes and splits of leaves; 36..42 splits of their parents; 42..63 splits
 //!              of the levels above, a lane each; 63 the root
 //! ```
 //!
-//! A thread that splits a node keeps its lane while it splits the parent. Each level has lanes of its own,
-//! so a thread that waits for a lane waits for one that needs only lanes above it.
+//! A thread that splits a node keeps its lane while it splits the parent. Each level has its own lanes, so a
+//! thread that waits for a lane waits for one that needs only lanes above it.
 //!
-//! The kind commits a record: it is stored behind the rest in the same line, or, where a record
-//! is longer than a line, after the rest is durable. A lane whose kind is zero holds nothing. Every
-//! record but a rebuild is wiped durably before its locks are released, so a record never speaks
-//! of a node that has moved on since.
+//! The kind commits a record: it is stored behind the rest in the same line, or, if a record is longer than a
+//! line, after the rest is durable. A lane whose kind is zero is empty. Every record except a rebuild is wiped
+//! durably before its locks are released, so a record never refers to a node that has changed since.
 
 use std::ops::Range;
 use std::sync::{Arc, Mutex, MutexGuard, TryLockError};
@@ -28,18 +27,18 @@ use crossbeam_utils::CachePadded;
 use super::layout::{LEVEL_MAX, LOGS};
 use crate::index::parts::optimistic_lock::pause;
 
-/// Bytes of a tree's log.
+/// Size of a tree's log in bytes.
 const LOG_BYTES: u32 = 4096;
 const LINE_WORDS: usize = LINE_BYTES / 8;
-/// Words of the lane of frees.
+/// Number of words of the lane of frees.
 const FREE_WORDS: usize = 8 * LINE_WORDS;
 const LANES: usize = LOG_BYTES as usize / LINE_BYTES - 8;
-/// Lanes of leaves, and of the inner nodes above them.
+/// Number of lanes of leaves, and of the inner nodes above them.
 const LEAF_LANES: usize = 28;
 const PARENT_LANES: usize = 6;
-/// The last level that has a lane to itself: one below the lane of the root.
+/// The last level that has its own lane: one below the lane of the root.
 const _: () = assert!(LEAF_LANES + PARENT_LANES + LEVEL_MAX as usize == LANES);
-/// Nodes that one free can take out of the tree.
+/// Maximum number of nodes that one free can remove from the tree.
 pub const FREED_MAX: usize = (FREE_WORDS - 5) / 2;
 
 const REBUILD: u64 = 1;
@@ -54,17 +53,17 @@ pub struct Freed {
     pub left: u64,
 }
 
-/// What a lane says.
+/// The contents of a lane.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum Record {
-    /// The slot array of a leaf may not be what its bitmap says.
+    /// The slot array of a leaf may not match its bitmap.
     Rebuild { leaf: u64 },
-    /// `left` is being split; what is at or above the separator goes to `right`.
+    /// `left` is being split; entries at or above the separator move to `right`.
     Split { left: u64, right: u64, separator: u64, level: u8 },
     /// The node becomes the root, or ceases to be it; it is free unless it is the root.
     Root { node: u64 },
-    /// Empty nodes leave the tree, lowest first; `parent` holds the highest of them. Their range
-    /// falls to the right neighbour or else to the left one. The separator word goes with them.
+    /// Empty nodes leave the tree, lowest first; `parent` holds the highest of them. Their range passes to the
+    /// right neighbour or else to the left one. The separator word is freed with them.
     Free { parent: u64, separator: u64, to_right: bool, nodes: Vec<Freed> },
 }
 
@@ -77,7 +76,7 @@ pub struct Log<M: Medium> {
     _heap: Heap<M>,
 }
 
-/// A lane in one thread's hands.
+/// A lane held by one thread.
 pub struct Lane<'l, M: Medium> {
     log: &'l Log<M>,
     words: &'l [Word],
@@ -85,7 +84,7 @@ pub struct Lane<'l, M: Medium> {
 }
 
 impl<M: Medium> Log<M> {
-    /// Takes over the log of a tree; a `fresh` tree's log is empty, and made if it is not there.
+    /// Takes over the log of a tree; the log of a `fresh` tree is empty, and created if it does not exist.
     pub fn open(pool: &Arc<PoolFile<M>>, id: TreeId, fresh: bool) -> Result<Self> {
         let heap = Heap::open(pool, HeapSpec::new(id, LOGS, LOG_BYTES));
         let offset = match heap.chunks().first() {
@@ -115,12 +114,13 @@ impl<M: Medium> Log<M> {
         self.pool.chunk_bytes()
     }
 
-    /// Returns a lane for a change of a leaf: the one that this thread had last, so that a rebuild is one word.
+    /// Returns a lane for a change of a leaf: the last one of this thread, so that a rebuild writes only one
+    /// word.
     pub fn own_lane(&self) -> Lane<'_, M> {
         self.lane_from(thread_index(), 0..LEAF_LANES)
     }
 
-    /// Returns a lane for a split at a level (0: the leaves): each time another one, so that none wears out.
+    /// Returns a lane for a split at a level (0: the leaves): a different one each time, for wear levelling.
     pub fn next_lane(&self, level: u8) -> Lane<'_, M> {
         let lanes = match usize::from(level) {
             0 => 0..LEAF_LANES,
@@ -150,12 +150,12 @@ impl<M: Medium> Log<M> {
         Some(Lane { log: self, words: self.lane_words(lane), _held: Some(held) })
     }
 
-    /// Returns the lane of the root. Only the caller replaces it.
+    /// Returns the lane of the root. Only the caller may replace the root.
     pub fn root_lane(&self) -> Lane<'_, M> {
         Lane { log: self, words: self.lane_words(LANES - 1), _held: None }
     }
 
-    /// Returns the lane of frees. Only the caller frees.
+    /// Returns the lane of frees. Only the caller may free.
     pub fn free_lane(&self) -> Lane<'_, M> {
         Lane { log: self, words: self.pool.words(self.offset, FREE_WORDS), _held: None }
     }
@@ -165,14 +165,14 @@ impl<M: Medium> Log<M> {
         self.pool.words(self.offset + line * LINE_BYTES as u64, LINE_WORDS)
     }
 
-    /// Returns every lane, for recovery, which holds those with records until it is done with them.
+    /// Returns every lane, for recovery, which keeps those with records until it has processed them.
     pub fn all(&self) -> impl Iterator<Item = Lane<'_, M>> {
         (0..LANES).filter_map(|lane| self.try_lane(lane)).chain(std::iter::once(self.free_lane()))
     }
 }
 
 impl<M: Medium> Lane<'_, M> {
-    /// Writes a record; durable when this returns. The lane holds nothing, or a rebuild.
+    /// Writes a record; durable when this returns. The lane must be empty, or contain a rebuild.
     pub fn write(&self, record: &Record) {
         let medium = self.log.pool.medium();
         let (kind, rest) = match record {
@@ -186,7 +186,7 @@ impl<M: Medium> Lane<'_, M> {
             }
         };
         if kind == REBUILD && self.words[0].load(medium) == REBUILD {
-            // One word says it all.
+            // One word is the whole record.
             self.words[1].store(medium, rest[0]);
             medium.persist(&self.words[1], "wotree log.1 again");
             return;
@@ -217,14 +217,14 @@ impl<M: Medium> Lane<'_, M> {
         medium.persist(&self.words[0], "wotree log.1");
     }
 
-    /// Ends the record, durably when this returns.
+    /// Wipes the record, durably when this returns.
     pub fn wipe(&self) {
         let medium = self.log.pool.medium();
         self.words[0].store(medium, 0);
         medium.persist(&self.words[0], "wotree log.2");
     }
 
-    /// Returns what the lane says; `None` for nothing. `Err`: a kind that no version writes.
+    /// Returns the record of the lane; `None` if it is empty; `Err` for a kind that no version writes.
     pub fn read(&self) -> std::result::Result<Option<Record>, u64> {
         let medium = self.log.pool.medium();
         let word = |at: usize| self.words[at].load(medium);

@@ -1,7 +1,7 @@
 //! WO-tree: everything in persistent memory, few flushes.
 //!
-//! Ma et al., *Write-Optimized B+ Tree Index Technology for Persistent Memory*. Inner nodes and
-//! leaves stand on the medium, so a tree is back at once after a crash, however large it is.
+//! Ma et al., *Write-Optimized B+ Tree Index Technology for Persistent Memory*. Inner nodes and leaves are on the
+//! medium, so a tree of any size is available immediately after a crash.
 //!
 //! ```text
 //! PM     root (the tree's anchor)
@@ -9,125 +9,122 @@
 //!        inner   [ - |k1 |k2 |...]  next, high  ------------->  inner   next = 0
 //!                  |   |   |                                       |
 //!        leaf    bitmap, slot array   next, high  -->  leaf  -->  leaf   next = 0
-//!                items, in no order
-//!        log     a lane for each operation under way
+//!                unordered items
+//!        log     a lane for each pending operation
 //! DRAM   a version lock for each node; nothing else
 //! ```
 //!
-//! A leaf's items lie where there was room; its slot array gives their order. Inner entries are
-//! sorted. A node holds the keys below its `high`; at or above it one goes right, at every level,
-//! so an entry that is missing in a parent costs a step and loses nothing.
+//! A leaf's items are unordered; its slot array defines their order. Inner entries are sorted. A node holds the keys
+//! below its `high`; for a key at or above it, a search moves right, at every level. An entry missing in a parent
+//! therefore costs a step but loses nothing.
 //!
-//! **The word that commits** is the leaf's state: the bitmap, and the bit that says that the slot
-//! array is right. Up to 16 lines it shares its line with the slot array: *invalid*, slot array,
-//! state go out in this order with one flush, and a crash in between finds an invalid slot array
-//! and makes it anew from the bitmap and the keys. Nodes of 32 lines have a log record instead,
-//! which is what the paper does for every write, and what smaller ones do with the option `log_leaves`.
+//! **The word that commits** is the leaf's state: the bitmap, and the bit that marks the slot array as valid. In nodes
+//! of up to 16 lines it shares its line with the slot array: *invalid*, slot array, state are written in this order
+//! with one flush. After a crash in between, recovery finds an invalid slot array and rebuilds it from the bitmap and
+//! the keys. Nodes of 32 lines have a log record instead. The paper does this for every write, and smaller nodes do it
+//! with the option `log_leaves`.
 //!
-//! Writers hold their leaf's lock until what they did is durable; readers of a leaf look without
-//! it and validate its version. Inner nodes are searched without locks and without waiting: the
-//! order of the stores alone keeps a search from going too far right (see `inner.rs`).
+//! Writers hold their leaf's lock until their change is durable; readers of a leaf do not lock and validate its
+//! version. Inner nodes are searched without locks and without waiting: the order of the stores alone keeps a search
+//! from going too far right (see `inner.rs`).
 //!
 //! # Insert
 //! 1. Keys and values that do not fit a word are written out of line and flushed.
-//! 2. The item goes into a free slot and is flushed; one fence for both. *Its bit is clear:
-//!    nothing happened.*
+//! 2. The item is written to a free slot and flushed; one fence for both. *Its bit is clear: nothing happened.*
 //!
 //! # Commit (of an insert, a delete or a split)
-//! 1. The state loses its valid bit, and the slot array is written. Within the line this needs no
-//!    flush. *The bitmap is the old one, and the slot array follows from it.*
-//! 2. The new state; flush, fence. *Before or after.* With a log record: log 1, then state, second
-//!    bitmap word and slot array, flushed in any order, and one fence. One bit changes at a time,
-//!    so one of the two words changes. *The log names the leaf: its slot array is made anew.*
+//! 1. The valid bit of the state is cleared, and the slot array is written. Within the line this needs no flush. *The
+//!    bitmap is the old one, and determines the slot array.*
+//! 2. The new state; flush, fence. *Before or after.* With a log record: log 1, then state, second bitmap word and slot
+//!    array, flushed in any order, and one fence. One bit changes at a time, so one of the two words changes. *The log
+//!    refers to the leaf: its slot array is rebuilt.*
 //!
 //! # Update
-//! 1. A value out of line is written; flush, fence.
+//! 1. An out-of-line value is written; flush, fence.
 //! 2. The value word is stored in place; flush, fence. *Old or new value.*
 //!
 //! # Delete
-//! A commit without the item's bit. Nothing has to be durable before.
+//! A commit without the item's bit. Nothing must be durable before.
 //!
-//! # Log (what does not fit one line)
-//! 1. The record, its kind last; flush, fence. *It counts, or it does not.*
-//! 2. When all is done and durable the kind becomes zero; flush, fence. *What is done is done
-//!    again, which changes nothing.* Rebuilds stay: they hold for any leaf at any time.
+//! # Log (changes that do not fit one line)
+//! 1. The record, its kind last; flush, fence. *It is valid, or not.*
+//! 2. When all steps are done and durable the kind becomes zero; flush, fence. *Completed steps are repeated, which
+//!    changes nothing.* Rebuilds stay: they are valid for any leaf at any time.
 //!
 //! # Split (no free slot)
-//! With the leaf locked its parent is, and above a full one the next: up to the first with room, or the
-//! root. That many nodes are taken before anything is written. *A pool without room says so here, and
-//! nothing has changed; from here on nothing fails, and no other thread fills these nodes.*
+//! The leaf is locked, then its parent, and above a full one the next: up to the first with space, or the root. The
+//! necessary nodes are allocated before anything is written. *A pool without space fails here, and nothing has changed.
+//! From here on nothing fails, and no other thread fills these nodes.*
 //! 1. Log: left node, right node, separator. *The right node is not linked: it is freed (recover 1).*
-//! 2. The right node is written whole, every line flushed once; fence. *As before.*
-//! 3. In one line of the left node: `next`, then `high`; flush, fence. *Linked: the split is
-//!    finished from here (recover 2).*
-//! 4. The left node drops what moved: a leaf by a commit, an inner node entry by entry; flush,
-//!    fence.
-//! 5. The parent gets an entry (enter), for which it may have to split first; then log 2. A root
-//!    that splits gets a new one above it (grow).
+//! 2. The right node is written completely, every line flushed once; fence. *As before.*
+//! 3. In one line of the left node: `next`, then `high`; flush, fence. *Linked: recovery completes the split from here
+//!    (recover 2).*
+//! 4. The left node drops the moved entries: a leaf by a commit, an inner node entry by entry; flush, fence.
+//! 5. The parent gets an entry (enter), for which it may have to split first; then log 2. A root that splits gets a new
+//!    one above it (grow).
 //!
-//! A key above all others of the leaf moves nothing: the new leaf begins empty, and an ascending
-//! load leaves full leaves behind.
+//! A key above all others of the leaf moves nothing: the new leaf begins empty, and an ascending load leaves full
+//! leaves behind.
 //!
-//! # Enter (an entry into an inner node with room)
-//! 1. Entries shift right from the end, child before key, so that one that is there twice is a
-//!    duplicate of its left neighbour, which every reader passes over. A line is flushed and fenced
-//!    before the shift leaves it. *A duplicate, or nothing: the next writer takes it out.*
-//! 2. The place becomes a duplicate of its left neighbour, then gets the new key.
-//! 3. Its child; flush, fence. *The entry is there, or it is a duplicate.*
+//! # Enter (an entry into an inner node with space)
+//! 1. Entries shift right from the end, child before key, so that an entry that occurs twice is a duplicate of its left
+//!    neighbour, which every reader skips. A line is flushed and fenced before the shift leaves it. *A duplicate, or
+//!    nothing: the next writer removes it.*
+//! 2. The position becomes a duplicate of its left neighbour, then gets the new key.
+//! 3. Its child; flush, fence. *The entry is present, or it is a duplicate.*
 //!
 //! # Compact (duplicates leave an inner node)
-//! 1. Entries shift left, key before child, a line at a time. Searches under way are told by a
-//!    count of turns, and look again.
+//! 1. Entries shift left, key before child, a line at a time. A count of turns makes concurrent searches repeat.
 //!
 //! # Complete (an entry is missing above)
-//! Splits leave none out; earlier versions did where the pool was full. A writer that came through a
-//! left neighbour locks that one and what stands above, as a split does, and enters what is missing: a
-//! split, as its parent has to know the leaf, and a free, whose heir has to be the right neighbour,
-//! before they go on, and others if there is room.
+//! Splits leave none missing; earlier versions did if the pool was full. A writer that came through a left neighbour
+//! locks that one and its ancestors, as a split does, and adds the missing entry. A split must do this before it
+//! continues, because its parent must know the leaf. A free must do it as well, because its heir must be the right
+//! neighbour. Other writers do it if there is space.
 //!
 //! # Grow (the root was split)
 //! 1. Log: the new root. *It is not the root: it is freed (recover 3).*
 //! 2. The new root is written with both halves; flush, fence.
-//! 3. The anchor names it; flush, fence. Then log 2.
+//! 3. The anchor refers to it; flush, fence. Then log 2.
 //!
 //! # Shrink (a free left the root with one child)
 //! 1. Log: the old root. *It is the root: nothing happened.*
-//! 2. The anchor names the child; flush, fence. *The old root is freed (recover 3).*
+//! 2. The anchor refers to the child; flush, fence. *The old root is freed (recover 3).*
 //! 3. The old root's state becomes zero; flush, fence; log 2.
 //!
-//! # Free (a leaf without items, unless it is the first; one at a time, and no splits meanwhile)
-//! 1. Log, in a lane of its own: the leaf, the inner nodes that have no other child, the left
-//!    neighbour of each, and the separator that goes. *Done again from here.*
-//! 2. In the lowest inner node that stays the entry becomes a duplicate of the neighbour that inherits
-//!    the range, and is compacted away.
+//! # Free (a leaf without items, unless it is the first; one at a time, and no concurrent splits)
+//! 1. Log, in its own lane: the leaf, the inner nodes that have no other child, the left neighbour of each, and the
+//!    separator to be freed. *Repeated from here.*
+//! 2. In the lowest remaining inner node the entry becomes a duplicate of the neighbour that inherits the range, and is
+//!    compacted away.
 //! 3. The left neighbours' `high`, if they inherit, and `next`; flushes, one fence.
-//! 4. The nodes' states and the separator's owner become zero: free; flushes, one fence; log 2.
-//!    Readers may still be in the nodes, which are used again when those have left.
+//! 4. The nodes' states and the separator's owner become zero: free; flushes, one fence; log 2. Readers may still be in
+//!    the nodes, which are reused after those have left.
 //!
 //! # Create
 //! 1. The log's lanes become empty; flush, fence.
-//! 2. An empty leaf is written; flush, fence. *Without a root the tree is made anew.*
-//! 3. The anchor names it; flush, fence. *The tree is there.*
+//! 2. An empty leaf is written; flush, fence. *Without a root the tree is created again.*
+//! 3. The anchor refers to it; flush, fence. *The tree exists.*
 //!
 //! # Recover
-//! The log is read, and nothing else: what opening costs does not depend on the number of keys.
+//! Only the log is read: the time to open a tree does not depend on its number of keys.
 //! 1. Splits that no reader could see are undone.
-//! 2. The others are finished from step 3 on, upper levels first.
-//! 3. A node that is not the root, though named as one, is freed; frees are finished; slot arrays named by rebuilds are
-//!    made anew.
+//! 2. The others are completed from step 3 on, upper levels first.
+//! 3. A node that a record marks as root although it is not the root is freed; frees are completed; slot arrays marked
+//!    by rebuilds are rebuilt.
 //!
-//! Which slots of the tree's chunks are free is found out when room is
-//! needed, a few at a time: of a node its state tells, of a record whether the item of its owner
-//! refers to it. The number of items is counted when it is asked for.
+//! Free slots of the tree's chunks are determined when space is needed, a few at a time: a node is free according to
+//! its state, a record if the item of its owner does not refer to it. The number of items is counted when it is
+//! requested.
 //!
 //! # Damage
-//! Since opening looks at nothing, reads meet what is damaged. They show what they can and note what they
-//! cannot (`Index::damage`): a leaf that cannot be reached, or is none, or is said to be the last one and
-//! is not, or is followed by another one than its neighbour; a record whose header is broken. Writes
-//! return an error. Salvage sweeps the tree's chunks for leaves (`salvage.rs`).
+//! Because opening inspects nothing, reads encounter damage. They return what is readable and record the damage
+//! (`Index::damage`): a leaf that cannot be reached or is not a leaf, a wrong last leaf, a leaf that is followed by
+//! another one than its neighbour, a record whose header is damaged. Writes return an error. Salvage sweeps the tree's
+//! chunks for leaves (`salvage.rs`).
 //!
-//! The paper leaves the locks of nodes on the medium's side, has no bound to its nodes (`high`),
-//! and logs each write of a leaf; here locks are in DRAM and a line commits by itself.
+//! In the paper, the locks of nodes are on the medium, nodes have no upper bound (`high`), and each write of a leaf is
+//! logged. Here locks are in DRAM and a line commits by itself.
 
 mod above;
 mod check;
@@ -169,8 +166,8 @@ design_options! {
     pub struct WoTreeOptions of "wotree" {
         /// Lines of a node. The default is the paper's; 2 is for tests.
         node_lines = 16 in [2, 4, 8, 16, 32];
-        /// Whether each insert and delete writes a log record for its leaf, as the paper's does, where a line
-        /// would commit by itself. Nodes of 32 lines always do.
+        /// Whether each insert and delete writes a log record for its leaf, as in the paper, where a line would commit
+        /// by itself. Nodes of 32 lines always do.
         log_leaves = 0 in (0..=1);
     }
 }
@@ -187,27 +184,27 @@ pub struct WoTree<K: KeyCodec, V: Codec, M: Medium> {
     shape: Shape,
     /// Copy of the directory's root.
     root: Posted<AtomicU64>,
-    /// Splits share it; a thread that takes nodes out of the tree has it alone.
+    /// Held shared by splits, and exclusively by a thread that removes nodes from the tree.
     shape_lock: RwLock<()>,
-    /// (items, leaves) at a moment from which `added` and the others count on.
+    /// (items, leaves) at the time from which `added` and the other counters count on.
     base: Base,
     added: Counter,
     removed: Counter,
-    /// Leaves.
+    /// Number of added leaves.
     grown: Counter,
     freed: Counter,
     epochs: Epochs,
     keeper: Keeper<M>,
-    /// What reads came across.
+    /// Damage found by reads.
     damage: Damage,
     codecs: PhantomData<fn() -> (K, V)>,
 }
 
-/// What was counted once, where followers see it, too.
+/// The result of the first count, visible to followers.
 struct Base(Posted<[std::sync::atomic::AtomicU64; 3]>);
 
 impl Base {
-    /// There is nothing; it is being set; it is set.
+    /// Unset; being set; set.
     const STATES: [u64; 3] = [0, 1, 2];
 
     fn new(memory: &Memory) -> Self {
@@ -219,7 +216,7 @@ impl Base {
         (state.load(Acquire) == Self::STATES[2]).then(|| (items.load(Relaxed), leaves.load(Relaxed)))
     }
 
-    /// Sets it, unless another thread has done so.
+    /// Sets the count, unless another thread has done so.
     fn set(&self, (items, leaves): (u64, u64)) {
         let [state, own_items, own_leaves] = &*self.0;
         if state.compare_exchange(Self::STATES[0], Self::STATES[1], Acquire, Relaxed).is_ok() {
@@ -231,14 +228,14 @@ impl Base {
     }
 }
 
-/// What keeps the records alive that an operation reads.
+/// Guards that keep the records alive that an operation reads.
 struct Pins<K: KeyCodec, V: Codec> {
     keys: K::Guard,
     values: V::Guard,
 }
 
 impl<K: KeyCodec, V: Codec, M: Medium> WoTree<K, V, M> {
-    /// Takes over what stands on the medium, without looking at it. A `fresh` tree has nothing yet.
+    /// Takes over the state on the medium, without reading it. A `fresh` tree has none yet.
     fn unrecovered(
         pool: &Arc<PoolFile<M>>,
         entry: &TreeEntry,

@@ -1,8 +1,8 @@
-//! The nodes of a tree: where they come from and go to, their locks, and their words.
+//! The nodes of a tree: allocation, release, locks, and words.
 //!
-//! Locks live in DRAM, one to a slot of a chunk, made when a chunk is first touched. A node that
-//! left the tree keeps its lock, obsolete, until no reader can hold the node; so a thread that is
-//! pinned may follow any reference that it ever read.
+//! Locks are in DRAM, one per slot of a chunk, created when a chunk is first accessed. A node that left the tree
+//! keeps its lock, obsolete, until no reader can hold the node. A pinned thread may therefore follow any
+//! reference that it ever read.
 
 use std::sync::Arc;
 
@@ -18,7 +18,7 @@ use crate::index::parts::lock_table::LockTable;
 use crate::index::parts::locked::{self, Guarded};
 use crate::index::parts::optimistic_lock::OptimisticLock;
 
-/// Counters of turns; see [`Nodes::turns`].
+/// Number of turn counters; see [`Nodes::turns`].
 const TURNS: usize = 256;
 
 /// A node and its lock.
@@ -28,7 +28,7 @@ pub struct NodeLock<'t> {
     pub lock: &'t OptimisticLock,
 }
 
-/// A node held by the only writer it may have.
+/// A node locked by its only writer.
 pub type Locked<'t> = locked::Locked<NodeLock<'t>>;
 
 impl Guarded for NodeLock<'_> {
@@ -55,7 +55,7 @@ pub struct Nodes<M: Medium> {
 }
 
 impl<M: Medium> Nodes<M> {
-    /// Takes over the nodes of a tree. With `fresh` there are none yet, whatever the chunks hold.
+    /// Takes over the nodes of a tree. With `fresh` there are none yet, whatever the chunks contain.
     pub fn open(pool: &Arc<PoolFile<M>>, id: TreeId, shape: Shape, fresh: bool) -> Result<Self> {
         let bytes = shape.node_bytes as u32;
         let slots = HeapSpec { tagged: true, unswept: !fresh, ..HeapSpec::new(id, NODES, bytes) };
@@ -74,13 +74,13 @@ impl<M: Medium> Nodes<M> {
         })
     }
 
-    /// Notes the locks for followers.
+    /// Records the locks in the manifest for followers.
     pub fn share(&self, notes: &mut Notes) -> Option<()> {
         notes.push_posted(&self.turns)?;
         self.locks.share(notes)
     }
 
-    /// Takes over what [`share`](Self::share) noted, for a follower that has none yet.
+    /// Takes over the locks recorded by [`share`](Self::share), for a follower that has none yet.
     pub fn follow(&mut self, notes: &mut NotesReader<'_>) -> Option<()> {
         self.turns = notes.read_posted()?;
         self.locks.follow(notes)
@@ -91,7 +91,7 @@ impl<M: Medium> Nodes<M> {
         self.pool.medium()
     }
 
-    /// Sees to it that a node is at hand. May sweep slots, and wait.
+    /// Ensures that a node is available. May sweep slots, and wait.
     pub fn prepare(&self) -> Result<()> {
         self.drain_retired();
         self.heap.prepare(&|node| self.is_taken(node))
@@ -110,7 +110,7 @@ impl<M: Medium> Nodes<M> {
         }
     }
 
-    /// Gives back a node that no other thread saw.
+    /// Frees a node that no other thread saw.
     pub fn unalloc(&self, node: u64) {
         self.heap.free(node);
     }
@@ -120,7 +120,7 @@ impl<M: Medium> Nodes<M> {
         self.heap.keep(node);
     }
 
-    /// Retires a node that has left the tree durably, and its first word is durably zero.
+    /// Retires a node that has left the tree durably, and whose first word is durably zero.
     pub fn retire(&self, node: u64, guard: &Guard) {
         let queue = self.retired.queue();
         self.limbo.fetch_add(1, Relaxed);
@@ -128,7 +128,7 @@ impl<M: Medium> Nodes<M> {
         unsafe { guard.defer_unchecked(move || queue.push(node)) };
     }
 
-    /// Frees what readers have released.
+    /// Frees the nodes that readers have released.
     #[inline(always)]
     pub fn drain_retired(&self) {
         if self.limbo.load(Relaxed) != 0 {
@@ -147,23 +147,23 @@ impl<M: Medium> Nodes<M> {
         }
     }
 
-    /// Returns how many nodes have left the tree that readers hold still, as far as is known.
+    /// Returns the known number of nodes that have left the tree and that readers still hold.
     pub fn held(&self) -> u64 {
         self.limbo.load(Relaxed).saturating_sub(self.retired.len()) as u64
     }
 
-    /// Returns whether readers have released some that are not free yet.
+    /// Returns whether readers have released nodes that are not free yet.
     pub fn has_released(&self) -> bool {
         !self.retired.is_empty()
     }
 
-    /// Returns what the heap occupies, after every slot was asked whether it is in use.
+    /// Returns the statistics of the heap after a sweep of all slots.
     pub fn swept_stats(&self) -> HeapStats {
         self.heap.sweep_all(&|node| self.is_taken(node));
         self.stats()
     }
 
-    /// Returns what the heap occupies, as far as is known, without the nodes that readers may still hold.
+    /// Returns the known statistics of the heap, without the nodes that readers may still hold.
     pub fn stats(&self) -> HeapStats {
         let stats = self.heap.stats();
         HeapStats { live_slots: stats.live_slots.saturating_sub(self.limbo.load(Relaxed) as u64), ..stats }
@@ -177,7 +177,7 @@ impl<M: Medium> Nodes<M> {
         self.state_word(node).load(self.medium()) != State::Free.encode()
     }
 
-    /// Returns the lock of a node; an error if no node can stand there.
+    /// Returns the lock of a node, or an error if no node can be at this offset.
     #[inline(always)]
     pub fn lock(&self, node: u64) -> Result<&OptimisticLock> {
         match self.locks.get(node) {
@@ -191,14 +191,14 @@ impl<M: Medium> Nodes<M> {
         Error::corrupted("a reference to no node", format!("node {node:#x}"))
     }
 
-    /// Counts what readers of an inner node without its lock must not miss: entries that moved
-    /// to the left. Odd: its links are being changed. Shared by many nodes, at no harm.
+    /// Returns the turn counter of an inner node, by which readers without its lock detect that entries moved to
+    /// the left. Odd: its links are being changed. Sharing a counter among many nodes is harmless.
     #[inline(always)]
     pub fn turns(&self, node: u64) -> &AtomicU64 {
         &self.turns[(node / self.shape.node_bytes) as usize % TURNS]
     }
 
-    /// Returns every slot of the tree's chunks, a node or free.
+    /// Returns every slot of the tree's chunks, used or free.
     pub fn all(&self) -> impl Iterator<Item = u64> {
         let chunks = self.heap.chunks();
         let bytes = self.shape.node_bytes;
@@ -212,7 +212,7 @@ impl<M: Medium> Nodes<M> {
         self.pool.at(node)
     }
 
-    /// Asks for a line of a node.
+    /// Prefetches a line of a node.
     #[inline(always)]
     pub fn fetch(&self, line: u64) {
         self.pool.prefetch(line);

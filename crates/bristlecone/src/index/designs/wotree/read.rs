@@ -1,4 +1,4 @@
-//! From the root to a leaf, and looking a key up there.
+//! The descent from the root to a leaf, and the lookup of a key there.
 
 use bristlecone_pm::sync::wait::again;
 use bristlecone_pm::{Error, Finding, LINE_BYTES, Medium, Result};
@@ -11,20 +11,20 @@ use crate::index::Read;
 use crate::index::parts::codec::{Codec, KeyCodec};
 use crate::index::parts::optimistic_lock::{LockState, OptimisticLock, Version};
 
-/// Nodes that a descent passes unless it is sent to the right very often.
+/// Maximum number of nodes that a descent usually passes, unless it must move right very often.
 const STEPS_FEW: u32 = 256;
-/// Nodes that a descent may pass before something must be wrong: a step to the right is a split that no parent
-/// knows of yet, and of those there are hardly more than threads.
+/// Number of nodes after which a descent reports damage: a step to the right is a split that no parent knows of yet,
+/// and there are hardly more of those than threads.
 const STEPS_MAX: u64 = 1 << 16;
 
-/// How a descent came where it is.
+/// The path of a descent.
 #[derive(Default)]
 pub(super) struct Path {
-    /// The inner nodes that it went down from, the root's level first.
+    /// The inner nodes that it descended from, the root's level first.
     pub inner: SmallVec<[u64; 12]>,
-    /// The word of the least key of the range that was reached, unless it is the first one.
+    /// The word of the least key of the reached range, unless it is the first one.
     pub low: Option<u64>,
-    /// Where it first went right although a parent should have led there.
+    /// The first step to the right that a parent's entry should have avoided.
     pub missing: Option<Missing>,
 }
 
@@ -35,17 +35,17 @@ pub(super) struct Missing {
     pub left: u64,
 }
 
-/// What is told how a descent came where it is.
+/// Receives the steps of a descent.
 pub(super) trait Trail {
-    /// From the root on.
+    /// Starts at the root.
     fn begin(&mut self);
-    /// Down from a node to a range that begins at a word, if the node knows it.
+    /// Descends from a node to a range that begins at a word, if the node knows it.
     fn down(&mut self, node: u64, low: Option<u64>);
-    /// Right from a node of a level to a range that begins at a word.
+    /// Moves right from a node of a level to a range that begins at a word.
     fn right(&mut self, left: u64, level: u8, low: u64);
 }
 
-/// Nothing.
+/// Records nothing.
 pub(super) struct NoTrail;
 
 impl Trail for NoTrail {
@@ -102,23 +102,23 @@ impl Trail for CheckedPath {
 }
 
 impl Path {
-    /// Returns the node of a level (1: the leaves' parents) that was passed.
+    /// Returns the visited node of a level (1: the leaves' parents).
     pub fn at_level(&self, level: u8) -> Option<u64> {
         self.inner.len().checked_sub(usize::from(level)).map(|at| self.inner[at])
     }
 }
 
-/// A leaf as a descent found it.
+/// The leaf that a descent found.
 pub(super) struct At<'t> {
     pub leaf: u64,
     pub lock: &'t OptimisticLock,
     pub version: Version,
-    /// Whether it was reached through a left neighbour: an entry is missing, or on its way.
+    /// Whether it was reached through a left neighbour: an entry is missing, or not added yet.
     pub detour: bool,
 }
 
 impl<K: KeyCodec, V: Codec, M: Medium> Read<K, V> for WoTree<K, V, M> {
-    /// Shows of a damaged tree what can be shown, and notes what is wrong; `check` and every write say it, too.
+    /// Returns what is readable of a damaged tree, and records the damage; `check` and every write report it, too.
     fn get(&self, key: K::Ref<'_>, show: &mut dyn FnMut(V::Ref<'_>)) -> bool {
         let pins = self.pin();
         for round in 0.. {
@@ -132,13 +132,13 @@ impl<K: KeyCodec, V: Codec, M: Medium> Read<K, V> for WoTree<K, V, M> {
             let still = || lock.validate(version);
             match self.look(leaf, key, &pins.keys, still) {
                 Ok(found) if still() => {
-                    // The value word was read while the leaf stood; pinned, its record stays.
+                    // The value word was read while the leaf was valid; while pinned, its record remains.
                     let found = found.filter(|&(key, value)| self.has_value(key, value));
                     return found
                         .map(|(_, value)| show(V::read(&self.values, value, &pins.values)))
                         .is_some();
                 }
-                // What is no leaf although no thread changes it never was one.
+                // The state is not that of a leaf although no thread changes it: it never was a leaf.
                 Err(_) if still() => {
                     self.note_damage("a reference to no leaf", leaf);
                     return false;
@@ -151,7 +151,7 @@ impl<K: KeyCodec, V: Codec, M: Medium> Read<K, V> for WoTree<K, V, M> {
 }
 
 impl<K: KeyCodec, V: Codec, M: Medium> WoTree<K, V, M> {
-    /// Goes to the leaf of a key: in a glide, if no thread is in the way.
+    /// Descends to the leaf of a key: on the unpinned fast path, if no thread intervenes.
     #[inline(always)]
     pub(super) fn find(&self, key: K::Ref<'_>, guard: &K::Guard) -> Result<At<'_>> {
         match self.glide(Aim::At(key), guard) {
@@ -160,10 +160,10 @@ impl<K: KeyCodec, V: Codec, M: Medium> WoTree<K, V, M> {
         }
     }
 
-    /// Goes to the leaf of an aim without pinning, which takes a locked instruction, and those wait for
-    /// the flushes before them. So a node may leave the tree and become another one at any moment: what
-    /// it said counts if its version still holds after that of the next node was taken. `None`: some
-    /// version did not, or an inner node is locked, and writers of inner nodes are not waited for.
+    /// Descends to the leaf of a target without pinning: pinning takes a locked instruction, which waits for earlier
+    /// flushes. A node may therefore leave the tree and be reused at any time. Its contents are valid if its version is
+    /// unchanged after the version of the next node was read. Returns `None` if some version was not, or if an inner
+    /// node is locked: this does not wait for writers of inner nodes.
     #[inline(always)]
     fn glide(&self, aim: Aim<'_, K>, guard: &K::Guard) -> Option<At<'_>> {
         let mut node = self.root();
@@ -198,7 +198,7 @@ impl<K: KeyCodec, V: Codec, M: Medium> WoTree<K, V, M> {
                 }
             };
             let next_lock = self.nodes.lock(next).ok()?;
-            // Nodes above these are few, and cached.
+            // The nodes above these are few, and cached.
             if below <= 1 {
                 self.fetch(next);
             }
@@ -215,14 +215,14 @@ impl<K: KeyCodec, V: Codec, M: Medium> WoTree<K, V, M> {
         None
     }
 
-    /// Goes to the leaf of an aim. Nodes stay what they are while a thread is pinned that may have read
-    /// a reference to them.
+    /// Descends to the leaf of a target. Nodes remain valid while a thread is pinned that may have read a reference to
+    /// them.
     pub(super) fn descend(&self, aim: Aim<'_, K>, guard: &K::Guard, path: &mut impl Trail) -> Result<At<'_>> {
         let _pinned = bristlecone_pm::sync::epoch::pin();
         let mut round = 0;
         'root: loop {
             again(&mut round);
-            // Of one attempt: other threads may send it back to the root as often as they change that.
+            // Per attempt: other threads may send it back to the root whenever they change that.
             let mut steps = 0;
             path.begin();
             let mut detour = false;
@@ -272,8 +272,8 @@ impl<K: KeyCodec, V: Codec, M: Medium> WoTree<K, V, M> {
         }
     }
 
-    /// Descends as [`descend`](Self::descend) does. If it is `checked`, the separators that led to the leaf are compared with
-    /// their checksums.
+    /// Descends as [`descend`](Self::descend) does. If `checked`, verifies the checksums of the separators that led to
+    /// the leaf.
     pub(super) fn reach(
         &self,
         aim: Aim<'_, K>,
@@ -291,8 +291,7 @@ impl<K: KeyCodec, V: Codec, M: Medium> WoTree<K, V, M> {
         Ok(at)
     }
 
-    /// Asks for all lines of a node: which of them a search needs it learns from each other, one
-    /// after the other.
+    /// Prefetches all lines of a node: a search would find out which ones it needs only one after the other.
     #[inline(always)]
     fn fetch(&self, node: u64) {
         for line in (0..self.shape.node_bytes).step_by(LINE_BYTES) {
@@ -300,7 +299,7 @@ impl<K: KeyCodec, V: Codec, M: Medium> WoTree<K, V, M> {
         }
     }
 
-    /// Goes to the inner node of a level that covers an aim, not locked. `None`: the root stands
+    /// Descends to the inner node of a level that covers a target, without locking it. Returns `None` if the root is
     /// below that level.
     pub(super) fn descend_inner(&self, aim: Aim<'_, K>, level: u8, guard: &K::Guard) -> Result<Option<u64>> {
         'root: loop {
@@ -329,7 +328,7 @@ impl<K: KeyCodec, V: Codec, M: Medium> WoTree<K, V, M> {
         if steps < STEPS_FEW { Ok(()) } else { self.still_going_far(steps, node) }
     }
 
-    /// Fails once a descent has passed as many nodes as there can be.
+    /// Fails once a descent has passed the maximum possible number of nodes.
     #[cold]
     fn still_going_far(&self, steps: u32, node: u64) -> Result<()> {
         let most = STEPS_MAX.min(self.pool.max_bytes() / self.shape.node_bytes);
@@ -339,7 +338,7 @@ impl<K: KeyCodec, V: Codec, M: Medium> WoTree<K, V, M> {
         Err(self.damaged("nodes that lead in a circle", node))
     }
 
-    /// Returns the level of the root. `None`: it is not the root any more.
+    /// Returns the level of the root, or `None` if it is not the root any more.
     #[inline(always)]
     fn level_of(&self, root: u64) -> Result<Option<u8>> {
         match self.nodes.state(root) {
@@ -350,14 +349,15 @@ impl<K: KeyCodec, V: Codec, M: Medium> WoTree<K, V, M> {
         }
     }
 
-    /// Returns whether the value of an item can be shown. A record whose header is broken would show as an empty value.
+    /// Returns whether the value of an item is readable. A record whose header is damaged would appear as an empty
+    /// value.
     #[inline(always)]
     pub(super) fn has_value(&self, key: u64, value: u64) -> bool {
         V::INLINE || !self.values.is_empty_at(value) || self.is_really_empty(self.verify_value(key, value))
     }
 
-    /// Compares the record of a value with its checksum, and its owner with the item's key: a record of
-    /// zeros has the checksum of an empty one.
+    /// Verifies the checksum of a value's record, and compares its owner with the item's key: a record of zeros has the
+    /// checksum of an empty one.
     pub(super) fn verify_value(&self, key: u64, value: u64) -> Result<()> {
         V::verify(&self.values, value)?;
         if V::INLINE || self.values.owner_at(value) == Some(key) {
@@ -366,7 +366,7 @@ impl<K: KeyCodec, V: Codec, M: Medium> WoTree<K, V, M> {
         Err(Error::corrupted("a value that is not its key's", format!("ValueRecord {value:#x}")))
     }
 
-    /// Returns whether both words of an item can be shown.
+    /// Returns whether both words of an item are readable.
     #[inline(always)]
     pub(super) fn is_there(&self, (key, value): &(u64, u64)) -> bool {
         let has_key =
@@ -379,7 +379,7 @@ impl<K: KeyCodec, V: Codec, M: Medium> WoTree<K, V, M> {
         verified.inspect_err(|error| self.note_error(error)).is_ok()
     }
 
-    /// Notes what a read came across.
+    /// Records damage found by a read.
     #[cold]
     pub(super) fn note_error(&self, error: &Error) {
         self.damage.note(match error {

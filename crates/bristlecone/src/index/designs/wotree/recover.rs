@@ -1,5 +1,4 @@
-//! Opening a tree: the log is replayed, and nothing else is looked at. How long that takes does
-//! not depend on how much the tree holds.
+//! Opening a tree: only the log is replayed. The time does not depend on the size of the tree.
 
 use std::sync::Arc;
 
@@ -45,7 +44,7 @@ impl<K: KeyCodec, V: Codec, M: Medium> Open<K, V, M> for WoTree<K, V, M> {
         Ok(tree)
     }
 
-    /// Takes over what was counted: all else is read when it is needed, also of a tree that is opened.
+    /// Resumes with the saved counts: everything else is read on demand, also in a recovered tree.
     fn resume(
         pool: &Arc<PoolFile<M>>,
         entry: &TreeEntry,
@@ -90,7 +89,7 @@ impl<K: KeyCodec, V: Codec, M: Medium> Open<K, V, M> for WoTree<K, V, M> {
 impl<K: KeyCodec, V: Codec, M: Medium> Drop for WoTree<K, V, M> {
     fn drop(&mut self) {
         self.keeper.leave(|notes| {
-            // What was never counted is not counted for this.
+            // Do not count now if it was never counted.
             self.base.get()?;
             let (items, leaves) = self.counted();
             notes.push(items);
@@ -100,7 +99,7 @@ impl<K: KeyCodec, V: Codec, M: Medium> Drop for WoTree<K, V, M> {
     }
 }
 
-/// Returns what records that are left are sorted by: splits come last, from the top.
+/// Returns the sort key of the remaining records: splits come last, from the top.
 fn from_the_top<L>((_, record): &(L, Record)) -> u8 {
     match record {
         Record::Split { level, .. } => u8::MAX - level,
@@ -109,21 +108,21 @@ fn from_the_top<L>((_, record): &(L, Record)) -> u8 {
 }
 
 impl<K: KeyCodec, V: Codec, M: Medium> WoTree<K, V, M> {
-    /// Makes the first leaf. A crash before `create.3`: the tree has no root, and is made anew.
+    /// Creates the first leaf. After a crash before `create.3` the tree has no root, and is created again.
     pub(super) fn create(&self) -> Result<()> {
         let medium = self.medium();
-        // A creation that was cut short wrote to the same slot, the first of all, and to no other.
+        // An interrupted creation wrote to the same slot, the first of all, and to no other.
         let leaf = self.nodes.alloc()?;
         let flushed = self.write_leaf(leaf, &[], 0, 0);
         let durable = medium.fence(flushed, "wotree create.2");
         self.anchor().publish(medium, leaf, &durable, "wotree create.3");
-        // The fence is for threads that write to the tree later: theirs do not count here.
+        // The fence is for threads that write to the tree later, whose own fences do not cover this.
         medium.persist(self.anchor(), "wotree create.3");
         self.set_root(leaf);
         self.pool.health()
     }
 
-    /// Finishes or undoes what the log says was under way.
+    /// Completes or undoes the pending changes in the log.
     pub(super) fn replay(&self) -> Result<()> {
         self.nodes.lock(self.root())?;
         let mut records = Vec::new();
@@ -132,8 +131,8 @@ impl<K: KeyCodec, V: Codec, M: Medium> WoTree<K, V, M> {
                 lane.read().map_err(|kind| Error::corrupted(format!("unknown record {kind}"), "log"))?;
             records.extend(record.map(|record| (lane, record)));
         }
-        // What is undone is free before anything else asks for room, and no record names it any more: it may be used
-        // again when the next crash comes.
+        // Undone nodes are freed before anything else requests space, and no record refers to them any more: they
+        // may be in use again at the next crash.
         let mut left = Vec::new();
         for (lane, record) in records {
             if self.undo(&record)? {
@@ -142,8 +141,8 @@ impl<K: KeyCodec, V: Codec, M: Medium> WoTree<K, V, M> {
                 left.push((lane, record));
             }
         }
-        // Splits are finished last, since they take lanes, and from the top, since the lower levels go through the
-        // upper ones.
+        // Splits are completed last, because they take lanes, and from the top, because the lower levels are reached
+        // through the upper ones.
         left.sort_by_key(from_the_top);
         for (lane, record) in left {
             self.redo(record)?;
@@ -152,7 +151,7 @@ impl<K: KeyCodec, V: Codec, M: Medium> WoTree<K, V, M> {
         Ok(())
     }
 
-    /// Frees new nodes that were never reached, durably; returns whether the record is done with.
+    /// Durably frees new nodes that were never reached; returns whether the record is complete.
     fn undo(&self, record: &Record) -> Result<bool> {
         match *record {
             Record::Root { node } if self.root() != node => self.undo_node(node).map(|()| true),
@@ -174,8 +173,8 @@ impl<K: KeyCodec, V: Codec, M: Medium> WoTree<K, V, M> {
         Ok(self.nodes.link(left, level).next.load(self.medium()) == right)
     }
 
-    /// Returns whether a node is in the tree, where a range begins. Earlier versions left records of splits
-    /// behind whose left node was split again since.
+    /// Returns whether a node is in the tree, where a range begins. Earlier versions left records of splits behind
+    /// whose left node was split again since.
     fn is_reached(&self, node: u64, separator: u64, level: u8) -> Result<bool> {
         let guard = K::pin();
         let aim = Aim::At(self.separator(separator, &guard));
@@ -204,7 +203,7 @@ impl<K: KeyCodec, V: Codec, M: Medium> WoTree<K, V, M> {
         }
     }
 
-    /// Makes a slot array anew from the bitmap. What is no leaf any more needs none.
+    /// Rebuilds a slot array from the bitmap. A slot that is not a leaf any more needs none.
     fn redo_rebuild(&self, leaf: u64) -> Result<()> {
         if self.nodes.lock(leaf).is_err() {
             return Ok(());
@@ -216,7 +215,7 @@ impl<K: KeyCodec, V: Codec, M: Medium> WoTree<K, V, M> {
         Ok(())
     }
 
-    /// Returns the view of a leaf that a crash caught in a commit: the slot array follows from the bitmap.
+    /// Returns the view of a leaf after a crash during a commit: the slot array is derived from the bitmap.
     fn made_anew(&self, leaf: u64, guard: &K::Guard) -> Result<View> {
         if let Some((bitmap, _)) = self.bitmap(leaf) {
             let state = State::Leaf { bitmap: bitmap as u64, valid: false };
@@ -225,7 +224,7 @@ impl<K: KeyCodec, V: Codec, M: Medium> WoTree<K, V, M> {
         self.own_view(leaf, guard)
     }
 
-    /// Finishes a split from step 3 on.
+    /// Completes a split from step 3 on.
     fn redo_split(&self, left: u64, right: u64, separator: u64, level: u8) -> Result<()> {
         let (medium, guard) = (self.medium(), K::pin());
         let link = self.nodes.link(left, level);
@@ -248,14 +247,14 @@ impl<K: KeyCodec, V: Codec, M: Medium> WoTree<K, V, M> {
                 K::read(&self.keys, word, &guard) < aim
             });
             view.order.truncate(kept);
-            // Nothing has to be durable before bits are cleared.
+            // Nothing must be durable before bits are cleared.
             self.commit_alone(left, &View::of(view.order), &Alone);
         }
         self.enter_again(left, right, separator, level, &guard)
     }
 
-    /// Enters the right half of a split into the level above, if it is not there. The nodes that the
-    /// split had at hand are free again; where others took them it is entered by a later writer.
+    /// Adds the right half of a split to the level above, if it is not there. The nodes reserved by the split are
+    /// free again; if others took them, a later writer adds the entry.
     fn enter_again(&self, left: u64, right: u64, separator: u64, level: u8, guard: &K::Guard) -> Result<()> {
         let aim = Aim::At(self.separator(separator, guard));
         let mut path = Path::default();
@@ -284,14 +283,14 @@ impl<K: KeyCodec, V: Codec, M: Medium> WoTree<K, V, M> {
         Ok(())
     }
 
-    /// Returns whether an item's key stands in a record.
+    /// Returns whether an item refers to a key record.
     pub(super) fn refers_to_key(&self, offset: u64) -> bool {
         let guard = K::pin();
         self.keys.is_plausible(offset)
             && self.has_words(K::read(&self.keys, offset, &guard), |words| words.0 == offset)
     }
 
-    /// Returns whether the item of a record's owner, a key word, has its value there.
+    /// Returns whether the item of a record's owner, a key word, refers to it as its value.
     pub(super) fn refers_to_value(&self, offset: u64) -> bool {
         let guard = K::pin();
         let Some(owner) = self.values.owner_at(offset) else { return false };
@@ -299,7 +298,7 @@ impl<K: KeyCodec, V: Codec, M: Medium> WoTree<K, V, M> {
             && self.has_words(K::read(&self.keys, owner, &guard), |words| words.1 == offset)
     }
 
-    /// Returns whether the item of a key is there and has such words. Where damage hides it the record stays.
+    /// Returns whether the item of a key exists and has such words. If damage hides it the record stays.
     fn has_words(&self, key: K::Ref<'_>, such: impl FnOnce((u64, u64)) -> bool) -> bool {
         self.words_of(key).map_or(true, |words| words.is_some_and(such))
     }

@@ -1,11 +1,11 @@
-//! Saving the items of a damaged tree. Nothing is trusted: leaves are found by sweeping the tree's
-//! chunks, whatever inner nodes and `next` say, and read one by one.
+//! Salvaging the items of a damaged tree. Nothing is trusted: leaves are found by sweeping the tree's
+//! chunks, ignoring inner nodes and `next`, and read one by one.
 //!
-//! A leaf has no checksum. What tells right items from wrong ones is their records' checksums, for
-//! keys and values out of line, and the order of leaves: a key lies between the medians of the leaves
-//! to the left and to the right of its own, which a few wrong keys do not move. A node whose state
-//! cannot be believed is read last, if another one names it as a leaf, and only for keys that lie in no
-//! other leaf's range.
+//! A leaf has no checksum. Two criteria identify valid items: the checksums of their records, for keys
+//! and values out of line, and the order of leaves. A key must lie between the medians of the leaves to
+//! the left and to the right of its own; a few wrong keys do not move a median. A node with an invalid
+//! state is read last, if another one refers to it as a leaf, and only for keys outside the range of
+//! every other leaf.
 
 use std::cmp::Ordering;
 use std::collections::HashSet;
@@ -23,10 +23,10 @@ use crate::index::{Inspect, Open, SalvageSink};
 /// A leaf with keys.
 struct Piece<K: KeyCodec> {
     leaf: u64,
-    /// Key word and value word of each item that can be read.
+    /// Key word and value word of each readable item.
     items: Vec<(u64, u64)>,
     median: K::Owned,
-    /// The least and the greatest of the keys that lie between the medians beside it.
+    /// The least and the greatest of the keys between the medians of the adjacent leaves.
     range: Option<(K::Owned, K::Owned)>,
 }
 
@@ -36,23 +36,23 @@ impl<K: KeyCodec> Piece<K> {
     }
 }
 
-/// Compares what pairs begin with.
+/// Compares the first elements of pairs.
 fn by_first<A: Ord, B>(a: &(A, B), b: &(A, B)) -> Ordering {
     a.0.cmp(&b.0)
 }
 
-/// What a sweep over the nodes finds.
+/// Result of a sweep over the nodes.
 #[derive(Default)]
 struct Found {
     leaves: Vec<u64>,
-    /// Neither leaves nor inner nodes, by their states.
+    /// Nodes that are neither leaves nor inner nodes according to their states.
     others: Vec<u64>,
-    /// What is named as a leaf.
+    /// Offsets that are referred to as leaves.
     named: HashSet<u64>,
 }
 
-/// Splits of leaves that the log has: whose items from the separator on are another leaf's, and leaves
-/// that are not in the tree yet.
+/// Splits of leaves in the log: leaves whose items from the separator on belong to another leaf, and
+/// leaves that are not in the tree yet.
 #[derive(Default)]
 struct Splits {
     moved: Vec<(u64, u64)>,
@@ -60,8 +60,8 @@ struct Splits {
 }
 
 impl<K: KeyCodec, V: Codec, M: Medium> WoTree<K, V, M> {
-    /// Hands over what can be read of a tree that was not recovered, and then says what else is
-    /// wrong with it.
+    /// Passes on the readable contents of a tree that was not recovered, and then reports its other
+    /// problems.
     pub(super) fn save(
         pool: &Arc<PoolFile<M>>,
         entry: &TreeEntry,
@@ -70,7 +70,7 @@ impl<K: KeyCodec, V: Codec, M: Medium> WoTree<K, V, M> {
     ) -> Result<()> {
         Self::unrecovered(pool, entry, options, false)?.sweep(sink)?;
         if sink.findings.is_empty() {
-            // Every leaf is read. What leads to them may be damaged still.
+            // Every leaf is read. The path to them may still be damaged.
             match Self::open(pool, entry, options, 1) {
                 Ok(tree) => sink.findings.extend(tree.check()),
                 Err(error) => sink.find("tree".to_owned(), error.to_string()),
@@ -143,7 +143,7 @@ impl<K: KeyCodec, V: Codec, M: Medium> WoTree<K, V, M> {
         splits
     }
 
-    /// Returns key word and value word of a slot, if both can be read.
+    /// Returns key word and value word of a slot, if both are readable.
     fn item_in(&self, leaf: u64, slot: usize) -> Result<(u64, u64)> {
         let item = self.nodes.item(leaf, slot);
         let (key, value) = (item.key.load(self.medium()), item.word.load(self.medium()));
@@ -152,7 +152,7 @@ impl<K: KeyCodec, V: Codec, M: Medium> WoTree<K, V, M> {
         Ok((key, value))
     }
 
-    /// Reads a leaf as a whole; `None` if it has no item that can be read.
+    /// Reads a whole leaf; returns `None` if it has no readable item.
     fn piece(&self, leaf: u64, splits: &Splits, sink: &mut SalvageSink<'_, K, V>) -> Option<Piece<K>> {
         let guard = K::pin();
         let (bitmap, valid) = self.bitmap(leaf)?;
@@ -189,15 +189,15 @@ impl<K: KeyCodec, V: Codec, M: Medium> WoTree<K, V, M> {
         Some(Piece { leaf, items, median, range: None })
     }
 
-    /// Returns the slot array of a leaf, if it could be one.
+    /// Returns the slot array of a leaf, if it is plausible.
     fn order_of(&self, leaf: u64) -> Option<Order> {
         let words: Vec<u64> =
             self.nodes.slot_words(leaf).iter().map(|word| word.load(self.medium())).collect();
         Order::of_words(&words, self.shape.slots)
     }
 
-    /// Hands over the items of a leaf, but for those whose keys lie beyond the leaves beside it; gives
-    /// the range of those handed over.
+    /// Passes on the items of a leaf, except those whose keys lie beyond the adjacent leaves; returns
+    /// the range of those passed on.
     fn save_leaf(
         &self,
         leaves: &[Piece<K>],
@@ -222,8 +222,8 @@ impl<K: KeyCodec, V: Codec, M: Medium> WoTree<K, V, M> {
         Ok(range.map(|(low, high)| (K::owned(low), K::owned(high))))
     }
 
-    /// Hands over the items of a leaf whose state cannot be believed: those of its slot array, or of
-    /// all its slots if that cannot be believed either.
+    /// Passes on the items of a leaf with an invalid state: those of its slot array, or of all its
+    /// slots if that is invalid, too.
     fn save_in_doubt(&self, node: u64, leaves: &[Piece<K>], sink: &mut SalvageSink<'_, K, V>) -> Result<()> {
         let order = self.order_of(node).filter(|order| !order.slots().is_empty());
         let slots: Vec<usize> = match &order {
@@ -258,14 +258,14 @@ impl<K: KeyCodec, V: Codec, M: Medium> WoTree<K, V, M> {
         Ok(())
     }
 
-    /// Refuses a tree that has nodes but names none as its root. Nothing is changed.
+    /// Rejects a tree that has nodes but no root. Nothing is changed.
     pub(super) fn expect_no_nodes(pool: &PoolFile<M>, entry: &TreeEntry, shape: Shape) -> Result<()> {
         let chunks = pool.chunks_of(entry.id);
         let chunks = chunks.iter().filter(|chunk| chunk.kind == NODES).map(|chunk| chunk.offset);
         let nodes =
             chunks.flat_map(|chunk| (chunk..chunk + pool.chunk_bytes()).step_by(shape.node_bytes as usize));
         let free = |&node: &u64| pool.at::<Word>(node).load(pool.medium()) == State::Free.encode();
-        // A creation that was cut short wrote to one node.
+        // An interrupted creation wrote to one node.
         match nodes.filter(|node| !free(node)).nth(1) {
             Some(node) => Err(Error::corrupted("a tree without its root", format!("node {node:#x}"))),
             None => Ok(()),

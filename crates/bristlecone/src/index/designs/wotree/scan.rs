@@ -1,4 +1,4 @@
-//! Scanning: one leaf at a time, in order. Not a snapshot of the tree, but of each leaf.
+//! Scans: one leaf at a time, in order. Each leaf is consistent; the tree as a whole is not a snapshot.
 
 use std::ops::{Bound, Range};
 
@@ -15,11 +15,11 @@ use crate::index::parts::optimistic_lock::Stale;
 use crate::index::visit::behind;
 use crate::index::{Batch, Scan, Visit};
 
-/// What a leaf says besides its items.
+/// The bounds of a leaf.
 struct Ends<K: KeyCodec> {
-    /// Where the next leaf begins; `None` at the right end.
+    /// The low fence of the next leaf; `None` at the right end.
     high: Option<K::Owned>,
-    /// Whether it has items below, and above, what was asked for.
+    /// Whether it has items below, and above, the requested bounds.
     below: bool,
     above: bool,
 }
@@ -66,7 +66,7 @@ impl<K: KeyCodec, V: Codec, M: Medium> Scan<K, V> for WoTree<K, V, M> {
             };
             into.entries.clear();
             into.entries.extend(self.items(&leaf[wanted], &pins).map(owned::<K, V>));
-            // The low key may be any between the leaf's own and the aim's: the leaf is then met again.
+            // The low key may be any between the leaf's own and the target: the leaf is then visited again.
             let falls = |low: &K::Owned| match &fence {
                 Some(Some(fence)) => low < fence,
                 _ => true,
@@ -110,15 +110,15 @@ impl<K: KeyCodec, V: Codec, M: Medium> Scan<K, V> for WoTree<K, V, M> {
 /// The words of a leaf's items: keys and values.
 type LeafWords = [(u64, u64); SLOTS_MAX];
 
-/// Returns an item of its own.
+/// Returns an owned item.
 fn owned<K: KeyCodec, V: Codec>((key, value): (K::Ref<'_>, V::Ref<'_>)) -> (K::Owned, V::Owned) {
     (K::owned(key), V::owned(value))
 }
 
 impl<K: KeyCodec, V: Codec, M: Medium> WoTree<K, V, M> {
-    /// Reads the next leaf of a scan towards larger keys, as the fence of the `batch` says, where the one after it then
-    /// begins. Returns which of the leaf's items are wanted, and whether the scan goes on; `None`: it is over, or the
-    /// batch says why it might be.
+    /// Reads the next leaf of an ascending scan, starting at the fence of the `batch`, and sets the fence to the
+    /// beginning of the leaf behind it. Returns the requested items of the leaf, and whether the scan continues; `None`
+    /// at its end, or after an error recorded in the batch.
     fn next_leaf(
         &self,
         bounds: (Bound<K::Ref<'_>>, Bound<K::Ref<'_>>),
@@ -159,7 +159,7 @@ impl<K: KeyCodec, V: Codec, M: Medium> WoTree<K, V, M> {
             };
             let high = ends.high.filter(|_| !ends.above);
             if high.as_ref().is_some_and(|high| K::borrow(high) <= K::shorten(from)) {
-                // It would lead nowhere.
+                // Such a fence would not advance the scan.
                 batch.fence = Some(None);
                 self.meet_damage("a range that ends before it begins", at.leaf, batch);
             } else {
@@ -172,14 +172,14 @@ impl<K: KeyCodec, V: Codec, M: Medium> WoTree<K, V, M> {
         }
     }
 
-    /// Notes why a scan ends before the last leaf.
+    /// Records why a scan ends before the last leaf.
     #[cold]
     fn cut_short(&self, error: Error, into: &mut Batch<K, V>) -> bool {
         self.note_error(&error);
         into.fail(error)
     }
 
-    /// Notes damage that a scan goes on behind, unless it is checked: then it ends here.
+    /// Records damage behind which a scan continues, unless it is checked: then it ends here.
     #[cold]
     fn meet_damage(&self, what: &str, node: u64, into: &mut Batch<K, V>) {
         self.note_damage(what, node);
@@ -188,8 +188,8 @@ impl<K: KeyCodec, V: Codec, M: Medium> WoTree<K, V, M> {
         }
     }
 
-    /// Returns whether a leaf is the one that a key's left neighbour leads to. Asked if it does not begin where
-    /// the leaf before it ended: then one of them changed meanwhile, or an inner node is damaged.
+    /// Returns whether a leaf is the one that a key's left neighbour links to. Called if it does not begin where the
+    /// previous leaf ended: then one of them changed concurrently, or an inner node is damaged.
     #[cold]
     fn follows(&self, at: &At<'_>, from: K::Ref<'_>, pins: &Pins<K, V>) -> bool {
         let before = self.descend(Aim::Before(from), &pins.keys, &mut NoTrail);
@@ -200,14 +200,14 @@ impl<K: KeyCodec, V: Codec, M: Medium> WoTree<K, V, M> {
         })
     }
 
-    /// Returns whether a leaf says that it is the last one, and others do not. Asked once a scan.
+    /// Returns whether a leaf is marked as the last one, and others contradict this. Called once per scan.
     fn is_cut_off(&self, at: &At<'_>, pins: &Pins<K, V>) -> bool {
         let last = self.descend(Aim::End, &pins.keys, &mut NoTrail);
-        // While its version holds nothing was linked behind it.
+        // While its version is valid, nothing was linked behind it.
         last.map_or(true, |last| last.leaf != at.leaf) && at.lock.validate(at.version)
     }
 
-    /// Returns the items of words that were validated, but for those whose records are not there.
+    /// Returns the items of validated words, except those without readable records.
     fn items<'w>(
         &'w self,
         words: &'w [(u64, u64)],
@@ -218,7 +218,7 @@ impl<K: KeyCodec, V: Codec, M: Medium> WoTree<K, V, M> {
         })
     }
 
-    /// Reads the words of a leaf, ascending. Returns which of them are wanted.
+    /// Reads the words of a leaf, ascending. Returns the requested ones.
     fn collect(
         &self,
         at: &At<'_>,
@@ -270,7 +270,7 @@ impl<K: KeyCodec, V: Codec, M: Medium> WoTree<K, V, M> {
         Ok((start..end.max(start), Ends { high, below: start > 0, above: end < words.len() }))
     }
 
-    /// Compares the records of all keys with their checksums, and those of the values that are wanted.
+    /// Verifies the checksums of the records of all keys, and of the requested values.
     fn verify_items(
         &self,
         words: &[(u64, u64)],
@@ -286,7 +286,7 @@ impl<K: KeyCodec, V: Codec, M: Medium> WoTree<K, V, M> {
     }
 }
 
-/// Returns whether a key lies before everything that a lower bound lets in.
+/// Returns whether a key is before all keys that a lower bound allows.
 fn precedes<K: KeyCodec>(key: K::Ref<'_>, from: Bound<K::Ref<'_>>) -> bool {
     match from {
         Bound::Included(bound) => K::shorten(key) < K::shorten(bound),
@@ -295,7 +295,7 @@ fn precedes<K: KeyCodec>(key: K::Ref<'_>, from: Bound<K::Ref<'_>>) -> bool {
     }
 }
 
-/// Returns whether a key lies behind everything that an upper bound lets in.
+/// Returns whether a key is behind all keys that an upper bound allows.
 fn succeeds<K: KeyCodec>(key: K::Ref<'_>, to: Bound<K::Ref<'_>>) -> bool {
     match to {
         Bound::Included(bound) => K::shorten(key) > K::shorten(bound),

@@ -1,4 +1,4 @@
-//! A full node becomes two, and its parent hears of it. Step numbers are those of the protocol.
+//! Split: a full node becomes two, and its parent gets an entry. Step numbers are those of the protocol.
 
 use bristlecone_pm::{Durable, Flushed, LINE_BYTES, Medium, Persist, Result, Step};
 use smallvec::SmallVec;
@@ -13,13 +13,13 @@ use super::read::Path;
 use super::{Pins, WoTree};
 use crate::index::parts::codec::{Codec, KeyCodec};
 
-/// A separator's owner: it is live. Zero, or no record: it is not.
+/// A separator's owner: live. Zero, or no record: not live.
 pub(super) const LIVE: u64 = 1;
 
 impl<K: KeyCodec, V: Codec, M: Medium> WoTree<K, V, M> {
-    /// Splits the leaf of `key` if it is full. The upper half of its items goes to a new leaf; if
-    /// `key` lies above them all nothing moves and the new leaf begins empty, so that ascending
-    /// loads leave full leaves behind.
+    /// Splits the leaf of `key` if it is full. The upper half of its items moves to a new leaf. If `key`
+    /// is above all of them, nothing moves and the new leaf begins empty, so that ascending loads leave
+    /// full leaves behind.
     pub(super) fn split(&self, key: K::Ref<'_>, pins: &Pins<K, V>) -> Result<()> {
         let mut reserve = Reserve::empty(self);
         let mut wanted = self.likely_nodes(key, &pins.keys)?;
@@ -36,9 +36,10 @@ impl<K: KeyCodec, V: Codec, M: Medium> WoTree<K, V, M> {
         }
     }
 
-    /// Returns how many nodes the split of a leaf and of its full ancestors will take, unless they change.
+    /// Returns the number of nodes that the split of a leaf and of its full ancestors needs, unless they
+    /// change.
     fn likely_nodes(&self, key: K::Ref<'_>, guard: &K::Guard) -> Result<usize> {
-        // The nodes of the path stay.
+        // Pinned, so that the nodes of the path remain valid.
         let _pinned = bristlecone_pm::sync::epoch::pin();
         let mut path = Path::default();
         self.descend(Aim::At(key), guard, &mut path)?;
@@ -54,7 +55,7 @@ impl<K: KeyCodec, V: Codec, M: Medium> WoTree<K, V, M> {
         pins: &Pins<K, V>,
     ) -> Result<Attempt> {
         let _pinned = bristlecone_pm::sync::epoch::pin();
-        // Frees stay away until the parent knows the new leaf.
+        // Excludes frees until the parent knows the new leaf.
         let _shape = bristlecone_pm::sync::wait::read(&self.shape_lock);
         let mut path = Path::default();
         let at = self.descend(Aim::At(key), &pins.keys, &mut path)?;
@@ -105,7 +106,7 @@ impl<K: KeyCodec, V: Codec, M: Medium> WoTree<K, V, M> {
         let lane = self.log.next_lane(0);
         // Split 1.
         lane.write(&Record::Split { left: left.node, right, separator, level: 0 });
-        // Split 2. The separator is live from here on, since the log knows of it.
+        // Split 2. The separator is live from here on, because the log refers to it.
         let flushed = if K::INLINE {
             flushed
         } else {
@@ -131,7 +132,7 @@ impl<K: KeyCodec, V: Codec, M: Medium> WoTree<K, V, M> {
             self.commit(left, &View::of(order), &durable);
         }
         self.grown.add(1);
-        // Split 5.
+        // Split 4.
         self.tell_parent(1, left.node, separator, right, &above.inner, reserve, &pins.keys);
         lane.wipe();
         Ok(())
@@ -141,13 +142,15 @@ impl<K: KeyCodec, V: Codec, M: Medium> WoTree<K, V, M> {
     fn write_separator(&self, separator: K::Ref<'_>) -> Result<(u64, Flushed)> {
         let write = || K::write_owned(&self.separators, separator, 0, "wotree split.1 separator");
         write().or_else(|_| {
-            // It is shorter than the key that room was made for. Judging takes no lock of the tree's.
+            // It is shorter than the key that space was reserved for. The liveness check takes no lock of
+            // the tree.
             K::prepare(&self.separators, separator, &|offset| self.is_separator(offset))?;
             write()
         })
     }
 
-    /// Makes the left node name the right one, and end where that begins (split 3). Relies on line order.
+    /// Links the right node to the left one, and ends the left one where it begins (split 3). Relies on
+    /// line order.
     fn hand_over(
         &self,
         link: &Link,
@@ -158,7 +161,7 @@ impl<K: KeyCodec, V: Codec, M: Medium> WoTree<K, V, M> {
     ) -> Durable {
         let medium = self.medium();
         if link.next.load(medium) == 0 {
-            // At the right end `high` means nothing, which a search that sees `next` does not know.
+            // At the right end `high` is ignored, which a search that sees `next` does not know.
             link.high.store_derived(medium, separator);
         }
         link.next.publish(medium, right, durable, next);
@@ -167,7 +170,8 @@ impl<K: KeyCodec, V: Codec, M: Medium> WoTree<K, V, M> {
         medium.persist_proof(link, next)
     }
 
-    /// Fills a node that no other thread knows: the items stand in key order. Every line once.
+    /// Fills a node that no other thread knows; the items must be in key order. Every line is written
+    /// once.
     pub(super) fn write_leaf(&self, leaf: u64, items: &[(u64, u64)], next: u64, high: u64) -> Flushed {
         let medium = self.medium();
         for (slot, words) in items.iter().enumerate() {
@@ -199,8 +203,8 @@ impl<K: KeyCodec, V: Codec, M: Medium> WoTree<K, V, M> {
         medium.flush(self.nodes.words(node, self.shape.node_bytes), "wotree split.2 inner")
     }
 
-    /// Gives the level above an entry for `right`, which begins at `separator` and follows `left`
-    /// (split 5). `left` is locked, or no other thread is at work; `above` is what was locked for it.
+    /// Adds an entry for `right`, which begins at `separator` and follows `left`, to the level above
+    /// (split 5). `left` must be locked, or no other thread active; `above` has the nodes locked for it.
     #[expect(clippy::too_many_arguments, reason = "what a split knows")]
     pub(super) fn tell_parent(
         &self,
@@ -224,8 +228,8 @@ impl<K: KeyCodec, V: Codec, M: Medium> WoTree<K, V, M> {
         self.enter(half, separator, right, guard);
     }
 
-    /// Splits a full inner node: its upper half moves, and its middle key goes up. Returns the new
-    /// node, locked before any other thread knows it, and where it begins.
+    /// Splits a full inner node: its upper half moves, and its middle key moves up. Returns the new node,
+    /// locked before any other thread knows it, and its low fence.
     fn split_inner<'t>(
         &self,
         left: &Locked<'_>,
@@ -262,14 +266,14 @@ impl<K: KeyCodec, V: Codec, M: Medium> WoTree<K, V, M> {
         (locked, separator)
     }
 
-    /// Takes the entries from `kept` on out of an inner node (split 4). They lie beyond its high
-    /// key, so no thread follows them: durable before the log forgets the split is soon enough.
+    /// Removes the entries from `kept` on from an inner node (split 4). They lie beyond its high key, so
+    /// no thread follows them: they need to be durable only before the log drops the split.
     pub(super) fn cut(&self, node: u64, kept: usize) -> Flushed {
         let medium = self.medium();
         for at in (kept..self.shape.entries).rev() {
             let entry = self.nodes.entry(node, at);
             entry.word.store(medium, 0);
-            // An entry that is there has its key, also when the cut is done again.
+            // A present entry has its key, also when the cut is repeated.
             let _ordered = medium.ordered_within_line();
             entry.key.store(medium, NO_KEY);
         }
@@ -278,7 +282,7 @@ impl<K: KeyCodec, V: Codec, M: Medium> WoTree<K, V, M> {
         medium.flush(cells, "wotree split.4 inner")
     }
 
-    /// Puts a root above `left`, which is the root and stays it while it is locked, and `right`.
+    /// Puts a root above `left`, which is the root and remains so while it is locked, and `right`.
     fn grow(&self, level: u8, left: u64, separator: u64, right: u64, reserve: &mut Reserve<'_, K, V, M>) {
         let medium = self.medium();
         let (above, _) = reserve.take();

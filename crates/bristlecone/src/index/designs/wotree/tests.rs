@@ -1,5 +1,5 @@
-//! What no sequence of operations shows: trees of earlier versions and damaged ones, and what is on the
-//! medium to the byte.
+//! Cases that no sequence of operations covers: trees of earlier versions, damaged ones, and the exact
+//! bytes on the medium.
 
 use std::ops::Bound;
 use std::path::PathBuf;
@@ -17,7 +17,7 @@ use crate::index::{Batch, Inspect, Open, Read, Scan, Write, WriteMode};
 type Tree = WoTree<Inline, Inline, Native>;
 
 const OPTIONS: WoTreeOptions = WoTreeOptions { node_lines: 2, log_leaves: 0 };
-/// Slots of a leaf of two lines, and entries of an inner node.
+/// Number of slots of a leaf of two lines, and of entries of an inner node.
 const NODE: u64 = 6;
 
 fn value_of(tree: &Tree, key: u64) -> Option<u64> {
@@ -56,7 +56,7 @@ fn again(pool: &Arc<PoolFile<Native>>, options: WoTreeOptions) -> Result<Tree> {
     Tree::open(pool, &pool.trees().unwrap()[0], options, 1)
 }
 
-/// Full leaves of every other key, as an ascending load leaves them.
+/// Creates full leaves of every other key, as an ascending load leaves them.
 fn ascending(pool: &Arc<PoolFile<Native>>, leaves: u64) -> Tree {
     let tree = create(pool, OPTIONS);
     for key in 0..leaves * NODE {
@@ -66,7 +66,7 @@ fn ascending(pool: &Arc<PoolFile<Native>>, leaves: u64) -> Tree {
     tree
 }
 
-/// Takes the entry of the leaf of a key out of its parent, as a split did that found the pool full.
+/// Removes the entry of a key's leaf from its parent, as a split in a full pool did.
 fn forget(tree: &Tree, key: u64) -> u64 {
     let mut path = Path::default();
     let leaf = tree.descend(inner::Aim::At(key), &(), &mut path).unwrap().leaf;
@@ -128,15 +128,15 @@ fn a_root_that_an_earlier_version_left_out_is_put_up() {
     tree.set_root(first);
     tree.undo_node(root).unwrap();
     tree.nodes.unalloc(root);
-    // The second leaf is split, which takes an entry that no node can have yet.
+    // The second leaf is split, which needs an entry that no node can have yet.
     for key in NODE * 2..NODE * 4 {
         tree.write(key, key, WriteMode::Upsert).unwrap();
     }
     assert_eq!(tree.check(), []);
 }
 
-/// The neighbour to the right of an empty leaf has no entry. If the range went to the leaf that the
-/// parent has next, the neighbour's items could not be found from the root any more.
+/// The neighbour to the right of an empty leaf has no entry. If the range passed to the parent's next
+/// leaf, the neighbour's items could not be found from the root any more.
 #[test]
 fn a_free_beside_a_leaf_without_an_entry_loses_nothing() {
     let (_scratch, pool) = Scratch::pool("beside");
@@ -171,8 +171,8 @@ fn the_record_of_a_split_long_past_undoes_nothing() {
     assert_eq!((contents(&tree), tree.check()), (before, vec![]));
 }
 
-/// A writer is between its change and its count when another thread asks for the number of items for
-/// the first time.
+/// A writer is between its change and its count when another thread requests the number of items for the
+/// first time.
 #[test]
 fn what_is_counted_while_a_writer_is_halfway_does_not_stay() {
     let (_scratch, pool) = Scratch::pool("count");
@@ -196,7 +196,7 @@ fn what_is_counted_while_a_writer_is_halfway_does_not_stay() {
     assert_eq!((tree.len(), tree.check()), (3 * NODE, vec![]));
 }
 
-/// The leaf that a removal emptied cannot be freed, since the way to its neighbour is damaged.
+/// The leaf that a removal emptied cannot be freed, because the path to its neighbour is damaged.
 #[test]
 fn a_removal_that_stands_is_no_error() {
     let (_scratch, pool) = Scratch::pool("stands");
@@ -227,7 +227,7 @@ fn a_root_that_is_lost_is_no_empty_tree() {
     assert_eq!(contents(&tree).len() as u64, 12 * NODE, "nothing was changed by the attempt");
 }
 
-/// Every node at hand is given back.
+/// Every reserved node is returned.
 #[test]
 fn what_a_split_does_not_need_is_free_again() {
     let (_scratch, pool) = Scratch::pool("reserve");
@@ -260,7 +260,7 @@ fn the_nodes_are_golden() {
         let root = tree.anchor().load(tree.medium());
         let entries = words(&pool, root, 10);
         let (left, right) = (entries[5], entries[7]);
-        // Level 1 and no sibling; the key of the first entry means nothing.
+        // Level 1 and no sibling; the key of the first entry is ignored.
         assert_eq!((entries[0], entries[1]), (0x2000_0000_0000_0001, 0), "{node_lines} lines");
         assert_eq!((entries[6], entries[8], entries[9]), (key(slots / 2 - 1), u64::MAX, 0));
         let node = words(&pool, left, node_lines as usize * 8);

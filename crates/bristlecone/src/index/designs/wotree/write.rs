@@ -9,10 +9,10 @@ use super::{Pins, WoTree};
 use crate::index::parts::codec::{Codec, KeyCodec};
 use crate::index::{Removed, Swapped, Write, WriteMode};
 
-/// What a change of a leaf wants done to it afterwards.
+/// Follow-up work after a change of a leaf.
 pub(super) enum Change<R> {
     Done(R),
-    /// The last item is gone.
+    /// The last item was removed.
     Emptied(R),
     /// No slot is free.
     Full,
@@ -57,7 +57,7 @@ impl<K: KeyCodec, V: Codec, M: Medium> Write<K, V> for WoTree<K, V, M> {
 }
 
 impl<K: KeyCodec, V: Codec, M: Medium> WoTree<K, V, M> {
-    /// Removes the item of `key`, if its value is `expected` where one is.
+    /// Removes the item of `key`, if its value is `expected` where one is given.
     #[inline(always)]
     fn delete(&self, key: K::Ref<'_>, expected: Option<V::Ref<'_>>) -> Result<Removed<V>> {
         self.with_leaf(key, None, |leaf, view, found, pins| {
@@ -72,7 +72,7 @@ impl<K: KeyCodec, V: Codec, M: Medium> WoTree<K, V, M> {
             K::keep(&self.keys, found.key);
             V::keep(&self.values, found.value);
             let _lane = self.note_rebuild(leaf.node);
-            // Delete 1: nothing has to be durable before a bit is cleared.
+            // Delete 1: nothing must be durable before a bit is cleared.
             self.commit(leaf, &next, &Alone);
             K::retire(&self.keys, found.key, &pins.keys);
             V::retire(&self.values, found.value, &pins.values);
@@ -81,15 +81,15 @@ impl<K: KeyCodec, V: Codec, M: Medium> WoTree<K, V, M> {
         })
     }
 
-    /// Makes room for records, which asks judges, before a leaf is locked. If there is none the
-    /// write itself says so, or does without.
+    /// Reserves space for records before a leaf is locked, because the liveness check takes time. If
+    /// there is none, the write itself fails, or does not need it.
     fn prepare(&self, key: K::Ref<'_>, value: V::Ref<'_>) {
         let _ = K::prepare(&self.keys, key, &|offset| self.refers_to_key(offset));
         let _ = V::prepare(&self.values, value, &|offset| self.refers_to_value(offset));
     }
 
-    /// Runs `change` on the locked leaf of `key`, with the key's item or its place; again if there is no room but some to
-    /// gain. `value` is what the key may get.
+    /// Runs `change` on the locked leaf of `key`, with the key's item or its position; retries
+    /// without space if some can be freed. `value` is the new value, if any.
     #[inline(always)]
     fn with_leaf<R>(
         &self,
@@ -138,7 +138,8 @@ impl<K: KeyCodec, V: Codec, M: Medium> WoTree<K, V, M> {
                     return Ok(done);
                 }
                 Change::Emptied(done) => {
-                    // The removal stands whether or not the leaf can go; `check` says why it cannot.
+                    // The removal is valid even if the leaf cannot be freed; `check` reports the
+                    // reason.
                     let _ = self.free_if_empty(key, pins);
                     self.pool.health()?;
                     return Ok(done);
@@ -147,14 +148,14 @@ impl<K: KeyCodec, V: Codec, M: Medium> WoTree<K, V, M> {
         }
     }
 
-    /// Enters what a writer found missing on its way, if there is room for that: it costs a step
-    /// otherwise, and the next writer tries again.
+    /// Adds an entry that a writer found missing on its path, if there is space: otherwise it costs
+    /// a step, and the next writer retries.
     #[cold]
     fn complete_if_possible(&self, key: K::Ref<'_>, pins: &Pins<K, V>) {
         let _ = self.complete(key, &pins.keys);
     }
 
-    /// Returns the value of an item; an error if its record is broken.
+    /// Returns the value of an item, or an error if its record is damaged.
     fn value_of(&self, found: Found, pins: &Pins<K, V>) -> Result<V::Owned> {
         if !self.has_value(found.key, found.value) {
             self.verify_value(found.key, found.value)?;
@@ -162,7 +163,7 @@ impl<K: KeyCodec, V: Codec, M: Medium> WoTree<K, V, M> {
         Ok(V::owned(V::read(&self.values, found.value, &pins.values)))
     }
 
-    /// Adds an item that the leaf does not hold; `false` if it has no room.
+    /// Adds an item that the leaf does not hold; returns `false` if it has no space.
     fn add(
         &self,
         leaf: &Locked<'_>,
@@ -173,8 +174,8 @@ impl<K: KeyCodec, V: Codec, M: Medium> WoTree<K, V, M> {
     ) -> Result<bool> {
         let Some(slot) = view.first_free(self.shape.slots) else { return Ok(false) };
         let medium = self.medium();
-        // Insert 1: what stands out of line. Nothing refers to it, so one fence serves it and the
-        // item: a crash finds the slot's bit clear, or the records durable.
+        // Insert 1: out-of-line data. Nothing refers to them, so one fence serves them and the item:
+        // after a crash the slot's bit is clear, or the records are durable.
         let (key, flushed) = K::write(&self.keys, key, "wotree insert.1 key")?;
         let (value, flushed) = match V::write_owned(&self.values, value, key, "wotree insert.1 value") {
             Ok((value, more)) => (value, flushed.and(more)),
@@ -197,7 +198,7 @@ impl<K: KeyCodec, V: Codec, M: Medium> WoTree<K, V, M> {
         Ok(true)
     }
 
-    /// Gives the item a new value.
+    /// Sets the item's value.
     fn replace(&self, leaf: &Locked<'_>, found: Found, value: V::Ref<'_>, pins: &Pins<K, V>) -> Result<()> {
         let medium = self.medium();
         let (word, flushed) = V::write_owned(&self.values, value, found.key, "wotree update.1")?;

@@ -1,4 +1,4 @@
-//! A change of one key on its way into a tree that buffers and logs.
+//! A change of one key, about to be applied to a tree that buffers and logs.
 
 use bristlecone_pm::{Flushed, LogEntry, Medium, Records, Result, Step};
 
@@ -13,24 +13,24 @@ pub struct Item {
 }
 
 impl Item {
-    /// Returns the log entry that says so.
+    /// Returns the log entry for this change.
     #[inline(always)]
     pub fn entry(self, sequence: u64) -> LogEntry {
         LogEntry { sequence, removed: self.removed, key: self.key, value: self.value }
     }
 }
 
-/// The change on its way, and what of it is not durable yet.
+/// A pending change, and the part of it that is not durable yet.
 pub struct Change {
     pub item: Item,
-    /// Records that the item names and that were written for it.
+    /// Records that were written for the item and that it refers to.
     records: Option<Flushed>,
     new_key: bool,
 }
 
 impl Change {
-    /// Writes what stands out of line: the key, unless it has a word already, and the value,
-    /// unless there is none and the change removes the key.
+    /// Writes the out-of-line data: the key, unless it has a word already, and the value, unless
+    /// the change removes the key.
     #[inline(always)]
     pub fn write<K: KeyCodec, V: Codec, M: Medium>(
         (keys, values): (&Records<M>, &Records<M>),
@@ -68,18 +68,19 @@ impl Change {
         Ok(change)
     }
 
-    /// Returns the records that whatever names them has to wait for; once.
+    /// Returns the pending records, which must be durable before anything refers to them. Returns
+    /// them only once.
     #[inline(always)]
     pub fn take_records(&mut self) -> Option<Flushed> {
         self.records.take()
     }
 
-    /// Frees them: nothing named them after all.
+    /// Puts the pending records back: nothing referred to them.
     pub fn keep_records(&mut self, records: Option<Flushed>) {
         self.records = records;
     }
 
-    /// Frees the records of a change that did not happen.
+    /// Frees the records of a change that was not applied.
     pub fn discard<K: KeyCodec, V: Codec, M: Medium>(&self, (keys, values): (&Records<M>, &Records<M>)) {
         if self.new_key {
             K::free(keys, self.item.key);

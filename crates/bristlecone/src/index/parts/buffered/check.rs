@@ -1,4 +1,4 @@
-//! Invariants of a tree at rest, as far as they are those of both designs.
+//! The common invariants of both designs for a quiescent tree.
 
 use bristlecone_pm::{Finding, Medium};
 
@@ -8,11 +8,11 @@ use crate::index::parts::codec::{Codec, KeyCodec};
 use crate::index::parts::slot::bits;
 
 impl<L: LeafLayout, K: KeyCodec, V: Codec, M: Medium> Store<L, K, V, M> {
-    /// Verifies the items of the leaf at an offset, which has these slots taken, and what is `buffered` for it: keys
-    /// lie within the leaf's range, once each; returns how many items there are.
+    /// Verifies the items of the leaf at an offset with these taken slots, and its `buffered` items: each key must be
+    /// unique and within the leaf's range. Returns the number of items.
     ///
-    /// `at_slot` is called with each taken slot and its fingerprint; `at_item` with the number of each buffered item,
-    /// its fingerprint, and whether the leaf has its key. They return what is wrong.
+    /// Calls `at_slot` with each taken slot and its fingerprint, and `at_item` with the index of each buffered item,
+    /// its fingerprint, and whether the leaf has its key. Both return the problems found.
     pub fn verify_items(
         &self,
         (leaf, bitmap): (u64, u64),
@@ -71,7 +71,7 @@ impl<L: LeafLayout, K: KeyCodec, V: Codec, M: Medium> Store<L, K, V, M> {
         keys.len() as u64
     }
 
-    /// Verifies what all leaves come to: where the last one leads, how many they are, and how many items they have.
+    /// Verifies the totals over all leaves: the link of the last one, their number, and the number of items.
     pub fn verify_totals(&self, next: u64, leaves: u64, items: u64) -> Vec<Finding> {
         let mut findings = Vec::new();
         if next != 0 {

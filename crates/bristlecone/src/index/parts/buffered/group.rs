@@ -1,4 +1,4 @@
-//! What is on its way to a leaf, with the slots that the leaf has for it, and what it leaves behind.
+//! Items to be written to a leaf, with the leaf's slots for them, and the words that this releases.
 
 use bristlecone_pm::Medium;
 use smallvec::SmallVec;
@@ -35,7 +35,7 @@ impl Pending {
         self.slot.map(usize::from)
     }
 
-    /// Returns how many of a leaf's items it has no slot for yet, and the slots whose items go.
+    /// Returns the number of items without a slot in the leaf, and the slots whose items are removed.
     #[inline(always)]
     pub fn changes(items: &[Self]) -> (usize, u32) {
         items.iter().fold((0, 0), |(added, dropped), item| match item.slot {
@@ -50,12 +50,12 @@ impl Pending {
 pub struct Part<R> {
     pub key: R,
     pub item: Pending,
-    /// Whether the leaf does not hold it yet, or with another value.
+    /// Whether the leaf does not have it yet, or has another value.
     pub changed: bool,
 }
 
 impl<R: Copy> Part<R> {
-    /// Returns what parts are sorted by; a closure would have each kind of tree compile the sort anew.
+    /// Returns the sort key of parts; with a closure, each kind of tree would compile its own sort.
     pub fn key(&self) -> R {
         self.key
     }
@@ -72,8 +72,8 @@ pub struct Leftovers {
 }
 
 impl<L: LeafLayout, K: KeyCodec, V: Codec, M: Medium> Store<L, K, V, M> {
-    /// Returns the items that a leaf, of whose slots these stay taken, holds once others have reached it: first those
-    /// that it has slots for.
+    /// Returns the items of a leaf after others are merged into it; the given slots stay taken. Items with an
+    /// existing slot come first.
     pub fn parts_with<'g>(
         &'g self,
         leaf: u64,
@@ -104,7 +104,7 @@ impl<L: LeafLayout, K: KeyCodec, V: Codec, M: Medium> Store<L, K, V, M> {
         parts
     }
 
-    /// Adds what the items on their way to a leaf replace or remove there.
+    /// Adds the words that the pending items replace or remove in a leaf.
     #[inline(always)]
     pub fn note_leftovers(&self, leaf: u64, items: &[Pending], leftovers: &mut Leftovers) {
         if K::INLINE && V::INLINE {
@@ -113,16 +113,16 @@ impl<L: LeafLayout, K: KeyCodec, V: Codec, M: Medium> Store<L, K, V, M> {
         for item in items {
             let cell = item.slot().map(|slot| self.slot(leaf, slot));
             let old = cell.map(|cell| cell.value.load(self.medium()));
-            // After a crash an item may be buffered that has reached the leaf already.
+            // After a crash an item may be buffered although it was merged into the leaf already.
             leftovers.values.extend(old.filter(|old| item.removed || *old != item.value));
-            // The leaf keeps its own word for a key that was written without looking for it.
+            // The leaf keeps its own word for a key that was written without searching it.
             let other = cell.map(|cell| cell.key.load(self.medium())).filter(|key| *key != item.key);
             leftovers.keys.extend((item.removed || other.is_some()).then_some(item.key));
             leftovers.keys.extend(other.filter(|_| item.removed));
         }
     }
 
-    /// Releases what no leaf and no buffer holds any more, durably.
+    /// Durably releases the words that no leaf and no buffer holds any more.
     #[inline(always)]
     pub fn let_go(&self, leftovers: Leftovers, guards: &Guards<K, V>, retire_key: impl Fn(u64)) {
         leftovers.values.into_iter().for_each(|value| V::retire(&self.values, value, &guards.1));

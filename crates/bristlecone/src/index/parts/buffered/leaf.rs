@@ -1,42 +1,43 @@
-//! What a leaf is to all that is not its design's own.
+//! The interface of a leaf to design-independent code.
 
 use bristlecone_pm::{Medium, Persistent, SlotKind, Word};
 
-/// What the word of a leaf, and its link, say.
+/// The contents of a leaf's bitmap word and link.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Link {
-    /// Which slots are taken.
+    /// The taken slots.
     pub bitmap: u64,
     /// Offset of the next leaf; 0 for none.
     pub next: u64,
 }
 
-/// The head of a leaf, which stands where the leaf begins.
+/// The header at the beginning of a leaf.
 pub trait LeafLayout: Persistent + Sync + 'static {
-    /// What the pool knows leaves as.
+    /// The slot kind of leaves in the pool.
     const KIND: SlotKind;
-    /// The fingerprints of all slots, a byte each.
+    /// The fingerprints of all slots, one byte each.
     type Tags: AsMut<[u64]> + AsRef<[u64]> + Copy + Eq;
 
-    /// Returns how many bytes a leaf of so many slots has: whole lines.
+    /// Returns the size of a leaf with this number of slots, in whole lines.
     fn bytes(slots: usize) -> usize;
 
     /// Returns the offset of a slot of the leaf at `leaf`.
     fn slot_offset(leaf: u64, slot: usize) -> u64;
 
-    /// Returns which slots are taken, and where the next leaf is.
+    /// Returns the taken slots, and the offset of the next leaf.
     fn link<M: Medium>(&self, medium: &M) -> Link;
 
-    /// Returns the word of the stamp: log entries up to this sequence have reached the leaf.
+    /// Returns the word of the stamp: log entries up to this sequence are merged into the leaf.
     fn stamp(&self) -> &Word;
 
-    /// Returns the key word of the low fence. The first leaf of a tree has none, whatever the word says.
+    /// Returns the key word of the low fence. The first leaf of a tree has none, and its word is
+    /// ignored.
     fn fence(&self) -> &Word;
 
     /// Returns the fingerprints.
     fn tags<M: Medium>(&self, medium: &M) -> Self::Tags;
 
-    /// Stores the fingerprints, as recovery derives them from keys.
+    /// Stores the fingerprints that recovery derived from keys.
     fn derive_tags<M: Medium>(&self, medium: &M, tags: Self::Tags);
 }
 

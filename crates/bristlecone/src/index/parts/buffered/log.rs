@@ -1,5 +1,5 @@
-//! The log of a tree that buffers: its entries, the keys that only they name, and what it gives back to a pool that
-//! is full.
+//! The log of a tree that buffers: its entries, the keys that only entries refer to, and the space that it returns to
+//! a full pool.
 
 use std::ops::Deref;
 use std::sync::{Arc, Mutex};
@@ -15,10 +15,9 @@ use bristlecone_pm::{
 use super::{LeafLayout, Store};
 use crate::index::parts::codec::{Codec, KeyCodec};
 
-/// How often a write that found no room tries again with what others, or itself, got back from the log: still
-/// others may take it first.
+/// Maximum number of retries of a write without space after the log freed something: other threads may take it first.
 const ATTEMPTS: usize = 16;
-/// Keys that are put aside before that is worth a compaction pass.
+/// Number of set-aside keys that justifies a compaction pass.
 pub const ASIDE_MIN: usize = 1024;
 /// Chunks of the pool that a log leaves to others.
 pub const RESERVED_CHUNKS: u64 = 2;
@@ -27,13 +26,13 @@ pub const RESERVED_CHUNKS: u64 = 2;
 #[derive(Debug)]
 pub struct TreeLog<M: Medium> {
     log: Log<M>,
-    /// Keys that log entries name, but nothing else.
+    /// Keys that only log entries refer to.
     aside: Mutex<Vec<u64>>,
-    /// Keys put aside, those of a compaction pass included.
+    /// Number of set-aside keys, including those of a compaction pass.
     aside_count: AtomicUsize,
-    /// Among the copies stand other entries.
+    /// The copies contain other entries.
     mixed: AtomicBool,
-    /// How often the log gave something back that the pool was short of.
+    /// The log reclaim counter: how often the log freed space for a full pool.
     gifts: AtomicU64,
 }
 
@@ -47,7 +46,7 @@ impl<M: Medium> Deref for TreeLog<M> {
 }
 
 impl<M: Medium> TreeLog<M> {
-    /// Takes over the chunks of a tree's log, of `entries` entries each, or of as many as they have room for.
+    /// Takes over the chunks of a tree's log, with `entries` entries each, or with as many as fit.
     pub fn open(pool: &Arc<PoolFile<M>>, owner: TreeId, entries: u64) -> (Self, Vec<LogChunk>) {
         let (log, logged) = Log::open(pool, owner, (entries > 0).then_some(entries as usize));
         let log = Self {
@@ -60,8 +59,8 @@ impl<M: Medium> TreeLog<M> {
         (log, logged)
     }
 
-    /// Notes what is not in the log itself, once no thread writes any more: the number of its epoch, and the keys that
-    /// were put aside, those of a compaction pass that is under way included.
+    /// Saves the state that is not in the log itself, after the last write: the epoch number, and the set-aside keys,
+    /// including those of a running compaction pass.
     pub fn suspend(&self, of_pass: &[u64], notes: &mut Notes) {
         if notes.are_live() {
             // Followers read no log.
@@ -73,7 +72,7 @@ impl<M: Medium> TreeLog<M> {
         notes.push_all(all.into_iter());
     }
 
-    /// Takes over the log of a tree that was closed, whose chunks take no more entries.
+    /// Takes over the log of a closed tree, whose chunks accept no more entries.
     pub fn resume(
         pool: &Arc<PoolFile<M>>,
         owner: TreeId,
@@ -89,20 +88,20 @@ impl<M: Medium> TreeLog<M> {
         Some(log)
     }
 
-    /// Keeps the record of a key until no log entry that counts names it; returns how many are kept.
+    /// Keeps the record of a key until no valid log entry refers to it; returns the number of kept records.
     pub fn put_aside(&self, key: u64) -> usize {
         let before = self.aside_count.fetch_add(1, Relaxed);
         lock(&self.aside).push(key);
         before + 1
     }
 
-    /// Returns how many keys' records wait until no log entry that counts names them.
+    /// Returns the number of keys whose records are kept until no valid log entry refers to them.
     pub fn keys_aside(&self) -> usize {
         self.aside_count.load(Relaxed)
     }
 
-    /// Begins a compaction pass over everything that is buffered: returns the number of the epoch that begins, the
-    /// chunks so far, and the keys that only they name.
+    /// Begins a compaction pass over all buffered items: returns the number of the new epoch, the existing chunks, and
+    /// the keys that only these refer to.
     pub fn begin_pass(&self) -> (u64, Vec<LogChunk>, Vec<u64>) {
         reached("log pass");
         let aside = std::mem::take(&mut *lock(&self.aside));
@@ -111,47 +110,47 @@ impl<M: Medium> TreeLog<M> {
         (epoch, old, aside)
     }
 
-    /// Frees the records of keys that were put aside before a pass: the chunks that named them are empty.
+    /// Frees the records of keys that were set aside before a pass: the chunks that referred to them are empty.
     pub fn retire_aside<K: KeyCodec>(&self, records: &Records<M>, keys: Vec<u64>) {
         let guard = K::pin();
         self.aside_count.fetch_sub(keys.len(), Relaxed);
         keys.into_iter().for_each(|key| K::retire(records, key, &guard));
     }
 
-    /// Keeps what a pass could not let go of.
+    /// Keeps the keys that a pass could not release.
     pub fn put_back_aside(&self, mut keys: Vec<u64>) {
         lock(&self.aside).append(&mut keys);
     }
 
-    /// Returns a number that changes whenever there may be room in a pool that was full.
+    /// Returns a counter that changes whenever a full pool may have space.
     pub fn gifts(&self) -> u64 {
         self.gifts.load(Acquire)
     }
 
-    /// Counts that the log gave something back.
+    /// Counts a reclaim of the log.
     pub fn give(&self) {
         self.gifts.fetch_add(1, Release);
     }
 
-    /// Returns whether a compaction pass would find anything but copies. Where there is no room for a log there
-    /// mostly is nothing, and each write would look for it at all leaves.
+    /// Returns whether a compaction pass would find anything except copies. If the log has no space, it usually would
+    /// not, and each write would scan all leaves in that case.
     #[cold]
     pub fn may_give(&self) -> bool {
         self.mixed.load(Relaxed) || self.keys_aside() > 0 || self.log.has_garbage()
     }
 
-    /// Reserves room for an entry behind the copies, where the log and the pool have no other and the change of a
-    /// key that is buffered must not need any. `pass` is locked while copies are made.
+    /// Reserves space for an entry behind the copies, if neither the log nor the pool has any other, and the change of
+    /// a buffered key must not need more. `pass` is locked while copies are made.
     pub fn reserve_among_copies<T>(&self, pass: &Mutex<T>) -> Option<LogSpot<'_, M>> {
-        // What stands before the entry is fenced, because no thread is making copies.
+        // No thread is making copies, so everything before the entry is fenced.
         let _pass = pass.try_lock().ok()?;
         let spot = self.log.reserve_copy(|_| false)?;
         self.mixed.store(true, Relaxed);
         Some(spot)
     }
 
-    /// Returns whether the log has given something back since it had given `gifts`: chunks without entries, or what
-    /// compaction `passes` got out of it.
+    /// Returns whether the log has freed something since its reclaim counter was `gifts`: chunks without entries, or
+    /// space from compaction `passes`.
     pub fn reclaim(&self, gifts: u64, passes: impl FnOnce()) -> bool {
         let release = || {
             if self.log.release_free() > 0 {
@@ -172,23 +171,23 @@ impl<M: Medium> TreeLog<M> {
     }
 }
 
-/// What a write that found no room has done about it.
+/// State of a write that found no space.
 pub struct Relief {
     attempts: usize,
-    /// How often the log may still be reclaimed.
+    /// Number of log reclaims left.
     reclaims: usize,
-    /// Records that readers had let go of are free.
+    /// Whether records that readers had released were freed.
     freed: bool,
 }
 
 impl Relief {
-    /// Begins for a write that reclaims the log until that gives nothing, or so often.
+    /// Creates the state of a write that reclaims the log at most `reclaims` times, or until that frees nothing.
     pub fn new(reclaims: usize) -> Self {
         Self { attempts: 0, reclaims, freed: false }
     }
 
-    /// Returns whether there may be room by now, where there was none when the log had given `gifts`. `recount` is
-    /// tried once, first; `reclaim` where others have given nothing back meanwhile.
+    /// Returns whether there may be space now, after a failure when the log's reclaim counter was `gifts`. Calls
+    /// `recount` once, first, and `reclaim` only if no other thread has reclaimed meanwhile.
     #[cold]
     pub fn gain_room<L: LeafLayout, K: KeyCodec, V: Codec, M: Medium>(
         &mut self,
@@ -204,12 +203,12 @@ impl Relief {
         if self.attempts == 1 && recount() {
             return true;
         }
-        // Where nothing but the log is short of room, no other thread asks the medium.
+        // If only the log lacks space, no other thread asks the medium.
         if store.pool.retry_growth() || log.gifts() != gifts {
             return true;
         }
         if let Some(rest) = self.reclaims.checked_sub(1) {
-            // Others may take what the log gives; a time that gives nothing is the last.
+            // Other threads may take the space that the log frees. A reclaim that frees nothing is the last one.
             let gave = reclaim();
             self.reclaims = if gave { rest } else { 0 };
             if gave {

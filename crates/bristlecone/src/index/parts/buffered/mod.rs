@@ -1,17 +1,18 @@
-//! What CCL-BTree and LodgeTree are both editions of: leaves in a chain on the medium, buffers in DRAM before
-//! them, and a log that keeps durable what is buffered.
+//! The common basis of CCL-BTree and LodgeTree: leaves in a chain on the medium, buffers in DRAM before them, and
+//! a log that makes buffered items durable.
 //!
-//! - A lock in DRAM guards a leaf, or several, with what is buffered for it. What is done under the lock has the
-//!   lock's count as its sequence, in log entries as in the leaf's *stamp*. A log entry counts above its leaf's
-//!   stamp, so that one store voids all entries of what has reached the leaf.
-//! - The *low fence* of a leaf never changes while the leaf is there: recovery gives every log entry to the leaf
-//!   that it was meant for.
-//! - A removed key leaves its leaf before the log forgets it: its record is put aside until no entry names it.
-//! - The log is kept short by *compaction passes*: what is still needed of it is copied to new chunks, and the old
-//!   ones are used again.
+//! - A lock in DRAM protects one or more leaves, together with their buffered items. The lock's count is the
+//!   sequence of changes made under it, in log entries and in the leaf's *stamp*. A log entry is valid above its
+//!   leaf's stamp, so one store invalidates all entries of changes that are merged into the leaf.
+//! - The *low fence* of a leaf never changes while the leaf exists: recovery assigns every log entry to its
+//!   original leaf.
+//! - A removed key leaves its leaf before its log entries are dropped: its record is set aside until no entry
+//!   refers to it.
+//! - *Compaction passes* keep the log short: they copy the entries that are still needed to new chunks, and the
+//!   old chunks are reused.
 //!
-//! A design says what a leaf is ([`LeafLayout`]), what a buffer is and which leaves a flush writes; opening,
-//! checking and salvaging are the same.
+//! A design defines its leaves ([`LeafLayout`]), its buffers and the leaves that a flush writes; opening, checking
+//! and salvaging are common.
 
 mod change;
 mod check;
@@ -48,27 +49,27 @@ use crate::index::TreeStats;
 /// The guards of keys and values.
 pub type Guards<K, V> = (<K as Codec>::Guard, <V as Codec>::Guard);
 
-/// What a store is generic over and has none of.
+/// Type parameters of a store that it does not contain.
 type Kinds<L, K, V> = fn() -> (L, K, V);
 
-/// What a tree has on the medium beside its log, and how many items it has.
+/// The tree's state on the medium except its log, and its item count.
 pub struct Store<L, K, V, M: Medium> {
     pub pool: Arc<PoolFile<M>>,
     pub leaves: Heap<M>,
     pub keys: Records<M>,
     pub values: Records<M>,
     pub epochs: Epochs,
-    /// Offset of the first leaf, which never goes.
+    /// Offset of the first leaf, which is never removed.
     pub first: u64,
-    /// Slots of a leaf.
+    /// Number of slots of a leaf.
     pub slots: usize,
-    /// Items, but for buffered ones that no thread has looked for in their leaves.
+    /// Number of items, without buffered ones that no thread has searched in their leaves.
     pub len: Counter,
     kinds: PhantomData<Kinds<L, K, V>>,
 }
 
 impl<L: LeafLayout, K: KeyCodec, V: Codec, M: Medium> Store<L, K, V, M> {
-    /// Takes over what the tree of an entry has, with leaves of so many slots.
+    /// Takes over the state of a tree, with leaves of `slots` slots.
     pub fn open(pool: &Arc<PoolFile<M>>, entry: &TreeEntry, slots: usize) -> Result<Self> {
         Ok(Self {
             pool: Arc::clone(pool),
@@ -83,7 +84,7 @@ impl<L: LeafLayout, K: KeyCodec, V: Codec, M: Medium> Store<L, K, V, M> {
         })
     }
 
-    /// Notes what the tree has, once no thread writes any more.
+    /// Saves the state of the tree after the last write.
     pub fn suspend(&self, notes: &mut Notes) -> Option<()> {
         self.len.suspend(notes)?;
         self.leaves.suspend(notes)?;
@@ -91,7 +92,7 @@ impl<L: LeafLayout, K: KeyCodec, V: Codec, M: Medium> Store<L, K, V, M> {
         self.values.suspend(notes)
     }
 
-    /// Takes over what the tree of an entry had when it was closed.
+    /// Takes over the saved state of a closed tree.
     pub fn resume(
         pool: &Arc<PoolFile<M>>,
         entry: &TreeEntry,
@@ -112,7 +113,7 @@ impl<L: LeafLayout, K: KeyCodec, V: Codec, M: Medium> Store<L, K, V, M> {
         self.pool.medium()
     }
 
-    /// Returns the head of the leaf at an offset.
+    /// Returns the header of the leaf at an offset.
     #[inline(always)]
     pub fn leaf(&self, offset: u64) -> &L {
         self.pool.at(offset)
@@ -129,7 +130,7 @@ impl<L: LeafLayout, K: KeyCodec, V: Codec, M: Medium> Store<L, K, V, M> {
         self.pool.prefetch_lines(leaf, L::bytes(self.slots));
     }
 
-    /// Starts writing back lines of a leaf, given as bits.
+    /// Begins to write back lines of a leaf, given as bits.
     pub fn flush_lines(&self, leaf: u64, lines: impl Into<u64>, step: Step) -> Flushed {
         bits(lines).fold(Flushed::none(), |flushed, line| {
             let words = self.pool.words(leaf + (line * LINE_BYTES) as u64, LINE_BYTES / 8);
@@ -137,7 +138,7 @@ impl<L: LeafLayout, K: KeyCodec, V: Codec, M: Medium> Store<L, K, V, M> {
         })
     }
 
-    /// Leads the directory to the first leaf of a new tree, durably.
+    /// Durably stores the first leaf of a new tree in the directory.
     pub fn lead_to_first(&mut self, tree: TreeId, first: u64, durable: &Durable, step: Step) {
         self.first = first;
         let anchor = self.pool.anchor(tree);
@@ -145,7 +146,7 @@ impl<L: LeafLayout, K: KeyCodec, V: Codec, M: Medium> Store<L, K, V, M> {
         self.medium().persist(anchor, step);
     }
 
-    /// Returns what the tree occupies, of whose log so many entries are needed.
+    /// Returns the space that the tree occupies, given the number of needed log entries.
     pub fn stats(&self, items: u64, (log, log_entries): (&TreeLog<M>, u64), dram_bytes: u64) -> TreeStats {
         let leaves = self.leaves.stats();
         let records = self.keys.stats().1 + self.values.stats().1;

@@ -1,6 +1,6 @@
-//! Opening a tree after anything. The chain of leaves is the truth; the log brings back what was buffered for
-//! them. What is written does not change what they say: fingerprints, and descriptors of chunks that nothing needs.
-//! So a crash in here is one more crash. Step numbers are those of both designs.
+//! Recovery. The chain of leaves is authoritative; the log restores the items that were buffered for them. Recovery
+//! writes only derived data: fingerprints, and descriptors of unneeded chunks. A crash during recovery is therefore
+//! safe. Step numbers are those of both designs.
 
 use std::cmp::Reverse;
 
@@ -12,37 +12,36 @@ use crate::index::parts::codec::{Codec, KeyCodec};
 use crate::index::parts::recovery::each;
 use crate::index::parts::slot::bits;
 
-/// Leaves that a thread recovers at a time.
+/// Number of leaves that a thread recovers at a time.
 const STRIDE: usize = 4096;
 
-/// A leaf on the chain: where its range begins, up to which sequence entries have reached it, and what its design
-/// has to know of it.
+/// A leaf of the chain: its low fence, the stamp up to which entries are merged into it, and the data of its design.
 pub struct Survivor<K: KeyCodec, T> {
     pub fence: K::Owned,
-    /// Where the leaf is, and which slots it has taken.
+    /// Offset of the leaf, and its taken slots.
     pub slots: (u64, u64),
     pub stamp: u64,
     pub own: T,
 }
 
-/// A log entry that has not reached its leaf, the newest of its key.
+/// A log entry that is not merged into its leaf, the newest of its key.
 pub struct Replayed {
-    /// Number of the leaf on the chain.
+    /// Index of the leaf in the chain.
     pub at: usize,
-    /// The chunk that the entry is in.
+    /// The chunk of the entry.
     pub log: u32,
     pub entry: LogEntry,
 }
 
 impl Replayed {
-    /// Returns what entries are sorted by: their leaf, and within it the newest first. A closure would have each kind
-    /// of tree compile the sort anew.
+    /// Returns the sort key of entries: by leaf, newest first. With a closure, each kind of tree would compile its own
+    /// sort.
     fn newest_first(&self) -> (usize, Reverse<u64>) {
         (self.at, Reverse(self.entry.sequence))
     }
 }
 
-/// What all slots that leaves may stand in say, read chunk by chunk on many threads.
+/// The links of all possible leaf slots, read chunk by chunk on several threads.
 struct Links {
     ranges: Vec<ChunkRange>,
     links: Vec<Vec<Link>>,
@@ -50,7 +49,7 @@ struct Links {
 }
 
 impl Links {
-    /// Returns what the leaf at `offset` says, if one can stand there.
+    /// Returns the link of the leaf at `offset`, if one can be there.
     fn at(&self, offset: u64) -> Option<Link> {
         let chunk = self.ranges.partition_point(|range| range.offset <= offset).checked_sub(1)?;
         let within = offset - self.ranges[chunk].offset;
@@ -64,8 +63,8 @@ fn corrupted<T>(what: &str, leaf: u64) -> Result<T> {
 }
 
 impl<L: LeafLayout, K: KeyCodec, V: Codec, M: Medium> Store<L, K, V, M> {
-    /// Follows the chain (recover 1 and 2); returns its leaves in order. `own` is what the design makes of a leaf's
-    /// offset, taken slots and stamp.
+    /// Follows the chain (recover 1 and 2); returns its leaves in order. `own` computes the design's data from a
+    /// leaf's offset, taken slots and stamp.
     pub fn survivors<T: Send>(
         &self,
         threads: usize,
@@ -88,7 +87,7 @@ impl<L: LeafLayout, K: KeyCodec, V: Codec, M: Medium> Store<L, K, V, M> {
         Ok(survivors)
     }
 
-    /// Returns, by recover 1, the offsets of all leaves, in order, and which slots are taken.
+    /// Returns, by recover 1, the offsets of all leaves in order, and their taken slots.
     fn chain(&self, threads: usize) -> Result<Vec<(u64, u64)>> {
         let ranges = self.leaves.chunks();
         let leaf_bytes = L::bytes(self.slots) as u64;
@@ -116,7 +115,7 @@ impl<L: LeafLayout, K: KeyCodec, V: Codec, M: Medium> Store<L, K, V, M> {
         Ok(chain)
     }
 
-    /// Prefetches what is looked at of the next leaves: the records of the first one, the lines of the second.
+    /// Prefetches data of the next leaves: the records of the first one, the lines of the second.
     fn prefetch_ahead(&self, leaves: &[(u64, u64)]) {
         if let Some(&(leaf, _)) = leaves.get(1) {
             self.pool.prefetch_lines(leaf, L::bytes(self.slots));
@@ -133,7 +132,7 @@ impl<L: LeafLayout, K: KeyCodec, V: Codec, M: Medium> Store<L, K, V, M> {
         }
     }
 
-    /// Returns, by recover 2, the items and the fence of a leaf; fingerprints that are not right are written again.
+    /// Returns, by recover 2, the items and the fence of a leaf; rewrites wrong fingerprints.
     fn survivor<T>(
         &self,
         (leaf, bitmap): (u64, u64),
@@ -158,7 +157,7 @@ impl<L: LeafLayout, K: KeyCodec, V: Codec, M: Medium> Store<L, K, V, M> {
             let key = cell.key.load(medium);
             K::mark_live(&self.keys, key)?;
             if !V::mark_live(&self.values, cell.value.load(medium))? {
-                // It would be freed twice, or while an item still names it.
+                // The record would be freed twice, or while an item still refers to it.
                 return corrupted("items that name the same record", leaf);
             }
             let key = K::read(&self.keys, key, &guard);
@@ -178,8 +177,8 @@ impl<L: LeafLayout, K: KeyCodec, V: Codec, M: Medium> Store<L, K, V, M> {
         Ok(Survivor { fence: K::owned(fence), slots: (leaf, bitmap), stamp, own: own(leaf, bitmap, stamp)? })
     }
 
-    /// Returns, by recover 3, the entries that have not reached their leaves; of those for one key, the last one; leaf
-    /// by leaf, the newest first. A leaf has at most `most` of them.
+    /// Returns, by recover 3, the entries that are not merged into their leaves, only the last one for each key,
+    /// ordered by leaf, newest first. A leaf has at most `most` of them.
     pub fn replay<T: Sync>(
         &self,
         survivors: &[Survivor<K, T>],
@@ -221,7 +220,7 @@ impl<L: LeafLayout, K: KeyCodec, V: Codec, M: Medium> Store<L, K, V, M> {
             }
         }
         if !K::INLINE {
-            // Keys that only entries name which do not count any more.
+            // Keys that only invalid entries refer to.
             for entry in logged.iter().flat_map(|chunk| log.entries(chunk)) {
                 let LogEntry { key, .. } = entry?;
                 if K::mark_live(&self.keys, key)? {
@@ -232,8 +231,8 @@ impl<L: LeafLayout, K: KeyCodec, V: Codec, M: Medium> Store<L, K, V, M> {
         Ok(entries)
     }
 
-    /// Verifies that an entry whose record an item names is that item: it reached the leaf, and the leaf's stamp did not
-    /// tell so yet.
+    /// Verifies that an entry is the item that refers to the same record: it was merged into the leaf before the
+    /// leaf's stamp was updated.
     fn verify_arrived(&self, (leaf, bitmap): (u64, u64), entry: &LogEntry) -> Result<()> {
         let (medium, guard) = (self.medium(), K::pin());
         let key = K::read(&self.keys, entry.key, &guard);
@@ -245,7 +244,7 @@ impl<L: LeafLayout, K: KeyCodec, V: Codec, M: Medium> Store<L, K, V, M> {
         if is_there { Ok(()) } else { corrupted("items that name the same record", leaf) }
     }
 
-    /// Keeps the first entry of each key, of entries that stand leaf by leaf.
+    /// Keeps the first entry of each key, of entries ordered by leaf.
     fn keep_newest(&self, entries: &mut Vec<Replayed>) {
         let guard = K::pin();
         let (mut leaf, mut keys) = (None, std::collections::BTreeSet::new());
@@ -258,7 +257,7 @@ impl<L: LeafLayout, K: KeyCodec, V: Codec, M: Medium> Store<L, K, V, M> {
         });
     }
 
-    /// Frees what was not found in use, from here on.
+    /// Frees everything that was not found in use. Call this last.
     pub fn finish_recovery(&mut self) {
         self.leaves.finish_recovery();
         self.keys.finish_recovery();

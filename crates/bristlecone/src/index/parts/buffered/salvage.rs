@@ -1,12 +1,11 @@
-//! Saving the items of a damaged tree whose leaves stand in a chain, with a log beside them. Nothing is
-//! trusted: leaves are read one by one, and log entries one by one, as recovery does, but what
-//! contradicts itself is passed over.
+//! Salvaging the items of a damaged tree with a chain of leaves and a log. Nothing is trusted: leaves and log
+//! entries are read one by one, as in recovery, and contradictions are skipped.
 //!
-//! A leaf has no checksum. What tells right items from wrong ones is their records' checksums, for keys
-//! and values out of line, and the fences: a key lies between the fence of its leaf and that of the next
-//! one. Where the chain breaks, it goes on with the leaf beyond the last key from which the longest chain
-//! leads to the end. A log entry has a check, and those before and behind a damaged one are as good as
-//! ever: for each key the entry with the highest sequence counts, if that is above its leaf's stamp.
+//! A leaf has no checksum. Two criteria identify valid items: the checksums of their records, for keys and values
+//! out of line, and the fences. A key must lie between the fence of its leaf and that of the next one. If the
+//! chain is broken, it continues with the leaf beyond the last key from which the longest chain leads to the end.
+//! A log entry has a check, so a damaged entry does not affect those before and behind it. For each key, the
+//! entry with the highest sequence is used if it is above its leaf's stamp.
 
 use std::cmp::Reverse;
 use std::collections::{BTreeMap, BTreeSet, HashSet};
@@ -23,8 +22,8 @@ use crate::index::SalvageSink;
 use crate::index::parts::codec::{Codec, KeyCodec};
 use crate::index::parts::slot::{Slot, bits};
 
-/// Hands over every item of a damaged tree that can be believed. Its leaves have so many slots, and chunks of its
-/// log so many entries, or as many as they have room for.
+/// Passes every plausible item of a damaged tree to the sink. Its leaves have `slots` slots; chunks of its log
+/// have `entries` entries, or as many as fit.
 pub fn salvage<L: LeafLayout, K: KeyCodec, V: Codec, M: Medium>(
     pool: &Arc<PoolFile<M>>,
     entry: &TreeEntry,
@@ -48,7 +47,7 @@ pub fn salvage<L: LeafLayout, K: KeyCodec, V: Codec, M: Medium>(
     relics.save(sink)
 }
 
-/// A leaf as it stands in its slot, whether it is one or not.
+/// The contents of a leaf slot, valid or not.
 struct Relic {
     /// Offset of the next leaf; 0 for none.
     next: u64,
@@ -57,35 +56,35 @@ struct Relic {
     fence: u64,
     /// Key and value words.
     items: Vec<[u64; 2]>,
-    /// What cannot be.
+    /// Description of an impossible state, if any.
     flaw: Option<&'static str>,
 }
 
-/// What is left of a tree.
+/// The remains of a tree.
 struct Relics<'a, L, M: Medium> {
     pool: &'a PoolFile<M>,
     keys: &'a Records<M>,
     values: &'a Records<M>,
     /// Offset of the first leaf, which has no fence.
     first: u64,
-    /// Slots of a leaf.
+    /// Number of slots of a leaf.
     slots: usize,
-    /// Where leaves may be.
+    /// Possible offsets of leaves.
     places: Places,
-    /// Entries of the log, or what is wrong with them.
+    /// Entries of the log, or their damage.
     logged: Vec<Result<LogEntry>>,
     layout: PhantomData<L>,
 }
 
-/// A leaf of the chain: where its range begins, unless that is the smallest key.
+/// A leaf of the chain, with its low fence unless that is the smallest key.
 struct Member<K: KeyCodec> {
     offset: u64,
     low: Option<K::Owned>,
 }
 
-/// All places for leaves of a tree.
+/// All possible leaf positions of a tree.
 struct Places {
-    /// Offsets of chunks, in their order.
+    /// Offsets of chunks, in order.
     chunks: Vec<u64>,
     chunk_bytes: u64,
     leaf_bytes: u64,
@@ -127,7 +126,7 @@ fn at(leaf: u64) -> String {
 }
 
 impl<L: LeafLayout, M: Medium> Relics<'_, L, M> {
-    /// Hands over every item that can be believed.
+    /// Passes every plausible item to the sink.
     fn save<K: KeyCodec, V: Codec>(mut self, sink: &mut SalvageSink<'_, K, V>) -> Result<()> {
         let chain = self.chain::<K, V>(sink);
         let entries = self.entries::<K, V>(sink);
@@ -145,7 +144,7 @@ impl<L: LeafLayout, M: Medium> Relics<'_, L, M> {
             self.save_leaf(member, end, of_leaf, sink)?;
         }
         for (_, entry) in entries.filter(|(_, entry)| !entry.removed) {
-            // There is no leaf at all.
+            // There is no leaf.
             self.keep(entry.key, entry.value, "a log entry", sink)?;
         }
         Ok(())
@@ -181,7 +180,7 @@ impl<L: LeafLayout, M: Medium> Relics<'_, L, M> {
         newest
     }
 
-    /// Returns the leaves in their order.
+    /// Returns the leaves in order.
     fn chain<K: KeyCodec, V: Codec>(&self, sink: &mut SalvageSink<'_, K, V>) -> Vec<Member<K>> {
         let mut seen = HashSet::new();
         let mut chain: Vec<Member<K>> = Vec::new();
@@ -215,7 +214,7 @@ impl<L: LeafLayout, M: Medium> Relics<'_, L, M> {
         }
     }
 
-    /// Returns where the range of a leaf begins: at its fence, which is above that of the leaf before it.
+    /// Returns the low fence of a leaf, if it is above that of the previous leaf.
     fn low<K: KeyCodec, V: Codec>(
         &self,
         offset: u64,
@@ -231,7 +230,7 @@ impl<L: LeafLayout, M: Medium> Relics<'_, L, M> {
         if let Some(fence) = fence.clone().filter(fits) {
             return Some(fence);
         }
-        // Either this fence is broken, or the next one, or the link. Most keys stand above a right one.
+        // This fence, the next one, or the link is damaged. Most keys are above a valid fence.
         let keys: BTreeSet<K::Owned> =
             relic.items.iter().filter_map(|[key, _]| self.key::<K>(*key)).collect();
         let is_right = |fence: &K::Owned| above(fence) && keys.range(fence..).count() * 2 >= keys.len();
@@ -244,12 +243,12 @@ impl<L: LeafLayout, M: Medium> Relics<'_, L, M> {
         believed
     }
 
-    /// Returns what stands where a leaf may be.
+    /// Returns the leaf at an offset where one may be.
     fn leaf(&self, offset: u64) -> Option<Relic> {
         self.places.contains(offset).then(|| self.read(offset))
     }
 
-    /// Reads the leaf that may be in a slot.
+    /// Reads the possible leaf in a slot.
     fn read(&self, leaf: u64) -> Relic {
         let (head, medium) = (self.pool.at::<L>(leaf), self.pool.medium());
         let Link { bitmap, next } = head.link(medium);
@@ -273,7 +272,7 @@ impl<L: LeafLayout, M: Medium> Relics<'_, L, M> {
         Some(K::owned(K::read(self.keys, word, &guard)))
     }
 
-    /// Returns the leaf that a broken chain goes on with.
+    /// Returns the leaf where a broken chain continues.
     fn resume<K: KeyCodec>(&self, chain: &[Member<K>], seen: &HashSet<u64>) -> Option<u64> {
         let last = chain.last();
         let held = last.into_iter().flat_map(|member| self.read(member.offset).items);
@@ -288,9 +287,9 @@ impl<L: LeafLayout, M: Medium> Relics<'_, L, M> {
             .filter_map(|leaf| Some((fence(leaf)?, leaf)))
             .filter(|(low, _)| bound.as_ref().is_none_or(|bound| bound < low))
             .collect();
-        // Of leaves that begin alike all but the newest were given back.
+        // Of leaves with equal low fences, all but the newest were freed.
         leaves.sort_by_cached_key(|(low, leaf)| (low.clone(), Reverse(self.read(*leaf).stamp)));
-        // How many leaves are on the way from each to the end: from the right to the left.
+        // The number of leaves on the path from each leaf to the end, from right to left.
         let mut ways = BTreeMap::from([(0, 0_u64)]);
         for (low, leaf) in leaves.iter().rev() {
             let next = self.read(*leaf).next;
@@ -299,18 +298,18 @@ impl<L: LeafLayout, M: Medium> Relics<'_, L, M> {
                 ways.insert(*leaf, way + 1);
             }
         }
-        // A slot that never held a leaf looks like an empty one at the end.
+        // A slot that never held a leaf looks like an empty leaf at the end.
         leaves.retain(|(_, leaf)| {
             let relic = self.read(*leaf);
             !relic.items.is_empty() || relic.next != 0
         });
-        // The longest way: one from a slot that was a leaf once joins the chain further on.
+        // The longest path: one from a former leaf joins the chain further on.
         let leads = leaves.iter().rev().filter(|(_, leaf)| ways.contains_key(leaf));
         let found = leads.max_by_key(|(_, leaf)| ways[leaf]);
         found.or(leaves.first()).map(|(_, leaf)| *leaf)
     }
 
-    /// Hands over the items of a leaf, with what the log says about them.
+    /// Passes on the items of a leaf, merged with its log entries.
     fn save_leaf<K: KeyCodec, V: Codec>(
         &self,
         member: &Member<K>,
@@ -356,7 +355,7 @@ impl<L: LeafLayout, M: Medium> Relics<'_, L, M> {
         Ok(())
     }
 
-    /// Hands over an item whose key can be read.
+    /// Passes on an item if its key is readable.
     fn keep<K: KeyCodec, V: Codec>(
         &self,
         key: u64,

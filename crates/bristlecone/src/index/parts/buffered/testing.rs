@@ -1,4 +1,4 @@
-//! Trees in memory, for the tests of both designs.
+//! In-memory trees for the tests of both designs.
 
 use std::sync::Arc;
 
@@ -8,7 +8,7 @@ use crate::index::Open;
 use crate::index::options::Parameters;
 use crate::index::parts::codec::{Codec, KeyCodec};
 
-/// Returns an empty pool that may grow to `max_bytes`.
+/// Returns an empty pool with a maximum of `max_bytes`.
 pub fn pool<M: Medium>(max_bytes: u64, medium: M) -> Arc<PoolFile<M>> {
     let chunks_max = max_bytes.div_ceil(CHUNK_BYTES);
     let geometry = Geometry { chunk_bytes: CHUNK_BYTES, chunks_max, trees_max: 2 };
@@ -30,7 +30,7 @@ where
     T::open(pool, &pool.create_tree(&spec).unwrap(), options, 1).unwrap()
 }
 
-/// Returns a key that no other number has, in no order.
+/// Maps numbers to distinct keys in scrambled order.
 pub fn key(n: u64) -> u64 {
     n.wrapping_mul(0x9e37_79b9_7f4a_7c15)
 }

@@ -1,4 +1,4 @@
-//! How a write finds the place of its key, decides there, and tries again.
+//! The write loop: finds the place of a key, decides there, and retries.
 
 use std::ops::Deref;
 use std::sync::RwLockReadGuard;
@@ -9,12 +9,12 @@ use super::{Change, Guards, LeafLayout, Relief, Store, TreeLog};
 use crate::index::parts::codec::{Codec, KeyCodec};
 use crate::index::{Removed, Swapped, WriteMode};
 
-/// What a lookup expects, which decides where it looks first.
+/// The expected result of a lookup, which determines where it searches first.
 #[derive(Clone, Copy, PartialEq, Eq)]
 pub enum Hint {
     Present,
     Absent,
-    /// Nothing: it does not look into leaves, unless it has to.
+    /// No expectation: leaves are not searched unless necessary.
     Blind,
 }
 
@@ -24,8 +24,8 @@ pub enum InLeaf {
     #[default]
     No,
     Yes,
-    /// No thread has looked: the item was written without asking. It is none that goes, and its value is none
-    /// that the leaf holds.
+    /// Unknown: the item was written without searching the leaf. It is not a removal, and the leaf does not contain
+    /// its value.
     Unseen,
 }
 
@@ -35,25 +35,25 @@ impl From<bool> for InLeaf {
     }
 }
 
-/// What a leaf and what is buffered for it say about a key.
+/// State of a key in a leaf and its buffer.
 #[derive(Clone, Copy, Debug, Default)]
 pub struct Found {
-    /// Number of the leaf, of those under the same lock.
+    /// Index of the leaf among those under the same lock.
     pub at: usize,
     /// The buffered item of the key, if there is one.
     pub item: Option<usize>,
-    /// The leaf's slot for the key, if that was looked for: not if an item is buffered.
+    /// The leaf's slot for the key, if it was searched; not if an item is buffered.
     pub slot: Option<usize>,
     /// The key's word, if the tree has one for it.
     pub key: Option<u64>,
-    /// The value's word, if the key is there.
+    /// The value's word, if the key is present.
     pub value: Option<u64>,
     /// Whether the leaf has a slot for the key, if no item is buffered.
     pub in_leaf: InLeaf,
 }
 
 impl Found {
-    /// Returns what a leaf says, if nothing is buffered: slot, key and value.
+    /// Returns the state of a key in a leaf without buffered item: slot, key and value.
     #[inline(always)]
     pub fn of_leaf(at: usize, slot: Option<(usize, u64, u64)>) -> Self {
         let Some((slot, key, value)) = slot else { return Self { at, ..Self::default() } };
@@ -62,36 +62,37 @@ impl Found {
     }
 }
 
-/// What became of a change.
+/// Outcome of a change.
 pub enum Outcome {
     Done,
-    /// The place had to change first: the key is to be looked up again.
+    /// The place had to change first: look up the key again.
     Again,
 }
 
-/// A tree that is written place by place: a leaf with its buffer, or a node with its leaves, under one lock.
+/// A tree that is written place by place, where a place is a leaf with its buffer, or a node with its leaves, under
+/// one lock.
 pub trait Writer<L: LeafLayout, K: KeyCodec, V: Codec, M: Medium>: Deref<Target = Store<L, K, V, M>> {
-    /// How often a write without room reclaims the log, while that gives something.
+    /// Maximum number of log reclaims by a write without space, as long as they free something.
     const RECLAIMS: usize;
-    /// The names of write 1, for keys and for values.
+    /// The step names of write 1, for keys and for values.
     const RECORD_STEPS: [Step; 2];
-    /// What a writer holds locked.
+    /// The locked object of a writer.
     type Place<'a>
     where
         Self: 'a;
 
     fn log(&self) -> &TreeLog<M>;
 
-    /// Stops a writer where something stops all of them.
+    /// Blocks a writer while all writers are stopped.
     #[inline(always)]
     fn pass(&self) -> Option<RwLockReadGuard<'_, ()>> {
         None
     }
 
-    /// Returns the locked place of a key, and what that says about the key.
+    /// Returns the locked place of a key, and the state of the key in it.
     fn enter(&self, key: K::Ref<'_>, hint: Hint, guards: &Guards<K, V>) -> (Self::Place<'_>, Found);
 
-    /// Gives the key a value, or removes it: it is known to change something.
+    /// Sets or removes the value of a key. The caller knows that this changes something.
     fn change(
         &self,
         place: Self::Place<'_>,
@@ -101,20 +102,20 @@ pub trait Writer<L: LeafLayout, K: KeyCodec, V: Codec, M: Medium>: Deref<Target 
         guards: &Guards<K, V>,
     ) -> Result<Outcome>;
 
-    /// Returns whether there may be room by now, where there was none when the log had given `gifts`.
+    /// Returns whether there may be space now, after a failure when the log's reclaim counter was `gifts`.
     fn gain_room(&self, relief: &mut Relief, gifts: u64) -> bool;
 
-    /// Does what comes after a write.
+    /// Does the work that follows a write.
     fn after_write(&self) -> Result<()>;
 
-    /// Writes what stands out of line, first of all: write 1.
+    /// Writes out-of-line data before anything else: write 1.
     #[inline(always)]
     fn write_records(&self, found: &Found, key: K::Ref<'_>, value: Option<V::Ref<'_>>) -> Result<Change> {
         Change::write::<K, V, M>((&self.keys, &self.values), found.key, key, value, Self::RECORD_STEPS)
     }
 
-    /// Runs `write` at the locked place of a key, with what that says about the key, until it gives a result; again
-    /// if there is no room but some to gain.
+    /// Calls `write` at the locked place of a key, with the state of the key, until it returns a result. Retries
+    /// without space if some can be reclaimed.
     #[inline(always)]
     fn write_at<R>(
         &self,
@@ -131,8 +132,8 @@ pub trait Writer<L: LeafLayout, K: KeyCodec, V: Codec, M: Medium>: Deref<Target 
                 let (place, found) = self.enter(key, hint, &guards);
                 write(place, found, &guards)
             };
-            // Taken apart, because what moves as a whole is read in other pieces than it was written in,
-            // and then the processor waits for the fence.
+            // Matched field by field: moving the value whole reads it in other pieces than it was written in, which
+            // stalls the processor until the fence.
             match done {
                 Ok(Some(done)) => {
                     self.after_write()?;
@@ -145,7 +146,7 @@ pub trait Writer<L: LeafLayout, K: KeyCodec, V: Codec, M: Medium>: Deref<Target 
         }
     }
 
-    /// Writes an item as `mode` says; returns the value that was there.
+    /// Writes an item subject to `mode`; returns the previous value.
     #[inline(always)]
     fn put(&self, key: K::Ref<'_>, value: V::Ref<'_>, mode: WriteMode) -> Result<Option<V::Owned>> {
         let hint = if mode == WriteMode::Update { Hint::Present } else { Hint::Absent };
@@ -159,7 +160,7 @@ pub trait Writer<L: LeafLayout, K: KeyCodec, V: Codec, M: Medium>: Deref<Target 
         })
     }
 
-    /// Replaces the value of a key by `new` if it is `expected`; returns what was there instead.
+    /// Replaces the value of a key by `new` if it is `expected`; otherwise returns the value found instead.
     #[inline(always)]
     fn swap(&self, key: K::Ref<'_>, expected: V::Ref<'_>, new: V::Ref<'_>) -> Result<Swapped<V>> {
         self.write_at(key, Hint::Present, |place, found, guards| {
@@ -173,7 +174,7 @@ pub trait Writer<L: LeafLayout, K: KeyCodec, V: Codec, M: Medium>: Deref<Target 
         })
     }
 
-    /// Removes the item of a key, if its value is `expected` where one is.
+    /// Removes the item of a key, if its value is `expected` where one is given.
     #[inline(always)]
     fn delete(&self, key: K::Ref<'_>, expected: Option<V::Ref<'_>>) -> Result<Removed<V>> {
         self.write_at(key, Hint::Present, |place, found, guards| {

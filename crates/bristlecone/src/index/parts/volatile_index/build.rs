@@ -1,4 +1,4 @@
-//! Building the index in one pass over leaves that are in order already.
+//! Bulk build of the index in one pass over ordered leaves.
 
 use bristlecone_pm::sync::AtomicU32;
 use bristlecone_pm::{Memory, Result};
@@ -8,8 +8,8 @@ use super::{KeyCodec, VolatileIndex};
 use crate::index::parts::separators::Separators;
 
 impl<K: KeyCodec> VolatileIndex<K> {
-    /// Returns an index over leaves and the keys at which they begin, ascending and at least one; the
-    /// first one begins at minus infinity whatever its key. Nodes are filled to three quarters.
+    /// Returns an index over at least one leaf, in ascending order of their low fences; the first
+    /// leaf begins at minus infinity whatever its key. Nodes are filled to three quarters.
     pub fn build(
         node_bytes: usize,
         leaves: impl IntoIterator<Item = (K::Owned, u32)>,
@@ -33,7 +33,7 @@ impl<K: KeyCodec> VolatileIndex<K> {
         Ok(index)
     }
 
-    /// Builds one level; gives the entries of the next one.
+    /// Builds one level; returns the entries of the next one.
     fn build_level(
         (nodes, separators): (&Nodes, &Separators),
         level: u32,

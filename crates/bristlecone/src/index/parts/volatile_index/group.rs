@@ -1,5 +1,5 @@
-//! Several keys on their way to their leaves at once: whatever one of them has to wait for is asked for by all before
-//! any of them looks.
+//! Group lookup: several keys descend together, and each node is prefetched for all of them before any thread
+//! accesses it.
 
 use bristlecone_pm::sync::Ordering::Acquire;
 
@@ -8,19 +8,19 @@ use super::{AnyLayout, DefaultLayout, KeyCodec, Layout, NodeRef, Side, VolatileI
 use crate::index::parts::codec::GROUP;
 use crate::index::parts::optimistic_lock::{LockState, Stale, Version};
 
-/// Where the leaves of a group's keys stand. `None`: the index changed there meanwhile, and the key is looked for by
-/// itself.
+/// The positions of the leaves of a group's keys. `None` if the index changed there meanwhile; the key is then looked
+/// up individually.
 pub type Cursors = [Option<Cursor>; GROUP];
 
-/// Nodes that a key passes at most. One that has to go round by many siblings is looked for by itself.
+/// Maximum number of nodes that a key passes. A key that would pass many siblings is looked up individually.
 const STEPS_MAX: usize = 24;
 
-/// Where a key is on its way.
+/// Progress of a key's descent.
 #[derive(Clone, Copy)]
 enum Way<'a> {
-    /// In this node, where the next one is not known yet.
+    /// In this node, whose successor on the path is not known yet.
     In(NodeRef<'a>, Version),
-    /// Before a child or sibling of this node, which is asked for.
+    /// Before a child or sibling of this node, which is being prefetched.
     Before(NodeRef<'a>, Version, u32),
     /// In the node of the lowest level whose range holds the key.
     Arrived(NodeRef<'a>, Version),
@@ -28,8 +28,8 @@ enum Way<'a> {
 }
 
 impl<K: KeyCodec> VolatileIndex<K> {
-    /// Finds the leaves of up to [`GROUP`] keys, and waits for no thread. `near` is told which leaf each key's is, to ask
-    /// for what will be read of it; [`look`](Self::look) then makes sure.
+    /// Finds the leaves of at most [`GROUP`] keys, without waiting for any thread. `near` is called with the leaf of
+    /// each key, to prefetch the data to be read; [`look`](Self::look) then validates it.
     #[inline]
     pub fn seek_many(&self, keys: &[K::Ref<'_>], guard: &K::Guard, near: impl Fn(usize, u32)) -> Cursors {
         if self.by_default {
@@ -79,7 +79,7 @@ impl<K: KeyCodec> VolatileIndex<K> {
         cursors
     }
 
-    /// Begins where a hint leads, or at the root.
+    /// Begins at the hinted node, or at the root.
     #[inline(always)]
     fn set_out<L: Layout>(&self, key: K::Ref<'_>) -> Way<'_> {
         if K::INLINE
@@ -95,7 +95,7 @@ impl<K: KeyCodec> VolatileIndex<K> {
         }
     }
 
-    /// Takes a key one node further, as `descend` does, and asks for the next one.
+    /// Advances a key by one node, as `descend` does, and prefetches the next one.
     #[inline(always)]
     fn go_on<'a, L: Layout>(
         &'a self,
@@ -126,7 +126,7 @@ impl<K: KeyCodec> VolatileIndex<K> {
             }
             None => node.child(self.entry_of(node, seen, (Some(key), among), Side::From, guard)?),
         };
-        // An index is followed only once it is validated.
+        // An index must be validated before it is followed.
         if !node.lock.validate(seen) {
             return Err(Stale);
         }

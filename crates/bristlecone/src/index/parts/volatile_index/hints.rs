@@ -1,10 +1,10 @@
-//! Where to begin: for keys that are words, which node of the lowest level holds those with the same
-//! first bits. Nothing hangs on what stands here, because a thread that comes to a node by a hint asks the
-//! node whether the key is in its range, as if it had come by a sibling; so hints are written by
-//! any thread that descends, are never taken back, and may be of nodes that have left or serve again elsewhere.
+//! Hints where a descent begins: for word keys, the node of the lowest level that holds those with the same leading
+//! bits. Correctness does not depend on hints: a thread that follows one verifies that the key is in the node's
+//! range, as if it had come from a sibling. Any thread that descends may write hints. They are never removed, and
+//! may refer to nodes that have left the index or were reused elsewhere.
 //!
-//! A hint takes the place of all levels but the last, and of their instructions, which else stand
-//! between the misses of one operation and the next.
+//! A hint replaces all levels but the last, and their instructions, which otherwise separate the cache misses of
+//! consecutive operations.
 
 use std::sync::OnceLock;
 
@@ -17,31 +17,31 @@ use super::{KeyCodec, Side, VolatileIndex};
 use crate::index::parts::optimistic_lock::{LockState, Version};
 use crate::index::parts::prefetch;
 
-/// Nodes from which on there are hints.
+/// Minimum number of nodes for hints.
 const NODES_MIN: u32 = 32;
-/// Buckets for each node: most lie within one, and a key that is in the next one costs a miss.
+/// Number of buckets per node: most buckets lie within one node, and a key in the next node costs one miss.
 const BUCKETS_A_NODE: u64 = 8;
 const BUCKETS_MAX: u64 = 1 << 20;
-/// In vain so often for each bucket, hints are not asked any more until there are twice as many nodes.
+/// Number of useless hints per bucket after which hints are disabled until there are twice as many nodes.
 const VAIN_MAX: u64 = 4;
 
-/// Hints by the bits of keys above the first ones of the tree.
+/// Hints by the bits of keys above the smallest one of the tree.
 #[derive(Debug)]
 pub struct Hints {
     table: OnceLock<Box<[AtomicU32]>>,
     scale: CachePadded<Scale>,
-    /// Descents from the root since the scale was set.
+    /// Number of descents from the root since the scale was set.
     vain: CachePadded<AtomicU64>,
 }
 
-/// Which keys share a bucket: changed word by word, because buckets of an old scale do no harm.
+/// The mapping of keys to buckets. Its words change one by one, because buckets of an old scale are harmless.
 #[derive(Debug)]
 struct Scale {
     first: AtomicU64,
     shift: AtomicU32,
     /// The last bucket; none if there are no hints.
     last: AtomicU32,
-    /// From so many nodes on the scale does not fit any more.
+    /// Number of nodes from which on the scale is outdated.
     outgrown: AtomicU32,
 }
 
@@ -58,7 +58,8 @@ impl Default for Hints {
 }
 
 impl Hints {
-    /// Returns the hint for a key, if hints are in use: a node's number and one, or 0; and where its bucket begins.
+    /// Returns the hint for a key, if hints are in use: a node's number plus one, or 0; and the first key of its
+    /// bucket.
     #[inline(always)]
     fn of(&self, rank: u64) -> Option<(&AtomicU32, u64)> {
         let scale = &*self.scale;
@@ -76,7 +77,7 @@ impl Hints {
         nodes.begun() >= self.scale.outgrown.load(Relaxed)
     }
 
-    /// Spreads the keys from `first` to `last` over as many buckets as so many nodes take.
+    /// Spreads the keys from `first` to `last` over the number of buckets for `nodes` nodes.
     fn scale(&self, nodes: u32, first: u64, last: u64) {
         self.scale.outgrown.store(nodes.saturating_mul(2), Relaxed);
         self.table.get_or_init(no_hints);
@@ -89,7 +90,7 @@ impl Hints {
         self.vain.store(0, Relaxed);
     }
 
-    /// Descents from the root since the scale was set; `None` if hints are not in use.
+    /// Returns the number of descents from the root since the scale was set; `None` if hints are not in use.
     #[cfg(test)]
     pub fn vain(&self) -> Option<u64> {
         (self.scale.last.load(Relaxed) > 0).then(|| self.vain.load(Relaxed))
@@ -102,7 +103,7 @@ impl Hints {
     }
 }
 
-/// Returns memory that nothing has touched, so that trees take as much of it as they use.
+/// Returns untouched memory, so that trees occupy only as much of it as they use.
 fn no_hints() -> Box<[AtomicU32]> {
     let zeros = Box::into_raw(vec![0_u32; BUCKETS_MAX as usize].into_boxed_slice());
     // SAFETY: an atomic is what it is atomic of, in memory, and no other thread has the box.
@@ -110,7 +111,7 @@ fn no_hints() -> Box<[AtomicU32]> {
 }
 
 impl<K: KeyCodec> VolatileIndex<K> {
-    /// Asks for the hint of a key.
+    /// Prefetches the hint of a key.
     #[inline(always)]
     pub(super) fn prefetch_hint(&self, key: K::Ref<'_>) {
         if let Some((hint, _)) = self.hints.of(K::rank(key)) {
@@ -118,7 +119,7 @@ impl<K: KeyCodec> VolatileIndex<K> {
         }
     }
 
-    /// Asks for the node that a key's hint names, all of it.
+    /// Prefetches the whole node that a key's hint refers to.
     #[inline(always)]
     pub(super) fn prefetch_hinted(&self, key: K::Ref<'_>) {
         if let Some((hint, _)) = self.hints.of(K::rank(key))
@@ -133,7 +134,7 @@ impl<K: KeyCodec> VolatileIndex<K> {
     pub(super) fn hinted<L: Layout>(&self, key: K::Ref<'_>) -> Option<(NodeRef<'_>, Version)> {
         let rank = K::rank(key);
         let (hint, begins) = self.hints.of(rank)?;
-        // Pairs with the releases below: a thread that knows the number sees the node as it was known, or later.
+        // Pairs with the releases below: a thread that knows the number sees the node at that time or later.
         let id = hint.load(Acquire).checked_sub(1)?;
         let node = L::get(&self.nodes, id);
         node.prefetch_children();
@@ -158,16 +159,16 @@ impl<K: KeyCodec> VolatileIndex<K> {
             return None;
         }
         if low <= begins {
-            // The node was split, and the whole bucket is the new one's.
+            // The node was split, and the whole bucket belongs to the new one.
             hint.store(next + 1, Release);
         }
         Some((right, version))
     }
 
-    /// Notes that a descent from the root came to a node.
+    /// Records the node that a descent from the root reached.
     #[inline(always)]
     pub(super) fn learn(&self, key: K::Ref<'_>, node: u32) {
-        // A follower does not insert the nodes that outgrow its hints.
+        // A follower does not insert nodes, so it must update outdated hints here.
         self.tend_hints();
         let Some((hint, _)) = self.hints.of(K::rank(key)) else { return };
         hint.store(node + 1, Release);
@@ -178,7 +179,7 @@ impl<K: KeyCodec> VolatileIndex<K> {
         }
     }
 
-    /// Sets the scale of hints anew if the tree has outgrown it. Nothing is locked.
+    /// Resets the scale of hints if the tree has outgrown it. No lock is held.
     #[inline(always)]
     pub(super) fn tend_hints(&self) {
         if K::INLINE && self.hints.is_outgrown(&self.nodes) {
@@ -189,7 +190,7 @@ impl<K: KeyCodec> VolatileIndex<K> {
     #[cold]
     fn scale_hints(&self) {
         let (nodes, guard) = (self.nodes.begun(), K::pin());
-        // What a node says is believed without asking again: a wrong scale does no harm.
+        // The node is read without validation: a wrong scale is harmless.
         if let Ok((first, _)) = self.descend::<AnyLayout>(Some(K::least()), Side::Before, 1, &guard)
             && let Ok((last, _)) = self.descend::<AnyLayout>(None, Side::From, 1, &guard)
         {

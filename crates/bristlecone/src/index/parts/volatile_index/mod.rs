@@ -1,12 +1,11 @@
 //! The inner index: volatile, from keys to leaves. A B-link tree with optimistic versions.
 //!
-//! Readers descend without locks: they note a node's version, choose a child, read the child's
-//! version, and ask whether the node still is what it was. A node that was split under way leads
-//! on by its right sibling and high key, so a split needs its parent's lock only afterwards.
-//! Writers lock one node at a time, from the leaves upwards; only the removal of a whole node
-//! locks several, from the root downwards, one such removal at a time.
+//! Readers descend without locks: they record a node's version, choose a child, read the child's version, and
+//! validate the node. A node that was split concurrently leads to its right sibling by its high key, so a split
+//! needs its parent's lock only afterwards. Writers lock one node at a time, from the leaves upwards. Only the
+//! removal of a whole node locks several, from the root downwards, one such removal at a time.
 //!
-//! Where keys are words, a descent begins in the lowest level as a rule: see `hints`.
+//! With word keys, a descent usually begins in the lowest level: see `hints`.
 
 mod build;
 mod group;
@@ -40,12 +39,12 @@ pub struct VolatileIndex<K: KeyCodec> {
     by_default: bool,
     root: Posted<AtomicU32>,
     hints: Hints,
-    /// Held while the tree grows or a node leaves it.
+    /// Held while the tree grows or a node is removed.
     structure: Mutex<()>,
     keys: PhantomData<fn() -> K>,
 }
 
-/// Which entry a search takes when the key equals a separator.
+/// The entry that a search selects when the key equals a separator.
 #[derive(Clone, Copy, PartialEq, Eq)]
 enum Side {
     /// The entry that begins with the key.
@@ -54,12 +53,12 @@ enum Side {
     Before,
 }
 
-/// Where a key lies among the separators of a node.
+/// Position of a key among the separators of a node.
 #[derive(Clone, Copy)]
 enum Among {
     /// Before all of them.
     Before,
-    /// Where its rank says.
+    /// At the position of its rank.
     Rank(u64),
     /// Behind all of them, and behind the high key.
     Behind,
@@ -70,7 +69,7 @@ impl<K: KeyCodec> VolatileIndex<K> {
     ///
     /// # Errors
     ///
-    /// If there is no memory for it.
+    /// Fails if there is no memory for it.
     pub fn new(node_bytes: usize, leaf: u32, memory: &Memory) -> Fallible<Self> {
         let nodes = Nodes::new(node_bytes, K::INLINE, memory)?;
         let root = nodes.alloc(1, Edge::Left)?;
@@ -80,8 +79,8 @@ impl<K: KeyCodec> VolatileIndex<K> {
         Ok(Self::assemble(nodes, Separators::new(K::INLINE, memory)?, root))
     }
 
-    /// Notes the index for the next open of its tree, once no thread changes it any more. `None`: it goes with this
-    /// process.
+    /// Saves the index for the next open of its tree, once no thread changes it any more. Returns `None` if it is
+    /// in memory of this process only.
     pub fn suspend(&self, notes: &mut Notes) -> Option<()> {
         if notes.are_live() {
             notes.push_posted(&self.root)?;
@@ -92,7 +91,7 @@ impl<K: KeyCodec> VolatileIndex<K> {
         self.separators.suspend(notes)
     }
 
-    /// Takes over what [`suspend`](Self::suspend) noted.
+    /// Takes over the index saved by [`suspend`](Self::suspend).
     pub fn resume(node_bytes: usize, notes: &mut NotesReader<'_>) -> Option<Self> {
         let (root, begins) = if notes.are_live() {
             (notes.read_posted()?, 0)
@@ -107,16 +106,16 @@ impl<K: KeyCodec> VolatileIndex<K> {
         Some(index)
     }
 
-    /// Returns the separators of the index, which may have others', too.
+    /// Returns the separators of the index, which may also contain those of others.
     pub fn separators(&self) -> &Separators {
         &self.separators
     }
 
-    /// Keeps the nodes ready that `leaves` more leaves may take, until the answer is dropped.
+    /// Reserves the nodes for `leaves` more leaves, until the result is dropped.
     ///
     /// # Errors
     ///
-    /// If there is no memory for them.
+    /// Fails if there is no memory for them.
     pub fn reserve(&self, leaves: usize) -> Fallible<Room<'_>> {
         // One on each level, and a root.
         let levels = self.nodes.get(self.root.load(Acquire)).level() as usize;
@@ -140,7 +139,7 @@ impl<K: KeyCodec> VolatileIndex<K> {
         self.nodes.bytes() + self.separators.bytes() + self.hints.bytes()
     }
 
-    /// Returns the leaf that holds `key`, and its version: both were current at one moment.
+    /// Returns the leaf that holds `key`, and its version, both current at one point in time.
     #[inline]
     pub fn find(
         &self,
@@ -167,7 +166,7 @@ impl<K: KeyCodec> VolatileIndex<K> {
                 && let Ok(at) = self.choose(node, seen, Some(key), Side::From, guard)
             {
                 let leaf = node.child(at);
-                // The index of a leaf only once validated; then the leaf before the node again.
+                // A leaf number must be validated before use. Afterwards validate the node again.
                 if node.lock.validate(seen)
                     && let Some(version) = version_of(leaf)
                     && node.lock.validate(seen)
@@ -180,8 +179,7 @@ impl<K: KeyCodec> VolatileIndex<K> {
         unreachable!("rounds are not counted out")
     }
 
-    /// Returns how many leaves may be added where `key` is before a node of the index has to split: as
-    /// things stand.
+    /// Returns the number of leaves that can currently be added at `key` before a node of the index must split.
     pub fn room_above(&self, key: K::Ref<'_>, guard: &K::Guard) -> usize {
         for round in 0_u32.. {
             if let Ok((node, seen)) = self.descend::<AnyLayout>(Some(key), Side::From, 1, guard)
@@ -226,12 +224,12 @@ impl<K: KeyCodec> VolatileIndex<K> {
                 }
                 None => node.child(self.entry_of(node, seen, (key, among), side, guard)?),
             };
-            // An index is followed only once it is validated.
+            // An index must be validated before it is followed.
             if !node.lock.validate(seen) {
                 return Err(Stale);
             }
             let child = L::get(&self.nodes, next);
-            // Header, keys and children are read one after the other, but can be fetched at once.
+            // Header, keys and children are read one after the other, but can be fetched concurrently.
             child.prefetch_children();
             reached("index step down");
             let version = child.lock.read().ok_or(Stale)?;
@@ -242,7 +240,7 @@ impl<K: KeyCodec> VolatileIndex<K> {
         }
     }
 
-    /// Returns where a key (`None`: behind all others) lies in a node.
+    /// Returns the position of a key (`None`: behind all others) in a node.
     #[inline(always)]
     fn among(
         &self,
@@ -301,14 +299,14 @@ impl<K: KeyCodec> VolatileIndex<K> {
         word: u64,
         guard: &'g K::Guard,
     ) -> Result<K::Ref<'g>, Stale> {
-        // What stands out of line is looked at only when the word is known to be good.
+        // Out-of-line data may be accessed only if the word is known to be valid.
         if !K::INLINE && !node.lock.validate(seen) {
             return Err(Stale);
         }
         Ok(K::separator_at(&self.separators, word, guard))
     }
 
-    /// Returns the entry whose range holds the key, among those of one node.
+    /// Returns the entry of one node whose range holds the key.
     #[inline(always)]
     fn choose(
         &self,
@@ -322,7 +320,7 @@ impl<K: KeyCodec> VolatileIndex<K> {
         self.entry_of(node, seen, (key, among), side, guard)
     }
 
-    /// As [`choose`](Self::choose), for a key of which it is known where it lies.
+    /// Same as [`choose`](Self::choose), for a key whose position is known.
     #[inline(always)]
     fn entry_of(
         &self,
@@ -333,7 +331,7 @@ impl<K: KeyCodec> VolatileIndex<K> {
         guard: &K::Guard,
     ) -> Result<usize, Stale> {
         let Some(key) = key else { return Ok(node.count().saturating_sub(1)) };
-        // The first key is the low fence, which the descent took care of.
+        // The first key is the low fence, which the descent has verified.
         if K::INLINE {
             let rank = K::rank(key);
             let begun = if side == Side::From { node.count_le(rank) } else { node.count_lt(rank) };
@@ -344,7 +342,7 @@ impl<K: KeyCodec> VolatileIndex<K> {
             Among::Rank(rank) => rank,
             Among::Behind => return Ok(node.count().saturating_sub(1)),
         };
-        // Only keys of the same rank are looked at.
+        // Only keys of the same rank are compared in full.
         let (mut low, mut high) = (node.count_lt(rank).max(1), node.count_le(rank));
         while low < high {
             let middle = low.midpoint(high);
@@ -359,13 +357,13 @@ impl<K: KeyCodec> VolatileIndex<K> {
         Ok(low - 1)
     }
 
-    /// Adds a leaf that begins at `separator`, split off the leaf that held it so far. The caller
-    /// holds that leaf's lock, and has [`reserve`](Self::reserve)d the nodes.
+    /// Adds a leaf that begins at `separator`, split off the leaf that held it so far. The caller must hold that
+    /// leaf's lock, and must have [`reserve`](Self::reserve)d the nodes.
     pub fn insert(&self, separator: K::Ref<'_>, leaf: u32, guard: &K::Guard) {
         self.insert_above(1, K::make_separator(&self.separators, separator), leaf, guard);
     }
 
-    /// Inserts an entry on a level, and what that brings on the levels above.
+    /// Inserts an entry on a level, and the resulting entries on the levels above.
     fn insert_above(&self, level: u32, mut separator: u64, mut child: u32, guard: &K::Guard) {
         for level in level.. {
             match self.insert_at(level, separator, child, guard) {
@@ -375,10 +373,10 @@ impl<K: KeyCodec> VolatileIndex<K> {
         }
     }
 
-    /// Inserts an entry on a level; if that splits a node, gives the entry for the level above.
+    /// Inserts an entry on a level; if that splits a node, returns the entry for the level above.
     fn insert_at(&self, level: u32, separator: u64, child: u32, guard: &K::Guard) -> Option<(u64, u32)> {
         for round in 0_u32.. {
-            // The word is the caller's own, so it can be read.
+            // The word belongs to the caller, so it can be read.
             let key = K::separator_at(&self.separators, separator, guard);
             if self.nodes.get(self.root.load(Acquire)).level() < level {
                 if self.grow(level, separator, child, guard) {
@@ -439,7 +437,7 @@ impl<K: KeyCodec> VolatileIndex<K> {
         Some((promoted, right_id))
     }
 
-    /// Returns where a new separator belongs in a locked node: behind all that are not greater.
+    /// Returns the position of a new separator in a locked node: behind all that are not greater.
     fn position(&self, node: NodeRef<'_>, key: K::Ref<'_>, guard: &K::Guard) -> usize {
         (1..node.count())
             .find(|&at| K::separator_at(&self.separators, node.key(at), guard) > K::shorten(key))

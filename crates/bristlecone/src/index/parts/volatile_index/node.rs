@@ -1,5 +1,5 @@
-//! A node of the inner index: `count` entries, entry `i` covering `[key(i), key(i + 1))`, the
-//! last one up to the high key.
+//! A node of the inner index: `count` entries, where entry `i` covers
+//! `[key(i), key(i + 1))`, and the last one ends at the high key.
 //!
 //! ```text
 //! lock, high key, next, count, level, common and leftmost (32 B) | children (4 B each) | ranks (8 B each), line by line
@@ -7,7 +7,7 @@
 //! ```
 //!
 //!
-//! What is compared, and how separators are ranked by it, is `ranks`.
+//! `ranks` describes the comparison of separators.
 
 mod ranks;
 
@@ -29,8 +29,8 @@ pub const NONE: u32 = u32::MAX;
 /// Bytes before the children.
 const HEADER_BYTES: usize = 32;
 
-/// The header; children and keys follow it in the arena. Changes only under the lock; readers
-/// validate, hence relaxed accesses.
+/// The header; children and keys follow it in the arena. It changes only under the lock. Readers validate, so
+/// relaxed accesses suffice.
 #[repr(C)]
 pub struct Node {
     pub lock: OptimisticLock,
@@ -38,7 +38,7 @@ pub struct Node {
     next: AtomicU32,
     count: AtomicU32,
     level: AtomicU32,
-    /// Whether the node is the leftmost one of its level (bit 0), and how many bytes ranks leave out.
+    /// Whether the node is the leftmost one of its level (bit 0), and the number of bytes that ranks omit.
     edge: AtomicU32,
 }
 
@@ -50,9 +50,9 @@ const _: () = assert!(size_of::<Node>() == HEADER_BYTES);
 /// The key where a range begins.
 #[derive(Clone, Copy)]
 pub struct Separator {
-    /// Orders like the key, but for keys of the same rank.
+    /// Has the order of keys, except for keys of the same rank.
     pub rank: u64,
-    /// What [`KeyCodec::make_separator`] made of it.
+    /// The result of [`KeyCodec::make_separator`].
     pub word: u64,
 }
 
@@ -60,21 +60,21 @@ impl Separator {
     /// Before every key.
     pub const LEAST: Self = Self { rank: 0, word: 0 };
 
-    /// Returns the separator of a word that is known to be good.
+    /// Returns the separator of a word that is known to be valid.
     pub fn of<K: KeyCodec>(separators: &Separators, word: u64, guard: &K::Guard) -> Self {
         Self { rank: K::rank(K::separator_at(separators, word, guard)), word }
     }
 
-    /// Returns another one for the same key.
+    /// Returns another separator for the same key.
     pub fn copy<K: KeyCodec>(self, separators: &Separators, guard: &K::Guard) -> Self {
         Self { rank: self.rank, word: K::copy_separator(separators, self.word, guard) }
     }
 }
 
-/// Where a node stands in its level.
+/// Position of a node in its level.
 #[derive(Clone, Copy, PartialEq, Eq)]
 pub enum Edge {
-    /// At the left end: its range begins at minus infinity.
+    /// Leftmost: its range begins at minus infinity.
     Left,
     /// Behind another node.
     Inside,
@@ -86,28 +86,27 @@ pub struct Nodes {
     shape: Shape,
 }
 
-/// Where the arrays of a node are, and how they are searched.
+/// Positions of the arrays in a node, and the search method.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 struct Shape {
     /// Length of each array.
     slots: usize,
     ranks_at: usize,
-    /// Where the ranks are, if they are the keys.
+    /// Position of the words: that of the ranks, if they are the keys.
     words_at: usize,
     level: Level,
 }
 
-/// What the compiler knows of how nodes are laid out.
+/// Compile-time knowledge of the node layout.
 pub trait Layout {
     /// Returns a node.
     fn get(nodes: &Nodes, id: u32) -> NodeRef<'_>;
 }
 
-/// Nothing.
+/// Any layout.
 pub struct AnyLayout;
 
-/// That nodes have the size that designs give them by default, that keys are words, and that the processor compares
-/// lines of them.
+/// Nodes of the default size, keys that are words, and a processor that compares whole lines of keys.
 pub struct DefaultLayout;
 
 impl Layout for AnyLayout {
@@ -149,17 +148,17 @@ pub struct NodeRef<'a> {
 }
 
 impl Nodes {
-    /// Returns nodes of so many bytes; `inline`: ranks are keys.
+    /// Returns storage for nodes of this size; if `inline`, ranks are keys.
     pub fn new(node_bytes: usize, inline: bool, memory: &Memory) -> Result<Self> {
         Ok(Self { arena: Arena::new(node_bytes, memory)?, shape: Shape::fitting(node_bytes, inline) })
     }
 
-    /// Notes the nodes for the next open of their tree: see [`Arena::suspend`].
+    /// Saves the nodes for the next open of their tree: see [`Arena::suspend`].
     pub fn suspend(&self, notes: &mut Notes) -> Option<()> {
         self.arena.suspend(notes)
     }
 
-    /// Takes over what [`suspend`](Self::suspend) noted.
+    /// Takes over the nodes saved by [`suspend`](Self::suspend).
     pub fn resume(node_bytes: usize, inline: bool, notes: &mut NotesReader<'_>) -> Option<Self> {
         Some(Self { arena: Arena::resume(node_bytes, notes)?, shape: Shape::fitting(node_bytes, inline) })
     }
@@ -174,12 +173,12 @@ impl Nodes {
         NodeRef { id, node: self.arena.get(id), shape: self.shape, arena: PhantomData }
     }
 
-    /// Returns whether nodes are what [`DefaultLayout`] says.
+    /// Returns whether nodes have the [`DefaultLayout`].
     pub fn have_default_layout(&self) -> bool {
         self.arena.bytes_each() == DefaultLayout::BYTES && Some(self.shape) == DefaultLayout::SHAPE
     }
 
-    /// Fetches header and children of a node, which are enough to go from leaf to leaf.
+    /// Prefetches header and children of a node, which suffice to walk from leaf to leaf.
     #[inline(always)]
     pub fn prefetch_header_and_children(&self, id: u32) {
         let node = self.get(id);
@@ -187,7 +186,7 @@ impl Nodes {
         node.prefetch_children();
     }
 
-    /// Fetches all lines of a node.
+    /// Prefetches all lines of a node.
     #[inline(always)]
     pub fn prefetch_whole(&self, id: u32) {
         let start = std::ptr::from_ref(self.get(id).node).cast::<u8>();
@@ -195,7 +194,7 @@ impl Nodes {
         (0..bytes).step_by(LINE_BYTES).for_each(|line| prefetch(start.wrapping_add(line)));
     }
 
-    /// Returns a node without entries. No other thread knows it, unless from an earlier life: it is locked.
+    /// Returns a locked node without entries. No other thread knows it, except from a former use.
     pub fn alloc(&self, level: u32, at: Edge) -> Result<u32> {
         let id = self.arena.alloc()?;
         let node = self.get(id);
@@ -211,7 +210,7 @@ impl Nodes {
         Ok(id)
     }
 
-    /// Keeps so many nodes ready.
+    /// Reserves nodes.
     pub fn reserve(&self, nodes: usize) -> Result<Room<'_>> {
         self.arena.reserve(nodes)
     }
@@ -224,7 +223,7 @@ impl Nodes {
         self.arena.bytes()
     }
 
-    /// Returns the number of nodes that there ever were.
+    /// Returns the number of nodes ever allocated.
     pub fn begun(&self) -> u32 {
         self.arena.begun()
     }
@@ -232,12 +231,12 @@ impl Nodes {
 
 impl Shape {
     const fn new(slots: usize, inline: bool, level: Level) -> Self {
-        // At a line of their own.
+        // Ranks begin on their own line.
         let ranks_at = (HEADER_BYTES + 4 * slots).next_multiple_of(LINE_BYTES);
         Self { slots, ranks_at, words_at: ranks_at + if inline { 0 } else { 8 * slots }, level }
     }
 
-    /// Returns the shape of nodes of so many bytes.
+    /// Returns the shape of nodes of this size.
     fn fitting(node_bytes: usize, inline: bool) -> Self {
         let level = Level::detect();
         let shapes = (GROUP..).step_by(GROUP).map(|slots| Self::new(slots, inline, level));
@@ -260,8 +259,7 @@ impl std::ops::Deref for NodeRef<'_> {
 }
 
 impl<'a> NodeRef<'a> {
-    /// Fetches the children of a node of the default size, which are asked for only once all keys
-    /// were compared.
+    /// Prefetches the children of a node of the default size, which are accessed only after all keys were compared.
     #[inline(always)]
     pub fn prefetch_children(self) {
         let start = std::ptr::from_ref(self.node).cast::<u8>();
@@ -269,7 +267,7 @@ impl<'a> NodeRef<'a> {
         prefetch(start.wrapping_add(2 * LINE_BYTES));
     }
 
-    /// Returns every rank that entries may have, `u64::MAX` where none is.
+    /// Returns all rank positions, with `u64::MAX` in unused ones.
     #[inline(always)]
     pub fn ranks(self) -> &'a [AtomicU64] {
         self.words_from(self.shape.ranks_at)
@@ -300,13 +298,13 @@ impl<'a> NodeRef<'a> {
         }
     }
 
-    /// Returns the number of entries, never more than there is room for.
+    /// Returns the number of entries, at most the capacity.
     #[inline(always)]
     pub fn count(self) -> usize {
         (self.node.count.load(Relaxed) as usize).min(self.shape.slots)
     }
 
-    /// Keeps the first `count` entries only.
+    /// Keeps only the first `count` entries.
     pub fn truncate(self, count: usize) {
         self.ranks()[count..self.count()].iter().for_each(|rank| rank.store(u64::MAX, Relaxed));
         self.node.count.store(count as u32, Relaxed);
@@ -318,7 +316,7 @@ impl<'a> NodeRef<'a> {
         self.node.level.load(Relaxed)
     }
 
-    /// Returns whether the node's range begins at minus infinity, whatever its first key says.
+    /// Returns whether the node's range begins at minus infinity, whatever its first key.
     pub fn is_leftmost(self) -> bool {
         self.node.edge.load(Relaxed) & 1 != 0
     }
@@ -333,7 +331,7 @@ impl<'a> NodeRef<'a> {
         })
     }
 
-    /// Returns the high key's rank: `u64::MAX` for the rightmost node. `inline` is what the node is.
+    /// Returns the high key's rank: `u64::MAX` for the rightmost node. `inline` must match the node.
     #[inline(always)]
     pub fn high_rank(self, inline: bool) -> u64 {
         if inline { self.node.high.load(Relaxed) } else { self.ranks()[self.shape.slots - 1].load(Relaxed) }
@@ -374,10 +372,10 @@ impl<'a> NodeRef<'a> {
         self.children()[at].store(child, Relaxed);
     }
 
-    /// Makes room at `at` and puts an entry there. The node is not full.
+    /// Inserts an entry at `at`. The node must not be full.
     pub fn insert(self, at: usize, key: Separator, child: u32) {
         let count = self.count();
-        // Whether separators ascend is another matter: keys of a damaged leaf may lie anywhere.
+        // The order of separators is not asserted: keys of a damaged leaf may lie anywhere.
         debug_assert!(at <= count && count < self.ranks().len(), "entry {at} of {count} in a full node");
         for from in (at..count).rev() {
             self.set(from + 1, self.separator(from), self.child(from));
@@ -386,7 +384,7 @@ impl<'a> NodeRef<'a> {
         self.node.count.store(count as u32 + 1, Relaxed);
     }
 
-    /// Closes the gap over the entry at `at`.
+    /// Removes the entry at `at` and closes the gap.
     pub fn remove(self, at: usize) {
         let count = self.count();
         for from in at + 1..count {

@@ -1,4 +1,5 @@
-//! A leaf leaves the index. Its range goes to a neighbour; nodes left without entries go too.
+//! Removal of a leaf from the index. Its range passes to a neighbour; nodes left without entries
+//! are removed as well.
 
 use bristlecone_pm::sync::Ordering::Acquire;
 use bristlecone_pm::sync::wait::{lock, reached};
@@ -7,10 +8,10 @@ use super::{AnyLayout, KeyCodec, NodeRef, Side, VolatileIndex};
 use crate::index::parts::optimistic_lock::pause;
 
 impl<K: KeyCodec> VolatileIndex<K> {
-    /// Removes a leaf whose range holds `key`; its range goes to a neighbour. `false`: it is the
-    /// only leaf, and stays; or it is not there any more; or `agreed` said no. That is asked at
-    /// most once, with the index locked and everything else certain, and told which leaf precedes
-    /// in the index and takes the range over, if one does.
+    /// Removes a leaf whose range holds `key`; its range passes to a neighbour. Returns `false` if
+    /// it is the only leaf, if it was removed already, or if `agreed` returned false. `agreed` is
+    /// called at most once, with the index locked and after all other conditions hold. Its argument
+    /// is the preceding leaf if that one gets the range.
     pub fn remove(
         &self,
         key: K::Ref<'_>,
@@ -21,7 +22,7 @@ impl<K: KeyCodec> VolatileIndex<K> {
         self.remove_if(key, leaf, guard, &mut agreed)
     }
 
-    /// Compiled for each kind of key, and not for each caller of [`remove`](Self::remove).
+    /// Compiled once per kind of key, instead of once per caller of [`remove`](Self::remove).
     fn remove_if(
         &self,
         key: K::Ref<'_>,
@@ -55,7 +56,7 @@ impl<K: KeyCodec> VolatileIndex<K> {
         unreachable!("rounds are not counted out")
     }
 
-    /// Removes one of several entries. The first one's range goes to the second, any other's to
+    /// Removes one of several entries. The first one's range passes to the second, any other's to
     /// the one before it.
     fn drop_entry(&self, node: NodeRef<'_>, at: usize, guard: &K::Guard) {
         let dead = node.key(at.max(1));
@@ -67,8 +68,8 @@ impl<K: KeyCodec> VolatileIndex<K> {
         K::retire_separator(&self.separators, dead, guard);
     }
 
-    /// Removes a leaf that is alone in its node, with that node and all that become empty above.
-    /// `None`: something changed meanwhile.
+    /// Removes a leaf that is alone in its node, with that node and all ancestors that become
+    /// empty. Returns `None` if the index changed meanwhile.
     fn remove_chain(
         &self,
         key: K::Ref<'_>,
@@ -78,7 +79,8 @@ impl<K: KeyCodec> VolatileIndex<K> {
     ) -> Option<bool> {
         let _only = lock(&self.structure);
         let mut locked = Locked(Vec::new());
-        // From the root down, keep locked the last node with several entries and all below it.
+        // Descend from the root, and keep the last node with several entries and all below it
+        // locked.
         let mut id = self.root.load(Acquire);
         loop {
             let node = self.nodes.get(id);
@@ -106,7 +108,8 @@ impl<K: KeyCodec> VolatileIndex<K> {
         }
         let (ancestor_id, ancestor) = locked.0[0];
         if ancestor.count() < 2 {
-            // Nothing but this chain: the leaf is the only one. (The root is the chain's head.)
+            // The index is only this chain: the leaf is the only one. (The root is the chain's
+            // head.)
             debug_assert_eq!(ancestor_id, self.root.load(Acquire));
             return Some(false);
         }
@@ -123,7 +126,7 @@ impl<K: KeyCodec> VolatileIndex<K> {
             self.take_from_right(&chain, &neighbours, guard)
         };
         self.drop_separator_of(ancestor, at, guard);
-        // Only now may a thread use the nodes again, and lock them.
+        // From here on other threads may reuse and lock the nodes.
         drop((neighbours, locked));
         dead.into_iter().for_each(|id| self.nodes.free(id));
         reached("index node.freed");
@@ -155,7 +158,7 @@ impl<K: KeyCodec> VolatileIndex<K> {
         Some(neighbours)
     }
 
-    /// Grows the left neighbours' ranges over the chain, which goes.
+    /// Extends the left neighbours' ranges over the chain, which is removed.
     fn leave_to_left(&self, chain: &[(u32, NodeRef<'_>)], left: &Locked<'_>, guard: &K::Guard) -> Vec<u32> {
         let mut dead = Vec::new();
         for (&(id, node), &(_, left)) in chain.iter().zip(&left.0) {
@@ -170,7 +173,7 @@ impl<K: KeyCodec> VolatileIndex<K> {
         dead
     }
 
-    /// Makes the chain's nodes take over their right neighbours' entries, which go.
+    /// Moves the right neighbours' entries into the chain's nodes, and removes the neighbours.
     fn take_from_right(
         &self,
         chain: &[(u32, NodeRef<'_>)],
@@ -196,7 +199,7 @@ impl<K: KeyCodec> VolatileIndex<K> {
         dead
     }
 
-    /// The ancestor's entry for the node that went.
+    /// Removes the ancestor's entry for the removed node.
     fn drop_separator_of(&self, ancestor: NodeRef<'_>, at: usize, guard: &K::Guard) {
         let gone = at.max(1);
         let dead = ancestor.key(gone);
@@ -206,7 +209,7 @@ impl<K: KeyCodec> VolatileIndex<K> {
     }
 }
 
-/// Locked nodes, unlocked together; those that became obsolete already are.
+/// Locked nodes, unlocked together, except those that became obsolete.
 struct Locked<'a>(Vec<(u32, NodeRef<'a>)>);
 
 impl Locked<'_> {

@@ -1,5 +1,5 @@
-//! Leaves take another leaf's place: for trees whose leaves forward threads that come too late, so
-//! that the index may lag behind them.
+//! Replacement of a leaf, for trees whose old leaves forward late threads, so that the index may
+//! lag behind.
 
 use bristlecone_pm::sync::Ordering::Acquire;
 
@@ -7,9 +7,9 @@ use super::{AnyLayout, KeyCodec, NodeRef, Side, VolatileIndex};
 use crate::index::parts::optimistic_lock::Version;
 
 impl<K: KeyCodec> VolatileIndex<K> {
-    /// Puts `left`, and from a separator on `right`, in the place of the leaf `old`, in whose
-    /// range `key` lies. `false`: another thread did, or the node is being changed just now; ask
-    /// again later. Only one caller is ever told `true` for a leaf.
+    /// Replaces the leaf `old`, whose range holds `key`, by `left` and, from a separator on,
+    /// `right`. Returns `false` if another thread did so, or if the node is being changed: retry
+    /// later. Only one caller gets `true` for a leaf.
     pub fn replace(
         &self,
         key: K::Ref<'_>,
@@ -18,7 +18,7 @@ impl<K: KeyCodec> VolatileIndex<K> {
         right: Option<(K::Ref<'_>, u32)>,
         guard: &K::Guard,
     ) -> bool {
-        // Without memory for what a right leaf may bring, the index goes on lagging behind.
+        // Without memory for a right leaf, the index lags behind for longer.
         let Ok(_room) = self.reserve(usize::from(right.is_some())) else { return false };
         let Some((node, at)) = self.lock_entry(key, old, guard) else { return false };
         node.set_child(at, left);
@@ -34,7 +34,7 @@ impl<K: KeyCodec> VolatileIndex<K> {
         true
     }
 
-    /// Locks the node in which `leaf` stands as the entry whose range holds `key`.
+    /// Locks the node with `leaf` as the entry whose range holds `key`.
     fn lock_entry(&self, key: K::Ref<'_>, leaf: u32, guard: &K::Guard) -> Option<(NodeRef<'_>, usize)> {
         let (node, seen): (NodeRef<'_>, Version) =
             self.descend::<AnyLayout>(Some(key), Side::From, 1, guard).ok()?;
@@ -42,12 +42,13 @@ impl<K: KeyCodec> VolatileIndex<K> {
         (node.child(at) == leaf && node.lock.upgrade(seen)).then_some((node, at))
     }
 
-    /// Returns whether the index has one leaf only. A guess while others change it.
+    /// Returns whether the index has one leaf only. The result is approximate while other threads
+    /// change it.
     pub fn is_single(&self) -> bool {
         let mut node = self.nodes.get(self.root.load(Acquire));
         loop {
             let Some(seen) = node.lock.read() else { return false };
-            // The root stays as high as it once was.
+            // The height of the root never decreases.
             if node.count() > 1 || node.right().is_some() {
                 return false;
             }

@@ -7,7 +7,7 @@ use super::*;
 use crate::index::parts::codec::{Codec, Inline, Record};
 use crate::index::parts::optimistic_lock::OptimisticLock;
 
-/// Small enough that nodes split all the time: 8 entries, and 7 of byte strings.
+/// Small enough that nodes split frequently: 8 entries, and 7 of byte strings.
 const SMALL: usize = 128;
 const SMALL_BYTES: usize = 192;
 
@@ -18,7 +18,7 @@ fn noise(state: &mut u64) -> u64 {
     *state
 }
 
-/// Inserts and removes leaves that begin at the names of numbers, which order as these do.
+/// Inserts and removes leaves whose fences are the names of numbers, in the same order.
 fn follows_a_model_of_fences<K: KeyCodec>(node_bytes: usize, name: impl Fn(u64) -> K::Owned) {
     let guard = K::pin();
     let lock = OptimisticLock::default();
@@ -40,7 +40,7 @@ fn follows_a_model_of_fences<K: KeyCodec>(node_bytes: usize, name: impl Fn(u64) 
             let single = model.len() == 1;
             assert_eq!(inner.remove(K::borrow(&name(key)), leaf, &guard, |_| true), !single);
             if !single {
-                // The range goes to the neighbour that the index now names.
+                // The range passes to the neighbour that the index now returns.
                 model.remove(&fence);
                 let heir = find(key);
                 let left = model.range(..fence).next_back().map(|(_, &leaf)| leaf);
@@ -79,7 +79,7 @@ fn words_follow_a_model_of_fences() {
 
 #[test]
 fn byte_strings_follow_a_model_of_fences() {
-    // Nodes have much in common, little, or nothing, and that changes with each split and removal.
+    // The common prefixes of nodes are long, short, or empty, and change with each split and removal.
     let name = |number: u64| {
         let folder = char::from(b'a' + (number / 1000) as u8);
         let name = format!("{folder}/{:03}/of documents/{:02}", number / 40 % 25, number % 40);
@@ -136,7 +136,7 @@ fn finding_while_others_split_and_remove() {
     let version = OptimisticLock::default().read();
     let inner = VolatileIndex::<Record>::new(SMALL_BYTES, 0, &Memory::private()).unwrap();
     let running = AtomicUsize::new(3);
-    // Fence k * 4 + 1 belongs to thread k % 3; fences k * 4 are there throughout.
+    // Fence k * 4 + 1 belongs to thread k % 3; fences k * 4 exist throughout.
     let fixed = 800_u32;
     let name = |i: u32| format!("{i:08}");
     let guard = Record::pin();
@@ -164,16 +164,16 @@ fn finding_while_others_split_and_remove() {
             let k = (noise(&mut state) % u64::from(fixed)) as u32;
             let guard = Record::pin();
             let (leaf, _) = inner.find(name(k * 4).as_bytes(), &guard, |_| version);
-            // A removed first entry hands its range to the right, so a transient leaf may begin
-            // at the fence; but never another fixed one.
+            // A removed first entry passes its range to the right, so a transient leaf may begin at the
+            // fence, but never another fixed one.
             assert!(leaf == k || leaf >= fixed, "{leaf} for {k}");
         }
     });
     assert!(inner.check().is_empty());
 }
 
-/// Threads fill regions of their own with leaves and take away those whose range the leaf to the left
-/// takes over, so that nodes leave one region and serve in another. Every thread finds the right leaves.
+/// Threads fill disjoint regions with leaves, and remove those whose range passes to the leaf on the left,
+/// so that nodes leave one region and are reused in another. Every thread must find the right leaves.
 fn nodes_serve_again_elsewhere<K: KeyCodec>(node_bytes: usize, name: impl Fn(u32) -> K::Owned + Sync) {
     const REGIONS: u32 = 3;
     const LEAVES: u32 = 300;
@@ -273,8 +273,8 @@ fn byte_strings_whose_first_bytes_are_equal_are_told_apart() {
     }
 }
 
-/// Finds leaves, of which each begins where its key does, by every key; returns how many lookups of the last
-/// round began at the root, if hints were in use to the end.
+/// Finds leaves by every key, where each leaf begins at its key; returns the number of lookups of the last
+/// round that began at the root, if hints were in use to the end.
 fn found_from_the_root(keys: &[u64]) -> Option<u64> {
     let version = OptimisticLock::default().read();
     let inner = VolatileIndex::<Inline>::new(SMALL, 0, &Memory::private()).unwrap();

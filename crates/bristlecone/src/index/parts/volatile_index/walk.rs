@@ -1,4 +1,4 @@
-//! Going from leaf to leaf in key order, and looking at the whole index at rest.
+//! Walking from leaf to leaf in key order, and checking the whole quiescent index.
 
 use bristlecone_pm::Finding;
 use bristlecone_pm::sync::Ordering::Acquire;
@@ -7,7 +7,7 @@ use bristlecone_pm::sync::wait::reached;
 use super::{AnyLayout, KeyCodec, NodeRef, Side, VolatileIndex};
 use crate::index::parts::optimistic_lock::{LockState, Stale, Version, pause};
 
-/// A place in the lowest level of the index.
+/// A position in the lowest level of the index.
 #[derive(Clone, Copy, Debug)]
 pub struct Cursor {
     pub(super) node: u32,
@@ -15,19 +15,19 @@ pub struct Cursor {
     pub(super) at: usize,
 }
 
-/// What comes after a leaf.
+/// The step behind a leaf.
 pub enum Step {
     /// The next leaf, and its version.
     Leaf(u32, Version, Cursor),
-    /// Nothing: the leaf was the last one.
+    /// End: the leaf was the last one.
     End,
     /// The index changed: seek again.
     Lost,
 }
 
 impl<K: KeyCodec> VolatileIndex<K> {
-    /// Finds a leaf, and where it stands, to go on from there. `None`: the first leaf. `near` is
-    /// told where that is before the thread waits for the leaf.
+    /// Finds a leaf and its position, to continue from there; `None` means the first leaf. `near` is called with the
+    /// position before the thread accesses the leaf.
     pub fn seek(
         &self,
         key: Option<K::Ref<'_>>,
@@ -48,8 +48,8 @@ impl<K: KeyCodec> VolatileIndex<K> {
         unreachable!("rounds are not counted out")
     }
 
-    /// Returns where the leaf of a key stands, unless the index changed meanwhile. Compiled for each kind of key, and not
-    /// for each caller of [`seek`](Self::seek).
+    /// Returns the position of a key's leaf, unless the index changed meanwhile. Compiled once per kind of key,
+    /// instead of once per caller of [`seek`](Self::seek).
     #[inline(never)]
     fn cursor_at(&self, key: K::Ref<'_>, guard: &K::Guard) -> Option<Cursor> {
         let (node, seen) = self.descend::<AnyLayout>(Some(key), Side::From, 1, guard).ok()?;
@@ -58,7 +58,7 @@ impl<K: KeyCodec> VolatileIndex<K> {
         Some(Cursor { node: node.id, seen, at })
     }
 
-    /// Returns the leaf at a cursor, if its node still is what it was.
+    /// Returns the leaf at a cursor, if its node is unchanged.
     #[inline(always)]
     pub fn look(&self, cursor: Cursor, version_of: impl Fn(u32) -> Option<Version>) -> Step {
         let node = self.nodes.get(cursor.node);
@@ -72,7 +72,7 @@ impl<K: KeyCodec> VolatileIndex<K> {
         Step::Lost
     }
 
-    /// Returns the leaf to the right of a cursor's.
+    /// Returns the leaf to the right of a cursor's leaf.
     pub fn next(&self, cursor: Cursor, version_of: impl Fn(u32) -> Option<Version>) -> Step {
         let node = self.nodes.get(cursor.node);
         if cursor.at + 1 < node.count() {
@@ -93,7 +93,7 @@ impl<K: KeyCodec> VolatileIndex<K> {
         self.look(Cursor { node: next, seen, at: 0 }, version_of)
     }
 
-    /// Asks for the node behind one.
+    /// Prefetches the node behind one.
     #[inline(always)]
     fn prefetch_right(&self, node: NodeRef<'_>) {
         if let Some((right, _)) = node.right() {
@@ -101,7 +101,7 @@ impl<K: KeyCodec> VolatileIndex<K> {
         }
     }
 
-    /// Returns a leaf a few places to the right, if the next node's are far enough: for prefetching.
+    /// Returns a leaf a few places to the right, if it is in this node or the next one: for prefetching.
     pub fn ahead(&self, cursor: Cursor, places: usize) -> Option<u32> {
         let node = self.nodes.get(cursor.node);
         let (at, count) = (cursor.at + places, node.count());
@@ -116,8 +116,8 @@ impl<K: KeyCodec> VolatileIndex<K> {
         leaf.filter(|_| node.lock.validate(cursor.seen) && right.lock.validate(seen))
     }
 
-    /// Returns the last leaf that begins before `key` (of all, for `None`), and where it begins: `None`
-    /// for the first leaf.
+    /// Returns the last leaf that begins before `key` (of all, for `None`), and its low fence: `None` for the first
+    /// leaf.
     pub fn find_before(
         &self,
         key: Option<K::Ref<'_>>,
@@ -135,8 +135,8 @@ impl<K: KeyCodec> VolatileIndex<K> {
         unreachable!("rounds are not counted out")
     }
 
-    /// Returns where the last leaf stands that begins before a key, and where it begins, unless the index changed
-    /// meanwhile. Compiled for each kind of key, and not for each caller of [`find_before`](Self::find_before).
+    /// Returns the position of the last leaf that begins before a key, and its low fence, unless the index changed
+    /// meanwhile. Compiled once per kind of key, instead of once per caller of [`find_before`](Self::find_before).
     #[inline(never)]
     fn cursor_before(&self, key: Option<K::Ref<'_>>, guard: &K::Guard) -> Option<(Cursor, Option<K::Owned>)> {
         let (node, seen) = self.descend::<AnyLayout>(key, Side::Before, 1, guard).ok()?;
@@ -145,8 +145,8 @@ impl<K: KeyCodec> VolatileIndex<K> {
         Some((Cursor { node: node.id, seen, at }, fence))
     }
 
-    /// Returns where the leaf at a cursor begins: `Some(None)` for the first leaf. `None`: the index changed. For designs
-    /// from outside.
+    /// Returns the low fence of the leaf at a cursor: `Some(None)` for the first leaf, `None` if the index changed.
+    /// For external designs.
     #[cfg(feature = "lab")]
     pub fn begins(&self, cursor: Cursor, guard: &K::Guard) -> Option<Option<K::Owned>> {
         let node = self.nodes.get(cursor.node);
@@ -167,10 +167,10 @@ impl<K: KeyCodec> VolatileIndex<K> {
         Ok(Some(K::owned(self.separator(node, seen, node.key(at), guard)?)))
     }
 
-    /// Calls `visit` with every leaf and its low fence, in order. No thread writes meanwhile.
+    /// Calls `visit` with every leaf and its low fence, in order. No thread may write meanwhile.
     pub fn for_each_leaf(&self, mut visit: impl FnMut(Option<K::Ref<'_>>, u32)) {
         self.each_node(|node| {
-            // Pinned anew for each node, lest what others give up waits for the whole walk.
+            // Pin again for each node, so that memory retired by others is not held for the whole walk.
             let guard = K::pin();
             for at in (0..node.count()).take_while(|_| node.level() == 1) {
                 let first = at == 0 && node.is_leftmost();
@@ -182,8 +182,8 @@ impl<K: KeyCodec> VolatileIndex<K> {
         });
     }
 
-    /// Calls `visit` with every node, level by level from the root, each level from the left; with no more than there
-    /// are, whatever they say.
+    /// Calls `visit` with every node, level by level from the root, each level from the left. The number of calls is
+    /// bounded by the number of nodes, even if their links are damaged.
     fn each_node(&self, mut visit: impl FnMut(NodeRef<'_>)) {
         let mut first = self.root.load(Acquire);
         let mut left = self.nodes.begun();
@@ -205,7 +205,7 @@ impl<K: KeyCodec> VolatileIndex<K> {
         }
     }
 
-    /// Verifies that keys ascend within and across the nodes of every level. No thread writes meanwhile.
+    /// Verifies that keys ascend within and across the nodes of every level. No thread may write meanwhile.
     pub fn check(&self) -> Vec<Finding> {
         let guard = K::pin();
         let mut findings = Vec::new();

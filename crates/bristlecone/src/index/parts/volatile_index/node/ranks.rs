@@ -1,9 +1,9 @@
-//! Ranks are what is compared first, many at once. A key that fits a word is its own rank, and stands
-//! there only. A byte string's rank is eight of its bytes, and its word says where the rest is; the last
-//! rank is then the high key's, so that a node needs no look at any string unless ranks are equal.
-//! They are the first eight bytes, or, where all separators of the node and its high key begin with the
-//! same four or more, the eight behind what is *common* to them: a key that begins otherwise lies before
-//! all of them, or behind.
+//! Ranks are compared first, several at a time. A key that fits a word is its own rank, and is stored
+//! only there. The rank of a byte string is eight of its bytes, and its word locates the rest. The last
+//! rank is that of the high key, so a node accesses a string only if ranks are equal. The rank is the
+//! first eight bytes. If all separators of the node and its high key share a prefix of four or more
+//! bytes, it is the eight bytes behind this *common* prefix: a key without this prefix lies before all
+//! of them, or behind.
 
 use bristlecone_pm::sync::Ordering::Relaxed;
 
@@ -12,29 +12,30 @@ use crate::index::parts::codec::KeyCodec;
 use crate::index::parts::search::{count_le, count_lt};
 use crate::index::parts::separators::Separators;
 
-/// Bytes that separators of a node have in common at least, for ranks to leave them out.
+/// Minimum length of the common prefix of a node's separators for ranks to omit it.
 const COMMON_MIN: usize = 4;
 
 impl NodeRef<'_> {
-    /// Returns how many ranks are at most `rank`.
+    /// Returns the number of ranks that are at most `rank`.
     #[inline(always)]
     pub fn count_le(self, rank: u64) -> usize {
         count_le(self.shape.level, self.ranks(), rank).min(self.count())
     }
 
-    /// Returns how many ranks are less than `rank`.
+    /// Returns the number of ranks that are less than `rank`.
     #[inline(always)]
     pub fn count_lt(self, rank: u64) -> usize {
         count_lt(self.shape.level, self.ranks(), rank).min(self.count())
     }
 
-    /// Returns how many bytes are common to all separators, and left out of their ranks.
+    /// Returns the length of the common prefix of all separators, which their ranks omit.
     #[inline(always)]
     pub fn common(self) -> usize {
         (self.node.edge.load(Relaxed) >> 1) as usize
     }
 
-    /// Ranks the separators of a locked node anew, by what tells them apart. Words are their own ranks.
+    /// Recomputes the ranks of a locked node's separators from the bytes behind their common prefix.
+    /// Words are their own ranks.
     pub fn rank_all<K: KeyCodec>(self, separators: &Separators, guard: &K::Guard) {
         if K::INLINE {
             return;
@@ -47,7 +48,7 @@ impl NodeRef<'_> {
         let common = (count > 1).then(|| most(self.key(1))).filter(|common| *common >= COMMON_MIN);
         let common = common.unwrap_or(0);
         self.node.edge.store(u32::from(self.is_leftmost()) | (common as u32) << 1, Relaxed);
-        // The first entry begins where the node does, which is before every key that is looked for here.
+        // The first entry begins where the node does, which is before every key that is searched here.
         self.ranks()[0].store(0, Relaxed);
         for at in 1..count {
             self.ranks()[at].store(K::rank_behind(key(self.key(at)), common), Relaxed);
@@ -57,15 +58,16 @@ impl NodeRef<'_> {
         }
     }
 
-    /// Ranks the separators of a locked node anew if none is left that has what was common to them.
+    /// Recomputes the ranks of a locked node's separators if none is left that determined their common
+    /// prefix.
     pub fn rank_fewer<K: KeyCodec>(self, separators: &Separators, guard: &K::Guard) {
         if self.count() < 2 {
             self.rank_all::<K>(separators, guard);
         }
     }
 
-    /// Ranks the separator at `at` of a locked node among the others; all of them if it begins otherwise, or is not told
-    /// apart from its neighbours.
+    /// Computes the rank of the separator at `at` of a locked node. Recomputes all of them if it lacks
+    /// the common prefix, or has the same rank as a neighbour.
     pub fn rank_one<K: KeyCodec>(self, at: usize, separators: &Separators, guard: &K::Guard) {
         if K::INLINE {
             return;
