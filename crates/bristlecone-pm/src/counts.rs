@@ -1,4 +1,4 @@
-//! What happens in an open pool, counted by threads that share no line for it.
+//! Event counters of an open pool. Threads do not share cache lines when they count.
 
 use std::sync::atomic::AtomicU64;
 use std::sync::atomic::Ordering::Relaxed;
@@ -13,9 +13,9 @@ const STRIPES: usize = 64;
 /// Counts of several kinds. A sum is exact while no thread adds.
 #[derive(Debug)]
 pub struct Counts<const KINDS: usize> {
-    /// The stripe of a thread is its own, so that adding is no locked instruction.
+    /// Each thread has its own stripe, so that adding needs no locked instruction.
     own: Box<[CachePadded<[AtomicU64; KINDS]>]>,
-    /// That of all threads beyond.
+    /// Counts of all further threads.
     shared: CachePadded<[AtomicU64; KINDS]>,
 }
 
@@ -43,7 +43,7 @@ impl<const KINDS: usize> Counts<KINDS> {
     }
 }
 
-/// Events of an open pool that are rare enough to be counted always.
+/// Events of an open pool that are rare enough to be always counted.
 #[derive(Debug, Default)]
 pub struct Events(Counts<3>);
 
@@ -52,13 +52,13 @@ const CHUNKS: usize = 1;
 const GROWTH_NANOS: usize = 2;
 
 impl Events {
-    /// Notes that a node was split.
+    /// Counts a node split.
     #[inline]
     pub fn note_split(&self) {
         self.0.add(SPLITS, 1);
     }
 
-    /// Notes that a tree got a chunk, and how long that took.
+    /// Counts a chunk that a tree got, and the time that took.
     pub(crate) fn note_chunk(&self, took: Duration) {
         #[cfg(feature = "tracing")]
         tracing::debug!(?took, "a tree gets a chunk");
@@ -66,12 +66,12 @@ impl Events {
         self.0.add(GROWTH_NANOS, took.as_nanos() as u64);
     }
 
-    /// Returns how many nodes were split.
+    /// Returns the number of node splits.
     pub fn splits(&self) -> u64 {
         self.0.sum(SPLITS)
     }
 
-    /// Returns how many chunks trees got, and how long that took in all.
+    /// Returns the number of chunks that trees got, and the total time.
     pub fn growth(&self) -> (u64, Duration) {
         (self.0.sum(CHUNKS), Duration::from_nanos(self.0.sum(GROWTH_NANOS)))
     }

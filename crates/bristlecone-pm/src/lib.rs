@@ -1,25 +1,28 @@
-//! The lowest layer of Bristlecone: persistent memory, reached through a [`Medium`], divided by a pool file.
+//! The lowest layer of Bristlecone: persistent memory, accessed through a [`Medium`] and divided by a pool file.
 //!
-//! From the bottom up, as the folders:
+//! Modules, from the bottom up:
 //!
-//! - `medium`: loads, stores, flushes and fences; [`Native`] runs them; [`Domain`] says what survives a crash.
+//! - - `medium`: loads, stores, flushes and fences; [`Native`] executes them; [`Domain`] states which stores survive a
+//!   crash.
 //! - `word`: the words that persistent structures consist of.
-//! - `map`: reserved address space with a file in it, which grows; nodes of memory; bytes that cannot be had.
+//! - - `map`: reserved address space with a file mapped into it, which grows; NUMA nodes; faults in the mapping.
 //! - `pool`: superblock, tree directory and chunks of a pool file.
 //! - `alloc`: slots of one size in chunks, byte strings in slots, and the sweep that finds free ones.
 //! - `wal`: write-ahead logs in chunks.
-//! - `segment`: what a process leaves in shared memory for the next one.
-//! - [`sync`]: locks, epochs, numbers of threads, and where simulated threads take turns.
+//! - - `segment`: shared memory that a process leaves for the next one.
+//! - - [`sync`]: locks, epochs, thread numbers, and the scheduling points of simulated threads.
 //!
 //! # Features
 //!
-//! A program turns on none of these itself: the library passes `metrics` and `tracing` on, and the others are for tests.
+//! Programs need not enable these themselves: the library forwards `metrics` and `tracing`, and the others are for
+//! tests.
 //!
-//! - `turns`: each access to DRAM that threads share is a step, at which a simulator may run another thread. All atomics
-//!   of [`sync`] cost a little more.
-//! - `metrics`: flushed lines and fences are counted; each costs a little more.
-//! - `tracing`: events of the crate `tracing` for each chunk that a tree gets, and for whatever [`told`] and [`told_if_long`] do.
-//! - `failpoints`: the module `failpoint` is public, with which a test has system calls refused.
+//! - - `turns`: each access to DRAM that threads share is a step, at which a simulator may switch threads. All atomics
+//!   of [`sync`] become slightly slower.
+//! - - `metrics`: flushed lines and fences are counted; each becomes slightly slower.
+//! - - `tracing`: events of the crate `tracing` for each chunk that a tree gets, and for each call of [`told`] and
+//!   [`told_if_long`].
+//! - - `failpoints`: makes the module `failpoint` public, with which a test makes system calls fail.
 
 mod alloc;
 mod counts;

@@ -1,10 +1,10 @@
-//! Which process opened a pool. A child that was forked inherits its parent's handles, but neither the
-//! pool nor the threads that were at work in it: it has to notice, at the price of a load.
+//! Identifies the process that opened a pool. A forked child inherits its parent's handles, but
+//! neither the pool nor the threads that use it. The child must detect this, at the cost of one load.
 //!
-//! Every process that opens pools has a number, in a word that the kernel zeroes in a child, whatever
-//! call made it (`MADV_WIPEONFORK`); where the kernel cannot, a `fork` handler does. A pool keeps the
-//! number of its opener, and a child that opens pools takes the next one, which none of its ancestors
-//! has.
+//! Every process that opens pools has a number, in a word that the kernel zeroes in a child,
+//! independent of the call that made it (`MADV_WIPEONFORK`). Where the kernel cannot, a `fork` handler
+//! zeroes it. A pool stores the number of its opener. A child that opens pools takes the next number,
+//! which none of its ancestors has.
 
 use std::sync::atomic::Ordering::{AcqRel, Acquire, Relaxed};
 use std::sync::atomic::{AtomicPtr, AtomicU64};
@@ -19,10 +19,10 @@ static WORD: AtomicPtr<AtomicU64> = AtomicPtr::new(std::ptr::null_mut());
 /// The last number taken by this process or, before the fork, by its ancestors.
 static LAST: AtomicU64 = AtomicU64::new(0);
 
-/// Replaces the page where the kernel does not wipe any.
+/// Used instead of the page where the kernel cannot wipe pages.
 static PLAIN: AtomicU64 = AtomicU64::new(0);
 
-/// The process that opened something.
+/// Identity of the process that opened an object.
 #[derive(Clone, Copy, Debug)]
 pub struct Opener {
     word: &'static AtomicU64,
@@ -58,7 +58,7 @@ impl Opener {
 }
 
 fn word() -> &'static AtomicU64 {
-    // Pairs with the exchange below: the page is there for every thread that sees its address.
+    // Pairs with the exchange below: a thread that sees the address also sees the page.
     let mut word = WORD.load(Acquire);
     if word.is_null() {
         let made = wiped_page().unwrap_or_else(plain_word);
@@ -81,7 +81,7 @@ fn wiped_page() -> Option<*mut AtomicU64> {
     let page =
         unsafe { rustix::mm::mmap_anonymous(std::ptr::null_mut(), PAGE_BYTES, prot, MapFlags::PRIVATE) };
     let page = page.ok()?;
-    // SAFETY: the page mapped above; what a child finds in it is the only thing that changes.
+    // SAFETY: the page mapped above;the advice only changes its contents in a child.
     if unsafe { libc::madvise(page, PAGE_BYTES, libc::MADV_WIPEONFORK) } == 0 {
         return Some(page.cast());
     }
@@ -94,8 +94,8 @@ fn plain_word() -> *mut AtomicU64 {
     extern "C" fn forked() {
         PLAIN.store(0, Relaxed);
     }
-    // SAFETY: the handler is async-signal-safe. If there is no memory for it, the pool's mapping is
-    // still not the child's.
+    // SAFETY: the handler is async-signal-safe.Without memory for it, the child still does not inherit
+    // the pool's mapping.
     unsafe { libc::pthread_atfork(None, None, Some(forked)) };
     std::ptr::from_ref(&PLAIN).cast_mut()
 }
@@ -111,9 +111,9 @@ fn discard(word: *mut AtomicU64) {
 mod tests {
     use super::*;
 
-    /// Returns whether `ask` holds in a child.
+    /// Returns the result of `ask` in a child.
     fn in_child(ask: impl FnOnce() -> bool) -> bool {
-        // SAFETY: the child asks and exits, by async-signal-safe calls.
+        // SAFETY: the child calls `ask` and exits, by async-signal-safe calls.
         let child = unsafe { libc::fork() };
         if child == 0 {
             // SAFETY: always.

@@ -1,13 +1,14 @@
-//! What is told to the crate `tracing`, with the feature of that name: without it nothing is, and nothing is timed.
+//! Events for the crate `tracing`, if the feature of that name is enabled. Without it no event is
+//! emitted and nothing is timed.
 
 #[cfg(feature = "tracing")]
 use std::time::{Duration, Instant};
 
-/// From when on something that a write waits for is told of.
+/// Minimum duration of a reported delay of a write.
 #[cfg(feature = "tracing")]
 const LONG: Duration = Duration::from_millis(1);
 
-/// Does something that may take long, and tells what it was and how long it took.
+/// Runs a slow operation, and reports it with its duration.
 #[inline(always)]
 #[cfg_attr(not(feature = "tracing"), allow(unused_variables, reason = "nothing is told then"))]
 pub fn told<T>(what: &'static str, name: impl std::fmt::Debug, act: impl FnOnce() -> T) -> T {
@@ -19,7 +20,7 @@ pub fn told<T>(what: &'static str, name: impl std::fmt::Debug, act: impl FnOnce(
     done
 }
 
-/// Does something that a write waits for, and tells of it if it took a millisecond or more.
+/// Runs an operation for which a write waits, and reports it if it took a millisecond or more.
 #[inline(always)]
 #[cfg_attr(not(feature = "tracing"), allow(unused_variables, reason = "nothing is told then"))]
 pub fn told_if_long<T>(what: &'static str, act: impl FnOnce() -> T) -> T {

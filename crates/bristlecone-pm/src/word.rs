@@ -1,5 +1,5 @@
-//! The cells that persistent structures consist of. Every access names the medium, so one that
-//! bypasses it does not compile.
+//! The cells of persistent structures. Every access names the medium, so an access that bypasses it does not
+//! compile.
 
 use std::mem::MaybeUninit;
 use std::sync::atomic::{AtomicU64, Ordering};
@@ -11,11 +11,11 @@ use crate::medium::{Flushed, Medium, Step, Witness};
 ///
 /// # Safety
 ///
-/// The type is `repr(C)` or `repr(transparent)`, consists of [`Word`]s only, has no padding, and
-/// every bit pattern is a value of it.
+/// The type must be `repr(C)` or `repr(transparent)`, consist of [`Word`]s only, and have no padding, and every bit
+/// pattern must be a valid value.
 pub unsafe trait Persistent: Sized {}
 
-/// Eight bytes, aligned: the only unit that reaches the medium whole.
+/// Eight aligned bytes: the only unit that is written to the medium atomically.
 #[repr(transparent)]
 #[derive(Debug)]
 pub struct Word(AtomicU64);
@@ -32,39 +32,39 @@ impl Word {
         medium.load(&self.0, Ordering::Acquire)
     }
 
-    /// Stores without order: for data that a later publish makes reachable.
+    /// Stores without ordering: for data that a later publish makes reachable.
     #[inline(always)]
     #[track_caller]
     pub fn store<M: Medium>(&self, medium: &M, value: u64) {
         medium.store(&self.0, value, Ordering::Relaxed);
     }
 
-    /// Stores what recovery derives from other words, or makes good: a crash may take it, whatever it keeps. No
-    /// flush is needed.
+    /// Stores data that recovery derives from other words, or repairs: a crash may undo the store. No flush is
+    /// needed.
     #[inline(always)]
     #[track_caller]
     pub fn store_derived<M: Medium>(&self, medium: &M, value: u64) {
         medium.store_derived(&self.0, value);
     }
 
-    /// Begins to make durable that the medium reaches up to this word, to which it was just extended.
+    /// Begins to make durable that the medium extends up to this word.
     pub(crate) fn extend<M: Medium>(&self, medium: &M) -> Flushed {
         medium.extended(&self.0);
         Flushed::none()
     }
 
-    /// Stores the word that makes other data reachable, with the proof that it may.
+    /// Stores the word that makes other data reachable; the witness proves that this is allowed.
     #[inline(always)]
     #[track_caller]
     pub fn publish<M: Medium>(&self, medium: &M, value: u64, _proof: &impl Witness, step: Step) {
         medium.publish(&self.0, value, step);
     }
 
-    /// Replaces `current` by `new` if it is stored there, with the proof that it may.
+    /// Replaces `current` by `new` if it is stored there; the witness proves that this is allowed.
     ///
     /// # Errors
     ///
-    /// The value that is stored, if it is another.
+    /// The stored value, if it differs.
     #[inline(always)]
     #[track_caller]
     pub fn publish_if<M: Medium>(
@@ -78,7 +78,7 @@ impl Word {
     }
 }
 
-/// A fixed group of bytes, made of words.
+/// A fixed group of bytes, consisting of words.
 #[repr(transparent)]
 #[derive(Debug)]
 pub struct Group<const WORDS: usize>([Word; WORDS]);
@@ -111,7 +111,7 @@ impl<const WORDS: usize> Group<WORDS> {
         }
     }
 
-    /// Stores every word, none before what the proof is about.
+    /// Stores every word, none before what the witness covers.
     #[inline(always)]
     #[track_caller]
     pub fn publish<M: Medium>(&self, medium: &M, words: [u64; WORDS], proof: &impl Witness, step: Step) {
@@ -120,8 +120,8 @@ impl<const WORDS: usize> Group<WORDS> {
         }
     }
 
-    /// Stores one byte that recovery derives, as [`Word::store_derived`] does. The caller is the only writer of the
-    /// group.
+    /// Stores one byte that recovery derives, like [`Word::store_derived`]. The caller must be the only writer of
+    /// the group.
     #[inline(always)]
     #[track_caller]
     pub fn store_byte<M: Medium>(&self, medium: &M, index: usize, byte: u8) {
@@ -132,28 +132,28 @@ impl<const WORDS: usize> Group<WORDS> {
     }
 }
 
-/// Copies words out, each by itself as [`Word::load`] would, in any order.
+/// Copies words out, each like [`Word::load`], in any order.
 ///
 /// # Panics
 ///
-/// If `to` is not as long as `from`.
+/// If `to` and `from` differ in length.
 #[inline(always)]
 pub fn read_words<M: Medium>(medium: &M, from: &[Word], to: &mut [MaybeUninit<u64>]) {
     assert!(from.len() == to.len(), "a copy of another length");
     medium.about_to_read(from.as_ptr().cast(), size_of_val(from));
-    // SAFETY: both are valid for so many words, and no other thread has `to`.
+    // SAFETY: both are valid for this many words, and no other thread has `to`.
     unsafe { copy::words(from.as_ptr().cast(), to.as_mut_ptr().cast(), from.len()) };
 }
 
-/// Copies words to the medium, each by itself as [`Word::store`] would, in any order.
+/// Copies words to the medium, each like [`Word::store`], in any order.
 ///
 /// # Panics
 ///
-/// If `from` is not as long as `to`.
+/// If `from` and `to` differ in length.
 #[inline(always)]
 #[track_caller]
 pub fn write_words<M: Medium>(medium: &M, to: &[Word], from: &[u64]) {
-    // SAFETY: a word is an atomic integer and nothing else.
+    // SAFETY: a word consists of one atomic integer.
     let cells = unsafe { std::slice::from_raw_parts(to.as_ptr().cast::<AtomicU64>(), to.len()) };
     medium.store_words(cells, from);
 }
@@ -176,8 +176,8 @@ pub(crate) fn le_bytes<const WORDS: usize, const BYTES: usize>(words: &[u64; WOR
     bytes
 }
 
-/// Copies bytes into words, the last one padded with zeros. The copy is not atomic: publish what
-/// points to it only once it is durable.
+/// Copies bytes into words, the last one padded with zeros. The copy is not atomic: publish a reference to it only
+/// once it is durable.
 ///
 /// # Panics
 ///
@@ -192,7 +192,7 @@ pub fn write_bytes<M: Medium>(medium: &M, to: &[Word], bytes: &[u8]) {
     }
 }
 
-/// Appends `len` bytes that are stored in `from` to `to`.
+/// Appends `len` bytes from `from` to `to`.
 ///
 /// # Panics
 ///

@@ -1,9 +1,9 @@
-//! The instructions that the native medium runs, one by one: the lines that are written back and the pages
-//! that are synced are those that were passed, and the fence comes last.
+//! Single-steps the native medium: it writes back and syncs exactly the requested lines and pages, and the
+//! fence comes last.
 //!
-//! The processor traps after each instruction while its trap flag is set. The handler looks at the next one:
-//! `clwb`, `clflushopt` and `clflush` with their addresses, `sfence`, and system calls. So what is looked at
-//! is the code as it was compiled, and it needs no other process.
+//! The processor traps after each instruction while its trap flag is set. The handler inspects the next one:
+//! `clwb`, `clflushopt` and `clflush` with their addresses, `sfence`, and system calls. So the test covers
+//! the compiled code, and needs no other process.
 #![cfg(all(target_arch = "x86_64", target_os = "linux"))]
 
 use std::arch::asm;
@@ -15,7 +15,7 @@ use bristlecone_pm::{Domain, Flushed, LINE_BYTES, Medium, Native, Persist};
 
 const PAGE_BYTES: usize = 4096;
 
-/// What matters to the medium.
+/// An instruction that is relevant to the medium.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 enum Did {
     /// Wrote back the line of an address.
@@ -37,7 +37,7 @@ fn record(entry: [usize; 4]) {
     }
 }
 
-/// The number of a register, as instructions encode it, in the saved context.
+/// Words of the recording: a kind and three arguments for each entry.
 const REGISTERS: [libc::c_int; 16] = [
     libc::REG_RAX,
     libc::REG_RCX,
@@ -62,8 +62,8 @@ extern "C" fn on_trap(_: i32, _: *mut libc::siginfo_t, context: *mut libc::c_voi
     let registers = unsafe { &(*context.cast::<libc::ucontext_t>()).uc_mcontext.gregs };
     let register = |number: libc::c_int| registers[number as usize] as usize;
     let code = register(libc::REG_RIP) as *const u8;
-    // SAFETY: the next instruction is about to be run, so its bytes are there; those behind the first are
-    // looked at only where the ones before say that there are more.
+    // SAFETY: the next instruction is about to be executed, so its bytes exist; further bytes are read only
+    // where the ones before imply them.
     let byte = |at: usize| unsafe { *code.add(at) };
     let mut at = 0;
     let is_wide = byte(0) == 0x66;
@@ -91,7 +91,7 @@ extern "C" fn on_trap(_: i32, _: *mut libc::siginfo_t, context: *mut libc::c_voi
     }
 }
 
-/// The address that an instruction names: a base, an index, and a distance.
+/// Returns the address operand of an instruction: a base, an index, and a displacement.
 fn address(
     byte: &dyn Fn(usize) -> u8,
     mut at: usize,
@@ -132,14 +132,14 @@ fn install() {
     });
 }
 
-/// Runs something and returns what it did to the medium.
+/// Runs a function and returns its accesses to the medium.
 fn traced(run: impl FnOnce()) -> Vec<Did> {
     static ONE: Mutex<()> = Mutex::new(());
     let _alone = ONE.lock().unwrap_or_else(PoisonError::into_inner);
     install();
     LENGTH.store(0, Relaxed);
-    // The instruction behind the one that sets the flag is not seen.
-    // SAFETY: the handler is in place, and the flag is this thread's alone.
+    // The instruction behind the one that sets the flagis not recorded. SAFETY: the handler is in place, and
+    // the flag is this thread's alone.
     unsafe { asm!("pushfq", "or qword ptr [rsp], 0x100", "popfq", "nop") };
     run();
     // SAFETY: as above.
@@ -163,19 +163,19 @@ fn pages(count: usize) -> (Vec<u8>, usize) {
     (bytes, first)
 }
 
-/// Where ranges begin, and how long they are: within a line, at its ends, across several, across pages.
+/// Returns page-aligned bytes, and their start.
 fn ranges() -> impl Iterator<Item = (usize, usize)> {
     let starts = [0, 1, 56, 63, 100, 4088];
     let lengths = [1, 8, 57, 64, 65, 129, 1000, 4097];
     starts.into_iter().flat_map(move |start| lengths.into_iter().map(move |bytes| (start, bytes)))
 }
 
-/// The lines that hold a byte of a range, found byte by byte.
+/// Returns starts and lengths of ranges: within a line, at its ends, across several, across pages.
 fn lines_of(start: usize, bytes: usize) -> BTreeMap<usize, usize> {
     (start..start + bytes).map(|byte| (byte / LINE_BYTES, 1)).collect()
 }
 
-/// Checks that exactly the lines of a range were written back, each once, and then a fence was run.
+/// Checks that exactly the lines of a range were written back, each once, and then a fence was executed.
 fn writes_back(did: &[Did], start: usize, bytes: usize) {
     let (last, flushes) = did.split_last().expect("something was done");
     assert_eq!(*last, Did::Fence, "{bytes} bytes at {start:#x}");
@@ -227,10 +227,10 @@ fn the_pages_of_ranges_are_synced_at_the_fence() {
     let (bytes, first) = pages(8);
     let base = bytes[first..].as_ptr().addr();
     let native = Native::new(Domain::Msync);
-    // A fence that has nothing to sync, first: what others flushed is theirs.
+    // First, a fence that has nothing to sync: it ignores what other media flushed.
     assert_eq!(traced(|| _ = native.fence(Flushed::none(), "test")), []);
     for (start, len) in ranges() {
-        // Far behind the range is one more byte, and the range is flushed twice.
+        // One more byte lies far behind the range, and the range is flushed twice.
         let (range, far) = (&bytes[first + start..][..len], &bytes[first + 7 * PAGE_BYTES..][..1]);
         let mut did = Vec::new();
         for flushes in [true, false] {
@@ -262,7 +262,7 @@ fn the_pages_of_ranges_are_synced_at_the_fence() {
     }
 }
 
-/// The handler sees what it should: every register, distances, and what is none of its business.
+/// The handler recognizes every register and displacement, and ignores other instructions.
 #[test]
 fn addresses_are_read_from_the_instructions() {
     let (bytes, first) = pages(2);

@@ -1,8 +1,8 @@
-//! How slots change hands, and how a writer finds out that no follower looks at what it uses again, in every order of the
-//! steps, as far as threads preempt each other twice.
+//! Model-checks the transfer of slots between threads, and how a writer determines that no follower reads what it
+//! reuses. Covers every order of the steps with at most two preemptions.
 //!
-//! The files of the slots and of what followers announce are compiled here once more, over loom's atomics. There is no harness: a
-//! panic in a model ends the program.
+//! The files of the slots and of the followers' announcements are compiled here again, over loom's atomics. There is no
+//! harness: a panic in a model ends the program.
 
 use loom::cell::UnsafeCell;
 use loom::sync::Arc;
@@ -12,7 +12,7 @@ use loom::sync::atomic::{
 };
 use loom::thread;
 
-/// In the place of `src/sync/atomic.rs`.
+/// Replaces `src/sync/atomic.rs`.
 mod sync {
     pub use loom::sync::atomic::{AtomicU64, AtomicUsize, fence};
 }
@@ -30,7 +30,7 @@ use slots::Slots;
 
 const ALL: u64 = 0b11;
 
-/// Two slots and what is in them: loom notices a thread that reads or writes there unordered.
+/// Two slots and their contents: loom detects unordered reads and writes.
 struct Chunk {
     slots: Slots,
     contents: [UnsafeCell<u64>; 2],
@@ -49,19 +49,19 @@ impl Chunk {
         Arc::new(Self { slots, contents, linked: AtomicBool::new(true) })
     }
 
-    /// Takes what is free and writes to all of it; which slots that was.
+    /// Takes all free slots and writes to them; returns which slots they were.
     fn take_and_write(&self) -> u64 {
         let Some((_, free)) = self.slots.take_word() else { return 0 };
         for (slot, contents) in self.contents.iter().enumerate().filter(|(slot, _)| free >> slot & 1 != 0) {
-            // SAFETY: the thread that took a slot is alone with it; loom reports if not.
+            // SAFETY: the thread that took a slot is the only one to use it; loom reports violations.
             contents.with_mut(|contents| unsafe { *contents = 1 + slot as u64 });
         }
         free
     }
 
-    /// Looks at the first slot for the last time, as readers of an earlier epoch, and frees it.
+    /// Reads the first slot for the last time, like readers of an earlier epoch, and frees it.
     fn leave_and_give(&self) {
-        // SAFETY: it is taken, so no thread writes to it; loom reports if not.
+        // SAFETY: it is taken, so no thread writes to it; loom reports violations.
         self.contents[0].with(|contents| unsafe { *contents });
         self.slots.give(0, 1);
     }
@@ -96,7 +96,7 @@ fn a_slot_that_leaves_the_tree_is_given_back_once_whatever_a_sweep_finds() {
         let chunk = Arc::clone(&chunk);
         thread::spawn(move || chunk.take_and_write())
     };
-    // A thread that removes an item keeps its slot before it is unlinked, and frees it an epoch later.
+    // A thread that removes an item protects its slot before it is unlinked, and frees it an epoch later.
     chunk.slots.know(0);
     chunk.linked.store(false, Release);
     chunk.leave_and_give();
@@ -104,14 +104,14 @@ fn a_slot_that_leaves_the_tree_is_given_back_once_whatever_a_sweep_finds() {
     assert!(taker.join().expect("no panic") <= 1);
 }
 
-/// What a writer takes out of its tree while a follower looks.
+/// What a writer removes from its tree while a follower reads.
 struct Followed {
     epoch: AtomicU64,
     announced: Announced,
     linked: AtomicBool,
-    /// Read where the writer waits for the reader: loom notices a use again that comes too early.
+    /// Read where the writer waits for the reader: loom detects premature reuse.
     node: UnsafeCell<u64>,
-    /// Read where it may stop to wait.
+    /// Read where the writer may evict the reader.
     record: AtomicU64,
 }
 
@@ -130,7 +130,7 @@ impl Followed {
         Arc::new(Self { epoch, announced: Announced::new(), linked, node, record })
     }
 
-    /// Looks as a thread of a follower does, twice.
+    /// Reads like a thread of a follower, twice.
     fn look(followed: &Arc<Self>, read: fn(&Self)) -> thread::JoinHandle<()> {
         let followed = Arc::clone(followed);
         thread::spawn(move || {
@@ -144,13 +144,13 @@ impl Followed {
         })
     }
 
-    /// Takes everything out of the tree; returns the epoch that threads must have begun in.
+    /// Removes everything from the tree; returns the epoch in which threads must have begun.
     fn unlink(&self) -> u64 {
         self.linked.store(false, Release);
         self.epoch.fetch_add(1, AcqRel) + 1
     }
 
-    /// Returns whether no thread looks that began before.
+    /// Returns whether no thread that began before still reads.
     fn has_passed(&self, epoch: u64) -> bool {
         // The heavy side, where the kernel does not do its work.
         fence(SeqCst);
@@ -162,12 +162,12 @@ impl Followed {
 fn what_a_follower_looks_at_is_not_used_again() {
     let followed = Followed::new();
     let reader = Followed::look(&followed, |followed| {
-        // SAFETY: the writer waits for threads that look; loom reports if not.
+        // SAFETY: the writer waits for threads that read; loom reports violations.
         followed.node.with(|node| assert_eq!(unsafe { *node }, Followed::BEFORE));
     });
     let epoch = followed.unlink();
     if followed.has_passed(epoch) {
-        // SAFETY: no thread looks at it any more; loom reports if one does.
+        // SAFETY: no thread reads it any more; loom reports violations.
         followed.node.with_mut(|node| unsafe { *node = Followed::AGAIN });
     }
     reader.join().expect("no panic");
@@ -185,7 +185,7 @@ fn what_an_expelled_follower_reads_does_not_count() {
     if !followed.has_passed(epoch) {
         followed.announced.expel(epoch);
     }
-    // An expelled thread counts as one that began later.
+    // An evicted thread counts as one that began later.
     const { assert!(EXPELLED > IDLE) };
     if followed.has_passed(epoch) {
         followed.record.store(Followed::AGAIN, Relaxed);

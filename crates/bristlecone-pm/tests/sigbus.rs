@@ -1,5 +1,5 @@
-//! Bytes of a pool that cannot be had when they are touched: one line that says where, and an
-//! abort; faults elsewhere go to the handler that was installed before.
+//! Touching missing bytes of a pool prints one line with the location, and aborts; faults elsewhere
+//! go to the previously installed handler.
 
 use std::os::unix::process::ExitStatusExt;
 use std::path::{Path, PathBuf};
@@ -10,7 +10,7 @@ use bristlecone_pm::{At, CreateOptions, Native, PoolFile, Word};
 
 const CHILD: &str = "BRISTLECONE_BUS_CHILD";
 
-/// Runs one test of this file once more, as a child that dies.
+/// Runs one test of this file again, as a child process that dies.
 fn child(test: &str, path: &Path) -> Output {
     let child = Command::new(std::env::current_exe().unwrap())
         .args(["--exact", test, "--nocapture"])
@@ -74,7 +74,7 @@ fn a_fault_in_a_pool_that_leaves_them_alone_goes_to_the_programs_handler() {
     assert_eq!(ended.status.code(), Some(42), "{ended:?}");
 }
 
-/// Maps a file that is shorter than the mapping, beside any pool, and reads behind its end.
+/// Maps a file that is shorter than the mapping, outside any pool, and reads behind its end.
 fn fault_elsewhere() {
     let file = std::fs::File::open("/proc/self/exe").unwrap();
     let bytes = file.metadata().unwrap().len() as usize;
@@ -84,7 +84,7 @@ fn fault_elsewhere() {
         use std::os::fd::AsRawFd;
         libc::mmap(std::ptr::null_mut(), bytes + (1 << 20), prot, flags, file.as_raw_fd(), 0)
     };
-    // SAFETY: mapped above; the fault is what the test is about.
+    // SAFETY: mapped above; the fault is the purpose of the test.
     unsafe { start.cast::<u8>().add(bytes + (1 << 19)).read_volatile() };
     unreachable!("there is nothing to read");
 }
@@ -117,7 +117,8 @@ fn a_fault_elsewhere_ends_the_process_as_it_did_before() {
     assert!(!String::from_utf8_lossy(&ended.stderr).contains("bristlecone:"), "{ended:?}");
 }
 
-/// Puts a mapping that is longer than its file where the pool was, in a child that has no pool.
+/// Maps a range longer than its file at the former address of the pool, in a child that has no
+/// pool.
 fn fault_where_the_pool_was(base: *mut libc::c_void) {
     let (prot, flags) = (libc::PROT_READ, libc::MAP_SHARED | libc::MAP_FIXED_NOREPLACE);
     // SAFETY: nothing is mapped at the address, or the kernel refuses.
@@ -127,7 +128,7 @@ fn fault_where_the_pool_was(base: *mut libc::c_void) {
         libc::mmap(base, 8192, prot, flags, file, 0)
     };
     assert_eq!(mapped, base);
-    // SAFETY: mapped above; the fault is what the test is about.
+    // SAFETY: mapped above; the fault is the purpose of the test.
     unsafe { mapped.cast::<u8>().add(4096).read_volatile() };
     unreachable!("there is nothing to read");
 }
@@ -137,7 +138,7 @@ fn a_fault_of_a_child_where_its_parents_pool_is_mapped_is_not_the_pools() {
     if let Some(path) = std::env::var_os(CHILD) {
         let pool = create(Path::new(&path));
         let base = std::ptr::from_ref(pool.at::<Word>(0)).cast_mut().cast();
-        // SAFETY: the child ends by a signal, or says why it does not and is aborted.
+        // SAFETY: the child ends by a signal, or reports why it does not and is aborted.
         let child = unsafe { libc::fork() };
         if child == 0 {
             fault_where_the_pool_was(base);

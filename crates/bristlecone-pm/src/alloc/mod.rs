@@ -1,5 +1,5 @@
 //! Space for trees: [slots](heap) of one size in chunks of the pool, [byte strings](records) in slots, and the
-//! [sweep] that finds out which slots are free when opening did not.
+//! [sweep] that finds the free slots of a heap that was opened without marking them.
 
 mod heap;
 mod records;

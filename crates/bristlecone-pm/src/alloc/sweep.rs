@@ -1,4 +1,4 @@
-//! The sweep: which slots of an unswept heap are free is found out when free space is needed.
+//! The sweep finds the free slots of an unswept heap when free space is needed.
 
 use std::sync::Arc;
 
@@ -9,7 +9,7 @@ use crate::sync::Ordering::Acquire;
 use crate::sync::wait;
 
 impl<M: Medium> Heap<M> {
-    /// Sweeps up to `words` words of slots, and returns whether any slot turned out to be free.
+    /// Sweeps up to `words` words of slots, and returns whether any slot was free.
     pub(in crate::alloc) fn sweep(&self, words: usize, is_live: Liveness<'_>) -> bool {
         let mut found = false;
         for _ in 0..words {
@@ -20,8 +20,8 @@ impl<M: Medium> Heap<M> {
                 let slot = word * 64 + bits.trailing_zeros() as usize;
                 bits &= bits - 1;
                 let live = is_live(self.slot_offset(&slots, slot));
-                // A thread that frees a slot made it known before the slot left the tree: then what the
-                // callback returned, which may have looked later, does not count.
+                // A thread that frees a slot marks it known before the slot leaves the tree. The answer
+                // of the callback then does not count, as it may have looked later.
                 if slots.know(slot) && !live {
                     look = slots.give(word, 1 << (slot % 64));
                     found = true;
@@ -51,8 +51,8 @@ impl<M: Medium> Heap<M> {
         self.sweep(usize::MAX, is_live);
     }
 
-    /// Keeps a live slot that is about to leave the tree: it is taken until [`free`](Self::free),
-    /// whatever a sweep finds that looks too late.
+    /// Protects a live slot that is about to leave the tree. It stays taken until [`free`](Self::free),
+    /// even if a sweep looks too late and finds it unreferenced.
     pub fn keep(&self, offset: u64) {
         if let Some((slots, slot)) = self.chunk_of(offset) {
             slots.know(slot);

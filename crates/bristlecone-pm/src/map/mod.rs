@@ -1,5 +1,5 @@
-//! The bytes of a pool in this process: one stretch of address space, reserved once, that a file
-//! (or anonymous memory) fills from the front as it grows, so that nothing ever moves.
+//! The bytes of a pool in this process: one range of address space, reserved once. A file (or anonymous memory) fills
+//! it from the front as it grows, so that no byte ever moves.
 
 mod address_space;
 pub(crate) mod numa;
@@ -25,10 +25,9 @@ pub(crate) use self::sigbus::Watch;
 use crate::medium::is_memory;
 use crate::{Error, Opener, PAGE_BYTES, Result, failpoint};
 
-/// Where a pool's file is, and whether faults in its mapping are handled here.
+/// Path of a pool's file, and whether SIGBUS faults in its mapping are handled here.
 ///
-/// They are, unless [`At::unhandled`] says otherwise: a process that has a handler of its own for `SIGBUS`
-/// keeps it.
+/// They are handled unless [`At::unhandled`] is used: a process with its own handler for `SIGBUS` keeps it.
 #[derive(Clone, Copy, Debug)]
 pub struct At<'p> {
     pub(crate) path: &'p Path,
@@ -36,7 +35,7 @@ pub struct At<'p> {
 }
 
 impl<'p> At<'p> {
-    /// Returns a place whose faults are not handled: no handler is installed for `SIGBUS`.
+    /// Returns a path whose faults are not handled: no handler is installed for `SIGBUS`.
     pub fn unhandled(path: &'p Path) -> Self {
         Self { path, handled: false }
     }
@@ -53,9 +52,9 @@ impl<'p, P: AsRef<Path> + ?Sized> From<&'p P> for At<'p> {
 pub struct Region {
     base: *mut u8,
     reserved: u64,
-    /// What was reserved, before alignment; null if the bytes are not ours.
+    /// The reserved range before alignment; null if the memory belongs to `owner`.
     whole: (*mut u8, usize),
-    /// Keeps bytes that are not ours.
+    /// Keeps memory alive that the region does not own.
     owner: Option<Arc<dyn Any + Send + Sync>>,
     len: AtomicU64,
     file: Option<File>,
@@ -63,24 +62,24 @@ pub struct Region {
     shared: bool,
     in_memory: bool,
     dax: bool,
-    /// Tells where, should a byte of the file not be there when it is touched.
+    /// Reports the location if a byte of the file is missing when it is touched.
     watch: Option<Watch>,
     opener: Opener,
-    /// Whether a child of the opener has closed the file for itself.
+    /// Whether a child of the opener has closed the file in its own process.
     abandoned: AtomicBool,
 }
 
-// SAFETY: the region is an address range; what is in it is reached through atomics only.
+// SAFETY: the region is an address range; its contents are accessed through atomics only.
 unsafe impl Send for Region {}
 // SAFETY: as above.
 unsafe impl Sync for Region {}
 
 impl Region {
-    /// Returns anonymous memory of `bytes`, all zero: for tests and simulators.
+    /// Returns zeroed anonymous memory of `bytes`: for tests and simulators.
     ///
     /// # Errors
     ///
-    /// [`Io`](Error::Io) if the system has no such address space.
+    /// [`Io`](Error::Io) if the system cannot provide the address space.
     pub fn memory(bytes: u64) -> Result<Self> {
         let (whole, base) = reserve(bytes)?;
         let region = Self::over(whole, base, bytes, bytes);
@@ -88,7 +87,7 @@ impl Region {
         Ok(region)
     }
 
-    /// Makes a region that has no file yet.
+    /// Creates a region without a file.
     fn over(whole: (*mut u8, usize), base: *mut u8, reserved: u64, len: u64) -> Self {
         Self {
             base,
@@ -106,20 +105,20 @@ impl Region {
         }
     }
 
-    /// Lets the first `bytes` of the reservation be used.
+    /// Makes the first `bytes` of the reservation accessible.
     fn allow(&self, bytes: u64) -> Result<()> {
         let prot = rustix::mm::MprotectFlags::READ | rustix::mm::MprotectFlags::WRITE;
-        // SAFETY: the range lies in the reservation, and takes no right away.
+        // SAFETY: the range lies in the reservation, and no access right is removed.
         let allowed = unsafe { rustix::mm::mprotect(self.base.cast(), bytes as usize, prot) };
         allowed.map_err(|error| Error::io("reserving memory", error))
     }
 
-    /// Returns memory that `owner` looks after, such as a simulator's, of which `len` bytes count as existing.
+    /// Returns a region on memory that `owner` manages, such as a simulator's, of which `len` bytes count as existing.
     ///
     /// # Safety
     ///
-    /// `base` points to `reserved` readable and writable bytes, aligned to a line, that exist as long
-    /// as `owner` does and are reached through atomics only.
+    /// `base` must point to `reserved` readable and writable bytes, aligned to a line. They must exist as long as
+    /// `owner` does and be accessed through atomics only.
     pub unsafe fn owned_by(
         owner: Arc<dyn Any + Send + Sync>,
         base: *mut u8,
@@ -131,8 +130,8 @@ impl Region {
         region
     }
 
-    /// Maps `file`, found there, of which `len` bytes exist and `reserved` may come to exist: as many of these as
-    /// there is address space for.
+    /// Maps `file` at its path, of which `len` bytes exist and `reserved` may come to exist: reserves as many as the
+    /// address space allows.
     pub(crate) fn file(file: File, at: At<'_>, len: u64, reserved: RangeInclusive<u64>) -> Result<Self> {
         let (whole, base, reserved) = reserve_within(reserved)?;
         let map = |flags: MapFlags| {
@@ -154,8 +153,7 @@ impl Region {
         Ok(region)
     }
 
-    /// Maps the `len` bytes of `file`, found there, for reading: stores, and what the region
-    /// grows by, stay in this process.
+    /// Maps the `len` bytes of `file` at its path for reading: stores and growth of the region stay in this process.
     pub(crate) fn private(file: File, at: At<'_>, len: u64, reserved: RangeInclusive<u64>) -> Result<Self> {
         let (whole, base, reserved) = reserve_within(reserved)?;
         let private = MapFlags::PRIVATE | MapFlags::NORESERVE | MapFlags::FIXED;
@@ -165,8 +163,8 @@ impl Region {
             unsafe { rustix::mm::mmap(base.cast(), len as usize, prot, private, &file, 0) }
         });
         let sync = MapFlags::SHARED_VALIDATE | MapFlags::SYNC;
-        // SAFETY: a new mapping at an address of the kernel's choice. It is mapped to see
-        // whether it can be had, and unmapped.
+        // SAFETY: a new mapping at an address chosen by the kernel. It only tests whether the mapping is possible, and
+        // is unmapped.
         let dax = unsafe {
             let asked = rustix::mm::mmap(std::ptr::null_mut(), PAGE_BYTES, ProtFlags::READ, sync, &file, 0);
             asked.is_ok_and(|page| rustix::mm::munmap(page, PAGE_BYTES).is_ok())
@@ -180,7 +178,8 @@ impl Region {
         Ok(region)
     }
 
-    /// Maps `file`, found there, which another process writes to, for reading; `patched` is set if that takes a page away.
+    /// Maps `file` at its path, which another process writes to, for reading. Sets `patched` if that process truncates
+    /// a page away.
     pub(crate) fn follow(
         file: File,
         at: At<'_>,
@@ -215,20 +214,20 @@ impl Region {
         Ok(region)
     }
 
-    /// Leaves the mapping out of what a child inherits: whatever the child does, it does not reach the
-    /// pool. If the kernel refuses, a child has bytes that it does not touch.
+    /// Excludes the mapping from what a child inherits, so that the child cannot reach the pool. If the kernel
+    /// refuses, the child inherits the mapping but does not touch it.
     fn keep_from_children(&self) {
         // SAFETY: the whole reservation, whose contents this does not change.
         unsafe { libc::madvise(self.whole.0.cast(), self.whole.1, libc::MADV_DONTFORK) };
     }
 
-    /// Returns the process that opened the region, to which alone it belongs.
+    /// Returns the process that opened the region, which alone may use it.
     pub(crate) fn opener(&self) -> &Opener {
         &self.opener
     }
 
-    /// Closes the file in a child of the opener, so that the child does not hold the lock when the
-    /// opener is gone. Nothing else is done: there may be other handles to the region in the child.
+    /// Closes the file in a child of the opener, so that the child does not keep the lock after the opener exits. Does
+    /// nothing else, because the child may have other handles to the region.
     pub(crate) fn abandon(&self) {
         if let Some(file) = &self.file
             && !self.opener.is_here()
@@ -239,7 +238,7 @@ impl Region {
         }
     }
 
-    /// Replaces whole pages that the file does not have, or cannot be read from, by zeros.
+    /// Replaces whole pages that are missing in the file, or unreadable, by zeros.
     pub(crate) fn blank(&self, offset: u64, bytes: u64) -> Result<()> {
         let end = self.len().next_multiple_of(PAGE_BYTES as u64);
         assert!(!self.shared && offset + bytes <= end, "pages of the region");
@@ -252,7 +251,7 @@ impl Region {
         Ok(())
     }
 
-    /// Returns whether the file lies in memory, where even a read of a hole takes a page.
+    /// Returns whether the file is in memory, where even a read of a hole allocates a page.
     pub(crate) fn in_memory(&self) -> bool {
         self.in_memory
     }
@@ -262,25 +261,25 @@ impl Region {
         self.watch.is_some()
     }
 
-    /// Returns where the bytes begin in this process.
+    /// Returns the start address of the bytes in this process.
     #[inline]
     pub fn base(&self) -> *mut u8 {
         self.base
     }
 
-    /// Returns bytes of address space.
+    /// Returns the size of the address space in bytes.
     #[inline]
     pub fn reserved(&self) -> u64 {
         self.reserved
     }
 
-    /// Returns bytes that exist.
+    /// Returns the number of bytes that exist.
     #[inline]
     pub fn len(&self) -> u64 {
         self.len.load(Ordering::Acquire)
     }
 
-    /// Returns the bytes that exist by now, where another process makes more of them exist.
+    /// Returns the number of bytes that exist now, where another process grows the file.
     #[cold]
     pub(crate) fn len_now(&self) -> u64 {
         let found = self.file.as_ref().and_then(|file| file.metadata().ok());
@@ -289,7 +288,7 @@ impl Region {
         len
     }
 
-    /// Returns whether nothing exists yet.
+    /// Returns whether no bytes exist yet.
     pub fn is_empty(&self) -> bool {
         self.len() == 0
     }
@@ -307,14 +306,14 @@ impl Region {
         self.file.as_ref().filter(|_| self.shared)
     }
 
-    /// Makes the first `len` bytes exist. The caller lets no other thread grow the region meanwhile.
+    /// Makes the first `len` bytes exist. The caller must prevent other threads from growing the region meanwhile.
     pub(crate) fn grow(&self, len: u64) -> Result<()> {
         assert!(len <= self.reserved, "a region beyond its reservation");
         if len <= self.len() {
             return Ok(());
         }
         if let Some(file) = self.shared_file() {
-            // Beyond the limit the kernel would answer with a signal that ends the process.
+            // Beyond the limit the kernel would send a signal that ends the process.
             let limit = rustix::process::getrlimit(rustix::process::Resource::Fsize).current;
             let allowed = if limit.is_some_and(|limit| len > limit) { Err(Errno::FBIG) } else { Ok(()) };
             let grow = || rustix::fs::ftruncate(file.as_fd(), len);
@@ -328,8 +327,8 @@ impl Region {
         Ok(())
     }
 
-    /// Gives the bytes of a range back to the file system, durably: they are zeros from now on. `false`: it takes none
-    /// back.
+    /// Releases a range of the file to the file system, durably: it reads as zeros from now on. Returns `false` if the
+    /// file system does not support this.
     pub(crate) fn punch(&self, offset: u64, bytes: u64) -> Result<bool> {
         let Some(file) = self.shared_file() else { return Ok(false) };
         let flags = rustix::fs::FallocateFlags::PUNCH_HOLE | rustix::fs::FallocateFlags::KEEP_SIZE;
@@ -341,8 +340,8 @@ impl Region {
         }
     }
 
-    /// Cuts the file off behind `len` bytes, which is no more than it has. No thread touches what lies behind
-    /// them, and the caller lets no other thread grow the region meanwhile.
+    /// Truncates the file to `len` bytes, at most its length. No thread may touch the bytes behind them, and the
+    /// caller must prevent growth meanwhile.
     pub(crate) fn shrink(&self, len: u64) -> Result<()> {
         assert!(len <= self.len(), "a region is not cut off behind its end");
         let Some(file) = self.shared_file() else { return Ok(()) };
@@ -357,7 +356,7 @@ impl Region {
         self.shared_file().and_then(|file| file.metadata().ok()).map_or(0, |file| file.blocks() * 512)
     }
 
-    /// Writes everything back to the file.
+    /// Returns the bytes that the file system has allocated to the file, if stores reach it.
     pub(crate) fn sync(&self) -> Result<()> {
         let Some(file) = self.shared_file() else { return Ok(()) };
         failpoint::call("fsync", || rustix::fs::fsync(file.as_fd()))
@@ -370,21 +369,21 @@ impl Drop for Region {
         if self.owner.is_some() {
             return;
         }
-        // First: the addresses may be another mapping's as soon as they are unmapped.
+        // First: another mapping may use the addresses as soon as they are unmapped.
         self.watch = None;
         if !self.opener.is_here() {
-            // The addresses may be another mapping's in this process, and the lock is the opener's.
+            // Another mapping of this process may use the addresses, and the lock is the opener's.
             if self.abandoned.load(Ordering::Relaxed) {
                 std::mem::forget(self.file.take());
             }
             return;
         }
-        // SAFETY: this is the whole reservation, and no thread can reach it any more. A failure
-        // would leave address space behind, which is no reason to stop.
+        // SAFETY: this is the whole reservation, and no thread can reach it any more.A failure only leaks address
+        // space.
         let _ = unsafe { rustix::mm::munmap(self.whole.0.cast(), self.whole.1) };
         if let Some(file) = &self.file {
-            // A child that was forked meanwhile holds the file, and with it the lock, until it
-            // runs another program: closing it here would not be enough.
+            // A child that was forked meanwhile holds the file, and with it the lock, until it executes another
+            // program: closing the file here would not release the lock.
             let _ = rustix::fs::flock(file, rustix::fs::FlockOperation::Unlock);
         }
     }
@@ -392,7 +391,7 @@ impl Drop for Region {
 
 fn full_or(error: rustix::io::Errno, bytes: u64) -> Error {
     match error {
-        // A populate that runs into a full tmpfs says "bad address": it would have been a SIGBUS.
+        // A populate that runs into a full tmpfs returns EFAULT; a store would have raised SIGBUS.
         Errno::NOSPC | Errno::DQUOT | Errno::FAULT | Errno::NOMEM => Error::MediumFull { bytes },
         error => Error::io(format!("growing the pool to {bytes} bytes"), error),
     }

@@ -1,5 +1,5 @@
-//! The nodes of the machine: which one a thread runs on, and which one memory belongs to. A processor
-//! reaches the memory of its own node sooner than that of others.
+//! NUMA nodes: which one a thread runs on, and which one memory belongs to. A processor accesses the memory
+//! of its own node faster than that of others.
 
 use std::fs::read_to_string;
 use std::path::Path;
@@ -11,12 +11,12 @@ const NODES: &str = "/sys/devices/system/node";
 /// The nodes of a machine.
 #[derive(Clone, Debug, Default)]
 pub(crate) struct Nodes {
-    /// The node of each processor; nothing where all memory is equally near.
+    /// The node of each processor; empty on a machine with uniform memory.
     of_cpu: Box<[u16]>,
     asked: Option<Asked>,
 }
 
-/// How to find the processor that the calling thread runs on, and the node of an address.
+/// Functions that return the processor of the calling thread and the node of an address.
 #[derive(Clone, Copy, Debug)]
 struct Asked {
     cpu: fn() -> usize,
@@ -24,7 +24,7 @@ struct Asked {
 }
 
 impl Nodes {
-    /// Returns those of this machine, looked up once.
+    /// Returns the nodes of this machine, determined once.
     pub fn here() -> Self {
         static HERE: OnceLock<Nodes> = OnceLock::new();
         // Looked up outside the lock, which a child that was forked meanwhile would wait for.
@@ -59,25 +59,25 @@ impl Nodes {
         }
     }
 
-    /// Makes a machine of the nodes of its processors, with `cpu` for the processor of the calling thread and
-    /// `memory` for the node of an address.
+    /// Returns a machine with the given node per processor; `cpu` returns the processor of the calling thread
+    /// and `memory` the node of an address.
     pub fn of(of_cpu: Vec<u16>, cpu: fn() -> usize, memory: fn(usize) -> Option<u16>) -> Self {
         Self { of_cpu: of_cpu.into(), asked: Some(Asked { cpu, memory }) }
     }
 
-    /// Returns the node that the calling thread runs on, for now.
+    /// Returns the node on which the calling thread currently runs.
     pub fn of_thread(&self) -> u16 {
         self.asked.and_then(|asked| self.of_cpu.get((asked.cpu)())).copied().unwrap_or(0)
     }
 
-    /// Returns the node of memory that was written to; the calling thread's if it is not known.
+    /// Returns the node of memory that was written to, or the calling thread's node if it is unknown.
     pub fn of_memory<T>(&self, at: &T) -> u16 {
         let Some(asked) = self.asked else { return 0 };
         (asked.memory)(std::ptr::from_ref(at).addr()).unwrap_or_else(|| self.of_thread())
     }
 }
 
-/// Returns the numbers of a list as Linux writes it, `0-3,8`.
+/// Parses a list of numbers in Linux's format, `0-3,8`.
 fn numbers(list: &str) -> impl Iterator<Item = usize> {
     list.trim()
         .split(',')
@@ -126,7 +126,7 @@ mod tests {
     #[test]
     fn memory_has_the_node_that_linux_says() {
         let word = Box::new(7_u64);
-        // Where the system does not answer, or with one node, it is the first one or unknown.
+        // If the system does not answer, or has one node, the result is the first node or unknown.
         let node = node_of_memory(std::ptr::from_ref(&*word).addr());
         let most = std::fs::read_dir(NODES).map_or(1, |all| all.count());
         assert!(node.is_none_or(|node| usize::from(node) < most), "{node:?}");

@@ -1,4 +1,4 @@
-//! The pages behind a region's bytes: huge ones, where the system has them.
+//! The pages of a region: huge pages where the system provides them.
 
 use std::os::fd::AsFd;
 use std::sync::LazyLock;
@@ -11,14 +11,15 @@ use crate::{PAGE_BYTES, Result, failpoint};
 
 /// Mappings begin and grow at multiples of a huge page.
 pub(crate) const HUGE_BYTES: u64 = 2 << 20;
-/// Linux 6.1: make the range huge pages now, even where shared memory is set never to use them.
+/// Linux 6.1: makes the range huge pages immediately, even where shared memory is configured never
+/// to use them.
 const MADV_COLLAPSE: i32 = 25;
-/// A collapse waits until the kernel has been at work on every processor: seconds where others keep these busy.
+/// A collapse waits until the kernel has run on every processor: seconds on a busy machine.
 static COLLAPSES: LazyLock<Pause> = LazyLock::new(Pause::new);
 
 impl Region {
-    /// Backs a range with memory or blocks, in huge pages where the system has them, so that
-    /// touching it cannot fail later.
+    /// Allocates memory or blocks for a range, in huge pages where the system provides them, so
+    /// that touching it cannot fail later.
     pub(crate) fn populate(&self, offset: u64, bytes: u64) -> Result<()> {
         let Some(file) = self.shared_file() else { return Ok(()) };
         if !self.in_memory {
@@ -31,7 +32,7 @@ impl Region {
             };
         }
         let huge = bytes.is_multiple_of(HUGE_BYTES) && offset.is_multiple_of(HUGE_BYTES);
-        // One page first: a range of nothing but holes does not collapse.
+        // One page first: a range that consists only of holes does not collapse.
         self.populate_write(offset, PAGE_BYTES as u64)?;
         let start = self.base.wrapping_add(offset as usize);
         if huge && collapse(start, bytes as usize) { Ok(()) } else { self.populate_write(offset, bytes) }
@@ -57,7 +58,7 @@ impl Region {
         Err(Errno::from_io_error(&std::io::Error::last_os_error()).unwrap_or(Errno::INVAL))
     }
 
-    /// Returns how many bytes of the region are mapped by huge pages, as the kernel reports it.
+    /// Returns how many bytes of the region are mapped by huge pages, according to the kernel.
     pub fn huge_bytes(&self) -> u64 {
         let Ok(maps) = std::fs::read_to_string("/proc/self/smaps") else { return 0 };
         let (first, end) = (self.base.addr() as u64, self.base.addr() as u64 + self.reserved);
@@ -75,7 +76,8 @@ impl Region {
     }
 }
 
-/// Makes a range of a mapping huge pages, and returns whether it is. It begins with one, and one page of it has memory.
+/// Makes a range of a mapping huge pages, and returns whether it succeeded. The range must start at
+/// a huge page and have memory for at least one page.
 pub(crate) fn collapse(start: *mut u8, bytes: usize) -> bool {
     // SAFETY: no byte of the range changes, wherever it is.
     let collapse = || unsafe { libc::madvise(start.cast(), bytes, MADV_COLLAPSE) } == 0;

@@ -1,10 +1,10 @@
-//! What happens when a pool's bytes cannot be had: its file was truncated under us, or a block of
-//! its medium is bad. The processor then raises SIGBUS in the thread that touches them.
+//! Handling of SIGBUS: the processor raises it in a thread that touches bytes of a pool that are missing because the
+//! file was truncated, or unreadable because a block of the medium is bad.
 //!
-//! A load cannot return an error, and to go on with made-up bytes would be worse than to stop. So
-//! the handler reports which pool and where, in one line, and aborts: the process ends by `SIGABRT`. A follower reads what is
-//! another process's to cut off: it gets zeros, and is told that what it read since is none of the pool's.
-//! A fault anywhere else goes to the handler that was installed before.
+//! A load cannot return an error, and continuing with invented bytes would be worse than stopping. So the handler
+//! reports the pool and the offset in one line and aborts: the process ends by `SIGABRT`. A follower reads a file that
+//! another process may truncate. It gets zeros, and a flag tells it that its reads since are invalid. A fault anywhere
+//! else is passed to the handler that was installed before.
 //!
 //! Everything the handler does is async-signal-safe: atomics, `writev`, `abort`.
 
@@ -16,7 +16,7 @@ use std::sync::atomic::{AtomicBool, AtomicPtr, AtomicUsize};
 
 use crate::{Opener, PAGE_BYTES};
 
-/// Times that a dropped watch looks whether all handlers are through.
+/// Number of times that a dropped watch checks whether all handlers have finished.
 const LOOKS: usize = 1000;
 
 /// A mapped pool.
@@ -24,13 +24,13 @@ struct Mapped {
     first: usize,
     end: usize,
     path: Box<[u8]>,
-    /// Set when a fault is answered by a page of zeros; `None`: the process ends.
+    /// Set when a fault is answered by a page of zeros; `None`: the process aborts.
     patched: Option<Arc<AtomicBool>>,
-    /// In a child the addresses are not the pool's.
+    /// In a child the addresses do not belong to the pool.
     opener: Opener,
 }
 
-/// A place of the list of mapped pools. Places stay for ever and are used again.
+/// An entry of the list of mapped pools. Entries are never freed and are reused.
 struct Place {
     mapped: AtomicPtr<Mapped>,
     next: *const Place,
@@ -38,13 +38,13 @@ struct Place {
 
 static PLACES: AtomicPtr<Place> = AtomicPtr::new(std::ptr::null_mut());
 
-/// Handlers that look at the list just now. What they may see is not freed.
+/// Number of handlers that are reading the list. Entries they may see are not freed.
 static LOOKING: AtomicUsize = AtomicUsize::new(0);
 
-/// What was installed before us; written once, before our handler is in place.
+/// The previously installed handler; written once, before our handler is in place.
 static PREVIOUS: AtomicPtr<libc::sigaction> = AtomicPtr::new(std::ptr::null_mut());
 
-/// As long as this lives, a fault in the mapping is reported with the pool's path.
+/// Guard: while it lives, a fault in the mapping is reported with the pool's path.
 #[derive(Debug)]
 pub struct Watch(&'static AtomicPtr<Mapped>);
 
@@ -54,14 +54,14 @@ impl Watch {
         Self::over(base, bytes, path, None)
     }
 
-    /// Watches `bytes` bytes from `base` on, which another process may take away: a page of zeros takes the place of one
-    /// that cannot be had, and `patched` is set, by which a thread that read it learns that it read nothing.
+    /// Watches `bytes` bytes from `base` on, which another process may truncate. A missing page is replaced by a page
+    /// of zeros, and `patched` is set to tell readers that their reads are invalid.
     pub fn patching(base: *const u8, bytes: u64, path: &Path, patched: &Arc<AtomicBool>) -> Self {
         Self::over(base, bytes, path, Some(Arc::clone(patched)))
     }
 
     fn over(base: *const u8, bytes: u64, path: &Path, patched: Option<Arc<AtomicBool>>) -> Self {
-        // Not a `Once`, which would wait for ever in a child that was forked amid it.
+        // Not a `Once`: a child forked during its initialization would wait forever.
         static INSTALLED: AtomicBool = AtomicBool::new(false);
         if !INSTALLED.load(Acquire) {
             install();
@@ -77,12 +77,12 @@ impl Watch {
 impl Drop for Watch {
     fn drop(&mut self) {
         let mapped = self.0.swap(std::ptr::null_mut(), SeqCst);
-        // A handler that began before the swap may hold the pointer; it is soon through. In a child
-        // it may be none of this process's, and then what it looks at is left behind.
+        // A handler that began before the swap may hold the pointer, but finishes soon. In a child such a handler may
+        // belong to the parent; the entry is then leaked.
         for _ in 0..LOOKS {
             if LOOKING.load(SeqCst) == 0 {
-                // SAFETY: it came from `Box::into_raw`, the swap made it ours, and no handler that
-                // begins later finds it.
+                // SAFETY: it came from `Box::into_raw`,the swap transferred ownership, and no handler that begins later
+                // finds it.
                 return drop(unsafe { Box::from_raw(mapped) });
             }
             std::thread::yield_now();
@@ -90,7 +90,7 @@ impl Drop for Watch {
     }
 }
 
-/// Puts a mapping into an empty place, or into a new one.
+/// Puts a mapping into an empty entry, or into a new one.
 fn enlist(mapped: *mut Mapped) -> &'static AtomicPtr<Mapped> {
     let empty =
         places().find(|place| place.compare_exchange(std::ptr::null_mut(), mapped, SeqCst, Acquire).is_ok());
@@ -101,7 +101,7 @@ fn enlist(mapped: *mut Mapped) -> &'static AtomicPtr<Mapped> {
     let mut head = PLACES.load(Acquire);
     loop {
         place.next = head;
-        // Pairs with `places`: a thread that finds the place finds its contents.
+        // Pairs with `places`: a thread that finds the entry also sees its contents.
         match PLACES.compare_exchange(head, place, AcqRel, Acquire) {
             Ok(_) => return &place.mapped,
             Err(other) => head = other,
@@ -119,8 +119,8 @@ fn places() -> impl Iterator<Item = &'static AtomicPtr<Mapped>> {
     })
 }
 
-/// Installs the handler. Several threads may do this at the same time, one of them again in a child: all have the
-/// same effect.
+/// Installs the handler. Several threads may call this at the same time, and a child may call it again: the effect is
+/// the same.
 fn install() {
     // SAFETY: all zero is a valid `sigaction`.
     let mut previous: libc::sigaction = unsafe { std::mem::zeroed() };
@@ -139,8 +139,8 @@ fn install() {
     ours.sa_sigaction = on_fault as *const () as usize;
     // On the alternate stack where a thread has one, as the handler of Rust itself.
     ours.sa_flags = libc::SA_SIGINFO | libc::SA_ONSTACK;
-    // SAFETY: the handler is async-signal-safe. If the system refuses, faults end the process
-    // without a word, as they would without us.
+    // SAFETY: the handler is async-signal-safe. If the system refuses,faults end the process without a report, as they
+    // would without this handler.
     unsafe { libc::sigaction(libc::SIGBUS, &raw const ours, std::ptr::null_mut()) };
 }
 
@@ -168,12 +168,12 @@ extern "C" fn on_fault(signal: i32, info: *mut libc::siginfo_t, context: *mut li
     pass_on(signal, info, context);
 }
 
-/// Puts a page of zeros where one cannot be had, and notes that. Async-signal-safe: a system call, and a store.
+/// Maps a page of zeros over a missing one, and records that. Async-signal-safe: one system call and one store.
 fn patch(address: usize, patched: &AtomicBool) -> bool {
     let page = std::ptr::without_provenance_mut(address & !(PAGE_BYTES - 1));
     let flags = libc::MAP_PRIVATE | libc::MAP_ANONYMOUS | libc::MAP_FIXED;
     patched.store(true, SeqCst);
-    // SAFETY: a page of a mapping that is only read, and of which what is read is believed only if no page was patched.
+    // SAFETY: a page of a mapping that is only read,and its contents are trusted only if no page was patched.
     unsafe { libc::mmap(page, PAGE_BYTES, libc::PROT_READ, flags, -1, 0) != libc::MAP_FAILED }
 }
 
@@ -197,7 +197,7 @@ fn report(path: &[u8], offset: usize, code: i32) {
     ];
     let pieces =
         pieces.map(|piece| libc::iovec { iov_base: piece.as_ptr().cast_mut().cast(), iov_len: piece.len() });
-    // SAFETY: the pieces are live. If they cannot be written, nothing is to be done about it.
+    // SAFETY: the pieces are live.A failed write is ignored.
     unsafe { libc::writev(libc::STDERR_FILENO, pieces.as_ptr(), pieces.len() as i32) };
 }
 
@@ -213,17 +213,18 @@ fn hexadecimal(mut number: usize, digits: &mut [u8; 16]) -> &[u8] {
     }
 }
 
-/// Hands a fault that is not ours to what was installed before.
+/// Passes a fault outside the watched mappings to the previous handler.
 fn pass_on(signal: i32, info: *mut libc::siginfo_t, context: *mut libc::c_void) {
     // SAFETY: set before our handler was installed, and never freed or changed.
     let previous = unsafe { &*PREVIOUS.load(Acquire) };
     match previous.sa_sigaction {
-        // Ignoring a fault would raise it again for ever, so the kernel does not; nor do we.
+        // If a fault were ignored it would be raised again forever, so the kernel does not ignore it; nor does this
+        // handler.
         libc::SIG_DFL | libc::SIG_IGN => {
             // SAFETY: all zero is a valid `sigaction`: the default action.
             let default: libc::sigaction = unsafe { std::mem::zeroed() };
-            // SAFETY: async-signal-safe. The instruction is run again, and ends the process; a
-            // signal that was sent is sent again.
+            // SAFETY: async-signal-safe.The instruction runs again and ends the process; a signal that was sent by a
+            // process is sent again.
             unsafe {
                 libc::sigaction(signal, &raw const default, std::ptr::null_mut());
                 if (*info).si_code <= 0 {

@@ -2,7 +2,7 @@
 
 use crate::LINE_BYTES;
 
-/// How this processor writes a line back.
+/// The instruction by which this processor writes a line back.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum FlushKind {
     /// x86 `clwb`: writes back, keeps the line.
@@ -11,19 +11,20 @@ pub(crate) enum FlushKind {
     /// x86 `clflushopt`: writes back and evicts.
     #[cfg(target_arch = "x86_64")]
     ClflushOpt,
-    /// x86 `clflush`: writes lines back one after the other. Every x86-64 has it.
+    /// x86 `clflush`: writes lines back one after the other. Every x86-64 processor has it.
     #[cfg(target_arch = "x86_64")]
     Clflush,
     /// ARM `dc cvap`: cleans to the point of persistence (Armv8.2 `dcpop`).
     #[cfg(target_arch = "aarch64")]
     DcCvap,
-    /// ARM `dc cvac`: cleans to the point of coherency, which is persistent where nothing else is.
+    /// ARM `dc cvac`: cleans to the point of coherency, which is the point of persistence on
+    /// processors without `dcpop`.
     #[cfg(target_arch = "aarch64")]
     DcCvac,
 }
 
 impl FlushKind {
-    /// Returns the best that this processor has.
+    /// Returns the best instruction of this processor.
     #[cfg(target_arch = "x86_64")]
     pub fn detect() -> Self {
         // Leaf 7 exists on every processor that has either instruction; older ones report zero.
@@ -37,7 +38,7 @@ impl FlushKind {
         }
     }
 
-    /// Returns the best that this processor has.
+    /// Returns the best instruction of this processor.
     #[cfg(target_arch = "aarch64")]
     pub fn detect() -> Self {
         if std::arch::is_aarch64_feature_detected!("dpb") { Self::DcCvap } else { Self::DcCvac }
@@ -85,7 +86,7 @@ impl FlushKind {
     }
 }
 
-/// Waits until the flushes of this thread have arrived.
+/// Waits until the flushes of this thread have completed.
 #[cfg(target_arch = "x86_64")]
 #[inline(always)]
 pub(crate) fn drain() {
@@ -93,7 +94,8 @@ pub(crate) fn drain() {
     unsafe { std::arch::asm!("sfence", options(nostack, preserves_flags)) }
 }
 
-/// Waits until the flushes of this thread have arrived: `dmb` is not enough, it takes a `dsb`.
+/// Waits until the flushes of this thread have completed: this takes a `dsb`; `dmb` is
+/// insufficient.
 #[cfg(target_arch = "aarch64")]
 #[inline(always)]
 pub(crate) fn drain() {

@@ -1,16 +1,16 @@
-//! Copying words that others may be storing: no word is torn.
+//! Copies words that other threads may store concurrently, without tearing any word.
 
 use std::sync::atomic::AtomicU64;
 
 /// Copies `count` words.
 ///
-/// The processor stores and loads aligned words whole, also where an instruction loads several;
-/// that it promises no more is why the language has no such copy.
+/// Processors load and store aligned words atomically, also in vector instructions. Their manuals do not promise this
+/// for vectors, so the language has no such copy.
 ///
 /// # Safety
 ///
-/// `from` and `to` are valid for `count` words; those at `to` no other thread uses, or as atomics, which see each word
-/// whole.
+/// `from` and `to` must be valid for `count` words. Other threads may not use the words at `to` except through
+/// atomics, which see each word whole.
 #[cfg(target_arch = "x86_64")]
 #[inline(always)]
 pub unsafe fn words(from: *const AtomicU64, to: *mut u64, count: usize) {

@@ -1,4 +1,4 @@
-//! What makes a store durable on a medium, and what then survives.
+//! Persistence domains: what makes a store durable on a medium, and which stores survive.
 
 use std::fmt;
 use std::fs::File;
@@ -8,11 +8,11 @@ use std::str::FromStr;
 
 use crate::{Error, Result};
 
-/// The persistence domain: how far a store must travel before it survives.
+/// The persistence domain: the point that a store must reach to survive.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 #[non_exhaustive]
 pub enum Domain {
-    /// Shared memory: a store survives the process that made it. Nothing is flushed.
+    /// Shared memory: a store survives the process that made it. No flushes are needed.
     Process,
     /// Memory behind caches that power failure empties: lines are flushed, then fenced.
     Adr,
@@ -23,7 +23,7 @@ pub enum Domain {
 }
 
 impl Domain {
-    /// Returns what survives, in words.
+    /// Returns a description of what survives.
     pub fn survives(self) -> &'static str {
         match self {
             Self::Process => "a crash or kill of the process, not a power failure",
@@ -36,7 +36,7 @@ impl Domain {
         matches!(self, Self::Process | Self::Eadr)
     }
 
-    /// Finds the domain of an open pool file: what `MAP_SYNC` and the file system report.
+    /// Determines the domain of an open pool file from `MAP_SYNC` and the file system.
     pub fn detect(file: &File, dax: bool) -> Self {
         if dax {
             if caches_are_persistent() { Self::Eadr } else { Self::Adr }
@@ -47,7 +47,7 @@ impl Domain {
         }
     }
 
-    /// Returns a word of warning where this medium cannot honour what the domain promises.
+    /// Returns a warning if this medium cannot guarantee what the domain promises.
     pub fn caveat(self, detected: Self) -> Option<&'static str> {
         let volatile = detected == Self::Process && self != Self::Process;
         let cached = detected == Self::Msync && matches!(self, Self::Adr | Self::Eadr);
@@ -64,8 +64,8 @@ impl Domain {
     }
 }
 
-/// Returns whether every nd region of this machine flushes its caches on power failure. A region that
-/// reports less makes the answer no; CXL's global persistent flush counts as no.
+/// Returns whether every nd region of this machine flushes its caches on power failure. A single
+/// region that reports less makes this false; CXL's global persistent flush does not count.
 fn caches_are_persistent() -> bool {
     let regions = Path::new("/sys/bus/nd/devices");
     let Ok(entries) = regions.read_dir() else { return false };
@@ -76,7 +76,7 @@ fn caches_are_persistent() -> bool {
     domains.peek().is_some() && domains.all(|domain| domain.trim() == "cpu_cache")
 }
 
-/// Returns whether the file lies in memory (tmpfs, hugetlbfs).
+/// Returns whether the file is in memory (tmpfs, hugetlbfs).
 pub(crate) fn is_memory(file: &File) -> bool {
     const TMPFS: u64 = 0x0102_1994;
     const HUGETLBFS: u64 = 0x9584_58f6;

@@ -1,12 +1,12 @@
-//! The medium: everything a structure does to persistent bytes passes through here.
+//! The medium: every access of a structure to persistent bytes passes through this trait.
 //!
-//! A structure is generic over [`Medium`]. [`Native`](crate::Native) compiles to plain loads,
-//! stores and flush instructions; a simulator records every access and builds the images that a crash could leave.
+//! A structure is generic over [`Medium`]. [`Native`](crate::Native) compiles to plain loads, stores and flush
+//! instructions; a simulator records every access and builds the images that a crash could leave.
 //!
 //! # The witness of durability
 //!
-//! Data becomes durable in two moves, *flush* and *fence*, and only then may the one word that
-//! makes it reachable be stored. The order is in the types:
+//! Data becomes durable in two steps, *flush* and *fence*. Only then may the word that makes it reachable be stored.
+//! The types enforce this order:
 //!
 //! ```text
 //! flush(range) -> Flushed      the lines are on their way
@@ -36,21 +36,21 @@ pub use self::prefetch::prefetch;
 /// Bytes of a CPU cache line, the unit of flushing.
 pub const LINE_BYTES: usize = 64;
 
-/// Bytes of the smallest page: what is mapped, and written back to a file, at once.
+/// Bytes of the smallest page: the unit of mapping and of writing back to a file.
 pub(crate) const PAGE_BYTES: usize = 4096;
 
-/// The name of one flush, fence or publish site: the design and the step of its protocol,
-/// `"sstree insert.2"`. It costs nothing at run time; the simulator reports and mutates by it.
+/// The name of one flush, fence or publish site: the design and the step of its protocol, `"sstree insert.2"`. It has
+/// no run-time cost; the simulator reports and mutates by it.
 pub type Step = &'static str;
 
 /// A kind of persistent memory: how it is read, written, flushed and fenced.
 ///
-/// A medium is what a pool lies on, a simulator or a device model: the workspace has those that there are, and
-/// may add methods at any time. Programs that keep data in a pool implement none.
+/// A medium is the memory of a pool, a simulator or a device model. The trait is implemented in this workspace only,
+/// and may gain methods at any time. Programs that keep data in a pool need not implement it.
 ///
-/// Structures call the methods of [`Persist`], [`Word`](crate::Word) and
-/// [`Group`](crate::Group), never these. Those that a crash depends on know the place in the source that called
-/// them: a simulator tells two uses of one step apart.
+/// Structures call the methods of [`Persist`], [`Word`](crate::Word) and [`Group`](crate::Group) instead of these.
+/// Methods that matter to a crash track their caller in the source, so that a simulator can distinguish two uses of one
+/// step.
 pub trait Medium: Send + Sync + 'static {
     /// Loads a word.
     fn load(&self, cell: &AtomicU64, order: Ordering) -> u64;
@@ -65,11 +65,11 @@ pub trait Medium: Send + Sync + 'static {
         self.store(cell, value, Ordering::Relaxed);
     }
 
-    /// Stores words side by side, each by itself as [`store`](Self::store) would, in any order.
+    /// Stores adjacent words, each like [`store`](Self::store), in any order.
     ///
     /// # Panics
     ///
-    /// If `values` are not as many.
+    /// If `values` has another length.
     #[track_caller]
     fn store_words(&self, cells: &[AtomicU64], values: &[u64]) {
         assert!(cells.len() == values.len(), "a copy of another length");
@@ -78,19 +78,18 @@ pub trait Medium: Send + Sync + 'static {
         }
     }
 
-    /// Stores a word that makes other data reachable: a store with release order, named for the
-    /// simulator.
+    /// Stores a word that makes other data reachable: a store with release order, named for the simulator.
     #[track_caller]
     fn publish(&self, cell: &AtomicU64, value: u64, step: Step) {
         let _ = step;
         self.store(cell, value, Ordering::Release);
     }
 
-    /// Replaces `current` by `new`, and returns what was replaced. Success orders like `AcqRel`.
+    /// Replaces `current` by `new` and returns the replaced value. Success orders like `AcqRel`.
     ///
     /// # Errors
     ///
-    /// The value found, if it is another one: nothing was stored.
+    /// The value found, if it differs; nothing was stored.
     #[track_caller]
     fn compare_exchange(&self, cell: &AtomicU64, current: u64, new: u64) -> Result<u64, u64>;
 
@@ -102,69 +101,67 @@ pub trait Medium: Send + Sync + 'static {
     #[track_caller]
     fn drain(&self, step: Step);
 
-    /// Notes that the medium was extended up to the end of `last`, which holds nothing yet. With this thread's
-    /// next [`drain`](Self::drain) it has that length for good.
+    /// Records that the file was extended up to the end of `last`, which is still empty. This thread's next
+    /// [`drain`](Self::drain) makes that length durable.
     #[track_caller]
     #[inline(always)]
     fn extended(&self, last: &AtomicU64) {
         let _ = last;
     }
 
-    /// Returns whether there are bytes for another chunk. Only a simulator may have none.
+    /// Returns whether there are bytes for another chunk. Only a simulator may run out.
     #[inline(always)]
     fn has_room(&self) -> bool {
         true
     }
 
-    /// Keeps the order of this thread's stores to one line where the hardware would not.
+    /// Orders this thread's stores to one line where the hardware does not.
     #[track_caller]
     fn order_line(&self);
 
-    /// Notes that bytes are about to be read as a slice, past the medium. Only a simulator needs to know.
+    /// Announces that bytes are about to be read as a slice, bypassing the medium. Used by simulators only.
     #[inline(always)]
     fn about_to_read(&self, start: *const u8, bytes: usize) {
         let _ = (start, bytes);
     }
 
-    /// Notes the place in the source that the next access comes from, where the call itself loses it. Only a simulator
-    /// needs to know.
+    /// Sets the source location of the next access where the call itself loses it. Used by simulators only.
     #[inline(always)]
     fn called_from(&self, caller: &'static Location<'static>) {
         let _ = caller;
     }
 
-    /// Prefetches a line. Only a hint, which changes nothing that can be observed: an address
-    /// outside the pool does no harm.
+    /// Prefetches a line. Only a hint without observable effect; an address outside the pool is harmless.
     #[inline(always)]
     fn prefetch(&self, address: *const u8) {
         crate::prefetch(address);
     }
 
-    /// Notes that an algorithm without locks is between two steps. Only tests need to know: they stop a thread
-    /// here, and expect all others to go on.
+    /// Marks a point between two steps of a lock-free algorithm. Used by tests only: they stop a thread here and expect
+    /// all others to make progress.
     #[inline(always)]
     fn reached(&self, step: Step) {
         let _ = step;
     }
 
-    /// Returns the lines that were flushed, and the fences, where the medium counts them.
+    /// Returns the number of flushed lines and of fences, if the medium counts them.
     fn counts(&self) -> Option<[u64; 2]> {
         None
     }
 
-    /// Returns whether durability was ever refused by the system (a failed `msync`): nothing written
-    /// since may be acknowledged.
+    /// Returns whether the system ever failed to make data durable (a failed `msync`). Nothing written since may be
+    /// acknowledged.
     fn failed(&self) -> bool {
         false
     }
-    /// Makes [`failed`](Self::failed) return true from now on, where the medium remembers it: something was changed in part, and
-    /// only the next opening can put it right.
+    /// Makes [`failed`](Self::failed) return true from now on, if the medium stores this: a change was applied in part,
+    /// and only the next open can repair it.
     fn fail(&self) {}
 }
 
-/// A medium that is chosen at run time, at the price of a call for each access: what is generic over media is then
-/// compiled once for many of them. A call through the table of a type loses the place in the source that called, so that
-/// it is noted ahead.
+/// A medium that is chosen at run time, at the cost of a virtual call per access. Code that is generic over media is
+/// then compiled once for several of them. A virtual call loses its caller's location, which is therefore set before
+/// it.
 impl Medium for Box<dyn Medium> {
     fn load(&self, cell: &AtomicU64, order: Ordering) -> u64 {
         (**self).load(cell, order)
@@ -228,7 +225,7 @@ impl Medium for Box<dyn Medium> {
     }
 }
 
-/// Lines under way to the medium. [`Persist::fence`] takes it, on the thread that flushed:
+/// Flushed lines that were not yet fenced. [`Persist::fence`] consumes it, on the thread that flushed:
 ///
 /// ```compile_fail
 /// use bristlecone_pm::Flushed;
@@ -241,18 +238,18 @@ impl Medium for Box<dyn Medium> {
 pub struct Flushed(PhantomData<*const ()>);
 
 impl Flushed {
-    /// Returns a witness of nothing: where a loop over lines begins.
+    /// Returns an empty witness, from which a loop over lines begins.
     pub fn none() -> Self {
         Self(PhantomData)
     }
 
-    /// Returns a witness of both.
+    /// Combines two witnesses.
     pub fn and(self, _other: Flushed) -> Self {
         self
     }
 }
 
-/// Proof that a flush was fenced. Not of which bytes: see [`Persist`].
+/// Proof that a flush was fenced. It does not say of which bytes: see [`Persist`].
 #[must_use]
 #[derive(Debug)]
 pub struct Durable(());
@@ -262,7 +259,7 @@ pub struct Durable(());
 #[derive(Debug)]
 pub struct Ordered(());
 
-/// States that a publishing store makes nothing reachable: it takes something away, or its word is all there is.
+/// States that a publishing store makes nothing reachable: it removes something, or its word is the whole data.
 #[derive(Debug)]
 pub struct Alone;
 
@@ -273,7 +270,7 @@ mod sealed {
     impl Sealed for super::Alone {}
 }
 
-/// What a publishing store needs: [`Durable`], [`Ordered`] within one line, or [`Alone`].
+/// The witness that a publishing store requires: [`Durable`], [`Ordered`] within one line, or [`Alone`].
 pub trait Witness: sealed::Sealed {}
 impl Witness for Durable {}
 impl Witness for Ordered {}
@@ -281,18 +278,18 @@ impl Witness for Alone {}
 
 /// Flushes, fences and witnesses of every [`Medium`].
 ///
-/// What a witness proves, and what it does not:
+/// What a witness proves and does not prove:
 ///
-/// - [`Durable`] proves that this thread flushed *something* and fenced it afterwards. It does not prove of which bytes: a
-///   flush of the wrong range, or one before the last store to it, compiles. What the types rule out is the publish
-///   without any fence, and the fence before its flush.
+/// - - [`Durable`] proves that this thread flushed *something* and fenced it afterwards. It does not prove of which
+///   bytes: a flush of the wrong range, or one before the last store to it, compiles. The types exclude a publish
+///   without any fence, and a fence before its flush.
 /// - [`Flushed`] stays with the thread that flushed: a fence waits for the flushes of its own thread alone.
 /// - [`Ordered`] proves that the stores before it were kept in order, not that they share the line of the word.
-/// - [`Alone`] proves nothing: it is the place where a reviewer looks for the reason.
+/// - - [`Alone`] proves nothing: it marks the place where a reviewer must check the reason.
 ///
-/// Ranges are the simulator's business. It keeps for every line what was flushed and fenced, builds every image that a
-/// crash could leave of the rest, and removes each flush, moves it to the next line, and removes each fence and each
-/// order in turn: a scenario has to notice.
+/// The simulator checks ranges. It records for every line what was flushed and fenced, and builds every image that a
+/// crash could leave of the rest. It removes each flush, moves it to the next line, and removes each fence and each
+/// order, one at a time. A scenario must detect each of these mutations.
 pub trait Persist: Medium {
     /// Starts writing back the lines of `value`.
     #[inline(always)]
@@ -302,7 +299,7 @@ pub trait Persist: Medium {
         Flushed(PhantomData)
     }
 
-    /// Waits for what this thread flushed.
+    /// Waits for the flushes of this thread.
     #[inline(always)]
     #[track_caller]
     fn fence(&self, flushed: Flushed, step: Step) -> Durable {
@@ -311,7 +308,7 @@ pub trait Persist: Medium {
         Durable(())
     }
 
-    /// Flushes and fences `value`: durable when this returns.
+    /// Flushes and fences `value`, which is durable when this returns.
     #[inline(always)]
     #[track_caller]
     fn persist<T: ?Sized>(&self, value: &T, step: Step) {
@@ -326,7 +323,7 @@ pub trait Persist: Medium {
         self.fence(flushed, step)
     }
 
-    /// Orders the stores before it ahead of those after it, **to one and the same line**.
+    /// Orders earlier stores before later ones **to one and the same line**.
     #[inline(always)]
     #[track_caller]
     fn ordered_within_line(&self) -> Ordered {

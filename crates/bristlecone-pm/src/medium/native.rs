@@ -1,5 +1,4 @@
-//! The medium of this machine, at no cost of its own; for benchmarks, with flushes that take longer, as those of slower
-//! memory would.
+//! The medium of this machine, without overhead. Benchmarks may add a delay to each flush, to model slower memory.
 
 use std::cell::RefCell;
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering, compiler_fence, fence};
@@ -10,21 +9,21 @@ use super::arch::{self, FlushKind};
 use super::copy;
 use crate::{Domain, LINE_BYTES, Medium, PAGE_BYTES, Step, failpoint};
 
-/// The processor's own loads, stores, flushes and fences, as the domain needs them.
+/// The processor's own loads, stores, flushes and fences, as the domain requires them.
 #[derive(Debug)]
 pub struct Native {
     mode: Mode,
-    /// What `mode` is without the delay of a flushed line, and that delay.
+    /// The mode without the delay of a flushed line, and that delay.
     slow: (Mode, Duration),
     failed: AtomicBool,
-    /// Whose pages a thread has yet to sync.
+    /// Identifies the medium whose pages a thread has yet to sync.
     life: Arc<()>,
-    /// Flushed lines, and fences.
+    /// Numbers of flushed lines and of fences.
     #[cfg(feature = "metrics")]
     counts: crate::Counts<2>,
 }
 
-/// What a flush and a fence are. One per pool, so the branch on it is always predicted.
+/// The implementation of flush and fence. There is one per pool, so the branch on it is always predicted.
 #[derive(Clone, Copy, Debug)]
 enum Mode {
     Order,
@@ -35,8 +34,8 @@ enum Mode {
     Slow,
 }
 
-/// Pages of one medium that a thread flushed and has not yet synced. Another medium's fence leaves them
-/// alone: the pool may be closed by then, its addresses another one's.
+/// Pages of one medium that a thread flushed and has not yet synced. The fence of another medium must not sync them:
+/// the pool may be closed by then and its addresses reused.
 #[derive(Debug)]
 struct Unsynced {
     medium: Weak<()>,
@@ -120,7 +119,7 @@ impl Native {
         let noted = UNSYNCED.try_with(|unsynced| {
             let mut unsynced = unsynced.borrow_mut();
             let at = unsynced.iter().position(|unsynced| self.is_of(unsynced)).unwrap_or_else(|| {
-                // A good moment to forget media that are gone.
+                // Drops the entries of media that no longer exist.
                 unsynced.retain(|unsynced| unsynced.medium.strong_count() > 0);
                 unsynced.push(Unsynced { medium: Arc::downgrade(&self.life), pages: Vec::new() });
                 unsynced.len() - 1
@@ -128,14 +127,14 @@ impl Native {
             unsynced[at].pages.extend(first..=last);
         });
         if noted.is_err() {
-            // The thread ends and can note nothing any more.
+            // The thread is ending and can store nothing in its thread-local list any more.
             self.sync_run(first, last + 1 - first);
         }
     }
 
     #[cold]
     fn sync_pages(&self) {
-        // In a thread that ends, what was flushed is synced.
+        // In a thread that ends, flushed pages are synced immediately.
         let _ = UNSYNCED.try_with(|unsynced| {
             let mut unsynced = unsynced.borrow_mut();
             let Some(own) = unsynced.iter_mut().find(|unsynced| self.is_of(unsynced)) else { return };
@@ -177,7 +176,8 @@ impl Medium for Native {
     #[inline(always)]
     fn store_words(&self, cells: &[AtomicU64], values: &[u64]) {
         assert!(cells.len() == values.len(), "a copy of another length");
-        // SAFETY: both are valid for so many words, and no thread changes `values`, which are atomics as well as words.
+        // SAFETY: both are valid for this many words, and no thread changes `values`, which may be read as atomics or
+        // as words.
         unsafe { copy::words(values.as_ptr().cast(), cells.as_ptr().cast_mut().cast(), cells.len()) };
     }
 
@@ -208,10 +208,10 @@ impl Medium for Native {
     fn extended(&self, last: &AtomicU64) {
         match self.slow.0 {
             Mode::Order | Mode::Slow => {}
-            // A page that a file with MAP_SYNC lets a process write to is durably part of the file. A
-            // store of what is there asks for that.
+            // A page that a process can write to in a file with MAP_SYNC is durably part of the file. Storing the
+            // existing value makes the page writable.
             Mode::Fence | Mode::Flush(_) => drop(last.fetch_or(0, Ordering::Relaxed)),
-            // The length comes with any page that is synced after the growth.
+            // The file length becomes durable with any page that is synced after the growth.
             Mode::Sync => self.note_pages(last.as_ptr().cast(), size_of::<u64>()),
         }
     }
@@ -250,7 +250,7 @@ mod tests {
         assert!(medium.failed());
     }
 
-    /// Returns pages of this process, all in one row, until it ends.
+    /// Returns adjacent pages of this process, mapped until it ends.
     fn pages(count: usize) -> usize {
         let bytes = (count + 1) * PAGE_BYTES;
         let leaked = Box::leak(vec![0_u8; bytes].into_boxed_slice());

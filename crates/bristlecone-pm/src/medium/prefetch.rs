@@ -1,7 +1,7 @@
 //! Prefetches of volatile memory. Lines of a pool are prefetched through
 //! its medium, see [`PoolFile::prefetch`](crate::PoolFile::prefetch).
 
-/// Fetches the line of an address into all cache levels. Only a hint: it cannot fail.
+/// Prefetches the line of an address into all cache levels. Only a hint: it cannot fail.
 #[inline(always)]
 pub fn prefetch<T>(pointer: *const T) {
     #[cfg(target_arch = "x86_64")]

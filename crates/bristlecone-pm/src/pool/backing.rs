@@ -1,14 +1,15 @@
-//! Which bytes of a pool's file have memory or blocks behind them, and getting some for those that
-//! are touched.
+//! Finds the bytes of a pool's file that have no memory or blocks, and allocates those that are
+//! touched.
 //!
-//! A hole reads as zeros through the file, but through a mapping of shared memory even a read
-//! takes a page, and where there is none left the answer is a signal. So:
+//! A hole reads as zeros through the file. Through a mapping of shared memory, however, even a read
+//! allocates a page, and fails with a signal if there is none. So:
 //!
-//! 1. The header up to the descriptors of the chunks that the file has is backed at creation, as
-//!    the file grows, and, for files that were copied or made by earlier versions, at opening.
-//! 2. Descriptors behind that are looked at only where the file has data.
-//! 3. A chunk is backed before it is used; one that has an owner, at opening.
-//! 4. Opened for reading, holes are replaced by zeros of this process and never filled.
+//! 1. 1. The header up to the descriptors of the chunks in the file is backed at creation and as the
+//!    file grows. It is backed at open for files that were copied or created by earlier versions.
+//! 2. 2. Descriptors behind that are read only where the file has data.
+//! 3. 3. A chunk is backed before it is used; an owned chunk at open.
+//! 4. 4. When a pool is open for reading, holes are replaced by zeros of this process and never
+//!    filled.
 
 use std::fs::File;
 use std::ops::Range;
@@ -21,8 +22,8 @@ use crate::{Medium, Region, Result};
 
 pub(super) const PAGE_BYTES: u64 = crate::PAGE_BYTES as u64;
 
-/// Returns the parts of a file between two offsets that are data, in order. A file system that
-/// knows no holes has nothing but data.
+/// Returns the data ranges of a file between two offsets, in order. On a file system without holes,
+/// everything is data.
 pub(super) fn data(file: &File, from: u64, to: u64) -> impl Iterator<Item = Range<u64>> {
     let mut at = from;
     std::iter::from_fn(move || {
@@ -45,7 +46,7 @@ pub(super) fn data(file: &File, from: u64, to: u64) -> impl Iterator<Item = Rang
     })
 }
 
-/// Returns the parts of a file between two offsets that are holes, in whole pages.
+/// Returns the holes of a file between two offsets, in whole pages.
 pub(super) fn holes(file: &File, from: u64, to: u64) -> impl Iterator<Item = Range<u64>> {
     let mut before = from;
     let ends = data(file, from, to).chain(std::iter::once(to..to));
@@ -56,12 +57,12 @@ pub(super) fn holes(file: &File, from: u64, to: u64) -> impl Iterator<Item = Ran
     })
 }
 
-/// Returns where the pages end that the descriptors of the first `chunks` chunks are stored in.
+/// Returns the end of the pages that store the descriptors of the first `chunks` chunks.
 fn descriptors_page_end(geometry: &Geometry, chunks: u64) -> u64 {
     (geometry.descriptors_offset() + chunks * 8).next_multiple_of(PAGE_BYTES)
 }
 
-/// Backs the header of a file that is mapped for writing, for the chunks that it has.
+/// Backs the header of a file that is mapped for writing, for its existing chunks.
 pub(super) fn back_header(region: &Region, geometry: &Geometry) -> Result<()> {
     let Some(file) = region.as_file() else { return Ok(()) };
     let chunks = geometry.chunks_within(region.len());
@@ -72,7 +73,7 @@ pub(super) fn back_header(region: &Region, geometry: &Geometry) -> Result<()> {
     Ok(())
 }
 
-/// Puts zeros of this process in the place of the holes of a file that is mapped for reading.
+/// Replaces the holes of a file that is mapped for reading by zeros of this process.
 pub(super) fn blank_holes(region: &Region, geometry: &Geometry) -> Result<()> {
     let Some(file) = region.as_file().filter(|_| region.in_memory()) else { return Ok(()) };
     let len = region.len().next_multiple_of(PAGE_BYTES);
@@ -83,8 +84,8 @@ pub(super) fn blank_holes(region: &Region, geometry: &Geometry) -> Result<()> {
     Ok(())
 }
 
-/// Returns whether there may be holes behind the header. In memory the file's size shows it, without
-/// a look at each of its pages.
+/// Returns whether there may be holes behind the header. For a file in memory its allocated size
+/// decides, without reading each page.
 fn has_holes(file: &File, geometry: &Geometry, len: u64) -> bool {
     let header: u64 = data(file, 0, geometry.header_bytes().min(len)).map(|data| data.end - data.start).sum();
     let chunks = len.saturating_sub(geometry.header_bytes());
@@ -98,7 +99,7 @@ impl<M: Medium> PoolFile<M> {
         self.region.populate(end - PAGE_BYTES, PAGE_BYTES)
     }
 
-    /// Backs the holes of chunks that trees own, where a copy of the file has left any.
+    /// Backs the holes of chunks that trees own, which a copy of the file may have left.
     pub(super) fn back_owned_chunks(&self) -> Result<()> {
         let (header, chunk_bytes) = (self.geometry.header_bytes(), self.geometry.chunk_bytes);
         let Some(file) = self.region.as_file().filter(|_| !self.is_read_only()) else { return Ok(()) };
@@ -118,7 +119,7 @@ impl<M: Medium> PoolFile<M> {
         Ok(())
     }
 
-    /// Calls `each` with the descriptors of chunks from `first` on that may be other than zero.
+    /// Calls `each` with the descriptors of chunks from `first` on that may be nonzero.
     pub(super) fn descriptors_from(
         &self,
         first: u32,

@@ -1,4 +1,4 @@
-//! Chunks: which tree each belongs to, in one word apiece.
+//! Chunks and their owners: one descriptor word per chunk.
 
 use std::panic::resume_unwind;
 use std::thread::{Builder, ScopedJoinHandle};
@@ -20,45 +20,45 @@ pub struct Chunk {
     pub kind: SlotKind,
     /// Bytes of a slot.
     pub slot_bytes: u32,
-    /// Where it begins.
+    /// Offset in the pool.
     pub offset: u64,
 }
 
-/// Which chunks can be handed out.
+/// The chunks that can be handed out.
 #[derive(Debug, Default)]
 pub(super) struct FreeChunks {
-    /// Chunks that were freed, most recently last. The medium has bytes for them.
+    /// Freed chunks, most recent last. The medium has bytes for them.
     pub(super) free: Vec<u32>,
-    /// Chunks within the file that the medium may have no bytes for.
+    /// Chunks within the file for which the medium may have no bytes.
     pub(super) bare: Vec<u32>,
     /// Chunks below this number lie within the file.
     pub(super) begun: u32,
-    /// The medium had no bytes for the last chunk that it was asked for.
+    /// Whether the medium had no bytes for the last chunk requested.
     refused: bool,
-    /// How often a thread wanted to know since then what there is.
+    /// Number of times since then that a thread asked for the available space.
     asked: u32,
-    /// Chunks that are kept for what must not fail. The medium has bytes for them.
+    /// Chunks reserved for operations that must not fail. The medium has bytes for them.
     pub(super) spare: Vec<u32>,
-    /// By thread, how many of these it may still take.
+    /// By thread, how many of the spare chunks it may still take.
     pub(super) set_aside: Vec<(usize, usize)>,
 }
 
-/// Set in what `chunks_available` reads while the medium has no space.
+/// Set in the result of `chunks_available` while the medium has no space.
 pub(super) const REFUSED: u64 = 1 << 63;
-/// Set in what `chunks_available` reads while chunks are set aside for threads.
+/// Set in the result of `chunks_available` while chunks are set aside for threads.
 pub(super) const SET_ASIDE: u64 = 1 << 62;
-/// Calls after which the medium is asked once more whether it has space by now.
+/// Number of calls after which the medium is asked again for space.
 const ASKED_AGAIN: u32 = 1024;
 
 impl FreeChunks {
-    /// Remembers that the medium has no space, if that is what an error means.
+    /// Records that the medium has no space, if the error says so.
     fn note(&mut self, error: &Error) {
         if error.is_no_room() {
             (self.refused, self.asked) = (true, 0);
         }
     }
 
-    /// Returns how many chunks can be handed out; while the medium has no space, those that it has bytes for.
+    /// Returns how many chunks can be handed out; while the medium has no space, only those that are backed.
     fn available(&self, chunks_max: u64) -> u64 {
         let free = (self.free.len() + self.idle()) as u64;
         let flags = if self.set_aside.is_empty() { 0 } else { SET_ASIDE };
@@ -79,18 +79,18 @@ impl<M: Medium> PoolFile<M> {
         self.geometry.header_bytes() + u64::from(id) * self.geometry.chunk_bytes
     }
 
-    /// Returns the bytes of every chunk.
+    /// Returns the size of a chunk in bytes.
     pub fn chunk_bytes(&self) -> u64 {
         self.geometry.chunk_bytes
     }
 
-    /// Returns every chunk of a tree. A follower has none to look into: the writer tells it where everything is.
+    /// Returns every chunk of a tree. Empty for a follower, which gets all locations from the writer.
     pub fn chunks_of(&self, tree: TreeId) -> Vec<Chunk> {
         let begun = self.lock_chunks().begun;
         self.chunks_among(begun, tree)
     }
 
-    /// Returns the chunks that a tree of a pool that is followed has by now.
+    /// Returns the current chunks of a tree in a pool that is followed.
     pub fn chunks_now_of(&self, tree: TreeId) -> Vec<Chunk> {
         self.chunks_among(self.geometry.chunks_within(self.region.len_now()) as u32, tree)
     }
@@ -105,7 +105,8 @@ impl<M: Medium> PoolFile<M> {
         (0..begun).filter_map(owned).collect()
     }
 
-    /// Allocates a chunk to a tree. The first words of its first `tags` slots, or of all, are durably zero before the chunk has its owner, and the file durably has the chunk.
+    /// Allocates a chunk to a tree. Before the chunk has its owner, the first words of its first `tags` slots, or
+    /// of all, are durably zero, and the file durably includes the chunk.
     pub(crate) fn chunk_alloc(
         &self,
         owner: TreeId,
@@ -142,7 +143,7 @@ impl<M: Medium> PoolFile<M> {
         Ok(Chunk { id, kind, slot_bytes, offset })
     }
 
-    /// Takes a chunk that the medium has bytes for, of those that are spared if there is no other.
+    /// Takes a chunk that the medium has bytes for; a spare one if there is no other.
     fn take_chunk(&self) -> Result<u32> {
         match self.take_unspared_chunk() {
             Err(error) if error.is_no_room() => {
@@ -157,15 +158,14 @@ impl<M: Medium> PoolFile<M> {
             let chunk = self.reserve_chunk()?;
             match self.back_chunk(chunk) {
                 Ok(()) => return Ok(chunk.0),
-                // A sparse copy of a pool has lost the bytes of free chunks: the next one may have some.
+                // A sparse copy of a pool has no bytes for free chunks; the next chunk may have some.
                 Err(error) if chunk.1 && error.is_no_room() => {}
                 Err(error) => return Err(error),
             }
         }
     }
 
-    /// Reserves the number of a chunk that lies within the file, and whether the medium should have bytes
-    /// for it.
+    /// Reserves the number of a chunk within the file, and returns whether the medium should have bytes for it.
     fn reserve_chunk(&self) -> Result<(u32, bool)> {
         self.with_chunks(|chunks| match chunks.free.pop() {
             Some(id) => Ok((id, true)),
@@ -173,7 +173,7 @@ impl<M: Medium> PoolFile<M> {
         })
     }
 
-    /// Reserves a chunk that the medium was not asked for, or refused; the file grows if need be.
+    /// Reserves a chunk that is not backed; grows the file if necessary.
     fn reserve_bare(&self, chunks: &mut FreeChunks) -> Result<u32> {
         if let Some(id) = chunks.bare.pop() {
             return Ok(id);
@@ -191,8 +191,7 @@ impl<M: Medium> PoolFile<M> {
         Ok(id)
     }
 
-    /// Has the medium provide the bytes of a reserved chunk, unless it should have them. `Err`: the chunk
-    /// is not reserved any more.
+    /// Backs a reserved chunk unless it is already backed. On `Err`, the reservation is dropped.
     fn back_chunk(&self, (id, backed): (u32, bool)) -> Result<()> {
         let provided = self.region.populate(self.chunk_offset(id), self.geometry.chunk_bytes);
         if provided.is_ok() && backed {
@@ -209,13 +208,13 @@ impl<M: Medium> PoolFile<M> {
         provided
     }
 
-    /// Asks the medium for the bytes of a chunk.
+    /// Requests the bytes of a chunk from the medium.
     fn asked_for_room(&self, id: u32) -> Result<()> {
         let bytes = self.chunk_offset(id) + self.geometry.chunk_bytes;
         if self.medium().has_room() { Ok(()) } else { Err(Error::MediumFull { bytes }) }
     }
 
-    /// Changes which chunks can be handed out, and stores how many there are then.
+    /// Changes which chunks can be handed out, and updates their number.
     pub(super) fn with_chunks<R>(&self, change: impl FnOnce(&mut FreeChunks) -> R) -> R {
         let mut chunks = self.lock_chunks();
         let done = change(&mut chunks);
@@ -223,7 +222,7 @@ impl<M: Medium> PoolFile<M> {
         done
     }
 
-    /// Takes back chunks that the medium has bytes for.
+    /// Returns backed chunks to the pool.
     fn put_chunks(&self, ids: impl IntoIterator<Item = u32>) {
         self.with_chunks(|chunks| {
             for id in ids {
@@ -233,7 +232,7 @@ impl<M: Medium> PoolFile<M> {
         });
     }
 
-    /// Takes a chunk from its owner, durably, before another tree can get it.
+    /// Removes the owner of a chunk, durably, before another tree can get it.
     pub(crate) fn chunk_free(&self, id: u32) {
         let (descriptor, medium) = (self.descriptor(id), self.medium());
         descriptor.store(medium, Descriptor::Free.encode());
@@ -241,11 +240,12 @@ impl<M: Medium> PoolFile<M> {
         self.put_chunks([id]);
     }
 
-    /// Takes space for `bytes` of chunks ahead of time, so that later growth costs no page faults.
+    /// Allocates space for `bytes` of chunks in advance, so that later growth causes no page faults.
     ///
     /// # Errors
     ///
-    /// [`ReadOnly`](Error::ReadOnly), [`Forked`](Error::Forked), [`MediumFull`](Error::MediumFull), and what the system refuses.
+    /// [`ReadOnly`](Error::ReadOnly), [`Forked`](Error::Forked), [`MediumFull`](Error::MediumFull), and errors of
+    /// the system.
     pub fn prefault(&self, bytes: u64) -> Result<()> {
         self.writable()?;
         let mut reserved = Vec::new();
@@ -263,7 +263,7 @@ impl<M: Medium> PoolFile<M> {
         let threads = std::thread::available_parallelism().map_or(1, usize::from);
         let share = reserved.len().div_ceil(threads).max(1);
         let parts = std::thread::scope(|scope| {
-            // A thread that cannot be had leaves its share to this one.
+            // If a thread cannot be started, this thread does its share.
             let start =
                 |part| Builder::new().spawn_scoped(scope, move || self.back_chunks(part)).map_err(|_| part);
             let workers: Vec<_> = reserved.chunks(share).map(start).collect();
@@ -282,8 +282,7 @@ impl<M: Medium> PoolFile<M> {
         result.and(populated)
     }
 
-    /// Has the medium provide the bytes of reserved chunks, up to the first that it has none for: which
-    /// it has provided.
+    /// Backs reserved chunks up to the first for which the medium has no bytes. Returns the backed ones.
     fn back_chunks(&self, reserved: &[(u32, bool)]) -> (Vec<u32>, Result<()>) {
         let mut backed = Vec::new();
         for (at, &chunk) in reserved.iter().enumerate() {
@@ -297,15 +296,16 @@ impl<M: Medium> PoolFile<M> {
         (backed, Ok(()))
     }
 
-    /// Returns how many chunks could still be handed out, as far as is known: once the medium had no space, those
-    /// that it has bytes for, until it has space again. Called often: takes no lock while there is space.
+    /// Returns how many chunks can still be handed out, as far as is known. After the medium ran out of space,
+    /// only backed chunks count until it has space again. Takes no lock while there is space, because it is
+    /// called often.
     #[inline]
     pub fn chunks_available(&self) -> u64 {
         let available = self.chunks_available.load(Relaxed);
         if available & (REFUSED | SET_ASIDE) == 0 { available } else { self.chunks_for_thread(available) }
     }
 
-    /// Returns how many chunks the medium has bytes for, while it has no space. It is asked again now and then.
+    /// Returns how many chunks are backed, while the medium has no space. Asks the medium again periodically.
     #[cold]
     pub(super) fn chunks_backed(&self) -> u64 {
         let again = self.with_chunks(|chunks| {
@@ -318,7 +318,7 @@ impl<M: Medium> PoolFile<M> {
         self.chunks_available.load(Relaxed) & !(REFUSED | SET_ASIDE)
     }
 
-    /// Asks the medium again, if it had no space, and returns whether it has by now. A few system calls.
+    /// Asks the medium again if it had no space, and returns whether it has space now. Costs a few system calls.
     pub fn retry_growth(&self) -> bool {
         if self.chunks_available.load(Relaxed) & REFUSED == 0 {
             return false;
@@ -331,7 +331,7 @@ impl<M: Medium> PoolFile<M> {
         backed
     }
 
-    /// Returns the error of an operation that finds no space without having asked for a chunk.
+    /// Returns the error of an operation that finds no space without requesting a chunk.
     pub fn no_room(&self) -> Error {
         if self.chunks_available.load(Relaxed) & REFUSED == 0 {
             Error::PoolFull { max_bytes: self.reachable_bytes() }
@@ -340,7 +340,8 @@ impl<M: Medium> PoolFile<M> {
         }
     }
 
-    /// Returns the bytes that the pool may grow to in this process: its maximum, or less where address space was short.
+    /// Returns the bytes to which the pool can grow in this process: its maximum, or less where address space was
+    /// insufficient.
     fn reachable_bytes(&self) -> u64 {
         self.geometry.max_bytes().min(self.region.reserved())
     }
@@ -350,19 +351,19 @@ impl<M: Medium> PoolFile<M> {
         (self.reachable_bytes() - self.geometry.header_bytes()) / self.geometry.chunk_bytes
     }
 
-    /// Returns how many chunks the pool can have.
+    /// Returns the maximum number of chunks of the pool.
     pub fn chunks_max(&self) -> u64 {
         self.geometry.chunks_max
     }
 
-    /// Returns counts of chunks: (free, that the file holds by now, that it may come to hold).
+    /// Returns counts of chunks: (free, in the file now, possible in the file).
     pub fn chunk_counts(&self) -> (u64, u64, u64) {
         let chunks = self.lock_chunks();
         let free = chunks.free.len() + chunks.bare.len() + chunks.spare.len();
         (free as u64, chunks.begun.into(), self.geometry.chunks_max)
     }
 
-    /// Returns how many chunks the file holds by now.
+    /// Returns how many chunks the file holds now.
     pub(crate) fn chunks_begun(&self) -> u64 {
         if self.is_followed() {
             self.geometry.chunks_within(self.region.len())
@@ -376,7 +377,7 @@ impl<M: Medium> PoolFile<M> {
         self.geometry.chunks_within(self.region.len()) as u32
     }
 
-    /// Validates every descriptor after opening and finds what is free.
+    /// Validates every descriptor after open and finds the free chunks.
     pub(super) fn recover_chunks(&self) -> Result<()> {
         let present = self.chunks_present();
         let mut found = FreeChunks { begun: present, ..FreeChunks::default() };
@@ -401,7 +402,7 @@ impl<M: Medium> PoolFile<M> {
         }
         self.descriptors_from(present, |id, word| match Descriptor::decode(word) {
             None => Err(self.unknown_descriptor(id)),
-            // Nothing is lost with a chunk that no tree owned.
+            // A chunk without an owner holds no data.
             Some(Descriptor::Fresh | Descriptor::Free) => Ok(()),
             Some(_) => Err(broken(id, "the file ends before this chunk: truncated")),
         })?;
@@ -415,8 +416,7 @@ impl<M: Medium> PoolFile<M> {
         broken(id, format!("unknown descriptor {:#x}", self.descriptor(id).load(self.medium())))
     }
 
-    /// Returns whether a chunk that is marked as the file's own zeros begins with something else. A
-    /// hole is not looked at.
+    /// Returns whether a chunk that is marked as never written begins with nonzero data. Holes are not read.
     pub(super) fn looks_used(&self, id: u32) -> bool {
         let start = self.chunk_offset(id);
         let Some(file) = self.region.as_file() else { return false };
@@ -429,7 +429,7 @@ impl<M: Medium> PoolFile<M> {
         matches!(Descriptor::decode(self.descriptor(id).load(self.medium())), Some(Descriptor::Owned { .. }))
     }
 
-    /// Returns the chunks whose owner is no tree.
+    /// Returns the chunks whose owner does not exist.
     pub(super) fn stray_chunks(&self) -> Vec<u32> {
         // A tree that is being created has chunks before it is live.
         let has_trees: Vec<bool> = self.entry_states().map(|state| state != ENTRY_FREE).collect();

@@ -1,24 +1,24 @@
-//! The commit log: what several trees are to become together, until they are.
+//! The commit log: redo records of commits that change several trees.
 //!
-//! A record is written before the first tree changes, and is done when the last one has. Each is written to slots
-//! of its own, of any chunks of the log: as many parts as it needs. At most one record for each thread that commits
-//! is there at a time, so that the log stays small, and nothing in it is ever moved.
+//! A record is written before the first tree changes, and is done when the last tree has changed. Each record has its
+//! own slots, in any chunks of the log, one for each of its parts. Each committing thread has at most one record at a
+//! time, so the log stays small, and no record ever moves.
 //!
 //! # Beginning
-//! 1. Both copies of the superblock say that there is a log; then its chunks are allocated as they are needed. *Versions
-//!    that do not know the log leave the pool alone. A close takes the chunks back, and the bit; so does opening, once
-//!    the records that are not done have been carried out.*
+//! 1. 1. Both copies of the superblock say that there is a log; then its chunks are allocated as they are needed.
+//!    *Versions that do not know the log refuse the pool. A close frees the chunks and clears the bit; so does an open,
+//!    once it has redone the records that are not done.*
 //!
 //! # Record
-//! 1. The parts are stored, each with the record's number and a checksum; flush, fence. *Before the fence the record may be
-//!    there in part, and does not count: a part or a checksum is missing. From here on it is committed.*
-//! 2. The trees are changed, which is not this module's work. *After a crash opening does it again.*
-//! 3. The numbers of all parts are cleared; flush, fence. *A crash between leaves a record without all of its parts, which does
-//!    not count, or the whole one, which is carried out once more: no other change came between. After the fence others may
+//! 1. 1. The parts are stored, each with the record's number and a checksum; flush, fence. *Before the fence the record
+//!    may be partly present, and does not count: a part or a checksum is missing. From here on it is committed.*
+//! 2. 2. The trees are changed, outside this module. *After a crash, open redoes the changes.*
+//! 3. 3. The numbers of all parts are cleared; flush, fence. *A crash between leaves a record without all of its parts,
+//!    which does not count, or the whole one, which is redone: no other change came between. After the fence others may
 //!    change what the record changed.*
-//! 4. Opening clears those of all records that it has carried out, one record after the other in the order in which they were
-//!    committed: flush, fence. *A record may say that an earlier one does not count, and must not go before it.* Only then
-//!    are the chunks given back.
+//! 4. 4. Open clears those of all records that it has redone, one record after the other in the order in which they
+//!    were committed: flush, fence. *A record may say that an earlier one does not count, and must not be cleared
+//!    before it.* Only then are the chunks freed.
 
 use std::collections::BTreeMap;
 
@@ -28,7 +28,7 @@ use super::{PoolFile, TreeId};
 use crate::sync::wait;
 use crate::{Alone, Durable, Error, Flushed, Medium, Persist, Result, Step, read_bytes, write_bytes};
 
-/// Parts that a record can have: more would not fit any pool.
+/// Maximum number of parts of a record; more would not fit any pool.
 const PARTS_MAX: usize = u32::MAX as usize;
 
 /// The log while the pool is open.
@@ -39,17 +39,17 @@ pub(super) struct Commits {
     sequence: u64,
     /// Slots without a record.
     free: Vec<u64>,
-    /// Records that are not done.
+    /// Number of records that are not done.
     under_way: usize,
 }
 
-/// Where a record is stored. Dropped before it is done, it stays for the next opening.
+/// Space of a record. If dropped before it is done, the record stays for the next open.
 #[derive(Debug)]
 pub struct CommitSpace<'a, M: Medium> {
     pool: &'a PoolFile<M>,
     slots: Vec<u64>,
     sequence: u64,
-    /// A record may be there, which opening would carry out.
+    /// Whether a record may be stored, which open would redo.
     stored: bool,
 }
 
@@ -58,7 +58,7 @@ impl<M: Medium> PoolFile<M> {
         self.geometry.chunk_bytes / PARTS_PER_CHUNK
     }
 
-    /// Returns whether slots of the log have such a size.
+    /// Returns whether slots of this size belong to the log.
     pub(super) fn is_of_commits(&self, slot_bytes: u32) -> bool {
         u64::from(slot_bytes) == self.commit_slot_bytes()
     }
@@ -68,12 +68,12 @@ impl<M: Medium> PoolFile<M> {
         self.lock_contents().commits
     }
 
-    /// Returns how many chunks the log has.
+    /// Returns the number of chunks of the log.
     pub fn commit_chunks(&self) -> usize {
         self.chunks_of(TreeId(COMMITS_OWNER)).len()
     }
 
-    /// Finds space for a record of so many bytes, which stays where it is until the record is done.
+    /// Allocates space for a record of `bytes` bytes, which stays in place until the record is done.
     ///
     /// # Errors
     ///
@@ -102,21 +102,21 @@ impl<M: Medium> PoolFile<M> {
         Ok(CommitSpace { pool: self, slots, sequence: commits.sequence, stored: false })
     }
 
-    /// Carries out beginning 1.
+    /// Executes beginning 1.
     fn begin_commits(&self, commits: &mut Commits) -> Result<()> {
         if !commits.begun {
-            // Both copies: the older one must not deny the log, should the medium damage the newer one.
+            // Both copies: if the medium damages the newer one, the older one must not deny the log.
             self.write_contents(|contents| contents.commits = true)?;
             self.write_contents(|_| {})?;
-            // No record has a number that one had before, in another process or this one: what is left of that one in a slot
-            // would count again once a crash kept the new number and nothing else.
+            // A number must never be reused, in this process or another. Otherwise a crash that keeps only the new
+            // number would revive remains of the old record in the slot.
             commits.sequence = commits.sequence.max(self.lock_contents().sequence << 32);
             commits.begun = true;
         }
         Ok(())
     }
 
-    /// Returns where the parts of the log can stand.
+    /// Returns the slots of the log.
     fn commit_slots(&self) -> impl Iterator<Item = u64> {
         let slot_bytes = self.commit_slot_bytes();
         let slots =
@@ -124,7 +124,7 @@ impl<M: Medium> PoolFile<M> {
         self.chunks_of(TreeId(COMMITS_OWNER)).into_iter().flat_map(slots)
     }
 
-    /// Returns the records that are committed and not done, with their numbers, in the order in which they were.
+    /// Returns the committed records that are not done, with their numbers, in commit order.
     pub fn pending_commits(&self) -> Vec<(u64, Vec<u8>)> {
         let mut records = BTreeMap::<u64, BTreeMap<u32, (u32, Vec<u8>)>>::new();
         for slot in self.commit_slots() {
@@ -141,7 +141,7 @@ impl<M: Medium> PoolFile<M> {
         records.into_iter().filter(is_whole).map(|(sequence, parts)| (sequence, join(parts))).collect()
     }
 
-    /// Returns what stands in a slot: the record's number, which part of it, of how many, and the bytes.
+    /// Returns the contents of a slot: the record's number, the index of the part, the number of parts, and the bytes.
     fn read_part(&self, slot: u64) -> Option<(u64, u32, u32, Vec<u8>)> {
         let (header, medium) = (self.at::<PartHeader>(slot), self.medium());
         let [sequence, part, bytes] =
@@ -160,7 +160,7 @@ impl<M: Medium> PoolFile<M> {
         ))
     }
 
-    /// Forgets all records, which have been carried out durably.
+    /// Erases all records, which must have been redone durably.
     ///
     /// # Errors
     ///
@@ -193,12 +193,12 @@ impl<M: Medium> PoolFile<M> {
         let Durable { .. } = medium.fence(flushed, step);
     }
 
-    /// Frees the chunks of the log, in which no record is under way, before the pool is closed.
+    /// Frees the chunks of the log, before the pool is closed. No record may be in progress.
     ///
     /// # Errors
     ///
-    /// [`DurabilityLost`](Error::DurabilityLost) if a record was left behind, [`Invalid`](Error::Invalid) if those of before a crash
-    /// are there still: the next opening carries them out.
+    /// [`DurabilityLost`](Error::DurabilityLost) if a record was left behind, [`Invalid`](Error::Invalid) if records
+    /// from before a crash are pending: the next open redoes them.
     pub(super) fn release_commits(&self) -> Result<()> {
         let mut commits = wait::lock(&self.commits);
         if commits.under_way > 0 {
@@ -219,12 +219,12 @@ impl<M: Medium> PoolFile<M> {
 }
 
 impl<M: Medium> CommitSpace<'_, M> {
-    /// Returns the record's number, which is greater than those of all for which space was found before.
+    /// Returns the record's number, which is greater than all earlier numbers.
     pub fn sequence(&self) -> u64 {
         self.sequence
     }
 
-    /// Stores the record, which has the bytes that there is space for: committed when this returns `Ok`.
+    /// Stores the record, whose length must match the space: committed when this returns `Ok`.
     ///
     /// # Errors
     ///
@@ -232,7 +232,7 @@ impl<M: Medium> CommitSpace<'_, M> {
     ///
     /// # Panics
     ///
-    /// If the record has more bytes.
+    /// If the record is longer than the space.
     pub fn commit(&mut self, record: &[u8]) -> Result<()> {
         let medium = self.pool.medium();
         wait::lock(&self.pool.commits).under_way += 1;
@@ -257,7 +257,8 @@ impl<M: Medium> CommitSpace<'_, M> {
         self.pool.health()
     }
 
-    /// Marks the record as done, durably. What it says has been carried out, by operations that return once they are durable.
+    /// Marks the record as done, durably. Its changes must have been applied by operations that are durable when they
+    /// return.
     ///
     /// # Errors
     ///

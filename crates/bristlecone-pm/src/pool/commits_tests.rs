@@ -1,4 +1,4 @@
-//! Records of the commit log across openings, byte by byte, and chunks that are set aside.
+//! Records of the commit log across reopens, byte by byte, and chunks that are set aside.
 
 use super::layout::{COMMITS_OWNER, Descriptor, PART_HEADER_BYTES, SUPERBLOCK_STRIDE};
 use super::tests::{NODES, Scratch, part_of, spec};
@@ -50,7 +50,7 @@ fn a_record_is_there_until_it_is_done() {
     assert!(pool.check().is_empty());
     pool.end_commits().unwrap();
     assert!(pool.pending_commits().is_empty() && pool.commit_chunks() == 0);
-    // The next log begins where the last one was.
+    // The next log begins in the slots of the last one.
     let mut again = pool.commit_space(small.len()).unwrap();
     assert!(pool.pending_commits().is_empty(), "an old record is back");
     assert!(again.sequence() >> 32 > number >> 32, "the number of an old record is used again");

@@ -10,11 +10,11 @@ use super::layout::{
 use crate::word::{le_bytes, load_words};
 use crate::{Durable, Error, Flushed, Medium, Persist, Result, Word, write_bytes};
 
-/// A tree's place in the directory, which its chunks name as their owner.
+/// A tree's index in the directory, which its chunks name as their owner.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub struct TreeId(pub u32);
 
-/// What a tree is created with.
+/// Properties with which a tree is created.
 #[derive(Clone, Debug, PartialEq, Eq)]
 #[non_exhaustive]
 pub struct TreeSpec {
@@ -34,14 +34,14 @@ pub struct TreeSpec {
 #[derive(Clone, Debug, PartialEq, Eq)]
 #[non_exhaustive]
 pub struct TreeEntry {
-    /// Its place in the directory.
+    /// Its index in the directory.
     pub id: TreeId,
-    /// What it was created with.
+    /// The properties at creation.
     pub spec: TreeSpec,
 }
 
 impl TreeSpec {
-    /// Makes a specification with all parameters zero.
+    /// Returns a specification with all parameters zero.
     pub fn new(
         name: impl Into<String>,
         design: u32,
@@ -52,13 +52,13 @@ impl TreeSpec {
         Self { name: name.into(), design, key_kind: key_kind.into(), value_kind: value_kind.into(), params }
     }
 
-    /// Returns this with other parameters.
+    /// Returns a copy with other parameters.
     pub fn with_params(mut self, params: [u64; PARAMS]) -> Self {
         self.params = params;
         self
     }
 
-    /// Returns this with another name.
+    /// Returns a copy with another name.
     pub fn with_name(mut self, name: impl Into<String>) -> Self {
         self.name = name.into();
         self
@@ -71,7 +71,7 @@ impl<M: Medium> PoolFile<M> {
         self.at(DIRECTORY_OFFSET + u64::from(id.0) * ENTRY_BYTES)
     }
 
-    /// Returns every tree, in the order of the directory.
+    /// Returns every tree, in directory order.
     ///
     /// # Errors
     ///
@@ -83,18 +83,18 @@ impl<M: Medium> PoolFile<M> {
         self.read_trees()
     }
 
-    /// Returns every tree. The caller has the directory.
+    /// Returns every tree. The caller must hold the lock of the directory.
     pub(super) fn read_trees(&self) -> Result<Vec<TreeEntry>> {
         self.live_trees().map(|id| Ok(TreeEntry { id, spec: self.read_entry(id)? })).collect()
     }
 
-    /// Returns the places of the directory that have a tree.
+    /// Returns the indices of live trees.
     pub fn live_trees(&self) -> impl Iterator<Item = TreeId> {
         let ids = (0..self.geometry.trees_max as u32).map(TreeId);
         ids.filter(|&id| self.is_live(id))
     }
 
-    /// Returns whether an entry has a tree.
+    /// Returns whether an entry is live.
     pub(super) fn is_live(&self, id: TreeId) -> bool {
         self.entry(id).state.load(self.medium()) == ENTRY_LIVE
     }
@@ -105,7 +105,7 @@ impl<M: Medium> PoolFile<M> {
         ids.map(|id| self.entry(id).state.load(self.medium()))
     }
 
-    /// Returns the tree of a name.
+    /// Returns the tree with a name.
     ///
     /// # Errors
     ///
@@ -114,16 +114,16 @@ impl<M: Medium> PoolFile<M> {
         Ok(self.trees()?.into_iter().find(|tree| tree.spec.name == name))
     }
 
-    /// Returns the word of the directory that a design may keep its root in; zero in a tree just created.
+    /// Returns the directory word in which a design may keep its root; zero in a new tree.
     pub fn anchor(&self, id: TreeId) -> &Word {
         &self.entry(id).root
     }
 
-    /// Returns what a design keeps in its [`anchor`](Self::anchor); `None` for a tree that is being created.
+    /// Returns the root that a design keeps in its [`anchor`](Self::anchor); `None` for a tree that is being created.
     ///
     /// # Errors
     ///
-    /// `Corrupted` for a tree that had leaves when it became live and leads to none now.
+    /// `Corrupted` for a tree that had leaves when it became live but has no root now.
     pub fn root(&self, id: TreeId) -> Result<Option<u64>> {
         let root = self.anchor(id).load(self.medium());
         if root == 0 && self.is_live(id) && self.is_initialized(id) {
@@ -137,8 +137,8 @@ impl<M: Medium> PoolFile<M> {
         self.entry(id).lengths.load(self.medium()) & INITIALIZED != 0
     }
 
-    /// Creates a tree without chunks. `Ok`: it exists and survives. `Err`, or a crash before `Ok`:
-    /// it exists wholly or not at all.
+    /// Creates a tree without chunks. On `Ok` it is durable. On `Err`, or after a crash before `Ok`, the tree exists
+    /// completely or not at all.
     ///
     /// # Errors
     ///
@@ -148,17 +148,16 @@ impl<M: Medium> PoolFile<M> {
         self.create_as(spec, 0, |_| Ok(())).map(|(entry, ())| entry)
     }
 
-    /// Creates a tree together with what `init` allocates for it, its first leaf among that.
+    /// Creates a tree together with the chunks and first leaf that `init` allocates.
     ///
-    /// 1. The entry is stored as one that is being dropped; flush, fence. *A crash from here on:
-    ///    opening frees what the tree has by then, and the entry.*
-    /// 2. `init` allocates chunks and fills them. *If it fails, they and the entry are freed at
-    ///    once.*
+    /// 1. 1. The entry is stored in the dropping state; flush, fence. *A crash from here on: open frees the chunks of
+    ///    the tree, and the entry.*
+    /// 2. 2. `init` allocates chunks and fills them. *If it fails, they and the entry are freed immediately.*
     /// 3. The entry becomes live; flush, fence.
     ///
     /// # Errors
     ///
-    /// Those of `init`, a name that is taken or too long, a full directory. There is no tree then.
+    /// Those of `init`, a name that is taken or too long, a full directory. The tree then does not exist.
     pub fn create_tree_with<T>(
         &self,
         spec: &TreeSpec,
@@ -187,7 +186,7 @@ impl<M: Medium> PoolFile<M> {
         Ok((entry, made))
     }
 
-    /// Steps 1 and 2 of a creation. The caller has the directory.
+    /// Steps 1 and 2 of a creation. The caller must hold the lock of the directory.
     pub(super) fn prepare_tree<T>(
         &self,
         spec: &TreeSpec,
@@ -200,7 +199,7 @@ impl<M: Medium> PoolFile<M> {
         let id = free.ok_or_else(|| {
             Error::invalid(format!("the pool holds {} trees already: drop one", self.geometry.trees_max))
         })?;
-        // Of a tree that had the number before and was dropped amid its creation.
+        // Saved by a previous tree with this number, whose creation was interrupted.
         self.forget_kept(id);
         let durable = self.write_entry(id, spec, flags);
         let entry = TreeEntry { id, spec: spec.clone() };
@@ -232,8 +231,8 @@ impl<M: Medium> PoolFile<M> {
         medium.persist_proof(entry, "pool create_tree.1")
     }
 
-    /// Checks that a tree that had leaves when it became live owns a chunk of them still: without one it would open as an
-    /// empty one. `part_of` decides which these are.
+    /// Checks that a tree that had leaves when it became live still owns a chunk of them: without one it would open as
+    /// an empty tree. `part_of` decides which chunks hold leaves.
     ///
     /// # Errors
     ///
@@ -248,13 +247,12 @@ impl<M: Medium> PoolFile<M> {
         Ok(())
     }
 
-    /// Returns whether a live tree never had a chunk: an earlier version began to create it and was
-    /// cut short.
+    /// Returns whether a live tree never had a chunk: an earlier version began to create it and was interrupted.
     pub fn is_unfinished(&self, id: TreeId) -> bool {
         !self.is_initialized(id) && self.chunks_of(id).is_empty()
     }
 
-    /// Drops trees of earlier versions whose creation was cut short before they had a chunk.
+    /// Drops trees of earlier versions whose creation was interrupted before they had a chunk.
     pub fn drop_unfinished_trees(&self) {
         let _only = self.lock_directory();
         let live: Vec<_> = self.live_trees().collect();
@@ -289,8 +287,8 @@ impl<M: Medium> PoolFile<M> {
         le_bytes(&load_words(self.medium(), cells))
     }
 
-    /// Drops a tree and frees its chunks. `Ok`: it is gone. A crash before `Ok`: it exists
-    /// wholly, or opening the pool finishes the drop. No handle may have the tree open.
+    /// Drops a tree and frees its chunks. On `Ok` it no longer exists. After a crash before `Ok` it exists completely,
+    /// or the next open finishes the drop. No handle may have the tree open.
     ///
     /// # Errors
     ///
@@ -308,21 +306,20 @@ impl<M: Medium> PoolFile<M> {
         self.health()
     }
 
-    /// Steps 2 and 3 of a drop; also what opening does with an interrupted one, or with a tree that
-    /// was not created to the end.
+    /// Steps 2 and 3 of a drop. Open also runs them for an interrupted drop or creation.
     pub(super) fn finish_drop(&self, id: TreeId) {
         let (entry, medium) = (self.entry(id), self.medium());
         self.forget_kept(id);
         for chunk in self.chunks_of(id) {
             self.chunk_free(chunk.id);
         }
-        // No flush: a crash that takes this back makes opening drop a tree without chunks once more,
-        // and the thread that creates a tree here flushes the whole entry before it commits.
+        // No flush: if a crash undoes this store, open drops a tree without chunks once more. A thread that creates a
+        // tree here flushes the whole entry before it commits.
         entry.state.store_derived(medium, ENTRY_FREE);
     }
 
-    /// Validates the directory after opening, and finishes what a crash interrupted. What it returns has to be durable
-    /// before a superblock is that says nothing is under way.
+    /// Validates the directory after open, and finishes interrupted operations. The returned flushes must be fenced
+    /// before a superblock is durable that says that nothing is in progress.
     pub(super) fn recover_directory(&self) -> Result<Flushed> {
         let flushed = self.finish_intent()?;
         for id in (0..self.geometry.trees_max as u32).map(TreeId) {
@@ -353,8 +350,8 @@ fn check_spec(spec: &TreeSpec) -> Result<()> {
     Ok(())
 }
 
-/// Refuses what cannot be the name of a tree that is created or renamed. Earlier versions allowed control
-/// characters, and trees that have them in their names open.
+/// Rejects invalid names of trees that are created or renamed. Earlier versions allowed control characters; existing
+/// trees with such names still open.
 pub(super) fn check_name(name: &str) -> Result<()> {
     if name.len() > NAME_BYTES_MAX {
         return Err(Error::TooLong { what: "tree name", bytes: name.len(), max_bytes: NAME_BYTES_MAX });

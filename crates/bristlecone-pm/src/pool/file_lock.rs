@@ -11,19 +11,19 @@ use rustix::process::{Pid, test_kill_process};
 use super::Access;
 use crate::{Error, Result, failpoint};
 
-/// Room for the kernel's table of locks, so that few reads take it.
+/// Buffer size for the kernel's table of locks, so that few reads suffice.
 const LOCKS_BYTES: usize = 64 << 10;
-/// How long the lock of a process that is gone is waited for.
+/// Maximum wait for the lock of a dead process.
 const LEFT_BEHIND: Duration = Duration::from_secs(5);
-/// How long a lock is waited for that no process holds.
+/// Maximum wait for a lock that no process holds.
 const JUST_GIVEN_BACK: Duration = Duration::from_millis(200);
-/// How often a table is read that others change meanwhile.
+/// Number of attempts to read a table that changes meanwhile.
 const LOOKS: usize = 3;
 
-/// Takes the pool for this handle alone, or for it and other readers.
+/// Locks the pool for this handle alone, or shared with other readers.
 ///
-/// The lock of a process that was killed may outlive it for a moment, even when its parent has waited for it: while
-/// anything reads its memory, such as `ps`, that keeps the mapped file open. Such a lock is waited for.
+/// The lock of a killed process may outlive it for a moment, even after its parent has waited for it. While
+/// anything reads its memory, such as `ps`, the mapped file stays open. This function waits for such a lock.
 pub(super) fn lock(file: &File, access: Access) -> Result<()> {
     let operation = match access {
         Access::Write => FlockOperation::NonBlockingLockExclusive,
@@ -40,7 +40,7 @@ pub(super) fn lock(file: &File, access: Access) -> Result<()> {
         let patience = match pid {
             Some(pid) if is_gone(pid) => LEFT_BEHIND,
             Some(_) => Duration::ZERO,
-            // Released by now; or there is no table of locks.
+            // Released meanwhile; or there is no table of locks.
             None => JUST_GIVEN_BACK,
         };
         if begun.elapsed() >= patience {
@@ -50,7 +50,7 @@ pub(super) fn lock(file: &File, access: Access) -> Result<()> {
     }
 }
 
-/// Returns whether there is no such process any more.
+/// Returns whether the process no longer exists.
 fn is_gone(pid: u32) -> bool {
     let pid = i32::try_from(pid).ok().and_then(Pid::from_raw);
     pid.is_some_and(|pid| test_kill_process(pid) == Err(rustix::io::Errno::SRCH))
@@ -59,8 +59,8 @@ fn is_gone(pid: u32) -> bool {
 /// Returns the process that holds the lock, from the kernel's table of locks.
 fn holder(file: &File) -> Option<u32> {
     let of = file.metadata().ok()?;
-    // Where the table takes several reads, the kernel goes on by number from one to the next, and others release
-    // locks meanwhile.
+    // If the table needs several reads, the kernel continues by line number, and other processes release locks
+    // meanwhile.
     (0..LOOKS).find_map(|_| {
         let mut table = String::with_capacity(LOCKS_BYTES);
         File::open("/proc/locks").and_then(|mut locks| locks.read_to_string(&mut table)).ok()?;
@@ -80,8 +80,8 @@ fn holder_among(table: &str, device: u64, inode: u64) -> Option<u32> {
         let theirs: u64 = place.next()?.parse().ok()?;
         (kind == "FLOCK" && theirs == inode).then_some((device, pid))
     });
-    // Where a file system lies on another one, files and locks name different devices: then the inode decides, if
-    // only one lock has it.
+    // On a stacked file system, files and locks may name different devices. Then the inode decides, if only one
+    // lock has it.
     let holders: Vec<_> = holders.collect();
     let here = holders.iter().find(|(theirs, _)| *theirs == device);
     here.or(holders.first().filter(|_| holders.len() == 1)).map(|(_, pid)| *pid)

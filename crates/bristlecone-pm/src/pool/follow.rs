@@ -1,4 +1,4 @@
-//! Opening a pool that another process writes to, to read it meanwhile: see [`crate::segment`].
+//! Opening a pool that another process writes to, for reading: see [`crate::segment`].
 
 use std::sync::Arc;
 
@@ -11,22 +11,23 @@ use crate::sync::AtomicU64;
 use crate::sync::Ordering::Relaxed;
 use crate::{At, Domain, Error, Medium, Region, Result, TreeId};
 
-/// What a follower has of its writer.
+/// State of a follower about its writer.
 #[derive(Debug)]
 pub(super) struct Followed {
     follower: Follower,
-    /// Which superblock it was that the writer had written: another one may be another writer's.
+    /// Identifies the superblock that the writer wrote: a different one may be another writer's.
     turn: AtomicU64,
 }
 
 impl<M: Medium> PoolFile<M> {
-    /// Opens a pool that another process has open for writing, without changing a byte of it. `build` is a number of the
-    /// library, which has to be the writer's.
+    /// Opens a pool that another process has open for writing, without changing any byte of it. `build` is a number of
+    /// the library, which must equal the writer's.
     ///
     /// # Errors
     ///
-    /// [`NoWriter`](Error::NoWriter) if it cannot be followed; [`NotFound`](Error::NotFound), [`NotAPool`](Error::NotAPool),
-    /// [`Newer`](Error::Newer), [`Corrupted`](Error::Corrupted), and what the system refuses.
+    /// [`NoWriter`](Error::NoWriter) if it cannot be followed; [`NotFound`](Error::NotFound),
+    /// [`NotAPool`](Error::NotAPool), [`Newer`](Error::Newer), [`Corrupted`](Error::Corrupted), and errors of the
+    /// system.
     pub fn follow<'p>(
         at: impl Into<At<'p>>,
         build: u64,
@@ -48,7 +49,7 @@ impl<M: Medium> PoolFile<M> {
         let found = Found { contents, was_clean: false, seal: 0, damage };
         let pool = Self::assemble(region, medium, found, detected, Some(at.path), Access::Follow);
         let turn = AtomicU64::new(Contents::turn(&pool.region, &pool.medium));
-        // A writer that came since the superblock was read has written another one, and has another life.
+        // A writer that started since the superblock was read has written another one, and has another life.
         if !follower.has_writer() {
             return Err(Error::NoWriter { path: at.path.to_owned(), why: "its writer has gone".into() });
         }
@@ -56,7 +57,7 @@ impl<M: Medium> PoolFile<M> {
         Ok(pool)
     }
 
-    /// Returns whether the pool is another process's to write, which this one follows.
+    /// Returns whether another process writes to the pool and this one follows it.
     pub fn is_followed(&self) -> bool {
         self.access == Access::Follow
     }
@@ -72,8 +73,8 @@ impl<M: Medium> PoolFile<M> {
         &self.followed().follower
     }
 
-    /// Calls `look`, during which nothing that the writer shows of a tree with this number is used for anything else. `None`:
-    /// it is not shown any more, or what was seen does not count. `thread` is the calling thread's
+    /// Calls `look`; meanwhile, nothing that the writer shares of a tree with this number is reused. Returns `None` if
+    /// the tree is no longer shared, or if the result is invalid. `thread` is the calling thread's
     /// [`own_thread_index`](crate::own_thread_index).
     #[inline(always)]
     pub fn look<R>(
@@ -92,7 +93,7 @@ impl<M: Medium> PoolFile<M> {
         Contents::turn(&self.region, &self.medium)
     }
 
-    /// Returns whether the writer is the one that this process came to follow. Some system calls.
+    /// Returns whether the writer is still the one to which this process attached. Costs some system calls.
     #[cold]
     pub fn has_writer(&self) -> bool {
         let (turn, followed) = (self.turn(), self.followed());
@@ -103,7 +104,7 @@ impl<M: Medium> PoolFile<M> {
         is_there
     }
 
-    /// Calls `follow` with what the writer shows of a tree: see [`Follower::follow_tree`].
+    /// Calls `follow` with the shared state of a tree: see [`Follower::follow_tree`].
     pub fn follow_tree<T>(
         &self,
         tree: TreeId,
@@ -112,7 +113,7 @@ impl<M: Medium> PoolFile<M> {
         self.follower().follow_tree(tree.0, follow)
     }
 
-    /// Returns what is known of a pool that is followed.
+    /// Completes the information about a pool that is followed.
     pub(super) fn info_followed(&self, info: PoolInfo) -> PoolInfo {
         let chunks = self.geometry.chunks_within(self.region.len_now());
         let is_free = |id: &u64| {

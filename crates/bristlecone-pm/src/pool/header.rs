@@ -1,5 +1,5 @@
-//! A pool's header, read from its file before anything is mapped: a bad block of the medium is
-//! an error here, and would be a bus error later.
+//! Reads a pool's header from its file before anything is mapped: a bad block of the medium is an
+//! error here, and would be SIGBUS later.
 
 use std::fs::File;
 use std::os::unix::fs::FileExt;
@@ -11,7 +11,7 @@ use super::superblock::Contents;
 use super::{Access, Finding};
 use crate::{Error, Result, failpoint};
 
-/// Reads the superblock of a file, and what is wrong with one copy of it.
+/// Reads the superblock of a file, and the damage to one copy of it.
 pub(super) fn superblock(file: &File, path: &Path, access: Access) -> Result<(Contents, Option<Finding>)> {
     let mut bytes = vec![0; 2 * SUPERBLOCK_STRIDE as usize];
     read(file, path, &mut bytes, 0)?;
@@ -24,8 +24,8 @@ pub(super) fn superblock(file: &File, path: &Path, access: Access) -> Result<(Co
     }
 }
 
-/// Reads the header of a file of `len` bytes: the superblock's contents, and everything else that is
-/// not a hole to see that it can be read.
+/// Reads the header of a file of `len` bytes: returns the contents of the superblock, and reads
+/// everything else except holes to see that it is readable.
 pub(super) fn probe(file: &File, path: &Path, len: u64, access: Access) -> Result<Contents> {
     let (contents, _) = superblock(file, path, access)?;
     if len < contents.geometry.header_bytes() {
@@ -48,7 +48,7 @@ fn read(file: &File, path: &Path, buffer: &mut [u8], offset: u64) -> Result<()> 
     allowed().and_then(|()| file.read_exact_at(buffer, offset)).map_err(|error| Error::io(doing(), error))
 }
 
-/// Decides before each read of the file whether it is refused.
+/// Decides before each read of the file whether it fails.
 pub(super) fn allowed() -> std::io::Result<()> {
     failpoint::check("pread").map_err(std::io::Error::from)
 }

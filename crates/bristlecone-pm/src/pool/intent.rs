@@ -1,19 +1,16 @@
-//! Changes of the directory that no single word commits: a tree gets another name, or another tree takes its
-//! place.
+//! Changes of the directory that a single word cannot commit: renaming a tree, or replacing it by another.
 //!
-//! What is to be done is stored beside the superblock before it begins, and a bit of the superblock says that
-//! it is under way:
+//! The change is stored beside the superblock before it begins, and a bit of the superblock says that it is in
+//! progress:
 //!
-//! 1. The intent is stored, with its checksum; flush. *It counts for nothing yet.* The first fence of the superblock is
-//!    its, too.
-//! 2. The superblock is written with the bit; flush, fence. *This commits: after a crash before it the
-//!    directory is as it was; from here on opening does steps 3 and 4. A version that does not know the bit
-//!    leaves the pool alone.*
-//! 3. The entries are changed; flush, and the next superblock's first fence. *Done twice it is the same.*
+//! 1. 1. The intent is stored, with its checksum; flush. *It has no effect yet.* The superblock's first fence also
+//!    covers it.
+//! 2. 2. The superblock is written with the bit; flush, fence. *This commits: after a crash before it the directory is
+//!    unchanged; from here on open does steps 3 and 4. A version that does not know the bit refuses the pool.*
+//! 3. 3. The entries are changed; flush, and the next superblock's first fence. *This step is idempotent.*
 //! 4. The superblock is written without the bit; flush, fence. *From here on the next intent may be stored, and
 //!    the entries may change again.*
-//! 5. So is its other copy: should the medium damage the newer one, the older one must not bring back a change of
-//!    long ago.
+//! 5. 5. So is its other copy: if the medium damages the newer one, the older one must not revive an old change.
 
 use std::mem::offset_of;
 
@@ -25,19 +22,19 @@ use super::layout::{
 use crate::word::{le_bytes, load_words};
 use crate::{Durable, Error, Flushed, Medium, Persist, Result, Word};
 
-/// In the place of an entry that takes another one's: there is none, the entry gets another name.
+/// Used instead of a replacing entry when the entry is renamed.
 const RENAMED: u32 = u32::MAX;
 
 /// The words of an intent.
 type Words = [u64; INTENT_WORDS];
 
 impl<M: Medium> PoolFile<M> {
-    /// Gives a tree another name. `Ok`: it has that name for good. `Err`, or a crash before `Ok`: it has either
-    /// name, and after `Err` the old one.
+    /// Renames a tree. On `Ok` the new name is durable. On `Err` it has the old name. After a crash before `Ok` it has
+    /// either name.
     ///
     /// # Errors
     ///
-    /// No tree has the old name, one has the new name, or the name cannot be that of a tree.
+    /// No tree has the old name, one has the new name, or the new name is invalid.
     pub fn rename_tree(&self, from: &str, to: &str) -> Result<()> {
         self.writable()?;
         check_name(to)?;
@@ -54,9 +51,9 @@ impl<M: Medium> PoolFile<M> {
         self.carry_out(self.renaming(tree.id, to))
     }
 
-    /// Puts a new tree of the same name and making in the place of one, together with what `init` allocates for
-    /// it, and drops the old one. `Ok`: that is so for good. `Err`, or a crash before `Ok`: the old tree is
-    /// there wholly, or the new one, and after `Err` the old one.
+    /// Replaces a tree by a new one of the same name and properties, together with the chunks that `init` allocates for
+    /// it, and drops the old one. On `Ok` this is durable. On `Err` the old tree remains. After a crash before `Ok`
+    /// either the old tree or the new one exists completely.
     ///
     /// # Errors
     ///
@@ -80,7 +77,7 @@ impl<M: Medium> PoolFile<M> {
         Ok((entry, made))
     }
 
-    /// Returns the intent to give the tree of an entry another name.
+    /// Returns the intent to rename the tree of an entry.
     fn renaming(&self, id: TreeId, name: &str) -> Words {
         let mut bytes = self.entry_bytes(self.entry(id));
         let mut put = |at: usize, part: &[u8]| bytes[at..at + part.len()].copy_from_slice(part);
@@ -105,7 +102,7 @@ impl<M: Medium> PoolFile<M> {
         words.first_chunk().expect("as many as were asked for")
     }
 
-    /// Does all steps. The caller has the directory.
+    /// Does all steps. The caller must hold the lock of the directory.
     fn carry_out(&self, mut intent: Words) -> Result<()> {
         intent[INTENT_WORDS - 1] = crc(&intent);
         let (cells, medium) = (self.intent(), self.medium());
@@ -119,7 +116,7 @@ impl<M: Medium> PoolFile<M> {
         self.write_contents(|_| {})
     }
 
-    /// Carries out step 3, but for the fence.
+    /// Executes step 3, except for the fence.
     fn change_entries(&self, intent: &Words) -> Flushed {
         let medium = self.medium();
         let (id, heir) = entries_of(intent);
@@ -139,11 +136,11 @@ impl<M: Medium> PoolFile<M> {
         }
     }
 
-    /// Does step 3 of what a crash interrupted, but for the fence; steps 4 and 5 are the superblocks that opening writes.
+    /// Does step 3 of an interrupted change, except for the fence; steps 4 and 5 are the superblocks that open writes.
     ///
     /// # Errors
     ///
-    /// `Corrupted` if the superblock says that a change is under way and it cannot be read which.
+    /// `Corrupted` if the superblock says that a change is in progress and its intent is unreadable.
     pub(super) fn finish_intent(&self) -> Result<Flushed> {
         if !self.lock_contents().intent {
             return Ok(Flushed::none());
@@ -160,7 +157,7 @@ impl<M: Medium> PoolFile<M> {
     }
 }
 
-/// Returns the entry that an intent changes, and the one that takes its place.
+/// Returns the entry that an intent changes, and the one that replaces it.
 fn entries_of(intent: &Words) -> (TreeId, Option<TreeId>) {
     let heir = (intent[0] >> 32) as u32;
     (TreeId(intent[0] as u32), (heir != RENAMED).then_some(TreeId(heir)))

@@ -65,7 +65,7 @@ fn rename_refuses_what_cannot_be_and_changes_nothing() {
     assert!(matches!(replaced, Err(Error::ReadOnly)));
 }
 
-/// Threads that list trees while one is renamed see it under one of both names.
+/// Threads that list trees during a rename see the tree under one of both names.
 #[test]
 fn rename_is_atomic_for_other_threads() {
     let scratch = Scratch::new("rename-threads");
@@ -108,7 +108,7 @@ fn replace_puts_a_tree_in_the_place_of_another_or_leaves_it() {
     assert!(pool.check().is_empty());
 }
 
-/// What an interrupted rename stands as, word by word.
+/// An interrupted rename, word by word.
 #[test]
 fn the_intent_is_golden() {
     let scratch = Scratch::new("intent");
@@ -132,7 +132,7 @@ fn the_intent_is_golden() {
     assert_eq!(word(intent, 88), u64::from(crc32c::crc32c(&intent[..88])));
     assert_eq!([24, SUPERBLOCK_STRIDE + 24].map(|at| word(&after, at)), [1, 1], "the bit is gone");
 
-    // The intent beside the entry as it was, and the bit in the superblock that counts.
+    // The intent beside the unchanged entry, and the superblock's bit that makes it count.
     let mut cut_short = before.clone();
     cut_short[INTENT_OFFSET as usize..][..96].copy_from_slice(intent);
     for copy in [0, SUPERBLOCK_STRIDE as usize] {
@@ -147,12 +147,12 @@ fn the_intent_is_golden() {
     drop(reader);
     assert!(std::fs::read(&scratch.0).unwrap() == cut_short, "reading has changed the file");
     assert_eq!(names(&scratch.open().unwrap()), ["fair"]);
-    // A crash right behind that. Neither copy brings the change back, should the other one be damaged.
+    // A crash directly after that. Neither copy revives the change if the other one is damaged.
     let recovered = std::fs::read(&scratch.0).unwrap();
     assert_eq!([24, SUPERBLOCK_STRIDE + 24].map(|at| word(&recovered, at)), [1, 1]);
     assert_eq!(names(&scratch.open().unwrap()), ["fair"], "and once more");
 
-    // An intent that cannot be read: the tree is there for what saves what it can.
+    // An unreadable intent: the salvage open still finds the tree.
     for byte in [0, 8, 24, 90] {
         let mut broken = cut_short.clone();
         broken[INTENT_OFFSET as usize + byte] ^= 4;
@@ -179,7 +179,7 @@ fn a_larger_maximum_is_had_or_refused() {
     assert!(matches!(alloc(&pool), Err(Error::PoolFull { .. })));
     let (small, header) = (pool.max_bytes(), pool.geometry.header_bytes());
     drop(pool);
-    // As much or less is what it has.
+    // An equal or smaller maximum changes nothing.
     for max_bytes in [1, 8 << 20] {
         assert_eq!(open_for(&scratch, max_bytes).unwrap().max_bytes(), small);
     }
@@ -188,7 +188,7 @@ fn a_larger_maximum_is_had_or_refused() {
     let more: Vec<_> = (4..32).map(|_| alloc(&pool).unwrap()).collect();
     assert!(matches!(alloc(&pool), Err(Error::PoolFull { .. })));
     drop(pool);
-    // The next opening finds it, also after a crash of either superblock.
+    // The next open finds it, also after a crash of either superblock.
     let whole = std::fs::read(&scratch.0).unwrap();
     for copy in [0, SUPERBLOCK_STRIDE as usize] {
         let mut torn = whole.clone();
@@ -197,7 +197,7 @@ fn a_larger_maximum_is_had_or_refused() {
         let pool = scratch.open().unwrap();
         assert_eq!((pool.max_bytes(), &pool.chunks_of(tree.id)[4..]), (header + (64 << 20), &more[..]));
     }
-    // As far as the header goes, and no further.
+    // Up to the size of the header, but no further.
     let possible = (header - pool_offset(&scratch)) / 8 * CHUNK_BYTES;
     for refused in [possible + 1, 1 << 40, u64::MAX] {
         match open_for(&scratch, refused) {
@@ -216,7 +216,7 @@ fn pool_offset(scratch: &Scratch) -> u64 {
     scratch.open().unwrap().geometry.descriptors_offset()
 }
 
-/// A crash between the two superblocks of a raise, or in the midst of one, damaged nothing.
+/// A crash between or during the two superblocks of a raise damages nothing.
 #[test]
 fn a_raise_that_was_cut_short_is_no_damage() {
     let scratch = Scratch::new("raise-cut");
@@ -237,7 +237,8 @@ fn a_raise_that_was_cut_short_is_no_damage() {
             for word in (0..CHECKSUM).filter(|word| kept >> word & 1 == 1) {
                 torn[word * 8..word * 8 + 8].copy_from_slice(&new[word * 8..word * 8 + 8]);
             }
-            // Before the first step is durable no other word changes; before the last the others are there.
+            // Before the first step is durable no other word changes; before the last step the
+            // other words are present.
             if kept != 0 {
                 torn[CHECKSUM * 8..].fill(0xff);
             }

@@ -1,4 +1,4 @@
-//! Where everything is stored in a pool file. `docs/FORMAT.md` draws it.
+//! The layout of a pool file. `docs/FORMAT.md` draws it.
 //!
 //! ```text
 //! 0        superblock, copy 0      4096     superblock, copy 1
@@ -17,14 +17,14 @@ use crate::{Persistent, Word};
 
 pub(crate) const MAGIC: u64 = u64::from_le_bytes(*b"BRISTLEC");
 pub(crate) const VERSION: u64 = 1;
-/// Logs whose entries have checks: set in every pool that was opened for writing since there are any.
+/// Logs whose entries have checks: set in every pool that was opened for writing since they exist.
 pub(crate) const INCOMPAT_LOG_CHECKS: u64 = 1;
-/// A change of the directory is under way, and the [`Intent`] says which: set for as long as it takes.
+/// A change of the directory is in progress, and the [`Intent`] describes it. Set only during the change.
 pub(crate) const INCOMPAT_INTENT: u64 = 1 << 1;
 /// The pool has a commit log, and chunks of owner [`COMMITS_OWNER`]: set from the first batch until the pool is closed,
 /// or opened after a crash.
 pub(crate) const INCOMPAT_COMMITS: u64 = 1 << 2;
-/// Incompatible features that come and go.
+/// Incompatible features that are set and cleared again.
 pub(crate) const INCOMPAT_CHANGING: u64 = INCOMPAT_INTENT | INCOMPAT_COMMITS;
 /// Incompatible features that this version knows.
 pub(crate) const INCOMPAT_KNOWN: u64 = INCOMPAT_LOG_CHECKS | INCOMPAT_CHANGING;
@@ -38,39 +38,39 @@ pub(crate) const NAME_BYTES_MAX: usize = 64;
 pub(crate) const KIND_BYTES_MAX: usize = 48;
 pub(crate) const PARAMS: usize = 8;
 
-/// One copy of the superblock: of [`Word`]s on the medium, of numbers once they are loaded. Of two valid copies that with
-/// the higher sequence counts.
+/// One copy of the superblock: of [`Word`]s on the medium, of numbers once they are loaded. Of two valid copies the one
+/// with the higher sequence counts.
 #[repr(C)]
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub(crate) struct Superblock<W> {
-    /// [`MAGIC`]: another file is refused before anything in it is believed.
+    /// [`MAGIC`]: any other file is refused before its contents are trusted.
     pub magic: W,
     /// [`VERSION`]: a version that changes the meaning of bytes has another number, which earlier ones refuse.
     pub version: W,
-    /// Features that every version may ignore. There are none.
+    /// Features that every version may ignore. None exist.
     pub compat: W,
     /// Features without which a pool cannot even be read: [`INCOMPAT_KNOWN`].
     pub incompat: W,
     /// Features without which a pool can be read, but not written: [`RO_COMPAT_KNOWN`].
     pub ro_compat: W,
-    /// The pool's identity, drawn when it is created: a copy of another pool's superblock is noticed.
+    /// The pool's identity, chosen at creation. It detects a copy of another pool's superblock.
     pub uuid: [W; 2],
     /// Bytes of a chunk, on which every offset depends.
     pub chunk_bytes: W,
-    /// Chunks that the pool may grow to: so many descriptors precede the first one.
+    /// Maximum number of chunks. As many descriptors precede the first one.
     pub chunks_max: W,
     /// Entries of the directory: the descriptors begin behind them.
     pub trees_max: W,
-    /// Counts the writes: the newer copy has the higher one, and its lowest bit is the number of the copy.
+    /// Number of writes: the newer copy has the higher one, and its lowest bit is the number of the copy.
     pub sequence: W,
-    /// Bits 0-7: the domain last used, which a reader takes over; bit 8: closed cleanly.
+    /// Bits 0-7: the domain last used, which a reader adopts; bit 8: closed cleanly.
     pub state: W,
-    /// CRC-32C of all words before it: a copy that was torn by a crash does not count.
+    /// CRC-32C of all words before it: a copy torn by a crash does not count.
     pub checksum: W,
 }
 
 impl<W> Superblock<W> {
-    /// Calls `f` with every word in the order of the medium, and returns what it made of them.
+    /// Calls `f` with every word in the order of the medium, and returns the results.
     pub fn each<V>(&self, mut f: impl FnMut(&W) -> V) -> Superblock<V> {
         // Fields are evaluated in the order in which they are written.
         Superblock {
@@ -113,19 +113,19 @@ impl Superblock<u64> {
         crc32c::crc32c(&bytes).into()
     }
 
-    /// Returns the superblock with the right checksum.
+    /// Returns the superblock with a valid checksum.
     pub fn sealed(self) -> Self {
         Self { checksum: self.expected_checksum(), ..self }
     }
 }
 
-/// A change of the directory that no single word commits. It counts while [`INCOMPAT_INTENT`] is set.
+/// A change of the directory that a single word cannot commit. It counts while [`INCOMPAT_INTENT`] is set.
 #[repr(C)]
 pub(crate) struct Intent {
-    /// Bits 0-31: the directory entry that is changed; bits 32-63: the entry that takes its place, or all
-    /// ones: it gets another name.
+    /// Bits 0-31: the directory entry that is changed; bits 32-63: the entry that replaces it, or all ones for a
+    /// rename.
     pub entries: Word,
-    /// What the entry's design word, lengths and name will be; zero if another entry takes its place.
+    /// The entry's new design word, lengths and name; zero if another entry replaces it.
     pub design: Word,
     pub lengths: Word,
     pub name: [Word; NAME_BYTES_MAX / 8],
@@ -133,16 +133,16 @@ pub(crate) struct Intent {
     pub checksum: Word,
 }
 
-/// The owner, in their descriptors, of the chunks of the commit log: no place of the directory.
+/// The owner in the descriptors of the commit log's chunks; not an index of the directory.
 pub(crate) const COMMITS_OWNER: u32 = 0xff_ffff;
 
-/// What a part of a commit record begins with, in a slot of [`SlotKind::COMMITS`]; its bytes follow. Records are whole or
-/// do not count: each part has its checksum, and says how many there are.
+/// Header of a part of a commit record, in a slot of [`SlotKind::COMMITS`]; its bytes follow. An incomplete record does
+/// not count: each part has a checksum and the number of parts.
 #[repr(C)]
 pub(crate) struct PartHeader {
-    /// Of the record, from 1 on; zero: there is none, or it is done.
+    /// Number of the record, from 1 on; zero: no record, or it is done.
     pub sequence: Word,
-    /// Bits 0-31: which part of the record; bits 32-63: how many it has.
+    /// Bits 0-31: index of the part; bits 32-63: number of parts.
     pub part: Word,
     /// Bytes that follow.
     pub bytes: Word,
@@ -153,7 +153,7 @@ pub(crate) struct PartHeader {
 /// One named tree.
 #[repr(C)]
 pub(crate) struct Entry {
-    /// The word that commits: [`ENTRY_FREE`], [`ENTRY_LIVE`] or [`ENTRY_DROPPING`].
+    /// The commit word: [`ENTRY_FREE`], [`ENTRY_LIVE`] or [`ENTRY_DROPPING`].
     pub state: Word,
     /// Bits 0-31: design; bits 32-63: CRC-32C of the design and of the words up to `root`.
     pub design: Word,
@@ -229,7 +229,7 @@ const _: () = {
     assert!(offset_of!(PartHeader, checksum) == 24);
 };
 
-/// What the slots of a chunk hold: a code in the descriptor of the chunk. A design defines the codes of its own slots,
+/// The contents of a chunk's slots: a code in the descriptor of the chunk. A design defines the codes of its own slots,
 /// beside their layout.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, PartialOrd, Ord)]
 pub struct SlotKind(NonZeroU8);
@@ -244,11 +244,11 @@ impl SlotKind {
     /// Parts of the records of the commit log.
     pub const COMMITS: Self = Self::new(20);
 
-    /// Returns the kind of a code.
+    /// Returns the kind with a code.
     ///
     /// # Panics
     ///
-    /// If the code is zero, which is none.
+    /// If the code is zero, which is reserved.
     pub const fn new(code: u8) -> Self {
         match NonZeroU8::new(code) {
             Some(code) => Self(code),
@@ -274,7 +274,7 @@ impl fmt::Display for SlotKind {
     }
 }
 
-/// What the bytes of a chunk are for, as reports tell writes apart.
+/// Purpose of a chunk's bytes, by which reports classify writes.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Part {
     /// Nodes of a tree.
@@ -285,16 +285,17 @@ pub enum Part {
     Other,
 }
 
-/// Returns what slots of a kind are for: the table of the layer that knows the designs. `None`: no design has such slots.
+/// Maps a slot kind to its purpose: the table of the layer that knows the designs. Returns `None` if no design has such
+/// slots.
 pub type PartOf = fn(SlotKind) -> Option<Part>;
 
 /// A chunk descriptor, one word: state (bits 0-7), kind (8-15), owner (16-39), slot bytes / 8
 /// (40-63).
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Descriptor {
-    /// Never used: the file's own zeros.
+    /// Never used: still zero, as the file system provided it.
     Fresh,
-    /// Used before, so its bytes are anything.
+    /// Used before: its bytes are arbitrary.
     Free,
     Owned {
         owner: u32,
@@ -329,7 +330,7 @@ impl Descriptor {
     }
 }
 
-/// Returns what the slots of a chunk hold, from the chunk's descriptor; `None` if it has no owner.
+/// Returns the slot kind in a chunk's descriptor; `None` if the chunk has no owner.
 pub fn kind_of_descriptor(word: u64) -> Option<SlotKind> {
     match Descriptor::decode(word)? {
         Descriptor::Owned { kind, .. } => Some(kind),
@@ -337,17 +338,17 @@ pub fn kind_of_descriptor(word: u64) -> Option<SlotKind> {
     }
 }
 
-/// Most chunks that a pool can have: each has a number of 32 bits, and the number of them fits, too.
+/// Maximum number of chunks of a pool. Numbers of chunks have 32 bits, and their count must fit, too.
 const CHUNKS_MAX: u64 = u32::MAX as u64;
 
-/// The sizes of a pool, fixed when it is created.
+/// The sizes of a pool, fixed at creation.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Geometry {
-    /// Bytes of a chunk: a power of two, 2 MiB but for tests and simulators.
+    /// Bytes of a chunk: a power of two, 2 MiB except in tests and simulators.
     pub chunk_bytes: u64,
-    /// Chunks that the pool may grow to.
+    /// Maximum number of chunks.
     pub chunks_max: u64,
-    /// Trees that the pool may hold.
+    /// Maximum number of trees.
     pub trees_max: u64,
 }
 
@@ -360,7 +361,7 @@ impl Geometry {
             && self.chunk_bytes * self.chunks_max <= 1 << 48
     }
 
-    /// Returns where the chunks' descriptors begin, a word each.
+    /// Returns the offset of the chunks' descriptors, a word each.
     #[inline]
     pub fn descriptors_offset(&self) -> u64 {
         DIRECTORY_OFFSET + self.trees_max * ENTRY_BYTES
@@ -378,24 +379,24 @@ impl Geometry {
         (self.descriptors_end() + self.chunk_bytes - 1) & !(self.chunk_bytes - 1)
     }
 
-    /// Returns how many whole chunks a file of `len` bytes has.
+    /// Returns how many complete chunks a file of `len` bytes has.
     pub(crate) fn chunks_within(&self, len: u64) -> u64 {
         (len.saturating_sub(self.header_bytes()) / self.chunk_bytes).min(self.chunks_max)
     }
 
-    /// Returns the bytes of a pool that has grown to its maximum.
+    /// Returns the size of a pool at its maximum.
     pub fn max_bytes(&self) -> u64 {
         self.header_bytes() + self.chunks_max * self.chunk_bytes
     }
 
-    /// Returns these sizes with room for so many chunks at most: the header keeps its size, and behind the
-    /// descriptors that it has it is zeros, which are descriptors of chunks that were never used.
+    /// Returns these sizes with at most `chunks_max` chunks. The header keeps its size; behind its descriptors it is
+    /// zero, which is the descriptor of a chunk that was never used.
     pub(crate) fn with_chunks_max(self, chunks_max: u64) -> Option<Self> {
         let other = Self { chunks_max, ..self };
         (other.is_valid() && other.header_bytes() == self.header_bytes()).then_some(other)
     }
 
-    /// Returns the bytes of chunks that a pool with this header may come to have.
+    /// Returns the bytes of chunks for which this header has descriptors.
     pub(crate) fn chunk_bytes_possible(&self) -> u64 {
         let descriptors = (self.header_bytes() - self.descriptors_offset()) / 8;
         let chunks_max =

@@ -1,4 +1,4 @@
-//! Where pools, ranges and chunks end.
+//! Limits of pools, ranges and chunks.
 
 use std::sync::Arc;
 
@@ -48,7 +48,8 @@ fn a_pool_holds_words_behind_its_header_and_before_its_end() {
     }
 }
 
-/// Of a chunk that was used before, so many first words are cleared as slots are tagged, and nothing else.
+/// In a chunk that was used before, the first words of all tagged slots are cleared, and nothing
+/// else.
 #[test]
 fn a_chunk_that_was_used_has_as_many_clear_words_as_it_should() {
     const SLOT_BYTES: u64 = 192;

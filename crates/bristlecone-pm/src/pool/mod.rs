@@ -1,4 +1,4 @@
-//! The pool: one file with several named trees in it, used by one process at a time.
+//! The pool: one file with several named trees, used by one process at a time.
 
 mod backing;
 mod chunks;
@@ -38,46 +38,46 @@ use crate::segment::Segment;
 use crate::sync::wait;
 use crate::{Domain, Error, Events, LINE_BYTES, Medium, Opener, Persistent, Region, Result, Word};
 
-/// Bytes of a chunk unless a pool is created otherwise: a huge page.
+/// Default size of a chunk in bytes: a huge page.
 pub const CHUNK_BYTES: u64 = 2 << 20;
 pub(crate) const TREES_MAX: u64 = 256;
 
-/// How a pool is created.
+/// Options for creating a pool.
 #[derive(Clone, Copy, Debug)]
 pub struct CreateOptions {
-    /// Bytes that the pool may grow to, at most 2^48; rounded up to whole chunks.
+    /// Maximum size in bytes, at most 2^48; rounded up to whole chunks.
     pub max_bytes: u64,
     /// The persistence domain; detected if `None`.
     pub domain: Option<Domain>,
 }
 
-/// How a pool is opened for writing.
+/// Options for opening a pool for writing.
 #[derive(Clone, Copy, Debug, Default)]
 pub struct OpenOptions {
     /// The persistence domain; detected if `None`.
     pub domain: Option<Domain>,
-    /// Bytes that the pool may grow to from now on, unless it may grow to more.
+    /// New maximum size in bytes; ignored if the present maximum is larger.
     pub max_bytes: Option<u64>,
 }
 
-/// What is done with a pool.
+/// How a pool is accessed.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 enum Access {
-    /// Everything, by one process.
+    /// For everything, by one process.
     Write,
-    /// The file is not changed; any number of processes may look at it.
+    /// Without changing the file; any number of processes may read it.
     Read,
-    /// The file is not changed, and looked at while another process writes to it.
+    /// Without changing the file, while another process writes to it.
     Follow,
 }
 
-/// Something that `check` found wrong.
+/// An inconsistency found by `check`.
 #[derive(Clone, Debug, PartialEq, Eq)]
 #[non_exhaustive]
 pub struct Finding {
-    /// Where.
+    /// Its location.
     pub location: String,
-    /// What.
+    /// Its description.
     pub what: String,
 }
 
@@ -88,47 +88,46 @@ impl Finding {
     }
 }
 
-/// What is known about an open pool.
+/// Information about an open pool.
 #[derive(Clone, Debug)]
 #[non_exhaustive]
 pub struct PoolInfo {
-    /// Where the file is; `None` for a pool in memory.
+    /// Path of the file; `None` for a pool in memory.
     pub path: Option<PathBuf>,
     /// The pool's identity.
     pub uuid: String,
     /// Version of the format.
     pub version: u64,
-    /// Returns the domain in force.
+    /// The domain in force.
     pub domain: Domain,
     /// The domain that the medium offers.
     pub detected: Domain,
-    /// Returns whether the last user closed the pool.
+    /// Whether the last user closed the pool.
     pub was_clean: bool,
-    /// Whether trees have what the last user left of their index in shared memory.
+    /// Whether trees restored an index that the last user saved in shared memory.
     pub index_was_kept: bool,
     /// Whether it is open for reading only.
     pub read_only: bool,
     /// Whether another process writes to it, which this one follows.
     pub following: bool,
-    /// Bytes that the file has.
+    /// Size of the file in bytes.
     pub file_bytes: u64,
-    /// Bytes that it may grow to.
+    /// Maximum size in bytes.
     pub max_bytes: u64,
     /// Bytes of a chunk.
     pub chunk_bytes: u64,
-    /// Chunks that no tree owns, among those that the file has.
+    /// Chunks of the file without an owner.
     pub chunks_free: u64,
-    /// Chunks that the file has.
+    /// Chunks of the file.
     pub chunks: u64,
     /// Bytes that are mapped by huge pages.
     pub huge_bytes: u64,
-    /// What opening found damaged and could do without. In a pool that is open for writing it
-    /// is repaired by now.
+    /// Damage found at open that does not affect data. In a pool that is open for writing it is repaired.
     pub findings: Vec<Finding>,
 }
 
-/// An open pool. Dropped without [`close`](Self::close) it counts as crashed: the next open finds
-/// the mark and everything that was acknowledged.
+/// An open pool. If dropped without [`close`](Self::close) it counts as crashed: the next open finds the mark and all
+/// acknowledged data.
 #[derive(Debug)]
 pub struct PoolFile<M> {
     region: Region,
@@ -136,7 +135,7 @@ pub struct PoolFile<M> {
     geometry: Geometry,
     contents: Mutex<Contents>,
     was_clean: bool,
-    /// What trees have in shared memory, and the number that it was left with.
+    /// Shared memory of the trees, and the number with which it was saved.
     segment: OnceLock<Arc<Segment>>,
     seal: u64,
     /// The writer of a pool that is followed.
@@ -144,12 +143,12 @@ pub struct PoolFile<M> {
     access: Access,
     detected: Domain,
     path: Option<PathBuf>,
-    /// What opening found damaged and could do without.
+    /// Damage found at open that does not affect data.
     damage: Vec<Finding>,
     directory: Mutex<()>,
     commits: Mutex<Commits>,
     chunks: Mutex<FreeChunks>,
-    /// What `chunks_available` returns.
+    /// The result of `chunks_available`.
     chunks_available: AtomicU64,
     events: Events,
 }
@@ -166,7 +165,7 @@ impl<M: Medium> PoolFile<M> {
         self.region.is_watched()
     }
 
-    /// Returns what happened since the pool was opened.
+    /// Returns the events since the pool was opened.
     #[inline]
     pub fn events(&self) -> &Events {
         &self.events
@@ -202,7 +201,7 @@ impl<M: Medium> PoolFile<M> {
         self.region.opener()
     }
 
-    /// Checks that this is the process that opened the pool: a child does not touch it.
+    /// Checks that this is the process that opened the pool; a child must not use it.
     ///
     /// # Errors
     ///
@@ -224,7 +223,7 @@ impl<M: Medium> PoolFile<M> {
         self.segment.get().into_iter().for_each(|segment| segment.abandon());
     }
 
-    /// Checks that the medium never refused to make something durable.
+    /// Checks that the medium never failed to make data durable.
     ///
     /// # Errors
     ///
@@ -238,8 +237,8 @@ impl<M: Medium> PoolFile<M> {
     ///
     /// # Panics
     ///
-    /// If it would lie outside the pool's reservation or astride its alignment: a defect of the
-    /// caller, who checks what it reads from the medium when it opens a tree.
+    /// If it lies outside the pool's reservation or is misaligned: a bug of the caller, who must check offsets read
+    /// from the medium when it opens a tree.
     #[inline(always)]
     pub fn at<T: Persistent>(&self, offset: u64) -> &T {
         let fits = offset <= self.region.reserved() - size_of::<T>() as u64;
@@ -250,12 +249,12 @@ impl<M: Medium> PoolFile<M> {
         unsafe { &*self.region.base().wrapping_add(offset as usize).cast::<T>() }
     }
 
-    /// Returns bytes that the pool may grow to.
+    /// Returns the maximum size in bytes.
     pub fn max_bytes(&self) -> u64 {
         self.geometry.max_bytes()
     }
 
-    /// Returns whether the file has these bytes, and words begin there: for offsets that the medium holds.
+    /// Returns whether the file contains these bytes, aligned to words: for offsets read from the medium.
     #[inline]
     pub fn holds(&self, offset: u64, bytes: u64) -> bool {
         let fits = |len: u64| bytes <= len && offset <= len - bytes;
@@ -269,7 +268,7 @@ impl<M: Medium> PoolFile<M> {
         self.slice(offset, words)
     }
 
-    /// Prefetches the line at an offset. Any offset will do.
+    /// Prefetches the line at an offset. Any offset is allowed.
     #[inline(always)]
     pub fn prefetch(&self, offset: u64) {
         self.medium().prefetch(self.region.base().wrapping_add(offset as usize));
@@ -281,7 +280,7 @@ impl<M: Medium> PoolFile<M> {
         (0..bytes as u64).step_by(LINE_BYTES).for_each(|line| self.prefetch(offset + line));
     }
 
-    /// Returns so many structures, one behind the other.
+    /// Returns `count` adjacent structures.
     ///
     /// # Panics
     ///
@@ -295,7 +294,7 @@ impl<M: Medium> PoolFile<M> {
         unsafe { std::slice::from_raw_parts(self.region.base().wrapping_add(offset as usize).cast(), len) }
     }
 
-    /// Returns what is known about the pool.
+    /// Returns information about the pool.
     pub fn info(&self) -> PoolInfo {
         let contents = *self.lock_contents();
         let uuid = u128::from(contents.uuid[1]) << 64 | u128::from(contents.uuid[0]);
@@ -321,8 +320,8 @@ impl<M: Medium> PoolFile<M> {
         if self.is_followed() { self.info_followed(info) } else { info }
     }
 
-    /// Verifies superblock, directory and descriptors as opening does, and adds what opening found. Of a pool that is
-    /// followed, whose writer changes the others meanwhile, the directory alone.
+    /// Verifies superblock, directory and descriptors as open does, and adds the findings of open. In a pool that is
+    /// followed, checks the directory only, because the writer changes the others meanwhile.
     pub fn check(&self) -> Vec<Finding> {
         let mut findings = self.damage.clone();
         let mut note = |location: &str, result: Result<()>| {

@@ -1,5 +1,5 @@
-//! A file that gets its name once it is whole: a process that dies before leaves nothing that
-//! stands in the way of the next one, and an opener never sees half a pool.
+//! A file that gets its name once it is complete. A process that dies before leaves no file in the
+//! way of the next one, and an opener never sees a partial pool.
 
 use std::fs::{File, OpenOptions};
 use std::os::fd::{AsFd, AsRawFd};
@@ -12,17 +12,17 @@ use rustix::io::Errno;
 
 use crate::{Error, Result, failpoint};
 
-/// A new file without its name: see the module. Dropped before it has one it is gone.
+/// A new file without its name: see the module. If dropped before it has one, it is deleted.
 #[derive(Debug)]
 pub(super) struct NewFile<'p> {
     path: &'p Path,
     directory: &'p Path,
-    /// The name it has meanwhile, where the file system has no files without one.
+    /// Its temporary name, where the file system does not support unnamed files.
     temporary: Option<PathBuf>,
 }
 
 impl<'p> NewFile<'p> {
-    /// Makes a file that only its owner may read and write, to be called `path`.
+    /// Creates a file that only its owner may read and write, to be named `path`.
     pub fn make(path: &'p Path) -> Result<(File, Self)> {
         if path.symlink_metadata().is_ok() {
             return Err(Error::Exists { path: path.to_owned() });
@@ -45,7 +45,7 @@ impl<'p> NewFile<'p> {
         Ok((file, Self { path, directory, temporary: Some(temporary) }))
     }
 
-    /// Gives the file its name, for good. If something has the name by now it stays.
+    /// Gives the file its name, durably. An existing file of that name stays.
     pub fn publish(self, file: &File) -> Result<()> {
         let named =
             failpoint::check("linkat").and_then(|()| match &self.temporary {
@@ -56,13 +56,14 @@ impl<'p> NewFile<'p> {
                 Some(temporary) => renameat_with(CWD, temporary, CWD, self.path, RenameFlags::NOREPLACE)
                     .or_else(|error| match error {
                         Errno::EXIST => Err(error),
-                        // A file system that cannot rename like this: the temporary name goes with `self`.
+                        // A file system without such a rename: dropping `self` removes the
+                        // temporary name.
                         _ => linkat(CWD, temporary, CWD, self.path, AtFlags::empty()),
                     }),
             });
         named.map_err(|error| Error::at_path(self.path, error.into()))?;
         self.sync_directory().inspect_err(|_| {
-            // A name that may not last is none.
+            // Remove a name that may not be durable.
             let _ = std::fs::remove_file(self.path);
         })?;
         Ok(())
@@ -72,7 +73,7 @@ impl<'p> NewFile<'p> {
     fn sync_directory(&self) -> Result<()> {
         let synced = File::open(self.directory).and_then(|directory| {
             match failpoint::call("fsync", || rustix::fs::fsync(directory.as_fd())) {
-                // Directories of some file systems need not be synced, and cannot be.
+                // Directories of some file systems do not support sync, and do not need it.
                 Ok(()) | Err(Errno::INVAL) => Ok(()),
                 Err(error) => Err(error.into()),
             }
@@ -84,13 +85,13 @@ impl<'p> NewFile<'p> {
 impl Drop for NewFile<'_> {
     fn drop(&mut self) {
         if let Some(temporary) = &self.temporary {
-            // If it cannot be removed it is in nothing's way.
+            // If it cannot be removed it does no harm.
             let _ = std::fs::remove_file(temporary);
         }
     }
 }
 
-/// Returns a name beside `path` that no other file of this machine has.
+/// Returns a name beside `path` that is unique on this machine.
 fn temporary_name(path: &Path) -> std::ffi::OsString {
     static NEXT: AtomicU32 = AtomicU32::new(0);
     let mut name = std::ffi::OsString::from(".");

@@ -1,4 +1,4 @@
-//! Creating, opening and closing: a file is taken by one process, validated, and marked.
+//! Creating, opening and closing: a process locks, validates and marks the file.
 
 use std::fs::{File, Metadata, OpenOptions as FileOptions};
 use std::ops::RangeInclusive;
@@ -16,22 +16,22 @@ use super::{
 use crate::sync::AtomicU64;
 use crate::{At, Domain, Error, Events, Flushed, Medium, Region, Result};
 
-/// What a pool can grow by at least when it is opened, or to its maximum.
+/// The minimum by which a pool can grow after open, unless its maximum is lower.
 const GROWTH_BYTES: u64 = 64 << 20;
-/// How often a file is looked at that others change meanwhile.
+/// Number of attempts to read a file that others change meanwhile.
 const LOOKS: usize = 3;
 
-/// What the superblock holds of a pool.
+/// The contents of a superblock.
 pub(super) struct Found {
     pub contents: Contents,
     pub was_clean: bool,
-    /// The number of the segment that the close left behind.
+    /// The number of the segment that the close saved.
     pub seal: u64,
-    /// What is wrong with one copy of it.
+    /// The damage to one copy.
     pub damage: Option<Finding>,
 }
 
-/// A pool whose file has no name yet. Dropped, it is gone.
+/// A pool whose file has no name yet. If dropped, it is deleted.
 #[derive(Debug)]
 pub struct Unnamed<'p, M> {
     pool: Arc<PoolFile<M>>,
@@ -44,11 +44,11 @@ impl<M: Medium> Unnamed<'_, M> {
         &self.pool
     }
 
-    /// Writes the pool back to its medium and then gives its file the name, for good.
+    /// Writes the pool back to its medium and then names its file, durably.
     ///
     /// # Errors
     ///
-    /// [`Exists`](Error::Exists) if something has the name by now, and what the system refuses. The pool is gone then.
+    /// [`Exists`](Error::Exists) if a file has the name now, and errors of the system. The pool is then deleted.
     pub fn publish(self) -> Result<()> {
         self.pool.region.sync()?;
         self.pool.region.as_file().map_or(Ok(()), |file| self.name.publish(file))
@@ -62,7 +62,7 @@ impl<M: Medium> PoolFile<M> {
     /// # Errors
     ///
     /// [`Exists`](Error::Exists), [`NotFound`](Error::NotFound), [`Invalid`](Error::Invalid),
-    /// [`MediumFull`](Error::MediumFull), and what the system refuses. There is no file then.
+    /// [`MediumFull`](Error::MediumFull), and errors of the system. No file is left behind.
     pub fn create<'p>(
         at: impl Into<At<'p>>,
         options: &CreateOptions,
@@ -70,13 +70,12 @@ impl<M: Medium> PoolFile<M> {
     ) -> Result<Arc<Self>> {
         let unnamed = Self::create_unnamed(at, options, make_medium)?;
         let pool = Arc::clone(unnamed.pool());
-        // Locked and whole by now: an opener finds it in use, or not at all.
+        // It is locked and complete: an opener finds it in use, or not at all.
         unnamed.publish()?;
         Ok(pool)
     }
 
-    /// Creates a pool in a new file that has no name before [`Unnamed::publish`] gives it one, and is gone if that does
-    /// not happen.
+    /// Creates a pool in a new file without a name, until [`Unnamed::publish`] names it. Otherwise it is deleted.
     ///
     /// # Errors
     ///
@@ -138,8 +137,8 @@ impl<M: Medium> PoolFile<M> {
     ) -> Arc<Self> {
         let mut uuid = [0; 16];
         if path.is_some() {
-            // Without entropy the pool is nameless, which nothing depends on. In memory it has no
-            // name, so that simulations repeat exactly.
+            // Without entropy the pool's identity is zero, on which nothing depends. A pool in memory has none, so that
+            // simulations repeat exactly.
             let _ = rustix::rand::getrandom(&mut uuid, rustix::rand::GetRandomFlags::empty());
         }
         let uuid = u128::from_le_bytes(uuid);
@@ -195,14 +194,14 @@ impl<M: Medium> PoolFile<M> {
         })
     }
 
-    /// Opens a pool file. Nothing in it is trusted; what a crash interrupted in the pool itself
-    /// is finished, and the pool is marked as in use.
+    /// Opens a pool file. Nothing in it is trusted. Interrupted operations of the pool itself are finished, and the
+    /// pool is marked as in use.
     ///
     /// # Errors
     ///
     /// [`NotFound`](Error::NotFound), [`NotAPool`](Error::NotAPool), [`InUse`](Error::InUse), [`Newer`](Error::Newer),
-    /// [`Corrupted`](Error::Corrupted), [`MediumFull`](Error::MediumFull), [`MaximumFixed`](Error::MaximumFixed), and what the
-    /// system refuses. The pool is as it was then.
+    /// [`Corrupted`](Error::Corrupted), [`MediumFull`](Error::MediumFull), [`MaximumFixed`](Error::MaximumFixed), and
+    /// errors of the system. The pool is then unchanged.
     pub fn open<'p>(
         at: impl Into<At<'p>>,
         options: &OpenOptions,
@@ -222,9 +221,8 @@ impl<M: Medium> PoolFile<M> {
         Self::open_on(region, &in_force, detected, make_medium(domain), Some(path), access)
     }
 
-    /// Opens a pool file without ever writing to it. Recovery is done as always, on a copy of the
-    /// pages that it changes: they stay in this process. Other readers may have the pool open at
-    /// the same time, a writer may not.
+    /// Opens a pool file without ever writing to it. Recovery works on a private copy of the pages that it changes.
+    /// Other readers may have the pool open at the same time, a writer may not.
     ///
     /// # Errors
     ///
@@ -245,12 +243,12 @@ impl<M: Medium> PoolFile<M> {
         Self::open_on(region, &options, detected, make_medium(Domain::Process), Some(path), access)
     }
 
-    /// Opens and locks the file, which may be a pool: it, and its length.
+    /// Opens and locks the file; returns it and its length.
     pub(super) fn begin(path: &Path, access: Access) -> Result<(File, u64)> {
         for _ in 0..LOOKS {
             let file = open_regular(path, access)?;
             lock(&file, access)?;
-            // Only now: the last holder may have grown it, or removed it before it released it.
+            // Only after locking: the last holder may have grown it, or removed it before it released the lock.
             let metadata = |of: std::io::Result<Metadata>| of.map_err(|error| Error::at_path(path, error));
             let (own, named) = (metadata(file.metadata())?, metadata(std::fs::metadata(path))?);
             if (own.dev(), own.ino()) != (named.dev(), named.ino()) {
@@ -264,7 +262,7 @@ impl<M: Medium> PoolFile<M> {
         Err(Error::InUse { pid: None })
     }
 
-    /// Opens a pool in anonymous memory, exactly as [`open`](Self::open) opens a file.
+    /// Opens a pool in anonymous memory in the same way as [`open`](Self::open) opens a file.
     ///
     /// # Errors
     ///
@@ -284,8 +282,8 @@ impl<M: Medium> PoolFile<M> {
         Self::open_on(region, options, domain, medium, None, Access::Write)
     }
 
-    /// Opens what is mapped. A larger maximum takes two superblocks, and so does the end of a change of the directory: after a crash
-    /// between them the newer copy counts.
+    /// Opens the mapped pool. Raising the maximum takes two superblock writes, and so does ending a change of the
+    /// directory: after a crash between them the newer copy counts.
     fn open_on(
         region: Region,
         options: &OpenOptions,
@@ -325,18 +323,18 @@ impl<M: Medium> PoolFile<M> {
         Ok(pool)
     }
 
-    /// Marks the pool durably as closed in good order. The file stays open until the last handle is dropped, and
-    /// nothing may be written to the pool until then.
+    /// Marks the pool durably as cleanly closed. The file stays open until the last handle is dropped, and nothing may
+    /// be written to the pool until then.
     ///
     /// # Errors
     ///
-    /// [`DurabilityLost`](Error::DurabilityLost), [`Forked`](Error::Forked), and what the system refuses; the pool is in
-    /// use as before then.
+    /// [`DurabilityLost`](Error::DurabilityLost), [`Forked`](Error::Forked), and errors of the system; the pool then
+    /// stays in use.
     pub fn close(&self) -> Result<()> {
         self.here()?;
         self.health()?;
         self.release_commits()?;
-        // What a follower may look at is not taken away.
+        // Space that a follower may read must not be released.
         if self.end_following() {
             self.trim_at_close();
         }
@@ -346,19 +344,19 @@ impl<M: Medium> PoolFile<M> {
         });
         let synced = if self.domain() == Domain::Msync { self.region.sync() } else { Ok(()) };
         closed.and(synced).inspect_err(|_| {
-            // Not closed after all: what is written from now on is not that of a closed pool.
+            // The close failed: later writes must not be those of a closed pool.
             self.segment.get().into_iter().for_each(|segment| segment.unseal());
             self.begin_following();
             let _ = self.write_contents(|contents| (contents.clean, contents.seal) = (false, 0));
         })
     }
 
-    /// Changes the superblock, durably: the copy that is older is overwritten.
+    /// Changes the superblock, durably: the older copy is overwritten.
     pub(super) fn write_contents(&self, change: impl FnOnce(&mut Contents)) -> Result<()> {
         self.write_contents_after(Flushed::none(), change)
     }
 
-    /// Writes the superblock. What was flushed before is durable before the superblock counts.
+    /// Writes the superblock. Earlier flushes are durable before the superblock counts.
     pub(super) fn write_contents_after(
         &self,
         before: Flushed,
@@ -372,12 +370,13 @@ impl<M: Medium> PoolFile<M> {
     }
 }
 
-/// Returns the address space of a pool whose file has `len` bytes: where it is short the pool opens, and may grow to less.
+/// Returns the address space of a pool whose file has `len` bytes. With little address space the pool opens, and its
+/// growth is limited.
 pub(super) fn reservation(len: u64, max_bytes: u64) -> RangeInclusive<u64> {
     len.saturating_add(GROWTH_BYTES).min(max_bytes)..=max_bytes
 }
 
-/// Returns the sizes of a pool that is to have a maximum of at least so many bytes.
+/// Returns the sizes of a pool whose maximum is at least `max_bytes` bytes.
 fn raised(found: Geometry, max_bytes: Option<u64>) -> Result<Geometry> {
     let chunks_max = max_bytes.unwrap_or(0).div_ceil(found.chunk_bytes);
     if chunks_max <= found.chunks_max {
@@ -392,8 +391,7 @@ pub(super) fn detect(region: &Region) -> Domain {
     region.as_file().map_or(Domain::Process, |file| Domain::detect(file, region.dax()))
 }
 
-/// Opens a file for reading, or for reading and writing. Anything but a regular file is no pool, and
-/// is not waited for.
+/// Opens a file for reading, or for reading and writing. Anything but a regular file is rejected without blocking.
 pub(super) fn open_regular(path: &Path, access: Access) -> Result<File> {
     let not_a_pool = || Error::NotAPool { path: path.to_owned() };
     let mut options = FileOptions::new();

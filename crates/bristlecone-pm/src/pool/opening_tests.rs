@@ -1,5 +1,5 @@
-//! What opening and creating do with files that are half-made, shared with others, no files at all,
-//! or have holes; and with every word of a header that is damaged.
+//! Opening and creating with partial, shared, missing, irregular and sparse files, and with every
+//! word of a header damaged.
 
 use std::fs::OpenOptions as FileOptions;
 use std::os::unix::fs::{FileExt, MetadataExt};
@@ -21,7 +21,8 @@ fn blocks(scratch: &Scratch) -> u64 {
     std::fs::metadata(&scratch.0).unwrap().blocks()
 }
 
-/// A process that took the lock is gone, and something keeps the file open for a moment: as after a kill.
+/// The process that took the lock has died, but something keeps the file open for a moment, as
+/// after a kill.
 #[test]
 fn the_lock_of_a_process_that_is_gone_is_waited_for() {
     let scratch = Scratch::new("left");
@@ -38,7 +39,7 @@ fn the_lock_of_a_process_that_is_gone_is_waited_for() {
     let pool = PoolFile::open(&scratch.0, &OpenOptions::default(), Native::new).unwrap();
     assert!(begun.elapsed() >= Duration::from_millis(200));
     released.join().unwrap();
-    // That of a process that lives is not waited for.
+    // Open does not wait for the lock of a living process.
     let begun = Instant::now();
     let refused = PoolFile::open(&scratch.0, &OpenOptions::default(), Native::new).unwrap_err();
     assert!(matches!(refused, Error::InUse { pid } if pid == Some(std::process::id())), "{refused}");
@@ -46,7 +47,8 @@ fn the_lock_of_a_process_that_is_gone_is_waited_for() {
     drop(pool);
 }
 
-/// A pool of 64 TiB at most: its descriptors take 256 MiB, of which a small pool needs a page.
+/// A pool with a maximum of 64 TiB: its descriptors take 256 MiB, of which a small pool needs one
+/// page.
 #[test]
 fn a_pool_backs_the_descriptors_of_the_chunks_it_has_and_no_others() {
     let scratch = Scratch::new("sparse");
@@ -61,7 +63,7 @@ fn a_pool_backs_the_descriptors_of_the_chunks_it_has_and_no_others() {
         assert_eq!(backed(first_page + id * 8), id < 512 * pool.chunk_counts().1.div_ceil(512), "{id}");
         pool.chunk_alloc(tree, NODES, 256, 0).unwrap();
         assert!(backed(first_page + id * 8), "{id}");
-        // What is in the chunks is of no interest here.
+        // The contents of the chunks do not matter here.
         let chunk = pool.chunk_offset(id as u32);
         rustix::fs::fallocate(
             pool.region.as_file().unwrap(),
@@ -72,7 +74,7 @@ fn a_pool_backs_the_descriptors_of_the_chunks_it_has_and_no_others() {
         .unwrap();
     }
     drop(pool);
-    // A look takes nothing.
+    // Reading allocates nothing.
     let before = blocks(&scratch);
     let pool = PoolFile::open_read_only(&scratch.0, Native::new).unwrap();
     assert_eq!(pool.chunks_of(tree).len(), 600);
@@ -91,7 +93,7 @@ fn a_medium_that_is_full_is_an_error_wherever_a_byte_is_backed() {
     let chunk = pool.chunk_alloc(tree.id, NODES, 256, u64::MAX).unwrap();
     let descriptors = pool.geometry.descriptors_offset();
     drop(pool);
-    // A copy that left out what was zero.
+    // A copy that left out zero blocks.
     let punch = || {
         let file = FileOptions::new().write(true).open(&scratch.0).unwrap();
         let flags = rustix::fs::FallocateFlags::PUNCH_HOLE | rustix::fs::FallocateFlags::KEEP_SIZE;
@@ -99,7 +101,7 @@ fn a_medium_that_is_full_is_an_error_wherever_a_byte_is_backed() {
             rustix::fs::fallocate(&file, flags, hole, 4096).unwrap();
         }
     };
-    // Locks and reads come first, and are other errors.
+    // Locks and reads come first, and fail with other errors.
     let mut refused = 0;
     for after in 0..20 {
         punch();
@@ -118,13 +120,13 @@ fn a_medium_that_is_full_is_an_error_wherever_a_byte_is_backed() {
 
 #[test]
 fn a_creation_that_dies_leaves_nothing() {
-    // Whatever call fails, no name is left in the directory, of a pool or of half a one.
+    // No matter which call fails, no name of a complete or partial pool is left in the directory.
     let directory = std::path::PathBuf::from(format!("/dev/shm/bristlecone-pm-{}-half", std::process::id()));
     std::fs::create_dir(&directory).unwrap();
     let path = directory.join("p");
     let names = || std::fs::read_dir(&directory).unwrap().count();
     for (times, nth) in (1..3).flat_map(|times| (0..16).map(move |nth| (times, nth))) {
-        // Refused twice from the first call on, the file has a temporary name.
+        // If the first two calls fail, the file has a temporary name.
         failpoint::refuse_many(nth, times, rustix::io::Errno::OPNOTSUPP);
         let options = CreateOptions { max_bytes: 8 << 20, domain: None };
         let made = PoolFile::create(&path, &options, Native::new);
@@ -173,7 +175,7 @@ fn a_tree_that_cannot_have_its_first_leaf_is_not_created() {
     let leaf = |entry: &TreeEntry| pool.chunk_alloc(entry.id, NODES, 256, u64::MAX);
     assert!(matches!(pool.create_tree_with(&spec("b"), leaf), Err(Error::PoolFull { .. })));
     assert_eq!(pool.trees().unwrap().len(), 1);
-    // Of two chunks there is space for one: it comes back.
+    // There is space for one of two chunks: it is freed again.
     pool.chunk_free(2);
     let two = |entry: &TreeEntry| leaf(entry).and_then(|_| leaf(entry));
     assert!(pool.create_tree_with(&spec("b"), two).is_err());
@@ -181,7 +183,7 @@ fn a_tree_that_cannot_have_its_first_leaf_is_not_created() {
     assert!(pool.check().is_empty());
     let (tree, chunk) = pool.create_tree_with(&spec("b"), leaf).unwrap();
     pool.expect_leaves(&tree, part_of).unwrap();
-    // A crash before it was live: opening takes it back, for reading, too.
+    // A crash before it was live: open frees it, also when reading.
     pool.at::<Word>(DIRECTORY_OFFSET + ENTRY_BYTES).store(pool.medium(), ENTRY_DROPPING);
     drop(pool);
     let pool = PoolFile::open_read_only(&scratch.0, Native::new).unwrap();
@@ -189,7 +191,7 @@ fn a_tree_that_cannot_have_its_first_leaf_is_not_created() {
     drop(pool);
     let pool = scratch.open().unwrap();
     assert_eq!((pool.trees().unwrap().len(), pool.chunk_counts().0), (1, 1));
-    // A tree that had a leaf and has none is damaged, not empty.
+    // A tree that had a leaf and now has none is damaged, not empty.
     let (tree, again) =
         pool.create_tree_with(&spec("b"), |entry| pool.chunk_alloc(entry.id, NODES, 256, u64::MAX)).unwrap();
     assert_eq!(again, chunk);
@@ -201,7 +203,7 @@ fn a_tree_that_cannot_have_its_first_leaf_is_not_created() {
 fn a_damaged_copy_of_the_superblock_is_reported_and_a_torn_one_is_not() {
     for copy in [0, 1] {
         let scratch = Scratch::new("copy");
-        // Closed once: beside the first copy of a pool that never was, the second may have been cut short.
+        // Closed once: beside the first copy alone, the second may be a torn write of a creation.
         scratch.create().close().unwrap();
         let whole = std::fs::read(&scratch.0).unwrap();
         let start = copy as usize * SUPERBLOCK_STRIDE as usize;
@@ -220,7 +222,7 @@ fn a_damaged_copy_of_the_superblock_is_reported_and_a_torn_one_is_not() {
             assert_eq!(pool.check()[0].location, said);
         }
         assert!(scratch.open().unwrap().check().is_empty(), "it was written anew");
-        // What a crash leaves of an update: some of the words that it stores.
+        // Remains of an update after a crash: some of its words are stored.
         restore(&|bytes| bytes[88] ^= 1);
         assert!(scratch.open().unwrap().check().is_empty());
         restore(&|bytes| bytes[64] ^= 1);
@@ -228,7 +230,7 @@ fn a_damaged_copy_of_the_superblock_is_reported_and_a_torn_one_is_not() {
     }
 }
 
-/// Returns values that a word is replaced by.
+/// Returns wrong values for a word.
 fn wrong_values(word: u64, neighbour: u64) -> impl Iterator<Item = u64> {
     [
         0,
@@ -247,7 +249,7 @@ fn wrong_values(word: u64, neighbour: u64) -> impl Iterator<Item = u64> {
     .filter(move |wrong| *wrong != word)
 }
 
-/// With a right checksum, so that only the values themselves can be doubted.
+/// With a valid checksum, so that only the values themselves can be rejected.
 #[test]
 fn a_superblock_with_sizes_that_cannot_be_is_refused_at_once() {
     let scratch = Scratch::new("sizes");
@@ -263,12 +265,12 @@ fn a_superblock_with_sizes_that_cannot_be_is_refused_at_once() {
             contents.write(&region, &Native::new(Domain::Process));
             let older = superblock::Contents { sequence: 8, ..contents };
             older.write(&region, &Native::new(Domain::Process));
-            // SAFETY: the region's first bytes, which are not written any more.
+            // SAFETY: the region's first bytes, which are no longer written.
             let header = unsafe { std::slice::from_raw_parts(region.base(), 8192) };
             let mut bytes = whole.clone();
             bytes[..8192].copy_from_slice(header);
             std::fs::write(&scratch.0, &bytes).unwrap();
-            // As long as it claims to be, where that can be: nothing but a hole.
+            // As long as it claims, where that is possible: one hole.
             let header_bytes = chunks_max.saturating_mul(8).saturating_add(4 << 20);
             for len in [bytes.len() as u64, header_bytes.min(16 << 30) + (4 << 20)] {
                 FileOptions::new().write(true).open(&scratch.0).unwrap().set_len(len).unwrap();
@@ -285,8 +287,8 @@ fn a_superblock_with_sizes_that_cannot_be_is_refused_at_once() {
     }
 }
 
-/// Each word of superblock, directory and descriptors, wrong in many ways: an error, or what was
-/// there before, and no loss but of a tree whose own state says so.
+/// Each word of superblock, directory and descriptors, wrong in many ways: the result is an error
+/// or the previous state. A tree is lost only if its own state word says so.
 #[test]
 fn every_damaged_word_of_a_header_is_an_error_or_harmless() {
     let scratch = Scratch::new("words");
@@ -313,7 +315,7 @@ fn every_damaged_word_of_a_header_is_an_error_or_harmless() {
         let state = offset >= DIRECTORY_OFFSET && (offset - DIRECTORY_OFFSET).is_multiple_of(ENTRY_BYTES);
         let root = offset >= DIRECTORY_OFFSET && offset % ENTRY_BYTES == ENTRY_BYTES - 8;
         for wrong in wrong_values(at(offset), at(offset + 8)) {
-            // The state has no checksum: this is how a tree looks that is being dropped.
+            // The state has no checksum: this value means that the tree is being dropped.
             if root || offset < descriptors && state && wrong == ENTRY_DROPPING {
                 continue;
             }
@@ -330,7 +332,7 @@ fn every_damaged_word_of_a_header_is_an_error_or_harmless() {
                     let lost = trees.iter().filter(|tree| !sound(tree)).count();
                     let names = pool.trees().unwrap();
                     assert_eq!(names.len(), 2, "{case}");
-                    // Superblocks heal, and say so; a descriptor has no checksum.
+                    // Superblocks are repaired, and this is reported; a descriptor has no checksum.
                     assert!(lost == 0 || offset >= descriptors, "{case}");
                     if offset < DIRECTORY_OFFSET {
                         let torn = offset % SUPERBLOCK_STRIDE >= 80;

@@ -1,5 +1,5 @@
-//! Opening a damaged pool to save what is left. The file is mapped privately, and that copy is
-//! put right, piece by piece, until it can be opened like any other; what had to go is reported.
+//! Opens a damaged pool to save the remaining data. The file is mapped privately, and that copy is
+//! repaired, piece by piece, until it opens like any other; the losses are reported.
 
 use std::collections::BTreeSet;
 use std::ops::Range;
@@ -15,20 +15,20 @@ use super::{Access, CHUNK_BYTES, Finding, Geometry, PartOf, PoolFile, TREES_MAX,
 use crate::alloc::is_record_class;
 use crate::{Domain, Error, Medium, Region, Result};
 
-/// A damaged pool, repaired in memory as far as it can be.
+/// A damaged pool, repaired in memory as far as possible.
 #[derive(Debug)]
 pub struct Damaged<M> {
     /// The pool, open for reading.
     pub pool: Arc<PoolFile<M>>,
-    /// What is wrong with it beside its trees.
+    /// Damage outside its trees.
     pub findings: Vec<Finding>,
-    /// The owner of each chunk that is lost, wholly or in part.
+    /// The owner of each chunk that is lost in whole or in part.
     pub chunks_lost: Vec<TreeId>,
 }
 
 impl<M: Medium> PoolFile<M> {
-    /// Opens a pool for reading whatever state it is in, and reports what of it is lost. The file is
-    /// not changed. `part_of` knows all kinds of slots; chunks of others are lost.
+    /// Opens a damaged pool for reading and reports the losses. The file is not changed. `part_of`
+    /// must know all kinds of slots; chunks of other kinds are lost.
     ///
     /// # Errors
     ///
@@ -58,7 +58,7 @@ impl<M: Medium> PoolFile<M> {
         let region = Region::private(file, path.into(), len, reservation(len, geometry.max_bytes()))?;
         let chunks = geometry.chunks_within(len);
         let whole = geometry.header_bytes() + chunks * geometry.chunk_bytes;
-        // What of the header or of the last chunk is missing are zeros.
+        // Missing parts of the header or of the last chunk read as zeros.
         let cut = if len < whole {
             findings.push(Finding::new("header", "the file ends within it"));
             region.grow(whole)?;
@@ -85,7 +85,7 @@ impl<M: Medium> PoolFile<M> {
         let found = Found { contents, was_clean: contents.clean, seal: 0, damage: None };
         let pool = Self::assemble(region, medium, found, detected, Some(path), access);
         if let Err(error) = pool.finish_intent() {
-            // The entry that was to be changed has one of its states, or cannot be read.
+            // The entry to be changed has one of its states, or is unreadable.
             findings.push(Finding::new("intent", error.to_string()));
             pool.lock_contents().intent = false;
         }
@@ -104,7 +104,7 @@ impl<M: Medium> PoolFile<M> {
         Ok(Damaged { pool, findings, chunks_lost })
     }
 
-    /// Leaves only entries that can be believed.
+    /// Keeps only entries that are valid.
     fn repair_directory(&self, findings: &mut Vec<Finding>) -> Result<()> {
         let owners = self.owners()?;
         let mut names = Vec::new();
@@ -145,7 +145,7 @@ impl<M: Medium> PoolFile<M> {
         }
     }
 
-    /// Makes sure that no record seems to be where bytes are missing: zeros would be one without bytes.
+    /// Prevents missing bytes from looking like records: zeros would be an empty record.
     fn spoil(&self, part_of: PartOf, missing: Range<u64>) {
         let header_bytes = self.geometry.header_bytes();
         let chunk_of = |offset: u64| offset.saturating_sub(header_bytes) / self.geometry.chunk_bytes;
@@ -162,7 +162,7 @@ impl<M: Medium> PoolFile<M> {
         }
     }
 
-    /// Returns the trees that chunks name as their owners.
+    /// Returns the trees that own chunks, according to the descriptors.
     fn owners(&self) -> Result<BTreeSet<u32>> {
         let mut owners = BTreeSet::new();
         self.descriptors_from(0, |id, _| {
@@ -172,8 +172,8 @@ impl<M: Medium> PoolFile<M> {
         Ok(owners)
     }
 
-    /// Leaves only descriptors that can be believed, of chunks that are there. Returns the owners
-    /// of chunks that are not, one for each chunk.
+    /// Keeps only descriptors that are valid, of chunks that exist. Returns the owners of missing
+    /// chunks, one for each chunk.
     fn repair_chunks(&self, part_of: PartOf, findings: &mut Vec<Finding>) -> Result<Vec<TreeId>> {
         let present = self.chunks_present();
         let mut lost = Vec::new();
@@ -200,7 +200,7 @@ impl<M: Medium> PoolFile<M> {
         Ok(lost)
     }
 
-    /// Returns what is wrong with a descriptor.
+    /// Returns the flaw of a descriptor.
     fn flaw_of(&self, id: u32, found: Option<Descriptor>, word: u64, part_of: PartOf) -> Option<String> {
         let live = |owner: u32| {
             u64::from(owner) < self.geometry.trees_max
@@ -233,7 +233,7 @@ impl<M: Medium> PoolFile<M> {
     }
 }
 
-/// Guesses what a pool of this length was: everything but its maximum has been the same in
+/// Guesses the superblock from the file length: everything except the maximum has been the same in
 /// every pool so far.
 fn guess(len: u64) -> Contents {
     let chunks_max = (len / CHUNK_BYTES).max(1);

@@ -8,8 +8,9 @@ use crate::Medium;
 use crate::segment::{Identity, KeepIndex, Memory, Notes, NotesReader, Segment};
 
 impl<M: Medium> PoolFile<M> {
-    /// Has trees keep what they have in DRAM in shared memory, and take over what the last user left of it. To be called
-    /// before any tree is opened. `build` is a number of the library: another one's index is not taken over.
+    /// Makes trees keep their volatile data in shared memory, and restore the index that the last user saved there.
+    /// Must be called before any tree is opened. `build` is a number of the library: an index of another build is not
+    /// restored.
     pub fn keep_index(&self, keep: KeepIndex, build: u64) {
         let Some(path) = &self.path else { return };
         let uuid = self.lock_contents().uuid;
@@ -23,41 +24,41 @@ impl<M: Medium> PoolFile<M> {
         self.segment.get()
     }
 
-    /// Returns where trees have what is not persistent.
+    /// Returns the memory for the trees' volatile data.
     pub fn memory(&self) -> Memory {
         Memory::of(self.segment())
     }
 
-    /// Notes that a tree is open: a thread that opens it next waits for [`tree_closed`](Self::tree_closed).
+    /// Marks a tree as open: a thread that opens it next waits for [`tree_closed`](Self::tree_closed).
     pub fn tree_opened(&self, tree: TreeId) {
         self.segment().into_iter().for_each(|segment| segment.enter(tree.0));
     }
 
-    /// Notes that a tree is closed.
+    /// Marks a tree as closed.
     pub fn tree_closed(&self, tree: TreeId) {
         self.segment().into_iter().for_each(|segment| segment.withdraw_tree(tree.0));
         self.segment().into_iter().for_each(|segment| segment.leave(tree.0));
     }
 
-    /// Lets other processes follow: the pool is open, and what a crash left is done with.
+    /// Admits followers: the pool is open, and recovery is complete.
     pub fn begin_following(&self) {
         self.segment().into_iter().for_each(|segment| segment.begin());
     }
 
-    /// Keeps followers out; whether none looks at the pool any more.
+    /// Stops admitting followers; returns whether none reads the pool any more.
     pub(super) fn end_following(&self) -> bool {
         self.segment().is_none_or(|segment| segment.end())
     }
 
-    /// Shows followers a tree by what `share` notes of it; not if that says `None`.
+    /// Shares a tree with followers as described by the notes of `share`; does nothing if `share` returns `None`.
     pub fn share_tree(&self, tree: TreeId, share: impl FnOnce(&mut Notes) -> Option<()>) {
         if let Some(segment) = self.segment() {
             segment.share_tree(tree.0, share);
         }
     }
 
-    /// Calls `resume` with what a tree left behind when it was last closed, if it did; what that does not take up is
-    /// gone. Waits for a thread that is just closing the tree.
+    /// Calls `resume` with the state that a tree saved when it was last closed, if it did; what `resume` does not use
+    /// is discarded. Waits for a thread that is closing the tree.
     pub fn resume_tree<T>(
         &self,
         tree: TreeId,
@@ -66,10 +67,10 @@ impl<M: Medium> PoolFile<M> {
         self.segment()?.resume_tree(tree.0, resume)
     }
 
-    /// Leaves behind what `suspend` notes of a tree whose last handle goes, unless that says `None`.
+    /// Saves the state that `suspend` writes for a tree whose last handle is dropped, unless it returns `None`.
     pub fn suspend_tree(&self, tree: TreeId, suspend: impl FnOnce(&mut Notes) -> Option<()>) {
         self.segment().into_iter().for_each(|segment| segment.withdraw_tree(tree.0));
-        // A thread that panics may have left anything halfway.
+        // A thread that panicked may have left the tree in any state.
         if let Some(segment) = self.segment()
             && !std::thread::panicking()
             && self.writable().and_then(|()| self.health()).is_ok()
@@ -78,7 +79,7 @@ impl<M: Medium> PoolFile<M> {
         }
     }
 
-    /// Forgets what a tree left behind.
+    /// Discards the saved state of a tree.
     pub(super) fn forget_kept(&self, tree: TreeId) {
         self.segment().into_iter().for_each(|segment| segment.forget(tree.0));
     }

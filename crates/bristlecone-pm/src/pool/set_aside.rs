@@ -1,13 +1,13 @@
-//! Chunks that are kept for threads that must not find the pool full amid what they do.
+//! Chunks that are reserved for threads that must not run out of space during an operation.
 //!
-//! They are *spare* chunks, which no tree owns and the medium has bytes for. A thread has so many of them set aside, and
-//! takes these once there are no others. Spare chunks that are not set aside are there for all, when there are no others.
+//! They are *spare* chunks, which no tree owns and the medium has bytes for. A thread sets some of them aside, and
+//! takes these once there are no others. The other spare chunks are available to all threads when there are no others.
 
 use super::PoolFile;
 use super::chunks::{FreeChunks, REFUSED, SET_ASIDE};
 use crate::{Medium, Result, thread_index};
 
-/// Chunks that are kept for the calling thread until this is dropped: what it does meanwhile finds room.
+/// Chunks that are reserved for the calling thread until this is dropped: its operations meanwhile find space.
 #[derive(Debug)]
 pub struct SetAside<'a, M: Medium> {
     pool: &'a PoolFile<M>,
@@ -36,7 +36,7 @@ impl FreeChunks {
         self.free.extend(self.spare.drain(kept..));
     }
 
-    /// Takes a spare chunk that is set aside for a thread, or for none.
+    /// Takes a spare chunk that is set aside for this thread, or for no thread.
     pub(super) fn take_spare(&mut self, thread: usize) -> Option<u32> {
         let own = self.set_aside.iter_mut().find(|(of, chunks)| *of == thread && *chunks > 0);
         if let Some((_, chunks)) = own {
@@ -53,7 +53,8 @@ impl<M: Medium> PoolFile<M> {
     ///
     /// # Errors
     ///
-    /// [`PoolFull`](crate::Error::PoolFull), [`MediumFull`](crate::Error::MediumFull) and what the system refuses; nothing is set aside then.
+    /// [`PoolFull`](crate::Error::PoolFull), [`MediumFull`](crate::Error::MediumFull) and errors of the system; nothing
+    /// is then set aside.
     pub fn set_aside(&self, chunks: usize) -> Result<SetAside<'_, M>> {
         let thread = thread_index();
         loop {
@@ -77,7 +78,8 @@ impl<M: Medium> PoolFile<M> {
         }
     }
 
-    /// Returns how many chunks the calling thread can have, while some are set aside or the medium has no space.
+    /// Returns how many chunks are available to the calling thread, while some are set aside or the medium has no
+    /// space.
     #[cold]
     pub(super) fn chunks_for_thread(&self, available: u64) -> u64 {
         let own = |chunks: &FreeChunks| {

@@ -1,4 +1,4 @@
-//! The superblock: written in turn to two copies, so that a torn update leaves the other one.
+//! The superblock: written alternately to two copies, so that a torn update leaves the other one intact.
 
 use super::layout::{
     Geometry, INCOMPAT_CHANGING, INCOMPAT_COMMITS, INCOMPAT_INTENT, INCOMPAT_KNOWN, INCOMPAT_LOG_CHECKS,
@@ -8,7 +8,7 @@ use super::{Access, Finding};
 use crate::segment::NUMBER_BITS;
 use crate::{Domain, Durable, Error, Flushed, Medium, Persist, Region, Result, Word};
 
-/// What the superblock of a pool of this version holds.
+/// Contents of the superblock of a pool of this version.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) struct Contents {
     pub uuid: [u64; 2],
@@ -16,11 +16,11 @@ pub(super) struct Contents {
     pub sequence: u64,
     pub domain: Domain,
     pub clean: bool,
-    /// The number of the segment that a clean close left behind; 0: none.
+    /// The number of the segment that a clean close saved; 0: none.
     pub seal: u64,
-    /// A change of the directory is under way.
+    /// Whether a change of the directory is in progress.
     pub intent: bool,
-    /// There is a commit log.
+    /// Whether the pool has a commit log.
     pub commits: bool,
 }
 
@@ -29,7 +29,7 @@ const DOMAIN: u64 = 0xff;
 const CLEAN: u64 = 1 << 8;
 const SEAL_SHIFT: u32 = 9;
 const _: () = assert!(SEAL_SHIFT + NUMBER_BITS == u64::BITS);
-/// No checksum, which has 32 bits: words before the sequence are being changed.
+/// Not a valid checksum, which has 32 bits: words before the sequence are being changed.
 const CHANGING: u64 = u64::MAX;
 
 impl Contents {
@@ -54,13 +54,13 @@ impl Contents {
         superblock.sealed()
     }
 
-    /// Writes the copy whose turn it is, over zeros or over words that are the same up to the sequence. Durable
-    /// when this returns.
+    /// Writes the older copy, over zeros or over words that are the same up to the sequence. Durable when this
+    /// returns.
     pub fn write<M: Medium>(&self, region: &Region, medium: &M) {
         self.write_after(region, medium, Flushed::none());
     }
 
-    /// Writes the copy as [`write`](Self::write) does; what was flushed before is durable with it.
+    /// Writes the copy like [`write`](Self::write); earlier flushes become durable with it.
     fn write_after<M: Medium>(&self, region: &Region, medium: &M, before: Flushed) {
         let cells = copy(region, self.sequence % 2);
         let mut words = self.to_superblock().words().into_iter();
@@ -69,17 +69,16 @@ impl Contents {
             medium.fence(before.and(medium.flush(cells, "pool superblock")), "pool superblock");
     }
 
-    /// Writes the copy whose turn it is, whatever changes. Durable when this returns, unless the medium fails.
+    /// Writes the older copy, with arbitrary changes. Durable when this returns, unless the medium fails.
     ///
-    /// Where a word before the sequence changes, what a crash leaves must not look like damage to a copy that
-    /// was whole:
+    /// When a word before the sequence changes, a crash must not make an intact copy look damaged:
     ///
-    /// 1. The checksum says that the copy is being changed; flush, fence. What was flushed `before` is durable from
-    ///    here on.
+    /// 1. 1. The checksum says that the copy is being changed; flush, fence. The flushes in `before` are durable
+    ///    from here on.
     /// 2. Everything but the checksum is stored; flush, fence.
     /// 3. The checksum is stored; flush, fence.
     ///
-    /// A medium that fails in a step ends it there: the copy does not count, and the other one does.
+    /// If the medium fails in a step, the update stops there: this copy does not count, and the other one does.
     pub fn update<M: Medium>(&self, region: &Region, medium: &M, before: Flushed) {
         let (cells, new) = (copy(region, self.sequence % 2), self.to_superblock());
         let Superblock { sequence, state, checksum, .. } = new;
@@ -89,7 +88,7 @@ impl Contents {
         // A crash while the pool was created.
         let is_unwritten =
             || old.words().into_iter().zip(new.words()).all(|(old, new)| old == 0 || old == new);
-        // The other copy is what a torn one is compared with.
+        // A torn copy is compared with the other one.
         if is_like(other) && (is_like(old) || is_unwritten()) {
             return self.write_after(region, medium, before);
         }
@@ -109,7 +108,7 @@ impl Contents {
         medium.persist(&cells.checksum, "pool superblock.3");
     }
 
-    /// Reads the copy that is valid and newer, and returns what is wrong with the other one.
+    /// Reads the newer valid copy, and returns the damage to the other one.
     pub fn read<M: Medium>(region: &Region, medium: &M, access: Access) -> Result<(Self, Option<Finding>)> {
         let copies = [0, 1].map(|turn| copy(region, turn).each(|word| word.load(medium)));
         Self::of(copies, access)
@@ -122,7 +121,7 @@ impl Contents {
         sequences[0].max(sequences[1])
     }
 
-    /// Compares the superblock of an open pool with what it was last written as.
+    /// Compares the superblock of an open pool with its last written contents.
     pub fn verify<M: Medium>(&self, region: &Region, medium: &M, access: Access) -> Result<()> {
         let (found, _) = Self::read(region, medium, access)?;
         if found == *self {
@@ -132,8 +131,7 @@ impl Contents {
         }
     }
 
-    /// Returns what two copies hold together, and what is wrong with one of them unless a crash
-    /// while it was written explains it.
+    /// Combines two copies, and returns the damage to one of them unless a crash during its write explains it.
     pub fn of(copies: [Superblock<u64>; 2], access: Access) -> Result<(Self, Option<Finding>)> {
         let (valid, other, error) = match copies.map(|superblock| parse(&superblock, access)) {
             [Ok(a), Ok(b)] => {
@@ -143,7 +141,7 @@ impl Contents {
                 let what = "it is of another pool than the newer copy";
                 return Ok((newer, differs.then(|| finding(older, what))));
             }
-            // The last superblock of a newer version is its word on what this one may do.
+            // The last superblock of a newer version decides what this version may do.
             [Err(newer @ Error::Newer { .. }), _] | [_, Err(newer @ Error::Newer { .. })] => {
                 return Err(newer);
             }
@@ -160,9 +158,9 @@ impl Contents {
     }
 }
 
-/// Returns whether `other` is what a crash leaves of the copy that was written before or after `valid`: what comes
-/// before the sequence never changes, unless the checksum says so. Then the bits of what comes and goes may, and
-/// the maximum. Behind the first copy of a new pool the second is written over zeros.
+/// Returns whether `other` can result from a crash during the write before or after `valid`. Words before the
+/// sequence never change, unless the checksum says so. Then the bits of changing features and the maximum may
+/// differ. In a new pool the second copy is written over zeros.
 fn explains(valid: &Superblock<u64>, other: &Superblock<u64>) -> bool {
     let Superblock { sequence, state, checksum, .. } = *other;
     let near = [valid.sequence.wrapping_sub(1), valid.sequence.wrapping_add(1)];

@@ -1,4 +1,4 @@
-//! Opening after every kind of damage, and what survives a crash of the pool itself.
+//! Opening after every kind of damage, and the state after a crash of the pool itself.
 
 use std::os::unix::fs::MetadataExt;
 use std::path::Path;
@@ -12,7 +12,7 @@ use crate::{Native, Persist, failpoint};
 pub(crate) const NODES: SlotKind = SlotKind::new(1);
 pub(super) const OTHER_NODES: SlotKind = SlotKind::new(8);
 
-/// Returns what a layer above says of its slots.
+/// Classifies slots in place of a higher layer.
 pub(super) fn part_of(kind: SlotKind) -> Option<Part> {
     match kind {
         NODES | OTHER_NODES => Some(Part::Leaf),
@@ -131,7 +131,7 @@ fn every_flipped_header_bit_is_an_error_or_harmless() {
         for bit in 0..8 {
             let mut broken = whole.clone();
             broken[byte] ^= 1 << bit;
-            // Both copies, or the other one would heal it.
+            // Both copies, because the other one would repair it.
             if byte < SUPERBLOCK_WORDS * 8 {
                 broken[byte + 4096] ^= 1 << bit;
             }
@@ -205,7 +205,7 @@ fn a_chunk_has_its_owner_only_once_the_file_durably_has_the_chunk() {
         let descriptor = page(pool.geometry.descriptors_offset() + id * 8);
         assert_eq!(failpoint::synced(), [(page(chunk.offset + (2 << 20) - 8), 4096), (descriptor, 4096)]);
     }
-    // One that was used before: its first word, too, before the descriptor.
+    // A reused chunk: its first word is cleared, too, before the descriptor.
     pool.chunk_free(1);
     let _ = failpoint::synced();
     let chunk = alloc().unwrap();
@@ -256,7 +256,7 @@ fn a_file_may_end_before_chunks_that_no_tree_owned() {
     assert_eq!(alloc(&pool), chunks[2]);
     assert_eq!(pool.at::<Word>(chunks[2].offset).load(pool.medium()), 0);
     drop(pool);
-    // A chunk with an owner has something to lose, and the file had it durably.
+    // A chunk with an owner may hold data, and the file durably included it.
     cut(chunks[2].offset + 4096);
     let error = scratch.open().unwrap_err();
     assert!(matches!(&error, Error::Corrupted { what, .. } if what.contains("truncated")), "{error}");
@@ -270,7 +270,7 @@ fn what_a_closed_pool_left_to_sync_is_nothing_to_another_one() {
     let healthy = create(&scratch[1]);
     let left = create(&scratch[0]);
     let word = left.at::<Word>(DIRECTORY_OFFSET);
-    // As an operation does that stops at an error between its flush and its fence.
+    // Like an operation that stops at an error between its flush and its fence.
     let _ = left.medium().flush(word, "test");
     drop(left);
     healthy.create_tree(&spec("a")).unwrap();
@@ -286,7 +286,7 @@ fn failing_system_calls_are_errors_and_leave_nothing() {
         failpoint::refuse(nth, rustix::io::Errno::NOMEM);
         let options = CreateOptions { max_bytes: 8 << 20, domain: None };
         let made = PoolFile::create(&scratch.0, &options, Native::new);
-        // MAP_SYNC is tried before an ordinary mapping: refusing it changes nothing.
+        // MAP_SYNC is tried before an ordinary mapping: if it fails, nothing changes.
         let untouched = failpoint::cease();
         match made {
             Ok(_) if untouched => break,
@@ -343,7 +343,7 @@ fn pages_that_cannot_be_read_are_reported_and_passed_over() {
     pool.at::<Word>(chunk.offset + 12288).store(pool.medium(), 88);
     pool.close().unwrap();
     drop(pool);
-    // Of the system calls, the fourth reads the chunk, and if that fails its pages one by one.
+    // The fourth system call reads the chunk; if that fails, its pages are read one by one.
     failpoint::refuse_many(3, 4, rustix::io::Errno::IO);
     let Damaged { pool, findings, .. } = PoolFile::open_damaged(&scratch.0, part_of, Native::new).unwrap();
     assert!(!failpoint::cease());
@@ -361,23 +361,23 @@ fn chunks_that_the_medium_has_no_space_for_are_not_available_until_it_has() {
     let alloc = || pool.chunk_alloc(tree, NODES, 256, u64::MAX);
     let first = alloc().unwrap();
     assert_eq!(pool.chunks_available(), 3);
-    // The file can be made longer, but has no bytes there.
+    // The file can be extended, but has no blocks there.
     failpoint::refuse(1, rustix::io::Errno::NOSPC);
     assert!(matches!(alloc(), Err(Error::MediumFull { .. })));
     assert_eq!((failpoint::cease(), pool.chunks_available()), (false, 0));
     assert!(matches!(pool.no_room(), Error::MediumFull { .. }));
-    // A chunk that was freed has its bytes.
+    // A freed chunk keeps its bytes.
     pool.chunk_free(first.id);
     assert_eq!(pool.chunks_available(), 1);
     assert_eq!(alloc().unwrap(), first);
     // A thread that needs a chunk asks again.
     assert_eq!(alloc().unwrap().id, 1);
     assert_eq!(pool.chunks_available(), 2);
-    // Nor may the file be longer than a limit.
+    // A limit on the file's length has the same effect.
     failpoint::refuse(0, rustix::io::Errno::FBIG);
     let error = alloc().unwrap_err();
     assert!(error.is_no_room() && matches!(error, Error::Io { .. }), "{error}");
-    // A thread that only wants to know learns for long what is known, and then what is.
+    // A thread that only queries gets the known state for many calls, and then the current one.
     for calls in 0..2 {
         failpoint::refuse(0, rustix::io::Errno::NOSPC);
         (0..1000).for_each(|_| assert_eq!(pool.chunks_available(), 0));

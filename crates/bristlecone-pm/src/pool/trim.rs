@@ -1,12 +1,12 @@
-//! Giving space back to the file system: holes in the place of chunks that no tree owns, and an earlier end of the file.
+//! Releasing space to the file system: holes for chunks without an owner, and a shorter file.
 //!
-//! 1. The bytes of some free chunks are given back, while no thread can take a chunk; then those of some others. *A crash
-//!    from here on: they are free, and hold anything, zeros too.*
-//! 2. The file is synced: they are zeros for good, unless a tree owns them by now.
-//! 3. The descriptors of those without an owner say that they were never used, which is to say that they are zeros. No
-//!    flush: a crash may take this back, and leaves them free.
-//! 4. Where the last chunks of the file have no owner, the file ends before them. *A crash before or behind: opening
-//!    ignores what descriptors say of chunks behind the end, if these have no owner.*
+//! 1. 1. The bytes of some free chunks are released, while no thread can take a chunk; then those of some others. *A
+//!    crash from here on: they are free, and hold arbitrary bytes, possibly zeros.*
+//! 2. 2. The file is synced: they are durably zero, unless a tree owns them meanwhile.
+//! 3. 3. The descriptors of those without an owner say that they were never used, that is, that they are zero. No
+//!    flush: a crash may undo this, and leaves them free.
+//! 4. 4. If the last chunks of the file have no owner, the file is truncated before them. *A crash before or after:
+//!    open ignores descriptors of chunks behind the end, if these have no owner.*
 
 use super::PoolFile;
 use super::chunks::FreeChunks;
@@ -15,17 +15,18 @@ use crate::{Medium, Result};
 
 /// Freed bytes that a pool keeps for its next trees when it is closed.
 const KEPT_BYTES: u64 = 64 << 20;
-/// Chunks that are given back while other threads wait for one.
+/// Number of chunks that are released while other threads wait for one.
 const TOGETHER: usize = 16;
 
 impl<M: Medium> PoolFile<M> {
-    /// Gives the bytes of chunks without owner back to the file system; returns how many it took. If no thread uses any
-    /// chunk, which the caller knows, the file ends behind the last one with an owner. One thread at a time does this.
+    /// Releases the bytes of chunks without an owner to the file system; returns how many. If no thread uses any chunk,
+    /// which the caller must know, the file is truncated behind the last owned chunk. Only one thread may do this at a
+    /// time.
     ///
     /// # Errors
     ///
-    /// [`ReadOnly`](crate::Error::ReadOnly), [`Forked`](crate::Error::Forked), and what the system refuses: some bytes may have
-    /// been given back then.
+    /// [`ReadOnly`](crate::Error::ReadOnly), [`Forked`](crate::Error::Forked), and errors of the system: some bytes may
+    /// be released then.
     pub fn trim(&self, is_unused: bool) -> Result<u64> {
         self.writable()?;
         let before = self.region.backed_bytes();
@@ -40,7 +41,7 @@ impl<M: Medium> PoolFile<M> {
         Ok(before.saturating_sub(self.region.backed_bytes()))
     }
 
-    /// Gives back what was freed and is more than the next trees will soon need. Where that fails, it stays free.
+    /// Releases freed chunks beyond those that the next trees will soon need. On failure they stay free.
     pub(super) fn trim_at_close(&self) {
         if self.region.as_file().is_none() || self.is_read_only() {
             return;
@@ -50,19 +51,19 @@ impl<M: Medium> PoolFile<M> {
             |&id: &u32| Descriptor::decode(self.descriptor(id).load(self.medium())) == Some(Descriptor::Free);
         let count = self.with_chunks(|chunks| {
             chunks.free_spare();
-            // What was provided ahead of time, and never used, stays. The chunks that were freed last are used next.
+            // Space allocated in advance, and never used, stays. The chunks freed last are used next.
             let (used, fresh): (Vec<u32>, Vec<u32>) = chunks.free.iter().partition(|id| is_used(id));
             let (first, stays) = used.split_at(used.len().saturating_sub(kept));
             chunks.free = [first, &fresh, stays].concat();
             first.len()
         });
         if let Ok(given) = self.give_back(count) {
-            // What is not cut off is a hole.
+            // A chunk that is not truncated is a hole.
             let _ = self.cut_off(|id| given.binary_search(&id).is_ok());
         }
     }
 
-    /// Steps 1 to 3, for the first `count` of the free chunks; returns which were given back, in order.
+    /// Steps 1 to 3, for the first `count` of the free chunks; returns the released ones, in order.
     fn give_back(&self, count: usize) -> Result<Vec<u32>> {
         let mut given = Vec::new();
         let mut punched = Ok(true);
@@ -81,7 +82,8 @@ impl<M: Medium> PoolFile<M> {
         punched.map(|_| given)
     }
 
-    /// Carries out step 1 for up to `most` free chunks; `false` if there are none, or the file system takes none back.
+    /// Executes step 1 for up to `most` free chunks; returns `false` if there are none, or the file system does not
+    /// support it.
     fn punch_some(&self, chunks: &mut FreeChunks, most: usize, given: &mut Vec<u32>) -> Result<bool> {
         let mut some: Vec<u32> = chunks.free.drain(..most.min(TOGETHER).min(chunks.free.len())).collect();
         some.sort_unstable();
@@ -101,7 +103,7 @@ impl<M: Medium> PoolFile<M> {
         punched
     }
 
-    /// Carries out step 4 for those chunks at the end that were given back and `may` go.
+    /// Executes step 4 for those released chunks at the end for which `may` returns true.
     fn cut_off(&self, may: impl Fn(u32) -> bool) -> Result<()> {
         self.with_chunks(|chunks| {
             chunks.bare.sort_unstable_by(|a, b| b.cmp(a));

@@ -1,4 +1,4 @@
-//! Space that is given back: none of a tree's, and all of it can be had again.
+//! Released space: no tree's chunks are released, and all released space can be allocated again.
 
 use std::os::unix::fs::MetadataExt;
 use std::sync::Arc;
@@ -25,7 +25,8 @@ impl File {
         PoolFile::open(&self.0, &OpenOptions::default(), Native::new).unwrap()
     }
 
-    /// Returns the bytes of the file behind the header, and bytes that the file system has for all of it.
+    /// Returns the size of the file behind the header, and the bytes that the file system allocated
+    /// to all of it.
     fn bytes(&self, pool: &PoolFile<Native>) -> (u64, u64) {
         let (file, header) = (self.0.metadata().unwrap(), pool.geometry.header_bytes());
         (file.len() - header, file.blocks() * 512)
@@ -43,7 +44,7 @@ fn tree(pool: &PoolFile<Native>) -> TreeId {
     pool.create_tree(&TreeSpec { name, design: 1, key_kind, value_kind, params: [0; 8] }).unwrap().id
 }
 
-/// Takes so many chunks, each with its number in every page.
+/// Takes `chunks` chunks, and stores each chunk's number in every page.
 fn fill(pool: &PoolFile<Native>, tree: TreeId, chunks: usize) -> Vec<u32> {
     let one = |_| {
         let chunk = pool.chunk_alloc(tree, NODES, 256, 0).unwrap();
@@ -71,7 +72,7 @@ fn what_is_free_is_given_back_and_can_be_had_again() {
     freed.iter().for_each(|at| pool.chunk_free(ids[*at]));
     assert_eq!(file.bytes(&pool).0, 12 * CHUNK_BYTES);
     assert!(pool.trim(true).unwrap() >= freed.len() as u64 * CHUNK_BYTES);
-    // The last two are cut off, the others are holes.
+    // The last two are truncated, the others are holes.
     assert_eq!(file.bytes(&pool).0, 10 * CHUNK_BYTES);
     assert!(file.bytes(&pool).1 < 7 * CHUNK_BYTES);
     assert_eq!(pool.chunk_counts(), (4, 10, pool.chunks_max()));
@@ -82,7 +83,7 @@ fn what_is_free_is_given_back_and_can_be_had_again() {
     assert!(is_kept(&pool) && pool.check().is_empty());
     drop(pool);
 
-    // Whether the descriptors say so or a crash took that back.
+    // Whether the descriptors say so or a crash undid that.
     let pool = file.open();
     assert!(is_kept(&pool) && pool.check().is_empty() && pool.chunk_counts().0 == 4);
     let again = fill(&pool, owner, 6);
@@ -99,7 +100,8 @@ fn a_crash_amid_a_trim_leaves_chunks_free() {
     let owner = tree(&pool);
     let ids = fill(&pool, owner, 6);
     ids[2..].iter().for_each(|id| pool.chunk_free(*id));
-    // Behind step 2, before step 3; and the file may end anywhere behind the last chunk with an owner.
+    // After step 2, before step 3; and the file may end anywhere behind the last chunk with an
+    // owner.
     assert!(pool.region.punch(pool.chunk_offset(ids[3]), CHUNK_BYTES).unwrap());
     pool.region.shrink(pool.chunk_offset(ids[5])).unwrap();
     drop(pool);
@@ -138,7 +140,7 @@ fn a_close_gives_back_what_was_freed_but_for_a_reserve() {
     pool.close().unwrap();
     drop(pool);
     let pool = file.open();
-    // 64 MiB, what was never used, and some pages of the header.
+    // 64 MiB, the unused chunks, and some pages of the header.
     assert_eq!(file.bytes(&pool).1 / CHUNK_BYTES, 32 + 3);
     let again = fill(&pool, owner, 43);
     assert!(again.iter().all(|id| holds(&pool, *id, u64::from(*id) + 1)));

@@ -1,4 +1,5 @@
-//! The word in which a thread of a follower announces that it looks: see [`live`](super::live). Model-checked in `tests/loom.rs`.
+//! The word in which a thread of a follower announces that it reads: see [`live`](super::live). Model-checked in
+//! `tests/loom.rs`.
 
 use std::sync::atomic::{
     Ordering::Acquire, Ordering::Relaxed, Ordering::Release, Ordering::SeqCst, compiler_fence,
@@ -6,12 +7,12 @@ use std::sync::atomic::{
 
 use crate::sync::{AtomicU64, fence};
 
-/// The thread looks at nothing.
+/// The thread reads nothing.
 pub const IDLE: u64 = 0;
-/// The writer has stopped to wait for the thread.
+/// The writer no longer waits for the thread.
 pub const EXPELLED: u64 = u64::MAX;
 
-/// The epoch in which a thread began to look, [`IDLE`] or [`EXPELLED`].
+/// The epoch in which a thread began to read, [`IDLE`] or [`EXPELLED`].
 #[derive(Debug)]
 #[repr(transparent)]
 pub struct Announced(AtomicU64);
@@ -22,25 +23,26 @@ impl Announced {
         Self(AtomicU64::new(IDLE))
     }
 
-    /// Announces that the calling thread looks from here on. `fences`: the writer's heavy side does not fence for it.
+    /// Announces that the calling thread reads from here on. `fences`: the writer's heavy barrier does not fence for
+    /// this thread.
     #[inline]
     pub fn begin(&self, epoch: u64, fences: bool) {
         self.0.store(epoch, Relaxed);
-        // Pairs with the writer's heavy side: it sees the epoch, or this thread sees what it did before.
+        // Pairs with the writer's heavy side: it sees the epoch, or this thread sees its earlier stores.
         if fences { fence(SeqCst) } else { compiler_fence(SeqCst) }
     }
 
-    /// Announces that it looks at nothing any more.
+    /// Announces that the thread has stopped reading.
     #[inline]
     pub fn end(&self) {
-        // Pairs with `get`: what was read comes before what is used again.
+        // Pairs with `get`: the reads come before any reuse.
         self.0.store(IDLE, Release);
     }
 
-    /// Returns whether the writer has stopped to wait, so that what was read before does not count.
+    /// Returns whether the writer has stopped waiting, so that earlier reads are invalid.
     #[inline]
     pub fn is_expelled(&self) -> bool {
-        // Keeps what was read before it. Pairs with the fence between `expel` and what is used again.
+        // Orders the earlier reads. Pairs with the fence between `expel` and the reuse.
         fence(Acquire);
         self.0.load(Relaxed) == EXPELLED
     }
@@ -49,12 +51,12 @@ impl Announced {
         self.0.load(Acquire)
     }
 
-    /// Stops to wait for the thread, if it began before an epoch. A full fence comes before anything that it may have looked
-    /// at is used again.
+    /// Evicts the thread, if it began before an epoch. A full fence must follow before anything that it may read is
+    /// reused.
     pub fn expel(&self, epoch: u64) {
         let word = self.get();
         if word != IDLE && word < epoch {
-            // A thread that is through in the meantime has a later epoch, or none.
+            // A thread that finished meanwhile has a later epoch, or none.
             let _ = self.0.compare_exchange(word, EXPELLED, SeqCst, Relaxed);
         }
     }

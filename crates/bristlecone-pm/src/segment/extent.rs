@@ -10,11 +10,11 @@ use super::{EXTENT_BYTES, EXTENTS_MAX, Mode, Segment};
 use crate::map::{HUGE_BYTES, Watch, address_space, collapse};
 use crate::{Error, Opener, PAGE_BYTES, Result, failpoint};
 
-/// Pages come in such steps until there is a huge page of them.
+/// Pages are added in steps of this size up to the size of a huge page.
 const FIRST_STEPS_BYTES: usize = 64 << 10;
 const HUGE: usize = HUGE_BYTES as usize;
 
-/// A stretch of address space whose bytes begin as zeros and stay where they are. See the module.
+/// A range of address space whose bytes are initially zero and never move. See the module.
 #[derive(Debug)]
 pub struct Extent {
     base: *mut u8,
@@ -24,24 +24,25 @@ pub struct Extent {
     opener: Opener,
 }
 
-/// Whose memory it is, if not the process's.
+/// The segment that owns the memory, if it is not private.
 #[derive(Debug)]
 struct Shared {
     segment: Arc<Segment>,
     number: u32,
-    /// Whether it stays when its holder goes.
+    /// Whether it stays when its holder is dropped.
     kept: AtomicBool,
-    /// A follower's: what cannot be read are zeros.
+    /// A follower's: unreadable pages read as zeros.
     _watch: Option<Watch>,
 }
 
-// SAFETY: an address range, which is reached through what its holder makes of it.
+// SAFETY: an address range, whose contents its holder accesses.
 unsafe impl Send for Extent {}
 // SAFETY: as above.
 unsafe impl Sync for Extent {}
 
 impl Extent {
-    /// Returns address space for up to `bytes` bytes of memory of this process; for less where that is all there is.
+    /// Returns address space for up to `bytes` bytes of memory of this process; for less if address
+    /// space is limited.
     ///
     /// # Errors
     ///
@@ -62,7 +63,7 @@ impl Extent {
         }
     }
 
-    /// Returns an extent of a segment that no tree had, of zeros.
+    /// Returns a new zeroed extent of a segment.
     pub(super) fn fresh(segment: &Arc<Segment>, bytes: usize) -> Option<Self> {
         let number = segment.take_extent()?;
         let mapped = Self::map(segment, number, bytes);
@@ -78,7 +79,7 @@ impl Extent {
         fits.then(|| Self::map(segment, number, bytes))?
     }
 
-    /// Maps an extent of a segment, which stays the segment's if it cannot be.
+    /// Maps an extent of a segment; if that fails, the segment keeps it.
     fn map(segment: &Arc<Segment>, number: u32, bytes: usize) -> Option<Self> {
         let reserved = bytes.min(EXTENT_BYTES as usize);
         let (whole, base) = failpoint::check("mmap").and_then(|()| address_space(reserved)).ok()?;
@@ -89,7 +90,7 @@ impl Extent {
         let offset = u64::from(number) * EXTENT_BYTES;
         // SAFETY: replaces the reservation made above, which no other code uses.
         if unsafe { rustix::mm::mmap(base.cast(), reserved, prot, flags, &segment.file, offset) }.is_err() {
-            // SAFETY: the whole reservation, in which nothing stands.
+            // SAFETY: the whole reservation, which is unused.
             let _ = unsafe { rustix::mm::munmap(whole.0.cast(), whole.1) };
             return None;
         }
@@ -101,13 +102,13 @@ impl Extent {
         Some(Self { base, reserved, whole, shared: Some(shared), opener: Opener::this() })
     }
 
-    /// Returns where the bytes begin.
+    /// Returns the start address.
     #[inline(always)]
     pub fn base(&self) -> *mut u8 {
         self.base
     }
 
-    /// Returns the bytes that there is address space for.
+    /// Returns the size of the address space in bytes.
     pub fn reserved(&self) -> usize {
         self.reserved
     }
@@ -117,11 +118,12 @@ impl Extent {
         self.shared.is_none()
     }
 
-    /// Has the first `bytes` bytes be usable, of which `usable` are, and returns how many are then.
+    /// Makes the first `bytes` bytes usable, of which `usable` already are, and returns the new
+    /// number.
     ///
     /// # Errors
     ///
-    /// If there is neither address space nor memory for them.
+    /// If there is no address space or memory for them.
     pub fn extend(&self, usable: usize, bytes: usize) -> Result<usize> {
         if bytes <= usable {
             return Ok(usable);
@@ -135,7 +137,8 @@ impl Extent {
         match &self.shared {
             Some(shared) if shared.segment.is_whole() => {
                 if self.populate(usable, end).is_err() {
-                    // The segment has no room: this process has. What there was is for the pool.
+                    // The segment has no space, but this process has. Existing contents stay
+                    // available to the pool.
                     shared.segment.give_up();
                     let replaced = self.replace(usable);
                     shared.segment.punch(shared.number, usable..end);
@@ -158,7 +161,7 @@ impl Extent {
         Ok(end)
     }
 
-    /// Has the bytes of a range be usable, wherever it lies: for an extent of which no other bytes are extended.
+    /// Makes the bytes of any range usable: for an extent that is never extended otherwise.
     ///
     /// # Errors
     ///
@@ -168,7 +171,7 @@ impl Extent {
         let (from, end) = (at / PAGE_BYTES * PAGE_BYTES, (at + bytes).next_multiple_of(PAGE_BYTES));
         let Some(shared) = &self.shared else {
             let start = self.base.wrapping_add(from);
-            // SAFETY: the range lies in the reservation; this takes no right away.
+            // SAFETY: the range lies in the reservation; no access right is removed.
             let allowed = unsafe {
                 rustix::mm::mprotect(start.cast(), end - from, MprotectFlags::READ | MprotectFlags::WRITE)
             };
@@ -177,7 +180,7 @@ impl Extent {
         if shared.segment.mode != Mode::Write || self.write_pages(from, end).is_ok() {
             return Ok(());
         }
-        // The segment has no room: this process has. A page that the segment has stays.
+        // The segment has no space, but this process has. A page of the segment stays.
         shared.segment.give_up();
         (from..end).step_by(PAGE_BYTES).try_for_each(|page| match self.write_pages(page, page + PAGE_BYTES) {
             Ok(()) => Ok(()),
@@ -185,13 +188,13 @@ impl Extent {
         })
     }
 
-    /// Has the segment provide memory for a range: huge pages, where it is as long as one.
+    /// Allocates memory of the segment for a range: huge pages, if it is at least as long as one.
     fn populate(&self, from: usize, end: usize) -> rustix::io::Result<()> {
         let huge = from.next_multiple_of(HUGE);
         if huge + HUGE <= end {
             self.write_pages(from, huge)?;
             return (huge..end).step_by(HUGE).try_for_each(|from| {
-                // One page first: a range of nothing but holes does not collapse.
+                // One page first: a range that consists only of holes does not collapse.
                 self.write_pages(from, from + FIRST_STEPS_BYTES)?;
                 if collapse(self.base.wrapping_add(from), HUGE) {
                     Ok(())
@@ -207,16 +210,17 @@ impl Extent {
         if from == end { Ok(()) } else { populate(self.base.wrapping_add(from), end - from) }
     }
 
-    /// Puts memory of this process in the place of all that is not used yet.
+    /// Replaces all unused pages by memory of this process.
     fn replace(&self, usable: usize) -> Result<()> {
         self.replace_range(usable, self.reserved - usable)
     }
 
-    /// Puts memory of this process in the place of some of it that is not used yet.
+    /// Replaces unused pages of a range by memory of this process.
     fn replace_range(&self, from: usize, bytes: usize) -> Result<()> {
         let flags = MapFlags::PRIVATE | MapFlags::NORESERVE | MapFlags::FIXED;
         let (start, prot) = (self.base.wrapping_add(from), ProtFlags::READ | ProtFlags::WRITE);
-        // SAFETY: pages of this mapping that no thread has seen: what is usable ends with a page.
+        // SAFETY: pages of this mapping that no thread has seen: the usable part ends at a page
+        // boundary.
         unsafe { rustix::mm::mmap_anonymous(start.cast(), bytes, prot, flags) }
             .map(drop)
             .map_err(|error| Error::io("finding memory for the index in DRAM", error))
@@ -227,18 +231,18 @@ impl Extent {
         self.shared.as_ref().filter(|shared| shared.segment.is_whole()).map(|shared| shared.number)
     }
 
-    /// Has the extent stay in its segment when this is dropped; returns its number.
+    /// Makes the extent stay in its segment when this is dropped; returns its number.
     pub(super) fn keep(&self) -> Option<u32> {
         let shared = self.shared.as_ref().filter(|shared| shared.segment.is_whole())?;
         shared.kept.store(true, Relaxed);
         Some(shared.number)
     }
 
-    /// Zeroes the first `bytes` bytes, which are usable.
+    /// Zeroes the first `bytes` bytes, which must be usable.
     ///
     /// # Safety
     ///
-    /// No reference to them exists.
+    /// No reference to them may exist.
     pub unsafe fn zero(&self, bytes: usize) {
         debug_assert!(bytes <= self.reserved, "bytes beyond the extent");
         // SAFETY: the caller's promise.
@@ -246,7 +250,7 @@ impl Extent {
     }
 }
 
-/// Has the medium provide the pages of a mapped range.
+/// Allocates the pages of a mapped range.
 pub(super) fn populate(start: *mut u8, bytes: usize) -> rustix::io::Result<()> {
     failpoint::call("populate", || {
         // SAFETY: no byte of the range changes, wherever it is.
@@ -265,7 +269,8 @@ impl Drop for Extent {
             // A child does not have the mapping, and the segment is not its own.
             return;
         }
-        // SAFETY: the whole reservation, which no thread can reach any more. A failure would leave address space behind.
+        // SAFETY: the whole reservation, which no thread can reach any more.A failure only leaks
+        // address space.
         let _ = unsafe { rustix::mm::munmap(self.whole.0.cast(), self.whole.1) };
         if let Some(shared) = &self.shared
             && !shared.kept.load(Relaxed)

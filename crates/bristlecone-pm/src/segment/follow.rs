@@ -1,10 +1,10 @@
-//! A process that reads a pool while another one writes to it.
+//! A process that reads a pool while another process writes to it.
 //!
-//! It maps the segment for reading, all but its own row, in which its threads announce the epoch before they look at
-//! anything: see [`live`](super::live). What a thread has read counts if, after it has read,
+//! It maps the segment for reading, except its own row, in which its threads announce the epoch before they read
+//! anything: see [`live`](super::live). A thread's reads are valid if, after them,
 //!
-//! 1. its line still says what it announced: the writer has waited for it;
-//! 2. the writer's life is the one that it began in, and the pool is open;
+//! 1. 1. its line still holds its announcement: the writer has waited for it;
+//! 2. 2. the writer's life is the one in which it began, and the pool is open;
 //! 3. no page was replaced by zeros.
 
 use std::any::Any;
@@ -28,16 +28,17 @@ use super::{Identity, KeepIndex, Memory, Mode, NotesReader, Segment, State};
 use crate::sync::wait::lock;
 use crate::{Error, Opener, PAGE_BYTES, Result};
 
-/// Looks of a thread between two at whether the writer is there: so many may see what one left that is gone.
+/// Number of lookups of a thread between two checks that the writer is alive. As many lookups may return data of a dead
+/// writer.
 const LOOKS_A_LOOK: u64 = 1 << 10;
-/// Rounds that a thread waits between two looks at whether the writer is there.
+/// Number of rounds that a thread waits between two checks that the writer is alive.
 const ROUNDS_A_LOOK: u32 = 1 << 10;
 
-/// What a thread throws that waits for a writer that is gone: caught where it began to read.
+/// Panic payload of a thread that waits for a dead writer: caught where it began to read.
 struct WriterGone;
 
 thread_local! {
-    /// What the thread follows just now.
+    /// The follower that the thread reads through.
     static FOLLOWED: Cell<*const Follower> = const { Cell::new(std::ptr::null()) };
 }
 
@@ -48,20 +49,20 @@ pub struct Follower {
     live: Live,
     row: Mapping,
     at: usize,
-    /// What the writer did when this came.
+    /// State of the writer when this follower attached.
     found: WriterState,
-    /// Whether threads fence for themselves.
+    /// Whether threads must fence themselves.
     fences: bool,
     /// Held by threads that have no line of their own.
     last_line: Mutex<()>,
-    /// How often a thread was not waited for.
+    /// Number of times that a thread was evicted.
     expelled: AtomicU64,
-    /// Set for good when the writer is seen to be gone, or a page that cannot be read was replaced by zeros.
+    /// Set permanently when the writer is found dead, or an unreadable page was replaced by zeros.
     over: Arc<AtomicBool>,
     opener: Opener,
 }
 
-/// A thread of a follower that looks at a pool.
+/// A thread of a follower that reads a pool.
 #[derive(Debug)]
 struct Pinned<'f> {
     follower: &'f Follower,
@@ -74,7 +75,7 @@ impl Follower {
     ///
     /// # Errors
     ///
-    /// [`NoWriter`](Error::NoWriter), with what keeps the caller from following.
+    /// [`NoWriter`](Error::NoWriter), with the reason that prevents following.
     pub(crate) fn attach(identity: &Identity<'_>) -> Result<Self> {
         let no_writer = |why: &str| Error::NoWriter { path: identity.pool.to_owned(), why: why.to_owned() };
         let path = path_of(identity.uuid);
@@ -114,7 +115,7 @@ impl Follower {
             expelled: AtomicU64::new(0),
             opener: Opener::this(),
         };
-        // The writer reckons with the row from here on, if it is the same one.
+        // The writer takes the row into account from here on, if it is still the same writer.
         if follower.is_current() { Ok(follower) } else { Err(no_writer("its writer is closing it")) }
     }
 
@@ -128,7 +129,7 @@ impl Follower {
         };
         let mapped = || {
             let [begun_at, row_at] = Live::places(at);
-            // The writer looks at the rows before this one, too, whose followers may not have had the memory.
+            // The writer also reads the rows before this one, whose followers may have had no memory for them.
             let bytes = (row_at - begun_at) as usize;
             Mapping::of(file, begun_at, bytes, ProtFlags::READ | ProtFlags::WRITE)?.back(0, bytes)?;
             let (begun, row) = (map(begun_at)?, map(row_at)?);
@@ -150,18 +151,18 @@ impl Follower {
         unsafe { &*self.row.base().cast() }
     }
 
-    /// Returns what is set when nothing counts any more that is read: see the field.
+    /// Returns the flag that is set when reads are no longer valid: see the field.
     pub(crate) fn over(&self) -> &Arc<AtomicBool> {
         &self.over
     }
 
-    /// Returns where trees have what is not persistent.
+    /// Returns the memory of the trees' volatile data.
     pub fn memory(&self) -> Memory {
         Memory::of(Some(&self.segment))
     }
 
-    /// Calls `follow` with what the writer shows of a tree; returns what it makes of it, with the number of this state of the
-    /// tree. `None`: the writer does not have it open.
+    /// Calls `follow` with the shared notes of a tree; returns its result, with the number of this state of the tree.
+    /// Returns `None` if the writer does not have the tree open.
     pub fn follow_tree<T>(
         &self,
         tree: u32,
@@ -173,19 +174,19 @@ impl Follower {
         Some((sequence, followed))
     }
 
-    /// Returns whether a tree is still the one that was shown with this number.
+    /// Returns whether a tree is still in the shared state with this number.
     #[inline(always)]
     pub fn shows(&self, tree: u32, sequence: u64) -> bool {
         self.live.sequence(tree) == sequence
     }
 
-    /// Returns whether the writer has the pool open as it had when this follower came.
+    /// Returns whether the writer has kept the pool open since this follower attached.
     #[inline(always)]
     pub fn is_current(&self) -> bool {
         self.live.state() == self.found && !self.over.load(Relaxed)
     }
 
-    /// Returns whether the writer is there. Some system calls.
+    /// Returns whether the writer is alive. Costs some system calls.
     #[cold]
     pub fn has_writer(&self) -> bool {
         let is_there = self.is_current()
@@ -197,13 +198,14 @@ impl Follower {
         is_there
     }
 
-    /// Returns how often what a thread had read did not count, since the writer had not waited for it.
+    /// Returns how often a thread's reads were invalid because the writer had evicted it.
     pub fn expelled(&self) -> u64 {
         self.expelled.load(Relaxed)
     }
 
-    /// Calls `look` with the epoch of the calling thread, which has this number, announced, unless the writer does not show the
-    /// tree with that number any more. `None`: it does not, or what was seen does not count, of which `is_same_writer` has a say.
+    /// Calls `look` while the epoch of the calling thread, which has this number, is announced, provided that the
+    /// writer still shares the tree with that number. Returns `None` if it does not, or if the reads are invalid;
+    /// `is_same_writer` takes part in that decision.
     #[inline(always)]
     pub(crate) fn look<R>(
         &self,
@@ -213,7 +215,7 @@ impl Follower {
         is_same_writer: impl FnOnce() -> bool,
     ) -> Option<R> {
         let pinned = self.pin(thread);
-        // What the tree had is zeros by now, if it had gone before.
+        // If the tree was withdrawn before, its memory may be zero by now.
         if !(self.is_current() && self.shows(tree, number)) {
             return None;
         }
@@ -221,7 +223,7 @@ impl Follower {
         (pinned.end() && self.shows(tree, number) && is_same_writer()).then_some(seen)
     }
 
-    /// Announces that the calling thread looks: what the writer takes out of the pool from now on stays what it is.
+    /// Announces that the calling thread reads: what the writer removes from the pool from now on stays intact.
     #[inline(always)]
     fn pin(&self, thread: Option<usize>) -> Pinned<'_> {
         let (line, last) = match thread {
@@ -239,7 +241,7 @@ impl Follower {
         lock(&self.last_line)
     }
 
-    /// Counts that a thread was not waited for.
+    /// Counts an eviction.
     #[cold]
     fn note_expelled(&self) {
         self.expelled.fetch_add(1, Relaxed);
@@ -247,8 +249,8 @@ impl Follower {
 }
 
 impl Pinned<'_> {
-    /// Runs `look`, which may wait for the writer. `None`: it waited, and the writer is gone; or it panicked over what was
-    /// not what it was any more. Other panics go on.
+    /// Runs `look`, which may wait for the writer. Returns `None` if the writer died meanwhile, or if `look` panicked
+    /// because of invalid reads. Other panics propagate.
     #[inline(always)]
     fn run<R>(&self, look: impl FnOnce() -> R) -> Option<R> {
         match std::panic::catch_unwind(std::panic::AssertUnwindSafe(look)) {
@@ -267,13 +269,13 @@ impl Pinned<'_> {
         }
     }
 
-    /// Returns whether what was read so far counts.
+    /// Returns whether the reads so far are valid.
     #[inline(always)]
     fn counts(&self) -> bool {
         !self.line.word.is_expelled() && self.follower.is_current()
     }
 
-    /// Counts the look; returns whether what was read meanwhile counts.
+    /// Counts the lookup; returns whether its reads are valid.
     #[inline(always)]
     fn end(&self) -> bool {
         let looks = self.line.looks.load(Relaxed) + 1;
@@ -302,7 +304,7 @@ impl Drop for Follower {
     }
 }
 
-/// Leaves, called by a thread that waits for another one again and again, a lookup that would wait for ever.
+/// Aborts a lookup that would wait forever. Called by a thread that repeatedly waits for another one.
 #[cold]
 pub(crate) fn waits(round: u32) {
     if !round.is_multiple_of(ROUNDS_A_LOOK) {

@@ -1,4 +1,4 @@
-//! The first page of a segment: whose it is, and what it was sealed with.
+//! The first page of a segment: its pool, and the seal.
 
 use std::ffi::OsStr;
 use std::fs::File;
@@ -17,12 +17,12 @@ pub(super) const HEADER_BYTES: usize = 4096;
 /// Words before the path.
 const WORDS: usize = 14;
 const MAGIC: u64 = u64::from_le_bytes(*b"brstlseg");
-/// What stands in the segment, and how notes are written.
+/// Format of the segment and of its notes.
 const FORMAT: u64 = 2;
-/// Bits of a seal's number, of which the superblock has room for so many.
+/// Bits of a seal's number, as many as the superblock has space for.
 pub(crate) const NUMBER_BITS: u32 = 55;
 
-/// What the header holds.
+/// Contents of the header.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(super) struct Header {
     uuid: [u64; 2],
@@ -35,7 +35,7 @@ pub(super) struct Header {
     pool: Option<PoolFileId>,
 }
 
-/// The file of the pool, to see whether it still is there.
+/// The file of the pool, to check whether it still exists.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(super) struct PoolFileId {
     device: u64,
@@ -50,18 +50,19 @@ impl PoolFileId {
         Some(Self { device: metadata.dev(), inode: metadata.ino(), path })
     }
 
-    /// Returns whether it still is the file of that name.
+    /// Returns whether the path still names the same file.
     pub fn is_there(&self) -> bool {
         let is_own =
             |metadata: std::fs::Metadata| (metadata.dev(), metadata.ino()) == (self.device, self.inode);
-        // A folder that cannot be looked at may have it.
+        // A folder that cannot be read may contain it.
         std::fs::metadata(&self.path)
             .map_or_else(|error| error.kind() != std::io::ErrorKind::NotFound, is_own)
     }
 }
 
 impl Header {
-    /// Returns that of a segment in use; `None` if it cannot be told from those of earlier boots.
+    /// Returns the header of a segment in use; `None` if it cannot be distinguished from those of
+    /// earlier boots.
     pub fn new(identity: &Identity<'_>) -> Option<Self> {
         Some(Self {
             uuid: identity.uuid,
@@ -74,14 +75,15 @@ impl Header {
         })
     }
 
-    /// Returns whether the segment is what a pool was closed with.
+    /// Returns whether the pool was closed with this segment.
     pub fn fits(&self, identity: &Identity<'_>) -> bool {
         self.number != 0
             && (self.uuid, self.build, self.number) == (identity.uuid, identity.build, identity.seal)
             && boot() == Some(self.boot)
     }
 
-    /// Returns whether it is the segment of an open pool that this process can read; `Err`: why not.
+    /// Checks whether it is the segment of an open pool that this process can read; `Err` holds the
+    /// reason.
     pub fn is_of(&self, identity: &Identity<'_>) -> Result<(), &'static str> {
         if self.uuid != identity.uuid
             || boot() != Some(self.boot)
@@ -104,7 +106,7 @@ impl Header {
         self.pool.as_ref()
     }
 
-    /// Returns the header with a number that no other has, and of these notes.
+    /// Returns the header with a unique number, for these notes.
     pub fn seal(&self, notes: &[u64]) -> Option<Self> {
         let mut number = [0; 8];
         let drawn = getrandom(&mut number, GetRandomFlags::NONBLOCK);
@@ -125,15 +127,15 @@ impl Header {
         write_at(file, &self.to_bytes(), 0)
     }
 
-    /// Reads the header; `None` if it is not whole.
+    /// Reads the header; `None` if it is invalid.
     pub fn read(file: &File) -> Option<Self> {
         Self::from_bytes(&read_at(file, HEADER_BYTES, 0)?)
     }
 
-    /// Reads the notes; `None` if they are not whole.
+    /// Reads the notes; `None` if they are invalid.
     pub fn read_notes(&self, file: &File) -> Option<Vec<u64>> {
         let bytes = self.notes_words.checked_mul(8).filter(|bytes| *bytes < EXTENT_BYTES)?;
-        // Not more than the file has: what is wrong asks for no memory.
+        // At most the size of the file: a wrong length must not cause a large allocation.
         file.metadata().ok().filter(|file| HEADER_BYTES as u64 + bytes <= file.len())?;
         let notes = read_at(file, bytes as usize, HEADER_BYTES as u64)?;
         (u64::from(crc32c::crc32c(&notes)) == self.notes_crc).then(|| words_of(&notes))
@@ -209,7 +211,7 @@ fn words_of(bytes: &[u8]) -> Vec<u64> {
     bytes.as_chunks().0.iter().map(|word| u64::from_le_bytes(*word)).collect()
 }
 
-/// Returns the number of this boot of the machine.
+/// Returns the id of this boot of the machine.
 fn boot() -> Option<[u64; 2]> {
     let text = std::fs::read_to_string("/proc/sys/kernel/random/boot_id").ok()?;
     let digits: String = text.trim().chars().filter(|digit| *digit != '-').collect();

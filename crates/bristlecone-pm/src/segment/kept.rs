@@ -1,4 +1,4 @@
-//! What trees leave behind at a clean close, and how it is written down.
+//! The state that trees save at a clean close, and its encoding.
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::os::unix::fs::MetadataExt;
@@ -8,19 +8,19 @@ use std::sync::atomic::Ordering::Relaxed;
 
 use super::{EXTENTS_MAX, KeepIndex, Mode, Notes, NotesReader, Segment, sums};
 
-/// Bytes that a segment has at least to be left behind, unless it is asked for: building less takes a few milliseconds.
+/// Minimum size of a segment that is saved, unless requested otherwise: rebuilding less takes a few milliseconds.
 const WORTHWHILE_BYTES: u64 = 1 << 20;
 
-/// What a tree left behind.
+/// Saved state of a tree.
 #[derive(Clone, Debug)]
 pub(super) struct Kept {
     pub extents: Vec<u32>,
     pub words: Vec<u64>,
-    /// Those of the extents: see [`sums`]. `None`: this process left it, and has not closed the pool.
+    /// Checksums of the extents: see [`sums`]. `None`: saved by this process, which has not closed the pool.
     pub sums: Option<Vec<u64>>,
 }
 
-/// Writes down how many extents were begun, and what trees left behind.
+/// Encodes the number of extents begun and the saved state of trees.
 pub(super) fn write(begun: u32, trees: &BTreeMap<u32, Kept>) -> Vec<u64> {
     let mut words = vec![u64::from(begun), trees.len() as u64];
     for (&tree, kept) in trees {
@@ -38,7 +38,7 @@ pub(super) fn write(begun: u32, trees: &BTreeMap<u32, Kept>) -> Vec<u64> {
     words
 }
 
-/// Reads what [`write`] wrote.
+/// Decodes the output of [`write`].
 pub(super) fn read(words: &[u64]) -> Option<(u32, BTreeMap<u32, Kept>)> {
     let mut rest = words.iter().copied();
     let mut next = || rest.next();
@@ -60,19 +60,19 @@ pub(super) fn read(words: &[u64]) -> Option<(u32, BTreeMap<u32, Kept>)> {
 }
 
 impl Segment {
-    /// Notes that a tree is open.
+    /// Marks a tree as open.
     pub(crate) fn enter(&self, tree: u32) {
         self.state().open.insert(tree);
     }
 
-    /// Notes that a tree is closed, and has left behind what it will.
+    /// Marks a tree as closed, after it has saved its state.
     pub(crate) fn leave(&self, tree: u32) {
         self.state().open.remove(&tree);
         self.closed.notify_all();
     }
 
-    /// Waits for a tree whose last handle has gone, but which is not closed yet: what it leaves behind is for the open
-    /// that comes next.
+    /// Waits for a tree whose last handle was dropped but which is not yet closed: its saved state is for the next
+    /// open.
     fn wait_for(&self, tree: u32) {
         let mut state = self.state();
         while state.open.contains(&tree) {
@@ -80,8 +80,8 @@ impl Segment {
         }
     }
 
-    /// Takes the notes that a tree left behind, and with them its extents, of which those that `resume` does not take up
-    /// are free again. Nothing of what has changed since the close is taken over.
+    /// Takes the notes that a tree saved, together with its extents; extents that `resume` does not use become free.
+    /// State that changed since the close is not restored.
     pub(crate) fn resume_tree<T>(
         self: &Arc<Self>,
         tree: u32,
@@ -90,7 +90,7 @@ impl Segment {
         self.wait_for(tree);
         let kept = match self.mode {
             Mode::Write => self.state().trees.remove(&tree),
-            // Each handle of a reader takes them up anew.
+            // Each handle of a reader restores them again.
             Mode::Read | Mode::Follow => self.state().trees.get(&tree).cloned(),
         }?;
         let mut reader = NotesReader::new(self, &kept.words);
@@ -103,7 +103,7 @@ impl Segment {
         resumed
     }
 
-    /// Returns whether the extents of a tree are what the close left.
+    /// Returns whether the extents of a tree are unchanged since the close.
     fn is_as_left(&self, kept: &Kept) -> bool {
         let is_as_left = kept.sums.is_none() || sums::of(&self.file, &kept.extents) == kept.sums;
         if !is_as_left {
@@ -112,7 +112,7 @@ impl Segment {
         is_as_left
     }
 
-    /// Keeps what a tree leaves behind, as `suspend` notes it; nothing if that says `None`.
+    /// Stores the state that `suspend` writes for a tree; nothing if it returns `None`.
     pub(crate) fn suspend_tree(&self, tree: u32, suspend: impl FnOnce(&mut Notes) -> Option<()>) {
         self.forget(tree);
         if self.mode != Mode::Write || !self.is_whole() || !self.opener.is_here() {
@@ -122,13 +122,13 @@ impl Segment {
         let suspended = suspend(&mut notes);
         let (extents, words) = notes.into_parts();
         if suspended.is_none() {
-            // Their holders go without giving them back.
+            // Their holders are dropped without freeing them.
             return extents.into_iter().for_each(|extent| self.give_back(extent));
         }
         self.state().trees.insert(tree, Kept { extents, words, sums: None });
     }
 
-    /// Forgets what a tree left behind.
+    /// Discards the saved state of a tree.
     pub(crate) fn forget(&self, tree: u32) {
         if self.mode == Mode::Write {
             let kept = self.state().trees.remove(&tree);
@@ -136,8 +136,8 @@ impl Segment {
         }
     }
 
-    /// Leaves everything behind for the next open, sealed with the number that this returns; 0 if nothing is left. The
-    /// trees that are not among `live` are forgotten.
+    /// Saves everything for the next open, sealed with the returned number; 0 if nothing is saved. Trees that are not
+    /// in `live` are discarded.
     pub(crate) fn seal(&self, live: &[u32]) -> u64 {
         if self.mode != Mode::Write || !self.opener.is_here() || !self.is_whole() {
             return 0;
@@ -161,8 +161,8 @@ impl Segment {
         header.number()
     }
 
-    /// Writes down what trees left behind, with the checksums of their extents. Those that were not opened keep theirs: what
-    /// changed under them since the last close is found by the open that needs it.
+    /// Encodes the saved state of trees, with the checksums of their extents. Trees that were not opened keep theirs:
+    /// the open that needs them detects changes since the last close.
     fn summed(&self) -> Option<Vec<u64>> {
         let mut state = self.state();
         for kept in state.trees.values_mut().filter(|kept| kept.sums.is_none()) {
@@ -171,15 +171,15 @@ impl Segment {
         Some(write(state.begun, &state.trees))
     }
 
-    /// Takes the seal back: the pool was not closed.
+    /// Removes the seal: the pool was not closed.
     pub(crate) fn unseal(&self) {
         if self.sealed.swap(false, Relaxed) {
-            // If this fails, no superblock has the number that stays.
+            // If this fails, the remaining number is in no superblock.
             let _ = self.header.unseal().write(&self.file, &[]);
         }
     }
 
-    /// Returns the bytes of memory that the file takes.
+    /// Returns the bytes of memory that the file uses.
     fn bytes(&self) -> u64 {
         self.file.metadata().map_or(0, |file| file.blocks() * 512)
     }

@@ -1,17 +1,17 @@
-//! What a writer and its followers have in common besides the extents: a *board* in extent 0.
+//! State shared by a writer and its followers besides the extents: a *board* in extent 0.
 //!
 //! ```text
 //! board    head (a page) | a page for each tree: what a follower opens it by
 //! readers  how many rows were begun (a page) | rows: a page for each follower, a line of it for each of its threads
 //! ```
 //!
-//! The writer changes the board, followers map it for reading; followers change the readers' part, each the row that it
-//! has locked, and the writer reads it, or takes a thread's line away.
+//! The writer changes the board, and followers map it for reading. The readers' part consists of rows: each follower
+//! writes the row that it has locked. The writer reads the rows and may evict a thread from its line.
 //!
-//! **Epochs.** What the writer takes out of a tree gets the next epoch once no thread of the writer's may look at it
-//! ([`Released`](super::Released)). A follower's thread announces the epoch before it looks at anything. It is used again
-//! when every thread that has announced an epoch has one at least as high. A thread that stays behind for
-//! [`PATIENCE`] loses its line: it may go on reading, finds out at the end, and looks again.
+//! **Epochs.** An object that the writer removes from a tree gets the next epoch once no thread of the writer can read
+//! it ([`Released`](super::Released)). A follower's thread announces the epoch before it reads anything. The object is
+//! reused when every announced epoch is at least as high. A thread that falls behind for [`PATIENCE`] loses its line:
+//! it may continue to read, detects the eviction at the end, and retries.
 
 use std::fs::File;
 use std::os::fd::AsFd;
@@ -31,40 +31,40 @@ use super::place::has_page;
 use crate::sync::GlobalFence;
 use crate::{LINE_BYTES, PAGE_BYTES, failpoint};
 
-/// Where the board is in extent 0.
+/// Offset of the board in extent 0.
 const BOARD_AT: u64 = 1 << 36;
 const PAGE_WORDS: usize = PAGE_BYTES / 8;
-/// Trees that a pool can have.
+/// Maximum number of trees of a pool.
 const TREES: usize = crate::pool::TREES_MAX as usize;
-/// Followers that a pool can have.
+/// Maximum number of followers of a pool.
 pub(super) const ROWS: usize = 256;
-/// Threads of a follower that have a line of their own; all others share the last one.
+/// Number of threads of a follower that have a line of their own; all others share the last one.
 pub(super) const LINES: usize = PAGE_BYTES / LINE_BYTES;
 const BOARD_PAGES: usize = 1 + TREES;
 const PAGES: usize = BOARD_PAGES + 1 + ROWS;
-/// Words that a tree's page has for notes.
+/// Words for notes on a tree's page.
 pub(super) const NOTES_MAX: usize = PAGE_WORDS - 3;
-/// How often a follower looks at a page that is being changed.
+/// Number of attempts of a follower to read a page that is being changed.
 const LOOKS: usize = 1000;
-/// Epochs stay below this. One that does not has been damaged.
+/// Upper limit of epochs. An epoch beyond it is damaged.
 const EPOCH_MAX: u64 = 1 << 62;
-/// How long a follower's thread may keep what the writer took out of a tree.
+/// How long a follower's thread may delay the reuse of what the writer removed from a tree.
 pub(super) const PATIENCE: Duration = Duration::from_secs(1);
 
-/// What the writer does.
+/// Phase of the writer.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 #[repr(u64)]
 pub(super) enum Phase {
-    /// It opens the pool.
+    /// It is opening the pool.
     Opening = 1,
     /// It has opened the pool: trees can be followed.
     Live,
-    /// It closes the pool, or has.
+    /// It is closing or has closed the pool.
     Closed,
 }
 
-/// What a follower asks at every look, in one word: the writer's [`Phase`], whether it has [`LOST`] anything, and how often the
-/// segment was opened for writing.
+/// State that a follower checks at every lookup, in one word: the writer's [`Phase`], whether it has [`LOST`] anything,
+/// and how often the segment was opened for writing.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) struct WriterState(u64);
 
@@ -73,12 +73,12 @@ const LOST: u64 = 0b100;
 const LIFE: u64 = 0b1000;
 
 impl WriterState {
-    /// Returns what the writer does; `None`: it has never been here.
+    /// Returns the phase of the writer; `None` if no writer has existed yet.
     pub fn phase(self) -> Option<Phase> {
         [Phase::Opening, Phase::Live, Phase::Closed].into_iter().find(|phase| *phase as u64 == self.0 & PHASE)
     }
 
-    /// Returns whether something that followers would need stands elsewhere.
+    /// Returns whether data that followers need is stored outside the segment.
     pub fn is_lost(self) -> bool {
         self.0 & LOST != 0
     }
@@ -89,7 +89,7 @@ impl WriterState {
 pub(super) struct Head {
     /// See [`WriterState`].
     state: AtomicU64,
-    /// Whether followers have to fence for themselves.
+    /// Whether followers must fence themselves.
     fences: AtomicU64,
     _rest: [AtomicU64; 6],
     epoch: AtomicU64,
@@ -112,7 +112,7 @@ struct TreePage {
 #[repr(C, align(64))]
 pub(super) struct Line {
     pub word: Announced,
-    /// How often its thread has looked.
+    /// Number of lookups of its thread.
     pub looks: AtomicU64,
     _rest: [AtomicU64; 6],
 }
@@ -125,22 +125,24 @@ const _: () = assert!(size_of::<TreePage>() == PAGE_BYTES && size_of::<Row>() ==
 /// The board, mapped. See the module.
 #[derive(Debug)]
 pub(super) struct Live {
-    /// In which everything is atomic.
+    /// Mapping of the board; all its contents are atomic.
     mapping: Mapping,
     barrier: GlobalFence,
 }
 
 impl Live {
-    /// Lets the file reach behind the board and maps it for the writer, with a new life. `None`: there can be no followers.
+    /// Extends the file beyond the board and maps the board for the writer, with a new life. Returns `None` if
+    /// followers are impossible.
     pub fn write(file: &File) -> Option<Self> {
         let end = BOARD_AT + (PAGES * PAGE_BYTES) as u64;
         let limit = rustix::process::getrlimit(rustix::process::Resource::Fsize).current;
-        // Beyond a limit the kernel would answer with a signal that ends the process.
+        // Beyond a limit the kernel would send a signal that ends the process.
         (limit.is_none_or(|limit| end <= limit)).then_some(())?;
         if file.metadata().ok()?.len() < end {
             failpoint::call("ftruncate", || rustix::fs::ftruncate(file.as_fd(), end)).ok()?;
         }
-        // What was open before is not. To read a hole of shared memory takes a page: no tree's page is looked at.
+        // Previously shared trees are withdrawn. Reading a hole of shared memory allocates a page, so no tree's page is
+        // read.
         let flags = FallocateFlags::PUNCH_HOLE | FallocateFlags::KEEP_SIZE;
         let (start, bytes) = (BOARD_AT + PAGE_BYTES as u64, (TREES * PAGE_BYTES) as u64);
         failpoint::call("fallocate", || fallocate(file, flags, start, bytes)).ok()?;
@@ -149,7 +151,7 @@ impl Live {
         live.back(BOARD_PAGES)?;
         let head = live.head();
         head.fences.store(u64::from(!live.barrier.is_by_kernel()), Relaxed);
-        // No follower looks at anything that is used again: the caller has seen to that, or removes the file.
+        // No follower reads anything that is reused: the caller ensures this, or removes the file.
         let epoch = head.epoch.load(Relaxed);
         head.epoch.store(if (1..EPOCH_MAX).contains(&epoch) { epoch } else { 1 }, Relaxed);
         // No other process writes to it.
@@ -158,7 +160,7 @@ impl Live {
         Some(live)
     }
 
-    /// Maps the board for reading. `None`: no writer has made it, for want of memory.
+    /// Maps the board for reading. Returns `None` if no writer has created it, for lack of memory.
     pub fn read(file: &File) -> Option<Self> {
         let end = BOARD_AT + (PAGES * PAGE_BYTES) as u64;
         let is_made = file.metadata().ok()?.len() >= end
@@ -166,7 +168,7 @@ impl Live {
         is_made.then(|| Self::map(file, ProtFlags::READ))?
     }
 
-    /// Has pages of a follower's that cannot be read be zeros: see [`Mapping::watch`].
+    /// Makes unreadable pages of a follower's mapping read as zeros: see [`Mapping::watch`].
     pub fn watch(&mut self, path: &Path, patched: &Arc<AtomicBool>) {
         self.mapping.watch(path, patched);
     }
@@ -176,7 +178,7 @@ impl Live {
         Some(Self { mapping, barrier: GlobalFence::detect() })
     }
 
-    /// Has the file provide a page, so that touching it cannot fail.
+    /// Allocates a page of the file, so that touching it cannot fail.
     fn back(&self, page: usize) -> Option<()> {
         self.mapping.back(page * PAGE_BYTES, PAGE_BYTES)
     }
@@ -209,16 +211,16 @@ impl Live {
 
     pub fn set_phase(&self, phase: Phase) {
         let set = |state: u64| Some(state & !PHASE | phase as u64);
-        // Pairs with `state`: a follower that sees the pool live sees what makes it so.
+        // Pairs with `state`: a follower that sees the pool live also sees the state that makes it so.
         let _ = self.head().state.fetch_update(Release, Relaxed, set);
     }
 
-    /// Notes that something stands elsewhere that followers would need.
+    /// Records that data that followers need is stored outside the segment.
     pub fn lose(&self) {
         self.head().state.fetch_or(LOST, SeqCst);
     }
 
-    /// Returns what the writer does.
+    /// Returns the state of the writer.
     #[inline(always)]
     pub fn state(&self) -> WriterState {
         WriterState(self.head().state.load(Acquire))
@@ -228,18 +230,18 @@ impl Live {
         self.head().fences.load(Relaxed) != 0
     }
 
-    /// Returns whether the kernel fences for the threads of this process.
+    /// Returns whether the kernel fences on behalf of the threads of this process.
     pub fn fences_by_kernel(&self) -> bool {
         self.barrier.is_by_kernel()
     }
 
-    /// Returns the epoch that a follower's thread announces.
+    /// Returns the epoch for a follower's thread to announce.
     #[inline(always)]
     pub fn epoch(&self) -> u64 {
         self.head().epoch.load(Acquire)
     }
 
-    /// Shows followers what a tree is opened by. `false`: there is no room for it.
+    /// Publishes the notes of a tree to followers. Returns `false` if there is no space.
     pub fn publish(&self, tree: u32, words: &[u64]) -> bool {
         let has_room =
             !words.is_empty() && words.len() <= NOTES_MAX && self.back(1 + tree as usize).is_some();
@@ -253,12 +255,12 @@ impl Live {
         has_room
     }
 
-    /// Ends what followers know of a tree that [`publish`](Self::publish) has shown them.
+    /// Withdraws a tree that [`publish`](Self::publish) has shared.
     pub fn withdraw(&self, tree: u32) {
         self.change(tree, |page| page.words.store(0, Relaxed));
     }
 
-    /// Changes the page of a tree, whose thread is the only one that does.
+    /// Changes the page of a tree; only one thread may do so.
     fn change(&self, tree: u32, change: impl FnOnce(&TreePage)) {
         let page = self.page(tree as usize);
         let sequence = page.sequence.load(Relaxed) | 1;
@@ -268,8 +270,8 @@ impl Live {
         page.sequence.store(sequence + 1, Release);
     }
 
-    /// Returns what a tree is opened by, and the number of this state; `None`: the writer does not show it, or what it shows is
-    /// damaged.
+    /// Returns the notes of a tree and the number of this state; `None` if the writer does not share it, or the notes
+    /// are damaged.
     pub fn notes(&self, file: &File, tree: u32) -> Option<(u64, Vec<u64>)> {
         let tree = usize::try_from(tree).ok().filter(|tree| *tree < TREES)?;
         has_page(file, offset_of(1 + tree)).then_some(())?;
@@ -288,37 +290,38 @@ impl Live {
         None
     }
 
-    /// Returns the number of the state that a tree's page has.
+    /// Returns the number of the present state of a tree's page.
     #[inline(always)]
     pub fn sequence(&self, tree: u32) -> u64 {
         self.page(tree as usize).sequence.load(Acquire)
     }
 
-    /// Returns whether there ever were followers in this file.
+    /// Returns whether followers ever existed in this file.
     #[inline(always)]
     pub fn had_followers(&self) -> bool {
         self.begun().load(Relaxed) != 0
     }
 
-    /// Begins an epoch: what left its tree before is free once this is [`passed`](Self::passed).
+    /// Begins an epoch: what left its tree before is free once this epoch has [`passed`](Self::passed).
     pub fn begin_epoch(&self) -> u64 {
         self.head().epoch.fetch_add(1, AcqRel) + 1
     }
 
-    /// Returns the epoch up to which no thread of a follower looks at what left its tree before. With `file` followers
-    /// that are gone do not count, which takes a system call for each that seems to look.
+    /// Returns the epoch up to which no follower's thread can read what left its tree before. With `file`, dead
+    /// followers do not count, which costs a system call for each that seems to read.
     pub fn passed(&self, file: Option<&File>) -> u64 {
         self.oldest(file, |word| word == EXPELLED)
     }
 
-    /// Returns the same, where a thread that was expelled counts as looking still: for what must not change under it.
+    /// Returns the same, but an evicted thread counts as still reading: for memory that must not change while it is
+    /// read.
     pub fn passed_by_all(&self, file: &File) -> u64 {
         self.oldest(Some(file), |_| false)
     }
 
     fn oldest(&self, file: Option<&File>, is_through: impl Fn(u64) -> bool) -> u64 {
         let latest = self.head().epoch.load(Relaxed);
-        // Pairs with the follower's fence: it is seen here, or sees that what it comes to later is gone.
+        // Pairs with the follower's fence: either its announcement is seen here, or it sees the removals.
         self.barrier.heavy();
         let rows = (self.begun().load(Acquire) as usize).min(ROWS);
         let mut oldest = latest;
@@ -328,7 +331,7 @@ impl Live {
             if words().next().is_none() {
                 continue;
             }
-            // A follower that takes the row over clears it, and sees what is gone by now.
+            // A follower that takes over the row clears it, and sees all earlier removals.
             if file.is_some_and(|file| !owner::is_held(file, Lock::Row(at))) {
                 continue;
             }
@@ -338,7 +341,7 @@ impl Live {
         oldest
     }
 
-    /// Stops to wait for threads that have announced an epoch before this one.
+    /// Evicts threads that have announced an epoch before this one.
     pub fn expel(&self, epoch: u64) {
         let rows = (self.begun().load(Acquire) as usize).min(ROWS);
         for line in (0..rows).flat_map(|at| self.row(at)) {
@@ -346,13 +349,13 @@ impl Live {
         }
     }
 
-    /// Returns whether a thread of a follower that is there looks at anything.
+    /// Returns whether a thread of a living follower reads anything.
     pub fn is_looked_at(&self, file: &File) -> bool {
         self.begin_epoch();
         self.passed_by_all(file) < self.head().epoch.load(Relaxed)
     }
 
-    /// Waits until no thread of a follower looks at anything, or for so long; whether that came.
+    /// Waits until no thread of a follower reads anything, at most for `patience`; returns whether that was reached.
     pub fn wait_until_unread(&self, file: &File, patience: Duration) -> bool {
         let begun = std::time::Instant::now();
         while self.had_followers() && self.is_looked_at(file) {
@@ -364,13 +367,13 @@ impl Live {
         true
     }
 
-    /// Returns where the page with the number of rows, and the row of a follower, are in the file.
+    /// Returns the file offsets of the page with the number of rows and of a follower's row.
     pub fn places(row: usize) -> [u64; 2] {
         [BOARD_PAGES, BOARD_PAGES + 1 + row].map(offset_of)
     }
 }
 
-/// Returns where a page of the board is in the file.
+/// Returns the file offset of a page of the board.
 fn offset_of(page: usize) -> u64 {
     BOARD_AT + (page * PAGE_BYTES) as u64
 }

@@ -1,35 +1,35 @@
 //! The volatile half of a pool's trees, kept in shared memory beside the pool: the *segment*.
 //!
-//! What trees keep in DRAM (inner nodes, descriptors, buffers) consists of atomics, begins as zeros and names its
-//! parts by number. So it need not be memory of one process: here it is a file on tmpfs, named by the pool's UUID,
-//! that holds no pointer. A clean close leaves it behind, and the next open maps it and goes on, where it would
-//! otherwise build everything anew from the leaves.
+//! Trees keep inner nodes, descriptors and buffers in DRAM. These consist of atomics, are initially zero and refer to
+//! each other by number. So they need not be memory of one process: here they are a file on tmpfs, named by the pool's
+//! UUID, that holds no pointer. A clean close saves it, and the next open maps it and continues. Otherwise open would
+//! rebuild everything from the leaves.
 //!
 //! ```text
 //! extent 0   header (a page) | what trees left behind: notes | 2^35 B: posts | 2^36 B: the board, and followers' rows
 //! extent 1.. the arenas of trees, each in a range of 2^38 B of which it has as many as it uses
 //! ```
 //!
-//! While it is in use, other processes can read the pool by it: see `live`, `follow` and `posted`.
+//! While it is in use, other processes can read the pool through it: see `live`, `follow` and `posted`.
 //!
-//! **What makes it valid** is a number drawn at the close, which the superblock has together with the mark of a clean close. Any
-//! open for writing replaces it, by whatever process and wherever that sees shared memory: so a segment fits the
-//! pool in the state in which both were left, or it is not used. It is never trusted after a crash, since only a
-//! clean close writes that number, and it does not survive the machine's.
+//! **Validity** depends on a number chosen at the close, which the superblock stores together with the mark of a clean
+//! close. Any open for writing replaces the number, in any process and with any view of shared memory. So a segment is
+//! used only if the pool is in the state in which both were closed. It is never trusted after a crash, since only a
+//! clean close writes that number, and it does not survive a crash of the machine.
 //!
 //! # Close
-//! 1. Each tree leaves its notes when its last handle goes.
-//! 2. The header gets notes, with checksums of all that trees left in their extents, and the number.
+//! 1. 1. Each tree saves its notes when its last handle is dropped.
+//! 2. 2. The header gets notes, with checksums of all that trees stored in their extents, and the number.
 //! 3. The superblock gets the same number and the mark of a clean close. *A crash before that: the pool was not
 //!    closed, and the next open discards the segment.*
 //!
 //! # Open
 //! 1. The superblock loses mark and number, durably. *From here on a crash finds a pool in use.*
-//! 2. The header loses its number; trees take over what their notes say, if the checksums of their extents still hold. A tree
-//!    of which a bit has changed is built again from its leaves.
+//! 2. 2. The header loses its number; trees restore the state in their notes, if the checksums of their extents match.
+//!    A tree with a changed bit is rebuilt from its leaves.
 //!
-//! Where there is no room for the segment, memory of the process takes its place, writes go on, and nothing is
-//! left behind at the close.
+//! If there is no space for the segment, memory of the process is used instead. Writes still succeed, but nothing is
+//! saved at the close.
 
 mod announce;
 mod extent;
@@ -79,34 +79,34 @@ use crate::medium::is_memory;
 use crate::sync::wait::lock;
 use crate::{Opener, failpoint};
 
-/// Bytes of address space, and of the file, that an extent has.
+/// Size of an extent in bytes, in address space and in the file.
 pub(crate) const EXTENT_BYTES: u64 = 1 << 38;
-/// Extents of a segment: as many as a file can have.
+/// Maximum number of extents of a segment: as many as a file can have.
 const EXTENTS_MAX: u32 = 1 << 24;
-/// How often an open asks for a segment that is locked.
+/// Number of attempts of an open to lock a segment.
 const LOCK_LOOKS: usize = 5;
 
 /// Whether the volatile half of a pool's trees outlives a clean close.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 #[non_exhaustive]
 pub enum KeepIndex {
-    /// If building it anew would take more than some milliseconds.
+    /// If rebuilding it would take more than some milliseconds.
     #[default]
     Auto,
-    /// Whatever its size.
+    /// Always, regardless of size.
     Always,
     /// Never: it is memory of this process.
     Never,
 }
 
-/// What is done with a segment.
+/// How a segment is used.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 enum Mode {
-    /// By the one process that writes to the pool.
+    /// By the only process that writes to the pool.
     Write,
-    /// By one that reads the pool: what it stores stays in that process.
+    /// By a process that reads the pool: its stores stay in that process.
     Read,
-    /// By one that reads the pool while another one writes to it: it stores nothing.
+    /// By a process that reads the pool while another one writes to it: it stores nothing.
     Follow,
 }
 
@@ -114,16 +114,16 @@ enum Mode {
 struct State {
     /// By number.
     trees: BTreeMap<u32, Kept>,
-    /// Trees that are open, or about to leave something behind.
+    /// Trees that are open, or about to save their state.
     open: BTreeSet<u32>,
-    /// Trees that followers are shown.
+    /// Trees that are shared with followers.
     shown: BTreeSet<u32>,
-    /// Extents below this were handed out at some time.
+    /// Extents below this number were handed out at some time.
     begun: u32,
     /// Those of them that are not in use.
     free: Vec<u32>,
     posts: Posts,
-    /// What followers may still look at, and since which epoch nothing leads there.
+    /// Retired memory that followers may still read, each with the epoch of its removal.
     waste: Vec<(u64, Waste)>,
 }
 
@@ -136,22 +136,23 @@ pub struct Segment {
     keep: KeepIndex,
     header: Header,
     state: Mutex<State>,
-    /// A tree is closed.
+    /// Signals that a tree was closed.
     closed: Condvar,
-    /// Whether a clean close had left it behind, and all that was used of it was as it was left.
+    /// Whether a clean close had saved it, and everything used so far was unchanged.
     found: AtomicBool,
-    /// What followers see; `None`: there can be none.
+    /// State shared with followers; `None` if followers are impossible.
     live: Option<Live>,
-    /// Set for good when a page that another process took away was replaced by zeros, or a follower sees that the writer is gone.
+    /// Set permanently when a page that another process took away was replaced by zeros, or a follower finds the writer
+    /// dead.
     over: Arc<AtomicBool>,
-    /// Whether all that trees have in their extents stands in the file.
+    /// Whether all extents of the trees are stored in the file.
     whole: AtomicBool,
     sealed: AtomicBool,
     opener: Opener,
     abandoned: AtomicBool,
 }
 
-/// Where a tree has what is not persistent: in the pool's segment, if it has one, or in memory of this process.
+/// Memory for the volatile data of a tree: the pool's segment, if it has one, or memory of this process.
 #[derive(Clone, Debug, Default)]
 pub struct Memory(Option<Arc<Segment>>);
 
@@ -165,17 +166,17 @@ impl Memory {
         Self(segment.cloned())
     }
 
-    /// Returns a value that begins as zeros, where followers see it if they can see anything.
+    /// Returns a zeroed value, visible to followers if there can be any.
     pub fn post<T: Zeroed>(&self) -> Posted<T> {
         self.0.as_ref().and_then(Posted::fresh).unwrap_or_default()
     }
 
-    /// Returns a value that begins as it is given.
+    /// Returns a value with the given initial contents.
     pub fn post_value<T: Zeroed>(&self, value: T) -> Posted<T> {
         self.post::<T>().beginning(value)
     }
 
-    /// Returns the segment, if there ever were followers.
+    /// Returns the segment, if followers ever existed.
     #[inline(always)]
     fn followed(&self) -> Option<&Segment> {
         self.0.as_deref().filter(|segment| segment.live.as_ref().is_some_and(Live::had_followers))
@@ -186,7 +187,7 @@ impl Memory {
         self.0.is_none()
     }
 
-    /// Returns an extent of up to `bytes` bytes, all zeros, of which none is usable yet.
+    /// Returns a zeroed extent of up to `bytes` bytes, of which none is usable yet.
     ///
     /// # Errors
     ///
@@ -197,20 +198,20 @@ impl Memory {
     }
 }
 
-/// What identifies the segment of a pool.
+/// Identifies the segment of a pool.
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct Identity<'p> {
     pub uuid: [u64; 2],
     /// The number with which the pool was closed; 0 if it was not.
     pub seal: u64,
-    /// The library that wrote it: what trees leave behind has the layout that its compiler knew.
+    /// The library that wrote it: the layout of saved state depends on its compiler.
     pub build: u64,
     pub pool: &'p Path,
 }
 
 impl Segment {
-    /// Takes over the segment that a clean close left behind, or makes an empty one. `None`: there can be none, and it
-    /// is no error, since everything can be built anew.
+    /// Opens the segment that a clean close saved, or creates an empty one. Returns `None` if neither is possible,
+    /// which is not an error, since everything can be rebuilt.
     pub(crate) fn open(identity: &Identity<'_>, keep: KeepIndex, read_only: bool) -> Option<Arc<Self>> {
         let mode = if read_only { Mode::Read } else { Mode::Write };
         let found = Self::resume(identity, keep, mode);
@@ -221,7 +222,8 @@ impl Segment {
         Self::create(identity, keep).map(Arc::new)
     }
 
-    /// Takes over what is there, if it fits the pool. Where the pool is to be written, what does not fit it is removed.
+    /// Opens an existing segment if it fits the pool. If the pool is open for writing, a segment that does not fit is
+    /// removed.
     fn resume(identity: &Identity<'_>, keep: KeepIndex, mode: Mode) -> Option<Self> {
         let path = path_of(identity.uuid);
         let file = open_own(&path)?;
@@ -229,7 +231,7 @@ impl Segment {
             Mode::Write => FlockOperation::NonBlockingLockExclusive,
             Mode::Read | Mode::Follow => FlockOperation::NonBlockingLockShared,
         };
-        // In use by a process that opened a copy of this pool, or by a child of one; or looked at by a sweep.
+        // In use by a process that opened a copy of this pool, or by a child of one; or being checked by a sweep.
         let is_locked = || failpoint::call("flock", || flock(&file, operation)).is_ok();
         (is_locked()
             || (1..LOCK_LOOKS).any(|_| {
@@ -240,12 +242,12 @@ impl Segment {
         let fits = || {
             let header = Header::read(&file).filter(|header| header.fits(identity))?;
             let trees = kept::read(&header.read_notes(&file)?)?;
-            // A file that was cut off is not what was left.
+            // A truncated file does not hold the saved state.
             let len = file.metadata().ok()?.len();
             (trees.0 == 1 || len == u64::from(trees.0) * EXTENT_BYTES).then_some((header, trees))
         };
         let is_unread = || {
-            // A follower that stands still amid a lookup since the last writer was there: it keeps what it looks at.
+            // A follower may have been stopped during a lookup since the last writer: what it reads must stay.
             mode == Mode::Read
                 || Live::read(&file)
                     .is_none_or(|live| !(live.had_followers() && live.passed_by_all(&file) < live.epoch()))
@@ -253,7 +255,7 @@ impl Segment {
         let Some((header, (begun, trees))) = fits().filter(|_| keep != KeepIndex::Never && is_unread())
         else {
             if mode == Mode::Write {
-                // Followers of a writer that is gone learn that from here on they do not read the pool any more.
+                // Followers of a dead writer learn from this that they no longer read the pool.
                 Live::write(&file).into_iter().for_each(|live| live.set_phase(Phase::Closed));
                 let _ = std::fs::remove_file(&path);
             }
@@ -264,9 +266,9 @@ impl Segment {
         let posts = Posts::begin(&file, live.is_some());
         let state = State { trees, begun, posts, ..State::default() };
         let segment = Self::over(file, (path, mode, keep), header, (state, live));
-        // Zeros, whatever was left in them.
+        // Zeroed, regardless of old contents.
         (1..begun).filter(|extent| !used.contains(extent)).for_each(|extent| segment.give_back(extent));
-        // What it says from here on would not fit any more.
+        // Its seal would not match any more from here on.
         (mode == Mode::Read || segment.header.unseal().write(&segment.file, &[]).is_ok()).then_some(segment)
     }
 
@@ -277,7 +279,7 @@ impl Segment {
         let file = failpoint::check("open").ok().and_then(|()| options.open(&path).ok())?;
         let made = || {
             is_memory(&file).then_some(())?;
-            // Whatever the mask of new files is.
+            // Regardless of the umask.
             file.set_permissions(Permissions::from_mode(0o600)).ok()?;
             failpoint::call("flock", || flock(&file, FlockOperation::NonBlockingLockExclusive)).ok()?;
             let header = Header::new(identity)?;
@@ -293,7 +295,7 @@ impl Segment {
         Some(Self::over(file, (path, Mode::Write, keep), header, (state, live)))
     }
 
-    /// Returns whether a clean close had left it behind, and all that was used of it so far was as it was left.
+    /// Returns whether a clean close had saved it, and everything used so far was unchanged.
     pub(crate) fn was_found(&self) -> bool {
         self.found.load(Relaxed)
     }
@@ -304,7 +306,7 @@ impl Segment {
         header: Header,
         (state, live): (State, Option<Live>),
     ) -> Self {
-        // Followers ask for it to see whether the writer is there.
+        // Followers query it to see whether the writer is alive.
         let live = live.filter(|_| mode != Mode::Write || owner::take(&file, Lock::Writer));
         Self {
             file,
@@ -328,18 +330,18 @@ impl Segment {
         lock(&self.state)
     }
 
-    /// Returns whether all that trees have stands in the file.
+    /// Returns whether all data of the trees is stored in the file.
     fn is_whole(&self) -> bool {
         self.whole.load(Relaxed)
     }
 
-    /// Notes that something stands elsewhere: nothing can be left behind.
+    /// Records that data is stored outside the segment: nothing can be saved.
     fn give_up(&self) {
         self.whole.store(false, Relaxed);
         self.live.iter().for_each(Live::lose);
     }
 
-    /// Hands out an extent of zeros, and lets the file reach so far.
+    /// Allocates a zeroed extent, and extends the file to contain it.
     fn take_extent(&self) -> Option<u32> {
         if self.mode != Mode::Write || !self.is_whole() || !self.opener.is_here() {
             return None;
@@ -352,7 +354,7 @@ impl Segment {
         let extent = state.begun;
         let len = (u64::from(extent) + 1) * EXTENT_BYTES;
         let limit = rustix::process::getrlimit(rustix::process::Resource::Fsize).current;
-        // Beyond a limit the kernel would answer with a signal that ends the process.
+        // Beyond a limit the kernel would send a signal that ends the process.
         let is_forbidden = limit.is_some_and(|limit| len > limit);
         let grow = || rustix::fs::ftruncate(self.file.as_fd(), len);
         if is_forbidden || extent == EXTENTS_MAX || failpoint::call("ftruncate", grow).is_err() {
@@ -363,21 +365,21 @@ impl Segment {
         Some(extent)
     }
 
-    /// Takes an extent back: it is zeros again, and takes no memory.
+    /// Frees an extent: it is zeroed, and takes no memory.
     fn give_back(&self, extent: u32) {
         if self.mode == Mode::Write && !self.waste(Waste::Extent(extent)) {
             self.clear_extent(extent);
         }
     }
 
-    /// Zeroes an extent that no thread of any process looks at.
+    /// Zeroes an extent that no thread of any process reads.
     fn clear_extent(&self, extent: u32) {
         if self.punch(extent, 0..EXTENT_BYTES as usize) {
             self.state().free.push(extent);
         }
     }
 
-    /// Takes the memory of some bytes of an extent back; returns whether they are zeros now.
+    /// Frees the memory of a byte range of an extent; returns whether it is zero now.
     fn punch(&self, extent: u32, bytes: Range<usize>) -> bool {
         let flags = FallocateFlags::PUNCH_HOLE | FallocateFlags::KEEP_SIZE;
         let start = u64::from(extent) * EXTENT_BYTES + bytes.start as u64;
@@ -393,7 +395,7 @@ impl Segment {
         &self.file
     }
 
-    /// Closes the file in a child of the opener, so that the child does not hold the lock when the opener is gone.
+    /// Closes the file in a child of the opener, so that the child does not keep the lock after the opener exits.
     pub(crate) fn abandon(&self) {
         if !self.opener.is_here() && !self.abandoned.swap(true, Relaxed) {
             // SAFETY: the child does nothing with the file from now on, nor does it close it again.
@@ -414,7 +416,8 @@ impl Drop for Segment {
                 let _ = std::fs::remove_file(&self.path);
             }
         }
-        // A child that was forked meanwhile holds the file, and with it the lock: closing it would not be enough.
+        // A child that was forked meanwhile holds the file, and with it the lock: closing the file would not release
+        // the lock.
         let _ = flock(&self.file, FlockOperation::Unlock);
     }
 }

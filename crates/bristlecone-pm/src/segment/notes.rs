@@ -1,10 +1,10 @@
-//! What a tree leaves behind beside its extents, as words: numbers, lists of what is free.
+//! The state that a tree saves beside its extents, as words: numbers, lists of free items.
 
 use std::sync::Arc;
 
 use super::{Extent, Memory, Posted, Segment, Zeroed};
 
-/// Notes that are being taken.
+/// Notes being written.
 #[derive(Debug, Default)]
 pub struct Notes {
     extents: Vec<u32>,
@@ -18,30 +18,30 @@ impl Notes {
         Self { live: true, ..Self::default() }
     }
 
-    /// Returns whether they are for followers, which read where things are while the tree goes on changing, and not for the
-    /// next open, which goes on with what it was.
+    /// Returns whether they are for followers, which use locations while the tree continues to change, or else for the
+    /// next open, which restores the state.
     pub fn are_live(&self) -> bool {
         self.live
     }
 
-    /// Notes where a value is. `None`: followers do not see it.
+    /// Writes the location of a value. Returns `None` if followers cannot see it.
     pub fn push_posted<T: Zeroed>(&mut self, posted: &Posted<T>) -> Option<()> {
         self.words.push(posted.place()?);
         Some(())
     }
 
-    /// Notes a word.
+    /// Writes a word.
     pub fn push(&mut self, word: u64) {
         self.words.push(word);
     }
 
-    /// Notes a list, and its length.
+    /// Writes a list, and its length.
     pub fn push_all(&mut self, words: impl ExactSizeIterator<Item = u64>) {
         self.words.push(words.len() as u64);
         self.words.extend(words);
     }
 
-    /// Notes an extent, which stays when its holder goes. `None`: it is memory of this process.
+    /// Writes an extent, which stays when its holder is dropped. Returns `None` if it is memory of this process.
     pub fn push_extent(&mut self, extent: &Extent) -> Option<()> {
         let number = if self.live { extent.number()? } else { extent.keep()? };
         self.extents.push(number);
@@ -54,7 +54,7 @@ impl Notes {
     }
 }
 
-/// Notes that are read, in the order in which they were taken. `None`: they were not taken so.
+/// Notes being read, in the order in which they were written. Methods return `None` if the notes do not match.
 #[derive(Debug)]
 pub struct NotesReader<'a> {
     segment: &'a Arc<Segment>,
@@ -72,17 +72,17 @@ impl<'a> NotesReader<'a> {
         Self { live: true, ..Self::new(segment, words) }
     }
 
-    /// Returns whether they are those of a follower: see [`Notes::are_live`].
+    /// Returns whether they are for a follower: see [`Notes::are_live`].
     pub fn are_live(&self) -> bool {
         self.live
     }
 
-    /// Returns where the tree has what is not persistent.
+    /// Returns the memory of the tree's volatile data.
     pub fn memory(&self) -> Memory {
         Memory::of(Some(self.segment))
     }
 
-    /// Returns a value where it was noted to be.
+    /// Returns a value at its noted location.
     pub fn read_posted<T: Zeroed>(&mut self) -> Option<Posted<T>> {
         let offset = self.read()?;
         Posted::at(self.segment, offset)
@@ -95,7 +95,7 @@ impl<'a> NotesReader<'a> {
         Some(*first)
     }
 
-    /// Returns the next word, if it is a number so small.
+    /// Returns the next word if it fits 32 bits.
     pub fn read_u32(&mut self) -> Option<u32> {
         self.read().and_then(|word| word.try_into().ok())
     }

@@ -1,10 +1,10 @@
-//! Which processes are there: locks of bytes of the segment's file, which go with the file's last descriptor, in whatever namespace
-//! of processes that is.
+//! Detection of living processes: locks of bytes of the segment's file. The kernel releases them with the file's last
+//! descriptor, in any PID namespace.
 
 use std::fs::File;
 use std::os::fd::AsRawFd;
 
-/// A byte of the file that a process locks as long as it is there.
+/// A byte of the file that a process locks for its lifetime.
 #[derive(Clone, Copy, Debug)]
 pub(super) enum Lock {
     /// The writer's.
@@ -29,17 +29,17 @@ impl Lock {
     }
 }
 
-/// Takes a lock; whether it could be had.
+/// Takes a lock; returns whether it succeeded.
 pub(super) fn take(file: &File, lock: Lock) -> bool {
     call(file, libc::F_OFD_SETLK, &mut lock.request(libc::F_WRLCK))
 }
 
-/// Gives a lock back.
+/// Releases a lock.
 pub(super) fn give_back(file: &File, lock: Lock) {
     call(file, libc::F_OFD_SETLK, &mut lock.request(libc::F_UNLCK));
 }
 
-/// Returns whether another descriptor has a lock. Where that cannot be asked it is taken to be so.
+/// Returns whether another descriptor has a lock; true if the query fails.
 pub(super) fn is_held(file: &File, lock: Lock) -> bool {
     let mut request = lock.request(libc::F_WRLCK);
     !call(file, libc::F_OFD_GETLK, &mut request) || request.l_type != libc::F_UNLCK as libc::c_short

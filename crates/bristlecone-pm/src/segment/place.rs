@@ -1,4 +1,4 @@
-//! Where segments are: files that this user made and no other can read.
+//! Location of segments: files of this user that no other user can read.
 
 use std::fs::{File, OpenOptions};
 use std::os::unix::fs::{FileExt, MetadataExt, OpenOptionsExt};
@@ -10,16 +10,16 @@ use rustix::io::Errno;
 use crate::failpoint;
 
 pub(super) const FOLDER: &str = "/dev/shm";
-/// What their names begin with.
+/// Prefix of their names.
 pub(super) const PREFIX: &str = "bristlecone-";
 
-/// Returns where the segment of a pool is.
+/// Returns the path of a pool's segment.
 pub(super) fn path_of(uuid: [u64; 2]) -> PathBuf {
     let uuid = u128::from(uuid[1]) << 64 | u128::from(uuid[0]);
     Path::new(FOLDER).join(format!("{PREFIX}{uuid:032x}"))
 }
 
-/// Opens a file that this user made, and no other can read or write. Anything else is left alone.
+/// Opens a file that this user created, and no other can read or write. Anything else is ignored.
 pub(super) fn open_own(path: &Path) -> Option<File> {
     let mut options = OpenOptions::new();
     options.read(true).write(true).custom_flags(libc::O_NOFOLLOW | libc::O_NONBLOCK);
@@ -29,16 +29,16 @@ pub(super) fn open_own(path: &Path) -> Option<File> {
     (metadata.is_file() && is_own && metadata.nlink() == 1).then_some(file)
 }
 
-/// Returns whether there is memory behind every byte of a page of a file. To touch a hole takes a page, and where there is none
-/// left the answer is a signal.
+/// Returns whether there is memory behind every byte of a page of a file. Touching a hole allocates a page, and raises
+/// a signal if there is none.
 pub(super) fn has_page(file: &File, offset: u64) -> bool {
     seek(file, SeekFrom::Data(offset)) == Ok(offset)
 }
 
-/// Returns where the data ends that a stretch of a file begins with. `None`: there is more behind a hole.
+/// Returns the end of the data at the start of a range of a file. Returns `None` if there is more data behind a hole.
 pub(super) fn data_end(file: &File, start: u64, bytes: u64) -> Option<u64> {
     let end = start + bytes;
-    // Behind the last data, and where the file ends, the answer is an error.
+    // Behind the last data, and at the end of the file, the call fails.
     let next = |from| seek(file, SeekFrom::Data(from)).map_or(end, |at| at.min(end));
     if next(start) != start {
         return (next(start) == end).then_some(start);
@@ -47,7 +47,7 @@ pub(super) fn data_end(file: &File, start: u64, bytes: u64) -> Option<u64> {
     (next(hole) == end).then_some(hole)
 }
 
-/// Reads so many bytes at a place of a file.
+/// Reads `bytes` bytes at an offset of a file.
 pub(super) fn read_at(file: &File, bytes: usize, offset: u64) -> Option<Vec<u8>> {
     let mut buffer = vec![0; bytes];
     failpoint::check("pread").ok()?;
@@ -55,7 +55,7 @@ pub(super) fn read_at(file: &File, bytes: usize, offset: u64) -> Option<Vec<u8>>
     Some(buffer)
 }
 
-/// Writes bytes at a place of a file.
+/// Writes bytes at an offset of a file.
 pub(super) fn write_at(file: &File, bytes: &[u8], offset: u64) -> Result<(), Errno> {
     failpoint::check("pwrite")?;
     file.write_all_at(bytes, offset).map_err(|error| Errno::from_io_error(&error).unwrap_or(Errno::IO))

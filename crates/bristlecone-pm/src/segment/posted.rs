@@ -1,4 +1,4 @@
-//! Single values of a tree that followers see: counters, the number of a root.
+//! Single values of a tree that followers read: counters, the number of a root.
 
 use std::alloc::{Layout, alloc_zeroed, handle_alloc_error};
 use std::ops::Deref;
@@ -9,14 +9,14 @@ use crossbeam_utils::CachePadded;
 use super::Segment;
 use crate::sync::{AtomicI64, AtomicPtr, AtomicU32, AtomicU64};
 
-/// A type whose all-zero bytes are a value and which may be shared without being moved.
+/// A type for which all-zero bytes are valid and which may be shared without being moved.
 ///
 /// # Safety
 ///
-/// All-zero bytes are a valid value of the type, and it needs no drop.
+/// All-zero bytes must be a valid value of the type, and it must need no drop.
 pub unsafe trait Zeroed: Sync {}
 
-// SAFETY: an atomic consists of its value, and all-zero bytes are one.
+// SAFETY: an atomic consists of its value, for which all-zero bytes are valid.
 unsafe impl Zeroed for AtomicU32 {}
 // SAFETY: as above.
 unsafe impl Zeroed for AtomicU64 {}
@@ -27,12 +27,12 @@ unsafe impl<T> Zeroed for AtomicPtr<T> {}
 #[cfg(feature = "turns")]
 // SAFETY: as above.
 unsafe impl Zeroed for std::sync::atomic::AtomicU64 {}
-// SAFETY: a value, and bytes that are none.
+// SAFETY: a value, and padding.
 unsafe impl<T: Zeroed> Zeroed for CachePadded<T> {}
-// SAFETY: so many values, side by side.
+// SAFETY: `LEN` values, side by side.
 unsafe impl<T: Zeroed, const LEN: usize> Zeroed for [T; LEN] {}
 
-/// A value that begins as zeros: in the pool's segment, where followers see it, or in memory of this process.
+/// A value that is initially zero: in the pool's segment, where followers read it, or in memory of this process.
 #[derive(Debug)]
 pub struct Posted<T: Zeroed> {
     at: *const T,
@@ -63,7 +63,7 @@ impl<T: Zeroed> Posted<T> {
         Self { at, place: None }
     }
 
-    /// Returns a fresh value of a segment; `None`: it has no room.
+    /// Returns a new value in a segment; `None` if it has no space.
     pub(super) fn fresh(segment: &Arc<Segment>) -> Option<Self> {
         let offset = segment.take_post(Layout::new::<T>())?;
         Self::at(segment, offset)
@@ -76,13 +76,13 @@ impl<T: Zeroed> Posted<T> {
         self
     }
 
-    /// Returns the value at a place, which a tree was given.
+    /// Returns the value at an offset that was allocated to a tree.
     pub(super) fn at(segment: &Arc<Segment>, offset: u64) -> Option<Self> {
         let at = segment.post_at(offset, Layout::new::<T>())?;
         Some(Self { at: at.cast(), place: Some((Arc::clone(segment), offset)) })
     }
 
-    /// Returns where followers find it; `None`: they do not.
+    /// Returns the offset at which followers find it; `None` if they do not.
     pub(super) fn place(&self) -> Option<u64> {
         self.place.as_ref().map(|(_, offset)| *offset)
     }

@@ -1,5 +1,5 @@
-//! What left a tree, on its way to being used again: threads of this process are through with it, and now those of
-//! followers have to be.
+//! Objects that left a tree and wait for reuse: no thread of this process reads them any more, and those of
+//! followers must finish, too.
 
 use std::collections::VecDeque;
 use std::sync::atomic::{AtomicBool, Ordering::Relaxed};
@@ -12,22 +12,22 @@ use super::live::PATIENCE;
 use super::{Memory, Segment};
 use crate::sync::wait::lock;
 
-/// How long something is held before it is asked whether the follower that holds it is there.
+/// How long an object is held before the writer checks whether the follower that holds it is alive.
 const DOUBT: Duration = Duration::from_millis(20);
-/// How often it is asked at most whether followers are through.
+/// Minimum interval between two checks of the followers.
 const PAUSE: Duration = Duration::from_micros(50);
 
-/// A queue of what this process has released. Without followers it is that and nothing more.
+/// A queue of objects that this process has released. Without followers it is a plain queue.
 #[derive(Debug)]
 pub struct Released<T> {
     queue: Arc<SegQueue<T>>,
     memory: Memory,
     held: Mutex<Held<T>>,
-    /// Whether anything is held.
+    /// Whether any object is held.
     holds: AtomicBool,
 }
 
-/// What followers may still look at, in the order of its epochs.
+/// Objects that followers may still read, in order of epoch.
 #[derive(Debug)]
 struct Held<T> {
     items: VecDeque<(u64, Instant, T)>,
@@ -42,7 +42,7 @@ impl<T> Default for Released<T> {
 }
 
 impl<T> Released<T> {
-    /// Returns an empty queue, of a tree whose volatile half is in this memory.
+    /// Returns an empty queue for a tree whose volatile half is in this memory.
     pub fn new(memory: &Memory) -> Self {
         let held = Held { items: VecDeque::new(), passed: 0, asked: None };
         Self {
@@ -53,12 +53,13 @@ impl<T> Released<T> {
         }
     }
 
-    /// Returns the queue to which a thread of this process gives what no other one looks at any more.
+    /// Returns the queue to which threads of this process push objects that no thread of this process reads any
+    /// more.
     pub fn queue(&self) -> Arc<SegQueue<T>> {
         Arc::clone(&self.queue)
     }
 
-    /// Takes one that no thread of any process looks at.
+    /// Takes an object that no thread of any process reads.
     #[inline]
     pub fn pop(&self) -> Option<T> {
         match self.memory.followed() {
@@ -97,13 +98,13 @@ impl<T> Released<T> {
         taken.map(|(.., item)| item)
     }
 
-    /// Gives what was released an epoch, and asks how far followers are if anything waits for that.
+    /// Assigns an epoch to released objects, and checks the progress of followers if objects are waiting.
     fn take_in(&self, segment: &Segment, held: &mut Held<T>) {
         let Some(live) = segment.live() else { return };
         let now = Instant::now();
         if !self.queue.is_empty() {
             let epoch = live.begin_epoch();
-            // No more than there are now: other threads go on releasing.
+            // At most the present number: other threads continue to release.
             for _ in 0..self.queue.len() {
                 held.items.extend(self.queue.pop().map(|item| (epoch, now, item)));
             }

@@ -1,11 +1,11 @@
-//! What the writer shows followers: the pool, once it is open, and each tree, as long as it is.
+//! Sharing with followers: the pool and each tree, while they are open.
 
 use std::time::Duration;
 
 use super::live::Phase;
 use super::{Mode, Notes, Segment};
 
-/// How long a close waits for followers that are amid a lookup.
+/// How long a close waits for followers that are in a lookup.
 const END: Duration = Duration::from_millis(100);
 
 impl Segment {
@@ -15,18 +15,20 @@ impl Segment {
         }
     }
 
-    /// Lets followers in: the pool is open.
+    /// Admits followers: the pool is open.
     pub(crate) fn begin(&self) {
         self.set_phase(Phase::Live);
     }
 
-    /// Keeps followers out, and waits a moment for those that read just now. `false`: some may be reading still.
+    /// Stops admitting followers, and waits briefly for those that are reading. Returns `false` if
+    /// some may still read.
     pub(crate) fn end(&self) -> bool {
         self.set_phase(Phase::Closed);
         self.live.as_ref().is_none_or(|live| live.wait_until_unread(&self.file, END))
     }
 
-    /// Shows followers a tree by what `share` notes of it; not if that says `None`.
+    /// Shares a tree with followers as described by the notes of `share`; does nothing if `share`
+    /// returns `None`.
     pub(crate) fn share_tree(&self, tree: u32, share: impl FnOnce(&mut Notes) -> Option<()>) {
         let Some(live) = self.live.as_ref().filter(|_| self.mode == Mode::Write && self.is_whole()) else {
             return;
@@ -38,9 +40,9 @@ impl Segment {
         }
     }
 
-    /// Ends what followers see of a tree.
+    /// Withdraws a tree from followers.
     pub(crate) fn withdraw_tree(&self, tree: u32) {
-        // The page of one that was not shown may be a hole, for which there may be no memory.
+        // The page of a tree that was never shared may be a hole, for which there may be no memory.
         if self.mode == Mode::Write && self.opener.is_here() && self.state().shown.remove(&tree) {
             self.live.iter().for_each(|live| live.withdraw(tree));
         }

@@ -1,7 +1,7 @@
-//! Checksums of what trees left in their extents: a CRC-32C for each block, computed by the close and compared by the
-//! open before anything of the tree is used. All processors take part.
+//! Checksums of the trees' extents: a CRC-32C for each block, computed by the close and compared by the open before
+//! anything of the tree is used. All processors take part.
 //!
-//! The file is read, not mapped: a read of a hole takes no memory.
+//! The file is read rather than mapped: a read of a hole allocates no memory.
 
 use std::fs::File;
 use std::os::unix::fs::FileExt;
@@ -13,19 +13,19 @@ use super::place::data_end;
 use crate::failpoint;
 use crate::sync::wait::lock;
 
-/// Bytes that a checksum is of.
+/// Bytes that a checksum covers.
 const BLOCK_BYTES: u64 = 1 << 20;
 /// Bytes that a thread reads at a time: they stay in its cache.
 const READ_BYTES: usize = 128 << 10;
-/// Blocks that repay another thread.
+/// Number of blocks that justify another thread.
 const BLOCKS_EACH: usize = 4;
 
-/// Returns for each extent its bytes, and the checksums of its blocks. `None`: a part cannot be read, or an extent has bytes
-/// behind a hole, as none has that was filled from the front.
+/// Returns for each extent its size, and the checksums of its blocks. Returns `None` if a part is unreadable, or an
+/// extent has data behind a hole, which cannot happen in an extent that is filled from the front.
 pub(super) fn of(file: &File, extents: &[u32]) -> Option<Vec<u64>> {
     failpoint::check("pread").ok()?;
     let mut words = Vec::new();
-    // Where blocks are, their bytes, and where their checksums belong.
+    // Offsets and sizes of blocks, and the places of their checksums.
     let mut blocks = Vec::new();
     for start in extents.iter().map(|&extent| u64::from(extent) * EXTENT_BYTES) {
         let bytes = data_end(file, start, EXTENT_BYTES)? - start;
@@ -51,7 +51,7 @@ pub(super) fn of(file: &File, extents: &[u32]) -> Option<Vec<u64>> {
     let others = processors.min(blocks.len() / BLOCKS_EACH).saturating_sub(1);
     std::thread::scope(|scope| {
         for _ in 0..others {
-            // Without another thread this one does it all.
+            // If the thread cannot be started, this thread does all the work.
             let _ = std::thread::Builder::new().spawn_scoped(scope, work);
         }
         work();

@@ -1,14 +1,14 @@
-//! Segments that nothing needs any more.
+//! Removal of unused segments.
 
 use rustix::fs::{FlockOperation, flock};
 
 use super::header::{Header, PoolFileId};
 use super::place::{FOLDER, PREFIX, open_own};
 
-/// Other pools' segments that an open looks at.
+/// Maximum number of other pools' segments that an open checks.
 const LOOKS: usize = 64;
 
-/// Removes segments of pools that are not there any more.
+/// Removes segments of pools that no longer exist.
 pub(super) fn sweep() {
     let Ok(folder) = std::fs::read_dir(FOLDER) else { return };
     let segments = folder.filter_map(Result::ok).filter(|entry| {
@@ -17,7 +17,7 @@ pub(super) fn sweep() {
     for entry in segments.take(LOOKS) {
         let path = entry.path();
         let Some(file) = open_own(&path) else { continue };
-        // One that a process has open is its own business.
+        // A segment that a process has open is left alone.
         if flock(&file, FlockOperation::NonBlockingLockExclusive).is_ok()
             && Header::read(&file).is_none_or(|header| !header.pool().is_some_and(PoolFileId::is_there))
         {

@@ -6,7 +6,7 @@ use rustix::io::Errno;
 
 use super::*;
 
-/// A pool's file that goes away, and the segment with it.
+/// A pool's file that is deleted on drop, together with the segment.
 struct Pool {
     path: PathBuf,
     uuid: [u64; 2],
@@ -39,7 +39,7 @@ struct Words(Extent);
 impl Words {
     const BYTES: usize = 200 << 10;
 
-    /// Returns one that is filled with words of its own.
+    /// Returns an extent filled with words specific to the tree.
     fn new(memory: &Memory, tree: u64) -> Self {
         let extent = memory.extent(1 << 30).unwrap();
         let (some, all) = (extent.extend(0, 8).unwrap(), Self::BYTES);
@@ -52,7 +52,7 @@ impl Words {
 
     #[expect(clippy::mut_from_ref, reason = "each test has its extents for itself")]
     fn all(&self) -> &mut [u64] {
-        // SAFETY: so many bytes are usable, and no other thread has them.
+        // SAFETY: this many bytes are usable, and no other thread has them.
         unsafe { std::slice::from_raw_parts_mut(self.0.base().cast(), Self::BYTES / 8) }
     }
 
@@ -71,7 +71,7 @@ impl Words {
     }
 }
 
-/// Leaves what two trees have behind; returns the number of the seal.
+/// Saves the state of two trees; returns the number of the seal.
 fn left(pool: &Pool) -> u64 {
     let segment = pool.open(0, false).unwrap();
     let memory = Memory::of(Some(&segment));
@@ -92,7 +92,7 @@ fn what_is_sealed_is_found_once_and_by_its_number() {
     assert!(segment.was_found() && segment.resume_tree(3, Words::resume).is_none());
     let words = segment.resume_tree(5, Words::resume).unwrap();
     assert!(words.is_of(5) && segment.resume_tree(5, Words::resume).is_none());
-    // What a tree has in use is not handed out, and what it gives back begins as zeros.
+    // An extent in use is not handed out, and a freed extent is zero when reused.
     let other = Words::new(&Memory::of(Some(&segment)), 8);
     drop(words);
     let again = Words::new(&Memory::of(Some(&segment)), 9);
@@ -149,7 +149,7 @@ fn trees_that_are_gone_or_say_nothing_leave_nothing() {
     let seal = segment.seal(&[3]);
     drop((words, memory, segment));
     let segment = pool.open(seal, false).unwrap();
-    // Notes that are not read to their end were not understood.
+    // Notes that are not read to their end count as invalid.
     assert!(segment.resume_tree(3, |notes| notes.read_all().map(drop)).is_none());
     assert!(segment.resume_tree(2, |_| Some(())).is_none());
 }
@@ -165,7 +165,7 @@ fn calls_that_are_refused_leave_memory_of_the_process_or_nothing() {
             let memory = Memory::of(segment.as_ref());
             let found = segment.as_ref().and_then(|segment| segment.resume_tree(2, Words::resume));
             assert!(found.is_none_or(|words| words.is_of(2)), "{with:?} {after}");
-            // An extent is had in any case, and keeps what it is given.
+            // An extent is always provided, and stores its contents.
             let words = Words::new(&memory, 6);
             let more = words.0.extend(4 << 20, 9 << 20).unwrap();
             assert!(more >= 9 << 20 && words.is_of(6), "{with:?} {after}");
@@ -200,7 +200,7 @@ fn notes_that_make_no_sense_are_refused() {
         for wrong in [0, 1, 3, 4, u64::MAX] {
             let mut other = words.clone();
             other[at] = wrong;
-            // Whatever is read names each extent once, and none that was not begun.
+            // Decoded notes name each extent at most once, and only extents that were begun.
             let Some((begun, trees)) = kept::read(&other) else { continue };
             let mut extents: Vec<u32> = trees.values().flat_map(|kept| kept.extents.clone()).collect();
             let all = extents.len();

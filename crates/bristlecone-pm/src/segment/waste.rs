@@ -1,4 +1,4 @@
-//! What no tree has any more and followers may still look at; and where posts are.
+//! Retired memory that followers may still read, and the location of posts.
 
 use std::alloc::Layout;
 use std::collections::BTreeMap;
@@ -12,35 +12,35 @@ use super::mapping::Mapping;
 use super::{Mode, Segment};
 use crate::{PAGE_BYTES, failpoint};
 
-/// Where posts are in extent 0.
+/// Offset of posts in extent 0.
 const POSTS_AT: u64 = 1 << 35;
-/// Bytes that there are for them.
+/// Bytes for all posts.
 const POSTS_BYTES: usize = 64 << 20;
-/// Posts begin at multiples of this, so that no two share a line, or a pair of lines that is fetched together.
+/// Alignment of posts, so that no two share a line, or a pair of lines that is fetched together.
 const POST_ALIGN: usize = 128;
 
-/// What a tree had.
+/// Retired memory of a tree.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum Waste {
     Extent(u32),
-    /// A post, and its bytes.
+    /// A post, and its size.
     Post(u64, usize),
 }
 
 /// The posts of a segment.
 #[derive(Debug, Default)]
 pub(super) struct Posts {
-    /// `None`: there are none. Each post keeps the segment, and with it this.
+    /// `None`: there are none. Each post keeps the segment alive, and with it this mapping.
     mapping: Option<Mapping>,
     begun: usize,
-    /// Bytes that the file provides.
+    /// Bytes that the file has allocated.
     backed: usize,
-    /// Those that are zeros again, by their bytes.
+    /// Free zeroed posts, by size.
     free: BTreeMap<usize, Vec<u64>>,
 }
 
 impl Posts {
-    /// Maps the posts of a segment, all zeros; none if nothing is to be seen.
+    /// Maps the posts of a segment, all zero; none if nothing is to be shared.
     pub fn begin(file: &File, are_wanted: bool) -> Self {
         let zero = || {
             let flags = FallocateFlags::PUNCH_HOLE | FallocateFlags::KEEP_SIZE;
@@ -83,14 +83,14 @@ fn bytes_of(layout: Layout) -> usize {
 }
 
 impl Segment {
-    /// Returns where a value of zeros can stand that followers see.
+    /// Allocates a zeroed value that followers can see; returns its offset.
     pub(super) fn take_post(&self, layout: Layout) -> Option<u64> {
         (self.mode == Mode::Write && self.is_whole() && self.opener.is_here()).then_some(())?;
         self.clear_waste();
         self.state().posts.take(bytes_of(layout))
     }
 
-    /// Has posts that a follower cannot read be zeros: see [`Mapping::watch`].
+    /// Makes posts that a follower cannot read appear as zeros: see [`Mapping::watch`].
     pub(super) fn watch_posts(&mut self) {
         let posts = &mut self.state.get_mut().unwrap_or_else(PoisonError::into_inner).posts;
         posts.mapping.iter_mut().for_each(|mapping| mapping.watch(&self.path, &self.over));
@@ -111,14 +111,14 @@ impl Segment {
         }
     }
 
-    /// Keeps something for followers that may look at it. `false`: there are none.
+    /// Retires memory that followers may still read. Returns `false` if there are no followers.
     pub(super) fn waste(&self, waste: Waste) -> bool {
         let followed = self.live.as_ref().filter(|live| live.had_followers());
         followed.inspect(|live| self.state().waste.push((live.begin_epoch(), waste))).is_some()
     }
 
-    /// Clears what no follower looks at any more. One that stands still keeps it, whatever that takes: what it would see
-    /// then might lead it round in circles.
+    /// Clears retired memory that no follower reads any more. A stopped follower keeps it indefinitely: with changed
+    /// contents its lookup might loop.
     pub(super) fn clear_waste(&self) {
         let Some(live) = &self.live else { return };
         if self.state().waste.is_empty() {
@@ -140,7 +140,7 @@ impl Segment {
             Waste::Post(offset, bytes) => {
                 let posts = &mut self.state().posts;
                 let Some(mapping) = &posts.mapping else { return };
-                // SAFETY: a post that was given back and that no thread looks at any more.
+                // SAFETY: a freed post that no thread reads any more.
                 unsafe { mapping.base().wrapping_add(offset as usize).write_bytes(0, bytes) };
                 posts.free.entry(bytes).or_default().push(offset);
             }

@@ -1,7 +1,7 @@
-//! Atomics in DRAM, in one place: a model checker puts its own in the place of these, and with the
-//! feature `turns` each access is a step between which a simulator lets other threads go on.
+//! Atomics in DRAM, in one place: a model checker replaces them by its own, and with the feature
+//! `turns` each access is a step at which a simulator may switch threads.
 //!
-//! Words of the pool are no such atomics: they pass through a [`Medium`](crate::Medium).
+//! Words of the pool are not such atomics: they pass through a [`Medium`](crate::Medium).
 
 pub use std::sync::atomic::{Ordering, fence};
 
@@ -20,16 +20,16 @@ mod turns {
 
     use crate::sync::wait::step;
 
-    /// Declares atomics with the methods of the standard library's, each a step.
+    /// Declares atomics with the methods of the standard library's atomics, each a step.
     macro_rules! atomics {
         ($($name:ident $(<$of:ident>)? of $value:ty: $($method:ident)*;)*) => { $(
-            /// As the standard library's, and a step of a simulated thread.
+            /// Like the atomic of the standard library, and a step of a simulated thread.
             #[derive(Debug, Default)]
             #[repr(transparent)]
             pub struct $name$(<$of>)?(std::sync::atomic::$name$(<$of>)?);
 
             impl$(<$of>)? $name$(<$of>)? {
-                /// Makes one.
+                /// Creates an atomic.
                 #[inline(always)]
                 pub const fn new(value: $value) -> Self {
                     Self(std::sync::atomic::$name::new(value))
@@ -46,11 +46,11 @@ mod turns {
                     step();
                     self.0.store(value, order);
                 }
-                /// Replaces the value that is expected.
+                /// Replaces the value if it equals `current`.
                 ///
                 /// # Errors
                 ///
-                /// The value, if it is another.
+                /// The present value, if it differs.
                 #[inline(always)]
                 pub fn compare_exchange(
                     &self,
@@ -67,13 +67,13 @@ mod turns {
                 pub fn into_inner(self) -> $value {
                     self.0.into_inner()
                 }
-                /// Returns the value that only the caller can reach.
+                /// Returns a mutable reference to the value.
                 #[inline(always)]
                 pub fn get_mut(&mut self) -> &mut $value {
                     self.0.get_mut()
                 }
                 $(
-                    /// Changes the value and returns what it was.
+                    /// Changes the value and returns the previous one.
                     #[inline(always)]
                     pub fn $method(&self, value: $value, order: Ordering) -> $value {
                         step();

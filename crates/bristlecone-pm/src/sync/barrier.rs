@@ -1,10 +1,10 @@
-//! A fence that threads in a hurry leave to the one that seldom needs it.
+//! An asymmetric fence: frequent callers pass a light side, and a rare caller pays for all of them.
 
 use std::sync::atomic::{Ordering::SeqCst, compiler_fence, fence};
 
-/// Orders a store before a load on two sides: a light one, which many threads pass often, and a heavy one, which
-/// pays for all of them. Of two threads that store and then load what the other one stored, one on each side, at least one
-/// sees the other's store.
+/// Orders a store before a load on two sides. Many threads pass the light side often; the heavy side bears the
+/// cost. If two threads, one on each side, each store and then load what the other stored, at least one sees the
+/// other's store.
 #[derive(Debug)]
 pub struct AsymmetricFence {
     /// The kernel interrupts the other threads.
@@ -12,13 +12,13 @@ pub struct AsymmetricFence {
 }
 
 impl AsymmetricFence {
-    /// Asks the kernel whether it does the heavy side's work. Where it does not (an old one, or one that is told to
-    /// refuse), both sides have a fence.
+    /// Asks the kernel whether it can do the work of the heavy side. If it cannot (an old kernel, or one configured
+    /// to refuse), both sides execute a fence.
     pub fn detect() -> Self {
         Self { by_kernel: membarrier(libc::MEMBARRIER_CMD_REGISTER_PRIVATE_EXPEDITED) }
     }
 
-    /// Has a fence on both sides.
+    /// Returns a fence that executes on both sides.
     pub fn symmetric() -> Self {
         Self { by_kernel: false }
     }
@@ -33,11 +33,11 @@ impl AsymmetricFence {
         }
     }
 
-    /// Passes the heavy side: some microseconds where the kernel does the work.
+    /// Passes the heavy side: costs some microseconds if the kernel does the work.
     ///
     /// # Panics
     ///
-    /// If the kernel did the work before and refuses now: what other threads see cannot be known then.
+    /// If the kernel did the work before and refuses now: the visibility of other threads' stores is then unknown.
     pub fn heavy(&self) {
         fence(SeqCst);
         if self.by_kernel {
@@ -47,19 +47,19 @@ impl AsymmetricFence {
     }
 }
 
-/// As an [`AsymmetricFence`] whose light side is passed by threads of other processes.
+/// An [`AsymmetricFence`] whose light side is passed by threads of other processes.
 #[derive(Debug)]
 pub(crate) struct GlobalFence {
     by_kernel: bool,
 }
 
 impl GlobalFence {
-    /// Asks the kernel whether it does the heavy side's work, and has it reckon with this process on the light side.
+    /// Asks the kernel whether it can do the work of the heavy side, and registers this process for the light side.
     pub fn detect() -> Self {
         Self { by_kernel: membarrier(libc::MEMBARRIER_CMD_REGISTER_GLOBAL_EXPEDITED) }
     }
 
-    /// Returns whether the kernel does the work. If it does not for both sides, both have to fence.
+    /// Returns whether the kernel does the work. If it does not do so for both sides, both must fence.
     pub fn is_by_kernel(&self) -> bool {
         self.by_kernel
     }
@@ -95,7 +95,7 @@ mod tests {
 
     use super::*;
 
-    /// Both threads store and load; that neither sees the other must never happen.
+    /// Both threads store and load; at least one must see the other's store.
     #[test]
     fn one_of_both_sides_sees_the_other() {
         for barrier in [AsymmetricFence::detect(), AsymmetricFence::symmetric()] {

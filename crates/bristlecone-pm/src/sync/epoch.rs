@@ -1,7 +1,8 @@
-//! Epochs: what was taken out of a structure is freed once no thread that may have seen it is pinned.
+//! Epoch-based reclamation: an object removed from a structure is freed once no thread that may have seen it is
+//! pinned.
 //!
-//! They are crossbeam's. Where one system thread stands for several simulated ones, each of these has a
-//! participant of its own, which a simulator sets up with `simulate`.
+//! The implementation is crossbeam's. Where one system thread runs several simulated threads, each of these has its
+//! own participant, set up with `simulate`.
 
 use std::cell::RefCell;
 
@@ -12,7 +13,7 @@ use crate::sync::HAS_TURNS;
 use crate::sync::wait::cross;
 use crate::thread_index;
 
-/// How often [`settle`] ends an epoch.
+/// Maximum number of epochs that [`settle`] ends.
 const EPOCHS_ENDED: usize = 256;
 
 thread_local! {
@@ -20,7 +21,7 @@ thread_local! {
     static PARTICIPANTS: RefCell<Vec<LocalHandle>> = const { RefCell::new(Vec::new()) };
 }
 
-/// Pins the calling thread: what is reachable now is not freed before the guard is dropped.
+/// Pins the calling thread: objects reachable now are not freed before the guard is dropped.
 #[inline(always)]
 pub fn pin() -> Guard {
     if HAS_TURNS && let Some(guard) = pin_simulated() {
@@ -29,8 +30,8 @@ pub fn pin() -> Guard {
     crossbeam_epoch::pin()
 }
 
-/// Ends epochs until `is_over` says that what waits for them is free, or has been asked so often that a thread that is
-/// pinned, or has put off what it freed, must be in the way; returns what it says last.
+/// Ends epochs until `is_over` returns true, or until so much time has passed that a pinned thread, or one that
+/// deferred a free, must be blocking progress. Returns the last result of `is_over`.
 pub fn settle(mut is_over: impl FnMut() -> bool) -> bool {
     for _ in 0..EPOCHS_ENDED {
         if is_over() {
@@ -41,8 +42,8 @@ pub fn settle(mut is_over: impl FnMut() -> bool) -> bool {
     is_over()
 }
 
-/// Has the calling thread stand for so many, with epochs of their own, in a build with the feature `turns`.
-/// 0 ends this, and frees what waits for their epochs.
+/// Makes the calling thread run `threads` simulated threads, each with its own epochs, in a build with the feature
+/// `turns`. 0 ends this, and frees what waits for their epochs.
 pub fn simulate(threads: usize) {
     let collector = Collector::new();
     let participants = (0..threads).map(|_| collector.register()).collect();
@@ -53,7 +54,7 @@ fn pin_simulated() -> Option<Guard> {
     let pinned = |all: &Vec<LocalHandle>| all.get(thread_index()).map(LocalHandle::pin);
     let guard = PARTICIPANTS.try_with(|all| pinned(&all.borrow())).ok()??;
     cross();
-    // What can be freed is freed soon, so that short runs see it.
+    // Frees objects early, so that short runs cover it.
     guard.flush();
     Some(guard)
 }

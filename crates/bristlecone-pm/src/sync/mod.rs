@@ -1,5 +1,5 @@
-//! What threads share in DRAM: atomics, locks, epochs, and the numbers of threads. All waiting passes through
-//! [`wait`], so that a simulator can run several threads by turns.
+//! Shared state in DRAM: atomics, locks, epochs, and thread numbers. All waiting passes through [`wait`], so
+//! that a simulator can interleave several threads.
 
 mod atomic;
 mod barrier;

@@ -1,14 +1,16 @@
-//! Something that mostly takes no time, and now and then far too long: then it is left out for a while.
+//! Suspends an operation that is usually fast but sometimes very slow, for a while after a slow
+//! call.
 
 use std::sync::atomic::{AtomicU64, Ordering::Relaxed};
 use std::time::{Duration, Instant};
 
-/// What takes longer is followed by a pause.
+/// A longer call is followed by a pause.
 const LONG: Duration = Duration::from_millis(20);
-/// A pause lasts so many times as long as what it follows: one part in so many of the time is lost, at most.
+/// A pause is this many times as long as the call before it. At most one part in `FACTOR` of the
+/// time is lost.
 const FACTOR: u32 = 64;
 
-/// The pause after what took long.
+/// The pause after a slow call.
 #[derive(Debug)]
 pub(crate) struct Pause {
     since: Instant,
@@ -17,12 +19,12 @@ pub(crate) struct Pause {
 }
 
 impl Pause {
-    /// Begins without a pause.
+    /// Returns a value without a pause.
     pub(crate) fn new() -> Self {
         Self { since: Instant::now(), until: AtomicU64::new(0) }
     }
 
-    /// Calls `work` and returns what it does; `None` amid a pause.
+    /// Calls `work` and returns its result; returns `None` during a pause.
     pub(crate) fn outside<R>(&self, work: impl FnOnce() -> R) -> Option<R> {
         let begun = Instant::now();
         self.is_over(begun).then(|| {
@@ -33,7 +35,7 @@ impl Pause {
     }
 
     fn is_over(&self, now: Instant) -> bool {
-        // Relaxed, here and below: a thread that sees it late loses time, once more.
+        // Relaxed, here and below: a thread that sees it late loses time once more.
         (now - self.since).as_millis() as u64 >= self.until.load(Relaxed)
     }
 
@@ -60,7 +62,7 @@ mod tests {
         assert!(!pause.is_over(at(2000)) && !pause.is_over(at(65_999)));
         assert!(pause.is_over(at(66_000)));
         assert_eq!(pause.outside(|| ()), None);
-        // A shorter one does not end a longer one.
+        // A shorter pause does not end a longer one.
         pause.note(at(500), Duration::from_millis(30));
         assert!(!pause.is_over(at(65_999)));
     }

@@ -1,5 +1,5 @@
-//! A lock that is released by a plain store. The release of a mutex takes a locked instruction, which
-//! would wait for the flushes before it, and what the thread does next would wait for that.
+//! A lock that is released by a plain store. Releasing a mutex takes a locked instruction. It would
+//! wait for the flushes before it, and later instructions would wait for it.
 
 use std::cell::UnsafeCell;
 use std::ops::{Deref, DerefMut};
@@ -7,17 +7,17 @@ use std::ops::{Deref, DerefMut};
 use crate::sync::wait::{cross, pause};
 use crate::sync::{AtomicBool, Ordering::Acquire, Ordering::Relaxed, Ordering::Release};
 
-/// What one thread at a time may use, for a short while.
+/// Data that one thread at a time may use, for a short while.
 #[derive(Debug, Default)]
 pub(crate) struct SpinLock<T> {
     held: AtomicBool,
     guarded: UnsafeCell<T>,
 }
 
-// SAFETY: one thread at a time reaches what is guarded, and the next holder sees what it did.
+// SAFETY: one thread at a time accesses the guarded data, and the next holder sees its changes.
 unsafe impl<T: Send + Sync> Sync for SpinLock<T> {}
 
-/// Holds a lock until it is dropped.
+/// Guard that holds a lock until it is dropped.
 pub(crate) struct SpinGuard<'a, T>(&'a SpinLock<T>);
 
 impl<T> SpinLock<T> {

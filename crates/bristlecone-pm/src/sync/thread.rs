@@ -1,14 +1,14 @@
-//! A small dense number for every running thread, to divide shared state by.
+//! A small dense number for every running thread, used to partition shared state.
 
 use std::cell::Cell;
 use std::sync::atomic::AtomicU64;
 use std::sync::atomic::Ordering::{AcqRel, Acquire, Release};
 
-/// Threads that can have a number at the same time.
+/// Maximum number of threads that can have a number at the same time.
 const THREADS_MAX: usize = 1 << 16;
 
 /// A bit for each number that a running thread has. No lock: a child that was forked while another
-/// thread held it would wait for ever.
+/// thread held it would wait forever.
 static TAKEN: [AtomicU64; THREADS_MAX / 64] = [const { AtomicU64::new(0) }; THREADS_MAX / 64];
 
 struct Index {
@@ -21,7 +21,7 @@ impl Index {
     fn take() -> Self {
         let own = TAKEN.iter().enumerate().find_map(|(at, word)| {
             let lowest = |bits: u64| (bits != u64::MAX).then(|| bits | (bits + 1));
-            // Pairs with the release in `drop`: the last thread of this number is through.
+            // Pairs with the release in `drop`: the last thread with this number has finished.
             let before = word.fetch_update(AcqRel, Acquire, lowest).ok()?;
             Some(at * 64 + before.trailing_ones() as usize)
         });
@@ -41,20 +41,20 @@ thread_local! {
     static INDEX: Index = Index::take();
 }
 
-/// Returns the calling thread's number: the smallest that no running thread had at its first call.
-/// While a thread's locals are being destroyed it shares number 0, as threads beyond 65,536 do.
+/// Returns the calling thread's number: the smallest that was free at its first call. A thread
+/// whose locals are being destroyed uses number 0, and so do threads beyond 65,536.
 #[inline]
 pub fn thread_index() -> usize {
     own_thread_index().unwrap_or(0)
 }
 
-/// Returns the calling thread's number, but none where it might be another thread's too.
+/// Returns the calling thread's number, or `None` if another thread may have the same number.
 #[inline]
 pub fn own_thread_index() -> Option<usize> {
     INDEX.try_with(|index| index.current.get()).ok().flatten()
 }
 
-/// Makes the calling thread stand for a simulated one of this number; with `None`, for itself again.
+/// Makes the calling thread act as the simulated thread with this number; `None` ends this.
 pub fn assume_thread_index(number: Option<usize>) {
     let _ = INDEX.try_with(|index| index.current.set(number.or(index.own)));
 }
@@ -73,7 +73,7 @@ mod tests {
 
     #[test]
     fn numbers_are_small_and_used_again() {
-        // Other tests of this process have threads of their own.
+        // Other tests of this process start threads, too.
         for _ in 0..20 {
             let barrier = std::sync::Barrier::new(8);
             let ask = || (thread_index(), barrier.wait()).0;

@@ -1,5 +1,5 @@
-//! Waiting for other threads, all of it in one place: a simulator that runs several threads by turns
-//! has to know when one can do nothing but wait.
+//! Waiting for other threads, all of it in one place: a simulator that interleaves several threads must know when
+//! one can only wait.
 
 use std::cell::Cell;
 use std::hint::spin_loop;
@@ -18,44 +18,44 @@ thread_local! {
     static PARALLEL: Cell<Option<Parallel>> = const { Cell::new(None) };
 }
 
-/// Runs work on so many threads and returns when all are through.
+/// Runs work on a number of threads and returns when all have finished.
 pub type Parallel = fn(usize, &(dyn Fn() + Sync));
 
-/// Whether any thread ever was simulated: most processes have none, and look no further.
+/// Whether any thread ever was simulated. In most processes none is, and nothing else is checked.
 static EVER: AtomicBool = AtomicBool::new(false);
 
-/// Where a simulated thread may let another one go on.
+/// A point at which a simulator may switch threads.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Turn {
-    /// Before an access to DRAM that threads share.
+    /// Before an access to shared DRAM.
     Access,
-    /// Where a lock is taken or released: between two of these most of what can go wrong has its place.
+    /// Where a lock is taken or released: most races lie between two of these.
     Crossing,
     /// At a named step of an algorithm in DRAM.
     Named(Step),
 }
 
-/// Sets what the simulated threads that the calling thread stands for do at each such place, in a build with the
+/// Sets the function that the simulated threads of the calling thread call at each such point, in a build with the
 /// feature `turns`. `None` ends this.
 pub fn simulate_steps(step: Option<fn(Turn)>) {
     EVER.fetch_or(step.is_some(), Relaxed);
     STEP.set(step);
 }
 
-/// Lets another simulated thread go on, before an access to DRAM that they share.
+/// Lets a simulator switch threads before an access to shared DRAM.
 #[cfg(feature = "turns")]
 #[inline(always)]
 pub(crate) fn step() {
     at(Turn::Access);
 }
 
-/// Lets another simulated thread go on, where a lock is taken or released.
+/// Lets a simulator switch threads where a lock is taken or released.
 #[inline(always)]
 pub fn cross() {
     at(Turn::Crossing);
 }
 
-/// Names a step of an algorithm in DRAM, at which another simulated thread may go on, and which schedules count.
+/// Names a step of an algorithm in DRAM, at which a simulator may switch threads. Schedules count these steps.
 #[inline(always)]
 pub fn reached(step: Step) {
     at(Turn::Named(step));
@@ -71,14 +71,13 @@ fn at(turn: Turn) {
     }
 }
 
-/// Sets how [`in_parallel`] runs work for the simulated threads that the calling thread stands for. `None` ends
-/// this.
+/// Sets how [`in_parallel`] runs work for the simulated threads of the calling thread. `None` ends this.
 pub fn simulate_parallel(run: Option<Parallel>) {
     PARALLEL.set(run);
 }
 
-/// Runs `work` on `threads` threads, the calling one among them, and returns when all are through. Without a
-/// thread that cannot be had the others have more to do.
+/// Runs `work` on `threads` threads, including the calling one, and returns when all have finished. If a thread
+/// cannot be started, the others do its share.
 pub fn in_parallel(threads: usize, work: &(dyn Fn() + Sync)) {
     if let Some(run) = PARALLEL.get() {
         return run(threads, work);
@@ -91,18 +90,18 @@ pub fn in_parallel(threads: usize, work: &(dyn Fn() + Sync)) {
     });
 }
 
-/// Makes the calling thread stand for several simulated ones: where one of them waits, `turn` runs
-/// another. `None` ends this.
+/// Makes the calling thread run several simulated threads: when one of them waits, `turn` runs another. `None`
+/// ends this.
 pub fn simulate_waiting(turn: Option<fn()>) {
     TURN.set(turn);
 }
 
-/// Returns whether the calling thread stands for several simulated ones, for which no time passes.
+/// Returns whether the calling thread runs simulated threads, for which no time passes.
 pub fn is_simulated() -> bool {
     TURN.get().is_some()
 }
 
-/// Waits a little, and lets a descheduled thread run when it takes longer.
+/// Waits briefly, and yields to descheduled threads when it takes longer.
 #[cold]
 pub fn pause(round: u32) {
     match TURN.get() {
@@ -115,8 +114,8 @@ pub fn pause(round: u32) {
     }
 }
 
-/// Begins another round of a loop in which a thread tries again at once, since no other one has to run for that. A
-/// follower leaves it that goes round in what a writer left halfway.
+/// Begins another round of a loop that retries immediately, because no other thread must run first. A follower
+/// aborts a loop that cycles in the unfinished state of a dead writer.
 #[inline(always)]
 pub fn again(round: &mut u32) {
     if *round > 0 {
@@ -128,7 +127,7 @@ pub fn again(round: &mut u32) {
     }
 }
 
-/// Locks a mutex. A panic of another holder is its own; what is guarded is sound at any moment.
+/// Locks a mutex and ignores poisoning: guarded data is consistent at every point where a holder may panic.
 #[inline]
 pub fn lock<T: ?Sized>(mutex: &Mutex<T>) -> MutexGuard<'_, T> {
     cross();
@@ -137,7 +136,7 @@ pub fn lock<T: ?Sized>(mutex: &Mutex<T>) -> MutexGuard<'_, T> {
     })
 }
 
-/// Locks for reading, as [`lock`] does.
+/// Locks for reading, like [`lock`].
 #[inline]
 pub fn read<T: ?Sized>(lock: &RwLock<T>) -> RwLockReadGuard<'_, T> {
     cross();
@@ -146,7 +145,7 @@ pub fn read<T: ?Sized>(lock: &RwLock<T>) -> RwLockReadGuard<'_, T> {
     })
 }
 
-/// Locks for writing, as [`lock`] does.
+/// Locks for writing, like [`lock`].
 #[inline]
 pub fn write<T: ?Sized>(lock: &RwLock<T>) -> RwLockWriteGuard<'_, T> {
     cross();

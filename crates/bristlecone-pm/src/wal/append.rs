@@ -1,4 +1,4 @@
-//! Append: room for an entry, and the entry. Step numbers are those of the protocol in `mod.rs`.
+//! Append: reserving space for an entry, and writing it. Step numbers are those of the protocol in `mod.rs`.
 
 use super::copies::Copies;
 use super::layout::{Generation, STAMPS_A_LINE, begins_line};
@@ -8,22 +8,22 @@ use crate::sync::spin_lock::SpinGuard;
 use crate::sync::wait::lock;
 use crate::{Durable, Flushed, Medium, Persist, Step, thread_index};
 
-/// Room for one entry, which no other thread gets.
+/// Space for one entry, reserved for the calling thread.
 pub struct LogSpot<'a, M: Medium> {
     log: &'a Log<M>,
     appender: SpinGuard<'a, Appender>,
 }
 
 impl<M: Medium> Log<M> {
-    /// Reserves room for an entry in this thread's chunk. `None`: there is none, and `may_grow`, which is told
-    /// how many chunks are full by now, does not let the log take another one, or the pool is full.
+    /// Reserves space for an entry in this thread's chunk. Returns `None` if there is none and the log cannot take
+    /// another chunk: the pool is full, or `may_grow`, which gets the number of full chunks, refuses.
     #[inline(always)]
     pub fn reserve(&self, may_grow: impl FnOnce(usize) -> bool) -> Option<LogSpot<'_, M>> {
         self.reserve_at(thread_index() % APPENDERS, |full| {
             if !may_grow(full) {
                 return None;
             }
-            // Nothing is logged that could not be copied later.
+            // An entry is logged only if it can be copied later.
             if lock(&self.chunks).reserve.is_none() {
                 let reserve = self.take_chunk()?;
                 let other = lock(&self.chunks).reserve.replace(reserve);
@@ -33,13 +33,13 @@ impl<M: Medium> Log<M> {
         })
     }
 
-    /// Reserves room for a copy of an entry. Copies have a chunk of their own, so that no other entry stands
-    /// behind one that is not fenced yet.
+    /// Reserves space for a copy of an entry. Copies have a chunk of their own, so that no other entry follows one
+    /// that is not fenced yet.
     pub fn reserve_copy(&self, may_grow: impl FnOnce(usize) -> bool) -> Option<LogSpot<'_, M>> {
         self.reserve_at(APPENDERS, |full| may_grow(full).then(|| self.take_chunk()).flatten())
     }
 
-    /// Reserves room for a copy in the reserve chunk, which the log has set aside for copies that have no other place.
+    /// Reserves space for a copy in the reserve chunk, which the log keeps for copies that find no other space.
     pub fn draw_on_reserve(&self) -> Option<LogSpot<'_, M>> {
         self.reserve_at(APPENDERS, |_| lock(&self.chunks).reserve.take())
     }
@@ -55,7 +55,7 @@ impl<M: Medium> Log<M> {
         reserved.then(|| LogSpot { log: self, appender })
     }
 
-    /// Gives an appender another chunk; returns whether there was one.
+    /// Gives an appender another chunk; returns whether one was available.
     #[cold]
     #[inline(never)]
     pub(super) fn make_room(
@@ -76,13 +76,13 @@ impl<M: Medium> Log<M> {
         true
     }
 
-    /// Begins copies that are made one after the other and fenced together.
+    /// Begins a group of copies that are fenced together.
     pub fn copies(&self) -> Copies<'_, M> {
         Copies::new(self, self.appenders[APPENDERS].lock())
     }
 
-    /// Ends the chunk's entries, by append 1: what stands behind the entry that is about to stand in a slot does not
-    /// count, once what is under way, if anything, has arrived.
+    /// Ends the chunk's entries, by append 1: slots behind the one to be written do not count, once an entry in
+    /// progress, if any, is durable.
     #[inline(always)]
     pub(super) fn end_behind(&self, chunk: &LogChunk, slot: usize, step: Step) -> Option<Flushed> {
         let (next, medium) = (slot + 1, self.pool.medium());
@@ -96,7 +96,7 @@ impl<M: Medium> Log<M> {
         None
     }
 
-    /// Empties stamps of a line, which a slot begins, that would count, or might be taken for damage.
+    /// Clears the stamps in a line that begins with this slot, if they would count, or might be taken for damage.
     #[inline(always)]
     fn clear_line(&self, chunk: &LogChunk, first: usize, step: Step) -> Option<Flushed> {
         let medium = self.pool.medium();
@@ -115,34 +115,34 @@ impl<M: Medium> Log<M> {
 }
 
 impl<M: Medium> LogSpot<'_, M> {
-    /// Returns the number of the chunk that the entry will be in.
+    /// Returns the number of the entry's chunk.
     #[inline(always)]
     pub fn chunk(&self) -> u32 {
         self.appender.chunk.as_ref().expect("a spot stands in a chunk").id
     }
 
-    /// Returns the epoch that the entry will belong to: see [`Log::rotate`].
+    /// Returns the epoch of the entry: see [`Log::rotate`].
     #[inline(always)]
     pub fn epoch(&self) -> u64 {
         self.appender.epoch
     }
 
-    /// Appends the entry; it is durable when this returns. `records` is what must be durable
-    /// before it, if anything.
+    /// Appends the entry; it is durable when this returns. `records` are flushes that must be durable before it, if
+    /// any.
     #[inline(always)]
     pub fn append(self, entry: &LogEntry, records: Option<Flushed>) {
         self.append_with(entry, records, Flushed::none());
     }
 
-    /// Appends the entry; `others` are durable with it.
+    /// Appends the entry; `others` become durable with it.
     #[inline(always)]
     pub fn append_with(mut self, entry: &LogEntry, records: Option<Flushed>, others: Flushed) {
         let flushed = self.start(entry, records).and(others);
-        // A thread that shares the chunk appends behind what is durable.
+        // A thread that shares the chunk appends behind durable entries.
         let Durable { .. } = self.log.pool.medium().fence(flushed, "log append.2");
     }
 
-    /// Appends a copy: its maker fences later.
+    /// Appends a copy: the caller fences later.
     pub fn append_unfenced(mut self, entry: &LogEntry, records: Option<Flushed>) -> Flushed {
         self.start(entry, records)
     }
@@ -162,11 +162,11 @@ impl<M: Medium> LogSpot<'_, M> {
             let mut flushed = records.unwrap_or_else(Flushed::none);
             flushed = cleared.into_iter().fold(flushed, Flushed::and);
             if torn {
-                // With the end mark. The key shares the stamp's line, or this one.
+                // Includes the end mark. The key shares the stamp's line, or this one.
                 flushed = flushed.and(medium.flush(&cell.item.value, "log append.1"));
             }
             let durable = medium.fence(flushed, "log append.1");
-            // Within the stamp's line its order still has to be kept.
+            // Within the stamp's line, stores must still be ordered.
             let _ordered = medium.ordered_within_line();
             cell.stamp.publish(medium, stamp, &durable, "log append.2");
         } else {
@@ -175,7 +175,7 @@ impl<M: Medium> LogSpot<'_, M> {
             cell.stamp.publish(medium, stamp, &ordered, "log append.2");
         }
         let flushed = medium.flush(cell, "log append.2");
-        // Where the next entry ends: a line that is at hand, or one that has not been looked at.
+        // The end of the next entry: in a line already in the cache, or in one that was not touched yet.
         let end = std::ptr::from_ref(&cell.item.value).wrapping_byte_add(LOG_ENTRY_BYTES);
         medium.prefetch(end.cast());
         self.appender.next += 1;

@@ -1,4 +1,4 @@
-//! The chunks of a log: which it has, and how they are used again.
+//! The chunks of a log, and their reuse.
 
 use super::layout::Generation;
 use super::{APPENDERS, LOG_ENTRY_BYTES, Log, LogChunk, Standing};
@@ -12,7 +12,7 @@ impl<M: Medium> Log<M> {
         lock(&self.chunks).epoch
     }
 
-    /// Goes on after so many rotations, with chunks that were filled since the last one or before.
+    /// Continues after `epoch` rotations, with chunks that were filled since the last one or before.
     pub fn resume(&self, epoch: u64, mut filled: Vec<LogChunk>) {
         lock(&self.chunks).epoch = epoch;
         self.appenders.iter().for_each(|appender| appender.lock().epoch = epoch);
@@ -20,64 +20,63 @@ impl<M: Medium> Log<M> {
         self.seal(filled);
     }
 
-    /// Keeps chunks that still hold entries that are needed, until the next rotation.
+    /// Keeps chunks with live entries until the next rotation.
     pub fn seal(&self, chunks: Vec<LogChunk>) {
         lock(&self.chunks).sealed.extend(chunks);
     }
 
-    /// Takes those of the chunks that take no more entries which `wanted` names by their numbers.
+    /// Takes the sealed chunks whose numbers `wanted` accepts.
     pub fn take_sealed(&self, mut wanted: impl FnMut(u32) -> bool) -> Vec<LogChunk> {
         lock(&self.chunks).sealed.extract_if(.., |chunk| wanted(chunk.id)).collect()
     }
 
-    /// Takes up to `count` of the chunks that take no more entries, those first that were full first.
+    /// Takes up to `count` sealed chunks, in the order in which they became full.
     pub fn take_oldest(&self, count: usize) -> Vec<LogChunk> {
         let sealed = &mut lock(&self.chunks).sealed;
         sealed.drain(..count.min(sealed.len())).collect()
     }
 
-    /// Returns how many threads have a chunk of their own.
+    /// Returns the number of threads with a chunk of their own.
     pub fn appenders(&self) -> usize {
         self.active.load(Relaxed)
     }
 
-    /// Counts chunks that take no more entries, since the last rotation.
+    /// Counts the chunks sealed since the last rotation.
     pub(super) fn chunks_sealed(&self) -> usize {
         lock(&self.chunks).sealed.len()
     }
 
-    /// Returns whether a rotation would find chunks with other entries than copies.
+    /// Returns whether a rotation would find chunks with entries other than copies.
     pub fn has_garbage(&self) -> bool {
         self.chunks_sealed() > 0 || self.appenders[..APPENDERS].iter().any(|each| each.lock().chunk.is_some())
     }
 
-    /// Counts chunks that hold entries, or are about to.
+    /// Counts the chunks that hold entries, or are about to.
     pub fn chunks_in_use(&self) -> usize {
         self.in_use.load(Relaxed)
     }
 
-    /// Counts chunks of the pool that the log owns.
+    /// Counts the chunks of the pool that the log owns.
     pub fn chunks_owned(&self) -> usize {
         let chunks = lock(&self.chunks);
         self.chunks_in_use() + chunks.free.len() + usize::from(chunks.reserve.is_some())
     }
 
-    /// Counts chunks without entries that are not the reserve, and are near the calling thread.
+    /// Counts the empty chunks near the calling thread, without the reserve.
     pub fn chunks_free(&self) -> usize {
         let here = self.nodes.of_thread();
         lock(&self.chunks).free.iter().filter(|chunk| chunk.node == here).count()
     }
 
-    /// Gives back chunks without entries, but for the reserve; returns how many: for what wants the
-    /// space for something else.
+    /// Returns empty chunks to the pool, except the reserve, for other uses; returns how many.
     pub fn release_free(&self) -> usize {
         let free = std::mem::take(&mut lock(&self.chunks).free);
         free.iter().for_each(|chunk| self.pool.chunk_free(chunk.id));
         free.len()
     }
 
-    /// Takes a chunk without entries: one that was used and is near the calling thread, or a fresh one,
-    /// which its system puts near it, or any. `None`: the pool is full.
+    /// Takes an empty chunk: a used one near the calling thread, or a new one, which the system places near it, or
+    /// any other. Returns `None` if the pool is full.
     pub(super) fn take_chunk(&self) -> Option<LogChunk> {
         let here = self.nodes.of_thread();
         {
@@ -91,15 +90,15 @@ impl<M: Medium> Log<M> {
         let (generation, standing) = (Generation::default(), Standing::Checked);
         let mut fresh =
             LogChunk { id: chunk.id, offset: chunk.offset, generation, standing, node: here, epoch: 0 };
-        // No flush of its own: the first entry shares its line, which keeps their order, and the second
-        // one straddles two, and fences.
+        // No separate flush: the first entry shares its line, which keeps their order, and the second one
+        // straddles two lines, and fences.
         let generation = self.bump_generation(&mut fresh, "log chunk");
         fresh.node = self.nodes.of_memory(generation);
         Some(fresh)
     }
 
-    /// Rotates to new chunks, which begins a new epoch; returns its number, and the old chunks: every entry so far
-    /// is in one of those, every later one will not be, and is of the new epoch.
+    /// Rotates to new chunks, which begins a new epoch. Returns its number, and the old chunks. Every earlier
+    /// entry is in one of those; later entries are in other chunks, and belong to the new epoch.
     pub fn rotate(&self) -> (u64, Vec<LogChunk>) {
         let epoch = {
             let mut chunks = lock(&self.chunks);
@@ -112,15 +111,15 @@ impl<M: Medium> Log<M> {
             appender.epoch = epoch;
             unfilled.extend(appender.chunk.take());
         }
-        // Some were filled meanwhile, by appenders that had not rotated yet; others may be full of later entries
-        // already.
+        // Appenders that had not rotated yet may have filled some meanwhile; others may already be full of later
+        // entries.
         let mut old: Vec<_> = lock(&self.chunks).sealed.extract_if(.., |chunk| chunk.epoch < epoch).collect();
         old.append(&mut unfilled);
         (epoch, old)
     }
 
-    /// Empties chunks whose entries are not needed, durably, for use again. The log keeps a quarter of what
-    /// it uses; the pool gets the rest.
+    /// Empties chunks without live entries, durably, for reuse. The log keeps a quarter of the number it uses, and
+    /// returns the rest to the pool.
     pub fn recycle(&self, old: Vec<LogChunk>) {
         let medium = self.pool.medium();
         let count = old.len();
@@ -146,7 +145,7 @@ impl<M: Medium> Log<M> {
         surplus.iter().for_each(|chunk| self.pool.chunk_free(chunk.id));
     }
 
-    /// Gives a chunk its next generation, which no entry has; returns where that stands.
+    /// Advances a chunk to its next generation, which no entry has; returns the generation's word.
     fn bump_generation(&self, chunk: &mut LogChunk, step: Step) -> &Word {
         let medium = self.pool.medium();
         chunk.generation = chunk.generation.next();
@@ -155,7 +154,7 @@ impl<M: Medium> Log<M> {
         let header = self.header(chunk);
         let ordered = medium.ordered_within_line();
         header.generation.publish(medium, chunk.generation.pattern(), &ordered, step);
-        // Only damage asks for the copy.
+        // The copy is needed only after damage.
         let _ordered = medium.ordered_within_line();
         header.copy.store_derived(medium, chunk.generation.pattern());
         &header.generation

@@ -1,8 +1,8 @@
-//! Copies of entries, many at a time: lines are flushed once, when all their entries are there.
+//! Copies of entries in groups: each line is flushed once, when all its entries are stored.
 //!
 //! # Copy
-//! 1. An end mark behind each entry; its key and value, and its stamp, if that shares their line, which
-//!    keeps the order of its stores. *An entry counts or not; nothing needs it yet.*
+//! 1. 1. An end mark behind each entry; its key and value, and its stamp, if that shares their line, which keeps the
+//!    order of its stores. *An entry counts or does not; no entry is needed yet.*
 //! 2. All lines are flushed. *The same.*
 //! 3. After a fence, the stamps of entries that straddle two lines; flush. *Until such an entry counts,
 //!    it is the end, and none behind it counts.* The maker of the copies fences last.
@@ -12,7 +12,7 @@ use crate::sync::spin_lock::SpinGuard;
 use crate::sync::wait::lock;
 use crate::{Durable, Flushed, Medium, Persist};
 
-/// Where copies are appended. See the module.
+/// Group of copies being appended. See the module.
 #[must_use = "copies are on their way once they are flushed"]
 pub struct Copies<'a, M: Medium> {
     log: &'a Log<M>,
@@ -30,14 +30,14 @@ impl<'a, M: Medium> Copies<'a, M> {
         Self { log, appender, begun, straddling: Vec::new(), flushed: Flushed::none() }
     }
 
-    /// Reserves room for one more; returns whether there is. `may_grow` is told how many chunks are full, and lets the log
-    /// take another one, or not.
+    /// Reserves space for one more; returns whether there is any. `may_grow` gets the number of full chunks, and
+    /// decides whether the log may take another one.
     pub fn reserve(&mut self, may_grow: impl FnOnce(usize) -> bool) -> bool {
         let log = self.log;
         self.make_room(|full| may_grow(full).then(|| log.take_chunk()).flatten())
     }
 
-    /// Returns whether there is room for one more, if only in the reserve chunk: see [`Log::draw_on_reserve`].
+    /// Returns whether there is space for one more, if only in the reserve chunk: see [`Log::draw_on_reserve`].
     pub fn draw_on_reserve(&mut self) -> bool {
         let log = self.log;
         self.make_room(|_| lock(&log.chunks).reserve.take())
@@ -53,7 +53,7 @@ impl<'a, M: Medium> Copies<'a, M> {
         made
     }
 
-    /// Appends (copy 1) an entry, for which there is room. Returns the epoch that it belongs to.
+    /// Appends (copy 1) an entry, whose space must be reserved. Returns its epoch.
     pub fn append(&mut self, entry: &LogEntry) -> u64 {
         let medium = self.log.pool.medium();
         let (chunk, at) = (self.appender.chunk.as_ref().expect("room was reserved"), self.appender.next);
@@ -97,7 +97,7 @@ impl<'a, M: Medium> Copies<'a, M> {
         self.begun = end;
     }
 
-    /// Flushes everything that was appended: it is on its way when this returns.
+    /// Flushes everything that was appended; the caller must fence.
     pub fn flush(mut self) -> Flushed {
         self.flush_lines();
         self.flushed

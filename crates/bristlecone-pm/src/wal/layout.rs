@@ -1,4 +1,4 @@
-//! What a log is on the medium: chunks of slots of 24 B, a header and then entries.
+//! The layout of a log on the medium: chunks of slots of 24 B, a header followed by entries.
 //!
 //! ```text
 //! header   generation | the same again | spare         slot 0
@@ -7,19 +7,19 @@
 //! ```
 //!
 //! A generation is a byte with an even number of ones; in the header it fills all eight bytes of a word,
-//! twice. So no flipped bit makes another generation of one. The check of an entry is over its three words
-//! and its slot. The *end mark* of a generation is a stamp with ones in all other bits, which no entry is
-//! near to.
+//! twice. So a flipped bit never makes one generation another. The check of an entry covers its three
+//! words and its slot. The *end mark* of a generation is a stamp with ones in all other bits, which
+//! differs from any entry in many bits.
 //!
 //! Eight slots take three lines. Only the first slot of the eight begins a line; all others share a line
-//! with the end of the entry before them, which comes with their end mark.
+//! with the end of the entry before them, and are written together with its end mark.
 //!
-//! Before there were checks, a header held the generation, an odd or even number up to 255, in its lowest
-//! byte only, and sequences had what are now the bits of the check. Such chunks are still read.
+//! Before checks were introduced, a header held the generation, a number up to 255, in its lowest byte
+//! only, and sequences used the bits of the check. Such chunks are still readable.
 
 use crate::{LINE_BYTES, Medium, Persistent, Word};
 
-/// Bytes of an entry, and of the header that stands in the place of the first one.
+/// Bytes of an entry, and of the header in the first slot.
 pub const LOG_ENTRY_BYTES: usize = 24;
 /// Generations of a chunk.
 pub(super) const GENERATIONS: u64 = 127;
@@ -28,9 +28,9 @@ const SEQUENCE_SHIFT: u32 = 9;
 const SEQUENCE_BITS: u32 = 49;
 const CHECK_SHIFT: u32 = SEQUENCE_SHIFT + SEQUENCE_BITS;
 const CHECK_BITS: u32 = 64 - CHECK_SHIFT;
-/// Slots after which they lie in their lines as before.
+/// Number of slots after which their position in lines repeats.
 const SLOTS_A_ROUND: usize = 8;
-/// What the words of an entry are multiplied by for its check.
+/// Multipliers of an entry's words for its check.
 const FACTORS: [u64; 3] = [0x9b5a_d4b2_a6d5_2d4b, 0xb2d6_a59a_d34b_5a6d, 0xd2b4_964b_a5a9_6d35];
 
 /// An entry on the medium.
@@ -40,7 +40,7 @@ pub(super) struct Cell {
     pub item: Item,
 }
 
-/// What an entry says.
+/// Contents of an entry.
 #[repr(C)]
 pub(super) struct Item {
     pub key: Word,
@@ -66,8 +66,8 @@ const _: () = {
     // The pool clears the first two words of a chunk.
     assert!(std::mem::offset_of!(Header, generation) == 0 && std::mem::offset_of!(Header, copy) == 8);
     assert!((SLOTS_A_ROUND * LOG_ENTRY_BYTES).is_multiple_of(LINE_BYTES));
-    // Whatever bit of a word flips changes the check: no factor has so many equal bits in a row that what
-    // is added to the bits of the check could be nothing, or be made nothing by what is carried.
+    // Any flipped bit of a word changes the check. No factor has a run of equal bits long enough for the
+    // change to the bits of the check to be zero, or to be cancelled by a carry.
     let mut at = 0;
     while at < FACTORS.len() {
         assert!(FACTORS[at] & 1 == 1);
@@ -82,7 +82,7 @@ const _: () = {
 };
 
 impl Cell {
-    /// Returns whether it stands in two lines.
+    /// Returns whether it straddles two lines.
     pub fn straddles(&self) -> bool {
         line_of(&self.stamp) != line_of(&self.item.value)
     }
@@ -98,27 +98,26 @@ pub(super) fn begins_line(slot: usize) -> bool {
     slot.is_multiple_of(SLOTS_A_ROUND)
 }
 
-/// Slots whose stamps stand in the line that a slot begins.
+/// Number of slots whose stamps are in the line that a slot begins.
 pub(super) const STAMPS_A_LINE: usize = LINE_BYTES.div_ceil(LOG_ENTRY_BYTES);
 
 /// An entry of a log.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct LogEntry {
-    /// Orders entries as their tree wants it: at most [`SEQUENCE_MAX`](Self::SEQUENCE_MAX).
+    /// Order of entries, defined by their tree: at most [`SEQUENCE_MAX`](Self::SEQUENCE_MAX).
     pub sequence: u64,
     /// Whether the key was removed.
     pub removed: bool,
-    /// The key's word.
+    /// Word of the key.
     pub key: u64,
-    /// The value's word.
+    /// Word of the value.
     pub value: u64,
 }
 
 impl LogEntry {
-    /// The greatest sequence: one that a lock which counts ten million a second reaches in a year and a
-    /// half.
+    /// The greatest sequence: a lock that counts ten million a second reaches it in a year and a half.
     pub const SEQUENCE_MAX: u64 = (1 << SEQUENCE_BITS) - 2;
-    /// The greatest sequence that a recovery believes: as many are left for what is written after it.
+    /// The greatest sequence that recovery accepts: an equal number remain for later writes.
     pub const SEQUENCE_BELIEVED_MAX: u64 = Self::SEQUENCE_MAX / 2;
 
     #[inline(always)]
@@ -129,21 +128,21 @@ impl LogEntry {
         bits | check([bits, self.key, self.value], slot) << CHECK_SHIFT
     }
 
-    /// Returns what stands in a slot, if the check is right.
+    /// Returns the entry in a slot, if the check is valid.
     pub(super) fn at<M: Medium>(medium: &M, cell: &Cell, stamp: u64, slot: usize) -> Option<Self> {
         let bits = stamp & ((1 << CHECK_SHIFT) - 1);
         let entry = Self::unchecked(medium, cell, bits);
         (stamp >> CHECK_SHIFT == check([bits, entry.key, entry.value], slot)).then_some(entry)
     }
 
-    /// Returns what stands in a slot of the time before there were checks.
+    /// Returns the entry in a slot of a chunk without checks.
     pub(super) fn unchecked<M: Medium>(medium: &M, cell: &Cell, stamp: u64) -> Self {
         let [key, value] = [&cell.item.key, &cell.item.value].map(|word| word.load(medium));
         Self { sequence: stamp >> SEQUENCE_SHIFT, removed: stamp & 1 != 0, key, value }
     }
 }
 
-/// Returns the check of an entry, from its words; those of the stamp without a check.
+/// Returns the check of an entry, computed from its words, with the stamp's check bits left out.
 #[inline(always)]
 fn check([bits, key, value]: [u64; 3], slot: usize) -> u64 {
     let [a, b, c] = FACTORS;
@@ -151,7 +150,7 @@ fn check([bits, key, value]: [u64; 3], slot: usize) -> u64 {
     stamp.wrapping_mul(a).wrapping_add(key.wrapping_mul(b)).wrapping_add(value.wrapping_mul(c)) >> CHECK_SHIFT
 }
 
-/// What tells the entries of a chunk from what stood there before; zero in one without entries.
+/// Distinguishes the entries of a chunk from its earlier contents; zero in a chunk without entries.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub(super) struct Generation(u64);
 
@@ -168,30 +167,30 @@ impl Generation {
         Self(stamp >> GENERATION_SHIFT & 0xff)
     }
 
-    /// Returns whether it may be one, or none.
+    /// Returns whether it is a valid generation, or zero.
     #[inline(always)]
     pub fn is_whole(self) -> bool {
         self.0.count_ones().is_multiple_of(2)
     }
 
-    /// Returns the stamp that stands behind the last entry.
+    /// Returns the stamp behind the last entry.
     #[inline(always)]
     pub fn end_mark(self) -> u64 {
         !(0xff << GENERATION_SHIFT) | self.0 << GENERATION_SHIFT
     }
 
-    /// As in a header.
+    /// Returns the word in a header.
     pub fn pattern(self) -> u64 {
         self.0 * 0x0101_0101_0101_0101
     }
 
-    /// Returns the generation that a word of a header stands for, if it is one.
+    /// Returns the generation that a header's word encodes, if it is valid.
     pub fn of_pattern(word: u64) -> Option<Self> {
         let generation = Self(word & 0xff);
         (word != 0 && generation.is_whole() && generation.pattern() == word).then_some(generation)
     }
 
-    /// Returns the generation in a header of the time before there were checks: up to 255, or none.
+    /// Returns the generation in a header of a chunk without checks: up to 255, or zero.
     pub fn of_number(word: u64) -> Self {
         Self(word & 0xff)
     }
@@ -241,7 +240,7 @@ mod tests {
             assert!(other.is_none(), "{one:?} {other:?}");
             assert_eq!(Generation::of_pattern(one.pattern()), (one.0 != 0).then_some(*one));
         }
-        // What follows a generation of old never is that one.
+        // The successor of an old generation always differs from it.
         assert!((1..=0xff).all(|old| Generation(old).next().0 != old));
     }
 

@@ -1,5 +1,5 @@
-//! A write-ahead log in chunks of the pool: each thread appends to a chunk of its own, in the memory
-//! of its own node where the machine has several. What it is on the medium stands in `layout`.
+//! A write-ahead log in chunks of the pool: each thread appends to its own chunk, in the memory of its
+//! own node if the machine has several. The layout on the medium is described in `layout`.
 //!
 //! ```text
 //! chunk   generation, generation | spare    slot 0, 24 B
@@ -8,31 +8,32 @@
 //!         end mark                          behind the last entry
 //! ```
 //!
-//! **The word that commits** is the stamp. An entry counts while its stamp carries the generation
-//! of its chunk, and the entries of a chunk end with the first one that does not. What a chunk held
-//! before stays in it.
+//! **The commit word** is the stamp. An entry counts while its stamp carries the generation of its chunk,
+//! and the entries of a chunk end before the first stamp without it. The earlier contents of a chunk stay
+//! in it.
 //!
-//! **The end** is told from a damaged entry. An end mark stands behind the last one, but where the next
-//! slot begins a line of its own: marking that would take another flush. What is left there is of another
-//! generation, or zero, and no entry behind it in that line is of this generation. So anything else ends
-//! the reading with an error: a broken check, a generation with a flipped bit, a foreign stamp where an end
-//! mark has to be, an entry behind one. (What cannot be told from an entry that was never made is one
-//! that begins a line, is the last of its chunk, and has a stamp that was replaced as a whole.)
+//! **The end** differs from a damaged entry. An end mark follows the last entry, except where the next
+//! slot begins a line of its own: marking that would take another flush. Old stamps there have another
+//! generation, or are zero, and no later entry in that line has this generation. So anything else ends
+//! the reading with an error: an invalid check, a generation with a flipped bit, a foreign stamp in place
+//! of an end mark, an entry behind one. (One case is undetectable: an entry that begins a line, is the
+//! last of its chunk, and has a stamp that was replaced as a whole looks like one that was never
+//! written.)
 //!
 //! # Append
-//! 1. An end mark behind the entry, in the line that the entry ends in; key and value. If they share the
-//!    stamp's line, the line keeps the order of its stores; otherwise they are flushed and fenced first.
-//!    Where the entry ends with its line, stamps of the next line that would count get zero, if there are
-//!    any, before this one. *The stamp is the end mark, or of an older generation, or zero: the entry is
-//!    not there. A torn entry looks the same.*
-//! 2. The stamp; flush, fence. *The entry is there, or it is not.*
+//! 1. 1. An end mark behind the entry, in the line that the entry ends in; key and value. If they share
+//!    the stamp's line, the line keeps the order of its stores; otherwise they are flushed and fenced
+//!    first. If the entry ends at the end of its line, stamps of the next line that would count are
+//!    zeroed before this one. *The stamp is the end mark, or of an older generation, or zero: the entry
+//!    does not exist. A torn entry looks the same.*
+//! 2. 2. The stamp; flush, fence. *The entry exists, or it does not.*
 //!
-//! # Recycle (nothing needs the entries of some chunks any more)
-//! 1. The next generation's end mark is stored in the first slot, then the generation, then its copy, all
-//!    in one line; flush, one fence for all chunks. *The chunk is empty, or still full of entries that
-//!    nothing needed.* Only now may the chunk be used again.
+//! # Recycle (chunks whose entries are dead)
+//! 1. 1. The next generation's end mark is stored in the first slot, then the generation, then its copy,
+//!    all in one line; flush, one fence for all chunks. *The chunk is empty, or still full of dead
+//!    entries.* Only now may the chunk be reused.
 //!
-//! What an entry means, and which of two for one key is newer, is the tree's business: sequences
+//! The tree defines the meaning of an entry, and which of two entries for one key is newer: sequences
 //! need an order only among entries that the tree compares.
 
 mod append;
@@ -57,10 +58,10 @@ use crate::map::numa::Nodes;
 use crate::sync::spin_lock::SpinLock;
 use crate::{Medium, PoolFile, SlotKind, TreeId};
 
-/// Threads that append without sharing.
+/// Number of threads that append without sharing.
 const APPENDERS: usize = 64;
 
-/// A chunk of a log. Not to be copied: its owner decides when it is recycled.
+/// A chunk of a log. Must not be copied: its owner decides when it is recycled.
 #[derive(Debug)]
 pub struct LogChunk {
     id: u32,
@@ -80,24 +81,24 @@ impl LogChunk {
     }
 }
 
-/// What the header of a chunk says about its entries.
+/// State of a chunk's entries according to its header.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 enum Standing {
-    /// They have checks, and an end.
+    /// The entries have checks, and an end mark.
     Checked,
-    /// They are of the time before there were checks.
+    /// The entries have no checks.
     Unchecked,
-    /// It contradicts itself.
+    /// The header is inconsistent.
     Broken,
 }
 
-/// Where one thread appends.
+/// Position at which a thread appends.
 #[derive(Debug, Default)]
 struct Appender {
     chunk: Option<LogChunk>,
     /// Slot of the next entry.
     next: usize,
-    /// That of the entries that it appends.
+    /// Epoch of the entries that it appends.
     epoch: u64,
     began: bool,
 }
@@ -112,11 +113,11 @@ impl Appender {
 struct Chunks {
     /// Rotations so far.
     epoch: u64,
-    /// Chunks that take no more entries, since the last rotation.
+    /// Chunks sealed since the last rotation.
     sealed: Vec<LogChunk>,
-    /// Chunks without entries.
+    /// Empty chunks.
     free: Vec<LogChunk>,
-    /// One more without entries, so that even in a full pool there is a place for copies.
+    /// One more empty chunk, which guarantees space for copies even in a full pool.
     reserve: Option<LogChunk>,
 }
 
@@ -126,21 +127,21 @@ pub struct Log<M: Medium> {
     pool: Arc<PoolFile<M>>,
     owner: TreeId,
     nodes: Nodes,
-    /// Slots of a chunk that are used, the header's included.
+    /// Slots of a chunk that are used, including the header.
     slots: usize,
     /// One for each thread, and the last one for copies.
     appenders: Box<[CachePadded<SpinLock<Appender>>]>,
     chunks: Mutex<Chunks>,
     /// Chunks that are not free.
     in_use: AtomicUsize,
-    /// Appenders that ever appended.
+    /// Number of appenders that ever appended.
     active: AtomicUsize,
 }
 
 impl<M: Medium> Log<M> {
-    /// Takes over the chunks of a tree's log. What stands in them is read with
-    /// [`entries`](Self::entries); chunks that are needed go back by [`seal`](Self::seal). A chunk
-    /// takes `entries_max` entries, or as many as it has room for.
+    /// Opens a tree's log on its chunks. [`entries`](Self::entries) reads their contents; chunks that are
+    /// still needed must be returned by [`seal`](Self::seal). A chunk takes `entries_max` entries, or as
+    /// many as fit.
     pub fn open(pool: &Arc<PoolFile<M>>, owner: TreeId, entries_max: Option<usize>) -> (Self, Vec<LogChunk>) {
         let room = pool.chunk_bytes() as usize / LOG_ENTRY_BYTES;
         let slots = entries_max.map_or(room, |entries| (entries + 1).min(room));
@@ -176,7 +177,7 @@ impl<M: Medium> Log<M> {
         self.pool.at(chunk.offset)
     }
 
-    /// Returns how many entries a chunk has room for.
+    /// Returns how many entries fit in a chunk.
     pub fn chunk_entries(&self) -> usize {
         self.slots - 1
     }

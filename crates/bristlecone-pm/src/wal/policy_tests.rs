@@ -1,4 +1,4 @@
-//! Which chunks a log takes, keeps and gives back, and what it tells of them.
+//! Which chunks a log takes, keeps and returns, and its reports about them.
 
 use std::cell::Cell;
 use std::collections::BTreeSet;
@@ -10,7 +10,7 @@ use crate::{Domain, Durable, Geometry, Native, Persist, Region, TreeSpec, Word, 
 
 const CHUNK_BYTES: u64 = 4096;
 
-/// Makes a log of chunks that take so many entries, on a machine of one node.
+/// Returns a log whose chunks take `entries_max` entries, on a machine of one node.
 fn log(chunks_max: u64, entries_max: Option<usize>) -> Log<Native> {
     let geometry = Geometry { chunk_bytes: CHUNK_BYTES, chunks_max, trees_max: 1 };
     let region = Region::memory(geometry.max_bytes()).unwrap();
@@ -33,7 +33,7 @@ fn entry(number: u64) -> LogEntry {
     LogEntry { sequence: number, removed: number % 3 == 1, key: number + 1000, value: number + 2000 }
 }
 
-/// Appends an entry: the number of its chunk, and the epoch that it belongs to.
+/// Appends an entry; returns the number of its chunk, and its epoch.
 fn append(log: &Log<Native>, number: u64) -> (u32, u64) {
     let spot = log.reserve(|_| true).unwrap();
     let at = (spot.chunk(), spot.epoch());
@@ -41,13 +41,13 @@ fn append(log: &Log<Native>, number: u64) -> (u32, u64) {
     at
 }
 
-/// Returns what an open log of the same chunks finds, chunk by chunk in their order in the pool.
+/// Returns the entries that an open of the same chunks finds, chunk by chunk in pool order.
 fn found(log: &Log<Native>) -> Vec<Vec<LogEntry>> {
     let (again, chunks) = Log::open(&log.pool, log.owner, Some(log.chunk_entries()));
     chunks.iter().map(|chunk| again.entries(chunk).map(|entry| entry.expect("no damage")).collect()).collect()
 }
 
-/// Returns chunks that the log says it owns, and that the pool knows as its own.
+/// Returns the number of chunks that the log owns, after checking it against the pool.
 fn owned(log: &Log<Native>) -> usize {
     let chunks = log.pool.chunks_of(log.owner);
     assert_eq!(chunks.iter().filter(|chunk| chunk.kind == SlotKind::LOG).count(), log.chunks_owned());
@@ -56,7 +56,7 @@ fn owned(log: &Log<Native>) -> usize {
 
 #[test]
 fn a_chunk_takes_what_it_is_told_to_or_has_room_for() {
-    // One place is the header's.
+    // One slot is the header's.
     let room = CHUNK_BYTES as usize / LOG_ENTRY_BYTES - 1;
     for (entries_max, entries) in
         [(None, room), (Some(1), 1), (Some(room - 1), room - 1), (Some(room), room), (Some(room + 1), room)]
@@ -71,7 +71,7 @@ fn a_chunk_takes_what_it_is_told_to_or_has_room_for() {
     }
 }
 
-/// The tree is asked before a log grows, and told how many chunks are full.
+/// The tree is asked before a log grows, and gets the number of full chunks.
 #[test]
 fn a_log_grows_only_if_its_tree_lets_it_and_has_a_reserve_first() {
     let log = log(16, Some(2));
@@ -107,7 +107,7 @@ fn the_reserve_is_for_copies_in_a_full_pool() {
     assert!(log.draw_on_reserve().is_none());
     assert_eq!((log.chunks_in_use(), owned(&log)), (3, 3));
     assert_eq!(found(&log).concat().len(), 3);
-    // The next chunk without entries becomes the reserve.
+    // The next empty chunk becomes the reserve.
     log.recycle(log.take_oldest(1));
     assert_eq!((log.chunks_in_use(), owned(&log), log.chunks_free()), (2, 3, 0));
     assert!(log.draw_on_reserve().is_some());
@@ -179,7 +179,7 @@ fn a_turn_takes_the_chunks_of_every_thread_and_of_copies() {
     assume_thread_index(None);
 }
 
-/// Copies alone are no garbage: a rotation would only make more of them.
+/// Copies alone are no garbage: a rotation would only copy them again.
 #[test]
 fn copies_are_no_garbage() {
     let log = log(16, Some(4));
@@ -189,7 +189,7 @@ fn copies_are_no_garbage() {
     assert_eq!((log.chunks_in_use(), found(&log).concat()), (1, vec![entry(1)]));
 }
 
-/// The memory of a chunk is near the processor that the system says, which need not be the one that asked.
+/// The memory of a chunk is near the processor that the system reports, which may differ from the one that asked.
 #[test]
 fn a_chunk_is_near_where_its_memory_is() {
     let mut log = log(16, Some(1));
@@ -199,7 +199,7 @@ fn a_chunk_is_near_where_its_memory_is() {
     assert_eq!((log.chunks_in_use(), owned(&log), log.chunks_free()), (0, 2, 0));
 }
 
-/// Takes a chunk, and writes nothing yet.
+/// Reserves a chunk, and writes nothing yet.
 fn begin(log: &Log<Native>, copied: bool) {
     assert!(if copied { log.copies().reserve(|_| true) } else { log.reserve(|_| true).is_some() });
 }
@@ -218,7 +218,7 @@ fn write(log: &Log<Native>, entries: &[LogEntry], copied: bool) {
     let Durable { .. } = log.pool.medium().fence(copies.flush(), "test");
 }
 
-/// Chunks come from the pool with what others wrote: here, words that say they are stamps of the first generation.
+/// Chunks come from the pool with arbitrary contents: here, words that look like stamps of the first generation.
 #[test]
 fn what_a_chunk_held_before_is_no_entry() {
     let first = Generation::default().next().end_mark() & 0x1fe;
@@ -241,8 +241,8 @@ fn what_a_chunk_held_before_is_no_entry() {
     }
 }
 
-/// Generations of a chunk come again after 127 of them. Here most are without entries, so that those of the first
-/// ones are still there.
+/// Generations of a chunk repeat after 127 of them. Here most are without entries, so that those of the first
+/// ones are still present.
 #[test]
 fn no_entry_of_an_older_generation_comes_back() {
     for copied in [false, true] {

@@ -1,31 +1,31 @@
-//! Reading a chunk: its entries up to the end, and what is damaged.
+//! Reading a chunk: its entries up to the end, and its damage.
 
 use super::layout::{Cell, Generation, Header, STAMPS_A_LINE, begins_line};
 use super::{Log, LogChunk, LogEntry, Standing};
 use crate::{Error, Finding, Medium, Result, SlotKind};
 
-/// What stands in a slot.
+/// Contents of a slot.
 enum Found {
     Entry(LogEntry),
     End,
-    /// What is wrong.
+    /// Description of the damage.
     Damage(&'static str),
 }
 
-/// Returns what a chunk's header, and the stamp behind it, say about the chunk.
+/// Returns the state of a chunk according to its header and the stamp behind it.
 pub(super) fn standing<M: Medium>(header: &Header, first: &Cell, medium: &M) -> (Generation, Standing) {
     let [word, copy] = [&header.generation, &header.copy].map(|word| word.load(medium));
     let [pattern, copied] = [word, copy].map(Generation::of_pattern);
     let stamp = first.stamp.load(medium);
-    // The first stamp changes before the generation, and the copy right behind it: a chunk whose last change of
-    // generation was interrupted may be about to take the next one.
+    // The first stamp changes before the generation, and the copy directly after it: an interrupted advance may
+    // leave the next end mark.
     let third = Generation::of_stamp(stamp);
     let agrees = |one: Generation| one == third || stamp == one.next().end_mark();
     match (pattern, copied) {
         (Some(one), Some(other)) if one == other => (one, Standing::Checked),
         (Some(one), _) if agrees(one) => (one, Standing::Checked),
         (None, None) if word <= 0xff => (Generation::of_number(word), Standing::Unchecked),
-        // What two of three say, or the one that is whole.
+        // The value that two of three agree on, or the only valid one.
         (_, Some(other)) => (other, Standing::Broken),
         (Some(one), None) => (one, Standing::Broken),
         (None, None) => (third, Standing::Broken),
@@ -33,15 +33,14 @@ pub(super) fn standing<M: Medium>(header: &Header, first: &Cell, medium: &M) -> 
 }
 
 impl<M: Medium> Log<M> {
-    /// Returns the entries of a chunk, oldest first; or, instead of the first one that is damaged, what is wrong
-    /// with it, and nothing more.
+    /// Returns the entries of a chunk, oldest first. Stops at the first damaged entry and returns its error.
     pub fn entries(&self, chunk: &LogChunk) -> impl Iterator<Item = Result<LogEntry>> {
         let mut going_on = true;
         let all = self.flaw(chunk).map(Err).into_iter().chain(self.remains(chunk));
         all.take_while(move |found| std::mem::replace(&mut going_on, found.is_ok()))
     }
 
-    /// Verifies what stands in all chunks of the log. Exact only while no thread appends.
+    /// Verifies all chunks of the log. Exact only while no thread appends.
     pub fn check(&self) -> Vec<Finding> {
         let chunks = self.pool.chunks_of(self.owner).into_iter().filter(|chunk| chunk.kind == SlotKind::LOG);
         let broken = chunks.filter_map(|chunk| {
@@ -55,14 +54,14 @@ impl<M: Medium> Log<M> {
         broken.map(|error| Finding::new("log", error.to_string())).collect()
     }
 
-    /// Returns what is wrong with a chunk's header.
+    /// Returns the damage to a chunk's header.
     pub fn flaw(&self, chunk: &LogChunk) -> Option<Error> {
         let what = "a log's generation cannot be told for sure";
         let broken = chunk.standing == Standing::Broken;
         broken.then(|| Error::corrupted(what, format!("header of chunk {}, a log's", chunk.id)))
     }
 
-    /// Returns the entries of a chunk of a damaged pool: those behind a damaged one, too.
+    /// Returns the entries of a chunk of a damaged pool, including those behind a damaged one.
     pub fn remains(&self, chunk: &LogChunk) -> impl Iterator<Item = Result<LogEntry>> {
         let (id, generation) = (chunk.id, chunk.generation);
         let slots = if generation == Generation::default() { 1..1 } else { 1..self.slots };
@@ -98,7 +97,7 @@ impl<M: Medium> Log<M> {
         if !begins_line(slot) {
             return Found::Damage("a log entry of another generation");
         }
-        // Entries that are under way, copies too, have left end marks.
+        // Entries that were being written, including copies, have left end marks.
         let counts = |at: usize| {
             let stamp = (at < self.slots).then(|| self.cell(chunk, at).stamp.load(medium))?;
             (Generation::of_stamp(stamp) == generation && stamp != generation.end_mark()).then_some(())

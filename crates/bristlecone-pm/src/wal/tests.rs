@@ -9,14 +9,14 @@ use crate::{Domain, Geometry, Native, Region, TreeSpec, assume_thread_index};
 
 thread_local!(static PROCESSOR: Cell<usize> = const { Cell::new(0) });
 
-/// Makes a log of one entry a chunk, on a machine of two nodes with two processors each.
+/// Returns a log of one entry a chunk, on a machine of two nodes with two processors each.
 fn log_on_two_nodes(chunks_max: u64) -> Log<Native> {
     let mut log = log_of(chunks_max, 1);
     log.nodes = Nodes::of(vec![0, 0, 1, 1], || PROCESSOR.get(), |_| None);
     log
 }
 
-/// Makes a log of so many entries a chunk.
+/// Returns a log of `entries` entries a chunk.
 fn log_of(chunks_max: u64, entries: usize) -> Log<Native> {
     let geometry = Geometry { chunk_bytes: 4096, chunks_max, trees_max: 1 };
     let region = Region::memory(geometry.max_bytes()).unwrap();
@@ -32,7 +32,7 @@ fn log_of(chunks_max: u64, entries: usize) -> Log<Native> {
     Log::open(&pool, tree, Some(entries)).0
 }
 
-/// Appends an entry on a processor; the number of its chunk.
+/// Appends an entry on a processor; returns the number of its chunk.
 fn append(log: &Log<Native>, processor: usize) -> Option<u32> {
     PROCESSOR.set(processor);
     let spot = log.reserve(|_| true)?;
@@ -49,7 +49,7 @@ fn chunks_are_used_again_by_threads_of_their_node() {
         near[n % 2].insert(append(&log, [1, 2][n % 2]).unwrap());
     }
     let old = log.rotate().1;
-    // Of those in use a quarter is kept, and one.
+    // A quarter of those in use are kept, plus one.
     (0..20).for_each(|_| _ = append(&log, 0).unwrap());
     log.recycle(old);
     PROCESSOR.set(3);
@@ -57,7 +57,7 @@ fn chunks_are_used_again_by_threads_of_their_node() {
     assert_eq!(free, 3);
     let again: BTreeSet<_> = (0..free).map(|_| append(&log, 3).unwrap()).collect();
     assert!(again.is_subset(&near[1]), "{again:?} of {near:?}");
-    // What is left is far from here: the pool has others.
+    // The remaining chunks are remote: the pool has others.
     assert!(log.chunks_free() == 0 && !near[0].contains(&append(&log, 3).unwrap()));
     assert!(near[0].contains(&append(&log, 0).unwrap()));
 }
@@ -78,7 +78,8 @@ fn entry(number: u64) -> LogEntry {
     LogEntry { sequence: number, removed: number.is_multiple_of(3), key: number * 7, value: !number }
 }
 
-/// Makes a log with one chunk of so many entries, over what `rounds` rounds of other entries have left.
+/// Returns a log with one chunk of `entries` entries, written over the remains of `rounds` rounds of other
+/// entries.
 fn log_with(entries: u64, rounds: u64) -> Log<Native> {
     let log = log_of(8, 40);
     let append = |number| log.reserve(|_| true).unwrap().append(&entry(number), None);
@@ -90,7 +91,7 @@ fn log_with(entries: u64, rounds: u64) -> Log<Native> {
     log
 }
 
-/// Returns what a log reads like that is opened again: its entries, and what is wrong.
+/// Reopens a log; returns its entries, and its damage.
 fn read(log: &Log<Native>) -> (Vec<u64>, Vec<String>) {
     let (again, chunks) = Log::open(&log.pool, log.owner, Some(40));
     let flaws = |chunk| again.flaw(chunk).map(Err).into_iter();
@@ -106,7 +107,7 @@ fn read(log: &Log<Native>) -> (Vec<u64>, Vec<String>) {
     (numbers, all.into_iter().filter_map(Result::err).map(|error| error.to_string()).collect())
 }
 
-/// Returns words of the log's only chunk with entries.
+/// Returns words of the only chunk of the log that has entries.
 fn words_of(log: &Log<Native>, slots: usize) -> &[crate::Word] {
     let appender = log.appenders.iter().find_map(|each| each.lock().chunk.as_ref().map(|chunk| chunk.offset));
     log.pool.words(appender.unwrap(), slots * LOG_ENTRY_BYTES / 8)
@@ -172,8 +173,8 @@ fn every_flipped_bit_of_a_header_is_told_or_harmless() {
     }
 }
 
-/// Whole words that are lost: only the last entry of a chunk, where it begins a line, is not told from one
-/// that was never made.
+/// Loss of whole words: only the last entry of a chunk, if it begins a line, looks like one that was never
+/// written.
 #[test]
 fn a_stamp_that_is_gone_is_told() {
     for entries in [1, 7, 8, 9, 10, 16, 17, 40] {
@@ -194,7 +195,7 @@ fn a_stamp_that_is_gone_is_told() {
     }
 }
 
-/// What a chunk's words are, as `docs/FORMAT.md` has them.
+/// The words of a chunk match `docs/FORMAT.md`.
 #[test]
 fn the_format_is_golden() {
     let log = log_with(0, 0);
@@ -213,7 +214,7 @@ fn the_format_is_golden() {
 
 const GOLDEN_SECOND: u64 = 0xb000_0000_0000_0a06;
 
-/// A chunk of the time before there were checks.
+/// A chunk without checks.
 #[test]
 fn entries_without_checks_are_read() {
     let log = log_with(3, 0);
@@ -231,9 +232,8 @@ fn entries_without_checks_are_read() {
     assert_eq!(read(&again), (vec![], vec![]));
 }
 
-/// All that a crash can leave of a header's line, which keeps the order of its stores, where its generation
-/// changes and
-/// where its first entry comes; and all that a crash can leave of what follows that, and so on.
+/// All states of a header's line, which keeps the order of its stores, after a crash while its generation changes
+/// or its first entry is written; and all states after further crashes, recursively.
 #[test]
 fn no_interrupted_change_of_generation_reads_as_damage() {
     let log = log_with(1, 0);
@@ -244,7 +244,8 @@ fn no_interrupted_change_of_generation_reads_as_damage() {
     };
     let entry_of = |generation| entry(5).stamp(generation, 1);
     let old = end(1).unwrap();
-    // What the pool hands out, after whatever it was; what the log had without checks; and its last generation.
+    // The arbitrary contents of a chunk from the pool; the contents of a log without checks; and its last
+    // generation.
     let mut states = BTreeSet::from([[0; 7], [0, 0, 9, 8, 7, 6, 5], [0, 0, 0, old.end_mark(), 0, 0, 0]]);
     states.insert([0, 0, 0, entry_of(old), 35, !5, old.end_mark()]);
     states.extend([1, 7, 255].map(|number| [number, 0xdead_beef, 0, number << 1 | 5 << 9, 35, !5, 0]));
@@ -279,7 +280,7 @@ fn no_interrupted_change_of_generation_reads_as_damage() {
     assert!(reached.len() > 100, "{}", reached.len());
 }
 
-/// Appends an entry as a thread of its own; the number of its chunk.
+/// Appends an entry as the given thread; returns the number of its chunk.
 fn append_as(log: &Log<Native>, thread: usize) -> u32 {
     let append = || {
         assume_thread_index(Some(thread));
@@ -288,14 +289,14 @@ fn append_as(log: &Log<Native>, thread: usize) -> u32 {
     std::thread::scope(|scope| scope.spawn(append).join().unwrap())
 }
 
-/// A chunk that is filled while a rotation is under way is one of the old ones, if its thread had not rotated yet,
-/// and none of them if it had: keys that its entries name are used again once the old ones are empty.
+/// A chunk that is filled during a rotation is an old one if its thread had not rotated yet, and otherwise is not:
+/// keys in its entries are reused once the old ones are empty.
 #[test]
 fn a_rotation_takes_what_is_filled_meanwhile() {
     let log = log_of(64, 1);
     let (early, late) = (append_as(&log, 0), append_as(&log, 2));
     std::thread::scope(|scope| {
-        // The rotation comes to the second thread, and waits for it.
+        // The rotation reaches the second thread, and waits for it.
         assume_thread_index(Some(1));
         let spot = log.reserve(|_| true).unwrap();
         let held = spot.chunk();

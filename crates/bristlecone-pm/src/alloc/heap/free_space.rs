@@ -1,4 +1,4 @@
-//! Where free space comes from, and chunks go that have nothing else.
+//! Finding free slots, and returning empty chunks to the pool.
 
 use std::sync::{Arc, RwLockWriteGuard};
 
@@ -43,7 +43,7 @@ impl<M: Medium> Heap<M> {
     }
 
     fn grow(&self, enough: usize) -> Result<(RwLockWriteGuard<'_, Chunks>, Cache)> {
-        // A thread that grew the heap meanwhile did it for all.
+        // If another thread grew the heap meanwhile, its chunk serves this thread too.
         let _growing = wait::lock(&self.growing);
         if let Some(filled) = self.take_free(enough) {
             return Ok(filled);
@@ -56,8 +56,8 @@ impl<M: Medium> Heap<M> {
         Ok((chunks, Cache { slots: Some(slots), word, free }))
     }
 
-    /// Takes the next chunk while others still have free slots: the system takes milliseconds for its
-    /// pages, and all threads would wait.
+    /// Takes the next chunk while there are still free slots. The system takes milliseconds to provide its
+    /// pages, and otherwise all threads would wait.
     #[cold]
     pub(super) fn grow_ahead(&self) {
         let Ok(_growing) = self.growing.try_lock() else { return };
@@ -74,7 +74,7 @@ impl<M: Medium> Heap<M> {
                 return;
             }
         }
-        // Without space for it, the thread that needs it gets the error.
+        // On failure, the thread that needs the space gets the error.
         let Ok(slots) = self.new_chunk() else { return };
         let mut chunks = self.lock_chunks();
         chunks.all.insert(slots.offset, Arc::clone(&slots));
@@ -89,8 +89,8 @@ impl<M: Medium> Heap<M> {
         Ok(Arc::new(Slots::new(chunk.id, chunk.offset, self.slots_per_chunk())))
     }
 
-    /// Takes a word with free slots, of chunks that are known to have some, or else of those that have
-    /// at most `taken_max` slots taken.
+    /// Takes a word with free slots from the chunks listed as partial, or else from those with at most
+    /// `taken_max` slots taken.
     pub(super) fn take_free(&self, taken_max: usize) -> Option<(RwLockWriteGuard<'_, Chunks>, Cache)> {
         let mut chunks = self.lock_chunks();
         let take = |slots: &Arc<Slots>| {
@@ -102,13 +102,13 @@ impl<M: Medium> Heap<M> {
             }
             chunks.partial.pop();
         }
-        // `partial` does not learn of every free, lest frees contend: look everywhere before growing.
+        // `partial` does not learn of every free, to avoid contention: scan all chunks before growing.
         chunks.partial = chunks.with_free_slots(taken_max);
         let cache = chunks.partial.iter().rev().find_map(take)?;
         Some((chunks, cache))
     }
 
-    /// Lists a chunk of which a word may have free slots, unless the pool has the chunk by now.
+    /// Lists a chunk of which a word may have free slots, unless the chunk was returned to the pool meanwhile.
     pub(in crate::alloc) fn note_partial(&self, slots: Arc<Slots>, word: usize) {
         let mut chunks = self.lock_chunks();
         let known = chunks.partial.iter().any(|partial| Arc::ptr_eq(partial, &slots));
@@ -117,7 +117,7 @@ impl<M: Medium> Heap<M> {
         }
     }
 
-    /// Takes what another thread's cache holds idle.
+    /// Takes the idle slots of another thread's cache.
     fn steal(&self) -> Option<Cache> {
         self.each_cache().find_map(|mut cache| (cache.free != 0).then(|| std::mem::take(&mut *cache)))
     }
@@ -130,12 +130,12 @@ impl<M: Medium> Heap<M> {
         }
     }
 
-    /// Returns a chunk to the pool if no slot of it is in use; slots that sit in caches are
-    /// not. The heap's last chunk stays.
+    /// Returns a chunk to the pool if no slot of it is in use; cached slots count as unused. The heap's last
+    /// chunk stays.
     pub(in crate::alloc) fn release(&self, slots: &Arc<Slots>) {
         let mut chunks = self.lock_chunks();
-        // The thread that freed the last slot before this one may have returned the chunk, and the pool may have
-        // handed it out again.
+        // The thread that freed the previous slot may have returned the chunk, and the pool may have handed it
+        // out again.
         if !chunks.has(slots) {
             return;
         }
@@ -143,12 +143,12 @@ impl<M: Medium> Heap<M> {
             self.each_cache()
                 .filter(|cache| cache.slots.as_ref().is_some_and(|cached| Arc::ptr_eq(cached, slots)))
         };
-        // Caches are filled under the lock on the chunks, so they can only get fewer.
+        // Caches are filled under the lock on the chunks, so their number can only decrease.
         let cached: usize = caches().map(|cache| cache.free.count_ones() as usize).sum();
         let live = slots.taken.load(Acquire).saturating_sub(cached);
         if live > 0 || chunks.all.len() < 2 {
-            // Half of them go before a thread looks again, so that looking costs little in all. A thread that
-            // frees the last one now still sees the old measure, or this one, and neither is too low.
+            // Half of them must be freed before a thread looks again, which bounds the total cost of looking. A
+            // thread that frees the last slot now sees the old threshold or this one; neither is too low.
             slots.look_at.store(cached + live / 2, Release);
             return;
         }

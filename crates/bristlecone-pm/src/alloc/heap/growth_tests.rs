@@ -1,4 +1,4 @@
-//! When a heap grows, what it takes up again first, and how many slots it sweeps.
+//! When a heap grows, which free slots it reuses first, and how many slots it sweeps.
 
 use std::cell::Cell;
 use std::collections::BTreeSet;
@@ -38,7 +38,7 @@ fn a_large_heap_takes_its_next_chunk_ahead_and_a_small_one_does_not() {
     assert_eq!(heap.stats().live_slots, 20 * PER_CHUNK as u64);
 }
 
-/// With 512 slots a chunk the first 64 are an eighth, and no more than that.
+/// With 512 slots a chunk, the first 64 are exactly an eighth.
 #[test]
 fn the_next_chunk_is_taken_once_more_than_an_eighth_of_the_last_one_is() {
     let (pool, tree) = pool(64);
@@ -49,10 +49,11 @@ fn the_next_chunk_is_taken_once_more_than_an_eighth_of_the_last_one_is() {
     assert_eq!(chunks_of(&heap), 17);
 }
 
-/// Time for threads to reach the lock that they are to wait for. Those that come later only make a test weaker.
+/// Time for threads to reach the lock that they are to wait for. Threads that arrive later only weaken a
+/// test.
 const REACHED: Duration = Duration::from_millis(60);
 
-/// Allocates one slot in each of four threads: of one number, or of one each.
+/// Allocates one slot in each of four threads, which have the same number or one each.
 fn in_threads<'s>(scope: &'s Scope<'s, '_>, heap: &'s Heap<Native>, number: impl Fn(usize) -> usize) {
     for thread in 0..4 {
         let number = number(thread);
@@ -74,7 +75,7 @@ fn threads_that_need_space_at_once_take_one_chunk() {
     std::thread::scope(|scope| {
         let growing = wait::lock(&heap.growing);
         in_threads(scope, &heap, |thread| thread);
-        // All of them saw that there is no free slot; now the first one looks again.
+        // All of them found no free slot; now the first one looks again.
         let chunks = heap.lock_chunks();
         drop(growing);
         std::thread::sleep(REACHED);
@@ -83,8 +84,8 @@ fn threads_that_need_space_at_once_take_one_chunk() {
     assert_eq!((heap.stats().live_slots, chunks_of(&heap)), (4, 1));
 }
 
-/// Threads of one number fill the place of what they take ahead at the same time; what one of them finds
-/// filled goes back.
+/// Threads with the same number refill their shared cache at the same time; a thread that finds it
+/// filled returns its slots.
 #[test]
 fn threads_that_share_what_they_take_ahead_lose_no_slot() {
     let heap = open(8);
@@ -94,14 +95,15 @@ fn threads_that_share_what_they_take_ahead_lose_no_slot() {
         drop(chunks);
     });
     assert_eq!((heap.stats().live_slots, chunks_of(&heap)), (4, 1));
-    // What the last one took ahead is for threads of this number.
+    // The slots that the last thread took ahead are for threads of this number.
     assume_thread_index(Some(0));
     let rest = take(&heap, PER_CHUNK - 4);
     assume_thread_index(None);
     assert_eq!((rest.len(), chunks_of(&heap)), (PER_CHUNK - 4, 1), "every slot is handed out");
 }
 
-/// A thread that frees looks for a chunk to return only after half of its slots went: looking takes a lock.
+/// A freeing thread looks for a chunk to return only after half of its slots are freed, because looking
+/// takes a lock.
 #[test]
 fn half_of_a_chunk_goes_before_a_thread_looks_again() {
     let heap = open(8);
@@ -125,7 +127,7 @@ fn a_large_heap_does_not_grow_while_other_chunks_are_partial() {
     let freed: BTreeSet<u64> = slots[2 * PER_CHUNK..][..64].iter().copied().collect();
     freed.iter().for_each(|slot| heap.free(*slot));
     assert_eq!(chunks_of(&heap), 21);
-    // The chunk that was taken ahead is used up, and then what was freed.
+    // The chunk taken ahead is used up first, then the freed slots.
     let next = take(&heap, PER_CHUNK);
     assert!(next.iter().all(|slot| !freed.contains(slot)));
     assert_eq!(chunks_of(&heap), 21);
@@ -159,7 +161,7 @@ fn a_full_pool_gives_every_last_slot_of_every_chunk() {
     assert_eq!(heap.stats().live_slots, 3 * PER_CHUNK as u64);
 }
 
-/// Threads of number 0 and 64 share what they take ahead, and no others do.
+/// Only threads whose numbers differ by a multiple of 64, such as 0 and 64, share the slots taken ahead.
 #[test]
 fn each_of_sixty_four_threads_takes_a_word_of_slots_for_itself() {
     let heap = open(64);
@@ -190,7 +192,8 @@ fn what_lies_behind_the_last_slot_of_a_chunk_is_none() {
     assert!(heap.mark_live(chunk - 1).is_err());
 }
 
-/// Makes a heap of two chunks of which nothing is known yet, in a pool of so many chunks; and all its slots.
+/// Creates a heap of two unswept chunks, in a pool of `chunks` chunks, and returns it with all its
+/// slots.
 fn unswept(chunks: u64) -> (Heap<Native>, Vec<u64>) {
     let (pool, tree) = pool(chunks);
     let before = Heap::open(&pool, HeapSpec::new(tree, NODES, SLOT_BYTES));
@@ -239,7 +242,7 @@ fn sweep_finds_free_slots_that_are_used_before_a_heap_grows() {
 
 #[test]
 fn a_single_free_slot_is_used_before_a_heap_grows() {
-    // The chunk behind is swept first; the one in front only if the pool is full.
+    // The last chunk is swept first; the first one only if the pool is full.
     for (chunks, free) in [(8, PER_CHUNK + 10), (2, PER_CHUNK + 10), (2, 10)] {
         let (heap, slots) = unswept(chunks);
         heap.prepare(&|slot| slot != slots[free]).unwrap();

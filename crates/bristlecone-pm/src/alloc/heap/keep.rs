@@ -1,4 +1,4 @@
-//! What a heap leaves behind for the next open of its tree: which slots are taken.
+//! The state that a heap saves for the next open of its tree: which slots are taken.
 
 use std::collections::BTreeMap;
 
@@ -13,11 +13,11 @@ impl<M: Medium> Heap<M> {
         !wait::read(&self.chunks).all.is_empty()
     }
 
-    /// Notes which slots are taken, once no thread allocates or frees any more; those in caches are not. `None`: it is
-    /// not known of all.
+    /// Saves which slots are taken, once no thread allocates or frees any more; cached slots count as free. Returns
+    /// `None` if the state of some slot is unknown.
     pub fn suspend(&self, notes: &mut Notes) -> Option<()> {
         if notes.are_live() {
-            // A follower takes no slots.
+            // A follower allocates no slots.
             return Some(());
         }
         if !wait::lock(&self.unswept).is_empty() {
@@ -41,8 +41,8 @@ impl<M: Medium> Heap<M> {
         Some(())
     }
 
-    /// Takes over what [`suspend`](Self::suspend) noted, in place of a recovery that marks what is live. `None`: it was
-    /// of other chunks than the heap has.
+    /// Restores the state that [`suspend`](Self::suspend) saved, in place of a recovery that marks live slots. Returns
+    /// `None` if it was saved for other chunks than the heap has.
     pub fn resume(&self, notes: &mut NotesReader<'_>) -> Option<()> {
         if notes.are_live() {
             return Some(());
@@ -56,7 +56,7 @@ impl<M: Medium> Heap<M> {
             let is_same = notes.read()? == offset;
             let words = notes.read_all().filter(|words| is_same && words.len() == slots.bitmap.len())?;
             for (bits, word) in slots.bitmap.iter().zip(words) {
-                // Those beyond the last slot are taken for ever.
+                // Bits beyond the last slot are taken permanently.
                 bits.store(bits.load(Acquire) | word, Release);
             }
             slots.count(self.slots_per_chunk());

@@ -1,12 +1,12 @@
 //! Slots of one size, cut from a tree's chunks.
 //!
-//! Nothing about slots is persistent: which are live is what the tree can reach, marked at recovery
-//! by [`Heap::mark_live`]. So allocation costs the medium nothing, and nothing can leak. A slot
-//! is a bit in DRAM; threads take 64 of them at a time, a whole bitmap word.
+//! No slot state is persistent: the live slots are those the tree can reach, and recovery marks them with
+//! [`Heap::mark_live`]. So allocation never writes to the medium, and nothing can leak. A slot is a bit in DRAM;
+//! threads take 64 of them at a time, a whole bitmap word.
 //!
-//! In a heap that is opened [unswept](HeapSpec::unswept) recovery marks nothing. Each slot of its
-//! chunks counts as taken until a *sweep* calls back whether the tree refers to it, a few words of
-//! slots at a time, when a thread needs free space ([`Heap::prepare`]). Opening it takes no time.
+//! In a heap that is opened [unswept](HeapSpec::unswept) recovery marks nothing, so that opening takes no time. Each
+//! slot of its chunks counts as taken until a *sweep* asks the liveness callback whether the tree refers to it. A
+//! thread that needs free space sweeps a few words of slots at a time ([`Heap::prepare`]).
 
 mod free_space;
 #[cfg(test)]
@@ -27,7 +27,7 @@ use crate::{Chunk, Error, Medium, PoolFile, Result, SlotKind, TreeId, thread_ind
 
 const CACHES: usize = 64;
 
-/// A chunk as its tree sees it: where it begins and how many slots it has.
+/// A chunk as its tree sees it: its offset and number of slots.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct ChunkRange {
     /// Offset of the first slot.
@@ -36,7 +36,7 @@ pub struct ChunkRange {
     pub slots: usize,
 }
 
-/// What a heap occupies.
+/// Space usage of a heap.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct HeapStats {
     /// Chunks owned.
@@ -49,7 +49,7 @@ pub struct HeapStats {
     pub slot_bytes: u64,
 }
 
-/// Slots that one thread took ahead of need.
+/// Slots that one thread took in advance.
 #[derive(Debug, Default)]
 struct Cache {
     slots: Option<Arc<Slots>>,
@@ -71,7 +71,7 @@ impl Cache {
     }
 }
 
-/// The chunks of a heap, by offset, and where to look for free space first.
+/// The chunks of a heap by offset, and those to search first for free space.
 #[derive(Debug, Default)]
 struct Chunks {
     all: BTreeMap<u64, Arc<Slots>>,
@@ -80,7 +80,8 @@ struct Chunks {
 }
 
 impl Chunks {
-    /// Returns whether the heap still has a chunk, and has not got it back from the pool since.
+    /// Returns whether the heap still has this chunk. A chunk that was returned to the pool and allocated again does
+    /// not count.
     fn has(&self, slots: &Arc<Slots>) -> bool {
         self.all.get(&slots.offset).is_some_and(|own| Arc::ptr_eq(own, slots))
     }
@@ -91,15 +92,15 @@ impl Chunks {
         self.all.values().filter(partial).cloned().collect()
     }
 
-    /// Returns whether little free space is left, so that the next chunk had better be taken by now.
+    /// Returns whether so little space is free that the next chunk should be taken in advance.
     fn run_low(&self, slots_per_chunk: usize) -> bool {
-        // Several threads empty half a chunk in the time that the system takes for the next one.
+        // Several threads use up half a chunk in the time that the system takes for the next one.
         let begun = |slots: &Arc<Slots>| slots.taken.load(Acquire) > slots_per_chunk / 8;
         self.all.len() >= AHEAD_FROM && self.partial.len() == 1 && begun(&self.partial[0])
     }
 }
 
-/// The slots of a heap.
+/// Parameters of a heap.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct HeapSpec {
     /// The tree that owns the chunks.
@@ -108,53 +109,52 @@ pub struct HeapSpec {
     pub kind: SlotKind,
     /// Bytes of a slot: a multiple of eight.
     pub slot_bytes: u32,
-    /// Whether slots that are handed out begin with a durable zero word, and must do so again when they are freed.
+    /// Whether the first word of a slot must be durably zero when the slot is handed out and when it is freed.
     pub tagged: bool,
-    /// Whether recovery marks no slot: which are free is found out when free space is needed, by
-    /// [`prepare`](Heap::prepare).
+    /// Whether recovery marks no slot: [`prepare`](Heap::prepare) finds the free ones when space is needed.
     pub unswept: bool,
 }
 
 impl HeapSpec {
-    /// Returns slots that are not tagged, of which recovery marks the live ones.
+    /// Returns parameters for untagged slots, of which recovery marks the live ones.
     pub fn new(owner: TreeId, kind: SlotKind, slot_bytes: u32) -> Self {
         Self { owner, kind, slot_bytes, tagged: false, unswept: false }
     }
 }
 
-/// A volatile allocator of equal slots. See the module.
+/// A volatile allocator of slots of one size. See the module.
 #[derive(Debug)]
 pub struct Heap<M: Medium> {
     pool: Arc<PoolFile<M>>,
     spec: HeapSpec,
-    /// Apart from what every operation reads.
+    /// On its own cache line, apart from the fields that every operation reads.
     chunks: CachePadded<RwLock<Chunks>>,
     /// Held while a chunk is taken from the pool.
     growing: Mutex<()>,
-    /// Made with the first slot: a heap that is only looked at has none.
+    /// Created with the first slot: a heap that is only read has none.
     caches: OnceLock<Box<[CachePadded<Mutex<Cache>>]>>,
-    /// Chunks with words of slots that were not swept yet: how many words are left.
+    /// Chunks with unswept words of slots, and how many such words are left.
     pub(super) unswept: Mutex<Vec<(Arc<Slots>, usize)>>,
 }
 
 /// Liveness callback: returns whether the tree refers to the slot at an offset.
 pub type Liveness<'a> = &'a dyn Fn(u64) -> bool;
 
-/// Chunks from which on a heap takes the next one ahead of need: which then is a small part of all.
+/// Number of chunks from which on a heap takes the next one in advance. The extra chunk is then a small part of all.
 const AHEAD_FROM: usize = 16;
 
 impl<M: Medium> Heap<M> {
-    /// Takes over the chunks of one tree, kind and slot size. Every slot counts as free until it is marked live; in an
-    /// unswept heap every slot counts as taken until it is swept.
+    /// Opens the heap of one tree, kind and slot size on its chunks. Every slot counts as free until it is marked
+    /// live; in an unswept heap every slot counts as taken until it is swept.
     ///
     /// # Panics
     ///
-    /// If no slot fits a chunk, or slots are not a multiple of eight bytes.
+    /// If no slot fits a chunk, or the slot size is not a multiple of eight bytes.
     pub fn open(pool: &Arc<PoolFile<M>>, spec: HeapSpec) -> Self {
         Self::over(&pool.chunks_of(spec.owner), pool, spec)
     }
 
-    /// Takes over those of a tree's `chunks` that have the heap's kind and slot size.
+    /// Opens the heap on those of a tree's `chunks` that have its kind and slot size.
     pub(crate) fn over(chunks: &[Chunk], pool: &Arc<PoolFile<M>>, spec: HeapSpec) -> Self {
         let whole = spec.slot_bytes.is_multiple_of(8) && u64::from(spec.slot_bytes) <= pool.chunk_bytes();
         assert!(spec.slot_bytes > 0 && whole, "slots of {} bytes", spec.slot_bytes);
@@ -176,7 +176,7 @@ impl<M: Medium> Heap<M> {
         }
     }
 
-    /// Returns where a slot of a chunk begins.
+    /// Returns the offset of a slot of a chunk.
     pub(super) fn slot_offset(&self, slots: &Slots, slot: usize) -> u64 {
         debug_assert!(slot < self.slots_per_chunk(), "a slot beyond its chunk");
         slots.offset + slot as u64 * u64::from(self.spec.slot_bytes)
@@ -186,7 +186,7 @@ impl<M: Medium> Heap<M> {
         (self.pool.chunk_bytes() / u64::from(self.spec.slot_bytes)) as usize
     }
 
-    /// Returns how many slots of a chunk may be taken if it is worth taking up again; otherwise the heap grows.
+    /// Returns how many slots of a chunk may be taken for it to be reused; otherwise the heap grows.
     fn worthwhile(&self) -> usize {
         self.slots_per_chunk() / 8 * 7
     }
@@ -205,13 +205,14 @@ impl<M: Medium> Heap<M> {
         self.caches.get().into_iter().flatten().map(|cache| wait::lock(cache))
     }
 
-    /// Hands out a slot, and returns its offset.
+    /// Allocates a slot and returns its offset.
     ///
     /// # Errors
     ///
-    /// [`PoolFull`](Error::PoolFull) or [`MediumFull`](Error::MediumFull), and what the system refuses. Nothing changed.
+    /// [`PoolFull`](Error::PoolFull), [`MediumFull`](Error::MediumFull), and errors of the system. The heap is
+    /// unchanged.
     pub fn alloc(&self) -> Result<u64> {
-        // Indices are dense, so threads share a cache only when there are very many.
+        // Indices are dense, so threads share a cache only when there are more threads than caches.
         let index = thread_index() % CACHES;
         if let Some(slot) = self.cache(index).take(self.spec.slot_bytes) {
             return Ok(slot);
@@ -231,16 +232,15 @@ impl<M: Medium> Heap<M> {
         Ok(slot)
     }
 
-    /// Prefetches the lines of this thread's next slot, if it is known which that will be.
+    /// Prefetches the lines of this thread's next slot, if it is known.
     pub fn prefetch_next(&self) {
         if let Some(slot) = self.cache(thread_index() % CACHES).next(self.spec.slot_bytes) {
             self.pool.prefetch_lines(slot, self.spec.slot_bytes as usize);
         }
     }
 
-    /// Makes sure that this thread's next slot is at hand. Unswept slots are swept on the way,
-    /// a few at a time as long as the pool can grow, all of them when it cannot. The callback may
-    /// take its time, wait for locks, and use this heap.
+    /// Ensures that this thread's next slot is available. Sweeps unswept slots if necessary: a few at a time while the
+    /// pool can grow, otherwise all of them. The callback may block, wait for locks, and use this heap.
     ///
     /// # Errors
     ///
@@ -266,11 +266,11 @@ impl<M: Medium> Heap<M> {
         fits.then(|| (Arc::clone(slots), slot))
     }
 
-    /// Takes a slot back; it may be handed out again at once.
+    /// Frees a slot; it may be handed out again immediately.
     ///
     /// # Panics
     ///
-    /// If the slot is not this heap's, or is free.
+    /// If the slot is not part of this heap, or is free.
     pub fn free(&self, offset: u64) {
         let (slots, slot) = self.chunk_of(offset).expect("a slot of this heap");
         if slots.give(slot / 64, 1 << (slot % 64)) {
@@ -278,8 +278,8 @@ impl<M: Medium> Heap<M> {
         }
     }
 
-    /// Marks a slot that the tree refers to, at recovery, and returns whether it is the first time. May be
-    /// called from several threads, and only before [`finish_recovery`](Self::finish_recovery).
+    /// Marks a slot as referred to by the tree during recovery. Returns whether it was unmarked. May be called from
+    /// several threads, and only before [`finish_recovery`](Self::finish_recovery).
     ///
     /// # Errors
     ///
@@ -296,8 +296,8 @@ impl<M: Medium> Heap<M> {
         Ok(fresh)
     }
 
-    /// Marks, at recovery, of 64 slots of a chunk, from slot `64 * word` on, those whose bits are set: the tree
-    /// refers to them. None of them was marked before.
+    /// Marks, during recovery, those of the 64 slots from slot `64 * word` of a chunk on whose bits are set: the tree
+    /// refers to them. None of them may be marked before.
     ///
     /// # Panics
     ///
@@ -309,7 +309,7 @@ impl<M: Medium> Heap<M> {
         slots.taken.fetch_add(bits.count_ones() as usize, AcqRel);
     }
 
-    /// Ends recovery: chunks without live slots go back to the pool.
+    /// Ends recovery: chunks without live slots are returned to the pool.
     pub fn finish_recovery(&self) {
         let chunks: Vec<_> = {
             let chunks = wait::read(&self.chunks);
@@ -323,14 +323,14 @@ impl<M: Medium> Heap<M> {
         }
     }
 
-    /// Returns every chunk of the heap in the order of their offsets, for recovery to look at.
+    /// Returns every chunk of the heap in order of offset, for recovery to scan.
     pub fn chunks(&self) -> Vec<ChunkRange> {
         let chunks = wait::read(&self.chunks);
         let slots = self.slots_per_chunk();
         chunks.all.keys().map(|&offset| ChunkRange { offset, slots }).collect()
     }
 
-    /// Returns what the heap occupies; exact while no thread allocates or frees.
+    /// Returns the heap's space usage; exact while no thread allocates or frees.
     pub fn stats(&self) -> HeapStats {
         let cached: u64 = self.each_cache().map(|cache| u64::from(cache.free.count_ones())).sum();
         let chunks = wait::read(&self.chunks);

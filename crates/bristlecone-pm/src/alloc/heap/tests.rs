@@ -76,8 +76,8 @@ fn threads_never_share_a_slot() {
     assert_eq!(heap.stats().chunks, 1);
 }
 
-/// Two threads free the last slots of a chunk and both look at it, one of them late: it has gone, and is here
-/// again.
+/// Two threads free the last slots of a chunk and both look at it, one of them late: the chunk was returned
+/// and allocated again meanwhile.
 #[test]
 fn release_that_looks_late_takes_no_chunk_that_is_in_use_again() {
     let (pool, tree) = pool(2);

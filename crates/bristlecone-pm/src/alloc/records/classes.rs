@@ -1,4 +1,4 @@
-//! The sizes of slots that records are stored in.
+//! The slot sizes of records.
 
 use super::{HEADER_BYTES, VALUE_BYTES_MAX};
 
@@ -53,11 +53,11 @@ pub fn is_class_of(class: usize, len: usize) -> bool {
     (below + 1..=CLASSES[class] as usize).contains(&(len + HEADER_BYTES))
 }
 
-/// Returns the bytes of the slot that a record of `len` bytes takes at most: one with a word of its owner.
+/// Returns the largest slot size of a record of `len` bytes: that of an owned record.
 ///
 /// # Panics
 ///
-/// If no record is that long.
+/// If `len` exceeds the longest record.
 pub fn record_slot_bytes(len: usize) -> u64 {
     CLASSES[class_of(len + HEADER_BYTES)].into()
 }

@@ -1,4 +1,4 @@
-//! The chunks of a tree's records by their place in the pool: recovery looks one up for each record.
+//! Lookup of a tree's record chunks by offset; recovery does one lookup for each record.
 
 use std::sync::Arc;
 
@@ -8,18 +8,18 @@ use crate::{Chunk, Medium, PoolFile};
 /// The chunks that a tree had when it was opened.
 #[derive(Debug, Default)]
 pub struct Marking {
-    /// Where the first one begins.
+    /// Offset of the first one.
     first: u64,
     /// Bits of an offset within its chunk.
     within: u32,
-    /// For each chunk of the pool from the first one to the last: the place in `chunks`, and one more; zero if it is not
-    /// of these.
+    /// For each chunk of the pool from the first to the last: one more than its index in `chunks`, or zero if it is not
+    /// a record chunk of this tree.
     places: Vec<u32>,
     chunks: Vec<(usize, Arc<Slots>)>,
 }
 
 impl Marking {
-    /// Returns what is found of `chunks`, in the order of their numbers: each has its class and its slots.
+    /// Builds the lookup for `chunks`, in order of their numbers, each with its class and slots.
     pub fn over<M: Medium>(pool: &PoolFile<M>, chunks: Vec<(Chunk, usize, Arc<Slots>)>) -> Self {
         let (Some((first, ..)), Some((last, ..))) = (chunks.first(), chunks.last()) else {
             return Self::default();

@@ -1,12 +1,11 @@
 //! Byte strings out of line: the keys and values that do not fit a word.
 //!
-//! A record is a header word (length in bits 0-31, CRC-32C in bits 32-63) and its bytes. It is
-//! written and made durable before anything refers to it, and immutable until its slot is used
-//! again, which waits until no reader can hold it.
+//! A record is a header word (length in bits 0-31, CRC-32C in bits 32-63) followed by its bytes. It is durable before
+//! anything refers to it. It is immutable until its slot is reused, which waits until no reader can hold it.
 //!
-//! A design whose recovery does not look at its items opens its records
-//! [unswept](RecordSpec::unswept). Behind the bytes of an *owned* record one more word is
-//! stored, from which a liveness callback finds out whether the tree refers to the record.
+//! A design whose recovery does not read its items opens its records [unswept](RecordSpec::unswept). An *owned* record
+//! has one more word behind its bytes. From this word a liveness callback determines whether the tree refers to the
+//! record.
 
 mod classes;
 mod marking;
@@ -36,7 +35,7 @@ const HEADER_BYTES: usize = 8;
 /// Bytes of a short record, with its header.
 const SHORT_BYTES: usize = 48;
 
-/// What records are kept for.
+/// Parameters of a tree's records.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct RecordSpec {
     /// The tree that owns the chunks.
@@ -45,14 +44,14 @@ pub struct RecordSpec {
     pub kind: SlotKind,
     /// Whether every record has a word of its owner.
     pub owned: bool,
-    /// Whether recovery marks no record: which are live is found out when free space is needed.
+    /// Whether recovery marks no record: the live ones are determined when space is needed.
     pub unswept: bool,
     /// Whether the header of a slot that never held a record is zero.
     pub tagged: bool,
 }
 
 impl RecordSpec {
-    /// Returns records without owners, of which recovery marks the live ones.
+    /// Returns parameters for records without owners, of which recovery marks the live ones.
     pub fn new(owner: TreeId, kind: SlotKind) -> Self {
         Self { owner, kind, owned: false, unswept: false, tagged: false }
     }
@@ -65,22 +64,22 @@ pub struct Records<M: Medium> {
     spec: RecordSpec,
     /// Few classes are in use; the others cost a word.
     heaps: [OnceLock<Box<Heap<M>>>; CLASSES.len()],
-    /// Slots whose epoch is over. Readers' last words are run by any thread, at any time, even
-    /// after the pool was closed: so they own this queue and nothing more.
+    /// Slots whose epoch is over. Deferred functions run on any thread, at any time, even after the pool was closed, so
+    /// they own this queue and nothing else.
     retired: Released<(u32, u64)>,
-    /// Records that were retired and not freed yet.
+    /// Records that were retired and not yet freed.
     limbo: AtomicU64,
-    /// Until recovery ends.
+    /// Used until recovery ends.
     marking: Marking,
 }
 
 impl<M: Medium> Records<M> {
-    /// Takes over the records of a tree. None counts as live until it is marked; unswept ones all do until they are
-    /// swept.
+    /// Opens the records of a tree. A record counts as free until it is marked; an unswept record counts as live until
+    /// it is swept.
     ///
     /// # Errors
     ///
-    /// [`Corrupted`](Error::Corrupted) if a chunk has slots of a size that no record has.
+    /// [`Corrupted`](Error::Corrupted) if a chunk has a slot size that records do not use.
     pub fn open(pool: &Arc<PoolFile<M>>, spec: RecordSpec) -> Result<Self> {
         let mut records = Self {
             pool: Arc::clone(pool),
@@ -108,13 +107,13 @@ impl<M: Medium> Records<M> {
         Ok(records)
     }
 
-    /// Returns the heap of a class; one that opening did not find has no chunks yet.
+    /// Returns the heap of a class. A heap that was not found at open has no chunks yet.
     fn heap(&self, class: usize) -> &Heap<M> {
         self.heap_of(&[], class)
     }
 
     fn heap_of(&self, chunks: &[Chunk], class: usize) -> &Heap<M> {
-        // Two heaps over one unswept chunk would each sweep it: only one of them may begin.
+        // Two heaps on one unswept chunk would each sweep it: only one may be created.
         self.heaps[class].get_or_init(|| {
             let RecordSpec { owner, kind, owned: _, unswept, tagged } = self.spec;
             let spec = HeapSpec { owner, kind, slot_bytes: CLASSES[class], tagged, unswept };
@@ -122,17 +121,17 @@ impl<M: Medium> Records<M> {
         })
     }
 
-    /// Returns the bytes of a record of `len`, with its owner if it has one.
+    /// Returns the bytes of a record of `len`, including its owner if it has one.
     fn owned_bytes(&self, len: usize) -> usize {
         len + if self.spec.owned { HEADER_BYTES } else { 0 }
     }
 
-    /// Returns the class that a record of `len` bytes, and its owner if it has one, is kept in.
+    /// Returns the class for a record of `len` bytes and its owner if it has one.
     fn class_of(&self, len: usize) -> usize {
         class_of(self.owned_bytes(len))
     }
 
-    /// Makes sure that a record of `len` bytes can be written soon without a sweep.
+    /// Ensures that a record of `len` bytes can be written soon without a sweep.
     ///
     /// # Errors
     ///
@@ -147,7 +146,7 @@ impl<M: Medium> Records<M> {
         self.heaps.iter().filter_map(OnceLock::get).for_each(|heap| heap.sweep_all(is_live));
     }
 
-    /// Keeps a live record that is about to leave the tree: see [`Heap::keep`].
+    /// Protects a live record that is about to leave the tree: see [`Heap::keep`].
     pub fn keep(&self, offset: u64) {
         let len = self.len_at(offset);
         if let Some(heap) = self.heaps.get(self.class_of(len)).and_then(OnceLock::get) {
@@ -155,7 +154,7 @@ impl<M: Medium> Records<M> {
         }
     }
 
-    /// Writes an owned record and its owner: as [`write`](Self::write).
+    /// Writes an owned record and its owner; otherwise like [`write`](Self::write).
     ///
     /// # Errors
     ///
@@ -168,25 +167,25 @@ impl<M: Medium> Records<M> {
         self.pool.at(offset + (HEADER_BYTES + len.next_multiple_of(8)) as u64)
     }
 
-    /// Returns the owner of the record at an offset of an unswept slot; `None` if no record can be there.
+    /// Returns the owner of the record at an offset of an unswept slot, or `None` if no record can begin there.
     pub fn owner_at(&self, offset: u64) -> Option<u64> {
         self.plausible(offset).map(|len| self.owner_cell(offset, len).load(self.pool.medium()))
     }
 
-    /// Sets another owner of a live record; durable after the fence.
+    /// Stores a new owner of a live record; durable after the fence.
     pub fn set_owner(&self, offset: u64, owner: u64, step: Step) -> Flushed {
         let cell = self.owner_cell(offset, self.len_at(offset));
         cell.store(self.pool.medium(), owner);
         self.pool.medium().flush(cell, step)
     }
 
-    /// Returns the length of a record that may be at an offset.
+    /// Returns the length of the record at an offset, if its header is plausible.
     fn plausible(&self, offset: u64) -> Option<usize> {
         let class = self.class_at(offset).ok()?;
         self.pool.holds(offset, u64::from(CLASSES[class])).then(|| self.len_at(offset))
     }
 
-    /// Returns whether the record at an offset has no bytes, or there never was one.
+    /// Returns whether the record at an offset is empty or was never written.
     pub fn is_empty_at(&self, offset: u64) -> bool {
         self.len_at(offset) == 0
     }
@@ -196,7 +195,7 @@ impl<M: Medium> Records<M> {
         self.plausible(offset).is_some()
     }
 
-    /// Returns the length that a header claims, or zero if that cannot be.
+    /// Returns the length in a header, or zero if it is impossible.
     fn len_at(&self, offset: u64) -> usize {
         if !self.pool.holds(offset, HEADER_BYTES as u64) {
             return 0;
@@ -206,8 +205,7 @@ impl<M: Medium> Records<M> {
         if fits { len } else { 0 }
     }
 
-    /// Writes a record and returns its offset, on its way to the medium. Nothing may refer to it before the
-    /// fence.
+    /// Writes and flushes a record and returns its offset. Nothing may refer to it before the fence.
     ///
     /// # Errors
     ///
@@ -234,9 +232,8 @@ impl<M: Medium> Records<M> {
         Ok((offset, medium.flush(cells, step)))
     }
 
-    /// Returns the bytes of a record that was reached while pinned. A reader that was too late for its
-    /// tree's validation never gets here. In a damaged pool an offset may be that of no record:
-    /// then there are no bytes.
+    /// Returns the bytes of a record that was reached while pinned. A reader whose validation failed must not call
+    /// this. In a damaged pool the offset may be wrong; the result is then empty.
     pub fn read<'g>(&'g self, offset: u64, _pinned: &'g Guard) -> &'g [u8] {
         let medium = self.pool.medium();
         let len = self.len_at(offset);
@@ -245,13 +242,12 @@ impl<M: Medium> Records<M> {
         }
         let cells = self.pool.words(offset + HEADER_BYTES as u64, len.div_ceil(8));
         medium.about_to_read(cells.as_ptr().cast(), len);
-        // SAFETY: the words lie in the mapping. A record is published after its last store and not
-        // written again before its slot is freed, which the guard holds off; so no thread changes
-        // these bytes while the slice lives.
+        // SAFETY: the words lie in the mapping. A record is published after its last store and not written again before
+        // its slot is freed,which the guard prevents; so no thread changes these bytes while the slice lives.
         unsafe { std::slice::from_raw_parts(cells.as_ptr().cast(), len) }
     }
 
-    /// Frees a record once no reader can hold it. Its unlink is durable already.
+    /// Frees a record once no reader can hold it. Its unlink must already be durable.
     pub fn retire(&self, offset: u64, guard: &Guard) {
         let class = self.class_of(self.len_at(offset)) as u32;
         let queue = self.retired.queue();
@@ -267,7 +263,7 @@ impl<M: Medium> Records<M> {
         }
     }
 
-    /// Frees what readers have released.
+    /// Frees the records that readers have released.
     fn drain_retired(&self) {
         while let Some((class, offset)) = self.retired.pop() {
             self.limbo.fetch_sub(1, Relaxed);
@@ -277,7 +273,7 @@ impl<M: Medium> Records<M> {
         }
     }
 
-    /// Prefetches a record that may be at an offset, if it is not long.
+    /// Prefetches the record that may be at an offset, if it is short.
     #[inline]
     pub fn prefetch(&self, offset: u64) {
         self.pool.prefetch(offset);
@@ -286,12 +282,12 @@ impl<M: Medium> Records<M> {
         }
     }
 
-    /// Marks a record that the tree refers to, at recovery, and returns whether it is the first time. May be called
-    /// from several threads, and only before [`finish_recovery`](Self::finish_recovery).
+    /// Marks a record as referred to by the tree during recovery. Returns whether it was unmarked. May be called from
+    /// several threads, and only before [`finish_recovery`](Self::finish_recovery).
     ///
     /// # Errors
     ///
-    /// [`Corrupted`](Error::Corrupted) if no record can be there.
+    /// [`Corrupted`](Error::Corrupted) if no record can begin there.
     pub fn mark_live(&self, offset: u64) -> Result<bool> {
         let (class, slots) = self.marking.chunk_of(offset).ok_or_else(|| self.no_record(offset))?;
         let (within, slot_bytes) = ((offset - slots.offset) as u32, CLASSES[class]);
@@ -316,7 +312,7 @@ impl<M: Medium> Records<M> {
         self.pool.words(offset, 1)[0].load(self.pool.medium())
     }
 
-    /// Returns the class of the record at an offset, its header believed only if it fits its chunk.
+    /// Returns the class of the record at an offset. The header is trusted only if the record fits its chunk.
     fn class_at(&self, offset: u64) -> Result<usize> {
         let broken = || self.no_record(offset);
         let (first, chunk_bytes) = (self.pool.chunk_offset(0), self.pool.chunk_bytes());
@@ -325,7 +321,7 @@ impl<M: Medium> Records<M> {
             return Err(broken());
         }
         let len = self.header_at(offset) as u32 as usize;
-        // No record reaches beyond its chunk, nor then beyond the pool.
+        // No record extends beyond its chunk, and so none beyond the pool.
         let within = (offset - first) % chunk_bytes + (HEADER_BYTES + len) as u64 <= chunk_bytes;
         if len > VALUE_BYTES_MAX || !within {
             return Err(broken());
@@ -339,7 +335,7 @@ impl<M: Medium> Records<M> {
     ///
     /// # Errors
     ///
-    /// [`Corrupted`](Error::Corrupted) if they differ, or no record can be there.
+    /// [`Corrupted`](Error::Corrupted) if they differ, or no record can begin there.
     pub fn verify(&self, offset: u64) -> Result<()> {
         self.class_at(offset)?;
         let medium = self.pool.medium();
@@ -353,14 +349,14 @@ impl<M: Medium> Records<M> {
         Err(Error::corrupted("checksum of a record differs", format!("{} at {offset:#x}", self.spec.kind)))
     }
 
-    /// Ends recovery: chunks without live records go back to the pool.
+    /// Ends recovery: chunks without live records are returned to the pool.
     pub fn finish_recovery(&mut self) {
         self.marking = Marking::default();
         self.heaps.iter().filter_map(OnceLock::get).for_each(|heap| heap.finish_recovery());
     }
 
-    /// Notes which slots are taken, once no thread writes any more: see [`Heap::suspend`]. `None` while a reader, as far as
-    /// is known, holds a record that the tree no longer refers to.
+    /// Saves which slots are taken, once no thread writes any more: see [`Heap::suspend`]. Returns `None` while a
+    /// reader may hold a record that the tree no longer refers to.
     pub fn suspend(&self, notes: &mut Notes) -> Option<()> {
         if notes.are_live() {
             return Some(());
@@ -375,7 +371,7 @@ impl<M: Medium> Records<M> {
         heaps().try_for_each(|heap| heap.suspend(notes))
     }
 
-    /// Takes over records as [`suspend`](Self::suspend) noted them. `None`: it noted others.
+    /// Restores records as [`suspend`](Self::suspend) saved them. Returns `None` if they were saved for other records.
     pub fn resume(pool: &Arc<PoolFile<M>>, spec: RecordSpec, notes: &mut NotesReader<'_>) -> Option<Self> {
         let records = Self { marking: Marking::default(), ..Self::open(pool, spec).ok()? };
         if notes.are_live() {
@@ -386,22 +382,22 @@ impl<M: Medium> Records<M> {
         (is_as_many && heaps().try_for_each(|heap| heap.resume(notes)).is_some()).then_some(records)
     }
 
-    /// Returns how many records the tree refers to no longer, but readers may still hold.
+    /// Returns the number of records that left the tree but may still be held by readers.
     pub fn limbo(&self) -> u64 {
         self.limbo.load(Relaxed)
     }
 
-    /// Returns how many of those readers do hold still, as far as is known; the others are free space.
+    /// Returns how many of those records readers may still hold; the others are free space.
     pub fn held(&self) -> u64 {
         self.limbo().saturating_sub(self.retired.len() as u64)
     }
 
-    /// Returns whether readers have released some that are not free yet.
+    /// Returns whether readers have released records that are not yet freed.
     pub fn has_released(&self) -> bool {
         !self.retired.is_empty()
     }
 
-    /// Returns (records live, bytes of chunks owned). Exact while no thread writes and no reader is pinned.
+    /// Returns (live records, bytes of owned chunks). Exact while no thread writes and no reader is pinned.
     pub fn stats(&self) -> (u64, u64) {
         self.drain_retired();
         self.heaps

@@ -1,4 +1,4 @@
-//! Records of every length, readers that are pinned, and references to no record.
+//! Records of every length, pinned readers, and dangling references.
 
 use super::*;
 use crate::{CHUNK_BYTES, Domain, Geometry, Native, Region, TreeSpec};

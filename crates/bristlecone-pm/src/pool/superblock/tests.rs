@@ -1,4 +1,4 @@
-//! What two copies say together, and which pools this version leaves alone.
+//! The combination of two copies, and pools that this version refuses.
 
 use super::super::layout::SUPERBLOCK_WORDS;
 use super::*;
@@ -14,7 +14,7 @@ const CONTENTS: Contents = Contents {
     commits: false,
 };
 
-/// Returns a superblock of which one word is different, with its checksum.
+/// Returns a superblock in which one word is different, with its checksum.
 fn with(at: usize, word: u64) -> Superblock<u64> {
     let mut words = CONTENTS.to_superblock().words();
     words[at] = word;
@@ -45,7 +45,7 @@ fn every_domain_and_state_comes_back() {
     assert!(matches!(of((11, 4), Access::Write), Err(Error::Corrupted { .. })), "there is no such domain");
 }
 
-/// A newer version may add what older ones must not write beside, or must not even read.
+/// A newer version may add features that older versions must not write, or must not even read.
 #[test]
 fn unknown_features_forbid_writing_or_everything() {
     for access in [Access::Read, Access::Write] {
@@ -117,7 +117,7 @@ fn a_creation_that_was_cut_short_damaged_nothing() {
         is_damaged([used.to_superblock(), nothing]),
         "the second copy was durable before the pool was used"
     );
-    // Behind the sequence a torn word is as good as any other.
+    // Behind the sequence, any torn word is acceptable.
     for at in 0..=10 {
         let mut other = second;
         other[at] ^= 1 << 40;
@@ -130,7 +130,7 @@ fn a_creation_that_was_cut_short_damaged_nothing() {
 
 #[test]
 fn sizes_are_possible_up_to_their_limits_and_no_further() {
-    // A word, its limits, and what the other words must be for them.
+    // A word, its limits, and the other words they require.
     for (at, least, most) in [(7, 4096, 1 << 30), (8, 1, 1 << 27), (9, 1, 4096)] {
         for word in [least, most] {
             assert!(of((at, word), Access::Write).is_ok(), "word {at}: {word:#x}");
