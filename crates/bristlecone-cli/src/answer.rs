@@ -1,4 +1,4 @@
-//! How a command line becomes results, an error in one line, and an exit code.
+//! Converts a command's outcome into output, a one-line error, and an exit code.
 
 use std::process::ExitCode;
 
@@ -7,17 +7,19 @@ use clap::error::ErrorKind;
 use crate::failure::{Exit, Failure, Outcome};
 use crate::output::Output;
 
-/// Runs a command, which writes to the output, and reports its error; `tool` is the name that begins the line.
+/// Runs a command, which writes to the output, and reports its error; `tool` is the prefix of the
+/// line.
 pub fn run(tool: &str, json: bool, command: impl FnOnce(&mut Output) -> Outcome) -> ExitCode {
     let mut output = Output::new(json);
     let outcome = command(&mut output);
-    // What a command wrote before it failed is still for the reader.
+    // Output written before a failure must still reach the reader.
     let finished = output.finish();
     let exit = outcome.and(finished).err().and_then(|failure| tell(tool, json, &failure));
     exit.map_or(ExitCode::SUCCESS, |exit| ExitCode::from(exit as u8))
 }
 
-/// Says what went wrong, if that was not done yet, and returns the exit code; `None` if nothing is to be told.
+/// Reports a failure if it was not yet reported, and returns the exit code; `None` if there is
+/// nothing to report.
 pub fn tell(tool: &str, json: bool, failure: &Failure) -> Option<Exit> {
     match failure {
         Failure::BrokenPipe => None,
@@ -29,7 +31,7 @@ pub fn tell(tool: &str, json: bool, failure: &Failure) -> Option<Exit> {
     }
 }
 
-/// Says one line on standard error.
+/// Prints one line to standard error.
 fn say(tool: &str, json: bool, exit: Exit, line: &str) {
     if json {
         eprintln!("{}", serde_json::json!({ "error": line, "exit": exit as u8 }));
@@ -38,7 +40,7 @@ fn say(tool: &str, json: bool, exit: Exit, line: &str) {
     }
 }
 
-/// Answers to a command line that cannot be read. Help and version come here, too.
+/// Reports a command line that cannot be parsed. Also handles help and version.
 pub fn refuse(tool: &str, error: &clap::Error) -> ExitCode {
     if matches!(
         error.kind(),
@@ -46,7 +48,7 @@ pub fn refuse(tool: &str, error: &clap::Error) -> ExitCode {
             | ErrorKind::DisplayVersion
             | ErrorKind::DisplayHelpOnMissingArgumentOrSubcommand
     ) {
-        // There may be no reader any more.
+        // The reader may have closed the pipe.
         let _ = error.print();
         return if error.use_stderr() { ExitCode::from(Exit::Usage as u8) } else { ExitCode::SUCCESS };
     }
@@ -55,11 +57,11 @@ pub fn refuse(tool: &str, error: &clap::Error) -> ExitCode {
     ExitCode::from(Exit::Usage as u8)
 }
 
-/// Returns what is wrong and what would be right, without the usage that follows.
+/// Returns the error and the advice, without the usage that follows.
 pub fn one_line(text: &str) -> String {
     let said =
         text.split("\nUsage:").next().unwrap_or(text).split("\nFor more information").next().unwrap_or(text);
     let words: Vec<&str> = said.trim_start_matches("error:").split_whitespace().collect();
-    // The library of arguments puts its advice into a paragraph of its own.
+    // Clap puts its advice into a separate paragraph.
     format!("{} (--help says more)", words.join(" ").replace(" tip: ", "; "))
 }

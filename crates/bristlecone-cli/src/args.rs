@@ -12,21 +12,22 @@ use crate::shell;
 
 /// Ordered key-value indexes that survive crashes.
 ///
-/// A pool is a file that holds named trees; a tree maps keys to values, in order. Commands that only read leave
-/// the file as it is and may run at the same time; a command that writes has the pool for itself. While a process
-/// writes to a pool, `get`, `scan`, `dump`, `info`, `trees`, `check`, `stat` and `top` follow it.
+/// A pool is a file that holds named trees; a tree maps keys to values, in order. Commands that only read do
+/// not change the file, and several may run at the same time; a command that writes needs exclusive access.
+/// While a process writes to a pool, `get`, `scan`, `dump`, `info`, `trees`, `check`, `stat` and `top` follow
+/// it.
 #[derive(Debug, Parser)]
 #[command(name = "bristlecone", version, after_help = help(), propagate_version = true)]
 pub struct Cli {
     /// Print JSON: one value per line on standard output, errors as JSON on standard error.
     #[arg(long, global = true)]
     pub json: bool,
-    /// What to do.
+    /// The command.
     #[command(subcommand)]
     pub command: Command,
 }
 
-/// How keys and values are written.
+/// The syntax of keys and values.
 const FORMS: &str = "\
 Keys and values, by kind:
   u8 … u128, i8 … i128   decimal numbers
@@ -40,12 +41,12 @@ Keys and values, by kind:
 With --json numbers of up to 64 bits are numbers, wider ones strings; bytes keep their escapes.
 In lines of text, as `scan` and `dump` print them, a tab, a newline and a backslash in text are \\t, \\n and \\\\.";
 
-/// Returns what follows the list of commands.
+/// Returns the text after the list of commands.
 fn help() -> String {
     format!("{FORMS}\n\n{}", failure::HELP)
 }
 
-/// The commands; each has a file of its own in `commands/`.
+/// The commands; each is a file in `commands/`.
 #[derive(Debug, Subcommand)]
 pub enum Command {
     Demo(demo::Demo),
@@ -77,7 +78,7 @@ pub enum Command {
 }
 
 impl Command {
-    /// Does what was asked.
+    /// Runs the command.
     pub fn run(&self, output: &mut Output) -> Outcome {
         match self {
             Self::Demo(args) => args.run(output),

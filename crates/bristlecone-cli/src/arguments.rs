@@ -1,17 +1,17 @@
-//! Arguments that several commands have.
+//! Arguments that several commands share.
 
 use bristlecone::Domain;
 use clap::Args;
 
-/// How far a store must travel before it counts as durable.
+/// The point that a store must reach to be durable.
 #[derive(Args, Clone, Copy, Debug)]
 pub struct DomainArg {
-    /// How data is made durable: process, adr, eadr or msync; detected from the medium if not given.
+    /// Durability domain: process, adr, eadr or msync [default: detected from the medium]
     #[arg(long, value_name = "DOMAIN")]
     pub domain: Option<Domain>,
 }
 
-/// Reads `name=value`.
+/// Parses `name=value`.
 pub fn option(text: &str) -> Result<(String, u64), String> {
     let said = || format!("{text:?} is not an option: write name=number, such as max_subnodes=4");
     let (name, value) = text.split_once('=').ok_or_else(said)?;

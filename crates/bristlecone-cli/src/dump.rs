@@ -1,4 +1,4 @@
-//! What frames a dump, so that `load` makes the same tree of it and notices what is missing.
+//! Header and trailer lines of a dump, with which `load` creates the same tree and detects missing lines.
 //!
 //! ```text
 //! {"bristlecone_dump":1,"version":"0.1.0","tree":"ages","number":1,"of":1,"design":"sstree",…,"format":"tsv"}
@@ -6,8 +6,9 @@
 //! {"bristlecone_end":"ages","entries":1,"crc32c":"1c7f8a5e"}
 //! ```
 //!
-//! A line of a frame begins with `{"bristlecone_` and holds no tab. No line of data does: one of TSV holds a
-//! tab, a field of CSV that holds a quote begins with one, and an entry in JSON begins with `{"key"`.
+//! A header or trailer line begins with `{"bristlecone_` and contains no tab. No line of data has this form:
+//! one of TSV contains a tab, a field of CSV with a quote begins with one, and an entry in JSON begins with
+//! `{"key"`.
 
 use std::collections::BTreeMap;
 
@@ -18,7 +19,7 @@ use crate::format::Format;
 use crate::store::TreeInfo;
 use crate::tree_args::TreeArgs;
 
-/// The version of the frame that this tool writes, and the newest that it reads.
+/// The version of the format that this tool writes, and the newest that it reads.
 const VERSION: u32 = 1;
 
 /// The line before the entries of a tree.
@@ -29,32 +30,32 @@ pub struct Header {
     version: String,
     /// The tree's name.
     pub tree: String,
-    /// Which tree of the dump this is, counted from 1.
+    /// Index of the tree in the dump, counted from 1.
     pub number: u64,
-    /// How many trees the dump has.
+    /// Number of trees in the dump.
     pub of: u64,
     design: String,
     key: String,
     value: String,
     options: BTreeMap<String, u64>,
-    /// How many entries the tree had.
+    /// Number of entries of the tree.
     pub entries: u64,
-    /// How its lines are divided.
+    /// Format of its lines.
     pub format: Format,
 }
 
-/// The line behind the entries of a tree.
+/// The line after the entries of a tree.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Trailer {
     /// The tree's name.
     pub bristlecone_end: String,
-    /// How many entries stand between header and trailer.
+    /// Number of entries between header and trailer.
     pub entries: u64,
-    /// CRC-32C of their lines, the ends of lines included.
+    /// CRC-32C of their lines, including line ends.
     pub crc32c: String,
 }
 
-/// A line of a frame.
+/// A header or trailer line.
 #[derive(Debug, PartialEq, Eq)]
 pub enum Frame {
     Header(Header),
@@ -79,7 +80,7 @@ impl Header {
         }
     }
 
-    /// Returns what the tree was.
+    /// Returns the properties of the tree.
     pub fn shape(&self) -> Outcome<TreeArgs> {
         let wrong = |what: String| Failure::usage(format!("the dump of {:?}: {what}", self.tree));
         Ok(TreeArgs {
@@ -92,13 +93,13 @@ impl Header {
 }
 
 impl Trailer {
-    /// Ends a tree's entries.
+    /// Returns the trailer for a tree's entries.
     pub fn new(tree: &str, sum: Sum) -> Self {
         Self { bristlecone_end: tree.to_owned(), entries: sum.entries, crc32c: format!("{:08x}", sum.crc) }
     }
 }
 
-/// What a trailer says of lines.
+/// Number and checksum of lines.
 #[derive(Clone, Copy, Debug, Default)]
 pub struct Sum {
     pub entries: u64,
@@ -106,12 +107,12 @@ pub struct Sum {
 }
 
 impl Sum {
-    /// Adds a line or a part of one, its end included.
+    /// Adds a line or a part of one, including its end.
     pub fn add(&mut self, text: &[u8]) {
         self.crc = crc32c::crc32c_append(self.crc, text);
     }
 
-    /// Says what is wrong with lines that `trailer` ends; `None` if nothing is.
+    /// Describes how the lines differ from their `trailer`; `None` if they match.
     pub fn differs(&self, header: &Header, trailer: &Trailer) -> Option<String> {
         let tree = &header.tree;
         if &trailer.bristlecone_end != tree {
@@ -126,7 +127,7 @@ impl Sum {
     }
 }
 
-/// Reads a line of a frame, given without its end. `None`: it is a line of data.
+/// Parses a header or trailer line, given without its end. Returns `None` for a line of data.
 pub fn frame(line: &[u8]) -> Option<Result<Frame, String>> {
     let line = line.strip_suffix(b"\r").unwrap_or(line);
     if !line.starts_with(b"{\"bristlecone_") || line.contains(&b'\t') {

@@ -1,11 +1,11 @@
-//! Why a command failed, in one line, and the exit code that goes with it.
+//! The reason why a command failed, in one line, and its exit code.
 
 use std::fmt;
 use std::io::ErrorKind;
 
 use bristlecone::{CloseError, Error};
 
-/// The exit codes, as `--help` tells them.
+/// The exit codes, as printed by `--help`.
 pub const HELP: &str = "\
 Exit codes:
   0    done
@@ -21,17 +21,17 @@ Exit codes:
   130  interrupted
   134  aborted (SIGABRT): bytes of the pool could not be had when they were touched";
 
-/// What the process answers to its caller.
+/// Exit code of the process.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 #[repr(u8)]
 pub enum Exit {
-    /// Acknowledged data is missing, a check found something, or the system refused.
+    /// Acknowledged data is missing, a check failed, or the system returned an error.
     Failed = 1,
-    /// An argument or a value is not possible.
+    /// An argument or a value is invalid.
     Usage = 2,
-    /// Another process has the pool.
+    /// Another process has the pool open.
     InUse = 3,
-    /// There is no such pool, tree or key.
+    /// The pool, tree or key does not exist.
     Absent = 4,
     /// Not a pool, corrupted, or written by a newer version.
     Corrupted = 5,
@@ -39,43 +39,44 @@ pub enum Exit {
     Full = 6,
     /// A line of the input is malformed.
     BadInput = 7,
-    /// No process writes to the pool that can be followed, or it does not have the tree open.
+    /// No process writes to the pool such that it can be followed, or the writer does not have the
+    /// tree open.
     NoWriter = 8,
     /// Stopped by Ctrl-C or SIGTERM.
     Interrupted = 130,
 }
 
-/// A command that did not do what it was asked.
+/// The failure of a command.
 #[derive(Debug)]
 pub enum Failure {
-    /// Said in one line on standard error.
+    /// Reported by one line on standard error.
     Said {
         /// The exit code.
         exit: Exit,
         /// The line.
         line: String,
     },
-    /// Said already, on standard output: only the exit code is left.
+    /// Already reported on standard output: only the exit code remains.
     Shown(Exit),
-    /// The reader of our output has gone: nothing to say, and no reader to say it to.
+    /// The reader of standard output has closed the pipe: nothing can be reported.
     BrokenPipe,
 }
 
-/// What every command gives.
+/// Result of a command.
 pub type Outcome<T = ()> = Result<T, Failure>;
 
 impl Failure {
-    /// Makes a failure of one line.
+    /// Returns a failure with a one-line message.
     pub fn new(exit: Exit, line: impl Into<String>) -> Self {
         Self::Said { exit, line: line.into() }
     }
 
-    /// Makes a failure of wrong arguments.
+    /// Returns a failure of invalid arguments.
     pub fn usage(line: impl Into<String>) -> Self {
         Self::new(Exit::Usage, line)
     }
 
-    /// Makes a failure of a system call, with what it was for.
+    /// Returns a failure of a system call, with its purpose.
     pub fn io(doing: impl fmt::Display, error: &std::io::Error) -> Self {
         match error.kind() {
             ErrorKind::BrokenPipe => Self::BrokenPipe,
@@ -87,17 +88,17 @@ impl Failure {
         }
     }
 
-    /// Makes a failure of Ctrl-C or SIGTERM.
+    /// Returns a failure caused by Ctrl-C or SIGTERM.
     pub fn interrupted(what_stands: impl fmt::Display) -> Self {
         Self::new(Exit::Interrupted, format!("interrupted: {what_stands}"))
     }
 
-    /// Returns whether there was no room.
+    /// Returns whether the failure is a lack of space.
     pub fn is_full(&self) -> bool {
         matches!(self, Self::Said { exit: Exit::Full, .. } | Self::Shown(Exit::Full))
     }
 
-    /// Returns what is to be said of it, if anything.
+    /// Returns the message, if any.
     pub fn line(&self) -> &str {
         match self {
             Self::Said { line, .. } => line,
@@ -105,7 +106,7 @@ impl Failure {
         }
     }
 
-    /// Returns this failure, said about `what`.
+    /// Returns this failure with `what` as context.
     pub fn within(self, what: impl fmt::Display) -> Self {
         match self {
             Self::Said { exit, line } => Self::Said { exit, line: format!("{what}: {line}") },

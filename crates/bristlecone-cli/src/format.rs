@@ -1,14 +1,14 @@
-//! How lines of keys and values are divided.
+//! Formats of lines with keys and values.
 
 use serde::{Deserialize, Serialize};
 
-/// How a line is divided.
+/// Format of a line.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, clap::ValueEnum, Serialize, Deserialize)]
 #[serde(rename_all = "lowercase")]
 pub enum Format {
     /// Key, tab, value; tabs, newlines and backslashes as \t, \n, \\.
     Tsv,
-    /// Comma-separated, quoted where needed (RFC 4180).
+    /// Comma-separated, quoted where necessary (RFC 4180).
     Csv,
     /// One object with key and value per line.
     Json,

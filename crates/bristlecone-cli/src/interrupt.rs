@@ -1,4 +1,5 @@
-//! Ctrl-C and SIGTERM: noted, and honoured at the next good moment. A second one does not wait.
+//! Ctrl-C and SIGTERM: recorded, and honoured at the next safe point. A second signal ends the
+//! process immediately.
 
 use std::io::{BufReader, Error, Read, Stdin};
 use std::os::fd::AsFd;
@@ -13,19 +14,19 @@ use crate::failure::{Exit, Failure, Outcome};
 
 static ASKED: AtomicBool = AtomicBool::new(false);
 
-/// How the terminal is to be left, while nothing is under way that would have to come to an end.
+/// Terminal settings to restore on exit, while no command is running.
 static AT_PROMPT: Mutex<Option<Termios>> = Mutex::new(None);
 
-/// The file that a second signal must not leave behind.
+/// The file to remove when a second signal arrives.
 static REMOVED_AT_EXIT: Mutex<Option<PathBuf>> = Mutex::new(None);
 
-/// Listens. Without a listener the signal would end the process at once, which loses nothing
-/// that was acknowledged either; so an error here is none.
+/// Installs the handler. Without it the signal would end the process immediately, which loses no
+/// acknowledged data either; so errors are ignored.
 pub fn listen() {
     let _ = ctrlc::set_handler(|| {
         let terminal = AT_PROMPT.lock().unwrap_or_else(PoisonError::into_inner).take();
         if let Some(terminal) = &terminal {
-            // An editor of lines has changed it.
+            // The line editor has changed the settings.
             let _ = tcsetattr(std::io::stdin(), OptionalActions::Now, terminal);
         }
         if ASKED.swap(true, Ordering::Relaxed) || terminal.is_some() {
@@ -37,8 +38,8 @@ pub fn listen() {
     });
 }
 
-/// Names the file to be removed should the user insist on stopping at once, or takes the name
-/// back; whether there was one before.
+/// Sets or clears the file to remove if the user forces an immediate exit; returns whether one was
+/// set before.
 pub fn remove_at_exit(path: Option<&Path>) -> bool {
     std::mem::replace(&mut *removed_at_exit(), path.map(Path::to_owned)).is_some()
 }
@@ -47,18 +48,19 @@ fn removed_at_exit() -> MutexGuard<'static, Option<PathBuf>> {
     REMOVED_AT_EXIT.lock().unwrap_or_else(PoisonError::into_inner)
 }
 
-/// Returns whether the user wants us to stop.
+/// Returns whether the user has asked to stop.
 #[inline]
 pub fn asked() -> bool {
     ASKED.load(Ordering::Relaxed)
 }
 
-/// Forgets that the user wanted a command to stop, before the next one.
+/// Clears the request to stop before the next command.
 pub fn forget() {
     ASKED.store(false, Ordering::Relaxed);
 }
 
-/// Calls `wait`, which waits at a prompt on the terminal: a signal ends the process at once meanwhile.
+/// Calls `wait`, which waits at a prompt on the terminal. A signal meanwhile ends the process
+/// immediately.
 pub fn at_prompt<T>(wait: impl FnOnce() -> T) -> T {
     let set = |terminal| *AT_PROMPT.lock().unwrap_or_else(PoisonError::into_inner) = terminal;
     set(tcgetattr(std::io::stdin()).ok());
@@ -67,17 +69,17 @@ pub fn at_prompt<T>(wait: impl FnOnce() -> T) -> T {
     waited
 }
 
-/// Fails if the user wants us to stop.
+/// Fails if the user has asked to stop.
 pub fn check(what_stands: &str) -> Outcome {
     if asked() { Err(Failure::interrupted(what_stands)) } else { Ok(()) }
 }
 
-/// Fails if the user wanted us to stop and something failed since.
+/// Fails if the user has asked to stop and the operation failed.
 pub fn check_failed<T, E>(done: &Result<T, E>, what_stands: impl std::fmt::Display) -> Outcome {
     if asked() && done.is_err() { Err(Failure::interrupted(what_stands)) } else { Ok(()) }
 }
 
-/// Standard input that stops waiting when the user wants us to stop.
+/// Standard input that stops waiting when the user asks to stop.
 pub struct Input(Stdin);
 
 /// Returns standard input, buffered.

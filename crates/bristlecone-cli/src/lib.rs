@@ -1,5 +1,5 @@
-//! What the command-line tools of Bristlecone share: arguments, results, errors, exit codes, Ctrl-C. The commands are
-//! the tools' own.
+//! Shared code of Bristlecone's command-line tools: arguments, results, errors, exit codes, Ctrl-C. Each tool defines
+//! its own commands.
 
 pub mod answer;
 pub mod arguments;

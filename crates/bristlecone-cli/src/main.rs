@@ -1,4 +1,4 @@
-//! `bristlecone`: crash-surviving ordered indexes from the command line.
+//! `bristlecone`: crash-safe ordered indexes from the command line.
 
 mod args;
 mod commands;

@@ -1,17 +1,17 @@
-//! Where a pool stands, in words.
+//! Descriptions of a pool's medium.
 
 use std::path::Path;
 
 use bristlecone::PoolInfo;
 
-/// Returns what survives in this pool, in words.
+/// Describes what survives in this pool.
 pub fn promise(info: &PoolInfo) -> String {
     let caveat =
         info.domain.caveat(info.detected).map(|caveat| format!("; but {caveat}")).unwrap_or_default();
     format!("domain {}: survives {}{caveat}", info.domain, info.domain.survives())
 }
 
-/// Returns the file system that holds a file, by name.
+/// Returns the name of the file system that holds a file.
 pub fn name(path: &Path) -> String {
     let Ok(stat) = rustix::fs::statfs(path) else { return "unknown".to_owned() };
     match stat.f_type as u64 & 0xffff_ffff {
@@ -27,7 +27,7 @@ pub fn name(path: &Path) -> String {
     .to_owned()
 }
 
-/// Returns the page size in force, in words.
+/// Describes the page size in use.
 pub fn pages(info: &PoolInfo) -> String {
     match info.huge_bytes * 100 / info.file_bytes.max(1) {
         0 => "4 KiB".to_owned(),

@@ -1,4 +1,4 @@
-//! Opening pools: to read, to write, after waiting, and what to say if it cannot be done.
+//! Opening pools: for reading or writing, with optional waiting, and error messages.
 
 use std::path::{Path, PathBuf};
 use std::time::{Duration, Instant};
@@ -11,19 +11,19 @@ use bristlecone_cli::size;
 use clap::Args;
 use rustix::io::Errno;
 
-/// Which pool, and how long to wait for it.
+/// The pool, and how long to wait for it.
 #[derive(Args, Clone, Debug)]
 pub struct PoolPath {
     /// The pool file.
     #[arg(value_name = "POOL")]
     pub path: PathBuf,
-    /// Wait for a pool that another process has open and does not let others read [default: do not; 10 seconds if none are given]
+    /// Wait up to SECONDS for a locked pool [default without value: 10]
     #[arg(long, value_name = "SECONDS", num_args = 0..=1, require_equals = true, default_missing_value = "10")]
     #[arg(value_parser = seconds)]
     pub wait: Option<Duration>,
 }
 
-/// Which pool, and how what is written becomes durable.
+/// The pool, and its durability domain.
 #[derive(Args, Clone, Debug)]
 pub struct PoolArgs {
     #[command(flatten)]
@@ -32,40 +32,40 @@ pub struct PoolArgs {
     pub domain: DomainArg,
 }
 
-/// Which pool, for commands that only read. The file is left as it is, also after a crash.
+/// The pool, for commands that only read. The file is not changed, even after a crash.
 #[derive(Args, Clone, Debug)]
 pub struct ReadArgs {
     #[command(flatten)]
     pub pool: PoolPath,
-    /// Accepted since reading commands had to be told.
+    /// Ignored; accepted for compatibility.
     #[arg(long, hide = true)]
     pub read_only: bool,
 }
 
 impl PoolArgs {
-    /// Opens the pool to write, and says on standard error what of it was damaged.
+    /// Opens the pool for writing, and reports damage on standard error.
     pub fn open(&self) -> Outcome<Pool> {
         self.open_with(|options| options)
     }
 
-    /// Opens the pool to write, with options beside the domain.
+    /// Opens the pool for writing, with options besides the domain.
     pub fn open_with(&self, more: impl FnOnce(PoolOptions) -> PoolOptions) -> Outcome<Pool> {
         self.pool.open(&more(with_domain(self.domain.domain))).map(saying)
     }
 }
 
 impl ReadArgs {
-    /// Opens the pool to read while no process writes to it, and says on standard error what of it was damaged.
+    /// Opens the pool for reading while no process writes to it, and reports damage on standard error.
     pub fn open(&self) -> Outcome<Pool> {
         self.pool.open(&Pool::options().read_only(true)).map(saying)
     }
 
-    /// Opens the pool to read, or follows the process that writes to it; says on standard error what of it was damaged.
+    /// Opens the pool for reading, or follows the process that writes to it; reports damage on standard error.
     pub fn open_or_follow(&self) -> Outcome<Pool> {
         self.pool.open_or_follow(&Pool::options().read_only(true)).map(saying)
     }
 
-    /// Opens the pool to read what stands on its medium, whatever its last user left of its index in memory.
+    /// Opens the pool for reading from its medium only, ignoring an index saved in memory.
     pub fn open_from_medium(&self) -> Outcome<Pool> {
         self.pool.open(&from_medium())
     }
@@ -80,7 +80,7 @@ fn from_medium() -> PoolOptions {
     Pool::options().read_only(true).keep_index(KeepIndex::Never)
 }
 
-/// Says on standard error what of a pool was damaged.
+/// Reports damage of a pool on standard error.
 fn saying(pool: Pool) -> Pool {
     for Finding { location, what, .. } in pool.info().findings {
         eprintln!("bristlecone: {what} at {location}");
@@ -88,23 +88,23 @@ fn saying(pool: Pool) -> Pool {
     pool
 }
 
-/// Returns options with a domain, if one was given.
+/// Returns options with the domain, if one was given.
 pub fn with_domain(domain: Option<Domain>) -> PoolOptions {
     domain.map_or_else(Pool::options, |domain| Pool::options().domain(domain))
 }
 
 impl PoolPath {
-    /// Opens or creates the pool, as the options say; waits for it if it is to.
+    /// Opens or creates the pool with the options; waits for it if requested.
     pub fn open(&self, options: &PoolOptions) -> Outcome<Pool> {
         self.wait_for(|| options.open(&self.path).map_err(Refusal::from))
     }
 
-    /// Opens the pool as the options say, which are to read, or follows the process that writes to it; waits if neither
-    /// can be done and it is to.
+    /// Opens the pool with the options, which must be for reading, or follows the process that writes to it. If neither
+    /// is possible, waits if requested.
     pub fn open_or_follow(&self, options: &PoolOptions) -> Outcome<Pool> {
         self.wait_for(|| {
             let opened = self.read_or_follow(options);
-            // The process may have closed the pool between both.
+            // The process may have closed the pool between the two attempts.
             let may_be_closed = matches!(&opened, Err(Refusal { why_not_followed: Some(_), .. }));
             if may_be_closed { self.read_or_follow(options) } else { opened }
         })
@@ -132,7 +132,7 @@ impl PoolPath {
         }
     }
 
-    /// Opens the pool as the options say, or fails with what keeps it from being followed.
+    /// Opens the pool with the options, or returns the reason why it cannot be followed.
     fn read_or_follow(&self, options: &PoolOptions) -> Result<Pool, Refusal> {
         let in_use = match options.open(&self.path) {
             Err(error @ Error::InUse { .. }) => error,
@@ -157,10 +157,10 @@ impl PoolPath {
     }
 }
 
-/// Why a pool was not opened.
+/// The reason why a pool was not opened.
 struct Refusal {
     error: Error,
-    /// Of a pool in use that was to be followed.
+    /// Set if the pool is in use and was to be followed.
     why_not_followed: Option<String>,
 }
 
@@ -170,7 +170,7 @@ impl From<Error> for Refusal {
     }
 }
 
-/// A wait that lasts longer is told.
+/// A longer wait is reported.
 const TOLD_AFTER: Duration = Duration::from_secs(1);
 const LOOK_EVERY: Duration = Duration::from_millis(20);
 
@@ -183,13 +183,13 @@ fn held_by(holder: Option<u32>) -> String {
     }
 }
 
-/// Reads a time in seconds.
+/// Parses a time in seconds.
 fn seconds(text: &str) -> Result<Duration, String> {
     let time = text.parse().ok().and_then(|seconds| Duration::try_from_secs_f64(seconds).ok());
     time.ok_or_else(|| format!("{text:?} is not a number of seconds, such as 10 or 0.5"))
 }
 
-/// Returns the failure that says what is wrong with a path, where the error itself does not.
+/// Returns the failure, with the path if the error itself does not name it.
 pub fn explain(path: &Path, error: Error) -> Failure {
     let errno = match &error {
         Error::Io { source, .. } => source.raw_os_error().map(Errno::from_raw_os_error),

@@ -1,4 +1,4 @@
-//! Where results go: text for people, JSON for programs, progress only to a terminal.
+//! Output: text for people, JSON for programs, progress only on a terminal.
 
 use std::io::{BufWriter, IsTerminal, Stdout, Write};
 use std::time::Duration;
@@ -8,19 +8,19 @@ use serde::Serialize;
 
 use crate::failure::Outcome;
 
-/// Standard output, and how it is to look.
+/// Standard output, and its format.
 pub struct Output {
     to: BufWriter<Stdout>,
     json: bool,
 }
 
 impl Output {
-    /// Returns standard output; JSON if that is wanted.
+    /// Returns standard output, in JSON if `json` is set.
     pub fn new(json: bool) -> Self {
         Self { to: BufWriter::with_capacity(1 << 16, std::io::stdout()), json }
     }
 
-    /// Returns whether JSON is wanted.
+    /// Returns whether the output is JSON.
     pub fn json(&self) -> bool {
         self.json
     }
@@ -38,7 +38,7 @@ impl Output {
         Ok(())
     }
 
-    /// Prints the JSON value or the text, whichever is wanted.
+    /// Prints the JSON value or the text, depending on the format.
     pub fn either(&mut self, value: &impl Serialize, text: impl std::fmt::Display) -> Outcome {
         if self.json { self.value(value) } else { self.line(text) }
     }
@@ -49,14 +49,14 @@ impl Output {
         Ok(())
     }
 
-    /// Hands everything written so far to the reader. Nothing may be lost silently, so every
-    /// command ends with this.
+    /// Flushes the output. Every command must end with this, so that no output is lost silently.
     pub fn finish(&mut self) -> Outcome {
         self.to.flush()?;
         Ok(())
     }
 
-    /// Returns a bar over `steps`, or a counter when their number is not known; drawn only on a terminal.
+    /// Returns a progress bar over `steps`, or a counter when their number is unknown; drawn only
+    /// on a terminal.
     pub fn progress(&self, what: &'static str, steps: Option<u64>) -> ProgressBar {
         if self.json || !std::io::stderr().is_terminal() {
             return ProgressBar::hidden();

@@ -1,17 +1,17 @@
-//! Pools for one run: created in shared memory, removed afterwards, whatever happens.
+//! Temporary pools: created in shared memory and always removed afterwards.
 
 use std::path::{Path, PathBuf};
 
 use crate::interrupt;
 
-/// A pool file that goes when this is dropped, unless it is to be kept.
+/// A pool file that is removed when this is dropped, unless it is to be kept.
 pub struct Scratch {
     path: PathBuf,
     keep: bool,
 }
 
 impl Scratch {
-    /// Returns the path that was given, or one of our own in shared memory. Nothing is created yet.
+    /// Returns the given path, or a new one in shared memory. Creates nothing yet.
     pub fn new(asked: Option<&Path>, purpose: &str, keep: bool) -> Self {
         let own = || {
             let memory = Path::new("/dev/shm");
@@ -21,22 +21,22 @@ impl Scratch {
         Self { path: asked.map_or_else(own, Path::to_owned), keep }
     }
 
-    /// Returns where the pool is.
+    /// Returns the path of the pool.
     pub fn path(&self) -> &Path {
         &self.path
     }
 
-    /// Notes that the file was created by this run, and is ours from here on.
+    /// Records that this run created the file and may remove it.
     pub fn created(&self) {
         if !self.keep {
             interrupt::remove_at_exit(Some(&self.path));
         }
     }
 
-    /// Removes the file, if it is ours.
+    /// Removes the file, if this run created it.
     pub fn remove(&self) {
         if interrupt::remove_at_exit(None) {
-            // It may be gone already, which is what was wanted.
+            // It may already be removed.
             let _ = std::fs::remove_file(&self.path);
         }
     }

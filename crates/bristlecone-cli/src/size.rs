@@ -1,11 +1,11 @@
 //! Sizes as people write them: `8G`, `512MiB`, `4096`.
 
-/// Reads a size, as [`bristlecone::parse_size`] does.
+/// Parses a size, like [`bristlecone::parse_size`].
 pub fn parse(text: &str) -> Result<u64, String> {
     bristlecone::parse_size(text).map_err(|error| error.to_string())
 }
 
-/// Reads a count: like a size, but K, M and G are powers of ten: `10M` keys.
+/// Parses a count: like a size, but K, M and G are powers of ten: `10M` keys.
 pub fn parse_count(text: &str) -> Result<u64, String> {
     let said =
         || format!("{text:?} is not a count: write a number, with k, M or G for thousands, such as 10M");
@@ -19,7 +19,7 @@ pub fn parse_count(text: &str) -> Result<u64, String> {
     number.checked_mul(factor).ok_or_else(said)
 }
 
-/// Writes a size: `8 GiB`, `1.5 MiB`, `312 B`.
+/// Formats a size: `8 GiB`, `1.5 MiB`, `312 B`.
 pub fn show(bytes: u64) -> String {
     let units = [("TiB", 40), ("GiB", 30), ("MiB", 20), ("KiB", 10)];
     match units.iter().find(|(_, power)| bytes >= 1 << power) {

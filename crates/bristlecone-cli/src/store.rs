@@ -8,7 +8,7 @@ use bristlecone_cli::failure::{Exit, Failure, Outcome};
 
 use crate::datum::Datum;
 
-/// What the directory says about a tree.
+/// A tree's entry in the directory.
 pub struct TreeInfo {
     pub name: String,
     pub design: Design,
@@ -18,7 +18,7 @@ pub struct TreeInfo {
 }
 
 impl TreeInfo {
-    /// Reads what the directory says.
+    /// Interprets a directory entry.
     pub fn new(spec: TreeSpec) -> Outcome<Self> {
         let (design, options) = (Design::of(&spec)?, Design::options_of(&spec)?);
         let TreeSpec { name, key_kind, value_kind, .. } = spec;
@@ -48,18 +48,18 @@ pub fn find_spec(pool: &Pool, name: &str) -> Outcome<TreeSpec> {
     Err(Failure::new(Exit::Absent, said))
 }
 
-/// Returns what the directory says about the tree of this name.
+/// Returns the interpreted directory entry of the tree of this name.
 pub fn find(pool: &Pool, name: &str) -> Outcome<TreeInfo> {
     TreeInfo::new(find_spec(pool, name)?)
 }
 
-/// Opens a tree as what it is.
+/// Opens a tree with its own design and kinds.
 pub fn tree(pool: &Pool, name: &str) -> Outcome<Tree> {
     find_spec(pool, name)?;
     Ok(pool.dynamic_tree(name)?)
 }
 
-/// Inserts a key that is absent; returns the value of one that is not, which stays as it is.
+/// Inserts an absent key; returns the value of a key that exists, which is unchanged.
 pub fn insert_new(tree: &Tree, key: &Datum, value: &Datum) -> Outcome<Option<Datum>> {
     match tree.try_insert(key, value) {
         Ok(()) => Ok(None),
@@ -67,7 +67,8 @@ pub fn insert_new(tree: &Tree, key: &Datum, value: &Datum) -> Outcome<Option<Dat
     }
 }
 
-/// Calls `each` with entries in order until it returns `false`. Their records are compared with their checksums.
+/// Calls `each` with entries in order until it returns `false`. Verifies the checksums of their
+/// records.
 pub fn scan(
     tree: &Tree,
     bounds: (Bound<Datum>, Bound<Datum>),

@@ -1,21 +1,21 @@
-//! Tables for people: columns that line up, within 100 columns of a terminal.
+//! Tables for people: aligned columns, within 100 columns of a terminal.
 
 use std::io::IsTerminal;
 
 use bristlecone_cli::failure::Outcome;
 use bristlecone_cli::output::Output;
 
-/// Columns of a terminal that a line may take.
+/// Maximum width of a line on a terminal.
 const WIDTH: usize = 100;
-/// Text is not cut below this.
+/// Minimum width to which text is cut.
 const CELL_MIN: usize = 12;
 
-/// To which side a column leans.
+/// Alignment of a column.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Align {
-    /// Text.
+    /// For text.
     Left,
-    /// Numbers.
+    /// For numbers.
     Right,
 }
 
@@ -27,25 +27,25 @@ pub struct Table {
 }
 
 impl Table {
-    /// Begins a table with these columns. Columns without a heading are not headed.
+    /// Begins a table with these columns. An empty heading is not printed.
     pub fn new(columns: &[(&'static str, Align)]) -> Self {
         Self { columns: columns.to_vec(), rows: Vec::new() }
     }
 
     /// Adds a row.
     pub fn row(&mut self, cells: impl IntoIterator<Item = String>) {
-        // A name may hold anything: a cell is one line all the same.
+        // A name may contain any characters: a cell must still be one line.
         let clean =
             |cell: String| cell.chars().map(|c| if c.is_control() { '\u{fffd}' } else { c }).collect();
         self.rows.push(cells.into_iter().map(clean).collect());
     }
 
-    /// Prints the table: cut to fit a terminal, whole to anything else.
+    /// Prints the table: cut to fit a terminal, complete otherwise.
     pub fn print(&self, output: &mut Output) -> Outcome {
         self.lines_to_fit().into_iter().try_for_each(|line| output.line(line))
     }
 
-    /// Returns the lines, heading first: cut to fit a terminal, whole for anything else.
+    /// Returns the lines, heading first: cut to fit a terminal, complete otherwise.
     pub fn lines_to_fit(&self) -> Vec<String> {
         self.lines(std::io::stdout().is_terminal().then_some(WIDTH))
     }
@@ -65,7 +65,7 @@ impl Table {
         headed.into_iter().chain(&self.rows).map(|row| self.line(row, &widths)).collect()
     }
 
-    /// Takes from the widest columns of text what a line has too much.
+    /// Shrinks the widest text columns until a line fits.
     fn fit(&self, widths: &mut [usize], most: usize) {
         let gaps = 2 * widths.len().saturating_sub(1);
         while widths.iter().sum::<usize>() + gaps > most {

@@ -1,4 +1,4 @@
-//! Arguments that say what a new tree is to be.
+//! Arguments that describe a new tree.
 
 use bristlecone::dynamic::Tree;
 use bristlecone::{Design, Pool};
@@ -9,25 +9,26 @@ use clap::Args;
 use crate::datum::Kind;
 use crate::store::{self, TreeInfo};
 
-/// What a new tree is to be.
+/// Properties of a new tree.
 #[derive(Args, Clone, Debug, Default)]
 pub struct TreeArgs {
     /// Design of a new tree: sstree, nbtree, cclbtree, lodgetree or wotree [default: sstree]
     #[arg(long)]
     pub design: Option<Design>,
-    /// Kind of a new tree's keys, such as u64 or "(str, u32)": `bristlecone help` lists them [default: str]
+    /// Kind of a new tree's keys, for example u64 or "(str, u32)"; `bristlecone help` lists them [default:
+    /// str]
     #[arg(long, value_name = "KIND")]
     pub key: Option<Kind>,
-    /// Kind of a new tree's values, likewise [default: str]
+    /// Kind of a new tree's values [default: str]
     #[arg(long, value_name = "KIND")]
     pub value: Option<Kind>,
-    /// Option of a new tree's design, such as max_subnodes=4; may be given several times.
+    /// Option of a new tree's design, for example max_subnodes=4; repeatable.
     #[arg(long = "option", value_name = "NAME=NUMBER", value_parser = option)]
     pub options: Vec<(String, u64)>,
 }
 
 impl TreeArgs {
-    /// Returns whether anything was said.
+    /// Returns whether any argument was given.
     pub fn is_given(&self) -> bool {
         self.design.is_some() || self.key.is_some() || self.value.is_some() || !self.options.is_empty()
     }
@@ -43,8 +44,8 @@ impl TreeArgs {
         (or_str(&self.key), or_str(&self.value))
     }
 
-    /// Returns what was said, and of the rest what `other` says. Options are of one design: those of another
-    /// are left out.
+    /// Returns the given arguments, and those of `other` for the rest. Options belong to one design: those
+    /// of another design are omitted.
     pub fn or(&self, other: Self) -> Self {
         let same_design = self.design.is_none() || self.design == other.design;
         let mut options = self.options.clone();
@@ -73,8 +74,8 @@ impl TreeArgs {
         Ok(options.create_dynamic(&key, &value)?)
     }
 
-    /// Opens the tree if there is one, which must then be as described; creates it as described, and where
-    /// nothing was said as `default` says, otherwise.
+    /// Opens the tree if it exists, which must then match the arguments. Otherwise creates it with the
+    /// arguments, and with those of `default` for the rest.
     pub fn open_or_create(&self, pool: &Pool, name: &str, default: Self) -> Outcome<Tree> {
         let spec = store::specs(pool)?.into_iter().find(|tree| tree.name == name);
         let Some(info) = spec.map(TreeInfo::new).transpose()? else {

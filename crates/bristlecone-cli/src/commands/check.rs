@@ -1,4 +1,4 @@
-//! `bristlecone check`: whether everything reachable is as it must be, and what to save if not.
+//! `bristlecone check`: verifies all reachable data, and saves what it can of a damaged pool.
 
 use std::collections::BTreeMap;
 use std::path::{Path, PathBuf};
@@ -14,10 +14,10 @@ use serde_json::json;
 use crate::open::{ReadArgs, explain, with_domain};
 use crate::store;
 
-/// Check a pool and everything in it; save what can be read of a damaged one
+/// Check a pool and all its trees, or save the readable data of a damaged pool
 ///
-/// Fails, with exit code 1, if anything is not as it must be, and if anything could not be looked at. Of a pool that
-/// another process writes to, what can be read meanwhile is checked: the directory, every record, the order of keys.
+/// Exits with 1 if any check fails or anything cannot be read. If another process writes to the pool, checks the
+/// parts that can be read meanwhile: the directory, every record, and the order of keys.
 #[derive(Args, Debug)]
 #[command(after_help = "Examples:
   bristlecone check trees.pool
@@ -28,7 +28,7 @@ pub struct Check {
     pool: ReadArgs,
     /// Check only this tree.
     tree: Option<String>,
-    /// Save whatever can be read into a new pool at this path; the old one is not changed.
+    /// Save all readable data to a new pool at this path; the old pool is not changed.
     #[arg(long, value_name = "NEW_POOL", conflicts_with = "tree")]
     repair: Option<PathBuf>,
     #[command(flatten)]
@@ -46,13 +46,13 @@ impl Check {
         }
     }
 
-    /// Fails if anything is lost, after saying what.
+    /// Fails if anything is lost, after reporting it.
     fn repair(&self, to: &Path, output: &mut Output) -> Outcome {
         let bar = output.progress("saving", None);
         let from = &self.pool.pool.path;
         let salvage = with_domain(self.domain.domain).salvage(from, to);
         bar.finish_and_clear();
-        // Which of the two paths is meant is not told by every error.
+        // Not every error says which of the two paths it is about.
         let salvage = salvage.map_err(|error| explain(if from.exists() { to } else { from }, error))?;
         let (kept, lost) = salvage.items();
         let in_trees = salvage
@@ -104,7 +104,7 @@ impl Check {
     }
 }
 
-/// Checks a pool and its trees, or one of them.
+/// Checks a pool and all its trees, or one tree.
 pub fn check(pool: &Pool, tree: Option<&str>, output: &mut Output) -> Outcome {
     let mut found = Found::default();
     found.findings.extend(pool.check().into_iter().map(|finding| (None, finding)));
@@ -123,12 +123,12 @@ pub fn check(pool: &Pool, tree: Option<&str>, output: &mut Output) -> Outcome {
     found.show(specs.len() as u64, output)
 }
 
-/// Returns what an error says, without what it advises, which is said once.
+/// Returns the description in an error, without its advice, which is printed once.
 fn without_advice(what: &str) -> &str {
     what.split("; `bristlecone check --repair`").next().unwrap_or(what)
 }
 
-/// Returns a line for each finding; of many of one kind, the first places and how many more there are.
+/// Returns a line for each finding. Many findings of one kind become a few locations and the number of the others.
 pub(super) fn summed_up<'a>(findings: impl Iterator<Item = (Option<&'a str>, &'a Finding)>) -> Vec<String> {
     const SHOWN: usize = 3;
     let mut places: BTreeMap<(Option<&str>, String), Vec<&str>> = BTreeMap::new();
@@ -149,18 +149,18 @@ pub(super) fn summed_up<'a>(findings: impl Iterator<Item = (Option<&'a str>, &'a
     places.into_iter().map(line).collect()
 }
 
-/// What a check found.
+/// Results of a check.
 #[derive(Default)]
 struct Found {
     findings: Vec<(Option<String>, Finding)>,
-    /// Trees that could not be looked at, and why.
+    /// Trees that could not be checked, and the reasons.
     unchecked: Vec<(String, String)>,
     entries: u64,
     /// Whether another process was writing meanwhile.
     is_live: bool,
 }
 
-/// What a check of a pool leaves out that another process writes to.
+/// Parts of a pool that are not checked while another process writes to it.
 const NOT_CHECKED_LIVE: [&str; 3] = ["descriptors of chunks", "logs", "how trees are made"];
 
 impl Found {
@@ -177,7 +177,7 @@ impl Found {
         }
     }
 
-    /// Fails if anything was found, or not looked at, after saying what.
+    /// Prints the results; fails if anything was found or not checked.
     fn show(&self, trees: u64, output: &mut Output) -> Outcome {
         let wrong = self.findings.len() + self.unchecked.len();
         if output.json() {

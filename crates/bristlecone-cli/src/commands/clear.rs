@@ -1,4 +1,4 @@
-//! `bristlecone clear`: everything out of a tree.
+//! `bristlecone clear`: removes every entry of a tree.
 
 use bristlecone::Pool;
 use bristlecone_cli::failure::Outcome;
@@ -9,7 +9,7 @@ use serde_json::json;
 use crate::open::PoolArgs;
 use crate::store;
 
-/// Remove every entry of a tree, at once and for good; the tree stays
+/// Remove every entry of a tree, immediately and permanently; the tree stays
 #[derive(Args, Debug)]
 #[command(after_help = "Examples:
   bristlecone clear trees.pool ages")]
@@ -28,7 +28,7 @@ impl Clear {
     }
 }
 
-/// Empties the tree, to which there must be no handle.
+/// Clears the tree, which must have no handle.
 pub fn clear(pool: &Pool, tree: &str, output: &mut Output) -> Outcome {
     store::find(pool, tree)?;
     pool.clear_tree(tree)?;

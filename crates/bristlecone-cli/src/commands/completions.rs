@@ -16,7 +16,7 @@ pub struct Completions {
 }
 
 impl Completions {
-    /// Prints completions of `tool`, the whole command line.
+    /// Prints completions for `tool`, the whole command line.
     pub fn run(&self, tool: &mut Command, output: &mut Output) -> Outcome {
         let mut script = Vec::new();
         clap_complete::generate(self.shell, tool, "bristlecone", &mut script);

@@ -1,4 +1,4 @@
-//! `bristlecone copy` and `bristlecone backup`: a whole pool in a new file.
+//! `bristlecone copy` and `bristlecone backup`: copy a pool to a new file.
 
 use std::ops::ControlFlow;
 use std::path::{Path, PathBuf};
@@ -15,10 +15,10 @@ use serde_json::json;
 use crate::open::{ReadArgs, explain};
 use crate::store;
 
-/// Copy a pool to a new file: compact, of another size, of other designs
+/// Copy a pool to a new file: compact it, or change its size or designs
 ///
 /// Every entry is read, compared with its checksum, and written to a new pool, densely. The new file gets its name when
-/// it is complete: there is all of it, or none. The pool itself is only read.
+/// it is complete; after an error it does not exist. The source pool is only read.
 #[derive(Args, Debug)]
 #[command(after_help = "Examples:
   bristlecone copy trees.pool compact.pool
@@ -28,25 +28,25 @@ use crate::store;
 pub struct Copy {
     #[command(flatten)]
     pool: ReadArgs,
-    /// The new pool; nothing may be there.
+    /// Path of the new pool (must not exist).
     new: PathBuf,
-    /// What the new pool may grow to, such as 64G, also less [default: as much as the old one]
+    /// Maximum size of the new pool, for example 64G; may be smaller [default: that of the source]
     #[arg(long, value_name = "SIZE", value_parser = size::parse)]
     max_bytes: Option<u64>,
     /// Design of all trees in the new pool.
     #[arg(long)]
     design: Option<Design>,
-    /// Design of one tree in the new pool, with options; may be given several times.
+    /// Design of one tree in the new pool, with options; repeatable.
     #[arg(long = "tree", value_name = "NAME=DESIGN[,OPTION=NUMBER]...", value_parser = reshape)]
     trees: Vec<Reshape>,
     #[command(flatten)]
     domain: DomainArg,
 }
 
-/// Copy a pool, as it is, to a new file
+/// Copy a pool unchanged to a new file
 ///
-/// As `copy`, which can change sizes and designs on the way. A program that has the pool open copies it itself, with
-/// `Pool::backup`, while it goes on writing.
+/// Unlike `copy`, it keeps sizes and designs. A program that has the pool open can copy it with `Pool::backup` while it
+/// writes.
 #[derive(Args, Debug)]
 #[command(after_help = "Examples:
   bristlecone backup trees.pool /mnt/backups/trees-2026-11-23.pool
@@ -54,13 +54,13 @@ pub struct Copy {
 pub struct Backup {
     #[command(flatten)]
     pool: ReadArgs,
-    /// The new pool; nothing may be there.
+    /// Path of the new pool (must not exist).
     new: PathBuf,
     #[command(flatten)]
     domain: DomainArg,
 }
 
-/// What a tree is to be.
+/// New design and options of a tree.
 #[derive(Clone, Debug, PartialEq, Eq)]
 struct Reshape {
     name: String,
@@ -68,10 +68,10 @@ struct Reshape {
     options: Vec<(String, u64)>,
 }
 
-/// Reads `name=design,option=number`.
+/// Parses `name=design,option=number`.
 fn reshape(text: &str) -> Result<Reshape, String> {
     let said = || format!("{text:?} names no tree and design: write name=design, such as ages=nbtree");
-    // A name may have any characters; a design's name and its options have no commas and one sign each.
+    // A name may contain any characters. Names of designs have no commas, and each option has one equals sign.
     let (head, options) = match text.split_once(',') {
         Some((head, options)) if head.contains('=') => (head, options.split(',').collect()),
         _ => (text, Vec::new()),
@@ -107,7 +107,7 @@ impl Backup {
     }
 }
 
-/// Copies the pool, as it is, to a new file.
+/// Copies the pool unchanged to a new file.
 pub fn backup(pool: &Pool, new: &Path, output: &mut Output) -> Outcome {
     copy(pool, new, BackupOptions::new(), DomainArg { domain: None }, output)
 }
@@ -143,7 +143,7 @@ fn copy(
     output.either(&json, format_args!("{}: {of} with {entries}, {bytes}", new.display()))
 }
 
-/// Returns the failure that says which of the two pools is meant.
+/// Returns the failure, with the name of the pool that caused it.
 fn fails(pool: &Pool, new: &Path, error: Error) -> Failure {
     match error {
         Error::PoolFull { max_bytes } => {
@@ -154,7 +154,7 @@ fn fails(pool: &Pool, new: &Path, error: Error) -> Failure {
                 format!("{} may grow to {max} only, and {needs}", new.display()),
             )
         }
-        // The pool itself is only read.
+        // The source pool is only read.
         error if error.is_no_room() || matches!(error, Error::ReadOnly) => {
             Failure::from(error).within(new.display())
         }

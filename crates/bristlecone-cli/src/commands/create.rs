@@ -1,4 +1,4 @@
-//! `bristlecone create`: a pool, a tree, or both.
+//! `bristlecone create`: creates a pool, a tree, or both.
 
 use bristlecone::Pool;
 use bristlecone_cli::failure::{Exit, Failure, Outcome};
@@ -22,10 +22,11 @@ use crate::tree_args::TreeArgs;
 pub struct Create {
     #[command(flatten)]
     pool: PoolArgs,
-    /// What the pool may grow to, such as 64G, also one that exists; the file begins small [default: 1T]
+    /// Maximum pool size, for example 64G. The file grows on demand. Raises the maximum of an
+    /// existing pool [default: 1T]
     #[arg(long, visible_alias = "max-bytes", value_name = "SIZE", value_parser = size::parse)]
     size: Option<u64>,
-    /// Create a tree of this name, in a new pool or in one that exists.
+    /// Create a tree with this name, in a new or existing pool.
     #[arg(long, value_name = "NAME")]
     tree: Option<String>,
     #[command(flatten)]
@@ -40,7 +41,7 @@ impl Create {
             ));
         }
         let (pool, exists) = match self.new_pool() {
-            // Another process has made it, perhaps only just now.
+            // Another process has created it, perhaps just now.
             Err(Failure::Said { exit: Exit::Usage, .. })
                 if (self.tree.is_some() || self.size.is_some()) && self.pool.pool.path.is_file() =>
             {
@@ -51,8 +52,8 @@ impl Create {
         if let Some(name) = &self.tree {
             let created = self.shape.create(&pool, name);
             if created.is_err() && !exists {
-                // A pool without the tree that was asked for is not what was asked for. It goes while
-                // it is still held, so that it cannot be another process's by then.
+                // A pool without the requested tree is removed. This happens while it is still
+                // locked, so that it cannot be another process's pool.
                 let _ = std::fs::remove_file(&self.pool.pool.path);
             }
             created?;
@@ -98,7 +99,7 @@ impl Create {
         options.open(path).map_err(|error| explain(path, error))
     }
 
-    /// Opens the pool that exists, with a larger maximum if one was asked for.
+    /// Opens the existing pool, with a larger maximum if requested.
     fn existing(&self) -> Outcome<Pool> {
         let Some(size) = self.size else { return self.pool.open() };
         let pool = self.pool.open_with(|options| options.max_bytes(size))?;
@@ -114,7 +115,7 @@ impl Create {
     }
 }
 
-/// Returns what the headers of a pool that was created with `size` may add to its maximum.
+/// Returns the maximum size of the headers of a pool created with `size`.
 pub fn headers_max(size: u64) -> u64 {
     (4 << 20) + size / 1024
 }

@@ -1,4 +1,4 @@
-//! `bristlecone del`: entries out.
+//! `bristlecone del`: removes entries.
 
 use std::ffi::OsString;
 
@@ -26,10 +26,10 @@ pub struct Del {
     what: DelArgs,
 }
 
-/// Which keys.
+/// The keys to remove.
 #[derive(Args, Debug)]
 pub struct DelArgs {
-    /// The keys; in a tree of kind bytes with \xNN for what cannot be typed.
+    /// The keys; in a tree of kind bytes, write \xNN for bytes that cannot be typed.
     #[arg(required = true, value_name = "KEY")]
     keys: Vec<OsString>,
 }
@@ -46,9 +46,9 @@ impl Del {
 }
 
 impl DelArgs {
-    /// Removes the keys, and fails if any had no value.
+    /// Removes the keys, and fails if any was absent.
     pub fn run(&self, tree: &Tree, output: &mut Output) -> Outcome {
-        // Every key is read before any is removed: a typing error removes nothing.
+        // Every key is parsed before any is removed: a typing error removes nothing.
         let keys = self.keys.iter().map(|key| argument(tree.key_kind(), key));
         let keys = keys.collect::<Outcome<Vec<_>>>().map_err(|error| error.within("key"))?;
         let mut removed = 0;

@@ -1,4 +1,4 @@
-//! `bristlecone drop`: a whole tree out.
+//! `bristlecone drop`: drops a tree.
 
 use bristlecone::Pool;
 use bristlecone_cli::failure::Outcome;
@@ -9,7 +9,7 @@ use serde_json::json;
 use crate::open::PoolArgs;
 use crate::store;
 
-/// Remove a tree and everything in it, at once and for good
+/// Remove a tree and all its entries, immediately and permanently
 #[derive(Args, Debug)]
 #[command(after_help = "Examples:
   bristlecone drop trees.pool ages")]

@@ -1,4 +1,4 @@
-//! `bristlecone dump`: trees as text that `load` reads back.
+//! `bristlecone dump`: prints trees as text that `load` can read.
 
 use std::fs::File;
 use std::io::{BufWriter, Write};
@@ -20,10 +20,10 @@ use crate::format::Format;
 use crate::open::ReadArgs;
 use crate::store::{self, TreeInfo};
 
-/// Print a tree, or all of a pool, as text that `load` reads back
+/// Print a tree, or the whole pool, as text that `load` can read
 ///
-/// A line before the entries says what the tree is: kinds, design, options, number of entries. A line behind them
-/// has their number and checksum, so that `load` makes the same tree of them, and notices what is missing.
+/// A header line before the entries describes the tree: kinds, design, options, number of entries. A trailer line
+/// holds their number and checksum. With both, `load` creates the same tree, and detects missing lines.
 #[derive(Args, Debug)]
 #[command(after_help = "Examples:
   bristlecone dump trees.pool ages --output ages.tsv
@@ -39,16 +39,16 @@ pub struct Dump {
     what: DumpArgs,
 }
 
-/// What of the pool, and how.
+/// Selection and format of a dump.
 #[derive(Args, Debug)]
 pub struct DumpArgs {
-    /// All trees of the pool, one after the other.
+    /// Dump all trees of the pool.
     #[arg(long, conflicts_with_all = ["tree", "no_header"])]
     pub all: bool,
-    /// Only the entries, without the lines before and behind them.
+    /// Print only the entries, without header and trailer lines.
     #[arg(long)]
     no_header: bool,
-    /// How entries are written [default: tsv, with --json json]
+    /// Format of entries [default: tsv, with --json json]
     #[arg(long, value_enum)]
     format: Option<DumpFormat>,
     /// Write to this file instead of standard output; it must not exist.
@@ -56,12 +56,12 @@ pub struct DumpArgs {
     output: Option<PathBuf>,
 }
 
-/// How entries are written.
+/// Format of entries.
 #[derive(Clone, Copy, Debug, ValueEnum)]
 enum DumpFormat {
     /// Key, tab, value; tabs, newlines and backslashes as \t, \n, \\.
     Tsv,
-    /// Comma-separated, quoted where needed (RFC 4180).
+    /// Comma-separated, quoted where necessary (RFC 4180).
     Csv,
     /// One object with key and value per line.
     Json,
@@ -74,7 +74,7 @@ impl Dump {
 }
 
 impl DumpArgs {
-    /// Writes the tree of this name, or all.
+    /// Writes the named tree, or all trees.
     pub fn run(&self, pool: &Pool, tree: Option<&str>, output: &mut Output) -> Outcome {
         let trees = match tree {
             Some(name) => vec![store::find(pool, name)?],
@@ -105,7 +105,7 @@ impl DumpArgs {
         output.either(&json!({ "trees": trees.len(), "entries": entries, "file": path }), said)
     }
 
-    /// Writes a tree; returns how many entries it has.
+    /// Writes a tree; returns the number of its entries.
     fn tree(
         &self,
         pool: &Pool,
@@ -181,7 +181,7 @@ fn create(path: &Path) -> Outcome<(BufWriter<File>, &Path)> {
     Ok((BufWriter::with_capacity(1 << 16, file), path))
 }
 
-/// Appends one field; in quotes if it has a comma, a quote or a line end in it.
+/// Appends one field, quoted if it contains a comma, a quote or a line end.
 fn write_csv(datum: &Datum, to: &mut Vec<u8>) {
     let start = to.len();
     datum::write(datum, Form::Plain, to);

@@ -1,4 +1,4 @@
-//! `bristlecone get`: values of keys.
+//! `bristlecone get`: prints the values of keys.
 
 use std::ffi::OsString;
 
@@ -25,10 +25,10 @@ pub struct Get {
     what: GetArgs,
 }
 
-/// Which keys.
+/// The keys to look up.
 #[derive(Args, Debug)]
 pub struct GetArgs {
-    /// The keys; in a tree of kind bytes with \xNN for what cannot be typed.
+    /// The keys; in a tree of kind bytes, write \xNN for bytes that cannot be typed.
     #[arg(required = true, value_name = "KEY")]
     keys: Vec<OsString>,
 }
@@ -42,7 +42,7 @@ impl Get {
 }
 
 impl GetArgs {
-    /// Prints what there is, and fails if anything is not.
+    /// Prints the values, and fails if any key is absent.
     pub fn run(&self, tree: &Tree, output: &mut Output) -> Outcome {
         let mut absent = Vec::new();
         let mut text = Vec::new();

@@ -1,4 +1,4 @@
-//! `bristlecone info`: what a pool is.
+//! `bristlecone info`: describes a pool.
 
 use std::path::Path;
 
@@ -12,7 +12,7 @@ use serde_json::json;
 
 use crate::open::ReadArgs;
 
-/// Say what a pool is: sizes, durability, page size in force
+/// Describe a pool: sizes, durability, page size in use
 #[derive(Args, Debug)]
 #[command(after_help = "Examples:
   bristlecone info trees.pool
@@ -28,7 +28,7 @@ impl Info {
     }
 }
 
-/// Prints what the pool at this path is.
+/// Prints the description of the pool at this path.
 pub fn describe(pool: &Pool, path: &Path, output: &mut Output) -> Outcome {
     let (info, trees) = (pool.info(), pool.trees()?);
     let medium = medium::name(path);

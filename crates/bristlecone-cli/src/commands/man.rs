@@ -1,4 +1,4 @@
-//! `bristlecone man`: manual pages.
+//! `bristlecone man`: prints manual pages.
 
 use std::path::{Path, PathBuf};
 
@@ -20,7 +20,7 @@ use crate::open::explain;
 pub struct Man {
     /// The command.
     command: Option<String>,
-    /// Write all pages into this folder instead, each command's as bristlecone-COMMAND.1.
+    /// Write all pages to this folder instead, one bristlecone-COMMAND.1 for each command.
     #[arg(long, value_name = "DIR", conflicts_with = "command")]
     out: Option<PathBuf>,
 }
@@ -52,7 +52,7 @@ fn page(tool: &Command, command: &Command) -> Outcome<String> {
     let source = format!("{} {}", tool.get_name(), tool.get_version().unwrap_or_default());
     let mut text = Vec::new();
     Page::new(command.clone()).title(name).source(source).render(&mut text)?;
-    // What follows the options has no heading of its own.
+    // The text after the options has no heading of its own.
     let text = String::from_utf8_lossy(&text).replace(".SH EXTRA\nExamples:\n", ".SH EXAMPLES\n");
     Ok(text.replace(".SH EXTRA\n", ".SH NOTES\n"))
 }

@@ -1,4 +1,4 @@
-//! The commands, one file each: arguments in, calls, results out.
+//! The commands, one file each.
 
 pub mod check;
 pub mod clear;

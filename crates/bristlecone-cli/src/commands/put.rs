@@ -1,4 +1,4 @@
-//! `bristlecone put`: one entry in.
+//! `bristlecone put`: writes one entry.
 
 use std::ffi::OsString;
 
@@ -27,22 +27,22 @@ pub struct Put {
     what: PutArgs,
 }
 
-/// Which entry.
+/// The entry to write.
 #[derive(Args, Debug)]
 pub struct PutArgs {
-    /// The key; in a tree of kind bytes with \xNN for what cannot be typed.
+    /// The key; in a tree of kind bytes, write \xNN for bytes that cannot be typed.
     key: OsString,
     /// The value.
     value: OsString,
-    /// Fail if the key has a value.
+    /// Fail if the key exists.
     #[arg(long, conflicts_with = "existing")]
     new: bool,
-    /// Fail if the key has no value.
+    /// Fail if the key does not exist.
     #[arg(long)]
     existing: bool,
 }
 
-/// What was done, as programs read it.
+/// The JSON output.
 #[derive(Serialize)]
 struct Done<'a> {
     key: Json<'a>,
@@ -62,7 +62,7 @@ impl Put {
 }
 
 impl PutArgs {
-    /// Sets the value, if the key is as it is to be.
+    /// Sets the value, if the key's existence is as required.
     pub fn run(&self, tree: &Tree, output: &mut Output) -> Outcome {
         let key = argument(tree.key_kind(), &self.key).map_err(|error| error.within("key"))?;
         let value = argument(tree.value_kind(), &self.value).map_err(|error| error.within("value"))?;

@@ -1,4 +1,4 @@
-//! `bristlecone rename`: another name for a tree.
+//! `bristlecone rename`: renames a tree.
 
 use bristlecone::Pool;
 use bristlecone_cli::failure::Outcome;
@@ -9,7 +9,7 @@ use serde_json::json;
 use crate::open::PoolArgs;
 use crate::store;
 
-/// Give a tree another name, in one step that survives or did not happen
+/// Rename a tree atomically
 #[derive(Args, Debug)]
 #[command(after_help = "Examples:
   bristlecone rename trees.pool draft final")]
@@ -18,7 +18,7 @@ pub struct Rename {
     pool: PoolArgs,
     /// The tree.
     tree: String,
-    /// Its new name, which no other tree has.
+    /// Its new name, which no other tree may have.
     name: String,
 }
 

@@ -1,4 +1,4 @@
-//! `bristlecone resize`: more room for a pool, in place.
+//! `bristlecone resize`: raises the maximum size of a pool in place.
 
 use bristlecone_cli::failure::{Failure, Outcome};
 use bristlecone_cli::output::Output;
@@ -8,11 +8,11 @@ use serde_json::json;
 
 use crate::open::{PoolArgs, explain, with_domain};
 
-/// Let a pool grow further, in place
+/// Raise the maximum size of a pool, in place
 ///
-/// The maximum of a pool can be raised at once, whatever is in it, as far as its header has room: some 490 GiB for one
-/// that was created with less, some 1.4 TiB for one of the default. `bristlecone copy` has no such bound, and can make a
-/// pool smaller.
+/// The maximum can be raised immediately, independent of the contents, up to the limit of the header: about 490 GiB
+/// for a pool created with less, about 1.4 TiB for one created with the default. `bristlecone copy` has no such limit,
+/// and can also make a pool smaller.
 #[derive(Args, Debug)]
 #[command(after_help = "Examples:
   bristlecone resize trees.pool --max-bytes 128G
@@ -20,7 +20,7 @@ use crate::open::{PoolArgs, explain, with_domain};
 pub struct Resize {
     #[command(flatten)]
     pool: PoolArgs,
-    /// What the pool may grow to, such as 64G.
+    /// Maximum pool size, for example 64G.
     #[arg(long, value_name = "SIZE", value_parser = size::parse)]
     max_bytes: u64,
 }

@@ -1,4 +1,4 @@
-//! `bristlecone scan`: entries in order.
+//! `bristlecone scan`: prints entries in order.
 
 use std::ffi::OsString;
 use std::ops::Bound;
@@ -30,33 +30,33 @@ pub struct Scan {
     what: ScanArgs,
 }
 
-/// Which entries, and what of them.
+/// Selection and format of a scan.
 #[derive(Args, Debug)]
 pub struct ScanArgs {
-    /// Begin at this key, inclusive.
+    /// First key, inclusive.
     #[arg(long, value_name = "KEY", allow_hyphen_values = true)]
     from: Option<OsString>,
-    /// End before this key, exclusive.
+    /// End of the range, exclusive.
     #[arg(long, value_name = "KEY", allow_hyphen_values = true)]
     to: Option<OsString>,
-    /// Only keys that begin like this (trees of kind str and bytes).
+    /// Only keys with this prefix (trees of kind str and bytes).
     #[arg(long, value_name = "KEY", conflicts_with_all = ["from", "to"], allow_hyphen_values = true)]
     prefix: Option<OsString>,
-    /// At most so many entries.
+    /// Maximum number of entries.
     #[arg(long, value_name = "N")]
     limit: Option<u64>,
-    /// From the last key to the first.
+    /// Print in descending key order.
     #[arg(long)]
     reverse: bool,
     /// Print keys only.
     #[arg(long, conflicts_with = "count")]
     keys: bool,
-    /// Print only how many entries there are.
+    /// Print only the number of entries.
     #[arg(long)]
     count: bool,
 }
 
-/// A key as programs read it.
+/// A key in JSON output.
 #[derive(Serialize)]
 struct KeyOnly<'a> {
     key: Json<'a>,
@@ -124,10 +124,10 @@ impl ScanArgs {
     }
 }
 
-/// Returns the range of keys that begin with `prefix`, for kinds whose values are sequences.
+/// Returns the range of keys with the prefix `prefix`, for kinds whose values are sequences.
 ///
-/// The end of a range of strings need not be a string: cutting it back to whole characters
-/// before raising the last one keeps it one, and keeps every key under the prefix below it.
+/// The end of a range of strings need not be a string. Truncating it to whole characters before
+/// incrementing the last one keeps it a string, and greater than every key with the prefix.
 pub fn under_prefix(prefix: Datum) -> Option<(Bound<Datum>, Bound<Datum>)> {
     let (end, is_empty) = match &prefix {
         Datum::Bytes(bytes) => {
@@ -148,7 +148,7 @@ pub fn under_prefix(prefix: Datum) -> Option<(Bound<Datum>, Bound<Datum>)> {
         }
         _ => return None,
     };
-    // Everything begins with nothing.
+    // Every key has the empty prefix.
     let start = if is_empty { Bound::Unbounded } else { Bound::Included(prefix) };
     Some((start, end.map_or(Bound::Unbounded, Bound::Excluded)))
 }

@@ -1,4 +1,4 @@
-//! `bristlecone scrub`: every entry read and compared with its checksum, at a given rate.
+//! `bristlecone scrub`: reads every entry and compares it with its checksum, at a given rate.
 
 use std::ops::ControlFlow;
 
@@ -15,8 +15,8 @@ use crate::open::ReadArgs;
 
 /// Read every entry and compare it with its checksum, at a given rate
 ///
-/// Finds keys and values that the medium has damaged, and takes as long as it may: others can read the pool meanwhile.
-/// `bristlecone check` is fast, and also verifies how trees are made. Fails, with exit code 1, if anything is wrong.
+/// Finds keys and values that the medium has damaged. Others can read the pool meanwhile. `bristlecone check` is
+/// faster, and also verifies the structure of trees. Exits with 1 if any check fails.
 #[derive(Args, Debug)]
 #[command(after_help = "Examples:
   bristlecone scrub trees.pool
@@ -24,7 +24,7 @@ use crate::open::ReadArgs;
 pub struct Scrub {
     #[command(flatten)]
     pool: ReadArgs,
-    /// Bytes of keys and values to be read in a second, such as 50M [default: as many as can be]
+    /// Bytes of keys and values to read per second, for example 50M [default: unlimited]
     #[arg(long, value_name = "SIZE", value_parser = size::parse)]
     rate: Option<u64>,
 }

@@ -1,4 +1,4 @@
-//! `bristlecone trees`: the trees of a pool.
+//! `bristlecone trees`: lists the trees of a pool.
 
 use std::collections::BTreeMap;
 
@@ -32,7 +32,8 @@ impl Trees {
     }
 }
 
-/// Lists the trees. Damaged ones are listed without their length, which is the first failure after the list.
+/// Lists the trees. Damaged ones are listed without their length; the first of their errors is
+/// returned after the list.
 pub fn list(pool: &Pool, output: &mut Output) -> Outcome {
     let trees = store::specs(pool)?.into_iter().map(TreeInfo::new).collect::<Outcome<Vec<_>>>()?;
     if trees.is_empty() && !output.json() {

@@ -1,4 +1,4 @@
-//! `bristlecone trim`: free space back to the file system.
+//! `bristlecone trim`: releases free space to the file system.
 
 use bristlecone_cli::failure::Outcome;
 use bristlecone_cli::output::Output;
@@ -8,10 +8,10 @@ use serde_json::json;
 
 use crate::open::PoolArgs;
 
-/// Give space that no tree needs back to the file system
+/// Release unused space to the file system
 ///
-/// A pool keeps up to 64 MiB of what was removed or dropped for what comes next, and gives more than that back when it is
-/// closed. This gives back all of it. `bristlecone copy` also packs trees whose leaves are half empty.
+/// A pool keeps up to 64 MiB of freed space for later use, and releases more than that when it is closed. This command
+/// releases all of it. `bristlecone copy` also compacts trees whose leaves are half empty.
 #[derive(Args, Debug)]
 #[command(after_help = "Examples:
   bristlecone trim trees.pool")]

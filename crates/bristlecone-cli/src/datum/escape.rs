@@ -1,6 +1,6 @@
 //! Bytes as printable text, and back.
 
-/// Appends bytes as printable text. What is valid UTF-8 and printable stands as it is.
+/// Appends bytes as printable text. Valid printable UTF-8 is unchanged.
 pub fn escape(bytes: &[u8], hexadecimal: bool, to: &mut Vec<u8>) {
     for piece in bytes.utf8_chunks() {
         for character in piece.valid().chars() {
@@ -58,7 +58,7 @@ pub fn unescape(text: &[u8]) -> Result<Vec<u8>, String> {
     Ok(bytes)
 }
 
-/// Returns what was given, for an error of one line: the beginning of it, if it is long.
+/// Quotes an input for a one-line error; a long input is truncated.
 pub fn quoted(text: &[u8]) -> String {
     const SHOWN: usize = 40;
     let mut shown = text[..text.len().min(SHOWN)].escape_ascii().to_string();

@@ -1,9 +1,9 @@
 //! Keys and values as JSON.
 //!
-//! Numbers of up to 64 bits are numbers, wider ones and what JSON has no number for are strings; strings and
-//! characters are strings; bytes are strings with the escapes of a dump; tuples are arrays; `()` is `null`.
-//! An option is `null` or its value; where the value could be `null` itself, it stands in an array of one.
-//! Values of kind `json` are what they are, without the spaces between.
+//! Numbers of up to 64 bits are numbers, wider ones and values without a JSON number are strings; strings
+//! and characters are strings; bytes are strings with the escapes of a dump; tuples are arrays; `()` is
+//! `null`. An option is `null` or its value; where the value could be `null` itself, it is in an array of
+//! one. Values of kind `json` are unchanged except for spaces.
 
 use serde::ser::SerializeSeq;
 use serde::{Serialize, Serializer};
@@ -35,7 +35,7 @@ impl Serialize for Json<'_> {
             Datum::Str(text) => to.serialize_str(text),
             Datum::Json(text) => match serde_json::from_str::<Value>(text) {
                 Ok(value) => value.serialize(to),
-                // Bytes that are no JSON are shown as what they are.
+                // Bytes that are invalid JSON are shown as a string.
                 Err(_) => to.serialize_str(text),
             },
             Datum::Char(character) => to.serialize_char(*character),
@@ -59,14 +59,14 @@ fn may_be_null(datum: &Datum) -> bool {
     matches!(datum, Datum::Unit | Datum::Option(_))
 }
 
-/// Returns a text if it is JSON.
+/// Returns a text if it is valid JSON.
 pub fn verified(text: String) -> Result<String, String> {
     let parsed = serde_json::from_str::<serde::de::IgnoredAny>(&text);
     parsed.map_err(|error| format!("{} is not JSON: {error}", quoted(text.as_bytes())))?;
     Ok(text)
 }
 
-/// Reads a datum of a kind from JSON text.
+/// Parses a datum of a kind from JSON text.
 pub fn parse(kind: &Kind, text: &[u8]) -> Result<Datum, String> {
     let value = serde_json::from_slice(text).map_err(|error| {
         let error = error.to_string();
@@ -134,7 +134,7 @@ fn is_number(kind: &Kind) -> bool {
     )
 }
 
-/// Returns how a value of a kind may be written as JSON.
+/// Returns an example of a value of a kind in JSON.
 fn example(kind: &Kind) -> String {
     match kind {
         Kind::Unit => "null".to_owned(),

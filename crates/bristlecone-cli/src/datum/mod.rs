@@ -30,7 +30,7 @@ impl<'a> Entry<'a> {
     }
 }
 
-/// Returns how many bytes of content a key or value has, without what its encoding adds.
+/// Returns the number of content bytes of a key or value, without the overhead of its encoding.
 pub fn content_bytes(datum: &Datum) -> u64 {
     match datum {
         Datum::Unit | Datum::Option(None) => 0,

@@ -1,4 +1,4 @@
-//! Text of keys and values of the kinds that do not consist of others.
+//! Text of keys and values of simple kinds.
 
 use std::fmt;
 use std::str::FromStr;
@@ -6,16 +6,16 @@ use std::str::FromStr;
 use super::escape::{escape, quoted, unescape};
 use super::{Datum, Kind};
 
-/// How text is to be understood.
+/// Which escapes a text contains.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Form {
-    /// As it stands: arguments and CSV fields. Only `bytes` have escapes.
+    /// Verbatim text: arguments and CSV fields. Only `bytes` have escapes.
     Plain,
     /// Fields of lines: `\t`, `\n`, `\r` and `\\` are escapes in `str` and `char`, too.
     Line,
 }
 
-/// Reads text as a datum of a kind that does not consist of others, as in Rust, without quotes; bytes have escapes.
+/// Parses text as a datum of a simple kind, as in Rust, without quotes; bytes have escapes.
 pub fn parse(kind: &Kind, text: &[u8], form: Form) -> Result<Datum, String> {
     Ok(match kind {
         Kind::Unit => match text {
@@ -57,7 +57,7 @@ pub fn parse(kind: &Kind, text: &[u8], form: Form) -> Result<Datum, String> {
     })
 }
 
-/// Returns the bytes if there are as many as the kind has.
+/// Returns the bytes if their number is that of the kind.
 pub fn array(bytes: Vec<u8>, len: usize) -> Result<Vec<u8>, String> {
     if bytes.len() == len { Ok(bytes) } else { Err(format!("it has {} bytes, not {len}", bytes.len())) }
 }
@@ -67,7 +67,8 @@ fn number<N: FromStr>(text: &[u8], range: &str) -> Result<N, String> {
     number.ok_or_else(|| format!("{} is not a number of {range}", quoted(text)))
 }
 
-/// Reads a number, `inf`, `-inf`, `NaN`, or a particular NaN by its bits: `NaN:0x7ff8000000000001`.
+/// Parses a number, `inf`, `-inf`, `NaN`, or a particular NaN by its bits:
+/// `NaN:0x7ff8000000000001`.
 fn float<N: FromStr + Copy>(
     text: &[u8],
     of_bits: impl Fn(u64) -> Option<N>,
@@ -82,13 +83,13 @@ fn float<N: FromStr + Copy>(
         .ok_or_else(|| format!("{} is not a number such as 1.5, -2e-7, inf or NaN", quoted(text.as_bytes())))
 }
 
-/// Returns text without the escapes that its form has.
+/// Returns text without the escapes of its form.
 pub fn string(text: &[u8], form: Form) -> Result<String, String> {
     let bytes = if form == Form::Line { unescape(text)? } else { text.to_vec() };
     String::from_utf8(bytes).map_err(|_| "it is not UTF-8: a tree of kind bytes could hold it".to_owned())
 }
 
-/// Appends the text that [`parse`] reads back; `false` if the datum consists of others.
+/// Appends text that [`parse`] can read; returns `false` if the kind is not simple.
 pub fn write(datum: &Datum, form: Form, to: &mut Vec<u8>) -> bool {
     let string = |text: &str, to: &mut Vec<u8>| match form {
         Form::Plain => to.extend_from_slice(text.as_bytes()),
@@ -104,7 +105,7 @@ pub fn write(datum: &Datum, form: Form, to: &mut Vec<u8>) -> bool {
     true
 }
 
-/// Returns the text of what needs neither quotes nor escapes.
+/// Returns the text of a datum that needs neither quotes nor escapes.
 fn simple_text(datum: &Datum) -> String {
     match datum {
         Datum::Bool(truth) => truth.to_string(),
@@ -126,7 +127,7 @@ fn simple_text(datum: &Datum) -> String {
     }
 }
 
-/// Returns the shortest text that is read as the same bits.
+/// Returns the shortest text that is parsed as the same bits.
 fn float_text(number: &impl fmt::Debug, is_usual_nan: bool, bits: u64) -> String {
     let text = format!("{number:?}");
     if text != "NaN" || is_usual_nan { text } else { format!("NaN:{bits:#x}") }

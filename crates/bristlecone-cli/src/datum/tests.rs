@@ -1,4 +1,4 @@
-//! What is written is read back, of every kind, in every form.
+//! Written text is parsed as the same value, for every kind and form.
 
 use bristlecone_random::Generator;
 
@@ -12,7 +12,7 @@ impl Drawn {
         self.0.word()
     }
 
-    /// Returns a word of any magnitude, its extremes often.
+    /// Returns a word of any magnitude, often an extreme one.
     fn number(&mut self) -> u64 {
         match self.word() % 8 {
             0 => 0,
@@ -64,7 +64,7 @@ impl Drawn {
             Kind::I32 => Datum::I32(self.number() as i32),
             Kind::I64 => Datum::I64(self.number() as i64),
             Kind::I128 => Datum::I128(wide as i128),
-            // Any bits: infinities, subnormals and every NaN among them.
+            // Any bits, including infinities, subnormals and every NaN.
             Kind::F32 => Datum::F32(f32::from_bits(self.exponent(0xff << 23) as u32)),
             Kind::F64 => Datum::F64(f64::from_bits(self.exponent(0x7ff << 52))),
             Kind::Char => Datum::Char(self.character()),
@@ -91,7 +91,7 @@ impl Drawn {
     }
 }
 
-/// Returns every simple kind, and what is made of them.
+/// Returns every simple kind, and kinds composed of them.
 fn kinds() -> Vec<Kind> {
     use Kind::*;
     let option = |inner| Option(Box::new(inner));

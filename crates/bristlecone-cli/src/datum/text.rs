@@ -1,4 +1,4 @@
-//! Keys and values as text: read from arguments and files, written for people and files.
+//! Keys and values as text: parsed from arguments and files, printed for people and files.
 
 use std::ffi::OsStr;
 use std::fmt;
@@ -9,10 +9,10 @@ use super::json::{self, Json};
 use super::plain::{self, Form};
 use super::{Datum, Kind};
 
-/// Reads text as a datum of a kind.
+/// Parses text as a datum of a kind.
 ///
-/// Options and tuples are JSON, as values of kind `json` are; bytes have escapes; everything else is written as in
-/// Rust, without quotes.
+/// Options, tuples and values of kind `json` are JSON; bytes have escapes; everything else is written as in Rust,
+/// without quotes.
 pub fn parse(kind: &Kind, text: &[u8], form: Form) -> Result<Datum, String> {
     match kind {
         Kind::Option(_) | Kind::Tuple(_) => json::parse(kind, text),
@@ -21,13 +21,13 @@ pub fn parse(kind: &Kind, text: &[u8], form: Form) -> Result<Datum, String> {
     }
 }
 
-/// Reads an argument.
+/// Parses an argument.
 pub fn argument(kind: &Kind, text: &OsStr) -> Outcome<Datum> {
     use std::os::unix::ffi::OsStrExt;
     parse(kind, text.as_bytes(), Form::Plain).map_err(Failure::usage)
 }
 
-/// Appends the text that [`parse`] reads back.
+/// Appends text that [`parse`] can read.
 pub fn write(datum: &Datum, form: Form, to: &mut Vec<u8>) {
     if !plain::write(datum, form, to) && serde_json::to_writer(to, &Json(datum)).is_err() {
         unreachable!("writing to memory cannot fail");

@@ -3,13 +3,13 @@
 /// Whether a record ends where its text ends.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Split {
-    /// It does.
+    /// It is complete.
     Whole,
-    /// A quoted field is open: it goes on in the next line.
+    /// A quoted field is open and continues in the next line.
     Open,
 }
 
-/// Fields as text, without quotes, one after the other in one buffer.
+/// Fields as text, without quotes, adjacent in one buffer.
 #[derive(Debug, Default)]
 pub struct Fields {
     text: Vec<u8>,
@@ -17,12 +17,12 @@ pub struct Fields {
 }
 
 impl Fields {
-    /// Returns how many there are.
+    /// Returns the number of fields.
     pub fn count(&self) -> usize {
         self.ends.len()
     }
 
-    /// Returns the field at `index`, which is below the count.
+    /// Returns the field at `index`, which must be below the count.
     pub fn get(&self, index: usize) -> &[u8] {
         let start = if index == 0 { 0 } else { self.ends[index - 1] };
         &self.text[start..self.ends[index]]
@@ -65,7 +65,8 @@ impl Fields {
         }
     }
 
-    /// Takes a quoted field whose text begins at `at`; gives the place after its closing quote.
+    /// Reads a quoted field whose text begins at `at`; returns the position after its closing
+    /// quote.
     fn quoted(&mut self, record: &[u8], mut at: usize) -> Result<Option<usize>, String> {
         while let Some(quote) = record[at..].iter().position(|byte| *byte == b'"') {
             self.text.extend_from_slice(&record[at..at + quote]);

@@ -1,18 +1,18 @@
-//! Lines of bounded length, counted, some of which may be handed back.
+//! Reads lines of bounded length, counts them, and supports unreading.
 
 use std::io::{BufRead, Error, ErrorKind};
 
-/// The longest line: the longest key and value there can be, with every byte escaped.
+/// The longest line: the longest possible key and value, with every byte escaped.
 pub const LINE_BYTES_MAX: usize = 1 << 20;
 
-/// What reading a line gave.
+/// Result of reading a line.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Read {
-    /// Nothing is left.
+    /// End of the input.
     End,
     /// A line, without its end.
     Whole,
-    /// A line too long to be kept; it was passed over.
+    /// A line that was too long; it was skipped.
     TooLong,
 }
 
@@ -25,17 +25,17 @@ pub struct LineReader<R> {
 }
 
 impl<R: BufRead> LineReader<R> {
-    /// Reads lines of `from`.
+    /// Reads lines from `from`.
     pub fn new(from: R) -> Self {
         Self { from, back: Vec::new(), back_at: 0, line: 0 }
     }
 
-    /// Returns how many lines were read.
+    /// Returns the number of lines read.
     pub fn line(&self) -> u64 {
         self.line
     }
 
-    /// Hands back `lines` whole lines, the last without its end.
+    /// Unreads `lines` whole lines, the last without its end.
     pub fn unread(&mut self, mut text: Vec<u8>, lines: u64) {
         text.push(b'\n');
         text.extend_from_slice(&self.back[self.back_at..]);
@@ -43,8 +43,8 @@ impl<R: BufRead> LineReader<R> {
         self.line -= lines;
     }
 
-    /// Appends the next line to `to`; of one that is too long only its beginning, which is too
-    /// long, too.
+    /// Appends the next line to `to`; of a line that is too long, only a beginning that exceeds the
+    /// limit.
     pub fn read(&mut self, to: &mut Vec<u8>) -> Result<Read, Error> {
         let start = to.len();
         let mut any = false;

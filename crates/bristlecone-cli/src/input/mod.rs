@@ -1,4 +1,4 @@
-//! Records of key and value from text: one per line, line numbers kept, nothing trusted.
+//! Reads records of key and value from untrusted text: one per line, with line numbers.
 
 mod fields;
 mod lines;
@@ -12,31 +12,31 @@ pub use self::verify::{follows, place, verify};
 use crate::dump::{self, Frame, Sum};
 use crate::format::Format;
 
-/// Where the fields of a record stand, and whether to pass the first record over.
+/// Positions of the fields of a record, and whether to skip the first record.
 #[derive(Clone, Copy, Debug)]
 pub struct Layout {
-    /// `None`: as the text itself says.
+    /// `None`: determined by the text.
     pub format: Option<Format>,
-    /// Columns of key and value, counted from 0; `None` asks for exactly two columns.
+    /// Columns of key and value, counted from 0; `None` requires exactly two columns.
     pub columns: Option<(usize, usize)>,
     pub header: bool,
 }
 
-/// What stands in a line, or in several.
+/// Contents of a line, or of several.
 #[derive(Debug, PartialEq)]
 pub enum Item<'a> {
     /// One entry.
     Record {
-        /// The line it begins on, counted from 1.
+        /// Number of its first line, counted from 1.
         line: u64,
-        /// Its two fields as text, or what is wrong with it. An entry in JSON is one field, the line.
+        /// Its two fields as text, or the error. An entry in JSON is one field, the line.
         content: Result<(&'a [u8], &'a [u8]), String>,
     },
-    /// A line before or behind the entries of a dump.
+    /// A header or trailer line of a dump.
     Frame {
-        /// The line.
+        /// Number of the line.
         line: u64,
-        /// What it says, or what is wrong with it.
+        /// Its contents, or the error.
         content: Result<Frame, String>,
     },
 }
@@ -46,7 +46,7 @@ pub struct Records<R> {
     lines: LineReader<R>,
     columns: Option<(usize, usize)>,
     format: Format,
-    /// Whether the text began as dumps do.
+    /// Whether the text begins like a dump.
     is_dump: bool,
     sum: Sum,
     raw: Vec<u8>,
@@ -54,7 +54,7 @@ pub struct Records<R> {
 }
 
 impl<R: BufRead> Records<R> {
-    /// Reads records of a file or of standard input, which is looked into already.
+    /// Reads records from a file or standard input; reads ahead to detect a dump.
     pub fn new(from: R, layout: Layout) -> Result<Self, Error> {
         let mut lines = LineReader::new(from);
         let mut raw = Vec::new();
@@ -74,17 +74,17 @@ impl<R: BufRead> Records<R> {
         Ok(records)
     }
 
-    /// Returns whether the text began as dumps do.
+    /// Returns whether the text begins like a dump.
     pub fn is_dump(&self) -> bool {
         self.is_dump
     }
 
-    /// Returns how lines are divided.
+    /// Returns the format of lines.
     pub fn format(&self) -> Format {
         self.format
     }
 
-    /// Divides what follows so, and sums it up from here.
+    /// Sets the format of the following lines, and restarts the sum.
     pub fn begin(&mut self, format: Format) {
         (self.format, self.sum) = (format, Sum::default());
     }
@@ -94,7 +94,7 @@ impl<R: BufRead> Records<R> {
         self.sum
     }
 
-    /// Returns the next record, bad or good; `None` at the end. An error is one of reading.
+    /// Returns the next record, valid or invalid; `None` at the end. An error is an error of reading.
     pub fn next(&mut self) -> Result<Option<Item<'_>>, Error> {
         self.raw.clear();
         let line = self.lines.line() + 1;
@@ -127,8 +127,8 @@ impl<R: BufRead> Records<R> {
         Ok(Ok(()))
     }
 
-    /// Splits a line of CSV. A quoted field may go on in the next line. One that never ends makes its first line
-    /// bad, and the lines after it are looked at afresh.
+    /// Splits a line of CSV. A quoted field may continue in the next line. If a quote never ends, its first line
+    /// is invalid, and the lines after it are parsed separately.
     fn split_csv(&mut self) -> Result<Result<(), String>, Error> {
         let first_line_bytes = self.raw.len();
         let mut more_lines = 0;

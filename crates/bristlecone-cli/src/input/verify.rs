@@ -1,4 +1,4 @@
-//! Whether a dump is whole, before anything of it is loaded.
+//! Verifies that a dump is complete before it is loaded.
 
 use std::io::BufRead;
 
@@ -9,8 +9,8 @@ use super::{LineReader, Read};
 use crate::dump::{Frame, Header, Sum, frame};
 use crate::format::Format;
 
-/// Verifies the frames of a dump from its beginning to its end: counts, checksums, and that nothing is missing.
-/// Returns its headers; none if it is no dump but plain text.
+/// Verifies the headers and trailers of a whole dump: counts, checksums and completeness. Returns the headers;
+/// an empty list if the input is plain text.
 pub fn verify(from: impl BufRead, path: &str) -> Outcome<Vec<Header>> {
     let mut lines = LineReader::new(from);
     let mut line = Vec::new();
@@ -37,7 +37,7 @@ pub fn verify(from: impl BufRead, path: &str) -> Outcome<Vec<Header>> {
                 sum = Some(Sum::default());
             }
             (_, Some(Frame::Trailer(trailer)), Some(found)) => {
-                // Records of CSV may have several lines: their number is known when they are read.
+                // Records of CSV may have several lines: their number is only known after reading.
                 let header = headers.last().expect("entries are summed behind a header");
                 if header.format == Format::Csv {
                     found.entries = trailer.entries;
@@ -51,7 +51,7 @@ pub fn verify(from: impl BufRead, path: &str) -> Outcome<Vec<Header>> {
             (_, Some(Frame::Trailer(_)), None) => {
                 return Err(bad(number, "the end of a dump without its beginning"));
             }
-            // Plain text is judged line by line while it is loaded.
+            // Plain text is checked line by line during the load.
             (_, None, None) if headers.is_empty() => return Ok(headers),
             (_, None, None) => return Err(bad(number, "text behind the end of a dump")),
             (Read::TooLong, ..) => return Err(bad(number, "it is too long")),
@@ -71,7 +71,7 @@ fn whole(headers: Vec<Header>) -> Outcome<Vec<Header>> {
     }
 }
 
-/// Says why a tree cannot be the next of a dump.
+/// Returns an error if a tree cannot be the next of a dump.
 pub fn follows(before: &[Header], next: &Header) -> Result<(), String> {
     let expected = before.len() as u64 + 1;
     if next.number != expected || before.iter().any(|header| header.of != next.of) {
@@ -84,7 +84,7 @@ fn cut(headers: &[Header]) -> Failure {
     Failure::new(Exit::BadInput, format!("the dump ends early, {}; nothing is loaded", place(headers)))
 }
 
-/// Returns where a dump that ends early ends.
+/// Returns the position at which a truncated dump ends.
 pub fn place(headers: &[Header]) -> String {
     headers.last().map_or_else(String::new, |last| {
         format!("in or after tree {} of {} ({:?})", last.number, last.of, last.tree)

@@ -1,4 +1,4 @@
-//! `bristlecone shell`: commands on one open pool, typed or piped.
+//! `bristlecone shell`: runs commands on one open pool, interactively or from a script.
 
 mod prompt;
 mod session;
@@ -17,11 +17,11 @@ use self::prompt::Prompt;
 use self::session::{Next, Session};
 use crate::open::PoolArgs;
 
-/// Work on one open pool, command by command
+/// Run several commands on one open pool
 ///
-/// At a prompt, with history and completion, or with one command per line from standard input: `help` lists them.
-/// Errors do not end the shell. Ctrl-C stops a command, Ctrl-D or `exit` leaves. The exit code is that of the first
-/// command that failed in a script, and 0 at a prompt.
+/// Reads commands at a prompt, with history and completion, or one command per line from standard input; `help`
+/// lists them. Errors do not end the shell. Ctrl-C stops a command, Ctrl-D or `exit` leaves. The exit code is
+/// that of the first failed command in a script, and 0 at a prompt.
 #[derive(Args, Debug)]
 #[command(after_help = "Examples:
   bristlecone shell trees.pool ages
@@ -29,12 +29,12 @@ use crate::open::PoolArgs;
 pub struct Shell {
     #[command(flatten)]
     pool: PoolArgs,
-    /// The tree that commands are for, until `use` names another.
+    /// The current tree, until `use` selects another.
     tree: Option<String>,
-    /// Leave after the first command that fails.
+    /// Exit after the first command that fails.
     #[arg(long, short = 'e')]
     exit_on_error: bool,
-    /// Refuse to write, and let others read the pool meanwhile; follow the process that writes to it, if one does.
+    /// Refuse to write, and admit other readers; follow the process that writes to the pool, if any.
     #[arg(long, conflicts_with = "domain")]
     read_only: bool,
 }
@@ -90,7 +90,7 @@ impl Shell {
         first.map_or(Ok(()), Err)
     }
 
-    /// Executes a line and says what went wrong; returns that, too, as said already.
+    /// Runs a line and reports its error; returns the error, marked as reported.
     fn execute(
         &self,
         session: &mut Session<'_>,
@@ -102,7 +102,7 @@ impl Shell {
         interrupt::forget();
         match done {
             Ok(next) => Ok((next, None)),
-            // Without a reader there is no point in going on.
+            // Without a reader the script stops.
             Err(Failure::BrokenPipe) => Err(Failure::BrokenPipe),
             Err(failure) => {
                 let exit = answer::tell("bristlecone", output.json(), &failure);

@@ -15,17 +15,17 @@ use rustyline::{CompletionType, Config, Context, Editor, Helper};
 use super::session::{Session, commands};
 use super::words;
 
-/// Lines that the history keeps.
+/// Maximum number of lines of the history.
 const HISTORY_LINES: usize = 1000;
 
-/// An editor of lines on the terminal.
+/// A line editor on the terminal.
 pub struct Prompt {
     editor: Editor<Candidates, DefaultHistory>,
     history: Option<PathBuf>,
 }
 
 impl Prompt {
-    /// Prepares the terminal, and reads what was typed in sessions before.
+    /// Prepares the terminal, and loads the history of earlier sessions.
     pub fn new() -> Outcome<Self> {
         let config = Config::builder()
             .completion_type(CompletionType::List)
@@ -40,7 +40,7 @@ impl Prompt {
         editor.set_helper(Some(Candidates { commands, trees: Vec::new(), files: FilenameCompleter::new() }));
         let history = history_file();
         if let Some(file) = &history {
-            // There is none before the first session.
+            // There is no file before the first session.
             let _ = editor.load_history(file);
         }
         Ok(Self { editor, history })
@@ -56,7 +56,7 @@ impl Prompt {
                 return match self.editor.readline(prompt) {
                     Ok(line) => Ok(Some(line)),
                     Err(ReadlineError::Eof) => Ok(None),
-                    // Ctrl-C, typed or sent, takes back what was typed. Other signals end the process.
+                    // Ctrl-C discards the typed line. Other signals end the process.
                     Err(ReadlineError::Interrupted) => continue,
                     Err(error) => Err(failed(&error)),
                 };
@@ -68,7 +68,7 @@ impl Prompt {
 impl Drop for Prompt {
     fn drop(&mut self) {
         if let Some(file) = &self.history {
-            // A history that cannot be kept is no reason to fail.
+            // A failure to save the history is ignored.
             let _ = self.editor.append_history(file);
         }
     }
@@ -78,7 +78,7 @@ fn failed(error: &ReadlineError) -> Failure {
     Failure::new(Exit::Failed, format!("reading from the terminal: {error}"))
 }
 
-/// Returns where the history is kept, in a folder that exists.
+/// Returns the path of the history, in an existing folder.
 fn history_file() -> Option<PathBuf> {
     let absolute = |path: PathBuf| path.is_absolute().then_some(path);
     let state = std::env::var_os("XDG_STATE_HOME").map(PathBuf::from).and_then(absolute);
@@ -88,7 +88,7 @@ fn history_file() -> Option<PathBuf> {
     Some(folder.join("history"))
 }
 
-/// What the tab key offers: commands, their options, trees, files.
+/// Candidates of the tab key: commands, their options, trees, files.
 struct Candidates {
     commands: clap::Command,
     trees: Vec<String>,
@@ -134,7 +134,7 @@ impl Completer for Candidates {
         if fitting.is_empty() && before.trim_start().starts_with(['l', 'd']) {
             return self.files.complete(line, at, context);
         }
-        // A whole word is followed by the next.
+        // A complete word is followed by a space.
         let pair = |word: String| Pair { display: word.clone(), replacement: word + " " };
         Ok((start, fitting.into_iter().map(pair).collect()))
     }

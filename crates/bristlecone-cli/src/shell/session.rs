@@ -1,4 +1,4 @@
-//! What the shell's commands do.
+//! The shell's commands.
 
 use std::path::{Path, PathBuf};
 
@@ -32,7 +32,7 @@ Words with spaces stand in 'quotes'. `help COMMAND` says more.
 /// The shell's commands.
 #[derive(Debug, Subcommand)]
 enum Command {
-    /// Choose the tree that commands are for
+    /// Select the current tree
     Use {
         /// The tree.
         tree: String,
@@ -47,12 +47,12 @@ enum Command {
     Del(del::DelArgs),
     /// Print entries in key order
     Scan(scan::ScanArgs),
-    /// Create a tree, and choose it
+    /// Create a tree, and select it
     Create {
         /// Its name.
         #[arg(required_unless_present = "named")]
         tree: Option<String>,
-        /// Its name, as the tool's own command takes it.
+        /// Its name, in the syntax of the tool's own command.
         #[arg(long = "tree", id = "named", value_name = "NAME", conflicts_with = "tree")]
         named: Option<String>,
         #[command(flatten)]
@@ -61,36 +61,37 @@ enum Command {
     /// Load entries from a file
     #[command(allow_missing_positional = true)]
     Load {
-        /// The tree; created if there is none [default: as a dump says, otherwise the chosen one]
+        /// The tree; created if it does not exist [default: that of the dump, otherwise the current
+        /// one]
         tree: Option<String>,
         #[command(flatten)]
         what: load::LoadArgs,
     },
-    /// Print a tree, or all, as text that `load` reads back
+    /// Print a tree, or all, as text that `load` can read
     Dump {
-        /// The tree [default: the chosen one]
+        /// The tree [default: the current one]
         tree: Option<String>,
         #[command(flatten)]
         what: dump::DumpArgs,
     },
-    /// Remove a tree and everything in it, at once and for good
+    /// Remove a tree and all its entries, immediately and permanently
     Drop {
         /// The tree.
         tree: String,
     },
-    /// Give a tree another name
+    /// Rename a tree
     Rename {
         /// The tree.
         tree: String,
         /// Its new name.
         name: String,
     },
-    /// Remove every entry of a tree, at once and for good
+    /// Remove every entry of a tree, immediately and permanently
     Clear {
         /// The tree.
         tree: String,
     },
-    /// Say what space is for, how full leaves are, and how long keys and values
+    /// Show space usage, leaf fill and key/value sizes
     Stat {
         /// Only this tree.
         tree: Option<String>,
@@ -100,26 +101,26 @@ enum Command {
         /// Only this tree.
         tree: Option<String>,
     },
-    /// Copy the pool, as it is now, to a new file
+    /// Copy the pool in its present state to a new file
     Backup {
-        /// The new pool; nothing may be there.
+        /// Path of the new pool (must not exist).
         new: PathBuf,
     },
-    /// Say what the pool is
+    /// Describe the pool
     Info,
     /// Leave
     #[command(visible_alias = "quit")]
     Exit,
 }
 
-/// Whether the shell goes on.
+/// Whether the shell continues.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Next {
     Go,
     Leave,
 }
 
-/// An open pool, and the tree that commands are for.
+/// An open pool, and the current tree.
 pub struct Session<'a> {
     pool: Pool,
     path: &'a Path,
@@ -131,13 +132,13 @@ impl<'a> Session<'a> {
         Self { pool, path, chosen: None }
     }
 
-    /// Chooses the tree of this name.
+    /// Selects the tree with this name.
     pub fn choose(&mut self, name: &str) -> Outcome {
         self.chosen = Some((name.to_owned(), store::tree(&self.pool, name)?));
         Ok(())
     }
 
-    /// Returns what the prompt shows of the chosen tree.
+    /// Returns the prompt's text for the current tree.
     pub fn place(&self) -> String {
         self.chosen.as_ref().map(|(name, _)| format!("/{name}")).unwrap_or_default()
     }
@@ -153,7 +154,7 @@ impl<'a> Session<'a> {
         Ok(self.pool.close()?)
     }
 
-    /// Returns the chosen tree, or the pool's only one.
+    /// Returns the current tree, or the pool's only one.
     fn tree(&mut self) -> Outcome<&(String, Tree)> {
         if self.chosen.is_none() {
             match self.names().as_slice() {

@@ -1,8 +1,8 @@
-//! A line as words.
+//! Splitting a line into words.
 
-/// Splits a line at spaces. Quotes of both kinds hold words together, and what stands in single ones is taken as it
-/// is; in double ones `\"` and `\\` stand for a quote and a backslash. Elsewhere a backslash is itself, so that
-/// `\x00` in bytes needs no quotes. A word that begins with `#` begins a comment.
+/// Splits a line at spaces. Quotes of both kinds keep words together. Text in single quotes is verbatim; in double
+/// quotes, `\"` and `\\` mean a quote and a backslash. Elsewhere a backslash is literal, so that `\x00` in bytes
+/// needs no quotes. A word that begins with `#` begins a comment.
 pub fn split(line: &str) -> Result<Vec<String>, String> {
     let mut words = Vec::new();
     let mut word: Option<String> = None;
@@ -19,7 +19,7 @@ pub fn split(line: &str) -> Result<Vec<String>, String> {
     Ok(words)
 }
 
-/// Takes up to the closing quote.
+/// Reads up to the closing quote.
 fn quoted(quote: char, rest: &mut std::str::Chars<'_>, to: &mut String) -> Result<(), String> {
     loop {
         let said = || format!("a {quote} without its end");
@@ -31,7 +31,7 @@ fn quoted(quote: char, rest: &mut std::str::Chars<'_>, to: &mut String) -> Resul
     }
 }
 
-/// Returns where the last word of a line begins, for completion.
+/// Returns the start of the last word of a line, for completion.
 pub fn last(line: &str) -> usize {
     line.rfind([' ', '\t']).map_or(0, |space| space + 1)
 }

@@ -1,4 +1,4 @@
-//! The tool as a user runs it.
+//! Runs the tool like a user.
 
 use std::io::Write;
 use std::path::{Path, PathBuf};
@@ -9,12 +9,12 @@ use tempfile::TempDir;
 
 use crate::TOOL;
 
-/// A directory for pools and files, in shared memory where there is any; gone at the end.
+/// A directory for pools and files, in shared memory if possible; removed at the end.
 pub struct Bench {
     directory: TempDir,
 }
 
-/// What a run of the tool gave.
+/// Result of a run of the tool.
 #[derive(Debug)]
 pub struct Ran {
     pub code: i32,
@@ -38,12 +38,13 @@ impl Bench {
         self.path(name)
     }
 
-    /// The tool with these arguments, of which `@name` is a path in the directory.
+    /// Returns the tool's command with these arguments, in which `@name` is a path in the
+    /// directory.
     pub fn command(&self, arguments: &str) -> Command {
         self.command_of(Path::new(TOOL.0), arguments)
     }
 
-    /// The same with a tool that stands elsewhere.
+    /// Returns the same for a tool at another path.
     pub fn command_of(&self, tool: &Path, arguments: &str) -> Command {
         let mut command = Command::new(tool);
         for argument in arguments.split_whitespace() {
@@ -59,7 +60,7 @@ impl Bench {
         self.run_on(arguments, b"", &[])
     }
 
-    /// The same with standard input, and with arguments that hold spaces.
+    /// Does the same with standard input, and with arguments that contain spaces.
     pub fn run_on(&self, arguments: &str, input: &[u8], more: &[&str]) -> Ran {
         let mut command = self.command(arguments);
         command.args(more);
@@ -74,7 +75,7 @@ impl Ran {
         let mut child = command.spawn().unwrap();
         let mut pipe = child.stdin.take().unwrap();
         std::thread::scope(|scope| {
-            // A tool that stops reading closes the pipe, which is its right.
+            // A tool may stop reading and close the pipe.
             scope.spawn(move || drop(pipe.write_all(input)));
             Self::ended(child)
         })
@@ -90,21 +91,21 @@ impl Ran {
         }
     }
 
-    /// It did what it was asked, without a word of complaint; its output.
+    /// Asserts success without any output on standard error; returns the output.
     #[track_caller]
     pub fn ok(self) -> String {
         assert!(self.code == 0 && self.stderr.is_empty(), "{self:?}");
         self.stdout
     }
 
-    /// It did what it was asked; its output, one JSON value.
+    /// Asserts success; returns the output, one JSON value.
     #[track_caller]
     pub fn json(self) -> Value {
         let output = self.ok();
         serde_json::from_str(&output).unwrap_or_else(|error| panic!("{error}: {output}"))
     }
 
-    /// It refused with this exit code and exactly one line, which holds `part`.
+    /// Asserts failure with this exit code and exactly one line, which contains `part`.
     #[track_caller]
     pub fn refused(self, code: i32, part: &str) {
         let lines: Vec<&str> = self.stderr.lines().collect();

@@ -1,4 +1,5 @@
-//! Copies, sizes and space: a new pool is there wholly or not at all, and has what the old one has.
+//! Copies, sizes and space: a new pool exists completely or not at all, and holds the same entries
+//! as the old one.
 
 use std::os::unix::fs::{FileExt, MetadataExt};
 use std::process::{Command, Stdio};
@@ -29,7 +30,7 @@ fn names(bench: &Bench) -> Vec<String> {
     names
 }
 
-/// What is in a pool: each entry, whatever the designs.
+/// Returns each entry of a pool, independent of the designs.
 fn entries(bench: &Bench, pool: &str) -> Vec<String> {
     let trees = Design::ALL.iter().map(|design| format!("dump @{pool} {design} --no-header"));
     trees.map(|dump| bench.run(&dump).ok()).collect()
@@ -54,7 +55,7 @@ fn a_copy_has_what_the_pool_has_in_other_designs_and_sizes() {
     assert_eq!((trees.matches("\"nbtree\"").count(), trees.matches("\"node_lines\":16").count()), (4 + 1, 1));
     let max = |pool: &str| bench.run(&format!("info @{pool} --json")).json()["max_bytes"].as_u64().unwrap();
     assert!(max("other") < 70 << 20 && max("larger") >= 3 << 40 && max("same") >= 1 << 30);
-    // It may grow, and be written to.
+    // It can grow and be written.
     bench.run("put @other sstree 1000000 1").ok();
 }
 
@@ -102,7 +103,7 @@ fn a_copy_of_a_damaged_pool_is_none() {
     }
     bench.run("copy @p @new").refused(5, "checksum");
     assert_eq!(names(&bench), ["p"]);
-    // Behind damage a scrub goes on.
+    // A scrub continues after damage.
     let scrubbed = bench.run("scrub @p --json");
     let found: serde_json::Value = serde_json::from_str(&scrubbed.stdout).unwrap();
     let entries = found["entries"].as_u64().unwrap();
@@ -167,7 +168,7 @@ fn scrubs_and_copies_are_interrupted() {
     let value = "v".repeat(10_000);
     let lines: String = (0..2000).map(|key| format!("{key}\t{value}\n")).collect();
     bench.run_on("load @p t -", lines.as_bytes(), &[]).ok();
-    // Twenty megabytes at one in a second.
+    // Twenty megabytes at one per second.
     let begun = Instant::now();
     let mut scrub = bench.command("scrub @p --rate 1M");
     let child = scrub.stdout(Stdio::piped()).stderr(Stdio::piped()).spawn().unwrap();

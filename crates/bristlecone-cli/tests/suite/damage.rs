@@ -1,4 +1,4 @@
-//! What a damaged pool is answered with: an error that names what is wrong, or what was there.
+//! The tool's results on a damaged pool: an error that names the damage, or the original contents.
 
 use std::os::unix::fs::FileExt;
 use std::process::Stdio;
@@ -29,7 +29,7 @@ fn overwrite(bench: &Bench, offset: u64, bytes: &[u8]) {
     file.write_all_at(bytes, offset).unwrap();
 }
 
-/// Breaks the last record with these bytes.
+/// Damages the last record with these bytes.
 fn break_record(bench: &Bench, record: &str) {
     let bytes = std::fs::read(bench.path("p")).unwrap();
     let at = bytes.windows(record.len()).rposition(|found| found == record.as_bytes()).unwrap();
@@ -68,7 +68,7 @@ fn a_broken_key_is_never_passed_over() {
             assert!(matches!(ran.code, 1 | 5), "{design}: {command}: {ran:?}");
             assert!(!ran.stdout.contains("everything is as it must be"), "{design}: {ran:?}");
         }
-        // Where the tree cannot be opened with such a key nothing can be looked up; else its leaf tells.
+        // If the tree cannot be opened with such a key, nothing can be looked up; otherwise the leaf reports it.
         let got = bench.run_on("get @p t", b"", &["record 1234"]);
         assert_eq!((got.code, got.stdout.as_str()), (5, ""), "{design}: {got:?}");
     }
@@ -100,8 +100,8 @@ fn a_superblock_that_was_damaged_is_told_before_it_is_written_anew() {
     }
 }
 
-/// Words of the header, of the first node of each chunk and of what it holds, with values that could mislead: the
-/// tool says what is wrong, or shows what was there, and never more lines than there could be.
+/// Replaces words of the header, and of the first node of each chunk and its contents, by misleading values. The
+/// tool reports the damage or prints the original contents, and never more lines than possible.
 #[test]
 fn a_damaged_word_is_told_or_does_no_harm() {
     const DESCRIPTORS: u64 = 73_728;
@@ -119,7 +119,7 @@ fn a_damaged_word_is_told_or_does_no_harm() {
             let own = word(place);
             let values =
                 [0, 1, u64::MAX, own ^ 1 << 9, own.wrapping_add(4), word(place + 8), 1 << 45, 2 << 20];
-            // Two of them each, others with each design.
+            // Two of them for each design, the others spread over the designs.
             for value in
                 values.into_iter().cycle().skip(number).step_by(3).take(2).filter(|value| *value != own)
             {
@@ -135,7 +135,7 @@ fn a_damaged_word_is_told_or_does_no_harm() {
                     "check @p --repair @q",
                 ] {
                     let ran = bench.run(command);
-                    // A tree, or its pool, may be gone: that is an error, too.
+                    // A tree or its pool may be missing: that is an error, too.
                     assert!([0, 1, 4, 5].contains(&ran.code), "{what}: {command}: {ran:?}");
                     assert!(!ran.stderr.contains("panicked"), "{what}: {command}: {ran:?}");
                     assert!(ran.stdout.lines().count() < 4100, "{what}: {command}");
@@ -186,7 +186,7 @@ fn what_a_truncated_pool_still_has_is_saved_and_the_rest_is_said_to_be_unknown()
             let saved: Value = serde_json::from_str(&ran.stdout).unwrap();
             let tree = &saved["trees"][0];
             let (kept, lost) = (tree["kept"].as_u64().unwrap(), tree["lost"].as_u64().unwrap());
-            // What is missing is counted, or said to be beyond counting.
+            // Missing entries are counted, or their number is reported as unknown.
             let unknown = tree["chunks_lost"].as_u64().unwrap() > 0;
             assert!(kept + lost >= 2000 || unknown, "{design}, {cut} bytes: {ran:?}");
             if kept > 0 {
@@ -213,7 +213,7 @@ fn what_is_no_file_is_refused_at_once() {
     assert!(begun.elapsed() < Duration::from_secs(60));
 }
 
-/// Whenever a creation is killed, the next one succeeds, and nothing else is left behind.
+/// After a creation was killed at any point, the next one succeeds, and no other file is left behind.
 #[test]
 fn a_killed_creation_leaves_nothing_in_the_way() {
     let bench = Bench::new();
@@ -226,7 +226,7 @@ fn a_killed_creation_leaves_nothing_in_the_way() {
         killed += u64::from(!create.wait().unwrap().success());
         let names = std::fs::read_dir(bench.path("")).unwrap().map(|name| name.unwrap().file_name());
         assert!(names.into_iter().all(|name| name == "p"), "round {round}");
-        // With or without the tree the pool is whole, if it is there.
+        // With or without the tree, an existing pool is complete.
         let ran = bench.run("create @p --tree t --json");
         assert!(ran.code == 0 || ran.stderr.contains("exists already"), "round {round}: {ran:?}");
         assert_eq!(bench.run("check @p --json").json()["trees"], 1, "round {round}");

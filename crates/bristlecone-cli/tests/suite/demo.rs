@@ -1,4 +1,4 @@
-//! `demo`: what the first command of a newcomer does.
+//! `demo`: the first command that a new user runs.
 
 use crate::common::Bench;
 

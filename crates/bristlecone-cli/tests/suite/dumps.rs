@@ -1,4 +1,4 @@
-//! Dumps that say what they are of, and loads that notice when they are not whole.
+//! Dumps that describe their trees, and loads that detect incomplete dumps.
 
 use std::io::Read;
 use std::process::Stdio;
@@ -18,7 +18,7 @@ fn pool(bench: &Bench) {
     bench.run("create @p --tree none --key u64 --design wotree").ok();
 }
 
-/// What the trees of a pool are, without their space.
+/// Returns the descriptions of a pool's trees, without their space.
 fn described(bench: &Bench, pool: &str) -> Vec<Value> {
     let trees = bench.run(&format!("trees @{pool} --json")).ok();
     trees.lines().map(|line| serde_json::from_str(line).unwrap()).collect()
@@ -40,7 +40,7 @@ fn a_dump_of_all_makes_the_same_pool() {
         assert_eq!(described(&bench, &copy), described(&bench, "p"), "{format}");
         let again = bench.run(&format!("dump @{copy} --all {format}")).ok();
         assert_eq!(again, std::fs::read_to_string(bench.path(&file)).unwrap());
-        // Through a pipe it is read as it comes.
+        // From a pipe it is loaded as it arrives.
         let piped = bench.run_on(&format!("load @{copy} - --json"), again.as_bytes(), &[]).json();
         assert_eq!((&piped["unchanged"], &piped["trees"]), (&json!(5), &json!(3)));
     }
@@ -63,7 +63,7 @@ fn a_dump_says_what_its_tree_is() {
     assert_eq!((&trailer["bristlecone_end"], &trailer["entries"]), (&json!("ages"), &json!(3)));
     assert_eq!(bench.run("dump @p ages --no-header").ok(), lines[1..4].join("\n") + "\n");
     bench.file("ages", &dump);
-    // Under another name, with another design; but kinds are what they are unless they are named.
+    // Under another name, with another design; kinds are unchanged unless they are given.
     bench.run("load @p old @ages --design lodgetree").ok();
     assert_eq!(described(&bench, "p")[2]["design"], "lodgetree");
     bench.run("load @p raw @ages").refused(2, "keys of kind bytes, not str");
@@ -81,13 +81,14 @@ fn a_dump_says_what_its_tree_is() {
     bench.run_on("load @p -", b"a\t1\n", &[]).refused(2, "name the tree");
 }
 
-/// Wherever a dump is cut, and whatever bit of its entries is not what it was: in a file nothing of it is loaded.
+/// A dump in a file that is cut anywhere, or has any changed bit in its entries, is not loaded at
+/// all.
 #[test]
 fn a_cut_or_changed_dump_is_refused() {
     let bench = Bench::new();
     pool(&bench);
     let dump = bench.run("dump @p --all").ok().into_bytes();
-    // Within the first header it looks like plain text at first; without its last end of line it is whole.
+    // Within the first header it looks like plain text; without its last line end it is complete.
     for cut in (20..dump.len() - 1).step_by(37) {
         bench.file("cut", &dump[..cut]);
         bench.run("create @q --size 64M").ok();

@@ -10,7 +10,7 @@ use crate::common::{Bench, Ran};
 use crate::shell::Terminal;
 use crate::signals::interrupt;
 
-/// A run of the tool that answers line by line; killed at the end.
+/// An interactive run of the tool, read line by line; killed at the end.
 struct Talk {
     child: Child,
     answers: BufReader<ChildStdout>,
@@ -30,7 +30,7 @@ impl Talk {
         writeln!(self.child.stdin.as_mut().unwrap(), "{line}").unwrap();
     }
 
-    /// Returns the next line of the answers, without its end.
+    /// Returns the next line of output, without its end.
     fn line(&mut self) -> String {
         let mut line = String::new();
         self.answers.read_line(&mut line).unwrap();
@@ -41,7 +41,7 @@ impl Talk {
         serde_json::from_str(&self.line()).unwrap()
     }
 
-    /// Types a command whose answer is one line.
+    /// Types a command whose output is one line.
     #[track_caller]
     fn does(&mut self, command: &str, answer: &str) {
         self.type_in(command);
@@ -53,7 +53,7 @@ impl Talk {
         self.child.wait().unwrap();
     }
 
-    /// Ends its input, and returns what it has said since.
+    /// Ends its input, and returns the remaining output.
     fn end(mut self) -> Ran {
         drop(self.child.stdin.take());
         let mut stdout = String::new();
@@ -131,7 +131,7 @@ fn a_check_beside_a_writer_says_what_it_leaves_out() {
     );
     assert!(said.ends_with("1 tree, 1 entry: everything that was checked is as it must be\n"), "{said}");
 
-    // What cannot be looked at is not as it must be.
+    // A tree that cannot be read fails the check.
     let ran = bench.run("check @p --json");
     let found: Value = serde_json::from_str(&ran.stdout).unwrap();
     assert_eq!((ran.code, &found["skipped"], &found["ok"]), (1, &json!(["other"]), &json!(false)), "{found}");
@@ -192,7 +192,8 @@ fn a_reader_is_told_that_its_writer_was_killed() {
     reader.does("get Pando", "16000");
     writer.kill();
 
-    // What was acknowledged stands, and a thread may read it until it has asked whether the writer is there.
+    // Acknowledged data stays readable, and a thread may read it until it has checked whether the
+    // writer is alive.
     reader.does("get Pando", "16000");
     let commands = ["trees", "dump", "info", "stat", "check", "scan", "get Pando"];
     for command in commands {

@@ -1,6 +1,6 @@
-//! `kill -9` through the tool, again and again.
+//! Repeated `kill -9` through the tool.
 //!
-//! This tests recovery, not flushes: caches survive a kill. Flushes are the simulator's business.
+//! This tests recovery, not flushes: caches survive a kill. The simulator tests flushes.
 //!
 //! `BRISTLECONE_KILL_ROUNDS=10000 cargo test --release -p bristlecone-cli --test suite kill` runs longer.
 
@@ -21,7 +21,7 @@ fn random_below(bound: u64) -> u64 {
     RandomState::new().hash_one(bound) % bound
 }
 
-/// Each round the demo's writer acknowledges entries through a pipe and is killed in the middle.
+/// In each round the demo's writer acknowledges entries through a pipe and is killed in the middle.
 #[test]
 fn the_demo_loses_nothing() {
     let bench = Bench::new();
@@ -42,8 +42,8 @@ fn the_demo_loses_nothing() {
     }
 }
 
-/// Each round loads a part of a file, is killed somewhere in it, and loads the part again. Lines
-/// go in in order, so what is there after a kill is a beginning of the part and nothing else.
+/// In each round a part of a file is loaded, the load is killed, and the part is loaded again. Lines are loaded in
+/// order, so the entries after a kill are exactly a prefix of the part.
 #[test]
 fn a_killed_load_goes_on() {
     const LINES: u64 = 3000;
@@ -76,14 +76,14 @@ fn a_killed_load_goes_on() {
     assert_eq!(bench.run("check @p --json").json()["entries"], rounds() * LINES);
 }
 
-/// A pool is held by a process, and by nothing that the process leaves behind.
+/// A process holds a pool only while it runs.
 #[test]
 fn a_killed_process_holds_nothing() {
     let bench = Bench::new();
     bench.run("create @p --tree t").ok();
     let mut load = bench.command("load @p t -").stdin(Stdio::piped()).spawn().unwrap();
     let holder = format!("in use by process {}", load.id());
-    // More than a pipe holds: once it is written, the load has opened the pool and reads.
+    // More than a pipe holds: once it is written, the load has opened the pool and is reading.
     load.stdin.as_mut().unwrap().write_all(&b"key\tvalue\n".repeat(20_000)).unwrap();
     bench.run("put @p t a 1").refused(3, &holder);
     load.kill().unwrap();
@@ -95,13 +95,12 @@ fn a_killed_process_holds_nothing() {
     assert_eq!(bench.run("info @p --json").json()["closed_cleanly"], true);
 }
 
-/// A line that no other line is.
+/// Returns a unique line.
 fn line(number: u64) -> (u64, u64) {
     (number.wrapping_mul(0x9e37_79b9_7f4a_7c15), number)
 }
 
-/// Feeds a load a random beginning of the text and kills it a moment later, of which some are long enough for a machine with much
-/// else to do.
+/// Feeds a load a random prefix of the text and kills it after a delay; some delays are long enough for a busy machine.
 fn kill_a_load(bench: &Bench, text: &[u8]) {
     let mut load = bench.command("load @p t -").stdin(Stdio::piped()).stdout(Stdio::null()).spawn().unwrap();
     let mut input = load.stdin.take().unwrap();

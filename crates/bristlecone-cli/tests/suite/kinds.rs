@@ -1,11 +1,11 @@
-//! Trees of every kind: what goes in comes out, in order, and through dumps.
+//! Trees of every kind: entries are returned unchanged and in order, also through dumps.
 
 use bristlecone::Pool;
 use serde_json::{Value, json};
 
 use crate::common::Bench;
 
-/// Each kind with three of its values, least first, and what they are in JSON.
+/// Returns each kind with three of its values, in ascending order, and their JSON.
 fn kinds() -> Vec<(&'static str, [&'static str; 3], Value)> {
     vec![
         ("bool", ["false", "true", "true"], json!([false, true, true])),
@@ -64,7 +64,7 @@ fn every_kind_is_put_got_scanned_and_removed() {
             let line = |at| entry(at).map(|field| field.replace('\t', "\\t")).join("\t") + "\n";
             bench.run_on(&format!("load @p {tree} -"), (line(0) + &line(2)).as_bytes(), &[]).ok();
             let [key, value] = &entry(1);
-            // What begins with a dash comes after two.
+            // An argument that begins with a dash follows `--`.
             bench.run_on(&format!("put @p {tree} --"), b"", &[key, value]).ok();
             let got = bench.run_on(&format!("get @p {tree} --"), b"", &[key]).ok();
             assert_eq!(got.strip_suffix('\n'), Some(value.as_str()), "{kind}");

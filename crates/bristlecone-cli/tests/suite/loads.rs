@@ -1,4 +1,4 @@
-//! Dumps and loads, also those that stop on the way.
+//! Dumps and loads, including interrupted ones.
 
 use std::process::Stdio;
 use std::time::{Duration, Instant};

@@ -1,5 +1,5 @@
-//! The tool as a user runs it: every command, and what it answers to wrong input. One program, so
-//! that it is linked once.
+//! Runs the tool like a user: every command, and its results on wrong input. One program, so that
+//! it is linked once.
 
 mod common;
 mod copies;

@@ -1,4 +1,4 @@
-//! Pools: what they say of themselves, where they may be, and which processes may have them.
+//! Pools: their descriptions, their locations, and access by several processes.
 
 use std::process::Stdio;
 use std::time::{Duration, Instant};
@@ -111,7 +111,7 @@ fn a_damaged_pool_is_saved_into_a_new_one() {
     assert!(saved.stdout.contains("t: 1,999 entries saved, 1 lost"), "{saved:?}");
     bench.run("get @q t 1234").refused(4, "no value");
     assert!(bench.run("check @q").ok().contains("everything is as it must be"));
-    // The directory entry: the tree is lost, and nothing else is to be had.
+    // The directory entry: the tree is lost, and the pool has no other.
     bytes[8192 + 100] ^= 1;
     bench.file("p", &bytes);
     bench.run("check @p").refused(5, "check --repair");
@@ -135,7 +135,7 @@ fn a_pool_that_cannot_be_written_can_be_read() {
     let bench = Bench::new();
     bench.run("create @p --tree t").ok();
     bench.run("put @p t pine 1").ok();
-    // Root may write anything: the tool runs as another user then.
+    // Root may write any file: the tool then runs as another user.
     let set = |name: &str, mode| {
         std::fs::set_permissions(bench.path(name), std::fs::Permissions::from_mode(mode)).unwrap();
     };
@@ -249,7 +249,7 @@ fn ctrl_c_ends_a_wait() {
     assert_eq!(ended.status.code(), Some(130), "{ended:?}");
 }
 
-/// What is wrong with a path is said of the path.
+/// An error about a path names the path.
 #[test]
 fn a_path_that_cannot_be_is_told() {
     let bench = Bench::new();

@@ -1,4 +1,4 @@
-//! Places that run out of room, or allow none: an error that says so, and nothing acknowledged lost.
+//! Media that are full or forbid writing: the error says so, and no acknowledged data is lost.
 
 use std::process::Command;
 
@@ -13,7 +13,7 @@ fn input(bench: &Bench) {
     bench.file("in.tsv", lines);
 }
 
-/// A shell that runs `script` with `bristlecone` as the tool, in the directory, behind `around`.
+/// Runs `script` in a shell with `bristlecone` as the tool, in the directory, wrapped in `around`.
 fn shell(bench: &Bench, around: &[&str], script: &str) -> Ran {
     let tool = env!("CARGO_BIN_EXE_bristlecone");
     let script = format!("bristlecone() {{ '{tool}' \"$@\"; }}\ncd \"$0\"\n{script}");
@@ -40,7 +40,7 @@ fn a_limit_on_the_size_of_files_is_an_error() {
 fn a_limit_on_memory_is_an_error() {
     let bench = Bench::new();
     bench.run("create @p --size 64G").ok();
-    // A pool that exists opens, and may grow to less; one of the default size is made smaller.
+    // An existing pool opens with less space to grow; a pool of the default size is created smaller.
     let small = "ulimit -v 8000000; bristlecone info p && bristlecone put p t oak 7";
     bench.run("create @p --tree t").ok();
     shell(&bench, &[], small).ok();
@@ -52,8 +52,8 @@ fn a_limit_on_memory_is_an_error() {
     assert!(!bench.path("q").exists());
 }
 
-/// Whatever number of files or bytes of address space the tool may have: it does what it was asked, or says
-/// why not, and the pool is sound.
+/// With any limit on files or address space, the tool succeeds or reports the reason, and the pool stays
+/// consistent.
 #[test]
 fn limits_of_the_process_are_errors() {
     let bench = Bench::new();
@@ -72,8 +72,8 @@ fn limits_of_the_process_are_errors() {
                     bench.run(&create.replace(" p ", " @p ")).ok();
                 }
                 let ran = shell(&bench, &[], &format!("{limit}; bristlecone {command}"));
-                // Without room for its own libraries no program begins: the shell or the loader says so.
-                // And without memory every program ends.
+                // Without space for its libraries no program starts: the shell or the loader reports it.
+                // Without memory every program ends.
                 let began = ran.code != 127
                     && !["shared librar", "memory allocation of"]
                         .iter()
@@ -139,7 +139,7 @@ fn a_file_system_can_be_full_and_read_only() {
     assert!(text("full").contains("the file system is full"), "{}", text("full"));
     assert!(text("dump").contains("No space left"), "{}", text("dump"));
     assert!(text("ro").contains("read-only"), "{}", text("ro"));
-    // It is the new pool that cannot be written.
+    // The new pool cannot be written.
     assert!(
         text("copy").contains("small/copied: ") && text("copy").contains("read-only"),
         "{}",
@@ -147,8 +147,8 @@ fn a_file_system_can_be_full_and_read_only() {
     );
 }
 
-/// A look at a pool takes no room of its medium, and a write that finds none is an error: in every
-/// design, in seconds, with a sound pool afterwards.
+/// Reading a pool takes no space on its medium, and a write that finds no space is an error: in every
+/// design, in seconds, with a consistent pool afterwards.
 #[test]
 fn a_full_medium_stops_writes_and_no_look() {
     for &design in Design::ALL {
@@ -191,7 +191,7 @@ fn a_full_medium_stops_writes_and_no_look() {
     }
 }
 
-/// The same of a pool that has reached its maximum; and what is removed is room.
+/// The same for a pool that has reached its maximum; removed entries free space.
 #[test]
 fn a_full_pool_takes_no_tree_and_shows_all_it_has() {
     for &design in Design::ALL {

@@ -78,7 +78,7 @@ fn every_command_works_in_a_shell() {
     bench.run_on("shell @p t", b"load -\n", &[]).refused(2, "standard input is the shell's own");
     bench.run_on("shell @p", b"get a\n", &[]).refused(2, "no tree is chosen: `use` one of copy, t, u");
     bench.run_on("shell @p t --read-only", b"put c 3\n", &[]).refused(1, "read-only");
-    // What is chosen can be renamed, emptied and dropped.
+    // The current tree can be renamed, cleared and dropped.
     let script = b"use u\nput a 1\nrename u v\nput b 2\nscan --count\nclear v\nscan --count\ndrop v\ndrop copy\nscan\n";
     let said = bench.run_on("shell @p", script, &[]).ok();
     assert!(said.contains("u is v now\nadded\n2\ncleared v\n0\ndropped v\n"), "{said}");
@@ -100,7 +100,7 @@ fn a_reader_of_a_shell_may_leave() {
 pub struct Terminal {
     pub child: Child,
     screen: File,
-    /// What was shown and not waited for yet.
+    /// Output that was not waited for yet.
     shown: String,
 }
 
@@ -118,7 +118,7 @@ impl Terminal {
         Self { child, screen: File::from(ours), shown: String::new() }
     }
 
-    /// Waits until the screen shows `text`, and returns what it showed until then.
+    /// Waits until the screen shows `text`, and returns the output up to then.
     #[track_caller]
     pub fn shows(&mut self, text: &str) -> String {
         use rustix::event::{PollFd, PollFlags, Timespec, poll};
@@ -132,7 +132,7 @@ impl Terminal {
             assert!(begun.elapsed() < Duration::from_secs(20), "{text:?} did not come: {:?}", self.shown);
             let pause = Timespec { tv_sec: 1, tv_nsec: 0 };
             if poll(&mut [PollFd::new(&self.screen, PollFlags::IN)], Some(&pause)).unwrap() > 0 {
-                // After the child's end there is nothing to read.
+                // After the child has ended there is nothing to read.
                 let read = self.screen.read(&mut buffer).unwrap_or(0);
                 self.shown.extend(buffer[..read].utf8_chunks().map(|chunk| chunk.valid()));
             }
@@ -151,7 +151,7 @@ fn a_prompt_has_history_and_completion() {
     let mut terminal = Terminal::new(&bench, "shell @p");
     terminal.shows("p> ");
     terminal.types("us\ta\t\r");
-    // Ctrl-C takes back what was typed.
+    // Ctrl-C discards the typed line.
     for (keys, shown) in [
         ("put Methuselah 4857\r", "\nadded"),
         ("get Meth\x03", "get Meth"),
@@ -170,7 +170,7 @@ fn a_prompt_has_history_and_completion() {
     assert!(history.contains("put Methuselah 4857"), "{history}");
     let mut terminal = Terminal::new(&bench, "shell @p ages");
     terminal.shows("p/ages> ");
-    // Up three times: `trees`, `fly`, `get Methuselah`.
+    // Arrow up three times: `trees`, `fly`, `get Methuselah`.
     terminal.types("\x1b[A\x1b[A\x1b[A\r");
     terminal.shows("\n4857");
     terminal.types("exit\r");
@@ -191,7 +191,7 @@ fn ctrl_c_stops_a_command_and_not_the_shell() {
     terminal.shows("interrupted");
     terminal.types("scan --count\r");
     terminal.shows("300000");
-    // At the prompt a request to end is followed at once.
+    // At the prompt a request to end takes effect immediately.
     terminal.shows("p/t> ");
     terminate(&terminal.child);
     assert_eq!(terminal.child.wait().unwrap().code(), Some(130));

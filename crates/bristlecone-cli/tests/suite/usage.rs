@@ -1,4 +1,4 @@
-//! Help, and what wrong usage is answered with.
+//! Help, and errors of wrong usage.
 
 use serde_json::{Value, json};
 
@@ -197,7 +197,7 @@ fn statistics_count_each_leaf_of_every_design() {
         let sum = |of: &dyn Fn(&Value) -> u64| buckets.iter().map(of).sum::<u64>();
         let part = |bucket: &Value, name: &str| bucket[name].as_u64().unwrap();
         let leaves = sum(&|bucket| part(bucket, "count"));
-        // Leaves that hold nothing are in no bucket.
+        // Empty leaves are in no bucket.
         assert!(buckets.len() > 1 && (2..=tree["leaves"].as_u64().unwrap()).contains(&leaves), "{tree}");
         let [least, most] =
             ["from", "to"].map(|end| sum(&|bucket| part(bucket, "count") * part(bucket, end)));

@@ -1,12 +1,12 @@
-//! `bristlecone demo`: an index of real files, its writer killed in the middle, everything found
+//! `bristlecone demo`: indexes real files, kills the writer, and finds every acknowledged entry
 //! again.
 //!
 //! 1. The paths under a directory are collected.
 //! 2. A child process indexes them, path to size and time, and acknowledges each entry through a
 //!    pipe once the tree has answered.
-//! 3. Somewhere in the middle the child is killed with SIGKILL. What stands in the pipe by then
-//!    was acknowledged.
-//! 4. The pool is opened again, timed; every acknowledged entry must be there as it was written.
+//! 3. 3. The child is killed with SIGKILL at a random point. The entries whose acknowledgements are
+//!    in the pipe by then are acknowledged.
+//! 4. 4. The pool is reopened, timed; every acknowledged entry must be present with its value.
 //! 5. The rest is loaded, the tree is checked, and a few queries are run.
 
 mod query;
@@ -33,26 +33,26 @@ use crate::open::explain;
 /// Name of the demo's tree.
 const TREE: &str = "files";
 
-/// Path to size and time.
+/// A tree from paths to size and time.
 type Files = Tree<&'static [u8], &'static str>;
 
-/// Index a directory tree, kill the indexer in the middle, find everything again
+/// Index a directory tree, kill the indexer, and find every acknowledged entry again
 ///
-/// A child process indexes every path under a directory and is killed with SIGKILL somewhere in
-/// the middle. The pool is then opened again, everything that the child had acknowledged is
-/// verified, the load is finished, and a few queries are run.
+/// A child process indexes every path under a directory and is killed with SIGKILL at a random
+/// point. The pool is then reopened, every acknowledged entry is verified, the load is finished,
+/// and a few queries run.
 #[derive(Args, Debug)]
 #[command(after_help = "Examples:
   bristlecone demo
   bristlecone demo ~/src --keep --pool /dev/shm/demo.pool")]
 pub struct Demo {
-    /// The directory whose paths are indexed.
+    /// Directory whose paths are indexed.
     #[arg(default_value = "/usr")]
     directory: PathBuf,
-    /// Where the pool is created [default: a file in /dev/shm]
+    /// Path of the pool [default: a file in /dev/shm]
     #[arg(long, value_name = "PATH")]
     pool: Option<PathBuf>,
-    /// Keep the pool afterwards, to look at with `scan` and the other commands.
+    /// Keep the pool afterwards, for `scan` and the other commands.
     #[arg(long)]
     keep: bool,
     #[command(flatten)]
@@ -60,12 +60,12 @@ pub struct Demo {
     /// Design of the tree: sstree, nbtree, cclbtree, lodgetree or wotree.
     #[arg(long, default_value = "sstree")]
     design: Design,
-    /// Parameter of the design; may be given several times.
+    /// Parameter of the design; repeatable.
     #[arg(long = "option", value_name = "NAME=NUMBER", value_parser = option)]
     options: Vec<(String, u64)>,
 }
 
-/// What came out, as programs read it.
+/// The JSON output.
 #[derive(Serialize)]
 struct Report {
     acknowledged: u64,
@@ -158,7 +158,7 @@ impl Demo {
         Ok(())
     }
 
-    /// Says something to people, as it happens.
+    /// Prints progress for people.
     fn tell(
         &self,
         output: &mut Output,
@@ -171,7 +171,7 @@ impl Demo {
         output.finish()
     }
 
-    /// Creates pool and tree, and releases them: the child is to have them.
+    /// Creates pool and tree, and closes them so that the child can open them.
     fn create(&self, scratch: &Scratch, entries: &[Entry]) -> Outcome<PoolInfo> {
         let bytes: u64 = entries.iter().map(|entry| entry.path.len() as u64 + 256).sum();
         let mut options = Pool::options().max_bytes((bytes * 4).max(1 << 30)).create_new(true);
@@ -191,7 +191,7 @@ impl Demo {
         Ok(info)
     }
 
-    /// Returns how many of these entries are not in the tree as they were written.
+    /// Returns how many of these entries are missing or different in the tree.
     fn verify(&self, output: &Output, tree: &Files, entries: &[Entry]) -> Outcome<u64> {
         let bar = output.progress("verifying", Some(entries.len() as u64));
         let mut lost = 0;
@@ -206,7 +206,7 @@ impl Demo {
         Ok(lost)
     }
 
-    /// Loads what the child had not come to.
+    /// Loads the entries that the child did not reach.
     fn finish(&self, output: &mut Output, tree: &Files, entries: &[Entry]) -> Outcome {
         let (started, before) = (Instant::now(), tree.len());
         for entry in entries {

@@ -1,4 +1,4 @@
-//! A few questions that an index answers.
+//! A few example queries.
 
 use std::collections::HashMap;
 use std::ops::Bound;
@@ -16,7 +16,7 @@ use crate::datum::{Datum, Shown};
 
 const SHOWN: usize = 3;
 
-/// Asks and shows: what is under a prefix, the largest of it, the last of it backwards.
+/// Runs and prints queries: a prefix scan, its largest file, and its last entries in reverse.
 pub fn show(output: &mut Output, tree: &Files, directory: &Path, entries: &[Entry]) -> Outcome {
     use std::os::unix::ffi::OsStrExt;
     let prefix = busiest(directory.as_os_str().as_bytes(), entries);
@@ -65,7 +65,7 @@ fn text(path: &[u8]) -> String {
     Shown(&Datum::Bytes(path.to_vec().into())).to_string()
 }
 
-/// Returns the directory within `directory` that holds most, with a slash behind it.
+/// Returns the subdirectory of `directory` with the most entries, with a trailing slash.
 fn busiest(directory: &[u8], entries: &[Entry]) -> Vec<u8> {
     let mut root = directory.to_vec();
     if !root.ends_with(b"/") {

@@ -10,12 +10,12 @@ use bristlecone_cli::failure::{Failure, Outcome};
 use bristlecone_cli::interrupt;
 use indicatif::ProgressBar;
 
-/// A path and what is known about it.
+/// A path and its metadata.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Entry {
     pub path: Vec<u8>,
     pub bytes: u64,
-    /// Seconds since 1970 of the last change.
+    /// Time of the last change in seconds since 1970.
     pub modified: i64,
 }
 
@@ -24,19 +24,19 @@ impl Entry {
         Self { path: path.into_vec(), bytes: meta.len(), modified: meta.mtime() }
     }
 
-    /// Returns what the tree holds for the path: size and time, as people can read them.
+    /// Returns the tree's value for the path: size and time, readable for people.
     pub fn value(&self) -> String {
         format!("{} {}", self.bytes, self.modified)
     }
 
-    /// Returns the size in a value.
+    /// Returns the size stored in a value.
     pub fn bytes_of(value: &str) -> u64 {
         value.split_once(' ').and_then(|(bytes, _)| bytes.parse().ok()).unwrap_or(0)
     }
 }
 
-/// Returns everything under a directory, itself included. Symbolic links are entries and are not
-/// followed; what may not be read is passed over.
+/// Returns everything under a directory, including itself. Symbolic links are entries and are not
+/// followed; unreadable directories are skipped.
 pub fn walk(directory: &Path, bar: &ProgressBar) -> Outcome<Vec<Entry>> {
     let meta = directory.metadata().map_err(|error| Failure::io(directory.display(), &error))?;
     if !meta.is_dir() {

@@ -1,7 +1,7 @@
-//! The child process that indexes, and its end.
+//! The child process that indexes, and killing it.
 //!
-//! Entries go to the child's standard input, each as a length, the path, size and time. For each
-//! the child answers with its number, four bytes, once the tree has said that it is durable.
+//! Entries go to the child's standard input, each as a length, the path, size and time. The child
+//! answers each with its number in four bytes, once it is durable in the tree.
 
 use std::hash::{BuildHasher, RandomState};
 use std::io::{BufReader, BufWriter, ErrorKind, Read, Write};
@@ -64,24 +64,24 @@ fn receive(from: &mut impl Read) -> std::io::Result<Option<Entry>> {
     Ok(Some(Entry { path, bytes: u64::from_le_bytes(bytes), modified: i64::from_le_bytes(modified) }))
 }
 
-/// A child that is gone.
+/// A child that was killed.
 pub struct Killed {
     pub pid: u32,
     pub acknowledged: usize,
 }
 
-/// A child that does not outlive us, whatever happens.
+/// A child that is killed when this is dropped.
 struct Mortal(Child);
 
 impl Drop for Mortal {
     fn drop(&mut self) {
-        // It may have ended already, and then there is nothing to do.
+        // It may have ended already; then there is nothing to kill.
         let _ = self.0.kill();
         let _ = self.0.wait();
     }
 }
 
-/// Lets a child index `entries`, and kills it somewhere between the first third and the last.
+/// Lets a child index `entries`, and kills it between the first and the last third.
 pub fn index_and_kill(pool: &Path, domain: Domain, entries: &[Entry], bar: &ProgressBar) -> Outcome<Killed> {
     let said = |error| Failure::io("starting the indexing process", &error);
     let program = std::env::current_exe().map_err(said)?;
@@ -101,11 +101,12 @@ pub fn index_and_kill(pool: &Path, domain: Domain, entries: &[Entry], bar: &Prog
     let last = entries.len() - 1;
     let target = (last / 3 + random_below(last / 3 + 1)).clamp(1, last);
     let acknowledged = std::thread::scope(|scope| {
-        // The last entry is held back and the pipe kept open: the child cannot end by itself.
+        // The last entry is held back and the pipe kept open, so that the child cannot end by
+        // itself.
         let feeder = scope.spawn(|| feed(input, &entries[..last]));
         let acknowledged = listen(output, target, bar, &mut child);
         drop(child);
-        // Feeding a killed child fails, as it must.
+        // Feeding a killed child fails, as expected.
         let _ = feeder.join();
         acknowledged
     })?;
@@ -113,7 +114,7 @@ pub fn index_and_kill(pool: &Path, domain: Domain, entries: &[Entry], bar: &Prog
     Ok(Killed { pid, acknowledged })
 }
 
-/// Gives the pipe back, so that it stays open.
+/// Feeds entries; returns the pipe, so that it stays open.
 fn feed(input: ChildStdin, entries: &[Entry]) -> Option<ChildStdin> {
     let mut input = BufWriter::with_capacity(1 << 16, input);
     for entry in entries {
@@ -122,7 +123,8 @@ fn feed(input: ChildStdin, entries: &[Entry]) -> Option<ChildStdin> {
     input.into_inner().ok()
 }
 
-/// Counts acknowledgements, kills the child at the `target`th, and goes on until the pipe is empty.
+/// Counts acknowledgements, kills the child at the `target`th, and continues until the pipe is
+/// empty.
 fn listen(output: impl Read, target: usize, bar: &ProgressBar, child: &mut Mortal) -> Outcome<usize> {
     let mut output = BufReader::with_capacity(1 << 16, output);
     let mut acknowledged = 0;

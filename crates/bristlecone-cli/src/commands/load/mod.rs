@@ -1,5 +1,5 @@
-//! `bristlecone load`: entries from text. A line goes in wholly or not at all, in the order of
-//! the input; a load that was stopped, by whatever, can be run again and goes on.
+//! `bristlecone load`: loads entries from text. Each line is loaded atomically, in the order of the input. An
+//! interrupted load can be run again and continues.
 
 mod stream;
 
@@ -22,12 +22,12 @@ use crate::tree_args::TreeArgs;
 
 /// Load entries from a file or standard input
 ///
-/// What `dump` wrote says itself what its trees are: they are created as they were, unless they exist. A dump in a
-/// file is verified before anything of it goes in; one that comes through a pipe, tree by tree, while it does.
+/// A dump describes its trees: `load` creates them with the same properties, unless they exist. A dump in a file
+/// is verified before anything is loaded; a dump from a pipe is verified tree by tree while it is loaded.
 ///
-/// Lines go in one after the other, each wholly or not at all. A bad line stops the load, with its
-/// number, unless --skip-bad is given; what stands before it is in. A load that was stopped or
-/// killed can be run again: what is in already is passed over without being written.
+/// Lines are loaded in order, each atomically. A bad line stops the load with its line number, unless --skip-bad
+/// is given; the lines before it stay loaded. An interrupted load can be run again: it skips entries that exist
+/// without writing them.
 #[derive(Args, Debug)]
 #[command(allow_missing_positional = true)]
 #[command(after_help = "Examples:
@@ -38,27 +38,27 @@ use crate::tree_args::TreeArgs;
 pub struct Load {
     #[command(flatten)]
     pool: PoolArgs,
-    /// The tree; created if there is none. Needed unless the file is a dump, which names its trees.
+    /// The tree; created if it does not exist. Required unless the file is a dump, which names its trees.
     tree: Option<String>,
     #[command(flatten)]
     what: LoadArgs,
 }
 
-/// From where, and how it is divided.
+/// Source and format of the input.
 #[derive(Args, Debug)]
 pub struct LoadArgs {
-    /// The file to read, `-` for standard input.
+    /// File to read; `-` for standard input.
     file: PathBuf,
-    /// How lines are divided [default: as a dump says, csv for *.csv, json for *.json and *.jsonl, otherwise tsv]
+    /// Format of lines [default: that of the dump, csv for *.csv, json for *.json and *.jsonl, otherwise tsv]
     #[arg(long, value_enum)]
     format: Option<Format>,
-    /// The columns of key and value, counted from 1, such as 2,5.
+    /// Columns of key and value, counted from 1, for example 2,5.
     #[arg(long, value_name = "KEY,VALUE", value_parser = columns)]
     columns: Option<(usize, usize)>,
-    /// Pass over the first line.
+    /// Skip the first line.
     #[arg(long)]
     header: bool,
-    /// Report bad lines on standard error and go on.
+    /// Report bad lines on standard error and continue.
     #[arg(long)]
     skip_bad: bool,
     #[command(flatten)]
@@ -67,22 +67,22 @@ pub struct LoadArgs {
 
 impl Load {
     pub fn run(&self, output: &mut Output) -> Outcome {
-        // The input is opened first: a mistyped file name leaves no empty tree behind.
+        // The input is opened first: a mistyped file name must not leave an empty tree behind.
         let input = self.what.open()?;
         let pool = self.pool.open()?;
         let loaded = self.what.run(input, &pool, self.tree.as_deref(), output);
-        // What is in is put in order, also if the load ended early.
+        // The pool is closed cleanly even if the load failed.
         let closed = pool.close();
         loaded?;
         Ok(closed?)
     }
 }
 
-/// What is to be read, and how long it is.
+/// The input, and its length.
 pub struct Input {
     from: Box<dyn BufRead>,
     bytes: Option<u64>,
-    /// The trees of a dump, which was verified.
+    /// The trees of a verified dump.
     headers: Vec<Header>,
 }
 
@@ -94,7 +94,7 @@ impl Input {
 }
 
 impl LoadArgs {
-    /// Returns whether standard input is to be read.
+    /// Returns whether the input is standard input.
     pub fn is_stdin(&self) -> bool {
         self.file.as_os_str() == "-"
     }
@@ -120,7 +120,7 @@ impl LoadArgs {
         Ok(Input { from: Box::new(BufReader::with_capacity(1 << 16, file)), bytes, headers })
     }
 
-    /// Loads everything, and says what it did.
+    /// Loads the input, and prints a summary.
     pub fn run(&self, input: Input, pool: &Pool, tree: Option<&str>, output: &mut Output) -> Outcome {
         if let ([_, _, ..], Some(tree)) = (input.headers.as_slice(), tree) {
             return Err(self.several_trees(tree, input.headers.len() as u64));
@@ -147,7 +147,7 @@ impl LoadArgs {
         output.either(&tally, text)
     }
 
-    /// Returns how lines are divided, if the command line says so.
+    /// Returns the format given on the command line.
     fn layout(&self) -> Layout {
         let extension = self.file.extension().map(|extension| extension.to_string_lossy().to_lowercase());
         let by_name = match extension.as_deref() {
@@ -166,7 +166,7 @@ impl LoadArgs {
     }
 }
 
-/// Reads `2,5`: columns counted from 1.
+/// Parses `2,5`: columns counted from 1.
 fn columns(text: &str) -> Result<(usize, usize), String> {
     let said = || {
         format!("{text:?} are not two columns: write the key's and the value's, counted from 1, such as 1,2")

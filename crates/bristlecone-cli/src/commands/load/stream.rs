@@ -1,4 +1,4 @@
-//! Entries on their way from text into trees.
+//! Loading entries from text into trees.
 
 use std::io::{BufRead, Error};
 
@@ -19,7 +19,7 @@ use crate::input::{self, Item, Records};
 use crate::store;
 use crate::tree_args::TreeArgs;
 
-/// What a load did.
+/// Results of a load.
 #[derive(Debug, Default, Serialize)]
 pub struct Tally {
     lines: u64,
@@ -38,18 +38,18 @@ impl Tally {
     }
 }
 
-/// A load under way.
+/// A load in progress.
 pub struct Stream<'a> {
     args: &'a LoadArgs,
     pool: &'a Pool,
-    /// The name that was given for the tree.
+    /// The name given for the tree.
     name: Option<&'a str>,
     counter: Option<&'a ProgressBar>,
-    /// The tree that entries go to.
+    /// The tree that receives entries.
     tree: Option<Tree>,
     /// The trees of a dump so far.
     headers: Vec<Header>,
-    /// Whether the last of them has not ended yet.
+    /// Whether the last of them is still open.
     within: bool,
     pub tally: Tally,
 }
@@ -65,7 +65,7 @@ impl<'a> Stream<'a> {
         Self { args, pool, name, counter, tree: None, headers: Vec::new(), within: false, tally }
     }
 
-    /// Loads everything there is.
+    /// Loads the whole input.
     pub fn load(&mut self, input: impl BufRead) -> Outcome {
         let mut records = Records::new(input, self.args.layout()).map_err(|error| self.unread(&error))?;
         if records.is_dump() {
@@ -123,7 +123,7 @@ impl<'a> Stream<'a> {
         Ok(())
     }
 
-    /// Ends a tree of a dump, whose lines must be what was written.
+    /// Ends a tree of a dump, whose lines must match the trailer.
     fn finish(&mut self, line: u64, sum: dump::Sum, trailer: &Trailer) -> Outcome {
         if let Some(wrong) = self.headers.last().and_then(|header| sum.differs(header, trailer)) {
             return Err(self.bad(line, &wrong));
@@ -133,7 +133,7 @@ impl<'a> Stream<'a> {
         Ok(())
     }
 
-    /// Fails if more was to come.
+    /// Fails if the dump is incomplete.
     fn end(&self) -> Outcome {
         match self.headers.last() {
             Some(last) if self.within || last.number != last.of => {
@@ -145,7 +145,7 @@ impl<'a> Stream<'a> {
         }
     }
 
-    /// Enters a record, or passes over a bad one.
+    /// Loads a record, or skips a bad one.
     fn record(&mut self, format: Format, line: u64, content: Result<(&[u8], &[u8]), String>) -> Outcome {
         self.tally.lines += 1;
         let entered = match (&self.tree, content) {
@@ -174,7 +174,7 @@ impl<'a> Stream<'a> {
         Ok(())
     }
 
-    /// Returns whether this is a dump, and no tree of it has begun.
+    /// Returns whether the input is a dump of which no tree has begun.
     fn outside(&self) -> bool {
         self.tally.trees.is_some() && !self.within
     }
@@ -196,18 +196,18 @@ impl<'a> Stream<'a> {
     }
 }
 
-/// Returns what is in the trees so far, in words.
+/// Describes the entries loaded so far.
 fn stands(tally: &Tally) -> String {
     let lines = counted(tally.loaded(), "line", "lines");
     format!("{lines} before it {} in", if tally.loaded() == 1 { "is" } else { "are" })
 }
 
-/// Enters one record. Both fields are read before anything is written. An entry that stands
-/// there already costs a lookup and no write, so a load that is run again is quick to catch up.
+/// Loads one record. Both fields are parsed before anything is written. An existing entry costs a
+/// lookup and no write, so a repeated load catches up quickly.
 fn enter(tree: &Tree, format: Format, line: u64, key: &[u8], value: &[u8], tally: &mut Tally) -> Outcome {
     let (key, value) = read((tree.key_kind(), tree.value_kind()), format, line, key, value)
         .map_err(|wrong| Failure::new(Exit::BadInput, wrong))?;
-    // A key that no tree can hold makes its line bad, like one that cannot be read.
+    // A key that is too long makes its line bad, like one that cannot be parsed.
     let unfit = |failure: Failure| match failure {
         Failure::Said { exit: Exit::Usage, line } => Failure::new(Exit::BadInput, line),
         other => other,
@@ -223,7 +223,7 @@ fn enter(tree: &Tree, format: Format, line: u64, key: &[u8], value: &[u8], tally
     Ok(())
 }
 
-/// Reads key and value from the fields of a record.
+/// Parses key and value from the fields of a record.
 fn read(
     (key_kind, value_kind): (&Kind, &Kind),
     format: Format,

@@ -8,7 +8,7 @@ use crate::table::{Align, Table};
 /// Columns of the longest bar.
 const BAR: u64 = 40;
 
-/// Prints a line for each bucket: what it is of, how many, and a bar.
+/// Prints a line for each bucket: its label, its count, and a bar.
 pub fn bars(buckets: impl Iterator<Item = (String, u64)>, output: &mut Output) -> Outcome {
     let buckets: Vec<_> = buckets.collect();
     let most = buckets.iter().map(|(_, count)| *count).max().unwrap_or(1).max(1);

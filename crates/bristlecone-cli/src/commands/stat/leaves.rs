@@ -1,4 +1,4 @@
-//! How full leaves are.
+//! Fill of leaves.
 
 use std::collections::BTreeMap;
 
@@ -8,16 +8,16 @@ use serde_json::{Value, json};
 
 use super::bars::bars;
 
-/// Buckets of a histogram, at most.
+/// Maximum number of buckets of a histogram.
 const BUCKETS: u64 = 10;
 
-/// How many leaves hold so many items, by that number.
+/// Number of leaves by their number of items.
 #[derive(Debug)]
 pub struct Leaves(pub BTreeMap<u64, u64>);
 
 impl Leaves {
-    /// Returns buckets of one width up to the fullest leaf, the empty ones between others, too: least and greatest
-    /// number of items, and how many leaves.
+    /// Returns buckets of equal width up to the fullest leaf, including empty ones in between: least and greatest
+    /// number of items, and number of leaves.
     fn buckets(&self) -> Vec<(u64, u64, u64)> {
         let (Some((&least, _)), Some((&most, _))) = (self.0.first_key_value(), self.0.last_key_value())
         else {

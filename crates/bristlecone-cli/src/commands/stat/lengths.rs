@@ -1,4 +1,4 @@
-//! How long keys or values are.
+//! Lengths of keys or values.
 
 use bristlecone_cli::failure::Outcome;
 use bristlecone_cli::output::Output;
@@ -14,7 +14,7 @@ pub struct Lengths {
     total: u64,
     least: u64,
     most: u64,
-    /// At `n`: lengths of `n` bits.
+    /// At index `n`: number of lengths of `n` bits.
     buckets: [u64; 65],
 }
 
@@ -41,7 +41,8 @@ impl Lengths {
         self.total
     }
 
-    /// Returns the buckets that are not empty: least and greatest length within what there is, and how many.
+    /// Returns the nonempty buckets: least and greatest length within the observed range, and
+    /// count.
     fn filled(&self) -> impl Iterator<Item = (u64, u64, u64)> {
         let filled = self.buckets.iter().enumerate().filter(|(_, count)| **count > 0);
         filled.map(|(bits, &count)| {

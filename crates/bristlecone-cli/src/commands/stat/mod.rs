@@ -1,4 +1,4 @@
-//! `bristlecone stat`: what the space of a pool is for, how full leaves are, and how long keys and values.
+//! `bristlecone stat`: shows space usage, leaf fill and key/value sizes.
 
 mod bars;
 mod leaves;
@@ -20,9 +20,9 @@ use crate::open::ReadArgs;
 use crate::store::{self, TreeInfo};
 use crate::table::{Align, Table};
 
-/// Say what the space of a pool is for, how full leaves are, and how long keys and values
+/// Show space usage, leaf fill and key/value sizes
 ///
-/// Every entry is read. Space is counted in whole chunks, so that a small tree seems to need much.
+/// Reads every entry. Space is counted in whole chunks, so a small tree may seem large.
 #[derive(Args, Debug)]
 #[command(after_help = "Examples:
   bristlecone stat trees.pool
@@ -40,7 +40,7 @@ impl Stat {
     }
 }
 
-/// What one tree has.
+/// Statistics of one tree.
 struct TreeStat {
     info: TreeInfo,
     entries: u64,
@@ -53,7 +53,7 @@ struct TreeStat {
     values: Lengths,
 }
 
-/// Reads the trees, or one of them, and shows what there is.
+/// Reads all trees, or one, and prints the statistics.
 pub fn show(pool: &Pool, tree: Option<&str>, output: &mut Output) -> Outcome {
     let trees = match tree {
         Some(name) => vec![store::find(pool, name)?],
@@ -161,7 +161,7 @@ impl TreeStat {
     }
 }
 
-/// What the bytes of a pool's file are for.
+/// Usage of a pool's file, in bytes.
 struct Space {
     file: u64,
     max: u64,
@@ -183,7 +183,7 @@ impl Space {
         Ok(Self { file: info.file_bytes, max: info.max_bytes, used, free })
     }
 
-    /// Returns what is neither a tree's nor free: headers, directory, descriptors.
+    /// Returns the bytes that are neither owned by trees nor free: headers, directory, descriptors.
     fn own(&self) -> u64 {
         let others = self.used.leaf_bytes + self.used.log_bytes + self.used.record_bytes + self.free;
         self.file.saturating_sub(others)

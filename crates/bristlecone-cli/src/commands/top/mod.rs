@@ -1,4 +1,4 @@
-//! `bristlecone top`: live figures of a pool that another process writes to.
+//! `bristlecone top`: shows live figures of a pool that another process writes to.
 
 mod sample;
 
@@ -21,10 +21,11 @@ use crate::table::{Align, Table};
 
 /// Show live figures of a pool that another process writes to
 ///
-/// A line for each tree, again and again: its entries and how their number changes, the file's bytes and free chunks, and how
-/// long lookups take that `top` itself makes as a follower: each of 500 is timed, of keys at the tree's beginning. How many
-/// operations the writer's threads do is not shared: a value that is replaced changes no number of entries. On a terminal it
-/// refreshes in place. Ctrl-C ends it. Fails, with exit code 8, if no process writes to the pool, or when that has gone.
+/// Prints a line for each tree at every refresh: its number of entries and the change of it, the size and free chunks
+/// of the file, and the duration of `top`'s own lookups. `top` reads the pool as a follower; it times 500 lookups of
+/// keys at the beginning of the tree. The number of the writer's operations is not shared: a replaced value does not
+/// change the number of entries. A terminal is refreshed in place. Ctrl-C ends it. Exits with 8 if no process writes to
+/// the pool, or when the writer exits.
 #[derive(Args, Debug)]
 #[command(after_help = "Examples:
   bristlecone top trees.pool
@@ -34,15 +35,15 @@ pub struct Top {
     /// The pool file.
     #[arg(value_name = "POOL")]
     path: PathBuf,
-    /// Time from one look to the next, such as 1s, 0.5s or 200ms.
+    /// Interval between refreshes, for example 1s, 0.5s or 200ms.
     #[arg(long, value_name = "TIME", default_value = "1s", value_parser = interval)]
     interval: Duration,
-    /// Look so many times [default: until it is stopped]
+    /// Number of refreshes [default: unlimited]
     #[arg(long, value_name = "N", value_parser = clap::value_parser!(u64).range(1..))]
     count: Option<u64>,
 }
 
-/// How long a thread sleeps at most until it sees that it is to stop.
+/// Maximum delay until a request to stop is noticed.
 const NAP: Duration = Duration::from_millis(20);
 
 impl Top {
@@ -54,7 +55,7 @@ impl Top {
             if self.count.is_some_and(|count| look == count) || !sleep_until(next) {
                 return Ok(());
             }
-            // A look that took longer than an interval is not made up for.
+            // A refresh that took longer than the interval is not made up for.
             next = (next + self.interval).max(Instant::now());
             let figures = match sampler.look(&pool) {
                 Ok(figures) => figures,
@@ -83,11 +84,11 @@ impl Top {
         if !std::io::stdout().is_terminal() {
             return lines.iter().skip(usize::from(!is_first)).try_for_each(|line| output.line(line));
         }
-        // A terminal that does not know its size says 0.
+        // A terminal of unknown size reports 0.
         let rows = tcgetwinsize(std::io::stdout()).map_or(0, |size| usize::from(size.ws_row));
         let rows = if rows == 0 { 24 } else { rows };
         let title = format!("{}: every {:?}; Ctrl-C ends it", self.path.display(), self.interval);
-        // The title and the place of the cursor take a row each.
+        // The title and the cursor's line take a row each.
         lines.truncate(rows.saturating_sub(2).max(2));
         output.bytes(b"\x1b[H\x1b[J")?;
         output.line(title)?;
@@ -160,7 +161,7 @@ fn shown(time: Duration) -> String {
     }
 }
 
-/// Sleeps; returns whether the user has not asked to stop.
+/// Sleeps; returns false if the user has asked to stop.
 fn sleep_until(moment: Instant) -> bool {
     while !interrupt::asked() {
         let left = moment.saturating_duration_since(Instant::now());
@@ -172,7 +173,7 @@ fn sleep_until(moment: Instant) -> bool {
     false
 }
 
-/// Reads `1s`, `0.5s`, `200ms`; a number alone is of seconds.
+/// Parses `1s`, `0.5s`, `200ms`; a plain number is in seconds.
 fn interval(text: &str) -> Result<Duration, String> {
     let (number, unit) = match text.strip_suffix("ms") {
         Some(number) => (number, 1e-3),

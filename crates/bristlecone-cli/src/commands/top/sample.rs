@@ -1,4 +1,4 @@
-//! What can be known of a pool that is followed, from one look to the next.
+//! Figures of a pool that is followed, sampled at each refresh.
 
 use std::collections::HashMap;
 use std::hint::black_box;
@@ -9,24 +9,25 @@ use bristlecone::{Error, Pool, Result};
 
 use crate::datum::Datum;
 
-/// Keys that are looked up, from the beginning of a tree.
+/// Number of keys that are looked up, from the beginning of a tree.
 const KEYS: usize = 250;
-/// Lookups that are timed, of each key in turn.
+/// Number of timed lookups, which cycle through the keys.
 const LOOKUPS: usize = 500;
 
-/// What one look showed of a tree; of a pool without trees, what it showed of the pool.
+/// Sampled figures of a tree; in a pool without trees, of the pool.
 pub struct Figures {
     pub tree: Option<String>,
     /// `None`: the writer does not have the tree open.
     pub entries: Option<u64>,
-    /// Entries more in a second since the look before, or fewer; `None`: there was none before.
+    /// Change of the number of entries per second since the last sample; `None` in the first
+    /// sample.
     pub change: Option<f64>,
-    /// `None` of a tree without entries.
+    /// `None` for a tree without entries.
     pub latency: Option<Latency>,
     pub space: Space,
 }
 
-/// What the pool's file has.
+/// Space of the pool's file.
 #[derive(Clone, Copy)]
 pub struct Space {
     pub file_bytes: u64,
@@ -34,7 +35,7 @@ pub struct Space {
     pub chunks_free: u64,
 }
 
-/// How long lookups took.
+/// Duration of lookups.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Latency {
     pub lookups: usize,
@@ -42,7 +43,7 @@ pub struct Latency {
     pub p99: Duration,
 }
 
-/// Looks at a pool again and again.
+/// Samples a pool repeatedly.
 #[derive(Default)]
 pub struct Sampler {
     trees: HashMap<String, Watched>,
@@ -51,16 +52,16 @@ pub struct Sampler {
 /// A tree that the writer has open.
 struct Watched {
     tree: Tree,
-    /// When it had how many entries.
+    /// Time and number of entries of the last sample.
     last: Option<(Instant, u64)>,
 }
 
 impl Sampler {
-    /// Looks once.
+    /// Takes one sample.
     ///
     /// # Errors
     ///
-    /// [`Error::NoWriter`] if the writer has gone; [`Error::Corrupted`].
+    /// [`Error::NoWriter`] if the writer has exited; [`Error::Corrupted`].
     pub fn look(&mut self, pool: &Pool) -> Result<Vec<Figures>> {
         let mut names: Vec<String> = pool.trees()?.into_iter().map(|entry| entry.spec.name).collect();
         names.sort();
@@ -75,7 +76,7 @@ impl Sampler {
             let (entries, change, latency) = match self.tree(pool, &name) {
                 Ok((entries, change, latency)) => (Some(entries), change, latency),
                 Err(Error::NoWriter { .. } | Error::NoSuchTree { .. } | Error::Mismatch { .. }) => {
-                    // The tree is closed, or another one; unless it is the writer that has gone.
+                    // The tree was closed or replaced, unless the writer has exited.
                     pool.trees()?;
                     self.trees.remove(&name);
                     (None, None, None)
@@ -102,7 +103,7 @@ impl Sampler {
     }
 }
 
-/// Times lookups of keys that a short scan shows.
+/// Times lookups of keys found by a short scan.
 fn latency(tree: &Tree) -> Result<Option<Latency>> {
     let keys = tree.try_range(..)?.take(KEYS).map(|item| item.map(|(key, _)| key));
     let keys = keys.collect::<Result<Vec<Datum>>>()?;
@@ -115,7 +116,7 @@ fn latency(tree: &Tree) -> Result<Option<Latency>> {
     Ok(summed_up(times))
 }
 
-/// Returns median and 99th percentile: the least time that so many lookups did not exceed.
+/// Returns the median and the 99th percentile.
 fn summed_up(mut times: Vec<Duration>) -> Option<Latency> {
     times.sort_unstable();
     let rank = |percent: usize| times.get((times.len() * percent).div_ceil(100).checked_sub(1)?).copied();
