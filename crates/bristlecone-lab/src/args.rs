@@ -16,7 +16,7 @@ use crate::reproduce::results_command::ShowResults;
 use crate::soak::command::Soak;
 use crate::soak::driver::SoakDriver;
 
-/// The exit codes, as `--help` lists them.
+/// The exit codes, as listed by `--help`.
 const EXITS: &str = "\
 Exit codes:
   0    success
@@ -27,14 +27,14 @@ Exit codes:
   7    a line of the input is malformed
   130  interrupted";
 
-/// Measures Bristlecone's trees, counts what they cost a device, and tries to break them.
+/// Measures Bristlecone's trees, counts their cost on a device, and tries to break them.
 #[derive(Debug, Parser)]
 #[command(name = "bristlecone-lab", version, after_help = EXITS, propagate_version = true)]
 pub struct Cli {
     /// Print JSON: one value per line on standard output, errors as JSON on standard error.
     #[arg(long, global = true)]
     pub json: bool,
-    /// What to do.
+    /// The command.
     #[command(subcommand)]
     pub command: Command,
 }

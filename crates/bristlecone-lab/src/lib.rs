@@ -1,10 +1,10 @@
-//! What the laboratory explores and measures: the library's trees, and those that they are compared with, as
-//! subjects of the simulator; and what shows that each flush, fence and order of them is needed.
+//! Subjects for exploration and measurement: the library's trees and the baselines they are compared with; and the
+//! proofs that each of their flushes, fences and orders is necessary.
 //!
 //! # Features
 //!
-//! - `turns`: `crash --schedules` changes threads between accesses to DRAM, too. Everything that shares memory is a
-//!   little slower: not for benchmarks.
+//! - - `turns`: `crash --schedules` also switches threads between accesses to DRAM. All access to shared memory
+//!   becomes slightly slower: not for benchmarks.
 
 pub mod proofs;
 pub mod targets;

@@ -1,4 +1,4 @@
-//! `bristlecone-lab`: measures the trees, counts what they cost a device, and tries to break them.
+//! `bristlecone-lab`: measures the trees, counts their cost on a device, and tries to break them.
 
 mod args;
 mod bench;
@@ -22,7 +22,7 @@ fn main() -> ExitCode {
         Ok(cli) => cli,
         Err(error) => return answer::refuse("bristlecone-lab", &error),
     };
-    // A process that forks has one thread.
+    // A process that forks must have one thread.
     if !matches!(cli.command, Command::SoakDriver(_)) {
         interrupt::listen();
     }

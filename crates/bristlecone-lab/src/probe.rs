@@ -1,4 +1,4 @@
-//! `bristlecone-lab probe`: what lines cost the device itself, without a tree.
+//! `bristlecone-lab probe`: the cost of lines on the device itself, without a tree.
 
 use bristlecone::Domain;
 use bristlecone_cli::failure::{Failure, Outcome};
@@ -10,23 +10,22 @@ use bristlecone_random::Generator;
 use clap::Args;
 use serde_json::{Value, json};
 
-/// Count what writes to arbitrary places cost a device, without a tree
+/// Count the cost of writes to random places on a device, without a tree
 ///
-/// Each write stores to lines of media lines picked at random, flushes them and waits: the
-/// experiment that shows which of the two a device's time depends on. Counted, and on a virtual
-/// clock, as with count.
+/// Each write stores to lines of randomly chosen media lines, flushes them and waits. This shows
+/// which of the two determines a device's time. Counted, and on a virtual clock, like count.
 #[derive(Args, Debug)]
 pub struct Probe {
-    /// Lines that each write flushes of every media line.
+    /// Number of lines of every media line that each write flushes.
     #[arg(long, value_name = "N", default_value_t = 1, value_parser = clap::value_parser!(u16).range(1..=64))]
     lines: u16,
-    /// Media lines of each write.
+    /// Number of media lines of each write.
     #[arg(long, value_name = "N", default_value_t = 1, value_parser = clap::value_parser!(u16).range(1..=64))]
     media_lines: u16,
-    /// Threads of the virtual clock.
+    /// Number of threads on the virtual clock.
     #[arg(long, value_name = "T", default_value_t = 1, value_parser = clap::value_parser!(u16).range(1..=1024))]
     threads: u16,
-    /// Writes of all threads together.
+    /// Number of writes of all threads together.
     #[arg(long, value_name = "N", default_value = "200k", value_parser = size::parse_count)]
     writes: u64,
     /// The device: optane, cxl-ssd or nvdimm.
@@ -35,7 +34,7 @@ pub struct Probe {
 }
 
 const KIND: u8 = 1;
-/// Memory that is written to: far more than caches and buffers hold.
+/// Memory to write to: far more than caches and buffers hold.
 const CHUNKS: u64 = 256;
 
 impl Probe {
@@ -57,7 +56,7 @@ impl Probe {
         ))
     }
 
-    /// Counts, and returns what `--json` prints.
+    /// Counts, and returns the output of `--json`.
     pub fn measure(&self) -> Outcome<Value> {
         let per_media_line = self.profile.media_line_bytes / LINE_BYTES;
         if usize::from(self.lines) > per_media_line {
@@ -66,7 +65,7 @@ impl Probe {
         }
         let geometry = Geometry { chunk_bytes: CHUNK_BYTES, chunks_max: CHUNKS, trees_max: 2 };
         let region = Region::memory(geometry.max_bytes())?;
-        // The tree's cache would keep what is read first.
+        // The tree's cache would retain the first reads.
         let processor = Processor { cache_bytes: 1 << 20, ..Processor::default() };
         let threads = [usize::from(self.threads)];
         let layout = Layout { geometry, part_of: |_| None };

@@ -14,48 +14,49 @@ use clap::Args;
 use rustix::process::Signal;
 use serde_json::{Value, json};
 
-/// Measure a Redis server whose ordered maps are trees, or its own hashes, under YCSB
+/// Measure a Redis server whose ordered maps are trees, or its own hashes, with YCSB
 ///
-/// Starts a server on loopback with a pool of its own, loads records into one map, and runs a workload from 50 connections of one
-/// thread, with 1 and with 16 commands in a pipeline. Needs a redis-server or valkey-server on PATH, or named by
-/// BRISTLECONE_REDIS_SERVER, and the module with its driver, which are built by
-/// `cargo build --release --lib --examples` in bindings/redis, or in the folder that BRISTLECONE_REDIS_MODULES names.
+/// Starts a server on loopback with a pool of its own, loads records into one map, and runs a workload from 50
+/// connections of one thread, with 1 and with 16 commands in a pipeline. Needs a redis-server or valkey-server on PATH,
+/// or named by BRISTLECONE_REDIS_SERVER, and the module with its driver,built by
+/// `cargo build --release --lib --examples` in bindings/redis, or located in the folder named by
+/// BRISTLECONE_REDIS_MODULES.
 #[derive(Args, Debug)]
 pub struct Redis {
     /// The design of the maps, or hash: hashes of the server without a file.
     #[arg(long, value_name = "DESIGN", default_value = "wotree")]
     design: String,
-    /// Records that are loaded.
+    /// Number of records to load.
     #[arg(long, value_name = "N", default_value = "100k", value_parser = size::parse_count)]
     records: u64,
-    /// Operations of each pipeline.
+    /// Number of operations of each pipeline.
     #[arg(long, value_name = "N", default_value = "100k", value_parser = size::parse_count)]
     operations: u64,
     /// YCSB's workload: a, b, c, d or f.
     #[arg(long, value_name = "W", default_value = "a", value_parser = ["a", "b", "c", "d", "f"])]
     workload: String,
-    /// Bytes of a value.
+    /// Size of a value in bytes.
     #[arg(long, value_name = "BYTES", default_value_t = 100, value_parser = clap::value_parser!(u32).range(1..=131_072))]
     value: u32,
 }
 
-/// What the server's own hashes are called among designs.
+/// The name of the server's own hashes among designs.
 pub const HASH: &str = "hash";
 /// The name of the module's file.
 const MODULE: &str = "libbristlecone_redis.so";
-/// Folders that it is built into, below the repository.
+/// Folders of its builds, below the repository.
 const BUILT: [&str; 2] = ["bindings/redis/target/release", "target/bindings/release"];
 const CONNECTIONS: u64 = 50;
 const PIPELINES: [u64; 2] = [1, 16];
-/// How long a server may take to start.
+/// Maximum time for a server to start.
 const START: Duration = Duration::from_secs(30);
 
-/// Returns whether maps can be of a design.
+/// Returns whether maps support a design.
 pub fn has(design: &str) -> bool {
     design == HASH || design.parse::<bristlecone::Design>().is_ok()
 }
 
-/// A folder, which is removed with what it holds when this is dropped.
+/// A folder, which is removed with its contents when this is dropped.
 struct Folder(PathBuf);
 
 impl Drop for Folder {
@@ -95,7 +96,7 @@ impl Redis {
         Ok(())
     }
 
-    /// Measures, and returns what `--json` prints.
+    /// Measures, and returns the output of `--json`.
     pub fn measure(&self) -> Outcome<Value> {
         if !has(&self.design) {
             let what = format!("--design {}: maps are of a design of pools, or hash", self.design);
@@ -146,7 +147,7 @@ impl Redis {
             command.args(["design", &self.design]);
         }
         command.stdin(Stdio::null()).stdout(log.try_clone().map_err(said)?).stderr(log);
-        // SAFETY: the child calls the system once, and touches nothing of its parent.
+        // SAFETY: the child makes one system call, and touches nothing of its parent.
         unsafe {
             command.pre_exec(|| Ok(rustix::process::set_parent_process_death_signal(Some(Signal::KILL))?));
         }
@@ -167,7 +168,7 @@ impl Redis {
         Ok(server)
     }
 
-    /// Runs a workload; returns operations a second.
+    /// Runs a workload; returns operations per second.
     fn drive(
         &self,
         built: &Path,
@@ -201,7 +202,7 @@ impl Server {
     }
 }
 
-/// Returns a port that nothing listens at.
+/// Returns an unused port.
 fn free_port() -> Outcome<u16> {
     let listener = TcpListener::bind(("127.0.0.1", 0)).and_then(|listener| listener.local_addr());
     listener.map(|address| address.port()).map_err(|error| Failure::io("a port on loopback", &error))
@@ -232,7 +233,7 @@ fn built() -> Outcome<PathBuf> {
     folders.into_iter().find(whole).ok_or_else(|| Failure::new(Exit::Absent, missing))
 }
 
-/// Returns what the server says of its version.
+/// Returns the version that the server prints.
 fn version(program: &Path) -> Option<String> {
     let said = Command::new(program).arg("--version").output().ok()?.stdout;
     let said = String::from_utf8_lossy(&said).into_owned();

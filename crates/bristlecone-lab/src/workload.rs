@@ -1,4 +1,4 @@
-//! Workloads as arguments: what `bench` and `count` share.
+//! Workloads as arguments, shared by `bench` and `count`.
 
 use std::collections::HashSet;
 use std::path::PathBuf;
@@ -47,39 +47,39 @@ pub struct Workload {
     /// The design: sstree, nbtree, cclbtree, lodgetree or wotree, or one of the baselines; a list runs each.
     #[arg(long = "design", value_name = "LIST", default_value = "sstree", value_delimiter = ',')]
     designs: Vec<AnyDesign>,
-    /// An option of the design, as docs/designs lists them; may be given several times.
+    /// An option of the design, as listed in docs/designs; repeatable.
     #[arg(long = "option", value_name = "NAME=NUMBER", value_parser = option)]
     pub options: Vec<(String, u64)>,
-    /// Number of keys to load, such as 10M; a list runs each.
+    /// Number of keys to load, for example 10M; a list runs each.
     #[arg(long, short = 'n', value_name = "LIST", default_value = "1M", value_parser = size::parse_count, value_delimiter = ',')]
     records: Vec<u64>,
     /// Operations of each phase after the load [default: as many as records]
     #[arg(long, short = 'p', value_name = "M", value_parser = size::parse_count)]
     operations: Option<u64>,
-    /// Run one phase after the load, of operations in these proportions, such as get=90,insert=10.
+    /// Run one phase after the load, of operations in these proportions, for example get=90,insert=10.
     #[arg(long, value_name = "OP=SHARE,...", conflicts_with = "presets")]
     mix: Option<Mix>,
-    /// Run a known sequence of phases after the load; a list runs each.
+    /// Run a predefined sequence of phases after the load; a list runs each.
     #[arg(long = "preset", id = "presets", value_enum, default_value = "micro", value_delimiter = ',')]
     presets: Vec<Preset>,
     #[command(flatten)]
     ratios: Ratios,
-    /// Run the operations of a trace of YCSB; given several times, one after the other. Keys that they use before they
-    /// insert them are loaded first.
+    /// Run the operations of a trace of YCSB; repeatable, run one after the other. Keys that are used before they are
+    /// inserted are loaded first.
     #[arg(long = "trace", value_name = "FILE", conflicts_with_all = ["mix", "presets", "records", "operations", "distribution", "dataset", "scan_length"])]
     traces: Vec<PathBuf>,
-    /// Which keys operations take: uniform, sequential, zipf:THETA, selfsimilar:SKEW,
-    /// hotspot:KEYS:OPS or latest:THETA [default: uniform, or what the preset says]
+    /// Distribution of keys: uniform, sequential, zipf:THETA, selfsimilar:SKEW, hotspot:KEYS:OPS or latest:THETA
+    /// [default: that of the preset, otherwise uniform]
     #[arg(long, value_name = "KIND")]
     distribution: Option<Distribution>,
-    /// The skew of --distribution SELFSIMILAR or ZIPFIAN, as PiBench has it.
+    /// The skew of --distribution SELFSIMILAR or ZIPFIAN, as in PiBench.
     #[arg(long, value_name = "FACTOR", requires = "distribution")]
     skew: Option<f64>,
-    /// Which keys there are: sosd:FILE takes those of an SOSD file, dense, clustered, lognormal and timestamps draw keys of
-    /// the shapes that such files have [default: evenly over all 64-bit words]
+    /// Set of keys: sosd:FILE reads an SOSD file; dense, clustered, lognormal and timestamps generate keys of the
+    /// shapes of such files [default: uniform over all 64-bit words]
     #[arg(long = "keys", id = "dataset", value_name = "SET")]
     dataset: Option<Dataset>,
-    /// Entries that a scan reads: LENGTH, or MIN-MAX evenly [default: 100; ycsb-e: 1-100]
+    /// Number of entries of a scan: LENGTH, or MIN-MAX uniformly [default: 100; ycsb-e: 1-100]
     #[arg(long, alias = "scan_size", value_name = "LENGTH")]
     scan_length: Option<ScanLength>,
     /// Type of the keys: u64, or byte strings as bytes:LENGTH or bytes:MIN-MAX; a list runs each.
@@ -94,7 +94,7 @@ pub struct Workload {
 }
 
 impl Workload {
-    /// Returns every combination of what lists have, with one value of each.
+    /// Returns every combination of the lists' values, with one value of each.
     pub fn singles(&self) -> Vec<Self> {
         let mut all = vec![self.clone()];
         all = each(&all, &self.designs, |one, design| one.designs = vec![design]);
@@ -104,12 +104,12 @@ impl Workload {
         each(&all, &self.values, |one, value| one.values = vec![value])
     }
 
-    /// Returns the design; of a list the first, here and below.
+    /// Returns the design; the first one of a list, here and below.
     pub fn design(&self) -> AnyDesign {
         self.designs[0]
     }
 
-    /// Returns the keys that are loaded.
+    /// Returns the number of loaded keys.
     pub fn records(&self) -> u64 {
         self.records[0]
     }
@@ -119,12 +119,12 @@ impl Workload {
         self.keys[0]
     }
 
-    /// Returns the type of the values.
+    /// Returns the preset with atomic changes of several keys, if it is one.
     pub fn value(&self) -> Shape {
         self.values[0]
     }
 
-    /// Returns which of the presets it is that change several keys in one step, if it is one.
+    /// Refuses arguments that these presets do not support.
     pub fn together(&self) -> Option<Kind> {
         let kind = match self.presets[0] {
             Preset::Bank => Kind::Bank,
@@ -137,7 +137,7 @@ impl Workload {
 
     /// Refuses what these presets have no use for.
     ///
-    /// # Errors
+    /// If an argument contradicts the preset.
     ///
     /// Of an argument that says something else than they do.
     pub fn check_together(&self) -> Outcome {
@@ -168,7 +168,7 @@ impl Workload {
         }
     }
 
-    /// Returns the load and the phases that follow it.
+    /// Returns the phases of traces: each is one, after a load of the keys that must exist.
     pub fn phases(&self) -> Outcome<Vec<Phase>> {
         if !self.traces.is_empty() {
             return self.traced();
@@ -187,7 +187,7 @@ impl Workload {
         Ok(workload::phases(self.presets[0], mix, distribution, self.scan_length, sizes))
     }
 
-    /// Returns the phases of traces: each is one, after a load of the keys that they take to be there.
+    /// Returns the distribution of keys.
     fn traced(&self) -> Outcome<Vec<Phase>> {
         let (mut there, mut missing, mut phases) = (HashSet::new(), Trace::default(), Vec::new());
         for path in &self.traces {
@@ -204,7 +204,8 @@ impl Workload {
         Ok(phases)
     }
 
-    /// Returns where keys lie.
+    /// Returns the maximum size of a pool in which the phases fit. The pool grows on demand; the maximum must only be
+    /// large enough.
     pub fn order(&self, phases: &[Phase]) -> Outcome<Order> {
         if let Some(dataset) = &self.dataset {
             return Ok(Order::Listed(dataset.keys(added(phases), self.seed)?));
@@ -216,14 +217,13 @@ impl Workload {
         })
     }
 
-    /// Returns the bytes that a pool may grow to so that the phases fit. It grows as it is filled; the maximum
-    /// only has to be large enough.
+    /// Returns a description of the workload.
     pub fn max_bytes(&self, phases: &[Phase]) -> u64 {
         let bytes_each = 64 + 4 * (self.key().mean_bytes() + self.value().mean_bytes());
         (1 << 30) + added(phases).saturating_mul(bytes_each)
     }
 
-    /// Returns the workload in words.
+    /// Returns the name of the preset, if one runs.
     pub fn title(&self) -> String {
         if !self.traces.is_empty() {
             return self.traces.iter().map(|path| path.display().to_string()).collect::<Vec<_>>().join(", ");
@@ -274,7 +274,7 @@ fn each<T: Clone>(all: &[Workload], values: &[T], set: impl Fn(&mut Workload, T)
         .collect()
 }
 
-/// Returns how many keys phases add at most.
+/// Returns the maximum number of keys that phases add.
 fn added(phases: &[Phase]) -> u64 {
     let adds = |phase: &&Phase| Op::all().any(|op| op.adds() && phase.mix.has(op));
     phases.iter().filter(adds).map(|phase| phase.operations).sum()

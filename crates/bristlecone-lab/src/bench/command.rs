@@ -1,4 +1,4 @@
-//! `bristlecone-lab bench`: how fast, in which space, and beside what.
+//! `bristlecone-lab bench`: measures throughput, latency and space, and compares them with other stores.
 
 use std::path::PathBuf;
 use std::time::Duration;
@@ -18,12 +18,12 @@ use crate::bench::together::{self, Kind};
 use crate::bench::{csv, report, run, table};
 use crate::workload::{OPERATIONS_HELP, Workload};
 
-/// Measure how fast a design is, alone or beside other designs, volatile maps and stores
+/// Measure the speed of a design, alone or beside other designs, volatile maps and stores
 ///
-/// Keys are loaded, then the phases of the preset or the mix run on pinned threads; the operations
-/// of a phase are drawn before its clock starts. Some operations are timed by themselves. Which store begins changes
-/// from round to round. At the end the pool is dropped as a crash would drop it and opened again, timed. The pool is
-/// a new file, and removed afterwards.
+/// Keys are loaded, then the phases of the preset or the mix run on pinned threads; the operations of a phase are
+/// generated before its clock starts. A sample of the operations is timed individually. The store that begins changes
+/// from round to round. At the end the pool is dropped as by a crash and reopened, timed. The pool is a new file, and
+/// removed afterwards.
 #[derive(Args, Clone, Debug)]
 #[command(after_help = OPERATIONS_HELP)]
 pub struct Bench {
@@ -34,51 +34,51 @@ pub struct Bench {
     threads: Vec<u16>,
     #[command(flatten)]
     domain: DomainArg,
-    /// Where the pool is created; there must be nothing yet [default: a file in /dev/shm]
+    /// Path of the pool (must not exist) [default: a file in /dev/shm]
     #[arg(long, alias = "pool_path", value_name = "PATH")]
     pool: Option<PathBuf>,
-    /// How large pools and files of competitors may grow [default: what the phases can take]
+    /// Maximum size of pools and of competitors' files [default: derived from the phases]
     #[arg(long, alias = "pool_size", value_name = "SIZE", value_parser = size::parse)]
     max_bytes: Option<u64>,
-    /// Allocate this much of each pool before the load, so that the load takes no page faults. For all or for none:
-    /// refused beside what is not in a pool.
+    /// Allocate this much of each pool before the load, so that the load causes no page faults. Refused if a competitor
+    /// is not stored in a pool.
     #[arg(long, value_name = "SIZE", value_parser = size::parse)]
     prefault: Option<u64>,
-    /// Whether the pool and the index may use 2 MiB pages; what is in force is printed.
+    /// Whether the pool and the index may use 2 MiB pages; the pages in use are printed.
     #[arg(long, value_name = "ON|OFF", default_value = "on", value_parser = switch, action = ArgAction::Set)]
     huge_pages: bool,
-    /// Threads that recover after the crash [default: as --threads]
+    /// Threads that recover after the crash [default: same as --threads]
     #[arg(long, value_name = "T", value_parser = clap::value_parser!(u16).range(1..=1024))]
     recovery_threads: Option<u16>,
     /// Run everything this many times, and report medians.
     #[arg(long, value_name = "R", default_value_t = 1, value_parser = clap::value_parser!(u16).range(1..=1000))]
     rounds: u16,
-    /// Time one operation in N by itself; 1 shows the far tail, and slows all operations down.
+    /// Time one operation in N individually; 1 shows the far tail, and slows all operations down.
     #[arg(long, value_name = "N", default_value_t = 64, value_parser = clap::value_parser!(u32).range(1..=1_000_000))]
     timed_one_in: u32,
-    /// The same as a share of 0 to 1, as PiBench has it.
+    /// The same as a fraction of 0 to 1, as in PiBench.
     #[arg(long = "latency_sampling", value_name = "SHARE", value_parser = share, conflicts_with = "timed_one_in")]
     latency_sampling: Option<f64>,
-    /// How often the preset bank kills a process that makes transfers.
+    /// Number of times that the preset bank kills a process that makes transfers.
     #[arg(long, value_name = "N", default_value_t = 1, value_parser = clap::value_parser!(u32).range(1..=10_000))]
     kills: u32,
-    /// Keys of each batch of the preset batch, and of each call of get_many, insert_many, upsert_many and remove_many.
+    /// Number of keys of each batch of the preset batch, and of each call of get_many, insert_many, upsert_many and
+    /// remove_many.
     #[arg(long, value_name = "N", default_value_t = 16, value_parser = clap::value_parser!(u16).range(1..=4096))]
     group: u16,
-    /// Make every flushed line take this much longer, as slower memory would.
+    /// Delay every flushed line by this many nanoseconds, to model slower memory.
     #[arg(long, value_name = "NANOSECONDS", value_parser = clap::value_parser!(u64).range(1..=1_000_000))]
     delay: Option<u64>,
-    /// Let the key of each read depend on the value that the read before it returned, so that no two are under way at
-    /// once in a thread.
+    /// Make the key of each read depend on the value of the read before it, so that no two reads of a thread overlap.
     #[arg(long)]
     dependent: bool,
     /// Also read the processor's counters: cycles, instructions, misses of the last cache and of the TLB for data.
     #[arg(long)]
     perf: bool,
-    /// Run competitors through the same phases, in turns, and print ratios: designs; follower, which reads the tree under
-    /// measurement as another process would; the volatile maps ferntree,
-    /// congee (u64 only), scc, skiplist and btreemap; with the feature rivals bplustree and the stores redb, fjall and sled;
-    /// with rivals-c lmdb, sqlite and rocksdb; and the path of a wrapper for PiBench. Baselines get the same --option.
+    /// Run competitors through the same phases, alternately, and print ratios: designs; follower, which reads the tree
+    /// under measurement like another process; the volatile maps ferntree, congee (u64 only), scc, skiplist and
+    /// btreemap; with the feature rivals bplustree and the stores redb, fjall and sled; with rivals-c lmdb, sqlite and
+    /// rocksdb; and the path of a wrapper for PiBench. Baselines get the same --option.
     #[arg(long, alias = "input", value_name = "LIST", value_delimiter = ',')]
     against: Vec<Competitor>,
     /// Also report throughput over time, in slices of this many milliseconds; needs --json.
@@ -90,11 +90,11 @@ pub struct Bench {
 }
 
 impl Bench {
-    /// Measures, and returns what `--json` prints. Of lists the first values are taken.
+    /// Measures, and returns the output of `--json`. Of lists, only the first values are used.
     ///
     /// # Errors
     ///
-    /// Also if a store did not have what it should.
+    /// Also if a store lost or changed data.
     pub fn measure(&self, output: &Output) -> Outcome<Value> {
         let (plan, results) = self.results(output)?;
         all_there(&results)?;
@@ -120,14 +120,14 @@ impl Bench {
                 }
                 table::show(output, &plan, &results, &single.workload.title())?;
             }
-            // A list may take long, and what is done is to be seen.
+            // A list may take long, so finished results are printed immediately.
             output.finish()?;
             all_there(&results)?;
         }
         Ok(())
     }
 
-    /// Runs a preset that changes several keys in one step.
+    /// Runs a preset with atomic changes of several keys.
     fn run_together(&self, kind: Kind, output: &mut Output) -> Outcome {
         let has_no_use = [
             ("--csv", self.csv),
@@ -156,7 +156,7 @@ impl Bench {
         together::all_there(&stores)
     }
 
-    /// Returns every combination of what lists have.
+    /// Returns every combination of the lists' values.
     fn singles(&self) -> Vec<Self> {
         let threads = if self.threads.is_empty() {
             vec![Vec::new()]
@@ -172,7 +172,7 @@ impl Bench {
             .collect()
     }
 
-    /// Sees to it that what was asked for can be had.
+    /// Checks that the requested configuration is possible.
     fn prepare(&self) -> Outcome {
         if let Some(other) =
             self.against.iter().find(|other| !matches!(other, Competitor::Tree(_) | Competitor::Follower))
@@ -233,7 +233,7 @@ impl Bench {
     }
 }
 
-/// Fails if a store did not have what it should.
+/// Fails if a store lost or changed data.
 fn all_there(results: &Results) -> Outcome {
     match results.lost.as_slice() {
         [] => Ok(()),

@@ -1,5 +1,5 @@
-//! The same phases for the tree and its competitors, in turns, so that a disturbance of the machine
-//! meets all of them and ratios are fair.
+//! Runs the same phases on the tree and its competitors, alternately, so that disturbances of the machine affect all
+//! of them and ratios are fair.
 
 use std::marker::PhantomData;
 use std::time::Duration;
@@ -22,7 +22,7 @@ use super::volatile::{Ferntree, Locked, Scc, Skiplist, VolatileMap};
 use super::words::Art;
 use super::workload::{Op, Phase};
 
-/// Everything that makes a run what it is.
+/// Parameters of a run.
 #[derive(Debug)]
 pub struct Plan {
     pub setup: Setup,
@@ -34,48 +34,48 @@ pub struct Plan {
     pub key: Shape,
     pub value: Shape,
     pub against: Vec<Competitor>,
-    /// One operation in so many is timed by itself.
+    /// One operation in this many is timed individually.
     pub batch: usize,
-    /// Keys of a call for many.
+    /// Number of keys of a multi-key call.
     pub group: usize,
-    /// Throughput is reported over time, in slices of so long.
+    /// Length of slices in which throughput is reported over time.
     pub timeline: Option<Duration>,
-    /// Whether the key of a read is known only when the read before has its value.
+    /// Whether the key of each read depends on the value of the read before it.
     pub dependent: bool,
     /// Whether the processor's counters are read.
     pub perf: bool,
 }
 
 impl Plan {
-    /// Returns in which order stores run in a round; 0 is the tree, the others are its competitors. Each is the first
-    /// in its turn.
+    /// Returns the order of stores in a round; 0 is the tree, the others are its competitors. Each is first in some
+    /// round.
     pub fn order_of(&self, round: usize) -> impl Iterator<Item = usize> + use<> {
         let all = 1 + self.against.len();
         (0..all).map(move |at| (at + round) % all)
     }
 }
 
-/// What one store did in one phase, round by round.
+/// Results of one store in one phase, round by round.
 #[derive(Clone, Debug, Default)]
 pub struct PhaseResult {
     pub rounds: Vec<Measured>,
 }
 
-/// What one competitor did.
+/// Results of one competitor.
 #[derive(Debug)]
 pub struct CompetitorResult {
     pub competitor: Competitor,
-    /// Phase by phase; empty if it took no part.
+    /// Phase by phase; empty if it was skipped.
     pub phases: Vec<PhaseResult>,
-    /// What it cannot do, and why.
+    /// Unsupported phases, and the reasons.
     pub skipped: Vec<(String, &'static str)>,
-    /// The memory that it took for the load of the first round.
+    /// Memory used by the load of the first round.
     pub pages: Pages,
-    /// Seconds of an open after its process was killed, round by round.
+    /// Seconds of a reopen after its process was killed, round by round.
     pub reopened: Vec<f64>,
 }
 
-/// What came out.
+/// Results of a run.
 #[derive(Debug)]
 pub struct Results {
     /// The pool after the load of the last round.
@@ -85,12 +85,12 @@ pub struct Results {
     pub dram_bytes_per_key: f64,
     /// Seconds, round by round.
     pub recovery: Vec<f64>,
-    /// Keys that were recovered.
+    /// Number of recovered keys.
     pub recovered: u64,
     pub competitors: Vec<CompetitorResult>,
-    /// The memory that the tree took for the load of the first round.
+    /// Memory used by the tree for the load of the first round.
     pub pages: Pages,
-    /// What stores did not have, or had wrong: a line each.
+    /// Lost or wrong data of stores: a line each.
     pub lost: Vec<String>,
 }
 
@@ -106,7 +106,7 @@ pub fn run(plan: &Plan, scratch: &Scratch, output: &Output) -> Outcome<Results> 
     }
 }
 
-/// A competitor, whatever its type.
+/// A competitor of any type.
 trait Runner {
     fn run(&self, phase: &Phase, streams: &[Stream], parameters: PhaseParameters) -> Outcome<Measured>;
 }
@@ -119,7 +119,7 @@ impl<S: Subject<K, V>, K: BenchKey, V: BenchValue> Runner for RunnerOf<S, K, V> 
     }
 }
 
-/// Creates a map that keeps words only.
+/// Creates a map that supports words only.
 type OfWords = fn(VolatileMap) -> Box<dyn Runner>;
 
 fn of_words(map: VolatileMap) -> Box<dyn Runner> {
@@ -132,7 +132,7 @@ fn of_words(map: VolatileMap) -> Box<dyn Runner> {
     }
 }
 
-/// Creates the runner of a competitor; `None`: it takes no part.
+/// Creates the runner of a competitor; `None` if it is skipped.
 fn runner<K: BenchKey, V: BenchValue>(
     competitor: &Competitor,
     (plan, domain): (&Plan, Domain),
@@ -152,7 +152,7 @@ fn runner<K: BenchKey, V: BenchValue>(
             None => return Ok(None),
         },
         Competitor::Tree(design) => {
-            // Baselines are like the design that they are compared with; others are as they come.
+            // Baselines get the options of the design they are compared with; others get defaults.
             let options = if design.is_baseline() { plan.setup.options.clone() } else { Vec::new() };
             let setup = Setup { design: *design, options, ..plan.setup.clone() };
             boxed(TreeStore::<K, V>::beside(&setup, scratch)?)
@@ -165,7 +165,7 @@ fn runner<K: BenchKey, V: BenchValue>(
     }))
 }
 
-/// Returns the results of all competitors before the first round; some take no part.
+/// Returns empty results of all competitors before the first round; some are skipped.
 fn no_results(plan: &Plan, are_words: bool) -> Vec<CompetitorResult> {
     let result = |competitor: &Competitor| {
         let mut phases = vec![PhaseResult::default(); plan.phases.len()];
@@ -190,7 +190,7 @@ fn no_results(plan: &Plan, are_words: bool) -> Vec<CompetitorResult> {
     plan.against.iter().map(result).collect()
 }
 
-/// Returns what a store did not have of a phase, or had wrong, if anything. `ours`: what the tree read.
+/// Returns a description of data that a store lost or changed in a phase, if any. `ours`: what the tree read.
 fn lost(phase: &Phase, measured: &Measured, ours: Option<&Measured>) -> Option<String> {
     let Measured { operations: all, found, wrong, .. } = measured;
     if *wrong > 0 {
@@ -266,7 +266,7 @@ fn rounds<K: BenchKey, V: BenchValue>(
     })
 }
 
-/// What the tree did.
+/// Results of the tree.
 struct Ours {
     phases: Vec<PhaseResult>,
     pages: Pages,
@@ -294,7 +294,7 @@ impl Turn<'_> {
         let (phase, number, parameters) = (self.phase, self.number, self.plan.parameters());
         for turn in self.plan.order_of(self.round) {
             interrupt::check("the bench is not finished")?;
-            // Later rounds get memory again that was had before.
+            // Later rounds reuse memory.
             let before = (self.round == 0 && number == 0).then(Pages::of_process);
             let took = |pages: &mut Pages| {
                 *pages = before.map_or(*pages, |before| Pages::of_process().since(before));
@@ -326,7 +326,7 @@ impl Turn<'_> {
         Ok(())
     }
 
-    /// Returns what stores did not have, or had wrong.
+    /// Returns descriptions of data that stores lost or changed.
     fn lost(&self, ours: &Ours, competitors: &[CompetitorResult]) -> Vec<String> {
         let ours = ours.phases[self.number].rounds.last();
         let named =
@@ -346,20 +346,20 @@ impl Turn<'_> {
 }
 
 impl Plan {
-    /// Returns what wrappers for PiBench are told.
+    /// Returns the parameters for wrappers for PiBench.
     fn told(&self) -> pibench::Told {
         let Self { key, value, threads, .. } = *self;
         pibench::Told { key, value, threads, max_bytes: self.setup.max_bytes }
     }
 
-    /// Returns what stores are loaded with before their process is killed.
+    /// Returns the load of stores whose process is killed.
     fn to_kill(&self, domain: Domain) -> kill::Load {
         let Self { key, value, seed, .. } = *self;
         let records = self.phases.first().map_or(1, |load| load.operations);
         kill::Load { domain, max_bytes: self.setup.max_bytes, records, seed, key, value }
     }
 
-    /// Returns what threads are to know of phases.
+    /// Returns the parameters of phases for threads.
     pub fn parameters(&self) -> PhaseParameters {
         let Self { key, value, batch, group, dependent, perf, .. } = *self;
         PhaseParameters { key, value, batch, group, dependent, perf }

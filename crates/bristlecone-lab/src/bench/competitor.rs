@@ -1,5 +1,5 @@
-//! What `--against` can name: volatile maps, trees of other designs, stores that a user would take instead, and
-//! wrappers for PiBench.
+//! Competitors for `--against`: volatile maps, trees of other designs, alternative stores, and wrappers for
+//! PiBench.
 
 use std::path::{Path, PathBuf};
 use std::str::FromStr;
@@ -12,17 +12,17 @@ use super::rivals::{Class, Rival};
 use super::volatile::VolatileMap;
 use super::workload::{Op, Phase};
 
-/// The name of the tree as followers see it.
+/// The name of the tree as read by followers.
 const FOLLOWER: &str = "follower";
 
-/// What a tree is measured against.
+/// A competitor of the tree.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum Competitor {
     /// A volatile map.
     Map(VolatileMap),
     /// A tree on the same medium.
     Tree(AnyDesign),
-    /// The tree under measurement, followed as by another process.
+    /// The tree under measurement, followed like by another process.
     Follower,
     /// A store in files.
     Store(Rival),
@@ -44,7 +44,7 @@ impl Competitor {
         }
     }
 
-    /// Returns the name, with what it is.
+    /// Returns the name, with a description.
     pub fn title(&self) -> String {
         match self {
             Self::Tree(design) => design.title(),
@@ -52,12 +52,12 @@ impl Competitor {
         }
     }
 
-    /// Returns whether it is a design that is there to be compared with only.
+    /// Returns whether it is a design that exists only for comparison.
     pub fn is_baseline(&self) -> bool {
         matches!(self, Self::Tree(design) if design.is_baseline())
     }
 
-    /// Returns what an operation that came back survives, and by what.
+    /// Returns what a completed operation survives, and by which means.
     pub fn durability(&self, domain: Domain) -> String {
         match self {
             Self::Map(_) => "survives nothing: volatile".to_owned(),
@@ -67,7 +67,7 @@ impl Competitor {
         }
     }
 
-    /// Returns why it takes no part in a phase, if so.
+    /// Returns the reason why it skips a phase, if it does.
     pub fn skips(&self, phase: &Phase, threads: usize) -> Option<&'static str> {
         let replaces =
             [Op::Update, Op::Upsert, Op::ReadModifyWrite, Op::UpsertMany].iter().any(|op| phase.mix.has(*op));

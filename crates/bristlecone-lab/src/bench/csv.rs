@@ -11,7 +11,8 @@ const HEAD: &str = "store,preset,records,threads,domain,key,value,seed,phase,ope
                     times_as_fast,p50_ns,p90_ns,p99_ns,p999_ns,p9999_ns,p99999_ns,max_ns,slowest_100_ns,\
                     pm_bytes_per_key,dram_bytes_per_key,recovery_seconds";
 
-/// Writes the rows of a run; the first one with the head. `times_as_fast` is the tree against the store of the row.
+/// Writes the rows of a run; the first call also writes the header. `times_as_fast` is the ratio of
+/// the tree to the store of the row.
 pub fn write(
     output: &mut Output,
     plan: &Plan,
@@ -87,7 +88,7 @@ fn rows(
     Ok(())
 }
 
-/// Returns a text as a field, in quotes if it must be.
+/// Returns a text as a field, quoted if necessary.
 pub fn field(text: &str) -> String {
     if text.contains([',', '"', '\n']) {
         format!("\"{}\"", text.replace('"', "\"\""))

@@ -1,4 +1,4 @@
-//! Keys and values made from 64-bit identities, at the cost of a store or two.
+//! Keys and values derived from 64-bit identities, at the cost of a store or two.
 
 use std::borrow::Borrow;
 use std::fmt;
@@ -8,11 +8,11 @@ use bristlecone::{KEY_BYTES_MAX, Key, VALUE_BYTES_MAX, Value};
 use bristlecone_random::{GOLDEN_RATIO, mix};
 use ferntree::OptimisticRead;
 
-/// What keys or values are made of.
+/// Shape of keys or values.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Shape {
     U64,
-    /// Byte strings of these lengths, evenly.
+    /// Byte strings of these lengths, uniformly distributed.
     Bytes {
         min: usize,
         max: usize,
@@ -20,7 +20,7 @@ pub enum Shape {
 }
 
 impl Shape {
-    /// Returns the bytes of a datum, on average.
+    /// Returns the mean number of bytes of a datum.
     pub fn mean_bytes(self) -> u64 {
         match self {
             Self::U64 => 8,
@@ -28,7 +28,7 @@ impl Shape {
         }
     }
 
-    /// Returns the bytes of each datum, if all have as many.
+    /// Returns the number of bytes of each datum, if it is constant.
     pub fn fixed_bytes(self) -> Option<usize> {
         match self {
             Self::U64 => Some(8),
@@ -40,7 +40,7 @@ impl Shape {
         let refusal = || format!("{text:?}: write u64, bytes:LENGTH or bytes:MIN-MAX");
         let lengths = match text.split_once(':') {
             None if text == "u64" => return Ok(Self::U64),
-            // As PiBench has sizes; 8 bytes are a number there.
+            // Sizes are as in PiBench, where 8 bytes are a number.
             None if text == "8" => return Ok(Self::U64),
             None if text.parse::<usize>().is_ok() => text,
             Some(("bytes", lengths)) => lengths,
@@ -54,17 +54,17 @@ impl Shape {
         Ok(Self::Bytes { min, max })
     }
 
-    /// Reads the shape of keys. Fewer than 8 bytes do not make enough different keys.
+    /// Parses the shape of keys. Fewer than 8 bytes do not yield enough distinct keys.
     pub fn of_keys(text: &str) -> Result<Self, String> {
         Self::read(text, "keys", 8, KEY_BYTES_MAX)
     }
 
-    /// Reads the shape of values.
+    /// Parses the shape of values.
     pub fn of_values(text: &str) -> Result<Self, String> {
         Self::read(text, "values", 0, VALUE_BYTES_MAX)
     }
 
-    /// Creates the buffer in which data of this shape are made.
+    /// Creates the buffer in which data of this shape are built.
     pub fn buffer(self) -> Buffer {
         match self {
             Self::U64 => Buffer { bytes: Box::default(), min: 0, lengths: 1 },
@@ -94,7 +94,7 @@ impl FromStr for Shape {
     }
 }
 
-/// A datum in the making: a filler whose first eight bytes say whose it is.
+/// Buffer for a datum: a filler whose first eight bytes identify its key.
 pub struct Buffer {
     bytes: Box<[u8]>,
     min: usize,
@@ -109,28 +109,28 @@ impl Buffer {
         &self.bytes[..length]
     }
 
-    /// Returns the length that the lower half of a word picks.
+    /// Returns the length selected by the lower half of a word.
     #[inline]
     fn length(&self, word: u64) -> usize {
         self.min + (((word & 0xffff_ffff) * self.lengths) >> 32) as usize
     }
 
-    /// Returns the bytes of the key of an identity.
+    /// Returns the number of bytes of the key of an identity.
     pub fn key_bytes(&self, id: u64) -> u64 {
         if self.bytes.is_empty() { 8 } else { self.length(id) as u64 }
     }
 
-    /// Returns the bytes of a version of the value of an identity.
+    /// Returns the number of bytes of a version of the value of an identity.
     pub fn value_bytes(&self, id: u64, version: u64) -> u64 {
         self.key_bytes(mix(tag(id, version)))
     }
 
-    /// Returns whether bytes are a value of the key of this identity, all of them.
+    /// Returns whether bytes are a complete value of the key of this identity.
     #[inline]
     fn is_of(&self, value: &[u8], id: u64) -> bool {
         let (ours, versions) = (tag(id, 0).to_be_bytes(), 6);
         let Some((first, filler)) = value.split_first_chunk::<8>() else {
-            // Too short for the version: its bytes are what can be compared.
+            // Too short for the version: only its bytes can be compared.
             let own = value.len().min(versions);
             return value.len() >= self.min && value[..own] == ours[..own];
         };
@@ -139,50 +139,51 @@ impl Buffer {
     }
 }
 
-/// Bits of a value that say which of its key's values it is.
+/// Bits of a value that identify its version.
 const VERSION: u64 = 0xffff;
 
-/// Returns the word that a version of the value of an identity begins with: all of it but the version is the key's own.
+/// Returns the first word of a version of the value of an identity. All its bits except the version
+/// are unique to the key.
 #[inline(always)]
 fn tag(id: u64, version: u64) -> u64 {
     id.wrapping_mul(GOLDEN_RATIO) & !VERSION | version & VERSION
 }
 
-/// A type of keys in benches.
+/// A type of keys in benchmarks.
 pub trait BenchKey: Key {
-    /// The form in which a volatile map owns it.
+    /// The owned type in a volatile map.
     type Own: Clone + Ord + Send + Sync + OptimisticRead + Borrow<Self::Part> + 'static;
-    /// The form in which a volatile map looks it up.
+    /// The borrowed type for lookups in a volatile map.
     type Part: Ord + ?Sized;
     fn make(id: u64, buffer: &mut Buffer) -> Self::Ref<'_>;
     fn own(key: Self::Ref<'_>) -> Self::Own;
-    /// Returns a key that a map owns as it is passed.
+    /// Converts an owned key to the form that is passed.
     fn show(key: &Self::Own) -> Self::Ref<'_>;
     fn part<'a>(key: &'a Self::Ref<'_>) -> &'a Self::Part;
-    /// Returns the identity that a key was made from.
+    /// Returns the identity from which a key was derived.
     fn id(key: Self::Ref<'_>) -> u64;
-    /// Calls `with` with the key in bytes, which order as keys do.
+    /// Calls `with` with the key as bytes, in the same order as keys.
     fn bytes<R>(key: Self::Ref<'_>, with: impl FnOnce(&[u8]) -> R) -> R;
-    /// Reads bytes as a key; `None`: they are none.
+    /// Parses bytes as a key; `None` if they are invalid.
     fn from_bytes(bytes: &[u8]) -> Option<Self::Ref<'_>>;
 }
 
-/// A type of values in benches.
+/// A type of values in benchmarks.
 pub trait BenchValue: Value {
-    /// The form in which a volatile map owns it.
+    /// The owned type in a volatile map.
     type Own: Clone + Send + Sync + OptimisticRead + 'static;
-    /// Makes a version of the value of an identity.
+    /// Creates a version of the value of an identity.
     fn make(id: u64, version: u64, buffer: &mut Buffer) -> Self::Ref<'_>;
     fn own(value: Self::Ref<'_>) -> Self::Own;
-    /// Returns a value that a map owns as it is passed.
+    /// Converts an owned value to the form that is passed.
     fn show(value: &Self::Own) -> Self::Ref<'_>;
-    /// Returns whether a value is one of the key of this identity.
+    /// Returns whether a value belongs to the key of this identity.
     fn is_of(value: Self::Ref<'_>, id: u64, buffer: &Buffer) -> bool;
     /// Returns the first word of a value.
     fn word(value: Self::Ref<'_>) -> u64;
-    /// Calls `with` with the value in bytes.
+    /// Calls `with` with the value as bytes.
     fn bytes<R>(value: Self::Ref<'_>, with: impl FnOnce(&[u8]) -> R) -> R;
-    /// Reads bytes as a value; `None`: they are none.
+    /// Parses bytes as a value; `None` if they are invalid.
     fn from_bytes(bytes: &[u8]) -> Option<Self::Ref<'_>>;
 }
 
@@ -317,7 +318,7 @@ impl BenchValue for &'static [u8] {
     }
 }
 
-/// Returns the first word; of fewer bytes, what there is of it.
+/// Returns the first word, or the available part of it.
 #[inline(always)]
 fn first(bytes: &[u8]) -> u64 {
     bytes.first_chunk().map_or_else(
@@ -360,13 +361,13 @@ mod tests {
         for (min, max) in [(8, 8), (8, 200), (3, 12), (6, 6)] {
             let mut buffer = Shape::Bytes { min, max }.buffer();
             let mut lengths = std::collections::HashSet::new();
-            // Neighbours, as keys in sequence are.
+            // Adjacent identities, as of sequential keys.
             for id in 0..300u64 {
                 let value = <&[u8] as BenchValue>::make(id, id * 7, &mut buffer).to_vec();
                 lengths.insert(value.len());
                 assert_eq!(value.len() as u64, buffer.value_bytes(id, id * 7));
                 assert!(buffer.is_of(&value, id) && !buffer.is_of(&value, id + 1), "{id}: {value:?}");
-                // Of values of varying length the shortest do not say how long they are.
+                // Among values of varying length, the shortest do not contain their length.
                 let is_short = min < max && value.len() <= 8;
                 assert!(is_short || !buffer.is_of(&value[..value.len() - 1], id), "a byte is missing");
                 let mut torn = value.clone();

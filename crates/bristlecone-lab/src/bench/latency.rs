@@ -1,11 +1,11 @@
-//! How long single operations take, by the time-stamp counter.
+//! Latencies of single operations, measured with the time-stamp counter.
 
 use std::time::{Duration, Instant};
 
 use hdrhistogram::Histogram;
 use serde::Serialize;
 
-/// Ticks of the cheapest clock there is.
+/// Returns ticks of the cheapest clock.
 #[inline(always)]
 pub fn ticks() -> u64 {
     #[cfg(target_arch = "x86_64")]
@@ -22,7 +22,7 @@ pub fn ticks() -> u64 {
     compile_error!("a cheap clock is needed for this machine");
 }
 
-/// A span in ticks and in time: what makes ticks comparable.
+/// An interval in ticks and in time, to calibrate ticks.
 #[derive(Clone, Copy, Debug)]
 pub struct Clock {
     started: Instant,
@@ -35,7 +35,7 @@ impl Clock {
         Self { started: Instant::now(), ticks: ticks() }
     }
 
-    /// Returns when it was started.
+    /// Returns the start time.
     pub fn started(&self) -> Instant {
         self.started
     }
@@ -45,7 +45,7 @@ impl Clock {
         self.ticks
     }
 
-    /// Returns nanoseconds of a tick, measured over the span since the start; the longer, the better.
+    /// Returns nanoseconds per tick, measured since the start; a longer interval is more accurate.
     pub fn nanoseconds_per_tick(&self) -> f64 {
         let ticks = ticks().wrapping_sub(self.ticks).max(1);
         self.started.elapsed().max(Duration::from_nanos(1)).as_nanos() as f64 / ticks as f64
@@ -64,14 +64,14 @@ pub struct Latency {
     pub max: u64,
     /// Mean of the 100 slowest, or of all if there are fewer.
     pub slowest_100: u64,
-    /// Percentiles, and what so many percent took at most.
+    /// Percentiles, and the latency at each.
     pub cdf: [(f64, u64); CDF],
 }
 
-/// Points of a distribution.
+/// Number of points of a distribution.
 const CDF: usize = 24;
 
-/// Returns percent of a distribution's points: by fives, then where the tail is.
+/// Returns the percentile of a distribution's point: in steps of five, then denser in the tail.
 fn percent(point: usize) -> f64 {
     const TAIL: [f64; 4] = [99.0, 99.9, 99.99, 99.999];
     if point < CDF - TAIL.len() { 5.0 * point as f64 } else { TAIL[point + TAIL.len() - CDF] }
@@ -95,16 +95,16 @@ fn mean_of_largest(histogram: &Histogram<u64>, count: u64) -> u64 {
 impl Latency {
     /// Returns percentiles of samples.
     pub fn of(samples: impl Iterator<Item = u64>) -> Self {
-        // Three digits, up to whatever a sample may be.
+        // Three digits, for samples of any size.
         let Ok(mut histogram) = Histogram::<u64>::new(3) else { return Self::default() };
         for sample in samples {
-            // It grows as it must; a sample beyond all bounds would be one of centuries.
+            // It grows on demand; a sample out of range would last centuries.
             let _ = histogram.record(sample);
         }
         Self::from(&histogram)
     }
 
-    /// Returns each percentile's median over several runs.
+    /// Returns the median of each percentile over several runs.
     pub fn median(runs: &[Self]) -> Self {
         let of = |field: fn(&Self) -> u64| {
             let mut values: Vec<u64> = runs.iter().map(field).collect();
@@ -128,7 +128,7 @@ impl Latency {
         }
     }
 
-    /// Returns the heads of [`columns`](Self::columns).
+    /// Returns the headings of [`columns`](Self::columns).
     pub fn head() -> String {
         ["p50", "p99", "p99.9", "p99.99", "p99.999", "max", "100 slow"]
             .map(|name| format!("{name:>9}"))

@@ -1,4 +1,4 @@
-//! Calls for many keys: the loop that is measured, a group at a time.
+//! Multi-key calls: the measured loop, a group at a time.
 
 use bristlecone::Error;
 use bristlecone_cli::interrupt;
@@ -10,14 +10,14 @@ use super::stream::Stream;
 use super::subject::{Subject, look};
 use super::workload::Op;
 
-/// Where the keys and values of a group are made.
+/// Buffers for the keys and values of a group.
 pub struct Buffers {
     keys: Vec<Buffer>,
     values: Vec<Buffer>,
 }
 
 impl Buffers {
-    /// Makes room for `group` items.
+    /// Creates buffers for `group` items.
     pub fn new(group: usize, key: Shape, value: Shape) -> Self {
         let room = |shape: Shape| (0..group).map(|_| shape.buffer()).collect();
         Self { keys: room(key), values: room(value) }

@@ -7,15 +7,15 @@ use std::str::FromStr;
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 #[repr(u8)]
 pub enum Op {
-    /// `upsert` of a key that is not there.
+    /// `upsert` of an absent key.
     Insert,
-    /// `insert_new` of a key that is not there.
+    /// `insert_new` of an absent key.
     InsertNew,
-    /// `get` of a key that is there.
+    /// `get` of an existing key.
     Get,
-    /// `update` of a key that is there.
+    /// `update` of an existing key.
     Update,
-    /// `upsert` of a key that is there.
+    /// `upsert` of an existing key.
     Upsert,
     /// `remove` of a key.
     Remove,
@@ -23,17 +23,17 @@ pub enum Op {
     Scan,
     /// `get`, then `update` of the same key: one operation.
     ReadModifyWrite,
-    /// `get_many` of keys that are there.
+    /// `get_many` of existing keys.
     GetMany,
-    /// `insert_many` of keys that are not there.
+    /// `insert_many` of absent keys.
     InsertMany,
-    /// `upsert_many` of keys that are there.
+    /// `upsert_many` of existing keys.
     UpsertMany,
     /// `remove_many` of keys.
     RemoveMany,
 }
 
-/// Names as `--mix` takes them.
+/// Names accepted by `--mix`.
 const OPS: [(&str, Op); 12] = [
     ("insert", Op::Insert),
     ("insert_new", Op::InsertNew),
@@ -60,7 +60,7 @@ impl Op {
         matches!(self, Self::Insert | Self::InsertNew | Self::InsertMany)
     }
 
-    /// Returns whether one call does it to several keys.
+    /// Returns whether one call processes several keys.
     pub fn is_many(self) -> bool {
         matches!(self, Self::GetMany | Self::InsertMany | Self::UpsertMany | Self::RemoveMany)
     }
@@ -77,12 +77,12 @@ impl fmt::Display for Op {
 pub struct Mix(Vec<(Op, u32)>);
 
 impl Mix {
-    /// Creates a mix of one operation only.
+    /// Creates a mix of a single operation.
     pub fn only(op: Op) -> Self {
         Self(vec![(op, 1)])
     }
 
-    /// Creates a mix of these shares; those of 0 are left out.
+    /// Creates a mix of these shares; those of 0 are omitted.
     pub fn of(parts: &[(Op, u32)]) -> Self {
         Self(parts.iter().copied().filter(|(_, share)| *share > 0).collect())
     }
@@ -95,12 +95,12 @@ impl Mix {
         }
     }
 
-    /// Returns whether it has this operation in it.
+    /// Returns whether it contains this operation.
     pub fn has(&self, op: Op) -> bool {
         self.0.iter().any(|(part, _)| *part == op)
     }
 
-    /// Returns the operation that a random word picks.
+    /// Returns the operation selected by a random word.
     pub fn pick(&self, random: u64) -> Op {
         let total: u64 = self.0.iter().map(|(_, share)| u64::from(*share)).sum();
         let mut at = ((u128::from(random) * u128::from(total)) >> 64) as u64;

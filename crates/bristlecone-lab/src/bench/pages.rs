@@ -1,10 +1,10 @@
-//! By which pages this process is mapped, as the kernel reports it.
+//! Page sizes of this process's memory, as reported by the kernel.
 
 use std::path::Path;
 
 use serde::Serialize;
 
-/// Bytes in memory, and how many of these are mapped by pages of 2 MiB.
+/// Resident bytes, and how many of these are mapped by pages of 2 MiB.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize)]
 pub struct Pages {
     pub resident_bytes: u64,
@@ -12,7 +12,7 @@ pub struct Pages {
 }
 
 impl Pages {
-    /// Reads what this process has; nothing where the kernel does not tell.
+    /// Reads the figures of this process; zero if the kernel does not report them.
     pub fn of_process() -> Self {
         Self::read(Path::new("/proc/self/smaps_rollup"))
             .or_else(|| Self::read(Path::new("/proc/self/smaps")))
@@ -44,7 +44,7 @@ impl Pages {
         pages
     }
 
-    /// Returns what came since `before`.
+    /// Returns the difference to `before`.
     pub fn since(self, before: Self) -> Self {
         Self {
             resident_bytes: self.resident_bytes.saturating_sub(before.resident_bytes),

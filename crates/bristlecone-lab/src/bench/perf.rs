@@ -4,18 +4,18 @@ use perf_event::events::{Cache, CacheId, CacheOp, CacheResult, Event, Hardware};
 use perf_event::{Builder, Counter};
 use serde_json::{Map, Value, json};
 
-/// What is counted, as reports name it.
+/// The counters' names in reports.
 const NAMES: [&str; 4] = ["cycles", "instructions", "cache_misses", "tlb_misses"];
 
 /// The counters of one thread, running.
 pub struct Perf([Option<Counter>; NAMES.len()]);
 
-/// What they say; `None`: the machine has no such counter, or does not let it be read.
+/// Their values; `None` if the machine has no such counter, or does not permit reading it.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct Counters([Option<u64>; NAMES.len()]);
 
 impl Perf {
-    /// Starts the counters of the calling thread; `None` if there is none.
+    /// Starts the counters of the calling thread; `None` if there are none.
     pub fn start() -> Option<Self> {
         let mut counters = Self::open();
         counters.iter_mut().flatten().for_each(|counter| _ = counter.enable());
@@ -35,13 +35,13 @@ impl Perf {
         ]
     }
 
-    /// Stops them, and returns what they say.
+    /// Stops them, and returns their values.
     pub fn stop(mut self) -> Option<Counters> {
         self.0.iter_mut().flatten().for_each(|counter| _ = counter.disable());
         Some(Counters(self.0.each_mut().map(|counter| counter.as_mut()?.read().ok())))
     }
 
-    /// Returns why nothing is counted; `None` if something is.
+    /// Returns the reason why nothing is counted; `None` if something is.
     pub fn refusal() -> Option<String> {
         match Builder::new(Hardware::CPU_CYCLES).build() {
             Ok(_) => None,
@@ -55,7 +55,7 @@ impl Perf {
 }
 
 impl Counters {
-    /// Returns what all threads counted; `None` if one of them counted nothing.
+    /// Returns the sum over all threads; `None` if one of them counted nothing.
     pub fn sum(parts: impl Iterator<Item = Option<Self>>) -> Option<Self> {
         parts.reduce(|sum, part| Some(sum?.and(part?))).flatten()
     }
@@ -65,7 +65,7 @@ impl Counters {
         Self(self.0.map(|_| both.next().flatten()))
     }
 
-    /// Returns the counts of each of so many operations, by name.
+    /// Returns the counts per operation, by name.
     pub fn json(self, operations: u64) -> Value {
         let each = |count: Option<u64>| json!(count.map(|count| count as f64 / operations.max(1) as f64));
         Value::Object(
@@ -77,12 +77,12 @@ impl Counters {
         )
     }
 
-    /// Returns the heads of [`columns`](Self::columns).
+    /// Returns the headings of [`columns`](Self::columns).
     pub fn head() -> String {
         NAMES.map(|name| format!("{:>14}", name.replace('_', " "))).concat()
     }
 
-    /// Returns the counts of each of so many operations, as columns of a table.
+    /// Returns the counts per operation, as columns of a table.
     pub fn columns(self, operations: u64) -> String {
         let each = |count: Option<u64>| {
             count.map_or_else(

@@ -1,8 +1,8 @@
-//! Operations in the proportions that PiBench takes.
+//! Operations in the proportions that PiBench accepts.
 
 use super::op::{Mix, Op};
 
-/// Operations in proportions, as PiBench has them.
+/// Operations in proportions, as in PiBench.
 #[derive(clap::Args, Clone, Debug)]
 #[command(next_help_heading = "Proportions, as PiBench has them")]
 pub struct Ratios {

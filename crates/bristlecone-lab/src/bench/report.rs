@@ -12,7 +12,7 @@ use super::latency::Latency;
 use super::perf::Perf;
 use super::run::Measured;
 
-/// Returns the middle one.
+/// Returns the median.
 pub fn median(mut values: Vec<f64>) -> f64 {
     values.sort_by(f64::total_cmp);
     values.get(values.len() / 2).copied().unwrap_or(0.0)
@@ -24,7 +24,7 @@ impl Measured {
         self.operations as f64 / self.seconds / 1e6
     }
 
-    /// Returns throughput slice after slice, in Mop/s, up to the last whole one.
+    /// Returns throughput per slice, in Mop/s, up to the last complete one.
     fn timeline(&self, slice: Duration) -> Vec<f64> {
         let seconds = slice.as_secs_f64();
         let mut series = vec![0.0; (self.seconds / seconds) as usize];
@@ -44,13 +44,13 @@ impl PhaseResult {
         median(self.rounds.iter().map(Measured::mops).collect())
     }
 
-    /// Returns those of the slowest and of the fastest round.
+    /// Returns the values of the slowest and the fastest round.
     pub fn range(&self) -> (f64, f64) {
         let rounds = || self.rounds.iter().map(Measured::mops);
         (rounds().fold(f64::INFINITY, f64::min), rounds().fold(0.0, f64::max))
     }
 
-    /// Returns how far rounds lie from each other: the range in percent of the median.
+    /// Returns the spread of rounds: the range in percent of the median.
     pub fn spread(&self) -> f64 {
         let (least, most) = self.range();
         100.0 * (most - least) / self.mops()
@@ -84,7 +84,7 @@ impl PhaseResult {
         value
     }
 
-    /// Returns how many times faster this is than `competitor`: the median of what each round says.
+    /// Returns the speed relative to `competitor`: the median of the rounds' ratios.
     pub fn ratio(&self, competitor: &Self) -> f64 {
         median(
             self.rounds
@@ -172,7 +172,7 @@ fn against(plan: &Plan, results: &Results, competitor: &CompetitorResult) -> Val
     })
 }
 
-/// Returns whether the memory of stores is there before the load, in words: the same for all of them.
+/// Describes whether stores' memory is allocated before the load: the same for all of them.
 pub fn supply(plan: &Plan) -> String {
     match plan.setup.prefault {
         None => "as it is touched, for all".to_owned(),

@@ -18,42 +18,41 @@ use super::stream::Stream;
 use super::subject::{Answer, Subject, operate};
 use super::workload::{Op, Phase, ScanLength};
 
-/// What a phase came to.
+/// Results of a phase.
 #[derive(Clone, Debug)]
 pub struct Measured {
     pub operations: u64,
     /// Operations that found their key.
     pub found: u64,
-    /// Operations that read what does not belong to their key.
+    /// Operations that read data that does not belong to their key.
     pub wrong: u64,
-    /// What was read, added up: of scans, how many entries.
+    /// Sum of all reads: for scans, the number of entries.
     pub read: u64,
     pub seconds: f64,
     pub latency: Latency,
-    /// What the processor's counters say, where they were asked for and can be read.
+    /// Values of the processor's counters, if requested and readable.
     pub counters: Option<Counters>,
     /// Operations of a batch, the first of which was timed.
     pub batch: usize,
-    /// When each batch began, in nanoseconds since the phase did.
+    /// Start of each batch, in nanoseconds since the phase began.
     pub batches: Vec<u64>,
 }
 
-/// What keys and values are, and of how many operations one is timed.
+/// Shapes of keys and values, and the sampling interval.
 #[derive(Clone, Copy, Debug)]
 pub struct PhaseParameters {
     pub key: Shape,
     pub value: Shape,
     pub batch: usize,
-    /// Keys of a call for many.
+    /// Number of keys of a multi-key call.
     pub group: usize,
-    /// Whether the key of a read is known only when the read before has its value.
+    /// Whether the key of each read depends on the value of the read before it.
     pub dependent: bool,
     /// Whether the processor's counters are read.
     pub perf: bool,
 }
 
-/// Runs a phase: every stream on a thread of its own, pinned to a processor of its own as far as
-/// there are enough.
+/// Runs a phase: every stream on its own thread, each pinned to its own processor if there are enough.
 pub fn phase<K: BenchKey, V: BenchValue>(
     subject: &impl Subject<K, V>,
     phase: &Phase,
@@ -91,7 +90,7 @@ pub fn phase<K: BenchKey, V: BenchValue>(
     Ok(together(&parts, batch))
 }
 
-/// What one thread measured.
+/// Measurements of one thread.
 struct Part {
     operations: u64,
     answers: Answers,
@@ -164,7 +163,7 @@ impl<S> Worker<'_, S> {
         })
     }
 
-    /// Does the operations: one loop for each kind, so that a phase of one kind has no branches but its own.
+    /// Runs the operations: one loop for each kind, so that a phase of one kind has no branches for others.
     fn operations<K: BenchKey, V: BenchValue>(&mut self, samples: &mut Samples) -> Result<Answers, Error>
     where
         S: Subject<K, V>,
@@ -196,8 +195,8 @@ impl<S> Worker<'_, S> {
     }
 }
 
-/// Runs the loop that is measured. If operations are dependent, the processor cannot begin one before the value is
-/// there that the one before reads: its first word, cut down to nothing, is part of the next key.
+/// Runs the measured loop. If operations are dependent, the next key includes the first word of the previous
+/// value, masked to zero. So the processor cannot begin a read before the previous one has finished.
 #[inline(always)]
 fn drive(
     stream: &Stream,
@@ -241,7 +240,7 @@ pub fn processors() -> Vec<usize> {
     }
 }
 
-/// Pins the calling thread. Where the system refuses, the thread runs unpinned: slower at worst.
+/// Pins the calling thread. If the system refuses, the thread runs unpinned: slower at worst.
 pub fn pin(processor: Option<usize>) {
     if let Some(processor) = processor {
         let mut set = CpuSet::new();

@@ -1,39 +1,39 @@
-//! What threads note while they work.
+//! Measurements of threads.
 
 use super::subject::Answer;
 
-/// What a thread notes while it works.
+/// Measurements that a thread records while it works.
 #[derive(Debug, Default)]
 pub struct Samples {
-    /// Operations of a batch.
+    /// Number of operations of a batch.
     pub batch: usize,
-    /// Ticks that the first operation of a batch took.
+    /// Ticks of the first operation of each batch.
     pub took: Vec<u64>,
-    /// Ticks when the batch began.
+    /// Start of each batch in ticks.
     pub began: Vec<u64>,
 }
 
 impl Samples {
-    /// Makes room for the samples of so many operations.
+    /// Allocates space for the samples of this many operations.
     pub fn with_room_for(operations: usize, batch: usize) -> Self {
         let batches = operations / batch + 1;
         Self { batch, took: Vec::with_capacity(batches), began: Vec::with_capacity(batches) }
     }
 }
 
-/// What the operations of a thread came to.
+/// Results of a thread's operations.
 #[derive(Clone, Copy, Debug, Default)]
 pub struct Answers {
     /// Operations that found their key.
     pub found: u64,
-    /// Operations that read what does not belong to their key.
+    /// Operations that read data that does not belong to their key.
     pub wrong: u64,
-    /// What was read, added up.
+    /// Sum of all reads.
     pub read: u64,
 }
 
 impl Answers {
-    /// Adds an answer.
+    /// Adds a result.
     #[inline(always)]
     pub fn add(&mut self, answer: Answer) {
         match answer {

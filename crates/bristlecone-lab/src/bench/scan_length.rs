@@ -1,9 +1,9 @@
-//! How many entries scans read.
+//! Lengths of scans.
 
 use std::fmt;
 use std::str::FromStr;
 
-/// How many entries a scan reads: of these numbers one, evenly.
+/// Number of entries of a scan: uniformly distributed in this range.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct ScanLength {
     least: u32,
@@ -11,17 +11,17 @@ pub struct ScanLength {
 }
 
 impl ScanLength {
-    /// Returns the length that is always the same.
+    /// Returns a constant length.
     pub fn of_length(length: u32) -> Self {
         Self { least: length, most: length }
     }
 
-    /// Returns 1 to so many.
+    /// Returns 1 to `most`.
     pub fn up_to(most: u32) -> Self {
         Self { least: 1, most }
     }
 
-    /// Returns the length that a key's identity picks.
+    /// Returns the length selected by a key's identity.
     #[inline]
     pub fn of(self, id: u64) -> usize {
         self.least as usize + (id % (u64::from(self.most - self.least) + 1)) as usize

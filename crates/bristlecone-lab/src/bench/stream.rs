@@ -1,5 +1,5 @@
-//! The operations of a phase, drawn before its clock starts: the loop that is measured reads
-//! words one after the other and does nothing else.
+//! The operations of a phase, generated before its clock starts: the measured loop only reads consecutive
+//! words.
 
 use std::sync::Arc;
 
@@ -9,43 +9,43 @@ use super::input::trace::Trace;
 use super::workload::{Distribution, Mix, Op, Phase};
 use super::zipf::Zipf;
 
-/// What one thread does in a phase.
+/// Operations of one thread in a phase.
 #[derive(Debug, Default)]
 pub struct Stream {
     /// The key of each operation.
     pub ids: Vec<u64>,
-    /// The kind of each; empty if the phase has one kind only.
+    /// The kind of each; empty if the phase has only one kind.
     pub ops: Vec<Op>,
-    /// How many entries each reads, if it is a scan; empty if the phase says that.
+    /// Length of each scan; empty if the phase determines it.
     pub scans: Vec<u32>,
 }
 
-/// The keys of a run: which there are, and in which order they lie.
+/// The keys of a run, and their order.
 #[derive(Clone, Debug)]
 pub struct Keys {
     pub seed: u64,
     pub order: Order,
-    /// Indices below this are keys that are there.
+    /// Indices below this are existing keys.
     pub count: u64,
 }
 
-/// How the identities of keys, which order as the keys do, lie in their domain.
+/// Distribution of the keys' identities in their domain, which order like the keys.
 #[derive(Clone, Debug, PartialEq)]
 pub enum Order {
-    /// Evenly, in no order.
+    /// Uniform, in random order.
     Scattered,
     /// In the order of their index.
     Sequential,
-    /// The `loaded` ones evenly. Of those that are added the share `ops` lies in the first part, the share
-    /// `keys`, of the domain; evenly within both.
+    /// The `loaded` ones uniformly. Of added keys, the fraction `ops` lies in the first part of the domain, of
+    /// size `keys`; uniform within both parts.
     Hotspot { loaded: u64, keys: f64, ops: f64 },
-    /// As these do, in an order that the seed picks.
+    /// Listed identities, in an order determined by the seed.
     Listed(Arc<[u64]>),
 }
 
 impl Keys {
-    /// Returns the identity of the key with this index: a bijection, so that no two keys are one. Keys that are
-    /// pressed into a hotspot are different as random words of so many bits are.
+    /// Returns the identity of the key with this index: a bijection, so that identities are distinct. Keys
+    /// compressed into a hotspot are distinct like random words of that many bits.
     #[inline]
     pub fn id(&self, index: u64) -> u64 {
         let id = mix(index.wrapping_add(self.seed.wrapping_mul(GOLDEN_RATIO)));
@@ -63,10 +63,10 @@ impl Keys {
     }
 }
 
-/// How many words there are.
+/// Number of words.
 const DOMAIN: f64 = (1_u128 << 64) as f64;
 
-/// Words and shares, drawn from a seed.
+/// Random words and fractions, from a seed.
 struct Random(Generator);
 
 impl Random {
@@ -85,7 +85,7 @@ impl Random {
     }
 }
 
-/// Draws the streams of a phase, one for each thread, and how many keys it adds. The same phase, keys,
+/// Generates the streams of a phase, one for each thread, and the number of keys it adds. The same phase, keys,
 /// seed and threads give the same streams.
 pub fn draw(phase: &Phase, keys: &Keys, threads: usize, salt: u64) -> (Vec<Stream>, u64) {
     if let Some(trace) = &phase.trace {
@@ -116,14 +116,14 @@ pub fn draw(phase: &Phase, keys: &Keys, threads: usize, salt: u64) -> (Vec<Strea
     let added = if phase.mix.single().is_some_and(Op::adds) {
         phase.operations
     } else {
-        // Threads draw their new keys from ranges of their own, which have gaps then; keys
-        // behind the first gap are not counted as being there.
+        // Threads draw their new keys from separate ranges, which then have gaps; keys behind the first gap do
+        // not count as existing.
         streams.first().map_or(0, |stream| stream.ops.iter().filter(|op| op.adds()).count() as u64)
     };
     (streams, added)
 }
 
-/// Deals the operations of a trace to so many threads, each a part that lies together.
+/// Distributes the operations of a trace to threads in contiguous parts.
 fn deal(trace: &Trace, threads: usize) -> Vec<Stream> {
     let all = trace.ids.len();
     let part = |thread: usize| all * thread / threads..all * (thread + 1) / threads;
@@ -140,7 +140,7 @@ struct StreamBuilder<'a> {
     keys: &'a Keys,
     zipf: Option<&'a Zipf>,
     random: Random,
-    /// Where this thread's own new keys begin, counted from the first new one.
+    /// Start of this thread's new keys, counted from the first new one.
     start: u64,
     added: u64,
 }
@@ -171,7 +171,7 @@ impl StreamBuilder<'_> {
         stream
     }
 
-    /// Draws the index of a key that is there.
+    /// Draws the index of an existing key.
     fn pick(&mut self, at: u64, order: &Permutation) -> u64 {
         let count = self.keys.count.max(1);
         match self.phase.distribution {
@@ -205,8 +205,8 @@ impl StreamBuilder<'_> {
     }
 }
 
-/// A bijection of the numbers below `count`: a Feistel network on the next even number of bits,
-/// walked until it falls below.
+/// A bijection of the numbers below `count`: a Feistel network on the next even number of bits, iterated until
+/// the result is below.
 struct Permutation {
     count: u64,
     half_bits: u32,
@@ -323,7 +323,7 @@ mod tests {
         for (share, want) in [(0.05, 20_000), (0.1, 40_000), (0.2, 80_000), (0.6, 90_000)] {
             assert!(below(share).abs_diff(want) < 1000, "{share}: {}", below(share));
         }
-        // What was loaded stays where it is.
+        // Loaded keys keep their place.
         let scattered = Keys { order: Order::Scattered, ..keys.clone() };
         assert!((0..1000).all(|index| keys.id(index) == scattered.id(index)));
     }

@@ -1,4 +1,4 @@
-//! A store under measurement, and the trees among them.
+//! A store under measurement, and the implementation for trees.
 
 use std::path::Path;
 use std::time::{Duration, Instant};
@@ -11,19 +11,19 @@ use bristlecone_cli::scratch::Scratch;
 use super::data::{BenchKey, BenchValue, Buffer};
 use super::workload::{Op, ScanLength};
 
-/// Operations as they are measured.
+/// The measured operations.
 pub trait Subject<K: BenchKey, V: BenchValue>: Sync {
-    /// Sets a value, whatever was there.
+    /// Sets a value, whether or not the key exists.
     fn upsert(&self, key: K::Ref<'_>, value: V::Ref<'_>) -> Result<(), Error>;
-    /// Sets the value of a key that has none; returns whether it had none.
+    /// Sets the value of an absent key; returns whether it was absent.
     fn insert_new(&self, key: K::Ref<'_>, value: V::Ref<'_>) -> Result<bool, Error>;
-    /// Replaces the value of a key; returns whether it had one.
+    /// Replaces the value of a key; returns whether it existed.
     fn update(&self, key: K::Ref<'_>, value: V::Ref<'_>) -> Result<bool, Error>;
-    /// Returns what `look` says of the value of a key, if it has one.
+    /// Returns the result of `look` on the value of a key, if it exists.
     fn get<R>(&self, key: K::Ref<'_>, look: impl Fn(V::Ref<'_>) -> R) -> Result<Option<R>, Error>;
-    /// Removes a key; returns whether it was there.
+    /// Removes a key; returns whether it existed.
     fn remove(&self, key: K::Ref<'_>) -> Result<bool, Error>;
-    /// Reads `length` entries from `from` on, and returns how many there were.
+    /// Reads `length` entries from `from` on, and returns their number.
     fn scan(
         &self,
         from: K::Ref<'_>,
@@ -31,8 +31,8 @@ pub trait Subject<K: BenchKey, V: BenchValue>: Sync {
         each: impl FnMut(K::Ref<'_>, V::Ref<'_>),
     ) -> Result<usize, Error>;
 
-    /// Gives `each` what `look` says of the values of keys that have one; a store that has no such call reads one by
-    /// one. So in the next ones.
+    /// Passes the results of `look` on the values of existing keys to `each`; a store without such a call reads one
+    /// by one. The next functions do likewise.
     fn get_many<R>(
         &self,
         keys: &[K::Ref<'_>],
@@ -44,31 +44,31 @@ pub trait Subject<K: BenchKey, V: BenchValue>: Sync {
         }
         Ok(())
     }
-    /// Sets values, and asks for those that were there.
+    /// Sets values, and reads the previous ones.
     fn insert_many(&self, items: &[Pair<'_, K, V>]) -> Result<(), Error> {
         self.upsert_many(items)
     }
-    /// Sets values, whatever was there.
+    /// Sets values, whether or not the keys exist.
     fn upsert_many(&self, items: &[Pair<'_, K, V>]) -> Result<(), Error> {
         items.iter().try_for_each(|(key, value)| self.upsert(*key, *value))
     }
-    /// Removes keys, and returns how many there were.
+    /// Removes keys, and returns how many existed.
     fn remove_many(&self, keys: &[K::Ref<'_>]) -> Result<u64, Error> {
         keys.iter().try_fold(0, |found, key| Ok(found + u64::from(self.remove(*key)?)))
     }
 }
 
-/// A key and a value on their way into a store.
+/// A key and a value to be written.
 pub type Pair<'a, K, V> = (<K as Key>::Ref<'a>, <V as Value>::Ref<'a>);
 
-/// What an operation came to.
+/// Result of an operation.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Answer {
-    /// It found its key. The word is what it read: the first of a value, or how many entries a scan had.
+    /// It found its key. The word is its read: the first word of a value, or the number of a scan's entries.
     Found(u64),
-    /// Its key was not there, or for `insert_new` was.
+    /// Its key was absent, or for `insert_new` existed.
     Absent,
-    /// It read a value that is not its key's, or a scan entries that are not in order.
+    /// It read a value of another key, or a scan read entries out of order.
     Wrong,
 }
 
@@ -79,8 +79,8 @@ impl Answer {
     }
 }
 
-/// Does one operation on the key of this identity; writes the key's first value where the key is new, its
-/// value of this version where it is not. Whatever is read is compared with what belongs to the key.
+/// Executes one operation on the key of this identity. Writes the key's first value if the key is new, otherwise its
+/// value of this version. Verifies everything it reads.
 #[inline(always)]
 pub fn operate<K: BenchKey, V: BenchValue>(
     subject: &impl Subject<K, V>,
@@ -103,7 +103,7 @@ pub fn operate<K: BenchKey, V: BenchValue>(
             Answer::Found(_) => Answer::Absent,
             other => other,
         }),
-        // One key is many enough where operations are counted one by one.
+        // A group of one key suffices where operations are counted one by one.
         Op::GetMany => {
             let mut answer = Answer::Absent;
             subject.get_many(&[key], |_, got| look::<V>(got, id, value), |read| answer = read)?;
@@ -117,7 +117,7 @@ pub fn operate<K: BenchKey, V: BenchValue>(
     }
 }
 
-/// Compares a value with what belongs to the key of this identity.
+/// Verifies that a value belongs to the key of this identity.
 #[inline(always)]
 pub fn look<V: BenchValue>(value: V::Ref<'_>, id: u64, buffer: &Buffer) -> Answer {
     if V::is_of(value, id, buffer) { Answer::Found(V::word(value)) } else { Answer::Wrong }
@@ -153,13 +153,13 @@ fn scanned<K: BenchKey, V: BenchValue>(
     })
 }
 
-/// What the tree under measurement is.
+/// Parameters of the tree under measurement.
 #[derive(Clone, Debug)]
 pub struct Setup {
     pub design: AnyDesign,
     pub options: Vec<(String, u64)>,
     pub domain: Option<Domain>,
-    /// What every flushed line takes longer.
+    /// Delay of every flushed line.
     pub delay: Option<Duration>,
     pub max_bytes: u64,
     pub prefault: Option<u64>,
@@ -175,7 +175,7 @@ impl Setup {
     }
 }
 
-/// A tree in a pool of its own.
+/// A tree in its own pool.
 pub struct TreeStore<K: BenchKey, V: BenchValue> {
     tree: Tree<K, V>,
     pool: Pool,
@@ -191,7 +191,7 @@ impl<K: BenchKey, V: BenchValue> TreeStore<K, V> {
         Self::with_tree(pool, setup)
     }
 
-    /// Creates a pool and a tree of another design, in a file without a name.
+    /// Creates a pool and a tree of another design, in an unnamed file.
     pub fn beside(setup: &Setup, scratch: &Scratch) -> Outcome<Self> {
         let path = scratch.path().with_extension(format!("{}.pool", setup.design));
         let pool = Self::pool(setup, &path)?;
@@ -199,7 +199,7 @@ impl<K: BenchKey, V: BenchValue> TreeStore<K, V> {
         Self::with_tree(pool, setup)
     }
 
-    /// Follows the pool as another process would: what writes to it is the store that was created there.
+    /// Follows the pool like another process: its writer is the store that was created there.
     pub fn followed(scratch: &Scratch) -> Outcome<Self> {
         let pool = Pool::follow(scratch.path())?;
         Ok(Self { tree: pool.tree(TREE)?, pool })
@@ -220,8 +220,7 @@ impl<K: BenchKey, V: BenchValue> TreeStore<K, V> {
         Self::within::<Native>(pool, setup.design, &setup.options)
     }
 
-    /// Drops everything as a crash would and opens it again; returns how long that took. Every key
-    /// must be there afterwards.
+    /// Drops everything as by a crash and reopens it; returns how long that took. Every key must exist afterwards.
     pub fn recover(self, setup: &Setup, scratch: &Scratch) -> Outcome<(Self, Duration)> {
         let Self { tree, pool } = self;
         let (items, domain) = (tree.len(), pool.info().domain);
@@ -244,12 +243,12 @@ impl<K: BenchKey, V: BenchValue> TreeStore<K, V> {
         Ok(Self { tree: design.create::<_, _, M>(&pool, TREE, options)?, pool })
     }
 
-    /// Returns what the tree occupies.
+    /// Returns the tree's space usage.
     pub fn stats(&self) -> TreeStats {
         self.tree.stats()
     }
 
-    /// Returns what the pool is.
+    /// Returns information about the pool.
     pub fn info(&self) -> PoolInfo {
         self.pool.info()
     }

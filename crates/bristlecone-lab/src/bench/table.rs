@@ -48,7 +48,7 @@ pub fn show(output: &mut Output, plan: &Plan, results: &Results, workload: &str)
     Ok(())
 }
 
-/// Returns how wide the names of phases are.
+/// Returns the width of phase names.
 fn width(plan: &Plan) -> usize {
     plan.phases.iter().map(|phase| phase.name.chars().count() + 2).max().unwrap_or(0).max(8)
 }
@@ -115,7 +115,7 @@ fn show_competitors(output: &mut Output, plan: &Plan, results: &Results) -> Outc
     Ok(())
 }
 
-/// Prints what the processor counted.
+/// Prints the processor's counters.
 fn show_counters(output: &mut Output, plan: &Plan, results: &Results) -> Outcome {
     if !plan.perf {
         return Ok(());
@@ -145,7 +145,7 @@ fn show_counters(output: &mut Output, plan: &Plan, results: &Results) -> Outcome
     Ok(())
 }
 
-/// Prints what is the same for all stores, and what is not.
+/// Prints what all stores have in common, and what differs.
 fn show_stores(output: &mut Output, plan: &Plan, results: &Results) -> Outcome {
     if results.competitors.is_empty() {
         return Ok(());

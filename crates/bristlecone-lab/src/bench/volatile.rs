@@ -1,6 +1,5 @@
-//! What a user would hold the data in if it did not have to survive: volatile concurrent ordered
-//! maps, through their crates. Where one has no operation of its own, it does
-//! what its user would do; what it cannot do at all is skipped, and reported.
+//! Volatile concurrent ordered maps, through their crates: the alternative for data that need not survive. A missing
+//! operation is emulated as a user would; an impossible one is skipped, and reported.
 
 use std::cell::Cell;
 use std::collections::BTreeMap;
@@ -16,7 +15,7 @@ use scc::{Guard, TreeIndex};
 use super::data::{BenchKey, BenchValue};
 use super::subject::Subject;
 
-/// The maps that `--against` can name.
+/// The maps available to `--against`.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, clap::ValueEnum)]
 pub enum VolatileMap {
     /// ferntree: a B+-tree with optimistic lock coupling
@@ -50,14 +49,14 @@ impl VolatileMap {
 }
 
 impl VolatileMap {
-    /// Returns whether it keeps words only. Readers of bplustree look at values that change under them, which bytes do not
-    /// bear.
+    /// Returns whether it supports words only. Readers of bplustree read values that may change concurrently, which is
+    /// only sound for words.
     pub fn keeps_words(self) -> bool {
         matches!(self.name(), "congee" | "bplustree")
     }
 }
 
-/// `ferntree::Tree`. Replaces by `insert`: it has no update of its own.
+/// `ferntree::Tree`. Replaces by `insert`, because it has no update.
 pub struct Ferntree<K: BenchKey, V: BenchValue>(ferntree::Tree<K::Own, V::Own>);
 
 impl<K: BenchKey, V: BenchValue> Default for Ferntree<K, V> {
@@ -120,7 +119,7 @@ where
     }
 }
 
-/// `scc::TreeIndex`. Looks, then replaces by `upsert`: it has no update of its own.
+/// `scc::TreeIndex`. Reads, then replaces by `upsert`, because it has no update.
 pub struct Scc<K: BenchKey, V: BenchValue>(TreeIndex<K::Own, V::Own>);
 
 impl<K: BenchKey, V: BenchValue> Default for Scc<K, V> {
@@ -173,8 +172,8 @@ impl<K: BenchKey, V: BenchValue> Subject<K, V> for Scc<K, V> {
     }
 }
 
-/// `crossbeam_skiplist::SkipMap`. Replaces by removing and inserting, which is not one step: between the two the
-/// key is not there.
+/// `crossbeam_skiplist::SkipMap`. Replaces by removing and inserting, which is not atomic: between the two the key is
+/// absent.
 pub struct Skiplist<K: BenchKey, V: BenchValue>(SkipMap<K::Own, V::Own>);
 
 impl<K: BenchKey, V: BenchValue> Default for Skiplist<K, V> {
@@ -232,7 +231,7 @@ impl<K: BenchKey, V: BenchValue> Subject<K, V> for Skiplist<K, V> {
     }
 }
 
-/// `RwLock<BTreeMap>`: what a program has before it looks for anything else.
+/// `RwLock<BTreeMap>`: the simplest solution.
 pub struct Locked<K: BenchKey, V: BenchValue>(RwLock<BTreeMap<K::Own, V::Own>>);
 
 impl<K: BenchKey, V: BenchValue> Default for Locked<K, V> {
@@ -242,7 +241,7 @@ impl<K: BenchKey, V: BenchValue> Default for Locked<K, V> {
 }
 
 impl<K: BenchKey, V: BenchValue> Locked<K, V> {
-    /// Calls `change` with the map. A thread that panicked leaves no half of a change.
+    /// Calls `change` with the map. A thread that panicked leaves no partial change.
     #[inline]
     fn change<R>(&self, change: impl FnOnce(&mut BTreeMap<K::Own, V::Own>) -> R) -> R {
         change(&mut self.0.write().unwrap_or_else(PoisonError::into_inner))

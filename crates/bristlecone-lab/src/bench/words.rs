@@ -1,4 +1,4 @@
-//! Volatile maps that keep words only.
+//! Volatile maps that support words only.
 
 #[cfg(feature = "rivals")]
 use std::hint::black_box;
@@ -12,7 +12,7 @@ use super::subject::Subject;
 #[derive(Default)]
 pub struct Art(Congee<usize, usize>);
 
-/// It panics inside the crate if an allocation fails, as in every volatile map.
+/// It panics inside the crate if an allocation fails, like every volatile map.
 const MEMORY: &str = "memory for congee";
 
 impl Subject<u64, u64> for Art {
@@ -48,7 +48,7 @@ impl Subject<u64, u64> for Art {
     fn scan(&self, from: u64, length: usize, mut each: impl FnMut(u64, u64)) -> Result<usize, Error> {
         let mut found = [(0, 0); 128];
         let (mut from, mut seen) = (from as usize, 0);
-        // The range has no last key: the largest word is not in it.
+        // The range excludes its end: the largest word is not in it.
         while seen < length {
             let asked = (length - seen).min(found.len());
             let got = self.0.range(&from, &usize::MAX, &mut found[..asked], &epoch::pin());
@@ -63,7 +63,8 @@ impl Subject<u64, u64> for Art {
     }
 }
 
-/// `bplustree::BPlusTree`, of words only. Looks, then replaces by `insert`: it has no update of its own.
+/// `bplustree::BPlusTree`, of words only. Reads, then replaces by `insert`, because it has no
+/// update.
 #[cfg(feature = "rivals")]
 pub struct Bplustree(bplustree::BPlusTree<u64, u64>);
 

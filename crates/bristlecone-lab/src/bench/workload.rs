@@ -1,4 +1,4 @@
-//! Workloads: operations in proportions, over keys in a distribution, in phases.
+//! Workloads: operations in proportions, over a distribution of keys, in phases.
 
 use std::fmt;
 use std::str::FromStr;
@@ -8,18 +8,18 @@ use super::input::trace::Trace;
 pub use super::op::{Mix, Op};
 pub use super::scan_length::ScanLength;
 
-/// Which keys operations take.
+/// Distribution of the keys of operations.
 #[derive(Clone, Copy, Debug, PartialEq)]
 pub enum Distribution {
-    /// Every key as likely as any other.
+    /// All keys equally likely.
     Uniform,
-    /// One key after the other, in key order.
+    /// Consecutive keys, in key order.
     Sequential,
     /// Zipf's law as in YCSB, hot keys scattered; theta in (0, 1).
     Zipf(f64),
-    /// Of any set of keys, the share `skew` gets the share `1 - skew` of operations; in (0, 0.5).
+    /// Of any set of keys, the fraction `skew` gets the fraction `1 - skew` of operations; in (0, 0.5).
     SelfSimilar(f64),
-    /// The share `keys` of the keys gets the share `ops` of the operations.
+    /// The fraction `keys` of the keys gets the fraction `ops` of the operations.
     Hotspot { keys: f64, ops: f64 },
     /// Zipf's law over the keys by age: the newest is the hottest (YCSB D).
     Latest(f64),
@@ -36,7 +36,7 @@ impl FromStr for Distribution {
         let parts: Vec<&str> = text.split(':').collect();
         match parts.as_slice() {
             ["uniform" | "UNIFORM"] => Ok(Self::Uniform),
-            // As PiBench names them, with its default for the skew.
+            // PiBench's names, with its default for the skew.
             ["selfsimilar" | "SELFSIMILAR"] => Ok(Self::SelfSimilar(0.2)),
             ["zipfian" | "ZIPFIAN"] => Ok(Self::Zipf(0.2)),
             ["sequential"] => Ok(Self::Sequential),
@@ -77,7 +77,7 @@ impl fmt::Display for Distribution {
     }
 }
 
-/// Something measured by itself.
+/// A unit of measurement.
 #[derive(Clone, Debug)]
 pub struct Phase {
     pub name: String,
@@ -85,11 +85,11 @@ pub struct Phase {
     pub distribution: Distribution,
     pub operations: u64,
     pub scan: ScanLength,
-    /// Every key exactly once, as far as the operations go, instead of by distribution.
+    /// Each key exactly once, up to the number of operations, instead of by distribution.
     pub each_once: bool,
     /// Whether every operation must find its key.
     pub all_found: bool,
-    /// The operations, if they are not drawn.
+    /// The operations, if they are not generated.
     pub trace: Option<Arc<Trace>>,
 }
 
@@ -111,7 +111,7 @@ impl Phase {
     }
 }
 
-/// Known sequences of phases.
+/// Predefined sequences of phases.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, clap::ValueEnum)]
 pub enum Preset {
     /// load, get, update, insert, scan, zipf:0.99 half get half upsert, get_many, upsert_many, insert_many, remove
@@ -130,21 +130,21 @@ pub enum Preset {
     YcsbE,
     /// half get, half read-modify-write, zipf:0.99
     YcsbF,
-    /// transfers among --records accounts by --threads, and sums of snapshots meanwhile; then a process that makes transfers is
-    /// killed --kills times, and what it leaves is summed (bench only)
+    /// transfers among --records accounts by --threads, and sums of snapshots meanwhile; then a process that makes
+    /// transfers is killed --kills times, and its store is summed (bench only)
     Bank,
     /// --operations new words one by one, and as many in batches of --group (bench only)
     Batch,
-    /// updates before and after the first batch and beside a snapshot, lookups and scans of a tree and of a snapshot from which
-    /// it differs in one key of a hundred; on one thread (bench only)
+    /// updates before and after the first batch and concurrent with a snapshot, lookups and scans of a tree and of a
+    /// snapshot that differs in one key of a hundred; on one thread (bench only)
     Snapshot,
 }
 
-/// Theta of Zipf's law by default.
+/// Default theta of Zipf's law.
 const THETA: f64 = 0.99;
 const SCAN_LENGTH: u32 = 100;
 
-/// Returns the phases of a run: the load, then what the preset or the mix says.
+/// Returns the phases of a run: the load, then those of the preset or the mix.
 pub fn phases(
     preset: Preset,
     mix: Option<&Mix>,
@@ -178,7 +178,7 @@ pub fn phases(
         Preset::Micro => {
             let half = Mix::of(&[(Op::Get, 1), (Op::Upsert, 1)]);
             phases.extend([only(Op::Get), only(Op::Update), only(Op::Insert)]);
-            // A scan is a hundred times the work of a get.
+            // A scan costs a hundred times as much as a get.
             phases.push(phase("scan", Mix::only(Op::Scan), asked, (operations / 10).max(1)));
             phases.push(phase("zipf", half, Distribution::Zipf(THETA), operations));
             phases.extend([Op::GetMany, Op::UpsertMany, Op::InsertMany].map(only));

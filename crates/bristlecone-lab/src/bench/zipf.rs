@@ -12,14 +12,14 @@ pub struct Zipf {
 }
 
 impl Zipf {
-    /// Prepares to draw from so many ranks.
+    /// Prepares to draw from `count` ranks.
     pub fn new(count: u64, theta: f64) -> Self {
         let zeta = zeta(count, theta);
         let eta = (1.0 - (2.0 / count as f64).powf(1.0 - theta)) / (1.0 - zeta_of_two(theta) / zeta);
         Self { count, theta, zeta, alpha: 1.0 / (1.0 - theta), eta }
     }
 
-    /// Returns the rank that a number in [0, 1) picks.
+    /// Returns the rank selected by a number in [0, 1).
     pub fn rank(&self, unit: f64) -> u64 {
         let product = unit * self.zeta;
         if product < 1.0 || self.count == 1 {
@@ -37,8 +37,8 @@ fn zeta_of_two(theta: f64) -> f64 {
     1.0 + 0.5f64.powf(theta)
 }
 
-/// Returns the sum of `k^-theta` for `k` of 1 to `count`. Beyond the first terms the sum is the integral
-/// and its first corrections (Euler and Maclaurin), exact to the last digits that matter.
+/// Returns the sum of `k^-theta` for `k` of 1 to `count`. Beyond the first terms it uses the integral
+/// and its first corrections (Euler and Maclaurin), which is exact to all relevant digits.
 fn zeta(count: u64, theta: f64) -> f64 {
     const EXACT: u64 = 1000;
     let term = |k: u64| (k as f64).powf(-theta);
@@ -79,7 +79,7 @@ mod tests {
                 *count += 1;
             }
         }
-        // The first two ranks are exact in this method; what follows is close.
+        // The first two ranks are exact in this method; the others are approximate.
         for (rank, count) in counts.iter().enumerate() {
             let share = ((rank + 1) as f64).powf(-0.99) / zipf.zeta;
             let off = *count as f64 / draws as f64 / share - 1.0;

@@ -1,4 +1,4 @@
-//! `bristlecone-lab count`: what a design costs a device, counted by a model of it.
+//! `bristlecone-lab count`: counts the cost of a design on a model of a device.
 
 use bristlecone::{Design, Domain};
 use bristlecone_baselines::AnyDesign;
@@ -13,31 +13,31 @@ use super::run::{self, Plan};
 use super::{csv, profile, report, table};
 use crate::workload::{OPERATIONS_HELP, Workload};
 
-/// Count what a design costs a persistent-memory device, on a model of the device
+/// Count the cost of a design on a model of a persistent-memory device
 ///
-/// Keys are loaded, then the phases of the preset or the mix run on a model of the device: a
-/// processor cache, write-combining buffers and media that write more than a line. Flushes,
-/// fences, lines and bytes are counted for each kind of operation and for leaves, logs and the
-/// rest; a virtual clock says how fast so many threads would be, and how long each operation would
-/// take, as far as the device goes. Nothing is timed: the same seed gives the same figures on every
-/// machine. A thread of a design's own would be on no clock, and is refused: CCL-BTree's collection is counted
-/// with the writes that call for it (collector_threads=0). The pool is in memory only. docs/lab/DEVICE.md has the model and its parameters.
+/// Keys are loaded, then the phases of the preset or the mix run on a model of the device: a processor cache,
+/// write-combining buffers and media that write more than a line. Flushes, fences, lines and bytes are counted for each
+/// kind of operation and for leaves, logs and the rest. A virtual clock estimates the throughput of several threads and
+/// the latency of each operation, as limited by the device. Nothing is timed: the same seed gives the same figures on
+/// every machine. Background threads of a design are on no clock, and are refused: CCL-BTree's collection is counted
+/// with the writes that trigger it (collector_threads=0). The pool is in memory only. docs/lab/DEVICE.md describes the
+/// model and its parameters.
 #[derive(Args, Clone, Debug)]
 #[command(after_help = OPERATIONS_HELP)]
 pub struct Count {
     #[command(flatten)]
     workload: Workload,
-    /// The device: optane, cxl-ssd, nvdimm, or a file in TOML as docs/lab/DEVICE.md describes it.
+    /// The device: optane, cxl-ssd, nvdimm, or a file in TOML as described in docs/lab/DEVICE.md.
     #[arg(long, value_name = "PROFILE", default_value = "optane", value_parser = profile::named)]
     profile: Profile,
-    /// A parameter of the device, as docs/lab/DEVICE.md lists them; may be given several times.
+    /// A parameter of the device, as listed in docs/lab/DEVICE.md; repeatable.
     #[arg(long = "model", value_name = "NAME=VALUE")]
     model: Vec<String>,
-    /// What survives a power failure: adr (what was flushed) or eadr (the processor's caches, too).
+    /// Durability domain: adr (flushed lines survive) or eadr (the processor's caches survive, too).
     #[arg(long, value_name = "DOMAIN", default_value = "adr", value_parser = domain)]
     domain: Domain,
-    /// Numbers of threads for which the virtual clock gives times. Each is a run of its own, with as many writers;
-    /// what is counted is of the first.
+    /// Numbers of threads for which the virtual clock gives times. Each is a separate run, with that many writers;
+    /// counts are those of the first.
     #[arg(
         long,
         short = 't',
@@ -47,15 +47,15 @@ pub struct Count {
         value_parser = clap::value_parser!(u16).range(1..=1024)
     )]
     threads: Vec<u16>,
-    /// Number of threads to which operations are dealt in turn, one at a time, for all of --threads in one run: a design
-    /// may keep a log and free slots for each [default: as --threads]
+    /// Number of threads to which operations are assigned in turn, one at a time, for all of --threads in one run: a
+    /// design may keep a log and free slots for each [default: same as --threads]
     #[arg(long, value_name = "N", value_parser = clap::value_parser!(u16).range(1..=1024))]
     writers: Option<u16>,
     /// Size of the processor's cache.
     #[arg(long, value_name = "SIZE", default_value = "36M", value_parser = size::parse)]
     cache: u64,
-    /// Also report in so many slices, one after the other, what is counted after the load, or of the load
-    /// where there is nothing else; needs --json. What is dirty is written at the end of each.
+    /// Also report the counts after the load (or of the load, if there is nothing else) in N consecutive slices; needs
+    /// --json. Dirty lines are written at the end of each.
     #[arg(long, value_name = "N", requires = "json", value_parser = clap::value_parser!(u16).range(1..=10_000))]
     slices: Option<u16>,
     /// Print comma-separated values: a row for each phase and operation.
@@ -63,7 +63,7 @@ pub struct Count {
     csv: bool,
 }
 
-/// Reads a domain of memory.
+/// Parses a domain of memory.
 fn domain(text: &str) -> Result<Domain, String> {
     match text.parse() {
         Ok(domain @ (Domain::Adr | Domain::Eadr)) => Ok(domain),
@@ -75,7 +75,7 @@ fn domain(text: &str) -> Result<Domain, String> {
 ///
 /// # Errors
 ///
-/// If they are asked for: these threads are on no clock.
+/// If they are requested: these threads are on no clock.
 fn on_the_clock(workload: &Workload) -> Outcome<Vec<(String, u64)>> {
     const COLLECTORS: &str = "collector_threads";
     let mut options = workload.options.clone();
@@ -94,7 +94,7 @@ fn on_the_clock(workload: &Workload) -> Outcome<Vec<(String, u64)>> {
 }
 
 impl Count {
-    /// Counts, and returns what `--json` prints. Of lists the first values are taken.
+    /// Counts, and returns the output of `--json`. Of lists, only the first values are used.
     pub fn measure(&self, output: &Output) -> Outcome<Value> {
         let plan = self.plan()?;
         let counts = run::run(&plan, output)?;
@@ -140,7 +140,7 @@ impl Count {
                 }
                 table::show(output, &plan, &counts, &single.workload.title())?;
             }
-            // A list may take long, and what is done is to be seen.
+            // A list may take long, so finished results are printed immediately.
             output.finish()?;
         }
         Ok(())

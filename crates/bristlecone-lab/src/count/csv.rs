@@ -1,4 +1,4 @@
-//! What was counted, as comma-separated values: a row for each phase and operation.
+//! Counts as comma-separated values: a row for each phase and operation.
 
 use bristlecone_cli::failure::Outcome;
 use bristlecone_cli::output::Output;
@@ -11,7 +11,8 @@ use crate::workload::Workload;
 const HEAD: &str = "design,profile,domain,preset,records,key,value,seed,phase,operation,operations,flushes,fences,lines_written,\
                     lines_read,device_bytes_written,media_bytes_written,media_bytes_read,cli_amplification,xbi_amplification";
 
-/// Writes the rows of a run; the first one with the head. Figures are of each operation, amplifications of the phase.
+/// Writes the rows of a run; the first call also writes the header. Figures are per operation,
+/// amplifications per phase.
 pub fn write(
     output: &mut Output,
     plan: &Plan,

@@ -1,8 +1,8 @@
-//! `count`: what a design costs a device that this machine does not have. Counted, not timed: the
-//! same seed gives the same figures everywhere.
+//! `count`: the cost of a design on a device that this machine does not have. Counted, not timed:
+//! the same seed gives the same figures everywhere.
 //!
-//! The phases, keys and operations are those of `bench`; the tree lives on the device model of
-//! `bristlecone_device`. [`report`], [`table`] and [`csv`] show what came out.
+//! The phases, keys and operations are those of `bench`; the tree uses the device model of
+//! `bristlecone_device`. [`report`], [`table`] and [`csv`] print the results.
 
 pub mod command;
 mod csv;

@@ -1,11 +1,11 @@
-//! Devices by name, from files, and with single parameters changed.
+//! Devices by name, from files, and with individual parameters changed.
 
 use bristlecone_device::Profile;
 use serde::Deserialize;
 
 macro_rules! parameters {
     ($($name:ident: $kind:ty),* $(,)?) => {
-        /// The parameters of a device that are given.
+        /// The given parameters of a device.
         #[derive(Debug, Default, Deserialize)]
         struct Parameters {
             $($name: Option<$kind>,)*
@@ -45,7 +45,7 @@ parameters! {
     shared_queue: bool,
 }
 
-/// Returns the device of this name, or that of the file at this path.
+/// Returns the device of this name, or that in the file at this path.
 pub fn named(text: &str) -> Result<Profile, String> {
     if !text.contains('/') && !text.ends_with(".toml") {
         return text.parse().map_err(|error| format!("{error}, and FILE.toml"));
@@ -54,7 +54,7 @@ pub fn named(text: &str) -> Result<Profile, String> {
     parse(&content, text).map_err(|what| format!("{text}: {what}"))
 }
 
-/// Reads a device in TOML: what is not there is as in `base`.
+/// Parses a device in TOML: missing parameters are those of `base`.
 fn parse(content: &str, path: &str) -> Result<Profile, String> {
     let mut table: toml::Table = content.parse().map_err(one_line)?;
     let mut text = |name: &str| match table.remove(name) {
@@ -64,7 +64,7 @@ fn parse(content: &str, path: &str) -> Result<Profile, String> {
     };
     let (name, base) = (text("name")?, text("base")?);
     let mut profile: Profile = base.as_deref().unwrap_or("optane").parse()?;
-    // One for each device that arguments name, for as long as the process lives.
+    // One leak for each device in the arguments.
     profile.name = name.unwrap_or_else(|| path.to_owned()).leak();
     set(&mut profile, table)?;
     profile.check()?;
@@ -79,7 +79,7 @@ fn set(profile: &mut Profile, table: toml::Table) -> Result<(), String> {
     Ok(())
 }
 
-/// Returns a device with parameters set as these say, each `NAME=VALUE`.
+/// Returns a device with these parameters, each `NAME=VALUE`.
 pub fn with(mut profile: Profile, parameters: &[String]) -> Result<Profile, String> {
     for text in parameters {
         let table =
@@ -90,7 +90,7 @@ pub fn with(mut profile: Profile, parameters: &[String]) -> Result<Profile, Stri
     Ok(profile)
 }
 
-/// Returns what is wrong in one line.
+/// Returns the error in one line.
 fn one_line(error: toml::de::Error) -> String {
     error.message().lines().next().unwrap_or("not TOML").to_owned()
 }

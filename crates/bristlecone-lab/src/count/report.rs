@@ -1,4 +1,4 @@
-//! What was counted, as JSON.
+//! Counts as JSON.
 
 use bristlecone::TreeStats;
 use bristlecone_device::{OUTSIDE, Tallies, Tally, Times, Traffic};
@@ -11,12 +11,12 @@ use crate::bench::workload::Op;
 
 const PARTS: [(&str, Part); 3] = [("leaf", Part::Leaf), ("log", Part::Log), ("other", Part::Other)];
 
-/// What several phases came to.
+/// Totals of several phases.
 pub struct Total {
     pub tallies: Tallies,
     operations: u64,
     times: Vec<Times>,
-    /// What was counted for each of the times.
+    /// Counts for each of the times.
     each: Vec<Tallies>,
 }
 
@@ -47,18 +47,18 @@ impl Total {
         self.times.iter().map(mops)
     }
 
-    /// Returns what operations took on the clock of the number of threads at this place.
+    /// Returns latencies of operations on the clock with the number of threads at this index.
     pub fn latencies(&self, at: usize) -> impl Iterator<Item = (Op, Latency)> {
         let of = move |op| self.times.get(at)?.latencies.get(&kind(op)).map(|times| (op, times.into()));
         Op::all().filter_map(of)
     }
 
-    /// Returns the operations that there were.
+    /// Returns the operations that occurred.
     pub fn kinds(&self) -> impl Iterator<Item = (Op, Tally)> {
         Op::all().map(|op| (op, self.tallies[kind(op)])).filter(|(_, tally)| tally.operations > 0)
     }
 
-    /// Returns how many times as many bytes as the user wrote: in lines to the device, and by the media.
+    /// Returns bytes written per byte of the user: in lines to the device, and by the media.
     pub fn amplifications(&self, part: Option<Part>) -> Option<(f64, f64)> {
         amplifications(&self.tallies, part)
     }
@@ -101,12 +101,12 @@ impl Total {
     }
 }
 
-/// Returns how many threads wrote to the device at the same time, on average.
+/// Returns the mean number of threads that wrote to the device at the same time.
 fn writing_mean(times: &Times) -> f64 {
     times.writing.iter().enumerate().map(|(threads, share)| threads as f64 * share).sum()
 }
 
-/// Returns how many times as many bytes as the user wrote were written: in lines to the device, and by the media.
+/// Returns bytes written per byte of the user: in lines to the device, and by the media.
 fn amplifications(tallies: &Tallies, part: Option<Part>) -> Option<(f64, f64)> {
     let sum = tallies.sum();
     let traffic = part.map_or(sum.total(), |part| sum.part(part));
@@ -142,7 +142,7 @@ fn per_operation(tally: &Tally) -> Value {
     Value::Object(json)
 }
 
-/// Returns totals, since there are no operations to divide by.
+/// Returns totals, because there are no operations to divide by.
 fn background(tallies: &Tallies) -> Value {
     let tally = tallies[OUTSIDE];
     let mut json: Map<String, Value> = figures(&tally.total())
@@ -167,7 +167,7 @@ fn space(stats: &TreeStats) -> Value {
     })
 }
 
-/// Returns the phases that the run is about: those after the load, if there are any.
+/// Returns the relevant phases: those after the load, if there are any.
 fn measured(phases: &[PhaseCount]) -> &[PhaseCount] {
     match phases {
         [_, rest @ ..] if !rest.is_empty() => rest,
@@ -235,9 +235,9 @@ pub fn json(plan: &Plan, phases: &[PhaseCount], workload: &Value) -> Value {
     json
 }
 
-/// Returns what slices came to, and what of them stands out: the log at its longest; and on the clock of the last
-/// number of threads by how many percent the slowest slice is slower than the median, and how many times as long as in
-/// the first slice the slowest operation takes in the last one.
+/// Returns the figures of slices and their extremes: the maximum length of the log; and on the clock of the last
+/// number of threads by how many percent the slowest slice is slower than the median, and the ratio of the
+/// slowest operation in the last slice to that in the first.
 fn sliced(slices: &[Slice]) -> Map<String, Value> {
     let mut json = Map::new();
     let mut all = Vec::new();

@@ -16,7 +16,7 @@ use crate::bench::stream::{self, Keys, Order, Stream};
 use crate::bench::subject::{Answer, TreeStore, operate};
 use crate::bench::workload::{Op, Phase, ScanLength};
 
-/// Everything that makes a run what it is.
+/// Parameters of a run.
 #[derive(Debug)]
 pub struct Plan {
     pub design: AnyDesign,
@@ -25,10 +25,10 @@ pub struct Plan {
     pub processor: Processor,
     pub domain: Domain,
     pub threads: Vec<usize>,
-    /// Threads that operations are dealt to in turn; if not given, as many as the clock has, with a run for each of
-    /// `threads`.
+    /// Threads to which operations are assigned in turn; by default as many as the clock has, with a run for each
+    /// of `threads`.
     pub writers: Option<usize>,
-    /// Slices that phases are counted in, but for a load before others.
+    /// Number of slices of phases, except for a load before other phases.
     pub slices: usize,
     pub phases: Vec<Phase>,
     pub max_bytes: u64,
@@ -38,33 +38,33 @@ pub struct Plan {
     pub value: Shape,
 }
 
-/// What one phase came to.
+/// Results of one phase.
 #[derive(Debug)]
 pub struct PhaseCount {
     pub found: u64,
-    /// What was counted with the first number of threads, and the times of each.
+    /// Counts with the first number of threads, and the times of each.
     pub counted: Counted,
-    /// What was counted for each of the times.
+    /// Counts for each of the times.
     pub tallies: Vec<Tallies>,
-    /// What the tree occupies at its end.
+    /// Space usage of the tree at its end.
     pub space: TreeStats,
-    /// Slice by slice, if there are several.
+    /// Results of each slice, if there are several.
     pub slices: Vec<Slice>,
 }
 
-/// What one slice of a phase came to.
+/// Results of one slice of a phase.
 #[derive(Debug)]
 pub struct Slice {
     pub counted: Counted,
     pub space: TreeStats,
 }
 
-/// Returns the kind that the device knows an operation by.
+/// Returns the device's code for an operation.
 pub fn kind(op: Op) -> u8 {
     op as u8 + 1
 }
 
-/// Operations between two looks at the clock and at Ctrl-C.
+/// Number of operations between two checks of the clock and of Ctrl-C.
 const STRIDE: usize = 1 << 12;
 
 /// Runs the plan.
@@ -101,7 +101,7 @@ impl PhaseCount {
     }
 }
 
-/// Counts with operations dealt to so many threads.
+/// Counts with operations assigned to this many threads.
 fn with_writers(
     plan: &Plan,
     writers: usize,
@@ -131,7 +131,7 @@ fn phases<K: BenchKey, V: BenchValue>(
     let device = Device::new(&region, layout, plan.domain, plan.profile, plan.processor, threads);
     let pool = device_pool(&device, region, geometry, plan.domain)?;
     let tree = TreeStore::<K, V>::within::<AnyMedium>(pool, plan.design, &plan.options)?;
-    // Creating is not part of any phase.
+    // The creation is not part of any phase.
     device.take();
     let mut keys = Keys { seed: plan.seed, order: plan.order.clone(), count: 0 };
     let mut counts = Vec::new();
@@ -154,7 +154,7 @@ fn phases<K: BenchKey, V: BenchValue>(
     Ok(counts)
 }
 
-/// Returns what slices came to, one after the other.
+/// Returns the sum of consecutive slices.
 fn together(slices: &[Slice]) -> Counted {
     let mut all = slices[0].counted.clone();
     for Slice { counted, .. } in &slices[1..] {
@@ -164,7 +164,7 @@ fn together(slices: &[Slice]) -> Counted {
     all
 }
 
-/// Does the operations of a phase in so many parts; returns how many found their key, and what each part came to.
+/// Runs the operations of a phase in several parts; returns how many found their key, and the results of each part.
 fn count<K: BenchKey, V: BenchValue>(
     plan: &Plan,
     phase: &Phase,
@@ -205,7 +205,7 @@ fn count<K: BenchKey, V: BenchValue>(
     Err(Failure::new(Exit::Failed, what))
 }
 
-/// Fails if something was written that is on no clock, since it belongs to no operation.
+/// Fails if there were writes that belong to no operation, and are therefore on no clock.
 fn on_the_clock(counted: &Counted, plan: &Plan, phase: &Phase) -> Outcome {
     let outside = counted.tallies[OUTSIDE];
     let total = outside.total();
@@ -219,7 +219,7 @@ fn on_the_clock(counted: &Counted, plan: &Plan, phase: &Phase) -> Outcome {
     Err(Failure::new(Exit::Failed, what))
 }
 
-/// Returns the bytes that the user wrote: key and value, or the key that goes.
+/// Returns the bytes that the user wrote: key and value, or the removed key.
 fn user_bytes(op: Op, (id, version): (u64, u64), found: bool, (key, value): (&Buffer, &Buffer)) -> u64 {
     match op {
         Op::Get | Op::Scan | Op::GetMany => 0,

@@ -1,4 +1,4 @@
-//! What was counted, as tables for people.
+//! Counts as tables for people.
 
 use bristlecone::TreeStats;
 use bristlecone_cli::failure::Outcome;
@@ -38,12 +38,12 @@ pub fn show(output: &mut Output, plan: &Plan, phases: &[PhaseCount], workload: &
     Ok(())
 }
 
-/// Returns what one phase came to.
+/// Returns the results of one phase.
 fn each(phase: &PhaseCount) -> Total {
     Total::of(std::slice::from_ref(phase))
 }
 
-/// Prints what an operation of each kind costs on average.
+/// Prints the average cost of an operation of each kind.
 fn show_operations(output: &mut Output, plan: &Plan, phases: &[PhaseCount]) -> Outcome {
     output.line("each operation, on average     flushes  fences   lines   lines  media B  media B")?;
     output.line("phase     operation                            written    read  written     read")?;
@@ -66,7 +66,7 @@ fn show_operations(output: &mut Output, plan: &Plan, phases: &[PhaseCount]) -> O
     output.line("")
 }
 
-/// Prints how many bytes are written for each that the user wrote.
+/// Prints bytes written per byte of the user.
 fn show_amplifications(output: &mut Output, plan: &Plan, phases: &[PhaseCount]) -> Outcome {
     output
         .line("bytes written / bytes the user wrote:  lines to the device (CLI)        by the media (XBI)")?;

@@ -1,4 +1,4 @@
-//! `bristlecone-lab crash`: every crash that a design must survive, explored.
+//! `bristlecone-lab crash`: explores every crash that a design must survive.
 
 use std::time::Instant;
 
@@ -24,9 +24,9 @@ use crate::bench::run::processors;
 
 /// Explore every crash of a design in the simulator
 ///
-/// Each scenario runs once on a simulated medium. At every point where a crash differs from one at
-/// another point, every image that the crash could leave is opened with the real recovery, checked,
-/// compared with what was acknowledged, operated on, and crashed again. No pool is touched.
+/// Each scenario runs once on a simulated medium. At every distinguishable crash point, every image that the
+/// crash could leave is opened with the real recovery, checked, compared with the acknowledged operations,
+/// operated on, and crashed again. No pool file is touched.
 #[derive(Args, Debug)]
 #[command(after_help = "\
 Subjects are `pool` and the shapes of each design, such as sstree-words-3: subnodes, leaves and nodes
@@ -39,8 +39,8 @@ mutation survived, and 130 after Ctrl-C, which reports what was done by then.
 Whatever can be drawn, until Ctrl-C:
   bristlecone-lab crash --forever")]
 pub struct Crash {
-    /// What is explored: pool, sstree, nbtree, cclbtree, lodgetree or wotree [default: all of these]; or
-    /// one of the baselines native, wbtree, fastfair, lbtree, fptree, utree, flatstore, dptree, betree and pactree.
+    /// Subject: pool, sstree, nbtree, cclbtree, lodgetree or wotree [default: all of these]; or one of the
+    /// baselines native, wbtree, fastfair, lbtree, fptree, utree, flatstore, dptree, betree and pactree.
     #[arg(long, value_parser = subject)]
     design: Option<String>,
     /// Explore only this scenario.
@@ -49,50 +49,50 @@ pub struct Crash {
     /// Explore only this crash model: prefix, subset or eadr [default: all; mutations: subset]
     #[arg(long)]
     mode: Option<Mode>,
-    /// How many crashes in a row: 2 is a crash, and a crash in the recovery from it.
+    /// Number of nested crashes: 2 is a crash, and a crash in the recovery from it.
     #[arg(long, value_name = "N", default_value_t = 2, value_parser = clap::value_parser!(u32).range(1..=9))]
     depth: u32,
     /// Open at most this many images of one crash point; points with more are sampled.
     #[arg(long, value_name = "IMAGES", default_value = "4096", value_parser = size::parse_count)]
     budget: u64,
-    /// Then remove, shift, swap or lose each flush, fence and publish, one at a time, and fail if no exploration
-    /// notices.
+    /// Then remove, shift, swap or lose each flush, fence and publish, one at a time, and fail if an exploration
+    /// does not detect it.
     #[arg(long)]
     mutations: bool,
     /// Also lose each other store and compare-and-swap, and remove each order within a line.
     #[arg(long, requires = "mutations")]
     stores: bool,
-    /// Then run this many schedules of two or three threads on every shape of a design, by turns drawn from
-    /// the seed, with crashes at arbitrary moments. Threads change at accesses to the medium and, in a build with
+    /// Then run this many schedules of two or three threads on every shape of a design, interleaved by the seed,
+    /// with crashes at arbitrary points. Threads switch at accesses to the medium and, in a build with
     /// `--features turns`, at locks and accesses to DRAM.
     #[arg(long, value_name = "N", default_value = "0", value_parser = size::parse_count)]
     schedules: u64,
-    /// Go through one failing case again, by the name that its report gave.
+    /// Repeat one failed case, by the name in its report.
     #[arg(long, value_name = "CASE", conflicts_with_all = ["design", "scenario", "mode", "mutations", "stores", "schedules", "from"])]
     replay: Option<Case>,
     /// Seed of samples and continuations: the same seed gives the same images.
     #[arg(long, default_value_t = 0)]
     seed: u64,
-    /// Begin with this round, as an interrupted run names it.
+    /// Start with this round, as printed by an interrupted run.
     #[arg(long, value_name = "SUBJECT/SCENARIO/MODE")]
     from: Option<String>,
-    /// Explore what the seed and its successors draw from all shapes, options, kinds of items, domains and pool
-    /// sizes that are small enough, until something fails; a line a minute says how far it is.
+    /// Explore random shapes, options, kinds of items, domains and pool sizes that are small enough, drawn from
+    /// the seed and its successors, until a failure; prints its progress once a minute.
     #[arg(long, conflicts_with_all = ["design", "scenario", "mode", "depth", "budget", "mutations", "stores", "schedules", "replay", "from", "memory"])]
     forever: bool,
-    /// End after this many draws.
+    /// Stop after this many draws.
     #[arg(long, value_name = "N", requires = "forever", value_parser = clap::value_parser!(u64).range(1..))]
     turns: Option<u64>,
     /// Number of workers [default: one per processor]
     #[arg(long, value_name = "T", value_parser = clap::value_parser!(u16).range(1..=1024))]
     threads: Option<u16>,
-    /// Memory for remembering images, so that none is opened twice; without room for more, crash
-    /// points are sampled [default: half of what is available]
+    /// Memory for remembering images, so that none is opened twice; when it is full, crash points are sampled
+    /// [default: half of the available memory]
     #[arg(long, value_name = "SIZE", value_parser = size::parse)]
     memory: Option<u64>,
 }
 
-/// Reads a subject's name.
+/// Parses a subject's name.
 fn subject(name: &str) -> Result<String, String> {
     if name != POOL {
         name.parse::<AnyDesign>().map_err(|error| format!("{error}, and pool"))?;
@@ -100,7 +100,7 @@ fn subject(name: &str) -> Result<String, String> {
     Ok(name.to_owned())
 }
 
-/// Bytes that one remembered image or continuation takes, with what the table around it wastes.
+/// Bytes of one remembered image or continuation, including the overhead of its table.
 const BYTES_REMEMBERED: u64 = 160;
 
 impl Crash {
@@ -252,7 +252,7 @@ impl Crash {
         progress: &Progress,
         output: &Output,
     ) -> Table {
-        // Most mutations are noticed at once: a small budget and frequent crashes find them soonest.
+        // Most mutations are detected immediately: a small budget and frequent crashes find them soonest.
         let Budget { remembered, threads, seed, .. } = budget;
         let runs = self.budget.min(256);
         let budget = Budget { remembered, threads, seed, continuation_crashes: 1, ..Budget::of(runs) };
@@ -260,7 +260,7 @@ impl Crash {
         let mut table = Table::default().explained_by(EXPLAINED);
         for design in designs_of(explored) {
             let bar = output.progress("mutating", None);
-            // With one scenario alone only that is mutated.
+            // If only one scenario is selected, only that is mutated.
             let is_whole = self.scenario.is_none() && self.from.is_none() && mode == Mode::Subset;
             if is_whole && design != POOL {
                 let design = design.parse::<AnyDesign>().expect("a subject begins with its design");
@@ -276,7 +276,7 @@ impl Crash {
                 bar.set_message(format!("{mutation}"));
                 bar.inc(1);
             };
-            // The pool's sites are mutated where the pool is alone.
+            // The pool's sites are mutated where the pool is tested alone.
             let is_of_design = |site: &Site| design == POOL || !site.is_of_pool();
             let is_selected = |site: &Site| self.stores || site.is_named();
             let is_left = |site: &Site| {
@@ -329,7 +329,7 @@ fn replay(case: &Case, output: &mut Output) -> Outcome {
     if report.failures.is_empty() { Ok(()) } else { Err(Failure::Shown(Exit::Failed)) }
 }
 
-/// Returns the bytes of memory that could be had, as the system estimates; 1 GiB where it does not say.
+/// Returns the available memory in bytes, as estimated by the system; 1 GiB if unknown.
 fn available_memory() -> u64 {
     let text = std::fs::read_to_string("/proc/meminfo").unwrap_or_default();
     let line = text.lines().find_map(|line| line.strip_prefix("MemAvailable:"));

@@ -1,4 +1,4 @@
-//! `crash --forever`: turns that seeds draw, until one fails.
+//! `crash --forever`: rounds drawn from seeds, until one fails.
 
 use std::time::{Duration, Instant};
 
@@ -8,10 +8,10 @@ use bristlecone_lab::Turn;
 use bristlecone_sim::{Case, Progress, Report};
 use serde_json::json;
 
-/// How often a line reports what was done so far.
+/// Interval of progress reports.
 const A_LINE_EACH: Duration = Duration::from_secs(60);
 
-/// What was done so far.
+/// Work done so far.
 struct Tally {
     started: Instant,
     turns: u64,
@@ -36,12 +36,12 @@ impl Tally {
             counted(total.schedules, "schedule", "schedules"),
         );
         output.either(&value, text)?;
-        // The output of a run that does not end is read while it runs.
+        // The output of a run without end is read while it runs.
         output.finish()
     }
 }
 
-/// Explores what seeds from the first on draw, until something fails, or all `turns` are over.
+/// Explores rounds drawn from consecutive seeds, until a failure, or until all `turns` are done.
 pub fn run(
     first: u64,
     turns: Option<u64>,

@@ -1,4 +1,4 @@
-//! `crash`: every crash that a design must survive, explored.
+//! `crash`: explores every crash that a design must survive.
 
 pub mod command;
 mod forever;

@@ -1,4 +1,4 @@
-//! What explorations gave, as JSON and as tables.
+//! Results of explorations, as JSON and as tables.
 
 use bristlecone_cli::failure::Outcome as Done;
 use bristlecone_cli::output::{Output, counted, grouped};
@@ -11,7 +11,7 @@ pub struct Explored<'a> {
     pub report: Report,
 }
 
-/// Where a run was stopped.
+/// The point at which a run was stopped.
 #[derive(Clone, Copy)]
 pub enum Stopped<'a> {
     /// Before the end of this round.
@@ -22,15 +22,15 @@ pub enum Stopped<'a> {
     Mutating,
 }
 
-/// Everything that a run of the command found.
+/// All results of a run of the command.
 pub struct Outcome<'a> {
     seed: u64,
     budget: Budget,
     pub explored: Vec<Explored<'a>>,
-    /// What schedules of each subject found.
+    /// Results of the schedules of each subject.
     pub interleaved: Vec<(String, Report)>,
     pub mutations: Option<Table>,
-    /// `None`: it came to its end.
+    /// `None`: the run was completed.
     pub stopped: Option<Stopped<'a>>,
     pub seconds: f64,
 }

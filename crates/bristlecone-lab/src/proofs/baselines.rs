@@ -120,17 +120,17 @@ const PAC_TREE: &[Group] = &[
     Group(OfWords(2), &["pactree repair.1"], &["split-first"]),
 ];
 
-/// Steps of the log that DPTree and the Bε-tree have in common with CCL-BTree, whose proofs have them.
+/// Steps of the log that DPTree and the Bε-tree share with CCL-BTree, which proves them.
 pub const OF_LOG: &[&str] =
     &["log append.1", "log append.1 next", "log append.2", "log chunk", "log recycle.1"];
 
-/// What no crash shows, and is done since the published designs do it. Whether a cut of FAST & FAIR was durable:
-/// entries from the sibling's first key on are cut by every recovery. Whether FPTree's fingerprints were, in leaves
-/// whose bitmap is in their line.
+/// Steps that no crash needs, but the published designs have: the durability of a cut in FAST & FAIR, since
+/// every recovery cuts entries from the sibling's first key on; and the durability of FPTree's fingerprints in
+/// leaves whose bitmap is in the same line.
 pub const AS_PUBLISHED: &[&str] =
     &["fastfair split.3", "fastfair repair.1", "fptree insert.1", "fptree update.1"];
 
-/// Returns groups of steps, each with what notices a change there soonest.
+/// Returns groups of steps, each with the test that detects a mutation there soonest.
 pub(super) fn proofs(baseline: Baseline) -> Vec<Proof> {
     let design = baseline.into();
     match baseline {
@@ -156,17 +156,17 @@ pub(super) fn proofs(baseline: Baseline) -> Vec<Proof> {
     }
 }
 
-/// How a plan is drawn.
+/// Generates a plan.
 type Draw = fn(&mut dyn FnMut(usize) -> usize) -> Plan;
 
-/// Returns the proof of a step at the end of a split, by what other threads do to the leaf.
+/// Returns the proof of a step at the end of a split, through other threads' changes of the leaf.
 fn meanwhile(design: AnyDesign, step: &'static str, plan: Draw) -> Proof {
     let planned = Planned { registers: tree_pool::<Words>(design, 2), plan };
     let wanted = Schedules { seed: 0, first: 0, count: 2000, modes: vec![Mode::Subset], threads: 1 };
     Proof::by_schedules(Steps::Starting(step), wanted, planned)
 }
 
-/// Returns a plan: one thread splits a full leaf, and another one fills what is left of it, and splits it again.
+/// Returns a plan: one thread splits a full leaf, and another one fills the remaining leaf, and splits it again.
 fn split_again_meanwhile(draw: &mut dyn FnMut(usize) -> usize) -> Plan {
     let before = (0..6).map(|at| (at * 4, Access::Insert(at))).collect();
     let insert = |key: u64| Operation::On(key, Access::Insert(1000 + key));
@@ -175,7 +175,7 @@ fn split_again_meanwhile(draw: &mut dyn FnMut(usize) -> usize) -> Plan {
     Plan::new(before, vec![vec![insert(13 + draw(6) as u64)], lower.map(insert).collect()])
 }
 
-/// Returns a plan: one thread splits a full leaf, others change what it had.
+/// Returns a plan: one thread splits a full leaf, others change its former items.
 fn split_meanwhile(draw: &mut dyn FnMut(usize) -> usize) -> Plan {
     let before = (0..6).map(|at| (at * 4, Access::Insert(at))).collect();
     let mut written = 1000;

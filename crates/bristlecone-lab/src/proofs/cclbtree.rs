@@ -10,9 +10,9 @@ use super::{Proof, Steps, accepted, named};
 use crate::targets::TreeOp::{self, Close, Create, Insert, Remove};
 use crate::targets::{Items, Texts, TreePool, Words};
 
-/// Makes trees with some options, and inner nodes that split soon.
+/// Returns trees with some options, and inner nodes that split early.
 pub fn tree_pool<I: Items>(options: &[(&'static str, u64)]) -> TreePool<I> {
-    // The log of small trees is collected as early as the paper's.
+    // The log of small trees is collected as early as in the paper.
     let mut all = vec![("inner_bytes", 256), ("collector_threads", 0), ("log_percent", 20)];
     all.extend(options);
     TreePool {
@@ -33,7 +33,7 @@ pub fn base() -> TreePool<Words> {
     tree_pool(&[("leaf_slots", 4), ("batch", 0)])
 }
 
-/// Returns a scenario: all slots of a chunk are leaves, of which a merge gives one back that the next split takes.
+/// Returns a scenario: all slots of a chunk are leaves, of which a merge frees one that the next split takes.
 pub fn reuse() -> Scenario<TreeOp> {
     let removed = [72, 96, 40].into_iter().flat_map(|first| (first..first + 8).step_by(2));
     let setup = (0..=60).map(|key| Insert("t", key * 2, key));
@@ -47,8 +47,8 @@ pub fn reuse() -> Scenario<TreeOp> {
     }
 }
 
-/// Returns a scenario: without room for the log, values out of line go over old ones in their leaves; they have to
-/// be there before anything refers to them.
+/// Returns a scenario: without space for the log, values out of line are written over old ones in their leaves.
+/// They must be durable before anything refers to them.
 pub fn written_through() -> (TreePool<Texts>, Scenario<TreeOp>) {
     let tree_pool =
         TreePool { geometry: Geometry { chunks_max: 12, ..small::<Texts>().geometry }, ..small::<Texts>() };
@@ -61,12 +61,12 @@ pub fn written_through() -> (TreePool<Texts>, Scenario<TreeOp>) {
     (tree_pool, scenario)
 }
 
-/// Leaves of one tree hold more than they have room for, and another tree takes the room that they
-/// need: then what a leaf holds is changed in its place.
+/// Returns a scenario: leaves of one tree hold more than they have space for, and another tree takes the space
+/// that they need. Then the contents of a leaf are changed in place.
 pub fn in_place<I: Items>() -> (TreePool<I>, Scenario<TreeOp>) {
     let tree_pool =
         TreePool { geometry: Geometry { chunks_max: 12, ..small::<I>().geometry }, ..small::<I>() };
-    // 16 full leaves, and with their buffers two keys more for some.
+    // 16 full leaves, and in the buffers of some two more keys.
     let items = (0..64).map(|n| n * 12).chain((0..8).flat_map(|leaf| [leaf * 48 + 4, leaf * 48 + 8]));
     let others = (0..1000).map(|n| Insert("u", n * 4, n * 4));
     let setup = [Create("t")].into_iter().chain(items.map(|key| Insert("t", key, key)));
@@ -78,7 +78,7 @@ pub fn in_place<I: Items>() -> (TreePool<I>, Scenario<TreeOp>) {
 
 type Scenarios = fn() -> Vec<Scenario<TreeOp>>;
 
-/// Returns groups of steps, each with what notices a change there soonest.
+/// Returns groups of steps, each with the test that detects a mutation there soonest.
 pub(super) fn proofs() -> Vec<Proof> {
     let budget = Budget { continuation_crashes: 1, ..Budget::of(32) };
     let starting = Steps::Starting;

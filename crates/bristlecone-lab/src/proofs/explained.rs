@@ -1,9 +1,10 @@
-//! Mutations that nothing can notice, each with the reason.
+//! Undetectable mutations, each with the reason.
 
 use bristlecone_baselines::UNNOTICED;
 use bristlecone_sim::Explanation;
 
-/// How the mutation is printed, up to its place; how many such there are; and why they change nothing.
+/// The printed form of the mutation, without its location; the number of such mutations; and the
+/// reason why they have no effect.
 pub const EXPLAINED: &[Explanation] = &{
     let mut all = [("", 0, ""); OF_LIBRARY.len() + UNNOTICED.len()];
     let mut at = 0;

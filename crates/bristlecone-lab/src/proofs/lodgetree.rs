@@ -21,15 +21,15 @@ pub fn tree_pool<I: Items>() -> TreePool<I> {
     }
 }
 
-/// Returns a larger pool of them.
+/// Returns a larger pool with the same sizes.
 pub fn in_larger_pool<I: Items>() -> TreePool<I> {
     TreePool { geometry: Geometry { chunks_max: 64, ..tree_pool::<I>().geometry }, ..tree_pool::<I>() }
 }
 
-/// Entries of a log, one of which is a straggler's.
+/// Entries of a log, one of which pins an old segment.
 pub const STRAGGLER_LOG: u64 = 8;
 
-/// Flushes write one leaf each, so that much stays in the buffers.
+/// Flushes write one leaf each, so that many items stay in the buffers.
 pub fn single() -> TreePool<Words> {
     let mut single = in_larger_pool();
     single.options.retain(|(name, _)| *name != "log_entries");
@@ -37,8 +37,8 @@ pub fn single() -> TreePool<Words> {
     single
 }
 
-/// Returns a scenario: log after log has one item that goes to a node where no write flushes it, until there are
-/// so many that these are logged again.
+/// Returns a scenario: each log has one item that is moved to a node where no write flushes it, until there are enough
+/// for these to be logged again.
 pub fn stragglers() -> Scenario<TreeOp> {
     let write = |key, value| Insert("t", key, value);
     let fill = (0..96).map(|n| write(n * 37 % 96 * 10, n));
@@ -55,11 +55,11 @@ pub fn stragglers() -> Scenario<TreeOp> {
     }
 }
 
-/// Runs something on a new tree as a tree pool has them.
+/// Runs work on a new tree of a tree pool.
 ///
 /// # Panics
 ///
-/// If there is no room for one.
+/// If there is no space for one.
 pub fn run<I: Items, R>(tree_pool: &TreePool<I>, work: impl FnOnce(&Sim, &Tree<I::K, I::V>) -> R) -> R {
     let memory = Memory::of_pool(&tree_pool.geometry);
     let sim = Sim::new(&memory);
@@ -72,13 +72,13 @@ pub fn run<I: Items, R>(tree_pool: &TreePool<I>, work: impl FnOnce(&Sim, &Tree<I
     done
 }
 
-/// Leaves that the first tree of a full pool has: all of a chunk.
+/// Leaves of the first tree of a full pool: all of a chunk.
 const LEAVES: u64 = 64;
-/// Those of them whose buffers hold two keys more than they have room for.
+/// Those of them whose buffers hold two keys more than they have space for.
 const OVERFLOWING: u64 = 16;
 
-/// Returns a full pool, and what fills it: a tree that holds more than its leaves have room for, but for the `missing`
-/// last of its keys, and another one that takes the room that those would need.
+/// Returns a full pool, and the operations that fill it: a tree that holds more than its leaves have space for,
+/// without the `missing` last of its keys, and another one that takes the space that those would need.
 fn filled<I: Items>(missing: usize) -> (TreePool<I>, Vec<TreeOp>) {
     let full = tree_pool::<I>();
     let more = (0..OVERFLOWING).flat_map(|leaf| [leaf * 30 + 1, leaf * 30 + 2]);
@@ -89,14 +89,14 @@ fn filled<I: Items>(missing: usize) -> (TreePool<I>, Vec<TreeOp>) {
     (full, ops)
 }
 
-/// Returns a scenario: a leaf is full, a removal is buffered for it, and a new item takes the removed one's slot.
-/// When the new one is not logged, a crash could leave it with the value of the removed one.
+/// Returns a scenario: a leaf is full, a removal is buffered for it, and a new item takes the removed one's slot. If
+/// the new one is not logged, a crash could combine it with the value of the removed one.
 fn given_up() -> (TreePool<Words>, Vec<Scenario<TreeOp>>) {
     // The first items of two full leaves.
     let [first, second] = [OVERFLOWING * 30, (OVERFLOWING + 1) * 30];
     let new = |key| Insert("t", key + 11, 5);
     let ops = || vec![Remove("t", first), Remove("t", second), new(first), new(second)];
-    // The log's last entry is one of the first removals', for some of them.
+    // The log's last entry belongs to one of the first removals in some of the scenarios.
     let scenarios = (0..4).map(|missing| Scenario {
         name: "full",
         creation: false,
@@ -107,20 +107,20 @@ fn given_up() -> (TreePool<Words>, Vec<Scenario<TreeOp>>) {
     (filled::<Words>(0).0, scenarios.collect())
 }
 
-/// Returns a scenario: without room for a log, values out of line go over old ones in their leaves; they have to
-/// be there before anything refers to them.
+/// Returns a scenario: without space for a log, values out of line are written over old ones in their leaves. They
+/// must be durable before anything refers to them.
 pub fn written_through() -> (TreePool<Texts>, Scenario<TreeOp>) {
     let full = TreePool {
         geometry: Geometry { chunks_max: 12, ..tree_pool::<Texts>().geometry },
         ..tree_pool::<Texts>()
     };
-    // The leaves run out first: there are slots for values, all of one size, when nothing can be logged.
+    // Leaves run out first: when nothing can be logged, there are still slots for values, which have one size.
     let setup = accepted(&full, [Create("t")].into_iter().chain((0..1000).map(|n| insert(n * 4))));
     let ops = (0..16).map(|n| Insert("t", (n % 4 * 20 + n / 8) * 4, 1000 + 4 * n));
     (full, Scenario { name: "full", creation: false, setup, ops: ops.collect(), then: vec![] })
 }
 
-/// Returns a scenario: without room for a log or a leaf, what is in a leaf is changed in its place.
+/// Returns a scenario: without space for a log or a leaf, the contents of a leaf are changed in place.
 pub fn in_place<I: Items>() -> (TreePool<I>, Scenario<TreeOp>) {
     let (full, setup) = filled::<I>(0);
     let ops = (OVERFLOWING - 6..OVERFLOWING).flat_map(|leaf| {
@@ -131,8 +131,8 @@ pub fn in_place<I: Items>() -> (TreePool<I>, Scenario<TreeOp>) {
     (full, Scenario { name: "full", creation: false, setup, ops: ops.collect(), then })
 }
 
-/// Leaves merge at the end of removals, by threads that fence nothing more; then others split into what became
-/// free, where all leaves of a chunk are taken.
+/// Leaves merge at the end of removals, by threads that do not fence again; then others split into the freed leaves,
+/// where all leaves of a chunk are taken.
 fn merged() -> Vec<Scenario<TreeOp>> {
     let of = |keys: u64| {
         let setup = (0..keys).map(|key| insert(key * 10));
@@ -143,8 +143,8 @@ fn merged() -> Vec<Scenario<TreeOp>> {
     [24, 32, 40, 48, 56, 64, 72, 80].map(of).into_iter().chain([192].map(merged_in_a_full_chunk)).collect()
 }
 
-/// Returns merges where all leaves of a chunk were taken and so many are free again that the chunk is worth taking up:
-/// the leaf that a merge frees is used next.
+/// Returns merges in a chunk whose leaves were all taken and of which enough are free again for it to be reused: the
+/// leaf that a merge frees is used next.
 fn merged_in_a_full_chunk(keys: u64) -> Scenario<TreeOp> {
     let remove = |at: u64| Elsewhere(Box::new(Remove("t", at * 10)));
     let setup = (0..keys).map(|key| insert(key * 10)).chain((96..180).map(remove));
@@ -154,12 +154,13 @@ fn merged_in_a_full_chunk(keys: u64) -> Scenario<TreeOp> {
 
 type Scenarios = fn() -> Vec<Scenario<TreeOp>>;
 
-/// Returns groups of steps, each with what notices a change there soonest.
+/// Returns groups of steps, each with the test that detects a mutation there soonest.
 pub(super) fn proofs() -> Vec<Proof> {
     let starting = Steps::Starting;
     let budget = Budget { continuation_crashes: 1, ..Budget::of(32) };
     let shallow = Budget { depth: 1, ..Budget::of(32) };
-    // Much is done before and after a compaction pass; one that does not wait loses what it copied at the first crash.
+    // There are many operations before and after a compaction pass; one that does not wait loses its copies at the
+    // first crash.
     let few = Budget { depth: 1, continuation_crashes: u32::MAX, ..Budget::of(4) };
     let groups: [(&str, Scenarios); 6] = [
         ("lodgetree create", || named(&["creation", "begun"])),

@@ -1,4 +1,4 @@
-//! The write-ahead log by itself, which trees share.
+//! The write-ahead log alone, which trees share.
 
 use std::collections::BTreeSet;
 use std::sync::Arc;
@@ -11,7 +11,7 @@ use super::{Proof, Steps};
 const GEOMETRY: Geometry = Geometry { chunk_bytes: 4096, chunks_max: 8, trees_max: 1 };
 /// The second one straddles two lines after its key, the fifth one before; the seventh ends one.
 const ENTRIES: usize = 8;
-/// Copies that are fenced together. The two behind them share a line, in which they end.
+/// Copies that are fenced together. The two after them share a line, in which they end.
 const BATCH: usize = 5;
 /// Generations of a chunk.
 const GENERATIONS: usize = 127;
@@ -20,18 +20,18 @@ const GENERATIONS: usize = 127;
 #[derive(Debug, Clone, Copy)]
 pub struct Entries;
 
-/// What is done to a log.
+/// An operation on a log.
 #[derive(Clone, Copy, Debug)]
 pub enum Op {
-    /// An entry of this number.
+    /// Appends an entry of this number.
     Append(u64),
-    /// Room for an entry that is never written.
+    /// Reserves space for an entry that is never written.
     Reserve,
-    /// All entries go.
+    /// Recycles all entries.
     Recycle,
-    /// What the log has to spare goes back to the pool.
+    /// Returns free chunks of the log to the pool.
     Release,
-    /// All entries are copied to another chunk, some at a time, and the old ones are recycled.
+    /// Copies all entries to another chunk, some at a time, and recycles the old ones.
     Collect,
 }
 
@@ -51,7 +51,7 @@ impl Live {
     fn of(sim: &Sim, pool: &Arc<PoolFile<Sim>>, owner: TreeId) -> Result<Self, String> {
         let (log, chunks) = Log::open(pool, owner, Some(ENTRIES));
         let found: Result<Vec<_>, _> = chunks.iter().flat_map(|chunk| log.entries(chunk)).collect();
-        // Every crash leaves a log without damage.
+        // No crash may leave a damaged log.
         let found = found.map_err(|error| error.to_string())?;
         if let Some(torn) = found.iter().find(|found| **found != entry(found.sequence)) {
             return Err(format!("no thread wrote {torn:?}"));
@@ -139,7 +139,7 @@ impl System for Entries {
     }
 }
 
-/// Returns a scenario: entries come, and the log is recycled: never more than one chunk with entries, so that this
+/// Returns a scenario: entries are appended, and the log is recycled. At most one chunk has entries, so that this
 /// is one step.
 fn rounds() -> Scenario<Op> {
     let round = |first| (first..first + 8).map(Op::Append).chain([Op::Recycle]);
@@ -152,8 +152,8 @@ fn rounds() -> Scenario<Op> {
     }
 }
 
-/// Copies come in another chunk, and more than one chunk holds; or in one that was given back, and has
-/// old entries of its first generation again.
+/// Returns scenarios: copies are written to another chunk, and several chunks hold entries; or to a chunk that was
+/// freed, and again has old entries of its first generation.
 fn copies() -> [Scenario<Op>; 2] {
     let scenario = |name, setup, ops| Scenario { name, creation: false, setup, ops, then: vec![] };
     let appends = |entries: std::ops::Range<u64>| entries.map(Op::Append);
@@ -166,7 +166,7 @@ fn copies() -> [Scenario<Op>; 2] {
     ]
 }
 
-/// Returns a scenario: entries of a chunk's first generation stand in it until its generations begin again.
+/// Returns a scenario: entries of a chunk's first generation stay in it until its generations repeat.
 fn generations(name: &'static str, between: Op) -> Scenario<Op> {
     let setup = (2..GENERATIONS).flat_map(|_| [between, Op::Recycle]);
     let setup = [Op::Append(1), Op::Append(2), Op::Recycle].into_iter().chain(setup);
@@ -174,8 +174,8 @@ fn generations(name: &'static str, between: Op) -> Scenario<Op> {
     Scenario { name, creation: false, setup: setup.collect(), ops, then: vec![Op::Recycle] }
 }
 
-/// Returns a scenario: a chunk that was given back has the first generation again, and old entries of it, of which
-/// each new one makes the next one void: beside itself or in another line.
+/// Returns a scenario: a chunk that was freed has the first generation again, and old entries of it. Each new
+/// entry invalidates the next one, in the same line or in another.
 fn given_back() -> Scenario<Op> {
     let setup = (0..8).map(Op::Append).chain([Op::Recycle, Op::Release]);
     let ops = (8..16).map(Op::Append).chain([Op::Recycle, Op::Release, Op::Append(16), Op::Recycle]);
@@ -188,14 +188,14 @@ fn given_back() -> Scenario<Op> {
     }
 }
 
-/// Returns what a log goes through.
+/// Returns the scenarios of a log.
 pub fn scenarios() -> Vec<Scenario<Op>> {
     let unused = generations("unused", Op::Reserve);
     let appends = [rounds(), given_back(), generations("generations", Op::Append(3)), unused];
     appends.into_iter().chain(copies()).collect()
 }
 
-/// Returns how far each of them is explored.
+/// Returns the budget of each of them.
 pub fn budget() -> Budget {
     Budget { continuation_crashes: 1, ..Budget::of(256) }
 }

@@ -1,7 +1,7 @@
-//! What shows that each flush, fence and order of a design is needed: groups of steps, each with the smallest
-//! tree pool and scenarios, or the plan of several threads, in which a change of one of them is noticed soonest.
+//! Proofs that each flush, fence and order of a design is necessary: groups of steps, each with the smallest
+//! tree pool and scenarios, or the plan of several threads, in which a mutation is detected soonest.
 //!
-//! The tests and `bristlecone-lab crash --mutations` run the same.
+//! The tests and `bristlecone-lab crash --mutations` run the same proofs.
 
 pub mod baselines;
 pub mod cclbtree;
@@ -28,7 +28,7 @@ pub use sites::sites_passed;
 
 type Prove = dyn Fn(&Table, &Progress, usize) -> Table + Send + Sync;
 
-/// Changes some steps of a design, one after the other, where that is noticed.
+/// Mutates some steps of a design, one after the other, where that is detected.
 pub struct Proof(Box<Prove>);
 
 impl std::fmt::Debug for Proof {
@@ -40,9 +40,9 @@ impl std::fmt::Debug for Proof {
 /// Chooses steps by name.
 #[derive(Debug, Clone, Copy)]
 pub enum Steps {
-    /// Those whose names begin with this.
+    /// Steps whose names begin with this.
     Starting(&'static str),
-    /// These.
+    /// These steps.
     Among(&'static [&'static str]),
 }
 
@@ -57,8 +57,8 @@ impl Steps {
 }
 
 impl Proof {
-    /// Changes steps in the scenarios of a system, in the mode that leaves most images. What is explored is made
-    /// when it is needed.
+    /// Mutates steps in the scenarios of a system, in the mode with most images. Scenarios are created on
+    /// demand.
     pub fn by_crashes<S: System>(
         steps: Steps,
         budget: Budget,
@@ -73,7 +73,7 @@ impl Proof {
         }))
     }
 
-    /// Changes steps in schedules: for what takes several threads.
+    /// Mutates steps in schedules: for steps that need several threads.
     pub fn by_schedules<R: Registers>(steps: Steps, schedules: Schedules, registers: R) -> Self {
         Self(Box::new(move |known, progress, threads| {
             let schedules = Schedules { threads, ..schedules.clone() };
@@ -83,8 +83,8 @@ impl Proof {
     }
 }
 
-/// Returns what shows that the steps of a design are needed; nothing for a design whose every step is noticed in
-/// the scenarios that all trees go through.
+/// Returns the proofs that the steps of a design are necessary; none for a design whose mutations are all
+/// detected in the common scenarios of trees.
 pub fn proofs_of(design: impl Into<AnyDesign>) -> Vec<Proof> {
     match design.into() {
         AnyDesign::Library(Design::NbTree) => nbtree::proofs(),
@@ -100,7 +100,8 @@ pub fn proofs_of(design: impl Into<AnyDesign>) -> Vec<Proof> {
     }
 }
 
-/// Goes through proofs until the end, or until `progress` is stopped. What one noticed the next ones leave out.
+/// Runs proofs until the end, or until `progress` is stopped. Mutations that one detects are left out in the
+/// next ones.
 pub fn prove(proofs: &[Proof], threads: usize, progress: &Progress) -> Table {
     let mut table = Table::default().explained_by(EXPLAINED);
     for Proof(prove) in proofs {
@@ -114,11 +115,11 @@ pub fn prove(proofs: &[Proof], threads: usize, progress: &Progress) -> Table {
     table
 }
 
-/// Returns the operations that a pool has room for, one after the other.
+/// Returns the operations for which a pool has space, one after the other.
 ///
 /// # Panics
 ///
-/// If it has no room for itself, or an operation fails otherwise.
+/// If it has no space for itself, or an operation fails otherwise.
 pub fn accepted<I: Items>(tree_pool: &TreePool<I>, ops: impl Iterator<Item = TreeOp>) -> Vec<TreeOp> {
     let mut live = System::create(tree_pool, &Sim::new(&System::memory(tree_pool))).unwrap();
     let refused = format!("{:?}", Seen::Refused);
@@ -133,7 +134,7 @@ fn named(names: &[&str]) -> Vec<Scenario<TreeOp>> {
     scenarios.filter(|scenario| names.contains(&scenario.name)).collect()
 }
 
-/// Inserts a key that is its own value.
+/// Inserts a key whose value is the key.
 fn insert(key: u64) -> TreeOp {
     Insert("t", key, key)
 }

@@ -1,4 +1,4 @@
-//! NBTree: what one thread does, and what several do for each other.
+//! NBTree: operations of one thread, and helping among several.
 
 use std::marker::PhantomData;
 
@@ -17,12 +17,12 @@ use crate::targets::{Items, Texts, TreePool, Words};
 pub const SLOTS: u64 = 7;
 /// Slots of a leaf of which few fit a chunk.
 const MANY: u64 = 31;
-/// Keys of an ascending load that takes all blocks of its first chunk but one: two for each leaf after
-/// the first one, of which every other one is replaced.
+/// Keys of an ascending load that takes all blocks of its first chunk except one: two for each leaf after the first
+/// one, of which every other one is replaced.
 const FULL_CHUNK: u64 = 4 * MANY;
 
-/// Keys that leave one slot of their line in a small leaf, and one more key of that line: if two threads
-/// bring it, it is in two lines.
+/// Keys that leave one slot of their line in a small leaf free, and one more key of that line: if two threads insert
+/// it, it is in two lines.
 const HOME: [u64; 2] = [0, 2];
 const TWIN: u64 = 3;
 
@@ -53,8 +53,8 @@ fn elsewhere(op: TreeOp) -> TreeOp {
     Elsewhere(Box::new(op))
 }
 
-/// Returns a scenario: a leaf is replaced, and then everything goes. Seals are never flushed, so a crash may leave
-/// the items in the block of the old leaf, which recovery makes the first leaf of the empty tree.
+/// Returns a scenario: a leaf is replaced, and then every item is removed. Seals are never flushed, so a crash may
+/// leave the items in the block of the old leaf, which recovery makes the first leaf of the empty tree.
 fn emptied() -> Scenario<TreeOp> {
     scenario(
         "emptied",
@@ -64,16 +64,16 @@ fn emptied() -> Scenario<TreeOp> {
     )
 }
 
-/// Returns values of a word that stand in records.
+/// Returns word values that are stored in records.
 fn boxed() -> Scenario<TreeOp> {
     let boxed = 0xa5c3_96e1_0000_0000;
     let ops = [Insert("t", 1, boxed), Update("t", 1, boxed + 1), Insert("t", 2, boxed), remove(1)];
     scenario("boxed", [], ops, vec![Insert("t", 2, 5), Insert("t", 3, boxed + 2)])
 }
 
-/// Returns a scenario: one leaf is replaced when the crash comes, slot by slot, because a thread has stopped that is
-/// about to change a value there. What recovery puts back is durable before another thread splits the other leaf, in
-/// the blocks of the draft.
+/// Returns a scenario: the crash comes while one leaf is being replaced, slot by slot, because a stopped thread is
+/// about to change a value there. Values that recovery restores must be durable before another thread splits the
+/// other leaf, in the blocks of the draft.
 fn unsealed() -> Scenario<TreeOp> {
     let key = |at| at * 10;
     let slow = Box::new(Update("t", key(2 * SLOTS - 1), 7));
@@ -82,13 +82,13 @@ fn unsealed() -> Scenario<TreeOp> {
     scenario("unsealed", setup, [insert(key(2 * SLOTS)), Finish(slow)], then)
 }
 
-/// Returns a scenario: one leaf is replaced when the crash comes, and no thread is about to change it.
+/// Returns a scenario: the crash comes while one leaf is being replaced, and no thread is about to change it.
 fn stopped() -> Scenario<TreeOp> {
     scenario("stopped", (0..SLOTS).map(insert), [insert(SLOTS)], vec![insert(SLOTS + 1)])
 }
 
-/// Returns a scenario: the first leaf loses its last item when the crash comes, and recovery frees its block. Then
-/// the other leaf is split into it.
+/// Returns a scenario: the first leaf loses its last item during the crash, and recovery frees its block. Then the
+/// other leaf is split into it.
 fn empty() -> Scenario<TreeOp> {
     let key = |at| at * 10;
     let setup = (0..2 * SLOTS).map(key).map(insert).chain((0..SLOTS - 1).map(key).map(remove));
@@ -102,36 +102,38 @@ fn replaced() -> Scenario<TreeOp> {
     scenario("replaced", setup, [insert(SLOTS + 1), Finish(slow)], vec![])
 }
 
-/// Returns a scenario: a thread stops before its draft is taken, which is another one's then; it finds its key
-/// there, so it fences nothing more. The operation is a split into the blocks of the old leaf and of the draft.
+/// Returns a scenario: a thread stops before its draft is installed, and another thread's draft is installed. The
+/// first thread finds its key there, so it does not fence again. The operation is a split into the blocks of the old
+/// leaf and of the draft.
 fn discarded() -> Scenario<TreeOp> {
     let key = |at| at * 10;
     let slow = Box::new(InsertNew("t", 5, 1));
     let setup = (0..FULL_CHUNK).map(key).map(insert);
-    // The draft takes blocks that are free again.
+    // The draft takes freed blocks.
     let setup = setup.chain([Rest, Begin(slow.clone(), "nbtree link.1")]);
-    // What a thread that ends has retired is used before what others retire later.
+    // Memory retired by a thread that ends is reused before memory that others retire later.
     let setup = setup.chain([elsewhere(insert(5)), Finish(slow), Rest]);
     scenario("discarded", setup, [insert(key(FULL_CHUNK))], vec![])
 }
 
-/// Returns a scenario: the first leaf loses its last item, by a thread that fences nothing more, and goes. The
+/// Returns a scenario: the first leaf loses its last item, by a thread that does not fence again, and is freed. The
 /// operation is a split into its block.
 fn freed() -> Scenario<TreeOp> {
     let emptied = (0..MANY - 1).map(remove).chain([elsewhere(remove(MANY - 1)), Rest]);
     scenario("freed", (0..FULL_CHUNK).map(insert).chain(emptied), [insert(FULL_CHUNK)], vec![])
 }
 
-/// Returns a scenario: two threads bring the same key. One stops before it joins the leaf, and finds then that the
-/// other one did: recovery may meet the key in two slots, and after the removal it must be in neither.
+/// Returns a scenario: two threads insert the same key. One stops before it joins the leaf, and then finds that the
+/// other one did. Recovery may find the key in two slots, and after the removal it must be in neither.
 fn twins() -> Scenario<TreeOp> {
     let slow = Box::new(Insert("t", TWIN, 1));
     let setup = HOME.into_iter().map(insert).chain([Begin(slow.clone(), "nbtree insert.3"), insert(TWIN)]);
     scenario("twins", setup, [Finish(slow), remove(TWIN)], vec![remove(TWIN)])
 }
 
-/// Returns a scenario: a thread has made a slot a new key's, without a value so far, and stops. Another one finds the
-/// key there and gives it its first value: a crash may keep the value only with the key, which no flush has followed.
+/// Returns a scenario: a thread has assigned a slot to a new key, without a value so far, and stops. Another one
+/// finds the key there and stores its first value: a crash may keep the value only with the key, which was not
+/// flushed yet.
 pub fn brought_without_value() -> Scenario<TreeOp> {
     const KEY: u64 = 5;
     let slow = Box::new(InsertNew("t", KEY, 1));
@@ -140,8 +142,8 @@ pub fn brought_without_value() -> Scenario<TreeOp> {
     scenario("brought without value", setup, ops, vec![insert(KEY)])
 }
 
-/// Returns a plan of the twins in any order; the removal, and more in other lines, may come while the slower one
-/// is not done.
+/// Returns a plan of the twins in any order; the removal, and further keys in other lines, may come before the slower
+/// thread is done.
 fn twins_and_removal(_: &mut dyn FnMut(usize) -> usize) -> Plan {
     let bring = |value| vec![Operation::On(TWIN, Access::Insert(value))];
     let more = [1, 4].into_iter().map(|key| Operation::On(key, Access::Insert(key)));
@@ -150,8 +152,8 @@ fn twins_and_removal(_: &mut dyn FnMut(usize) -> usize) -> Plan {
     Plan::new(before, vec![bring(101), bring(102), removal])
 }
 
-/// Returns a plan: two threads replace a full leaf, and a third one removes its keys meanwhile: what goes into
-/// both drafts after the copy is durable before either of them is the one.
+/// Returns a plan: two threads replace a full leaf, and a third one removes its keys meanwhile. Changes of both
+/// drafts after the copy must be durable before either draft is installed.
 fn removed_meanwhile(_: &mut dyn FnMut(usize) -> usize) -> Plan {
     let of = |key, access| Operation::On(key, access);
     let bring = |key| vec![of(key, Access::Insert(key))];
@@ -171,7 +173,7 @@ fn updated_meanwhile(_: &mut dyn FnMut(usize) -> usize) -> Plan {
     Plan::new(before, vec![bring(SLOTS), updates, reads])
 }
 
-/// Returns scenarios in which blocks are used again: in small leaves, and where few fit a chunk.
+/// Returns scenarios in which blocks are reused: in small leaves, and where few fit a chunk.
 pub fn reuses() -> [(TreePool<Words>, Vec<Scenario<TreeOp>>, Budget); 2] {
     let in_small = vec![
         emptied(),
@@ -197,7 +199,7 @@ fn planned(plan: fn(&mut dyn FnMut(usize) -> usize) -> Plan) -> Planned<TreePool
     Planned { registers: small(), plan }
 }
 
-/// Changes the sites that are chosen where threads meet: in plans of replacements, and in any.
+/// Mutates the chosen sites where threads interact: in plans of replacements, and in any plans.
 pub fn changed_among_threads(chosen: &dyn Fn(&Site) -> bool) -> Table {
     let (wanted, progress) = (schedules_in(&[Mode::Prefix, Mode::Subset]), Progress::default());
     let budget = Budget { continuation_crashes: 1, depth: 1, ..Budget::of(32) };
@@ -215,7 +217,7 @@ pub fn changed_among_threads(chosen: &dyn Fn(&Site) -> bool) -> Table {
     table
 }
 
-/// Returns groups of steps, each with what notices a change there soonest.
+/// Returns groups of steps, each with the test that detects a mutation there soonest.
 pub(super) fn proofs() -> Vec<Proof> {
     let budget = Budget { continuation_crashes: 1, depth: 1, ..Budget::of(32) };
     let groups: [(&str, Scenarios); 10] = [
@@ -242,7 +244,7 @@ pub(super) fn proofs() -> Vec<Proof> {
     let texts = ["nbtree insert.1", "nbtree update.1"].into_iter().map(|steps| {
         Proof::by_crashes(starting(steps), budget, || (small::<Texts>(), named(&["insert", "update"])))
     });
-    // What threads do for each other.
+    // Steps at which threads help each other.
     let schedules = ["nbtree read.2", "nbtree sync.2"].into_iter().map(|steps| {
         Proof::by_schedules(starting(steps), schedules_in(&[Mode::Prefix, Mode::Subset]), small::<Words>())
     });

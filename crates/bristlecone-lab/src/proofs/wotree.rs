@@ -1,4 +1,4 @@
-//! WO-tree in nodes of a few lines, and how groups of its steps and of the baselines' are described.
+//! WO-tree in nodes of a few lines, and the description of groups of its steps and of the baselines'.
 
 use std::marker::PhantomData;
 
@@ -11,7 +11,7 @@ use super::{Proof, Steps};
 use crate::targets::TreeOp::{self, Create, Drop, Elsewhere, Insert, Remove, Rest};
 use crate::targets::{Items, Texts, TreePool, Words, tree_scenarios};
 
-/// Words or texts in nodes of so many lines.
+/// Words or texts in nodes of this many lines.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum Shape {
     OfWords(u64),
@@ -19,21 +19,21 @@ pub(super) enum Shape {
 }
 use Shape::{OfTexts, OfWords};
 
-/// Steps that trees of a shape pass, and the scenarios in which their absence is noticed.
+/// Steps that trees of a shape pass, and the scenarios in which their absence is detected.
 pub(super) struct Group(
     pub(super) Shape,
     pub(super) &'static [&'static str],
     pub(super) &'static [&'static str],
 );
 
-/// Makes trees of a design in nodes of so many lines.
+/// Returns trees of a design in nodes of `lines` lines.
 pub(super) fn tree_pool<I: Items>(design: AnyDesign, lines: u64) -> TreePool<I> {
     let geometry = Geometry { chunk_bytes: 4096, chunks_max: 24, trees_max: 3 };
     TreePool { geometry, design, options: vec![("node_lines", lines)], items: PhantomData }
 }
 
-/// Returns a scenario: a leaf is split off, emptied and freed, and begins anew elsewhere, by threads that do not
-/// fence for each other: a record of its first split must be gone by then.
+/// Returns a scenario: a leaf is split off, emptied and freed, and its memory is reused elsewhere, by threads that do
+/// not fence for each other. A record of its first split must be erased by then.
 fn another_life() -> Vec<TreeOp> {
     let elsewhere = |op| Elsewhere(Box::new(op));
     let removed = [12, 16, 20].map(|key| elsewhere(Remove("t", key)));
@@ -41,20 +41,19 @@ fn another_life() -> Vec<TreeOp> {
     first.into_iter().chain(removed).chain([Rest, elsewhere(Insert("t", 26, 26))]).collect()
 }
 
-/// Returns the setup of a scenario: leaves become empty, and then other keys change for so long that a log of changes is
-/// emptied.
+/// Returns the setup of a scenario: leaves become empty, and then other keys change until a log of changes is emptied.
 fn emptied_long_ago() -> Vec<TreeOp> {
     let first = (0..12).map(|key| Insert("t", key * 4, key * 4));
     let removed = [12, 16, 20, 8].map(|key| Remove("t", key));
     first.chain(removed).chain((0..72).map(|at| Insert("t", 60 + at % 6, at))).collect()
 }
 
-/// Returns the scenarios that small nodes have no need of.
+/// Returns the scenarios for which nodes need not be small.
 pub(super) fn scenarios() -> Vec<Scenario<TreeOp>> {
     let insert = |key: u64| Insert("t", key, key);
     let scenario = |name, setup: Vec<TreeOp>, ops: Vec<TreeOp>| {
         let setup = [Create("t")].into_iter().chain(setup).collect();
-        // What was done must hold whichever thread goes on.
+        // The changes must survive with any further thread.
         let then = [1, 3, 5, 6, 7].map(|key| Elsewhere(Box::new(Insert("t", key, 90 + key))));
         Scenario { name, creation: false, setup, ops, then: then.to_vec() }
     };
@@ -69,29 +68,29 @@ pub(super) fn scenarios() -> Vec<Scenario<TreeOp>> {
             even(130),
             vec![insert(61), insert(239), Remove("t", 20), Remove("t", 240), insert(119)],
         ),
-        // Everything once: opening texts takes long.
+        // Each step once: opening texts takes long.
         scenario(
             "few",
             fourth(12),
             vec![insert(2), Insert("t", 4, 51), Remove("t", 20), Remove("t", 16), Remove("t", 12)],
         ),
-        // A node holds what was there in another life.
+        // A node holds the items of its previous use.
         scenario("reused", even(6), vec![Drop("t"), Create("t"), insert(40), insert(41), insert(42)]),
-        // What is split is split again.
+        // A leaf is split twice.
         scenario("another-life", fourth(12), another_life()),
-        // A leaf between others is emptied, and what recovery does about it must hold when its slot serves again.
+        // A leaf between others is emptied, and recovery's repair must survive when its slot is reused.
         scenario("empty", fourth(12), emptied()),
-        // And far from where it was.
+        // The same, far from its former place.
         Scenario {
             then: (45..48).map(|key| Elsewhere(Box::new(insert(key)))).collect(),
             ..scenario("empty-elsewhere", fourth(12), emptied())
         },
-        // The log has no change any more of leaves that became empty, nor of those before them.
+        // The log holds no more changes of leaves that became empty, nor of those before them.
         Scenario {
             then: (82..96).map(|key| Elsewhere(Box::new(insert(key)))).collect(),
             ..scenario("emptied-long-ago", emptied_long_ago(), vec![insert(80), insert(81)])
         },
-        // What stays in a leaf that splits gets a slot of what went.
+        // Items that stay in a leaf that splits get slots of the moved ones.
         Scenario {
             then: vec![Insert("t", 4, 99)],
             ..scenario(
@@ -100,7 +99,7 @@ pub(super) fn scenarios() -> Vec<Scenario<TreeOp>> {
                 [1, 2, 3, 5, 6, 7].map(insert).to_vec(),
             )
         },
-        // A log is cleaned, and its segments serve again.
+        // A log is cleaned, and its segments are reused.
         scenario(
             "log",
             (0..40).map(|at| Insert("t", at * 7 % 5, at)).collect(),
@@ -108,7 +107,7 @@ pub(super) fn scenarios() -> Vec<Scenario<TreeOp>> {
                 .map(|at| if at % 4 == 3 { Remove("t", at % 5) } else { Insert("t", at * 3 % 5, 90 + at) })
                 .collect(),
         ),
-        // One segment of a log is cleaned of four keys that live, and another thread has its room then.
+        // One segment of a log is cleaned of four live keys, and then another thread uses its space.
         scenario(
             "clean",
             (100..104).chain([1; 28]).map(insert).collect(),
@@ -120,7 +119,7 @@ pub(super) fn scenarios() -> Vec<Scenario<TreeOp>> {
                 })
                 .collect(),
         ),
-        // A leaf of 8 lines splits, and what it moves is removed by threads that do not fence for it.
+        // A leaf of 8 lines splits, and threads that do not fence for it remove the moved items.
         scenario(
             "blocks",
             fourth(28),
@@ -145,7 +144,7 @@ pub(super) fn proofs_in(design: AnyDesign, groups: &'static [Group]) -> Vec<Proo
     let budget = Budget { continuation_crashes: 1, ..Budget::of(64) };
     let proof = |group: &'static Group| match group.0 {
         OfWords(lines) => of::<Words>(design, lines, group, budget),
-        // Opening texts checks of every record whether it is live.
+        // Opening texts checks for every record whether it is live.
         OfTexts(lines) => of::<Texts>(design, lines, group, Budget { continuation_crashes: 8, ..budget }),
     };
     groups.iter().map(proof).collect()
@@ -217,7 +216,7 @@ const GROUPS: &[Group] = &[
     ),
 ];
 
-/// Returns groups of steps, each with what notices a change there soonest.
+/// Returns groups of steps, each with the test that detects a mutation there soonest.
 pub(super) fn proofs() -> Vec<Proof> {
     proofs_in(Design::WoTree.into(), GROUPS)
 }

@@ -1,4 +1,4 @@
-//! `bristlecone-lab reproduce`: the figures of the papers.
+//! `bristlecone-lab reproduce`: measures the figures of the papers.
 
 use std::path::PathBuf;
 
@@ -13,13 +13,13 @@ use super::papers::{self, Asked, PAPERS};
 use super::results::{Made, Results};
 use super::{memory, report};
 
-/// Measure the figures of the papers, and show ours beside theirs
+/// Measure the figures of the papers, and print ours beside theirs
 ///
-/// Each figure is measured by runs of count, bench and probe, whose command lines stand in the results. Counted
-/// figures are the same on every machine; timed ones are measured in turns, several times. Results go to
-/// results.jsonl in the folder, a line each, and to report.html, a page that needs nothing else. What is there
-/// already is kept, if it was measured by the same command lines at the same commit on this machine: a call that was
-/// interrupted goes on where it was.
+/// Each figure is measured by runs of count, bench and probe, whose command lines are part of the results.
+/// Counted figures are the same on every machine; timed ones are measured alternately, several times. Results
+/// are written to results.jsonl in the folder, a line each, and to report.html, a self-contained page. Existing
+/// results are kept, if they were measured by the same command lines at the same commit on this machine: an
+/// interrupted call continues where it stopped.
 #[derive(Args, Debug)]
 #[command(after_help = "\
 Scales: quick takes at most 100k keys a figure (500k where space counts), and six to ten minutes for all on two processors; full takes as many as
@@ -29,19 +29,19 @@ pub struct Reproduce {
     /// The paper: sstree, nbtree, cclbtree, lodgetree, wotree or all.
     #[arg(value_name = "PAPER", required_unless_present = "list")]
     paper: Option<String>,
-    /// A figure or table, as the paper numbers it, such as 10a; may be given several times [default: all]
+    /// A figure or table, as numbered in the paper, for example 10a; repeatable [default: all]
     #[arg(long = "figure", value_name = "F")]
     figures: Vec<String>,
-    /// How many keys: quick, full or a number.
+    /// Number of keys: quick, full or a number.
     #[arg(long, value_name = "SCALE", default_value = "quick", value_parser = scale)]
     scale: Scale,
-    /// The folder of the results.
+    /// Folder of the results.
     #[arg(long, value_name = "DIR", default_value = "reproduced")]
     out: PathBuf,
-    /// How often timed figures are measured, in turns; medians are reported.
+    /// Number of alternate measurements of timed figures; medians are reported.
     #[arg(long, value_name = "R", default_value_t = 3, value_parser = clap::value_parser!(u16).range(1..=100))]
     rounds: u16,
-    /// Measure only what is counted.
+    /// Measure only counted figures.
     #[arg(long)]
     counted: bool,
     /// List the papers and figures instead.
@@ -77,7 +77,7 @@ impl Reproduce {
         let mut results = Results::open(&self.out)?;
         report::check_writable(&self.out)?;
         let measured = self.measure(&asked, &made, &mut results, output);
-        // However it ended, the page shows what there is.
+        // The page is written even after a failure.
         results.rewrite()?;
         let page = report::write(&self.out, &PAPERS, self.scale, &results.all)?;
         measured?;

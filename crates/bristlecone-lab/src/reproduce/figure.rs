@@ -1,4 +1,4 @@
-//! What a figure is: rows that are measured, and what the paper says of each.
+//! Figures: rows to measure, and the paper's value of each.
 
 use serde::{Deserialize, Serialize};
 
@@ -29,26 +29,26 @@ impl Kind {
 pub struct Paper {
     pub name: &'static str,
     pub title: &'static str,
-    /// Declares its figures at a scale.
+    /// Returns its figures at a scale.
     pub figures: fn(Scale) -> Vec<Figure>,
 }
 
-/// How many keys a figure may take.
+/// Maximum number of keys of a figure.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Scale {
     /// Ten minutes for all papers on two processors.
     Quick,
-    /// As many as the paper.
+    /// As many as in the paper.
     Full,
-    /// So many at most.
+    /// At most this number.
     Keys(u64),
 }
 
-/// Keys of a figure at the quick scale, at most.
+/// Maximum number of keys of a figure at the quick scale.
 const QUICK_KEYS: u64 = 100_000;
 
 impl Scale {
-    /// Returns the keys that stand for so many of the paper.
+    /// Returns the number of keys in place of the paper's number.
     pub fn keys(self, paper: u64) -> u64 {
         match self {
             Self::Quick => paper.min(QUICK_KEYS),
@@ -57,8 +57,8 @@ impl Scale {
         }
     }
 
-    /// Returns how many keys there are where bytes of space are what counts: the pool grows by chunks of 2 MiB, which
-    /// weigh more on few keys.
+    /// Returns the number of keys where bytes of space are measured: the pool grows by chunks of 2 MiB, which matter
+    /// more with few keys.
     pub fn keys_in_space(self, paper: u64) -> u64 {
         match self {
             Self::Quick => paper.min(5 * QUICK_KEYS),
@@ -66,7 +66,8 @@ impl Scale {
         }
     }
 
-    /// Returns the processor's cache to count with, so that as much of the tree as in the paper is beyond it.
+    /// Returns the size of the processor's cache for counting, so that it holds the same fraction of the tree as in
+    /// the paper.
     pub fn cache(self, paper: u64, cache: u64) -> u64 {
         let share = self.keys(paper) as f64 / paper as f64;
         ((cache as f64 * share) as u64).max(64 << 10)
@@ -75,16 +76,16 @@ impl Scale {
 
 /// A figure or a table of a paper.
 pub struct Figure {
-    /// As the paper numbers it.
+    /// Its number in the paper.
     pub name: &'static str,
     pub title: &'static str,
     pub kind: Kind,
-    /// What the positions of rows are.
+    /// Meaning of the rows' positions.
     pub x: &'static str,
-    /// Whether values span orders of magnitude, as tails do.
+    /// Whether values span orders of magnitude, like tails.
     pub logarithmic: bool,
     pub rows: Vec<Row>,
-    /// How ours was measured where that is not how the paper did, and why it differs.
+    /// Differences of our method from the paper's, and the reasons for different results.
     pub note: &'static str,
 }
 
@@ -105,14 +106,14 @@ impl Figure {
         self
     }
 
-    /// Says how ours was measured, and why it differs.
+    /// Sets the note on our method and on differences.
     pub fn note(mut self, note: &'static str) -> Self {
         self.note = note;
         self
     }
 }
 
-/// Where in its figure a row stands.
+/// Position of a row in its figure.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
 #[serde(untagged)]
 pub enum X {
@@ -140,38 +141,38 @@ impl From<&str> for X {
     }
 }
 
-/// What the paper says of a row.
+/// The paper's value of a row.
 #[derive(Clone, Debug)]
 pub struct Said {
     pub value: f64,
     /// The other end, where the paper gives a range.
     pub upto: Option<f64>,
-    /// Where in the paper.
+    /// Location in the paper.
     pub place: &'static str,
     /// Whether it was read off a plot, or follows from rounded numbers.
     pub approximate: bool,
 }
 
-/// A number to measure.
+/// A value to measure.
 #[derive(Clone, Debug)]
 pub struct Row {
-    /// What it is called in legends.
+    /// Its name in legends.
     pub series: String,
     /// The design it is about.
     pub design: String,
     pub x: X,
     pub metric: &'static str,
     pub unit: &'static str,
-    /// What is run for it: one, or two that are compared.
+    /// Its runs: one, or two that are compared.
     pub runs: Vec<Run>,
     pub take: Take,
     pub paper: Option<Said>,
-    /// Why it differs from the paper's.
+    /// The reason why it differs from the paper's.
     pub remark: &'static str,
 }
 
 impl Row {
-    /// Declares a row of one run.
+    /// Returns a row of one run.
     pub fn new(
         series: impl Into<String>,
         x: impl Into<X>,
@@ -199,32 +200,32 @@ impl Row {
         self
     }
 
-    /// Notes what the paper says, and where.
+    /// Sets the paper's value, and its location.
     pub fn paper(mut self, value: f64, place: &'static str) -> Self {
         self.paper = Some(Said { value, upto: None, place, approximate: false });
         self
     }
 
-    /// Notes the paper's value, where it gives a range.
+    /// Sets the paper's value, where it is a range.
     pub fn paper_range(mut self, value: f64, upto: f64, place: &'static str) -> Self {
         self.paper = Some(Said { value, upto: Some(upto), place, approximate: false });
         self
     }
 
-    /// Notes the paper's value, where it is approximate.
+    /// Sets the paper's value, where it is approximate.
     pub fn paper_about(mut self, value: f64, place: &'static str) -> Self {
         self.paper = Some(Said { value, upto: None, place, approximate: true });
         self
     }
 
-    /// Notes why it differs.
+    /// Sets the reason why it differs.
     pub fn remark(mut self, remark: &'static str) -> Self {
         self.remark = remark;
         self
     }
 
-    /// Returns how this differs from the paper's, if the paper says anything: percent of its value, or percentage
-    /// points where both are percent. What is within the paper's range does not differ.
+    /// Returns the difference from the paper's value, if there is one: in percent of it, or in percentage points
+    /// where both are percentages. A value within the paper's range does not differ.
     pub fn deviation(&self, value: f64) -> Option<f64> {
         let said = self.paper.as_ref()?;
         let other = said.upto.unwrap_or(said.value);
@@ -237,12 +238,13 @@ impl Row {
     }
 }
 
-/// Returns why what a baseline costs the medium differs from what the papers measured, where that is one reason.
+/// Returns a general reason why a baseline's cost on the medium differs from the papers' measurements, if there is
+/// one.
 pub fn remark_of(design: &str) -> &'static str {
     if design == "pactree" { "its search layer stands in DRAM here, on the medium there" } else { "" }
 }
 
-/// Returns what a design is called in the papers.
+/// Returns a design's name in the papers.
 pub fn title(design: &str) -> &'static str {
     match design {
         "sstree" => "SSTree",

@@ -83,7 +83,7 @@ fn slice_mops(report: &Value) -> Vec<(f64, f64)> {
     take::slices(report, "mops")
 }
 
-/// The workloads of figures 11 and 12, and how many times the others' throughput the paper has at most.
+/// The workloads of figures 11 and 12, and the paper's maximum ratio to the others' throughput.
 const WORKLOADS: [(&str, &str, f64); 5] = [
     ("insert", "insert=1", 2.5),
     ("search", "get=1", 4.7),

@@ -1,4 +1,4 @@
-//! Runs the command lines of figures in turns, and makes results of their reports.
+//! Runs the command lines of figures alternately, and derives results from their reports.
 
 use std::collections::HashMap;
 
@@ -14,34 +14,34 @@ use super::results::{Made, Measurement, Results};
 use super::run::Run;
 use super::take::Take;
 
-/// What was reported, round by round, and what went wrong.
+/// Reports, round by round, and errors.
 #[derive(Default)]
 pub struct Reports {
     of: HashMap<Run, Vec<Value>>,
     failed: HashMap<Run, String>,
 }
 
-/// How often timed rows are measured, in turns.
+/// Number of alternate measurements of timed rows.
 #[derive(Clone, Copy)]
 pub struct Rounds(pub usize);
 
 impl Rounds {
     fn of(self, kind: Kind) -> usize {
         match kind {
-            // Every round would be the same.
+            // Every round would give the same result.
             Kind::Counted => 1,
             Kind::Timed => self.0,
         }
     }
 }
 
-/// Returns the rows of a figure that are to be measured.
+/// Returns the rows of a figure that must be measured.
 pub fn left<'a>(asked: &'a Asked, results: &Results, made: &Made) -> Vec<&'a Row> {
     let of = (asked.paper.name, asked.figure.name);
     asked.figure.rows.iter().filter(|row| !results.all.iter().any(|old| old.serves(of, row, made))).collect()
 }
 
-/// Returns the runs of rows, each once, in the order of the rows.
+/// Returns the distinct runs of rows, in the order of the rows.
 fn runs<'a>(rows: &[&'a Row]) -> Vec<&'a Run> {
     let mut runs: Vec<&Run> = Vec::new();
     for run in rows.iter().flat_map(|row| &row.runs).filter(|run| run.is_possible()) {
@@ -52,7 +52,7 @@ fn runs<'a>(rows: &[&'a Row]) -> Vec<&'a Run> {
     runs
 }
 
-/// Returns what all that is left takes, about.
+/// Returns the approximate duration of all remaining runs.
 pub fn weight(left: &[(&Asked, Vec<&Row>)], rounds: Rounds) -> u64 {
     let mut most: HashMap<&Run, usize> = HashMap::new();
     for (asked, rows) in left {
@@ -65,8 +65,8 @@ pub fn weight(left: &[(&Asked, Vec<&Row>)], rounds: Rounds) -> u64 {
 }
 
 impl Reports {
-    /// Runs what the rows of a figure need and is not there yet, and adds the results. If the user wants to stop, what
-    /// was measured of them is added still.
+    /// Executes the missing runs of a figure's rows, and adds the results. If the user interrupts it, completed
+    /// measurements are still added.
     pub fn figure(
         &mut self,
         asked: &Asked,
@@ -91,7 +91,7 @@ impl Reports {
 
     fn run(&mut self, asked: &Asked, runs: &[&Run], rounds: usize, bar: &ProgressBar) -> Outcome {
         for round in 0..rounds {
-            // Which begins changes from round to round.
+            // The first run changes from round to round.
             let order: Vec<&&Run> =
                 if round % 2 == 0 { runs.iter().collect() } else { runs.iter().rev().collect() };
             for run in order {
@@ -150,7 +150,7 @@ impl Reports {
     }
 }
 
-/// Shows what came out of a figure.
+/// Prints the results of a figure.
 pub fn show(output: &mut Output, asked: &Asked, results: &[Measurement]) -> Outcome {
     if output.json() {
         return results.iter().try_for_each(|result| output.value(result));

@@ -1,4 +1,4 @@
-//! Whether a machine has room for a scale.
+//! Checks whether a machine has enough memory for a scale.
 
 use bristlecone_cli::failure::{Exit, Failure, Outcome};
 use bristlecone_cli::size;
@@ -22,7 +22,7 @@ const KEYS: [(u64, &str); 11] = [
     (10_000, "10k"),
 ];
 
-/// Returns the bytes that may be used: nine tenths of what the system says is available.
+/// Returns the usable bytes: nine tenths of the memory that the system reports as available.
 pub fn available() -> Option<u64> {
     let text = std::fs::read_to_string("/proc/meminfo").ok()?;
     let line = text.lines().find_map(|line| line.strip_prefix("MemAvailable:"))?;
@@ -30,7 +30,7 @@ pub fn available() -> Option<u64> {
     Some(kib * 1024 / 10 * 9)
 }
 
-/// Returns the run of the figures that takes the most.
+/// Returns the run with the largest memory consumption.
 fn largest(asked: &[Asked]) -> Option<(&Asked, u64)> {
     let most = |asked: &Asked| {
         let runs = asked.figure.rows.iter().flat_map(|row| &row.runs);
@@ -39,7 +39,7 @@ fn largest(asked: &[Asked]) -> Option<(&Asked, u64)> {
     asked.iter().filter_map(|asked| Some((asked, most(asked)?))).max_by_key(|(_, bytes)| *bytes)
 }
 
-/// Fails if there is too little memory for what is asked for, with what would fit.
+/// Fails if there is too little memory for the requested figures, and suggests a scale that fits.
 pub fn check(paper: &str, names: &[String], asked: &[Asked], available: u64) -> Outcome {
     let Some((most, bytes)) = largest(asked).filter(|(_, bytes)| *bytes > available) else { return Ok(()) };
     let fits = |keys: u64| {

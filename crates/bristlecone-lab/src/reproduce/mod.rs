@@ -1,13 +1,13 @@
 //! `reproduce`: the figures of the five papers, ours beside theirs.
 //!
-//! - [`figure`]: what a figure is: rows that are measured, and what the paper says of each.
-//! - [`wotree`], [`nbtree`], [`sstree`], [`cclbtree`], [`lodgetree`]: the figures of a paper each. Their numbers
-//!   stand beside the place in the paper that they were read from.
-//! - [`run`]: the command lines of `count`, `bench` and `probe` that rows are measured by; [`take`]: what of their
-//!   reports is a row's value.
-//! - [`measure`]: runs them in turns, and makes results of them.
-//! - [`results`]: the file of results, which a second call goes on with.
-//! - [`memory`]: whether there is room for a scale.
+//! - - [`figure`]: figures: rows to measure, and the paper's value of each.
+//! - - [`wotree`], [`nbtree`], [`sstree`], [`cclbtree`], [`lodgetree`]: the figures of one paper each. Each number
+//!   has its location in the paper beside it.
+//! - - [`run`]: the command lines of `count`, `bench` and `probe` that measure rows; [`take`]: derives a row's
+//!   value from their reports.
+//! - - [`measure`]: runs them alternately, and derives results.
+//! - - [`results`]: the file of results, with which a second call continues.
+//! - - [`memory`]: checks whether there is enough memory for a scale.
 //! - [`report`]: the page; [`table`]: the notebook `docs/lab/RESULTS.md`.
 
 mod cclbtree;

@@ -44,7 +44,7 @@ fn overhead(scale: Scale) -> Figure {
         ("utree", [all(2.0, 1.0, 1.0), all(2.0, 2.0, 1.0), all(2.0, 2.0, 2.0)]),
     ];
     let keys = scale.keys(INITIAL);
-    // So few that hardly a delete meets a key that is deleted already.
+    // So few that hardly any delete finds a key already deleted.
     let run = |design: &str, mix: &str| {
         Run::count(design, keys).operations((keys / 20).max(1)).mix(mix).and("--threads", 1)
     };
@@ -175,7 +175,7 @@ fn base_throughput(scale: Scale) -> Figure {
             Row::new(title(design), operation, ("throughput", "M/s"), run(design, 2), At(path))
         }
     };
-    // Times the others': from the nearest to the farthest of all that the paper has.
+    // Ratios to the others: from the nearest to the farthest of all in the paper.
     let ranges = [(1.6, 7.5), (1.5, 5.0), (2.0, 4.9), (1.6, 5.1)];
     let mut ratios = Vec::new();
     for ((operation, path, _), (least, most)) in OPERATIONS.into_iter().zip(ranges) {
@@ -202,7 +202,7 @@ fn base_throughput(scale: Scale) -> Figure {
         .note(IN_SHARED_MEMORY)
 }
 
-/// NBTree as it is, and with locks instead of what makes it lock-free.
+/// NBTree, and its variants with locks instead of the lock-free parts.
 const LOCKING: [(&str, u64); 3] = [("NBTree", 0), ("NBTree-W", 1), ("NBTree-WR", 2)];
 
 /// Returns a run of gets and upserts of skewed keys.

@@ -1,4 +1,4 @@
-//! The papers, and what of them is asked for.
+//! The papers, and the requested figures.
 
 use bristlecone_cli::failure::{Failure, Outcome};
 
@@ -15,7 +15,7 @@ pub struct Asked {
     pub figure: Figure,
 }
 
-/// Returns the figures of a paper, or of all, that are asked for by name; of all, if none is named.
+/// Returns the requested figures of a paper, or of all; all figures, if none is named.
 pub fn asked(paper: &str, names: &[String], scale: Scale) -> Outcome<Vec<Asked>> {
     let papers: Vec<_> = PAPERS.into_iter().filter(|known| paper == "all" || paper == known.name).collect();
     if papers.is_empty() {

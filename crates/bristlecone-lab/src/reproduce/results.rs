@@ -1,4 +1,4 @@
-//! Results: one line of JSON each, appended as they come, kept by the next call.
+//! Results: one line of JSON each, appended immediately, and kept by the next call.
 
 use std::fs::{File, OpenOptions};
 use std::io::Write;
@@ -10,7 +10,7 @@ use serde_json::Value;
 
 use super::figure::{Kind, Row, X};
 
-/// What was measured for a row, and under which circumstances.
+/// The measurement of a row, and its circumstances.
 #[derive(Clone, Debug, Serialize, Deserialize)]
 pub struct Measurement {
     pub paper: String,
@@ -21,12 +21,12 @@ pub struct Measurement {
     pub metric: String,
     pub kind: Kind,
     pub unit: String,
-    /// The median of the rounds; none if it could not be measured, which the remark explains.
+    /// The median of the rounds; `None` if it could not be measured, for the reason in the remark.
     pub value: Option<f64>,
     pub paper_value: Option<f64>,
     /// The other end, where the paper gives a range.
     pub paper_upto: Option<f64>,
-    /// Where in the paper its number stands.
+    /// Location of the paper's number.
     pub paper_place: Option<String>,
     pub paper_approximate: bool,
     /// Percent of the paper's value; percentage points where the unit is percent.
@@ -41,7 +41,7 @@ pub struct Measurement {
     pub made: Made,
 }
 
-/// By what, on what and when something was measured.
+/// Build, machine and time of a measurement.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
 pub struct Made {
     pub version: String,
@@ -53,7 +53,7 @@ pub struct Made {
 }
 
 impl Made {
-    /// Returns the circumstances of now.
+    /// Returns the present circumstances.
     pub fn now() -> Self {
         let build = if cfg!(debug_assertions) { "with debug assertions" } else { "optimized" };
         Self {
@@ -67,8 +67,8 @@ impl Made {
     }
 }
 
-/// Returns the commit that this was built of, marked if something was changed there. A build for tests knows none, so it
-/// has the time at which it was built: another build's results do not serve it.
+/// Returns the commit of this build, marked if a source was changed. A build for tests does not know its commit and
+/// returns the time of the build: results of another build are not reused.
 fn commit() -> Option<String> {
     if let Some(commit) = option_env!("BRISTLECONE_COMMIT") {
         return Some(commit.to_owned());
@@ -78,7 +78,7 @@ fn commit() -> Option<String> {
 }
 
 impl Measurement {
-    /// Creates the result of a row from the values of its rounds; none: the remark says why.
+    /// Creates the result of a row from the values of its rounds; if there are none, the remark gives the reason.
     pub fn new((paper, figure): (&str, &str), kind: Kind, row: &Row, rounds: Vec<f64>, made: &Made) -> Self {
         let mut sorted = rounds.clone();
         sorted.sort_by(f64::total_cmp);
@@ -107,7 +107,7 @@ impl Measurement {
         }
     }
 
-    /// Returns whether it is of the same number, whenever it was measured.
+    /// Returns whether it is of the same number, regardless of when it was measured.
     pub fn is_of(&self, other: &Self) -> bool {
         self.is_of_series(other) && self.x == other.x
     }
@@ -143,7 +143,7 @@ pub struct Results {
 pub const FILE: &str = "results.jsonl";
 
 impl Results {
-    /// Opens the results of a folder, which is created if it is not there.
+    /// Opens the results of a folder, which is created if missing.
     pub fn open(folder: &Path) -> Outcome<Self> {
         std::fs::create_dir_all(folder).map_err(|error| Failure::io(folder.display(), &error))?;
         let path = folder.join(FILE);
@@ -151,7 +151,7 @@ impl Results {
         let to = OpenOptions::new().create(true).append(true).open(&path);
         let to = to.map_err(|error| Failure::io(path.display(), &error))?;
         let mut results = Self { path, to, all };
-        // What a killed call left half written goes, and so does what was measured anew.
+        // Removes a partial line of a killed call, and replaced measurements.
         results.rewrite()?;
         Ok(results)
     }
@@ -169,7 +169,7 @@ impl Results {
         Ok(())
     }
 
-    /// Takes away points of curves that are about to be measured again: their positions may differ.
+    /// Removes points of curves that are about to be measured again: their positions may differ.
     pub fn forget_curve(&mut self, (paper, figure): (&str, &str), row: &Row) {
         self.all.retain(|result| {
             (result.paper.as_str(), result.figure.as_str(), result.series.as_str(), result.metric.as_str())
@@ -177,7 +177,7 @@ impl Results {
         });
     }
 
-    /// Writes the file anew: each number once. A crash leaves the old file or the new one.
+    /// Rewrites the file: each number once. A crash leaves the old file or the new one.
     pub fn rewrite(&mut self) -> Outcome {
         let said = |error: std::io::Error| Failure::io(self.path.display(), &error);
         let new = self.path.with_extension("jsonl.new");
@@ -202,8 +202,8 @@ fn replace(all: &mut Vec<Measurement>, new: Vec<Measurement>) {
     }
 }
 
-/// Reads a file of results; of several of one number, the last one counts. A last line without an end is what a
-/// killed call left, and does not count.
+/// Reads a file of results; of several with the same number, the last one counts. A last line without an end is a
+/// partial line of a killed call, and does not count.
 pub fn read(path: &Path) -> Outcome<Vec<Measurement>> {
     let text = std::fs::read_to_string(path).map_err(|error| Failure::io(path.display(), &error))?;
     let mut all = Vec::new();
@@ -255,7 +255,7 @@ mod tests {
         results.add(vec![result(1, 6.0)]).unwrap();
         let path = folder.path().join(FILE);
         assert_eq!(std::fs::read_to_string(&path).unwrap().lines().count(), 3);
-        // What is half written does not count, and goes.
+        // A partial line does not count, and is removed.
         OpenOptions::new().append(true).open(&path).unwrap().write_all(b"{\"paper\":").unwrap();
         let results = Results::open(folder.path()).unwrap();
         assert_eq!(std::fs::read_to_string(&path).unwrap().lines().count(), 2);

@@ -1,4 +1,4 @@
-//! A command line that measures something, and the report that it gives.
+//! A command line that measures something, and its report.
 
 use bristlecone_baselines::AnyDesign;
 use bristlecone_cli::failure::{Exit, Failure, Outcome};
@@ -11,7 +11,7 @@ use crate::count::command::Count;
 use crate::probe::Probe;
 use crate::redis::{self, Redis};
 
-/// The arguments of `bristlecone-lab` that measure something; its report is that of `--json`.
+/// The arguments of `bristlecone-lab` for a measurement; its report is that of `--json`.
 #[derive(Clone, Debug, PartialEq, Eq, Hash)]
 pub struct Run {
     arguments: Vec<String>,
@@ -21,7 +21,7 @@ pub struct Run {
     bytes: u64,
 }
 
-/// What arguments of a run can be.
+/// Arguments that a run accepts.
 #[derive(Parser)]
 #[command(name = "bristlecone-lab", no_binary_name = true)]
 struct Line {
@@ -51,7 +51,7 @@ impl Run {
         Self::new("count", design).keys(keys)
     }
 
-    /// Times on this machine, with what survives a power failure flushed.
+    /// Times on this machine, with flushes for a power failure.
     pub fn bench(design: &str, keys: u64) -> Self {
         Self::timed_in(design, keys, "adr")
     }
@@ -61,7 +61,7 @@ impl Run {
         Self::new("bench", design).keys(keys).and("--domain", domain)
     }
 
-    /// Does what no design does: lines of the device, written as the arguments say.
+    /// Writes lines of the device without a design, as the arguments say.
     pub fn probe(lines: u64, media_lines: u64, threads: u64, writes: u64) -> Self {
         let run = Self { arguments: vec!["probe".to_owned()], keys: 0, operations: writes, bytes: 0 };
         run.and("--lines", lines)
@@ -70,7 +70,8 @@ impl Run {
             .and("--writes", writes)
     }
 
-    /// Times a Redis server on this machine whose maps are of a design, or its hashes: one workload of YCSB.
+    /// Times a Redis server on this machine whose maps are of a design, or its hashes: one workload
+    /// of YCSB.
     pub fn redis(design: &str, keys: u64, workload: &str) -> Self {
         Self::new("redis", design).keys(keys).and("--workload", workload)
     }
@@ -92,36 +93,36 @@ impl Run {
         self.and("--option", format!("{name}={value}"))
     }
 
-    /// Does so many operations after the load.
+    /// Executes this many operations after the load.
     pub fn operations(mut self, operations: u64) -> Self {
         self.operations = operations;
         self.and("--operations", operations)
     }
 
-    /// Notes that items take so many bytes out of line.
+    /// Sets the number of bytes of items out of line.
     pub fn with_bytes(mut self, bytes: u64) -> Self {
         self.bytes = bytes;
         self
     }
 
-    /// Does one operation, or a mix, after the load.
+    /// Executes one operation, or a mix, after the load.
     pub fn mix(self, mix: &str) -> Self {
         self.and("--mix", mix)
     }
 
-    /// Makes a run that only loads.
+    /// Makes this a run that only loads.
     pub fn load(mut self) -> Self {
         self.operations = 0;
         self.and("--preset", "load")
     }
 
-    /// Returns the design, if it is about one.
+    /// Returns the design, if the run has one.
     pub fn design(&self) -> &str {
         let at = self.arguments.iter().position(|argument| argument == "--design");
         at.map_or("device", |at| &self.arguments[at + 1])
     }
 
-    /// Returns whether there is such a design here.
+    /// Returns whether the design exists here.
     pub fn is_possible(&self) -> bool {
         match self.arguments[0].as_str() {
             "probe" => true,
@@ -130,12 +131,12 @@ impl Run {
         }
     }
 
-    /// Returns the arguments as they are typed.
+    /// Returns the arguments as typed.
     pub fn line(&self) -> String {
         self.arguments.join(" ")
     }
 
-    /// Returns how long it takes, about, against other runs.
+    /// Returns its approximate duration relative to other runs.
     pub fn weight(&self) -> u64 {
         let phases = if self.arguments.iter().any(|argument| argument == "--preset" || argument == "--mix") {
             1
@@ -145,7 +146,8 @@ impl Run {
         1000 + self.keys + self.operations * phases
     }
 
-    /// Returns the bytes of memory that it takes, about: keys in the pool and in DRAM, and the operations drawn.
+    /// Returns its approximate memory consumption in bytes: keys in the pool and in DRAM, and the
+    /// generated operations.
     pub fn bytes(&self) -> u64 {
         const EACH: u64 = 160;
         (64 << 20) + (self.keys + self.operations) * (EACH + 2 * self.bytes)
@@ -155,7 +157,7 @@ impl Run {
         Line::try_parse_from(self.arguments.iter().map(String::as_str).chain(["--json"]))
     }
 
-    /// Returns why the arguments cannot be read, if they cannot.
+    /// Returns the error if the arguments cannot be parsed.
     #[cfg(test)]
     pub fn refusal(&self) -> Option<String> {
         self.read().err().map(|error| error.to_string())
@@ -167,7 +169,7 @@ impl Run {
             Failure::new(Exit::Usage, bristlecone_cli::answer::one_line(&error.to_string()))
         });
         let Line { json, command } = line?;
-        // Its own bar would stand beside that of all figures.
+        // Its own bar would appear beside that of all figures.
         let quiet = Output::new(json);
         match command {
             Measuring::Count(count) => count.measure(&quiet),
@@ -178,7 +180,7 @@ impl Run {
     }
 }
 
-/// Returns how many threads this machine has processors for.
+/// Returns the number of this machine's processors.
 pub fn threads_here() -> u64 {
     crate::bench::run::processors().len().max(1) as u64
 }

@@ -27,12 +27,12 @@ fn all() -> impl Iterator<Item = &'static str> {
     ["sstree"].into_iter().chain(OTHERS)
 }
 
-/// Returns a timed run on as many threads as this machine has processors for.
+/// Returns a timed run on one thread per processor of this machine.
 fn bench(design: &str, keys: u64) -> Run {
     Run::bench(design, keys).and("--threads", threads_here())
 }
 
-/// Returns the loads and writes of figures 6 and 7: their names, how they are run, and the phase.
+/// Returns the loads and writes of figures 6 and 7: their names, their runs, and the phase.
 fn workloads(design: &str, keys: u64) -> [(&'static str, Run, &'static str); 5] {
     let run = || bench(design, keys);
     [
@@ -153,14 +153,14 @@ fn reads(scale: Scale) -> Figure {
 
 const MIX: &str = "phases/mix/mops";
 
-/// The writes of figure 9: their names, mixes, and where the report has them.
+/// The writes of figure 9: their names, mixes, and paths in the report.
 const OPERATIONS: [(&str, &str, [&str; 2]); 3] = [
     ("insert", "insert=1", ["per_operation/insert/flushes", "per_operation/insert/lines_written"]),
     ("update", "update=1", ["per_operation/update/flushes", "per_operation/update/lines_written"]),
     ("delete", "remove=1", ["per_operation/remove/flushes", "per_operation/remove/lines_written"]),
 ];
 
-/// SSTree as it is, and as in the paper: only the head's fingerprints stand in DRAM.
+/// SSTree, and its variant as in the paper: only the head's fingerprints are in DRAM.
 const MODES: [(&str, u64); 2] = [("SSTree", 0), ("SSTree, paper mode", 1)];
 
 fn count(design: &str, keys: u64) -> Run {
@@ -169,7 +169,7 @@ fn count(design: &str, keys: u64) -> Run {
 
 fn lines_written(scale: Scale) -> Figure {
     let keys = scale.keys(LOADED);
-    // As the paper: fewer deletes than keys, some of which are deleted already.
+    // As in the paper: fewer deletes than keys, some of which are already deleted.
     let operations = |mix: &str| if mix == "remove=1" { keys * 2 / 5 } else { keys };
     let mut rows = Vec::new();
     for (operation, mix, [flushes, lines]) in OPERATIONS {
@@ -206,7 +206,7 @@ fn lines_written(scale: Scale) -> Figure {
 
 fn lines_read(scale: Scale) -> Figure {
     let keys = scale.keys(LOADED);
-    // As the paper: fewer deletes than keys, some of which are deleted already.
+    // As in the paper: fewer deletes than keys, some of which are already deleted.
     let operations = |mix: &str| if mix == "remove=1" { keys * 2 / 5 } else { keys };
     let mut rows = Vec::new();
     for (operation, mix, path) in [
@@ -363,7 +363,7 @@ fn recovery(scale: Scale) -> Figure {
         .note("The paper recovers 100M keys in 2.7 s on one thread and in 0.44 s on 32.")
 }
 
-/// Returns a quarter, a half and all of so many keys.
+/// Returns a quarter, a half and all of `keys`.
 pub fn sizes(keys: u64) -> [u64; 3] {
     [keys / 4, keys / 2, keys]
 }

@@ -7,7 +7,7 @@ use bristlecone_cli::output::grouped;
 use super::figure::{Figure, Kind, X};
 use super::results::Measurement;
 
-/// Returns a number with four digits that count.
+/// Returns a number with four significant digits.
 pub fn number(value: f64) -> String {
     let magnitude = value.abs();
     let text = match magnitude {
@@ -45,7 +45,7 @@ pub fn paper(result: &Measurement) -> Option<String> {
     })
 }
 
-/// Returns how ours differs from the paper's, if that is known.
+/// Returns the paper's value, if it exists.
 pub fn deviation(result: &Measurement) -> Option<String> {
     let deviation = result.deviation?;
     let unit = if result.unit == "%" { "points" } else { "%" };
@@ -59,7 +59,7 @@ pub fn deviation(result: &Measurement) -> Option<String> {
     ))
 }
 
-/// Returns where a row stands, for people.
+/// Returns the difference from the paper's value, if known.
 pub fn position(x: &X) -> String {
     match x {
         X::Number(value) => number(*value),
@@ -68,7 +68,7 @@ pub fn position(x: &X) -> String {
     }
 }
 
-/// Returns a result in one line.
+/// Returns a row's position, readable for people.
 pub fn line(figure: &Figure, result: &Measurement) -> String {
     let mut line = result.series.clone();
     if result.x != X::None {
@@ -91,7 +91,7 @@ pub fn line(figure: &Figure, result: &Measurement) -> String {
     line
 }
 
-/// Returns the values without repetitions, in the order in which they come first.
+/// Returns the distinct values, in order of first occurrence.
 pub fn distinct<'a, T: PartialEq>(all: impl Iterator<Item = &'a T>) -> Vec<&'a T> {
     let mut seen: Vec<&T> = Vec::new();
     for one in all {
@@ -102,7 +102,7 @@ pub fn distinct<'a, T: PartialEq>(all: impl Iterator<Item = &'a T>) -> Vec<&'a T
     seen
 }
 
-/// Columns of a table at most; of longer series as many points stand for all.
+/// Maximum number of columns of a table; longer series are sampled.
 const COLUMNS_MAX: usize = 8;
 
 /// Writes a figure in Markdown.
@@ -126,7 +126,7 @@ pub fn markdown(figure: &Figure, results: &[&Measurement]) -> String {
     text
 }
 
-/// Writes series that the paper gives no numbers of: a row each, their positions as columns.
+/// Writes series for which the paper has no numbers: a row each, with positions as columns.
 fn across(figure: &Figure, metric: &str, rows: &[&Measurement]) -> String {
     let positions = distinct(rows.iter().map(|row| &row.x));
     let step = positions.len().div_ceil(COLUMNS_MAX).max(1);
@@ -165,7 +165,7 @@ fn across(figure: &Figure, metric: &str, rows: &[&Measurement]) -> String {
     text
 }
 
-/// Writes numbers with those of the paper, one below the other.
+/// Writes numbers beside those of the paper, one below the other.
 fn down(figure: &Figure, metric: &str, rows: &[&Measurement]) -> String {
     let Some(first) = rows.first() else { return String::new() };
     let unit = if first.unit.is_empty() { String::new() } else { format!(" [{}]", first.unit) };

@@ -1,30 +1,30 @@
-//! What a row's value is: a number of a report, or of two reports that are compared.
+//! Derives a row's value from a report, or from two reports that are compared.
 
 use serde_json::Value;
 
-/// What a row's value is.
+/// How a row's value is derived.
 #[derive(Clone, Copy, Debug)]
 pub enum Take {
-    /// What the report of the run has at this path.
+    /// The value at this path of the run's report.
     At(&'static str),
     /// The same, times a factor.
     Scaled(&'static str, f64),
-    /// By how many percent the first run's is less than the second's.
+    /// The reduction of the first run's value relative to the second's, in percent.
     Saved(&'static str),
-    /// By how many percent the first run's is more than the second's.
+    /// The increase of the first run's value relative to the second's, in percent.
     More(&'static str),
-    /// How many times the second run's the first run's is.
+    /// The ratio of the first run's value to the second's.
     Ratio(&'static str),
-    /// What one path of the run has, divided by what another has.
+    /// The quotient of the values at two paths of the run's report.
     Quotient(&'static str, &'static str),
-    /// By how many percent what one path of the run has is less than what another has.
+    /// The reduction of the value at one path of the run's report relative to another, in percent.
     SavedWithin(&'static str, &'static str),
-    /// Many points, which the run's report has all of.
+    /// Many points, all in the run's report.
     Curve(fn(&Value) -> Vec<(f64, f64)>),
 }
 
 impl Take {
-    /// Returns the value of a row from the reports of its runs; `None` if these do not have it.
+    /// Returns the value of a row from the reports of its runs; `None` if these do not contain it.
     pub fn value(self, reports: &[&Value]) -> Option<f64> {
         let number = |run: usize, path| at(reports.get(run)?, path)?.as_f64();
         match self {
@@ -41,7 +41,8 @@ impl Take {
     }
 }
 
-/// Returns what a report has at a path of names; of an array the element with this name or number of threads.
+/// Returns the value at a path of names in a report; in an array, a name or number of threads
+/// selects the element.
 pub fn at<'a>(report: &'a Value, path: &str) -> Option<&'a Value> {
     path.split('/').try_fold(report, |value, name| match value {
         Value::Array(values) => values.iter().find(|value| {

@@ -15,7 +15,7 @@ const DESIGNS: [&str; 4] = ["wotree", "native", "wbtree", "fastfair"];
 const OTHERS: [&str; 3] = ["native", "wbtree", "fastfair"];
 const NODES: [u64; 4] = [4, 8, 16, 32];
 const NODE: u64 = 16;
-/// What a write takes longer by default (\u{a7}5.1).
+/// Default delay of a write (\u{a7}5.1).
 const DELAY_NS: u64 = 400;
 const INSERTED: u64 = 300_000;
 const LOADED: u64 = 1_000_000;
@@ -27,7 +27,7 @@ fn figures(scale: Scale) -> Vec<Figure> {
     figures
 }
 
-/// Returns a row for what WO-tree needs less than another tree.
+/// Returns a row for WO-tree's saving relative to another tree.
 fn saves(
     other: &str,
     x: impl Into<X>,
@@ -92,12 +92,12 @@ fn deletes_counted(scale: Scale) -> Figure {
         .note("Three in ten of the keys are picked at random; those picked twice cost nothing the second time, in any tree.")
 }
 
-/// Returns a timed run with nodes of so many lines on so many threads.
+/// Returns a timed run with nodes of `lines` lines on `threads` threads.
 fn bench(design: &str, keys: u64, lines: u64, threads: u64) -> Run {
     Run::bench(design, keys).option("node_lines", lines).and("--threads", threads)
 }
 
-/// Returns microseconds of an operation, where a phase of so many took so many seconds.
+/// Returns microseconds per operation, from the seconds of a phase of `operations` operations.
 fn each(path: &'static str, operations: u64) -> super::take::Take {
     Scaled(path, 1e6 / operations as f64)
 }
@@ -181,7 +181,7 @@ fn searches(scale: Scale) -> Figure {
 const THREADS: [u64; 3] = [1, 2, 4];
 const SHARED: &str = "Where a machine has fewer processors than there are threads, these take turns.";
 
-/// Returns what WO-tree saves on 1, 2 and 4 threads, beside what the paper says it saves.
+/// Returns WO-tree's saving on 1, 2 and 4 threads, beside the paper's.
 fn saved_by_threads(
     what: &'static str,
     run: &dyn Fn(&str, u64) -> Run,

@@ -1,7 +1,7 @@
-//! What a worker notes for those that come after it: memory that outlives its process.
+//! Records of a worker for its successors: memory that outlives its process.
 //!
-//! A key has one writer. Before a write the writer notes the state that the key will have, after it that it
-//! has it: of a writer that is killed, every key is as acknowledged or as intended.
+//! A key has one writer. Before a write the writer records the intended state of the key, and after it that
+//! the state is acknowledged. So after a writer was killed, every key is as acknowledged or as intended.
 
 use std::sync::atomic::AtomicU64;
 use std::sync::atomic::Ordering::{AcqRel, Acquire, Relaxed, Release};
@@ -10,11 +10,11 @@ use serde_json::{Value, json};
 
 use super::process::Shareable;
 
-/// Keys of a round, at most.
+/// Maximum number of keys of a round.
 pub const KEYS_MAX: usize = 4096;
 const MESSAGE_WORDS: usize = 256;
 
-/// A state of a key: how many changes it has seen, and whether it is there after the last one.
+/// A state of a key: its number of changes, and whether it exists after the last one.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct State {
     pub version: u64,
@@ -36,44 +36,45 @@ impl State {
     }
 }
 
-/// What is known of a key.
+/// Records about a key.
 #[repr(C)]
 pub struct KeyCell {
     acknowledged: AtomicU64,
     intended: AtomicU64,
-    /// The last state that a reader saw.
+    /// The last state seen by a reader.
     seen: AtomicU64,
-    /// The last version that was intended and is no value.
+    /// The last intended version that is absent.
     absent: AtomicU64,
 }
 
 impl KeyCell {
-    /// Returns the state of the last write that returned.
+    /// Returns the state of the last completed write.
     pub fn acknowledged(&self) -> State {
         State::of(self.acknowledged.load(Acquire))
     }
 
-    /// Returns the state of the write under way, or the acknowledged one.
+    /// Returns the state of the write in progress, or the acknowledged one.
     pub fn intended(&self) -> State {
         State::of(self.intended.load(Acquire))
     }
 
-    /// Returns the last state that a reader saw.
+    /// Returns the last state seen by a reader.
     pub fn seen(&self) -> State {
         State::of(self.seen.load(Acquire))
     }
 
-    /// Returns the last version that was intended and is no value.
+    /// Returns the last intended version that is absent.
     pub fn absent(&self) -> u64 {
         self.absent.load(Acquire)
     }
 
-    /// Returns the oldest version that a read which begins now may return.
+    /// Returns the oldest version that a read beginning now may return.
     pub fn oldest(&self) -> u64 {
         self.acknowledged().version.max(self.seen().version)
     }
 
-    /// Notes a write that begins. All stores to a key's words are seen in their order: a release each.
+    /// Records the start of a write. All stores to a key's words are visible in their order: each is a
+    /// release.
     pub fn intend(&self, next: State) {
         if !next.is_present {
             self.absent.store(next.version, Release);
@@ -81,29 +82,29 @@ impl KeyCell {
         self.intended.store(next.word(), Release);
     }
 
-    /// Notes that a write was refused: the key is as it was.
+    /// Records that a write failed and changed nothing.
     pub fn refuse(&self) {
         self.intended.store(self.acknowledged.load(Relaxed), Release);
     }
 
-    /// Notes a write that returned.
+    /// Records a completed write.
     pub fn acknowledge(&self, next: State) {
         self.acknowledged.store(next.word(), Release);
     }
 
-    /// Notes what a reader saw.
+    /// Records a state seen by a reader.
     pub fn see(&self, state: State) {
         self.seen.fetch_max(state.word(), AcqRel);
     }
 
-    /// Notes what was found after a crash: from here on it stays.
+    /// Records the state found after a crash: it is acknowledged from here on.
     pub fn settle(&self, found: State) {
         self.acknowledged.store(found.word(), Release);
         self.intended.store(found.word(), Release);
     }
 }
 
-/// How far a worker is.
+/// Phase of a worker.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd)]
 #[repr(u64)]
 pub enum Phase {
@@ -114,25 +115,25 @@ pub enum Phase {
     Done,
 }
 
-/// The memory.
+/// The shared memory.
 #[repr(C)]
 pub struct Board {
     phase: AtomicU64,
-    /// What exists: a pool, then a tree in it.
+    /// Existing objects: a pool, then a tree in it.
     pub created: AtomicU64,
-    /// Trees beside the one that are whole.
+    /// Number of complete additional trees.
     pub beside: AtomicU64,
-    /// What the other tree is: see [`super::other`].
+    /// State of the other tree: see [`super::other`].
     pub other: AtomicU64,
     /// Whether the last worker closed the pool.
     pub closed: AtomicU64,
-    /// Operations that returned.
+    /// Number of completed operations.
     pub acknowledged: AtomicU64,
-    /// Writes that found no room.
+    /// Number of writes that found no space.
     pub refused: AtomicU64,
-    /// Times that a pool was opened and all of it compared.
+    /// Number of times that a pool was opened and compared completely.
     pub compared: AtomicU64,
-    /// Keys that were compared.
+    /// Number of compared keys.
     pub keys_compared: AtomicU64,
     has_message: AtomicU64,
     message_bytes: AtomicU64,
@@ -140,22 +141,22 @@ pub struct Board {
     pub keys: [KeyCell; KEYS_MAX],
 }
 
-// SAFETY: words that are atomic, and nothing else.
+// SAFETY: it consists of atomic words only.
 unsafe impl Shareable for Board {}
 
 impl Board {
-    /// Returns how far the worker is.
+    /// Returns the phase of the worker.
     pub fn phase(&self) -> Phase {
         let phases = [Phase::Begun, Phase::Opened, Phase::Comparing, Phase::Working, Phase::Done];
         phases[self.phase.load(Acquire) as usize]
     }
 
-    /// Notes how far the worker is.
+    /// Sets the phase of the worker.
     pub fn enter(&self, phase: Phase) {
         self.phase.store(phase as u64, Release);
     }
 
-    /// Notes what is wrong, unless something is already.
+    /// Records a failure, unless one is already recorded.
     pub fn fail(&self, text: &str) {
         let bytes = &text.as_bytes()[..text.len().min(MESSAGE_WORDS * 8)];
         if self.has_message.swap(1, Relaxed) == 0 {
@@ -164,19 +165,19 @@ impl Board {
                 full[..chunk.len()].copy_from_slice(chunk);
                 word.store(u64::from_le_bytes(full), Relaxed);
             }
-            // Pairs with the load in `failure`: the words are there.
+            // Pairs with the load in `failure`: the text is visible.
             self.message_bytes.store(bytes.len() as u64, Release);
         }
     }
 
-    /// Returns what is wrong, if anything.
+    /// Returns the recorded failure, if any.
     pub fn failure(&self) -> Option<String> {
         let bytes = self.message_bytes.load(Acquire) as usize;
         let all: Vec<u8> = self.message.iter().flat_map(|word| word.load(Acquire).to_le_bytes()).collect();
         (bytes > 0).then(|| String::from_utf8_lossy(&all[..bytes]).into_owned())
     }
 
-    /// Returns what is known of the first keys, as a report has it.
+    /// Returns the records of the first keys, for a report.
     pub fn model(&self, keys: usize, number: impl Fn(usize) -> u64) -> Value {
         let of = |state: State| json!({ "version": state.version, "present": state.is_present });
         let key = |(at, cell): (usize, &KeyCell)| {

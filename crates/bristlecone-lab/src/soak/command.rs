@@ -1,4 +1,4 @@
-//! The command: draws seeds, adds up, makes what fails smaller.
+//! The command: draws seeds, collects results, and minimises failures.
 
 use std::hash::{BuildHasher, RandomState};
 use std::path::{Path, PathBuf};
@@ -19,16 +19,16 @@ use super::round::Limits;
 use super::tally::Tally;
 use crate::bench::run::processors;
 
-/// How often a line reports what was done so far.
+/// Interval of progress reports.
 const A_LINE_EACH: Duration = Duration::from_secs(60);
 
-/// Kill processes that write to pools, and compare what they leave, until something fails
+/// Repeatedly kill writing processes and check the recovered pool, until stopped or something fails
 ///
-/// Each round draws from its seed: a design with options, what keys and values are, a domain, the sizes of the pool
-/// and of its file (some are soon full), which kinds of operations there are and on which keys, the number of
+/// Each round draws from its seed: a design with options, the kinds of keys and values, a domain, the sizes of the
+/// pool and of its file (some are soon full), the kinds of operations and the distribution of keys, the number of
 /// threads, and the ends of a few lives of one pool. In each life a process opens the pool, compares all of it, and
 /// operates on it until it is killed with SIGKILL: after a number of acknowledgements, or some time after it began
-/// to create or open the pool, to compare, or to operate. Some lives end in good order, some only read.
+/// to create or open the pool, to compare, or to operate. Some lives end with a clean close, some only read.
 #[derive(Args, Debug)]
 #[command(after_help = "\
 What is compared: before each write a thread notes in memory that outlives the process what the key is
@@ -45,13 +45,13 @@ A failure leaves the pool and, in JSON, what is known of its keys; then the roun
 fails, and the line that repeats it is printed. Threads and kills never come twice in the same order, so a round
 that fails may pass the next time: --repeat runs it again.")]
 pub struct Soak {
-    /// End after this many minutes [default: not at all]
+    /// Stop after this many minutes [default: unlimited]
     #[arg(long, value_name = "N", value_parser = clap::value_parser!(u64).range(1..=1 << 32))]
     minutes: Option<u64>,
-    /// End after the rounds of this many seeds.
+    /// Stop after the rounds of this many seeds.
     #[arg(long, value_name = "N", conflicts_with = "minutes", value_parser = clap::value_parser!(u64).range(1..))]
     rounds: Option<u64>,
-    /// The seed of the first round; each further one has its successor [default: an arbitrary one]
+    /// Seed of the first round; each further round has its successor [default: random]
     #[arg(long)]
     seed: Option<u64>,
     /// Run each round this many times.
@@ -62,15 +62,15 @@ pub struct Soak {
     /// Number of rounds at the same time [default: one per processor]
     #[arg(long, value_name = "N", value_parser = clap::value_parser!(u16).range(1..=1024))]
     jobs: Option<u16>,
-    /// Where the pools are [default: /dev/shm, or the folder for temporary files]
+    /// Directory of the pools [default: /dev/shm, or the folder for temporary files]
     #[arg(long, value_name = "DIR")]
     dir: Option<PathBuf>,
-    /// Introduce an error on purpose, to see that it is found.
+    /// Introduce an error on purpose, to test its detection.
     #[arg(long, hide = true)]
     flaw: Option<Flaw>,
 }
 
-/// What the threads that have drivers go by.
+/// State shared by the threads that run drivers.
 struct Jobs<'a> {
     soak: &'a Soak,
     directory: &'a Path,
@@ -124,7 +124,7 @@ impl Soak {
         Ok(directory)
     }
 
-    /// Adds up what rounds come to until one fails, or there are no more; returns the failure.
+    /// Collects the results of rounds until one fails, or there are no more; returns the failure.
     fn collect(
         &self,
         results: &Receiver<Outcome<Ran>>,
@@ -158,7 +158,7 @@ impl Soak {
         }
     }
 
-    /// Reports a failure, and looks for a smaller one.
+    /// Reports a failure, and searches for a smaller one.
     fn report(&self, seed: u64, failed: &Failed, directory: &Path, output: &mut Output) -> Outcome {
         let Failed { what, life, round, pool } = failed;
         let kept = pool.as_ref().map(|pool| (pool, pool.with_extension("json")));
@@ -189,11 +189,11 @@ impl Soak {
 }
 
 impl Jobs<'_> {
-    /// Runs rounds until there are no more, or it is over.
+    /// Runs rounds until there are no more, or the run is over.
     fn work(&self, number: usize, to: &Sender<Outcome<Ran>>) {
         let mut driver = match Driver::start(self.directory, number) {
             Ok(driver) => driver,
-            // Without a receiver it is over anyway, here and below.
+            // Without a receiver the run is over anyway, here and below.
             Err(failure) => return drop(to.send(Err(failure))),
         };
         let Soak { limits, flaw, repeat, rounds, .. } = self.soak;

@@ -1,4 +1,4 @@
-//! What is found after an open: every key as it was acknowledged, or as it was about to be.
+//! Compares the pool after an open: every key must be as acknowledged, or as intended.
 
 use std::sync::atomic::Ordering::Relaxed;
 
@@ -9,8 +9,8 @@ use super::board::{Board, State};
 use super::checked::{Checked, expect};
 use super::items::{KeyTable, OwnedKey, OwnedValue};
 
-/// Compares a tree with the board, read in every way. What is found stays from here on, if the pool was opened
-/// for writing.
+/// Compares a tree with the board, read by every method. The found states become acknowledged if the pool was
+/// opened for writing.
 pub fn compare<I: Items>(
     board: &Board,
     keys: &KeyTable<I>,
@@ -55,7 +55,7 @@ fn found<I: Items>(
     Ok(found)
 }
 
-/// Returns which of the states that a key may be in is the one that was found.
+/// Returns which of a key's possible states was found.
 fn state<I: Items>(
     board: &Board,
     keys: &KeyTable<I>,

@@ -1,6 +1,7 @@
-//! The process that forks workers, kills them, and lets others verify what they leave.
+//! The process that forks workers, kills them, and makes others verify the pool.
 //!
-//! It opens no pool itself: pools refuse use after a fork. It has one thread, so that a child may do anything.
+//! It does not open pools itself: pools cannot be used after a fork. It has one thread, so that a child may call
+//! any function.
 
 use std::io::{BufRead, ErrorKind, Write};
 use std::path::{Path, PathBuf};
@@ -19,14 +20,14 @@ use super::process::{Child, clear, share};
 use super::round::{End, Round};
 use super::worker::Worker;
 
-/// A worker that gets nowhere for so long hangs, unless the system has one of its threads wait where nothing can
-/// interrupt it. After more than that it hangs, too.
+/// A worker without progress for this long hangs, unless one of its threads is in an uninterruptible wait of the
+/// system. Beyond a longer time it counts as hanging in any case.
 const PATIENCE: Duration = Duration::from_secs(30);
 const PATIENCE_WITH_THE_SYSTEM: Duration = Duration::from_secs(600);
-/// How often a worker is looked at. To look oftener costs the processor more than the worker does.
+/// Interval of checks of a worker. More frequent checks would use more of the processor than the worker itself.
 const GLANCE: Duration = Duration::from_micros(150);
 
-/// Runs rounds that standard input names, and reports each on standard output
+/// Runs rounds given on standard input, and reports each on standard output
 #[derive(Args, Debug)]
 pub struct SoakDriver;
 
@@ -72,14 +73,14 @@ fn run_round(order: &Order, board: &'static Board) -> std::io::Result<Ran> {
     Ok(ran)
 }
 
-/// How a life ended.
+/// The end of a life.
 enum Lived {
     Killed,
     ByItself,
     Failed(String),
 }
 
-/// Lets a worker live until its end comes.
+/// Runs a worker until its end.
 fn live(life: &Life<'_>) -> std::io::Result<Lived> {
     struct Run<'a>(&'a Life<'a>);
     impl Visit for Run<'_> {
@@ -106,16 +107,16 @@ fn live(life: &Life<'_>) -> std::io::Result<Lived> {
     })
 }
 
-/// Why a worker need not be watched any longer.
+/// The reason why a worker need not be watched any longer.
 enum Watched {
-    /// It is to be killed.
+    /// It is due to be killed.
     Due,
-    /// What its threads do.
+    /// It hangs; the states of its threads.
     Hangs(Vec<(char, String)>),
     Ended(WaitStatus),
 }
 
-/// Waits until a worker is to be killed, ends, or hangs.
+/// Waits until a worker is due to be killed, ends, or hangs.
 fn watch(child: &Child, board: &Board, end: End) -> std::io::Result<Watched> {
     let at = || (board.phase(), board.acknowledged.load(Relaxed));
     let (_, first) = at();
@@ -155,7 +156,7 @@ fn watch(child: &Child, board: &Board, end: End) -> std::io::Result<Watched> {
     }
 }
 
-/// Moves the pool out of the way of other rounds, with the model beside it; returns where it is.
+/// Moves the pool away from other rounds, with the model beside it; returns its path.
 fn keep(order: &Order, round: &Round, board: &Board) -> std::io::Result<PathBuf> {
     let kept = order.pool.with_file_name(format!("bristlecone-soak-failed-{}.pool", order.seed));
     let model = board.model(round.keys, |key| round.number(key));

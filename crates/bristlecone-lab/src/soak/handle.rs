@@ -1,4 +1,4 @@
-//! A driver as its parent sees it: orders in, results out.
+//! A parent's handle of a driver: sends orders, receives results.
 
 use std::io::{BufRead, BufReader, Write};
 use std::os::unix::process::CommandExt;
@@ -10,7 +10,7 @@ use bristlecone_cli::failure::{Exit, Failure, Outcome};
 use super::order::{Flaw, Order, Ran};
 use super::round::Limits;
 
-/// A driver that does not outlive this handle, nor does its pool.
+/// A driver that is killed, and its pool removed, when this is dropped.
 pub struct Driver {
     child: Child,
     input: ChildStdin,
@@ -23,7 +23,7 @@ impl Driver {
     pub fn start(directory: &Path, number: usize) -> Outcome<Self> {
         let failed = |error| Failure::io("starting a driver", &error);
         let mut command = Command::new(std::env::current_exe().map_err(failed)?);
-        // Ctrl-C is for the parent alone: a group of its own.
+        // Ctrl-C must reach only the parent: a separate process group.
         command.arg("soak-driver").process_group(0).stdin(Stdio::piped()).stdout(Stdio::piped());
         let mut child = command.spawn().map_err(failed)?;
         let (Some(input), Some(output)) = (child.stdin.take(), child.stdout.take()) else {
@@ -47,7 +47,7 @@ impl Driver {
 
 impl Drop for Driver {
     fn drop(&mut self) {
-        // It may have ended already, and then there is nothing to do. Its worker dies with it.
+        // It may have ended already; then there is nothing to kill. Its worker dies with it.
         let _ = self.child.kill();
         let _ = self.child.wait();
         super::driver::remove(&self.pool);

@@ -14,9 +14,9 @@ pub type OwnedValue<I> = <<I as Items>::V as Value>::Owned;
 /// All keys of a round.
 pub struct KeyTable<I: Items> {
     keys: Vec<OwnedKey<I>>,
-    /// Indexes of keys, as the keys order.
+    /// Indexes of keys, in key order.
     order: Vec<usize>,
-    /// The place of each key in this order.
+    /// The position of each key in this order.
     places: Vec<usize>,
 }
 
@@ -31,7 +31,7 @@ impl<I: Items> KeyTable<I> {
         Self { keys, order, places }
     }
 
-    /// Returns how many keys there are.
+    /// Returns the number of keys.
     pub fn len(&self) -> usize {
         self.keys.len()
     }
@@ -41,17 +41,17 @@ impl<I: Items> KeyTable<I> {
         &self.keys[key]
     }
 
-    /// Returns the key at a place of the order.
+    /// Returns the key at a position of the order.
     pub fn at(&self, place: usize) -> usize {
         self.order[place]
     }
 
-    /// Returns the place of a key in the order.
+    /// Returns the position of a key in the order.
     pub fn place(&self, key: usize) -> usize {
         self.places[key]
     }
 
-    /// Returns which of the keys this is.
+    /// Returns the index of this key.
     pub fn find(&self, key: &OwnedKey<I>) -> Option<usize> {
         self.order.binary_search_by(|at| self.keys[*at].cmp(key)).ok().map(|place| self.order[place])
     }

@@ -1,4 +1,4 @@
-//! One life of a pool: what is drawn for it, and the board that outlives it.
+//! One life of a pool: its drawn parameters, and the board that outlives it.
 
 use std::path::{Path, PathBuf};
 
@@ -19,14 +19,15 @@ pub struct Life<'a> {
 }
 
 impl Life<'_> {
-    /// Returns whether there is no room where there may be none. Options may ask for more than a chunk has.
+    /// Returns whether the error is a permitted lack of space. Options may require more than a
+    /// chunk has.
     pub fn is_no_room(&self, error: &Error) -> bool {
         let too_large = matches!(error, Error::Invalid { .. } | Error::TooLong { .. });
         self.round.may_be_full() && (error.is_no_room() || too_large)
     }
 }
 
-/// Returns where a pool with chunks of few bytes is made.
+/// Returns the path at which a pool with small chunks is created.
 pub fn draft(path: &Path) -> PathBuf {
     path.with_extension("draft")
 }

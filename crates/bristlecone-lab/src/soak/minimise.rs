@@ -1,4 +1,4 @@
-//! A round that failed, made as small as it can be while it still fails.
+//! Minimises a failed round while it still fails.
 
 use std::time::{Duration, Instant};
 
@@ -9,17 +9,18 @@ use super::handle::Driver;
 use super::order::Flaw;
 use super::round::{Kind, Limits, Round};
 
-/// How often a round may pass before it counts as one that does not fail.
+/// Number of passes after which a round counts as not failing.
 pub const TRIES: u64 = 20;
-/// Failures among these that are enough, so that a smaller round does not fail by far less often.
+/// Number of failures among these that suffices, so that a smaller round does not fail much less
+/// often.
 const FAILURES: usize = 3;
-/// How long is tried, at most.
+/// Maximum duration of the search.
 const PATIENCE: Duration = Duration::from_secs(60);
 
 /// The smallest round that failed.
 pub struct Smallest {
     pub limits: Limits,
-    /// What failed in it.
+    /// The failure in it.
     pub what: String,
 }
 
@@ -36,7 +37,7 @@ impl<'a> Minimiser<'a> {
         Self { driver, seed, flaw, until: Instant::now() + PATIENCE }
     }
 
-    /// Makes the round smaller as long as it fails; `None` if it did not fail again as it was.
+    /// Minimises the round as long as it fails; `None` if it did not fail again unchanged.
     pub fn run(mut self, limits: &Limits) -> Outcome<Option<Smallest>> {
         let failures = self.failures(limits, FAILURES)?;
         let wanted = failures.len();
@@ -44,7 +45,7 @@ impl<'a> Minimiser<'a> {
         let mut smallest = Smallest { limits: limits.clone(), what };
         loop {
             let mut is_smaller = false;
-            // Each is smaller in one way than what is known to fail.
+            // Each candidate is smaller in one way than the smallest failing round.
             for way in WAYS {
                 for limits in way(&smallest.limits, &Round::of(self.seed, &smallest.limits)) {
                     let mut failures = self.failures(&limits, wanted)?;
@@ -61,7 +62,7 @@ impl<'a> Minimiser<'a> {
         }
     }
 
-    /// Returns what failed in some tries, which end with so many failures.
+    /// Returns the failures of some tries, which end after `wanted` failures.
     fn failures(&mut self, limits: &Limits, wanted: usize) -> Outcome<Vec<String>> {
         let mut failures = Vec::new();
         for _ in 0..TRIES {

@@ -1,4 +1,4 @@
-//! `bristlecone-lab soak`: processes that are killed, again and again, until one loses something.
+//! `bristlecone-lab soak`: kills processes repeatedly, until one loses data.
 //!
 //! ```text
 //! soak          draws seeds, adds up, minimises            one process

@@ -1,4 +1,4 @@
-//! The operations of a thread, each verified by what the board has of its key.
+//! The operations of a thread, each verified against the board.
 
 use std::fmt::Debug;
 use std::sync::atomic::Ordering::Relaxed;
@@ -17,15 +17,15 @@ use super::order::Flaw;
 use super::other;
 use super::round::{Kind, Pattern, Round};
 
-/// How long a write is late that is acknowledged too early: longer than a kill takes.
+/// Delay of a write that is acknowledged too early: longer than a kill takes.
 const EARLY: Duration = Duration::from_millis(2);
-/// Keys of a scan, at most, and of a run of writes.
+/// Maximum number of keys of a scan, and of a run of writes.
 const SCAN_ITEMS: u64 = 64;
 const BULK_ITEMS: u64 = 24;
-/// Keys that are taken again and again.
+/// Number of frequently chosen keys.
 const HOT_KEYS: u64 = 4;
 
-/// One thread. The keys that it writes are its own: every `threads`th one.
+/// One thread. It writes only its own keys: every `threads`th one.
 pub struct Operator<'a, I: Items> {
     life: &'a Life<'a>,
     keys: &'a KeyTable<I>,
@@ -33,7 +33,7 @@ pub struct Operator<'a, I: Items> {
     tree: &'a Tree<I::K, I::V>,
     thread: u64,
     generator: Generator,
-    /// What the next key depends on.
+    /// State on which the next key depends.
     last: u64,
 }
 
@@ -50,7 +50,7 @@ impl<'a, I: Items> Operator<'a, I> {
         Self { life, keys, pool, tree, thread, generator, last }
     }
 
-    /// Does the operations of a life.
+    /// Runs the operations of a life.
     pub fn run(mut self) -> Checked {
         let Round { kinds, operations, .. } = self.life.round;
         for _ in 0..*operations {
@@ -75,7 +75,7 @@ impl<'a, I: Items> Operator<'a, I> {
         &self.life.board.keys[key]
     }
 
-    /// Draws one of `count` things, as the round's pattern has it.
+    /// Draws one of `count` items, with the round's pattern.
     fn pick(&mut self, count: u64) -> u64 {
         let next = match self.life.round.pattern {
             Pattern::Hot if self.generator.below(16) > 0 => self.generator.below(HOT_KEYS),
@@ -114,7 +114,7 @@ impl<'a, I: Items> Operator<'a, I> {
                 })
             }
             Kind::CompareAndSwap => {
-                // One that must fail now and then: the value to come is not there yet.
+                // An operation that sometimes must fail: the value is not present yet.
                 let wrong = self.generator.below(8) == 0 || !now.is_present;
                 let expected = if wrong { new.clone() } else { old.clone().unwrap_or_else(|| new.clone()) };
                 let swaps = old.as_ref() == Some(&expected);
@@ -132,7 +132,8 @@ impl<'a, I: Items> Operator<'a, I> {
         }
     }
 
-    /// Writes a key: notes what is about to be, and after it that it is. What it returns must be as due.
+    /// Writes a key: records the intention before, and the acknowledgement after it. Its result
+    /// must be as expected.
     fn change<T: PartialEq + Debug>(
         &mut self,
         key: usize,
@@ -153,7 +154,7 @@ impl<'a, I: Items> Operator<'a, I> {
             return Ok(());
         }
         if changes && flaw == Some(Flaw::EarlyAcknowledgement) {
-            // A kill that comes at an acknowledgement then comes before the write.
+            // A kill at an acknowledgement then comes before the write.
             sleep(EARLY);
         }
         match write() {
@@ -173,7 +174,7 @@ impl<'a, I: Items> Operator<'a, I> {
         }
     }
 
-    /// Writes neighbours, in order.
+    /// Writes adjacent keys, in order.
     fn bulk(&mut self) -> Checked {
         let (first, count) = (self.own_key(), 1 + self.generator.below(BULK_ITEMS));
         let step = self.life.round.threads as usize;
@@ -184,9 +185,9 @@ impl<'a, I: Items> Operator<'a, I> {
         Ok(())
     }
 
-    /// Creates or drops the other tree, which only one thread may.
+    /// Creates or drops the other tree, which only one thread may do.
     fn other_tree(&mut self) -> Checked {
-        // Seldom: it takes as long as a hundred others.
+        // Rarely: it takes as long as a hundred other operations.
         if self.thread == 0 && self.generator.below(16) == 0 {
             let had_room = other::turn(self.life, self.pool, &mut self.generator)?;
             self.life.board.refused.fetch_add(u64::from(!had_room), Relaxed);
@@ -226,7 +227,7 @@ impl<'a, I: Items> Operator<'a, I> {
         })
     }
 
-    /// Reads some keys in order: all that were there all the while, and no others.
+    /// Reads some keys in order: all that existed throughout, and no others.
     fn scan(&mut self, backwards: bool) -> Checked {
         let keys = self.keys;
         let first = self.pick(keys.len() as u64) as usize;
@@ -259,7 +260,7 @@ impl<'a, I: Items> Operator<'a, I> {
         (missing..=last).try_for_each(|place| self.verify_missing(keys.at(place), before[place - first].1))
     }
 
-    /// Expects that a key which a scan left out was absent before it, or removed meanwhile.
+    /// Expects that a key missing in a scan was absent before it, or removed during it.
     fn verify_missing(&self, key: usize, before: State) -> Checked {
         let is_right = !before.is_present || self.cell(key).absent() > before.version;
         expect(is_right, || format!("key {key}: a scan left it out, though it was there all the while"))

@@ -19,7 +19,7 @@ pub enum Flaw {
 }
 
 impl Flaw {
-    /// Returns the name that it has among arguments.
+    /// Returns its name among arguments.
     pub fn name(self) -> String {
         self.to_possible_value().map(|value| value.get_name().to_owned()).unwrap_or_default()
     }
@@ -32,17 +32,17 @@ pub struct Order {
     pub limits: Limits,
     pub pool: PathBuf,
     pub flaw: Option<Flaw>,
-    /// Whether the pool of a round that fails stays.
+    /// Whether the pool of a failed round is kept.
     pub keep: bool,
 }
 
-/// What a round came to.
+/// Results of a round.
 #[derive(Clone, Debug, Default, Serialize, Deserialize)]
 pub struct Ran {
     pub seed: u64,
     pub cell: String,
     pub kills: u64,
-    /// Those among them that came while a pool was created or opened.
+    /// Kills while a pool was being created or opened.
     pub kills_in_opening: u64,
     pub acknowledged: u64,
     pub refused: u64,
@@ -57,6 +57,6 @@ pub struct Failed {
     pub what: String,
     pub life: usize,
     pub round: String,
-    /// The pool as it was left, if it was to stay; beside it the model.
+    /// The pool after the failure, if it was kept; the model is beside it.
     pub pool: Option<PathBuf>,
 }

@@ -1,4 +1,4 @@
-//! Another tree that comes and goes while the one is written to.
+//! Another tree that is created and dropped while the main tree is written.
 
 use std::sync::atomic::Ordering::{Acquire, Release};
 
@@ -31,7 +31,7 @@ pub fn compare(board: &Board, pool: &Pool) -> Checked {
     }
 }
 
-/// Drops the tree if it is there, and creates it otherwise; returns whether there was room.
+/// Drops the tree if it exists, otherwise creates it; returns whether there was space.
 pub fn turn(life: &Life<'_>, pool: &Pool, generator: &mut Generator) -> Checked<bool> {
     let was = life.board.other.swap(MAY_BE, Release);
     match pool.drop_tree(NAME) {

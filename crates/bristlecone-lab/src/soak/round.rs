@@ -1,4 +1,5 @@
-//! What a seed draws: a cell of the table, operations, and the ends of some lives of one pool.
+//! Draws a round from a seed: a cell of the table, operations, and the ends of some lives of one
+//! pool.
 
 use std::fmt;
 use std::time::Duration;
@@ -20,37 +21,37 @@ pub enum Kind {
     Update,
     Remove,
     CompareAndSwap,
-    /// A run of neighbouring keys, each written and acknowledged.
+    /// A run of adjacent keys, each written and acknowledged.
     Bulk,
     Get,
     Scan,
-    /// A scan from the back.
+    /// A scan in reverse.
     Backwards,
     /// Creates another tree, or drops it.
     OtherTree,
 }
 
 impl Kind {
-    /// Kinds that make keys.
+    /// Kinds that create keys.
     const MAKE: [Self; 4] = [Self::Insert, Self::Upsert, Self::InsertNew, Self::Bulk];
 }
 
-/// Makes a round smaller than its seed draws it.
+/// Limits that make a round smaller than its seed draws it.
 #[derive(Args, Clone, Debug, Default, Serialize, Deserialize)]
 pub struct Limits {
     /// Number of threads of a worker [default: 1 to 8, drawn]
     #[arg(long, value_name = "T", value_parser = clap::value_parser!(u64).range(1..=8))]
     pub threads: Option<u64>,
-    /// Run only these kinds of operations [default: some, drawn]
+    /// Run only these kinds of operations [default: several, drawn]
     #[arg(long, value_name = "KIND,...", value_delimiter = ',')]
     pub only: Vec<Kind>,
-    /// Number of keys, at most [default: 8 to 2048, drawn]
+    /// Maximum number of keys [default: 8 to 2048, drawn]
     #[arg(long, value_name = "N", value_parser = clap::value_parser!(u64).range(1..=KEYS_MAX as u64 - 8))]
     pub keys: Option<u64>,
-    /// Number of operations of a thread in a life, at most [default: 16 to 4096, drawn]
+    /// Maximum number of operations of a thread in a life [default: 16 to 4096, drawn]
     #[arg(long, value_name = "N", value_parser = clap::value_parser!(u64).range(1..))]
     pub operations: Option<u64>,
-    /// Number of lives of a pool, at most [default: 3 to 10, drawn]
+    /// Maximum number of lives of a pool [default: 3 to 10, drawn]
     #[arg(long, value_name = "N", value_parser = clap::value_parser!(u64).range(1..))]
     pub lives: Option<u64>,
 }
@@ -68,24 +69,24 @@ impl fmt::Display for Limits {
     }
 }
 
-/// Which keys operations take.
+/// Distribution of the keys of operations.
 #[derive(Clone, Copy, Debug)]
 pub enum Pattern {
-    /// One of four again and again, and seldom another.
+    /// One of four in most cases, rarely another.
     Hot,
-    /// Walks of a few steps among neighbours.
+    /// Random walks of a few steps among adjacent keys.
     Dense,
     Ascending,
     Descending,
     Uniform,
 }
 
-/// How a life ends.
+/// The end of a life.
 #[derive(Clone, Copy, Debug)]
 pub enum End {
-    /// By SIGKILL, so long after a phase began.
+    /// By SIGKILL, this long after a phase began.
     After(Phase, Duration),
-    /// By SIGKILL, once so many operations are acknowledged.
+    /// By SIGKILL, after this many acknowledged operations.
     Acknowledged(u64),
     /// The worker closes the pool after all operations.
     Closed,
@@ -95,26 +96,27 @@ pub enum End {
     Last,
 }
 
-/// What a seed draws.
+/// A round drawn from a seed.
 #[derive(Debug)]
 pub struct Round {
     pub seed: u64,
     pub cell: Cell,
     pub geometry: Geometry,
-    /// Bytes that the file may have, if fewer than the pool would take.
+    /// Maximum size of the file in bytes, if less than the pool's.
     pub file_bytes_max: Option<u64>,
     pub threads: u64,
     pub keys: usize,
     pub pattern: Pattern,
-    /// Kinds of operations; each operation is one of them.
+    /// Kinds of operations that occur.
     pub kinds: Vec<Kind>,
     pub operations: u64,
     pub lives: Vec<End>,
-    /// Of the first key.
+    /// Number of the first key.
     first_number: u64,
 }
 
-/// Returns one of several independent generators of a seed: what one limit changes leaves the others as they were.
+/// Returns one of several independent generators of a seed: a limit on one does not affect the
+/// others.
 fn generator(seed: u64, of: &str) -> Generator {
     Generator::new(of.bytes().fold(mix(seed), |hash, byte| mix(hash ^ u64::from(byte))))
 }
@@ -124,11 +126,12 @@ fn power(generator: &mut Generator, fewest: u32, most: u32) -> u64 {
     1 << (u64::from(fewest) + generator.below(u64::from(most - fewest) + 1))
 }
 
-/// Chunks small enough that a few items fill many of them, and a round takes no longer than its processes.
+/// Chunks so small that a few items fill many of them, and a round takes no longer than its
+/// processes.
 const TIGHT_CHUNK: u64 = 64 << 10;
 
 impl Round {
-    /// Draws a round. The same seed gives the same round, but for what happens at the same time.
+    /// Draws a round. The same seed gives the same round, except for concurrent events.
     pub fn of(seed: u64, limits: &Limits) -> Self {
         let cells = suites::SOAK.cells();
         let cell = cells[generator(seed, "cell").below(cells.len() as u64) as usize];
@@ -139,7 +142,7 @@ impl Round {
         let file_bytes_max = (file.below(6) == 0).then_some(file_bytes);
         let threads = [1, 1, 2, 2, 3, 4, 6, 8][generator(seed, "threads").below(8) as usize];
         let threads = limits.threads.unwrap_or(threads);
-        // Few rounds live so long that logs are emptied and records used again, over and over.
+        // Few rounds live long enough for logs to be emptied and records to be reused many times.
         let is_long = generator(seed, "long").below(8) == 0;
         let (of_keys, of_operations) = if is_long { ((9, 11), (12, 15)) } else { ((3, 11), (4, 12)) };
         let keys = power(&mut generator(seed, "keys"), of_keys.0, of_keys.1);
@@ -168,23 +171,23 @@ impl Round {
         }
     }
 
-    /// Returns the number that a key is made of.
+    /// Returns the number from which a key is derived.
     pub fn number(&self, key: usize) -> u64 {
-        // The ends of the range are the first numbers.
+        // The first numbers are the ends of the range.
         if self.first_number.is_multiple_of(4) { key as u64 } else { self.first_number + key as u64 }
     }
 
-    /// Returns the number that a key's value is made of.
+    /// Returns the number from which a key's value is derived.
     pub fn value_number(key: usize, state: State) -> u64 {
         mix((key as u64) << 40 ^ state.version)
     }
 
-    /// Returns whether operations may find no room.
+    /// Returns whether operations may find no space.
     pub fn may_be_full(&self) -> bool {
         self.file_bytes_max.is_some() || self.geometry.max_bytes() < 64 << 20
     }
 
-    /// Returns the arbitrary numbers of a thread in a life.
+    /// Returns the generator of a thread in a life.
     pub fn generator(&self, life: usize, thread: u64) -> Generator {
         generator(self.seed, &format!("life {life}, thread {thread}"))
     }
@@ -212,7 +215,7 @@ fn geometry(seed: u64, cell: &Cell) -> Geometry {
     Geometry { chunk_bytes, chunks_max, trees_max: 8 }
 }
 
-/// Draws which kinds of operations there are; at least one makes keys.
+/// Draws the kinds of operations; at least one creates keys.
 fn kinds(seed: u64) -> Vec<Kind> {
     let mut generator = generator(seed, "kinds");
     let mut kinds: Vec<_> =

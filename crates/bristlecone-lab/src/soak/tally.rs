@@ -1,4 +1,4 @@
-//! What a run came to so far, and how it is reported.
+//! Totals of a run, and their report.
 
 use std::collections::BTreeSet;
 use std::time::Instant;
@@ -9,7 +9,7 @@ use serde_json::json;
 
 use super::order::Ran;
 
-/// What was done so far.
+/// Totals so far.
 pub struct Tally {
     started: Instant,
     rounds: u64,
@@ -35,7 +35,7 @@ impl Tally {
         self.cells.insert(ran.cell);
     }
 
-    /// Reports how far the run is.
+    /// Reports progress.
     pub fn report(&self, verdict: &str, output: &mut Output) -> Outcome {
         let Self { started, rounds, total, cells } = self;
         let (seconds, cells) = (started.elapsed().as_secs(), cells.len() as u64);
@@ -58,7 +58,7 @@ impl Tally {
             grouped(total.keys_compared),
         );
         output.either(&value, text)?;
-        // The output of a run that does not end is read while it runs.
+        // The output of a run without end is read while it runs.
         output.finish()
     }
 }

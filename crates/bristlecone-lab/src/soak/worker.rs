@@ -1,5 +1,4 @@
-//! A worker: opens the pool or creates it, compares what is there with the board, and does operations until it is
-//! killed.
+//! A worker: opens or creates the pool, compares its contents with the board, and operates until it is killed.
 
 use std::sync::Arc;
 use std::sync::atomic::Ordering::Relaxed;
@@ -20,24 +19,24 @@ use super::order::Flaw;
 use super::other;
 use super::round::{End, Round};
 
-/// Name of the tree that is looked at.
+/// Name of the compared tree.
 const TREE: &str = "t";
-/// Entries of each tree beside it.
+/// Number of entries of each additional tree.
 const BESIDE: u64 = 50;
 /// The values of [`Board::created`] for the pool and for the tree in it.
 const POOL: u64 = 1;
 const POOL_AND_TREE: u64 = 2;
 
-/// Lives one life.
+/// Runs one life.
 pub struct Worker<'a> {
     pub life: &'a Life<'a>,
 }
 
 impl Worker<'_> {
-    /// Runs the life; what is wrong is on the board afterwards.
+    /// Runs the life; a failure is recorded on the board.
     pub fn run<I: Items>(&self) {
         let board = self.life.board;
-        // Whatever other threads wait for: this ends the process.
+        // Ends the process, even if other threads wait.
         std::panic::set_hook(Box::new(move |panic| {
             board.fail(&panic.to_string());
             std::process::abort();
@@ -87,7 +86,7 @@ impl Worker<'_> {
         Ok(())
     }
 
-    /// Opens the pool, or creates it if it never was.
+    /// Opens the pool, or creates it if it was never created.
     fn open_pool(&self, look: bool) -> Checked<Option<Pool>> {
         let closed = self.life.board.closed.swap(0, Relaxed) == 1;
         let options = self.options().read_only(look);
@@ -105,7 +104,7 @@ impl Worker<'_> {
                 let pool = opened.map_err(failed("opening the pool"))?;
                 let was = pool.info().was_clean;
                 expect(!closed || was, || "a pool that was closed says that it was not".to_owned())?;
-                // One that is looked at stays as it is.
+                // A pool that is only read stays unchanged.
                 self.life.board.closed.store(u64::from(look && closed), Relaxed);
                 pool
             }
@@ -114,7 +113,7 @@ impl Worker<'_> {
         Ok(Some(pool))
     }
 
-    /// Returns how the pool is opened: what a clean close leaves of its index is used, however little it is.
+    /// Returns the options of the open: a saved index is used, regardless of its size.
     fn options(&self) -> PoolOptions {
         let domain = self.life.round.cell.domain;
         Pool::options().domain(domain).recovery_threads(2).keep_index(KeepIndex::Always)
@@ -127,7 +126,7 @@ impl Worker<'_> {
         if chunk_bytes == 2 << 20 {
             return options.max_bytes(max_bytes).create_new(true).open(self.life.path);
         }
-        // The library makes pools of no such chunks in files: one in memory is written to a file.
+        // The library does not create such chunks in files: a pool in memory is written to a file.
         let (region, medium) = (Region::memory(geometry.max_bytes())?, Native::new(cell.domain));
         let made: Arc<PoolFile<Native>> = PoolFile::create_in(region, *geometry, cell.domain, medium)?;
         let words = made.words(0, geometry.header_bytes() as usize / 8);
@@ -138,7 +137,8 @@ impl Worker<'_> {
         options.open(self.life.path)
     }
 
-    /// Opens the tree, or creates it if it never was. A tree that does not fit its pool is none.
+    /// Opens the tree, or creates it if it was never created. Returns `None` for a tree that does not fit its
+    /// pool.
     fn open_tree<I: Items>(&self, pool: &Pool, look: bool) -> Checked<Option<Tree<I::K, I::V>>> {
         let options = self.life.round.cell.shape.tree(pool, TREE);
         let tree = match options.open() {
@@ -155,7 +155,7 @@ impl Worker<'_> {
         Ok(Some(tree))
     }
 
-    /// Checks the trees that stand beside the one, and makes what is missing.
+    /// Checks the additional trees, and creates missing ones.
     fn trees_beside(&self, pool: &Pool, look: bool) -> Checked {
         for number in 0..self.life.round.cell.room.beside {
             let name = format!("beside {number}");
@@ -182,7 +182,7 @@ impl Worker<'_> {
         (0..BESIDE).try_for_each(|at| tree.upsert(&format!("key {at}"), at))
     }
 
-    /// Has every thread do its operations.
+    /// Runs the operations of every thread.
     fn operate<I: Items>(&self, keys: &KeyTable<I>, pool: &Pool, tree: &Tree<I::K, I::V>) -> Checked {
         std::thread::scope(|scope| {
             for thread in 0..self.life.round.threads {

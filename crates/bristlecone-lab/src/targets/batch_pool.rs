@@ -21,37 +21,37 @@ pub struct BatchPool<A, B> {
     pub geometry: Geometry,
     /// The designs of the trees, and their options by name.
     pub designs: [(Design, Vec<(&'static str, u64)>); 2],
-    /// What keys and values are.
+    /// Kinds of keys and values.
     pub items: PhantomData<(A, B)>,
 }
 
-/// Which of both trees, a key of it, and what the key has or gets.
+/// One of both trees, a key of it, and the key's expected or new value.
 pub type Place = (usize, u64, Option<u64>);
 
-/// What is done to the trees.
+/// An operation on the trees.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub enum BatchOp {
     /// Creates a tree.
     Create(usize),
-    /// Drops a tree with everything in it.
+    /// Drops a tree and all its entries.
     Drop(usize),
     /// Changes keys by a batch, under conditions.
     Batch(Vec<Place>, Vec<Place>),
-    /// Adds up two keys in a transaction, and gives the sum to the first one.
+    /// Adds two keys' values in a transaction, and stores the sum in the first one.
     Add((usize, u64), (usize, u64)),
     /// Changes one key.
     Put(Place),
     /// Takes a snapshot, changes keys by a batch, and reads both.
     View(Vec<Place>),
-    /// Closes the pool in good order and opens it again.
+    /// Closes the pool cleanly and reopens it.
     Close,
-    /// Has another tree take chunks until so many are left.
+    /// Makes another tree take chunks until this many are left.
     Fill(u64),
-    /// Does what there may be no room for.
+    /// Runs an operation that may find no space.
     Full(Box<BatchOp>),
 }
 
-/// What the trees hold that are there.
+/// Contents of the existing trees.
 type Contents = [Option<BTreeMap<u64, u64>>; 2];
 
 /// An open pool.
@@ -66,9 +66,10 @@ pub struct Live<A: Items, B: Items> {
 const NAMES: [&str; 2] = ["a", "b"];
 const DONE: &str = "done";
 const CONFLICT: &str = "conflict";
-/// What an operation answers for which there was no room.
+/// The result of an operation that found no space.
 pub const REFUSED: &str = "refused";
-/// The tree that takes chunks, and the bytes of its values: one takes a chunk of the explorer's.
+/// The tree that takes chunks, and the size of its values: each takes a chunk of the explorer's
+/// size.
 const OTHER: &str = "other";
 const OTHER_BYTES: usize = 4000;
 
@@ -126,13 +127,13 @@ impl<A: Items, B: Items> Live<A, B> {
     ///
     /// # Errors
     ///
-    /// If one is not there.
+    /// If one does not exist.
     #[allow(clippy::type_complexity, reason = "two trees")]
     pub(super) fn both(&self) -> Result<(&Tree<A::K, A::V>, &Tree<B::K, B::V>), String> {
         self.a.as_ref().zip(self.b.as_ref()).ok_or_else(|| "a tree is gone".to_owned())
     }
 
-    /// Returns the items of both trees, without a snapshot.
+    /// Returns the items of both trees, read without a snapshot.
     pub(super) fn observed(&self) -> Result<BTreeMap<u64, u64>, String> {
         let (a, b) = self.both()?;
         let of_a = a.iter().map(|(key, value)| Ok((A::key_number(&key)?, A::value_number(&value)?)));
@@ -230,7 +231,7 @@ impl<A: Items, B: Items> BatchPool<A, B> {
         if then == before { Ok(DONE.to_owned()) } else { Err(format!("{then:?} is shown for {before:?}")) }
     }
 
-    /// Has another tree take chunks until so many are left.
+    /// Makes another tree take chunks until this many are left.
     fn fill(live: &Live<A, B>, chunks: u64) -> Result<(), Error> {
         let options = live.pool.tree_options(OTHER).design(Design::SsTree);
         let other: Tree<u64, Vec<u8>> = options.option("subnode_bytes", 128).create()?;

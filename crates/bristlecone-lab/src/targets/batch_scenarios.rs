@@ -1,16 +1,16 @@
-//! What batches and transactions go through.
+//! The scenarios of batches and transactions.
 
 use bristlecone_sim::Scenario;
 
 use super::batch_pool::BatchOp::{self, Add, Batch, Close, Create, Drop, Fill, Full, Put, View};
 use super::batch_pool::Place;
 
-/// Returns keys of both trees that get the same number.
+/// Returns keys of both trees with the same new value.
 fn both(keys: impl IntoIterator<Item = u64>, value: u64) -> Vec<Place> {
     keys.into_iter().flat_map(|key| [(0, key, Some(value)), (1, key, Some(value + 1))]).collect()
 }
 
-/// Begins anywhere: trees may be there or not, with a log or without one.
+/// Returns a continuation from any state: trees may exist or not, with or without a log.
 fn then() -> Vec<BatchOp> {
     vec![
         Create(0),
@@ -29,8 +29,8 @@ fn scenario(name: &'static str, setup: Vec<BatchOp>, ops: Vec<BatchOp>) -> Scena
     Scenario { name, creation: false, setup, ops, then: then() }
 }
 
-/// Returns the scenarios of batches: those of few changes, of splits, of records in several parts, of conditions, and of
-/// trees that come and go.
+/// Returns the scenarios of batches: few changes, splits, records in several parts, conditions, and trees that are
+/// created and dropped.
 pub fn batch_scenarios() -> Vec<Scenario<BatchOp>> {
     let puts = |keys: std::ops::Range<u64>| keys.flat_map(|key| both([key * 10], 5)).map(Put);
     vec![
@@ -106,13 +106,13 @@ pub fn batch_scenarios() -> Vec<Scenario<BatchOp>> {
     ]
 }
 
-/// Returns scenarios of batches in a pool where so many chunks are left: what there is no room for changes nothing, and
-/// never asks for room once the machine has crashed.
+/// Returns scenarios of batches in a pool with this many free chunks. A batch that finds no space changes nothing, and
+/// never requests space again after the crash.
 pub fn full_scenarios(chunks: u64) -> Vec<Scenario<BatchOp>> {
     let puts = |keys: std::ops::Range<u64>| keys.flat_map(|key| both([key * 10], 5)).map(Put);
     let full = |ops: Vec<BatchOp>| ops.into_iter().map(|op| Full(Box::new(op))).collect::<Vec<_>>();
     let setup = || {
-        // The log has its chunk before all are taken.
+        // The log takes its chunk before all are taken.
         let log = [Batch(both([5], 6), vec![]), Fill(chunks)];
         [Create(0), Create(1)].into_iter().chain(puts(0..4)).chain(log).collect::<Vec<_>>()
     };
@@ -131,7 +131,7 @@ pub fn full_scenarios(chunks: u64) -> Vec<Scenario<BatchOp>> {
         scenario(
             "changes without room",
             vec![
-                // New keys, keys that are there, and keys that go.
+                // New keys, existing keys, and removed keys.
                 Batch(vec![(0, 10, Some(20)), (1, 11, Some(21)), (0, 20, None), (1, 20, None)], vec![]),
                 Put((0, 10, Some(30))),
                 Batch(vec![(0, 0, None), (1, 0, None), (0, 30, None)], vec![]),

@@ -1,4 +1,4 @@
-//! Threads that change two trees together: keys of even numbers are in the first one, the others in the second.
+//! Threads that change two trees together: even keys are in the first one, odd keys in the second.
 
 use std::collections::BTreeMap;
 
@@ -127,7 +127,7 @@ fn transact<A: Items, B: Items>(
     }
 }
 
-/// Returns all items; what is none is left to the other ways to read.
+/// Returns all items; errors are left to the other ways of reading.
 fn scanned<I: Items>(tx: &Transaction, tree: &Tree<I::K, I::V>) -> BTreeMap<u64, u64> {
     let number = |(key, value)| Some((I::key_number(&key).ok()?, I::value_number(&value).ok()?));
     tx.range(tree, ..).filter_map(number).collect()

@@ -1,30 +1,30 @@
-//! Types of keys and values that a scenario is run with. Scenarios speak of numbers.
+//! Types of keys and values for scenarios, which use numbers.
 
 use bristlecone::parts::codec::Codec;
 use bristlecone::{Key, Value};
 
-/// How numbers become keys and values, and back. The order of keys is that of the numbers.
+/// Conversion of numbers to keys and values, and back. Keys order like their numbers.
 pub trait Items: Copy + Sync + Send + 'static {
     /// The type of keys.
     type K: Key;
     /// The type of values.
     type V: Value;
 
-    /// Shows the key of a number.
+    /// Passes the key of a number to `show`.
     fn with_key<R>(number: u64, show: impl FnOnce(<Self::K as Key>::Ref<'_>) -> R) -> R;
-    /// Shows the keys of two numbers.
+    /// Passes the keys of two numbers to `show`.
     fn with_keys<R>(
         first: u64,
         second: u64,
         show: impl for<'a> FnOnce(<Self::K as Key>::Ref<'a>, <Self::K as Key>::Ref<'a>) -> R,
     ) -> R;
-    /// Shows the value of a number.
+    /// Passes the value of a number to `show`.
     fn with_value<R>(number: u64, show: impl FnOnce(<Self::V as Value>::Ref<'_>) -> R) -> R;
     /// Returns the key of a number.
     ///
     /// # Panics
     ///
-    /// Never: a key that can be shown is one.
+    /// Never: a key that can be shown is valid.
     fn key(number: u64) -> <Self::K as Key>::Owned {
         let code = Self::with_key(number, |key| Self::K::with(key, <Self::K as Key>::Codec::owned));
         Self::K::decode(code).expect("the code of a key")
@@ -33,7 +33,7 @@ pub trait Items: Copy + Sync + Send + 'static {
     ///
     /// # Panics
     ///
-    /// Never: a value that can be shown is one.
+    /// Never: a value that can be shown is valid.
     fn value(number: u64) -> <Self::V as Value>::Owned {
         let decoded = Self::with_value(number, |value| Self::V::with(value, |code| Self::V::decode(code)));
         decoded.ok().flatten().expect("the code of a value")
@@ -42,13 +42,13 @@ pub trait Items: Copy + Sync + Send + 'static {
     ///
     /// # Errors
     ///
-    /// If no number makes it: it was never written.
+    /// If no number has this key: it was never written.
     fn key_number(key: &<Self::K as Key>::Owned) -> Result<u64, String>;
     /// Returns the number of a value.
     ///
     /// # Errors
     ///
-    /// If no number makes it: it was never written.
+    /// If no number has this value: it was never written.
     fn value_number(value: &<Self::V as Value>::Owned) -> Result<u64, String>;
 }
 
@@ -81,8 +81,8 @@ impl Items for Words {
 #[derive(Debug, Clone, Copy)]
 pub struct Texts;
 
-/// Shows four digits and as many fillings as the last two bits of the number say. Explorations
-/// do little else as often: no memory is allocated for it.
+/// Passes four digits and as many fillings as the last two bits of the number say. This is called so often
+/// in explorations that it allocates no memory.
 fn with_text<R>(number: u64, filling: &str, show: impl FnOnce(&str) -> R) -> R {
     let mut bytes = [0; TEXT_BYTES];
     for (at, digit) in bytes[..DIGITS].iter_mut().rev().enumerate() {
@@ -180,18 +180,18 @@ impl Items for Labels {
     }
 }
 
-/// Keys and values of many lines, at the borders of the size classes of records: one byte less than a slot
+/// Keys and values of many lines, at the limits of the size classes of records: one byte less than a slot
 /// holds, all of it, and one byte more.
 #[derive(Debug, Clone, Copy)]
 pub struct Volumes;
 
-/// Bytes of slots, the class of which changes with one byte more.
+/// Bytes of slots, at the upper limits of their classes.
 const SLOTS: [usize; 12] =
     [64, 96, 512, 768, 1 << 10, 4 << 10, 12 << 10, 16 << 10, 24 << 10, 64 << 10, 96 << 10, 128 << 10];
 /// Bytes before those of a record.
 const HEADER: usize = 8;
 
-/// Returns how long the key and the value of a number are: keys up to 16 KiB, values up to 128 KiB.
+/// Returns the length of the key or value of a number: keys up to 16 KiB, values up to 128 KiB.
 fn volume(number: u64, slots: &[usize]) -> usize {
     let slot = slots[number as usize / 3 % slots.len()];
     // The longest record is one that fits.
@@ -200,7 +200,7 @@ fn volume(number: u64, slots: &[usize]) -> usize {
 
 fn fill(number: u64, len: usize) -> Vec<u8> {
     let mut bytes: Vec<u8> = (0..len).map(|at| (at / 64) as u8 ^ (number >> (at % 8 * 8)) as u8).collect();
-    // Keys order as their numbers.
+    // Keys order like their numbers.
     bytes[..8].copy_from_slice(&number.to_be_bytes());
     bytes
 }

@@ -1,5 +1,5 @@
-//! Pools on the media of this crate. Designs are compiled for neither: what the library has for media that are chosen at
-//! run time serves both.
+//! Pools on the media of this crate. Designs are not compiled for either: the library's code for media that are chosen
+//! at run time serves both.
 
 use bristlecone::Pool;
 use bristlecone::lab::{AnyMedium, pool_on_any};

@@ -1,4 +1,4 @@
-//! Trees and pools as subjects of the simulator, and the scenarios that every tree goes through.
+//! Trees and pools as subjects of the simulator, and the common scenarios of trees.
 
 mod batch_pool;
 mod batch_scenarios;

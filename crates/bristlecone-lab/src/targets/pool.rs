@@ -1,5 +1,5 @@
 //! The pool without its trees: named bags of marks in slots of chunks, so that the directory, the
-//! chunk descriptors, the free tag and the superblock are explored by themselves.
+//! chunk descriptors, the free tag and the superblock are explored separately.
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::sync::Arc;
@@ -18,36 +18,36 @@ use super::media::any_medium;
 pub struct Bags {
     /// The sizes of the pool.
     pub geometry: Geometry,
-    /// Chunks that it may be raised to.
+    /// Maximum number of chunks to which it may be raised.
     pub chunks_possible: u64,
 }
 
-/// What is done to a pool of bags.
+/// An operation on a pool of bags.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub enum BagOp {
     /// Creates a bag.
     Create(&'static str),
     /// Creates a bag that has a mark when it becomes live.
     CreateWith(&'static str, u64),
-    /// Drops a bag with everything in it.
+    /// Drops a bag and all its marks.
     Drop(&'static str),
     /// Puts a mark into a bag.
     Put(&'static str, u64),
     /// Takes a mark out of a bag.
     Take(&'static str, u64),
-    /// Allocates a slot of a bag and frees it, on a thread of its own that fences nothing more.
+    /// Allocates a slot of a bag and frees it, on a separate thread that does not fence again.
     Touch(&'static str),
-    /// Gives a bag another name.
+    /// Renames a bag.
     Rename(&'static str, &'static str),
-    /// Puts a bag that has one mark in the place of another of the same name.
+    /// Replaces a bag by another of the same name with one mark.
     Replace(&'static str, u64),
-    /// Closes the pool in good order and opens it again.
+    /// Closes the pool cleanly and reopens it.
     Close,
-    /// Closes the pool and opens it again with a maximum of more chunks.
+    /// Closes the pool and reopens it with a larger maximum.
     Raise(u64),
 }
 
-/// Slots so large that a chunk is soon full.
+/// Slots large enough to fill a chunk soon.
 const SLOT_BYTES: u32 = 1024;
 const TAKEN: u64 = 1;
 
@@ -68,12 +68,12 @@ fn text(error: Error) -> String {
     error.to_string()
 }
 
-/// Opens a pool; `None` if its creation never got so far that there is one.
+/// Opens a pool; `None` if its creation was interrupted before it existed.
 pub(super) fn open_pool(sim: &Sim) -> Result<Option<Arc<PoolFile<AnyMedium>>>, String> {
     open_pool_of(sim, None)
 }
 
-/// Opens a pool that is to have such a maximum.
+/// Opens a pool with a maximum.
 fn open_pool_of(sim: &Sim, max_bytes: Option<u64>) -> Result<Option<Arc<PoolFile<AnyMedium>>>, String> {
     let options = OpenOptions { domain: Some(sim.domain()), max_bytes };
     match PoolFile::open_in_with(sim.region(), &options, any_medium(sim)) {
@@ -141,7 +141,7 @@ impl Live {
         }
     }
 
-    /// Creates a bag with a mark in it, by either of the calls that do.
+    /// Creates a bag with a mark in it, by one of the two calls that do so.
     fn create_with(
         &mut self,
         name: &str,
@@ -323,7 +323,7 @@ impl System for Bags {
         check_pool(&live.pool)?;
         let mut state = BTreeMap::new();
         for (name, bag) in &live.bags {
-            // Its name may be another one than it was created with.
+            // Its name may differ from the one at its creation.
             let made = spec(&bag.entry.spec.key_kind).with_name(name);
             if bag.entry.spec != made {
                 return Err(format!("bag {name} has become {:?}", bag.entry.spec));

@@ -1,4 +1,4 @@
-//! What the pool goes through without trees: creation, directory, chunks, closing, opening.
+//! The scenarios of the pool without trees: creation, directory, chunks, closing, opening.
 
 use super::pool::BagOp::{self, Close, Create, CreateWith, Drop, Put, Raise, Rename, Replace, Take, Touch};
 use bristlecone_sim::Scenario;
@@ -10,7 +10,7 @@ fn then() -> Vec<BagOp> {
     then
 }
 
-/// A name of several words, whose entry is used again for shorter ones.
+/// A name of several words, whose entry is reused for shorter ones.
 const LONG: &str = "bag of words";
 
 /// Returns the scenarios of the pool.
@@ -62,7 +62,8 @@ pub fn pool_scenarios() -> Vec<Scenario<BagOp>> {
             name: "rename",
             creation: false,
             setup: vec![Create(LONG), Put(LONG, 1), Create("b")],
-            // Twice, so that one intent is written over another; and an entry that is another tree's by then.
+            // Twice, so that one intent overwrites another; and with an entry that belongs to
+            // another tree by then.
             ops: vec![
                 Rename(LONG, "a"),
                 Rename("b", LONG),
@@ -73,7 +74,7 @@ pub fn pool_scenarios() -> Vec<Scenario<BagOp>> {
                 Rename("c", "b"),
                 Close,
             ],
-            // Two bags at most stand when this begins, wherever it does, and there is room for four.
+            // At most two bags exist when this begins, at any point, and there is space for four.
             then: vec![
                 Create("then"),
                 Put("then", 50),
@@ -107,7 +108,8 @@ pub fn pool_scenarios() -> Vec<Scenario<BagOp>> {
             // All ten chunks, and then the eleventh and the twelfth.
             setup: [Create("a"), Create("b"), Put("b", 90)].into_iter().chain(fill("a", 0..36)).collect(),
             ops: vec![Raise(11), Put("a", 36), Put("b", 91), Raise(12), Close, Put("a", 37)],
-            // Begins anywhere, also where all chunks are taken: the chunk of `b` has room for two more.
+            // Begins anywhere, also where all chunks are taken: the chunk of `b` has space for two
+            // more.
             then: vec![Put("b", 50), Drop("a"), Create("then"), Close, Put("b", 51), Rename("b", "a"), Close],
         },
         Scenario {

@@ -1,4 +1,4 @@
-//! What every tree goes through, in small leaves: each kind of operation and of structure change.
+//! The common scenarios of trees, in small leaves: each kind of operation and of structure change.
 
 use super::tree_op::TreeOp::{
     self, Close, Create, CreateBare, Drop, Elsewhere, Insert, InsertNew, Load, Many, Remove, RemoveIf, Short,
@@ -26,8 +26,8 @@ fn scenario(name: &'static str, setup: Vec<TreeOp>, ops: Vec<TreeOp>) -> Scenari
     Scenario { name, creation: false, setup, ops, then: continuation() }
 }
 
-/// Returns what is done to a recovered pool, whatever it holds: every kind of operation, and enough of
-/// them for every kind of structure change.
+/// Returns a continuation for any recovered pool: every kind of operation, and enough of them for every kind of
+/// structure change.
 fn continuation() -> Vec<TreeOp> {
     let mut then = vec![Insert(TREE, 3, 103), Remove(TREE, 11), Update(TREE, 5, 105)];
     then.extend((60..68).map(|key| Insert(TREE, key, key)));
@@ -56,8 +56,8 @@ pub fn tree_scenarios() -> Vec<Scenario<TreeOp>> {
         ],
         then: continuation(),
     }];
-    // The first leaf of a tree that is live already has no commit of the directory behind it. What stood there
-    // before must not be found.
+    // The first leaf of a tree that is already live is not committed by the directory. Former contents of its memory
+    // must not be found.
     all.push(Scenario {
         name: "begun",
         creation: false,
@@ -84,7 +84,7 @@ fn growth() -> Vec<Scenario<TreeOp>> {
     ]
 }
 
-/// Returns scenarios in which the medium refuses room, once or until further notice, and each operation is done again.
+/// Returns scenarios in which the medium refuses space, once or until further notice, and each operation is repeated.
 fn shortage() -> Vec<Scenario<TreeOp>> {
     let short = |op: &TreeOp, granted, refused| Short(Box::new(op.clone()), granted, refused);
     let never = |op: TreeOp| [short(&op, 0, u64::MAX), op];
@@ -131,7 +131,7 @@ fn changes() -> Vec<Scenario<TreeOp>> {
                 .chain([InsertNew(TREE, 7, 2), InsertNew(TREE, 63, 2), Update(TREE, 62, 1)])
                 .collect(),
         ),
-        // Changes of few keys again and again: logs fill, wrap, and are collected.
+        // Repeated changes of few keys: logs fill, wrap, and are collected.
         scenario(
             "churn",
             inserts(0..5),
@@ -155,7 +155,8 @@ fn changes() -> Vec<Scenario<TreeOp>> {
     ]
 }
 
-/// Returns scenarios of calls for several keys, few of which share a leaf: each call's crashes leave any of its changes.
+/// Returns scenarios of multi-key calls, few of whose keys share a leaf: a crash may leave any subset of a call's
+/// changes.
 fn groups() -> Vec<Scenario<TreeOp>> {
     let apart = || (0..24).map(|at| at * 7 % 24 * 4);
     let written = |keys: &[u64], write: fn(u64) -> Access| {
@@ -195,8 +196,8 @@ fn groups() -> Vec<Scenario<TreeOp>> {
     ]
 }
 
-/// Returns scenarios of trees that are created with items in them, of one leaf and of several; only designs of the library
-/// are.
+/// Returns scenarios of trees that are created with items in them, of one leaf and of several; only designs of the
+/// library support this.
 pub fn load_scenarios() -> Vec<Scenario<TreeOp>> {
     let next = |name, keys| {
         vec![Remove(name, 0), Insert(name, keys, keys), Insert(name, keys / 2, 7), Remove(name, 1)]
@@ -239,8 +240,8 @@ fn shrinking() -> Vec<Scenario<TreeOp>> {
     ]
 }
 
-/// Fills exactly as many leaves as one chunk holds where leaves have three subnodes of six slots, so
-/// that what is freed next is used next. Leaf `i` has the even keys from `36 * i` on.
+/// Fills exactly as many leaves as one chunk holds where leaves have three subnodes of six slots, so that the next
+/// freed leaf is reused next. Leaf `i` has the even keys from `36 * i` on.
 fn full_chunk() -> Vec<TreeOp> {
     inserts((0..192).map(|key| key * 2))
 }
@@ -249,7 +250,7 @@ fn even(keys: std::ops::Range<u64>) -> impl Iterator<Item = u64> {
     keys.step_by(2)
 }
 
-/// Returns scenarios with short continuations: what recovery did must hold before anything else is fenced.
+/// Returns scenarios with short continuations: recovery's changes must be durable before anything else is fenced.
 fn reuse() -> Vec<Scenario<TreeOp>> {
     let with = |mut setup: Vec<TreeOp>, more: Vec<TreeOp>| {
         setup.extend(more);

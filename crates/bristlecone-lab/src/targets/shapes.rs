@@ -1,4 +1,5 @@
-//! What can be explored by name: the pool, the cells of the table that are small enough, and the baselines.
+//! Explorable subjects by name: the pool, the cells of the table that are small enough, and the
+//! baselines.
 
 use std::marker::PhantomData;
 
@@ -17,10 +18,10 @@ use super::tree_pool::TreePool;
 /// The name of the pool without trees.
 pub const POOL: &str = "pool";
 
-/// The room that is explored by default: the first one with small chunks.
+/// The default pool size: the first one with small chunks.
 const USUAL: &str = "small-chunks";
 
-/// Baselines keep words only, and are not part of the table.
+/// Baselines support words only, and are not part of the table.
 const BASELINES: &[(Baseline, u64)] = &[
     (Baseline::Native, 2),
     (Baseline::Native, 4),
@@ -47,11 +48,11 @@ fn prepared<I: Items>(name: String, tree_pool: TreePool<I>) -> Box<dyn Subject> 
 
 fn geometry(room: &Room) -> Geometry {
     let Room { chunk_bytes, chunks_max, beside, .. } = *room;
-    // Scenarios have up to three trees at once.
+    // Scenarios have up to three trees at the same time.
     Geometry { chunk_bytes, chunks_max, trees_max: 3 + beside }
 }
 
-/// Returns what is explored of a cell, which one domain's code runs in: see [`mode_of`].
+/// Returns the subject of a cell, which runs the code of one domain: see [`mode_of`].
 pub fn subject_of(cell: &Cell) -> Box<dyn Subject> {
     fn of<I: Items>(name: String, cell: &Cell) -> Box<dyn Subject> {
         let Cell { shape, room, .. } = cell;
@@ -80,19 +81,20 @@ pub fn mode_of(cell: &Cell) -> Mode {
     }
 }
 
-/// Returns the cells of a design that are explored, each once in whatever mode.
+/// Returns the explored cells of a design, each once in any mode.
 fn cells_of(design: AnyDesign) -> impl Iterator<Item = Cell> {
     let cells = suites::EXPLORER.cells().into_iter();
     cells.filter(move |cell| design == cell.shape.design.into() && cell.domain == Domain::Adr)
 }
 
-/// Returns everything of a design that can be explored.
+/// Returns all explorable subjects of a design.
 pub fn all_subjects_of(design: impl Into<AnyDesign>) -> Vec<Box<dyn Subject>> {
     let design = design.into();
     cells_of(design).map(|cell| subject_of(&cell)).chain(baselines(design)).collect()
 }
 
-/// Returns the shapes of a design: each in words, and the first one with every codec, in the usual room.
+/// Returns the shapes of a design: each with words, and the first one with every codec, in the
+/// default pool size.
 pub fn subjects_of(design: impl Into<AnyDesign>) -> Vec<Box<dyn Subject>> {
     let design = design.into();
     let usual: Vec<_> = cells_of(design).filter(|cell| cell.room.name == USUAL).collect();
@@ -118,7 +120,7 @@ pub fn pool_subject() -> Box<dyn Subject> {
     Box::new(Prepared { name: POOL.to_owned(), system, scenarios: pool_scenarios() })
 }
 
-/// Returns everything that can be explored.
+/// Returns all explorable subjects.
 pub fn all_subjects() -> Vec<Box<dyn Subject>> {
     let trees = AnyDesign::all().flat_map(all_subjects_of);
     std::iter::once(pool_subject()).chain(trees).collect()

@@ -1,4 +1,4 @@
-//! Operations on a tree by number, and every way to read it.
+//! Operations on a tree by number, and every method of reading it.
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::ops::Bound::{Excluded, Included};
@@ -10,7 +10,7 @@ use bristlecone_sim::{Access, Seen, Way};
 
 use super::items::Items;
 
-/// Does an operation on one key.
+/// Runs an operation on one key.
 pub(super) fn act<I: Items>(tree: &Tree<I::K, I::V>, key: u64, access: Access) -> Result<Seen, String> {
     match attempt::<I>(tree, key, access) {
         Ok(Ok(seen)) => Ok(seen),
@@ -20,7 +20,7 @@ pub(super) fn act<I: Items>(tree: &Tree<I::K, I::V>, key: u64, access: Access) -
     }
 }
 
-/// Does the same kind of operation on several keys, in one call.
+/// Runs the same kind of operation on several keys, in one call.
 pub(super) fn act_on_many<I: Items>(
     tree: &Tree<I::K, I::V>,
     each: &[(u64, Access)],
@@ -62,7 +62,7 @@ pub(super) fn act_on_many<I: Items>(
     Ok(seen)
 }
 
-/// What an operation on one key answers: `Err` within `Ok` is the value that was there.
+/// Result of an operation on one key: `Err` within `Ok` is the existing value.
 type Attempt<I> = Result<Result<Seen, Option<<<I as Items>::V as Value>::Owned>>, Error>;
 
 fn attempt<I: Items>(tree: &Tree<I::K, I::V>, key: u64, access: Access) -> Attempt<I> {
@@ -100,7 +100,7 @@ fn attempt<I: Items>(tree: &Tree<I::K, I::V>, key: u64, access: Access) -> Attem
     })
 }
 
-/// Checks a tree and reads it in every way there is.
+/// Checks a tree and reads it by every method.
 pub(super) fn read<I: Items>(tree: &Tree<I::K, I::V>) -> Result<BTreeMap<u64, u64>, String> {
     let findings = tree.check();
     if !findings.is_empty() {
@@ -128,7 +128,7 @@ pub(super) fn read<I: Items>(tree: &Tree<I::K, I::V>) -> Result<BTreeMap<u64, u6
     Ok(forward.into_iter().collect())
 }
 
-/// Looks at all items in one of the ways there are. An error: they are not in order.
+/// Reads all items by one of the methods. Returns an error if they are out of order.
 pub(super) fn all<I: Items>(tree: &Tree<I::K, I::V>, way: Way) -> Result<BTreeMap<u64, u64>, String> {
     let number = |(key, value): (_, _)| Ok((I::key_number(&key)?, I::value_number(&value)?));
     let mut found: Vec<(u64, u64)> = match way {
@@ -155,7 +155,7 @@ pub(super) fn all<I: Items>(tree: &Tree<I::K, I::V>, way: Way) -> Result<BTreeMa
     Ok(found.into_iter().collect())
 }
 
-/// Looks for keys that are absent: beside each that is there, below all of them, and above.
+/// Looks up absent keys: next to each existing key, below all of them, and above.
 fn read_beside<I: Items>(tree: &Tree<I::K, I::V>, all: &[(u64, u64)]) -> Result<(), String> {
     let beside = all.iter().flat_map(|(key, _)| [key.saturating_sub(1), key + 1]);
     let beside: BTreeSet<_> = beside.chain([0, LAST_KEY]).collect();
@@ -171,7 +171,7 @@ fn read_beside<I: Items>(tree: &Tree<I::K, I::V>, all: &[(u64, u64)]) -> Result<
 /// The largest key that scenarios may use.
 const LAST_KEY: u64 = 9999;
 
-/// Reads parts of the tree from both ends: their ends are keys that are there, and such that may not be.
+/// Reads parts of the tree from both ends: their limits are existing keys and possibly absent ones.
 fn read_parts<I: Items>(tree: &Tree<I::K, I::V>, all: &[(u64, u64)]) -> Result<(), String> {
     let at = |part: usize| all.get(all.len() * part / 6).map_or(part as u64, |(key, _)| *key);
     for (from, to) in [(at(1), at(3)), (at(2) + 1, at(5) + 1), (at(3), at(3)), (at(4), at(1))] {

@@ -1,53 +1,53 @@
-//! What is done to a pool of trees.
+//! Operations on a pool of trees.
 
 use bristlecone_pm::Step;
 use bristlecone_sim::Access;
 
-/// What is done to a pool of trees. Operations on a tree that is not there do nothing.
+/// An operation on a pool of trees. Operations on a missing tree do nothing.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub enum TreeOp {
-    /// Creates a tree, unless it is there.
+    /// Creates a tree, unless it exists.
     Create(&'static str),
-    /// Creates a tree like another one as earlier versions did: it is live before it has a leaf, which the first
-    /// opening makes.
+    /// Creates a tree in the manner of earlier versions: it is live before it has a leaf, which the first open
+    /// creates.
     CreateBare(&'static str),
-    /// Creates a tree of a library design with so many keys in it, each of which is its own value, unless it is there.
+    /// Creates a tree of a library design with this many keys in it, whose values equal the keys, unless it
+    /// exists.
     Load(&'static str, u64),
-    /// Runs an operation on a thread of its own, whose fences are no other thread's.
+    /// Runs an operation on a separate thread, whose fences apply to no other thread.
     Elsewhere(Box<TreeOp>),
-    /// Begins an operation on one key on a thread of its own, which stops at a step before anything
-    /// comes of it.
+    /// Begins an operation on one key on a separate thread, which stops at a step before it has an effect.
     Begin(Box<TreeOp>, Step),
-    /// Lets it go on.
+    /// Lets it continue.
     Finish(Box<TreeOp>),
     /// Drops a tree.
     Drop(&'static str),
     /// Writes a key.
     Insert(&'static str, u64, u64),
-    /// Writes a key without asking what was there.
+    /// Writes a key without reading the previous value.
     Upsert(&'static str, u64, u64),
-    /// Writes a key that is not there.
+    /// Writes an absent key.
     InsertNew(&'static str, u64, u64),
-    /// Writes a key that is there.
+    /// Writes an existing key.
     Update(&'static str, u64, u64),
-    /// Writes a key (first number) that has a value (second) and gives it another (third).
+    /// Replaces the value of a key (first number) from one (second) to another (third).
     Swap(&'static str, u64, u64, u64),
     /// Removes a key.
     Remove(&'static str, u64),
     /// Removes a key (first number) that has a value (second).
     RemoveIf(&'static str, u64, u64),
-    /// Does something to several keys in one call: the same kind of access to each.
+    /// Applies the same kind of access to several keys in one call.
     Many(&'static str, Vec<(u64, Access)>),
-    /// Does something while the medium has no room: it grants so many requests, and refuses so many more.
+    /// Runs an operation while the medium has no space: it grants some requests, and then refuses some.
     Short(Box<TreeOp>, u64, u64),
-    /// Closes the pool in good order and opens it again.
+    /// Closes the pool cleanly and reopens it.
     Close,
-    /// Waits until no thread reads any more what was removed or replaced so far.
+    /// Waits until no thread reads what was removed or replaced so far.
     Rest,
 }
 
 impl TreeOp {
-    /// Returns the tree, the key, and what is done to it.
+    /// Returns the tree, the key, and the access.
     pub(super) fn access(&self) -> Option<(&'static str, u64, Access)> {
         Some(match *self {
             Self::Insert(tree, key, value) => (tree, key, Access::Insert(value)),

@@ -1,4 +1,4 @@
-//! A pool with trees in it, through the public face.
+//! A pool with trees in it, through the public interface.
 
 use std::collections::BTreeMap;
 use std::marker::PhantomData;
@@ -29,7 +29,7 @@ pub struct TreePool<I, D = AnyDesign> {
     pub design: D,
     /// Its options, by name.
     pub options: Vec<(&'static str, u64)>,
-    /// What keys and values are.
+    /// Kinds of keys and values.
     pub items: PhantomData<I>,
 }
 
@@ -46,12 +46,12 @@ fn text(error: Error) -> String {
     error.to_string()
 }
 
-/// What the trees hold.
+/// Contents of the trees.
 type Contents = BTreeMap<String, BTreeMap<u64, u64>>;
 
 impl<I: Items, D: TreeDesign> TreePool<I, D> {
     fn open_trees(&self, sim: &Sim, file: Arc<PoolFile<AnyMedium>>) -> Result<Live<I>, String> {
-        // Where threads take turns, recovery has several.
+        // Where threads are interleaved, recovery has several.
         let recovering = if sim.takes_turns() { 2 } else { 1 };
         let pool = pool_on_any_with(Arc::clone(&file), recovering).map_err(text)?;
         let mut live = Live { sim: sim.clone(), file, pool, trees: BTreeMap::new(), stopped: None };
@@ -71,7 +71,7 @@ impl<I: Items, D: TreeDesign> TreePool<I, D> {
         Ok(())
     }
 
-    /// Creates a tree, or finds that there is no room for it.
+    /// Creates a tree, or reports that there is no space for it.
     fn create_if_room(&self, live: &mut Live<I>, name: &str) -> Result<String, String> {
         if live.trees.contains_key(name) {
             return Ok(String::new());
@@ -134,7 +134,7 @@ impl<I: Items> Drop for Live<I> {
     }
 }
 
-/// Does to what a tree holds what an operation does; returns what it answers.
+/// Applies an operation to the contents of a tree; returns its result.
 fn change(tree: &mut BTreeMap<u64, u64>, key: u64, access: Access) -> Seen {
     let (after, seen) = access.on(tree.get(&key).copied());
     match after {
@@ -144,7 +144,7 @@ fn change(tree: &mut BTreeMap<u64, u64>, key: u64, access: Access) -> Seen {
     seen
 }
 
-/// Waits until everything has run that was put off until no thread reads it any more.
+/// Waits until all deferred functions have run.
 fn rest() {
     let over = Arc::new(AtomicBool::new(false));
     let seen = Arc::clone(&over);
@@ -207,7 +207,8 @@ impl<I: Items, D: TreeDesign> System for TreePool<I, D> {
         format!("{:?}", change(tree, key, access))
     }
 
-    /// Verifies each key by itself: operations on one key change no other, and others change no key of a tree that stays.
+    /// Verifies each key separately: operations on one key change no other, and others change no
+    /// key of a tree that stays.
     fn is_between(&self, before: &Contents, after: &Contents, found: &Contents) -> bool {
         let is_of_either = |(name, found): (&String, &BTreeMap<u64, u64>)| {
             let [Some(before), Some(after)] = [before, after].map(|trees| trees.get(name)) else {

@@ -1,4 +1,4 @@
-//! What a run without an end explores: cells of the table that seeds draw, one after the other.
+//! The rounds of a run without end: cells of the table drawn from seeds, one after the other.
 
 use std::fmt;
 
@@ -8,16 +8,17 @@ use bristlecone_sim::{Budget, Mode, Progress, Report, Round, Schedules, Subject,
 
 use crate::targets::shapes::{mode_of, subject_of};
 
-/// Images that are remembered in one turn: where more are visited, each further crash point has a few.
+/// Number of images remembered in one round: if more are visited, each further crash point has a
+/// few.
 const REMEMBERED: usize = 1 << 16;
-/// Runs of a crash point: so many, doubled up to so often.
+/// Runs of a crash point: initial number, and how often it is doubled.
 const RUNS: (u64, usize) = (4, 9);
-/// Crashes in a row, at most.
+/// Maximum number of nested crashes.
 const DEPTH: usize = 3;
-/// Schedules of each turn, at most.
+/// Maximum number of schedules of each round.
 const SCHEDULES: usize = 256;
 
-/// What one seed draws: a cell, one of its scenarios, how far it is explored, and schedules of its threads.
+/// A round drawn from a seed: a cell, one of its scenarios, a budget, and schedules of its threads.
 pub struct Turn {
     subject: Box<dyn Subject>,
     scenario: usize,
@@ -27,7 +28,7 @@ pub struct Turn {
 }
 
 impl Turn {
-    /// Draws a turn. The same seed gives the same turn.
+    /// Draws a round. The same seed gives the same round.
     pub fn of(seed: u64, threads: usize) -> Self {
         let mut generator = Generator::new(seed);
         let mut draw = |below: usize| generator.index(below);
@@ -43,12 +44,12 @@ impl Turn {
         Self { subject, scenario, mode: mode_of(cell), budget, schedules }
     }
 
-    /// Returns the name of what is explored.
+    /// Returns the name of the explored subject.
     pub fn subject(&self) -> &str {
         self.subject.name()
     }
 
-    /// Returns how far it is explored.
+    /// Returns the budget of the exploration.
     pub fn budget(&self) -> Budget {
         self.budget
     }

@@ -41,7 +41,7 @@ fn a_batch_of_updates_has_three_fences_however_many_keys() {
     let pool = pool_on_any(PoolFile::create_in(region, geometry, Domain::Adr, medium).unwrap()).unwrap();
     let tree = pool.tree_options("t").design(Design::SsTree).create::<u64, u64>().unwrap();
     (0..10_000).for_each(|key| _ = tree.insert(key, 0).unwrap());
-    // The log begins with the first one.
+    // The first one creates the log.
     let commit = |keys: u64, value: u64| {
         let mut batch = pool.batch();
         (0..keys).for_each(|key| _ = batch.insert(&tree, key * 600, value));

@@ -1,4 +1,4 @@
-//! Crashes at every event of batches, and at every event of what opening does about them.
+//! Crashes at every event of batches, and at every event of their recovery.
 
 use std::marker::PhantomData;
 
@@ -15,7 +15,7 @@ use bristlecone_sim::{
 /// Chunks of the log have parts of 256 bytes: a record of ten changes has two.
 pub(super) const GEOMETRY: Geometry = Geometry { chunk_bytes: 4096, chunks_max: 64, trees_max: 3 };
 
-/// The smallest leaves, which split soon.
+/// The smallest leaves, which split early.
 fn options(design: Design) -> Vec<(&'static str, u64)> {
     match design {
         Design::SsTree => vec![("subnode_bytes", 128), ("max_subnodes", 2)],
@@ -44,7 +44,7 @@ pub(super) fn subject<A: Items, B: Items>(a: Design, b: Design) -> Prepared<Batc
 }
 
 pub(super) fn explore(subject: &dyn Subject, modes: &[Mode], budget: Budget) {
-    // A quick run takes one round of six, others each day.
+    // A quick run takes one round of six, different ones each day.
     let rounds = share(rounds([subject], modes), 6);
     let reports = explore_rounds(&rounds, Budget { threads: 2, ..budget }, &Progress::default(), &|_, _| {});
     let reports: Vec<Report> = reports.into_iter().flatten().collect();
@@ -77,7 +77,7 @@ fn batches_over_lodgetree_and_sstree_survive_every_crash() {
     explore(&subject::<Notes, Texts>(Design::LodgeTree, Design::SsTree), &[Mode::Subset], Budget::of(16));
 }
 
-/// A crash in what opening does about a crash.
+/// A crash in the recovery from a crash.
 #[test]
 fn replay_survives_its_own_crashes() {
     if !takes(Effort::Ci, "crashes of replay, in depth") {
@@ -102,7 +102,7 @@ fn every_store_flush_and_fence_of_the_commit_log_is_needed() {
     let rounds: Vec<_> = rounds.into_iter().zip(reports.into_iter().flatten()).collect();
     let wanted = |site: &Site| site.step.starts_with("pool commit") || site.at.file().ends_with("commits.rs");
     let mut table = mutate_rounds(&rounds, budget, &wanted, &progress, &|_| {}).explained_by(EXPLAINED);
-    // That a record is done before others change what it changed.
+    // A record must be done before others change what it changed.
     let wanted = Schedules { seed: 11, first: 0, count: 4000, modes: vec![Mode::Subset], threads: 2 };
     let among_threads =
         mutate_schedules_among(&subject.system, &wanted, &|site| table.has_left(site), &progress);
@@ -111,8 +111,8 @@ fn every_store_flush_and_fence_of_the_commit_log_is_needed() {
     assert!(table.survivors().is_empty() && table.killed() > 5, "{table}");
 }
 
-/// Three threads of batches, transactions, snapshots and single writes: one order of all of them explains what each saw and
-/// what a crash leaves.
+/// Three threads of batches, transactions, snapshots and single writes: one order of all of them must explain every
+/// result and the state after a crash.
 #[test]
 fn threads_change_two_trees_together() {
     let count = by_effort(600, 6000, 60_000);

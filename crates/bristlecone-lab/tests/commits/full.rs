@@ -1,4 +1,5 @@
-//! Batches in a full pool: what cannot be done changes nothing, and no crash makes opening ask for room.
+//! Batches in a full pool: an impossible batch changes nothing, and no crash makes an open require
+//! space.
 
 use std::collections::BTreeMap;
 
@@ -10,7 +11,8 @@ use bristlecone_sim::{Budget, Mode, Prepared, Sim, System};
 
 use super::crashes::{GEOMETRY, explore, subject};
 
-/// Chunks that are left: none for what is to be written, some, or as many as are set aside for that and few more.
+/// Number of free chunks: none for the writes, some, or as many as are set aside for them and a few
+/// more.
 const LEFT: [u64; 4] = [0, 2, 9, 14];
 
 fn full<A: Items, B: Items>(a: Design, b: Design, left: u64) -> Prepared<BatchPool<A, B>> {
@@ -27,7 +29,7 @@ fn survive<A: Items, B: Items>(a: Design, b: Design, budget: Budget) {
     }
 }
 
-/// Runs every scenario without a crash, and counts answers to batches.
+/// Runs every scenario without a crash, and counts the results of batches.
 fn answers<A: Items, B: Items>(subject: &Prepared<BatchPool<A, B>>) -> BTreeMap<String, usize> {
     let mut answers = BTreeMap::new();
     for scenario in &subject.scenarios {
@@ -86,7 +88,7 @@ fn batches_of_lodgetree_and_sstree_in_a_full_pool_survive_every_crash() {
     }
 }
 
-/// A crash in what opening does about a crash, in a full pool.
+/// A crash in the recovery from a crash, in a full pool.
 #[test]
 fn replay_in_a_full_pool_survives_its_own_crashes() {
     if !takes(Effort::Ci, "crashes of replay in a full pool, in depth") {

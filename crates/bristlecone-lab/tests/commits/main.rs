@@ -1,4 +1,5 @@
-//! Batches, transactions and snapshots: every crash, what each flush and fence is for, and how many there are.
+//! Batches, transactions and snapshots: every crash, the necessity of each flush and fence, and
+//! their number.
 
 mod counted;
 mod crashes;

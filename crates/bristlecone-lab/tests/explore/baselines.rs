@@ -11,10 +11,10 @@ use bristlecone_sim::{Access, Mode, Operation, Plan, Progress, Schedules, explor
 use crate::effort::{schedules, share};
 use crate::planned::Planned;
 
-/// The last leaf of one inner node is about to split, so that its parent grows at its end, where
-/// no thread has written before; others look for what stands left of there.
+/// The last leaf of one inner node is about to split, so that its parent grows at its end, where no
+/// thread has written before; others search to the left of that place.
 fn growing_at_the_end(draw: &mut dyn FnMut(usize) -> usize) -> Plan {
-    /// From one key that is there to the next.
+    /// Distance between existing keys.
     const APART: u64 = 4;
     let there = 8 + draw(16) as u64;
     let before = (0..there).map(|at| (at * APART, Access::Insert(at))).collect();

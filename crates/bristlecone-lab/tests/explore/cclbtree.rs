@@ -13,7 +13,7 @@ use crate::mutations::every_step_is_needed;
 
 const MODES: [Mode; 3] = [Mode::Prefix, Mode::Subset, Mode::Eadr];
 
-/// Explores the scenarios and fails with everything that was found.
+/// Explores the scenarios and fails with all findings.
 fn survives<I: Items>(
     tree_pool: &TreePool<I>,
     scenarios: &[Scenario<TreeOp>],
@@ -25,7 +25,7 @@ fn survives<I: Items>(
     explored(tree_pool, &all, budget)
 }
 
-/// Explores some of the scenarios, if the run is to be quick.
+/// Explores some of the scenarios in a quick run.
 fn some_survive<I: Items>(
     tree_pool: &TreePool<I>,
     scenarios: &[Scenario<TreeOp>],
@@ -36,7 +36,7 @@ fn some_survive<I: Items>(
     explored(tree_pool, &share(all, SHARE), budget);
 }
 
-/// Of so many scenarios and modes a quick run takes one.
+/// A quick run takes one in this many scenarios and modes.
 const SHARE: u64 = 16;
 
 fn explored<I: Items>(tree_pool: &TreePool<I>, some: &[(&Scenario<TreeOp>, Mode)], budget: Budget) -> Report {
@@ -51,7 +51,7 @@ fn explored<I: Items>(tree_pool: &TreePool<I>, some: &[(&Scenario<TreeOp>, Mode)
     total
 }
 
-/// What is enough for shapes that have the same steps as another one.
+/// Returns a sufficient budget for shapes with the same steps as another one.
 fn brief() -> Budget {
     Budget { exhaustive: 128, sampled: 32, nested: (32, 8), ..Budget::quick() }
 }
@@ -122,8 +122,8 @@ fn texts_survive_every_crash() {
     );
 }
 
-/// Keys that the leaf has or has not, that pend or were removed, are given values by writes that do not
-/// look, and then changed by others that do.
+/// Keys that the leaf has or lacks, that are buffered or were removed, get values by writes that do not
+/// read, and then are changed by others that do.
 fn unseen() -> Scenario<TreeOp> {
     let setup =
         (0..12).map(|n| if n % 4 == 3 { Insert("t", n * 7 % 24, n) } else { Upsert("t", n * 7 % 24, n) });
@@ -175,8 +175,8 @@ fn full_pool_update_changes_items_in_place() {
     }
 }
 
-/// The same, with what pends in the buffers: it changes and goes although the log has no room either,
-/// because entries may stand behind the copies that a collection made.
+/// The same, for buffered items: they are changed and removed although the log has no space either,
+/// because entries may follow the copies of a collection.
 fn pending<I: Items>() -> (TreePool<I>, Scenario<TreeOp>) {
     let shape = tree_pool::<I>(&[("leaf_slots", 4), ("log_entries", 80)]);
     let tree_pool = TreePool { geometry: Geometry { chunks_max: 12, ..shape.geometry }, ..shape };
@@ -187,7 +187,7 @@ fn pending<I: Items>() -> (TreePool<I>, Scenario<TreeOp>) {
     let fill_log = (0..120).map(|n| Insert("t", first(n % 8), 4 * n));
     let setup = accepted(&tree_pool, setup.chain([Create("u")]).chain(theirs).chain(fill_log));
     let ops = (0..4).flat_map(|leaf| [Insert("t", first(leaf) + 4, 1000), Remove("t", first(leaf))]);
-    // After a crash amid a collection its copies take the chunk that was spared for them.
+    // After a crash during a collection its copies take the chunk that was reserved for them.
     let then = vec![Insert("t", 24, 1004), Remove("t", 48), Close, Remove("t", 60)];
     (tree_pool, Scenario { name: "pending", creation: false, setup, ops: ops.collect(), then })
 }

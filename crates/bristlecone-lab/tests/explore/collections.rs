@@ -1,4 +1,4 @@
-//! Logs that are emptied while leaves split: what pends in a leaf that came meanwhile is not forgotten.
+//! Logs that are emptied while leaves split: buffered items of a new leaf are not forgotten.
 
 use bristlecone::Design;
 use bristlecone_lab::targets::{TreePool, Words};
@@ -8,17 +8,17 @@ use bristlecone_sim::{Access, Operation, Plan, Way};
 use crate::effort::schedules;
 use crate::planned::raced;
 
-/// Keys that are there at first, in leaves that an ascending load left full.
+/// Initial keys, in leaves that an ascending load left full.
 const KEYS: u64 = 16;
 const SCHEDULES: u64 = 10_000;
 
-/// One thread writes to the first leaf, so that logs fill and turn; another one brings keys behind the last one,
-/// which splits the last leaf, and what it brings then pends in the new one.
+/// One thread writes to the first leaf, so that logs fill and rotate. Another one inserts keys behind the last one,
+/// which splits the last leaf; its further keys are buffered in the new leaf.
 fn split_meanwhile(draw: &mut dyn FnMut(usize) -> usize) -> Plan {
     let mut before: Vec<_> = (0..KEYS).map(|key| (key, Access::Insert(key))).collect();
     before.extend((0..draw(6) as u64).map(|at| (KEYS + at, Access::Upsert(100 + at))));
     let next = before.len() as u64;
-    // The log has a few entries already, or is about to turn.
+    // The log has a few entries already, or is about to rotate.
     before.extend((0..draw(8) as u64).map(|at| (at % 3, Access::Upsert(500 + at))));
     let written = |key, at| Operation::On(key, Access::Upsert(1000 + at));
     let first = draw(3) as u64;
@@ -32,8 +32,8 @@ fn split_meanwhile(draw: &mut dyn FnMut(usize) -> usize) -> Plan {
     if draw(4) == 0 { plan } else { plan.warm_from(0) }
 }
 
-/// One thread writes a key again whose last entry is the only one that its full log is kept for; another one fills logs
-/// meanwhile, and empties those that nothing needs.
+/// One thread writes a key again whose last entry alone pins a full log; another one fills logs meanwhile, and empties
+/// those without live entries.
 fn released_meanwhile(draw: &mut dyn FnMut(usize) -> usize) -> Plan {
     let mut before: Vec<_> = (0..KEYS).map(|key| (key, Access::Insert(key))).collect();
     let written = |key, at| (key, Access::Upsert(1000 + at));
@@ -45,7 +45,7 @@ fn released_meanwhile(draw: &mut dyn FnMut(usize) -> usize) -> Plan {
     Plan::new(before, vec![again, filling]).warm_from(KEYS as usize)
 }
 
-/// Explores schedules of a design, and fails if fewer than one in so many comes to the steps that the plan is made for.
+/// Explores schedules of a design, and fails if too few of them reach the steps for which the plan is made.
 fn survives(
     design: Design,
     options: &[(&'static str, u64)],

@@ -1,6 +1,6 @@
-//! Plans of threads that covered what few others do: for each subject a file of `corpus/`, whose plans run before any
-//! that are drawn. `BRISTLECONE_CORPUS=N` looks for them among N schedules of each subject, those of the file
-//! included, and writes the file anew.
+//! Plans of threads with rare coverage: for each subject a file of `corpus/`, whose plans run before any that are
+//! drawn. `BRISTLECONE_CORPUS=N` searches for them among N schedules of each subject, including those of the file,
+//! and rewrites the file.
 
 use std::collections::BTreeSet;
 use std::fmt::Write as _;
@@ -9,13 +9,13 @@ use std::path::{Path, PathBuf};
 use bristlecone_pm::Step;
 use bristlecone_sim::{Mode, PER_PLAN, Progress, Report, Schedules, Subject};
 
-/// Plans that are drawn, at most and at once, where those of a file meet too few pairs.
+/// Maximum number of plans drawn, two at a time, when those of a file cover too few pairs.
 const FURTHER: u64 = 256;
 const AT_ONCE: usize = 16;
 
 type Pairs = BTreeSet<(Step, Step)>;
 
-/// A plan by what it is drawn from: the seed and its number.
+/// A plan, identified by the seed and its number.
 type Plan = (u64, u64);
 
 fn file(subject: &dyn Subject) -> PathBuf {
@@ -23,7 +23,7 @@ fn file(subject: &dyn Subject) -> PathBuf {
     folder.join(format!("{}.txt", subject.name()))
 }
 
-/// Returns the plans of a file, and how many pairs of steps they covered when it was written.
+/// Returns the plans of a file, and the number of pairs of steps they covered when it was written.
 fn read(subject: &dyn Subject) -> (Vec<Plan>, usize) {
     let text = std::fs::read_to_string(file(subject)).unwrap_or_default();
     let mut lines = text.lines().filter(|line| !line.starts_with('#'));
@@ -44,8 +44,8 @@ fn run(subject: &dyn Subject, (seed, plan): Plan, progress: &Progress) -> Report
     report
 }
 
-/// Runs the plans of a subject's file, two at once, and fails if they, and others drawn where turns have moved since
-/// the file was written, meet far fewer pairs of steps than it says.
+/// Runs the plans of a subject's file, two at a time. Draws further ones if thread switches have moved since the file
+/// was written. Fails if they cover far fewer pairs of steps than the file says.
 pub fn run_corpus(subject: &dyn Subject, progress: &Progress) -> Report {
     if let Ok(schedules) = std::env::var("BRISTLECONE_CORPUS") {
         write(subject, schedules.parse().expect("a number of schedules"), progress);
@@ -74,7 +74,7 @@ pub fn run_corpus(subject: &dyn Subject, progress: &Progress) -> Report {
     total
 }
 
-/// Looks for plans that together meet all pairs of steps that any does.
+/// Searches for plans that together cover all pairs of steps that any plan does.
 fn write(subject: &dyn Subject, schedules: u64, progress: &Progress) {
     let mut plans = read(subject).0;
     plans.extend((0..schedules / PER_PLAN).map(|plan| (0, plan)));
@@ -87,7 +87,7 @@ fn write(subject: &dyn Subject, schedules: u64, progress: &Progress) {
             kept.push((plan, pairs));
         }
     }
-    // Later ones may have made earlier ones needless.
+    // Later ones may make earlier ones unnecessary.
     let mut at = 0;
     while at < kept.len() {
         let others = kept.iter().enumerate().filter(|(other, _)| *other != at);
@@ -108,7 +108,7 @@ fn write(subject: &dyn Subject, schedules: u64, progress: &Progress) {
     std::fs::write(file, text).expect("the corpus");
 }
 
-/// Does the same to all plans, two at once, and returns what came of them in their order.
+/// Applies the same work to all plans, two at a time, and returns the results in order.
 fn in_pairs<T: Send>(plans: &[Plan], work: &(dyn Fn(Plan) -> T + Sync)) -> Vec<T> {
     let half = |from: usize| plans.iter().skip(from).step_by(2).map(|plan| work(*plan)).collect::<Vec<T>>();
     let (even, odd) = std::thread::scope(|scope| {

@@ -1,4 +1,4 @@
-//! Figures that do not depend on the machine, counted by the device model: lines and space.
+//! Machine-independent figures, counted by the device model: lines and space.
 
 use bristlecone::lab::AnyMedium;
 use bristlecone::{Domain, Error, Tree};
@@ -9,7 +9,7 @@ use bristlecone_lab::targets::device_pool;
 use bristlecone_pm::{CHUNK_BYTES, Geometry, Part, Region};
 use bristlecone_random::mix;
 
-/// Keys of a tree.
+/// Number of keys of a tree.
 fn keys() -> u64 {
     by_effort(100_000, 300_000, 300_000)
 }
@@ -20,7 +20,7 @@ struct Bench {
     tree: Tree<u64, u64>,
 }
 
-/// What an operation costs on average.
+/// Average cost of an operation.
 #[derive(Debug)]
 struct Cost {
     flushes: f64,
@@ -50,12 +50,12 @@ impl Bench {
         Self::timed(design, options, domain, &[])
     }
 
-    /// With a clock for so many threads each.
+    /// Creates it with clocks for these numbers of threads.
     fn timed(design: &str, options: &[(String, u64)], domain: Domain, threads: &[usize]) -> Self {
         Self::on(Processor::default(), design, options, domain, threads)
     }
 
-    /// The same behind another processor.
+    /// Creates it with another processor.
     fn on(
         processor: Processor,
         design: &str,
@@ -74,12 +74,12 @@ impl Bench {
         Self { device, tree }
     }
 
-    /// The cost of doing something to every key, in an order that is not the load's.
+    /// Returns the cost of an operation on every key, in an order different from the load's.
     fn each(&self, run: impl Fn(&Tree<u64, u64>, u64, u64) -> Result<bool, Error>) -> Cost {
         self.some(keys(), keys(), run)
     }
 
-    /// The same for `some` of the first `keys` keys.
+    /// Returns the same for `some` of the first `keys` keys.
     fn some(
         &self,
         keys: u64,
@@ -109,12 +109,12 @@ fn sstree_counted_figures_hold() {
     );
     let dram = space.dram_bytes as f64 / space.items as f64;
     println!("{dram:.2} B of DRAM a key");
-    // The paper: about 2 / 1 / at most 1 lines flushed. Ours counts what splits flush, which draw the old leaf
-    // together: that costs lines and saves space. After a load no update moves an item.
+    // The paper: about 2 / 1 / at most 1 lines flushed. Ours includes the flushes of splits, which compact the
+    // old leaf: that costs lines and saves space. After a load no update moves an item.
     assert!(insert.flushes <= 2.5 && insert.lines_written <= 2.35 && insert.fences <= 1.25, "{insert:?}");
     assert_eq!((update.flushes, update.fences, update.lines_written), (1.0, 1.0, 1.0), "{update:?}");
     assert!(delete.flushes <= 1.15 && delete.lines_written <= 1.1, "{delete:?}");
-    // The paper reads about 2 lines; all fingerprints in DRAM save one of them.
+    // The paper reads about 2 lines; with all fingerprints in DRAM one of them is saved.
     assert!(get.lines_read <= 1.15 && absent.lines_read <= 0.15, "{get:?} {absent:?}");
     assert!(dram <= 5.0, "{dram} B of DRAM a key");
     for (name, cost) in [("get", get), ("absent", absent), ("delete of nothing", gone)] {
@@ -125,10 +125,10 @@ fn sstree_counted_figures_hold() {
 
 /// Keys of a group.
 const GROUP: u64 = 16;
-/// Keys of all groups, whatever the effort: what leaves cost that are replaced depends on how many there are.
+/// Keys of all groups, at any test level: the cost of replaced leaves depends on their number.
 const GROUPED: u64 = 300_000;
 
-/// What a call for so many keys costs on average, over all of them.
+/// Returns the average cost of a multi-key call, over all of them.
 fn grouped(bench: &Bench, call: impl Fn(&Tree<u64, u64>, &[u64])) -> Cost {
     const KIND: u8 = 2;
     let all = GROUPED;
@@ -151,7 +151,7 @@ fn a_group_of_writes_takes_a_fence() {
         println!("{design}, {GROUP} keys:\ninsert {insert:.2?}\nupdate {update:.2?}\nremove {remove:.2?}");
         assert_eq!((get.flushes, get.fences, get.lines_written), (0.0, 0.0, 0.0));
         assert!(bench.tree.is_empty());
-        // One for all of them, and those of leaves that are replaced, split, expanded, drawn together, or freed.
+        // One for all of them, and those of leaves that are replaced, split, expanded, compacted, or freed.
         let most = if design == "nbtree" { [4.0, 1.0, 2.0] } else { [7.0, 2.0, 4.6] };
         for ((name, cost), most) in
             [("insert", insert), ("update", update), ("remove", remove)].iter().zip(most)
@@ -169,14 +169,14 @@ fn wotree_counted_figures_hold() {
     let update = bench.each(|tree, key, value| Ok(tree.update(key, value + 1)?.is_some()));
     let delete = bench.each(|tree, key, _| Ok(tree.remove(key)?.is_some()));
     println!("insert {insert:.3?}\nget {get:.3?}\nupdate {update:.3?}\ndelete {delete:.3?}");
-    // The item, and the line with the bitmap and the slot array; splits and frees come on top.
+    // The item, and the line with the bitmap and the slot array; splits and frees are additional.
     assert!(insert.flushes <= 2.55 && insert.fences <= 2.35, "{insert:?}");
     assert!(update.flushes <= 1.01 && update.fences <= 1.01, "{update:?}");
     assert!(delete.flushes <= 1.25 && delete.fences <= 1.25, "{delete:?}");
     assert_eq!((get.flushes, get.fences, get.lines_written), (0.0, 0.0, 0.0));
 }
 
-/// Flushes of an insert and of a delete, of which three in ten keys go.
+/// Returns flushes of an insert and of a delete, for removals of three in ten keys.
 fn flushes(design: &str, node_lines: u64, keys: u64) -> [f64; 2] {
     let bench = Bench::with(design, &[("node_lines".to_owned(), node_lines)], Domain::Adr);
     let insert = bench.some(keys, keys, |tree, key, value| Ok(tree.insert(key, value)?.is_none()));
@@ -210,7 +210,7 @@ fn wotree_flushes_fewer_lines_than_its_baselines() {
                     "{saved:?}, paper {paper:?}"
                 );
             };
-            // Of native deletes the paper counts a flush for each entry that moves.
+            // For native deletes the paper counts a flush for each entry that moves.
             least(native, [0.847, 0.92]);
             least(wbtree, [0.222, 0.5]);
             least(fastfair, [0.308, 0.614]);
@@ -225,7 +225,7 @@ fn lodgetree_counted_figures_hold() {
     let space = bench.tree.stats();
     let get = bench.each(|tree, key, value| Ok(tree.get(key) == Some(value)));
     let absent = bench.each(|tree, key, _| Ok(tree.get(key ^ 1).is_none()));
-    // Gets of keys that are there, and of others, that read no line, one, two, and more.
+    // Gets of existing keys, and of absent ones, that read no line, one, two, and more.
     let mut gets = [[0; 4]; 2];
     for i in (1..=3000).map(|i| 1 + i * 104_729 % keys()) {
         bench.device.operation(2, || (assert_eq!(bench.tree.get(mix(i)), Some(i)), 0));
@@ -236,7 +236,7 @@ fn lodgetree_counted_figures_hold() {
         }
     }
     let update = bench.each(|tree, key, value| Ok(tree.update(key, value + 1)?.is_some()));
-    // What was just written is buffered, unless it was flushed.
+    // Recently written items are buffered, unless they were flushed.
     let mut hits = Vec::new();
     for i in 1..=1000 {
         bench.device.operation(3, || (assert!(bench.tree.update(mix(i), 7).unwrap().is_some()), 16));
@@ -263,7 +263,7 @@ fn lodgetree_counted_figures_hold() {
     println!("gets by lines read {:?}, of absent keys {:?}", gets[0], gets[1]);
     assert!(hits.len() > 500 && hits.iter().max() == Some(&0), "a get that hits the buffer reads nothing");
     assert!(blind.len() > 500 && blind.iter().max() == Some(&0), "an upsert reads nothing but the log");
-    // The line of the item, which its fingerprint names or its node remembers.
+    // The line of the item, which its fingerprint or its node identifies.
     for (gets, percent) in gets.iter().zip([95, 92]) {
         let missed: u64 = gets[1..].iter().sum();
         assert!(gets[1] * 100 >= missed * percent, "gets by lines read {gets:?}");
@@ -275,8 +275,8 @@ fn lodgetree_counted_figures_hold() {
     }
 }
 
-/// Four in five inserts go to a fifth of the range. What nodes that split into more save are fences, and
-/// bytes of the media, which many threads share.
+/// Four in five inserts are in a fifth of the range. Splitting nodes into more parts saves fences, and bytes
+/// of the media, which many threads share.
 #[test]
 fn lodgetree_multiple_split_in_a_burst_is_ahead_of_double_split() {
     if !takes(Effort::Ci, "multiple splits in a burst") {
@@ -299,8 +299,8 @@ fn lodgetree_multiple_split_in_a_burst_is_ahead_of_double_split() {
     assert!(multiple.2 < double.2 * 0.985, "{double:?}, {multiple:?}");
 }
 
-/// On a machine that nothing disturbs, and whose cache holds a part of the tree. The aims: one insert in a
-/// hundred thousand within ten times what one in a hundred takes, and below that of an SSTree without expansion.
+/// On an idle machine whose cache holds a part of the tree. The requirements: the slowest of a hundred
+/// thousand inserts within ten times the slowest of a hundred, and below that of an SSTree without expansion.
 #[test]
 fn lodgetree_slowest_inserts_take_not_much_longer_than_most() {
     if !takes(Effort::Ci, "the longest inserts of LodgeTree") {

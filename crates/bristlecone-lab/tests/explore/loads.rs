@@ -1,4 +1,5 @@
-//! Trees that are created with items in them: after every crash they are there with all of these, or not at all.
+//! Trees that are created with items in them: after every crash they exist with all of these, or
+//! not at all.
 
 use std::marker::PhantomData;
 
@@ -11,7 +12,7 @@ use bristlecone_sim::{Budget, Explanation, Mode, Progress, Site, explore, mutate
 
 use crate::effort::modes;
 
-/// The first explored shape of a design, in a pool with room for a loaded tree and another one.
+/// The first explored shape of a design, in a pool with space for a loaded tree and another one.
 fn pool_of<I: Items>(design: Design, codec: Codec) -> TreePool<I> {
     let cells = suites::EXPLORER.cells();
     let cell = cells.iter().find(|cell| cell.shape.design == design && cell.codec == codec);
@@ -30,7 +31,7 @@ fn survives<I: Items>(codec: Codec) {
         let tree_pool = pool_of::<I>(*design, codec);
         for scenario in load_scenarios() {
             for mode in modes() {
-                // Leaves of a tree that is not there yet may hold whatever they like.
+                // Leaves of a tree that does not exist yet may have any contents.
                 let budget = Budget { depth: 1, threads: 2, ..Budget::of(8) };
                 let report = explore(&tree_pool, &scenario, mode, budget);
                 println!("{design}: {report}");
@@ -53,7 +54,7 @@ fn loaded_texts_are_there_or_not() {
     survives::<Texts>(Codec::Texts);
 }
 
-/// What nothing can notice.
+/// Undetectable mutations.
 const UNSEEN: &[Explanation] =
     &[("swap publish \"nbtree load.1\"", 1, "no reader finds the leaves before the fence of all of them")];
 

@@ -1,4 +1,4 @@
-//! LodgeTree: logs that one straggler keeps alive, and what a flush may write.
+//! LodgeTree: logs that one entry keeps alive, and what a flush may write.
 
 use std::collections::{BTreeMap, BTreeSet};
 
@@ -18,8 +18,8 @@ use crate::effort::{affordable, modes};
 use crate::mutations::every_step_is_needed;
 
 /// Key 1 is written beside a straggler, the last key, whose node no other write reaches. Then key 1 is
-/// written or removed again and again, and flushed, and its logs are used again: all but the
-/// straggler's, which has the oldest value.
+/// repeatedly written or removed, and flushed, and its logs are reused: all but the straggler's, which has
+/// the oldest value.
 fn straggler(name: &'static str, rounds: u64, removed: bool) -> Scenario<TreeOp> {
     let write = |key, value| Insert("t", key, value);
     let mut setup = vec![Create("t")];
@@ -39,8 +39,8 @@ fn straggler(name: &'static str, rounds: u64, removed: bool) -> Scenario<TreeOp>
     }
 }
 
-/// Writes that do not ask what was there: over items of a leaf, over buffered ones, over nothing; then every
-/// kind of operation on what no write has looked for. Until they are flushed, and beyond.
+/// Writes that do not read the previous value: over items of a leaf, over buffered ones, over absent keys;
+/// then every kind of operation on keys that no write has looked up. Until they are flushed, and beyond.
 fn blind() -> Scenario<TreeOp> {
     let write = |key, value| Upsert("t", key, value);
     let setup = [Create("t")].into_iter().chain((0..10).map(|key| write(key * 7 % 10 * 2, key)));
@@ -113,14 +113,14 @@ fn compaction_logs_what_the_oldest_logs_hold_again() {
     }
 }
 
-/// What one flush did.
+/// Effects of one flush.
 #[derive(Clone, Debug, Default)]
 struct Flush {
     leaves: BTreeSet<usize>,
     splits: usize,
 }
 
-/// What a write flushed, in one tree of usual leaves.
+/// Returns the flushes of writes, in one tree of default leaves.
 fn flushes(events: Vec<Event>) -> Vec<Flush> {
     const LEAF_BYTES: usize = 512;
     let (mut flushes, mut flush) = (Vec::new(), Flush::default());
@@ -130,7 +130,7 @@ fn flushes(events: Vec<Event>) -> Vec<Flush> {
                 flush.leaves.insert(line as usize * LINE_BYTES / LEAF_BYTES);
             }
             Event::Store { publish: Some("lodgetree split.2"), .. } => flush.splits += 1,
-            // A flush ends by itself, or with the log entry behind it.
+            // A flush ends by itself, or with the log entry after it.
             Event::Fence { step: "lodgetree flush.4" | "log append.2", .. } if !flush.leaves.is_empty() => {
                 flushes.push(std::mem::take(&mut flush));
             }
@@ -141,8 +141,8 @@ fn flushes(events: Vec<Event>) -> Vec<Flush> {
     flushes
 }
 
-/// A flush writes `flush_leaves` leaves, or it splits one leaf and writes that and the new one. A
-/// write needs one, unless all that is buffered are single items of leaves that split for them.
+/// A flush writes `flush_leaves` leaves, or it splits one leaf and writes that and the new one. A write needs
+/// one flush, unless all buffered items are single items of leaves that split for them.
 #[test]
 fn flush_writes_few_leaves_and_splits_one_at_most() {
     const WRITES: u64 = 20_000;
@@ -190,7 +190,7 @@ fn flush_frees_slots_of_removed_items_durably_before_reuse() {
     slots_are_used_again::<Texts>();
 }
 
-/// Lives go on so long that what was freed by mistake would be used again; seeds give crashes after many
+/// Lives last long enough that memory freed by mistake would be reused; seeds give crashes after many
 /// lengths.
 fn slots_are_used_again<I: Items>() {
     let write = |key, value| Insert("t", key, value);
@@ -204,7 +204,7 @@ fn slots_are_used_again<I: Items>() {
         ops: vec![write(50, 7)],
         then: [write(51, 2)].into_iter().chain(then).collect(),
     };
-    // Records that others' readers hold up must not fill the pool.
+    // Records held by other readers must not fill the pool.
     let in_larger_pool = in_larger_pool::<I>();
     for seed in 0..16 {
         let budget = Budget { exhaustive: 256, depth: 1, continuation_crashes: 1, seed, ..Budget::quick() };
@@ -246,7 +246,7 @@ fn changed_in_place<I: Items>(steps: &[&str]) {
     }
 }
 
-/// Whether something is flushed because the compaction pass has no room for copies of it.
+/// Returns whether a flush happened because the compaction pass had no space for copies.
 fn flushes_what_fits(events: &[Event]) -> bool {
     let mut compacted = false;
     events.iter().any(|event| match event {
@@ -262,8 +262,8 @@ fn flushes_what_fits(events: &[Event]) -> bool {
     })
 }
 
-/// Writes numbers to keys in a pool that short logs and items fill, some of them in vain; which of the writes
-/// had what is buffered flushed for want of room for copies, as long as none was in vain.
+/// Writes numbers to keys in a pool that short logs and items fill; some writes fail. Returns which of the
+/// writes, before the first failure, flushed buffered items for lack of space for copies.
 fn crowd(full: &TreePool<Words>, keys: u64, writes: u64) -> Vec<u64> {
     run(full, |sim, tree| {
         let (mut model, mut flushing, mut in_vain) = (BTreeMap::new(), Vec::new(), None);
@@ -282,14 +282,15 @@ fn crowd(full: &TreePool<Words>, keys: u64, writes: u64) -> Vec<u64> {
     })
 }
 
-/// Writes that are explored of a crowd.
+/// Number of explored writes of a crowd.
 const CROWDED: u64 = 8;
 
 fn crowding(n: u64, keys: u64) -> u64 {
     n * 37 % keys
 }
 
-/// In a pool full of short logs the compaction pass cannot always copy what is buffered: that goes to leaves with room.
+/// In a pool full of short logs the compaction pass cannot always copy buffered items: they are written to
+/// leaves with free slots.
 #[test]
 fn full_pool_compaction_flushes_what_it_cannot_log() {
     let of_chunks = |chunks_max| TreePool {
@@ -308,7 +309,7 @@ fn full_pool_compaction_flushes_what_it_cannot_log() {
                     creation: false,
                     setup: [Create("t")].into_iter().chain((0..n).map(write)).collect(),
                     ops: (n..n + CROWDED).map(write).collect(),
-                    // Recovery may have to keep logs longer: then there is no room for more.
+                    // Recovery may have to keep logs longer: then there is no space for more.
                     then: vec![],
                 };
                 modes().into_iter().for_each(|mode| explore(&full, &scenario, mode, budget).assert_clean());

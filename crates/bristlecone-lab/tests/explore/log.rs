@@ -1,9 +1,9 @@
-//! Crashes of the write-ahead log by itself, which trees share.
+//! Crashes of the write-ahead log alone, which trees share.
 
 use bristlecone_lab::proofs::log::{Entries, budget, scenarios};
 use bristlecone_sim::{Mode, explore};
 
-/// Each step is changed, too: with those of the trees that have a log.
+/// Each step is mutated, too: together with those of the trees that have a log.
 #[test]
 fn entries_survive_and_recycled_ones_do_not_return() {
     for scenario in scenarios() {

@@ -1,5 +1,5 @@
-//! CCL-BTree's figures: what the media write, counted by the device model, and what that is worth on
-//! the clock of many threads.
+//! CCL-BTree's figures: media writes, counted by the device model, and their effect on the clock of many
+//! threads.
 
 use bristlecone::lab::part_of;
 use bristlecone::{Design, Domain, Tree};
@@ -9,7 +9,7 @@ use bristlecone_lab::targets::device_pool;
 use bristlecone_pm::{CHUNK_BYTES, Geometry, Part, Region};
 use bristlecone_random::mix;
 
-/// Keys of a tree.
+/// Number of keys of a tree.
 fn keys() -> u64 {
     by_effort(100_000, 300_000, 300_000)
 }
@@ -24,7 +24,7 @@ struct Bench {
 }
 
 impl Bench {
-    /// Its writers collect the log themselves, so that runs repeat.
+    /// Creates it with writers that collect the log themselves, so that runs repeat.
     fn ccl(options: &[(&str, u64)]) -> Self {
         Self::in_chunks(CHUNK_BYTES, options)
     }
@@ -54,20 +54,20 @@ impl Bench {
         self.device.take()
     }
 
-    /// A tree of so many keys.
+    /// Loads the keys.
     fn loaded(self) -> Self {
         self.write(0..keys());
         self
     }
 
-    /// What inserting as many keys again costs each of them.
+    /// Returns the cost of each of an equal number of further inserts.
     fn inserts(self) -> Cost {
         let loaded = self.loaded();
         loaded.write(keys()..2 * keys()).into()
     }
 }
 
-/// Bytes of media writes of an operation; inserts a second.
+/// Bytes of media writes of an operation; inserts per second.
 #[derive(Clone, Copy, Debug)]
 struct Cost {
     leaf: f64,
@@ -95,11 +95,11 @@ fn within(what: &str, found: f64, due: f64, tolerance: f64) {
     assert!((found / due - 1.0).abs() <= tolerance, "{what}: {found:.2}, due {due:.2}");
 }
 
-/// N items are logged for each that goes to the leaf, and takes them along in one media line.
+/// N items are logged for each item that is written to the leaf, together with these, in one media line.
 #[test]
 fn cclbtree_upserts_write_what_the_papers_formula_says() {
     for batch in [1, 2, 4] {
-        // No split, and no collection: the formula has neither.
+        // No split, and no collection: the formula includes neither.
         let bench = Bench::ccl(&[("batch", batch), ("log_percent", 1000)]).loaded();
         let cost: Cost = bench.write((0..3 * keys()).map(|i| i * 7919 % keys())).into();
         let n = batch as f64;
@@ -107,8 +107,7 @@ fn cclbtree_upserts_write_what_the_papers_formula_says() {
     }
 }
 
-/// The paper's 187, 150, 133, 123 and 118 bytes, of which ours need be at most as many: they are
-/// 14 to 26 % fewer.
+/// The paper's 187, 150, 133, 123 and 118 bytes are upper limits for ours, which are 14 to 26 % fewer.
 #[test]
 fn cclbtree_inserts_write_at_most_what_the_papers_do() {
     if !takes(Effort::Ci, "media writes of inserts into CCL-BTree") {
@@ -124,8 +123,8 @@ fn cclbtree_inserts_write_at_most_what_the_papers_do() {
     }
 }
 
-/// The paper: buffers save 63.9 % of the media writes of leaves, logging only what stays in a buffer
-/// 26.5 % of those of the log. All in all it says 44 %.
+/// The paper: buffers save 63.9 % of the media writes of leaves; logging only what stays in a buffer saves
+/// 26.5 % of those of the log. In total it reports 44 %.
 #[test]
 fn cclbtree_each_technique_saves_media_writes() {
     if !takes(Effort::Ci, "what each technique of CCL-BTree saves") {
@@ -172,9 +171,9 @@ fn zipf(count: u64, theta: f64) -> impl Iterator<Item = u64> {
     })
 }
 
-/// The paper has 3.7 with Zipf 0.9, and so have we with 10 M keys. What comes on top of leaves and the entries
-/// of new writes is that collection copies again and again what pends for leaves that are seldom written
-/// to. Nothing else is written, though the log shrinks and grows all the time.
+/// The paper has 3.7 with Zipf 0.9, and so have we with 10 M keys. Besides leaves and the entries of new
+/// writes, collection repeatedly copies buffered items of rarely written leaves. Nothing else is written,
+/// although the log continually shrinks and grows.
 #[test]
 fn cclbtree_skewed_upserts_write_leaves_entries_and_copies() {
     if !takes(Effort::Ci, "skewed upserts into CCL-BTree") {
@@ -194,8 +193,8 @@ fn cclbtree_skewed_upserts_write_leaves_entries_and_copies() {
     assert!(other <= 0.5 && collected.all / 16.0 <= 4.0, "{collected:?}");
 }
 
-/// 48 threads on the clock of an Optane device: collecting the log costs next to nothing, unless it
-/// stops the writers.
+/// 48 threads on the clock of an Optane device: collecting the log has almost no cost, unless it stops the
+/// writers.
 #[test]
 fn cclbtree_inserts_of_many_threads_are_ahead_on_the_clock() {
     if !takes(Effort::Ci, "CCL-BTree on the clock of many threads") {

@@ -1,5 +1,5 @@
-//! Every flush, fence and order of every design is needed: each is taken away, moved or swapped by itself, and
-//! a scenario or a schedule notices. What is tried is in `src/proofs`, for the tool as well.
+//! Every flush, fence and order of every design is necessary: each is removed, moved or swapped separately, and a
+//! scenario or a schedule must detect it. The mutations are in `src/proofs`, which the tool uses as well.
 
 use bristlecone::Design;
 use bristlecone_baselines::{AnyDesign, Baseline};
@@ -14,11 +14,11 @@ use std::collections::BTreeSet;
 
 use crate::effort::LONGEST;
 
-/// Goes through the proofs of a design, and fails with what no test noticed, and with steps that scenarios pass and
-/// no proof has, unless they are there because the published design has them.
+/// Runs the proofs of a design. Fails with undetected mutations, and with steps that scenarios pass and no proof has,
+/// unless the published design requires them.
 ///
-/// Those of our own designs and of [`LONGEST`] take minutes: a quick run leaves them out, and says so. Of the other
-/// baselines it has one in four, others each day.
+/// Those of our own designs and of [`LONGEST`] take minutes: a quick run omits them, and says so. Of the other
+/// baselines it takes one in four, different ones each day.
 pub fn every_step_is_needed(design: impl Into<AnyDesign>, steps_in_all: usize, as_published: &[&str]) {
     let design = design.into();
     let others = || Baseline::ALL.iter().filter(|baseline| !LONGEST.contains(baseline));
@@ -40,24 +40,25 @@ pub fn every_step_is_needed(design: impl Into<AnyDesign>, steps_in_all: usize, a
     assert!(missing.is_empty(), "in no proof: {missing:?}");
 }
 
-/// Runs of one crash point where every mutation is tried: most are noticed by the first.
+/// Runs of one crash point where every mutation is tried: the first run detects most of them.
 const RUNS: u64 = 32;
-/// Runs for the mutations that [`RUNS`] leave unnoticed.
+/// Runs for the mutations that [`RUNS`] leave undetected.
 const MORE_RUNS: u64 = 4096;
-/// So many shapes of a design.
+/// Number of shapes of a design.
 const SHAPES: usize = 4;
-/// Returns those of a design's sites that this run tries: one in so many, others each day, and one at least.
+/// Returns the sites of a design that this run tries: one in a fixed number, different ones each day, and at least
+/// one.
 fn drawn(sites: BTreeSet<Site>) -> BTreeSet<Site> {
     let one_of = by_effort(128, 32, 1).min(sites.len() as u64).max(1);
     let is_drawn = |number: usize| (number as u64).wrapping_add(seed()).is_multiple_of(one_of);
     sites.into_iter().enumerate().filter(|(number, _)| is_drawn(*number)).map(|(_, site)| site).collect()
 }
 
-/// Loses stores and compare-and-swaps, and removes orders, of a design: each must be noticed, but for stores that are
-/// said to be derived, of which none may be. `BRISTLECONE_CELLS=all` tries all, in several shapes.
+/// Loses stores and compare-and-swaps, and removes orders, of a design. Each must be detected, except for stores
+/// declared as derived, of which none may be. `BRISTLECONE_CELLS=all` tries all, in several shapes.
 fn every_store_is_needed(design: impl Into<AnyDesign>) {
     let design = design.into();
-    // What threads do for each other takes schedules.
+    // Interactions of threads need schedules.
     let is_long =
         design == Design::NbTree.into() || LONGEST.iter().any(|baseline| design == (*baseline).into());
     if is_long && !takes(Effort::Ci, &format!("every store of {design} is needed")) {
@@ -84,7 +85,7 @@ fn every_store_is_needed(design: impl Into<AnyDesign>) {
         table.merge(more);
     }
     if design == Design::NbTree.into() && !table.survivors().is_empty() {
-        // What threads do for each other.
+        // Interactions of threads.
         let among_threads = changed_among_threads(&|site| table.has_left(site));
         table.merge(among_threads);
     }

@@ -1,4 +1,4 @@
-//! NBTree: every flush, fence and order is needed, be it of one thread or of several.
+//! NBTree: every flush, fence and order is necessary, for one thread or for several.
 
 use bristlecone::Design;
 use bristlecone_lab::proofs::nbtree::{SLOTS, brought_without_value, reuses, small};
@@ -29,10 +29,10 @@ fn every_flush_fence_and_order_is_needed() {
     every_step_is_needed(Design::NbTree, 21, &[]);
 }
 
-/// Leaves lose their last items while others look for these, bring keys of the same range, and scan.
-/// What takes the range over is the leaf before or, of the first leaf, the one behind.
+/// Leaves lose their last items while other threads look these up, insert keys of the same range,
+/// and scan. The previous leaf takes the range over; for the first leaf, the next one does.
 fn emptied_under_eyes(draw: &mut dyn FnMut(usize) -> usize) -> Plan {
-    /// From one key that is there to the next.
+    /// Distance between existing keys.
     const APART: u64 = 10;
     // Ascending keys leave full leaves behind, of which one keeps few items or two keep one each.
     let leaves = 2 + draw(2) as u64;
@@ -45,7 +45,7 @@ fn emptied_under_eyes(draw: &mut dyn FnMut(usize) -> usize) -> Plan {
     let of_leaf = (drained * SLOTS..(drained + 1) * SLOTS).map(|at| at * APART);
     let gone = of_leaf.filter(|key| !last.contains(key)).map(|key| (key, Access::Remove));
     before.extend(gone);
-    // Room beside the drained leaf, so that what comes there does not split.
+    // Free space beside the drained leaf, so that inserts there do not split.
     for other in (0..leaves).filter(|other| *other != drained) {
         let remove = |slot: u64| (((other * SLOTS) + slot) * APART, Access::Remove);
         before.extend([2, 4].map(remove));
@@ -68,7 +68,8 @@ fn emptied_under_eyes(draw: &mut dyn FnMut(usize) -> usize) -> Plan {
     Plan::new(before, threads)
 }
 
-/// Step that frees an emptied leaf, in at least one of so many schedules while others were at work.
+/// Step that frees an emptied leaf, in at least one of this many schedules while other threads were
+/// active.
 const FREED: &[(&str, u64)] = &[("nbtree free.2", 4)];
 
 #[test]
@@ -77,7 +78,7 @@ fn nbtree_free_is_durable_before_its_range_is_a_neighbours() {
     raced(small::<Texts>(), emptied_under_eyes, (5, schedules(2000)), FREED);
 }
 
-/// A key that has no value yet is stored again by the thread that brings the first one.
+/// A key without a value is stored again by the thread that stores its first value.
 #[test]
 fn first_value_is_kept_with_its_key_alone() {
     let budget = Budget { continuation_crashes: 1, depth: 1, threads: 2, ..Budget::of(64) };

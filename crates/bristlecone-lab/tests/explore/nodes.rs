@@ -1,5 +1,4 @@
-//! Nodes of the index that lose their last leaf and serve elsewhere, under the eyes of threads that are on their way
-//! there.
+//! Nodes of the index that lose their last leaf and are reused elsewhere, while other threads are on their way to them.
 
 use bristlecone_cells::by_effort;
 use bristlecone_lab::proofs::nbtree::{SLOTS, small};
@@ -9,31 +8,31 @@ use bristlecone_sim::{Access, Operation, Plan, Way};
 use crate::effort::schedules;
 use crate::planned::raced;
 
-/// What an ascending load leaves: full leaves of so many items, in so many full nodes of so many leaves.
+/// Result of an ascending load: full leaves, in full nodes. The fields are numbers of items, nodes and leaves.
 struct Filled {
     items: u64,
     leaves: u64,
     nodes: u64,
 }
 
-/// Nodes from which on there are hints, and some more.
+/// Number of nodes above which hints exist.
 const HINTED: u64 = 34;
 
 impl Filled {
-    /// Makes a plan in which all leaves of a node are gone but one with one key, which a thread removes: the node comes
-    /// free. The same thread goes on to full leaves of a full node behind that, whose new half takes the node that came
-    /// free. Others look for that key meanwhile, write it, and go over all keys; where there are hints, the one for that key
-    /// leads to the node before.
+    /// Returns a plan in which a node has only one leaf left, with one key, which a thread removes: the node is freed.
+    /// The same thread then writes to full leaves of a full node behind it, whose new half takes the freed node. Others
+    /// look that key up meanwhile, write it, and scan all keys; where there are hints, the one for that key leads to
+    /// the node before.
     fn serve_elsewhere(&self, draw: &mut dyn FnMut(usize) -> usize) -> Plan {
         let of_node = self.items * self.leaves;
         let key = |at: u64| 2 * at;
         let all = of_node * self.nodes + self.items * 2;
         let is_hinted = self.nodes >= HINTED;
         let mut before: Vec<_> = (0..all).map(|at| (key(at), Access::Insert(at))).collect();
-        // The second of four nodes, and now and then a leaf on each side.
+        // The second of four nodes, and sometimes a leaf on each side.
         let beside = |draw: usize| if draw == 0 { self.items } else { 0 };
         let (from, to) = (of_node - beside(draw(4)), 2 * of_node + beside(draw(4)));
-        // Keys of the first nodes that share a hint are those of a leaf.
+        // The keys of the first nodes that share a hint are those of a leaf.
         let left = if is_hinted {
             of_node + draw(self.items as usize) as u64
         } else {
@@ -42,16 +41,16 @@ impl Filled {
         let gone = (from..to).filter(|at| *at != left);
         before.extend(gone.map(|at| (key(at), Access::Remove)));
         let left = key(left);
-        // The third node: it is split in its middle, behind which leaves have room for what comes there by mistake.
+        // The third node: it is split in its middle, behind which leaves have space for misplaced keys.
         let leaf = |number: u64| 2 * of_node + number * self.items;
         let half = self.leaves / 2;
         for number in half..self.leaves {
             before.extend((1..self.items - 1).map(|at| (key(leaf(number) + at), Access::Remove)));
-            // Only a leaf that was replaced has no slots of keys that are gone.
+            // Only a replaced leaf has no slots of removed keys.
             before.push((key(leaf(number) + 1) + 1, Access::Insert(900)));
         }
         let mut full = (half - 3..half).map(|number| (key(leaf(number)) + 1, Access::Insert(900)));
-        // The full node has no room left, and splits when another leaf does.
+        // The full node has no space left, and splits when another leaf does.
         before.extend(full.next());
         let mut filling = vec![Operation::On(left, Access::Remove)];
         if draw(4) == 0 {
@@ -79,7 +78,7 @@ impl Filled {
     }
 }
 
-/// Explores schedules of a plan, and fails if nodes hardly ever come free and serve again, or another step hardly ever comes.
+/// Explores schedules of a plan, and fails if nodes are rarely freed and reused, or another step is rarely reached.
 fn survives<I: Items>(plan: fn(&mut dyn FnMut(usize) -> usize) -> Plan, count: u64, step: Option<&str>) {
     let steps = ["index node.freed", "index node.reused"].into_iter().chain(step);
     raced(small::<I>(), plan, (3, count), &steps.map(|step| (step, 4)).collect::<Vec<_>>());

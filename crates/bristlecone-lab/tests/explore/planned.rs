@@ -1,4 +1,4 @@
-//! Schedules of plans made for a purpose.
+//! Schedules of plans for particular steps.
 
 use std::marker::PhantomData;
 
@@ -11,8 +11,8 @@ use bristlecone_pm::Geometry;
 pub use bristlecone_sim::Planned;
 use bristlecone_sim::{Access, Mode, Operation, Plan, Progress, Schedules, explore_schedules};
 
-/// Explores schedules of a plan, and fails with what was found, or if a step that the plan is made for comes less often, while
-/// others are at work, than in one of so many.
+/// Explores schedules of a plan. Fails with the findings, or if a step for which the plan is made is too rare while
+/// other threads are active.
 pub fn raced<I: Items>(
     registers: TreePool<I>,
     plan: fn(&mut dyn FnMut(usize) -> usize) -> Plan,
@@ -30,8 +30,8 @@ pub fn raced<I: Items>(
     }
 }
 
-/// Threads remove the few keys of a leaf or two if these have their first value, and give them others; all of
-/// them are mostly about one key.
+/// Threads remove the few keys of a leaf or two if these have their first value, and write other values; most
+/// operations are on one key.
 fn conditional_removals(draw: &mut dyn FnMut(usize) -> usize) -> Plan {
     const KEYS: u64 = 5;
     let before = (0..KEYS).map(|key| (key, Access::Insert(key))).collect();
@@ -57,7 +57,7 @@ fn conditional_removals(draw: &mut dyn FnMut(usize) -> usize) -> Plan {
     Plan::new(before, (0..threads).map(operations).collect())
 }
 
-/// Threads read and write several keys at a time, of few leaves, which get full, or empty, meanwhile.
+/// Threads read and write several keys at a time, of few leaves, which become full or empty meanwhile.
 fn several_at_a_time(draw: &mut dyn FnMut(usize) -> usize) -> Plan {
     let keys = [6, 12, 24][draw(3)];
     let before =

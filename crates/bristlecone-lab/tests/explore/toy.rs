@@ -1,4 +1,4 @@
-//! A design from outside, explored as the library's own are.
+//! An external design, explored like the library's own.
 
 use std::marker::PhantomData;
 
@@ -14,7 +14,7 @@ mod design;
 
 use design::Toy;
 
-/// A pool with room for a few arrays of so many items as the scenarios have.
+/// A pool with space for a few arrays with the scenarios' number of items.
 fn tree_pool() -> TreePool<Words, Toy> {
     let geometry = Geometry { chunk_bytes: 8192, chunks_max: 12, trees_max: 3 };
     TreePool { geometry, design: Toy, options: vec![("items", 160)], items: PhantomData }
@@ -22,7 +22,7 @@ fn tree_pool() -> TreePool<Words, Toy> {
 
 #[test]
 fn toy_survives_every_crash_and_needs_every_flush_of_a_write() {
-    // Each write copies the array: others begin with some hundred items.
+    // Each write copies the array: the excluded scenarios begin with some hundred items.
     let scenarios = tree_scenarios().into_iter().filter(|scenario| scenario.setup.len() < 60).collect();
     let subject = Prepared { name: "toy".to_owned(), system: tree_pool(), scenarios };
     let rounds = rounds([&subject as &dyn Subject], &[Mode::Prefix, Mode::Subset]);
@@ -38,7 +38,7 @@ fn toy_survives_every_crash_and_needs_every_flush_of_a_write() {
 
     let rounds: Vec<_> = rounds.into_iter().zip(reports).collect();
     let rounds: Vec<_> = rounds.into_iter().filter(|(round, _)| round.mode == Mode::Subset).collect();
-    // What a creation writes is zeros in a chunk that had zeros.
+    // A creation writes zeros to a chunk of zeros.
     let wanted = |site: &Site| site.to_string().contains("toy write");
     let budget = Budget { threads: 2, continuation_crashes: 1, ..Budget::of(16) };
     let table = mutate_rounds(&rounds, budget, &wanted, &Progress::default(), &|_| {});

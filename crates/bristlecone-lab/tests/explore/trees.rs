@@ -15,15 +15,15 @@ use bristlecone_sim::{
 use crate::corpus::run_corpus;
 use crate::effort::{LONGEST, schedules, share};
 
-/// Runs of one crash point where every mutation is tried: most are noticed at once.
+/// Runs of one crash point where every mutation is tried: most are detected immediately.
 const MUTATED_RUNS: u64 = 64;
 
 fn progress() -> Progress {
     Progress::default()
 }
 
-/// Explores the shapes, the first one in every mode. Then, if `mutated`, changes each flush, fence and
-/// publish that is not the pool's, and expects that to be noticed.
+/// Explores the shapes, the first one in every mode. Then, if `mutated`, mutates each flush, fence and publish
+/// outside the pool, and expects its detection.
 fn explored(
     design: impl Into<AnyDesign>,
     runs: u64,
@@ -44,7 +44,7 @@ fn explored(
     let is_whole = rounds_of_all.len() == all;
     let mut budget = Budget { threads: 2, ..Budget::of(runs) };
     if matches!(design, AnyDesign::Baseline(baseline) if LONGEST.contains(&baseline)) {
-        // Crashes inside recoveries of the Bε-tree take as long as all else that a quick run explores.
+        // Crashes inside recoveries of the Bε-tree take as long as the rest of a quick run.
         budget.depth = by_effort(1, budget.depth, budget.depth);
     }
     let reports = explore_rounds(&rounds_of_all, budget, &progress(), &|_, report| println!("{report}"));
@@ -80,11 +80,11 @@ fn explored(
 
 /// Schedules of a design, over all its shapes.
 const SCHEDULES: u64 = 10_000;
-/// Of so many rounds a quick run explores one.
+/// A quick run explores one round in this many.
 const ROUNDS: u64 = 12;
 
-/// Publishes of changes of structure that must come while another thread is amid an operation, and how often in
-/// that many schedules.
+/// Publishes of structure changes that must happen while another thread is in an operation, and their minimum
+/// number in that many schedules.
 fn targets(design: AnyDesign) -> &'static [(&'static str, u64)] {
     match design {
         AnyDesign::Library(Design::SsTree) => {
@@ -128,7 +128,7 @@ fn interleaved(design: impl Into<AnyDesign>) {
     println!("{:?}", total.raced);
     for (step, least) in targets(design) {
         let raced = total.raced.get(step).copied().unwrap_or_default();
-        // The least is that of so many schedules.
+        // The minimum is that of `SCHEDULES` schedules.
         assert!(
             asked < SCHEDULES || raced >= *least,
             "{step}: {raced} times while others were at work, of {least} at least"
@@ -138,7 +138,7 @@ fn interleaved(design: impl Into<AnyDesign>) {
     tell(&format!("{schedules} schedules of {}, {} pairs of steps", subjects[0].name(), pairs.len()));
 }
 
-/// Scenarios without room would show nothing if room were never asked for, or never came back.
+/// Scenarios without space would test nothing if no space were ever requested, or none ever became free.
 #[test]
 fn room_is_refused_and_comes_back() {
     for design in Design::ALL {
@@ -165,8 +165,8 @@ fn room_is_refused_and_comes_back() {
     }
 }
 
-/// Explores the cells that are drawn: each with two of the scenarios, others each day, of which
-/// one has crashes inside recoveries; and with a few schedules. A quick run takes one scenario of each cell.
+/// Explores the drawn cells: each with two of the scenarios, different ones each day, one of which has crashes
+/// inside recoveries; and with a few schedules. A quick run takes one scenario of each cell.
 #[test]
 fn drawn_cells_survive() {
     let scenarios = by_effort(1, 2, 2);
@@ -178,9 +178,9 @@ fn drawn_cells_survive() {
         let some: Vec<_> = (0..rounds.len()).map(some).collect();
         let mut some = some.into_iter();
         rounds.retain(|_| some.next() == Some(true));
-        // Where more images than are remembered are visited, each further crash point has a few.
+        // If more images are visited than remembered, each further crash point has a few.
         let few = Budget { remembered: 1 << 13, extremes: 4, lines: 16, threads: 2, ..Budget::of(4) };
-        // Where there is one scenario, every other cell has crashes inside its recoveries.
+        // With one scenario, every other cell has crashes inside its recoveries.
         let depths = if scenarios == 1 && (at + seed() as usize) % 2 == 1 { [1, 2] } else { [2, 1] };
         for (round, depth) in rounds.into_iter().zip(depths) {
             let budget = Budget { depth, ..few };
@@ -218,9 +218,9 @@ macro_rules! designs {
     };
 }
 
-// Runs that one crash point may take before its images are sampled, the shapes that are explored, images that are
-// decided at least, of how many crash points in a hundred the images may be sampled at each depth, and whether
-// mutations are tried here: those of others are in `mutations.rs`.
+// Runs of one crash point before its images are sampled, the explored shapes, the minimum number of decided
+// images, the percentage of crash points whose images may be sampled at each depth, and whether mutations are
+// tried here: those of others are in `mutations.rs`.
 designs! {
     sstree: Design::SsTree, 4096,
         ["words-3", "words-2", "words-1", "words-4", "words-delegated", "texts-3"], 2_000_000, [0, 1], true;

@@ -1,4 +1,4 @@
-//! What a run without an end draws.
+//! The rounds drawn by a run without end.
 
 use bristlecone_baselines::AnyDesign;
 use bristlecone_lab::Turn;

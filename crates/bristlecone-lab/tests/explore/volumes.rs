@@ -1,4 +1,4 @@
-//! Keys and values of many lines, at the borders of all size classes of records.
+//! Keys and values of many lines, at the limits of all size classes of records.
 
 use std::marker::PhantomData;
 
@@ -14,12 +14,12 @@ const NUMBERS: u64 = 36;
 
 fn tree_pool(design: Design) -> TreePool<Volumes> {
     let shape = shapes().find(|shape| shape.design == design && shape.tiny).expect("it has a tiny shape");
-    // Every class has chunks of its own, and the largest has one slot to a chunk.
+    // Every class has its own chunks, and the largest has one slot to a chunk.
     let geometry = Geometry { chunk_bytes: 256 << 10, chunks_max: 96, trees_max: 1 };
     TreePool { geometry, design: design.into(), options: shape.options.to_vec(), items: PhantomData }
 }
 
-/// Few are there at a time: recovery and checks read them all.
+/// Few exist at a time: recovery and checks read them all.
 fn scenario() -> Scenario<TreeOp> {
     let insert = |number| Insert("t", number, number);
     let ops = (2..NUMBERS).flat_map(|number| {
@@ -40,7 +40,8 @@ fn keys_and_values_of_many_lines_survive() {
     if !takes(Effort::Ci, "keys and values of many lines") {
         return;
     }
-    // Arbitrary images alone: a record has hundreds of lines, any of which is missing in half of them.
+    // Arbitrary images only: a record has hundreds of lines, and half of the images lack any given
+    // one.
     let few = Budget { exhaustive: 2, sampled: 6, extremes: 0, ..Budget::quick() };
     let budget = Budget { depth: 1, continuation_crashes: 64, threads: 2, ..few };
     for design in Design::ALL {

@@ -1,4 +1,4 @@
-//! Crashes of WO-tree in nodes of more than two lines, which `trees.rs` has, and of byte strings.
+//! Crashes of WO-tree in nodes of more than two lines, which are in `trees.rs`, and of byte strings.
 
 use std::marker::PhantomData;
 
@@ -13,7 +13,7 @@ use bristlecone_sim::{
 use crate::effort::{schedules, share};
 use crate::planned::Planned;
 
-/// What is affordable at every change; `bristlecone crash` goes further.
+/// An affordable budget for every change; `bristlecone crash` explores more.
 fn budget() -> Budget {
     Budget { exhaustive: 64, sampled: 16, nested: (8, 4), ..Budget::quick() }
 }
@@ -27,7 +27,7 @@ fn tree_pool<I: Items>(node_lines: u64) -> TreePool<I> {
     }
 }
 
-/// Explores scenarios and fails with everything that was found.
+/// Explores scenarios and fails with all findings.
 fn survives<I: Items>(tree_pool: &TreePool<I>, modes: &[Mode], budget: Budget) {
     let mut total = Report { scenario: "all".to_owned(), ..Report::default() };
     let scenarios = tree_scenarios();
@@ -51,7 +51,7 @@ fn words_in_nodes_of_thirty_two_lines_survive_every_crash() {
     survives(&tree_pool::<Words>(32), &[Mode::Subset], Budget { depth: 1, ..budget() });
 }
 
-/// Opening asks of every slot of every chunk whether it is live, so few images are affordable.
+/// Opening checks for every slot of every chunk whether it is live, so few images are affordable.
 #[test]
 fn texts_survive_every_crash() {
     let budget = Budget { exhaustive: 16, sampled: 8, depth: 1, continuation_crashes: 1 << 20, ..budget() };
@@ -63,12 +63,12 @@ fn texts_survive_every_crash() {
     total.assert_clean();
 }
 
-/// Every new key splits a leaf and its parent. Ascending keys leave full leaves behind: so many that the
-/// last inner node, or the last one at every level, is full too; the threads are at work there.
+/// Every new key splits a leaf and its parent. Ascending keys leave full leaves behind, enough to fill
+/// the last inner node, or the last one at every level; the threads operate there.
 fn on_the_brink(draw: &mut dyn FnMut(usize) -> usize) -> Plan {
     /// Entries of a node of two lines, and items of a leaf.
     const NODE: u64 = 6;
-    /// From one key that is there to the next.
+    /// Distance between existing keys.
     const APART: u64 = 4;
     let leaves = [NODE, 9, 21][draw(3)];
     let before = (0..leaves * NODE).map(|at| (at * APART, Access::Insert(at))).collect();
@@ -89,9 +89,9 @@ fn on_the_brink(draw: &mut dyn FnMut(usize) -> usize) -> Plan {
     Plan::new(before, (0..threads).map(operations).collect())
 }
 
-/// Searches go through inner nodes while these split.
+/// Searches pass inner nodes while these split.
 fn searched_while_split<I: Items>(count: u64) {
-    // Of fewer too few meet a root that grows.
+    // With fewer, too few meet a growing root.
     let count = schedules(count).max(count);
     let wanted = Schedules { seed: 7, first: 0, count, modes: Mode::ALL.to_vec(), threads: 2 };
     let report = explore_schedules(
@@ -121,8 +121,8 @@ fn texts_are_found_while_inner_nodes_split() {
     searched_while_split::<Texts>(1000);
 }
 
-/// Leaves of six items in nodes of two lines, so many that the pool is full or all but full, and with it
-/// parents at every level; every thread splits leaves, and there is not room for all.
+/// Leaves of six items in nodes of two lines, enough to fill the pool or nearly fill it, and with it
+/// parents at every level; every thread splits leaves, and there is not enough space for all.
 fn without_room(draw: &mut dyn FnMut(usize) -> usize) -> Plan {
     const NODE: u64 = 6;
     const APART: u64 = 8;
@@ -130,7 +130,7 @@ fn without_room(draw: &mut dyn FnMut(usize) -> usize) -> Plan {
     let items = leaves * NODE;
     let before = (0..items).map(|at| (at * APART, Access::Insert(at))).collect();
     let mut written = 1000;
-    // Half of the keys lie where the others work, under one parent or two.
+    // Half of the keys are where the others operate, under one parent or two.
     let first = draw(items as usize - 12) as u64;
     let mut operation = |draw: &mut dyn FnMut(usize) -> usize| {
         let at = if draw(4) == 0 { draw(items as usize) as u64 } else { first + draw(12) as u64 };
@@ -146,7 +146,7 @@ fn without_room(draw: &mut dyn FnMut(usize) -> usize) -> Plan {
     Plan::new(before, (0..threads).map(|_| (0..3 + draw(4)).map(|_| operation(draw)).collect()).collect())
 }
 
-/// The log and one chunk of nodes are all that there is room for.
+/// The pool has space only for the log and one chunk of nodes.
 fn no_split_loses_its_parent_in_a_full_pool<I: Items>(chunks_max: u64, count: u64) {
     let geometry = Geometry { chunk_bytes: 4096, chunks_max, trees_max: 3 };
     let registers = TreePool::<I> { geometry, ..tree_pool(2) };

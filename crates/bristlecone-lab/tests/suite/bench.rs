@@ -1,4 +1,4 @@
-//! `bench`: what it reports, and that it leaves nothing behind.
+//! `bench`: its reports, and removal of its files.
 
 use crate::common::Bench;
 use bristlecone::Design;
@@ -51,7 +51,7 @@ fn bench_timeline_adds_up_to_all_operations() {
         let seconds = load["seconds"].as_f64().unwrap();
         assert!((seconds - slices.len() as f64 * 0.001).abs() <= 0.0011, "{} in {seconds} s", slices.len());
         let done: f64 = slices.iter().map(|mops| mops * 1e6 * 0.001).sum();
-        // All but what was done in the last slice.
+        // Everything except the work of the last slice.
         assert!((100e3..=200e3 + 128.0).contains(&done), "{done} operations in {seconds} s: {slices:?}");
     }
     bench.run("bench --records 2k --pool @p --timeline 10").refused(2, "--json");
@@ -136,7 +136,7 @@ fn bench_dependent_reads_and_counters_are_said_to_be_so() {
     let run = bench.run("bench --records 3k --threads 1 --pool @p --preset ycsb-c --dependent --perf");
     let said = run.ok();
     assert!(said.contains("depends on the value before it"), "{said}");
-    // Many machines have no counters, or do not let them be read.
+    // Many machines have no counters, or do not permit reading them.
     assert!(said.contains("cycles") || said.contains("perf_event_open"), "{said}");
     let report =
         bench.run("bench --records 3k --threads 1 --pool @p --preset ycsb-c --dependent --json").json();

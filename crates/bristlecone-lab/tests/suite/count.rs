@@ -1,4 +1,4 @@
-//! `count`: what it reports, that it repeats, and what it refuses.
+//! `count`: its reports, their repeatability, and rejected arguments.
 
 use crate::common::Bench;
 use bristlecone_baselines::AnyDesign;
@@ -83,7 +83,8 @@ fn count_profile_and_domain_change_the_figures() {
     let update = &eadr["per_operation"]["update"];
     assert_eq!((number(&update["flushes"]), number(&update["fences"]) > 0.0), (0.0, true));
     assert!(number(&eadr["cli_amplification"]) < number(&runs[1]["cli_amplification"]));
-    // A cache too small to hold anything for long writes what eADR leaves in it, and reads more.
+    // A cache too small to keep lines for long writes the lines that eADR leaves in it, and reads
+    // more.
     let small = run("--domain eadr --cache 64K --records 50k");
     assert!(number(&small["cli_amplification"]) > number(&eadr["cli_amplification"]));
     let read = |report: &Value| number(&report["per_operation"]["update"]["media_bytes_read"]);

@@ -1,4 +1,4 @@
-//! `crash`: what it reports, and what it refuses.
+//! `crash`: its reports, and rejected arguments.
 
 use std::process::Stdio;
 use std::time::{Duration, Instant};
@@ -45,7 +45,7 @@ fn crash_counts_depend_on_the_seed_and_not_on_the_workers() {
         let report = bench.run(&format!("crash --design pool --scenario drop --json {arguments}")).json();
         (report["images"].clone(), report["nested_images"].clone(), report["opened"].clone())
     };
-    // Three rounds, so no two workers share one.
+    // Three rounds, so that no two workers share one.
     let alone = counts("--threads 1 --budget 64 --seed 5");
     assert_eq!(counts("--threads 3 --budget 64 --seed 5"), alone);
     assert_ne!(counts("--threads 3 --budget 64 --seed 6"), alone);
@@ -55,7 +55,7 @@ fn crash_counts_depend_on_the_seed_and_not_on_the_workers() {
 fn crash_without_json_prints_scenarios_and_mutations() {
     let said = Bench::new().run("crash --design pool --mode subset --budget 64 --mutations").ok();
     assert!(said.contains("pool/creation/subset"), "{said}");
-    // That every crash was survived is reported only where every one was decided.
+    // Survival of every crash is reported only if every one was decided.
     let all = said.lines().find(|line| line.starts_with("all ")).unwrap();
     let verdict = said.lines().find(|line| line.contains("images opened in")).unwrap();
     assert_eq!(verdict.ends_with("every crash survived"), all.ends_with(" 0"), "{said}");
@@ -97,7 +97,7 @@ fn crash_without_memory_samples_points_and_reports_it() {
     assert!(!said.contains("memory"), "{said}");
 }
 
-/// Runs the tool and sends it a signal, each time later until what it reports says where it was.
+/// Runs the tool and sends it a signal, later each time until its report names the expected point.
 fn interrupted(arguments: &str, signal: Signal, there: impl Fn(&str) -> bool) -> String {
     let bench = Bench::new();
     for delay in (0..).map(|doubled| Duration::from_millis(50) * 2_u32.pow(doubled)) {
@@ -194,7 +194,8 @@ fn crash_wrong_arguments_are_refused_in_one_line() {
     bench.run("crash --from pool/drop").refused(2, "no round");
 }
 
-/// The tool and the tests try the same: steps that only threads or full pools need are noticed, too.
+/// The tool and the tests try the same mutations: steps that only threads or full pools need are
+/// detected, too.
 #[test]
 fn crash_mutations_of_a_whole_design_are_all_noticed() {
     if !takes(Effort::Ci, "mutations of a whole design, by the tool") {

@@ -1,4 +1,4 @@
-//! The laboratory as a user runs it: every command, and what it answers to wrong input. One program, so that it is
+//! Runs the laboratory like a user: every command, and its results on wrong input. One program, so that it is
 //! linked once.
 
 mod bench;

@@ -1,4 +1,4 @@
-//! `reproduce` and `results`: what they leave behind, that a second call goes on, and what they refuse.
+//! `reproduce` and `results`: their files, continuation by a second call, and rejected arguments.
 
 use std::os::unix::fs::PermissionsExt;
 use std::path::Path;
@@ -124,7 +124,7 @@ fn reproduce_of_what_is_not_there_lists_what_is() {
     );
 }
 
-/// The smallest run of a server, and the figure that is made of such runs.
+/// The smallest run of a server, and the figure of such runs.
 const REDIS: &str = "redis --design hash --records 1000 --operations 1000";
 const OF_REDIS: &str = "reproduce nbtree --figure 6.6 --scale 1000 --rounds 1 --out @out";
 
@@ -146,7 +146,7 @@ fn redis_without_a_server_or_a_module_says_what_to_do_and_the_figure_says_it_too
     assert!(said.contains("not measured: neither redis-server nor valkey-server is on PATH"), "{said}");
     let results = results(&bench);
     assert!(results.len() > 10 && results.iter().all(|result| result["value"].is_null()), "{results:?}");
-    // What was not measured is tried again.
+    // Missing measurements are tried again.
     let again = without(OF_REDIS, "PATH", "/none").ok();
     assert!(!again.contains("already"), "{again}");
 }
@@ -174,7 +174,7 @@ fn redis_of_a_server_that_fails_reports_its_last_words_and_leaves_nothing() {
     };
     run(&server).refused(1, "the server does not start: the pool is in use");
     run(&bench.path("none")).refused(4, "none");
-    // Where there is a real one, it runs, and what the driver says counts.
+    // If a real one exists, it runs, and the driver's figures count.
     let paths = std::env::var_os("PATH").unwrap_or_default();
     let real = std::env::split_paths(&paths).map(|folder| folder.join("redis-server"));
     let Some(real) = real.into_iter().find(|path| path.is_file()) else {

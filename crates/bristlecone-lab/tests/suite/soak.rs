@@ -1,4 +1,4 @@
-//! `soak`: what is sound survives it, what is not is found and made small, and it ends at Ctrl-C.
+//! `soak`: correct code survives it, errors are found and minimised, and it ends at Ctrl-C.
 
 use std::process::Stdio;
 use std::time::Duration;
@@ -16,7 +16,7 @@ fn soak_rounds_pass_and_leave_no_files() {
     let day = bristlecone_cells::seed();
     println!("seed {}", day * 1000);
     let said = bench.run(&format!("soak --seed {} --rounds 60 --dir @pools --json", day * 1000)).ok();
-    // A line a minute comes before the last one.
+    // Lines of progress come before the last one.
     let report: Value = serde_json::from_str(said.lines().last().unwrap()).unwrap();
     let count = |name: &str| report[name].as_u64().unwrap();
     assert!(count("rounds") == 60 && count("cells") > 40 && count("kills") > 150, "{report}");
@@ -34,7 +34,7 @@ fn is_found(flaw: &str) {
     let text = |name: &str| failure[name].as_str().unwrap_or_else(|| panic!("no {name}: {failure}"));
     println!("{}: {}", text("failure"), text("again"));
     assert!(text("failure").contains("key "), "{failure}");
-    // The pool that was left is sound, but for what it holds.
+    // The remaining pool is consistent, except for its contents.
     let pool = text("pool");
     let left = Pool::options().open(pool).unwrap();
     let trees = left.trees().unwrap();

@@ -1,14 +1,14 @@
-//! The presets of `bench` that change several keys in one step.
+//! The presets of `bench` with atomic changes of several keys.
 
 use crate::common::Bench;
 use serde_json::Value;
 
-/// What a store says of a run of the bank.
+/// Returns a store's report of a run of the bank.
 #[track_caller]
 fn assert_bank(store: &Value, kills: u64) {
     assert!(store["transfers_per_second"].as_f64().unwrap() > 0.0, "{store}");
     assert_eq!((&store["total_is_constant"], &store["sums_wrong"]), (&true.into(), &0.into()), "{store}");
-    // One at the end of each round at least, and one after each kill.
+    // At least one at the end of each round, and one after each kill.
     assert!(store["sums_checked"].as_u64().unwrap() > kills, "{store}");
     assert_eq!(store["kills"], kills, "{store}");
     assert!(store["transfers_before_kills"].as_u64().unwrap() > 0, "{store}");

@@ -1,4 +1,4 @@
-// A wrapper for PiBench over std::map, under a lock. LOSES leaves out one key in a hundred; OLD has the header of before
+// A wrapper for PiBench over std::map, under a lock. LOSES omits one key in a hundred; OLD has the header without
 // bulk_load.
 #include <cstddef>
 #include <cstdint>

@@ -1,4 +1,4 @@
-//! Where the keys of a run come from.
+//! Sources of a run's keys.
 
 use std::fmt;
 use std::path::PathBuf;
@@ -14,9 +14,9 @@ use super::sosd;
 /// A set of keys.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum Dataset {
-    /// Of a shape.
+    /// Generated with a shape.
     Generated(Generated),
-    /// Of a file.
+    /// Read from a file.
     Sosd(PathBuf),
 }
 

@@ -1,22 +1,22 @@
-//! Sets of keys of the shapes that those of SOSD have, for where these are not at hand.
+//! Generates key sets with the shapes of SOSD's, for use without its files.
 
 use bristlecone_random::Generator;
 
 /// The shapes.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, clap::ValueEnum)]
 pub enum Generated {
-    /// One after the other, with a gap now and then (as `books` and `facebook` are locally)
+    /// Consecutive, with occasional gaps (as `books` and `facebook` are locally)
     Dense,
-    /// In clusters of neighbours, far from each other (as `osm`)
+    /// Clusters of neighbours, far from each other (as `osm`)
     Clustered,
     /// exp(N(0, 2)), scaled to 2^50 (SOSD's `logn`)
     Lognormal,
-    /// Microseconds of events that come in bursts, by days (as `wiki`)
+    /// Microseconds of events in bursts, by days (as `wiki`)
     Timestamps,
 }
 
 impl Generated {
-    /// Draws so many keys, in order, each once. The same seed gives the same keys.
+    /// Generates `count` distinct keys, in order. The same seed gives the same keys.
     pub fn draw(self, count: u64, seed: u64) -> Vec<u64> {
         let mut random = Generator::new(seed ^ 0x05d0_05d0 ^ ((self as u64) << 32));
         match self {
@@ -38,7 +38,7 @@ impl Generated {
                 })
             }
             Self::Timestamps => {
-                // A day has 86.4 G microseconds, and its events come mostly in bursts.
+                // A day has 86.4 G microseconds, and most of its events come in bursts.
                 let (mut burst, mut now) = (0u64, 0);
                 gaps(count, 1_000_000_000_000_000, || {
                     now += 1;
@@ -56,7 +56,7 @@ impl Generated {
     }
 }
 
-/// Returns keys that begin at `first`, with these gaps.
+/// Returns keys from `first` on, with these gaps.
 fn gaps(count: u64, first: u64, mut gap: impl FnMut() -> u64) -> Vec<u64> {
     let mut key = first;
     (0..count)
@@ -70,7 +70,7 @@ fn gaps(count: u64, first: u64, mut gap: impl FnMut() -> u64) -> Vec<u64> {
 fn lognormal(count: u64, random: &mut Generator) -> Vec<u64> {
     let mut unit = move || ((random.word() >> 11) as f64 + 1.0) / (1u64 << 53) as f64;
     let mut keys = Vec::with_capacity(count as usize);
-    // What is drawn twice is drawn again; with 2^50 places that is rare.
+    // Duplicates are drawn again; with 2^50 values they are rare.
     while keys.len() < count as usize {
         while keys.len() < count as usize {
             let (radius, angle) = ((-2.0 * unit().ln()).sqrt(), std::f64::consts::TAU * unit());

@@ -1,4 +1,4 @@
-//! Keys and operations from outside: SOSD files and key sets of like shape, and traces of YCSB.
+//! External keys and operations: SOSD files and key sets of similar shape, and traces of YCSB.
 
 pub mod dataset;
 pub mod generate;

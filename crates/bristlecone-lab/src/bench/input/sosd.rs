@@ -1,4 +1,4 @@
-//! Files of keys as the SOSD benchmark has them: how many there are, then the keys; little-endian.
+//! Key files in the format of the SOSD benchmark: the number of keys, then the keys; little-endian.
 
 use std::fs::File;
 use std::io::{BufReader, Read};
@@ -7,7 +7,7 @@ use std::path::Path;
 use bristlecone_cli::failure::{Exit, Failure, Outcome};
 use bristlecone_cli::interrupt;
 
-/// Reads all keys of a file, whose keys have 8 bytes, or 4. They are sorted, and each stands once.
+/// Reads all keys of a file, of 8 or 4 bytes each. Returns them sorted, without duplicates.
 pub fn read(path: &Path) -> Outcome<Vec<u64>> {
     let io = |error: std::io::Error| Failure::io(path.display(), &error);
     let bad = |what: String| Failure::new(Exit::BadInput, format!("{}: {what}", path.display()));

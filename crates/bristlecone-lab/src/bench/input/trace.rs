@@ -1,4 +1,4 @@
-//! Traces of YCSB: a line for each operation, as its basic database prints them
+//! Traces of YCSB: a line for each operation, in the format of its basic database
 //! (`READ usertable user42 [ <all fields>]`), or with an operation and a key only (`READ 42`).
 
 use std::collections::HashSet;
@@ -19,12 +19,12 @@ pub struct Trace {
     pub ids: Vec<u64>,
     /// The kind of each.
     pub ops: Vec<Op>,
-    /// How many entries it reads, if it is a scan.
+    /// Number of entries of each scan.
     pub lengths: Vec<u32>,
 }
 
 impl Trace {
-    /// Reads a file. What YCSB prints beside operations is passed over.
+    /// Reads a file. Skips other output of YCSB.
     pub fn read(path: &Path) -> Outcome<Self> {
         let io = |error: std::io::Error| Failure::io(path.display(), &error);
         let mut file = BufReader::with_capacity(1 << 20, File::open(path).map_err(io)?);
@@ -67,7 +67,7 @@ impl Trace {
         let (Some(first), second) = (words.next(), words.next()) else {
             return Err("an operation without a key: the line is cut off".to_owned());
         };
-        // The name of a table stands before the key, if there is one.
+        // The name of a table precedes the key, if present.
         let (key, length) = match (number(first), second) {
             (Some(key), length) => (key, length),
             (None, Some(key)) if !key.starts_with('[') => {
@@ -86,12 +86,12 @@ impl Trace {
         Ok(())
     }
 
-    /// Returns the keys that it takes to be there before any operation of it adds them, in their order, and notes all
-    /// that are there after it.
+    /// Returns the keys that must exist before any operation adds them, in order. Adds to `there` all keys that exist
+    /// afterwards.
     pub fn missing(&self, there: &mut HashSet<u64>) -> Vec<u64> {
         let mut missing = Vec::new();
         for (id, op) in self.ids.iter().zip(&self.ops) {
-            // A scan begins where its key would be.
+            // A scan need not start at an existing key.
             if *op != Op::Scan && there.insert(*id) && !op.adds() {
                 missing.push(*id);
             }
@@ -99,8 +99,8 @@ impl Trace {
         missing
     }
 
-    /// Returns whether every operation finds its key, however threads share them: none removes, and keys that it adds
-    /// are not used by other operations of it.
+    /// Returns whether every operation finds its key for any assignment to threads: no operation removes, and no
+    /// other operation uses an added key.
     pub fn all_found(&self) -> bool {
         let added: HashSet<u64> =
             self.ids.iter().zip(&self.ops).filter(|(_, op)| op.adds()).map(|(id, _)| *id).collect();
@@ -113,12 +113,12 @@ impl Trace {
     }
 }
 
-/// Reads a key that is a number, or `user` and a number.
+/// Parses a key that is a number, or `user` and a number.
 fn number(key: &str) -> Option<u64> {
     key.strip_prefix("user").unwrap_or(key).parse().ok()
 }
 
-/// Returns the identity of a key that is no number.
+/// Returns the identity of a key that is not a number.
 fn hash(key: &str) -> u64 {
     key.bytes().fold(0, |hash, byte| mix(hash ^ u64::from(byte)))
 }

@@ -15,7 +15,7 @@ struct Fjall {
     locks: KeyLocks,
 }
 
-/// Opens it, or creates it.
+/// Opens or creates it.
 pub fn open(folder: &Path, class: Class) -> Refused<Box<dyn ByteStore>> {
     let database = Database::builder(folder).open()?;
     let keyspace = database.keyspace("bench", KeyspaceCreateOptions::default)?;
@@ -23,7 +23,7 @@ pub fn open(folder: &Path, class: Class) -> Refused<Box<dyn ByteStore>> {
 }
 
 impl Fjall {
-    /// Makes a write last as long as its class says. Its journal is with the system already.
+    /// Makes a write durable according to its class. The journal is already written to the system.
     fn persist(&self) -> Refused<()> {
         match self.class {
             Class::Process => Ok(()),
@@ -37,7 +37,7 @@ impl ByteStore for Fjall {
         Some(self)
     }
 
-    /// Looks before it writes, in two steps.
+    /// Reads before it writes, in two steps.
     fn write(&self, key: &[u8], value: &[u8], when: When) -> Refused<bool> {
         if when != When::Always && self.keyspace.contains_key(key)? != (when == When::Present) {
             return Ok(false);
@@ -88,7 +88,7 @@ impl Together for Fjall {
         self.persist()
     }
 
-    /// Its batches read nothing: the keys are locked here.
+    /// Its batches do not read: the keys are locked here.
     fn transfer(&self, from: u64, to: u64, amount: u64) -> Refused<bool> {
         self.locks.transfer(self, from, to, amount)
     }

@@ -14,7 +14,7 @@ impl KeyLocks {
         Self((0..4096).map(|_| Mutex::new(())).collect())
     }
 
-    /// Holds the locks of two keys, taken in one order by all threads.
+    /// Locks two keys, in the same order in all threads.
     fn hold(&self, one: u64, other: u64) -> [Option<MutexGuard<'_, ()>>; 2] {
         let of = |key: u64| (bristlecone_random::mix(key) % self.0.len() as u64) as usize;
         let (low, high) = (of(one).min(of(other)), of(one).max(of(other)));
@@ -22,7 +22,7 @@ impl KeyLocks {
         [lock(low), if low == high { None } else { lock(high) }]
     }
 
-    /// Moves an amount from one key to another of a store, as [`Together::transfer`] does.
+    /// Moves an amount from one key to another, like [`Together::transfer`].
     pub fn transfer<S: ByteStore + Together>(
         &self,
         store: &S,

@@ -1,5 +1,5 @@
-//! How long a store takes to open after its process was killed: another process loads it, goes on writing, and is
-//! killed amid that.
+//! Measures how long a store takes to open after its process was killed: another process loads it, continues to
+//! write, and is killed during a write.
 
 use std::io::{BufRead, BufReader, Write};
 use std::path::PathBuf;
@@ -17,7 +17,7 @@ use crate::bench::data::{BenchKey, BenchValue, Shape};
 use crate::bench::stream::{Keys, Order};
 use crate::bench::subject::Subject;
 
-/// Loads a store and writes to it until it is killed.
+/// Loads a store and writes to it until killed.
 #[derive(Args, Debug)]
 pub struct RivalLoad {
     #[arg(long)]
@@ -39,7 +39,7 @@ pub struct RivalLoad {
 }
 
 impl RivalLoad {
-    /// Loads, says so, and goes on.
+    /// Loads, reports it, and continues.
     pub fn run(&self) -> Outcome {
         match (self.key, self.value) {
             (Shape::U64, Shape::U64) => self.load::<u64, u64>(),
@@ -62,7 +62,7 @@ impl RivalLoad {
         store.load(&mut (0..self.records).map(|at| entry(at, 0))).map_err(refused)?;
         let mut out = std::io::stdout();
         out.write_all(b"loaded\n").and_then(|()| out.flush())?;
-        // A parent that is gone takes its pipe with it, and this ends after a while in any case.
+        // A parent that exits closes its pipe, and this ends after a while in any case.
         let started = Instant::now();
         for version in 1.. {
             if interrupt::asked() || started.elapsed() > Duration::from_secs(60) {
@@ -75,7 +75,7 @@ impl RivalLoad {
     }
 }
 
-/// What is loaded into a store before its process is killed.
+/// The load of a store whose process is killed.
 #[derive(Clone, Copy, Debug)]
 pub struct Load {
     pub domain: Domain,
@@ -86,8 +86,8 @@ pub struct Load {
     pub value: Shape,
 }
 
-/// Has another process load a store and kills it, opens what it left, and returns how long that took. Every key must
-/// be there, with a value of its own.
+/// Makes another process load a store and kills it, opens the store, and returns how long that took. Every key must
+/// exist, with a value of its own.
 pub fn reopen<K: BenchKey, V: BenchValue>(rival: Rival, load: &Load, scratch: &Scratch) -> Outcome<Duration> {
     let folder = scratch.path().with_extension(format!("{}.killed", rival.name()));
     std::fs::create_dir(&folder).map_err(|error| Failure::io(folder.display(), &error))?;
@@ -126,12 +126,12 @@ fn load_and_kill(rival: Rival, load: &Load, store: &Store) -> Outcome {
         .map_err(io)?;
     let mut line = String::new();
     let read = child.stdout.take().map(|out| BufReader::new(out).read_line(&mut line));
-    // Amid its writes.
+    // During its writes.
     std::thread::sleep(Duration::from_millis(30));
     let still_there = child.try_wait().map_err(io)?.is_none();
     child.kill().and_then(|()| child.wait()).map_err(io)?;
     read.transpose().map_err(io)?;
-    // A signal of the terminal has met both.
+    // A signal of the terminal reached both processes.
     interrupt::check("the bench is not finished")?;
     if line != "loaded\n" || !still_there {
         let what = format!("{}: the process that was to be killed ended before", rival.name());

@@ -14,12 +14,12 @@ struct Lmdb {
     database: Database<Bytes, Bytes>,
 }
 
-/// Opens it, or creates it.
+/// Opens or creates it.
 pub fn open(folder: &Path, class: Class, max_bytes: u64) -> Refused<Box<dyn ByteStore>> {
     let mut options = EnvOpenOptions::new();
     options.map_size(max_bytes.next_multiple_of(1 << 20) as usize).max_readers(1 << 12);
     if class == Class::Process {
-        // SAFETY: the flag leaves out fsync; nothing else writes the file, and it is thrown away afterwards.
+        // SAFETY: the flag omits fsync; nothing else writes the file, and it is deleted afterwards.
         unsafe { options.flags(EnvFlags::NO_SYNC) };
     }
     // SAFETY: the folder is this run's own, and no other process changes its files while they are mapped.
@@ -71,7 +71,7 @@ impl ByteStore for Lmdb {
     fn scan(&self, from: &[u8], length: usize, each: &mut dyn FnMut(&[u8], &[u8])) -> Refused<usize> {
         let reading = self.environment.read_txn()?;
         let mut seen = 0;
-        // It has no empty keys, and refuses to look for one.
+        // It has no empty keys, and rejects lookups of one.
         let from = if from.is_empty() { Bound::Unbounded } else { Bound::Included(from) };
         for entry in self.database.range(&reading, &(from, Bound::Unbounded))?.take(length) {
             let (key, value) = entry?;
@@ -91,7 +91,7 @@ impl ByteStore for Lmdb {
 }
 
 impl Together for Lmdb {
-    /// Its writers come one after the other.
+    /// Its writers are serialized.
     fn transfer(&self, from: u64, to: u64, amount: u64) -> Refused<bool> {
         let mut writing = self.environment.write_txn()?;
         let keys = [from, to].map(u64::to_be_bytes);

@@ -1,8 +1,8 @@
-//! Stores that a user would take instead, through their own crates, and wrappers for PiBench.
+//! Alternative stores, through their own crates, and wrappers for PiBench.
 //!
-//! Keys and values are bytes to them; each operation is a transaction of its own, which has come to its end when it
-//! returns. What it survives is of the same class as in the tree that is measured, as far as the store has such a
-//! setting: [`Rival::durability`] says what it is.
+//! Keys and values are bytes to them; each operation is a separate transaction, complete when it returns. Its
+//! durability class is that of the measured tree, if the store has such a setting: [`Rival::durability`] describes
+//! it.
 
 #[cfg(feature = "rivals")]
 mod fjall;
@@ -43,7 +43,7 @@ pub enum Rival {
     Rocksdb,
 }
 
-/// What an operation that came back survives.
+/// What a completed operation survives.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Class {
     /// The end of the process.
@@ -59,8 +59,8 @@ impl Class {
     }
 }
 
-/// Each store: its name, the feature that has it, and what keeps its operations over the end of the process and over
-/// a power failure.
+/// Each store: its name, its feature, and what makes its operations survive the end of the process and a power
+/// failure.
 const RIVALS: [(Rival, &str, &str, [&str; 2]); 6] = [
     (
         Rival::Redb,
@@ -128,12 +128,12 @@ impl Rival {
         self.row().1
     }
 
-    /// Returns what an operation that came back survives, and by what.
+    /// Returns what a completed operation survives, and by which means.
     pub fn durability(self, class: Class) -> &'static str {
         self.row().3[class as usize]
     }
 
-    /// Returns whether this build has it.
+    /// Returns whether this build includes it.
     fn is_built(self) -> bool {
         match self {
             Self::Redb | Self::Fjall | Self::Sled => cfg!(feature = "rivals"),
@@ -148,7 +148,7 @@ impl Rival {
         RIVALS.iter().map(|(_, name, ..)| *name)
     }
 
-    /// Returns the store of this name, if it is one; the error says how to get a build that has it.
+    /// Returns the store of this name, if there is one; the error says how to build with it.
     pub fn named(name: &str) -> Result<Option<Self>, String> {
         let Some((rival, _, feature, _)) = RIVALS.iter().find(|(_, known, ..)| *known == name) else {
             // A map of the same feature.
@@ -177,30 +177,30 @@ impl std::str::FromStr for Rival {
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum When {
     Always,
-    /// If the key has none.
+    /// If the key is absent.
     Absent,
-    /// If the key has one.
+    /// If the key exists.
     Present,
 }
 
-/// What a store refuses with.
+/// Result with a store's error.
 pub type Refused<T> = Result<T, Box<dyn std::error::Error + Send + Sync>>;
 
 /// A store of bytes.
 pub trait ByteStore: Send + Sync {
     /// Writes a value; returns whether it did.
     fn write(&self, key: &[u8], value: &[u8], when: When) -> Refused<bool>;
-    /// Shows the value of a key; returns whether there is one.
+    /// Passes the value of a key to `look`; returns whether it exists.
     fn get(&self, key: &[u8], look: &mut dyn FnMut(&[u8])) -> Refused<bool>;
-    /// Removes a key; returns whether it was there.
+    /// Removes a key; returns whether it existed.
     fn remove(&self, key: &[u8]) -> Refused<bool>;
-    /// Shows `length` entries from `from` on, and returns how many there were.
+    /// Passes `length` entries from `from` on to `each`, and returns their number.
     fn scan(&self, from: &[u8], length: usize, each: &mut dyn FnMut(&[u8], &[u8])) -> Refused<usize>;
-    /// Returns the store as one that changes several keys in one step, if the presets bank and batch take it.
+    /// Returns the store's interface for atomic changes of several keys, if it supports the presets bank and batch.
     fn together(&self) -> Option<&dyn Together> {
         None
     }
-    /// Writes many entries, in as few transactions as it likes.
+    /// Writes many entries, in any number of transactions.
     fn load(&self, entries: &mut dyn Iterator<Item = (Vec<u8>, Vec<u8>)>) -> Refused<()> {
         for (key, value) in entries {
             self.write(&key, &value, When::Always)?;
@@ -209,10 +209,10 @@ pub trait ByteStore: Send + Sync {
     }
 }
 
-/// A store of bytes in a folder that goes with it.
+/// A store of bytes in a folder that is removed with it.
 pub struct Store {
     name: &'static str,
-    /// Closed before its folder goes.
+    /// Closed before its folder is removed.
     inner: Option<Box<dyn ByteStore>>,
     folder: PathBuf,
 }
@@ -220,7 +220,7 @@ pub struct Store {
 impl Drop for Store {
     fn drop(&mut self) {
         drop(self.inner.take());
-        // It may be gone already, which is what was wanted.
+        // It may already be removed.
         let _ = std::fs::remove_dir_all(&self.folder);
     }
 }
@@ -244,7 +244,7 @@ pub fn open(rival: Rival, class: Class, max_bytes: u64, scratch: &Scratch) -> Ou
     Ok(store)
 }
 
-/// Opens what is in a folder, or creates it there.
+/// Opens or creates the store in a folder.
 pub fn open_at(rival: Rival, folder: &Path, class: Class, max_bytes: u64) -> Outcome<Box<dyn ByteStore>> {
     let opened: Refused<Box<dyn ByteStore>> = match rival {
         #[cfg(feature = "rivals")]
@@ -331,7 +331,7 @@ mod tests {
         store.scan(&[], 1 << 20, &mut |_, _| {}).unwrap() as u64
     }
 
-    /// Does random operations on a store and on a map, closes it, and opens it again.
+    /// Applies random operations to a store and to a map, closes it, and reopens it.
     #[test]
     fn rivals_do_what_a_map_does_and_keep_it() {
         for name in Rival::names() {

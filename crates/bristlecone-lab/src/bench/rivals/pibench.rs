@@ -1,13 +1,12 @@
 //! Wrappers for PiBench: a shared library with `create_tree`, which returns an object of a C++ class that
 //! inherits from `tree_api`.
 //!
-//! Its functions are called through the table that the object begins with, as the Itanium C++ ABI lays it out, so that
-//! nothing has to be compiled: two destructors, then the virtual functions in the order of `tree_api.hpp`. The options
-//! contain a `std::string`, which is built as libstdc++ has it. The header had no `bulk_load` at first; which of the
-//! two a library was compiled with is told by the size of the table. An exception that leaves the library ends the
-//! process.
+//! Its functions are called through the object's virtual table, in the layout of the Itanium C++ ABI, so that nothing
+//! needs compiling: two destructors, then the virtual functions in the order of `tree_api.hpp`. The options contain a
+//! `std::string` in the layout of libstdc++. Early versions of the header had no `bulk_load`; the size of the table
+//! shows the version of a library. An exception that leaves the library ends the process.
 //!
-//! An 8-byte key is a number of the machine to these wrappers; longer ones are bytes.
+//! An 8-byte key is a native number to these wrappers; longer ones are bytes.
 
 use std::cell::RefCell;
 use std::ffi::{CStr, CString, c_char, c_int, c_void};
@@ -22,7 +21,7 @@ use bristlecone_cli::scratch::Scratch;
 use crate::bench::data::{BenchKey, BenchValue, Shape};
 use crate::bench::subject::Subject;
 
-/// `tree_options_t`, with room for what some editions of it have behind.
+/// `tree_options_t`, with space for the additional fields of some versions.
 #[repr(C)]
 struct Options {
     key_bytes: usize,
@@ -33,7 +32,7 @@ struct Options {
     more: [usize; 8],
 }
 
-/// A `std::string` of libstdc++ that holds its bytes elsewhere: `local` would be its capacity.
+/// A `std::string` of libstdc++ with external bytes: `local` would be its capacity.
 #[repr(C)]
 struct CxxString {
     bytes: *const c_char,
@@ -77,7 +76,7 @@ impl Library {
     fn open(path: &Path) -> Result<Self, String> {
         let full = path.canonicalize().map_err(|error| error.to_string())?;
         let name = CString::new(full.as_os_str().as_bytes()).map_err(|error| error.to_string())?;
-        // SAFETY: the library's constructors run; that it is sound is for the user to know, who named it.
+        // SAFETY: the library's constructors run; the user, who named it, is responsible for its soundness.
         let handle = unsafe { libc::dlopen(name.as_ptr(), libc::RTLD_NOW | libc::RTLD_LOCAL) };
         NonNull::new(handle).map(Self).ok_or_else(dl_error)
     }
@@ -88,7 +87,7 @@ impl Library {
     }
 }
 
-/// Returns how many bytes the symbol has that lies at an address or around it, if the library tells.
+/// Returns the size of the symbol that contains an address, if the library has this information.
 fn bytes_of_symbol(address: *const c_void) -> Option<usize> {
     const RTLD_DL_SYMENT: c_int = 1;
     // SAFETY: zeros are a value of it.
@@ -107,14 +106,14 @@ fn bytes_of_symbol(address: *const c_void) -> Option<usize> {
 pub struct Wrapper {
     name: String,
     tree: NonNull<Object>,
-    /// Where `find` stands in the table.
+    /// Index of `find` in the table.
     find: usize,
     key_bytes: usize,
     value_bytes: usize,
-    /// Keys are numbers of the machine.
+    /// Whether keys are native numbers.
     is_number: bool,
     folder: PathBuf,
-    /// Open as long as the tree is there.
+    /// Open as long as the tree exists.
     _library: Library,
 }
 
@@ -133,11 +132,11 @@ type Remove = unsafe extern "C" fn(*mut Object, *const u8, usize) -> bool;
 type Scan = unsafe extern "C" fn(*mut Object, *const u8, usize, c_int, *mut *const u8) -> c_int;
 
 thread_local! {
-    /// Where a value is put that was found.
+    /// Buffer for a found value.
     static FOUND: RefCell<Vec<u8>> = const { RefCell::new(Vec::new()) };
 }
 
-/// What a wrapper is told of the tree.
+/// Parameters of the tree for a wrapper.
 #[derive(Clone, Copy, Debug)]
 pub struct Told {
     pub key: Shape,
@@ -146,7 +145,7 @@ pub struct Told {
     pub max_bytes: u64,
 }
 
-/// Loads a library and has it create a tree.
+/// Loads a library and makes it create a tree.
 pub fn load(path: &Path, told: Told, scratch: &Scratch) -> Outcome<Wrapper> {
     let refuse = |what: String| Failure::new(Exit::Usage, format!("{}: {what}", path.display()));
     let (Some(key_bytes), Some(value_bytes)) = (told.key.fixed_bytes(), told.value.fixed_bytes()) else {
@@ -188,9 +187,9 @@ pub fn load(path: &Path, told: Told, scratch: &Scratch) -> Outcome<Wrapper> {
     Ok(Wrapper { name, tree, find, key_bytes, value_bytes, is_number, folder, _library: library })
 }
 
-/// Returns where `find` stands in a table: behind two destructors, and behind `bulk_load` if there is one.
+/// Returns the index of `find` in a table: behind two destructors, and behind `bulk_load` if present.
 fn place_of_find(library: &Library, table: *const *const c_void) -> usize {
-    // Two words are in front of the functions; without bulk_load there are seven of these.
+    // Two words precede the functions; without bulk_load there are seven functions.
     const WITHOUT_BULK_LOAD: usize = (2 + 7) * size_of::<usize>();
     let base = library.symbol(c"_ZTV8tree_api").map(|symbol| symbol.as_ptr().cast_const());
     let bytes = base.and_then(bytes_of_symbol).or_else(|| bytes_of_symbol(table.cast()));
@@ -199,15 +198,15 @@ fn place_of_find(library: &Library, table: *const *const c_void) -> usize {
 
 impl Drop for Wrapper {
     fn drop(&mut self) {
-        // SAFETY: the second function of the table deletes the object, which nothing uses after this.
+        // SAFETY: the second function of the table deletes the object,which is not used after this.
         unsafe { self.function::<Delete>(DELETING_DESTRUCTOR)(self.tree.as_ptr()) };
-        // It may be gone already, which is what was wanted.
+        // It may already be removed.
         let _ = std::fs::remove_dir_all(&self.folder);
     }
 }
 
 impl Wrapper {
-    /// Returns the function at a place of the table.
+    /// Returns the function at an index of the table.
     ///
     /// # Safety
     ///
@@ -215,11 +214,11 @@ impl Wrapper {
     #[inline]
     unsafe fn function<F: Copy>(&self, at: usize) -> F {
         const { assert!(size_of::<F>() == size_of::<*const c_void>()) };
-        // SAFETY: the table has so many functions, and the caller knows the type.
+        // SAFETY: the table has this many functions, and the caller knows the type.
         unsafe { std::mem::transmute_copy(&*self.tree.as_ref().table.add(at)) }
     }
 
-    /// Calls `with` with a key as the wrapper has it.
+    /// Calls `with` with a key in the wrapper's form.
     #[inline]
     fn key<K: BenchKey, R>(&self, key: K::Ref<'_>, with: impl FnOnce(&[u8]) -> R) -> R {
         if self.is_number { with(&K::id(key).to_ne_bytes()) } else { K::bytes(key, with) }
@@ -250,7 +249,7 @@ const SCAN: usize = 4;
 
 impl<K: BenchKey, V: BenchValue> Subject<K, V> for Wrapper {
     fn upsert(&self, key: K::Ref<'_>, value: V::Ref<'_>) -> Result<(), Error> {
-        // A key that another thread removes or inserts in between is tried again.
+        // Retries if another thread removes or inserts the key in between.
         for _ in 0..1000 {
             if self.put::<K, V>(INSERT, key, value) || self.put::<K, V>(UPDATE, key, value) {
                 return Ok(());
@@ -269,11 +268,11 @@ impl<K: BenchKey, V: BenchValue> Subject<K, V> for Wrapper {
 
     fn get<R>(&self, key: K::Ref<'_>, look: impl Fn(V::Ref<'_>) -> R) -> Result<Option<R>, Error> {
         FOUND.with_borrow_mut(|value| {
-            // What a wrapper does not write is no value.
+            // A value that the wrapper does not write stays empty.
             value.clear();
             value.resize(self.value_bytes, 0);
             let found = self.key::<K, _>(key, |key| {
-                // SAFETY: `find` has this type; the key is readable, and a value has room.
+                // SAFETY: `find` has this type; the key is readable, and a value has space.
                 unsafe {
                     self.function::<Find>(self.find)(
                         self.tree.as_ptr(),
@@ -327,7 +326,7 @@ impl<K: BenchKey, V: BenchValue> Subject<K, V> for Wrapper {
             let mut number = [0; 8];
             if self.is_number {
                 number.copy_from_slice(key);
-                // As bytes of a key are ordered here.
+                // In the order of key bytes used here.
                 number.reverse();
             }
             let swapped = cfg!(target_endian = "little") && self.is_number;

@@ -11,11 +11,11 @@ const TABLE: TableDefinition<'_, &[u8], &[u8]> = TableDefinition::new("bench");
 
 struct Redb(Database);
 
-/// Opens it, or creates it.
+/// Opens or creates it.
 pub fn open(folder: &Path) -> Refused<Box<dyn ByteStore>> {
     let database = Database::create(folder.join("bench.redb"))?;
     let writing = database.begin_write()?;
-    // Readers find no table otherwise.
+    // Otherwise readers find no table.
     drop(writing.open_table(TABLE)?);
     writing.commit()?;
     Ok(Box::new(Redb(database)))
@@ -75,7 +75,7 @@ impl ByteStore for Redb {
 }
 
 impl Together for Redb {
-    /// Its writers come one after the other.
+    /// Its writers are serialized.
     fn transfer(&self, from: u64, to: u64, amount: u64) -> Refused<bool> {
         let writing = self.0.begin_write()?;
         {

@@ -14,7 +14,7 @@ struct Rocksdb {
     locks: KeyLocks,
 }
 
-/// Opens it, or creates it.
+/// Opens or creates it.
 pub fn open(folder: &Path, class: Class) -> Refused<Box<dyn ByteStore>> {
     let mut options = Options::default();
     options.create_if_missing(true);
@@ -34,7 +34,7 @@ impl ByteStore for Rocksdb {
         Some(self)
     }
 
-    /// Looks before it writes, in two steps.
+    /// Reads before it writes, in two steps.
     fn write(&self, key: &[u8], value: &[u8], when: When) -> Refused<bool> {
         if when != When::Always && self.database.get_pinned(key)?.is_some() != (when == When::Present) {
             return Ok(false);
@@ -84,7 +84,7 @@ impl Together for Rocksdb {
         Ok(self.database.write_opt(batch, &self.options())?)
     }
 
-    /// Its batches read nothing: the keys are locked here.
+    /// Its batches do not read: the keys are locked here.
     fn transfer(&self, from: u64, to: u64, amount: u64) -> Refused<bool> {
         self.locks.transfer(self, from, to, amount)
     }

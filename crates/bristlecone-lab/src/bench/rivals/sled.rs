@@ -8,7 +8,7 @@ use super::{ByteStore, Refused, When};
 
 struct Sled(Db);
 
-/// Opens it, or creates it.
+/// Opens or creates it.
 pub fn open(folder: &Path) -> Refused<Box<dyn ByteStore>> {
     Ok(Box::new(Sled(sled::open(folder)?)))
 }

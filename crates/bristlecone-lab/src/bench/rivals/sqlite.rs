@@ -8,14 +8,14 @@ use rusqlite::{Connection, OptionalExtension, TransactionBehavior, params};
 
 use super::{ByteStore, Class, Refused, When};
 
-/// Threads take connections from a pool, since none may be used by two at a time.
+/// A pool of connections, each used by one thread at a time.
 struct Sqlite {
     file: PathBuf,
     class: Class,
     idle: Mutex<Vec<Connection>>,
 }
 
-/// Opens it, or creates it.
+/// Opens or creates it.
 pub fn open(folder: &Path, class: Class) -> Refused<Box<dyn ByteStore>> {
     let store = Sqlite { file: folder.join("bench.sqlite"), class, idle: Mutex::default() };
     let table = "CREATE TABLE IF NOT EXISTS bench (key BLOB PRIMARY KEY, value BLOB NOT NULL) WITHOUT ROWID";

@@ -1,25 +1,26 @@
-//! Several keys in one step. Keys and values are words.
+//! Atomic changes of several keys. Keys and values are words.
 
 use super::{ByteStore, Refused};
 
-/// What a store of bytes does for that beside single writes, for the presets `bank` and `batch`.
+/// Operations of a store of bytes besides single writes, for the presets `bank` and `batch`.
 pub trait Together: ByteStore {
-    /// Writes entries in one step: as it is here, for stores that load in one transaction.
+    /// Writes entries atomically. This default is for stores that load in one transaction.
     fn write_together(&self, entries: &[(u64, u64)]) -> Refused<()> {
         self.load(&mut entries.iter().copied().map(bytes))
     }
-    /// Moves up to an amount from one key's value to another's in one step; `false`: others were faster each time.
+    /// Moves at most an amount from one key's value to another's atomically; returns `false` after
+    /// too many conflicts.
     fn transfer(&self, from: u64, to: u64, amount: u64) -> Refused<bool>;
-    /// Returns how many keys there are, and the sum of their values, at one moment.
+    /// Returns the number of keys and the sum of their values, at one instant.
     fn sum(&self) -> Refused<(u64, u64)>;
 }
 
-/// Returns an entry of words as it is stored.
+/// Returns an entry of words in stored form.
 pub fn bytes((key, value): (u64, u64)) -> (Vec<u8>, Vec<u8>) {
     (key.to_be_bytes().into(), value.to_be_bytes().into())
 }
 
-/// Returns what two keys have after a transfer.
+/// Returns the values of two keys after a transfer.
 pub fn moved([from, to]: [u64; 2], amount: u64) -> [u64; 2] {
     let amount = amount.min(from);
     [from - amount, to + amount]
@@ -29,7 +30,7 @@ pub fn moved([from, to]: [u64; 2], amount: u64) -> [u64; 2] {
 ///
 /// # Errors
 ///
-/// If it is none.
+/// If the length is wrong.
 #[cfg(any(feature = "rivals", feature = "lmdb", feature = "rocksdb"))]
 pub fn word(bytes: &[u8]) -> Refused<u64> {
     Ok(u64::from_be_bytes(bytes.try_into()?))

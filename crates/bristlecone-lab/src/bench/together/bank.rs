@@ -1,5 +1,5 @@
-//! The preset `bank`: transfers among accounts by several threads, while another one sums snapshots; then a process that makes
-//! transfers is killed, and what it leaves is opened and summed.
+//! The preset `bank`: several threads make transfers among accounts, while another one sums snapshots; then a process
+//! that makes transfers is killed, and its store is reopened and summed.
 
 use std::io::{BufRead, BufReader, Write};
 use std::path::PathBuf;
@@ -22,15 +22,15 @@ use crate::bench::report::median;
 use crate::bench::rivals::Refused;
 use crate::bench::run;
 
-/// What each account has at first.
+/// Initial balance of each account.
 const EACH: u64 = 1000;
-/// What a transfer moves is below this.
+/// Upper limit of a transfer, exclusive.
 const AMOUNT: u64 = 100;
-/// The time between two sums, at least.
+/// Minimum time between two sums.
 const PAUSE: Duration = Duration::from_millis(20);
-/// Transfers that a process that is to be killed makes between two lines.
+/// Number of transfers between two lines of output of a process that will be killed.
 const TOLD: u64 = 64;
-/// How long it makes them.
+/// Running time of such a process.
 const ALIVE: Duration = Duration::from_millis(300);
 
 /// The sizes of a run.
@@ -38,28 +38,28 @@ const ALIVE: Duration = Duration::from_millis(300);
 pub struct Sizes {
     /// Accounts.
     pub accounts: u64,
-    /// Transfers, of all threads.
+    /// Number of transfers of all threads.
     pub transfers: u64,
-    /// Threads that make them.
+    /// Number of threads that make them.
     pub threads: usize,
-    /// How often a process is killed.
+    /// Number of kills.
     pub kills: u32,
     /// The seed of transfers.
     pub seed: u64,
 }
 
-/// What one store did in one round.
+/// Results of one store in one round.
 #[derive(Clone, Debug, Default)]
 pub struct Round {
-    /// Transfers in a second.
+    /// Transfers per second.
     pub rate: f64,
-    /// Attempts to commit that failed for what other threads had changed.
+    /// Commits that failed because of other threads' changes.
     pub conflicts: u64,
-    /// Sums of snapshots, and of what was opened.
+    /// Number of sums, of snapshots and of reopened stores.
     pub sums: u64,
-    /// Sums that differ from what the accounts had at first.
+    /// Number of sums that differ from the initial total.
     pub wrong: u64,
-    /// Transfers that killed processes had said were made.
+    /// Transfers that killed processes had acknowledged.
     pub before_kills: u64,
     /// Seconds to open the store and sum it after a kill.
     pub reopened: Vec<f64>,
@@ -141,7 +141,7 @@ impl Sizes {
                     if over.load(Relaxed) {
                         return sums;
                     }
-                    // As long as a sum takes: half of one processor at most.
+                    // As long as a sum takes: at most half of one processor.
                     std::thread::park_timeout(PAUSE.max(begun.elapsed()));
                 }
             });
@@ -173,7 +173,7 @@ impl Sizes {
         ledger.transfer(from, to, noise.below(AMOUNT))
     }
 
-    /// Has another process make transfers, kills it, and returns how many it had said were made.
+    /// Makes another process transfer, kills it, and returns the number of acknowledged transfers.
     fn kill(&self, store: &Kept, number: u64) -> Outcome<u64> {
         let io = |error: std::io::Error| Failure::io("the process that is to be killed", &error);
         let mut child = Command::new(std::env::current_exe().map_err(io)?)
@@ -198,7 +198,7 @@ impl Sizes {
     }
 }
 
-/// Makes transfers until it is killed.
+/// Makes transfers until killed.
 #[derive(Args, Debug)]
 pub struct BankVictim {
     #[arg(long)]
@@ -218,7 +218,7 @@ pub struct BankVictim {
 }
 
 impl BankVictim {
-    /// Opens the store, says so, and makes transfers.
+    /// Opens the store, reports it, and makes transfers.
     ///
     /// # Errors
     ///
@@ -233,7 +233,7 @@ impl BankVictim {
             out.write_all(line).and_then(|()| out.flush())
         };
         tell(b"opened\n")?;
-        // A parent that is gone takes its pipe with it, and this ends after a while in any case.
+        // A parent that exits closes its pipe, and this ends after a while in any case.
         let (begun, ledger) = (Instant::now(), &*ledger);
         std::thread::scope(|scope| {
             for thread in 0..threads as u64 {
@@ -252,7 +252,7 @@ impl BankVictim {
     }
 }
 
-/// Returns what one store did, as JSON.
+/// Returns the results of one store, as JSON.
 pub fn json(store: &Kept, rounds: &[Round]) -> Value {
     let sum = |of: fn(&Round) -> u64| rounds.iter().map(of).sum::<u64>();
     let rates: Vec<f64> = rounds.iter().map(|round| round.rate).collect();

@@ -1,4 +1,4 @@
-//! The preset `batch`: new words written one by one, and others of the same kind in batches.
+//! The preset `batch`: new words written one by one, and an equal number in batches.
 
 use std::sync::{Barrier, Mutex, PoisonError};
 use std::time::Instant;
@@ -17,30 +17,30 @@ use crate::bench::run;
 /// The sizes of a run.
 #[derive(Clone, Copy, Debug)]
 pub struct Sizes {
-    /// Words that are there before.
+    /// Number of existing words.
     pub records: u64,
-    /// Words that are written one by one, and again in batches.
+    /// Number of words written one by one, and again in batches.
     pub words: u64,
-    /// Words of a batch.
+    /// Number of words of a batch.
     pub group: u64,
-    /// Threads that write them.
+    /// Number of threads that write them.
     pub threads: usize,
     /// The seed of keys.
     pub seed: u64,
 }
 
-/// What one store did in one round.
+/// Results of one store in one round.
 #[derive(Clone, Copy, Debug, Default)]
 pub struct Round {
-    /// Words in a second, one by one.
+    /// Words per second, one by one.
     pub alone: f64,
-    /// Words in a second, in batches.
+    /// Words per second, in batches.
     pub together: f64,
-    /// Words that were not there at the end.
+    /// Words missing at the end.
     pub lost: u64,
 }
 
-/// How words are written.
+/// Method of writing words.
 #[derive(Clone, Copy, PartialEq, Eq)]
 enum Way {
     Alone,
@@ -69,7 +69,7 @@ impl Sizes {
         Ok(Round { alone, together, lost: wanted.abs_diff(count).max(wanted.abs_diff(sum)) })
     }
 
-    /// Writes all words in one way, and returns how many in a second.
+    /// Writes all words with one method, and returns words per second.
     fn write(&self, ledger: &dyn Ledger, way: Way) -> Refused<f64> {
         let first = self.records + if way == Way::Alone { 0 } else { self.words };
         let (barrier, processors) = (Barrier::new(self.threads + 1), run::processors());
@@ -112,7 +112,7 @@ impl Sizes {
     }
 }
 
-/// Returns what one store did, as JSON.
+/// Returns the results of one store, as JSON.
 pub fn json(store: &Kept, rounds: &[Round]) -> Value {
     let of = |rate: fn(&Round) -> f64| rounds.iter().map(rate).collect::<Vec<f64>>();
     json!({

@@ -1,4 +1,5 @@
-//! Stores that take part in `bank`, `batch` and `snapshot`: created, closed, opened again, also by a process that is to be killed.
+//! Stores for `bank`, `batch` and `snapshot`: created, closed, and reopened, also by a process that
+//! is killed.
 
 use std::path::{Path, PathBuf};
 
@@ -12,7 +13,7 @@ use crate::bench::comparison::Plan;
 use crate::bench::competitor::Competitor;
 use crate::bench::rivals::{self, Class, Rival};
 
-/// A store by name, with what it is created with.
+/// A store by name, with its creation parameters.
 #[derive(Debug)]
 pub struct Kept {
     store: Competitor,
@@ -24,7 +25,7 @@ pub struct Kept {
 
 impl Drop for Kept {
     fn drop(&mut self) {
-        // Either may be gone, or never have been there.
+        // Either may be missing.
         let _ = std::fs::remove_file(&self.path);
         let _ = std::fs::remove_dir_all(&self.path);
     }
@@ -33,11 +34,11 @@ impl Drop for Kept {
 const TREE: &str = "accounts";
 
 impl Kept {
-    /// Returns the stores of a plan, the design first, at paths of their own beside each other.
+    /// Returns the stores of a plan, the design first, at separate adjacent paths.
     ///
     /// # Errors
     ///
-    /// For stores that do not change several keys in one step.
+    /// For stores without atomic changes of several keys.
     pub fn all(kind: Kind, plan: &Plan, domain: Domain, path: &Path) -> Outcome<Vec<Self>> {
         let ours = Competitor::Tree(plan.setup.design);
         let stores = std::iter::once(&ours).chain(&plan.against).enumerate();
@@ -80,12 +81,12 @@ impl Kept {
         self.store.name()
     }
 
-    /// Returns what an operation that came back survives, and by what.
+    /// Returns what a completed operation survives, and by which means.
     pub fn durability(&self) -> String {
         self.store.durability(self.domain)
     }
 
-    /// Returns the arguments by which another process finds it.
+    /// Returns the arguments for another process to find it.
     pub fn arguments(&self) -> Vec<String> {
         let max_bytes = self.max_bytes.to_string();
         let path = self.path.display().to_string();
@@ -98,7 +99,7 @@ impl Kept {
         pairs.into_iter().flat_map(|(name, value)| [name.to_owned(), value]).collect()
     }
 
-    /// Creates the store, in place of one that is there.
+    /// Creates the store; replaces an existing one.
     ///
     /// # Errors
     ///
@@ -117,7 +118,7 @@ impl Kept {
         }
     }
 
-    /// Creates the pool and the tree of one of the library's designs, in place of what is there.
+    /// Creates the pool and the tree of one of the library's designs; replaces an existing one.
     ///
     /// # Errors
     ///
@@ -135,7 +136,7 @@ impl Kept {
         Ok((pool, tree))
     }
 
-    /// Opens what is there.
+    /// Opens the existing store.
     ///
     /// # Errors
     ///

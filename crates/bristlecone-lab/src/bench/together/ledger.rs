@@ -1,23 +1,24 @@
-//! What the presets `bank` and `batch` ask of a store. Keys and values are words.
+//! The interface of stores for the presets `bank` and `batch`. Keys and values are words.
 
 use bristlecone::{Error, Pool, Tree};
 
 use crate::bench::rivals::together::{Together, bytes, moved};
 use crate::bench::rivals::{ByteStore, Refused, When};
 
-/// A store that changes several keys in one step.
+/// A store with atomic changes of several keys.
 pub trait Ledger: Send + Sync {
-    /// Writes many entries, in as few transactions as it likes.
+    /// Writes many entries, in any number of transactions.
     fn load(&self, entries: &mut dyn Iterator<Item = (u64, u64)>) -> Refused<()>;
     /// Writes one entry.
     fn write(&self, key: u64, value: u64) -> Refused<()>;
-    /// Writes entries in one step.
+    /// Writes entries atomically.
     fn write_together(&self, entries: &[(u64, u64)]) -> Refused<()>;
-    /// Moves up to an amount from one key's value to another's in one step; `false`: others were faster each time.
+    /// Moves at most an amount from one key's value to another's atomically; returns `false` after
+    /// too many conflicts.
     fn transfer(&self, from: u64, to: u64, amount: u64) -> Refused<bool>;
-    /// Returns how many keys there are, and the sum of their values, at one moment.
+    /// Returns the number of keys and the sum of their values, at one instant.
     fn sum(&self) -> Refused<(u64, u64)>;
-    /// Returns how many attempts to commit failed for what other threads had changed.
+    /// Returns the number of commits that failed because of other threads' changes.
     fn conflicts(&self) -> u64 {
         0
     }
@@ -50,14 +51,14 @@ impl Ledger for StoreLedger {
     }
 }
 
-/// A tree of the product.
+/// A tree of this library.
 pub struct PoolLedger {
     tree: Tree<u64, u64>,
     pool: Pool,
 }
 
 impl PoolLedger {
-    /// Takes a tree and its pool.
+    /// Wraps a tree and its pool.
     pub fn new(pool: Pool, tree: Tree<u64, u64>) -> Self {
         Self { tree, pool }
     }

@@ -1,9 +1,9 @@
-//! Presets that change several keys in one step.
+//! Presets with atomic changes of several keys.
 //!
-//! - [`bank`]: transfers beside sums of snapshots, and kills.
+//! - - [`bank`]: transfers concurrent with sums of snapshots, and kills.
 //! - [`batch`]: batches against single writes.
-//! - [`snapshot`]: what batches and snapshots cost the operations beside them.
-//! - [`ledger`]: what the first two ask of a store; [`kept`]: the stores that can.
+//! - - [`snapshot`]: the overhead of batches and snapshots for other operations.
+//! - - [`ledger`]: the store interface of the first two; [`kept`]: the stores that implement it.
 
 pub mod bank;
 pub mod batch;
@@ -22,14 +22,14 @@ use self::kept::Kept;
 use super::comparison::Plan;
 use super::report::machine;
 
-/// Which of the presets.
+/// One of these presets.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Kind {
     /// Transfers, sums and kills.
     Bank,
     /// Batches.
     Batch,
-    /// What batches and snapshots cost.
+    /// Overhead of batches and snapshots.
     Snapshot,
 }
 
@@ -44,11 +44,11 @@ impl Kind {
     }
 }
 
-/// Runs a preset on all stores in turns, and returns what each did.
+/// Runs a preset on all stores alternately, and returns the results of each.
 ///
 /// # Errors
 ///
-/// For stores that cannot take part, and those of stores.
+/// For stores that do not support it, and those of stores.
 pub fn measure(kind: Kind, plan: &Plan, kills: u32, path: &Path, output: &Output) -> Outcome<Vec<Value>> {
     let [records, operations] = [0, 1].map(|at| plan.phases[at].operations);
     if kind == Kind::Bank && records < 2 {
@@ -85,7 +85,7 @@ pub fn measure(kind: Kind, plan: &Plan, kills: u32, path: &Path, output: &Output
         .collect())
 }
 
-/// Returns the domain that is asked for, or the one that a pool at this path has.
+/// Returns the requested domain, or that of a pool at this path.
 fn domain(plan: &Plan, path: &Path) -> Outcome<Domain> {
     if let Some(domain) = plan.setup.domain {
         return Ok(domain);
@@ -97,7 +97,8 @@ fn domain(plan: &Plan, path: &Path) -> Outcome<Domain> {
     Ok(domain?)
 }
 
-/// Returns the whole run as one JSON value: what the design did, and beside it `against` what others did.
+/// Returns the whole run as one JSON value: the results of the design, and in `against` those of
+/// the others.
 pub fn json(kind: Kind, plan: &Plan, stores: &[Value]) -> Value {
     let [records, operations] = [0, 1].map(|at| plan.phases[at].operations);
     let mut value = json!({
@@ -122,7 +123,7 @@ pub fn json(kind: Kind, plan: &Plan, stores: &[Value]) -> Value {
     value
 }
 
-/// Prints what stores did.
+/// Prints the results of stores.
 ///
 /// # Errors
 ///
@@ -176,11 +177,11 @@ pub fn show(kind: Kind, stores: &[Value], output: &mut Output) -> Outcome {
     Ok(())
 }
 
-/// Fails if a store did not have what it should.
+/// Fails if a store lost or changed data.
 ///
 /// # Errors
 ///
-/// That.
+/// A store lost or changed data.
 pub fn all_there(stores: &[Value]) -> Outcome {
     for store in stores {
         if store["total_is_constant"] == false || store["lost"].as_u64().is_some_and(|lost| lost > 0) {

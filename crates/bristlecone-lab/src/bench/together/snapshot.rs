@@ -1,4 +1,4 @@
-//! The preset `snapshot`: what batches and snapshots cost the operations beside them, on one thread.
+//! The preset `snapshot`: overhead of batches and snapshots for other operations, on one thread.
 
 use std::collections::HashMap;
 use std::hint::black_box;
@@ -14,9 +14,9 @@ use super::kept::Kept;
 use crate::bench::report::median;
 use crate::bench::run;
 
-/// Of so many keys one is changed after the snapshot was taken.
+/// One key in this many is changed after the snapshot was taken.
 const CHANGED: u64 = 100;
-/// What is compared is done in so many pieces, by turns.
+/// Compared work is divided into this many pieces, run alternately.
 const PIECES: u64 = 8;
 
 /// The sizes of a run.
@@ -30,22 +30,23 @@ pub struct Sizes {
     pub seed: u64,
 }
 
-/// Nanoseconds that an operation took in one round.
+/// Nanoseconds per operation in one round.
 #[derive(Clone, Copy, Debug, Default)]
 pub struct Round {
-    /// An update before there was a batch or a snapshot.
+    /// An update before the first batch or snapshot.
     pub update: f64,
     /// An update after the first batch.
     pub update_after_batch: f64,
-    /// An update beside a snapshot that has its key's value already, or has to keep it.
+    /// An update concurrent with a snapshot that has retained the key's value already, or must
+    /// retain it.
     pub update_beside_snapshot: f64,
-    /// A lookup, and one on a snapshot, while one key in a hundred has changed.
+    /// A lookup, and a lookup on a snapshot, while one key in a hundred has changed.
     pub get: f64,
     pub snapshot_get: f64,
-    /// A key of a scan of everything, and one of a scan of a snapshot.
+    /// A key of a scan of everything, and a key of a scan of a snapshot.
     pub scan: f64,
     pub snapshot_scan: f64,
-    /// Keys that the snapshot did not show as they were.
+    /// Keys for which the snapshot returned wrong values.
     pub wrong: u64,
 }
 
@@ -53,7 +54,7 @@ pub struct Round {
 struct Drawn(Vec<u64>);
 
 impl Drawn {
-    /// Calls `each` with every key; returns nanoseconds a key.
+    /// Calls `each` with every key; returns nanoseconds per key.
     fn time(&self, mut each: impl FnMut(u64) -> Outcome) -> Outcome<f64> {
         let begun = Instant::now();
         self.0.iter().try_for_each(|key| each(*key))?;
@@ -74,7 +75,7 @@ impl Sizes {
     ///
     /// # Errors
     ///
-    /// Those of the pool, and for stores that are none of the library's designs.
+    /// Those of the pool, and for stores other than the library's designs.
     pub fn round(&self, store: &Kept, number: u64) -> Outcome<Round> {
         run::pin(run::processors().first().copied());
         let (pool, tree) = store.create_tree()?;
@@ -99,7 +100,7 @@ impl Sizes {
         Ok(Round { update, update_after_batch, ..round })
     }
 
-    /// Compares reads of the tree with those of a snapshot from which it differs in one key of a hundred.
+    /// Compares reads of the tree with those of a snapshot that differs in one key of a hundred.
     fn reads(&self, pool: &Pool, tree: &Tree<u64, u64>, noise: &mut Generator) -> Outcome<Round> {
         let snapshot = pool.snapshot()?;
         let then = snapshot.tree(tree);
@@ -128,7 +129,7 @@ impl Sizes {
     }
 }
 
-/// Returns nanoseconds an item.
+/// Returns nanoseconds per item.
 fn time_scan(items: impl Iterator<Item = (u64, u64)>) -> f64 {
     let begun = Instant::now();
     let mut count = 0_u64;
@@ -140,7 +141,7 @@ fn time_scan(items: impl Iterator<Item = (u64, u64)>) -> f64 {
     begun.elapsed().as_nanos() as f64 / count.max(1) as f64
 }
 
-/// Returns what one design did, as JSON.
+/// Returns the results of one design, as JSON.
 pub fn json(store: &Kept, rounds: &[Round]) -> Value {
     let of = |value: fn(&Round) -> f64| median(rounds.iter().map(value).collect());
     json!({

@@ -52,7 +52,7 @@ fn all() -> impl Iterator<Item = &'static str> {
     ["cclbtree"].into_iter().chain(OTHERS)
 }
 
-/// Counts with one appender of the log: few keys would never fill 48 logs, each of 2 MiB at least.
+/// Counts with one appender of the log: few keys would never fill 48 logs of at least 2 MiB each.
 fn count(design: &str, keys: u64, threads: u64) -> Run {
     Run::count(design, keys).and("--threads", threads).and("--writers", 1)
 }
@@ -85,7 +85,7 @@ fn device(scale: Scale) -> Figure {
                the lines of a media line, and grows linearly with media lines.")
 }
 
-/// Why ours writes less.
+/// The reason why ours writes less.
 const SPLITS: &str = "updates, which split nothing, write what the paper's formula says (docs/lab/PERFORMANCE.md); the rest is splits, and copies of \
                       the log";
 
@@ -228,8 +228,8 @@ fn batches(scale: Scale) -> Figure {
         count("cclbtree", keys, THREADS).option("batch", batch).option("log_percent", 20).mix("insert=1")
     };
     let search = |batch| count("cclbtree", keys, THREADS).option("batch", batch).mix("get=1");
-    // As the table has it, but for bytes an insert instead of gigabytes of 50M, hits in percent of 50M, bytes a key instead of
-    // gigabytes of 100M.
+    // Like the table, but in bytes per insert instead of gigabytes of 50M, hits in percent of 50M, bytes per key
+    // instead of gigabytes of 100M.
     let paper = [
         (1, [27.4, 187.0, 39.9, 9.8, 4.7, 27.1]),
         (2, [30.6, 150.0, 41.1, 18.8, 5.9, 27.7]),
@@ -259,7 +259,7 @@ fn batches(scale: Scale) -> Figure {
     )
 }
 
-/// Why ours is faster than the paper's.
+/// The reason why ours is faster than the paper's.
 const CLOCKED: &str =
     "on the virtual clock there are no locks, and an operation takes 300 ns besides the device";
 
@@ -304,7 +304,7 @@ fn thresholds(scale: Scale) -> Figure {
         .note("Throughput on the virtual clock.")
 }
 
-/// Slices of a phase that is shown over time.
+/// Number of slices of a phase that is shown over time.
 const SLICES: u64 = 40;
 
 fn collection(scale: Scale) -> Figure {

@@ -201,7 +201,7 @@ pub fn space(scale: Scale) -> Figure {
 pub fn datasets(scale: Scale) -> Figure {
     let keys = scale.keys(200_000_000);
     let mut rows = Vec::new();
-    // What each generator is like, as its documentation says.
+    // The data set that each generator imitates, according to its documentation.
     for (set, shape) in [
         ("dense", "like amzn and facebook"),
         ("clustered", "like osm"),

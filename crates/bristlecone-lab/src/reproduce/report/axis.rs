@@ -1,4 +1,4 @@
-//! Axes: from values to places in a drawing, and the ticks between.
+//! Axes: map values to positions in a drawing, and choose ticks.
 
 /// An axis from one value to another.
 #[derive(Clone, Copy, Debug)]
@@ -6,17 +6,17 @@ pub struct Axis {
     from: f64,
     to: f64,
     logarithmic: bool,
-    /// Where it begins and ends in the drawing.
+    /// Its start and end in the drawing.
     start: f64,
     end: f64,
 }
 
-/// Ticks between which an axis has room, about.
+/// Approximate number of intervals between ticks.
 const TICKS: f64 = 5.0;
 
 impl Axis {
-    /// Creates an axis that has these values on it. A linear one begins at 0 if `from_zero`; a logarithmic one spans whole
-    /// powers of ten, and leaves out what is not positive.
+    /// Creates an axis that contains these values. A linear one begins at 0 if `from_zero`; a logarithmic one spans
+    /// whole powers of ten, and omits values that are not positive.
     pub fn over(
         values: impl Iterator<Item = f64>,
         logarithmic: bool,
@@ -43,14 +43,14 @@ impl Axis {
             if from_zero {
                 let step = step(to - from);
                 (from, to) = ((from / step + 1e-9).floor() * step, (to / step - 1e-9).ceil() * step);
-                // Minus nothing is nothing.
+                // Turns -0 into 0.
                 from += 0.0;
             }
         }
         Self { from, to, logarithmic, start, end }
     }
 
-    /// Returns where a value stands in the drawing.
+    /// Returns the position of a value in the drawing.
     pub fn place(&self, value: f64) -> f64 {
         let share = if self.logarithmic {
             (value.max(self.from).log10() - self.from.log10()) / (self.to.log10() - self.from.log10())
@@ -60,7 +60,7 @@ impl Axis {
         self.start + share.clamp(0.0, 1.0) * (self.end - self.start)
     }
 
-    /// Returns where bars begin: at 0, or at the least value of a logarithmic axis.
+    /// Returns the start of bars: at 0, or at the least value of a logarithmic axis.
     pub fn origin(&self) -> f64 {
         self.place(if self.logarithmic { self.from } else { 0.0 })
     }

@@ -1,4 +1,4 @@
-//! `report.html`: a page that needs nothing else.
+//! `report.html`: a self-contained page.
 
 mod axis;
 mod page;
@@ -13,14 +13,14 @@ use super::results::Measurement;
 
 const FILE: &str = "report.html";
 
-/// Fails if the page could not be written, before anything is measured.
+/// Fails if the page cannot be written, before anything is measured.
 pub fn check_writable(folder: &Path) -> Outcome {
     let path = folder.join(FILE);
     let opened = std::fs::OpenOptions::new().create(true).append(true).open(&path);
     opened.map(drop).map_err(|error| Failure::io(path.display(), &error))
 }
 
-/// Writes the page, and returns where it is.
+/// Writes the page, and returns its path.
 pub fn write(folder: &Path, papers: &[&Paper], scale: Scale, all: &[Measurement]) -> Outcome<PathBuf> {
     let path = folder.join(FILE);
     let new = folder.join("report.html.new");

@@ -69,7 +69,7 @@ fn figures<'a>(paper: &Paper, scale: Scale, all: &'a [Measurement]) -> Vec<(Figu
     (paper.figures)(scale).into_iter().map(of).filter(|(_, rows)| !rows.is_empty()).collect()
 }
 
-/// Points of a table at most: curves are in the plot and in the file of results.
+/// Maximum number of points in a table: curves are in the plot and in the file of results.
 const ROWS_MAX: usize = 40;
 
 fn show(html: &mut String, paper: &Paper, figure: &Figure, rows: &[&Measurement]) {
@@ -90,7 +90,7 @@ fn show(html: &mut String, paper: &Paper, figure: &Figure, rows: &[&Measurement]
     html.push_str("<div class=\"plots\">\n");
     for (metric, spread) in panels(rows) {
         let of = |row: &&&Measurement| row.metric == metric && (row.x != X::None) == spread;
-        // What is neither measured nor in the paper takes no room.
+        // Rows with neither a measurement nor a value of the paper are omitted.
         let has_value = |row: &&Measurement| row.value.or(row.paper_value).is_some();
         let rows: Vec<&Measurement> = rows.iter().filter(of).copied().filter(has_value).collect();
         let unit = rows.first().map_or("", |row| row.unit.as_str());
@@ -106,7 +106,7 @@ fn show(html: &mut String, paper: &Paper, figure: &Figure, rows: &[&Measurement]
     html.push_str("</section>\n");
 }
 
-/// Returns the metrics of rows, those that spread over positions apart from those that do not.
+/// Returns the metrics of rows; those that vary with the position are separate from the others.
 fn panels<'a>(rows: &[&'a Measurement]) -> Vec<(&'a str, bool)> {
     let mut panels = Vec::new();
     for panel in rows.iter().map(|row| (row.metric.as_str(), row.x != X::None)) {

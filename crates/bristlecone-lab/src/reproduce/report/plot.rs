@@ -14,10 +14,10 @@ const LEFT: f64 = 64.0;
 const RIGHT: f64 = 14.0;
 const TOP: f64 = 30.0;
 const BOTTOM: f64 = 52.0;
-/// Colours that a stylesheet has; series beyond take them again.
+/// Number of colours in the stylesheet; further series reuse them.
 const COLOURS: usize = 8;
 
-/// Returns a round number, in few letters.
+/// Formats a round number briefly.
 fn tick(value: f64) -> String {
     match value.abs() {
         magnitude if magnitude >= 1e9 => format!("{}G", number(value / 1e9)),
@@ -27,10 +27,10 @@ fn tick(value: f64) -> String {
     }
 }
 
-/// What a plot shows: one metric of a figure.
+/// The contents of a plot: one metric of a figure.
 pub struct Plot<'a> {
     pub title: &'a str,
-    /// What positions are.
+    /// Meaning of positions.
     pub x: &'a str,
     pub unit: &'a str,
     pub logarithmic: bool,
@@ -38,13 +38,13 @@ pub struct Plot<'a> {
     pub rows: Vec<&'a Measurement>,
 }
 
-/// Makes text safe in HTML.
+/// Escapes text for HTML.
 pub fn escape(text: &str) -> String {
     text.replace('&', "&amp;").replace('<', "&lt;").replace('>', "&gt;").replace('"', "&quot;")
 }
 
 impl Plot<'_> {
-    /// Draws it; an empty text if no row has a value.
+    /// Draws it; returns an empty text if no row has a value.
     pub fn svg(&self) -> String {
         if self.rows.iter().all(|row| row.value.is_none()) {
             return String::new();
@@ -152,7 +152,7 @@ impl Plot<'_> {
         }
     }
 
-    /// Returns what a pointer that rests on a point is told.
+    /// Returns the tooltip of a point.
     fn tip(&self, row: &Measurement, at: &str) -> String {
         let ours = row.value.map_or_else(|| "not measured".to_owned(), |value| with_unit(value, self.unit));
         let theirs = paper(row).map_or_else(String::new, |paper| format!("; paper {paper}"));
@@ -160,7 +160,7 @@ impl Plot<'_> {
         escape(&format!("{}{comma}{at}: {ours}{theirs}", row.series))
     }
 
-    /// Draws the paper's number at a place across, `y_of` its value.
+    /// Draws the paper's number at a horizontal position; `y_of` returns the vertical one of a value.
     fn mark(&self, svg: &mut String, colour: usize, row: &Measurement, x: f64, y_of: impl Fn(f64) -> f64) {
         let Some(value) = row.paper_value else { return };
         let y = y_of(value);
@@ -198,7 +198,7 @@ impl Plot<'_> {
         }
     }
 
-    /// Draws a bar for each row, from the left to the right, with its name above it.
+    /// Draws a bar for each row, from left to right, with its name above it.
     fn bars(&self) -> String {
         const EACH: f64 = 38.0;
         let count = self.rows.len() as f64;
