@@ -1,10 +1,10 @@
-//! What `derive(Key)` makes of a struct.
+//! The expansion of `derive(Key)`.
 
 use proc_macro2::TokenStream;
 use quote::quote;
 use syn::{Attribute, Data, DeriveInput, Error, Field, Index, Member, Result, Type};
 
-/// How many elements a tuple of keys may have.
+/// Maximum number of elements of a tuple of keys.
 const FIELDS_MAX: usize = 8;
 
 /// A field: its name or number, and its type.
@@ -70,7 +70,7 @@ fn is_transparent(attributes: &[Attribute]) -> Result<bool> {
     Ok(is_transparent)
 }
 
-/// Returns a key that is a record, as the tuple of the fields would be.
+/// Returns a key that is stored as a record, like the tuple of the fields.
 fn of_tuple(input: &DeriveInput, parts: &[Part<'_>]) -> TokenStream {
     let name = &input.ident;
     let of = parts.iter().map(|part| part.of);
@@ -97,7 +97,7 @@ fn of_tuple(input: &DeriveInput, parts: &[Part<'_>]) -> TokenStream {
     }
 }
 
-/// Returns a key that is what its only field is.
+/// Returns a key that is stored like its only field.
 fn of_field(input: &DeriveInput, part: &Part<'_>) -> TokenStream {
     let (name, Part { member, of }) = (&input.ident, part);
     let codec = quote!(<<#of as ::bristlecone::Key>::Codec as ::bristlecone::derived::Codec>);
@@ -126,7 +126,8 @@ fn of_field(input: &DeriveInput, part: &Part<'_>) -> TokenStream {
     }
 }
 
-/// Returns what the struct is within tuples, options and other structs, and in its own record.
+/// Returns the implementation for the struct within tuples, options and other structs, and in its
+/// own record.
 fn element(input: &DeriveInput, parts: &[Part<'_>]) -> TokenStream {
     let name = &input.ident;
     let (members, of): (Vec<_>, Vec<_>) = parts.iter().map(|part| (&part.member, part.of)).unzip();

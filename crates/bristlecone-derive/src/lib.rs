@@ -4,8 +4,9 @@ mod key;
 
 use proc_macro::TokenStream;
 
-/// Makes a struct a type of keys: see [`bristlecone::Key`](https://docs.rs/bristlecone/latest/bristlecone/derive.Key.html),
-/// which has the documentation and its examples.
+/// Implements a key type for a struct: see
+/// [`bristlecone::Key`](https://docs.rs/bristlecone/latest/bristlecone/derive.Key.html), which has the documentation
+/// and its examples.
 #[proc_macro_derive(Key, attributes(key))]
 pub fn derive_key(input: TokenStream) -> TokenStream {
     let expanded = syn::parse(input).and_then(|input| key::expand(&input));

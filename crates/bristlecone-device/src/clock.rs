@@ -1,9 +1,9 @@
-//! A virtual clock: how long operations would take if many threads did them at the same time.
+//! A virtual clock: the duration of operations if many threads execute them concurrently.
 //!
-//! Threads take operations from one queue. Each goes through its operation's accesses; those of
-//! all threads happen in the order of their times. Threads meet at the modules: the media serve
-//! one access after the other, and writes that a module has taken may only pile up so far. Locks
-//! are not simulated, so a curve shows what the device allows.
+//! Threads take operations from one queue. Each executes its operation's accesses; accesses of all
+//! threads are processed in order of time. Threads contend for the modules: the media serve one
+//! access after the other, and the backlog of accepted writes of a module is limited. Locks are not
+//! simulated, so a curve shows the limit of the device.
 
 use std::cmp::Reverse;
 use std::collections::btree_map::Entry;
@@ -16,52 +16,52 @@ use super::counts::OUTSIDE;
 use super::profile::{Processor, Profile};
 use super::writing::Writing;
 
-/// Something in an operation that takes time.
+/// A timed event in an operation.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum Event {
     /// The processor's cache has the line.
     Hit,
-    /// The device is read; whether the media is.
+    /// The device is read; `media` says whether the media is read.
     Read { module: u16, media: bool },
-    /// The device is read ahead of need (a prefetch): the thread goes on.
+    /// The device is read in advance (a prefetch): the thread continues.
     Prefetch { module: u16, media: bool },
-    /// A prefetched line is needed: which of this operation's prefetches it was, from 0.
+    /// A prefetched line is needed: the index of this operation's prefetch.
     Prefetched { number: u32 },
-    /// A line is needed that an operation before prefetched.
+    /// A line is needed that an earlier operation prefetched.
     PrefetchedBefore,
-    /// A line goes to the device; whether that makes the media write.
+    /// A line is written to the device; `media` says whether the media writes.
     Write { module: u16, media: bool },
-    /// A line is written back: which.
+    /// A line is written back: its number.
     Flush { line: u32 },
-    /// A wait; whether there is anything to wait for.
+    /// A wait; `flushed` says whether there is anything to wait for.
     Fence { flushed: bool },
 }
 
 /// Picoseconds: whole numbers, so that sums have no order.
 type Time = u64;
 
-/// Digits of latencies that are kept.
+/// Significant digits of latencies.
 const DIGITS: u8 = 3;
 
 fn picoseconds(nanoseconds: f64) -> Time {
     (nanoseconds * 1000.0) as Time
 }
 
-/// What operations took on the clock of so many threads.
+/// Times of operations on the clock with this number of threads.
 #[derive(Clone, Debug)]
 pub struct Times {
-    /// Threads that did them.
+    /// Number of threads.
     pub threads: usize,
-    /// Seconds until the last of them was done.
+    /// Seconds until the last operation finished.
     pub seconds: f64,
-    /// Nanoseconds of each, by their kind.
+    /// Latencies in nanoseconds, by kind.
     pub latencies: BTreeMap<u8, Histogram<u64>>,
-    /// For which share of the time how many threads wrote to the device, from none on.
+    /// Fraction of the time in which this many threads wrote to the device, from none on.
     pub writing: Vec<f64>,
 }
 
 impl AddAssign<&Self> for Times {
-    /// As many threads did something else afterwards.
+    /// Adds later times of an equal number of threads.
     fn add_assign(&mut self, more: &Self) {
         let (before, added) = (self.seconds, more.seconds);
         self.seconds += more.seconds;
@@ -79,28 +79,29 @@ impl AddAssign<&Self> for Times {
     }
 }
 
-/// One number of threads.
+/// Clock of one number of threads.
 pub(super) struct Clock {
     costs: Costs,
     threads: Vec<Thread>,
-    /// Threads by their times.
+    /// Threads ordered by time.
     next: BinaryHeap<Reverse<(Time, usize)>>,
     modules: Modules,
     latencies: BTreeMap<u8, Histogram<u64>>,
     writing: Writing,
 }
 
-/// What threads meet at.
+/// State of the modules, for which threads contend.
 struct Modules {
-    /// When each will have done what it has taken.
+    /// When each module will have finished its accepted work.
     busy_until: Vec<Time>,
-    /// When the queue that all share has passed on what it has.
+    /// When the shared queue will have forwarded its contents.
     passed_on: Time,
-    /// When lines were flushed last: each at the place that its number picks, until another takes it.
+    /// Times of the last flush of lines: each in the entry selected by its number, until another
+    /// line replaces it.
     flushed: Vec<(u32, Time)>,
 }
 
-/// Lines whose last flush is kept in mind.
+/// Number of lines whose last flush is recorded.
 const FLUSHED: usize = 1 << 14;
 
 impl Modules {
@@ -109,7 +110,7 @@ impl Modules {
         Self { busy_until: vec![0; profile.modules], passed_on: 0, flushed: vec![(u32::MAX, 0); remembered] }
     }
 
-    /// Returns when all is done that was taken, and starts again at 0.
+    /// Returns when all accepted work is finished, and restarts at 0.
     fn finish(&mut self) -> Time {
         let last = self.busy_until.iter().copied().max().unwrap_or(0);
         self.busy_until.fill(0);
@@ -118,7 +119,8 @@ impl Modules {
         last
     }
 
-    /// Returns when a module takes a line that is written at `time`; whether that makes the media write.
+    /// Returns when a module accepts a line that is written at `time`; `media` says whether the
+    /// media writes.
     fn write(&mut self, time: Time, module: u16, media: bool, costs: &Costs) -> Time {
         let busy = &mut self.busy_until[usize::from(module)];
         let mut accepted = time.max(busy.saturating_sub(costs.queue));
@@ -133,7 +135,7 @@ impl Modules {
         accepted
     }
 
-    /// Returns when a line is there that is read from `time` on.
+    /// Returns when a line arrives that is read from `time` on.
     fn read(&mut self, time: Time, module: u16, media: bool, costs: &Costs) -> Time {
         let work = costs.line + if media { costs.media_read } else { 0 };
         let latency = if media { costs.read } else { costs.buffered_read };
@@ -146,7 +148,7 @@ impl Modules {
         begins + latency
     }
 
-    /// Returns when a flush of a line is done that begins at `time`.
+    /// Returns when a flush of a line that begins at `time` finishes.
     fn flush(&mut self, time: Time, line: u32, costs: &Costs) -> Time {
         if self.flushed.is_empty() {
             return time + costs.flush;
@@ -160,18 +162,18 @@ impl Modules {
 
 #[derive(Default)]
 struct Thread {
-    /// The kind of the operation under way, and when it began.
+    /// The kind of the present operation, and its start.
     kind: u8,
     began: Time,
     events: Vec<Event>,
     done: usize,
-    /// When the lines arrive that the operation under way prefetched.
+    /// Arrival times of the lines that the present operation prefetched.
     arrivals: Vec<Time>,
-    /// When the last line arrives that an operation before prefetched.
+    /// Arrival time of the last line that an earlier operation prefetched.
     arrived: Time,
     /// Until when each buffer waits for a line.
     fills: Vec<Time>,
-    /// It has flushed, and not fenced yet.
+    /// Whether it has flushed without a fence.
     writes: bool,
 }
 
@@ -180,7 +182,7 @@ impl Thread {
         Self { fills: vec![0; fill_buffers.max(1)], ..Self::default() }
     }
 
-    /// Goes past an event, and notes if the thread begins or ends to write with it.
+    /// Processes an event, and records if the thread begins or ends to write with it.
     fn pass_noting(
         &mut self,
         event: Event,
@@ -206,7 +208,7 @@ impl Thread {
         self.arrived = self.arrivals.drain(..).fold(self.arrived, Time::max);
     }
 
-    /// Goes past an event that it comes to at `time`; when it has it behind itself.
+    /// Processes an event that the thread reaches at `time`; returns when it is finished.
     fn pass(&mut self, event: Event, time: Time, costs: &Costs, modules: &mut Modules) -> Time {
         self.done += 1;
         match event {
@@ -271,7 +273,7 @@ impl Clock {
         }
     }
 
-    /// Gives an operation to the thread that is the first to be free.
+    /// Assigns an operation to the first free thread.
     pub fn feed(&mut self, kind: u8, operation: &[Event]) {
         while let Some(Reverse((mut time, number))) = self.next.pop() {
             let limit = self.next.peek().map_or(Time::MAX, |Reverse((time, _))| *time);
@@ -290,7 +292,7 @@ impl Clock {
         }
     }
 
-    /// Lets all threads finish and starts again at 0.
+    /// Lets all threads finish and restarts at 0.
     pub fn finish(&mut self) -> Times {
         let mut last = 0;
         while let Some(Reverse((time, number))) = self.next.pop() {
@@ -312,7 +314,7 @@ impl Clock {
         }
         self.threads.iter_mut().for_each(|thread| *thread = Thread::new(thread.fills.len()));
         self.next = (0..self.threads.len()).map(|thread| Reverse((0, thread))).collect();
-        // What the modules have taken must reach the media, too.
+        // The modules' accepted writes must reach the media, too.
         let last = last.max(self.modules.finish());
         let latencies = std::mem::take(&mut self.latencies);
         let writing = self.writing.finish(last);
@@ -320,7 +322,7 @@ impl Clock {
     }
 }
 
-/// Records that a thread is done with what it began, if it began anything.
+/// Records the end of a thread's present operation, if there is one.
 fn record(latencies: &mut BTreeMap<u8, Histogram<u64>>, thread: &Thread, time: Time) {
     if thread.kind != OUTSIDE {
         let kind = latencies.entry(thread.kind);

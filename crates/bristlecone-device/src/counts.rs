@@ -1,4 +1,4 @@
-//! What is counted, by the kind of operation and by what the bytes are for.
+//! Counts, by the kind of operation and by the purpose of the bytes.
 
 use std::ops::{AddAssign, Index};
 
@@ -6,12 +6,12 @@ use bristlecone_pm::Part;
 
 /// Kinds of operations that a device distinguishes; 0 is [`OUTSIDE`].
 pub const KINDS: usize = 16;
-/// Not part of any operation: setting up, and whatever threads do in the background.
+/// Outside of any operation: setup, and background threads.
 pub const OUTSIDE: u8 = 0;
 
 const PARTS: [Part; 3] = [Part::Leaf, Part::Log, Part::Other];
 
-/// What a write is counted to: the kind of its operation, and what was written.
+/// Category of a write: the kind of its operation, and the written part.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) struct Writer(pub u8);
 
@@ -34,15 +34,15 @@ impl Writer {
 pub struct Traffic {
     /// Lines that flushes wrote back.
     pub flushes: u64,
-    /// Different lines that an operation stored to, summed over operations.
+    /// Distinct lines that an operation stored to, summed over operations.
     pub lines_written: u64,
-    /// Different lines that an operation loaded from, summed over operations.
+    /// Distinct lines that an operation loaded from, summed over operations.
     pub lines_read: u64,
     /// Bytes that reached the device, in lines of the processor.
     pub device_bytes_written: u64,
     /// Bytes that the media wrote.
     pub media_bytes_written: u64,
-    /// Bytes that the media read, for loads and for writing a part of a media line.
+    /// Bytes that the media read, for loads and for partial writes of a media line.
     pub media_bytes_read: u64,
 }
 
@@ -57,16 +57,16 @@ impl AddAssign for Traffic {
     }
 }
 
-/// What operations of one kind did.
+/// Counts of operations of one kind.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct Tally {
-    /// How many there were.
+    /// Number of operations.
     pub operations: u64,
     /// Bytes that the user wrote.
     pub user_bytes: u64,
     /// Waits for flushes.
     pub fences: u64,
-    /// Operations that loaded from no line: what they had to know was in DRAM.
+    /// Operations that loaded no line: all they needed was in DRAM.
     pub reading_nothing: u64,
     parts: [Traffic; PARTS.len()],
 }
@@ -135,7 +135,7 @@ impl Index<u8> for Tallies {
 }
 
 impl Writer {
-    /// Returns whether it belongs to an operation, whose time counts.
+    /// Returns whether it belongs to a timed operation.
     pub fn is_timed(self) -> bool {
         self.kind() != usize::from(OUTSIDE)
     }

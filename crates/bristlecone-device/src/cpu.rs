@@ -5,7 +5,7 @@ use bristlecone_pm::LINE_BYTES;
 use super::counts::Writer;
 use super::profile::Processor;
 
-/// A line as the cache holds it: its number, the writer that dirtied it, and whether it is dirty.
+/// A line in the cache: its number, the writer that dirtied it, and whether it is dirty.
 #[derive(Clone, Copy, PartialEq, Eq)]
 struct Way(u64);
 
@@ -30,16 +30,16 @@ impl Way {
     }
 }
 
-/// The lines of the device that the processor has.
+/// The lines of the device that are in the processor's cache.
 pub(super) struct Cache {
     ways: usize,
     sets: Vec<Way>,
 }
 
-/// What became of an access.
+/// Result of an access.
 pub(super) struct Touched {
     pub hit: bool,
-    /// A dirty line that had to make room.
+    /// A dirty line that was evicted.
     pub evicted: Option<(usize, Writer)>,
 }
 
@@ -52,7 +52,7 @@ impl Cache {
 
     fn set(&mut self, line: usize) -> &mut [Way] {
         let sets = (self.sets.len() / self.ways) as u64;
-        // As processors do, spread by a hash: strides would crowd a few sets otherwise.
+        // Spread by a hash, as in processors: otherwise strides would crowd a few sets.
         let hash = (line as u64).wrapping_mul(0x9e37_79b9_7f4a_7c15);
         let set = ((u128::from(hash) * u128::from(sets)) >> 64) as usize;
         &mut self.sets[set * self.ways..][..self.ways]
@@ -77,12 +77,12 @@ impl Cache {
         writer
     }
 
-    /// Cleans a line and gives it up; returns the writer that dirtied it, if it was dirty.
+    /// Cleans and evicts a line; returns the writer that dirtied it, if it was dirty.
     pub fn evict(&mut self, line: usize) -> Option<Writer> {
         let set = self.set(line);
         let at = set.iter().position(|way| way.holds(line))?;
         let writer = set[at].writer();
-        // Empty ways stand at the end, where the next one is taken from.
+        // Empty ways are at the end, where the next one is taken from.
         set.copy_within(at + 1.., at);
         set[set.len() - 1] = EMPTY;
         writer

@@ -1,4 +1,4 @@
-//! The medium that counts: carries out every access, and gives it to the model.
+//! The counting medium: executes every access, and passes it to the model.
 
 use std::cell::Cell;
 use std::sync::atomic::{AtomicU64, Ordering};
@@ -11,22 +11,22 @@ use super::parts::Layout;
 use super::profile::{Processor, Profile};
 use super::state::{Counted, State};
 
-/// The medium that counts. Clones are one device.
+/// The counting medium. Clones are one device.
 #[derive(Clone)]
 pub struct Device(Arc<Inner>);
 
 struct Inner {
     base: usize,
     bytes: usize,
-    /// Whether the caches survive, so that nothing needs to be flushed.
+    /// Whether the caches survive, so that no flushes are needed.
     eadr: bool,
     state: Mutex<State>,
 }
 
-/// What the calling thread is doing.
+/// State of the calling thread.
 struct Doing {
     kind: Cell<u8>,
-    /// The line it loaded from last: most loads go on in it.
+    /// The last loaded line: most loads are in the same line.
     line: Cell<usize>,
 }
 
@@ -41,8 +41,8 @@ impl std::fmt::Debug for Device {
 }
 
 impl Device {
-    /// Creates a device under `region`, which a pool of this layout will be in. In domain `eadr` flushes
-    /// do nothing; in any other they write back. `threads` are the numbers of threads that get
+    /// Creates a device under `region`, for a pool with this layout. In domain `eadr` flushes have no
+    /// effect; in any other they write back. `threads` are the numbers of threads for which there are
     /// clocks.
     pub fn new(
         region: &Region,
@@ -61,12 +61,12 @@ impl Device {
         }))
     }
 
-    /// Does an operation of a kind from 1 to [`KINDS`] - 1. `run` returns its result and the bytes
-    /// that the user wrote. What other threads do meanwhile counts as [`OUTSIDE`].
+    /// Executes an operation of a kind from 1 to [`KINDS`] - 1. `run` returns its result and the bytes
+    /// that the user wrote. Concurrent accesses of other threads count as [`OUTSIDE`].
     ///
     /// # Panics
     ///
-    /// If there is no such kind.
+    /// If the kind is out of range.
     pub fn operation<R>(&self, kind: u8, run: impl FnOnce() -> (R, u64)) -> R {
         assert!(kind != OUTSIDE && usize::from(kind) < KINDS, "kind {kind}");
         self.state().begin();
@@ -77,8 +77,8 @@ impl Device {
         result
     }
 
-    /// Writes back everything that is dirty, counted to the operation that dirtied it, and takes what was
-    /// counted so far. The caches stay warm.
+    /// Writes back all dirty lines, counted to the operation that dirtied them, and returns the counts so
+    /// far. The caches stay warm.
     pub fn take(&self) -> Counted {
         self.state().take()
     }

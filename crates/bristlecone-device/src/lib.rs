@@ -1,4 +1,4 @@
-//! The device model: what operations cost a device that need not be present.
+//! The device model: the cost of operations on a device that need not be present.
 //!
 //! ```text
 //! loads, stores   ->  processor cache    36 MiB, 12 ways          cpu.rs
@@ -10,10 +10,9 @@
 //!                 ->  virtual clocks     threads share modules    clock.rs
 //! ```
 //!
-//! A [`Device`] is a [`Medium`](bristlecone_pm::Medium) that carries out every access on ordinary memory and keeps
-//! count. It records nothing, so tens of millions of operations take minutes. Operations come one after
-//! the other; threads exist on the clocks only. The parameters and where they come from stand in
-//! `docs/lab/DEVICE.md`.
+//! A [`Device`] is a [`Medium`](bristlecone_pm::Medium) that executes every access on ordinary memory and counts
+//! it. It records no trace, so tens of millions of operations take minutes. Operations are executed one after the
+//! other; threads exist on the clocks only. `docs/lab/DEVICE.md` lists the parameters and their sources.
 
 mod clock;
 mod counts;

@@ -10,15 +10,15 @@ use super::profile::Profile;
 
 /// A media line in a write buffer.
 struct Unit {
-    /// Which of its lines were written, a bit each.
+    /// Its written lines, a bit each.
     written: u64,
-    /// Whether the device knows the others, so that it need not read them from the media.
+    /// Whether the device knows the other lines, so that it need not read them from the media.
     known: bool,
     /// The writer of the first one.
     by: Writer,
 }
 
-/// A media line on its way to the media.
+/// A media line being written to the media.
 #[derive(Debug, PartialEq, Eq)]
 pub(super) struct MediaWrite {
     pub by: Writer,
@@ -26,15 +26,15 @@ pub(super) struct MediaWrite {
     pub read_first: bool,
 }
 
-/// Media lines that wait to be written, by their numbers.
+/// Media lines waiting to be written, by number.
 struct WriteBuffer {
     units: LruCache<usize, Unit>,
-    /// Draws which of them goes, if that is left to chance.
+    /// Chooses the evicted line, if eviction is random.
     random: Option<Generator>,
 }
 
 impl WriteBuffer {
-    /// Takes a media line that is not there; returns the one that makes room for it.
+    /// Adds a media line that is not present; returns the one evicted for it.
     fn push(&mut self, number: usize, unit: Unit) -> Option<Unit> {
         if let Some(random) = &mut self.random
             && self.units.len() == self.units.cap().get()
@@ -77,7 +77,7 @@ impl Media {
         (&mut self.modules[self.profile.module_of(line)], line / lines, 1 << (line % lines))
     }
 
-    /// Takes a line that arrives, and returns what this sends to the media.
+    /// Accepts a line, and returns the resulting write to the media.
     pub fn write(&mut self, line: usize, by: Writer) -> Option<MediaWrite> {
         let every = self.every();
         let (module, unit, bit) = self.find(line);
@@ -98,7 +98,7 @@ impl Media {
         let (module, unit, bit) = self.find(line);
         if let Some(unit) = module.writes.as_mut().and_then(|writes| writes.units.peek_mut(&unit)) {
             let asked = !unit.known && unit.written & bit == 0;
-            // What was written in part is whole once its rest was read.
+            // A partly written line is complete once the rest was read.
             unit.known |= asked;
             return asked;
         }
@@ -136,7 +136,8 @@ mod tests {
 
     const BY: Writer = Writer(1);
 
-    /// Returns what `lines` send to the media of one module with room for two media lines of four.
+    /// Returns whether each of `lines` causes a write to the media of one module with space for two
+    /// media lines of four.
     fn sent(write: &[usize]) -> Vec<bool> {
         let small = Profile { modules: 1, write_buffer_lines: 2, read_buffer_lines: 1, ..Profile::OPTANE };
         let mut media = Media::new(small);
@@ -170,7 +171,7 @@ mod tests {
         let profile = Profile { modules: 1, write_buffer_lines: 8, random_eviction: true, ..Profile::OPTANE };
         let mut media = Media::new(profile);
         (0..8).for_each(|unit| assert_eq!(media.write(unit * 4, Writer(unit as u8)), None));
-        // One after the other is used again and again; least recently used, it would stay.
+        // Lines are reused one after the other; with least-recently-used eviction they would stay.
         let mut gone = std::collections::HashSet::new();
         for more in 8..2000 {
             media.write(0, Writer(0));

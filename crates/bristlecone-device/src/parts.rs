@@ -1,17 +1,17 @@
-//! What the chunks of a pool are for.
+//! The purpose of a pool's chunks.
 
 use bristlecone_pm::{Geometry, LINE_BYTES, Part, PartOf, kind_of_descriptor};
 
-/// What a device has to know of the pool on it to count apart what is written for what.
+/// Information about a pool that a device needs to count writes by purpose.
 #[derive(Clone, Copy, Debug)]
 pub struct Layout {
     /// The sizes of the pool.
     pub geometry: Geometry,
-    /// What the slots of its chunks are for.
+    /// The purpose of the slots of its chunks.
     pub part_of: PartOf,
 }
 
-/// What each chunk is for, as the pool's descriptors say.
+/// The purpose of each chunk, according to the pool's descriptors.
 pub(super) struct Parts {
     header_bytes: usize,
     descriptors: usize,
@@ -31,7 +31,7 @@ impl Parts {
         }
     }
 
-    /// Looks at a store: it may be that of a descriptor.
+    /// Inspects a store, which may be that of a descriptor.
     #[inline]
     pub(super) fn learn(&mut self, offset: usize, value: u64) {
         if offset < self.header_bytes {

@@ -5,48 +5,51 @@ use std::str::FromStr;
 
 use bristlecone_pm::LINE_BYTES;
 
-/// A device: what it writes at once, what it holds back, how long it takes.
+/// A device: the units it writes, its buffers, its times.
 #[derive(Clone, Copy, Debug, PartialEq)]
 pub struct Profile {
-    /// As in arguments and reports.
+    /// Name in arguments and reports.
     pub name: &'static str,
-    /// Bytes that the media read and write at once: a media line, a multiple of 64.
+    /// Unit of reads and writes of the media in bytes: a media line, a multiple of 64.
     pub media_line_bytes: usize,
-    /// Modules that work at the same time.
+    /// Number of modules that work in parallel.
     pub modules: usize,
-    /// Bytes of the address space that lie in one module before the next one's begin.
+    /// Bytes of contiguous address space in one module.
     pub interleave_bytes: usize,
-    /// Media lines that a module's write-combining buffer holds; 0: every line goes to the media.
+    /// Media lines in a module's write-combining buffer; 0: every line is written to the media
+    /// immediately.
     pub write_buffer_lines: usize,
-    /// Media lines that a module keeps of those it read; 0: none.
+    /// Media lines in a module's read buffer; 0: none.
     pub read_buffer_lines: usize,
-    /// From a load to its line, from the media.
+    /// Latency of a load from the media.
     pub read_ns: f64,
-    /// From a load to its line, from a buffer of the device.
+    /// Latency of a load from a buffer of the device.
     pub buffered_read_ns: f64,
     /// A thread's own time for one flush.
     pub flush_ns: f64,
     /// A fence's time after flushes.
     pub fence_ns: f64,
-    /// For how long a module is busy with reading a media line.
+    /// Time for which a module is busy with reading a media line.
     pub media_read_ns: f64,
-    /// For how long a module is busy with writing a media line.
+    /// Time for which a module is busy with writing a media line.
     pub media_write_ns: f64,
-    /// A thread waits when the writes a module has taken are more work than this.
+    /// A thread waits when a module's backlog of writes exceeds this time.
     pub queue_ns: f64,
-    /// A flush of a line waits until this long after the flush of the same line before it; 0: it does not.
+    /// Minimum interval between two flushes of the same line; a flush waits for it. 0: it does not.
     pub reflush_ns: f64,
-    /// Whether a flush takes the line out of the processor's cache.
+    /// Whether a flush evicts the line from the processor's cache.
     pub clwb_evicts: bool,
-    /// Whether a full write buffer gives up one of its media lines at random, instead of the least recently used.
+    /// Whether a full write buffer evicts a random media line instead of the least recently used
+    /// one.
     pub random_eviction: bool,
-    /// For how long a module is busy with taking or giving a line of the processor.
+    /// Time for which a module is busy with transferring a line of the processor.
     pub line_ns: f64,
-    /// Threads with which the media write at their best.
+    /// Number of threads at which the media write fastest.
     pub writers_best: usize,
-    /// By which share of its time a media write takes longer for each thread above these.
+    /// Relative slowdown of a media write for each thread above these.
     pub write_slowdown: f64,
-    /// Whether writes to all modules stand in one queue, and wait behind one that its module does not take.
+    /// Whether writes to all modules share one queue, and wait behind one that its module does not
+    /// accept.
     pub shared_queue: bool,
 }
 
@@ -99,7 +102,7 @@ impl Profile {
         shared_queue: false,
     };
 
-    /// DRAM with a battery: what is written is a line of the processor.
+    /// DRAM with a battery: the unit of writes is a line of the processor.
     pub const NVDIMM: Self = Self {
         name: "nvdimm",
         media_line_bytes: LINE_BYTES,
@@ -126,11 +129,11 @@ impl Profile {
     /// Every profile.
     pub const ALL: [Self; 3] = [Self::OPTANE, Self::CXL_SSD, Self::NVDIMM];
 
-    /// Checks that there can be such a device.
+    /// Checks that the parameters are valid.
     ///
     /// # Errors
     ///
-    /// The parameter that is not possible, in one line.
+    /// The invalid parameter, in one line.
     pub fn check(&self) -> Result<(), String> {
         let times = [
             ("read_ns", self.read_ns),
@@ -171,7 +174,7 @@ impl Profile {
         }
     }
 
-    /// Returns the processor lines in a media line.
+    /// Returns the number of processor lines in a media line.
     pub(super) fn lines_per_unit(&self) -> usize {
         self.media_line_bytes / LINE_BYTES
     }
@@ -200,18 +203,18 @@ impl FromStr for Profile {
     }
 }
 
-/// The processor's side: the cache in front of the device, and time that has nothing to do with it.
+/// The processor's side: the cache in front of the device, and time independent of it.
 #[derive(Clone, Copy, Debug, PartialEq)]
 pub struct Processor {
-    /// Bytes of persistent lines that the cache holds.
+    /// Bytes of persistent lines that fit in the cache.
     pub cache_bytes: usize,
-    /// Lines that a set of the cache holds.
+    /// Number of lines of a set of the cache.
     pub ways: usize,
-    /// A line's first touch in an operation, if the cache has it.
+    /// Time of the first access of an operation to a cached line.
     pub hit_ns: f64,
-    /// Each operation's work on volatile memory.
+    /// Time of each operation for volatile memory.
     pub operation_ns: f64,
-    /// Prefetched lines of a thread that may be under way at once.
+    /// Maximum number of outstanding prefetches of a thread.
     pub fill_buffers: usize,
 }
 

@@ -1,4 +1,4 @@
-//! What the model knows: what the caches hold, what was counted, and how late it is on each clock.
+//! The state of the model: contents of caches, counts, and clocks.
 
 use bristlecone_pm::LINE_BYTES;
 
@@ -17,32 +17,32 @@ pub(super) struct State {
     media: Media,
     tallies: Tallies,
     clocks: Vec<Clock>,
-    /// The operation under way, and when each line was last read and written by one.
+    /// The present operation, and when each line was last read and written by one.
     operation: u32,
     read: Vec<u32>,
     written: Vec<u32>,
     /// The operation that prefetched a line, until it is needed; 0: none did.
     prefetched_by: Vec<u32>,
-    /// Lines that the operation under way prefetched.
+    /// Lines that the present operation prefetched.
     prefetching: Vec<usize>,
-    /// What the operation under way did, for the clocks.
+    /// Events of the present operation, for the clocks.
     events: Vec<Event>,
     flushed: bool,
-    /// The operation under way has loaded from a line.
+    /// Whether the present operation has loaded from a line.
     has_read: bool,
 }
 
-/// What was counted since the last time.
+/// Counts since the last call.
 #[derive(Clone, Debug)]
 pub struct Counted {
     /// By kind of operation.
     pub tallies: Tallies,
-    /// What the operations took on the virtual clock, for each number of threads.
+    /// Times of the operations on the virtual clock, for each number of threads.
     pub times: Vec<Times>,
 }
 
 impl State {
-    /// Creates the state of a device that nothing was done to, with a clock for each number of threads.
+    /// Creates the state of an unused device, with a clock for each number of threads.
     pub(super) fn new(layout: Layout, profile: Profile, processor: Processor, threads: &[usize]) -> Self {
         let lines = layout.geometry.max_bytes() as usize / LINE_BYTES;
         Self {
@@ -63,7 +63,7 @@ impl State {
         }
     }
 
-    /// Notes a store, which may be that of a chunk's descriptor.
+    /// Inspects a store, which may be that of a chunk's descriptor.
     pub(super) fn learn(&mut self, offset: usize, value: u64) {
         self.parts.learn(offset, value);
     }
@@ -112,7 +112,7 @@ impl State {
         self.touch(line, by, true, first);
     }
 
-    /// Prefetches a line that the cache does not have.
+    /// Prefetches a line that is not in the cache.
     pub(super) fn prefetch(&mut self, line: usize, kind: u8) {
         let by = Writer::new(kind, self.parts.of(line));
         if let Some((module, media)) = self.fetch(line, by, false) {
@@ -124,7 +124,7 @@ impl State {
         }
     }
 
-    /// Takes a line through the cache; it is fetched even if it will only be written.
+    /// Accesses a line through the cache; it is fetched even if it will only be written.
     fn touch(&mut self, line: usize, by: Writer, store: bool, first: bool) {
         let fetched = self.fetch(line, by, store);
         let prefetched_by = std::mem::take(&mut self.prefetched_by[line]);
@@ -139,8 +139,8 @@ impl State {
         }
     }
 
-    /// Has the cache fetch a line; where from, if the cache did not have it: the module, and whether
-    /// the media had to be read.
+    /// Makes the cache fetch a line. If it was not cached, returns its source: the module, and
+    /// whether the media was read.
     fn fetch(&mut self, line: usize, by: Writer, store: bool) -> Option<(u16, bool)> {
         let touched = self.cache.touch(line, store.then_some(by));
         if let Some((evicted, writer)) = touched.evicted {

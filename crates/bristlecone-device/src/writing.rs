@@ -1,4 +1,5 @@
-//! How many threads write to the device at the same time: from a thread's first flush to the end of its fence.
+//! The number of threads that write to the device at the same time: from a thread's first flush to
+//! the end of its fence.
 
 use std::cmp::Reverse;
 use std::collections::BinaryHeap;
@@ -6,30 +7,30 @@ use std::collections::BinaryHeap;
 /// Picoseconds.
 type Time = u64;
 
-/// Threads that write, and for how long so many did.
+/// Writing threads, and the time spent with each number of them.
 #[derive(Default)]
 pub(super) struct Writing {
     active: usize,
     at: Time,
-    /// When threads stop that write still.
+    /// End times of the threads that are writing.
     ends: BinaryHeap<Reverse<Time>>,
-    /// How long as many wrote as the place says.
+    /// Time spent with as many writers as the index.
     spent: Vec<Time>,
 }
 
 impl Writing {
-    /// Notes that a thread begins to write. Times of calls do not decrease.
+    /// Records that a thread begins to write. Times of calls must not decrease.
     pub fn begin(&mut self, time: Time) {
         self.advance(time);
         self.active += 1;
     }
 
-    /// Notes that a thread that writes will stop then.
+    /// Records when a writing thread will stop.
     pub fn end(&mut self, time: Time) {
         self.ends.push(Reverse(time));
     }
 
-    /// Returns for which share of the time how many wrote, from none on, and begins anew.
+    /// Returns the fraction of the time for each number of writers, from none on, and restarts.
     pub fn finish(&mut self, last: Time) -> Vec<f64> {
         self.advance(last);
         let all = self.spent.iter().sum::<Time>().max(1) as f64;

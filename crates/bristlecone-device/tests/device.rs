@@ -1,4 +1,4 @@
-//! The device model against experiments whose outcome is known.
+//! Tests the device model against experiments with known results.
 
 use std::sync::Arc;
 
@@ -9,7 +9,7 @@ const WRITE: u8 = 1;
 const READ: u8 = 2;
 const THREADS: [usize; 3] = [1, 16, 48];
 
-/// A device with a pool on it, whose chunks are there to be written to.
+/// A device with a pool on it, whose chunks can be written.
 struct Bare {
     device: Device,
     pool: Arc<PoolFile<Device>>,
@@ -36,8 +36,8 @@ impl Bare {
         Self { device, pool, start, bytes: geometry.max_bytes() - start }
     }
 
-    /// Writes `lines` lines of each of `units` media lines that a random number picks, flushes
-    /// them and waits, so many times.
+    /// Writes `lines` lines of each of `units` random media lines, flushes them and waits, `times`
+    /// times.
     fn write(&self, lines: u64, units: u64, times: u64) -> Counted {
         let (medium, unit_bytes) = (self.pool.medium(), 256);
         let mut random = 1u64;
@@ -61,7 +61,7 @@ impl Bare {
     }
 }
 
-/// Microseconds on the clock of so many threads, for each operation.
+/// Returns microseconds per operation on the clock with `threads` threads.
 fn microseconds(counted: &Counted, threads: usize) -> f64 {
     let times = counted.times.iter().find(|times| times.threads == threads).unwrap();
     times.seconds * 1e6 / counted.tallies[WRITE].operations as f64
@@ -80,7 +80,7 @@ fn device_flush_of_any_lines_writes_whole_media_lines() {
         let flushed = lines * units * TIMES;
         assert_eq!((total.flushes, tally.fences, total.lines_written), (flushed, TIMES, flushed));
         assert_eq!(total.device_bytes_written, flushed * 64);
-        // Now and then two random media lines are one, and merge in the buffer.
+        // Occasionally two random media lines are equal, and merge in the buffer.
         let media = total.media_bytes_written as f64 / (TIMES * units * 256) as f64;
         assert!((0.99..=1.0).contains(&media), "{lines} lines of {units}: {media}");
         counted
@@ -94,7 +94,8 @@ fn device_flush_of_any_lines_writes_whole_media_lines() {
     }
     let ratio =
         |runs: &[Counted; 4], threads| microseconds(&runs[3], threads) / microseconds(&runs[0], threads);
-    // One thread waits for each line; many wait for the media, which four lines cost no more.
+    // One thread waits for each line; many threads wait for the media, for which four lines cost the
+    // same as one.
     assert!(ratio(&one_line, 1) > 1.5, "{}", ratio(&one_line, 1));
     assert!((0.95..1.05).contains(&ratio(&one_line, 48)), "{}", ratio(&one_line, 48));
     assert!((3.8..4.2).contains(&ratio(&units, 48)), "{}", ratio(&units, 48));
@@ -164,7 +165,7 @@ fn clock_more_threads_never_take_longer_up_to_the_limit_of_the_media() {
     assert!(times[0] > 0.6, "one thread shares its latency with no other: {times:?}");
 }
 
-/// What operations of one thread took adds up to what it took in all; with more threads they take longer.
+/// The times of one thread's operations add up to the total; with more threads they take longer.
 #[test]
 fn clock_latencies_of_one_thread_add_up_to_the_whole_time() {
     let bare = Bare::new(Profile::OPTANE, Domain::Adr);
@@ -179,8 +180,8 @@ fn clock_latencies_of_one_thread_add_up_to_the_whole_time() {
     assert!(mean(many) > 2.0 * mean(one), "{} and {} ns", mean(one), mean(many));
 }
 
-/// One thread reads lines that the cache does not have, each after it prefetched the line `ahead` places
-/// further on: microseconds a line, and bytes that the media read.
+/// One thread reads uncached lines, each after it prefetched the line `ahead` positions further; returns
+/// microseconds per line, and bytes that the media read.
 fn read_ahead(ahead: u64) -> (f64, u64) {
     const LINES: u64 = 20_000;
     let bare = Bare::new(Profile::OPTANE, Domain::Adr);
@@ -203,7 +204,7 @@ fn clock_prefetched_lines_arrive_together_and_cost_the_media_as_much() {
     let [alone, next, far, too_far] = [0, 1, 8, 64].map(read_ahead);
     assert!((0.30..0.31).contains(&alone.0), "one after the other: {alone:?}");
     assert!((0.14..0.17).contains(&next.0), "two at a time: {next:?}");
-    // At most ten are under way; of the 39 ns that a module is busy with each, six share.
+    // At most ten are outstanding; six modules are busy for 39 ns with each.
     assert!((0.03..0.04).contains(&far.0), "nine at a time: {far:?}");
     assert!((0.03..0.04).contains(&too_far.0), "more than there are fill buffers for: {too_far:?}");
     for (ahead, of) in [(1, next), (8, far), (64, too_far)] {
@@ -233,7 +234,7 @@ fn clock_prefetch_in_time_hides_the_read_and_too_late_saves_nothing() {
     assert_eq!(run(&|| bare.pool.prefetch(u64::MAX)), 0.3, "no such line");
 }
 
-/// Writes one word again and again; returns microseconds of each on one thread.
+/// Writes one word repeatedly; returns microseconds per write on one thread.
 fn hot(profile: Profile) -> f64 {
     const TIMES: u64 = 2000;
     let bare = Bare::new(profile, Domain::Adr);
@@ -261,7 +262,7 @@ fn device_delays_a_flush_of_the_line_that_was_flushed_before() {
 #[test]
 fn device_reads_again_what_a_flush_took_out_of_the_cache() {
     let (plain, evicts) = (hot(Profile::OPTANE), hot(Profile { clwb_evicts: true, ..Profile::OPTANE }));
-    // The line comes back from the write buffer.
+    // The line is read back from the write buffer.
     assert!((0.13..0.17).contains(&(evicts - plain)), "{plain} {evicts}");
 }
 
@@ -273,7 +274,8 @@ fn device_options_slow_many_threads_down_as_they_say() {
     };
     let optane = Profile::OPTANE;
     let plain = times(4, optane);
-    // Six modules, each busy for 4 * 100 ns with lines that come, and as many that are read before: at least 400 / 6.
+    // Six modules, each busy for 4 * 100 ns with arriving lines, and the same for lines read before: at
+    // least 400 / 6.
     let lines = times(4, Profile { line_ns: 100.0, ..optane });
     assert!(lines[1] > 0.066 && lines[1] > 2.0 * plain[1], "{plain:?} {lines:?}");
     let writers = times(4, Profile { write_slowdown: 0.1, ..optane });
@@ -281,13 +283,13 @@ fn device_options_slow_many_threads_down_as_they_say() {
     assert!(writers[0] == plain[0] && (3.0..6.0).contains(&(writers[1] / plain[1])), "{plain:?} {writers:?}");
     let shared = times(4, Profile { shared_queue: true, ..optane });
     assert!(shared[0] >= plain[0] && shared[1] > plain[1], "{plain:?} {shared:?}");
-    // What is written together is torn apart when a buffer gives up whatever it likes.
+    // Random eviction separates lines that are written together.
     let written = |random_eviction| {
         let profile = Profile { random_eviction, modules: 1, ..optane };
         let bare = Bare::new(profile, Domain::Adr);
         let medium = bare.pool.medium();
         for at in 0..60_000u64 {
-            // Of each media line four lines in turn, thirty others between.
+            // Four lines of each media line in turn, with thirty others in between.
             let unit = at / 120 * 30 + at % 30;
             let word = &bare.pool.words(bare.start + unit * 256 + at / 30 % 4 * 64, 1)[0];
             bare.device.operation(WRITE, || {

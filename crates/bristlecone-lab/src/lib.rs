@@ -3,7 +3,7 @@
 //!
 //! # Features
 //!
-//! - - `turns`: `crash --schedules` also switches threads between accesses to DRAM. All access to shared memory
+//! - `turns`: `crash --schedules` also switches threads between accesses to DRAM. All access to shared memory
 //!   becomes slightly slower: not for benchmarks.
 
 pub mod proofs;

@@ -2,27 +2,27 @@
 //!
 //! Modules, from the bottom up:
 //!
-//! - - `medium`: loads, stores, flushes and fences; [`Native`] executes them; [`Domain`] states which stores survive a
+//! - `medium`: loads, stores, flushes and fences; [`Native`] executes them; [`Domain`] states which stores survive a
 //!   crash.
 //! - `word`: the words that persistent structures consist of.
-//! - - `map`: reserved address space with a file mapped into it, which grows; NUMA nodes; faults in the mapping.
+//! - `map`: reserved address space with a file mapped into it, which grows; NUMA nodes; faults in the mapping.
 //! - `pool`: superblock, tree directory and chunks of a pool file.
 //! - `alloc`: slots of one size in chunks, byte strings in slots, and the sweep that finds free ones.
 //! - `wal`: write-ahead logs in chunks.
-//! - - `segment`: shared memory that a process leaves for the next one.
-//! - - [`sync`]: locks, epochs, thread numbers, and the scheduling points of simulated threads.
+//! - `segment`: shared memory that a process leaves for the next one.
+//! - [`sync`]: locks, epochs, thread numbers, and the scheduling points of simulated threads.
 //!
 //! # Features
 //!
 //! Programs need not enable these themselves: the library forwards `metrics` and `tracing`, and the others are for
 //! tests.
 //!
-//! - - `turns`: each access to DRAM that threads share is a step, at which a simulator may switch threads. All atomics
+//! - `turns`: each access to DRAM that threads share is a step, at which a simulator may switch threads. All atomics
 //!   of [`sync`] become slightly slower.
-//! - - `metrics`: flushed lines and fences are counted; each becomes slightly slower.
-//! - - `tracing`: events of the crate `tracing` for each chunk that a tree gets, and for each call of [`told`] and
+//! - `metrics`: flushed lines and fences are counted; each becomes slightly slower.
+//! - `tracing`: events of the crate `tracing` for each chunk that a tree gets, and for each call of [`told`] and
 //!   [`told_if_long`].
-//! - - `failpoints`: makes the module `failpoint` public, with which a test makes system calls fail.
+//! - `failpoints`: makes the module `failpoint` public, with which a test makes system calls fail.
 
 mod alloc;
 mod counts;

@@ -1,7 +1,7 @@
-//! Reproducible arbitrary numbers: the same seed gives the same sequence on every machine and in every version,
-//! so that a seed in a report names what was drawn. Not for secrets.
+//! Reproducible pseudorandom numbers: the same seed gives the same sequence on every machine and in every
+//! version, so that a seed in a report identifies the drawn values. Not for secrets.
 
-/// What the state of a generator grows by: 2^64 divided by the golden ratio, so that multiples are spread evenly.
+/// Increment of a generator's state: 2^64 divided by the golden ratio, so that multiples are spread evenly.
 pub const GOLDEN_RATIO: u64 = 0x9e37_79b9_7f4a_7c15;
 
 /// A seeded generator (SplitMix64).
@@ -33,7 +33,7 @@ impl Generator {
         self.word() % end
     }
 
-    /// Returns an index into `len` things.
+    /// Returns an index below `len`.
     ///
     /// # Panics
     ///
@@ -44,7 +44,7 @@ impl Generator {
     }
 }
 
-/// Spreads the bits of a number: SplitMix64's finish, a bijection.
+/// Mixes the bits of a number: SplitMix64's finalizer, a bijection.
 #[inline]
 pub const fn mix(mut x: u64) -> u64 {
     x = (x ^ x >> 30).wrapping_mul(0xbf58_476d_1ce4_e5b9);
@@ -56,7 +56,7 @@ pub const fn mix(mut x: u64) -> u64 {
 mod tests {
     use super::*;
 
-    /// The first words of seed 0, as the reference implementation prints them: cases that were reported name seeds.
+    /// The first words of seed 0, as printed by the reference implementation: reported cases contain seeds.
     #[test]
     fn generator_of_seed_zero_draws_the_reference_sequence() {
         let mut generator = Generator::new(0);

@@ -1,9 +1,8 @@
-//! Crash behaviour, explored instead of hoped for.
+//! A crash simulator that explores crash behaviour exhaustively.
 //!
-//! [`Sim`] is a [`Medium`](bristlecone_pm::Medium) that carries out every access on ordinary
-//! memory and writes down each store, flush, fence and successful locked instruction. From this
-//! trace, [`Cache`] knows at every moment which stores the medium was promised and which could
-//! still be lost, and [`explore`] opens **every image that a crash could leave**:
+//! [`Sim`] is a [`Medium`](bristlecone_pm::Medium) that executes every access on ordinary memory and records each
+//! store, flush, fence and successful locked instruction. From this trace, [`Cache`] determines at every point which
+//! stores are durable and which could still be lost, and [`explore`] opens **every image that a crash could leave**:
 //!
 //! ```text
 //! Scenario: set up, then operations under watch          one run, one trace
@@ -15,14 +14,13 @@
 //!       crash inside that recovery, and so on            check 4
 //! ```
 //!
-//! What is explored is a [`System`]: something that lives on a [`Memory`], with a model of what
-//! it must contain. [`mutate`] removes one flush or fence after the other and expects the
-//! explorer to notice.
+//! The subject of exploration is a [`System`]: a structure on a [`Memory`], with a model of its contents. [`mutate`]
+//! removes one flush or fence after the other and expects the explorer to detect it.
 //!
 //! # Features
 //!
-//! - `turns`: simulated threads take turns at each access to DRAM that they share, not only at accesses to the medium and
-//!   where they wait.
+//! - `turns`: simulated threads also switch at each access to DRAM that they share, not only at accesses to the
+//!   medium and where they wait.
 
 mod explore;
 mod medium;

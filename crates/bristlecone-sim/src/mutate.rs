@@ -1,4 +1,4 @@
-//! Mutations: does any exploration notice when a flush, a fence or an order is missing?
+//! Mutations: verifies that explorations detect a missing flush, fence or order.
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::fmt;
@@ -17,26 +17,26 @@ use crate::report::{Failure, Report};
 use crate::schedule::registers::{Registers, SCHEDULES, Schedules};
 use crate::schedule::{explore_schedules, explore_schedules_with};
 
-/// Why nothing can notice some mutations: how they are printed, up to their place; how many such there are; the reason.
+/// Undetectable mutations: their printed form up to the location; their number; the reason.
 pub type Explanation = (&'static str, usize, &'static str);
 
-/// Which mutations were noticed, and by which round.
+/// Detected mutations, and the rounds that detected them.
 #[derive(Debug, Default)]
 pub struct Table {
     /// Sites that were mutated.
     pub sites: BTreeSet<Site>,
     /// The round that failed under a mutation, or `None` for a survivor.
     pub rows: BTreeMap<String, Option<String>>,
-    /// What failed without any change: then nothing is known of changes.
+    /// Failures without a mutation: then mutations cannot be judged.
     pub failures: Vec<Failure>,
     /// Whether it was stopped before its end.
     pub interrupted: bool,
-    /// Mutations that nothing can notice.
+    /// Undetectable mutations.
     pub explanations: &'static [Explanation],
 }
 
 impl Table {
-    /// Takes explanations of what nothing can notice.
+    /// Sets the explanations of undetectable mutations.
     pub fn explained_by(self, explanations: &'static [Explanation]) -> Self {
         Self { explanations, ..self }
     }
@@ -45,32 +45,32 @@ impl Table {
         self.explanations.iter().find(|(name, ..)| mutation.starts_with(name))
     }
 
-    /// Returns whether every change was noticed but those that are explained, and nothing failed without one.
+    /// Returns whether every mutation was detected or is explained, and nothing failed without one.
     pub fn is_clean(&self) -> bool {
         self.failures.is_empty() && self.survivors().is_empty()
     }
 
-    /// Fails a test, and prints everything, unless every change was noticed.
+    /// Fails a test, and prints everything, unless every mutation was detected.
     ///
     /// # Panics
     ///
-    /// If a change went unnoticed, or something failed without any.
+    /// If a mutation was not detected, or something failed without any.
     pub fn assert_clean(&self) {
         assert!(self.is_clean(), "{self}");
     }
 
-    /// Returns a table that says no more than that something failed without a change.
+    /// Returns a table that reports a failure without a mutation.
     fn broken(failures: Vec<Failure>) -> Self {
         Self { failures, ..Self::default() }
     }
 
-    /// Returns why nothing can notice a mutation, if nothing did and the reason is known.
+    /// Returns the reason why a mutation is undetectable, if it was not detected and the reason is known.
     pub fn explained(&self, mutation: &str) -> Option<&'static str> {
         let unnoticed = self.rows.get(mutation).is_some_and(Option::is_none);
         self.known(mutation).filter(|_| unnoticed).map(|(.., reason)| *reason)
     }
 
-    /// Returns whether a mutation of this site was not tried yet, or not noticed.
+    /// Returns whether a mutation of this site was not tried yet, or not detected.
     pub fn lacks(&self, site: &Site) -> bool {
         let is_noticed =
             |mutation: Mutation| self.rows.get(&mutation.to_string()).is_some_and(Option::is_some);
@@ -83,7 +83,7 @@ impl Table {
         self.survivors().iter().any(|name| name.ends_with(&site))
     }
 
-    /// Returns the mutations that nothing noticed, and that are not explained.
+    /// Returns the undetected mutations that are not explained.
     pub fn survivors(&self) -> Vec<&str> {
         let unnoticed = self.rows.iter().filter(|(_, by)| by.is_none()).map(|(name, _)| name.as_str());
         let mut explained: BTreeMap<&str, usize> = BTreeMap::new();
@@ -97,7 +97,7 @@ impl Table {
         unnoticed.filter(is_left).collect()
     }
 
-    /// Adds what was found elsewhere: a mutation survives if no round noticed it.
+    /// Adds other results: a mutation survives if no round detected it.
     pub fn merge(&mut self, other: Table) {
         self.sites.extend(other.sites);
         for (name, by) in other.rows {
@@ -111,7 +111,7 @@ impl Table {
         }
     }
 
-    /// Returns how many mutations were noticed.
+    /// Returns the number of detected mutations.
     pub fn killed(&self) -> usize {
         self.rows.values().flatten().count()
     }
@@ -133,8 +133,8 @@ impl fmt::Display for Table {
     }
 }
 
-/// Explores the scenarios with one site after the other removed, shifted or swapped: those sites
-/// whose names begin with `sites`.
+/// Explores the scenarios with one site after the other removed, shifted or swapped. Covers the sites whose
+/// names begin with `sites`.
 pub fn mutate<S: System>(
     system: &S,
     scenarios: &[(Scenario<S::Op>, Mode)],
@@ -144,7 +144,7 @@ pub fn mutate<S: System>(
     mutate_among(system, scenarios, budget, &|site| site.step.starts_with(sites), &Progress::default())
 }
 
-/// Explores them for the sites that are wanted, until the end or until `progress` is stopped.
+/// Explores them for the wanted sites, until the end or until `progress` is stopped.
 pub fn mutate_among<S: System>(
     system: &S,
     scenarios: &[(Scenario<S::Op>, Mode)],
@@ -165,13 +165,13 @@ pub fn mutate_among<S: System>(
     mutate_rounds(&rounds, budget, wanted, progress, &|_| {})
 }
 
-/// Runs schedules of threads with one site after the other removed, shifted or swapped, those whose
-/// names begin with `sites`, until one fails: for what takes several threads.
+/// Runs schedules of threads with one site after the other removed, shifted or swapped, until one fails.
+/// Covers the sites whose names begin with `sites`: for those that need several threads.
 pub fn mutate_schedules<R: Registers>(registers: &R, wanted: &Schedules, sites: &str) -> Table {
     mutate_schedules_among(registers, wanted, &|site| site.step.starts_with(sites), &Progress::default())
 }
 
-/// Runs them for the sites that are chosen, until the end or until `progress` is stopped.
+/// Runs them for the chosen sites, until the end or until `progress` is stopped.
 pub fn mutate_schedules_among<R: Registers>(
     registers: &R,
     wanted: &Schedules,
@@ -193,7 +193,7 @@ pub fn mutate_schedules_among<R: Registers>(
             let part = Schedules { first, count, ..wanted.clone() };
             let report = explore_schedules_with(registers, &part, Some(mutation), progress);
             mutated |= report.mutated;
-            // All of them passed without the change: what fails after a crash is the change's.
+            // All of them passed without the mutation: a failure after a crash is caused by it.
             let fit = report.failures.iter().filter(|failure| !failure.crashes.is_empty());
             let numbers = fit.filter_map(|failure| failure.schedule);
             numbers.min().map(|number| format!("{SCHEDULES}/{number}"))
@@ -205,12 +205,12 @@ pub fn mutate_schedules_among<R: Registers>(
     Table { sites, rows, interrupted: progress.is_stopped(), ..Table::default() }
 }
 
-/// Schedules that are run before it is checked whether one has failed.
+/// Number of schedules between checks whether one has failed.
 const SCHEDULES_AT_ONCE: usize = 1024;
 
-/// Changes one site after the other, of those that are `wanted`, and explores the rounds that pass
-/// it until one of them fails. Rounds come with the report of the code unchanged, which has the
-/// sites that they pass. Calls `each` with every mutation that was decided.
+/// Mutates one site after the other, of those that are `wanted`, and explores the rounds that pass it until
+/// one of them fails. Rounds come with the report of the unmutated code, which has the sites that they pass.
+/// Calls `each` with every decided mutation.
 pub fn mutate_rounds(
     rounds: &[(Round<'_>, Report)],
     budget: Budget,
@@ -243,11 +243,11 @@ pub fn mutate_rounds(
         each(*mutation);
         let killer = killer.map(|(round, _)| round.to_string());
         if site.kind == SiteKind::Derived {
-            // Nothing may notice that it is lost.
+            // Its loss must be undetectable.
             failures.extend(killed);
             return (None, failures);
         }
-        // A publish that is the first store of its operation has nothing to swap with.
+        // A publish that is the first store of its operation has no store to swap with.
         let counts = killer.is_some() || mutated && !progress.is_stopped();
         (counts.then(|| (mutation.to_string(), killer)), failures)
     });
@@ -256,8 +256,8 @@ pub fn mutate_rounds(
     Table { sites, rows, failures, interrupted: progress.is_stopped(), ..Table::default() }
 }
 
-/// Returns whether a failure is the mutation's: it takes a crash, and the same crash does no harm without the
-/// mutation, or cannot come then.
+/// Returns whether the mutation caused a failure: the failure needs a crash, and without the mutation the
+/// same crash is harmless or impossible.
 fn is_of_mutation(round: Round<'_>, failure: &Failure, budget: Budget) -> bool {
     let case = Case::of(failure, round.subject.name(), budget.seed, budget.continuation_crashes);
     let unchanged = || round.subject.replay(&case);

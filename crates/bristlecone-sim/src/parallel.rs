@@ -3,7 +3,7 @@
 use std::sync::Mutex;
 use std::sync::atomic::{AtomicUsize, Ordering::Relaxed};
 
-/// Does the same to all items, on so many threads.
+/// Applies the same work to all items, on `threads` threads.
 pub(crate) fn in_parallel<T: Sync, R: Send>(
     items: &[T],
     threads: usize,

@@ -1,13 +1,13 @@
 //! `reproduce`: the figures of the five papers, ours beside theirs.
 //!
-//! - - [`figure`]: figures: rows to measure, and the paper's value of each.
-//! - - [`wotree`], [`nbtree`], [`sstree`], [`cclbtree`], [`lodgetree`]: the figures of one paper each. Each number
+//! - [`figure`]: figures: rows to measure, and the paper's value of each.
+//! - [`wotree`], [`nbtree`], [`sstree`], [`cclbtree`], [`lodgetree`]: the figures of one paper each. Each number
 //!   has its location in the paper beside it.
-//! - - [`run`]: the command lines of `count`, `bench` and `probe` that measure rows; [`take`]: derives a row's
-//!   value from their reports.
-//! - - [`measure`]: runs them alternately, and derives results.
-//! - - [`results`]: the file of results, with which a second call continues.
-//! - - [`memory`]: checks whether there is enough memory for a scale.
+//! - [`run`]: the command lines of `count`, `bench` and `probe` that measure rows; [`take`]: derives a row's value
+//!   from their reports.
+//! - [`measure`]: runs them alternately, and derives results.
+//! - [`results`]: the file of results, with which a second call continues.
+//! - [`memory`]: checks whether there is enough memory for a scale.
 //! - [`report`]: the page; [`table`]: the notebook `docs/lab/RESULTS.md`.
 
 mod cclbtree;

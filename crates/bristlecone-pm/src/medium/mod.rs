@@ -280,12 +280,12 @@ impl Witness for Alone {}
 ///
 /// What a witness proves and does not prove:
 ///
-/// - - [`Durable`] proves that this thread flushed *something* and fenced it afterwards. It does not prove of which
+/// - [`Durable`] proves that this thread flushed *something* and fenced it afterwards. It does not prove of which
 ///   bytes: a flush of the wrong range, or one before the last store to it, compiles. The types exclude a publish
 ///   without any fence, and a fence before its flush.
 /// - [`Flushed`] stays with the thread that flushed: a fence waits for the flushes of its own thread alone.
 /// - [`Ordered`] proves that the stores before it were kept in order, not that they share the line of the word.
-/// - - [`Alone`] proves nothing: it marks the place where a reviewer must check the reason.
+/// - [`Alone`] proves nothing: it marks the place where a reviewer must check the reason.
 ///
 /// The simulator checks ranges. It records for every line what was flushed and fenced, and builds every image that a
 /// crash could leave of the rest. It removes each flush, moves it to the next line, and removes each fence and each

@@ -4,12 +4,11 @@
 //! A hole reads as zeros through the file. Through a mapping of shared memory, however, even a read
 //! allocates a page, and fails with a signal if there is none. So:
 //!
-//! 1. 1. The header up to the descriptors of the chunks in the file is backed at creation and as the
+//! 1. The header up to the descriptors of the chunks in the file is backed at creation and as the
 //!    file grows. It is backed at open for files that were copied or created by earlier versions.
-//! 2. 2. Descriptors behind that are read only where the file has data.
-//! 3. 3. A chunk is backed before it is used; an owned chunk at open.
-//! 4. 4. When a pool is open for reading, holes are replaced by zeros of this process and never
-//!    filled.
+//! 2. Descriptors behind that are read only where the file has data.
+//! 3. A chunk is backed before it is used; an owned chunk at open.
+//! 4. When a pool is open for reading, holes are replaced by zeros of this process and never filled.
 
 use std::fs::File;
 use std::ops::Range;

@@ -5,20 +5,20 @@
 //! time, so the log stays small, and no record ever moves.
 //!
 //! # Beginning
-//! 1. 1. Both copies of the superblock say that there is a log; then its chunks are allocated as they are needed.
+//! 1. Both copies of the superblock say that there is a log; then its chunks are allocated as they are needed.
 //!    *Versions that do not know the log refuse the pool. A close frees the chunks and clears the bit; so does an open,
 //!    once it has redone the records that are not done.*
 //!
 //! # Record
-//! 1. 1. The parts are stored, each with the record's number and a checksum; flush, fence. *Before the fence the record
+//! 1. The parts are stored, each with the record's number and a checksum; flush, fence. *Before the fence the record
 //!    may be partly present, and does not count: a part or a checksum is missing. From here on it is committed.*
-//! 2. 2. The trees are changed, outside this module. *After a crash, open redoes the changes.*
-//! 3. 3. The numbers of all parts are cleared; flush, fence. *A crash between leaves a record without all of its parts,
+//! 2. The trees are changed, outside this module. *After a crash, open redoes the changes.*
+//! 3. The numbers of all parts are cleared; flush, fence. *A crash between leaves a record without all of its parts,
 //!    which does not count, or the whole one, which is redone: no other change came between. After the fence others may
 //!    change what the record changed.*
-//! 4. 4. Open clears those of all records that it has redone, one record after the other in the order in which they
-//!    were committed: flush, fence. *A record may say that an earlier one does not count, and must not be cleared
-//!    before it.* Only then are the chunks freed.
+//! 4. Open clears those of all records that it has redone, one record after the other in the order in which they were
+//!    committed: flush, fence. *A record may say that an earlier one does not count, and must not be cleared before
+//!    it.* Only then are the chunks freed.
 
 use std::collections::BTreeMap;
 

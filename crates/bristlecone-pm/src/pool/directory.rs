@@ -150,9 +150,9 @@ impl<M: Medium> PoolFile<M> {
 
     /// Creates a tree together with the chunks and first leaf that `init` allocates.
     ///
-    /// 1. 1. The entry is stored in the dropping state; flush, fence. *A crash from here on: open frees the chunks of
-    ///    the tree, and the entry.*
-    /// 2. 2. `init` allocates chunks and fills them. *If it fails, they and the entry are freed immediately.*
+    /// 1. The entry is stored in the dropping state; flush, fence. *A crash from here on: open frees the chunks of the
+    ///    tree, and the entry.*
+    /// 2. `init` allocates chunks and fills them. *If it fails, they and the entry are freed immediately.*
     /// 3. The entry becomes live; flush, fence.
     ///
     /// # Errors

@@ -3,14 +3,14 @@
 //! The change is stored beside the superblock before it begins, and a bit of the superblock says that it is in
 //! progress:
 //!
-//! 1. 1. The intent is stored, with its checksum; flush. *It has no effect yet.* The superblock's first fence also
-//!    covers it.
-//! 2. 2. The superblock is written with the bit; flush, fence. *This commits: after a crash before it the directory is
+//! 1. The intent is stored, with its checksum; flush. *It has no effect yet.* The superblock's first fence also covers
+//!    it.
+//! 2. The superblock is written with the bit; flush, fence. *This commits: after a crash before it the directory is
 //!    unchanged; from here on open does steps 3 and 4. A version that does not know the bit refuses the pool.*
-//! 3. 3. The entries are changed; flush, and the next superblock's first fence. *This step is idempotent.*
+//! 3. The entries are changed; flush, and the next superblock's first fence. *This step is idempotent.*
 //! 4. The superblock is written without the bit; flush, fence. *From here on the next intent may be stored, and
 //!    the entries may change again.*
-//! 5. 5. So is its other copy: if the medium damages the newer one, the older one must not revive an old change.
+//! 5. So is its other copy: if the medium damages the newer one, the older one must not revive an old change.
 
 use std::mem::offset_of;
 

@@ -73,7 +73,7 @@ impl Contents {
     ///
     /// When a word before the sequence changes, a crash must not make an intact copy look damaged:
     ///
-    /// 1. 1. The checksum says that the copy is being changed; flush, fence. The flushes in `before` are durable
+    /// 1. The checksum says that the copy is being changed; flush, fence. The flushes in `before` are durable
     ///    from here on.
     /// 2. Everything but the checksum is stored; flush, fence.
     /// 3. The checksum is stored; flush, fence.

@@ -1,12 +1,12 @@
 //! Releasing space to the file system: holes for chunks without an owner, and a shorter file.
 //!
-//! 1. 1. The bytes of some free chunks are released, while no thread can take a chunk; then those of some others. *A
-//!    crash from here on: they are free, and hold arbitrary bytes, possibly zeros.*
-//! 2. 2. The file is synced: they are durably zero, unless a tree owns them meanwhile.
-//! 3. 3. The descriptors of those without an owner say that they were never used, that is, that they are zero. No
-//!    flush: a crash may undo this, and leaves them free.
-//! 4. 4. If the last chunks of the file have no owner, the file is truncated before them. *A crash before or after:
-//!    open ignores descriptors of chunks behind the end, if these have no owner.*
+//! 1. The bytes of some free chunks are released, while no thread can take a chunk; then those of some others. *A crash
+//!    from here on: they are free, and hold arbitrary bytes, possibly zeros.*
+//! 2. The file is synced: they are durably zero, unless a tree owns them meanwhile.
+//! 3. The descriptors of those without an owner say that they were never used, that is, that they are zero. No flush: a
+//!    crash may undo this, and leaves them free.
+//! 4. If the last chunks of the file have no owner, the file is truncated before them. *A crash before or after: open
+//!    ignores descriptors of chunks behind the end, if these have no owner.*
 
 use super::PoolFile;
 use super::chunks::FreeChunks;

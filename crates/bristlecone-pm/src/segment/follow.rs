@@ -3,8 +3,8 @@
 //! It maps the segment for reading, except its own row, in which its threads announce the epoch before they read
 //! anything: see [`live`](super::live). A thread's reads are valid if, after them,
 //!
-//! 1. 1. its line still holds its announcement: the writer has waited for it;
-//! 2. 2. the writer's life is the one in which it began, and the pool is open;
+//! 1. its line still holds its announcement: the writer has waited for it;
+//! 2. the writer's life is the one in which it began, and the pool is open;
 //! 3. no page was replaced by zeros.
 
 use std::any::Any;

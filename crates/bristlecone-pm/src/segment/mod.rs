@@ -18,15 +18,15 @@
 //! clean close writes that number, and it does not survive a crash of the machine.
 //!
 //! # Close
-//! 1. 1. Each tree saves its notes when its last handle is dropped.
-//! 2. 2. The header gets notes, with checksums of all that trees stored in their extents, and the number.
+//! 1. Each tree saves its notes when its last handle is dropped.
+//! 2. The header gets notes, with checksums of all that trees stored in their extents, and the number.
 //! 3. The superblock gets the same number and the mark of a clean close. *A crash before that: the pool was not
 //!    closed, and the next open discards the segment.*
 //!
 //! # Open
 //! 1. The superblock loses mark and number, durably. *From here on a crash finds a pool in use.*
-//! 2. 2. The header loses its number; trees restore the state in their notes, if the checksums of their extents match.
-//!    A tree with a changed bit is rebuilt from its leaves.
+//! 2. The header loses its number; trees restore the state in their notes, if the checksums of their extents match. A
+//!    tree with a changed bit is rebuilt from its leaves.
 //!
 //! If there is no space for the segment, memory of the process is used instead. Writes still succeed, but nothing is
 //! saved at the close.

@@ -1,7 +1,7 @@
 //! Copies of entries in groups: each line is flushed once, when all its entries are stored.
 //!
 //! # Copy
-//! 1. 1. An end mark behind each entry; its key and value, and its stamp, if that shares their line, which keeps the
+//! 1. An end mark behind each entry; its key and value, and its stamp, if that shares their line, which keeps the
 //!    order of its stores. *An entry counts or does not; no entry is needed yet.*
 //! 2. All lines are flushed. *The same.*
 //! 3. After a fence, the stamps of entries that straddle two lines; flush. *Until such an entry counts,

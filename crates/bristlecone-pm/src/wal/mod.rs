@@ -21,17 +21,17 @@
 //! written.)
 //!
 //! # Append
-//! 1. 1. An end mark behind the entry, in the line that the entry ends in; key and value. If they share
-//!    the stamp's line, the line keeps the order of its stores; otherwise they are flushed and fenced
-//!    first. If the entry ends at the end of its line, stamps of the next line that would count are
-//!    zeroed before this one. *The stamp is the end mark, or of an older generation, or zero: the entry
-//!    does not exist. A torn entry looks the same.*
-//! 2. 2. The stamp; flush, fence. *The entry exists, or it does not.*
+//! 1. An end mark behind the entry, in the line that the entry ends in; key and value. If they share the
+//!    stamp's line, the line keeps the order of its stores; otherwise they are flushed and fenced first.
+//!    If the entry ends at the end of its line, stamps of the next line that would count are zeroed
+//!    before this one. *The stamp is the end mark, or of an older generation, or zero: the entry does not
+//!    exist. A torn entry looks the same.*
+//! 2. The stamp; flush, fence. *The entry exists, or it does not.*
 //!
 //! # Recycle (chunks whose entries are dead)
-//! 1. 1. The next generation's end mark is stored in the first slot, then the generation, then its copy,
-//!    all in one line; flush, one fence for all chunks. *The chunk is empty, or still full of dead
-//!    entries.* Only now may the chunk be reused.
+//! 1. The next generation's end mark is stored in the first slot, then the generation, then its copy, all
+//!    in one line; flush, one fence for all chunks. *The chunk is empty, or still full of dead entries.*
+//!    Only now may the chunk be reused.
 //!
 //! The tree defines the meaning of an entry, and which of two entries for one key is newer: sequences
 //! need an order only among entries that the tree compares.

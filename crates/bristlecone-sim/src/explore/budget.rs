@@ -1,39 +1,39 @@
-//! How far explorations go.
+//! Limits of explorations.
 
-/// How far an exploration goes.
+/// Limits of an exploration.
 #[derive(Debug, Clone, Copy)]
 pub struct Budget {
-    /// Crash points that need at most this many runs are exhausted: one run stands for all images
-    /// that differ only in lines that no recovery reads.
+    /// Crash points that need at most this many runs are exhausted: one run covers all images that differ
+    /// only in lines that no recovery reads.
     pub exhaustive: u64,
-    /// Of others, so many images are drawn beside the extremes.
+    /// Number of random images of the other crash points, in addition to the extremes.
     pub sampled: u64,
-    /// Of each line, contents that are then tried alone; 0: not even nothing and everything.
+    /// Number of contents of each line that are then tried alone; 0: not even nothing and everything.
     pub extremes: usize,
-    /// Of more lines than this, which records of many lines have, only some are tried alone.
+    /// If there are more lines than this, as in records of many lines, only some are tried alone.
     pub lines: usize,
     /// The first two for crashes inside recovery.
     pub nested: (u64, u64),
-    /// How many crashes in a row: 1 is a crash with an undisturbed recovery.
+    /// Maximum number of nested crashes: 1 is a crash with an undisturbed recovery.
     pub depth: u32,
-    /// One in so many continuations after a recovery crashes inside its last operation, too.
+    /// One in this many continuations after a recovery also crashes inside its last operation.
     pub continuation_crashes: u32,
-    /// Images and continuations that are remembered, so that none is explored twice. When there is no more
-    /// room for them, crash points are sampled.
+    /// Maximum number of remembered images and continuations, so that none is explored twice. When it is
+    /// reached, crash points are sampled.
     pub remembered: usize,
-    /// What samples and continuations are drawn from.
+    /// Seed of samples and continuations.
     pub seed: u64,
-    /// Workers.
+    /// Number of workers.
     pub threads: usize,
 }
 
 impl Budget {
-    /// Returns what a test run on few cores can afford.
+    /// Returns an affordable budget for a test run on few cores.
     pub fn quick() -> Self {
         Self { depth: 2, threads: 2, ..Self::of(4096) }
     }
 
-    /// Returns a budget in proportion to the runs that one crash point may take.
+    /// Returns a budget in proportion to the number of runs of one crash point.
     pub fn of(runs: u64) -> Self {
         let root = runs.isqrt().max(1);
         Self {

@@ -15,15 +15,15 @@ use crate::model::lines::WordSet;
 use crate::model::trace::{Event, Mark};
 use bristlecone_random::{Generator, mix};
 
-/// Operations of most continuations, at most.
+/// Maximum number of operations of most continuations.
 const SHORT: usize = 12;
 /// Images of a crash inside the last operation of a continuation: visited, and drawn beyond that.
 const IMAGES: (u64, u64) = (32, 8);
-/// Of each line, contents that are tried alone there.
+/// Number of contents of each line that are tried alone there.
 const EXTREMES: usize = 64;
 
 impl<S: System> Explorer<'_, S> {
-    /// Continues with more operations on what was recovered, and crashes in the last of them.
+    /// Continues with more operations on the recovered structure, and crashes in the last of them.
     pub(crate) fn continue_after(
         &self,
         worker: &mut Worker,
@@ -32,7 +32,8 @@ impl<S: System> Explorer<'_, S> {
     ) -> Result<(), String> {
         let mut cache = Cache::over(self.mode, Arc::clone(case.base), case.image.clone());
         recovered.trace.iter().for_each(|event| cache.feed(event));
-        // A continuation depends on what it finds, and its crashes on how much of that is durable.
+        // A continuation depends on the recovered contents, and its crashes on which of them are
+        // durable.
         let hash = mix(worker.scratch.hash()).wrapping_add(cache.durable_hash());
         let settled = cache.take_overwritten(worker.scratch.memory());
         recovered.sim.begin_again();
@@ -63,8 +64,8 @@ impl<S: System> Explorer<'_, S> {
         Ok(())
     }
 
-    /// Draws what is done to a recovered structure: every eighth goes through everything, the others
-    /// begin and end anywhere, so that each operation comes first, and last before a crash.
+    /// Draws operations on a recovered structure. Every eighth continuation runs all operations; the
+    /// others begin and end anywhere, so that each operation comes first, and last before a crash.
     fn plan(&self, generator: &mut Generator) -> Vec<S::Op> {
         let then = &self.run.scenario.then;
         if generator.index(8) == 0 {
@@ -117,7 +118,7 @@ impl<S: System> Explorer<'_, S> {
         })
     }
 
-    /// Opens the image that keeps nothing unpromised, and the one that keeps everything.
+    /// Opens the image with promised stores only, and the one with all stores.
     fn extremes(&self, worker: &mut Worker, cache: &Cache, due: &[&S::State]) -> Result<(), String> {
         let possible = cache.possible();
         let overwritten = cache.overwritten(worker.scratch.memory());
@@ -158,7 +159,7 @@ impl<S: System> Explorer<'_, S> {
         Ok(())
     }
 
-    /// Opens an image, which must hold one of the states that are due. Returns the words it read.
+    /// Opens an image, which must hold one of the expected states. Returns the words it read.
     fn reopen(&self, worker: &mut Worker, image: &Image, due: &[&S::State]) -> Result<WordSet, String> {
         worker.scratch.load(image);
         worker.report.reopened += 1;

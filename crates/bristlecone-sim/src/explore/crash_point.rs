@@ -1,4 +1,4 @@
-//! The images of one crash point: each is verified, or known to agree with one that was.
+//! The images of one crash point: each is verified, or known to be equivalent to a verified one.
 
 use bristlecone_random::mix;
 
@@ -14,14 +14,14 @@ use crate::model::memory::Line;
 use crate::model::trace::Event;
 use crate::report::describe::describe;
 
-/// Of crash points with more images than this, only those are counted that were visited.
+/// For crash points with more images than this, only visited images are counted.
 const COUNTED_MAX: u64 = 1_000_000;
 
 /// The hashes of the images of one crash point, as sums over lines.
 struct ImageHashes {
-    /// That of the lines with one choice.
+    /// Hash of the lines with one choice.
     durable: u64,
-    /// Of each other line, for each choice.
+    /// Hashes of each other line, for each choice.
     of_lines: Vec<Vec<u64>>,
 }
 
@@ -61,7 +61,7 @@ impl<S: System> Explorer<'_, S> {
         let (exhaustive, sample) = self.sample(depth, possible.lines.len());
         let affordable = |runs| runs < exhaustive && !self.images.is_full();
         let seed = mix(self.budget.seed) ^ at as u64;
-        // What such words hold was not read from the image that recovery began with.
+        // Recovery did not read the contents of such words from the image with which it began.
         let overwritten = match depth {
             1 => WordSet::none(worker.scratch.memory()),
             _ => cache.overwritten(worker.scratch.memory()),
@@ -111,12 +111,13 @@ impl<S: System> Explorer<'_, S> {
         Ok(())
     }
 
-    /// Returns how many runs exhaust a crash point at most, and how one that needs more is sampled.
+    /// Returns the maximum number of runs that exhaust a crash point, and how a point that needs
+    /// more is sampled.
     fn sample(&self, depth: u32, dirty_lines: usize) -> (u64, Sample) {
         let budget = &self.budget;
         let (exhaustive, sampled) =
             if depth == 1 { (budget.exhaustive, budget.sampled) } else { budget.nested };
-        // What cannot be remembered is explored again and again: then only few.
+        // Images that cannot be remembered are explored repeatedly: then only few.
         let sample = match self.images.is_full() {
             false => {
                 let each = sampled as usize / dirty_lines.max(1);
@@ -131,7 +132,7 @@ impl<S: System> Explorer<'_, S> {
         (exhaustive, sample)
     }
 
-    /// Looks for a smaller choice that fails as well; returns it with what fails then.
+    /// Searches for a smaller choice that fails, too; returns it with its failure.
     fn shrink(
         &self,
         worker: &mut Worker,
@@ -143,7 +144,7 @@ impl<S: System> Explorer<'_, S> {
         possible.shrink(&mut choice, |choice| {
             let image = keep(possible, choice, case.image.clone());
             let again = self.verify(worker, &Case { image: &image, ..*case });
-            // A failure of a crash further on is another one.
+            // A failure of a later crash is a different one.
             let same = std::mem::take(&mut worker.crashes).is_empty();
             match again {
                 Err(again) if same => what = again,

@@ -23,8 +23,8 @@ pub fn explore<S: System>(system: &S, scenario: &Scenario<S::Op>, mode: Mode, bu
     explore_with(system, scenario, mode, budget, None, &Progress::default())
 }
 
-/// Explores every crash of a scenario with the code under test behaving as if it were changed, until the end or until
-/// `progress` is stopped.
+/// Explores every crash of a scenario with a mutation of the code under test, until the end or until `progress` is
+/// stopped.
 pub fn explore_with<S: System>(
     system: &S,
     scenario: &Scenario<S::Op>,
@@ -59,24 +59,24 @@ pub(crate) struct Explorer<'a, S: System> {
     pub(crate) mutation: Option<Mutation>,
     pub(crate) progress: &'a Progress,
     next_point: AtomicUsize,
-    /// A worker found a failure.
+    /// Whether a worker found a failure.
     failed: AtomicBool,
     pub(crate) images: Visited<Allowed>,
     pub(crate) continuations: Visited<()>,
 }
 
-/// What one worker carries from image to image.
+/// State of one worker, reused from image to image.
 pub(crate) struct Worker {
     pub(crate) number: usize,
     pub(crate) scratch: Scratch,
     pub(crate) report: Report,
     pub(crate) crashes: Vec<Crash>,
-    /// The words that the exploration under way has read.
+    /// The words that the present exploration has read.
     pub(crate) reads: WordSet,
 }
 
-/// Gives the calling thread its index, which chooses a cache of slots, before a scenario's own threads take
-/// theirs: what is explored does not depend on what ran before.
+/// Assigns the calling thread its index, which selects a cache of slots, before the threads of a scenario get theirs:
+/// explorations then do not depend on earlier runs.
 fn take_index() {
     let _: Option<usize> = bristlecone_pm::own_thread_index();
 }
@@ -104,7 +104,7 @@ impl<'a, S: System> Explorer<'a, S> {
         }
     }
 
-    /// Does the run that all crashes are derived from, and returns what the medium held before it.
+    /// Performs the run from which all crashes are derived, and returns the earlier contents of the medium.
     pub(crate) fn perform(
         run: &mut Run<'_, S>,
         mode: Mode,
@@ -125,7 +125,7 @@ impl<'a, S: System> Explorer<'a, S> {
         })
     }
 
-    /// Returns whether there is no reason to go on.
+    /// Returns whether the exploration should stop.
     pub(crate) fn is_over(&self) -> bool {
         self.failed.load(Relaxed) || self.progress.is_stopped()
     }
@@ -162,7 +162,7 @@ impl<'a, S: System> Explorer<'a, S> {
         self.conclude(worker, walked)
     }
 
-    /// Returns the report of a worker that came to its end, or to a failure.
+    /// Returns the report of a worker that finished or failed.
     pub(crate) fn conclude(&self, mut worker: Worker, outcome: Result<(), String>) -> Report {
         if let Err(what) = outcome {
             self.failed.store(true, Relaxed);

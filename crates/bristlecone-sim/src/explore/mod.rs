@@ -1,4 +1,4 @@
-//! Every image that crashes of one thread may leave: opened, verified, gone on with, crashed again.
+//! Every image that crashes of one thread may leave: opened, verified, operated on, crashed again.
 
 pub(crate) mod budget;
 mod continuation;

@@ -1,8 +1,8 @@
-//! The moments of a trace that are worth a crash.
+//! The events of a trace at which a crash is distinguishable.
 //!
-//! It is enough to look just before each fence and each successful locked instruction and at each
-//! acknowledgement: a crash at another moment leaves images that are among theirs, while the
-//! promises made to callers are the same. Where caches survive, every store is such a moment.
+//! It suffices to crash just before each fence and each successful locked instruction, and at each
+//! acknowledgement. A crash at another event leaves a subset of their images, while the promises
+//! made to callers are the same. If caches survive, every store is such an event.
 
 use crate::model::cache::Cache;
 use crate::model::mode::Mode;
@@ -16,14 +16,14 @@ pub(crate) struct Allowed {
 }
 
 impl Allowed {
-    /// Allows this state and no other.
+    /// Allows only this state.
     pub(crate) fn only(state: usize) -> Self {
         Self { from: state, to: state }
     }
 }
 
-/// Feeds a trace from event `first` on to the cache and stops at each such moment, with the
-/// number of the event that is next and the states allowed.
+/// Feeds a trace from event `first` on to the cache and stops at each such event, with the number
+/// of the next event and the allowed states.
 pub(crate) fn walk(
     mode: Mode,
     cache: &mut Cache,
@@ -48,7 +48,7 @@ pub(crate) fn walk(
             Event::Flush { .. } | Event::Order { .. } => false,
         };
         let moment = Some((cache.stores(), allowed));
-        // Promises alone only take images away: without a store nothing new can be left.
+        // Promises alone only reduce the set of images: without a store there is no new image.
         if crash && moment != visited {
             visit(cache, at, allowed)?;
             visited = moment;

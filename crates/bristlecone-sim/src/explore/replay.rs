@@ -1,4 +1,4 @@
-//! One case again, and nothing else.
+//! Repeats one case.
 
 use crate::explore::budget::Budget;
 use crate::explore::explorer::{Explorer, Worker};
@@ -15,11 +15,11 @@ use crate::report::case::{Case, CrashAt};
 use crate::report::describe::describe;
 use crate::report::progress::Progress;
 
-/// Goes through the crashes of a case and checks the image that they lead to.
+/// Repeats the crashes of a case and checks the resulting image.
 ///
 /// # Errors
 ///
-/// If the case does not fit the code as it is.
+/// If the case does not fit the present code.
 pub fn replay<S: System>(system: &S, scenario: &Scenario<S::Op>, case: &Case) -> Result<Report, String> {
     let Case { mode, seed, continuation_crashes, .. } = *case;
     let mut report = Report { scenario: format!("{} ({mode})", scenario.name), ..Report::default() };
@@ -28,7 +28,7 @@ pub fn replay<S: System>(system: &S, scenario: &Scenario<S::Op>, case: &Case) ->
     let (Ok(start), Some((first, rest))) = (performed, case.crashes.split_first()) else {
         return Ok(report);
     };
-    // No crashes but those of the case.
+    // Only the crashes of the case.
     let budget = Budget { depth: 0, continuation_crashes, seed, ..Budget::quick() };
     let progress = Progress::default();
     let explorer = Explorer::new(&run, start, mode, budget, None, &progress);
@@ -45,7 +45,7 @@ fn unfit(what: impl std::fmt::Display) -> String {
     format!("the case does not fit this code: {what}; find it again")
 }
 
-/// The state of all lines at a crash point, and what may be found after it.
+/// The state of all lines at a crash point, and the allowed states after it.
 struct Moment {
     cache: Cache,
     allowed: Allowed,
@@ -81,7 +81,8 @@ fn chosen(possible: &Possible, crash: &CrashAt) -> Result<Vec<usize>, String> {
 }
 
 impl<S: System> Explorer<'_, S> {
-    /// Crashes at a moment and goes on with the rest of the case. The outer error: it does not fit.
+    /// Crashes at a point and continues with the rest of the case. The outer error: the case does
+    /// not fit.
     fn follow(
         &self,
         worker: &mut Worker,

@@ -48,9 +48,9 @@ pub fn rounds<'a>(subjects: impl IntoIterator<Item = &'a dyn Subject>, modes: &[
     rounds
 }
 
-/// Explores all rounds on as many workers as the budget has, a round each, or several to a round
-/// where rounds are few. Calls `each` with every round that ended. Rounds that were never begun because
-/// the exploration was stopped have no report.
+/// Explores all rounds with the budget's number of workers: a worker for each round, or several for
+/// a round if rounds are few. Calls `each` with every completed round. Rounds that did not begin
+/// because the exploration was stopped have no report.
 pub fn explore_rounds(
     rounds: &[Round<'_>],
     budget: Budget,

@@ -1,10 +1,10 @@
-//! The one run of a scenario that all crashes are derived from.
+//! The run of a scenario from which all crashes are derived.
 
 use crate::explore::system::{Scenario, System};
 use crate::medium::sim::Sim;
 use crate::model::trace::{Event, Mark};
 
-/// The one run of a scenario, and what was true at each of its steps.
+/// The run of a scenario, and the state at each of its steps.
 pub(crate) struct Run<'a, S: System> {
     pub(crate) system: &'a S,
     pub(crate) scenario: &'a Scenario<S::Op>,
@@ -19,7 +19,7 @@ impl<'a, S: System> Run<'a, S> {
         Self { system, scenario, states: Vec::new(), ops: Vec::new(), trace: Vec::new() }
     }
 
-    /// Does everything and records it.
+    /// Executes everything and records it.
     pub(crate) fn perform(&mut self, sim: &Sim) -> Result<(), String> {
         let Scenario { creation, setup, ops, .. } = self.scenario;
         if *creation {
@@ -55,7 +55,7 @@ impl<'a, S: System> Run<'a, S> {
         Ok(())
     }
 
-    /// Does one operation to structure and model, and compares their answers.
+    /// Applies one operation to structure and model, and compares the results.
     pub(crate) fn step(&self, live: &mut S::Live, state: &mut S::State, op: &S::Op) -> Result<(), String> {
         let before = state.clone();
         let due = self.system.predict(state, op);

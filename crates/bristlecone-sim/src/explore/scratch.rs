@@ -1,4 +1,4 @@
-//! The memory that one worker loads images into, one after the other.
+//! The memory into which one worker loads images.
 
 use std::sync::Arc;
 
@@ -7,7 +7,7 @@ use crate::model::lines::difference;
 use crate::model::memory::{LINE_WORDS, Line, Memory};
 use crate::model::trace::Event;
 
-/// Loads between two proofs that the memory is what the record says.
+/// Number of loads between two checks that the memory matches the record.
 const LOADS_PER_AUDIT: u32 = 512;
 
 pub(crate) struct Scratch {
@@ -31,7 +31,7 @@ impl Scratch {
         &self.memory
     }
 
-    /// Makes the memory hold an image: the base but for `lines`.
+    /// Loads an image: the base, replaced in `lines`.
     pub(crate) fn load(&mut self, lines: &LineMap<Line>) {
         for line in self.touched.drain(..) {
             self.memory.set_line(line, &self.base[line as usize]);
@@ -48,14 +48,14 @@ impl Scratch {
         }
     }
 
-    /// Notes what a run on this memory changed.
+    /// Records the changes of a run on this memory.
     pub(crate) fn note(&mut self, trace: &[Event]) {
         for (word, _) in trace.iter().filter_map(Event::stored) {
             self.touch(word / LINE_WORDS as u32);
         }
     }
 
-    /// Returns a hash of what the memory holds now. Everything touched must have been noted.
+    /// Returns a hash of the contents. All changes must have been recorded.
     pub(crate) fn hash(&self) -> u64 {
         let change = |line: &u32| difference(&self.base, *line, &self.memory.line(*line));
         self.touched.iter().map(change).fold(0, u64::wrapping_add)
@@ -67,7 +67,7 @@ impl Scratch {
         }
     }
 
-    /// Panics if a store bypassed the medium: it stays behind when everything recorded is undone.
+    /// Panics if a store bypassed the medium: it remains when everything recorded is undone.
     fn audit(&self) {
         for (line, contents) in self.base.iter().enumerate() {
             let found = self.memory.line(line as u32);

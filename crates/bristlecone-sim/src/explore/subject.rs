@@ -1,4 +1,4 @@
-//! What can be explored by name, whatever its operations are.
+//! Subjects of exploration by name, independent of their operations.
 
 use std::collections::BTreeSet;
 
@@ -31,25 +31,25 @@ pub trait Subject: Sync {
         progress: &Progress,
     ) -> Report;
 
-    /// Goes through one case again.
+    /// Repeats one case.
     ///
     /// # Errors
     ///
-    /// If the case does not fit the code as it is, or names another subject's scenario.
+    /// If the case does not fit the present code, or names another subject's scenario.
     fn replay(&self, case: &Case) -> Result<Report, String>;
 
-    /// Runs schedules of several threads; `None` where no threads share the subject.
+    /// Runs schedules of several threads; `None` if threads do not share the subject.
     fn schedules(&self, wanted: &Schedules, progress: &Progress) -> Option<Report>;
 }
 
-/// A [`Subject`] made of its parts.
+/// A [`Subject`] composed of its parts.
 #[derive(Debug, Clone)]
 pub struct Prepared<S: System> {
     /// The name.
     pub name: String,
-    /// What is explored.
+    /// The explored system.
     pub system: S,
-    /// How.
+    /// Its scenarios.
     pub scenarios: Vec<Scenario<S::Op>>,
 }
 
@@ -132,7 +132,7 @@ fn replay_schedule<S: System>(system: &S, case: &Case) -> Result<Report, String>
     report.ok_or_else(|| format!("no threads share {}: it has no schedules", case.subject))
 }
 
-/// Returns the error for a scenario that none of the subjects has.
+/// Returns the error for a scenario that no subject has.
 pub fn unknown_scenario<'a, T: Subject + ?Sized + 'a>(
     name: &str,
     subjects: impl IntoIterator<Item = &'a T>,

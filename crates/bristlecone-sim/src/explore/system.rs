@@ -1,4 +1,4 @@
-//! What can be explored.
+//! Explorable systems.
 
 use std::fmt::Debug;
 
@@ -8,14 +8,14 @@ use crate::report::Report;
 use crate::report::progress::Progress;
 use crate::schedule::registers::Schedules;
 
-/// A structure that lives on persistent memory, together with the model of what it must hold.
+/// A structure on persistent memory, together with the model of its contents.
 ///
-/// An error of a method is a finding: the text is what the report says of the failure.
+/// An error of a method is a finding: its text is part of the report of the failure.
 pub trait System: Sync {
-    /// An operation. Each is atomic, so that after a crash it happened wholly or not at all, but for what
-    /// [`is_between`](Self::is_between) says.
+    /// An operation. Each is atomic: after a crash it was applied completely or not at all, except as
+    /// [`is_between`](Self::is_between) allows.
     type Op: Debug + Clone + Send + Sync;
-    /// What the structure holds, as its user sees it.
+    /// Contents of the structure, as its user sees them.
     type State: Debug + Clone + Eq + Send + Sync;
     /// The structure, open.
     type Live;
@@ -27,72 +27,70 @@ pub trait System: Sync {
     ///
     /// # Errors
     ///
-    /// What went wrong.
+    /// Description of the failure.
     fn create(&self, sim: &Sim) -> Result<Self::Live, String>;
 
-    /// Opens what the memory of `sim` holds, recovering it; `None` if it says that nothing
-    /// was ever created there.
+    /// Opens and recovers the structure in the memory of `sim`; `None` if it was never created there.
     ///
     /// # Errors
     ///
-    /// Why it does not open.
+    /// The reason why it does not open.
     fn open(&self, sim: &Sim) -> Result<Option<Self::Live>, String>;
 
-    /// Abandons the structure as a crash would: without another store to the medium.
+    /// Abandons the structure like a crash: without another store to the medium.
     fn abandon(&self, live: Self::Live);
 
-    /// Returns what it holds when it was just created.
+    /// Returns the contents of a new structure.
     fn fresh(&self) -> Self::State;
 
-    /// Applies the operation to the model and returns the result that is due.
+    /// Applies the operation to the model and returns the expected result.
     fn predict(&self, state: &mut Self::State, op: &Self::Op) -> String;
 
     /// Applies the operation and returns its result.
     ///
     /// # Errors
     ///
-    /// What went wrong, but for a refusal that may be: see [`refusal`](Self::refusal).
+    /// Description of the failure; a permitted refusal is not an error: see [`refusal`](Self::refusal).
     fn apply(&self, live: &mut Self::Live, op: &Self::Op) -> Result<String, String>;
 
-    /// Returns the result of an operation that changed nothing because there was no room, if the operation may
-    /// be given it.
+    /// Returns the result of an operation that found no space and changed nothing, if the operation may return it.
     fn refusal(&self, op: &Self::Op) -> Option<String> {
         let _ = op;
         None
     }
 
-    /// Returns whether a crash amid an operation that leads from one state to another may leave a third one: one that
-    /// consists of several operations.
+    /// Returns whether a crash during an operation between two states may leave a third one, because the operation
+    /// consists of several.
     fn is_between(&self, before: &Self::State, after: &Self::State, found: &Self::State) -> bool {
         let _ = (before, after, found);
         false
     }
 
-    /// Checks every invariant and reads everything, in every way there is.
+    /// Checks every invariant and reads everything by every method.
     ///
     /// # Errors
     ///
-    /// The first invariant that does not hold, or two ways that disagree.
+    /// The first violated invariant, or two methods that disagree.
     fn observe(&self, live: &Self::Live) -> Result<Self::State, String>;
 
-    /// Runs schedules of several threads, where the structure is one that threads share.
+    /// Runs schedules of several threads, if threads share the structure.
     fn schedules(&self, wanted: &Schedules, progress: &Progress) -> Option<Report> {
         let _ = (wanted, progress);
         None
     }
 }
 
-/// What is done to a [`System`] while crashes are explored.
+/// Operations on a [`System`] while crashes are explored.
 #[derive(Debug, Clone)]
 pub struct Scenario<Op> {
     /// Its name in reports.
     pub name: &'static str,
     /// Whether creation and `setup` are explored too.
     pub creation: bool,
-    /// What is done before the exploration begins.
+    /// Operations before the exploration begins.
     pub setup: Vec<Op>,
     /// The operations in which crashes happen.
     pub ops: Vec<Op>,
-    /// What is done to every recovered structure, to see that it can be used.
+    /// Operations on every recovered structure, to verify that it works.
     pub then: Vec<Op>,
 }

@@ -13,38 +13,38 @@ use crate::model::lines::LineMap;
 use crate::model::memory::Line;
 use crate::model::trace::{Event, Mark};
 
-/// An image: the common base but for these lines.
+/// An image: the common base, replaced in these lines.
 pub(crate) type Image = LineMap<Line>;
 
-/// Returns the image in which dirty lines keep what was chosen.
+/// Returns the image in which dirty lines keep the chosen contents.
 pub(crate) fn keep(possible: &Possible, choice: &[usize], mut image: Image) -> Image {
     image.extend(possible.lines.iter().zip(choice).map(|(kept, at)| (kept.line, kept.contents[*at])));
     image
 }
 
-/// An image and what it may hold.
+/// An image and its allowed states.
 #[derive(Clone, Copy)]
 pub(crate) struct Case<'c> {
     pub(crate) base: &'c Arc<[Line]>,
     pub(crate) image: &'c Image,
     pub(crate) allowed: Allowed,
-    /// How many crashes led to it.
+    /// Number of crashes that led to it.
     pub(crate) depth: u32,
 }
 
-/// What became of an image.
+/// Result of recovering an image.
 pub(crate) struct Recovered<S: System> {
     pub(crate) live: S::Live,
     pub(crate) state: S::State,
-    /// Which of the run's states this is; `None` if it lies between two of them.
+    /// Index of the run's state; `None` if it lies between two of them.
     pub(crate) index: Option<usize>,
-    /// What recovery and reading did.
+    /// Events of recovery and reading.
     pub(crate) trace: Vec<Event>,
     pub(crate) sim: Sim,
 }
 
 impl<S: System> Recovered<S> {
-    /// Returns what recovery alone did.
+    /// Returns the events of recovery alone.
     pub(crate) fn recovery(&self) -> &[Event] {
         let opened = self.trace.iter().position(|event| matches!(event, Event::Mark(Mark::Opened)));
         &self.trace[..opened.map_or(0, |at| at + 1)]
@@ -67,8 +67,8 @@ impl<S: System> Explorer<'_, S> {
         }
     }
 
-    /// Checks 1 and 2: the image opens, is sound, and holds one of the states allowed. `None` if
-    /// there is rightly nothing yet.
+    /// Checks 1 and 2: the image opens, is consistent, and holds one of the allowed states. `None`
+    /// if correctly nothing exists yet.
     pub(crate) fn recover(
         &self,
         worker: &mut Worker,
@@ -104,7 +104,7 @@ impl<S: System> Explorer<'_, S> {
         }
     }
 
-    /// Returns which of the allowed states this is.
+    /// Returns the index of the allowed state.
     fn accept(&self, state: &Option<S::State>, allowed: Allowed) -> Result<Option<usize>, String> {
         let Allowed { from, to } = allowed;
         let states = &self.run.states;
@@ -119,7 +119,7 @@ impl<S: System> Explorer<'_, S> {
         Ok(index)
     }
 
-    /// Runs check 4: crashes inside the recovery of an image, and right after it.
+    /// Runs check 4: crashes inside the recovery of an image, and directly after it.
     fn crash_again(
         &self,
         worker: &mut Worker,
@@ -135,7 +135,7 @@ impl<S: System> Explorer<'_, S> {
         })
     }
 
-    /// Stops at each moment of a recovery that is worth a crash.
+    /// Stops at each distinguishable crash point of a recovery.
     pub(crate) fn walk_recovery(
         &self,
         case: &Case<'_>,
@@ -146,7 +146,7 @@ impl<S: System> Explorer<'_, S> {
         let mut cache = Cache::over(self.mode, Arc::clone(case.base), case.image.clone());
         walk(self.mode, &mut cache, 0, trace, case.allowed, &mut |cache, at, allowed| {
             let seen = matches!(trace[at], Event::Mark(Mark::Opened));
-            // What was seen after opening must stay.
+            // A state seen after open must persist.
             visit(cache, at, if seen { Allowed::only(index) } else { allowed })
         })
     }

@@ -1,4 +1,4 @@
-//! The images and continuations that were explored already.
+//! The images and continuations already explored.
 
 use std::collections::HashMap;
 use std::collections::hash_map::Entry;
@@ -7,35 +7,35 @@ use std::sync::{Arc, Mutex, MutexGuard};
 
 use crate::model::lines::WordSet;
 
-/// What is known of something that was visited before.
+/// Record of a visited item.
 #[derive(Debug, Clone)]
 struct Known {
-    /// The fewest crashes in a row that led to it.
+    /// The smallest number of nested crashes that led to it.
     depth: u32,
     /// The worker that explores it.
     worker: usize,
-    /// The words that its exploration read, once it is over.
+    /// The words that its exploration read, once it has finished.
     reads: Option<Arc<WordSet>>,
 }
 
-/// What is known of something that is about to be explored.
+/// Status of an item before exploration.
 pub(crate) enum Standing {
-    /// It was not explored yet with so few crashes.
+    /// It was not yet explored with so few crashes.
     New,
-    /// The same worker is exploring it just now: what it reads will be known there.
+    /// The same worker is exploring it: the words that it reads will be known there.
     UnderWay,
-    /// Another worker is exploring it just now.
+    /// Another worker is exploring it.
     Elsewhere,
-    /// It was explored, and these words were all that it read.
+    /// It was explored, and read exactly these words.
     Done(Arc<WordSet>),
 }
 
 type Shard<K> = Mutex<HashMap<(u64, K), Known>>;
 
-/// Everything that was visited, by hash, up to a bound: beyond it nothing more is remembered.
+/// All visited items, by hash, up to a limit; beyond it no more are remembered.
 pub(crate) struct Visited<K> {
     shards: [Shard<K>; 16],
-    /// Few different sets are read by many images: each is kept here once.
+    /// Many images read the same set of words: each set is stored once.
     sets: Mutex<HashMap<u64, Arc<WordSet>>>,
     room: AtomicUsize,
 }
@@ -51,7 +51,7 @@ impl<K: Eq + std::hash::Hash> Visited<K> {
         Self { shards, sets: Mutex::default(), room: AtomicUsize::new(bound) }
     }
 
-    /// Returns whether nothing more can be remembered.
+    /// Returns whether no more items can be remembered.
     pub(crate) fn is_full(&self) -> bool {
         self.room.load(Relaxed) == 0
     }
@@ -60,7 +60,7 @@ impl<K: Eq + std::hash::Hash> Visited<K> {
         &self.shards[hash as usize % 16]
     }
 
-    /// Enters something into the set; if it is new the caller explores it.
+    /// Adds an item to the set; if it is new the caller must explore it.
     pub(crate) fn enter(&self, hash: u64, key: K, depth: u32, worker: usize) -> Standing {
         let mut shard = locked(self.shard(hash));
         match shard.entry((hash, key)) {
@@ -81,7 +81,7 @@ impl<K: Eq + std::hash::Hash> Visited<K> {
         Standing::New
     }
 
-    /// Notes that an exploration is over, and what it read.
+    /// Records that an exploration has finished, and the words it read.
     pub(crate) fn finish(&self, hash: u64, key: K, reads: WordSet) -> Arc<WordSet> {
         let reads = Arc::clone(locked(&self.sets).entry(reads.hash()).or_insert_with(|| Arc::new(reads)));
         if let Some(known) = locked(self.shard(hash)).get_mut(&(hash, key)) {

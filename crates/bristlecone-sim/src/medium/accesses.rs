@@ -1,4 +1,4 @@
-//! Each access to the medium: carried out, and recorded.
+//! Executes and records each access to the medium.
 
 use std::cell::Cell;
 use std::panic::Location;
@@ -18,11 +18,11 @@ use crate::model::trace::{Event, Site, SiteKind};
 const EXTEND: Step = "pool extend";
 
 thread_local! {
-    /// Where the next access of the thread comes from, if the medium is behind a call that loses it.
+    /// Source location of the thread's next access, if the medium is behind a call that loses it.
     static NOTED: Cell<Option<&'static Location<'static>>> = const { Cell::new(None) };
 }
 
-/// Returns the place in the source that an access comes from. To be asked before any other thread may take its turn.
+/// Returns the source location of an access. Must be called before another thread may run.
 #[track_caller]
 fn caller() -> &'static Location<'static> {
     match NOTED.take() {

@@ -1,12 +1,12 @@
-//! Runs of code under test whose panics are findings.
+//! Runs code under test and converts panics to findings.
 
 use crate::medium::watch;
 
-/// Runs code under test; a panic is an error like any other, and stays silent. So is a run without end.
+/// Runs code under test; a panic becomes an error, and is not printed. So does an endless run.
 ///
 /// # Errors
 ///
-/// As the code, or why it did not come to its end.
+/// Those of the code, or the reason why it did not end.
 pub fn guarded<T>(run: impl FnOnce() -> Result<T, String>) -> Result<T, String> {
     use std::cell::RefCell;
     use std::panic::{AssertUnwindSafe, catch_unwind, set_hook, take_hook};

@@ -1,4 +1,4 @@
-//! The recording medium, and runs of code on it.
+//! The recording medium, and running code on it.
 
 mod accesses;
 pub(crate) mod guard;

@@ -1,19 +1,19 @@
-//! Changes of the code under test.
+//! Mutations of the code under test.
 
 use std::fmt;
 
 use crate::model::trace::{Site, SiteKind};
 
-/// A change of the code under test at one site.
+/// A mutation of the code under test at one site.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Mutation {
-    /// The flush does nothing, or the fence, or the order.
+    /// The flush, fence or order has no effect.
     Remove(Site),
     /// The flush writes back the line after the right one.
     Shift(Site),
     /// The publish comes before the store that preceded it.
     Swap(Site),
-    /// The store is seen, but never reaches the medium.
+    /// The store is visible, but never reaches the medium.
     Lose(Site),
 }
 
@@ -28,7 +28,7 @@ impl fmt::Display for Mutation {
     }
 }
 
-/// Returns every change that is tried at a site.
+/// Returns every mutation of a site.
 pub fn mutations_of(site: Site) -> Vec<Mutation> {
     match site.kind {
         SiteKind::Flush => vec![Mutation::Remove(site), Mutation::Shift(site)],

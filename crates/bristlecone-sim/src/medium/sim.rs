@@ -15,27 +15,27 @@ use crate::model::memory::{LINE_WORDS, Memory};
 use crate::model::mode::Mode;
 use crate::model::trace::{Event, FILE, Mark, Site, SiteKind};
 
-/// A medium that carries out every access and records those that matter to a crash. Clones share
-/// memory and record.
+/// A medium that executes every access and records those that matter to a crash. Clones share memory and
+/// record.
 #[derive(Clone)]
 pub struct Sim(pub(super) Arc<Inner>);
 
 pub(super) struct Inner {
     pub(super) memory: Memory,
-    /// The address of the memory and how many words it has, at hand.
+    /// The address of the memory and its number of words, cached.
     base: usize,
     words: usize,
-    /// The domain that the code runs in.
+    /// The domain of the code under test.
     domain: Domain,
     mutation: Option<Mutation>,
     mutated: AtomicBool,
-    /// Whether every access offers the next turn to any simulated thread.
+    /// Whether simulated threads may switch at every access.
     takes_turns: AtomicBool,
-    /// How it does so.
+    /// The function that switches threads.
     offer: OnceLock<fn(At)>,
-    /// How many requests for room are granted, and how many refused after them.
+    /// Number of space requests that are granted, and number refused after them.
     pub(super) room: Mutex<(u64, u64)>,
-    /// Accesses left before the run counts as hung.
+    /// Remaining accesses before the run counts as hung.
     step_budget: AtomicU64,
     trace: Mutex<Vec<Event>>,
     /// Words that were read before this run stored to them.
@@ -43,11 +43,11 @@ pub(super) struct Inner {
     pub(super) stored: WordSet,
 }
 
-/// Events that a record has room for at first: few recoveries have more.
+/// Initial capacity of a record: few recoveries have more events.
 const EVENTS: usize = 256;
-/// Accesses that a run may do: far more than any scenario needs.
+/// Maximum number of accesses of a run: far more than any scenario needs.
 const STEP_BUDGET: u64 = 50_000_000;
-/// Accesses that the recovery of an explored image, its checks and its continuation may do.
+/// Maximum number of accesses in the recovery of an explored image, its checks and its continuation.
 const EXPLORED_STEP_BUDGET: u64 = 5_000_000;
 
 impl std::fmt::Debug for Sim {
@@ -62,12 +62,12 @@ impl Sim {
         Self::mutated(memory, None)
     }
 
-    /// Creates a medium under which the code behaves as if it were changed.
+    /// Creates a medium that applies a mutation to the code.
     pub fn mutated(memory: &Memory, mutation: Option<Mutation>) -> Self {
         Self::made(memory, Domain::Adr, mutation, STEP_BUDGET)
     }
 
-    /// Creates a medium of the domain that a mode stands for.
+    /// Creates a medium with the domain of a mode.
     pub(crate) fn explored(memory: &Memory, mode: Mode, mutation: Option<Mutation>) -> Self {
         Self::made(memory, mode.domain(), mutation, EXPLORED_STEP_BUDGET)
     }
@@ -95,13 +95,12 @@ impl Sim {
         }))
     }
 
-    /// Returns the domain that pools on the medium are opened in.
+    /// Returns the domain in which pools on the medium are opened.
     pub fn domain(&self) -> Domain {
         self.0.domain
     }
 
-    /// Returns the bytes of the pool as a process finds them that opens the file: what a crash left behind its
-    /// end is gone.
+    /// Returns the bytes of the pool as seen by a process that opens the file: data behind its end is lost.
     pub fn region(&self) -> Region {
         let memory = &self.0.memory;
         if let Some(length) = memory.length_word() {
@@ -122,12 +121,12 @@ impl Sim {
         memory.region()
     }
 
-    /// Has the medium refuse room: it grants so many requests, refuses so many more, and grants the rest.
+    /// Makes the medium refuse space: it grants some requests, then refuses some, and grants the rest.
     pub fn refuse_room(&self, granted: u64, refused: u64) {
         *wait::lock(&self.0.room) = (granted, refused);
     }
 
-    /// Offers a turn at every access from now on, or, without an offer, no longer.
+    /// Sets the function that may switch threads at every access from now on; `None` ends this.
     pub(crate) fn take_turns(&self, offer: Option<fn(At)>) {
         self.0.takes_turns.store(offer.is_some(), Ordering::Relaxed);
         if let Some(offer) = offer {
@@ -147,27 +146,27 @@ impl Sim {
         self.offer(At::Medium);
     }
 
-    /// Returns whether every access is a turn of the schedule.
+    /// Returns whether threads may switch at every access.
     pub fn takes_turns(&self) -> bool {
         self.0.takes_turns.load(Ordering::Relaxed)
     }
 
-    /// Offers a turn where something was decided, or is about to be.
+    /// Allows a switch at a decision.
     pub(super) fn cross(&self) {
         self.offer(At::Decision);
     }
 
-    /// Offers a turn at a step that has a name.
+    /// Allows a switch at a named step.
     pub(super) fn name(&self) {
         self.offer(At::Named);
     }
 
-    /// Returns whether the mutation changed anything so far.
+    /// Returns whether the mutation had any effect so far.
     pub fn was_mutated(&self) -> bool {
         self.0.mutated.load(Ordering::Relaxed)
     }
 
-    /// Notes that the mutation applies here.
+    /// Records whether the mutation applies here.
     pub(super) fn mutates(&self, applies: bool) -> bool {
         if applies {
             self.0.mutated.store(true, Ordering::Relaxed);
@@ -175,7 +174,7 @@ impl Sim {
         applies
     }
 
-    /// Takes back that two stores were swapped: all that was stored so far is what crashes begin with, in whatever order.
+    /// Forgets that two stores were swapped: crashes begin with all stores so far, in any order.
     pub(crate) fn forget_swap(&self) {
         if matches!(self.0.mutation, Some(Mutation::Swap(_))) {
             self.0.mutated.store(false, Ordering::Relaxed);
@@ -192,23 +191,23 @@ impl Sim {
         self.record(Event::Mark(mark));
     }
 
-    /// Takes what was recorded since the start or the last call.
+    /// Returns and clears the record since the start or the last call.
     pub fn take_trace(&self) -> Vec<Event> {
         std::mem::replace(&mut *self.trace(), Vec::with_capacity(EVENTS))
     }
 
-    /// Returns the words of which the run read what was there before it.
+    /// Returns the words whose earlier contents the run read.
     pub(crate) fn reads(&self) -> &WordSet {
         &self.0.reads
     }
 
-    /// Returns how many events the record holds.
+    /// Returns the number of recorded events.
     pub fn events(&self) -> usize {
         self.trace().len()
     }
 
     pub(super) fn trace(&self) -> MutexGuard<'_, Vec<Event>> {
-        // A panic of the code under test is a finding, not the end of the record.
+        // A panic of the code under test is a finding and must not end the record.
         self.0.trace.lock().unwrap_or_else(|poisoned| poisoned.into_inner())
     }
 
@@ -216,9 +215,9 @@ impl Sim {
         self.trace().push(event);
     }
 
-    /// Takes one of the steps that the run may do.
+    /// Consumes one step of the run's budget.
     pub(super) fn take_step(&self) {
-        // Threads may forget each other's accesses: it is a bound, not a count.
+        // Threads may overwrite each other's updates: it is a limit, not an exact count.
         let step_budget = self.0.step_budget.load(Ordering::Relaxed);
         if step_budget == 0 && !std::thread::panicking() {
             panic!("the run does not end: millions of accesses so far; {}", watch::place());
@@ -234,7 +233,7 @@ impl Sim {
         word as u32
     }
 
-    /// Makes what was read and stored so far count as having been there before.
+    /// Makes everything read and stored so far count as initial contents.
     pub(crate) fn begin_again(&self) {
         self.0.reads.clear();
         self.0.stored.clear();
@@ -273,7 +272,7 @@ impl Sim {
         }
     }
 
-    /// Records a store, before the one that preceded it if the two are swapped.
+    /// Records a store, before the preceding one if the two are swapped.
     pub(super) fn insert(&self, trace: &mut Vec<Event>, event: Event, site: Site) {
         let swapped = self.0.mutation == Some(Mutation::Swap(site));
         let before = if swapped { last_store(trace, thread()) } else { None };
@@ -281,13 +280,13 @@ impl Sim {
         trace.insert(before.unwrap_or(trace.len()), event);
     }
 
-    /// Returns whether the code is to behave as if it were changed so, which it does from here on.
+    /// Returns whether this mutation applies, which it does from here on.
     pub(super) fn is_changed(&self, change: Mutation) -> bool {
         self.mutates(self.0.mutation == Some(change))
     }
 }
 
-/// Returns the last store of a thread in the operation under way.
+/// Returns the last store of a thread in the present operation.
 fn last_store(trace: &[Event], by: u32) -> Option<usize> {
     trace
         .iter()

@@ -1,4 +1,4 @@
-//! A thread that is stopped at a named step of an operation, while others go on.
+//! A thread that is stopped at a named step of an operation, while others continue.
 
 use std::cell::RefCell;
 use std::sync::mpsc::{Receiver, Sender, channel};
@@ -18,11 +18,11 @@ thread_local! {
     static STOP: RefCell<Option<Stop>> = const { RefCell::new(None) };
 }
 
-/// Notes that the calling thread is at a step, and stops it if this is the one.
+/// Records that the calling thread is at a step, and stops it if this is the chosen one.
 pub(crate) fn pass(step: Step) {
     let stop = STOP.with_borrow_mut(|stop| stop.take_if(|stop| stop.at == step));
     if let Some(Stop { came, go_on, .. }) = stop {
-        // If the run has failed there is no receiver any more: then the thread goes on, too.
+        // If the run has failed there is no receiver any more: then the thread continues.
         let _ = came.send(());
         let _ = go_on.recv();
     }
@@ -36,11 +36,11 @@ pub struct Stopped {
 }
 
 impl Stopped {
-    /// Begins an operation on a thread of its own and returns when that has come to the step.
+    /// Begins an operation on a separate thread and returns when it has reached the step.
     ///
     /// # Errors
     ///
-    /// If it ends without coming there.
+    /// If it ends without reaching the step.
     pub fn begin(
         at: Step,
         run: impl FnOnce() -> Result<String, String> + Send + 'static,
@@ -60,11 +60,11 @@ impl Stopped {
         }
     }
 
-    /// Lets it go on, to its end.
+    /// Lets it continue to its end.
     ///
     /// # Errors
     ///
-    /// As the operation.
+    /// Those of the operation.
     pub fn finish(self) -> Result<String, String> {
         let _ = self.go_on.send(());
         self.thread.join().map_err(|_| "a panic elsewhere")?

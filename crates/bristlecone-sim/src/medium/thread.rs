@@ -1,4 +1,4 @@
-//! Which thread an access is recorded for, and where another one may take its turn.
+//! The thread that an access is recorded for, and the points at which threads may switch.
 
 use std::cell::Cell;
 use std::sync::atomic::{AtomicU32, Ordering};
@@ -16,12 +16,12 @@ pub(crate) fn thread() -> u32 {
     SIMULATED.get().unwrap_or_else(|| OWN.with(|own| *own))
 }
 
-/// Lets the calling thread stand for a simulated one of this number, or for itself.
+/// Makes the calling thread act as the simulated one with this number, or as itself.
 pub(crate) fn assume_thread(number: Option<u32>) {
     SIMULATED.set(number);
 }
 
-/// What a step is.
+/// Kind of a step.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
 pub(crate) enum At {
     /// An access to DRAM.

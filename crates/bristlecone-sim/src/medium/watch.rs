@@ -1,8 +1,8 @@
-//! Runs of code under test that do not end.
+//! Detects endless runs of code under test.
 //!
-//! Accesses to the medium and rounds of waiting take steps from a budget larger than any run needs. What loops
-//! between two of them is found by time, and ends the process: nothing else stops it. Either way the report
-//! says which named step the thread passed last.
+//! Accesses to the medium and rounds of waiting consume steps from a budget larger than any run needs. A loop
+//! without these is detected by a timeout, which ends the process, because nothing else can stop it. In both
+//! cases the report names the last named step of the thread.
 
 use std::cell::Cell;
 use std::sync::atomic::{AtomicU64, Ordering::Relaxed};
@@ -12,18 +12,18 @@ use std::time::{Duration, Instant};
 use bristlecone_pm::Step;
 use bristlecone_pm::sync::wait::simulate_waiting;
 
-/// Rounds that a run may wait for other threads.
+/// Maximum number of rounds that a run may wait for other threads.
 const ROUNDS: u32 = 20_000;
 /// Rounds after which waiting takes time.
 const SHORT: u32 = 200;
-/// Seconds that a run may take: thousands of times what any does.
+/// Maximum duration of a run in seconds: thousands of times that of any run.
 const SECONDS: u64 = 300;
-/// Another number of them.
+/// Overrides the number of seconds.
 const SECONDS_GIVEN: &str = "BRISTLECONE_RUN_SECONDS";
 
-/// A thread that runs code under test now and then.
+/// A thread that runs code under test.
 struct Watched {
-    /// When the run under way began, in milliseconds of the process plus one; zero: there is none.
+    /// Start of the present run, in milliseconds of the process plus one; zero: there is none.
     since: AtomicU64,
     step: Mutex<Step>,
 }
@@ -71,33 +71,33 @@ fn after(step: Step) -> String {
     format!("the last named step was \"{step}\"")
 }
 
-/// Notes that the calling thread is at a named step.
+/// Records that the calling thread is at a named step.
 pub(crate) fn pass(step: Step) {
     SELF.with(|own| *own.step.lock().unwrap_or_else(PoisonError::into_inner) = step);
 }
 
-/// Returns where the calling thread was last, in words.
+/// Describes the last position of the calling thread.
 pub(crate) fn place() -> String {
     SELF.with(|own| after(*own.step.lock().unwrap_or_else(PoisonError::into_inner)))
 }
 
-/// Begins to watch a run on the calling thread.
+/// Starts watching a run on the calling thread.
 pub(crate) fn begin() {
     LEFT.set(ROUNDS);
     simulate_waiting(Some(wait));
     SELF.with(|own| own.since.store(now(), Relaxed));
 }
 
-/// Ends the watch over a run.
+/// Stops watching a run.
 pub(crate) fn end() {
     simulate_waiting(None);
     SELF.with(|own| own.since.store(0, Relaxed));
 }
 
-/// Waits a round, and fails when there were too many.
+/// Waits a round, and fails if there were too many.
 fn wait() {
     let left = LEFT.get();
-    // What unwinds may wait on: nothing holds it up any more.
+    // Unwinding code may continue to wait: no thread blocks it any more.
     assert!(left > 0 || std::thread::panicking(), "the run waits for ever; {}", place());
     LEFT.set(left.saturating_sub(1));
     if ROUNDS - left < SHORT {

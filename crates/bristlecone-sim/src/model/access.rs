@@ -1,4 +1,4 @@
-//! Operations on one key, and what must come of each.
+//! Operations on one key, and their expected results.
 
 /// One operation on one key.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -7,11 +7,11 @@ pub enum Access {
     Get,
     /// Writes this value.
     Insert(u64),
-    /// Writes this value, and does not return what was there.
+    /// Writes this value, without returning the previous one.
     Upsert(u64),
     /// Writes this value if the key is absent.
     InsertNew(u64),
-    /// Writes this value if the key is there.
+    /// Writes this value if the key exists.
     Update(u64),
     /// Replaces the first value by the second.
     Swap(u64, u64),
@@ -24,20 +24,20 @@ pub enum Access {
 /// The result of an operation.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Seen {
-    /// The value that was there.
+    /// The existing value.
     Value(Option<u64>),
-    /// It returns nothing.
+    /// No result.
     Done,
-    /// The value was what it was expected to be, and was replaced.
+    /// The value was as expected, and was replaced.
     Swapped,
-    /// The value was what it was expected to be, and was removed.
+    /// The value was as expected, and was removed.
     Removed,
-    /// There was no room, and nothing changed.
+    /// There was no space, and nothing changed.
     Refused,
 }
 
 impl Access {
-    /// Returns the value that it writes, if it writes one whatever is there.
+    /// Returns the value that it writes, if it writes one unconditionally.
     pub fn written(self) -> Option<u64> {
         match self {
             Self::Insert(value) | Self::Upsert(value) => Some(value),
@@ -45,7 +45,7 @@ impl Access {
         }
     }
 
-    /// Returns what a key that holds `held` holds afterwards, and the result that is due.
+    /// Returns the new value of a key whose value is `held`, and the expected result.
     pub fn on(self, held: Option<u64>) -> (Option<u64>, Seen) {
         let after = match self {
             Self::Get => held,

@@ -1,8 +1,8 @@
-//! The crash model: what the medium holds for certain, and what it may hold.
+//! The crash model: contents that the medium certainly has, and contents that it may have.
 //!
-//! Every store goes to one global order. A flush promises the stores to its line that precede it,
-//! once the *same thread* fences or, on x86, succeeds in a locked instruction. What is promised is
-//! in every image; of the rest, each line keeps its own choice, independently.
+//! Every store is part of one global order. A flush promises the earlier stores to its line, once
+//! the *same thread* fences or, on x86, succeeds in a locked instruction. Promised stores are in
+//! every image; of the rest, each line keeps its own choice, independently.
 
 use std::sync::Arc;
 
@@ -12,7 +12,7 @@ use crate::model::memory::{LINE_WORDS, Line, Memory};
 use crate::model::mode::Mode;
 use crate::model::trace::Event;
 
-/// The state of all lines after some prefix of a trace.
+/// The state of all lines after a prefix of a trace.
 #[derive(Clone)]
 pub struct Cache {
     mode: Mode,
@@ -21,16 +21,16 @@ pub struct Cache {
     durable: LineMap<Line>,
     /// Words whose durable value was stored since, a bit each.
     overwritten: LineMap<u8>,
-    /// Stores not promised yet; lines that were dirty once stay, with none.
+    /// Stores not promised yet; lines that were dirty once stay, with an empty list.
     dirty: LineMap<Vec<Unpromised>>,
     underway: LineMap<Vec<(u32, u64)>>,
     stores: u64,
-    /// How many orders each thread has set.
+    /// Number of orders of each thread.
     groups: LineMap<u64>,
 }
 
 impl Cache {
-    /// Creates the cache of a memory all of which is durable.
+    /// Creates the cache of a memory that is entirely durable.
     pub fn new(mode: Mode, memory: &Memory) -> Self {
         let base = (0..memory.lines() as u32).map(|line| memory.line(line)).collect();
         Self::over(mode, base, LineMap::default())
@@ -41,7 +41,7 @@ impl Cache {
         Self { mode, base, durable, overwritten, dirty, underway: LineMap::default(), stores: 0, groups }
     }
 
-    /// Makes what is durable now the base that images are kept relative to.
+    /// Makes the durable contents the new base of images.
     pub(crate) fn rebase(&mut self) {
         let mut base = self.base.to_vec();
         for (line, contents) in self.durable.drain() {
@@ -58,28 +58,28 @@ impl Cache {
         &self.durable
     }
 
-    /// Returns a hash of what is durable.
+    /// Returns a hash of the durable contents.
     pub(crate) fn durable_hash(&self) -> u64 {
         let hash = |(line, contents): (&u32, &Line)| difference(&self.base, *line, contents);
         self.durable.iter().map(hash).fold(0, u64::wrapping_add)
     }
 
-    /// Returns the words that hold, in every image, what was stored since the cache began.
+    /// Returns the words that hold, in every image, a value stored since the cache began.
     pub(crate) fn overwritten(&self, memory: &Memory) -> WordSet {
         let words = WordSet::none(memory);
-        // A line that is dirty may keep these words, or newer ones: both were stored since.
+        // A dirty line may keep these words, or newer ones: both were stored since.
         self.overwritten.iter().for_each(|(line, bits)| words.add_of_line(*line, *bits));
         words
     }
 
-    /// Returns the overwritten words and forgets them: from now on only later stores count.
+    /// Returns and clears the overwritten words: from now on only later stores count.
     pub(crate) fn take_overwritten(&mut self, memory: &Memory) -> WordSet {
         let words = self.overwritten(memory);
         self.overwritten.clear();
         words
     }
 
-    /// Returns how many stores were fed so far.
+    /// Returns the number of stores fed so far.
     pub(crate) fn stores(&self) -> u64 {
         self.stores
     }
@@ -99,7 +99,7 @@ impl Cache {
             }
             Event::Fence { thread, .. } => self.promise(thread),
             Event::Locked { word, value, thread, lost, .. } => {
-                // Neither ARM's nor the writing back of pages is known to wait for anything.
+                // Neither ARM's instruction nor page write-back is known to wait for flushes.
                 if self.mode != Mode::Subset {
                     self.promise(thread);
                 }
@@ -122,7 +122,7 @@ impl Cache {
         *self.overwritten.entry(line).or_default() |= 1 << word;
     }
 
-    /// Takes a store that is not on the medium yet.
+    /// Records a store that is not on the medium yet.
     fn keep_back(&mut self, word: u32, value: u64, thread: u32) {
         let (line, word) = (word / LINE_WORDS as u32, word as usize % LINE_WORDS);
         self.stores += 1;
@@ -154,7 +154,7 @@ impl Cache {
         self.mode
     }
 
-    /// Returns what each line may hold if the crash comes now.
+    /// Returns the possible contents of each line if the crash comes now.
     pub(crate) fn possible(&self) -> Possible {
         let kept = |(line, stores): (&u32, &Vec<Unpromised>)| {
             Kept::new(*line, self.durable_line(*line), stores, self.mode)
@@ -240,7 +240,7 @@ mod tests {
             put(sim, memory, 1, 2);
         });
         assert_eq!(subset, [[0, 0], [1, 0], [0, 2], [1, 2]].into());
-        // Each has an order of its own: 1 before 2, and 5 before 6.
+        // Each thread has its own order: 1 before 2, and 5 before 6.
         let [_, subset] = both(|sim, memory| {
             put(sim, memory, 0, 1);
             elsewhere(&|| {
@@ -251,7 +251,7 @@ mod tests {
             let _ = sim.ordered_within_line();
             put(sim, memory, 1, 2);
         });
-        // Word 0 holds 6 only with 5 or what came over it, word 1 holds 2 only with 1 or what came over it.
+        // Word 0 holds 6 only with 5 or a later value, word 1 holds 2 only with 1 or a later value.
         assert_eq!(subset, [[0, 0], [1, 0], [0, 5], [1, 5], [6, 5], [1, 2], [6, 2]].into());
     }
 

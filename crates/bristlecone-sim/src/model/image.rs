@@ -1,4 +1,4 @@
-//! The images that a crash may leave: one choice of contents for every dirty line.
+//! The images that a crash may leave: a choice of contents for every dirty line.
 
 use std::collections::HashSet;
 use std::sync::Arc;
@@ -9,19 +9,20 @@ use crate::model::lines::{WordSet, line_hash};
 use crate::model::memory::{LINE_WORDS, Line, Memory};
 use crate::model::mode::Mode;
 
-/// Contents of one line that are considered before choices are sampled.
+/// Maximum number of contents of one line that are considered before choices are sampled.
 const LINE_CONTENTS_MAX: usize = 4096;
-/// Lines that are drawn to be tried alone, where there are too many to try each: records of many lines have those.
+/// Number of lines drawn to be tried alone, if there are too many to try each, as in records of many lines.
 const LINES_DRAWN: usize = 16;
 
-/// How many images stand for all of a crash point.
+/// Sampling of the images of a crash point.
 #[derive(Debug, Clone, Copy)]
 pub(crate) struct Sample {
-    /// Of each line, contents that are tried alone, beside nothing and everything; 0: not even these.
+    /// Number of contents of each line that are tried alone, besides nothing and everything; 0: not even
+    /// these.
     pub(crate) extremes: usize,
-    /// Of more lines than this only some are tried alone.
+    /// If there are more lines than this, only some are tried alone.
     pub(crate) lines: usize,
-    /// Arbitrary choices.
+    /// Number of random choices.
     pub(crate) drawn: u64,
 }
 
@@ -30,7 +31,7 @@ pub(crate) struct Sample {
 pub(crate) struct Unpromised {
     pub(crate) word: usize,
     pub(crate) value: u64,
-    /// Its place among all stores.
+    /// Its index among all stores.
     pub(crate) number: u64,
     /// The thread that stored.
     pub(crate) thread: u32,
@@ -38,13 +39,13 @@ pub(crate) struct Unpromised {
     pub(crate) group: u64,
 }
 
-/// Everything that one line may hold.
+/// The possible contents of one line.
 #[derive(Debug, Clone)]
 pub(crate) struct Kept {
     pub(crate) line: u32,
-    /// The first is what is durable already.
+    /// The first one is the durable contents.
     pub(crate) contents: Vec<Line>,
-    /// Where in `contents` all stores have arrived.
+    /// Index in `contents` of the one with all stores.
     pub(crate) all: usize,
     truncated: bool,
 }
@@ -55,7 +56,7 @@ impl Kept {
         let mut seen = HashSet::from([durable]);
         let mut now = durable;
         match mode {
-            // Where caches survive, that is the length of the file.
+            // If caches survive, this is the length of the file.
             Mode::Prefix | Mode::Eadr => {
                 for store in stores {
                     now[store.word] = store.value;
@@ -75,8 +76,8 @@ impl Kept {
         kept
     }
 
-    /// Returns contents that are equal to the chosen ones in the words `same`, and not in the words `apart`:
-    /// one for each choice of what these hold.
+    /// Returns contents that equal the chosen ones in the words `same`, and differ in the words `apart`: one
+    /// for each choice of the latter.
     fn others(&self, chosen: usize, same: u8, apart: u8) -> impl Iterator<Item = usize> {
         let words = |contents: &Line, of: u8| -> Line {
             std::array::from_fn(|word| if of >> word & 1 == 1 { contents[word] } else { 0 })
@@ -96,10 +97,10 @@ impl Kept {
         }
     }
 
-    /// Adds everything that stores of several threads may leave, each thread's in the order that it set,
-    /// and returns what all of them leave.
+    /// Adds all possible results of stores of several threads, each thread's in its own order, and returns
+    /// the result of all of them.
     fn add_of_threads(&mut self, seen: &mut HashSet<Line>, from: Line, stores: &[Unpromised]) -> Line {
-        // How many of the stores to each word have arrived; one that is overwritten has, too.
+        // Number of stores to each word that have arrived; an overwritten store counts as arrived.
         type Arrived = [usize; LINE_WORDS];
         let to = |word: usize| stores.iter().filter(move |store| store.word == word);
         let has = |arrived: &Arrived, store: &Unpromised| {
@@ -184,11 +185,11 @@ impl Possible {
         Self { lines, images, truncated }
     }
 
-    /// Calls `visit` with choices (an index into the contents of each line) until they stand for
-    /// all images: `visit` returns which words mattered, and it branches only on contents that differ
-    /// in those. When `affordable`, called with the number of visits so far, returns `false`, it goes on with
-    /// the extremes instead (nothing, everything, each line alone, each line alone missing) and
-    /// arbitrary choices; then the answer is `true`. Stops when `visit` fails.
+    /// Calls `visit` with choices (an index into the contents of each line) until they cover all images.
+    /// `visit` returns the words that mattered, and only contents that differ in those are branched on. When
+    /// `affordable`, called with the number of visits so far, returns `false`, the rest is sampled: the
+    /// extremes (nothing, everything, each line alone, each line alone missing) and random choices; then the
+    /// result is `true`. Stops when `visit` fails.
     pub(crate) fn visit(
         &self,
         affordable: impl Fn(u64) -> bool,
@@ -196,8 +197,8 @@ impl Possible {
         seed: u64,
         mut visit: impl FnMut(&[usize]) -> Result<Mattered, String>,
     ) -> Result<bool, String> {
-        // A choice, and the words of each line in which it differs from choices made before it. All
-        // that agree with it in these are its to stand for.
+        // A choice, and the words of each line in which it differs from earlier choices. It covers all
+        // choices that agree with it in these.
         let mut open = vec![(vec![0; self.lines.len()], vec![0_u8; self.lines.len()])];
         let mut runs = 0;
         while let Some((choice, mut fixed)) = open.pop() {
@@ -209,7 +210,7 @@ impl Possible {
             let mattered = visit(&choice)?;
             for (at, kept) in self.lines.iter().enumerate() {
                 let before = fixed[at];
-                // From here on the line is as chosen in all that branches off later.
+                // From here on the line is fixed in all later branches.
                 fixed[at] |= mattered.of_line(kept.line);
                 if fixed[at] != before {
                     for contents in kept.others(choice[at], before, fixed[at]) {
@@ -223,7 +224,7 @@ impl Possible {
         Ok(self.truncated)
     }
 
-    /// Makes as many lines as can be keep nothing, where that still `fails`.
+    /// Makes as many lines as possible keep nothing while it still `fails`.
     pub(crate) fn shrink(&self, choice: &mut [usize], mut fails: impl FnMut(&[usize]) -> bool) {
         for at in 0..choice.len() {
             let chosen = std::mem::take(&mut choice[at]);
@@ -270,11 +271,11 @@ impl Possible {
     }
 }
 
-/// Which words an exploration depended on.
+/// The words on which an exploration depended.
 pub(crate) enum Mattered {
-    /// It is not known.
+    /// Unknown words.
     Unknown,
-    /// No others than these.
+    /// Exactly these words.
     These(Arc<WordSet>),
 }
 

@@ -8,7 +8,7 @@ use bristlecone_random::mix;
 
 use crate::model::memory::{LINE_WORDS, Line, Memory};
 
-/// Which words of a memory: a bit each, set from any thread.
+/// A set of words of a memory: a bit each, set from any thread.
 #[derive(Debug)]
 pub(crate) struct WordSet(Box<[AtomicU64]>);
 
@@ -20,7 +20,7 @@ impl WordSet {
     #[inline]
     pub(crate) fn add(&self, word: u32) {
         let (words, bit) = (&self.0[word as usize / 64], 1 << (word % 64));
-        // Most reads are of words that were read before.
+        // Most reads are of words that were already read.
         if words.load(Relaxed) & bit == 0 {
             words.fetch_or(bit, Relaxed);
         }
@@ -60,7 +60,7 @@ impl WordSet {
         self.0[first / 64].fetch_or(u64::from(words) << (first % 64), Relaxed);
     }
 
-    /// Adds every word there is.
+    /// Adds every word.
     pub(crate) fn add_everything(&self) {
         self.0.iter().for_each(|words| words.store(u64::MAX, Relaxed));
     }
@@ -81,10 +81,10 @@ impl WordSet {
     }
 }
 
-/// Something of some lines.
+/// A map from some lines.
 pub(crate) type LineMap<T> = HashMap<u32, T, BuildHasherDefault<LineHasher>>;
 
-/// Hashes numbers of lines: no input chooses them, so the hash need not withstand an attack.
+/// Hashes numbers of lines. They are not chosen by an attacker, so a weak hash suffices.
 #[derive(Debug, Default)]
 pub(crate) struct LineHasher(u64);
 
@@ -106,12 +106,12 @@ impl Hasher for LineHasher {
     }
 }
 
-/// Returns the part of one line in the hash of an image: the sum over all lines.
+/// Returns a line's contribution to the hash of an image: the hash is the sum over all lines.
 pub(crate) fn line_hash(line: u32, contents: &Line) -> u64 {
     contents.iter().fold(u64::from(line) + 1, |hash, word| mix(hash.rotate_left(17) ^ mix(*word)))
 }
 
-/// Returns what a line adds to the hash of an image that differs from the base.
+/// Returns a line's contribution to the hash of an image relative to the base.
 pub(crate) fn difference(base: &[Line], line: u32, contents: &Line) -> u64 {
     line_hash(line, contents).wrapping_sub(line_hash(line, &base[line as usize]))
 }

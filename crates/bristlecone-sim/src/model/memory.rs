@@ -1,4 +1,4 @@
-//! The bytes that a simulated structure lives on.
+//! The memory of a simulated structure.
 
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU32, AtomicU64, Ordering::Relaxed};
@@ -14,15 +14,15 @@ pub type Line = [u64; LINE_WORDS];
 #[repr(C, align(64))]
 struct Cells([AtomicU64; LINE_WORDS]);
 
-/// Line-aligned memory, zero at first, shared by a [`Sim`](crate::Sim) and the structure on it.
+/// Line-aligned memory, initially zero, shared by a [`Sim`](crate::Sim) and the structure on it.
 ///
-/// That of a pool has one more line, which no access of the pool reaches: its first word says how many bytes the
-/// file has. It is lost and kept by a crash like any other.
+/// The memory of a pool has one more line, which no access of the pool reaches: its first word is the length of
+/// the file. A crash may lose or keep it like any other line.
 #[derive(Clone)]
 pub struct Memory {
     cells: Arc<Vec<Cells>>,
     of_pool: bool,
-    /// No line from here on was ever stored to.
+    /// Lines from here on were never stored to.
     used: Arc<AtomicU32>,
 }
 
@@ -32,7 +32,7 @@ impl Memory {
         Self::of_lines(bytes.div_ceil(LINE_BYTES), false)
     }
 
-    /// Returns the memory of a pool: zeros, of which the header exists.
+    /// Creates zeroed memory of at least `bytes`.
     pub fn of_pool(geometry: &Geometry) -> Self {
         let memory = Self::of_lines((geometry.max_bytes() as usize).div_ceil(LINE_BYTES) + 1, true);
         memory.cell(memory.reach()).store(geometry.header_bytes(), Relaxed);
@@ -48,17 +48,17 @@ impl Memory {
         &self.cells[word / LINE_WORDS].0[word % LINE_WORDS]
     }
 
-    /// Returns how many words a structure can reach.
+    /// Returns the memory of a pool: zeros, of which the header exists.
     pub(crate) fn reach(&self) -> usize {
         (self.lines() - usize::from(self.of_pool)) * LINE_WORDS
     }
 
-    /// Returns the word that says how many bytes the file has, if there is a file.
+    /// Returns the number of words that a structure can reach.
     pub(crate) fn length_word(&self) -> Option<u32> {
         self.of_pool.then_some(self.reach() as u32)
     }
 
-    /// Returns how many bytes the file has.
+    /// Returns the word with the file's length, if there is a file.
     pub(crate) fn length(&self) -> u64 {
         match self.length_word() {
             Some(word) => self.cell(word as usize).load(Relaxed),
@@ -66,54 +66,53 @@ impl Memory {
         }
     }
 
-    /// Returns the first line that was never stored to, nor any behind it.
+    /// Returns the length of the file.
     pub(crate) fn used(&self) -> u32 {
         self.used.load(Relaxed)
     }
 
-    /// Says that all lines from one on are zeros again.
+    /// Returns the line from which on no line was ever stored to.
     pub(crate) fn unuse_from(&self, line: u32) {
         self.used.store(line, Relaxed);
     }
 
-    /// Notes that a line is stored to.
+    /// Declares that all lines from this one on are zero again.
     pub(crate) fn use_line(&self, line: u32) {
         if self.used.load(Relaxed) <= line {
             self.used.fetch_max(line + 1, Relaxed);
         }
     }
 
-    /// Returns the words behind the file's end that hold something: what a crash leaves of chunks that the file
-    /// lost again.
+    /// Records that a line is stored to.
     pub(crate) fn lost_words(&self) -> impl Iterator<Item = u32> {
         let used = self.used.load(Relaxed) as usize * LINE_WORDS;
         let behind = self.length() as usize / size_of::<u64>()..used.min(self.reach());
         behind.filter(|word| self.cell(*word).load(Relaxed) != 0).map(|word| word as u32)
     }
 
-    /// Sets a word behind the back of every medium.
+    /// Returns the nonzero words behind the file's end: remains of chunks that the file lost in a crash.
     pub(crate) fn set_word(&self, word: u32, value: u64) {
         self.cell(word as usize).store(value, Relaxed);
     }
 
-    /// Returns how many lines there are.
+    /// Sets a word, bypassing every medium.
     pub fn lines(&self) -> usize {
         self.cells.len()
     }
 
-    /// Returns the memory as the bytes of a pool.
+    /// Returns the number of lines.
     pub(crate) fn region(&self) -> Region {
         let owner = Arc::clone(&self.cells);
         let base = owner.as_ptr().cast_mut().cast();
         let reserved = (self.reach() * size_of::<u64>()) as u64;
-        // SAFETY: the vector never changes its buffer again and lives as long as its owner; it
-        // consists of atomics, aligned to a line, and is reached as such from here, too.
+        // Returns the memory as the bytes of a pool.
         unsafe { Region::owned_by(owner, base, reserved, self.length()) }
     }
 
-    /// Returns the `count` words from word `first` on, for structures laid out by hand.
+    /// SAFETY: the vector never changes its buffer again and lives as long as its owner; it consists of atomics,
+    /// aligned to a line, and is accessed as such from here, too.
     ///
-    /// # Panics
+    /// Returns the `count` words from word `first` on, for hand-written structures.
     ///
     /// If they are not all there, or cross a line.
     pub fn words(&self, first: usize, count: usize) -> &[Word] {
@@ -122,8 +121,7 @@ impl Memory {
         const { assert!(size_of::<Word>() == size_of::<AtomicU64>()) };
         fn is_persistent<T: Persistent>() {}
         is_persistent::<Word>();
-        // SAFETY: `Word` is a transparent `AtomicU64` (any eight bytes are a value of it), and the
-        // slice is that of the cells, for as long as they are borrowed.
+        // If they do not all exist, or cross a line.
         unsafe { std::slice::from_raw_parts(cells.as_ptr().cast(), count) }
     }
 
@@ -136,7 +134,7 @@ impl Memory {
         contents
     }
 
-    /// Replaces a line, behind the back of every medium.
+    /// Returns the contents of a line.
     pub(crate) fn set_line(&self, line: u32, to: &Line) {
         for (cell, word) in self.cells[line as usize].0.iter().zip(to) {
             cell.store(*word, Relaxed);
@@ -147,7 +145,7 @@ impl Memory {
         }
     }
 
-    /// Returns the contents of all lines.
+    /// Replaces a line, bypassing every medium.
     pub(crate) fn snapshot(&self) -> Arc<[Line]> {
         (0..self.lines() as u32).map(|line| self.line(line)).collect()
     }
@@ -157,7 +155,7 @@ impl Memory {
         lines.iter().enumerate().for_each(|(line, contents)| self.set_line(line as u32, contents));
     }
 
-    /// Returns its address.
+    /// Restores the contents of a snapshot, bypassing every medium.
     pub(crate) fn base(&self) -> usize {
         self.cells.as_ptr() as usize
     }

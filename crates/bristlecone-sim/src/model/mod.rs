@@ -1,4 +1,5 @@
-//! The crash model: what the medium holds for certain after some prefix of a trace, and what it may hold.
+//! The crash model: contents that the medium certainly has after a prefix of a trace, and contents
+//! that it may have.
 
 pub(crate) mod access;
 pub(crate) mod cache;

@@ -2,12 +2,12 @@
 
 use bristlecone_pm::Domain;
 
-/// Which of the stores that no fence promised may survive.
+/// Crash models, which differ in the unfenced stores that may survive.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
 pub enum Mode {
     /// x86: of the stores to one line, a prefix in store order.
     Prefix,
-    /// Any choice per word (ARM, page write-back), but for
+    /// Any choice per word (ARM, page write-back), except for
     /// [`ordered_within_line`](bristlecone_pm::Persist::ordered_within_line).
     Subset,
     /// Caches survive: exactly a prefix of all stores.
@@ -18,7 +18,7 @@ impl Mode {
     /// Every mode.
     pub const ALL: [Self; 3] = [Self::Prefix, Self::Subset, Self::Eadr];
 
-    /// Returns the domain whose code is run in this mode.
+    /// Returns the domain of the code under test in this mode.
     pub fn domain(self) -> Domain {
         match self {
             Self::Prefix => Domain::Adr,

@@ -1,4 +1,4 @@
-//! What a simulated run did to its memory, in one global order.
+//! The accesses of a simulated run to its memory, in one global order.
 
 use std::collections::{BTreeSet, HashSet};
 use std::hash::BuildHasherDefault;
@@ -11,34 +11,34 @@ use crate::model::lines::LineHasher;
 /// A place in the source.
 pub type Place = &'static Location<'static>;
 
-/// The thread under which the trace has what a file system does at opening.
+/// Thread number in the trace for actions of the file system at open.
 pub(crate) const FILE: u32 = u32::MAX;
 
-/// One thing that happened.
+/// One event.
 #[derive(Debug, Clone, Copy)]
 pub enum Event {
     /// A store became visible.
     Store {
         /// The number of the word in memory.
         word: u32,
-        /// What it holds from now on.
+        /// Its new value.
         value: u64,
         /// The thread that stored.
         thread: u32,
-        /// The name, where it was a publish.
+        /// The name, if it was a publish.
         publish: Option<Step>,
-        /// Whether no recovery relies on it.
+        /// Whether recovery does not rely on it.
         derived: bool,
-        /// Whether the medium never gets it: a mutation.
+        /// Whether it never reaches the medium: a mutation.
         lost: bool,
         /// Its place in the source.
         at: Place,
     },
-    /// The file was extended: a store to the word that says how long it is, which no cache holds.
+    /// The file was extended: a store to the word with its length, which bypasses caches.
     Extended {
         /// The number of that word.
         word: u32,
-        /// How many bytes it has from now on.
+        /// Its new length in bytes.
         value: u64,
         /// The thread that extended it.
         thread: u32,
@@ -67,16 +67,16 @@ pub enum Event {
     Locked {
         /// The number of the word in memory.
         word: u32,
-        /// What it holds from now on.
+        /// Its new value.
         value: u64,
-        /// The thread that carried it out.
+        /// The thread that executed it.
         thread: u32,
-        /// Whether the medium never gets the store: a mutation.
+        /// Whether the store never reaches the medium: a mutation.
         lost: bool,
         /// Its place in the source.
         at: Place,
     },
-    /// Of a thread's stores to one line, those before this persist ahead of those after it.
+    /// A thread's earlier stores to a line persist before its later ones.
     Order {
         /// The thread that set the order.
         thread: u32,
@@ -87,18 +87,18 @@ pub enum Event {
     Mark(Mark),
 }
 
-/// A place of the trace in its scenario.
+/// A position of the trace in its scenario.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Mark {
     /// The operation of this number began.
     Begin(usize),
     /// The operation of this number was acknowledged.
     End(usize),
-    /// Opening returned: what was seen from now on must stay.
+    /// Open returned: later observations must persist.
     Opened,
 }
 
-/// The kinds of places in the code that a crash depends on.
+/// The kinds of code sites that a crash depends on.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub enum SiteKind {
     /// A flush.
@@ -109,7 +109,7 @@ pub enum SiteKind {
     Publish,
     /// A store that a later publish makes reachable.
     Store,
-    /// A store that no recovery relies on.
+    /// A store that recovery does not rely on.
     Derived,
     /// A compare-and-swap.
     Swap,
@@ -117,12 +117,12 @@ pub enum SiteKind {
     Order,
 }
 
-/// A place in the code that keeps data alive.
+/// A code site that makes data durable.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub struct Site {
-    /// What it does.
+    /// Its kind.
     pub kind: SiteKind,
-    /// Its name, or its source file where it has none.
+    /// Its name, or its source file if it has none.
     pub step: Step,
     /// Its place in the source.
     pub at: Place,
@@ -138,17 +138,17 @@ impl Site {
         matches!(self.kind, SiteKind::Flush | SiteKind::Fence | SiteKind::Publish)
     }
 
-    /// Returns whether it is the pool's, not a structure's.
+    /// Returns whether it has a name: it is a flush, a fence, or a publish.
     pub fn is_of_pool(&self) -> bool {
         self.step.starts_with("pool") || self.at.file().contains("/pool/")
     }
 }
 
-/// Sites, ordered.
+/// Ordered set of sites.
 #[derive(Debug, Clone, Default)]
 pub struct Sites {
     all: BTreeSet<Site>,
-    /// Those that are known to be there, by the addresses of their parts: most events are at one of these.
+    /// Known sites by the addresses of their parts: most events are at one of these.
     noted: HashSet<[usize; 3], BuildHasherDefault<LineHasher>>,
 }
 
@@ -177,7 +177,7 @@ impl std::ops::Deref for Sites {
 }
 
 impl Event {
-    /// Returns the thread that was at a named site, and its name.
+    /// Returns the thread at a named site, and its name.
     pub(crate) fn by(&self) -> Option<(u32, Step)> {
         match *self {
             Event::Store { thread, publish: Some(step), .. }
@@ -187,7 +187,7 @@ impl Event {
         }
     }
 
-    /// Returns the site that this event came from, if it has a name.
+    /// Returns the site of this event, if it has a name.
     pub fn site(&self) -> Option<Site> {
         match *self {
             Event::Flush { thread: FILE, .. } | Event::Fence { thread: FILE, .. } => None,
@@ -225,7 +225,7 @@ impl std::fmt::Display for Site {
             SiteKind::Swap => "compare-and-swap",
             SiteKind::Order => "order",
         };
-        // Two parts of a path tell files apart, and the line the place.
+        // Two components of a path identify a file, and the line identifies the place.
         let file = self.at.file();
         let from = file.rmatch_indices('/').nth(1).map_or(0, |(at, _)| at + 1);
         let (file, line) = (&file[from..], self.at.line());

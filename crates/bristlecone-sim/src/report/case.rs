@@ -1,4 +1,4 @@
-//! The name of one failing case: everything that is needed to see it again.
+//! The name of one failed case: everything needed to reproduce it.
 //!
 //! ```text
 //! v3/sstree-words-3/split/subset/0.8/412:198.1,200.3/25:192.3
@@ -18,30 +18,30 @@ use std::str::FromStr;
 use crate::model::mode::Mode;
 use crate::report::{Choice, Crash, Failure};
 
-/// Changes whenever an older case would mean something else.
+/// Must change whenever an older case would change its meaning.
 const VERSION: &str = "v3";
 
 /// One crash of a case.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct CrashAt {
-    /// The event that did not happen any more.
+    /// The first event that did not happen.
     pub event: usize,
-    /// What lines kept; others kept nothing that was not promised.
+    /// Choices of lines that kept unpromised stores; the other lines kept none.
     pub choices: Vec<Choice>,
 }
 
-/// A failing case by name. See the module.
+/// A failed case by name. See the module.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Case {
-    /// What was explored.
+    /// The explored subject.
     pub subject: String,
     /// The scenario.
     pub scenario: String,
     /// The crash model.
     pub mode: Mode,
-    /// As in the budget of the exploration.
+    /// Seed of the exploration's budget.
     pub seed: u64,
-    /// As in the budget of the exploration.
+    /// Value of the exploration's budget.
     pub continuation_crashes: u32,
     /// The crashes, one inside the recovery from the other.
     pub crashes: Vec<CrashAt>,

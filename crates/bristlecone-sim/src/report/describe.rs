@@ -1,4 +1,4 @@
-//! A crash in words.
+//! Describes a crash.
 
 use bristlecone_pm::LINE_BYTES;
 
@@ -7,10 +7,10 @@ use crate::model::memory::{LINE_WORDS, Line};
 use crate::model::trace::{Event, Mark};
 use crate::report::{Choice, Crash};
 
-/// Lines of an image that are described.
+/// Maximum number of described lines of an image.
 const LINES_MAX: usize = 16;
 
-/// Describes the crash before event `at` of a trace that kept `choice` of what was possible.
+/// Describes the crash before event `at` of a trace that kept `choice` of the possible contents.
 pub(crate) fn describe(
     ops: &[String],
     possible: &Possible,

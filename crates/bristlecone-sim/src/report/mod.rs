@@ -1,4 +1,4 @@
-//! What an exploration did and found.
+//! Results of an exploration.
 
 pub(crate) mod case;
 pub(crate) mod describe;
@@ -16,53 +16,52 @@ use bristlecone_pm::Step;
 pub struct Report {
     /// The scenario's name.
     pub scenario: String,
-    /// Moments at which a crash was explored.
+    /// Number of explored crash points.
     pub crash_points: u64,
-    /// The images that these could leave in total, at most 2^64.
+    /// The total number of images of these, at most 2^64.
     pub covered: u64,
-    /// Images that were decided: opened, or found to be equal to an opened one in every word that
-    /// its recovery, its checks and its continuation read. Of crash points with more than 10^6 images, those
-    /// that were visited.
+    /// Decided images: opened, or equal to an opened one in every word that its recovery, its checks and its
+    /// continuation read. For crash points with more than 10^6 images, the visited ones.
     pub images: u64,
-    /// Images of crashes inside a recovery that were decided.
+    /// Decided images of crashes inside a recovery.
     pub nested_images: u64,
-    /// Images on which recovery ran, and all checks were made.
+    /// Images that were recovered and passed through all checks.
     pub opened: u64,
     /// Recovered structures on which operations continued and crashed again.
     pub continuations: u64,
-    /// Images that these crashes left, opened.
+    /// Opened images of these crashes.
     pub reopened: u64,
-    /// Crash points whose images were sampled, not exhausted.
+    /// Crash points whose images were sampled.
     pub truncated_points: u64,
-    /// Crash points by how many crashes came before: the first of none, the next inside a recovery.
+    /// Crash points by the number of earlier crashes: the first entry has none, the next are inside a recovery.
     pub depths: Vec<Depth>,
     /// Crash points inside the last operation of continuations.
     pub in_continuations: Depth,
-    /// Those among them that were because too many images were remembered already.
+    /// Sampled crash points for which no more images could be remembered.
     pub points_beyond_memory: u64,
-    /// Schedules of several threads that were run.
+    /// Number of executed schedules of several threads.
     pub schedules: u64,
-    /// Publishes of one thread of a schedule, by name, that came while another one's operation was
-    /// under way; and named steps in DRAM that a thread came to while others ran.
+    /// Publishes of one thread of a schedule, by name, during another one's operation; and named steps in DRAM
+    /// that a thread reached while others ran.
     pub raced: BTreeMap<Step, u64>,
-    /// Named steps of one thread of a schedule that came after one of another thread, amid its operation.
+    /// Pairs of named steps of two threads, where the second came during the operation of the first.
     pub pairs: BTreeSet<(Step, Step)>,
     /// The sites that the trace and its recoveries passed.
     pub sites: Sites,
-    /// Whether the mutation of the run changed anything.
+    /// Whether the mutation of the run had any effect.
     pub mutated: bool,
     /// Whether it was stopped before its end.
     pub interrupted: bool,
-    /// What went wrong, at most one finding per worker.
+    /// Failures, at most one per worker.
     pub failures: Vec<Failure>,
 }
 
-/// How many crash points of a kind were looked at.
+/// Number of crash points of a kind.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
 pub struct Depth {
-    /// All of them.
+    /// Total number.
     pub points: u64,
-    /// Those whose images were sampled, not exhausted.
+    /// Number whose images were sampled.
     pub sampled: u64,
 }
 
@@ -91,9 +90,9 @@ pub struct Failure {
     pub scenario: String,
     /// The crash model.
     pub mode: Mode,
-    /// The crash, and those inside its recovery that followed.
+    /// The crash, and those inside its recovery.
     pub crashes: Vec<Crash>,
-    /// What was wrong.
+    /// Description of the failure.
     pub what: String,
     /// The number of the schedule, if several threads ran.
     pub schedule: Option<u64>,
@@ -102,29 +101,29 @@ pub struct Failure {
 /// One crash on the way to a failure.
 #[derive(Debug, Clone)]
 pub struct Crash {
-    /// What was going on: the operation, or recovery.
+    /// The interrupted activity: the operation, or recovery.
     pub during: String,
-    /// How many events had happened, and the one that was next.
+    /// Number of events so far, which is also the number of the next one.
     pub event: usize,
-    /// The event that did not happen any more.
+    /// The first event that did not happen.
     pub next: String,
-    /// What each dirty line kept, in words.
+    /// Descriptions of the contents that dirty lines kept.
     pub kept: Vec<String>,
-    /// What lines kept, in numbers, of those that kept anything.
+    /// Numbers of the contents, for lines that kept anything.
     pub choices: Vec<Choice>,
 }
 
-/// What one line kept.
+/// The choice of one line.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct Choice {
     /// The line.
     pub line: u32,
-    /// Which of the contents that it may have.
+    /// The index of its contents.
     pub contents: usize,
 }
 
 impl Report {
-    /// Counts a crash point that came after so many crashes, its own among them.
+    /// Counts a crash point, given the number of crashes including its own.
     pub(crate) fn decided(&mut self, depth: usize, is_decided: bool) {
         self.truncated_points += u64::from(!is_decided);
         let depths = self.depths.len().max(depth);
@@ -132,13 +131,13 @@ impl Report {
         self.depths[depth - 1].count(is_decided);
     }
 
-    /// Returns whether every image of every crash point was decided, those inside recoveries included. Crashes of
-    /// continuations and of schedules are samples by their nature, and come on top.
+    /// Returns whether every image of every crash point was decided, including those inside recoveries. Crashes
+    /// of continuations and of schedules are always samples, and are additional.
     pub fn is_decided(&self) -> bool {
         !self.interrupted && self.depths.iter().all(|depth| depth.sampled == 0)
     }
 
-    /// Describes depth by depth at how many crash points images were sampled.
+    /// Describes for each depth the number of sampled crash points.
     pub fn sampled(&self) -> String {
         let depths = self.depths.iter().zip(1..);
         let mut parts: Vec<_> =
@@ -149,7 +148,7 @@ impl Report {
         parts.join(", ")
     }
 
-    /// Adds what another worker or scenario did.
+    /// Adds the results of another worker or scenario.
     pub fn merge(&mut self, other: Report) {
         self.crash_points += other.crash_points;
         self.covered = self.covered.saturating_add(other.covered);

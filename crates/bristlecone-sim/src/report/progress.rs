@@ -1,4 +1,4 @@
-//! How far an exploration is, and the wish to stop it.
+//! Progress of an exploration, and the request to stop it.
 
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering::Relaxed};
 
@@ -15,7 +15,7 @@ impl Progress {
         self.opened.load(Relaxed)
     }
 
-    /// Stops all explorations soon, with what they have done by then.
+    /// Requests all explorations to stop soon and return their results so far.
     pub fn stop(&self) {
         self.stopped.store(true, Relaxed);
     }

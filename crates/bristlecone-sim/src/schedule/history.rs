@@ -1,13 +1,13 @@
-//! Durable linearizability: there is an order of all operations, each at a moment between its call
-//! and its return, in which every answer was right and after which a crash leaves what was found.
+//! Durable linearizability: there must be an order of all operations, each at a point between its
+//! call and its return, that explains every result and the state after a crash.
 //!
-//! Keys are independent of each other, so each is verified by itself.
+//! Keys are independent of each other, so each is verified separately.
 
 use std::collections::{BTreeMap, BTreeSet, HashSet};
 
 use crate::model::access::{Access, Seen};
 
-/// A way to look at all items.
+/// A way of reading all items.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Way {
     /// An iterator, from the first one on.
@@ -19,7 +19,7 @@ pub enum Way {
 }
 
 impl Way {
-    /// Returns one of them: every other one goes forward.
+    /// Draws one of them: every other one is forward.
     pub fn draw(draw: &mut dyn FnMut(usize) -> usize) -> Self {
         [Self::Forward, Self::Forward, Self::Backward, Self::Visit][draw(4)]
     }
@@ -30,21 +30,21 @@ impl Way {
 pub enum Operation {
     /// An operation on one key.
     On(u64, Access),
-    /// One call for several keys: each of its operations is atomic, and all of them together are not.
+    /// One multi-key call: each of its operations is atomic, but the call is not.
     Many(Vec<(u64, Access)>),
-    /// A look at all items.
+    /// A scan of all items.
     Scan(Way),
-    /// A look at all items, if it scans, and then operations on keys: all of it together is atomic.
+    /// A scan of all items, if `scans`, and then operations on keys: atomic as a whole.
     Together {
-        /// Whether it begins with a look at all items.
+        /// Whether it begins with a scan of all items.
         scans: bool,
-        /// What is done then, in turn.
+        /// Operations after that, in order.
         each: Vec<(u64, Access)>,
     },
 }
 
 impl Operation {
-    /// Returns the keys that it is of.
+    /// Returns its keys.
     pub fn keys(&self) -> Vec<u64> {
         match self {
             Self::On(key, _) => vec![*key],
@@ -59,29 +59,29 @@ impl Operation {
 pub enum Answer {
     /// Of an operation on one key.
     One(Seen),
-    /// Of a call for several keys.
+    /// Of a multi-key call.
     Many(Vec<Seen>),
     /// Of a scan.
     All(BTreeMap<u64, u64>),
-    /// Of what is done together.
+    /// Of an atomic group.
     Together {
-        /// Of the look at all items, if there was one.
+        /// Of the scan, if there was one.
         items: Option<BTreeMap<u64, u64>>,
         /// Of the operations.
         seen: Vec<Seen>,
     },
 }
 
-/// An operation with its place in time.
+/// An operation with its interval of time.
 #[derive(Debug, Clone)]
 pub(super) struct Entry {
     pub(super) thread: usize,
     pub(super) operation: Operation,
     pub(super) answer: Answer,
-    /// Calls and returns in the order in which they happened.
+    /// Positions of calls and returns in one global order.
     pub(super) called: u64,
     pub(super) returned: u64,
-    /// How many events the trace had at the call and at the return.
+    /// Number of events of the trace at the call and at the return.
     pub(super) began: usize,
     pub(super) ended: usize,
 }
@@ -90,13 +90,13 @@ pub(super) struct Entry {
 #[derive(Debug, Clone, Copy)]
 struct Step {
     access: Access,
-    /// `None`: it had not returned when the crash came.
+    /// `None`: it had not returned before the crash.
     seen: Option<Seen>,
     called: u64,
     returned: u64,
 }
 
-/// Verifies what was found of each key after a crash before event `at`. `before` is what was there at first.
+/// Verifies the state of each key after a crash before event `at`. `before` is the initial state.
 pub(super) fn verify(
     history: &[Entry],
     at: usize,
@@ -165,7 +165,7 @@ fn explains(steps: &[Step], first: Option<u64>, last: Option<u64>) -> bool {
             continue;
         }
         let left = || (0..steps.len()).filter(|step| done >> step & 1 == 0);
-        // Those that did not return may have done nothing.
+        // Operations that did not return may have had no effect.
         if held == last && left().all(|step| steps[step].seen.is_none()) {
             return true;
         }

@@ -1,8 +1,8 @@
-//! Several threads at once, by chosen turns, and a crash.
+//! Several threads in a chosen interleaving, and a crash.
 //!
-//! Threads hand over to each other at every access to the medium and wherever they wait, as drawn
-//! from a seed. The trace of all of them has one order. Afterwards crashes are put at arbitrary events of
-//! it: what is recovered must be durably linearizable (see [`history`]).
+//! Threads switch at accesses to the medium and wherever they wait, as drawn from a seed. Their
+//! trace has one global order. Afterwards crashes are placed at arbitrary events of it: the
+//! recovered state must be durably linearizable (see [`history`]).
 //!
 //! ```text
 //! (seed, number) -> plan: what is there, what 2 or 3 threads do     shared by PER_PLAN schedules
@@ -31,7 +31,7 @@ pub fn explore_schedules<R: Registers>(registers: &R, wanted: &Schedules, progre
     explore_schedules_with(registers, wanted, None, progress)
 }
 
-/// Runs schedules with the code under test behaving as if it were changed.
+/// Runs schedules with a mutation of the code under test.
 pub fn explore_schedules_with<R: Registers>(
     registers: &R,
     wanted: &Schedules,
@@ -43,7 +43,7 @@ pub fn explore_schedules_with<R: Registers>(
     let reports = in_parallel(&plans, wanted.threads, |plan| {
         let mut report = Report::default();
         let mut runner = None;
-        // What the courses of a plan are varied from ran before them.
+        // Courses of a plan are variations of earlier ones, which must run first.
         for number in plan * PER_PLAN..((plan + 1) * PER_PLAN).min(first + count) {
             if progress.is_stopped() {
                 report.interrupted = true;
@@ -67,7 +67,7 @@ pub fn explore_schedules_with<R: Registers>(
             report.schedules += 1;
             if let Err(failure) = runner.run(registers, (seed, number), mode, &mut report) {
                 report.failures.push(*failure);
-                // What an interrupted schedule left behind is not worth going on with.
+                // The remains of an interrupted schedule are discarded.
                 break;
             }
             progress.opened_one();

@@ -1,75 +1,75 @@
-//! What the threads of a schedule do.
+//! Operations of the threads of a schedule.
 
 use std::collections::BTreeMap;
 
 use super::history::{Operation, Way};
 use crate::model::access::Access;
 
-/// Values that the threads write are this and above, all different.
+/// Values that the threads write are distinct, and at least this.
 const WRITTEN: u64 = 1000;
 
-/// A plan: what is there at first, and what each thread does.
+/// A plan: the initial items, and the operations of each thread.
 #[derive(Debug, Clone)]
 pub struct Plan {
-    /// Done one after the other, before the structure is opened for the threads.
+    /// Operations before the structure is opened for the threads.
     pub before: Vec<(u64, Access)>,
-    /// Done one after the other once it is open, and before the threads begin: so that they find in DRAM what a run
-    /// leaves there, and not what recovery does.
+    /// Operations after it is open, before the threads begin: the threads then find the DRAM state of a run, not
+    /// that of a recovery.
     pub warm: Vec<(u64, Access)>,
-    /// What each thread does.
+    /// Operations of each thread.
     pub threads: Vec<Vec<Operation>>,
-    /// Requests for room that the medium grants meanwhile, and how many it refuses after these.
+    /// Number of space requests that the medium grants meanwhile, and number that it refuses after these.
     pub room: (u64, u64),
 }
 
-/// The medium has room for every request.
+/// The medium has space for every request.
 const ROOM: (u64, u64) = (u64::MAX, 0);
 
-/// Writes after a crash have values from here on.
+/// Values written after a crash begin here.
 const WRITTEN_LATER: u64 = 5000;
 
-/// What a plan is made for.
+/// Purpose of a plan.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 enum Purpose {
-    /// Leaves half full, and a bit of everything.
+    /// Half-full leaves, and some of every operation.
     Mixed,
-    /// Leaves are full at first, as an ascending load leaves them, and every other key is new.
+    /// Leaves are initially full, as after an ascending load, and every other key is new.
     Split,
-    /// Leaves have one or two keys each at first, which are removed under the eyes of others.
+    /// Leaves initially have one or two keys each, which are removed while others access them.
     Free,
-    /// Of many leaves few are left at first, in nodes of the index of their own, and these go, too.
+    /// Few of many leaves are left at first, in index nodes of their own, and these are emptied, too.
     Empty,
-    /// A few keys that are written again and again.
+    /// A few keys that are written repeatedly.
     Hot,
 }
 
 impl Plan {
-    /// Makes a plan with room for everything.
+    /// Returns a plan with space for everything.
     pub fn new(before: Vec<(u64, Access)>, threads: Vec<Vec<Operation>>) -> Self {
         Self { before, warm: Vec::new(), threads, room: ROOM }
     }
 
-    /// Has what is there at first written after the opening, from operation `from` on.
+    /// Makes the initial items from operation `from` on be written after the open.
     #[must_use]
     pub fn warm_from(mut self, from: usize) -> Self {
         self.warm = self.before.split_off(from.min(self.before.len()));
         self
     }
 
-    /// Draws two or three threads with two to four operations each, on keys of few leaves, most of them on
-    /// keys that others are busy with: for one change of structure or another, as often as for none.
+    /// Draws two or three threads with two to four operations each, on keys of few leaves, most of them on keys
+    /// that others use. Half of the plans aim at a structure change.
     pub fn draw(draw: &mut dyn FnMut(usize) -> usize) -> Self {
         use Purpose::{Empty, Free, Hot, Mixed, Split};
         let all = [Mixed, Mixed, Split, Split, Free, Empty, Hot];
         let purpose = all[draw(all.len())];
         let keys = if purpose == Purpose::Empty { [30, 60][draw(2)] } else { [4, 8, 16, 30][draw(4)] };
         let before = before(purpose, keys, draw);
-        // Neighbours, where leaves are to go.
+        // Adjacent keys, where leaves are emptied.
         let first = draw(keys + 2) as u64;
         let hot = [0, 1, 2].map(|next| match purpose {
             Purpose::Free => (first + next) % (keys as u64 + 2),
             Purpose::Empty => next * (keys as u64 / 3),
-            // New ones, which leaves have no room for.
+            // New ones, for which leaves have no space.
             Purpose::Split => (first + 2 * next) | 1,
             _ => draw(keys + 2) as u64,
         });
@@ -94,7 +94,7 @@ impl Plan {
         plan.warm_from(from)
     }
 
-    /// Draws a few operations on the same keys, for what follows a crash.
+    /// Draws a few operations on the same keys, for use after a crash.
     pub(super) fn more(&self, draw: &mut dyn FnMut(usize) -> usize) -> Vec<Operation> {
         let keys: Vec<u64> = self.threads.iter().flatten().flat_map(Operation::keys).collect();
         let count = if keys.is_empty() { 0 } else { 1 + draw(4) as u64 };
@@ -104,7 +104,7 @@ impl Plan {
             .collect()
     }
 
-    /// Returns what is there when the threads begin.
+    /// Returns the items that exist when the threads begin.
     pub(super) fn at_first(&self) -> BTreeMap<u64, u64> {
         let mut held = BTreeMap::new();
         for (key, access) in self.before.iter().chain(&self.warm) {
@@ -117,7 +117,7 @@ impl Plan {
     }
 }
 
-/// Draws what is done before the threads begin.
+/// Draws the operations before the threads begin.
 fn before(purpose: Purpose, keys: usize, draw: &mut dyn FnMut(usize) -> usize) -> Vec<(u64, Access)> {
     let inserted = |key| (key, Access::Insert(key));
     if purpose == Purpose::Split {
@@ -127,7 +127,7 @@ fn before(purpose: Purpose, keys: usize, draw: &mut dyn FnMut(usize) -> usize) -
     let drawn = (0..keys as u64).map(|at| (first + at * 7) % keys as u64);
     let mut before: Vec<_> = drawn.filter(|_| draw(8) != 0).map(inserted).collect();
     if purpose == Purpose::Free {
-        // What was loaded in order goes again, but for one key in three or four.
+        // Keys loaded in order are removed again, except for one in three or four.
         let kept = 3 + draw(2) as u64;
         before = (0..keys as u64).map(inserted).collect();
         before.extend((0..keys as u64).filter(|key| key % kept != 0).map(|key| (key, Access::Remove)));
@@ -153,7 +153,7 @@ fn operation(purpose: Purpose, key: u64, written: u64, draw: &mut dyn FnMut(usiz
         Purpose::Free | Purpose::Empty => [4, 5, 15, 14, 7, 8, 0, 2, 12, 6, 4, 15][draw(12)],
         // More new keys.
         Purpose::Split => [0, 1, 2, 3, 12, 12, 0, 2, 15, 7, 4, 10][draw(12)],
-        // More writes of what is there.
+        // More writes of existing keys.
         Purpose::Hot => [0, 2, 3, 10, 11, 13, 14, 7, 8, 4][draw(10)],
         Purpose::Mixed => draw(16),
     };

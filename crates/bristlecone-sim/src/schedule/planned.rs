@@ -1,4 +1,4 @@
-//! Schedules of plans made for a purpose.
+//! Schedules of plans for a particular purpose.
 
 use std::collections::BTreeMap;
 
@@ -8,12 +8,12 @@ use super::registers::Registers;
 use crate::medium::sim::Sim;
 use crate::model::memory::Memory;
 
-/// Registers whose threads do what a function draws.
+/// Registers whose plan a function draws.
 #[derive(Debug, Clone)]
 pub struct Planned<R> {
     /// What the threads share.
     pub registers: R,
-    /// Draws what is there at first, and what they do.
+    /// Draws the initial items, and the threads' operations.
     pub plan: fn(&mut dyn FnMut(usize) -> usize) -> Plan,
 }
 

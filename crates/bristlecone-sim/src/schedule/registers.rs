@@ -1,4 +1,4 @@
-//! What threads share, and which schedules of them are run.
+//! Structures that threads share, and the selection of their schedules.
 
 use std::collections::BTreeMap;
 
@@ -8,13 +8,13 @@ use crate::model::mode::Mode;
 use crate::schedule::history::{Answer, Operation};
 use crate::schedule::plan::Plan;
 
-/// The name that reports have in the place of a scenario's.
+/// The name in reports in place of a scenario's.
 pub const SCHEDULES: &str = "schedules";
 
-/// Schedules of one plan.
+/// Number of schedules of one plan.
 pub const PER_PLAN: u64 = 32;
 
-/// Keys with values on persistent memory, which several threads may use at once.
+/// Keys with values on persistent memory, which several threads may use concurrently.
 pub trait Registers: Clone + Send + Sync + 'static {
     /// The structure, open.
     type Live: Send + Sync + 'static;
@@ -26,47 +26,48 @@ pub trait Registers: Clone + Send + Sync + 'static {
     ///
     /// # Errors
     ///
-    /// What went wrong.
+    /// Description of the failure.
     fn create(&self, sim: &Sim) -> Result<Self::Live, String>;
 
-    /// Opens what the memory of `sim` holds, recovering it.
+    /// Opens and recovers the structure in the memory of `sim`.
     ///
     /// # Errors
     ///
-    /// Why it does not open.
+    /// The reason why it does not open.
     fn open(&self, sim: &Sim) -> Result<Self::Live, String>;
 
     /// Applies an operation; any thread may.
     ///
     /// # Errors
     ///
-    /// What went wrong.
+    /// Description of the failure.
     fn act(&self, live: &Self::Live, operation: &Operation) -> Result<Answer, String>;
 
-    /// Draws what is there at first, and what the threads do; `draw` draws a number below its argument.
+    /// Draws the initial items, and the threads' operations; `draw` returns a number below its
+    /// argument.
     fn plan(&self, draw: &mut dyn FnMut(usize) -> usize) -> Plan {
         Plan::draw(draw)
     }
 
-    /// Checks every invariant and reads everything. No thread does anything else meanwhile.
+    /// Checks every invariant and reads everything. No other thread may be active meanwhile.
     ///
     /// # Errors
     ///
-    /// The first invariant that does not hold.
+    /// The first violated invariant.
     fn contents(&self, live: &Self::Live) -> Result<BTreeMap<u64, u64>, String>;
 }
 
-/// Which schedules are run.
+/// A selection of schedules.
 #[derive(Debug, Clone)]
 pub struct Schedules {
-    /// What everything is drawn from.
+    /// Seed of everything drawn.
     pub seed: u64,
     /// The number of the first.
     pub first: u64,
-    /// How many.
+    /// Their number.
     pub count: u64,
-    /// The crash models, by turns.
+    /// The crash models, used alternately.
     pub modes: Vec<Mode>,
-    /// Workers.
+    /// Number of workers.
     pub threads: usize,
 }

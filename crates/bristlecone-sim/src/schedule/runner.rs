@@ -1,4 +1,4 @@
-//! The schedules of one plan: threads by turns, and the crashes after them.
+//! The schedules of one plan: interleaved threads, and the crashes after them.
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::sync::Arc;
@@ -24,46 +24,49 @@ use crate::report::describe::describe;
 use crate::report::{Crash, Failure, Report};
 use bristlecone_random::{Generator, mix};
 
-/// Crashes of one schedule, each of which others may follow.
+/// Number of crashes of one schedule, each of which others may follow.
 const CRASHES: usize = 4;
-/// The second within the recovery from the first, or in what follows it, and so on.
+/// Maximum number of nested crashes: the second is in the recovery from the first, or in the
+/// operations after it, and so on.
 const CRASHES_IN_A_ROW: usize = 3;
-/// Steps that a schedule has, before any was counted: accesses to DRAM, to the medium, decisions.
+/// Assumed number of steps of a schedule before any was counted: accesses to DRAM, to the medium,
+/// decisions.
 const STEPS: Steps = [2000, 500, 200, 50];
 
-/// What the schedules of one plan share.
+/// State shared by the schedules of one plan.
 pub(super) struct PlanRunner {
     plan: Plan,
     at_first: BTreeMap<u64, u64>,
     base: Arc<[Line]>,
-    /// What threads run on, and what crashes leave.
+    /// Memory of the threads, and memory for images after crashes.
     memories: [Memory; 2],
     mutation: Option<Mutation>,
     /// Courses that covered a new pair of steps in this plan.
     kept: Vec<Kept>,
     pairs: BTreeSet<(Step, Step)>,
-    /// How many steps the last schedule of each kind had.
+    /// Number of steps of the last schedule of each kind.
     steps: Steps,
 }
 
-/// A course that is worth varying, and how often its threads changed.
+/// A course worth varying, and its number of thread switches.
 struct Kept(Course, u64);
 
-/// What ran until a crash may come.
+/// A run in which a crash may happen.
 struct Ran {
-    /// What the medium held when it began.
+    /// Contents of the medium at its start.
     base: Arc<[Line]>,
-    /// What the structure held when it began.
+    /// Contents of the structure at its start.
     before: BTreeMap<u64, u64>,
     trace: Vec<Event>,
     history: Vec<Entry>,
-    /// How much of the trace there was when a crash may come at first.
+    /// Length of the trace before the first possible crash.
     start: usize,
     contents: BTreeMap<u64, u64>,
 }
 
 impl Ran {
-    /// Returns each named step with the last one of every other thread that was amid an operation then, in order.
+    /// Returns each named step with the last one of every other thread that was in an operation
+    /// then, in order.
     fn raced(&self) -> Vec<(Step, Step)> {
         let mut last: BTreeMap<u32, (usize, Step)> = BTreeMap::new();
         let mut raced = Vec::new();
@@ -80,7 +83,7 @@ impl Ran {
         raced
     }
 
-    /// Returns the publishes that came while an operation of another thread was under way.
+    /// Returns the publishes during an operation of another thread.
     fn published_amid(&self) -> impl Iterator<Item = Step> {
         self.trace.iter().enumerate().skip(self.start).filter_map(|(at, event)| {
             let Event::Store { thread, publish: Some(step), .. } = event else { return None };
@@ -96,14 +99,14 @@ impl Ran {
     }
 }
 
-/// One crash of a run, and what follows it.
+/// One crash of a run, and the continuation after it.
 struct AfterCrash<'a> {
     cache: &'a Cache,
     possible: &'a Possible,
     at: usize,
-    /// What is done once it is recovered.
+    /// Operations after the recovery.
     operations: &'a [Operation],
-    /// Recovers by turns of several threads, as drawn from this.
+    /// Seed for a recovery with several interleaved threads.
     turns: Option<u64>,
 }
 
@@ -130,7 +133,7 @@ impl PlanRunner {
         Ok(Self { plan, at_first, base, memories, mutation, kept, pairs, steps: STEPS })
     }
 
-    /// Draws how the threads take their turns: anew, or as in a schedule that covered a new pair, up to a point.
+    /// Draws an interleaving: a new one, or a variation of a schedule that covered a new pair.
     fn course(&self, generator: &mut Generator) -> Course {
         let seed = generator.word();
         if self.kept.is_empty() || generator.index(2) == 0 {
@@ -161,9 +164,9 @@ impl PlanRunner {
         Ok(ran)
     }
 
-    /// Goes through a schedule from which later ones may be varied, without crashes.
+    /// Runs a schedule that later ones may vary, without crashes.
     pub(super) fn pass<R: Registers>(&mut self, registers: &R, (seed, number): (u64, u64), mode: Mode) {
-        // A failure is that schedule's own.
+        // A failure belongs to that schedule.
         let _ = self.begin(registers, &mut generator_of(seed, number), mode, &mut Report::default());
     }
 
@@ -190,7 +193,7 @@ impl PlanRunner {
         Ok(())
     }
 
-    /// Crashes somewhere in what ran, recovers, goes on, and crashes again.
+    /// Crashes somewhere in a run, recovers, continues, and crashes again.
     fn crash<R: Registers>(
         &self,
         registers: &R,
@@ -201,7 +204,7 @@ impl PlanRunner {
         report: &mut Report,
     ) -> Result<(), String> {
         report.crash_points += 1;
-        // What was lost long before shows at the end, too.
+        // Data lost long before is also missing at the end.
         let events = ran.trace.len() - ran.start;
         let at = ran.start + if generator.index(4) == 0 { events } else { generator.index(events + 1) };
         let mut cache = Cache::over(mode, Arc::clone(&ran.base), LineMap::default());
@@ -211,7 +214,7 @@ impl PlanRunner {
         let goes_on = crashes.len() + 1 < CRASHES_IN_A_ROW && generator.index(2) == 0;
         let operations =
             if goes_on { self.plan.more(&mut |below| generator.index(below)) } else { Vec::new() };
-        // A plan may have no key to go on with.
+        // A plan may have no key to continue with.
         let goes_on = !operations.is_empty();
         let turns = (generator.index(4) == 0).then(|| generator.word());
         let crash = AfterCrash { cache: &cache, possible: &possible, at, operations: &operations, turns };
@@ -236,7 +239,7 @@ impl PlanRunner {
         if goes_on { self.crash(registers, mode, &ran, generator, crashes, report) } else { Ok(()) }
     }
 
-    /// Lets the threads run by turns.
+    /// Runs the threads interleaved.
     fn interleave<R: Registers>(
         &self,
         registers: &R,
@@ -260,7 +263,7 @@ impl PlanRunner {
         Ok((Ran { base, before, trace, history, start, contents }, taken))
     }
 
-    /// Opens what a crash leaves, verifies it, and goes on with it.
+    /// Opens the image of a crash, verifies it, and continues with it.
     fn recover<R: Registers>(
         &self,
         registers: &R,
@@ -310,7 +313,7 @@ fn generator_of(seed: u64, number: u64) -> Generator {
     Generator::new(mix(seed) ^ mix(number).rotate_left(32))
 }
 
-/// Draws an image: nothing is kept, everything, or anything.
+/// Draws an image: keeping nothing, everything, or a random choice.
 fn draw(possible: &Possible, generator: &mut Generator) -> Vec<usize> {
     let kind = generator.index(4);
     let lines = possible.lines.iter();
@@ -330,7 +333,7 @@ fn describe_entry(entry: &Entry) -> String {
     )
 }
 
-/// Verifies what was found after a crash before event `at`: of each key, and of what was done together.
+/// Verifies the state after a crash before event `at`: of each key, and of atomic groups.
 fn verify(
     history: &[Entry],
     at: usize,

@@ -1,4 +1,4 @@
-//! What simulated threads do, alone and by turns.
+//! Simulated threads, alone and interleaved.
 
 use std::collections::BTreeMap;
 use std::sync::atomic::{AtomicU64, Ordering::Relaxed};
@@ -14,12 +14,14 @@ use super::turn::{self, Course, Taken};
 use crate::medium::guard::guarded;
 use crate::medium::sim::Sim;
 
-/// Turns after which a schedule counts as hung, and so many more for each key that is written before its threads start.
+/// Number of switches after which a schedule counts as hung, and the additional number for each key
+/// that is written before its threads start.
 const TURNS_MAX: usize = 500_000;
 const TURNS_A_KEY: usize = 400;
 const STACK_BYTES: usize = 512 << 10;
 
-/// Runs `main` as the first of several simulated threads of a plan, which take turns in a course.
+/// Runs `main` as the first of several simulated threads of a plan, which are interleaved by a
+/// course.
 pub(super) fn by_turns<T: Send + 'static>(
     plan: &Plan,
     course: &Course,
@@ -42,7 +44,7 @@ pub(super) fn by_turns<T: Send + 'static>(
     Ok((outcome.ok_or("the schedule did not end")??, taken))
 }
 
-/// Does operations one after the other, as thread `thread`.
+/// Runs operations in order, as thread `thread`.
 fn apply_all<R: Registers>(
     registers: &R,
     live: &R::Live,

@@ -1,7 +1,8 @@
-//! Operations on several keys at once: one order of all changes, transactions and snapshots explains what each
-//! answered and what a crash left, and keeps what returned before what was called.
+//! Atomic operations on several keys: one order of all changes, transactions and snapshots must explain every
+//! result and the state after a crash, and must agree with the real-time order of calls and returns.
 //!
-//! Lookups of single keys are left to the look at each key by itself: two of them are two moments.
+//! Lookups of single keys are left to the verification of each key: two of them have two different points in
+//! time.
 
 use std::collections::{BTreeMap, HashSet};
 
@@ -13,14 +14,14 @@ type Items = BTreeMap<u64, u64>;
 /// A step of the order.
 struct Step<'a> {
     each: &'a [(u64, Access)],
-    /// `None`: it had not returned when the crash came.
+    /// `None`: it had not returned before the crash.
     answer: Option<&'a Answer>,
     called: u64,
     returned: u64,
 }
 
 impl Step<'_> {
-    /// Does the step; `None`: it would answer something else.
+    /// Applies the step; `None` if its result would differ.
     fn follow(&self, mut items: Items) -> Option<Items> {
         let seen: &[Seen] = match self.answer {
             Some(Answer::Together { items: Some(shown), .. }) if *shown != items => return None,
@@ -46,7 +47,7 @@ impl Step<'_> {
     }
 }
 
-/// Verifies what was found after a crash before event `at`, if a history has operations on several keys.
+/// Verifies the state after a crash before event `at`, if a history has operations on several keys.
 pub(super) fn verify(history: &[Entry], at: usize, before: &Items, found: &Items) -> Result<(), String> {
     if !history.iter().any(|entry| matches!(entry.operation, Operation::Together { .. })) {
         return Ok(());
@@ -105,7 +106,7 @@ fn explains(steps: &[Step<'_>], first: &Items, last: &Items) -> bool {
     false
 }
 
-/// The classic anomalies, each as a history that must not pass beside one that may.
+/// The classic anomalies, each as a history that must be rejected beside one that is allowed.
 #[cfg(test)]
 mod tests {
     use super::*;
@@ -118,7 +119,8 @@ mod tests {
         Seen::Value(Some(value))
     }
 
-    /// Returns an operation with its answers, called and returned at such times; it has the events in between.
+    /// Returns an operation with its results and the times of its call and return; it covers the events in
+    /// between.
     fn entry(each: &[(u64, Access)], seen: &[Seen], (called, returned): (u64, u64)) -> Entry {
         let operation = Operation::Together { scans: false, each: each.to_vec() };
         let answer = Answer::Together { items: None, seen: seen.to_vec() };

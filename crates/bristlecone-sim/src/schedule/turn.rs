@@ -1,9 +1,9 @@
-//! Several simulated threads on one system thread, by turns.
+//! Interleaves several simulated threads on one system thread.
 //!
-//! At each step of a thread another one may go on. Steps are accesses to the medium and, in a build with the
-//! feature `turns`, each access to DRAM that threads share: versions, nodes of the index, buffers, epochs.
-//! Some schedules change threads only where something is decided: at locks, publishes and fences, and at
-//! what algorithms name; and some only at what has a name.
+//! At each step of a thread another one may run. Steps are accesses to the medium and, in a build with the feature
+//! `turns`, each access to DRAM that threads share: versions, nodes of the index, buffers, epochs. Some schedules
+//! switch threads only at decisions: at locks, publishes, fences and named steps of algorithms; and some only at named
+//! steps.
 
 use std::cell::{Cell, RefCell};
 use std::collections::BTreeMap;
@@ -18,26 +18,25 @@ use crate::medium::sim::Sim;
 use crate::medium::thread::{At, assume_thread, thread};
 use bristlecone_random::Generator;
 
-/// Numbers of simulated threads begin here, far from those of real ones.
+/// Numbers of simulated threads begin here, far from those of real threads.
 const FIRST: u32 = 1 << 30;
-/// Simulated threads of a run, at most.
+/// Maximum number of simulated threads of a run.
 const THREADS_MAX: usize = 8;
-/// The least steps that count, of which a schedule draws one.
+/// The minimum kinds of steps at which threads switch; a schedule draws one.
 const LEAST_OF: [At; 6] = [At::Memory, At::Medium, At::Decision, At::Decision, At::Named, At::Named];
-/// Steps after which a run counts as hung.
+/// Number of steps after which a run counts as hung.
 const STEPS_MAX: u64 = 50_000_000;
 
-/// How threads take their turns: everything is drawn from the seed, and from another one once they have changed so
-/// often.
+/// An interleaving: everything is drawn from the seed, and from another one after a given number of switches.
 #[derive(Debug, Clone)]
 pub(super) struct Course {
     seed: u64,
-    /// How many steps of each kind there may be.
+    /// Expected number of steps of each kind.
     steps: Steps,
     forks: Vec<(u64, u64)>,
 }
 
-/// How many steps a schedule has from each kind on, in the order of [`At`].
+/// Number of steps of a schedule from each kind on, in the order of [`At`].
 pub(super) type Steps = [u64; 4];
 
 impl Course {
@@ -45,7 +44,7 @@ impl Course {
         Self { seed, steps, forks: Vec::new() }
     }
 
-    /// Returns one that is the same until the threads have changed so often, and goes on as another seed draws.
+    /// Returns a course that is the same up to a number of switches, and continues with another seed.
     pub(super) fn forked(&self, changes: u64, seed: u64) -> Self {
         let before = self.forks.iter().copied().filter(|(at, _)| *at < changes);
         Self { forks: before.chain([(changes, seed)]).collect(), ..self.clone() }
@@ -53,11 +52,11 @@ impl Course {
 }
 
 thread_local! {
-    /// Lesser steps than this are none.
+    /// Steps of a lower kind are ignored.
     static LEAST: Cell<At> = const { Cell::new(At::Medium) };
     /// How often the threads were at each named step in DRAM.
     static NAMED: RefCell<BTreeMap<Step, u64>> = const { RefCell::new(BTreeMap::new()) };
-    /// Steps until another thread goes on.
+    /// Number of steps until the next switch.
     static LEFT: Cell<u64> = const { Cell::new(0) };
     static TURNS: RefCell<Turns> = const {
         RefCell::new(Turns {
@@ -66,27 +65,27 @@ thread_local! {
     };
 }
 
-/// What the turns of the schedule under way are drawn from.
+/// The random state of the present schedule.
 struct Turns {
     generator: Generator,
     forks: Vec<(u64, u64)>,
-    /// Fewer steps than this are between two changes: part of what is drawn, so that some schedules have many changes
-    /// and others one at the worst moment.
+    /// Upper limit of the steps between two switches. It is drawn, so that some schedules have many switches and others
+    /// one at the worst point.
     gap: usize,
-    /// So many changes are still to come by themselves, if there is a number. Then a thread that was left goes on only when all
-    /// others wait or are through: few changes, and what comes between is long.
+    /// Remaining spontaneous switches, if limited. A preempted thread then continues only when all others wait or have
+    /// finished: switches are few, and the intervals between them long.
     strict: Option<u32>,
-    /// Threads that were left, the last one at the end.
+    /// Preempted threads, the last one at the end.
     behind: Vec<TaskId>,
     changes: u64,
-    /// Steps from the last change to the next one, as drawn.
+    /// Drawn number of steps from the last switch to the next one.
     drawn: u64,
-    /// Steps until the last change.
+    /// Number of steps until the last switch.
     steps: u64,
 }
 
 impl Turns {
-    /// Draws how many steps there are until the next change.
+    /// Draws the number of steps until the next switch.
     fn draw(&mut self) -> u64 {
         self.drawn = match &mut self.strict {
             Some(0) => STEPS_MAX,
@@ -99,7 +98,7 @@ impl Turns {
         self.drawn
     }
 
-    /// Draws for one more change.
+    /// Returns the generator for one more switch.
     fn next(&mut self) -> &mut Generator {
         if let Some((_, seed)) = self.forks.iter().find(|(at, _)| *at == self.changes) {
             self.generator = Generator::new(*seed);
@@ -109,19 +108,19 @@ impl Turns {
     }
 }
 
-/// Returns the number in a trace of the simulated thread of this place in a plan.
+/// Returns the trace number of the simulated thread with this index in a plan.
 pub(super) fn number_of(thread: usize) -> u32 {
     FIRST + 1 + thread as u32
 }
 
-/// Makes the calling thread the simulated one of this number.
+/// Makes the calling thread the simulated one with this number.
 pub(super) fn begin(number: usize) {
     assume_thread(Some(FIRST + number as u32));
     assume_thread_index(Some(number));
     simulate_waiting(Some(wait));
 }
 
-/// Runs something on the calling thread by the name of the first simulated one, without turns.
+/// Runs a function on the calling thread as the first simulated one, without switches.
 pub(super) fn as_first<T>(run: impl FnOnce() -> T) -> T {
     struct Named;
     impl Drop for Named {
@@ -136,13 +135,14 @@ pub(super) fn as_first<T>(run: impl FnOnce() -> T) -> T {
     run()
 }
 
-/// Gets everything ready for a course.
+/// Prepares a course.
 pub(super) fn prepare(course: &Course) {
     let mut generator = Generator::new(course.seed);
     let least = LEAST_OF[generator.index(LEAST_OF.len())];
     LEAST.set(least);
     let strict = (generator.index(2) == 0).then(|| [1, 1, 2, 4][generator.index(4)]);
-    // One in so many steps changes the thread, twice that at most; or so many changes are all over the schedule.
+    // The thread switches after `gap` steps on average, at most after twice that; or a given number of switches is
+    // spread over the schedule.
     let gap = match strict {
         Some(changes) => 2 * course.steps[least as usize] as usize / (changes as usize + 1) + 1,
         None => 2 * [1, 3, 10, 30, 100][generator.index(5)] - 1,
@@ -163,23 +163,23 @@ pub(super) fn prepare(course: &Course) {
     simulate_parallel(Some(in_parallel));
 }
 
-/// Lets threads take turns from now on, or no longer.
+/// Enables or disables thread switches.
 pub(super) fn take(sim: &Sim, whether: bool) {
     sim.take_turns(whether.then_some(offer));
     simulate_steps(whether.then_some(offer_in_memory));
 }
 
-/// What there was of a course.
+/// Statistics of a course.
 pub(super) struct Taken {
-    /// How often the threads changed.
+    /// Number of thread switches.
     pub(super) changes: u64,
-    /// The kind of steps, and how many there were.
+    /// The kind of steps, and their number.
     pub(super) steps: (usize, u64),
     /// How often the threads were at each named step in DRAM.
     pub(super) named: BTreeMap<Step, u64>,
 }
 
-/// Makes the calling thread itself again.
+/// Ends the simulation on the calling thread.
 pub(super) fn end() -> Taken {
     assume_thread(None);
     assume_thread_index(None);
@@ -202,7 +202,7 @@ fn offer_in_memory(turn: Turn) {
     });
 }
 
-/// Lets any thread have the next turn.
+/// Lets a simulated thread run next, possibly the same.
 fn offer(at: At) {
     if at < LEAST.get() {
         return;
@@ -227,12 +227,12 @@ fn change() {
     as_before(|| shuttle::thread::sleep(Duration::ZERO));
 }
 
-/// Lets another thread have the next turn.
+/// Lets another thread run next.
 fn wait() {
     as_before(shuttle::thread::yield_now);
 }
 
-/// Switches threads, and afterwards restores which simulated thread the system thread stands for.
+/// Switches threads, and afterwards restores which simulated thread the system thread represents.
 fn as_before(switch: impl FnOnce()) {
     let (number, index) = (thread(), thread_index());
     switch();
@@ -240,7 +240,7 @@ fn as_before(switch: impl FnOnce()) {
     assume_thread_index(Some(index));
 }
 
-/// Runs `work` on so many simulated threads, of which the calling one is the first.
+/// Runs `work` on `threads` simulated threads, of which the calling one is the first.
 fn in_parallel(threads: usize, work: &(dyn Fn() + Sync)) {
     let (own, index) = (thread() - FIRST, thread_index());
     assert_eq!(own as usize, index, "threads of threads are not simulated");
@@ -256,7 +256,7 @@ fn in_parallel(threads: usize, work: &(dyn Fn() + Sync)) {
     begin(index);
 }
 
-/// Goes on with another thread whenever one offers its turn.
+/// Continues with another thread whenever one offers a switch.
 #[derive(Debug)]
 pub(super) struct Others {
     over: bool,

@@ -1,7 +1,7 @@
-//! Changes of several keys, by a structure made by hand: once right, and once with each of the classic anomalies.
+//! Changes of several keys, in a hand-written structure: once correct, and once with each of the classic anomalies.
 //!
-//! A change of several keys goes to a log first, in one record, and to the keys afterwards; opening does it again. One lock
-//! makes one order of everything. Each switch leaves out one thing.
+//! A change of several keys is first written to a log, in one record, and then to the keys; open redoes it. One lock
+//! orders everything. Each bug omits one thing.
 
 use bristlecone_pm::sync::{AtomicBool, AtomicU64, Ordering};
 use std::collections::BTreeMap;
@@ -16,17 +16,17 @@ use bristlecone_sim::{
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 enum Anomaly {
     None,
-    /// A transaction writes what it made of a value that another one has replaced meanwhile.
+    /// A transaction writes a value computed from one that another transaction has replaced meanwhile.
     LostUpdate,
-    /// A transaction does not ask whether what it read, key or range, and does not write was changed meanwhile.
+    /// A transaction does not check whether keys or ranges that it only read were changed meanwhile.
     WriteSkew,
-    /// A transaction reads each key at a moment of its own, and does not ask whether they were changed.
+    /// A transaction reads each key at a different point in time, and does not check for changes.
     ReadSkew,
     /// A change of several keys has no record.
     TornBatch,
-    /// A snapshot reads each key at a moment of its own.
+    /// A snapshot reads each key at a different point in time.
     LateWrite,
-    /// A record stays after its change, until the next one takes its place.
+    /// A record stays after its change, until the next one overwrites it.
     ReplayOverNewer,
 }
 
@@ -41,7 +41,7 @@ const ANOMALIES: [Anomaly; 6] = [
 
 const KEYS: u64 = 4;
 const LINE_WORDS: usize = 8;
-/// The first line of the log: how many keys it has, and then a key and its word in each line.
+/// The first line of the log: its number of keys, followed by a key and its word in each line.
 const LOG: usize = KEYS as usize;
 
 type Items = BTreeMap<u64, u64>;
@@ -54,7 +54,7 @@ struct Live {
     sim: Sim,
     anomaly: Anomaly,
     lock: AtomicBool,
-    /// How often each key was changed.
+    /// Number of changes of each key.
     versions: [AtomicU64; KEYS as usize],
 }
 
@@ -95,12 +95,12 @@ impl Live {
         self.versions[key as usize].fetch_add(1, Ordering::Relaxed);
     }
 
-    /// Changes keys in one step. The lock is held.
+    /// Changes keys atomically. The lock must be held.
     fn put_together(&self, changes: &BTreeMap<u64, Option<u64>>) {
         let word = |value: &Option<u64>| value.map_or(0, |value| value + 1);
         let begun = &self.words(LOG, 1)[0];
         if self.anomaly != Anomaly::TornBatch && !changes.is_empty() {
-            // What stood there was of another record.
+            // The old contents belong to another record.
             begun.store(&self.sim, 0);
             self.sim.persist(begun, "ledger log");
             for (at, (key, value)) in changes.iter().enumerate() {
@@ -143,7 +143,7 @@ impl Live {
         std::array::from_fn(|key| self.versions[key].load(Ordering::Relaxed))
     }
 
-    /// Reads, writes, and does it again if another thread came between.
+    /// Reads, writes, and retries if another thread intervened.
     fn together(&self, scans: bool, each: &[(u64, Access)]) -> Answer {
         loop {
             let apart = match self.anomaly {

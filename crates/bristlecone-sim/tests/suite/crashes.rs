@@ -1,11 +1,12 @@
-//! The explorer against the toy map: it passes without bugs, and each bug is found and explained.
+//! The explorer applied to the toy map: the correct version passes, and each bug is found and
+//! explained.
 
 use bristlecone_sim::{Budget, Case, Mode, Report, explore, mutate, replay};
 
 use crate::toy_map::{Bug, ToyMap, scenario};
 
 fn explored(bug: Bug, mode: Mode) -> Report {
-    // One worker: so the first finding is always the same.
+    // One worker, so that the first finding is always the same.
     explore(&ToyMap(bug), &scenario(), mode, Budget { threads: 1, ..Budget::quick() })
 }
 
@@ -43,7 +44,7 @@ fn toy_map_with_each_bug_fails_with_its_explanation() {
             println!("{bug:?}: {report}");
             let failure =
                 report.failures.first().unwrap_or_else(|| panic!("{bug:?} went unnoticed ({mode})"));
-            // Which image fails first is the explorer's choice.
+            // The explorer chooses which image fails first.
             let explained = explanation.split('|').any(|one| failure.what.contains(one));
             assert!(explained, "{bug:?} ({mode}): {failure}");
             assert!(!failure.crashes.is_empty(), "{bug:?} ({mode}): {failure}");

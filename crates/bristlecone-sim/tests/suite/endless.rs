@@ -1,4 +1,4 @@
-//! Recoveries that do not end are failures, with the place where they stay.
+//! Recoveries that do not end are failures, reported with their position.
 
 use std::process::{Command, Stdio};
 use std::sync::Mutex;
@@ -7,17 +7,17 @@ use bristlecone_pm::sync::wait;
 use bristlecone_pm::{Persist, Word};
 use bristlecone_sim::{Budget, Memory, Mode, Report, Scenario, Sim, System, explore};
 
-/// What a recovery does without end.
+/// The endless loop of a recovery.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 enum Loop {
     Reads,
     Flushes,
     Waits,
-    /// Nothing that the medium sees.
+    /// A loop without any access to the medium.
     Computes,
 }
 
-/// A number, after a crash in which the recovery does not end.
+/// A number whose recovery does not end after a crash.
 struct Number(Loop);
 
 impl Number {
@@ -102,7 +102,7 @@ fn recovery_without_end_fails_and_names_the_last_step() {
     }
 }
 
-/// What touches nothing can only be ended with its process, which says where it was.
+/// A loop without accesses can only be ended with its process, which reports its position.
 #[test]
 fn recovery_that_only_computes_without_end_aborts_the_process() {
     const CHILD: &str = "BRISTLECONE_LOOPS";

@@ -1,4 +1,4 @@
-//! The tests of the simulator against structures of one screen, with known bugs.
+//! Tests of the simulator with one-screen structures with known bugs.
 
 mod anomalies;
 mod crashes;

@@ -1,11 +1,11 @@
-//! Accesses are told apart by their places in the source, also where the medium is chosen at run time.
+//! Accesses are distinguished by their source locations, also if the medium is chosen at run time.
 
 use std::collections::BTreeSet;
 
 use bristlecone_pm::{Alone, Flushed, Medium, Persist, Word, write_words};
 use bristlecone_sim::{Event, Memory, Sim, Site};
 
-/// Does everything that a crash depends on, twice.
+/// Executes everything that a crash depends on, twice.
 fn access<M: Medium>(medium: &M, words: &[Word]) {
     words[0].store(medium, 1);
     words[0].store(medium, 2);
@@ -24,7 +24,7 @@ fn access<M: Medium>(medium: &M, words: &[Word]) {
     let _ = medium.fence(Flushed::none(), "fence");
 }
 
-/// Returns where the accesses were, in their order.
+/// Returns the locations of the accesses, in order.
 fn sites<M: Medium>(medium: impl FnOnce(Sim) -> M) -> Vec<Site> {
     let memory = Memory::new(64);
     let sim = Sim::new(&memory);

@@ -1,5 +1,5 @@
-//! Schedules of threads against a small structure made by hand: once right, and once with each kind
-//! of bug that takes several threads.
+//! Schedules of threads with a small hand-written structure: once correct, and once with each kind
+//! of bug that needs several threads.
 
 use std::collections::BTreeMap;
 use std::sync::atomic::{AtomicBool, Ordering};
@@ -14,11 +14,11 @@ use bristlecone_sim::{
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 enum Bug {
     None,
-    /// A reader returns what is not durable yet.
+    /// A reader returns a value that is not durable yet.
     ReadsBeforeDurable,
-    /// The writer returns before its fence, which the next writer's does not replace.
+    /// The writer returns before its fence, and the next writer's fence does not replace it.
     FenceLeftToOthers,
-    /// A writer looks for the node, waits for its lock, and does not look again.
+    /// A writer finds the node, waits for its lock, and does not check again.
     SplitMeanwhile,
     /// A swap compares before it locks.
     ComparesUnlocked,
@@ -38,12 +38,12 @@ const BUGS: [Bug; 5] = [
 
 const KEYS: usize = 64;
 const LINE_WORDS: usize = 8;
-/// Keys from here on are the right node's; 0: there is none yet.
+/// Keys from here on belong to the right node; 0: it does not exist yet.
 const BOUNDARY: usize = 0;
 /// The first line of each node: a line for each key, which holds the value plus one.
 const NODES: [usize; 2] = [1, 1 + KEYS];
 
-/// Keys in two nodes, the second of which comes with the first key that is large.
+/// Keys in two nodes; the second one is created with the first large key.
 #[derive(Debug, Clone, Copy)]
 struct ToyRegisters(Bug);
 
@@ -105,7 +105,7 @@ impl Live {
         }
     }
 
-    /// Moves the keys from `boundary` on to the right node. The left node is locked.
+    /// Moves the keys from `boundary` on to the right node. The left node must be locked.
     fn split(&self, boundary: u64) {
         for key in boundary..KEYS as u64 {
             let to = self.word(NODES[1] + key as usize);
@@ -194,7 +194,7 @@ fn toy_registers_without_bugs_pass_all_schedules() {
     let report = explored(Bug::None, 0, 2000);
     report.assert_clean();
     assert_eq!(report.schedules, 2000);
-    // Crashes follow crashes.
+    // Crashes are nested.
     assert!(report.crash_points > 10_000, "{report}");
 }
 

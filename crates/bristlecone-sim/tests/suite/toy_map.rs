@@ -1,5 +1,5 @@
-//! A map made by hand, once right and once with each kind of crash bug that published persistent trees were found
-//! to have.
+//! A hand-written map, once correct and once with each kind of crash bug that was found in published persistent
+//! trees.
 
 use std::collections::BTreeMap;
 
@@ -37,8 +37,8 @@ const NOTE: usize = 6 * LINE_WORDS;
 const LOG: usize = 7 * LINE_WORDS;
 const FIRST: usize = 16 * LINE_WORDS;
 
-/// Slots with a key and a value each, a bitmap that says which are taken, a note kept in one
-/// line, and a log for changing all values at once.
+/// Slots with a key and a value each, a bitmap of taken slots, a note in one line, and a log for changing all
+/// values atomically.
 pub struct ToyMap(pub Bug);
 
 pub struct Live {
@@ -203,9 +203,9 @@ impl Live {
     }
 }
 
-/// Returns a proof that proves nothing, for the bugs that the types would have prevented.
+/// Returns an invalid proof, for the bugs that the types would have prevented.
 fn unproven() -> Durable {
-    // A fence of a medium that no test looks at.
+    // A fence of a medium that no test checks.
     Sim::new(&Memory::new(64)).fence(Flushed::none(), "nowhere")
 }
 

@@ -4,9 +4,9 @@
 //! 1. The paths under a directory are collected.
 //! 2. A child process indexes them, path to size and time, and acknowledges each entry through a
 //!    pipe once the tree has answered.
-//! 3. 3. The child is killed with SIGKILL at a random point. The entries whose acknowledgements are
-//!    in the pipe by then are acknowledged.
-//! 4. 4. The pool is reopened, timed; every acknowledged entry must be present with its value.
+//! 3. The child is killed with SIGKILL at a random point. The entries whose acknowledgements are in
+//!    the pipe by then are acknowledged.
+//! 4. The pool is reopened, timed; every acknowledged entry must be present with its value.
 //! 5. The rest is loaded, the tree is checked, and a few queries are run.
 
 mod query;

@@ -1,9 +1,9 @@
 //! Presets with atomic changes of several keys.
 //!
-//! - - [`bank`]: transfers concurrent with sums of snapshots, and kills.
+//! - [`bank`]: transfers concurrent with sums of snapshots, and kills.
 //! - [`batch`]: batches against single writes.
-//! - - [`snapshot`]: the overhead of batches and snapshots for other operations.
-//! - - [`ledger`]: the store interface of the first two; [`kept`]: the stores that implement it.
+//! - [`snapshot`]: the overhead of batches and snapshots for other operations.
+//! - [`ledger`]: the store interface of the first two; [`kept`]: the stores that implement it.
 
 pub mod bank;
 pub mod batch;
