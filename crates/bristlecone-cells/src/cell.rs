@@ -1,4 +1,4 @@
-//! One line of the table, and all of them.
+//! The rows of the table of configurations.
 
 use bristlecone::Domain;
 
@@ -6,16 +6,16 @@ use crate::codec::Codec;
 use crate::room::{DOMAINS, ROOMS, Room};
 use crate::shape::{Shape, shapes};
 
-/// One line of the table.
+/// One row of the table.
 #[derive(Clone, Copy)]
 pub struct Cell {
     /// The design and its options.
     pub shape: Shape,
-    /// What keys and values are.
+    /// Kinds of keys and values.
     pub codec: Codec,
-    /// What survives a crash.
+    /// The durability domain.
     pub domain: Domain,
-    /// The sizes of the pool, and what else is in it.
+    /// The sizes of the pool, and its other contents.
     pub room: Room,
 }
 
@@ -31,7 +31,7 @@ impl std::fmt::Debug for Cell {
     }
 }
 
-/// Returns every cell that there is.
+/// Returns every cell.
 pub fn all() -> impl Iterator<Item = Cell> {
     shapes().flat_map(|shape| {
         Codec::ALL.into_iter().flat_map(move |codec| {

@@ -5,7 +5,7 @@ use std::fmt;
 use bristlecone::{Key, Value};
 use bristlecone_random::mix;
 
-/// Where keys and values stand: the four pairs that the trees are compiled for.
+/// Location of keys and values: the four pairs for which the trees are compiled.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Codec {
     /// Both in the tree: see [`Words`].
@@ -18,9 +18,9 @@ pub enum Codec {
     Texts,
 }
 
-/// Something to do with a codec's keys and values.
+/// A function of a codec's keys and values.
 pub trait Visit {
-    /// Does it.
+    /// Runs it.
     fn visit<I: Items>(self);
 }
 
@@ -28,7 +28,7 @@ impl Codec {
     /// Every codec.
     pub const ALL: [Self; 4] = [Self::Words, Self::Notes, Self::Labels, Self::Texts];
 
-    /// Does something with the codec's keys and values.
+    /// Runs a function with the codec's keys and values.
     pub fn visit(self, with: impl Visit) {
         match self {
             Self::Words => with.visit::<Words>(),
@@ -50,7 +50,8 @@ impl fmt::Display for Codec {
     }
 }
 
-/// Keys and values of a codec, made from numbers: different keys from different numbers below 2^32.
+/// Keys and values of a codec, derived from numbers: distinct numbers below 2^32 give distinct
+/// keys.
 pub trait Items: Copy + Send + Sync + 'static {
     /// The type of keys.
     type K: Key<Owned: Ord>;
@@ -61,9 +62,9 @@ pub trait Items: Copy + Send + Sync + 'static {
     fn key(number: u64) -> <Self::K as Key>::Owned;
     /// Makes a value.
     fn value(number: u64) -> <Self::V as Value>::Owned;
-    /// Lends a key to an operation.
+    /// Borrows a key for an operation.
     fn key_ref(key: &<Self::K as Key>::Owned) -> <Self::K as Key>::Ref<'_>;
-    /// Lends a value to an operation.
+    /// Borrows a value for an operation.
     fn value_ref(value: &<Self::V as Value>::Owned) -> <Self::V as Value>::Ref<'_>;
 }
 
@@ -94,23 +95,23 @@ macro_rules! items {
 }
 
 items!(
-    /// Words, the ends of their range among them.
+    /// Words, including the ends of their range.
     Words: u64, u64, rank, word, |key: &u64| *key, |value: &u64| *value
 );
 items!(
-    /// Words that have byte strings of every length.
+    /// Words as keys, byte strings of every length as values.
     Notes: u64, &'static [u8], rank, bytes, |key: &u64| *key, Vec::as_slice
 );
 items!(
-    /// Strings that have words.
+    /// Strings as keys, words as values.
     Labels: &'static str, u64, text, word, String::as_str, |value: &u64| *value
 );
 items!(
-    /// Byte strings that have strings.
+    /// Byte strings as keys, strings as values.
     Texts: &'static [u8], &'static str, |number| text(number).into_bytes(), text, Vec::as_slice, String::as_str
 );
 
-/// Returns a key: first the ends of the range, then numbers side by side and scattered ones by turns.
+/// Returns a key: first the ends of the range, then adjacent and scattered numbers alternately.
 fn rank(number: u64) -> u64 {
     match number {
         0..5 => [0, u64::MAX, 1, u64::MAX - 1, 1 << 63][number as usize],

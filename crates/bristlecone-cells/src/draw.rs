@@ -1,4 +1,4 @@
-//! Which cells a run takes.
+//! Selects the cells of a run.
 
 use std::collections::HashMap;
 use std::time::SystemTime;
@@ -7,7 +7,7 @@ use bristlecone_random::Generator;
 
 use crate::cell::Cell;
 
-/// Returns what the day's cells are drawn from: `BRISTLECONE_SEED`, or the number of the day.
+/// Returns the seed of the day's cells: `BRISTLECONE_SEED`, or the number of the day.
 ///
 /// # Panics
 ///
@@ -19,8 +19,8 @@ pub fn seed() -> u64 {
     }
 }
 
-/// Returns what a cell shows: the value of each of its design's options that it has, and the pairs of its design
-/// with its codec, its domain and its room.
+/// Returns what a cell covers: the values of its design's options, and the pairs of its design with its codec,
+/// its domain and its pool size.
 pub fn goals(cell: &Cell) -> Vec<String> {
     let design = cell.shape.design;
     let mut goals: Vec<_> = cell
@@ -38,7 +38,7 @@ pub fn goals(cell: &Cell) -> Vec<String> {
     goals
 }
 
-/// Chooses few of the cells that show everything that all of them show.
+/// Selects few of the cells that together cover everything that all of them cover.
 pub fn covering(mut cells: Vec<Cell>, seed: u64) -> Vec<Cell> {
     shuffle(&mut cells, seed);
     let mut numbers = HashMap::new();
@@ -54,7 +54,7 @@ pub fn covering(mut cells: Vec<Cell>, seed: u64) -> Vec<Cell> {
     let mut chosen = Vec::new();
     while is_open.contains(&true) {
         let shows = |at: usize| shown[at].iter().filter(|goal| is_open[**goal]).count();
-        // Of those that show most, the first one: the order is drawn.
+        // The first one of those that cover most: the order is drawn.
         let best = (0..cells.len()).rev().max_by_key(|at| shows(*at)).expect("cells show what is open");
         shown[best].iter().for_each(|goal| is_open[*goal] = false);
         chosen.push(cells[best]);

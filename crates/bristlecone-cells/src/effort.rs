@@ -1,4 +1,4 @@
-//! How much of what could be tried a run tries.
+//! The test level of a run.
 
 use std::fmt;
 use std::io::Write;
@@ -6,26 +6,27 @@ use std::str::FromStr;
 
 use crate::draw::seed;
 
-/// How much a run tries: `BRISTLECONE_EFFORT`. What is asserted of each thing that is tried is the same.
+/// Number of configurations that a run tries: `BRISTLECONE_EFFORT`. The assertions are the same at
+/// every level.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
 pub enum Effort {
-    /// What `cargo test --workspace` has minutes for.
+    /// As much as `cargo test --workspace` can run in minutes.
     Quick,
-    /// What is tried before a change goes in.
+    /// As much as is tried before a change is merged.
     Ci,
-    /// What there is.
+    /// Everything.
     Long,
 }
 
 impl Effort {
-    /// Every effort, the least first.
+    /// Every level, in ascending order.
     pub const ALL: [Self; 3] = [Self::Quick, Self::Ci, Self::Long];
 
-    /// Returns the effort of this run: `BRISTLECONE_EFFORT`, or quick.
+    /// Returns the level of this run: `BRISTLECONE_EFFORT`, or quick.
     ///
     /// # Panics
     ///
-    /// If there is no effort of that name.
+    /// If there is no level of that name.
     pub fn of_run() -> Self {
         match std::env::var("BRISTLECONE_EFFORT") {
             Ok(name) => name.parse().unwrap_or_else(|error| panic!("BRISTLECONE_EFFORT: {error}")),
@@ -60,7 +61,7 @@ impl FromStr for Effort {
     }
 }
 
-/// Returns the count that belongs to the effort of this run.
+/// Returns the count for the level of this run.
 pub fn by_effort<T>(quick: T, ci: T, long: T) -> T {
     match Effort::of_run() {
         Effort::Quick => quick,
@@ -69,12 +70,14 @@ pub fn by_effort<T>(quick: T, ci: T, long: T) -> T {
     }
 }
 
-/// Returns whether this run takes the thing of a number: a quick run takes one of so many, others each day.
+/// Returns whether this run takes item `number`: a quick run takes one of `one_of`, different ones
+/// each day.
 pub fn in_share(number: usize, one_of: u64) -> bool {
     Effort::of_run() > Effort::Quick || (number as u64).wrapping_add(seed()).is_multiple_of(one_of)
 }
 
-/// Returns what this run takes of some things: a quick run one of so many, others each day, and one at least.
+/// Returns the items that this run takes: in a quick run one of `one_of`, different ones each day,
+/// and at least one.
 pub fn share<T>(all: impl IntoIterator<Item = T>, one_of: u64) -> Vec<T> {
     let all: Vec<T> = all.into_iter().collect();
     let one_of = one_of.min(all.len() as u64);
@@ -82,7 +85,7 @@ pub fn share<T>(all: impl IntoIterator<Item = T>, one_of: u64) -> Vec<T> {
     all.filter(|(number, _)| in_share(*number, one_of)).map(|(_, thing)| thing).collect()
 }
 
-/// Returns whether this run makes at least an effort; says what is left out if it does not.
+/// Returns whether this run has at least this level; prints the omission if it does not.
 pub fn takes(least: Effort, what: &str) -> bool {
     let takes = Effort::of_run() >= least;
     if !takes {
@@ -91,7 +94,7 @@ pub fn takes(least: Effort, what: &str) -> bool {
     takes
 }
 
-/// Prints a line that is seen also of tests that pass.
+/// Prints a line that is visible also for tests that pass.
 pub fn tell(what: &str) {
     let _ = writeln!(std::io::stderr(), "{what}");
 }

@@ -1,4 +1,4 @@
-//! What the suites run: one table of cells.
+//! The table of configurations (cells) of the test suites.
 //!
 //! ```text
 //! cell = shape (design and options) x codec x domain x room      every one that there is
@@ -8,13 +8,13 @@
 //!                       codec, domain and room
 //! ```
 //!
-//! `BRISTLECONE_EFFORT` says how much a run tries: `quick`, as by default, a share of the drawn cells and few schedules and
-//! images; `ci` all drawn cells; `long` all cells. See [`Effort`].
+//! `BRISTLECONE_EFFORT` sets the test level: `quick`, the default, takes a share of the drawn cells and few schedules
+//! and images; `ci` all drawn cells; `long` all cells. See [`Effort`].
 //!
-//! Which cells are drawn depends on `BRISTLECONE_SEED`, or on the day. `BRISTLECONE_CELLS=all` runs every
-//! cell of every suite, and any other value those whose names contain it: `BRISTLECONE_CELLS=nbtree-7/`.
+//! The drawn cells depend on `BRISTLECONE_SEED`, or on the day. `BRISTLECONE_CELLS=all` runs every cell of every suite,
+//! and any other value the cells whose names contain it: `BRISTLECONE_CELLS=nbtree-7/`.
 //!
-//! A new option of a design is one more shape in [`SHAPES`] or [`SHORT_LOGS`], without which a test here fails.
+//! A new option of a design needs one more shape in [`SHAPES`] or [`SHORT_LOGS`], which a test here checks.
 
 mod cell;
 mod codec;

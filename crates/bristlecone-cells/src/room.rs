@@ -5,29 +5,30 @@ use bristlecone::Domain;
 /// Every domain.
 pub const DOMAINS: [Domain; 4] = [Domain::Process, Domain::Adr, Domain::Eadr, Domain::Msync];
 
-/// The sizes of a pool, and how many trees stand beside the one that is looked at.
+/// The sizes of a pool, and the number of trees besides the tested one.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Room {
-    /// Its name in those of cells.
+    /// Its name in the names of cells.
     pub name: &'static str,
     /// Bytes of a chunk.
     pub chunk_bytes: u64,
-    /// Chunks that the pool may grow to.
+    /// Maximum number of chunks.
     pub chunks_max: u64,
-    /// Trees beside the one.
+    /// Number of trees besides the tested one.
     pub beside: u64,
 }
 
-/// What a file's chunks have.
+/// Chunk size of pools in files.
 pub(crate) const FILE_CHUNK: u64 = 2 << 20;
-/// What most explored pools have: recovery reads every chunk that is begun, and there are many recoveries.
+/// Chunk size of most explored pools: recovery reads every chunk in use, and there are many
+/// recoveries.
 pub(crate) const SMALL_CHUNK: u64 = 4096;
 
 const fn room(name: &'static str, chunk_bytes: u64, chunks_max: u64, beside: u64) -> Room {
     Room { name, chunk_bytes, chunks_max, beside }
 }
 
-/// Every room.
+/// Every pool size.
 pub const ROOMS: &[Room] = &[
     room("wide", FILE_CHUNK, 512, 0),
     room("narrow", FILE_CHUNK, 128, 0),
@@ -39,7 +40,7 @@ pub const ROOMS: &[Room] = &[
 ];
 
 impl Room {
-    /// Returns the bytes that the chunks may take.
+    /// Returns the total size of the chunks in bytes.
     pub fn bytes(&self) -> u64 {
         self.chunk_bytes * self.chunks_max
     }

@@ -10,12 +10,12 @@ use bristlecone::{Pool, TreeOptions};
 pub struct Shape {
     /// The design.
     pub design: Design,
-    /// What distinguishes the shape from others of the design.
+    /// The property that distinguishes the shape from others of the design.
     pub name: &'static str,
-    /// What is not as by default.
+    /// Options that differ from their defaults.
     pub options: &'static [(&'static str, u64)],
-    /// Whether a dozen operations meet every change of structure in chunks of 4 KiB. Logs of these have few
-    /// entries to a chunk, however large that is.
+    /// Whether a dozen operations cause every structure change in chunks of 4 KiB. Logs of these shapes have few
+    /// entries to a chunk of any size.
     pub tiny: bool,
 }
 
@@ -27,8 +27,8 @@ const fn tiny(design: Design, name: &'static str, options: &'static [(&'static s
     Shape { design, name, options, tiny: true }
 }
 
-/// Shapes whose logs have few entries to a chunk, for chunks of few bytes: of tiny ones that comes first which has
-/// the most kinds of structure changes.
+/// Shapes whose logs have few entries to a chunk, for small chunks. Of tiny ones, the one with the most kinds of
+/// structure changes comes first.
 #[rustfmt::skip]
 pub const SHORT_LOGS: &[Shape] = &[
     tiny(CclBTree, "4", &[("leaf_slots", 4), ("log_entries", 5), ("inner_bytes", 256), ("collector_threads", 0), ("log_percent", 20)]),
@@ -107,12 +107,12 @@ impl Shape {
         shapes().find(|shape| shape.to_string() == name)
     }
 
-    /// Returns the value of an option, if it is not as by default.
+    /// Returns the value of an option, if it differs from its default.
     pub fn option(&self, name: &str) -> Option<u64> {
         self.options.iter().find(|(option, _)| *option == name).map(|(_, value)| *value)
     }
 
-    /// Begins to create or open a tree of this shape.
+    /// Returns options to create or open a tree of this shape.
     pub fn tree(&self, pool: &Pool, name: &str) -> TreeOptions {
         let options = pool.tree_options(name).design(self.design);
         self.options.iter().fold(options, |options, &(name, value)| options.option(name, value))
@@ -148,7 +148,7 @@ mod tests {
         std::fs::read_to_string(docs.join(name)).unwrap()
     }
 
-    /// Returns whether a line of a design's page says which values an option may have.
+    /// Returns whether a line of a design's page states the values that an option may have.
     fn says(line: &str, allowed: Allowed) -> bool {
         let numbers: BTreeSet<u64> =
             line.split(|c: char| !c.is_ascii_digit()).filter_map(|number| number.parse().ok()).collect();
@@ -181,7 +181,7 @@ mod tests {
         }
     }
 
-    /// The directory keeps options by their place, which FORMAT.md lists.
+    /// The directory stores options by their index, which FORMAT.md lists.
     #[test]
     fn the_format_has_every_option_in_its_place() {
         let format = doc("FORMAT.md");

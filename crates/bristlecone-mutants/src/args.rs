@@ -7,26 +7,26 @@ use clap::Parser;
 use crate::mutant::{Kind, Mutant};
 use crate::plan::fits;
 
-/// Changes the sources in small ways, one at a time, and reports which changes no test notices.
+/// Changes the sources in small ways, one at a time, and reports the changes that no test detects.
 ///
-/// All changes are compiled into one copy of the workspace, each behind a switch. Results are kept: what was
-/// interrupted goes on where it was. Exit code 1: a change went unnoticed that is not explained; 2: an error.
+/// All changes are compiled into one copy of the workspace, each behind a switch. Results are kept: an interrupted
+/// run continues where it stopped. Exit code 1: a change was neither detected nor explained; 2: an error.
 #[derive(Debug, Parser)]
 #[command(name = "bristlecone-mutants", version)]
 pub struct Args {
-    /// The workspace.
+    /// Folder of the workspace.
     #[arg(long, value_name = "FOLDER", default_value = ".")]
     pub root: PathBuf,
-    /// Where the copy, what is built of it and results are kept [default: target/mutants in the workspace].
+    /// Folder of the copy, its builds and the results [default: target/mutants in the workspace].
     #[arg(long, value_name = "FOLDER")]
     pub work: Option<PathBuf>,
-    /// Which files are mutated and which tests own them [default: the table that is built in].
+    /// Table of mutated files and the tests that own them [default: the built-in table].
     #[arg(long, value_name = "FILE")]
     pub owners: Option<PathBuf>,
-    /// Survivors that are explained [default: crates/bristlecone-mutants/explained.toml].
+    /// Explained survivors [default: crates/bristlecone-mutants/explained.toml].
     #[arg(long, value_name = "FILE")]
     pub explained: Option<PathBuf>,
-    /// Only files that contain this, or fit it if it has a `*`.
+    /// Only files whose paths contain this, or match it if it has a `*`.
     #[arg(long, value_name = "GLOB")]
     pub file: Vec<String>,
     /// Only the files of a design.
@@ -38,35 +38,35 @@ pub struct Args {
     /// Only one mutant, by its number in the list.
     #[arg(long, value_name = "NUMBER")]
     pub id: Vec<u32>,
-    /// Only so many of those, drawn by the seed; a larger sample contains a smaller one.
+    /// Only this many of those, drawn by the seed; a larger sample contains a smaller one.
     #[arg(long, value_name = "COUNT")]
     pub sample: Option<usize>,
-    /// What draws the sample, and the order of the runs.
+    /// Seed of the sample, and of the order of the runs.
     #[arg(long, value_name = "NUMBER", default_value_t = 0)]
     pub seed: u64,
-    /// Tests that run at once.
+    /// Number of tests that run at the same time.
     #[arg(long, value_name = "COUNT", default_value_t = 1)]
     pub jobs: usize,
-    /// Crates that compile at once.
+    /// Number of crates that compile at the same time.
     #[arg(long, value_name = "COUNT", default_value_t = 1)]
     pub build_jobs: usize,
-    /// Build only the mutants that are meant: sooner for a sample, and anew for another one.
+    /// Build only the selected mutants: faster for a sample, but another sample needs another build.
     #[arg(long)]
     pub sparse: bool,
-    /// Leave out tests that take more processor time than this without any mutant; at least that much is wasted on
-    /// each of them once.
+    /// Omit tests that take more processor time than this without any mutant; at least that much is spent on each
+    /// of them once.
     #[arg(long, value_name = "SECONDS", default_value_t = 900)]
     pub longest: u64,
-    /// Run again what went unnoticed or took too long.
+    /// Repeat undetected and timed-out mutants.
     #[arg(long)]
     pub retry: bool,
-    /// Run what was built last, whatever changed since.
+    /// Run the last build, ignoring later changes of the sources.
     #[arg(long)]
     pub built: bool,
-    /// List the mutants, and build and run nothing.
+    /// List the mutants without building or running.
     #[arg(long, conflicts_with = "report")]
     pub list: bool,
-    /// Report what is known, and build and run nothing.
+    /// Report the known results without building or running.
     #[arg(long)]
     pub report: bool,
 }
@@ -76,7 +76,7 @@ fn kind(name: &str) -> Result<Kind, String> {
 }
 
 impl Args {
-    /// Returns the mutants that are meant, in the order in which they run.
+    /// Returns the selected mutants, in the order of their runs.
     pub fn chosen<'m>(&self, mutants: impl Iterator<Item = &'m Mutant>) -> Vec<&'m Mutant> {
         let mut chosen: Vec<&Mutant> = mutants.filter(|mutant| self.wants(mutant)).collect();
         chosen.sort_by_key(|mutant| (drawn(&mutant.key(), self.seed), mutant.id));
@@ -97,7 +97,7 @@ fn is_of_design(name: &str, file: &str) -> bool {
     file.contains(&format!("/designs/{name}/"))
 }
 
-/// Returns a number that a mutant draws: FNV-1a of its key, mixed with the seed.
+/// Returns a pseudorandom number of a mutant: FNV-1a of its key, mixed with the seed.
 fn drawn(key: &str, seed: u64) -> u64 {
     let mut hash = 0xcbf2_9ce4_8422_2325 ^ seed.wrapping_mul(0x9e37_79b9_7f4a_7c15);
     for byte in key.bytes() {

@@ -1,4 +1,4 @@
-//! The mutated copy of the workspace: written, freed of what does not compile, built once.
+//! The mutated copy of the workspace: written, freed of mutants that do not compile, and built once.
 
 use std::collections::{BTreeSet, HashMap, HashSet};
 use std::ops::Range;
@@ -15,23 +15,24 @@ use crate::rewrite::{Marks, rewrite};
 
 const SWITCH: &str = include_str!("injected/mutants.rs");
 
-/// Rounds of dropping mutants that do not compile. The compiler reports errors phase by phase, crate by crate.
+/// Maximum number of rounds of dropping mutants that do not compile. The compiler reports errors phase by phase, crate
+/// by crate.
 const ROUNDS_MAX: usize = 40;
 
 /// A workspace and its mutated copy.
 pub struct Copy {
     root: PathBuf,
-    /// Where the copy is.
+    /// Folder of the copy.
     pub source: PathBuf,
     target: PathBuf,
     jobs: usize,
     plan: Plan,
     files: Vec<File>,
-    /// Every mutant that was found; its number is its place.
+    /// All mutants; the number of a mutant is its index.
     pub mutants: Vec<Mutant>,
     /// Mutants that do not compile.
     pub refused: HashSet<u32>,
-    /// The mutants that the copy has, if it does not have all that compile.
+    /// The mutants in the copy, if it does not contain all that compile.
     only: Option<HashSet<u32>>,
 }
 
@@ -42,7 +43,7 @@ pub struct Program {
     /// `lib`, or the name of the file of tests.
     pub target: String,
     pub path: PathBuf,
-    /// Where it runs.
+    /// Its working directory.
     pub folder: PathBuf,
 }
 
@@ -74,7 +75,7 @@ impl Copy {
         })
     }
 
-    /// Returns the table that the copy is made by.
+    /// Returns the table by which the copy is made.
     pub fn plan(&self) -> &Plan {
         &self.plan
     }
@@ -145,22 +146,22 @@ impl Copy {
         self.mutants.iter().filter(|mutant| !self.refused.contains(&mutant.id))
     }
 
-    /// Leaves all other mutants out of the copy, which compiles and runs the sooner for it.
+    /// Removes all other mutants from the copy, which then compiles and runs faster.
     pub fn keep_only(&mut self, mutants: HashSet<u32>) {
         self.only = Some(mutants);
     }
 
-    /// Returns whether it was found which mutants do not compile.
+    /// Returns whether the mutants that do not compile are known.
     pub fn knows_refused(&self) -> bool {
         self.refused_path().is_file()
     }
 
-    /// Returns where the mutants are listed that do not compile, so that they are found once.
+    /// Returns the path of the list of mutants that do not compile, so that they are determined once.
     fn refused_path(&self) -> PathBuf {
         self.source.with_file_name("refused.json")
     }
 
-    /// Reads which mutants are known not to compile.
+    /// Reads the list of mutants that do not compile.
     pub fn recall(&mut self) -> Result<(), String> {
         let Ok(text) = std::fs::read_to_string(self.refused_path()) else { return Ok(()) };
         let keys: HashSet<String> =
@@ -177,7 +178,7 @@ impl Copy {
         write(&self.refused_path(), &text)
     }
 
-    /// Copies what is not mutated: not what was built, and nothing hidden.
+    /// Copies unmutated files, except build output and hidden files.
     fn copy_folder(&self, folder: &Path) -> Result<(), String> {
         let mutated: HashSet<PathBuf> = self.files.iter().map(|file| self.root.join(&file.path)).collect();
         let lib = self.root.join(&self.plan.host.path).join("src/lib.rs");
@@ -224,7 +225,7 @@ impl Copy {
         let mut command = Command::new(std::env::var_os("CARGO").unwrap_or_else(|| "cargo".into()));
         command.args(arguments).args(["--message-format", "json", "--jobs", &self.jobs.to_string()]);
         command.current_dir(&self.source).env("CARGO_TARGET_DIR", &self.target);
-        // Mutants leave much unused and unreachable; they are debugged in the source.
+        // Mutants cause many warnings about unused and unreachable code; they are debugged in the source.
         command.env("RUSTFLAGS", "--cap-lints=allow");
         command.env("CARGO_PROFILE_DEV_DEBUG", "0").env("CARGO_PROFILE_TEST_DEBUG", "0");
         command.env("CARGO_INCREMENTAL", "0");
@@ -243,8 +244,8 @@ impl Copy {
         Ok(if success { Vec::new() } else { messages })
     }
 
-    /// Returns the mutants that errors point at: by their main place, else by any, else by the lines of any, else by what is
-    /// between them, such as the end of a borrow that was deleted.
+    /// Returns the mutants to which errors point: by their primary span, otherwise by any span, otherwise by the lines
+    /// of any span, otherwise by the code between spans, such as the end of a borrow that was deleted.
     fn culprits(&self, errors: &[Value]) -> HashSet<u32> {
         let mut marks: HashMap<String, (Marks, String)> = HashMap::new();
         let mut found = HashSet::new();
@@ -298,7 +299,7 @@ fn lines_around(text: &str, place: &Range<usize>) -> Range<usize> {
     start..text[end..].find('\n').map_or(text.len(), |at| end + at)
 }
 
-/// Returns the places of a message of the compiler, and of its notes.
+/// Returns the spans of a compiler message, and of its notes.
 fn spans_of(message: &Value, spans: &mut Vec<Value>) {
     spans.extend(message["spans"].as_array().into_iter().flatten().cloned());
     message["children"].as_array().into_iter().flatten().for_each(|child| spans_of(child, spans));
@@ -313,7 +314,7 @@ fn rendered(message: &Value) -> String {
     message["message"]["rendered"].as_str().unwrap_or_default().to_owned()
 }
 
-/// Runs cargo: whether it succeeded, and its messages.
+/// Runs cargo; returns whether it succeeded, and its messages.
 fn output(command: &mut Command) -> Result<(bool, Vec<Value>), String> {
     let output = command.stderr(Stdio::piped()).output().map_err(|error| format!("cargo: {error}"))?;
     let text = String::from_utf8_lossy(&output.stdout);
@@ -324,7 +325,7 @@ fn output(command: &mut Command) -> Result<(bool, Vec<Value>), String> {
     Ok((output.status.success(), messages))
 }
 
-/// Returns the package of a file: packages are named as their folders.
+/// Returns the package of a file: packages are named like their folders.
 fn package_of(path: &str) -> String {
     path.split('/').nth(1).unwrap_or_default().to_owned()
 }
@@ -333,7 +334,7 @@ fn read(path: &Path) -> Result<String, String> {
     std::fs::read_to_string(path).map_err(|error| format!("{}: {error}", path.display()))
 }
 
-/// Writes a file unless it holds these contents: cargo builds anew what is younger.
+/// Writes a file unless it already has these contents: cargo rebuilds newer files.
 pub fn write(path: &Path, bytes: impl AsRef<[u8]>) -> Result<(), String> {
     let bytes = bytes.as_ref();
     if std::fs::read(path).is_ok_and(|old| old == bytes) {

@@ -1,5 +1,5 @@
-//! Survivors that are known to change nothing, each with the reason. They are named by the line of the source, not
-//! by line numbers: other changes of a file leave them valid, changes of their line do not.
+//! Survivors that are known to have no effect, each with the reason. An entry quotes the source line instead of a
+//! line number: other changes of a file leave it valid, changes of its line do not.
 
 use std::path::Path;
 
@@ -7,7 +7,7 @@ use serde::Deserialize;
 
 use crate::mutant::{Kind, Mutant};
 
-/// A survivor with the reason why nothing can notice it.
+/// A survivor with the reason why it is undetectable.
 #[derive(Debug, Deserialize)]
 #[serde(deny_unknown_fields)]
 pub struct Explained {
@@ -15,7 +15,7 @@ pub struct Explained {
     /// The line where the change begins, without its indentation.
     pub line: String,
     pub kind: Kind,
-    /// The code after; without it every change of this kind in the line is meant.
+    /// The code after the change; without it, the entry matches every change of this kind in the line.
     pub after: Option<String>,
     pub reason: String,
 }
@@ -39,7 +39,7 @@ pub fn read(path: &Path) -> Result<Vec<Explained>, String> {
 }
 
 impl Explained {
-    /// Returns whether this entry is about the mutant.
+    /// Returns whether this entry matches the mutant.
     pub fn is_of(&self, mutant: &Mutant) -> bool {
         (&self.file, &self.line, self.kind) == (&mutant.file, &mutant.text, mutant.kind)
             && self.after.as_ref().is_none_or(|after| *after == mutant.after)

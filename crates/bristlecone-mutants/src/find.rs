@@ -1,8 +1,8 @@
-//! Finds what can be mutated in a source file.
+//! Finds the mutants of a source file.
 //!
-//! Macros' arguments, patterns, types, attributes, constants, `const fn`, tests and code for other processors
-//! are left alone: code there cannot look at run time whether a mutant is on, or does not run here. So are
-//! prefetches, which no result depends on.
+//! Arguments of macros, patterns, types, attributes, constants, `const fn`, tests and code for other processors
+//! are not mutated: such code cannot check at run time whether a mutant is on, or does not run here. Neither are
+//! prefetches, on which no result depends.
 
 use std::ops::Range;
 
@@ -26,13 +26,13 @@ pub struct Site {
 /// How a site is rewritten.
 #[derive(Debug)]
 pub enum Form {
-    /// The expression or the statements, or one of these instead.
+    /// Replaces the expression or the statements by one of these.
     Instead { statements: bool, variants: Vec<(u32, String)> },
-    /// The condition holds only if the mutant is off. A chain with `let` takes no parentheses.
+    /// Makes the condition false if the mutant is on. A chain with `let` takes no parentheses.
     Never { id: u32, chain: bool },
-    /// The statement runs only if the mutant is off.
+    /// Skips the statement if the mutant is on.
     Skipped { id: u32 },
-    /// After this `let` the name is dropped.
+    /// Drops the name after this `let`.
     Dropped { id: u32, name: String },
 }
 
@@ -44,13 +44,13 @@ pub struct File {
     pub sites: Vec<Site>,
 }
 
-/// Finds the mutants of a file and adds them to `mutants`: their numbers are their places there.
+/// Finds the mutants of a file and appends them to `mutants`: their numbers are their indices there.
 pub fn find(path: &str, source: String, mutants: &mut Vec<Mutant>) -> Result<File, String> {
     let parsed = syn::parse_file(&source).map_err(|error| format!("{path}: {error}"))?;
     let mut finder = Finder { path, source: &source, mutants, sites: Vec::new() };
     finder.visit_file(&parsed);
     let mut sites = finder.sites;
-    // Stable: of two that are equally long the outer one was found first.
+    // Stable: of two equally long sites the outer one was found first.
     sites.sort_by_key(|site| (site.range.start, std::cmp::Reverse(site.range.end)));
     Ok(File { path: path.to_owned(), source, sites })
 }
@@ -83,7 +83,7 @@ impl Finder<'_> {
         id
     }
 
-    /// Adds mutants that replace a node by one of these: what is shown, and what is written.
+    /// Adds mutants that replace a node by one of these: the printed text, and the written code.
     fn instead(&mut self, node: &impl Spanned, at: Span, kind: Kind, variants: &[(String, String)]) {
         let before = self.code(node).to_owned();
         let add = |(shown, code): &(String, String)| (self.add(at, kind, &before, shown), code.clone());
@@ -119,7 +119,7 @@ impl Finder<'_> {
         self.instead(node, at, kind, &variants);
     }
 
-    /// Adds mutants of a range whose end moves by one, or whose start moves up by one.
+    /// Adds mutants of a range whose end moves by one, or whose start increases by one.
     fn range(&mut self, range: &syn::ExprRange) {
         let whole = self.code(range).to_owned();
         let from = range.span().byte_range().start;
@@ -143,8 +143,8 @@ impl Finder<'_> {
         self.sites.push(Site { range: condition.span().byte_range(), form });
     }
 
-    /// Leaves out statements, and has them swapped with their neighbours. With `unit` the last one has no value,
-    /// even if no semicolon follows it.
+    /// Adds mutants that omit statements or swap them with their neighbours. With `unit` the last one has no
+    /// value, even without a semicolon.
     fn block(&mut self, block: &Block, unit: bool) {
         let last = block.stmts.len().wrapping_sub(1);
         let removable = |at: usize, stmt: &Stmt| effect(stmt, unit || at != last);
@@ -176,7 +176,7 @@ impl Finder<'_> {
         }
     }
 
-    /// Adds mutants in which two neighbours of a run of statements change places.
+    /// Adds mutants that swap two adjacent statements of a run.
     fn swaps(&mut self, run: &[Stmt]) {
         let codes: Vec<String> = run.iter().map(|stmt| format!("{};", self.code(stmt))).collect();
         let mut variants = Vec::new();
@@ -298,7 +298,7 @@ impl Finder<'_> {
     }
 }
 
-/// Returns whether code with these attributes is left out of the libraries as they are built here.
+/// Returns whether code with these attributes is not part of the libraries as built here.
 fn is_elsewhere(attributes: &[Attribute]) -> bool {
     let elsewhere = ["test", "loom", "aarch64", "not", "debug_assertions"];
     let of = |attribute: &Attribute| match &attribute.meta {
@@ -337,7 +337,7 @@ fn is_jump(expr: &Expr) -> bool {
     matches!(expr, Expr::Return(_) | Expr::Break(_) | Expr::Continue(_))
 }
 
-/// Returns whether this is a hint to the processor: no result depends on it.
+/// Returns whether this is a prefetch hint, on which no result depends.
 fn is_prefetch(expr: &Expr) -> bool {
     let name = match expr {
         Expr::MethodCall(call) => Some(&call.method),
@@ -350,7 +350,7 @@ fn is_prefetch(expr: &Expr) -> bool {
     name.is_some_and(|name| name.to_string().contains("prefetch"))
 }
 
-/// Returns whether an expression does nothing but prefetch, maybe for each of several, or on a condition.
+/// Returns whether an expression only prefetches, possibly in a loop or conditionally.
 fn only_prefetches(expr: &Expr) -> bool {
     match expr {
         Expr::If(branch) => branch.else_branch.is_none() && block_only_prefetches(&branch.then_branch),
@@ -378,12 +378,12 @@ fn block_only_prefetches(block: &Block) -> bool {
 
 #[derive(PartialEq)]
 enum Effect {
-    /// Returns whether a statement binds nothing and has no value, so that it can be left out.
+    /// A statement that binds no name and has no value, so that it can be omitted.
     Plain,
     Other,
 }
 
-/// Returns what kind of statement this is; without `unit` an expression without semicolon is a value.
+/// Returns the kind of a statement; without `unit` an expression without semicolon is a value.
 fn effect(stmt: &Stmt, unit: bool) -> Effect {
     let plain = match stmt {
         Stmt::Expr(expr, semicolon) => {
@@ -399,7 +399,7 @@ fn effect(stmt: &Stmt, unit: bool) -> Effect {
     if plain { Effect::Plain } else { Effect::Other }
 }
 
-/// Returns whether the statement is an `if` without `else`: that its condition never holds leaves it out already.
+/// Returns whether the statement is an `if` without `else`: a condition that is never true already omits it.
 fn is_condition(stmt: &Stmt) -> bool {
     matches!(stmt, Stmt::Expr(Expr::If(branch), _) if branch.else_branch.is_none())
         || matches!(stmt, Stmt::Expr(Expr::While(_), _))
@@ -417,7 +417,7 @@ fn binds(pattern: &Pat) -> bool {
     }
 }
 
-/// Returns the name of a guard that is only kept: `_held`.
+/// Returns the name of a guard that is never read: `_held`.
 fn unread(local: &Local) -> Option<String> {
     let pattern = match &local.pat {
         Pat::Type(typed) => &*typed.pat,

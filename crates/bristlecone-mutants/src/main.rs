@@ -1,4 +1,5 @@
-//! `bristlecone-mutants`: changes that the tests should notice, all compiled at once, tried one by one.
+//! `bristlecone-mutants`: small changes that the tests should detect, compiled together and tried
+//! one by one.
 
 mod args;
 mod compile;
@@ -42,7 +43,7 @@ fn main() -> ExitCode {
     }
 }
 
-/// Carries out the arguments, and returns whether nothing went unnoticed.
+/// Runs the command, and returns whether every mutant was detected.
 fn work(args: &Args) -> Result<bool, String> {
     let root = args.root.canonicalize().map_err(|error| format!("{}: {error}", args.root.display()))?;
     let work = args.work.clone().unwrap_or_else(|| root.join("target/mutants"));
@@ -54,7 +55,7 @@ fn work(args: &Args) -> Result<bool, String> {
         args.chosen(copy.living()).iter().for_each(|mutant| println!("{mutant}"));
         return Ok(true);
     }
-    // A second Ctrl-C does not wait.
+    // A second Ctrl-C ends the process immediately.
     let stop = || {
         if STOP.swap(true, Relaxed) {
             std::process::exit(130)
@@ -92,7 +93,7 @@ fn explained_path(args: &Args, root: &Path) -> Option<PathBuf> {
     args.explained.clone().or_else(|| default.is_file().then_some(default))
 }
 
-/// Builds the copy, and runs those that were chosen and have no result yet.
+/// Builds the copy, and runs the selected mutants without results.
 fn run(
     args: &Args,
     copy: &mut Copy,

@@ -1,16 +1,16 @@
-//! What a mutant is.
+//! A mutant and its kinds.
 
 use std::fmt;
 
 use serde::{Deserialize, Serialize};
 
-/// What is changed.
+/// Kind of a change.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Serialize, Deserialize)]
 #[serde(rename_all = "kebab-case")]
 pub enum Kind {
     /// `<` and `<=`, `>` and `>=`, `==` and `!=`.
     Comparison,
-    /// `x + 1` or `x - 1` becomes `x`, or goes by two.
+    /// `x + 1` or `x - 1` becomes `x`, or changes by two.
     OffByOne,
     /// A bound of a range moves by one.
     Bound,
@@ -20,15 +20,15 @@ pub enum Kind {
     Negation,
     /// `true` and `false`.
     Literal,
-    /// A condition before a `return`, `continue`, `break` or error never holds.
+    /// A condition before a `return`, `continue`, `break` or error is never true.
     Check,
-    /// Another condition without `else` never holds.
+    /// Another condition without `else` is never true.
     Branch,
-    /// A statement is left out.
+    /// A statement is omitted.
     Deletion,
-    /// Two neighbours change places.
+    /// Two adjacent statements are swapped.
     Swap,
-    /// A guard that nothing reads is dropped at once.
+    /// A guard that is never read is dropped immediately.
     Guard,
 }
 
@@ -53,7 +53,7 @@ impl fmt::Display for Kind {
 /// One change of the sources.
 #[derive(Clone, Debug, Serialize, Deserialize)]
 pub struct Mutant {
-    /// Its number: what the environment names.
+    /// Its number, as named in the environment.
     pub id: u32,
     /// Path from the workspace's root.
     pub file: String,
@@ -61,7 +61,7 @@ pub struct Mutant {
     pub line: usize,
     /// Column, from 1.
     pub column: usize,
-    /// What is changed.
+    /// Kind of the change.
     pub kind: Kind,
     /// The line, without its indentation.
     pub text: String,
@@ -72,7 +72,7 @@ pub struct Mutant {
 }
 
 impl Mutant {
-    /// Returns what names this mutant in results, also of another run over the same sources.
+    /// Returns the identity of this mutant in results, stable across runs over the same sources.
     pub fn key(&self) -> String {
         format!("{}:{}:{}:{}:{}", self.file, self.line, self.column, self.kind, self.after)
     }
@@ -86,7 +86,7 @@ impl fmt::Display for Mutant {
     }
 }
 
-/// Returns code on one line.
+/// Joins code into one line.
 pub fn on_one_line(code: &str) -> String {
     code.split_whitespace().collect::<Vec<_>>().join(" ")
 }

@@ -1,10 +1,10 @@
-//! Which files are mutated, and which tests own them: read from a table.
+//! The table of mutated files and of the tests that own them.
 
 use std::path::{Path, PathBuf};
 
 use serde::Deserialize;
 
-/// The table that is built in.
+/// The built-in table.
 pub const OWN: &str = include_str!("../owners.toml");
 
 /// The table.
@@ -16,7 +16,7 @@ pub struct Plan {
     pub owners: Vec<Owner>,
 }
 
-/// The crate that all mutated crates depend on: it gets the module that knows which mutant is on.
+/// The crate on which all mutated crates depend: it gets the module that checks which mutant is on.
 #[derive(Debug, Deserialize)]
 #[serde(deny_unknown_fields)]
 pub struct Host {
@@ -26,13 +26,13 @@ pub struct Host {
     pub name: String,
 }
 
-/// Files, and the tests that are to notice their mutants.
+/// Files, and the tests that should detect their mutants.
 #[derive(Debug, Deserialize)]
 #[serde(deny_unknown_fields)]
 pub struct Owner {
     /// Files, or folders if they end in `/`.
     pub files: Vec<String>,
-    /// `package/target`, and what the tests' names contain if not all are meant.
+    /// `package/target`, and what the tests' names contain if only some are meant.
     pub tests: Vec<String>,
 }
 
@@ -52,13 +52,13 @@ impl Plan {
         Ok(plan)
     }
 
-    /// Returns the owner of a file: the first that names it.
+    /// Returns the owner of a file: the first one that names it.
     pub fn owner(&self, file: &str) -> Option<&Owner> {
         let names = |name: &String| name == file || (name.ends_with('/') && file.starts_with(name.as_str()));
         self.owners.iter().find(|owner| owner.files.iter().any(names))
     }
 
-    /// Returns the files to be mutated that are in the workspace at `root`, in order. Modules of tests are not.
+    /// Returns the files to mutate in the workspace at `root`, in order. Test modules are excluded.
     pub fn files(&self, root: &Path) -> Result<Vec<String>, String> {
         let mut found = Vec::new();
         for name in self.owners.iter().flat_map(|owner| &owner.files) {
@@ -88,7 +88,7 @@ fn collect(root: &Path, path: &Path, found: &mut Vec<String>) -> Result<(), Stri
     Ok(())
 }
 
-/// Returns what a folder holds.
+/// Returns the entries of a folder.
 pub fn entries(folder: &Path) -> Result<Vec<PathBuf>, String> {
     let read = || std::fs::read_dir(folder)?.map(|entry| Ok(entry?.path())).collect();
     let read: std::io::Result<Vec<PathBuf>> = read();
@@ -111,7 +111,8 @@ impl Tests {
     }
 }
 
-/// Returns whether a name fits a pattern in which `*` matches anything; a pattern without `*` may match anywhere.
+/// Returns whether a name matches a pattern in which `*` matches anything; a pattern without `*`
+/// may match anywhere.
 pub fn fits(pattern: &str, name: &str) -> bool {
     if !pattern.contains('*') {
         return name.contains(pattern);

@@ -1,4 +1,4 @@
-//! What became of the mutants, by file.
+//! Results of the mutants, by file.
 
 use std::collections::BTreeMap;
 use std::fmt;
@@ -7,7 +7,7 @@ use crate::explained::Explained;
 use crate::mutant::Mutant;
 use crate::results::{Line, Outcome};
 
-/// Counts of a file, or of all.
+/// Counts of a file, or of all files.
 #[derive(Clone, Copy, Debug, Default)]
 struct Counts {
     mutants: usize,
@@ -19,18 +19,18 @@ struct Counts {
     not_run: usize,
 }
 
-/// What became of the mutants.
+/// Results of the mutants.
 #[derive(Debug, Default)]
 pub struct Report<'m> {
     files: BTreeMap<&'m str, Counts>,
-    /// Neither noticed nor explained.
+    /// Neither detected nor explained.
     unnoticed: Vec<(&'m Mutant, Outcome)>,
-    /// Entries of explanations about nothing, or about what a test notices.
+    /// Explanations that match no mutant, or one that a test detects.
     stale: Vec<String>,
 }
 
 impl<'m> Report<'m> {
-    /// Counts those that were chosen. `all` are those that an explanation may be about.
+    /// Counts the selected mutants. `all` are those that an explanation may match.
     pub fn of(
         chosen: &[&'m Mutant],
         all: &[&'m Mutant],
@@ -73,7 +73,8 @@ impl<'m> Report<'m> {
         report
     }
 
-    /// Returns whether everything that ran was noticed or is explained, and no explanation is stale.
+    /// Returns whether every executed mutant was detected or is explained, and no explanation is
+    /// stale.
     pub fn is_clean(&self) -> bool {
         self.unnoticed.is_empty() && self.stale.is_empty()
     }

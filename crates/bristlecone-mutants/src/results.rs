@@ -1,4 +1,4 @@
-//! What became of each mutant: a line of JSON each, written when it is known.
+//! Results of mutants: a line of JSON each, written immediately.
 
 use std::collections::BTreeMap;
 use std::fs::{File, OpenOptions};
@@ -8,7 +8,7 @@ use std::sync::Mutex;
 
 use serde::{Deserialize, Serialize};
 
-/// What became of a mutant.
+/// Result of a mutant.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "kebab-case")]
 pub enum Outcome {
@@ -16,14 +16,14 @@ pub enum Outcome {
     Killed,
     /// A test did not end in time: it failed, too.
     TimedOut,
-    /// All tests passed that reach it.
+    /// All tests that reach it passed.
     Survived,
     /// No test that owns the file reaches it.
     Unreached,
 }
 
 impl Outcome {
-    /// Returns whether the tests noticed.
+    /// Returns whether the tests detected it.
     pub fn is_noticed(self) -> bool {
         matches!(self, Self::Killed | Self::TimedOut)
     }
@@ -35,7 +35,7 @@ pub struct Line {
     /// The mutant's key.
     pub mutant: String,
     pub outcome: Outcome,
-    /// The test that noticed.
+    /// The test that detected it.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub by: Option<String>,
     /// Tests that ran.
@@ -47,12 +47,12 @@ pub struct Line {
 #[derive(Debug)]
 pub struct Results {
     file: Mutex<File>,
-    /// What it held, by mutant; later lines replace earlier ones.
+    /// Earlier results, by mutant; later lines replace earlier ones.
     pub before: BTreeMap<String, Line>,
 }
 
 impl Results {
-    /// Opens the file. A line that was cut short is passed over.
+    /// Opens the file. A truncated line is skipped.
     pub fn open(path: &Path) -> Result<Self, String> {
         let failed = |error: std::io::Error| format!("{}: {error}", path.display());
         let text = std::fs::read_to_string(path).unwrap_or_default();

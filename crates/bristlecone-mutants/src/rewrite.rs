@@ -1,14 +1,14 @@
-//! Writes a file with all its mutants in it, each behind a question whether it is on.
+//! Writes a file with all its mutants in it, each behind a check whether it is on.
 //!
-//! Comments mark what a mutant wrote, so that an error of the compiler names the mutant: `/*<7*/ … /*7>*/`.
+//! Comments mark the code of a mutant, so that a compiler error identifies the mutant: `/*<7*/ … /*7>*/`.
 
 use std::collections::HashSet;
 use std::ops::Range;
 
 use crate::find::{File, Form, Site};
 
-/// Returns the file with its mutants, but those in `refused`. `switch` is the path of the function that returns
-/// whether a mutant is on.
+/// Returns the file with its mutants, except those in `refused`. `switch` is the path of the function that
+/// returns whether a mutant is on.
 pub fn rewrite(file: &File, switch: &str, refused: &HashSet<u32>) -> String {
     let mut writer = Writer { file, switch, refused, next: 0 };
     writer.within(0..file.source.len())
@@ -72,7 +72,7 @@ fn marked(id: u32, code: &str) -> String {
     format!("/*<{id}*/{code}/*{id}>*/")
 }
 
-/// What mutants wrote in a rewritten file, found by their marks.
+/// Code of mutants in a rewritten file, found by their marks.
 #[derive(Debug)]
 pub struct Marks(Vec<(u32, Range<usize>)>);
 
@@ -90,13 +90,13 @@ impl Marks {
         Self(marks)
     }
 
-    /// Returns the mutant that wrote what is in `range`: the innermost, if there are several.
+    /// Returns the mutant whose code is in `range`: the innermost, if there are several.
     pub fn at(&self, range: &Range<usize>) -> Option<u32> {
         let around = |mark: &&(u32, Range<usize>)| mark.1.start <= range.start && range.end <= mark.1.end;
         self.0.iter().filter(around).min_by_key(|mark| mark.1.len()).map(|mark| mark.0)
     }
 
-    /// Returns all mutants that wrote something in `range`.
+    /// Returns all mutants with code in `range`.
     pub fn among(&self, range: &Range<usize>) -> Vec<u32> {
         let meets = |mark: &&(u32, Range<usize>)| mark.1.start < range.end && range.start < mark.1.end;
         self.0.iter().filter(meets).map(|mark| mark.0).collect()

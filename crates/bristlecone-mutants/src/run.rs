@@ -14,17 +14,17 @@ use crate::plan::Plan;
 use crate::results::{Line, Outcome, Results};
 use crate::suite::{Baseline, Ended, Known, Test, in_parallel, run, take_reached, tests_of};
 
-/// A test with a mutant may take so many times as much processor time as without, and a while more.
+/// A test with a mutant may take this many times its processor time without one, plus a constant.
 const TIMES_LONGER: u32 = 6;
 const WHILE: Duration = Duration::from_secs(10);
 
-/// Everything that runs of mutants need.
+/// State shared by the runs of mutants.
 pub struct Runs<'a> {
     pub plan: &'a Plan,
     pub programs: &'a [Program],
     pub work: &'a Path,
     pub jobs: usize,
-    /// Tests that take more processor time than this without a mutant are left out.
+    /// Tests that take more processor time than this without a mutant are omitted.
     pub longest: Duration,
     pub stop: &'a AtomicBool,
 }
@@ -51,11 +51,12 @@ impl Failure<'_> {
 }
 
 impl Runs<'_> {
-    /// Runs every test that owns one of the files once without a mutant, unless it is known what it reaches.
+    /// Runs every test that owns one of the files once without a mutant, unless the mutants it
+    /// reaches are known.
     pub fn baseline(&self, files: &HashSet<&str>) -> Result<Baseline, String> {
         let path = self.work.join("baseline.json");
         let mut baseline = Baseline::load(&path, self.programs);
-        // What was ended earlier than it would be now is not known.
+        // Tests that were ended earlier than the present limit must run again.
         baseline.known.retain(|known| !known.cut_short || known.millis >= self.longest.as_millis() as u64);
         let mut missing = Vec::new();
         for test in self.owning(files)? {
@@ -130,7 +131,7 @@ impl Runs<'_> {
         self.programs.iter().find(of).ok_or_else(|| format!("{test}: not built"))
     }
 
-    /// Runs mutants, and writes down what becomes of each. Returns all results, also of former runs.
+    /// Runs mutants, and records the results. Returns all results, including those of earlier runs.
     pub fn mutants(
         &self,
         mutants: &[&Mutant],
@@ -165,7 +166,7 @@ impl Runs<'_> {
         let state = mutant.id.to_string();
         let mut tests = self.tests_of(mutant, baseline)?;
         {
-            // What is quick and has noticed much in this file comes first.
+            // Fast tests that have detected many mutants of this file come first.
             let kills = kills.lock().unwrap_or_else(PoisonError::into_inner);
             let killed = |test: &Test| kills.get(&(mutant.file.clone(), test.clone())).copied().unwrap_or(0);
             tests.sort_by_cached_key(|known| (known.millis + 20) / (1 + killed(&known.test)));

@@ -1,4 +1,4 @@
-//! Tests as single runs of their programs: which there are, what they reach, how long they take.
+//! Runs tests individually: lists them, records the mutants they reach, and measures their time.
 
 use std::collections::{BTreeMap, HashSet};
 use std::fs::File;
@@ -13,15 +13,15 @@ use serde::{Deserialize, Serialize};
 
 use crate::compile::Program;
 
-/// How often a running test is looked at.
+/// Minimum interval of checks of a running test.
 const POLL: Duration = Duration::from_millis(10);
-/// How often at least while it lasts as long again.
+/// Minimum number of checks while its duration doubles.
 const POLLS: u32 = 20;
 
-/// A test that takes more memory than this is ended, and has failed.
+/// A test that takes more memory than this is ended, and counts as failed.
 const MEMORY_BYTES_MAX: u64 = 4 << 30;
 
-/// A test may last so many times as long as the processor time that it may take.
+/// A test may last this many times the processor time that it may take.
 const IDLE: u32 = 8;
 
 /// A test.
@@ -38,12 +38,12 @@ impl std::fmt::Display for Test {
     }
 }
 
-/// What a test does without any mutant.
+/// Results of a test without a mutant.
 #[derive(Clone, Debug, Serialize, Deserialize)]
 pub struct Known {
     pub test: Test,
     pub passed: bool,
-    /// Whether it was ended before it could.
+    /// Whether it was ended early.
     #[serde(default)]
     pub cut_short: bool,
     /// Processor time.
@@ -79,8 +79,8 @@ pub fn tests_of(program: &Program) -> Result<Vec<Test>, String> {
     Ok(names.map(test).collect())
 }
 
-/// Runs one test, with a mutant on or `record`, for so much processor time at most: others may use the machine, too.
-/// Returns how it ended and what it took of that. What it reaches is added to the file `reached`.
+/// Runs one test, with a mutant on or `record`, for a limited processor time, because others may use the machine.
+/// Returns how it ended and the time it took. Reached mutants are appended to the file `reached`.
 pub fn run(
     program: &Program,
     test: &Test,
@@ -94,7 +94,7 @@ pub fn run(
         .current_dir(&program.folder)
         .env("CARGO_MANIFEST_DIR", &program.folder)
         .env("BRISTLECONE_MUTANT", state)
-        // A share of what there is to try would notice less.
+        // A sample of the configurations would detect less.
         .env("BRISTLECONE_EFFORT", std::env::var("BRISTLECONE_EFFORT").unwrap_or_else(|_| "ci".to_owned()))
         .env("BRISTLECONE_MUTANTS_REACHED", reached)
         .env("RUST_BACKTRACE", "0")
@@ -136,7 +136,7 @@ fn wait(mut child: Child, limit: Duration, stop: &AtomicBool) -> Result<(Ended, 
             return Ok((Ended::Interrupted, took));
         }
         took = processor_time(child.id()).max(took);
-        // One that waits for ever takes no processor.
+        // A test that waits forever takes no processor time.
         if took > limit || begun.elapsed() > limit * IDLE {
             end(&mut child);
             return Ok((Ended::TimedOut, took));
@@ -145,19 +145,19 @@ fn wait(mut child: Child, limit: Duration, stop: &AtomicBool) -> Result<(Ended, 
             end(&mut child);
             return Ok((Ended::Failed, took));
         }
-        // What lasts is looked at less often.
+        // Long tests are checked less often.
         std::thread::sleep(POLL.max(begun.elapsed() / POLLS));
     }
 }
 
-/// Returns the processor time of a group of processes, and of children of them that have ended: a test may run in a
-/// process that another one waits for.
+/// Returns the processor time of a group of processes, and of their ended children: a test may run in a process that
+/// another one waits for.
 fn processor_time(group: u32) -> Duration {
     let processes = std::fs::read_dir("/proc").into_iter().flatten().flatten();
     let ticks = processes.filter_map(|process| {
         let stat = std::fs::read_to_string(process.path().join("stat")).ok()?;
-        // The name, which may hold anything, ends with the last bracket. Then come the state, the parent, the group;
-        // user and system time, also of children, are fields 14 to 17.
+        // The name, which may contain any characters, ends with the last bracket. It is followed by the state, the
+        // parent, the group; user and system time, also of children, are fields 14 to 17.
         let fields: Vec<&str> = stat.rsplit(") ").next()?.split_whitespace().collect();
         let is_of_group = fields.get(2)?.parse() == Ok(group);
         is_of_group.then(|| {
@@ -167,7 +167,7 @@ fn processor_time(group: u32) -> Duration {
     Duration::from_secs_f64(ticks.sum::<u64>() as f64 / rustix::param::clock_ticks_per_second() as f64)
 }
 
-/// Returns the memory of a process's own, files in memory not counted.
+/// Returns the private memory of a process, without files in memory.
 fn resident_bytes(process: u32) -> u64 {
     let status = std::fs::read_to_string(format!("/proc/{process}/status")).unwrap_or_default();
     let line = status.lines().find_map(|line| line.strip_prefix("RssAnon:"));
@@ -175,7 +175,7 @@ fn resident_bytes(process: u32) -> u64 {
     kib.unwrap_or(0) << 10
 }
 
-/// Removes pools that a process left in shared memory when it was ended.
+/// Removes pools that an ended process left in shared memory.
 fn remove_leftovers(process: u32) {
     let part = format!("-{process}-");
     for entry in std::fs::read_dir("/dev/shm").into_iter().flatten().flatten() {
@@ -186,14 +186,14 @@ fn remove_leftovers(process: u32) {
     }
 }
 
-/// Reads which mutants were reached, and removes the file.
+/// Reads the reached mutants, and removes the file.
 pub fn take_reached(path: &Path) -> HashSet<u32> {
     let bytes = std::fs::read(path).unwrap_or_default();
     let _ = std::fs::remove_file(path);
     bytes.as_chunks::<4>().0.iter().map(|bytes| u32::from_le_bytes(*bytes)).collect()
 }
 
-/// Runs `work` on every item, in `jobs` threads; ends early if `stop` is set. Results are in no order.
+/// Runs `work` on every item, in `jobs` threads; ends early if `stop` is set. Results are unordered.
 pub fn in_parallel<T: Sync>(items: &[T], jobs: usize, stop: &AtomicBool, work: &(dyn Fn(&T) + Sync)) {
     let next = AtomicUsize::new(0);
     std::thread::scope(|scope| {
@@ -209,16 +209,16 @@ pub fn in_parallel<T: Sync>(items: &[T], jobs: usize, stop: &AtomicBool, work: &
     });
 }
 
-/// What all tests do without mutants, kept in a file until their programs change.
+/// Results of all tests without mutants, kept in a file until their programs change.
 #[derive(Debug, Default, Serialize, Deserialize)]
 pub struct Baseline {
-    /// Programs, and when they were built.
+    /// Programs, and the times of their builds.
     programs: BTreeMap<String, u128>,
     pub known: Vec<Known>,
 }
 
 impl Baseline {
-    /// Reads what is known of these programs, unless they were built since.
+    /// Reads the known results of these programs, unless they were rebuilt since.
     pub fn load(path: &Path, programs: &[Program]) -> Self {
         let built = programs.iter().map(|program| (program.to_string(), built(program)));
         let programs: BTreeMap<String, u128> = built.collect();

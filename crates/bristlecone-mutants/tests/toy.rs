@@ -1,4 +1,4 @@
-//! The tool on a workspace of one small crate.
+//! Runs the tool on a workspace of one small crate.
 
 use std::path::Path;
 use std::process::Command;
@@ -178,7 +178,7 @@ fn changes_are_noticed_and_survivors_are_explained_once() {
     let toy = Toy::new();
     let (code, output) = toy.run(&[]);
     assert_eq!(code, 1, "{output}");
-    // What compiles not is passed over: without its assignment the name is never set.
+    // Mutants that do not compile are skipped: without its assignment the name is never set.
     assert!(!output.contains("kept = text") && !output.contains("drop(held)"), "{output}");
     let survived = lines(&output, "SURVIVED");
     assert_eq!(survived.len(), 2, "{output}");
@@ -186,7 +186,7 @@ fn changes_are_noticed_and_survivors_are_explained_once() {
     let unreached = lines(&output, "UNREACHED");
     assert_eq!(unreached.len(), 1, "{output}");
     assert!(unreached[0].contains("negation: `!flag`"), "{output}");
-    // A loop without end is noticed by the time that it takes.
+    // An endless loop is detected by its time.
     let counts = |output: &str| -> Vec<usize> {
         let line = lines(output, "all")[0].split_whitespace();
         line.skip(1).map(|count| count.parse().unwrap()).collect()
@@ -194,7 +194,7 @@ fn changes_are_noticed_and_survivors_are_explained_once() {
     let [mutants, killed, timed_out, ..] = counts(&output)[..] else { panic!("{output}") };
     assert!(killed > 10 && timed_out > 0 && killed + timed_out + 3 == mutants, "{output}");
 
-    // What was interrupted goes on: half of the results are gone, and of one more its end.
+    // An interrupted run continues: half of the results are missing, and the end of one more.
     let results = toy.path().join("target/mutants/results.jsonl");
     let known = std::fs::read_to_string(&results).unwrap();
     assert_eq!(known.lines().count(), mutants);
@@ -207,7 +207,7 @@ fn changes_are_noticed_and_survivors_are_explained_once() {
     let lines_of = |text: &str| text.lines().count();
     assert_eq!(lines_of(&std::fs::read_to_string(&results).unwrap()), mutants + 1, "one line is broken");
 
-    // Results are kept, and explanations clear what is known.
+    // Results are kept, and explanations clear known survivors.
     let entry = |line: &str, kind: &str| {
         format!(
             "[[mutant]]\nfile = \"crates/toy/src/lib.rs\"\nline = \"{line}\"\nkind = \"{kind}\"\nreason = \"same\"\n"
@@ -221,7 +221,7 @@ fn changes_are_noticed_and_survivors_are_explained_once() {
     assert_eq!(code, 0, "{output}");
     assert_eq!(counts(&output), [mutants, killed, timed_out, 0, 0, 3, 0]);
 
-    // What is explained and noticed, or explained and gone, is reported.
+    // An explained mutant that is detected, or no longer exists, is reported.
     toy.write("explained.toml", &(right + &entry("found += 1;", "deletion") + &entry("gone();", "swap")));
     let (code, output) = toy.run(&["--report"]);
     assert_eq!(code, 1, "{output}");

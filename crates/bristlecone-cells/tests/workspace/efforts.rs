@@ -1,4 +1,4 @@
-//! What a quick run takes a share of is run in full by a step of `.ci/run`.
+//! A step of `.ci/run` must run in full every test of which a quick run takes a share.
 
 use std::fs::read_to_string;
 use std::path::Path;

@@ -1,4 +1,4 @@
-//! Links and paths of documents lead somewhere.
+//! Links and paths in documents must exist.
 
 use std::collections::BTreeSet;
 use std::fs::read_to_string;
@@ -11,7 +11,7 @@ fn links(text: &str) -> impl Iterator<Item = &str> {
     text.match_indices("](").filter_map(|(at, _)| text[at + 2..].split_once(')')).map(|(link, _)| link)
 }
 
-/// Returns the name by which a heading is linked to.
+/// Returns the anchor of a heading.
 fn anchor(heading: &str) -> String {
     let kept = heading.trim().chars().filter(|c| c.is_alphanumeric() || " -_".contains(*c));
     kept.map(|c| if c == ' ' { '-' } else { c.to_ascii_lowercase() }).collect()

@@ -1,4 +1,4 @@
-//! What holds of the sources and documents of the whole workspace.
+//! Checks the sources and documents of the whole workspace.
 
 mod efforts;
 mod links;
@@ -13,7 +13,7 @@ fn root() -> PathBuf {
     Path::new(env!("CARGO_MANIFEST_DIR")).join("../..").canonicalize().expect("the workspace is there")
 }
 
-/// Returns the files in and below a folder whose names end so, in order.
+/// Returns the files in and below a folder whose names have this ending, in order.
 fn files(folder: &Path, ending: &str) -> Vec<PathBuf> {
     let mut found = Vec::new();
     let mut open = vec![folder.to_owned()];

@@ -1,8 +1,8 @@
-//! Modules of a crate import each other in one direction only.
+//! Modules of a crate may import each other in one direction only.
 //!
 //! A node is a file; an edge is a path that begins with `crate`, `self` or `super` and leads to another file. A
-//! folder's `mod.rs` may name the files beside it and be named by them: that is one module in several files. Test
-//! modules are left out.
+//! folder's `mod.rs` and the files beside it may import each other: that is one module in several files. Test
+//! modules are excluded.
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::fs::read_to_string;
@@ -31,7 +31,7 @@ fn modules_of_every_crate_without_tests_have_no_cycle() {
     assert!(knots.is_empty(), "modules that need each other:\n{}", knots.join("\n"));
 }
 
-/// Crates whose modules import each thing from the module that defines it.
+/// Crates whose modules must import each item from the module that defines it.
 const DIRECT: &[&str] = &[
     "bristlecone-baselines",
     "bristlecone-cells",
@@ -63,7 +63,7 @@ fn modules_of_direct_crates_import_nothing_through_the_root() {
     assert!(wrong.is_empty(), "imports through the crate's root:\n{}", wrong.join("\n"));
 }
 
-/// Returns the names that a root shows of what its modules define.
+/// Returns the names that a root re-exports from its modules.
 fn re_exports(text: &str) -> Vec<String> {
     let of_use = |statement: &str| {
         let mut found = Vec::new();
@@ -92,7 +92,7 @@ impl Graph {
         Self { edges: edges.collect() }
     }
 
-    /// Returns the modules that each reach each other.
+    /// Returns the cycles of modules.
     fn knots(&self) -> Vec<Vec<String>> {
         let reached: BTreeMap<_, _> = self.edges.keys().map(|from| (from, self.reach(from))).collect();
         let mut knots = BTreeSet::new();
@@ -115,7 +115,7 @@ impl Graph {
     }
 }
 
-/// Reads the modules of a crate, but those of tests.
+/// Reads the modules of a crate, except test modules.
 fn read(src: &Path) -> BTreeMap<Module, String> {
     let read = |path: &PathBuf| (module(path.strip_prefix(src).unwrap()), read_to_string(path).unwrap());
     let is_of_code =

@@ -1,5 +1,5 @@
-//! The protocol of a design is told in numbered steps at the head of its `mod.rs`. Each step that the code names, in a
-//! store, flush, fence or crash point, is one of these; and each of these is named in the code, or in a comment beside it.
+//! The `mod.rs` of a design describes its protocol in numbered steps. Each step named in the code, in a store, flush,
+//! fence or crash point, must be one of these; and each of these must be named in the code, or in a comment beside it.
 
 use std::collections::BTreeSet;
 use std::fs::read_to_string;
@@ -12,8 +12,8 @@ type Step = (String, u32);
 
 const DESIGNS: &[&str] = &["sstree", "nbtree", "cclbtree", "lodgetree", "wotree"];
 
-/// Returns the steps of the protocol in a module's documentation: numbered lines below a heading, or below a part's name
-/// in italics.
+/// Returns the steps of the protocol in a module's documentation: numbered lines below a heading, or below a part's
+/// name in italics.
 fn documented(text: &str) -> BTreeSet<Step> {
     let mut part = String::new();
     let mut steps = BTreeSet::new();
@@ -30,7 +30,7 @@ fn documented(text: &str) -> BTreeSet<Step> {
     steps
 }
 
-/// Returns the steps that string literals name: `"design part.1 …"`, and of another part in the same literal.
+/// Returns the steps in string literals: `"design part.1 …"`, and of another part in the same literal.
 fn named(text: &str, design: &str) -> BTreeSet<Step> {
     let begins = format!("\"{design} ");
     let literals = text.split(begins.as_str()).skip(1).filter_map(|after| after.split('"').next());
@@ -39,7 +39,7 @@ fn named(text: &str, design: &str) -> BTreeSet<Step> {
     words.filter_map(|(part, number)| Some((part.to_owned(), number.parse().ok()?))).collect()
 }
 
-/// Returns the steps that comments mention: `Insert 2 to 4`, `recover 1 and 2`, `grow 1, 2, 3`, `reclaim 1-3`.
+/// Returns the steps mentioned in comments: `Insert 2 to 4`, `recover 1 and 2`, `grow 1, 2, 3`, `reclaim 1-3`.
 fn mentioned(text: &str, parts: &BTreeSet<String>) -> BTreeSet<Step> {
     let comments: Vec<_> =
         text.lines().filter_map(|line| line.split_once("//")).map(|(_, text)| text).collect();

@@ -1,8 +1,8 @@
-//! Whether a mutant is on. Part of the mutated copy alone: `crate::mutants::on(7)` guards each change.
+//! Checks whether a mutant is on. Only part of the mutated copy: `crate::mutants::on(7)` guards each change.
 //!
-//! `BRISTLECONE_MUTANT` is the number of the mutant that is on, or `record`, which turns none on. Mutants that
-//! are reached, of those that are on or recorded, are written to the file `BRISTLECONE_MUTANTS_REACHED`,
-//! 4 bytes each, once a process.
+//! `BRISTLECONE_MUTANT` is the number of the mutant that is on, or `record`, which turns none on. Each process
+//! appends the mutants that it reaches, among those that are on or recorded, to the file
+//! `BRISTLECONE_MUTANTS_REACHED`, 4 bytes each, once per process.
 
 use std::ffi::OsString;
 use std::fs::OpenOptions;
@@ -38,7 +38,7 @@ fn reached(mutant: u32) -> bool {
     }
     if !SEEN[mutant as usize].swap(true, Relaxed) {
         let path = REACHED.get_or_init(|| std::env::var_os("BRISTLECONE_MUTANTS_REACHED"));
-        // Tests count what is open, so the file is not kept so.
+        // Tests count open files, so the file is not kept open.
         let open = |path| OpenOptions::new().create(true).append(true).open(path).ok();
         if let Some(mut file) = path.as_ref().and_then(open) {
             let _ = file.write_all(&mutant.to_le_bytes());
