@@ -1,10 +1,9 @@
-//! What the native B+-tree and wB+-Tree have in common: where a key is found, how nodes split, and
-//! how threads get along, by lock coupling with versions. What a node is, and how a leaf changes
-//! durably, is their own.
+//! Common code of the native B+-tree and wB+-Tree: search, node splits, and concurrency by lock
+//! coupling with versions. Each defines its own node layout and its durable changes of leaves.
 //!
 //! A split is one change of the log, from the leaf to the highest node that it changes, so a tree
-//! is whole whenever no thread writes and after every recovery. Nodes are not merged: a leaf without
-//! items stays, and is filled again.
+//! is consistent whenever no thread writes and after every recovery. Nodes are not merged: a leaf
+//! without items stays, and is reused.
 
 use std::sync::{Arc, Mutex};
 
@@ -18,22 +17,22 @@ use crate::index::{Aim, Census, Core, Fate, Span};
 use crate::log::{Change, LEVELS_MAX, Log};
 use crate::store::{Locked, Store, damaged};
 
-/// What a node is.
+/// Layout of a node.
 pub trait Layout: Copy + Send + Sync + 'static {
     fn new(node_lines: u64) -> Self;
-    /// Returns the entries of a node.
+    /// Returns the maximum number of entries of a node.
     fn capacity(self) -> usize;
-    /// Returns how far a node stands above the leaves.
+    /// Returns the level of a node above the leaves.
     fn level<M: Medium>(self, store: &Store<M>, node: u64) -> u64;
-    /// Returns the entries that a node has: no more than fit, whatever is read.
+    /// Returns the number of entries of a node, limited to its capacity even if damaged.
     fn count<M: Medium>(self, store: &Store<M>, node: u64) -> usize;
-    /// Returns the entry at a place in the order of the keys: an item, or a separator and its child.
+    /// Returns the entry at an index in key order: an item, or a separator and its child.
     fn key<M: Medium>(self, store: &Store<M>, node: u64, at: usize) -> u64;
     fn value<M: Medium>(self, store: &Store<M>, node: u64, at: usize) -> u64;
     /// Returns the child below all separators.
     fn leftmost<M: Medium>(self, store: &Store<M>, node: u64) -> u64;
 
-    /// Writes a node that no other one names yet.
+    /// Writes a node that no other one references yet.
     fn fill<M: Medium>(
         self,
         store: &Store<M>,
@@ -42,9 +41,9 @@ pub trait Layout: Copy + Send + Sync + 'static {
         leftmost: u64,
         entries: &[(u64, u64)],
     ) -> Flushed;
-    /// Adds to a change what makes a node have these entries.
+    /// Adds the stores that give a node these entries to a change.
     fn rewrite<M: Medium>(self, store: &Store<M>, node: u64, entries: &[(u64, u64)], change: &mut Change);
-    /// Puts right what a crash left of a node, durably.
+    /// Repairs a node after a crash, durably.
     fn repair<M: Medium>(self, _store: &Store<M>, _node: u64) {}
 
     /// Changes a locked leaf, durably.
@@ -59,14 +58,14 @@ pub struct Coupled<L, M: Medium> {
     pub store: Store<M>,
     pub log: Log<M>,
     pub layout: L,
-    /// Copy of the log's.
+    /// Copy of the root in the log.
     root: AtomicU64,
     /// Held by the thread that splits.
     splitting: Mutex<()>,
     census: Census,
 }
 
-/// A leaf as a descent found it.
+/// A leaf found by a descent.
 struct Found<'t> {
     leaf: u64,
     lock: &'t OptimisticLock,
@@ -75,7 +74,7 @@ struct Found<'t> {
 }
 
 impl<L: Layout, M: Medium> Coupled<L, M> {
-    /// Returns the entries of a node whose keys the aim lies at or after.
+    /// Returns the number of entries whose keys are at or before the aim.
     #[inline(always)]
     fn place(&self, node: u64, aim: Aim) -> usize {
         let (mut low, mut high) = (0, self.layout.count(&self.store, node));
@@ -90,7 +89,7 @@ impl<L: Layout, M: Medium> Coupled<L, M> {
         low
     }
 
-    /// Goes to the leaf of an aim; `path` gets the inner nodes, the root first.
+    /// Descends to the leaf of an aim; `path` gets the inner nodes, the root first.
     #[inline(always)]
     fn descend(&self, aim: Aim, mut path: Option<&mut Vec<u64>>) -> Result<Found<'_>> {
         let (store, layout) = (&self.store, self.layout);
@@ -125,7 +124,7 @@ impl<L: Layout, M: Medium> Coupled<L, M> {
                 let Some(child_version) = child_lock.read() else {
                     return Err(damaged("an obsolete node", child));
                 };
-                // The child was this one's when its version was taken.
+                // The child was current when the version of this node was taken.
                 if !lock.validate(version) {
                     continue 'root;
                 }
@@ -139,7 +138,7 @@ impl<L: Layout, M: Medium> Coupled<L, M> {
         }
     }
 
-    /// Returns the item of a key in a leaf, or its place.
+    /// Returns the item of a key in a leaf, or its insertion position.
     #[inline(always)]
     fn find(&self, leaf: u64, key: u64) -> std::result::Result<(usize, u64), usize> {
         match self.place(leaf, Aim::At(key)) {
@@ -199,7 +198,7 @@ impl<L: Layout, M: Medium> Coupled<L, M> {
         Ok(())
     }
 
-    /// Plans the split of a full leaf and its full ancestors, with nodes that were taken for it.
+    /// Plans the split of a full leaf and its full ancestors, with nodes allocated for it.
     fn plan(&self, leaf: u64, path: &[u64], fresh: &mut Vec<u64>) -> (Change, Flushed) {
         let (store, layout) = (&self.store, self.layout);
         let mut take = || fresh.pop().expect("as many nodes as splits");
@@ -230,8 +229,8 @@ impl<L: Layout, M: Medium> Coupled<L, M> {
         (change, flushed)
     }
 
-    /// Goes through the nodes below one, which covers a span and stands so high: counts items and
-    /// leaves, and returns what is wrong. `visit` sees each node first.
+    /// Traverses the nodes below one, which covers a span at a level: counts items and leaves, and
+    /// returns an inconsistency. Calls `visit` with each node first.
     fn walk(
         &self,
         node: u64,

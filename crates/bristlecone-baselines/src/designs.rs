@@ -1,4 +1,4 @@
-//! The baselines by name, and every design by name for a comparison.
+//! The baselines by name, and all designs by name for a comparison.
 
 use std::fmt;
 use std::str::FromStr;
@@ -25,28 +25,28 @@ use crate::pactree::PacTree;
 use crate::utree::UTree;
 use crate::wbtree::WbTree;
 
-/// A published design to compare with.
+/// A published design for comparison.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub enum Baseline {
     /// A B+-tree with sorted leaves that shift, and full write-ahead logging.
     Native,
     /// wB+-Tree: bitmaps and slot arrays with a valid bit.
     WbTree,
-    /// FAST & FAIR: shifts that tolerate entries twice, splits in place, siblings.
+    /// FAST & FAIR: shifts that tolerate duplicate entries, splits in place, siblings.
     FastFair,
-    /// LB+-Tree: leaves of four lines, most inserts flush one.
+    /// LB+-Tree: leaves of four lines, of which most inserts flush one.
     LbTree,
     /// FPTree: fingerprints, bitmaps, micro-logs.
     FpTree,
     /// µTree: a tree in DRAM over a list of items on the medium.
     UTree,
-    /// FlatStore: a log that all threads append to, and a tree in DRAM that leads to its entries.
+    /// FlatStore: a log shared by all threads, and a tree in DRAM that leads to its entries.
     FlatStore,
-    /// DPTree: one buffer for the whole tree, which is merged at once.
+    /// DPTree: one buffer for the whole tree, which is merged as a whole.
     DpTree,
-    /// A Bε-tree: a buffer in each inner node, which hands down what it has.
+    /// A Bε-tree: a buffer in each inner node, which is flushed to its children.
     BeTree,
-    /// PACTree: leaves that know their ranges, under a search layer that learns of splits later.
+    /// PACTree: leaves that know their ranges, under a search layer that is updated after splits.
     PacTree,
 }
 
@@ -81,7 +81,7 @@ impl Baseline {
         }
     }
 
-    /// Returns the lines of a node that its paper prefers.
+    /// Returns the number of lines of a node recommended by its paper.
     fn node_lines(self) -> u64 {
         match self {
             Self::LbTree => 4,
@@ -160,17 +160,17 @@ impl fmt::Display for Baseline {
     }
 }
 
-/// A design of the product, or a baseline.
+/// A design of the library, or a baseline.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub enum AnyDesign {
-    /// Of the product.
+    /// A design of the library.
     Library(Design),
-    /// To compare with.
+    /// A design for comparison.
     Baseline(Baseline),
 }
 
 impl AnyDesign {
-    /// Returns every design, the product's first.
+    /// Returns every design, the library's first.
     pub fn all() -> impl Iterator<Item = Self> {
         let library = Design::ALL.iter().map(|design| Self::Library(*design));
         library.chain(Baseline::ALL.iter().map(|baseline| Self::Baseline(*baseline)))
@@ -184,12 +184,12 @@ impl AnyDesign {
         }
     }
 
-    /// Returns whether it is there to be compared with only.
+    /// Returns whether it exists for comparison only.
     pub fn is_baseline(self) -> bool {
         matches!(self, Self::Baseline(_))
     }
 
-    /// Returns the name, with what it is, for reports.
+    /// Returns the name with a description, for reports.
     pub fn title(self) -> String {
         let mark = if self.is_baseline() { " (baseline)" } else { "" };
         format!("{}{mark}", self.name())
@@ -199,7 +199,7 @@ impl AnyDesign {
     ///
     /// # Errors
     ///
-    /// As [`TreeOptions::create`](bristlecone::TreeOptions::create); a baseline refuses keys and values that are not
+    /// As [`TreeOptions::create`](bristlecone::TreeOptions::create); a baseline rejects keys and values that are not
     /// inline, and a pool on another medium.
     pub fn create<K: Key, V: Value, M: Medium>(
         self,
@@ -220,7 +220,7 @@ impl AnyDesign {
     ///
     /// # Errors
     ///
-    /// As [`TreeOptions::open`](bristlecone::TreeOptions::open); a baseline refuses what it refuses to create.
+    /// As [`TreeOptions::open`](bristlecone::TreeOptions::open); a baseline rejects what its creation rejects.
     pub fn open<K: Key, V: Value, M: Medium>(self, pool: &Pool, name: &str) -> Result<Tree<K, V>> {
         match self {
             Self::Library(design) => pool.tree_options(name).design(design).open(),

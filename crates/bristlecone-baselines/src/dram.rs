@@ -1,5 +1,5 @@
-//! What µTree and FlatStore have in common: a B+-tree in DRAM down to its leaves, which keep for each key a word
-//! that says where its item stands on the medium. Threads lock its leaves.
+//! Common code of µTree and FlatStore: a B+-tree in DRAM, whose leaves store for each key a word with the
+//! location of its item on the medium. Threads lock its leaves.
 
 use bristlecone::Result;
 use bristlecone::lab::Inline;
@@ -16,14 +16,14 @@ use crate::store::{LINE_WORDS, Locked, damaged};
 /// Entries of a line: a key and a word each.
 const LINE_ENTRIES: usize = LINE_WORDS / 2;
 
-/// A leaf: where its entries stand, which its lock guards.
+/// A leaf: the location of its entries, which its lock guards.
 #[derive(Default)]
 struct Head {
     lock: OptimisticLock,
     count: AtomicU64,
     /// The first of its lines.
     lines: AtomicU64,
-    /// The key that it begins with; zero for the first leaf. It never changes.
+    /// Its first key; zero for the first leaf. It never changes.
     low: AtomicU64,
 }
 
@@ -43,7 +43,7 @@ pub struct DramTree {
     leaf_lines: u32,
 }
 
-/// A leaf. What is read of one that is not locked holds if its version does.
+/// A leaf. Reads of an unlocked leaf are valid only if its version is.
 #[derive(Clone, Copy)]
 pub struct Leaf<'t> {
     tree: &'t DramTree,
@@ -51,7 +51,7 @@ pub struct Leaf<'t> {
 }
 
 impl DramTree {
-    /// Makes a tree of items in order, in leaves of so many lines.
+    /// Builds a tree of items in order, in leaves of `leaf_lines` lines.
     pub fn build(leaf_lines: u64, items: &[(u64, u64)]) -> Result<Self> {
         let mut tree = Self {
             index: VolatileIndex::new(INDEX_NODE_BYTES, 0, &Memory::private())?,
@@ -76,7 +76,7 @@ impl DramTree {
         self.leaf_lines as usize * LINE_ENTRIES
     }
 
-    /// Makes a leaf that no thread knows yet.
+    /// Creates a leaf that no thread knows yet.
     fn new_leaf(&self, low: u64, items: &[(u64, u64)]) -> Result<u32> {
         let id = self.heads.alloc()?;
         let lines = self.lines.alloc_fresh(self.leaf_lines).inspect_err(|_| self.heads.free(id))?;
@@ -117,7 +117,7 @@ impl DramTree {
         unreachable!("rounds are not counted out")
     }
 
-    /// Returns the leaf of an aim, its version, and what it covers.
+    /// Returns the leaf of an aim, its version, and its span.
     pub fn seek(&self, aim: Aim) -> (Leaf<'_>, Version, Span) {
         let (id, version, span) = seek(&self.index, aim, |id| self.version_of(id));
         (self.leaf(id), version, span)
@@ -133,7 +133,7 @@ impl DramTree {
         self.index.dram_bytes() + self.heads.bytes() + self.lines.bytes()
     }
 
-    /// Returns every entry, in order, or what is wrong with one. No thread writes meanwhile.
+    /// Returns every entry, in order, or an inconsistency. No thread may write meanwhile.
     pub fn entries(&self) -> Result<Vec<(u64, u64)>> {
         if let Some(finding) = self.index.check().pop() {
             return Err(bristlecone::Error::corrupted(finding.what, "index"));
@@ -176,7 +176,7 @@ impl<'t> Leaf<'t> {
         self.line(at).0[at % LINE_ENTRIES * 2 + 1].load(Relaxed)
     }
 
-    /// Returns how many entries there are: no more than fit, whatever is read.
+    /// Returns the number of entries, limited to the capacity.
     pub fn count(self) -> usize {
         (self.head.count.load(Relaxed) as usize).min(self.tree.capacity())
     }
@@ -185,7 +185,7 @@ impl<'t> Leaf<'t> {
         self.head.lock.validate(version)
     }
 
-    /// Returns the place of a key, or where it belongs.
+    /// Returns the index of a key, or its insertion position.
     #[inline(always)]
     pub fn find(self, key: u64) -> std::result::Result<usize, usize> {
         let (mut low, mut high) = (0, self.count());
@@ -204,17 +204,17 @@ impl<'t> Leaf<'t> {
         (0..self.count()).map(|at| (self.key(at), self.word(at))).collect()
     }
 
-    /// Returns whether there is room for another entry.
+    /// Returns whether there is space for another entry.
     pub fn has_room(self) -> bool {
         self.count() < self.tree.capacity()
     }
 
-    /// Changes the word of an entry. The leaf is locked, here and below.
+    /// Changes the word of an entry. The leaf must be locked, here and below.
     pub fn set(self, at: usize, word: u64) {
         self.put(at, (self.key(at), word));
     }
 
-    /// Adds an entry, for which there is room.
+    /// Adds an entry, for which there must be space.
     pub fn insert(self, at: usize, entry: (u64, u64)) {
         let count = self.count();
         (at..count).rev().for_each(|from| self.put(from + 1, (self.key(from), self.word(from))));
@@ -239,13 +239,13 @@ impl<'t> Leaf<'t> {
         Ok(())
     }
 
-    /// Locks the leaf to the left of a locked one. `None`: this is the first.
+    /// Locks the leaf to the left of a locked one. Returns `None` if this is the first.
     pub fn lock_left(self) -> Option<(Leaf<'t>, Locked<'t>)> {
         let low = self.head.low.load(Relaxed);
         if low == 0 {
             return None;
         }
-        // A thread that waits here waits for one further left, and the leftmost one for none.
+        // No deadlock: a waiting thread waits for one further left, and the leftmost one never waits.
         for round in 0_u32.. {
             let tree = self.tree;
             let (id, version, _) = tree.index.find_before(Some(low), &(), |id| tree.version_of(id));

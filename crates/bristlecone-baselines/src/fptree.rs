@@ -1,12 +1,12 @@
 //! FPTree (Oukid et al., *FPTree: A Hybrid SCM-DRAM Persistent and Concurrent B-Tree for Storage Class Memory*, SIGMOD
 //! 2016): leaves with a bitmap, a fingerprint for each slot, and slots in no order; splits through a micro-log.
-//! Versions and locks in DRAM take the place of hardware transactions and of the leaf's lock.
+//! Versions and locks in DRAM replace hardware transactions and the leaf's lock.
 //!
 //! ```text
 //! word 0   bitmap          1   fingerprints          then   right sibling          then   items, on 16 bytes
 //! ```
 //!
-//! **The word that commits** is the bitmap.
+//! **The commit word** is the bitmap.
 //!
 //! # Insert, update
 //! 1. The fingerprint of a free slot; flush, fence. 2. The item there; flush, fence. *Its bit is clear.*
@@ -38,7 +38,7 @@ use crate::hybrid::Leaves;
 use crate::log::LOGS;
 use crate::store::{LINE_WORDS, Store};
 
-/// Micro-logs: a line each. So many splits at once.
+/// Number of micro-logs, a line each, and of concurrent splits.
 const LANES: usize = 32;
 /// Slots whose fingerprints share the bitmap's line.
 const SLOTS_MAX: usize = 56;
@@ -47,16 +47,16 @@ const SLOTS_MAX: usize = 56;
 pub struct FpTree<M: Medium> {
     pool: Arc<PoolFile<M>>,
     slots: usize,
-    /// Words: where the sibling stands, and the items begin.
+    /// Words: the offset of the sibling, and of the items.
     next_at: usize,
     items_at: usize,
     logs: u64,
     lanes: Box<[Mutex<()>]>,
-    /// Keeps the chunk.
+    /// Keeps the chunk allocated.
     _heap: Heap<M>,
 }
 
-/// What the steps of a change are named.
+/// Names of the steps of a change.
 struct Steps {
     tag: &'static str,
     item: &'static str,
@@ -84,7 +84,7 @@ impl<M: Medium> FpTree<M> {
         (store.load(leaf, self.place(slot)), store.load(leaf, self.place(slot) + 1))
     }
 
-    /// Puts an item into a free slot, and another bitmap in the place of the leaf's.
+    /// Stores an item in a free slot, and replaces the leaf's bitmap.
     fn put(&self, store: &Store<M>, leaf: u64, (key, value): (u64, u64), gone: u64, steps: &Steps) {
         let medium = store.medium();
         let bitmap = self.bitmap(store, leaf);

@@ -1,10 +1,10 @@
-//! What FPTree and LB+-Tree have in common: leaves on the medium, each of which leads to its right sibling, and
-//! the index over them in DRAM, where their locks are, too. What a leaf is, and how it changes durably, is their own.
+//! Common code of FPTree and LB+-Tree: leaves on the medium, each of which leads to its right sibling, and the index
+//! over them in DRAM, which also has their locks. Each defines its own leaf layout and durable changes.
 //!
-//! The anchor names the first leaf. Leaves are not merged. One without items stays, and is filled again; recovery,
-//! which cannot tell its range, takes it out of the chain:
+//! The anchor names the first leaf. Leaves are not merged. One without items stays, and is reused; recovery, which
+//! cannot know its range, removes it from the chain:
 //!
-//! 1. The sibling pointer to it is replaced by its own; flush, fence. *It is there, or its slot is free.*
+//! 1. The sibling pointer to it is replaced by its own; flush, fence. *It is linked, or its slot is free.*
 
 use std::sync::Arc;
 
@@ -17,14 +17,14 @@ use bristlecone_pm::{Flushed, HeapStats, Memory, Persist, PoolFile, TreeEntry, T
 use crate::index::{Aim, Census, Core, Fate, INDEX_NODE_BYTES, Span, seek};
 use crate::store::{Locked, Store, damaged};
 
-/// What a leaf is. Slots are in no order.
+/// Layout of a leaf. Slots are unordered.
 pub trait Leaves<M: Medium>: Sized + Send + Sync + 'static {
     /// Whether an update takes a free slot.
     const UPDATES_MOVE: bool;
 
-    /// Prepares what a tree has besides its leaves. `fresh`: it is about to be created.
+    /// Prepares the structures of a tree besides its leaves. `fresh`: it is being created.
     fn open(pool: &Arc<PoolFile<M>>, id: TreeId, node_lines: u64, fresh: bool) -> Result<(Self, Flushed)>;
-    /// Ends or undoes what a crash left half done.
+    /// Completes or undoes interrupted changes.
     fn replay(&self, _store: &Store<M>) -> Result<()> {
         Ok(())
     }
@@ -33,24 +33,24 @@ pub trait Leaves<M: Medium>: Sized + Send + Sync + 'static {
         0
     }
 
-    /// Returns the slots of a leaf.
+    /// Returns the number of slots of a leaf.
     fn capacity(&self) -> usize;
-    /// Returns how many of them are taken.
+    /// Returns the number of taken slots.
     fn count(&self, store: &Store<M>, leaf: u64) -> usize;
     /// Returns the slot of a key, and its value.
     fn find(&self, store: &Store<M>, leaf: u64, key: u64) -> Option<(usize, u64)>;
     fn items(&self, store: &Store<M>, leaf: u64) -> Vec<(u64, u64)>;
-    /// Returns the right sibling; zero: there is none.
+    /// Returns the right sibling; zero if there is none.
     fn next(&self, store: &Store<M>, leaf: u64) -> u64;
 
-    /// Writes a leaf that no other one names yet.
+    /// Writes a leaf that no other one references yet.
     fn fill(&self, store: &Store<M>, leaf: u64, items: &[(u64, u64)], next: u64) -> Flushed;
     /// Changes a locked leaf, durably.
     fn insert(&self, store: &Store<M>, leaf: u64, item: (u64, u64));
     fn update(&self, store: &Store<M>, leaf: u64, slot: usize, value: u64);
     fn remove(&self, store: &Store<M>, leaf: u64, slot: usize);
-    /// Moves items from a locked full leaf to a new one, durably. `new`: an item that belongs there; returns whether
-    /// it is there now.
+    /// Moves items from a locked full leaf to a new one, durably. `new`: an item to insert if it belongs there;
+    /// returns whether it was inserted.
     fn split(
         &self,
         store: &Store<M>,
@@ -60,7 +60,7 @@ pub trait Leaves<M: Medium>: Sized + Send + Sync + 'static {
         new: Option<(u64, u64)>,
     ) -> bool;
 
-    /// Takes from a leaf what a crash left there of a split, durably: items that begin further right.
+    /// Removes remains of an interrupted split from a leaf, durably: items that belong further right.
     fn repair(&self, _store: &Store<M>, _leaf: u64, _from: u64) {}
     /// Sets the right sibling, durably.
     fn link(&self, store: &Store<M>, leaf: u64, next: u64);
@@ -75,7 +75,7 @@ pub struct Hybrid<L, M: Medium> {
 }
 
 impl<L: Leaves<M>, M: Medium> Hybrid<L, M> {
-    /// Returns the number under which the index has a leaf.
+    /// Returns the number of a leaf in the index.
     fn number(&self, leaf: u64) -> u32 {
         (leaf / self.store.node_bytes) as u32
     }
@@ -90,7 +90,7 @@ impl<L: Leaves<M>, M: Medium> Hybrid<L, M> {
         self.store.lock(self.leaf_of(number)).ok()?.read()
     }
 
-    /// Splits a locked full leaf; returns whether the new item, if any, is in the tree now.
+    /// Splits a locked full leaf; returns whether the new item, if any, was inserted.
     fn split(&self, leaf: u64, new: Option<(u64, u64)>) -> Result<bool> {
         let _room = self.index.reserve(1)?;
         let right = self.store.alloc()?;
@@ -118,7 +118,7 @@ impl<L: Leaves<M>, M: Medium> Hybrid<L, M> {
         Ok(first)
     }
 
-    /// Finds the leaves from the first one on, puts right what a crash left of them, and builds the index.
+    /// Finds the leaves from the first one on, repairs them, and builds the index.
     fn recover(&mut self, first: u64) -> Result<()> {
         let (store, leaves) = (&self.store, &self.leaves);
         let mut chain = Vec::new();
@@ -158,8 +158,8 @@ impl<L: Leaves<M>, M: Medium> Hybrid<L, M> {
         Ok(())
     }
 
-    /// Verifies that the index names the leaves of the chain, in order, and each has the keys of its range; returns
-    /// the number of items.
+    /// Verifies that the index names the leaves of the chain, in order, and that the keys of each are in its range;
+    /// returns the number of items.
     fn look_through(&self, first: u64) -> Result<u64> {
         let mut named = Vec::new();
         self.index.for_each_leaf(|low, number| named.push((low, self.leaf_of(number))));

@@ -1,4 +1,4 @@
-//! What a baseline implements, and the traits of the library that it gets from that.
+//! The interface of a baseline, and its implementation of the library's traits.
 
 use std::marker::PhantomData;
 use std::ops::Bound;
@@ -11,7 +11,7 @@ use bristlecone::parts::volatile_index::{Step, VolatileIndex};
 use bristlecone::{Finding, Medium, Result, TreeStats};
 use bristlecone_pm::{HeapStats, PoolFile, TreeEntry};
 
-/// What a search looks for: the leaf whose range holds a key, the one before it, or the last one.
+/// The target of a search: the leaf whose range holds a key, the one before it, or the last one.
 #[derive(Clone, Copy)]
 pub enum Aim {
     At(u64),
@@ -31,7 +31,7 @@ impl Aim {
     }
 }
 
-/// The keys that a leaf covers: from the first on, below the second. `None`: no bound.
+/// The range of keys of a leaf: from the first on, below the second. `None`: no bound.
 #[derive(Clone, Copy, Debug, Default)]
 pub struct Span {
     pub low: Option<u64>,
@@ -39,16 +39,17 @@ pub struct Span {
 }
 
 impl Span {
-    /// Returns whether a key is one of these.
+    /// Returns whether a key is in the span.
     pub fn holds(self, key: u64) -> bool {
         self.low.is_none_or(|low| low <= key) && self.high.is_none_or(|high| key < high)
     }
 }
 
-/// Bytes of a node of an index in DRAM: what is compiled with sizes known.
+/// Bytes of a node of an index in DRAM: the size that is compiled as a constant.
 pub const INDEX_NODE_BYTES: usize = 512;
 
-/// Finds the leaf of an aim through an index in DRAM, its version, and what it covers while that version holds.
+/// Finds the leaf of an aim through an index in DRAM; returns it with its version, and its span
+/// while that version is valid.
 pub fn seek(
     index: &VolatileIndex<Inline>,
     aim: Aim,
@@ -81,7 +82,7 @@ pub fn seek(
     unreachable!("rounds are not counted out")
 }
 
-/// What is to become of a key, whose value was looked at under its leaf's lock.
+/// The decision about a key, whose value was read under its leaf's lock.
 #[derive(Clone, Copy)]
 pub enum Fate {
     Stays,
@@ -89,7 +90,7 @@ pub enum Fate {
     Goes,
 }
 
-/// Items and leaves, counted in DRAM.
+/// Numbers of items and leaves, counted in DRAM.
 #[derive(Default)]
 pub struct Census {
     pub items: Counter,
@@ -98,7 +99,7 @@ pub struct Census {
 
 /// A baseline.
 pub trait Core<M: Medium>: Sized + Send + Sync + 'static {
-    /// Opens the tree of an entry, recovering whatever a crash left.
+    /// Opens and recovers the tree of an entry.
     fn open(pool: &Arc<PoolFile<M>>, entry: &TreeEntry, node_lines: u64) -> Result<Self>;
 
     fn census(&self) -> &Census;
@@ -108,7 +109,7 @@ pub trait Core<M: Medium>: Sized + Send + Sync + 'static {
         self.census().leaves.sum()
     }
 
-    /// Returns what the nodes on the medium occupy.
+    /// Returns the space usage of nodes on the medium.
     fn nodes(&self) -> HeapStats;
 
     /// Returns the bytes of the pool besides nodes.
@@ -120,13 +121,13 @@ pub trait Core<M: Medium>: Sized + Send + Sync + 'static {
 
     fn get(&self, key: u64) -> Option<u64>;
 
-    /// Changes a key as `decide` returns for its value; returns the value it had.
+    /// Changes a key as `decide` returns for its value; returns the previous value.
     fn change(&self, key: u64, decide: impl Fn(Option<u64>) -> Fate) -> Result<Option<u64>>;
 
-    /// Returns the items of a leaf, ascending, and what it covers.
+    /// Returns the items of a leaf, ascending, and its span.
     fn leaf(&self, aim: Aim, into: &mut Vec<(u64, u64)>) -> Result<Span>;
 
-    /// Reads every node: returns how many items and nodes there are. `Err`: what is wrong with one.
+    /// Reads every node; returns the numbers of items and nodes. `Err` describes an inconsistency.
     fn survey(&self) -> Result<(u64, u64)>;
 }
 
@@ -153,7 +154,7 @@ fn within((from, to): Bounds, key: u64) -> bool {
 }
 
 impl<M: Medium, C: Core<M>> Open<Inline, Inline, M> for BaselineIndex<C, M> {
-    /// Lines of a node.
+    /// Number of lines of a node.
     type Options = u64;
 
     fn open(pool: &Arc<PoolFile<M>>, entry: &TreeEntry, node_lines: u64, _threads: usize) -> Result<Self> {

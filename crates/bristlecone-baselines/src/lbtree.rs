@@ -1,6 +1,6 @@
 //! LB+-Tree (Liu, Chen, Wang, *LB+-Trees: Optimizing Persistent Index Performance on 3DXPoint Memory*, VLDB 2020):
-//! leaves of 256 bytes whose first line has the header and as many items as fit beside it, so that most inserts
-//! flush one line. Versions and locks in DRAM take the place of hardware transactions and of the lock in the header.
+//! leaves of 256 bytes whose first line has the header and as many items as fit beside it, so that most inserts flush
+//! one line. Versions and locks in DRAM replace hardware transactions and the lock in the header.
 //!
 //! ```text
 //! line 0   word 0  bits 0-13 bitmap, bit 14 which sibling pointer counts | fingerprints of slots 0-5
@@ -12,25 +12,27 @@
 //! Larger leaves are several such blocks with a header each ("distributed headers"); the first one's pointers
 //! count. Nodes of two lines, for tests, have items in two lines instead of four.
 //!
-//! **The word that commits** is the first of a header.
+//! **The commit word** is the first word of a header.
 //!
 //! # Insert, where the header's line has a free slot
 //! 1. The item, its fingerprint, the first word of the header, in this order in one line; flush, fence.
 //!
 //! # Insert, elsewhere (entry moving)
-//! 1. The item goes to the first other line that has a free slot; items of the header's line fill that line up;
+//! 1. The item is stored in the first other line that has a free slot; items of the header's line fill that line up;
 //!    flush, fence. *Their bits are clear.*
-//! 2. The header: what moved is where it went; flush, fence. *The next inserts find room beside the header.*
+//! 2. The header: moved items count at their new places; flush, fence. *The next inserts find space in the header's
+//!    line.*
 //!
 //! # Update, delete
 //! 1. The value, or the header without the bit; flush, fence.
 //!
 //! # Split (no log)
 //! 1. The upper half, with the new item if it belongs there, is written to a new leaf from its last slots on, and the
-//!    sibling pointer that does not count gets its place; flushes, one fence. *Nothing names the leaf.*
-//! 2. The first block's header drops what moved, and the other pointer counts; flush, fence. *Both happen, or neither.*
-//! 3. In larger leaves the other headers drop what moved; flushes, one fence. *Recovery drops what is above the right
-//!    sibling's smallest key (repair 1).*
+//!    sibling pointer that does not count gets its offset; flushes, one fence. *Nothing names the leaf.*
+//! 2. The first block's header drops the moved items, and the other pointer counts; flush, fence. *Both happen, or
+//!    neither.*
+//! 3. In larger leaves the other headers drop the moved items; flushes, one fence. *Recovery drops items above the
+//!    right sibling's smallest key (repair 1).*
 
 use std::sync::Arc;
 
@@ -43,16 +45,16 @@ use bristlecone_pm::{Alone, Flushed, Persist, PoolFile, Step, TreeId};
 use crate::hybrid::Leaves;
 use crate::store::{LINE_WORDS, Store};
 
-/// Lines of a block, but in leaves of two lines.
+/// Lines of a block, except in leaves of two lines.
 const BLOCK_LINES: usize = 4;
 const HEADER: usize = 2;
-/// Which of the sibling pointers counts.
+/// Selects the sibling pointer that counts.
 const OTHER: u64 = 1 << 14;
 /// Bits of the first word before the fingerprints.
 const TAGS_AT: u32 = 16;
 /// Fingerprint bytes of the first word.
 const TAGS: usize = 6;
-/// Slots of the header's line.
+/// Slots in the header's line.
 const BESIDE: usize = (LINE_WORDS - HEADER) / 2;
 
 /// The layout of a leaf.
@@ -63,7 +65,7 @@ pub struct LbTree {
     slots: usize,
 }
 
-/// A block's header, read.
+/// A copy of a block's header.
 #[derive(Clone, Copy)]
 struct Header([u64; HEADER]);
 
@@ -85,7 +87,7 @@ impl Header {
         self.0[0] &= !slots;
     }
 
-    /// Returns the slots with a fingerprint, whether they are taken or not.
+    /// Returns the slots with a fingerprint, taken or not.
     #[inline(always)]
     fn probe(self, tag: u8) -> u64 {
         let [first, second] = self.0;
@@ -94,12 +96,12 @@ impl Header {
 }
 
 impl LbTree {
-    /// Returns the word at which a slot's item stands in its block.
+    /// Returns the word of a slot's item in its block.
     fn place(slot: usize) -> usize {
         HEADER + slot * 2
     }
 
-    /// Returns where a block begins.
+    /// Returns the offset of a block.
     #[inline(always)]
     fn block(&self, leaf: u64, block: usize) -> u64 {
         leaf + (block * self.block_words * 8) as u64
@@ -119,7 +121,7 @@ impl LbTree {
         (0..self.blocks).map(move |block| self.block(leaf, block))
     }
 
-    /// Returns the block and the slot there of a slot of the leaf.
+    /// Returns the block, and the slot there, of a slot of the leaf.
     fn split_slot(&self, leaf: u64, slot: usize) -> (u64, usize) {
         (self.block(leaf, slot / self.slots), slot % self.slots)
     }
@@ -130,7 +132,7 @@ impl LbTree {
         self.block_words - 2 + usize::from(second == counts)
     }
 
-    /// Stores an item that is not there yet.
+    /// Stores an item that does not count yet.
     fn put<M: Medium>(store: &Store<M>, block: u64, slot: usize, (key, value): (u64, u64)) {
         store.word(block, Self::place(slot)).store(store.medium(), key);
         store.word(block, Self::place(slot) + 1).store(store.medium(), value);
@@ -143,14 +145,14 @@ impl LbTree {
     /// Stores a header, its first word last, durably.
     fn commit<M: Medium>(store: &Store<M>, block: u64, header: Header, step: Step) {
         let medium = store.medium();
-        // Fingerprints of free slots only: what the old bitmap names is as it was.
+        // Only fingerprints of free slots change: slots in the old bitmap keep theirs.
         store.word(block, 1).store(medium, header.0[1]);
         let ordered = medium.ordered_within_line();
         store.word(block, 0).publish(medium, header.0[0], &ordered, step);
         medium.persist(store.word(block, 0), step);
     }
 
-    /// Drops the slots of a block whose keys are `from` or above, if there are any.
+    /// Drops the slots of a block whose keys are at least `from`, if there are any.
     fn cut<M: Medium>(&self, store: &Store<M>, block: u64, from: u64, step: Step) -> Option<Flushed> {
         let mut header = Self::header(store, block);
         let above = |slot: &usize| store.load(block, Self::place(*slot)) >= from;
@@ -170,7 +172,7 @@ impl<M: Medium> Leaves<M> for LbTree {
         let lines = node_lines as usize;
         let block_words = lines.min(BLOCK_LINES) * LINE_WORDS;
         let blocks = lines.div_ceil(BLOCK_LINES);
-        // Beside the header and the pointers.
+        // Excluding the header and the pointers.
         let slots = (block_words - HEADER) / 2 - 1;
         Ok((Self { blocks, block_words, slots }, Flushed::none()))
     }

@@ -1,9 +1,9 @@
-//! Published designs that the trees of Bristlecone are measured against. For comparison only: the
-//! library does not contain them, and they do no more than a comparison needs. They keep 8-byte keys
-//! and values, as their papers' experiments do, and do not merge nodes.
+//! Published designs that the trees of Bristlecone are compared with. The library does not contain them, and they
+//! implement only what a comparison needs. They support 8-byte keys and values, as in their papers' experiments, and do
+//! not merge nodes.
 //!
-//! Each goes through the same traits, the same medium and the same explorer of crashes as the designs
-//! of the library, and has been made to survive what is found there.
+//! Each is tested with the same traits, medium and crash explorer as the designs of the library, and was corrected to
+//! survive all crashes found there.
 
 mod betree;
 mod coupled;
@@ -27,8 +27,8 @@ mod wbtree;
 use bristlecone_pm::{Part, SlotKind};
 pub use designs::{AnyDesign, Baseline};
 
-/// Changes of flushes, fences and publishes that no crash shows, as the explorer prints them up to their place: how many
-/// such there are, and why.
+/// Undetectable mutations of flushes, fences and publishes, as printed by the explorer without their location: their
+/// number, and the reason.
 pub const UNNOTICED: &[(&str, usize, &str)] = &[
     ("lose publish \"wbtree repair.2\"", 1, "no flush follows it: the next recovery does the same once more"),
     ("swap publish \"lbtree unlink.1\"", 1, "recovery takes out each empty leaf by itself"),
@@ -53,11 +53,11 @@ pub const UNNOTICED: &[(&str, usize, &str)] = &[
     ),
 ];
 
-/// Returns what slots of a kind are for, in trees of the baselines and of the library; `None` if no design has such
+/// Returns the purpose of slots of a kind, in trees of the baselines and of the library; `None` if no design has such
 /// slots.
 pub fn part_of(kind: SlotKind) -> Option<Part> {
     match kind {
-        // FlatStore's log is where its items are.
+        // FlatStore's log stores its items.
         store::NODES | utree::ITEMS | flatstore::SEGMENTS => Some(Part::Leaf),
         log::LOGS => Some(Part::Log),
         other => bristlecone::lab::part_of(other),

@@ -1,13 +1,12 @@
-//! Write-ahead logging, as the textbook has it: what a change will store is written to the log
-//! first, word by word.
+//! Textbook write-ahead logging: all stores of a change are first written to the log, word by word.
 //!
-//! 1. The words with where they go; flush, fence. *Nothing happened.*
+//! 1. The words with their offsets; flush, fence. *Nothing happened.*
 //! 2. The commit word; flush, fence. *The change happens, now or in recovery.*
-//! 3. The words themselves, each line flushed once; fence. *Done again from the log.*
+//! 3. The words themselves, each line flushed once; fence. *Redone from the log.*
 //! 4. The commit word becomes zero; flush, fence.
 //!
-//! The log is in one slot, which is the tree's anchor: a line with the root, a lane for each of
-//! a few leaf changes at a time, and a longer lane for the one change of structure.
+//! The log is in one slot, which is the tree's anchor: a line with the root, a lane for each of a
+//! few concurrent leaf changes, and a longer lane for the single structure change.
 
 use std::sync::{Arc, Mutex, MutexGuard};
 
@@ -22,27 +21,27 @@ use crate::store::{LINE_WORDS, Store};
 
 /// The slots of the log.
 pub const LOGS: SlotKind = SlotKind::new(33);
-/// Levels of a tree whose longest change still fits the log.
+/// Maximum number of levels of a tree whose longest change fits the log.
 pub const LEVELS_MAX: usize = 12;
 
-/// What a change will store: offsets and words.
+/// The stores of a change: offsets and words.
 #[derive(Default)]
 pub struct Change(Vec<(u64, u64)>);
 
 impl Change {
-    /// Adds a word of a node, unless it is there already.
+    /// Adds a word of a node, unless it is already stored there.
     pub fn set<M: Medium>(&mut self, store: &Store<M>, node: u64, at: usize, word: u64) {
         if store.load(node, at) != word {
             self.0.push((node + (at * 8) as u64, word));
         }
     }
 
-    /// Adds a word anywhere.
+    /// Adds a word at any offset.
     pub fn set_at(&mut self, offset: u64, word: u64) {
         self.0.push((offset, word));
     }
 
-    /// As runs of consecutive words: offset, length, words.
+    /// Encodes runs of consecutive words: offset, length, words.
     fn encode(&mut self) -> Vec<u64> {
         self.0.sort_unstable_by_key(|(offset, _)| *offset);
         let mut runs = Vec::with_capacity(self.0.len() + 8);
@@ -60,14 +59,15 @@ pub struct Log<M: Medium> {
     lanes: Box<[Mutex<()>]>,
     lane_words: usize,
     long_words: usize,
-    /// Keeps the chunk.
+    /// Keeps the chunk allocated.
     _heap: Heap<M>,
 }
 
 impl<M: Medium> Log<M> {
-    /// Takes over the log of a tree, or makes an empty one: the caller, which names it, waits for the flush.
+    /// Opens the log of a tree, or creates an empty one: the caller, which stores a reference to
+    /// it, must wait for the flush.
     pub fn open(pool: &Arc<PoolFile<M>>, id: TreeId, node_words: usize) -> Result<(Self, Flushed)> {
-        // A leaf may move all its items; a split moves half of a node at each level.
+        // A change may move all items of a leaf; a split moves half of a node at each level.
         let round = |words: usize| words.next_multiple_of(LINE_WORDS);
         let (lane_words, long_words) =
             (round(node_words + 8), round(LEVELS_MAX * (node_words / 2 + 8) + node_words + 8));
@@ -120,14 +120,14 @@ impl<M: Medium> Log<M> {
         (wait::lock(&self.lanes[lane]), self.lane(lane))
     }
 
-    /// Makes a change of one leaf, durably.
+    /// Applies a change of one leaf, durably.
     pub fn write(&self, change: Change) -> Result<()> {
         let (_held, lane) = self.own_lane();
         self.run(lane, change, Flushed::none())
     }
 
-    /// Makes a change of structure, durably; nothing of it happens before what was flushed is. The
-    /// caller is the only one.
+    /// Applies a structure change, durably; its stores come only after `flushed` is durable. Only
+    /// one thread may call it at a time.
     pub fn write_long(&self, change: Change, flushed: Flushed) -> Result<()> {
         self.run(self.lane(self.lanes.len()), change, flushed)
     }
@@ -153,7 +153,7 @@ impl<M: Medium> Log<M> {
         Ok(())
     }
 
-    /// Stores words in order of their offsets; each line is flushed once.
+    /// Stores words in order of offset; each line is flushed once.
     fn store(&self, words: &[(u64, u64)]) -> Flushed {
         let medium = self.pool.medium();
         let mut flushed = Flushed::none();
@@ -166,7 +166,7 @@ impl<M: Medium> Log<M> {
         flushed
     }
 
-    /// Does again what was committed and may not have reached its place.
+    /// Redoes committed changes that may be incomplete.
     pub fn replay(&self) -> Result<()> {
         let medium = self.pool.medium();
         for lane in (0..=self.lanes.len()).map(|lane| self.lane(lane)) {

@@ -1,5 +1,5 @@
-//! The B+-tree that every paper begins with: sorted nodes whose entries shift, and a write-ahead log
-//! for whatever is stored ("native B+-tree" in the WO-tree paper, sections 2.3 and 5).
+//! The B+-tree used as a baseline in all papers: sorted nodes whose entries shift, and a write-ahead
+//! log for all stores ("native B+-tree" in the WO-tree paper, sections 2.3 and 5).
 //!
 //! A node: a word with level and count, the leftmost child, then the entries in order.
 //!

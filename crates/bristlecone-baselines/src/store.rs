@@ -1,4 +1,4 @@
-//! The nodes of a baseline: where they come from, their locks in DRAM, and their words.
+//! The nodes of a baseline: allocation, locks in DRAM, and words.
 
 use std::sync::Arc;
 
@@ -52,7 +52,7 @@ impl<M: Medium> Store<M> {
         }
     }
 
-    /// Takes back a node that no thread has seen.
+    /// Frees a node that no thread has seen.
     pub fn unalloc(&self, node: u64) {
         self.heap.free(node);
     }
@@ -74,7 +74,7 @@ impl<M: Medium> Store<M> {
         self.locks.bytes()
     }
 
-    /// Returns the lock of a node; an error if no node can stand there.
+    /// Returns the lock of a node; an error if no node can begin there.
     #[inline(always)]
     pub fn lock(&self, node: u64) -> Result<&OptimisticLock> {
         self.locks.get(node).ok_or_else(|| damaged("a reference to no node", node))
@@ -110,7 +110,7 @@ impl<'s> Locked<'s> {
         Self(lock)
     }
 
-    /// Waits for the lock. Nodes of baselines never go.
+    /// Waits for the lock. Nodes of baselines are never freed.
     pub fn wait(lock: &'s OptimisticLock) -> Self {
         let held = lock.lock();
         debug_assert!(held, "no node is obsolete");

@@ -1,23 +1,23 @@
 //! µTree (Chen et al., *uTree: a Persistent B+-Tree with Low Tail Latency*, VLDB 2020): a B+-tree in DRAM, and a
-//! list of the items in the order of their keys on the medium, a node each. Splits are DRAM's alone.
+//! list of the items in key order on the medium, a node each. Splits only affect DRAM.
 //!
 //! ```text
 //! list node, 32 bytes    word 0  key      1  value      2  next
 //! ```
 //!
-//! The anchor names a node before all others, which has no key. **The word that commits** is the next pointer of the
-//! node before. A thread changes it while it holds the lock of the leaf in DRAM that has this node's key, where the
-//! paper compares and swaps: another thread's node is never linked to one that a crash may take back.
+//! The anchor names a node before all others, which has no key. **The commit word** is the next pointer of the
+//! previous node. A thread changes it while it holds the lock of the leaf in DRAM that has this node's key, where
+//! the paper uses compare-and-swap: another thread's node is never linked to one that a crash may undo.
 //!
 //! # Insert
-//! 1. The node, with what comes next; flush, fence. *Nothing names it.*
-//! 2. The next pointer of the node before; flush, fence. *It is there.*
+//! 1. The node, with its successor; flush, fence. *Nothing names it.*
+//! 2. The next pointer of the previous node; flush, fence. *It exists.*
 //!
 //! # Update, delete
-//! 1. The value, or the next pointer of the node before; flush, fence. Then the node's slot is free.
+//! 1. The value, or the next pointer of the previous node; flush, fence. Then the node's slot is free.
 //!
 //! # Recover
-//! The list is walked, and the tree in DRAM built over it.
+//! The list is traversed, and the tree in DRAM built over it.
 
 use std::sync::Arc;
 
@@ -33,7 +33,7 @@ pub const ITEMS: SlotKind = SlotKind::new(34);
 const NODE_BYTES: u32 = 32;
 const VALUE: usize = 1;
 const NEXT: usize = 2;
-/// Words of a node that are used.
+/// Number of used words of a node.
 const WORDS: usize = 3;
 
 /// See the module.
@@ -55,7 +55,7 @@ impl<M: Medium> UTree<M> {
         self.words(node)[at].load(self.pool.medium())
     }
 
-    /// Returns the node before a place of a locked leaf, with what is locked for it.
+    /// Returns the list node before an index of a locked leaf, with the locks taken for it.
     fn before<'t>(&self, leaf: Leaf<'t>, at: usize) -> (u64, Vec<Locked<'t>>) {
         if at > 0 {
             return (leaf.word(at - 1), Vec::new());
@@ -72,7 +72,7 @@ impl<M: Medium> UTree<M> {
         (self.head, held)
     }
 
-    /// Writes a node that no other one names yet, and then lets the one before name it.
+    /// Writes a node that no other one references yet, and then links it to the previous one.
     fn link(&self, before: u64, [key, value]: [u64; 2]) -> Result<u64> {
         let medium = self.pool.medium();
         let node = self.items.alloc()?;
@@ -94,7 +94,7 @@ impl<M: Medium> UTree<M> {
         self.items.free(node);
     }
 
-    /// Makes the node before all others, durably.
+    /// Creates the node before all others, durably.
     fn create(&self) -> Result<u64> {
         let (medium, head) = (self.pool.medium(), self.items.alloc()?);
         self.words(head).iter().for_each(|word| word.store(medium, 0));
@@ -169,7 +169,7 @@ impl<M: Medium> Core<M> for UTree<M> {
                 continue;
             }
             let value = found.ok().map(|node| self.load(node, VALUE));
-            // The node was the key's as long as the leaf is what it was.
+            // The node belonged to the key if the leaf is unchanged.
             if leaf.validate(version) {
                 return value;
             }

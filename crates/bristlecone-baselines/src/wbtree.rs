@@ -1,6 +1,6 @@
 //! wB+-Tree with slot arrays and bitmaps (Chen & Jin, *Persistent B+-Trees in Non-Volatile Main
-//! Memory*, VLDB 2015, section 4): entries in no order, a slot array that orders them, and a bitmap
-//! whose valid bit says that the slot array is right.
+//! Memory*, VLDB 2015, section 4): unordered entries, a slot array that orders them, and a bitmap
+//! whose valid bit says that the slot array is valid.
 //!
 //! ```text
 //! word 0  bitmap of slots 0-62, valid bit on top       3?  slot array, a byte each: count, slots
@@ -13,9 +13,9 @@
 //! 2. The entry and the slot array; flushes, fence. *As before.*
 //! 3. The bitmap with the valid bit; flush, fence. *The new one.*
 //!
-//! Beyond 63 slots the bitmap does not fit the word that commits, which the paper leaves to a log:
-//! here the second word, of which one bit changes, becomes durable between 2 and 3. Splits use the
-//! log, as published. A slot array that a crash left invalid is made anew when the tree is opened.
+//! Beyond 63 slots the bitmap does not fit the commit word; the paper uses a log then. Here the
+//! second word, of which one bit changes, becomes durable between 2 and 3. Splits use the log, as
+//! published. An invalid slot array after a crash is rebuilt when the tree is opened.
 
 use bristlecone::{Medium, Result};
 use bristlecone_pm::{Flushed, Persist};
@@ -35,13 +35,13 @@ const LEVEL_SHIFT: u32 = 56;
 #[derive(Clone, Copy)]
 pub struct WbTree {
     slots: usize,
-    /// Words: where the slot array begins, how long it is, where the entries begin.
+    /// Words: start and length of the slot array, start of the entries.
     order_at: usize,
     order_words: usize,
     entries_at: usize,
 }
 
-/// Slots in the order of their keys.
+/// Slots in key order.
 struct Order {
     slots: Vec<u8>,
 }
@@ -83,7 +83,7 @@ impl WbTree {
         (store.load(node, self.order_at + at / 8) >> (at % 8 * 8) & 0xff) as usize
     }
 
-    /// Returns the slot of an entry; some slot, whatever is read.
+    /// Returns the slot of an entry; a valid slot even if damaged.
     #[inline(always)]
     fn slot<M: Medium>(self, store: &Store<M>, node: u64, at: usize) -> usize {
         self.order_byte(store, node, at + 1).min(self.slots - 1)
@@ -117,7 +117,7 @@ impl WbTree {
         }
     }
 
-    /// Gives a locked leaf another order. `staged`: an entry that was stored, to be flushed.
+    /// Stores another order of a locked leaf. `staged`: a stored entry that must be flushed.
     fn commit<M: Medium>(self, store: &Store<M>, leaf: u64, order: &Order, staged: Option<usize>) {
         let medium = store.medium();
         let first = store.word(leaf, 0);
@@ -206,7 +206,7 @@ impl Layout for WbTree {
     }
 
     fn rewrite<M: Medium>(self, store: &Store<M>, node: u64, entries: &[(u64, u64)], change: &mut Change) {
-        // What stays keeps its slot.
+        // Remaining entries keep their slots.
         let old = self.order(store, node);
         let slot_of = |entry: &(u64, u64)| {
             let there = |slot: &&u8| store.load(node, self.entry(usize::from(**slot))) == entry.0;
@@ -241,7 +241,7 @@ impl Layout for WbTree {
         let mut slots: Vec<u8> = (0..self.slots as u8).filter(|slot| bitmap >> slot & 1 != 0).collect();
         slots.sort_unstable_by_key(|slot| store.load(node, self.entry(usize::from(*slot))));
         let durable = medium.fence(self.store_order(store, node, &Order { slots }), "wbtree repair.1");
-        // Without a flush: after another crash the same is done again.
+        // Without a flush: after another crash the same is repeated.
         first.publish(medium, first.load(medium) | VALID, &durable, "wbtree repair.2");
     }
 

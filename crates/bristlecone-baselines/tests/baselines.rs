@@ -1,5 +1,5 @@
-//! What operations of the baselines cost, counted by the device model, beside what their papers say; random operations
-//! beside a map; and pools that become full.
+//! Costs of the baselines' operations, counted by the device model, compared with their papers; random operations
+//! compared with a map; and full pools.
 
 use std::collections::BTreeMap;
 
@@ -13,7 +13,7 @@ use bristlecone_random::{Generator, mix};
 
 const KEYS: u64 = 60_000;
 
-/// What an operation costs on average.
+/// Average cost of an operation.
 #[derive(Debug)]
 struct Cost {
     flushes: f64,
@@ -41,7 +41,7 @@ impl Bench {
         Self { device, tree }
     }
 
-    /// Returns the cost of doing something to every key, in an order that is not that of the keys.
+    /// Returns the cost of an operation on every key, in an order different from key order.
     fn each(&self, run: impl Fn(&Tree<u64, u64>, u64, u64) -> Result<bool, Error>) -> Cost {
         for i in (1..=KEYS).map(|i| 1 + i * 7919 % KEYS) {
             assert!(self.device.operation(1, || (run(&self.tree, mix(i), i).unwrap(), 16)));
@@ -74,7 +74,7 @@ fn costs(baseline: Baseline) -> [Cost; 4] {
     costs
 }
 
-/// Verifies flushes and fences an operation to the digit.
+/// Verifies flushes and fences per operation exactly.
 fn exactly(cost: &Cost, flushes: f64, fences: f64) {
     assert_eq!((cost.flushes, cost.fences), (flushes, fences), "{cost:?}");
 }
@@ -82,7 +82,7 @@ fn exactly(cost: &Cost, flushes: f64, fences: f64) {
 #[test]
 fn lbtree_counted_figures_hold() {
     let [insert, get, update, delete] = costs(Baseline::LbTree);
-    // One line where the header's has room, else two; what splits cost comes on top.
+    // One line if the header's line has a free slot, otherwise two; the cost of splits is additional.
     assert!(insert.flushes <= 2.3 && insert.fences <= 1.8, "{insert:?}");
     assert!(get.lines_read <= 4.1, "{get:?}");
     assert!(insert.lines_written <= 2.3, "{insert:?}");
@@ -113,8 +113,8 @@ fn utree_counted_figures_hold() {
 #[test]
 fn flatstore_counted_figures_hold() {
     let [insert, get, update, delete] = costs(Baseline::FlatStore);
-    // The entry, of which one in four stands in two lines, and the count, as nothing is batched by one thread. What is
-    // dead is cleaned from time to time.
+    // The entry, of which one in four straddles two lines, and the count, as one thread batches nothing. Dead entries
+    // are cleaned periodically.
     assert!((2.2..2.3).contains(&insert.flushes), "{insert:?}");
     assert!((2.0..2.001).contains(&insert.fences), "{insert:?}");
     assert!(get.lines_read <= 1.3, "{get:?}");
@@ -135,7 +135,7 @@ fn dptree_counted_figures_hold() {
 #[test]
 fn betree_counted_figures_hold() {
     let [insert, get, update, delete] = costs(Baseline::BeTree);
-    // One flush and one fence for the log, and each leaf's lines and two fences for all that it gets at once.
+    // One flush and one fence for the log, and each leaf's lines and two fences for all its changes.
     assert!(insert.fences <= 1.35 && insert.flushes <= 2.1, "{insert:?}");
     assert!(get.lines_read <= 2.8, "{get:?}");
     assert!(update.fences <= 1.4 && update.flushes <= 2.2, "{update:?}");
@@ -152,7 +152,7 @@ fn pactree_counted_figures_hold() {
     exactly(&delete, 1.0, 1.0);
 }
 
-/// Pools of so many small chunks.
+/// Returns a pool of `chunks_max` small chunks.
 fn pool(chunks_max: u64) -> Pool {
     let geometry = Geometry { chunk_bytes: 1 << 16, chunks_max, trees_max: 2 };
     let region = Region::memory(geometry.max_bytes()).unwrap();
@@ -165,7 +165,7 @@ fn create(pool: &Pool, baseline: Baseline, node_lines: u64) -> Tree<u64, u64> {
     AnyDesign::from(baseline).create::<_, _, Native>(pool, "t", &options).unwrap()
 }
 
-/// Compares a tree with a map, forwards and backwards.
+/// Compares a tree with a map, in both directions.
 fn same(tree: &Tree<u64, u64>, model: &BTreeMap<u64, u64>) {
     assert_eq!(tree.check(), []);
     assert_eq!(tree.len(), model.len() as u64);
@@ -196,11 +196,11 @@ fn a_full_pool_refuses_and_changes_nothing() {
         }
         println!("{baseline}: {} items in {} bytes", model.len(), tree.stats().pm_bytes);
         same(&tree, &model);
-        // What was refused is refused without loss, and there is room again for what goes.
+        // Refused changes lose nothing, and removals free space.
         for (key, value) in model.clone() {
             match tree.remove(key) {
                 Ok(old) => assert_eq!(old, model.remove(&key).filter(|held| *held == value)),
-                // A log needs room for what goes, too.
+                // A log needs space for removals, too.
                 Err(error) => {
                     assert!(error.is_no_room(), "{baseline}: {error}");
                     assert!(

@@ -1,5 +1,6 @@
-//! Crashes of the baselines whose inner nodes stand in DRAM, schedules of several threads, and whether each flush and
-//! fence is needed: without a pool's other trees, so that it takes seconds. `bristlecone-lab` explores all of them in pools.
+//! Crashes of the baselines whose inner nodes are in DRAM, schedules of several threads, and the necessity of each
+//! flush and fence: without a pool's other trees, so that it takes seconds. `bristlecone-lab` explores all of them in
+//! pools.
 
 use std::collections::BTreeMap;
 use std::ops::Bound::Unbounded;
@@ -28,7 +29,7 @@ struct Live {
     tree: Arc<dyn Index<Inline, Inline>>,
 }
 
-/// An operation on a key, on a thread of its own if so asked.
+/// An operation on a key, optionally on a separate thread.
 #[derive(Clone, Copy, Debug)]
 struct Op {
     key: u64,
@@ -206,7 +207,7 @@ fn elsewhere(ops: Vec<Op>) -> Vec<Op> {
     ops.into_iter().map(|op| Op { elsewhere: true, ..op }).collect()
 }
 
-/// What is done to small leaves: every operation and change of structure, and then again by other threads.
+/// Operations on small leaves: every operation and structure change, and then again by other threads.
 fn scenarios() -> Vec<Scenario<Op>> {
     let removes = |keys: &[u64]| keys.iter().map(|key| on(*key, Access::Remove)).collect::<Vec<_>>();
     let scenario = |name, setup, ops| {
@@ -222,23 +223,23 @@ fn scenarios() -> Vec<Scenario<Op>> {
         _ => on(at * 3 % 5, Access::Insert(90 + at)),
     });
     let updates = [4, 8, 0].map(|key| on(key, Access::Update(50 + key)));
-    // Segments of a log have eight entries. The first one's last four keys are copied when the fifth begins, and then another
-    // thread has its room.
+    // Segments of a log have eight entries. The first one's last four keys are copied when the fifth begins, and then
+    // another thread uses its space.
     let lasting = (100..104).chain([1; 28]).map(|key| on(key, Access::Insert(key)));
     let others = elsewhere((0..5).map(|at| on(1, Access::Insert(80 + at))).collect());
     let emptied: Vec<_> = removes(&[12, 16, 20, 8]).into_iter().chain(inserts(41..43)).collect();
-    // The leaf that recovery freed serves again for another thread, far from where it was.
+    // Another thread reuses the leaf that recovery freed, far from its former place.
     let elsewhere_again = Scenario {
         then: elsewhere(inserts(45..48)),
         ..scenario("empty-elsewhere", fourth(12), emptied.clone())
     };
-    // A log that is trimmed has no change of the leaves that became empty, nor of those before them.
+    // A trimmed log has no changes of the leaves that became empty, nor of those before them.
     let elsewhere_long = (0..72).map(|at| on(60 + at % 6, Access::Insert(at)));
     let long_ago: Vec<_> =
         fourth(12).into_iter().chain(removes(&[12, 16, 20, 8])).chain(elsewhere_long).collect();
     let emptied_again =
         Scenario { then: elsewhere(inserts(82..96)), ..scenario("emptied", long_ago, inserts(80..82)) };
-    // What stays in a leaf that splits gets a slot of what went.
+    // Items that stay in a leaf that splits get slots of the moved ones.
     let first = inserts([1, 2, 3, 5, 6, 7].into_iter());
     let split_again = Scenario {
         then: vec![on(4, Access::Insert(99))],
@@ -269,8 +270,8 @@ fn scenarios() -> Vec<Scenario<Op>> {
     ]
 }
 
-/// Explores crashes in nodes of so many lines, then schedules; and takes each flush and fence away that is not `left` out:
-/// what is noticed of these.
+/// Explores crashes in nodes of these numbers of lines, then schedules. Removes each flush and fence not in `left`, and
+/// expects detection.
 fn explored(baseline: Baseline, lines: &[u64], left: &[&str]) {
     let prepared = |node_lines: &u64| Prepared {
         name: format!("{baseline}-{node_lines}"),
@@ -318,7 +319,7 @@ fn lbtree_survives_and_needs_every_flush() {
 
 #[test]
 fn fptree_survives_and_needs_every_flush() {
-    // Fingerprints share the bitmap's line; the end of a split is looked at by other threads only.
+    // Fingerprints share the bitmap's line; only other threads read the result of the end of a split.
     explored(Baseline::FpTree, &[2, 4], &["create", "insert.1", "update.1", "split.5"]);
 }
 
@@ -334,13 +335,13 @@ fn flatstore_survives_and_needs_every_flush() {
 
 #[test]
 fn dptree_survives_and_needs_every_flush() {
-    // The log has proofs of its own.
+    // The log has its own proofs.
     explored(Baseline::DpTree, &[2], &["create", "log "]);
 }
 
 #[test]
 fn betree_survives_and_needs_every_flush() {
-    // The log has proofs of its own.
+    // The log has its own proofs.
     explored(Baseline::BeTree, &[2], &["create", "log "]);
 }
 

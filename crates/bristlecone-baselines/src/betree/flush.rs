@@ -1,4 +1,4 @@
-//! Changes on their way down, and how the log is kept short.
+//! Flushing buffered changes down the tree, and trimming the log.
 
 use std::sync::RwLockWriteGuard;
 
@@ -12,22 +12,22 @@ use super::{BeTree, NEWEST, ROOT, STAMP};
 use crate::index::Aim;
 use crate::shadow::{Meta, Plan};
 
-/// The log may have so many times as many entries as buffers have room for.
+/// Maximum number of log entries, as a multiple of the capacity of the buffers.
 const LOG_ROOM: u64 = 2;
 
-/// How far the log is trimmed.
+/// Progress of trimming the log.
 #[derive(Default)]
 pub struct Trim {
-    /// What is emptied once all buffers on the way to each leaf were; none: it has not begun.
+    /// Chunks to recycle once all buffers on the path to each leaf were emptied; `None`: trimming has not begun.
     old: Option<Vec<LogChunk>>,
-    /// The number of the last change in there.
+    /// The number of the last change in these chunks.
     upto: u64,
     /// Leaves below this key are done.
     from: u64,
 }
 
 impl<M: Medium> BeTree<M> {
-    /// Empties the root's buffer so far that there is room for a change, and whatever becomes too full by that.
+    /// Empties the root's buffer until it has space for a change, and all buffers that overflow in the process.
     pub(super) fn hand_down_all(&self) -> Result<()> {
         let mut full = vec![(ROOT, self.room - 1)];
         while let Some((number, most)) = full.pop() {
@@ -48,7 +48,7 @@ impl<M: Medium> BeTree<M> {
         Ok(())
     }
 
-    /// Splits the root, if it has too many children: it stays the root.
+    /// Splits the root if it has too many children; it stays the root.
     fn grow(&self, root: &mut Node) {
         if root.children.len() <= self.fanout {
             return;
@@ -59,7 +59,7 @@ impl<M: Medium> BeTree<M> {
         *root = Node { level, pivots: vec![low], children, buffer: Vec::new() };
     }
 
-    /// Splits the child that `choose` names until it has not too many children; returns which it is then.
+    /// Splits the child selected by `choose` while it has too many children; returns its new index.
     fn narrow(&self, node: &mut Node, choose: impl Fn(&Node) -> usize) -> usize {
         loop {
             let at = choose(node);
@@ -75,7 +75,7 @@ impl<M: Medium> BeTree<M> {
         }
     }
 
-    /// Hands a child what is buffered for it; returns its number, and the child, locked.
+    /// Moves the buffered changes of a child to it; returns its number, and the child, locked.
     fn hand_down(&self, node: &mut Node, at: usize) -> (u64, RwLockWriteGuard<'_, Node>) {
         let number = node.children[at];
         let mut child = self.nodes.write(number);
@@ -85,7 +85,7 @@ impl<M: Medium> BeTree<M> {
         (number, child)
     }
 
-    /// Writes a leaf, by leaf 1 and 2. Nothing happened if there is no room.
+    /// Writes a leaf, by leaf 1 and 2. Has no effect if there is no space.
     fn write_leaf(&self, parent: &mut Node, at: usize) -> Result<()> {
         let (store, shape, medium) = (&self.store, self.shape, self.store.medium());
         let own = parent.own(at);
@@ -108,8 +108,8 @@ impl<M: Medium> BeTree<M> {
         Ok(())
     }
 
-    /// Empties all buffers on the way to the leaves of the node above the leaf of a key; returns the key at which the next
-    /// such node begins.
+    /// Empties all buffers on the path to the leaves of the node above the leaf of a key; returns the key at which the
+    /// next such node begins.
     fn drain(&self, from: u64) -> Result<Option<u64>> {
         let mut node = self.nodes.write(ROOT);
         self.grow(&mut node);
@@ -126,7 +126,7 @@ impl<M: Medium> BeTree<M> {
         Ok(high)
     }
 
-    /// Trims the log by a part, if there is more in it than buffers have room for.
+    /// Trims the log by a part, if it has more entries than buffers have space for.
     pub(super) fn trim_if_due(&self) -> Result<()> {
         let most = LOG_ROOM * self.nodes.count() * self.room as u64;
         let mut trim = wait::lock(&self.trim);
@@ -140,7 +140,7 @@ impl<M: Medium> BeTree<M> {
         }
     }
 
-    /// Trims the log for as long as that takes.
+    /// Trims the log completely.
     pub(super) fn trim_now(&self) -> Result<()> {
         let mut trim = wait::lock(&self.trim);
         if trim.old.is_none() && self.logged.load(Relaxed) == 0 {
@@ -166,7 +166,7 @@ impl<M: Medium> BeTree<M> {
             Some(next) => trim.from = next,
             None => {
                 let (cell, medium) = (self.store.word(self.root, STAMP), self.store.medium());
-                // The threads that wrote the leaves fenced that.
+                // The threads that wrote the leaves have fenced them.
                 cell.publish(medium, trim.upto, &Alone, "betree trim.2");
                 medium.persist(cell, "betree trim.2");
                 self.log.recycle(trim.old.take().unwrap_or_default());

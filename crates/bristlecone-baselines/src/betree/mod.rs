@@ -1,36 +1,36 @@
-//! A Bε-tree (Brodal, Fagerberg, *Lower Bounds for External Memory Dictionaries*, SODA 2003) as LodgeTree's paper has it
-//! (§II-B): inner nodes in DRAM, each with a buffer of changes for what is below it; a log that keeps these; leaves on
-//! the medium, which are DPTree's.
+//! A Bε-tree (Brodal, Fagerberg, *Lower Bounds for External Memory Dictionaries*, SODA 2003) as described in
+//! LodgeTree's paper (§II-B): inner nodes in DRAM, each with a buffer of changes for its subtree; a log that makes
+//! these durable; leaves on the medium, which are DPTree's.
 //!
-//! A change goes to the root's buffer. From a full buffer the child for which most is there gets all of that, and if
-//! this makes its buffer too full, it hands down likewise: a cascade. A thread holds two nodes' locks at most, from the
-//! root down, so that no reader misses a change on its way. A node that has too many children is split when a change
-//! next comes to it from its parent.
+//! A change enters the root's buffer. A full buffer is flushed to the child with the most buffered changes; if this
+//! overfills the child's buffer, the child flushes likewise: a cascade. A thread holds at most two nodes' locks, from
+//! the root down, so that no reader misses a moving change. A node with too many children is split at the next flush
+//! from its parent.
 //!
-//! **The word that commits** is the stamp of a leaf's metadata, of which the greater one counts; and the root's stamp:
+//! **The commit word** is the stamp of a leaf's metadata, of which the greater one counts; and the root's stamp:
 //! changes up to this number are in leaves, those above it are in the log.
 //!
 //! # Write
-//! 1. The change is appended to the log (`bristlecone_pm`'s: "log append.1" and "log append.2"). *It is there, or
-//!    not.* Then it enters the root's buffer.
+//! 1. The change is appended to the log (`bristlecone_pm`'s: "log append.1" and "log append.2"). *It exists, or not.*
+//!    Then it enters the root's buffer.
 //!
-//! # Leaf (gets all that its parent has for it)
-//! 1. New items go to free slots, with their fingerprints; what splits off stands in new leaves; flushes, one fence.
-//!    *No metadata names them.*
+//! # Leaf (receives all changes that its parent has for it)
+//! 1. New items are stored in free slots, with their fingerprints; split-off items are stored in new leaves; flushes,
+//!    one fence. *No metadata names them.*
 //! 2. The metadata that does not count gets sibling, bitmap, and last the next stamp; flush, fence. *All of it is
-//!    there, or nothing. The log has the changes still; to make them once more changes nothing.*
+//!    there, or nothing. The log still has the changes; applying them again has no effect.*
 //!
-//! # Trim (the log has more than buffers have room for)
-//! 1. The log gets new chunks, and the number of the last change is kept. Then every buffer on the way to each leaf is
+//! # Trim (the log has more entries than buffers have space for)
+//! 1. The log gets new chunks, and the number of the last change is kept. Then every buffer on the path to each leaf is
 //!    emptied once, from left to right, a part whenever the root is full.
-//! 2. The root's stamp becomes that number; flush, fence. *The old chunks count no more.*
+//! 2. The root's stamp becomes that number; flush, fence. *The old chunks no longer count.*
 //! 3. The old chunks are emptied ("log recycle.1").
 //!
 //! # Recover
-//! The tree is built over the leaves, and what is in the log above the root's stamp is done again, in order.
+//! The tree is built over the leaves, and the changes in the log above the root's stamp are redone, in order.
 //!
-//! # Unlink (in recovery: a leaf without items, whose range cannot be told)
-//! 1. The sibling pointer to it is replaced by its own; flush, fence. *It is there, or its slot is free.*
+//! # Unlink (in recovery: a leaf without items, whose range is unknown)
+//! 1. The sibling pointer to it is replaced by its own; flush, fence. *It is linked, or its slot is free.*
 
 mod flush;
 mod node;
@@ -49,16 +49,16 @@ use crate::index::{Aim, Census, Core, Fate, Span};
 use crate::shadow::{Change, Shape, Steps, overlay};
 use crate::store::Store;
 
-/// Words of the root on the medium, which is a slot for a leaf.
+/// Words of the root on the medium, which is in the slot of a leaf.
 const STAMP: usize = 0;
 const FIRST: usize = 1;
 /// The number of the root in DRAM.
 const ROOT: u64 = 0;
-/// The leaf's metadata with the greatest stamp counts.
+/// Selects the leaf's metadata with the greatest stamp.
 const NEWEST: u64 = u64::MAX;
-/// Locks of keys.
+/// Number of locks of keys.
 const KEYS: usize = 256;
-/// Bytes of an entry of a node, by which its size is told.
+/// Bytes of an entry of a node, which determine its capacity.
 const ENTRY_BYTES: u64 = 16;
 
 const STEPS: Steps = Steps {
@@ -73,26 +73,27 @@ pub struct BeTree<M: Medium> {
     store: Store<M>,
     log: Log<M>,
     shape: Shape,
-    /// On the medium.
+    /// Offset on the medium.
     root: u64,
     nodes: Nodes,
-    /// Children of a node, and changes in its buffer.
+    /// Maximum number of children of a node, and of changes in its buffer.
     fanout: usize,
     room: usize,
     /// The number of the last change.
     sequence: AtomicU64,
-    /// Entries of the log since it got new chunks.
+    /// Number of log entries since it got new chunks.
     logged: AtomicU64,
     /// Held by the thread that changes a key.
     keys: Box<[Mutex<()>]>,
-    /// Held while a change is in the log and not in the tree; alone by the thread that gives the log new chunks.
+    /// Held while a change is in the log and not yet in the tree; exclusively by the thread that gives the log new
+    /// chunks.
     gate: RwLock<()>,
     trim: Mutex<Trim>,
     census: Census,
 }
 
 impl<M: Medium> BeTree<M> {
-    /// Makes a tree in DRAM that has no nodes yet. A node is as large as a leaf, and the square root of its entries are
+    /// Returns a tree in DRAM without nodes. A node is as large as a leaf, and the square root of its entries are
     /// children: ε is one half.
     fn new(pool: &Arc<PoolFile<M>>, entry: &TreeEntry, store: Store<M>, log: Log<M>, lines: u64) -> Self {
         let entries = store.node_bytes / ENTRY_BYTES;
@@ -114,7 +115,7 @@ impl<M: Medium> BeTree<M> {
         }
     }
 
-    /// Changes a key as `decide` returns for its value. `None`: the log has no room.
+    /// Changes a key as `decide` returns for its value. Returns `None` if the log has no space.
     fn change_if_room(&self, key: u64, decide: impl Fn(Option<u64>) -> Fate) -> Result<Option<Option<u64>>> {
         let _gate = wait::read(&self.gate);
         let lock = key.wrapping_mul(0x9e37_79b9_7f4a_7c15) >> 32;
@@ -133,7 +134,7 @@ impl<M: Medium> BeTree<M> {
         Ok(Some(old))
     }
 
-    /// Puts a change that the log has into the root's buffer.
+    /// Puts a logged change into the root's buffer.
     fn put(&self, change: Change, old: Option<u64>) {
         self.nodes.write(ROOT).put(change);
         self.logged.fetch_add(1, Relaxed);
@@ -214,7 +215,7 @@ impl<M: Medium> Core<M> for BeTree<M> {
             node = self.nodes.read(node.children[at]);
         };
         let items = self.shape.items(&self.store, leaf, NEWEST);
-        // What stands further down is older.
+        // Changes in lower nodes are older.
         let overlaid = buffered.iter().rev().fold(items, |items, changes| overlay(items, changes));
         *into = overlaid;
         into.retain(|(key, _)| span.holds(*key));

@@ -1,4 +1,4 @@
-//! The inner nodes of a Bε-tree, in DRAM: each leads to its children, and has a buffer of changes for them.
+//! The inner nodes of a Bε-tree, in DRAM: children, and a buffer of changes for them.
 
 use std::ops::Range;
 use std::sync::{OnceLock, RwLock, RwLockReadGuard, RwLockWriteGuard};
@@ -9,20 +9,20 @@ use bristlecone_pm::sync::{AtomicU64, wait};
 use crate::index::Aim;
 use crate::shadow::Change;
 
-/// What a node is.
+/// An inner node.
 #[derive(Default)]
 pub struct Node {
-    /// How far it stands above the nodes that lead to leaves.
+    /// Its level above the nodes whose children are leaves.
     pub level: u32,
-    /// The keys that children begin with, but for the first child.
+    /// The first keys of children, except for the first child.
     pub pivots: Vec<u64>,
     /// Numbers of nodes, or leaves.
     pub children: Vec<u64>,
-    /// In order: newer ones than the children have.
+    /// Changes in order, newer than those of the children.
     pub buffer: Vec<Change>,
 }
 
-/// Puts changes in the place of older ones, both in order.
+/// Merges newer changes over older ones, both in order.
 pub fn merge(older: &mut Vec<Change>, newer: &[Change]) {
     older.retain(|(key, _)| newer.binary_search_by_key(key, |(key, _)| *key).is_err());
     older.extend(newer);
@@ -31,13 +31,13 @@ pub fn merge(older: &mut Vec<Change>, newer: &[Change]) {
 }
 
 impl Node {
-    /// Returns the child whose range an aim lies in.
+    /// Returns the child whose range contains an aim.
     #[inline(always)]
     pub fn child(&self, aim: Aim) -> usize {
         self.pivots.partition_point(|low| aim.is_at_or_after(*low))
     }
 
-    /// Returns the change that is buffered for a key.
+    /// Returns the buffered change of a key.
     #[inline(always)]
     pub fn look_up(&self, key: u64) -> Option<Option<u64>> {
         let found = self.buffer.binary_search_by_key(&key, |(key, _)| *key);
@@ -51,14 +51,14 @@ impl Node {
         }
     }
 
-    /// Returns what is buffered for a child.
+    /// Returns the range of the buffered changes of a child.
     pub fn own(&self, child: usize) -> Range<usize> {
         let below = |low: &u64| self.buffer.partition_point(|(key, _)| key < low);
         let from = child.checked_sub(1).map_or(0, |left| below(&self.pivots[left]));
         from..self.pivots.get(child).map_or(self.buffer.len(), below)
     }
 
-    /// Returns the child for which most is buffered.
+    /// Returns the child with the most buffered changes.
     pub fn fullest(&self) -> usize {
         (0..self.children.len()).max_by_key(|child| self.own(*child).len()).expect("a node has children")
     }
@@ -69,7 +69,7 @@ impl Node {
         self.children.insert(left + 1, child);
     }
 
-    /// Takes the upper half away; returns it, and the key that it begins with.
+    /// Removes the upper half; returns it, and its first key.
     pub fn split(&mut self) -> (u64, Self) {
         let at = self.children.len().div_ceil(2);
         let buffered = self.own(at).start;
@@ -87,9 +87,9 @@ impl Node {
     }
 }
 
-/// All nodes by number, each with its lock. Nodes never go.
+/// All nodes by number, each with its lock. Nodes are never freed.
 pub struct Nodes {
-    /// Each has twice as many as the one before.
+    /// Each has twice the size of the previous one.
     segments: [OnceLock<Box<[RwLock<Node>]>>; 32],
     count: AtomicU64,
 }
@@ -99,7 +99,7 @@ impl Nodes {
         Self { segments: [const { OnceLock::new() }; 32], count: AtomicU64::new(0) }
     }
 
-    /// Returns the segment of a node, and its place there.
+    /// Returns the segment of a node, and its index there.
     fn place(number: u64) -> (usize, usize) {
         let segment = (number + 1).ilog2();
         (segment as usize, (number + 1 - (1 << segment)) as usize)

@@ -1,4 +1,4 @@
-//! A tree that is made, made again, or looked through.
+//! Creating, recovering and checking a tree.
 
 use bristlecone::{Error, Medium, Result};
 use bristlecone_pm::sync::Ordering::Relaxed;
@@ -11,7 +11,7 @@ use crate::shadow::{Change, find_leaves, overlay};
 use crate::store::damaged;
 
 impl<M: Medium> BeTree<M> {
-    /// Makes the root and an empty leaf, durably.
+    /// Creates the root and an empty leaf, durably.
     pub(super) fn create(&mut self) -> Result<()> {
         let medium = self.store.medium();
         let (root, first) = (self.store.alloc()?, self.store.alloc()?);
@@ -28,7 +28,7 @@ impl<M: Medium> BeTree<M> {
         Ok(())
     }
 
-    /// Makes the inner nodes over leaves in order, each with the key that it begins with.
+    /// Creates the inner nodes over leaves in order, each with its first key.
     fn build(&self, mut below: Vec<(u64, u64)>) {
         self.nodes.add(Node::default());
         // As full as nodes are on average after splits.
@@ -49,7 +49,8 @@ impl<M: Medium> BeTree<M> {
         }
     }
 
-    /// Finds the leaves, takes out those without items, makes the inner nodes again, and changes what the log has.
+    /// Finds the leaves, removes those without items, rebuilds the inner nodes, and redoes the
+    /// changes in the log.
     pub(super) fn recover(&mut self, logged: Vec<LogChunk>) -> Result<()> {
         let store = &self.store;
         store.mark_live(self.root)?;
@@ -92,7 +93,7 @@ impl<M: Medium> BeTree<M> {
         Ok((sum.items, sum.leaves + 1))
     }
 
-    /// Looks through what is below a node, which stands so far above the leaves, with what is buffered above it.
+    /// Checks the subtree of a node at a level, with the changes buffered above it.
     fn look_below(
         &self,
         number: u64,
@@ -134,10 +135,10 @@ impl<M: Medium> BeTree<M> {
     }
 }
 
-/// What was found.
+/// Totals.
 struct Sum {
     items: u64,
     leaves: u64,
-    /// The leaf that comes next in the chain.
+    /// The expected next leaf of the chain.
     due: u64,
 }

@@ -1,4 +1,4 @@
-//! Merging the buffer into the base tree, and what recovery has of both.
+//! Merging the buffer into the base tree, and recovery of both.
 
 use bristlecone::lab::Inline;
 use bristlecone::parts::volatile_index::VolatileIndex;
@@ -12,7 +12,7 @@ use crate::index::{INDEX_NODE_BYTES, Span};
 use crate::shadow::{Plan, find_leaves};
 
 impl<M: Medium> DpTree<M> {
-    /// Merges a buffer whose log has so many entries at least. Nothing happened if there is no room.
+    /// Merges a buffer whose log has at least `least` entries. Has no effect if there is no space.
     pub(super) fn merge(&self, least: u64) -> Result<()> {
         let mut state = wait::write(&self.state);
         if state.buffer.logged.load(Relaxed) < least {
@@ -37,7 +37,7 @@ impl<M: Medium> DpTree<M> {
         Ok(())
     }
 
-    /// Plans what becomes of every leaf of which a key was changed, with the leaves that it takes.
+    /// Plans the change of every leaf with changed keys, and allocates the leaves that it needs.
     fn plan(&self, state: &State) -> Result<Vec<Plan>> {
         let mut named = Vec::new();
         state.index.for_each_leaf(|low, number| named.push((low, self.leaf_of(number))));
@@ -63,7 +63,7 @@ impl<M: Medium> DpTree<M> {
         Ok(plans)
     }
 
-    /// Carries out merge 1 and 2.
+    /// Executes merge 1 and 2.
     fn carry_out(&self, plans: &[Plan], stamp: u64, new: u64) {
         let (store, shape, medium) = (&self.store, self.shape, self.store.medium());
         let mut flushed = Flushed::none();
@@ -77,7 +77,7 @@ impl<M: Medium> DpTree<M> {
         medium.persist(cell, "dptree merge.2");
     }
 
-    /// Finds the leaves, takes out those without items, and makes index and buffer again.
+    /// Finds the leaves, removes those without items, and rebuilds index and buffer.
     pub(super) fn recover(&mut self, logged: Vec<LogChunk>) -> Result<()> {
         let (store, shape, root) = (&self.store, self.shape, self.root);
         store.mark_live(root)?;

@@ -1,26 +1,26 @@
 //! DPTree (Zhou et al., *DPTree: Differential Indexing for Persistent Memory*, VLDB 2019): one buffer for the whole
-//! tree, in DRAM and in a log, which is merged into the base tree when it is large. Leaves of the base tree have their
-//! metadata twice, so that one store makes a whole merge count.
+//! tree, in DRAM and in a log, which is merged into the base tree when it is large. Leaves of the base tree have two
+//! copies of their metadata, so that one store commits a whole merge.
 //!
-//! **The word that commits** is the root's stamp: the number of the last change that leaves have. Of a leaf's two
-//! metadata the one counts with the greater stamp that is not above the root's; of the log, what is above it.
+//! **The commit word** is the root's stamp: the number of the last change that leaves have. Of a leaf's two
+//! metadata, the one with the greatest stamp not above the root's counts; of the log, entries above it count.
 //!
 //! # Write
-//! 1. The change is appended to the log (`bristlecone_pm`'s: "log append.1" and "log append.2"). *It is there, or
+//! 1. The change is appended to the log (`bristlecone_pm`'s: "log append.1" and "log append.2"). *It exists, or
 //!    not.* Then it enters the buffer.
 //!
-//! # Merge (the log has as many entries as the option allows, or a part of the tree's items; or it has no room)
-//! 1. New items go to free slots, with their fingerprints; the metadata that does not count gets the new bitmap, and
-//!    what splits off stands in new leaves; flushes, one fence. *Stamps are above the root's.*
+//! # Merge (the log has as many entries as the option allows, or a part of the tree's items; or it has no space)
+//! 1. New items are stored in free slots, with their fingerprints; the metadata that does not count gets the new
+//!    bitmap, and split-off items are stored in new leaves; flushes, one fence. *Stamps are above the root's.*
 //! 2. The root's stamp; flush, fence. *All of it counts.*
-//! 3. The log is emptied ("log recycle.1"). *Its entries are not above the stamp.* The buffer begins anew.
+//! 3. The log is emptied ("log recycle.1"). *Its entries are not above the stamp.* The buffer restarts empty.
 //!
 //! # Recover
-//! The buffer is made again from the log. So a merge that a crash kept from counting comes again with the same
-//! changes, and writes the same metadata anew: that none is left over needs no step.
+//! The buffer is rebuilt from the log. So a merge that did not commit before a crash is repeated with the same
+//! changes, and overwrites the same metadata: removing its remains needs no step.
 //!
-//! # Unlink (in recovery: a leaf without items, whose range cannot be told)
-//! 1. The sibling pointer to it is replaced by its own; flush, fence. *It is there, or its slot is free.*
+//! # Unlink (in recovery: a leaf without items, whose range is unknown)
+//! 1. The sibling pointer to it is replaced by its own; flush, fence. *It is linked, or its slot is free.*
 
 mod merge;
 
@@ -43,9 +43,9 @@ use crate::store::{Store, damaged};
 /// Words of the root, which is a node.
 const STAMP: usize = 0;
 const FIRST: usize = 1;
-/// The buffer is merged when it has this part of the tree's items.
+/// The buffer is merged when it reaches this part of the tree's items.
 const PART: u64 = 10;
-/// Leaves whose slots the buffer has at least.
+/// Minimum capacity of the buffer, in leaves.
 const LEAVES_MIN: u64 = 4;
 
 const STEPS: Steps = Steps {
@@ -63,9 +63,9 @@ pub struct DpTree<M: Medium> {
     root: u64,
     /// The number of the last change.
     sequence: AtomicU64,
-    /// Held by whatever reads or writes, and alone by the thread that merges.
+    /// Held by readers and writers, and exclusively by the thread that merges.
     state: RwLock<State>,
-    /// Never locked: the base tree changes only while one thread is alone.
+    /// Never locked: the base tree changes only under exclusive access.
     still: OptimisticLock,
     census: Census,
 }
@@ -74,21 +74,21 @@ struct State {
     buffer: Buffer,
     /// Over the base tree's leaves.
     index: VolatileIndex<Inline>,
-    /// Copy of the root's.
+    /// Copy of the root's stamp.
     stamp: u64,
-    /// Entries of the log at which the buffer is merged.
+    /// Number of log entries at which the buffer is merged.
     full: u64,
 }
 
-/// What was changed since the last merge.
+/// Changes since the last merge.
 struct Buffer {
     tree: DramTree,
     cells: Arena<Cell>,
-    /// Entries of the log.
+    /// Number of log entries.
     logged: AtomicU64,
 }
 
-/// What became of a key.
+/// The buffered change of a key.
 #[derive(Default)]
 struct Cell {
     value: AtomicU64,
@@ -130,7 +130,7 @@ impl Buffer {
         }
     }
 
-    /// Returns what became of the keys of a span, in order.
+    /// Returns the changes of the keys of a span, in order.
     fn within(&self, span: Span) -> Vec<Change> {
         let mut changes: Vec<Change> = Vec::new();
         let mut from = span.low.unwrap_or(0);
@@ -154,7 +154,7 @@ impl Buffer {
         }
     }
 
-    /// Makes a change, for a thread that is alone.
+    /// Applies a change under exclusive access.
     fn put(&self, (key, value): Change) -> Result<()> {
         loop {
             let (leaf, _held) = self.tree.lock(key);
@@ -189,19 +189,19 @@ impl<M: Medium> DpTree<M> {
         self.still.read()
     }
 
-    /// Returns what a key has in the base tree.
+    /// Returns the value of a key in the base tree.
     #[inline(always)]
     fn base(&self, state: &State, key: u64) -> Option<u64> {
         let (number, _) = state.index.find(key, &(), |_| self.version());
         self.shape.find(&self.store, self.leaf_of(number), state.stamp, key)
     }
 
-    /// Returns the entries of the log at which a new buffer is to be merged.
+    /// Returns the number of log entries at which a new buffer will be merged.
     fn full(&self) -> u64 {
         (self.census.items.sum() / PART).max(LEAVES_MIN * self.shape.slots as u64)
     }
 
-    /// Makes the root and an empty leaf, durably.
+    /// Creates the root and an empty leaf, durably.
     fn create(&mut self) -> Result<()> {
         let medium = self.store.medium();
         let (root, first) = (self.store.alloc()?, self.store.alloc()?);
@@ -219,7 +219,7 @@ impl<M: Medium> DpTree<M> {
         Ok(())
     }
 
-    /// Changes a key as `decide` returns for its value. `None`: first the buffer must be merged.
+    /// Changes a key as `decide` returns for its value. Returns `None` if the buffer must be merged first.
     fn change_if_room(
         &self,
         state: &State,
@@ -333,7 +333,7 @@ impl<M: Medium> Core<M> for DpTree<M> {
                 if state.buffer.logged.load(Relaxed) == 0 {
                     return Err(self.store.pool.no_room());
                 }
-                // What the log has gives room to the log.
+                // Merging any number of entries frees space of the log.
                 least = 1;
             }
             drop(state);

@@ -1,27 +1,27 @@
-//! FAST & FAIR (Hwang et al., *Endurable Transient Inconsistency in Byte-Addressable Persistent
-//! B+-Tree*, FAST 2018): sorted nodes whose entries shift in such an order that a crash, or a reader
-//! without a lock, finds at worst an entry twice; nodes that split in place, with siblings; no log.
+//! FAST & FAIR (Hwang et al., *Endurable Transient Inconsistency in Byte-Addressable Persistent B+-Tree*,
+//! FAST 2018): sorted nodes whose entries shift in such an order that a crash, or a reader without a lock,
+//! finds at worst a duplicate entry; nodes that split in place, with siblings; no log.
 //!
 //! ```text
 //! word 0  level + 1      1  right sibling      2  low key      3  leftmost child
 //!      4  entries in order: key, value + 1 or child; a zero ends them
 //! ```
 //!
-//! Insert (FAST): entries shift right from the end, a line is flushed before the shift leaves it.
-//! The last store makes the entry valid. Delete: they shift left. Split (FAIR): the right node is
-//! written and flushed, then linked, then the left one is cut by one store, then the parent gets the entry.
+//! Insert (FAST): entries shift right from the end, a line is flushed before the shift leaves it. The last
+//! store makes the entry valid. Delete: they shift left. Split (FAIR): the right node is written and
+//! flushed, then linked; then one store truncates the left one; then the parent gets the entry.
 //!
-//! What the paper leaves open, and how it is closed here:
-//! - Two entries of a leaf with equal values look like one entry that moves. Leaves distinguish entries that
-//!   are there twice by their keys: of two equal ones the right one counts, so inserts end with the
-//!   key. A zero value would end the leaf: values are kept plus one, and the largest is refused.
-//! - A search that no parent leads to a new sibling compares with the sibling's first key, which
-//!   changes when that is deleted: keys get lost after a crash, or when an insert races a split. Here
-//!   a node keeps the key that it began with, which never changes.
-//! - Readers without locks see values that a crash takes back. Leaves are read under versions, as
-//!   the paper's own variant with leaf locks; inner nodes are searched without locks.
-//! - Leftovers of a crash are put right by recovery, which goes through the nodes anyway, not by the
-//!   writers that meet them. Nodes are not merged, so entries of inner nodes only ever shift right.
+//! Gaps in the paper, and their solutions here:
+//! - Two entries of a leaf with equal values look like one entry that moves. Here duplicates in leaves are
+//!   recognized by their keys: of two equal ones the right one counts, so inserts end with the key. A zero
+//!   value would end the leaf: values are stored plus one, and the largest is rejected.
+//! - A search that reaches a new sibling without its parent compares with the sibling's first key, which
+//!   changes when that is deleted: keys get lost after a crash, or when an insert races a split. Here a node
+//!   stores its lower bound, which never changes.
+//! - Readers without locks see values that a crash undoes. Leaves are read under versions, as in the paper's
+//!   own variant with leaf locks; inner nodes are searched without locks.
+//! - Recovery, which traverses the nodes anyway, repairs the remains of a crash, instead of the writers that
+//!   find them. Nodes are not merged, so entries of inner nodes only ever shift right.
 
 mod node;
 mod recover;
@@ -39,7 +39,8 @@ use crate::index::{Aim, Census, Core, Fate, Span};
 use crate::store::{Locked, Store};
 
 const NEXT: usize = 1;
-/// The least key that a node may hold; 0 in the first of a level, as separators are above some key.
+/// The least key that a node may hold; 0 in the first of a level, because separators are greater than some
+/// key.
 const LOW: usize = 2;
 const LEFTMOST: usize = 3;
 const HEADER: usize = 4;

@@ -40,7 +40,7 @@ impl<M: Medium> FastFair<M> {
         (HEADER + at * 2).is_multiple_of(LINE_WORDS)
     }
 
-    /// Returns the entries up to the zero that ends them.
+    /// Returns the number of entries before the terminating zero.
     pub(super) fn count(&self, node: u64) -> usize {
         (0..self.capacity).take_while(|at| self.word(node, *at) != 0).count()
     }
@@ -49,7 +49,7 @@ impl<M: Medium> FastFair<M> {
         (0..self.count(node)).map(|at| (self.key(node, at), self.word(node, at))).collect()
     }
 
-    /// Writes a node that no other one names yet.
+    /// Writes a node that no other one references yet.
     pub(super) fn fill(&self, node: u64, header: [u64; HEADER], entries: &[(u64, u64)]) -> Flushed {
         let entries = entries.iter().flat_map(|(key, word)| [*key, *word]);
         let end = (entries.clone().count() < self.capacity * 2).then_some([0, 0]);
@@ -59,12 +59,13 @@ impl<M: Medium> FastFair<M> {
         self.medium().flush(cells, "fastfair split.1")
     }
 
-    /// Adds an entry to a locked node with room, durably (FAST).
+    /// Adds an entry to a locked node with free space, durably (FAST).
     pub(super) fn add(&self, node: u64, key: u64, word: u64, is_leaf: bool) {
         let count = self.count(node);
         let at = (0..count).position(|at| self.key(node, at) > key).unwrap_or(count);
         if count + 1 < self.capacity && self.word(node, count + 1) != 0 {
-            // What was cut off, or was there in another life, lies behind the zero that is about to go.
+            // Behind the zero to be overwritten there are truncated entries, or those of a former
+            // node.
             self.set_word(node, count + 1, 0);
             if Self::begins_line(count + 1) {
                 self.persist(node, count + 1, "fastfair insert.1");
@@ -83,15 +84,15 @@ impl<M: Medium> FastFair<M> {
             }
         }
         if at == count {
-            // Behind the zero nothing is seen.
+            // Entries behind the zero are invisible.
             self.set_key(node, at, key);
             self.set_word(node, at, word);
         } else if is_leaf {
-            // The place has its right neighbour's key, so it does not count until it gets its own.
+            // The entry has its right neighbour's key, so it does not count until it gets its own.
             self.set_word(node, at, word);
             self.set_key(node, at, key);
         } else {
-            // It leads where its left neighbour leads until it gets its own child.
+            // It leads to its left neighbour's child until it gets its own.
             let left = if at == 0 { self.store.load(node, LEFTMOST) } else { self.word(node, at - 1) };
             self.set_word(node, at, left);
             self.set_key(node, at, key);
@@ -100,7 +101,7 @@ impl<M: Medium> FastFair<M> {
         self.persist(node, at, "fastfair insert.3");
     }
 
-    /// Takes an entry out of a locked node whose right neighbour, if any, may have its key.
+    /// Removes an entry of a locked node whose right neighbour, if any, may have its key.
     pub(super) fn take_out(&self, node: u64, at: usize) {
         let count = self.count(node);
         for to in at..count - 1 {

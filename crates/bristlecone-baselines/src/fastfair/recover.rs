@@ -1,4 +1,4 @@
-//! Every node, level by level: what recovery puts right, and what a check looks for.
+//! Traversal of all nodes, level by level, for recovery and checks.
 
 use std::collections::HashMap;
 
@@ -10,14 +10,14 @@ use super::{FastFair, LEFTMOST, LOW, NEXT};
 use crate::store::damaged;
 
 impl<M: Medium> FastFair<M> {
-    /// Returns where the right sibling begins.
+    /// Returns the lower bound of the right sibling.
     pub(super) fn high(&self, node: u64) -> Option<u64> {
         let next = self.store.load(node, NEXT);
         self.store.lock(next).ok().filter(|_| next != 0).map(|_| self.store.load(next, LOW))
     }
 
-    /// Puts right what a crash left of a node: entries that moved to the right sibling, and one that
-    /// is there twice.
+    /// Repairs a node after a crash: removes entries that moved to the right sibling, and a
+    /// duplicate.
     pub(super) fn repair(&self, node: u64, level: u64) {
         if let Some(high) = self.high(node) {
             let kept = self.entries(node).partition_point(|(key, _)| *key < high);
@@ -38,8 +38,8 @@ impl<M: Medium> FastFair<M> {
         }
     }
 
-    /// Goes through the nodes, level by level from the root: items, nodes, and the nodes that no
-    /// parent leads to, with the level that should hear of them and where they begin.
+    /// Traverses the nodes, level by level from the root. Returns items, nodes, and the nodes
+    /// without a parent entry, with the level where it is missing and their lower bounds.
     pub(super) fn walk(
         &self,
         visit: &mut impl FnMut(u64, u64) -> Result<()>,

@@ -1,4 +1,4 @@
-//! The way to a key: inner nodes without locks, leaves under versions.
+//! Search: inner nodes without locks, leaves under versions.
 
 use std::sync::atomic::Ordering::Acquire;
 
@@ -9,12 +9,12 @@ use super::{FastFair, LEFTMOST, LEVELS_MAX, LOW, NEXT};
 use crate::index::Aim;
 use crate::store::damaged;
 
-/// A leaf as a descent found it.
+/// A leaf found by a descent.
 pub(super) struct Found<'t> {
     pub leaf: u64,
     pub lock: &'t OptimisticLock,
     pub version: Version,
-    /// The first place whose key the aim does not lie at or after.
+    /// The first index whose key is greater than the aim.
     pub place: usize,
 }
 
@@ -30,7 +30,8 @@ impl<M: Medium> FastFair<M> {
         Ok(aim.is_at_or_after(self.store.load(next, LOW)).then_some(next))
     }
 
-    /// Goes to the node of an aim on a level, without locks. `None`: the root is below it.
+    /// Descends to the node of an aim on a level, without locks. Returns `None` if the root is
+    /// below it.
     pub(super) fn descend_inner(&self, aim: Aim, level: u64) -> Result<Option<u64>> {
         // Pairs with the store when the root was split.
         let mut node = self.root.load(Acquire);
@@ -43,12 +44,12 @@ impl<M: Medium> FastFair<M> {
             let mut child = self.store.load(node, LEFTMOST);
             let mut at_end = true;
             for place in 0..self.capacity {
-                // Before an entry has its word, its key may be anything.
+                // Before an entry has its word, its key may be arbitrary.
                 if self.word(node, place) == 0 {
                     break;
                 }
-                // Entries shift to the right only, child before key: what is read in between leads
-                // to the left of the aim, from where siblings lead on.
+                // Entries shift to the right only, child before key: an intermediate state leads to
+                // the left of the aim, from where siblings lead on.
                 let (key, word) = (self.key(node, place), self.word(node, place));
                 if word == 0 {
                     break;
@@ -59,7 +60,7 @@ impl<M: Medium> FastFair<M> {
                 }
                 child = word;
             }
-            // Only behind the last entry can the aim be the sibling's.
+            // Only behind the last entry can the aim be in the sibling.
             if at_end && let Some(next) = self.right_of(node, aim)? {
                 node = next;
                 continue;
@@ -87,7 +88,7 @@ impl<M: Medium> FastFair<M> {
         loop {
             let lock = self.store.lock(leaf)?;
             let Some(version) = lock.read() else { return Err(damaged("an obsolete node", leaf)) };
-            // From entry to entry, as published.
+            // A linear search, as published.
             let ends = |at: &usize| self.word(leaf, *at) == 0 || !aim.is_at_or_after(self.key(leaf, *at));
             let place = (0..self.capacity).find(ends).unwrap_or(self.capacity);
             let at_end = place == self.capacity || self.word(leaf, place) == 0;
@@ -100,7 +101,7 @@ impl<M: Medium> FastFair<M> {
         }
     }
 
-    /// Returns the item of a key, or its place, where a descent ended.
+    /// Returns the item of a key, or its insertion position, in the leaf that a descent found.
     #[inline(always)]
     pub(super) fn find(&self, leaf: u64, place: usize, key: u64) -> std::result::Result<(usize, u64), usize> {
         match place.checked_sub(1) {

@@ -23,7 +23,7 @@ impl<M: Medium> FastFair<M> {
         let durable = medium.fence(self.fill(right, header, moved), "fastfair split.1");
         self.store.word(node, NEXT).publish(medium, right, &durable, "fastfair split.2");
         medium.persist(self.store.word(node, NEXT), "fastfair split.2");
-        // As published. Recovery would cut a node where its sibling begins without it.
+        // As published. Recovery would truncate the node at its sibling's lower bound without it.
         self.set_word(node, kept, 0);
         self.persist(node, kept, "fastfair split.3");
         drop(held);
@@ -57,7 +57,7 @@ impl<M: Medium> FastFair<M> {
         }
     }
 
-    /// Creates a root for a level that is not there yet; `false`: it is there by now.
+    /// Creates a root for a missing level; returns `false` if it exists meanwhile.
     pub(super) fn grow(&self, level: u64, separator: u64, child: u64) -> Result<bool> {
         let _rooting = wait::lock(&self.rooting);
         let (medium, old) = (self.medium(), self.root.load(Acquire));

@@ -1,24 +1,24 @@
-//! The log: segments, filled one after the other, whose entries are of all threads.
+//! The log: segments, filled one after the other with entries of all threads.
 //!
 //! ```text
 //! segment   word 0  entries that count; zero: it is free          from the second line on: entries of 24 bytes
 //! entry     word 0  number of the change; lowest bit: a delete     1  key     2  value
 //! ```
 //!
-//! **The word that commits** is a segment's count. Numbers ascend, so of two entries for a key the later one has the
-//! greater number, and stands behind the other.
+//! **The commit word** is a segment's count. Numbers ascend, so of two entries for a key the later one has the greater
+//! number, and a later position.
 //!
 //! # Append (horizontal batching)
-//! A thread posts its entry, and then waits for its turn to lead. The one that leads appends what all have posted:
+//! A thread posts its entry, and then waits to become the leader. The leader appends all posted entries:
 //! 1. The entries; flush, one fence. *They do not count.*
-//! 2. The count; flush, fence. *All of them are there.* The others find that theirs is done.
+//! 2. The count; flush, fence. *All of them exist.* The other threads find their entries done.
 //!
-//! # Clean (where most entries are dead, or there is no more room; the oldest segment)
-//! An entry that the tree in DRAM names is appended again, under its leaf's lock. A delete needs no copy: what it
-//! deletes stood before it, and is gone. Then
+//! # Clean (most entries are dead, or there is no more space; the oldest segment)
+//! An entry that the tree in DRAM references is appended again, under its leaf's lock. A delete needs no copy: the
+//! entry that it deletes was older, and no longer exists. Then
 //! 1. the count becomes zero; flush, fence. *The copies count, so nothing is lost; the segment is free.*
 //!
-//! One segment is kept for the copies, and where it is in use and no other can be had, nothing else is appended.
+//! One segment is reserved for the copies. If it is in use and no other can be allocated, nothing else is appended.
 
 use std::collections::{BTreeMap, VecDeque};
 use std::sync::{Arc, Mutex};
@@ -39,21 +39,21 @@ pub const SEGMENTS: SlotKind = SlotKind::new(35);
 const SEGMENTS_A_CHUNK: u64 = 16;
 const ENTRY_WORDS: usize = 3;
 const DELETE: u64 = 1;
-/// Threads that post without sharing.
+/// Number of threads that post without sharing.
 const DESKS: usize = 64;
 
-/// What an entry says about its key.
+/// An entry's change of its key.
 #[derive(Clone, Copy)]
 pub enum Op {
     Put(u64),
     Delete,
 }
 
-/// Whether an entry was asked for, and where it stands by now.
+/// State of a posted entry: none, posted, or its location.
 const IDLE: u64 = 0;
 const POSTED: u64 = 1;
 
-/// Where a thread posts what is to be appended.
+/// Slot in which a thread posts an entry.
 #[derive(Default)]
 struct Desk {
     own: Mutex<()>,
@@ -63,33 +63,33 @@ struct Desk {
     entry: [AtomicU64; ENTRY_WORDS],
 }
 
-/// What the thread knows that leads.
+/// State of the leader.
 #[derive(Default)]
 struct Leader {
     /// The segment that is being filled; zero: none.
     segment: u64,
     used: usize,
     number: u64,
-    /// The segment that is kept for copies.
+    /// The segment reserved for copies.
     spare: Option<u64>,
 }
 
 pub struct Log<M: Medium> {
     pool: Arc<PoolFile<M>>,
     segments: Heap<M>,
-    /// Entries of a segment.
+    /// Maximum number of entries of a segment.
     capacity: usize,
     desks: Box<[Desk]>,
     leader: Mutex<Leader>,
     /// Segments with entries, the oldest first.
     order: Mutex<VecDeque<u64>>,
     cleaning: Mutex<()>,
-    /// Entries in all segments.
+    /// Number of entries in all segments.
     entries: AtomicU64,
 }
 
 impl<M: Medium> Log<M> {
-    /// Takes over the log of a tree; returns the last entry of every key that has one, in the order of the keys.
+    /// Opens the log of a tree; returns the last entry of every key that has one, in key order.
     pub fn open(pool: &Arc<PoolFile<M>>, id: TreeId) -> Result<(Self, Vec<(u64, u64)>)> {
         let bytes = pool.chunk_bytes() / SEGMENTS_A_CHUNK;
         let segments =
@@ -106,7 +106,7 @@ impl<M: Medium> Log<M> {
         };
         let chunks = log.segments.chunks();
         if chunks.is_empty() {
-            // A tree without a chunk counts as one whose creation was cut short.
+            // A tree without a chunk counts as one whose creation was interrupted.
             wait::lock(&log.leader).spare = Some(log.segments.alloc()?);
         }
         let mut order = Vec::new();
@@ -135,7 +135,7 @@ impl<M: Medium> Log<M> {
         Ok((log, live))
     }
 
-    /// Returns the last entry of every key that has one, in the order of the keys, and the number of segments.
+    /// Returns the last entry of every key that has one, in key order, and the number of segments.
     pub fn read(&self) -> Result<(Vec<(u64, u64)>, u64)> {
         let order = wait::lock(&self.order).clone();
         let mut last = BTreeMap::new();
@@ -156,7 +156,7 @@ impl<M: Medium> Log<M> {
         Ok((last.into_iter().collect(), order.len() as u64 + u64::from(spare)))
     }
 
-    /// Returns what segments occupy.
+    /// Returns the space usage of segments.
     pub fn stats(&self) -> HeapStats {
         self.segments.stats()
     }
@@ -184,7 +184,7 @@ impl<M: Medium> Log<M> {
         self.pool.words(entry, ENTRY_WORDS)[2].load(self.pool.medium())
     }
 
-    /// Appends an entry, durably; returns where it stands. Nothing happened if there is no room.
+    /// Appends an entry, durably; returns its offset. Has no effect if there is no space.
     pub fn append(&self, key: u64, op: Op) -> Result<u64> {
         let entry = match op {
             Op::Put(value) => [0, key, value],
@@ -193,7 +193,7 @@ impl<M: Medium> Log<M> {
         self.post(entry, false)
     }
 
-    /// Appends a copy of an entry, for which a segment is kept.
+    /// Appends a copy of an entry, for which a segment is reserved.
     pub fn copy(&self, entry: u64) -> Result<u64> {
         let [_, key, value] = self.entry(entry);
         self.post([0, key, value], true)
@@ -203,16 +203,16 @@ impl<M: Medium> Log<M> {
         let desk = &self.desks[thread_index() % DESKS];
         let _own = wait::lock(&desk.own);
         desk.entry.iter().zip(entry).for_each(|(cell, word)| cell.store(word, Relaxed));
-        // Pairs with the load of the thread that leads.
+        // Pairs with the load of the leader.
         desk.state.store(POSTED, Release);
         let mut leader = wait::lock(&self.leader);
-        // Pairs with the store of the thread that led meanwhile.
+        // Pairs with the store of the previous leader.
         let led = if desk.state.load(Acquire) == POSTED { self.lead(&mut leader, is_copy) } else { Ok(()) };
         let done = desk.state.swap(IDLE, Acquire);
         led.map(|()| done)
     }
 
-    /// Appends what was posted, the caller's first, as far as the segment has room.
+    /// Appends posted entries, the caller's first, until the segment is full.
     fn lead(&self, leader: &mut Leader, is_copy: bool) -> Result<()> {
         if leader.spare.is_none() {
             match self.segments.alloc() {
@@ -224,7 +224,7 @@ impl<M: Medium> Log<M> {
         if leader.segment == 0 || leader.used == self.capacity {
             self.begin(leader, is_copy)?;
         }
-        // What is left of the last segment that could be had is for copies.
+        // The rest of the last available segment is for copies.
         let most = if leader.spare.is_some() { self.capacity - leader.used } else { 1 };
         let own = thread_index() % DESKS;
         let posted = (own..DESKS).chain(0..own).map(|at| &self.desks[at]);
@@ -251,7 +251,7 @@ impl<M: Medium> Log<M> {
         Ok(())
     }
 
-    /// Begins another segment. Copies may have the one that is kept for them.
+    /// Begins another segment. Copies may use the reserved one.
     fn begin(&self, leader: &mut Leader, is_copy: bool) -> Result<()> {
         let segment = match self.segments.alloc() {
             Ok(segment) => segment,
@@ -269,12 +269,12 @@ impl<M: Medium> Log<M> {
         entry % bytes == LINE_BYTES as u64
     }
 
-    /// Returns the entries of a segment.
+    /// Returns the maximum number of entries of a segment.
     pub fn capacity(&self) -> u64 {
         self.capacity as u64
     }
 
-    /// Cleans the oldest segment, if so many entries are dead at least; `keep` copies an entry if it is its key's last
+    /// Cleans the oldest segment, if at least `least` entries are dead; `keep` copies an entry if it is its key's last
     /// one. Returns whether it did.
     pub fn clean(&self, live: u64, least: u64, keep: impl Fn(u64, u64) -> Result<()>) -> Result<bool> {
         let _cleaning = wait::lock(&self.cleaning);

@@ -1,8 +1,8 @@
 //! FlatStore (Chen et al., *FlatStore: An Efficient Log-Structured Key-Value Storage Engine for Persistent Memory*,
-//! ASPLOS 2020): every change is appended to a log on the medium, and a tree in DRAM says where in the log each
-//! key's last entry stands. A change locks the key's leaf in DRAM until its entry is durable.
+//! ASPLOS 2020): every change is appended to a log on the medium, and a tree in DRAM maps each key to its last
+//! entry in the log. A change locks the key's leaf in DRAM until its entry is durable.
 //!
-//! See `log` for the entries: how threads append them together, and how space comes back.
+//! See `log` for the entries: how threads append them together, and how space is reclaimed.
 
 mod log;
 
@@ -26,8 +26,8 @@ pub struct FlatStore<M: Medium> {
 }
 
 impl<M: Medium> FlatStore<M> {
-    /// Cleans the oldest segment of the log, if so many entries are dead at least beside a part of those that live;
-    /// returns whether it did. The caller holds no leaf.
+    /// Cleans the oldest segment of the log, if enough entries are dead: `least` plus a part of the live ones.
+    /// Returns whether it did. The caller must not hold a leaf.
     fn clean(&self, least: u64, of_live: u64) -> Result<bool> {
         let live = self.census.items.sum();
         self.log.clean(live, least + live * of_live, |entry, key| {
@@ -80,7 +80,7 @@ impl<M: Medium> Core<M> for FlatStore<M> {
                 continue;
             }
             let value = found.ok().map(|entry| self.log.value(entry));
-            // The entry was the key's as long as the leaf is what it was.
+            // The entry belonged to the key if the leaf is unchanged.
             if leaf.validate(version) {
                 return value;
             }
@@ -126,7 +126,7 @@ impl<M: Medium> Core<M> for FlatStore<M> {
             drop(held);
             self.pool.health()?;
             if self.log.begins_segment(entry) {
-                // The change is made: what finds no room now is done when there is another segment.
+                // The change is made: cleaning that finds no space now continues when there is another segment.
                 while let Ok(true) = self.clean(2 * self.log.capacity(), 1) {}
             }
             return Ok(old);

@@ -19,7 +19,7 @@ const NEXT: usize = 1;
 const LOW: usize = 2;
 const HIGH: usize = 3;
 const HEADER: usize = 4;
-/// Slots whose fingerprints fill a line.
+/// Number of slots whose fingerprints fill a line.
 const SLOTS_MAX: usize = 63;
 
 /// The sizes of a leaf.
@@ -53,17 +53,17 @@ impl Layout {
         store.load(leaf, 0) & self.all()
     }
 
-    /// Returns the right sibling; zero: there is none.
+    /// Returns the right sibling; zero if there is none.
     pub fn next<M: Medium>(self, store: &Store<M>, leaf: u64) -> u64 {
         store.load(leaf, NEXT)
     }
 
-    /// Returns the key that a leaf begins with. It never changes.
+    /// Returns the lower bound of a leaf. It never changes.
     pub fn low<M: Medium>(self, store: &Store<M>, leaf: u64) -> u64 {
         store.load(leaf, LOW)
     }
 
-    /// Returns the key that a leaf ends before. `None`: it is the last one.
+    /// Returns the exclusive upper bound of a leaf. `None`: it is the last one.
     #[inline(always)]
     pub fn high<M: Medium>(self, store: &Store<M>, leaf: u64) -> Option<u64> {
         Some(store.load(leaf, HIGH)).filter(|high| *high != 0)
@@ -77,7 +77,7 @@ impl Layout {
         (store.load(leaf, self.place(slot)), store.load(leaf, self.place(slot) + 1))
     }
 
-    /// Returns the items, in no order.
+    /// Returns the items, unordered.
     pub fn items<M: Medium>(self, store: &Store<M>, leaf: u64) -> Vec<(u64, u64)> {
         bits(self.bitmap(store, leaf)).map(|slot| self.item(store, leaf, slot)).collect()
     }
@@ -110,7 +110,7 @@ impl Layout {
         tags.store(medium, tags.load(medium) & !(0xff << shift) | tag << shift);
     }
 
-    /// Writes a leaf that no other one names yet.
+    /// Writes a leaf that no other one references yet.
     pub fn fill<M: Medium>(
         self,
         store: &Store<M>,
@@ -124,7 +124,7 @@ impl Layout {
         store.medium().flush(store.words(leaf, 0, self.place(items.len())), "pactree split.1")
     }
 
-    /// Inserts an item for which there is room.
+    /// Inserts an item, for which there must be space.
     pub fn insert<M: Medium>(self, store: &Store<M>, leaf: u64, item: (u64, u64)) {
         let (medium, bitmap) = (store.medium(), self.bitmap(store, leaf));
         let slot = bitmap.trailing_ones() as usize;
@@ -148,7 +148,7 @@ impl Layout {
         store.medium().persist(store.word(leaf, 0), "pactree delete");
     }
 
-    /// Returns the slots without those whose keys are `from` or above.
+    /// Returns the slots without those whose keys are at least `from`.
     fn below<M: Medium>(self, store: &Store<M>, leaf: u64, from: u64) -> u64 {
         let bitmap = self.bitmap(store, leaf);
         let below = |slot: &usize| store.load(leaf, self.place(*slot)) < from;
@@ -167,7 +167,8 @@ impl Layout {
         medium.persist(store.word(leaf, 0), "pactree split.2");
     }
 
-    /// Takes from a leaf what a crash left there of a split, durably: it ends where its right sibling begins.
+    /// Removes remains of an interrupted split from a leaf, durably: it ends where its right
+    /// sibling begins.
     pub fn repair<M: Medium>(self, store: &Store<M>, leaf: u64) {
         let next = self.next(store, leaf);
         if next == 0 {

@@ -1,13 +1,13 @@
-//! PACTree (Kim et al., *PACTree: A High Performance Persistent Range Index Using PAC Guidelines*, SOSP 2021): a data layer
-//! of leaves on the medium, each of which knows its range and its right sibling, and a search layer that learns of a
-//! split later. So a search may come to a leaf too far left, and goes on from there to the right.
+//! PACTree (Kim et al., *PACTree: A High Performance Persistent Range Index Using PAC Guidelines*, SOSP 2021): a data
+//! layer of leaves on the medium, each of which knows its range and its right sibling, and a search layer that is
+//! updated after a split. So a search may find a leaf too far left, and continues from there to the right.
 //!
-//! The anchor names the first leaf. **The word that commits** is a leaf's bitmap. The search layer is the library's
-//! index in DRAM; a split posts the new leaf, and the next thread that changes anything adds it there.
+//! The anchor names the first leaf. **The commit word** is a leaf's bitmap. The search layer is the library's index in
+//! DRAM; a split posts the new leaf, and the next thread that changes anything adds it there.
 //!
 //! # Insert
 //! 1. The item in a free slot, and its fingerprint; flushes, one fence. *Its bit is clear.*
-//! 2. The bitmap; flush, fence. *It is there.*
+//! 2. The bitmap; flush, fence. *It exists.*
 //!
 //! # Update, delete
 //! 1. The value, or the bitmap; flush, fence.
@@ -15,11 +15,11 @@
 //! # Split
 //! 1. The upper half, with the new item if it belongs there, is written to a new leaf; flushes, one fence. *Nothing names
 //!    the leaf.*
-//! 2. The old one's sibling, and then the key it ends before and its bitmap, in one line; flush, fence. *Where these are
-//!    the old ones, recovery drops what the sibling has (repair 1).*
+//! 2. The old one's sibling, and then its upper bound and its bitmap, in one line; flush, fence. *Where these are the
+//!    old ones, recovery drops the sibling's items (repair 1).*
 //!
 //! # Mend (in recovery)
-//! 1. The key that a leaf ends before, and its bitmap; flush, fence.
+//! 1. The upper bound of a leaf, and its bitmap; flush, fence.
 
 mod leaf;
 
@@ -43,14 +43,14 @@ pub struct PacTree<M: Medium> {
     store: Store<M>,
     layout: Layout,
     index: VolatileIndex<Inline>,
-    /// Leaves that the index does not have yet, with the keys that they begin with.
+    /// Leaves missing in the index, with their lower bounds.
     posted: Mutex<VecDeque<(u64, u64)>>,
-    /// How many these are.
+    /// Their number.
     posts: AtomicUsize,
     census: Census,
 }
 
-/// A leaf as a search found it.
+/// A leaf found by a search.
 struct Found<'t> {
     leaf: u64,
     lock: &'t OptimisticLock,
@@ -58,7 +58,7 @@ struct Found<'t> {
 }
 
 impl<M: Medium> PacTree<M> {
-    /// Returns the number under which the index has a leaf.
+    /// Returns the number of a leaf in the index.
     fn number(&self, leaf: u64) -> u32 {
         (leaf / self.store.node_bytes) as u32
     }
@@ -94,7 +94,7 @@ impl<M: Medium> PacTree<M> {
         }
     }
 
-    /// Splits a locked full leaf; returns whether the new item, if any, is in the tree now.
+    /// Splits a locked full leaf; returns whether the new item, if any, was inserted.
     fn split(&self, leaf: u64, new: (u64, u64)) -> Result<bool> {
         let right = self.store.alloc()?;
         let mut items = self.layout.items(&self.store, leaf);
@@ -111,7 +111,7 @@ impl<M: Medium> PacTree<M> {
         Ok(goes_right)
     }
 
-    /// Adds a leaf to the search layer, if one is posted.
+    /// Adds one posted leaf to the search layer, if any.
     fn catch_up(&self) -> Result<()> {
         if self.posts.load(Acquire) == 0 {
             return Ok(());
@@ -140,7 +140,7 @@ impl<M: Medium> PacTree<M> {
         Ok(())
     }
 
-    /// Finds the leaves from the first one on, puts right what a crash left of them, and makes the search layer.
+    /// Finds the leaves from the first one on, repairs them, and builds the search layer.
     fn recover(&mut self, first: u64) -> Result<()> {
         let (store, layout) = (&self.store, self.layout);
         let mut found: Vec<(u64, u32)> = Vec::new();

@@ -1,11 +1,11 @@
-//! A leaf whose metadata stands in it twice.
+//! A leaf with two copies of its metadata.
 //!
 //! ```text
 //! line 0   twice: stamp, right sibling, bitmap (2 words)      then   fingerprints      then   items, on 16 bytes
 //! ```
 //!
-//! A slot that is not in the bitmap that counts is free, and so is its fingerprint's byte. One slot stays free, so that
-//! a split can leave the first item in its leaf, whichever it is.
+//! A slot outside the bitmap that counts is free, and so is its fingerprint's byte. One slot stays free, so that a
+//! split can leave any first item in its leaf.
 
 use bristlecone::Medium;
 use bristlecone::lab::{Inline, KeyCodec};
@@ -14,11 +14,11 @@ use bristlecone_pm::{Alone, Flushed, Persist, Step, Witness};
 
 use crate::store::{LINE_WORDS, Store};
 
-/// Words of one of the metadata.
+/// Words of one copy of the metadata.
 const META: usize = LINE_WORDS / 2;
 const SLOTS_MAX: usize = 127;
 
-/// The sizes of a leaf, and what a design calls the steps of its changes.
+/// The sizes of a leaf, and a design's names for the steps of its changes.
 #[derive(Clone, Copy)]
 pub struct Shape {
     pub slots: usize,
@@ -26,7 +26,7 @@ pub struct Shape {
     steps: &'static Steps,
 }
 
-/// What the steps of a change are named.
+/// Names of the steps of a change.
 pub struct Steps {
     pub items: Step,
     pub fresh: Step,
@@ -34,7 +34,7 @@ pub struct Steps {
     pub unlink: Step,
 }
 
-/// What a leaf has.
+/// Metadata of a leaf.
 #[derive(Clone, Copy)]
 pub struct Meta {
     pub stamp: u64,
@@ -62,7 +62,7 @@ impl Shape {
         Self { slots, items_at: items_at(slots), steps }
     }
 
-    /// Returns the items that a leaf may have.
+    /// Returns the maximum number of items of a leaf.
     pub fn capacity(self) -> usize {
         self.slots - 1
     }
@@ -77,7 +77,7 @@ impl Shape {
         Meta { stamp, next, bitmap: bitmap & ((1 << self.slots) - 1) }
     }
 
-    /// Returns which of the metadata counts.
+    /// Returns the index of the metadata that counts.
     fn which<M: Medium>(self, store: &Store<M>, leaf: u64, stamp: u64) -> usize {
         let [first, second] = [0, 1].map(|which| store.load(leaf, which * META));
         usize::from(second <= stamp && (first > stamp || second > first))
@@ -96,7 +96,7 @@ impl Shape {
         store.medium().flush(store.word(leaf, 0), self.steps.meta)
     }
 
-    /// Makes other metadata count, durably once the flush is fenced: their stamp is stored last in their line.
+    /// Commits other metadata, durably once the flush is fenced: their stamp is stored last in their line.
     pub fn commit<M: Medium>(self, store: &Store<M>, leaf: u64, meta: Meta, proof: &impl Witness) -> Flushed {
         let at = (1 - self.which(store, leaf, u64::MAX)) * META;
         self.set_but_stamp(store, leaf, at, meta);
@@ -167,7 +167,7 @@ impl Shape {
         tags.store(medium, tags.load(medium) & !(0xff << shift) | tag << shift);
     }
 
-    /// Flushes the lines of items that were put, each once.
+    /// Flushes the lines of stored items, each once.
     pub fn flush<M: Medium>(
         self,
         store: &Store<M>,
@@ -182,7 +182,7 @@ impl Shape {
         lines.into_iter().map(line).fold(Flushed::none(), Flushed::and)
     }
 
-    /// Writes a leaf that no other one names yet.
+    /// Writes a leaf that no other one references yet.
     pub fn fill<M: Medium>(
         self,
         store: &Store<M>,

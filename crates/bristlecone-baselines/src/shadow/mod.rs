@@ -1,5 +1,5 @@
-//! What DPTree and the Bε-tree have in common: leaves on the medium that get many changes at a time, with their
-//! metadata twice, and what becomes of such a leaf.
+//! Common code of DPTree and the Bε-tree: leaves on the medium that get many changes at a time, with two copies of
+//! their metadata, and the planning of such changes.
 
 mod leaf;
 
@@ -11,15 +11,15 @@ pub use self::leaf::{Meta, Shape, Steps};
 use crate::index::Census;
 use crate::store::{Store, damaged};
 
-/// A key, and its value, or that it has none.
+/// A key and its new value, or `None` for a removal.
 pub type Change = (u64, Option<u64>);
 
-/// Returns whether there is a change of a key among changes in order.
+/// Returns whether sorted changes contain a key.
 fn is_changed(changes: &[Change], key: u64) -> bool {
     changes.binary_search_by_key(&key, |(key, _)| *key).is_ok()
 }
 
-/// Puts changes in the place of items, both in order.
+/// Applies changes to items, both in order.
 pub fn overlay(items: Vec<(u64, u64)>, changes: &[Change]) -> Vec<(u64, u64)> {
     let kept = items.into_iter().filter(|(key, _)| !is_changed(changes, *key));
     let mut items: Vec<_> =
@@ -28,20 +28,20 @@ pub fn overlay(items: Vec<(u64, u64)>, changes: &[Change]) -> Vec<(u64, u64)> {
     items
 }
 
-/// What a leaf becomes.
+/// Planned change of a leaf.
 pub struct Plan {
     pub leaf: u64,
-    /// Items that go to free slots.
+    /// Items to store in free slots.
     puts: Vec<(usize, (u64, u64))>,
-    /// The slots that are taken then.
+    /// The slots taken afterwards.
     bitmap: u128,
     next: u64,
-    /// Leaves that are split off, with their items.
+    /// Split-off leaves, with their items.
     pub fresh: Vec<(u64, Vec<(u64, u64)>)>,
 }
 
 impl Plan {
-    /// Plans what changes, in order, make of a leaf, with the leaves that this takes.
+    /// Plans the result of sorted changes of a leaf, and allocates the leaves that it needs.
     pub fn new<M: Medium>(
         store: &Store<M>,
         shape: Shape,
@@ -50,7 +50,7 @@ impl Plan {
         changes: &[Change],
     ) -> Result<Self> {
         let now = shape.now(store, leaf, stamp);
-        // What is there then: an item in its slot, or one that takes a slot.
+        // The resulting items: each in its slot, or needing a slot.
         let held = bits(now.bitmap).map(|slot| (shape.item(store, leaf, slot), Some(slot)));
         let kept = held.filter(|((key, _), _)| !is_changed(changes, *key));
         let new = changes.iter().filter_map(|(key, value)| Some(((*key, (*value)?), None)));
@@ -91,13 +91,13 @@ impl Plan {
         Ok(plan)
     }
 
-    /// Gives back the leaves that were taken.
+    /// Frees the allocated leaves.
     pub fn give_back<M: Medium>(&self, store: &Store<M>) {
         self.fresh.iter().for_each(|(leaf, _)| store.unalloc(*leaf));
     }
 
-    /// Writes what does not count yet, with a stamp for the leaves that are split off; returns the metadata with
-    /// which it counts.
+    /// Writes everything that does not count yet, with a stamp for the split-off leaves; returns the metadata that
+    /// commits it.
     pub fn write<M: Medium>(&self, store: &Store<M>, shape: Shape, stamp: u64) -> (Flushed, Meta) {
         self.puts.iter().for_each(|(slot, item)| shape.put(store, self.leaf, *slot, *item));
         let mut flushed = shape.flush(store, self.leaf, self.puts.iter().map(|(slot, _)| *slot));
@@ -109,14 +109,14 @@ impl Plan {
         (flushed, Meta { stamp, next, bitmap: self.bitmap })
     }
 
-    /// Returns whether nothing is to be written but metadata.
+    /// Returns whether only metadata must be written.
     pub fn is_of_metadata(&self) -> bool {
         self.puts.is_empty() && self.fresh.is_empty()
     }
 }
 
-/// Finds the leaves from the first one on in recovery, and takes out those without items, whose range cannot be told;
-/// returns what is left, the last leaf first, each with the key that it begins with.
+/// Finds the leaves from the first one on during recovery, and removes those without items, whose range is unknown;
+/// returns the others, the last leaf first, each with its first key.
 pub fn find_leaves<M: Medium>(
     store: &Store<M>,
     shape: Shape,
