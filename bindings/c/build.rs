@@ -3,6 +3,7 @@
 fn main() {
     println!("cargo:rerun-if-changed=build.rs");
     println!("cargo:rustc-cdylib-link-arg=-Wl,-soname,libbristlecone.so.1");
-    // The library may have a signal handler installed, and threads may have locals of it: it stays loaded.
+    // The library may have installed a signal handler, and threads may have its thread-local
+    // variables: it must stay loaded.
     println!("cargo:rustc-cdylib-link-arg=-Wl,-z,nodelete");
 }

@@ -1,6 +1,6 @@
 #!/usr/bin/env bash
-# What must hold of the C library, bristlecone.hpp and the shim for PiBench, with everything between a compiler's warnings
-# and a killed writer. Installs what it needs where it may; what cannot be had is skipped, and said.
+# Tests the C library, bristlecone.hpp and the shim for PiBench, from compiler warnings to a killed writer. Installs its
+# requirements if permitted; what is unavailable is skipped, and reported.
 set -euo pipefail
 here=$(cd "$(dirname "$0")" && pwd)
 export CARGO_TARGET_DIR=${CARGO_TARGET_DIR:-$here/../../target/bindings} CARGO_TERM_COLOR=never CARGO_INCREMENTAL=0
@@ -9,7 +9,7 @@ work=$(mktemp -d /tmp/bristlecone-c.XXXXXX)
 trap 'rm -rf "$work" /dev/shm/bristlecone-c-*' EXIT
 say() { printf '[c %4ds] %s\n' "$SECONDS" "$*"; }
 
-# Package by package, so that one that cannot be had leaves the others.
+# Package by package, so that an unavailable one does not prevent the others.
 install() {
     local tool
     for tool in "$@"; do
@@ -86,7 +86,7 @@ flags="-I$work/usr/include $work/usr/lib/libbristlecone.a -lgcc_s -lutil -lrt -l
 if echo 'int main(void) { return 0; }' | gcc -x c -fsanitize=address,undefined - -o "$work/probe" 2>/dev/null && "$work/probe"; then
     for program in api many hard several damage follow; do compile "asan-$program" "$here/tests/$program.c" -fsanitize=address,undefined; done
     compile asan-cpp "$here/tests/api.cpp" -O0 -fsanitize=address,undefined
-    # A test has a handler of its own for SIGBUS.
+    # A test has its own handler for SIGBUS.
     export ASAN_OPTIONS=handle_sigbus=0
     for program in asan-api asan-many asan-hard asan-several asan-damage asan-follow asan-cpp; do timeout 300 "$work/$program"; done
 else

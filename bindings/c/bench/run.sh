@@ -1,6 +1,6 @@
 #!/usr/bin/env bash
-# C beside Rust: runs of both programs in turns, and the median of the ratios of neighbours.
-# `bench/run.sh [KEYS [TURNS [DESIGN…]]]`
+# Compares C with Rust: runs both programs alternately, and prints the median of the ratios of
+# adjacent runs. `bench/run.sh [KEYS [TURNS [DESIGN…]]]`
 set -euo pipefail
 here=$(cd "$(dirname "$0")/.." && pwd)
 export CARGO_TARGET_DIR=${CARGO_TARGET_DIR:-$here/target}

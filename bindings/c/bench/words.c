@@ -1,4 +1,4 @@
-/* Puts and gets of u64 by the C library: what examples/words.rs does by the Rust one. Prints nanoseconds for each. */
+/* Puts and gets of u64 by the C library: the counterpart of examples/words.rs. Prints nanoseconds for each. */
 #define _POSIX_C_SOURCE 200809L
 
 #include <bristlecone.h>

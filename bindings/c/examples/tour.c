@@ -1,4 +1,4 @@
-/* Five minutes in C: a pool, a tree of strings, a tree of numbers, iteration, a counter that several threads share.
+/* Five minutes in C: a pool, a tree of strings, a tree of numbers, iteration, a counter shared by several threads.
  *
  *     cc tour.c $(pkg-config --cflags --libs bristlecone) -o tour && ./tour /dev/shm/tour.pool
  */
@@ -18,13 +18,13 @@ static void must(int status)
     }
 }
 
-/* Is shown a value where it lies: no copy, no buffer that might be too small. */
+/* Receives a value in place: no copy, no buffer that might be too small. */
 static void print(void *context, const void *value, size_t bytes)
 {
     printf("%s is %.*s\n", (const char *)context, (int)bytes, (const char *)value);
 }
 
-/* Counts a visit, whatever other threads and processes before have counted. */
+/* Counts a visit, atomically with other threads and processes. */
 static uint64_t count(bristlecone_tree *visits, uint64_t page)
 {
     uint64_t held = 0, next = 1;
@@ -52,7 +52,7 @@ int main(int argc, char **argv)
     bristlecone_pool *pool = NULL;
     must(bristlecone_pool_open(argv[1], &options, &pool));
 
-    /* Strings to strings. What a put returned BRISTLECONE_OK for is durable. */
+    /* Strings to strings. A put is durable when it returns BRISTLECONE_OK. */
     bristlecone_tree *trees = NULL;
     must(bristlecone_tree_open_or_create(pool, "trees", "str", "str", &trees));
     must(bristlecone_put(trees, "Methuselah", 10, "a bristlecone pine", 18));
@@ -78,7 +78,7 @@ int main(int argc, char **argv)
     if (status != BRISTLECONE_ABSENT) must(status);
     must(bristlecone_iter_close(iter));
 
-    /* Numbers to numbers, without a detour over bytes. */
+    /* Numbers to numbers, without conversion to bytes. */
     bristlecone_tree *visits = NULL;
     must(bristlecone_tree_open_or_create(pool, "visits", "u64", "u64", &visits));
     printf("visit %" PRIu64 " of page 7\n", count(visits, 7));

@@ -1,4 +1,4 @@
-// Five minutes in C++: typed trees, iteration, what is no error, what is one.
+// Five minutes in C++: typed trees, iteration, results and exceptions.
 //
 //     c++ -std=c++17 tour.cpp $(pkg-config --cflags --libs bristlecone) -o tour && ./tour /dev/shm/tour.pool
 #include <bristlecone.hpp>
@@ -23,13 +23,13 @@ int main(int argc, char** argv) try {
     for (const auto& [name, age] : ages.range("M", "Pb")) std::cout << name << ": " << age << '\n';
     for (const auto& [name, age] : ages.range().reversed()) std::cout << name << " backwards\n";
 
-    // Keys of several parts order by the first that differs.
+    // Keys of several parts order by the first differing part.
     auto visits = pool.tree<std::tuple<std::string, std::uint32_t>, std::uint64_t>("visits by page and year");
     visits.put({"/about", 2026}, 7);
     visits.put({"/", 2026}, 12);
     std::cout << std::get<0>(visits.first()->first) << " has " << visits.first()->second << " visits\n";
 
-    // Shown where it lies, without a copy.
+    // Passed in place, without a copy.
     auto texts = pool.tree<std::uint64_t, std::string>("texts");
     texts.put(1, "a long text");
     texts.get_with(1, [](std::string_view text) { std::cout << text.size() << " bytes\n"; });

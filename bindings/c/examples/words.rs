@@ -1,4 +1,5 @@
-//! Puts and gets of u64 by the Rust library: what bench/words.c does by the C one. Prints nanoseconds for each.
+//! Puts and gets of u64 by the Rust library: the counterpart of bench/words.c. Prints nanoseconds
+//! for each.
 
 use std::time::Instant;
 

@@ -10,38 +10,40 @@
 ", bristlecone_errmsg());
  *     }
  *
- * Status. Every call that can fail returns an int: BRISTLECONE_OK, or why it did nothing; bristlecone_errmsg() says it
- * in one line. The numbers up to 6 are the exit codes of the tool, too. Nothing is to be freed but handles, which are
- * closed. No call throws or unwinds.
+ * Status. Every call that can fail returns an int: BRISTLECONE_OK, or the reason why it had no effect;
+ * bristlecone_errmsg() describes it in one line. The numbers up to 6 are also the exit codes of the tool. Only handles
+ * must be released, by closing them. No call throws or unwinds.
  *
- * Handles are looked up, not followed: one that is null, was closed, or is of another kind is BRISTLECONE_USAGE. Closing
- * while a call of another thread is on the handle waits a moment, then is BRISTLECONE_IN_USE.
+ * Handles are looked up, not dereferenced: one that is null, closed, or of another kind returns BRISTLECONE_USAGE.
+ * Closing while another thread is in a call on the handle waits briefly, and then returns BRISTLECONE_IN_USE.
  *
- * Threads. Pools, trees and snapshots are for any number of threads at the same time; an iterator, a batch and a
- * transaction are for one at a time.
+ * Threads. Any number of threads may use pools, trees and snapshots at the same time; only one at a time may use an
+ * iterator, a batch or a transaction.
  *
- * Processes. After fork() the child's calls on what it inherited return BRISTLECONE_FORKED, those that close let go of it,
- * and the pool stays the parent's. A process that is killed loses nothing that was acknowledged.
+ * Processes. After fork() the child's calls on inherited handles return BRISTLECONE_FORKED; calls that close release
+ * them, and the pool stays the parent's. A killed process loses no acknowledged data.
  *
- * Keys and values are bytes, as many as are given; their kinds say what these are, and how keys order:
+ * Keys and values are bytes with a length; their kinds define the format of the bytes and the order of keys:
  *
  *     kind                                          bytes
- *     "u8" ... "u128", "i8" ... "i128", "f32", "f64"   those of the number in memory
+ *     "u8" ... "u128", "i8" ... "i128", "f32", "f64"   the number as in memory
  *     "bool"                                        one, 0 or 1
- *     "char"                                        those of the uint32_t with its code point
- *     "str", "json" (values only)                   UTF-8, without a zero at the end
- *     "bytes", "[u8; N]", "postcard" (values only)  as they are; N of them
+ *     "char"                                        a uint32_t with its code point
+ *     "str", "json" (values only)                   UTF-8, without a terminating zero
+ *     "bytes", "[u8; N]", "postcard" (values only)  any bytes; exactly N of them
  *     "()"                                          none
- *     "Option<K>"                                   0, or 1 and then K's
- *     "(K,)", "(K, L)", up to eight                 K's, then L's, without gaps
+ *     "Option<K>"                                   0, or 1 followed by K's
+ *     "(K,)", "(K, L)", up to eight                 K's followed by L's, without gaps
  *
- * Within options and tuples "str" and "bytes" stand behind their length, a uint64_t. Numbers order by value, floats in
- * total order, strings bytewise, tuples by the first element that differs. Keys have up to 16 KiB, values up to 128 KiB.
+ * Within options and tuples "str" and "bytes" are preceded by their length, a uint64_t. Numbers order by value, floats
+ * in total order, strings bytewise, tuples by the first element that differs. Keys have up to 16 KiB, values up to
+ * 128 KiB.
  *
- * Several keys. A write of one key is atomic, two are two. A batch makes changes of several keys, in any trees of a pool,
- * together; a transaction besides fails if what it read has changed; a snapshot shows all trees as of one moment.
+ * Several keys. A write of one key is atomic; several writes are not. A batch applies changes of several keys, in any
+ * trees of a pool, atomically. A transaction also fails if data that it read has changed. A snapshot reads all trees as
+ * of one instant.
  *
- * Made from bindings/c/src by `make header`; a test compares. Licence: MIT or Apache-2.0.
+ * Generated from bindings/c/src by `make header`; a test compares. Licence: MIT or Apache-2.0.
  */
 
 #ifndef BRISTLECONE_H
@@ -50,29 +52,29 @@
 #include <stddef.h>
 #include <stdint.h>
 
-/* Initializers for structs, whose first member says which version of them a program was compiled with. */
+/* Initializers for structs. The first member identifies the version that a program was compiled with. */
 #define BRISTLECONE_OPEN_OPTIONS_INIT { sizeof(bristlecone_open_options), 0, 0, 0, 0 }
 #define BRISTLECONE_TREE_OPTIONS_INIT { sizeof(bristlecone_tree_options), 0, 0, 0 }
 #define BRISTLECONE_RANGE_INIT { sizeof(bristlecone_range), 0, 0, 0, 0, 0 }
 #define BRISTLECONE_POOL_INFO_INIT { sizeof(bristlecone_pool_info), 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, { 0 }, 0 }
 #define BRISTLECONE_TREE_INFO_INIT { sizeof(bristlecone_tree_info), { 0 }, { 0 }, { 0 }, 0, 0, 0, 0, 0, 0 }
 
-/* The size of a key or value of a kind that has no fixed one. */
+/* The size of a key or value of a kind without a fixed one. */
 #define BRISTLECONE_ANY_SIZE SIZE_MAX
 
 /**
- * The version of this interface: a program that was compiled with another one must not use the library. It is the
- * number behind the name of the shared library, too.
+ * The version of this interface: a program compiled with another one must not use the library. It is also the
+ * number in the name of the shared library.
  */
 #define BRISTLECONE_ABI_VERSION 1
 
 /**
- * Creates the pool if there is none.
+ * Creates the pool if it does not exist.
  */
 #define BRISTLECONE_CREATE 1
 
 /**
- * Creates the pool, and fails if there is one.
+ * Creates the pool, and fails if it exists.
  */
 #define BRISTLECONE_CREATE_NEW 2
 
@@ -82,20 +84,21 @@
 #define BRISTLECONE_READ 4
 
 /**
- * Leaves `SIGBUS` to the program. Without it opening a pool installs a handler, which says which pool lost its bytes
- * (its file was truncated, its medium is bad) and aborts, and hands faults elsewhere to the handler before it.
+ * Leaves `SIGBUS` to the program. Without this flag, opening a pool installs a handler. It reports the pool that lost
+ * its bytes (its file was truncated, its medium is bad) and aborts; it passes faults elsewhere to the previous
+ * handler.
  */
 #define BRISTLECONE_LEAVE_SIGBUS 8
 
 /**
- * Opens the pool for reading while another process, or another handle of this one, is writing to it. The pool is not created,
- * and has its writer's maximum and domain.
+ * Opens the pool for reading while another process, or another handle of this one, writes to it. The pool is not
+ * created, and has its writer's maximum and domain.
  *
- * What is read is durable, and what the writer's own threads would read. The writer has to be of the same build of this
- * library and of the same user, and trees can be opened that it has open. It is not waited for, and does not wait. Writes
- * are `BRISTLECONE_READ_ONLY`. When the writer has closed the pool, reads are `BRISTLECONE_NO_WRITER`; when another
- * one has come, handles that are open go on with that. What a killed writer left is read until it is recovered. There are no
- * snapshots.
+ * Reads return durable data, the same as the writer's own threads would read. The writer must use the same build of
+ * this library and run as the same user; only trees that it has open can be opened. Neither process waits for the
+ * other. Writes return `BRISTLECONE_READ_ONLY`. After the writer has closed the pool, reads return
+ * `BRISTLECONE_NO_WRITER`; open handles continue with the next writer. The data of a killed writer stays readable
+ * until it is recovered. Snapshots are not supported.
  */
 #define BRISTLECONE_FOLLOW 16
 
@@ -105,7 +108,7 @@
 #define BRISTLECONE_DOMAIN_DETECTED 0
 
 /**
- * Shared memory: what is written survives the process.
+ * Shared memory: writes survive the process.
  */
 #define BRISTLECONE_DOMAIN_PROCESS 1
 
@@ -125,44 +128,44 @@
 #define BRISTLECONE_DOMAIN_MSYNC 4
 
 /**
- * The first bound of a range is not in it.
+ * Excludes the first bound from the range.
  */
 #define BRISTLECONE_FROM_EXCLUDED 1
 
 /**
- * The last bound of a range is in it.
+ * Includes the last bound in the range.
  */
 #define BRISTLECONE_TO_INCLUDED 2
 
 /**
- * Keys and values that were damaged are reported as `BRISTLECONE_CORRUPTED`, and end the iteration. Without this flag
- * the checksums of keys and values are not looked at, and what cannot be of the tree's kinds is left out.
+ * Reports damaged keys and values as `BRISTLECONE_CORRUPTED`, and ends the iteration there. Without this flag the
+ * checksums of keys and values are not verified, and data that is invalid for the tree's kinds is left out.
  */
 #define BRISTLECONE_CHECKED 4
 
 /**
- * Done.
+ * Success.
  */
 #define BRISTLECONE_OK 0
 
 /**
- * Failed: a check found something, or the system refused.
+ * Failed: a check found damage, or the system returned an error.
  */
 #define BRISTLECONE_FAILED 1
 
 /**
- * Wrong usage: an argument is not possible, a handle is null, closed or of something else, a tree has other kinds.
+ * Wrong usage: an argument is invalid; a handle is null, closed or of another type; a tree has other kinds.
  */
 #define BRISTLECONE_USAGE 2
 
 /**
- * In use: the pool by another process or handle, the tree or pool by handles that are open, the handle by a call of
- * another thread.
+ * In use: the pool by another process or handle, the tree or pool by open handles, the handle by a call of another
+ * thread.
  */
 #define BRISTLECONE_IN_USE 3
 
 /**
- * There is no such pool, tree or key; or an iterator has nothing more.
+ * The pool, tree or key does not exist; or an iterator has reached its end.
  */
 #define BRISTLECONE_ABSENT 4
 
@@ -177,7 +180,7 @@
 #define BRISTLECONE_FULL 6
 
 /**
- * The key is there already, and was to be new.
+ * The key already exists, but must be new.
  */
 #define BRISTLECONE_PRESENT 32
 
@@ -187,100 +190,101 @@
 #define BRISTLECONE_DIFFERS 33
 
 /**
- * The handle was made by another process, of which this one is a child: open the pool again here.
+ * The handle was created by another process, of which this one is a child: open the pool again here.
  */
 #define BRISTLECONE_FORKED 34
 
 /**
- * The pool is open for reading only, or lies on a read-only file system.
+ * The pool is open for reading only, or its file system is read-only.
  */
 #define BRISTLECONE_READ_ONLY 35
 
 /**
- * The medium refused to make data durable: reopen the pool. What was acknowledged before stands; whether the
- * operation that returned this happened is open.
+ * The medium failed to make data durable: reopen the pool. Earlier acknowledged writes are durable; whether the
+ * operation that returned this took effect is unknown.
  */
 #define BRISTLECONE_DURABILITY_LOST 36
 
 /**
- * The buffer is too small: nothing was copied, and the length says what is needed.
+ * The buffer is too small: nothing was copied, and the length is the required one.
  */
 #define BRISTLECONE_TOO_SMALL 37
 
 /**
- * A bug in the library, which says where on standard error: end the process; the pool loses nothing that was
- * acknowledged.
+ * A bug in the library, which prints the location to standard error: end the process; the pool loses no acknowledged
+ * data.
  */
 #define BRISTLECONE_BUG 38
 
 /**
- * Others changed what a transaction read, or a condition of a batch does not hold: nothing has changed.
+ * A concurrent write changed data that a transaction read, or a condition of a batch does not hold: nothing has
+ * changed.
  */
 #define BRISTLECONE_CONFLICT 39
 
 /**
- * A snapshot may keep no more of what has changed since, or the tree was cleared since: take another one.
+ * A snapshot exceeded its limit of retained changes, or the tree was cleared since: take another one.
  */
 #define BRISTLECONE_SNAPSHOT_TOO_OLD 40
 
 /**
- * No process writes to a pool that is followed, or none that can be followed: the writer closed it, or does not have the
- * tree open. What a killed one left is read until it is recovered. When another one has come, calls go on with that.
+ * No process writes to the pool such that it can be followed: the writer closed it, or does not have the tree open.
+ * The data of a killed writer stays readable until it is recovered. Calls continue with the next writer.
  */
 #define BRISTLECONE_NO_WRITER 41
 
 /**
- * Bytes of a kind's name, with the zero at its end.
+ * Size of a kind's name in bytes, including the terminating zero.
  */
 #define BRISTLECONE_KIND_BYTES 64
 
 /**
- * Changes of any trees of one pool that are made together, or not at all. Until it is committed it is a list in DRAM. One
- * thread uses it at a time. It keeps its pool open.
+ * Changes of any trees of one pool that are applied atomically. Until it is committed it is a list in DRAM. Only one
+ * thread may use it at a time. It keeps its pool open.
  */
 typedef struct bristlecone_batch bristlecone_batch;
 
 /**
- * An iterator over the items of a tree, in the order of the keys, from both ends: what one end has shown the other
- * does not show. It may be used while threads write, holds no lock, and shows every key that is there all the while.
+ * An iterator over the items of a tree, in key order, from both ends: each item is returned by one end only. It may be
+ * used while threads write, holds no lock, and returns every key that exists throughout the iteration.
  *
- * One thread uses it at a time; a second one gets `BRISTLECONE_IN_USE`. It keeps its tree and its pool open.
+ * Only one thread may use it at a time; a second one gets `BRISTLECONE_IN_USE`. It keeps its tree and its pool open.
  */
 typedef struct bristlecone_iter bristlecone_iter;
 
 /**
- * An open pool: a file with trees. One process at a time writes to it, which others may follow, or any number of them
- * read it. It belongs to the process that opened it: in a child that was forked every call but those that close returns
- * `BRISTLECONE_FORKED`.
+ * An open pool: a file with trees. One process at a time writes to it, which others may follow, or any number of
+ * processes read it. It belongs to the process that opened it: in a forked child every call except those that close
+ * returns `BRISTLECONE_FORKED`.
  */
 typedef struct bristlecone_pool bristlecone_pool;
 
 /**
- * All trees of a pool as they were at one moment, for any number of threads. What is changed afterwards is kept in DRAM
- * as long as a snapshot needs it. It keeps its pool open.
+ * All trees of a pool as of one instant, for any number of threads. Later changes are retained in DRAM as long as a
+ * snapshot needs them. It keeps its pool open.
  */
 typedef struct bristlecone_snapshot bristlecone_snapshot;
 
 /**
- * A transaction under way: it reads all trees of a pool as they were at one moment, with what it wrote itself, and its
- * changes are made together, if nothing that it read has changed meanwhile. One thread uses it at a time. It keeps its
- * pool open, and what others change in DRAM: end it soon.
+ * A transaction in progress. It reads all trees of a pool as of one instant, together with its own writes. Its changes
+ * are applied atomically if nothing that it read has changed meanwhile. Only one thread may use it at a time. It keeps
+ * its pool open, and retains other threads' changes in DRAM: end it soon.
  */
 typedef struct bristlecone_transaction bristlecone_transaction;
 
 /**
  * A tree in a pool: an ordered map, for any number of threads. Every write of one key is atomic, and durable when it
- * returns `BRISTLECONE_OK`; readers see only what is durable.
+ * returns `BRISTLECONE_OK`; readers see only durable data.
  */
 typedef struct bristlecone_tree bristlecone_tree;
 
 /**
- * Which keys an iterator shows: those from `from` up to, but without, `to`. A null bound is none; an empty key as a
+ * The keys of an iterator: those from `from` up to, but without, `to`. A null bound is unbounded; an empty key as a
  * bound has a pointer that is not null, and no length. Begin with `BRISTLECONE_RANGE_INIT`.
  */
 typedef struct bristlecone_range {
     /**
-     * The bytes of this struct.
+     * Size of this struct in bytes.
      */
     size_t struct_bytes;
     /**
@@ -310,7 +314,7 @@ typedef struct bristlecone_range {
  */
 typedef struct bristlecone_bytes {
     /**
-     * Where it begins.
+     * Its first byte.
      */
     const void *data;
     /**
@@ -320,16 +324,16 @@ typedef struct bristlecone_bytes {
 } bristlecone_bytes;
 
 /**
- * Is shown the value of the key at an index. What holds of `bristlecone_show` holds of it. May be null.
+ * Callback that receives the value of the key at an index, under the rules of `bristlecone_show`. May be null.
  */
 typedef void (*bristlecone_show_at)(void *context, size_t index, const void *value, size_t value_bytes);
 
 /**
- * How a pool is opened. Begin with `BRISTLECONE_OPEN_OPTIONS_INIT`; zeros are the defaults.
+ * Options for opening a pool. Begin with `BRISTLECONE_OPEN_OPTIONS_INIT`; zeros are the defaults.
  */
 typedef struct bristlecone_open_options {
     /**
-     * The bytes of this struct.
+     * Size of this struct in bytes.
      */
     size_t struct_bytes;
     /**
@@ -338,25 +342,25 @@ typedef struct bristlecone_open_options {
      */
     uint32_t flags;
     /**
-     * One of `BRISTLECONE_DOMAIN_…`. With a weaker one than the medium needs, less survives than is said.
+     * One of `BRISTLECONE_DOMAIN_…`. With a weaker one than the medium needs, the promised durability does not hold.
      */
     uint32_t domain;
     /**
-     * Bytes that the pool may grow to. An existing pool gets this maximum if it is larger than its own.
+     * Maximum size in bytes. Raises the maximum of an existing pool if it is larger.
      */
     uint64_t max_bytes;
     /**
-     * Threads that recover a tree; 0: as many as the machine has.
+     * Number of threads that recover a tree; 0: one per processor.
      */
     size_t recovery_threads;
 } bristlecone_open_options;
 
 /**
- * What is known about a pool. Begin with `BRISTLECONE_POOL_INFO_INIT`.
+ * Information about a pool. Begin with `BRISTLECONE_POOL_INFO_INIT`.
  */
 typedef struct bristlecone_pool_info {
     /**
-     * The bytes of this struct.
+     * Size of this struct in bytes.
      */
     size_t struct_bytes;
     /**
@@ -368,7 +372,7 @@ typedef struct bristlecone_pool_info {
      */
     uint32_t detected_domain;
     /**
-     * Whether the last user closed the pool in good order.
+     * Whether the last user closed the pool cleanly.
      */
     int32_t was_clean;
     /**
@@ -380,11 +384,11 @@ typedef struct bristlecone_pool_info {
      */
     uint64_t format;
     /**
-     * Bytes that the file has.
+     * Size of the file in bytes.
      */
     uint64_t file_bytes;
     /**
-     * Bytes that it may grow to.
+     * Maximum size in bytes.
      */
     uint64_t max_bytes;
     /**
@@ -392,11 +396,11 @@ typedef struct bristlecone_pool_info {
      */
     uint64_t chunk_bytes;
     /**
-     * Chunks that the file has.
+     * Number of chunks of the file.
      */
     uint64_t chunks;
     /**
-     * Chunks of these that no tree owns.
+     * Number of these chunks without an owner.
      */
     uint64_t chunks_free;
     /**
@@ -404,7 +408,7 @@ typedef struct bristlecone_pool_info {
      */
     uint64_t huge_bytes;
     /**
-     * What opening found damaged and could do without.
+     * Number of findings at open that do not affect data.
      */
     uint64_t findings;
     /**
@@ -418,14 +422,14 @@ typedef struct bristlecone_pool_info {
 } bristlecone_pool_info;
 
 /**
- * Is shown something that a check found: where, and what. Both strings live as long as the call. What holds of
- * `bristlecone_show` holds of it. May be null.
+ * Callback that receives a finding of a check: its location and description. Both strings are valid during the call,
+ * under the rules of `bristlecone_show`. May be null.
  */
 typedef void (*bristlecone_show_finding)(void *context, const char *location, const char *what);
 
 /**
- * Is shown a tree of a pool: its name, the kinds of its keys and values, and its design, as strings that live as long as
- * the call. What holds of `bristlecone_show` holds of it. May be null.
+ * Callback that receives a tree of a pool: its name, the kinds of its keys and values, and its design, as strings that
+ * are valid during the call, under the rules of `bristlecone_show`. May be null.
  */
 typedef void (*bristlecone_show_tree)(void *context,
                                       const char *name,
@@ -434,14 +438,14 @@ typedef void (*bristlecone_show_tree)(void *context,
                                       const char *design);
 
 /**
- * Is shown a value, which lives as long as the call. It may use the library, but not close the handle that the
- * call is on, and it must return: neither `longjmp` nor a C++ exception may leave it. May be null: nothing is shown.
+ * Callback that receives a value, which is valid during the call. It may use the library, but must not close the
+ * handle that the call is on. It must return: neither `longjmp` nor a C++ exception may leave it. May be null.
  */
 typedef void (*bristlecone_show)(void *context, const void *value, size_t value_bytes);
 
 /**
- * Is shown an item, whose bytes live as long as the call; returns 0 to see the next one. What holds of `bristlecone_show`
- * holds of it.
+ * Callback that receives an item, whose bytes are valid during the call, under the rules of `bristlecone_show`;
+ * returns 0 to continue.
  */
 typedef int (*bristlecone_show_item)(void *context,
                                      const void *key,
@@ -450,11 +454,11 @@ typedef int (*bristlecone_show_item)(void *context,
                                      size_t value_bytes);
 
 /**
- * An option of a design, which a tree is created with and keeps.
+ * An option of a design, fixed at the creation of a tree.
  */
 typedef struct bristlecone_option {
     /**
-     * Its name: docs/designs/ has them.
+     * Its name, as listed in docs/designs/.
      */
     const char *name;
     /**
@@ -464,11 +468,11 @@ typedef struct bristlecone_option {
 } bristlecone_option;
 
 /**
- * How a tree is created. Begin with `BRISTLECONE_TREE_OPTIONS_INIT`.
+ * Options for creating a tree. Begin with `BRISTLECONE_TREE_OPTIONS_INIT`.
  */
 typedef struct bristlecone_tree_options {
     /**
-     * The bytes of this struct.
+     * Size of this struct in bytes.
      */
     size_t struct_bytes;
     /**
@@ -476,21 +480,21 @@ typedef struct bristlecone_tree_options {
      */
     const char *design;
     /**
-     * Options of the design; those that are left out have their defaults.
+     * Options of the design; the others have their defaults.
      */
     const struct bristlecone_option *options;
     /**
-     * How many.
+     * Number of options.
      */
     size_t option_count;
 } bristlecone_tree_options;
 
 /**
- * What is known about a tree. Begin with `BRISTLECONE_TREE_INFO_INIT`.
+ * Information about a tree. Begin with `BRISTLECONE_TREE_INFO_INIT`.
  */
 typedef struct bristlecone_tree_info {
     /**
-     * The bytes of this struct.
+     * Size of this struct in bytes.
      */
     size_t struct_bytes;
     /**
@@ -506,23 +510,23 @@ typedef struct bristlecone_tree_info {
      */
     char design[BRISTLECONE_KIND_BYTES];
     /**
-     * Bytes of every key, or `BRISTLECONE_ANY_SIZE`.
+     * Size of every key in bytes, or `BRISTLECONE_ANY_SIZE`.
      */
     size_t key_bytes;
     /**
-     * Bytes of every value, or `BRISTLECONE_ANY_SIZE`.
+     * Size of every value in bytes, or `BRISTLECONE_ANY_SIZE`.
      */
     size_t value_bytes;
     /**
-     * Items; exact while no thread writes.
+     * Number of items; exact while no thread writes.
      */
     uint64_t items;
     /**
-     * Leaves.
+     * Number of leaves.
      */
     uint64_t leaves;
     /**
-     * Bytes of the pool: whole chunks.
+     * Bytes of the pool, in whole chunks.
      */
     uint64_t pm_bytes;
     /**
@@ -536,23 +540,23 @@ extern "C" {
 #endif // __cplusplus
 
 /**
- * Returns the version of the interface that the library has: `BRISTLECONE_ABI_VERSION` of its header.
+ * Returns the version of the library's interface: `BRISTLECONE_ABI_VERSION` of its header.
  */
 int bristlecone_abi_version(void);
 
 /**
- * Returns the version of the library, such as "0.1.0". The string lives as long as the process.
+ * Returns the version of the library, such as "0.1.0". The string is valid as long as the process.
  */
 const char *bristlecone_version(void);
 
 /**
- * Begins a batch. After an error there is none, and `*batch` is as it was.
+ * Begins a batch. After an error there is none, and `*batch` is unchanged.
  */
 int bristlecone_batch_begin(const struct bristlecone_pool *pool, struct bristlecone_batch **batch);
 
 /**
- * Has a batch write a key's value, whether the key is there or not. Of several changes of a key the last one counts. After
- * an error the batch goes on without this change.
+ * Adds a write of a key's value to a batch, whether or not the key exists. Of several changes of a key the last one
+ * counts. After an error the batch continues without this change.
  */
 int bristlecone_batch_put(const struct bristlecone_batch *batch,
                           const struct bristlecone_tree *tree,
@@ -562,7 +566,7 @@ int bristlecone_batch_put(const struct bristlecone_batch *batch,
                           size_t value_bytes);
 
 /**
- * Has a batch remove a key, if it is there. After an error the batch goes on without this change.
+ * Adds the removal of a key, if it exists, to a batch. After an error the batch continues without this change.
  */
 int bristlecone_batch_remove(const struct bristlecone_batch *batch,
                              const struct bristlecone_tree *tree,
@@ -570,9 +574,9 @@ int bristlecone_batch_remove(const struct bristlecone_batch *batch,
                              size_t key_bytes);
 
 /**
- * Makes a condition of a batch: before it the key has this value, or is absent if `value` is null (an empty value has a
- * pointer that is not null). If it is not so, the commit is `BRISTLECONE_CONFLICT`. After an error the batch goes on
- * without this condition.
+ * Adds a condition to a batch: before it, the key has this value, or is absent if `value` is null (an empty value has
+ * a pointer that is not null). If the condition does not hold, the commit returns `BRISTLECONE_CONFLICT`. After an
+ * error the batch continues without this condition.
  */
 int bristlecone_batch_expect(const struct bristlecone_batch *batch,
                              const struct bristlecone_tree *tree,
@@ -582,7 +586,7 @@ int bristlecone_batch_expect(const struct bristlecone_batch *batch,
                              size_t value_bytes);
 
 /**
- * Has a batch write a key's value, in a tree of `u64` keys and values: see `bristlecone_batch_put`.
+ * Adds a write of a key's value to a batch, in a tree of `u64` keys and values: see `bristlecone_batch_put`.
  */
 int bristlecone_batch_put_u64(const struct bristlecone_batch *batch,
                               const struct bristlecone_tree *tree,
@@ -590,14 +594,14 @@ int bristlecone_batch_put_u64(const struct bristlecone_batch *batch,
                               uint64_t value);
 
 /**
- * Has a batch remove a key, in a tree of `u64` keys and values: see `bristlecone_batch_remove`.
+ * Adds the removal of a key to a batch, in a tree of `u64` keys and values: see `bristlecone_batch_remove`.
  */
 int bristlecone_batch_remove_u64(const struct bristlecone_batch *batch,
                                  const struct bristlecone_tree *tree,
                                  uint64_t key);
 
 /**
- * Makes a condition of a batch, in a tree of `u64` keys and values; null stands for an absent key: see
+ * Adds a condition to a batch, in a tree of `u64` keys and values; null means an absent key: see
  * `bristlecone_batch_expect`.
  */
 int bristlecone_batch_expect_u64(const struct bristlecone_batch *batch,
@@ -606,34 +610,34 @@ int bristlecone_batch_expect_u64(const struct bristlecone_batch *batch,
                                  const uint64_t *value);
 
 /**
- * Makes all changes of a batch in one step, if all its conditions hold, and closes it.
+ * Applies all changes of a batch atomically, if all its conditions hold, and closes it.
  *
- * After `BRISTLECONE_OK` they are durable, and after a crash all of them are made or none. After an error nothing has
- * changed, but for `BRISTLECONE_DURABILITY_LOST`, which leaves that open: `BRISTLECONE_CONFLICT` if a condition does not
- * hold. The handle is closed then, too, except after `BRISTLECONE_IN_USE` (another thread is in a call on it),
- * `BRISTLECONE_FORKED` and for what is no batch.
+ * After `BRISTLECONE_OK` the changes are durable; after a crash either all of them are applied or none. Returns
+ * `BRISTLECONE_CONFLICT` if a condition does not hold. After an error nothing has changed, except after
+ * `BRISTLECONE_DURABILITY_LOST`, where the outcome is unknown. An error closes the handle, too, except
+ * `BRISTLECONE_IN_USE` (another thread is in a call on it), `BRISTLECONE_FORKED`, and errors of an invalid handle.
  */
 int bristlecone_batch_commit(struct bristlecone_batch *batch);
 
 /**
- * Forgets a batch, and closes it. After an error it is open as before.
+ * Discards a batch, and closes it. After an error it stays open.
  */
 int bristlecone_batch_discard(struct bristlecone_batch *batch);
 
 /**
- * Opens an iterator over the keys of a range; null is all of them. A range the wrong way round holds nothing.
+ * Opens an iterator over the keys of a range; null means all keys. A reversed range is empty.
  *
- * After an error there is no iterator, and `*iter` is as it was.
+ * After an error there is no iterator, and `*iter` is unchanged.
  */
 int bristlecone_iter_open(const struct bristlecone_tree *tree,
                           const struct bristlecone_range *range,
                           struct bristlecone_iter **iter);
 
 /**
- * Opens an iterator over the keys that begin with a prefix, of a tree whose keys are "str", "bytes" or arrays; others are
+ * Opens an iterator over the keys with a prefix, of a tree whose keys are "str", "bytes" or arrays; others return
  * `BRISTLECONE_USAGE`.
  *
- * After an error there is no iterator, and `*iter` is as it was.
+ * After an error there is no iterator, and `*iter` is unchanged.
  */
 int bristlecone_iter_open_prefix(const struct bristlecone_tree *tree,
                                  const void *prefix,
@@ -641,17 +645,17 @@ int bristlecone_iter_open_prefix(const struct bristlecone_tree *tree,
                                  struct bristlecone_iter **iter);
 
 /**
- * Closes an iterator. After an error it is open as before: `BRISTLECONE_IN_USE` while another thread uses it.
+ * Closes an iterator. After an error it stays open: `BRISTLECONE_IN_USE` while another thread uses it.
  */
 int bristlecone_iter_close(struct bristlecone_iter *iter);
 
 /**
- * Goes on to the next item from the front. Its bytes are the iterator's: they stay until the next call on it. Any of
- * the four pointers may be null.
+ * Advances to the next item from the front. The iterator owns its bytes, which are valid until the next call on it.
+ * Any of the four pointers may be null.
  *
- * Returns `BRISTLECONE_ABSENT` when there is nothing more, and again after that; nothing is written then. After
- * `BRISTLECONE_CORRUPTED` (in a range with `BRISTLECONE_CHECKED`) nothing more comes. After `BRISTLECONE_NO_WRITER` the
- * iterator goes on where it was when another writer has come, but in a range with `BRISTLECONE_CHECKED`.
+ * Returns `BRISTLECONE_ABSENT` at the end, and again after that; nothing is written then. `BRISTLECONE_CORRUPTED` (in
+ * a range with `BRISTLECONE_CHECKED`) ends the iteration. After `BRISTLECONE_NO_WRITER` the iterator continues at its
+ * position when another writer has opened the pool, except in a range with `BRISTLECONE_CHECKED`.
  */
 int bristlecone_iter_next(const struct bristlecone_iter *iter,
                           const void **key,
@@ -660,7 +664,7 @@ int bristlecone_iter_next(const struct bristlecone_iter *iter,
                           size_t *value_bytes);
 
 /**
- * Goes on to the next item from the back; otherwise as `bristlecone_iter_next`.
+ * Advances to the next item from the back; otherwise like `bristlecone_iter_next`.
  */
 int bristlecone_iter_next_back(const struct bristlecone_iter *iter,
                                const void **key,
@@ -669,11 +673,11 @@ int bristlecone_iter_next_back(const struct bristlecone_iter *iter,
                                size_t *value_bytes);
 
 /**
- * Goes on to the next items from the front of a tree of `u64` keys and values, up to `capacity` of them. `*count` says
- * how many `keys` and `values` were written: fewer only at the end.
+ * Advances to the next items from the front of a tree of `u64` keys and values, up to `capacity` of them. `*count` is
+ * the number of `keys` and `values` written: fewer only at the end.
  *
- * Returns `BRISTLECONE_ABSENT`, and a count of 0, when there is nothing more. After any error `*count` items were
- * written that are as good as others.
+ * Returns `BRISTLECONE_ABSENT`, and a count of 0, at the end. After any error `*count` items were written, and they
+ * are valid.
  */
 int bristlecone_iter_next_u64(const struct bristlecone_iter *iter,
                               uint64_t *keys,
@@ -682,7 +686,7 @@ int bristlecone_iter_next_u64(const struct bristlecone_iter *iter,
                               size_t *count);
 
 /**
- * Goes on to the next items from the back, in descending order; otherwise as `bristlecone_iter_next_u64`.
+ * Advances to the next items from the back, in descending order; otherwise like `bristlecone_iter_next_u64`.
  */
 int bristlecone_iter_next_back_u64(const struct bristlecone_iter *iter,
                                    uint64_t *keys,
@@ -691,10 +695,10 @@ int bristlecone_iter_next_back_u64(const struct bristlecone_iter *iter,
                                    size_t *count);
 
 /**
- * Looks up `count` keys, several at a time, which takes less time than one by one: `values[i]` is the value of `keys[i]`
- * where `found[i]` is 1, and stays as it was where that is 0. Each lookup sees what was there at its own moment.
+ * Looks up `count` keys in groups, which is faster than one by one: `values[i]` is the value of `keys[i]` if
+ * `found[i]` is 1, and unchanged if it is 0. Each lookup reads at its own point in time.
  *
- * After an error nothing was written, but for `BRISTLECONE_NO_WRITER`, which leaves open what was.
+ * After an error nothing was written, except after `BRISTLECONE_NO_WRITER`, where this is unknown.
  */
 int bristlecone_get_many_u64(const struct bristlecone_tree *tree,
                              const uint64_t *keys,
@@ -703,11 +707,11 @@ int bristlecone_get_many_u64(const struct bristlecone_tree *tree,
                              uint8_t *found);
 
 /**
- * Writes `count` items, one after the other, each of them an atomic step and durable. `*done`, which may be null, says
- * how many of them, from the first on, were written.
+ * Writes `count` items, one after the other. Each write is atomic and durable. `*done`, which may be null, is the
+ * number of items, from the first on, that were written.
  *
- * After an error `*done` items were written and those behind them were not, but for `BRISTLECONE_DURABILITY_LOST`, which
- * leaves up to sixteen open.
+ * After an error `*done` items were written and those behind them were not, except after
+ * `BRISTLECONE_DURABILITY_LOST`, where up to sixteen are unknown.
  */
 int bristlecone_put_many_u64(const struct bristlecone_tree *tree,
                              const uint64_t *keys,
@@ -716,11 +720,11 @@ int bristlecone_put_many_u64(const struct bristlecone_tree *tree,
                              size_t *done);
 
 /**
- * Removes `count` keys, one after the other, each of them an atomic step and durable: `removed[i]` says whether
- * `keys[i]` was there. `*done`, which may be null, says how many keys, from the first on, were looked for.
+ * Removes `count` keys, one after the other. Each removal is atomic and durable: `removed[i]` says whether `keys[i]`
+ * existed. `*done`, which may be null, is the number of keys, from the first on, that were processed.
  *
- * After an error `*done` keys are gone and those behind them were not looked for, but for
- * `BRISTLECONE_DURABILITY_LOST`, which leaves up to sixteen open.
+ * After an error `*done` keys are removed and those behind them were not processed, except after
+ * `BRISTLECONE_DURABILITY_LOST`, where up to sixteen are unknown.
  */
 int bristlecone_remove_many_u64(const struct bristlecone_tree *tree,
                                 const uint64_t *keys,
@@ -729,10 +733,10 @@ int bristlecone_remove_many_u64(const struct bristlecone_tree *tree,
                                 size_t *done);
 
 /**
- * Looks up `count` keys, and shows the value of each that is there with its index, without copying it. Each lookup sees
- * what was there at its own moment.
+ * Looks up `count` keys, and passes the value of each existing one with its index to the callback, without copying it.
+ * Each lookup reads at its own point in time.
  *
- * After an error the values of keys before the one that it is about were shown, if they are there.
+ * After an error the callback has received the values of the existing keys before the one that failed.
  */
 int bristlecone_get_many(const struct bristlecone_tree *tree,
                          const struct bristlecone_bytes *keys,
@@ -741,11 +745,11 @@ int bristlecone_get_many(const struct bristlecone_tree *tree,
                          void *context);
 
 /**
- * Writes `count` items, one after the other, each of them an atomic step and durable. `*done`, which may be null, says
- * how many of them, from the first on, were written.
+ * Writes `count` items, one after the other. Each write is atomic and durable. `*done`, which may be null, is the
+ * number of items, from the first on, that were written.
  *
- * After an error `*done` items were written and those behind them were not, but for `BRISTLECONE_DURABILITY_LOST`, which
- * leaves up to sixteen open.
+ * After an error `*done` items were written and those behind them were not, except after
+ * `BRISTLECONE_DURABILITY_LOST`, where up to sixteen are unknown.
  */
 int bristlecone_put_many(const struct bristlecone_tree *tree,
                          const struct bristlecone_bytes *keys,
@@ -754,11 +758,11 @@ int bristlecone_put_many(const struct bristlecone_tree *tree,
                          size_t *done);
 
 /**
- * Removes `count` keys, one after the other, each of them an atomic step and durable; absent ones are passed over.
- * `*done`, which may be null, says how many keys, from the first on, were looked for.
+ * Removes `count` keys, one after the other; absent ones are skipped. Each removal is atomic and durable. `*done`,
+ * which may be null, is the number of keys, from the first on, that were processed.
  *
- * After an error `*done` keys are gone and those behind them were not looked for, but for
- * `BRISTLECONE_DURABILITY_LOST`, which leaves up to sixteen open.
+ * After an error `*done` keys are removed and those behind them were not processed, except after
+ * `BRISTLECONE_DURABILITY_LOST`, where up to sixteen are unknown.
  */
 int bristlecone_remove_many(const struct bristlecone_tree *tree,
                             const struct bristlecone_bytes *keys,
@@ -768,76 +772,76 @@ int bristlecone_remove_many(const struct bristlecone_tree *tree,
 /**
  * Opens a pool; null options open an existing one for writing.
  *
- * Returns `BRISTLECONE_ABSENT` if there is none and it is not to be created, `BRISTLECONE_USAGE` if there is one that
- * was to be new, `BRISTLECONE_IN_USE` while another process or handle has it, `BRISTLECONE_NO_WRITER` if it is to be followed
- * and no process writes to it. After an error there is no handle,
- * `*pool` is as it was, and so is a pool that existed.
+ * Returns `BRISTLECONE_ABSENT` if it does not exist and is not to be created, `BRISTLECONE_USAGE` if it exists and
+ * must be new, `BRISTLECONE_IN_USE` while another process or handle has it open, `BRISTLECONE_NO_WRITER` if it is to
+ * be followed and no process writes to it. After an error there is no handle, `*pool` is unchanged, and so is an
+ * existing pool.
  */
 int bristlecone_pool_open(const char *path,
                           const struct bristlecone_open_options *open_options,
                           struct bristlecone_pool **pool);
 
 /**
- * Closes a pool in good order: after `BRISTLECONE_OK` its file is closed, and any process may open it.
+ * Closes a pool cleanly: after `BRISTLECONE_OK` its file is closed, and any process may open it.
  *
- * Returns `BRISTLECONE_IN_USE` while anything that was opened in it is open: close that first. After an error it is open as
- * before. A process that ends without this loses nothing that was acknowledged: the next one to open the pool recovers
- * it. In a child that was forked it only gives up what the child inherited.
+ * Returns `BRISTLECONE_IN_USE` while any object opened in it is open: close that first. After an error it stays open.
+ * A process that ends without this call loses no acknowledged data: the next process to open the pool recovers it. In
+ * a forked child the call only releases what the child inherited.
  */
 int bristlecone_pool_close(struct bristlecone_pool *pool);
 
 /**
- * Writes what is known about a pool. After an error `*info` is as it was.
+ * Writes information about a pool. After an error `*info` is unchanged.
  */
 int bristlecone_pool_get_info(const struct bristlecone_pool *pool, struct bristlecone_pool_info *info);
 
 /**
- * Verifies the pool's own structures, and shows what is wrong; `bristlecone_tree_check` looks at a tree.
+ * Verifies the pool's own structures, and reports damage; `bristlecone_tree_check` verifies a tree.
  *
- * Returns `BRISTLECONE_FAILED` if anything is. Nothing is changed.
+ * Returns `BRISTLECONE_FAILED` if there is any. Nothing is changed.
  */
 int bristlecone_pool_check(const struct bristlecone_pool *pool, bristlecone_show_finding show, void *context);
 
 /**
- * Shows the trees of a pool, in the order of its directory. Nothing was shown after an error.
+ * Passes the trees of a pool to the callback, in directory order. After an error the callback was not called.
  */
 int bristlecone_pool_trees(const struct bristlecone_pool *pool, bristlecone_show_tree show, void *context);
 
 /**
- * Drops a tree and everything in it, and frees its space. It must not be open: `BRISTLECONE_IN_USE` if it is.
+ * Drops a tree with all its items, and frees its space. Returns `BRISTLECONE_IN_USE` if the tree is open.
  *
- * After an error, or a crash, it is there wholly or not at all; after any other error than
- * `BRISTLECONE_DURABILITY_LOST` it is.
+ * After an error, or a crash, it exists completely or not at all; after any error except `BRISTLECONE_DURABILITY_LOST`
+ * it exists.
  */
 int bristlecone_pool_drop_tree(const struct bristlecone_pool *pool, const char *name);
 
 /**
- * Gives a tree another name, whether it is open or not.
+ * Renames a tree, open or not.
  *
- * After an error it has the old one. After a crash it has either of both.
+ * After an error it has the old name. After a crash it has either name.
  */
 int bristlecone_pool_rename_tree(const struct bristlecone_pool *pool, const char *from, const char *to);
 
 /**
- * Removes every item of a tree in one step. It must not be open: `BRISTLECONE_IN_USE` if it is.
+ * Removes every item of a tree atomically. Returns `BRISTLECONE_IN_USE` if the tree is open.
  *
  * After an error nothing has changed. After a crash the tree has all of its items or none.
  */
 int bristlecone_pool_clear_tree(const struct bristlecone_pool *pool, const char *name);
 
 /**
- * Makes room ahead of time, so that growth costs no page faults later.
+ * Allocates space in advance, so that later growth causes no page faults.
  *
- * Returns `BRISTLECONE_FULL` if the file system has no such room, of which what there is was taken.
+ * Returns `BRISTLECONE_FULL` if the file system has too little space; the available space was then allocated.
  */
 int bristlecone_pool_prefault(const struct bristlecone_pool *pool, uint64_t bytes);
 
 /**
- * Looks a key up, and copies its value to a buffer of `capacity` bytes. `*value_bytes`, which may be null, is the length
- * of the value, whether it fits or not: it is `BRISTLECONE_TOO_SMALL` if not, and nothing is copied then.
+ * Looks a key up, and copies its value to a buffer of `capacity` bytes. `*value_bytes`, which may be null, is the
+ * length of the value, even if it does not fit: then the result is `BRISTLECONE_TOO_SMALL`, and nothing is copied.
  *
- * Returns `BRISTLECONE_ABSENT` if the key is not there, `BRISTLECONE_CORRUPTED` if its value is nothing of the
- * tree's kind. The buffer is as it was after any error.
+ * Returns `BRISTLECONE_ABSENT` if the key does not exist, `BRISTLECONE_CORRUPTED` if its value is invalid for the
+ * tree's kind. The buffer is unchanged after any error.
  */
 int bristlecone_get(const struct bristlecone_tree *tree,
                     const void *key,
@@ -847,8 +851,8 @@ int bristlecone_get(const struct bristlecone_tree *tree,
                     size_t *value_bytes);
 
 /**
- * Looks a key up as `bristlecone_get` does, with its record and those of the keys beside it compared with their
- * checksums: slower, and `BRISTLECONE_CORRUPTED` for what `bristlecone_get` returns as it is.
+ * Looks a key up like `bristlecone_get`, and verifies the checksums of its record and of those of adjacent keys. This
+ * is slower, and returns `BRISTLECONE_CORRUPTED` for damage that `bristlecone_get` does not detect.
  */
 int bristlecone_get_checked(const struct bristlecone_tree *tree,
                             const void *key,
@@ -858,11 +862,11 @@ int bristlecone_get_checked(const struct bristlecone_tree *tree,
                             size_t *value_bytes);
 
 /**
- * Looks a key up, and shows its value without copying it: strings and bytes as they are in the pool. Nothing is
- * locked meanwhile.
+ * Looks a key up, and passes its value to the callback without copying it: strings and bytes in place in the pool.
+ * Nothing is locked meanwhile.
  *
- * Returns `BRISTLECONE_ABSENT` if the key is not there, `BRISTLECONE_CORRUPTED` if its value is nothing of the
- * tree's kind. Nothing was shown after any error.
+ * Returns `BRISTLECONE_ABSENT` if the key does not exist, `BRISTLECONE_CORRUPTED` if its value is invalid for the
+ * tree's kind. The callback is not called after any error.
  */
 int bristlecone_get_with(const struct bristlecone_tree *tree,
                          const void *key,
@@ -871,32 +875,33 @@ int bristlecone_get_with(const struct bristlecone_tree *tree,
                          void *context);
 
 /**
- * Looks whether a key is there: `BRISTLECONE_OK`, or `BRISTLECONE_ABSENT`.
+ * Returns `BRISTLECONE_OK` if a key exists, or `BRISTLECONE_ABSENT`.
  */
 int bristlecone_contains(const struct bristlecone_tree *tree, const void *key, size_t key_bytes);
 
 /**
- * Takes a snapshot, for which at most about `max_bytes` of DRAM are kept; 0 is no bound. Once more would be needed it is
- * given up, and reading it is `BRISTLECONE_SNAPSHOT_TOO_OLD`. Waits for the writes that are under way, and no writer
- * waits for it. After an error there is none, and `*snapshot` is as it was.
+ * Takes a snapshot that retains at most about `max_bytes` of DRAM; 0 is unlimited. If more would be needed, the
+ * snapshot is dropped, and reading it returns `BRISTLECONE_SNAPSHOT_TOO_OLD`. Waits for the writes in progress; no
+ * writer waits for it. After an error there is none, and `*snapshot` is unchanged.
  */
 int bristlecone_snapshot_open(const struct bristlecone_pool *pool,
                               size_t max_bytes,
                               struct bristlecone_snapshot **snapshot);
 
 /**
- * Closes a snapshot; iterators over it go on. After an error it is open as before.
+ * Closes a snapshot; its iterators stay usable. After an error it stays open.
  */
 int bristlecone_snapshot_close(struct bristlecone_snapshot *snapshot);
 
 /**
- * Says how many bytes of DRAM are kept for a snapshot, about; 0 if it was given up. After an error `*kept` is as it was.
+ * Returns the approximate number of bytes of DRAM retained for a snapshot; 0 if it was dropped. After an error `*kept`
+ * is unchanged.
  */
 int bristlecone_snapshot_bytes(const struct bristlecone_snapshot *snapshot,
                                size_t *kept);
 
 /**
- * Looks up what a key of a tree had, and copies it as `bristlecone_get` does.
+ * Looks up the snapshot's value of a key, and copies it like `bristlecone_get`.
  */
 int bristlecone_snapshot_get(const struct bristlecone_snapshot *snapshot,
                              const struct bristlecone_tree *tree,
@@ -907,7 +912,7 @@ int bristlecone_snapshot_get(const struct bristlecone_snapshot *snapshot,
                              size_t *value_bytes);
 
 /**
- * Looks up what a key of a tree of `u64` keys and values had. After any error `*value` is as it was.
+ * Looks up the snapshot's value of a key of a tree of `u64` keys and values. After any error `*value` is unchanged.
  */
 int bristlecone_snapshot_get_u64(const struct bristlecone_snapshot *snapshot,
                                  const struct bristlecone_tree *tree,
@@ -915,10 +920,10 @@ int bristlecone_snapshot_get_u64(const struct bristlecone_snapshot *snapshot,
                                  uint64_t *value);
 
 /**
- * Opens an iterator over what a range of keys had; null is all of them. It is used, and closed, like any other, shows
- * damage as if `BRISTLECONE_CHECKED` were set, and keeps the snapshot.
+ * Opens an iterator over the snapshot's items of a range of keys; null means all keys. It is used and closed like any
+ * other, reports damage as if `BRISTLECONE_CHECKED` were set, and keeps the snapshot open.
  *
- * After an error there is no iterator, and `*iter` is as it was.
+ * After an error there is no iterator, and `*iter` is unchanged.
  */
 int bristlecone_snapshot_iter_open(const struct bristlecone_snapshot *snapshot,
                                    const struct bristlecone_tree *tree,
@@ -926,25 +931,26 @@ int bristlecone_snapshot_iter_open(const struct bristlecone_snapshot *snapshot,
                                    struct bristlecone_iter **iter);
 
 /**
- * Returns what a status means, in a few words. The string lives as long as the process.
+ * Returns a brief description of a status. The string is valid as long as the process.
  */
 const char *bristlecone_strerror(int32_t status);
 
 /**
- * Returns one line on the last call of this thread that returned anything but `BRISTLECONE_OK`; the empty string if
- * there was none. The string is the library's, is never freed, and stays as it is until the thread's next such call.
+ * Returns one line about the last call of this thread that returned anything but `BRISTLECONE_OK`; the empty string if
+ * there was none. The library owns the string, which must not be freed. It is unchanged until the thread's next such
+ * call.
  */
 const char *bristlecone_errmsg(void);
 
 /**
- * Begins a transaction. After an error there is none, and `*transaction` is as it was.
+ * Begins a transaction. After an error there is none, and `*transaction` is unchanged.
  */
 int bristlecone_transaction_begin(const struct bristlecone_pool *pool,
                                   struct bristlecone_transaction **transaction);
 
 /**
- * Looks up a key as the transaction sees it, and copies its value as `bristlecone_get` does. After an error the transaction
- * goes on.
+ * Looks up a key as seen by the transaction, and copies its value like `bristlecone_get`. After an error the
+ * transaction continues.
  */
 int bristlecone_transaction_get(const struct bristlecone_transaction *transaction,
                                 const struct bristlecone_tree *tree,
@@ -955,7 +961,7 @@ int bristlecone_transaction_get(const struct bristlecone_transaction *transactio
                                 size_t *value_bytes);
 
 /**
- * Has a transaction write a key's value. After an error it goes on without this change.
+ * Adds a write of a key's value to a transaction. After an error it continues without this change.
  */
 int bristlecone_transaction_put(const struct bristlecone_transaction *transaction,
                                 const struct bristlecone_tree *tree,
@@ -965,7 +971,7 @@ int bristlecone_transaction_put(const struct bristlecone_transaction *transactio
                                 size_t value_bytes);
 
 /**
- * Has a transaction remove a key, if it is there. After an error it goes on without this change.
+ * Adds the removal of a key, if it exists, to a transaction. After an error it continues without this change.
  */
 int bristlecone_transaction_remove(const struct bristlecone_transaction *transaction,
                                    const struct bristlecone_tree *tree,
@@ -973,7 +979,7 @@ int bristlecone_transaction_remove(const struct bristlecone_transaction *transac
                                    size_t key_bytes);
 
 /**
- * Looks up a key of a tree of `u64` keys and values as the transaction sees it. After any error `*value` is as it was.
+ * Looks up a key of a tree of `u64` keys and values as seen by the transaction. After any error `*value` is unchanged.
  */
 int bristlecone_transaction_get_u64(const struct bristlecone_transaction *transaction,
                                     const struct bristlecone_tree *tree,
@@ -981,7 +987,8 @@ int bristlecone_transaction_get_u64(const struct bristlecone_transaction *transa
                                     uint64_t *value);
 
 /**
- * Has a transaction write a key's value, in a tree of `u64` keys and values. After an error it goes on without this change.
+ * Adds a write of a key's value to a transaction, in a tree of `u64` keys and values. After an error it continues
+ * without this change.
  */
 int bristlecone_transaction_put_u64(const struct bristlecone_transaction *transaction,
                                     const struct bristlecone_tree *tree,
@@ -989,16 +996,17 @@ int bristlecone_transaction_put_u64(const struct bristlecone_transaction *transa
                                     uint64_t value);
 
 /**
- * Has a transaction remove a key, if it is there, of a tree of `u64` keys and values. After an error it goes on without
- * this change.
+ * Adds the removal of a key, if it exists, to a transaction, in a tree of `u64` keys and values. After an error it
+ * continues without this change.
  */
 int bristlecone_transaction_remove_u64(const struct bristlecone_transaction *transaction,
                                        const struct bristlecone_tree *tree,
                                        uint64_t key);
 
 /**
- * Shows the items of a range as the transaction sees them, ascending, until `show` returns anything but 0. The callback
- * must not use the transaction. Damage ends it early, and then the commit returns it.
+ * Passes the items of a range, as seen by the transaction, to the callback in ascending order, until it returns
+ * anything but 0. The callback must not use the transaction. Damage ends the scan early, and then the commit returns
+ * it.
  */
 int bristlecone_transaction_scan(const struct bristlecone_transaction *transaction,
                                  const struct bristlecone_tree *tree,
@@ -1007,26 +1015,27 @@ int bristlecone_transaction_scan(const struct bristlecone_transaction *transacti
                                  void *context);
 
 /**
- * Makes the changes of a transaction in one step, if nothing that it read has changed meanwhile, and closes it.
+ * Applies the changes of a transaction atomically, if nothing that it read has changed meanwhile, and closes it.
  *
- * After `BRISTLECONE_OK` they are durable, and after a crash all of them are made or none. After an error nothing has
- * changed, but for `BRISTLECONE_DURABILITY_LOST`, which leaves that open: `BRISTLECONE_CONFLICT` if others were faster, and
- * the whole transaction is to be done again from its begin. The handle is closed then, too, except after
- * `BRISTLECONE_IN_USE` (another thread is in a call on it), `BRISTLECONE_FORKED` and for what is no transaction.
+ * After `BRISTLECONE_OK` the changes are durable; after a crash either all of them are applied or none. Returns
+ * `BRISTLECONE_CONFLICT` if a concurrent change conflicts: repeat the whole transaction from its begin. After an error
+ * nothing has changed, except after `BRISTLECONE_DURABILITY_LOST`, where the outcome is unknown. An error closes the
+ * handle, too, except `BRISTLECONE_IN_USE` (another thread is in a call on it), `BRISTLECONE_FORKED`, and errors of an
+ * invalid handle.
  */
 int bristlecone_transaction_commit(struct bristlecone_transaction *transaction);
 
 /**
- * Forgets a transaction: nothing changes. After an error it is open as before.
+ * Discards a transaction: nothing changes. After an error it stays open.
  */
 int bristlecone_transaction_rollback(struct bristlecone_transaction *transaction);
 
 /**
  * Opens the tree of this name with keys and values of these kinds, or creates it, with the default design.
  *
- * Kinds are "u64", "str", "bytes", …: the table at the head of this header has them all. A tree of other kinds is
- * `BRISTLECONE_USAGE`. After an error there is no handle, and `*tree` is as it was; if the tree was to be created it
- * is there wholly or not at all.
+ * Kinds are "u64", "str", "bytes", …: the table at the head of this header lists them all. A tree of other kinds
+ * returns `BRISTLECONE_USAGE`. After an error there is no handle, and `*tree` is unchanged; a tree that was to be
+ * created exists completely or not at all.
  */
 int bristlecone_tree_open_or_create(const struct bristlecone_pool *pool,
                                     const char *name,
@@ -1035,20 +1044,20 @@ int bristlecone_tree_open_or_create(const struct bristlecone_pool *pool,
                                     struct bristlecone_tree **tree);
 
 /**
- * Opens the tree of this name, whatever its kinds are: `bristlecone_tree_get_info` tells. There may be several handles to a
- * tree; each has to be closed.
+ * Opens the tree of this name with its own kinds: see `bristlecone_tree_get_info`. A tree may have several handles;
+ * each must be closed.
  *
- * Returns `BRISTLECONE_ABSENT` if there is none. After an error there is no handle, and `*tree` is as it was.
+ * Returns `BRISTLECONE_ABSENT` if it does not exist. After an error there is no handle, and `*tree` is unchanged.
  */
 int bristlecone_tree_open(const struct bristlecone_pool *pool,
                           const char *name,
                           struct bristlecone_tree **tree);
 
 /**
- * Creates a tree with keys and values of these kinds, of a design and with its options; null is the defaults.
+ * Creates a tree with keys and values of these kinds, of a design and with its options; null means the defaults.
  *
- * A tree that exists is `BRISTLECONE_USAGE`. After an error there is no handle, and `*tree` is as it was; the tree
- * is there wholly or not at all.
+ * An existing tree returns `BRISTLECONE_USAGE`. After an error there is no handle, and `*tree` is unchanged; the tree
+ * exists completely or not at all.
  */
 int bristlecone_tree_create(const struct bristlecone_pool *pool,
                             const char *name,
@@ -1058,33 +1067,33 @@ int bristlecone_tree_create(const struct bristlecone_pool *pool,
                             struct bristlecone_tree **tree);
 
 /**
- * Closes a handle to a tree. Everything that was written stays; iterators that are open go on.
+ * Closes a handle to a tree. All written data stays; open iterators stay usable.
  *
- * After an error the handle is open as before: `BRISTLECONE_IN_USE` while a call of another thread on it does not end.
+ * After an error the handle stays open: `BRISTLECONE_IN_USE` while a call of another thread on it does not end.
  */
 int bristlecone_tree_close(struct bristlecone_tree *tree);
 
 /**
- * Writes what is known about a tree. After an error `*info` is as it was.
+ * Writes information about a tree. After an error `*info` is unchanged.
  */
 int bristlecone_tree_get_info(const struct bristlecone_tree *tree, struct bristlecone_tree_info *info);
 
 /**
- * Counts the items of a tree; exact while no thread writes. After an error `*items` is as it was.
+ * Counts the items of a tree; exact while no thread writes. After an error `*items` is unchanged.
  */
 int bristlecone_tree_len(const struct bristlecone_tree *tree, uint64_t *items);
 
 /**
- * Verifies everything that a tree reaches, and shows what is wrong. Exact only while no thread writes.
+ * Verifies everything reachable from a tree, and reports damage. Exact only while no thread writes.
  *
- * Returns `BRISTLECONE_FAILED` if anything is. Nothing is changed.
+ * Returns `BRISTLECONE_FAILED` if there is any. Nothing is changed.
  */
 int bristlecone_tree_check(const struct bristlecone_tree *tree, bristlecone_show_finding show, void *context);
 
 /**
- * Shows what reads came across that is wrong since the tree was opened, without looking for more.
+ * Reports the damage that reads have found since the tree was opened, without a further check.
  *
- * Returns `BRISTLECONE_FAILED` if there is anything. Nothing is changed.
+ * Returns `BRISTLECONE_FAILED` if there is any. Nothing is changed.
  */
 int bristlecone_tree_damage(const struct bristlecone_tree *tree,
                             bristlecone_show_finding show,
@@ -1092,26 +1101,26 @@ int bristlecone_tree_damage(const struct bristlecone_tree *tree,
 
 /**
  * Looks a key up: `*value` is its value. Like all calls that end in `_u64`, for trees whose keys and values are `u64`;
- * others are `BRISTLECONE_USAGE`.
+ * other trees return `BRISTLECONE_USAGE`.
  *
- * Returns `BRISTLECONE_ABSENT` if the key is not there; after any error `*value` is as it was.
+ * Returns `BRISTLECONE_ABSENT` if the key does not exist; after any error `*value` is unchanged.
  */
 int bristlecone_get_u64(const struct bristlecone_tree *tree,
                         uint64_t key,
                         uint64_t *value);
 
 /**
- * Writes a key's value, whether the key is there or not. Durable when it returns `BRISTLECONE_OK`.
+ * Writes a key's value, whether or not the key exists. Durable when it returns `BRISTLECONE_OK`.
  *
- * After an error nothing has changed, but for `BRISTLECONE_DURABILITY_LOST`, which leaves that open.
+ * After an error nothing has changed, except after `BRISTLECONE_DURABILITY_LOST`, where the outcome is unknown.
  */
 int bristlecone_put_u64(const struct bristlecone_tree *tree, uint64_t key, uint64_t value);
 
 /**
- * Inserts a key that is absent. Durable when it returns `BRISTLECONE_OK`.
+ * Inserts an absent key. Durable when it returns `BRISTLECONE_OK`.
  *
- * Returns `BRISTLECONE_PRESENT` if the key is there: `*found`, which may be null, is its value then. After an
- * error nothing has changed, but for `BRISTLECONE_DURABILITY_LOST`, which leaves that open.
+ * Returns `BRISTLECONE_PRESENT` if the key exists: `*found`, which may be null, is then its value. After an error
+ * nothing has changed, except after `BRISTLECONE_DURABILITY_LOST`, where the outcome is unknown.
  */
 int bristlecone_insert_u64(const struct bristlecone_tree *tree,
                            uint64_t key,
@@ -1119,11 +1128,11 @@ int bristlecone_insert_u64(const struct bristlecone_tree *tree,
                            uint64_t *found);
 
 /**
- * Replaces the value of a key that is there; `*old`, which may be null, is the value it had. Durable when it returns
+ * Replaces the value of an existing key; `*old`, which may be null, is the previous value. Durable when it returns
  * `BRISTLECONE_OK`.
  *
- * Returns `BRISTLECONE_ABSENT` if the key is not there. After an error nothing has changed, but for
- * `BRISTLECONE_DURABILITY_LOST`, which leaves that open.
+ * Returns `BRISTLECONE_ABSENT` if the key does not exist. After an error nothing has changed, except after
+ * `BRISTLECONE_DURABILITY_LOST`, where the outcome is unknown.
  */
 int bristlecone_update_u64(const struct bristlecone_tree *tree,
                            uint64_t key,
@@ -1131,21 +1140,20 @@ int bristlecone_update_u64(const struct bristlecone_tree *tree,
                            uint64_t *old);
 
 /**
- * Removes a key; `*old`, which may be null, is the value it had. Durable when it returns `BRISTLECONE_OK`.
+ * Removes a key; `*old`, which may be null, is the previous value. Durable when it returns `BRISTLECONE_OK`.
  *
- * Returns `BRISTLECONE_ABSENT` if the key is not there. After an error nothing has changed, but for
- * `BRISTLECONE_DURABILITY_LOST`, which leaves that open.
+ * Returns `BRISTLECONE_ABSENT` if the key does not exist. After an error nothing has changed, except after
+ * `BRISTLECONE_DURABILITY_LOST`, where the outcome is unknown.
  */
 int bristlecone_remove_u64(const struct bristlecone_tree *tree, uint64_t key, uint64_t *old);
 
 /**
- * Changes a key from what is expected to what is wanted, in one atomic step; null stands for an absent key. So
- * it inserts (`expected` null), replaces, removes (`wanted` null), or only compares (both null). Durable when it returns
- * `BRISTLECONE_OK`.
+ * Changes a key from `expected` to `wanted` atomically; null means an absent key. So it inserts (`expected` null),
+ * replaces, removes (`wanted` null), or only compares (both null). Durable when it returns `BRISTLECONE_OK`.
  *
- * Returns `BRISTLECONE_DIFFERS` if the key is not as expected: `*is_there` says whether it is there, and `*found` is its
- * value then; both may be null. After an error nothing has changed, but for `BRISTLECONE_DURABILITY_LOST`, which
- * leaves that open.
+ * Returns `BRISTLECONE_DIFFERS` if the key is not as expected: `*is_there` says whether it exists, and `*found` is
+ * then its value; both may be null. After an error nothing has changed, except after `BRISTLECONE_DURABILITY_LOST`,
+ * where the outcome is unknown.
  */
 int bristlecone_compare_and_swap_u64(const struct bristlecone_tree *tree,
                                      uint64_t key,
@@ -1155,9 +1163,9 @@ int bristlecone_compare_and_swap_u64(const struct bristlecone_tree *tree,
                                      uint64_t *found);
 
 /**
- * Writes a key's value, whether the key is there or not. Durable when it returns `BRISTLECONE_OK`.
+ * Writes a key's value, whether or not the key exists. Durable when it returns `BRISTLECONE_OK`.
  *
- * After an error nothing has changed, but for `BRISTLECONE_DURABILITY_LOST`, which leaves that open.
+ * After an error nothing has changed, except after `BRISTLECONE_DURABILITY_LOST`, where the outcome is unknown.
  */
 int bristlecone_put(const struct bristlecone_tree *tree,
                     const void *key,
@@ -1166,11 +1174,11 @@ int bristlecone_put(const struct bristlecone_tree *tree,
                     size_t value_bytes);
 
 /**
- * Writes a key's value, whether the key is there or not, and shows the value that it had, if it had one. Durable when
- * it returns `BRISTLECONE_OK`.
+ * Writes a key's value, whether or not the key exists, and passes the previous value, if any, to the callback. Durable
+ * when it returns `BRISTLECONE_OK`.
  *
- * After an error nothing has changed, but for `BRISTLECONE_DURABILITY_LOST`, which leaves that open. A value that was there
- * and is nothing of the tree's kind is replaced, and not shown: it counts as absent.
+ * After an error nothing has changed, except after `BRISTLECONE_DURABILITY_LOST`, where the outcome is unknown. A
+ * previous value that is invalid for the tree's kind is replaced, and not passed: it counts as absent.
  */
 int bristlecone_exchange(const struct bristlecone_tree *tree,
                          const void *key,
@@ -1181,10 +1189,10 @@ int bristlecone_exchange(const struct bristlecone_tree *tree,
                          void *context);
 
 /**
- * Inserts a key that is absent. Durable when it returns `BRISTLECONE_OK`.
+ * Inserts an absent key. Durable when it returns `BRISTLECONE_OK`.
  *
- * Returns `BRISTLECONE_PRESENT` if the key is there, and shows its value. After an error nothing has changed, but for
- * `BRISTLECONE_DURABILITY_LOST`, which leaves that open.
+ * Returns `BRISTLECONE_PRESENT` if the key exists, and passes its value to the callback. After an error nothing has
+ * changed, except after `BRISTLECONE_DURABILITY_LOST`, where the outcome is unknown.
  */
 int bristlecone_insert(const struct bristlecone_tree *tree,
                        const void *key,
@@ -1195,11 +1203,11 @@ int bristlecone_insert(const struct bristlecone_tree *tree,
                        void *context);
 
 /**
- * Replaces the value of a key that is there, and shows the value that it had. Durable when it returns
+ * Replaces the value of an existing key, and passes the previous value to the callback. Durable when it returns
  * `BRISTLECONE_OK`.
  *
- * Returns `BRISTLECONE_ABSENT` if the key is not there. After an error nothing has changed, but for
- * `BRISTLECONE_DURABILITY_LOST`, which leaves that open. A value that was there and is nothing of the tree's kind is
+ * Returns `BRISTLECONE_ABSENT` if the key does not exist. After an error nothing has changed, except after
+ * `BRISTLECONE_DURABILITY_LOST`, where the outcome is unknown. A previous value that is invalid for the tree's kind is
  * replaced, and counts as absent.
  */
 int bristlecone_update(const struct bristlecone_tree *tree,
@@ -1211,10 +1219,10 @@ int bristlecone_update(const struct bristlecone_tree *tree,
                        void *context);
 
 /**
- * Removes a key, and shows the value that it had. Durable when it returns `BRISTLECONE_OK`.
+ * Removes a key, and passes the previous value to the callback. Durable when it returns `BRISTLECONE_OK`.
  *
- * Returns `BRISTLECONE_ABSENT` if the key is not there. After an error nothing has changed, but for
- * `BRISTLECONE_DURABILITY_LOST`, which leaves that open. A value that was there and is nothing of the tree's kind is
+ * Returns `BRISTLECONE_ABSENT` if the key does not exist. After an error nothing has changed, except after
+ * `BRISTLECONE_DURABILITY_LOST`, where the outcome is unknown. A previous value that is invalid for the tree's kind is
  * removed, and counts as absent.
  */
 int bristlecone_remove(const struct bristlecone_tree *tree,
@@ -1224,12 +1232,13 @@ int bristlecone_remove(const struct bristlecone_tree *tree,
                        void *context);
 
 /**
- * Changes a key from what is expected to what is wanted, in one atomic step; a null pointer without a length stands
- * for an absent key, and an empty value has a pointer that is not null. So it inserts (`expected` null), replaces,
- * removes (`wanted` null), or only compares (both null). Durable when it returns `BRISTLECONE_OK`.
+ * Changes a key from `expected` to `wanted` atomically; a null pointer without a length means an absent key, and an
+ * empty value has a pointer that is not null. So it inserts (`expected` null), replaces, removes (`wanted` null), or
+ * only compares (both null). Durable when it returns `BRISTLECONE_OK`.
  *
- * Returns `BRISTLECONE_DIFFERS` if the key is not as expected, and shows its value, unless it is absent. After an error
- * nothing has changed, but for `BRISTLECONE_DURABILITY_LOST`, which leaves that open.
+ * Returns `BRISTLECONE_DIFFERS` if the key is not as expected, and passes its value, unless it is absent, to the
+ * callback. After an error nothing has changed, except after `BRISTLECONE_DURABILITY_LOST`, where the outcome is
+ * unknown.
  */
 int bristlecone_compare_and_swap(const struct bristlecone_tree *tree,
                                  const void *key,

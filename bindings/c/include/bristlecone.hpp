@@ -5,13 +5,14 @@
 //     ages.put("Methuselah", 4857);                                       // durable when it returns
 //     for (const auto& [name, age] : ages.range("M", "N")) std::cout << name << ": " << age << '\n';
 //
-// Errors are exceptions: bristlecone::error has the status of bristlecone.h and its message. What is no error is no
-// exception: an absent key is an empty std::optional or false, a key that is there already is false. After an exception
-// holds what bristlecone.h says of the call of the same name: nothing has changed, but for BRISTLECONE_DURABILITY_LOST.
+// Errors are exceptions: bristlecone::error has the status of bristlecone.h and its message. Expected results are
+// not exceptions: an absent key is an empty std::optional or false, and inserting an existing key is false. After
+// an exception, the guarantees of the call of the same name in bristlecone.h hold: nothing has changed, except
+// after BRISTLECONE_DURABILITY_LOST.
 //
-// Handles close themselves, whatever the order in which they go: a tree keeps its pool open, a range keeps both. A
-// pool that must be closed for certain is closed by pool::close, which says why it cannot. Pools and trees may be used
-// by any number of threads at the same time, a range by one.
+// Handles close themselves, in any order: a tree keeps its pool open, a range keeps both. Call pool::close to be
+// certain that a pool is closed; it reports why it cannot be. Any number of threads may use pools and trees at the
+// same time; only one may use a range.
 //
 // Licence: MIT or Apache-2.0.
 #ifndef BRISTLECONE_HPP

@@ -1,22 +1,21 @@
-//! What C passes, taken for what the header says it is.
+//! Conversion of arguments from C, according to the contract of the header.
 //!
-//! Of every pointer the header asks what C programmers expect: it is null where that is allowed, or it leads to as
-//! many live bytes as its length or its type says, which no other thread changes during the call; what a result is
-//! written to is aligned, and is the caller's to write. Handles are the exception: they are not followed, but looked
-//! up, so that any value is allowed.
+//! Every pointer must be null where that is allowed, or point to as many live bytes as its length or its type
+//! says, which no other thread changes during the call. The target of a result must be aligned and writable.
+//! Handles are the exception: they are looked up instead of dereferenced, so that any value is allowed.
 
 use std::ffi::{CStr, c_char, c_void};
 
 use crate::status::{Failure, Outcome};
 
-/// Longer data are no keys or values of any kind: their pointers are not followed.
+/// Longer data cannot be keys or values of any kind: their pointers are not dereferenced.
 const BYTES_MAX: usize = 1 << 20;
 
-/// Returns the bytes of a key or a value. Null has none.
+/// Returns the bytes of a key or a value. Null has no bytes.
 ///
 /// # Safety
 ///
-/// The pointer leads to so many bytes: see the module.
+/// The pointer must point to `len` bytes: see the module.
 #[inline(always)]
 pub unsafe fn bytes<'a>(what: &str, data: *const c_void, len: usize) -> Outcome<&'a [u8]> {
     if len == 0 {
@@ -41,17 +40,17 @@ fn impossible(what: &str, data: *const c_void, len: usize) -> Failure {
 ///
 /// # Safety
 ///
-/// The pointer leads to so many elements: see the module.
+/// The pointer must point to `len` elements: see the module.
 pub unsafe fn array<'a, T>(what: &str, first: *const T, len: usize) -> Outcome<&'a [T]> {
     if len == 0 {
         return Ok(&[]);
     }
     expect_array(what, first, len)?;
-    // SAFETY: not null, aligned, of a size that there can be, and as the caller says.
+    // SAFETY: not null, aligned, of a possible size, and as the caller says.
     Ok(unsafe { std::slice::from_raw_parts(first, len) })
 }
 
-/// Verifies that there can be an array of `len` elements at a pointer.
+/// Checks that an array of `len` elements is possible at a pointer.
 pub fn expect_array<T>(what: &str, first: *const T, len: usize) -> Outcome {
     if len == 0 {
         return Ok(());
@@ -69,14 +68,14 @@ pub fn expect_array<T>(what: &str, first: *const T, len: usize) -> Outcome {
 ///
 /// # Safety
 ///
-/// The pointer is null, or leads to a string that ends with a zero.
+/// The pointer must be null, or point to a string that ends with a zero.
 pub unsafe fn text<'a>(what: &str, text: *const c_char) -> Outcome<&'a str> {
     // SAFETY: as the caller says.
     let text = unsafe { optional_text(what, text) }?;
     text.ok_or_else(|| Failure::usage(format!("{what} is a null pointer")))
 }
 
-/// Returns a string that may be left out.
+/// Returns an optional string.
 ///
 /// # Safety
 ///
@@ -90,11 +89,11 @@ pub unsafe fn optional_text<'a>(what: &str, text: *const c_char) -> Outcome<Opti
     text.to_str().map(Some).map_err(|_| Failure::usage(format!("{what} is not UTF-8")))
 }
 
-/// Writes a result, if it is wanted.
+/// Writes a result, if requested.
 ///
 /// # Safety
 ///
-/// The pointer is null, or leads to a place that may be written.
+/// The pointer must be null, or point to a writable place.
 #[inline(always)]
 pub unsafe fn give<T>(to: *mut T, result: T) {
     if !to.is_null() {
@@ -103,7 +102,7 @@ pub unsafe fn give<T>(to: *mut T, result: T) {
     }
 }
 
-/// Returns where a handle is to be written.
+/// Returns the target of a new handle.
 pub fn place<T>(to: *mut T) -> Outcome<*mut T> {
     if to.is_null() {
         Err(Failure::usage("nowhere to write the handle to: the pointer is null"))
@@ -112,24 +111,24 @@ pub fn place<T>(to: *mut T) -> Outcome<*mut T> {
     }
 }
 
-/// A struct of C that begins with its size, in bytes, and may become longer in later versions. Zeros are a value
-/// of every one.
+/// A struct of C that begins with its size in bytes, and may become longer in later versions. Zeros must be valid
+/// in every version.
 ///
 /// # Safety
 ///
-/// `repr(C)`, and all zeros are a value; its first member is a `usize`.
+/// The type must be `repr(C)`, all zeros must be a valid value, and its first member must be a `usize`.
 pub unsafe trait Versioned: Copy {}
 
 const SIZE: usize = size_of::<usize>();
 
-/// A struct of a later version is not longer.
+/// Maximum size of a struct of a later version.
 const STRUCT_BYTES_MAX: usize = 4096;
 
 fn size_of_struct<T: Versioned>(at: *const T) -> Outcome<usize> {
     if at.is_null() || !at.is_aligned() {
         return Err(Failure::usage("a struct at a pointer that is null or not aligned"));
     }
-    // SAFETY: aligned and not null, and the first member is there in every version.
+    // SAFETY: aligned and not null, and the first member exists in every version.
     let bytes = unsafe { at.cast::<usize>().read() };
     if !(SIZE..=STRUCT_BYTES_MAX).contains(&bytes) {
         return Err(Failure::usage(format!(
@@ -139,19 +138,19 @@ fn size_of_struct<T: Versioned>(at: *const T) -> Outcome<usize> {
     Ok(bytes)
 }
 
-/// Returns a struct of the caller's version. Null is the defaults: zeros.
+/// Returns a struct of the caller's version. Null means the defaults: zeros.
 ///
 /// # Safety
 ///
-/// The pointer is null, or leads to a struct with as many bytes as its first member says.
+/// The pointer must be null, or point to a struct with as many bytes as its first member says.
 pub unsafe fn options<T: Versioned>(from: *const T) -> Outcome<T> {
-    // SAFETY: zeros are a value.
+    // SAFETY: zeros are a valid value.
     let mut own: T = unsafe { std::mem::zeroed() };
     if from.is_null() {
         return Ok(own);
     }
     let bytes = size_of_struct(from)?;
-    // SAFETY: the caller has so many bytes, and ours are not longer.
+    // SAFETY: the caller has this many bytes, and ours are not longer.
     unsafe {
         let known = bytes.min(size_of::<T>());
         std::ptr::copy_nonoverlapping(from.cast::<u8>(), (&raw mut own).cast::<u8>(), known);
@@ -165,14 +164,14 @@ pub unsafe fn options<T: Versioned>(from: *const T) -> Outcome<T> {
     Ok(own)
 }
 
-/// Writes a struct of the caller's version; its first member stays.
+/// Writes a struct of the caller's version; its first member is unchanged.
 ///
 /// # Safety
 ///
-/// The pointer leads to a struct with as many bytes as its first member says, which may be written.
+/// The pointer must point to a writable struct with as many bytes as its first member says.
 pub unsafe fn fill<T: Versioned>(to: *mut T, own: &T) -> Outcome {
     let bytes = size_of_struct(to)?;
-    // SAFETY: the caller has so many bytes, and ours are not longer.
+    // SAFETY: the caller has this many bytes, and ours are not longer.
     unsafe {
         let known = bytes.min(size_of::<T>());
         let (from, to) = (std::ptr::from_ref(own).cast::<u8>(), to.cast::<u8>());

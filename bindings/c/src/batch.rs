@@ -1,4 +1,4 @@
-//! Batches: changes of several keys that are made together.
+//! Batches: atomic changes of several keys.
 
 use std::ffi::{c_int, c_void};
 
@@ -12,14 +12,14 @@ use crate::pool::PoolHandle;
 use crate::status::Outcome;
 use crate::tree::TreeHandle;
 
-/// Changes of any trees of one pool that are made together, or not at all. Until it is committed it is a list in DRAM. One
-/// thread uses it at a time. It keeps its pool open.
+/// Changes of any trees of one pool that are applied atomically. Until it is committed it is a list in DRAM. Only one
+/// thread may use it at a time. It keeps its pool open.
 pub struct BatchHandle(());
 
-/// What a batch handle leads to.
+/// The object of a batch handle.
 pub type OpenBatch = InPool<Exclusive<Batch>>;
 
-/// Begins a batch. After an error there is none, and `*batch` is as it was.
+/// Begins a batch. After an error there is none, and `*batch` is unchanged.
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn bristlecone_batch_begin(
     pool: *const PoolHandle,
@@ -34,7 +34,7 @@ pub unsafe extern "C" fn bristlecone_batch_begin(
     }
 }
 
-/// Notes a change or a condition in a batch, unless another thread is at it.
+/// Adds a change or a condition to a batch, unless another thread uses it.
 fn note(batch: &Exclusive<Batch>, change: impl FnOnce(&mut Batch) -> &mut Batch) -> Outcome {
     batch.alone(|batch| {
         change(batch);
@@ -42,8 +42,8 @@ fn note(batch: &Exclusive<Batch>, change: impl FnOnce(&mut Batch) -> &mut Batch)
     })
 }
 
-/// Has a batch write a key's value, whether the key is there or not. Of several changes of a key the last one counts. After
-/// an error the batch goes on without this change.
+/// Adds a write of a key's value to a batch, whether or not the key exists. Of several changes of a key the last one
+/// counts. After an error the batch continues without this change.
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn bristlecone_batch_put(
     batch: *const BatchHandle,
@@ -62,7 +62,7 @@ pub unsafe extern "C" fn bristlecone_batch_put(
     }
 }
 
-/// Has a batch remove a key, if it is there. After an error the batch goes on without this change.
+/// Adds the removal of a key, if it exists, to a batch. After an error the batch continues without this change.
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn bristlecone_batch_remove(
     batch: *const BatchHandle,
@@ -78,9 +78,9 @@ pub unsafe extern "C" fn bristlecone_batch_remove(
     }
 }
 
-/// Makes a condition of a batch: before it the key has this value, or is absent if `value` is null (an empty value has a
-/// pointer that is not null). If it is not so, the commit is `BRISTLECONE_CONFLICT`. After an error the batch goes on
-/// without this condition.
+/// Adds a condition to a batch: before it, the key has this value, or is absent if `value` is null (an empty value has
+/// a pointer that is not null). If the condition does not hold, the commit returns `BRISTLECONE_CONFLICT`. After an
+/// error the batch continues without this condition.
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn bristlecone_batch_expect(
     batch: *const BatchHandle,
@@ -99,7 +99,7 @@ pub unsafe extern "C" fn bristlecone_batch_expect(
     }
 }
 
-/// Has a batch write a key's value, in a tree of `u64` keys and values: see `bristlecone_batch_put`.
+/// Adds a write of a key's value to a batch, in a tree of `u64` keys and values: see `bristlecone_batch_put`.
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn bristlecone_batch_put_u64(
     batch: *const BatchHandle,
@@ -113,7 +113,7 @@ pub unsafe extern "C" fn bristlecone_batch_put_u64(
     })
 }
 
-/// Has a batch remove a key, in a tree of `u64` keys and values: see `bristlecone_batch_remove`.
+/// Adds the removal of a key to a batch, in a tree of `u64` keys and values: see `bristlecone_batch_remove`.
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn bristlecone_batch_remove_u64(
     batch: *const BatchHandle,
@@ -126,7 +126,7 @@ pub unsafe extern "C" fn bristlecone_batch_remove_u64(
     })
 }
 
-/// Makes a condition of a batch, in a tree of `u64` keys and values; null stands for an absent key: see
+/// Adds a condition to a batch, in a tree of `u64` keys and values; null means an absent key: see
 /// `bristlecone_batch_expect`.
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn bristlecone_batch_expect_u64(
@@ -143,18 +143,18 @@ pub unsafe extern "C" fn bristlecone_batch_expect_u64(
     })
 }
 
-/// Makes all changes of a batch in one step, if all its conditions hold, and closes it.
+/// Applies all changes of a batch atomically, if all its conditions hold, and closes it.
 ///
-/// After `BRISTLECONE_OK` they are durable, and after a crash all of them are made or none. After an error nothing has
-/// changed, but for `BRISTLECONE_DURABILITY_LOST`, which leaves that open: `BRISTLECONE_CONFLICT` if a condition does not
-/// hold. The handle is closed then, too, except after `BRISTLECONE_IN_USE` (another thread is in a call on it),
-/// `BRISTLECONE_FORKED` and for what is no batch.
+/// After `BRISTLECONE_OK` the changes are durable; after a crash either all of them are applied or none. Returns
+/// `BRISTLECONE_CONFLICT` if a condition does not hold. After an error nothing has changed, except after
+/// `BRISTLECONE_DURABILITY_LOST`, where the outcome is unknown. An error closes the handle, too, except
+/// `BRISTLECONE_IN_USE` (another thread is in a call on it), `BRISTLECONE_FORKED`, and errors of an invalid handle.
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn bristlecone_batch_commit(batch: *mut BatchHandle) -> c_int {
     finish(batch, |open| Ok(open.begun.into_inner().commit()?))
 }
 
-/// Forgets a batch, and closes it. After an error it is open as before.
+/// Discards a batch, and closes it. After an error it stays open.
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn bristlecone_batch_discard(batch: *mut BatchHandle) -> c_int {
     close(batch)

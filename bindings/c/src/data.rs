@@ -1,7 +1,7 @@
-//! Keys and values as bytes: how each kind crosses the boundary.
+//! Keys and values as bytes: the representation of each kind in C.
 //!
-//! The header's introduction has the table. What lies within tuples and options is packed: one element after the
-//! other without gaps, strings and bytes behind their length.
+//! The header's introduction has the table. Elements within tuples and options are packed: adjacent without
+//! gaps, strings and bytes preceded by their length.
 
 use bristlecone_rs::dynamic::{Datum, Kind};
 
@@ -19,7 +19,7 @@ macro_rules! for_numbers {
     };
 }
 
-/// What a key or a value is as bytes.
+/// Conversion of keys or values from and to bytes.
 pub struct Role {
     pub name: &'static str,
 }
@@ -30,18 +30,18 @@ pub const KEY: Role = Role { name: "key" };
 pub const VALUE: Role = Role { name: "value" };
 
 impl Role {
-    /// Returns the datum that C passes.
+    /// Returns the datum passed by C.
     ///
     /// # Safety
     ///
-    /// The pointer leads to so many bytes.
+    /// The pointer must point to `len` bytes.
     #[inline(always)]
     pub unsafe fn passed<'a>(&self, kind: &Kind, (data, len): Passed) -> Outcome<Datum<'a>> {
         // SAFETY: as the caller says.
         self.read(kind, unsafe { bytes(self.name, data, len) }?)
     }
 
-    /// Returns the datum that C passes. `None`: a null pointer without a length, which stands for an absent one.
+    /// Returns the datum passed by C. `None`: a null pointer without a length, which means an absent key.
     ///
     /// # Safety
     ///
@@ -54,7 +54,7 @@ impl Role {
         unsafe { self.passed(kind, passed) }.map(Some)
     }
 
-    /// Returns the datum that bytes are.
+    /// Parses bytes as a datum.
     #[inline]
     pub fn read<'a>(&self, kind: &Kind, bytes: &'a [u8]) -> Outcome<Datum<'a>> {
         match kind {
@@ -89,7 +89,7 @@ impl Role {
     }
 }
 
-/// Returns how many bytes every datum of a kind has, if that is a number.
+/// Returns the size of every datum of a kind, if it is constant.
 pub fn size(kind: &Kind) -> Option<usize> {
     macro_rules! size_of_number {
         (($kind:expr, $else:expr) $($variant:ident $type:ty),+) => {
@@ -115,7 +115,7 @@ fn take_array<const N: usize>(from: &mut &[u8]) -> Option<[u8; N]> {
     Some(*bytes)
 }
 
-/// Takes so many bytes as the length before them says.
+/// Takes as many bytes as the length before them says.
 fn take_counted<'a>(from: &mut &'a [u8]) -> Option<&'a [u8]> {
     let len = usize::try_from(u64::from_ne_bytes(take_array(from)?)).ok()?;
     let (bytes, rest) = from.split_at_checked(len)?;
@@ -123,7 +123,7 @@ fn take_counted<'a>(from: &mut &'a [u8]) -> Option<&'a [u8]> {
     Some(bytes)
 }
 
-/// Takes a packed datum from the front of what is left.
+/// Takes a packed datum from the front of the remaining bytes.
 fn take<'a>(kind: &Kind, from: &mut &'a [u8]) -> Option<Datum<'a>> {
     macro_rules! take_number {
         (($kind:expr, $from:expr) $($variant:ident $type:ty),+) => {
@@ -160,7 +160,7 @@ fn take<'a>(kind: &Kind, from: &mut &'a [u8]) -> Option<Datum<'a>> {
     }
 }
 
-/// Returns the bytes of a datum of a kind: its own, or those that are written to `buffer`, which is empty.
+/// Returns the bytes of a datum of a kind: its own, or those written to `buffer`, which must be empty.
 pub fn write<'a>(kind: &Kind, datum: &'a Datum<'_>, buffer: &'a mut Vec<u8>) -> &'a [u8] {
     match datum {
         Datum::Str(text) | Datum::Json(text) => text.as_bytes(),
@@ -178,7 +178,7 @@ fn pack(kind: &Kind, datum: &Datum<'_>, to: &mut Vec<u8>) {
         (($datum:expr, $to:expr) $($variant:ident $type:ty),+) => {
             match $datum {
                 $(Datum::$variant(number) => $to.extend_from_slice(&number.to_ne_bytes()),)+
-                // The tree gave it, and has no data of other kinds than its own.
+                // It comes from the tree, whose data all have its own kind.
                 _ => unreachable!("a datum of another kind"),
             }
         };

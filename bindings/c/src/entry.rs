@@ -1,4 +1,4 @@
-//! The ways into a call and out of it that several calls share.
+//! Common code for entering and leaving calls.
 
 use std::ffi::{c_int, c_void};
 
@@ -11,14 +11,14 @@ use crate::object::{Handle, InPool, Object, Open, OpenTree};
 use crate::status::{Outcome, call};
 use crate::tree::TreeHandle;
 
-/// Bytes as C passes them: where they begin, and how many they are.
+/// Bytes as passed by C: their start and their number.
 pub type Passed = (*const c_void, usize);
 
-/// Opens something in what a handle leads to: `make` makes it, and `*to` becomes its handle.
+/// Opens an object within that of a handle: `make` creates it, and `*to` becomes its handle.
 ///
 /// # Safety
 ///
-/// `to` is null, or may be written.
+/// `to` must be null, or writable.
 pub unsafe fn open<H: Handle, T: Handle>(
     from: *const H,
     to: *mut *mut T,
@@ -36,7 +36,7 @@ where
     })
 }
 
-/// Closes a handle, and drops what it leads to.
+/// Closes a handle, and drops its object.
 pub fn close<H: Handle>(handle: *const H) -> c_int {
     call(|| {
         handle::close(handle, |object| {
@@ -46,8 +46,8 @@ pub fn close<H: Handle>(handle: *const H) -> c_int {
     })
 }
 
-/// Closes a handle, and ends what it leads to by `end`: the handle is closed even after an error of that. In a child
-/// that was forked nothing is ended, and the handle stays open.
+/// Closes a handle, and ends its object by `end`: the handle is closed even if that fails. In a forked child nothing
+/// is ended, and the handle stays open.
 pub fn finish<H: Handle>(handle: *const H, end: impl FnOnce(H::Open) -> Outcome) -> c_int {
     call(|| {
         enter(handle)?.get()?;
@@ -65,7 +65,7 @@ pub fn with(tree: *const TreeHandle, work: impl FnOnce(&Tree) -> Outcome) -> c_i
 ///
 /// # Safety
 ///
-/// The pointer leads to so many bytes.
+/// The pointer must point to as many bytes as its length says.
 #[inline]
 pub unsafe fn with_key(
     tree: *const TreeHandle,
@@ -80,7 +80,7 @@ pub unsafe fn with_key(
 ///
 /// # Safety
 ///
-/// The pointers lead to so many bytes.
+/// The pointers must point to as many bytes as their lengths say.
 #[inline]
 pub unsafe fn with_item(
     tree: *const TreeHandle,
@@ -92,7 +92,7 @@ pub unsafe fn with_item(
     unsafe { with_key(tree, key, |tree, key| work(tree, key, VALUE.passed(tree.value_kind(), value)?)) }
 }
 
-/// Calls `work` with what was begun in a pool, and a tree of that pool.
+/// Calls `work` with an object begun in a pool, and a tree of that pool.
 pub fn in_pool<H: Handle<Open = InPool<T>>, T>(
     handle: *const H,
     tree: *const TreeHandle,
@@ -108,11 +108,11 @@ where
     })
 }
 
-/// Calls `work` with what was begun in a pool, and a key of a tree of that pool.
+/// Calls `work` with an object begun in a pool, and a key of a tree of that pool.
 ///
 /// # Safety
 ///
-/// The pointer leads to so many bytes.
+/// The pointer must point to as many bytes as its length says.
 pub unsafe fn in_pool_with_key<H: Handle<Open = InPool<T>>, T>(
     handle: *const H,
     tree: *const TreeHandle,

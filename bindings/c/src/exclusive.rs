@@ -1,4 +1,4 @@
-//! What one thread uses at a time.
+//! Values that one thread uses at a time.
 
 use std::cell::UnsafeCell;
 use std::sync::atomic::AtomicBool;
@@ -15,13 +15,13 @@ pub struct Exclusive<T> {
 // SAFETY: the value is used by the thread that set `busy`, one at a time.
 unsafe impl<T: Send> Sync for Exclusive<T> {}
 
-/// Lets the next one in, however the work ends.
+/// Guard that releases the value, however the work ends.
 struct Busy<'a>(&'a AtomicBool);
 
 impl Drop for Busy<'_> {
     #[inline(always)]
     fn drop(&mut self) {
-        // Pairs with the swap in `alone`: the next one sees what was done.
+        // Pairs with the swap in `alone`: the next thread sees all changes.
         self.0.store(false, Release);
     }
 }
@@ -38,7 +38,7 @@ impl<T> Exclusive<T> {
             return Err(in_use());
         }
         let _busy = Busy(&self.busy);
-        // SAFETY: this thread alone is here.
+        // SAFETY: no other thread is here.
         work(unsafe { &mut *self.value.get() })
     }
 

@@ -1,8 +1,8 @@
-//! Handles: numbers that look like pointers to C, and are looked up in a table.
+//! Handles: numbers that look like pointers in C, and are looked up in a table.
 //!
-//! A handle is the index of a slot and the slot's generation, which grows when the handle is closed: a handle that
-//! was closed, a null one, and anything that never was a handle leads to nothing. A slot's object is only taken away
-//! when no call is inside the handle (see [`crate::inside`]).
+//! A handle consists of the index of a slot and the slot's generation, which increases when the handle is closed: a
+//! closed handle, a null one, and any value that never was a handle are rejected. A slot's object is only removed when
+//! no call is inside the handle (see [`crate::inside`]).
 
 use std::cell::UnsafeCell;
 use std::marker::PhantomData;
@@ -24,7 +24,7 @@ const PATIENCE: Duration = Duration::from_millis(200);
 /// A slot's state: its generation, and one of these.
 const FREE: u64 = 0;
 const OPEN: u64 = 1;
-/// A thread makes or takes its object.
+/// A thread is storing or removing its object.
 const HELD: u64 = 2;
 const STATES: u64 = 4;
 
@@ -33,23 +33,24 @@ struct Slot {
     object: UnsafeCell<Option<Object>>,
 }
 
-// SAFETY: the object goes with the state: one thread holds it alone, or all share it; objects are `Send` and `Sync`.
+// SAFETY: access to the object depends on the state: one thread holds it exclusively, or all share it; objects are
+// `Send` and `Sync`.
 unsafe impl Sync for Slot {}
 
 type Segment = [Slot; SEGMENT];
 
 static TABLE: [AtomicPtr<Segment>; SEGMENTS] = [const { AtomicPtr::new(std::ptr::null_mut()) }; SEGMENTS];
 
-/// Where a free slot may be.
+/// Index of a slot that may be free.
 static HINT: AtomicUsize = AtomicUsize::new(0);
 
-/// Objects go from thread to thread with their handles.
+/// Objects move between threads with their handles.
 const _: () = {
     const fn is_shared<T: Send + Sync>() {}
     is_shared::<Object>();
 };
 
-/// The object of a handle that a call is inside: it stays as long as this lives.
+/// The object of a handle that a call is inside: it stays valid while this lives.
 pub struct Inside<H> {
     object: &'static Object,
     _note: Note,
@@ -57,7 +58,7 @@ pub struct Inside<H> {
 }
 
 impl<H> Inside<H> {
-    /// Returns the object, which may be of another type than the handle's.
+    /// Returns the object, whose type may differ from the handle's.
     #[inline(always)]
     pub fn object(&self) -> &Object {
         self.object
@@ -70,12 +71,12 @@ fn handle_of(index: usize, state: u64) -> u64 {
 
 #[inline(always)]
 fn slot(index: usize) -> Option<&'static Slot> {
-    // SAFETY: null, or made in `slot_or_new` and never freed.
+    // SAFETY: null, or created in `slot_or_new` and never freed.
     let segment = unsafe { TABLE[index / SEGMENT].load(Acquire).as_ref() }?;
     Some(&segment[index % SEGMENT])
 }
 
-/// Returns the slot of a handle that might be one, with the state in which it is open.
+/// Returns the slot of a possible handle, with the state in which it is open.
 #[inline(always)]
 fn find(handle: u64) -> Option<(&'static Slot, u64)> {
     let slot = slot(handle as usize & ((1 << INDEX_BITS) - 1))?;
@@ -83,17 +84,18 @@ fn find(handle: u64) -> Option<(&'static Slot, u64)> {
     (generation != 0).then(|| (slot, (generation * STATES) | OPEN))
 }
 
-/// Returns the object of a handle, for the length of a call.
+/// Returns the object of a handle, for the duration of a call.
 #[inline(always)]
 pub fn enter<H>(handle: *const H) -> Outcome<Inside<H>> {
     let handle = handle.addr() as u64;
     let Some((slot, open)) = find(handle) else { return Err(no_handle(handle)) };
     let note = inside::enter(handle)?;
-    // Pairs with the release in `put`: the object is whole.
+    // Pairs with the release in `put`: the object is complete.
     if slot.state.load(Acquire) != open {
         return Err(no_handle(handle));
     }
-    // SAFETY: the handle was open after the note was there: a thread that closes it sees the note, and leaves the object.
+    // SAFETY: the handle was open after the note was stored: a thread that closes it sees the note, and leaves the
+    // object.
     let object = unsafe { &*slot.object.get() };
     Ok(Inside {
         object: object.as_ref().ok_or_else(|| no_handle(handle))?,
@@ -120,7 +122,7 @@ pub fn put<H>(object: Object) -> Outcome<*mut H> {
         {
             continue;
         }
-        // SAFETY: held by this thread alone, which made it so.
+        // SAFETY: held exclusively by this thread, which created it.
         unsafe { *slot.object.get() = Some(object) };
         let open = ((state / STATES + 1) * STATES) | OPEN;
         slot.state.store(open, Release);
@@ -149,10 +151,10 @@ fn slot_or_new(index: usize) -> &'static Slot {
     unsafe { &(*segment)[index % SEGMENT] }
 }
 
-/// Closes a handle, if `close` takes its object; otherwise the handle stays open. Returns what `close` does.
+/// Closes a handle, if `close` takes its object; otherwise the handle stays open. Returns the result of `close`.
 ///
-/// Waits a moment for calls of other threads; if they do not end, the handle stays open. In a child of the process that
-/// made the object nothing of it is touched.
+/// Waits briefly for calls of other threads; if they do not end, the handle stays open. In a child of the process that
+/// created the object, it is not touched.
 pub fn close<H: Handle>(handle: *const H, close: impl FnOnce(&mut Option<Object>) -> Outcome) -> Outcome {
     let number = handle.addr() as u64;
     let inherited = match enter(handle)?.get() {
@@ -167,7 +169,7 @@ pub fn close<H: Handle>(handle: *const H, close: impl FnOnce(&mut Option<Object>
         return Err(no_handle(number));
     }
     if inherited {
-        // SAFETY: held by this thread alone; threads that were inside when the child was forked are not in the child.
+        // SAFETY: held exclusively by this thread; threads that were inside at the fork do not exist in the child.
         if let Some(object) = unsafe { &*slot.object.get() } {
             object.abandon();
         }
@@ -178,7 +180,7 @@ pub fn close<H: Handle>(handle: *const H, close: impl FnOnce(&mut Option<Object>
         reopen();
         return Err(busy("another thread is in a call on the handle: end that first"));
     }
-    // SAFETY: held by this thread alone, and no call is inside.
+    // SAFETY: held exclusively by this thread, and no call is inside.
     let object = unsafe { &mut *slot.object.get() };
     let closed = close(object);
     if object.is_some() {
@@ -195,7 +197,7 @@ fn busy(what: &str) -> Failure {
     Failure::Said(BRISTLECONE_IN_USE, what.to_owned())
 }
 
-/// Waits until no thread is inside a handle that was closed to new calls. `false`: that takes too long.
+/// Waits until no thread is inside a handle that was closed to new calls. Returns `false` if that takes too long.
 fn becomes_empty(handle: u64) -> bool {
     if inside::order().is_err() {
         return false;

@@ -1,8 +1,9 @@
-//! Which handles each thread is in a call on, so that a handle that is closed is not torn away from under a call.
+//! Records which handles each thread is in a call on, so that closing a handle does not free its object during a
+//! call.
 //!
-//! A call notes its handle in a line of its own thread and looks whether the handle is still open. Closing says
-//! that it no longer is, and then looks into all lines. Between the two stores and loads of either side lies a
-//! fence; that of the calls, which are many, is put there by the one that closes (`membarrier`), where the kernel can.
+//! A call stores its handle in its thread's slot and checks whether the handle is still open. Closing marks the
+//! handle as closed, and then reads all slots. Each side needs a fence between its store and its load. Calls are
+//! frequent, so the closing thread executes their fence for them (`membarrier`), if the kernel supports it.
 
 use std::sync::atomic::Ordering::{AcqRel, Acquire, Relaxed, Release, SeqCst};
 use std::sync::atomic::{AtomicPtr, AtomicU8, AtomicU64, compiler_fence, fence};
@@ -11,39 +12,39 @@ use bristlecone_pm::own_thread_index;
 
 use crate::status::{Failure, Outcome};
 
-/// Calls of a thread within callbacks of calls, at most.
+/// Maximum nesting of a thread's calls within callbacks.
 const DEPTH_MAX: usize = 8;
 
-/// What a thread is inside: handles, zero for none.
+/// Handles that a thread is inside; zero for none.
 #[repr(align(64))]
 struct Line([AtomicU64; DEPTH_MAX]);
 
 const GROUP: usize = 64;
 const GROUPS: usize = 1024;
 
-/// The lines of threads by their numbers, made when they are needed, and never freed.
+/// The slots of threads by their numbers, allocated on demand, and never freed.
 static LINES: [AtomicPtr<[Line; GROUP]>; GROUPS] = [const { AtomicPtr::new(std::ptr::null_mut()) }; GROUPS];
 
-/// Lines for threads without a number: those that are ending, and those beyond 65,536. Taken for a call.
+/// Slots for threads without a number: those that are ending, and those beyond 65,536. Allocated for a call.
 static SPARE: [Line; GROUP] = [const { Line([const { AtomicU64::new(0) }; DEPTH_MAX]) }; GROUP];
 
-/// How a call and a close are ordered: not decided, by the one that closes, or by both.
+/// How calls and closes are ordered: undecided, by the closing thread, or by both.
 static ORDER: AtomicU8 = AtomicU8::new(0);
 const BY_KERNEL: u8 = 1;
 const BY_BOTH: u8 = 2;
 
-/// As long as this lives, the thread is inside the handle.
+/// Guard: while it lives, the thread is inside the handle.
 pub struct Note(&'static AtomicU64);
 
 impl Drop for Note {
     #[inline(always)]
     fn drop(&mut self) {
-        // Pairs with the load in `anyone`: what the call did with the handle is done.
+        // Pairs with the load in `anyone`: the call has finished using the handle.
         self.0.store(0, Release);
     }
 }
 
-/// Decides how calls and closes are ordered, before there is a first handle.
+/// Decides how calls and closes are ordered, before the first handle exists.
 pub fn prepare() {
     if ORDER.load(Relaxed) == 0 {
         let order =
@@ -53,16 +54,16 @@ pub fn prepare() {
 }
 
 fn membarrier(command: libc::c_int) -> bool {
-    // SAFETY: takes numbers, and changes nothing but what other threads of this process have stored.
+    // SAFETY: it takes numbers, and only affects the visibility of other threads' stores in this process.
     unsafe { libc::syscall(libc::SYS_membarrier, command, 0, 0) == 0 }
 }
 
-/// Notes that the thread is about to use a handle. What is loaded afterwards is as new as what a close has stored
-/// that does not see the note.
+/// Records that the thread is about to use a handle. Later loads see all stores of a close that does not see the
+/// record.
 #[inline(always)]
 pub fn enter(handle: u64) -> Outcome<Note> {
     let place = match own_thread_index().and_then(line) {
-        // Only this thread writes to its line.
+        // Only this thread writes to its slot.
         Some(line) => line.0.iter().find(|place| place.load(Relaxed) == 0),
         None => spare(handle),
     };
@@ -88,7 +89,7 @@ fn line(number: usize) -> Option<&'static Line> {
     if lines.is_null() {
         lines = make(group);
     }
-    // SAFETY: made below, and never freed.
+    // SAFETY: created below, and never freed.
     Some(unsafe { &(*lines)[number % GROUP] })
 }
 
@@ -112,14 +113,14 @@ fn spare(handle: u64) -> Option<&'static AtomicU64> {
     places.find(|place| place.compare_exchange(0, handle, Relaxed, Relaxed).is_ok())
 }
 
-/// Orders everything stored before with the calls of other threads: afterwards either [`anyone`] sees a call's note,
-/// or the call sees what was stored. `Err`: the kernel refused, and nothing is ordered.
+/// Orders all earlier stores with the calls of other threads: afterwards either [`anyone`] sees a call's record, or
+/// the call sees the stores. `Err`: the kernel refused, and nothing is ordered.
 pub fn order() -> Result<(), ()> {
     fence(SeqCst);
     if ORDER.load(Relaxed) == BY_BOTH || membarrier(libc::MEMBARRIER_CMD_PRIVATE_EXPEDITED) {
         return Ok(());
     }
-    // A child that was forked may have to register for itself.
+    // A forked child may have to register itself.
     let registered = membarrier(libc::MEMBARRIER_CMD_REGISTER_PRIVATE_EXPEDITED);
     if registered && membarrier(libc::MEMBARRIER_CMD_PRIVATE_EXPEDITED) { Ok(()) } else { Err(()) }
 }
@@ -133,7 +134,7 @@ pub fn this_thread(handle: u64) -> bool {
 /// Returns whether any thread is inside the handle.
 pub fn anyone(handle: u64) -> bool {
     let of_group = |group: &AtomicPtr<[Line; GROUP]>| {
-        // SAFETY: null, or made above and never freed.
+        // SAFETY: null, or created above and never freed.
         unsafe { group.load(Acquire).as_ref() }
     };
     let mut lines = LINES.iter().filter_map(of_group).flatten().chain(&SPARE);

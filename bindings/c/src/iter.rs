@@ -18,26 +18,26 @@ use crate::snapshot::OpenSnapshot;
 use crate::status::{BRISTLECONE_ABSENT, Failure, Outcome, call};
 use crate::tree::TreeHandle;
 
-/// An iterator over the items of a tree, in the order of the keys, from both ends: what one end has shown the other
-/// does not show. It may be used while threads write, holds no lock, and shows every key that is there all the while.
+/// An iterator over the items of a tree, in key order, from both ends: each item is returned by one end only. It may be
+/// used while threads write, holds no lock, and returns every key that exists throughout the iteration.
 ///
-/// One thread uses it at a time; a second one gets `BRISTLECONE_IN_USE`. It keeps its tree and its pool open.
+/// Only one thread may use it at a time; a second one gets `BRISTLECONE_IN_USE`. It keeps its tree and its pool open.
 pub struct IterHandle(());
 
-/// What an iterator handle leads to.
+/// The object of an iterator handle.
 pub struct Iter {
     state: Box<Exclusive<State>>,
     pub tree: dynamic::Tree,
     _member: Arc<()>,
 }
 
-/// What items borrow.
+/// The owners that items borrow from.
 type Lent = (Box<dynamic::Tree>, Option<Box<Tree<u64, u64>>>, Option<Arc<Snapshot>>);
 
-/// What changes as an iterator goes on. Items go before the trees that they borrow.
+/// The mutable state of an iterator. Items are dropped before the trees that they borrow.
 struct State {
     items: Items,
-    /// What was shown last, and the bytes of it that are not its own.
+    /// The last item, and its bytes that are not stored in it.
     shown: Option<dynamic::Item>,
     packed: (Vec<u8>, Vec<u8>),
     words: (u64, u64),
@@ -67,11 +67,11 @@ impl End {
     }
 }
 
-/// Returns a reference that lives until what it leads to is dropped, not only as long as the reference to its holder.
+/// Extends a reference to the lifetime of its target, beyond the borrow of its holder.
 ///
 /// # Safety
 ///
-/// What it leads to does not move, and is dropped after the last use of the result.
+/// The target must not move, and must be dropped after the last use of the result.
 unsafe fn extend<T>(held: &T) -> &'static T {
     // SAFETY: as the caller says.
     unsafe { &*std::ptr::from_ref(held) }
@@ -86,7 +86,7 @@ impl Iter {
         let bounds = unsafe { bounds(open.tree.key_kind(), range) }?;
         let tree = Box::new(open.tree.clone());
         let typed = open.words.clone().map(Box::new);
-        // SAFETY: in boxes, which `State` drops after its items; what these give does not borrow.
+        // SAFETY: in boxes, which `State` drops after its items; the results of these do not borrow.
         let (of_tree, of_typed) = unsafe { (extend(&*tree), typed.as_deref().map(|typed| extend(typed))) };
         let items = match (of_typed, bounds.words()) {
             (Some(typed), Some(keys)) if !bounds.checked => Items::Words(Box::new(typed.range(keys))),
@@ -96,16 +96,16 @@ impl Iter {
         Ok(Self::of(open, items, (tree, typed, None)))
     }
 
-    /// Returns an iterator over the keys that begin with a prefix.
+    /// Returns an iterator over the keys with a prefix.
     fn of_prefix(open: &OpenTree, prefix: Datum<'_>) -> Outcome<Self> {
         let tree = Box::new(open.tree.clone());
-        // SAFETY: in a box, which `State` drops after its items; what these give does not borrow.
+        // SAFETY: in a box, which `State` drops after its items; the results of these do not borrow.
         let of_tree = unsafe { extend(&*tree) };
         let items = Items::Any(of_tree.range_within(&of_tree.prefix_bounds(prefix)?)?);
         Ok(Self::of(open, items, (tree, None, None)))
     }
 
-    /// Returns an iterator over what was there when a snapshot was taken.
+    /// Returns an iterator over the items of a snapshot.
     ///
     /// # Safety
     ///
@@ -114,7 +114,7 @@ impl Iter {
         // SAFETY: as the caller says.
         let bounds = unsafe { bounds(open.tree.key_kind(), range) }?;
         let (tree, snapshot) = (Box::new(open.tree.clone()), Arc::clone(&then.begun));
-        // SAFETY: in a box and an `Arc`, which `State` drops after its items; what these give does not borrow.
+        // SAFETY: in a box and an `Arc`, which `State` drops after its items; the results of these do not borrow.
         let (of_tree, of_snapshot) = unsafe { (extend(&*tree), extend(&*snapshot)) };
         let items = Items::Then(of_snapshot.tree(of_tree).try_range(bounds.keys)?);
         Ok(Self::of(open, items, (tree, None, Some(snapshot))))
@@ -126,7 +126,7 @@ impl Iter {
         Self { state, tree: open.tree.clone(), _member: Arc::clone(&open.member) }
     }
 
-    /// Calls `work` with the state, unless another thread is at it.
+    /// Calls `work` with the state, unless another thread uses it.
     #[inline(always)]
     fn alone(&self, work: impl FnOnce(&mut State, (&Kind, &Kind)) -> Outcome) -> Outcome {
         self.state.alone(|state| work(state, (self.tree.key_kind(), self.tree.value_kind())))
@@ -134,7 +134,7 @@ impl Iter {
 }
 
 impl State {
-    /// Goes on, to an item of words.
+    /// Advances to an item of words.
     #[inline(always)]
     fn step_words(&mut self, end: End) -> Outcome<(u64, u64)> {
         let item = match &mut self.items {
@@ -146,7 +146,7 @@ impl State {
         there(item)
     }
 
-    /// Goes on; returns the bytes of the key and of the value.
+    /// Advances; returns the bytes of the key and of the value.
     fn step(&mut self, end: End, kinds: (&Kind, &Kind)) -> Outcome<(&[u8], &[u8])> {
         if let Items::Words(items) = &mut self.items {
             self.words = there(end.next(&mut **items))?;
@@ -177,9 +177,9 @@ fn as_bytes(word: &u64) -> &[u8] {
     unsafe { std::slice::from_raw_parts(std::ptr::from_ref(word).cast(), size_of::<u64>()) }
 }
 
-/// Opens an iterator over the keys of a range; null is all of them. A range the wrong way round holds nothing.
+/// Opens an iterator over the keys of a range; null means all keys. A reversed range is empty.
 ///
-/// After an error there is no iterator, and `*iter` is as it was.
+/// After an error there is no iterator, and `*iter` is unchanged.
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn bristlecone_iter_open(
     tree: *const TreeHandle,
@@ -190,10 +190,10 @@ pub unsafe extern "C" fn bristlecone_iter_open(
     unsafe { open(tree, iter, |inside| Iter::new(inside.get()?, range)) }
 }
 
-/// Opens an iterator over the keys that begin with a prefix, of a tree whose keys are "str", "bytes" or arrays; others are
+/// Opens an iterator over the keys with a prefix, of a tree whose keys are "str", "bytes" or arrays; others return
 /// `BRISTLECONE_USAGE`.
 ///
-/// After an error there is no iterator, and `*iter` is as it was.
+/// After an error there is no iterator, and `*iter` is unchanged.
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn bristlecone_iter_open_prefix(
     tree: *const TreeHandle,
@@ -210,7 +210,7 @@ pub unsafe extern "C" fn bristlecone_iter_open_prefix(
     }
 }
 
-/// Closes an iterator. After an error it is open as before: `BRISTLECONE_IN_USE` while another thread uses it.
+/// Closes an iterator. After an error it stays open: `BRISTLECONE_IN_USE` while another thread uses it.
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn bristlecone_iter_close(iter: *mut IterHandle) -> c_int {
     close(iter)
@@ -218,7 +218,7 @@ pub unsafe extern "C" fn bristlecone_iter_close(iter: *mut IterHandle) -> c_int 
 
 /// # Safety
 ///
-/// The pointers are null, or may be written.
+/// The pointers must be null, or writable.
 unsafe fn step(
     iter: *const IterHandle,
     end: End,
@@ -241,12 +241,12 @@ unsafe fn step(
     })
 }
 
-/// Goes on to the next item from the front. Its bytes are the iterator's: they stay until the next call on it. Any of
-/// the four pointers may be null.
+/// Advances to the next item from the front. The iterator owns its bytes, which are valid until the next call on it.
+/// Any of the four pointers may be null.
 ///
-/// Returns `BRISTLECONE_ABSENT` when there is nothing more, and again after that; nothing is written then. After
-/// `BRISTLECONE_CORRUPTED` (in a range with `BRISTLECONE_CHECKED`) nothing more comes. After `BRISTLECONE_NO_WRITER` the
-/// iterator goes on where it was when another writer has come, but in a range with `BRISTLECONE_CHECKED`.
+/// Returns `BRISTLECONE_ABSENT` at the end, and again after that; nothing is written then. `BRISTLECONE_CORRUPTED` (in
+/// a range with `BRISTLECONE_CHECKED`) ends the iteration. After `BRISTLECONE_NO_WRITER` the iterator continues at its
+/// position when another writer has opened the pool, except in a range with `BRISTLECONE_CHECKED`.
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn bristlecone_iter_next(
     iter: *const IterHandle,
@@ -259,7 +259,7 @@ pub unsafe extern "C" fn bristlecone_iter_next(
     unsafe { step(iter, End::Front, [key, value], [key_bytes, value_bytes]) }
 }
 
-/// Goes on to the next item from the back; otherwise as `bristlecone_iter_next`.
+/// Advances to the next item from the back; otherwise like `bristlecone_iter_next`.
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn bristlecone_iter_next_back(
     iter: *const IterHandle,
@@ -274,7 +274,7 @@ pub unsafe extern "C" fn bristlecone_iter_next_back(
 
 /// # Safety
 ///
-/// The pointers are null, or may be written so often.
+/// The pointers must be null, or writable for `capacity` elements.
 unsafe fn step_u64(
     iter: *const IterHandle,
     end: End,
@@ -310,11 +310,11 @@ unsafe fn step_u64(
     })
 }
 
-/// Goes on to the next items from the front of a tree of `u64` keys and values, up to `capacity` of them. `*count` says
-/// how many `keys` and `values` were written: fewer only at the end.
+/// Advances to the next items from the front of a tree of `u64` keys and values, up to `capacity` of them. `*count` is
+/// the number of `keys` and `values` written: fewer only at the end.
 ///
-/// Returns `BRISTLECONE_ABSENT`, and a count of 0, when there is nothing more. After any error `*count` items were
-/// written that are as good as others.
+/// Returns `BRISTLECONE_ABSENT`, and a count of 0, at the end. After any error `*count` items were written, and they
+/// are valid.
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn bristlecone_iter_next_u64(
     iter: *const IterHandle,
@@ -327,7 +327,7 @@ pub unsafe extern "C" fn bristlecone_iter_next_u64(
     unsafe { step_u64(iter, End::Front, (keys, values), capacity, count) }
 }
 
-/// Goes on to the next items from the back, in descending order; otherwise as `bristlecone_iter_next_u64`.
+/// Advances to the next items from the back, in descending order; otherwise like `bristlecone_iter_next_u64`.
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn bristlecone_iter_next_back_u64(
     iter: *const IterHandle,

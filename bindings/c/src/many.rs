@@ -1,4 +1,4 @@
-//! Many keys in a call.
+//! Multi-key calls.
 
 use std::ffi::{c_int, c_void};
 use std::ops::Range;
@@ -13,14 +13,14 @@ use crate::handle::{Inside, enter};
 use crate::status::{Failure, Outcome, call};
 use crate::tree::TreeHandle;
 
-/// Items that are handed on at a time.
+/// Number of items that are passed on at a time.
 const GROUP: usize = 256;
 
 /// A key or a value in an array of them.
 #[derive(Clone, Copy)]
 #[repr(C)]
 pub struct Bytes {
-    /// Where it begins.
+    /// Its first byte.
     pub data: *const c_void,
     /// Its length.
     pub bytes: usize,
@@ -32,16 +32,16 @@ impl Bytes {
     }
 }
 
-/// Is shown the value of the key at an index. What holds of `bristlecone_show` holds of it. May be null.
+/// Callback that receives the value of the key at an index, under the rules of `bristlecone_show`. May be null.
 pub type ShowAt = Option<
     unsafe extern "C" fn(context: *mut c_void, index: usize, value: *const c_void, value_bytes: usize),
 >;
 
-/// Hands on groups of items, up to the first error; says how many items were done.
+/// Passes on groups of items, up to the first error; reports the number of completed items.
 ///
 /// # Safety
 ///
-/// `done` is null, or may be written.
+/// `done` must be null, or writable.
 unsafe fn each_group(
     count: usize,
     done: *mut usize,
@@ -64,11 +64,11 @@ unsafe fn each_group(
     ended
 }
 
-/// Calls `work` with a tree of which no item is done yet.
+/// Calls `work` with a tree after setting the number of completed items to zero.
 ///
 /// # Safety
 ///
-/// `done` is null, or may be written.
+/// `done` must be null, or writable.
 unsafe fn from_none(
     tree: *const TreeHandle,
     done: *mut usize,
@@ -81,12 +81,12 @@ unsafe fn from_none(
     })
 }
 
-/// Says how far a call of the library came.
+/// Returns the progress of a failed call of the library.
 fn stopped(error: ManyError) -> (usize, Failure) {
     (error.done, error.error.into())
 }
 
-/// Hands on data as far as they can be had: what follows on the first that cannot is not touched.
+/// Passes on data up to the first that cannot be converted; those behind it are not touched.
 fn change_data<T>(
     indices: Range<usize>,
     datum: impl FnMut(usize) -> Outcome<T>,
@@ -101,10 +101,10 @@ fn change_data<T>(
     converted.map_err(|failure| (data.len(), failure))
 }
 
-/// Looks up `count` keys, several at a time, which takes less time than one by one: `values[i]` is the value of `keys[i]`
-/// where `found[i]` is 1, and stays as it was where that is 0. Each lookup sees what was there at its own moment.
+/// Looks up `count` keys in groups, which is faster than one by one: `values[i]` is the value of `keys[i]` if
+/// `found[i]` is 1, and unchanged if it is 0. Each lookup reads at its own point in time.
 ///
-/// After an error nothing was written, but for `BRISTLECONE_NO_WRITER`, which leaves open what was.
+/// After an error nothing was written, except after `BRISTLECONE_NO_WRITER`, where this is unknown.
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn bristlecone_get_many_u64(
     tree: *const TreeHandle,
@@ -133,11 +133,11 @@ pub unsafe extern "C" fn bristlecone_get_many_u64(
     })
 }
 
-/// Writes `count` items, one after the other, each of them an atomic step and durable. `*done`, which may be null, says
-/// how many of them, from the first on, were written.
+/// Writes `count` items, one after the other. Each write is atomic and durable. `*done`, which may be null, is the
+/// number of items, from the first on, that were written.
 ///
-/// After an error `*done` items were written and those behind them were not, but for `BRISTLECONE_DURABILITY_LOST`, which
-/// leaves up to sixteen open.
+/// After an error `*done` items were written and those behind them were not, except after
+/// `BRISTLECONE_DURABILITY_LOST`, where up to sixteen are unknown.
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn bristlecone_put_many_u64(
     tree: *const TreeHandle,
@@ -165,11 +165,11 @@ pub unsafe extern "C" fn bristlecone_put_many_u64(
     unsafe { from_none(tree, done, changes) }
 }
 
-/// Removes `count` keys, one after the other, each of them an atomic step and durable: `removed[i]` says whether
-/// `keys[i]` was there. `*done`, which may be null, says how many keys, from the first on, were looked for.
+/// Removes `count` keys, one after the other. Each removal is atomic and durable: `removed[i]` says whether `keys[i]`
+/// existed. `*done`, which may be null, is the number of keys, from the first on, that were processed.
 ///
-/// After an error `*done` keys are gone and those behind them were not looked for, but for
-/// `BRISTLECONE_DURABILITY_LOST`, which leaves up to sixteen open.
+/// After an error `*done` keys are removed and those behind them were not processed, except after
+/// `BRISTLECONE_DURABILITY_LOST`, where up to sixteen are unknown.
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn bristlecone_remove_many_u64(
     tree: *const TreeHandle,
@@ -199,11 +199,11 @@ pub unsafe extern "C" fn bristlecone_remove_many_u64(
     unsafe { from_none(tree, done, changes) }
 }
 
-/// Shows the value of a key at an index of an array, if it is there.
+/// Passes the value of a key at an index of an array to the callback, if it exists.
 ///
 /// # Safety
 ///
-/// As the header says of the arguments.
+/// The arguments must be as the header says.
 unsafe fn show_one(tree: &Tree, key: &Bytes, index: usize, show: ShowAt, context: *mut c_void) -> Outcome {
     // SAFETY: as the caller says.
     let key = unsafe { KEY.passed(tree.key_kind(), key.passed()) }?;
@@ -218,10 +218,10 @@ unsafe fn show_one(tree: &Tree, key: &Bytes, index: usize, show: ShowAt, context
     Ok(())
 }
 
-/// Looks up `count` keys, and shows the value of each that is there with its index, without copying it. Each lookup sees
-/// what was there at its own moment.
+/// Looks up `count` keys, and passes the value of each existing one with its index to the callback, without copying it.
+/// Each lookup reads at its own point in time.
 ///
-/// After an error the values of keys before the one that it is about were shown, if they are there.
+/// After an error the callback has received the values of the existing keys before the one that failed.
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn bristlecone_get_many(
     tree: *const TreeHandle,
@@ -242,11 +242,11 @@ pub unsafe extern "C" fn bristlecone_get_many(
     })
 }
 
-/// Writes `count` items, one after the other, each of them an atomic step and durable. `*done`, which may be null, says
-/// how many of them, from the first on, were written.
+/// Writes `count` items, one after the other. Each write is atomic and durable. `*done`, which may be null, is the
+/// number of items, from the first on, that were written.
 ///
-/// After an error `*done` items were written and those behind them were not, but for `BRISTLECONE_DURABILITY_LOST`, which
-/// leaves up to sixteen open.
+/// After an error `*done` items were written and those behind them were not, except after
+/// `BRISTLECONE_DURABILITY_LOST`, where up to sixteen are unknown.
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn bristlecone_put_many(
     tree: *const TreeHandle,
@@ -277,11 +277,11 @@ pub unsafe extern "C" fn bristlecone_put_many(
     unsafe { from_none(tree, done, changes) }
 }
 
-/// Removes `count` keys, one after the other, each of them an atomic step and durable; absent ones are passed over.
-/// `*done`, which may be null, says how many keys, from the first on, were looked for.
+/// Removes `count` keys, one after the other; absent ones are skipped. Each removal is atomic and durable. `*done`,
+/// which may be null, is the number of keys, from the first on, that were processed.
 ///
-/// After an error `*done` keys are gone and those behind them were not looked for, but for
-/// `BRISTLECONE_DURABILITY_LOST`, which leaves up to sixteen open.
+/// After an error `*done` keys are removed and those behind them were not processed, except after
+/// `BRISTLECONE_DURABILITY_LOST`, where up to sixteen are unknown.
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn bristlecone_remove_many(
     tree: *const TreeHandle,

@@ -1,4 +1,4 @@
-//! What handles lead to.
+//! The objects of handles.
 
 use std::sync::Arc;
 
@@ -12,27 +12,27 @@ use crate::status::{Failure, Outcome};
 use crate::transaction::OpenTransaction;
 use crate::tree::TreeHandle;
 
-/// A type of handles, as the header has it.
+/// A type of handles, as named in the header.
 pub trait Handle {
-    /// What these handles lead to.
+    /// The object of these handles.
     type Open: Open;
 }
 
-/// What handles of one type lead to.
+/// The object of one type of handles.
 pub trait Open: Sized {
-    /// What it is, in messages.
+    /// Its name in messages.
     const WHAT: &'static str;
 
-    /// Returns what is open behind an object, unless that is of another type.
+    /// Returns the object as this type, unless it has another type.
     fn of(object: &Object) -> Option<&Self>;
 
-    /// Takes what is open out of an object, unless that is of another type.
+    /// Converts the object to this type, unless it has another type.
     fn taken(object: Object) -> Option<Self>;
 
-    /// Verifies that this process opened it.
+    /// Checks that this process opened it.
     fn opened_here(&self) -> Result<()>;
 
-    /// Returns what is open behind an object, which this process opened.
+    /// Returns the object as this type, which this process must have opened.
     fn expect(object: &Object) -> Outcome<&Self> {
         let open = Self::of(object).ok_or_else(|| object.is_no(Self::WHAT))?;
         open.opened_here()?;
@@ -40,7 +40,7 @@ pub trait Open: Sized {
     }
 }
 
-/// Defines the objects, each with what it is called, its handle, and where the answer to `opened_here` is found.
+/// Defines the objects, each with its name, its handle, and the path to `opened_here`.
 macro_rules! objects {
     ($($variant:ident($open:ty) $handle:path, $what:literal, $here:ident;)+) => {
         /// An object behind a handle.
@@ -96,33 +96,33 @@ objects! {
     Transaction(OpenTransaction) crate::transaction::TransactionHandle, "a transaction", pool;
 }
 
-/// A pool that is open.
+/// An open pool.
 pub struct OpenPool {
     pub pool: Pool,
-    /// Shared with everything that was opened in the pool.
+    /// Shared with all objects opened in the pool.
     pub members: Arc<()>,
 }
 
 impl OpenPool {
-    /// Returns a tree of the pool, as its handle keeps it.
+    /// Wraps a tree of the pool for its handle.
     pub fn has(&self, tree: dynamic::Tree) -> OpenTree {
         OpenTree { words: tree.as_u64().cloned(), tree, member: Arc::clone(&self.members) }
     }
 
-    /// Returns what was begun in the pool, as its handle keeps it.
+    /// Wraps an object begun in the pool for its handle.
     pub fn holding<T>(&self, begun: T) -> InPool<T> {
         InPool { begun, pool: self.pool.clone(), member: Arc::clone(&self.members) }
     }
 }
 
-/// What was begun in a pool, which it keeps open.
+/// An object begun in a pool, which it keeps open.
 pub struct InPool<T> {
     pub begun: T,
     pub pool: Pool,
     pub member: Arc<()>,
 }
 
-/// A tree that is open.
+/// An open tree.
 pub struct OpenTree {
     /// The tree, if its keys and values are `u64`.
     pub words: Option<Tree<u64, u64>>,
@@ -148,14 +148,14 @@ impl OpenTree {
 }
 
 impl Object {
-    /// Releases what a child inherited: the pool's file, that is.
+    /// Releases what a child inherited: the pool's file.
     pub fn abandon(&self) {
         if let Self::Pool(open) = self {
             drop(open.pool.clone());
         }
     }
 
-    /// Returns the failure of a handle that is of another type.
+    /// Returns the failure of a handle of another type.
     #[cold]
     fn is_no(&self, what: &str) -> Failure {
         Failure::usage(format!("the handle is {}, not {what}", self.what()))
@@ -163,7 +163,7 @@ impl Object {
 }
 
 impl<H: Handle> Inside<H> {
-    /// Returns what the handle leads to.
+    /// Returns the object of the handle.
     #[inline]
     pub fn get(&self) -> Outcome<&H::Open> {
         H::Open::expect(self.object())
@@ -171,7 +171,7 @@ impl<H: Handle> Inside<H> {
 }
 
 impl Inside<TreeHandle> {
-    /// Returns the tree, which has to be one of the pool that another object is of.
+    /// Returns the tree, which must belong to the same pool as another object.
     pub fn get_of(&self, member: &Arc<()>) -> Outcome<&OpenTree> {
         let open = self.get()?;
         if !Arc::ptr_eq(&open.member, member) {

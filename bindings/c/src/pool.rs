@@ -1,4 +1,4 @@
-//! Pools: opening, closing, and the trees in them.
+//! Opening and closing pools, and operations on their trees.
 
 use std::ffi::{CStr, OsStr, c_char, c_int, c_void};
 use std::os::unix::ffi::OsStrExt;
@@ -13,33 +13,34 @@ use crate::object::{Object, Open as _, OpenPool};
 use crate::status::{BRISTLECONE_IN_USE, Failure, Outcome, call};
 use crate::tree::{ShowFinding, c_text, name_of, report};
 
-/// An open pool: a file with trees. One process at a time writes to it, which others may follow, or any number of them
-/// read it. It belongs to the process that opened it: in a child that was forked every call but those that close returns
-/// `BRISTLECONE_FORKED`.
+/// An open pool: a file with trees. One process at a time writes to it, which others may follow, or any number of
+/// processes read it. It belongs to the process that opened it: in a forked child every call except those that close
+/// returns `BRISTLECONE_FORKED`.
 pub struct PoolHandle(());
 
-/// Creates the pool if there is none.
+/// Creates the pool if it does not exist.
 pub const BRISTLECONE_CREATE: u32 = 1;
-/// Creates the pool, and fails if there is one.
+/// Creates the pool, and fails if it exists.
 pub const BRISTLECONE_CREATE_NEW: u32 = 2;
 /// Opens the pool for reading only: its file is not changed, and other processes may read it, too.
 pub const BRISTLECONE_READ: u32 = 4;
-/// Leaves `SIGBUS` to the program. Without it opening a pool installs a handler, which says which pool lost its bytes
-/// (its file was truncated, its medium is bad) and aborts, and hands faults elsewhere to the handler before it.
+/// Leaves `SIGBUS` to the program. Without this flag, opening a pool installs a handler. It reports the pool that lost
+/// its bytes (its file was truncated, its medium is bad) and aborts; it passes faults elsewhere to the previous
+/// handler.
 pub const BRISTLECONE_LEAVE_SIGBUS: u32 = 8;
-/// Opens the pool for reading while another process, or another handle of this one, is writing to it. The pool is not created,
-/// and has its writer's maximum and domain.
+/// Opens the pool for reading while another process, or another handle of this one, writes to it. The pool is not
+/// created, and has its writer's maximum and domain.
 ///
-/// What is read is durable, and what the writer's own threads would read. The writer has to be of the same build of this
-/// library and of the same user, and trees can be opened that it has open. It is not waited for, and does not wait. Writes
-/// are `BRISTLECONE_READ_ONLY`. When the writer has closed the pool, reads are `BRISTLECONE_NO_WRITER`; when another
-/// one has come, handles that are open go on with that. What a killed writer left is read until it is recovered. There are no
-/// snapshots.
+/// Reads return durable data, the same as the writer's own threads would read. The writer must use the same build of
+/// this library and run as the same user; only trees that it has open can be opened. Neither process waits for the
+/// other. Writes return `BRISTLECONE_READ_ONLY`. After the writer has closed the pool, reads return
+/// `BRISTLECONE_NO_WRITER`; open handles continue with the next writer. The data of a killed writer stays readable
+/// until it is recovered. Snapshots are not supported.
 pub const BRISTLECONE_FOLLOW: u32 = 16;
 
 /// The domain is detected.
 pub const BRISTLECONE_DOMAIN_DETECTED: u32 = 0;
-/// Shared memory: what is written survives the process.
+/// Shared memory: writes survive the process.
 pub const BRISTLECONE_DOMAIN_PROCESS: u32 = 1;
 /// Persistent memory behind caches that a power failure empties: lines are flushed and fenced.
 pub const BRISTLECONE_DOMAIN_ADR: u32 = 2;
@@ -48,55 +49,55 @@ pub const BRISTLECONE_DOMAIN_EADR: u32 = 3;
 /// Any file: pages are synced.
 pub const BRISTLECONE_DOMAIN_MSYNC: u32 = 4;
 
-/// How a pool is opened. Begin with `BRISTLECONE_OPEN_OPTIONS_INIT`; zeros are the defaults.
+/// Options for opening a pool. Begin with `BRISTLECONE_OPEN_OPTIONS_INIT`; zeros are the defaults.
 #[derive(Clone, Copy)]
 #[repr(C)]
 pub struct OpenOptions {
-    /// The bytes of this struct.
+    /// Size of this struct in bytes.
     pub struct_bytes: usize,
     /// Any of `BRISTLECONE_CREATE`, `BRISTLECONE_CREATE_NEW`, `BRISTLECONE_READ`, `BRISTLECONE_LEAVE_SIGBUS` and
     /// `BRISTLECONE_FOLLOW`.
     pub flags: u32,
-    /// One of `BRISTLECONE_DOMAIN_…`. With a weaker one than the medium needs, less survives than is said.
+    /// One of `BRISTLECONE_DOMAIN_…`. With a weaker one than the medium needs, the promised durability does not hold.
     pub domain: u32,
-    /// Bytes that the pool may grow to. An existing pool gets this maximum if it is larger than its own.
+    /// Maximum size in bytes. Raises the maximum of an existing pool if it is larger.
     pub max_bytes: u64,
-    /// Threads that recover a tree; 0: as many as the machine has.
+    /// Number of threads that recover a tree; 0: one per processor.
     pub recovery_threads: usize,
 }
 
 // SAFETY: numbers, and its size first.
 unsafe impl Versioned for OpenOptions {}
 
-/// What is known about a pool. Begin with `BRISTLECONE_POOL_INFO_INIT`.
+/// Information about a pool. Begin with `BRISTLECONE_POOL_INFO_INIT`.
 #[derive(Clone, Copy)]
 #[repr(C)]
 pub struct PoolInfo {
-    /// The bytes of this struct.
+    /// Size of this struct in bytes.
     pub struct_bytes: usize,
     /// The domain in force: one of `BRISTLECONE_DOMAIN_…`.
     pub domain: u32,
     /// The domain that the medium offers.
     pub detected_domain: u32,
-    /// Whether the last user closed the pool in good order.
+    /// Whether the last user closed the pool cleanly.
     pub was_clean: i32,
     /// Whether it is open for reading only.
     pub read_only: i32,
     /// Version of the format.
     pub format: u64,
-    /// Bytes that the file has.
+    /// Size of the file in bytes.
     pub file_bytes: u64,
-    /// Bytes that it may grow to.
+    /// Maximum size in bytes.
     pub max_bytes: u64,
     /// Bytes of a chunk.
     pub chunk_bytes: u64,
-    /// Chunks that the file has.
+    /// Number of chunks of the file.
     pub chunks: u64,
-    /// Chunks of these that no tree owns.
+    /// Number of these chunks without an owner.
     pub chunks_free: u64,
     /// Bytes that are mapped by huge pages.
     pub huge_bytes: u64,
-    /// What opening found damaged and could do without.
+    /// Number of findings at open that do not affect data.
     pub findings: u64,
     /// The pool's identity.
     pub uuid: [c_char; 64],
@@ -107,8 +108,8 @@ pub struct PoolInfo {
 // SAFETY: numbers, and its size first.
 unsafe impl Versioned for PoolInfo {}
 
-/// Is shown a tree of a pool: its name, the kinds of its keys and values, and its design, as strings that live as long as
-/// the call. What holds of `bristlecone_show` holds of it. May be null.
+/// Callback that receives a tree of a pool: its name, the kinds of its keys and values, and its design, as strings that
+/// are valid during the call, under the rules of `bristlecone_show`. May be null.
 pub type ShowTree = Option<
     unsafe extern "C" fn(
         context: *mut c_void,
@@ -136,17 +137,17 @@ fn number_of(domain: Domain) -> u32 {
         Domain::Adr => BRISTLECONE_DOMAIN_ADR,
         Domain::Eadr => BRISTLECONE_DOMAIN_EADR,
         Domain::Msync => BRISTLECONE_DOMAIN_MSYNC,
-        // One that this interface has no number for.
+        // A domain without a number in this interface.
         _ => BRISTLECONE_DOMAIN_DETECTED,
     }
 }
 
 /// Opens a pool; null options open an existing one for writing.
 ///
-/// Returns `BRISTLECONE_ABSENT` if there is none and it is not to be created, `BRISTLECONE_USAGE` if there is one that
-/// was to be new, `BRISTLECONE_IN_USE` while another process or handle has it, `BRISTLECONE_NO_WRITER` if it is to be followed
-/// and no process writes to it. After an error there is no handle,
-/// `*pool` is as it was, and so is a pool that existed.
+/// Returns `BRISTLECONE_ABSENT` if it does not exist and is not to be created, `BRISTLECONE_USAGE` if it exists and
+/// must be new, `BRISTLECONE_IN_USE` while another process or handle has it open, `BRISTLECONE_NO_WRITER` if it is to
+/// be followed and no process writes to it. After an error there is no handle, `*pool` is unchanged, and so is an
+/// existing pool.
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn bristlecone_pool_open(
     path: *const c_char,
@@ -197,15 +198,15 @@ fn how(asked: &OpenOptions) -> Outcome<bristlecone_rs::PoolOptions> {
     Ok(how)
 }
 
-/// Closes a pool in good order: after `BRISTLECONE_OK` its file is closed, and any process may open it.
+/// Closes a pool cleanly: after `BRISTLECONE_OK` its file is closed, and any process may open it.
 ///
-/// Returns `BRISTLECONE_IN_USE` while anything that was opened in it is open: close that first. After an error it is open as
-/// before. A process that ends without this loses nothing that was acknowledged: the next one to open the pool recovers
-/// it. In a child that was forked it only gives up what the child inherited.
+/// Returns `BRISTLECONE_IN_USE` while any object opened in it is open: close that first. After an error it stays open.
+/// A process that ends without this call loses no acknowledged data: the next process to open the pool recovers it. In
+/// a forked child the call only releases what the child inherited.
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn bristlecone_pool_close(pool: *mut PoolHandle) -> c_int {
     call(|| {
-        // Before the handle is closed to other threads, too, which need not notice a refusal.
+        // Before the handle is closed to other threads, which then need not notice a refusal.
         if let Ok(open) = enter(pool)?.get() {
             expect_alone(&open.members)?;
         }
@@ -213,7 +214,7 @@ pub unsafe extern "C" fn bristlecone_pool_close(pool: *mut PoolHandle) -> c_int 
     })
 }
 
-/// Refuses to close a pool that something is open in.
+/// Fails if any object in the pool is open.
 fn expect_alone(members: &Arc<()>) -> Outcome {
     match Arc::strong_count(members) - 1 {
         0 => Ok(()),
@@ -226,7 +227,7 @@ fn expect_alone(members: &Arc<()>) -> Outcome {
     }
 }
 
-/// Takes a pool away and closes it, or puts it back with the reason why not.
+/// Removes a pool from its slot and closes it, or puts it back and returns the error.
 fn close(object: &mut Option<Object>) -> Outcome {
     let Some(OpenPool { pool, members }) = object.take().and_then(OpenPool::taken) else { return Ok(()) };
     let closed = match expect_alone(&members) {
@@ -242,7 +243,7 @@ fn close(object: &mut Option<Object>) -> Outcome {
     })
 }
 
-/// Writes what is known about a pool. After an error `*info` is as it was.
+/// Writes information about a pool. After an error `*info` is unchanged.
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn bristlecone_pool_get_info(pool: *const PoolHandle, info: *mut PoolInfo) -> c_int {
     call(|| {
@@ -270,9 +271,9 @@ pub unsafe extern "C" fn bristlecone_pool_get_info(pool: *const PoolHandle, info
     })
 }
 
-/// Verifies the pool's own structures, and shows what is wrong; `bristlecone_tree_check` looks at a tree.
+/// Verifies the pool's own structures, and reports damage; `bristlecone_tree_check` verifies a tree.
 ///
-/// Returns `BRISTLECONE_FAILED` if anything is. Nothing is changed.
+/// Returns `BRISTLECONE_FAILED` if there is any. Nothing is changed.
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn bristlecone_pool_check(
     pool: *const PoolHandle,
@@ -286,7 +287,7 @@ pub unsafe extern "C" fn bristlecone_pool_check(
     })
 }
 
-/// Shows the trees of a pool, in the order of its directory. Nothing was shown after an error.
+/// Passes the trees of a pool to the callback, in directory order. After an error the callback was not called.
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn bristlecone_pool_trees(
     pool: *const PoolHandle,
@@ -308,10 +309,10 @@ pub unsafe extern "C" fn bristlecone_pool_trees(
     })
 }
 
-/// Drops a tree and everything in it, and frees its space. It must not be open: `BRISTLECONE_IN_USE` if it is.
+/// Drops a tree with all its items, and frees its space. Returns `BRISTLECONE_IN_USE` if the tree is open.
 ///
-/// After an error, or a crash, it is there wholly or not at all; after any other error than
-/// `BRISTLECONE_DURABILITY_LOST` it is.
+/// After an error, or a crash, it exists completely or not at all; after any error except `BRISTLECONE_DURABILITY_LOST`
+/// it exists.
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn bristlecone_pool_drop_tree(pool: *const PoolHandle, name: *const c_char) -> c_int {
     call(|| {
@@ -321,9 +322,9 @@ pub unsafe extern "C" fn bristlecone_pool_drop_tree(pool: *const PoolHandle, nam
     })
 }
 
-/// Gives a tree another name, whether it is open or not.
+/// Renames a tree, open or not.
 ///
-/// After an error it has the old one. After a crash it has either of both.
+/// After an error it has the old name. After a crash it has either name.
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn bristlecone_pool_rename_tree(
     pool: *const PoolHandle,
@@ -338,7 +339,7 @@ pub unsafe extern "C" fn bristlecone_pool_rename_tree(
     })
 }
 
-/// Removes every item of a tree in one step. It must not be open: `BRISTLECONE_IN_USE` if it is.
+/// Removes every item of a tree atomically. Returns `BRISTLECONE_IN_USE` if the tree is open.
 ///
 /// After an error nothing has changed. After a crash the tree has all of its items or none.
 #[unsafe(no_mangle)]
@@ -350,9 +351,9 @@ pub unsafe extern "C" fn bristlecone_pool_clear_tree(pool: *const PoolHandle, na
     })
 }
 
-/// Makes room ahead of time, so that growth costs no page faults later.
+/// Allocates space in advance, so that later growth causes no page faults.
 ///
-/// Returns `BRISTLECONE_FULL` if the file system has no such room, of which what there is was taken.
+/// Returns `BRISTLECONE_FULL` if the file system has too little space; the available space was then allocated.
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn bristlecone_pool_prefault(pool: *const PoolHandle, bytes: u64) -> c_int {
     call(|| Ok(enter(pool)?.get()?.pool.prefault(bytes)?))

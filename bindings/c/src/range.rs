@@ -1,4 +1,4 @@
-//! Ranges of keys, as C gives them.
+//! Ranges of keys, as passed by C.
 
 use std::ffi::c_void;
 use std::ops::Bound;
@@ -10,20 +10,20 @@ use crate::data::KEY;
 use crate::entry::Passed;
 use crate::status::{Failure, Outcome};
 
-/// The first bound of a range is not in it.
+/// Excludes the first bound from the range.
 pub const BRISTLECONE_FROM_EXCLUDED: u32 = 1;
-/// The last bound of a range is in it.
+/// Includes the last bound in the range.
 pub const BRISTLECONE_TO_INCLUDED: u32 = 2;
-/// Keys and values that were damaged are reported as `BRISTLECONE_CORRUPTED`, and end the iteration. Without this flag
-/// the checksums of keys and values are not looked at, and what cannot be of the tree's kinds is left out.
+/// Reports damaged keys and values as `BRISTLECONE_CORRUPTED`, and ends the iteration there. Without this flag the
+/// checksums of keys and values are not verified, and data that is invalid for the tree's kinds is left out.
 pub const BRISTLECONE_CHECKED: u32 = 4;
 
-/// Which keys an iterator shows: those from `from` up to, but without, `to`. A null bound is none; an empty key as a
+/// The keys of an iterator: those from `from` up to, but without, `to`. A null bound is unbounded; an empty key as a
 /// bound has a pointer that is not null, and no length. Begin with `BRISTLECONE_RANGE_INIT`.
 #[derive(Clone, Copy)]
 #[repr(C)]
 pub struct KeyRange {
-    /// The bytes of this struct.
+    /// Size of this struct in bytes.
     pub struct_bytes: usize,
     /// The first key.
     pub from: *const c_void,
@@ -59,11 +59,11 @@ impl Bounds<'_> {
     }
 }
 
-/// Returns the range that C means.
+/// Converts a range passed by C.
 ///
 /// # Safety
 ///
-/// The pointer is null, or leads to a range whose pointers lead to what their lengths say.
+/// The pointer must be null, or point to a range whose pointers are valid for their lengths.
 pub unsafe fn bounds<'a>(kind: &Kind, range: *const KeyRange) -> Outcome<Bounds<'a>> {
     // SAFETY: as the caller says.
     let range = unsafe { options(range) }?;

@@ -10,15 +10,15 @@ use crate::entry::with_key;
 use crate::status::{BRISTLECONE_ABSENT, BRISTLECONE_TOO_SMALL, Failure, Outcome};
 use crate::tree::TreeHandle;
 
-/// Is shown a value, which lives as long as the call. It may use the library, but not close the handle that the
-/// call is on, and it must return: neither `longjmp` nor a C++ exception may leave it. May be null: nothing is shown.
+/// Callback that receives a value, which is valid during the call. It may use the library, but must not close the
+/// handle that the call is on. It must return: neither `longjmp` nor a C++ exception may leave it. May be null.
 pub type Show = Option<unsafe extern "C" fn(context: *mut c_void, value: *const c_void, value_bytes: usize)>;
 
-/// Shows a value of a tree.
+/// Passes a value of a tree to a callback.
 ///
 /// # Safety
 ///
-/// The function takes this context.
+/// The function must accept this context.
 pub unsafe fn show_to(show: Show, context: *mut c_void, tree: &Tree, value: &Datum<'_>) {
     if let Some(show) = show {
         let mut buffer = Vec::new();
@@ -28,11 +28,11 @@ pub unsafe fn show_to(show: Show, context: *mut c_void, tree: &Tree, value: &Dat
     }
 }
 
-/// Copies a value of a tree to where C wants it.
+/// Copies a value of a tree to a buffer of C.
 ///
 /// # Safety
 ///
-/// The buffer may be written, and so may the length unless it is null.
+/// The buffer must be writable, and so must the length unless it is null.
 pub unsafe fn copy_to(
     tree: &Tree,
     value: &Datum<'_>,
@@ -48,22 +48,22 @@ pub unsafe fn copy_to(
         return Err(Failure::Plain(BRISTLECONE_TOO_SMALL));
     }
     if !bytes.is_empty() {
-        // SAFETY: not null, with room for so many bytes, as the caller says.
+        // SAFETY: not null, with space for this many bytes, as the caller says.
         unsafe { std::ptr::copy(bytes.as_ptr(), to.cast(), bytes.len()) };
     }
     Ok(())
 }
 
-/// Returns what was found, if anything was.
+/// Returns the found value, or an error if there is none.
 pub fn there<T>(found: Option<T>) -> Outcome<T> {
     found.ok_or(Failure::Plain(BRISTLECONE_ABSENT))
 }
 
-/// Looks a key up, and copies its value to a buffer of `capacity` bytes. `*value_bytes`, which may be null, is the length
-/// of the value, whether it fits or not: it is `BRISTLECONE_TOO_SMALL` if not, and nothing is copied then.
+/// Looks a key up, and copies its value to a buffer of `capacity` bytes. `*value_bytes`, which may be null, is the
+/// length of the value, even if it does not fit: then the result is `BRISTLECONE_TOO_SMALL`, and nothing is copied.
 ///
-/// Returns `BRISTLECONE_ABSENT` if the key is not there, `BRISTLECONE_CORRUPTED` if its value is nothing of the
-/// tree's kind. The buffer is as it was after any error.
+/// Returns `BRISTLECONE_ABSENT` if the key does not exist, `BRISTLECONE_CORRUPTED` if its value is invalid for the
+/// tree's kind. The buffer is unchanged after any error.
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn bristlecone_get(
     tree: *const TreeHandle,
@@ -81,8 +81,8 @@ pub unsafe extern "C" fn bristlecone_get(
     }
 }
 
-/// Looks a key up as `bristlecone_get` does, with its record and those of the keys beside it compared with their
-/// checksums: slower, and `BRISTLECONE_CORRUPTED` for what `bristlecone_get` returns as it is.
+/// Looks a key up like `bristlecone_get`, and verifies the checksums of its record and of those of adjacent keys. This
+/// is slower, and returns `BRISTLECONE_CORRUPTED` for damage that `bristlecone_get` does not detect.
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn bristlecone_get_checked(
     tree: *const TreeHandle,
@@ -100,11 +100,11 @@ pub unsafe extern "C" fn bristlecone_get_checked(
     }
 }
 
-/// Looks a key up, and shows its value without copying it: strings and bytes as they are in the pool. Nothing is
-/// locked meanwhile.
+/// Looks a key up, and passes its value to the callback without copying it: strings and bytes in place in the pool.
+/// Nothing is locked meanwhile.
 ///
-/// Returns `BRISTLECONE_ABSENT` if the key is not there, `BRISTLECONE_CORRUPTED` if its value is nothing of the
-/// tree's kind. Nothing was shown after any error.
+/// Returns `BRISTLECONE_ABSENT` if the key does not exist, `BRISTLECONE_CORRUPTED` if its value is invalid for the
+/// tree's kind. The callback is not called after any error.
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn bristlecone_get_with(
     tree: *const TreeHandle,
@@ -121,7 +121,7 @@ pub unsafe extern "C" fn bristlecone_get_with(
     }
 }
 
-/// Looks whether a key is there: `BRISTLECONE_OK`, or `BRISTLECONE_ABSENT`.
+/// Returns `BRISTLECONE_OK` if a key exists, or `BRISTLECONE_ABSENT`.
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn bristlecone_contains(
     tree: *const TreeHandle,

@@ -1,4 +1,4 @@
-//! Snapshots: all trees of a pool as of one moment.
+//! Snapshots: all trees of a pool as of one instant.
 
 use std::ffi::{c_int, c_void};
 use std::sync::Arc;
@@ -16,16 +16,16 @@ use crate::read::{copy_to, there};
 use crate::status::call;
 use crate::tree::TreeHandle;
 
-/// All trees of a pool as they were at one moment, for any number of threads. What is changed afterwards is kept in DRAM
-/// as long as a snapshot needs it. It keeps its pool open.
+/// All trees of a pool as of one instant, for any number of threads. Later changes are retained in DRAM as long as a
+/// snapshot needs them. It keeps its pool open.
 pub struct SnapshotHandle(());
 
-/// What a snapshot handle leads to.
+/// The object of a snapshot handle.
 pub type OpenSnapshot = InPool<Arc<Snapshot>>;
 
-/// Takes a snapshot, for which at most about `max_bytes` of DRAM are kept; 0 is no bound. Once more would be needed it is
-/// given up, and reading it is `BRISTLECONE_SNAPSHOT_TOO_OLD`. Waits for the writes that are under way, and no writer
-/// waits for it. After an error there is none, and `*snapshot` is as it was.
+/// Takes a snapshot that retains at most about `max_bytes` of DRAM; 0 is unlimited. If more would be needed, the
+/// snapshot is dropped, and reading it returns `BRISTLECONE_SNAPSHOT_TOO_OLD`. Waits for the writes in progress; no
+/// writer waits for it. After an error there is none, and `*snapshot` is unchanged.
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn bristlecone_snapshot_open(
     pool: *const PoolHandle,
@@ -42,13 +42,14 @@ pub unsafe extern "C" fn bristlecone_snapshot_open(
     }
 }
 
-/// Closes a snapshot; iterators over it go on. After an error it is open as before.
+/// Closes a snapshot; its iterators stay usable. After an error it stays open.
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn bristlecone_snapshot_close(snapshot: *mut SnapshotHandle) -> c_int {
     close(snapshot)
 }
 
-/// Says how many bytes of DRAM are kept for a snapshot, about; 0 if it was given up. After an error `*kept` is as it was.
+/// Returns the approximate number of bytes of DRAM retained for a snapshot; 0 if it was dropped. After an error `*kept`
+/// is unchanged.
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn bristlecone_snapshot_bytes(
     snapshot: *const SnapshotHandle,
@@ -62,7 +63,7 @@ pub unsafe extern "C" fn bristlecone_snapshot_bytes(
     })
 }
 
-/// Looks up what a key of a tree had, and copies it as `bristlecone_get` does.
+/// Looks up the snapshot's value of a key, and copies it like `bristlecone_get`.
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn bristlecone_snapshot_get(
     snapshot: *const SnapshotHandle,
@@ -82,7 +83,7 @@ pub unsafe extern "C" fn bristlecone_snapshot_get(
     }
 }
 
-/// Looks up what a key of a tree of `u64` keys and values had. After any error `*value` is as it was.
+/// Looks up the snapshot's value of a key of a tree of `u64` keys and values. After any error `*value` is unchanged.
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn bristlecone_snapshot_get_u64(
     snapshot: *const SnapshotHandle,
@@ -98,10 +99,10 @@ pub unsafe extern "C" fn bristlecone_snapshot_get_u64(
     })
 }
 
-/// Opens an iterator over what a range of keys had; null is all of them. It is used, and closed, like any other, shows
-/// damage as if `BRISTLECONE_CHECKED` were set, and keeps the snapshot.
+/// Opens an iterator over the snapshot's items of a range of keys; null means all keys. It is used and closed like any
+/// other, reports damage as if `BRISTLECONE_CHECKED` were set, and keeps the snapshot open.
 ///
-/// After an error there is no iterator, and `*iter` is as it was.
+/// After an error there is no iterator, and `*iter` is unchanged.
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn bristlecone_snapshot_iter_open(
     snapshot: *const SnapshotHandle,

@@ -7,57 +7,58 @@ use std::panic::{AssertUnwindSafe, catch_unwind};
 
 use bristlecone_rs::Error;
 
-/// Done.
+/// Success.
 pub const BRISTLECONE_OK: i32 = 0;
-/// Failed: a check found something, or the system refused.
+/// Failed: a check found damage, or the system returned an error.
 pub const BRISTLECONE_FAILED: i32 = 1;
-/// Wrong usage: an argument is not possible, a handle is null, closed or of something else, a tree has other kinds.
+/// Wrong usage: an argument is invalid; a handle is null, closed or of another type; a tree has other kinds.
 pub const BRISTLECONE_USAGE: i32 = 2;
-/// In use: the pool by another process or handle, the tree or pool by handles that are open, the handle by a call of
-/// another thread.
+/// In use: the pool by another process or handle, the tree or pool by open handles, the handle by a call of another
+/// thread.
 pub const BRISTLECONE_IN_USE: i32 = 3;
-/// There is no such pool, tree or key; or an iterator has nothing more.
+/// The pool, tree or key does not exist; or an iterator has reached its end.
 pub const BRISTLECONE_ABSENT: i32 = 4;
 /// Not a pool, corrupted, or written by a newer version.
 pub const BRISTLECONE_CORRUPTED: i32 = 5;
 /// The pool or the file system is full.
 pub const BRISTLECONE_FULL: i32 = 6;
-/// The key is there already, and was to be new.
+/// The key already exists, but must be new.
 pub const BRISTLECONE_PRESENT: i32 = 32;
 /// The key has another value than expected, or none.
 pub const BRISTLECONE_DIFFERS: i32 = 33;
-/// The handle was made by another process, of which this one is a child: open the pool again here.
+/// The handle was created by another process, of which this one is a child: open the pool again here.
 pub const BRISTLECONE_FORKED: i32 = 34;
-/// The pool is open for reading only, or lies on a read-only file system.
+/// The pool is open for reading only, or its file system is read-only.
 pub const BRISTLECONE_READ_ONLY: i32 = 35;
-/// The medium refused to make data durable: reopen the pool. What was acknowledged before stands; whether the
-/// operation that returned this happened is open.
+/// The medium failed to make data durable: reopen the pool. Earlier acknowledged writes are durable; whether the
+/// operation that returned this took effect is unknown.
 pub const BRISTLECONE_DURABILITY_LOST: i32 = 36;
-/// The buffer is too small: nothing was copied, and the length says what is needed.
+/// The buffer is too small: nothing was copied, and the length is the required one.
 pub const BRISTLECONE_TOO_SMALL: i32 = 37;
-/// A bug in the library, which says where on standard error: end the process; the pool loses nothing that was
-/// acknowledged.
+/// A bug in the library, which prints the location to standard error: end the process; the pool loses no acknowledged
+/// data.
 pub const BRISTLECONE_BUG: i32 = 38;
-/// Others changed what a transaction read, or a condition of a batch does not hold: nothing has changed.
+/// A concurrent write changed data that a transaction read, or a condition of a batch does not hold: nothing has
+/// changed.
 pub const BRISTLECONE_CONFLICT: i32 = 39;
-/// A snapshot may keep no more of what has changed since, or the tree was cleared since: take another one.
+/// A snapshot exceeded its limit of retained changes, or the tree was cleared since: take another one.
 pub const BRISTLECONE_SNAPSHOT_TOO_OLD: i32 = 40;
-/// No process writes to a pool that is followed, or none that can be followed: the writer closed it, or does not have the
-/// tree open. What a killed one left is read until it is recovered. When another one has come, calls go on with that.
+/// No process writes to the pool such that it can be followed: the writer closed it, or does not have the tree open.
+/// The data of a killed writer stays readable until it is recovered. Calls continue with the next writer.
 pub const BRISTLECONE_NO_WRITER: i32 = 41;
 
-/// Why a call did not do what it was asked.
+/// The failure of a call.
 #[derive(Debug)]
 pub enum Failure {
-    /// All that is to be said is said by the code.
+    /// The code is the whole message.
     Plain(i32),
-    /// Said here.
+    /// With a message of this crate.
     Said(i32, String),
-    /// Said by the library.
+    /// With an error of the library.
     Core(Error),
 }
 
-/// What everything behind a call returns.
+/// Result of the code behind a call.
 pub type Outcome<T = ()> = Result<T, Failure>;
 
 impl From<Error> for Failure {
@@ -67,13 +68,13 @@ impl From<Error> for Failure {
 }
 
 impl Failure {
-    /// Says that an argument is not possible.
+    /// Returns the failure of an invalid argument.
     #[cold]
     pub fn usage(what: impl Into<String>) -> Self {
         Self::Said(BRISTLECONE_USAGE, what.into())
     }
 
-    /// Returns the code, with the message noted for the thread.
+    /// Returns the code, and stores the message for the thread.
     #[cold]
     fn note(self) -> c_int {
         match self {
@@ -87,7 +88,7 @@ impl Failure {
     }
 }
 
-/// Returns the code of an error: the exit code of the tool, or one that says more.
+/// Returns the code of an error: the exit code of the tool, or a more specific one.
 fn code_of(error: &Error) -> c_int {
     match error {
         Error::InUse { .. } | Error::TreeInUse { .. } | Error::PoolInUse { .. } => BRISTLECONE_IN_USE,
@@ -117,10 +118,10 @@ fn code_of(error: &Error) -> c_int {
     }
 }
 
-/// Bytes of a message; a longer one is cut.
+/// Maximum length of a message in bytes; a longer one is truncated.
 const MESSAGE_BYTES_MAX: usize = 1024;
 
-/// The message of the last error. Without a destructor, so that it is there as long as the thread.
+/// The message of the last error. It has no destructor, so that it is valid as long as the thread.
 struct Last {
     pointer: Cell<*const c_char>,
     text: UnsafeCell<[u8; MESSAGE_BYTES_MAX]>,
@@ -149,13 +150,13 @@ fn note(code: i32, what: &str) -> c_int {
     code
 }
 
-/// Does what a call is for; returns its status. Nothing unwinds out of it.
+/// Runs a call; returns its status. No panic unwinds out of it.
 #[inline(always)]
 pub fn call(work: impl FnOnce() -> Outcome) -> c_int {
     match catch_unwind(AssertUnwindSafe(work)) {
         Ok(Ok(())) => BRISTLECONE_OK,
         Ok(Err(failure)) => failure.note(),
-        // What calls of the library throw that return no error, on a pool that is followed.
+        // Payload of calls of the library without an error result, on a pool that is followed.
         Err(thrown) => thrown.downcast::<Error>().map_or_else(panicked, |error| Failure::Core(*error).note()),
     }
 }
@@ -165,12 +166,12 @@ fn panicked(thrown: Box<dyn std::any::Any + Send>) -> c_int {
     let what = thrown.downcast_ref::<String>().map(String::as_str);
     let what = what.or_else(|| thrown.downcast_ref::<&str>().copied()).unwrap_or("it says no more");
     let code = note(BRISTLECONE_BUG, &format!("a bug in the library: {what}"));
-    // What was thrown might throw when it is dropped.
+    // Dropping the payload might panic again.
     std::mem::forget(thrown);
     code
 }
 
-/// Returns what a code means, in a few words.
+/// Returns a brief description of a code.
 fn name(code: i32) -> &'static CStr {
     match code {
         BRISTLECONE_OK => c"done",
@@ -194,14 +195,15 @@ fn name(code: i32) -> &'static CStr {
     }
 }
 
-/// Returns what a status means, in a few words. The string lives as long as the process.
+/// Returns a brief description of a status. The string is valid as long as the process.
 #[unsafe(no_mangle)]
 pub extern "C" fn bristlecone_strerror(status: i32) -> *const c_char {
     name(status).as_ptr()
 }
 
-/// Returns one line on the last call of this thread that returned anything but `BRISTLECONE_OK`; the empty string if
-/// there was none. The string is the library's, is never freed, and stays as it is until the thread's next such call.
+/// Returns one line about the last call of this thread that returned anything but `BRISTLECONE_OK`; the empty string if
+/// there was none. The library owns the string, which must not be freed. It is unchanged until the thread's next such
+/// call.
 #[unsafe(no_mangle)]
 pub extern "C" fn bristlecone_errmsg() -> *const c_char {
     LAST.with(|last| last.pointer.get())

@@ -16,16 +16,16 @@ use crate::read::{copy_to, there};
 use crate::status::Outcome;
 use crate::tree::TreeHandle;
 
-/// A transaction under way: it reads all trees of a pool as they were at one moment, with what it wrote itself, and its
-/// changes are made together, if nothing that it read has changed meanwhile. One thread uses it at a time. It keeps its
-/// pool open, and what others change in DRAM: end it soon.
+/// A transaction in progress. It reads all trees of a pool as of one instant, together with its own writes. Its changes
+/// are applied atomically if nothing that it read has changed meanwhile. Only one thread may use it at a time. It keeps
+/// its pool open, and retains other threads' changes in DRAM: end it soon.
 pub struct TransactionHandle(());
 
-/// What a transaction handle leads to.
+/// The object of a transaction handle.
 pub type OpenTransaction = InPool<Box<Exclusive<Transaction>>>;
 
-/// Is shown an item, whose bytes live as long as the call; returns 0 to see the next one. What holds of `bristlecone_show`
-/// holds of it.
+/// Callback that receives an item, whose bytes are valid during the call, under the rules of `bristlecone_show`;
+/// returns 0 to continue.
 pub type ShowItem = Option<
     unsafe extern "C" fn(
         context: *mut c_void,
@@ -36,7 +36,7 @@ pub type ShowItem = Option<
     ) -> c_int,
 >;
 
-/// Begins a transaction. After an error there is none, and `*transaction` is as it was.
+/// Begins a transaction. After an error there is none, and `*transaction` is unchanged.
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn bristlecone_transaction_begin(
     pool: *const PoolHandle,
@@ -51,8 +51,8 @@ pub unsafe extern "C" fn bristlecone_transaction_begin(
     }
 }
 
-/// Looks up a key as the transaction sees it, and copies its value as `bristlecone_get` does. After an error the transaction
-/// goes on.
+/// Looks up a key as seen by the transaction, and copies its value like `bristlecone_get`. After an error the
+/// transaction continues.
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn bristlecone_transaction_get(
     transaction: *const TransactionHandle,
@@ -72,7 +72,7 @@ pub unsafe extern "C" fn bristlecone_transaction_get(
     }
 }
 
-/// Has a transaction write a key's value. After an error it goes on without this change.
+/// Adds a write of a key's value to a transaction. After an error it continues without this change.
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn bristlecone_transaction_put(
     transaction: *const TransactionHandle,
@@ -91,7 +91,7 @@ pub unsafe extern "C" fn bristlecone_transaction_put(
     }
 }
 
-/// Has a transaction remove a key, if it is there. After an error it goes on without this change.
+/// Adds the removal of a key, if it exists, to a transaction. After an error it continues without this change.
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn bristlecone_transaction_remove(
     transaction: *const TransactionHandle,
@@ -107,7 +107,7 @@ pub unsafe extern "C" fn bristlecone_transaction_remove(
     }
 }
 
-/// Looks up a key of a tree of `u64` keys and values as the transaction sees it. After any error `*value` is as it was.
+/// Looks up a key of a tree of `u64` keys and values as seen by the transaction. After any error `*value` is unchanged.
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn bristlecone_transaction_get_u64(
     transaction: *const TransactionHandle,
@@ -124,7 +124,8 @@ pub unsafe extern "C" fn bristlecone_transaction_get_u64(
     })
 }
 
-/// Has a transaction write a key's value, in a tree of `u64` keys and values. After an error it goes on without this change.
+/// Adds a write of a key's value to a transaction, in a tree of `u64` keys and values. After an error it continues
+/// without this change.
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn bristlecone_transaction_put_u64(
     transaction: *const TransactionHandle,
@@ -138,8 +139,8 @@ pub unsafe extern "C" fn bristlecone_transaction_put_u64(
     })
 }
 
-/// Has a transaction remove a key, if it is there, of a tree of `u64` keys and values. After an error it goes on without
-/// this change.
+/// Adds the removal of a key, if it exists, to a transaction, in a tree of `u64` keys and values. After an error it
+/// continues without this change.
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn bristlecone_transaction_remove_u64(
     transaction: *const TransactionHandle,
@@ -152,8 +153,9 @@ pub unsafe extern "C" fn bristlecone_transaction_remove_u64(
     })
 }
 
-/// Shows the items of a range as the transaction sees them, ascending, until `show` returns anything but 0. The callback
-/// must not use the transaction. Damage ends it early, and then the commit returns it.
+/// Passes the items of a range, as seen by the transaction, to the callback in ascending order, until it returns
+/// anything but 0. The callback must not use the transaction. Damage ends the scan early, and then the commit returns
+/// it.
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn bristlecone_transaction_scan(
     transaction: *const TransactionHandle,
@@ -170,11 +172,11 @@ pub unsafe extern "C" fn bristlecone_transaction_scan(
     })
 }
 
-/// Shows the items of a range.
+/// Passes the items of a range to the callback.
 ///
 /// # Safety
 ///
-/// The function takes this context.
+/// The function must accept this context.
 unsafe fn scan(
     transaction: &Transaction,
     tree: &Tree,
@@ -199,18 +201,19 @@ unsafe fn scan(
     Ok(())
 }
 
-/// Makes the changes of a transaction in one step, if nothing that it read has changed meanwhile, and closes it.
+/// Applies the changes of a transaction atomically, if nothing that it read has changed meanwhile, and closes it.
 ///
-/// After `BRISTLECONE_OK` they are durable, and after a crash all of them are made or none. After an error nothing has
-/// changed, but for `BRISTLECONE_DURABILITY_LOST`, which leaves that open: `BRISTLECONE_CONFLICT` if others were faster, and
-/// the whole transaction is to be done again from its begin. The handle is closed then, too, except after
-/// `BRISTLECONE_IN_USE` (another thread is in a call on it), `BRISTLECONE_FORKED` and for what is no transaction.
+/// After `BRISTLECONE_OK` the changes are durable; after a crash either all of them are applied or none. Returns
+/// `BRISTLECONE_CONFLICT` if a concurrent change conflicts: repeat the whole transaction from its begin. After an error
+/// nothing has changed, except after `BRISTLECONE_DURABILITY_LOST`, where the outcome is unknown. An error closes the
+/// handle, too, except `BRISTLECONE_IN_USE` (another thread is in a call on it), `BRISTLECONE_FORKED`, and errors of an
+/// invalid handle.
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn bristlecone_transaction_commit(transaction: *mut TransactionHandle) -> c_int {
     finish(transaction, |open| Ok(open.begun.into_inner().commit()?))
 }
 
-/// Forgets a transaction: nothing changes. After an error it is open as before.
+/// Discards a transaction: nothing changes. After an error it stays open.
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn bristlecone_transaction_rollback(transaction: *mut TransactionHandle) -> c_int {
     close(transaction)

@@ -1,4 +1,4 @@
-//! Trees: opening, creating, closing, and what there is to know about them.
+//! Opening, creating and closing trees, and information about them.
 
 use std::ffi::{CString, c_char, c_int, c_void};
 
@@ -13,50 +13,50 @@ use crate::pool::PoolHandle;
 use crate::status::{BRISTLECONE_FAILED, Failure, Outcome};
 
 /// A tree in a pool: an ordered map, for any number of threads. Every write of one key is atomic, and durable when it
-/// returns `BRISTLECONE_OK`; readers see only what is durable.
+/// returns `BRISTLECONE_OK`; readers see only durable data.
 pub struct TreeHandle(());
 
-/// How often something is looked at that others change meanwhile.
+/// Number of attempts to open a tree that others create or drop meanwhile.
 const LOOKS: usize = 8;
 
-/// An option of a design, which a tree is created with and keeps.
+/// An option of a design, fixed at the creation of a tree.
 #[derive(Clone, Copy)]
 #[repr(C)]
 pub struct DesignOption {
-    /// Its name: docs/designs/ has them.
+    /// Its name, as listed in docs/designs/.
     pub name: *const c_char,
     /// Its value.
     pub value: u64,
 }
 
-/// How a tree is created. Begin with `BRISTLECONE_TREE_OPTIONS_INIT`.
+/// Options for creating a tree. Begin with `BRISTLECONE_TREE_OPTIONS_INIT`.
 #[derive(Clone, Copy)]
 #[repr(C)]
 pub struct TreeOptions {
-    /// The bytes of this struct.
+    /// Size of this struct in bytes.
     pub struct_bytes: usize,
     /// The design: "sstree" (also if null), "nbtree", "cclbtree", "lodgetree" or "wotree".
     pub design: *const c_char,
-    /// Options of the design; those that are left out have their defaults.
+    /// Options of the design; the others have their defaults.
     pub options: *const DesignOption,
-    /// How many.
+    /// Number of options.
     pub option_count: usize,
 }
 
 // SAFETY: numbers and pointers, and its size first.
 unsafe impl Versioned for TreeOptions {}
 
-/// Bytes of a kind's name, with the zero at its end.
+/// Size of a kind's name in bytes, including the terminating zero.
 pub const BRISTLECONE_KIND_BYTES: usize = 64;
 
-/// The size of a key or value of a kind that has no fixed one: the header has it.
+/// The size of a key or value of a kind without a fixed one, as defined in the header.
 const ANY_SIZE: usize = usize::MAX;
 
-/// What is known about a tree. Begin with `BRISTLECONE_TREE_INFO_INIT`.
+/// Information about a tree. Begin with `BRISTLECONE_TREE_INFO_INIT`.
 #[derive(Clone, Copy)]
 #[repr(C)]
 pub struct TreeInfo {
-    /// The bytes of this struct.
+    /// Size of this struct in bytes.
     pub struct_bytes: usize,
     /// The kind of the keys.
     pub key_kind: [c_char; BRISTLECONE_KIND_BYTES],
@@ -64,15 +64,15 @@ pub struct TreeInfo {
     pub value_kind: [c_char; BRISTLECONE_KIND_BYTES],
     /// The design.
     pub design: [c_char; BRISTLECONE_KIND_BYTES],
-    /// Bytes of every key, or `BRISTLECONE_ANY_SIZE`.
+    /// Size of every key in bytes, or `BRISTLECONE_ANY_SIZE`.
     pub key_bytes: usize,
-    /// Bytes of every value, or `BRISTLECONE_ANY_SIZE`.
+    /// Size of every value in bytes, or `BRISTLECONE_ANY_SIZE`.
     pub value_bytes: usize,
-    /// Items; exact while no thread writes.
+    /// Number of items; exact while no thread writes.
     pub items: u64,
-    /// Leaves.
+    /// Number of leaves.
     pub leaves: u64,
-    /// Bytes of the pool: whole chunks.
+    /// Bytes of the pool, in whole chunks.
     pub pm_bytes: u64,
     /// Bytes of DRAM.
     pub dram_bytes: u64,
@@ -81,16 +81,16 @@ pub struct TreeInfo {
 // SAFETY: numbers, and its size first.
 unsafe impl Versioned for TreeInfo {}
 
-/// Is shown something that a check found: where, and what. Both strings live as long as the call. What holds of
-/// `bristlecone_show` holds of it. May be null.
+/// Callback that receives a finding of a check: its location and description. Both strings are valid during the call,
+/// under the rules of `bristlecone_show`. May be null.
 pub type ShowFinding =
     Option<unsafe extern "C" fn(context: *mut c_void, location: *const c_char, what: *const c_char)>;
 
-/// Returns the kinds of keys and of values by their names.
+/// Parses the names of the kinds of keys and of values.
 ///
 /// # Safety
 ///
-/// The pointers are null, or lead to strings.
+/// The pointers must be null, or point to strings.
 unsafe fn kinds(keys: *const c_char, values: *const c_char) -> Outcome<(Kind, Kind)> {
     // SAFETY: as the caller says.
     let (keys, values) =
@@ -100,9 +100,9 @@ unsafe fn kinds(keys: *const c_char, values: *const c_char) -> Outcome<(Kind, Ki
 
 /// Opens the tree of this name with keys and values of these kinds, or creates it, with the default design.
 ///
-/// Kinds are "u64", "str", "bytes", …: the table at the head of this header has them all. A tree of other kinds is
-/// `BRISTLECONE_USAGE`. After an error there is no handle, and `*tree` is as it was; if the tree was to be created it
-/// is there wholly or not at all.
+/// Kinds are "u64", "str", "bytes", …: the table at the head of this header lists them all. A tree of other kinds
+/// returns `BRISTLECONE_USAGE`. After an error there is no handle, and `*tree` is unchanged; a tree that was to be
+/// created exists completely or not at all.
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn bristlecone_tree_open_or_create(
     pool: *const PoolHandle,
@@ -129,9 +129,9 @@ fn open_or_create(open: &OpenPool, name: &str, keys: &Kind, values: &Kind) -> Ou
             opened => return of_kinds(opened?, keys, values),
         }
         match open.pool.tree_options(name).create_dynamic(keys, values) {
-            // Another thread was faster: its tree is opened.
+            // Another thread created it first: its tree is opened.
             Err(Error::TreeExists { .. }) => {}
-            // As long as there is no such tree, a reader has none.
+            // A reader cannot open a tree that does not exist yet.
             Err(Error::ReadOnly) => return Err(Error::NoSuchTree { name: name.to_owned() }.into()),
             created => return Ok(created?),
         }
@@ -155,10 +155,10 @@ fn of_kinds(tree: dynamic::Tree, keys: &Kind, values: &Kind) -> Outcome<dynamic:
     Ok(tree)
 }
 
-/// Opens the tree of this name, whatever its kinds are: `bristlecone_tree_get_info` tells. There may be several handles to a
-/// tree; each has to be closed.
+/// Opens the tree of this name with its own kinds: see `bristlecone_tree_get_info`. A tree may have several handles;
+/// each must be closed.
 ///
-/// Returns `BRISTLECONE_ABSENT` if there is none. After an error there is no handle, and `*tree` is as it was.
+/// Returns `BRISTLECONE_ABSENT` if it does not exist. After an error there is no handle, and `*tree` is unchanged.
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn bristlecone_tree_open(
     pool: *const PoolHandle,
@@ -174,10 +174,10 @@ pub unsafe extern "C" fn bristlecone_tree_open(
     }
 }
 
-/// Creates a tree with keys and values of these kinds, of a design and with its options; null is the defaults.
+/// Creates a tree with keys and values of these kinds, of a design and with its options; null means the defaults.
 ///
-/// A tree that exists is `BRISTLECONE_USAGE`. After an error there is no handle, and `*tree` is as it was; the tree
-/// is there wholly or not at all.
+/// An existing tree returns `BRISTLECONE_USAGE`. After an error there is no handle, and `*tree` is unchanged; the tree
+/// exists completely or not at all.
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn bristlecone_tree_create(
     pool: *const PoolHandle,
@@ -205,15 +205,15 @@ pub unsafe extern "C" fn bristlecone_tree_create(
     }
 }
 
-/// Closes a handle to a tree. Everything that was written stays; iterators that are open go on.
+/// Closes a handle to a tree. All written data stays; open iterators stay usable.
 ///
-/// After an error the handle is open as before: `BRISTLECONE_IN_USE` while a call of another thread on it does not end.
+/// After an error the handle stays open: `BRISTLECONE_IN_USE` while a call of another thread on it does not end.
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn bristlecone_tree_close(tree: *mut TreeHandle) -> c_int {
     close(tree)
 }
 
-/// Copies a name into an array of C, cut if it is too long.
+/// Copies a name into an array of C, truncated if it is too long.
 pub fn name_of<const N: usize>(text: &str) -> [c_char; N] {
     let mut name = [0; N];
     for (to, byte) in name[..N - 1].iter_mut().zip(text.bytes()) {
@@ -222,7 +222,7 @@ pub fn name_of<const N: usize>(text: &str) -> [c_char; N] {
     name
 }
 
-/// Writes what is known about a tree. After an error `*info` is as it was.
+/// Writes information about a tree. After an error `*info` is unchanged.
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn bristlecone_tree_get_info(tree: *const TreeHandle, info: *mut TreeInfo) -> c_int {
     with(tree, |tree| {
@@ -244,7 +244,7 @@ pub unsafe extern "C" fn bristlecone_tree_get_info(tree: *const TreeHandle, info
     })
 }
 
-/// Counts the items of a tree; exact while no thread writes. After an error `*items` is as it was.
+/// Counts the items of a tree; exact while no thread writes. After an error `*items` is unchanged.
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn bristlecone_tree_len(tree: *const TreeHandle, items: *mut u64) -> c_int {
     with(tree, |tree| {
@@ -254,9 +254,9 @@ pub unsafe extern "C" fn bristlecone_tree_len(tree: *const TreeHandle, items: *m
     })
 }
 
-/// Verifies everything that a tree reaches, and shows what is wrong. Exact only while no thread writes.
+/// Verifies everything reachable from a tree, and reports damage. Exact only while no thread writes.
 ///
-/// Returns `BRISTLECONE_FAILED` if anything is. Nothing is changed.
+/// Returns `BRISTLECONE_FAILED` if there is any. Nothing is changed.
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn bristlecone_tree_check(
     tree: *const TreeHandle,
@@ -269,9 +269,9 @@ pub unsafe extern "C" fn bristlecone_tree_check(
     })
 }
 
-/// Shows what reads came across that is wrong since the tree was opened, without looking for more.
+/// Reports the damage that reads have found since the tree was opened, without a further check.
 ///
-/// Returns `BRISTLECONE_FAILED` if there is anything. Nothing is changed.
+/// Returns `BRISTLECONE_FAILED` if there is any. Nothing is changed.
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn bristlecone_tree_damage(
     tree: *const TreeHandle,
@@ -284,17 +284,17 @@ pub unsafe extern "C" fn bristlecone_tree_damage(
     })
 }
 
-/// Returns a text as C has it: up to its first zero.
+/// Returns a text as a string of C: up to its first zero.
 pub fn c_text(text: &str) -> CString {
     let text = text.split('\0').next().unwrap_or_default();
     CString::new(text).unwrap_or_default()
 }
 
-/// Shows findings; `Err` if there are any.
+/// Passes findings to the callback; returns `Err` if there are any.
 ///
 /// # Safety
 ///
-/// The function takes this context.
+/// The function must accept this context.
 pub unsafe fn report(findings: &[Finding], show: ShowFinding, context: *mut c_void) -> Outcome {
     if let Some(show) = show {
         for finding in findings {

@@ -1,4 +1,4 @@
-//! Trees of `u64` keys and values, without a detour over bytes.
+//! Trees of `u64` keys and values, without conversion to bytes.
 
 use std::ffi::c_int;
 
@@ -11,9 +11,9 @@ use crate::status::{BRISTLECONE_DIFFERS, BRISTLECONE_PRESENT, Failure, call};
 use crate::tree::TreeHandle;
 
 /// Looks a key up: `*value` is its value. Like all calls that end in `_u64`, for trees whose keys and values are `u64`;
-/// others are `BRISTLECONE_USAGE`.
+/// other trees return `BRISTLECONE_USAGE`.
 ///
-/// Returns `BRISTLECONE_ABSENT` if the key is not there; after any error `*value` is as it was.
+/// Returns `BRISTLECONE_ABSENT` if the key does not exist; after any error `*value` is unchanged.
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn bristlecone_get_u64(tree: *const TreeHandle, key: u64, value: *mut u64) -> c_int {
     call(|| {
@@ -25,18 +25,18 @@ pub unsafe extern "C" fn bristlecone_get_u64(tree: *const TreeHandle, key: u64, 
     })
 }
 
-/// Writes a key's value, whether the key is there or not. Durable when it returns `BRISTLECONE_OK`.
+/// Writes a key's value, whether or not the key exists. Durable when it returns `BRISTLECONE_OK`.
 ///
-/// After an error nothing has changed, but for `BRISTLECONE_DURABILITY_LOST`, which leaves that open.
+/// After an error nothing has changed, except after `BRISTLECONE_DURABILITY_LOST`, where the outcome is unknown.
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn bristlecone_put_u64(tree: *const TreeHandle, key: u64, value: u64) -> c_int {
     call(|| Ok(enter(tree)?.words()?.upsert(key, value)?))
 }
 
-/// Inserts a key that is absent. Durable when it returns `BRISTLECONE_OK`.
+/// Inserts an absent key. Durable when it returns `BRISTLECONE_OK`.
 ///
-/// Returns `BRISTLECONE_PRESENT` if the key is there: `*found`, which may be null, is its value then. After an
-/// error nothing has changed, but for `BRISTLECONE_DURABILITY_LOST`, which leaves that open.
+/// Returns `BRISTLECONE_PRESENT` if the key exists: `*found`, which may be null, is then its value. After an error
+/// nothing has changed, except after `BRISTLECONE_DURABILITY_LOST`, where the outcome is unknown.
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn bristlecone_insert_u64(
     tree: *const TreeHandle,
@@ -54,11 +54,11 @@ pub unsafe extern "C" fn bristlecone_insert_u64(
     })
 }
 
-/// Replaces the value of a key that is there; `*old`, which may be null, is the value it had. Durable when it returns
+/// Replaces the value of an existing key; `*old`, which may be null, is the previous value. Durable when it returns
 /// `BRISTLECONE_OK`.
 ///
-/// Returns `BRISTLECONE_ABSENT` if the key is not there. After an error nothing has changed, but for
-/// `BRISTLECONE_DURABILITY_LOST`, which leaves that open.
+/// Returns `BRISTLECONE_ABSENT` if the key does not exist. After an error nothing has changed, except after
+/// `BRISTLECONE_DURABILITY_LOST`, where the outcome is unknown.
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn bristlecone_update_u64(
     tree: *const TreeHandle,
@@ -74,10 +74,10 @@ pub unsafe extern "C" fn bristlecone_update_u64(
     })
 }
 
-/// Removes a key; `*old`, which may be null, is the value it had. Durable when it returns `BRISTLECONE_OK`.
+/// Removes a key; `*old`, which may be null, is the previous value. Durable when it returns `BRISTLECONE_OK`.
 ///
-/// Returns `BRISTLECONE_ABSENT` if the key is not there. After an error nothing has changed, but for
-/// `BRISTLECONE_DURABILITY_LOST`, which leaves that open.
+/// Returns `BRISTLECONE_ABSENT` if the key does not exist. After an error nothing has changed, except after
+/// `BRISTLECONE_DURABILITY_LOST`, where the outcome is unknown.
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn bristlecone_remove_u64(tree: *const TreeHandle, key: u64, old: *mut u64) -> c_int {
     call(|| {
@@ -88,13 +88,12 @@ pub unsafe extern "C" fn bristlecone_remove_u64(tree: *const TreeHandle, key: u6
     })
 }
 
-/// Changes a key from what is expected to what is wanted, in one atomic step; null stands for an absent key. So
-/// it inserts (`expected` null), replaces, removes (`wanted` null), or only compares (both null). Durable when it returns
-/// `BRISTLECONE_OK`.
+/// Changes a key from `expected` to `wanted` atomically; null means an absent key. So it inserts (`expected` null),
+/// replaces, removes (`wanted` null), or only compares (both null). Durable when it returns `BRISTLECONE_OK`.
 ///
-/// Returns `BRISTLECONE_DIFFERS` if the key is not as expected: `*is_there` says whether it is there, and `*found` is its
-/// value then; both may be null. After an error nothing has changed, but for `BRISTLECONE_DURABILITY_LOST`, which
-/// leaves that open.
+/// Returns `BRISTLECONE_DIFFERS` if the key is not as expected: `*is_there` says whether it exists, and `*found` is
+/// then its value; both may be null. After an error nothing has changed, except after `BRISTLECONE_DURABILITY_LOST`,
+/// where the outcome is unknown.
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn bristlecone_compare_and_swap_u64(
     tree: *const TreeHandle,

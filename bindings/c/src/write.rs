@@ -1,4 +1,4 @@
-//! Writes by bytes, each of them one atomic step.
+//! Writes by bytes, each of them atomic.
 
 use std::ffi::{c_int, c_void};
 
@@ -10,9 +10,9 @@ use crate::read::{Show, show_to, there};
 use crate::status::{BRISTLECONE_DIFFERS, BRISTLECONE_PRESENT, Failure};
 use crate::tree::TreeHandle;
 
-/// Writes a key's value, whether the key is there or not. Durable when it returns `BRISTLECONE_OK`.
+/// Writes a key's value, whether or not the key exists. Durable when it returns `BRISTLECONE_OK`.
 ///
-/// After an error nothing has changed, but for `BRISTLECONE_DURABILITY_LOST`, which leaves that open.
+/// After an error nothing has changed, except after `BRISTLECONE_DURABILITY_LOST`, where the outcome is unknown.
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn bristlecone_put(
     tree: *const TreeHandle,
@@ -26,11 +26,11 @@ pub unsafe extern "C" fn bristlecone_put(
     unsafe { with_item(tree, key, value, |tree, key, value| Ok(tree.upsert(key, value)?)) }
 }
 
-/// Writes a key's value, whether the key is there or not, and shows the value that it had, if it had one. Durable when
-/// it returns `BRISTLECONE_OK`.
+/// Writes a key's value, whether or not the key exists, and passes the previous value, if any, to the callback. Durable
+/// when it returns `BRISTLECONE_OK`.
 ///
-/// After an error nothing has changed, but for `BRISTLECONE_DURABILITY_LOST`, which leaves that open. A value that was there
-/// and is nothing of the tree's kind is replaced, and not shown: it counts as absent.
+/// After an error nothing has changed, except after `BRISTLECONE_DURABILITY_LOST`, where the outcome is unknown. A
+/// previous value that is invalid for the tree's kind is replaced, and not passed: it counts as absent.
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn bristlecone_exchange(
     tree: *const TreeHandle,
@@ -52,10 +52,10 @@ pub unsafe extern "C" fn bristlecone_exchange(
     }
 }
 
-/// Inserts a key that is absent. Durable when it returns `BRISTLECONE_OK`.
+/// Inserts an absent key. Durable when it returns `BRISTLECONE_OK`.
 ///
-/// Returns `BRISTLECONE_PRESENT` if the key is there, and shows its value. After an error nothing has changed, but for
-/// `BRISTLECONE_DURABILITY_LOST`, which leaves that open.
+/// Returns `BRISTLECONE_PRESENT` if the key exists, and passes its value to the callback. After an error nothing has
+/// changed, except after `BRISTLECONE_DURABILITY_LOST`, where the outcome is unknown.
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn bristlecone_insert(
     tree: *const TreeHandle,
@@ -79,11 +79,11 @@ pub unsafe extern "C" fn bristlecone_insert(
     }
 }
 
-/// Replaces the value of a key that is there, and shows the value that it had. Durable when it returns
+/// Replaces the value of an existing key, and passes the previous value to the callback. Durable when it returns
 /// `BRISTLECONE_OK`.
 ///
-/// Returns `BRISTLECONE_ABSENT` if the key is not there. After an error nothing has changed, but for
-/// `BRISTLECONE_DURABILITY_LOST`, which leaves that open. A value that was there and is nothing of the tree's kind is
+/// Returns `BRISTLECONE_ABSENT` if the key does not exist. After an error nothing has changed, except after
+/// `BRISTLECONE_DURABILITY_LOST`, where the outcome is unknown. A previous value that is invalid for the tree's kind is
 /// replaced, and counts as absent.
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn bristlecone_update(
@@ -105,10 +105,10 @@ pub unsafe extern "C" fn bristlecone_update(
     }
 }
 
-/// Removes a key, and shows the value that it had. Durable when it returns `BRISTLECONE_OK`.
+/// Removes a key, and passes the previous value to the callback. Durable when it returns `BRISTLECONE_OK`.
 ///
-/// Returns `BRISTLECONE_ABSENT` if the key is not there. After an error nothing has changed, but for
-/// `BRISTLECONE_DURABILITY_LOST`, which leaves that open. A value that was there and is nothing of the tree's kind is
+/// Returns `BRISTLECONE_ABSENT` if the key does not exist. After an error nothing has changed, except after
+/// `BRISTLECONE_DURABILITY_LOST`, where the outcome is unknown. A previous value that is invalid for the tree's kind is
 /// removed, and counts as absent.
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn bristlecone_remove(
@@ -128,12 +128,13 @@ pub unsafe extern "C" fn bristlecone_remove(
     }
 }
 
-/// Changes a key from what is expected to what is wanted, in one atomic step; a null pointer without a length stands
-/// for an absent key, and an empty value has a pointer that is not null. So it inserts (`expected` null), replaces,
-/// removes (`wanted` null), or only compares (both null). Durable when it returns `BRISTLECONE_OK`.
+/// Changes a key from `expected` to `wanted` atomically; a null pointer without a length means an absent key, and an
+/// empty value has a pointer that is not null. So it inserts (`expected` null), replaces, removes (`wanted` null), or
+/// only compares (both null). Durable when it returns `BRISTLECONE_OK`.
 ///
-/// Returns `BRISTLECONE_DIFFERS` if the key is not as expected, and shows its value, unless it is absent. After an error
-/// nothing has changed, but for `BRISTLECONE_DURABILITY_LOST`, which leaves that open.
+/// Returns `BRISTLECONE_DIFFERS` if the key is not as expected, and passes its value, unless it is absent, to the
+/// callback. After an error nothing has changed, except after `BRISTLECONE_DURABILITY_LOST`, where the outcome is
+/// unknown.
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn bristlecone_compare_and_swap(
     tree: *const TreeHandle,

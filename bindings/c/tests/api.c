@@ -1,9 +1,9 @@
-/* Every call of the library, in order and out of order. */
+/* Every call of the library, used correctly and incorrectly. */
 #include "check.h"
 
 #include <limits.h>
 
-/* What a callback was shown. */
+/* Arguments of a callback. */
 struct shown {
     size_t times;
     size_t bytes;
@@ -137,7 +137,7 @@ static void strings(void)
     CHECK(shown.times == 5 && is(&shown, "5"));
     CHECK(bristlecone_remove(tree, "new", 3, show, &shown) == BRISTLECONE_ABSENT);
 
-    /* What cannot be. */
+    /* Invalid arguments. */
     FAILS(bristlecone_put(tree, "\xff", 1, "", 0), BRISTLECONE_USAGE, "not UTF-8");
     FAILS(bristlecone_put(tree, NULL, 5, "", 0), BRISTLECONE_USAGE, "null pointer");
     FAILS(bristlecone_put(tree, "k", SIZE_MAX, "", 0), BRISTLECONE_USAGE, "too long");
@@ -252,7 +252,7 @@ static void pools(void)
     OK(bristlecone_pool_get_info(pool, &info));
     CHECK(info.domain == BRISTLECONE_DOMAIN_PROCESS && info.max_bytes >= 64 << 20 && strlen(info.uuid) >= 32);
 
-    /* A struct of a later version: what it sets beside what is known here is refused, zeros are not. */
+    /* A struct of a later version: unknown nonzero members are refused, zeros are accepted. */
     struct {
         bristlecone_open_options known;
         uint64_t more;
@@ -351,7 +351,7 @@ static void iterators(void)
     range.to_bytes = 7;
     FAILS(bristlecone_iter_open(tree, &range, &iter), BRISTLECONE_USAGE, "7 bytes");
 
-    /* An iterator goes on without the handle that it came from, and keeps the pool open. */
+    /* An iterator outlives the handle of its tree, and keeps the pool open. */
     OK(bristlecone_iter_open(tree, NULL, &iter));
     OK(bristlecone_tree_close(tree));
     FAILS(bristlecone_pool_close(pool), BRISTLECONE_IN_USE, "iterators");

@@ -1,4 +1,4 @@
-// bristlecone.hpp, in order and out of order.
+// bristlecone.hpp, with correct and incorrect use.
 #include "check.h"
 
 #include "bristlecone.hpp"
@@ -26,7 +26,7 @@ bristlecone::options small() {
     return how;
 }
 
-/// The status of what a function throws.
+/// The status of a function's exception.
 template <class F>
 int thrown(F&& work) {
     try {
@@ -38,7 +38,7 @@ int thrown(F&& work) {
     return BRISTLECONE_OK;
 }
 
-/// A tree of any types keeps its items, in order.
+/// A tree of any types stores its items, in order.
 template <class K, class V>
 void keeps(pool& in, const string& name, std::vector<std::pair<typename tree<K, V>::key_type, typename tree<K, V>::mapped_type>> items) {
     auto kept = in.tree<K, V>(name);
@@ -99,7 +99,7 @@ void lifetimes() {
         CHECK(thrown([&] { in.close(); }) == BRISTLECONE_IN_USE);
         CHECK(thrown([&] { in.drop_tree("t"); }) == BRISTLECONE_IN_USE);
     }
-    // The pool's handle went first.
+    // The pool's handle was destroyed first.
     kept->put("a", "1");
     kept->put("b", "2");
     CHECK(kept->prefix("b").next()->second == "2" && !kept->prefix("c").next() && kept->prefix("").next()->first == "a");
@@ -255,7 +255,7 @@ void follow() {
 }
 
 #if __cplusplus >= 202002L
-/// Parts of a tree are ranges as the standard library knows them.
+/// Parts of a tree are ranges of the standard library.
 void ranges() {
     using part = bristlecone::range<string, std::uint64_t>;
     static_assert(std::ranges::input_range<part> && std::ranges::view<std::views::all_t<part>>);

@@ -1,4 +1,4 @@
-/* What the tests in C and C++ have in common. */
+/* Common code of the tests in C and C++. */
 #ifndef CHECK_H
 #define CHECK_H
 
@@ -24,14 +24,14 @@
 
 #define OK(call) CHECK((call) == BRISTLECONE_OK)
 
-/* The call fails with this status, and its message has these words. */
+/* The call must fail with this status, and its message must contain these words. */
 #define FAILS(call, status, words)                      \
     do {                                                \
         CHECK((call) == (status));                      \
         CHECK(strstr(bristlecone_errmsg(), words));     \
     } while (0)
 
-/* A path in shared memory that no other process has; the file is gone. */
+/* Returns a path in shared memory that no other process uses; removes an existing file. */
 static inline const char *scratch(const char *name)
 {
     static char path[128];

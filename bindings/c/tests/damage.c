@@ -1,4 +1,4 @@
-/* Pools whose bytes were changed: errors, or what was there, and never more than that. */
+/* Pools whose bytes were changed: the result is an error or the original data, and never more data. */
 #include "check.h"
 
 #include <fcntl.h>
@@ -18,13 +18,13 @@ static uint64_t draw(void)
     return seed;
 }
 
-/* A status that a damaged pool may lead to. */
+/* A status that a damaged pool may cause. */
 static int known(int status)
 {
     switch (status) {
     case BRISTLECONE_OK:
     case BRISTLECONE_FAILED:
-    case BRISTLECONE_USAGE: /* the damage may have made it a tree of other kinds */
+    case BRISTLECONE_USAGE: /* the damage may have changed the kinds of the tree */
     case BRISTLECONE_ABSENT:
     case BRISTLECONE_CORRUPTED:
     case BRISTLECONE_FULL:
@@ -110,7 +110,7 @@ static void damaged(const char *path, const char *whole, long size)
 {
     int file = open(path, O_RDWR | O_CREAT | O_TRUNC, 0600);
     CHECK(file >= 0 && write(file, whole, (size_t)size) == size);
-    /* Bytes, words or whole lines, of which most pages have none. */
+    /* Bytes, words or whole lines; most pages are unchanged. */
     for (uint64_t left = 1 + draw() % 40; left > 0; left--) {
         unsigned char noise[64];
         size_t bytes = (size_t)1 << (draw() % 7);

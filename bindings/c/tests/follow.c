@@ -1,5 +1,5 @@
-/* Readers of a pool that another process is writing to: what was acknowledged is there, writes are refused, and a writer
- * that has gone is a status. */
+/* Readers of a pool that another process writes to: acknowledged data is visible, writes are refused, and an exited
+ * writer is reported by a status. */
 #include "check.h"
 
 #include <pthread.h>
@@ -14,8 +14,8 @@
 
 static const char *const designs[DESIGNS] = { "sstree", "nbtree", "cclbtree", "lodgetree", "wotree" };
 
-/* What the two processes tell each other: all trees have the keys below `told`, how often the writer has written, and that it
- * is to close the pool. */
+/* State shared by the two processes: all trees have the keys below `told`; the number of writes; and the request to
+ * close the pool. */
 struct shared {
     _Atomic uint64_t told, written;
     _Atomic int stop;
@@ -62,7 +62,7 @@ static void write_all(const char *path, struct shared *shared)
         OK(bristlecone_put(trees.texts, name, text(name, key), &key, sizeof(key)));
         atomic_store(&shared->told, key + 1);
         atomic_fetch_add(&shared->written, 1);
-        /* The pool has room for so many; the last one is written again and again then. */
+        /* The pool has space for these keys; then the last one is written repeatedly. */
         if (key < KEYS - 1) key++;
     }
     close_trees(&trees);
@@ -101,7 +101,7 @@ static void count_shown(void *context, size_t index, const void *value, size_t b
     *(size_t *)context += bytes;
 }
 
-/* Looks for what was acknowledged, in every way there is. */
+/* Looks acknowledged keys up by every method. */
 static void read_one(const struct trees *trees, struct shared *shared, uint64_t round)
 {
     const uint64_t told = atomic_load(&shared->told), key = round % 3 ? round * 7919 % told : told - 1;
@@ -129,7 +129,7 @@ static void read_one(const struct trees *trees, struct shared *shared, uint64_t 
     CHECK(items >= told);
 }
 
-/* Every key that was acknowledged is shown once, in order, from either end, with and without checksums. */
+/* Every acknowledged key is returned once, in order, from either end, with and without checksums. */
 static void scan(bristlecone_tree *words, struct shared *shared, uint32_t flags)
 {
     bristlecone_range range = BRISTLECONE_RANGE_INIT;
@@ -176,7 +176,7 @@ static void writes_are_refused(bristlecone_pool *pool, const struct trees *trees
     CHECK(bristlecone_batch_commit(batch) == BRISTLECONE_READ_ONLY);
 }
 
-/* Every call that reads says that the writer has gone. */
+/* Every reading call reports that the writer has exited. */
 static void nothing_is_read(bristlecone_pool *pool, const struct trees *trees, bristlecone_iter *iter)
 {
     bristlecone_tree_info info = BRISTLECONE_TREE_INFO_INIT;
@@ -205,7 +205,7 @@ static void nothing_is_read(bristlecone_pool *pool, const struct trees *trees, b
         OK(bristlecone_iter_close(checked));
     }
     CHECK(bristlecone_get_with(trees->texts, "a", 1, NULL, NULL) == BRISTLECONE_NO_WRITER);
-    /* Items that it has in hand come first. */
+    /* Items that it has already read come first. */
     int status;
     while ((status = bristlecone_iter_next(iter, &bytes, NULL, NULL, NULL)) == BRISTLECONE_OK) {}
     CHECK(status == BRISTLECONE_NO_WRITER);
@@ -246,7 +246,7 @@ static void processes(void)
     OK(bristlecone_iter_open(trees.texts, NULL, &iter));
     OK(bristlecone_iter_next(iter, &name, &bytes, NULL, NULL));
 
-    /* A writer closes the pool: the follower's handles stay, and go on with the next writer. */
+    /* A writer closes the pool: the follower's handles stay open, and continue with the next writer. */
     atomic_store(&shared->stop, 1);
     CHECK(waitpid(writer, &status, 0) == writer && WIFEXITED(status) && WEXITSTATUS(status) == 0);
     nothing_is_read(pool, &trees, iter);
@@ -257,7 +257,7 @@ static void processes(void)
     writer = start_writer(path, shared);
     for (uint64_t round = 0; round < ROUNDS; round++) read_one(&trees, shared, round);
     while ((status = bristlecone_iter_next(iter, &name, &bytes, NULL, NULL)) == BRISTLECONE_OK) {
-        /* Behind what it had in hand before. */
+        /* Behind the items it had already read. */
         CHECK(bytes == 17);
         memcpy(expected, name, bytes);
         expected[bytes] = 0;
@@ -267,9 +267,9 @@ static void processes(void)
     }
     CHECK(status == BRISTLECONE_ABSENT && shown >= had);
 
-    /* A writer is killed; the follower is no obstacle to the one that recovers the pool. */
+    /* A writer is killed; the follower does not prevent the next one from recovering the pool. */
     CHECK(kill(writer, SIGKILL) == 0 && waitpid(writer, &status, 0) == writer && WIFSIGNALED(status));
-    /* What it left counts until another process recovers it, unless a lookup waits for it. */
+    /* Its data is readable until another process recovers it, unless a lookup waits for it. */
     for (int at = 0; at < DESIGNS; at++) {
         uint64_t value = UINT64_MAX;
         status = bristlecone_get_u64(trees.words[at], 0, &value);

@@ -1,4 +1,4 @@
-/* What goes wrong: handles that are none, threads that close what others use, children, signals. */
+/* Misuse: invalid handles, threads that close handles in use, children, signals. */
 #include "check.h"
 
 #include <pthread.h>
@@ -6,7 +6,7 @@
 #include <stdatomic.h>
 #include <sys/wait.h>
 
-/* Closes its own handle while it is in a call on it, which it must not. */
+/* Closes its own handle during a call on it, which is forbidden. */
 static void close_within(void *context, const void *value, size_t bytes)
 {
     (void)value;
@@ -62,7 +62,7 @@ static void handles(void)
     OK(bristlecone_get_with(tree, &key, 8, nest, &depth));
     CHECK(depth.depth == 8);
 
-    /* Closed, and closed again, also once the place is used for another handle. */
+    /* Closed, and closed again, also after the slot is reused for another handle. */
     OK(bristlecone_tree_open(pool, "t", &again));
     OK(bristlecone_tree_close(again));
     for (int round = 0; round < 1000; round++) {
@@ -132,7 +132,7 @@ static void threads(void)
     unlink(path);
 }
 
-/* A handle that is closed again and again while other threads use it. */
+/* A handle that is closed repeatedly while other threads use it. */
 static bristlecone_pool *torn_pool;
 static _Atomic(bristlecone_tree *) torn;
 static atomic_int torn_done;
@@ -148,7 +148,7 @@ static void *use_torn(void *context)
     return NULL;
 }
 
-/* Stays in a call until told. */
+/* Stays in a call until released. */
 static void dwell(void *context, const void *value, size_t bytes)
 {
     atomic_int *state = context;
@@ -177,7 +177,7 @@ static void torn_away(void)
     atomic_store(&torn, tree);
     for (int i = 0; i < 2; i++) CHECK(pthread_create(&users[i], NULL, use_torn, &served[i]) == 0);
     for (int round = 0; round < 500; round++) {
-        /* A thread that has to wait for a processor may stay in its call for longer than a close waits. */
+        /* A descheduled thread may stay in its call for longer than a close waits. */
         int closed = BRISTLECONE_IN_USE;
         for (int tries = 0; closed == BRISTLECONE_IN_USE && tries < 100; tries++) closed = bristlecone_tree_close(tree);
         OK(closed);
@@ -242,7 +242,7 @@ static void forks(void)
         CHECK(bristlecone_put_u64(tree, 1, 2) == BRISTLECONE_USAGE);
         OK(bristlecone_pool_close(pool));
         FAILS(bristlecone_pool_open(path, NULL, &own), BRISTLECONE_IN_USE, "in use");
-        /* A pool of its own. */
+        /* The child's own pool. */
         const char *mine = scratch("child");
         own = open_pool(mine, BRISTLECONE_CREATE);
         other = open_tree(own, "t", "u64", "u64");

@@ -1,5 +1,5 @@
-//! `include/bristlecone.h` is what the sources say (`BRISTLECONE_WRITE_HEADER=1` writes it), and its status codes are
-//! those of the tool and of the README.
+//! `include/bristlecone.h` must match the sources (`BRISTLECONE_WRITE_HEADER=1` writes it), and its status codes must
+//! match the tool's and the README's.
 
 use std::path::Path;
 

@@ -1,4 +1,4 @@
-/* Writers that are killed, and what is there afterwards: everything that was acknowledged. */
+/* Killed writers: all acknowledged data is present afterwards. */
 #include "check.h"
 
 #include <signal.h>
@@ -53,7 +53,7 @@ static void verify(const char *path, uint64_t acknowledged)
         CHECK(value == key && bytes == sizeof(value));
     }
     OK(bristlecone_tree_len(words, &items));
-    /* At most the write that was under way came through besides. */
+    /* In addition, at most the write in progress may be present. */
     CHECK(items == acknowledged || items == acknowledged + 1);
     OK(bristlecone_tree_close(words));
     OK(bristlecone_tree_close(texts));

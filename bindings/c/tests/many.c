@@ -1,4 +1,4 @@
-/* Many keys in a call, and a pool that has no room for more. */
+/* Multi-key calls, and a full pool. */
 #include "check.h"
 
 static void note_index(void *context, size_t index, const void *value, size_t bytes)
@@ -31,7 +31,7 @@ static void many(void)
     FAILS(bristlecone_get_many_u64(tree, (const uint64_t *)((const char *)keys + 1), 1, got, found), BRISTLECONE_USAGE,
           "not aligned");
 
-    /* More than are handed on at a time. */
+    /* More than are passed on at a time. */
     enum { MANY = 1000 };
     static uint64_t many_keys[MANY], many_values[MANY], many_got[MANY];
     static uint8_t was[MANY];

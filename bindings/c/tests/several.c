@@ -1,4 +1,4 @@
-/* Several keys at once: batches, snapshots, transactions, and a bank whose writers are killed. */
+/* Atomic operations on several keys: batches, snapshots, transactions, and a bank whose writers are killed. */
 #include "check.h"
 
 #include <pthread.h>
@@ -36,7 +36,7 @@ static void batches(void)
     FAILS(bristlecone_batch_commit(batch), BRISTLECONE_USAGE, "was closed");
     FAILS(bristlecone_batch_put_u64(batch, words, 1, 1), BRISTLECONE_USAGE, "was closed");
 
-    /* Conditions that do not hold change nothing. */
+    /* A false condition prevents all changes. */
     OK(bristlecone_batch_begin(pool, &batch));
     OK(bristlecone_batch_expect_u64(batch, words, 1, &two));
     OK(bristlecone_batch_put(batch, texts, "a", 1, "y", 1));
@@ -48,7 +48,7 @@ static void batches(void)
     OK(bristlecone_batch_put(batch, texts, "a", 1, "", 0));
     OK(bristlecone_batch_commit(batch));
 
-    /* What cannot be, and what is forgotten. */
+    /* Invalid arguments, and discarded batches. */
     const char *other_path = "/dev/shm/bristlecone-c-other.pool";
     unlink(other_path);
     bristlecone_pool *other = open_pool(other_path, BRISTLECONE_CREATE);
@@ -125,7 +125,7 @@ static void snapshots(void)
     unlink(path);
 }
 
-/* Adds up what it is shown, and stops at the third item. */
+/* Sums the items it receives, and stops at the third. */
 static int add(void *context, const void *key, size_t key_bytes, const void *value, size_t value_bytes)
 {
     uint64_t *sum = context, item = 0;
@@ -175,7 +175,7 @@ static void transactions(void)
     OK(bristlecone_transaction_rollback(first));
     CHECK(held(words, 1) == 11);
 
-    /* A child has neither. */
+    /* A child can use neither. */
     OK(bristlecone_transaction_begin(pool, &first));
     OK(bristlecone_transaction_put_u64(first, words, 1, 0));
     int status = 0;
@@ -208,7 +208,7 @@ struct bank {
     uint64_t transfers;
 };
 
-/* Moves money between accounts, until there were enough transfers. */
+/* Moves money between accounts, until enough transfers were made. */
 static void *transfer(void *context)
 {
     struct bank *bank = context;

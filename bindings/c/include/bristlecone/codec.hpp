@@ -18,14 +18,14 @@
 
 namespace bristlecone {
 
-/// Byte strings, as a type of keys or values: std::string holds them, std::string_view shows them.
+/// Byte strings, as a type of keys or values: std::string owns them, std::string_view refers to them.
 struct bytes {};
 
-/// JSON, as a type of values: verified when it is written.
+/// JSON, as a type of values: validated when written.
 struct json {};
 
-/// How a type is a key or a value: its kind, the type that operations take (`view`), the type that they give (`owned`),
-/// and its bytes. Specialize it for types of your own over one of these.
+/// Maps a type to a key or a value: its kind, the type that operations take (`view`), the type that they return
+/// (`owned`), and its bytes. Specialize it to represent your own types by one of these.
 template <class T, class = void>
 struct codec;
 
@@ -64,14 +64,14 @@ struct plain {
     }
 };
 
-/// A type that is held by std::string.
+/// A type that is owned by std::string.
 struct text {
     using view = std::string_view;
     using owned = std::string;
 
     template <class F>
     static void with(std::string_view value, F&& use) {
-        // An empty value is not a null pointer, which stands for none.
+        // An empty value must not be a null pointer, which means absence.
         use(static_cast<const void*>(value.empty() ? "" : value.data()), value.size());
     }
     static std::string read(const void* data, std::size_t size) { return std::string(show(data, size)); }
@@ -93,7 +93,7 @@ struct text {
     }
 };
 
-/// A type that is packed: one element after the other.
+/// A type that is packed: its elements are adjacent.
 template <class T, class Codec>
 struct packed {
     using view = const T&;
@@ -127,7 +127,7 @@ struct elements : packed<T, elements<T, Elements...>> {
         std::apply([&](const auto&... element) { (codec<Elements>::pack(to, element), ...); }, value);
     }
     static T unpack(const char*& from, const char* end) {
-        // In braces they are taken in order.
+        // Initializer lists are evaluated in order.
         return T{codec<Elements>::unpack(from, end)...};
     }
 };
@@ -136,7 +136,7 @@ template <class T>
 constexpr bool is_number = std::is_integral_v<T> && !std::is_same_v<T, bool> && !std::is_same_v<T, char> &&
                            !std::is_same_v<T, wchar_t> && !std::is_same_v<T, char16_t> && !std::is_same_v<T, char32_t>;
 
-/// Keys or values that the calls ending in `_u64` take.
+/// Keys or values accepted by the calls ending in `_u64`.
 template <class T>
 constexpr bool is_word = is_number<T> && std::is_unsigned_v<T> && sizeof(T) == 8;
 

@@ -1,4 +1,4 @@
-// Errors as exceptions, and what checks find. Part of bristlecone.hpp.
+// Errors as exceptions, and findings of checks. Part of bristlecone.hpp.
 #ifndef BRISTLECONE_ERROR_HPP
 #define BRISTLECONE_ERROR_HPP
 
@@ -9,7 +9,7 @@
 
 namespace bristlecone {
 
-/// Why a call did not do what it was asked.
+/// The failure of a call.
 class error : public std::runtime_error {
 public:
     /// Takes the message of the thread's last error.
@@ -23,7 +23,7 @@ private:
     int status_;
 };
 
-/// Where a check found something, and what.
+/// Location and description of a finding.
 struct finding {
     std::string location;
     std::string what;
@@ -35,7 +35,7 @@ inline void check(int status) {
     if (status != BRISTLECONE_OK) throw error(status);
 }
 
-/// True, or false for one status that is no error.
+/// True on success, false for one status that is not an error.
 inline bool unless(int status, int other) {
     if (status == other) return false;
     check(status);

@@ -16,21 +16,21 @@
 
 namespace bristlecone {
 
-/// How a pool is opened.
+/// Options for opening a pool.
 struct options {
-    /// Creates the pool if there is none.
+    /// Creates the pool if it does not exist.
     bool create = false;
-    /// Creates the pool, and fails if there is one.
+    /// Creates the pool, and fails if it exists.
     bool create_new = false;
     /// Opens the pool for reading only.
     bool read_only = false;
     /// Leaves SIGBUS to the program.
     bool leave_sigbus = false;
-    /// Bytes that the pool may grow to; 0 is the default.
+    /// Maximum size in bytes; 0 is the default.
     std::uint64_t max_bytes = 0;
     /// One of BRISTLECONE_DOMAIN_….
     std::uint32_t domain = BRISTLECONE_DOMAIN_DETECTED;
-    /// Threads that recover a tree; 0: as many as the machine has.
+    /// Number of threads that recover a tree; 0: one per processor.
     std::size_t recovery_threads = 0;
     /// Opens the pool for reading while another process is writing to it: see BRISTLECONE_FOLLOW.
     bool follow = false;
@@ -63,7 +63,7 @@ public:
         handle_.reset(opened, bristlecone_pool_close);
     }
 
-    /// A handle of the C library, for calls that are not here.
+    /// A handle of the C library, for calls without a wrapper here.
     bristlecone_pool* c_handle() const noexcept { return handle_.get(); }
 
     /// Opens the tree of this name, or creates it with defaults.
@@ -76,7 +76,7 @@ public:
         return {handle_, opened};
     }
 
-    /// Creates a tree of a design, with options of it.
+    /// Creates a tree of a design, with options of that design.
     template <class K, class V>
     bristlecone::tree<K, V> create_tree(const std::string& name, const std::string& design,
                                         std::initializer_list<bristlecone_option> given = {}) const {
@@ -89,7 +89,7 @@ public:
         return {handle_, opened};
     }
 
-    /// The trees, in the order of the directory.
+    /// The trees, in directory order.
     std::vector<tree_entry> trees() const {
         std::vector<tree_entry> entries;
         const auto note = [](void* context, const char* name, const char* keys, const char* values,
@@ -107,16 +107,16 @@ public:
         return {handle_, begun};
     }
 
-    /// Takes a snapshot, for which at most about `max_bytes` of DRAM are kept; 0 is no bound.
+    /// Takes a snapshot that retains at most about `max_bytes` of DRAM; 0 is unlimited.
     bristlecone::snapshot snapshot(std::size_t max_bytes = 0) const {
         bristlecone_snapshot* taken = nullptr;
         detail::check(bristlecone_snapshot_open(c_handle(), max_bytes, &taken));
         return {handle_, taken};
     }
 
-    /// Calls a function with a transaction and makes its changes in one step, if nothing that it read has changed meanwhile;
-    /// otherwise calls it again, up to so many times. Returns what the function returns. After an exception of the
-    /// function's, or of the commit, nothing has changed.
+    /// Calls a function with a transaction and applies its changes atomically, if nothing that it read has changed
+    /// meanwhile; otherwise calls it again, up to `attempts` times. Returns the function's result. After an exception
+    /// of the function, or of the commit, nothing has changed.
     template <class F>
     auto transaction(F&& work, int attempts = 256) const -> decltype(work(std::declval<bristlecone::transaction&>())) {
         for (; attempts > 0; --attempts) {
@@ -137,18 +137,18 @@ public:
     /// Drops a tree, which must not be open.
     void drop_tree(const std::string& name) { detail::check(bristlecone_pool_drop_tree(c_handle(), name.c_str())); }
 
-    /// Gives a tree another name, whether it is open or not.
+    /// Renames a tree, open or not.
     void rename_tree(const std::string& from, const std::string& to) {
         detail::check(bristlecone_pool_rename_tree(c_handle(), from.c_str(), to.c_str()));
     }
 
-    /// Removes every item of a tree, which must not be open, in one step.
+    /// Removes every item of a tree atomically. The tree must not be open.
     void clear_tree(const std::string& name) { detail::check(bristlecone_pool_clear_tree(c_handle(), name.c_str())); }
 
-    /// Makes room ahead of time.
+    /// Allocates space in advance.
     void prefault(std::uint64_t bytes) { detail::check(bristlecone_pool_prefault(c_handle(), bytes)); }
 
-    /// What is known about the pool.
+    /// Information about the pool.
     bristlecone_pool_info info() const {
         bristlecone_pool_info known{};
         known.struct_bytes = sizeof(known);
@@ -156,7 +156,7 @@ public:
         return known;
     }
 
-    /// What is wrong with the pool's own structures; nothing, as a rule.
+    /// Damage to the pool's own structures; normally none.
     std::vector<finding> check() const {
         std::vector<finding> found;
         const auto note = [](void* context, const char* location, const char* what) noexcept {
@@ -166,7 +166,8 @@ public:
         return found;
     }
 
-    /// Closes the pool. Throws, and leaves it open, while trees or ranges of it are open, here or in copies of the pool.
+    /// Closes the pool. Throws, and leaves it open, while trees or ranges of it are open, here or in copies of the
+    /// pool.
     void close() {
         detail::check(bristlecone_pool_close(c_handle()));
         handle_.reset();

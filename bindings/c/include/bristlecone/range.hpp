@@ -13,14 +13,14 @@
 
 namespace bristlecone {
 
-/// Items of a tree within bounds, in order, from both ends. Goes through once: for a second time, ask the tree again.
-/// `K` and `V` are what the tree's type says.
+/// Items of a tree within bounds, in order, from both ends. Single-pass: to iterate again, get another range from the
+/// tree. `K` and `V` are those of the tree's type.
 template <class K, class V>
 class range {
 public:
     using value_type = std::pair<typename codec<K>::owned, typename codec<V>::owned>;
 
-    /// Goes forward, or backward.
+    /// Moves forward, or backward.
     template <bool Forward>
     class iterator {
     public:
@@ -40,7 +40,7 @@ public:
             return *this;
         }
         void operator++(int) { ++*this; }
-        /// Only ends are equal.
+        /// Only end iterators are equal.
         friend bool operator==(const iterator& a, const iterator& b) { return !a.item_ && !b.item_; }
         friend bool operator!=(const iterator& a, const iterator& b) { return !(a == b); }
 
@@ -49,7 +49,7 @@ public:
         std::optional<value_type> item_;
     };
 
-    /// The same items, from the last one down.
+    /// The same items in descending order.
     class backward {
     public:
         explicit backward(range&& items) : items_(std::move(items)) {}
@@ -72,13 +72,13 @@ public:
     iterator<true> begin() { return iterator<true>(this); }
     iterator<true> end() { return {}; }
 
-    /// The same items, from the last one down: `for (const auto& [key, value] : tree.range().reversed())`.
+    /// The same items in descending order: `for (const auto& [key, value] : tree.range().reversed())`.
     backward reversed() && { return backward(std::move(*this)); }
 
     /// The next item from the front; none at the end.
     std::optional<value_type> next() { return step(bristlecone_iter_next, bristlecone_iter_next_u64); }
 
-    /// The next item from the back; none when the front has shown the others.
+    /// The next item from the back; none when the front has returned the others.
     std::optional<value_type> next_back() { return step(bristlecone_iter_next_back, bristlecone_iter_next_back_u64); }
 
 private:

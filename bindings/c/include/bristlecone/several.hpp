@@ -16,7 +16,7 @@ namespace bristlecone {
 
 namespace detail {
 
-/// Has a call copy a value to a buffer that is large enough; none if there is no value.
+/// Makes a call copy a value to a sufficiently large buffer; none if there is no value.
 template <class V, class Call>
 std::optional<typename codec<V>::owned> copied(Call&& call) {
     std::string buffer(64, '\0');
@@ -32,11 +32,11 @@ std::optional<typename codec<V>::owned> copied(Call&& call) {
 
 }  // namespace detail
 
-/// Changes of any trees of one pool that are made together, or not at all. Until it is committed it is a list in DRAM;
-/// destroying it forgets it. One thread uses it at a time.
+/// Changes of any trees of one pool that are applied atomically. Until it is committed it is a list in DRAM; destroying
+/// it discards it. Only one thread may use it at a time.
 class batch {
 public:
-    /// Writes a key's value, whether the key is there or not. Of several changes of a key the last one counts.
+    /// Writes a key's value, whether or not the key exists. Of several changes of a key the last one counts.
     template <class K, class V>
     batch& put(const tree<K, V>& in, typename tree<K, V>::key_view key, typename tree<K, V>::value_view value) {
         detail::check(tree<K, V>::with_item(key, value, [&](const void* k, std::size_t ks, const void* v, std::size_t vs) {
@@ -45,7 +45,7 @@ public:
         return *this;
     }
 
-    /// Removes a key, if it is there.
+    /// Removes a key, if it exists.
     template <class K, class V>
     batch& remove(const tree<K, V>& in, typename tree<K, V>::key_view key) {
         detail::check(tree<K, V>::with_key(key, [&](const void* k, std::size_t ks) {
@@ -54,7 +54,7 @@ public:
         return *this;
     }
 
-    /// Makes a condition: the key has this value before the batch, or is absent.
+    /// Adds a condition: before the batch, the key has this value, or is absent.
     template <class K, class V>
     batch& expect(const tree<K, V>& in, typename tree<K, V>::key_view key,
                   const std::optional<typename tree<K, V>::mapped_type>& value) {
@@ -73,7 +73,8 @@ public:
         return *this;
     }
 
-    /// Makes all changes in one step; false if a condition does not hold: nothing has changed then. Either way it is over.
+    /// Applies all changes atomically; false if a condition does not hold: then nothing has changed. In both cases the
+    /// batch has ended.
     bool commit() { return detail::unless(bristlecone_batch_commit(handle_.release()), BRISTLECONE_CONFLICT); }
 
 private:
@@ -88,11 +89,11 @@ private:
     std::unique_ptr<bristlecone_batch, discard> handle_;
 };
 
-/// All trees of a pool as they were at one moment, for any number of threads. What is changed afterwards is kept in DRAM as
-/// long as a snapshot needs it.
+/// All trees of a pool as of one instant, for any number of threads. Later changes are retained in DRAM as long as a
+/// snapshot needs them.
 class snapshot {
 public:
-    /// The value that a key had.
+    /// The value of a key at that instant.
     template <class K, class V>
     std::optional<typename tree<K, V>::mapped_type> get(const tree<K, V>& in, typename tree<K, V>::key_view key) const {
         return detail::copied<V>([&](void* to, std::size_t capacity, std::size_t* size) {
@@ -102,14 +103,14 @@ public:
         });
     }
 
-    /// All items that there were.
+    /// All items at that instant.
     template <class K, class V>
     bristlecone::range<K, V> range(const tree<K, V>& in) const {
         const bristlecone_range all = BRISTLECONE_RANGE_INIT;
         return opened(in, all);
     }
 
-    /// The items that there were from `first` up to, but without, `behind`.
+    /// The items from `first` up to, but without, `behind` at that instant.
     template <class K, class V>
     bristlecone::range<K, V> range(const tree<K, V>& in, typename tree<K, V>::key_view first,
                                    typename tree<K, V>::key_view behind) const {
@@ -122,7 +123,7 @@ public:
         return std::move(*found);
     }
 
-    /// Bytes of DRAM that are kept for it, about.
+    /// Bytes of DRAM retained for it, approximately.
     std::size_t bytes() const {
         std::size_t kept = 0;
         detail::check(bristlecone_snapshot_bytes(handle_.get(), &kept));
@@ -145,7 +146,8 @@ private:
     std::shared_ptr<bristlecone_snapshot> handle_;
 };
 
-/// A transaction under way: see pool::transaction. It reads all trees as they were at one moment, with what it wrote itself.
+/// A transaction in progress: see pool::transaction. It reads all trees as of one instant, together with its own
+/// writes.
 class transaction {
 public:
     /// The value of a key.
@@ -166,7 +168,7 @@ public:
         }));
     }
 
-    /// Removes a key, if it is there.
+    /// Removes a key, if it exists.
     template <class K, class V>
     void remove(const tree<K, V>& in, typename tree<K, V>::key_view key) {
         detail::check(tree<K, V>::with_key(key, [&](const void* k, std::size_t ks) {
@@ -174,7 +176,7 @@ public:
         }));
     }
 
-    /// The items from `first` up to, but without, `behind`, as the transaction sees them.
+    /// The items from `first` up to, but without, `behind`, as seen by the transaction.
     template <class K, class V>
     std::vector<typename tree<K, V>::value_type> range(const tree<K, V>& in, typename tree<K, V>::key_view first,
                                                        typename tree<K, V>::key_view behind) {
@@ -214,7 +216,7 @@ private:
 
     explicit transaction(bristlecone_transaction* handle) : handle_(handle) {}
 
-    /// False if others were faster.
+    /// False if a concurrent change conflicts.
     bool commit() { return detail::unless(bristlecone_transaction_commit(handle_.release()), BRISTLECONE_CONFLICT); }
 
     std::unique_ptr<bristlecone_transaction, rollback> handle_;

@@ -20,7 +20,7 @@ namespace bristlecone {
 
 namespace detail {
 
-/// Shows bytes of the library to a function, whose exceptions must not pass through the library.
+/// Passes bytes of the library to a function, whose exceptions must not pass through the library.
 template <class F>
 class shown {
 public:
@@ -59,7 +59,7 @@ public:
     using mapped_type = typename values::owned;
     using value_type = std::pair<key_type, mapped_type>;
 
-    /// A handle of the C library, for calls that are not here.
+    /// A handle of the C library, for calls without a wrapper here.
     bristlecone_tree* c_handle() const noexcept { return handle_.get(); }
 
     /// The value of a key.
@@ -80,7 +80,8 @@ public:
         }
     }
 
-    /// Shows the value of a key without copying it; false if there is none. The view lives as long as the call.
+    /// Passes the value of a key to a function without copying it; false if the key is absent. The view is valid
+    /// during the call.
     template <class F>
     bool get_with(key_view key, F&& use) const {
         auto seen = [&](const void* data, std::size_t size) { use(values::show(data, size)); };
@@ -92,14 +93,14 @@ public:
         return status == BRISTLECONE_OK;
     }
 
-    /// Whether a key is there.
+    /// Whether a key exists.
     bool contains(key_view key) const {
         const int status = with_key(
             key, [&](const void* k, std::size_t ks) { return bristlecone_contains(c_handle(), k, ks); });
         return detail::unless(status, BRISTLECONE_ABSENT);
     }
 
-    /// Writes a key's value, whether the key is there or not.
+    /// Writes a key's value, whether or not the key exists.
     void put(key_view key, value_view value) {
         if constexpr (words) {
             detail::check(bristlecone_put_u64(c_handle(), key, value));
@@ -110,7 +111,7 @@ public:
         }
     }
 
-    /// Writes a key's value; returns the one that it had.
+    /// Writes a key's value; returns the previous one.
     std::optional<mapped_type> exchange(key_view key, value_view value) {
         return old([&](bristlecone_show to, void* context) {
             return with_item(key, value, [&](const void* k, std::size_t ks, const void* v, std::size_t vs) {
@@ -119,7 +120,7 @@ public:
         });
     }
 
-    /// Inserts a key that is absent; false if it is there.
+    /// Inserts an absent key; false if it exists.
     bool insert(key_view key, value_view value) {
         int status;
         if constexpr (words) {
@@ -132,7 +133,7 @@ public:
         return detail::unless(status, BRISTLECONE_PRESENT);
     }
 
-    /// Replaces the value of a key that is there; returns the one that it had. None: the key is not there.
+    /// Replaces the value of an existing key; returns the previous one. None: the key is absent.
     std::optional<mapped_type> update(key_view key, value_view value) {
         return old([&](bristlecone_show to, void* context) {
             return with_item(key, value, [&](const void* k, std::size_t ks, const void* v, std::size_t vs) {
@@ -141,7 +142,7 @@ public:
         });
     }
 
-    /// Removes a key; returns its value. None: it was not there.
+    /// Removes a key; returns its value. None: it was absent.
     std::optional<mapped_type> remove(key_view key) {
         if constexpr (words) {
             std::uint64_t value = 0;
@@ -157,8 +158,8 @@ public:
         }
     }
 
-    /// Changes a key from what is expected to what is wanted, in one atomic step; std::nullopt stands for an absent
-    /// key. False if the key is not as expected: nothing has changed, and `found`, unless it is null, is what there is.
+    /// Changes a key from `expected` to `wanted` atomically; std::nullopt means an absent key. False if the key is
+    /// not as expected: nothing has changed, and `found`, unless it is null, is the present value.
     bool compare_and_swap(key_view key, const std::optional<mapped_type>& expected,
                           const std::optional<mapped_type>& wanted, std::optional<mapped_type>* found = nullptr) {
         std::optional<mapped_type> held;
@@ -201,7 +202,7 @@ public:
         return result;
     }
 
-    /// Writes many items, one after the other; they must be as many values as keys. After an exception the first
+    /// Writes many items, one after the other; keys and values must be equal in number. After an exception the first
     /// `*done` of them are written, and those behind the next one are not.
     void put_many(const std::vector<std::uint64_t>& many, const std::vector<std::uint64_t>& with,
                   std::size_t* done = nullptr) {
@@ -222,7 +223,7 @@ public:
     /// The items below `behind`.
     bristlecone::range<K, V> below(key_view behind) const { return bounded(no_key, &behind); }
 
-    /// The items whose keys begin with a prefix, of a tree with keys that are strings.
+    /// The items whose keys have a prefix, of a tree with string keys.
     bristlecone::range<K, V> prefix(std::string_view prefix) const {
         static_assert(std::is_same_v<key_view, std::string_view>, "prefixes are of strings");
         bristlecone_iter* opened = nullptr;
@@ -245,7 +246,7 @@ public:
 
     bool empty() const { return size() == 0; }
 
-    /// What is known about the tree.
+    /// Information about the tree.
     bristlecone_tree_info info() const {
         bristlecone_tree_info known{};
         known.struct_bytes = sizeof(known);
@@ -253,7 +254,7 @@ public:
         return known;
     }
 
-    /// What is wrong with the tree; nothing, as a rule. Exact only while no thread writes.
+    /// Damage to the tree; normally none. Exact only while no thread writes.
     std::vector<finding> check() const {
         std::vector<finding> found;
         const auto note = [](void* context, const char* location, const char* what) noexcept {
@@ -274,8 +275,8 @@ private:
     tree(std::shared_ptr<bristlecone_pool> pool, bristlecone_tree* handle)
         : handle_(handle, [pool = std::move(pool)](bristlecone_tree* open) { bristlecone_tree_close(open); }) {}
 
-    /// Makes a call that shows a value to a function; returns its status, if that is no error. An absent key is none,
-    /// and neither is one other status.
+    /// Makes a call that passes a value to a function; returns its status if it is not an error. An absent key is not
+    /// an error, and neither is one other status.
     template <class F, class Call>
     static int show(F& use, Call&& call, int other = BRISTLECONE_ABSENT) {
         detail::shown<F> seen(use);
@@ -285,7 +286,7 @@ private:
         return status;
     }
 
-    /// Makes a call that shows the value that was there; returns it.
+    /// Makes a call that passes the previous value; returns it.
     template <class Call>
     static std::optional<mapped_type> old(Call&& call) {
         std::optional<mapped_type> held;
