@@ -1,7 +1,7 @@
 #!/usr/bin/env bash
-# Checks the sources, installs the package into an environment of its own, as `pip install ./bindings/python` does but
-# compiled as tests of the library are, and runs its tests. `test.sh ARGUMENT…` gives pytest arguments.
-# Needs CPython 3.11 or later, cargo and a C linker; installs the rest from PyPI.
+# Checks the sources, installs the package into a separate environment, like `pip install ./bindings/python` but
+# compiled like tests of the library, and runs its tests. `test.sh ARGUMENT…` passes arguments to pytest. Needs
+# CPython 3.11 or later, cargo and a C linker; installs the rest from PyPI.
 set -euo pipefail
 cd "$(dirname "$0")"
 export CARGO_TARGET_DIR=${CARGO_TARGET_DIR:-$PWD/../../target/bindings}
@@ -28,7 +28,7 @@ fi
 python=$(find_python) || { say "CPython 3.11 or later is missing: install it, or name one by PYTHON="; exit 1; }
 mkdir -p "$CARGO_TARGET_DIR"
 venv=$CARGO_TARGET_DIR/venv
-# An environment that was cut short, or whose Python has gone, is made anew.
+# An incomplete environment, or one whose Python was removed, is created again.
 "$venv/bin/python" -m pip --version >/dev/null 2>&1 || "$python" -m venv --clear "$venv" || {
     may_install || { say "the module venv is missing: install it (Debian's package is python3-venv)"; exit 1; }
     say "the module venv is missing: installing the distribution's"
@@ -39,7 +39,7 @@ venv=$CARGO_TARGET_DIR/venv
 say "installing what tests need"
 pip() { "$venv/bin/python" -m pip install -q --prefer-binary "$@"; }
 pip 'pytest>=8' 'maturin>=1.9,<2'
-# What the package works with if it is there, together or else one by one: tests of what is missing are skipped.
+# Optional packages, installed together or else one by one: tests of missing ones are skipped.
 optional=(numpy pyarrow pandas msgpack mypy matplotlib)
 pip --only-binary :all: "${optional[@]}" 2>/dev/null || for package in "${optional[@]}"; do
     pip --only-binary :all: "$package" || say "$package cannot be installed: its tests are skipped"

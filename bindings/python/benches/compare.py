@@ -64,7 +64,7 @@ class Lmdb:
 
     def put(self, keys: list[int]) -> None:
         for key in keys:
-            # A transaction each: a put that returned survives a kill, as ours does.
+            # One transaction each: a put that returned survives a kill, like ours.
             with self.env.begin(write=True) as tx:
                 tx.put(key.to_bytes(8, "big"), key.to_bytes(8, "big"))
 

@@ -27,9 +27,9 @@ pool = bristlecone.open(path, create=True, max_bytes=256 << 20)
 print(pool, "survives", pool.info()["survives"])
 
 temperatures = pool.tree("temperatures", "i64", float)  # seconds since 1970 -> degrees
-notes = pool.tree("notes", (str, int), codec=json)  # (station, day) -> whatever JSON can say
+notes = pool.tree("notes", (str, int), codec=json)  # (station, day) -> any JSON value
 
-# %% Five years of a made-up station, an item an hour, in one call.
+# %% Five years of a fictitious station, an item an hour, in one call.
 start = datetime(2020, 1, 1, tzinfo=timezone.utc)
 hours = [start + timedelta(hours=hour) for hour in range(5 * 365 * 24)]
 draw = random.Random(2020)
@@ -46,7 +46,7 @@ notes["Ulm", date(2021, 2, 14).toordinal()] = {"snow": 23, "by": ["Ada", "Kurt"]
 notes["Ulm", date(2022, 7, 20).toordinal()] = {"storm": True}
 print(f"{len(temperatures):,} temperatures, {len(notes)} notes")
 
-# %% Ranges: one summer, the last days of the year before, what is known of a place.
+# %% Ranges: one summer, the last days of the year before, all entries of a place.
 summer = temperatures.items(
     int(datetime(2022, 6, 1, tzinfo=timezone.utc).timestamp()),
     int(datetime(2022, 9, 1, tzinfo=timezone.utc).timestamp()),
@@ -56,7 +56,7 @@ print(f"the warmest hour of {len(summer):,}: {datetime.fromtimestamp(when, timez
 for (station, day), note in notes.prefix(("Ulm",)):
     print(station, date.fromordinal(day), note)
 
-# %% The same as arrays, and a picture, if NumPy and matplotlib are there.
+# %% The same as arrays, and a picture, if NumPy and matplotlib are installed.
 try:
     import matplotlib
 
@@ -78,6 +78,6 @@ else:
     figure.savefig(given.out)
     print(f"a picture of {len(values):,} values: {given.out}")
 
-# %% Closed in good order, so that the next open has nothing to recover.
+# %% Closed cleanly, so that the next open need not recover.
 pool.close()
 folder.cleanup()

@@ -1,15 +1,15 @@
-//! What stands for an absent key.
+//! The marker of an absent key.
 
 use pyo3::PyTypeInfo;
 use pyo3::prelude::*;
 
-/// Stands for an absent key in `Tree.compare_and_swap`.
+/// Marks an absent key in `Tree.compare_and_swap`.
 #[pyclass(frozen, module = "bristlecone", name = "Absent")]
 #[derive(Debug)]
 pub struct Absent;
 
 impl Absent {
-    /// Returns whether an object is the one that stands for an absent key.
+    /// Returns whether an object is the marker of an absent key.
     pub fn is(it: &Bound<'_, PyAny>) -> bool {
         Self::is_type_of(it)
     }

@@ -1,4 +1,4 @@
-//! Arrays: what comes from objects that have their numbers in memory, as NumPy's arrays do, and what goes there.
+//! Arrays: numbers read from objects that have them in memory, such as NumPy's arrays, and numbers passed to Python.
 
 use std::any::Any;
 use std::ffi::{c_int, c_void};
@@ -13,8 +13,7 @@ use pyo3::prelude::*;
 
 use crate::convert::{Role, range};
 
-/// Bytes that were made here and that an array of Python's stands on, for as long as it lives. Nothing here looks at
-/// them again.
+/// Bytes that own the memory of a Python array, as long as it lives. They are not read here again.
 #[pyclass(frozen, module = "bristlecone._bristlecone")]
 pub struct Buffer {
     first: *mut c_void,
@@ -22,7 +21,8 @@ pub struct Buffer {
     _held: Box<dyn Any + Send + Sync>,
 }
 
-// SAFETY: the bytes live in what is held; a program that holds the array keeps its threads from writing meanwhile, as with all arrays.
+// SAFETY: the bytes live in the held value; a program that has the array must prevent its threads from writing
+// meanwhile, as with all arrays.
 unsafe impl Send for Buffer {}
 // SAFETY: as above.
 unsafe impl Sync for Buffer {}
@@ -42,14 +42,14 @@ impl Buffer {
 
 #[pymethods]
 impl Buffer {
-    /// Lends the bytes.
+    /// Exposes the bytes.
     ///
     /// # Safety
     ///
-    /// `view` is one to be filled in, or null.
+    /// `view` must be a view to be filled in, or null.
     unsafe fn __getbuffer__(slf: Bound<'_, Self>, view: *mut ffi::Py_buffer, flags: c_int) -> PyResult<()> {
         let (first, bytes) = (slf.get().first, slf.get().bytes);
-        // SAFETY: the view's reference to `slf` keeps the bytes alive, and they may be written to.
+        // SAFETY: the view's reference to `slf` keeps the bytes alive, and they are writable.
         let filled = unsafe { ffi::PyBuffer_FillInfo(view, slf.as_ptr(), first, bytes as isize, 0, flags) };
         if filled == 0 { Ok(()) } else { Err(PyErr::fetch(slf.py())) }
     }
@@ -64,7 +64,7 @@ enum Number {
     Bool(bool),
 }
 
-/// The numbers of an array, to be read while attached to the interpreter.
+/// The numbers of an array, readable while attached to the interpreter.
 pub struct Column {
     buffer: PyUntypedBuffer,
     element: ElementType,
@@ -78,7 +78,7 @@ impl fmt::Debug for Column {
 }
 
 impl Column {
-    /// Returns the numbers of an object, if it has them in memory, in the order of this machine's bytes.
+    /// Returns the numbers of an object, if it has them in memory, in native byte order.
     pub fn of(it: &Bound<'_, PyAny>) -> PyResult<Option<Self>> {
         let Ok(buffer) = PyUntypedBuffer::get(it) else { return Ok(None) };
         let element = match buffer.format().to_bytes() {
@@ -100,7 +100,7 @@ impl Column {
         self.buffer.item_count()
     }
 
-    /// Returns the numbers of a range that there are, if they are `u64`. They are Python's, hence `_py`.
+    /// Returns the numbers in a range of indices, if they are `u64`. Python owns them, hence `_py`.
     pub fn words(&self, _py: Python<'_>, some: Range<usize>) -> impl Iterator<Item = u64> {
         assert!(self.is_u64(), "numbers of another type");
         let some = some.start.min(self.len())..some.end.min(self.len());
@@ -114,14 +114,14 @@ impl Column {
 
     fn at(&self, index: usize) -> *const u8 {
         assert!(index < self.len(), "beyond the array");
-        // Within the buffer, as its owner says.
+        // Within the buffer, according to its owner.
         self.buffer.buf_ptr().cast::<u8>().wrapping_offset(index as isize * self.stride)
     }
 
     fn number(&self, _py: Python<'_>, index: usize) -> Number {
         macro_rules! read {
             ($type:ty) => {
-                // SAFETY: within the buffer, which holds numbers of this type at any address.
+                // SAFETY: within the buffer, which holds numbers of this type at any alignment.
                 unsafe { self.at(index).cast::<$type>().read_unaligned() }.into()
             };
         }
@@ -212,9 +212,9 @@ pub enum Grown {
     I64(Vec<i64>),
     F32(Vec<f32>),
     F64(Vec<f64>),
-    /// Where each text or byte string ends, after a 0, and all of them.
+    /// End of each text or byte string, after a 0, and all their bytes.
     Bytes(Vec<i64>, Vec<u8>),
-    /// Whatever else.
+    /// Data of other kinds.
     Data(Vec<Datum<'static>>),
 }
 
@@ -238,7 +238,7 @@ impl Grown {
         }
     }
 
-    /// Appends a datum of the column's kind; zero, or nothing, for one that is absent.
+    /// Appends a datum of the column's kind; zero, or an empty one, for an absent datum.
     pub fn push(&mut self, datum: Option<Datum<'static>>) {
         macro_rules! number {
             ($numbers:expr, $variant:ident) => {
@@ -269,7 +269,7 @@ impl Grown {
         }
     }
 
-    /// Returns the column as objects of Python's: `Buffer`s, or a list.
+    /// Returns the column as Python objects: `Buffer`s, or a list.
     pub fn python<'py>(self, py: Python<'py>) -> PyResult<Bound<'py, PyAny>> {
         fn buffer<T: Copy + Send + Sync + 'static>(
             py: Python<'_>,

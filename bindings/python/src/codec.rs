@@ -1,4 +1,4 @@
-//! Values of any type, by a codec that the caller gives.
+//! Values of any type, through a codec of the caller.
 
 use bristlecone::dynamic::Kind;
 use pyo3::exceptions::PyTypeError;
@@ -6,7 +6,7 @@ use pyo3::gc::{PyTraverseError, PyVisit};
 use pyo3::prelude::*;
 use pyo3::types::{PyBytes, PyString, PyTuple};
 
-/// Two functions: one makes bytes or a text of a value, the other one makes the value of them again.
+/// Two functions: one encodes a value as bytes or text, the other decodes it.
 #[derive(Debug)]
 pub struct Codec {
     given: Py<PyAny>,
@@ -15,7 +15,8 @@ pub struct Codec {
 }
 
 impl Codec {
-    /// Returns the codec that a caller gave: something with `dumps` and `loads`, or a pair of functions.
+    /// Returns the codec given by a caller: an object with `dumps` and `loads`, or a pair of
+    /// functions.
     pub fn new(given: &Bound<'_, PyAny>) -> PyResult<Self> {
         let wrong = || {
             PyTypeError::new_err(
@@ -34,19 +35,20 @@ impl Codec {
         Ok(Self { given: given.clone().unbind(), dumps: dumps.unbind(), loads: loads.unbind() })
     }
 
-    /// Returns what the caller gave.
+    /// Returns the caller's object.
     pub fn given(&self) -> &Py<PyAny> {
         &self.given
     }
 
-    /// Shows the collector what the codec holds, of which functions of Python's may lead back to it.
+    /// Passes the codec's objects to the garbage collector; Python functions may refer back to the
+    /// codec.
     pub fn traverse(&self, visit: PyVisit<'_>) -> Result<(), PyTraverseError> {
         visit.call(&self.given)?;
         visit.call(&self.dumps)?;
         visit.call(&self.loads)
     }
 
-    /// Returns what values of a new tree are to be: JSON if that is what the codec is called, otherwise bytes.
+    /// Returns the kind of values of a new tree: JSON if the codec has that name, otherwise bytes.
     pub fn kind(&self, py: Python<'_>) -> Kind {
         let name = self.given.bind(py).getattr("__name__").and_then(|name| name.extract::<String>());
         let is_json =
@@ -54,7 +56,7 @@ impl Codec {
         if is_json { Kind::Json } else { Kind::Bytes }
     }
 
-    /// Returns a value as the tree has it: a text where that is its kind, otherwise bytes.
+    /// Encodes a value for the tree: as text if that is its kind, otherwise as bytes.
     pub fn encode<'py>(&self, kind: &Kind, value: &Bound<'py, PyAny>) -> PyResult<Bound<'py, PyAny>> {
         let dumped = self.dumps.bind(value.py()).call1((value,))?;
         match kind {
@@ -64,7 +66,7 @@ impl Codec {
         }
     }
 
-    /// Returns the value that the tree has.
+    /// Decodes a stored value.
     pub fn decode<'py>(&self, stored: Bound<'py, PyAny>) -> PyResult<Bound<'py, PyAny>> {
         self.loads.bind(stored.py()).call1((stored,))
     }

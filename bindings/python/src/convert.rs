@@ -1,4 +1,4 @@
-//! Data of a kind from Python's objects, and back.
+//! Conversion of Python objects to data of a kind, and back.
 
 use std::borrow::Cow;
 
@@ -10,7 +10,7 @@ use pyo3::types::{PyBool, PyByteArray, PyBytes, PyFloat, PyInt, PyString, PyTupl
 
 use crate::error::fault;
 
-/// What a datum is for, in messages.
+/// Purpose of a datum, for messages.
 #[derive(Clone, Copy, Debug)]
 pub enum Role {
     Key,
@@ -26,7 +26,7 @@ impl Role {
     }
 }
 
-/// Returns an object of Python's as a datum of a kind. Texts and bytes are borrowed.
+/// Converts a Python object to a datum of a kind. Texts and bytes are borrowed.
 #[inline]
 pub fn datum<'a>(kind: &Kind, role: Role, it: &'a Bound<'_, PyAny>) -> PyResult<Datum<'a>> {
     if *kind == Kind::U64
@@ -62,7 +62,7 @@ fn slow_datum<'a>(kind: &Kind, role: Role, it: &'a Bound<'_, PyAny>) -> PyResult
             if fits { Ok(Datum::F32(narrow)) } else { Err(out_of_range(kind, role, it)) }
         }
         Kind::Bool => it.cast::<PyBool>().map(|it| Datum::Bool(it.is_true())).or_else(|_| {
-            // NumPy's.
+            // NumPy's type.
             it.extract().map(Datum::Bool).map_err(|_| other_type(kind, role, it))
         }),
         Kind::Unit if it.is_none() => Ok(Datum::Unit),
@@ -87,7 +87,7 @@ fn slow_datum<'a>(kind: &Kind, role: Role, it: &'a Bound<'_, PyAny>) -> PyResult
         },
         Kind::Option(_) if it.is_none() => Ok(Datum::Option(None)),
         Kind::Option(inner) => {
-            // Elements of tuples come here with a life of their own.
+            // Elements of tuples have a shorter lifetime here.
             let inner = datum(inner, role, it)?;
             Ok(Datum::Option(Some(Box::new(inner))))
         }
@@ -108,7 +108,7 @@ fn tuple(kind: &Kind, kinds: &[Kind], role: Role, it: &Bound<'_, PyAny>) -> PyRe
     some_elements(kinds, role, elements)
 }
 
-/// Returns the first elements of a tuple, as many as are given.
+/// Converts the first elements of a tuple, as many as are given.
 pub fn some_elements(kinds: &[Kind], role: Role, elements: &Bound<'_, PyTuple>) -> PyResult<Datum<'static>> {
     let elements = kinds.iter().zip(elements.iter());
     let data = elements.map(|(kind, element)| datum(kind, role, &element).map(Datum::into_owned));
@@ -137,11 +137,11 @@ fn bytes<'a>(kind: &Kind, role: Role, it: &'a Bound<'_, PyAny>) -> PyResult<Cow<
     buffer.to_vec(it.py()).map(Cow::Owned)
 }
 
-/// Returns why a number cannot be one of a kind: it is none, or it is out of range.
+/// Returns the error for an invalid number: not a number of the kind, or out of range.
 #[cold]
 fn unfit(kind: &Kind, role: Role, it: &Bound<'_, PyAny>, error: PyErr) -> PyErr {
     let py = it.py();
-    // Interpreters whose own functions convert 128 bits call a negative number a bad value.
+    // Interpreters with native 128-bit conversions report a negative number as a bad value.
     let unsigned = error.is_instance_of::<PyValueError>(py) && it.is_instance_of::<PyInt>();
     if unsigned || error.is_instance_of::<PyOverflowError>(py) {
         out_of_range(kind, role, it)
@@ -154,14 +154,14 @@ fn unfit(kind: &Kind, role: Role, it: &Bound<'_, PyAny>, error: PyErr) -> PyErr 
 
 #[cold]
 fn out_of_range(kind: &Kind, role: Role, it: &Bound<'_, PyAny>) -> PyErr {
-    // A number of thousands of digits is not shown, and cannot be.
+    // A number of thousands of digits cannot be converted to text, and is not printed.
     let shown = it.str().map(|shown| shown.to_string()).unwrap_or_default();
     let shown = if shown.len() <= 50 { shown } else { "a number".to_owned() };
     let range = range(kind).map(|range| format!(" ({range})")).unwrap_or_default();
     PyOverflowError::new_err(format!("{shown} is no {} of type {kind}{range}", role.name()))
 }
 
-/// Returns what integers of a kind there are.
+/// Returns the range of integers of a kind.
 pub fn range(kind: &Kind) -> Option<String> {
     macro_rules! of {
         ($($variant:ident $type:ty),+) => {
@@ -180,7 +180,7 @@ fn other_type(kind: &Kind, role: Role, it: &Bound<'_, PyAny>) -> PyErr {
     PyTypeError::new_err(format!("a {} of type {kind} is {}, not {given}", role.name(), python_type(kind)))
 }
 
-/// Returns what Python calls data of a kind.
+/// Returns Python's name for data of a kind.
 fn python_type(kind: &Kind) -> &'static str {
     match kind {
         Kind::Unit => "None",
@@ -201,13 +201,13 @@ fn python_type(kind: &Kind) -> &'static str {
     }
 }
 
-/// Returns whether objects of Python's are made of data of this kind without the collector being asked, so that no
+/// Returns whether data of this kind become Python objects without triggering the garbage collector, so that no
 /// other code runs meanwhile.
 pub fn is_plain(kind: &Kind) -> bool {
     !matches!(kind, Kind::Option(_) | Kind::Tuple(_))
 }
 
-/// Returns a datum as an object of Python's.
+/// Converts a datum to a Python object.
 #[inline]
 pub fn python<'py>(py: Python<'py>, datum: &Datum<'_>) -> PyResult<Bound<'py, PyAny>> {
     macro_rules! number {

@@ -1,4 +1,4 @@
-//! The library's errors as Python's exceptions: see `python/bristlecone/_errors.py`.
+//! The library's errors as Python exceptions: see `python/bristlecone/_errors.py`.
 
 use std::io::ErrorKind;
 use std::panic::{AssertUnwindSafe, catch_unwind, resume_unwind};
@@ -12,7 +12,7 @@ use pyo3::types::PyDict;
 
 static CLASSES: PyOnceLock<Py<PyModule>> = PyOnceLock::new();
 
-/// Returns the exception of a class of `_errors`, by its name, with what its constructor takes beside the message.
+/// Returns an exception of a class in `_errors`, with the further arguments of its constructor.
 fn exception(py: Python<'_>, class: &str, message: &str, more: &[(&str, Bound<'_, PyAny>)]) -> PyErr {
     let made = (|| {
         let classes = CLASSES.get_or_try_init(py, || {
@@ -59,11 +59,11 @@ fn class(error: &Error) -> &'static str {
     }
 }
 
-/// Returns the exception that an error is.
+/// Converts an error to an exception.
 #[cold]
 pub fn raise(py: Python<'_>, error: Error) -> PyErr {
     let message = match &error {
-        // Names of what this language calls it.
+        // Messages with the names used in Python.
         Error::NotFound { path } => format!("no pool at {}: create it with create=True", path.display()),
         Error::TreeInUse { name } => format!("the tree {name:?} is in use: close() its handles first"),
         other => other.to_string(),
@@ -87,7 +87,8 @@ pub fn raise(py: Python<'_>, error: Error) -> PyErr {
     exception(py, class(&error), &message, &more)
 }
 
-/// Does something with a tree. Calls of the library that return no error throw it, on a pool that is followed.
+/// Runs an operation on a tree. On a pool that is followed, calls of the library without an error
+/// result panic instead.
 #[inline]
 pub fn caught<R>(work: impl FnOnce() -> Result<R>) -> Result<R> {
     catch_unwind(AssertUnwindSafe(work)).unwrap_or_else(|thrown| match thrown.downcast::<Error>() {
@@ -96,13 +97,13 @@ pub fn caught<R>(work: impl FnOnce() -> Result<R>) -> Result<R> {
     })
 }
 
-/// Returns the exception for what was closed.
+/// Returns the exception for a closed object.
 #[cold]
 pub fn closed(py: Python<'_>) -> PyErr {
     exception(py, "ClosedError", "the pool or the tree is closed", &[])
 }
 
-/// Notes with an exception how many items were done before it: its attribute `done`.
+/// Sets an exception's attribute `done`: the number of items completed before it.
 #[cold]
 pub fn after(py: Python<'_>, done: usize, error: PyErr) -> PyErr {
     let value = error.value(py);
@@ -112,7 +113,7 @@ pub fn after(py: Python<'_>, done: usize, error: PyErr) -> PyErr {
     noted.map_or_else(|other| other, |_| error.clone_ref(py))
 }
 
-/// Returns the exception for what cannot be, which is a fault of this package.
+/// Returns the exception for an impossible state, which is a bug of this package.
 #[cold]
 pub fn fault(what: &str) -> PyErr {
     PyRuntimeError::new_err(format!("bristlecone: {what}"))

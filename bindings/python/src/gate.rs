@@ -1,8 +1,8 @@
-//! What is there until it is closed, by whatever thread.
+//! An object that any thread may close.
 //!
-//! Two kinds of waiting must not meet: for a gate, and for the interpreter. So a thread that is attached to the
-//! interpreter never waits for a gate, and a thread that has come through one neither waits for the interpreter nor
-//! runs code of Python's, which may come to the same gate.
+//! Two kinds of waiting must not be combined: for a gate, and for the interpreter. So a thread that is attached to
+//! the interpreter never waits for a gate. A thread that has passed one neither waits for the interpreter nor runs
+//! Python code, which may reach the same gate.
 
 use std::sync::{PoisonError, RwLock, TryLockError};
 
@@ -11,12 +11,12 @@ use pyo3::prelude::*;
 
 use crate::error::{closed, raise};
 
-/// Something that any number of threads use at a time, until one takes it away.
+/// An object that any number of threads use at a time, until one removes it.
 #[derive(Debug)]
 pub struct Gate<T> {
     held: RwLock<Option<T>>,
-    /// A child that is forked finds the lock as another thread of its parent had it, which is not there to give it
-    /// back. Such a child uses nothing, but must not wait either.
+    /// In a forked child, the lock may be held by a thread of the parent, which does not exist there and never
+    /// releases it. Such a child must not use the object, and must not wait either.
     pid: u32,
 }
 
@@ -25,7 +25,7 @@ impl<T: Send + Sync> Gate<T> {
         Self { held: RwLock::new(Some(it)), pid: std::process::id() }
     }
 
-    /// Verifies that this process is the one that made the gate.
+    /// Checks that this process created the gate.
     pub fn expect_here(&self, py: Python<'_>) -> PyResult<()> {
         if std::process::id() == self.pid {
             return Ok(());
@@ -33,7 +33,7 @@ impl<T: Send + Sync> Gate<T> {
         Err(raise(py, Error::Forked { path: None, pid: self.pid }))
     }
 
-    /// Calls `use_it` attached to the interpreter. It runs no code of Python's.
+    /// Calls `use_it` attached to the interpreter. It must not run Python code.
     #[inline]
     pub fn with<R>(&self, py: Python<'_>, use_it: impl FnOnce(&T) -> R) -> PyResult<R> {
         loop {
@@ -60,7 +60,7 @@ impl<T: Send + Sync> Gate<T> {
         used.ok_or_else(|| closed(py))
     }
 
-    /// Calls `change` with what is held, detached from the interpreter, and when no other thread uses it.
+    /// Calls `change` with the object, detached from the interpreter, when no other thread uses it.
     pub fn change<R: Send>(
         &self,
         py: Python<'_>,
@@ -70,12 +70,12 @@ impl<T: Send + Sync> Gate<T> {
         Ok(py.detach(|| self.change_detached(change)))
     }
 
-    /// Calls `change` as [`change`](Self::change) does, in a thread that is detached already.
+    /// Calls `change` like [`change`](Self::change), in a thread that is already detached.
     pub fn change_detached<R>(&self, change: impl FnOnce(&mut Option<T>) -> R) -> R {
         change(&mut self.held.write().unwrap_or_else(PoisonError::into_inner))
     }
 
-    /// Returns whether nothing is held any more. In a child that was forked, never.
+    /// Returns whether the object was removed. Always false in a forked child.
     pub fn is_closed(&self) -> bool {
         self.held.try_read().is_ok_and(|held| held.is_none())
     }

@@ -1,4 +1,4 @@
-//! A handle to a tree, with what its methods and calls for many keys have in common.
+//! A handle to a tree: common code of its methods and multi-key calls.
 
 use std::sync::Arc;
 
@@ -18,7 +18,7 @@ use crate::view::{Items, View, What};
 #[derive(Debug)]
 pub struct Tree {
     pub slot: Arc<Slot>,
-    /// The pool stays open as long as a tree of it is at hand.
+    /// The pool stays open as long as a handle of one of its trees exists.
     pub shared: Arc<Shared>,
     pub codec: Option<Codec>,
 }
@@ -26,7 +26,7 @@ pub struct Tree {
 /// Bounds of keys.
 pub type Between = (std::ops::Bound<Datum<'static>>, std::ops::Bound<Datum<'static>>);
 
-/// A value as the tree takes it, before it is a datum.
+/// A value in the tree's form, before it becomes a datum.
 type Stored<'py> = Bound<'py, PyAny>;
 
 impl Tree {
@@ -43,7 +43,7 @@ impl Tree {
         datum(&self.slot.keys, Role::Key, key)
     }
 
-    /// Returns a value as the codec makes it.
+    /// Encodes a value with the codec.
     #[inline]
     pub fn encode<'py>(&self, value: &Bound<'py, PyAny>) -> PyResult<Stored<'py>> {
         match &self.codec {
@@ -65,7 +65,7 @@ impl Tree {
         }
     }
 
-    /// Returns a value of the tree as an object of Python's.
+    /// Converts a value of the tree to a Python object.
     pub fn shown<'py>(&self, py: Python<'py>, value: &Datum<'_>) -> PyResult<Bound<'py, PyAny>> {
         self.decode(python(py, value)?)
     }
@@ -153,7 +153,7 @@ impl Tree {
         (python(py, key)?, self.shown(py, value)?).into_pyobject(py)
     }
 
-    /// Inserts a key that is absent; otherwise returns the value that is there.
+    /// Inserts an absent key; otherwise returns the existing value.
     pub fn insert_absent(
         &self,
         key: &Bound<'_, PyAny>,
@@ -168,12 +168,12 @@ impl Tree {
         })
     }
 
-    /// Returns whether the tree is one of this pool.
+    /// Returns whether the tree belongs to this pool.
     pub fn is_of(&self, shared: &Arc<Shared>) -> bool {
         Arc::ptr_eq(&self.shared, shared)
     }
 
-    /// Returns whether values go through a codec.
+    /// Returns whether values use a codec.
     pub fn has_codec(&self) -> bool {
         self.codec.is_some()
     }

@@ -1,4 +1,4 @@
-//! Kinds of keys and values as Python names them: `int`, `"i64"`, `(str, int)`, `str | None`, `numpy.uint32`.
+//! Kinds of keys and values as named in Python: `int`, `"i64"`, `(str, int)`, `str | None`, `numpy.uint32`.
 
 use bristlecone::dynamic::Kind;
 use pyo3::exceptions::{PyTypeError, PyValueError};
@@ -8,7 +8,7 @@ use pyo3::types::{PyBool, PyBytes, PyFloat, PyInt, PyString, PyTuple, PyType};
 
 use crate::error::raise;
 
-/// Returns the kind that `it` stands for.
+/// Returns the kind denoted by `it`.
 pub fn parse(it: &Bound<'_, PyAny>) -> PyResult<Kind> {
     let py = it.py();
     if let Ok(name) = it.cast::<PyString>() {
@@ -99,7 +99,7 @@ fn of_dtype(name: &str) -> Option<Kind> {
     })
 }
 
-/// Verifies that Python can tell all data of a kind apart: `None` stands for one thing at a time.
+/// Checks that Python can distinguish all data of a kind: `None` must have only one meaning.
 pub fn expect_told_apart(kind: &Kind) -> PyResult<()> {
     match kind {
         Kind::Option(inner) if matches!(**inner, Kind::Option(_) | Kind::Unit) => Err(PyValueError::new_err(
@@ -111,8 +111,8 @@ pub fn expect_told_apart(kind: &Kind) -> PyResult<()> {
     }
 }
 
-/// Returns the format of one datum in an array, as the module `struct` names it, if data of this kind are numbers of
-/// the machine's.
+/// Returns the format of one datum in an array, in the notation of the module `struct`, if data of this kind are
+/// native numbers.
 pub fn format(kind: &Kind) -> Option<&'static str> {
     Some(match kind {
         Kind::Bool => "?",

@@ -1,4 +1,4 @@
-//! What the Python package `bristlecone` stands on: trees whose kinds are known at run time, as Python's mappings.
+//! The native part of the Python package `bristlecone`: trees whose kinds are known at run time, as Python mappings.
 
 mod absent;
 mod buffer;
@@ -16,8 +16,7 @@ mod slot;
 mod tree;
 mod view;
 
-/// The native part of the package. Its classes are shared between threads as they are: what can change is behind locks
-/// of their own.
+/// The native part of the package. Threads share its classes without the GIL: mutable state has its own locks.
 #[pyo3::pymodule(gil_used = false)]
 mod _bristlecone {
     use pyo3::prelude::*;

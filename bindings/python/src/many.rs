@@ -1,4 +1,4 @@
-//! Many keys at a time: from arrays, or from whatever can be iterated over. Each key is an operation of its own.
+//! Multi-key calls: from arrays, or from any iterable. Each key is a separate operation.
 
 use bristlecone::dynamic::{Datum, Kind, Tree as Dynamic};
 use bristlecone::{Error, ManyError, Result};
@@ -13,10 +13,10 @@ use crate::error::{after, caught, fault, raise};
 use crate::handle::Tree;
 use crate::kind::format;
 
-/// Keys between two looks at signals, and at whether the tree is closed.
+/// Number of keys between two checks for signals, and for closing of the tree.
 const TOGETHER: usize = 16 << 10;
 
-/// Where keys or values come from.
+/// Source of keys or values.
 enum Source<'py> {
     Column(Column),
     Objects(Bound<'py, PyIterator>, Option<usize>),
@@ -25,7 +25,7 @@ enum Source<'py> {
 impl<'py> Source<'py> {
     fn new(it: &Bound<'py, PyAny>) -> PyResult<Self> {
         expect_several(it)?;
-        // Of pandas, pyarrow and their like.
+        // Objects of pandas, pyarrow and similar libraries.
         let py = it.py();
         let plain = match it.hasattr(intern!(py, "to_numpy"))? {
             true => arrays(py)?.call_method1(intern!(py, "plain"), (it,))?,
@@ -37,7 +37,7 @@ impl<'py> Source<'py> {
         }
     }
 
-    /// Returns how many there are, if that is known.
+    /// Returns their number, if known.
     fn len(&self) -> Option<usize> {
         match self {
             Self::Column(column) => Some(column.len()),
@@ -45,7 +45,7 @@ impl<'py> Source<'py> {
         }
     }
 
-    /// Returns the datum number `index`, which is the next one. `None`: there are no more.
+    /// Returns the datum number `index`, which must be the next one; `None` at the end.
     fn next(
         &mut self,
         py: Python<'py>,
@@ -89,8 +89,8 @@ impl<'py> Source<'py> {
     }
 }
 
-/// Does something with items, some at a time: `some` gives those from a number on, none when there are no more;
-/// `apply` says how many of them it did something with, and what prevented the next one. Returns how many it were.
+/// Processes items in groups: `some` returns those from a number on, none at the end; `apply` returns how many
+/// of them it processed, and the error of the next one. Returns the total number.
 fn in_turn<T: Send>(
     py: Python<'_>,
     tree: &Tree,
@@ -119,7 +119,7 @@ fn in_turn<T: Send>(
     }
 }
 
-/// Returns how many of some items are done, and what prevented the next one.
+/// Returns the number of completed items, and the error of the next one.
 fn told(count: usize, done: std::result::Result<(), ManyError>) -> (usize, Result<()>) {
     match done {
         Ok(()) => (count, Ok(())),
@@ -171,7 +171,7 @@ fn expect_pairs(keys: usize, values: usize) -> PyResult<()> {
     Err(PyValueError::new_err(format!("as many values as keys are expected, not {values} for {keys}")))
 }
 
-/// Returns the values of many keys, in `values`, and whether each is there.
+/// Writes the values of many keys to `values`, and returns whether each exists.
 fn lookup<'py>(
     py: Python<'py>,
     tree: &Tree,
@@ -240,7 +240,7 @@ pub fn get<'py>(
     Ok(PyList::new(py, shown.collect::<PyResult<Vec<_>>>()?)?.into_any())
 }
 
-/// Returns the values of many keys, as columns are, and whether each is there.
+/// Returns the values of many keys, in the form of columns, and whether each exists.
 pub fn columns<'py>(
     tree: &Tree,
     keys: &Bound<'py, PyAny>,
@@ -250,7 +250,7 @@ pub fn columns<'py>(
     Ok((values.python(py)?, Grown::Bool(found).python(py)?))
 }
 
-/// Returns whether each of many keys is there: as an array for an array of keys, otherwise as a list.
+/// Returns whether each of many keys exists: as an array for an array of keys, otherwise as a list.
 pub fn contains<'py>(tree: &Tree, keys: &Bound<'py, PyAny>) -> PyResult<Bound<'py, PyAny>> {
     let (py, mut source, mut found) = (keys.py(), Source::new(keys)?, Vec::new());
     let mut some_found = Vec::new();
@@ -267,7 +267,7 @@ pub fn contains<'py>(tree: &Tree, keys: &Bound<'py, PyAny>) -> PyResult<Bound<'p
     Ok(PyList::new(py, found.into_iter().map(|found| found == 1))?.into_any())
 }
 
-/// Removes many keys; returns how many of them were there.
+/// Removes many keys; returns how many of them existed.
 pub fn remove(tree: &Tree, keys: &Bound<'_, PyAny>) -> PyResult<usize> {
     let (py, mut source, mut removed) = (keys.py(), Source::new(keys)?, 0);
     let mut old = Vec::new();
@@ -290,7 +290,7 @@ fn is_arrow(it: &Bound<'_, PyAny>) -> PyResult<bool> {
     Ok(module.to_str().is_ok_and(|name| name == "pyarrow" || name.starts_with("pyarrow.")))
 }
 
-/// Verifies that an object is no single text, whose characters would be taken for keys.
+/// Checks that an object is not a single text, whose characters would be taken for keys.
 fn expect_several(keys: &Bound<'_, PyAny>) -> PyResult<()> {
     if keys.is_instance_of::<PyString>() {
         return Err(PyTypeError::new_err("several keys are expected, not one str"));

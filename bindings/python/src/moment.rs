@@ -1,5 +1,5 @@
-//! Trees as of one moment: what snapshots and transactions see; and batches. `python/bristlecone/_moments.py` has the
-//! mappings that users see.
+//! Trees as of one instant, in snapshots and transactions; and batches. `python/bristlecone/_moments.py` has the
+//! mappings for users.
 
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 
@@ -15,11 +15,11 @@ use crate::handle::{Between, Tree};
 use crate::slot::{Shared, Slot};
 use crate::view::{Items, Rest, What};
 
-/// What trees are seen through.
+/// The view through which trees are read.
 #[derive(Debug)]
 pub enum Seen {
     Snapshot(Snapshot),
-    /// One thread at a time uses it.
+    /// Used by one thread at a time.
     Transaction(Box<Mutex<Transaction>>),
 }
 
@@ -87,7 +87,7 @@ impl Moment {
         Ok(Self { shared: Arc::clone(shared), seen })
     }
 
-    /// Calls `use_it` with what a tree is seen through, and with the tree. It runs no code of Python's.
+    /// Calls `use_it` with the view and the tree. It must not run Python code.
     fn with<R>(
         &self,
         py: Python<'_>,
@@ -101,7 +101,7 @@ impl Moment {
         if tree.is_of(&self.shared) { Ok(()) } else { Err(other_pool(py)) }
     }
 
-    /// Returns some of the items of a tree that are next.
+    /// Returns the next items of a tree.
     pub fn some_items(
         &self,
         py: Python<'_>,
@@ -120,7 +120,7 @@ fn other_pool(py: Python<'_>) -> PyErr {
 
 #[pymethods]
 impl Moment {
-    /// Returns the value that a key has, or `default`.
+    /// Returns the value of a key, or `default`.
     fn get<'py>(
         &self,
         tree: &Tree,
@@ -180,7 +180,7 @@ impl Moment {
         self.shared.work(py, |_| transaction.commit())
     }
 
-    /// Ends the snapshot or the transaction. Again, it does nothing.
+    /// Ends the snapshot or the transaction. Repeated calls have no effect.
     fn end(&self, py: Python<'_>) -> PyResult<()> {
         self.seen.change(py, |seen| drop(seen.take()))
     }
@@ -191,14 +191,14 @@ impl Moment {
         self.seen.is_closed()
     }
 
-    /// Returns the bytes of memory that are kept for a snapshot, about.
+    /// Returns the approximate number of bytes of memory retained for a snapshot.
     #[getter]
     fn bytes(&self, py: Python<'_>) -> PyResult<usize> {
         self.seen.with(py, |seen| if let Seen::Snapshot(snapshot) = seen { snapshot.bytes() } else { 0 })
     }
 }
 
-/// What a batch does with a key.
+/// A batch's change of a key.
 #[derive(Debug)]
 enum Change {
     Put(Datum<'static>),
@@ -206,10 +206,10 @@ enum Change {
     Expect(Option<Datum<'static>>),
 }
 
-/// A change of a key, as a batch notes it.
+/// A change of a key, as stored in a batch.
 type Noted = (Arc<Slot>, Datum<'static>, Change);
 
-/// Changes of any trees of one pool that are made together, or not at all.
+/// Changes of any trees of one pool that are applied atomically.
 #[pyclass(frozen, weakref, module = "bristlecone")]
 #[derive(Debug)]
 pub struct Batch {
@@ -238,18 +238,18 @@ impl Batch {
 
 #[pymethods]
 impl Batch {
-    /// Writes a key's value, whether the key is there or not.
+    /// Writes a key's value, whether or not the key exists.
     fn put(&self, tree: &Tree, key: &Bound<'_, PyAny>, value: &Bound<'_, PyAny>) -> PyResult<()> {
         let stored = tree.encode(value)?;
         self.note(tree, key, Change::Put(tree.value(&stored)?.into_owned()))
     }
 
-    /// Removes a key, if it is there.
+    /// Removes a key, if it exists.
     fn remove(&self, tree: &Tree, key: &Bound<'_, PyAny>) -> PyResult<()> {
         self.note(tree, key, Change::Remove)
     }
 
-    /// Makes a condition: the key has this value before the batch, or is `ABSENT`.
+    /// Adds a condition: before the batch, the key has this value, or is `ABSENT`.
     fn expect(&self, tree: &Tree, key: &Bound<'_, PyAny>, value: &Bound<'_, PyAny>) -> PyResult<()> {
         if Absent::is(value) {
             return self.note(tree, key, Change::Expect(None));
@@ -258,7 +258,7 @@ impl Batch {
         self.note(tree, key, Change::Expect(Some(tree.value(&stored)?.into_owned())))
     }
 
-    /// Makes all changes in one step, if all conditions hold.
+    /// Applies all changes atomically, if all conditions hold.
     fn commit(&self, py: Python<'_>) -> PyResult<()> {
         let changes = self.changes.lock_py_attached(py).unwrap_or_else(PoisonError::into_inner).take();
         let changes = changes.ok_or_else(|| crate::error::closed(py))?;
@@ -297,7 +297,7 @@ impl Batch {
     ) -> PyResult<()> {
         let is_open = self.changes.lock_py_attached(py).unwrap_or_else(PoisonError::into_inner).is_some();
         match kind {
-            // What was raised within the block leaves everything undone.
+            // An exception within the block discards all changes.
             Some(_) => *self.changes.lock_py_attached(py).unwrap_or_else(PoisonError::into_inner) = None,
             None if is_open => self.commit(py)?,
             None => {}

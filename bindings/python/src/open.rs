@@ -1,4 +1,4 @@
-//! How pools and trees are asked for.
+//! Opening pools and trees: arguments.
 
 use std::path::PathBuf;
 
@@ -62,7 +62,7 @@ impl FromPyObject<'_, '_> for Size {
     }
 }
 
-/// An argument that may be left out, which is not the same as `None`.
+/// An optional argument; a missing one differs from `None`.
 pub enum Given {
     Not,
     It(Py<PyAny>),
@@ -76,7 +76,7 @@ impl FromPyObject<'_, '_> for Given {
     }
 }
 
-/// How a tree is asked for.
+/// Arguments for opening a tree.
 pub struct Asked {
     pub name: String,
     pub kinds: Option<(Kind, Kind)>,
@@ -100,7 +100,7 @@ impl Asked {
             opened => return self.expect_kinds(opened?),
         }
         match options.create_dynamic(keys, values) {
-            // Another thread was faster: its tree is opened.
+            // Another thread created it first: its tree is opened.
             Err(Error::TreeExists { .. }) => self.expect_kinds(options.open_dynamic()?),
             created => created,
         }

@@ -1,4 +1,4 @@
-//! Pools: `bristlecone.open`, and what a pool has beside its trees.
+//! Pools: `bristlecone.open`, and operations besides those on trees.
 
 use std::collections::HashMap;
 use std::ops::ControlFlow;
@@ -84,7 +84,7 @@ impl Pool {
         PyList::new(py, self.names(py)?)?.try_iter()
     }
 
-    /// Returns the tree of a name, or `default`.
+    /// Returns the tree with a name, or `default`.
     #[pyo3(signature = (name, default=None))]
     fn get<'py>(
         &self,
@@ -103,17 +103,17 @@ impl Pool {
         Self::seen(slf, "KeysView")
     }
 
-    /// Returns the trees, which are opened as they are asked for.
+    /// Returns the trees, each of which is opened when it is accessed.
     fn values(slf: Bound<'_, Self>) -> PyResult<Bound<'_, PyAny>> {
         Self::seen(slf, "ValuesView")
     }
 
-    /// Returns the trees' names and the trees, which are opened as they are asked for.
+    /// Returns the trees' names and the trees, each of which is opened when it is accessed.
     fn items(slf: Bound<'_, Self>) -> PyResult<Bound<'_, PyAny>> {
         Self::seen(slf, "ItemsView")
     }
 
-    /// Returns the trees' names and what they were created with.
+    /// Returns the trees' names and their properties at creation.
     fn trees<'py>(&self, py: Python<'py>) -> PyResult<Bound<'py, PyDict>> {
         let trees = PyDict::new(py);
         for entry in self.shared.work(py, bristlecone::Pool::trees)? {
@@ -131,22 +131,22 @@ impl Pool {
         Ok(trees)
     }
 
-    /// Drops a tree and everything in it.
+    /// Drops a tree and all its items.
     fn drop_tree(&self, py: Python<'_>, name: String) -> PyResult<()> {
         self.shared.work(py, |pool| pool.drop_tree(&name))
     }
 
-    /// Gives a tree another name.
+    /// Renames a tree.
     fn rename_tree(&self, py: Python<'_>, name: String, to: String) -> PyResult<()> {
         self.shared.rename(py, &name, &to)
     }
 
-    /// Removes every item of a tree in one step.
+    /// Removes every item of a tree atomically.
     fn clear_tree(&self, py: Python<'_>, name: String) -> PyResult<()> {
         self.shared.clear(py, &name)
     }
 
-    /// Returns what is known about the pool.
+    /// Returns information about the pool.
     fn info<'py>(&self, py: Python<'py>) -> PyResult<Bound<'py, PyDict>> {
         let info = self.shared.work(py, |pool| Ok(pool.info()))?;
         let told = PyDict::new(py);
@@ -170,12 +170,12 @@ impl Pool {
         Ok(told)
     }
 
-    /// Verifies the pool's own structures; returns what is wrong.
+    /// Verifies the pool's own structures; returns the damage found.
     fn check(&self, py: Python<'_>) -> PyResult<Vec<String>> {
         self.shared.work(py, |pool| Ok(findings(pool.check())))
     }
 
-    /// Takes a snapshot: all trees as they are now, whatever is written afterwards.
+    /// Takes a snapshot: all trees as of now, unaffected by later writes.
     #[pyo3(signature = (*, max_bytes=None))]
     fn snapshot<'py>(slf: &Bound<'py, Self>, max_bytes: Option<Size>) -> PyResult<Bound<'py, PyAny>> {
         let py = slf.py();
@@ -190,7 +190,7 @@ impl Pool {
         moments(py)?.call_method1(intern!(py, "Transaction"), (moment,))
     }
 
-    /// Calls a function with a transaction and commits it; calls it again if others were faster.
+    /// Calls a function with a transaction and commits it; calls it again after a conflict.
     fn transact<'py>(slf: &Bound<'py, Self>, function: Bound<'py, PyAny>) -> PyResult<Bound<'py, PyAny>> {
         moments(slf.py())?.call_method1(intern!(slf.py(), "transact"), (slf, function))
     }
@@ -200,7 +200,8 @@ impl Pool {
         Batch::new(Arc::clone(&self.shared))
     }
 
-    /// Copies the pool, as it is at one moment, to a new file; returns the trees' names and how many items each has.
+    /// Copies the pool, as of one instant, to a new file; returns the trees' names and their
+    /// numbers of items.
     #[pyo3(signature = (path, *, max_bytes=None, design=None, domain=None))]
     fn backup(
         &self,
@@ -221,7 +222,7 @@ impl Pool {
         if let Some(domain) = domain {
             options = options.domain(domain.parse().map_err(refused)?);
         }
-        // Signals are looked at meanwhile, whose handlers may use the pool: the gate is not held.
+        // Signals are checked meanwhile, and their handlers may use the pool: the gate is not held.
         let pool = self.shared.work(py, |pool| Ok(pool.clone()))?;
         let mut signal = None;
         let copied = py.detach(|| {
@@ -243,17 +244,17 @@ impl Pool {
         }
     }
 
-    /// Gives space that no tree needs back to the file system; returns how many bytes.
+    /// Releases unused space to the file system; returns the number of bytes.
     fn trim(&self, py: Python<'_>) -> PyResult<u64> {
         self.shared.work(py, bristlecone::Pool::trim)
     }
 
-    /// Makes room ahead of time, so that growth costs no page faults later.
+    /// Allocates space in advance, so that later growth causes no page faults.
     fn prefault(&self, py: Python<'_>, bytes: u64) -> PyResult<()> {
         self.shared.work(py, |pool| pool.prefault(bytes))
     }
 
-    /// Closes the pool in good order, and its trees.
+    /// Closes the pool and its trees cleanly.
     fn close(&self, py: Python<'_>) -> PyResult<()> {
         self.shared.close(py)
     }
@@ -264,7 +265,7 @@ impl Pool {
         self.shared.gate.is_closed()
     }
 
-    /// Returns where the pool is.
+    /// Returns the path of the pool.
     #[getter]
     fn path(&self) -> PathBuf {
         self.shared.path.clone()
@@ -276,7 +277,7 @@ impl Pool {
         self.shared.read_only
     }
 
-    /// Returns what survives: "process", "adr", "eadr" or "msync".
+    /// Returns the durability domain: "process", "adr", "eadr" or "msync".
     #[getter]
     fn domain(&self) -> String {
         self.shared.domain.to_string()
@@ -318,12 +319,12 @@ fn moments(py: Python<'_>) -> PyResult<Bound<'_, PyModule>> {
     py.import(intern!(py, "bristlecone._moments"))
 }
 
-/// Returns what was found, in words.
+/// Returns descriptions of findings.
 pub fn findings(found: Vec<Finding>) -> Vec<String> {
     found.into_iter().map(|Finding { location, what, .. }| format!("{location}: {what}")).collect()
 }
 
-/// Returns what a tree occupies.
+/// Returns a tree's space usage.
 pub fn stats<'py>(py: Python<'py>, stats: &TreeStats) -> PyResult<Bound<'py, PyDict>> {
     let told = PyDict::new(py);
     told.set_item("items", stats.items)?;

@@ -1,4 +1,4 @@
-//! Open pools and trees, as all their handles in Python share them.
+//! Open pools and trees, as shared by all their Python handles.
 
 use std::collections::HashMap;
 use std::path::PathBuf;
@@ -12,15 +12,15 @@ use crate::error::{caught, raise};
 use crate::gate::Gate;
 use crate::moment::Seen;
 
-/// An open tree. Its kinds stay what they are when it is closed.
+/// An open tree. Its kinds remain known after it is closed.
 #[derive(Debug)]
 pub struct Slot {
     pub gate: Gate<Tree>,
     pub keys: Kind,
     pub values: Kind,
-    /// Under the pool's directory it may get another one.
+    /// A rename may change it.
     name: Mutex<String>,
-    /// Writes wait for a device: other threads run meanwhile.
+    /// Whether writes wait for a device: other threads then run meanwhile.
     waits: bool,
 }
 
@@ -35,13 +35,13 @@ impl Slot {
         lock(&self.name).clone()
     }
 
-    /// Calls `read` with the tree. It runs no code of Python's.
+    /// Calls `read` with the tree. It must not run Python code.
     #[inline]
     pub fn read<R>(&self, py: Python<'_>, read: impl FnOnce(&Tree) -> Result<R>) -> PyResult<R> {
         self.gate.with(py, |tree| caught(|| read(tree)))?.map_err(|error| raise(py, error))
     }
 
-    /// Calls `write` with the tree. It runs no code of Python's.
+    /// Calls `write` with the tree. It must not run Python code.
     #[inline]
     pub fn write<R: Send>(
         &self,
@@ -52,7 +52,7 @@ impl Slot {
         written?.map_err(|error| raise(py, error))
     }
 
-    /// Calls `work` with the tree while other threads of Python's run.
+    /// Calls `work` with the tree while other Python threads run.
     pub fn work<R: Send>(&self, py: Python<'_>, work: impl FnOnce(&Tree) -> Result<R> + Send) -> PyResult<R> {
         self.gate.with_detached(py, |tree| caught(|| work(tree)))?.map_err(|error| raise(py, error))
     }
@@ -66,14 +66,14 @@ pub struct Shared {
     pub read_only: bool,
     pub domain: Domain,
     trees: Mutex<HashMap<String, Weak<Slot>>>,
-    /// Snapshots and transactions, which hold the pool open.
+    /// Snapshots and transactions, which keep the pool open.
     seen: Mutex<Vec<Weak<Gate<Seen>>>>,
 }
 
-/// Every open pool, to be closed before the interpreter ends.
+/// All open pools, to close before the interpreter ends.
 static POOLS: Mutex<Vec<Weak<Shared>>> = Mutex::new(Vec::new());
 
-/// Locks what is never locked for long, and never while a thread waits for the interpreter.
+/// Locks a mutex that is only held briefly, and never while a thread waits for the interpreter.
 fn lock<T>(mutex: &Mutex<T>) -> MutexGuard<'_, T> {
     mutex.lock().unwrap_or_else(PoisonError::into_inner)
 }
@@ -91,7 +91,7 @@ impl Shared {
         shared
     }
 
-    /// Calls `use_it` with the pool while other threads of Python's run.
+    /// Calls `use_it` with the pool while other Python threads run.
     pub fn work<R: Send>(
         &self,
         py: Python<'_>,
@@ -100,7 +100,7 @@ impl Shared {
         self.gate.with_detached(py, use_it)?.map_err(|error| raise(py, error))
     }
 
-    /// Returns the tree of a name, which `open` opens, or creates.
+    /// Returns the tree with a name, which `open` opens or creates if necessary.
     pub fn tree(
         &self,
         py: Python<'_>,
@@ -120,14 +120,14 @@ impl Shared {
         })
     }
 
-    /// Notes a snapshot or a transaction, which ends when the pool is closed.
+    /// Registers a snapshot or a transaction, which ends when the pool is closed.
     pub fn note_seen(&self, seen: &Arc<Gate<Seen>>) {
         let mut all = lock(&self.seen);
         all.retain(|seen| seen.strong_count() > 0);
         all.push(Arc::downgrade(seen));
     }
 
-    /// Gives a tree another name, open or not.
+    /// Renames a tree, open or not.
     pub fn rename(&self, py: Python<'_>, from: &str, to: &str) -> PyResult<()> {
         self.work(py, |pool| {
             let mut trees = lock(&self.trees);
@@ -142,7 +142,7 @@ impl Shared {
         })
     }
 
-    /// Removes every item of a tree in one step. The tree's handles here are put off meanwhile.
+    /// Removes every item of a tree atomically. The tree's handles here wait meanwhile.
     pub fn clear(&self, py: Python<'_>, name: &str) -> PyResult<()> {
         self.gate.expect_here(py)?;
         let slot = lock(&self.trees).get(name).and_then(Weak::upgrade).filter(|slot| !slot.gate.is_closed());
@@ -159,7 +159,8 @@ impl Shared {
         cleared.map_err(|error| raise(py, error))
     }
 
-    /// Closes the pool and all its trees, when the calls that use them now have returned. Again, it does nothing.
+    /// Closes the pool and all its trees, after the present calls on them have returned. Repeated
+    /// calls have no effect.
     pub fn close(&self, py: Python<'_>) -> PyResult<()> {
         let Some(pool) = self.gate.change(py, Option::take)? else { return Ok(()) };
         let slots: Vec<_> = lock(&self.trees).drain().filter_map(|(_, slot)| slot.upgrade()).collect();
@@ -174,12 +175,12 @@ impl Shared {
     }
 }
 
-/// Closes every pool that this process has open.
+/// Closes all pools that this process has open.
 #[pyfunction]
 pub fn _close_all(py: Python<'_>) -> PyResult<()> {
     let pools: Vec<_> = lock(&POOLS).drain(..).filter_map(|pool| pool.upgrade()).collect();
     for pool in pools {
-        // A pool of the parent's is not this process's to close.
+        // A pool opened by the parent must not be closed by this process.
         if pool.gate.expect_here(py).is_ok() {
             pool.close(py)?;
         }

@@ -1,4 +1,4 @@
-//! Trees: mutable mappings in the order of their keys.
+//! Trees: mutable mappings in key order.
 
 use bristlecone::dynamic::{Datum, Kind};
 use pyo3::exceptions::{PyKeyError, PyTypeError, PyValueError};
@@ -14,7 +14,7 @@ use crate::many;
 use crate::pool::{findings, stats};
 use crate::view::{Items, View, What};
 
-/// Returns the two elements of a pair, of whatever type that is.
+/// Returns the two elements of a pair of any type.
 fn both<'py>(pair: &Bound<'py, PyAny>) -> PyResult<(Bound<'py, PyAny>, Bound<'py, PyAny>)> {
     let mut elements = pair.try_iter()?;
     match (elements.next().transpose()?, elements.next().transpose()?, elements.next().transpose()?) {
@@ -75,7 +75,7 @@ impl Tree {
         Ok(self.find(key)?.or(default))
     }
 
-    /// Writes a key's value; returns whether it did. Without `overwrite` a key that is there stays as it is.
+    /// Writes a key's value; returns whether it did. Without `overwrite` an existing key is unchanged.
     #[pyo3(signature = (key, value, overwrite=true))]
     fn put(&self, key: &Bound<'_, PyAny>, value: &Bound<'_, PyAny>, overwrite: bool) -> PyResult<bool> {
         if overwrite {
@@ -85,7 +85,7 @@ impl Tree {
         self.insert_absent(key, value).map(|there| there.is_none())
     }
 
-    /// Writes a key's value; returns the value it had, or `default`.
+    /// Writes a key's value; returns the previous value, or `default`.
     #[pyo3(signature = (key, value, default=None))]
     fn replace<'py>(
         &self,
@@ -100,7 +100,7 @@ impl Tree {
         Ok(replaced.map(|value| self.shown(py, &value)).transpose()?.or(default))
     }
 
-    /// Returns the value of a key, which is `default` from now on if the key was absent.
+    /// Returns the value of a key; sets it to `default` if the key is absent.
     #[pyo3(signature = (key, default=None))]
     fn setdefault<'py>(
         &self,
@@ -115,8 +115,7 @@ impl Tree {
         }
     }
 
-    /// Changes a key from what is expected to what is wanted, in one step; returns whether it did. `ABSENT` stands
-    /// for an absent key.
+    /// Changes a key from `expected` to `wanted` atomically; returns whether it did. `ABSENT` means an absent key.
     fn compare_and_swap(
         &self,
         key: &Bound<'_, PyAny>,
@@ -164,7 +163,7 @@ impl Tree {
         }
     }
 
-    /// Writes the items of a mapping, or of an iterable of pairs; each is a write of its own.
+    /// Writes the items of a mapping, or of an iterable of pairs; each write is separate.
     #[pyo3(signature = (other=None, /, **named))]
     fn update(
         &self,
@@ -192,12 +191,12 @@ impl Tree {
         self.update(other.py(), Some(other), None)
     }
 
-    /// Removes every item in one step.
+    /// Removes every item atomically.
     fn clear(&self, py: Python<'_>) -> PyResult<()> {
         self.shared.clear(py, &self.slot.name())
     }
 
-    /// Returns the items whose keys lie within bounds, in order.
+    /// Returns the items whose keys are within bounds, in order.
     #[pyo3(signature = (start=None, stop=None, reverse=false, *, inclusive=(true, false)))]
     fn items(
         slf: Py<Self>,
@@ -223,7 +222,7 @@ impl Tree {
         Self::view(slf, py, What::Keys, [start, stop], inclusive, reverse)
     }
 
-    /// Returns the values of the keys within bounds, in the order of the keys.
+    /// Returns the values of the keys within bounds, in key order.
     #[pyo3(signature = (start=None, stop=None, reverse=false, *, inclusive=(true, false)))]
     fn values(
         slf: Py<Self>,
@@ -236,7 +235,7 @@ impl Tree {
         Self::view(slf, py, What::Values, [start, stop], inclusive, reverse)
     }
 
-    /// Returns the items whose keys begin with a text, with bytes, or with the first elements of a tuple.
+    /// Returns the items whose keys have a prefix: a text, bytes, or the first elements of a tuple.
     #[pyo3(signature = (prefix, reverse=false))]
     fn prefix(slf: Py<Self>, prefix: &Bound<'_, PyAny>, reverse: bool) -> PyResult<View> {
         let tree = slf.get();
@@ -269,7 +268,7 @@ impl Tree {
         self.near(key, |tree, key| tree.get_lt(key))
     }
 
-    /// Returns the item with the largest key that is `key` or below, or `None`.
+    /// Returns the item with the largest key that is at most `key`, or `None`.
     fn get_le<'py>(&self, key: &Bound<'py, PyAny>) -> PyResult<Option<Bound<'py, PyTuple>>> {
         self.near(key, |tree, key| tree.get_le(key))
     }
@@ -279,12 +278,12 @@ impl Tree {
         self.near(key, |tree, key| tree.get_gt(key))
     }
 
-    /// Returns the item with the smallest key that is `key` or above, or `None`.
+    /// Returns the item with the smallest key that is at least `key`, or `None`.
     fn get_ge<'py>(&self, key: &Bound<'py, PyAny>) -> PyResult<Option<Bound<'py, PyTuple>>> {
         self.near(key, |tree, key| tree.get_ge(key))
     }
 
-    /// Removes the items whose keys lie within bounds, each in a step of its own; returns how many.
+    /// Removes the items whose keys are within bounds, one by one; returns how many.
     #[pyo3(signature = (start=None, stop=None, *, inclusive=(true, false)))]
     fn remove_range(
         &self,
@@ -297,7 +296,7 @@ impl Tree {
         self.slot.work(py, |tree| tree.remove_range(bounds))
     }
 
-    /// Writes many items; each is a write of its own.
+    /// Writes many items; each write is separate.
     fn put_many(&self, keys: &Bound<'_, PyAny>, values: &Bound<'_, PyAny>) -> PyResult<()> {
         many::put(self, keys, values)
     }
@@ -312,22 +311,22 @@ impl Tree {
         many::get(slf, keys, default)
     }
 
-    /// Returns the values of many keys as `_arrays` takes them, and which are there.
+    /// Returns the values of many keys in the form required by `_arrays`, and whether each exists.
     fn _lookup<'py>(&self, keys: &Bound<'py, PyAny>) -> PyResult<(Bound<'py, PyAny>, Bound<'py, PyAny>)> {
         many::columns(self, keys)
     }
 
-    /// Returns which of many keys are there.
+    /// Returns whether each of many keys exists.
     fn contains_many<'py>(&self, keys: &Bound<'py, PyAny>) -> PyResult<Bound<'py, PyAny>> {
         many::contains(self, keys)
     }
 
-    /// Removes many keys; returns how many of them were there.
+    /// Removes many keys; returns how many of them existed.
     fn remove_many(&self, keys: &Bound<'_, PyAny>) -> PyResult<usize> {
         many::remove(self, keys)
     }
 
-    /// Closes the tree: all handles to it in this pool. What they are used for raises `ClosedError` then.
+    /// Closes the tree, including all its handles in this pool. Using them then raises `ClosedError`.
     fn close(&self, py: Python<'_>) -> PyResult<()> {
         self.slot.gate.change(py, Option::take).map(drop)
     }
@@ -350,13 +349,13 @@ impl Tree {
         self.slot.keys.to_string()
     }
 
-    /// Returns the type of its values, as the pool has them.
+    /// Returns the type of its values in the pool.
     #[getter]
     fn value_kind(&self) -> String {
         self.slot.values.to_string()
     }
 
-    /// Returns what makes values of bytes or texts.
+    /// Returns the codec of its values.
     #[getter]
     fn codec(&self, py: Python<'_>) -> Option<Py<PyAny>> {
         self.codec.as_ref().map(|codec| codec.given().clone_ref(py))
@@ -378,13 +377,13 @@ impl Tree {
         Ok(told)
     }
 
-    /// Returns what the tree occupies.
+    /// Returns the tree's space usage.
     fn stats<'py>(&self, py: Python<'py>) -> PyResult<Bound<'py, PyDict>> {
         let told = self.slot.work(py, |tree| tree.opened_here().map(|()| tree.stats()))?;
         stats(py, &told)
     }
 
-    /// Verifies everything the tree reaches; returns what is wrong.
+    /// Verifies everything reachable from the tree; returns the damage found.
     fn check(&self, py: Python<'_>) -> PyResult<Vec<String>> {
         self.slot.work(py, |tree| Ok(findings(tree.check())))
     }

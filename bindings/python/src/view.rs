@@ -16,13 +16,13 @@ use crate::kind::{format, is_text};
 use crate::moment::Moment;
 use crate::slot::Slot;
 
-/// Items that an iterator reads at a time, at first and at most.
+/// Number of items that an iterator reads at a time: initially, and at most.
 const READ: std::ops::RangeInclusive<usize> = 16..=512;
 
-/// Items that are read into arrays between two looks at signals and at whether the tree is closed.
+/// Number of items read into arrays between two checks for signals and for closing of the tree.
 const READ_TOGETHER: usize = 16 << 10;
 
-/// What is shown of items.
+/// The visible part of items.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum What {
     Keys,
@@ -30,7 +30,7 @@ pub enum What {
     Items,
 }
 
-/// The items of a tree within bounds, or their keys, or values: as they are when they are iterated over.
+/// The items of a tree within bounds, or their keys, or values, as of the time of the iteration.
 #[pyclass(frozen, module = "bristlecone")]
 #[derive(Debug)]
 pub struct View {
@@ -98,7 +98,7 @@ impl View {
         py.import(intern!(py, "bristlecone._arrays"))?.call_method1(intern!(py, "to_numpy"), (slf,))
     }
 
-    /// Returns a reader of Arrow record batches, which are read as they are asked for.
+    /// Returns a reader of Arrow record batches, which are read on demand.
     #[pyo3(signature = (batch_size=65_536))]
     fn to_arrow<'py>(slf: Py<Self>, py: Python<'py>, batch_size: usize) -> PyResult<Bound<'py, PyAny>> {
         py.import(intern!(py, "bristlecone._arrays"))?
@@ -120,7 +120,7 @@ impl View {
         Self::to_arrow(slf, py, 65_536)?.call_method1(intern!(py, "__arrow_c_stream__"), (requested_schema,))
     }
 
-    /// Returns the columns that are shown, in order, by name: their kinds as `_arrays` knows them.
+    /// Returns the visible columns, in order, by name: their kinds in the notation of `_arrays`.
     fn _columns<'py>(&self, py: Python<'py>) -> PyResult<Bound<'py, PyAny>> {
         let slot = &self.tree.get().slot;
         let (key, value) = (("key", described(py, &slot.keys)?), ("value", described(py, &slot.values)?));
@@ -132,8 +132,7 @@ impl View {
         Ok(shown.into_pyobject(py)?.into_any())
     }
 
-    /// Returns how many items there are next, their columns, and the view of what comes behind them, if there may
-    /// be more.
+    /// Returns the number of the next items, their columns, and the view of the rest, if there may be more.
     fn _read<'py>(
         &self,
         py: Python<'py>,
@@ -175,14 +174,14 @@ impl View {
     }
 }
 
-/// The columns that a view shows, as they are read.
+/// The visible columns of a view, being read.
 struct Columns {
     keys: Option<Grown>,
     values: Option<Grown>,
 }
 
 impl Columns {
-    /// Reads up to `wanted` items; returns how many. If there may be more, `bounds` are what is left.
+    /// Reads up to `wanted` items; returns how many. If there may be more, `bounds` becomes the rest.
     fn read(
         &mut self,
         tree: &Dynamic,
@@ -225,7 +224,7 @@ impl Columns {
         (some, last.map(Datum::U64))
     }
 
-    /// Appends up to `wanted` items; returns how many, and the last key if it may not be the end.
+    /// Appends up to `wanted` items; returns how many, and the last key if there may be more.
     fn take(&mut self, items: impl Iterator<Item = Item>, wanted: usize) -> (usize, Option<Datum<'static>>) {
         let (mut some, mut last) = (0, None);
         for (key, value) in items.take(wanted) {
@@ -245,7 +244,7 @@ impl Columns {
     }
 }
 
-/// Returns a kind as `_arrays` knows it: its format in arrays, "text", "bytes", or what it consists of.
+/// Returns a kind in the notation of `_arrays`: its format in arrays, "text", "bytes", or its components.
 fn described<'py>(py: Python<'py>, kind: &Kind) -> PyResult<Bound<'py, PyAny>> {
     Ok(match kind {
         _ if let Some(format) = format(kind) => format.into_pyobject(py)?.into_any(),
@@ -261,7 +260,7 @@ fn described<'py>(py: Python<'py>, kind: &Kind) -> PyResult<Bound<'py, PyAny>> {
     })
 }
 
-/// What an iterator has not read yet.
+/// The unread part of an iterator.
 #[derive(Debug)]
 pub enum Rest {
     Tree(Bounds),
@@ -269,7 +268,7 @@ pub enum Rest {
 }
 
 impl Rest {
-    /// Reads up to `most` items, and leaves out what it read.
+    /// Reads up to `most` items, and excludes them from the rest.
     fn read(
         &mut self,
         py: Python<'_>,
@@ -299,19 +298,19 @@ impl Rest {
     }
 }
 
-/// What an iterator has in hand, and where it goes on after that.
+/// The items that an iterator has read, and where it continues.
 #[derive(Debug)]
 struct Hand {
     rest: Rest,
-    /// From the end.
+    /// In reverse order.
     read: Vec<(Datum<'static>, Datum<'static>)>,
-    /// Items to be read next.
+    /// Number of items to read next.
     next: usize,
     done: bool,
 }
 
 /// An iterator over items of a tree, which may change meanwhile. It reads some hundred items at a time, and holds
-/// nothing of the tree between.
+/// no resource of the tree in between.
 #[pyclass(frozen, module = "bristlecone")]
 #[derive(Debug)]
 pub struct Items {

@@ -13,7 +13,8 @@ import pytest
 import bristlecone
 from bristlecone import NoWriterError, Pool, Tree
 
-# Writes on and on, and tells at each item what has returned; closes the pool at the end of its input.
+# Writes continuously, and reports each item whose write has returned; closes the pool at the end of
+# its input.
 WRITER = """
 import select, sys, bristlecone
 with bristlecone.open(sys.argv[1], create=True, max_bytes=1 << 30) as pool:
@@ -157,7 +158,7 @@ def test_a_pool_is_read_while_another_process_writes(path: Path, capfd: pytest.C
             items = iter(texts.items())
             began = [next(items) for _ in range(5)]
 
-            # The writer closes the pool: the same handles go on with the next one.
+            # The writer closes the pool: the same handles continue with the next one.
             last = writer.close()
             expect_no_writer(pool, trees)
             began += [next(items) for _ in range(16 - len(began))]
@@ -171,9 +172,10 @@ def test_a_pool_is_read_while_another_process_writes(path: Path, capfd: pytest.C
                 began += items
                 assert [number for _, (_, number) in began] == list(range(len(began))) and len(began) > told
 
-                # A writer is killed: another one recovers the pool beside the follower.
+                # A writer is killed: another one recovers the pool while the follower is open.
                 last = second.kill()
-            # What it left counts until it is recovered; what it had written and not told is written again.
+            # Its data is readable until it is recovered; items written but not reported are written
+            # again.
             with pytest.raises(NoWriterError):
                 bristlecone.open(path, follow=True)
             with writing(path, last + 1) as third:
@@ -221,7 +223,7 @@ def test_a_follower_writes_nothing(pool: Pool, tree: Tree[int, int]) -> None:
         with pytest.raises(bristlecone.NoSuchTreeError):
             follower.tree("new", int, int)
         assert dict(tree) == dict(followed) == {1: 2, 3: 4}
-    # The one that closes is the follower: the writer is where it was.
+    # The follower closes: the writer is unaffected.
     tree[5] = 6
     assert tree[5] == 6
 

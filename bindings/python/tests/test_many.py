@@ -85,7 +85,7 @@ def test_arrays_of_words(tree: Tree[int, int]) -> None:
     assert tree.contains_many(numpy.array([3, 1], dtype="Q")).tolist() == [True, False]
     assert tree.get_many(numpy.array([], dtype="Q")).tolist() == []
     assert tree.remove_many(keys[:50_000]) == 50_000 and len(tree) == 50_000
-    # With gaps, backward, of another type, in the order of other machines' bytes, read-only.
+    # With gaps, reversed, of another type, in foreign byte order, read-only.
     some = numpy.arange(0, 3000, 3, dtype=numpy.uint64)
     tree.put_many(some, some)
     for keys in (some[::2], some[::-1], some.astype("i4"), some.astype(">u8"), some.astype(object)):
@@ -126,12 +126,12 @@ def test_ranges_as_arrays(pool: Pool, tree: Tree[int, int]) -> None:
     assert keys.tolist() == list(range(10, 40_000)) and (values == keys + 1).all()
     assert tree.keys(reverse=True).to_numpy().tolist() == list(range(49_999, -1, -1))
     assert tree.values(49_998).to_numpy().tolist() == [49_999, 50_000]
-    # A multiple of what is read at a time, and one less and one more.
+    # A multiple of the group size, and one less and one more.
     for count in (16_383, 16_384, 16_385, 32_768):
         assert tree.keys(0, count).to_numpy().tolist() == list(range(count))
         assert tree.keys(0, count, reverse=True).to_numpy().tolist() == list(range(count - 1, -1, -1))
         assert tree.values(0, count).to_numpy().tolist() == list(range(1, count + 1))
-    # They stand on memory of their own.
+    # They have their own memory.
     keys[0] = 7
     tree.close()
     assert keys[0] == 7 and keys[1] == 11
@@ -158,7 +158,7 @@ def test_arrow(pool: Pool) -> None:
     assert table["key"].to_pylist() == list(range(10, 900))
     reverse = tree.keys(reverse=True).to_arrow(300).read_all()
     assert reverse["key"].to_pylist() == list(range(999, -1, -1))
-    # Whatever takes Arrow's C data interface takes a view.
+    # Anything that accepts Arrow's C data interface accepts a view.
     assert arrow.table(tree.items()).num_rows == 1000
     for batch in tree.items().to_arrow(0 + 7):
         batch.validate(full=True)

@@ -79,7 +79,7 @@ def test_clear_empties_a_tree_that_is_in_use(pool: Pool, tree: Tree[int, int]) -
     assert len(tree) == len(again) == 0
     again[1] = 2
     assert tree[1] == 2
-    # What it has in hand, and then nothing.
+    # The items already read, and then no more.
     assert len(list(items)) < 1000
     pool.clear_tree("numbers")
     assert not tree and not again
@@ -166,7 +166,7 @@ def test_neighbours_and_parts(tree: Tree[int, int]) -> None:
 def test_a_pool_is_copied(path: Path) -> None:
     with bristlecone.open(path, create=True) as pool:
         pool.tree("t", str, int).put_many(map(str, range(5000)), range(5000))
-        # While it is in use, too.
+        # Also while it is in use.
         other = path.with_name("other.pool")
         assert pool.backup(other) == {"t": 5000}
         with bristlecone.open(other, read_only=True) as copied:

@@ -59,7 +59,7 @@ def test_a_transaction_is_committed_at_the_end_of_its_block(pool: Pool) -> None:
         mine["alice"] -= 10
         mine["bob"] = mine.get("bob", 0) + 10
         assert tx[pending].pop(17) == "alice pays 10"
-        # It sees what it wrote, others do not.
+        # It sees its own writes, others do not.
         assert list(mine.items()) == [("alice", 90), ("bob", 10)] and 17 not in tx[pending]
         assert dict(accounts) == {"alice": 100} and 17 in pending
     assert dict(accounts) == {"alice": 90, "bob": 10} and not pending and tx.closed
@@ -91,7 +91,7 @@ def test_who_is_slower_gets_a_conflict(pool: Pool, tree: Tree[int, int]) -> None
             tx[tree][1] += 1
             tree[1] = 5
     assert tree[1] == 5
-    # A range that was read is read again by others' inserts, too.
+    # Inserts by others into a range that was read conflict, too.
     with pytest.raises(bristlecone.ConflictError):
         with pool.transaction() as tx:
             tx[tree][100] = sum(value for _, value in tx[tree].range(0, 50))

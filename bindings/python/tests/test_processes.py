@@ -47,7 +47,7 @@ def test_nothing_acknowledged_is_lost_when_a_writer_is_killed(path: Path) -> Non
             words, texts = pool["words"], pool["texts"]
             assert words.check() == [] and texts.check() == []
             for number in range(told + 1):
-                # Of this round, or of an earlier one that came further.
+                # From this round, or from an earlier one that reached further.
                 assert words[number * 7919 % 1_000_003] == number
             for number in range(max(0, told - 4999), told + 1):
                 at_least, bytes = texts[f"key {number % 5000}"]
@@ -118,7 +118,7 @@ def fork(child: Callable[[], str]) -> str:
     """Runs `child` in a child that is forked; returns what it does."""
     reader, writer = os.pipe()
     with warnings.catch_warnings():
-        # Of threads, which are what is tested.
+        # About threads, which are the subject of the test.
         warnings.simplefilter("ignore", DeprecationWarning)
         pid = os.fork()
     if pid == 0:
@@ -160,7 +160,7 @@ def test_a_forked_child_gets_errors_and_not_the_pool(path: Path) -> None:
         assert len(list(items)) == 3000
 
         def ends() -> str:
-            # Whatever is run at exit, and the collector.
+            # Everything that runs at exit, and the garbage collector.
             bristlecone._close_all()
             globals()["pool"] = None
             import gc

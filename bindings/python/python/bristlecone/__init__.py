@@ -87,5 +87,5 @@ _Mapping.register(Pool)
 _MutableMapping.register(Tree)
 _Iterator.register(Items)
 
-# A pool that is closed in good order needs no recovery; one that is not loses nothing.
+# A cleanly closed pool needs no recovery; other pools lose nothing either.
 _atexit.register(_close_all)

@@ -30,7 +30,7 @@ _V = TypeVar("_V", default=Any)
 _T = TypeVar("_T", default=Any)
 _D = TypeVar("_D")
 
-# What stands for a type of keys or values: a type, a name such as "i64", a tuple of these, None.
+# A type of keys or values: a type, a name such as "i64", a tuple of these, None.
 _Kind: TypeAlias = Any
 
 class _Functions(Protocol):

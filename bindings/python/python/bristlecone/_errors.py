@@ -9,7 +9,7 @@ import os as _os
 class Error(Exception):
     """What every exception of this package is."""
 
-    #: Of calls with many keys: how many items were done before.
+    #: For multi-key calls: the number of items completed before the error.
     done: int
 
 
@@ -34,7 +34,7 @@ class _OsError(Error, OSError):
 
 
 class _KeyError(Error, KeyError):
-    # A KeyError shows its argument's repr; this one's is a sentence.
+    # A KeyError prints its argument's repr; this one prints a sentence.
     def __str__(self) -> str:
         return Exception.__str__(self)
 
@@ -84,7 +84,7 @@ class InUseError(_OsError, BlockingIOError):
 
     _errno = _errno.EAGAIN
 
-    #: The holder, where it is known.
+    #: The process that holds it, if known.
     pid: int | None
 
     def __init__(self, message: str = "", *, pid: int | None = None) -> None:

@@ -14,7 +14,7 @@ _K = TypeVar("_K")
 _V = TypeVar("_V")
 _T = TypeVar("_T")
 
-# How often a transaction is tried by `transact`.
+# Maximum number of attempts of a transaction in `transact`.
 _ATTEMPTS = 256
 
 _ABSENT = object()

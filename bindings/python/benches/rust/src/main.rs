@@ -1,5 +1,5 @@
-//! Loads words into a tree and reads them all, as `benches/rust.py` does: prints the nanoseconds that each took.
-//! `many` instead of `single`: by the calls that take many keys, which the Python side makes, too.
+//! Loads words into a tree and reads them all, like `benches/rust.py`: prints the nanoseconds that each took.
+//! `many` instead of `single` uses the multi-key calls, which the Python side uses, too.
 
 use std::hint::black_box;
 use std::time::Instant;
