@@ -17,8 +17,8 @@ use serde_json::{Value, json};
 /// Measure a Redis server whose ordered maps are trees, or its own hashes, with YCSB
 ///
 /// Starts a server on loopback with a pool of its own, loads records into one map, and runs a workload from 50
-/// connections of one thread, with 1 and with 16 commands in a pipeline. Needs a redis-server or valkey-server on PATH,
-/// or named by BRISTLECONE_REDIS_SERVER, and the module with its driver,built by
+/// connections of one thread, with 1 and with 16 commands in a pipeline. Needs a redis-server or valkey-server
+/// on PATH, or named by BRISTLECONE_REDIS_SERVER, and the module with its driver, built by
 /// `cargo build --release --lib --examples` in bindings/redis, or located in the folder named by
 /// BRISTLECONE_REDIS_MODULES.
 #[derive(Args, Debug)]

@@ -119,12 +119,12 @@ impl Workload {
         self.keys[0]
     }
 
-    /// Returns the preset with atomic changes of several keys, if it is one.
+    /// Returns the type of the values.
     pub fn value(&self) -> Shape {
         self.values[0]
     }
 
-    /// Refuses arguments that these presets do not support.
+    /// Returns the preset with atomic changes of several keys, if it is one.
     pub fn together(&self) -> Option<Kind> {
         let kind = match self.presets[0] {
             Preset::Bank => Kind::Bank,
@@ -135,11 +135,11 @@ impl Workload {
         self.preset().map(|_| kind)
     }
 
-    /// Refuses what these presets have no use for.
+    /// Refuses arguments that these presets do not support.
+    ///
+    /// # Errors
     ///
     /// If an argument contradicts the preset.
-    ///
-    /// Of an argument that says something else than they do.
     pub fn check_together(&self) -> Outcome {
         let is_plain = self.key() == Shape::U64
             && self.value() == Shape::U64
@@ -168,7 +168,7 @@ impl Workload {
         }
     }
 
-    /// Returns the phases of traces: each is one, after a load of the keys that must exist.
+    /// Returns the load and the phases that follow it.
     pub fn phases(&self) -> Outcome<Vec<Phase>> {
         if !self.traces.is_empty() {
             return self.traced();
@@ -187,7 +187,7 @@ impl Workload {
         Ok(workload::phases(self.presets[0], mix, distribution, self.scan_length, sizes))
     }
 
-    /// Returns the distribution of keys.
+    /// Returns the phases of traces: each is one, after a load of the keys that must exist.
     fn traced(&self) -> Outcome<Vec<Phase>> {
         let (mut there, mut missing, mut phases) = (HashSet::new(), Trace::default(), Vec::new());
         for path in &self.traces {
@@ -204,8 +204,7 @@ impl Workload {
         Ok(phases)
     }
 
-    /// Returns the maximum size of a pool in which the phases fit. The pool grows on demand; the maximum must only be
-    /// large enough.
+    /// Returns the distribution of keys.
     pub fn order(&self, phases: &[Phase]) -> Outcome<Order> {
         if let Some(dataset) = &self.dataset {
             return Ok(Order::Listed(dataset.keys(added(phases), self.seed)?));
@@ -217,13 +216,14 @@ impl Workload {
         })
     }
 
-    /// Returns a description of the workload.
+    /// Returns the maximum size of a pool in which the phases fit. The pool grows on demand; the maximum must only be
+    /// large enough.
     pub fn max_bytes(&self, phases: &[Phase]) -> u64 {
         let bytes_each = 64 + 4 * (self.key().mean_bytes() + self.value().mean_bytes());
         (1 << 30) + added(phases).saturating_mul(bytes_each)
     }
 
-    /// Returns the name of the preset, if one runs.
+    /// Returns a description of the workload.
     pub fn title(&self) -> String {
         if !self.traces.is_empty() {
             return self.traces.iter().map(|path| path.display().to_string()).collect::<Vec<_>>().join(", ");
@@ -238,7 +238,7 @@ impl Workload {
         title
     }
 
-    /// Returns the name of the preset, if it is one that runs.
+    /// Returns the name of the preset, if one runs.
     pub fn preset(&self) -> Option<String> {
         let is_other =
             self.mix.is_some() || !self.traces.is_empty() || self.ratios.mix().is_ok_and(|mix| mix.is_some());

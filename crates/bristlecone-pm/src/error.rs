@@ -62,8 +62,8 @@ pub enum Error {
         /// Process that holds it, if known.
         pid: Option<u32>,
     },
-    /// The pool was opened by the parent of this process. Only the process that opened it may use its handles;
-    /// dropping them elsewhere has no effect.
+    /// The pool was opened by another process, of which this one is a child. Only the process that opened it
+    /// may use its handles; dropping them elsewhere has no effect.
     #[error("the pool{} was opened by process {pid}: open it again in this process",
         path.as_ref().map(|path| format!(" {}", path.display())).unwrap_or_default())]
     Forked {

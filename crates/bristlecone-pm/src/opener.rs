@@ -81,7 +81,7 @@ fn wiped_page() -> Option<*mut AtomicU64> {
     let page =
         unsafe { rustix::mm::mmap_anonymous(std::ptr::null_mut(), PAGE_BYTES, prot, MapFlags::PRIVATE) };
     let page = page.ok()?;
-    // SAFETY: the page mapped above;the advice only changes its contents in a child.
+    // SAFETY: the page mapped above; the advice only changes its contents in a child.
     if unsafe { libc::madvise(page, PAGE_BYTES, libc::MADV_WIPEONFORK) } == 0 {
         return Some(page.cast());
     }
@@ -94,8 +94,8 @@ fn plain_word() -> *mut AtomicU64 {
     extern "C" fn forked() {
         PLAIN.store(0, Relaxed);
     }
-    // SAFETY: the handler is async-signal-safe.Without memory for it, the child still does not inherit
-    // the pool's mapping.
+    // SAFETY: the handler is async-signal-safe. Without memory for it, the child still does not
+    // inherit the pool's mapping.
     unsafe { libc::pthread_atfork(None, None, Some(forked)) };
     std::ptr::from_ref(&PLAIN).cast_mut()
 }

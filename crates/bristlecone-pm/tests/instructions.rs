@@ -25,7 +25,7 @@ enum Did {
     Sync(usize, usize, usize),
 }
 
-/// Words of the record: a kind and three arguments for each entry.
+/// Words of the recording: a kind and three arguments for each entry.
 const RECORD: usize = 4 * 4096;
 static RECORDED: [AtomicU64; RECORD] = [const { AtomicU64::new(0) }; RECORD];
 static LENGTH: AtomicUsize = AtomicUsize::new(0);
@@ -37,7 +37,7 @@ fn record(entry: [usize; 4]) {
     }
 }
 
-/// Words of the recording: a kind and three arguments for each entry.
+/// The number of a register, as instructions encode it, in the saved context.
 const REGISTERS: [libc::c_int; 16] = [
     libc::REG_RAX,
     libc::REG_RCX,
@@ -138,8 +138,8 @@ fn traced(run: impl FnOnce()) -> Vec<Did> {
     let _alone = ONE.lock().unwrap_or_else(PoisonError::into_inner);
     install();
     LENGTH.store(0, Relaxed);
-    // The instruction behind the one that sets the flagis not recorded. SAFETY: the handler is in place, and
-    // the flag is this thread's alone.
+    // The instruction behind the one that sets the flag is not recorded. SAFETY: the handler is in place,
+    // and the flag is this thread's alone.
     unsafe { asm!("pushfq", "or qword ptr [rsp], 0x100", "popfq", "nop") };
     run();
     // SAFETY: as above.
@@ -156,21 +156,21 @@ fn traced(run: impl FnOnce()) -> Vec<Did> {
     did.collect()
 }
 
-/// Bytes from the beginning of a page on, and where they begin.
+/// Returns page-aligned bytes, and their start.
 fn pages(count: usize) -> (Vec<u8>, usize) {
     let bytes = vec![0; (count + 1) * PAGE_BYTES];
     let first = bytes.as_ptr().addr().next_multiple_of(PAGE_BYTES) - bytes.as_ptr().addr();
     (bytes, first)
 }
 
-/// Returns page-aligned bytes, and their start.
+/// Returns starts and lengths of ranges: within a line, at its ends, across several, across pages.
 fn ranges() -> impl Iterator<Item = (usize, usize)> {
     let starts = [0, 1, 56, 63, 100, 4088];
     let lengths = [1, 8, 57, 64, 65, 129, 1000, 4097];
     starts.into_iter().flat_map(move |start| lengths.into_iter().map(move |bytes| (start, bytes)))
 }
 
-/// Returns starts and lengths of ranges: within a line, at its ends, across several, across pages.
+/// The lines that hold a byte of a range, found byte by byte.
 fn lines_of(start: usize, bytes: usize) -> BTreeMap<usize, usize> {
     (start..start + bytes).map(|byte| (byte / LINE_BYTES, 1)).collect()
 }

@@ -18,7 +18,7 @@ use crate::bench::together::{self, Kind};
 use crate::bench::{csv, report, run, table};
 use crate::workload::{OPERATIONS_HELP, Workload};
 
-/// Measure the speed of a design, alone or beside other designs, volatile maps and stores
+/// Measure the speed of a design, alone or compared with other designs, volatile maps and stores
 ///
 /// Keys are loaded, then the phases of the preset or the mix run on pinned threads; the operations of a phase are
 /// generated before its clock starts. A sample of the operations is timed individually. The store that begins changes

@@ -57,7 +57,7 @@ impl Competitor {
         matches!(self, Self::Tree(design) if design.is_baseline())
     }
 
-    /// Returns what a completed operation survives, and by which means.
+    /// Returns the durability of a completed operation, and what provides it.
     pub fn durability(&self, domain: Domain) -> String {
         match self {
             Self::Map(_) => "survives nothing: volatile".to_owned(),

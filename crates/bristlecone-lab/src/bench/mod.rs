@@ -1,4 +1,4 @@
-//! `bench`: measures the throughput of a store, beside its competitors.
+//! `bench`: measures the throughput of a store and of its competitors.
 //!
 //! - [`op`], [`ratios`], [`scan_length`], [`workload`]: operations, mixes, distributions, and the phases of the presets.
 //! - [`stream`]: the operations of a phase, generated in advance, so that a phase measures only the

@@ -244,7 +244,7 @@ impl Crash {
         bar.finish_and_clear();
     }
 
-    /// Mutates what was explored without a failure, in the mode that has most images.
+    /// Mutates the rounds that were explored without a failure, in the mode that has most images.
     fn mutate(
         &self,
         explored: &[Explored<'_>],

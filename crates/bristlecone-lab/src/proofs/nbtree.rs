@@ -132,8 +132,8 @@ fn twins() -> Scenario<TreeOp> {
 }
 
 /// Returns a scenario: a thread has assigned a slot to a new key, without a value so far, and stops. Another one
-/// finds the key there and stores its first value: a crash may keep the value only with the key, which was not
-/// flushed yet.
+/// finds the key there and stores its first value. A crash may keep the value only together with the key, which was
+/// not flushed yet.
 pub fn brought_without_value() -> Scenario<TreeOp> {
     const KEY: u64 = 5;
     let slow = Box::new(InsertNew("t", KEY, 1));

@@ -13,7 +13,7 @@ use super::papers::{self, Asked, PAPERS};
 use super::results::{Made, Results};
 use super::{memory, report};
 
-/// Measure the figures of the papers, and print ours beside theirs
+/// Measure the figures of the papers, and compare ours with theirs
 ///
 /// Each figure is measured by runs of count, bench and probe, whose command lines are part of the results.
 /// Counted figures are the same on every machine; timed ones are measured alternately, several times. Results

@@ -1,4 +1,4 @@
-//! `reproduce`: the figures of the five papers, ours beside theirs.
+//! `reproduce`: measures the figures of the five papers, and compares ours with theirs.
 //!
 //! - [`figure`]: figures: rows to measure, and the paper's value of each.
 //! - [`wotree`], [`nbtree`], [`sstree`], [`cclbtree`], [`lodgetree`]: the figures of one paper each. Each number

@@ -35,7 +35,7 @@ pub fn with_unit(value: f64, unit: &str) -> String {
     }
 }
 
-/// Returns the paper's value, if it has one.
+/// Returns the paper's value, if it exists.
 pub fn paper(result: &Measurement) -> Option<String> {
     let value = result.paper_value?;
     let about = if result.paper_approximate { "about " } else { "" };
@@ -45,7 +45,7 @@ pub fn paper(result: &Measurement) -> Option<String> {
     })
 }
 
-/// Returns the paper's value, if it exists.
+/// Returns the difference from the paper's value, if known.
 pub fn deviation(result: &Measurement) -> Option<String> {
     let deviation = result.deviation?;
     let unit = if result.unit == "%" { "points" } else { "%" };
@@ -59,7 +59,7 @@ pub fn deviation(result: &Measurement) -> Option<String> {
     ))
 }
 
-/// Returns the difference from the paper's value, if known.
+/// Returns a row's position, readable for people.
 pub fn position(x: &X) -> String {
     match x {
         X::Number(value) => number(*value),
@@ -68,7 +68,7 @@ pub fn position(x: &X) -> String {
     }
 }
 
-/// Returns a row's position, readable for people.
+/// Returns a result in one line.
 pub fn line(figure: &Figure, result: &Measurement) -> String {
     let mut line = result.series.clone();
     if result.x != X::None {

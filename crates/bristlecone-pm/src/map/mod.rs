@@ -351,12 +351,12 @@ impl Region {
         Ok(())
     }
 
-    /// Returns the bytes that the file system has for the file, if stores reach it.
+    /// Returns the bytes that the file system has allocated to the file, if stores reach it.
     pub(crate) fn backed_bytes(&self) -> u64 {
         self.shared_file().and_then(|file| file.metadata().ok()).map_or(0, |file| file.blocks() * 512)
     }
 
-    /// Returns the bytes that the file system has allocated to the file, if stores reach it.
+    /// Writes everything back to the file.
     pub(crate) fn sync(&self) -> Result<()> {
         let Some(file) = self.shared_file() else { return Ok(()) };
         failpoint::call("fsync", || rustix::fs::fsync(file.as_fd()))
@@ -378,7 +378,7 @@ impl Drop for Region {
             }
             return;
         }
-        // SAFETY: this is the whole reservation, and no thread can reach it any more.A failure only leaks address
+        // SAFETY: this is the whole reservation, and no thread can reach it any more. A failure only leaks address
         // space.
         let _ = unsafe { rustix::mm::munmap(self.whole.0.cast(), self.whole.1) };
         if let Some(file) = &self.file {

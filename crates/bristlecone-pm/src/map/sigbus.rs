@@ -81,8 +81,8 @@ impl Drop for Watch {
         // belong to the parent; the entry is then leaked.
         for _ in 0..LOOKS {
             if LOOKING.load(SeqCst) == 0 {
-                // SAFETY: it came from `Box::into_raw`,the swap transferred ownership, and no handler that begins later
-                // finds it.
+                // SAFETY: it came from `Box::into_raw`, the swap transferred ownership, and no handler that begins
+                // later finds it.
                 return drop(unsafe { Box::from_raw(mapped) });
             }
             std::thread::yield_now();
@@ -139,8 +139,8 @@ fn install() {
     ours.sa_sigaction = on_fault as *const () as usize;
     // On the alternate stack where a thread has one, as the handler of Rust itself.
     ours.sa_flags = libc::SA_SIGINFO | libc::SA_ONSTACK;
-    // SAFETY: the handler is async-signal-safe. If the system refuses,faults end the process without a report, as they
-    // would without this handler.
+    // SAFETY: the handler is async-signal-safe. If the system refuses, faults end the process without a report, as
+    // they would without this handler.
     unsafe { libc::sigaction(libc::SIGBUS, &raw const ours, std::ptr::null_mut()) };
 }
 
@@ -151,7 +151,7 @@ extern "C" fn on_fault(signal: i32, info: *mut libc::siginfo_t, context: *mut li
     if code > 0 {
         LOOKING.fetch_add(1, SeqCst);
         for place in places() {
-            // SAFETY: what is in a place is freed only while no handler is counted in `LOOKING`.
+            // SAFETY: the contents of an entry are freed only while no handler is counted in `LOOKING`.
             let Some(mapped) = (unsafe { place.load(SeqCst).as_ref() }) else { continue };
             if (mapped.first..mapped.end).contains(&address) && mapped.opener.is_here() {
                 if mapped.patched.as_ref().is_some_and(|patched| patch(address, patched)) {
@@ -173,7 +173,7 @@ fn patch(address: usize, patched: &AtomicBool) -> bool {
     let page = std::ptr::without_provenance_mut(address & !(PAGE_BYTES - 1));
     let flags = libc::MAP_PRIVATE | libc::MAP_ANONYMOUS | libc::MAP_FIXED;
     patched.store(true, SeqCst);
-    // SAFETY: a page of a mapping that is only read,and its contents are trusted only if no page was patched.
+    // SAFETY: a page of a mapping that is only read, and its contents are trusted only if no page was patched.
     unsafe { libc::mmap(page, PAGE_BYTES, libc::PROT_READ, flags, -1, 0) != libc::MAP_FAILED }
 }
 
@@ -197,7 +197,7 @@ fn report(path: &[u8], offset: usize, code: i32) {
     ];
     let pieces =
         pieces.map(|piece| libc::iovec { iov_base: piece.as_ptr().cast_mut().cast(), iov_len: piece.len() });
-    // SAFETY: the pieces are live.A failed write is ignored.
+    // SAFETY: the pieces are live. A failed write is ignored.
     unsafe { libc::writev(libc::STDERR_FILENO, pieces.as_ptr(), pieces.len() as i32) };
 }
 
@@ -223,7 +223,7 @@ fn pass_on(signal: i32, info: *mut libc::siginfo_t, context: *mut libc::c_void) 
         libc::SIG_DFL | libc::SIG_IGN => {
             // SAFETY: all zero is a valid `sigaction`: the default action.
             let default: libc::sigaction = unsafe { std::mem::zeroed() };
-            // SAFETY: async-signal-safe.The instruction runs again and ends the process; a signal that was sent by a
+            // SAFETY: async-signal-safe. The instruction runs again and ends the process; a signal that was sent by a
             // process is sent again.
             unsafe {
                 libc::sigaction(signal, &raw const default, std::ptr::null_mut());

@@ -16,7 +16,7 @@ use crate::{Error, Medium, Persist, Result, Word, thread_index};
 pub struct Chunk {
     /// Its number.
     pub id: u32,
-    /// What its slots hold.
+    /// The kind of its slots' contents.
     pub kind: SlotKind,
     /// Bytes of a slot.
     pub slot_bytes: u32,

@@ -49,7 +49,7 @@ impl<M: Medium> PoolFile<M> {
         let found = Found { contents, was_clean: false, seal: 0, damage };
         let pool = Self::assemble(region, medium, found, detected, Some(at.path), Access::Follow);
         let turn = AtomicU64::new(Contents::turn(&pool.region, &pool.medium));
-        // A writer that started since the superblock was read has written another one, and has another life.
+        // A writer that started since the superblock was read has written another one, and is in another life.
         if !follower.has_writer() {
             return Err(Error::NoWriter { path: at.path.to_owned(), why: "its writer has gone".into() });
         }

@@ -269,7 +269,7 @@ impl Drop for Extent {
             // A child does not have the mapping, and the segment is not its own.
             return;
         }
-        // SAFETY: the whole reservation, which no thread can reach any more.A failure only leaks
+        // SAFETY: the whole reservation, which no thread can reach any more. A failure only leaks
         // address space.
         let _ = unsafe { rustix::mm::munmap(self.whole.0.cast(), self.whole.1) };
         if let Some(shared) = &self.shared

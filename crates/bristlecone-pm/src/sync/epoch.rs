@@ -30,8 +30,8 @@ pub fn pin() -> Guard {
     crossbeam_epoch::pin()
 }
 
-/// Ends epochs until `is_over` returns true, or until so much time has passed that a pinned thread, or one that
-/// deferred a free, must be blocking progress. Returns the last result of `is_over`.
+/// Ends epochs until `is_over` returns true, but a limited number of times: after that, a pinned thread, or one
+/// that deferred a free, must be blocking progress. Returns the last result of `is_over`.
 pub fn settle(mut is_over: impl FnMut() -> bool) -> bool {
     for _ in 0..EPOCHS_ENDED {
         if is_over() {

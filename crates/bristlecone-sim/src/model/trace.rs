@@ -133,12 +133,12 @@ impl Site {
         Self { kind, step: at.file(), at }
     }
 
-    /// Returns whether it has a name: a flush, a fence, or a publish.
+    /// Returns whether it has a name: it is a flush, a fence, or a publish.
     pub fn is_named(&self) -> bool {
         matches!(self.kind, SiteKind::Flush | SiteKind::Fence | SiteKind::Publish)
     }
 
-    /// Returns whether it has a name: it is a flush, a fence, or a publish.
+    /// Returns whether it is the pool's, not a structure's.
     pub fn is_of_pool(&self) -> bool {
         self.step.starts_with("pool") || self.at.file().contains("/pool/")
     }

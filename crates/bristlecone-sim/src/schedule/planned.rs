@@ -11,7 +11,7 @@ use crate::model::memory::Memory;
 /// Registers whose plan a function draws.
 #[derive(Debug, Clone)]
 pub struct Planned<R> {
-    /// What the threads share.
+    /// The structure that the threads share.
     pub registers: R,
     /// Draws the initial items, and the threads' operations.
     pub plan: fn(&mut dyn FnMut(usize) -> usize) -> Plan,

@@ -43,7 +43,7 @@ pub enum Rival {
     Rocksdb,
 }
 
-/// What a completed operation survives.
+/// The durability of a completed operation.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Class {
     /// The end of the process.
@@ -128,7 +128,7 @@ impl Rival {
         self.row().1
     }
 
-    /// Returns what a completed operation survives, and by which means.
+    /// Returns the durability of a completed operation, and what provides it.
     pub fn durability(self, class: Class) -> &'static str {
         self.row().3[class as usize]
     }

@@ -198,7 +198,7 @@ fn place_of_find(library: &Library, table: *const *const c_void) -> usize {
 
 impl Drop for Wrapper {
     fn drop(&mut self) {
-        // SAFETY: the second function of the table deletes the object,which is not used after this.
+        // SAFETY: the second function of the table deletes the object, which is not used after this.
         unsafe { self.function::<Delete>(DELETING_DESTRUCTOR)(self.tree.as_ptr()) };
         // It may already be removed.
         let _ = std::fs::remove_dir_all(&self.folder);

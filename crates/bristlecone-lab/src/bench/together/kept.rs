@@ -81,7 +81,7 @@ impl Kept {
         self.store.name()
     }
 
-    /// Returns what a completed operation survives, and by which means.
+    /// Returns the durability of a completed operation, and what provides it.
     pub fn durability(&self) -> String {
         self.store.durability(self.domain)
     }

@@ -26,7 +26,7 @@ pub struct Sizes {
     pub records: u64,
     /// Updates and lookups of each kind.
     pub operations: u64,
-    /// The seed of what is drawn.
+    /// The seed of the drawn keys.
     pub seed: u64,
 }
 

@@ -105,7 +105,7 @@ impl Chunks {
 pub struct HeapSpec {
     /// The tree that owns the chunks.
     pub owner: TreeId,
-    /// What the slots hold.
+    /// The kind of the slots' contents.
     pub kind: SlotKind,
     /// Bytes of a slot: a multiple of eight.
     pub slot_bytes: u32,

@@ -40,7 +40,7 @@ const SHORT_BYTES: usize = 48;
 pub struct RecordSpec {
     /// The tree that owns the chunks.
     pub owner: TreeId,
-    /// What the slots hold.
+    /// The kind of the slots' contents.
     pub kind: SlotKind,
     /// Whether every record has a word of its owner.
     pub owned: bool,
@@ -243,7 +243,7 @@ impl<M: Medium> Records<M> {
         let cells = self.pool.words(offset + HEADER_BYTES as u64, len.div_ceil(8));
         medium.about_to_read(cells.as_ptr().cast(), len);
         // SAFETY: the words lie in the mapping. A record is published after its last store and not written again before
-        // its slot is freed,which the guard prevents; so no thread changes these bytes while the slice lives.
+        // its slot is freed, which the guard prevents; so no thread changes these bytes while the slice lives.
         unsafe { std::slice::from_raw_parts(cells.as_ptr().cast(), len) }
     }
 
