@@ -1,8 +1,8 @@
 //! The table of configurations (cells) of the test suites.
 //!
 //! ```text
-//! cell = shape (design and options) x codec x domain x room      every one that there is
-//!          |                                                      less what a suite leaves out, and why
+//! cell = shape (design and options) x codec x domain x room      every cell
+//!          |                                                      except those that a suite leaves out
 //!        Suite::cells   all of a suite
 //!        Suite::drawn   some of them: every option value of every design, and every design with every
 //!                       codec, domain and room

@@ -5,12 +5,12 @@
 //! stores are durable and which could still be lost, and [`explore`] opens **every image that a crash could leave**:
 //!
 //! ```text
-//! Scenario: set up, then operations under watch          one run, one trace
+//! Scenario: set up, then recorded operations             one run, one trace
 //!   at each crash point of the trace                     before a fence, at a return
 //!     for each choice of what every dirty line kept      exhaustive, or sampled with extremes
 //!       open the image with the real recovery            check 1: its own invariants hold
-//!       compare with the model                           check 2: each operation whole or not
-//!       go on: more operations, another crash            check 3
+//!       compare with the model                           check 2: each operation applied or not
+//!       continue: operations, another crash              check 3
 //!       crash inside that recovery, and so on            check 4
 //! ```
 //!

@@ -1,10 +1,10 @@
 //! `bristlecone-lab soak`: kills processes repeatedly, until one loses data.
 //!
 //! ```text
-//! soak          draws seeds, adds up, minimises            one process
-//!   driver      one round after the other: forks, kills    one a processor
-//!     worker    opens, compares, operates                  one a life of a pool
-//!         \--- board: memory shared by driver and workers, which says what is due
+//! soak          draws seeds, collects, minimises           one process
+//!   driver      one round after the other: forks, kills    one per processor
+//!     worker    opens, compares, operates                  one per life of a pool
+//!         \--- board: memory shared by driver and workers, with the expected state
 //! ```
 
 mod board;

@@ -9,8 +9,8 @@
 //! The types enforce this order:
 //!
 //! ```text
-//! flush(range) -> Flushed      the lines are on their way
-//! fence(Flushed) -> Durable    they have arrived
+//! flush(range) -> Flushed      write-back has begun
+//! fence(Flushed) -> Durable    write-back has finished
 //! word.publish(value, &Durable)
 //! ```
 //!

@@ -1,8 +1,8 @@
 //! State shared by a writer and its followers besides the extents: a *board* in extent 0.
 //!
 //! ```text
-//! board    head (a page) | a page for each tree: what a follower opens it by
-//! readers  how many rows were begun (a page) | rows: a page for each follower, a line of it for each of its threads
+//! board    head (a page) | a page for each tree, with its notes for followers
+//! readers  number of rows begun (a page) | rows: a page for each follower, a line for each of its threads
 //! ```
 //!
 //! The writer changes the board, and followers map it for reading. The readers' part consists of rows: each follower

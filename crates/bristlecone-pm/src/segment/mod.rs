@@ -6,8 +6,8 @@
 //! rebuild everything from the leaves.
 //!
 //! ```text
-//! extent 0   header (a page) | what trees left behind: notes | 2^35 B: posts | 2^36 B: the board, and followers' rows
-//! extent 1.. the arenas of trees, each in a range of 2^38 B of which it has as many as it uses
+//! extent 0   header (a page) | saved state of trees: notes | 2^35 B: posts | 2^36 B: the board, and followers' rows
+//! extent 1.. the arenas of trees, each in a range of 2^38 B that is allocated on demand
 //! ```
 //!
 //! While it is in use, other processes can read the pool through it: see `live`, `follow` and `posted`.

@@ -1,7 +1,7 @@
 //! The layout of a log on the medium: chunks of slots of 24 B, a header followed by entries.
 //!
 //! ```text
-//! header   generation | the same again | spare         slot 0
+//! header   generation | its copy | spare               slot 0
 //! entry    stamp | key | value                         slot 1 and later ones
 //! stamp    bit 0 removed | bits 1-8 generation | bits 9-57 sequence | bits 58-63 check
 //! ```

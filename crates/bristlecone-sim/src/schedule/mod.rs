@@ -5,9 +5,9 @@
 //! recovered state must be durably linearizable (see [`history`]).
 //!
 //! ```text
-//! (seed, number) -> plan: what is there, what 2 or 3 threads do     shared by PER_PLAN schedules
-//!                -> which thread is next at each turn                one run, one trace
-//!                -> CRASHES times: an event, and an image there     recovered, checked, verified
+//! (seed, number) -> plan: initial items, operations of 2-3 threads  shared by PER_PLAN schedules
+//!                -> next thread at each switch                       one run, one trace
+//!                -> CRASHES times: an event, and an image of it     recovered, checked, verified
 //! ```
 
 pub(crate) mod history;
