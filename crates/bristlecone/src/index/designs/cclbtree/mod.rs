@@ -60,7 +60,8 @@
 //!    stamp.*
 //! 3. The new items of the lower half are merged into the old leaf: flush 2 to 4.
 //!
-//! Items above all others of the leaf leave it full, for ascending loads.
+//! Items above all others of the leaf leave it full. For items below all others, the new leaf is full. So ascending and
+//! descending loads leave full leaves behind.
 //!
 //! # Merge (after a flush, the leaf is less than half full, and the left leaf has space)
 //! 1. The pending items of the left leaf are flushed, because its stamp is about to rise.

@@ -51,9 +51,17 @@ impl<K: KeyCodec, V: Codec, M: Medium> Core<K, V, M> {
         // Slot 0 may be reserved for the fence.
         let fence = state.leaf != self.first && stay & 1 == 0;
         let usable = self.slots - usize::from(fence);
-        // New items above all others: an ascending load leaves full leaves behind.
+        // New items above or below all others: ascending and descending loads leave full leaves behind.
+        let added = parts.iter().filter(|part| part.item.is_new()).count();
         let ascending = parts.iter().skip(held).all(|part| part.item.is_new());
-        let kept = if ascending && len > held { (len - 1).min(usable) } else { len / 2 };
+        let descending = added > 0 && parts.iter().take(added).all(|part| part.item.is_new());
+        let kept = if ascending && len > held {
+            (len - 1).min(usable)
+        } else if descending {
+            len.saturating_sub(self.slots).clamp(1, usable)
+        } else {
+            len / 2
+        };
         let (lower, upper) = parts.split_at(kept);
         self.pool.events().note_split();
 

@@ -69,7 +69,8 @@
 //!    rises with the word, and the split is complete: the fence is as in flush 4.
 //! 3. The new items of the lower half are merged into the old leaf: flush 2 to 4.
 //!
-//! Items above all others of the leaf leave it full, for ascending loads.
+//! Items above all others of the leaf leave it full. For items below all others, the new leaf is full. So ascending and
+//! descending loads leave full leaves behind.
 //!
 //! # Split of a node (its index part leaves less than a quarter for the buffer)
 //! Volatile. Into as many nodes as the last time; one more in a burst, one fewer when it has cooled; but at most as

@@ -46,9 +46,16 @@ impl<K: KeyCodec, V: Codec, M: Medium> LodgeTree<K, V, M> {
         let stay = u64::from(entry.slots.bitmap & !dropped);
         let mut parts = self.parts_with(entry.leaf, stay, group.items, &guards.0);
         let (held, added) = parts.split_at(parts.len() - added);
-        // New items above all others: an ascending load leaves full leaves behind.
+        // New items above or below all others: ascending and descending loads leave full leaves behind.
         let ascending = least(added).is_some_and(|least| greatest(held) < Some(least));
-        let kept = if ascending { (parts.len() - 1).min(self.slots) } else { parts.len() / 2 };
+        let descending = least(held).is_some_and(|least| greatest(added).is_some_and(|new| new < least));
+        let kept = if ascending {
+            (parts.len() - 1).min(self.slots)
+        } else if descending {
+            parts.len().saturating_sub(self.slots).max(1)
+        } else {
+            parts.len() / 2
+        };
         // Leaves are unordered: knowing the half of each item is sufficient.
         parts.select_nth_unstable_by_key(kept, Part::key);
         let (lower, upper) = parts.split_at(kept);

@@ -213,23 +213,28 @@ impl<K: KeyCodec, V: Codec, M: Medium> NbTree<K, V, M> {
         (rights, strays)
     }
 
-    /// Returns the low fence of the right half: the median, or the `new` key if all keys are below it. Returns
-    /// `None` if there is at most one item.
+    /// Returns the low fence of the right half: the median; the `new` key if all keys are below it; the second least
+    /// key if all are above it. Returns `None` if there is at most one item.
     fn middle<'k>(&'k self, items: &Items, new: K::Ref<'k>, pins: &'k Pins<K, V>) -> Option<K::Ref<'k>> {
         let mut keys = [new; PLACES];
-        let (mut count, mut ascending) = (0, true);
+        let (mut count, mut below) = (0, 0);
         for slot in bits(items.slots) {
             let key = K::read(&self.keys, items.key(slot), &pins.key);
             keys[count % PLACES] = key;
-            ascending &= key < new;
+            below += usize::from(key < new);
             count += 1;
         }
         if count < 2 {
             return None;
         }
         let keys = &mut keys[..count];
-        let last = if ascending { count } else { count.div_ceil(2) } - 1;
-        let (_, left, above) = keys.select_nth_unstable(last);
+        // Ascending and descending loads leave full leaves behind.
+        let kept = match below {
+            0 => 1,
+            _ if below == count => count,
+            _ => count.div_ceil(2),
+        };
+        let (_, left, above) = keys.select_nth_unstable(kept - 1);
         let first = above.iter().min().unwrap_or(&new);
         debug_assert!(*left < *first, "keys of a leaf differ");
         Some(K::separator(*left, *first))

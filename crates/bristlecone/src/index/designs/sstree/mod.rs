@@ -80,8 +80,8 @@
 //! 3. The old leaf drops the upper half with one store of its bitmap; flush, fence. Then the new leaf enters the index,
 //!    and the items of the old leaf's tail move forward (move).
 //!
-//! A key above all others of the leaf moves nothing: the new leaf begins empty, and an ascending load leaves full
-//! leaves behind.
+//! A key above all others of the leaf moves nothing: the new leaf begins empty. For a key below all others, all items
+//! but the least move. So ascending and descending loads leave full leaves behind.
 //!
 //! # Free (a leaf without items, unless it is the only one)
 //! 1. The leaf is removed from the index; the free tag is set on its head; flush, fence. *An empty leaf is freed by

@@ -67,7 +67,8 @@ impl<K: KeyCodec, V: Codec, M: Medium> SsTree<K, V, M> {
     }
 
     /// Splits a full leaf. The upper half of its items moves to a new leaf. If `key` is above all of them,
-    /// nothing moves and the new leaf begins empty, so that ascending loads leave full leaves behind.
+    /// nothing moves and the new leaf begins empty; if it is below all of them, only the least item stays. So
+    /// ascending and descending loads leave full leaves behind.
     #[inline(never)]
     pub(super) fn split(&self, left: &Locked<'_>, key: K::Ref<'_>, guard: &K::Guard) -> Result<()> {
         let key = K::shorten(key);
@@ -84,7 +85,14 @@ impl<K: KeyCodec, V: Codec, M: Medium> SsTree<K, V, M> {
         let parts = &mut parts[..len];
         parts.sort_unstable_by_key(Part::key);
         let ascending = parts.last().is_some_and(|last| last.key < key);
-        let kept = if ascending { len } else { len.div_ceil(2) };
+        let descending = parts.first().is_some_and(|first| key < first.key);
+        let kept = if ascending {
+            len
+        } else if descending {
+            1
+        } else {
+            len.div_ceil(2)
+        };
         let (lower, upper) = parts.split_at(kept);
         let _room = self.inner.reserve(1)?;
         let (right, durable) = self.new_leaf(upper)?;

@@ -63,8 +63,8 @@
 //! 5. The parent gets an entry (enter), for which it may have to split first; then log 2. A root that splits gets a new
 //!    one above it (grow).
 //!
-//! A key above all others of the leaf moves nothing: the new leaf begins empty, and an ascending load leaves full
-//! leaves behind.
+//! A key above all others of the leaf moves nothing: the new leaf begins empty. For a key below all others, all items
+//! but the least move. So ascending and descending loads leave full leaves behind.
 //!
 //! # Enter (an entry into an inner node with space)
 //! 1. Entries shift right from the end, child before key, so that an entry that occurs twice is a duplicate of its left

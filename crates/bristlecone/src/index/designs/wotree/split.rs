@@ -18,8 +18,8 @@ pub(super) const LIVE: u64 = 1;
 
 impl<K: KeyCodec, V: Codec, M: Medium> WoTree<K, V, M> {
     /// Splits the leaf of `key` if it is full. The upper half of its items moves to a new leaf. If `key`
-    /// is above all of them, nothing moves and the new leaf begins empty, so that ascending loads leave
-    /// full leaves behind.
+    /// is above all of them, nothing moves and the new leaf begins empty; if it is below all of them, only
+    /// the least item stays. So ascending and descending loads leave full leaves behind.
     pub(super) fn split(&self, key: K::Ref<'_>, pins: &Pins<K, V>) -> Result<()> {
         let mut reserve = Reserve::empty(self);
         let mut wanted = self.likely_nodes(key, &pins.keys)?;
@@ -96,7 +96,14 @@ impl<K: KeyCodec, V: Codec, M: Medium> WoTree<K, V, M> {
         };
         let last = key_of(slots.len() - 1);
         let ascending = last < K::shorten(key);
-        let kept = if ascending { slots.len() } else { slots.len().div_ceil(2) };
+        let descending = K::shorten(key) < key_of(0);
+        let kept = if ascending {
+            slots.len()
+        } else if descending {
+            1
+        } else {
+            slots.len().div_ceil(2)
+        };
         let first = if ascending { K::shorten(key) } else { key_of(kept) };
         let separator = K::separator(key_of(kept - 1), first);
         let (separator, flushed) = self.write_separator(separator)?;

@@ -414,9 +414,16 @@ impl<K: KeyCodec> VolatileIndex<K> {
             node.rank_one::<K>(at, &self.separators, guard);
             return None;
         }
-        // An ascending load leaves full nodes behind.
+        // Ascending and descending loads leave full nodes behind.
         let ascending = at == node.count() && node.right().is_none();
-        let middle = if ascending { node.count() - 1 } else { node.count() / 2 };
+        let descending = at == 1 && node.is_leftmost();
+        let middle = if ascending {
+            node.count() - 1
+        } else if descending {
+            2.min(node.count() - 1)
+        } else {
+            node.count() / 2
+        };
         let right_id = self.nodes.alloc(node.level(), Edge::Inside).expect("nodes were reserved");
         let right = self.nodes.get(right_id);
         for from in middle..node.count() {
