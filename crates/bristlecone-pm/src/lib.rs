@@ -43,7 +43,7 @@ mod word;
 
 pub use alloc::{
     ChunkRange, Heap, HeapSpec, HeapStats, KEY_BYTES_MAX, Liveness, RecordSpec, Records, VALUE_BYTES_MAX,
-    record_slot_bytes,
+    record_bytes_max, record_slot_bytes,
 };
 pub use counts::{Counts, Events};
 pub use error::{Error, Result};

@@ -25,7 +25,12 @@ fn scratch(name: &str) -> PathBuf {
 }
 
 fn create(path: &Path) -> Arc<PoolFile<Native>> {
-    PoolFile::create(path, &CreateOptions { max_bytes: 8 << 20, domain: None }, Native::new).unwrap()
+    PoolFile::create(
+        path,
+        &CreateOptions { max_bytes: 8 << 20, domain: None, chunk_bytes: None },
+        Native::new,
+    )
+    .unwrap()
 }
 
 fn truncate(path: &Path, bytes: u64) {
@@ -61,7 +66,7 @@ fn a_fault_in_a_pool_that_leaves_them_alone_goes_to_the_programs_handler() {
         let path = Path::new(&path);
         // SAFETY: the handler is async-signal-safe.
         unsafe { libc::signal(libc::SIGBUS, earlier_handler as *const () as usize) };
-        let options = CreateOptions { max_bytes: 8 << 20, domain: None };
+        let options = CreateOptions { max_bytes: 8 << 20, domain: None, chunk_bytes: None };
         drop(PoolFile::create(At::unhandled(path), &options, Native::new).unwrap());
         drop(PoolFile::open_read_only(At::unhandled(path), Native::new).unwrap());
         let pool = PoolFile::open(At::unhandled(path), &Default::default(), Native::new).unwrap();

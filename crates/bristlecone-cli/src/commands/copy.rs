@@ -33,6 +33,9 @@ pub struct Copy {
     /// Maximum size of the new pool, for example 64G; may be smaller [default: that of the source]
     #[arg(long, value_name = "SIZE", value_parser = size::parse)]
     max_bytes: Option<u64>,
+    /// Chunk size of the new pool, such as 4K for thousands of small trees [default: that of the old pool]
+    #[arg(long, value_name = "SIZE", value_parser = size::parse)]
+    chunk_size: Option<u64>,
     /// Design of all trees in the new pool.
     #[arg(long)]
     design: Option<Design>,
@@ -88,6 +91,9 @@ impl Copy {
         let mut options = BackupOptions::new();
         if let Some(bytes) = self.max_bytes {
             options = options.max_bytes(bytes);
+        }
+        if let Some(bytes) = self.chunk_size {
+            options = options.chunk_bytes(bytes);
         }
         if let Some(design) = self.design {
             options = options.design(design);

@@ -16,6 +16,7 @@ use crate::tree_args::TreeArgs;
 #[command(after_help = "Examples:
   bristlecone create /dev/shm/trees.pool --size 64G
   bristlecone create trees.pool --tree ages --value u64
+  bristlecone create tenants.pool --chunk-size 4K       for thousands of small trees
   bristlecone create trees.pool --size 128G             an existing pool may grow further
   bristlecone create trees.pool --tree visits --key '(str, u32)' --value u64
   bristlecone create trees.pool --tree log --design lodgetree --key u64 --value bytes")]
@@ -26,6 +27,10 @@ pub struct Create {
     /// existing pool [default: 1T]
     #[arg(long, visible_alias = "max-bytes", value_name = "SIZE", value_parser = size::parse)]
     size: Option<u64>,
+    /// Chunk size of a new pool, such as 4K for thousands of small trees: a power of two up to 2M
+    /// [default: 2M]
+    #[arg(long, value_name = "SIZE", value_parser = size::parse)]
+    chunk_size: Option<u64>,
     /// Create a tree with this name, in a new or existing pool.
     #[arg(long, value_name = "NAME")]
     tree: Option<String>,
@@ -95,12 +100,19 @@ impl Create {
     fn new_pool(&self) -> Outcome<Pool> {
         let options = with_domain(self.pool.domain.domain);
         let options = self.size.map_or(options.clone(), |size| options.max_bytes(size)).create_new(true);
+        let options = self.chunk_size.map_or(options.clone(), |bytes| options.chunk_bytes(bytes));
         let path = &self.pool.pool.path;
         options.open(path).map_err(|error| explain(path, error))
     }
 
     /// Opens the existing pool, with a larger maximum if requested.
     fn existing(&self) -> Outcome<Pool> {
+        if self.chunk_size.is_some() {
+            return Err(Failure::usage(format!(
+                "{} exists, and keeps the size of its chunks: leave --chunk-size out, or copy the pool",
+                self.pool.pool.path.display()
+            )));
+        }
         let Some(size) = self.size else { return self.pool.open() };
         let pool = self.pool.open_with(|options| options.max_bytes(size))?;
         let max_bytes = pool.info().max_bytes;
@@ -117,5 +129,6 @@ impl Create {
 
 /// Returns the maximum size of the headers of a pool created with `size`.
 pub fn headers_max(size: u64) -> u64 {
-    (4 << 20) + size / 1024
+    // With chunks of 4 KiB a descriptor of 8 B for each of them.
+    (4 << 20) + size / 256
 }

@@ -11,6 +11,7 @@ mod follow;
 mod kill;
 mod kinds;
 mod loads;
+mod many_trees;
 mod pools;
 mod room;
 mod shell;

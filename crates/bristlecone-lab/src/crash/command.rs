@@ -11,7 +11,7 @@ use bristlecone_lab::EXPLAINED;
 use bristlecone_lab::proofs::baselines::AS_PUBLISHED;
 use bristlecone_lab::proofs::nbtree::changed_among_threads;
 use bristlecone_lab::proofs::{proofs_of, prove};
-use bristlecone_lab::targets::{POOL, all_subjects, pool_subject, subjects_of};
+use bristlecone_lab::targets::{POOL, all_subjects, paged_pool_subject, pool_subject, subjects_of};
 use bristlecone_sim::{
     Budget, Case, Mode, Progress, Report, Round, Schedules, Site, Subject, Table, explore_rounds,
     mutate_rounds, rounds, unknown_scenario,
@@ -150,10 +150,10 @@ impl Crash {
     fn subjects(&self) -> Outcome<Vec<Box<dyn Subject>>> {
         let Some(name) = &self.design else {
             let trees = Design::ALL.iter().flat_map(|design| subjects_of(*design));
-            return Ok(std::iter::once(pool_subject()).chain(trees).collect());
+            return Ok(pools().into_iter().chain(trees).collect());
         };
         if name == POOL {
-            return Ok(vec![pool_subject()]);
+            return Ok(pools().into());
         }
         let subjects = subjects_of(name.parse::<AnyDesign>()?);
         if subjects.is_empty() {
@@ -294,6 +294,11 @@ impl Crash {
         }
         table
     }
+}
+
+/// Returns the shapes of the pool without trees.
+fn pools() -> [Box<dyn Subject>; 2] {
+    [pool_subject(), paged_pool_subject()]
 }
 
 fn design_of<'a>(round: &Round<'a>) -> &'a str {

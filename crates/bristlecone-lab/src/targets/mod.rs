@@ -21,6 +21,8 @@ pub use media::{any_medium, device_pool};
 pub use pool::{BagOp, Bags};
 pub use pool_scenarios::pool_scenarios;
 pub use scenarios::{load_scenarios, tree_scenarios};
-pub use shapes::{POOL, all_subjects, all_subjects_of, mode_of, pool_subject, subject_of, subjects_of};
+pub use shapes::{
+    POOL, all_subjects, all_subjects_of, mode_of, paged_pool_subject, pool_subject, subject_of, subjects_of,
+};
 pub use tree_op::TreeOp;
 pub use tree_pool::TreePool;

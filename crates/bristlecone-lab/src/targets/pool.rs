@@ -43,7 +43,7 @@ pub enum BagOp {
     Replace(&'static str, u64),
     /// Closes the pool cleanly and reopens it.
     Close,
-    /// Closes the pool and reopens it with a larger maximum.
+    /// Closes the pool and reopens it with a maximum of that many chunks more than at creation.
     Raise(u64),
 }
 
@@ -91,7 +91,7 @@ pub(super) fn check_pool(pool: &PoolFile<AnyMedium>) -> Result<(), String> {
     }
     let (free, begun, _) = pool.chunk_counts();
     let of_trees: usize = pool.live_trees().map(|tree| pool.chunks_of(tree).len()).sum();
-    let owned = of_trees + pool.commit_chunks();
+    let owned = of_trees + pool.commit_chunks() + pool.directory_chunks();
     if owned as u64 + free != begun {
         return Err(format!("{begun} chunks, but {owned} owned and {free} free"));
     }
@@ -314,7 +314,9 @@ impl System for Bags {
                 }
             }
             BagOp::Close => live.reopen(None)?,
-            BagOp::Raise(chunks) => live.reopen(Some(chunks * live.pool.chunk_bytes()))?,
+            BagOp::Raise(more) => {
+                live.reopen(Some((self.geometry.chunks_max + more) * self.geometry.chunk_bytes))?;
+            }
         }
         Ok(String::new())
     }

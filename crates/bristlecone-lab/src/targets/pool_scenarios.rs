@@ -105,9 +105,9 @@ pub fn pool_scenarios() -> Vec<Scenario<BagOp>> {
         Scenario {
             name: "raise",
             creation: false,
-            // All ten chunks, and then the eleventh and the twelfth.
+            // All chunks, and then two more.
             setup: [Create("a"), Create("b"), Put("b", 90)].into_iter().chain(fill("a", 0..36)).collect(),
-            ops: vec![Raise(11), Put("a", 36), Put("b", 91), Raise(12), Close, Put("a", 37)],
+            ops: vec![Raise(1), Put("a", 36), Put("b", 91), Raise(2), Close, Put("a", 37)],
             // Begins anywhere, also where all chunks are taken: the chunk of `b` has space for two
             // more.
             then: vec![Put("b", 50), Drop("a"), Create("then"), Close, Put("b", 51), Rename("b", "a"), Close],

@@ -17,6 +17,7 @@ use super::tree_pool::TreePool;
 
 /// The name of the pool without trees.
 pub const POOL: &str = "pool";
+const PAGED_POOL: &str = "pool-pages";
 
 /// The default pool size: the first one with small chunks.
 const USUAL: &str = "small-chunks";
@@ -115,13 +116,21 @@ fn baselines(design: AnyDesign) -> impl Iterator<Item = Box<dyn Subject>> {
 
 /// Returns the pool without trees.
 pub fn pool_subject() -> Box<dyn Subject> {
-    let geometry = Geometry { chunk_bytes: 4096, chunks_max: 10, trees_max: 4 };
-    let system = Bags { geometry, chunks_possible: 12 };
-    Box::new(Prepared { name: POOL.to_owned(), system, scenarios: pool_scenarios() })
+    bags(POOL, Geometry { chunk_bytes: 4096, chunks_max: 10, trees_max: 4 })
+}
+
+/// Returns the pool without trees, with entries in pages of the directory but for the first one.
+pub fn paged_pool_subject() -> Box<dyn Subject> {
+    bags(PAGED_POOL, Geometry { chunk_bytes: 4096, chunks_max: 11, trees_max: 1 })
+}
+
+fn bags(name: &str, geometry: Geometry) -> Box<dyn Subject> {
+    let system = Bags { geometry, chunks_possible: geometry.chunks_max + 2 };
+    Box::new(Prepared { name: name.to_owned(), system, scenarios: pool_scenarios() })
 }
 
 /// Returns all explorable subjects.
 pub fn all_subjects() -> Vec<Box<dyn Subject>> {
     let trees = AnyDesign::all().flat_map(all_subjects_of);
-    std::iter::once(pool_subject()).chain(trees).collect()
+    [pool_subject(), paged_pool_subject()].into_iter().chain(trees).collect()
 }

@@ -1,13 +1,13 @@
 //! Crashes of the pool: creation, directory, chunks, closing, opening.
 
 use bristlecone_lab::EXPLAINED;
-use bristlecone_lab::targets::pool_subject;
+use bristlecone_lab::targets::{paged_pool_subject, pool_subject};
 use bristlecone_sim::{Budget, Mode, Progress, explore_rounds, mutate_rounds, rounds};
 
 #[test]
 fn the_pool_survives_every_crash() {
-    let pool = pool_subject();
-    let rounds = rounds([pool.as_ref()], &Mode::ALL);
+    let pools = [pool_subject(), paged_pool_subject()];
+    let rounds = rounds(pools.iter().map(AsRef::as_ref), &Mode::ALL);
     let progress = Progress::default();
     for report in explore_rounds(&rounds, Budget::quick(), &progress, &|_, _| {}).iter().flatten() {
         println!("{report}");
@@ -18,8 +18,8 @@ fn the_pool_survives_every_crash() {
 
 #[test]
 fn every_flush_and_fence_of_the_pool_is_needed() {
-    let pool = pool_subject();
-    let (rounds, progress) = (rounds([pool.as_ref()], &[Mode::Subset]), Progress::default());
+    let pools = [pool_subject(), paged_pool_subject()];
+    let (rounds, progress) = (rounds(pools.iter().map(AsRef::as_ref), &[Mode::Subset]), Progress::default());
     let reports = explore_rounds(&rounds, Budget::quick(), &progress, &|_, report| report.assert_clean());
     let rounds: Vec<_> = rounds.into_iter().zip(reports.into_iter().flatten()).collect();
     let table =

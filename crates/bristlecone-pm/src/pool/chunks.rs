@@ -381,6 +381,7 @@ impl<M: Medium> PoolFile<M> {
     pub(super) fn recover_chunks(&self) -> Result<()> {
         let present = self.chunks_present();
         let mut found = FreeChunks { begun: present, ..FreeChunks::default() };
+        self.recover_pages(present)?;
         for id in 0..present {
             match Descriptor::decode(self.descriptor(id).load(self.medium())) {
                 Some(Descriptor::Fresh) if self.looks_used(id) => {
@@ -390,9 +391,10 @@ impl<M: Medium> PoolFile<M> {
                 Some(Descriptor::Free) => found.free.push(id),
                 Some(Descriptor::Owned { owner: COMMITS_OWNER, slot_bytes, .. })
                     if self.has_commits() && self.is_of_commits(slot_bytes) => {}
+                Some(Descriptor::Owned { .. }) if self.is_page(id) => {}
                 Some(Descriptor::Owned { owner, slot_bytes, .. }) => {
                     let whole = u64::from(slot_bytes) <= self.geometry.chunk_bytes;
-                    if u64::from(owner) >= self.geometry.trees_max || !whole {
+                    if !self.has_entry(TreeId(owner)) || !whole {
                         let what = format!("owner {owner} or slots of {slot_bytes} bytes cannot be");
                         return Err(broken(id, what));
                     }
@@ -432,17 +434,17 @@ impl<M: Medium> PoolFile<M> {
     /// Returns the chunks whose owner does not exist.
     pub(super) fn stray_chunks(&self) -> Vec<u32> {
         // A tree that is being created has chunks before it is live.
-        let has_trees: Vec<bool> = self.entry_states().map(|state| state != ENTRY_FREE).collect();
+        let has_tree = |id| self.has_entry(id) && self.entry(id).state.load(self.medium()) != ENTRY_FREE;
         let begun = self.lock_chunks().begun;
         let stray = |id: &u32| match Descriptor::decode(self.descriptor(*id).load(self.medium())) {
             Some(Descriptor::Owned { owner: COMMITS_OWNER, .. }) => !self.has_commits(),
-            Some(Descriptor::Owned { owner, .. }) => !has_trees.get(owner as usize).is_some_and(|has| *has),
+            Some(Descriptor::Owned { owner, .. }) => !self.is_page(*id) && !has_tree(TreeId(owner)),
             _ => false,
         };
         (0..begun).filter(stray).collect()
     }
 }
 
-fn broken(id: u32, what: impl Into<String>) -> Error {
+pub(super) fn broken(id: u32, what: impl Into<String>) -> Error {
     Error::corrupted(what, format!("descriptor of chunk {id}"))
 }

@@ -7,6 +7,7 @@ use super::layout::{
     DIRECTORY_OFFSET, ENTRY_BYTES, ENTRY_DROPPING, ENTRY_FREE, ENTRY_LIVE, Entry, INITIALIZED,
     KIND_BYTES_MAX, NAME_BYTES_MAX, PARAMS, Part, PartOf,
 };
+use super::names::Names;
 use crate::word::{le_bytes, load_words};
 use crate::{Durable, Error, Flushed, Medium, Persist, Result, Word, write_bytes};
 
@@ -65,10 +66,17 @@ impl TreeSpec {
     }
 }
 
+/// Returns the names of trees, with their indices.
+fn named(trees: Vec<TreeEntry>) -> impl Iterator<Item = (String, u32)> {
+    trees.into_iter().map(|TreeEntry { id, spec }| (spec.name, id.0))
+}
+
 impl<M: Medium> PoolFile<M> {
     pub(super) fn entry(&self, id: TreeId) -> &Entry {
-        assert!(u64::from(id.0) < self.geometry.trees_max, "an entry beyond the directory");
-        self.at(DIRECTORY_OFFSET + u64::from(id.0) * ENTRY_BYTES)
+        if u64::from(id.0) < self.geometry.trees_max {
+            return self.at(DIRECTORY_OFFSET + u64::from(id.0) * ENTRY_BYTES);
+        }
+        self.at(self.entry_in_pages(id).expect("an entry beyond the directory"))
     }
 
     /// Returns every tree, in directory order.
@@ -80,6 +88,10 @@ impl<M: Medium> PoolFile<M> {
         self.here()?;
         // A rename changes several words of an entry.
         let _only = self.lock_directory();
+        if self.is_followed() {
+            // The writer may have added pages.
+            self.find_pages(self.geometry.chunks_within(self.region.len_now()), |_, _| Ok(()))?;
+        }
         self.read_trees()
     }
 
@@ -90,8 +102,7 @@ impl<M: Medium> PoolFile<M> {
 
     /// Returns the indices of live trees.
     pub fn live_trees(&self) -> impl Iterator<Item = TreeId> {
-        let ids = (0..self.geometry.trees_max as u32).map(TreeId);
-        ids.filter(|&id| self.is_live(id))
+        self.entry_ids(0).filter(|&id| self.is_live(id))
     }
 
     /// Returns whether an entry is live.
@@ -99,19 +110,27 @@ impl<M: Medium> PoolFile<M> {
         self.entry(id).state.load(self.medium()) == ENTRY_LIVE
     }
 
-    /// Returns the states of all entries.
-    pub(super) fn entry_states(&self) -> impl Iterator<Item = u64> {
-        let ids = (0..self.geometry.trees_max as u32).map(TreeId);
-        ids.map(|id| self.entry(id).state.load(self.medium()))
-    }
-
-    /// Returns the tree with a name.
+    /// Returns the tree with a name. The time does not depend on the number of trees, except in a followed pool.
     ///
     /// # Errors
     ///
     /// As [`trees`](Self::trees).
     pub fn find_tree(&self, name: &str) -> Result<Option<TreeEntry>> {
-        Ok(self.trees()?.into_iter().find(|tree| tree.spec.name == name))
+        if self.is_followed() {
+            return Ok(self.trees()?.into_iter().find(|tree| tree.spec.name == name));
+        }
+        self.here()?;
+        self.find_named(&mut self.lock_directory(), name)
+    }
+
+    /// Returns the tree with a name. The caller must hold the lock of the directory.
+    pub(super) fn find_named(&self, names: &mut Names, name: &str) -> Result<Option<TreeEntry>> {
+        if !names.is_known() {
+            names.learn(named(self.read_trees()?))?;
+        }
+        let Some(id) = names.get(name).map(TreeId).filter(|&id| self.is_live(id)) else { return Ok(None) };
+        let spec = self.read_entry(id)?;
+        Ok((spec.name == name).then_some(TreeEntry { id, spec }))
     }
 
     /// Returns the directory word in which a design may keep its root; zero in a new tree.
@@ -174,14 +193,15 @@ impl<M: Medium> PoolFile<M> {
     ) -> Result<(TreeEntry, T)> {
         self.writable()?;
         check_spec(spec)?;
-        let _only = self.lock_directory();
-        if self.read_trees()?.iter().any(|tree| tree.spec.name == spec.name) {
+        let mut names = self.lock_directory();
+        if self.find_named(&mut names, &spec.name)?.is_some() {
             return Err(Error::TreeExists { name: spec.name.clone() });
         }
-        let (entry, made, durable) = self.prepare_tree(spec, flags, init)?;
+        let (entry, made, durable) = self.prepare_tree(&mut names, spec, flags, init)?;
         let (state, medium) = (&self.entry(entry.id).state, self.medium());
         state.publish(medium, ENTRY_LIVE, &durable, "pool create_tree.2");
         medium.persist(state, "pool create_tree.2");
+        names.insert(spec.name.clone(), entry.id.0);
         self.health()?;
         Ok((entry, made))
     }
@@ -189,16 +209,12 @@ impl<M: Medium> PoolFile<M> {
     /// Steps 1 and 2 of a creation. The caller must hold the lock of the directory.
     pub(super) fn prepare_tree<T>(
         &self,
+        names: &mut Names,
         spec: &TreeSpec,
         flags: u64,
         init: impl FnOnce(&TreeEntry) -> Result<T>,
     ) -> Result<(TreeEntry, T, Durable)> {
-        let free = (0..self.geometry.trees_max as u32)
-            .map(TreeId)
-            .find(|&id| self.entry(id).state.load(self.medium()) == ENTRY_FREE);
-        let id = free.ok_or_else(|| {
-            Error::invalid(format!("the pool holds {} trees already: drop one", self.geometry.trees_max))
-        })?;
+        let id = self.free_entry(names)?;
         // Saved by a previous tree with this number, whose creation was interrupted.
         self.forget_kept(id);
         let durable = self.write_entry(id, spec, flags);
@@ -206,9 +222,21 @@ impl<M: Medium> PoolFile<M> {
         match self.health().and_then(|()| init(&entry)) {
             Ok(made) => Ok((entry, made, durable)),
             Err(error) => {
-                self.finish_drop(id);
+                self.finish_drop(names, id);
                 Err(error)
             }
+        }
+    }
+
+    /// Returns the first free entry of the directory. Adds a page if none is free.
+    fn free_entry(&self, names: &mut Names) -> Result<TreeId> {
+        loop {
+            let is_free = |id: &TreeId| self.entry(*id).state.load(self.medium()) == ENTRY_FREE;
+            if let Some(id) = self.entry_ids(names.first_free).find(is_free) {
+                names.first_free = id.0;
+                return Ok(id);
+            }
+            self.add_page()?;
         }
     }
 
@@ -254,9 +282,9 @@ impl<M: Medium> PoolFile<M> {
 
     /// Drops trees of earlier versions whose creation was interrupted before they had a chunk.
     pub fn drop_unfinished_trees(&self) {
-        let _only = self.lock_directory();
+        let mut names = self.lock_directory();
         let live: Vec<_> = self.live_trees().collect();
-        live.into_iter().filter(|&id| self.is_unfinished(id)).for_each(|id| self.finish_drop(id));
+        live.into_iter().filter(|&id| self.is_unfinished(id)).for_each(|id| self.finish_drop(&mut names, id));
     }
 
     pub(super) fn read_entry(&self, id: TreeId) -> Result<TreeSpec> {
@@ -295,19 +323,22 @@ impl<M: Medium> PoolFile<M> {
     /// [`NoSuchTree`](Error::NoSuchTree), [`ReadOnly`](Error::ReadOnly), [`Forked`](Error::Forked).
     pub fn drop_tree(&self, id: TreeId) -> Result<()> {
         self.writable()?;
-        let _only = self.lock_directory();
+        let mut names = self.lock_directory();
         let (entry, medium) = (self.entry(id), self.medium());
         if !self.is_live(id) {
             return Err(Error::NoSuchTree { name: format!("#{}", id.0) });
         }
         entry.state.store(medium, ENTRY_DROPPING);
         medium.persist(&entry.state, "pool drop_tree.1");
-        self.finish_drop(id);
+        if let Ok(spec) = self.read_entry(id) {
+            names.forget(&spec.name);
+        }
+        self.finish_drop(&mut names, id);
         self.health()
     }
 
     /// Steps 2 and 3 of a drop. Open also runs them for an interrupted drop or creation.
-    pub(super) fn finish_drop(&self, id: TreeId) {
+    pub(super) fn finish_drop(&self, names: &mut Names, id: TreeId) {
         let (entry, medium) = (self.entry(id), self.medium());
         self.forget_kept(id);
         for chunk in self.chunks_of(id) {
@@ -316,25 +347,23 @@ impl<M: Medium> PoolFile<M> {
         // No flush: if a crash undoes this store, open drops a tree without chunks once more. A thread that creates a
         // tree here flushes the whole entry before it commits.
         entry.state.store_derived(medium, ENTRY_FREE);
+        names.first_free = names.first_free.min(id.0);
     }
 
     /// Validates the directory after open, and finishes interrupted operations. The returned flushes must be fenced
     /// before a superblock is durable that says that nothing is in progress.
     pub(super) fn recover_directory(&self) -> Result<Flushed> {
         let flushed = self.finish_intent()?;
-        for id in (0..self.geometry.trees_max as u32).map(TreeId) {
+        let mut names = self.lock_directory();
+        for id in self.entry_ids(0) {
             match self.entry(id).state.load(self.medium()) {
                 ENTRY_FREE | ENTRY_LIVE => {}
-                ENTRY_DROPPING => self.finish_drop(id),
+                ENTRY_DROPPING => self.finish_drop(&mut names, id),
                 _ => return Err(Error::corrupted("unknown state", format!("directory entry {}", id.0))),
             }
         }
-        let mut names: Vec<String> = self.read_trees()?.into_iter().map(|tree| tree.spec.name).collect();
-        names.sort();
-        match names.windows(2).find(|pair| pair[0] == pair[1]) {
-            Some(pair) => Err(Error::corrupted("two trees of one name", format!("tree {:?}", pair[0]))),
-            None => Ok(flushed),
-        }
+        names.learn(named(self.read_trees()?))?;
+        Ok(flushed)
     }
 }
 

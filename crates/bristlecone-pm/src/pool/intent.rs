@@ -38,17 +38,19 @@ impl<M: Medium> PoolFile<M> {
     pub fn rename_tree(&self, from: &str, to: &str) -> Result<()> {
         self.writable()?;
         check_name(to)?;
-        let _only = self.lock_directory();
-        let trees = self.read_trees()?;
-        let named = |name: &str| trees.iter().find(|tree| tree.spec.name == name);
-        let tree = named(from).ok_or_else(|| Error::NoSuchTree { name: from.to_owned() })?;
+        let mut names = self.lock_directory();
+        let tree = self.find_named(&mut names, from)?;
+        let tree = tree.ok_or_else(|| Error::NoSuchTree { name: from.to_owned() })?;
         if from == to {
             return Ok(());
         }
-        if named(to).is_some() {
+        if self.find_named(&mut names, to)?.is_some() {
             return Err(Error::TreeExists { name: to.to_owned() });
         }
-        self.carry_out(self.renaming(tree.id, to))
+        self.carry_out(self.renaming(tree.id, to)).inspect_err(|_| names.unlearn())?;
+        names.forget(from);
+        names.insert(to.to_owned(), tree.id.0);
+        Ok(())
     }
 
     /// Replaces a tree by a new one of the same name and properties, together with the chunks that `init` allocates for
@@ -64,16 +66,18 @@ impl<M: Medium> PoolFile<M> {
         init: impl FnOnce(&TreeEntry) -> Result<T>,
     ) -> Result<(TreeEntry, T)> {
         self.writable()?;
-        let _only = self.lock_directory();
+        let mut names = self.lock_directory();
         if !self.is_live(id) {
             return Err(Error::NoSuchTree { name: format!("#{}", id.0) });
         }
-        let (entry, made, Durable { .. }) = self.prepare_tree(&self.read_entry(id)?, INITIALIZED, init)?;
+        let spec = self.read_entry(id)?;
+        let (entry, made, Durable { .. }) = self.prepare_tree(&mut names, &spec, INITIALIZED, init)?;
         let mut intent = [0; INTENT_WORDS];
         intent[0] = u64::from(id.0) | u64::from(entry.id.0) << 32;
-        self.carry_out(intent)?;
-        self.finish_drop(id);
+        self.carry_out(intent).inspect_err(|_| names.unlearn())?;
+        self.finish_drop(&mut names, id);
         self.health()?;
+        names.insert(spec.name, entry.id.0);
         Ok((entry, made))
     }
 
@@ -147,7 +151,7 @@ impl<M: Medium> PoolFile<M> {
         }
         let intent = load_words(self.medium(), self.intent());
         let (id, heir) = entries_of(&intent);
-        let exists = |id: TreeId| u64::from(id.0) < self.geometry.trees_max;
+        let exists = |id: TreeId| self.has_entry(id);
         if intent[INTENT_WORDS - 1] != crc(&intent) || !exists(id) || !heir.is_none_or(exists) {
             return Err(Error::corrupted("a change of the directory that cannot be read", "intent"));
         }

@@ -24,8 +24,11 @@ pub(crate) const INCOMPAT_INTENT: u64 = 1 << 1;
 /// The pool has a commit log, and chunks of owner [`COMMITS_OWNER`]: set from the first batch until the pool is closed,
 /// or opened after a crash.
 pub(crate) const INCOMPAT_COMMITS: u64 = 1 << 2;
-/// Incompatible features that are set and cleared again.
-pub(crate) const INCOMPAT_CHANGING: u64 = INCOMPAT_INTENT | INCOMPAT_COMMITS;
+/// The directory has pages, chunks of the owners from [`page_owner`] on: set from the first tree for which the header has
+/// no entry.
+pub(crate) const INCOMPAT_PAGES: u64 = 1 << 3;
+/// Incompatible features that are set or cleared after creation.
+pub(crate) const INCOMPAT_CHANGING: u64 = INCOMPAT_INTENT | INCOMPAT_COMMITS | INCOMPAT_PAGES;
 /// Incompatible features that this version knows.
 pub(crate) const INCOMPAT_KNOWN: u64 = INCOMPAT_LOG_CHECKS | INCOMPAT_CHANGING;
 /// Features without which the pool may be read but not written that this version knows.
@@ -136,6 +139,27 @@ pub(crate) struct Intent {
 /// The owner in the descriptors of the commit log's chunks; not an index of the directory.
 pub(crate) const COMMITS_OWNER: u32 = 0xff_ffff;
 
+/// Minimum size of a chunk.
+pub(crate) const CHUNK_BYTES_LEAST: u64 = 4096;
+
+/// Maximum number of trees of a pool, in the header and in the pages of its directory.
+pub(crate) const TREES_LIMIT: u64 = 1 << 16;
+
+/// Returns the owner, in its descriptor, of the chunk that is page `page` of the directory. Owners that are trees are
+/// less than [`TREES_LIMIT`].
+pub(crate) fn page_owner(page: usize) -> u32 {
+    COMMITS_OWNER - 1 - page as u32
+}
+
+/// Returns the directory page that a chunk with this owner is.
+pub(crate) fn page_of_owner(owner: u32) -> Option<usize> {
+    let page = (COMMITS_OWNER - 1).checked_sub(owner)? as usize;
+    (page < PAGES_LIMIT).then_some(page)
+}
+
+/// Maximum number of directory pages, in a pool with the smallest chunks.
+pub(crate) const PAGES_LIMIT: usize = (TREES_LIMIT * ENTRY_BYTES / CHUNK_BYTES_LEAST) as usize;
+
 /// Header of a part of a commit record, in a slot of [`SlotKind::COMMITS`]; its bytes follow. An incomplete record does
 /// not count: each part has a checksum and the number of parts.
 #[repr(C)]
@@ -243,6 +267,8 @@ impl SlotKind {
     pub const LOG: Self = Self::new(9);
     /// Parts of the records of the commit log.
     pub const COMMITS: Self = Self::new(20);
+    /// Entries of the tree directory.
+    pub const DIRECTORY: Self = Self::new(21);
 
     /// Returns the kind with a code.
     ///
@@ -269,6 +295,7 @@ impl fmt::Display for SlotKind {
             Self::VALUE_RECORD => f.write_str("ValueRecord"),
             Self::LOG => f.write_str("Log"),
             Self::COMMITS => f.write_str("Commits"),
+            Self::DIRECTORY => f.write_str("Directory"),
             Self(code) => write!(f, "kind {code}"),
         }
     }
@@ -338,75 +365,9 @@ pub fn kind_of_descriptor(word: u64) -> Option<SlotKind> {
     }
 }
 
-/// Maximum number of chunks of a pool. Numbers of chunks have 32 bits, and their count must fit, too.
-const CHUNKS_MAX: u64 = u32::MAX as u64;
-
-/// The sizes of a pool, fixed at creation.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub struct Geometry {
-    /// Bytes of a chunk: a power of two, 2 MiB except in tests and simulators.
-    pub chunk_bytes: u64,
-    /// Maximum number of chunks.
-    pub chunks_max: u64,
-    /// Maximum number of trees.
-    pub trees_max: u64,
-}
-
-impl Geometry {
-    pub(crate) fn is_valid(&self) -> bool {
-        self.chunk_bytes.is_power_of_two()
-            && (4096..=1 << 30).contains(&self.chunk_bytes)
-            && (1..=CHUNKS_MAX).contains(&self.chunks_max)
-            && (1..=4096).contains(&self.trees_max)
-            && self.chunk_bytes * self.chunks_max <= 1 << 48
-    }
-
-    /// Returns the offset of the chunks' descriptors, a word each.
-    #[inline]
-    pub fn descriptors_offset(&self) -> u64 {
-        DIRECTORY_OFFSET + self.trees_max * ENTRY_BYTES
-    }
-
-    #[inline]
-    pub(crate) fn descriptors_end(&self) -> u64 {
-        self.descriptors_offset() + self.chunks_max * 8
-    }
-
-    /// Returns the bytes before the first chunk.
-    #[inline]
-    pub fn header_bytes(&self) -> u64 {
-        // A power of two, so that bounds need no division.
-        (self.descriptors_end() + self.chunk_bytes - 1) & !(self.chunk_bytes - 1)
-    }
-
-    /// Returns how many complete chunks a file of `len` bytes has.
-    pub(crate) fn chunks_within(&self, len: u64) -> u64 {
-        (len.saturating_sub(self.header_bytes()) / self.chunk_bytes).min(self.chunks_max)
-    }
-
-    /// Returns the size of a pool at its maximum.
-    pub fn max_bytes(&self) -> u64 {
-        self.header_bytes() + self.chunks_max * self.chunk_bytes
-    }
-
-    /// Returns these sizes with at most `chunks_max` chunks. The header keeps its size; behind its descriptors it is
-    /// zero, which is the descriptor of a chunk that was never used.
-    pub(crate) fn with_chunks_max(self, chunks_max: u64) -> Option<Self> {
-        let other = Self { chunks_max, ..self };
-        (other.is_valid() && other.header_bytes() == self.header_bytes()).then_some(other)
-    }
-
-    /// Returns the bytes of chunks for which this header has descriptors.
-    pub(crate) fn chunk_bytes_possible(&self) -> u64 {
-        let descriptors = (self.header_bytes() - self.descriptors_offset()) / 8;
-        let chunks_max =
-            descriptors.min(CHUNKS_MAX).min(((1 << 48) - self.header_bytes()) / self.chunk_bytes);
-        chunks_max.max(self.chunks_max) * self.chunk_bytes
-    }
-}
-
 #[cfg(test)]
 mod tests {
+    use super::super::Geometry;
     use super::*;
 
     #[test]
@@ -428,5 +389,25 @@ mod tests {
         assert_eq!(MAGIC.to_le_bytes(), *b"BRISTLEC");
         let owned = Descriptor::Owned { owner: 3, kind: SlotKind::new(1), slot_bytes: 256 };
         assert_eq!(owned.encode(), 0x0000_2000_0003_0102);
+        let page = |page| {
+            let (owner, slot_bytes) = (page_owner(page), ENTRY_BYTES as u32);
+            Descriptor::Owned { owner, kind: SlotKind::DIRECTORY, slot_bytes }.encode()
+        };
+        assert_eq!([page(0), page(7)], [0x0000_20ff_fffe_1502, 0x0000_20ff_fff7_1502]);
+        assert_eq!((geometry.page_entries(), geometry.pages_max()), (8192, 8));
+        assert_eq!(INCOMPAT_PAGES, 8);
+    }
+
+    #[test]
+    fn owners_of_pages_are_no_trees() {
+        let small = Geometry { chunk_bytes: CHUNK_BYTES_LEAST, chunks_max: 64, trees_max: 1 };
+        assert_eq!(small.pages_max(), PAGES_LIMIT);
+        for page in [0, 1, PAGES_LIMIT - 1] {
+            assert_eq!(page_of_owner(page_owner(page)), Some(page));
+            assert!(u64::from(page_owner(page)) >= TREES_LIMIT);
+        }
+        for owner in [0, TREES_LIMIT as u32, page_owner(PAGES_LIMIT), COMMITS_OWNER] {
+            assert_eq!(page_of_owner(owner), None, "{owner}");
+        }
     }
 }

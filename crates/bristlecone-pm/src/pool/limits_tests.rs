@@ -16,7 +16,7 @@ fn small() -> Arc<PoolFile<Native>> {
 fn pools_of_nothing_and_of_too_much_are_refused_and_leave_no_file() {
     for max_bytes in [0, 1 << 48, 1 << 50, u64::MAX] {
         let path = PathBuf::from(format!("/dev/shm/bristlecone-pm-{}-limits", std::process::id()));
-        let options = CreateOptions { max_bytes, domain: None };
+        let options = CreateOptions { max_bytes, domain: None, chunk_bytes: None };
         let refused = PoolFile::create(&path, &options, Native::new);
         let left = std::fs::remove_file(&path).is_ok();
         assert!(matches!(refused, Err(Error::Invalid { .. })) && !left, "{max_bytes:#x}");

@@ -6,11 +6,14 @@ mod commits;
 mod directory;
 mod file_lock;
 mod follow;
+mod geometry;
 mod header;
 mod intent;
 mod layout;
+mod names;
 mod new_file;
 mod open;
+mod pages;
 mod salvage;
 mod segment;
 mod set_aside;
@@ -27,10 +30,14 @@ use self::chunks::FreeChunks;
 pub use self::commits::CommitSpace;
 use self::commits::Commits;
 pub use self::directory::{TreeEntry, TreeId, TreeSpec};
+pub use self::geometry::Geometry;
+pub(crate) use self::layout::TREES_LIMIT;
 use self::layout::VERSION;
-pub use self::layout::{Geometry, Part, PartOf, SlotKind, kind_of_descriptor};
+pub use self::layout::{Part, PartOf, SlotKind, kind_of_descriptor};
+use self::names::Names;
 use self::open::Found;
 pub use self::open::Unnamed;
+use self::pages::Pages;
 pub use self::salvage::Damaged;
 pub use self::set_aside::SetAside;
 use self::superblock::Contents;
@@ -40,6 +47,7 @@ use crate::{Domain, Error, Events, LINE_BYTES, Medium, Opener, Persistent, Regio
 
 /// Default size of a chunk in bytes: a huge page.
 pub const CHUNK_BYTES: u64 = 2 << 20;
+/// Trees whose directory entries the header has.
 pub(crate) const TREES_MAX: u64 = 256;
 
 /// Options for creating a pool.
@@ -49,6 +57,8 @@ pub struct CreateOptions {
     pub max_bytes: u64,
     /// The persistence domain; detected if `None`.
     pub domain: Option<Domain>,
+    /// Bytes of a chunk: a power of two from 4 KiB to 2 MiB; [`CHUNK_BYTES`] if `None`.
+    pub chunk_bytes: Option<u64>,
 }
 
 /// Options for opening a pool for writing.
@@ -145,7 +155,9 @@ pub struct PoolFile<M> {
     path: Option<PathBuf>,
     /// Damage found at open that does not affect data.
     damage: Vec<Finding>,
-    directory: Mutex<()>,
+    /// Held while the directory changes.
+    directory: Mutex<Names>,
+    pages: Pages,
     commits: Mutex<Commits>,
     chunks: Mutex<FreeChunks>,
     /// The result of `chunks_available`.
@@ -341,7 +353,7 @@ impl<M: Medium> PoolFile<M> {
         wait::lock(&self.contents)
     }
 
-    fn lock_directory(&self) -> MutexGuard<'_, ()> {
+    fn lock_directory(&self) -> MutexGuard<'_, Names> {
         wait::lock(&self.directory)
     }
 
@@ -358,6 +370,8 @@ mod intent_tests;
 mod limits_tests;
 #[cfg(test)]
 mod opening_tests;
+#[cfg(test)]
+mod pages_tests;
 #[cfg(test)]
 pub(crate) mod tests;
 #[cfg(test)]

@@ -7,8 +7,9 @@ use std::path::Path;
 use std::sync::{Arc, Mutex, OnceLock};
 
 use super::file_lock::lock;
-use super::layout::DIRECTORY_OFFSET;
+use super::layout::{CHUNK_BYTES_LEAST, DIRECTORY_OFFSET};
 use super::new_file::NewFile;
+use super::pages::Pages;
 use super::superblock::Contents;
 use super::{
     Access, CHUNK_BYTES, CreateOptions, Finding, Geometry, OpenOptions, PoolFile, TREES_MAX, backing, header,
@@ -86,8 +87,14 @@ impl<M: Medium> PoolFile<M> {
         make_medium: impl FnOnce(Domain) -> M,
     ) -> Result<Unnamed<'p, M>> {
         let at = at.into();
-        let chunks_max = options.max_bytes.div_ceil(CHUNK_BYTES);
-        let geometry = Geometry { chunk_bytes: CHUNK_BYTES, chunks_max, trees_max: TREES_MAX };
+        let chunk_bytes = options.chunk_bytes.unwrap_or(CHUNK_BYTES);
+        if !chunk_bytes.is_power_of_two() || !(CHUNK_BYTES_LEAST..=CHUNK_BYTES).contains(&chunk_bytes) {
+            let what =
+                format!("chunks of {chunk_bytes} bytes: powers of two from 4 KiB to 2 MiB are possible");
+            return Err(Error::invalid(what));
+        }
+        let chunks_max = options.max_bytes.div_ceil(chunk_bytes);
+        let geometry = Geometry { chunk_bytes, chunks_max, trees_max: TREES_MAX };
         if !geometry.is_valid() || geometry.max_bytes() > 1 << 48 {
             let what = format!("a pool of {} bytes: 1 byte to 256 TiB are possible", options.max_bytes);
             return Err(Error::invalid(what));
@@ -151,6 +158,7 @@ impl<M: Medium> PoolFile<M> {
             seal: 0,
             intent: false,
             commits: false,
+            pages: false,
         };
         contents.write(&region, &medium);
         contents.sequence = 1;
@@ -186,7 +194,8 @@ impl<M: Medium> PoolFile<M> {
             detected,
             path: path.map(Path::to_owned),
             damage: found.damage.into_iter().collect(),
-            directory: Mutex::new(()),
+            directory: Mutex::default(),
+            pages: Pages::new(&found.contents.geometry),
             commits: Mutex::default(),
             chunks: Mutex::default(),
             chunks_available: AtomicU64::new(found.contents.geometry.chunks_max),

@@ -26,7 +26,7 @@ fn blocks(scratch: &Scratch) -> u64 {
 #[test]
 fn the_lock_of_a_process_that_is_gone_is_waited_for() {
     let scratch = Scratch::new("left");
-    let options = CreateOptions { max_bytes: 8 << 20, domain: None };
+    let options = CreateOptions { max_bytes: 8 << 20, domain: None, chunk_bytes: None };
     drop(PoolFile::create(&scratch.0, &options, Native::new).unwrap());
     let kept = FileOptions::new().read(true).open(&scratch.0).unwrap();
     let taken = Command::new("flock").args(["--exclusive", "0"]).stdin(kept.try_clone().unwrap()).status();
@@ -52,7 +52,7 @@ fn the_lock_of_a_process_that_is_gone_is_waited_for() {
 #[test]
 fn a_pool_backs_the_descriptors_of_the_chunks_it_has_and_no_others() {
     let scratch = Scratch::new("sparse");
-    let options = CreateOptions { max_bytes: 64 << 40, domain: None };
+    let options = CreateOptions { max_bytes: 64 << 40, domain: None, chunk_bytes: None };
     let pool = PoolFile::create(&scratch.0, &options, Native::new).unwrap();
     let first_page = pool.geometry.descriptors_offset();
     let backed = |at| backing::data(pool.region.as_file().unwrap(), at, at + 8).next().is_some();
@@ -128,7 +128,7 @@ fn a_creation_that_dies_leaves_nothing() {
     for (times, nth) in (1..3).flat_map(|times| (0..16).map(move |nth| (times, nth))) {
         // If the first two calls fail, the file has a temporary name.
         failpoint::refuse_many(nth, times, rustix::io::Errno::OPNOTSUPP);
-        let options = CreateOptions { max_bytes: 8 << 20, domain: None };
+        let options = CreateOptions { max_bytes: 8 << 20, domain: None, chunk_bytes: None };
         let made = PoolFile::create(&path, &options, Native::new);
         failpoint::cease();
         assert_eq!(names(), usize::from(made.is_ok()), "call {nth}, {times} times: {made:?}");

@@ -84,6 +84,10 @@ impl<M: Medium> PoolFile<M> {
         let detected = detect(&region);
         let found = Found { contents, was_clean: contents.clean, seal: 0, damage: None };
         let pool = Self::assemble(region, medium, found, detected, Some(path), access);
+        pool.find_pages(pool.chunks_present().into(), |id, what| {
+            findings.push(Finding::new(format!("chunk {id}"), format!("{what}: it is lost")));
+            Ok(())
+        })?;
         if let Err(error) = pool.finish_intent() {
             // The entry to be changed has one of its states, or is unreadable.
             findings.push(Finding::new("intent", error.to_string()));
@@ -108,7 +112,7 @@ impl<M: Medium> PoolFile<M> {
     fn repair_directory(&self, findings: &mut Vec<Finding>) -> Result<()> {
         let owners = self.owners()?;
         let mut names = Vec::new();
-        for id in (0..self.geometry.trees_max as u32).map(TreeId) {
+        for id in self.entry_ids(0) {
             let mut note = |what: String| {
                 findings.push(Finding::new(format!("directory entry {}", id.0), what));
             };
@@ -203,8 +207,8 @@ impl<M: Medium> PoolFile<M> {
     /// Returns the flaw of a descriptor.
     fn flaw_of(&self, id: u32, found: Option<Descriptor>, word: u64, part_of: PartOf) -> Option<String> {
         let live = |owner: u32| {
-            u64::from(owner) < self.geometry.trees_max
-                && self.entry(TreeId(owner)).state.load(self.medium()) != ENTRY_FREE
+            let tree = TreeId(owner);
+            self.has_entry(tree) && self.entry(tree).state.load(self.medium()) != ENTRY_FREE
         };
         match found {
             None => Some(format!("unknown descriptor {word:#x}")),
@@ -219,6 +223,7 @@ impl<M: Medium> PoolFile<M> {
             {
                 None
             }
+            Some(Descriptor::Owned { .. }) if self.is_page(id) => None,
             Some(Descriptor::Owned { owner, .. }) if !live(owner) => {
                 Some(format!("it belongs to directory entry {owner}, which is no tree"))
             }
@@ -247,6 +252,8 @@ fn guess(len: u64) -> Contents {
         seal: 0,
         intent: false,
         commits: false,
+        // Pages are believed where they are found.
+        pages: true,
     }
 }
 

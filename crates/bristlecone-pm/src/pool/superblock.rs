@@ -1,8 +1,9 @@
 //! The superblock: written alternately to two copies, so that a torn update leaves the other one intact.
 
+use super::geometry::Geometry;
 use super::layout::{
-    Geometry, INCOMPAT_CHANGING, INCOMPAT_COMMITS, INCOMPAT_INTENT, INCOMPAT_KNOWN, INCOMPAT_LOG_CHECKS,
-    MAGIC, RO_COMPAT_KNOWN, SUPERBLOCK_STRIDE, Superblock, VERSION,
+    INCOMPAT_CHANGING, INCOMPAT_COMMITS, INCOMPAT_INTENT, INCOMPAT_KNOWN, INCOMPAT_LOG_CHECKS,
+    INCOMPAT_PAGES, MAGIC, RO_COMPAT_KNOWN, SUPERBLOCK_STRIDE, Superblock, VERSION,
 };
 use super::{Access, Finding};
 use crate::segment::NUMBER_BITS;
@@ -22,6 +23,8 @@ pub(super) struct Contents {
     pub intent: bool,
     /// Whether the pool has a commit log.
     pub commits: bool,
+    /// The directory may have pages.
+    pub pages: bool,
 }
 
 /// Bits of the state.
@@ -41,7 +44,8 @@ impl Contents {
             compat: 0,
             incompat: INCOMPAT_LOG_CHECKS
                 | if self.intent { INCOMPAT_INTENT } else { 0 }
-                | if self.commits { INCOMPAT_COMMITS } else { 0 },
+                | if self.commits { INCOMPAT_COMMITS } else { 0 }
+                | if self.pages { INCOMPAT_PAGES } else { 0 },
             ro_compat: 0,
             uuid: self.uuid,
             chunk_bytes,
@@ -217,7 +221,8 @@ fn parse(superblock: &Superblock<u64>, access: Access) -> Result<Contents> {
     let clean = state & CLEAN != 0;
     let seal = if clean { state >> SEAL_SHIFT } else { 0 };
     let (intent, commits) = (incompat & INCOMPAT_INTENT != 0, incompat & INCOMPAT_COMMITS != 0);
-    Ok(Contents { uuid, geometry, sequence, domain, clean, seal, intent, commits })
+    let pages = incompat & INCOMPAT_PAGES != 0;
+    Ok(Contents { uuid, geometry, sequence, domain, clean, seal, intent, commits, pages })
 }
 
 fn geometry_of(superblock: &Superblock<u64>) -> Geometry {

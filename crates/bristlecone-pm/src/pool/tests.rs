@@ -32,7 +32,7 @@ impl Scratch {
     }
 
     pub fn create(&self) -> Arc<PoolFile<Native>> {
-        let options = CreateOptions { max_bytes: 8 << 20, domain: None };
+        let options = CreateOptions { max_bytes: 8 << 20, domain: None, chunk_bytes: None };
         PoolFile::create(&self.0, &options, Native::new).unwrap()
     }
 
@@ -194,7 +194,7 @@ fn truncated_foreign_and_random_files_are_refused() {
 #[test]
 fn a_chunk_has_its_owner_only_once_the_file_durably_has_the_chunk() {
     let scratch = Scratch::new("length");
-    let options = CreateOptions { max_bytes: 8 << 20, domain: Some(Domain::Msync) };
+    let options = CreateOptions { max_bytes: 8 << 20, domain: Some(Domain::Msync), chunk_bytes: None };
     let pool = PoolFile::create(&scratch.0, &options, Native::new).unwrap();
     let tree = pool.create_tree(&spec("a")).unwrap();
     let page = |offset: u64| (pool.region.base().addr() + offset as usize) & !4095;
@@ -221,7 +221,7 @@ fn a_chunk_whose_file_cannot_be_made_to_have_it_gets_no_owner() {
     let mut lost = 0;
     for nth in 0.. {
         let scratch = Scratch::new("no-length");
-        let options = CreateOptions { max_bytes: 8 << 20, domain: Some(Domain::Msync) };
+        let options = CreateOptions { max_bytes: 8 << 20, domain: Some(Domain::Msync), chunk_bytes: None };
         let pool = PoolFile::create(&scratch.0, &options, Native::new).unwrap();
         let tree = pool.create_tree(&spec("a")).unwrap();
         failpoint::refuse(nth, rustix::io::Errno::IO);
@@ -265,7 +265,7 @@ fn a_file_may_end_before_chunks_that_no_tree_owned() {
 #[test]
 fn what_a_closed_pool_left_to_sync_is_nothing_to_another_one() {
     let scratch = [Scratch::new("left"), Scratch::new("healthy")];
-    let options = CreateOptions { max_bytes: 8 << 20, domain: Some(Domain::Msync) };
+    let options = CreateOptions { max_bytes: 8 << 20, domain: Some(Domain::Msync), chunk_bytes: None };
     let create = |scratch: &Scratch| PoolFile::create(&scratch.0, &options, Native::new).unwrap();
     let healthy = create(&scratch[1]);
     let left = create(&scratch[0]);
@@ -284,7 +284,7 @@ fn failing_system_calls_are_errors_and_leave_nothing() {
     let mut refused = 0;
     for nth in 0.. {
         failpoint::refuse(nth, rustix::io::Errno::NOMEM);
-        let options = CreateOptions { max_bytes: 8 << 20, domain: None };
+        let options = CreateOptions { max_bytes: 8 << 20, domain: None, chunk_bytes: None };
         let made = PoolFile::create(&scratch.0, &options, Native::new);
         // MAP_SYNC is tried before an ordinary mapping: if it fails, nothing changes.
         let untouched = failpoint::cease();

@@ -17,7 +17,7 @@ impl File {
     }
 
     fn create(&self) -> Arc<PoolFile<Native>> {
-        let options = CreateOptions { max_bytes: 1 << 30, domain: None };
+        let options = CreateOptions { max_bytes: 1 << 30, domain: None, chunk_bytes: None };
         PoolFile::create(&self.0, &options, Native::new).unwrap()
     }
 

@@ -20,6 +20,9 @@ pub(super) struct Kept {
     pub sums: Option<Vec<u64>>,
 }
 
+/// Maximum number of trees whose state is saved, unless all are to be saved.
+const KEPT_TREES_MAX: usize = 256;
+
 /// Encodes the number of extents begun and the saved state of trees.
 pub(super) fn write(begun: u32, trees: &BTreeMap<u32, Kept>) -> Vec<u64> {
     let mut words = vec![u64::from(begun), trees.len() as u64];
@@ -116,6 +119,10 @@ impl Segment {
     pub(crate) fn suspend_tree(&self, tree: u32, suspend: impl FnOnce(&mut Notes) -> Option<()>) {
         self.forget(tree);
         if self.mode != Mode::Write || !self.is_whole() || !self.opener.is_here() {
+            return;
+        }
+        // A small tree's part takes hundreds of kilobytes, and less than a millisecond to build.
+        if self.keep != KeepIndex::Always && self.state().trees.len() >= KEPT_TREES_MAX {
             return;
         }
         let mut notes = Notes::default();

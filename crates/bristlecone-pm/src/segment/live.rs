@@ -35,7 +35,7 @@ use crate::{LINE_BYTES, PAGE_BYTES, failpoint};
 const BOARD_AT: u64 = 1 << 36;
 const PAGE_WORDS: usize = PAGE_BYTES / 8;
 /// Maximum number of trees of a pool.
-const TREES: usize = crate::pool::TREES_MAX as usize;
+const TREES: usize = crate::pool::TREES_LIMIT as usize;
 /// Maximum number of followers of a pool.
 pub(super) const ROWS: usize = 256;
 /// Number of threads of a follower that have a line of their own; all others share the last one.

@@ -5,14 +5,19 @@ use std::fmt;
 use std::io::ErrorKind;
 use std::ops::ControlFlow;
 use std::path::Path;
+use std::sync::atomic::Ordering::Relaxed;
 
 use bristlecone_pm::{At, CreateOptions, Domain, Error, Native, PoolFile, Result, TreeEntry, TreeSpec, told};
 
+use crate::api::options::default_bytes;
 use crate::api::pool::LOOKS;
 use crate::dynamic::{self, On};
 use crate::index::parts::codec::Codec;
+use crate::transaction::sealed::Sealed as _;
 use crate::{Design, Key, Pool, Snapshot, Tree, Value};
 
+/// Number of trees that a backup keeps open. Others are opened when they are counted, and again when they are copied.
+const OPEN_MAX: usize = 128;
 /// Number of items written between two progress reports.
 const REPORTED_EVERY: usize = 256;
 
@@ -20,6 +25,7 @@ const REPORTED_EVERY: usize = 256;
 #[derive(Default)]
 pub struct BackupOptions<'a> {
     max_bytes: Option<u64>,
+    chunk_bytes: Option<u64>,
     domain: Option<Domain>,
     design: Option<Design>,
     trees: HashMap<String, (Design, Vec<(String, u64)>)>,
@@ -30,10 +36,11 @@ type Report<'a> = Box<dyn FnMut(BackupProgress<'_>) -> ControlFlow<()> + Send + 
 
 impl fmt::Debug for BackupOptions<'_> {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        let Self { max_bytes, domain, design, trees, report: _ } = self;
+        let Self { max_bytes, chunk_bytes, domain, design, trees, report: _ } = self;
         let mut debug = f.debug_struct("BackupOptions");
         debug
             .field("max_bytes", max_bytes)
+            .field("chunk_bytes", chunk_bytes)
             .field("domain", domain)
             .field("design", design)
             .field("trees", trees);
@@ -50,6 +57,13 @@ impl<'a> BackupOptions<'a> {
     /// Sets the maximum size of the copy in bytes (default: that of the original). It may be smaller.
     pub fn max_bytes(mut self, bytes: u64) -> Self {
         self.max_bytes = Some(bytes);
+        self
+    }
+
+    /// Sets the chunk size of the copy (default: that of the original). See
+    /// [`PoolOptions::chunk_bytes`](crate::PoolOptions::chunk_bytes).
+    pub fn chunk_bytes(mut self, bytes: u64) -> Self {
+        self.chunk_bytes = Some(bytes);
         self
     }
 
@@ -175,27 +189,44 @@ impl Pool {
         if path.symlink_metadata().is_ok() {
             return Err(Error::Exists { path: path.to_owned() });
         }
-        let (source, trees) = self.hold_all()?;
-        let missing =
-            options.trees.keys().find(|name| trees.iter().all(|(entry, _)| entry.spec.name != **name));
+        let _hold = Hold::all_of(self);
+        let (source, entries) = self.at_one_time()?;
+        let missing = options.trees.keys().find(|name| entries.iter().all(|entry| entry.spec.name != **name));
         if let Some(name) = missing {
             return Err(Error::NoSuchTree { name: name.clone() });
         }
-        let specs =
-            trees.iter().map(|(entry, _)| options.reshaped(&entry.spec)).collect::<Result<Vec<_>>>()?;
+        let specs = entries.iter().map(|entry| options.reshaped(&entry.spec)).collect::<Result<Vec<_>>>()?;
+        let (mut open, mut items_all) = (Vec::new(), 0);
+        for entry in &entries {
+            let tree = self.open_entry(entry)?;
+            items_all += tree.len();
+            if open.len() < OPEN_MAX {
+                open.push(tree);
+            }
+        }
+        let info = self.info();
+        let max_bytes = match options.chunk_bytes {
+            // Smaller chunks have no room for the default maximum of a pool of large ones.
+            Some(chunk_bytes) if chunk_bytes < info.chunk_bytes => {
+                info.max_bytes.min(default_bytes(options.chunk_bytes).max(info.file_bytes))
+            }
+            _ => info.max_bytes,
+        };
         let create = CreateOptions {
-            max_bytes: options.max_bytes.unwrap_or_else(|| self.info().max_bytes),
+            max_bytes: options.max_bytes.unwrap_or(max_bytes),
             domain: options.domain,
+            chunk_bytes: options.chunk_bytes.or(Some(info.chunk_bytes)),
         };
         // The file is synced as a whole, not page by page.
         let medium = |domain| Native::new(if domain == Domain::Msync { Domain::Process } else { domain });
         let at = if self.0.file.handles_faults() { At::from(path) } else { At::unhandled(path) };
         let unnamed = PoolFile::create_unnamed(at, &create, medium)?;
         let to = Pool::over(unnamed.pool().clone(), 1)?;
-        let items_all = trees.iter().map(|(_, tree)| tree.len()).sum();
-        let mut copied = Vec::with_capacity(trees.len());
+        let mut copied = Vec::with_capacity(entries.len());
         let mut before = 0;
-        for (spec, (_, tree)) in specs.iter().zip(&trees) {
+        let mut open = open.into_iter();
+        for (spec, entry) in specs.iter().zip(&entries) {
+            let tree = open.next().map_or_else(|| self.open_entry(entry), Ok)?;
             let mut report =
                 |items| options.report(BackupProgress { tree: &spec.name, items: before + items, items_all });
             let items = match tree.on() {
@@ -213,26 +244,49 @@ impl Pool {
         Ok(Backup { trees: copied, file_bytes })
     }
 
-    /// Takes a snapshot of the pool and opens all trees that existed then. None of them can be dropped or cleared
-    /// while the result exists.
-    fn hold_all(&self) -> Result<(Source, Vec<(TreeEntry, dynamic::Tree)>)> {
+    /// Takes a snapshot of the pool; returns the trees that existed then. The caller holds all trees.
+    fn at_one_time(&self) -> Result<(Source, Vec<TreeEntry>)> {
         for _ in 0..LOOKS {
             let entries = self.trees()?;
-            let held =
-                entries.iter().map(|entry| self.dynamic_tree(&entry.spec.name)).collect::<Result<Vec<_>>>();
-            let held = match held {
-                Ok(held) => held,
-                // Another thread dropped or renamed the tree.
-                Err(Error::NoSuchTree { .. }) => continue,
-                Err(error) => return Err(error),
-            };
             let source = Source(self.snapshot()?);
             // Another thread may have created a tree before the snapshot.
             if self.trees()? == entries {
-                return Ok((source, entries.into_iter().zip(held).collect()));
+                return Ok((source, entries));
             }
         }
-        Err(Error::invalid("other threads create, drop or rename trees all the time: try again"))
+        Err(Error::invalid("other threads create or rename trees all the time: try again"))
+    }
+
+    /// Opens a tree that cannot be dropped, but renamed.
+    fn open_entry(&self, entry: &TreeEntry) -> Result<dynamic::Tree> {
+        let mut name = entry.spec.name.clone();
+        for _ in 0..LOOKS {
+            match self.dynamic_tree(&name) {
+                Ok(tree) if tree.link().id == entry.id => return Ok(tree),
+                Ok(_) | Err(Error::NoSuchTree { .. }) => {}
+                Err(error) => return Err(error),
+            }
+            let now = self.trees()?.into_iter().find(|tree| tree.id == entry.id);
+            name = now.ok_or_else(|| Error::NoSuchTree { name: name.clone() })?.spec.name;
+        }
+        Err(Error::invalid(format!("other threads rename tree {name:?} all the time: try again")))
+    }
+}
+
+/// A claim on all trees of a pool: none of them can be dropped or cleared.
+struct Hold<'a>(&'a Pool);
+
+impl<'a> Hold<'a> {
+    fn all_of(pool: &'a Pool) -> Self {
+        let _open = pool.lock_open();
+        pool.0.holds.fetch_add(1, Relaxed);
+        Self(pool)
+    }
+}
+
+impl Drop for Hold<'_> {
+    fn drop(&mut self) {
+        self.0.0.holds.fetch_sub(1, Relaxed);
     }
 }
 

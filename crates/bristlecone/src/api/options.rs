@@ -7,7 +7,7 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use bristlecone_pm::{
-    At, CreateOptions, Domain, Error, KeepIndex, Native, OpenOptions, PoolFile, Result, told,
+    At, CHUNK_BYTES, CreateOptions, Domain, Error, KeepIndex, Native, OpenOptions, PoolFile, Result, told,
 };
 
 use crate::Pool;
@@ -19,6 +19,11 @@ use crate::index::followed::pool::FollowedPool;
 const DEFAULT_BYTES: u64 = 1 << 40;
 const DEFAULT_BYTES_LEAST: u64 = 1 << 30;
 
+/// Returns the default maximum of a new pool: the same number of chunks for every chunk size.
+pub(crate) fn default_bytes(chunk_bytes: Option<u64>) -> u64 {
+    DEFAULT_BYTES / CHUNK_BYTES * chunk_bytes.unwrap_or(CHUNK_BYTES).min(CHUNK_BYTES)
+}
+
 /// A hash of this library's sources, which fixes the layout of a tree's volatile part.
 pub(crate) const BUILD: u64 = match u64::from_str_radix(env!("BRISTLECONE_BUILD"), 10) {
     Ok(build) => build,
@@ -29,6 +34,7 @@ pub(crate) const BUILD: u64 = match u64::from_str_radix(env!("BRISTLECONE_BUILD"
 #[derive(Clone, Debug, Default)]
 pub struct PoolOptions {
     max_bytes: Option<u64>,
+    chunk_bytes: Option<u64>,
     domain: Option<Domain>,
     create: bool,
     create_new: bool,
@@ -65,6 +71,40 @@ impl PoolOptions {
     /// ```
     pub fn max_bytes(mut self, bytes: u64) -> Self {
         self.max_bytes = Some(bytes);
+        self
+    }
+
+    /// Sets the chunk size of a new pool: a power of two from 4 KiB to 2 MiB (default: 2 MiB).
+    ///
+    /// A tree has at least one to four chunks of its own. Small chunks therefore suit pools of thousands of small trees:
+    /// 10,000 trees of a few words take 40 to 85 MiB with chunks of 4 KiB. Large chunks suit trees of millions of
+    /// items: huge pages map them, and the file grows less often. With small chunks:
+    ///
+    /// - Keys and values must be smaller than a chunk. With chunks of 4 KiB, a key or value of more than 3,064 B is
+    ///   [`Error::TooLong`].
+    /// - The default maximum is 524,288 chunks, 2 GiB with chunks of 4 KiB. It cannot be raised in place by more than a
+    ///   few hundred chunks: [`Error::MaximumFixed`].
+    ///
+    /// The chunk size of a pool is fixed; [`Pool::backup`] copies it to a pool with another. An existing pool ignores
+    /// this option.
+    ///
+    /// ```
+    /// use bristlecone::Pool;
+    /// # fn main() -> bristlecone::Result<()> {
+    /// # let path = format!("/dev/shm/bristlecone-doc-chunks-{}.pool", std::process::id());
+    ///
+    /// let pool = Pool::options().chunk_bytes(4096).create_new(true).open(&path)?;
+    /// for tenant in 0..1000 {
+    ///     pool.tree::<u64, u64>(&format!("tenant {tenant}"))?.insert(1, 2)?;
+    /// }
+    /// let info = pool.info();
+    /// assert!((info.chunks - info.chunks_free) * info.chunk_bytes < 5 << 20);
+    /// # std::fs::remove_file(&path).unwrap();
+    /// # Ok(())
+    /// # }
+    /// ```
+    pub fn chunk_bytes(mut self, bytes: u64) -> Self {
+        self.chunk_bytes = Some(bytes);
         self
     }
 
@@ -287,6 +327,10 @@ impl PoolOptions {
         self.open_on(path, |domain| Native::delayed(domain, per_line))
     }
 
+    pub(crate) fn asked_chunk_bytes(&self) -> Option<u64> {
+        self.chunk_bytes
+    }
+
     pub(crate) fn asked_bytes(&self) -> Option<u64> {
         self.max_bytes
     }
@@ -323,9 +367,10 @@ impl PoolOptions {
     }
 
     fn create_file(&self, path: &Path, medium: impl Fn(Domain) -> Native) -> Result<Arc<PoolFile<Native>>> {
-        let mut max_bytes = self.max_bytes.unwrap_or(DEFAULT_BYTES);
+        let mut max_bytes = self.max_bytes.unwrap_or_else(|| default_bytes(self.chunk_bytes));
         loop {
-            match PoolFile::create(self.at(path), &CreateOptions { max_bytes, domain: self.domain }, &medium)
+            let (domain, chunk_bytes) = (self.domain, self.chunk_bytes);
+            match PoolFile::create(self.at(path), &CreateOptions { max_bytes, domain, chunk_bytes }, &medium)
             {
                 Err(Error::Io { source, .. })
                     if self.max_bytes.is_none()

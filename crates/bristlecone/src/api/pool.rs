@@ -2,7 +2,7 @@
 
 use std::collections::HashMap;
 use std::path::Path;
-use std::sync::atomic::{AtomicBool, Ordering::Relaxed};
+use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering::Relaxed};
 use std::sync::{Arc, Mutex, MutexGuard};
 
 use bristlecone_pm::sync::AsymmetricFence;
@@ -45,6 +45,8 @@ pub(crate) struct Shared {
     /// State shared by multi-key writes and snapshots.
     pub epochs: Epochs,
     pub recovery_threads: usize,
+    /// Number of backups in progress. Changes and is read under the lock of `open`.
+    pub holds: AtomicUsize,
     /// Set if the pool is already closed, or must be left as after a crash.
     pub done: AtomicBool,
 }
@@ -129,10 +131,10 @@ impl Pool {
 
     /// Creates a pool from an open, type-erased pool file.
     pub(crate) fn over_any(file: Box<dyn AnyPool>, recovery_threads: usize) -> Result<Self> {
-        let (done, opener) = (AtomicBool::new(false), file.opener());
+        let (holds, done, opener) = (AtomicUsize::new(0), AtomicBool::new(false), file.opener());
         let (open, meters, epochs) =
             (Mutex::default(), Meters::default(), Epochs::new(AsymmetricFence::detect()));
-        let shared = Arc::new(Shared { file, open, meters, epochs, recovery_threads, done });
+        let shared = Arc::new(Shared { file, open, meters, epochs, recovery_threads, holds, done });
         let pool = Self(Handle::new(shared, opener));
         pool.replay(recovery_threads)?;
         Ok(pool)

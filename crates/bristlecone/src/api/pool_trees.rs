@@ -1,6 +1,7 @@
 //! Operations on the trees of a pool: open, create, list, rename, clear, drop.
 
 use std::collections::HashMap;
+use std::sync::atomic::Ordering::Relaxed;
 
 use bristlecone_pm::{Error, Finding, Result, TreeEntry, TreeId, told};
 
@@ -148,7 +149,7 @@ impl Pool {
     ///
     /// After `Ok` the change is durable. After `Err` nothing has changed. After a crash the tree has all of its items
     /// or none. The empty tree is created before the old one is dropped: in a full pool there may be no space for it,
-    /// and with 256 trees no directory entry. [`drop_tree`](Self::drop_tree) needs neither.
+    /// and with 65,536 trees no directory entry. [`drop_tree`](Self::drop_tree) needs neither.
     ///
     /// # Errors
     ///
@@ -189,10 +190,10 @@ impl Pool {
         Ok((tree.try_len()?, tree.check()))
     }
 
-    /// Returns the tree with this name, which must have no open handle.
+    /// Returns the tree with this name, which must have no open handle and not be part of a backup in progress.
     fn find_closed(&self, name: &str, open: &HashMap<TreeId, OpenTree>) -> Result<TreeEntry> {
         let entry = self.find(name)?;
-        if open.get(&entry.id).is_some_and(OpenTree::is_open) {
+        if self.0.holds.load(Relaxed) > 0 || open.get(&entry.id).is_some_and(OpenTree::is_open) {
             return Err(Error::TreeInUse { name: name.to_owned() });
         }
         Ok(entry)

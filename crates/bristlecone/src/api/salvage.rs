@@ -97,7 +97,9 @@ impl PoolOptions {
         let Damaged { pool: old, findings, chunks_lost } =
             PoolFile::open_damaged(from, part_of, Native::new)?;
         let max_bytes = old.info().max_bytes.max(self.asked_bytes().unwrap_or(0));
-        let pool = self.clone().max_bytes(max_bytes).read_only(false).create_new(true).open(to)?;
+        let chunk_bytes = self.asked_chunk_bytes().unwrap_or(old.info().chunk_bytes);
+        let options = self.clone().max_bytes(max_bytes).chunk_bytes(chunk_bytes);
+        let pool = options.read_only(false).create_new(true).open(to)?;
         let save = |entry: &TreeEntry| {
             let mut saved = save_tree(&old, entry, &pool)?;
             saved.chunks_lost = chunks_lost.iter().filter(|owner| **owner == entry.id).count() as u64;

@@ -43,7 +43,7 @@ impl TreeOptions {
     /// # Errors
     ///
     /// [`Error::TreeExists`]; [`Error::Invalid`] and [`Error::TooLong`] for invalid names and options, or if the
-    /// directory already has 256 trees; [`Error::PoolFull`] and [`Error::MediumFull`] for lack of space;
+    /// directory already has 65,536 trees; [`Error::PoolFull`] and [`Error::MediumFull`] for lack of space;
     /// [`Error::ReadOnly`].
     ///
     /// ```

@@ -2,7 +2,7 @@
 
 use std::collections::BTreeSet;
 
-use bristlecone_pm::{Error, Result, record_slot_bytes};
+use bristlecone_pm::{Error, Result, record_bytes_max, record_slot_bytes};
 use smallvec::SmallVec;
 
 use super::any_tree::AnyTree;
@@ -23,6 +23,7 @@ type Before<'a> = Vec<(&'a dyn AnyTree, &'a Encoded, Option<Encoded>)>;
 impl Changes {
     /// Applies all changes or none.
     pub(super) fn carry_out(&self, file: &dyn AnyPool) -> Result<()> {
+        self.expect_fit(file.chunk_bytes())?;
         let chunks = self.chunks(file.chunk_bytes());
         let mut change = || {
             let mut before = Vec::with_capacity(self.keys.len());
@@ -35,6 +36,19 @@ impl Changes {
             Err(error) if error.is_no_room() => self.attempt(file, error),
             done => done,
         }
+    }
+
+    /// Verifies that each key and value fits a chunk: a tree must not refuse a committed item.
+    fn expect_fit(&self, chunk_bytes: u64) -> Result<()> {
+        let max_bytes = record_bytes_max(chunk_bytes);
+        let too_long = |what, item: &Encoded| match item {
+            Encoded::Bytes(item) if item.len() > max_bytes => {
+                Err(Error::TooLong { what, bytes: item.len(), max_bytes })
+            }
+            _ => Ok(()),
+        };
+        let written = self.keys.iter().filter_map(|((_, key), value)| Some((key, value.as_ref()?)));
+        written.into_iter().try_for_each(|(key, value)| too_long("key", key).and(too_long("value", value)))
     }
 
     /// Attempts a commit without a reservation: a tree may have free space of its own. Until all is written, a crash

@@ -142,7 +142,11 @@ impl Site {
         let file = if path.exists() {
             PoolFile::open(path, &OpenOptions { domain, max_bytes: None }, medium)?
         } else {
-            PoolFile::create(path, &CreateOptions { max_bytes: self.cell.room.bytes(), domain }, medium)?
+            PoolFile::create(
+                path,
+                &CreateOptions { max_bytes: self.cell.room.bytes(), domain, chunk_bytes: None },
+                medium,
+            )?
         };
         let pool = pool_on_any(file).unwrap();
         let (words, texts) = (self.tree(&pool, "words")?, self.tree(&pool, "texts")?);

@@ -70,7 +70,7 @@ fn read(tree: &Tree<u64, u64>, writer: &Rc<Writer>) -> usize {
 
 fn disturb(shape: &Shape) -> usize {
     let scratch = Scratch::new();
-    let options = CreateOptions { max_bytes: 64 << 20, domain: None };
+    let options = CreateOptions { max_bytes: 64 << 20, domain: None, chunk_bytes: None };
     let medium = |domain| Ending::never(Native::new(domain), &Arc::default()).boxed();
     let pool = pool_on_any(PoolFile::create(&scratch.0, &options, medium).unwrap()).unwrap();
     let tree = shape.tree(&pool, "t").create::<u64, u64>().unwrap();

@@ -22,8 +22,8 @@ use crate::{
 };
 
 pub(crate) use self::classes::is_record_class;
-pub use self::classes::record_slot_bytes;
 use self::classes::{CLASSES, class_of, is_class_of};
+pub use self::classes::{record_bytes_max, record_slot_bytes};
 use self::marking::Marking;
 
 /// Longest key in bytes.
@@ -107,9 +107,22 @@ impl<M: Medium> Records<M> {
         Ok(records)
     }
 
-    /// Returns the heap of a class. A heap that was not found at open has no chunks yet.
-    fn heap(&self, class: usize) -> &Heap<M> {
-        self.heap_of(&[], class)
+    /// Returns the heap for records of `len` bytes. A heap that was not found at open has no chunks yet.
+    fn heap_for(&self, len: usize) -> Result<&Heap<M>> {
+        let class = self.class_of(len);
+        self.heaps[class].get().map_or_else(|| self.begin_heap(class, len), |heap| Ok(&**heap))
+    }
+
+    /// Creates the heap of a class. Returns an error if a chunk is too small for its slots.
+    #[cold]
+    fn begin_heap(&self, class: usize, bytes: usize) -> Result<&Heap<M>> {
+        let chunk_bytes = self.pool.chunk_bytes();
+        // A key must fit its chunk together with an owner, because it may become a separator.
+        if u64::from(CLASSES[class]) >= chunk_bytes + u64::from(self.spec.owned) {
+            let what = if self.spec.kind == SlotKind::KEY_RECORD { "key" } else { "value" };
+            return Err(Error::TooLong { what, bytes, max_bytes: record_bytes_max(chunk_bytes) });
+        }
+        Ok(self.heap_of(&[], class))
     }
 
     fn heap_of(&self, chunks: &[Chunk], class: usize) -> &Heap<M> {
@@ -138,7 +151,7 @@ impl<M: Medium> Records<M> {
     /// As [`Heap::alloc`].
     pub fn prepare(&self, len: usize, is_live: Liveness<'_>) -> Result<()> {
         self.drain_retired();
-        self.heap(self.class_of(len)).prepare(is_live)
+        self.heap_for(len)?.prepare(is_live)
     }
 
     /// Sweeps every slot.
@@ -220,7 +233,7 @@ impl<M: Medium> Records<M> {
             "no record of this kind"
         );
         self.drain_retired();
-        let offset = self.heap(self.class_of(bytes.len())).alloc()?;
+        let offset = self.heap_for(bytes.len())?.alloc()?;
         let medium = self.pool.medium();
         let words = 1 + bytes.len().div_ceil(8);
         let cells = self.pool.words(offset, words + usize::from(owner.is_some()));

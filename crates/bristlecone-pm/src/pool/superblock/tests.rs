@@ -12,6 +12,7 @@ const CONTENTS: Contents = Contents {
     seal: 0,
     intent: false,
     commits: false,
+    pages: false,
 };
 
 /// Returns a superblock in which one word is different, with its checksum.
@@ -54,7 +55,9 @@ fn unknown_features_forbid_writing_or_everything() {
         assert_eq!(of((3, 0), access).unwrap(), CONTENTS, "a pool of the time before logs had checks");
         let under_way = of((3, INCOMPAT_LOG_CHECKS | INCOMPAT_INTENT), access).unwrap();
         assert_eq!(under_way, Contents { intent: true, ..CONTENTS });
-        for bit in [3, 4, 31, 63] {
+        let paged = of((3, INCOMPAT_LOG_CHECKS | INCOMPAT_PAGES), access).unwrap();
+        assert_eq!(paged, Contents { pages: true, ..CONTENTS });
+        for bit in [4, 5, 31, 63] {
             assert!(matches!(of((3, 1 << bit), access), Err(Error::Newer { .. })));
             let writes = access == Access::Write;
             match of((4, 1 << bit), access) {

@@ -2,6 +2,7 @@
 //! for another type while the arena exists. Nodes are identified by 32-bit indices.
 
 use std::marker::PhantomData;
+use std::sync::atomic::AtomicUsize;
 use std::sync::{Mutex, MutexGuard, PoisonError, TryLockError};
 
 pub use bristlecone_pm::Zeroed;
@@ -12,8 +13,21 @@ use crossbeam_utils::CachePadded;
 
 /// Memory of a process grows in such steps. The first one uses ordinary pages, for small trees.
 const STEP_BYTES: usize = 2 << 20;
-/// Address space of an arena: space for 2^32 nodes of one line each.
+/// Maximum address space of an arena: space for 2^32 nodes of one line each.
 const RESERVED_BYTES: usize = 1 << 38;
+/// Address space that bounds a new arena, divided by the number of arenas. 100,000 arenas reserve less than ten times
+/// this much, which is less than a process has.
+const SHARED_BYTES: usize = 1 << 43;
+
+/// Number of arenas in this process.
+static ARENAS: AtomicUsize = AtomicUsize::new(0);
+
+/// Returns the address space of a new arena. With thousands of trees open, each new one gets less, so that none
+/// lacks it: 64 MiB at 100,000 arenas.
+fn reservation() -> usize {
+    let share = SHARED_BYTES / (ARENAS.load(Relaxed) + 1);
+    RESERVED_BYTES.min(1 << share.ilog2())
+}
 
 /// Small arenas that are kept for reuse, because mapping and unmapping stops all threads of the process: simulators
 /// and tests open thousands of small trees a second. The first step of each is usable and zero.
@@ -84,23 +98,23 @@ impl<T: Zeroed> Arena<T> {
     ///
     /// Fails if there is no address space left.
     pub fn new(bytes_each: usize, memory: &Memory) -> Result<Self> {
-        Self::within(bytes_each, RESERVED_BYTES, memory)
-    }
-
-    /// Creates an arena that never uses more than `bytes` bytes.
-    fn within(bytes_each: usize, bytes: usize, memory: &Memory) -> Result<Self> {
-        let spare = || (bytes == RESERVED_BYTES).then(|| spares().and_then(|mut spares| spares.pop()))?;
         if memory.is_private()
-            && let Some(extent) = spare()
+            && let Some(extent) = spares().and_then(|mut spares| spares.pop())
         {
             let state = State { usable: STEP_BYTES, ..State::default() };
             return Ok(Self::over(bytes_each, extent, state, Posted::private()));
         }
+        Self::within(bytes_each, reservation(), memory)
+    }
+
+    /// Creates an arena that never uses more than `bytes` bytes.
+    fn within(bytes_each: usize, bytes: usize, memory: &Memory) -> Result<Self> {
         Ok(Self::over(bytes_each, memory.extent(bytes)?, State::default(), memory.post()))
     }
 
     fn over(bytes_each: usize, extent: Extent, state: State, begun: Posted<CachePadded<AtomicU32>>) -> Self {
         assert!(bytes_each >= size_of::<T>() && bytes_each.is_multiple_of(align_of::<T>()));
+        ARENAS.fetch_add(1, Relaxed);
         Self {
             base: extent.base(),
             bytes_each,
@@ -148,7 +162,7 @@ impl<T: Zeroed> Arena<T> {
             notes.read_all()?.iter().map(|&index| u32::try_from(index).ok().filter(|&index| index < begun));
         let free = free.collect::<Option<Vec<_>>>()?;
         let fits = same && (begun as usize).checked_mul(bytes_each).is_some_and(|bytes| bytes <= usable);
-        let extent = fits.then(|| notes.read_extent(RESERVED_BYTES, usable))??;
+        let extent = fits.then(|| notes.read_extent(reservation().max(usable), usable))??;
         let begun = notes.memory().post_value(CachePadded::new(AtomicU32::new(begun)));
         Some(Self::over(bytes_each, extent, State { free, usable, reserved: 0 }, begun))
     }
@@ -283,6 +297,7 @@ impl<T: Zeroed> Arena<T> {
 
 impl<T> Drop for Arena<T> {
     fn drop(&mut self) {
+        ARENAS.fetch_sub(1, Relaxed);
         let state = self.state.get_mut().unwrap_or_else(PoisonError::into_inner);
         let used = self.begun.load(Relaxed) as usize * self.bytes_each;
         if let Some(extent) = self.extent.take()

@@ -32,7 +32,7 @@ impl Scratch {
     fn pool(name: &str) -> (Self, Arc<PoolFile<Native>>) {
         let path = PathBuf::from(format!("/dev/shm/bristlecone-wo-{}-{name}", std::process::id()));
         let _ = std::fs::remove_file(&path);
-        let options = CreateOptions { max_bytes: 64 << 20, domain: None };
+        let options = CreateOptions { max_bytes: 64 << 20, domain: None, chunk_bytes: None };
         let pool = PoolFile::create(&path, &options, Native::new).unwrap();
         (Self(path), pool)
     }
