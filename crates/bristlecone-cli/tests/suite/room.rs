@@ -191,6 +191,58 @@ fn a_full_medium_stops_writes_and_no_look() {
     }
 }
 
+/// A `/dev/shm` with little space, as in containers, for the shared index file: no command dies of a signal, whatever
+/// space is left, and none loses an entry.
+#[test]
+fn a_full_shared_memory_kills_no_command() {
+    const STEPS: u64 = 17;
+    for &design in Design::ALL {
+        let bench = Bench::new();
+        let lines: String = (0..40_000).map(|key| format!("{key}\t{key}\n")).collect();
+        bench.file("in.tsv", lines);
+        let script = format!(
+            "
+            medium=$(mktemp -d /tmp/bristlecone-XXXXXX)
+            trap 'cd /; umount $medium; rmdir $medium' EXIT
+            mount -t tmpfs -o size=256M none $medium || exit 77
+            cp in.tsv $medium && cd $medium && mount -t tmpfs -o size=32M none /dev/shm || exit 77
+            bristlecone create p --size 128M --tree t --design {design} --key u64 --value u64 > said
+            bristlecone load p t in.tsv > said || exit 1
+            free=0
+            while [ $free -le 4096 ]; do
+                rm -f /dev/shm/fill
+                space=$(df -k --output=avail /dev/shm | tail -n 1)
+                head -c $(( (space - free) * 1024 )) /dev/zero > /dev/shm/fill
+                bristlecone put p t 5 6 > said 2>&1; echo put $?
+                (printf '7\\t7\\n'; sleep 0.05) | bristlecone load p t - > said 2>&1 &
+                sleep 0.02; bristlecone get p t 5 > said 2>&1; echo follow $?
+                wait $!; echo load $?
+                bristlecone del p t 5 > said 2>&1; echo del $?
+                bristlecone put p t 5 5 > said 2>&1; echo put $?
+                bristlecone check p --json > said 2>&1; echo check $?
+                grep -o '\"entries\": *40000' said
+                free=$((free + 256))
+            done"
+        );
+        let ran = shell(&bench, &["unshare", "--mount", "--map-root-user"], &script);
+        if ran.stderr.contains("unshare") || ran.code == 77 {
+            println!("no file system can be mounted here: {}", ran.stderr);
+            return;
+        }
+        let said = ran.ok();
+        for line in said.lines().filter(|line| !line.contains("entries")) {
+            let code: u32 = line.rsplit(' ').next().unwrap().parse().unwrap();
+            // A follower finds no index, or no writer any more.
+            assert!(code == 0 || line.starts_with("follow") && code < 100, "{design}: {line} of\n{said}");
+        }
+        assert_eq!(
+            said.lines().filter(|line| line.contains("40000")).count() as u64,
+            STEPS,
+            "{design}: {said}"
+        );
+    }
+}
+
 /// The same for a pool that has reached its maximum; removed entries free space.
 #[test]
 fn a_full_pool_takes_no_tree_and_shows_all_it_has() {

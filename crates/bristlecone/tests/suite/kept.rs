@@ -8,7 +8,8 @@ use std::path::Path;
 use std::sync::mpsc;
 
 use bristlecone::{Design, KeepIndex, Pool, PoolOptions, Tree};
-use bristlecone_cells::Codec;
+use bristlecone_cells::{Codec, by_effort};
+use bristlecone_random::mix;
 
 use crate::common::{Items, Plant, Scratch, Shape, Visit, defaults, is_alone, segment_of, share, small};
 
@@ -143,6 +144,74 @@ fn what_does_not_fit_is_not_used() {
             is_kept(&pool, shape, ITEMS);
             pool.close().unwrap();
         }
+    }
+}
+
+/// Flips a bit in each of some words of a file, one that is not in a hole, and returns their offsets.
+fn flip_words(path: &Path, words: u64, draw: u64) -> Vec<u64> {
+    let file = fs::OpenOptions::new().read(true).write(true).open(path).unwrap();
+    let mut data = Vec::new();
+    let mut at = 0;
+    // Extents are sparse, terabytes apart.
+    while let Ok(from) = rustix::fs::seek(&file, rustix::fs::SeekFrom::Data(at)) {
+        let end = rustix::fs::seek(&file, rustix::fs::SeekFrom::Hole(from)).unwrap();
+        data.push(from..end);
+        at = end;
+    }
+    let all: u64 = data.iter().map(|range| (range.end - range.start) / 8).sum();
+    let offset_of = |mut word: u64| {
+        for range in &data {
+            let here = (range.end - range.start) / 8;
+            if word < here {
+                return range.start + word * 8;
+            }
+            word -= here;
+        }
+        unreachable!("a word beyond the file's data")
+    };
+    (0..words)
+        .map(|number| {
+            let at = offset_of(mix(draw << 16 | number) % all);
+            let mut word = [0; 8];
+            file.read_exact_at(&mut word, at).unwrap();
+            word[number as usize % 8] ^= 1 << (draw % 8);
+            file.write_all_at(&word, at).unwrap();
+            at
+        })
+        .collect()
+}
+
+#[test]
+fn a_changed_word_of_the_index_file_never_changes_an_answer() {
+    if !is_alone("kept::a_changed_word_of_the_index_file_never_changes_an_answer") {
+        return;
+    }
+    let trials = by_effort(8, 40, 400);
+    for shape in defaults() {
+        let scratch = Scratch::new();
+        closed(&scratch, shape, ITEMS);
+        let mut kept = 0;
+        for trial in 0..trials {
+            let pool = open(&scratch);
+            let path = segment_of(&pool);
+            pool.close().unwrap();
+            let words = flip_words(&path, 1 + trial % 4, trial);
+            let pool = open(&scratch);
+            let was_kept = is_kept(&pool, shape, ITEMS);
+            // Words beyond the last one that counts are not part of the index.
+            kept += u64::from(was_kept);
+            let tree: Tree<u64, u64> = shape.open(&pool, "t").unwrap();
+            for key in (0..ITEMS).step_by(7) {
+                assert_eq!(tree.get(key), Some(key), "{shape:?}, words at {words:x?}");
+                tree.remove(key).unwrap();
+                tree.insert(key, key).unwrap();
+            }
+            assert_eq!((tree.len(), tree.check()), (ITEMS, vec![]), "{shape:?}, words at {words:x?}");
+            drop(tree);
+            pool.close().unwrap();
+        }
+        println!("{shape:?}: {kept} of {trials} changes hit no word in use");
+        assert!(kept < trials, "{shape:?}: no change was noticed");
     }
 }
 

@@ -43,6 +43,7 @@ mod recovery;
 mod refused;
 mod salvage;
 mod signals;
+mod small_chunks;
 mod threads;
 mod told;
 mod toy;
