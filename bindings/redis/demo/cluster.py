@@ -61,7 +61,7 @@ def wait(what, holds, seconds=60):
     until = time.monotonic() + seconds
     while not holds():
         if time.monotonic() > until:
-            raise SystemExit(f"in vain: {what}")
+            raise SystemExit(f"no success: {what}")
         time.sleep(0.1)
 
 

@@ -1,6 +1,6 @@
 //! What a forked child saves: the parent takes a snapshot and serves it over a socket pair.
 //!
-//! A child of the server shares the pool's memory with its parent, which goes on writing: the child has no snapshot, and
+//! A child of the server shares the pool's memory with its parent, which continues to write: the child has no snapshot, and
 //! never touches the pool. So before any fork there is a socket pair. 1. The server forks; the child inherits both
 //! ends. 2. The parent, before it runs any further command, takes a snapshot and hands its end to a thread. 3. The child writes
 //! the id of each map that it saves, and reads pieces of that map. 4. When the child ends, the thread reads the end of

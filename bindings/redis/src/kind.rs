@@ -134,7 +134,7 @@ fn load_piece(io: *mut raw::RedisModuleIO) -> Option<Vec<u8>> {
     if start.is_null() {
         return None;
     }
-    // SAFETY: the server allocated so many bytes and gives them away; they are copied before they are freed.
+    // SAFETY: the server allocated `len` bytes and passes their ownership; they are copied before they are freed.
     let piece = unsafe { std::slice::from_raw_parts(start.cast::<u8>(), len) }.to_vec();
     call!(RedisModule_Free(start.cast()));
     Some(piece)

@@ -38,7 +38,7 @@ pub unsafe extern "C" fn RedisModule_OnLoad(ctx: Ctx, argv: *mut RawString, argc
     {
         return raw::REDISMODULE_ERR as c_int;
     }
-    // SAFETY: the server passes so many arguments.
+    // SAFETY: the server passes `argc` arguments.
     let words = if argc == 0 { &[] } else { unsafe { std::slice::from_raw_parts(argv, argc as usize) } };
     let words: Vec<&[u8]> = words.iter().map(|word| bytes(*word)).collect();
     let loaded =

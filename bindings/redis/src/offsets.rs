@@ -1,6 +1,6 @@
 //! Why a server that comes back does not go on where its file says that replication was.
 //!
-//! The server's own file carries a replication offset, and what the file holds is as of that offset. The pool goes on
+//! The server's own file carries a replication offset, and what the file holds is as of that offset. The pool continues
 //! after the file was written. So after a crash maps are newer than the offset says:
 //!
 //! - A replica would ask its master for what it has already. `RENAME` and `COPY` must not be applied twice.
@@ -32,7 +32,9 @@ pub fn distrust() {
 pub fn before_sleep(ctx: Ctx) {
     SAVED.store(false, Ordering::Relaxed);
     if STALE.swap(false, Ordering::Relaxed) && !forget(ctx) {
-        warn("replication goes on where the file says, and maps may be newer: synchronize replicas in full");
+        warn(
+            "replication continues at the file's offset, and maps may be newer: synchronize replicas in full",
+        );
     }
 }
 

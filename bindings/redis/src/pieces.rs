@@ -5,7 +5,7 @@
 
 use bristlecone::{Error, Result};
 
-/// A piece is given on once it has so many bytes.
+/// Size in bytes at which a piece is passed on.
 pub const PIECE_BYTES: usize = 64 << 10;
 
 /// Appends an item to a piece.

@@ -45,7 +45,7 @@ pub fn bytes<'a>(string: RawString) -> &'a [u8] {
     if start.is_null() {
         return b"";
     }
-    // SAFETY: the server says so many bytes are there. Callers pass arguments of a command, or keys of an event, and keep
+    // SAFETY: the server returned this length. Callers pass arguments of a command, or keys of an event, and keep
     // the slice no longer than that call.
     unsafe { std::slice::from_raw_parts(start.cast(), len) }
 }
@@ -92,7 +92,7 @@ pub fn config(ctx: Ctx, name: &CStr) -> Option<Vec<u8>> {
     } else {
         call!(RedisModule_CallReplyStringPtr(value, &mut len))
     };
-    // SAFETY: the server says so many bytes are there, until the reply is freed.
+    // SAFETY: the server returned this length; the bytes stay valid until the reply is freed.
     let bytes =
         (!start.is_null()).then(|| unsafe { std::slice::from_raw_parts(start.cast::<u8>(), len) }.to_vec());
     call!(RedisModule_FreeCallReply(reply));
@@ -233,12 +233,12 @@ impl Reply {
         bytes.map_or_else(|| self.null(), |bytes| self.bytes(bytes));
     }
 
-    /// Begins an array of so many elements.
+    /// Begins an array of `len` elements.
     pub fn array(self, len: usize) {
         call!(RedisModule_ReplyWithArray(self.0, len as c_long));
     }
 
-    /// Begins a map of so many entries: an array of twice as many in RESP2.
+    /// Begins a map of `len` entries; in RESP2, an array of twice that length.
     pub fn map(self, len: usize) {
         call!(RedisModule_ReplyWithMap(self.0, len as c_long));
     }
@@ -257,7 +257,7 @@ pub struct OpenArray {
 }
 
 impl OpenArray {
-    /// Notes that so many elements were replied.
+    /// Counts elements that were replied.
     pub fn add(&mut self, elements: usize) {
         self.len += elements;
     }

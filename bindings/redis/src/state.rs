@@ -12,7 +12,7 @@ static STORE: OnceLock<Store> = OnceLock::new();
 const SWEEP_ITEMS: usize = 512;
 /// How long the thread waits when nothing is to be done, or nothing could be done.
 const IDLE: Duration = Duration::from_millis(50);
-/// After so many such waits it is tried to set room aside that is missing.
+/// Number of such waits between two attempts to restore a missing reserve.
 const RESERVE_EVERY: u32 = 10;
 
 /// Keeps the store for the life of the process. Returns it, or nothing if there is one already.

@@ -1,11 +1,11 @@
-//! Long ranges, in threads of their own: the server goes on serving meanwhile.
+//! Long ranges, in separate threads: the server continues to serve other clients.
 //!
 //! 1. The command reads the first items itself. Most ranges end there.
 //! 2. If there are more, it takes a snapshot, blocks its client and leaves the rest to a thread.
 //! 3. The thread reads the snapshot and writes the reply, which the server keeps in pieces of 16 KiB.
 //! 4. The server's own thread sends them, and unblocks the client.
 //!
-//! In `MULTI`, in scripts and wherever else a client cannot be blocked, the command goes on by itself.
+//! In `MULTI`, in scripts and wherever else a client cannot be blocked, the command reads the range itself.
 
 use std::ffi::c_void;
 use std::ptr::NonNull;
@@ -25,7 +25,7 @@ use crate::store::borrowed;
 
 /// Threads that read ranges.
 const THREADS: usize = 2;
-/// Ranges that wait for a thread. What comes while there are so many is read by the command itself.
+/// Maximum number of ranges that wait for a thread. Beyond it, a command reads its range itself.
 const WAITING_MAX: usize = 64;
 
 /// A client that waits for its reply.

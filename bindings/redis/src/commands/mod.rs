@@ -120,7 +120,7 @@ impl<'a> Call<'a> {
         self.tell(raw::REDISMODULE_NOTIFY_MODULE, event);
     }
 
-    /// Tells the same of a command whose own arguments say what it came to: so many of them, from the key on.
+    /// Replicates a command by its own first `len` arguments, from the key on.
     pub fn changed_as_sent(&self, command: &CStr, len: usize, event: &CStr) {
         let start = self.raw[1..].as_ptr();
         call!(RedisModule_Replicate(self.ctx, command.as_ptr(), c"v".as_ptr(), start, len));
@@ -170,7 +170,7 @@ pub struct Target<'a> {
 }
 
 impl Target<'_> {
-    /// Writes fields in one step, of which so many are new, and creates the map if there is none.
+    /// Writes fields atomically, of which `new` are new, and creates the map if it does not exist.
     pub fn set(&self, store: &Store, fields: &BTreeMap<&[u8], &[u8]>, new: u64) -> Done {
         let changes: Vec<_> = fields.iter().map(|(field, value)| (*field, Some(*value))).collect();
         if let Some(map) = self.map {
@@ -242,7 +242,7 @@ pub fn is(argument: &[u8], word: &str) -> bool {
 struct Command {
     name: &'static CStr,
     flags: &'static CStr,
-    /// Arguments at least, the name included; exactly so many if `rest` is false.
+    /// Minimum number of arguments, the name included; the exact number if `rest` is false.
     arguments: usize,
     rest: bool,
     run: fn(&Call<'_>) -> Done,
@@ -305,7 +305,7 @@ fn hold_place(ctx: Ctx, name: RawString) {
 }
 
 unsafe extern "C" fn entry<const AT: usize>(ctx: Ctx, argv: *mut RawString, argc: c_int) -> c_int {
-    // SAFETY: the server passes so many arguments, which live until the command returns.
+    // SAFETY: the server passes `argc` arguments, which live until the command returns.
     let raw = unsafe { std::slice::from_raw_parts(argv, argc as usize) };
     let (command, reply) = (&COMMANDS[AT], Reply(ctx));
     if raw.len() < command.arguments || (!command.rest && raw.len() > command.arguments) {

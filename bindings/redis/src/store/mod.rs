@@ -47,7 +47,7 @@ pub const FOREVER: i64 = -1;
 /// Bytes of a map's id, before its fields.
 pub const ID_BYTES: usize = 8;
 
-/// What stands in `redis.meta`.
+/// The keys of `redis.meta`.
 enum Note {
     /// The pool holds all that it should: what other files say about maps is skipped.
     Ready,
@@ -106,7 +106,7 @@ pub struct Store {
     covered: Mutex<Vec<Covered>>,
     /// Which maps a crash left covered.
     left_covered: Mutex<HashSet<u64>>,
-    /// Held while room is set aside or given back.
+    /// Held while the reserve is filled or released.
     reserve: Mutex<()>,
     reserved: AtomicBool,
     was_saved: bool,

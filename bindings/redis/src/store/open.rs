@@ -8,7 +8,7 @@ use bristlecone::{Design, Domain, Error, Pool, Result};
 use super::directory::place;
 use super::{Garbage, ID_BYTES, Note, Spaces, Store, damaged, item_key, lock, number};
 
-/// The design of trees that are made, unless another is asked for. It needs no recovery that grows with what there is: with
+/// The default design of new trees. Its recovery does not grow with the number of items: with
 /// the others a server that comes back looks at every field first.
 const DESIGN: Design = Design::WoTree;
 
@@ -116,7 +116,7 @@ impl Store {
                 spaces.next = number(&value)?;
             }
         }
-        // What was interrupted step by step: a flush goes on, and what a key has is attached.
+        // Operations that were interrupted between steps: a flush continues, and a key's map is attached.
         for (db, space) in spaces.of_db.clone() {
             if garbage.contains(&Garbage::Space(space)) {
                 self.meta.remove(&Note::Space(db).key())?;

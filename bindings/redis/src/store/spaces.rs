@@ -24,7 +24,7 @@ impl Store {
         lock(&self.spaces).of_db.values().any(|of_db| *of_db == space)
     }
 
-    /// Removes all maps of a database, or of all: at once for what reads the directory, in the background for the pool.
+    /// Removes all maps of a database, or of all databases: immediately from the directory, in the background from the pool.
     pub fn flush(&self, db: Option<i32>) -> Result<()> {
         self.settle()?;
         match self.flush_spaces(db, true) {

@@ -79,7 +79,7 @@ impl Ledger {
     }
 }
 
-/// Waits until each count has reached its minimum: what is killed is killed amid work, however fast the machine is.
+/// Waits until each count has reached its minimum, so that the kill interrupts work on a machine of any speed.
 fn wait_for(counts: &[AtomicU64], at_least: u64) {
     let since = Instant::now();
     while counts.iter().any(|count| count.load(Ordering::Relaxed) < at_least) {
@@ -156,7 +156,7 @@ fn killed_amid_deletes_no_map_is_there_in_part() {
                 }
                 8
             });
-            // Some rounds end amid the commands, the others amid what goes on in the background afterwards.
+            // Some rounds end during the commands, others during the background work that follows.
             wait_for(&counts, round % 9);
             server.kill();
             deleting.join().unwrap()

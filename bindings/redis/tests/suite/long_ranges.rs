@@ -1,4 +1,4 @@
-//! Ranges that a thread reads: what they return, and that the server goes on meanwhile.
+//! Ranges that a thread reads: their results, and that the server serves others meanwhile.
 
 use crate::client::{Client, Reply};
 use crate::server::Server;
@@ -34,7 +34,7 @@ fn a_long_range_returns_what_a_short_one_would() {
             assert!(c.run(&command) == backward.join(" "), "{command}");
         }
     }
-    // Where a client cannot be blocked, the command goes on by itself.
+    // Where a client cannot be blocked, the command reads the range itself.
     let script = b"return #redis.call('OM.RANGE', 'm', '-', '+', 'WITHVALUES')";
     assert_eq!(c.send(&[b"EVAL", script, b"1", b"m"]).unwrap(), Reply::Number(10_000));
     c.run("MULTI");

@@ -84,7 +84,7 @@ fn a_full_synchronization_that_is_cut_short_leaves_no_part_of_it() {
     }
     r.run("OM.SET own a 1");
     r.run(&format!("REPLICAOF 127.0.0.1 {}", master.port));
-    replica.wait("the replica is amid loading", |c| {
+    replica.wait("the replica is loading", |c| {
         let loaded = c.run("INFO persistence").lines().find_map(|line| {
             line.strip_prefix("loading_loaded_bytes:").and_then(|bytes| bytes.parse::<u64>().ok())
         });

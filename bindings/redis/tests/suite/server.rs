@@ -184,7 +184,7 @@ impl Server {
         Client::connect(self.port).expect("the server listens")
     }
 
-    /// Kills the server at once.
+    /// Kills the server.
     pub fn kill(&mut self) {
         if let Some(mut child) = self.child.take() {
             child.kill().unwrap();

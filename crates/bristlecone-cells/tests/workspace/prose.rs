@@ -25,6 +25,11 @@ fn faults(text: &str) -> Vec<(usize, String)> {
             faults.push((at + 1, format!("{} columns", line.chars().count())));
         }
     }
+    faults
+}
+
+fn idioms_in(text: &str) -> Vec<(usize, String)> {
+    let mut faults = Vec::new();
     // A phrase may begin on one line and end on the next.
     let words: Vec<(usize, String)> = text
         .lines()
@@ -70,6 +75,26 @@ fn documents_are_narrow_and_plain() {
     assert!(found.is_empty(), "{}", found.join("\n"));
 }
 
+/// Returns the comments of a source, with an empty line for each line of code.
+fn comments(source: &str) -> String {
+    let is_comment = |line: &&str| line.trim_start().starts_with("//");
+    source.lines().map(|line| Some(line).filter(is_comment).unwrap_or("0")).collect::<Vec<_>>().join("\n")
+}
+
+#[test]
+fn comments_are_plain() {
+    let root = root();
+    let sources = ["crates", "bindings"].map(|folder| files(&root.join(folder), ".rs")).concat();
+    assert!(sources.len() > 700, "only {} sources", sources.len());
+    let mut found = Vec::new();
+    for source in sources {
+        for (line, fault) in idioms_in(&comments(&read_to_string(&source).unwrap())) {
+            found.push(format!("{}:{line}: {fault}", source.strip_prefix(&root).unwrap().display()));
+        }
+    }
+    assert!(found.is_empty(), "{}", found.join("\n"));
+}
+
 #[test]
 fn faults_are_found() {
     let wide = "x ".repeat(51);
@@ -77,4 +102,7 @@ fn faults_are_found() {
     let found: Vec<usize> = faults(&text).into_iter().map(|(line, _)| line).collect();
     assert_eq!(found, [7, 1, 2]);
     assert!(faults("Someone frees it immediately, atonce, and forgoes on-line use.").is_empty());
+    let source = "/// It frees it at\n/// once.\nlet amid = 1; // amid\n    // anew\n";
+    let found: Vec<usize> = idioms_in(&comments(source)).into_iter().map(|(line, _)| line).collect();
+    assert_eq!(found, [4, 1]);
 }

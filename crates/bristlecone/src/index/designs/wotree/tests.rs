@@ -262,7 +262,8 @@ fn the_nodes_are_golden() {
         let (left, right) = (entries[5], entries[7]);
         // Level 1 and no sibling; the key of the first entry is ignored.
         assert_eq!((entries[0], entries[1]), (0x2000_0000_0000_0001, 0), "{node_lines} lines");
-        assert_eq!((entries[6], entries[8], entries[9]), (key(slots / 2 - 1), u64::MAX, 0));
+        // A key below all others leaves the least item in the left leaf.
+        assert_eq!((entries[6], entries[8], entries[9]), (key(slots - 2), u64::MAX, 0));
         let node = words(&pool, left, node_lines as usize * 8);
         assert_eq!((node[link_at], node[link_at + 1]), (right, entries[6]), "{node_lines} lines");
         let State::Leaf { bitmap, valid: true } = State::decode(node[0]).unwrap() else { panic!("no leaf") };
