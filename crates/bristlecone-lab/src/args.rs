@@ -87,4 +87,15 @@ mod tests {
     fn arguments_are_consistent() {
         Cli::command().debug_assert();
     }
+
+    /// The terminal's width wraps paragraphs: a line break inside one would split them again.
+    #[test]
+    fn paragraphs_of_help_are_not_broken() {
+        for command in std::iter::once(Cli::command()).chain(Cli::command().get_subcommands().cloned()) {
+            let help = command.get_after_help().map(ToString::to_string).unwrap_or_default();
+            for line in help.lines().filter(|line| !line.is_empty() && !line.starts_with(' ')) {
+                assert!(line.ends_with(['.', ':']), "{}: {line:?}", command.get_name());
+            }
+        }
+    }
 }

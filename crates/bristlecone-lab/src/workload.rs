@@ -22,25 +22,24 @@ use crate::bench::workload::{self, Distribution, Mix, Op, Phase, Preset, ScanLen
 
 /// The part of `--help` on operations.
 pub const OPERATIONS_HELP: &str = "\
-Operations of --mix: insert and insert_new add keys, get, update, upsert, scan and
-read_modify_write use keys that are there, remove takes whatever key the distribution gives. insert and
-upsert do not return what was there; the others do. New keys lie evenly in the key range, or with
-sequential behind it; with hotspot:KEYS:OPS the share OPS of them lies in the lowest part of it, the
-share KEYS, so that hotspot:0.2:0.8 is 80 % of the inserts into 20 % of the range.
-The scan phase of micro has a tenth of the operations. get_many, insert_many, upsert_many and remove_many
-do the same to --group keys at a time, and stand alone in a mix; each key counts as an operation.
+Operations of --mix: insert and insert_new add keys. get, update, upsert, scan and read_modify_write use existing keys. \
+remove takes any key of the distribution. insert and upsert do not return the previous value; the others do. New keys \
+are spread evenly over the key range, or with sequential follow it. With hotspot:KEYS:OPS, the share OPS of them lies \
+in the lowest part of the range, the share KEYS: hotspot:0.2:0.8 is 80 % of the inserts into 20 % of the range. The \
+scan phase of micro has a tenth of the operations. get_many, insert_many, upsert_many and remove_many process --group \
+keys at a time, and must be alone in a mix; each key counts as an operation.
 
-Lists: --design, --preset, --records, --key, --value and --threads take several values with commas between;
-every combination is a run, one after the other.
+Lists: --design, --preset, --records, --key, --value and --threads accept several values, separated by commas. Every \
+combination is a run, one after the other.
 
-Every value that is read is compared with what was written for its key, and every key that should be there must be
-found: what is not is told, and the command fails.
+Every value read is compared with the value written for its key, and every key that should exist must be found. \
+Otherwise the command reports the key and fails.
 
-Options of PiBench are taken by their names there, with underscores and by their letters: --records (-n), --operations (-p),
---threads (-t), --key_size (-k), --value_size (-v), --read_ratio (-r), --insert_ratio (-i), --update_ratio (-u),
---remove_ratio (-d), --scan_ratio (-s), --scan_size, --distribution UNIFORM, SELFSIMILAR or ZIPFIAN with --skew, --seed;
-and by bench --pool_path, --pool_size, --sampling_ms, --latency_sampling and --input. As there, an insert fails on a key that
-is present, and an update on one that is not.";
+Options of PiBench are accepted by their names there, with underscores, and by their letters: --records (-n), \
+--operations (-p), --threads (-t), --key_size (-k), --value_size (-v), --read_ratio (-r), --insert_ratio (-i), \
+--update_ratio (-u), --remove_ratio (-d), --scan_ratio (-s), --scan_size, --distribution UNIFORM, SELFSIMILAR or ZIPFIAN \
+with --skew, --seed; bench also accepts --pool_path, --pool_size, --sampling_ms, --latency_sampling and --input. As in \
+PiBench, an insert fails on a key that exists, and an update on one that does not.";
 
 #[derive(Args, Clone, Debug)]
 pub struct Workload {

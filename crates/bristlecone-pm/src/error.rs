@@ -193,7 +193,12 @@ impl Error {
     /// Converts a system error on the file of a pool.
     pub(crate) fn at_path(path: &Path, error: std::io::Error) -> Self {
         match error.kind() {
-            ErrorKind::NotFound => Self::NotFound { path: path.to_owned() },
+            ErrorKind::NotFound => match path.parent() {
+                Some(folder) if !folder.as_os_str().is_empty() && !folder.exists() => {
+                    Self::io(format!("opening the folder {}", folder.display()), error)
+                }
+                _ => Self::NotFound { path: path.to_owned() },
+            },
             ErrorKind::AlreadyExists => Self::Exists { path: path.to_owned() },
             ErrorKind::ReadOnlyFilesystem => Self::ReadOnly,
             ErrorKind::StorageFull => Self::MediumFull { bytes: 0 },

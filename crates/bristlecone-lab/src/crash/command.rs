@@ -29,14 +29,18 @@ use crate::bench::run::processors;
 /// operated on, and crashed again. No pool file is touched.
 #[derive(Args, Debug)]
 #[command(after_help = "\
-Subjects are `pool` and the shapes of each design, such as sstree-words-3: subnodes, leaves and nodes
-so small that every change of structure comes at once.
+Subjects are `pool` and the shapes of each design, such as sstree-words-3. Their subnodes, leaves and nodes are so \
+small that every structure change occurs soon.
+
 Modes: prefix is x86, subset is ARM and page write-back, eadr is caches that survive.
-A failing case is printed as a name that --replay takes. The exit code is 1 if anything failed or a
-mutation survived, and 130 after Ctrl-C, which reports what was done by then.
+
+A failing case is printed as a name that --replay takes. The exit code is 1 if anything failed or a mutation \
+survived, and 130 after Ctrl-C, which reports the work done until then.
+
 10^8 images and 10^6 schedules a shape overnight, in a build with `--features turns`:
   bristlecone-lab crash --budget 1M --depth 3 --schedules 1M
-Whatever can be drawn, until Ctrl-C:
+
+Random shapes and options, until Ctrl-C:
   bristlecone-lab crash --forever")]
 pub struct Crash {
     /// Subject: pool, sstree, nbtree, cclbtree, lodgetree or wotree [default: all of these]; or one of the

@@ -22,8 +22,10 @@ use super::{memory, report};
 /// interrupted call continues where it stopped.
 #[derive(Args, Debug)]
 #[command(after_help = "\
-Scales: quick takes at most 100k keys a figure (500k where space counts), and six to ten minutes for all on two processors; full takes as many as
-the paper, up to 1G, with memory and hours to match; a number, such as 10M, takes so many at most.
+Scales: quick uses at most 100k keys a figure (500k where space counts), and takes six to ten minutes for all on two \
+processors. full uses as many keys as the paper, up to 1G, with memory and hours to match. A number, such as 10M, is \
+the maximum number of keys.
+
 bristlecone-lab results makes tables of results.jsonl.")]
 pub struct Reproduce {
     /// The paper: sstree, nbtree, cclbtree, lodgetree, wotree or all.

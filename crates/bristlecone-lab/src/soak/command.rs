@@ -31,19 +31,19 @@ const A_LINE_EACH: Duration = Duration::from_secs(60);
 /// to create or open the pool, to compare, or to operate. Some lives end with a clean close, some only read.
 #[derive(Args, Debug)]
 #[command(after_help = "\
-What is compared: before each write a thread notes in memory that outlives the process what the key is
-going to be, and after it that it is. After a kill each key must be as acknowledged or as noted, the same in
-a scan forwards, a scan backwards and by get; `check` of pool and trees must find nothing; what was found stays.
-Each write must return what was there before. Readers, of all keys, must see values that were written, never
-older than what was acknowledged or seen before, and all keys that were there all the while. A panic, an abort,
-an error other than a lack of room where there may be one, and a worker that hangs are failures.
+What is compared: before each write, a thread records the new state of the key in memory that outlives the process; \
+after it, that the write was acknowledged. After a kill, each key must be in its acknowledged or its recorded state, \
+and the same in a scan forwards, a scan backwards and by get. `check` of the pool and its trees must find nothing. \
+Each write must return the value that was there before. Readers of all keys must see values that were written, never \
+older than a value acknowledged or seen before, and must see every key that is never removed. A panic, an abort, an \
+error other than a lack of space where there may be one, and a worker that hangs are failures.
 
-Caches survive a kill: what reaches them counts as durable, also where flushes are missing. Those are the
+Caches survive a kill: a store that reached them counts as durable, even if its flush is missing. Flushes are the \
 subject of `bristlecone-lab crash`.
 
-A failure leaves the pool and, in JSON, what is known of its keys; then the round is made smaller as long as it
-fails, and the line that repeats it is printed. Threads and kills never come twice in the same order, so a round
-that fails may pass the next time: --repeat runs it again.")]
+A failure leaves the pool and, in JSON, the states of its keys. Then the round is made smaller as long as it fails, \
+and the line that repeats it is printed. Threads and kills never occur twice in the same order, so a failed round may \
+pass the next time: --repeat runs it again.")]
 pub struct Soak {
     /// Stop after this many minutes [default: unlimited]
     #[arg(long, value_name = "N", value_parser = clap::value_parser!(u64).range(1..=1 << 32))]

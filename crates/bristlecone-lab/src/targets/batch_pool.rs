@@ -71,7 +71,7 @@ pub const REFUSED: &str = "refused";
 /// The tree that takes chunks, and the size of its values: each takes a chunk of the explorer's
 /// size.
 const OTHER: &str = "other";
-const OTHER_BYTES: usize = 4000;
+const OTHER_BYTES: usize = 3000;
 
 fn text(error: Error) -> String {
     error.to_string()

@@ -243,3 +243,14 @@ fn a_damaged_word_of_what_a_pool_keeps_of_a_tree_is_told() {
         assert!(damaged > 4000, "{design}: {damaged}");
     }
 }
+
+#[test]
+fn a_missing_folder_is_told_apart_from_a_missing_pool() {
+    let scratch = Scratch::new();
+    let path = scratch.0.join("pool");
+    for opened in [Pool::open(&path), Pool::create(&path), Pool::options().read_only(true).open(&path)] {
+        let error = opened.unwrap_err();
+        assert!(error.to_string().contains("opening the folder"), "{error}");
+    }
+    assert!(matches!(Pool::open(&scratch.0), Err(Error::NotFound { .. })));
+}

@@ -47,8 +47,8 @@ pub fn class_of(len: usize) -> usize {
     CLASSES.partition_point(|&bytes| (bytes as usize) < len + HEADER_BYTES)
 }
 
-/// Returns the bytes of the longest record that any tree holds in a pool with chunks of this size. Its slot is smaller than a
-/// chunk, so that a slot with a word of the record's owner, too, fits one.
+/// Returns the maximum record size in bytes in a pool with this chunk size. The record's slot is smaller than a chunk, so
+/// that a slot with a word for the owner fits, too.
 pub fn record_bytes_max(chunk_bytes: u64) -> usize {
     let below = CLASSES.partition_point(|&bytes| u64::from(bytes) < chunk_bytes);
     below.checked_sub(1).map_or(0, |class| (CLASSES[class] as usize - HEADER_BYTES).min(VALUE_BYTES_MAX))
