@@ -53,10 +53,20 @@ pub fn find(pool: &Pool, name: &str) -> Outcome<TreeInfo> {
     TreeInfo::new(find_spec(pool, name)?)
 }
 
-/// Opens a tree with its own design and kinds.
+/// Opens a tree with its own design and kinds. Warns on standard error if it is damaged, so that only its readable
+/// entries are served.
 pub fn tree(pool: &Pool, name: &str) -> Outcome<Tree> {
     find_spec(pool, name)?;
-    Ok(pool.dynamic_tree(name)?)
+    let tree = pool.dynamic_tree(name)?;
+    if tree.is_salvaged() {
+        let damage = tree.damage();
+        let reason = damage.first().map(|found| format!(": {} at {}", found.what, found.location));
+        eprintln!(
+            "bristlecone: tree {name} is damaged and read as far as possible{}",
+            reason.unwrap_or_default()
+        );
+    }
+    Ok(tree)
 }
 
 /// Inserts an absent key; returns the value of a key that exists, which is unchanged.
@@ -65,6 +75,32 @@ pub fn insert_new(tree: &Tree, key: &Datum, value: &Datum) -> Outcome<Option<Dat
         Ok(()) => Ok(None),
         Err(present) => Ok(Some(present.into_present()?)),
     }
+}
+
+/// Calls `each` as [`scan`] does. Of a damaged tree, calls it with all readable entries, and then fails if damage may
+/// affect any key that the scan has passed.
+pub fn scan_readable(
+    tree: &Tree,
+    bounds: (Bound<Datum>, Bound<Datum>),
+    reverse: bool,
+    each: &mut dyn FnMut(&Datum, &Datum) -> Outcome<bool>,
+) -> Outcome {
+    if !tree.is_salvaged() {
+        return scan(tree, bounds, reverse, each);
+    }
+    let (mut range, mut checked) = (tree.range(bounds.clone())?, tree.try_range(bounds)?);
+    let mut doubt = None;
+    loop {
+        if doubt.is_none() {
+            let checked = if reverse { checked.next_back() } else { checked.next() };
+            doubt = checked.and_then(|item| item.err());
+        }
+        let Some((key, value)) = (if reverse { range.next_back() } else { range.next() }) else { break };
+        if !each(&key, &value)? {
+            break;
+        }
+    }
+    doubt.map_or(Ok(()), |doubt| Err(doubt.into()))
 }
 
 /// Calls `each` with entries in order until it returns `false`. Verifies the checksums of their

@@ -117,7 +117,8 @@ impl DumpArgs {
         let tree = store::tree(pool, &info.name)?;
         let format = self.format(json);
         if !self.no_header {
-            put(&line(&Header::new(info, tree.try_len()?, format, number))?)?;
+            let len = if tree.is_salvaged() { tree.len() } else { tree.try_len()? };
+            put(&line(&Header::new(info, len, format, number))?)?;
         }
         let sum = entries(&tree, format, &mut put)?;
         if !self.no_header {
@@ -145,7 +146,7 @@ fn line(frame: &impl Serialize) -> Outcome<Vec<u8>> {
 
 fn entries(tree: &Tree, format: Format, put: &mut impl FnMut(&[u8]) -> Outcome) -> Outcome<Sum> {
     let (mut sum, mut text) = (Sum::default(), Vec::new());
-    store::scan(tree, (Bound::Unbounded, Bound::Unbounded), false, &mut |key, value| {
+    store::scan_readable(tree, (Bound::Unbounded, Bound::Unbounded), false, &mut |key, value| {
         interrupt::check("the dump is not whole")?;
         text.clear();
         write(format, key, value, &mut text)?;

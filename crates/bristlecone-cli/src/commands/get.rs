@@ -1,7 +1,9 @@
 //! `bristlecone get`: prints the values of keys.
 
 use std::ffi::OsString;
+use std::ops::Bound;
 
+use bristlecone::Error;
 use bristlecone::dynamic::Tree;
 use bristlecone_cli::failure::{Exit, Failure, Outcome};
 use bristlecone_cli::output::{Output, counted};
@@ -42,13 +44,25 @@ impl Get {
 }
 
 impl GetArgs {
-    /// Prints the values, and fails if any key is absent.
+    /// Prints the values, and fails if any key is absent. Of a damaged tree, prints all readable values, and fails if
+    /// damage may affect any of the keys.
     pub fn run(&self, tree: &Tree, output: &mut Output) -> Outcome {
+        let mut doubt = None;
         let mut absent = Vec::new();
         let mut text = Vec::new();
         for key in &self.keys {
             let key = argument(tree.key_kind(), key).map_err(|error| error.within("key"))?;
-            match tree.try_get(&key)? {
+            let found = match tree.try_get(&key) {
+                Err(error @ Error::Corrupted { .. }) if tree.is_salvaged() => {
+                    doubt.get_or_insert(error);
+                    let key = key.borrowed();
+                    let readable = tree.range((Bound::Included(key.clone()), Bound::Included(key)))?.next();
+                    let Some((_, value)) = readable else { continue };
+                    Some(value)
+                }
+                found => found?,
+            };
+            match found {
                 Some(value) if output.json() => output.value(&Entry::new(&key, &value))?,
                 Some(value) => {
                     text.clear();
@@ -58,6 +72,9 @@ impl GetArgs {
                 }
                 None => absent.push(Shown(&key).to_string()),
             }
+        }
+        if let Some(error) = doubt {
+            return Err(error.into());
         }
         match absent.as_slice() {
             [] => Ok(()),

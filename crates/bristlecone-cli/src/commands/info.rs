@@ -2,8 +2,9 @@
 
 use std::path::Path;
 
-use bristlecone::{Finding, Pool};
+use bristlecone::{Error, Finding, Pool, TreeEntry};
 use bristlecone_cli::failure::Outcome;
+use bristlecone_cli::interrupt;
 use bristlecone_cli::medium;
 use bristlecone_cli::output::{Output, grouped};
 use bristlecone_cli::size;
@@ -31,10 +32,12 @@ impl Info {
 /// Prints the description of the pool at this path.
 pub fn describe(pool: &Pool, path: &Path, output: &mut Output) -> Outcome {
     let (info, trees) = (pool.info(), pool.trees()?);
-    let medium = medium::name(path);
+    let (medium, damaged) = (medium::name(path), damaged_trees(pool, &trees)?);
     if output.json() {
-        let found = |found: &Finding| json!({ "location": found.location, "what": found.what });
-        let findings: Vec<_> = info.findings.iter().map(found).collect();
+        let found = |(tree, found): &(Option<&str>, &Finding)| json!({ "tree": tree, "location": found.location, "what": found.what });
+        let of_pool = info.findings.iter().map(|finding| (None, finding));
+        let of_trees = damaged.iter().map(|(tree, finding)| (Some(tree.as_str()), finding));
+        let findings: Vec<_> = of_pool.chain(of_trees).map(|finding| found(&finding)).collect();
         output.value(&json!({
             "pool": path,
             "uuid": info.uuid,
@@ -81,6 +84,25 @@ pub fn describe(pool: &Pool, path: &Path, output: &mut Output) -> Outcome {
         output.line(format_args!("chunks     {chunks} of {each}, {} free", grouped(info.chunks_free)))?;
         output.line(format_args!("pages      {}", medium::pages(&info)))?;
         output.line(format_args!("trees      {}", trees.len()))?;
+        for (tree, Finding { what, location, .. }) in &damaged {
+            output.line(format_args!("damaged    {tree}: {what} at {location}"))?;
+        }
     }
     Ok(())
+}
+
+/// Returns each tree that cannot be opened because it is damaged, and the first finding.
+fn damaged_trees(pool: &Pool, trees: &[TreeEntry]) -> Outcome<Vec<(String, Finding)>> {
+    let mut damaged = Vec::new();
+    // An open for writing recovers the trees that it uses. Those of a followed pool are in the memory of its writer.
+    for TreeEntry { spec, .. } in trees.iter().filter(|_| pool.info().read_only && !pool.info().following) {
+        interrupt::check("nothing was changed")?;
+        let finding = match pool.dynamic_tree(&spec.name) {
+            Ok(tree) if tree.is_salvaged() => tree.damage().into_iter().next(),
+            Err(Error::Corrupted { what, location }) => Some(Finding::new(location, what)),
+            _ => None,
+        };
+        damaged.extend(finding.map(|finding| (spec.name.clone(), finding)));
+    }
+    Ok(damaged)
 }

@@ -74,21 +74,21 @@ impl ScanArgs {
     /// Prints the entries.
     pub fn run(&self, tree: &Tree, output: &mut Output) -> Outcome {
         let (from, to) = self.bounds(tree.key_kind())?;
-        let mut entries = 0;
+        let (mut entries, mut scanned) = (0, Ok(()));
         if self.limit != Some(0) {
-            store::scan(tree, (from, to), self.reverse, &mut |key, value| {
+            scanned = store::scan_readable(tree, (from, to), self.reverse, &mut |key, value| {
                 interrupt::check("nothing was changed")?;
                 entries += 1;
                 if !self.count {
                     self.show(output, key, value)?;
                 }
                 Ok(self.limit.is_none_or(|limit| entries < limit))
-            })?;
+            });
         }
-        if self.count {
+        if self.count && (scanned.is_ok() || tree.is_salvaged()) {
             output.either(&json!({ "entries": entries }), entries)?;
         }
-        Ok(())
+        scanned
     }
 
     fn bounds(&self, kind: &Kind) -> Outcome<(Bound<Datum>, Bound<Datum>)> {

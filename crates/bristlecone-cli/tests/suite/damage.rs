@@ -234,3 +234,61 @@ fn a_killed_creation_leaves_nothing_in_the_way() {
     }
     assert!(killed > 0, "no creation was killed in time");
 }
+
+/// Changes a bit of the first entry of a log.
+fn break_log(bench: &Bench) {
+    const DESCRIPTORS: usize = 73_728;
+    let bytes = std::fs::read(bench.path("p")).unwrap();
+    let is_log =
+        |chunk: &usize| bytes[DESCRIPTORS + 8 * chunk] == 2 && bytes[DESCRIPTORS + 8 * chunk + 1] == 9;
+    let key_of_entry = |chunk: usize| ((chunk + 1) << 21) + 32;
+    let in_use = |at: &usize| bytes[*at..*at + 8].iter().any(|byte| *byte != 0);
+    let at = (0..(bytes.len() >> 21) - 1).filter(is_log).map(key_of_entry).find(in_use).unwrap();
+    overwrite(bench, at as u64, &[bytes[at] ^ 0x10]);
+}
+
+#[test]
+fn a_tree_with_a_damaged_log_is_read_but_not_written() {
+    let bench = Bench::new();
+    for design in [Design::CclBTree, Design::LodgeTree] {
+        filled(&bench, design, "str", "u64");
+        bench.run("create @p --tree sound").ok();
+        bench.run("put @p sound pine 1").ok();
+        bench.run_on("put @p t", b"", &["record 0001", "7"]).ok();
+        bench.run_on("put @p t", b"", &["record 0002", "7"]).ok();
+        break_log(&bench);
+
+        let got = bench.run_on("get @p t", b"", &["record 0500"]);
+        assert_eq!((got.code, got.stdout.as_str()), (5, "500\n"), "{design}: {got:?}");
+        assert!(got.stderr.contains("tree t is damaged"), "{design}: {got:?}");
+        for command in ["scan @p t", "scan @p t --reverse", "dump @p t --no-header"] {
+            let ran = bench.run(command);
+            assert!(ran.code == 5 && ran.stderr.contains("check --repair"), "{design}: {command}: {ran:?}");
+            assert!(ran.stdout.lines().count() >= 1999, "{design}: {command}: {ran:?}");
+        }
+        assert_eq!(bench.run("scan @p t --keys --limit 3").stdout.lines().count(), 3);
+        let counted = bench.run("scan @p t --count");
+        assert!(counted.code == 5 && ["1999\n", "2000\n"].contains(&&*counted.stdout), "{counted:?}");
+        let stat = bench.run("stat @p t");
+        assert!(stat.code == 5 && stat.stderr.contains("check --repair"), "{design}: {stat:?}");
+
+        let trees = bench.run("trees @p");
+        assert!(trees.code == 5 && trees.stdout.contains('?') && trees.stdout.contains("sound"), "{trees:?}");
+        assert!(bench.run("info @p").ok().contains("damaged    t: "), "{design}");
+        let info = bench.run("info @p --json").json();
+        assert_eq!(info["findings"][0]["tree"], "t", "{design}: {info}");
+        let checked = bench.run("check @p");
+        assert!(checked.code == 1 && checked.stdout.contains("t: "), "{design}: {checked:?}");
+
+        bench.run("put @p t fir 1").refused(5, "check --repair");
+        bench.run("del @p t fir").refused(5, "check --repair");
+        bench.run("copy @p @copy").refused(5, "check --repair");
+        assert_eq!(bench.run("get @p sound pine").ok(), "1\n");
+        bench.run("put @p sound fir 1").ok();
+
+        let _ = std::fs::remove_file(bench.path("q"));
+        assert_eq!(bench.run("check @p --repair @q").code, 1);
+        bench.run("put @q t fir 1").ok();
+        bench.run("check @q").ok();
+    }
+}

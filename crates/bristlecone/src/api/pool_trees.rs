@@ -7,6 +7,7 @@ use bristlecone_pm::{Error, Finding, Result, TreeEntry, TreeId, told};
 
 use crate::api::load::assert_fills_none;
 use crate::api::pool::LOOKS;
+use crate::api::salvage::open_damaged;
 use crate::dynamic::Kind;
 use crate::index::any::{self, OpenTree};
 use crate::index::parts::codec::Codec;
@@ -187,7 +188,11 @@ impl Pool {
     /// Same as [`dynamic_tree`](Self::dynamic_tree) if the tree cannot be opened; it is not verified then.
     pub fn check_tree(&self, name: &str) -> Result<(u64, Vec<Finding>)> {
         let tree = self.dynamic_tree(name)?;
-        Ok((tree.try_len()?, tree.check()))
+        let findings = tree.check();
+        match tree.try_len() {
+            Err(Error::Corrupted { .. }) if tree.is_salvaged() => Ok((tree.len(), findings)),
+            items => Ok((items?, findings)),
+        }
     }
 
     /// Returns the tree with this name, which must have no open handle and not be part of a backup in progress.
@@ -215,8 +220,13 @@ impl Pool {
         if let Some(tree) = open.get(&entry.id).filter(|_| is_own).and_then(OpenTree::get) {
             return Ok(Tree::new(tree, self.clone(), self.link(&entry)));
         }
-        self.0.file.expect_whole(&entry)?;
-        let tree = recover(&entry)?;
+        let recovered = self.0.file.expect_whole(&entry).and_then(|()| recover(&entry));
+        let tree = match recovered {
+            Err(error @ Error::Corrupted { .. }) if is_own && self.0.file.is_read_only() => {
+                self.read_damaged::<K, V>(&entry, error)?
+            }
+            recovered => recovered?,
+        };
         open.insert(entry.id, OpenTree::new(&tree));
         Ok(Tree::new(tree, self.clone(), self.link(&entry)))
     }
@@ -245,6 +255,14 @@ impl Pool {
         let inline = (K::Codec::INLINE, V::Codec::INLINE);
         let recover = || self.0.file.open_index(entry, inline, self.0.recovery_threads);
         told("a tree is recovered", &entry.spec.name, || self.0.meters.recovery(recover))?.typed()
+    }
+
+    /// Opens a tree for reading that recovery refused with `error`.
+    fn read_damaged<K: Key, V: Value>(&self, entry: &TreeEntry, error: Error) -> Result<AnyTree<K, V>> {
+        let info = self.0.file.info();
+        let Some(path) = info.path.filter(|_| Design::of(&entry.spec).is_ok()) else { return Err(error) };
+        let read = || open_damaged((&path, &info.uuid), entry, &error);
+        told("a damaged tree is read", &entry.spec.name, read)
     }
 
     pub(crate) fn find(&self, name: &str) -> Result<TreeEntry> {

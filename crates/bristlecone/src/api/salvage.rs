@@ -1,15 +1,16 @@
 //! Salvage: copying the readable contents of a damaged pool into a new one.
 
+use std::ops::Bound;
 use std::path::Path;
 use std::sync::Arc;
 
 use bristlecone_pm::{Damaged, Error, Finding, Native, PoolFile, Result, TreeEntry};
 
 use crate::dynamic::Kind;
-use crate::index::any::expect_kinds;
+use crate::index::any::{Shared, expect_kinds};
 use crate::index::part_of;
 use crate::index::parts::codec::{Codec, Inline, KeyCodec, Record};
-use crate::index::{SalvageSink, WriteMode, salvage};
+use crate::index::{DamagedTree, SalvageSink, SaveTo, Saved, Span, salvage};
 use crate::transaction::record::{Change, changes_that_count};
 use crate::{Pool, PoolOptions};
 
@@ -153,8 +154,25 @@ fn save<K: KeyCodec, V: Codec>(
     pool: &Pool,
 ) -> Result<SalvagedTree> {
     let (_, to) = pool.0.file.create_index(&entry.spec, (K::INLINE, V::INLINE))?;
-    let to = to.typed::<K, V>()?;
-    let mut sink = SalvageSink::new(&*to);
+    let Gathered { kept, lost, findings, .. } = gather::<K, V>(old, entry, &to.typed::<K, V>()?)?;
+    Ok(SalvagedTree { name: entry.spec.name.clone(), kept, lost, chunks_lost: 0, findings })
+}
+
+/// The result of reading a damaged tree: see [`SalvageSink`].
+struct Gathered<K: KeyCodec> {
+    kept: u64,
+    lost: u64,
+    findings: Vec<Finding>,
+    doubts: Vec<Span<K>>,
+}
+
+/// Copies the readable items of a tree, and applies the changes that were committed for it.
+fn gather<K: KeyCodec, V: Codec>(
+    old: &Arc<PoolFile<Native>>,
+    entry: &TreeEntry,
+    to: &dyn SaveTo<K, V>,
+) -> Result<Gathered<K>> {
+    let mut sink = SalvageSink::new(to);
     if let Err(error) = expect_kinds(old, entry) {
         sink.find("tree".to_owned(), format!("{error}"));
     }
@@ -168,17 +186,58 @@ fn save<K: KeyCodec, V: Codec>(
         }
         Err(error) => return Err(error),
     }
-    let SalvageSink { mut kept, lost, findings, .. } = sink;
+    let SalvageSink { mut kept, lost, findings, doubts, .. } = sink;
     // Its changes may or may not have been applied.
     for change in changes_of(old, entry) {
         let lent = (K::lend(&change.key), change.value.as_ref().map(V::lend));
         match lent {
-            (Some(key), Some(Some(value))) => {
-                kept += u64::from(to.write(key, value, WriteMode::Upsert)?.is_none())
-            }
-            (Some(key), None) => kept -= u64::from(to.remove(key)?.is_some()),
+            (Some(key), Some(Some(value))) => kept += u64::from(!to.set(key, Some(value))?),
+            (Some(key), None) => kept -= u64::from(to.set(key, None)?),
             _ => {}
         }
     }
-    Ok(SalvagedTree { name: entry.spec.name.clone(), kept, lost, chunks_lost: 0, findings })
+    Ok(Gathered { kept, lost, findings, doubts })
+}
+
+/// Returns whether salvage found the damage for which recovery refused a tree.
+fn explains(findings: &[Finding], error: &Error) -> bool {
+    let Error::Corrupted { what, location } = error else { return false };
+    let offset = |location: &str| location.rsplit_once("at ").map(|(_, offset)| offset.to_owned());
+    let is_same = |finding: &Finding| offset(&finding.location) == offset(location);
+    // Salvage verifies each record that recovery marks, and reports some of them without their offsets.
+    let is_record = |finding: &Finding| {
+        finding.what.contains(location.as_str()) || finding.what == "a key that cannot be read"
+    };
+    what == "a reference to no record" && findings.iter().any(is_record)
+        || offset(location).is_some() && findings.iter().any(is_same)
+}
+
+/// Opens a tree that recovery refused with `error` for reading: see [`DamagedTree`]. Recovery may have changed the
+/// pool in memory, so the file at `path` is read again. `uuid` is the pool's.
+pub(crate) fn open_damaged<K: KeyCodec, V: Codec>(
+    (path, uuid): (&Path, &str),
+    entry: &TreeEntry,
+    error: &Error,
+) -> Result<Shared<K, V>> {
+    let Damaged { pool: old, findings: of_pool, chunks_lost } =
+        PoolFile::open_damaged(path, part_of, Native::new)?;
+    if old.info().uuid != uuid {
+        return Err(Error::corrupted("another pool has replaced the file", "pool"));
+    }
+    let saved = Saved::<K, V>::default();
+    let Gathered { mut findings, mut doubts, .. } = gather(&old, entry, &saved)?;
+    // Lost chunks may have belonged to this tree. One of two superblocks is enough.
+    findings.extend(of_pool.into_iter().filter(|finding| finding.location != "superblock"));
+    let has_spans = findings.len() == doubts.len() && !chunks_lost.contains(&entry.id);
+    if !has_spans || !explains(&findings, error) {
+        doubts.push((Bound::Unbounded, Bound::Unbounded));
+    }
+    // The reason of the refusal comes first.
+    let first = match error {
+        Error::Corrupted { what, location } => Finding::new(location, what),
+        error => Finding::new("tree", error.to_string()),
+    };
+    findings.insert(0, first);
+    let pm_bytes = old.chunks_of(entry.id).len() as u64 * old.chunk_bytes();
+    Ok(Arc::new(DamagedTree::new(saved, doubts, findings, pm_bytes)))
 }

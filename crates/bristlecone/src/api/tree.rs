@@ -149,7 +149,8 @@ impl<K: Key, V: Value> Tree<K, V> {
     /// # Errors
     ///
     /// [`Error::Forked`](crate::Error) in a child of the process that opened the pool;
-    /// [`Error::NoWriter`](crate::Error) on a followed pool whose writer has exited.
+    /// [`Error::NoWriter`](crate::Error) on a followed pool whose writer has exited;
+    /// [`Error::Corrupted`](crate::Error) for a key that damage may affect: see [`damage`](Self::damage).
     ///
     /// ```
     /// # use bristlecone::Pool;
@@ -333,8 +334,19 @@ impl<K: Key, V: Value> Tree<K, V> {
     /// Returns the damage that reads have encountered since the tree was opened. Lookups and scans cannot return an
     /// error: on a damaged tree they return what is readable, and a scan may end early. An empty list means that no
     /// read encountered damage, not that the tree is sound; use [`check`](Self::check) to verify it.
+    ///
+    /// A read-only pool opens a tree that recovery refuses. Its findings are in this list from the start, and its
+    /// readable items are in memory. [`get`](Self::get) and [`range`](Self::range) return them.
+    /// [`try_get`](Self::try_get), [`look_up`](Self::look_up) and [`try_range`](Self::try_range) return
+    /// [`Error::Corrupted`](crate::Error) for keys that the damage may affect, present or absent.
     pub fn damage(&self) -> Vec<Finding> {
         self.tree.damage()
+    }
+
+    /// Returns whether recovery refused the tree, so that only its readable items are served: see
+    /// [`damage`](Self::damage).
+    pub fn is_salvaged(&self) -> bool {
+        self.tree.is_salvaged()
     }
 
     /// Verifies everything reachable from the tree; an empty list means a sound tree. The result is exact only while no

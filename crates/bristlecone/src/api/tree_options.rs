@@ -67,9 +67,9 @@ impl TreeOptions {
     ///
     /// # Errors
     ///
-    /// [`Error::NoSuchTree`]; [`Error::Mismatch`]; [`Error::Corrupted`] for unreadable parts of the tree;
-    /// [`Error::Newer`] for a design or a kind that this version does not know; [`Error::PoolFull`] and
-    /// [`Error::MediumFull`] if recovery runs out of space.
+    /// [`Error::NoSuchTree`]; [`Error::Mismatch`]; [`Error::Corrupted`] for unreadable parts of the tree, unless the
+    /// pool is read-only: see [`Tree::damage`]; [`Error::Newer`] for a design or a kind that this version does not
+    /// know; [`Error::PoolFull`] and [`Error::MediumFull`] if recovery runs out of space.
     pub fn open<K: Key, V: Value>(&self) -> Result<Tree<K, V>> {
         self.open_as(&K::kind(), &V::kind())
     }

@@ -371,6 +371,11 @@ impl Tree {
         each!(&self.on, tree => tree.damage())
     }
 
+    /// Returns whether recovery refused the tree, as [`Tree::is_salvaged`](crate::Tree::is_salvaged) does.
+    pub fn is_salvaged(&self) -> bool {
+        each!(&self.on, tree => tree.is_salvaged())
+    }
+
     /// Verifies everything reachable from the tree, and that its keys and values are of its kinds. The result
     /// is exact only while no thread writes.
     ///

@@ -2,6 +2,7 @@
 
 pub mod any;
 mod damage;
+mod damaged;
 pub mod designs;
 pub mod followed;
 pub mod options;
@@ -24,8 +25,9 @@ use std::sync::Arc;
 use bristlecone_pm::{Error, Finding, Medium, Notes, NotesReader, PoolFile, Result, TreeEntry};
 
 pub use self::damage::Damage;
+pub use self::damaged::{DamagedTree, Saved};
 pub use self::options::{Allowed, OptionInfo};
-pub use self::salvage::SalvageSink;
+pub use self::salvage::{SalvageSink, SaveTo, Span};
 pub use self::table::{Design, part_of, salvage};
 use crate::index::parts::codec::{Codec, KeyCodec};
 use crate::index::parts::volatile_index::Cursor;
@@ -270,6 +272,11 @@ pub trait Inspect: Send + Sync {
     /// results.
     fn damage(&self) -> Vec<Finding> {
         Vec::new()
+    }
+
+    /// Returns whether recovery refused the tree, so that only its readable items are served.
+    fn is_salvaged(&self) -> bool {
+        false
     }
 }
 

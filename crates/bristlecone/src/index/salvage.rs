@@ -1,46 +1,99 @@
-//! Receiver of the items salvaged from a damaged tree.
+//! Receiver of the items salvaged from a damaged tree, and the key ranges that the damage may affect.
+
+use std::ops::Bound;
+use std::sync::Arc;
 
 use bristlecone_pm::{Finding, Result};
 
 use super::{Index, WriteMode};
 use crate::index::parts::codec::{Codec, KeyCodec};
 
+/// A range of keys.
+pub type Span<K> = (Bound<<K as Codec>::Owned>, Bound<<K as Codec>::Owned>);
+
+/// The destination of salvaged items.
+pub trait SaveTo<K: KeyCodec, V: Codec> {
+    /// Adds an item unless its key is present; returns the value that was there.
+    fn add(&self, key: K::Ref<'_>, value: V::Ref<'_>) -> Result<Option<V::Owned>>;
+
+    /// Inserts, overwrites or removes an item; returns whether the key was present.
+    fn set(&self, key: K::Ref<'_>, value: Option<V::Ref<'_>>) -> Result<bool>;
+
+    /// Returns whether an item was added.
+    fn holds(&self, key: K::Ref<'_>, value: V::Ref<'_>) -> bool;
+}
+
+impl<K: KeyCodec, V: Codec> SaveTo<K, V> for Arc<dyn Index<K, V>> {
+    fn add(&self, key: K::Ref<'_>, value: V::Ref<'_>) -> Result<Option<V::Owned>> {
+        self.write(key, value, WriteMode::New)
+    }
+
+    fn set(&self, key: K::Ref<'_>, value: Option<V::Ref<'_>>) -> Result<bool> {
+        let before = match value {
+            Some(value) => self.write(key, value, WriteMode::Upsert)?,
+            None => self.remove(key)?,
+        };
+        Ok(before.is_some())
+    }
+
+    fn holds(&self, key: K::Ref<'_>, value: V::Ref<'_>) -> bool {
+        let mut is_same = false;
+        self.get(key, &mut |found| is_same = V::shorten(found) == V::shorten(value));
+        is_same
+    }
+}
+
 /// Receives the items that a design can still read, and counts those that it cannot.
 pub struct SalvageSink<'a, K: KeyCodec, V: Codec> {
-    to: &'a dyn Index<K, V>,
-    /// Number of items in the new tree.
+    to: &'a dyn SaveTo<K, V>,
+    /// Number of items saved.
     pub kept: u64,
     /// Maximum number of lost items.
     pub lost: u64,
     /// Problems found.
     pub findings: Vec<Finding>,
+    /// Keys whose items may be wrong, missing or superfluous: a span for each recorded problem.
+    pub doubts: Vec<Span<K>>,
 }
 
 impl<'a, K: KeyCodec, V: Codec> SalvageSink<'a, K, V> {
-    /// Creates a sink that saves into the empty tree `to`.
-    pub fn new(to: &'a dyn Index<K, V>) -> Self {
-        Self { to, kept: 0, lost: 0, findings: Vec::new() }
+    /// Creates a sink that saves into the empty destination `to`.
+    pub fn new(to: &'a dyn SaveTo<K, V>) -> Self {
+        Self { to, kept: 0, lost: 0, findings: Vec::new(), doubts: Vec::new() }
     }
 
     /// Saves an item. The first value of a key is kept; a different later value is reported.
     pub fn keep(&mut self, key: K::Ref<'_>, value: V::Ref<'_>) -> Result<()> {
-        match self.to.write(key, value, WriteMode::New)? {
+        match self.to.add(key, value)? {
             None => self.kept += 1,
             Some(old) if V::borrow(&old) == V::shorten(value) => {}
-            Some(_) => self.find("a key".to_owned(), "it stands there twice, with two values"),
+            Some(_) => {
+                let what = "it stands there twice, with two values";
+                self.find_of_key(key, "a key".to_owned(), what);
+            }
         }
         Ok(())
     }
 
     /// Returns whether an item was saved.
     pub fn holds(&self, key: K::Ref<'_>, value: V::Ref<'_>) -> bool {
-        let mut is_same = false;
-        self.to.get(key, &mut |found| is_same = V::shorten(found) == V::shorten(value));
-        is_same
+        self.to.holds(key, value)
     }
 
-    /// Records a problem.
+    /// Records a problem that may affect any key.
     pub fn find(&mut self, location: String, what: impl Into<String>) {
+        self.find_in((Bound::Unbounded, Bound::Unbounded), location, what);
+    }
+
+    /// Records a problem that affects only the item of one key.
+    pub fn find_of_key(&mut self, key: K::Ref<'_>, location: String, what: impl Into<String>) {
+        let span = (Bound::Included(K::owned(key)), Bound::Included(K::owned(key)));
+        self.find_in(span, location, what);
+    }
+
+    /// Records a problem that affects only keys of this span.
+    pub fn find_in(&mut self, span: Span<K>, location: String, what: impl Into<String>) {
         self.findings.push(Finding::new(location, what));
+        self.doubts.push(span);
     }
 }

@@ -15,6 +15,7 @@ mod corruption;
 mod counted;
 mod cut_short;
 mod damaged_logs;
+mod damaged_reads;
 mod deleted;
 mod derived;
 mod directory;

@@ -1,6 +1,7 @@
 //! Damaged words: each kind of word that FORMAT.md lists, in every design, codec and small pool, gets every value
 //! that could mislead, one at a time. The result is an error of a known kind, a finding of `check`, or the correct
-//! items. Where FORMAT.md has no checksum, at most as many items as the word affects may differ: `places` and
+//! items. A read-only pool may serve a tree that recovery refuses; then `check` has findings, checked reads return the
+//! correct items or an error, and an open for writing is refused. Where FORMAT.md has no checksum, at most as many items as the word affects may differ: `places` and
 //! `nodes` list the exceptions, each with its kind of word. Nothing may panic, hang or grow without bound, and
 //! neither `check` nor salvage may report damaged data as sound.
 //!
@@ -98,14 +99,14 @@ fn sweep(design: Design, test: &str, kinds: &[&str]) {
     let of = |outcomes: &BTreeMap<Outcome, usize>, outcome| outcomes.get(&outcome).copied().unwrap_or(0);
     let tried: usize = counts.values().flat_map(BTreeMap::values).sum();
     println!(
-        "{design}: {tried} words in {:?}: refused, found, right, wrong, wrong by chance",
+        "{design}: {tried} words in {:?}: refused, served, found, right, wrong, wrong by chance",
         begun.elapsed()
     );
     for (kind, outcomes) in &counts {
-        use Outcome::{Chance, Found, Refused, Right, Wrong};
-        let outcomes = [Refused, Found, Right, Wrong, Chance].map(|outcome| of(outcomes, outcome));
+        use Outcome::{Chance, Found, Refused, Right, Served, Wrong};
+        let outcomes = [Refused, Served, Found, Right, Wrong, Chance].map(|outcome| of(outcomes, outcome));
         println!("  {kind}: {outcomes:?}");
-        let (all, chance) = (outcomes.iter().sum::<usize>(), outcomes[4]);
+        let (all, chance) = (outcomes.iter().sum::<usize>(), outcomes[5]);
         assert!(chance * CHANCES <= all + 2 * CHANCES, "{kind}: {chance} of {all} by chance");
     }
     let missing: Vec<_> = kinds.iter().filter(|kind| !counts.contains_key(*kind)).collect();

@@ -5,7 +5,7 @@ use std::fs::{File, OpenOptions};
 use std::os::unix::fs::FileExt;
 
 use crate::common::{Noise, Plant, Scratch, Shape};
-use bristlecone::{Design, Key, Pool, Result, Salvage, Tree, Value};
+use bristlecone::{Design, Error, Finding, Key, Pool, Result, Salvage, Tree, Value};
 
 pub const CHUNK: u64 = 2 << 20;
 const DESCRIPTORS: u64 = 73_728;
@@ -263,6 +263,10 @@ impl Victim {
         let pool = Pool::options().read_only(true).recovery_threads(1).open(&self.scratch.0)?;
         let mut findings = pool.check().len();
         let tree = self.shape.open::<C::Key, C::Value>(&pool, "t")?;
+        if let Some(Finding { what, location, .. }) = tree.damage().into_iter().next() {
+            // It cannot be recovered, and shows what is left of it.
+            return Err(Error::Corrupted { what, location });
+        }
         let items = C::items(&tree, false);
         assert!(items.len() as u64 <= 8 * KEYS, "{} items out of nothing", items.len());
         C::items(&tree, true);

@@ -27,6 +27,8 @@ type Item<I> = (<<I as Items>::K as Key>::Owned, <<I as Items>::V as Value>::Own
 pub enum Outcome {
     /// An error when the pool or the tree was opened.
     Refused,
+    /// Readable items of a tree that recovery refuses, in a read-only pool.
+    Served,
     /// Findings of `check`.
     Found,
     /// The correct items.
@@ -58,6 +60,8 @@ pub struct Site<I: Items> {
 struct Looked<I: Items> {
     items: Vec<Item<I>>,
     findings: usize,
+    /// Whether recovery refused the tree.
+    is_salvaged: bool,
 }
 
 type Said<T> = std::result::Result<T, String>;
@@ -175,6 +179,9 @@ impl<I: Items> Site<I> {
             Ok(looked) => looked,
         };
         let differ = self.differing(&looked.items);
+        if looked.is_salvaged {
+            return Ok(Outcome::Served);
+        }
         if looked.findings > 0 {
             return Ok(Outcome::Found);
         }
@@ -216,6 +223,10 @@ impl<I: Items> Site<I> {
             Ok(opened) => opened,
             Err(error) => return known(error).map(Err),
         };
+        let is_salvaged = tree.is_salvaged();
+        if is_salvaged {
+            self.look_at_salvaged(&tree)?;
+        }
         let findings = tree.check().len() + pool.check().len();
         let items: Vec<_> = tree.iter().take(MANY).collect();
         let mut back: Vec<_> = tree.iter().rev().take(MANY).collect();
@@ -236,7 +247,43 @@ impl<I: Items> Site<I> {
                 ));
             }
         }
-        Ok(Ok(Looked { items, findings }))
+        Ok(Ok(Looked { items, findings, is_salvaged }))
+    }
+
+    /// Reads a tree that recovery refused. A checked read returns an error, or the truth.
+    fn look_at_salvaged(&self, tree: &Tree<I::K, I::V>) -> Said<()> {
+        if tree.check().is_empty() || tree.damage().is_empty() || tree.try_len().is_ok() {
+            return Err("recovery refuses the tree, and nothing is said".to_owned());
+        }
+        let said = |what: &str, error: &Error| match error {
+            Error::Corrupted { .. } => Ok(()),
+            error => Err(format!("{what} of a salvaged tree: {error}")),
+        };
+        // The keys of the tree, and keys that are absent.
+        let absent = (ITEMS..ITEMS + 20).chain((0..ITEMS).step_by(5)).map(I::key);
+        let present = self.truth.iter().map(|(key, _)| key.clone());
+        for key in present.chain(absent) {
+            let truth = self.truth.iter().find(|(held, _)| *held == key).map(|(_, value)| value);
+            for found in [tree.try_get(I::key_ref(&key)), tree.look_up(I::key_ref(&key))] {
+                match found {
+                    Ok(found) if found.as_ref() == truth => {}
+                    Ok(_) => return Err("a checked lookup of a salvaged tree lies".to_owned()),
+                    Err(error) => said("a lookup", &error)?,
+                }
+            }
+        }
+        for down in [false, true] {
+            let (mut range, mut truth) = (tree.try_range(..), self.truth.iter());
+            loop {
+                let found = if down { range.next_back() } else { range.next() };
+                match (found, if down { truth.next_back() } else { truth.next() }) {
+                    (Some(Ok(item)), Some(wanted)) if item == *wanted => {}
+                    (Some(Err(error)), _) => break said("a scan", &error)?,
+                    _ => return Err("a checked scan of a salvaged tree lies".to_owned()),
+                }
+            }
+        }
+        Ok(())
     }
 
     /// Writes to the pool despite any damage; if there was none, the writes must be found again.
@@ -244,8 +291,10 @@ impl<I: Items> Site<I> {
         let open = || Pool::options().recovery_threads(1).open(&self.scratch.0);
         let opened = open().and_then(|pool| Ok((pool.tree_options("t").open::<I::K, I::V>()?, pool)));
         let (tree, pool) = match opened {
-            Ok(opened) => opened,
+            Ok(opened) if outcome != Outcome::Served => opened,
+            Err(Error::Corrupted { .. }) if outcome == Outcome::Served => return Ok(()),
             Err(_) if outcome == Outcome::Refused => return Ok(()),
+            Ok(_) => return Err("recovery refuses the tree in read-only pools only".to_owned()),
             Err(error) => return Err(format!("open for reading only, and then: {error}")),
         };
         let clean = !matches!(outcome, Outcome::Refused | Outcome::Found);

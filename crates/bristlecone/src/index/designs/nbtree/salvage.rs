@@ -9,6 +9,7 @@
 
 use bristlecone_pm::{ChunkRange, Error, Result};
 use std::cmp::Ordering;
+use std::ops::Bound;
 
 use super::NbTree;
 use super::layout::{State, Stored};
@@ -31,6 +32,8 @@ struct Piece<K: KeyCodec> {
     block: u64,
     birth: u64,
     median: K::Owned,
+    /// Its unreadable items.
+    flaws: Vec<Error>,
     /// The least and the greatest of the keys between the medians of the adjacent blocks.
     range: Option<(K::Owned, K::Owned)>,
 }
@@ -139,7 +142,7 @@ impl<K: KeyCodec, V: Codec, M: bristlecone_pm::Medium> NbTree<K, V, M> {
         sink: &mut SalvageSink<'_, K, V>,
     ) -> Option<Piece<K>> {
         let guard = K::pin();
-        let mut keys = Vec::new();
+        let (mut keys, mut flaws) = (Vec::new(), Vec::new());
         let mut at_home = 0;
         for at in 0..self.shape.slots {
             match self.item(block, at, ranges) {
@@ -149,11 +152,7 @@ impl<K: KeyCodec, V: Codec, M: bristlecone_pm::Medium> NbTree<K, V, M> {
                     at_home += usize::from(self.shape.home(K::hash(key)) == self.shape.line(at));
                     keys.push(key);
                 }
-                Err(error) if is_leaf => {
-                    sink.lost += 1;
-                    sink.find(format!("block {block:#x}"), error.to_string());
-                }
-                Err(_) => {}
+                Err(error) => flaws.extend(Some(error).filter(|_| is_leaf)),
             }
         }
         keys.sort_unstable();
@@ -165,8 +164,14 @@ impl<K: KeyCodec, V: Codec, M: bristlecone_pm::Medium> NbTree<K, V, M> {
         if !is_leaf && at_home * 2 <= keys.len() {
             return None;
         }
-        let median = K::owned(*keys.get(keys.len() / 2)?);
-        Some(Piece { block, birth: self.birth_of(block), median, range: None })
+        let Some(median) = keys.get(keys.len() / 2) else {
+            for flaw in flaws {
+                sink.lost += 1;
+                sink.find(format!("block {block:#x}"), flaw.to_string());
+            }
+            return None;
+        };
+        Some(Piece { block, birth: self.birth_of(block), median: K::owned(*median), flaws, range: None })
     }
 
     /// Passes on the items of a leaf, except those whose keys lie beyond the adjacent leaves; returns the
@@ -178,9 +183,15 @@ impl<K: KeyCodec, V: Codec, M: bristlecone_pm::Medium> NbTree<K, V, M> {
         ranges: &[ChunkRange],
         sink: &mut SalvageSink<'_, K, V>,
     ) -> Result<Option<(K::Owned, K::Owned)>> {
-        let Piece { block, median, .. } = &leaves[at];
+        let Piece { block, median, flaws, .. } = &leaves[at];
         let left = leaves[..at].iter().rev().map(|other| &other.median).find(|other| *other != median);
         let right = leaves[at + 1..].iter().map(|other| &other.median).find(|other| *other != median);
+        let limit =
+            |median: Option<&K::Owned>| median.map_or(Bound::Unbounded, |key| Bound::Included(key.clone()));
+        for flaw in flaws {
+            sink.lost += 1;
+            sink.find_in((limit(left), limit(right)), format!("block {block:#x}"), flaw.to_string());
+        }
         let pins = Pins::<K, V>::new();
         let mut range: Option<(K::Ref<'_>, K::Ref<'_>)> = None;
         for item in self.items_in(*block, ranges).flatten() {

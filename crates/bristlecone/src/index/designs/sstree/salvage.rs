@@ -7,6 +7,7 @@
 
 use std::cmp::Ordering;
 use std::collections::HashSet;
+use std::ops::Bound;
 use std::sync::Arc;
 
 use bristlecone_pm::{ChunkRange, Medium, PoolFile, RecordSpec, Records, Result, SlotKind, TreeEntry};
@@ -222,14 +223,22 @@ impl<M: Medium> DamagedTree<M> {
         let left = order.partition_point(|other| other < median).checked_sub(1).map(|at| &order[at]);
         let right = order.get(order.partition_point(|other| other <= median));
         let guards = (K::pin(), V::pin());
+        let limit =
+            |median: Option<&K::Owned>| median.map_or(Bound::Unbounded, |key| Bound::Included(key.clone()));
         for item in self.items(piece) {
             let subnode = piece.chain[item.at];
-            if let Err(error) = K::verify(&self.keys, item.key).and(V::verify(&self.values, item.value)) {
+            if let Err(error) = K::verify(&self.keys, item.key) {
                 sink.lost += 1;
-                sink.find(format!("subnode {subnode:#x}"), error.to_string());
+                let span = (limit(left), limit(right));
+                sink.find_in(span, format!("subnode {subnode:#x}"), error.to_string());
                 continue;
             }
             let key = K::read(&self.keys, item.key, &guards.0);
+            if let Err(error) = V::verify(&self.values, item.value) {
+                sink.lost += 1;
+                sink.find_of_key(key, format!("subnode {subnode:#x}"), error.to_string());
+                continue;
+            }
             let below = left.is_some_and(|left| key < K::shorten(K::borrow(left)));
             let above = right.is_some_and(|right| key > K::shorten(K::borrow(right)));
             if below || above {

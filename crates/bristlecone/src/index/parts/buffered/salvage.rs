@@ -2,19 +2,20 @@
 //! entries are read one by one, as in recovery, and contradictions are skipped.
 //!
 //! A leaf has no checksum. Two criteria identify valid items: the checksums of their records, for keys and values
-//! out of line, and the fences. A key must lie between the fence of its leaf and that of the next one. If the
-//! chain is broken, it continues with the leaf beyond the last key from which the longest chain leads to the end.
-//! A log entry has a check, so a damaged entry does not affect those before and behind it. For each key, the
-//! entry with the highest sequence is used if it is above its leaf's stamp.
+//! out of line, and the fences. A key must lie between the fence of its leaf and that of the next one. Where the
+//! chain is broken, [`rejoin`] finds the leaf behind the gap. A log entry has a check, so a damaged entry does not
+//! affect those before and behind it. For each key, the entry with the highest sequence is used if it is above its
+//! leaf's stamp.
 
-use std::cmp::Reverse;
-use std::collections::{BTreeMap, BTreeSet, HashSet};
+mod rejoin;
 
+use std::collections::{BTreeMap, BTreeSet, HashMap, HashSet};
 use std::marker::PhantomData;
+use std::ops::Bound;
 use std::sync::Arc;
 
 use bristlecone_pm::{
-    Chunk, LogEntry, Medium, PoolFile, RecordSpec, Records, Result, SlotKind, TreeEntry, TreeId,
+    Chunk, Error, LogEntry, Medium, PoolFile, RecordSpec, Records, Result, SlotKind, TreeEntry, TreeId,
 };
 
 use super::{LeafLayout, Link, TreeLog};
@@ -42,6 +43,7 @@ pub fn salvage<L: LeafLayout, K: KeyCodec, V: Codec, M: Medium>(
         slots: slots as usize,
         places: Places::of(pool, entry.id, L::KIND, L::bytes(slots as usize) as u64),
         logged: chunks.iter().flat_map(|chunk| log.remains(chunk)).collect(),
+        named: HashMap::new(),
         layout: PhantomData,
     };
     relics.save(sink)
@@ -73,6 +75,8 @@ struct Relics<'a, L, M: Medium> {
     places: Places,
     /// Entries of the log, or their damage.
     logged: Vec<Result<LogEntry>>,
+    /// The key word of the item that refers to each value record.
+    named: HashMap<u64, u64>,
     layout: PhantomData<L>,
 }
 
@@ -141,7 +145,10 @@ impl<L: LeafLayout, M: Medium> Relics<'_, L, M> {
             while let Some((key, entry)) = entries.next_if(|(key, _)| end.is_none_or(|end| key < end)) {
                 of_leaf.insert(key, entry);
             }
-            self.save_leaf(member, end, of_leaf, sink)?;
+            // If the fence of a leaf is wrong, the right one is within the adjacent leaves.
+            let before = number.checked_sub(1).and_then(|left| chain[left].low.as_ref());
+            let behind = chain.get(number + 2).and_then(|next| next.low.as_ref());
+            self.save_leaf(member, end, (before, behind), of_leaf, sink)?;
         }
         for (_, entry) in entries.filter(|(_, entry)| !entry.removed) {
             // There is no leaf.
@@ -159,7 +166,13 @@ impl<L: LeafLayout, M: Medium> Relics<'_, L, M> {
         let guard = K::pin();
         let mut damaged = 0;
         for logged in std::mem::take(&mut self.logged) {
-            let readable = logged.and_then(|entry| K::verify(self.keys, entry.key).map(|()| entry));
+            let readable = logged.and_then(|entry| {
+                K::verify(self.keys, entry.key)?;
+                let is_believed = entry.sequence <= LogEntry::SEQUENCE_BELIEVED_MAX;
+                is_believed
+                    .then_some(entry)
+                    .ok_or_else(|| Error::corrupted("an entry beyond all sequences", "log"))
+            });
             let Ok(entry) = readable.inspect_err(|error| sink.find("log".to_owned(), error.to_string()))
             else {
                 damaged += 1;
@@ -272,57 +285,28 @@ impl<L: LeafLayout, M: Medium> Relics<'_, L, M> {
         Some(K::owned(K::read(self.keys, word, &guard)))
     }
 
-    /// Returns the leaf where a broken chain continues.
-    fn resume<K: KeyCodec>(&self, chain: &[Member<K>], seen: &HashSet<u64>) -> Option<u64> {
-        let last = chain.last();
-        let held = last.into_iter().flat_map(|member| self.read(member.offset).items);
-        let keys = held.filter_map(|[key, _]| self.key::<K>(key));
-        let bound = keys.chain(last.and_then(|member| member.low.clone())).max();
-        let fence = |leaf: u64| {
-            let relic = self.leaf(leaf).filter(|relic| relic.flaw.is_none())?;
-            self.key::<K>(relic.fence)
-        };
-        let unseen = self.places.all().filter(|leaf| !seen.contains(leaf));
-        let mut leaves: Vec<(K::Owned, u64)> = unseen
-            .filter_map(|leaf| Some((fence(leaf)?, leaf)))
-            .filter(|(low, _)| bound.as_ref().is_none_or(|bound| bound < low))
-            .collect();
-        // Of leaves with equal low fences, all but the newest were freed.
-        leaves.sort_by_cached_key(|(low, leaf)| (low.clone(), Reverse(self.read(*leaf).stamp)));
-        // The number of leaves on the path from each leaf to the end, from right to left.
-        let mut ways = BTreeMap::from([(0, 0_u64)]);
-        for (low, leaf) in leaves.iter().rev() {
-            let next = self.read(*leaf).next;
-            let ascends = next == 0 || fence(next).is_some_and(|beyond| *low < beyond);
-            if let Some(way) = ways.get(&next).copied().filter(|_| ascends) {
-                ways.insert(*leaf, way + 1);
-            }
-        }
-        // A slot that never held a leaf looks like an empty leaf at the end.
-        leaves.retain(|(_, leaf)| {
-            let relic = self.read(*leaf);
-            !relic.items.is_empty() || relic.next != 0
-        });
-        // The longest path: one from a former leaf joins the chain further on.
-        let leads = leaves.iter().rev().filter(|(_, leaf)| ways.contains_key(leaf));
-        let found = leads.max_by_key(|(_, leaf)| ways[leaf]);
-        found.or(leaves.first()).map(|(_, leaf)| *leaf)
-    }
-
     /// Passes on the items of a leaf, merged with its log entries.
     fn save_leaf<K: KeyCodec, V: Codec>(
-        &self,
+        &mut self,
         member: &Member<K>,
         end: Option<&K::Owned>,
+        adjacent: (Option<&K::Owned>, Option<&K::Owned>),
         entries: BTreeMap<K::Owned, LogEntry>,
         sink: &mut SalvageSink<'_, K, V>,
     ) -> Result<()> {
         let relic = self.read(member.offset);
+        let span = |from: Option<&K::Owned>, to: Option<&K::Owned>| {
+            let from = from.cloned().map_or(Bound::Unbounded, Bound::Included);
+            (from, to.cloned().map_or(Bound::Unbounded, Bound::Excluded))
+        };
+        let find = |sink: &mut SalvageSink<'_, K, V>, what: &str| {
+            sink.find_in(span(member.low.as_ref(), end), at(member.offset), what);
+        };
         if let Some(flaw) = relic.flaw {
-            sink.find(at(member.offset), flaw);
+            find(sink, flaw);
         }
         let stamp = if relic.stamp > LogEntry::SEQUENCE_BELIEVED_MAX {
-            sink.find(at(member.offset), "a stamp beyond all sequences: entries may be older than items");
+            find(sink, "a stamp beyond all sequences: entries may be older than items");
             0
         } else {
             relic.stamp
@@ -332,18 +316,19 @@ impl<L: LeafLayout, M: Medium> Relics<'_, L, M> {
         for [key, value] in &relic.items {
             let Some(owned) = self.key::<K>(*key) else {
                 sink.lost += 1;
-                sink.find(at(member.offset), "a key that cannot be read");
+                find(sink, "a key that cannot be read");
                 continue;
             };
             let below = member.low.as_ref().is_some_and(|low| owned < *low);
             if below || end.is_some_and(|end| owned >= *end) {
                 sink.lost += 1;
-                sink.find(at(member.offset), "a key that does not belong there");
+                let what = "a key that does not belong there";
+                sink.find_in(span(adjacent.0, adjacent.1), at(member.offset), what);
             } else if newer(&owned).is_none() {
                 self.keep(*key, *value, &at(member.offset), sink)?;
                 if !seen.insert(owned) {
                     sink.lost += 1;
-                    sink.find(at(member.offset), "a key that stands there twice");
+                    find(sink, "a key that stands there twice");
                 }
             }
         }
@@ -357,16 +342,20 @@ impl<L: LeafLayout, M: Medium> Relics<'_, L, M> {
 
     /// Passes on an item if its key is readable.
     fn keep<K: KeyCodec, V: Codec>(
-        &self,
+        &mut self,
         key: u64,
         value: u64,
         place: &str,
         sink: &mut SalvageSink<'_, K, V>,
     ) -> Result<()> {
         if let Err(error) = V::verify(self.values, value) {
+            let guard = K::pin();
             sink.lost += 1;
-            sink.find(place.to_owned(), error.to_string());
+            sink.find_of_key(K::read(self.keys, key, &guard), place.to_owned(), error.to_string());
             return Ok(());
+        }
+        if !V::INLINE && self.named.insert(value, key).is_some_and(|other| other != key) {
+            sink.find(place.to_owned(), "items that name the same record");
         }
         let guards = (K::pin(), V::pin());
         sink.keep(K::read(self.keys, key, &guards.0), V::read(self.values, value, &guards.1))

@@ -1,0 +1,215 @@
+//! A tree that recovery refuses, open for reading.
+//!
+//! Salvage copies its readable items to DRAM, and reads are served from there. Each finding puts a span of keys in
+//! doubt: the keys of one leaf if only that leaf is damaged, and all keys if a log entry is damaged, because its key
+//! is unknown. Checked reads (`try_get`, `try_range`, `look_up`, `try_len`) fail within a span in doubt, for present
+//! and absent keys alike. Unchecked reads return the copied items. [`damage`](Inspect::damage) lists the findings.
+//! Such a tree exists only in read-only pools.
+
+use std::collections::BTreeMap;
+use std::ops::Bound;
+use std::sync::Mutex;
+
+use bristlecone_pm::sync::wait::lock;
+use bristlecone_pm::{Error, Finding, Result};
+
+use super::salvage::{SaveTo, Span};
+use super::{Batch, Inspect, Read, Scan, Swapped, TreeStats, Write, WriteMode};
+use crate::index::parts::codec::{Codec, KeyCodec};
+
+/// Number of items that a scan takes at a time.
+const BATCH: usize = 64;
+
+/// The items saved of a tree.
+pub struct Saved<K: KeyCodec, V: Codec>(Mutex<BTreeMap<K::Owned, V::Owned>>);
+
+impl<K: KeyCodec, V: Codec> Default for Saved<K, V> {
+    fn default() -> Self {
+        Self(Mutex::default())
+    }
+}
+
+impl<K: KeyCodec, V: Codec> SaveTo<K, V> for Saved<K, V> {
+    fn add(&self, key: K::Ref<'_>, value: V::Ref<'_>) -> Result<Option<V::Owned>> {
+        let (mut items, key) = (lock(&self.0), K::owned(key));
+        let old = items.get(&key).cloned();
+        if old.is_none() {
+            items.insert(key, V::owned(value));
+        }
+        Ok(old)
+    }
+
+    fn set(&self, key: K::Ref<'_>, value: Option<V::Ref<'_>>) -> Result<bool> {
+        let (mut items, key) = (lock(&self.0), K::owned(key));
+        let before = match value {
+            Some(value) => items.insert(key, V::owned(value)),
+            None => items.remove(&key),
+        };
+        Ok(before.is_some())
+    }
+
+    fn holds(&self, key: K::Ref<'_>, value: V::Ref<'_>) -> bool {
+        lock(&self.0).get(&K::owned(key)).is_some_and(|found| V::borrow(found) == V::shorten(value))
+    }
+}
+
+/// A tree that recovery refuses. The module's head describes it.
+pub struct DamagedTree<K: KeyCodec, V: Codec> {
+    items: BTreeMap<K::Owned, V::Owned>,
+    doubts: Vec<Span<K>>,
+    findings: Vec<Finding>,
+    pm_bytes: u64,
+}
+
+impl<K: KeyCodec, V: Codec> DamagedTree<K, V> {
+    /// Serves the saved items of a tree that occupies `pm_bytes` of the pool. There is at least one finding, and at
+    /// least one span in doubt.
+    pub fn new(saved: Saved<K, V>, doubts: Vec<Span<K>>, findings: Vec<Finding>, pm_bytes: u64) -> Self {
+        debug_assert!(!doubts.is_empty() && !findings.is_empty());
+        let items = saved.0.into_inner().unwrap_or_else(std::sync::PoisonError::into_inner);
+        Self { items, doubts, findings, pm_bytes }
+    }
+
+    /// Returns the error of reads that damage may affect.
+    #[cold]
+    fn error(&self) -> Error {
+        let Finding { what, location, .. } = &self.findings[0];
+        Error::corrupted(format!("damage that may affect this key: {what}"), location.clone())
+    }
+
+    /// Fails for a key whose value may differ from the saved one.
+    fn expect_known(&self, key: K::Ref<'_>) -> Result<()> {
+        let only = (Bound::Included(K::owned(key)), Bound::Included(K::owned(key)));
+        let is_in_doubt = self.doubts.iter().any(|span| overlap::<K>(span, &only));
+        if is_in_doubt { Err(self.error()) } else { Ok(()) }
+    }
+
+    /// Appends items within bounds to a batch. A checked scan ends before the first span in doubt, and then fails.
+    fn serve(
+        &self,
+        bounds: (Bound<K::Ref<'_>>, Bound<K::Ref<'_>>),
+        down: bool,
+        into: &mut Batch<K, V>,
+    ) -> bool {
+        let bounds = (bounds.0.map(K::owned), bounds.1.map(K::owned));
+        if into.damage.is_some() || end_before::<K>(&bounds.1, &bounds.0) {
+            return false;
+        }
+        let in_doubt = |span: &&Span<K>| into.checked && overlap::<K>(span, &bounds);
+        let doubts: Vec<_> = self.doubts.iter().filter(in_doubt).collect();
+        let is_known = |item: &(&K::Owned, &V::Owned)| {
+            let key = Bound::Included(item.0.clone());
+            // In the direction of the scan, the whole span must be behind the key.
+            doubts.iter().all(
+                |(from, to)| {
+                    if down { end_before::<K>(to, &key) } else { end_before::<K>(&key, from) }
+                },
+            )
+        };
+        let copy = |(key, value): (&K::Owned, &V::Owned)| (key.clone(), value.clone());
+        let items = self.items.range(bounds.clone());
+        into.entries = if down {
+            items.rev().take_while(is_known).take(BATCH).map(copy).collect()
+        } else {
+            items.take_while(is_known).take(BATCH).map(copy).collect()
+        };
+        into.entries.reverse();
+        match into.entries.is_empty() {
+            false => true,
+            true if doubts.is_empty() => false,
+            true => into.fail(self.error()),
+        }
+    }
+
+    fn refuse<T>(&self) -> Result<T> {
+        Err(Error::ReadOnly)
+    }
+}
+
+/// Returns whether all keys up to `end` are before `start`.
+fn end_before<K: KeyCodec>(end: &Bound<K::Owned>, start: &Bound<K::Owned>) -> bool {
+    match (end, start) {
+        (Bound::Unbounded, _) | (_, Bound::Unbounded) => false,
+        (Bound::Included(end), Bound::Included(start)) => end < start,
+        (Bound::Included(end) | Bound::Excluded(end), Bound::Included(start) | Bound::Excluded(start)) => {
+            end <= start
+        }
+    }
+}
+
+fn overlap<K: KeyCodec>(one: &Span<K>, other: &Span<K>) -> bool {
+    !end_before::<K>(&one.1, &other.0) && !end_before::<K>(&other.1, &one.0)
+}
+
+impl<K: KeyCodec, V: Codec> Read<K, V> for DamagedTree<K, V> {
+    fn get(&self, key: K::Ref<'_>, show: &mut dyn FnMut(V::Ref<'_>)) -> bool {
+        let found = self.items.get(&K::owned(key));
+        found.inspect(|value| show(V::borrow(value))).is_some()
+    }
+
+    fn look_up(&self, key: K::Ref<'_>, show: &mut dyn FnMut(V::Ref<'_>)) -> Result<bool> {
+        self.expect_known(key)?;
+        Ok(self.get(key, show))
+    }
+
+    fn look_up_many(&self, keys: &[K::Ref<'_>], show: &mut dyn FnMut(usize, V::Ref<'_>)) -> Result<()> {
+        keys.iter().try_for_each(|key| self.expect_known(*key))?;
+        self.get_many(keys, show);
+        Ok(())
+    }
+}
+
+/// The pool is read-only, so no write arrives here.
+impl<K: KeyCodec, V: Codec> Write<K, V> for DamagedTree<K, V> {
+    fn write(&self, _: K::Ref<'_>, _: V::Ref<'_>, _: WriteMode) -> Result<Option<V::Owned>> {
+        self.refuse()
+    }
+
+    fn remove(&self, _: K::Ref<'_>) -> Result<Option<V::Owned>> {
+        self.refuse()
+    }
+
+    fn remove_if(&self, _: K::Ref<'_>, _: V::Ref<'_>) -> Result<Swapped<V>> {
+        self.refuse()
+    }
+
+    fn compare_and_swap(&self, _: K::Ref<'_>, _: V::Ref<'_>, _: V::Ref<'_>) -> Result<Swapped<V>> {
+        self.refuse()
+    }
+}
+
+impl<K: KeyCodec, V: Codec> Scan<K, V> for DamagedTree<K, V> {
+    fn scan_forward(&self, bounds: (Bound<K::Ref<'_>>, Bound<K::Ref<'_>>), into: &mut Batch<K, V>) -> bool {
+        self.serve(bounds, false, into)
+    }
+
+    fn scan_backward(&self, bounds: (Bound<K::Ref<'_>>, Bound<K::Ref<'_>>), into: &mut Batch<K, V>) -> bool {
+        self.serve(bounds, true, into)
+    }
+}
+
+impl<K: KeyCodec, V: Codec> Inspect for DamagedTree<K, V> {
+    fn len(&self) -> u64 {
+        self.items.len() as u64
+    }
+
+    fn try_len(&self) -> Result<u64> {
+        Err(self.error())
+    }
+
+    fn stats(&self) -> TreeStats {
+        TreeStats { items: self.len(), pm_bytes: self.pm_bytes, ..TreeStats::default() }
+    }
+
+    fn check(&self) -> Vec<Finding> {
+        self.findings.clone()
+    }
+
+    fn damage(&self) -> Vec<Finding> {
+        self.findings.clone()
+    }
+
+    fn is_salvaged(&self) -> bool {
+        true
+    }
+}
