@@ -186,7 +186,12 @@ fn gather<K: KeyCodec, V: Codec>(
         }
         Err(error) => return Err(error),
     }
-    let SalvageSink { mut kept, lost, findings, doubts, .. } = sink;
+    let SalvageSink { mut kept, lost, findings, mut doubts, further_doubts, .. } = sink;
+    if findings.len() > doubts.len() {
+        // The place of a finding is unknown.
+        doubts.push((Bound::Unbounded, Bound::Unbounded));
+    }
+    doubts.extend(further_doubts);
     // Its changes may or may not have been applied.
     for change in changes_of(old, entry) {
         let lent = (K::lend(&change.key), change.value.as_ref().map(V::lend));
@@ -227,9 +232,10 @@ pub(crate) fn open_damaged<K: KeyCodec, V: Codec>(
     let saved = Saved::<K, V>::default();
     let Gathered { mut findings, mut doubts, .. } = gather(&old, entry, &saved)?;
     // Lost chunks may have belonged to this tree. One of two superblocks is enough.
+    let of_tree = findings.len();
     findings.extend(of_pool.into_iter().filter(|finding| finding.location != "superblock"));
-    let has_spans = findings.len() == doubts.len() && !chunks_lost.contains(&entry.id);
-    if !has_spans || !explains(&findings, error) {
+    let is_in_leaves = findings.len() == of_tree && !chunks_lost.contains(&entry.id);
+    if !is_in_leaves || !explains(&findings, error) {
         doubts.push((Bound::Unbounded, Bound::Unbounded));
     }
     // The reason of the refusal comes first.

@@ -54,12 +54,15 @@ pub struct SalvageSink<'a, K: KeyCodec, V: Codec> {
     pub findings: Vec<Finding>,
     /// Keys whose items may be wrong, missing or superfluous: a span for each recorded problem.
     pub doubts: Vec<Span<K>>,
+    /// Keys that a recorded problem may affect in addition.
+    pub further_doubts: Vec<Span<K>>,
 }
 
 impl<'a, K: KeyCodec, V: Codec> SalvageSink<'a, K, V> {
     /// Creates a sink that saves into the empty destination `to`.
     pub fn new(to: &'a dyn SaveTo<K, V>) -> Self {
-        Self { to, kept: 0, lost: 0, findings: Vec::new(), doubts: Vec::new() }
+        let (findings, doubts, further_doubts) = (Vec::new(), Vec::new(), Vec::new());
+        Self { to, kept: 0, lost: 0, findings, doubts, further_doubts }
     }
 
     /// Saves an item. The first value of a key is kept; a different later value is reported.

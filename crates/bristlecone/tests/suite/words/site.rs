@@ -267,7 +267,10 @@ impl<I: Items> Site<I> {
             for found in [tree.try_get(I::key_ref(&key)), tree.look_up(I::key_ref(&key))] {
                 match found {
                     Ok(found) if found.as_ref() == truth => {}
-                    Ok(_) => return Err("a checked lookup of a salvaged tree lies".to_owned()),
+                    Ok(found) => {
+                        let lie = format!("a checked lookup finds {found:?}, not {truth:?}");
+                        return Err(format!("{lie}: {:?}", tree.damage()));
+                    }
                     Err(error) => said("a lookup", &error)?,
                 }
             }
@@ -279,7 +282,10 @@ impl<I: Items> Site<I> {
                 match (found, if down { truth.next_back() } else { truth.next() }) {
                     (Some(Ok(item)), Some(wanted)) if item == *wanted => {}
                     (Some(Err(error)), _) => break said("a scan", &error)?,
-                    _ => return Err("a checked scan of a salvaged tree lies".to_owned()),
+                    (found, wanted) => {
+                        let lie = format!("a checked scan finds {found:?}, not {wanted:?}");
+                        return Err(format!("{lie}: {:?}", tree.damage()));
+                    }
                 }
             }
         }
