@@ -183,8 +183,10 @@ fn truncated_foreign_and_random_files_are_refused() {
     .collect();
     std::fs::write(&scratch.0, random).unwrap();
     assert!(matches!(scratch.open(), Err(Error::NotAPool { .. })));
-    let missing = PoolFile::open(Path::new("/dev/shm/no/such/pool"), &OpenOptions::default(), Native::new);
-    assert!(matches!(missing, Err(Error::NotFound { .. })));
+    let open = |path| PoolFile::open(Path::new(path), &OpenOptions::default(), Native::new);
+    assert!(matches!(open("/dev/shm/no-such-pool"), Err(Error::NotFound { .. })));
+    let missing = open("/dev/shm/no/such/pool").unwrap_err().to_string();
+    assert!(missing.contains("opening the folder /dev/shm/no/such"), "{missing}");
     assert!(matches!(
         PoolFile::open(Path::new("/dev"), &OpenOptions::default(), Native::new),
         Err(Error::NotAPool { .. })
