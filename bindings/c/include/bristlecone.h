@@ -813,7 +813,8 @@ int bristlecone_pool_trees(const struct bristlecone_pool *pool, bristlecone_show
  * After an error, or a crash, it exists completely or not at all; after any error except `BRISTLECONE_DURABILITY_LOST`
  * it exists.
  */
-int bristlecone_pool_drop_tree(const struct bristlecone_pool *pool, const char *name);
+int bristlecone_pool_drop_tree(const struct bristlecone_pool *pool,
+                               const char *name);
 
 /**
  * Renames a tree, open or not.
@@ -1114,7 +1115,9 @@ int bristlecone_get_u64(const struct bristlecone_tree *tree,
  *
  * After an error nothing has changed, except after `BRISTLECONE_DURABILITY_LOST`, where the outcome is unknown.
  */
-int bristlecone_put_u64(const struct bristlecone_tree *tree, uint64_t key, uint64_t value);
+int bristlecone_put_u64(const struct bristlecone_tree *tree,
+                        uint64_t key,
+                        uint64_t value);
 
 /**
  * Inserts an absent key. Durable when it returns `BRISTLECONE_OK`.
