@@ -179,7 +179,8 @@ impl Pool {
     #[pyo3(signature = (*, max_bytes=None))]
     fn snapshot<'py>(slf: &Bound<'py, Self>, max_bytes: Option<Size>) -> PyResult<Bound<'py, PyAny>> {
         let py = slf.py();
-        let moment = Moment::begin(py, &slf.get().shared, max_bytes.map(|Size(bytes)| bytes as usize), false)?;
+        let moment =
+            Moment::begin(py, &slf.get().shared, max_bytes.map(|Size(bytes)| bytes as usize), false)?;
         moments(py)?.call_method1(intern!(py, "Snapshot"), (moment,))
     }
 
