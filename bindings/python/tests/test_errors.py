@@ -110,7 +110,7 @@ def test_options_that_cannot_be(path: Path) -> None:
         {"max_bytes": -1},
         {"max_bytes": 2**64},
         {"max_bytes": 2**63},
-        {"max_bytes": "1G"},
+        {"max_bytes": "one gigabyte"},
         {"read_only": True},
         {"domain": "other"},
         {"recovery_threads": 0},
