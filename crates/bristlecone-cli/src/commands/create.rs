@@ -1,6 +1,6 @@
 //! `bristlecone create`: creates a pool, a tree, or both.
 
-use bristlecone::Pool;
+use bristlecone::{Pool, PoolInfo};
 use bristlecone_cli::failure::{Exit, Failure, Outcome};
 use bristlecone_cli::medium;
 use bristlecone_cli::output::Output;
@@ -115,8 +115,8 @@ impl Create {
         }
         let Some(size) = self.size else { return self.pool.open() };
         let pool = self.pool.open_with(|options| options.max_bytes(size))?;
-        let max_bytes = pool.info().max_bytes;
-        if max_bytes > size.saturating_add(headers_max(size)) {
+        let PoolInfo { max_bytes, chunk_bytes, .. } = pool.info();
+        if max_bytes > size.saturating_add(headers_max(size, chunk_bytes)) {
             return Err(Failure::usage(format!(
                 "{} may grow to {} already, and cannot be made smaller: leave --size out",
                 self.pool.pool.path.display(),
@@ -127,8 +127,8 @@ impl Create {
     }
 }
 
-/// Returns the maximum size of the headers of a pool created with `size`.
-pub fn headers_max(size: u64) -> u64 {
-    // With chunks of 4 KiB a descriptor of 8 B for each of them.
-    (4 << 20) + size / 256
+/// Returns the maximum size of the headers of a pool created with `size`: a descriptor of 8 B for each chunk, and the
+/// rest.
+pub fn headers_max(size: u64, chunk_bytes: u64) -> u64 {
+    (4 << 20) + size / chunk_bytes * 8
 }

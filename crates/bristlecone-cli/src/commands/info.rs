@@ -2,7 +2,7 @@
 
 use std::path::Path;
 
-use bristlecone::{Error, Finding, Pool, TreeEntry};
+use bristlecone::{Error, Finding, Pool, PoolInfo, TreeEntry};
 use bristlecone_cli::failure::Outcome;
 use bristlecone_cli::interrupt;
 use bristlecone_cli::medium;
@@ -32,7 +32,7 @@ impl Info {
 /// Prints the description of the pool at this path.
 pub fn describe(pool: &Pool, path: &Path, output: &mut Output) -> Outcome {
     let (info, trees) = (pool.info(), pool.trees()?);
-    let (medium, damaged) = (medium::name(path), damaged_trees(pool, &trees)?);
+    let (medium, damaged) = (medium::name(path), damaged_trees(pool, &info, &trees)?);
     if output.json() {
         let found = |(tree, found): &(Option<&str>, &Finding)| json!({ "tree": tree, "location": found.location, "what": found.what });
         let of_pool = info.findings.iter().map(|finding| (None, finding));
@@ -92,10 +92,13 @@ pub fn describe(pool: &Pool, path: &Path, output: &mut Output) -> Outcome {
 }
 
 /// Returns each tree that cannot be opened because it is damaged, and the first finding.
-fn damaged_trees(pool: &Pool, trees: &[TreeEntry]) -> Outcome<Vec<(String, Finding)>> {
+fn damaged_trees(pool: &Pool, info: &PoolInfo, trees: &[TreeEntry]) -> Outcome<Vec<(String, Finding)>> {
     let mut damaged = Vec::new();
     // An open for writing recovers the trees that it uses. Those of a followed pool are in the memory of its writer.
-    for TreeEntry { spec, .. } in trees.iter().filter(|_| pool.info().read_only && !pool.info().following) {
+    if !info.read_only || info.following {
+        return Ok(damaged);
+    }
+    for TreeEntry { spec, .. } in trees {
         interrupt::check("nothing was changed")?;
         let finding = match pool.dynamic_tree(&spec.name) {
             Ok(tree) if tree.is_salvaged() => tree.damage().into_iter().next(),

@@ -1,5 +1,6 @@
 //! `bristlecone resize`: raises the maximum size of a pool in place.
 
+use bristlecone::PoolInfo;
 use bristlecone_cli::failure::{Failure, Outcome};
 use bristlecone_cli::output::Output;
 use bristlecone_cli::size;
@@ -30,9 +31,9 @@ impl Resize {
         let path = &self.pool.pool.path;
         // Nothing is changed before it is known to be possible.
         let reader = self.pool.pool.open(&bristlecone::Pool::options().read_only(true))?;
-        let before = reader.info().max_bytes;
+        let PoolInfo { max_bytes: before, chunk_bytes, .. } = reader.info();
         reader.close()?;
-        if before > self.max_bytes.saturating_add(super::create::headers_max(self.max_bytes)) {
+        if before > self.max_bytes.saturating_add(super::create::headers_max(self.max_bytes, chunk_bytes)) {
             let max = size::show(before);
             return Err(Failure::usage(format!(
                 "{} may grow to {max}, and cannot be made smaller in place: `bristlecone copy` makes such a pool",

@@ -202,7 +202,7 @@ fn a_full_shared_memory_kills_no_command() {
         bench.file("in.tsv", lines);
         let script = format!(
             "
-            medium=$(mktemp -d /tmp/bristlecone-XXXXXX)
+            medium=$(mktemp -d)
             trap 'cd /; umount $medium; rmdir $medium' EXIT
             mount -t tmpfs -o size=256M none $medium || exit 77
             cp in.tsv $medium && cd $medium && mount -t tmpfs -o size=32M none /dev/shm || exit 77
@@ -243,7 +243,7 @@ fn a_full_shared_memory_kills_no_command() {
     }
 }
 
-/// The same for a pool that has reached its maximum; removed entries free space.
+/// A pool at its maximum refuses trees and writes, and stays readable; removed entries free space.
 #[test]
 fn a_full_pool_takes_no_tree_and_shows_all_it_has() {
     for &design in Design::ALL {

@@ -42,8 +42,6 @@ pub fn every_step_is_needed(design: impl Into<AnyDesign>, steps_in_all: usize, a
 
 /// Runs of one crash point where every mutation is tried: the first run detects most of them.
 const RUNS: u64 = 32;
-/// Runs for the mutations that [`RUNS`] leave undetected.
-const MORE_RUNS: u64 = 4096;
 /// Number of shapes of a design.
 const SHAPES: usize = 4;
 /// Returns the sites of a design that this run tries: one in a fixed number, different ones each day, and at least
@@ -73,17 +71,12 @@ fn every_store_is_needed(design: impl Into<AnyDesign>) {
     let progress = Progress::default();
     let reports = explore_rounds(&rounds, few, &progress, &|_, _| {});
     let rounds: Vec<_> = rounds.into_iter().zip(reports.into_iter().flatten()).collect();
-    let budget = |runs| Budget { threads: 2, continuation_crashes: 1, depth: 1, ..Budget::of(runs) };
+    let budget = Budget { threads: 2, continuation_crashes: 1, depth: 1, ..Budget::of(RUNS) };
     let passed = rounds.iter().flat_map(|(_, report)| report.sites.iter().copied());
     let sites = passed.filter(|site| !site.is_of_pool() && !site.is_named()).collect();
     let sites = if all { sites } else { drawn(sites) };
     let wanted = |site: &Site| sites.contains(site);
-    let mut table = mutate_rounds(&rounds, budget(RUNS), &wanted, &progress, &|_| {}).explained_by(EXPLAINED);
-    if !table.survivors().is_empty() {
-        let is_left = |site: &Site| table.has_left(site);
-        let more = mutate_rounds(&rounds, budget(MORE_RUNS), &is_left, &progress, &|_| {});
-        table.merge(more);
-    }
+    let mut table = mutate_rounds(&rounds, budget, &wanted, &progress, &|_| {}).explained_by(EXPLAINED);
     if design == Design::NbTree.into() && !table.survivors().is_empty() {
         // Interactions of threads.
         let among_threads = changed_among_threads(&|site| table.has_left(site));

@@ -186,12 +186,7 @@ fn gather<K: KeyCodec, V: Codec>(
         }
         Err(error) => return Err(error),
     }
-    let SalvageSink { mut kept, lost, findings, mut doubts, further_doubts, .. } = sink;
-    if findings.len() > doubts.len() {
-        // The place of a finding is unknown.
-        doubts.push((Bound::Unbounded, Bound::Unbounded));
-    }
-    doubts.extend(further_doubts);
+    let SalvageSink { mut kept, lost, findings, doubts, .. } = sink;
     // Its changes may or may not have been applied.
     for change in changes_of(old, entry) {
         let lent = (K::lend(&change.key), change.value.as_ref().map(V::lend));

@@ -13,7 +13,7 @@ use std::sync::Mutex;
 use bristlecone_pm::sync::wait::lock;
 use bristlecone_pm::{Error, Finding, Result};
 
-use super::salvage::{SaveTo, Span};
+use super::salvage::{SaveTo, Span, only};
 use super::{Batch, Inspect, Read, Scan, Swapped, TreeStats, Write, WriteMode};
 use crate::index::parts::codec::{Codec, KeyCodec};
 
@@ -79,8 +79,8 @@ impl<K: KeyCodec, V: Codec> DamagedTree<K, V> {
 
     /// Fails for a key whose value may differ from the saved one.
     fn expect_known(&self, key: K::Ref<'_>) -> Result<()> {
-        let only = (Bound::Included(K::owned(key)), Bound::Included(K::owned(key)));
-        let is_in_doubt = self.doubts.iter().any(|span| overlap::<K>(span, &only));
+        let key = only::<K>(key);
+        let is_in_doubt = self.doubts.iter().any(|span| overlap::<K>(span, &key));
         if is_in_doubt { Err(self.error()) } else { Ok(()) }
     }
 

@@ -105,7 +105,7 @@ pub trait Open<K: KeyCodec, V: Codec, M: Medium>: Index<K, V> + Sized {
         sink: &mut SalvageSink<'_, K, V>,
     ) -> Result<()> {
         let tree = Self::open(pool, entry, options, 1)?;
-        sink.findings.extend(tree.check());
+        sink.find_all(tree.check());
         let mut batch = Batch::default();
         while tree.scan_forward((Bound::Unbounded, Bound::Unbounded), &mut batch) {
             for (key, value) in batch.entries.drain(..).rev() {

@@ -11,6 +11,11 @@ use crate::index::parts::codec::{Codec, KeyCodec};
 /// A range of keys.
 pub type Span<K> = (Bound<<K as Codec>::Owned>, Bound<<K as Codec>::Owned>);
 
+/// Returns the span of one key.
+pub fn only<K: KeyCodec>(key: K::Ref<'_>) -> Span<K> {
+    (Bound::Included(K::owned(key)), Bound::Included(K::owned(key)))
+}
+
 /// The destination of salvaged items.
 pub trait SaveTo<K: KeyCodec, V: Codec> {
     /// Adds an item unless its key is present; returns the value that was there.
@@ -52,17 +57,14 @@ pub struct SalvageSink<'a, K: KeyCodec, V: Codec> {
     pub lost: u64,
     /// Problems found.
     pub findings: Vec<Finding>,
-    /// Keys whose items may be wrong, missing or superfluous: a span for each recorded problem.
+    /// Keys whose items may be wrong, missing or superfluous: at least one span for each recorded problem.
     pub doubts: Vec<Span<K>>,
-    /// Keys that a recorded problem may affect in addition.
-    pub further_doubts: Vec<Span<K>>,
 }
 
 impl<'a, K: KeyCodec, V: Codec> SalvageSink<'a, K, V> {
     /// Creates a sink that saves into the empty destination `to`.
     pub fn new(to: &'a dyn SaveTo<K, V>) -> Self {
-        let (findings, doubts, further_doubts) = (Vec::new(), Vec::new(), Vec::new());
-        Self { to, kept: 0, lost: 0, findings, doubts, further_doubts }
+        Self { to, kept: 0, lost: 0, findings: Vec::new(), doubts: Vec::new() }
     }
 
     /// Saves an item. The first value of a key is kept; a different later value is reported.
@@ -88,10 +90,19 @@ impl<'a, K: KeyCodec, V: Codec> SalvageSink<'a, K, V> {
         self.find_in((Bound::Unbounded, Bound::Unbounded), location, what);
     }
 
+    /// Records the problems that `check` found, of which any may affect any key.
+    pub fn find_all(&mut self, findings: Vec<Finding>) {
+        findings.into_iter().for_each(|Finding { location, what, .. }| self.find(location, what));
+    }
+
     /// Records a problem that affects only the item of one key.
     pub fn find_of_key(&mut self, key: K::Ref<'_>, location: String, what: impl Into<String>) {
-        let span = (Bound::Included(K::owned(key)), Bound::Included(K::owned(key)));
-        self.find_in(span, location, what);
+        self.find_in(only::<K>(key), location, what);
+    }
+
+    /// Doubts a key that a recorded problem may affect, too.
+    pub fn doubt(&mut self, key: K::Ref<'_>) {
+        self.doubts.push(only::<K>(key));
     }
 
     /// Records a problem that affects only keys of this span.

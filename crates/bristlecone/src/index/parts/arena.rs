@@ -162,7 +162,7 @@ impl<T: Zeroed> Arena<T> {
             notes.read_all()?.iter().map(|&index| u32::try_from(index).ok().filter(|&index| index < begun));
         let free = free.collect::<Option<Vec<_>>>()?;
         let fits = same && (begun as usize).checked_mul(bytes_each).is_some_and(|bytes| bytes <= usable);
-        let extent = fits.then(|| notes.read_extent(reservation().max(usable), usable))??;
+        let extent = fits.then(|| notes.read_extent(reservation().max(2 * usable), usable))??;
         let begun = notes.memory().post_value(CachePadded::new(AtomicU32::new(begun)));
         Some(Self::over(bytes_each, extent, State { free, usable, reserved: 0 }, begun))
     }

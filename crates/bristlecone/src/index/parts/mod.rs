@@ -16,6 +16,7 @@ pub mod recovery;
 pub mod search;
 pub mod separators;
 pub mod slot;
+pub mod split;
 pub mod sync;
 pub mod volatile_index;
 pub mod words;

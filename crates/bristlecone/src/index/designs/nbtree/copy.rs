@@ -11,6 +11,7 @@ use super::lookup::Pins;
 use super::meta::{Tag, Tags};
 use crate::index::parts::codec::{Codec, KeyCodec};
 use crate::index::parts::slot::bits;
+use crate::index::parts::split::kept;
 
 /// A new leaf under construction, written by one thread only.
 #[derive(Clone, Copy)]
@@ -228,13 +229,7 @@ impl<K: KeyCodec, V: Codec, M: Medium> NbTree<K, V, M> {
             return None;
         }
         let keys = &mut keys[..count];
-        // Ascending and descending loads leave full leaves behind.
-        let kept = match below {
-            0 => 1,
-            _ if below == count => count,
-            _ => count.div_ceil(2),
-        };
-        let (_, left, above) = keys.select_nth_unstable(kept - 1);
+        let (_, left, above) = keys.select_nth_unstable(kept(count, below) - 1);
         let first = above.iter().min().unwrap_or(&new);
         debug_assert!(*left < *first, "keys of a leaf differ");
         Some(K::separator(*left, *first))

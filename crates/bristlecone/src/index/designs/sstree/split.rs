@@ -7,6 +7,7 @@ use super::layout::{END, FINGERPRINT_WORDS, FREE, LEAF_SLOTS_MAX, SUBNODES_MAX, 
 use super::leaf::{Locked, Tags, View};
 use crate::index::parts::codec::{Codec, KeyCodec};
 use crate::index::parts::slot::bits;
+use crate::index::parts::split::kept;
 
 /// The move of one item from (position of the subnode, slot) to another.
 #[derive(Clone, Copy, Default)]
@@ -84,16 +85,7 @@ impl<K: KeyCodec, V: Codec, M: Medium> SsTree<K, V, M> {
         }
         let parts = &mut parts[..len];
         parts.sort_unstable_by_key(Part::key);
-        let ascending = parts.last().is_some_and(|last| last.key < key);
-        let descending = parts.first().is_some_and(|first| key < first.key);
-        let kept = if ascending {
-            len
-        } else if descending {
-            1
-        } else {
-            len.div_ceil(2)
-        };
-        let (lower, upper) = parts.split_at(kept);
+        let (lower, upper) = parts.split_at(kept(len, parts.partition_point(|part| part.key < key)));
         let _room = self.inner.reserve(1)?;
         let (right, durable) = self.new_leaf(upper)?;
 

@@ -72,7 +72,7 @@ impl<K: KeyCodec, V: Codec, M: Medium> WoTree<K, V, M> {
         if sink.findings.is_empty() {
             // Every leaf is read. The path to them may still be damaged.
             match Self::open(pool, entry, options, 1) {
-                Ok(tree) => sink.findings.extend(tree.check()),
+                Ok(tree) => sink.find_all(tree.check()),
                 Err(error) => sink.find("tree".to_owned(), error.to_string()),
             }
         }

@@ -12,6 +12,7 @@ use super::nodes::{Locked, NodeLock};
 use super::read::Path;
 use super::{Pins, WoTree};
 use crate::index::parts::codec::{Codec, KeyCodec};
+use crate::index::parts::split::kept;
 
 /// A separator's owner: live. Zero, or no record: not live.
 pub(super) const LIVE: u64 = 1;
@@ -90,22 +91,14 @@ impl<K: KeyCodec, V: Codec, M: Medium> WoTree<K, V, M> {
     ) -> Result<()> {
         let medium = self.medium();
         let slots = view.order.slots();
-        let key_of = |at: usize| {
-            let word = self.nodes.item(left.node, slots[at].into()).key.load(medium);
+        let key_of = |slot: u8| {
+            let word = self.nodes.item(left.node, slot.into()).key.load(medium);
             K::read(&self.keys, word, &pins.keys)
         };
-        let last = key_of(slots.len() - 1);
-        let ascending = last < K::shorten(key);
-        let descending = K::shorten(key) < key_of(0);
-        let kept = if ascending {
-            slots.len()
-        } else if descending {
-            1
-        } else {
-            slots.len().div_ceil(2)
-        };
-        let first = if ascending { K::shorten(key) } else { key_of(kept) };
-        let separator = K::separator(key_of(kept - 1), first);
+        let kept = kept(slots.len(), slots.partition_point(|&slot| key_of(slot) < K::shorten(key)));
+        let ascending = kept == slots.len();
+        let first = if ascending { K::shorten(key) } else { key_of(slots[kept]) };
+        let separator = K::separator(key_of(slots[kept - 1]), first);
         let (separator, flushed) = self.write_separator(separator)?;
         // From here on nothing fails.
         self.pool.events().note_split();

@@ -361,7 +361,7 @@ impl<L: LeafLayout, M: Medium> Relics<'_, L, M> {
                 let what = "a key that does not belong there";
                 sink.find_in(span(adjacent.0, adjacent.1), at(member.offset), what);
                 // If the record of the key is damaged, log entries refer to it, too.
-                sink.further_doubts.push((Bound::Included(owned.clone()), Bound::Included(owned)));
+                sink.doubt(K::borrow(&owned));
             } else if newer(&owned).is_none() {
                 self.keep(*key, *value, &at(member.offset), sink)?;
                 if !seen.insert(owned) {
