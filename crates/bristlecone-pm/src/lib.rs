@@ -20,8 +20,8 @@
 //! - `turns`: each access to DRAM that threads share is a step, at which a simulator may switch threads. All atomics
 //!   of [`sync`] become slightly slower.
 //! - `metrics`: flushed lines and fences are counted; each becomes slightly slower.
-//! - `tracing`: events of the crate `tracing` for each chunk that a tree gets, and for each call of [`told`] and
-//!   [`told_if_long`].
+//! - `tracing`: events of the crate `tracing` for each chunk that a tree gets, and for each call of [`trace_span`] and
+//!   [`trace_slow`].
 //! - `failpoints`: makes the module `failpoint` public, with which a test makes system calls fail.
 
 mod alloc;
@@ -37,7 +37,7 @@ mod opener;
 mod pool;
 mod segment;
 pub mod sync;
-mod told;
+mod trace;
 mod wal;
 mod word;
 
@@ -59,6 +59,6 @@ pub use pool::{
 };
 pub use segment::{Extent, Follower, KeepIndex, Memory, Notes, NotesReader, Posted, Released, Zeroed};
 pub use sync::{assume_thread_index, own_thread_index, thread_index};
-pub use told::{told, told_if_long};
+pub use trace::{trace_slow, trace_span};
 pub use wal::{Copies, LOG_ENTRY_BYTES, Log, LogChunk, LogEntry, LogSpot};
 pub use word::{Group, Persistent, Word, read_bytes, read_words, write_bytes, write_words};

@@ -7,7 +7,9 @@ use std::ops::ControlFlow;
 use std::path::Path;
 use std::sync::atomic::Ordering::Relaxed;
 
-use bristlecone_pm::{At, CreateOptions, Domain, Error, Native, PoolFile, Result, TreeEntry, TreeSpec, told};
+use bristlecone_pm::{
+    At, CreateOptions, Domain, Error, Native, PoolFile, Result, TreeEntry, TreeSpec, trace_span,
+};
 
 use crate::api::options::default_bytes;
 use crate::api::pool::LOOKS;
@@ -181,7 +183,7 @@ impl Pool {
     /// # }
     /// ```
     pub fn backup(&self, path: impl AsRef<Path>, options: BackupOptions<'_>) -> Result<Backup> {
-        told("a pool is copied", path.as_ref(), || self.backup_native(path.as_ref(), options))
+        trace_span("a pool is copied", path.as_ref(), || self.backup_native(path.as_ref(), options))
     }
 
     fn backup_native(&self, path: &Path, mut options: BackupOptions<'_>) -> Result<Backup> {

@@ -4,7 +4,7 @@ use std::error::Error as StdError;
 use std::fmt;
 use std::sync::atomic::Ordering::Relaxed;
 
-use bristlecone_pm::{Error, Result, told};
+use bristlecone_pm::{Error, Result, trace_span};
 
 use crate::Pool;
 
@@ -54,7 +54,7 @@ impl Pool {
         if handles > 0 {
             return Err(Error::PoolInUse { handles });
         }
-        told("a pool is closed", (), || self.0.file.close())?;
+        trace_span("a pool is closed", (), || self.0.file.close())?;
         self.0.done.store(true, Relaxed);
         Ok(())
     }

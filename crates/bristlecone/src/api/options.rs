@@ -7,7 +7,8 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use bristlecone_pm::{
-    At, CHUNK_BYTES, CreateOptions, Domain, Error, KeepIndex, Native, OpenOptions, PoolFile, Result, told,
+    At, CHUNK_BYTES, CreateOptions, Domain, Error, KeepIndex, Native, OpenOptions, PoolFile, Result,
+    trace_span,
 };
 
 use crate::Pool;
@@ -239,7 +240,7 @@ impl PoolOptions {
     /// cannot have; [`Error::Invalid`] for contradictory options; [`Error::MediumFull`], [`Error::ReadOnly`] and
     /// [`Error::Io`] from the system. After any of these an existing pool is unchanged.
     pub fn open(&self, path: impl AsRef<Path>) -> Result<Pool> {
-        told("a pool is opened", path.as_ref(), || self.open_native(path.as_ref()))
+        trace_span("a pool is opened", path.as_ref(), || self.open_native(path.as_ref()))
     }
 
     /// Opens the pool at `path` for reading while another process is writing to it.
@@ -300,7 +301,7 @@ impl PoolOptions {
                 Source::attach(path.as_ref().to_owned(), self.leave_sigbus, self.throw_errors, BUILD)?;
             Pool::over_any(Box::new(FollowedPool::new(source)), 1)
         };
-        told("a pool is followed", path.as_ref(), follow)
+        trace_span("a pool is followed", path.as_ref(), follow)
     }
 
     /// Makes calls on a followed pool unwind silently with the [`Error`] itself, where they would panic with its

@@ -3,7 +3,7 @@
 use std::collections::HashMap;
 use std::sync::atomic::Ordering::Relaxed;
 
-use bristlecone_pm::{Error, Finding, Result, TreeEntry, TreeId, told};
+use bristlecone_pm::{Error, Finding, Result, TreeEntry, TreeId, trace_span};
 
 use crate::api::load::assert_fills_none;
 use crate::api::pool::LOOKS;
@@ -112,7 +112,7 @@ impl Pool {
         let mut open = self.lock_open();
         let entry = self.find_closed(name, &open)?;
         open.remove(&entry.id);
-        told("a tree is dropped", name, || self.0.file.drop_tree(entry.id))?;
+        trace_span("a tree is dropped", name, || self.0.file.drop_tree(entry.id))?;
         self.0.epochs.forget(entry.id);
         Ok(())
     }
@@ -175,7 +175,7 @@ impl Pool {
         let entry = self.find_closed(name, &open)?;
         let is_word = |kind: &str| Kind::of_directory(kind).map(|kind| kind.is_word());
         let inline = (is_word(&entry.spec.key_kind)?, is_word(&entry.spec.value_kind)?);
-        let emptied = told("a tree is cleared", name, || self.0.file.clear_index(&entry, inline))?;
+        let emptied = trace_span("a tree is cleared", name, || self.0.file.clear_index(&entry, inline))?;
         self.0.epochs.note_cleared(entry.id, emptied.id);
         open.remove(&entry.id);
         Ok(())
@@ -254,7 +254,7 @@ impl Pool {
     pub(crate) fn recover<K: Key, V: Value>(&self, entry: &TreeEntry) -> Result<AnyTree<K, V>> {
         let inline = (K::Codec::INLINE, V::Codec::INLINE);
         let recover = || self.0.file.open_index(entry, inline, self.0.recovery_threads);
-        told("a tree is recovered", &entry.spec.name, || self.0.meters.recovery(recover))?.typed()
+        trace_span("a tree is recovered", &entry.spec.name, || self.0.meters.recovery(recover))?.typed()
     }
 
     /// Opens a tree for reading that recovery refused with `error`.
@@ -262,7 +262,7 @@ impl Pool {
         let info = self.0.file.info();
         let Some(path) = info.path.filter(|_| Design::of(&entry.spec).is_ok()) else { return Err(error) };
         let read = || open_damaged((&path, &info.uuid), entry, &error);
-        told("a damaged tree is read", &entry.spec.name, read)
+        trace_span("a damaged tree is read", &entry.spec.name, read)
     }
 
     pub(crate) fn find(&self, name: &str) -> Result<TreeEntry> {

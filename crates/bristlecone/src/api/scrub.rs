@@ -4,7 +4,7 @@ use std::fmt;
 use std::ops::{Bound, ControlFlow};
 use std::time::{Duration, Instant};
 
-use bristlecone_pm::{Error, Finding, Result, told};
+use bristlecone_pm::{Error, Finding, Result, trace_span};
 
 use crate::dynamic::encode::{Records, Role, Stored, Words};
 use crate::dynamic::{self, On};
@@ -104,7 +104,7 @@ impl Pool {
     /// # }
     /// ```
     pub fn scrub(&self, options: ScrubOptions<'_>) -> Result<Scrub> {
-        told("a pool is scrubbed", (), || self.scrub_all(options))
+        trace_span("a pool is scrubbed", (), || self.scrub_all(options))
     }
 
     fn scrub_all(&self, options: ScrubOptions<'_>) -> Result<Scrub> {

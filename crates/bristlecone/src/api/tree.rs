@@ -80,8 +80,8 @@ impl<K: Key, V: Value> Tree<K, V> {
         change: impl FnOnce(&dyn Index<K::Codec, V::Codec>) -> R,
     ) -> R {
         let epochs = &self.pool.0.epochs;
-        let entered = epochs.gate.enter();
-        if !entered.is_watchful() {
+        let entered = epochs.barrier.enter();
+        if !entered.is_tracking() {
             return change(&*self.tree);
         }
         let changed = {

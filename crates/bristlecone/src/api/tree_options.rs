@@ -1,6 +1,6 @@
 //! Options for creating and opening trees.
 
-use bristlecone_pm::{Error, Result, TreeEntry, TreeSpec, told};
+use bristlecone_pm::{Error, Result, TreeEntry, TreeSpec, trace_span};
 
 use crate::dynamic::Kind;
 use crate::index::parts::codec::Codec;
@@ -91,7 +91,7 @@ impl TreeOptions {
     pub(crate) fn create_as<K: Key, V: Value>(&self, spec: &TreeSpec) -> Result<Tree<K, V>> {
         self.pool.create_tree(|| {
             let create = || self.pool.0.file.create_index(spec, (K::Codec::INLINE, V::Codec::INLINE));
-            let (entry, tree) = told("a tree is created", &spec.name, create)?;
+            let (entry, tree) = trace_span("a tree is created", &spec.name, create)?;
             Ok((entry, tree.typed()?))
         })
     }

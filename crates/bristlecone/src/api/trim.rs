@@ -1,6 +1,6 @@
 //! Returning space to the file system.
 
-use bristlecone_pm::{Result, told};
+use bristlecone_pm::{Result, trace_span};
 
 use crate::Pool;
 
@@ -40,6 +40,6 @@ impl Pool {
         // Prevents other threads from opening trees or trimming during the call.
         let open = self.lock_open();
         let is_unused = !open.values().any(crate::index::any::OpenTree::is_open);
-        told("a pool is trimmed", (), || self.0.file.trim(is_unused))
+        trace_span("a pool is trimmed", (), || self.0.file.trim(is_unused))
     }
 }

@@ -27,9 +27,9 @@ impl Changes {
 
     fn try_commit(&self, pool: &Pool, reads: Option<&Reads>) -> Result<()> {
         let epochs = &pool.0.epochs;
-        let _watched = epochs.gate.watch();
+        let _watched = epochs.barrier.watch();
         let committed = {
-            let entered = epochs.gate.enter();
+            let entered = epochs.barrier.enter();
             let places = self.keys.keys().chain(self.expected.keys());
             let stripes = places.map(|(tree, key)| Stripes::of(self.identity(*tree), hash(key)));
             // Commit 1.

@@ -16,11 +16,11 @@ use bristlecone_pm::{TreeId, own_thread_index};
 use crossbeam_utils::CachePadded;
 
 use super::epoch::{Damage, Epoch};
-use super::gate::{Entered, Gate};
 use super::stripes::{Locked, Stripes};
+use super::write_barrier::{Entered, WriteBarrier};
 use crate::index::Index;
 use crate::index::parts::codec::{Codec, KeyCodec};
-use crate::index::parts::sync::LINES;
+use crate::index::parts::sync::THREAD_SLOTS;
 
 /// Bytes of entries that may remain without a snapshot until the next epoch begins.
 const LEFT_BYTES: usize = 64 << 10;
@@ -51,7 +51,7 @@ struct Chain {
 /// All epochs of a pool, its write barrier, and the locks of its keys.
 #[derive(Debug)]
 pub(crate) struct Epochs {
-    pub gate: Gate,
+    pub barrier: WriteBarrier,
     pub stripes: Stripes,
     /// From [`Arc::into_raw`]. Replaced under the lock of `chain`; the old epoch is dropped when no writer uses it.
     current: AtomicPtr<Epoch>,
@@ -82,7 +82,7 @@ impl Epochs {
         let total = Arc::default();
         let first = Epoch::new(1, false, &total);
         Self {
-            gate: Gate::new(fence),
+            barrier: WriteBarrier::new(fence),
             stripes: Stripes::new(),
             current: AtomicPtr::new(Arc::into_raw(first).cast_mut()),
             live: AtomicUsize::new(0),
@@ -91,7 +91,7 @@ impl Epochs {
             bytes_max: AtomicUsize::new(usize::MAX),
             trees: Mutex::default(),
             identities: AtomicU64::new(1),
-            transactions: (0..LINES).map(|_| CachePadded::default()).collect(),
+            transactions: (0..THREAD_SLOTS).map(|_| CachePadded::default()).collect(),
             other_transactions: Mutex::default(),
         }
     }
@@ -176,7 +176,7 @@ impl Epochs {
         tree: &dyn Index<K, V>,
         keys: &[K::Ref<'_>],
     ) -> Option<Locked<'_>> {
-        self.gate.note_single();
+        self.barrier.note_single();
         let stripe = |key: &K::Ref<'_>| Stripes::of(identity, K::hash(*key));
         let locked = match keys {
             [key] => Some(self.stripes.lock(stripe(key))),
@@ -202,13 +202,13 @@ impl Epochs {
 
     /// Begins an epoch. Writers of earlier epochs have finished when this returns.
     fn begin(&self, chain: &mut Chain, is_long: bool) -> Arc<Epoch> {
-        let _watched = self.gate.watch();
+        let _watched = self.barrier.watch();
         // SAFETY: from `Arc::into_raw`, and replaced only with the lock of the chain.
         let old = unsafe { &*self.current.load(Acquire) };
         let epoch = Epoch::new(old.number + 1, is_long, &self.total);
         old.link(Some(Arc::clone(&epoch)));
         let old = self.current.swap(Arc::into_raw(Arc::clone(&epoch)).cast_mut(), AcqRel);
-        self.gate.wait_for_watchful_writers();
+        self.barrier.wait_for_tracked_writers();
         // SAFETY: from `Arc::into_raw`, and no writer uses it any more.
         drop(unsafe { Arc::from_raw(old) });
         self.merge(chain);
@@ -218,7 +218,7 @@ impl Epochs {
     /// Takes a snapshot, until [`release`](Self::release), with a size bound, either long-lived (`is_long`) or for a
     /// transaction.
     pub fn hold(&self, bytes_max: usize, is_long: bool) -> Arc<Hold> {
-        self.gate.begin_use();
+        self.barrier.begin_use();
         let mut chain = wait::lock(&self.chain);
         // Must precede the epoch: a writer that sees the epoch then saves.
         self.live.fetch_add(1, SeqCst);
@@ -248,7 +248,7 @@ impl Epochs {
     /// Releases a snapshot.
     pub fn release(&self, hold: &Hold) {
         self.release_epoch(hold);
-        self.gate.end_use();
+        self.barrier.end_use();
     }
 
     fn release_epoch(&self, hold: &Hold) {

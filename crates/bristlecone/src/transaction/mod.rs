@@ -3,7 +3,7 @@
 //! # Write
 //!
 //! For a single key, in any design.
-//! 1. The thread stores in its own slot that it is active, and reads the pool's mode (`gate.rs`). *If there is no
+//! 1. The thread stores in its own slot that it is active, and reads the pool's mode (`write_barrier.rs`). *If there is no
 //!    batch, transaction or snapshot, and there was none before the last thousand single-key writes, the thread skips
 //!    steps 2 and 3.*
 //! 2. It takes the lock of its key's stripe (`stripes.rs`).
@@ -80,7 +80,6 @@ mod changes;
 mod commit;
 mod epoch;
 mod epochs;
-mod gate;
 mod handle;
 mod merge;
 mod reads;
@@ -91,6 +90,7 @@ mod snapshot_tree;
 mod stripe;
 mod stripes;
 mod transact;
+mod write_barrier;
 
 pub(crate) use self::any_tree::AnyScan;
 pub use self::any_tree::AnyTree;

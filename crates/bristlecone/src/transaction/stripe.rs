@@ -1,6 +1,6 @@
 //! The lock of a stripe of keys, which counts its acquisitions.
 
-use crate::index::parts::passage::full_barrier;
+use crate::index::parts::active_threads::full_barrier;
 use crate::index::parts::sync::{AtomicU64, Ordering::Acquire, Ordering::Relaxed, Ordering::Release, fence};
 use crate::index::parts::sync::{cross, pause};
 

@@ -177,14 +177,14 @@ struct Watching(Pool);
 
 impl Watching {
     fn begin(pool: &Pool) -> Self {
-        pool.0.epochs.gate.begin_use();
+        pool.0.epochs.barrier.begin_use();
         Self(pool.clone())
     }
 }
 
 impl Drop for Watching {
     fn drop(&mut self) {
-        self.0.0.epochs.gate.end_use();
+        self.0.0.epochs.barrier.end_use();
     }
 }
 

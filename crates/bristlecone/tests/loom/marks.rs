@@ -5,7 +5,7 @@ use loom::sync::atomic::{AtomicU64, Ordering::AcqRel, Ordering::Acquire, Orderin
 use loom::thread;
 
 use crate::expect_failure;
-use crate::passage::full_barrier;
+use crate::active_threads::full_barrier;
 use crate::pending::Pending;
 
 /// A line of a leaf: its current value, and its durable value.

@@ -115,8 +115,8 @@ fn what_happens_to_a_pool_is_told() {
 fn a_wait_is_told_if_it_is_long() {
     let ear = Ear::default();
     listen(&ear, || {
-        assert_eq!(bristlecone_pm::told_if_long("short", || 1), 1);
-        bristlecone_pm::told_if_long("long", || std::thread::sleep(Duration::from_millis(2)));
+        assert_eq!(bristlecone_pm::trace_slow("short", || 1), 1);
+        bristlecone_pm::trace_slow("long", || std::thread::sleep(Duration::from_millis(2)));
     });
     assert_eq!(ear.take("long").len(), 1, "{ear:?}");
 }

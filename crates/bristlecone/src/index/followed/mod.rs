@@ -20,8 +20,8 @@ use bristlecone_pm::{
 };
 
 use crate::index::any::Shared;
+use crate::index::parts::active_threads::ActiveThreads;
 use crate::index::parts::codec::{Codec, KeyCodec};
-use crate::index::parts::passage::Passage;
 use crate::index::table::{follow, part_of};
 use crate::index::{Batch, Index, Inspect, Read, Scan, Swapped, TreeStats, Write, WriteMode};
 
@@ -36,7 +36,7 @@ pub struct Source {
     opener: Opener,
     pool: Mutex<Arc<PoolFile<Native>>>,
     /// Threads that read an attached tree.
-    readers: Passage,
+    readers: ActiveThreads,
 }
 
 impl Source {
@@ -47,7 +47,7 @@ impl Source {
     /// Same as [`PoolFile::follow`].
     pub fn attach(path: PathBuf, leave_sigbus: bool, throws: bool, build: u64) -> Result<Arc<Self>> {
         let pool = Self::follow(&path, leave_sigbus, build)?;
-        let readers = Passage::new(AsymmetricFence::detect());
+        let readers = ActiveThreads::new(AsymmetricFence::detect());
         let opener = *pool.opener();
         Ok(Arc::new(Self { path, leave_sigbus, build, throws, opener, pool: Mutex::new(pool), readers }))
     }

@@ -1,5 +1,6 @@
 //! Common parts of two or more designs: search, locks, fingerprints and walks.
 
+pub mod active_threads;
 pub mod arena;
 pub mod buffered;
 pub mod codec;
@@ -11,7 +12,6 @@ pub mod lock_table;
 pub mod locked;
 pub mod no_room;
 pub mod optimistic_lock;
-pub mod passage;
 pub mod recovery;
 pub mod search;
 pub mod separators;

@@ -6,7 +6,7 @@ use std::time::Duration;
 
 use bristlecone_pm::sync::epoch::pin;
 use bristlecone_pm::sync::wait::{self, is_simulated};
-use bristlecone_pm::{Error, Medium, Records, Result, told_if_long};
+use bristlecone_pm::{Error, Medium, Records, Result, trace_slow};
 
 use super::optimistic_lock::pause;
 
@@ -68,7 +68,7 @@ impl Epochs {
             held() < before
         };
         let rounds = if waits { ROUNDS } else { ROUNDS_A_MOMENT - 1 };
-        let ended = told_if_long("a write waits for room", || (0..rounds).any(round_ends));
+        let ended = trace_slow("a write waits for room", || (0..rounds).any(round_ends));
         if waits || ended {
             wait::lock(&self.0).remember((!ended).then_some(before));
         }

@@ -8,6 +8,6 @@ pub use bristlecone_pm::own_thread_index;
 pub use bristlecone_pm::sync::wait::{self, cross, pause};
 pub use bristlecone_pm::sync::{AsymmetricFence, AtomicU32, AtomicU64, Ordering, fence};
 
-/// Number of threads that have their own slot in a [`Passage`](super::passage::Passage). Others share a
+/// Number of threads that have their own slot in a [`ActiveThreads`](super::active_threads::ActiveThreads). Others share a
 /// lock.
-pub const LINES: usize = 256;
+pub const THREAD_SLOTS: usize = 256;

@@ -6,9 +6,9 @@ use bristlecone_pm::sync::{
 
 use super::layout::Shape;
 use super::pending::{DirtyToken, Pending};
+use crate::index::parts::active_threads::full_barrier;
 use crate::index::parts::arena::Zeroed;
 use crate::index::parts::optimistic_lock::{OptimisticLock, pause};
-use crate::index::parts::passage::full_barrier;
 
 /// Number of words of a leaf's fingerprints.
 pub const TAG_WORDS: usize = 8;

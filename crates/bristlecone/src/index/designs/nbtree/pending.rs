@@ -2,7 +2,7 @@
 
 use std::sync::atomic::{Ordering::AcqRel, Ordering::Acquire, Ordering::Relaxed, Ordering::Release};
 
-use crate::index::parts::passage::full_barrier;
+use crate::index::parts::active_threads::full_barrier;
 use crate::index::parts::sync::AtomicU32;
 
 /// A mark for one flush, and counts.

@@ -9,7 +9,7 @@ use bristlecone_pm::sync::{
     AtomicBool, AtomicU64, AtomicUsize, Ordering::Acquire, Ordering::Relaxed, Ordering::Release,
 };
 use bristlecone_pm::{
-    Log, LogChunk, LogSpot, Medium, Notes, NotesReader, PoolFile, Records, TreeId, told_if_long,
+    Log, LogChunk, LogSpot, Medium, Notes, NotesReader, PoolFile, Records, TreeId, trace_slow,
 };
 
 use super::{LeafLayout, Store};
@@ -157,7 +157,7 @@ impl<M: Medium> TreeLog<M> {
                 self.give();
             }
         };
-        told_if_long("a write waits for its tree's log", || {
+        trace_slow("a write waits for its tree's log", || {
             release();
             passes();
             release();

@@ -4,8 +4,8 @@
 use crossbeam_utils::CachePadded;
 
 use super::sync::{
-    AsymmetricFence, AtomicU64, LINES, Ordering::Acquire, Ordering::Relaxed, Ordering::Release,
-    Ordering::SeqCst, RwLock, RwLockReadGuard, compiler_fence, fence, own_thread_index, wait,
+    AsymmetricFence, AtomicU64, Ordering::Acquire, Ordering::Relaxed, Ordering::Release, Ordering::SeqCst,
+    RwLock, RwLockReadGuard, THREAD_SLOTS, compiler_fence, fence, own_thread_index, wait,
 };
 
 /// A registry that threads enter and leave, each with its own slot.
@@ -14,24 +14,24 @@ use super::sync::{
 /// state stores it, passes the heavy side of the fence, and then reads the slots. So either the one sees the
 /// change, or the other sees that it is active, and waits for it. A thread must not enter twice.
 #[derive(Debug)]
-pub struct Passage {
+pub struct ActiveThreads {
     fence: AsymmetricFence,
     /// By thread: odd while it is active.
-    lines: Box<[CachePadded<AtomicU64>]>,
+    slots: Box<[CachePadded<AtomicU64>]>,
     /// Held for reading by threads without a slot.
     others: RwLock<()>,
 }
 
 /// An active thread, until this is dropped.
 pub struct Entered<'a> {
-    line: Option<&'a AtomicU64>,
+    slot: Option<&'a AtomicU64>,
     _shared: Option<RwLockReadGuard<'a, ()>>,
 }
 
-impl Passage {
+impl ActiveThreads {
     pub fn new(fence: AsymmetricFence) -> Self {
-        let lines = (0..LINES).map(|_| CachePadded::default()).collect();
-        Self { fence, lines, others: RwLock::new(()) }
+        let slots = (0..THREAD_SLOTS).map(|_| CachePadded::default()).collect();
+        Self { fence, slots, others: RwLock::new(()) }
     }
 
     /// Enters: data loaded from here on either remain valid until the thread leaves, or are the ones that
@@ -44,11 +44,11 @@ impl Passage {
     /// Enters as the calling thread, which has this number.
     #[inline(always)]
     pub fn enter_as(&self, thread: Option<usize>) -> Entered<'_> {
-        let line = thread.and_then(|thread| self.lines.get(thread));
-        let Some(line) = line else { return self.enter_shared() };
-        line.store(line.load(Relaxed) + 1, Relaxed);
+        let slot = thread.and_then(|thread| self.slots.get(thread));
+        let Some(slot) = slot else { return self.enter_shared() };
+        slot.store(slot.load(Relaxed) + 1, Relaxed);
         self.fence.light();
-        Entered { line: Some(line), _shared: None }
+        Entered { slot: Some(slot), _shared: None }
     }
 
     #[cold]
@@ -56,28 +56,28 @@ impl Passage {
     fn enter_shared(&self) -> Entered<'_> {
         let shared = wait::read(&self.others);
         self.fence.light();
-        Entered { line: None, _shared: Some(shared) }
+        Entered { slot: None, _shared: Some(shared) }
     }
 
     /// Waits until every thread has left that may not have seen the calling thread's earlier stores.
     pub fn wait(&self) {
         self.fence.heavy();
-        self.wait_for_lines();
+        self.wait_for_slots();
     }
 
     /// Waits likewise, for threads that read the stored data only behind a [`full_barrier`].
     pub fn wait_behind_barriers(&self) {
         // Pairs with the barrier: either that thread sees the stored data, or its slot is seen.
         fence(SeqCst);
-        self.wait_for_lines();
+        self.wait_for_slots();
     }
 
-    fn wait_for_lines(&self) {
-        for line in &self.lines {
+    fn wait_for_slots(&self) {
+        for slot in &self.slots {
             // Pairs with the release in `drop`.
-            let seen = line.load(Acquire);
+            let seen = slot.load(Acquire);
             let mut round = 0;
-            while seen % 2 == 1 && line.load(Acquire) == seen {
+            while seen % 2 == 1 && slot.load(Acquire) == seen {
                 wait::pause(round);
                 round += 1;
             }
@@ -97,8 +97,8 @@ pub fn full_barrier() {
 impl Drop for Entered<'_> {
     #[inline(always)]
     fn drop(&mut self) {
-        if let Some(line) = self.line {
-            line.store(line.load(Relaxed) + 1, Release);
+        if let Some(slot) = self.slot {
+            slot.store(slot.load(Relaxed) + 1, Release);
         }
     }
 }
@@ -131,15 +131,15 @@ mod tests {
     #[test]
     fn threads_under_way_are_waited_for() {
         for fence in [AsymmetricFence::detect(), AsymmetricFence::symmetric()] {
-            let passage = Passage::new(fence);
-            is_waited_for(|| passage.enter(), || passage.wait());
-            is_waited_for(|| passage.enter(), || passage.wait_behind_barriers());
+            let active = ActiveThreads::new(fence);
+            is_waited_for(|| active.enter(), || active.wait());
+            is_waited_for(|| active.enter(), || active.wait_behind_barriers());
         }
     }
 
     #[test]
-    fn threads_without_a_line_are_waited_for() {
-        let passage = Passage::new(AsymmetricFence::detect());
-        is_waited_for(|| passage.enter_shared(), || passage.wait());
+    fn threads_without_a_slot_are_waited_for() {
+        let active = ActiveThreads::new(AsymmetricFence::detect());
+        is_waited_for(|| active.enter_shared(), || active.wait());
     }
 }

@@ -11,7 +11,7 @@ const LONG: Duration = Duration::from_millis(1);
 /// Runs a slow operation, and reports it with its duration.
 #[inline(always)]
 #[cfg_attr(not(feature = "tracing"), allow(unused_variables, reason = "nothing is told then"))]
-pub fn told<T>(what: &'static str, name: impl std::fmt::Debug, act: impl FnOnce() -> T) -> T {
+pub fn trace_span<T>(what: &'static str, name: impl std::fmt::Debug, act: impl FnOnce() -> T) -> T {
     #[cfg(feature = "tracing")]
     let begun = Instant::now();
     let done = act();
@@ -23,7 +23,7 @@ pub fn told<T>(what: &'static str, name: impl std::fmt::Debug, act: impl FnOnce(
 /// Runs an operation for which a write waits, and reports it if it took a millisecond or more.
 #[inline(always)]
 #[cfg_attr(not(feature = "tracing"), allow(unused_variables, reason = "nothing is told then"))]
-pub fn told_if_long<T>(what: &'static str, act: impl FnOnce() -> T) -> T {
+pub fn trace_slow<T>(what: &'static str, act: impl FnOnce() -> T) -> T {
     #[cfg(feature = "tracing")]
     let begun = Instant::now();
     let done = act();

@@ -6,50 +6,50 @@ use loom::sync::atomic::{AtomicBool, AtomicU64, Ordering::Acquire, Ordering::Rel
 use loom::thread;
 
 use crate::expect_failure;
-use crate::gate::Gate;
+use crate::write_barrier::WriteBarrier;
 use crate::index::parts::sync::{AsymmetricFence, take_line};
-use crate::passage::{Passage, full_barrier};
+use crate::active_threads::{ActiveThreads, full_barrier};
 
 /// A thread that enables tracking mode must find no active writer in fast mode.
-pub fn a_writer_that_is_not_watchful_is_waited_for() {
-    let shared = Arc::new((Gate::new(AsymmetricFence::OfBoth), AtomicU64::new(0)));
+pub fn a_writer_that_is_not_tracking_is_waited_for() {
+    let shared = Arc::new((WriteBarrier::new(AsymmetricFence::OfBoth), AtomicU64::new(0)));
     let writer = {
         let shared = Arc::clone(&shared);
         thread::spawn(move || {
             take_line(1);
-            let (gate, inside) = &*shared;
-            let entered = gate.enter();
-            if !entered.is_watchful() {
+            let (barrier, inside) = &*shared;
+            let entered = barrier.enter();
+            if !entered.is_tracking() {
                 inside.store(1, Relaxed);
                 inside.store(0, Relaxed);
             }
         })
     };
-    let (gate, inside) = &*shared;
-    let _watched = gate.watch();
+    let (barrier, inside) = &*shared;
+    let _watched = barrier.watch();
     assert_eq!([inside.load(Relaxed), inside.load(Relaxed)], [0, 0]);
     writer.join().expect("the writer does not panic");
 }
 
 /// After writers have returned to fast mode, the next user must wait for all of them.
 pub fn a_user_after_a_rest_waits_for_writers() {
-    let shared = Arc::new((Gate::new(AsymmetricFence::OfBoth), AtomicU64::new(0)));
+    let shared = Arc::new((WriteBarrier::new(AsymmetricFence::OfBoth), AtomicU64::new(0)));
     drop(shared.0.watch());
     let writer = {
         let shared = Arc::clone(&shared);
         thread::spawn(move || {
             take_line(1);
-            let (gate, inside) = &*shared;
-            gate.rest();
-            let entered = gate.enter();
-            if !entered.is_watchful() {
+            let (barrier, inside) = &*shared;
+            barrier.rest();
+            let entered = barrier.enter();
+            if !entered.is_tracking() {
                 inside.store(1, Relaxed);
                 inside.store(0, Relaxed);
             }
         })
     };
-    let (gate, inside) = &*shared;
-    let _watched = gate.watch();
+    let (barrier, inside) = &*shared;
+    let _watched = barrier.watch();
     assert_eq!([inside.load(Relaxed), inside.load(Relaxed)], [0, 0]);
     writer.join().expect("the writer does not panic");
 }
@@ -57,21 +57,21 @@ pub fn a_user_after_a_rest_waits_for_writers() {
 /// Replaced objects are freed once no reader that has seen them is left.
 fn replace_beside_a_reader(fence: AsymmetricFence) {
     let cells = [UnsafeCell::new(1), UnsafeCell::new(2)];
-    let shared = Arc::new((Passage::new(fence), AtomicU64::new(0), cells));
+    let shared = Arc::new((ActiveThreads::new(fence), AtomicU64::new(0), cells));
     let reader = {
         let shared = Arc::clone(&shared);
         thread::spawn(move || {
             take_line(1);
-            let (passage, current, cells) = &*shared;
-            let _entered = passage.enter();
+            let (active, current, cells) = &*shared;
+            let _entered = active.enter();
             let at = current.load(Acquire) as usize;
             // SAFETY: loom's cell, which finds out if this is not so.
             assert_eq!(cells[at].with(|cell| unsafe { *cell }), at + 1);
         })
     };
-    let (passage, current, cells) = &*shared;
+    let (active, current, cells) = &*shared;
     current.store(1, Release);
-    passage.wait();
+    active.wait();
     // SAFETY: as above.
     cells[0].with_mut(|cell| unsafe { *cell = 0 });
     reader.join().expect("the reader does not panic");
@@ -88,7 +88,7 @@ pub fn without_fences_a_reader_is_missed() {
 
 /// A key, its lock, and the value saved by the epoch.
 struct Key {
-    gate: Gate,
+    barrier: WriteBarrier,
     locked: AtomicBool,
     epoch: AtomicU64,
     /// `NONE` if nothing is saved.
@@ -100,7 +100,7 @@ impl Key {
     const NONE: u64 = u64::MAX;
 
     fn write(&self, value: u64, barrier: fn()) {
-        let entered = self.gate.enter();
+        let entered = self.barrier.enter();
         while self.locked.swap(true, Acquire) {
             thread::yield_now();
         }
@@ -125,13 +125,13 @@ impl Key {
 
 fn snapshot_beside_a_write(barrier: fn()) {
     let key = Arc::new(Key {
-        gate: Gate::new(AsymmetricFence::OfNone),
+        barrier: WriteBarrier::new(AsymmetricFence::OfNone),
         locked: AtomicBool::new(false),
         epoch: AtomicU64::new(0),
         saved: AtomicU64::new(Key::NONE),
         value: AtomicU64::new(0),
     });
-    let _watched = key.gate.watch();
+    let _watched = key.barrier.watch();
     let writer = {
         let key = Arc::clone(&key);
         thread::spawn(move || {
@@ -140,7 +140,7 @@ fn snapshot_beside_a_write(barrier: fn()) {
         })
     };
     key.epoch.store(1, Release);
-    key.gate.wait_for_watchful_writers();
+    key.barrier.wait_for_tracked_writers();
     assert_eq!(key.then(), key.then());
     writer.join().expect("the writer does not panic");
 }
