@@ -57,7 +57,9 @@ pub use pool::{
     CHUNK_BYTES, Chunk, CommitSpace, CreateOptions, Damaged, Finding, Geometry, OpenOptions, Part, PartOf,
     PoolFile, PoolInfo, SetAside, SlotKind, TreeEntry, TreeId, TreeSpec, Unnamed, kind_of_descriptor,
 };
-pub use segment::{Extent, Follower, KeepIndex, Memory, Notes, NotesReader, Posted, Released, Zeroed};
+pub use segment::{
+    Extent, Follower, KeepIndex, Manifest, ManifestReader, Memory, Released, SharedCell, Zeroed,
+};
 pub use sync::{assume_thread_index, own_thread_index, thread_index};
 pub use trace::{trace_slow, trace_span};
 pub use wal::{Copies, LOG_ENTRY_BYTES, Log, LogChunk, LogEntry, LogSpot};

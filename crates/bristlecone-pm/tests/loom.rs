@@ -25,7 +25,7 @@ mod slots;
 #[path = "../src/segment/announce.rs"]
 mod announce;
 
-use announce::{Announced, EXPELLED, IDLE};
+use announce::{Announced, EVICTED, IDLE};
 use slots::Slots;
 
 const ALL: u64 = 0b11;
@@ -183,10 +183,10 @@ fn what_an_expelled_follower_reads_does_not_count() {
     });
     let epoch = followed.unlink();
     if !followed.has_passed(epoch) {
-        followed.announced.expel(epoch);
+        followed.announced.evict(epoch);
     }
     // An evicted thread counts as one that began later.
-    const { assert!(EXPELLED > IDLE) };
+    const { assert!(EVICTED > IDLE) };
     if followed.has_passed(epoch) {
         followed.record.store(Followed::AGAIN, Relaxed);
     }

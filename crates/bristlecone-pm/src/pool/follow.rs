@@ -6,7 +6,7 @@ use super::layout::{DIRECTORY_OFFSET, Descriptor};
 use super::open::{detect, open_regular, reservation};
 use super::superblock::Contents;
 use super::{Access, Found, PoolFile, PoolInfo, header};
-use crate::segment::{Follower, Identity, NotesReader};
+use crate::segment::{Follower, Identity, ManifestReader};
 use crate::sync::AtomicU64;
 use crate::sync::Ordering::Relaxed;
 use crate::{At, Domain, Error, Medium, Region, Result, TreeId};
@@ -108,7 +108,7 @@ impl<M: Medium> PoolFile<M> {
     pub fn follow_tree<T>(
         &self,
         tree: TreeId,
-        follow: impl FnOnce(&mut NotesReader<'_>) -> Option<T>,
+        follow: impl FnOnce(&mut ManifestReader<'_>) -> Option<T>,
     ) -> Option<(u64, T)> {
         self.follower().follow_tree(tree.0, follow)
     }

@@ -5,7 +5,7 @@ use std::sync::Arc;
 use super::PoolFile;
 use super::directory::TreeId;
 use crate::Medium;
-use crate::segment::{Identity, KeepIndex, Memory, Notes, NotesReader, Segment};
+use crate::segment::{Identity, KeepIndex, Manifest, ManifestReader, Memory, Segment};
 
 impl<M: Medium> PoolFile<M> {
     /// Makes trees keep their volatile data in shared memory, and restore the index that the last user saved there.
@@ -50,8 +50,8 @@ impl<M: Medium> PoolFile<M> {
         self.segment().is_none_or(|segment| segment.end())
     }
 
-    /// Shares a tree with followers as described by the notes of `share`; does nothing if `share` returns `None`.
-    pub fn share_tree(&self, tree: TreeId, share: impl FnOnce(&mut Notes) -> Option<()>) {
+    /// Shares a tree with followers as described by the manifest of `share`; does nothing if `share` returns `None`.
+    pub fn share_tree(&self, tree: TreeId, share: impl FnOnce(&mut Manifest) -> Option<()>) {
         if let Some(segment) = self.segment() {
             segment.share_tree(tree.0, share);
         }
@@ -62,20 +62,20 @@ impl<M: Medium> PoolFile<M> {
     pub fn resume_tree<T>(
         &self,
         tree: TreeId,
-        resume: impl FnOnce(&mut NotesReader<'_>) -> Option<T>,
+        resume: impl FnOnce(&mut ManifestReader<'_>) -> Option<T>,
     ) -> Option<T> {
         self.segment()?.resume_tree(tree.0, resume)
     }
 
-    /// Saves the state that `suspend` writes for a tree whose last handle is dropped, unless it returns `None`.
-    pub fn suspend_tree(&self, tree: TreeId, suspend: impl FnOnce(&mut Notes) -> Option<()>) {
+    /// Saves the state that `save` writes for a tree whose last handle is dropped, unless it returns `None`.
+    pub fn save_tree(&self, tree: TreeId, save: impl FnOnce(&mut Manifest) -> Option<()>) {
         self.segment().into_iter().for_each(|segment| segment.withdraw_tree(tree.0));
         // A thread that panicked may have left the tree in any state.
         if let Some(segment) = self.segment()
             && !std::thread::panicking()
             && self.writable().and_then(|()| self.health()).is_ok()
         {
-            segment.suspend_tree(tree.0, suspend);
+            segment.save_tree(tree.0, save);
         }
     }
 

@@ -10,9 +10,9 @@ use crate::sync::{AtomicU64, fence};
 /// The thread reads nothing.
 pub const IDLE: u64 = 0;
 /// The writer no longer waits for the thread.
-pub const EXPELLED: u64 = u64::MAX;
+pub const EVICTED: u64 = u64::MAX;
 
-/// The epoch in which a thread began to read, [`IDLE`] or [`EXPELLED`].
+/// The epoch in which a thread began to read, [`IDLE`] or [`EVICTED`].
 #[derive(Debug)]
 #[repr(transparent)]
 pub struct Announced(AtomicU64);
@@ -42,9 +42,9 @@ impl Announced {
     /// Returns whether the writer has stopped waiting, so that earlier reads are invalid.
     #[inline]
     pub fn is_expelled(&self) -> bool {
-        // Orders the earlier reads. Pairs with the fence between `expel` and the reuse.
+        // Orders the earlier reads. Pairs with the fence between `evict` and the reuse.
         fence(Acquire);
-        self.0.load(Relaxed) == EXPELLED
+        self.0.load(Relaxed) == EVICTED
     }
 
     pub fn get(&self) -> u64 {
@@ -53,11 +53,11 @@ impl Announced {
 
     /// Evicts the thread, if it began before an epoch. A full fence must follow before anything that it may read is
     /// reused.
-    pub fn expel(&self, epoch: u64) {
+    pub fn evict(&self, epoch: u64) {
         let word = self.get();
         if word != IDLE && word < epoch {
             // A thread that finished meanwhile has a later epoch, or none.
-            let _ = self.0.compare_exchange(word, EXPELLED, SeqCst, Relaxed);
+            let _ = self.0.compare_exchange(word, EVICTED, SeqCst, Relaxed);
         }
     }
 }

@@ -23,8 +23,8 @@ use super::live::{LINES, Line, Live, Phase, ROWS, Row, WriterState};
 use super::mapping::Mapping;
 use super::owner::{self, Lock};
 use super::place::{open_own, path_of};
-use super::waste::Posts;
-use super::{Identity, KeepIndex, Memory, Mode, NotesReader, Segment, State};
+use super::retired::SharedCells;
+use super::{Identity, KeepIndex, ManifestReader, Memory, Mode, Segment, State};
 use crate::sync::wait::lock;
 use crate::{Error, Opener, PAGE_BYTES, Result};
 
@@ -56,7 +56,7 @@ pub struct Follower {
     /// Held by threads that have no line of their own.
     last_line: Mutex<()>,
     /// Number of times that a thread was evicted.
-    expelled: AtomicU64,
+    evicted: AtomicU64,
     /// Set permanently when the writer is found dead, or an unreadable page was replaced by zeros.
     over: Arc<AtomicBool>,
     opener: Opener,
@@ -96,12 +96,12 @@ impl Follower {
         if found.is_lost() {
             return Err(no_writer("there was no room for its index in shared memory"));
         }
-        let posts = Posts::follow(&file).ok_or_else(|| no_writer("its index cannot be mapped"))?;
+        let cells = SharedCells::follow(&file).ok_or_else(|| no_writer("its index cannot be mapped"))?;
         let fences = live.has_fences() || !live.fences_by_kernel();
         let (at, row) = Self::take_row(&file).map_err(no_writer)?;
-        let state = State { begun: 1, posts, ..State::default() };
+        let state = State { begun: 1, cells, ..State::default() };
         let mut segment = Segment::over(file, (path, Mode::Follow, KeepIndex::Never), header, (state, None));
-        segment.watch_posts();
+        segment.watch_cells();
         live.watch(&segment.path, &segment.over);
         let follower = Self {
             over: Arc::clone(&segment.over),
@@ -112,7 +112,7 @@ impl Follower {
             found,
             fences,
             last_line: Mutex::new(()),
-            expelled: AtomicU64::new(0),
+            evicted: AtomicU64::new(0),
             opener: Opener::this(),
         };
         // The writer takes the row into account from here on, if it is still the same writer.
@@ -161,15 +161,15 @@ impl Follower {
         Memory::of(Some(&self.segment))
     }
 
-    /// Calls `follow` with the shared notes of a tree; returns its result, with the number of this state of the tree.
+    /// Calls `follow` with the shared manifest of a tree; returns its result, with the number of this state of the tree.
     /// Returns `None` if the writer does not have the tree open.
     pub fn follow_tree<T>(
         &self,
         tree: u32,
-        follow: impl FnOnce(&mut NotesReader<'_>) -> Option<T>,
+        follow: impl FnOnce(&mut ManifestReader<'_>) -> Option<T>,
     ) -> Option<(u64, T)> {
-        let (sequence, words) = self.live.notes(&self.segment.file, tree)?;
-        let mut reader = NotesReader::live(&self.segment, &words);
+        let (sequence, words) = self.live.manifest(&self.segment.file, tree)?;
+        let mut reader = ManifestReader::live(&self.segment, &words);
         let followed = follow(&mut reader).filter(|_| reader.is_at_end())?;
         Some((sequence, followed))
     }
@@ -199,8 +199,8 @@ impl Follower {
     }
 
     /// Returns how often a thread's reads were invalid because the writer had evicted it.
-    pub fn expelled(&self) -> u64 {
-        self.expelled.load(Relaxed)
+    pub fn evicted(&self) -> u64 {
+        self.evicted.load(Relaxed)
     }
 
     /// Calls `look` while the epoch of the calling thread, which has this number, is announced, provided that the
@@ -244,7 +244,7 @@ impl Follower {
     /// Counts an eviction.
     #[cold]
     fn note_expelled(&self) {
-        self.expelled.fetch_add(1, Relaxed);
+        self.evicted.fetch_add(1, Relaxed);
     }
 }
 

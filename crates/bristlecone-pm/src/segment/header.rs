@@ -12,12 +12,12 @@ use rustix::rand::{GetRandomFlags, getrandom};
 use super::place::{read_at, write_at};
 use super::{EXTENT_BYTES, Identity};
 
-/// Bytes before the notes.
+/// Bytes before the manifest.
 pub(super) const HEADER_BYTES: usize = 4096;
 /// Words before the path.
 const WORDS: usize = 14;
 const MAGIC: u64 = u64::from_le_bytes(*b"brstlseg");
-/// Format of the segment and of its notes.
+/// Format of the segment and of its manifest.
 const FORMAT: u64 = 2;
 /// Bits of a seal's number, as many as the superblock has space for.
 pub(crate) const NUMBER_BITS: u32 = 55;
@@ -106,14 +106,14 @@ impl Header {
         self.pool.as_ref()
     }
 
-    /// Returns the header with a unique number, for these notes.
-    pub fn seal(&self, notes: &[u64]) -> Option<Self> {
+    /// Returns the header with a unique number, for this manifest.
+    pub fn seal(&self, manifest: &[u64]) -> Option<Self> {
         let mut number = [0; 8];
         let drawn = getrandom(&mut number, GetRandomFlags::NONBLOCK);
         let number = u64::from_le_bytes(number) >> (u64::BITS - NUMBER_BITS);
         let is_drawn = drawn == Ok(8) && number != 0;
-        let notes_crc = u64::from(crc32c::crc32c(&bytes_of(notes)));
-        is_drawn.then(|| Self { number, notes_words: notes.len() as u64, notes_crc, ..self.clone() })
+        let notes_crc = u64::from(crc32c::crc32c(&bytes_of(manifest)));
+        is_drawn.then(|| Self { number, notes_words: manifest.len() as u64, notes_crc, ..self.clone() })
     }
 
     /// Returns the header of a segment in use.
@@ -121,9 +121,9 @@ impl Header {
         Self { number: 0, notes_words: 0, notes_crc: 0, ..self.clone() }
     }
 
-    /// Writes the notes, and the header.
-    pub fn write(&self, file: &File, notes: &[u64]) -> Result<(), Errno> {
-        write_at(file, &bytes_of(notes), HEADER_BYTES as u64)?;
+    /// Writes the manifest, and the header.
+    pub fn write(&self, file: &File, manifest: &[u64]) -> Result<(), Errno> {
+        write_at(file, &bytes_of(manifest), HEADER_BYTES as u64)?;
         write_at(file, &self.to_bytes(), 0)
     }
 
@@ -132,13 +132,13 @@ impl Header {
         Self::from_bytes(&read_at(file, HEADER_BYTES, 0)?)
     }
 
-    /// Reads the notes; `None` if they are invalid.
-    pub fn read_notes(&self, file: &File) -> Option<Vec<u64>> {
+    /// Reads the manifest; `None` if it is invalid.
+    pub fn read_manifest(&self, file: &File) -> Option<Vec<u64>> {
         let bytes = self.notes_words.checked_mul(8).filter(|bytes| *bytes < EXTENT_BYTES)?;
         // At most the size of the file: a wrong length must not cause a large allocation.
         file.metadata().ok().filter(|file| HEADER_BYTES as u64 + bytes <= file.len())?;
-        let notes = read_at(file, bytes as usize, HEADER_BYTES as u64)?;
-        (u64::from(crc32c::crc32c(&notes)) == self.notes_crc).then(|| words_of(&notes))
+        let manifest = read_at(file, bytes as usize, HEADER_BYTES as u64)?;
+        (u64::from(crc32c::crc32c(&manifest)) == self.notes_crc).then(|| words_of(&manifest))
     }
 
     fn to_bytes(&self) -> Vec<u8> {

@@ -1,7 +1,7 @@
 //! State shared by a writer and its followers besides the extents: a *board* in extent 0.
 //!
 //! ```text
-//! board    head (a page) | a page for each tree, with its notes for followers
+//! board    head (a page) | a page for each tree, with its manifest for followers
 //! readers  number of rows begun (a page) | rows: a page for each follower, a line for each of its threads
 //! ```
 //!
@@ -24,7 +24,7 @@ use std::time::Duration;
 use rustix::fs::{FallocateFlags, fallocate};
 use rustix::mm::ProtFlags;
 
-use super::announce::{Announced, EXPELLED, IDLE};
+use super::announce::{Announced, EVICTED, IDLE};
 use super::mapping::Mapping;
 use super::owner::{self, Lock};
 use super::place::has_page;
@@ -42,8 +42,8 @@ pub(super) const ROWS: usize = 256;
 pub(super) const LINES: usize = PAGE_BYTES / LINE_BYTES;
 const BOARD_PAGES: usize = 1 + TREES;
 const PAGES: usize = BOARD_PAGES + 1 + ROWS;
-/// Words for notes on a tree's page.
-pub(super) const NOTES_MAX: usize = PAGE_WORDS - 3;
+/// Words for the manifest on a tree's page.
+pub(super) const MANIFEST_MAX: usize = PAGE_WORDS - 3;
 /// Number of attempts of a follower to read a page that is being changed.
 const LOOKS: usize = 1000;
 /// Upper limit of epochs. An epoch beyond it is damaged.
@@ -100,11 +100,11 @@ pub(super) struct Head {
 struct TreePage {
     /// Odd while the page changes.
     sequence: AtomicU64,
-    /// Words of notes; 0: the tree is not open.
+    /// Words of the manifest; 0: the tree is not open.
     words: AtomicU64,
-    /// CRC-32C of the notes.
+    /// CRC-32C of the manifest.
     checksum: AtomicU64,
-    notes: [AtomicU64; NOTES_MAX],
+    manifest: [AtomicU64; MANIFEST_MAX],
 }
 
 /// A line of a row.
@@ -241,13 +241,13 @@ impl Live {
         self.head().epoch.load(Acquire)
     }
 
-    /// Publishes the notes of a tree to followers. Returns `false` if there is no space.
+    /// Publishes the manifest of a tree to followers. Returns `false` if there is no space.
     pub fn publish(&self, tree: u32, words: &[u64]) -> bool {
         let has_room =
-            !words.is_empty() && words.len() <= NOTES_MAX && self.back(1 + tree as usize).is_some();
+            !words.is_empty() && words.len() <= MANIFEST_MAX && self.back(1 + tree as usize).is_some();
         if has_room {
             self.change(tree, |page| {
-                page.notes.iter().zip(words).for_each(|(cell, word)| cell.store(*word, Relaxed));
+                page.manifest.iter().zip(words).for_each(|(cell, word)| cell.store(*word, Relaxed));
                 page.checksum.store(checksum(words), Relaxed);
                 page.words.store(words.len() as u64, Relaxed);
             });
@@ -270,20 +270,20 @@ impl Live {
         page.sequence.store(sequence + 1, Release);
     }
 
-    /// Returns the notes of a tree and the number of this state; `None` if the writer does not share it, or the notes
+    /// Returns the manifest of a tree and the number of this state; `None` if the writer does not share it, or the manifest
     /// are damaged.
-    pub fn notes(&self, file: &File, tree: u32) -> Option<(u64, Vec<u64>)> {
+    pub fn manifest(&self, file: &File, tree: u32) -> Option<(u64, Vec<u64>)> {
         let tree = usize::try_from(tree).ok().filter(|tree| *tree < TREES)?;
         has_page(file, offset_of(1 + tree)).then_some(())?;
         let page = self.page(tree);
         for _ in 0..LOOKS {
             let sequence = page.sequence.load(Acquire);
-            let words = (page.words.load(Relaxed) as usize).min(NOTES_MAX);
-            let notes: Vec<u64> = page.notes[..words].iter().map(|word| word.load(Relaxed)).collect();
+            let words = (page.words.load(Relaxed) as usize).min(MANIFEST_MAX);
+            let manifest: Vec<u64> = page.manifest[..words].iter().map(|word| word.load(Relaxed)).collect();
             let sum = page.checksum.load(Relaxed);
             fence(Acquire);
             if sequence.is_multiple_of(2) && page.sequence.load(Relaxed) == sequence {
-                return (words > 0 && sum == checksum(&notes)).then_some((sequence, notes));
+                return (words > 0 && sum == checksum(&manifest)).then_some((sequence, manifest));
             }
             std::thread::sleep(Duration::from_micros(100));
         }
@@ -310,7 +310,7 @@ impl Live {
     /// Returns the epoch up to which no follower's thread can read what left its tree before. With `file`, dead
     /// followers do not count, which costs a system call for each that seems to read.
     pub fn passed(&self, file: Option<&File>) -> u64 {
-        self.oldest(file, |word| word == EXPELLED)
+        self.oldest(file, |word| word == EVICTED)
     }
 
     /// Returns the same, but an evicted thread counts as still reading: for memory that must not change while it is
@@ -336,16 +336,16 @@ impl Live {
                 continue;
             }
             let looking = words().filter(|&word| !is_through(word));
-            oldest = looking.map(|word| if word == EXPELLED { 0 } else { word }).fold(oldest, u64::min);
+            oldest = looking.map(|word| if word == EVICTED { 0 } else { word }).fold(oldest, u64::min);
         }
         oldest
     }
 
     /// Evicts threads that have announced an epoch before this one.
-    pub fn expel(&self, epoch: u64) {
+    pub fn evict(&self, epoch: u64) {
         let rows = (self.begun().load(Acquire) as usize).min(ROWS);
         for line in (0..rows).flat_map(|at| self.row(at)) {
-            line.word.expel(epoch);
+            line.word.evict(epoch);
         }
     }
 
@@ -378,7 +378,7 @@ fn offset_of(page: usize) -> u64 {
     BOARD_AT + (page * PAGE_BYTES) as u64
 }
 
-/// Returns the checksum of a tree's notes.
+/// Returns the checksum of a tree's manifest.
 fn checksum(words: &[u64]) -> u64 {
     words.iter().fold(0, |sum, word| crc32c::crc32c_append(sum, &word.to_le_bytes())).into()
 }

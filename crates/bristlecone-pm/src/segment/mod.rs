@@ -6,11 +6,11 @@
 //! rebuild everything from the leaves.
 //!
 //! ```text
-//! extent 0   header (a page) | saved state of trees: notes | 2^35 B: posts | 2^36 B: the board, and followers' rows
+//! extent 0   header (a page) | saved state of trees: manifest | 2^35 B: cells | 2^36 B: the board, and followers' rows
 //! extent 1.. the arenas of trees, each in a range of 2^38 B that is allocated on demand
 //! ```
 //!
-//! While it is in use, other processes can read the pool through it: see `live`, `follow` and `posted`.
+//! While it is in use, other processes can read the pool through it: see `live`, `follow` and `cell`.
 //!
 //! **Validity** depends on a number chosen at the close, which the superblock stores together with the mark of a clean
 //! close. Any open for writing replaces the number, in any process and with any view of shared memory. So a segment is
@@ -18,14 +18,14 @@
 //! clean close writes that number, and it does not survive a crash of the machine.
 //!
 //! # Close
-//! 1. Each tree saves its notes when its last handle is dropped.
-//! 2. The header gets notes, with checksums of all that trees stored in their extents, and the number.
+//! 1. Each tree saves its manifest when its last handle is dropped.
+//! 2. The header gets a manifest, with checksums of all that trees stored in their extents, and the number.
 //! 3. The superblock gets the same number and the mark of a clean close. *A crash before that: the pool was not
 //!    closed, and the next open discards the segment.*
 //!
 //! # Open
 //! 1. The superblock loses mark and number, durably. *From here on a crash finds a pool in use.*
-//! 2. The header loses its number; trees restore the state in their notes, if the checksums of their extents match. A
+//! 2. The header loses its number; trees restore the state in their manifest, if the checksums of their extents match. A
 //!    tree with a changed bit is rebuilt from its leaves.
 //!
 //! If there is no space for the segment, memory of the process is used instead. Writes still succeed, but nothing is
@@ -35,20 +35,20 @@ mod announce;
 mod extent;
 mod follow;
 mod header;
-mod kept;
 mod live;
+mod manifest;
 mod mapping;
-mod notes;
 mod owner;
 mod place;
-mod posted;
 mod released;
+mod retired;
+mod saved;
+mod shared_cell;
 mod shown;
 mod sums;
 mod sweep;
 #[cfg(test)]
 mod tests;
-mod waste;
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::fs::{File, OpenOptions, Permissions};
@@ -67,14 +67,14 @@ pub use self::follow::Follower;
 pub(crate) use self::follow::waits;
 use self::header::Header;
 pub(crate) use self::header::NUMBER_BITS;
-use self::kept::Kept;
 use self::live::{Live, Phase};
-pub use self::notes::{Notes, NotesReader};
+pub use self::manifest::{Manifest, ManifestReader};
 use self::owner::Lock;
 use self::place::{open_own, path_of};
-pub use self::posted::{Posted, Zeroed};
 pub use self::released::Released;
-use self::waste::{Posts, Waste};
+use self::retired::{Retired, SharedCells};
+use self::saved::SavedTree;
+pub use self::shared_cell::{SharedCell, Zeroed};
 use crate::medium::is_memory;
 use crate::sync::wait::lock;
 use crate::{Opener, failpoint};
@@ -113,7 +113,7 @@ enum Mode {
 #[derive(Debug, Default)]
 struct State {
     /// By number.
-    trees: BTreeMap<u32, Kept>,
+    trees: BTreeMap<u32, SavedTree>,
     /// Trees that are open, or about to save their state.
     open: BTreeSet<u32>,
     /// Trees that are shared with followers.
@@ -122,9 +122,9 @@ struct State {
     begun: u32,
     /// Those of them that are not in use.
     free: Vec<u32>,
-    posts: Posts,
+    cells: SharedCells,
     /// Retired memory that followers may still read, each with the epoch of its removal.
-    waste: Vec<(u64, Waste)>,
+    retired: Vec<(u64, Retired)>,
 }
 
 /// The segment of an open pool. See the module.
@@ -167,13 +167,13 @@ impl Memory {
     }
 
     /// Returns a zeroed value, visible to followers if there can be any.
-    pub fn post<T: Zeroed>(&self) -> Posted<T> {
-        self.0.as_ref().and_then(Posted::fresh).unwrap_or_default()
+    pub fn cell<T: Zeroed>(&self) -> SharedCell<T> {
+        self.0.as_ref().and_then(SharedCell::fresh).unwrap_or_default()
     }
 
     /// Returns a value with the given initial contents.
-    pub fn post_value<T: Zeroed>(&self, value: T) -> Posted<T> {
-        self.post::<T>().beginning(value)
+    pub fn cell_of<T: Zeroed>(&self, value: T) -> SharedCell<T> {
+        self.cell::<T>().beginning(value)
     }
 
     /// Returns the segment, if followers ever existed.
@@ -241,7 +241,7 @@ impl Segment {
         .then_some(())?;
         let fits = || {
             let header = Header::read(&file).filter(|header| header.fits(identity))?;
-            let trees = kept::read(&header.read_notes(&file)?)?;
+            let trees = saved::read(&header.read_manifest(&file)?)?;
             // A truncated file does not hold the saved state.
             let len = file.metadata().ok()?.len();
             (trees.0 == 1 || len == u64::from(trees.0) * EXTENT_BYTES).then_some((header, trees))
@@ -263,8 +263,8 @@ impl Segment {
         };
         let used: BTreeSet<u32> = trees.values().flat_map(|kept| kept.extents.iter().copied()).collect();
         let live = if mode == Mode::Write { Live::write(&file) } else { None };
-        let posts = Posts::begin(&file, live.is_some());
-        let state = State { trees, begun, posts, ..State::default() };
+        let cells = SharedCells::begin(&file, live.is_some());
+        let state = State { trees, begun, cells, ..State::default() };
         let segment = Self::over(file, (path, mode, keep), header, (state, live));
         // Zeroed, regardless of old contents.
         (1..begun).filter(|extent| !used.contains(extent)).for_each(|extent| segment.give_back(extent));
@@ -291,7 +291,7 @@ impl Segment {
             return None;
         };
         let live = Live::write(&file);
-        let state = State { begun: 1, posts: Posts::begin(&file, live.is_some()), ..State::default() };
+        let state = State { begun: 1, cells: SharedCells::begin(&file, live.is_some()), ..State::default() };
         Some(Self::over(file, (path, Mode::Write, keep), header, (state, live)))
     }
 
@@ -346,7 +346,7 @@ impl Segment {
         if self.mode != Mode::Write || !self.is_whole() || !self.opener.is_here() {
             return None;
         }
-        self.clear_waste();
+        self.free_retired();
         let mut state = self.state();
         if let Some(extent) = state.free.pop() {
             return Some(extent);
@@ -367,7 +367,7 @@ impl Segment {
 
     /// Frees an extent: it is zeroed, and takes no memory.
     fn give_back(&self, extent: u32) {
-        if self.mode == Mode::Write && !self.waste(Waste::Extent(extent)) {
+        if self.mode == Mode::Write && !self.retire(Retired::Extent(extent)) {
             self.clear_extent(extent);
         }
     }

@@ -119,7 +119,7 @@ impl<T> Released<T> {
         let waited = now - since;
         held.passed = live.passed((waited > DOUBT).then(|| segment.file()));
         if epoch > held.passed && waited > PATIENCE {
-            live.expel(epoch);
+            live.evict(epoch);
             held.passed = live.passed(Some(segment.file()));
         }
     }

@@ -3,7 +3,7 @@
 use std::time::Duration;
 
 use super::live::Phase;
-use super::{Mode, Notes, Segment};
+use super::{Manifest, Mode, Segment};
 
 /// How long a close waits for followers that are in a lookup.
 const END: Duration = Duration::from_millis(100);
@@ -27,15 +27,15 @@ impl Segment {
         self.live.as_ref().is_none_or(|live| live.wait_until_unread(&self.file, END))
     }
 
-    /// Shares a tree with followers as described by the notes of `share`; does nothing if `share`
+    /// Shares a tree with followers as described by the manifest of `share`; does nothing if `share`
     /// returns `None`.
-    pub(crate) fn share_tree(&self, tree: u32, share: impl FnOnce(&mut Notes) -> Option<()>) {
+    pub(crate) fn share_tree(&self, tree: u32, share: impl FnOnce(&mut Manifest) -> Option<()>) {
         let Some(live) = self.live.as_ref().filter(|_| self.mode == Mode::Write && self.is_whole()) else {
             return;
         };
-        let mut notes = Notes::live();
-        if share(&mut notes).is_some() {
-            let is_shown = live.publish(tree, &notes.into_parts().1);
+        let mut manifest = Manifest::live();
+        if share(&mut manifest).is_some() {
+            let is_shown = live.publish(tree, &manifest.into_parts().1);
             is_shown.then(|| self.state().shown.insert(tree));
         }
     }

@@ -60,14 +60,14 @@ impl Words {
         self.all().iter().zip(1..).all(|(word, at)| *word == tree << 32 | at)
     }
 
-    fn suspend(&self, notes: &mut Notes) -> Option<()> {
-        notes.push_all([3, 4].into_iter());
-        notes.push_extent(&self.0)
+    fn save(&self, manifest: &mut Manifest) -> Option<()> {
+        manifest.push_all([3, 4].into_iter());
+        manifest.push_extent(&self.0)
     }
 
-    fn resume(notes: &mut NotesReader<'_>) -> Option<Self> {
-        assert_eq!(notes.read_all()?, [3, 4]);
-        notes.read_extent(1 << 30, Self::BYTES).map(Self)
+    fn resume(manifest: &mut ManifestReader<'_>) -> Option<Self> {
+        assert_eq!(manifest.read_all()?, [3, 4]);
+        manifest.read_extent(1 << 30, Self::BYTES).map(Self)
     }
 }
 
@@ -78,7 +78,7 @@ fn left(pool: &Pool) -> u64 {
     for tree in [2, 5] {
         let words = Words::new(&memory, u64::from(tree));
         assert!(!words.0.is_private());
-        segment.suspend_tree(tree, |notes| words.suspend(notes));
+        segment.save_tree(tree, |manifest| words.save(manifest));
     }
     segment.seal(&[2, 5, 9])
 }
@@ -123,7 +123,7 @@ fn readers_have_it_side_by_side_and_what_they_store_for_themselves() {
         one.all()[0] = 7;
         assert!(other.is_of(2) && !one.is_of(2));
         assert!(Words::new(&Memory::of(Some(segment)), 1).0.is_private());
-        segment.suspend_tree(2, |_| unreachable!("a reader leaves nothing"));
+        segment.save_tree(2, |_| unreachable!("a reader leaves nothing"));
         assert_eq!(segment.seal(&[2]), 0);
     }
     assert!(pool.open(seal + 1, true).is_none());
@@ -137,20 +137,20 @@ fn trees_that_are_gone_or_say_nothing_leave_nothing() {
     let segment = pool.open(0, false).unwrap();
     let memory = Memory::of(Some(&segment));
     let words = Words::new(&memory, 2);
-    segment.suspend_tree(2, |notes| words.suspend(notes).and(None));
-    segment.suspend_tree(3, |notes| {
-        notes.push(1);
+    segment.save_tree(2, |manifest| words.save(manifest).and(None));
+    segment.save_tree(3, |manifest| {
+        manifest.push(1);
         Some(())
     });
-    segment.suspend_tree(4, |notes| Words::new(&memory, 4).suspend(notes));
+    segment.save_tree(4, |manifest| Words::new(&memory, 4).save(manifest));
     segment.forget(4);
     assert_eq!(segment.seal(&[2, 4]), 0, "tree 3 is gone");
-    segment.suspend_tree(3, |notes| Words::new(&memory, 3).suspend(notes));
+    segment.save_tree(3, |manifest| Words::new(&memory, 3).save(manifest));
     let seal = segment.seal(&[3]);
     drop((words, memory, segment));
     let segment = pool.open(seal, false).unwrap();
-    // Notes that are not read to their end count as invalid.
-    assert!(segment.resume_tree(3, |notes| notes.read_all().map(drop)).is_none());
+    // A manifest that is not read to its end counts as invalid.
+    assert!(segment.resume_tree(3, |manifest| manifest.read_all().map(drop)).is_none());
     assert!(segment.resume_tree(2, |_| Some(())).is_none());
 }
 
@@ -170,7 +170,7 @@ fn calls_that_are_refused_leave_memory_of_the_process_or_nothing() {
             let more = words.0.extend(4 << 20, 9 << 20).unwrap();
             assert!(more >= 9 << 20 && words.is_of(6), "{with:?} {after}");
             let seal = segment.as_ref().map_or(0, |segment| {
-                segment.suspend_tree(6, |notes| words.suspend(notes));
+                segment.save_tree(6, |manifest| words.save(manifest));
                 segment.seal(&[5, 6])
             });
             let refused = failpoint::refused();
@@ -191,17 +191,18 @@ fn calls_that_are_refused_leave_memory_of_the_process_or_nothing() {
 
 #[test]
 fn notes_that_make_no_sense_are_refused() {
-    let kept = |extents: &[u32]| Kept { extents: extents.to_vec(), words: vec![1, 2], sums: Some(vec![3]) };
+    let kept =
+        |extents: &[u32]| SavedTree { extents: extents.to_vec(), words: vec![1, 2], sums: Some(vec![3]) };
     let trees = [(1, kept(&[1, 2])), (4, kept(&[]))].into_iter().collect();
-    let words = kept::write(4, &trees);
-    assert!(kept::read(&words).is_some_and(|(begun, trees)| begun == 4 && trees.len() == 2));
+    let words = saved::write(4, &trees);
+    assert!(saved::read(&words).is_some_and(|(begun, trees)| begun == 4 && trees.len() == 2));
     for at in 0..words.len() {
-        assert!(kept::read(&words[..at]).is_none(), "{at} words");
+        assert!(saved::read(&words[..at]).is_none(), "{at} words");
         for wrong in [0, 1, 3, 4, u64::MAX] {
             let mut other = words.clone();
             other[at] = wrong;
-            // Decoded notes name each extent at most once, and only extents that were begun.
-            let Some((begun, trees)) = kept::read(&other) else { continue };
+            // Decoded manifest name each extent at most once, and only extents that were begun.
+            let Some((begun, trees)) = saved::read(&other) else { continue };
             let mut extents: Vec<u32> = trees.values().flat_map(|kept| kept.extents.clone()).collect();
             let all = extents.len();
             extents.sort_unstable();

@@ -22,7 +22,7 @@ mod visit;
 use std::ops::{Bound, ControlFlow};
 use std::sync::Arc;
 
-use bristlecone_pm::{Error, Finding, Medium, Notes, NotesReader, PoolFile, Result, TreeEntry};
+use bristlecone_pm::{Error, Finding, Manifest, ManifestReader, Medium, PoolFile, Result, TreeEntry};
 
 pub use self::damage::Damage;
 pub use self::damaged::{DamagedTree, Saved};
@@ -83,16 +83,16 @@ pub trait Open<K: KeyCodec, V: Codec, M: Medium>: Index<K, V> + Sized {
         pool: &Arc<PoolFile<M>>,
         entry: &TreeEntry,
         options: Self::Options,
-        notes: &mut NotesReader<'_>,
+        manifest: &mut ManifestReader<'_>,
     ) -> Option<Self> {
-        let _ = (pool, entry, options, notes);
+        let _ = (pool, entry, options, manifest);
         None
     }
 
     /// Records where followers find the tree's DRAM part: `resume` takes it over in their processes, to read it while
     /// it changes. Returns `None` if the design does not support followers.
-    fn share(&self, notes: &mut Notes) -> Option<()> {
-        let _ = notes;
+    fn share(&self, manifest: &mut Manifest) -> Option<()> {
+        let _ = manifest;
         None
     }
 

@@ -69,11 +69,11 @@ macro_rules! designs {
             match Design::of(&entry.spec)? {
                 $(Design::$design if cfg!(feature = $feature) => {
                     let options = $module::$options::from_words(entry.spec.params)?;
-                    let kept = pool.resume_tree(entry.id, |notes| {
-                        <$module::$tree<K, V, M> as Open<K, V, M>>::resume(pool, entry, options, notes)
+                    let kept = pool.resume_tree(entry.id, |manifest| {
+                        <$module::$tree<K, V, M> as Open<K, V, M>>::resume(pool, entry, options, manifest)
                     });
                     let tree = kept.map_or_else(|| Open::open(pool, entry, options, threads), Ok)?;
-                    pool.share_tree(entry.id, |notes| Open::<K, V, M>::share(&tree, notes));
+                    pool.share_tree(entry.id, |manifest| Open::<K, V, M>::share(&tree, manifest));
                     Ok(Arc::new(tree))
                 })+
                 absent => Err(absent.not_compiled()),
@@ -89,8 +89,8 @@ macro_rules! designs {
             Ok(match Design::of(&entry.spec)? {
                 $(Design::$design if cfg!(feature = $feature) => {
                     let options = $module::$options::from_words(entry.spec.params)?;
-                    let followed = pool.follow_tree(entry.id, |notes| {
-                        <$module::$tree<K, V, M> as Open<K, V, M>>::resume(pool, entry, options, notes)
+                    let followed = pool.follow_tree(entry.id, |manifest| {
+                        <$module::$tree<K, V, M> as Open<K, V, M>>::resume(pool, entry, options, manifest)
                     });
                     followed.map(|(number, tree)| (number, Arc::new(tree) as Arc<dyn Index<K, V>>))
                 })+

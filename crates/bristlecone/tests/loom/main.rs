@@ -5,8 +5,8 @@
 //! would then be part of this program.
 
 mod counts;
+mod entering;
 mod marks;
-mod active_threads;
 mod versions;
 
 mod index {
@@ -83,7 +83,7 @@ mod index {
             }
         }
 
-        pub(crate) use crate::active;
+        pub(crate) use crate::active_threads;
     }
 }
 use index::parts::sync;
@@ -93,7 +93,7 @@ use index::parts::sync;
 mod optimistic_lock;
 
 #[allow(dead_code, missing_docs, unused_imports, reason = "the file serves the whole crate")]
-#[path = "../../src/index/parts/active.rs"]
+#[path = "../../src/index/parts/active_threads.rs"]
 mod active_threads;
 
 #[allow(dead_code, reason = "the file serves the whole design")]
@@ -101,7 +101,7 @@ mod active_threads;
 mod pending;
 
 #[allow(dead_code, unused_imports, reason = "the file serves the whole crate")]
-#[path = "../../src/transaction/barrier.rs"]
+#[path = "../../src/transaction/write_barrier.rs"]
 mod write_barrier;
 
 #[allow(dead_code, reason = "the file serves the whole crate")]

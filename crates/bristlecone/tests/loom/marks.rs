@@ -4,8 +4,8 @@ use loom::sync::Arc;
 use loom::sync::atomic::{AtomicU64, Ordering::AcqRel, Ordering::Acquire, Ordering::Relaxed};
 use loom::thread;
 
-use crate::expect_failure;
 use crate::active_threads::full_barrier;
+use crate::expect_failure;
 use crate::pending::Pending;
 
 /// A line of a leaf: its current value, and its durable value.

@@ -11,7 +11,7 @@
 mod free_space;
 #[cfg(test)]
 mod growth_tests;
-mod keep;
+mod save;
 #[cfg(test)]
 mod tests;
 

@@ -17,7 +17,7 @@ use std::sync::{Arc, OnceLock};
 use crate::sync::epoch::{self, Guard};
 use crate::sync::{AtomicU64, Ordering::Relaxed};
 use crate::{
-    Chunk, Error, Flushed, Heap, HeapSpec, LINE_BYTES, Liveness, Medium, Notes, NotesReader, Persist,
+    Chunk, Error, Flushed, Heap, HeapSpec, LINE_BYTES, Liveness, Manifest, ManifestReader, Medium, Persist,
     PoolFile, Released, Result, SlotKind, Step, TreeId, Word, read_bytes, write_bytes,
 };
 
@@ -368,10 +368,10 @@ impl<M: Medium> Records<M> {
         self.heaps.iter().filter_map(OnceLock::get).for_each(|heap| heap.finish_recovery());
     }
 
-    /// Saves which slots are taken, once no thread writes any more: see [`Heap::suspend`]. Returns `None` while a
+    /// Saves which slots are taken, once no thread writes any more: see [`Heap::save`]. Returns `None` while a
     /// reader may hold a record that the tree no longer refers to.
-    pub fn suspend(&self, notes: &mut Notes) -> Option<()> {
-        if notes.are_live() {
+    pub fn save(&self, manifest: &mut Manifest) -> Option<()> {
+        if manifest.is_live() {
             return Some(());
         }
         let is_settled = epoch::settle(|| {
@@ -380,19 +380,23 @@ impl<M: Medium> Records<M> {
         });
         is_settled.then_some(())?;
         let heaps = || self.heaps.iter().filter_map(OnceLock::get).filter(|heap| heap.has_chunks());
-        notes.push(heaps().count() as u64);
-        heaps().try_for_each(|heap| heap.suspend(notes))
+        manifest.push(heaps().count() as u64);
+        heaps().try_for_each(|heap| heap.save(manifest))
     }
 
-    /// Restores records as [`suspend`](Self::suspend) saved them. Returns `None` if they were saved for other records.
-    pub fn resume(pool: &Arc<PoolFile<M>>, spec: RecordSpec, notes: &mut NotesReader<'_>) -> Option<Self> {
+    /// Restores records as [`save`](Self::save) saved them. Returns `None` if they were saved for other records.
+    pub fn resume(
+        pool: &Arc<PoolFile<M>>,
+        spec: RecordSpec,
+        manifest: &mut ManifestReader<'_>,
+    ) -> Option<Self> {
         let records = Self { marking: Marking::default(), ..Self::open(pool, spec).ok()? };
-        if notes.are_live() {
+        if manifest.is_live() {
             return Some(records);
         }
         let heaps = || records.heaps.iter().filter_map(OnceLock::get);
-        let is_as_many = notes.read()? == heaps().count() as u64;
-        (is_as_many && heaps().try_for_each(|heap| heap.resume(notes)).is_some()).then_some(records)
+        let is_as_many = manifest.read()? == heaps().count() as u64;
+        (is_as_many && heaps().try_for_each(|heap| heap.resume(manifest)).is_some()).then_some(records)
     }
 
     /// Returns the number of records that left the tree but may still be held by readers.

@@ -8,7 +8,7 @@ use std::sync::{Mutex, MutexGuard, PoisonError, TryLockError};
 pub use bristlecone_pm::Zeroed;
 use bristlecone_pm::sync::wait::lock;
 use bristlecone_pm::sync::{AtomicU32, Ordering::Acquire, Ordering::Relaxed, Ordering::Release};
-use bristlecone_pm::{Error, Extent, Memory, Notes, NotesReader, Posted, Result};
+use bristlecone_pm::{Error, Extent, Manifest, ManifestReader, Memory, Result, SharedCell};
 use crossbeam_utils::CachePadded;
 
 /// Memory of a process grows in such steps. The first one uses ordinary pages, for small trees.
@@ -56,7 +56,7 @@ pub struct Arena<T> {
     /// On a separate cache line from the fields that every operation reads.
     state: CachePadded<Mutex<State>>,
     /// Changes only under the lock. Visible to followers.
-    begun: Posted<CachePadded<AtomicU32>>,
+    begun: SharedCell<CachePadded<AtomicU32>>,
     values: PhantomData<T>,
 }
 
@@ -102,17 +102,22 @@ impl<T: Zeroed> Arena<T> {
             && let Some(extent) = spares().and_then(|mut spares| spares.pop())
         {
             let state = State { usable: STEP_BYTES, ..State::default() };
-            return Ok(Self::over(bytes_each, extent, state, Posted::private()));
+            return Ok(Self::over(bytes_each, extent, state, SharedCell::private()));
         }
         Self::within(bytes_each, reservation(), memory)
     }
 
     /// Creates an arena that never uses more than `bytes` bytes.
     fn within(bytes_each: usize, bytes: usize, memory: &Memory) -> Result<Self> {
-        Ok(Self::over(bytes_each, memory.extent(bytes)?, State::default(), memory.post()))
+        Ok(Self::over(bytes_each, memory.extent(bytes)?, State::default(), memory.cell()))
     }
 
-    fn over(bytes_each: usize, extent: Extent, state: State, begun: Posted<CachePadded<AtomicU32>>) -> Self {
+    fn over(
+        bytes_each: usize,
+        extent: Extent,
+        state: State,
+        begun: SharedCell<CachePadded<AtomicU32>>,
+    ) -> Self {
         assert!(bytes_each >= size_of::<T>() && bytes_each.is_multiple_of(align_of::<T>()));
         ARENAS.fetch_add(1, Relaxed);
         Self {
@@ -133,37 +138,39 @@ impl<T: Zeroed> Arena<T> {
     /// are in memory of this process, and cannot be saved.
     ///
     /// For followers: records the location of the values, which they read while the tree is in use.
-    pub fn suspend(&self, notes: &mut Notes) -> Option<()> {
-        if notes.are_live() {
-            notes.push(self.bytes_each as u64);
-            notes.push_posted(&self.begun)?;
-            return notes.push_extent(self.extent());
+    pub fn save(&self, manifest: &mut Manifest) -> Option<()> {
+        if manifest.is_live() {
+            manifest.push(self.bytes_each as u64);
+            manifest.push_cell(&self.begun)?;
+            return manifest.push_extent(self.extent());
         }
         let state = self.state();
-        notes.push(self.bytes_each as u64);
-        notes.push(state.usable as u64);
-        notes.push(self.begun().into());
-        notes.push_all(state.free.iter().map(|&index| index.into()));
-        notes.push_extent(self.extent())
+        manifest.push(self.bytes_each as u64);
+        manifest.push(state.usable as u64);
+        manifest.push(self.begun().into());
+        manifest.push_all(state.free.iter().map(|&index| index.into()));
+        manifest.push_extent(self.extent())
     }
 
-    /// Takes over the values saved by [`suspend`](Self::suspend). Returns `None` if the manifest does not match.
-    pub fn resume(bytes_each: usize, notes: &mut NotesReader<'_>) -> Option<Self> {
-        let same = notes.read()? == bytes_each as u64;
-        if notes.are_live() {
-            let begun = same.then(|| notes.read_posted())??;
-            let extent = notes.read_extent(RESERVED_BYTES, 0)?;
+    /// Takes over the values saved by [`save`](Self::save). Returns `None` if the manifest does not match.
+    pub fn resume(bytes_each: usize, manifest: &mut ManifestReader<'_>) -> Option<Self> {
+        let same = manifest.read()? == bytes_each as u64;
+        if manifest.is_live() {
+            let begun = same.then(|| manifest.read_cell())??;
+            let extent = manifest.read_extent(RESERVED_BYTES, 0)?;
             // A follower allocates none.
             return Some(Self::over(bytes_each, extent, State::default(), begun));
         }
-        let usable = usize::try_from(notes.read()?).ok()?;
-        let begun = notes.read_u32()?;
-        let free =
-            notes.read_all()?.iter().map(|&index| u32::try_from(index).ok().filter(|&index| index < begun));
+        let usable = usize::try_from(manifest.read()?).ok()?;
+        let begun = manifest.read_u32()?;
+        let free = manifest
+            .read_all()?
+            .iter()
+            .map(|&index| u32::try_from(index).ok().filter(|&index| index < begun));
         let free = free.collect::<Option<Vec<_>>>()?;
         let fits = same && (begun as usize).checked_mul(bytes_each).is_some_and(|bytes| bytes <= usable);
-        let extent = fits.then(|| notes.read_extent(reservation().max(2 * usable), usable))??;
-        let begun = notes.memory().post_value(CachePadded::new(AtomicU32::new(begun)));
+        let extent = fits.then(|| manifest.read_extent(reservation().max(2 * usable), usable))??;
+        let begun = manifest.memory().cell_of(CachePadded::new(AtomicU32::new(begun)));
         Some(Self::over(bytes_each, extent, State { free, usable, reserved: 0 }, begun))
     }
 

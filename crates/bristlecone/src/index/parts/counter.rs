@@ -1,7 +1,7 @@
 //! A counter that many threads change without sharing a cache line.
 
 use bristlecone_pm::sync::{AtomicI64, Ordering::Relaxed};
-use bristlecone_pm::{Memory, Notes, NotesReader, Posted, own_thread_index};
+use bristlecone_pm::{Manifest, ManifestReader, Memory, SharedCell, own_thread_index};
 use crossbeam_utils::CachePadded;
 
 const STRIPES: usize = 64;
@@ -13,35 +13,35 @@ type Stripes = [CachePadded<AtomicI64>; STRIPES + 1];
 
 /// A striped counter. The sum is exact while no thread adds.
 #[derive(Debug, Default)]
-pub struct Counter(Posted<Stripes>);
+pub struct Counter(SharedCell<Stripes>);
 
 impl Counter {
     /// Returns a counter of zero, visible to followers if `memory` is shared.
     pub fn new(memory: &Memory) -> Self {
-        Self(memory.post())
+        Self(memory.cell())
     }
 
     /// Returns a counter with this sum.
     pub fn of(sum: u64, memory: &Memory) -> Self {
         let stripe = |at: usize| AtomicI64::new(if at == STRIPES { sum as i64 } else { 0 });
-        Self(memory.post_value(std::array::from_fn(|at| CachePadded::new(stripe(at)))))
+        Self(memory.cell_of(std::array::from_fn(|at| CachePadded::new(stripe(at)))))
     }
 
     /// Saves the sum for the next open of the tree, or its location for followers.
-    pub fn suspend(&self, notes: &mut Notes) -> Option<()> {
-        if notes.are_live() {
-            return notes.push_posted(&self.0);
+    pub fn save(&self, manifest: &mut Manifest) -> Option<()> {
+        if manifest.is_live() {
+            return manifest.push_cell(&self.0);
         }
-        notes.push(self.sum());
+        manifest.push(self.sum());
         Some(())
     }
 
-    /// Takes over the counter saved by [`suspend`](Self::suspend).
-    pub fn resume(notes: &mut NotesReader<'_>) -> Option<Self> {
-        if notes.are_live() {
-            return notes.read_posted().map(Self);
+    /// Takes over the counter saved by [`save`](Self::save).
+    pub fn resume(manifest: &mut ManifestReader<'_>) -> Option<Self> {
+        if manifest.is_live() {
+            return manifest.read_cell().map(Self);
         }
-        Some(Self::of(notes.read()?, &notes.memory()))
+        Some(Self::of(manifest.read()?, &manifest.memory()))
     }
 
     /// Adds `by`, which may be negative.

@@ -7,7 +7,7 @@ use bristlecone_pm::sync::{
     AtomicPtr, AtomicU32, AtomicUsize, Ordering::AcqRel, Ordering::Acquire, Ordering::Relaxed,
     Ordering::Release,
 };
-use bristlecone_pm::{Memory, Notes, NotesReader, Result};
+use bristlecone_pm::{Manifest, ManifestReader, Memory, Result};
 
 use super::arena::{Arena, Zeroed};
 use super::optimistic_lock::OptimisticLock;
@@ -82,16 +82,16 @@ impl LockTable {
     }
 
     /// Records the locks in the manifest for followers.
-    pub fn share(&self, notes: &mut Notes) -> Option<()> {
+    pub fn share(&self, manifest: &mut Manifest) -> Option<()> {
         let shared = self.shared.as_ref()?;
-        shared.rows.suspend(notes)?;
-        shared.locks.suspend(notes)
+        shared.rows.save(manifest)?;
+        shared.locks.save(manifest)
     }
 
     /// Takes over the locks recorded by [`share`](Self::share).
-    pub fn follow(&mut self, notes: &mut NotesReader<'_>) -> Option<()> {
-        let rows = Arena::resume(size_of::<AtomicU32>(), notes)?;
-        let locks = Arena::resume(size_of::<OptimisticLock>(), notes)?;
+    pub fn follow(&mut self, manifest: &mut ManifestReader<'_>) -> Option<()> {
+        let rows = Arena::resume(size_of::<AtomicU32>(), manifest)?;
+        let locks = Arena::resume(size_of::<OptimisticLock>(), manifest)?;
         self.shared = Some(Shared { locks, rows, growing: Mutex::new(()), follows: true });
         Some(())
     }

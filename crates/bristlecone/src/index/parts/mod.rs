@@ -7,7 +7,7 @@ pub mod codec;
 pub mod counter;
 pub mod encoded;
 pub mod fingerprint;
-pub mod keeper;
+pub mod index_saver;
 pub mod lock_table;
 pub mod locked;
 pub mod no_room;

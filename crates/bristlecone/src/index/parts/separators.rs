@@ -11,7 +11,7 @@ use std::sync::Mutex;
 use bristlecone_pm::sync::epoch::{self, Guard};
 use bristlecone_pm::sync::wait::lock;
 use bristlecone_pm::sync::{AtomicU64, Ordering::Relaxed};
-use bristlecone_pm::{KEY_BYTES_MAX, Memory, Notes, NotesReader, Released, Result};
+use bristlecone_pm::{KEY_BYTES_MAX, Manifest, ManifestReader, Memory, Released, Result};
 
 use super::arena::{Arena, Zeroed};
 
@@ -136,12 +136,12 @@ impl Separators {
         free[pieces].push(first);
     }
 
-    /// Saves the separators for the next open of their tree: see [`Arena::suspend`]. Returns `None` while a reader may
+    /// Saves the separators for the next open of their tree: see [`Arena::save`]. Returns `None` while a reader may
     /// access a retired one.
-    pub fn suspend(&self, notes: &mut Notes) -> Option<()> {
+    pub fn save(&self, manifest: &mut Manifest) -> Option<()> {
         let Some(pieces) = &self.pieces else { return Some(()) };
-        if notes.are_live() {
-            return pieces.suspend(notes);
+        if manifest.is_live() {
+            return pieces.save(manifest);
         }
         let is_settled = epoch::settle(|| {
             self.take_back();
@@ -149,30 +149,30 @@ impl Separators {
         });
         is_settled.then_some(())?;
         let free = lock(&self.free);
-        notes.push(free.len() as u64);
-        free.iter().for_each(|list| notes.push_all(list.iter().map(|&first| first.into())));
-        pieces.suspend(notes)
+        manifest.push(free.len() as u64);
+        free.iter().for_each(|list| manifest.push_all(list.iter().map(|&first| first.into())));
+        pieces.save(manifest)
     }
 
-    /// Takes over the separators saved by [`suspend`](Self::suspend).
-    pub fn resume(inline: bool, notes: &mut NotesReader<'_>) -> Option<Self> {
+    /// Takes over the separators saved by [`save`](Self::save).
+    pub fn resume(inline: bool, manifest: &mut ManifestReader<'_>) -> Option<Self> {
         if inline {
             return Some(Self::default());
         }
-        if notes.are_live() {
-            return Some(Self { pieces: Some(Arena::resume(PIECE_BYTES, notes)?), ..Self::default() });
+        if manifest.is_live() {
+            return Some(Self { pieces: Some(Arena::resume(PIECE_BYTES, manifest)?), ..Self::default() });
         }
-        let lists = usize::try_from(notes.read()?).ok().filter(|&lists| lists <= PIECES_MAX + 1)?;
-        let list = |notes: &mut NotesReader<'_>| {
-            notes.read_all()?.iter().map(|&first| u32::try_from(first).ok()).collect::<Option<Vec<_>>>()
+        let lists = usize::try_from(manifest.read()?).ok().filter(|&lists| lists <= PIECES_MAX + 1)?;
+        let list = |manifest: &mut ManifestReader<'_>| {
+            manifest.read_all()?.iter().map(|&first| u32::try_from(first).ok()).collect::<Option<Vec<_>>>()
         };
-        let free = (0..lists).map(|_| list(notes)).collect::<Option<Vec<_>>>()?;
-        let pieces = Arena::resume(PIECE_BYTES, notes)?;
+        let free = (0..lists).map(|_| list(manifest)).collect::<Option<Vec<_>>>()?;
+        let pieces = Arena::resume(PIECE_BYTES, manifest)?;
         let begun = pieces.begun() as usize;
         let fits = free.iter().enumerate().all(|(count, list)| {
             list.iter().all(|&first| (1..=begun.saturating_sub(count)).contains(&(first as usize)))
         });
-        let retired = Released::new(&notes.memory());
+        let retired = Released::new(&manifest.memory());
         fits.then(|| Self { pieces: Some(pieces), free: Mutex::new(free), retired, ..Self::default() })
     }
 }

@@ -13,7 +13,7 @@ use std::sync::Mutex;
 
 use bristlecone_pm::sync::wait::lock;
 use bristlecone_pm::sync::{AtomicU64, AtomicUsize, Ordering::Relaxed};
-use bristlecone_pm::{Memory, Notes, NotesReader, Result};
+use bristlecone_pm::{Manifest, ManifestReader, Memory, Result};
 use crossbeam_utils::CachePadded;
 
 use super::layout::LEAF_BYTES;
@@ -159,24 +159,24 @@ impl Buffers {
     }
 
     /// Saves the buffers for the next open of the tree.
-    pub fn suspend(&self, notes: &mut Notes) -> Option<()> {
-        if !notes.are_live() {
-            notes.push(self.live.load(Relaxed) as u64);
-            notes.push(self.used.load(Relaxed) as u64);
+    pub fn save(&self, manifest: &mut Manifest) -> Option<()> {
+        if !manifest.is_live() {
+            manifest.push(self.live.load(Relaxed) as u64);
+            manifest.push(self.used.load(Relaxed) as u64);
         }
-        self.chunks.suspend(notes)?;
-        self.arena.suspend(notes)
+        self.chunks.save(manifest)?;
+        self.arena.save(manifest)
     }
 
     /// Takes over the buffers of a closed tree; `fresh` must have none yet.
-    pub fn resume(fresh: Self, notes: &mut NotesReader<'_>) -> Option<Self> {
-        if !notes.are_live() {
-            fresh.live.store(notes.read()? as usize, Relaxed);
-            fresh.used.store(notes.read()? as usize, Relaxed);
+    pub fn resume(fresh: Self, manifest: &mut ManifestReader<'_>) -> Option<Self> {
+        if !manifest.is_live() {
+            fresh.live.store(manifest.read()? as usize, Relaxed);
+            fresh.used.store(manifest.read()? as usize, Relaxed);
         }
-        let chunks = Arena::<AtomicU64>::resume(size_of::<AtomicU64>(), notes)?;
-        let arena = Arena::resume(size_of::<Buffer>() + 16 * fresh.batch, notes)?;
-        if notes.are_live() {
+        let chunks = Arena::<AtomicU64>::resume(size_of::<AtomicU64>(), manifest)?;
+        let arena = Arena::resume(size_of::<Buffer>() + 16 * fresh.batch, manifest)?;
+        if manifest.is_live() {
             return Some(Self { arena, chunks, ..fresh });
         }
         let count = chunks.begun() as usize;

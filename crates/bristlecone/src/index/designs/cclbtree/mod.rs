@@ -126,7 +126,7 @@ use self::room::Promised;
 use crate::index::options::{Parameters, design_options};
 use crate::index::parts::buffered::{Store, TreeLog};
 use crate::index::parts::codec::{Codec, KeyCodec};
-use crate::index::parts::keeper::Keeper;
+use crate::index::parts::index_saver::IndexSaver;
 use crate::index::parts::optimistic_lock::Version;
 use crate::index::parts::search::Level;
 use crate::index::parts::volatile_index::VolatileIndex;
@@ -171,7 +171,7 @@ pub struct CclBTree<K: KeyCodec, V: Codec, M: Medium> {
 /// State that the threads of a tree share with its collector.
 pub struct Core<K: KeyCodec, V: Codec, M: Medium> {
     store: Store<Leaf, K, V, M>,
-    keeper: Keeper<M>,
+    saver: IndexSaver<M>,
     options: CclBTreeOptions,
     log: TreeLog<M>,
     inner: VolatileIndex<K>,

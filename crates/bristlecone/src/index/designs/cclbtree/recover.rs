@@ -4,7 +4,9 @@
 
 use std::sync::Arc;
 
-use bristlecone_pm::{LogChunk, Medium, Memory, Notes, NotesReader, PoolFile, Result, TreeEntry, TreeId};
+use bristlecone_pm::{
+    LogChunk, Manifest, ManifestReader, Medium, Memory, PoolFile, Result, TreeEntry, TreeId,
+};
 
 use super::buffer::Buffers;
 use super::collect::{Collector, Thread};
@@ -13,7 +15,7 @@ use super::room::Promised;
 use super::{CclBTree, CclBTreeOptions, Core};
 use crate::index::parts::buffered::{self, Replayed, Store, TreeLog};
 use crate::index::parts::codec::{Codec, KeyCodec};
-use crate::index::parts::keeper::Keeper;
+use crate::index::parts::index_saver::IndexSaver;
 use crate::index::parts::search::Level;
 use crate::index::parts::volatile_index::VolatileIndex;
 use crate::index::{Open, SalvageSink};
@@ -30,7 +32,7 @@ impl<K: KeyCodec, V: Codec, M: Medium> Open<K, V, M> for CclBTree<K, V, M> {
         let (log, logged) = TreeLog::open(pool, entry.id, options.log_entries);
         let mut core = Core {
             store: Store::open(pool, entry, options.leaf_slots as usize)?,
-            keeper: Keeper::new(pool, entry),
+            saver: IndexSaver::new(pool, entry),
             options,
             log,
             inner: VolatileIndex::new(options.inner_bytes as usize, 0, &Memory::private())?,
@@ -40,7 +42,7 @@ impl<K: KeyCodec, V: Codec, M: Medium> Open<K, V, M> for CclBTree<K, V, M> {
             promised: Promised::new(&pool.memory()),
         };
         core.recover(entry.id, logged, threads)?;
-        core.keeper.opened();
+        core.saver.opened();
         Ok(Self { core: Arc::new(core), collector: Thread::default() })
     }
 
@@ -48,25 +50,25 @@ impl<K: KeyCodec, V: Codec, M: Medium> Open<K, V, M> for CclBTree<K, V, M> {
         pool: &Arc<PoolFile<M>>,
         entry: &TreeEntry,
         options: CclBTreeOptions,
-        notes: &mut NotesReader<'_>,
+        manifest: &mut ManifestReader<'_>,
     ) -> Option<Self> {
         let mut core = Core {
-            store: Store::resume(pool, entry, options.leaf_slots as usize, notes)?,
-            keeper: Keeper::new(pool, entry),
+            store: Store::resume(pool, entry, options.leaf_slots as usize, manifest)?,
+            saver: IndexSaver::new(pool, entry),
             options,
-            log: TreeLog::resume(pool, entry.id, options.log_entries, notes)?,
-            inner: VolatileIndex::resume(options.inner_bytes as usize, notes)?,
-            buffers: Buffers::resume(Self::no_buffers(pool, options, &Memory::private()).ok()?, notes)?,
+            log: TreeLog::resume(pool, entry.id, options.log_entries, manifest)?,
+            inner: VolatileIndex::resume(options.inner_bytes as usize, manifest)?,
+            buffers: Buffers::resume(Self::no_buffers(pool, options, &Memory::private()).ok()?, manifest)?,
             level: Level::detect(),
             collection: Collector::default(),
-            promised: Promised::resume(notes)?,
+            promised: Promised::resume(manifest)?,
         };
-        core.keeper.opened();
+        core.saver.opened();
         Some(Self { core: Arc::new(core), collector: Thread::default() })
     }
 
-    fn share(&self, notes: &mut Notes) -> Option<()> {
-        self.suspend(notes)
+    fn share(&self, manifest: &mut Manifest) -> Option<()> {
+        self.save(manifest)
     }
 
     fn salvage(
@@ -87,18 +89,18 @@ impl<K: KeyCodec, V: Codec, M: Medium> CclBTree<K, V, M> {
 
 impl<K: KeyCodec, V: Codec, M: Medium> Drop for Core<K, V, M> {
     fn drop(&mut self) {
-        self.keeper.leave(|notes| self.suspend(notes));
+        self.saver.leave(|manifest| self.save(manifest));
     }
 }
 
 impl<K: KeyCodec, V: Codec, M: Medium> Core<K, V, M> {
     /// Saves the state for the next open, or records it for followers.
-    fn suspend(&self, notes: &mut Notes) -> Option<()> {
-        self.store.suspend(notes)?;
-        self.log.suspend(&self.of_collection(), notes);
-        self.inner.suspend(notes)?;
-        self.buffers.suspend(notes)?;
-        self.promised.suspend(notes)
+    fn save(&self, manifest: &mut Manifest) -> Option<()> {
+        self.store.save(manifest)?;
+        self.log.save(&self.of_collection(), manifest);
+        self.inner.save(manifest)?;
+        self.buffers.save(manifest)?;
+        self.promised.save(manifest)
     }
 
     pub(super) fn recover(&mut self, tree: TreeId, logged: Vec<LogChunk>, threads: usize) -> Result<()> {

@@ -12,7 +12,7 @@
 //! nothing. It also frees all records that no reader holds any more.
 
 use bristlecone_pm::sync::{AtomicU64, Ordering::Acquire, Ordering::Release};
-use bristlecone_pm::{Medium, Memory, Notes, NotesReader, Result};
+use bristlecone_pm::{Manifest, ManifestReader, Medium, Memory, Result};
 
 use super::Core;
 use super::buffer::{Locked, State};
@@ -43,17 +43,17 @@ impl Promised {
     }
 
     /// Saves the reservations after the last write.
-    pub(super) fn suspend(&self, notes: &mut Notes) -> Option<()> {
-        if !notes.are_live() {
-            self.overflowing.suspend(notes)?;
+    pub(super) fn save(&self, manifest: &mut Manifest) -> Option<()> {
+        if !manifest.is_live() {
+            self.overflowing.save(manifest)?;
         }
-        self.uncounted.suspend(notes)
+        self.uncounted.save(manifest)
     }
 
-    /// Takes over the reservations saved by [`suspend`](Self::suspend).
-    pub(super) fn resume(notes: &mut NotesReader<'_>) -> Option<Self> {
-        let overflowing = if notes.are_live() { Counter::default() } else { Counter::resume(notes)? };
-        let uncounted = Counter::resume(notes)?;
+    /// Takes over the reservations saved by [`save`](Self::save).
+    pub(super) fn resume(manifest: &mut ManifestReader<'_>) -> Option<Self> {
+        let overflowing = if manifest.is_live() { Counter::default() } else { Counter::resume(manifest)? };
+        let uncounted = Counter::resume(manifest)?;
         Some(Self { overflowing, uncounted, ..Self::default() })
     }
 }

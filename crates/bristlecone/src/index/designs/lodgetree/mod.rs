@@ -139,7 +139,7 @@ use crate::index::options::{Parameters, design_options};
 use crate::index::parts::buffered::Store;
 use crate::index::parts::codec::{Codec, KeyCodec};
 use crate::index::parts::counter::Counter;
-use crate::index::parts::keeper::Keeper;
+use crate::index::parts::index_saver::IndexSaver;
 use crate::index::parts::optimistic_lock::{LockState, Version};
 use crate::index::parts::volatile_index::VolatileIndex;
 
@@ -173,7 +173,7 @@ const _: () = assert!(NODE_SLOTS_MAX == 36 && SLOTS_MAX == 27, "what the options
 /// The tree. The module's head describes the protocol.
 pub struct LodgeTree<K: KeyCodec, V: Codec, M: Medium> {
     store: Store<Header, K, V, M>,
-    keeper: Keeper<M>,
+    saver: IndexSaver<M>,
     options: LodgeTreeOptions,
     versions: VersionLog<M>,
     inner: VolatileIndex<K>,

@@ -6,7 +6,7 @@
 //! the oldest first. `places` describes the layout.
 
 use bristlecone_pm::sync::Ordering::Relaxed;
-use bristlecone_pm::{LINE_BYTES, Memory, Notes, NotesReader, Result};
+use bristlecone_pm::{LINE_BYTES, Manifest, ManifestReader, Memory, Result};
 
 use super::layout::Slots;
 use super::places::{DEFAULT_BYTES, Header, NodeRef, Places};
@@ -66,9 +66,9 @@ impl Nodes {
     }
 
     /// Takes over the nodes of a closed tree.
-    pub fn resume(slots: usize, notes: &mut NotesReader<'_>) -> Option<Self> {
+    pub fn resume(slots: usize, manifest: &mut ManifestReader<'_>) -> Option<Self> {
         let places = Places::new(slots, Level::detect());
-        Some(Self::over(Arena::resume(places.bytes, notes)?, places))
+        Some(Self::over(Arena::resume(places.bytes, manifest)?, places))
     }
 
     fn over(arena: Arena<Header>, places: Places) -> Self {
@@ -76,8 +76,8 @@ impl Nodes {
     }
 
     /// Saves the nodes for the next open of the tree.
-    pub fn suspend(&self, notes: &mut Notes) -> Option<()> {
-        self.arena.suspend(notes)
+    pub fn save(&self, manifest: &mut Manifest) -> Option<()> {
+        self.arena.save(manifest)
     }
 
     /// Returns the SIMD level for searches of their keys.

@@ -5,8 +5,8 @@
 use std::sync::Arc;
 
 use bristlecone_pm::{
-    Error, LogChunk, LogEntry, Medium, Memory, Notes, NotesReader, Persist, PoolFile, Result, TreeEntry,
-    TreeId,
+    Error, LogChunk, LogEntry, Manifest, ManifestReader, Medium, Memory, Persist, PoolFile, Result,
+    TreeEntry, TreeId,
 };
 
 use super::buffer::Buffered;
@@ -18,7 +18,7 @@ use super::{LodgeTree, LodgeTreeOptions};
 use crate::index::parts::buffered::{self, Replayed, Store, Survivor};
 use crate::index::parts::codec::{Codec, KeyCodec};
 use crate::index::parts::counter::Counter;
-use crate::index::parts::keeper::Keeper;
+use crate::index::parts::index_saver::IndexSaver;
 use crate::index::parts::volatile_index::VolatileIndex;
 use crate::index::{Open, SalvageSink};
 
@@ -49,7 +49,7 @@ impl<K: KeyCodec, V: Codec, M: Medium> Open<K, V, M> for LodgeTree<K, V, M> {
         };
         let mut tree = Self::assemble(pool, entry, options, parts);
         tree.recover(entry.id, logged, threads)?;
-        tree.keeper.opened();
+        tree.saver.opened();
         Ok(tree)
     }
 
@@ -57,23 +57,23 @@ impl<K: KeyCodec, V: Codec, M: Medium> Open<K, V, M> for LodgeTree<K, V, M> {
         pool: &Arc<PoolFile<M>>,
         entry: &TreeEntry,
         options: LodgeTreeOptions,
-        notes: &mut NotesReader<'_>,
+        manifest: &mut ManifestReader<'_>,
     ) -> Option<Self> {
-        let counters = (Counter::resume(notes)?, Counter::resume(notes)?);
+        let counters = (Counter::resume(manifest)?, Counter::resume(manifest)?);
         let parts = Parts {
-            store: Store::resume(pool, entry, options.leaf_slots as usize, notes)?,
-            versions: VersionLog::resume(pool, entry.id, options.log_entries, notes)?,
-            inner: VolatileIndex::resume(options.inner_bytes as usize, notes)?,
-            nodes: Nodes::resume(options.node_slots as usize, notes)?,
+            store: Store::resume(pool, entry, options.leaf_slots as usize, manifest)?,
+            versions: VersionLog::resume(pool, entry.id, options.log_entries, manifest)?,
+            inner: VolatileIndex::resume(options.inner_bytes as usize, manifest)?,
+            nodes: Nodes::resume(options.node_slots as usize, manifest)?,
         };
         let mut tree = Self::assemble(pool, entry, options, parts);
         (tree.unseen, tree.clock) = counters;
-        tree.keeper.opened();
+        tree.saver.opened();
         Some(tree)
     }
 
-    fn share(&self, notes: &mut Notes) -> Option<()> {
-        self.suspend(notes)
+    fn share(&self, manifest: &mut Manifest) -> Option<()> {
+        self.save(manifest)
     }
 
     fn salvage(
@@ -96,19 +96,19 @@ struct Parts<K: KeyCodec, V: Codec, M: Medium> {
 
 impl<K: KeyCodec, V: Codec, M: Medium> Drop for LodgeTree<K, V, M> {
     fn drop(&mut self) {
-        self.keeper.leave(|notes| self.suspend(notes));
+        self.saver.leave(|manifest| self.save(manifest));
     }
 }
 
 impl<K: KeyCodec, V: Codec, M: Medium> LodgeTree<K, V, M> {
     /// Saves the state for the next open, or records it for followers.
-    fn suspend(&self, notes: &mut Notes) -> Option<()> {
-        self.unseen.suspend(notes)?;
-        self.clock.suspend(notes)?;
-        self.store.suspend(notes)?;
-        self.versions.suspend(notes);
-        self.inner.suspend(notes)?;
-        self.nodes.suspend(notes)
+    fn save(&self, manifest: &mut Manifest) -> Option<()> {
+        self.unseen.save(manifest)?;
+        self.clock.save(manifest)?;
+        self.store.save(manifest)?;
+        self.versions.save(manifest);
+        self.inner.save(manifest)?;
+        self.nodes.save(manifest)
     }
 
     fn assemble(
@@ -120,7 +120,7 @@ impl<K: KeyCodec, V: Codec, M: Medium> LodgeTree<K, V, M> {
         let (slots, node_slots) = (options.leaf_slots as usize, options.node_slots as usize);
         Self {
             store,
-            keeper: Keeper::new(pool, entry),
+            saver: IndexSaver::new(pool, entry),
             options,
             versions,
             inner,

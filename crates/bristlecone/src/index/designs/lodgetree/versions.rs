@@ -14,8 +14,8 @@ use bristlecone_pm::sync::{
     AtomicBool, AtomicU8, AtomicU32, AtomicUsize, Ordering::AcqRel, Ordering::Acquire, Ordering::Relaxed,
 };
 use bristlecone_pm::{
-    Finding, Flushed, LINE_BYTES, LogChunk, LogEntry, LogSpot, Medium, Notes, NotesReader, PoolFile, TreeId,
-    own_thread_index,
+    Finding, Flushed, LINE_BYTES, LogChunk, LogEntry, LogSpot, Manifest, ManifestReader, Medium, PoolFile,
+    TreeId, own_thread_index,
 };
 use crossbeam_utils::CachePadded;
 
@@ -153,32 +153,32 @@ impl<M: Medium> VersionLog<M> {
 
     /// Saves the number of needed entries of each log, after the last write. A running compaction pass is
     /// abandoned: the entries that it has not visited are in normal logs.
-    pub fn suspend(&self, notes: &mut Notes) {
-        if notes.are_live() {
+    pub fn save(&self, manifest: &mut Manifest) {
+        if manifest.is_live() {
             return;
         }
         self.count_all_releases();
         let of_pass = std::mem::take(&mut lock(&self.pass).aside);
-        self.log.suspend(&of_pass, notes);
+        self.log.save(&of_pass, manifest);
         let counts = (0..self.needed.counts.len() as u32).filter_map(|log| {
             let count = self.needed.get(log)?.load(Acquire) & !OLD;
             (count > 0).then_some(u64::from(log) << 32 | u64::from(count))
         });
-        notes.push_all(counts.collect::<Vec<_>>().into_iter());
+        manifest.push_all(counts.collect::<Vec<_>>().into_iter());
     }
 
-    /// Takes over the state saved by [`suspend`](Self::suspend).
+    /// Takes over the state saved by [`save`](Self::save).
     pub fn resume(
         pool: &Arc<PoolFile<M>>,
         owner: TreeId,
         entries: u64,
-        notes: &mut NotesReader<'_>,
+        manifest: &mut ManifestReader<'_>,
     ) -> Option<Self> {
-        let log = Self::over(pool, TreeLog::resume(pool, owner, entries, notes)?);
-        if notes.are_live() {
+        let log = Self::over(pool, TreeLog::resume(pool, owner, entries, manifest)?);
+        if manifest.is_live() {
             return Some(log);
         }
-        for count in notes.read_all()? {
+        for count in manifest.read_all()? {
             log.needed.get((count >> 32) as u32)?.store(*count as u32, Relaxed);
         }
         log.reuse();

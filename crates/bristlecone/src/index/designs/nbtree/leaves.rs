@@ -5,7 +5,7 @@ use std::sync::Mutex;
 
 use bristlecone_pm::sync::wait::lock;
 use bristlecone_pm::sync::{AtomicU32, AtomicU64, Ordering::Acquire, Ordering::Relaxed, Ordering::Release};
-use bristlecone_pm::{Error, LINE_BYTES, Medium, Memory, Notes, NotesReader, PoolFile, Result};
+use bristlecone_pm::{Error, LINE_BYTES, Manifest, ManifestReader, Medium, Memory, PoolFile, Result};
 use crossbeam_utils::CachePadded;
 
 use super::layout::Shape;
@@ -55,15 +55,15 @@ impl Leaves {
     }
 
     /// Records the descriptors in the manifest for the next open of the tree.
-    pub fn suspend(&self, notes: &mut Notes) -> Option<()> {
-        self.arena.suspend(notes)?;
-        self.rows.suspend(notes)
+    pub fn save(&self, manifest: &mut Manifest) -> Option<()> {
+        self.arena.save(manifest)?;
+        self.rows.save(manifest)
     }
 
     /// Takes over the descriptors of a closed tree. There must be none yet.
-    pub fn resume(&mut self, notes: &mut NotesReader<'_>) -> Option<()> {
-        self.arena = Arena::resume(size_of::<Leaf>(), notes)?;
-        self.rows = Arena::resume(size_of::<Row>(), notes)?;
+    pub fn resume(&mut self, manifest: &mut ManifestReader<'_>) -> Option<()> {
+        self.arena = Arena::resume(size_of::<Leaf>(), manifest)?;
+        self.rows = Arena::resume(size_of::<Row>(), manifest)?;
         Some(())
     }
 

@@ -172,7 +172,7 @@ use self::leaves::Leaves;
 use crate::index::options::{Parameters, design_options};
 use crate::index::parts::codec::{Codec, KeyCodec};
 use crate::index::parts::counter::Counter;
-use crate::index::parts::keeper::Keeper;
+use crate::index::parts::index_saver::IndexSaver;
 use crate::index::parts::no_room::{Epochs, Futile};
 use crate::index::parts::optimistic_lock::Version;
 use crate::index::parts::search::Level;
@@ -204,7 +204,7 @@ pub struct NbTree<K: KeyCodec, V: Codec, M: Medium> {
     keys: Records<M>,
     values: Records<M>,
     epochs: Epochs,
-    keeper: Keeper<M>,
+    saver: IndexSaver<M>,
     shape: Shape,
     locking: u64,
     single_layer: bool,
@@ -248,7 +248,7 @@ impl<K: KeyCodec, V: Codec, M: Medium> NbTree<K, V, M> {
             keys: Records::open(pool, RecordSpec::new(entry.id, SlotKind::KEY_RECORD))?,
             values: Records::open(pool, RecordSpec::new(entry.id, SlotKind::VALUE_RECORD))?,
             epochs: Epochs::default(),
-            keeper: Keeper::new(pool, entry),
+            saver: IndexSaver::new(pool, entry),
             shape,
             locking: options.locking,
             single_layer: options.layers == 1,

@@ -7,8 +7,8 @@ use std::sync::Arc;
 use bristlecone_pm::sync::Ordering::Relaxed;
 use bristlecone_pm::sync::epoch;
 use bristlecone_pm::{
-    ChunkRange, Durable, Error, Flushed, LINE_BYTES, Medium, Memory, Notes, NotesReader, Persist, PoolFile,
-    RecordSpec, Records, Result, SlotKind, TreeEntry, Word,
+    ChunkRange, Durable, Error, Flushed, LINE_BYTES, Manifest, ManifestReader, Medium, Memory, Persist,
+    PoolFile, RecordSpec, Records, Result, SlotKind, TreeEntry, Word,
 };
 
 use super::layout::{EMPTY, Header, SLOTS_MAX, STAMP_END, State, Stored};
@@ -75,7 +75,7 @@ impl<K: KeyCodec, V: Codec, M: Medium> Open<K, V, M> for NbTree<K, V, M> {
             tree.len.add(survivors.iter().map(|leaf| leaf.items as i64).sum());
             index_over(inner_bytes, &survivors, &pool.memory())?
         };
-        tree.keeper.opened();
+        tree.saver.opened();
         Ok(tree)
     }
 
@@ -83,25 +83,25 @@ impl<K: KeyCodec, V: Codec, M: Medium> Open<K, V, M> for NbTree<K, V, M> {
         pool: &Arc<PoolFile<M>>,
         entry: &TreeEntry,
         options: NbTreeOptions,
-        notes: &mut NotesReader<'_>,
+        manifest: &mut ManifestReader<'_>,
     ) -> Option<Self> {
         let mut tree = Self::unrecovered(pool, entry, options, &Memory::private()).ok()?;
-        tree.len = Counter::resume(notes)?;
-        if !notes.are_live() {
-            tree.stamps.store(notes.read()?, Relaxed);
-            tree.leaving.store(notes.read_u32()?, Relaxed);
+        tree.len = Counter::resume(manifest)?;
+        if !manifest.is_live() {
+            tree.stamps.store(manifest.read()?, Relaxed);
+            tree.leaving.store(manifest.read_u32()?, Relaxed);
         }
-        tree.blocks.resume(notes)?;
-        tree.keys = Records::resume(pool, RecordSpec::new(entry.id, SlotKind::KEY_RECORD), notes)?;
-        tree.values = Records::resume(pool, RecordSpec::new(entry.id, SlotKind::VALUE_RECORD), notes)?;
-        tree.inner = VolatileIndex::resume(options.inner_bytes as usize, notes)?;
-        tree.leaves.resume(notes)?;
-        tree.keeper.opened();
+        tree.blocks.resume(manifest)?;
+        tree.keys = Records::resume(pool, RecordSpec::new(entry.id, SlotKind::KEY_RECORD), manifest)?;
+        tree.values = Records::resume(pool, RecordSpec::new(entry.id, SlotKind::VALUE_RECORD), manifest)?;
+        tree.inner = VolatileIndex::resume(options.inner_bytes as usize, manifest)?;
+        tree.leaves.resume(manifest)?;
+        tree.saver.opened();
         Some(tree)
     }
 
-    fn share(&self, notes: &mut Notes) -> Option<()> {
-        self.suspend(notes)
+    fn share(&self, manifest: &mut Manifest) -> Option<()> {
+        self.save(manifest)
     }
 
     fn salvage(
@@ -110,36 +110,36 @@ impl<K: KeyCodec, V: Codec, M: Medium> Open<K, V, M> for NbTree<K, V, M> {
         options: NbTreeOptions,
         sink: &mut SalvageSink<'_, K, V>,
     ) -> Result<()> {
-        Self::unrecovered(pool, entry, options, &pool.memory())?.save(sink)
+        Self::unrecovered(pool, entry, options, &pool.memory())?.save_items(sink)
     }
 }
 
 impl<K: KeyCodec, V: Codec, M: Medium> Drop for NbTree<K, V, M> {
     fn drop(&mut self) {
-        self.keeper.leave(|notes| self.suspend(notes));
+        self.saver.leave(|manifest| self.save(manifest));
     }
 }
 
 impl<K: KeyCodec, V: Codec, M: Medium> NbTree<K, V, M> {
     /// Records the state for the next open, or for followers. Returns `None` while a reader may access a
     /// replaced leaf.
-    fn suspend(&self, notes: &mut Notes) -> Option<()> {
-        let is_settled = notes.are_live()
+    fn save(&self, manifest: &mut Manifest) -> Option<()> {
+        let is_settled = manifest.is_live()
             || epoch::settle(|| {
                 self.reclaim();
                 self.outstanding.load(Relaxed) == 0
             });
         is_settled.then_some(())?;
-        self.len.suspend(notes)?;
-        if !notes.are_live() {
-            notes.push(self.stamps.load(Relaxed));
-            notes.push(self.leaving.load(Relaxed).into());
+        self.len.save(manifest)?;
+        if !manifest.is_live() {
+            manifest.push(self.stamps.load(Relaxed));
+            manifest.push(self.leaving.load(Relaxed).into());
         }
-        self.blocks.suspend(notes)?;
-        self.keys.suspend(notes)?;
-        self.values.suspend(notes)?;
-        self.inner.suspend(notes)?;
-        self.leaves.suspend(notes)
+        self.blocks.save(manifest)?;
+        self.keys.save(manifest)?;
+        self.values.save(manifest)?;
+        self.inner.save(manifest)?;
+        self.leaves.save(manifest)
     }
 
     /// Finds every leaf, in key order, repaired.

@@ -58,7 +58,7 @@ struct Item {
 
 impl<K: KeyCodec, V: Codec, M: bristlecone_pm::Medium> NbTree<K, V, M> {
     /// Passes every plausible item to the sink. The tree was not recovered.
-    pub(super) fn save(&self, sink: &mut SalvageSink<'_, K, V>) -> Result<()> {
+    pub(super) fn save_items(&self, sink: &mut SalvageSink<'_, K, V>) -> Result<()> {
         let ranges = self.blocks.chunks();
         let (mut leaves, mut in_doubt) = (Vec::new(), Vec::new());
         for range in &ranges {

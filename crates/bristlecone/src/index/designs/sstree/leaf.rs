@@ -1,7 +1,7 @@
 //! The volatile part of a leaf: one or two cache lines of DRAM that answer most questions about it.
 
 use bristlecone_pm::sync::{AtomicU64, Ordering::Relaxed};
-use bristlecone_pm::{Memory, Notes, NotesReader, Result};
+use bristlecone_pm::{Manifest, ManifestReader, Memory, Result};
 
 use super::layout::{FINGERPRINT_WORDS, SUBNODES_MAX, Shape};
 use crate::index::parts::arena::{Arena, Zeroed};
@@ -58,15 +58,15 @@ impl Leaves {
     }
 
     /// Takes over the leaves of a closed tree.
-    pub fn resume(shape: Shape, notes: &mut NotesReader<'_>) -> Option<Self> {
+    pub fn resume(shape: Shape, manifest: &mut ManifestReader<'_>) -> Option<Self> {
         let tags = Self::tag_bytes(shape);
-        let arena = Arena::resume(HEADER_BYTES + tags, notes)?;
+        let arena = Arena::resume(HEADER_BYTES + tags, manifest)?;
         Some(Self { arena, tag_words: tags / 8, level: Level::detect() })
     }
 
     /// Saves the leaves for the next open of the tree.
-    pub fn suspend(&self, notes: &mut Notes) -> Option<()> {
-        self.arena.suspend(notes)
+    pub fn save(&self, manifest: &mut Manifest) -> Option<()> {
+        self.arena.save(manifest)
     }
 
     fn tag_bytes(shape: Shape) -> usize {

@@ -124,7 +124,7 @@ use self::leaf::Leaves;
 use crate::index::options::{Parameters, design_options};
 use crate::index::parts::codec::{Codec, KeyCodec};
 use crate::index::parts::counter::Counter;
-use crate::index::parts::keeper::Keeper;
+use crate::index::parts::index_saver::IndexSaver;
 use crate::index::parts::no_room::Epochs;
 use crate::index::parts::optimistic_lock::Version;
 use crate::index::parts::volatile_index::VolatileIndex;
@@ -168,7 +168,7 @@ pub struct SsTree<K: KeyCodec, V: Codec, M: Medium> {
     leaves: Leaves,
     len: Counter,
     epochs: Epochs,
-    keeper: Keeper<M>,
+    saver: IndexSaver<M>,
     codecs: PhantomData<fn() -> (K, V)>,
 }
 

@@ -7,7 +7,7 @@ use std::sync::Arc;
 
 use bristlecone_pm::sync::Ordering::Relaxed;
 use bristlecone_pm::{
-    Durable, Error, Heap, HeapSpec, Medium, Memory, Notes, NotesReader, Persist, PoolFile, RecordSpec,
+    Durable, Error, Heap, HeapSpec, Manifest, ManifestReader, Medium, Memory, Persist, PoolFile, RecordSpec,
     Records, Result, SlotKind, TreeEntry,
 };
 
@@ -18,7 +18,7 @@ use super::salvage::DamagedTree;
 use super::{SsTree, SsTreeOptions};
 use crate::index::parts::codec::{Codec, KeyCodec};
 use crate::index::parts::counter::Counter;
-use crate::index::parts::keeper::Keeper;
+use crate::index::parts::index_saver::IndexSaver;
 use crate::index::parts::no_room::Epochs;
 use crate::index::parts::recovery::{KeyEnds, Survivor, each, index_over};
 use crate::index::parts::slot::{Slot, bits};
@@ -67,7 +67,7 @@ impl<K: KeyCodec, V: Codec, M: Medium> Open<K, V, M> for SsTree<K, V, M> {
             // The record would be freed twice, or while an item still refers to it.
             return Err(Error::corrupted("items that name the same record", finding.what));
         }
-        tree.keeper.opened();
+        tree.saver.opened();
         Ok(tree)
     }
 
@@ -75,30 +75,30 @@ impl<K: KeyCodec, V: Codec, M: Medium> Open<K, V, M> for SsTree<K, V, M> {
         pool: &Arc<PoolFile<M>>,
         entry: &TreeEntry,
         options: SsTreeOptions,
-        notes: &mut NotesReader<'_>,
+        manifest: &mut ManifestReader<'_>,
     ) -> Option<Self> {
-        let len = Counter::resume(notes)?;
+        let len = Counter::resume(manifest)?;
         let subnodes = Self::heap(pool, entry, options);
-        subnodes.resume(notes)?;
+        subnodes.resume(manifest)?;
         let mut tree = Self::assemble(
             pool,
             entry,
             options,
             Parts {
                 subnodes,
-                keys: Records::resume(pool, RecordSpec::new(entry.id, SlotKind::KEY_RECORD), notes)?,
-                values: Records::resume(pool, RecordSpec::new(entry.id, SlotKind::VALUE_RECORD), notes)?,
-                inner: VolatileIndex::resume(options.inner_bytes as usize, notes)?,
-                leaves: Leaves::resume(options.shape(), notes)?,
+                keys: Records::resume(pool, RecordSpec::new(entry.id, SlotKind::KEY_RECORD), manifest)?,
+                values: Records::resume(pool, RecordSpec::new(entry.id, SlotKind::VALUE_RECORD), manifest)?,
+                inner: VolatileIndex::resume(options.inner_bytes as usize, manifest)?,
+                leaves: Leaves::resume(options.shape(), manifest)?,
                 len,
             },
         );
-        tree.keeper.opened();
+        tree.saver.opened();
         Some(tree)
     }
 
-    fn share(&self, notes: &mut Notes) -> Option<()> {
-        self.suspend(notes)
+    fn share(&self, manifest: &mut Manifest) -> Option<()> {
+        self.save(manifest)
     }
 
     fn salvage(
@@ -123,19 +123,19 @@ struct Parts<K: KeyCodec, M: Medium> {
 
 impl<K: KeyCodec, V: Codec, M: Medium> Drop for SsTree<K, V, M> {
     fn drop(&mut self) {
-        self.keeper.leave(|notes| self.suspend(notes));
+        self.saver.leave(|manifest| self.save(manifest));
     }
 }
 
 impl<K: KeyCodec, V: Codec, M: Medium> SsTree<K, V, M> {
     /// Saves the state for the next open, or records it for followers.
-    fn suspend(&self, notes: &mut Notes) -> Option<()> {
-        self.len.suspend(notes)?;
-        self.subnodes.suspend(notes)?;
-        self.keys.suspend(notes)?;
-        self.values.suspend(notes)?;
-        self.inner.suspend(notes)?;
-        self.leaves.suspend(notes)
+    fn save(&self, manifest: &mut Manifest) -> Option<()> {
+        self.len.save(manifest)?;
+        self.subnodes.save(manifest)?;
+        self.keys.save(manifest)?;
+        self.values.save(manifest)?;
+        self.inner.save(manifest)?;
+        self.leaves.save(manifest)
     }
 
     fn heap(pool: &Arc<PoolFile<M>>, entry: &TreeEntry, options: SsTreeOptions) -> Heap<M> {
@@ -157,7 +157,7 @@ impl<K: KeyCodec, V: Codec, M: Medium> SsTree<K, V, M> {
             values,
             shape,
             epochs: Epochs::default(),
-            keeper: Keeper::new(pool, entry),
+            saver: IndexSaver::new(pool, entry),
             moving: options.move_items != 0,
             staging: shape.resident && !pool.domain().visible_is_durable(),
             inner,

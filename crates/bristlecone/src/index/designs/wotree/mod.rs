@@ -148,7 +148,7 @@ use std::sync::{Arc, RwLock};
 
 use bristlecone_pm::sync::{AtomicU64, Ordering::Acquire, Ordering::Relaxed, Ordering::Release};
 use bristlecone_pm::{
-    Medium, Memory, PoolFile, Posted, RecordSpec, Records, Result, SlotKind, TreeEntry, TreeId, Word,
+    Medium, Memory, PoolFile, RecordSpec, Records, Result, SharedCell, SlotKind, TreeEntry, TreeId, Word,
 };
 
 use self::layout::Shape;
@@ -158,7 +158,7 @@ use crate::index::Damage;
 use crate::index::options::{Parameters, design_options};
 use crate::index::parts::codec::{Codec, KeyCodec};
 use crate::index::parts::counter::Counter;
-use crate::index::parts::keeper::Keeper;
+use crate::index::parts::index_saver::IndexSaver;
 use crate::index::parts::no_room::Epochs;
 
 design_options! {
@@ -183,7 +183,7 @@ pub struct WoTree<K: KeyCodec, V: Codec, M: Medium> {
     log: Log<M>,
     shape: Shape,
     /// Copy of the directory's root.
-    root: Posted<AtomicU64>,
+    root: SharedCell<AtomicU64>,
     /// Held shared by splits, and exclusively by a thread that removes nodes from the tree.
     shape_lock: RwLock<()>,
     /// (items, leaves) at the time from which `added` and the other counters count on.
@@ -194,21 +194,21 @@ pub struct WoTree<K: KeyCodec, V: Codec, M: Medium> {
     grown: Counter,
     freed: Counter,
     epochs: Epochs,
-    keeper: Keeper<M>,
+    saver: IndexSaver<M>,
     /// Damage found by reads.
     damage: Damage,
     codecs: PhantomData<fn() -> (K, V)>,
 }
 
 /// The result of the first count, visible to followers.
-struct Base(Posted<[std::sync::atomic::AtomicU64; 3]>);
+struct Base(SharedCell<[std::sync::atomic::AtomicU64; 3]>);
 
 impl Base {
     /// Unset; being set; set.
     const STATES: [u64; 3] = [0, 1, 2];
 
     fn new(memory: &Memory) -> Self {
-        Self(memory.post())
+        Self(memory.cell())
     }
 
     fn get(&self) -> Option<(u64, u64)> {
@@ -257,7 +257,7 @@ impl<K: KeyCodec, V: Codec, M: Medium> WoTree<K, V, M> {
             separators: Records::open(pool, separators)?,
             log: Log::open(pool, entry.id, fresh)?,
             shape,
-            root: memory.post_value(AtomicU64::new(root)),
+            root: memory.cell_of(AtomicU64::new(root)),
             shape_lock: RwLock::default(),
             base: Base::new(&memory),
             added: Counter::new(&memory),
@@ -265,7 +265,7 @@ impl<K: KeyCodec, V: Codec, M: Medium> WoTree<K, V, M> {
             grown: Counter::new(&memory),
             freed: Counter::new(&memory),
             epochs: Epochs::default(),
-            keeper: Keeper::new(pool, entry),
+            saver: IndexSaver::new(pool, entry),
             damage: Damage::default(),
             codecs: PhantomData,
         })

@@ -9,8 +9,8 @@ use std::sync::Arc;
 use bristlecone_pm::sync::epoch::Guard;
 use bristlecone_pm::sync::{AtomicU64, AtomicUsize, Ordering::Relaxed};
 use bristlecone_pm::{
-    Error, Heap, HeapSpec, HeapStats, Medium, Notes, NotesReader, PoolFile, Posted, Released, Result, TreeId,
-    Word,
+    Error, Heap, HeapSpec, HeapStats, Manifest, ManifestReader, Medium, PoolFile, Released, Result,
+    SharedCell, TreeId, Word,
 };
 
 use super::layout::{Link, NODES, Pair, Shape, State};
@@ -48,7 +48,7 @@ pub struct Nodes<M: Medium> {
     heap: Heap<M>,
     pub shape: Shape,
     locks: LockTable,
-    turns: Posted<[AtomicU64; TURNS]>,
+    turns: SharedCell<[AtomicU64; TURNS]>,
     /// Nodes that no reader holds any more.
     retired: Released<u64>,
     limbo: AtomicUsize,
@@ -68,22 +68,22 @@ impl<M: Medium> Nodes<M> {
             heap,
             shape,
             locks,
-            turns: memory.post(),
+            turns: memory.cell(),
             retired: Released::new(&memory),
             limbo: AtomicUsize::new(0),
         })
     }
 
     /// Records the locks in the manifest for followers.
-    pub fn share(&self, notes: &mut Notes) -> Option<()> {
-        notes.push_posted(&self.turns)?;
-        self.locks.share(notes)
+    pub fn share(&self, manifest: &mut Manifest) -> Option<()> {
+        manifest.push_cell(&self.turns)?;
+        self.locks.share(manifest)
     }
 
     /// Takes over the locks recorded by [`share`](Self::share), for a follower that has none yet.
-    pub fn follow(&mut self, notes: &mut NotesReader<'_>) -> Option<()> {
-        self.turns = notes.read_posted()?;
-        self.locks.follow(notes)
+    pub fn follow(&mut self, manifest: &mut ManifestReader<'_>) -> Option<()> {
+        self.turns = manifest.read_cell()?;
+        self.locks.follow(manifest)
     }
 
     #[inline(always)]

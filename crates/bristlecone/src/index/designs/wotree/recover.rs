@@ -3,7 +3,7 @@
 use std::sync::Arc;
 
 use bristlecone_pm::{
-    Alone, Error, Flushed, Medium, Notes, NotesReader, Persist, PoolFile, Result, TreeEntry,
+    Alone, Error, Flushed, Manifest, ManifestReader, Medium, Persist, PoolFile, Result, TreeEntry,
 };
 
 use super::above::Reserve;
@@ -40,7 +40,7 @@ impl<K: KeyCodec, V: Codec, M: Medium> Open<K, V, M> for WoTree<K, V, M> {
         } else {
             tree.replay()?;
         }
-        tree.keeper.opened();
+        tree.saver.opened();
         Ok(tree)
     }
 
@@ -49,31 +49,31 @@ impl<K: KeyCodec, V: Codec, M: Medium> Open<K, V, M> for WoTree<K, V, M> {
         pool: &Arc<PoolFile<M>>,
         entry: &TreeEntry,
         options: WoTreeOptions,
-        notes: &mut NotesReader<'_>,
+        manifest: &mut ManifestReader<'_>,
     ) -> Option<Self> {
-        if notes.are_live() {
+        if manifest.is_live() {
             let mut tree = Self::unrecovered(pool, entry, options, false).ok()?;
-            tree.root = notes.read_posted()?;
-            tree.base.0 = notes.read_posted()?;
+            tree.root = manifest.read_cell()?;
+            tree.base.0 = manifest.read_cell()?;
             for counter in [&mut tree.added, &mut tree.removed, &mut tree.grown, &mut tree.freed] {
-                *counter = Counter::resume(notes)?;
+                *counter = Counter::resume(manifest)?;
             }
-            tree.nodes.follow(notes)?;
+            tree.nodes.follow(manifest)?;
             return Some(tree);
         }
-        let counted = (notes.read()?, notes.read()?);
+        let counted = (manifest.read()?, manifest.read()?);
         let tree = Self::open(pool, entry, options, 1).ok()?;
         tree.base.set(counted);
         Some(tree)
     }
 
-    fn share(&self, notes: &mut Notes) -> Option<()> {
-        notes.push_posted(&self.root)?;
-        notes.push_posted(&self.base.0)?;
+    fn share(&self, manifest: &mut Manifest) -> Option<()> {
+        manifest.push_cell(&self.root)?;
+        manifest.push_cell(&self.base.0)?;
         [&self.added, &self.removed, &self.grown, &self.freed]
             .into_iter()
-            .try_for_each(|counter| counter.suspend(notes))?;
-        self.nodes.share(notes)
+            .try_for_each(|counter| counter.save(manifest))?;
+        self.nodes.share(manifest)
     }
 
     fn salvage(
@@ -88,12 +88,12 @@ impl<K: KeyCodec, V: Codec, M: Medium> Open<K, V, M> for WoTree<K, V, M> {
 
 impl<K: KeyCodec, V: Codec, M: Medium> Drop for WoTree<K, V, M> {
     fn drop(&mut self) {
-        self.keeper.leave(|notes| {
+        self.saver.leave(|manifest| {
             // Do not count now if it was never counted.
             self.base.get()?;
             let (items, leaves) = self.counted();
-            notes.push(items);
-            notes.push(leaves);
+            manifest.push(items);
+            manifest.push(leaves);
             Some(())
         });
     }

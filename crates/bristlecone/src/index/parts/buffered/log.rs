@@ -9,7 +9,7 @@ use bristlecone_pm::sync::{
     AtomicBool, AtomicU64, AtomicUsize, Ordering::Acquire, Ordering::Relaxed, Ordering::Release,
 };
 use bristlecone_pm::{
-    Log, LogChunk, LogSpot, Medium, Notes, NotesReader, PoolFile, Records, TreeId, trace_slow,
+    Log, LogChunk, LogSpot, Manifest, ManifestReader, Medium, PoolFile, Records, TreeId, trace_slow,
 };
 
 use super::{LeafLayout, Store};
@@ -61,15 +61,15 @@ impl<M: Medium> TreeLog<M> {
 
     /// Saves the state that is not in the log itself, after the last write: the epoch number, and the set-aside keys,
     /// including those of a running compaction pass.
-    pub fn suspend(&self, of_pass: &[u64], notes: &mut Notes) {
-        if notes.are_live() {
+    pub fn save(&self, of_pass: &[u64], manifest: &mut Manifest) {
+        if manifest.is_live() {
             // Followers read no log.
             return;
         }
-        notes.push(self.log.epoch());
+        manifest.push(self.log.epoch());
         let aside = lock(&self.aside);
         let all: Vec<u64> = aside.iter().chain(of_pass).copied().collect();
-        notes.push_all(all.into_iter());
+        manifest.push_all(all.into_iter());
     }
 
     /// Takes over the log of a closed tree, whose chunks accept no more entries.
@@ -77,14 +77,14 @@ impl<M: Medium> TreeLog<M> {
         pool: &Arc<PoolFile<M>>,
         owner: TreeId,
         entries: u64,
-        notes: &mut NotesReader<'_>,
+        manifest: &mut ManifestReader<'_>,
     ) -> Option<Self> {
         let (log, logged) = Self::open(pool, owner, entries);
-        if notes.are_live() {
+        if manifest.is_live() {
             return Some(log);
         }
-        log.log.resume(notes.read()?, logged);
-        notes.read_all()?.iter().for_each(|&key| _ = log.put_aside(key));
+        log.log.resume(manifest.read()?, logged);
+        manifest.read_all()?.iter().for_each(|&key| _ = log.put_aside(key));
         Some(log)
     }
 

@@ -29,8 +29,8 @@ use std::marker::PhantomData;
 use std::sync::Arc;
 
 use bristlecone_pm::{
-    Durable, Flushed, Heap, HeapSpec, LINE_BYTES, Medium, Notes, NotesReader, Persist, PoolFile, RecordSpec,
-    Records, Result, SlotKind, Step, TreeEntry, TreeId,
+    Durable, Flushed, Heap, HeapSpec, LINE_BYTES, Manifest, ManifestReader, Medium, Persist, PoolFile,
+    RecordSpec, Records, Result, SlotKind, Step, TreeEntry, TreeId,
 };
 
 pub use self::change::{Change, Item};
@@ -85,11 +85,11 @@ impl<L: LeafLayout, K: KeyCodec, V: Codec, M: Medium> Store<L, K, V, M> {
     }
 
     /// Saves the state of the tree after the last write.
-    pub fn suspend(&self, notes: &mut Notes) -> Option<()> {
-        self.len.suspend(notes)?;
-        self.leaves.suspend(notes)?;
-        self.keys.suspend(notes)?;
-        self.values.suspend(notes)
+    pub fn save(&self, manifest: &mut Manifest) -> Option<()> {
+        self.len.save(manifest)?;
+        self.leaves.save(manifest)?;
+        self.keys.save(manifest)?;
+        self.values.save(manifest)
     }
 
     /// Takes over the saved state of a closed tree.
@@ -97,13 +97,13 @@ impl<L: LeafLayout, K: KeyCodec, V: Codec, M: Medium> Store<L, K, V, M> {
         pool: &Arc<PoolFile<M>>,
         entry: &TreeEntry,
         slots: usize,
-        notes: &mut NotesReader<'_>,
+        manifest: &mut ManifestReader<'_>,
     ) -> Option<Self> {
-        let len = Counter::resume(notes)?;
+        let len = Counter::resume(manifest)?;
         let leaves = Heap::open(pool, HeapSpec::new(entry.id, L::KIND, L::bytes(slots) as u32));
-        leaves.resume(notes)?;
-        let keys = Records::resume(pool, RecordSpec::new(entry.id, SlotKind::KEY_RECORD), notes)?;
-        let values = Records::resume(pool, RecordSpec::new(entry.id, SlotKind::VALUE_RECORD), notes)?;
+        leaves.resume(manifest)?;
+        let keys = Records::resume(pool, RecordSpec::new(entry.id, SlotKind::KEY_RECORD), manifest)?;
+        let values = Records::resume(pool, RecordSpec::new(entry.id, SlotKind::VALUE_RECORD), manifest)?;
         let first = pool.root(entry.id).ok()??;
         Some(Self { leaves, keys, values, first, len, ..Self::open(pool, entry, slots).ok()? })
     }

@@ -28,7 +28,7 @@ impl<K: KeyCodec> VolatileIndex<K> {
             above = Self::build_level((&nodes, &separators), level, above.into_iter())?;
         }
         let root = above.first().expect("an index has at least one leaf").1;
-        let index = Self::assemble(nodes, separators, memory.post_value(AtomicU32::new(root)));
+        let index = Self::assemble(nodes, separators, memory.cell_of(AtomicU32::new(root)));
         index.tend_hints();
         Ok(index)
     }

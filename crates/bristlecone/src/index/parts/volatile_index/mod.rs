@@ -21,7 +21,7 @@ use std::sync::Mutex;
 
 use bristlecone_pm::sync::wait::{lock, reached};
 use bristlecone_pm::sync::{AtomicU32, Ordering::Acquire, Ordering::Release};
-use bristlecone_pm::{Memory, Notes, NotesReader, Posted, Result as Fallible};
+use bristlecone_pm::{Manifest, ManifestReader, Memory, Result as Fallible, SharedCell};
 
 use self::hints::Hints;
 use self::node::{AnyLayout, DefaultLayout, Edge, Layout, NodeRef, Nodes, Separator};
@@ -37,7 +37,7 @@ pub struct VolatileIndex<K: KeyCodec> {
     separators: Separators,
     /// Whether the nodes have the default layout.
     by_default: bool,
-    root: Posted<AtomicU32>,
+    root: SharedCell<AtomicU32>,
     hints: Hints,
     /// Held while the tree grows or a node is removed.
     structure: Mutex<()>,
@@ -75,32 +75,32 @@ impl<K: KeyCodec> VolatileIndex<K> {
         let root = nodes.alloc(1, Edge::Left)?;
         nodes.get(root).insert(0, Separator::LEAST, leaf);
         nodes.get(root).lock.unlock();
-        let root = memory.post_value(AtomicU32::new(root));
+        let root = memory.cell_of(AtomicU32::new(root));
         Ok(Self::assemble(nodes, Separators::new(K::INLINE, memory)?, root))
     }
 
     /// Saves the index for the next open of its tree, once no thread changes it any more. Returns `None` if it is
     /// in memory of this process only.
-    pub fn suspend(&self, notes: &mut Notes) -> Option<()> {
-        if notes.are_live() {
-            notes.push_posted(&self.root)?;
+    pub fn save(&self, manifest: &mut Manifest) -> Option<()> {
+        if manifest.is_live() {
+            manifest.push_cell(&self.root)?;
         } else {
-            notes.push(self.root.load(Acquire).into());
+            manifest.push(self.root.load(Acquire).into());
         }
-        self.nodes.suspend(notes)?;
-        self.separators.suspend(notes)
+        self.nodes.save(manifest)?;
+        self.separators.save(manifest)
     }
 
-    /// Takes over the index saved by [`suspend`](Self::suspend).
-    pub fn resume(node_bytes: usize, notes: &mut NotesReader<'_>) -> Option<Self> {
-        let (root, begins) = if notes.are_live() {
-            (notes.read_posted()?, 0)
+    /// Takes over the index saved by [`save`](Self::save).
+    pub fn resume(node_bytes: usize, manifest: &mut ManifestReader<'_>) -> Option<Self> {
+        let (root, begins) = if manifest.is_live() {
+            (manifest.read_cell()?, 0)
         } else {
-            let root = notes.read_u32()?;
-            (notes.memory().post_value(AtomicU32::new(root)), root)
+            let root = manifest.read_u32()?;
+            (manifest.memory().cell_of(AtomicU32::new(root)), root)
         };
-        let nodes = Nodes::resume(node_bytes, K::INLINE, notes)?;
-        let separators = Separators::resume(K::INLINE, notes)?;
+        let nodes = Nodes::resume(node_bytes, K::INLINE, manifest)?;
+        let separators = Separators::resume(K::INLINE, manifest)?;
         let index = (begins < nodes.begun()).then(|| Self::assemble(nodes, separators, root))?;
         index.tend_hints();
         Some(index)
@@ -122,7 +122,7 @@ impl<K: KeyCodec> VolatileIndex<K> {
         self.nodes.reserve(leaves * (levels + 2))
     }
 
-    fn assemble(nodes: Nodes, separators: Separators, root: Posted<AtomicU32>) -> Self {
+    fn assemble(nodes: Nodes, separators: Separators, root: SharedCell<AtomicU32>) -> Self {
         Self {
             by_default: nodes.have_default_layout(),
             nodes,

@@ -15,7 +15,7 @@ use std::marker::PhantomData;
 
 use bristlecone_pm::sync::wait::reached;
 use bristlecone_pm::sync::{AtomicU32, AtomicU64, Ordering::Relaxed};
-use bristlecone_pm::{LINE_BYTES, Memory, Notes, NotesReader, Result};
+use bristlecone_pm::{LINE_BYTES, Manifest, ManifestReader, Memory, Result};
 
 use crate::index::parts::arena::{Arena, Room, Zeroed};
 use crate::index::parts::codec::KeyCodec;
@@ -153,14 +153,14 @@ impl Nodes {
         Ok(Self { arena: Arena::new(node_bytes, memory)?, shape: Shape::fitting(node_bytes, inline) })
     }
 
-    /// Saves the nodes for the next open of their tree: see [`Arena::suspend`].
-    pub fn suspend(&self, notes: &mut Notes) -> Option<()> {
-        self.arena.suspend(notes)
+    /// Saves the nodes for the next open of their tree: see [`Arena::save`].
+    pub fn save(&self, manifest: &mut Manifest) -> Option<()> {
+        self.arena.save(manifest)
     }
 
-    /// Takes over the nodes saved by [`suspend`](Self::suspend).
-    pub fn resume(node_bytes: usize, inline: bool, notes: &mut NotesReader<'_>) -> Option<Self> {
-        Some(Self { arena: Arena::resume(node_bytes, notes)?, shape: Shape::fitting(node_bytes, inline) })
+    /// Takes over the nodes saved by [`save`](Self::save).
+    pub fn resume(node_bytes: usize, inline: bool, manifest: &mut ManifestReader<'_>) -> Option<Self> {
+        Some(Self { arena: Arena::resume(node_bytes, manifest)?, shape: Shape::fitting(node_bytes, inline) })
     }
 
     /// Returns the number of entries of a node.

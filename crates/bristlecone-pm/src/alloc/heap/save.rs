@@ -5,7 +5,7 @@ use std::collections::BTreeMap;
 use super::Heap;
 use crate::sync::Ordering::{Acquire, Release};
 use crate::sync::wait;
-use crate::{Medium, Notes, NotesReader};
+use crate::{Manifest, ManifestReader, Medium};
 
 impl<M: Medium> Heap<M> {
     /// Returns whether the heap has a chunk.
@@ -15,8 +15,8 @@ impl<M: Medium> Heap<M> {
 
     /// Saves which slots are taken, once no thread allocates or frees any more; cached slots count as free. Returns
     /// `None` if the state of some slot is unknown.
-    pub fn suspend(&self, notes: &mut Notes) -> Option<()> {
-        if notes.are_live() {
+    pub fn save(&self, manifest: &mut Manifest) -> Option<()> {
+        if manifest.is_live() {
             // A follower allocates no slots.
             return Some(());
         }
@@ -30,31 +30,31 @@ impl<M: Medium> Heap<M> {
             }
         }
         let chunks = wait::read(&self.chunks);
-        notes.push(chunks.all.len() as u64);
+        manifest.push(chunks.all.len() as u64);
         for (&offset, slots) in &chunks.all {
-            notes.push(offset);
+            manifest.push(offset);
             let free = |word| cached.get(&(offset, word)).copied().unwrap_or(0);
-            notes.push_all(
+            manifest.push_all(
                 slots.bitmap.iter().enumerate().map(|(word, bits)| bits.load(Acquire) & !free(word)),
             );
         }
         Some(())
     }
 
-    /// Restores the state that [`suspend`](Self::suspend) saved, in place of a recovery that marks live slots. Returns
+    /// Restores the state that [`save`](Self::save) saved, in place of a recovery that marks live slots. Returns
     /// `None` if it was saved for other chunks than the heap has.
-    pub fn resume(&self, notes: &mut NotesReader<'_>) -> Option<()> {
-        if notes.are_live() {
+    pub fn resume(&self, manifest: &mut ManifestReader<'_>) -> Option<()> {
+        if manifest.is_live() {
             return Some(());
         }
         let chunks = wait::read(&self.chunks);
-        let is_as_many = notes.read()? == chunks.all.len() as u64;
+        let is_as_many = manifest.read()? == chunks.all.len() as u64;
         if !is_as_many {
             return None;
         }
         for (&offset, slots) in &chunks.all {
-            let is_same = notes.read()? == offset;
-            let words = notes.read_all().filter(|words| is_same && words.len() == slots.bitmap.len())?;
+            let is_same = manifest.read()? == offset;
+            let words = manifest.read_all().filter(|words| is_same && words.len() == slots.bitmap.len())?;
             for (bits, word) in slots.bitmap.iter().zip(words) {
                 // Bits beyond the last slot are taken permanently.
                 bits.store(bits.load(Acquire) | word, Release);

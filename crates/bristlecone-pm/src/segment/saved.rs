@@ -6,14 +6,14 @@ use std::sync::Arc;
 use std::sync::PoisonError;
 use std::sync::atomic::Ordering::Relaxed;
 
-use super::{EXTENTS_MAX, KeepIndex, Mode, Notes, NotesReader, Segment, sums};
+use super::{EXTENTS_MAX, KeepIndex, Manifest, ManifestReader, Mode, Segment, sums};
 
 /// Minimum size of a segment that is saved, unless requested otherwise: rebuilding less takes a few milliseconds.
 const WORTHWHILE_BYTES: u64 = 1 << 20;
 
 /// Saved state of a tree.
 #[derive(Clone, Debug)]
-pub(super) struct Kept {
+pub(super) struct SavedTree {
     pub extents: Vec<u32>,
     pub words: Vec<u64>,
     /// Checksums of the extents: see [`sums`]. `None`: saved by this process, which has not closed the pool.
@@ -21,10 +21,10 @@ pub(super) struct Kept {
 }
 
 /// Maximum number of trees whose state is saved, unless all are to be saved.
-const KEPT_TREES_MAX: usize = 256;
+const SAVED_TREES_MAX: usize = 256;
 
 /// Encodes the number of extents begun and the saved state of trees.
-pub(super) fn write(begun: u32, trees: &BTreeMap<u32, Kept>) -> Vec<u64> {
+pub(super) fn write(begun: u32, trees: &BTreeMap<u32, SavedTree>) -> Vec<u64> {
     let mut words = vec![u64::from(begun), trees.len() as u64];
     for (&tree, kept) in trees {
         let sums = kept.sums.as_deref().unwrap_or_default();
@@ -42,7 +42,7 @@ pub(super) fn write(begun: u32, trees: &BTreeMap<u32, Kept>) -> Vec<u64> {
 }
 
 /// Decodes the output of [`write`].
-pub(super) fn read(words: &[u64]) -> Option<(u32, BTreeMap<u32, Kept>)> {
+pub(super) fn read(words: &[u64]) -> Option<(u32, BTreeMap<u32, SavedTree>)> {
     let mut rest = words.iter().copied();
     let mut next = || rest.next();
     let begun = u32::try_from(next()?).ok().filter(|begun| (1..=EXTENTS_MAX).contains(begun))?;
@@ -57,7 +57,7 @@ pub(super) fn read(words: &[u64]) -> Option<(u32, BTreeMap<u32, Kept>)> {
         for &extent in &extents {
             ((1..begun).contains(&extent) && taken.insert(extent)).then_some(())?;
         }
-        trees.insert(tree, Kept { extents, words, sums: Some(sums) }).is_none().then_some(())?;
+        trees.insert(tree, SavedTree { extents, words, sums: Some(sums) }).is_none().then_some(())?;
     }
     rest.next().is_none().then_some((begun, trees))
 }
@@ -83,12 +83,12 @@ impl Segment {
         }
     }
 
-    /// Takes the notes that a tree saved, together with its extents; extents that `resume` does not use become free.
+    /// Takes the manifest that a tree saved, together with its extents; extents that `resume` does not use become free.
     /// State that changed since the close is not restored.
     pub(crate) fn resume_tree<T>(
         self: &Arc<Self>,
         tree: u32,
-        resume: impl FnOnce(&mut NotesReader<'_>) -> Option<T>,
+        resume: impl FnOnce(&mut ManifestReader<'_>) -> Option<T>,
     ) -> Option<T> {
         self.wait_for(tree);
         let kept = match self.mode {
@@ -96,8 +96,8 @@ impl Segment {
             // Each handle of a reader restores them again.
             Mode::Read | Mode::Follow => self.state().trees.get(&tree).cloned(),
         }?;
-        let mut reader = NotesReader::new(self, &kept.words);
-        let resumed = if self.is_as_left(&kept) { resume(&mut reader) } else { None };
+        let mut reader = ManifestReader::new(self, &kept.words);
+        let resumed = if self.is_unchanged(&kept) { resume(&mut reader) } else { None };
         let resumed = resumed.filter(|_| reader.is_at_end());
         let taken = reader.into_taken();
         for extent in kept.extents.into_iter().filter(|extent| !taken.contains(extent)) {
@@ -107,32 +107,32 @@ impl Segment {
     }
 
     /// Returns whether the extents of a tree are unchanged since the close.
-    fn is_as_left(&self, kept: &Kept) -> bool {
-        let is_as_left = kept.sums.is_none() || sums::of(&self.file, &kept.extents) == kept.sums;
-        if !is_as_left {
+    fn is_unchanged(&self, kept: &SavedTree) -> bool {
+        let is_unchanged = kept.sums.is_none() || sums::of(&self.file, &kept.extents) == kept.sums;
+        if !is_unchanged {
             self.found.store(false, Relaxed);
         }
-        is_as_left
+        is_unchanged
     }
 
-    /// Stores the state that `suspend` writes for a tree; nothing if it returns `None`.
-    pub(crate) fn suspend_tree(&self, tree: u32, suspend: impl FnOnce(&mut Notes) -> Option<()>) {
+    /// Stores the state that `save` writes for a tree; nothing if it returns `None`.
+    pub(crate) fn save_tree(&self, tree: u32, save: impl FnOnce(&mut Manifest) -> Option<()>) {
         self.forget(tree);
         if self.mode != Mode::Write || !self.is_whole() || !self.opener.is_here() {
             return;
         }
         // A small tree's part takes hundreds of kilobytes, and less than a millisecond to build.
-        if self.keep != KeepIndex::Always && self.state().trees.len() >= KEPT_TREES_MAX {
+        if self.keep != KeepIndex::Always && self.state().trees.len() >= SAVED_TREES_MAX {
             return;
         }
-        let mut notes = Notes::default();
-        let suspended = suspend(&mut notes);
-        let (extents, words) = notes.into_parts();
+        let mut manifest = Manifest::default();
+        let suspended = save(&mut manifest);
+        let (extents, words) = manifest.into_parts();
         if suspended.is_none() {
             // Their holders are dropped without freeing them.
             return extents.into_iter().for_each(|extent| self.give_back(extent));
         }
-        self.state().trees.insert(tree, Kept { extents, words, sums: None });
+        self.state().trees.insert(tree, SavedTree { extents, words, sums: None });
     }
 
     /// Discards the saved state of a tree.

@@ -5,10 +5,10 @@ use loom::sync::Arc;
 use loom::sync::atomic::{AtomicBool, AtomicU64, Ordering::Acquire, Ordering::Relaxed, Ordering::Release};
 use loom::thread;
 
-use crate::expect_failure;
-use crate::write_barrier::WriteBarrier;
-use crate::index::parts::sync::{AsymmetricFence, take_line};
 use crate::active_threads::{ActiveThreads, full_barrier};
+use crate::expect_failure;
+use crate::index::parts::sync::{AsymmetricFence, take_line};
+use crate::write_barrier::WriteBarrier;
 
 /// A thread that enables tracking mode must find no active writer in fast mode.
 pub fn a_writer_that_is_not_tracking_is_waited_for() {

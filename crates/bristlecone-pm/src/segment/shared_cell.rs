@@ -34,23 +34,23 @@ unsafe impl<T: Zeroed, const LEN: usize> Zeroed for [T; LEN] {}
 
 /// A value that is initially zero: in the pool's segment, where followers read it, or in memory of this process.
 #[derive(Debug)]
-pub struct Posted<T: Zeroed> {
+pub struct SharedCell<T: Zeroed> {
     at: *const T,
     place: Option<(Arc<Segment>, u64)>,
 }
 
 // SAFETY: a reference to a `Sync` value that it owns.
-unsafe impl<T: Zeroed> Send for Posted<T> {}
+unsafe impl<T: Zeroed> Send for SharedCell<T> {}
 // SAFETY: as above.
-unsafe impl<T: Zeroed> Sync for Posted<T> {}
+unsafe impl<T: Zeroed> Sync for SharedCell<T> {}
 
-impl<T: Zeroed> Default for Posted<T> {
+impl<T: Zeroed> Default for SharedCell<T> {
     fn default() -> Self {
         Self::private()
     }
 }
 
-impl<T: Zeroed> Posted<T> {
+impl<T: Zeroed> SharedCell<T> {
     /// Returns a value in memory of this process.
     pub fn private() -> Self {
         let layout = Layout::new::<T>();
@@ -65,7 +65,7 @@ impl<T: Zeroed> Posted<T> {
 
     /// Returns a new value in a segment; `None` if it has no space.
     pub(super) fn fresh(segment: &Arc<Segment>) -> Option<Self> {
-        let offset = segment.take_post(Layout::new::<T>())?;
+        let offset = segment.take_cell(Layout::new::<T>())?;
         Self::at(segment, offset)
     }
 
@@ -78,7 +78,7 @@ impl<T: Zeroed> Posted<T> {
 
     /// Returns the value at an offset that was allocated to a tree.
     pub(super) fn at(segment: &Arc<Segment>, offset: u64) -> Option<Self> {
-        let at = segment.post_at(offset, Layout::new::<T>())?;
+        let at = segment.cell_at(offset, Layout::new::<T>())?;
         Some(Self { at: at.cast(), place: Some((Arc::clone(segment), offset)) })
     }
 
@@ -88,7 +88,7 @@ impl<T: Zeroed> Posted<T> {
     }
 }
 
-impl<T: Zeroed> Deref for Posted<T> {
+impl<T: Zeroed> Deref for SharedCell<T> {
     type Target = T;
 
     #[inline(always)]
@@ -99,10 +99,10 @@ impl<T: Zeroed> Deref for Posted<T> {
     }
 }
 
-impl<T: Zeroed> Drop for Posted<T> {
+impl<T: Zeroed> Drop for SharedCell<T> {
     fn drop(&mut self) {
         match &self.place {
-            Some((segment, offset)) => segment.give_back_post(*offset, Layout::new::<T>()),
+            Some((segment, offset)) => segment.free_cell(*offset, Layout::new::<T>()),
             // SAFETY: allocated by `private` with this layout; the type needs no drop.
             None => unsafe { std::alloc::dealloc(self.at.cast_mut().cast(), Layout::new::<T>()) },
         }

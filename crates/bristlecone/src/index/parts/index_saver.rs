@@ -3,17 +3,17 @@
 
 use std::sync::Arc;
 
-use bristlecone_pm::{Medium, Notes, PoolFile, TreeEntry, TreeId};
+use bristlecone_pm::{Manifest, Medium, PoolFile, TreeEntry, TreeId};
 
 /// Saves the volatile part of a tree.
 #[derive(Debug)]
-pub struct Keeper<M: Medium> {
+pub struct IndexSaver<M: Medium> {
     pool: Arc<PoolFile<M>>,
     tree: TreeId,
     is_open: bool,
 }
 
-impl<M: Medium> Keeper<M> {
+impl<M: Medium> IndexSaver<M> {
     /// Returns the saver of a tree that is being opened, which saves nothing until then.
     pub fn new(pool: &Arc<PoolFile<M>>, entry: &TreeEntry) -> Self {
         Self { pool: Arc::clone(pool), tree: entry.id, is_open: false }
@@ -25,16 +25,16 @@ impl<M: Medium> Keeper<M> {
         self.pool.tree_opened(self.tree);
     }
 
-    /// Saves the state that `suspend` records, unless that returns `None`. No other thread has access to
+    /// Saves the state that `save` records, unless that returns `None`. No other thread has access to
     /// the tree any more.
-    pub fn leave(&self, suspend: impl FnOnce(&mut Notes) -> Option<()>) {
+    pub fn leave(&self, save: impl FnOnce(&mut Manifest) -> Option<()>) {
         if self.is_open {
-            self.pool.suspend_tree(self.tree, suspend);
+            self.pool.save_tree(self.tree, save);
         }
     }
 }
 
-impl<M: Medium> Drop for Keeper<M> {
+impl<M: Medium> Drop for IndexSaver<M> {
     fn drop(&mut self) {
         if self.is_open {
             self.pool.tree_closed(self.tree);

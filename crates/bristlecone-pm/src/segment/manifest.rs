@@ -2,31 +2,31 @@
 
 use std::sync::Arc;
 
-use super::{Extent, Memory, Posted, Segment, Zeroed};
+use super::{Extent, Memory, Segment, SharedCell, Zeroed};
 
-/// Notes being written.
+/// Manifest being written.
 #[derive(Debug, Default)]
-pub struct Notes {
+pub struct Manifest {
     extents: Vec<u32>,
     words: Vec<u64>,
     live: bool,
 }
 
-impl Notes {
-    /// Returns notes for followers.
+impl Manifest {
+    /// Returns a manifest for followers.
     pub(super) fn live() -> Self {
         Self { live: true, ..Self::default() }
     }
 
     /// Returns whether they are for followers, which use locations while the tree continues to change, or else for the
     /// next open, which restores the state.
-    pub fn are_live(&self) -> bool {
+    pub fn is_live(&self) -> bool {
         self.live
     }
 
     /// Writes the location of a value. Returns `None` if followers cannot see it.
-    pub fn push_posted<T: Zeroed>(&mut self, posted: &Posted<T>) -> Option<()> {
-        self.words.push(posted.place()?);
+    pub fn push_cell<T: Zeroed>(&mut self, cell: &SharedCell<T>) -> Option<()> {
+        self.words.push(cell.place()?);
         Some(())
     }
 
@@ -54,16 +54,16 @@ impl Notes {
     }
 }
 
-/// Notes being read, in the order in which they were written. Methods return `None` if the notes do not match.
+/// Manifest being read, in the order in which it was written. Methods return `None` if the manifest does not match.
 #[derive(Debug)]
-pub struct NotesReader<'a> {
+pub struct ManifestReader<'a> {
     segment: &'a Arc<Segment>,
     words: &'a [u64],
     taken: Vec<u32>,
     live: bool,
 }
 
-impl<'a> NotesReader<'a> {
+impl<'a> ManifestReader<'a> {
     pub(super) fn new(segment: &'a Arc<Segment>, words: &'a [u64]) -> Self {
         Self { segment, words, taken: Vec::new(), live: false }
     }
@@ -72,8 +72,8 @@ impl<'a> NotesReader<'a> {
         Self { live: true, ..Self::new(segment, words) }
     }
 
-    /// Returns whether they are for a follower: see [`Notes::are_live`].
-    pub fn are_live(&self) -> bool {
+    /// Returns whether it is for a follower: see [`Manifest::is_live`].
+    pub fn is_live(&self) -> bool {
         self.live
     }
 
@@ -83,9 +83,9 @@ impl<'a> NotesReader<'a> {
     }
 
     /// Returns a value at its noted location.
-    pub fn read_posted<T: Zeroed>(&mut self) -> Option<Posted<T>> {
+    pub fn read_cell<T: Zeroed>(&mut self) -> Option<SharedCell<T>> {
         let offset = self.read()?;
-        Posted::at(self.segment, offset)
+        SharedCell::at(self.segment, offset)
     }
 
     /// Returns the next word.
