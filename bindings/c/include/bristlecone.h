@@ -408,9 +408,9 @@ typedef struct bristlecone_pool_info {
      */
     uint64_t huge_bytes;
     /**
-     * Number of findings at open that do not affect data.
+     * Number of issues at open that do not affect data.
      */
-    uint64_t findings;
+    uint64_t issues;
     /**
      * The pool's identity.
      */
@@ -422,10 +422,10 @@ typedef struct bristlecone_pool_info {
 } bristlecone_pool_info;
 
 /**
- * Callback that receives a finding of a check: its location and description. Both strings are valid during the call,
+ * Callback that receives an issue of a check: its location and description. Both strings are valid during the call,
  * under the rules of `bristlecone_show`. May be null.
  */
-typedef void (*bristlecone_show_finding)(void *context, const char *location, const char *what);
+typedef void (*bristlecone_show_issue)(void *context, const char *location, const char *what);
 
 /**
  * Callback that receives a tree of a pool: its name, the kinds of its keys and values, and its design, as strings that
@@ -800,7 +800,7 @@ int bristlecone_pool_get_info(const struct bristlecone_pool *pool, struct bristl
  *
  * Returns `BRISTLECONE_FAILED` if there is any. Nothing is changed.
  */
-int bristlecone_pool_check(const struct bristlecone_pool *pool, bristlecone_show_finding show, void *context);
+int bristlecone_pool_check(const struct bristlecone_pool *pool, bristlecone_show_issue show, void *context);
 
 /**
  * Passes the trees of a pool to the callback, in directory order. After an error the callback was not called.
@@ -1089,7 +1089,7 @@ int bristlecone_tree_len(const struct bristlecone_tree *tree, uint64_t *items);
  *
  * Returns `BRISTLECONE_FAILED` if there is any. Nothing is changed.
  */
-int bristlecone_tree_check(const struct bristlecone_tree *tree, bristlecone_show_finding show, void *context);
+int bristlecone_tree_check(const struct bristlecone_tree *tree, bristlecone_show_issue show, void *context);
 
 /**
  * Reports the damage that reads have found since the tree was opened, without a further check.
@@ -1097,7 +1097,7 @@ int bristlecone_tree_check(const struct bristlecone_tree *tree, bristlecone_show
  * Returns `BRISTLECONE_FAILED` if there is any. Nothing is changed.
  */
 int bristlecone_tree_damage(const struct bristlecone_tree *tree,
-                            bristlecone_show_finding show,
+                            bristlecone_show_issue show,
                             void *context);
 
 /**

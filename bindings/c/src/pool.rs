@@ -11,7 +11,7 @@ use crate::argument::{Versioned, fill, give, options, place, text};
 use crate::handle::{self, enter};
 use crate::object::{Object, Open as _, OpenPool};
 use crate::status::{BRISTLECONE_IN_USE, Failure, Outcome, call};
-use crate::tree::{ShowFinding, c_text, name_of, report};
+use crate::tree::{ShowIssue, c_text, name_of, report};
 
 /// An open pool: a file with trees. One process at a time writes to it, which others may follow, or any number of
 /// processes read it. It belongs to the process that opened it: in a forked child every call except those that close
@@ -97,8 +97,8 @@ pub struct PoolInfo {
     pub chunks_free: u64,
     /// Bytes that are mapped by huge pages.
     pub huge_bytes: u64,
-    /// Number of findings at open that do not affect data.
-    pub findings: u64,
+    /// Number of issues at open that do not affect data.
+    pub issues: u64,
     /// The pool's identity.
     pub uuid: [c_char; 64],
     /// Whether another process writes to it, which this one follows.
@@ -262,7 +262,7 @@ pub unsafe extern "C" fn bristlecone_pool_get_info(pool: *const PoolHandle, info
             chunks: found.chunks,
             chunks_free: found.chunks_free,
             huge_bytes: found.huge_bytes,
-            findings: found.findings.len() as u64,
+            issues: found.issues.len() as u64,
             uuid: name_of(&found.uuid),
             following: found.following.into(),
         };
@@ -277,7 +277,7 @@ pub unsafe extern "C" fn bristlecone_pool_get_info(pool: *const PoolHandle, info
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn bristlecone_pool_check(
     pool: *const PoolHandle,
-    show: ShowFinding,
+    show: ShowIssue,
     context: *mut c_void,
 ) -> c_int {
     call(|| {

@@ -3,7 +3,7 @@
 use std::ffi::{CString, c_char, c_int, c_void};
 
 use bristlecone_rs::dynamic::Kind;
-use bristlecone_rs::{Design, Error, Finding, dynamic};
+use bristlecone_rs::{Design, Error, Issue, dynamic};
 
 use crate::argument::{Versioned, array, fill, give, optional_text, options, text};
 use crate::data::size;
@@ -81,9 +81,9 @@ pub struct TreeInfo {
 // SAFETY: numbers, and its size first.
 unsafe impl Versioned for TreeInfo {}
 
-/// Callback that receives a finding of a check: its location and description. Both strings are valid during the call,
+/// Callback that receives an issue of a check: its location and description. Both strings are valid during the call,
 /// under the rules of `bristlecone_show`. May be null.
-pub type ShowFinding =
+pub type ShowIssue =
     Option<unsafe extern "C" fn(context: *mut c_void, location: *const c_char, what: *const c_char)>;
 
 /// Parses the names of the kinds of keys and of values.
@@ -260,7 +260,7 @@ pub unsafe extern "C" fn bristlecone_tree_len(tree: *const TreeHandle, items: *m
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn bristlecone_tree_check(
     tree: *const TreeHandle,
-    show: ShowFinding,
+    show: ShowIssue,
     context: *mut c_void,
 ) -> c_int {
     with(tree, |tree| {
@@ -275,7 +275,7 @@ pub unsafe extern "C" fn bristlecone_tree_check(
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn bristlecone_tree_damage(
     tree: *const TreeHandle,
-    show: ShowFinding,
+    show: ShowIssue,
     context: *mut c_void,
 ) -> c_int {
     with(tree, |tree| {
@@ -290,20 +290,20 @@ pub fn c_text(text: &str) -> CString {
     CString::new(text).unwrap_or_default()
 }
 
-/// Passes findings to the callback; returns `Err` if there are any.
+/// Passes issues to the callback; returns `Err` if there are any.
 ///
 /// # Safety
 ///
 /// The function must accept this context.
-pub unsafe fn report(findings: &[Finding], show: ShowFinding, context: *mut c_void) -> Outcome {
+pub unsafe fn report(issues: &[Issue], show: ShowIssue, context: *mut c_void) -> Outcome {
     if let Some(show) = show {
-        for finding in findings {
-            let (location, what) = (c_text(&finding.location), c_text(&finding.what));
+        for issue in issues {
+            let (location, what) = (c_text(&issue.location), c_text(&issue.what));
             // SAFETY: as the caller says.
             unsafe { show(context, location.as_ptr(), what.as_ptr()) };
         }
     }
-    match findings {
+    match issues {
         [] => Ok(()),
         [first, others @ ..] => {
             let more = if others.is_empty() { String::new() } else { format!(", and {} more", others.len()) };

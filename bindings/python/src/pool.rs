@@ -5,7 +5,7 @@ use std::ops::ControlFlow;
 use std::path::PathBuf;
 use std::sync::Arc;
 
-use bristlecone::{BackupOptions, Design, Finding, TreeStats};
+use bristlecone::{BackupOptions, Design, Issue, TreeStats};
 use pyo3::exceptions::PyTypeError;
 use pyo3::intern;
 use pyo3::prelude::*;
@@ -166,13 +166,13 @@ impl Pool {
         told.set_item("chunks", info.chunks)?;
         told.set_item("chunks_free", info.chunks_free)?;
         told.set_item("huge_bytes", info.huge_bytes)?;
-        told.set_item("findings", findings(info.findings))?;
+        told.set_item("issues", issues(info.issues))?;
         Ok(told)
     }
 
     /// Verifies the pool's own structures; returns the damage found.
     fn check(&self, py: Python<'_>) -> PyResult<Vec<String>> {
-        self.shared.work(py, |pool| Ok(findings(pool.check())))
+        self.shared.work(py, |pool| Ok(issues(pool.check())))
     }
 
     /// Takes a snapshot: all trees as of now, unaffected by later writes.
@@ -320,9 +320,9 @@ fn moments(py: Python<'_>) -> PyResult<Bound<'_, PyModule>> {
     py.import(intern!(py, "bristlecone._moments"))
 }
 
-/// Returns descriptions of findings.
-pub fn findings(found: Vec<Finding>) -> Vec<String> {
-    found.into_iter().map(|Finding { location, what, .. }| format!("{location}: {what}")).collect()
+/// Returns descriptions of issues.
+pub fn issues(found: Vec<Issue>) -> Vec<String> {
+    found.into_iter().map(|Issue { location, what, .. }| format!("{location}: {what}")).collect()
 }
 
 /// Returns a tree's space usage.

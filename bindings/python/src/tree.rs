@@ -11,7 +11,7 @@ use crate::absent::Absent;
 use crate::convert::{Role, some_elements};
 use crate::handle::Tree;
 use crate::many;
-use crate::pool::{findings, stats};
+use crate::pool::{issues, stats};
 use crate::view::{Items, View, What};
 
 /// Returns the two elements of a pair of any type.
@@ -385,7 +385,7 @@ impl Tree {
 
     /// Verifies everything reachable from the tree; returns the damage found.
     fn check(&self, py: Python<'_>) -> PyResult<Vec<String>> {
-        self.slot.work(py, |tree| Ok(findings(tree.check())))
+        self.slot.work(py, |tree| Ok(issues(tree.check())))
     }
 
     fn __traverse__(&self, visit: PyVisit<'_>) -> Result<(), PyTraverseError> {

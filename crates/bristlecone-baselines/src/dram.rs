@@ -135,8 +135,8 @@ impl DramTree {
 
     /// Returns every entry, in order, or an inconsistency. No thread may write meanwhile.
     pub fn entries(&self) -> Result<Vec<(u64, u64)>> {
-        if let Some(finding) = self.index.check().pop() {
-            return Err(bristlecone::Error::corrupted(finding.what, "index"));
+        if let Some(issue) = self.index.check().pop() {
+            return Err(bristlecone::Error::corrupted(issue.what, "index"));
         }
         let (mut entries, mut right) = (Vec::new(), Vec::new());
         self.index.for_each_leaf(|low, id| right.push((low.unwrap_or(0), self.leaf(id))));

@@ -287,8 +287,8 @@ impl<L: Leaves<M>, M: Medium> Core<M> for Hybrid<L, M> {
 
     fn survey(&self) -> Result<(u64, u64)> {
         let first = self.store.pool.anchor(self.store.id).load(self.store.medium());
-        if let Some(finding) = self.index.check().pop() {
-            return Err(Error::corrupted(finding.what, "index"));
+        if let Some(issue) = self.index.check().pop() {
+            return Err(Error::corrupted(issue.what, "index"));
         }
         Ok((self.look_through(first)?, self.census.leaves.sum()))
     }

@@ -8,7 +8,7 @@ use bristlecone::lab::{Batch, Inline, Inspect, Open, Read, Scan, Swapped, Write,
 use bristlecone::parts::counter::Counter;
 use bristlecone::parts::optimistic_lock::{Version, pause};
 use bristlecone::parts::volatile_index::{Step, VolatileIndex};
-use bristlecone::{Finding, Medium, Result, TreeStats};
+use bristlecone::{Issue, Medium, Result, TreeStats};
 use bristlecone_pm::{HeapStats, PoolFile, TreeEntry};
 
 /// The target of a search: the leaf whose range holds a key, the one before it, or the last one.
@@ -251,14 +251,14 @@ impl<M: Medium, C: Core<M>> Inspect for BaselineIndex<C, M> {
         stats
     }
 
-    fn check(&self) -> Vec<Finding> {
+    fn check(&self) -> Vec<Issue> {
         let (items, nodes) = match self.core.survey() {
             Ok(found) => found,
-            Err(error) => return vec![Finding::new("tree", error.to_string())],
+            Err(error) => return vec![Issue::new("tree", error.to_string())],
         };
         let live = self.core.nodes().live_slots;
         let counts = [("items", items, self.core.census().items.sum()), ("nodes", nodes, live)];
         let wrong = counts.into_iter().filter(|(_, there, due)| there != due);
-        wrong.map(|(what, there, due)| Finding::new(what, format!("{there}, where {due} are due"))).collect()
+        wrong.map(|(what, there, due)| Issue::new(what, format!("{there}, where {due} are due"))).collect()
     }
 }

@@ -73,9 +73,9 @@ impl Live {
 
     /// Verifies the tree, and reads it in both directions.
     fn read(&self) -> Result<BTreeMap<u64, u64>, String> {
-        let findings = (self.file.check(), self.tree.check());
-        if !findings.0.is_empty() || !findings.1.is_empty() {
-            return Err(format!("{findings:?}"));
+        let issues = (self.file.check(), self.tree.check());
+        if !issues.0.is_empty() || !issues.1.is_empty() {
+            return Err(format!("{issues:?}"));
         }
         let (mut forward, mut backward) = (Vec::new(), Vec::new());
         let mut batch = Batch::default();

@@ -6,9 +6,9 @@ use bristlecone::PoolInfo;
 
 /// Describes what survives in this pool.
 pub fn promise(info: &PoolInfo) -> String {
-    let caveat =
-        info.domain.caveat(info.detected).map(|caveat| format!("; but {caveat}")).unwrap_or_default();
-    format!("domain {}: survives {}{caveat}", info.domain, info.domain.survives())
+    let warning =
+        info.domain.warning(info.detected).map(|warning| format!("; but {warning}")).unwrap_or_default();
+    format!("domain {}: survives {}{warning}", info.domain, info.domain.survives())
 }
 
 /// Returns the name of the file system that holds a file.

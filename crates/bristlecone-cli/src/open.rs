@@ -3,7 +3,7 @@
 use std::path::{Path, PathBuf};
 use std::time::{Duration, Instant};
 
-use bristlecone::{Domain, Error, Finding, KeepIndex, Pool, PoolOptions};
+use bristlecone::{Domain, Error, Issue, KeepIndex, Pool, PoolOptions};
 use bristlecone_cli::arguments::DomainArg;
 use bristlecone_cli::failure::{Exit, Failure, Outcome};
 use bristlecone_cli::interrupt;
@@ -82,7 +82,7 @@ fn from_medium() -> PoolOptions {
 
 /// Reports damage of a pool on standard error.
 fn saying(pool: Pool) -> Pool {
-    for Finding { location, what, .. } in pool.info().findings {
+    for Issue { location, what, .. } in pool.info().issues {
         eprintln!("bristlecone: {what} at {location}");
     }
     pool

@@ -54,7 +54,7 @@ pub use medium::{
 };
 pub use opener::Opener;
 pub use pool::{
-    CHUNK_BYTES, Chunk, CommitSpace, CreateOptions, Damaged, Finding, Geometry, OpenOptions, Part, PartOf,
+    CHUNK_BYTES, Chunk, CommitSpace, CreateOptions, Damaged, Geometry, Issue, OpenOptions, Part, PartOf,
     PoolFile, PoolInfo, SetAside, SlotKind, TreeEntry, TreeId, TreeSpec, Unnamed, kind_of_descriptor,
 };
 pub use segment::{

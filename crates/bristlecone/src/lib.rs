@@ -184,7 +184,7 @@ pub use api::value::Value;
 #[cfg(feature = "derive")]
 pub use bristlecone_derive::Key;
 pub use bristlecone_pm::{
-    Domain, Error, Finding, KEY_BYTES_MAX, KeepIndex, PoolInfo, Result, TreeEntry, TreeId, TreeSpec,
+    Domain, Error, Issue, KEY_BYTES_MAX, KeepIndex, PoolInfo, Result, TreeEntry, TreeId, TreeSpec,
     VALUE_BYTES_MAX,
 };
 #[cfg(feature = "lab")]

@@ -1,4 +1,4 @@
-// Errors as exceptions, and findings of checks. Part of bristlecone.hpp.
+// Errors as exceptions, and issues of checks. Part of bristlecone.hpp.
 #ifndef BRISTLECONE_ERROR_HPP
 #define BRISTLECONE_ERROR_HPP
 
@@ -23,8 +23,8 @@ private:
     int status_;
 };
 
-/// Location and description of a finding.
-struct finding {
+/// Location and description of an issue.
+struct issue {
     std::string location;
     std::string what;
 };

@@ -255,10 +255,10 @@ public:
     }
 
     /// Damage to the tree; normally none. Exact only while no thread writes.
-    std::vector<finding> check() const {
-        std::vector<finding> found;
+    std::vector<issue> check() const {
+        std::vector<issue> found;
         const auto note = [](void* context, const char* location, const char* what) noexcept {
-            static_cast<std::vector<finding>*>(context)->push_back({location, what});
+            static_cast<std::vector<issue>*>(context)->push_back({location, what});
         };
         detail::unless(bristlecone_tree_check(c_handle(), note, &found), BRISTLECONE_FAILED);
         return found;

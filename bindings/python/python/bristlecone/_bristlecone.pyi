@@ -63,7 +63,7 @@ class _PoolInfo(TypedDict):
     chunks: int
     chunks_free: int
     huge_bytes: int
-    findings: list[str]
+    issues: list[str]
 
 class _TreeStats(TypedDict):
     items: int

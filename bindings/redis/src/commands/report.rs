@@ -30,13 +30,13 @@ pub fn info(call: &Call<'_>) -> Done {
 pub fn check(call: &Call<'_>) -> Done {
     let trees = [call.store.items(), call.store.directory(), call.store.notes()];
     // A tree that another thread changes meanwhile would contradict itself.
-    let findings: Vec<String> = call.store.without_sweeping(|| {
+    let issues: Vec<String> = call.store.without_sweeping(|| {
         let of_trees = trees.iter().flat_map(|tree| tree.check());
-        let findings = call.store.pool().check().into_iter().chain(of_trees);
-        findings.map(|finding| format!("{}: {}", finding.location, finding.what)).collect()
+        let issues = call.store.pool().check().into_iter().chain(of_trees);
+        issues.map(|issue| format!("{}: {}", issue.location, issue.what)).collect()
     });
-    call.reply.array(findings.len());
-    findings.iter().for_each(|finding| call.reply.bytes(finding.as_bytes()));
+    call.reply.array(issues.len());
+    issues.iter().for_each(|issue| call.reply.bytes(issue.as_bytes()));
     Ok(())
 }
 

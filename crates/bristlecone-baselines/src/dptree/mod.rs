@@ -351,8 +351,8 @@ impl<M: Medium> Core<M> for DpTree<M> {
 
     fn survey(&self) -> Result<(u64, u64)> {
         let state = wait::read(&self.state);
-        if let Some(finding) = state.index.check().pop() {
-            return Err(Error::corrupted(finding.what, "index"));
+        if let Some(issue) = state.index.check().pop() {
+            return Err(Error::corrupted(issue.what, "index"));
         }
         state.buffer.tree.entries()?;
         let mut named = Vec::new();

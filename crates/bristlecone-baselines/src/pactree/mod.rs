@@ -261,8 +261,8 @@ impl<M: Medium> Core<M> for PacTree<M> {
 
     fn survey(&self) -> Result<(u64, u64)> {
         let (store, layout) = (&self.store, self.layout);
-        if let Some(finding) = self.index.check().pop() {
-            return Err(Error::corrupted(finding.what, "index"));
+        if let Some(issue) = self.index.check().pop() {
+            return Err(Error::corrupted(issue.what, "index"));
         }
         let mut named: Vec<_> = wait::lock(&self.posted).iter().copied().collect();
         self.index.for_each_leaf(|low, number| named.push((low.unwrap_or(0), self.leaf_of(number))));

@@ -3,7 +3,7 @@
 use std::collections::BTreeMap;
 use std::path::{Path, PathBuf};
 
-use bristlecone::{Finding, Pool, TreeSpec};
+use bristlecone::{Issue, Pool, TreeSpec};
 use bristlecone_cli::arguments::DomainArg;
 use bristlecone_cli::failure::{Exit, Failure, Outcome};
 use bristlecone_cli::interrupt;
@@ -58,8 +58,8 @@ impl Check {
         let in_trees = salvage
             .trees
             .iter()
-            .flat_map(|tree| tree.findings.iter().map(move |finding| (Some(tree.name.as_str()), finding)));
-        let findings = salvage.findings.iter().map(|finding| (None, finding)).chain(in_trees);
+            .flat_map(|tree| tree.issues.iter().map(move |issue| (Some(tree.name.as_str()), issue)));
+        let issues = salvage.issues.iter().map(|issue| (None, issue)).chain(in_trees);
         if output.json() {
             let trees = salvage.trees.iter();
             let trees: Vec<_> = trees
@@ -72,8 +72,8 @@ impl Check {
                     })
                 })
                 .collect();
-            let findings: Vec<_> = findings
-                .map(|(tree, Finding { location, what, .. })| json!({ "tree": tree, "location": location, "what": what }))
+            let issues: Vec<_> = issues
+                .map(|(tree, Issue { location, what, .. })| json!({ "tree": tree, "location": location, "what": what }))
                 .collect();
             output.value(&json!({
                 "ok": salvage.is_whole(),
@@ -81,10 +81,10 @@ impl Check {
                 "trees": trees,
                 "kept": kept,
                 "lost": lost,
-                "findings": findings,
+                "issues": issues,
             }))?;
         } else {
-            summed_up(findings).into_iter().try_for_each(|line| output.line(line))?;
+            summed_up(issues).into_iter().try_for_each(|line| output.line(line))?;
             for tree in &salvage.trees {
                 let (kept, lost) = (counted(tree.kept, "entry", "entries"), grouped(tree.lost));
                 let unknown = match tree.chunks_lost {
@@ -107,7 +107,7 @@ impl Check {
 /// Checks a pool and all its trees, or one tree.
 pub fn check(pool: &Pool, tree: Option<&str>, output: &mut Output) -> Outcome {
     let mut found = Found::default();
-    found.findings.extend(pool.check().into_iter().map(|finding| (None, finding)));
+    found.issues.extend(pool.check().into_iter().map(|issue| (None, issue)));
     let specs = match tree {
         Some(name) => vec![store::find_spec(pool, name)?],
         None => store::specs(pool)?,
@@ -128,11 +128,11 @@ fn without_advice(what: &str) -> &str {
     what.split("; `bristlecone check --repair`").next().unwrap_or(what)
 }
 
-/// Returns a line for each finding. Many findings of one kind become a few locations and the number of the others.
-pub(super) fn summed_up<'a>(findings: impl Iterator<Item = (Option<&'a str>, &'a Finding)>) -> Vec<String> {
+/// Returns a line for each issue. Many issues of one kind become a few locations and the number of the others.
+pub(super) fn summed_up<'a>(issues: impl Iterator<Item = (Option<&'a str>, &'a Issue)>) -> Vec<String> {
     const SHOWN: usize = 3;
     let mut places: BTreeMap<(Option<&str>, String), Vec<&str>> = BTreeMap::new();
-    for (tree, Finding { location, what, .. }) in findings {
+    for (tree, Issue { location, what, .. }) in issues {
         places.entry((tree, without_advice(what).to_owned())).or_default().push(location);
     }
     let line = |((tree, what), places): ((Option<&str>, String), Vec<&str>)| {
@@ -152,7 +152,7 @@ pub(super) fn summed_up<'a>(findings: impl Iterator<Item = (Option<&'a str>, &'a
 /// Results of a check.
 #[derive(Default)]
 struct Found {
-    findings: Vec<(Option<String>, Finding)>,
+    issues: Vec<(Option<String>, Issue)>,
     /// Trees that could not be checked, and the reasons.
     unchecked: Vec<(String, String)>,
     entries: u64,
@@ -167,9 +167,9 @@ impl Found {
     /// Checks a tree.
     fn tree(&mut self, pool: &Pool, name: &str) {
         match pool.check_tree(name).map_err(Failure::from) {
-            Ok((entries, findings)) => {
+            Ok((entries, issues)) => {
                 self.entries += entries;
-                self.findings.extend(findings.into_iter().map(|finding| (Some(name.to_owned()), finding)));
+                self.issues.extend(issues.into_iter().map(|issue| (Some(name.to_owned()), issue)));
             }
             Err(failure) => {
                 self.unchecked.push((name.to_owned(), without_advice(failure.line()).to_owned()));
@@ -179,37 +179,37 @@ impl Found {
 
     /// Prints the results; fails if anything was found or not checked.
     fn show(&self, trees: u64, output: &mut Output) -> Outcome {
-        let wrong = self.findings.len() + self.unchecked.len();
+        let wrong = self.issues.len() + self.unchecked.len();
         if output.json() {
-            let finding = |tree: Option<&String>, location: &str, what: &str| json!({ "tree": tree, "location": location, "what": what });
-            let found = self.findings.iter();
-            let found = found.map(|(tree, found)| finding(tree.as_ref(), &found.location, &found.what));
+            let issue = |tree: Option<&String>, location: &str, what: &str| json!({ "tree": tree, "location": location, "what": what });
+            let found = self.issues.iter();
+            let found = found.map(|(tree, found)| issue(tree.as_ref(), &found.location, &found.what));
             let unchecked = self.unchecked.iter();
             let unchecked =
-                unchecked.map(|(tree, why)| finding(Some(tree), "tree", &format!("not checked: {why}")));
+                unchecked.map(|(tree, why)| issue(Some(tree), "tree", &format!("not checked: {why}")));
             output.value(&json!({
                 "ok": wrong == 0,
                 "trees": trees,
                 "entries": self.entries,
                 "skipped": self.unchecked.iter().map(|(tree, _)| tree).collect::<Vec<_>>(),
-                "findings": found.chain(unchecked).collect::<Vec<_>>(),
+                "issues": found.chain(unchecked).collect::<Vec<_>>(),
                 "live": self.is_live,
                 "not_checked": if self.is_live { &NOT_CHECKED_LIVE[..] } else { &[] },
             }))?;
         } else {
-            let findings = self.findings.iter().map(|(tree, finding)| (tree.as_deref(), finding));
-            summed_up(findings).into_iter().try_for_each(|line| output.line(line))?;
+            let issues = self.issues.iter().map(|(tree, issue)| (tree.as_deref(), issue));
+            summed_up(issues).into_iter().try_for_each(|line| output.line(line))?;
             for (tree, why) in &self.unchecked {
                 output.line(format_args!("{tree}: not checked: {why}"))?;
             }
-            let findings = counted(wrong as u64, "finding", "findings");
+            let issues = counted(wrong as u64, "issue", "issues");
             let verdict = match (wrong, self.is_live) {
                 (0, false) => "everything is as it must be".to_owned(),
                 (0, true) => "everything that was checked is as it must be".to_owned(),
                 (_, false) => {
-                    format!("{findings}; `bristlecone check POOL --repair NEW_POOL` saves what can be read")
+                    format!("{issues}; `bristlecone check POOL --repair NEW_POOL` saves what can be read")
                 }
-                (_, true) => format!("{findings}; check it again when no process writes to it"),
+                (_, true) => format!("{issues}; check it again when no process writes to it"),
             };
             let (trees, entries) =
                 (counted(trees, "tree", "trees"), counted(self.entries, "entry", "entries"));

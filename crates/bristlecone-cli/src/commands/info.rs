@@ -2,7 +2,7 @@
 
 use std::path::Path;
 
-use bristlecone::{Error, Finding, Pool, PoolInfo, TreeEntry};
+use bristlecone::{Error, Issue, Pool, PoolInfo, TreeEntry};
 use bristlecone_cli::failure::Outcome;
 use bristlecone_cli::interrupt;
 use bristlecone_cli::medium;
@@ -34,10 +34,10 @@ pub fn describe(pool: &Pool, path: &Path, output: &mut Output) -> Outcome {
     let (info, trees) = (pool.info(), pool.trees()?);
     let (medium, damaged) = (medium::name(path), damaged_trees(pool, &info, &trees)?);
     if output.json() {
-        let found = |(tree, found): &(Option<&str>, &Finding)| json!({ "tree": tree, "location": found.location, "what": found.what });
-        let of_pool = info.findings.iter().map(|finding| (None, finding));
-        let of_trees = damaged.iter().map(|(tree, finding)| (Some(tree.as_str()), finding));
-        let findings: Vec<_> = of_pool.chain(of_trees).map(|finding| found(&finding)).collect();
+        let found = |(tree, found): &(Option<&str>, &Issue)| json!({ "tree": tree, "location": found.location, "what": found.what });
+        let of_pool = info.issues.iter().map(|issue| (None, issue));
+        let of_trees = damaged.iter().map(|(tree, issue)| (Some(tree.as_str()), issue));
+        let issues: Vec<_> = of_pool.chain(of_trees).map(|issue| found(&issue)).collect();
         output.value(&json!({
             "pool": path,
             "uuid": info.uuid,
@@ -46,7 +46,7 @@ pub fn describe(pool: &Pool, path: &Path, output: &mut Output) -> Outcome {
             "domain": info.domain.to_string(),
             "detected_domain": info.detected.to_string(),
             "survives": info.domain.survives(),
-            "caveat": info.domain.caveat(info.detected),
+            "warning": info.domain.warning(info.detected),
             "closed_cleanly": info.was_clean,
             "index_was_kept": info.index_was_kept,
             "read_only": info.read_only,
@@ -58,7 +58,7 @@ pub fn describe(pool: &Pool, path: &Path, output: &mut Output) -> Outcome {
             "chunks_free": info.chunks_free,
             "huge_page_bytes": info.huge_bytes,
             "trees": trees.len(),
-            "findings": findings,
+            "issues": issues,
         }))?;
     } else {
         output.line(format_args!("pool       {}", path.display()))?;
@@ -84,15 +84,15 @@ pub fn describe(pool: &Pool, path: &Path, output: &mut Output) -> Outcome {
         output.line(format_args!("chunks     {chunks} of {each}, {} free", grouped(info.chunks_free)))?;
         output.line(format_args!("pages      {}", medium::pages(&info)))?;
         output.line(format_args!("trees      {}", trees.len()))?;
-        for (tree, Finding { what, location, .. }) in &damaged {
+        for (tree, Issue { what, location, .. }) in &damaged {
             output.line(format_args!("damaged    {tree}: {what} at {location}"))?;
         }
     }
     Ok(())
 }
 
-/// Returns each tree that cannot be opened because it is damaged, and the first finding.
-fn damaged_trees(pool: &Pool, info: &PoolInfo, trees: &[TreeEntry]) -> Outcome<Vec<(String, Finding)>> {
+/// Returns each tree that cannot be opened because it is damaged, and the first issue.
+fn damaged_trees(pool: &Pool, info: &PoolInfo, trees: &[TreeEntry]) -> Outcome<Vec<(String, Issue)>> {
     let mut damaged = Vec::new();
     // An open for writing recovers the trees that it uses. Those of a followed pool are in the memory of its writer.
     if !info.read_only || info.following {
@@ -100,12 +100,12 @@ fn damaged_trees(pool: &Pool, info: &PoolInfo, trees: &[TreeEntry]) -> Outcome<V
     }
     for TreeEntry { spec, .. } in trees {
         interrupt::check("nothing was changed")?;
-        let finding = match pool.dynamic_tree(&spec.name) {
+        let issue = match pool.dynamic_tree(&spec.name) {
             Ok(tree) if tree.is_salvaged() => tree.damage().into_iter().next(),
-            Err(Error::Corrupted { what, location }) => Some(Finding::new(location, what)),
+            Err(Error::Corrupted { what, location }) => Some(Issue::new(location, what)),
             _ => None,
         };
-        damaged.extend(finding.map(|finding| (spec.name.clone(), finding)));
+        damaged.extend(issue.map(|issue| (spec.name.clone(), issue)));
     }
     Ok(damaged)
 }

@@ -2,7 +2,7 @@
 
 use std::ops::ControlFlow;
 
-use bristlecone::{Finding, ScrubOptions};
+use bristlecone::{Issue, ScrubOptions};
 use bristlecone_cli::failure::{Exit, Failure, Outcome};
 use bristlecone_cli::interrupt;
 use bristlecone_cli::output::{Output, counted};
@@ -42,22 +42,22 @@ impl Scrub {
         }));
         bar.finish_and_clear();
         let scrub = scrub?;
-        let findings = || scrub.findings.iter().map(|(tree, finding)| (tree.as_deref(), finding));
+        let issues = || scrub.issues.iter().map(|(tree, issue)| (tree.as_deref(), issue));
         if output.json() {
-            let found = |(tree, Finding { location, what, .. }): (Option<&str>, &Finding)| json!({ "tree": tree, "location": location, "what": what });
+            let found = |(tree, Issue { location, what, .. }): (Option<&str>, &Issue)| json!({ "tree": tree, "location": location, "what": what });
             output.value(&json!({
-                "ok": scrub.findings.is_empty() && scrub.is_complete,
+                "ok": scrub.issues.is_empty() && scrub.is_complete,
                 "entries": scrub.items,
                 "bytes": scrub.bytes,
-                "findings": findings().map(found).collect::<Vec<_>>(),
+                "issues": issues().map(found).collect::<Vec<_>>(),
             }))?;
         } else {
-            summed_up(findings()).into_iter().try_for_each(|line| output.line(line))?;
+            summed_up(issues()).into_iter().try_for_each(|line| output.line(line))?;
             let (entries, bytes) = (counted(scrub.items, "entry", "entries"), size::show(scrub.bytes));
-            let verdict = match scrub.findings.len() as u64 {
+            let verdict = match scrub.issues.len() as u64 {
                 0 => "nothing wrong with them".to_owned(),
                 found => {
-                    let found = counted(found, "finding", "findings");
+                    let found = counted(found, "issue", "issues");
                     format!("{found}; `bristlecone check POOL --repair NEW_POOL` saves what can be read")
                 }
             };
@@ -66,6 +66,6 @@ impl Scrub {
         if !scrub.is_complete {
             return Err(Failure::interrupted("not everything was read"));
         }
-        if scrub.findings.is_empty() { Ok(()) } else { Err(Failure::Shown(Exit::Failed)) }
+        if scrub.issues.is_empty() { Ok(()) } else { Err(Failure::Shown(Exit::Failed)) }
     }
 }

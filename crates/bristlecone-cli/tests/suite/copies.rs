@@ -107,7 +107,7 @@ fn a_copy_of_a_damaged_pool_is_none() {
     let scrubbed = bench.run("scrub @p --json");
     let found: serde_json::Value = serde_json::from_str(&scrubbed.stdout).unwrap();
     let entries = found["entries"].as_u64().unwrap();
-    assert_eq!((scrubbed.code, found["findings"].as_array().unwrap().len()), (1, 3), "{scrubbed:?}");
+    assert_eq!((scrubbed.code, found["issues"].as_array().unwrap().len()), (1, 3), "{scrubbed:?}");
     assert!((1000..1998).contains(&entries), "{entries}");
     assert!(bench.run("scrub @p").stdout.contains("--repair"));
 }

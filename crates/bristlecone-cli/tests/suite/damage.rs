@@ -154,7 +154,7 @@ fn a_damaged_word_is_told_or_does_no_harm() {
 }
 
 #[test]
-fn a_tree_that_cannot_be_checked_is_a_finding() {
+fn a_tree_that_cannot_be_checked_is_an_issue() {
     let bench = Bench::new();
     let pool = Pool::options().max_bytes(64 << 20).create(true).open(bench.path("p")).unwrap();
     drop(pool.tree::<u64, u64>("sound").unwrap());
@@ -276,7 +276,7 @@ fn a_tree_with_a_damaged_log_is_read_but_not_written() {
         assert!(trees.code == 5 && trees.stdout.contains('?') && trees.stdout.contains("sound"), "{trees:?}");
         assert!(bench.run("info @p").ok().contains("damaged    t: "), "{design}");
         let info = bench.run("info @p --json").json();
-        assert_eq!(info["findings"][0]["tree"], "t", "{design}: {info}");
+        assert_eq!(info["issues"][0]["tree"], "t", "{design}: {info}");
         let checked = bench.run("check @p");
         assert!(checked.code == 1 && checked.stdout.contains("t: "), "{design}: {checked:?}");
 

@@ -39,7 +39,7 @@ pub fn single() -> TreePool<Words> {
 
 /// Returns a scenario: each log has one item that is moved to a node where no write flushes it, until there are enough
 /// for these to be logged again.
-pub fn stragglers() -> Scenario<TreeOp> {
+pub fn old_entry() -> Scenario<TreeOp> {
     let write = |key, value| Insert("t", key, value);
     let fill = (0..96).map(|n| write(n * 37 % 96 * 10, n));
     let log = |n: u64| {
@@ -47,7 +47,7 @@ pub fn stragglers() -> Scenario<TreeOp> {
         [write(n * 7 % 24 * 40, 100 + n)].into_iter().chain(others)
     };
     Scenario {
-        name: "stragglers",
+        name: "old-entry",
         creation: false,
         setup: [Create("t")].into_iter().chain(fill).chain((0..24).flat_map(log)).collect(),
         ops: (24..34).flat_map(log).collect(),
@@ -177,7 +177,7 @@ pub(super) fn proofs() -> Vec<Proof> {
         Proof::by_crashes(starting(steps), budget, || (tree_pool::<Texts>(), named(&["insert"])))
     });
     let others = [
-        Proof::by_crashes(starting("lodgetree compact"), few, || (single(), vec![stragglers()])),
+        Proof::by_crashes(starting("lodgetree compact"), few, || (single(), vec![old_entry()])),
         Proof::by_crashes(starting("lodgetree merge.3"), shallow, || (tree_pool::<Words>(), merged())),
         Proof::by_crashes(starting("lodgetree flush.1"), shallow, given_up),
         Proof::by_crashes(starting("lodgetree flush.2 records"), shallow, || {

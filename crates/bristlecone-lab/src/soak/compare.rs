@@ -17,8 +17,8 @@ pub fn compare<I: Items>(
     tree: &Tree<I::K, I::V>,
     settles: bool,
 ) -> Checked {
-    let findings = tree.check();
-    expect(findings.is_empty(), || format!("check of the tree: {findings:?}"))?;
+    let issues = tree.check();
+    expect(issues.is_empty(), || format!("check of the tree: {issues:?}"))?;
     let forwards: Vec<_> = tree.iter().collect();
     let mut backwards: Vec<_> = tree.iter().rev().collect();
     backwards.reverse();

@@ -22,10 +22,10 @@ pub fn compare(board: &Board, pool: &Pool) -> Checked {
     let is_due = board.other.load(Acquire);
     match pool.check_tree(NAME) {
         Err(Error::NoSuchTree { .. }) => expect(is_due != PRESENT, || "the other tree is gone".to_owned()),
-        Ok((items, findings)) => {
+        Ok((items, issues)) => {
             expect(is_due != ABSENT, || "the other tree was dropped, and is there".to_owned())?;
             let right = if is_due == PRESENT { items == ITEMS } else { items <= ITEMS };
-            expect(right && findings.is_empty(), || format!("the other tree: {items} items, {findings:?}"))
+            expect(right && issues.is_empty(), || format!("the other tree: {items} items, {issues:?}"))
         }
         Err(error) => Err(failed("opening the other tree")(error)),
     }

@@ -55,8 +55,8 @@ impl Worker<'_> {
         let look = matches!(self.life.end, End::Look);
         let Some(pool) = self.open_pool(look)? else { return Ok(()) };
         self.life.board.enter(Phase::Opened);
-        let findings = pool.check();
-        expect(findings.is_empty(), || format!("check of the pool: {findings:?}"))?;
+        let issues = pool.check();
+        expect(issues.is_empty(), || format!("check of the pool: {issues:?}"))?;
         other::compare(self.life.board, &pool)?;
         self.trees_beside(&pool, look)?;
         let Some(tree) = self.open_tree::<I>(&pool, look)? else { return Ok(()) };
@@ -160,8 +160,8 @@ impl Worker<'_> {
         for number in 0..self.life.round.cell.room.beside {
             let name = format!("beside {number}");
             if self.life.board.beside.load(Relaxed) > number {
-                let (items, findings) = pool.check_tree(&name).map_err(failed("checking a tree beside"))?;
-                expect((items, findings.len()) == (BESIDE, 0), || format!("{name}: {items}, {findings:?}"))?;
+                let (items, issues) = pool.check_tree(&name).map_err(failed("checking a tree beside"))?;
+                expect((items, issues.len()) == (BESIDE, 0), || format!("{name}: {items}, {issues:?}"))?;
             } else if !look {
                 match self.fill_beside(pool, &name, number) {
                     Err(error) if self.life.is_no_room(&error) => return Ok(()),

@@ -85,9 +85,9 @@ fn open_pool_of(sim: &Sim, max_bytes: Option<u64>) -> Result<Option<Arc<PoolFile
 
 /// Checks the pool itself, and that every chunk is free or has an owner.
 pub(super) fn check_pool(pool: &PoolFile<AnyMedium>) -> Result<(), String> {
-    let findings = pool.check();
-    if !findings.is_empty() {
-        return Err(format!("{findings:?}"));
+    let issues = pool.check();
+    if !issues.is_empty() {
+        return Err(format!("{issues:?}"));
     }
     let (free, begun, _) = pool.chunk_counts();
     let of_trees: usize = pool.live_trees().map(|tree| pool.chunks_of(tree).len()).sum();

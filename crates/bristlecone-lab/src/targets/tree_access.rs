@@ -102,9 +102,9 @@ fn attempt<I: Items>(tree: &Tree<I::K, I::V>, key: u64, access: Access) -> Attem
 
 /// Checks a tree and reads it by every method.
 pub(super) fn read<I: Items>(tree: &Tree<I::K, I::V>) -> Result<BTreeMap<u64, u64>, String> {
-    let findings = tree.check();
-    if !findings.is_empty() {
-        return Err(format!("{findings:?}"));
+    let issues = tree.check();
+    if !issues.is_empty() {
+        return Err(format!("{issues:?}"));
     }
     let forward = all::<I>(tree, Way::Forward)?;
     for way in [Way::Backward, Way::Visit] {

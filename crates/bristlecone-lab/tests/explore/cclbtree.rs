@@ -13,7 +13,7 @@ use crate::mutations::every_step_is_needed;
 
 const MODES: [Mode; 3] = [Mode::Prefix, Mode::Subset, Mode::Eadr];
 
-/// Explores the scenarios and fails with all findings.
+/// Explores the scenarios and fails with all issues.
 fn survives<I: Items>(
     tree_pool: &TreePool<I>,
     scenarios: &[Scenario<TreeOp>],

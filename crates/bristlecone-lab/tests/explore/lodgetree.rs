@@ -5,7 +5,7 @@ use std::collections::{BTreeMap, BTreeSet};
 use bristlecone::Design;
 use bristlecone_cells::{Effort, takes};
 use bristlecone_lab::proofs::lodgetree::{
-    in_larger_pool, in_place, run, single, stragglers, tree_pool, written_through,
+    in_larger_pool, in_place, old_entry, run, single, tree_pool, written_through,
 };
 use bristlecone_lab::targets::TreeOp::{
     self, Close, Create, Insert, InsertNew, Remove, Swap, Update, Upsert,
@@ -17,10 +17,10 @@ use bristlecone_sim::{Budget, Event, Report, Scenario, explore};
 use crate::effort::{affordable, modes};
 use crate::mutations::every_step_is_needed;
 
-/// Key 1 is written beside a straggler, the last key, whose node no other write reaches. Then key 1 is
-/// repeatedly written or removed, and flushed, and its logs are reused: all but the straggler's, which has
+/// Key 1 is written beside an old entry, that of the last key, whose node no other write reaches. Then key 1 is
+/// repeatedly written or removed, and flushed, and its logs are reused: all but the one of the old entry, which has
 /// the oldest value.
-fn straggler(name: &'static str, rounds: u64, removed: bool) -> Scenario<TreeOp> {
+fn old_entry_reached(name: &'static str, rounds: u64, removed: bool) -> Scenario<TreeOp> {
     let write = |key, value| Insert("t", key, value);
     let mut setup = vec![Create("t")];
     setup.extend((0..24).map(|key| write(key * 7 % 24, key)));
@@ -78,7 +78,7 @@ fn blind_upserts_survive_every_crash() {
 
 fn survives<I: Items>(budget: Budget) -> Report {
     let mut total = Report { scenario: "all".to_owned(), ..Report::default() };
-    for scenario in [straggler("straggler", 6, false), straggler("straggler-removed", 3, true)] {
+    for scenario in [old_entry_reached("old-entry", 6, false), old_entry_reached("old-entry-removed", 3, true)] {
         for mode in modes() {
             let report = explore(&tree_pool::<I>(), &scenario, mode, budget);
             println!("{report}");
@@ -104,7 +104,7 @@ fn compaction_logs_what_the_oldest_logs_hold_again() {
     }
     let budget = affordable(Budget { exhaustive: 64, sampled: 32, nested: (16, 8), ..Budget::quick() });
     for mode in modes() {
-        let report = explore(&single(), &stragglers(), mode, budget);
+        let report = explore(&single(), &old_entry(), mode, budget);
         assert!(
             report.sites.iter().any(|site| site.step == "lodgetree compact.2"),
             "nothing was logged again"

@@ -11,7 +11,7 @@ use bristlecone_pm::Geometry;
 pub use bristlecone_sim::Planned;
 use bristlecone_sim::{Access, Mode, Operation, Plan, Progress, Schedules, explore_schedules};
 
-/// Explores schedules of a plan. Fails with the findings, or if a step for which the plan is made is too rare while
+/// Explores schedules of a plan. Fails with the issues, or if a step for which the plan is made is too rare while
 /// other threads are active.
 pub fn raced<I: Items>(
     registers: TreePool<I>,

@@ -27,7 +27,7 @@ fn tree_pool<I: Items>(node_lines: u64) -> TreePool<I> {
     }
 }
 
-/// Explores scenarios and fails with all findings.
+/// Explores scenarios and fails with all issues.
 fn survives<I: Items>(tree_pool: &TreePool<I>, modes: &[Mode], budget: Budget) {
     let mut total = Report { scenario: "all".to_owned(), ..Report::default() };
     let scenarios = tree_scenarios();

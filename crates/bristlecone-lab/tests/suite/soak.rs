@@ -39,8 +39,8 @@ fn is_found(flaw: &str) {
     let left = Pool::options().open(pool).unwrap();
     let trees = left.trees().unwrap();
     let checked = trees.iter().flat_map(|tree| left.check_tree(&tree.spec.name).unwrap().1);
-    let findings: Vec<_> = left.check().into_iter().chain(checked).collect();
-    assert!(findings.is_empty(), "{findings:?}");
+    let issues: Vec<_> = left.check().into_iter().chain(checked).collect();
+    assert!(issues.is_empty(), "{issues:?}");
     drop(left);
     let model: Value =
         serde_json::from_str(&std::fs::read_to_string(pool.replace(".pool", ".json")).unwrap()).unwrap();

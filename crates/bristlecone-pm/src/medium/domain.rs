@@ -48,7 +48,7 @@ impl Domain {
     }
 
     /// Returns a warning if this medium cannot guarantee what the domain promises.
-    pub fn caveat(self, detected: Self) -> Option<&'static str> {
+    pub fn warning(self, detected: Self) -> Option<&'static str> {
         let volatile = detected == Self::Process && self != Self::Process;
         let cached = detected == Self::Msync && matches!(self, Self::Adr | Self::Eadr);
         let weaker = self == Self::Process && detected != Self::Process;
@@ -123,9 +123,9 @@ mod tests {
 
     #[test]
     fn a_promise_that_the_medium_breaks_is_named() {
-        assert!(Domain::Adr.caveat(Domain::Process).is_some());
-        assert!(Domain::Process.caveat(Domain::Msync).is_some());
-        assert!(Domain::Msync.caveat(Domain::Msync).is_none());
-        assert!(Domain::Process.caveat(Domain::Process).is_none());
+        assert!(Domain::Adr.warning(Domain::Process).is_some());
+        assert!(Domain::Process.warning(Domain::Msync).is_some());
+        assert!(Domain::Msync.warning(Domain::Msync).is_none());
+        assert!(Domain::Process.warning(Domain::Process).is_none());
     }
 }

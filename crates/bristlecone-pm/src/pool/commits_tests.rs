@@ -113,8 +113,8 @@ fn salvage_finds_the_log_and_a_log_without_its_bit_is_damage() {
     let number = space.sequence();
     drop(space);
     drop(pool);
-    let Damaged { pool, findings, .. } = PoolFile::open_damaged(&scratch.0, part_of, Native::new).unwrap();
-    assert!(findings.is_empty(), "{findings:?}");
+    let Damaged { pool, issues, .. } = PoolFile::open_damaged(&scratch.0, part_of, Native::new).unwrap();
+    assert!(issues.is_empty(), "{issues:?}");
     assert_eq!(pool.pending_commits(), [(number, b"abc".to_vec())]);
     drop(pool);
     let mut bytes = std::fs::read(&scratch.0).unwrap();

@@ -8,11 +8,11 @@ use std::path::Path;
 use super::backing::data;
 use super::layout::{MAGIC, SUPERBLOCK_STRIDE, SUPERBLOCK_WORDS, Superblock};
 use super::superblock::Contents;
-use super::{Access, Finding};
+use super::{Access, Issue};
 use crate::{Error, Result, failpoint};
 
 /// Reads the superblock of a file, and the damage to one copy of it.
-pub(super) fn superblock(file: &File, path: &Path, access: Access) -> Result<(Contents, Option<Finding>)> {
+pub(super) fn superblock(file: &File, path: &Path, access: Access) -> Result<(Contents, Option<Issue>)> {
     let mut bytes = vec![0; 2 * SUPERBLOCK_STRIDE as usize];
     read(file, path, &mut bytes, 0)?;
     let copies = [0, SUPERBLOCK_STRIDE as usize].map(|start| Superblock::from_words(words(&bytes[start..])));

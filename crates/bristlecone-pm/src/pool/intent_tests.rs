@@ -159,9 +159,8 @@ fn the_intent_is_golden() {
         std::fs::write(&scratch.0, &broken).unwrap();
         let error = scratch.open().unwrap_err();
         assert!(matches!(&error, Error::Corrupted { location, .. } if location == "intent"), "{error}");
-        let Damaged { pool, findings, .. } =
-            PoolFile::open_damaged(&scratch.0, part_of, Native::new).unwrap();
-        assert_eq!((names(&pool), &*findings[0].location), (vec!["a".to_owned()], "intent"));
+        let Damaged { pool, issues, .. } = PoolFile::open_damaged(&scratch.0, part_of, Native::new).unwrap();
+        assert_eq!((names(&pool), &*issues[0].location), (vec!["a".to_owned()], "intent"));
     }
 }
 
@@ -257,5 +256,5 @@ fn a_raise_that_was_cut_short_is_no_damage() {
     let second = order[1];
     file.write_all_at(&superblocks(&small)[second], second as u64 * SUPERBLOCK_STRIDE).unwrap();
     let info = scratch.open().unwrap().info();
-    assert_eq!((info.findings, info.max_bytes >> 20), (vec![], 66));
+    assert_eq!((info.issues, info.max_bytes >> 20), (vec![], 66));
 }

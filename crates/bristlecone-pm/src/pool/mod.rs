@@ -84,15 +84,15 @@ enum Access {
 /// An inconsistency found by `check`.
 #[derive(Clone, Debug, PartialEq, Eq)]
 #[non_exhaustive]
-pub struct Finding {
+pub struct Issue {
     /// Its location.
     pub location: String,
     /// Its description.
     pub what: String,
 }
 
-impl Finding {
-    /// Returns a finding.
+impl Issue {
+    /// Returns an issue.
     pub fn new(location: impl Into<String>, what: impl Into<String>) -> Self {
         Self { location: location.into(), what: what.into() }
     }
@@ -133,7 +133,7 @@ pub struct PoolInfo {
     /// Bytes that are mapped by huge pages.
     pub huge_bytes: u64,
     /// Damage found at open that does not affect data. In a pool that is open for writing it is repaired.
-    pub findings: Vec<Finding>,
+    pub issues: Vec<Issue>,
 }
 
 /// An open pool. If dropped without [`close`](Self::close) it counts as crashed: the next open finds the mark and all
@@ -154,7 +154,7 @@ pub struct PoolFile<M> {
     detected: Domain,
     path: Option<PathBuf>,
     /// Damage found at open that does not affect data.
-    damage: Vec<Finding>,
+    damage: Vec<Issue>,
     /// Held while the directory changes.
     directory: Mutex<Names>,
     pages: Pages,
@@ -327,26 +327,26 @@ impl<M: Medium> PoolFile<M> {
             chunks_free,
             chunks,
             huge_bytes: self.region.huge_bytes(),
-            findings: self.damage.clone(),
+            issues: self.damage.clone(),
         };
         if self.is_followed() { self.info_followed(info) } else { info }
     }
 
-    /// Verifies superblock, directory and descriptors as open does, and adds the findings of open. In a pool that is
+    /// Verifies superblock, directory and descriptors as open does, and adds the issues of open. In a pool that is
     /// followed, checks the directory only, because the writer changes the others meanwhile.
-    pub fn check(&self) -> Vec<Finding> {
-        let mut findings = self.damage.clone();
+    pub fn check(&self) -> Vec<Issue> {
+        let mut issues = self.damage.clone();
         let mut note = |location: &str, result: Result<()>| {
-            findings.extend(result.err().map(|error| Finding::new(location, error.to_string())));
+            issues.extend(result.err().map(|error| Issue::new(location, error.to_string())));
         };
         note("directory", self.trees().map(drop));
         if self.is_followed() {
-            return findings;
+            return issues;
         }
         note("superblock", self.lock_contents().verify(&self.region, &self.medium, self.access));
         let stray = self.stray_chunks();
-        findings.extend(stray.iter().map(|id| Finding::new(format!("chunk {id}"), "its owner is no tree")));
-        findings
+        issues.extend(stray.iter().map(|id| Issue::new(format!("chunk {id}"), "its owner is no tree")));
+        issues
     }
 
     fn lock_contents(&self) -> MutexGuard<'_, Contents> {

@@ -12,7 +12,7 @@ use super::new_file::NewFile;
 use super::pages::Pages;
 use super::superblock::Contents;
 use super::{
-    Access, CHUNK_BYTES, CreateOptions, Finding, Geometry, OpenOptions, PoolFile, TREES_MAX, backing, header,
+    Access, CHUNK_BYTES, CreateOptions, Geometry, Issue, OpenOptions, PoolFile, TREES_MAX, backing, header,
 };
 use crate::sync::AtomicU64;
 use crate::{At, Domain, Error, Events, Flushed, Medium, Region, Result};
@@ -29,7 +29,7 @@ pub(super) struct Found {
     /// The number of the segment that the close saved.
     pub seal: u64,
     /// The damage to one copy.
-    pub damage: Option<Finding>,
+    pub damage: Option<Issue>,
 }
 
 /// A pool whose file has no name yet. If dropped, it is deleted.

@@ -218,7 +218,7 @@ fn a_damaged_copy_of_the_superblock_is_reported_and_a_torn_one_is_not() {
                 if read_only { PoolFile::open_read_only(&scratch.0, Native::new) } else { scratch.open() };
             let pool = opened.unwrap();
             let said = format!("superblock, copy {copy}");
-            assert_eq!(pool.info().findings[0].location, said);
+            assert_eq!(pool.info().issues[0].location, said);
             assert_eq!(pool.check()[0].location, said);
         }
         assert!(scratch.open().unwrap().check().is_empty(), "it was written anew");

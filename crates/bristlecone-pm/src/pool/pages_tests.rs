@@ -114,7 +114,7 @@ fn pages_that_are_missing_or_twice_there_are_damage() {
         let opened = scratch.open();
         assert!(matches!(opened, Err(Error::Corrupted { .. })), "{descriptor:?}: {opened:?}");
         let saved = PoolFile::open_damaged(&scratch.0, part_of, Native::new).unwrap();
-        assert!(!saved.findings.is_empty());
+        assert!(!saved.issues.is_empty());
         assert_eq!(saved.pool.trees().unwrap().len(), kept, "{descriptor:?}");
     }
     std::fs::write(&scratch.0, whole).unwrap();

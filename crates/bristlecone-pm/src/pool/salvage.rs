@@ -11,7 +11,7 @@ use super::backing::{self, PAGE_BYTES};
 use super::layout::{COMMITS_OWNER, Descriptor, ENTRY_DROPPING, ENTRY_FREE, ENTRY_LIVE, Part, SlotKind};
 use super::open::{Found, detect, reservation};
 use super::superblock::Contents;
-use super::{Access, CHUNK_BYTES, Finding, Geometry, PartOf, PoolFile, TREES_MAX, TreeId, header};
+use super::{Access, CHUNK_BYTES, Geometry, Issue, PartOf, PoolFile, TREES_MAX, TreeId, header};
 use crate::alloc::is_record_class;
 use crate::{Domain, Error, Medium, Region, Result};
 
@@ -21,7 +21,7 @@ pub struct Damaged<M> {
     /// The pool, open for reading.
     pub pool: Arc<PoolFile<M>>,
     /// Damage outside its trees.
-    pub findings: Vec<Finding>,
+    pub issues: Vec<Issue>,
     /// The owner of each chunk that is lost in whole or in part.
     pub chunks_lost: Vec<TreeId>,
 }
@@ -40,15 +40,15 @@ impl<M: Medium> PoolFile<M> {
     ) -> Result<Damaged<M>> {
         let access = Access::Read;
         let (file, len) = Self::begin(path, access)?;
-        let mut findings = Vec::new();
+        let mut issues = Vec::new();
         let (contents, guessed) = match header::superblock(&file, path, access) {
             Ok((contents, damage)) => {
-                findings.extend(damage);
+                issues.extend(damage);
                 (contents, false)
             }
             Err(error @ Error::Newer { .. }) => return Err(error),
             Err(error) => {
-                findings.push(Finding::new("superblock", format!("{error}: the default sizes are assumed")));
+                issues.push(Issue::new("superblock", format!("{error}: the default sizes are assumed")));
                 (guess(len), true)
             }
         };
@@ -60,14 +60,14 @@ impl<M: Medium> PoolFile<M> {
         let whole = geometry.header_bytes() + chunks * geometry.chunk_bytes;
         // Missing parts of the header or of the last chunk read as zeros.
         let cut = if len < whole {
-            findings.push(Finding::new("header", "the file ends within it"));
+            issues.push(Issue::new("header", "the file ends within it"));
             region.grow(whole)?;
             None
         } else if len > whole {
             region.grow(whole + geometry.chunk_bytes)?;
             let missing = whole + geometry.chunk_bytes - len;
             let what = format!("the file ends within it, {missing} bytes are missing");
-            findings.push(Finding::new(format!("chunk {chunks}"), what));
+            issues.push(Issue::new(format!("chunk {chunks}"), what));
             Some(chunks as u32)
         } else {
             None
@@ -75,7 +75,7 @@ impl<M: Medium> PoolFile<M> {
         backing::blank_holes(&region, &geometry)?;
         for &page in &unreadable {
             region.blank(page, PAGE_BYTES)?;
-            findings.push(Finding::new(format!("byte {page:#x}"), "4096 bytes cannot be read"));
+            issues.push(Issue::new(format!("byte {page:#x}"), "4096 bytes cannot be read"));
         }
         let medium = make_medium(Domain::Process);
         if guessed {
@@ -85,16 +85,16 @@ impl<M: Medium> PoolFile<M> {
         let found = Found { contents, was_clean: contents.clean, seal: 0, damage: None };
         let pool = Self::assemble(region, medium, found, detected, Some(path), access);
         pool.find_pages(pool.chunks_present().into(), |id, what| {
-            findings.push(Finding::new(format!("chunk {id}"), format!("{what}: it is lost")));
+            issues.push(Issue::new(format!("chunk {id}"), format!("{what}: it is lost")));
             Ok(())
         })?;
         if let Err(error) = pool.finish_intent() {
             // The entry to be changed has one of its states, or is unreadable.
-            findings.push(Finding::new("intent", error.to_string()));
+            issues.push(Issue::new("intent", error.to_string()));
             pool.lock_contents().intent = false;
         }
-        pool.repair_directory(&mut findings)?;
-        let mut chunks_lost = pool.repair_chunks(part_of, &mut findings)?;
+        pool.repair_directory(&mut issues)?;
+        let mut chunks_lost = pool.repair_chunks(part_of, &mut issues)?;
         chunks_lost.extend(cut.and_then(|id| pool.owner_of(id)));
         let pages = unreadable.iter().map(|page| *page..page + PAGE_BYTES);
         pages
@@ -105,16 +105,16 @@ impl<M: Medium> PoolFile<M> {
         if guessed && pool.trees()?.is_empty() {
             return Err(Error::NotAPool { path: path.to_owned() });
         }
-        Ok(Damaged { pool, findings, chunks_lost })
+        Ok(Damaged { pool, issues, chunks_lost })
     }
 
     /// Keeps only entries that are valid.
-    fn repair_directory(&self, findings: &mut Vec<Finding>) -> Result<()> {
+    fn repair_directory(&self, issues: &mut Vec<Issue>) -> Result<()> {
         let owners = self.owners()?;
         let mut names = Vec::new();
         for id in self.entry_ids(0) {
             let mut note = |what: String| {
-                findings.push(Finding::new(format!("directory entry {}", id.0), what));
+                issues.push(Issue::new(format!("directory entry {}", id.0), what));
             };
             let state = &self.entry(id).state;
             let found = state.load(self.medium());
@@ -178,17 +178,17 @@ impl<M: Medium> PoolFile<M> {
 
     /// Keeps only descriptors that are valid, of chunks that exist. Returns the owners of missing
     /// chunks, one for each chunk.
-    fn repair_chunks(&self, part_of: PartOf, findings: &mut Vec<Finding>) -> Result<Vec<TreeId>> {
+    fn repair_chunks(&self, part_of: PartOf, issues: &mut Vec<Issue>) -> Result<Vec<TreeId>> {
         let present = self.chunks_present();
         let mut lost = Vec::new();
         let mut beyond = 0_u64;
         self.descriptors_from(0, |id, word| {
             let found = Descriptor::decode(word);
-            let Some(what) = self.flaw_of(id, found, word, part_of) else { return Ok(()) };
+            let Some(what) = self.violation_of(id, found, word, part_of) else { return Ok(()) };
             if id >= present {
                 beyond += 1;
             } else {
-                findings.push(Finding::new(format!("chunk {id}"), format!("{what}: it is lost")));
+                issues.push(Issue::new(format!("chunk {id}"), format!("{what}: it is lost")));
             }
             lost.extend(self.owner_of(id));
             self.descriptor(id).store(self.medium(), Descriptor::Free.encode());
@@ -198,14 +198,13 @@ impl<M: Medium> PoolFile<M> {
             Ok(())
         })?;
         if beyond > 0 {
-            findings
-                .push(Finding::new("end of the file", format!("{beyond} chunks lay behind it: truncated")));
+            issues.push(Issue::new("end of the file", format!("{beyond} chunks lay behind it: truncated")));
         }
         Ok(lost)
     }
 
-    /// Returns the flaw of a descriptor.
-    fn flaw_of(&self, id: u32, found: Option<Descriptor>, word: u64, part_of: PartOf) -> Option<String> {
+    /// Returns the violation of a descriptor.
+    fn violation_of(&self, id: u32, found: Option<Descriptor>, word: u64, part_of: PartOf) -> Option<String> {
         let live = |owner: u32| {
             let tree = TreeId(owner);
             self.has_entry(tree) && self.entry(tree).state.load(self.medium()) != ENTRY_FREE

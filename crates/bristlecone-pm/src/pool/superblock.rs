@@ -5,7 +5,7 @@ use super::layout::{
     INCOMPAT_CHANGING, INCOMPAT_COMMITS, INCOMPAT_INTENT, INCOMPAT_KNOWN, INCOMPAT_LOG_CHECKS,
     INCOMPAT_PAGES, MAGIC, RO_COMPAT_KNOWN, SUPERBLOCK_STRIDE, Superblock, VERSION,
 };
-use super::{Access, Finding};
+use super::{Access, Issue};
 use crate::segment::NUMBER_BITS;
 use crate::{Domain, Durable, Error, Flushed, Medium, Persist, Region, Result, Word};
 
@@ -113,7 +113,7 @@ impl Contents {
     }
 
     /// Reads the newer valid copy, and returns the damage to the other one.
-    pub fn read<M: Medium>(region: &Region, medium: &M, access: Access) -> Result<(Self, Option<Finding>)> {
+    pub fn read<M: Medium>(region: &Region, medium: &M, access: Access) -> Result<(Self, Option<Issue>)> {
         let copies = [0, 1].map(|turn| copy(region, turn).each(|word| word.load(medium)));
         Self::of(copies, access)
     }
@@ -136,14 +136,14 @@ impl Contents {
     }
 
     /// Combines two copies, and returns the damage to one of them unless a crash during its write explains it.
-    pub fn of(copies: [Superblock<u64>; 2], access: Access) -> Result<(Self, Option<Finding>)> {
+    pub fn of(copies: [Superblock<u64>; 2], access: Access) -> Result<(Self, Option<Issue>)> {
         let (valid, other, error) = match copies.map(|superblock| parse(&superblock, access)) {
             [Ok(a), Ok(b)] => {
                 let (newer, older) = if a.sequence > b.sequence { (a, 1) } else { (b, 0) };
                 let raised = a.geometry.with_chunks_max(b.geometry.chunks_max);
                 let differs = (a.uuid, raised) != (b.uuid, Some(b.geometry));
                 let what = "it is of another pool than the newer copy";
-                return Ok((newer, differs.then(|| finding(older, what))));
+                return Ok((newer, differs.then(|| issue(older, what))));
             }
             // The last superblock of a newer version decides what this version may do.
             [Err(newer @ Error::Newer { .. }), _] | [_, Err(newer @ Error::Newer { .. })] => {
@@ -155,8 +155,8 @@ impl Contents {
         };
         let damage = match error {
             _ if explains(&copies[1 - other], &copies[other]) => None,
-            Error::Corrupted { what, .. } => Some(finding(other, &what)),
-            error => Some(finding(other, &error.to_string())),
+            Error::Corrupted { what, .. } => Some(issue(other, &what)),
+            error => Some(issue(other, &error.to_string())),
         };
         Ok((valid, damage))
     }
@@ -184,8 +184,8 @@ fn explains(valid: &Superblock<u64>, other: &Superblock<u64>) -> bool {
     is_update || valid.sequence == 0 && (is_creation() || is_change_behind_it())
 }
 
-fn finding(copy: usize, what: &str) -> Finding {
-    Finding::new(format!("superblock, copy {copy}"), format!("{what}: the other copy is used in its place"))
+fn issue(copy: usize, what: &str) -> Issue {
+    Issue::new(format!("superblock, copy {copy}"), format!("{what}: the other copy is used in its place"))
 }
 
 #[inline(always)]

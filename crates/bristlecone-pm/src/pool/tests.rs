@@ -347,10 +347,10 @@ fn pages_that_cannot_be_read_are_reported_and_passed_over() {
     drop(pool);
     // The fourth system call reads the chunk; if that fails, its pages are read one by one.
     failpoint::refuse_many(3, 4, rustix::io::Errno::IO);
-    let Damaged { pool, findings, .. } = PoolFile::open_damaged(&scratch.0, part_of, Native::new).unwrap();
+    let Damaged { pool, issues, .. } = PoolFile::open_damaged(&scratch.0, part_of, Native::new).unwrap();
     assert!(!failpoint::cease());
     let pages: Vec<_> = (0..3).map(|page| format!("byte {:#x}", chunk.offset + page * 4096)).collect();
-    assert_eq!(findings.iter().map(|finding| finding.location.clone()).collect::<Vec<_>>(), pages);
+    assert_eq!(issues.iter().map(|issue| issue.location.clone()).collect::<Vec<_>>(), pages);
     assert_eq!(pool.at::<Word>(chunk.offset + 8192).load(pool.medium()), 0);
     assert_eq!(pool.at::<Word>(chunk.offset + 12288).load(pool.medium()), 88);
 }

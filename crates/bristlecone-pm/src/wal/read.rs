@@ -2,7 +2,7 @@
 
 use super::layout::{Cell, Generation, Header, STAMPS_A_LINE, begins_line};
 use super::{Log, LogChunk, LogEntry, Standing};
-use crate::{Error, Finding, Medium, Result, SlotKind};
+use crate::{Error, Issue, Medium, Result, SlotKind};
 
 /// Contents of a slot.
 enum Found {
@@ -36,12 +36,12 @@ impl<M: Medium> Log<M> {
     /// Returns the entries of a chunk, oldest first. Stops at the first damaged entry and returns its error.
     pub fn entries(&self, chunk: &LogChunk) -> impl Iterator<Item = Result<LogEntry>> {
         let mut going_on = true;
-        let all = self.flaw(chunk).map(Err).into_iter().chain(self.remains(chunk));
+        let all = self.violation(chunk).map(Err).into_iter().chain(self.remains(chunk));
         all.take_while(move |found| std::mem::replace(&mut going_on, found.is_ok()))
     }
 
     /// Verifies all chunks of the log. Exact only while no thread appends.
-    pub fn check(&self) -> Vec<Finding> {
+    pub fn check(&self) -> Vec<Issue> {
         let chunks = self.pool.chunks_of(self.owner).into_iter().filter(|chunk| chunk.kind == SlotKind::LOG);
         let broken = chunks.filter_map(|chunk| {
             let header = self.pool.at::<Header>(chunk.offset);
@@ -51,11 +51,11 @@ impl<M: Medium> Log<M> {
                 LogChunk { id: chunk.id, offset: chunk.offset, generation, standing, node: 0, epoch: 0 };
             self.entries(&chunk).find_map(Result::err)
         });
-        broken.map(|error| Finding::new("log", error.to_string())).collect()
+        broken.map(|error| Issue::new("log", error.to_string())).collect()
     }
 
     /// Returns the damage to a chunk's header.
-    pub fn flaw(&self, chunk: &LogChunk) -> Option<Error> {
+    pub fn violation(&self, chunk: &LogChunk) -> Option<Error> {
         let what = "a log's generation cannot be told for sure";
         let broken = chunk.standing == Standing::Broken;
         broken.then(|| Error::corrupted(what, format!("header of chunk {}, a log's", chunk.id)))

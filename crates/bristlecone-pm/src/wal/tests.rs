@@ -94,8 +94,8 @@ fn log_with(entries: u64, rounds: u64) -> Log<Native> {
 /// Reopens a log; returns its entries, and its damage.
 fn read(log: &Log<Native>) -> (Vec<u64>, Vec<String>) {
     let (again, chunks) = Log::open(&log.pool, log.owner, Some(40));
-    let flaws = |chunk| again.flaw(chunk).map(Err).into_iter();
-    let all: Vec<_> = chunks.iter().flat_map(|chunk| flaws(chunk).chain(again.remains(chunk))).collect();
+    let violations = |chunk| again.violation(chunk).map(Err).into_iter();
+    let all: Vec<_> = chunks.iter().flat_map(|chunk| violations(chunk).chain(again.remains(chunk))).collect();
     let strict: Vec<_> = chunks.iter().flat_map(|chunk| again.entries(chunk)).collect();
     let first = all.iter().position(Result::is_err);
     assert_eq!(strict.len(), first.map_or(all.len(), |first| first + 1), "one error ends the reading");
@@ -262,7 +262,7 @@ fn no_interrupted_change_of_generation_reads_as_damage() {
             let (again, chunks) = Log::open(&log.pool, log.owner, Some(40));
             let chunk =
                 chunks.iter().find(|chunk| std::ptr::eq(&again.header(chunk).generation, &words[0])).unwrap();
-            assert!(again.flaw(chunk).is_none(), "{state:x?}");
+            assert!(again.violation(chunk).is_none(), "{state:x?}");
             let found: Vec<_> = again.remains(chunk).collect();
             assert!(found.iter().all(Result::is_ok), "{state:x?}: {found:?}");
             let next = chunk.generation.next();

@@ -10,7 +10,7 @@ use crate::schedule::registers::Schedules;
 
 /// A structure on persistent memory, together with the model of its contents.
 ///
-/// An error of a method is a finding: its text is part of the report of the failure.
+/// An error of a method is an issue: its text is part of the report of the failure.
 pub trait System: Sync {
     /// An operation. Each is atomic: after a crash it was applied completely or not at all, except as
     /// [`is_between`](Self::is_between) allows.

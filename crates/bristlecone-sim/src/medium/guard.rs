@@ -1,4 +1,4 @@
-//! Runs code under test and converts panics to findings.
+//! Runs code under test and converts panics to issues.
 
 use crate::medium::watch;
 

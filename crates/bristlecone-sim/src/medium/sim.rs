@@ -207,7 +207,7 @@ impl Sim {
     }
 
     pub(super) fn trace(&self) -> MutexGuard<'_, Vec<Event>> {
-        // A panic of the code under test is a finding and must not end the record.
+        // A panic of the code under test is an issue and must not end the record.
         self.0.trace.lock().unwrap_or_else(|poisoned| poisoned.into_inner())
     }
 

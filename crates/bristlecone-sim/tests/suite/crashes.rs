@@ -6,7 +6,7 @@ use bristlecone_sim::{Budget, Case, Mode, Report, explore, mutate, replay};
 use crate::toy_map::{Bug, ToyMap, scenario};
 
 fn explored(bug: Bug, mode: Mode) -> Report {
-    // One worker, so that the first finding is always the same.
+    // One worker, so that the first issue is always the same.
     explore(&ToyMap(bug), &scenario(), mode, Budget { threads: 1, ..Budget::quick() })
 }
 

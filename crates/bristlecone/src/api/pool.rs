@@ -7,7 +7,7 @@ use std::sync::{Arc, Mutex, MutexGuard};
 
 use bristlecone_pm::sync::AsymmetricFence;
 use bristlecone_pm::sync::wait::lock;
-use bristlecone_pm::{Finding, Medium, PoolFile, PoolInfo, Result, TreeId};
+use bristlecone_pm::{Issue, Medium, PoolFile, PoolInfo, Result, TreeId};
 
 use crate::PoolOptions;
 use crate::api::handle::{Handle, Inherited};
@@ -187,10 +187,10 @@ impl Pool {
     /// # Ok(())
     /// # }
     /// ```
-    pub fn check(&self) -> Vec<Finding> {
+    pub fn check(&self) -> Vec<Issue> {
         match self.0.file.here() {
             Ok(()) => self.0.file.check(),
-            Err(error) => vec![Finding::new("pool", error.to_string())],
+            Err(error) => vec![Issue::new("pool", error.to_string())],
         }
     }
 

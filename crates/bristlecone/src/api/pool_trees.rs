@@ -3,7 +3,7 @@
 use std::collections::HashMap;
 use std::sync::atomic::Ordering::Relaxed;
 
-use bristlecone_pm::{Error, Finding, Result, TreeEntry, TreeId, trace_span};
+use bristlecone_pm::{Error, Issue, Result, TreeEntry, TreeId, trace_span};
 
 use crate::api::load::assert_fills_none;
 use crate::api::pool::LOOKS;
@@ -181,17 +181,17 @@ impl Pool {
         Ok(())
     }
 
-    /// Verifies a tree of any key and value types; returns its number of items and the findings.
+    /// Verifies a tree of any key and value types; returns its number of items and the issues.
     ///
     /// # Errors
     ///
     /// Same as [`dynamic_tree`](Self::dynamic_tree) if the tree cannot be opened; it is not verified then.
-    pub fn check_tree(&self, name: &str) -> Result<(u64, Vec<Finding>)> {
+    pub fn check_tree(&self, name: &str) -> Result<(u64, Vec<Issue>)> {
         let tree = self.dynamic_tree(name)?;
-        let findings = tree.check();
+        let issues = tree.check();
         match tree.try_len() {
-            Err(Error::Corrupted { .. }) if tree.is_salvaged() => Ok((tree.len(), findings)),
-            items => Ok((items?, findings)),
+            Err(Error::Corrupted { .. }) if tree.is_salvaged() => Ok((tree.len(), issues)),
+            items => Ok((items?, issues)),
         }
     }
 

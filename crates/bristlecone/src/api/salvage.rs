@@ -4,7 +4,7 @@ use std::ops::Bound;
 use std::path::Path;
 use std::sync::Arc;
 
-use bristlecone_pm::{Damaged, Error, Finding, Native, PoolFile, Result, TreeEntry};
+use bristlecone_pm::{Damaged, Error, Issue, Native, PoolFile, Result, TreeEntry};
 
 use crate::dynamic::Kind;
 use crate::index::any::{Shared, expect_kinds};
@@ -21,7 +21,7 @@ pub struct Salvage {
     /// The trees of the new pool.
     pub trees: Vec<SalvagedTree>,
     /// Problems of the old pool outside its trees. Unreadable directory entries are reported here.
-    pub findings: Vec<Finding>,
+    pub issues: Vec<Issue>,
 }
 
 /// Result of salvaging one tree.
@@ -38,17 +38,14 @@ pub struct SalvagedTree {
     /// Number of its chunks that are lost, completely or partly. The number of items in them is unknown.
     pub chunks_lost: u64,
     /// Problems found in the tree.
-    pub findings: Vec<Finding>,
+    pub issues: Vec<Issue>,
 }
 
 impl Salvage {
     /// Returns whether the old pool was undamaged, so that the new one is complete.
     pub fn is_whole(&self) -> bool {
-        self.findings.is_empty()
-            && self
-                .trees
-                .iter()
-                .all(|tree| tree.lost == 0 && tree.chunks_lost == 0 && tree.findings.is_empty())
+        self.issues.is_empty()
+            && self.trees.iter().all(|tree| tree.lost == 0 && tree.chunks_lost == 0 && tree.issues.is_empty())
     }
 
     /// Returns the number of items saved, and of items known to be lost.
@@ -64,12 +61,12 @@ impl PoolOptions {
     ///
     /// An item is kept if the checksums of its records are correct and its key lies within the range of its leaf.
     /// Words and leaves have no checksum. A damaged word is therefore copied unchanged. If the presence bit of an
-    /// item was flipped, the item may be missing or reappear after its removal, without a finding.
+    /// item was flipped, the item may be missing or reappear after its removal, without an issue.
     ///
     /// # Errors
     ///
     /// Same as [`open`](Self::open), for either pool. Damage is an error only if nothing is readable. A tree of an
-    /// unknown design or of unknown kinds is skipped with a finding. After an error there is no new pool.
+    /// unknown design or of unknown kinds is skipped with an issue. After an error there is no new pool.
     ///
     /// # Examples
     ///
@@ -95,8 +92,7 @@ impl PoolOptions {
     }
 
     fn salvage_native(&self, from: &Path, to: &Path) -> Result<Salvage> {
-        let Damaged { pool: old, findings, chunks_lost } =
-            PoolFile::open_damaged(from, part_of, Native::new)?;
+        let Damaged { pool: old, issues, chunks_lost } = PoolFile::open_damaged(from, part_of, Native::new)?;
         let max_bytes = old.info().max_bytes.max(self.asked_bytes().unwrap_or(0));
         let chunk_bytes = self.asked_chunk_bytes().unwrap_or(old.info().chunk_bytes);
         let options = self.clone().max_bytes(max_bytes).chunk_bytes(chunk_bytes);
@@ -115,7 +111,7 @@ impl PoolOptions {
             // A partial result would be mistaken for a complete one.
             let _ = std::fs::remove_file(to);
         }
-        Ok(Salvage { trees: saved?, findings })
+        Ok(Salvage { trees: saved?, issues })
     }
 }
 
@@ -130,8 +126,8 @@ fn changes_of(old: &PoolFile<Native>, entry: &TreeEntry) -> Vec<Change> {
 fn save_tree(old: &Arc<PoolFile<Native>>, entry: &TreeEntry, pool: &Pool) -> Result<SalvagedTree> {
     match save_known(old, entry, pool) {
         Err(error @ Error::Newer { .. }) => {
-            let findings = vec![Finding::new("tree", format!("not saved: {error}"))];
-            Ok(SalvagedTree { name: entry.spec.name.clone(), kept: 0, lost: 0, chunks_lost: 0, findings })
+            let issues = vec![Issue::new("tree", format!("not saved: {error}"))];
+            Ok(SalvagedTree { name: entry.spec.name.clone(), kept: 0, lost: 0, chunks_lost: 0, issues })
         }
         saved => saved,
     }
@@ -154,15 +150,15 @@ fn save<K: KeyCodec, V: Codec>(
     pool: &Pool,
 ) -> Result<SalvagedTree> {
     let (_, to) = pool.0.file.create_index(&entry.spec, (K::INLINE, V::INLINE))?;
-    let Gathered { kept, lost, findings, .. } = gather::<K, V>(old, entry, &to.typed::<K, V>()?)?;
-    Ok(SalvagedTree { name: entry.spec.name.clone(), kept, lost, chunks_lost: 0, findings })
+    let Gathered { kept, lost, issues, .. } = gather::<K, V>(old, entry, &to.typed::<K, V>()?)?;
+    Ok(SalvagedTree { name: entry.spec.name.clone(), kept, lost, chunks_lost: 0, issues })
 }
 
 /// The result of reading a damaged tree: see [`SalvageSink`].
 struct Gathered<K: KeyCodec> {
     kept: u64,
     lost: u64,
-    findings: Vec<Finding>,
+    issues: Vec<Issue>,
     doubts: Vec<Span<K>>,
 }
 
@@ -186,7 +182,7 @@ fn gather<K: KeyCodec, V: Codec>(
         }
         Err(error) => return Err(error),
     }
-    let SalvageSink { mut kept, lost, findings, doubts, .. } = sink;
+    let SalvageSink { mut kept, lost, issues, doubts, .. } = sink;
     // Its changes may or may not have been applied.
     for change in changes_of(old, entry) {
         let lent = (K::lend(&change.key), change.value.as_ref().map(V::lend));
@@ -196,20 +192,19 @@ fn gather<K: KeyCodec, V: Codec>(
             _ => {}
         }
     }
-    Ok(Gathered { kept, lost, findings, doubts })
+    Ok(Gathered { kept, lost, issues, doubts })
 }
 
 /// Returns whether salvage found the damage for which recovery refused a tree.
-fn explains(findings: &[Finding], error: &Error) -> bool {
+fn explains(issues: &[Issue], error: &Error) -> bool {
     let Error::Corrupted { what, location } = error else { return false };
     let offset = |location: &str| location.rsplit_once("at ").map(|(_, offset)| offset.to_owned());
-    let is_same = |finding: &Finding| offset(&finding.location) == offset(location);
+    let is_same = |issue: &Issue| offset(&issue.location) == offset(location);
     // Salvage verifies each record that recovery marks, and reports some of them without their offsets.
-    let is_record = |finding: &Finding| {
-        finding.what.contains(location.as_str()) || finding.what == "a key that cannot be read"
-    };
-    what == "a reference to no record" && findings.iter().any(is_record)
-        || offset(location).is_some() && findings.iter().any(is_same)
+    let is_record =
+        |issue: &Issue| issue.what.contains(location.as_str()) || issue.what == "a key that cannot be read";
+    what == "a reference to no record" && issues.iter().any(is_record)
+        || offset(location).is_some() && issues.iter().any(is_same)
 }
 
 /// Opens a tree that recovery refused with `error` for reading: see [`DamagedTree`]. Recovery may have changed the
@@ -219,26 +214,26 @@ pub(crate) fn open_damaged<K: KeyCodec, V: Codec>(
     entry: &TreeEntry,
     error: &Error,
 ) -> Result<Shared<K, V>> {
-    let Damaged { pool: old, findings: of_pool, chunks_lost } =
+    let Damaged { pool: old, issues: of_pool, chunks_lost } =
         PoolFile::open_damaged(path, part_of, Native::new)?;
     if old.info().uuid != uuid {
         return Err(Error::corrupted("another pool has replaced the file", "pool"));
     }
     let saved = Saved::<K, V>::default();
-    let Gathered { mut findings, mut doubts, .. } = gather(&old, entry, &saved)?;
+    let Gathered { mut issues, mut doubts, .. } = gather(&old, entry, &saved)?;
     // Lost chunks may have belonged to this tree. One of two superblocks is enough.
-    let of_tree = findings.len();
-    findings.extend(of_pool.into_iter().filter(|finding| finding.location != "superblock"));
-    let is_in_leaves = findings.len() == of_tree && !chunks_lost.contains(&entry.id);
-    if !is_in_leaves || !explains(&findings, error) {
+    let of_tree = issues.len();
+    issues.extend(of_pool.into_iter().filter(|issue| issue.location != "superblock"));
+    let is_in_leaves = issues.len() == of_tree && !chunks_lost.contains(&entry.id);
+    if !is_in_leaves || !explains(&issues, error) {
         doubts.push((Bound::Unbounded, Bound::Unbounded));
     }
     // The reason of the refusal comes first.
     let first = match error {
-        Error::Corrupted { what, location } => Finding::new(location, what),
-        error => Finding::new("tree", error.to_string()),
+        Error::Corrupted { what, location } => Issue::new(location, what),
+        error => Issue::new("tree", error.to_string()),
     };
-    findings.insert(0, first);
+    issues.insert(0, first);
     let pm_bytes = old.chunks_of(entry.id).len() as u64 * old.chunk_bytes();
-    Ok(Arc::new(DamagedTree::new(saved, doubts, findings, pm_bytes)))
+    Ok(Arc::new(DamagedTree::new(saved, doubts, issues, pm_bytes)))
 }

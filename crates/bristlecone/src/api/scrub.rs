@@ -4,7 +4,7 @@ use std::fmt;
 use std::ops::{Bound, ControlFlow};
 use std::time::{Duration, Instant};
 
-use bristlecone_pm::{Error, Finding, Result, trace_span};
+use bristlecone_pm::{Error, Issue, Result, trace_span};
 
 use crate::dynamic::encode::{Records, Role, Stored, Words};
 use crate::dynamic::{self, On};
@@ -70,14 +70,14 @@ pub struct Scrub {
     pub items: u64,
     /// Bytes of their keys and values.
     pub bytes: u64,
-    /// The findings, for the pool itself or for the named tree.
-    pub findings: Vec<(Option<String>, Finding)>,
+    /// The issues, for the pool itself or for the named tree.
+    pub issues: Vec<(Option<String>, Issue)>,
     /// Whether everything was read; false if the scrub was ended early.
     pub is_complete: bool,
 }
 
 impl Pool {
-    /// Reads every item of every tree, verifies checksums of records and types of items, and returns the findings. The
+    /// Reads every item of every tree, verifies checksums of records and types of items, and returns the issues. The
     /// call pauses only to keep to the rate, if one is set. A program that scrubs in the background should use a
     /// separate thread.
     ///
@@ -88,7 +88,7 @@ impl Pool {
     /// # Errors
     ///
     /// [`Error::Forked`](crate::Error); [`Error::Corrupted`](crate::Error) if the directory cannot be read. Other
-    /// damage is reported as a finding.
+    /// damage is reported as an issue.
     ///
     /// ```
     /// use bristlecone::ScrubOptions;
@@ -98,7 +98,7 @@ impl Pool {
     /// # let pool = Pool::options().max_bytes(64 << 20).create(true).open(&path)?;
     /// pool.tree::<u64, &str>("notes")?.insert(1, "oak")?;
     /// let scrub = pool.scrub(ScrubOptions::new().bytes_per_second(100 << 20))?;
-    /// assert!(scrub.items == 1 && scrub.findings.is_empty() && scrub.is_complete);
+    /// assert!(scrub.items == 1 && scrub.issues.is_empty() && scrub.is_complete);
     /// # std::fs::remove_file(&path).unwrap();
     /// # Ok(())
     /// # }
@@ -110,8 +110,8 @@ impl Pool {
     fn scrub_all(&self, options: ScrubOptions<'_>) -> Result<Scrub> {
         self.0.file.here()?;
         let trees = self.trees()?;
-        let findings = self.0.file.check().into_iter().map(|finding| (None, finding)).collect();
-        let found = Scrub { items: 0, bytes: 0, findings, is_complete: true };
+        let issues = self.0.file.check().into_iter().map(|issue| (None, issue)).collect();
+        let found = Scrub { items: 0, bytes: 0, issues, is_complete: true };
         let mut work = Work { options, found, items_all: 0, begun: Instant::now(), reported: Instant::now() };
         for entry in trees {
             let name = &entry.spec.name;
@@ -193,18 +193,18 @@ impl Work<'_> {
         }
         for (count, what, kind) in [(unfit_keys, "keys", keys), (unfit_values, "values", values)] {
             if count > 0 {
-                let finding = Finding::new(what, format!("{count} of them are no {kind}"));
-                self.found.findings.push((Some(name.to_owned()), finding));
+                let issue = Issue::new(what, format!("{count} of them are no {kind}"));
+                self.found.issues.push((Some(name.to_owned()), issue));
             }
         }
     }
 
     fn find(&mut self, tree: &str, location: &str, error: &Error) {
-        let finding = match error {
-            Error::Corrupted { what, location } => Finding::new(location, what),
-            error => Finding::new(location, error.to_string()),
+        let issue = match error {
+            Error::Corrupted { what, location } => Issue::new(location, what),
+            error => Issue::new(location, error.to_string()),
         };
-        self.found.findings.push((Some(tree.to_owned()), finding));
+        self.found.issues.push((Some(tree.to_owned()), issue));
     }
 
     /// Counts an item, reports periodically, and pauses if the rate is too high.

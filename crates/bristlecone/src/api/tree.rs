@@ -2,7 +2,7 @@
 
 use std::marker::PhantomData;
 
-use bristlecone_pm::{Finding, Result};
+use bristlecone_pm::{Issue, Result};
 use smallvec::{SmallVec, smallvec};
 
 use crate::api::handle::{Handle, Inherited};
@@ -335,11 +335,11 @@ impl<K: Key, V: Value> Tree<K, V> {
     /// error: on a damaged tree they return what is readable, and a scan may end early. An empty list means that no
     /// read encountered damage, not that the tree is sound; use [`check`](Self::check) to verify it.
     ///
-    /// A read-only pool opens a tree that recovery refuses. Its findings are in this list from the start, and its
+    /// A read-only pool opens a tree that recovery refuses. Its issues are in this list from the start, and its
     /// readable items are in memory. [`get`](Self::get) and [`range`](Self::range) return them.
     /// [`try_get`](Self::try_get), [`look_up`](Self::look_up) and [`try_range`](Self::try_range) return
     /// [`Error::Corrupted`](crate::Error) for keys that the damage may affect, present or absent.
-    pub fn damage(&self) -> Vec<Finding> {
+    pub fn damage(&self) -> Vec<Issue> {
         self.tree.damage()
     }
 
@@ -365,10 +365,10 @@ impl<K: Key, V: Value> Tree<K, V> {
     /// # Ok(())
     /// # }
     /// ```
-    pub fn check(&self) -> Vec<Finding> {
+    pub fn check(&self) -> Vec<Issue> {
         match self.pool.0.file.here() {
             Ok(()) => self.tree.check(),
-            Err(error) => vec![Finding::new("tree", error.to_string())],
+            Err(error) => vec![Issue::new("tree", error.to_string())],
         }
     }
 }

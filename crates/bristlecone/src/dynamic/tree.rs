@@ -5,7 +5,7 @@ use std::fmt;
 use std::ops::{Bound, RangeBounds};
 use std::sync::Arc;
 
-use bristlecone_pm::{Error, Finding, Result};
+use bristlecone_pm::{Error, Issue, Result};
 
 use super::encode::{Records, Role, Stored, Unfit, Words};
 use super::{CheckedRange, Datum, Item, Kind, Range};
@@ -367,7 +367,7 @@ impl Tree {
     }
 
     /// Returns the damage that reads have encountered: see [`crate::Tree::damage`].
-    pub fn damage(&self) -> Vec<Finding> {
+    pub fn damage(&self) -> Vec<Issue> {
         each!(&self.on, tree => tree.damage())
     }
 
@@ -392,10 +392,10 @@ impl Tree {
     /// # Ok(())
     /// # }
     /// ```
-    pub fn check(&self) -> Vec<Finding> {
-        let mut findings = each!(&self.on, tree => tree.check());
+    pub fn check(&self) -> Vec<Issue> {
+        let mut issues = each!(&self.on, tree => tree.check());
         let kinds = (self.key_kind(), self.value_kind());
-        if findings.is_empty() && !(kinds.0.is_everything() && kinds.1.is_everything()) {
+        if issues.is_empty() && !(kinds.0.is_everything() && kinds.1.is_everything()) {
             let (mut keys, mut values) = (0u64, 0u64);
             each!(&self.on, tree => for (key, value) in tree.iter() {
                 keys += u64::from(K::take(kinds.0, Role::Key, key).is_none());
@@ -403,10 +403,10 @@ impl Tree {
             });
             for (count, what, kind) in [(keys, "keys", kinds.0), (values, "values", kinds.1)] {
                 if count > 0 {
-                    findings.push(Finding::new(what, format!("{count} of them are no {kind}")));
+                    issues.push(Issue::new(what, format!("{count} of them are no {kind}")));
                 }
             }
         }
-        findings
+        issues
     }
 }

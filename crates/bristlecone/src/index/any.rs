@@ -9,7 +9,7 @@ use std::fmt;
 use std::sync::{Arc, Weak};
 
 use bristlecone_pm::{
-    Chunk, Events, Finding, Medium, Opener, Part, PoolFile, PoolInfo, Result, SlotKind, TreeEntry, TreeId,
+    Chunk, Events, Issue, Medium, Opener, Part, PoolFile, PoolInfo, Result, SlotKind, TreeEntry, TreeId,
     TreeSpec,
 };
 
@@ -95,13 +95,13 @@ impl OpenTree {
 
 /// Outcome of applying a commit to its trees.
 #[derive(Debug)]
-pub enum CarriedOut {
+pub enum CommitOutcome {
     /// All changes were applied.
-    Wholly,
+    Applied,
     /// A change failed, and the earlier ones were rolled back.
-    TakenBack(Error),
+    RolledBack(Error),
     /// A change failed, and the earlier ones remain applied: the next open replays the log.
-    InPart,
+    Partial,
 }
 
 /// Removals of a batch without a space reservation.
@@ -117,11 +117,11 @@ pub struct Trial<'a> {
     /// The record of the previous values of the keys to be written.
     pub before: &'a [u8],
     /// Writes, and rolls back if the space does not suffice for all writes.
-    pub write: &'a mut dyn FnMut() -> CarriedOut,
+    pub write: &'a mut dyn FnMut() -> CommitOutcome,
     /// `None` if nothing is removed.
     pub removals: Option<Removals<'a>>,
     /// Removes, which needs no space.
-    pub remove: &'a mut dyn FnMut() -> CarriedOut,
+    pub remove: &'a mut dyn FnMut() -> CommitOutcome,
 }
 
 /// A pool file on any medium. The methods are those of [`PoolFile`].
@@ -143,7 +143,7 @@ pub trait AnyPool: Any + Send + Sync {
     fn chunk_bytes(&self) -> u64;
     fn rename_tree(&self, from: &str, to: &str) -> Result<()>;
     fn info(&self) -> PoolInfo;
-    fn check(&self) -> Vec<Finding>;
+    fn check(&self) -> Vec<Issue>;
     fn handles_faults(&self) -> bool;
     fn events(&self) -> &Events;
     fn medium_counts(&self) -> Option<[u64; 2]>;
@@ -175,7 +175,7 @@ pub trait AnyPool: Any + Send + Sync {
     fn clear_index(&self, entry: &TreeEntry, inline: (bool, bool)) -> Result<TreeEntry>;
 
     /// Reserves chunks, commits a record, calls `change` to apply it, and marks it done.
-    fn commit(&self, record: &[u8], chunks: usize, change: &mut dyn FnMut() -> CarriedOut) -> Result<()>;
+    fn commit(&self, record: &[u8], chunks: usize, change: &mut dyn FnMut() -> CommitOutcome) -> Result<()>;
 
     /// Applies changes without a reservation of space. A crash before all are written rolls them back.
     fn attempt(&self, trial: Trial<'_>) -> Result<()>;
@@ -199,7 +199,7 @@ pub struct PoolOn<M: Medium>(pub Arc<PoolFile<M>>);
 impl<M: Medium> PoolOn<M> {
     /// Stops acknowledging writes: the log has a record that the next open replays over any later write.
     #[cold]
-    fn left_in_part(&self) -> Error {
+    fn left_partial(&self) -> Error {
         self.0.medium().fail();
         Error::DurabilityLost
     }
@@ -239,7 +239,7 @@ impl<M: Medium> AnyPool for PoolOn<M> {
     fn info(&self) -> PoolInfo {
         self.0.info()
     }
-    fn check(&self) -> Vec<Finding> {
+    fn check(&self) -> Vec<Issue> {
         self.0.check()
     }
     fn handles_faults(&self) -> bool {
@@ -295,14 +295,14 @@ impl<M: Medium> AnyPool for PoolOn<M> {
         self.0.replace_tree_with(entry.id, emptied).map(|(entry, ())| entry)
     }
 
-    fn commit(&self, record: &[u8], chunks: usize, change: &mut dyn FnMut() -> CarriedOut) -> Result<()> {
+    fn commit(&self, record: &[u8], chunks: usize, change: &mut dyn FnMut() -> CommitOutcome) -> Result<()> {
         let _set_aside = self.0.set_aside(chunks)?;
         let mut space = self.0.commit_space(record.len())?;
         space.commit(record)?;
         match change() {
-            CarriedOut::Wholly => space.done(),
-            CarriedOut::TakenBack(error) => space.done().and(Err(error)),
-            CarriedOut::InPart => Err(self.left_in_part()),
+            CommitOutcome::Applied => space.done(),
+            CommitOutcome::RolledBack(error) => space.done().and(Err(error)),
+            CommitOutcome::Partial => Err(self.left_partial()),
         }
     }
 
@@ -313,16 +313,16 @@ impl<M: Medium> AnyPool for PoolOn<M> {
         let rest = removals.map(find_space).transpose()?;
         space.commit(before)?;
         match write() {
-            CarriedOut::Wholly => {}
-            CarriedOut::TakenBack(error) => return space.done().and(Err(error)),
-            CarriedOut::InPart => return Err(self.left_in_part()),
+            CommitOutcome::Applied => {}
+            CommitOutcome::RolledBack(error) => return space.done().and(Err(error)),
+            CommitOutcome::Partial => return Err(self.left_partial()),
         }
         let Some((mut rest, record)) = rest else { return space.done() };
         rest.commit(&record(space.sequence()))?;
         space.done()?;
         match remove() {
-            CarriedOut::Wholly => rest.done(),
-            CarriedOut::TakenBack(_) | CarriedOut::InPart => Err(self.left_in_part()),
+            CommitOutcome::Applied => rest.done(),
+            CommitOutcome::RolledBack(_) | CommitOutcome::Partial => Err(self.left_partial()),
         }
     }
 

@@ -3,28 +3,28 @@
 
 use std::sync::Mutex;
 
-use bristlecone_pm::Finding;
+use bristlecone_pm::Issue;
 use bristlecone_pm::sync::wait;
 
-/// Maximum number of findings kept.
-const FINDINGS_MAX: usize = 64;
+/// Maximum number of issues kept.
+const ISSUES_MAX: usize = 64;
 
 /// Damage that reads of one tree have encountered since it was opened.
 #[derive(Debug, Default)]
-pub struct Damage(Mutex<Vec<Finding>>);
+pub struct Damage(Mutex<Vec<Issue>>);
 
 impl Damage {
-    /// Records a finding, without duplicates.
+    /// Records an issue, without duplicates.
     #[cold]
-    pub fn note(&self, finding: Finding) {
-        let mut findings = wait::lock(&self.0);
-        if findings.len() < FINDINGS_MAX && !findings.contains(&finding) {
-            findings.push(finding);
+    pub fn note(&self, issue: Issue) {
+        let mut issues = wait::lock(&self.0);
+        if issues.len() < ISSUES_MAX && !issues.contains(&issue) {
+            issues.push(issue);
         }
     }
 
-    /// Returns the recorded findings.
-    pub fn findings(&self) -> Vec<Finding> {
+    /// Returns the recorded issues.
+    pub fn issues(&self) -> Vec<Issue> {
         wait::lock(&self.0).clone()
     }
 }

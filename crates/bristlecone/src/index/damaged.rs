@@ -1,9 +1,9 @@
 //! A tree that recovery refuses, open for reading.
 //!
-//! Salvage copies its readable items to DRAM, and reads are served from there. Each finding puts a span of keys in
+//! Salvage copies its readable items to DRAM, and reads are served from there. Each issue puts a span of keys in
 //! doubt: the keys of one leaf if only that leaf is damaged, and all keys if a log entry is damaged, because its key
 //! is unknown. Checked reads (`try_get`, `try_range`, `look_up`, `try_len`) fail within a span in doubt, for present
-//! and absent keys alike. Unchecked reads return the copied items. [`damage`](Inspect::damage) lists the findings.
+//! and absent keys alike. Unchecked reads return the copied items. [`damage`](Inspect::damage) lists the issues.
 //! Such a tree exists only in read-only pools.
 
 use std::collections::BTreeMap;
@@ -11,7 +11,7 @@ use std::ops::Bound;
 use std::sync::Mutex;
 
 use bristlecone_pm::sync::wait::lock;
-use bristlecone_pm::{Error, Finding, Result};
+use bristlecone_pm::{Error, Issue, Result};
 
 use super::salvage::{SaveTo, Span, only};
 use super::{Batch, Inspect, Read, Scan, Swapped, TreeStats, Write, WriteMode};
@@ -57,23 +57,23 @@ impl<K: KeyCodec, V: Codec> SaveTo<K, V> for Saved<K, V> {
 pub struct DamagedTree<K: KeyCodec, V: Codec> {
     items: BTreeMap<K::Owned, V::Owned>,
     doubts: Vec<Span<K>>,
-    findings: Vec<Finding>,
+    issues: Vec<Issue>,
     pm_bytes: u64,
 }
 
 impl<K: KeyCodec, V: Codec> DamagedTree<K, V> {
-    /// Serves the saved items of a tree that occupies `pm_bytes` of the pool. There is at least one finding, and at
+    /// Serves the saved items of a tree that occupies `pm_bytes` of the pool. There is at least one issue, and at
     /// least one span in doubt.
-    pub fn new(saved: Saved<K, V>, doubts: Vec<Span<K>>, findings: Vec<Finding>, pm_bytes: u64) -> Self {
-        debug_assert!(!doubts.is_empty() && !findings.is_empty());
+    pub fn new(saved: Saved<K, V>, doubts: Vec<Span<K>>, issues: Vec<Issue>, pm_bytes: u64) -> Self {
+        debug_assert!(!doubts.is_empty() && !issues.is_empty());
         let items = saved.0.into_inner().unwrap_or_else(std::sync::PoisonError::into_inner);
-        Self { items, doubts, findings, pm_bytes }
+        Self { items, doubts, issues, pm_bytes }
     }
 
     /// Returns the error of reads that damage may affect.
     #[cold]
     fn error(&self) -> Error {
-        let Finding { what, location, .. } = &self.findings[0];
+        let Issue { what, location, .. } = &self.issues[0];
         Error::corrupted(format!("damage that may affect this key: {what}"), location.clone())
     }
 
@@ -201,12 +201,12 @@ impl<K: KeyCodec, V: Codec> Inspect for DamagedTree<K, V> {
         TreeStats { items: self.len(), pm_bytes: self.pm_bytes, ..TreeStats::default() }
     }
 
-    fn check(&self) -> Vec<Finding> {
-        self.findings.clone()
+    fn check(&self) -> Vec<Issue> {
+        self.issues.clone()
     }
 
-    fn damage(&self) -> Vec<Finding> {
-        self.findings.clone()
+    fn damage(&self) -> Vec<Issue> {
+        self.issues.clone()
     }
 
     fn is_salvaged(&self) -> bool {

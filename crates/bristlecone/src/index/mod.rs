@@ -22,7 +22,7 @@ mod visit;
 use std::ops::{Bound, ControlFlow};
 use std::sync::Arc;
 
-use bristlecone_pm::{Error, Finding, Manifest, ManifestReader, Medium, PoolFile, Result, TreeEntry};
+use bristlecone_pm::{Error, Issue, Manifest, ManifestReader, Medium, PoolFile, Result, TreeEntry};
 
 pub use self::damage::Damage;
 pub use self::damaged::{DamagedTree, Saved};
@@ -266,11 +266,11 @@ pub trait Inspect: Send + Sync {
     fn stats(&self) -> TreeStats;
 
     /// Verifies everything reachable from the tree. The result is exact only while no thread writes.
-    fn check(&self) -> Vec<Finding>;
+    fn check(&self) -> Vec<Issue>;
 
     /// Returns the damage that reads have encountered since the tree was opened; they may have returned incomplete
     /// results.
-    fn damage(&self) -> Vec<Finding> {
+    fn damage(&self) -> Vec<Issue> {
         Vec::new()
     }
 

@@ -96,7 +96,7 @@ pub trait Parameters: Default {
     fn broken_rule(&self) -> Option<&'static str>;
 
     /// Returns a description of the first invalid option, if any.
-    fn flaw(&mut self) -> Option<String> {
+    fn violation(&mut self) -> Option<String> {
         let forbidden =
             Self::OPTIONS.iter().zip(self.values()).find(|(info, value)| !info.allowed.contains(**value));
         let forbidden = forbidden.map(|(info, _)| format!("{} must be {}", info.name, info.allowed));
@@ -118,7 +118,7 @@ pub trait Parameters: Default {
             };
             *options.values()[at] = *value;
         }
-        options.flaw().map_or(Ok(options), |flaw| Err(Error::invalid(flaw)))
+        options.violation().map_or(Ok(options), |violation| Err(Error::invalid(violation)))
     }
 
     /// Returns the options as directory words.
@@ -140,7 +140,7 @@ pub trait Parameters: Default {
         for (value, word) in options.values().into_iter().zip(words) {
             *value = word;
         }
-        options.flaw().map_or(Ok(options), |flaw| Err(Error::corrupted(flaw, "directory")))
+        options.violation().map_or(Ok(options), |violation| Err(Error::corrupted(violation, "directory")))
     }
 
     /// Returns the names and values of all options.

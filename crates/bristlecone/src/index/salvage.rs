@@ -3,7 +3,7 @@
 use std::ops::Bound;
 use std::sync::Arc;
 
-use bristlecone_pm::{Finding, Result};
+use bristlecone_pm::{Issue, Result};
 
 use super::{Index, WriteMode};
 use crate::index::parts::codec::{Codec, KeyCodec};
@@ -56,7 +56,7 @@ pub struct SalvageSink<'a, K: KeyCodec, V: Codec> {
     /// Maximum number of lost items.
     pub lost: u64,
     /// Problems found.
-    pub findings: Vec<Finding>,
+    pub issues: Vec<Issue>,
     /// Keys whose items may be wrong, missing or superfluous: at least one span for each recorded problem.
     pub doubts: Vec<Span<K>>,
 }
@@ -64,7 +64,7 @@ pub struct SalvageSink<'a, K: KeyCodec, V: Codec> {
 impl<'a, K: KeyCodec, V: Codec> SalvageSink<'a, K, V> {
     /// Creates a sink that saves into the empty destination `to`.
     pub fn new(to: &'a dyn SaveTo<K, V>) -> Self {
-        Self { to, kept: 0, lost: 0, findings: Vec::new(), doubts: Vec::new() }
+        Self { to, kept: 0, lost: 0, issues: Vec::new(), doubts: Vec::new() }
     }
 
     /// Saves an item. The first value of a key is kept; a different later value is reported.
@@ -91,8 +91,8 @@ impl<'a, K: KeyCodec, V: Codec> SalvageSink<'a, K, V> {
     }
 
     /// Records the problems that `check` found, of which any may affect any key.
-    pub fn find_all(&mut self, findings: Vec<Finding>) {
-        findings.into_iter().for_each(|Finding { location, what, .. }| self.find(location, what));
+    pub fn find_all(&mut self, issues: Vec<Issue>) {
+        issues.into_iter().for_each(|Issue { location, what, .. }| self.find(location, what));
     }
 
     /// Records a problem that affects only the item of one key.
@@ -107,7 +107,7 @@ impl<'a, K: KeyCodec, V: Codec> SalvageSink<'a, K, V> {
 
     /// Records a problem that affects only keys of this span.
     pub fn find_in(&mut self, span: Span<K>, location: String, what: impl Into<String>) {
-        self.findings.push(Finding::new(location, what));
+        self.issues.push(Issue::new(location, what));
         self.doubts.push(span);
     }
 }

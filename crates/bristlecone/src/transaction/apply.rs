@@ -8,7 +8,7 @@ use smallvec::SmallVec;
 use super::any_tree::AnyTree;
 use super::changes::Changes;
 use super::record;
-use crate::index::any::{AnyPool, CarriedOut, Removals, Trial};
+use crate::index::any::{AnyPool, CommitOutcome, Removals, Trial};
 use crate::index::parts::codec::GROUP;
 use crate::index::parts::encoded::Encoded;
 
@@ -28,7 +28,7 @@ impl Changes {
         let mut change = || {
             let mut before = Vec::with_capacity(self.keys.len());
             match self.change(true, &mut before).and_then(|()| self.change(false, &mut before)) {
-                Ok(()) => CarriedOut::Wholly,
+                Ok(()) => CommitOutcome::Applied,
                 Err(error) => take_back(&before, error),
             }
         };
@@ -59,13 +59,13 @@ impl Changes {
         let mut write = || {
             let mut before = Vec::with_capacity(self.keys.len());
             match self.change(true, &mut before) {
-                Ok(()) => CarriedOut::Wholly,
+                Ok(()) => CommitOutcome::Applied,
                 Err(error) => take_back(&before, error),
             }
         };
         let mut remove = || match self.change(false, &mut Vec::new()) {
-            Ok(()) => CarriedOut::Wholly,
-            Err(_) => CarriedOut::InPart,
+            Ok(()) => CommitOutcome::Applied,
+            Err(_) => CommitOutcome::Partial,
         };
         let removals = |ends: u64| self.record(ends, Option::is_none);
         let removes = self.keys.values().any(Option::is_none);
@@ -137,8 +137,8 @@ impl Changes {
 
 /// Rolls back the changes made before a tree returned an error.
 #[cold]
-fn take_back(before: &Before<'_>, error: Error) -> CarriedOut {
+fn take_back(before: &Before<'_>, error: Error) -> CommitOutcome {
     let is_back = before.iter().rev().all(|(tree, key, held)| tree.put(key, held.as_ref()).is_ok());
     let is_whole = is_back && !matches!(error, Error::DurabilityLost);
-    if is_whole { CarriedOut::TakenBack(error) } else { CarriedOut::InPart }
+    if is_whole { CommitOutcome::RolledBack(error) } else { CommitOutcome::Partial }
 }

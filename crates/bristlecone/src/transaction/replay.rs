@@ -61,10 +61,10 @@ impl Pool {
 /// [`Error::DurabilityLost`](crate::Error) on success; another error if the log has no space.
 #[cfg(feature = "lab")]
 pub fn leave_in_part(pool: &Pool, tree: &crate::Tree<u64, u64>, key: u64, value: u64) -> Result<()> {
-    use crate::index::any::CarriedOut;
+    use crate::index::any::CommitOutcome;
     use crate::index::parts::encoded::Encoded;
 
     let mut wanted = record::begin(0, 1);
     record::append(&mut wanted, tree.link.id, &Encoded::Word(key), Some(&Encoded::Word(value)));
-    pool.0.file.commit(&wanted, 0, &mut || CarriedOut::InPart)
+    pool.0.file.commit(&wanted, 0, &mut || CommitOutcome::Partial)
 }

@@ -110,8 +110,8 @@ pub fn ask_all(planted: &Planted, path: &Path, opener: u32) {
     assert!(panics(path, || words.is_empty()));
     assert!(panics(path, || words.stats()));
     assert!(panics(path, || pool.info()));
-    for findings in [words.check(), pool.check()] {
-        assert!(findings[0].what.contains("open it again"), "{findings:?}");
+    for issues in [words.check(), pool.check()] {
+        assert!(issues[0].what.contains("open it again"), "{issues:?}");
     }
     pool.clone().simulate_crash();
 }

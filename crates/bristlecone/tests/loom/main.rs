@@ -124,21 +124,21 @@ fn check(model: fn()) {
 
 fn main() {
     let models: [(&str, fn()); 12] = [
-        ("a_user_after_a_rest_waits_for_writers", active_threads::a_user_after_a_rest_waits_for_writers),
+        ("a_user_after_a_rest_waits_for_writers", entering::a_user_after_a_rest_waits_for_writers),
         ("what_is_shown_is_durable", marks::what_is_shown_is_durable),
         ("values_of_a_leaf_whose_writers_stopped_stay", marks::values_of_a_leaf_whose_writers_stopped_stay),
         ("readers_never_see_half_a_change", versions::readers_never_see_half_a_change),
         ("writers_exclude_each_other", versions::writers_exclude_each_other),
         ("an_upgrade_takes_what_was_read", versions::an_upgrade_takes_what_was_read),
         ("what_is_obsolete_sends_every_thread_away", versions::what_is_obsolete_sends_every_thread_away),
-        ("what_a_reader_has_seen_stays", active_threads::what_a_reader_has_seen_stays),
+        ("what_a_reader_has_seen_stays", entering::what_a_reader_has_seen_stays),
         (
             "a_writer_that_is_not_tracking_is_waited_for",
-            active_threads::a_writer_that_is_not_tracking_is_waited_for,
+            entering::a_writer_that_is_not_tracking_is_waited_for,
         ),
         (
             "a_snapshot_shows_one_value_whenever_it_is_asked",
-            active_threads::a_snapshot_shows_one_value_whenever_it_is_asked,
+            entering::a_snapshot_shows_one_value_whenever_it_is_asked,
         ),
         ("a_lookup_by_count_sees_no_half_of_a_change", counts::a_lookup_by_count_sees_no_half_of_a_change),
         ("transactions_that_cross_do_not_skew", counts::transactions_that_cross_do_not_skew),
@@ -148,8 +148,8 @@ fn main() {
         println!("model {name} ... ok");
     }
     let needed: [(&str, fn()); 5] = [
-        ("without_fences_a_reader_is_missed", active_threads::without_fences_a_reader_is_missed),
-        ("without_its_barrier_a_write_is_missed", active_threads::without_its_barrier_a_write_is_missed),
+        ("without_fences_a_reader_is_missed", entering::without_fences_a_reader_is_missed),
+        ("without_its_barrier_a_write_is_missed", entering::without_its_barrier_a_write_is_missed),
         ("without_its_look_a_writer_is_missed", marks::without_its_look_a_writer_is_missed),
         ("without_its_barrier_a_leaf_misses_a_writer", marks::without_its_barrier_a_leaf_misses_a_writer),
         ("without_a_second_look_transactions_skew", counts::without_a_second_look_transactions_skew),

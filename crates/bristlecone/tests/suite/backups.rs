@@ -54,7 +54,7 @@ fn a_copy_has_everything() {
                 assert!(tree.iter().eq(items.iter().cloned()) && tree.check().is_empty(), "{cell} as {to}");
                 tree.remove(I::key_ref(&I::key(1))).unwrap();
                 let scrub = copy.scrub(ScrubOptions::new()).unwrap();
-                assert_eq!((scrub.items, scrub.findings), (1499 + 50 * beside, vec![]));
+                assert_eq!((scrub.items, scrub.issues), (1499 + 50 * beside, vec![]));
             }
         }
     }

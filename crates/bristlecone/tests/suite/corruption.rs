@@ -96,7 +96,7 @@ fn damaged(whole: &[u8], places: &[usize], round: u64, noise: &mut Noise) -> Vec
     bytes
 }
 
-/// Damaged trees of every cell: opening, reading and checking must end, and report their findings.
+/// Damaged trees of every cell: opening, reading and checking must end, and report their issues.
 #[test]
 fn every_cell_may_be_damaged() {
     const KEYS: u64 = 600;
@@ -196,9 +196,9 @@ fn a_key_that_reads_like_another_one_is_told() {
                 match looked {
                     Err(Error::Corrupted { .. }) => told += 1,
                     Err(error) => panic!("{shape:?}: {error}"),
-                    Ok((findings, right)) => {
-                        assert!(right || !findings.is_empty(), "{shape:?}: {own} as {new}");
-                        told += usize::from(!findings.is_empty());
+                    Ok((issues, right)) => {
+                        assert!(right || !issues.is_empty(), "{shape:?}: {own} as {new}");
+                        told += usize::from(!issues.is_empty());
                     }
                 }
             }

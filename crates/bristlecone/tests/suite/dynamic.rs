@@ -144,9 +144,9 @@ fn trees_of_other_kinds_are_told_from_those_of_a_newer_version() {
     drop(pool);
     let saved = Scratch::new();
     let salvage = scratch.options().salvage(&scratch.0, &saved.0).unwrap();
-    let findings: Vec<_> = salvage.trees.iter().flat_map(|tree| &tree.findings).collect();
-    assert_eq!(findings.len(), 1);
-    assert_eq!(findings[0].what, format!("not saved: {told}"));
+    let issues: Vec<_> = salvage.trees.iter().flat_map(|tree| &tree.issues).collect();
+    assert_eq!(issues.len(), 1);
+    assert_eq!(issues[0].what, format!("not saved: {told}"));
     assert!(!salvage.is_whole());
 }
 
@@ -195,10 +195,10 @@ fn what_is_not_of_its_kind_is_left_out_and_reported() {
     assert!((98..100).rev().all(|key| checked.next_back().unwrap().unwrap().0 == Datum::U64(key)));
     is_told(checked.by_ref().find_map(Result::err).unwrap());
     assert!(checked.next().is_none() && checked.next_back().is_none());
-    let findings = dynamic.check();
-    assert_eq!(findings.len(), 1);
-    assert_eq!((&*findings[0].location, &*findings[0].what), ("values", "10 of them are no str"));
-    assert_eq!(pool.check_tree("t").unwrap(), (100, findings));
+    let issues = dynamic.check();
+    assert_eq!(issues.len(), 1);
+    assert_eq!((&*issues[0].location, &*issues[0].what), ("values", "10 of them are no str"));
+    assert_eq!(pool.check_tree("t").unwrap(), (100, issues));
 
     // The previous value cannot be returned, but the write is applied; an error would mean that nothing was
     // changed.

@@ -221,7 +221,7 @@ where
             let case = format!("{design} at {offset:#x}: {word:#x} became {wrong:#x}");
             let Ok(pool) = Pool::options().read_only(true).open(&scratch.0) else { continue };
             if !pool.check().is_empty()
-                || !matches!(pool.check_tree("t"), Ok((_, findings)) if findings.is_empty())
+                || !matches!(pool.check_tree("t"), Ok((_, issues)) if issues.is_empty())
             {
                 continue;
             }

@@ -108,7 +108,7 @@ fn one_superblock_is_enough_and_none_is_survived() {
         let (salvage, saved) = salvage(&bytes);
         assert_eq!(saved, ALL);
         // One valid copy suffices, but damage of the other one is reported.
-        let of_copy = salvage.findings.iter().filter(|finding| finding.location.starts_with("superblock"));
+        let of_copy = salvage.issues.iter().filter(|issue| issue.location.starts_with("superblock"));
         assert!(of_copy.count() == 1 && !salvage.is_whole(), "{salvage:?}");
     }
     let mut bytes = whole.clone();
@@ -144,7 +144,7 @@ fn a_broken_record_costs_its_item() {
         let (salvage, saved) = salvage(&bytes);
         assert_eq!(saved, Saved { texts: ALL.texts - lost, ..ALL }, "{salvage:?}");
         let tree = salvage.trees.iter().find(|tree| tree.name == "texts").unwrap();
-        assert_eq!((tree.lost, tree.findings.len() as u64), (lost, lost));
+        assert_eq!((tree.lost, tree.issues.len() as u64), (lost, lost));
     }
 }
 
@@ -172,14 +172,14 @@ fn a_broken_directory_entry_costs_its_tree_only() {
     bytes[entry(0) + 90] ^= 1;
     let (report, saved) = salvage(&bytes);
     assert_eq!(saved, Saved { words: 0, ..ALL });
-    assert!(report.findings.iter().any(|finding| finding.location == "directory entry 0"), "{report:?}");
-    assert!(report.findings.iter().any(|finding| finding.location.starts_with("chunk")), "{report:?}");
+    assert!(report.issues.iter().any(|issue| issue.location == "directory entry 0"), "{report:?}");
+    assert!(report.issues.iter().any(|issue| issue.location.starts_with("chunk")), "{report:?}");
     for state in [0, 7, 0xff] {
         let mut bytes = whole.clone();
         bytes[entry(1)] = state;
         let (report, saved) = salvage(&bytes);
         assert_eq!(saved, ALL, "state {state}: {report:?}");
-        assert_eq!(report.findings.len(), 1);
+        assert_eq!(report.issues.len(), 1);
     }
 }
 
@@ -209,7 +209,7 @@ fn a_file_that_ends_within_its_header_names_its_trees() {
         let whole = healthy(design);
         for len in [40_000, 20_000, 8200, 8192] {
             let (report, saved) = salvage(&whole[..len]);
-            let told = report.findings.iter().any(|finding| finding.what.contains("ends within it"));
+            let told = report.issues.iter().any(|issue| issue.what.contains("ends within it"));
             assert!(told && !report.is_whole(), "{design}, {len} bytes: {report:?}");
             assert_eq!(saved.words + saved.texts, 0, "{design}, {len} bytes");
         }
@@ -263,7 +263,7 @@ fn a_tree_of_an_unknown_kind_costs_no_other() {
     let salvage = Pool::options().salvage(&from.0, &to.0).unwrap();
     assert!(!salvage.is_whole());
     for tree in salvage.trees {
-        let said: Vec<_> = tree.findings.iter().map(|finding| finding.what.as_str()).collect();
+        let said: Vec<_> = tree.issues.iter().map(|issue| issue.what.as_str()).collect();
         let refused = said.iter().any(|said| said.contains("not saved"));
         assert_eq!(
             (tree.kept, refused),

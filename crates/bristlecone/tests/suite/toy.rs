@@ -19,7 +19,7 @@ use bristlecone::lab::{
     Batch, Codec, ExternalDesign, Index, Inline, Inspect, KeyCodec, Open, PARAMS, Parameters, Read, Scan,
     Swapped, Write, WriteMode, design_options, of_words,
 };
-use bristlecone::{Error, Finding, Medium, Result, TreeStats};
+use bristlecone::{Error, Issue, Medium, Result, TreeStats};
 use bristlecone_pm::sync::wait::lock;
 use bristlecone_pm::{Heap, HeapSpec, Persist, PoolFile, SlotKind, Step, TreeEntry, TreeId, Word};
 
@@ -217,12 +217,12 @@ impl<M: Medium> Inspect for Tree<M> {
         stats
     }
 
-    fn check(&self) -> Vec<Finding> {
+    fn check(&self) -> Vec<Issue> {
         let array = *lock(&self.array);
         let in_order = self.items(array).is_sorted_by(|one, next| one.0 < next.0);
         let sound = in_order
             && self.arrays.stats().live_slots == 1
             && self.pool.anchor(self.id).load(self.pool.medium()) == array;
-        if sound { Vec::new() } else { vec![Finding::new("toy", "its array, its heap or its root is wrong")] }
+        if sound { Vec::new() } else { vec![Issue::new("toy", "its array, its heap or its root is wrong")] }
     }
 }

@@ -128,7 +128,7 @@ impl Demo {
         })?;
 
         self.finish(output, &tree, &entries)?;
-        let findings = tree.check();
+        let issues = tree.check();
         let report = Report {
             acknowledged,
             recovered,
@@ -146,11 +146,8 @@ impl Demo {
         }
         drop(tree);
         pool.close()?;
-        if let Some(finding) = findings.first() {
-            return Err(Failure::new(
-                Exit::Failed,
-                format!("check: {} at {}", finding.what, finding.location),
-            ));
+        if let Some(issue) = issues.first() {
+            return Err(Failure::new(Exit::Failed, format!("check: {} at {}", issue.what, issue.location)));
         }
         if lost > 0 || report.entries != entries.len() as u64 {
             return Err(Failure::new(Exit::Failed, format!("{lost} acknowledged entries are missing")));

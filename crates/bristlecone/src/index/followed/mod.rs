@@ -15,9 +15,7 @@ use std::sync::atomic::{AtomicPtr, AtomicU64, Ordering::AcqRel, Ordering::Acquir
 use std::sync::{Arc, Mutex};
 
 use bristlecone_pm::sync::{AsymmetricFence, wait::lock};
-use bristlecone_pm::{
-    At, Error, Finding, Native, Opener, Part, PoolFile, Result, TreeEntry, own_thread_index,
-};
+use bristlecone_pm::{At, Error, Issue, Native, Opener, Part, PoolFile, Result, TreeEntry, own_thread_index};
 
 use crate::index::any::Shared;
 use crate::index::parts::active_threads::ActiveThreads;
@@ -338,18 +336,18 @@ impl<K: KeyCodec, V: Codec> Inspect for Followed<K, V> {
     }
 
     /// Reads everything, and verifies checksums of records and the order of keys.
-    fn check(&self) -> Vec<Finding> {
-        let mut findings = Vec::new();
-        let damage = self.walk(|finding| findings.push(finding)).1;
-        findings.extend(damage.map(|error| Finding::new("tree", error.to_string())));
-        findings
+    fn check(&self) -> Vec<Issue> {
+        let mut issues = Vec::new();
+        let damage = self.walk(|issue| issues.push(issue)).1;
+        issues.extend(damage.map(|error| Issue::new("tree", error.to_string())));
+        issues
     }
 }
 
 impl<K: KeyCodec, V: Codec> Followed<K, V> {
     /// Reads everything: returns the number of items, and the error that ended the walk early. Calls `find` with each
     /// problem.
-    fn walk(&self, mut find: impl FnMut(Finding)) -> (u64, Option<Error>) {
+    fn walk(&self, mut find: impl FnMut(Issue)) -> (u64, Option<Error>) {
         let mut batch = Batch::checked();
         let (mut last, mut items): (Option<K::Owned>, u64) = (None, 0);
         loop {
@@ -359,7 +357,7 @@ impl<K: KeyCodec, V: Codec> Followed<K, V> {
             }
             while let Some((key, _)) = batch.entries.pop() {
                 if last.as_ref().is_some_and(|last| *last >= key) {
-                    find(Finding::new("tree", "keys out of order"));
+                    find(Issue::new("tree", "keys out of order"));
                 }
                 (last, items) = (Some(key), items + 1);
             }

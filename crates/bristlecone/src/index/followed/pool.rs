@@ -2,10 +2,10 @@
 
 use std::sync::Arc;
 
-use bristlecone_pm::{Chunk, Error, Events, Finding, Opener, PoolInfo, Result, TreeEntry, TreeId, TreeSpec};
+use bristlecone_pm::{Chunk, Error, Events, Issue, Opener, PoolInfo, Result, TreeEntry, TreeId, TreeSpec};
 
 use super::{Followed, Source};
-use crate::index::any::{AnyIndex, AnyPool, CarriedOut, Trial};
+use crate::index::any::{AnyIndex, AnyPool, CommitOutcome, Trial};
 
 /// A followed pool: it is read-only in this process.
 pub struct FollowedPool {
@@ -62,7 +62,7 @@ impl AnyPool for FollowedPool {
     fn info(&self) -> PoolInfo {
         self.source.pool().info()
     }
-    fn check(&self) -> Vec<Finding> {
+    fn check(&self) -> Vec<Issue> {
         self.source.pool().check()
     }
     fn handles_faults(&self) -> bool {
@@ -109,7 +109,7 @@ impl AnyPool for FollowedPool {
     fn clear_index(&self, _: &TreeEntry, _: (bool, bool)) -> Result<TreeEntry> {
         self.refuse()
     }
-    fn commit(&self, _: &[u8], _: usize, _: &mut dyn FnMut() -> CarriedOut) -> Result<()> {
+    fn commit(&self, _: &[u8], _: usize, _: &mut dyn FnMut() -> CommitOutcome) -> Result<()> {
         self.refuse()
     }
     fn attempt(&self, _: Trial<'_>) -> Result<()> {

@@ -3,7 +3,7 @@
 use std::cmp::Ordering;
 
 use bristlecone_pm::sync::epoch::Guard;
-use bristlecone_pm::{Finding, Flushed, Liveness, Medium, Records, Result, Step};
+use bristlecone_pm::{Flushed, Issue, Liveness, Medium, Records, Result, Step};
 use smallvec::SmallVec;
 
 use super::encoded::Encoded;
@@ -76,7 +76,7 @@ pub trait Codec: Send + Sync + 'static {
     /// Verifies the checksum of the item that the word represents.
     fn verify<M: Medium>(records: &Records<M>, word: u64) -> Result<()>;
     /// Reports if fewer records are live than there are items.
-    fn check_records<M: Medium>(records: &Records<M>, items: u64) -> Option<Finding>;
+    fn check_records<M: Medium>(records: &Records<M>, items: u64) -> Option<Issue>;
 }
 
 /// Additional operations of keys: order, and separators of nodes.
@@ -212,7 +212,7 @@ impl Codec for Inline {
     fn verify<M: Medium>(_: &Records<M>, _: u64) -> Result<()> {
         Ok(())
     }
-    fn check_records<M: Medium>(_: &Records<M>, _: u64) -> Option<Finding> {
+    fn check_records<M: Medium>(_: &Records<M>, _: u64) -> Option<Issue> {
         None
     }
 }
@@ -343,11 +343,11 @@ impl Codec for Record {
     fn verify<M: Medium>(records: &Records<M>, word: u64) -> Result<()> {
         records.verify(word)
     }
-    fn check_records<M: Medium>(records: &Records<M>, items: u64) -> Option<Finding> {
+    fn check_records<M: Medium>(records: &Records<M>, items: u64) -> Option<Issue> {
         bristlecone_pm::sync::epoch::pin().flush();
         let live = records.stats().0;
         // Records that a reader may still hold are not free yet.
-        (live < items).then(|| Finding::new("records", format!("{live} live records for {items} items")))
+        (live < items).then(|| Issue::new("records", format!("{live} live records for {items} items")))
     }
 }
 

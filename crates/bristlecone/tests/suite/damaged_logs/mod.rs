@@ -55,7 +55,7 @@ fn logs_of<C: Codec>() {
                 Err(Error::Corrupted { .. }) => return,
                 Err(error) => panic!("{what}: {error}"),
             };
-            let right = victim.differences(&answer.items) == 0 && answer.missed == 0 && answer.findings == 0;
+            let right = victim.differences(&answer.items) == 0 && answer.missed == 0 && answer.issues == 0;
             let checked = matches!(place.part, Part::Entry { .. });
             let told = is_flip && (checked || place.part == Part::Header && place.word == 0);
             assert!(!told, "nothing was told of {what}");
@@ -105,7 +105,7 @@ fn leaves_of<C: Codec>() {
                 // Unmerged entries are lost, and merged ones are applied again.
                 word if word == stamp => 60,
                 // A fence is wrong, and that is reported.
-                _ if answer.findings > 0 => usize::MAX,
+                _ if answer.issues > 0 => usize::MAX,
                 _ => 2,
             };
             assert!(differ <= most, "{differ} items are wrong: {what}");
@@ -174,8 +174,8 @@ fn saved_from_logs_of<C: Codec>() {
             let (differ, lost) = (victim.differences(&items), salvage.items().1);
             match place.part {
                 Part::Entry { .. } => {
-                    let mut findings = salvage.trees.iter().flat_map(|tree| &tree.findings);
-                    let told = findings.any(|finding| finding.what.contains("1 entries are lost"));
+                    let mut issues = salvage.trees.iter().flat_map(|tree| &tree.issues);
+                    let told = issues.any(|issue| issue.what.contains("1 entries are lost"));
                     assert!(
                         !salvage.is_whole() && told && lost == 1 && differ <= 1,
                         "{differ} {} {salvage:?}",
@@ -279,7 +279,7 @@ fn old_logs_of<C: Codec>() {
             victim.put(chunk + 8, 0x1234);
         }
         let answer = victim.ask::<C>().unwrap();
-        assert_eq!((&answer.items, answer.missed, answer.findings), (&victim.truth, 0, 0), "{shape:?}");
+        assert_eq!((&answer.items, answer.missed, answer.issues), (&victim.truth, 0, 0), "{shape:?}");
         let (salvage, items) = victim.salvage::<C>();
         assert!(salvage.is_whole() && items == victim.truth, "{shape:?}: {salvage:?}");
         // New entries have checks.
@@ -294,7 +294,7 @@ fn old_logs_of<C: Codec>() {
         drop(tree);
         pool.close().unwrap();
         let answer = victim.ask::<C>().unwrap();
-        assert_eq!((&answer.items, answer.findings), (&truth, 0), "{shape:?}");
+        assert_eq!((&answer.items, answer.issues), (&truth, 0), "{shape:?}");
     }
 }
 

@@ -5,7 +5,7 @@ use std::fs::{File, OpenOptions};
 use std::os::unix::fs::FileExt;
 
 use crate::common::{Noise, Plant, Scratch, Shape};
-use bristlecone::{Design, Error, Finding, Key, Pool, Result, Salvage, Tree, Value};
+use bristlecone::{Design, Error, Issue, Key, Pool, Result, Salvage, Tree, Value};
 
 pub const CHUNK: u64 = 2 << 20;
 const DESCRIPTORS: u64 = 73_728;
@@ -261,9 +261,9 @@ impl Victim {
     /// Returns the tree's own report.
     pub fn ask<C: Codec>(&self) -> Result<Answer> {
         let pool = Pool::options().read_only(true).recovery_threads(1).open(&self.scratch.0)?;
-        let mut findings = pool.check().len();
+        let mut issues = pool.check().len();
         let tree = self.shape.open::<C::Key, C::Value>(&pool, "t")?;
-        if let Some(Finding { what, location, .. }) = tree.damage().into_iter().next() {
+        if let Some(Issue { what, location, .. }) = tree.damage().into_iter().next() {
             // It cannot be recovered, and shows what is left of it.
             return Err(Error::Corrupted { what, location });
         }
@@ -271,8 +271,8 @@ impl Victim {
         assert!(items.len() as u64 <= 8 * KEYS, "{} items out of nothing", items.len());
         C::items(&tree, true);
         let missed = self.truth.iter().filter(|(key, value)| !C::holds(&tree, **key, **value)).count();
-        findings += tree.check().len();
-        Ok(Answer { items, missed, findings })
+        issues += tree.check().len();
+        Ok(Answer { items, missed, issues })
     }
 
     pub fn salvage<C: Codec>(&self) -> (Salvage, Items) {
@@ -295,5 +295,5 @@ pub struct Answer {
     pub items: Items,
     /// Number of items that are not found by their keys.
     pub missed: usize,
-    pub findings: usize,
+    pub issues: usize,
 }

@@ -11,7 +11,7 @@ const SUPERBLOCK_WORDS: usize = 13;
 const DIRECTORY: usize = 8192;
 const ENTRY_WORDS: usize = 32;
 
-/// The harm that a wrong word may do without an error and without a finding of `check`.
+/// The harm that a wrong word may do without an error and without an issue of `check`.
 #[derive(Clone, Copy, Debug)]
 pub enum Harm {
     /// None: it has a checksum, is ignored, or contradicts another word.

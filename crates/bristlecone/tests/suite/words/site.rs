@@ -29,7 +29,7 @@ pub enum Outcome {
     Refused,
     /// Readable items of a tree that recovery refuses, in a read-only pool.
     Served,
-    /// Findings of `check`.
+    /// Issues of `check`.
     Found,
     /// The correct items.
     Right,
@@ -59,7 +59,7 @@ pub struct Site<I: Items> {
 /// Observations on an opened tree.
 struct Looked<I: Items> {
     items: Vec<Item<I>>,
-    findings: usize,
+    issues: usize,
     /// Whether recovery refused the tree.
     is_salvaged: bool,
 }
@@ -110,7 +110,7 @@ impl<I: Items> Site<I> {
         let places = self.pages.places();
         self.restore();
         let looked = self.look().unwrap().unwrap();
-        assert!(looked.findings == 0 && looked.items == self.truth, "{}: what a crash leaves", self.cell);
+        assert!(looked.issues == 0 && looked.items == self.truth, "{}: what a crash leaves", self.cell);
         places
     }
 
@@ -182,7 +182,7 @@ impl<I: Items> Site<I> {
         if looked.is_salvaged {
             return Ok(Outcome::Served);
         }
-        if looked.findings > 0 {
+        if looked.issues > 0 {
             return Ok(Outcome::Found);
         }
         match self.harm(place, value) {
@@ -227,7 +227,7 @@ impl<I: Items> Site<I> {
         if is_salvaged {
             self.look_at_salvaged(&tree)?;
         }
-        let findings = tree.check().len() + pool.check().len();
+        let issues = tree.check().len() + pool.check().len();
         let items: Vec<_> = tree.iter().take(MANY).collect();
         let mut back: Vec<_> = tree.iter().rev().take(MANY).collect();
         back.reverse();
@@ -236,7 +236,7 @@ impl<I: Items> Site<I> {
         }
         let gets = |(key, value): &Item<I>| tree.get(I::key_ref(key)).is_some_and(|found| found == *value);
         let (agree, absent) = (items.iter().all(gets), self.truth.iter().filter(|item| !gets(item)).count());
-        if findings == 0 {
+        if issues == 0 {
             let ordered = items.is_sorted_by(|a, b| a.0 < b.0);
             let missing = self.truth.iter().filter(|item| !items.contains(item)).count();
             let same = items == back && tree.len() == items.len() as u64 && absent == missing;
@@ -247,7 +247,7 @@ impl<I: Items> Site<I> {
                 ));
             }
         }
-        Ok(Ok(Looked { items, findings, is_salvaged }))
+        Ok(Ok(Looked { items, issues, is_salvaged }))
     }
 
     /// Reads a tree that recovery refused. A checked read returns an error, or the truth.
@@ -334,9 +334,9 @@ impl<I: Items> Site<I> {
             }
         }
         if clean {
-            let findings = tree.check();
-            if !findings.is_empty() {
-                return Err(format!("life brings findings: {findings:?}"));
+            let issues = tree.check();
+            if !issues.is_empty() {
+                return Err(format!("life brings issues: {issues:?}"));
             }
             match refused {
                 Some(error) if !error.is_no_room() => return Err(format!("life does not go on: {error}")),
@@ -350,8 +350,8 @@ impl<I: Items> Site<I> {
         let reopened = self.look_at(open())?;
         match reopened {
             _ if !clean => Ok(()),
-            Ok(looked) if looked.findings == 0 && looked.items == model => Ok(()),
-            Ok(looked) => Err(format!("opened again, {} findings", looked.findings)),
+            Ok(looked) if looked.issues == 0 && looked.items == model => Ok(()),
+            Ok(looked) => Err(format!("opened again, {} issues", looked.issues)),
             Err(error) => Err(format!("opened again: {error}")),
         }
     }
@@ -365,7 +365,7 @@ impl<I: Items> Site<I> {
         };
         let pool = Pool::options().recovery_threads(1).open(&to.0);
         match self.look_at(pool)? {
-            Ok(looked) if looked.findings > 0 => Err("what was salvaged has findings".to_owned()),
+            Ok(looked) if looked.issues > 0 => Err("what was salvaged has issues".to_owned()),
             Ok(looked) if salvage.is_whole() => {
                 match (self.harm(place, value), self.differing(&looked.items)) {
                     (_, 0) | (Harm::Any | Harm::Chance, _) => Ok(()),

@@ -1,6 +1,6 @@
 //! Invariants of a quiescent tree, for tests, the tool and the crash explorer.
 
-use bristlecone_pm::{Finding, Medium};
+use bristlecone_pm::{Issue, Medium};
 
 use super::layout::LeafWord;
 use super::{CclBTree, Core};
@@ -23,7 +23,7 @@ impl<K: KeyCodec, V: Codec, M: Medium> Inspect for CclBTree<K, V, M> {
         self.store.stats(self.len(), (&self.log, pending), self.inner.dram_bytes() + self.buffers.bytes())
     }
 
-    fn check(&self) -> Vec<Finding> {
+    fn check(&self) -> Vec<Issue> {
         // The collector writes, too.
         let _at_rest = self.collection.hold();
         self.count_all();
@@ -34,14 +34,14 @@ impl<K: KeyCodec, V: Codec, M: Medium> Inspect for CclBTree<K, V, M> {
 impl<K: KeyCodec, V: Codec, M: Medium> Core<K, V, M> {
     /// Verifies every leaf and its buffer against the index, the chain and the allocator. The
     /// counts are exact only while no thread writes.
-    pub(super) fn verify(&self) -> Vec<Finding> {
-        let mut findings = self.inner.check();
+    pub(super) fn verify(&self) -> Vec<Issue> {
+        let mut issues = self.inner.check();
         let mut leaves = Vec::new();
         self.inner.for_each_leaf(|fence, id| leaves.push((fence.map(K::owned), id)));
         let (mut items, mut next) = (0, self.first);
         for (at, (fence, id)) in leaves.iter().enumerate() {
             let offset = self.buffers.get(*id).state().leaf;
-            let mut report = |what: &str| findings.push(Finding::new(format!("leaf at {offset:#x}"), what));
+            let mut report = |what: &str| issues.push(Issue::new(format!("leaf at {offset:#x}"), what));
             if offset != next {
                 report("not where the leaf before it leads");
                 break;
@@ -50,9 +50,9 @@ impl<K: KeyCodec, V: Codec, M: Medium> Core<K, V, M> {
             let end = leaves.get(at + 1).and_then(|(fence, _)| fence.as_ref());
             items += self.verify_leaf(*id, fence.as_ref(), end, &mut report);
         }
-        findings.extend(self.verify_totals(next, leaves.len() as u64, items));
-        findings.extend(self.log.check());
-        findings
+        issues.extend(self.verify_totals(next, leaves.len() as u64, items));
+        issues.extend(self.log.check());
+        issues
     }
 
     /// Verifies that keys are unique and lie within the leaf's range; returns their number.

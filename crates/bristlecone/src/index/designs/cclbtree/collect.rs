@@ -145,10 +145,10 @@ impl<K: KeyCodec, V: Codec, M: Medium> Core<K, V, M> {
 
     /// Ends the running collection, if there is one, and runs another one, unless the log has freed something
     /// meanwhile. Waits for the thread that collects.
-    fn collect_whole(&self, gifts: u64) {
+    fn collect_whole(&self, reclaims: u64) {
         let _stopped = self.stop_writers();
         let mut round = lock(&self.collection.round);
-        while self.log.gifts() == gifts {
+        while self.log.reclaims() == reclaims {
             if !self.collection.running.load(Acquire) {
                 if !self.log.may_give() {
                     return;
@@ -256,10 +256,10 @@ impl<K: KeyCodec, V: Codec, M: Medium> Core<K, V, M> {
         std::mem::take(&mut round.aside)
     }
 
-    /// Returns whether the log has freed something since its reclaim counter was `gifts`, by a whole collection if
+    /// Returns whether the log has freed something since its reclaim counter was `reclaims`, by a whole collection if
     /// necessary.
-    pub(super) fn reclaim_log(&self, gifts: u64) -> bool {
-        self.log.reclaim(gifts, || self.collect_whole(gifts))
+    pub(super) fn reclaim_log(&self, reclaims: u64) -> bool {
+        self.log.reclaim(reclaims, || self.collect_whole(reclaims))
     }
 }
 

@@ -76,7 +76,7 @@ fn what_the_log_can_give_back_is_given_back_once() {
     assert!(!tree.core.collect_some(u32::MAX));
     (0..1000).for_each(|n| _ = tree.write(key(n % 3), n, WriteMode::Upsert).unwrap());
     let mut given = 0;
-    while tree.core.reclaim_log(tree.log.gifts()) {
+    while tree.core.reclaim_log(tree.log.reclaims()) {
         given += 1;
         assert!(given < 10, "the log gives without end");
     }
@@ -100,7 +100,7 @@ fn what_is_needed_of_the_log_is_carried_over_for_room() {
     }
     let before = tree.log.chunks_in_use();
     assert!(before > 6, "{before} chunks");
-    (0..3).for_each(|_| _ = tree.core.reclaim_log(tree.log.gifts()));
+    (0..3).for_each(|_| _ = tree.core.reclaim_log(tree.log.reclaims()));
     let after = tree.log.chunks_in_use();
     assert!(after <= before / 2, "{after} chunks of {before}");
     assert!((0..2000).all(|n| tree.read(key(n), |value| value) == Some(n)));

@@ -8,7 +8,7 @@ use bristlecone_pm::{Medium, Result, Step};
 use super::buffer::Locked;
 use super::layout::Leaf;
 use super::{CclBTree, Core};
-use crate::index::parts::buffered::{Found, Guards, Hint, InLeaf, Outcome, Relief, TreeLog, Writer};
+use crate::index::parts::buffered::{Backoff, Found, Guards, Hint, InLeaf, Outcome, TreeLog, Writer};
 use crate::index::parts::codec::{Codec, KeyCodec};
 use crate::index::{Removed, Swapped, Write, WriteMode};
 
@@ -81,9 +81,9 @@ impl<K: KeyCodec, V: Codec, M: Medium> Writer<Leaf, K, V, M> for Core<K, V, M> {
     }
 
     #[cold]
-    fn gain_room(&self, relief: &mut Relief, gifts: u64) -> bool {
+    fn make_room(&self, backoff: &mut Backoff, reclaims: u64) -> bool {
         let recount = || self.count_all();
-        relief.gain_room(&self.store, (&self.log, gifts), recount, || self.reclaim_log(gifts))
+        backoff.make_room(&self.store, (&self.log, reclaims), recount, || self.reclaim_log(reclaims))
     }
 
     #[inline(always)]

@@ -1,6 +1,6 @@
 //! Invariants of a quiescent tree, for tests, the tool and the crash explorer.
 
-use bristlecone_pm::{Finding, Medium};
+use bristlecone_pm::{Issue, Medium};
 
 use super::LodgeTree;
 use super::layout::LeafWord;
@@ -26,25 +26,25 @@ impl<K: KeyCodec, V: Codec, M: Medium> Inspect for LodgeTree<K, V, M> {
 
     /// Verifies every node and its leaves against the index, the chain and the allocator. The
     /// counts are exact only while no thread writes.
-    fn check(&self) -> Vec<Finding> {
+    fn check(&self) -> Vec<Issue> {
         self.count_all();
-        let mut findings = self.inner.check();
-        findings.extend(self.versions.log.check());
+        let mut issues = self.inner.check();
+        issues.extend(self.versions.log.check());
         let mut nodes = Vec::new();
         self.inner.for_each_leaf(|fence, id| nodes.push((fence.map(K::owned), id)));
         let guard = K::pin();
         let mut leaves = Vec::new();
         for (fence, id) in &nodes {
             let node = self.nodes.get(*id);
-            let mut report = |what: &str| findings.push(Finding::new(format!("node {id}"), what));
+            let mut report = |what: &str| issues.push(Issue::new(format!("node {id}"), what));
             let counts = node.counts();
             if counts.index == 0 || counts.index > self.index_max + 1 {
                 report("too many leaves, or none");
-                return findings;
+                return issues;
             }
             if node.all_buffered().any(|item| item.owner >= counts.index) {
                 report("an item of no leaf");
-                return findings;
+                return issues;
             }
             let low = |at: usize| K::owned(K::read(&self.keys, node.fence(at), &guard));
             if fence.as_ref().is_some_and(|fence| *fence != low(0)) {
@@ -56,8 +56,7 @@ impl<K: KeyCodec, V: Codec, M: Medium> Inspect for LodgeTree<K, V, M> {
         let (mut items, mut next) = (0, self.first);
         for (number, (fence, node, at)) in leaves.iter().enumerate() {
             let entry = node.entry(*at);
-            let mut report =
-                |what: &str| findings.push(Finding::new(format!("leaf at {:#x}", entry.leaf), what));
+            let mut report = |what: &str| issues.push(Issue::new(format!("leaf at {:#x}", entry.leaf), what));
             if entry.leaf != next {
                 report("not where the leaf before it leads");
                 break;
@@ -75,13 +74,12 @@ impl<K: KeyCodec, V: Codec, M: Medium> Inspect for LodgeTree<K, V, M> {
             let end = leaves.get(number + 1).and_then(|(fence, ..)| fence.as_ref());
             items += self.verify_leaf(*node, *at, entry, (fence.as_ref(), end), &mut report);
         }
-        findings.extend(self.verify_totals(next, leaves.len() as u64, items));
+        issues.extend(self.verify_totals(next, leaves.len() as u64, items));
         if self.unseen.sum() != 0 {
-            findings
-                .push(Finding::new("tree", "counts items that were not looked for, after looking for all"));
+            issues.push(Issue::new("tree", "counts items that were not looked for, after looking for all"));
         }
-        findings.extend(self.versions.verify(nodes.iter().map(|(_, id)| self.nodes.get(*id))));
-        findings
+        issues.extend(self.versions.verify(nodes.iter().map(|(_, id)| self.nodes.get(*id))));
+        issues
     }
 }
 

@@ -37,7 +37,7 @@ impl<K: KeyCodec, V: Codec, M: Medium> LodgeTree<K, V, M> {
             if used >= wanted {
                 versions.want(OLDEST);
             }
-            // While stragglers pin too many logs, writes bypass the log and go to the leaves.
+            // While pinning pin too many logs, writes bypass the log and go to the leaves.
             used < self.logs_max() && self.log_may_grow(steady)
         });
         spot.map(|spot| Spot::of(versions, spot))

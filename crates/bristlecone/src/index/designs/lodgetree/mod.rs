@@ -93,7 +93,7 @@
 //! 3. These logs are emptied. If all were, the records of removed keys, which entries of old logs refer to, may be
 //!    reused.
 //!
-//! So a straggler cannot pin a log forever. While the pass lags, the logs grow by a quarter at most, or by one for
+//! So an old entry cannot pin a log forever. While the pass lags, the logs grow by a quarter at most, or by one for
 //! each thread: then writes bypass the log and go to their leaves instead, as they do when there is no space for a
 //! log. Their records are fenced first. No thread waits. Only a write without space runs a whole pass itself, once,
 //! before it fails. Buffered items of a full leaf can be changed or removed even then, by an entry behind the copies.

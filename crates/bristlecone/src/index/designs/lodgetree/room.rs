@@ -35,13 +35,13 @@ impl<K: KeyCodec, V: Codec, M: Medium> LodgeTree<K, V, M> {
         versions.log.reserve_among_copies(&versions.pass).map(|spot| Spot::of(versions, spot))
     }
 
-    /// Returns whether the logs have freed something since their reclaim counter was `gifts`: chunks, or keys that
+    /// Returns whether the logs have freed something since their reclaim counter was `reclaims`: chunks, or keys that
     /// they refer to. Waits for a running compaction pass.
-    pub(super) fn reclaim_log(&self, gifts: u64) -> bool {
+    pub(super) fn reclaim_log(&self, reclaims: u64) -> bool {
         let (versions, log) = (&self.versions, &self.versions.log);
-        log.reclaim(gifts, || {
+        log.reclaim(reclaims, || {
             let mut pass = wait::lock(&versions.pass);
-            let nothing_yet = || log.gifts() == gifts;
+            let nothing_yet = || log.reclaims() == reclaims;
             let state = || (log.chunks_in_use(), log.keys_aside(), self.len.sum());
             // The first pass may be the rest of a running one.
             for _ in 0..2 {

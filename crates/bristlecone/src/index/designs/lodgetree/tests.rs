@@ -107,14 +107,14 @@ fn compaction_passes_end_before_logs_run_out() {
 
 /// Each log has one item in a node of its own, where no write flushes it.
 #[test]
-fn stragglers_do_not_pin_the_log() {
+fn old_entries_do_not_pin_the_log() {
     let tree = tree(short_logs(300));
     over_time(&tree, 1, key);
-    let (mut stragglers, most) = (Vec::new(), most_logs(&tree));
-    tree.inner.for_each_leaf(|fence, _| stragglers.extend(fence.filter(|fence| *fence < 3 << 62)));
-    assert!(stragglers.len() > 3 * most / 2, "{} stragglers for {most} logs", stragglers.len());
-    for (n, straggler) in (0..).zip(&stragglers) {
-        tree.write(*straggler, n, WriteMode::Upsert).unwrap();
+    let (mut old_entries, most) = (Vec::new(), most_logs(&tree));
+    tree.inner.for_each_leaf(|fence, _| old_entries.extend(fence.filter(|fence| *fence < 3 << 62)));
+    assert!(old_entries.len() > 3 * most / 2, "{} old_entries for {most} logs", old_entries.len());
+    for (n, old) in (0..).zip(&old_entries) {
+        tree.write(*old, n, WriteMode::Upsert).unwrap();
         for n in 0..300 {
             tree.write(key(n) | 3 << 62, n, WriteMode::Upsert).unwrap();
         }
@@ -122,14 +122,14 @@ fn stragglers_do_not_pin_the_log() {
     }
     assert_eq!(tree.check(), []);
     let (mut logs, mut left) = (std::collections::BTreeSet::new(), 0);
-    for straggler in &stragglers {
-        let id = tree.inner.find(*straggler, &(), |node| tree.version_of(node)).0;
-        let item = tree.nodes.get(id).all_buffered().find(|item| item.key == *straggler);
+    for old in &old_entries {
+        let id = tree.inner.find(*old, &(), |node| tree.version_of(node)).0;
+        let item = tree.nodes.get(id).all_buffered().find(|item| item.key == *old);
         left += usize::from(item.is_some());
         logs.extend(item.map(|item| item.log));
     }
-    println!("{left} of {} stragglers are buffered, in {} logs", stragglers.len(), logs.len());
-    assert!(left * 2 > stragglers.len() && logs.len() * 2 < left, "{left} stragglers, {} logs", logs.len());
+    println!("{left} of {} old_entries are buffered, in {} logs", old_entries.len(), logs.len());
+    assert!(left * 2 > old_entries.len() && logs.len() * 2 < left, "{left} old_entries, {} logs", logs.len());
 }
 
 /// The paper: 25 to 58 % of the last-level inner nodes is empty, and serves as buffer. Every split of a node leaves

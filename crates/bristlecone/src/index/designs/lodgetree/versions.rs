@@ -14,7 +14,7 @@ use bristlecone_pm::sync::{
     AtomicBool, AtomicU8, AtomicU32, AtomicUsize, Ordering::AcqRel, Ordering::Acquire, Ordering::Relaxed,
 };
 use bristlecone_pm::{
-    Finding, Flushed, LINE_BYTES, LogChunk, LogEntry, LogSpot, Manifest, ManifestReader, Medium, PoolFile,
+    Flushed, Issue, LINE_BYTES, LogChunk, LogEntry, LogSpot, Manifest, ManifestReader, Medium, PoolFile,
     TreeId, own_thread_index,
 };
 use crossbeam_utils::CachePadded;
@@ -270,7 +270,7 @@ impl<M: Medium> VersionLog<M> {
     }
 
     /// Verifies that every log counts as many entries as are buffered.
-    pub fn verify<'a>(&self, nodes: impl Iterator<Item = NodeRef<'a>>) -> Option<Finding> {
+    pub fn verify<'a>(&self, nodes: impl Iterator<Item = NodeRef<'a>>) -> Option<Issue> {
         self.count_all_releases();
         let mut buffered = std::collections::BTreeMap::<u32, u32>::new();
         nodes.flat_map(NodeRef::all_buffered).for_each(|item| *buffered.entry(item.log).or_default() += 1);
@@ -280,7 +280,7 @@ impl<M: Medium> VersionLog<M> {
             (needed != buffered.unwrap_or(0)).then_some((log, needed, buffered))
         };
         let (log, needed, buffered) = (0..self.needed.counts.len() as u32).find_map(count)?;
-        Some(Finding::new(format!("log {log}"), format!("{needed} entries needed, {buffered:?} buffered")))
+        Some(Issue::new(format!("log {log}"), format!("{needed} entries needed, {buffered:?} buffered")))
     }
 
     /// Requests a compaction pass.

@@ -5,7 +5,7 @@ use bristlecone_pm::{Flushed, Medium, Result, Step};
 use super::LodgeTree;
 use super::layout::Header;
 use super::node::Locked;
-use crate::index::parts::buffered::{Found, Guards, Hint, Outcome, Relief, TreeLog, Writer};
+use crate::index::parts::buffered::{Backoff, Found, Guards, Hint, Outcome, TreeLog, Writer};
 use crate::index::parts::codec::{Codec, KeyCodec};
 use crate::index::{Removed, Swapped, Write, WriteMode};
 
@@ -67,8 +67,8 @@ impl<K: KeyCodec, V: Codec, M: Medium> Writer<Header, K, V, M> for LodgeTree<K, 
     }
 
     #[cold]
-    fn gain_room(&self, relief: &mut Relief, gifts: u64) -> bool {
-        relief.gain_room(&self.store, (self.log(), gifts), || false, || self.reclaim_log(gifts))
+    fn make_room(&self, backoff: &mut Backoff, reclaims: u64) -> bool {
+        backoff.make_room(&self.store, (self.log(), reclaims), || false, || self.reclaim_log(reclaims))
     }
 
     #[inline(always)]

@@ -1,6 +1,6 @@
 //! Invariants of a quiescent tree, for tests, the tool and the crash explorer.
 
-use bristlecone_pm::{Finding, Medium};
+use bristlecone_pm::{Issue, Medium};
 
 use super::NbTree;
 use super::layout::{EMPTY, Header, State, Stored};
@@ -29,8 +29,8 @@ impl<K: KeyCodec, V: Codec, M: Medium> Inspect for NbTree<K, V, M> {
 
     // Verifies every leaf against the medium, the index and the allocator. The counts are exact
     // only while no thread writes.
-    fn check(&self) -> Vec<Finding> {
-        let mut findings = self.inner.check();
+    fn check(&self) -> Vec<Issue> {
+        let mut issues = self.inner.check();
         let outstanding = self.outstanding();
         let mut previous: Option<K::Owned> = None;
         let (mut items, mut blocks) = (0, outstanding);
@@ -44,22 +44,22 @@ impl<K: KeyCodec, V: Codec, M: Medium> Inspect for NbTree<K, V, M> {
                 if succession.is_open() && !succession.is_removed() {
                     stack.extend(succession.right().into_iter().chain([succession.left()]));
                 } else {
-                    items += self.verify_leaf(id, leaf, fence, &mut previous, &mut findings);
+                    items += self.verify_leaf(id, leaf, fence, &mut previous, &mut issues);
                 }
             }
         });
         if items != self.len.sum() {
-            findings.push(Finding::new("tree", format!("{items} items, but a count of {}", self.len.sum())));
+            issues.push(Issue::new("tree", format!("{items} items, but a count of {}", self.len.sum())));
         }
         let live = self.blocks.stats().live_slots;
         if live != blocks {
-            findings.push(Finding::new("heap", format!("{live} blocks allocated, {blocks} in leaves")));
+            issues.push(Issue::new("heap", format!("{live} blocks allocated, {blocks} in leaves")));
         }
-        findings.extend(K::check_records(&self.keys, items));
+        issues.extend(K::check_records(&self.keys, items));
         if !V::INLINE {
-            findings.extend(V::check_records(&self.values, items));
+            issues.extend(V::check_records(&self.values, items));
         }
-        findings
+        issues
     }
 }
 
@@ -71,10 +71,10 @@ impl<K: KeyCodec, V: Codec, M: Medium> NbTree<K, V, M> {
         leaf: &Leaf,
         fence: Option<K::Ref<'_>>,
         previous: &mut Option<K::Owned>,
-        findings: &mut Vec<Finding>,
+        issues: &mut Vec<Issue>,
     ) -> u64 {
         let mut report = |what: &str| {
-            findings.push(Finding::new(format!("leaf {id} at {:#x}", leaf.block()), what.to_owned()));
+            issues.push(Issue::new(format!("leaf {id} at {:#x}", leaf.block()), what.to_owned()));
         };
         let guard = K::pin();
         let state = self.pool.at::<Header>(leaf.block()).state.load(self.medium());

@@ -12,14 +12,14 @@ use crate::index::parts::codec::{Codec, KeyCodec};
 use crate::index::parts::slot::Slot;
 
 /// Executes the announced flush of an item's line.
-pub(super) trait Complete<'t> {
+pub(super) trait CompletionMode<'t> {
     fn complete(&mut self, leaf: &'t Leaf, cell: &'t Slot, token: Option<DirtyToken>, step: Step);
 }
 
 /// Executes the flush immediately.
-pub(super) struct AtOnce<'t, K: KeyCodec, V: Codec, M: Medium>(pub &'t NbTree<K, V, M>);
+pub(super) struct FastPath<'t, K: KeyCodec, V: Codec, M: Medium>(pub &'t NbTree<K, V, M>);
 
-impl<'t, K: KeyCodec, V: Codec, M: Medium> Complete<'t> for AtOnce<'t, K, V, M> {
+impl<'t, K: KeyCodec, V: Codec, M: Medium> CompletionMode<'t> for FastPath<'t, K, V, M> {
     #[inline(always)]
     fn complete(&mut self, leaf: &'t Leaf, cell: &'t Slot, token: Option<DirtyToken>, step: Step) {
         self.0.complete(leaf, cell, token, step);
@@ -64,7 +64,7 @@ impl<K: KeyCodec, V: Codec, M: Medium> NbTree<K, V, M> {
         match self.key_word(key) {
             Ok(word) => {
                 let item = NewItem { key, word, tag, value };
-                Ok(self.join(at.leaf, at.seen, item, &mut AtOnce(self), pins))
+                Ok(self.join(at.leaf, at.seen, item, &mut FastPath(self), pins))
             }
             // Replacing a leaf frees the keys of removed items.
             Err(error) if !*tidied && error.is_no_room() && at.leaf.pending.removed() > 0 => {
@@ -93,7 +93,7 @@ impl<K: KeyCodec, V: Codec, M: Medium> NbTree<K, V, M> {
         leaf: &'t Leaf,
         seen: u64,
         NewItem { key, word, tag, value }: NewItem<'_, K>,
-        complete: &mut impl Complete<'t>,
+        complete: &mut impl CompletionMode<'t>,
         pins: &Pins<K, V>,
     ) -> Joined {
         let medium = self.medium();

@@ -214,7 +214,7 @@ impl<K: KeyCodec, V: Codec, M: Medium> NbTree<K, V, M> {
     /// Tries to make space after the `round`th failed write for `key`, by ending epochs or by replacing leaves that
     /// keep keys without items. Returns whether there may be space now. The caller must not be pinned.
     #[cold]
-    pub(super) fn gain_room(&self, key: K::Ref<'_>, round: u32) -> bool {
+    pub(super) fn make_room(&self, key: K::Ref<'_>, round: u32) -> bool {
         let freed = self.epochs.end(|| self.held());
         match round {
             // Memory may have become free just before this check.

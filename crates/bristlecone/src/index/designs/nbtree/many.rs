@@ -5,7 +5,7 @@ use bristlecone_pm::{Durable, Flushed, Medium, Persist, Result, Step};
 use smallvec::SmallVec;
 
 use super::NbTree;
-use super::join::Complete;
+use super::join::CompletionMode;
 use super::leaf::{FROZEN, Leaf};
 use super::lookup::{Pins, Probe, Target};
 use super::meta::Tag;
@@ -40,7 +40,7 @@ struct Unsettled<'t> {
     outcomes: SmallVec<[Outcome; GROUP]>,
 }
 
-impl<'t> Complete<'t> for Unsettled<'t> {
+impl<'t> CompletionMode<'t> for Unsettled<'t> {
     #[inline(always)]
     fn complete(&mut self, leaf: &'t Leaf, cell: &'t Slot, token: Option<DirtyToken>, step: Step) {
         self.lines.extend(token.map(|token| Line { leaf, cell, token, step }));
@@ -124,7 +124,7 @@ impl<K: KeyCodec, V: Codec, M: Medium> NbTree<K, V, M> {
             tell,
             |at, target, unsettled, pins| {
                 let outcome =
-                    self.put_at_once(keys[at], target, items[at].1, WriteMode::Upsert, unsettled, pins)?;
+                    self.put_fast(keys[at], target, items[at].1, WriteMode::Upsert, unsettled, pins)?;
                 Some(Done { outcome, emptied: None })
             },
             |at| self.write(keys[at], items[at].1, WriteMode::Upsert),
@@ -136,7 +136,7 @@ impl<K: KeyCodec, V: Codec, M: Medium> NbTree<K, V, M> {
         self.change_many(
             (keys, self.targets(keys)),
             tell,
-            |_, target, unsettled, pins| self.delete_at_once(target, unsettled, pins),
+            |_, target, unsettled, pins| self.delete_fast(target, unsettled, pins),
             |at| self.remove(keys[at]),
         )
     }

@@ -36,7 +36,7 @@ impl Met {
     }
 }
 
-/// The findings in some chunks.
+/// The issues in some chunks.
 struct Found<K: KeyCodec> {
     leaves: Vec<Survivor<K>>,
     /// Sealed cells with the values that they refer to, and cells of duplicates without a value.

@@ -33,7 +33,7 @@ struct Piece<K: KeyCodec> {
     birth: u64,
     median: K::Owned,
     /// Its unreadable items.
-    flaws: Vec<Error>,
+    violations: Vec<Error>,
     /// The least and the greatest of the keys between the medians of the adjacent blocks.
     range: Option<(K::Owned, K::Owned)>,
 }
@@ -142,7 +142,7 @@ impl<K: KeyCodec, V: Codec, M: bristlecone_pm::Medium> NbTree<K, V, M> {
         sink: &mut SalvageSink<'_, K, V>,
     ) -> Option<Piece<K>> {
         let guard = K::pin();
-        let (mut keys, mut flaws) = (Vec::new(), Vec::new());
+        let (mut keys, mut violations) = (Vec::new(), Vec::new());
         let mut at_home = 0;
         for at in 0..self.shape.slots {
             match self.item(block, at, ranges) {
@@ -152,7 +152,7 @@ impl<K: KeyCodec, V: Codec, M: bristlecone_pm::Medium> NbTree<K, V, M> {
                     at_home += usize::from(self.shape.home(K::hash(key)) == self.shape.line(at));
                     keys.push(key);
                 }
-                Err(error) => flaws.extend(Some(error).filter(|_| is_leaf)),
+                Err(error) => violations.extend(Some(error).filter(|_| is_leaf)),
             }
         }
         keys.sort_unstable();
@@ -165,13 +165,13 @@ impl<K: KeyCodec, V: Codec, M: bristlecone_pm::Medium> NbTree<K, V, M> {
             return None;
         }
         let Some(median) = keys.get(keys.len() / 2) else {
-            for flaw in flaws {
+            for violation in violations {
                 sink.lost += 1;
-                sink.find(format!("block {block:#x}"), flaw.to_string());
+                sink.find(format!("block {block:#x}"), violation.to_string());
             }
             return None;
         };
-        Some(Piece { block, birth: self.birth_of(block), median: K::owned(*median), flaws, range: None })
+        Some(Piece { block, birth: self.birth_of(block), median: K::owned(*median), violations, range: None })
     }
 
     /// Passes on the items of a leaf, except those whose keys lie beyond the adjacent leaves; returns the
@@ -183,14 +183,14 @@ impl<K: KeyCodec, V: Codec, M: bristlecone_pm::Medium> NbTree<K, V, M> {
         ranges: &[ChunkRange],
         sink: &mut SalvageSink<'_, K, V>,
     ) -> Result<Option<(K::Owned, K::Owned)>> {
-        let Piece { block, median, flaws, .. } = &leaves[at];
+        let Piece { block, median, violations, .. } = &leaves[at];
         let left = leaves[..at].iter().rev().map(|other| &other.median).find(|other| *other != median);
         let right = leaves[at + 1..].iter().map(|other| &other.median).find(|other| *other != median);
         let limit =
             |median: Option<&K::Owned>| median.map_or(Bound::Unbounded, |key| Bound::Included(key.clone()));
-        for flaw in flaws {
+        for violation in violations {
             sink.lost += 1;
-            sink.find_in((limit(left), limit(right)), format!("block {block:#x}"), flaw.to_string());
+            sink.find_in((limit(left), limit(right)), format!("block {block:#x}"), violation.to_string());
         }
         let pins = Pins::<K, V>::new();
         let mut range: Option<(K::Ref<'_>, K::Ref<'_>)> = None;

@@ -3,7 +3,7 @@
 use bristlecone_pm::{Error, Medium, Persist, Result, Step};
 
 use super::NbTree;
-use super::join::{AtOnce, Complete, Joined, NewItem};
+use super::join::{CompletionMode, FastPath, Joined, NewItem};
 use super::layout::{EMPTY, Stored};
 use super::leaf::Leaf;
 use super::lookup::{Pins, Target};
@@ -43,7 +43,7 @@ pub(super) struct Done {
 impl<K: KeyCodec, V: Codec, M: Medium> Write<K, V> for NbTree<K, V, M> {
     fn write(&self, key: K::Ref<'_>, value: V::Ref<'_>, mode: WriteMode) -> Result<Option<V::Owned>> {
         let (mut target, pins) = self.begin(key);
-        match self.put_at_once(key, &mut target, value, mode, &mut AtOnce(self), &pins) {
+        match self.put_fast(key, &mut target, value, mode, &mut FastPath(self), &pins) {
             Some(outcome) => self.conclude(None, Ok(outcome), &pins),
             None => self.put_slow(key, target, pins, value, mode),
         }
@@ -51,7 +51,7 @@ impl<K: KeyCodec, V: Codec, M: Medium> Write<K, V> for NbTree<K, V, M> {
 
     fn remove(&self, key: K::Ref<'_>) -> Result<Option<V::Owned>> {
         let (mut target, pins) = self.begin(key);
-        match self.delete_at_once(&mut target, &mut AtOnce(self), &pins) {
+        match self.delete_fast(&mut target, &mut FastPath(self), &pins) {
             Some(Done { outcome, emptied }) => {
                 if let Some(leaf) = emptied {
                     self.free_if_empty(leaf, key, &pins);
@@ -100,13 +100,13 @@ impl<K: KeyCodec, V: Codec, M: Medium> NbTree<K, V, M> {
     /// Inserts or overwrites a value on the fast path: key and value are words, and the leaf is unchanged since the
     /// probe and has space. Returns `None` if the fast path does not apply; nothing has been modified.
     #[inline(always)]
-    pub(super) fn put_at_once<'t>(
+    pub(super) fn put_fast<'t>(
         &'t self,
         key: K::Ref<'_>,
         target: &mut Target,
         value: V::Ref<'_>,
         mode: WriteMode,
-        complete: &mut impl Complete<'t>,
+        complete: &mut impl CompletionMode<'t>,
         pins: &Pins<K, V>,
     ) -> Option<Outcome> {
         if !K::INLINE || !V::INLINE || mode == WriteMode::New || self.locking != 0 {
@@ -163,10 +163,10 @@ impl<K: KeyCodec, V: Codec, M: Medium> NbTree<K, V, M> {
     /// Returns `None` if the fast path does not apply; nothing has been modified. If the leaf lost its last item, the
     /// caller must free it after the flush.
     #[inline(always)]
-    pub(super) fn delete_at_once<'t>(
+    pub(super) fn delete_fast<'t>(
         &'t self,
         target: &mut Target,
-        complete: &mut impl Complete<'t>,
+        complete: &mut impl CompletionMode<'t>,
         pins: &Pins<K, V>,
     ) -> Option<Done> {
         if !K::INLINE || !V::INLINE || self.locking != 0 {
@@ -222,7 +222,7 @@ impl<K: KeyCodec, V: Codec, M: Medium> NbTree<K, V, M> {
             let done = write(target, &pins);
             drop(pins);
             let is_over = round == ROOM_ROUNDS || !done.as_ref().is_err_and(Error::is_no_room);
-            if is_over || !self.gain_room(key, round) {
+            if is_over || !self.make_room(key, round) {
                 return done;
             }
         }
@@ -264,7 +264,7 @@ impl<K: KeyCodec, V: Codec, M: Medium> NbTree<K, V, M> {
             if at.is_to_be_replaced() && origin == Origin::Found && self.replace(at.id, key, pins).is_ok() {
                 continue;
             }
-            match self.alter_slot(at.leaf, slot, origin, &mut decide, &mut AtOnce(self))? {
+            match self.alter_slot(at.leaf, slot, origin, &mut decide, &mut FastPath(self))? {
                 Some((outcome, emptied)) => {
                     if emptied {
                         self.free_if_empty(at.id, key, pins);
@@ -302,7 +302,7 @@ impl<K: KeyCodec, V: Codec, M: Medium> NbTree<K, V, M> {
         slot: usize,
         origin: Origin,
         decide: &mut impl FnMut(u64) -> Result<Option<u64>>,
-        complete: &mut impl Complete<'t>,
+        complete: &mut impl CompletionMode<'t>,
     ) -> Result<Option<(Outcome, bool)>> {
         let medium = self.medium();
         let cell = self.slot(leaf, slot);

@@ -1,6 +1,6 @@
 //! Invariants of a quiescent tree, for tests, the tool and the crash explorer.
 
-use bristlecone_pm::{Finding, Medium};
+use bristlecone_pm::{Issue, Medium};
 
 use super::SsTree;
 use super::layout::{END, Header, unstage};
@@ -28,8 +28,8 @@ impl<K: KeyCodec, V: Codec, M: Medium> Inspect for SsTree<K, V, M> {
 
     // Verifies every leaf against the medium, the index and the allocator. The counts are exact
     // only while no thread writes.
-    fn check(&self) -> Vec<Finding> {
-        let mut findings = self.inner.check();
+    fn check(&self) -> Vec<Issue> {
+        let mut issues = self.inner.check();
         let mut previous: Option<K::Owned> = None;
         let (mut items, mut subnodes) = (0, 0);
         self.inner.for_each_leaf(|fence, id| {
@@ -37,27 +37,27 @@ impl<K: KeyCodec, V: Codec, M: Medium> Inspect for SsTree<K, V, M> {
             let view = leaf.view();
             items += u64::from(view.bitmap.count_ones());
             subnodes += view.count as u64;
-            self.verify_chain(leaf, &view, &mut findings);
-            self.verify_items(id, fence, &mut previous, &mut findings);
+            self.verify_chain(leaf, &view, &mut issues);
+            self.verify_items(id, fence, &mut previous, &mut issues);
         });
         if items != self.len.sum() {
-            findings.push(Finding::new("tree", format!("{items} items, but a count of {}", self.len.sum())));
+            issues.push(Issue::new("tree", format!("{items} items, but a count of {}", self.len.sum())));
         }
         let live = self.subnodes.stats().live_slots;
         if live != subnodes {
-            findings.push(Finding::new("heap", format!("{live} subnodes allocated, {subnodes} in leaves")));
+            issues.push(Issue::new("heap", format!("{live} subnodes allocated, {subnodes} in leaves")));
         }
-        findings.extend(K::check_records(&self.keys, items));
-        findings.extend(V::check_records(&self.values, items));
-        findings
+        issues.extend(K::check_records(&self.keys, items));
+        issues.extend(V::check_records(&self.values, items));
+        issues
     }
 }
 
 impl<K: KeyCodec, V: Codec, M: Medium> SsTree<K, V, M> {
     /// Verifies that the chain and the bitmap on the medium match the descriptor.
-    fn verify_chain(&self, leaf: Leaf<'_>, view: &View, findings: &mut Vec<Finding>) {
+    fn verify_chain(&self, leaf: Leaf<'_>, view: &View, issues: &mut Vec<Issue>) {
         let mut report = |what: &str| {
-            findings.push(Finding::new(format!("leaf at {:#x}", view.subnodes[0]), what.to_owned()));
+            issues.push(Issue::new(format!("leaf at {:#x}", view.subnodes[0]), what.to_owned()));
         };
         let header = |at: usize| -> &Header { self.header(view.subnodes[at]) };
         if unstage(header(0).bitmap.load(self.medium())).0 != view.bitmap {
@@ -94,13 +94,13 @@ impl<K: KeyCodec, V: Codec, M: Medium> SsTree<K, V, M> {
         id: u32,
         fence: Option<K::Ref<'_>>,
         previous: &mut Option<K::Owned>,
-        findings: &mut Vec<Finding>,
+        issues: &mut Vec<Issue>,
     ) {
         let guard = K::pin();
         let mut keys = Vec::new();
         for (_, (key, value)) in self.words(id) {
             if let Err(error) = K::verify(&self.keys, key).and(V::verify(&self.values, value)) {
-                findings.push(Finding::new(format!("leaf {id}"), error.to_string()));
+                issues.push(Issue::new(format!("leaf {id}"), error.to_string()));
                 return;
             }
             keys.push(K::read(&self.keys, key, &guard));
@@ -113,7 +113,7 @@ impl<K: KeyCodec, V: Codec, M: Medium> SsTree<K, V, M> {
             first.zip(previous.as_ref()).is_some_and(|(first, previous)| K::owned(first) <= *previous);
         let last = keys.last().map(|last| K::owned(*last));
         if disorder || below || behind {
-            findings.push(Finding::new(format!("leaf {id}"), "keys out of order or range".to_owned()));
+            issues.push(Issue::new(format!("leaf {id}"), "keys out of order or range".to_owned()));
         }
         *previous = last.or(previous.take());
     }

@@ -109,7 +109,7 @@ impl<K: KeyCodec, V: Codec, M: Medium> SsTree<K, V, M> {
         self.change_many(
             &keys,
             tell,
-            |at, leaf, unsettled| self.put_at_once(leaf, keys[at], items[at].1, unsettled),
+            |at, leaf, unsettled| self.put_fast(leaf, keys[at], items[at].1, unsettled),
             |at| self.write(keys[at], items[at].1, WriteMode::Upsert),
         )
     }
@@ -119,7 +119,7 @@ impl<K: KeyCodec, V: Codec, M: Medium> SsTree<K, V, M> {
         self.change_many(
             keys,
             tell,
-            |at, leaf, unsettled| self.delete_at_once(leaf, keys[at], unsettled),
+            |at, leaf, unsettled| self.delete_fast(leaf, keys[at], unsettled),
             |at| self.remove(keys[at]),
         )
     }
@@ -159,7 +159,7 @@ impl<K: KeyCodec, V: Codec, M: Medium> SsTree<K, V, M> {
     /// Writes an item of words in place, or in a free slot of its leaf; returns the previous value. Returns `None` if
     /// the leaf has no such slot; nothing has been modified.
     #[inline(always)]
-    fn put_at_once<'t>(
+    fn put_fast<'t>(
         &'t self,
         leaf: &Locked<'t>,
         key: K::Ref<'_>,
@@ -194,7 +194,7 @@ impl<K: KeyCodec, V: Codec, M: Medium> SsTree<K, V, M> {
     /// Removes an item of words from a leaf whose tail keeps other items; returns the previous value. Returns `None`
     /// if this does not apply; nothing has been modified.
     #[inline(always)]
-    fn delete_at_once<'t>(
+    fn delete_fast<'t>(
         &'t self,
         leaf: &Locked<'t>,
         key: K::Ref<'_>,

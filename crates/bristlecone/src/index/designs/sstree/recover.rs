@@ -63,9 +63,9 @@ impl<K: KeyCodec, V: Codec, M: Medium> Open<K, V, M> for SsTree<K, V, M> {
         };
         let items = tree.len.sum();
         let shared = K::check_records(&tree.keys, items).or_else(|| V::check_records(&tree.values, items));
-        if let Some(finding) = shared {
+        if let Some(issue) = shared {
             // The record would be freed twice, or while an item still refers to it.
-            return Err(Error::corrupted("items that name the same record", finding.what));
+            return Err(Error::corrupted("items that name the same record", issue.what));
         }
         tree.saver.opened();
         Ok(tree)

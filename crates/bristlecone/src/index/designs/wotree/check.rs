@@ -1,6 +1,6 @@
 //! Invariants of a quiescent tree, for tests, the tool and the crash explorer.
 
-use bristlecone_pm::{Finding, Medium, Result};
+use bristlecone_pm::{Issue, Medium, Result};
 
 use super::WoTree;
 use super::layout::State;
@@ -10,10 +10,10 @@ use crate::index::parts::counter::Counter;
 use crate::index::parts::optimistic_lock::LockState;
 use crate::index::{Inspect, TreeStats};
 
-/// The findings of a walk over the tree.
+/// The issues of a walk over the tree.
 #[derive(Default)]
 struct Census {
-    findings: Vec<Finding>,
+    issues: Vec<Issue>,
     nodes: u64,
     leaves: u64,
     items: u64,
@@ -31,7 +31,7 @@ struct Count {
 
 impl Census {
     fn note(&mut self, node: u64, what: impl Into<String>) {
-        self.findings.push(Finding::new(format!("node {node:#x}"), what));
+        self.issues.push(Issue::new(format!("node {node:#x}"), what));
     }
 }
 
@@ -59,11 +59,11 @@ impl<K: KeyCodec, V: Codec, M: Medium> Inspect for WoTree<K, V, M> {
 
     // Verifies every level from left to right, each against the one above, and the allocators against the
     // nodes found. Exact only while no thread writes.
-    fn check(&self) -> Vec<Finding> {
+    fn check(&self) -> Vec<Issue> {
         let mut census = Census::default();
         if let Err(error) = self.walk(&mut census) {
-            census.findings.push(Finding::new("tree", error.to_string()));
-            return census.findings;
+            census.issues.push(Issue::new("tree", error.to_string()));
+            return census.issues;
         }
         let mut counts = vec![
             ("items", self.len(), census.items),
@@ -83,13 +83,13 @@ impl<K: KeyCodec, V: Codec, M: Medium> Inspect for WoTree<K, V, M> {
         }
         let wrong = counts.into_iter().filter(|(_, said, found)| said != found);
         let wrong =
-            wrong.map(|(what, said, found)| Finding::new("tree", format!("{found} {what}, not {said}")));
-        census.findings.extend(wrong);
-        census.findings
+            wrong.map(|(what, said, found)| Issue::new("tree", format!("{found} {what}, not {said}")));
+        census.issues.extend(wrong);
+        census.issues
     }
 
-    fn damage(&self) -> Vec<Finding> {
-        self.damage.findings()
+    fn damage(&self) -> Vec<Issue> {
+        self.damage.issues()
     }
 }
 

@@ -11,7 +11,7 @@ use super::nodes::Locked;
 use crate::index::parts::codec::{Codec, KeyCodec};
 use crate::index::parts::optimistic_lock::Stale;
 
-/// Finding for a leaf whose slot array does not match its bitmap.
+/// Issue for a leaf whose slot array does not match its bitmap.
 pub(super) const WRONG_ORDER: &str = "slot array differs from the bitmap";
 
 /// The result of an optimistic read of a leaf.

@@ -1,7 +1,7 @@
 //! The descent from the root to a leaf, and the lookup of a key there.
 
 use bristlecone_pm::sync::wait::again;
-use bristlecone_pm::{Error, Finding, LINE_BYTES, Medium, Result};
+use bristlecone_pm::{Error, Issue, LINE_BYTES, Medium, Result};
 use smallvec::SmallVec;
 
 use super::WoTree;
@@ -383,8 +383,8 @@ impl<K: KeyCodec, V: Codec, M: Medium> WoTree<K, V, M> {
     #[cold]
     pub(super) fn note_error(&self, error: &Error) {
         self.damage.note(match error {
-            Error::Corrupted { what, location } => Finding::new(location, what),
-            error => Finding::new("tree", error.to_string()),
+            Error::Corrupted { what, location } => Issue::new(location, what),
+            error => Issue::new("tree", error.to_string()),
         });
     }
 

@@ -69,7 +69,7 @@ impl<K: KeyCodec, V: Codec, M: Medium> WoTree<K, V, M> {
         sink: &mut SalvageSink<'_, K, V>,
     ) -> Result<()> {
         Self::unrecovered(pool, entry, options, false)?.sweep(sink)?;
-        if sink.findings.is_empty() {
+        if sink.issues.is_empty() {
             // Every leaf is read. The path to them may still be damaged.
             match Self::open(pool, entry, options, 1) {
                 Ok(tree) => sink.find_all(tree.check()),

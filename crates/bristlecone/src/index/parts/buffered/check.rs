@@ -1,6 +1,6 @@
 //! The common invariants of both designs for a quiescent tree.
 
-use bristlecone_pm::{Finding, Medium};
+use bristlecone_pm::{Issue, Medium};
 
 use super::leaf::tag_of;
 use super::{Item, LeafLayout, Store};
@@ -72,20 +72,20 @@ impl<L: LeafLayout, K: KeyCodec, V: Codec, M: Medium> Store<L, K, V, M> {
     }
 
     /// Verifies the totals over all leaves: the link of the last one, their number, and the number of items.
-    pub fn verify_totals(&self, next: u64, leaves: u64, items: u64) -> Vec<Finding> {
-        let mut findings = Vec::new();
+    pub fn verify_totals(&self, next: u64, leaves: u64, items: u64) -> Vec<Issue> {
+        let mut issues = Vec::new();
         if next != 0 {
-            findings.push(Finding::new("leaves", "the chain leads beyond the index"));
+            issues.push(Issue::new("leaves", "the chain leads beyond the index"));
         }
         if items != self.len.sum() {
-            findings.push(Finding::new("tree", format!("{items} items, but a count of {}", self.len.sum())));
+            issues.push(Issue::new("tree", format!("{items} items, but a count of {}", self.len.sum())));
         }
         let live = self.leaves.stats().live_slots;
         if live != leaves {
-            findings.push(Finding::new("heap", format!("{live} leaves allocated, {leaves} in the index")));
+            issues.push(Issue::new("heap", format!("{live} leaves allocated, {leaves} in the index")));
         }
-        findings.extend(K::check_records(&self.keys, items));
-        findings.extend(V::check_records(&self.values, items));
-        findings
+        issues.extend(K::check_records(&self.keys, items));
+        issues.extend(V::check_records(&self.values, items));
+        issues
     }
 }

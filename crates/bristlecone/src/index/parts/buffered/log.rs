@@ -33,7 +33,7 @@ pub struct TreeLog<M: Medium> {
     /// The copies contain other entries.
     mixed: AtomicBool,
     /// The log reclaim counter: how often the log freed space for a full pool.
-    gifts: AtomicU64,
+    reclaims: AtomicU64,
 }
 
 impl<M: Medium> Deref for TreeLog<M> {
@@ -54,7 +54,7 @@ impl<M: Medium> TreeLog<M> {
             aside: Mutex::default(),
             aside_count: AtomicUsize::default(),
             mixed: AtomicBool::default(),
-            gifts: AtomicU64::default(),
+            reclaims: AtomicU64::default(),
         };
         (log, logged)
     }
@@ -123,13 +123,13 @@ impl<M: Medium> TreeLog<M> {
     }
 
     /// Returns a counter that changes whenever a full pool may have space.
-    pub fn gifts(&self) -> u64 {
-        self.gifts.load(Acquire)
+    pub fn reclaims(&self) -> u64 {
+        self.reclaims.load(Acquire)
     }
 
     /// Counts a reclaim of the log.
     pub fn give(&self) {
-        self.gifts.fetch_add(1, Release);
+        self.reclaims.fetch_add(1, Release);
     }
 
     /// Returns whether a compaction pass would find anything except copies. If the log has no space, it usually would
@@ -149,9 +149,9 @@ impl<M: Medium> TreeLog<M> {
         Some(spot)
     }
 
-    /// Returns whether the log has freed something since its reclaim counter was `gifts`: chunks without entries, or
+    /// Returns whether the log has freed something since its reclaim counter was `reclaims`: chunks without entries, or
     /// space from compaction `passes`.
-    pub fn reclaim(&self, gifts: u64, passes: impl FnOnce()) -> bool {
+    pub fn reclaim(&self, reclaims: u64, passes: impl FnOnce()) -> bool {
         let release = || {
             if self.log.release_free() > 0 {
                 self.give();
@@ -162,7 +162,7 @@ impl<M: Medium> TreeLog<M> {
             passes();
             release();
         });
-        self.gifts() != gifts
+        self.reclaims() != reclaims
     }
 
     #[cfg(test)]
@@ -172,7 +172,7 @@ impl<M: Medium> TreeLog<M> {
 }
 
 /// State of a write that found no space.
-pub struct Relief {
+pub struct Backoff {
     attempts: usize,
     /// Number of log reclaims left.
     reclaims: usize,
@@ -180,19 +180,19 @@ pub struct Relief {
     freed: bool,
 }
 
-impl Relief {
+impl Backoff {
     /// Creates the state of a write that reclaims the log at most `reclaims` times, or until that frees nothing.
     pub fn new(reclaims: usize) -> Self {
         Self { attempts: 0, reclaims, freed: false }
     }
 
-    /// Returns whether there may be space now, after a failure when the log's reclaim counter was `gifts`. Calls
+    /// Returns whether there may be space now, after a failure when the log's reclaim counter was `reclaims`. Calls
     /// `recount` once, first, and `reclaim` only if no other thread has reclaimed meanwhile.
     #[cold]
-    pub fn gain_room<L: LeafLayout, K: KeyCodec, V: Codec, M: Medium>(
+    pub fn make_room<L: LeafLayout, K: KeyCodec, V: Codec, M: Medium>(
         &mut self,
         store: &Store<L, K, V, M>,
-        (log, gifts): (&TreeLog<M>, u64),
+        (log, reclaims): (&TreeLog<M>, u64),
         recount: impl FnOnce() -> bool,
         reclaim: impl FnOnce() -> bool,
     ) -> bool {
@@ -204,7 +204,7 @@ impl Relief {
             return true;
         }
         // If only the log lacks space, no other thread asks the medium.
-        if store.pool.retry_growth() || log.gifts() != gifts {
+        if store.pool.retry_growth() || log.reclaims() != reclaims {
             return true;
         }
         if let Some(rest) = self.reclaims.checked_sub(1) {

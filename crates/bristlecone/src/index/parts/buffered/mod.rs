@@ -36,7 +36,7 @@ use bristlecone_pm::{
 pub use self::change::{Change, Item};
 pub use self::group::{Leftovers, Part, Pending};
 pub use self::leaf::{LeafLayout, Link, tag_of};
-pub use self::log::{ASIDE_MIN, RESERVED_CHUNKS, Relief, TreeLog};
+pub use self::log::{ASIDE_MIN, Backoff, RESERVED_CHUNKS, TreeLog};
 pub use self::recover::{Replayed, Survivor};
 pub use self::salvage::salvage;
 pub use self::write::{Found, Hint, InLeaf, Outcome, Writer};

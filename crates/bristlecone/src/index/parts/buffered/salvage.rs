@@ -31,8 +31,8 @@ pub fn salvage<L: LeafLayout, K: KeyCodec, V: Codec, M: Medium>(
     sink: &mut SalvageSink<'_, K, V>,
 ) -> Result<()> {
     let (log, chunks) = TreeLog::open(pool, entry.id, log_entries);
-    for flaw in chunks.iter().filter_map(|chunk| log.flaw(chunk)) {
-        sink.find("log".to_owned(), flaw.to_string());
+    for violation in chunks.iter().filter_map(|chunk| log.violation(chunk)) {
+        sink.find("log".to_owned(), violation.to_string());
     }
     let relics = Relics::<L, M> {
         pool,
@@ -58,7 +58,7 @@ struct Relic {
     /// Key and value words.
     items: Vec<[u64; 2]>,
     /// Description of an impossible state, if any.
-    flaw: Option<&'static str>,
+    violation: Option<&'static str>,
 }
 
 /// The remains of a tree.
@@ -274,7 +274,7 @@ impl<L: LeafLayout, M: Medium> Relics<'_, L, M> {
             stamp: head.stamp().load(medium),
             fence: head.fence().load(medium),
             items: bits(within).map(item).collect(),
-            flaw: (within != bitmap).then_some("slots beyond a leaf"),
+            violation: (within != bitmap).then_some("slots beyond a leaf"),
         }
     }
 
@@ -291,7 +291,7 @@ impl<L: LeafLayout, M: Medium> Relics<'_, L, M> {
         let keys = held.filter_map(|[key, _]| self.key::<K>(key));
         let bound = keys.chain(last.and_then(|member| member.low.clone())).max();
         let fence = |leaf: u64| {
-            let relic = self.leaf(leaf).filter(|relic| relic.flaw.is_none())?;
+            let relic = self.leaf(leaf).filter(|relic| relic.violation.is_none())?;
             self.key::<K>(relic.fence)
         };
         let unseen = self.places.all().filter(|leaf| !seen.contains(leaf));
@@ -338,8 +338,8 @@ impl<L: LeafLayout, M: Medium> Relics<'_, L, M> {
         let find = |sink: &mut SalvageSink<'_, K, V>, what: &str| {
             sink.find_in(span(member.low.as_ref(), end), at(member.offset), what);
         };
-        if let Some(flaw) = relic.flaw {
-            find(sink, flaw);
+        if let Some(violation) = relic.violation {
+            find(sink, violation);
         }
         let stamp = if relic.stamp > LogEntry::SEQUENCE_BELIEVED_MAX {
             find(sink, "a stamp beyond all sequences: entries may be older than items");

@@ -5,7 +5,7 @@ use std::sync::RwLockReadGuard;
 
 use bristlecone_pm::{Medium, Result, Step};
 
-use super::{Change, Guards, LeafLayout, Relief, Store, TreeLog};
+use super::{Backoff, Change, Guards, LeafLayout, Store, TreeLog};
 use crate::index::parts::codec::{Codec, KeyCodec};
 use crate::index::{Removed, Swapped, WriteMode};
 
@@ -102,8 +102,8 @@ pub trait Writer<L: LeafLayout, K: KeyCodec, V: Codec, M: Medium>: Deref<Target 
         guards: &Guards<K, V>,
     ) -> Result<Outcome>;
 
-    /// Returns whether there may be space now, after a failure when the log's reclaim counter was `gifts`.
-    fn gain_room(&self, relief: &mut Relief, gifts: u64) -> bool;
+    /// Returns whether there may be space now, after a failure when the log's reclaim counter was `reclaims`.
+    fn make_room(&self, backoff: &mut Backoff, reclaims: u64) -> bool;
 
     /// Does the work that follows a write.
     fn after_write(&self) -> Result<()>;
@@ -123,9 +123,9 @@ pub trait Writer<L: LeafLayout, K: KeyCodec, V: Codec, M: Medium>: Deref<Target 
         hint: Hint,
         mut write: impl FnMut(Self::Place<'_>, Found, &Guards<K, V>) -> Result<Option<R>>,
     ) -> Result<R> {
-        let mut relief = Relief::new(Self::RECLAIMS);
+        let mut backoff = Backoff::new(Self::RECLAIMS);
         loop {
-            let gifts = self.log().gifts();
+            let reclaims = self.log().reclaims();
             let done = {
                 let _passed = self.pass();
                 let guards = (K::pin(), V::pin());
@@ -140,7 +140,7 @@ pub trait Writer<L: LeafLayout, K: KeyCodec, V: Codec, M: Medium>: Deref<Target 
                     return Ok(done);
                 }
                 Ok(None) => {}
-                Err(error) if error.is_no_room() && self.gain_room(&mut relief, gifts) => {}
+                Err(error) if error.is_no_room() && self.make_room(&mut backoff, reclaims) => {}
                 Err(error) => return Err(error),
             }
         }

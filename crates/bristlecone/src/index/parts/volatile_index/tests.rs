@@ -132,7 +132,7 @@ fn bulk_building_equals_inserting() {
 }
 
 #[test]
-fn finding_while_others_split_and_remove() {
+fn find_while_others_split_and_remove() {
     let version = OptimisticLock::default().read();
     let inner = VolatileIndex::<Record>::new(SMALL_BYTES, 0, &Memory::private()).unwrap();
     let running = AtomicUsize::new(3);

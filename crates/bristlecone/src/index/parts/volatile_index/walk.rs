@@ -1,6 +1,6 @@
 //! Walking from leaf to leaf in key order, and checking the whole quiescent index.
 
-use bristlecone_pm::Finding;
+use bristlecone_pm::Issue;
 use bristlecone_pm::sync::Ordering::Acquire;
 use bristlecone_pm::sync::wait::reached;
 
@@ -206,10 +206,10 @@ impl<K: KeyCodec> VolatileIndex<K> {
     }
 
     /// Verifies that keys ascend within and across the nodes of every level. No thread may write meanwhile.
-    pub fn check(&self) -> Vec<Finding> {
+    pub fn check(&self) -> Vec<Issue> {
         let guard = K::pin();
-        let mut findings = Vec::new();
-        let mut report = |what: &str| findings.push(Finding::new("index", what));
+        let mut issues = Vec::new();
+        let mut report = |what: &str| issues.push(Issue::new("index", what));
         let mut last: Option<(u32, K::Owned)> = None;
         self.each_node(|node| {
             if node.count() == 0 {
@@ -235,6 +235,6 @@ impl<K: KeyCodec> VolatileIndex<K> {
                 last = Some((node.level(), key));
             }
         });
-        findings
+        issues
     }
 }
