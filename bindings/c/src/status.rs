@@ -185,7 +185,7 @@ fn name(code: i32) -> &'static CStr {
         BRISTLECONE_DIFFERS => c"the key has another value than expected, or none",
         BRISTLECONE_FORKED => c"the handle was made by another process: open the pool again in this one",
         BRISTLECONE_READ_ONLY => c"the pool cannot be written",
-        BRISTLECONE_DURABILITY_LOST => c"the medium refused to make data durable: reopen the pool",
+        BRISTLECONE_DURABILITY_LOST => c"msync failed, so later writes may not be durable: reopen the pool",
         BRISTLECONE_TOO_SMALL => c"the buffer is too small",
         BRISTLECONE_BUG => c"a bug in the library",
         BRISTLECONE_CONFLICT => c"others changed what was read, or a condition does not hold",

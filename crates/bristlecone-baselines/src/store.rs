@@ -77,7 +77,7 @@ impl<M: Medium> Store<M> {
     /// Returns the lock of a node; an error if no node can begin there.
     #[inline(always)]
     pub fn lock(&self, node: u64) -> Result<&OptimisticLock> {
-        self.locks.get(node).ok_or_else(|| damaged("a reference to no node", node))
+        self.locks.get(node).ok_or_else(|| damaged("a dangling node reference", node))
     }
 
     #[inline(always)]

@@ -203,8 +203,10 @@ pub fn explain(path: &Path, error: Error) -> Failure {
     };
     if let Error::MaximumFixed { possible, .. } = error {
         let possible = size::show(possible);
-        let copy = "`bristlecone copy` makes such a pool";
-        return Failure::usage(format!("{shown} can grow to {possible} in place, not further: {copy}"));
+        let copy = "use `bristlecone copy`";
+        return Failure::usage(format!(
+            "the maximum of {shown} can be raised in place to {possible} only: {copy}"
+        ));
     }
     let said = match errno {
         _ if path.is_dir() => (Exit::Usage, format!("{shown} is a folder: name a file in it")),

@@ -41,7 +41,9 @@ pub fn find_spec(pool: &Pool, name: &str) -> Outcome<TreeSpec> {
     }
     let names: Vec<&str> = trees.iter().map(|tree| tree.name.as_str()).collect();
     let said = if names.is_empty() {
-        format!("no tree named {name:?}: the pool has none; `bristlecone create POOL --tree NAME` makes one")
+        format!(
+            "no tree named {name:?}: the pool is empty; create a tree with `bristlecone create POOL --tree NAME`"
+        )
     } else {
         format!("no tree named {name:?}: the pool has {}", names.join(", "))
     };
@@ -62,7 +64,7 @@ pub fn tree(pool: &Pool, name: &str) -> Outcome<Tree> {
         let damage = tree.damage();
         let reason = damage.first().map(|found| format!(": {} at {}", found.what, found.location));
         eprintln!(
-            "bristlecone: tree {name} is damaged and read as far as possible{}",
+            "bristlecone: tree {name} is damaged; printing its readable entries{}",
             reason.unwrap_or_default()
         );
     }

@@ -83,7 +83,7 @@ impl TreeArgs {
         };
         let same = |what: &str, asked: Option<String>, found: &str| match asked {
             Some(asked) if asked != found => Err(Failure::usage(format!(
-                "the tree {name:?} has {what} {found}, not {asked}: leave the option out, or choose another tree"
+                "the tree {name:?} has {what} {found}, not {asked}: drop the option, or choose another tree"
             ))),
             _ => Ok(()),
         };

@@ -79,7 +79,7 @@ pub enum Error {
         handles: usize,
     },
     /// The pool has no space left. Reads, removals and updates in place still work.
-    #[error("the pool is full: remove something, or open it with a larger maximum than {max_bytes} bytes")]
+    #[error("the pool is full ({max_bytes} bytes): remove entries, or reopen it with a larger maximum")]
     PoolFull {
         /// Maximum size of the pool.
         max_bytes: u64,
@@ -87,7 +87,7 @@ pub enum Error {
     /// The pool cannot have so large a maximum: its header has no space for the descriptors. Move its contents
     /// to a larger one.
     #[error(
-        "the pool cannot grow to {asked} bytes, only to {possible}: create a larger one and move everything there"
+        "the pool cannot grow to {asked} bytes, only to {possible}: copy it to a pool with a larger maximum"
     )]
     MaximumFixed {
         /// The requested maximum.
@@ -148,23 +148,23 @@ pub enum Error {
         max_bytes: usize,
     },
     /// The key already exists. Converted from the error of `try_insert` where only the fact counts.
-    #[error("the key is there already, with another value or the same: nothing has changed")]
+    #[error("key already exists")]
     KeyExists,
     /// The key had another value than expected, or none. Converted from the error of `compare_and_swap` where
     /// only the fact counts.
-    #[error("the key has another value than expected, or none: nothing has changed")]
+    #[error("the key's value differs from the expected one")]
     ValueDiffers,
     /// A concurrent write changed data that a transaction read, or a condition of a batch does not hold.
-    #[error("others changed what the transaction read, or a condition does not hold: nothing has changed")]
+    #[error("conflict: a concurrent write changed data this transaction read, or a condition does not hold")]
     Conflict,
     /// A snapshot exceeded its limit of retained changes, or the tree was cleared since it was taken.
     #[error(
-        "the snapshot is too old: more has changed since than it may keep, or the tree was cleared: take another one"
+        "the snapshot is too old: it exceeded its limit of kept changes, or the tree was cleared; take a new snapshot"
     )]
     SnapshotTooOld,
     /// The medium failed to make data durable (`msync` failed). Earlier acknowledged writes are durable; no
     /// later write is guaranteed. Reopen the pool.
-    #[error("the medium refused to make data durable: reopen the pool")]
+    #[error("msync failed, so later writes may not be durable: reopen the pool")]
     DurabilityLost,
     /// The pool is open for reading only, or its file system is read-only.
     #[error("the pool cannot be written: it is open for reading only, or its file system is read-only")]

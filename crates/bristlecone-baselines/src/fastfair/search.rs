@@ -78,7 +78,7 @@ impl<M: Medium> FastFair<M> {
     pub(super) fn level(&self, node: u64) -> Result<u64> {
         match self.store.load(node, 0) {
             level @ 1..=LEVELS_MAX => Ok(level - 1),
-            _ => Err(damaged("a reference to no node", node)),
+            _ => Err(damaged("a dangling node reference", node)),
         }
     }
 

@@ -204,8 +204,8 @@ impl Found {
             }
             let issues = counted(wrong as u64, "issue", "issues");
             let verdict = match (wrong, self.is_live) {
-                (0, false) => "everything is as it must be".to_owned(),
-                (0, true) => "everything that was checked is as it must be".to_owned(),
+                (0, false) => "ok".to_owned(),
+                (0, true) => "all checks passed".to_owned(),
                 (_, false) => {
                     format!("{issues}; `bristlecone check POOL --repair NEW_POOL` saves what can be read")
                 }
@@ -216,7 +216,7 @@ impl Found {
             if self.is_live {
                 let left_out = NOT_CHECKED_LIVE.join(", ");
                 output.line(format_args!(
-                    "another process writes to the pool: what it lets others read was checked, records and their order; not {left_out}"
+                    "another process writes to the pool: records and their order were checked; not checked: {left_out}"
                 ))?;
             }
             output.line(format_args!("{trees}, {entries}: {verdict}"))?;

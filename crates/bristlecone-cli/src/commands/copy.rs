@@ -138,7 +138,7 @@ fn copy(
     });
     let copied = pool.backup(new, options);
     bar.finish_and_clear();
-    interrupt::check_failed(&copied, format_args!("there is no {}", new.display()))?;
+    interrupt::check_failed(&copied, format_args!("no such {}", new.display()))?;
     let copied = copied.map_err(|error| fails(pool, new, error))?;
     let entries: u64 = copied.trees.iter().map(|(_, items)| items).sum();
     let trees: Vec<_> =
@@ -157,7 +157,7 @@ fn fails(pool: &Pool, new: &Path, error: Error) -> Failure {
             let needs = "what is in the pool needs more: give a larger --max-bytes";
             Failure::new(
                 bristlecone_cli::failure::Exit::Full,
-                format!("{} may grow to {max} only, and {needs}", new.display()),
+                format!("the maximum of {} is {max}, and {needs}", new.display()),
             )
         }
         // The source pool is only read.

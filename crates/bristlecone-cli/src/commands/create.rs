@@ -109,7 +109,7 @@ impl Create {
     fn existing(&self) -> Outcome<Pool> {
         if self.chunk_size.is_some() {
             return Err(Failure::usage(format!(
-                "{} exists, and keeps the size of its chunks: leave --chunk-size out, or copy the pool",
+                "{} exists, and keeps the size of its chunks: drop --chunk-size, or copy the pool",
                 self.pool.pool.path.display()
             )));
         }
@@ -118,7 +118,7 @@ impl Create {
         let PoolInfo { max_bytes, chunk_bytes, .. } = pool.info();
         if max_bytes > size.saturating_add(headers_max(size, chunk_bytes)) {
             return Err(Failure::usage(format!(
-                "{} may grow to {} already, and cannot be made smaller: leave --size out",
+                "the maximum of {} is already {} and cannot be reduced: drop --size",
                 self.pool.pool.path.display(),
                 size::show(max_bytes),
             )));

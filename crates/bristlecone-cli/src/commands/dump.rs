@@ -147,7 +147,7 @@ fn line(frame: &impl Serialize) -> Outcome<Vec<u8>> {
 fn entries(tree: &Tree, format: Format, put: &mut impl FnMut(&[u8]) -> Outcome) -> Outcome<Sum> {
     let (mut sum, mut text) = (Sum::default(), Vec::new());
     store::scan_readable(tree, (Bound::Unbounded, Bound::Unbounded), false, &mut |key, value| {
-        interrupt::check("the dump is not whole")?;
+        interrupt::check("the dump is incomplete")?;
         text.clear();
         write(format, key, value, &mut text)?;
         sum.entries += 1;

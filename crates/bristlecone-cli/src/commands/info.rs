@@ -66,15 +66,15 @@ pub fn describe(pool: &Pool, path: &Path, output: &mut Output) -> Outcome {
         output.line(format_args!("medium     {medium}"))?;
         output.line(medium::promise(&info).replacen("domain ", "domain     ", 1))?;
         if info.following {
-            output.line("followed   another process writes to it: what is told is of now")?;
+            output.line("followed   another process writes to it; the figures are current")?;
         }
         let closed = match (info.was_clean, info.read_only) {
             _ if info.following => "no: it is open",
             (true, _) if info.index_was_kept => "yes, with its index in shared memory",
             (true, _) => "yes",
-            (false, false) => "no: what was acknowledged has been recovered",
+            (false, false) => "no: all acknowledged writes are recovered",
             (false, true) => {
-                "no: what was acknowledged is recovered at each open, and in the file by the first that writes"
+                "no: each open recovers all acknowledged writes; the first writer updates the file"
             }
         };
         output.line(format_args!("closed     {closed}"))?;

@@ -69,13 +69,13 @@ impl PutArgs {
         let shown = Shown(&key);
         let replaced = if self.new {
             if store::insert_new(tree, &key, &value)?.is_some() {
-                let said = format!("{shown} has a value already: leave --new out to replace it");
+                let said = format!("{shown} has a value already: drop --new to replace it");
                 return Err(Failure::new(Exit::Failed, said));
             }
             false
         } else if self.existing {
             if tree.update(&key, &value)?.is_none() {
-                let said = format!("{shown} has no value: leave --existing out to add it");
+                let said = format!("{shown} has no value: drop --existing to add it");
                 return Err(Failure::new(Exit::Absent, said));
             }
             true

@@ -36,7 +36,7 @@ impl Resize {
         if before > self.max_bytes.saturating_add(super::create::headers_max(self.max_bytes, chunk_bytes)) {
             let max = size::show(before);
             return Err(Failure::usage(format!(
-                "{} may grow to {max}, and cannot be made smaller in place: `bristlecone copy` makes such a pool",
+                "the maximum of {} is {max} and cannot be reduced in place: use `bristlecone copy`",
                 path.display()
             )));
         }

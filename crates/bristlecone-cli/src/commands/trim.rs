@@ -26,7 +26,7 @@ impl Trim {
         let given = pool.trim()?;
         let file_bytes = pool.info().file_bytes;
         pool.close()?;
-        let said = format!("{} given back; the file has {}", size::show(given), size::show(file_bytes));
+        let said = format!("{} released; the file has {}", size::show(given), size::show(file_bytes));
         output.either(&json!({ "given_back_bytes": given, "file_bytes": file_bytes }), said)
     }
 }

@@ -75,7 +75,7 @@ impl Fields {
                 Some(b'"') => self.text.push(b'"'),
                 Some(b',') | None => return Ok(Some(at)),
                 Some(_) => {
-                    return Err("text after a closing quote: double the quotes inside a field".to_owned());
+                    return Err("text after a closing quote: double quotes inside a field".to_owned());
                 }
             }
             at += 1;

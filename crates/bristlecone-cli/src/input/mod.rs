@@ -152,7 +152,7 @@ impl<R: BufRead> Records<R> {
                     self.lines.unread(self.raw[first_line_bytes + 1..].to_vec(), more_lines);
                     self.raw.truncate(first_line_bytes);
                 }
-                return Ok(Err("a quoted field without an end".to_owned()));
+                return Ok(Err("an unterminated quoted field".to_owned()));
             }
         }
     }
@@ -173,7 +173,7 @@ impl<R: BufRead> Records<R> {
                 Ok((self.fields.get(key), self.fields.get(value)))
             }
             Some((key, value)) => {
-                Err(format!("it has {count} columns, and column {} is asked for", key.max(value) + 1))
+                Err(format!("it has {count} columns; column {} was requested", key.max(value) + 1))
             }
         }
     }

@@ -49,11 +49,11 @@ pub fn verify(from: impl BufRead, path: &str) -> Outcome<Vec<Header>> {
             }
             (_, Some(Frame::Header(_)), Some(_)) => return Err(cut(&headers)),
             (_, Some(Frame::Trailer(_)), None) => {
-                return Err(bad(number, "the end of a dump without its beginning"));
+                return Err(bad(number, "a dump's end without its beginning"));
             }
             // Plain text is checked line by line during the load.
             (_, None, None) if headers.is_empty() => return Ok(headers),
-            (_, None, None) => return Err(bad(number, "text behind the end of a dump")),
+            (_, None, None) => return Err(bad(number, "text after the end of a dump")),
             (Read::TooLong, ..) => return Err(bad(number, "it is too long")),
             (_, None, Some(sum)) => {
                 sum.entries += 1;

@@ -159,7 +159,7 @@ impl<'a> Session<'a> {
         if self.chosen.is_none() {
             match self.names().as_slice() {
                 [only] => self.choose(only)?,
-                [] => return Err(Failure::usage("the pool has no tree: `create NAME` makes one")),
+                [] => return Err(Failure::usage("the pool has no trees: create one with `create NAME`")),
                 names => {
                     let said = format!("no tree is chosen: `use` one of {}", names.join(", "));
                     return Err(Failure::usage(said));

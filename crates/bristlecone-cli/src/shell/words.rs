@@ -22,7 +22,7 @@ pub fn split(line: &str) -> Result<Vec<String>, String> {
 /// Reads up to the closing quote.
 fn quoted(quote: char, rest: &mut std::str::Chars<'_>, to: &mut String) -> Result<(), String> {
     loop {
-        let said = || format!("a {quote} without its end");
+        let said = || format!("an unterminated {quote}");
         match rest.next().ok_or_else(said)? {
             end if end == quote => return Ok(()),
             '\\' if quote == '"' && rest.as_str().starts_with(['"', '\\']) => to.extend(rest.next()),

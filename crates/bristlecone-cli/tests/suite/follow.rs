@@ -129,7 +129,7 @@ fn a_check_beside_a_writer_says_what_it_leaves_out() {
         said.contains("another process writes to the pool") && said.contains("not descriptors"),
         "{said}"
     );
-    assert!(said.ends_with("1 tree, 1 entry: everything that was checked is as it must be\n"), "{said}");
+    assert!(said.ends_with("1 tree, 1 entry: all checks passed\n"), "{said}");
 
     // A tree that cannot be read fails the check.
     let ran = bench.run("check @p --json");
@@ -313,7 +313,7 @@ fn top_ends_with_its_writer_by_count_and_by_ctrl_c() {
     let ran = top.end();
     let last: Value = serde_json::from_str(ran.stdout.lines().last().unwrap()).unwrap();
     assert_eq!((ran.code, &last["writer"]), (8, &json!(false)), "{ran:?}");
-    assert!(ran.stderr.lines().count() == 1 && ran.stderr.contains("its writer has gone"), "{ran:?}");
+    assert!(ran.stderr.lines().count() == 1 && ran.stderr.contains("its writer has exited"), "{ran:?}");
 }
 
 #[test]

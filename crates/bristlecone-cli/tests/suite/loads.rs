@@ -97,7 +97,7 @@ fn keys_that_no_tree_can_hold_are_bad_lines() {
     load.refused(7, "\\xff\"… (10000 bytes) is not a number");
     bench
         .run_on("load @p t - --format csv", b"a,\"1\nb,2\n", &[])
-        .refused(7, "line 1: a quoted field without an end");
+        .refused(7, "line 1: an unterminated quoted field");
 }
 
 #[test]

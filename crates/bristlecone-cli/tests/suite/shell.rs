@@ -67,7 +67,7 @@ fn every_command_works_in_a_shell() {
         "1 tree, 2 entries: 2 added",
         "1 tree, 2 entries: 0 added, 2 unchanged",
         "t: sstree, str -> str",
-        "everything is as it must be",
+        "ok",
         "a\t1\nb\t2\n",
         "a,1\nb,2\n",
         "Print entries in key order",

@@ -24,11 +24,9 @@ fn wrong_usage_is_told_apart() {
     assert!(!bench.path("p").exists(), "what fails leaves no pool behind");
     bench.run("create @p --max-bytes 64M").ok();
     bench.run("create @p").refused(2, "exists already");
-    bench
-        .run("create @p --size 4T")
-        .refused(2, "in place, not further: `bristlecone copy` makes such a pool");
-    bench.run("create @p --tree t --size 32M").refused(2, "leave --size out");
-    bench.run("create @p --size 32M").refused(2, "leave --size out");
+    bench.run("create @p --size 4T").refused(2, "in place, not further: use `bristlecone copy`");
+    bench.run("create @p --tree t --size 32M").refused(2, "drop --size");
+    bench.run("create @p --size 32M").refused(2, "drop --size");
     bench.run("create @p --tree t --size 64M").ok();
     bench.run("create @p --tree t").refused(2, "exists already");
     bench.run("put @p t").refused(2, "--help");

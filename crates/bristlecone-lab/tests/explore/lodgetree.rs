@@ -78,7 +78,9 @@ fn blind_upserts_survive_every_crash() {
 
 fn survives<I: Items>(budget: Budget) -> Report {
     let mut total = Report { scenario: "all".to_owned(), ..Report::default() };
-    for scenario in [old_entry_reached("old-entry", 6, false), old_entry_reached("old-entry-removed", 3, true)] {
+    for scenario in
+        [old_entry_reached("old-entry", 6, false), old_entry_reached("old-entry-removed", 3, true)]
+    {
         for mode in modes() {
             let report = explore(&tree_pool::<I>(), &scenario, mode, budget);
             println!("{report}");

@@ -104,7 +104,9 @@ impl FromStr for Domain {
             "adr" => Ok(Self::Adr),
             "eadr" => Ok(Self::Eadr),
             "msync" => Ok(Self::Msync),
-            _ => Err(Error::invalid(format!("unknown domain {name:?}: process, adr, eadr or msync"))),
+            _ => {
+                Err(Error::invalid(format!("unknown domain {name:?}; expected process, adr, eadr or msync")))
+            }
         }
     }
 }

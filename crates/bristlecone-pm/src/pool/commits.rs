@@ -205,9 +205,7 @@ impl<M: Medium> PoolFile<M> {
             return Err(Error::DurabilityLost);
         }
         if !commits.begun && self.has_commits() {
-            return Err(Error::invalid(
-                "what was committed before a crash was not carried out yet: open the pool again",
-            ));
+            return Err(Error::invalid("a commit from before the crash is not yet applied: reopen the pool"));
         }
         if commits.begun {
             let sequence = commits.sequence;

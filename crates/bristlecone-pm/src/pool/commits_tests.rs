@@ -46,7 +46,7 @@ fn a_record_is_there_until_it_is_done() {
     drop(reader);
     let pool = scratch.open().unwrap();
     assert_eq!(pool.pending_commits(), [(number + 1, large)]);
-    assert!(matches!(pool.close(), Err(Error::Invalid { .. })), "closed before it was carried out");
+    assert!(matches!(pool.close(), Err(Error::Invalid { .. })), "closed before the commit was applied");
     assert!(pool.check().is_empty());
     pool.end_commits().unwrap();
     assert!(pool.pending_commits().is_empty() && pool.commit_chunks() == 0);

@@ -270,7 +270,7 @@ impl<M: Medium> PoolFile<M> {
             && !self.chunks_of(tree.id).iter().any(|chunk| part_of(chunk.kind) == Some(Part::Leaf))
         {
             let name = format!("tree {:?}", tree.spec.name);
-            return Err(Error::corrupted("no chunk of its leaves is left", name));
+            return Err(Error::corrupted("all of its leaf chunks are missing", name));
         }
         Ok(())
     }
@@ -389,7 +389,9 @@ pub(super) fn check_name(name: &str) -> Result<()> {
         return Err(Error::invalid("a tree needs a name of 1 to 64 bytes"));
     }
     if name.chars().any(char::is_control) {
-        return Err(Error::invalid(format!("a tree cannot be named {name:?}: leave control characters out")));
+        return Err(Error::invalid(format!(
+            "invalid tree name {name:?}: control characters are not allowed"
+        )));
     }
     Ok(())
 }

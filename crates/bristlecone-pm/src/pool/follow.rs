@@ -51,7 +51,7 @@ impl<M: Medium> PoolFile<M> {
         let turn = AtomicU64::new(Contents::turn(&pool.region, &pool.medium));
         // A writer that started since the superblock was read has written another one, and is in another life.
         if !follower.has_writer() {
-            return Err(Error::NoWriter { path: at.path.to_owned(), why: "its writer has gone".into() });
+            return Err(Error::NoWriter { path: at.path.to_owned(), why: "its writer has exited".into() });
         }
         let _ = pool.followed.set(Followed { follower, turn });
         Ok(pool)

@@ -317,7 +317,7 @@ impl<M: Medium> PoolFile<M> {
         let flushed = pool.recover_directory()?;
         if let Some(stray) = pool.stray_chunks().first() {
             return Err(Error::corrupted(
-                "a chunk whose owner is no tree",
+                "a chunk owned by a missing tree",
                 format!("descriptor of chunk {stray}"),
             ));
         }

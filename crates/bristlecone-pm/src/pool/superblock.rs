@@ -131,7 +131,7 @@ impl Contents {
         if found == *self {
             Ok(())
         } else {
-            Err(Error::corrupted("it is not what was written", "superblock"))
+            Err(Error::corrupted("the stored bytes differ from the written ones", "superblock"))
         }
     }
 

@@ -256,7 +256,7 @@ impl Pool {
                 return Ok((source, entries));
             }
         }
-        Err(Error::invalid("other threads create or rename trees all the time: try again"))
+        Err(Error::invalid("concurrent tree creations or renames: try again"))
     }
 
     /// Opens a tree that cannot be dropped, but renamed.
@@ -271,7 +271,7 @@ impl Pool {
             let now = self.trees()?.into_iter().find(|tree| tree.id == entry.id);
             name = now.ok_or_else(|| Error::NoSuchTree { name: name.clone() })?.spec.name;
         }
-        Err(Error::invalid(format!("other threads rename tree {name:?} all the time: try again")))
+        Err(Error::invalid(format!("tree {name:?} is being renamed concurrently: try again")))
     }
 }
 

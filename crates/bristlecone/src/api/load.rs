@@ -192,5 +192,5 @@ impl TreeOptions {
 
 /// Returns the error for use after a failed write.
 fn gone() -> Error {
-    Error::invalid("the tree is not created: items before could not be written")
+    Error::invalid("the tree was not created: earlier items failed")
 }

@@ -287,14 +287,10 @@ impl PoolOptions {
     pub fn follow(&self, path: impl AsRef<Path>) -> Result<Pool> {
         let is_writers = self.create || self.create_new || self.max_bytes.is_some() || self.domain.is_some();
         if is_writers {
-            return Err(Error::invalid(
-                "a pool that is followed is not created, and has its writer's options",
-            ));
+            return Err(Error::invalid("a followed pool must exist and uses the options of its writer"));
         }
         if cfg!(panic = "abort") {
-            return Err(Error::invalid(
-                "a pool can be followed by programs that unwind: set panic = \"unwind\"",
-            ));
+            return Err(Error::invalid("following a pool requires panic unwinding: set panic = \"unwind\""));
         }
         let follow = || {
             let source =
@@ -356,10 +352,10 @@ impl PoolOptions {
     /// Rejects invalid combinations of options.
     fn check(&self) -> Result<()> {
         if self.read_only && (self.create || self.create_new) {
-            return Err(Error::invalid("a pool cannot be created read-only: leave one of both out"));
+            return Err(Error::invalid("a pool cannot be created read-only: drop one of the two options"));
         }
         if self.recovery_threads == Some(0) {
-            return Err(Error::invalid("recovery needs a thread: leave the number out, or give 1 or more"));
+            return Err(Error::invalid("the number of recovery threads must be at least 1"));
         }
         if self.max_bytes == Some(0) {
             return Err(Error::invalid("a pool of 0 bytes: 1 byte to 256 TiB are possible"));
@@ -393,7 +389,7 @@ impl PoolOptions {
         let file = PoolFile::open_read_only(self.at(path), medium)?;
         match self.max_bytes {
             Some(asked) if file.max_bytes() < asked => Err(Error::invalid(format!(
-                "the pool may grow to {} bytes, not to {asked}: open it for writing to change that",
+                "the pool's maximum is {} bytes, not {asked}: open it for writing to change the maximum",
                 file.max_bytes()
             ))),
             _ => Ok(file),

@@ -203,7 +203,7 @@ fn explains(issues: &[Issue], error: &Error) -> bool {
     // Salvage verifies each record that recovery marks, and reports some of them without their offsets.
     let is_record =
         |issue: &Issue| issue.what.contains(location.as_str()) || issue.what == "a key that cannot be read";
-    what == "a reference to no record" && issues.iter().any(is_record)
+    what == "a dangling record reference" && issues.iter().any(is_record)
         || offset(location).is_some() && issues.iter().any(is_same)
 }
 

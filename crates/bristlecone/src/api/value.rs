@@ -67,5 +67,5 @@ pub(crate) fn taken<V: Value>(value: <V::Codec as Codec>::Owned) -> Result<V::Ow
 /// Returns the error for a key or value that does not decode as its tree's type.
 #[cold]
 pub(crate) fn undecodable(what: &str, kind: impl std::fmt::Display) -> Error {
-    Error::corrupted(format!("bytes that are no {kind}"), format!("a {what}"))
+    Error::corrupted(format!("bytes that are not a valid {kind}"), format!("a {what}"))
 }

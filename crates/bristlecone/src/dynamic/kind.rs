@@ -157,7 +157,7 @@ impl Kind {
         match name.parse::<Self>() {
             Ok(kind) if kind == *self => Ok(()),
             _ => Err(Error::invalid(format!(
-                "there is no {what} {name}: tuples have 1 to {TUPLE_MAX} elements, and they and options hold kinds of keys"
+                "invalid {what} {name}: tuples have 1 to {TUPLE_MAX} elements, and tuples and options contain key kinds"
             ))),
         }
     }
@@ -197,7 +197,7 @@ impl FromStr for Kind {
         kind.filter(|_| rest.is_empty()).ok_or_else(|| {
             let named: Vec<_> = NAMED.iter().map(Self::to_string).collect();
             Error::invalid(format!(
-                "unknown kind {name:?}: there are {}, [u8; N], Option<…>, (…, …)",
+                "unknown kind {name:?}; expected one of {}, [u8; N], Option<…>, (…, …)",
                 named.join(", ")
             ))
         })

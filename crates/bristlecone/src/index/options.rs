@@ -114,7 +114,9 @@ pub trait Parameters: Default {
             let Some(at) = Self::OPTIONS.iter().position(|info| info.name == name) else {
                 let known: Vec<_> = Self::OPTIONS.iter().map(|info| info.name).collect();
                 let (design, known) = (Self::DESIGN, known.join(", "));
-                return Err(Error::invalid(format!("{design} has no option {name:?}: it has {known}")));
+                return Err(Error::invalid(format!(
+                    "{design} has no option {name:?}; its options are {known}"
+                )));
             };
             *options.values()[at] = *value;
         }

@@ -103,7 +103,7 @@ pub fn pool_on_any_with(file: Arc<PoolFile<AnyMedium>>, recovery_threads: usize)
 ///
 /// # Errors
 ///
-/// Same as for that function; [`Error::Invalid`](crate::Error) if the pool is on another medium, or
+/// Same as for that function; [`Error::Invalid`](crate::Error) if the pool belongs to another medium, or
 /// the design does not support such items.
 pub fn create<K: Key, V: Value, M: Medium>(
     pool: &Pool,
@@ -122,7 +122,7 @@ pub fn create<K: Key, V: Value, M: Medium>(
 ///
 /// # Errors
 ///
-/// Same as for that function; [`Error::Invalid`](crate::Error) if the pool is on another medium, or
+/// Same as for that function; [`Error::Invalid`](crate::Error) if the pool belongs to another medium, or
 /// the design does not support such items.
 pub fn open<K: Key, V: Value, M: Medium>(
     pool: &Pool,
@@ -146,5 +146,5 @@ pub fn of_words<K: KeyCodec, V: Codec>(tree: impl Index<Inline, Inline>) -> Resu
 fn file_of<M: Medium>(pool: &Pool) -> Result<&Arc<PoolFile<M>>> {
     let file: &dyn Any = &*pool.0.file;
     let file = file.downcast_ref::<PoolOn<M>>().map(|on| &on.0);
-    file.ok_or_else(|| Error::invalid("the pool is on another medium"))
+    file.ok_or_else(|| Error::invalid("the pool belongs to another medium"))
 }

@@ -149,7 +149,7 @@ impl Design {
     /// Returns the error for opening a tree whose design is not part of this build.
     #[cold]
     fn not_compiled(self) -> Error {
-        Error::invalid(format!("this build has no {self}: compile bristlecone with the feature {self}"))
+        Error::invalid(format!("design {self} is not part of this build: enable the feature {self}"))
     }
 
     /// Returns the design of a tree, from the directory.
@@ -238,7 +238,7 @@ impl FromStr for Design {
         found.copied().ok_or_else(|| {
             let known: Vec<_> = Self::ALL.iter().map(|design| design.name()).collect();
             let known = known.join(", ");
-            Error::invalid(format!("unknown design {name:?}: there is {known}"))
+            Error::invalid(format!("unknown design {name:?}; expected one of {known}"))
         })
     }
 }

@@ -28,7 +28,7 @@ pub fn place(tree: u64, hash: u64, bits: u32) -> usize {
 /// Returns the error for a key or value of another codec: a defect, or damage in the commit log.
 #[cold]
 fn unlike() -> Error {
-    Error::corrupted("a key or value of another codec than its tree's", "commit log")
+    Error::corrupted("a key or value with the wrong codec", "commit log")
 }
 
 fn lent<C: Codec>(item: &Encoded) -> Result<C::Ref<'_>> {

@@ -31,12 +31,10 @@ impl Changes {
     pub fn tree<T: TreeHandle>(&mut self, pool: &Pool, tree: &T) -> Result<usize> {
         let link = tree.link();
         if !pool.is_same(tree.pool()) {
-            return Err(Error::invalid(
-                "the tree is of another pool: what is changed together is in one pool",
-            ));
+            return Err(Error::invalid("the tree belongs to another pool: a commit covers one pool"));
         }
         if !link.is_known {
-            return Err(Error::invalid("a tree of a design from outside takes single writes only"));
+            return Err(Error::invalid("a tree of an external design supports single-key writes only"));
         }
         let known = self.trees.iter().position(|(known, _)| known.identity == link.identity);
         Ok(known.unwrap_or_else(|| {

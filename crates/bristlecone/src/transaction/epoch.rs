@@ -26,7 +26,7 @@ pub struct Damage;
 
 impl From<Damage> for Error {
     fn from(_: Damage) -> Self {
-        Error::corrupted("what a changed key had before was damaged", "snapshot")
+        Error::corrupted("the previous value of a changed key is damaged", "snapshot")
     }
 }
 

@@ -116,9 +116,7 @@ impl Snapshot {
         pool.0.file.here()?;
         if pool.0.file.is_followed() {
             // Writes of other processes would not be saved for the snapshot.
-            return Err(Error::invalid(
-                "a pool that is followed has no snapshots, and no transactions or copies",
-            ));
+            return Err(Error::invalid("a followed pool does not support snapshots, transactions or copies"));
         }
         Ok(())
     }

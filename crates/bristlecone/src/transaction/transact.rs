@@ -160,7 +160,7 @@ struct Only<'a>(&'a Pool);
 impl<'a> Only<'a> {
     fn begin(pool: &'a Pool) -> Result<Self> {
         if !pool.0.epochs.note_transaction(true) {
-            return Err(Error::invalid("a transaction within a transaction: do all of it in the outer one"));
+            return Err(Error::invalid("nested transactions are not supported: use the outer one"));
         }
         Ok(Self(pool))
     }

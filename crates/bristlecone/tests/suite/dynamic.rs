@@ -165,7 +165,8 @@ fn what_is_not_of_its_kind_is_left_out_and_reported() {
     let is_told = |error: Error| {
         let told = error.to_string();
         assert!(
-            matches!(error, Error::Corrupted { .. }) && told.contains("bytes that are no str at a value"),
+            matches!(error, Error::Corrupted { .. })
+                && told.contains("bytes that are not a valid str at a value"),
             "{told}"
         );
     };

@@ -140,7 +140,7 @@ fn what_cannot_be_is_refused_and_changes_nothing() {
     let mut batch = pool.batch();
     batch.insert(&tree, "a", b"1").insert(&foreign, "a", b"1");
     let refused = batch.commit().unwrap_err();
-    assert_eq!(refused.to_string(), "the tree is of another pool: what is changed together is in one pool");
+    assert_eq!(refused.to_string(), "the tree belongs to another pool: a commit covers one pool");
     let mut batch = pool.batch();
     batch.insert(&tree, "a", b"1").insert(&tree, &"k".repeat(20_000), b"1");
     assert!(matches!(batch.commit(), Err(Error::TooLong { what: "key", .. })));

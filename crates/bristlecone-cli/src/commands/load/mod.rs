@@ -160,7 +160,7 @@ impl LoadArgs {
 
     fn several_trees(&self, tree: &str, trees: u64) -> Failure {
         Failure::usage(format!(
-            "{} has {trees} trees: leave {tree:?} out to load each under its own name",
+            "{} has {trees} trees: omit {tree:?} to load each under its own name",
             self.file.display()
         ))
     }

@@ -71,7 +71,7 @@ impl<'a> Stream<'a> {
         if records.is_dump() {
             if self.args.columns.is_some() || self.args.header {
                 return Err(Failure::usage(
-                    "this is a dump, which says itself how it is divided: leave --columns and --header out",
+                    "the input is a dump, which has its own format: drop --columns and --header",
                 ));
             }
             self.tally.trees = Some(0);
@@ -153,7 +153,7 @@ impl<'a> Stream<'a> {
                 enter(tree, format, line, key, value, &mut self.tally)
             }
             (_, Err(wrong)) => Err(Failure::new(Exit::BadInput, wrong)),
-            _ => Err(Failure::new(Exit::BadInput, "it stands outside the trees of the dump")),
+            _ => Err(Failure::new(Exit::BadInput, "it is outside the trees of the dump")),
         };
         match entered {
             Ok(()) => {}
@@ -162,7 +162,7 @@ impl<'a> Stream<'a> {
                 eprintln!("bristlecone: line {line}: {wrong}: skipped");
             }
             Err(Failure::Said { exit: Exit::BadInput, line: wrong }) => {
-                let todo = "correct it and run the load again, or pass over such lines with --skip-bad";
+                let todo = "correct it and rerun the load, or skip such lines with --skip-bad";
                 let said = format!("line {line}: {wrong}; {}; {todo}", stands(&self.tally));
                 return Err(Failure::new(Exit::BadInput, said));
             }
@@ -192,7 +192,7 @@ impl<'a> Stream<'a> {
 
     fn interrupted(&self) -> Failure {
         let lines = counted(self.tally.loaded(), "line is", "lines are");
-        Failure::interrupted(format!("{lines} in; run the same load again to go on"))
+        Failure::interrupted(format!("{lines} in; rerun the same load to continue"))
     }
 }
 

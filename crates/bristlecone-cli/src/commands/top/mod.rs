@@ -72,7 +72,7 @@ impl Top {
         if output.json() {
             output.value(&json!({ "pool": self.path, "writer": false }))?;
         }
-        let why = "its writer has gone".to_owned();
+        let why = "its writer has exited".to_owned();
         Err(Error::NoWriter { path: self.path.clone(), why }.into())
     }
 
@@ -135,7 +135,7 @@ fn table(figures: &[Figures]) -> Table {
         let free = format!("{} of {}", grouped(space.chunks_free), grouped(space.chunks));
         let time = |time: fn(&Latency) -> Duration| latency.as_ref().map_or_else(unknown, |l| shown(time(l)));
         let writer = match (tree, entries) {
-            (Some(_), None) => "there, without the tree",
+            (Some(_), None) => "present, without the tree",
             _ => "there",
         };
         table.row([

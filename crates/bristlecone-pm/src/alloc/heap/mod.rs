@@ -287,7 +287,7 @@ impl<M: Medium> Heap<M> {
     pub fn mark_live(&self, offset: u64) -> Result<bool> {
         let (slots, slot) = self.chunk_of(offset).ok_or_else(|| {
             Error::corrupted(
-                "a reference to no slot of this tree",
+                "a reference to a slot of another tree",
                 format!("{} at {offset:#x}", self.spec.kind),
             )
         })?;

@@ -318,7 +318,7 @@ impl<M: Medium> Records<M> {
     }
 
     fn no_record(&self, offset: u64) -> Error {
-        Error::corrupted("a reference to no record", format!("{} at {offset:#x}", self.spec.kind))
+        Error::corrupted("a dangling record reference", format!("{} at {offset:#x}", self.spec.kind))
     }
 
     fn header_at(&self, offset: u64) -> u64 {

@@ -131,7 +131,7 @@ impl<K: KeyCodec, V: Codec> Attached<K, V> {
         }
         let not_open = || Error::NoWriter {
             path: pool.info().path.unwrap_or_default(),
-            why: format!("its writer does not have the tree {name:?} open"),
+            why: format!("the writer does not have tree {name:?} open"),
         };
         let (number, tree) = follow::<K, V, Native>(&pool, &found)?.ok_or_else(not_open)?;
         static STATES: AtomicU64 = AtomicU64::new(1);

@@ -195,7 +195,7 @@ impl<K: KeyCodec, V: Codec, M: Medium> NbTree<K, V, M> {
         let birth = if state == State::Free { 0 } else { self.birth_of(block) };
         let by = if let State::Replaced { by } = state { by } else { 0 };
         if birth.max(by) >= STAMP_END {
-            return Err(Error::corrupted("a stamp that cannot be", format!("block {block:#x}")));
+            return Err(Error::corrupted("an invalid stamp", format!("block {block:#x}")));
         }
         Ok((state, birth))
     }
@@ -246,7 +246,7 @@ impl<K: KeyCodec, V: Codec, M: Medium> NbTree<K, V, M> {
             return Ok(true);
         }
         if !origin.is_multiple_of(self.shape.block_bytes as u64) || origin >= self.pool.max_bytes() {
-            return Err(Error::corrupted("an origin that is no block", format!("offset {origin:#x}")));
+            return Err(Error::corrupted("an origin that is not a block", format!("offset {origin:#x}")));
         }
         if !self.is_block(origin, ranges) {
             // Its chunk has left the tree.
@@ -294,7 +294,7 @@ impl<K: KeyCodec, V: Codec, M: Medium> NbTree<K, V, M> {
             let word = slot.key.load(medium);
             if let Stored::Sealed(cell) = Stored::decode(value) {
                 value = self.unseal(word, cell, ranges).ok_or_else(|| {
-                    let what = format!("a seal that names no cell: {cell:#x}");
+                    let what = format!("a seal with an unknown location: {cell:#x}");
                     Error::corrupted(what, format!("block {block:#x}"))
                 })?;
                 found.sealed.push((self.shape.cell(block, at), value));
@@ -305,7 +305,7 @@ impl<K: KeyCodec, V: Codec, M: Medium> NbTree<K, V, M> {
             let fresh = K::mark_live(&self.keys, word)?;
             if !fresh {
                 return Err(Error::corrupted(
-                    "a key's record that two slots name",
+                    "a key record referenced by two slots",
                     format!("block {block:#x}"),
                 ));
             }
@@ -321,9 +321,7 @@ impl<K: KeyCodec, V: Codec, M: Medium> NbTree<K, V, M> {
                 continue;
             }
             self.mark_value(value).map_err(|what| {
-                what.unwrap_or_else(|| {
-                    Error::corrupted("a value that cannot be", format!("block {block:#x}"))
-                })
+                what.unwrap_or_else(|| Error::corrupted("an invalid value word", format!("block {block:#x}")))
             })?;
             tags.set(at, tag);
             bitmap |= 1 << at;

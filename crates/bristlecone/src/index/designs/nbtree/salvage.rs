@@ -111,18 +111,19 @@ impl<K: KeyCodec, V: Codec, M: bristlecone_pm::Medium> NbTree<K, V, M> {
         let [key, mut value] = self.slot_words(block, at);
         let broken = |what: &str| Error::corrupted(what.to_owned(), format!("block {block:#x}"));
         if let Stored::Sealed(cell) = Stored::decode(value) {
-            value = self.unseal(key, cell, ranges).ok_or_else(|| broken("a seal that names no cell"))?;
+            value =
+                self.unseal(key, cell, ranges).ok_or_else(|| broken("a seal with an unknown location"))?;
         }
         match Stored::decode(value) {
             Stored::Empty => return Ok(None),
             Stored::Record(record) => {
                 self.values.verify(record)?;
                 if V::INLINE && self.values.read(record, &bristlecone_pm::sync::epoch::pin()).len() != 8 {
-                    return Err(broken("a value that cannot be"));
+                    return Err(broken("an invalid value word"));
                 }
             }
             Stored::Plain(_) if V::INLINE => {}
-            Stored::Plain(_) | Stored::Sealed(_) => return Err(broken("a value that cannot be")),
+            Stored::Plain(_) | Stored::Sealed(_) => return Err(broken("an invalid value word")),
         }
         K::verify(&self.keys, key)?;
         Ok(Some(Item { key, value }))

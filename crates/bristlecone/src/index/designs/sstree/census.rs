@@ -40,7 +40,7 @@ impl Census {
 
     pub fn name(&self, offset: u64, by: u64) -> Result<()> {
         let (word, bit) = self.bit(offset).ok_or_else(|| {
-            Error::corrupted(format!("next {offset:#x} is no subnode"), format!("subnode {by:#x}"))
+            Error::corrupted(format!("next offset {offset:#x} is not a subnode"), format!("subnode {by:#x}"))
         })?;
         if word.fetch_or(bit, Relaxed) & bit != 0 {
             let what = format!("subnode {offset:#x} follows two others");

@@ -65,7 +65,7 @@ impl<K: KeyCodec, V: Codec, M: Medium> Open<K, V, M> for SsTree<K, V, M> {
         let shared = K::check_records(&tree.keys, items).or_else(|| V::check_records(&tree.values, items));
         if let Some(issue) = shared {
             // The record would be freed twice, or while an item still refers to it.
-            return Err(Error::corrupted("items that name the same record", issue.what));
+            return Err(Error::corrupted("two items referencing one record", issue.what));
         }
         tree.saver.opened();
         Ok(tree)
@@ -178,7 +178,7 @@ impl<K: KeyCodec, V: Codec, M: Medium> SsTree<K, V, M> {
             Ok(own)
         })?;
         if census.occupied.into_inner() != census.reached.into_inner() {
-            return Err(Error::corrupted("subnodes that no head leads to", "chain of a leaf"));
+            return Err(Error::corrupted("subnodes that are not reachable from a head", "chain of a leaf"));
         }
         let mut found: Vec<_> = found.into_iter().flatten().collect();
         // A stable sort merges runs that are already sorted.
@@ -425,7 +425,7 @@ impl<K: KeyCodec, V: Codec, M: Medium> SsTree<K, V, M> {
         }
         let Some(high) = high else {
             return Err(Error::corrupted(
-                "two leaves begin alike",
+                "two leaves with equal low fences",
                 format!("leaf at {:#x}", view.subnodes[0]),
             ));
         };

@@ -188,7 +188,7 @@ impl<M: Medium> Nodes<M> {
 
     #[cold]
     fn no_node(node: u64) -> Error {
-        Error::corrupted("a reference to no node", format!("node {node:#x}"))
+        Error::corrupted("a dangling node reference", format!("node {node:#x}"))
     }
 
     /// Returns the turn counter of an inner node, by which readers without its lock detect that entries moved to

@@ -363,7 +363,7 @@ impl<K: KeyCodec, V: Codec, M: Medium> WoTree<K, V, M> {
         if V::INLINE || self.values.owner_at(value) == Some(key) {
             return Ok(());
         }
-        Err(Error::corrupted("a value that is not its key's", format!("ValueRecord {value:#x}")))
+        Err(Error::corrupted("a value of another key", format!("ValueRecord {value:#x}")))
     }
 
     /// Returns whether both words of an item are readable.

@@ -128,7 +128,7 @@ impl<K: KeyCodec, V: Codec, M: Medium> WoTree<K, V, M> {
         let mut records = Vec::new();
         for lane in self.log.all() {
             let record =
-                lane.read().map_err(|kind| Error::corrupted(format!("unknown record {kind}"), "log"))?;
+                lane.read().map_err(|kind| Error::corrupted(format!("unknown record kind {kind}"), "log"))?;
             records.extend(record.map(|record| (lane, record)));
         }
         // Undone nodes are freed before anything else requests space, and no record refers to them any more: they

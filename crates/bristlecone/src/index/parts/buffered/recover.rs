@@ -102,7 +102,7 @@ impl<L: LeafLayout, K: KeyCodec, V: Codec, M: Medium> Store<L, K, V, M> {
         let mut offset = self.first;
         while offset != 0 {
             let broken = |what: &str| Err(Error::corrupted(what, format!("chain of leaves at {offset:#x}")));
-            let Some(Link { bitmap, next }) = links.at(offset) else { return broken("a link to no leaf") };
+            let Some(Link { bitmap, next }) = links.at(offset) else { return broken("a dangling leaf link") };
             if bitmap >> self.slots != 0 {
                 return broken("slots beyond a leaf");
             }
@@ -158,7 +158,7 @@ impl<L: LeafLayout, K: KeyCodec, V: Codec, M: Medium> Store<L, K, V, M> {
             K::mark_live(&self.keys, key)?;
             if !V::mark_live(&self.values, cell.value.load(medium))? {
                 // The record would be freed twice, or while an item still refers to it.
-                return corrupted("items that name the same record", leaf);
+                return corrupted("two items referencing one record", leaf);
             }
             let key = K::read(&self.keys, key, &guard);
             if key < fence {
@@ -210,7 +210,7 @@ impl<L: LeafLayout, K: KeyCodec, V: Codec, M: Medium> Store<L, K, V, M> {
         for of_leaf in entries.chunk_by(|a, b| a.at == b.at) {
             if of_leaf.len() > most {
                 let leaf = format!("leaf {} of the chain", of_leaf[0].at);
-                return Err(Error::corrupted("more is buffered for a leaf than there is room for", leaf));
+                return Err(Error::corrupted("buffered items exceed the leaf's capacity", leaf));
             }
             for Replayed { entry, .. } in of_leaf {
                 K::mark_live(&self.keys, entry.key)?;
@@ -241,7 +241,7 @@ impl<L: LeafLayout, K: KeyCodec, V: Codec, M: Medium> Store<L, K, V, M> {
             cell.value.load(medium) == entry.value
                 && K::read(&self.keys, cell.key.load(medium), &guard) == key
         });
-        if is_there { Ok(()) } else { corrupted("items that name the same record", leaf) }
+        if is_there { Ok(()) } else { corrupted("two items referencing one record", leaf) }
     }
 
     /// Keeps the first entry of each key, of entries ordered by leaf.

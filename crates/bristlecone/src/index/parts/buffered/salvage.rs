@@ -393,7 +393,7 @@ impl<L: LeafLayout, M: Medium> Relics<'_, L, M> {
             return Ok(());
         }
         if !V::INLINE && self.named.insert(value, key).is_some_and(|other| other != key) {
-            sink.find(place.to_owned(), "items that name the same record");
+            sink.find(place.to_owned(), "two items referencing one record");
         }
         let guards = (K::pin(), V::pin());
         sink.keep(K::read(self.keys, key, &guards.0), V::read(self.values, value, &guards.1))
