@@ -82,12 +82,12 @@ pub mod suites {
         leaves_out: &[OF_FILES, OF_SHORT_LOGS, but(|cell| cell.room.name != "tight", "it takes too long to fill")],
     };
     /// Freed space.
-    pub const DELETED: Suite = Suite { name: "deleted", leaves_out: &[OF_FILES, OF_SHORT_LOGS, OF_FULL] };
+    pub const DELETED: Suite = Suite { name: "freed_space", leaves_out: &[OF_FILES, OF_SHORT_LOGS, OF_FULL] };
     /// Crashes at every store.
     pub const CUT_SHORT: Suite =
-        Suite { name: "cut_short", leaves_out: &[OF_FILES, OF_SHORT_LOGS, OF_FULL, OF_ONE_PROCESS, OF_TWO_TREES] };
+        Suite { name: "crash_at_every_store", leaves_out: &[OF_FILES, OF_SHORT_LOGS, OF_FULL, OF_ONE_PROCESS, OF_TWO_TREES] };
     /// Damaged words, one at a time.
-    pub const WORDS: Suite = Suite { name: "words", leaves_out: &[OF_LARGE_CHUNKS] };
+    pub const WORDS: Suite = Suite { name: "damaged_words", leaves_out: &[OF_LARGE_CHUNKS] };
     /// Data saved from damaged pools.
     pub const SALVAGE: Suite = Suite { name: "salvage", leaves_out: &[OF_FILES, OF_SHORT_LOGS, OF_FULL] };
     /// Recovery on several threads.

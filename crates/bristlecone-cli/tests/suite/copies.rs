@@ -156,7 +156,7 @@ fn space_is_given_back() {
     assert!(cleared >= full, "what is free is kept");
     let given = bench.run("trim @p --json").json()["given_back_bytes"].as_u64().unwrap();
     assert!(given >= 30_000_000 && blocks() <= cleared - given + (64 << 10), "{given} of {cleared}");
-    assert!(bench.run("trim @p").ok().starts_with("0 B given back"));
+    assert!(bench.run("trim @p").ok().starts_with("0 B released"));
     bench.run_on("load @p t -", lines.as_bytes(), &[]).ok();
     assert!(bench.run("check @p").ok().contains("300 entries"));
 }

@@ -27,7 +27,7 @@ fn a_pool_says_what_it_is() {
     assert_eq!((&tree["name"], &tree["key"], &tree["value"]), (&json!("t"), &json!("u64"), &json!("bytes")));
     assert_eq!((&tree["entries"], &tree["options"]["max_subnodes"]), (&json!(0), &json!(4)));
     assert!(bench.run("trees @p").ok().contains("sstree"));
-    assert!(bench.run("check @p").ok().contains("ok"));
+    assert!(bench.run("check @p").ok().contains(": ok"));
     assert_eq!(bench.run("check @p t --json").json()["ok"], true);
     bench.run("drop @p t").ok();
     assert_eq!(bench.run("trees @p").ok(), "no trees\n");
@@ -110,7 +110,7 @@ fn a_damaged_pool_is_saved_into_a_new_one() {
     assert_eq!((saved.code, saved.stderr.as_str()), (1, ""), "{saved:?}");
     assert!(saved.stdout.contains("t: 1,999 entries saved, 1 lost"), "{saved:?}");
     bench.run("get @q t 1234").refused(4, "no value");
-    assert!(bench.run("check @q").ok().contains("ok"));
+    assert!(bench.run("check @q").ok().contains(": ok"));
     // The directory entry: the tree is lost, and the pool has no other.
     bytes[8192 + 100] ^= 1;
     bench.file("p", &bytes);

@@ -32,6 +32,7 @@
 //! saved at the close.
 
 mod announce;
+mod checksums;
 mod extent;
 mod follow;
 mod header;
@@ -45,7 +46,6 @@ mod retired;
 mod saved;
 mod shared_cell;
 mod shown;
-mod sums;
 mod sweep;
 #[cfg(test)]
 mod tests;

@@ -6,7 +6,7 @@ use std::sync::Arc;
 use std::sync::PoisonError;
 use std::sync::atomic::Ordering::Relaxed;
 
-use super::{EXTENTS_MAX, KeepIndex, Manifest, ManifestReader, Mode, Segment, sums};
+use super::{EXTENTS_MAX, KeepIndex, Manifest, ManifestReader, Mode, Segment, checksums};
 
 /// Minimum size of a segment that is saved, unless requested otherwise: rebuilding less takes a few milliseconds.
 const WORTHWHILE_BYTES: u64 = 1 << 20;
@@ -16,7 +16,7 @@ const WORTHWHILE_BYTES: u64 = 1 << 20;
 pub(super) struct SavedTree {
     pub extents: Vec<u32>,
     pub words: Vec<u64>,
-    /// Checksums of the extents: see [`sums`]. `None`: saved by this process, which has not closed the pool.
+    /// Checksums of the extents: see [`checksums`]. `None`: saved by this process, which has not closed the pool.
     pub sums: Option<Vec<u64>>,
 }
 
@@ -50,7 +50,7 @@ pub(super) fn read(words: &[u64]) -> Option<(u32, BTreeMap<u32, SavedTree>)> {
     let mut taken = BTreeSet::new();
     for _ in 0..next()? {
         let tree = u32::try_from(next()?).ok()?;
-        let (extents, sums, words) = (next()?, next()?, next()?);
+        let (extents, checksums, words) = (next()?, next()?, next()?);
         let extents = (0..extents).map(|_| u32::try_from(next()?).ok()).collect::<Option<Vec<u32>>>()?;
         let mut list = |len| (0..len).map(|_| next()).collect::<Option<Vec<u64>>>();
         let (sums, words) = (list(sums)?, list(words)?);
@@ -108,7 +108,7 @@ impl Segment {
 
     /// Returns whether the extents of a tree are unchanged since the close.
     fn is_unchanged(&self, kept: &SavedTree) -> bool {
-        let is_unchanged = kept.sums.is_none() || sums::of(&self.file, &kept.extents) == kept.sums;
+        let is_unchanged = kept.sums.is_none() || checksums::of(&self.file, &kept.extents) == kept.sums;
         if !is_unchanged {
             self.found.store(false, Relaxed);
         }
@@ -173,7 +173,7 @@ impl Segment {
     fn summed(&self) -> Option<Vec<u64>> {
         let mut state = self.state();
         for kept in state.trees.values_mut().filter(|kept| kept.sums.is_none()) {
-            kept.sums = Some(sums::of(&self.file, &kept.extents)?);
+            kept.sums = Some(checksums::of(&self.file, &kept.extents)?);
         }
         Some(write(state.begun, &state.trees))
     }

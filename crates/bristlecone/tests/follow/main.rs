@@ -7,7 +7,7 @@
 mod common;
 
 mod child;
+mod failing_calls;
 mod history;
-mod lives;
-mod refused;
-mod room;
+mod no_space;
+mod process_restart;

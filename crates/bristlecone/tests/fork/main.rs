@@ -5,9 +5,9 @@
 #[allow(dead_code, unused_imports, reason = "some of it is for the suite alone")]
 mod common;
 
-mod answers;
 mod child;
-mod planted;
+mod fixtures;
+mod fork_errors;
 
 use std::os::unix::fs::MetadataExt;
 use std::path::Path;
@@ -16,10 +16,10 @@ use std::time::Duration;
 
 use bristlecone::{Design, Error, KeepIndex, Pool, Tree};
 
-use answers::{ask_all, is_forked, is_in_use, panics};
 use child::{Child, Pipe, child};
 use common::{SHAPES, Scratch};
-use planted::{Planted, plants};
+use fixtures::{Planted, plants};
+use fork_errors::{ask_all, is_forked, is_in_use, panics};
 
 /// Name and function of a test.
 type Test = (&'static str, fn());

@@ -7,7 +7,7 @@ use std::sync::atomic::{AtomicBool, Ordering::Relaxed};
 use bristlecone::{BackupOptions, Design, Domain, Error, Pool, ScrubOptions, Tree};
 
 use crate::common::{Cell, Items, Plant, Scratch, Visit, is_alone, share, small, suites};
-use crate::no_room::limit;
+use crate::no_space::limit;
 
 /// The path of a copy, which is removed at the end.
 struct Place(PathBuf);

@@ -9,7 +9,7 @@ use crate::common::{
     Cell, Items, Noise, Plant, Scratch, Shape, Visit, baselines, defaults, inserted, share, small, suites,
     swapped,
 };
-use crate::toy::Toy;
+use crate::external_design::Toy;
 use bristlecone::lab::TreeDesign;
 use bristlecone::{Design, Error, KEY_BYTES_MAX, Key, Native, Pool, Result, Tree, VALUE_BYTES_MAX, Value};
 

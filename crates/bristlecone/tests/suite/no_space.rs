@@ -14,7 +14,7 @@ use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering::Relaxed};
 
 use crate::common::{Noise, SHAPES, Scratch, Shape, is_alone, share};
-use crate::cut_short::Ending;
+use crate::crash_at_every_store::Ending;
 use bristlecone::lab::pool_on_any;
 use bristlecone::{Error, Key, Native, Pool, Tree, Value};
 use bristlecone_pm::{Geometry, OpenOptions, PoolFile};
@@ -290,28 +290,28 @@ fn each_shape(run: impl Fn(Shape)) {
 
 #[test]
 fn words_in_a_full_pool() {
-    if is_alone("no_room::words_in_a_full_pool") {
+    if is_alone("no_space::words_in_a_full_pool") {
         each_shape(|shape| words(shape, Full::Pool).run());
     }
 }
 
 #[test]
 fn texts_in_a_full_pool() {
-    if is_alone("no_room::texts_in_a_full_pool") {
+    if is_alone("no_space::texts_in_a_full_pool") {
         each_shape(|shape| texts(shape, Full::Pool).run());
     }
 }
 
 #[test]
 fn words_on_a_full_medium() {
-    if is_alone("no_room::words_on_a_full_medium") {
+    if is_alone("no_space::words_on_a_full_medium") {
         each_shape(|shape| words(shape, Full::Medium).run());
     }
 }
 
 #[test]
 fn texts_on_a_full_medium() {
-    if is_alone("no_room::texts_on_a_full_medium") {
+    if is_alone("no_space::texts_on_a_full_medium") {
         each_shape(|shape| texts(shape, Full::Medium).run());
     }
 }
@@ -365,7 +365,7 @@ fn several_threads_in_a_full_pool() {
 
 #[test]
 fn several_threads_on_a_full_medium() {
-    if is_alone("no_room::several_threads_on_a_full_medium") {
+    if is_alone("no_space::several_threads_on_a_full_medium") {
         each_shape(|shape| together(shape, Full::Medium));
     }
 }

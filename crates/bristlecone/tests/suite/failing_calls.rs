@@ -185,14 +185,14 @@ fn lives(directory: &str, domains: &[Domain]) {
 
 #[test]
 fn opening_growing_dropping_and_closing_in_memory() {
-    if is_alone("refused::opening_growing_dropping_and_closing_in_memory") {
+    if is_alone("failing_calls::opening_growing_dropping_and_closing_in_memory") {
         lives("/dev/shm", &[Domain::Process, Domain::Msync]);
     }
 }
 
 #[test]
 fn opening_growing_dropping_and_closing_in_files() {
-    if is_alone("refused::opening_growing_dropping_and_closing_in_files") {
+    if is_alone("failing_calls::opening_growing_dropping_and_closing_in_files") {
         lives(std::env::temp_dir().to_str().unwrap(), &[Domain::Process]);
     }
 }
@@ -200,7 +200,7 @@ fn opening_growing_dropping_and_closing_in_files() {
 /// A pool whose creation failed does not exist, and does not prevent the next creation.
 #[test]
 fn creating_a_pool_with_a_tree() {
-    if !is_alone("refused::creating_a_pool_with_a_tree") {
+    if !is_alone("failing_calls::creating_a_pool_with_a_tree") {
         return;
     }
     let mut counts = Counts::new();
@@ -249,7 +249,7 @@ fn creating_a_pool_with_a_tree() {
 /// A failed salvage leaves no pool, and a successful one is complete.
 #[test]
 fn salvaging_a_pool() {
-    if !is_alone("refused::salvaging_a_pool") {
+    if !is_alone("failing_calls::salvaging_a_pool") {
         return;
     }
     let mut counts = Counts::new();

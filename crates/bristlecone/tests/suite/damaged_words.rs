@@ -139,7 +139,7 @@ fn sstree_any_word_may_be_anything() {
         "staged value",
         "value",
     ];
-    sweep(Design::SsTree, "words::sstree_any_word_may_be_anything", &kinds);
+    sweep(Design::SsTree, "damaged_words::sstree_any_word_may_be_anything", &kinds);
 }
 
 #[test]
@@ -161,7 +161,7 @@ fn nbtree_any_word_may_be_anything() {
         "value",
         "value in a draft",
     ];
-    sweep(Design::NbTree, "words::nbtree_any_word_may_be_anything", &kinds);
+    sweep(Design::NbTree, "damaged_words::nbtree_any_word_may_be_anything", &kinds);
 }
 
 #[test]
@@ -180,7 +180,7 @@ fn cclbtree_any_word_may_be_anything() {
         "value",
         "word of a leaf",
     ];
-    sweep(Design::CclBTree, "words::cclbtree_any_word_may_be_anything", &kinds);
+    sweep(Design::CclBTree, "damaged_words::cclbtree_any_word_may_be_anything", &kinds);
 }
 
 #[test]
@@ -202,7 +202,7 @@ fn lodgetree_any_word_may_be_anything() {
         "value",
         "word of a leaf",
     ];
-    sweep(Design::LodgeTree, "words::lodgetree_any_word_may_be_anything", &kinds);
+    sweep(Design::LodgeTree, "damaged_words::lodgetree_any_word_may_be_anything", &kinds);
 }
 
 #[test]
@@ -227,5 +227,5 @@ fn wotree_any_word_may_be_anything() {
         "state of an inner node",
         "value",
     ];
-    sweep(Design::WoTree, "words::wotree_any_word_may_be_anything", &kinds);
+    sweep(Design::WoTree, "damaged_words::wotree_any_word_may_be_anything", &kinds);
 }

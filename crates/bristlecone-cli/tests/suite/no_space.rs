@@ -132,7 +132,7 @@ fn a_file_system_can_be_full_and_read_only() {
     let entries: u64 = lines[1].parse().unwrap();
     assert!(entries > 1000, "{said}");
     assert_eq!(lines[0], "6");
-    assert!(lines[2].contains("ok"), "{said}");
+    assert!(lines[2].contains(": ok"), "{said}");
     assert_eq!(lines[3..9], ["removed 3 entries", "0 entries: 0 added", "6", "1001", "1", "1"]);
     assert_eq!(lines[10..], ["1"]);
     let text = |name: &str| std::fs::read_to_string(bench.path(name)).unwrap();
@@ -254,7 +254,7 @@ fn a_full_pool_takes_no_tree_and_shows_all_it_has() {
         assert!((1..=4).contains(&made), "{design}: {made} trees in four chunks");
         create("more").refused(6, "the pool is full");
         for look in ["check @p", "check @p --read-only"] {
-            assert!(bench.run(look).ok().contains("ok"), "{design}");
+            assert!(bench.run(look).ok().contains(": ok"), "{design}");
         }
         assert_eq!(bench.run("trees @p --json").ok().lines().count(), made, "{design}");
         bench.run("drop @p t0").ok();

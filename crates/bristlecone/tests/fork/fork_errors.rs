@@ -5,7 +5,7 @@ use std::path::Path;
 
 use bristlecone::{BackupOptions, Error, Pool, Result, ScrubOptions};
 
-use super::planted::Planted;
+use super::fixtures::Planted;
 
 pub fn is_in_use(opened: Result<Pool>, by: u32) {
     assert!(matches!(&opened, Err(Error::InUse { pid: Some(pid) }) if *pid == by), "{opened:?}");

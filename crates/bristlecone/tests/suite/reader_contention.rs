@@ -8,7 +8,7 @@ use std::sync::mpsc::{Receiver, Sender, channel};
 use std::time::Duration;
 
 use crate::common::{SHAPES, Scratch, Shape, share};
-use crate::cut_short::{AT_LOAD, Ending};
+use crate::crash_at_every_store::{AT_LOAD, Ending};
 use bristlecone::lab::pool_on_any;
 use bristlecone::{Design, Native, Tree};
 use bristlecone_pm::{CreateOptions, PoolFile};

@@ -86,7 +86,7 @@ impl Visit for Lives {
 
 #[test]
 fn trees_go_on_with_what_they_left_in_any_shape_and_codec() {
-    if !is_alone("kept::trees_go_on_with_what_they_left_in_any_shape_and_codec") {
+    if !is_alone("index_reuse::trees_go_on_with_what_they_left_in_any_shape_and_codec") {
         return;
     }
     for shape in share(defaults().chain(small())) {
@@ -96,7 +96,7 @@ fn trees_go_on_with_what_they_left_in_any_shape_and_codec() {
 
 #[test]
 fn what_does_not_fit_is_not_used() {
-    if !is_alone("kept::what_does_not_fit_is_not_used") {
+    if !is_alone("index_reuse::what_does_not_fit_is_not_used") {
         return;
     }
     for shape in defaults() {
@@ -183,7 +183,7 @@ fn flip_words(path: &Path, words: u64, draw: u64) -> Vec<u64> {
 
 #[test]
 fn a_changed_word_of_the_index_file_never_changes_an_answer() {
-    if !is_alone("kept::a_changed_word_of_the_index_file_never_changes_an_answer") {
+    if !is_alone("index_reuse::a_changed_word_of_the_index_file_never_changes_an_answer") {
         return;
     }
     let trials = by_effort(8, 40, 400);
@@ -217,7 +217,7 @@ fn a_changed_word_of_the_index_file_never_changes_an_answer() {
 
 #[test]
 fn a_copy_of_a_pool_is_another_pool() {
-    if !is_alone("kept::a_copy_of_a_pool_is_another_pool") {
+    if !is_alone("index_reuse::a_copy_of_a_pool_is_another_pool") {
         return;
     }
     for shape in defaults() {
@@ -254,7 +254,7 @@ fn a_copy_of_a_pool_is_another_pool() {
 
 #[test]
 fn only_what_is_worth_it_is_left_behind_unless_it_is_asked_for() {
-    if !is_alone("kept::only_what_is_worth_it_is_left_behind_unless_it_is_asked_for") {
+    if !is_alone("index_reuse::only_what_is_worth_it_is_left_behind_unless_it_is_asked_for") {
         return;
     }
     let shape = defaults().next().unwrap();
@@ -285,7 +285,7 @@ fn only_what_is_worth_it_is_left_behind_unless_it_is_asked_for() {
 
 #[test]
 fn readers_use_it_side_by_side_and_leave_it_as_it_was() {
-    if !is_alone("kept::readers_use_it_side_by_side_and_leave_it_as_it_was") {
+    if !is_alone("index_reuse::readers_use_it_side_by_side_and_leave_it_as_it_was") {
         return;
     }
     for shape in defaults() {
@@ -304,7 +304,7 @@ fn readers_use_it_side_by_side_and_leave_it_as_it_was() {
 
 #[test]
 fn trees_that_are_dropped_or_not_opened_have_their_own() {
-    if !is_alone("kept::trees_that_are_dropped_or_not_opened_have_their_own") {
+    if !is_alone("index_reuse::trees_that_are_dropped_or_not_opened_have_their_own") {
         return;
     }
     for shape in share(defaults()) {
@@ -337,7 +337,7 @@ fn trees_that_are_dropped_or_not_opened_have_their_own() {
 
 #[test]
 fn segments_of_pools_that_are_gone_go_with_the_next_open() {
-    if !is_alone("kept::segments_of_pools_that_are_gone_go_with_the_next_open") {
+    if !is_alone("index_reuse::segments_of_pools_that_are_gone_go_with_the_next_open") {
         return;
     }
     let shape = defaults().next().unwrap();
@@ -358,7 +358,7 @@ fn segments_of_pools_that_are_gone_go_with_the_next_open() {
 
 #[test]
 fn a_thread_that_may_still_read_is_no_hindrance_to_a_close() {
-    if !is_alone("kept::a_thread_that_may_still_read_is_no_hindrance_to_a_close") {
+    if !is_alone("index_reuse::a_thread_that_may_still_read_is_no_hindrance_to_a_close") {
         return;
     }
     for design in Design::ALL {

@@ -118,7 +118,7 @@ impl Visit for Killed {
     }
 }
 
-const KILLED: &str = "lives::writers_that_are_killed_are_followed_by_the_next";
+const KILLED: &str = "process_restart::writers_that_are_killed_are_followed_by_the_next";
 
 #[test]
 fn writers_that_are_killed_are_followed_by_the_next() {
@@ -210,7 +210,7 @@ impl Visit for Stopped {
     }
 }
 
-const STOPPED: &str = "lives::followers_that_stand_still_or_die_are_not_waited_for";
+const STOPPED: &str = "process_restart::followers_that_stand_still_or_die_are_not_waited_for";
 
 #[test]
 fn followers_that_stand_still_or_die_are_not_waited_for() {

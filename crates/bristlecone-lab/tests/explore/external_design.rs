@@ -9,7 +9,7 @@ use bristlecone_sim::{
     mutate_rounds, rounds,
 };
 
-#[path = "../../../bristlecone/tests/suite/toy.rs"]
+#[path = "../../../bristlecone/tests/suite/external_design.rs"]
 mod design;
 
 use design::Toy;
