@@ -50,7 +50,7 @@ pub(super) fn read(words: &[u64]) -> Option<(u32, BTreeMap<u32, SavedTree>)> {
     let mut taken = BTreeSet::new();
     for _ in 0..next()? {
         let tree = u32::try_from(next()?).ok()?;
-        let (extents, checksums, words) = (next()?, next()?, next()?);
+        let (extents, sums, words) = (next()?, next()?, next()?);
         let extents = (0..extents).map(|_| u32::try_from(next()?).ok()).collect::<Option<Vec<u32>>>()?;
         let mut list = |len| (0..len).map(|_| next()).collect::<Option<Vec<u64>>>();
         let (sums, words) = (list(sums)?, list(words)?);
