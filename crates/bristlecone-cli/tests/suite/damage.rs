@@ -6,7 +6,7 @@ use std::time::{Duration, Instant};
 
 use bristlecone::{Design, Native, Pool};
 use bristlecone_baselines::{AnyDesign, Baseline};
-use bristlecone_cells::share;
+use bristlecone_matrix::share;
 use serde_json::{Value, json};
 
 use crate::common::Bench;

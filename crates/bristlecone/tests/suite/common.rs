@@ -8,13 +8,13 @@ use bristlecone::{
     CasError, Design, KeepIndex, Key, Native, Pool, PoolOptions, Result, Tree, TryInsertError, Value,
 };
 use bristlecone_baselines::{AnyDesign, Baseline};
-pub use bristlecone_cells::{Cell, Codec, Items, SHAPES, Shape, Visit, by_effort, suites};
+pub use bristlecone_matrix::{Cell, Codec, Items, SHAPES, Shape, Visit, by_effort, suites};
 use bristlecone_pm::{Domain, Geometry, PoolFile, Region};
 
 /// Returns this run's share of the given items: one of twelve in a quick run, different ones each day, at
 /// least one.
 pub fn share<T>(all: impl IntoIterator<Item = T>) -> Vec<T> {
-    bristlecone_cells::share(all, 12)
+    bristlecone_matrix::share(all, 12)
 }
 
 /// Every design with its default options.

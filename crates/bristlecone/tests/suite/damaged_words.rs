@@ -19,7 +19,7 @@ use self::places::Place;
 use self::site::{Deep, Outcome, Site};
 use crate::common::{Cell, Items, Noise, Visit, is_alone, suites};
 use bristlecone::Design;
-use bristlecone_cells::{Effort, by_effort, seed};
+use bristlecone_matrix::{Effort, by_effort, seed};
 
 /// Of this many values one is followed by writes and another opening, and one by salvage.
 const LIVES: usize = 16;

@@ -76,7 +76,7 @@ fn a_tree_that_is_renamed_is_found_under_one_name() {
 
 #[test]
 fn a_cleared_tree_is_empty_and_as_it_was_made() {
-    struct Run(bristlecone_cells::Cell);
+    struct Run(bristlecone_matrix::Cell);
     impl Visit for Run {
         fn visit<I: Items>(self) {
             let scratch = Scratch::new();

@@ -3,7 +3,7 @@
 
 use crate::common::{Cell, Items, Plant, Scratch, Visit, defaults, share, suites};
 use bristlecone::{Design, Key, Pool, Tree, Value};
-use bristlecone_cells::by_effort;
+use bristlecone_matrix::by_effort;
 use bristlecone_random::mix;
 
 const THREADS: u64 = 4;

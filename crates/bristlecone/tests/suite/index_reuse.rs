@@ -8,7 +8,7 @@ use std::path::Path;
 use std::sync::mpsc;
 
 use bristlecone::{Design, KeepIndex, Pool, PoolOptions, Tree};
-use bristlecone_cells::{Codec, by_effort};
+use bristlecone_matrix::{Codec, by_effort};
 use bristlecone_random::mix;
 
 use crate::common::{Items, Plant, Scratch, Shape, Visit, defaults, is_alone, segment_of, share, small};

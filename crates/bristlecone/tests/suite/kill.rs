@@ -15,7 +15,7 @@ use std::time::Duration;
 
 use crate::common::{Cell, Items, Noise, Plant, Scratch, Visit, suites};
 use bristlecone::{Domain, Key, Tree, Value};
-use bristlecone_cells::by_effort;
+use bristlecone_matrix::by_effort;
 
 const WRITERS: u64 = 3;
 const KEYS: u64 = 3000;

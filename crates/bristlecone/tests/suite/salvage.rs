@@ -6,7 +6,7 @@ use std::collections::BTreeMap;
 
 use crate::common::{Cell, Items, Noise, Plant, Scratch, Visit, suites};
 use bristlecone::{Design, Error, Native, Pool, Salvage, Tree, TreeSpec};
-use bristlecone_cells::by_effort;
+use bristlecone_matrix::by_effort;
 use bristlecone_pm::{OpenOptions, PoolFile};
 
 const KEYS: u64 = 5000;

@@ -3,7 +3,7 @@
 use super::{ALL, CHUNKS, healthy, key, places, salvage};
 use crate::common::Noise;
 use bristlecone::Design;
-use bristlecone_cells::by_effort;
+use bristlecone_matrix::by_effort;
 
 /// Returns the subnodes of the tree of words: offsets of their `next`.
 fn subnodes(bytes: &[u8]) -> Vec<usize> {
