@@ -20,12 +20,13 @@ fn commit() -> Option<String> {
     let git = |arguments: &[&str]| said_by(Command::new("git").args(arguments));
     let head = git(&["rev-parse", "--short=12", "HEAD"])?;
     // Only sources affect measurements.
-    const SOURCES: [&str; 3] = [":/crates", ":/Cargo.lock", ":/Cargo.toml"];
+    const SOURCES: [&str; 5] = [":/crates", ":/verify", ":/lab", ":/Cargo.lock", ":/Cargo.toml"];
     let status = ["status", "--porcelain", "--untracked-files=no", "--"];
     let changed = git(&[&status[..], &SOURCES[..]].concat())?;
     // The log of HEAD gets a line after each commit and change of branch.
     let of_git = ["HEAD", "logs/HEAD"].iter().filter_map(|name| git(&["rev-parse", "--git-path", name]));
-    let sources = ["..", "../../Cargo.lock", "../../Cargo.toml"].map(str::to_owned);
+    let sources =
+        ["..", "../../crates", "../../verify", "../../Cargo.lock", "../../Cargo.toml"].map(str::to_owned);
     let watched = of_git.chain(sources).filter(|path| std::path::Path::new(path).exists());
     watched.for_each(|path| println!("cargo::rerun-if-changed={path}"));
     Some(if changed.is_empty() { head } else { format!("{head}-changed") })

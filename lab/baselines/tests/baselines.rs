@@ -6,8 +6,8 @@ use std::collections::BTreeMap;
 use bristlecone::lab::{AnyMedium, pool_on_any};
 use bristlecone::{Domain, Error, Native, Pool, Tree};
 use bristlecone_baselines::{AnyDesign, Baseline, part_of};
-use bristlecone_matrix::share;
 use bristlecone_device::{Device, Layout, Processor, Profile};
+use bristlecone_matrix::share;
 use bristlecone_pm::{CHUNK_BYTES, Geometry, PoolFile, Region};
 use bristlecone_random::{Generator, mix};
 

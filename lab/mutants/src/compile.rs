@@ -122,10 +122,11 @@ impl Copy {
                 let why = messages.iter().find(|message| is_error(message)).map(rendered).unwrap_or_default();
                 return Err(format!("the tests {package}/{target} do not build: {why}"));
             }
-            let executable = messages.iter().filter_map(|message| message["executable"].as_str()).next_back();
-            let path = executable.ok_or_else(|| format!("no program {package}/{target} was built"))?;
-            let folder = self.source.join("crates").join(&package);
-            programs.push(Program { package, target, path: path.into(), folder });
+            let built = messages.iter().rfind(|message| message["executable"].is_string());
+            let built = built.ok_or_else(|| format!("no program {package}/{target} was built"))?;
+            let path = |name: &str| PathBuf::from(built[name].as_str().unwrap_or_default());
+            let folder = path("manifest_path").parent().expect("a manifest in a folder").to_owned();
+            programs.push(Program { path: path("executable"), package, target, folder });
         }
         let text = serde_json::to_string_pretty(&programs).map_err(|error| error.to_string())?;
         write(&self.programs_path(), text)?;

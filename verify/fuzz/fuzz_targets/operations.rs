@@ -21,7 +21,7 @@ enum Step {
     Swap(u8, u16, u16),
     Remove(u8),
     RemoveIf(u8, u16),
-    /// So many keys from one on: enough to fill and to empty nodes.
+    /// Consecutive keys: enough to fill and to empty nodes.
     InsertMany(u8, u8),
     RemoveMany(u8, u8),
     Scan(u8, u8),

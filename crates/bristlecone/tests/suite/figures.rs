@@ -1,4 +1,4 @@
-//! The space of SSTree. Lines are counted in `bristlecone-lab/tests/explore/figures.rs`.
+//! The space of SSTree. Lines are counted in `verify/explore/tests/explore/figures.rs`.
 
 use crate::common::Scratch;
 use bristlecone_random::mix;

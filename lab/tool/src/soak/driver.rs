@@ -8,8 +8,8 @@ use std::path::{Path, PathBuf};
 use std::sync::atomic::Ordering::Relaxed;
 use std::time::{Duration, Instant};
 
-use bristlecone_matrix::{Items, Visit};
 use bristlecone_cli::failure::{Exit, Failure, Outcome};
+use bristlecone_matrix::{Items, Visit};
 use clap::Args;
 use rustix::process::{Signal, WaitStatus};
 

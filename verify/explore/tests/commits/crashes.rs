@@ -3,9 +3,9 @@
 use std::marker::PhantomData;
 
 use bristlecone::Design;
-use bristlecone_matrix::{Effort, by_effort, share, takes};
 use bristlecone_explore::EXPLAINED;
 use bristlecone_explore::targets::{BatchPool, Items, Notes, Texts, Words, batch_scenarios};
+use bristlecone_matrix::{Effort, by_effort, share, takes};
 use bristlecone_pm::Geometry;
 use bristlecone_sim::{
     Budget, Mode, Prepared, Progress, Report, Schedules, Site, Subject, explore_rounds, explore_schedules,

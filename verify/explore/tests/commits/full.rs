@@ -4,8 +4,8 @@
 use std::collections::BTreeMap;
 
 use bristlecone::Design;
-use bristlecone_matrix::{Effort, share, takes};
 use bristlecone_explore::targets::{BatchOp, BatchPool, Items, Notes, REFUSED, Texts, Words, full_scenarios};
+use bristlecone_matrix::{Effort, share, takes};
 use bristlecone_pm::Geometry;
 use bristlecone_sim::{Budget, Mode, Prepared, Sim, System};
 

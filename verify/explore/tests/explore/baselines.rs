@@ -3,8 +3,8 @@
 use std::marker::PhantomData;
 
 use bristlecone_baselines::Baseline;
-use bristlecone_matrix::tell;
 use bristlecone_explore::targets::{TreePool, Words};
+use bristlecone_matrix::tell;
 use bristlecone_pm::Geometry;
 use bristlecone_sim::{Access, Mode, Operation, Plan, Progress, Schedules, explore_schedules};
 

@@ -3,9 +3,9 @@
 use bristlecone::lab::AnyMedium;
 use bristlecone::{Domain, Error, Tree};
 use bristlecone_baselines::{AnyDesign, part_of};
-use bristlecone_matrix::{Effort, by_effort, takes};
 use bristlecone_device::{Device, Layout, Processor, Profile, Tally, Times};
 use bristlecone_explore::targets::device_pool;
+use bristlecone_matrix::{Effort, by_effort, takes};
 use bristlecone_pm::{CHUNK_BYTES, Geometry, Part, Region};
 use bristlecone_random::mix;
 

@@ -5,8 +5,8 @@ use std::marker::PhantomData;
 
 use bristlecone::Design;
 use bristlecone_baselines::AnyDesign;
-use bristlecone_matrix::{Cell, Codec, Effort, suites, takes};
 use bristlecone_explore::targets::{Items, Texts, TreePool, Words, load_scenarios};
+use bristlecone_matrix::{Cell, Codec, Effort, suites, takes};
 use bristlecone_pm::Geometry;
 use bristlecone_sim::{Budget, Explanation, Mode, Progress, Site, explore, mutate_among};
 

@@ -3,7 +3,6 @@
 use std::collections::{BTreeMap, BTreeSet};
 
 use bristlecone::Design;
-use bristlecone_matrix::{Effort, takes};
 use bristlecone_explore::proofs::lodgetree::{
     in_larger_pool, in_place, old_entry, run, single, tree_pool, written_through,
 };
@@ -11,6 +10,7 @@ use bristlecone_explore::targets::TreeOp::{
     self, Close, Create, Insert, InsertNew, Remove, Swap, Update, Upsert,
 };
 use bristlecone_explore::targets::{Items, Texts, TreePool, Words};
+use bristlecone_matrix::{Effort, takes};
 use bristlecone_pm::{Geometry, LINE_BYTES};
 use bristlecone_sim::{Budget, Event, Report, Scenario, explore};
 

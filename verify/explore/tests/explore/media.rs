@@ -3,9 +3,9 @@
 
 use bristlecone::lab::part_of;
 use bristlecone::{Design, Domain, Tree};
-use bristlecone_matrix::{Effort, by_effort, takes};
 use bristlecone_device::{Counted, Device, Layout, Processor, Profile, Traffic};
 use bristlecone_explore::targets::device_pool;
+use bristlecone_matrix::{Effort, by_effort, takes};
 use bristlecone_pm::{CHUNK_BYTES, Geometry, Part, Region};
 use bristlecone_random::mix;
 

@@ -3,12 +3,12 @@
 
 use bristlecone::Design;
 use bristlecone_baselines::{AnyDesign, Baseline};
-use bristlecone_matrix::{Effort, by_effort, seed, share, takes};
 use bristlecone_explore::EXPLAINED;
 use bristlecone_explore::proofs::baselines::{AS_PUBLISHED, OF_LOG};
 use bristlecone_explore::proofs::nbtree::changed_among_threads;
 use bristlecone_explore::proofs::{proofs_of, prove, sites_passed};
 use bristlecone_explore::targets::subjects_of;
+use bristlecone_matrix::{Effort, by_effort, seed, share, takes};
 use bristlecone_sim::{Budget, Mode, Progress, Site, explore_rounds, mutate_rounds, rounds};
 use std::collections::BTreeSet;
 

@@ -1,8 +1,8 @@
 //! Nodes of the index that lose their last leaf and are reused elsewhere, while other threads are on their way to them.
 
-use bristlecone_matrix::by_effort;
 use bristlecone_explore::proofs::nbtree::{SLOTS, small};
 use bristlecone_explore::targets::{Items, Texts, Words};
+use bristlecone_matrix::by_effort;
 use bristlecone_sim::{Access, Operation, Plan, Way};
 
 use crate::effort::schedules;

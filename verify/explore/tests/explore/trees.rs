@@ -4,9 +4,9 @@ use std::marker::PhantomData;
 
 use bristlecone::Design;
 use bristlecone_baselines::{AnyDesign, Baseline};
-use bristlecone_matrix::{Cell, Codec, Effort, by_effort, seed, suites, takes, tell};
 use bristlecone_explore::EXPLAINED;
 use bristlecone_explore::targets::{TreePool, Words, mode_of, subject_of, subjects_of, tree_scenarios};
+use bristlecone_matrix::{Cell, Codec, Effort, by_effort, seed, suites, takes, tell};
 use bristlecone_pm::Geometry;
 use bristlecone_sim::{
     Budget, Mode, Progress, Report, Schedules, Seen, Sim, Site, System, explore_rounds, mutate_rounds, rounds,

@@ -3,9 +3,9 @@
 use std::marker::PhantomData;
 
 use bristlecone::Design;
-use bristlecone_matrix::{Effort, shapes, takes};
 use bristlecone_explore::targets::TreeOp::{self, Close, Create, Insert, Remove, Update};
 use bristlecone_explore::targets::{TreePool, Volumes};
+use bristlecone_matrix::{Effort, shapes, takes};
 use bristlecone_pm::Geometry;
 use bristlecone_sim::{Budget, Mode, Scenario, explore};
 

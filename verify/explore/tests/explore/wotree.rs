@@ -3,8 +3,8 @@
 use std::marker::PhantomData;
 
 use bristlecone::Design;
-use bristlecone_matrix::{Effort, by_effort, takes};
 use bristlecone_explore::targets::{Items, Texts, TreePool, Words, tree_scenarios};
+use bristlecone_matrix::{Effort, by_effort, takes};
 use bristlecone_pm::Geometry;
 use bristlecone_sim::{
     Access, Budget, Mode, Operation, Plan, Progress, Report, Schedules, Way, explore, explore_schedules,

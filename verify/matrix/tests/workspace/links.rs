@@ -21,6 +21,7 @@ fn anchor(heading: &str) -> String {
 fn documents() -> Vec<PathBuf> {
     let root = root();
     let mut documents = files(&root.join("docs"), ".md");
+    documents.extend(files(&root.join("lab/docs"), ".md"));
     documents.extend(["README.md", "CONTRIBUTING.md", "CHANGELOG.md"].map(|name| root.join(name)));
     documents
 }
@@ -30,7 +31,7 @@ fn paths(text: &str) -> impl Iterator<Item = String> {
     let spans =
         text.split('`').skip(1).step_by(2).filter(|span| !span.contains([' ', '\n', '*', '{', '<', ',']));
     spans.filter_map(|span| match span.split_once('/')? {
-        ("crates" | "docs", _) => Some(span.to_owned()),
+        ("crates" | "docs" | "lab" | "verify", _) => Some(span.to_owned()),
         (krate, rest)
             if krate.starts_with("bristlecone")
                 && (rest.starts_with("src/") || rest.starts_with("tests/")) =>

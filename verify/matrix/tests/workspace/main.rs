@@ -30,3 +30,12 @@ fn files(folder: &Path, ending: &str) -> Vec<PathBuf> {
     found.sort();
     found
 }
+
+/// Returns the folder of every crate of the workspace.
+fn crates() -> Vec<PathBuf> {
+    let folders = ["crates", "verify", "lab"].map(|folder| std::fs::read_dir(root().join(folder)).unwrap());
+    let entries = folders.into_iter().flatten().map(|entry| entry.unwrap().path());
+    let mut crates: Vec<_> = entries.filter(|path| path.join("src").is_dir()).collect();
+    crates.sort();
+    crates
+}
