@@ -3,25 +3,25 @@
 use bristlecone::Domain;
 
 use crate::codec::Codec;
-use crate::room::{DOMAINS, ROOMS, Room};
-use crate::shape::{Shape, shapes};
+use crate::configuration::{Configuration, configurations};
+use crate::pool_size::{DOMAINS, POOL_SIZES, PoolSize};
 
 /// One row of the table.
 #[derive(Clone, Copy)]
 pub struct Cell {
     /// The design and its options.
-    pub shape: Shape,
+    pub configuration: Configuration,
     /// Kinds of keys and values.
     pub codec: Codec,
     /// The durability domain.
     pub domain: Domain,
     /// The sizes of the pool, and its other contents.
-    pub room: Room,
+    pub pool_size: PoolSize,
 }
 
 impl std::fmt::Display for Cell {
     fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
-        write!(f, "{}/{}/{}/{}", self.shape, self.codec, self.domain, self.room.name)
+        write!(f, "{}/{}/{}/{}", self.configuration, self.codec, self.domain, self.pool_size.name)
     }
 }
 
@@ -33,9 +33,11 @@ impl std::fmt::Debug for Cell {
 
 /// Returns every cell.
 pub fn all() -> impl Iterator<Item = Cell> {
-    shapes().flat_map(|shape| {
+    configurations().flat_map(|configuration| {
         Codec::ALL.into_iter().flat_map(move |codec| {
-            let with = move |domain| ROOMS.iter().map(move |&room| Cell { shape, codec, domain, room });
+            let with = move |domain| {
+                POOL_SIZES.iter().map(move |&pool_size| Cell { configuration, codec, domain, pool_size })
+            };
             DOMAINS.into_iter().flat_map(with)
         })
     })

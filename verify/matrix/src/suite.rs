@@ -4,10 +4,10 @@ use bristlecone::Design::{self, CclBTree};
 
 use crate::cell::{self, Cell};
 use crate::codec::Codec;
-use crate::draw::{covering, seed};
-use crate::effort::{Effort, in_share};
-use crate::room::{FILE_CHUNK, SMALL_CHUNK};
-use crate::shape::SHORT_LOGS;
+use crate::configuration::SHORT_LOGS;
+use crate::level::{TestLevel, in_share};
+use crate::pool_size::{FILE_CHUNK, SMALL_CHUNK};
+use crate::sampling::{covering, seed};
 
 /// A suite of tests.
 #[derive(Debug)]
@@ -15,51 +15,56 @@ pub struct Suite {
     /// The name of the module that runs it.
     pub name: &'static str,
     /// Cells that it does not run.
-    pub leaves_out: &'static [LeftOut],
+    pub excludes: &'static [Exclusion],
 }
 
 /// Cells that a suite leaves out.
 #[derive(Debug)]
-pub struct LeftOut {
+pub struct Exclusion {
     /// Returns whether a cell is one of them.
     pub holds: fn(&Cell) -> bool,
     /// The reason.
     pub why: &'static str,
 }
 
-const fn but(holds: fn(&Cell) -> bool, why: &'static str) -> LeftOut {
-    LeftOut { holds, why }
+const fn but(holds: fn(&Cell) -> bool, why: &'static str) -> Exclusion {
+    Exclusion { holds, why }
 }
 
-const OF_FILES: LeftOut =
-    but(|cell| cell.room.chunk_bytes != FILE_CHUNK, "a pool in a file has chunks of 2 MiB");
-const OF_LARGE_CHUNKS: LeftOut = but(
-    |cell| cell.room.chunk_bytes > 2 * SMALL_CHUNK,
+const OF_FILES: Exclusion =
+    but(|cell| cell.pool_size.chunk_bytes != FILE_CHUNK, "a pool in a file has chunks of 2 MiB");
+const OF_LARGE_CHUNKS: Exclusion = but(
+    |cell| cell.pool_size.chunk_bytes > 2 * SMALL_CHUNK,
     "a word is tried in a millisecond only where recovery has little to read",
 );
-const OF_SHORT_LOGS: LeftOut = but(
-    |cell| cell.room.chunk_bytes == FILE_CHUNK && SHORT_LOGS.contains(&cell.shape),
+const OF_SHORT_LOGS: Exclusion = but(
+    |cell| cell.pool_size.chunk_bytes == FILE_CHUNK && SHORT_LOGS.contains(&cell.configuration),
     "each few entries of the log would take a chunk of 2 MiB",
 );
-const OF_FULL: LeftOut = but(|cell| cell.room.name == "tight", "the pool would be full: see full_pool");
-const OF_ONE_PROCESS: LeftOut = but(
-    |cell| cell.shape.design == CclBTree && cell.shape.option("collector_threads") != Some(0),
+const OF_FULL: Exclusion =
+    but(|cell| cell.pool_size.name == "tight", "the pool would be full: see full_pool");
+const OF_ONE_PROCESS: Exclusion = but(
+    |cell| cell.configuration.design == CclBTree && cell.configuration.option("collector_threads") != Some(0),
     "a collector's thread would work on when the operation is cut short",
 );
-const OF_TWO_TREES: LeftOut = but(
+const OF_TWO_TREES: Exclusion = but(
     |cell| matches!(cell.codec, Codec::Notes | Codec::Labels),
     "every pool of the suite has a tree of words and one of texts",
 );
-const OF_LARGE: LeftOut =
-    but(|cell| !cell.shape.tiny, "a scenario of a dozen operations changes no structure in leaves so large");
-const OF_LARGE_POOLS: LeftOut =
-    but(|cell| cell.room.chunk_bytes > 2 * SMALL_CHUNK, "a simulated pool is copied for each of its images");
-const OF_LARGE_LEAVES: LeftOut = but(
-    |cell| !cell.shape.tiny && cell.room.chunk_bytes != FILE_CHUNK,
+const OF_LARGE: Exclusion = but(
+    |cell| !cell.configuration.tiny,
+    "a scenario of a dozen operations changes no structure in leaves so large",
+);
+const OF_LARGE_POOLS: Exclusion = but(
+    |cell| cell.pool_size.chunk_bytes > 2 * SMALL_CHUNK,
+    "a simulated pool is copied for each of its images",
+);
+const OF_LARGE_LEAVES: Exclusion = but(
+    |cell| !cell.configuration.tiny && cell.pool_size.chunk_bytes != FILE_CHUNK,
     "a chunk of few KiB holds hardly a leaf so large",
 );
-const OF_LONG_RECORDS: LeftOut = but(
-    |cell| cell.codec == Codec::Notes && cell.room.chunk_bytes != FILE_CHUNK,
+const OF_LONG_RECORDS: Exclusion = but(
+    |cell| cell.codec == Codec::Notes && cell.pool_size.chunk_bytes != FILE_CHUNK,
     "a chunk of few KiB holds no record of 5,000 bytes",
 );
 
@@ -69,44 +74,44 @@ pub mod suites {
     use super::*;
 
     /// Every operation against a model.
-    pub const MODEL: Suite = Suite { name: "model", leaves_out: &[OF_FILES, OF_SHORT_LOGS, OF_FULL] };
+    pub const MODEL: Suite = Suite { name: "model", excludes: &[OF_FILES, OF_SHORT_LOGS, OF_FULL] };
     /// Many threads.
-    pub const CONCURRENCY: Suite = Suite { name: "concurrency", leaves_out: &[OF_FILES, OF_SHORT_LOGS, OF_FULL] };
+    pub const CONCURRENCY: Suite = Suite { name: "concurrency", excludes: &[OF_FILES, OF_SHORT_LOGS, OF_FULL] };
     /// Processes that are killed.
-    pub const KILL: Suite = Suite { name: "kill", leaves_out: &[OF_FILES, OF_SHORT_LOGS, OF_FULL] };
+    pub const KILL: Suite = Suite { name: "kill", excludes: &[OF_FILES, OF_SHORT_LOGS, OF_FULL] };
     /// Damaged pools.
-    pub const CORRUPTION: Suite = Suite { name: "corruption", leaves_out: &[OF_FILES, OF_SHORT_LOGS, OF_FULL] };
+    pub const CORRUPTION: Suite = Suite { name: "corruption", excludes: &[OF_FILES, OF_SHORT_LOGS, OF_FULL] };
     /// Full pools.
     pub const FULL_POOL: Suite = Suite {
         name: "full_pool",
-        leaves_out: &[OF_FILES, OF_SHORT_LOGS, but(|cell| cell.room.name != "tight", "it takes too long to fill")],
+        excludes: &[OF_FILES, OF_SHORT_LOGS, but(|cell| cell.pool_size.name != "tight", "it takes too long to fill")],
     };
     /// Freed space.
-    pub const DELETED: Suite = Suite { name: "freed_space", leaves_out: &[OF_FILES, OF_SHORT_LOGS, OF_FULL] };
+    pub const DELETED: Suite = Suite { name: "freed_space", excludes: &[OF_FILES, OF_SHORT_LOGS, OF_FULL] };
     /// Crashes at every store.
     pub const CUT_SHORT: Suite =
-        Suite { name: "crash_at_every_store", leaves_out: &[OF_FILES, OF_SHORT_LOGS, OF_FULL, OF_ONE_PROCESS, OF_TWO_TREES] };
+        Suite { name: "crash_at_every_store", excludes: &[OF_FILES, OF_SHORT_LOGS, OF_FULL, OF_ONE_PROCESS, OF_TWO_TREES] };
     /// Damaged words, one at a time.
-    pub const WORDS: Suite = Suite { name: "damaged_words", leaves_out: &[OF_LARGE_CHUNKS] };
+    pub const WORDS: Suite = Suite { name: "damaged_words", excludes: &[OF_LARGE_CHUNKS] };
     /// Data saved from damaged pools.
-    pub const SALVAGE: Suite = Suite { name: "salvage", leaves_out: &[OF_FILES, OF_SHORT_LOGS, OF_FULL] };
+    pub const SALVAGE: Suite = Suite { name: "salvage", excludes: &[OF_FILES, OF_SHORT_LOGS, OF_FULL] };
     /// Recovery on several threads.
-    pub const RECOVERY: Suite = Suite { name: "recovery", leaves_out: &[OF_FILES, OF_SHORT_LOGS, OF_FULL] };
+    pub const RECOVERY: Suite = Suite { name: "recovery", excludes: &[OF_FILES, OF_SHORT_LOGS, OF_FULL] };
     /// Pools that are only read.
-    pub const READ_ONLY: Suite = Suite { name: "read_only", leaves_out: &[OF_FILES, OF_SHORT_LOGS, OF_FULL] };
+    pub const READ_ONLY: Suite = Suite { name: "read_only", excludes: &[OF_FILES, OF_SHORT_LOGS, OF_FULL] };
     /// Heap space in use.
-    pub const HEAP: Suite = Suite { name: "heap", leaves_out: &[OF_FILES, OF_SHORT_LOGS, OF_FULL] };
+    pub const HEAP: Suite = Suite { name: "heap", excludes: &[OF_FILES, OF_SHORT_LOGS, OF_FULL] };
     /// Pools that another process writes to.
-    pub const FOLLOW: Suite = Suite { name: "follow", leaves_out: &[OF_FILES, OF_SHORT_LOGS, OF_FULL] };
+    pub const FOLLOW: Suite = Suite { name: "follow", excludes: &[OF_FILES, OF_SHORT_LOGS, OF_FULL] };
     /// Crashes, and interleavings of several threads.
-    pub const EXPLORER: Suite = Suite { name: "trees", leaves_out: &[OF_LARGE, OF_LARGE_POOLS] };
+    pub const EXPLORER: Suite = Suite { name: "trees", excludes: &[OF_LARGE, OF_LARGE_POOLS] };
     /// Processes that are killed until a failure.
-    pub const SOAK: Suite = Suite { name: "round", leaves_out: &[OF_SHORT_LOGS, OF_LARGE_LEAVES, OF_LONG_RECORDS] };
+    pub const SOAK: Suite = Suite { name: "round", excludes: &[OF_SHORT_LOGS, OF_LARGE_LEAVES, OF_LONG_RECORDS] };
     /// Operations generated by a fuzzer.
-    pub const FUZZ: Suite = Suite { name: "operations", leaves_out: &[OF_FILES, OF_SHORT_LOGS, OF_FULL] };
+    pub const FUZZ: Suite = Suite { name: "operations", excludes: &[OF_FILES, OF_SHORT_LOGS, OF_FULL] };
 }
 
-/// Every suite that draws from the table. Others use one particular shape: `figures`, `one_line` and `lock_free`
+/// Every suite that draws from the table. Others use one particular configuration: `figures`, `one_line` and `lock_free`
 /// count its operations, and mutations are tried in the smallest tree pool in which each is detected.
 pub const SUITES: &[Suite] = &[
     suites::MODEL,
@@ -130,7 +135,7 @@ pub const SUITES: &[Suite] = &[
 impl Suite {
     /// Returns the reason why a cell is left out, if it is.
     pub fn why_not(&self, cell: &Cell) -> Option<&'static str> {
-        self.leaves_out.iter().find(|left| (left.holds)(cell)).map(|left| left.why)
+        self.excludes.iter().find(|left| (left.holds)(cell)).map(|left| left.why)
     }
 
     /// Returns all cells of the suite.
@@ -139,20 +144,20 @@ impl Suite {
     }
 
     /// Returns one of the drawn cells of each design, for suites with long runs per cell; all cells if requested.
-    pub fn drawn_of_each_design(&self) -> Vec<Cell> {
-        let (drawn, how) = self.draw(true);
+    pub fn sampled_of_each_design(&self) -> Vec<Cell> {
+        let (drawn, how) = self.sample(true);
         let drawn = if asked().is_none() { first_of_each_design(&drawn) } else { drawn };
         self.tell(drawn, &how)
     }
 
     /// Returns the cells of this run of the suite, and prints them.
-    pub fn drawn(&self) -> Vec<Cell> {
-        let (drawn, how) = self.draw(false);
+    pub fn sampled(&self) -> Vec<Cell> {
+        let (drawn, how) = self.sample(false);
         self.tell(drawn, &how)
     }
 
     /// Draws the cells of this run, with a description; a quick run has a share of them, unless `in_full` is set.
-    fn draw(&self, in_full: bool) -> (Vec<Cell>, String) {
+    fn sample(&self, in_full: bool) -> (Vec<Cell>, String) {
         let (all, seed) = (self.cells(), seed());
         match asked() {
             Some(asked) if asked == "all" => (all, asked),
@@ -162,10 +167,10 @@ impl Suite {
             }
             None => {
                 let mut drawn = covering(all, seed);
-                if !in_full && Effort::of_run() == Effort::Quick {
+                if !in_full && TestLevel::of_run() == TestLevel::Quick {
                     drawn = quick(&drawn);
                 }
-                (drawn, format!("BRISTLECONE_SEED={seed} BRISTLECONE_EFFORT={}", Effort::of_run()))
+                (drawn, format!("BRISTLECONE_SEED={seed} BRISTLECONE_TEST_LEVEL={}", TestLevel::of_run()))
             }
         }
     }
@@ -180,13 +185,13 @@ impl Suite {
 
 /// Returns the requested cells: by name, or all of them.
 fn asked() -> Option<String> {
-    let all = || (Effort::of_run() == Effort::Long).then(|| "all".to_owned());
+    let all = || (TestLevel::of_run() == TestLevel::Long).then(|| "all".to_owned());
     std::env::var("BRISTLECONE_CELLS").ok().or_else(all)
 }
 
 /// Returns the first of the cells of each design.
 fn first_of_each_design(cells: &[Cell]) -> Vec<Cell> {
-    let first = |design| cells.iter().copied().find(|cell| cell.shape.design == design);
+    let first = |design| cells.iter().copied().find(|cell| cell.configuration.design == design);
     Design::ALL.iter().filter_map(|design| first(*design)).collect()
 }
 
@@ -198,7 +203,7 @@ fn quick(drawn: &[Cell]) -> Vec<Cell> {
     let share = drawn.iter().enumerate().filter(|(number, _)| in_share(*number, SHARE));
     let mut some: Vec<_> = share.map(|(_, cell)| *cell).collect();
     for first in first_of_each_design(drawn) {
-        if some.iter().all(|cell| cell.shape.design != first.shape.design) {
+        if some.iter().all(|cell| cell.configuration.design != first.configuration.design) {
             some.push(first);
         }
     }
@@ -208,29 +213,30 @@ fn quick(drawn: &[Cell]) -> Vec<Cell> {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::{goals, shapes};
+    use crate::{configurations, goals};
     use std::collections::BTreeSet;
     use std::path::Path;
 
-    /// Each cell must run somewhere, and so must each shape where crashes are explored or files are used.
+    /// Each cell must run somewhere, and so must each configuration where crashes are explored or files are used.
     #[test]
     fn suites_together_run_every_cell_and_shape() {
         for cell in crate::all() {
             let runs = SUITES.iter().any(|suite| suite.why_not(&cell).is_none());
             let large_or_few = OF_LARGE_POOLS.holds;
-            let known = !large_or_few(&cell) && !cell.shape.tiny || (OF_SHORT_LOGS.holds)(&cell);
+            let known = !large_or_few(&cell) && !cell.configuration.tiny || (OF_SHORT_LOGS.holds)(&cell);
             assert!(runs || known, "{cell} runs nowhere");
         }
-        for shape in shapes() {
-            let of_shape = |suite: &Suite| suite.cells().iter().any(|cell| cell.shape == shape);
-            assert!(SUITES.iter().any(of_shape), "{shape} runs nowhere");
+        for configuration in configurations() {
+            let of_shape =
+                |suite: &Suite| suite.cells().iter().any(|cell| cell.configuration == configuration);
+            assert!(SUITES.iter().any(of_shape), "{configuration} runs nowhere");
         }
     }
 
     #[test]
     fn suites_leave_out_only_what_a_reason_names() {
         for suite in SUITES {
-            for LeftOut { holds, why } in suite.leaves_out {
+            for Exclusion { holds, why } in suite.excludes {
                 assert!(!why.is_empty() && crate::all().any(|cell| holds(&cell)), "{}: {why}", suite.name);
             }
             let (all, cells) = (crate::all().collect::<Vec<_>>(), suite.cells());
@@ -240,7 +246,11 @@ mod tests {
             let shown = |cells: &[Cell]| cells.iter().flat_map(goals).collect::<BTreeSet<_>>();
             assert_eq!(shown(&covering(cells.clone(), seed())), shown(&cells), "{}", suite.name);
             for design in bristlecone::Design::ALL {
-                assert!(cells.iter().any(|cell| cell.shape.design == *design), "{}: no {design}", suite.name);
+                assert!(
+                    cells.iter().any(|cell| cell.configuration.design == *design),
+                    "{}: no {design}",
+                    suite.name
+                );
             }
         }
     }
@@ -251,9 +261,9 @@ mod tests {
         let drawn = covering(cells, seed());
         let share = quick(&drawn);
         for design in Design::ALL {
-            assert!(share.iter().any(|cell| cell.shape.design == *design), "no {design}");
+            assert!(share.iter().any(|cell| cell.configuration.design == *design), "no {design}");
         }
-        if Effort::of_run() == Effort::Quick {
+        if TestLevel::of_run() == TestLevel::Quick {
             assert!(share.len() * 2 < drawn.len(), "{} of {}", share.len(), drawn.len());
         }
     }

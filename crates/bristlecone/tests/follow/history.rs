@@ -146,6 +146,6 @@ impl Visit for Lives {
 
 #[test]
 fn reads_are_linearizable_and_ranges_whole() {
-    let cells = suites::FOLLOW.drawn_of_each_design();
+    let cells = suites::FOLLOW.sampled_of_each_design();
     cells.iter().for_each(|&cell| cell.codec.visit(Lives(cell)));
 }

@@ -6,7 +6,7 @@ use bristlecone::{Domain, Error, Pool, Tree};
 use bristlecone_pm::failpoint;
 use rustix::io::Errno;
 
-use crate::common::{Cell, Items, Plant, Scratch, Visit, by_effort, suites};
+use crate::common::{Cell, Items, Plant, Scratch, Visit, by_level, suites};
 
 const ITEMS: u64 = 3000;
 
@@ -76,10 +76,10 @@ impl Visit for Full<'_> {
 #[test]
 fn full_memory_ends_no_write_and_shows_nothing_wrong() {
     let mut seen = Seen::default();
-    let cells = suites::FOLLOW.drawn_of_each_design();
+    let cells = suites::FOLLOW.sampled_of_each_design();
     // A failed sync ends a pool of the domain `msync`: `no_room` tests that.
     for cell in cells.into_iter().filter(|cell| cell.domain != Domain::Msync) {
-        for after in 0..by_effort(4, 12, 40) {
+        for after in 0..by_level(4, 12, 40) {
             for times in [1, usize::MAX] {
                 cell.codec.visit(Full { cell, after, times, seen: &mut seen });
             }

@@ -8,7 +8,7 @@ use std::time::{Duration, Instant};
 use bristlecone::{Error, Pool, Tree};
 
 use crate::child::{self, Child};
-use crate::common::{Cell, Items, Noise, Plant, Scratch, Visit, by_effort, suites};
+use crate::common::{Cell, Items, Noise, Plant, Scratch, Visit, by_level, suites};
 
 /// Number of keys of a writer; as many others never change.
 const KEYS: u64 = 400;
@@ -76,7 +76,7 @@ impl Visit for Killed {
         let (name, path) = (cell.to_string(), scratch.0.to_str().unwrap());
         let mut followed: Option<Tree<I::K, I::V>> = None;
         let mut noise = Noise(u64::from(std::process::id()) | 1);
-        for life in 0..by_effort(3, 6, 40) {
+        for life in 0..by_level(3, 6, 40) {
             let mut writer = Child::start(KILLED, &["writer", &name, path]);
             while writer.hear().expect("the writer opens the pool") != "open" {}
             let tree = followed.get_or_insert_with(|| Pool::follow(&scratch.0).unwrap().tree("t").unwrap());
@@ -126,7 +126,7 @@ fn writers_that_are_killed_are_followed_by_the_next() {
         let cell = cell_named(&words[1]);
         return cell.codec.visit(Writer(cell, Scratch(PathBuf::from(&words[2]))));
     }
-    suites::FOLLOW.drawn_of_each_design().iter().for_each(|&cell| cell.codec.visit(Killed(cell)));
+    suites::FOLLOW.sampled_of_each_design().iter().for_each(|&cell| cell.codec.visit(Killed(cell)));
 }
 
 /// Continuously reads the constant keys, from both ends and key by key.
@@ -190,7 +190,7 @@ impl Visit for Stopped {
             }
         };
         churn(Duration::from_millis(100));
-        for _ in 0..by_effort(1, 2, 10) {
+        for _ in 0..by_level(1, 2, 10) {
             // Longer than the writer keeps freed memory for it.
             readers[0].signal(libc::SIGSTOP);
             churn(Duration::from_millis(1200));
@@ -218,7 +218,7 @@ fn followers_that_stand_still_or_die_are_not_waited_for() {
         let cell = cell_named(&words[1]);
         return cell.codec.visit(Reader(Scratch(PathBuf::from(&words[2]))));
     }
-    suites::FOLLOW.drawn_of_each_design().iter().for_each(|&cell| cell.codec.visit(Stopped(cell)));
+    suites::FOLLOW.sampled_of_each_design().iter().for_each(|&cell| cell.codec.visit(Stopped(cell)));
 }
 
 /// Creates, drops and grows trees and the pool while they are followed.
@@ -278,5 +278,5 @@ impl Visit for Changes {
 
 #[test]
 fn trees_come_and_go_under_their_followers() {
-    suites::FOLLOW.drawn().iter().for_each(|&cell| cell.codec.visit(Changes(cell)));
+    suites::FOLLOW.sampled().iter().for_each(|&cell| cell.codec.visit(Changes(cell)));
 }

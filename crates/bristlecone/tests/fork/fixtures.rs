@@ -2,12 +2,12 @@
 
 use bristlecone::{Pool, Tree};
 
-use super::common::{Beside, Plant, SHAPES, small_baselines};
+use super::common::{Beside, CONFIGURATIONS, Plant, small_baselines};
 
 /// All configurations of trees in these tests.
 pub fn plants() -> impl Iterator<Item = Box<dyn Sower>> {
-    let shapes = SHAPES.iter().map(|&shape| Box::new(shape) as Box<dyn Sower>);
-    shapes.chain(small_baselines().map(|beside: Beside| Box::new(beside) as Box<dyn Sower>))
+    let configurations = CONFIGURATIONS.iter().map(|&shape| Box::new(shape) as Box<dyn Sower>);
+    configurations.chain(small_baselines().map(|beside: Beside| Box::new(beside) as Box<dyn Sower>))
 }
 
 /// A [`Plant`] with words and, if supported, texts.

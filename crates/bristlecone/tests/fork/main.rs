@@ -17,7 +17,7 @@ use std::time::Duration;
 use bristlecone::{Design, Error, KeepIndex, Pool, Tree};
 
 use child::{Child, Pipe, child};
-use common::{SHAPES, Scratch};
+use common::{CONFIGURATIONS, Scratch};
 use fixtures::{Planted, plants};
 use fork_errors::{ask_all, is_forked, is_in_use, panics};
 
@@ -218,7 +218,7 @@ fn programs() {
 
 fn cloned() {
     let scratch = Scratch::new();
-    let planted = Planted::in_(scratch.open(), &SHAPES[0]);
+    let planted = Planted::in_(scratch.open(), &CONFIGURATIONS[0]);
     planted.fill(0..100);
     let here = std::process::id();
     // No handler that was registered for `fork` is called. SAFETY: without a stack and flags this is
@@ -236,18 +236,18 @@ fn cloned() {
 fn grandchildren() {
     let scratch = Scratch::new();
     let (first, second) = (Scratch::new(), Scratch::new());
-    let planted = Planted::in_(scratch.open(), &SHAPES[0]);
+    let planted = Planted::in_(scratch.open(), &CONFIGURATIONS[0]);
     planted.fill(0..100);
     let here = std::process::id();
     child(|| {
         child(|| assert!(is_forked(planted.words.insert(1, 1), &scratch.0, here)));
-        let own = Planted::in_(first.open(), &SHAPES[0]);
+        let own = Planted::in_(first.open(), &CONFIGURATIONS[0]);
         own.fill(0..100);
         let child_id = std::process::id();
         child(|| {
             assert!(is_forked(planted.words.insert(1, 1), &scratch.0, here));
             assert!(is_forked(own.words.insert(1, 1), &first.0, child_id));
-            let grandchilds = Planted::in_(second.open(), &SHAPES[0]);
+            let grandchilds = Planted::in_(second.open(), &CONFIGURATIONS[0]);
             grandchilds.fill(0..100);
             assert!(is_forked(planted.words.insert(1, 1), &scratch.0, here));
             assert!(is_forked(own.words.insert(1, 1), &first.0, child_id));

@@ -3,7 +3,7 @@
 
 use std::process::Command;
 
-use crate::common::{Plant, SHAPES, Scratch, Shape, share};
+use crate::common::{CONFIGURATIONS, Configuration, Plant, Scratch, share};
 use bristlecone::{Design, Error, Pool, Tree};
 use rustix::process::{Resource, Rlimit, getrlimit, setrlimit};
 
@@ -15,16 +15,16 @@ const LIMITS: [u64; 2] = [3 << 20, 126 << 20];
 const KEYS_MAX: u64 = 20_000_000;
 
 /// A configuration of each design with a DRAM index, without background threads.
-fn shapes() -> impl Iterator<Item = Shape> {
+fn configurations() -> impl Iterator<Item = Configuration> {
     let designs = [Design::SsTree, Design::NbTree, Design::CclBTree, Design::LodgeTree];
     designs.into_iter().map(|design| {
-        let collects = |shape: &Shape| shape.options.contains(&("collector_threads", 0));
-        let fits = |shape: &&Shape| {
+        let collects = |shape: &Configuration| shape.options.contains(&("collector_threads", 0));
+        let fits = |shape: &&Configuration| {
             shape.design == design
                 && !shape.options.is_empty()
                 && (design != Design::CclBTree || collects(shape))
         };
-        *SHAPES.iter().find(fits).expect("every design has such a shape")
+        *CONFIGURATIONS.iter().find(fits).expect("every design has such a shape")
     })
 }
 
@@ -61,7 +61,7 @@ fn fill(tree: &Tree<u64, u64>) -> u64 {
 }
 
 fn child(number: usize) {
-    let shape = shapes().nth(number / LIMITS.len()).unwrap();
+    let shape = configurations().nth(number / LIMITS.len()).unwrap();
     let limit = LIMITS[number % LIMITS.len()];
     let scratch = Scratch::new();
     let open =
@@ -93,7 +93,7 @@ fn an_index_without_address_space_gives_an_error() {
     if let Ok(number) = std::env::var(CHILD) {
         return child(number.parse().unwrap());
     }
-    for number in share(0..shapes().count() * LIMITS.len()) {
+    for number in share(0..configurations().count() * LIMITS.len()) {
         let output = Command::new(std::env::current_exe().unwrap())
             .args(["--exact", "address_space::an_index_without_address_space_gives_an_error", "--nocapture"])
             .env(CHILD, number.to_string())

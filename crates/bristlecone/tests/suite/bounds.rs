@@ -4,7 +4,7 @@
 use std::fmt::Debug;
 use std::ops::Bound;
 
-use crate::common::{SHAPES, Scratch, Shape, small};
+use crate::common::{CONFIGURATIONS, Configuration, Scratch, small};
 use bristlecone::{Key, Tree};
 
 /// Number of keys of a tree, two apart, so that there are numbers between them.
@@ -81,7 +81,7 @@ where
         assert_eq!((ours.next(), ours.next_back()), (None, None), "{} after the end", said());
     }
 
-    fn run(&self, shape: Shape) {
+    fn run(&self, shape: Configuration) {
         let scratch = Scratch::new();
         let pool = scratch.open();
         let tree = shape.tree(&pool, "t").create::<K, u64>().unwrap();
@@ -111,7 +111,7 @@ where
 
 #[test]
 fn words_in_every_shape() {
-    for &shape in SHAPES {
+    for &shape in CONFIGURATIONS {
         Keys::<u64> { own: |n| n, view: |key| *key }.run(shape);
     }
 }

@@ -5,11 +5,11 @@ use std::sync::atomic::{AtomicUsize, Ordering::Relaxed};
 use bristlecone::{Domain, Error, Pool, Tree};
 use bristlecone_pm::failpoint;
 
-use crate::common::{Plant, SHAPES, Scratch};
+use crate::common::{CONFIGURATIONS, Plant, Scratch};
 
 #[test]
 fn a_pool_with_other_handles_stays_open_for_them() {
-    for shape in SHAPES {
+    for shape in CONFIGURATIONS {
         let scratch = Scratch::new();
         let pool = scratch.open();
         let tree: Tree<u64, u64> = shape.create(&pool, "t").unwrap();

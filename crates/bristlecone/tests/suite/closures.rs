@@ -3,7 +3,7 @@
 use std::sync::mpsc::channel;
 use std::time::Duration;
 
-use crate::common::{Plant, SHAPES, Scratch};
+use crate::common::{CONFIGURATIONS, Plant, Scratch};
 
 /// Time after which they count as hung.
 const PATIENCE: Duration = Duration::from_secs(100);
@@ -11,7 +11,7 @@ const KEYS: u64 = 200;
 
 #[test]
 fn a_closure_that_is_shown_a_value_may_write() {
-    for &shape in SHAPES {
+    for &shape in CONFIGURATIONS {
         let (done, ended) = channel();
         std::thread::spawn(move || {
             let scratch = Scratch::new();

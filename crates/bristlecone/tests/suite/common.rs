@@ -8,7 +8,7 @@ use bristlecone::{
     CasError, Design, KeepIndex, Key, Native, Pool, PoolOptions, Result, Tree, TryInsertError, Value,
 };
 use bristlecone_baselines::{AnyDesign, Baseline};
-pub use bristlecone_matrix::{Cell, Codec, Items, SHAPES, Shape, Visit, by_effort, suites};
+pub use bristlecone_matrix::{CONFIGURATIONS, Cell, Codec, Configuration, Items, Visit, by_level, suites};
 use bristlecone_pm::{Domain, Geometry, PoolFile, Region};
 
 /// Returns this run's share of the given items: one of twelve in a quick run, different ones each day, at
@@ -18,15 +18,15 @@ pub fn share<T>(all: impl IntoIterator<Item = T>) -> Vec<T> {
 }
 
 /// Every design with its default options.
-pub fn defaults() -> impl Iterator<Item = Shape> {
-    SHAPES.iter().copied().filter(|shape| shape.options.is_empty())
+pub fn defaults() -> impl Iterator<Item = Configuration> {
+    CONFIGURATIONS.iter().copied().filter(|shape| shape.options.is_empty())
 }
 
 /// Every design with the smallest leaves, without configurations that need small logs.
-pub fn small() -> impl Iterator<Item = Shape> {
+pub fn small() -> impl Iterator<Item = Configuration> {
     let names = ["sstree-1", "nbtree-7", "cclbtree-4-wide", "lodgetree-3-wide", "wotree-2"];
     assert_eq!(names.len(), Design::ALL.len(), "a design has no small shape");
-    names.into_iter().map(|name| Shape::named(name).expect("it is in the table"))
+    names.into_iter().map(|name| Configuration::named(name).expect("it is in the table"))
 }
 
 /// Returns the existing value that prevented an insert.
@@ -57,7 +57,7 @@ pub struct Beside {
 /// Baselines in a size that splits immediately and in one that papers use; with enough time, in all of these.
 pub fn baselines() -> impl Iterator<Item = Beside> {
     const SIZES: &[u64] = &[2, 16, 4, 32];
-    let sizes = &SIZES[..by_effort(2, 4, 4)];
+    let sizes = &SIZES[..by_level(2, 4, 4)];
     let of = move |&baseline| sizes.iter().map(move |&node_lines| Beside { baseline, node_lines });
     Baseline::ALL.iter().flat_map(of)
 }
@@ -80,17 +80,17 @@ pub trait Plant: Copy + std::fmt::Debug + Send + Sync {
 
 impl Plant for Cell {
     fn create<K: Key, V: Value>(&self, pool: &Pool, name: &str) -> Result<Tree<K, V>> {
-        self.shape.create(pool, name)
+        self.configuration.create(pool, name)
     }
 
     fn open<K: Key, V: Value>(&self, pool: &Pool, name: &str) -> Result<Tree<K, V>> {
-        self.shape.open(pool, name)
+        self.configuration.open(pool, name)
     }
 
     fn pool(&self, scratch: &Scratch) -> Pool {
         let is_new = !scratch.0.exists();
         let pool = scratch.in_cell(self).keep_index(KeepIndex::Always).open(&scratch.0).unwrap();
-        for number in (0..self.room.beside).filter(|_| is_new) {
+        for number in (0..self.pool_size.beside).filter(|_| is_new) {
             let design = Design::ALL[number as usize % Design::ALL.len()];
             let beside = pool.tree_options(&format!("beside {number}")).design(design);
             let tree = beside.create::<&str, u64>().unwrap();
@@ -100,7 +100,7 @@ impl Plant for Cell {
     }
 }
 
-impl Plant for Shape {
+impl Plant for Configuration {
     fn create<K: Key, V: Value>(&self, pool: &Pool, name: &str) -> Result<Tree<K, V>> {
         self.tree(pool, name).create()
     }
@@ -150,7 +150,7 @@ impl Scratch {
 
     /// Options for opening the pool of a cell.
     pub fn in_cell(&self, cell: &Cell) -> PoolOptions {
-        self.options().max_bytes(cell.room.bytes()).domain(cell.domain)
+        self.options().max_bytes(cell.pool_size.bytes()).domain(cell.domain)
     }
 
     /// Creates an empty pool with a geometry that options cannot express: the header is the whole file.

@@ -174,7 +174,7 @@ fn composed_operations_do_what_a_map_does() {
             }
         }
     }
-    for (seed, cell) in suites::MODEL.drawn().into_iter().enumerate() {
+    for (seed, cell) in suites::MODEL.sampled().into_iter().enumerate() {
         println!("{cell}");
         cell.codec.visit(Run(cell, 0x5eed_5eed + seed as u64));
     }

@@ -129,7 +129,7 @@ fn every_cell_may_be_damaged() {
             }
         }
     }
-    for (seed, cell) in suites::CORRUPTION.drawn().into_iter().enumerate() {
+    for (seed, cell) in suites::CORRUPTION.sampled().into_iter().enumerate() {
         cell.codec.visit(Run(cell, 19 + seed as u64));
     }
 }

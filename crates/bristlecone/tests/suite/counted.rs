@@ -3,7 +3,7 @@
 
 use std::sync::atomic::{AtomicU64, Ordering::Relaxed};
 
-use crate::common::{Noise, SHAPES, Scratch};
+use crate::common::{CONFIGURATIONS, Noise, Scratch};
 use bristlecone::Tree;
 
 const THREADS: u64 = 3;
@@ -12,7 +12,7 @@ const OPERATIONS: u64 = 1500;
 
 #[test]
 fn the_number_of_items_is_right_once_writers_are_done() {
-    for shape in SHAPES {
+    for shape in CONFIGURATIONS {
         let scratch = Scratch::new();
         let pool = scratch.open();
         let tree: Tree<u64, u64> = shape.tree(&pool, "t").create().unwrap();

@@ -144,7 +144,7 @@ impl Site {
         } else {
             PoolFile::create(
                 path,
-                &CreateOptions { max_bytes: self.cell.room.bytes(), domain, chunk_bytes: None },
+                &CreateOptions { max_bytes: self.cell.pool_size.bytes(), domain, chunk_bytes: None },
                 medium,
             )?
         };
@@ -154,7 +154,7 @@ impl Site {
     }
 
     fn tree<K: Key, V: Value>(&self, pool: &Pool, name: &str) -> Result<Tree<K, V>> {
-        let options = self.cell.shape.tree(pool, name);
+        let options = self.cell.configuration.tree(pool, name);
         match options.open() {
             Err(Error::NoSuchTree { .. }) => options.create(),
             opened => opened,
@@ -163,7 +163,7 @@ impl Site {
 }
 
 fn sites() -> impl Iterator<Item = Site> {
-    share(suites::CUT_SHORT.drawn_of_each_design()).into_iter().map(Site::new)
+    share(suites::CUT_SHORT.sampled_of_each_design()).into_iter().map(Site::new)
 }
 
 /// All acknowledged changes, and the one that may have happened.
@@ -278,7 +278,10 @@ fn recovery_is_cut_short_at_every_store() {
         println!("{:?}: {cuts} recoveries cut short, {changed} had something to do", site.cell);
         assert!(cuts >= ROUNDS * OPENING as usize, "{cuts} recoveries were cut short");
         // Designs whose recovery only reads have nothing to do.
-        assert!(changed > 3 || site.cell.shape.design != Design::SsTree, "{changed} had something to do");
+        assert!(
+            changed > 3 || site.cell.configuration.design != Design::SsTree,
+            "{changed} had something to do"
+        );
     }
 }
 
@@ -331,7 +334,7 @@ fn creating_and_dropping_a_tree_is_all_or_nothing() {
             let life = Life::of(&site, stores);
             let (pool, ..) = site.open(End::NEVER).unwrap();
             assert_eq!(pool.check(), []);
-            let opened = site.cell.shape.tree(&pool, "new").open::<u64, u64>();
+            let opened = site.cell.configuration.tree(&pool, "new").open::<u64, u64>();
             found[life.begun.len()][usize::from(opened.is_ok())] += 1;
             match opened {
                 Ok(tree) => {

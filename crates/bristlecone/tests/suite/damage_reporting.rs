@@ -1,13 +1,13 @@
 //! Damage encountered by reads: missing results must be reported.
 
-use crate::common::{Noise, SHAPES, Scratch, Shape};
+use crate::common::{CONFIGURATIONS, Configuration, Noise, Scratch};
 use bristlecone::{Design, Error, Pool, Tree};
 
 const KEYS: u64 = 2000;
 const CHUNK: usize = 2 << 20;
 
-fn shapes() -> impl Iterator<Item = &'static Shape> {
-    SHAPES.iter().filter(|shape| shape.design == Design::WoTree)
+fn configurations() -> impl Iterator<Item = &'static Configuration> {
+    CONFIGURATIONS.iter().filter(|shape| shape.design == Design::WoTree)
 }
 
 fn key(n: u64) -> String {
@@ -15,7 +15,7 @@ fn key(n: u64) -> String {
 }
 
 /// A pool with a tree, and its bytes.
-fn healthy(shape: &Shape) -> Vec<u8> {
+fn healthy(shape: &Configuration) -> Vec<u8> {
     let scratch = Scratch::new();
     let pool = scratch.without_index().max_bytes(64 << 20).open(&scratch.0).unwrap();
     let tree: Tree<&str, &[u8]> = shape.tree(&pool, "t").create().unwrap();
@@ -28,7 +28,7 @@ fn healthy(shape: &Shape) -> Vec<u8> {
 }
 
 /// Returns the offsets of nodes of a kind: 1 for leaves, 2 for inner nodes.
-fn nodes(bytes: &[u8], shape: &Shape, kind: u8) -> Vec<usize> {
+fn nodes(bytes: &[u8], shape: &Configuration, kind: u8) -> Vec<usize> {
     let lines = shape.options.first().map_or(16, |(_, lines)| *lines as usize);
     let is_node = |at: usize, kind: u8| {
         let state = u64::from_le_bytes(bytes[at..at + 8].try_into().unwrap());
@@ -63,7 +63,7 @@ fn scan_tells(pool: &Pool, what: &str) {
 #[test]
 fn no_scan_takes_damage_for_the_end() {
     let mut noise = Noise(67);
-    for shape in shapes() {
+    for shape in configurations() {
         let whole = healthy(shape);
         for kind in [1, 2] {
             let nodes = nodes(&whole, shape, kind);
@@ -88,7 +88,7 @@ fn no_scan_takes_damage_for_the_end() {
 /// A leaf that is marked as the last one, and is not.
 #[test]
 fn no_scan_ends_in_the_middle_of_the_tree() {
-    for shape in shapes() {
+    for shape in configurations() {
         let lines = shape.options.first().map_or(16, |(_, lines)| *lines);
         let link = [(2, 16), (4, 24), (8, 40), (16, 64), (32, 136)].iter().find(|(of, _)| *of == lines);
         let whole = healthy(shape);
@@ -107,7 +107,7 @@ fn no_scan_ends_in_the_middle_of_the_tree() {
 
 #[test]
 fn no_lookup_takes_damage_for_absence_in_silence() {
-    for shape in shapes() {
+    for shape in configurations() {
         let whole = healthy(shape);
         let nodes = nodes(&whole, shape, 2);
         let mut bytes = whole.clone();
@@ -122,7 +122,7 @@ fn no_lookup_takes_damage_for_absence_in_silence() {
 /// A record with an impossible length.
 #[test]
 fn a_damaged_record_is_no_empty_value() {
-    for shape in shapes() {
+    for shape in configurations() {
         let mut bytes = healthy(shape);
         let is_record = |at: &usize| {
             bytes[*at..].starts_with(&8_u32.to_le_bytes())
@@ -147,7 +147,7 @@ fn a_damaged_record_is_no_empty_value() {
 /// Records whose items cannot be reached must not be taken for free.
 #[test]
 fn writes_to_a_damaged_tree_leave_what_they_cannot_reach() {
-    for shape in shapes() {
+    for shape in configurations() {
         let mut bytes = healthy(shape);
         let inner = nodes(&bytes, shape, 2);
         // The subtree under the root's second entry cannot be reached.
@@ -173,7 +173,7 @@ fn writes_to_a_damaged_tree_leave_what_they_cannot_reach() {
 /// larger value to the left of it.
 #[test]
 fn no_checked_read_takes_a_damaged_separator_for_absence() {
-    for shape in shapes() {
+    for shape in configurations() {
         let whole = healthy(shape);
         let is_key = |at: &usize| whole[*at..].starts_with(b"key ");
         // Separators are fewer than keys, and have their own chunk.

@@ -5,7 +5,7 @@ use std::collections::BTreeMap;
 use std::fs::File;
 use std::os::unix::fs::FileExt;
 
-use crate::common::{Noise, Plant, Scratch, Shape, by_effort, small};
+use crate::common::{Configuration, Noise, Plant, Scratch, by_level, small};
 use bristlecone::{Design, Error, Pool, Tree};
 
 const CHUNK: usize = 2 << 20;
@@ -21,7 +21,7 @@ type Truth = BTreeMap<String, Vec<u8>>;
 
 /// A pool with a tree, and one changed bit.
 struct Site {
-    shape: Shape,
+    shape: Configuration,
     scratch: Scratch,
     bytes: Vec<u8>,
     truth: Truth,
@@ -46,7 +46,7 @@ fn text(n: u64) -> String {
 }
 
 impl Site {
-    fn new(shape: Shape) -> Self {
+    fn new(shape: Configuration) -> Self {
         let scratch = Scratch::new();
         let pool = scratch.without_index().max_bytes(64 << 20).open(&scratch.0).unwrap();
         let tree: Texts = shape.create(&pool, "t").unwrap();
@@ -89,7 +89,7 @@ impl Site {
     fn flip(&self, of_logs: bool, lost: usize) -> Counts {
         let (words, mut counts, mut noise) = (self.words(of_logs), Counts::default(), Noise(3));
         let file = File::options().write(true).open(&self.scratch.0).unwrap();
-        let tries = by_effort(24, 200, 2000).min(words.len());
+        let tries = by_level(24, 200, 2000).min(words.len());
         for at in words.iter().step_by(words.len() / tries.max(1)).take(tries) {
             let byte = at + noise.below(8) as usize;
             let changed = self.bytes[byte] ^ 1 << noise.below(8);

@@ -19,7 +19,7 @@ use self::places::Place;
 use self::site::{Deep, Outcome, Site};
 use crate::common::{Cell, Items, Noise, Visit, is_alone, suites};
 use bristlecone::Design;
-use bristlecone_matrix::{Effort, by_effort, seed};
+use bristlecone_matrix::{TestLevel, by_level, seed};
 
 /// Of this many values one is followed by writes and another opening, and one by salvage.
 const LIVES: usize = 16;
@@ -42,7 +42,7 @@ struct Sweep<'c> {
 impl Visit for Sweep<'_> {
     fn visit<I: Items>(self) {
         let asked = std::env::var("BRISTLECONE_WORDS").ok().map(|words| words.parse().unwrap());
-        let words: usize = asked.unwrap_or_else(|| by_effort(1, 2, 8));
+        let words: usize = asked.unwrap_or_else(|| by_level(1, 2, 8));
         let mut site = Site::<I>::new(self.cell);
         let mut kinds: BTreeMap<&str, Vec<Place>> = BTreeMap::new();
         site.places().into_iter().for_each(|place| kinds.entry(place.kind).or_default().push(place));
@@ -82,9 +82,11 @@ fn sweep(design: Design, test: &str, kinds: &[&str]) {
         return;
     }
     let (mut counts, mut failures, begun) = (Counts::new(), Vec::new(), Instant::now());
-    let of_design = |cells: Vec<Cell>| cells.into_iter().filter(move |cell| cell.shape.design == design);
-    let drawn: Vec<Cell> = of_design(suites::WORDS.drawn()).collect();
-    let some_cells = Effort::of_run() == Effort::Quick || std::env::var_os("BRISTLECONE_CELLS").is_some();
+    let of_design =
+        |cells: Vec<Cell>| cells.into_iter().filter(move |cell| cell.configuration.design == design);
+    let drawn: Vec<Cell> = of_design(suites::WORDS.sampled()).collect();
+    let some_cells =
+        TestLevel::of_run() == TestLevel::Quick || std::env::var_os("BRISTLECONE_CELLS").is_some();
     // Kinds that the day's cells do not have are in other cells.
     let others = of_design(suites::WORDS.cells())
         .filter(|cell| drawn.iter().all(|own| own.to_string() != cell.to_string()));

@@ -6,7 +6,7 @@ use std::sync::atomic::{AtomicBool, Ordering::Relaxed};
 use bristlecone::{Design, Domain, Error, Pool, Tree};
 use bristlecone_pm::failpoint;
 
-use crate::common::{Items, Plant, SHAPES, Scratch, Visit, defaults, suites};
+use crate::common::{CONFIGURATIONS, Items, Plant, Scratch, Visit, defaults, suites};
 
 fn names(pool: &Pool) -> Vec<String> {
     pool.trees().unwrap().into_iter().map(|tree| tree.spec.name).collect()
@@ -18,7 +18,7 @@ fn is_full(tree: &Tree<u64, u64>, keys: u64) -> bool {
 
 #[test]
 fn a_renamed_tree_keeps_its_handles_and_its_items() {
-    for shape in SHAPES {
+    for shape in CONFIGURATIONS {
         let scratch = Scratch::new();
         let pool = scratch.open();
         let tree: Tree<u64, u64> = shape.create(&pool, "first").unwrap();
@@ -109,7 +109,7 @@ fn a_cleared_tree_is_empty_and_as_it_was_made() {
             assert_eq!((tree.len(), tree.check(), pool.check()), (1, vec![], vec![]));
         }
     }
-    suites::MODEL.drawn().into_iter().for_each(|cell| cell.codec.visit(Run(cell)));
+    suites::MODEL.sampled().into_iter().for_each(|cell| cell.codec.visit(Run(cell)));
 }
 
 /// Clearing frees the space, repeatedly.

@@ -7,7 +7,7 @@
 
 use std::collections::{BTreeMap, BTreeSet};
 
-use crate::common::{Plant, Scratch, Shape, is_alone, share, small};
+use crate::common::{Configuration, Plant, Scratch, is_alone, share, small};
 use bristlecone::{Domain, Error, Pool, Result, Tree};
 use bristlecone_pm::{Geometry, failpoint};
 use rustix::io::Errno;
@@ -33,7 +33,7 @@ type Texts = Tree<&'static str, &'static [u8]>;
 
 /// A pool with a tree in the state after a crash.
 struct Site {
-    shape: Shape,
+    shape: Configuration,
     domain: Domain,
     scratch: Scratch,
     before: Vec<u8>,
@@ -56,7 +56,7 @@ impl Told {
 }
 
 impl Site {
-    fn new(shape: Shape, domain: Domain, directory: &str) -> Self {
+    fn new(shape: Configuration, domain: Domain, directory: &str) -> Self {
         let scratch = Scratch::within(directory);
         scratch.format(GEOMETRY);
         let site = Self { shape, domain, scratch, before: Vec::new() };

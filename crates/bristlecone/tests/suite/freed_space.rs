@@ -3,7 +3,7 @@
 
 use crate::common::{Cell, Items, Plant, Scratch, Visit, defaults, share, suites};
 use bristlecone::{Design, Key, Pool, Tree, Value};
-use bristlecone_matrix::by_effort;
+use bristlecone_matrix::by_level;
 use bristlecone_random::mix;
 
 const THREADS: u64 = 4;
@@ -111,7 +111,7 @@ fn cells_that_are_filled_again_take_no_more() {
             pool.close().unwrap();
             let (mut used, mut emptied) = (Vec::new(), Vec::new());
             let most = |used: &[u64]| used[0] + used[0] / 4 + 2;
-            for round in 0..by_effort(2, 6, 6) {
+            for round in 0..by_level(2, 6, 6) {
                 let pool = cell.pool(&scratch);
                 let tree: Tree<I::K, I::V> = cell.open(&pool, "t").unwrap();
                 assert!(tree.is_empty() && tree.check().is_empty());
@@ -144,10 +144,10 @@ fn cells_that_are_filled_again_take_no_more() {
             assert!(emptied.iter().all(|used| *used <= most(&emptied)), "{emptied:?} chunks without items");
             // With a few entries per chunk, the log of a full tree takes many times the space of the items,
             // depending on when its collector runs.
-            if cell.shape.option("log_entries").is_none_or(|entries| entries >= 300) {
+            if cell.configuration.option("log_entries").is_none_or(|entries| entries >= 300) {
                 assert!(used.iter().all(|used_then| *used_then <= most(&used)), "{used:?} chunks in use");
             }
         }
     }
-    suites::DELETED.drawn().into_iter().for_each(|cell| cell.codec.visit(Run(cell)));
+    suites::DELETED.sampled().into_iter().for_each(|cell| cell.codec.visit(Run(cell)));
 }

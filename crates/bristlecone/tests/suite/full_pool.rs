@@ -1,6 +1,6 @@
 //! A full pool: an error without any other change; removals free space again.
 
-use crate::common::{Cell, Items, Noise, Plant, SHAPES, Scratch, Visit, is_alone, share, suites};
+use crate::common::{CONFIGURATIONS, Cell, Items, Noise, Plant, Scratch, Visit, is_alone, share, suites};
 use bristlecone::{Design, Error, Pool, Tree};
 
 const POOL_BYTES: u64 = 12 << 20;
@@ -163,7 +163,7 @@ fn every_cell_may_be_full() {
         }
     }
     if is_alone("full_pool::every_cell_may_be_full") {
-        suites::FULL_POOL.drawn().into_iter().for_each(|cell| cell.codec.visit(Run(cell)));
+        suites::FULL_POOL.sampled().into_iter().for_each(|cell| cell.codec.visit(Run(cell)));
     }
 }
 
@@ -175,7 +175,7 @@ fn keys_that_are_gone_take_no_room() {
     }
     const ROUNDS: usize = 40;
     const KEYS: usize = 500;
-    for shape in share(SHAPES) {
+    for shape in share(CONFIGURATIONS) {
         let scratch = Scratch::new();
         let pool = scratch.options().max_bytes(256 << 20).open(&scratch.0).unwrap();
         let tree = shape.create::<&str, u64>(&pool, "t").unwrap();

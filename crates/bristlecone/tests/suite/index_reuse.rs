@@ -8,10 +8,12 @@ use std::path::Path;
 use std::sync::mpsc;
 
 use bristlecone::{Design, KeepIndex, Pool, PoolOptions, Tree};
-use bristlecone_matrix::{Codec, by_effort};
+use bristlecone_matrix::{Codec, by_level};
 use bristlecone_random::mix;
 
-use crate::common::{Items, Plant, Scratch, Shape, Visit, defaults, is_alone, segment_of, share, small};
+use crate::common::{
+    Configuration, Items, Plant, Scratch, Visit, defaults, is_alone, segment_of, share, small,
+};
 
 /// Number of items of the closed pool.
 const ITEMS: u64 = 3000;
@@ -26,7 +28,7 @@ fn open(scratch: &Scratch) -> Pool {
 
 /// Returns whether the pool was opened with the saved index; asserts that it has exactly the expected items in any
 /// case.
-fn is_kept(pool: &Pool, shape: Shape, items: u64) -> bool {
+fn is_kept(pool: &Pool, shape: Configuration, items: u64) -> bool {
     let tree: Tree<u64, u64> = shape.open(pool, "t").unwrap();
     assert_eq!((tree.len(), tree.check()), (items, vec![]), "{shape:?}");
     assert!(tree.iter().eq((0..items).map(|key| (key, key))), "{shape:?}");
@@ -34,7 +36,7 @@ fn is_kept(pool: &Pool, shape: Shape, items: u64) -> bool {
 }
 
 /// Creates a pool with items, and closes it.
-fn closed(scratch: &Scratch, shape: Shape, items: u64) {
+fn closed(scratch: &Scratch, shape: Configuration, items: u64) {
     let pool = open(scratch);
     let tree: Tree<u64, u64> = shape.create(&pool, "t").unwrap();
     (0..items).for_each(|key| _ = tree.insert(key, key).unwrap());
@@ -42,7 +44,7 @@ fn closed(scratch: &Scratch, shape: Shape, items: u64) {
     pool.close().unwrap();
 }
 
-struct Lives(Shape);
+struct Lives(Configuration);
 
 impl Visit for Lives {
     fn visit<I: Items>(self) {
@@ -186,7 +188,7 @@ fn a_changed_word_of_the_index_file_never_changes_an_answer() {
     if !is_alone("index_reuse::a_changed_word_of_the_index_file_never_changes_an_answer") {
         return;
     }
-    let trials = by_effort(8, 40, 400);
+    let trials = by_level(8, 40, 400);
     for shape in defaults() {
         let scratch = Scratch::new();
         closed(&scratch, shape, ITEMS);

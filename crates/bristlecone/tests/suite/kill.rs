@@ -15,7 +15,7 @@ use std::time::Duration;
 
 use crate::common::{Cell, Items, Noise, Plant, Scratch, Visit, suites};
 use bristlecone::{Domain, Key, Tree, Value};
-use bristlecone_matrix::by_effort;
+use bristlecone_matrix::by_level;
 
 const WRITERS: u64 = 3;
 const KEYS: u64 = 3000;
@@ -126,9 +126,9 @@ fn everything_acknowledged_is_found() {
         let (round, scratch) = (round.parse().unwrap(), Scratch(PathBuf::from(pool)));
         return cell.codec.visit(Child { cell, round, scratch });
     }
-    let cells = suites::KILL.drawn();
+    let cells = suites::KILL.sampled();
     let rounds = std::env::var("BRISTLECONE_KILL_ROUNDS")
-        .map_or_else(|_| by_effort(20, 60, 1000), |rounds| rounds.parse().unwrap());
+        .map_or_else(|_| by_level(20, 60, 1000), |rounds| rounds.parse().unwrap());
     let rounds = u64::div_ceil(rounds, cells.len() as u64).max(3);
     cells.iter().for_each(|&cell| cell.codec.visit(Parent { cell, rounds }));
     let (steps, rounds) = (ACKNOWLEDGED.load(Relaxed), rounds as usize * cells.len());
@@ -251,6 +251,6 @@ impl Visit for Lives {
 #[test]
 fn what_threads_wrote_in_long_lives_is_found_after_a_crash() {
     let rounds = std::env::var("BRISTLECONE_KILL_ROUNDS")
-        .map_or_else(|_| by_effort(1, 2, 8), |rounds| rounds.parse().unwrap());
-    suites::KILL.drawn().iter().for_each(|&cell| cell.codec.visit(Lives(cell, rounds)));
+        .map_or_else(|_| by_level(1, 2, 8), |rounds| rounds.parse().unwrap());
+    suites::KILL.sampled().iter().for_each(|&cell| cell.codec.visit(Lives(cell, rounds)));
 }

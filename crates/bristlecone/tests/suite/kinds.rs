@@ -4,7 +4,7 @@
 use std::collections::BTreeMap;
 use std::ops::Bound;
 
-use crate::common::{Noise, Plant, Scratch, Shape, inserted, small, swapped};
+use crate::common::{Configuration, Noise, Plant, Scratch, inserted, small, swapped};
 use bristlecone::dynamic::Datum;
 use bristlecone::{Error, Key, Pool, Tree, Value, dynamic};
 
@@ -181,7 +181,7 @@ where
         assert_eq!(self.dynamic.len(), self.model.len() as u64);
     }
 
-    fn run(pool: &Pool, shape: Shape, number: usize) -> Model {
+    fn run(pool: &Pool, shape: Configuration, number: usize) -> Model {
         let (name, mut noise) = (number.to_string(), Noise(number as u64 + 1));
         let typed: Tree<T, T> = shape.create(pool, &name).unwrap();
         let dynamic = pool.dynamic_tree(&name).unwrap();
@@ -193,7 +193,7 @@ where
         trees.model
     }
 
-    fn run_again(pool: &Pool, shape: Shape, number: usize, model: Model) {
+    fn run_again(pool: &Pool, shape: Configuration, number: usize, model: Model) {
         let dynamic = pool.dynamic_tree(&number.to_string()).unwrap();
         let typed = shape.open(pool, &number.to_string()).unwrap();
         Self { typed, dynamic, model }.compare(&mut Noise(7));
@@ -201,7 +201,7 @@ where
 }
 
 /// The test of each kind: in a new tree, and in a reopened one.
-type Run = (fn(&Pool, Shape, usize) -> Model, fn(&Pool, Shape, usize, Model));
+type Run = (fn(&Pool, Configuration, usize) -> Model, fn(&Pool, Configuration, usize, Model));
 
 macro_rules! kinds {
     ($($type:ty),+ $(,)?) => {

@@ -6,15 +6,15 @@ use std::fmt::Debug;
 use std::ops::ControlFlow;
 
 use crate::common::{
-    Cell, Items, Noise, Plant, Scratch, Shape, Visit, baselines, defaults, inserted, share, small, suites,
-    swapped,
+    Cell, Configuration, Items, Noise, Plant, Scratch, Visit, baselines, defaults, inserted, share, small,
+    suites, swapped,
 };
 use crate::external_design::Toy;
 use bristlecone::lab::TreeDesign;
 use bristlecone::{Design, Error, KEY_BYTES_MAX, Key, Native, Pool, Result, Tree, VALUE_BYTES_MAX, Value};
 
 /// A tree and its model: `key` and `value` make arguments from numbers.
-struct Twin<K: Key, V: Value, S = Shape> {
+struct Twin<K: Key, V: Value, S = Configuration> {
     key: fn(u64) -> K::Owned,
     value: fn(u64) -> V::Owned,
     key_ref: for<'a> fn(&'a K::Owned) -> K::Ref<'a>,
@@ -238,7 +238,7 @@ fn every_cell_holds_what_a_map_holds() {
             twin.run(2000, 4000, seed);
         }
     }
-    for (seed, cell) in suites::MODEL.drawn().into_iter().enumerate() {
+    for (seed, cell) in suites::MODEL.sampled().into_iter().enumerate() {
         println!("{cell}");
         cell.codec.visit(Run(cell, 0x1234_5678 + seed as u64));
     }

@@ -4,7 +4,7 @@
 use std::collections::BTreeMap;
 use std::fmt::Debug;
 
-use crate::common::{SHAPES, Scratch, Shape, is_alone};
+use crate::common::{CONFIGURATIONS, Configuration, Scratch, is_alone};
 use bristlecone::{Design, Error, Key, Native, Pool, Tree, Value};
 use bristlecone_pm::{Domain, Geometry, OpenOptions, PoolFile, Region};
 
@@ -17,7 +17,7 @@ const FEW_SLOTS: u64 = 128;
 
 struct Site<K: Key, V: Value> {
     scratch: Scratch,
-    shape: Shape,
+    shape: Configuration,
     key: fn(u64) -> K::Owned,
     key_ref: for<'a> fn(&'a K::Owned) -> K::Ref<'a>,
     value: fn(u64) -> V::Owned,
@@ -94,8 +94,8 @@ where
     }
 }
 
-fn shapes() -> impl Iterator<Item = Shape> {
-    SHAPES.iter().copied().filter(|shape| shape.design == Design::NbTree)
+fn configurations() -> impl Iterator<Item = Configuration> {
+    CONFIGURATIONS.iter().copied().filter(|shape| shape.design == Design::NbTree)
 }
 
 /// Distinct keys in scrambled order.
@@ -108,7 +108,7 @@ fn nbtree_of_words_writes_again_once_half_is_gone() {
     if !is_alone("nbtree_full::nbtree_of_words_writes_again_once_half_is_gone") {
         return;
     }
-    for shape in shapes() {
+    for shape in configurations() {
         let site: Site<u64, u64> = Site {
             scratch: Scratch::new(),
             shape,
@@ -128,7 +128,7 @@ fn nbtree_of_texts_writes_again_once_half_is_gone() {
     if !is_alone("nbtree_full::nbtree_of_texts_writes_again_once_half_is_gone") {
         return;
     }
-    for shape in shapes() {
+    for shape in configurations() {
         let site: Site<&str, &[u8]> = Site {
             scratch: Scratch::new(),
             shape,

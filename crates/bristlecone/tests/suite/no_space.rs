@@ -13,7 +13,7 @@ use std::process::Command;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering::Relaxed};
 
-use crate::common::{Noise, SHAPES, Scratch, Shape, is_alone, share};
+use crate::common::{CONFIGURATIONS, Configuration, Noise, Scratch, is_alone, share};
 use crate::crash_at_every_store::Ending;
 use bristlecone::lab::pool_on_any;
 use bristlecone::{Error, Key, Native, Pool, Tree, Value};
@@ -48,7 +48,7 @@ pub fn limit(bytes: Option<u64>) {
 /// A pool with one tree, and its contents.
 struct Site<K: Key, V: Value> {
     scratch: Scratch,
-    shape: Shape,
+    shape: Configuration,
     full: Full,
     key: fn(u64) -> K::Owned,
     key_ref: for<'a> fn(&'a K::Owned) -> K::Ref<'a>,
@@ -247,7 +247,7 @@ where
     }
 }
 
-fn words(shape: Shape, full: Full) -> Site<u64, u64> {
+fn words(shape: Configuration, full: Full) -> Site<u64, u64> {
     Site {
         scratch: Scratch::new(),
         shape,
@@ -262,7 +262,7 @@ fn words(shape: Shape, full: Full) -> Site<u64, u64> {
     }
 }
 
-fn texts(shape: Shape, full: Full) -> Site<&'static str, &'static [u8]> {
+fn texts(shape: Configuration, full: Full) -> Site<&'static str, &'static [u8]> {
     Site {
         scratch: Scratch::new(),
         shape,
@@ -278,13 +278,13 @@ fn texts(shape: Shape, full: Full) -> Site<&'static str, &'static [u8]> {
 }
 
 /// Runs it with every configuration, and fails with a list of all failures.
-fn each_shape(run: impl Fn(Shape)) {
-    let fails = |shape: &&Shape| {
+fn each_shape(run: impl Fn(Configuration)) {
+    let fails = |shape: &&Configuration| {
         let failed = catch_unwind(AssertUnwindSafe(|| run(**shape))).is_err();
         limit(None);
         failed
     };
-    let failed: Vec<_> = share(SHAPES).into_iter().filter(fails).collect();
+    let failed: Vec<_> = share(CONFIGURATIONS).into_iter().filter(fails).collect();
     assert!(failed.is_empty(), "{failed:?}");
 }
 
@@ -321,7 +321,7 @@ const THREADS: u64 = 4;
 const REFUSED: usize = 200;
 
 /// Several threads run out of space together: each key is present, or its write failed.
-fn together(shape: Shape, full: Full) {
+fn together(shape: Configuration, full: Full) {
     let mut site = words(shape, full);
     let Open { pool, tree } = site.create();
     let accepted: Vec<Vec<u64>> = std::thread::scope(|scope| {

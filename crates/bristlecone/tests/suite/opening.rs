@@ -6,7 +6,7 @@ use std::sync::Barrier;
 
 use bristlecone::{Design, Error, Key, Pool, Tree, Value};
 
-use crate::common::{SHAPES, Scratch, Shape, defaults};
+use crate::common::{CONFIGURATIONS, Configuration, Scratch, defaults};
 
 /// Threads that open or create one pool: each gets it, or the error that it is in use.
 #[test]
@@ -60,7 +60,7 @@ fn racing_openers_of_a_new_tree_all_get_it() {
 /// Creating a tree in a full pool fails and changes nothing.
 #[test]
 fn a_tree_that_finds_no_room_is_not_there() {
-    for shape in SHAPES {
+    for shape in CONFIGURATIONS {
         let scratch = Scratch::new();
         let options = Pool::options().max_bytes(8 << 20).create(true);
         let pool = options.open(&scratch.0).unwrap();
@@ -114,7 +114,7 @@ impl Item for &'static [u8] {
 const ITEMS: u64 = 300;
 const BROKEN: u64 = 123;
 
-fn fill<K: Item, V: Item>(shape: Shape, pool: &Pool) {
+fn fill<K: Item, V: Item>(shape: Configuration, pool: &Pool) {
     let tree: Tree<K, V> = shape.tree(pool, "t").create().unwrap();
     for number in 0..ITEMS {
         K::item(number, |key, _| V::item(number, |_, value| tree.insert(key, value).map(drop))).unwrap();
@@ -132,7 +132,7 @@ fn break_record(scratch: &Scratch, number: u64, last: bool) {
     file.write_all_at(b"R", at as u64).unwrap();
 }
 
-fn a_broken_record_is_an_error<K: Item, V: Item>(shape: Shape)
+fn a_broken_record_is_an_error<K: Item, V: Item>(shape: Configuration)
 where
     <K as Key>::Owned: std::fmt::Debug,
     <V as Value>::Owned: std::fmt::Debug,
@@ -169,12 +169,12 @@ where
 
 #[test]
 fn a_checked_read_of_a_broken_value_is_an_error() {
-    SHAPES.iter().for_each(|&shape| a_broken_record_is_an_error::<u64, &'static [u8]>(shape));
+    CONFIGURATIONS.iter().for_each(|&shape| a_broken_record_is_an_error::<u64, &'static [u8]>(shape));
 }
 
 #[test]
 fn a_checked_read_of_a_broken_key_is_an_error() {
-    SHAPES.iter().for_each(|&shape| a_broken_record_is_an_error::<&'static [u8], u64>(shape));
+    CONFIGURATIONS.iter().for_each(|&shape| a_broken_record_is_an_error::<&'static [u8], u64>(shape));
 }
 
 #[test]

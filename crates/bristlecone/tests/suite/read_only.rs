@@ -175,7 +175,7 @@ fn every_cell_is_read_without_a_change() {
             assert!(std::fs::read(&scratch.0).unwrap() == before, "reading changed the file");
         }
     }
-    for (at, cell) in suites::READ_ONLY.drawn().into_iter().enumerate() {
+    for (at, cell) in suites::READ_ONLY.sampled().into_iter().enumerate() {
         cell.codec.visit(Run(cell, at % 2 == 0));
     }
 }

@@ -7,7 +7,7 @@ use std::sync::Arc;
 use std::sync::mpsc::{Receiver, Sender, channel};
 use std::time::Duration;
 
-use crate::common::{SHAPES, Scratch, Shape, share};
+use crate::common::{CONFIGURATIONS, Configuration, Scratch, share};
 use crate::crash_at_every_store::{AT_LOAD, Ending};
 use bristlecone::lab::pool_on_any;
 use bristlecone::{Design, Native, Tree};
@@ -68,7 +68,7 @@ fn read(tree: &Tree<u64, u64>, writer: &Rc<Writer>) -> usize {
     waited
 }
 
-fn disturb(shape: &Shape) -> usize {
+fn disturb(shape: &Configuration) -> usize {
     let scratch = Scratch::new();
     let options = CreateOptions { max_bytes: 64 << 20, domain: None, chunk_bytes: None };
     let medium = |domain| Ending::never(Native::new(domain), &Arc::default()).boxed();
@@ -93,7 +93,7 @@ fn disturb(shape: &Shape) -> usize {
 #[test]
 fn readers_come_to_an_end_and_may_write() {
     let locking = [Design::CclBTree, Design::LodgeTree];
-    for shape in share(SHAPES.iter().filter(|shape| locking.contains(&shape.design))) {
+    for shape in share(CONFIGURATIONS.iter().filter(|shape| locking.contains(&shape.design))) {
         let waited = disturb(shape);
         println!("{shape:?}: a reader locked {waited} times");
         assert!(waited > 0, "{shape:?}: no reader ran out of patience");

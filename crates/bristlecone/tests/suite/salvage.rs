@@ -6,7 +6,7 @@ use std::collections::BTreeMap;
 
 use crate::common::{Cell, Items, Noise, Plant, Scratch, Visit, suites};
 use bristlecone::{Design, Error, Native, Pool, Salvage, Tree, TreeSpec};
-use bristlecone_matrix::by_effort;
+use bristlecone_matrix::by_level;
 use bristlecone_pm::{OpenOptions, PoolFile};
 
 const KEYS: u64 = 5000;
@@ -223,7 +223,7 @@ fn any_damage_is_survived() {
         (0..whole.len()).step_by(8).filter(|&at| whole[at..at + 8] != [0; 8]).collect()
     });
     let mut noise = Noise(47);
-    for round in 0..by_effort(24, 100, 100) {
+    for round in 0..by_level(24, 100, 100) {
         let design = round % DESIGNS.len();
         let (mut bytes, occupied) = (wholes[design].clone(), &occupied[design]);
         for _ in 0..=noise.below(20) {
@@ -314,5 +314,5 @@ fn every_cell_is_copied() {
             assert!(tree.iter().eq(contents));
         }
     }
-    suites::SALVAGE.drawn().into_iter().for_each(|cell| cell.codec.visit(Run(cell)));
+    suites::SALVAGE.sampled().into_iter().for_each(|cell| cell.codec.visit(Run(cell)));
 }

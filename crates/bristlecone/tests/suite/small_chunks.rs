@@ -2,14 +2,14 @@
 
 use bristlecone::{Pool, Tree};
 
-use crate::common::{Plant, SHAPES, Scratch, defaults, share};
+use crate::common::{CONFIGURATIONS, Plant, Scratch, defaults, share};
 
 const FEW: u64 = 3;
 
 /// Every design begins with a few chunks, grows beyond them, and frees them.
 #[test]
 fn trees_of_small_chunks_begin_small_and_grow() {
-    let others = share(SHAPES.iter().copied().filter(|shape| !shape.options.is_empty()));
+    let others = share(CONFIGURATIONS.iter().copied().filter(|shape| !shape.options.is_empty()));
     for shape in defaults().chain(others) {
         let scratch = Scratch::new();
         let open = || Pool::options().chunk_bytes(4096).create(true).open(&scratch.0).unwrap();

@@ -4,7 +4,7 @@
 use std::collections::BTreeMap;
 use std::fmt::Debug;
 
-use crate::common::{Noise, Plant, SHAPES, Scratch, inserted, swapped};
+use crate::common::{CONFIGURATIONS, Noise, Plant, Scratch, inserted, swapped};
 use bristlecone::{Design, Key, Pool, Tree, Value};
 
 /// Maps numbers to keys and values.
@@ -121,7 +121,7 @@ where
     }
 
     fn run(&self, design: Design) {
-        for &shape in SHAPES.iter().filter(|shape| shape.design == design) {
+        for &shape in CONFIGURATIONS.iter().filter(|shape| shape.design == design) {
             let scratch = Scratch::new();
             self.alone(shape, scratch.open(), &scratch);
             self.together(shape, &scratch.open());

@@ -3,7 +3,7 @@
 use std::any::Any;
 use std::process::Command;
 
-use crate::common::{Plant, SHAPES, Scratch, share, small};
+use crate::common::{CONFIGURATIONS, Plant, Scratch, share, small};
 use bristlecone::{Error, Tree};
 
 const CHILD: &str = "BRISTLECONE_THREADS_CHILD";
@@ -22,7 +22,7 @@ fn without_threads_everything_is_done_by_the_caller() {
         return;
     }
     assert!(std::thread::Builder::new().spawn(|| {}).is_err(), "a thread with an endless stack");
-    for shape in SHAPES {
+    for shape in CONFIGURATIONS {
         let scratch = Scratch::new();
         let open = || scratch.options().recovery_threads(4).open(&scratch.0).unwrap();
         let pool = open();

@@ -4,7 +4,7 @@
 use std::collections::BTreeMap;
 use std::sync::atomic::{AtomicU64, Ordering::Relaxed};
 
-use crate::common::{Noise, SHAPES, Scratch, Shape, share};
+use crate::common::{CONFIGURATIONS, Configuration, Noise, Scratch, share};
 use bristlecone::{Design, Error, Key, Pool, Tree, Value};
 
 const THREADS: u64 = 3;
@@ -72,7 +72,7 @@ fn assert_holds<K: Key, V: Value>(
     assert_eq!((tree.iter().count(), tree.iter().rev().count()), (held.len(), held.len()), "{what}");
 }
 
-fn full<K: Key, V: Value>(shape: &Shape, pool_bytes: u64, codec: &Codec<K, V>)
+fn full<K: Key, V: Value>(shape: &Configuration, pool_bytes: u64, codec: &Codec<K, V>)
 where
     V::Owned: PartialEq + std::fmt::Debug,
 {
@@ -124,8 +124,8 @@ where
     assert_holds(&tree, codec, &all, "after life went on");
 }
 
-fn shapes() -> Vec<&'static Shape> {
-    share(SHAPES.iter().filter(|shape| shape.design == Design::WoTree))
+fn configurations() -> Vec<&'static Configuration> {
+    share(CONFIGURATIONS.iter().filter(|shape| shape.design == Design::WoTree))
 }
 
 #[test]
@@ -136,7 +136,7 @@ fn wotree_of_words_in_a_full_pool_keeps_what_it_acknowledged() {
         value: |number| number,
         value_ref: |value| *value,
     };
-    shapes().into_iter().for_each(|shape| full(shape, 12 << 20, &codec));
+    configurations().into_iter().for_each(|shape| full(shape, 12 << 20, &codec));
 }
 
 #[test]
@@ -147,5 +147,5 @@ fn wotree_of_texts_in_a_full_pool_keeps_what_it_acknowledged() {
         value: |number| vec![number as u8; number as usize % 40],
         value_ref: |value| value,
     };
-    shapes().into_iter().for_each(|shape| full(shape, 32 << 20, &codec));
+    configurations().into_iter().for_each(|shape| full(shape, 32 << 20, &codec));
 }

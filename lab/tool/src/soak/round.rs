@@ -208,7 +208,7 @@ impl fmt::Display for Round {
 /// Returns the cell's own geometry, or one that is soon full.
 fn geometry(seed: u64, cell: &Cell) -> Geometry {
     let mut generator = generator(seed, "geometry");
-    let (chunk_bytes, chunks_max) = (cell.room.chunk_bytes, cell.room.chunks_max);
+    let (chunk_bytes, chunks_max) = (cell.pool_size.chunk_bytes, cell.pool_size.chunks_max);
     let tighter = chunk_bytes > TIGHT_CHUNK && generator.below(8) > 0;
     let (chunk_bytes, chunks_max) =
         if tighter { (TIGHT_CHUNK, 6 + generator.below(60)) } else { (chunk_bytes, chunks_max) };

@@ -140,7 +140,7 @@ impl Worker<'_> {
     /// Opens the tree, or creates it if it was never created. Returns `None` for a tree that does not fit its
     /// pool.
     fn open_tree<I: Items>(&self, pool: &Pool, look: bool) -> Checked<Option<Tree<I::K, I::V>>> {
-        let options = self.life.round.cell.shape.tree(pool, TREE);
+        let options = self.life.round.cell.configuration.tree(pool, TREE);
         let tree = match options.open() {
             Err(Error::NoSuchTree { .. }) if self.life.board.created.load(Relaxed) < POOL_AND_TREE => {
                 match options.create() {
@@ -157,7 +157,7 @@ impl Worker<'_> {
 
     /// Checks the additional trees, and creates missing ones.
     fn trees_beside(&self, pool: &Pool, look: bool) -> Checked {
-        for number in 0..self.life.round.cell.room.beside {
+        for number in 0..self.life.round.cell.pool_size.beside {
             let name = format!("beside {number}");
             if self.life.board.beside.load(Relaxed) > number {
                 let (items, issues) = pool.check_tree(&name).map_err(failed("checking a tree beside"))?;

@@ -3,7 +3,7 @@
 use std::process::Stdio;
 use std::time::{Duration, Instant};
 
-use bristlecone_matrix::{Effort, takes};
+use bristlecone_matrix::{TestLevel, takes};
 use rustix::process::{Pid, Signal, kill_process};
 use serde_json::Value;
 
@@ -199,7 +199,7 @@ fn crash_wrong_arguments_are_refused_in_one_line() {
 /// detected, too.
 #[test]
 fn crash_mutations_of_a_whole_design_are_all_noticed() {
-    if !takes(Effort::Ci, "mutations of a whole design, by the tool") {
+    if !takes(TestLevel::Ci, "mutations of a whole design, by the tool") {
         return;
     }
     let crash = "crash --design nbtree --mode subset --budget 16 --depth 1 --mutations --json";

@@ -5,7 +5,7 @@ use std::marker::PhantomData;
 
 use bristlecone::Domain;
 use bristlecone_baselines::{AnyDesign, Baseline};
-use bristlecone_matrix::{Cell, Codec, ROOMS, Room, suites};
+use bristlecone_matrix::{Cell, Codec, POOL_SIZES, PoolSize, suites};
 use bristlecone_pm::Geometry;
 use bristlecone_sim::{Mode, Prepared, Subject};
 
@@ -47,8 +47,8 @@ fn prepared<I: Items>(name: String, tree_pool: TreePool<I>) -> Box<dyn Subject> 
     Box::new(Prepared { name, system: tree_pool, scenarios: tree_scenarios() })
 }
 
-fn geometry(room: &Room) -> Geometry {
-    let Room { chunk_bytes, chunks_max, beside, .. } = *room;
+fn geometry(pool_size: &PoolSize) -> Geometry {
+    let PoolSize { chunk_bytes, chunks_max, beside, .. } = *pool_size;
     // Scenarios have up to three trees at the same time.
     Geometry { chunk_bytes, chunks_max, trees_max: 3 + beside }
 }
@@ -56,14 +56,14 @@ fn geometry(room: &Room) -> Geometry {
 /// Returns the subject of a cell, which runs the code of one domain: see [`mode_of`].
 pub fn subject_of(cell: &Cell) -> Box<dyn Subject> {
     fn of<I: Items>(name: String, cell: &Cell) -> Box<dyn Subject> {
-        let Cell { shape, room, .. } = cell;
+        let Cell { configuration: shape, pool_size, .. } = cell;
         let (design, options) = (AnyDesign::from(shape.design), shape.options.to_vec());
-        prepared(name, TreePool::<I> { geometry: geometry(room), design, options, items: PhantomData })
+        prepared(name, TreePool::<I> { geometry: geometry(pool_size), design, options, items: PhantomData })
     }
-    let Cell { shape, codec, room, .. } = cell;
+    let Cell { configuration: shape, codec, pool_size, .. } = cell;
     let mut name = format!("{}-{codec}-{}", shape.design, shape.name);
-    if room.name != USUAL {
-        name = format!("{name}-in-{}", room.name);
+    if pool_size.name != USUAL {
+        name = format!("{name}-in-{}", pool_size.name);
     }
     match codec {
         Codec::Words => of::<Words>(name, cell),
@@ -85,7 +85,7 @@ pub fn mode_of(cell: &Cell) -> Mode {
 /// Returns the explored cells of a design, each once in any mode.
 fn cells_of(design: AnyDesign) -> impl Iterator<Item = Cell> {
     let cells = suites::EXPLORER.cells().into_iter();
-    cells.filter(move |cell| design == cell.shape.design.into() && cell.domain == Domain::Adr)
+    cells.filter(move |cell| design == cell.configuration.design.into() && cell.domain == Domain::Adr)
 }
 
 /// Returns all explorable subjects of a design.
@@ -98,15 +98,15 @@ pub fn all_subjects_of(design: impl Into<AnyDesign>) -> Vec<Box<dyn Subject>> {
 /// default pool size.
 pub fn subjects_of(design: impl Into<AnyDesign>) -> Vec<Box<dyn Subject>> {
     let design = design.into();
-    let usual: Vec<_> = cells_of(design).filter(|cell| cell.room.name == USUAL).collect();
-    let first = usual.first().map(|cell| cell.shape);
-    let chosen = usual.iter().filter(|cell| cell.codec == Codec::Words || Some(cell.shape) == first);
+    let usual: Vec<_> = cells_of(design).filter(|cell| cell.pool_size.name == USUAL).collect();
+    let first = usual.first().map(|cell| cell.configuration);
+    let chosen = usual.iter().filter(|cell| cell.codec == Codec::Words || Some(cell.configuration) == first);
     chosen.map(subject_of).chain(baselines(design)).collect()
 }
 
 fn baselines(design: AnyDesign) -> impl Iterator<Item = Box<dyn Subject>> {
     let of = BASELINES.iter().filter(move |(baseline, _)| design == (*baseline).into());
-    let usual = ROOMS.iter().find(|room| room.name == USUAL).expect("it is in the table");
+    let usual = POOL_SIZES.iter().find(|pool_size| pool_size.name == USUAL).expect("it is in the table");
     of.map(move |(baseline, lines)| {
         let (name, options) = (format!("{design}-words-{lines}"), vec![("node_lines", *lines)]);
         let design = (*baseline).into();

@@ -5,7 +5,7 @@ use std::marker::PhantomData;
 use bristlecone::Design;
 use bristlecone_explore::EXPLAINED;
 use bristlecone_explore::targets::{BatchPool, Items, Notes, Texts, Words, batch_scenarios};
-use bristlecone_matrix::{Effort, by_effort, share, takes};
+use bristlecone_matrix::{TestLevel, by_level, share, takes};
 use bristlecone_pm::Geometry;
 use bristlecone_sim::{
     Budget, Mode, Prepared, Progress, Report, Schedules, Site, Subject, explore_rounds, explore_schedules,
@@ -63,7 +63,7 @@ fn batches_over_sstree_and_nbtree_survive_every_crash() {
 
 #[test]
 fn batches_over_cclbtree_and_wotree_survive_every_crash() {
-    if !takes(Effort::Ci, "batches over cclbtree and wotree") {
+    if !takes(TestLevel::Ci, "batches over cclbtree and wotree") {
         return;
     }
     explore(&subject::<Texts, Words>(Design::CclBTree, Design::WoTree), &[Mode::Subset], Budget::of(16));
@@ -71,7 +71,7 @@ fn batches_over_cclbtree_and_wotree_survive_every_crash() {
 
 #[test]
 fn batches_over_lodgetree_and_sstree_survive_every_crash() {
-    if !takes(Effort::Ci, "batches over lodgetree and sstree") {
+    if !takes(TestLevel::Ci, "batches over lodgetree and sstree") {
         return;
     }
     explore(&subject::<Notes, Texts>(Design::LodgeTree, Design::SsTree), &[Mode::Subset], Budget::of(16));
@@ -80,7 +80,7 @@ fn batches_over_lodgetree_and_sstree_survive_every_crash() {
 /// A crash in the recovery from a crash.
 #[test]
 fn replay_survives_its_own_crashes() {
-    if !takes(Effort::Ci, "crashes of replay, in depth") {
+    if !takes(TestLevel::Ci, "crashes of replay, in depth") {
         return;
     }
     let mut subject = subject::<Words, Words>(Design::SsTree, Design::NbTree);
@@ -90,7 +90,7 @@ fn replay_survives_its_own_crashes() {
 
 #[test]
 fn every_store_flush_and_fence_of_the_commit_log_is_needed() {
-    if !takes(Effort::Ci, "every store of the commit log is needed") {
+    if !takes(TestLevel::Ci, "every store of the commit log is needed") {
         return;
     }
     let mut subject = subject::<Words, Words>(Design::SsTree, Design::SsTree);
@@ -115,7 +115,7 @@ fn every_store_flush_and_fence_of_the_commit_log_is_needed() {
 /// result and the state after a crash.
 #[test]
 fn threads_change_two_trees_together() {
-    let count = by_effort(600, 6000, 60_000);
+    let count = by_level(600, 6000, 60_000);
     let wanted = Schedules { seed: 11, first: 0, count, modes: Mode::ALL.to_vec(), threads: 2 };
     let pools = (
         subject::<Words, Texts>(Design::SsTree, Design::NbTree).system,

@@ -5,7 +5,7 @@ use std::collections::BTreeMap;
 
 use bristlecone::Design;
 use bristlecone_explore::targets::{BatchOp, BatchPool, Items, Notes, REFUSED, Texts, Words, full_scenarios};
-use bristlecone_matrix::{Effort, share, takes};
+use bristlecone_matrix::{TestLevel, share, takes};
 use bristlecone_pm::Geometry;
 use bristlecone_sim::{Budget, Mode, Prepared, Sim, System};
 
@@ -76,14 +76,14 @@ fn batches_of_sstree_and_nbtree_in_a_full_pool_survive_every_crash() {
 
 #[test]
 fn batches_of_cclbtree_and_wotree_in_a_full_pool_survive_every_crash() {
-    if takes(Effort::Ci, "batches over cclbtree and wotree in a full pool") {
+    if takes(TestLevel::Ci, "batches over cclbtree and wotree in a full pool") {
         survive::<Texts, Words>(Design::CclBTree, Design::WoTree, Budget::of(16));
     }
 }
 
 #[test]
 fn batches_of_lodgetree_and_sstree_in_a_full_pool_survive_every_crash() {
-    if takes(Effort::Ci, "batches over lodgetree and sstree in a full pool") {
+    if takes(TestLevel::Ci, "batches over lodgetree and sstree in a full pool") {
         survive::<Words, Notes>(Design::LodgeTree, Design::SsTree, Budget::of(16));
     }
 }
@@ -91,7 +91,7 @@ fn batches_of_lodgetree_and_sstree_in_a_full_pool_survive_every_crash() {
 /// A crash in the recovery from a crash, in a full pool.
 #[test]
 fn replay_in_a_full_pool_survives_its_own_crashes() {
-    if !takes(Effort::Ci, "crashes of replay in a full pool, in depth") {
+    if !takes(TestLevel::Ci, "crashes of replay in a full pool, in depth") {
         return;
     }
     let budget = Budget { depth: 2, nested: (8, 4), ..Budget::of(12) };

@@ -1,7 +1,7 @@
 //! The part of the explorations that a run takes: all, or in a quick run a share that differs from day to day.
 
 use bristlecone_baselines::Baseline;
-use bristlecone_matrix::by_effort;
+use bristlecone_matrix::by_level;
 pub use bristlecone_matrix::share;
 use bristlecone_sim::{Budget, Mode, PER_PLAN};
 
@@ -20,12 +20,12 @@ const FEWEST: u64 = 20 * PER_PLAN;
 /// one.
 pub fn schedules(ci: u64) -> u64 {
     let asked = std::env::var("BRISTLECONE_SCHEDULES").ok().map(|asked| asked.parse().expect("a number"));
-    asked.unwrap_or_else(|| by_effort((ci / 20).max(FEWEST).min(ci), ci, 10 * ci))
+    asked.unwrap_or_else(|| by_level((ci / 20).max(FEWEST).min(ci), ci, 10 * ci))
 }
 
 /// Returns a budget, reduced to an eighth in a quick run.
 pub fn affordable(budget: Budget) -> Budget {
-    let less = |runs: u64| by_effort(runs.div_ceil(8), runs, runs);
+    let less = |runs: u64| by_level(runs.div_ceil(8), runs, runs);
     let nested = (less(budget.nested.0), less(budget.nested.1));
     Budget { exhaustive: less(budget.exhaustive), sampled: less(budget.sampled), nested, ..budget }
 }

@@ -5,13 +5,13 @@ use bristlecone::{Domain, Error, Tree};
 use bristlecone_baselines::{AnyDesign, part_of};
 use bristlecone_device::{Device, Layout, Processor, Profile, Tally, Times};
 use bristlecone_explore::targets::device_pool;
-use bristlecone_matrix::{Effort, by_effort, takes};
+use bristlecone_matrix::{TestLevel, by_level, takes};
 use bristlecone_pm::{CHUNK_BYTES, Geometry, Part, Region};
 use bristlecone_random::mix;
 
 /// Number of keys of a tree.
 fn keys() -> u64 {
-    by_effort(100_000, 300_000, 300_000)
+    by_level(100_000, 300_000, 300_000)
 }
 
 /// A tree of 8-byte keys and values on a device.
@@ -187,7 +187,7 @@ fn flushes(design: &str, node_lines: u64, keys: u64) -> [f64; 2] {
 /// The paper's figures 10a and 11a, smaller; docs/PERFORMANCE.md has them in full.
 #[test]
 fn wotree_flushes_fewer_lines_than_its_baselines() {
-    if !takes(Effort::Ci, "flushes of WO-tree and the baselines") {
+    if !takes(TestLevel::Ci, "flushes of WO-tree and the baselines") {
         return;
     }
     const SOME: u64 = 40_000;
@@ -279,7 +279,7 @@ fn lodgetree_counted_figures_hold() {
 /// of the media, which many threads share.
 #[test]
 fn lodgetree_multiple_split_in_a_burst_is_ahead_of_double_split() {
-    if !takes(Effort::Ci, "multiple splits in a burst") {
+    if !takes(TestLevel::Ci, "multiple splits in a burst") {
         return;
     }
     let run = |split_nodes: u64| {
@@ -303,7 +303,7 @@ fn lodgetree_multiple_split_in_a_burst_is_ahead_of_double_split() {
 /// thousand inserts within ten times the slowest of a hundred, and below that of an SSTree without expansion.
 #[test]
 fn lodgetree_slowest_inserts_take_not_much_longer_than_most() {
-    if !takes(Effort::Ci, "the longest inserts of LodgeTree") {
+    if !takes(TestLevel::Ci, "the longest inserts of LodgeTree") {
         return;
     }
     let processor = Processor { cache_bytes: 4 << 20, ..Processor::default() };

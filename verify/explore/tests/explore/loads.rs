@@ -6,7 +6,7 @@ use std::marker::PhantomData;
 use bristlecone::Design;
 use bristlecone_baselines::AnyDesign;
 use bristlecone_explore::targets::{Items, Texts, TreePool, Words, load_scenarios};
-use bristlecone_matrix::{Cell, Codec, Effort, suites, takes};
+use bristlecone_matrix::{Cell, Codec, TestLevel, suites, takes};
 use bristlecone_pm::Geometry;
 use bristlecone_sim::{Budget, Explanation, Mode, Progress, Site, explore, mutate_among};
 
@@ -15,8 +15,8 @@ use crate::effort::modes;
 /// The first explored shape of a design, in a pool with space for a loaded tree and another one.
 fn pool_of<I: Items>(design: Design, codec: Codec) -> TreePool<I> {
     let cells = suites::EXPLORER.cells();
-    let cell = cells.iter().find(|cell| cell.shape.design == design && cell.codec == codec);
-    let Cell { shape, room, .. } = cell.expect("every design keeps these items");
+    let cell = cells.iter().find(|cell| cell.configuration.design == design && cell.codec == codec);
+    let Cell { configuration: shape, pool_size: room, .. } = cell.expect("every design keeps these items");
     let geometry = Geometry { chunk_bytes: room.chunk_bytes, chunks_max: 2 * room.chunks_max, trees_max: 3 };
     TreePool {
         geometry,
@@ -48,7 +48,7 @@ fn loaded_words_are_there_or_not() {
 
 #[test]
 fn loaded_texts_are_there_or_not() {
-    if !takes(Effort::Ci, "loads of texts") {
+    if !takes(TestLevel::Ci, "loads of texts") {
         return;
     }
     survives::<Texts>(Codec::Texts);

@@ -10,7 +10,7 @@ use bristlecone_explore::targets::TreeOp::{
     self, Close, Create, Insert, InsertNew, Remove, Swap, Update, Upsert,
 };
 use bristlecone_explore::targets::{Items, Texts, TreePool, Words};
-use bristlecone_matrix::{Effort, takes};
+use bristlecone_matrix::{TestLevel, takes};
 use bristlecone_pm::{Geometry, LINE_BYTES};
 use bristlecone_sim::{Budget, Event, Report, Scenario, explore};
 
@@ -101,7 +101,7 @@ fn recovery_leaves_old_values_of_straggling_logs_out() {
 
 #[test]
 fn compaction_logs_what_the_oldest_logs_hold_again() {
-    if !takes(Effort::Ci, "compactions of the oldest logs") {
+    if !takes(TestLevel::Ci, "compactions of the oldest logs") {
         return;
     }
     let budget = affordable(Budget { exhaustive: 64, sampled: 32, nested: (16, 8), ..Budget::quick() });

@@ -5,13 +5,13 @@ use bristlecone::lab::part_of;
 use bristlecone::{Design, Domain, Tree};
 use bristlecone_device::{Counted, Device, Layout, Processor, Profile, Traffic};
 use bristlecone_explore::targets::device_pool;
-use bristlecone_matrix::{Effort, by_effort, takes};
+use bristlecone_matrix::{TestLevel, by_level, takes};
 use bristlecone_pm::{CHUNK_BYTES, Geometry, Part, Region};
 use bristlecone_random::mix;
 
 /// Number of keys of a tree.
 fn keys() -> u64 {
-    by_effort(100_000, 300_000, 300_000)
+    by_level(100_000, 300_000, 300_000)
 }
 
 const THREADS: usize = 48;
@@ -110,7 +110,7 @@ fn cclbtree_upserts_write_what_the_papers_formula_says() {
 /// The paper's 187, 150, 133, 123 and 118 bytes are upper limits for ours, which are 14 to 26 % fewer.
 #[test]
 fn cclbtree_inserts_write_at_most_what_the_papers_do() {
-    if !takes(Effort::Ci, "media writes of inserts into CCL-BTree") {
+    if !takes(TestLevel::Ci, "media writes of inserts into CCL-BTree") {
         return;
     }
     let paper = [187.0, 150.0, 133.0, 123.0, 118.0];
@@ -127,7 +127,7 @@ fn cclbtree_inserts_write_at_most_what_the_papers_do() {
 /// 26.5 % of those of the log. In total it reports 44 %.
 #[test]
 fn cclbtree_each_technique_saves_media_writes() {
-    if !takes(Effort::Ci, "what each technique of CCL-BTree saves") {
+    if !takes(TestLevel::Ci, "what each technique of CCL-BTree saves") {
         return;
     }
     let base = Bench::ccl(&[("batch", 0)]).inserts();
@@ -176,7 +176,7 @@ fn zipf(count: u64, theta: f64) -> impl Iterator<Item = u64> {
 /// although the log continually shrinks and grows.
 #[test]
 fn cclbtree_skewed_upserts_write_leaves_entries_and_copies() {
-    if !takes(Effort::Ci, "skewed upserts into CCL-BTree") {
+    if !takes(TestLevel::Ci, "skewed upserts into CCL-BTree") {
         return;
     }
     let upserts = |options: &[(&str, u64)]| -> Cost {
@@ -197,7 +197,7 @@ fn cclbtree_skewed_upserts_write_leaves_entries_and_copies() {
 /// writers.
 #[test]
 fn cclbtree_inserts_of_many_threads_are_ahead_on_the_clock() {
-    if !takes(Effort::Ci, "CCL-BTree on the clock of many threads") {
+    if !takes(TestLevel::Ci, "CCL-BTree on the clock of many threads") {
         return;
     }
     let collected = Bench::ccl(&[]).inserts();

@@ -8,7 +8,7 @@ use bristlecone_explore::proofs::baselines::{AS_PUBLISHED, OF_LOG};
 use bristlecone_explore::proofs::nbtree::changed_among_threads;
 use bristlecone_explore::proofs::{proofs_of, prove, sites_passed};
 use bristlecone_explore::targets::subjects_of;
-use bristlecone_matrix::{Effort, by_effort, seed, share, takes};
+use bristlecone_matrix::{TestLevel, by_level, seed, share, takes};
 use bristlecone_sim::{Budget, Mode, Progress, Site, explore_rounds, mutate_rounds, rounds};
 use std::collections::BTreeSet;
 
@@ -24,7 +24,7 @@ pub fn every_step_is_needed(design: impl Into<AnyDesign>, steps_in_all: usize, a
     let others = || Baseline::ALL.iter().filter(|baseline| !LONGEST.contains(baseline));
     let of_today = |baseline| share(others(), 4).contains(&baseline);
     let is_taken = matches!(design, AnyDesign::Baseline(baseline) if of_today(&baseline));
-    if !is_taken && !takes(Effort::Ci, &format!("every step of {design} is needed")) {
+    if !is_taken && !takes(TestLevel::Ci, &format!("every step of {design} is needed")) {
         return;
     }
     let table = prove(&proofs_of(design), 2, &Progress::default());
@@ -43,11 +43,11 @@ pub fn every_step_is_needed(design: impl Into<AnyDesign>, steps_in_all: usize, a
 /// Runs of one crash point where every mutation is tried: the first run detects most of them.
 const RUNS: u64 = 32;
 /// Number of shapes of a design.
-const SHAPES: usize = 4;
+const CONFIGURATIONS: usize = 4;
 /// Returns the sites of a design that this run tries: one in a fixed number, different ones each day, and at least
 /// one.
 fn drawn(sites: BTreeSet<Site>) -> BTreeSet<Site> {
-    let one_of = by_effort(128, 32, 1).min(sites.len() as u64).max(1);
+    let one_of = by_level(128, 32, 1).min(sites.len() as u64).max(1);
     let is_drawn = |number: usize| (number as u64).wrapping_add(seed()).is_multiple_of(one_of);
     sites.into_iter().enumerate().filter(|(number, _)| is_drawn(*number)).map(|(_, site)| site).collect()
 }
@@ -59,13 +59,13 @@ fn every_store_is_needed(design: impl Into<AnyDesign>) {
     // Interactions of threads need schedules.
     let is_long =
         design == Design::NbTree.into() || LONGEST.iter().any(|baseline| design == (*baseline).into());
-    if is_long && !takes(Effort::Ci, &format!("every store of {design} is needed")) {
+    if is_long && !takes(TestLevel::Ci, &format!("every store of {design} is needed")) {
         return;
     }
     let subjects = subjects_of(design);
     let asked = std::env::var("BRISTLECONE_CELLS").is_ok_and(|cells| cells == "all");
-    let all = asked || Effort::of_run() == Effort::Long;
-    let first = subjects.iter().map(Box::as_ref).take(if all { SHAPES } else { 1 });
+    let all = asked || TestLevel::of_run() == TestLevel::Long;
+    let first = subjects.iter().map(Box::as_ref).take(if all { CONFIGURATIONS } else { 1 });
     let rounds = rounds(first, &[Mode::Subset]);
     let few = Budget { continuation_crashes: u32::MAX, depth: 1, threads: 2, ..Budget::of(1) };
     let progress = Progress::default();

@@ -2,7 +2,7 @@
 
 use bristlecone_explore::proofs::nbtree::{SLOTS, small};
 use bristlecone_explore::targets::{Items, Texts, Words};
-use bristlecone_matrix::by_effort;
+use bristlecone_matrix::by_level;
 use bristlecone_sim::{Access, Operation, Plan, Way};
 
 use crate::effort::schedules;
@@ -97,5 +97,5 @@ fn nodes_of_nbtree_serve_elsewhere() {
 fn nodes_that_hints_lead_to_serve_elsewhere() {
     const WORDS: Filled = Filled { items: SLOTS, leaves: 15, nodes: HINTED };
     let step = Some("index step from a hint");
-    survives::<Words>(|draw| WORDS.serve_elsewhere(draw), by_effort(64, 2000, 20_000), step);
+    survives::<Words>(|draw| WORDS.serve_elsewhere(draw), by_level(64, 2000, 20_000), step);
 }

@@ -93,8 +93,9 @@ fn removed_by_one<I: Items>(codec: Codec, count: u64) {
 fn planned<I: Items>(plan: fn(&mut dyn FnMut(usize) -> usize) -> Plan, codec: Codec, count: u64) {
     for design in share(Design::ALL, 5) {
         let cells = suites::EXPLORER.cells();
-        let cell = cells.iter().find(|cell| cell.shape.design == *design && cell.codec == codec);
-        let Cell { shape, room, .. } = cell.expect("every design keeps these items");
+        let cell = cells.iter().find(|cell| cell.configuration.design == *design && cell.codec == codec);
+        let Cell { configuration: shape, pool_size: room, .. } =
+            cell.expect("every design keeps these items");
         let geometry = Geometry { chunk_bytes: room.chunk_bytes, chunks_max: room.chunks_max, trees_max: 3 };
         let options = shape.options.to_vec();
         let registers =

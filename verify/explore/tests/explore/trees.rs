@@ -6,7 +6,7 @@ use bristlecone::Design;
 use bristlecone_baselines::{AnyDesign, Baseline};
 use bristlecone_explore::EXPLAINED;
 use bristlecone_explore::targets::{TreePool, Words, mode_of, subject_of, subjects_of, tree_scenarios};
-use bristlecone_matrix::{Cell, Codec, Effort, by_effort, seed, suites, takes, tell};
+use bristlecone_matrix::{Cell, Codec, TestLevel, by_level, seed, suites, takes, tell};
 use bristlecone_pm::Geometry;
 use bristlecone_sim::{
     Budget, Mode, Progress, Report, Schedules, Seen, Sim, Site, System, explore_rounds, mutate_rounds, rounds,
@@ -45,7 +45,7 @@ fn explored(
     let mut budget = Budget { threads: 2, ..Budget::of(runs) };
     if matches!(design, AnyDesign::Baseline(baseline) if LONGEST.contains(&baseline)) {
         // Crashes inside recoveries of the Bε-tree take as long as the rest of a quick run.
-        budget.depth = by_effort(1, budget.depth, budget.depth);
+        budget.depth = by_level(1, budget.depth, budget.depth);
     }
     let reports = explore_rounds(&rounds_of_all, budget, &progress(), &|_, report| println!("{report}"));
     let mut total = Report { scenario: design.to_string(), ..Report::default() };
@@ -56,7 +56,7 @@ fn explored(
     if !is_whole {
         // The figures are those of all rounds.
         if mutated {
-            takes(Effort::Ci, &format!("every flush, fence and publish of {design}"));
+            takes(TestLevel::Ci, &format!("every flush, fence and publish of {design}"));
         }
         return;
     }
@@ -111,7 +111,7 @@ fn interleaved(design: impl Into<AnyDesign>) {
     let design = design.into();
     let subjects = subjects_of(design);
     let mut total = Report::default();
-    if takes(Effort::Ci, &format!("the corpus of {design}")) {
+    if takes(TestLevel::Ci, &format!("the corpus of {design}")) {
         subjects.iter().for_each(|subject| total.merge(run_corpus(subject.as_ref(), &progress())));
         println!("{}: {} pairs of steps in the corpus", design, total.pairs.len());
     }
@@ -143,8 +143,9 @@ fn interleaved(design: impl Into<AnyDesign>) {
 fn room_is_refused_and_comes_back() {
     for design in Design::ALL {
         let cells = suites::EXPLORER.cells();
-        let cell = cells.iter().find(|cell| cell.shape.design == *design && cell.codec == Codec::Words);
-        let Cell { shape, room, .. } = cell.expect("every design keeps words");
+        let cell =
+            cells.iter().find(|cell| cell.configuration.design == *design && cell.codec == Codec::Words);
+        let Cell { configuration: shape, pool_size: room, .. } = cell.expect("every design keeps words");
         let geometry = Geometry { chunk_bytes: room.chunk_bytes, chunks_max: room.chunks_max, trees_max: 3 };
         let options = shape.options.to_vec();
         let tree_pool =
@@ -169,9 +170,9 @@ fn room_is_refused_and_comes_back() {
 /// inside recoveries; and with a few schedules. A quick run takes one scenario of each cell.
 #[test]
 fn drawn_cells_survive() {
-    let scenarios = by_effort(1, 2, 2);
+    let scenarios = by_level(1, 2, 2);
     let mut total = Report::default();
-    for (at, cell) in suites::EXPLORER.drawn().into_iter().enumerate() {
+    for (at, cell) in suites::EXPLORER.sampled().into_iter().enumerate() {
         let subject = subject_of(&cell);
         let mut rounds = rounds([subject.as_ref()], &[mode_of(&cell)]);
         let some = |number: usize| (number + at + seed() as usize) % rounds.len() < scenarios;

@@ -5,7 +5,7 @@ use std::marker::PhantomData;
 use bristlecone::Design;
 use bristlecone_explore::targets::TreeOp::{self, Close, Create, Insert, Remove, Update};
 use bristlecone_explore::targets::{TreePool, Volumes};
-use bristlecone_matrix::{Effort, shapes, takes};
+use bristlecone_matrix::{TestLevel, configurations, takes};
 use bristlecone_pm::Geometry;
 use bristlecone_sim::{Budget, Mode, Scenario, explore};
 
@@ -13,7 +13,8 @@ use bristlecone_sim::{Budget, Mode, Scenario, explore};
 const NUMBERS: u64 = 36;
 
 fn tree_pool(design: Design) -> TreePool<Volumes> {
-    let shape = shapes().find(|shape| shape.design == design && shape.tiny).expect("it has a tiny shape");
+    let shape =
+        configurations().find(|shape| shape.design == design && shape.tiny).expect("it has a tiny shape");
     // Every class has its own chunks, and the largest has one slot to a chunk.
     let geometry = Geometry { chunk_bytes: 256 << 10, chunks_max: 96, trees_max: 1 };
     TreePool { geometry, design: design.into(), options: shape.options.to_vec(), items: PhantomData }
@@ -37,7 +38,7 @@ fn scenario() -> Scenario<TreeOp> {
 
 #[test]
 fn keys_and_values_of_many_lines_survive() {
-    if !takes(Effort::Ci, "keys and values of many lines") {
+    if !takes(TestLevel::Ci, "keys and values of many lines") {
         return;
     }
     // Arbitrary images only: a record has hundreds of lines, and half of the images lack any given

@@ -4,7 +4,7 @@ use std::marker::PhantomData;
 
 use bristlecone::Design;
 use bristlecone_explore::targets::{Items, Texts, TreePool, Words, tree_scenarios};
-use bristlecone_matrix::{Effort, by_effort, takes};
+use bristlecone_matrix::{TestLevel, by_level, takes};
 use bristlecone_pm::Geometry;
 use bristlecone_sim::{
     Access, Budget, Mode, Operation, Plan, Progress, Report, Schedules, Way, explore, explore_schedules,
@@ -110,12 +110,12 @@ fn searched_while_split<I: Items>(count: u64) {
 
 #[test]
 fn words_are_found_while_inner_nodes_split() {
-    searched_while_split::<Words>(by_effort(1000, 4000, 4000));
+    searched_while_split::<Words>(by_level(1000, 4000, 4000));
 }
 
 #[test]
 fn texts_are_found_while_inner_nodes_split() {
-    if !takes(Effort::Ci, "searches for texts while inner nodes split") {
+    if !takes(TestLevel::Ci, "searches for texts while inner nodes split") {
         return;
     }
     searched_while_split::<Texts>(1000);

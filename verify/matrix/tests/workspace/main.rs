@@ -1,6 +1,6 @@
 //! Checks the sources and documents of the whole workspace.
 
-mod efforts;
+mod levels;
 mod links;
 mod modules;
 mod prose;

@@ -5,7 +5,7 @@
 mod victim;
 
 use self::victim::{CHUNK, Codec, ENTRY, KEYS, Part, Place, Texts, Victim, Words, fill, fill_and_turn};
-use crate::common::{Noise, Plant, SHAPES, Shape, share};
+use crate::common::{CONFIGURATIONS, Configuration, Noise, Plant, share};
 use bristlecone::{Design, Error};
 
 /// Prints the current attempt on a panic.
@@ -19,11 +19,14 @@ impl Drop for Trying {
     }
 }
 
-fn logged() -> impl Iterator<Item = Shape> {
-    SHAPES.iter().copied().filter(|shape| [Design::CclBTree, Design::LodgeTree].contains(&shape.design))
+fn logged() -> impl Iterator<Item = Configuration> {
+    CONFIGURATIONS
+        .iter()
+        .copied()
+        .filter(|shape| [Design::CclBTree, Design::LodgeTree].contains(&shape.design))
 }
 
-fn logged_shapes() -> Vec<Shape> {
+fn logged_shapes() -> Vec<Configuration> {
     share(logged())
 }
 
@@ -201,12 +204,12 @@ const ITSELF: u64 = 0;
 
 /// A leaf that links to nothing, or to itself, loses at most the items of leaves that are lost anyway.
 fn saved_from_leaves_of<C: Codec>(
-    shapes: Vec<Shape>,
-    fill: fn(Shape) -> Victim,
+    configurations: Vec<Configuration>,
+    fill: fn(Configuration) -> Victim,
     leaves: fn(&Victim) -> Vec<u64>,
     targets: &[u64],
 ) {
-    for shape in shapes {
+    for shape in configurations {
         let victim = fill(shape);
         let (salvage, items) = victim.salvage::<C>();
         assert!(salvage.is_whole() && items == victim.truth, "{salvage:?}");
@@ -252,9 +255,10 @@ fn a_broken_chain_is_joined_again() {
 #[test]
 fn a_broken_chain_is_joined_again_without_the_log() {
     // A collector's thread makes each run different, and some runs lose an item: see VERIFICATION.md.
-    let repeats =
-        |shape: &Shape| shape.design != Design::CclBTree || shape.option("collector_threads") == Some(0);
-    let is_short = |shape: &Shape| shape.option("log_entries").is_some_and(|entries| entries <= 500);
+    let repeats = |shape: &Configuration| {
+        shape.design != Design::CclBTree || shape.option("collector_threads") == Some(0)
+    };
+    let is_short = |shape: &Configuration| shape.option("log_entries").is_some_and(|entries| entries <= 500);
     let short = || logged().filter(|shape| repeats(shape) && is_short(shape));
     for design in [Design::CclBTree, Design::LodgeTree] {
         let of_design = || share(short().filter(|shape| shape.design == design));

@@ -4,7 +4,7 @@ use std::collections::{BTreeMap, BTreeSet};
 use std::fs::{File, OpenOptions};
 use std::os::unix::fs::FileExt;
 
-use crate::common::{Noise, Plant, Scratch, Shape};
+use crate::common::{Configuration, Noise, Plant, Scratch};
 use bristlecone::{Design, Error, Issue, Key, Pool, Result, Salvage, Tree, Value};
 
 pub const CHUNK: u64 = 2 << 20;
@@ -88,7 +88,7 @@ impl Codec for Texts {
 pub struct Victim {
     pub scratch: Scratch,
     pub file: File,
-    pub shape: Shape,
+    pub shape: Configuration,
     /// The original contents of the tree.
     pub truth: Items,
 }
@@ -117,7 +117,7 @@ pub enum Part {
     Leaf,
 }
 
-pub fn fill<C: Codec>(shape: Shape) -> Victim {
+pub fn fill<C: Codec>(shape: Configuration) -> Victim {
     let scratch = Scratch::new();
     // A saved index would not read its leaves again.
     let options = scratch.without_index().max_bytes(64 << 20);
@@ -143,7 +143,7 @@ pub fn fill<C: Codec>(shape: Shape) -> Victim {
 
 /// Creates the same victim, and writes a few keys until the log has turned over: it holds no item of other
 /// leaves.
-pub fn fill_and_turn<C: Codec>(shape: Shape) -> Victim {
+pub fn fill_and_turn<C: Codec>(shape: Configuration) -> Victim {
     let mut victim = fill::<C>(shape);
     let pool = victim.scratch.without_index().max_bytes(64 << 20).open(&victim.scratch.0).unwrap();
     let tree = shape.open::<C::Key, C::Value>(&pool, "t").unwrap();

@@ -3,7 +3,7 @@
 use std::collections::BTreeSet;
 
 use super::nodes;
-use crate::common::Shape;
+use crate::common::Configuration;
 use bristlecone::Design;
 
 pub const SUPERBLOCK_STRIDE: usize = 4096;
@@ -38,7 +38,7 @@ pub struct Place {
 #[derive(Clone, Debug)]
 pub struct Pages {
     pub bytes: Vec<u8>,
-    pub shape: Shape,
+    pub shape: Configuration,
     chunk_bytes: usize,
     chunks_max: usize,
     trees_max: usize,
@@ -64,7 +64,7 @@ pub fn any(_: &Pages, _: u64, _: u64) -> Harm {
 }
 
 impl Pages {
-    pub fn new(bytes: Vec<u8>, shape: Shape) -> Self {
+    pub fn new(bytes: Vec<u8>, shape: Configuration) -> Self {
         let mut pages = Self { bytes, shape, chunk_bytes: 0, chunks_max: 0, trees_max: 0, header: 0 };
         let [chunk_bytes, chunks_max, trees_max] = [56, 64, 72].map(|at| pages.word(at) as usize);
         let header = (DIRECTORY + trees_max * ENTRY_WORDS * 8 + chunks_max * 8).next_multiple_of(chunk_bytes);

@@ -70,14 +70,14 @@ impl<I: Items> Site<I> {
     pub fn new(cell: Cell) -> Self {
         let scratch = Scratch::new();
         let geometry = Geometry {
-            chunk_bytes: cell.room.chunk_bytes,
-            chunks_max: cell.room.chunks_max,
-            trees_max: cell.room.beside + 2,
+            chunk_bytes: cell.pool_size.chunk_bytes,
+            chunks_max: cell.pool_size.chunks_max,
+            trees_max: cell.pool_size.beside + 2,
         };
         scratch.format(geometry);
         let options = Pool::options().keep_index(KeepIndex::Never).domain(cell.domain).recovery_threads(1);
         let pool = options.open(&scratch.0).unwrap();
-        for number in 0..cell.room.beside {
+        for number in 0..cell.pool_size.beside {
             let beside = pool.tree_options(&format!("beside {number}")).create::<&str, u64>().unwrap();
             (0..5).for_each(|at| assert_eq!(beside.insert(&format!("key {at}"), at).unwrap(), None));
         }
@@ -98,7 +98,7 @@ impl<I: Items> Site<I> {
         assert_eq!(tree.check(), []);
         drop(tree);
         pool.close().unwrap();
-        let pages = Pages::new(std::fs::read(&scratch.0).unwrap(), cell.shape);
+        let pages = Pages::new(std::fs::read(&scratch.0).unwrap(), cell.configuration);
         let file = File::options().write(true).open(&scratch.0).unwrap();
         let mut site = Self { cell, scratch, file, pages, truth: Vec::new() };
         site.truth = site.look().unwrap().unwrap().items;

@@ -3,7 +3,7 @@
 use super::{ALL, CHUNKS, healthy, key, places, salvage};
 use crate::common::Noise;
 use bristlecone::Design;
-use bristlecone_matrix::by_effort;
+use bristlecone_matrix::by_level;
 
 /// Returns the subnodes of the tree of words: offsets of their `next`.
 fn subnodes(bytes: &[u8]) -> Vec<usize> {
@@ -18,7 +18,7 @@ fn a_broken_leaf_costs_little_more_than_itself() {
     let subnodes = subnodes(&whole);
     let mut noise = Noise(43);
     let mut sum = [0; 3];
-    let rounds = by_effort(12, 60, 60_u64);
+    let rounds = by_level(12, 60, 60_u64);
     for round in 0..rounds {
         let mut bytes = whole.clone();
         let at = subnodes[noise.below(subnodes.len() as u64) as usize];
@@ -60,7 +60,7 @@ fn a_broken_block_costs_what_is_broken_of_it() {
     let blocks = blocks(&whole);
     let mut noise = Noise(53);
     let mut sum = [0; 3];
-    let rounds = by_effort(16, 80, 80_u64);
+    let rounds = by_level(16, 80, 80_u64);
     for round in 0..rounds {
         let mut bytes = whole.clone();
         let at = blocks[noise.below(blocks.len() as u64) as usize];
@@ -128,7 +128,7 @@ fn a_broken_leaf_of_a_wotree_costs_what_is_broken_of_it() {
     let leaves = nodes(&whole, 1);
     let mut noise = Noise(61);
     let mut sum = [0; 3];
-    let rounds = by_effort(14, 70, 70_u64);
+    let rounds = by_level(14, 70, 70_u64);
     for round in 0..rounds {
         let mut bytes = whole.clone();
         let at = leaves[noise.below(leaves.len() as u64) as usize];

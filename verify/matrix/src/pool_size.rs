@@ -7,7 +7,7 @@ pub const DOMAINS: [Domain; 4] = [Domain::Process, Domain::Adr, Domain::Eadr, Do
 
 /// The sizes of a pool, and the number of trees besides the tested one.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub struct Room {
+pub struct PoolSize {
     /// Its name in the names of cells.
     pub name: &'static str,
     /// Bytes of a chunk.
@@ -24,22 +24,22 @@ pub(crate) const FILE_CHUNK: u64 = 2 << 20;
 /// recoveries.
 pub(crate) const SMALL_CHUNK: u64 = 4096;
 
-const fn room(name: &'static str, chunk_bytes: u64, chunks_max: u64, beside: u64) -> Room {
-    Room { name, chunk_bytes, chunks_max, beside }
+const fn pool_size(name: &'static str, chunk_bytes: u64, chunks_max: u64, beside: u64) -> PoolSize {
+    PoolSize { name, chunk_bytes, chunks_max, beside }
 }
 
 /// Every pool size.
-pub const ROOMS: &[Room] = &[
-    room("wide", FILE_CHUNK, 512, 0),
-    room("narrow", FILE_CHUNK, 128, 0),
-    room("shared", FILE_CHUNK, 256, 3),
-    room("tight", FILE_CHUNK, 16, 0),
-    room("small-chunks", SMALL_CHUNK, 24, 0),
-    room("larger-chunks", 2 * SMALL_CHUNK, 24, 0),
-    room("small-chunks-shared", SMALL_CHUNK, 32, 1),
+pub const POOL_SIZES: &[PoolSize] = &[
+    pool_size("wide", FILE_CHUNK, 512, 0),
+    pool_size("narrow", FILE_CHUNK, 128, 0),
+    pool_size("shared", FILE_CHUNK, 256, 3),
+    pool_size("tight", FILE_CHUNK, 16, 0),
+    pool_size("small-chunks", SMALL_CHUNK, 24, 0),
+    pool_size("larger-chunks", 2 * SMALL_CHUNK, 24, 0),
+    pool_size("small-chunks-shared", SMALL_CHUNK, 32, 1),
 ];
 
-impl Room {
+impl PoolSize {
     /// Returns the total size of the chunks in bytes.
     pub fn bytes(&self) -> u64 {
         self.chunk_bytes * self.chunks_max

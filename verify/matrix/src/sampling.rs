@@ -22,9 +22,9 @@ pub fn seed() -> u64 {
 /// Returns what a cell covers: the values of its design's options, and the pairs of its design with its codec,
 /// its domain and its pool size.
 pub fn goals(cell: &Cell) -> Vec<String> {
-    let design = cell.shape.design;
+    let design = cell.configuration.design;
     let mut goals: Vec<_> = cell
-        .shape
+        .configuration
         .options
         .iter()
         .map(|(option, value)| format!("{design} with {option} = {value}"))
@@ -34,7 +34,7 @@ pub fn goals(cell: &Cell) -> Vec<String> {
     }
     goals.push(format!("{design} of {}", cell.codec));
     goals.push(format!("{design} in {}", cell.domain));
-    goals.push(format!("{design} in a room that is {}", cell.room.name));
+    goals.push(format!("{design} in a pool_size that is {}", cell.pool_size.name));
     goals
 }
 
