@@ -4,9 +4,7 @@
 //! ```
 //! use bristlecone::Pool;
 //!
-//! # fn main() -> bristlecone::Result<()> {
-//! # let path = format!("/dev/shm/bristlecone-doc-{}.pool", std::process::id());
-//! let pool = Pool::options().max_bytes(64 << 20).create(true).open(&path)?;
+//! let pool = Pool::temporary()?;
 //! let ages = pool.tree::<&str, u64>("ages")?;
 //! ages.insert("Methuselah", 4857)?; // durable when it returns
 //! ages.insert("Prometheus", 4900)?;
@@ -15,9 +13,7 @@
 //!     println!("{name}: {age}");
 //! }
 //! # drop((ages, pool));
-//! # std::fs::remove_file(&path).unwrap();
-//! # Ok(())
-//! # }
+//! # Ok::<(), bristlecone::Error>(())
 //! ```
 //!
 //! # Guarantees
@@ -115,9 +111,7 @@ pub use api::value::Value;
 ///     at: i64,
 /// }
 ///
-/// # fn main() -> bristlecone::Result<()> {
-/// # let path = format!("/dev/shm/bristlecone-doc-derive-{}.pool", std::process::id());
-/// # let pool = Pool::options().max_bytes(64 << 20).create(true).open(&path)?;
+/// # let pool = bristlecone::Pool::temporary()?;
 /// let readings = pool.tree::<Reading, f64>("readings")?;
 /// let reading = |sensor: &str, at| Reading { sensor: sensor.to_owned(), at };
 /// readings.insert(&reading("north", 1_700_000_000), 21.5)?;
@@ -130,9 +124,7 @@ pub use api::value::Value;
 /// let tuples = pool.tree::<(String, i64), f64>("readings")?;
 /// assert_eq!(tuples.get(("east", 7)), Some(20.0));
 /// # drop((tuples, pool));
-/// # std::fs::remove_file(&path).unwrap();
-/// # Ok(())
-/// # }
+/// # Ok::<(), bristlecone::Error>(())
 /// ```
 ///
 /// A newtype of a number is still stored as a word in the tree:

@@ -15,7 +15,7 @@ use super::{
     Access, CHUNK_BYTES, CreateOptions, Geometry, Issue, OpenOptions, PoolFile, TREES_MAX, backing, header,
 };
 use crate::sync::AtomicU64;
-use crate::{At, Domain, Error, Events, Flushed, Medium, Region, Result};
+use crate::{At, Domain, Error, Events, Flushed, Medium, Region, Result, failpoint};
 
 /// The minimum by which a pool can grow after open, unless its maximum is lower.
 const GROWTH_BYTES: u64 = 64 << 20;
@@ -56,6 +56,25 @@ impl<M: Medium> Unnamed<'_, M> {
     }
 }
 
+impl CreateOptions {
+    /// Returns the sizes of the pool.
+    fn geometry(&self) -> Result<Geometry> {
+        let chunk_bytes = self.chunk_bytes.unwrap_or(CHUNK_BYTES);
+        if !chunk_bytes.is_power_of_two() || !(CHUNK_BYTES_LEAST..=CHUNK_BYTES).contains(&chunk_bytes) {
+            let what =
+                format!("chunks of {chunk_bytes} bytes: powers of two from 4 KiB to 2 MiB are possible");
+            return Err(Error::invalid(what));
+        }
+        let chunks_max = self.max_bytes.div_ceil(chunk_bytes);
+        let geometry = Geometry { chunk_bytes, chunks_max, trees_max: TREES_MAX };
+        if !geometry.is_valid() || geometry.max_bytes() > 1 << 48 {
+            let what = format!("a pool of {} bytes: 1 byte to 256 TiB are possible", self.max_bytes);
+            return Err(Error::invalid(what));
+        }
+        Ok(geometry)
+    }
+}
+
 impl<M: Medium> PoolFile<M> {
     /// Creates a pool in a new file that only its owner may read and write. `make_medium` gets
     /// the domain in force.
@@ -87,26 +106,36 @@ impl<M: Medium> PoolFile<M> {
         make_medium: impl FnOnce(Domain) -> M,
     ) -> Result<Unnamed<'p, M>> {
         let at = at.into();
-        let chunk_bytes = options.chunk_bytes.unwrap_or(CHUNK_BYTES);
-        if !chunk_bytes.is_power_of_two() || !(CHUNK_BYTES_LEAST..=CHUNK_BYTES).contains(&chunk_bytes) {
-            let what =
-                format!("chunks of {chunk_bytes} bytes: powers of two from 4 KiB to 2 MiB are possible");
-            return Err(Error::invalid(what));
-        }
-        let chunks_max = options.max_bytes.div_ceil(chunk_bytes);
-        let geometry = Geometry { chunk_bytes, chunks_max, trees_max: TREES_MAX };
-        if !geometry.is_valid() || geometry.max_bytes() > 1 << 48 {
-            let what = format!("a pool of {} bytes: 1 byte to 256 TiB are possible", options.max_bytes);
-            return Err(Error::invalid(what));
-        }
+        let geometry = options.geometry()?;
         let (file, name) = NewFile::make(at.path)?;
-        let pool = Self::create_on(file, at, geometry, options.domain, make_medium)?;
+        let pool = Self::create_on(file, at, Some(at.path), geometry, options.domain, make_medium)?;
         Ok(Unnamed { pool, name })
+    }
+
+    /// Creates a pool in a file in memory without a name, which is freed when the pool is closed or the process ends.
+    /// `handled` is the one of [`At`].
+    ///
+    /// # Errors
+    ///
+    /// [`Invalid`](Error::Invalid), [`MediumFull`](Error::MediumFull), and errors of the system.
+    pub fn create_temporary(
+        handled: bool,
+        options: &CreateOptions,
+        make_medium: impl FnOnce(Domain) -> M,
+    ) -> Result<Arc<Self>> {
+        let geometry = options.geometry()?;
+        let made = failpoint::check("memfd_create")
+            .and_then(|()| rustix::fs::memfd_create("bristlecone", rustix::fs::MemfdFlags::CLOEXEC));
+        let file = File::from(made.map_err(|error| Error::io("creating a file in memory", error))?);
+        let path = Path::new("a temporary pool");
+        let at = if handled { At::from(path) } else { At::unhandled(path) };
+        Self::create_on(file, at, None, geometry, options.domain, make_medium)
     }
 
     fn create_on(
         file: File,
         at: At<'_>,
+        path: Option<&Path>,
         geometry: Geometry,
         domain: Option<Domain>,
         make_medium: impl FnOnce(Domain) -> M,
@@ -118,7 +147,11 @@ impl<M: Medium> PoolFile<M> {
         backing::back_header(&region, &geometry)?;
         let detected = detect(&region);
         let medium = make_medium(domain.unwrap_or(detected));
-        Ok(Self::format(region, geometry, medium, domain.unwrap_or(detected), detected, Some(at.path)))
+        // Without entropy the pool's identity is zero, on which nothing depends.
+        let mut uuid = [0; 16];
+        let _ = rustix::rand::getrandom(&mut uuid, rustix::rand::GetRandomFlags::empty());
+        let uuid = u128::from_le_bytes(uuid);
+        Ok(Self::format(region, geometry, medium, (domain.unwrap_or(detected), detected), path, uuid))
     }
 
     /// Creates a pool in anonymous memory, for tests and simulators.
@@ -131,24 +164,18 @@ impl<M: Medium> PoolFile<M> {
             return Err(Error::invalid("the region is too small for this geometry"));
         }
         region.grow(geometry.header_bytes())?;
-        Ok(Self::format(region, geometry, medium, domain, domain, None))
+        // A fixed identity, so that simulations repeat exactly.
+        Ok(Self::format(region, geometry, medium, (domain, domain), None, 0))
     }
 
     fn format(
         region: Region,
         geometry: Geometry,
         medium: M,
-        domain: Domain,
-        detected: Domain,
+        (domain, detected): (Domain, Domain),
         path: Option<&Path>,
+        uuid: u128,
     ) -> Arc<Self> {
-        let mut uuid = [0; 16];
-        if path.is_some() {
-            // Without entropy the pool's identity is zero, on which nothing depends. A pool in memory has none, so that
-            // simulations repeat exactly.
-            let _ = rustix::rand::getrandom(&mut uuid, rustix::rand::GetRandomFlags::empty());
-        }
-        let uuid = u128::from_le_bytes(uuid);
         let mut contents = Contents {
             uuid: [uuid as u64, (uuid >> 64) as u64],
             geometry,

@@ -167,20 +167,16 @@ impl Pool {
     ///
     /// ```
     /// use bristlecone::{BackupOptions, Design, Pool};
-    /// # fn main() -> bristlecone::Result<()> {
-    /// # let path = format!("/dev/shm/bristlecone-doc-backup-{}.pool", std::process::id());
     /// # let copy = format!("/dev/shm/bristlecone-doc-backup-{}.copy", std::process::id());
-    /// # let pool = Pool::options().max_bytes(64 << 20).create(true).open(&path)?;
+    /// # let pool = Pool::temporary()?;
     /// let notes = pool.tree::<u64, &str>("notes")?;
     /// notes.insert(1, "oak")?;
     ///
     /// let options = BackupOptions::new().max_bytes(128 << 20).tree("notes", Design::NbTree, &[]);
     /// assert_eq!(pool.backup(&copy, options)?.trees, [("notes".to_owned(), 1)]);
     /// assert_eq!(Pool::options().open(&copy)?.tree::<u64, &str>("notes")?.get(1).as_deref(), Some("oak"));
-    /// # std::fs::remove_file(&path).unwrap();
     /// # std::fs::remove_file(&copy).unwrap();
-    /// # Ok(())
-    /// # }
+    /// # Ok::<(), bristlecone::Error>(())
     /// ```
     pub fn backup(&self, path: impl AsRef<Path>, options: BackupOptions<'_>) -> Result<Backup> {
         trace_span("a pool is copied", path.as_ref(), || self.backup_native(path.as_ref(), options))

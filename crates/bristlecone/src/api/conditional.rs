@@ -39,10 +39,7 @@ impl<T> TryInsertError<T> {
     /// Returns the error of a failed operation.
     ///
     /// ```
-    /// # use bristlecone::Pool;
-    /// # fn main() -> bristlecone::Result<()> {
-    /// # let path = format!("/dev/shm/bristlecone-doc-present-{}.pool", std::process::id());
-    /// # let pool = Pool::options().max_bytes(64 << 20).create(true).open(&path)?;
+    /// # let pool = bristlecone::Pool::temporary()?;
     /// let seats = pool.tree::<u64, &str>("seats")?;
     /// let seated = |guest| match seats.try_insert(12, guest) {
     ///     Ok(()) => Ok(guest.to_owned()),
@@ -50,9 +47,7 @@ impl<T> TryInsertError<T> {
     /// };
     /// assert_eq!(seated("Ada")?, "Ada");
     /// assert_eq!(seated("Grace")?, "Ada");
-    /// # std::fs::remove_file(&path).unwrap();
-    /// # Ok(())
-    /// # }
+    /// # Ok::<(), bristlecone::Error>(())
     /// ```
     pub fn into_present(self) -> Result<T> {
         match self {
@@ -70,17 +65,12 @@ impl<T> CasError<T> {
     /// Returns the error of a failed operation.
     ///
     /// ```
-    /// # use bristlecone::Pool;
-    /// # fn main() -> bristlecone::Result<()> {
-    /// # let path = format!("/dev/shm/bristlecone-doc-found-{}.pool", std::process::id());
-    /// # let pool = Pool::options().max_bytes(64 << 20).create(true).open(&path)?;
+    /// # let pool = bristlecone::Pool::temporary()?;
     /// let seats = pool.tree::<u64, &str>("seats")?;
     /// seats.insert(12, "Ada")?;
     /// let taken = seats.compare_and_swap(12, None, Some("Grace")).unwrap_err();
     /// assert_eq!(taken.into_found()?, Some("Ada".to_owned()));
-    /// # std::fs::remove_file(&path).unwrap();
-    /// # Ok(())
-    /// # }
+    /// # Ok::<(), bristlecone::Error>(())
     /// ```
     pub fn into_found(self) -> Result<Option<T>> {
         match self {

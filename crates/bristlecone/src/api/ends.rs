@@ -22,19 +22,14 @@ impl<K: Key, V: Value> Tree<K, V> {
     /// Same as [`remove`](Self::remove).
     ///
     /// ```
-    /// # use bristlecone::Pool;
-    /// # fn main() -> bristlecone::Result<()> {
-    /// # let path = format!("/dev/shm/bristlecone-doc-pop-{}.pool", std::process::id());
-    /// # let pool = Pool::options().max_bytes(64 << 20).create(true).open(&path)?;
+    /// # let pool = bristlecone::Pool::temporary()?;
     /// let jobs = pool.tree::<u64, &str>("jobs")?;
     /// jobs.insert(2, "fell")?;
     /// jobs.insert(1, "sharpen")?;
     /// assert_eq!(jobs.pop_first()?, Some((1, "sharpen".to_owned())));
     /// assert_eq!(jobs.pop_last()?, Some((2, "fell".to_owned())));
     /// assert_eq!(jobs.pop_first()?, None);
-    /// # std::fs::remove_file(&path).unwrap();
-    /// # Ok(())
-    /// # }
+    /// # Ok::<(), bristlecone::Error>(())
     /// ```
     pub fn pop_first(&self) -> Result<Option<ItemOf<K, V>>> {
         self.pop(|| self.iter())
@@ -61,10 +56,7 @@ impl<K: Key, V: Value> Tree<K, V> {
     /// Same as [`remove`](Self::remove).
     ///
     /// ```
-    /// # use bristlecone::Pool;
-    /// # fn main() -> bristlecone::Result<()> {
-    /// # let path = format!("/dev/shm/bristlecone-doc-pop-if-{}.pool", std::process::id());
-    /// # let pool = Pool::options().max_bytes(64 << 20).create(true).open(&path)?;
+    /// # let pool = bristlecone::Pool::temporary()?;
     /// let expiring = pool.tree::<u64, &str>("sessions by time")?;
     /// expiring.insert(1000, "ada")?;
     /// expiring.insert(2000, "grace")?;
@@ -73,9 +65,7 @@ impl<K: Key, V: Value> Tree<K, V> {
     ///     expired.push(session);
     /// }
     /// assert_eq!(expired, ["ada"]);
-    /// # std::fs::remove_file(&path).unwrap();
-    /// # Ok(())
-    /// # }
+    /// # Ok::<(), bristlecone::Error>(())
     /// ```
     pub fn pop_first_if(
         &self,

@@ -25,19 +25,14 @@ impl<K: Key, V: Value> Tree<K, V> {
     /// Returns the entry of a key, which changes or fills it in one atomic step.
     ///
     /// ```
-    /// # use bristlecone::Pool;
-    /// # fn main() -> bristlecone::Result<()> {
-    /// # let path = format!("/dev/shm/bristlecone-doc-entry-{}.pool", std::process::id());
-    /// # let pool = Pool::options().max_bytes(64 << 20).create(true).open(&path)?;
+    /// # let pool = bristlecone::Pool::temporary()?;
     /// let words = pool.tree::<&str, u64>("words")?;
     /// for word in "to be or not to be".split(' ') {
     ///     words.entry(word).and_modify(|count| *count += 1).or_insert(1)?;
     /// }
     /// assert_eq!(words.get("be"), Some(2));
     /// assert_eq!(words.entry("not").or_insert(7)?, 1);
-    /// # std::fs::remove_file(&path).unwrap();
-    /// # Ok(())
-    /// # }
+    /// # Ok::<(), bristlecone::Error>(())
     /// ```
     pub fn entry<'t, 'k>(&'t self, key: K::Ref<'k>) -> Entry<'t, 'k, K, V> {
         Entry { tree: self, key, modify: None }
@@ -101,15 +96,10 @@ impl<'t, 'k, K: Key, V: Value, F: FnMut(&mut V::Owned)> Entry<'t, 'k, K, V, F> {
     /// Same as [`Tree::fetch_update`].
     ///
     /// ```
-    /// # use bristlecone::Pool;
-    /// # fn main() -> bristlecone::Result<()> {
-    /// # let path = format!("/dev/shm/bristlecone-doc-or-insert-{}.pool", std::process::id());
-    /// # let pool = Pool::options().max_bytes(64 << 20).create(true).open(&path)?;
+    /// # let pool = bristlecone::Pool::temporary()?;
     /// let lengths = pool.tree::<&str, u64>("lengths")?;
     /// assert_eq!(lengths.entry("oak").or_insert_with_key(|name| name.len() as u64)?, 3);
-    /// # std::fs::remove_file(&path).unwrap();
-    /// # Ok(())
-    /// # }
+    /// # Ok::<(), bristlecone::Error>(())
     /// ```
     pub fn or_insert_with_key(self, make: impl FnOnce(K::Ref<'k>) -> V::Owned) -> Result<V::Owned> {
         let (key, mut make) = (self.key, Some(make));
@@ -136,17 +126,12 @@ impl<'t, 'k, K: Key, V: Value, F: FnMut(&mut V::Owned)> Entry<'t, 'k, K, V, F> {
     /// Same as [`Tree::fetch_update`].
     ///
     /// ```
-    /// # use bristlecone::Pool;
-    /// # fn main() -> bristlecone::Result<()> {
-    /// # let path = format!("/dev/shm/bristlecone-doc-or-absent-{}.pool", std::process::id());
-    /// # let pool = Pool::options().max_bytes(64 << 20).create(true).open(&path)?;
+    /// # let pool = bristlecone::Pool::temporary()?;
     /// let ages = pool.tree::<&str, u64>("ages")?;
     /// ages.insert("Pando", 14_000)?;
     /// assert_eq!(ages.entry("Pando").and_modify(|age| *age += 1).or_absent()?, Some(14_001));
     /// assert_eq!(ages.entry("Yggdrasil").and_modify(|age| *age += 1).or_absent()?, None);
-    /// # std::fs::remove_file(&path).unwrap();
-    /// # Ok(())
-    /// # }
+    /// # Ok::<(), bristlecone::Error>(())
     /// ```
     pub fn or_absent(self) -> Result<Option<V::Owned>> {
         self.change_or_fill(|| None)

@@ -34,10 +34,7 @@ impl<K: Key, V: Value> Tree<K, V> {
     /// either.
     ///
     /// ```
-    /// # use bristlecone::Pool;
-    /// # fn main() -> bristlecone::Result<()> {
-    /// # let path = format!("/dev/shm/bristlecone-doc-fetch-update-{}.pool", std::process::id());
-    /// # let pool = Pool::options().max_bytes(64 << 20).create(true).open(&path)?;
+    /// # let pool = bristlecone::Pool::temporary()?;
     /// let hits = pool.tree::<&str, u64>("hits")?;
     /// let count = |hits: Option<u64>| Some(hits.unwrap_or(0) + 1);
     /// assert_eq!(hits.fetch_update("/", count)?, None);
@@ -45,9 +42,7 @@ impl<K: Key, V: Value> Tree<K, V> {
     /// // The last visitor removes the key.
     /// assert_eq!(hits.fetch_update("/", |hits| hits.filter(|hits| *hits > 2))?, Some(2));
     /// assert_eq!(hits.get("/"), None);
-    /// # std::fs::remove_file(&path).unwrap();
-    /// # Ok(())
-    /// # }
+    /// # Ok::<(), bristlecone::Error>(())
     /// ```
     pub fn fetch_update(
         &self,
@@ -65,17 +60,12 @@ impl<K: Key, V: Value> Tree<K, V> {
     /// Same as [`fetch_update`](Self::fetch_update).
     ///
     /// ```
-    /// # use bristlecone::Pool;
-    /// # fn main() -> bristlecone::Result<()> {
-    /// # let path = format!("/dev/shm/bristlecone-doc-update-fetch-{}.pool", std::process::id());
-    /// # let pool = Pool::options().max_bytes(64 << 20).create(true).open(&path)?;
+    /// # let pool = bristlecone::Pool::temporary()?;
     /// let logs = pool.tree::<u64, &str>("logs")?;
     /// let append = |log: Option<&str>| Some(format!("{}.", log.unwrap_or("")));
     /// assert_eq!(logs.update_and_fetch(7, append)?.as_deref(), Some("."));
     /// assert_eq!(logs.update_and_fetch(7, append)?.as_deref(), Some(".."));
-    /// # std::fs::remove_file(&path).unwrap();
-    /// # Ok(())
-    /// # }
+    /// # Ok::<(), bristlecone::Error>(())
     /// ```
     pub fn update_and_fetch(
         &self,

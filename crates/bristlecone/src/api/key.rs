@@ -25,10 +25,7 @@ use crate::index::parts::codec::{Codec, KeyCodec};
 /// `String` and `&'static str` name the same key type, and so do `Vec<u8>` and `&'static [u8]`:
 ///
 /// ```
-/// # use bristlecone::Pool;
-/// # fn main() -> bristlecone::Result<()> {
-/// # let path = format!("/dev/shm/bristlecone-doc-key-{}.pool", std::process::id());
-/// # let pool = Pool::options().max_bytes(64 << 20).create(true).open(&path)?;
+/// # let pool = bristlecone::Pool::temporary()?;
 /// let visits = pool.tree::<(String, i32), u64>("visits by page and year")?;
 /// visits.insert(("/about", -44), 1)?;
 /// visits.insert(("/about", 2026), 7)?;
@@ -36,9 +33,7 @@ use crate::index::parts::codec::{Codec, KeyCodec};
 /// let years: Vec<i32> = visits.iter().map(|((_, year), _)| year).collect();
 /// assert_eq!(years, [2026, -44, 2026]); // of "/", then of "/about"
 /// # drop((visits, pool));
-/// # std::fs::remove_file(&path).unwrap();
-/// # Ok(())
-/// # }
+/// # Ok::<(), bristlecone::Error>(())
 /// ```
 ///
 /// ```compile_fail

@@ -133,17 +133,12 @@ impl TreeOptions {
     /// Same as [`create`](Self::create); errors of `fill` and of [`Loader::push`].
     ///
     /// ```
-    /// # use bristlecone::Pool;
-    /// # fn main() -> bristlecone::Result<()> {
-    /// # let path = format!("/dev/shm/bristlecone-doc-load-{}.pool", std::process::id());
-    /// # let pool = Pool::options().max_bytes(64 << 20).create(true).open(&path)?;
+    /// # let pool = bristlecone::Pool::temporary()?;
     /// let squares = pool.tree_options("squares").create_with::<u64, u64>(|loader| {
     ///     (0..10_000).try_for_each(|number| loader.push(number, number * number))
     /// })?;
     /// assert_eq!((squares.len(), squares.get(12)), (10_000, Some(144)));
-    /// # std::fs::remove_file(&path).unwrap();
-    /// # Ok(())
-    /// # }
+    /// # Ok::<(), bristlecone::Error>(())
     /// ```
     pub fn create_with<K: Key, V: Value>(
         &self,

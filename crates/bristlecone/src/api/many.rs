@@ -64,18 +64,13 @@ impl<K: Key, V: Value> Tree<K, V> {
     /// Panics in a child of the process that opened the pool.
     ///
     /// ```
-    /// # use bristlecone::Pool;
-    /// # fn main() -> bristlecone::Result<()> {
-    /// # let path = format!("/dev/shm/bristlecone-doc-get-many-{}.pool", std::process::id());
-    /// # let pool = Pool::options().max_bytes(64 << 20).create(true).open(&path)?;
+    /// # let pool = bristlecone::Pool::temporary()?;
     /// let ages = pool.tree::<&str, u64>("ages")?;
     /// ages.insert_many(&[("Methuselah", 4857), ("Prometheus", 4900)], &mut Vec::new())?;
     /// let mut found = Vec::new();
     /// ages.get_many(&["Prometheus", "Pando", "Methuselah"], &mut found);
     /// assert_eq!(found, [Some(4900), None, Some(4857)]);
-    /// # std::fs::remove_file(&path).unwrap();
-    /// # Ok(())
-    /// # }
+    /// # Ok::<(), bristlecone::Error>(())
     /// ```
     pub fn get_many(&self, keys: &[K::Ref<'_>], found: &mut Vec<Option<V::Owned>>) {
         found.clear();
@@ -91,18 +86,13 @@ impl<K: Key, V: Value> Tree<K, V> {
     /// Panics in a child of the process that opened the pool.
     ///
     /// ```
-    /// # use bristlecone::Pool;
-    /// # fn main() -> bristlecone::Result<()> {
-    /// # let path = format!("/dev/shm/bristlecone-doc-get-many-with-{}.pool", std::process::id());
-    /// # let pool = Pool::options().max_bytes(64 << 20).create(true).open(&path)?;
+    /// # let pool = bristlecone::Pool::temporary()?;
     /// let texts = pool.tree::<u64, &str>("texts")?;
     /// texts.upsert_many(&[(7, "one two three"), (8, "four")])?;
     /// let mut words = 0;
     /// texts.get_many_with(&[8, 9, 7], |_, text| words += text.split(' ').count());
     /// assert_eq!(words, 4);
-    /// # std::fs::remove_file(&path).unwrap();
-    /// # Ok(())
-    /// # }
+    /// # Ok::<(), bristlecone::Error>(())
     /// ```
     pub fn get_many_with(&self, keys: &[K::Ref<'_>], mut show: impl FnMut(usize, V::Ref<'_>)) {
         self.look_many(keys, &mut |at, value| _ = V::view(value, |value| show(at, value)));
@@ -115,18 +105,13 @@ impl<K: Key, V: Value> Tree<K, V> {
     /// Panics in a child of the process that opened the pool.
     ///
     /// ```
-    /// # use bristlecone::Pool;
-    /// # fn main() -> bristlecone::Result<()> {
-    /// # let path = format!("/dev/shm/bristlecone-doc-contains-many-{}.pool", std::process::id());
-    /// # let pool = Pool::options().max_bytes(64 << 20).create(true).open(&path)?;
+    /// # let pool = bristlecone::Pool::temporary()?;
     /// let primes = pool.tree::<u64, ()>("primes")?;
     /// primes.upsert_many(&[(2, ()), (3, ()), (5, ())])?;
     /// let mut found = Vec::new();
     /// primes.contains_many(&[3, 4, 5], &mut found);
     /// assert_eq!(found, [true, false, true]);
-    /// # std::fs::remove_file(&path).unwrap();
-    /// # Ok(())
-    /// # }
+    /// # Ok::<(), bristlecone::Error>(())
     /// ```
     pub fn contains_many(&self, keys: &[K::Ref<'_>], found: &mut Vec<bool>) {
         found.clear();
@@ -177,10 +162,7 @@ impl<K: Key, V: Value> Tree<K, V> {
     /// Same as [`insert`](Self::insert), with the number of completed items; `old` has their previous values.
     ///
     /// ```
-    /// # use bristlecone::Pool;
-    /// # fn main() -> bristlecone::Result<()> {
-    /// # let path = format!("/dev/shm/bristlecone-doc-insert-many-{}.pool", std::process::id());
-    /// # let pool = Pool::options().max_bytes(64 << 20).create(true).open(&path)?;
+    /// # let pool = bristlecone::Pool::temporary()?;
     /// let ages = pool.tree::<&str, u64>("ages")?;
     /// let mut old = Vec::new();
     /// ages.insert_many(&[("Pando", 14_000), ("Prometheus", 4900), ("Pando", 16_000)], &mut old)?;
@@ -188,9 +170,7 @@ impl<K: Key, V: Value> Tree<K, V> {
     /// let long = "x".repeat(20_000);
     /// let stopped = ages.insert_many(&[("Methuselah", 4857), (long.as_str(), 1)], &mut old).unwrap_err();
     /// assert_eq!((stopped.done, old.len(), ages.len()), (1, 1, 3));
-    /// # std::fs::remove_file(&path).unwrap();
-    /// # Ok(())
-    /// # }
+    /// # Ok::<(), bristlecone::Error>(())
     /// ```
     pub fn insert_many(
         &self,
@@ -213,17 +193,12 @@ impl<K: Key, V: Value> Tree<K, V> {
     /// Same as [`upsert`](Self::upsert), with the number of completed items.
     ///
     /// ```
-    /// # use bristlecone::Pool;
-    /// # fn main() -> bristlecone::Result<()> {
-    /// # let path = format!("/dev/shm/bristlecone-doc-upsert-many-{}.pool", std::process::id());
-    /// # let pool = Pool::options().max_bytes(64 << 20).create(true).open(&path)?;
+    /// # let pool = bristlecone::Pool::temporary()?;
     /// let squares = pool.tree::<u64, u64>("squares")?;
     /// let items: Vec<_> = (0..1000).map(|number| (number, number * number)).collect();
     /// squares.upsert_many(&items)?;
     /// assert_eq!((squares.len(), squares.get(12)), (1000, Some(144)));
-    /// # std::fs::remove_file(&path).unwrap();
-    /// # Ok(())
-    /// # }
+    /// # Ok::<(), bristlecone::Error>(())
     /// ```
     pub fn upsert_many(&self, items: &[(K::Ref<'_>, V::Ref<'_>)]) -> std::result::Result<(), ManyError> {
         self.count_many(Operation::Upsert, items.len());
@@ -238,18 +213,13 @@ impl<K: Key, V: Value> Tree<K, V> {
     /// Same as [`remove`](Self::remove), with the number of completed keys; `old` has their previous values.
     ///
     /// ```
-    /// # use bristlecone::Pool;
-    /// # fn main() -> bristlecone::Result<()> {
-    /// # let path = format!("/dev/shm/bristlecone-doc-remove-many-{}.pool", std::process::id());
-    /// # let pool = Pool::options().max_bytes(64 << 20).create(true).open(&path)?;
+    /// # let pool = bristlecone::Pool::temporary()?;
     /// let squares = pool.tree::<u64, u64>("squares")?;
     /// squares.upsert_many(&[(1, 1), (2, 4), (3, 9)])?;
     /// let mut old = Vec::new();
     /// squares.remove_many(&[3, 1, 1], &mut old)?;
     /// assert_eq!(old, [Some(9), Some(1), None]);
-    /// # std::fs::remove_file(&path).unwrap();
-    /// # Ok(())
-    /// # }
+    /// # Ok::<(), bristlecone::Error>(())
     /// ```
     pub fn remove_many(
         &self,

@@ -148,17 +148,12 @@ impl Pool {
     /// [`Error::Corrupted`](crate::Error) if the directory cannot be read; [`Error::Forked`](crate::Error).
     ///
     /// ```
-    /// # use bristlecone::Pool;
-    /// # fn main() -> bristlecone::Result<()> {
-    /// # let path = format!("/dev/shm/bristlecone-doc-metrics-{}.pool", std::process::id());
-    /// # let pool = Pool::options().max_bytes(64 << 20).create(true).open(&path)?;
+    /// # let pool = bristlecone::Pool::temporary()?;
     /// let tree = pool.tree::<u64, u64>("numbers")?;
     /// (0..10_000).try_for_each(|number| tree.upsert(number, 0))?;
     /// let metrics = pool.metrics()?;
     /// assert!(metrics.splits > 100 && metrics.chunks_taken > 0);
-    /// # std::fs::remove_file(&path).unwrap();
-    /// # Ok(())
-    /// # }
+    /// # Ok::<(), bristlecone::Error>(())
     /// ```
     pub fn metrics(&self) -> Result<Metrics> {
         let (file, meters) = (&self.0.file, &self.0.meters);

@@ -18,10 +18,7 @@ impl<K: Key, V: Value> Tree<K, V> {
     /// Panics in a child of the process that opened the pool.
     ///
     /// ```
-    /// # use bristlecone::Pool;
-    /// # fn main() -> bristlecone::Result<()> {
-    /// # let path = format!("/dev/shm/bristlecone-doc-near-{}.pool", std::process::id());
-    /// # let pool = Pool::options().max_bytes(64 << 20).create(true).open(&path)?;
+    /// # let pool = bristlecone::Pool::temporary()?;
     /// let prices = pool.tree::<u32, u64>("prices by day")?;
     /// prices.insert(10, 250)?;
     /// prices.insert(20, 270)?;
@@ -30,9 +27,7 @@ impl<K: Key, V: Value> Tree<K, V> {
     /// assert_eq!(prices.get_lt(20), Some((10, 250)));
     /// assert_eq!(prices.get_ge(11), Some((20, 270)));
     /// assert_eq!(prices.get_gt(20), None);
-    /// # std::fs::remove_file(&path).unwrap();
-    /// # Ok(())
-    /// # }
+    /// # Ok::<(), bristlecone::Error>(())
     /// ```
     pub fn get_lt(&self, key: K::Ref<'_>) -> Option<ItemOf<K, V>> {
         self.range(..key).next_back()
@@ -77,16 +72,11 @@ impl<K: Key, V: Value> Tree<K, V> {
     /// Panics in a child of the process that opened the pool.
     ///
     /// ```
-    /// # use bristlecone::Pool;
-    /// # fn main() -> bristlecone::Result<()> {
-    /// # let path = format!("/dev/shm/bristlecone-doc-count-{}.pool", std::process::id());
-    /// # let pool = Pool::options().max_bytes(64 << 20).create(true).open(&path)?;
+    /// # let pool = bristlecone::Pool::temporary()?;
     /// let primes = pool.tree::<u64, ()>("primes")?;
     /// [2, 3, 5, 7, 11].into_iter().try_for_each(|prime| primes.upsert(prime, ()))?;
     /// assert_eq!(primes.count(3..10), 3);
-    /// # std::fs::remove_file(&path).unwrap();
-    /// # Ok(())
-    /// # }
+    /// # Ok::<(), bristlecone::Error>(())
     /// ```
     pub fn count<'a>(&self, bounds: impl RangeBounds<K::Ref<'a>>) -> u64 {
         self.walk(limits::<K>(&bounds)).count()
@@ -95,18 +85,13 @@ impl<K: Key, V: Value> Tree<K, V> {
     /// Iterates over all keys in order, from both ends: see [`range`](Self::range).
     ///
     /// ```
-    /// # use bristlecone::Pool;
-    /// # fn main() -> bristlecone::Result<()> {
-    /// # let path = format!("/dev/shm/bristlecone-doc-keys-{}.pool", std::process::id());
-    /// # let pool = Pool::options().max_bytes(64 << 20).create(true).open(&path)?;
+    /// # let pool = bristlecone::Pool::temporary()?;
     /// let ages = pool.tree::<&str, u64>("ages")?;
     /// ages.insert("Methuselah", 4857)?;
     /// ages.insert("Prometheus", 4900)?;
     /// assert_eq!(ages.keys().collect::<Vec<_>>(), ["Methuselah", "Prometheus"]);
     /// assert_eq!(ages.values().rev().collect::<Vec<_>>(), [4900, 4857]);
-    /// # std::fs::remove_file(&path).unwrap();
-    /// # Ok(())
-    /// # }
+    /// # Ok::<(), bristlecone::Error>(())
     /// ```
     pub fn keys(&self) -> Keys<'_, K, V> {
         Keys(self.iter())

@@ -300,6 +300,35 @@ impl PoolOptions {
         trace_span("a pool is followed", path.as_ref(), follow)
     }
 
+    /// Creates a pool in memory, without a file. Its contents are lost when its last handle is dropped, or when the
+    /// process ends. It is for tests, caches and intermediate results. No other process can open it.
+    ///
+    /// # Errors
+    ///
+    /// [`Error::Invalid`] for options of pools in files: `create`, `create_new` and `read_only`; otherwise same as
+    /// [`open`](Self::open).
+    ///
+    /// ```
+    /// use bristlecone::Pool;
+    ///
+    /// let pool = Pool::options().max_bytes(64 << 20).temporary()?;
+    /// pool.tree::<u64, u64>("squares")?.insert(4, 16)?;
+    /// assert_eq!(pool.info().path, None);
+    /// # Ok::<(), bristlecone::Error>(())
+    /// ```
+    pub fn temporary(&self) -> Result<Pool> {
+        self.check()?;
+        if self.create || self.create_new || self.read_only {
+            return Err(Error::invalid(
+                "a temporary pool has no file: drop create, create_new and read_only",
+            ));
+        }
+        let handled = !self.leave_sigbus;
+        self.pool_over(
+            self.create_sized(|options| PoolFile::create_temporary(handled, options, Native::new))?,
+        )
+    }
+
     /// Makes calls on a followed pool unwind silently with the [`Error`] itself, where they would panic with its
     /// message. Language bindings use this: they catch the unwind and return the error.
     #[doc(hidden)]
@@ -343,6 +372,10 @@ impl PoolOptions {
         }?;
         file.keep_index(self.keep_index, BUILD);
         file.drop_unfinished_trees();
+        self.pool_over(file)
+    }
+
+    fn pool_over(&self, file: Arc<PoolFile<Native>>) -> Result<Pool> {
         let cores = || std::thread::available_parallelism().map_or(1, usize::from);
         let pool = Pool::over(Arc::clone(&file), self.recovery_threads.unwrap_or_else(cores))?;
         file.begin_following();
@@ -364,11 +397,18 @@ impl PoolOptions {
     }
 
     fn create_file(&self, path: &Path, medium: impl Fn(Domain) -> Native) -> Result<Arc<PoolFile<Native>>> {
+        self.create_sized(|options| PoolFile::create(self.at(path), options, &medium))
+    }
+
+    /// Creates a pool with the requested maximum, or with as large a default as the address space allows.
+    fn create_sized(
+        &self,
+        create: impl Fn(&CreateOptions) -> Result<Arc<PoolFile<Native>>>,
+    ) -> Result<Arc<PoolFile<Native>>> {
         let mut max_bytes = self.max_bytes.unwrap_or_else(|| default_bytes(self.chunk_bytes));
         loop {
             let (domain, chunk_bytes) = (self.domain, self.chunk_bytes);
-            match PoolFile::create(self.at(path), &CreateOptions { max_bytes, domain, chunk_bytes }, &medium)
-            {
+            match create(&CreateOptions { max_bytes, domain, chunk_bytes }) {
                 Err(Error::Io { source, .. })
                     if self.max_bytes.is_none()
                         && source.kind() == ErrorKind::OutOfMemory

@@ -92,6 +92,15 @@ impl Pool {
         Self::options().create(true).open(path)
     }
 
+    /// Creates a pool in memory, which is lost when its last handle is dropped: see [`PoolOptions::temporary`].
+    ///
+    /// # Errors
+    ///
+    /// Same as [`PoolOptions::temporary`].
+    pub fn temporary() -> Result<Self> {
+        Self::options().temporary()
+    }
+
     /// Opens an existing pool with default options.
     ///
     /// # Errors
@@ -156,16 +165,11 @@ impl Pool {
     /// Panics in a child of the process that opened the pool.
     ///
     /// ```
-    /// # use bristlecone::Pool;
-    /// # fn main() -> bristlecone::Result<()> {
-    /// # let path = format!("/dev/shm/bristlecone-doc-info-{}.pool", std::process::id());
-    /// # let pool = Pool::options().max_bytes(64 << 20).create(true).open(&path)?;
+    /// # let pool = bristlecone::Pool::temporary()?;
     /// let info = pool.info();
     /// assert!(!info.read_only && info.max_bytes >= 64 << 20);
     /// println!("{} of {} chunks are free", info.chunks_free, info.chunks);
-    /// # std::fs::remove_file(&path).unwrap();
-    /// # Ok(())
-    /// # }
+    /// # Ok::<(), bristlecone::Error>(())
     /// ```
     pub fn info(&self) -> PoolInfo {
         self.assert_here();
@@ -176,16 +180,11 @@ impl Pool {
     /// process that opened the pool, the result reports that.
     ///
     /// ```
-    /// # use bristlecone::Pool;
-    /// # fn main() -> bristlecone::Result<()> {
-    /// # let path = format!("/dev/shm/bristlecone-doc-check-pool-{}.pool", std::process::id());
-    /// # let pool = Pool::options().max_bytes(64 << 20).create(true).open(&path)?;
+    /// # let pool = bristlecone::Pool::temporary()?;
     /// pool.tree::<&str, u64>("ages")?.insert("Pando", 14_000)?;
     /// assert!(pool.check().is_empty());
     /// assert_eq!(pool.check_tree("ages")?, (1, vec![]));
-    /// # std::fs::remove_file(&path).unwrap();
-    /// # Ok(())
-    /// # }
+    /// # Ok::<(), bristlecone::Error>(())
     /// ```
     pub fn check(&self) -> Vec<Issue> {
         match self.0.file.here() {
@@ -225,15 +224,10 @@ impl Pool {
     /// [`Error::Forked`](crate::Error::Forked).
     ///
     /// ```
-    /// # use bristlecone::Pool;
-    /// # fn main() -> bristlecone::Result<()> {
-    /// # let path = format!("/dev/shm/bristlecone-doc-prefault-{}.pool", std::process::id());
-    /// # let pool = Pool::options().max_bytes(64 << 20).create(true).open(&path)?;
+    /// # let pool = bristlecone::Pool::temporary()?;
     /// pool.prefault(8 << 20)?;
     /// assert!(pool.info().file_bytes >= 8 << 20);
-    /// # std::fs::remove_file(&path).unwrap();
-    /// # Ok(())
-    /// # }
+    /// # Ok::<(), bristlecone::Error>(())
     /// ```
     pub fn prefault(&self, bytes: u64) -> Result<()> {
         self.0.file.prefault(bytes)

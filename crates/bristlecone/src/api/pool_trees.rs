@@ -27,18 +27,14 @@ impl Pool {
     ///
     /// ```
     /// # use bristlecone::{Error, Pool};
-    /// # fn main() -> bristlecone::Result<()> {
-    /// # let path = format!("/dev/shm/bristlecone-doc-tree-{}.pool", std::process::id());
-    /// # let pool = Pool::options().max_bytes(64 << 20).create(true).open(&path)?;
+    /// # let pool = bristlecone::Pool::temporary()?;
     /// let places = pool.tree::<(&str, u32), u64>("places")?;
     /// places.insert(("Ulm", 89073), 1)?;
     /// // Handles to one tree, from all threads.
     /// let again = pool.tree::<(&str, u32), u64>("places")?;
     /// assert_eq!(again.get(("Ulm", 89073)), Some(1));
     /// assert!(matches!(pool.tree::<u64, u64>("places"), Err(Error::Mismatch { .. })));
-    /// # std::fs::remove_file(&path).unwrap();
-    /// # Ok(())
-    /// # }
+    /// # Ok::<(), bristlecone::Error>(())
     /// ```
     pub fn tree<K: Key, V: Value>(&self, name: &str) -> Result<Tree<K, V>> {
         let options = self.tree_options(name);
@@ -68,18 +64,13 @@ impl Pool {
     /// [`Error::Corrupted`] if an entry of the directory cannot be read; [`Error::Forked`].
     ///
     /// ```
-    /// # use bristlecone::Pool;
-    /// # fn main() -> bristlecone::Result<()> {
-    /// # let path = format!("/dev/shm/bristlecone-doc-trees-{}.pool", std::process::id());
-    /// # let pool = Pool::options().max_bytes(64 << 20).create(true).open(&path)?;
+    /// # let pool = bristlecone::Pool::temporary()?;
     /// pool.tree::<(&str, u32), u64>("visits")?;
     /// for tree in pool.trees()? {
     ///     println!("{}: {} to {}", tree.spec.name, tree.spec.key_kind, tree.spec.value_kind);
     ///     assert_eq!(tree.spec.key_kind, "(str, u32)");
     /// }
-    /// # std::fs::remove_file(&path).unwrap();
-    /// # Ok(())
-    /// # }
+    /// # Ok::<(), bristlecone::Error>(())
     /// ```
     pub fn trees(&self) -> Result<Vec<TreeEntry>> {
         self.0.file.here()?;
@@ -95,17 +86,13 @@ impl Pool {
     ///
     /// ```
     /// # use bristlecone::{Error, Pool};
-    /// # fn main() -> bristlecone::Result<()> {
-    /// # let path = format!("/dev/shm/bristlecone-doc-drop-{}.pool", std::process::id());
-    /// # let pool = Pool::options().max_bytes(64 << 20).create(true).open(&path)?;
+    /// # let pool = bristlecone::Pool::temporary()?;
     /// let tree = pool.tree::<u64, u64>("t")?;
     /// assert!(matches!(pool.drop_tree("t"), Err(Error::TreeInUse { .. })));
     /// drop(tree);
     /// pool.drop_tree("t")?;
     /// assert!(pool.trees()?.is_empty());
-    /// # std::fs::remove_file(&path).unwrap();
-    /// # Ok(())
-    /// # }
+    /// # Ok::<(), bristlecone::Error>(())
     /// ```
     pub fn drop_tree(&self, name: &str) -> Result<()> {
         self.0.file.writable()?;
@@ -128,17 +115,12 @@ impl Pool {
     /// [`Error::Invalid`] or [`Error::TooLong`] for an invalid name; [`Error::ReadOnly`].
     ///
     /// ```
-    /// # use bristlecone::Pool;
-    /// # fn main() -> bristlecone::Result<()> {
-    /// # let path = format!("/dev/shm/bristlecone-doc-rename-{}.pool", std::process::id());
-    /// # let pool = Pool::options().max_bytes(64 << 20).create(true).open(&path)?;
+    /// # let pool = bristlecone::Pool::temporary()?;
     /// let draft = pool.tree::<u64, u64>("draft")?;
     /// pool.rename_tree("draft", "final")?;
     /// draft.insert(1, 2)?;
     /// assert_eq!(pool.tree::<u64, u64>("final")?.get(1), Some(2));
-    /// # std::fs::remove_file(&path).unwrap();
-    /// # Ok(())
-    /// # }
+    /// # Ok::<(), bristlecone::Error>(())
     /// ```
     pub fn rename_tree(&self, from: &str, to: &str) -> Result<()> {
         assert_fills_none();
@@ -158,16 +140,11 @@ impl Pool {
     /// [`Error::PoolFull`] or [`Error::MediumFull`]; [`Error::ReadOnly`].
     ///
     /// ```
-    /// # use bristlecone::Pool;
-    /// # fn main() -> bristlecone::Result<()> {
-    /// # let path = format!("/dev/shm/bristlecone-doc-clear-{}.pool", std::process::id());
-    /// # let pool = Pool::options().max_bytes(64 << 20).create(true).open(&path)?;
+    /// # let pool = bristlecone::Pool::temporary()?;
     /// pool.tree::<u64, u64>("t")?.insert(1, 2)?;
     /// pool.clear_tree("t")?;
     /// assert!(pool.tree::<u64, u64>("t")?.is_empty());
-    /// # std::fs::remove_file(&path).unwrap();
-    /// # Ok(())
-    /// # }
+    /// # Ok::<(), bristlecone::Error>(())
     /// ```
     pub fn clear_tree(&self, name: &str) -> Result<()> {
         self.0.file.writable()?;

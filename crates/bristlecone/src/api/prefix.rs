@@ -70,10 +70,7 @@ impl<K: Key<Codec = crate::index::parts::codec::Record>, V: Value> Tree<K, V> {
     /// elements.
     ///
     /// ```
-    /// # use bristlecone::Pool;
-    /// # fn main() -> bristlecone::Result<()> {
-    /// # let path = format!("/dev/shm/bristlecone-doc-prefix-{}.pool", std::process::id());
-    /// # let pool = Pool::options().max_bytes(64 << 20).create(true).open(&path)?;
+    /// # let pool = bristlecone::Pool::temporary()?;
     /// let pages = pool.tree::<&str, u64>("pages")?;
     /// for page in ["/", "/trees", "/trees/oak", "/trunks"] {
     ///     pages.insert(page, 0)?;
@@ -85,9 +82,7 @@ impl<K: Key<Codec = crate::index::parts::codec::Record>, V: Value> Tree<K, V> {
     /// visits.insert(("/", 2026), 7)?;
     /// visits.insert(("/trees", 2026), 3)?;
     /// assert_eq!(visits.prefix(("/",)).map(|(_, count)| count).sum::<u64>(), 13);
-    /// # std::fs::remove_file(&path).unwrap();
-    /// # Ok(())
-    /// # }
+    /// # Ok::<(), bristlecone::Error>(())
     /// ```
     pub fn prefix(&self, prefix: impl Prefix<K>) -> Range<'_, K, V> {
         let mut bytes = Buffer::new();

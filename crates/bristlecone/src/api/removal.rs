@@ -23,17 +23,12 @@ impl<K: Key, V: Value> Tree<K, V> {
     /// Same as [`remove`](Self::remove); [`Error::Corrupted`] if damage makes the following items unreachable.
     ///
     /// ```
-    /// # use bristlecone::Pool;
-    /// # fn main() -> bristlecone::Result<()> {
-    /// # let path = format!("/dev/shm/bristlecone-doc-remove-range-{}.pool", std::process::id());
-    /// # let pool = Pool::options().max_bytes(64 << 20).create(true).open(&path)?;
+    /// # let pool = bristlecone::Pool::temporary()?;
     /// let samples = pool.tree::<u64, f64>("samples by time")?;
     /// (0..100).try_for_each(|time| samples.upsert(time, 0.5))?;
     /// assert_eq!(samples.remove_range(..90)?, 90);
     /// assert_eq!(samples.first_key_value(), Some((90, 0.5)));
-    /// # std::fs::remove_file(&path).unwrap();
-    /// # Ok(())
-    /// # }
+    /// # Ok::<(), bristlecone::Error>(())
     /// ```
     pub fn remove_range<'a>(&self, bounds: impl RangeBounds<K::Ref<'a>>) -> Result<u64> {
         self.remove_walked(self.walk(limits::<K>(&bounds)))
@@ -49,17 +44,12 @@ impl<K: Key, V: Value> Tree<K, V> {
     /// Same as [`remove_range`](Self::remove_range).
     ///
     /// ```
-    /// # use bristlecone::Pool;
-    /// # fn main() -> bristlecone::Result<()> {
-    /// # let path = format!("/dev/shm/bristlecone-doc-tree-clear-{}.pool", std::process::id());
-    /// # let pool = Pool::options().max_bytes(64 << 20).create(true).open(&path)?;
+    /// # let pool = bristlecone::Pool::temporary()?;
     /// let ages = pool.tree::<&str, u64>("ages")?;
     /// ages.insert("Pando", 14_000)?;
     /// ages.clear()?;
     /// assert!(ages.is_empty());
-    /// # std::fs::remove_file(&path).unwrap();
-    /// # Ok(())
-    /// # }
+    /// # Ok::<(), bristlecone::Error>(())
     /// ```
     pub fn clear(&self) -> Result<()> {
         self.remove_walked(self.walk_up()).map(drop)
@@ -82,17 +72,12 @@ impl<K: Key, V: Value> Tree<K, V> {
     /// Same as [`remove_range`](Self::remove_range).
     ///
     /// ```
-    /// # use bristlecone::Pool;
-    /// # fn main() -> bristlecone::Result<()> {
-    /// # let path = format!("/dev/shm/bristlecone-doc-retain-all-{}.pool", std::process::id());
-    /// # let pool = Pool::options().max_bytes(64 << 20).create(true).open(&path)?;
+    /// # let pool = bristlecone::Pool::temporary()?;
     /// let stock = pool.tree::<&str, u64>("stock")?;
     /// stock.upsert_many(&[("axe", 0), ("saw", 3), ("wedge", 0)])?;
     /// stock.retain(|_, left| left > 0)?;
     /// assert_eq!(stock.keys().collect::<Vec<_>>(), ["saw"]);
-    /// # std::fs::remove_file(&path).unwrap();
-    /// # Ok(())
-    /// # }
+    /// # Ok::<(), bristlecone::Error>(())
     /// ```
     pub fn retain(&self, keep: impl FnMut(K::Ref<'_>, V::Ref<'_>) -> bool) -> Result<()> {
         self.retain_walked(self.walk_up(), keep)
@@ -109,10 +94,7 @@ impl<K: Key, V: Value> Tree<K, V> {
     /// Same as [`remove_range`](Self::remove_range).
     ///
     /// ```
-    /// # use bristlecone::Pool;
-    /// # fn main() -> bristlecone::Result<()> {
-    /// # let path = format!("/dev/shm/bristlecone-doc-retain-{}.pool", std::process::id());
-    /// # let pool = Pool::options().max_bytes(64 << 20).create(true).open(&path)?;
+    /// # let pool = bristlecone::Pool::temporary()?;
     /// let stock = pool.tree::<&str, u64>("stock")?;
     /// for (item, count) in [("axe", 0), ("saw", 3), ("wedge", 0)] {
     ///     stock.insert(item, count)?;
@@ -121,9 +103,7 @@ impl<K: Key, V: Value> Tree<K, V> {
     /// assert_eq!(stock.keys().collect::<Vec<_>>(), ["saw", "wedge"]);
     /// stock.retain(|_, count| count > 0)?;
     /// assert_eq!(stock.len(), 1);
-    /// # std::fs::remove_file(&path).unwrap();
-    /// # Ok(())
-    /// # }
+    /// # Ok::<(), bristlecone::Error>(())
     /// ```
     pub fn retain_in<'a>(
         &self,
@@ -166,10 +146,7 @@ impl<K: Key, V: Value> Tree<K, V> {
     /// The iterator yields the errors of [`remove`](Self::remove) and ends after the first one.
     ///
     /// ```
-    /// # use bristlecone::Pool;
-    /// # fn main() -> bristlecone::Result<()> {
-    /// # let path = format!("/dev/shm/bristlecone-doc-drain-{}.pool", std::process::id());
-    /// # let pool = Pool::options().max_bytes(64 << 20).create(true).open(&path)?;
+    /// # let pool = bristlecone::Pool::temporary()?;
     /// let (inbox, archive) = (pool.tree::<u64, &str>("inbox")?, pool.tree::<u64, &str>("archive")?);
     /// inbox.insert(1, "read")?;
     /// inbox.insert(9, "new")?;
@@ -178,9 +155,7 @@ impl<K: Key, V: Value> Tree<K, V> {
     ///     archive.insert(number, &mail)?;
     /// }
     /// assert_eq!((inbox.len(), archive.len()), (1, 1));
-    /// # std::fs::remove_file(&path).unwrap();
-    /// # Ok(())
-    /// # }
+    /// # Ok::<(), bristlecone::Error>(())
     /// ```
     pub fn drain<'a>(&self, bounds: impl RangeBounds<K::Ref<'a>>) -> Drain<'_, K, V> {
         let refused = self.writable().err();

@@ -92,16 +92,11 @@ impl Pool {
     ///
     /// ```
     /// use bristlecone::ScrubOptions;
-    /// # use bristlecone::Pool;
-    /// # fn main() -> bristlecone::Result<()> {
-    /// # let path = format!("/dev/shm/bristlecone-doc-scrub-{}.pool", std::process::id());
-    /// # let pool = Pool::options().max_bytes(64 << 20).create(true).open(&path)?;
+    /// # let pool = bristlecone::Pool::temporary()?;
     /// pool.tree::<u64, &str>("notes")?.insert(1, "oak")?;
     /// let scrub = pool.scrub(ScrubOptions::new().bytes_per_second(100 << 20))?;
     /// assert!(scrub.items == 1 && scrub.issues.is_empty() && scrub.is_complete);
-    /// # std::fs::remove_file(&path).unwrap();
-    /// # Ok(())
-    /// # }
+    /// # Ok::<(), bristlecone::Error>(())
     /// ```
     pub fn scrub(&self, options: ScrubOptions<'_>) -> Result<Scrub> {
         trace_span("a pool is scrubbed", (), || self.scrub_all(options))

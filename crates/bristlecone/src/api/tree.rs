@@ -123,18 +123,13 @@ impl<K: Key, V: Value> Tree<K, V> {
     /// Panics in a child of the process that opened the pool.
     ///
     /// ```
-    /// # use bristlecone::Pool;
-    /// # fn main() -> bristlecone::Result<()> {
-    /// # let path = format!("/dev/shm/bristlecone-doc-get-{}.pool", std::process::id());
-    /// # let pool = Pool::options().max_bytes(64 << 20).create(true).open(&path)?;
+    /// # let pool = bristlecone::Pool::temporary()?;
     /// let ages = pool.tree::<&str, u64>("ages")?;
     /// ages.insert("Methuselah", 4857)?;
     /// ages.insert("Prometheus", 4900)?;
     /// assert_eq!(ages.get("Methuselah"), Some(4857));
     /// assert_eq!(ages.get("Pando"), None);
-    /// # std::fs::remove_file(&path).unwrap();
-    /// # Ok(())
-    /// # }
+    /// # Ok::<(), bristlecone::Error>(())
     /// ```
     #[inline]
     pub fn get(&self, key: K::Ref<'_>) -> Option<V::Owned> {
@@ -153,16 +148,11 @@ impl<K: Key, V: Value> Tree<K, V> {
     /// [`Error::Corrupted`](crate::Error) for a key that damage may affect: see [`damage`](Self::damage).
     ///
     /// ```
-    /// # use bristlecone::Pool;
-    /// # fn main() -> bristlecone::Result<()> {
-    /// # let path = format!("/dev/shm/bristlecone-doc-look-up-{}.pool", std::process::id());
-    /// # let pool = Pool::options().max_bytes(64 << 20).create(true).open(&path)?;
+    /// # let pool = bristlecone::Pool::temporary()?;
     /// let ages = pool.tree::<&str, u64>("ages")?;
     /// ages.insert("Methuselah", 4857)?;
     /// assert_eq!(ages.look_up("Methuselah")?, Some(4857));
-    /// # std::fs::remove_file(&path).unwrap();
-    /// # Ok(())
-    /// # }
+    /// # Ok::<(), bristlecone::Error>(())
     /// ```
     pub fn look_up(&self, key: K::Ref<'_>) -> Result<Option<V::Owned>> {
         let mut found = None;
@@ -190,18 +180,13 @@ impl<K: Key, V: Value> Tree<K, V> {
     /// Panics in a child of the process that opened the pool.
     ///
     /// ```
-    /// # use bristlecone::Pool;
-    /// # fn main() -> bristlecone::Result<()> {
-    /// # let path = format!("/dev/shm/bristlecone-doc-get-with-{}.pool", std::process::id());
-    /// # let pool = Pool::options().max_bytes(64 << 20).create(true).open(&path)?;
+    /// # let pool = bristlecone::Pool::temporary()?;
     /// let texts = pool.tree::<u64, &str>("texts")?;
     /// texts.insert(7, "one two three")?;
     /// let words = texts.get_with(7, |text| text.split(' ').count());
     /// assert_eq!(words, Some(3));
     /// assert_eq!(texts.get_with(8, str::len), None);
-    /// # std::fs::remove_file(&path).unwrap();
-    /// # Ok(())
-    /// # }
+    /// # Ok::<(), bristlecone::Error>(())
     /// ```
     pub fn get_with<R>(&self, key: K::Ref<'_>, show: impl FnOnce(V::Ref<'_>) -> R) -> Option<R> {
         self.count_one(Operation::Get);
@@ -223,17 +208,12 @@ impl<K: Key, V: Value> Tree<K, V> {
     /// [`Error::Forked`](crate::Error) in a child of the opener.
     ///
     /// ```
-    /// # use bristlecone::Pool;
-    /// # fn main() -> bristlecone::Result<()> {
-    /// # let path = format!("/dev/shm/bristlecone-doc-try-get-{}.pool", std::process::id());
-    /// # let pool = Pool::options().max_bytes(64 << 20).create(true).open(&path)?;
+    /// # let pool = bristlecone::Pool::temporary()?;
     /// let ages = pool.tree::<&str, u64>("ages")?;
     /// ages.insert("Methuselah", 4857)?;
     /// ages.insert("Prometheus", 4900)?;
     /// assert_eq!(ages.try_get("Prometheus")?, Some(4900));
-    /// # std::fs::remove_file(&path).unwrap();
-    /// # Ok(())
-    /// # }
+    /// # Ok::<(), bristlecone::Error>(())
     /// ```
     pub fn try_get(&self, key: K::Ref<'_>) -> Result<Option<V::Owned>> {
         self.pool.0.file.here()?;
@@ -248,16 +228,11 @@ impl<K: Key, V: Value> Tree<K, V> {
     /// Panics in a child of the process that opened the pool.
     ///
     /// ```
-    /// # use bristlecone::Pool;
-    /// # fn main() -> bristlecone::Result<()> {
-    /// # let path = format!("/dev/shm/bristlecone-doc-contains-{}.pool", std::process::id());
-    /// # let pool = Pool::options().max_bytes(64 << 20).create(true).open(&path)?;
+    /// # let pool = bristlecone::Pool::temporary()?;
     /// let ages = pool.tree::<&str, u64>("ages")?;
     /// ages.insert("Pando", 14_000)?;
     /// assert!(ages.contains_key("Pando") && !ages.contains_key("Yggdrasil"));
-    /// # std::fs::remove_file(&path).unwrap();
-    /// # Ok(())
-    /// # }
+    /// # Ok::<(), bristlecone::Error>(())
     /// ```
     pub fn contains_key(&self, key: K::Ref<'_>) -> bool {
         self.count_one(Operation::Get);
@@ -271,17 +246,12 @@ impl<K: Key, V: Value> Tree<K, V> {
     /// Panics in a child of the process that opened the pool.
     ///
     /// ```
-    /// # use bristlecone::Pool;
-    /// # fn main() -> bristlecone::Result<()> {
-    /// # let path = format!("/dev/shm/bristlecone-doc-len-{}.pool", std::process::id());
-    /// # let pool = Pool::options().max_bytes(64 << 20).create(true).open(&path)?;
+    /// # let pool = bristlecone::Pool::temporary()?;
     /// let ages = pool.tree::<&str, u64>("ages")?;
     /// assert!(ages.is_empty());
     /// ages.insert("Pando", 14_000)?;
     /// assert_eq!(ages.len(), 1);
-    /// # std::fs::remove_file(&path).unwrap();
-    /// # Ok(())
-    /// # }
+    /// # Ok::<(), bristlecone::Error>(())
     /// ```
     pub fn len(&self) -> u64 {
         self.here().len()
@@ -313,19 +283,14 @@ impl<K: Key, V: Value> Tree<K, V> {
     /// Panics in a child of the process that opened the pool.
     ///
     /// ```
-    /// # use bristlecone::Pool;
-    /// # fn main() -> bristlecone::Result<()> {
-    /// # let path = format!("/dev/shm/bristlecone-doc-stats-{}.pool", std::process::id());
-    /// # let pool = Pool::options().max_bytes(64 << 20).create(true).open(&path)?;
+    /// # let pool = bristlecone::Pool::temporary()?;
     /// let ages = pool.tree::<&str, u64>("ages")?;
     /// ages.insert("Methuselah", 4857)?;
     /// ages.insert("Prometheus", 4900)?;
     /// let stats = ages.stats();
     /// assert_eq!(stats.items, 2);
     /// assert!(stats.pm_bytes >= 2 << 20);
-    /// # std::fs::remove_file(&path).unwrap();
-    /// # Ok(())
-    /// # }
+    /// # Ok::<(), bristlecone::Error>(())
     /// ```
     pub fn stats(&self) -> TreeStats {
         self.here().stats()
@@ -353,17 +318,12 @@ impl<K: Key, V: Value> Tree<K, V> {
     /// thread writes. In a child of the process that opened the pool, the result reports that.
     ///
     /// ```
-    /// # use bristlecone::Pool;
-    /// # fn main() -> bristlecone::Result<()> {
-    /// # let path = format!("/dev/shm/bristlecone-doc-check-{}.pool", std::process::id());
-    /// # let pool = Pool::options().max_bytes(64 << 20).create(true).open(&path)?;
+    /// # let pool = bristlecone::Pool::temporary()?;
     /// let ages = pool.tree::<&str, u64>("ages")?;
     /// ages.insert("Methuselah", 4857)?;
     /// ages.insert("Prometheus", 4900)?;
     /// assert!(ages.check().is_empty());
-    /// # std::fs::remove_file(&path).unwrap();
-    /// # Ok(())
-    /// # }
+    /// # Ok::<(), bristlecone::Error>(())
     /// ```
     pub fn check(&self) -> Vec<Issue> {
         match self.pool.0.file.here() {

@@ -48,15 +48,11 @@ impl TreeOptions {
     ///
     /// ```
     /// # use bristlecone::{Design, Pool};
-    /// # fn main() -> bristlecone::Result<()> {
-    /// # let path = format!("/dev/shm/bristlecone-doc-options-{}.pool", std::process::id());
-    /// # let pool = Pool::options().max_bytes(64 << 20).create(true).open(&path)?;
+    /// # let pool = bristlecone::Pool::temporary()?;
     /// let options = pool.tree_options("hot").design(Design::NbTree).option("block_bytes", 512);
     /// options.create::<u64, u64>()?.insert(1, 2)?;
     /// assert!(pool.tree_options("hot").option("block_bytes", 256).open::<u64, u64>().is_err());
-    /// # std::fs::remove_file(&path).unwrap();
-    /// # Ok(())
-    /// # }
+    /// # Ok::<(), bristlecone::Error>(())
     /// ```
     pub fn create<K: Key, V: Value>(&self) -> Result<Tree<K, V>> {
         self.create_as(&self.spec(K::kind(), V::kind())?)

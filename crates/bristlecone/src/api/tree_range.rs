@@ -15,10 +15,7 @@ impl<K: Key, V: Value> Tree<K, V> {
     /// iteration: see [`Tree`] for the guarantees. It panics in a child of the process that opened the pool.
     ///
     /// ```
-    /// # use bristlecone::Pool;
-    /// # fn main() -> bristlecone::Result<()> {
-    /// # let path = format!("/dev/shm/bristlecone-doc-range-{}.pool", std::process::id());
-    /// # let pool = Pool::options().max_bytes(64 << 20).create(true).open(&path)?;
+    /// # let pool = bristlecone::Pool::temporary()?;
     /// let ages = pool.tree::<&str, u64>("ages")?;
     /// ages.insert("Methuselah", 4857)?;
     /// ages.insert("Prometheus", 4900)?;
@@ -26,9 +23,7 @@ impl<K: Key, V: Value> Tree<K, V> {
     /// assert_eq!(names, ["Prometheus"]);
     /// let (name, age) = ages.range(.."Q").next_back().unwrap();
     /// assert_eq!((&*name, age), ("Prometheus", 4900));
-    /// # std::fs::remove_file(&path).unwrap();
-    /// # Ok(())
-    /// # }
+    /// # Ok::<(), bristlecone::Error>(())
     /// ```
     pub fn range<'a>(&self, bounds: impl RangeBounds<K::Ref<'a>>) -> Range<'_, K, V> {
         let (from, to) = limits::<K>(&bounds);
@@ -38,10 +33,7 @@ impl<K: Key, V: Value> Tree<K, V> {
     /// Iterates over all items in order, from both ends: see [`range`](Self::range).
     ///
     /// ```
-    /// # use bristlecone::Pool;
-    /// # fn main() -> bristlecone::Result<()> {
-    /// # let path = format!("/dev/shm/bristlecone-doc-iter-{}.pool", std::process::id());
-    /// # let pool = Pool::options().max_bytes(64 << 20).create(true).open(&path)?;
+    /// # let pool = bristlecone::Pool::temporary()?;
     /// let ages = pool.tree::<&str, u64>("ages")?;
     /// ages.insert("Methuselah", 4857)?;
     /// ages.insert("Prometheus", 4900)?;
@@ -49,9 +41,7 @@ impl<K: Key, V: Value> Tree<K, V> {
     ///     println!("{name}: {age}");
     /// }
     /// assert_eq!(ages.iter().rev().next().unwrap().1, 4900);
-    /// # std::fs::remove_file(&path).unwrap();
-    /// # Ok(())
-    /// # }
+    /// # Ok::<(), bristlecone::Error>(())
     /// ```
     pub fn iter(&self) -> Range<'_, K, V> {
         Range::new(self, Bound::Unbounded, Bound::Unbounded)
@@ -64,18 +54,13 @@ impl<K: Key, V: Value> Tree<K, V> {
     /// Panics in a child of the process that opened the pool.
     ///
     /// ```
-    /// # use bristlecone::Pool;
-    /// # fn main() -> bristlecone::Result<()> {
-    /// # let path = format!("/dev/shm/bristlecone-doc-first-{}.pool", std::process::id());
-    /// # let pool = Pool::options().max_bytes(64 << 20).create(true).open(&path)?;
+    /// # let pool = bristlecone::Pool::temporary()?;
     /// let ages = pool.tree::<&str, u64>("ages")?;
     /// ages.insert("Methuselah", 4857)?;
     /// ages.insert("Prometheus", 4900)?;
     /// assert_eq!(ages.first_key_value(), Some(("Methuselah".to_owned(), 4857)));
     /// assert_eq!(ages.last_key_value(), Some(("Prometheus".to_owned(), 4900)));
-    /// # std::fs::remove_file(&path).unwrap();
-    /// # Ok(())
-    /// # }
+    /// # Ok::<(), bristlecone::Error>(())
     /// ```
     pub fn first_key_value(&self) -> Option<(K::Owned, V::Owned)> {
         self.iter().next()
@@ -94,18 +79,13 @@ impl<K: Key, V: Value> Tree<K, V> {
     /// After an error this end yields nothing more.
     ///
     /// ```
-    /// # use bristlecone::Pool;
-    /// # fn main() -> bristlecone::Result<()> {
-    /// # let path = format!("/dev/shm/bristlecone-doc-try-range-{}.pool", std::process::id());
-    /// # let pool = Pool::options().max_bytes(64 << 20).create(true).open(&path)?;
+    /// # let pool = bristlecone::Pool::temporary()?;
     /// let ages = pool.tree::<&str, u64>("ages")?;
     /// ages.insert("Methuselah", 4857)?;
     /// ages.insert("Prometheus", 4900)?;
     /// let sum: u64 = ages.try_range(..).map(|item| item.map(|(_, age)| age)).sum::<bristlecone::Result<_>>()?;
     /// assert_eq!(sum, 9757);
-    /// # std::fs::remove_file(&path).unwrap();
-    /// # Ok(())
-    /// # }
+    /// # Ok::<(), bristlecone::Error>(())
     /// ```
     pub fn try_range<'a>(&self, bounds: impl RangeBounds<K::Ref<'a>>) -> CheckedRange<'_, K, V> {
         self.range(bounds).checked()

@@ -30,16 +30,11 @@ impl<K: Key, V: Value> Tree<K, V> {
     /// previous value that does not decode as its type is replaced and treated as absent, as in [`get`](Self::get).
     ///
     /// ```
-    /// # use bristlecone::Pool;
-    /// # fn main() -> bristlecone::Result<()> {
-    /// # let path = format!("/dev/shm/bristlecone-doc-insert-{}.pool", std::process::id());
-    /// # let pool = Pool::options().max_bytes(64 << 20).create(true).open(&path)?;
+    /// # let pool = bristlecone::Pool::temporary()?;
     /// let ages = pool.tree::<&str, u64>("ages")?;
     /// assert_eq!(ages.insert("Pando", 14_000)?, None);
     /// assert_eq!(ages.insert("Pando", 16_000)?, Some(14_000));
-    /// # std::fs::remove_file(&path).unwrap();
-    /// # Ok(())
-    /// # }
+    /// # Ok::<(), bristlecone::Error>(())
     /// ```
     pub fn insert(&self, key: K::Ref<'_>, value: V::Ref<'_>) -> Result<Option<V::Owned>> {
         self.write(key, value, WriteMode::Upsert)
@@ -53,17 +48,12 @@ impl<K: Key, V: Value> Tree<K, V> {
     /// Same as [`insert`](Self::insert).
     ///
     /// ```
-    /// # use bristlecone::Pool;
-    /// # fn main() -> bristlecone::Result<()> {
-    /// # let path = format!("/dev/shm/bristlecone-doc-upsert-{}.pool", std::process::id());
-    /// # let pool = Pool::options().max_bytes(64 << 20).create(true).open(&path)?;
+    /// # let pool = bristlecone::Pool::temporary()?;
     /// let ages = pool.tree::<&str, u64>("ages")?;
     /// ages.upsert("Pando", 14_000)?;
     /// ages.upsert("Pando", 16_000)?;
     /// assert_eq!(ages.get("Pando"), Some(16_000));
-    /// # std::fs::remove_file(&path).unwrap();
-    /// # Ok(())
-    /// # }
+    /// # Ok::<(), bristlecone::Error>(())
     /// ```
     pub fn upsert(&self, key: K::Ref<'_>, value: V::Ref<'_>) -> Result<()> {
         self.writable()?;
@@ -86,10 +76,7 @@ impl<K: Key, V: Value> Tree<K, V> {
     ///
     /// ```
     /// use bristlecone::TryInsertError;
-    /// # use bristlecone::Pool;
-    /// # fn main() -> bristlecone::Result<()> {
-    /// # let path = format!("/dev/shm/bristlecone-doc-try-insert-{}.pool", std::process::id());
-    /// # let pool = Pool::options().max_bytes(64 << 20).create(true).open(&path)?;
+    /// # let pool = bristlecone::Pool::temporary()?;
     ///
     /// let names = pool.tree::<&str, u64>("names")?;
     /// names.try_insert("ada", 1)?;
@@ -97,9 +84,7 @@ impl<K: Key, V: Value> Tree<K, V> {
     ///     Err(TryInsertError::Present(owner)) => assert_eq!(owner, 1),
     ///     other => other?,
     /// }
-    /// # std::fs::remove_file(&path).unwrap();
-    /// # Ok(())
-    /// # }
+    /// # Ok::<(), bristlecone::Error>(())
     /// ```
     #[inline]
     pub fn try_insert(
@@ -121,16 +106,11 @@ impl<K: Key, V: Value> Tree<K, V> {
     /// Same as [`insert`](Self::insert).
     ///
     /// ```
-    /// # use bristlecone::Pool;
-    /// # fn main() -> bristlecone::Result<()> {
-    /// # let path = format!("/dev/shm/bristlecone-doc-update-{}.pool", std::process::id());
-    /// # let pool = Pool::options().max_bytes(64 << 20).create(true).open(&path)?;
+    /// # let pool = bristlecone::Pool::temporary()?;
     /// let ages = pool.tree::<&str, u64>("ages")?;
     /// assert_eq!(ages.update("Pando", 14_000)?, None);
     /// assert!(ages.is_empty());
-    /// # std::fs::remove_file(&path).unwrap();
-    /// # Ok(())
-    /// # }
+    /// # Ok::<(), bristlecone::Error>(())
     /// ```
     pub fn update(&self, key: K::Ref<'_>, value: V::Ref<'_>) -> Result<Option<V::Owned>> {
         self.write(key, value, WriteMode::Update)
@@ -171,17 +151,12 @@ impl<K: Key, V: Value> Tree<K, V> {
     /// Same as [`insert`](Self::insert), except that a full pool does not prevent removal.
     ///
     /// ```
-    /// # use bristlecone::Pool;
-    /// # fn main() -> bristlecone::Result<()> {
-    /// # let path = format!("/dev/shm/bristlecone-doc-remove-{}.pool", std::process::id());
-    /// # let pool = Pool::options().max_bytes(64 << 20).create(true).open(&path)?;
+    /// # let pool = bristlecone::Pool::temporary()?;
     /// let ages = pool.tree::<&str, u64>("ages")?;
     /// ages.insert("Prometheus", 4900)?;
     /// assert_eq!(ages.remove("Prometheus")?, Some(4900));
     /// assert_eq!(ages.remove("Prometheus")?, None);
-    /// # std::fs::remove_file(&path).unwrap();
-    /// # Ok(())
-    /// # }
+    /// # Ok::<(), bristlecone::Error>(())
     /// ```
     pub fn remove(&self, key: K::Ref<'_>) -> Result<Option<V::Owned>> {
         self.writable()?;
@@ -208,10 +183,7 @@ impl<K: Key, V: Value> Tree<K, V> {
     ///
     /// ```
     /// use bristlecone::CasError;
-    /// # use bristlecone::Pool;
-    /// # fn main() -> bristlecone::Result<()> {
-    /// # let path = format!("/dev/shm/bristlecone-doc-swap-{}.pool", std::process::id());
-    /// # let pool = Pool::options().max_bytes(64 << 20).create(true).open(&path)?;
+    /// # let pool = bristlecone::Pool::temporary()?;
     ///
     /// let hits = pool.tree::<&str, u64>("hits")?;
     /// let count = |page| -> bristlecone::Result<u64> {
@@ -230,9 +202,7 @@ impl<K: Key, V: Value> Tree<K, V> {
     /// assert!(hits.compare_and_swap("/", Some(1), None).is_err());
     /// hits.compare_and_swap("/", Some(2), None)?;
     /// hits.compare_and_swap("/", None, None)?;
-    /// # std::fs::remove_file(&path).unwrap();
-    /// # Ok(())
-    /// # }
+    /// # Ok::<(), bristlecone::Error>(())
     /// ```
     pub fn compare_and_swap(
         &self,

@@ -21,19 +21,14 @@ impl Pool {
     /// [`Error::ReadOnly`](crate::Error), [`Error::Forked`](crate::Error), and errors of the system.
     ///
     /// ```
-    /// # use bristlecone::Pool;
-    /// # fn main() -> bristlecone::Result<()> {
-    /// # let path = format!("/dev/shm/bristlecone-doc-trim-{}.pool", std::process::id());
-    /// # let pool = Pool::options().max_bytes(64 << 20).create(true).open(&path)?;
+    /// # let pool = bristlecone::Pool::temporary()?;
     /// let logs = pool.tree::<u64, &[u8]>("logs")?;
     /// (0..100).try_for_each(|number| logs.upsert(number, &[7; 100_000]))?;
     /// drop(logs);
     /// pool.drop_tree("logs")?;
     /// assert!(pool.trim()? >= 10_000_000);
     /// assert_eq!(pool.info().chunks, 0);
-    /// # std::fs::remove_file(&path).unwrap();
-    /// # Ok(())
-    /// # }
+    /// # Ok::<(), bristlecone::Error>(())
     /// ```
     pub fn trim(&self) -> Result<u64> {
         self.0.file.writable()?;

@@ -30,13 +30,11 @@ impl Pool {
     /// # Examples
     ///
     /// ```
-    /// # let path = format!("/dev/shm/bristlecone-doc-usage-{}.pool", std::process::id());
-    /// let pool = bristlecone::Pool::options().max_bytes(64 << 20).create(true).open(&path)?;
+    /// let pool = bristlecone::Pool::temporary()?;
     /// let tree = pool.tree::<u64, u64>("numbers")?;
     /// assert!(pool.usage("numbers")?.leaf_bytes > 0);
     /// assert_eq!(pool.usage("numbers")?.record_bytes, 0);
     /// # drop((tree, pool));
-    /// # std::fs::remove_file(&path).unwrap();
     /// # Ok::<(), bristlecone::Error>(())
     /// ```
     pub fn usage(&self, tree: &str) -> Result<TreeUsage> {
@@ -67,8 +65,7 @@ impl<K: Key, V: Value> Tree<K, V> {
     /// # Examples
     ///
     /// ```
-    /// # let path = format!("/dev/shm/bristlecone-doc-leaves-{}.pool", std::process::id());
-    /// # let pool = bristlecone::Pool::options().max_bytes(64 << 20).create(true).open(&path)?;
+    /// # let pool = bristlecone::Pool::temporary()?;
     /// let tree = pool.tree::<u64, u64>("numbers")?;
     /// for number in 0..1_000 {
     ///     tree.insert(number, number)?;
@@ -76,7 +73,6 @@ impl<K: Key, V: Value> Tree<K, V> {
     /// let leaves = tree.leaves_by_items();
     /// assert_eq!(leaves.iter().map(|(items, leaves)| items * leaves).sum::<u64>(), 1_000);
     /// # drop((tree, pool));
-    /// # std::fs::remove_file(&path).unwrap();
     /// # Ok::<(), bristlecone::Error>(())
     /// ```
     pub fn leaves_by_items(&self) -> BTreeMap<u64, u64> {

@@ -18,10 +18,7 @@ impl<K: Key, V: Value> Tree<K, V> {
     /// Panics in a child of the process that opened the pool.
     ///
     /// ```
-    /// # use bristlecone::Pool;
-    /// # fn main() -> bristlecone::Result<()> {
-    /// # let path = format!("/dev/shm/bristlecone-doc-visit-{}.pool", std::process::id());
-    /// # let pool = Pool::options().max_bytes(64 << 20).create(true).open(&path)?;
+    /// # let pool = bristlecone::Pool::temporary()?;
     /// use std::ops::ControlFlow;
     ///
     /// let lines = pool.tree::<u64, &str>("lines")?;
@@ -32,9 +29,7 @@ impl<K: Key, V: Value> Tree<K, V> {
     ///     if line.is_empty() { ControlFlow::Break(()) } else { ControlFlow::Continue(()) }
     /// });
     /// assert_eq!(bytes, 7);
-    /// # std::fs::remove_file(&path).unwrap();
-    /// # Ok(())
-    /// # }
+    /// # Ok::<(), bristlecone::Error>(())
     /// ```
     pub fn for_each_in<'a>(
         &self,

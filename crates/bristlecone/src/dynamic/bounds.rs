@@ -24,9 +24,7 @@ enum Place {
 ///
 /// ```
 /// use bristlecone::Pool;
-/// # fn main() -> bristlecone::Result<()> {
-/// # let path = format!("/dev/shm/bristlecone-doc-bounds-{}.pool", std::process::id());
-/// # let pool = Pool::options().max_bytes(64 << 20).create(true).open(&path)?;
+/// # let pool = bristlecone::Pool::temporary()?;
 ///
 /// let kinds = ("(str, u32)".parse()?, "u64".parse()?);
 /// let visits = pool.tree_options("visits").create_dynamic(&kinds.0, &kinds.1)?;
@@ -40,9 +38,7 @@ enum Place {
 /// visits.narrow(&mut about, &first, false)?;
 /// assert_eq!(visits.range_within(&about)?.count(), 1);
 /// # drop((visits, pool));
-/// # std::fs::remove_file(&path).unwrap();
-/// # Ok(())
-/// # }
+/// # Ok::<(), bristlecone::Error>(())
 /// ```
 #[derive(Clone, Debug)]
 pub struct Bounds {

@@ -23,10 +23,7 @@ impl Tree {
     ///
     /// ```
     /// use bristlecone::dynamic::{Datum, Kind};
-    /// # use bristlecone::Pool;
-    /// # fn main() -> bristlecone::Result<()> {
-    /// # let path = format!("/dev/shm/bristlecone-doc-dynamic-update-{}.pool", std::process::id());
-    /// # let pool = Pool::options().max_bytes(64 << 20).create(true).open(&path)?;
+    /// # let pool = bristlecone::Pool::temporary()?;
     /// let hits = pool.tree_options("hits").create_dynamic(&Kind::Str, &Kind::U64)?;
     /// let count = |old: Option<Datum<'_>>| match old {
     ///     Some(Datum::U64(count)) => Some(Datum::U64(count + 1)),
@@ -34,9 +31,7 @@ impl Tree {
     /// };
     /// hits.fetch_update("/", count)?;
     /// assert_eq!(hits.update_and_fetch("/", count)?, Some(Datum::U64(2)));
-    /// # std::fs::remove_file(&path).unwrap();
-    /// # Ok(())
-    /// # }
+    /// # Ok::<(), bristlecone::Error>(())
     /// ```
     pub fn fetch_update<'a>(
         &self,
@@ -87,19 +82,14 @@ impl Tree {
     ///
     /// ```
     /// use bristlecone::dynamic::Kind;
-    /// # use bristlecone::Pool;
-    /// # fn main() -> bristlecone::Result<()> {
-    /// # let path = format!("/dev/shm/bristlecone-doc-dynamic-pop-{}.pool", std::process::id());
-    /// # let pool = Pool::options().max_bytes(64 << 20).create(true).open(&path)?;
+    /// # let pool = bristlecone::Pool::temporary()?;
     /// let jobs = pool.tree_options("jobs").create_dynamic(&Kind::U64, &Kind::Str)?;
     /// jobs.insert(2u64, "fell")?;
     /// jobs.insert(1u64, "sharpen")?;
     /// assert_eq!(jobs.pop_first()?, Some((1u64.into(), "sharpen".into())));
     /// assert_eq!(jobs.pop_last()?, Some((2u64.into(), "fell".into())));
     /// assert_eq!(jobs.pop_first()?, None);
-    /// # std::fs::remove_file(&path).unwrap();
-    /// # Ok(())
-    /// # }
+    /// # Ok::<(), bristlecone::Error>(())
     /// ```
     pub fn pop_first(&self) -> Result<Option<Item>> {
         self.pop_if(false, |_, _| true)
@@ -175,18 +165,13 @@ impl Tree {
     ///
     /// ```
     /// use bristlecone::dynamic::{Datum, Kind};
-    /// # use bristlecone::Pool;
-    /// # fn main() -> bristlecone::Result<()> {
-    /// # let path = format!("/dev/shm/bristlecone-doc-dynamic-remove-range-{}.pool", std::process::id());
-    /// # let pool = Pool::options().max_bytes(64 << 20).create(true).open(&path)?;
+    /// # let pool = bristlecone::Pool::temporary()?;
     /// let days = pool.tree_options("days").create_dynamic(&Kind::U64, &Kind::U64)?;
     /// (0..10u64).try_for_each(|day| days.insert(day, day * day).map(drop))?;
     /// assert_eq!(days.remove_range(..Datum::U64(7))?, 7);
     /// days.retain(|_, value| *value > Datum::U64(50))?;
     /// assert_eq!(days.keys()?.collect::<Vec<_>>(), [Datum::U64(8), Datum::U64(9)]);
-    /// # std::fs::remove_file(&path).unwrap();
-    /// # Ok(())
-    /// # }
+    /// # Ok::<(), bristlecone::Error>(())
     /// ```
     pub fn remove_range<'a>(&self, bounds: impl RangeBounds<Datum<'a>>) -> Result<u64> {
         self.opened_here()?;

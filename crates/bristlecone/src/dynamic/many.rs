@@ -25,10 +25,7 @@ impl Tree {
     /// The common errors: see [`Tree`].
     ///
     /// ```
-    /// # use bristlecone::Pool;
-    /// # fn main() -> bristlecone::Result<()> {
-    /// # let path = format!("/dev/shm/bristlecone-doc-dynamic-many-{}.pool", std::process::id());
-    /// # let pool = Pool::options().max_bytes(64 << 20).create(true).open(&path)?;
+    /// # let pool = bristlecone::Pool::temporary()?;
     /// use bristlecone::dynamic::Datum;
     ///
     /// pool.tree::<&str, u64>("ages")?.upsert_many(&[("Methuselah", 4857), ("Prometheus", 4900)])?;
@@ -36,9 +33,7 @@ impl Tree {
     /// let mut found = Vec::new();
     /// ages.get_many(&["Prometheus".into(), "Pando".into()], &mut found)?;
     /// assert_eq!(found, [Some(Datum::U64(4900)), None]);
-    /// # std::fs::remove_file(&path).unwrap();
-    /// # Ok(())
-    /// # }
+    /// # Ok::<(), bristlecone::Error>(())
     /// ```
     pub fn get_many(&self, keys: &[Datum<'_>], found: &mut Vec<Option<Datum<'static>>>) -> Result<()> {
         let kind = self.value_kind();

@@ -8,9 +8,7 @@
 //! use bristlecone::Pool;
 //! use bristlecone::dynamic::{Datum, Kind};
 //!
-//! # fn main() -> bristlecone::Result<()> {
-//! # let path = format!("/dev/shm/bristlecone-doc-dynamic-{}.pool", std::process::id());
-//! # let pool = Pool::options().max_bytes(64 << 20).create(true).open(&path)?;
+//! # let pool = bristlecone::Pool::temporary()?;
 //! let typed = pool.tree::<(String, u32), u64>("visits")?;
 //! typed.insert(("/about", 2026), 7)?;
 //!
@@ -27,9 +25,7 @@
 //! let ages = pool.tree_options("ages").create_dynamic(&"str".parse()?, &Kind::U8)?;
 //! ages.insert("Methuselah", 255u8)?;
 //! # drop((typed, visits, ages, pool));
-//! # std::fs::remove_file(&path).unwrap();
-//! # Ok(())
-//! # }
+//! # Ok::<(), bristlecone::Error>(())
 //! ```
 //!
 //! # Unknown kinds

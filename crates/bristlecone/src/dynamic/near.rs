@@ -18,19 +18,14 @@ impl Tree {
     ///
     /// ```
     /// use bristlecone::dynamic::Kind;
-    /// # use bristlecone::Pool;
-    /// # fn main() -> bristlecone::Result<()> {
-    /// # let path = format!("/dev/shm/bristlecone-doc-dynamic-near-{}.pool", std::process::id());
-    /// # let pool = Pool::options().max_bytes(64 << 20).create(true).open(&path)?;
+    /// # let pool = bristlecone::Pool::temporary()?;
     /// let prices = pool.tree_options("prices by day").create_dynamic(&Kind::U32, &Kind::U64)?;
     /// prices.insert(10u32, 250u64)?;
     /// prices.insert(20u32, 270u64)?;
     /// assert_eq!(prices.get_le(19u32)?, Some((10u32.into(), 250u64.into()))); // the price of day 19
     /// assert_eq!(prices.get_lt(20u32)?, prices.get_le(10u32)?);
     /// assert_eq!(prices.get_ge(11u32)?, prices.get_gt(10u32)?);
-    /// # std::fs::remove_file(&path).unwrap();
-    /// # Ok(())
-    /// # }
+    /// # Ok::<(), bristlecone::Error>(())
     /// ```
     pub fn get_lt<'a>(&self, key: impl Into<Datum<'a>>) -> Result<Option<Item>> {
         self.last_of(..key.into())
@@ -122,17 +117,12 @@ impl Tree {
     /// [`Error::Mismatch`] for a datum that cannot be a prefix of the tree's keys; [`Error::Forked`].
     ///
     /// ```
-    /// # use bristlecone::Pool;
-    /// # fn main() -> bristlecone::Result<()> {
-    /// # let path = format!("/dev/shm/bristlecone-doc-dynamic-prefix-{}.pool", std::process::id());
-    /// # let pool = Pool::options().max_bytes(64 << 20).create(true).open(&path)?;
+    /// # let pool = bristlecone::Pool::temporary()?;
     /// pool.tree::<&str, u64>("pages")?.insert("/trees/oak", 7)?;
     /// let pages = pool.dynamic_tree("pages")?;
     /// assert_eq!(pages.prefix("/trees")?.count(), 1);
     /// assert!(pages.prefix(7u64).is_err());
-    /// # std::fs::remove_file(&path).unwrap();
-    /// # Ok(())
-    /// # }
+    /// # Ok::<(), bristlecone::Error>(())
     /// ```
     pub fn prefix<'a>(&self, of: impl Into<Datum<'a>>) -> Result<Range<'_>> {
         self.opened_here()?;

@@ -39,18 +39,13 @@ impl TreeOptions {
     ///
     /// ```
     /// use bristlecone::dynamic::Kind;
-    /// # use bristlecone::Pool;
-    /// # fn main() -> bristlecone::Result<()> {
-    /// # let path = format!("/dev/shm/bristlecone-doc-dynamic-create-{}.pool", std::process::id());
-    /// # let pool = Pool::options().max_bytes(64 << 20).create(true).open(&path)?;
+    /// # let pool = bristlecone::Pool::temporary()?;
     /// let keys: Kind = "(str, u32)".parse()?;
     /// pool.tree_options("visits").create_dynamic(&keys, &Kind::U64)?;
     /// let visits = pool.dynamic_tree("visits")?;
     /// assert_eq!((visits.key_kind(), visits.value_kind()), (&keys, &Kind::U64));
     /// assert!("decimal".parse::<Kind>().is_err());
-    /// # std::fs::remove_file(&path).unwrap();
-    /// # Ok(())
-    /// # }
+    /// # Ok::<(), bristlecone::Error>(())
     /// ```
     pub fn create_dynamic(&self, keys: &Kind, values: &Kind) -> Result<Tree> {
         keys.expect_possible("key type")?;

@@ -190,18 +190,13 @@ impl Tree {
     ///
     /// ```
     /// use bristlecone::dynamic::{Datum, Kind};
-    /// # use bristlecone::Pool;
-    /// # fn main() -> bristlecone::Result<()> {
-    /// # let path = format!("/dev/shm/bristlecone-doc-dynamic-get-{}.pool", std::process::id());
-    /// # let pool = Pool::options().max_bytes(64 << 20).create(true).open(&path)?;
+    /// # let pool = bristlecone::Pool::temporary()?;
     /// let ages = pool.tree_options("ages").create_dynamic(&Kind::Str, &Kind::U64)?;
     /// ages.insert("Pando", 14_000u64)?;
     /// assert_eq!(ages.get("Pando")?, Some(Datum::U64(14_000)));
     /// assert_eq!(ages.get("Yggdrasil")?, None);
     /// assert!(ages.get(7u64).is_err()); // its keys are strings
-    /// # std::fs::remove_file(&path).unwrap();
-    /// # Ok(())
-    /// # }
+    /// # Ok::<(), bristlecone::Error>(())
     /// ```
     pub fn get<'a>(&self, key: impl Into<Datum<'a>>) -> Result<Option<Datum<'static>>> {
         self.get_with(key, |value| value.into_owned())
@@ -271,19 +266,14 @@ impl Tree {
     ///
     /// ```
     /// use bristlecone::dynamic::{Datum, Kind};
-    /// # use bristlecone::Pool;
-    /// # fn main() -> bristlecone::Result<()> {
-    /// # let path = format!("/dev/shm/bristlecone-doc-dynamic-range-{}.pool", std::process::id());
-    /// # let pool = Pool::options().max_bytes(64 << 20).create(true).open(&path)?;
+    /// # let pool = bristlecone::Pool::temporary()?;
     /// let ages = pool.tree_options("ages").create_dynamic(&Kind::Str, &Kind::U64)?;
     /// ages.insert("Methuselah", 4857u64)?;
     /// ages.insert("Prometheus", 4900u64)?;
     /// let mut items = ages.range(Datum::from("N")..)?;
     /// assert_eq!(items.next(), Some((Datum::from("Prometheus"), Datum::U64(4900))));
     /// assert_eq!(ages.last_key_value()?, ages.range(..)?.next_back());
-    /// # std::fs::remove_file(&path).unwrap();
-    /// # Ok(())
-    /// # }
+    /// # Ok::<(), bristlecone::Error>(())
     /// ```
     pub fn range<'a>(&self, bounds: impl RangeBounds<Datum<'a>>) -> Result<Range<'_>> {
         self.opened_here()?;
@@ -381,16 +371,11 @@ impl Tree {
     ///
     /// ```
     /// use bristlecone::dynamic::Kind;
-    /// # use bristlecone::Pool;
-    /// # fn main() -> bristlecone::Result<()> {
-    /// # let path = format!("/dev/shm/bristlecone-doc-dynamic-check-{}.pool", std::process::id());
-    /// # let pool = Pool::options().max_bytes(64 << 20).create(true).open(&path)?;
+    /// # let pool = bristlecone::Pool::temporary()?;
     /// let ages = pool.tree_options("ages").create_dynamic(&Kind::Str, &Kind::U64)?;
     /// ages.insert("Pando", 14_000u64)?;
     /// assert!(ages.check().is_empty() && ages.stats().items == ages.len());
-    /// # std::fs::remove_file(&path).unwrap();
-    /// # Ok(())
-    /// # }
+    /// # Ok::<(), bristlecone::Error>(())
     /// ```
     pub fn check(&self) -> Vec<Issue> {
         let mut issues = each!(&self.on, tree => tree.check());

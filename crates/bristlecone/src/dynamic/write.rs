@@ -16,19 +16,14 @@ impl Tree {
     ///
     /// ```
     /// use bristlecone::dynamic::{Datum, Kind};
-    /// # use bristlecone::Pool;
-    /// # fn main() -> bristlecone::Result<()> {
-    /// # let path = format!("/dev/shm/bristlecone-doc-dynamic-insert-{}.pool", std::process::id());
-    /// # let pool = Pool::options().max_bytes(64 << 20).create(true).open(&path)?;
+    /// # let pool = bristlecone::Pool::temporary()?;
     /// let ages = pool.tree_options("ages").create_dynamic(&Kind::Str, &Kind::U64)?;
     /// assert_eq!(ages.insert("Pando", 14_000u64)?, None);
     /// assert_eq!(ages.insert("Pando", 16_000u64)?, Some(Datum::U64(14_000)));
     /// assert_eq!(ages.update("Yggdrasil", 1u64)?, None); // absent, unchanged
     /// assert_eq!(ages.remove("Pando")?, Some(Datum::U64(16_000)));
     /// assert!(ages.is_empty());
-    /// # std::fs::remove_file(&path).unwrap();
-    /// # Ok(())
-    /// # }
+    /// # Ok::<(), bristlecone::Error>(())
     /// ```
     pub fn insert<'k, 'v>(
         &self,
@@ -61,17 +56,12 @@ impl Tree {
     ///
     /// ```
     /// use bristlecone::dynamic::{Datum, Kind};
-    /// # use bristlecone::Pool;
-    /// # fn main() -> bristlecone::Result<()> {
-    /// # let path = format!("/dev/shm/bristlecone-doc-dynamic-try-insert-{}.pool", std::process::id());
-    /// # let pool = Pool::options().max_bytes(64 << 20).create(true).open(&path)?;
+    /// # let pool = bristlecone::Pool::temporary()?;
     /// let names = pool.tree_options("names").create_dynamic(&Kind::Str, &Kind::U64)?;
     /// names.try_insert("ada", 1u64)?;
     /// let taken = names.try_insert("ada", 2u64).unwrap_err();
     /// assert_eq!(taken.into_present()?, Datum::U64(1));
-    /// # std::fs::remove_file(&path).unwrap();
-    /// # Ok(())
-    /// # }
+    /// # Ok::<(), bristlecone::Error>(())
     /// ```
     pub fn try_insert<'k, 'v>(
         &self,
@@ -126,19 +116,14 @@ impl Tree {
     ///
     /// ```
     /// use bristlecone::dynamic::Kind;
-    /// # use bristlecone::Pool;
-    /// # fn main() -> bristlecone::Result<()> {
-    /// # let path = format!("/dev/shm/bristlecone-doc-dynamic-cas-{}.pool", std::process::id());
-    /// # let pool = Pool::options().max_bytes(64 << 20).create(true).open(&path)?;
+    /// # let pool = bristlecone::Pool::temporary()?;
     /// let seats = pool.tree_options("seats").create_dynamic(&Kind::U64, &Kind::Str)?;
     /// seats.compare_and_swap(12u64, None, Some("Ada".into()))?;
     /// let taken = seats.compare_and_swap(12u64, None, Some("Grace".into())).unwrap_err();
     /// assert_eq!(taken.into_found()?, Some("Ada".into()));
     /// seats.compare_and_swap(12u64, Some("Ada".into()), None)?;
     /// assert!(seats.is_empty());
-    /// # std::fs::remove_file(&path).unwrap();
-    /// # Ok(())
-    /// # }
+    /// # Ok::<(), bristlecone::Error>(())
     /// ```
     pub fn compare_and_swap<'k>(
         &self,

@@ -30,9 +30,7 @@ impl Pool {
     ///
     /// ```
     /// use bristlecone::{Error, Pool};
-    /// # fn main() -> bristlecone::Result<()> {
-    /// # let path = format!("/dev/shm/bristlecone-doc-batch-{}.pool", std::process::id());
-    /// # let pool = Pool::options().max_bytes(64 << 20).create(true).open(&path)?;
+    /// # let pool = bristlecone::Pool::temporary()?;
     ///
     /// let accounts = pool.tree::<&str, u64>("accounts")?;
     /// let pending = pool.tree::<u64, &str>("pending")?;
@@ -50,9 +48,7 @@ impl Pool {
     /// batch.expect(&accounts, "alice", Some(100)).insert(&accounts, "alice", 80);
     /// assert!(matches!(batch.commit(), Err(Error::Conflict)));
     /// assert_eq!(accounts.get("alice"), Some(90));
-    /// # std::fs::remove_file(&path).unwrap();
-    /// # Ok(())
-    /// # }
+    /// # Ok::<(), bristlecone::Error>(())
     /// ```
     pub fn batch(&self) -> Batch {
         Batch { pool: self.clone(), changes: Changes::default(), refused: None }
@@ -69,18 +65,13 @@ impl Batch {
     /// Inserts or overwrites the value of a key. If a key is changed more than once, the last change counts.
     ///
     /// ```
-    /// # use bristlecone::Pool;
-    /// # fn main() -> bristlecone::Result<()> {
-    /// # let path = format!("/dev/shm/bristlecone-doc-batch-insert-{}.pool", std::process::id());
-    /// # let pool = Pool::options().max_bytes(64 << 20).create(true).open(&path)?;
+    /// # let pool = bristlecone::Pool::temporary()?;
     /// let ages = pool.tree::<&str, u64>("ages")?;
     /// let mut batch = pool.batch();
     /// batch.insert(&ages, "Methuselah", 4857).insert(&ages, "Prometheus", 4900).insert(&ages, "Methuselah", 4858);
     /// batch.commit()?;
     /// assert_eq!((ages.get("Methuselah"), ages.get("Prometheus")), (Some(4858), Some(4900)));
-    /// # std::fs::remove_file(&path).unwrap();
-    /// # Ok(())
-    /// # }
+    /// # Ok::<(), bristlecone::Error>(())
     /// ```
     pub fn insert<T: TreeHandle>(&mut self, tree: &T, key: T::Key<'_>, value: T::Value<'_>) -> &mut Self {
         self.note(|changes, pool| {
@@ -93,19 +84,14 @@ impl Batch {
     /// Removes a key if it is present.
     ///
     /// ```
-    /// # use bristlecone::Pool;
-    /// # fn main() -> bristlecone::Result<()> {
-    /// # let path = format!("/dev/shm/bristlecone-doc-batch-remove-{}.pool", std::process::id());
-    /// # let pool = Pool::options().max_bytes(64 << 20).create(true).open(&path)?;
+    /// # let pool = bristlecone::Pool::temporary()?;
     /// let ages = pool.tree::<&str, u64>("ages")?;
     /// ages.insert("Methuselah", 4857)?;
     /// let mut batch = pool.batch();
     /// batch.remove(&ages, "Methuselah").remove(&ages, "Pando").insert(&ages, "Prometheus", 4900);
     /// batch.commit()?;
     /// assert_eq!((ages.get("Methuselah"), ages.len()), (None, 1));
-    /// # std::fs::remove_file(&path).unwrap();
-    /// # Ok(())
-    /// # }
+    /// # Ok::<(), bristlecone::Error>(())
     /// ```
     pub fn remove<T: TreeHandle>(&mut self, tree: &T, key: T::Key<'_>) -> &mut Self {
         self.note(|changes, pool| {
@@ -120,9 +106,7 @@ impl Batch {
     ///
     /// ```
     /// # use bristlecone::{Error, Pool};
-    /// # fn main() -> bristlecone::Result<()> {
-    /// # let path = format!("/dev/shm/bristlecone-doc-batch-expect-{}.pool", std::process::id());
-    /// # let pool = Pool::options().max_bytes(64 << 20).create(true).open(&path)?;
+    /// # let pool = bristlecone::Pool::temporary()?;
     /// let ages = pool.tree::<&str, u64>("ages")?;
     /// ages.insert("Methuselah", 4857)?;
     /// let mut batch = pool.batch();
@@ -133,9 +117,7 @@ impl Batch {
     /// batch.expect(&ages, "Methuselah", Some(4857)).remove(&ages, "Methuselah");
     /// assert!(matches!(batch.commit(), Err(Error::Conflict)));
     /// assert_eq!(ages.get("Methuselah"), Some(4858));
-    /// # std::fs::remove_file(&path).unwrap();
-    /// # Ok(())
-    /// # }
+    /// # Ok::<(), bristlecone::Error>(())
     /// ```
     pub fn expect<T: TreeHandle>(
         &mut self,
@@ -159,19 +141,14 @@ impl Batch {
     /// Returns the number of changed keys.
     ///
     /// ```
-    /// # use bristlecone::Pool;
-    /// # fn main() -> bristlecone::Result<()> {
-    /// # let path = format!("/dev/shm/bristlecone-doc-batch-len-{}.pool", std::process::id());
-    /// # let pool = Pool::options().max_bytes(64 << 20).create(true).open(&path)?;
+    /// # let pool = bristlecone::Pool::temporary()?;
     /// let ages = pool.tree::<&str, u64>("ages")?;
     /// let mut batch = pool.batch();
     /// assert!(batch.is_empty());
     /// batch.insert(&ages, "Methuselah", 4857).insert(&ages, "Methuselah", 4858).remove(&ages, "Pando");
     /// assert_eq!(batch.len(), 2);
     /// assert!(ages.is_empty());
-    /// # std::fs::remove_file(&path).unwrap();
-    /// # Ok(())
-    /// # }
+    /// # Ok::<(), bristlecone::Error>(())
     /// ```
     pub fn len(&self) -> usize {
         self.changes.keys.len()
@@ -198,19 +175,14 @@ impl Batch {
     /// again; then all changes are applied or none.
     ///
     /// ```
-    /// # use bristlecone::Pool;
-    /// # fn main() -> bristlecone::Result<()> {
-    /// # let path = format!("/dev/shm/bristlecone-doc-batch-commit-{}.pool", std::process::id());
-    /// # let pool = Pool::options().max_bytes(64 << 20).create(true).open(&path)?;
+    /// # let pool = bristlecone::Pool::temporary()?;
     /// let ages = pool.tree::<&str, u64>("ages")?;
     /// let mut batch = pool.batch();
     /// batch.insert(&ages, "Methuselah", 4857).insert(&ages, "Prometheus", 4900);
     /// assert!(ages.is_empty());
     /// batch.commit()?; // durable, both
     /// assert_eq!(ages.len(), 2);
-    /// # std::fs::remove_file(&path).unwrap();
-    /// # Ok(())
-    /// # }
+    /// # Ok::<(), bristlecone::Error>(())
     /// ```
     pub fn commit(self) -> Result<()> {
         self.pool.0.file.writable()?;

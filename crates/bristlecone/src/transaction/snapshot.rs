@@ -52,10 +52,7 @@ impl Pool {
     /// [`Error::Forked`].
     ///
     /// ```
-    /// # use bristlecone::Pool;
-    /// # fn main() -> bristlecone::Result<()> {
-    /// # let path = format!("/dev/shm/bristlecone-doc-snapshot-{}.pool", std::process::id());
-    /// # let pool = Pool::options().max_bytes(64 << 20).create(true).open(&path)?;
+    /// # let pool = bristlecone::Pool::temporary()?;
     /// let ages = pool.tree::<&str, u64>("ages")?;
     /// ages.insert("Methuselah", 4857)?;
     /// let view = pool.snapshot()?;
@@ -65,9 +62,7 @@ impl Pool {
     /// assert_eq!(then, [("Methuselah".to_owned(), 4857)]);
     /// assert_eq!(view.tree(&ages).get("Prometheus"), None);
     /// assert_eq!(ages.get("Methuselah"), Some(4858));
-    /// # std::fs::remove_file(&path).unwrap();
-    /// # Ok(())
-    /// # }
+    /// # Ok::<(), bristlecone::Error>(())
     /// ```
     pub fn snapshot(&self) -> Result<Snapshot> {
         self.snapshot_within(usize::MAX)
@@ -82,9 +77,7 @@ impl Pool {
     ///
     /// ```
     /// # use bristlecone::{Error, Pool};
-    /// # fn main() -> bristlecone::Result<()> {
-    /// # let path = format!("/dev/shm/bristlecone-doc-within-{}.pool", std::process::id());
-    /// # let pool = Pool::options().max_bytes(64 << 20).create(true).open(&path)?;
+    /// # let pool = bristlecone::Pool::temporary()?;
     /// let squares = pool.tree::<u64, u64>("squares")?;
     /// let view = pool.snapshot_within(10_000)?;
     /// assert_eq!(view.tree(&squares).try_get(3)?, None);
@@ -93,9 +86,7 @@ impl Pool {
     /// }
     /// assert!(matches!(view.tree(&squares).try_get(3), Err(Error::SnapshotTooOld)));
     /// assert_eq!(view.bytes(), 0);
-    /// # std::fs::remove_file(&path).unwrap();
-    /// # Ok(())
-    /// # }
+    /// # Ok::<(), bristlecone::Error>(())
     /// ```
     pub fn snapshot_within(&self, max_bytes: usize) -> Result<Snapshot> {
         Snapshot::take(self, max_bytes, true)
@@ -125,19 +116,14 @@ impl Snapshot {
     /// discarded. A filter of 64 KiB, which identifies unchanged keys, is not included.
     ///
     /// ```
-    /// # use bristlecone::Pool;
-    /// # fn main() -> bristlecone::Result<()> {
-    /// # let path = format!("/dev/shm/bristlecone-doc-snap-bytes-{}.pool", std::process::id());
-    /// # let pool = Pool::options().max_bytes(64 << 20).create(true).open(&path)?;
+    /// # let pool = bristlecone::Pool::temporary()?;
     /// let ages = pool.tree::<&str, u64>("ages")?;
     /// ages.insert("Methuselah", 4857)?;
     /// let view = pool.snapshot()?;
     /// let before = view.bytes();
     /// ages.insert("Methuselah", 4858)?; // the old value is kept for the snapshot
     /// assert!(view.bytes() > before);
-    /// # std::fs::remove_file(&path).unwrap();
-    /// # Ok(())
-    /// # }
+    /// # Ok::<(), bristlecone::Error>(())
     /// ```
     pub fn bytes(&self) -> usize {
         self.hold.epoch().map_or(0, |epoch| epoch.bytes())

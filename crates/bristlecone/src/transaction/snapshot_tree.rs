@@ -37,19 +37,14 @@ impl Snapshot {
     /// Panics if the tree is of another pool.
     ///
     /// ```
-    /// # use bristlecone::Pool;
-    /// # fn main() -> bristlecone::Result<()> {
-    /// # let path = format!("/dev/shm/bristlecone-doc-snap-tree-{}.pool", std::process::id());
-    /// # let pool = Pool::options().max_bytes(64 << 20).create(true).open(&path)?;
+    /// # let pool = bristlecone::Pool::temporary()?;
     /// let ages = pool.tree::<&str, u64>("ages")?;
     /// let names = pool.tree::<u64, &str>("names")?;
     /// let view = pool.snapshot()?;
     /// ages.insert("Methuselah", 4857)?;
     /// names.insert(4857, "Methuselah")?;
     /// assert!(view.tree(&ages).is_empty() && view.tree(&names).is_empty());
-    /// # std::fs::remove_file(&path).unwrap();
-    /// # Ok(())
-    /// # }
+    /// # Ok::<(), bristlecone::Error>(())
     /// ```
     pub fn tree<'s, T: TreeHandle>(&'s self, tree: &'s T) -> SnapshotTree<'s, T> {
         assert!(self.pool.is_same(tree.pool()), "a snapshot of one pool was asked for a tree of another");
@@ -65,10 +60,7 @@ impl<'s, T: TreeHandle> SnapshotTree<'s, T> {
     /// See [`SnapshotTree`].
     ///
     /// ```
-    /// # use bristlecone::Pool;
-    /// # fn main() -> bristlecone::Result<()> {
-    /// # let path = format!("/dev/shm/bristlecone-doc-snap-get-{}.pool", std::process::id());
-    /// # let pool = Pool::options().max_bytes(64 << 20).create(true).open(&path)?;
+    /// # let pool = bristlecone::Pool::temporary()?;
     /// let ages = pool.tree::<&str, u64>("ages")?;
     /// ages.insert("Methuselah", 4857)?;
     /// let view = pool.snapshot()?;
@@ -76,9 +68,7 @@ impl<'s, T: TreeHandle> SnapshotTree<'s, T> {
     /// ages.insert("Prometheus", 4900)?;
     /// let then = view.tree(&ages);
     /// assert_eq!((then.get("Methuselah"), then.get("Prometheus")), (Some(4857), None));
-    /// # std::fs::remove_file(&path).unwrap();
-    /// # Ok(())
-    /// # }
+    /// # Ok::<(), bristlecone::Error>(())
     /// ```
     pub fn get(&self, key: T::Key<'_>) -> Option<T::OwnedValue> {
         match self.look_up(key, false) {
@@ -95,10 +85,7 @@ impl<'s, T: TreeHandle> SnapshotTree<'s, T> {
     /// type; [`Error::Forked`]; for a dynamic tree [`Error::Mismatch`].
     ///
     /// ```
-    /// # use bristlecone::Pool;
-    /// # fn main() -> bristlecone::Result<()> {
-    /// # let path = format!("/dev/shm/bristlecone-doc-snap-try-get-{}.pool", std::process::id());
-    /// # let pool = Pool::options().max_bytes(64 << 20).create(true).open(&path)?;
+    /// # let pool = bristlecone::Pool::temporary()?;
     /// let ages = pool.tree::<&str, u64>("ages")?;
     /// ages.insert("Methuselah", 4857)?;
     /// let view = pool.snapshot()?;
@@ -106,9 +93,7 @@ impl<'s, T: TreeHandle> SnapshotTree<'s, T> {
     /// ages.insert("Prometheus", 4900)?;
     /// let then = view.tree(&ages);
     /// assert_eq!(then.try_get("Methuselah")?, Some(4857));
-    /// # std::fs::remove_file(&path).unwrap();
-    /// # Ok(())
-    /// # }
+    /// # Ok::<(), bristlecone::Error>(())
     /// ```
     pub fn try_get(&self, key: T::Key<'_>) -> Result<Option<T::OwnedValue>> {
         self.look_up(key, true)
@@ -128,10 +113,7 @@ impl<'s, T: TreeHandle> SnapshotTree<'s, T> {
     /// See [`SnapshotTree`].
     ///
     /// ```
-    /// # use bristlecone::Pool;
-    /// # fn main() -> bristlecone::Result<()> {
-    /// # let path = format!("/dev/shm/bristlecone-doc-snap-contains-{}.pool", std::process::id());
-    /// # let pool = Pool::options().max_bytes(64 << 20).create(true).open(&path)?;
+    /// # let pool = bristlecone::Pool::temporary()?;
     /// let ages = pool.tree::<&str, u64>("ages")?;
     /// ages.insert("Methuselah", 4857)?;
     /// let view = pool.snapshot()?;
@@ -139,9 +121,7 @@ impl<'s, T: TreeHandle> SnapshotTree<'s, T> {
     /// ages.insert("Prometheus", 4900)?;
     /// let then = view.tree(&ages);
     /// assert!(then.contains_key("Methuselah") && !then.contains_key("Prometheus"));
-    /// # std::fs::remove_file(&path).unwrap();
-    /// # Ok(())
-    /// # }
+    /// # Ok::<(), bristlecone::Error>(())
     /// ```
     pub fn contains_key(&self, key: T::Key<'_>) -> bool {
         let key = known(self.tree.encode_bound(&key));
@@ -156,10 +136,7 @@ impl<'s, T: TreeHandle> SnapshotTree<'s, T> {
     /// See [`SnapshotTree`]; so does the iterator.
     ///
     /// ```
-    /// # use bristlecone::Pool;
-    /// # fn main() -> bristlecone::Result<()> {
-    /// # let path = format!("/dev/shm/bristlecone-doc-snap-range-{}.pool", std::process::id());
-    /// # let pool = Pool::options().max_bytes(64 << 20).create(true).open(&path)?;
+    /// # let pool = bristlecone::Pool::temporary()?;
     /// let ages = pool.tree::<&str, u64>("ages")?;
     /// ages.insert("Methuselah", 4857)?;
     /// let view = pool.snapshot()?;
@@ -168,9 +145,7 @@ impl<'s, T: TreeHandle> SnapshotTree<'s, T> {
     /// let then = view.tree(&ages);
     /// let names: Vec<_> = then.range("A".."Z").map(|(name, _)| name).collect();
     /// assert_eq!(names, ["Methuselah"]);
-    /// # std::fs::remove_file(&path).unwrap();
-    /// # Ok(())
-    /// # }
+    /// # Ok::<(), bristlecone::Error>(())
     /// ```
     pub fn range<'a>(&self, bounds: impl RangeBounds<T::Key<'a>>) -> SnapshotRange<'s, T> {
         known(SnapshotRange::new(self.snapshot, self.tree, bounds, false))
@@ -184,10 +159,7 @@ impl<'s, T: TreeHandle> SnapshotTree<'s, T> {
     /// Same as [`try_get`](Self::try_get), also for the items.
     ///
     /// ```
-    /// # use bristlecone::Pool;
-    /// # fn main() -> bristlecone::Result<()> {
-    /// # let path = format!("/dev/shm/bristlecone-doc-snap-try-range-{}.pool", std::process::id());
-    /// # let pool = Pool::options().max_bytes(64 << 20).create(true).open(&path)?;
+    /// # let pool = bristlecone::Pool::temporary()?;
     /// let ages = pool.tree::<&str, u64>("ages")?;
     /// ages.insert("Methuselah", 4857)?;
     /// let view = pool.snapshot()?;
@@ -197,9 +169,7 @@ impl<'s, T: TreeHandle> SnapshotTree<'s, T> {
     /// for item in then.try_range("A"..)? {
     ///     assert_eq!(item?, ("Methuselah".to_owned(), 4857));
     /// }
-    /// # std::fs::remove_file(&path).unwrap();
-    /// # Ok(())
-    /// # }
+    /// # Ok::<(), bristlecone::Error>(())
     /// ```
     pub fn try_range<'a>(&self, bounds: impl RangeBounds<T::Key<'a>>) -> Result<CheckedSnapshotRange<'s, T>> {
         CheckedSnapshotRange::new(self.snapshot, self.tree, bounds)
@@ -212,10 +182,7 @@ impl<'s, T: TreeHandle> SnapshotTree<'s, T> {
     /// See [`SnapshotTree`]; so does the iterator.
     ///
     /// ```
-    /// # use bristlecone::Pool;
-    /// # fn main() -> bristlecone::Result<()> {
-    /// # let path = format!("/dev/shm/bristlecone-doc-snap-iter-{}.pool", std::process::id());
-    /// # let pool = Pool::options().max_bytes(64 << 20).create(true).open(&path)?;
+    /// # let pool = bristlecone::Pool::temporary()?;
     /// let ages = pool.tree::<&str, u64>("ages")?;
     /// ages.insert("Methuselah", 4857)?;
     /// let view = pool.snapshot()?;
@@ -223,9 +190,7 @@ impl<'s, T: TreeHandle> SnapshotTree<'s, T> {
     /// ages.insert("Prometheus", 4900)?;
     /// let then = view.tree(&ages);
     /// assert_eq!(then.iter().map(|(_, age)| age).sum::<u64>(), 4857);
-    /// # std::fs::remove_file(&path).unwrap();
-    /// # Ok(())
-    /// # }
+    /// # Ok::<(), bristlecone::Error>(())
     /// ```
     pub fn iter(&self) -> SnapshotRange<'s, T> {
         self.range(..)
@@ -238,10 +203,7 @@ impl<'s, T: TreeHandle> SnapshotTree<'s, T> {
     /// See [`SnapshotTree`].
     ///
     /// ```
-    /// # use bristlecone::Pool;
-    /// # fn main() -> bristlecone::Result<()> {
-    /// # let path = format!("/dev/shm/bristlecone-doc-snap-first-{}.pool", std::process::id());
-    /// # let pool = Pool::options().max_bytes(64 << 20).create(true).open(&path)?;
+    /// # let pool = bristlecone::Pool::temporary()?;
     /// let ages = pool.tree::<&str, u64>("ages")?;
     /// ages.insert("Methuselah", 4857)?;
     /// let view = pool.snapshot()?;
@@ -249,9 +211,7 @@ impl<'s, T: TreeHandle> SnapshotTree<'s, T> {
     /// ages.insert("Prometheus", 4900)?;
     /// let then = view.tree(&ages);
     /// assert_eq!(then.first_key_value(), Some(("Methuselah".to_owned(), 4857)));
-    /// # std::fs::remove_file(&path).unwrap();
-    /// # Ok(())
-    /// # }
+    /// # Ok::<(), bristlecone::Error>(())
     /// ```
     pub fn first_key_value(&self) -> Option<(T::OwnedKey, T::OwnedValue)> {
         self.iter().next()
@@ -264,10 +224,7 @@ impl<'s, T: TreeHandle> SnapshotTree<'s, T> {
     /// See [`SnapshotTree`].
     ///
     /// ```
-    /// # use bristlecone::Pool;
-    /// # fn main() -> bristlecone::Result<()> {
-    /// # let path = format!("/dev/shm/bristlecone-doc-snap-last-{}.pool", std::process::id());
-    /// # let pool = Pool::options().max_bytes(64 << 20).create(true).open(&path)?;
+    /// # let pool = bristlecone::Pool::temporary()?;
     /// let ages = pool.tree::<&str, u64>("ages")?;
     /// ages.insert("Methuselah", 4857)?;
     /// let view = pool.snapshot()?;
@@ -275,9 +232,7 @@ impl<'s, T: TreeHandle> SnapshotTree<'s, T> {
     /// ages.insert("Prometheus", 4900)?;
     /// let then = view.tree(&ages);
     /// assert_eq!(then.last_key_value(), Some(("Methuselah".to_owned(), 4857)));
-    /// # std::fs::remove_file(&path).unwrap();
-    /// # Ok(())
-    /// # }
+    /// # Ok::<(), bristlecone::Error>(())
     /// ```
     pub fn last_key_value(&self) -> Option<(T::OwnedKey, T::OwnedValue)> {
         self.iter().next_back()
@@ -290,10 +245,7 @@ impl<'s, T: TreeHandle> SnapshotTree<'s, T> {
     /// See [`SnapshotTree`].
     ///
     /// ```
-    /// # use bristlecone::Pool;
-    /// # fn main() -> bristlecone::Result<()> {
-    /// # let path = format!("/dev/shm/bristlecone-doc-snap-len-{}.pool", std::process::id());
-    /// # let pool = Pool::options().max_bytes(64 << 20).create(true).open(&path)?;
+    /// # let pool = bristlecone::Pool::temporary()?;
     /// let ages = pool.tree::<&str, u64>("ages")?;
     /// ages.insert("Methuselah", 4857)?;
     /// let view = pool.snapshot()?;
@@ -301,9 +253,7 @@ impl<'s, T: TreeHandle> SnapshotTree<'s, T> {
     /// ages.insert("Prometheus", 4900)?;
     /// let then = view.tree(&ages);
     /// assert_eq!((then.len(), ages.len()), (1, 1));
-    /// # std::fs::remove_file(&path).unwrap();
-    /// # Ok(())
-    /// # }
+    /// # Ok::<(), bristlecone::Error>(())
     /// ```
     pub fn len(&self) -> u64 {
         self.iter().count() as u64
@@ -316,10 +266,7 @@ impl<'s, T: TreeHandle> SnapshotTree<'s, T> {
     /// See [`SnapshotTree`].
     ///
     /// ```
-    /// # use bristlecone::Pool;
-    /// # fn main() -> bristlecone::Result<()> {
-    /// # let path = format!("/dev/shm/bristlecone-doc-snap-empty-{}.pool", std::process::id());
-    /// # let pool = Pool::options().max_bytes(64 << 20).create(true).open(&path)?;
+    /// # let pool = bristlecone::Pool::temporary()?;
     /// let ages = pool.tree::<&str, u64>("ages")?;
     /// ages.insert("Methuselah", 4857)?;
     /// let view = pool.snapshot()?;
@@ -327,9 +274,7 @@ impl<'s, T: TreeHandle> SnapshotTree<'s, T> {
     /// ages.insert("Prometheus", 4900)?;
     /// let then = view.tree(&ages);
     /// assert!(!then.is_empty());
-    /// # std::fs::remove_file(&path).unwrap();
-    /// # Ok(())
-    /// # }
+    /// # Ok::<(), bristlecone::Error>(())
     /// ```
     pub fn is_empty(&self) -> bool {
         self.iter().next().is_none()

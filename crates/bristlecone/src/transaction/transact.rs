@@ -68,10 +68,7 @@ impl Pool {
     /// the pool on the same thread; otherwise same as [`Batch::commit`](crate::Batch::commit).
     ///
     /// ```
-    /// # use bristlecone::Pool;
-    /// # fn main() -> bristlecone::Result<()> {
-    /// # let path = format!("/dev/shm/bristlecone-doc-transaction-{}.pool", std::process::id());
-    /// # let pool = Pool::options().max_bytes(64 << 20).create(true).open(&path)?;
+    /// # let pool = bristlecone::Pool::temporary()?;
     /// let accounts = pool.tree::<&str, u64>("accounts")?;
     /// accounts.insert("alice", 100)?;
     /// let moved = pool.transaction(|tx| {
@@ -83,9 +80,7 @@ impl Pool {
     ///     Ok(moved)
     /// })?;
     /// assert_eq!((moved, accounts.get("alice"), accounts.get("bob")), (30, Some(70), Some(30)));
-    /// # std::fs::remove_file(&path).unwrap();
-    /// # Ok(())
-    /// # }
+    /// # Ok::<(), bristlecone::Error>(())
     /// ```
     pub fn transaction<R>(&self, mut work: impl FnMut(&Transaction) -> Result<R>) -> Result<R> {
         self.0.file.here()?;
@@ -116,9 +111,7 @@ impl Pool {
     ///
     /// ```
     /// # use bristlecone::{Error, Pool};
-    /// # fn main() -> bristlecone::Result<()> {
-    /// # let path = format!("/dev/shm/bristlecone-doc-begin-{}.pool", std::process::id());
-    /// # let pool = Pool::options().max_bytes(64 << 20).create(true).open(&path)?;
+    /// # let pool = bristlecone::Pool::temporary()?;
     /// let hits = pool.tree::<&str, u64>("hits")?;
     /// let (first, second) = (pool.begin_transaction()?, pool.begin_transaction()?);
     /// for transaction in [&first, &second] {
@@ -128,9 +121,7 @@ impl Pool {
     /// first.commit()?;
     /// assert!(matches!(second.commit(), Err(Error::Conflict)));
     /// assert_eq!(hits.get("/"), Some(1));
-    /// # std::fs::remove_file(&path).unwrap();
-    /// # Ok(())
-    /// # }
+    /// # Ok::<(), bristlecone::Error>(())
     /// ```
     pub fn begin_transaction(&self) -> Result<Transaction> {
         Transaction::begin(self, true)
@@ -210,10 +201,7 @@ impl Transaction {
     /// [`Batch::commit`](crate::Batch::commit), and errors met by a range.
     ///
     /// ```
-    /// # use bristlecone::Pool;
-    /// # fn main() -> bristlecone::Result<()> {
-    /// # let path = format!("/dev/shm/bristlecone-doc-tx-commit-{}.pool", std::process::id());
-    /// # let pool = Pool::options().max_bytes(64 << 20).create(true).open(&path)?;
+    /// # let pool = bristlecone::Pool::temporary()?;
     /// let ages = pool.tree::<&str, u64>("ages")?;
     /// ages.insert("Methuselah", 4857)?;
     /// let transaction = pool.begin_transaction()?;
@@ -222,9 +210,7 @@ impl Transaction {
     /// assert_eq!(ages.get("Methuselah"), Some(4857));
     /// transaction.commit()?; // durable
     /// assert_eq!(ages.get("Methuselah"), Some(4858));
-    /// # std::fs::remove_file(&path).unwrap();
-    /// # Ok(())
-    /// # }
+    /// # Ok::<(), bristlecone::Error>(())
     /// ```
     pub fn commit(self) -> Result<()> {
         self.pool.0.file.here()?;
@@ -255,10 +241,7 @@ impl Transaction {
     /// [`Pool::transaction`] if the read set has changed: the closure then runs again, whatever it returns.
     ///
     /// ```
-    /// # use bristlecone::Pool;
-    /// # fn main() -> bristlecone::Result<()> {
-    /// # let path = format!("/dev/shm/bristlecone-doc-tx-get-{}.pool", std::process::id());
-    /// # let pool = Pool::options().max_bytes(64 << 20).create(true).open(&path)?;
+    /// # let pool = bristlecone::Pool::temporary()?;
     /// let ages = pool.tree::<&str, u64>("ages")?;
     /// ages.insert("Methuselah", 4857)?;
     /// let age = pool.transaction(|tx| {
@@ -267,9 +250,7 @@ impl Transaction {
     ///     Ok((tx.get(&ages, "Prometheus")?, tx.get(&ages, "Methuselah")?))
     /// })?;
     /// assert_eq!(age, (Some(4900), Some(4857)));
-    /// # std::fs::remove_file(&path).unwrap();
-    /// # Ok(())
-    /// # }
+    /// # Ok::<(), bristlecone::Error>(())
     /// ```
     pub fn get<T: TreeHandle>(&self, tree: &T, key: T::Key<'_>) -> Result<Option<T::OwnedValue>> {
         let value = self.read(tree, &key)?;
@@ -283,10 +264,7 @@ impl Transaction {
     /// Same as [`get`](Self::get).
     ///
     /// ```
-    /// # use bristlecone::Pool;
-    /// # fn main() -> bristlecone::Result<()> {
-    /// # let path = format!("/dev/shm/bristlecone-doc-tx-contains-{}.pool", std::process::id());
-    /// # let pool = Pool::options().max_bytes(64 << 20).create(true).open(&path)?;
+    /// # let pool = bristlecone::Pool::temporary()?;
     /// let ages = pool.tree::<&str, u64>("ages")?;
     /// ages.insert("Methuselah", 4857)?;
     /// let first = pool.transaction(|tx| {
@@ -295,9 +273,7 @@ impl Transaction {
     ///     Ok(first)
     /// })?;
     /// assert!(!first);
-    /// # std::fs::remove_file(&path).unwrap();
-    /// # Ok(())
-    /// # }
+    /// # Ok::<(), bristlecone::Error>(())
     /// ```
     pub fn contains_key<T: TreeHandle>(&self, tree: &T, key: T::Key<'_>) -> Result<bool> {
         self.read(tree, &key).map(|value| value.is_some())
@@ -326,10 +302,7 @@ impl Transaction {
     /// An error ends the iteration, and the transaction returns it.
     ///
     /// ```
-    /// # use bristlecone::Pool;
-    /// # fn main() -> bristlecone::Result<()> {
-    /// # let path = format!("/dev/shm/bristlecone-doc-tx-range-{}.pool", std::process::id());
-    /// # let pool = Pool::options().max_bytes(64 << 20).create(true).open(&path)?;
+    /// # let pool = bristlecone::Pool::temporary()?;
     /// let ages = pool.tree::<&str, u64>("ages")?;
     /// ages.insert("Methuselah", 4857)?;
     /// let sum = pool.transaction(|tx| {
@@ -337,9 +310,7 @@ impl Transaction {
     ///     Ok(tx.range(&ages, "A"..).map(|(_, age)| age).sum::<u64>())
     /// })?;
     /// assert_eq!(sum, 4857 + 4900);
-    /// # std::fs::remove_file(&path).unwrap();
-    /// # Ok(())
-    /// # }
+    /// # Ok::<(), bristlecone::Error>(())
     /// ```
     pub fn range<'s, 'a, T: TreeHandle>(
         &'s self,
@@ -372,10 +343,7 @@ impl Transaction {
     /// transaction continues without this write.
     ///
     /// ```
-    /// # use bristlecone::Pool;
-    /// # fn main() -> bristlecone::Result<()> {
-    /// # let path = format!("/dev/shm/bristlecone-doc-tx-insert-{}.pool", std::process::id());
-    /// # let pool = Pool::options().max_bytes(64 << 20).create(true).open(&path)?;
+    /// # let pool = bristlecone::Pool::temporary()?;
     /// let ages = pool.tree::<&str, u64>("ages")?;
     /// ages.insert("Methuselah", 4857)?;
     /// pool.transaction(|tx| {
@@ -383,9 +351,7 @@ impl Transaction {
     ///     tx.insert(&ages, "Prometheus", 4900)
     /// })?;
     /// assert_eq!((ages.get("Methuselah"), ages.len()), (Some(4858), 2));
-    /// # std::fs::remove_file(&path).unwrap();
-    /// # Ok(())
-    /// # }
+    /// # Ok::<(), bristlecone::Error>(())
     /// ```
     pub fn insert<T: TreeHandle>(&self, tree: &T, key: T::Key<'_>, value: T::Value<'_>) -> Result<()> {
         let value = tree.encode_value(&value)?;
@@ -399,10 +365,7 @@ impl Transaction {
     /// Same as [`insert`](Self::insert).
     ///
     /// ```
-    /// # use bristlecone::Pool;
-    /// # fn main() -> bristlecone::Result<()> {
-    /// # let path = format!("/dev/shm/bristlecone-doc-tx-remove-{}.pool", std::process::id());
-    /// # let pool = Pool::options().max_bytes(64 << 20).create(true).open(&path)?;
+    /// # let pool = bristlecone::Pool::temporary()?;
     /// let ages = pool.tree::<&str, u64>("ages")?;
     /// ages.insert("Methuselah", 4857)?;
     /// pool.transaction(|tx| {
@@ -410,9 +373,7 @@ impl Transaction {
     ///     tx.remove(&ages, "Pando")
     /// })?;
     /// assert!(ages.is_empty());
-    /// # std::fs::remove_file(&path).unwrap();
-    /// # Ok(())
-    /// # }
+    /// # Ok::<(), bristlecone::Error>(())
     /// ```
     pub fn remove<T: TreeHandle>(&self, tree: &T, key: T::Key<'_>) -> Result<()> {
         self.put(tree, &key, None)
@@ -429,10 +390,7 @@ impl Transaction {
     /// Discards all earlier and later writes of the transaction: nothing changes, whatever the closure returns.
     ///
     /// ```
-    /// # use bristlecone::Pool;
-    /// # fn main() -> bristlecone::Result<()> {
-    /// # let path = format!("/dev/shm/bristlecone-doc-tx-rollback-{}.pool", std::process::id());
-    /// # let pool = Pool::options().max_bytes(64 << 20).create(true).open(&path)?;
+    /// # let pool = bristlecone::Pool::temporary()?;
     /// let ages = pool.tree::<&str, u64>("ages")?;
     /// ages.insert("Methuselah", 4857)?;
     /// pool.transaction(|tx| {
@@ -441,9 +399,7 @@ impl Transaction {
     ///     Ok(())
     /// })?;
     /// assert_eq!(ages.get("Methuselah"), Some(4857));
-    /// # std::fs::remove_file(&path).unwrap();
-    /// # Ok(())
-    /// # }
+    /// # Ok::<(), bristlecone::Error>(())
     /// ```
     pub fn rollback(&self) {
         self.is_rolled_back.set(true);

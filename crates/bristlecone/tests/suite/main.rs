@@ -47,6 +47,7 @@ mod signals;
 mod small_chunks;
 mod smoke;
 mod space_reuse;
+mod temporary;
 mod threads;
 mod traced;
 mod wotree_full;

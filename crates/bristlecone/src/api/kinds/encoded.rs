@@ -37,18 +37,14 @@ use crate::index::parts::codec::Record;
 ///     age: Option<u32>,
 /// }
 ///
-/// # fn main() -> bristlecone::Result<()> {
-/// # let path = format!("/dev/shm/bristlecone-doc-postcard-{}.pool", std::process::id());
-/// # let pool = Pool::options().max_bytes(64 << 20).create(true).open(&path)?;
+/// # let pool = bristlecone::Pool::temporary()?;
 /// let trees = pool.tree::<u64, Postcard<Tree>>("trees")?;
 /// let methuselah = Tree { name: "Methuselah".into(), age: Some(4857) };
 /// trees.insert(1, &methuselah)?;
 /// assert_eq!(trees.get(1), Some(methuselah));
 /// assert_eq!(trees.get_with(1, |tree| tree.name.len()), Some(10));
 /// # drop((trees, pool));
-/// # std::fs::remove_file(&path).unwrap();
-/// # Ok(())
-/// # }
+/// # Ok::<(), bristlecone::Error>(())
 /// ```
 ///
 /// Writes return [`Error::Invalid`](crate::Error) if the type's `Serialize` refuses a value, or if Postcard cannot
@@ -66,17 +62,13 @@ pub struct Postcard<T>(PhantomData<fn() -> T>);
 /// ```
 /// use bristlecone::{Json, Pool};
 ///
-/// # fn main() -> bristlecone::Result<()> {
-/// # let path = format!("/dev/shm/bristlecone-doc-json-{}.pool", std::process::id());
-/// # let pool = Pool::options().max_bytes(64 << 20).create(true).open(&path)?;
+/// # let pool = bristlecone::Pool::temporary()?;
 /// let settings = pool.tree::<&str, Json<Vec<String>>>("settings")?;
 /// settings.insert("languages", &vec!["de".into(), "rw".into()])?;
 /// let shown = pool.dynamic_tree("settings")?.get("languages")?;
 /// assert_eq!(shown, Some(bristlecone::dynamic::Datum::Json(r#"["de","rw"]"#.into())));
 /// # drop((settings, pool));
-/// # std::fs::remove_file(&path).unwrap();
-/// # Ok(())
-/// # }
+/// # Ok::<(), bristlecone::Error>(())
 /// ```
 ///
 /// JSON cannot encode maps whose keys are not strings, numbers or unit variants. Infinities and NaN are written as
