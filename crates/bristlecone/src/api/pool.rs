@@ -7,7 +7,7 @@ use std::sync::{Arc, Mutex, MutexGuard};
 
 use bristlecone_pm::sync::AsymmetricFence;
 use bristlecone_pm::sync::wait::lock;
-use bristlecone_pm::{Issue, Medium, PoolFile, PoolInfo, Result, TreeId};
+use bristlecone_pm::{Error, Issue, Medium, PoolFile, PoolInfo, Result, TreeId};
 
 use crate::PoolOptions;
 use crate::api::handle::{Handle, Inherited};
@@ -47,6 +47,9 @@ pub(crate) struct Shared {
     pub recovery_threads: usize,
     /// Number of backups in progress. Changes and is read under the lock of `open`.
     pub holds: AtomicUsize,
+    /// Trees of a read-only pool that refused changes of an unfinished commit, with the error. They are read as
+    /// damaged trees.
+    pub refused: Mutex<HashMap<TreeId, Error>>,
     /// Set if the pool is already closed, or must be left as after a crash.
     pub done: AtomicBool,
 }
@@ -143,7 +146,8 @@ impl Pool {
         let (holds, done, opener) = (AtomicUsize::new(0), AtomicBool::new(false), file.opener());
         let (open, meters, epochs) =
             (Mutex::default(), Meters::default(), Epochs::new(AsymmetricFence::detect()));
-        let shared = Arc::new(Shared { file, open, meters, epochs, recovery_threads, holds, done });
+        let refused = Mutex::default();
+        let shared = Arc::new(Shared { file, open, meters, epochs, recovery_threads, holds, refused, done });
         let pool = Self(Handle::new(shared, opener));
         pool.replay(recovery_threads)?;
         Ok(pool)

@@ -3,6 +3,7 @@
 use std::collections::HashMap;
 use std::sync::atomic::Ordering::Relaxed;
 
+use bristlecone_pm::sync::wait::lock;
 use bristlecone_pm::{Error, Issue, Result, TreeEntry, TreeId, trace_span};
 
 use crate::api::load::assert_fills_none;
@@ -197,7 +198,11 @@ impl Pool {
         if let Some(tree) = open.get(&entry.id).filter(|_| is_own).and_then(OpenTree::get) {
             return Ok(Tree::new(tree, self.clone(), self.link(&entry)));
         }
-        let recovered = self.0.file.expect_whole(&entry).and_then(|()| recover(&entry));
+        let refused = lock(&self.0.refused).remove(&entry.id);
+        let recovered = match refused {
+            Some(error) => Err(error),
+            None => self.0.file.expect_whole(&entry).and_then(|()| recover(&entry)),
+        };
         let tree = match recovered {
             Err(error @ Error::Corrupted { .. }) if is_own && self.0.file.is_read_only() => {
                 self.read_damaged::<K, V>(&entry, error)?

@@ -1,8 +1,10 @@
 //! Replay of committed but unfinished records when the pool is opened.
 
 use std::collections::HashMap;
+use std::collections::hash_map::Entry::{Occupied, Vacant};
 
-use bristlecone_pm::{Result, TreeEntry, TreeId};
+use bristlecone_pm::sync::wait::lock;
+use bristlecone_pm::{Error, Result, TreeEntry, TreeId};
 
 use super::any_tree::AnyTree;
 use super::record;
@@ -14,7 +16,8 @@ use crate::index::any::AnyIndex;
 impl Pool {
     /// Applies changes that were committed before a crash but not finished, before any tree is opened for
     /// users. Replay is idempotent. It skips trees that no longer exist, and records that a later one
-    /// invalidates.
+    /// invalidates. A damaged tree does not keep a read-only pool from opening: salvage of the tree includes the
+    /// committed changes.
     ///
     /// # Errors
     ///
@@ -25,14 +28,28 @@ impl Pool {
         if !records.is_empty() {
             let entries = file.trees()?;
             let mut trees = HashMap::<TreeId, Box<dyn AnyTree>>::new();
+            let mut refused = HashMap::new();
             let changes: Vec<_> = record::changes_that_count(&records).into_iter().collect::<Result<_>>()?;
             for change in changes.into_iter().flatten() {
                 let Some(entry) = entries.iter().find(|entry| entry.id == change.tree) else { continue };
-                if let std::collections::hash_map::Entry::Vacant(e) = trees.entry(change.tree) {
-                    e.insert(self.open_any(entry, threads)?);
+                let mut apply = || {
+                    let tree = match trees.entry(change.tree) {
+                        Occupied(tree) => tree.into_mut(),
+                        Vacant(place) => place.insert(self.open_any(entry, threads)?),
+                    };
+                    tree.put(&change.key, change.value.as_ref())
+                };
+                if refused.contains_key(&change.tree) {
+                    continue;
                 }
-                trees[&change.tree].put(&change.key, change.value.as_ref())?;
+                match apply() {
+                    Err(error @ Error::Corrupted { .. }) if file.is_read_only() => {
+                        refused.insert(change.tree, error);
+                    }
+                    applied => applied?,
+                }
             }
+            *lock(&self.0.refused) = refused;
         }
         file.end_commits()
     }
@@ -53,18 +70,20 @@ impl Pool {
     }
 }
 
-/// Commits a value of a key without applying it, to simulate a batch whose writes fail halfway and cannot
-/// be rolled back.
+/// Commits values of keys without applying them, to simulate a batch whose writes fail halfway and cannot be
+/// rolled back.
 ///
 /// # Errors
 ///
 /// [`Error::DurabilityLost`](crate::Error) on success; another error if the log has no space.
 #[cfg(feature = "lab")]
-pub fn leave_in_part(pool: &Pool, tree: &crate::Tree<u64, u64>, key: u64, value: u64) -> Result<()> {
+pub fn leave_in_part(pool: &Pool, changes: &[(&crate::Tree<u64, u64>, u64, u64)]) -> Result<()> {
     use crate::index::any::CommitOutcome;
     use crate::index::parts::encoded::Encoded;
 
-    let mut wanted = record::begin(0, 1);
-    record::append(&mut wanted, tree.link.id, &Encoded::Word(key), Some(&Encoded::Word(value)));
+    let mut wanted = record::begin(0, changes.len());
+    for (tree, key, value) in changes {
+        record::append(&mut wanted, tree.link.id, &Encoded::Word(*key), Some(&Encoded::Word(*value)));
+    }
     pool.0.file.commit(&wanted, 0, &mut || CommitOutcome::Partial)
 }

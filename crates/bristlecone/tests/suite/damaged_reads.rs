@@ -6,7 +6,7 @@ use std::fs::File;
 use std::os::unix::fs::FileExt;
 
 use crate::common::{Configuration, Noise, Plant, Scratch, by_level, small};
-use bristlecone::{Design, Error, Pool, Tree};
+use bristlecone::{Design, Error, Pool, Tree, leave_in_part};
 
 const CHUNK: usize = 2 << 20;
 const DESCRIPTORS: usize = 73_728;
@@ -202,4 +202,55 @@ fn a_flipped_bit_of_a_leaf_or_a_record_leaves_the_others_readable() {
         assert!(counts.found > 0, "{shape:?}: no flip was found");
         assert!(counts.links * 10 <= counts.tried, "{shape:?}: {counts:?}");
     }
+}
+
+/// An unfinished commit to a damaged tree and to a sound one. A read-only pool opens: the sound tree has the changes,
+/// and so has what is saved of the damaged one. A pool that is written does not open before a repair.
+#[test]
+fn an_unfinished_commit_to_a_damaged_tree_leaves_the_pool_readable() {
+    let mut salvaged = 0;
+    for shape in small() {
+        let scratch = Scratch::new();
+        let options = || scratch.without_index().max_bytes(64 << 20);
+        let pool = options().open(&scratch.0).unwrap();
+        let [tree, sound]: [Tree<u64, u64>; 2] =
+            ["t", "sound"].map(|name| shape.create(&pool, name).unwrap());
+        for key in 0..KEYS {
+            tree.insert(key << 40 | 5, key).unwrap();
+            sound.insert(key, key).unwrap();
+        }
+        let changes = [(&tree, 7 << 40 | 5, 1000), (&tree, 1, 1001), (&sound, 7, 1002)];
+        assert!(matches!(leave_in_part(&pool, &changes), Err(Error::DurabilityLost)));
+        drop((tree, sound));
+        pool.simulate_crash();
+        let bytes = std::fs::read(&scratch.0).unwrap();
+        let site = Site { shape, scratch, bytes, truth: Truth::new() };
+        let file = File::options().write(true).open(&site.scratch.0).unwrap();
+        for at in site.words(false).iter().step_by(40) {
+            file.write_all_at(&[site.bytes[at + 6] ^ 0x40], *at as u64 + 6).unwrap();
+            let pool = Pool::options().read_only(true).recovery_threads(1).open(&site.scratch.0).unwrap();
+            let [tree, sound] =
+                ["t", "sound"].map(|name| -> Tree<u64, u64> { shape.open(&pool, name).unwrap() });
+            // The word may belong to either tree, and may be one that matters to neither.
+            for (tree, changed) in [(&tree, [(7 << 40 | 5, 1000), (1, 1001)]), (&sound, [(7, 1002), (8, 8)])]
+            {
+                salvaged += usize::from(tree.is_salvaged());
+                for (key, value) in changed {
+                    match tree.try_get(key) {
+                        Ok(found) => assert!(
+                            found == Some(value) || !tree.check().is_empty(),
+                            "{shape:?} {key}: {found:?}"
+                        ),
+                        Err(Error::Corrupted { .. }) => {
+                            assert_eq!(tree.get(key), Some(value), "{shape:?} {key}")
+                        }
+                        Err(error) => panic!("{shape:?} {key}: {error}"),
+                    }
+                }
+            }
+            drop((tree, sound, pool));
+            file.write_all_at(&site.bytes[*at..at + 8], *at as u64).unwrap();
+        }
+    }
+    assert!(salvaged > 0, "no tree was refused");
 }

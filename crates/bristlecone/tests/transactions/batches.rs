@@ -213,7 +213,7 @@ fn after_a_change_left_in_part_nothing_is_acknowledged_before_the_next_opening_c
         let pool = scratch.open();
         let tree = pool.tree_options("t").design(design).create::<u64, u64>().unwrap();
         tree.insert(1, 1).unwrap();
-        assert!(matches!(leave_in_part(&pool, &tree, 7, 8), Err(Error::DurabilityLost)));
+        assert!(matches!(leave_in_part(&pool, &[(&tree, 7, 8)]), Err(Error::DurabilityLost)));
         assert!(matches!(tree.insert(1, 2), Err(Error::DurabilityLost)));
         let mut batch = pool.batch();
         batch.insert(&tree, 1, 3);
