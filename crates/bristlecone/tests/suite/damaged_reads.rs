@@ -76,7 +76,8 @@ impl Site {
     fn words(&self, of_logs: bool) -> Vec<usize> {
         let is_asked = |chunk: &usize| {
             let descriptor = self.word(DESCRIPTORS + 8 * chunk);
-            descriptor & 0xff == 2 && (descriptor >> 8 & 0xff == LOG) == of_logs
+            let is_of_commits = descriptor >> 16 & 0xff_ffff == 0xff_ffff;
+            descriptor & 0xff == 2 && !is_of_commits && (descriptor >> 8 & 0xff == LOG) == of_logs
         };
         let used = |at: &usize| ![0, u64::MAX].contains(&self.word(*at));
         (0..self.bytes.len() / CHUNK - 1)

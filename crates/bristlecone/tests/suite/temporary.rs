@@ -13,7 +13,7 @@ fn a_temporary_pool_serves_every_design_and_leaves_nothing() {
     for design in Design::ALL.iter().copied() {
         let pool = Pool::options().max_bytes(64 << 20).temporary().unwrap();
         assert_eq!(pool.info().path, None);
-        let texts: Tree<&str, &str> = pool.tree_options("texts").design(design).open().unwrap();
+        let texts: Tree<&str, &str> = pool.tree_options("texts").design(design).create().unwrap();
         for number in 0..2000 {
             texts.insert(&format!("{number:05}"), &"x".repeat(number % 50)).unwrap();
         }
