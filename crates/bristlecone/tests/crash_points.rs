@@ -12,7 +12,7 @@ const SCENARIOS: usize = 6;
 #[test]
 fn every_design_survives_crashes_at_each_step() {
     for &design in Design::ALL {
-        let subjects = subjects_of(design.into());
+        let subjects = subjects_of(design);
         let mut some = rounds(subjects.iter().map(Box::as_ref), &[Mode::Subset]);
         let step = some.len().div_ceil(SCENARIOS);
         let mut at = 0..;
