@@ -202,6 +202,8 @@ def test_pools_have_trees_by_name(pool: Pool) -> None:
     tree = pool.tree("t", (str, int), float, design="nbtree", options=[("block_bytes", 512)])
     assert (tree.name, tree.key_kind, tree.value_kind, tree.design) == ("t", "(str, u64)", "f64", "nbtree")
     assert tree.options["block_bytes"] == 512
+    with pytest.raises(ValueError, match="nbtree with locking=1 is an experiment"):
+        pool.tree("other", (str, int), float, design="nbtree", options=[("locking", 1)])
     about = pool.trees()["t"]
     assert (about["key"], about["value"], about["design"]) == ("(str, u64)", "f64", "nbtree")
     tree["x", 1] = 0.5

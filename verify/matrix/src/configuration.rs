@@ -182,7 +182,7 @@ mod tests {
                 assert!(line.contains(&default), "{design}: {line}, where it is {option}");
                 assert!(says(line, option.allowed), "{design}: {line}, where it is {option}");
             }
-            assert_eq!(listed.len(), design.options().len(), "docs/designs/{design}.md: {listed:?}");
+            assert_eq!(listed.len(), design.options().count(), "docs/designs/{design}.md: {listed:?}");
         }
     }
 
@@ -199,7 +199,7 @@ mod tests {
         for design in Design::ALL {
             let row = rows.get(design.name()).unwrap_or_else(|| panic!("FORMAT.md has no row of {design}"));
             let names: Vec<_> = row[2].split(", ").map(|name| name.trim_matches('`')).collect();
-            let options: Vec<_> = design.options().iter().map(|option| option.name).collect();
+            let options: Vec<_> = design.options().map(|option| option.name).collect();
             assert_eq!(names, options, "FORMAT.md: {row:?}");
         }
     }

@@ -20,6 +20,9 @@ pub struct OptionInfo {
     pub allowed: Allowed,
     /// The meaning, in one or a few sentences.
     pub doc: &'static str,
+    /// Whether only builds with the feature `lab` have it: it switches a mechanism of the design off or over, for a
+    /// figure of a paper.
+    pub experimental: bool,
 }
 
 /// The allowed values of an option.
@@ -38,13 +41,32 @@ impl OptionInfo {
     /// Creates the description of an option.
     #[must_use]
     pub const fn new(name: &'static str, default: u64, allowed: Allowed, doc: &'static str) -> Self {
-        Self { name, default, allowed, doc }
+        Self { name, default, allowed, doc, experimental: false }
     }
+
+    /// Makes it an option of experiments.
+    #[must_use]
+    pub const fn experimental(self) -> Self {
+        Self { experimental: true, ..self }
+    }
+
+    /// Returns whether this build has the option.
+    #[must_use]
+    pub const fn is_compiled(&self) -> bool {
+        cfg!(feature = "lab") || !self.experimental
+    }
+}
+
+/// Returns the value of an experimental option; its default in a build without the feature `lab`, so that the code of
+/// the experiment is not compiled.
+#[inline(always)]
+pub const fn experimental(value: u64, default: u64) -> u64 {
+    if cfg!(feature = "lab") { value } else { default }
 }
 
 impl fmt::Display for OptionInfo {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        let Self { name, default, allowed, doc } = self;
+        let Self { name, default, allowed, doc, .. } = self;
         write!(f, "{name}={default} ({allowed}): {doc}")
     }
 }
@@ -95,6 +117,23 @@ pub trait Parameters: Default {
     /// Returns the first violated rule between options.
     fn broken_rule(&self) -> Option<&'static str>;
 
+    /// Rejects experimental options in a build that does not have them.
+    ///
+    /// # Errors
+    ///
+    /// [`Error::Invalid`].
+    fn expect_compiled(&mut self) -> Result<()> {
+        for (info, value) in Self::OPTIONS.iter().zip(self.values()) {
+            if !info.is_compiled() && *value != info.default && info.allowed.contains(*value) {
+                let (design, name) = (Self::DESIGN, info.name);
+                return Err(Error::invalid(format!(
+                    "{design} with {name}={value} is an experiment: build bristlecone with the feature lab"
+                )));
+            }
+        }
+        Ok(())
+    }
+
     /// Returns a description of the first invalid option, if any.
     fn violation(&mut self) -> Option<String> {
         let forbidden =
@@ -112,7 +151,8 @@ pub trait Parameters: Default {
         let mut options = Self::default();
         for (name, value) in given {
             let Some(at) = Self::OPTIONS.iter().position(|info| info.name == name) else {
-                let known: Vec<_> = Self::OPTIONS.iter().map(|info| info.name).collect();
+                let known: Vec<_> =
+                    Self::OPTIONS.iter().filter(|info| info.is_compiled()).map(|info| info.name).collect();
                 let (design, known) = (Self::DESIGN, known.join(", "));
                 return Err(Error::invalid(format!(
                     "{design} has no option {name:?}; its options are {known}"
@@ -120,6 +160,7 @@ pub trait Parameters: Default {
             };
             *options.values()[at] = *value;
         }
+        options.expect_compiled()?;
         options.violation().map_or(Ok(options), |violation| Err(Error::invalid(violation)))
     }
 
@@ -136,12 +177,14 @@ pub trait Parameters: Default {
     ///
     /// # Errors
     ///
-    /// [`Error::Corrupted`] if [`parse`](Self::parse) would not accept them.
+    /// [`Error::Corrupted`] if [`parse`](Self::parse) would not accept them in any build; [`Error::Invalid`] for options
+    /// that this build does not have.
     fn from_words(words: [u64; PARAMS]) -> Result<Self> {
         let mut options = Self::default();
         for (value, word) in options.values().into_iter().zip(words) {
             *value = word;
         }
+        options.expect_compiled()?;
         options.violation().map_or(Ok(options), |violation| Err(Error::corrupted(violation, "directory")))
     }
 
@@ -152,8 +195,8 @@ pub trait Parameters: Default {
 }
 
 /// Declares the options of a design: each with its documentation, name, default and allowed values (a list, a range,
-/// or a range with a step), and the rules between them. Generates the struct, the parser, the help and the field
-/// docs. [`Parameters`] must be in scope at the call.
+/// or a range with a step), and the rules between them; `for experimental` ends those of experiments. Generates the
+/// struct, the parser, the help and the field docs. [`Parameters`] must be in scope at the call.
 #[cfg_attr(feature = "lab", macro_export)]
 macro_rules! design_options {
     (
@@ -161,7 +204,7 @@ macro_rules! design_options {
         pub struct $name:ident of $design:literal {
             $(
                 $(#[doc = $doc:literal])+
-                $option:ident = $default:literal in $allowed:tt $(step $step:literal)?;
+                $option:ident = $default:literal in $allowed:tt $(step $step:literal)? $(for $experiments:ident)?;
             )+
         }
         $(where |$own:ident| $rule:expr => $why:literal;)*
@@ -195,7 +238,7 @@ macro_rules! design_options {
                     $default,
                     design_options!(@allowed $allowed $($step)?),
                     concat!($($doc),+).trim_ascii_start(),
-                ),
+                )$(.$experiments())?,
             )+];
 
             fn values(&mut self) -> ::std::vec::Vec<&mut u64> {

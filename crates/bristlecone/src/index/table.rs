@@ -37,9 +37,10 @@ macro_rules! designs {
                 match self { $(Self::$design => $module::$options::DESIGN,)+ }
             }
 
-            /// Returns the options that its trees can be created with.
-            pub fn options(self) -> &'static [OptionInfo] {
-                match self { $(Self::$design => $module::$options::OPTIONS,)+ }
+            /// Returns the options that its trees can be created with in this build.
+            pub fn options(self) -> impl Iterator<Item = &'static OptionInfo> {
+                let all = match self { $(Self::$design => $module::$options::OPTIONS,)+ };
+                all.iter().filter(|option| option.is_compiled())
             }
 
             /// Returns the parameters as words: defaults, overridden by the given names and values.

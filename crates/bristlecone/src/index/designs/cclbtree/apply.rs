@@ -156,7 +156,7 @@ impl<K: KeyCodec, V: Codec, M: Medium> Core<K, V, M> {
     /// it, recovery would need space that is not reserved yet. The leaf's stamp invalidates this entry already. A key
     /// that it refers to is set aside only after it.
     pub(super) fn log_what_is_there(&self, leaf: &Locked<'_>, item: Item) {
-        if self.options.log_all != 0
+        if self.logs_all()
             && self.buffers.batch() > 0
             && let Some(spot) = self.reserve_entry()
         {

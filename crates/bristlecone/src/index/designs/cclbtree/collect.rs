@@ -12,6 +12,7 @@ use bristlecone_pm::{Copies, Durable, LOG_ENTRY_BYTES, LogChunk, LogSpot, Medium
 use super::layout::LEAF_BYTES;
 use super::room::Promise;
 use super::{CclBTree, Core};
+use crate::index::options::experimental;
 use crate::index::parts::buffered::{ASIDE_MIN, Item, RESERVED_CHUNKS};
 use crate::index::parts::codec::{Codec, KeyCodec};
 
@@ -167,7 +168,7 @@ impl<K: KeyCodec, V: Codec, M: Medium> Core<K, V, M> {
     }
 
     pub(super) fn is_naive(&self) -> bool {
-        self.options.naive_collection != 0
+        experimental(self.options.naive_collection, 0) != 0
     }
 
     /// Collect 1: begins a new log. Every pending entry of the old one is marked so by its epoch.
@@ -306,7 +307,7 @@ impl<K: KeyCodec, V: Codec, M: Medium> CclBTree<K, V, M> {
 
     #[cold]
     fn help_log(&self) {
-        let in_background = self.options.collector_threads != 0 && self.in_background();
+        let in_background = experimental(self.options.collector_threads, 1) != 0 && self.in_background();
         if in_background && self.collection.wanted.load(Relaxed) {
             let mut asked = lock(&self.collector.shared.asked);
             if !asked.collect {

@@ -43,7 +43,7 @@ impl<K: KeyCodec, V: Codec, M: Medium> Core<K, V, M> {
         // Take nothing from the change before its space is reserved.
         let fresh = if room.is_none() { Some(self.prepare_split(leaf)?) } else { None };
         let records = change.and_then(Change::take_records);
-        let logged = state.pending > 0 || self.options.log_all != 0;
+        let logged = state.pending > 0 || self.logs_all();
         let held = last.and(items.last()).and_then(Pending::slot);
         let held = held.map(|slot| cells.slots[slot].value.load(self.medium()));
         let superseded = replaced.filter(|at| !state.is_removed(*at)).map(|at| leaf.slot(at).1);

@@ -123,7 +123,7 @@ use self::buffer::Buffers;
 use self::collect::{Collector, Thread};
 use self::layout::{Leaf, SLOTS_MAX};
 use self::room::Promised;
-use crate::index::options::{Parameters, design_options};
+use crate::index::options::{Parameters, design_options, experimental};
 use crate::index::parts::buffered::{Store, TreeLog};
 use crate::index::parts::codec::{Codec, KeyCodec};
 use crate::index::parts::index_saver::IndexSaver;
@@ -148,13 +148,13 @@ design_options! {
         log_entries = 0 in (0..=4_294_967_296);
         /// Whether writes that flush their buffer are also logged, the paper's `+BNode`. They are logged after they are
         /// in their leaf, at the same cost: so a write without space leaves no entry.
-        log_all = 0 in [0, 1];
+        log_all = 0 in [0, 1] for experimental;
         /// Log collection policy: 0 copies needed entries to a new log; 1 stops all writers and flushes every buffer,
         /// like the paper's naive policy.
-        naive_collection = 0 in [0, 1];
+        naive_collection = 0 in [0, 1] for experimental;
         /// Threads that collect the log in the background. Without one, and whenever it lags, writers keep the log
         /// bounded.
-        collector_threads = 1 in [0, 1];
+        collector_threads = 1 in [0, 1] for experimental;
     }
     // Two leaves must hold the items of one and its buffer, if a slot is reserved for the fence.
     where |own| own.batch + 2 <= own.leaf_slots => "batch must be at most leaf_slots - 2";
@@ -201,6 +201,12 @@ impl<K: KeyCodec, V: Codec, M: Medium> Deref for Core<K, V, M> {
 }
 
 impl<K: KeyCodec, V: Codec, M: Medium> Core<K, V, M> {
+    /// Returns whether writes that flush their buffer are also logged: in experiments only.
+    #[inline(always)]
+    fn logs_all(&self) -> bool {
+        experimental(self.options.log_all, 0) != 0
+    }
+
     #[inline(always)]
     fn version_of(&self, leaf: u32) -> Option<Version> {
         let buffer = self.buffers.get(leaf);

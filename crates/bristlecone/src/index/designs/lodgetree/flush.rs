@@ -50,7 +50,7 @@ impl<K: KeyCodec, V: Codec, M: Medium> LodgeTree<K, V, M> {
         for at in self.flush_order(node, None) {
             self.gather(node, at, None, &mut gathered, &guards.0);
             if gathered.last().live_in(node.entry(at).slots) <= self.split_items {
-                if gathered.leaves() == self.flush_leaves {
+                if gathered.leaves() == self.flush_leaves() {
                     break;
                 }
                 continue;
@@ -97,7 +97,7 @@ impl<K: KeyCodec, V: Codec, M: Medium> LodgeTree<K, V, M> {
         gathered: &mut Gathered,
         guards: &Guards<K, V>,
     ) -> bool {
-        if self.flush_leaves == 1 || node.live_items(own) + 1 > self.split_items {
+        if self.flush_leaves() == 1 || node.live_items(own) + 1 > self.split_items {
             return false;
         }
         let tags = std::iter::once(tag).chain(node.items_of(own).map(|item| node.tag(item)));
@@ -110,7 +110,7 @@ impl<K: KeyCodec, V: Codec, M: Medium> LodgeTree<K, V, M> {
                 gathered.pop();
                 return gathered.leaves() > 1;
             }
-            if gathered.leaves() == self.flush_leaves {
+            if gathered.leaves() == self.flush_leaves() {
                 break;
             }
         }
@@ -121,7 +121,7 @@ impl<K: KeyCodec, V: Codec, M: Medium> LodgeTree<K, V, M> {
     /// covers.
     fn flush_order(&self, node: &Locked<'_>, but: Option<usize>) -> impl Iterator<Item = usize> {
         let mut order = self.oldest_leaves(node).filter(move |at| Some(*at) != but);
-        let room = self.flush_leaves - usize::from(but.is_some());
+        let room = self.flush_leaves() - usize::from(but.is_some());
         let first: SmallVec<[usize; 8]> = order.by_ref().take(room).collect();
         first.iter().for_each(|at| self.prefetch_buffered(node, *at));
         first.into_iter().chain(order)

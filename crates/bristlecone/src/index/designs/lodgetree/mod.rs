@@ -135,7 +135,7 @@ use self::layout::{Header, SLOTS_MAX};
 use self::node::Nodes;
 use self::places::NODE_SLOTS_MAX;
 use self::versions::VersionLog;
-use crate::index::options::{Parameters, design_options};
+use crate::index::options::{Parameters, design_options, experimental};
 use crate::index::parts::buffered::Store;
 use crate::index::parts::codec::{Codec, KeyCodec};
 use crate::index::parts::counter::Counter;
@@ -154,15 +154,15 @@ design_options! {
         inner_bytes = 512 in (256..=4096) step 64;
         /// Leaves that a flush writes, the paper's t_node. With 36 it writes all items buffered in a node, until a leaf
         /// would split; with 1 every write is logged.
-        flush_leaves = 2 in (1..=36);
+        flush_leaves = 2 in (1..=36) for experimental;
         /// Items above which a leaf splits, the paper's t_split; at most `leaf_slots` is effective.
         split_items = 26 in (2..);
         /// Ratio between the times since a node's last split and before it that counts as a burst (shorter) or a
         /// cooling (longer), the paper's t. With 1 any difference counts; the paper does not state its value.
-        burst_ratio = 1 in (1..=1000);
+        burst_ratio = 1 in (1..=1000) for experimental;
         /// Maximum number of nodes that a node splits into. With 2 the split is the double split that the paper
         /// compares with.
-        split_nodes = 4 in (2..=8);
+        split_nodes = 4 in (2..=8) for experimental;
         /// Entries of a log; 0: as many as a chunk holds.
         log_entries = 0 in (0..=4_294_967_296);
     }
@@ -199,6 +199,12 @@ impl<K: KeyCodec, V: Codec, M: Medium> Deref for LodgeTree<K, V, M> {
 }
 
 impl<K: KeyCodec, V: Codec, M: Medium> LodgeTree<K, V, M> {
+    /// Returns the maximum number of leaves that a flush writes.
+    #[inline(always)]
+    fn flush_leaves(&self) -> usize {
+        experimental(self.flush_leaves as u64, 2) as usize
+    }
+
     #[inline(always)]
     fn version_of(&self, node: u32) -> Option<Version> {
         self.version_as::<false>(node)

@@ -9,6 +9,7 @@ use super::flush::{Logs, UnderWay};
 use super::gather::Group;
 use super::layout::{LeafWord, Slots, TAG_WORDS, line_of};
 use super::node::{Counts, Entry, Locked, Splits};
+use crate::index::options::experimental;
 use crate::index::parts::buffered::{Guards, LeafLayout, Leftovers, Part, Pending};
 use crate::index::parts::codec::{Codec, KeyCodec};
 
@@ -203,7 +204,7 @@ impl<K: KeyCodec, V: Codec, M: Medium> LodgeTree<K, V, M> {
     /// has cooled.
     fn parts_wanted(&self, before: Splits, interval: u32) -> usize {
         let (last, since) = (u64::from(before.interval), u64::from(interval));
-        let ratio = self.options.burst_ratio;
+        let ratio = experimental(self.options.burst_ratio, 1);
         let parts = before.parts.max(2);
         let parts = if before.interval == 0 {
             // Never split before: nothing to compare with.
@@ -215,6 +216,6 @@ impl<K: KeyCodec, V: Codec, M: Medium> LodgeTree<K, V, M> {
         } else {
             parts
         };
-        parts.clamp(2, self.options.split_nodes as usize)
+        parts.clamp(2, experimental(self.options.split_nodes, 4) as usize)
     }
 }

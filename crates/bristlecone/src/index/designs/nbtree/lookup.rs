@@ -114,8 +114,8 @@ impl<K: KeyCodec, V: Codec, M: Medium> NbTree<K, V, M> {
             Some(at) => (at.id, at.leaf),
             None => self.descend(key, tag, pins),
         };
-        let lock = (self.locking >= LOCK_WRITES).then(|| leaf.lock());
-        if self.locking >= LOCK_WRITES && leaf.succession().is_open() {
+        let lock = (self.locking() >= LOCK_WRITES).then(|| leaf.lock());
+        if self.locking() >= LOCK_WRITES && leaf.succession().is_open() {
             return None;
         }
         let at = confirmed.unwrap_or_else(|| {

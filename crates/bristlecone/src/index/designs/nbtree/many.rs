@@ -79,7 +79,7 @@ impl<K: KeyCodec, V: Codec, M: Medium> NbTree<K, V, M> {
 
     /// Many 1: finds the leaves of keys, and prefetches each key's slot and record.
     fn approach(&self, keys: &[K::Ref<'_>], tags: &[Tag; GROUP], guard: &K::Guard) -> Places {
-        if self.locking != 0 {
+        if self.locking() != 0 {
             return [None; GROUP];
         }
         let cursors = self.inner.seek_many(keys, guard, |at, leaf| {

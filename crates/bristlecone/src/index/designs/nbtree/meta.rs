@@ -78,7 +78,7 @@ impl<K: KeyCodec, V: Codec, M: Medium> NbTree<K, V, M> {
 
     #[inline(always)]
     pub(super) fn bitmap(&self, leaf: &Leaf) -> u64 {
-        if self.single_layer {
+        if self.is_single_layer() {
             return self.bitmap_cell(leaf).load(self.medium());
         }
         // Pairs with `swap_bitmap`: the keys of the slots are stored.
@@ -94,7 +94,7 @@ impl<K: KeyCodec, V: Codec, M: Medium> NbTree<K, V, M> {
     /// Replaces the bitmap, or returns the one found.
     #[inline(always)]
     pub(super) fn swap_bitmap(&self, leaf: &Leaf, seen: u64, new: u64) -> Result<u64, u64> {
-        if self.single_layer {
+        if self.is_single_layer() {
             let ordered = self.medium().ordered_within_line();
             return self.bitmap_cell(leaf).publish_if(self.medium(), seen, new, &ordered);
         }
@@ -117,7 +117,7 @@ impl<K: KeyCodec, V: Codec, M: Medium> NbTree<K, V, M> {
     #[inline(always)]
     pub(super) fn candidates(&self, leaf: &Leaf, tag: Tag) -> u64 {
         let hits = self.probe_bytes(leaf, tag.byte);
-        if self.single_layer {
+        if self.is_single_layer() {
             return hits;
         }
         leaf.extras
@@ -129,7 +129,7 @@ impl<K: KeyCodec, V: Codec, M: Medium> NbTree<K, V, M> {
     /// Returns the slots with this byte, of keys or of keys that are about to join.
     #[inline(always)]
     fn probe_bytes(&self, leaf: &Leaf, tag: u8) -> u64 {
-        if self.single_layer {
+        if self.is_single_layer() {
             let words = self.tag_cells(leaf).chunks_exact(GROUP).enumerate();
             return words.fold(0, |mask, (at, pair)| {
                 let pair = [pair[0].load(self.medium()), pair[1].load(self.medium())];
@@ -151,7 +151,7 @@ impl<K: KeyCodec, V: Codec, M: Medium> NbTree<K, V, M> {
             let slot = self.shape.pick(free, tag.hash);
             let (at, shift) = (slot / 8, slot % 8 * 8);
             let mine = |word: u64| (word >> shift & 0xff == 0).then_some(word | u64::from(tag.byte) << shift);
-            let claimed = if self.single_layer {
+            let claimed = if self.is_single_layer() {
                 let cell = &self.tag_cells(leaf)[at];
                 let seen = cell.load(self.medium());
                 let ordered = self.medium().ordered_within_line();
@@ -176,7 +176,7 @@ impl<K: KeyCodec, V: Codec, M: Medium> NbTree<K, V, M> {
 
     /// Returns the fingerprints of a leaf; those of slots that belong to keys do not change.
     pub(super) fn tags(&self, leaf: &Leaf) -> Tags {
-        if self.single_layer {
+        if self.is_single_layer() {
             let cells = self.tag_cells(leaf);
             let bytes = std::array::from_fn(|word| cells[word].load(self.medium()));
             return Tags { bytes, ..Tags::default() };
@@ -189,7 +189,7 @@ impl<K: KeyCodec, V: Codec, M: Medium> NbTree<K, V, M> {
 
     /// Writes the metadata of a leaf that no other thread knows yet.
     pub(super) fn set_meta(&self, leaf: &Leaf, block: u64, bitmap: u64, tags: &Tags) {
-        if self.single_layer {
+        if self.is_single_layer() {
             let (at, tags_at) = self.shape.meta(block);
             for (cell, word) in self.pool.words(tags_at, TAG_WORDS).iter().zip(tags.bytes) {
                 cell.store(self.medium(), word);

@@ -169,7 +169,7 @@ use crossbeam_utils::CachePadded;
 
 use self::layout::Shape;
 use self::leaves::Leaves;
-use crate::index::options::{Parameters, design_options};
+use crate::index::options::{Parameters, design_options, experimental};
 use crate::index::parts::codec::{Codec, KeyCodec};
 use crate::index::parts::counter::Counter;
 use crate::index::parts::index_saver::IndexSaver;
@@ -186,9 +186,9 @@ design_options! {
         /// Bytes of an inner node.
         inner_bytes = 512 in (256..=4096) step 64;
         /// Threads that lock a leaf: none (0), writers (1), or writers and readers (2).
-        locking = 0 in [0, 1, 2];
+        locking = 0 in [0, 1, 2] for experimental;
         /// Layers of a leaf: 2, or 1 with its metadata on the medium.
-        layers = 2 in [1, 2];
+        layers = 2 in [1, 2] for experimental;
     }
 }
 
@@ -230,6 +230,18 @@ pub struct NbTree<K: KeyCodec, V: Codec, M: Medium> {
 }
 
 impl<K: KeyCodec, V: Codec, M: Medium> NbTree<K, V, M> {
+    /// Returns which threads lock leaves: none, except in experiments.
+    #[inline(always)]
+    fn locking(&self) -> u64 {
+        experimental(self.locking, 0)
+    }
+
+    /// Returns whether a leaf's metadata are on the medium: in experiments only.
+    #[inline(always)]
+    fn is_single_layer(&self) -> bool {
+        experimental(self.single_layer.into(), 0) != 0
+    }
+
     /// Returns a tree that has not inspected its blocks yet, with its descriptors in the given memory.
     fn unrecovered(
         pool: &Arc<PoolFile<M>>,

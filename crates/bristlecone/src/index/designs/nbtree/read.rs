@@ -29,7 +29,7 @@ impl<K: KeyCodec, V: Codec, M: Medium> Read<K, V> for NbTree<K, V, M> {
     fn get(&self, key: K::Ref<'_>, show: &mut dyn FnMut(V::Ref<'_>)) -> bool {
         let guards = (K::pin(), V::pin());
         let tag = Tag::of::<K>(key);
-        if self.locking == super::LOCK_ALL {
+        if self.locking() == super::LOCK_ALL {
             return self.get_slow(key, tag, show);
         }
         let mut round = 0;
@@ -113,7 +113,7 @@ impl<K: KeyCodec, V: Codec, M: Medium> NbTree<K, V, M> {
                 // The leaf was in the index: no thread has stored the key elsewhere yet.
                 return false;
             }
-            let lock = (self.locking == super::LOCK_ALL && !is_followed).then(|| leaf.lock());
+            let lock = (self.locking() == super::LOCK_ALL && !is_followed).then(|| leaf.lock());
             let seen = self.bitmap(leaf);
             let slot = self.find_slot(leaf, seen, key, tag, &pins);
             let word = slot.map(|slot| {

@@ -109,7 +109,7 @@ impl<K: KeyCodec, V: Codec, M: Medium> NbTree<K, V, M> {
         complete: &mut impl CompletionMode<'t>,
         pins: &Pins<K, V>,
     ) -> Option<Outcome> {
-        if !K::INLINE || !V::INLINE || mode == WriteMode::New || self.locking != 0 {
+        if !K::INLINE || !V::INLINE || mode == WriteMode::New || self.locking() != 0 {
             return None;
         }
         let (value, _) = V::write(&self.values, value, "nbtree update.1").ok()?;
@@ -169,7 +169,7 @@ impl<K: KeyCodec, V: Codec, M: Medium> NbTree<K, V, M> {
         complete: &mut impl CompletionMode<'t>,
         pins: &Pins<K, V>,
     ) -> Option<Done> {
-        if !K::INLINE || !V::INLINE || self.locking != 0 {
+        if !K::INLINE || !V::INLINE || self.locking() != 0 {
             return None;
         }
         let at = self.confirm(target.probe.take()?, pins)?;

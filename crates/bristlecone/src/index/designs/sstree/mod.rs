@@ -140,7 +140,7 @@ design_options! {
         /// Bytes of an inner node.
         inner_bytes = 512 in (256..=4096) step 64;
         /// Whether updates move items towards the head (Table II of the paper).
-        move_items = 1 in [0, 1];
+        move_items = 1 in [0, 1] for experimental;
         /// Whether only the head's fingerprints are kept in DRAM, and those of every other subnode in its predecessor,
         /// as in the paper. Saves about a byte of DRAM per key and costs a line read for every item that is not in the
         /// head.

@@ -7,6 +7,7 @@ use super::layout::{beside_header, slot_offset, stage};
 use super::leaf::{Locked, View};
 use super::read::Found;
 use super::split::Move;
+use crate::index::options::experimental;
 use crate::index::parts::codec::{Codec, KeyCodec};
 use crate::index::parts::slot::{Slot, bits};
 use crate::index::{Removed, Swapped, Tell, Write, WriteMode};
@@ -342,7 +343,7 @@ impl<K: KeyCodec, V: Codec, M: Medium> SsTree<K, V, M> {
     /// are equal, but the tail's items move if all of them find space, so that the tail is freed.
     #[inline(always)]
     pub(super) fn room_to_move(&self, bitmap: u64, at: usize) -> u64 {
-        if at == 0 || !self.moving {
+        if at == 0 || experimental(self.moving.into(), 1) == 0 {
             return 0;
         }
         let slots = self.shape.slots;

@@ -16,6 +16,7 @@
 //! sibling, 0 at the right end; `high` is the least key above this node, and is ignored at the
 //! right end.
 
+use crate::index::options::experimental;
 use bristlecone_pm::{LINE_BYTES, Persistent, SlotKind, Word};
 
 /// The slots of nodes.
@@ -165,7 +166,7 @@ impl Shape {
     /// Returns whether that line commits by itself, without a log record.
     #[inline(always)]
     pub fn commits_alone(self) -> bool {
-        self.one_line() && !self.logged
+        self.one_line() && experimental(self.logged.into(), 0) == 0
     }
 
     #[inline(always)]

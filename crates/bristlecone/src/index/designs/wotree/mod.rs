@@ -168,7 +168,7 @@ design_options! {
         node_lines = 16 in [2, 4, 8, 16, 32];
         /// Whether each insert and delete writes a log record for its leaf, as in the paper, where a line would commit
         /// by itself. Nodes of 32 lines always do.
-        log_leaves = 0 in (0..=1);
+        log_leaves = 0 in (0..=1) for experimental;
     }
 }
 
