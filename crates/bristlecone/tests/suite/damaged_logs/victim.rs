@@ -6,6 +6,7 @@ use std::os::unix::fs::FileExt;
 
 use crate::common::{Configuration, Noise, Plant, Scratch};
 use bristlecone::{Design, Error, Issue, Key, Pool, Result, Salvage, Tree, Value};
+use bristlecone_matrix::seed;
 
 pub const CHUNK: u64 = 2 << 20;
 const DESCRIPTORS: u64 = 73_728;
@@ -117,13 +118,18 @@ pub enum Part {
     Leaf,
 }
 
+/// Creates a victim that is the same in each run, unless its tree has a thread.
 pub fn fill<C: Codec>(shape: Configuration) -> Victim {
+    filled::<C>(shape, Noise(0x2545_f491_4f6c_dd1d))
+}
+
+fn filled<C: Codec>(shape: Configuration, mut noise: Noise) -> Victim {
     let scratch = Scratch::new();
     // A saved index would not read its leaves again.
     let options = scratch.without_index().max_bytes(64 << 20);
     let pool = options.open(&scratch.0).unwrap();
     let tree = shape.create::<C::Key, C::Value>(&pool, "t").unwrap();
-    let (mut truth, mut noise) = (Items::new(), Noise(0x2545_f491_4f6c_dd1d));
+    let mut truth = Items::new();
     for n in 0..3 * KEYS {
         let key = noise.below(KEYS).wrapping_mul(0x9e37_79b9_7f4a_7c15) | 1;
         if n % 5 == 4 {
@@ -141,10 +147,10 @@ pub fn fill<C: Codec>(shape: Configuration) -> Victim {
     Victim { scratch, file, shape, truth }
 }
 
-/// Creates the same victim, and writes a few keys until the log has turned over: it holds no item of other
-/// leaves.
+/// Creates a victim that depends on the seed, and writes a few keys until the log has turned over: it holds no item
+/// of other leaves.
 pub fn fill_and_turn<C: Codec>(shape: Configuration) -> Victim {
-    let mut victim = fill::<C>(shape);
+    let mut victim = filled::<C>(shape, Noise(0x2545_f491_4f6c_dd1d ^ seed()));
     let pool = victim.scratch.without_index().max_bytes(64 << 20).open(&victim.scratch.0).unwrap();
     let tree = shape.open::<C::Key, C::Value>(&pool, "t").unwrap();
     let lowest: Vec<u64> = victim.truth.keys().copied().take(10).collect();

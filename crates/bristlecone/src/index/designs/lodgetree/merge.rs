@@ -23,7 +23,7 @@ impl<K: KeyCodec, V: Codec, M: Medium> LodgeTree<K, V, M> {
                 return;
             }
             while let Some(left) = self.partner(&node, at) {
-                self.merge_leaves(&node, left, guards);
+                self.merge_leaves(&mut node, left, guards);
                 at = left;
             }
             let Counts { index, .. } = node.counts();
@@ -53,7 +53,7 @@ impl<K: KeyCodec, V: Codec, M: Medium> LodgeTree<K, V, M> {
     }
 
     /// Moves the items of the leaf behind `left` into the leaf at `left`, and frees the former.
-    fn merge_leaves(&self, node: &Locked<'_>, left: usize, guards: &Guards<K, V>) {
+    fn merge_leaves(&self, node: &mut Locked<'_>, left: usize, guards: &Guards<K, V>) {
         let medium = self.medium();
         let right = left + 1;
         // Merge 1: the items buffered for both.
@@ -81,7 +81,9 @@ impl<K: KeyCodec, V: Codec, M: Medium> LodgeTree<K, V, M> {
         let moved = Group { at: left, items: &moved, logged: false };
         let (slots, flushed) = self.fill(to, &moved, "lodgetree merge.2");
         let durable = medium.fence(flushed, "lodgetree merge.2");
-        // Merge 3: entries of the right leaf must be invalid before its range belongs to the left one.
+        // Merge 3: entries of the right leaf must be invalid before its range belongs to the left one. Salvage
+        // recognizes a freed leaf by its stamp, which is therefore below that of the leaf that has its range.
+        node.raise(node.sequence());
         target.stamp.store(medium, node.sequence());
         let next = source.link(medium).next;
         let word = LeafWord { bitmap: slots.bitmap, ..LeafWord::unpack(target.word.load(medium)) }.switched();

@@ -2,12 +2,13 @@
 //! entries are read one by one, as in recovery, and contradictions are skipped.
 //!
 //! A leaf has no checksum. Two criteria identify valid items: the checksums of their records, for keys and values
-//! out of line, and the fences. A key must lie between the fence of its leaf and that of the next one. If the
-//! chain is broken, it continues with the leaf beyond the last key from which the longest chain leads to the end.
-//! A log entry has a check, so a damaged entry does not affect those before and behind it. For each key, the
-//! entry with the highest sequence is used if it is above its leaf's stamp.
+//! out of line, and the fences. A key must lie between the fence of its leaf and that of the next one. Where the
+//! chain is broken, [`rejoin`] finds the leaf behind the gap. A log entry has a check, so a damaged entry does not
+//! affect those before and behind it. For each key, the entry with the highest sequence is used if it is above its
+//! leaf's stamp.
 
-use std::cmp::Reverse;
+mod rejoin;
+
 use std::collections::{BTreeMap, BTreeSet, HashMap, HashSet};
 use std::marker::PhantomData;
 use std::ops::Bound;
@@ -282,43 +283,6 @@ impl<L: LeafLayout, M: Medium> Relics<'_, L, M> {
         K::verify(self.keys, word).ok()?;
         let guard = K::pin();
         Some(K::owned(K::read(self.keys, word, &guard)))
-    }
-
-    /// Returns the leaf where a broken chain continues.
-    fn resume<K: KeyCodec>(&self, chain: &[Member<K>], seen: &HashSet<u64>) -> Option<u64> {
-        let last = chain.last();
-        let held = last.into_iter().flat_map(|member| self.read(member.offset).items);
-        let keys = held.filter_map(|[key, _]| self.key::<K>(key));
-        let bound = keys.chain(last.and_then(|member| member.low.clone())).max();
-        let fence = |leaf: u64| {
-            let relic = self.leaf(leaf).filter(|relic| relic.violation.is_none())?;
-            self.key::<K>(relic.fence)
-        };
-        let unseen = self.places.all().filter(|leaf| !seen.contains(leaf));
-        let mut leaves: Vec<(K::Owned, u64)> = unseen
-            .filter_map(|leaf| Some((fence(leaf)?, leaf)))
-            .filter(|(low, _)| bound.as_ref().is_none_or(|bound| bound < low))
-            .collect();
-        // Of leaves with equal low fences, all but the newest were freed.
-        leaves.sort_by_cached_key(|(low, leaf)| (low.clone(), Reverse(self.read(*leaf).stamp)));
-        // The number of leaves on the path from each leaf to the end, from right to left.
-        let mut ways = BTreeMap::from([(0, 0_u64)]);
-        for (low, leaf) in leaves.iter().rev() {
-            let next = self.read(*leaf).next;
-            let ascends = next == 0 || fence(next).is_some_and(|beyond| *low < beyond);
-            if let Some(way) = ways.get(&next).copied().filter(|_| ascends) {
-                ways.insert(*leaf, way + 1);
-            }
-        }
-        // A slot that never held a leaf looks like an empty leaf at the end.
-        leaves.retain(|(_, leaf)| {
-            let relic = self.read(*leaf);
-            !relic.items.is_empty() || relic.next != 0
-        });
-        // The longest path: one from a former leaf joins the chain further on.
-        let leads = leaves.iter().rev().filter(|(_, leaf)| ways.contains_key(leaf));
-        let found = leads.max_by_key(|(_, leaf)| ways[leaf]);
-        found.or(leaves.first()).map(|(_, leaf)| *leaf)
     }
 
     /// Passes on the items of a leaf, merged with its log entries.
