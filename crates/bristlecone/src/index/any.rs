@@ -299,7 +299,7 @@ impl<M: Medium> AnyPool for PoolOn<M> {
 pub fn expect_kinds<M: Medium>(file: &PoolFile<M>, entry: &TreeEntry) -> Result<()> {
     // External designs verify their own chunks.
     let Ok(design) = Design::of(&entry.spec) else { return Ok(()) };
-    let kinds = design.slots(&entry.spec)?;
+    let kinds = Design::slots(&entry.spec)?;
     for chunk in file.chunks_of(entry.id) {
         let known = |&(kind, bytes): &(SlotKind, Option<u64>)| {
             kind == chunk.kind && bytes.is_none_or(|bytes| bytes == u64::from(chunk.slot_bytes))
