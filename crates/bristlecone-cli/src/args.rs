@@ -6,8 +6,10 @@ use clap::{CommandFactory, Parser, Subcommand};
 
 use crate::commands::{
     check, clear, completions, copy, create, del, demo, drop, dump, get, info, load, man, put, rename,
-    resize, scan, scrub, stat, top, trees, trim,
+    resize, scan, top, trim,
 };
+use crate::commands::check::read_all as scrub;
+use crate::commands::info::{space as stat, trees};
 use crate::shell;
 
 /// Ordered key-value indexes that survive crashes.

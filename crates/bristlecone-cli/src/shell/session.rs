@@ -11,7 +11,8 @@ use clap::{CommandFactory, Parser, Subcommand};
 use serde_json::json;
 
 use super::words;
-use crate::commands::{check, clear, copy, del, drop, dump, get, info, load, put, rename, scan, stat, trees};
+use crate::commands::{check, clear, copy, del, drop, dump, get, info, load, put, rename, scan};
+use crate::commands::info::{space as stat, trees};
 use crate::store;
 use crate::tree_args::TreeArgs;
 

@@ -1,8 +1,8 @@
 //! `bristlecone stat`: shows space usage, leaf fill and key/value sizes.
 
-mod bars;
-mod leaves;
-mod lengths;
+
+
+
 
 use std::ops::Bound;
 
@@ -14,8 +14,8 @@ use bristlecone_cli::size;
 use clap::Args;
 use serde_json::{Value, json};
 
-use self::leaves::Leaves;
-use self::lengths::Lengths;
+use super::leaves::Leaves;
+use super::lengths::Lengths;
 use crate::open::ReadArgs;
 use crate::store::{self, TreeInfo};
 use crate::table::{Align, Table};
@@ -225,11 +225,11 @@ impl Space {
     }
 }
 
-fn ratio(part: u64, whole: u64) -> f64 {
+pub fn ratio(part: u64, whole: u64) -> f64 {
     if whole == 0 { 0.0 } else { part as f64 / whole as f64 }
 }
 
 /// Returns `4 to 12 bytes`, or `8 bytes`.
-fn span(least: u64, most: u64) -> String {
+pub fn span(least: u64, most: u64) -> String {
     if least == most { counted(most, "byte", "bytes") } else { format!("{least} to {most} bytes") }
 }

@@ -10,7 +10,7 @@ use bristlecone_cli::size;
 use clap::Args;
 use serde_json::json;
 
-use super::check::summed_up;
+use super::summed_up;
 use crate::open::ReadArgs;
 
 /// Read every entry and compare it with its checksum, at a given rate

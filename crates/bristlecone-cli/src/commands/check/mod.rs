@@ -1,5 +1,7 @@
 //! `bristlecone check`: verifies all reachable data, and saves what it can of a damaged pool.
 
+pub mod read_all;
+
 use std::collections::BTreeMap;
 use std::path::{Path, PathBuf};
 

@@ -5,7 +5,7 @@ use bristlecone_cli::output::Output;
 use serde_json::{Value, json};
 
 use super::bars::bars;
-use super::{ratio, span};
+use super::space::{ratio, span};
 
 /// A histogram of lengths: one bucket for each power of two.
 #[derive(Debug)]

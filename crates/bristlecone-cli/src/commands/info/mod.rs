@@ -1,5 +1,11 @@
 //! `bristlecone info`: describes a pool.
 
+mod bars;
+mod leaves;
+mod lengths;
+pub mod space;
+pub mod trees;
+
 use std::path::Path;
 
 use bristlecone::{Error, Issue, Pool, PoolInfo, TreeEntry};
