@@ -12,7 +12,6 @@ use serde_json::json;
 
 use super::words;
 use crate::commands::{check, clear, copy, del, drop, dump, get, info, load, put, rename, scan};
-use crate::commands::info::{space as stat, trees};
 use crate::store;
 use crate::tree_args::TreeArgs;
 
@@ -38,8 +37,6 @@ enum Command {
         /// The tree.
         tree: String,
     },
-    /// List the trees of the pool
-    Trees,
     /// Print the values of keys
     Get(get::GetArgs),
     /// Set the value of a key
@@ -92,11 +89,8 @@ enum Command {
         /// The tree.
         tree: String,
     },
-    /// Show space usage, leaf fill and key/value sizes
-    Stat {
-        /// Only this tree.
-        tree: Option<String>,
-    },
+    /// Describe the pool and its trees
+    Info(info::InfoArgs),
     /// Check the pool and its trees
     Check {
         /// Only this tree.
@@ -107,8 +101,6 @@ enum Command {
         /// Path of the new pool (must not exist).
         new: PathBuf,
     },
-    /// Describe the pool
-    Info,
     /// Leave
     #[command(visible_alias = "quit")]
     Exit,
@@ -192,7 +184,6 @@ impl<'a> Session<'a> {
     fn run(&mut self, command: Command, output: &mut Output) -> Outcome {
         match command {
             Command::Use { tree } => self.choose(&tree),
-            Command::Trees => trees::list(&self.pool, output),
             Command::Get(what) => what.run(&self.tree()?.1, output),
             Command::Put(what) => what.run(&self.tree()?.1, output),
             Command::Del(what) => what.run(&self.tree()?.1, output),
@@ -227,10 +218,9 @@ impl<'a> Session<'a> {
                 clear::clear(&self.pool, &tree, output)?;
                 if was_chosen { self.choose(&tree) } else { Ok(()) }
             }
-            Command::Stat { tree } => stat::show(&self.pool, tree.as_deref(), output),
+            Command::Info(what) => what.run(&self.pool, self.path, output),
             Command::Check { tree } => check::check(&self.pool, tree.as_deref(), output),
             Command::Backup { new } => copy::backup(&self.pool, &new, output),
-            Command::Info => info::describe(&self.pool, self.path, output),
             Command::Exit => Ok(()),
         }
     }

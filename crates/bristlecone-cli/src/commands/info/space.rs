@@ -1,48 +1,22 @@
-//! `bristlecone stat`: shows space usage, leaf fill and key/value sizes.
-
-
-
-
+//! Space usage, leaf fill and key/value sizes.
 
 use std::ops::Bound;
 
+use bristlecone::dynamic::Tree;
 use bristlecone::{Pool, TreeUsage};
 use bristlecone_cli::failure::Outcome;
 use bristlecone_cli::interrupt;
-use bristlecone_cli::output::{Output, counted, grouped};
+use bristlecone_cli::output::{Output, grouped};
 use bristlecone_cli::size;
-use clap::Args;
 use serde_json::{Value, json};
 
 use super::leaves::Leaves;
-use super::lengths::Lengths;
-use crate::open::ReadArgs;
+use super::lengths::{Lengths, ratio};
 use crate::store::{self, TreeInfo};
 use crate::table::{Align, Table};
 
-/// Show space usage, leaf fill and key/value sizes
-///
-/// Reads every entry. Space is counted in whole chunks, so a small tree may seem large.
-#[derive(Args, Debug)]
-#[command(after_help = "Examples:
-  bristlecone stat trees.pool
-  bristlecone stat trees.pool ages --json | jq .trees[0].keys.mean")]
-pub struct Stat {
-    #[command(flatten)]
-    pool: ReadArgs,
-    /// Only this tree.
-    tree: Option<String>,
-}
-
-impl Stat {
-    pub fn run(&self, output: &mut Output) -> Outcome {
-        show(&self.pool.open_or_follow()?, self.tree.as_deref(), output)
-    }
-}
-
-/// Statistics of one tree.
-struct TreeStat {
-    info: TreeInfo,
+/// Space usage of one tree.
+pub struct TreeSpace {
     entries: u64,
     leaves: u64,
     fill: Leaves,
@@ -53,57 +27,27 @@ struct TreeStat {
     values: Lengths,
 }
 
-/// Reads all trees, or one, and prints the statistics.
-pub fn show(pool: &Pool, tree: Option<&str>, output: &mut Output) -> Outcome {
-    let trees = match tree {
-        Some(name) => vec![store::find(pool, name)?],
-        None => store::specs(pool)?.into_iter().map(TreeInfo::new).collect::<Outcome<_>>()?,
-    };
-    let bar = output.progress("reading", None);
-    let read = trees.into_iter().map(|info| {
-        read(pool, info, &mut || {
-            bar.inc(1);
-            interrupt::check("nothing was changed")
-        })
-    });
-    let trees = read.collect::<Outcome<Vec<_>>>()?;
-    bar.finish_and_clear();
-    let space = Space::of(pool)?;
-    if output.json() {
-        let trees: Vec<_> = trees.iter().map(TreeStat::json).collect();
-        return output.value(&json!({ "bytes": space.json(), "trees": trees }));
+impl TreeSpace {
+    /// Reads every entry; calls `each` for each.
+    pub fn read(pool: &Pool, name: &str, tree: &Tree, each: &mut dyn FnMut()) -> Outcome<Self> {
+        let (mut keys, mut values) = (Lengths::default(), Lengths::default());
+        store::scan(tree, (Bound::Unbounded, Bound::Unbounded), false, &mut |key, value| {
+            keys.add(crate::datum::content_bytes(key));
+            values.add(crate::datum::content_bytes(value));
+            each();
+            interrupt::check("nothing was changed").map(|()| true)
+        })?;
+        let usage = pool.usage(name)?;
+        let fill = Leaves(tree.try_leaves_by_items()?);
+        let (leaves, dram_bytes) = if pool.info().following {
+            (fill.0.values().sum(), None)
+        } else {
+            let stats = tree.stats();
+            (stats.leaves, Some(stats.dram_bytes))
+        };
+        Ok(Self { entries: keys.count(), leaves, fill, dram_bytes, usage, keys, values })
     }
-    if tree.is_none() {
-        space.print(output)?;
-    }
-    trees.iter().enumerate().try_for_each(|(at, each)| {
-        if at > 0 || tree.is_none() {
-            output.line("")?;
-        }
-        each.print(output)
-    })
-}
 
-fn read(pool: &Pool, info: TreeInfo, each: &mut dyn FnMut() -> Outcome) -> Outcome<TreeStat> {
-    let tree = store::tree(pool, &info.name)?;
-    let (mut keys, mut values) = (Lengths::default(), Lengths::default());
-    store::scan(&tree, (Bound::Unbounded, Bound::Unbounded), false, &mut |key, value| {
-        keys.add(crate::datum::content_bytes(key));
-        values.add(crate::datum::content_bytes(value));
-        each().map(|()| true)
-    })?;
-    let usage = pool.usage(&info.name)?;
-    let fill = Leaves(tree.try_leaves_by_items()?);
-    let (leaves, dram_bytes) = if pool.info().following {
-        (fill.0.values().sum(), None)
-    } else {
-        let stats = tree.stats();
-        (stats.leaves, Some(stats.dram_bytes))
-    };
-    Ok(TreeStat { info, entries: keys.count(), leaves, fill, dram_bytes, usage, keys, values })
-}
-
-impl TreeStat {
     fn pool_bytes(&self) -> u64 {
         let TreeUsage { leaf_bytes, log_bytes, record_bytes, .. } = self.usage;
         leaf_bytes + log_bytes + record_bytes
@@ -113,30 +57,25 @@ impl TreeStat {
         self.keys.total() + self.values.total()
     }
 
-    fn json(&self) -> Value {
-        json!({
-            "name": self.info.name,
-            "design": self.info.design.to_string(),
-            "key": self.info.key_kind,
-            "value": self.info.value_kind,
-            "entries": self.entries,
-            "leaves": self.leaves,
-            "entries_per_leaf": ratio(self.entries, self.leaves),
-            "leaves_by_entries": self.fill.json(),
-            "data_bytes": self.data_bytes(),
-            "pool_bytes": self.pool_bytes(),
-            "fill": ratio(self.data_bytes(), self.pool_bytes()),
-            "leaf_bytes": self.usage.leaf_bytes,
-            "log_bytes": self.usage.log_bytes,
-            "record_bytes": self.usage.record_bytes,
-            "index_bytes": self.dram_bytes,
-            "keys": self.keys.json(),
-            "values": self.values.json(),
-        })
+    /// Adds the figures to the tree's object.
+    pub fn add_to(&self, object: &mut Value) {
+        object["entries"] = self.entries.into();
+        object["leaves"] = self.leaves.into();
+        object["entries_per_leaf"] = ratio(self.entries, self.leaves).into();
+        object["leaves_by_entries"] = self.fill.json();
+        object["data_bytes"] = self.data_bytes().into();
+        object["pool_bytes"] = self.pool_bytes().into();
+        object["fill"] = ratio(self.data_bytes(), self.pool_bytes()).into();
+        object["leaf_bytes"] = self.usage.leaf_bytes.into();
+        object["log_bytes"] = self.usage.log_bytes.into();
+        object["record_bytes"] = self.usage.record_bytes.into();
+        object["index_bytes"] = self.dram_bytes.into();
+        object["keys"] = self.keys.json();
+        object["values"] = self.values.json();
     }
 
-    fn print(&self, output: &mut Output) -> Outcome {
-        let TreeInfo { name, design, key_kind, value_kind, .. } = &self.info;
+    pub fn print(&self, info: &TreeInfo, output: &mut Output) -> Outcome {
+        let TreeInfo { name, design, key_kind, value_kind, .. } = info;
         let mut title = Table::new(&[("", Align::Left)]);
         title.row([format!("{name}: {design}, {key_kind} -> {value_kind}")]);
         title.print(output)?;
@@ -162,7 +101,7 @@ impl TreeStat {
 }
 
 /// Usage of a pool's file, in bytes.
-struct Space {
+pub struct Space {
     file: u64,
     max: u64,
     used: TreeUsage,
@@ -170,7 +109,7 @@ struct Space {
 }
 
 impl Space {
-    fn of(pool: &Pool) -> Outcome<Self> {
+    pub fn of(pool: &Pool) -> Outcome<Self> {
         let info = pool.info();
         let mut used = TreeUsage::default();
         for spec in store::specs(pool)? {
@@ -189,7 +128,7 @@ impl Space {
         self.file.saturating_sub(others)
     }
 
-    fn json(&self) -> Value {
+    pub fn json(&self) -> Value {
         json!({
             "file": self.file,
             "max": self.max,
@@ -201,7 +140,7 @@ impl Space {
         })
     }
 
-    fn print(&self, output: &mut Output) -> Outcome {
+    pub fn print(&self, output: &mut Output) -> Outcome {
         let mut table = Table::new(&[
             ("space", Align::Left),
             ("bytes", Align::Right),
@@ -223,13 +162,4 @@ impl Space {
         table.row(["file".to_owned(), size::show(self.file), "100.0 %".to_owned(), more]);
         table.print(output)
     }
-}
-
-pub fn ratio(part: u64, whole: u64) -> f64 {
-    if whole == 0 { 0.0 } else { part as f64 / whole as f64 }
-}
-
-/// Returns `4 to 12 bytes`, or `8 bytes`.
-pub fn span(least: u64, most: u64) -> String {
-    if least == most { counted(most, "byte", "bytes") } else { format!("{least} to {most} bytes") }
 }
