@@ -8,7 +8,6 @@ use crate::commands::{
     check, clear, completions, copy, create, del, demo, drop, dump, get, info, load, man, put, rename,
     resize, scan, top, trim,
 };
-use crate::commands::check::read_all as scrub;
 use crate::shell;
 
 /// Ordered key-value indexes that survive crashes.
@@ -54,7 +53,6 @@ pub enum Command {
     Info(info::Info),
     Top(top::Top),
     Check(check::Check),
-    Scrub(scrub::Scrub),
     Put(put::Put),
     Get(get::Get),
     Del(del::Del),
@@ -84,7 +82,6 @@ impl Command {
             Self::Info(args) => args.run(output),
             Self::Top(args) => args.run(output),
             Self::Check(args) => args.run(output),
-            Self::Scrub(args) => args.run(output),
             Self::Put(args) => args.run(output),
             Self::Get(args) => args.run(output),
             Self::Del(args) => args.run(output),

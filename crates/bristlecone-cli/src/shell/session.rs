@@ -92,10 +92,7 @@ enum Command {
     /// Describe the pool and its trees
     Info(info::InfoArgs),
     /// Check the pool and its trees
-    Check {
-        /// Only this tree.
-        tree: Option<String>,
-    },
+    Check(check::CheckArgs),
     /// Copy the pool in its present state to a new file
     Backup {
         /// Path of the new pool (must not exist).
@@ -219,7 +216,7 @@ impl<'a> Session<'a> {
                 if was_chosen { self.choose(&tree) } else { Ok(()) }
             }
             Command::Info(what) => what.run(&self.pool, self.path, output),
-            Command::Check { tree } => check::check(&self.pool, tree.as_deref(), output),
+            Command::Check(what) => what.run(&self.pool, output),
             Command::Backup { new } => copy::backup(&self.pool, &new, output),
             Command::Exit => Ok(()),
         }
