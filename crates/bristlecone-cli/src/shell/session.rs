@@ -1,6 +1,6 @@
 //! The shell's commands.
 
-use std::path::{Path, PathBuf};
+use std::path::Path;
 
 use bristlecone::Pool;
 use bristlecone::dynamic::Tree;
@@ -94,10 +94,7 @@ enum Command {
     /// Check the pool and its trees
     Check(check::CheckArgs),
     /// Copy the pool in its present state to a new file
-    Backup {
-        /// Path of the new pool (must not exist).
-        new: PathBuf,
-    },
+    Copy(copy::CopyArgs),
     /// Leave
     #[command(visible_alias = "quit")]
     Exit,
@@ -217,7 +214,7 @@ impl<'a> Session<'a> {
             }
             Command::Info(what) => what.run(&self.pool, self.path, output),
             Command::Check(what) => what.run(&self.pool, output),
-            Command::Backup { new } => copy::backup(&self.pool, &new, output),
+            Command::Copy(what) => what.run(&self.pool, output),
             Command::Exit => Ok(()),
         }
     }
