@@ -6,7 +6,7 @@ use clap::{CommandFactory, Parser, Subcommand};
 
 use crate::commands::{
     check, clear, completions, copy, create, del, demo, drop, dump, get, info, load, man, put, rename,
-    resize, scan, top, trim,
+    resize, scan, top,
 };
 use crate::shell;
 
@@ -64,7 +64,6 @@ pub enum Command {
     Clear(clear::Clear),
     Copy(copy::Copy),
     Resize(resize::Resize),
-    Trim(trim::Trim),
     Shell(shell::Shell),
     Completions(completions::Completions),
     Man(man::Man),
@@ -92,7 +91,6 @@ impl Command {
             Self::Clear(args) => args.run(output),
             Self::Copy(args) => args.run(output),
             Self::Resize(args) => args.run(output),
-            Self::Trim(args) => args.run(output),
             Self::Shell(args) => args.run(output),
             Self::Man(args) => args.run(Cli::command(), output),
             Self::Completions(args) => args.run(&mut Cli::command(), output),

@@ -18,4 +18,3 @@ pub mod rename;
 pub mod resize;
 pub mod scan;
 pub mod top;
-pub mod trim;
