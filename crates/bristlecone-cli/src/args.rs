@@ -65,7 +65,9 @@ pub enum Command {
     Copy(copy::Copy),
     Resize(resize::Resize),
     Shell(shell::Shell),
+    #[command(hide = true)]
     Completions(completions::Completions),
+    #[command(hide = true)]
     Man(man::Man),
     #[command(hide = true)]
     DemoWriter(demo::DemoWriter),
