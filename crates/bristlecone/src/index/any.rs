@@ -157,8 +157,6 @@ pub trait AnyPool: Any + Send + Sync {
     /// Reserves chunks, commits a record, calls `change` to apply it, and marks it done.
     fn commit(&self, record: &[u8], chunks: usize, change: &mut dyn FnMut() -> CommitOutcome) -> Result<()>;
 
-    /// Applies changes without a reservation of space. A crash before all are written rolls them back.
-
     /// Returns the committed but unfinished records with their numbers.
     fn pending_commits(&self) -> Vec<(u64, Vec<u8>)>;
 
