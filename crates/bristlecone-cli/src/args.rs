@@ -6,7 +6,7 @@ use clap::{CommandFactory, Parser, Subcommand};
 
 use crate::commands::{
     check, clear, completions, copy, create, del, demo, drop, dump, get, info, load, man, put, rename,
-    resize, scan, scrub, stat, top, trees, trim,
+    resize, scan, top,
 };
 use crate::shell;
 
@@ -14,8 +14,7 @@ use crate::shell;
 ///
 /// A pool is a file that holds named trees; a tree maps keys to values, in order. Commands that only read do
 /// not change the file, and several may run at the same time; a command that writes needs exclusive access.
-/// While a process writes to a pool, `get`, `scan`, `dump`, `info`, `trees`, `check`, `stat` and `top` follow
-/// it.
+/// While a process writes to a pool, `get`, `scan`, `dump`, `info`, `check` and `top` follow it.
 #[derive(Debug, Parser)]
 #[command(name = "bristlecone", version, after_help = help(), propagate_version = true)]
 pub struct Cli {
@@ -31,13 +30,13 @@ pub struct Cli {
 const FORMS: &str = "\
 Keys and values, by kind:
   u8 … u128, i8 … i128   decimal numbers
-  f32, f64               1.5, -2e-7, inf, NaN; in order, the least first
-  bool, char, str, ()    true or false; text as it is, without quotes; ()
-  bytes, [u8; N]         text, with \\xNN for what cannot be typed and \\\\ for a backslash
+  f32, f64               1.5, -2e-7, inf, NaN; in total order
+  bool, char, str, ()    true or false; text without quotes; ()
+  bytes, [u8; N]         text, with \\xNN for other bytes and \\\\ for a backslash
   (str, u64) …           a JSON array: '[\"oak\", 7]'
   Option<u64> …          null or the value in JSON: 7, '\"text\"'
   json                   JSON (values only)
-  postcard               bytes as a program wrote them (values only)
+  postcard               bytes as a program encoded them (values only)
 With --json numbers of up to 64 bits are numbers, wider ones strings; bytes keep their escapes.
 In lines of text, as `scan` and `dump` print them, a tab, a newline and a backslash in text are \\t, \\n and \\\\.";
 
@@ -52,11 +51,8 @@ pub enum Command {
     Demo(demo::Demo),
     Create(create::Create),
     Info(info::Info),
-    Trees(trees::Trees),
-    Stat(stat::Stat),
     Top(top::Top),
     Check(check::Check),
-    Scrub(scrub::Scrub),
     Put(put::Put),
     Get(get::Get),
     Del(del::Del),
@@ -67,11 +63,11 @@ pub enum Command {
     Rename(rename::Rename),
     Clear(clear::Clear),
     Copy(copy::Copy),
-    Backup(copy::Backup),
     Resize(resize::Resize),
-    Trim(trim::Trim),
     Shell(shell::Shell),
+    #[command(hide = true)]
     Completions(completions::Completions),
+    #[command(hide = true)]
     Man(man::Man),
     #[command(hide = true)]
     DemoWriter(demo::DemoWriter),
@@ -84,8 +80,6 @@ impl Command {
             Self::Demo(args) => args.run(output),
             Self::Create(args) => args.run(output),
             Self::Info(args) => args.run(output),
-            Self::Trees(args) => args.run(output),
-            Self::Stat(args) => args.run(output),
             Self::Top(args) => args.run(output),
             Self::Check(args) => args.run(output),
             Self::Put(args) => args.run(output),
@@ -98,10 +92,7 @@ impl Command {
             Self::Rename(args) => args.run(output),
             Self::Clear(args) => args.run(output),
             Self::Copy(args) => args.run(output),
-            Self::Backup(args) => args.run(output),
-            Self::Scrub(args) => args.run(output),
             Self::Resize(args) => args.run(output),
-            Self::Trim(args) => args.run(output),
             Self::Shell(args) => args.run(output),
             Self::Man(args) => args.run(Cli::command(), output),
             Self::Completions(args) => args.run(&mut Cli::command(), output),

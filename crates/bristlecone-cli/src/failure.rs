@@ -8,18 +8,18 @@ use bristlecone::{CloseError, Error};
 /// The exit codes, as printed by `--help`.
 pub const HELP: &str = "\
 Exit codes:
-  0    done
-  1    failed: `check` or `scrub` found something or could not look, `--repair` could not save
-       everything, `put --new` met a value, acknowledged data is missing, or the system refused
-  2    wrong usage: an argument or a value is not possible
+  0    success
+  1    failure: `check` found damage or could not read, `--repair` could not save everything,
+       `put --new` found a value, acknowledged data is missing, or a system call failed
+  2    wrong usage: invalid argument or value
   3    the pool is in use by another process
   4    no such folder, pool, tree or key
   5    not a pool, corrupted, or written by a newer version
   6    the pool or the file system is full
-  7    a line of the input is malformed, or a dump is not whole
-  8    no process writes to the pool that can be followed, or the tree is not open there
+  7    a line of the input is malformed, or a dump is incomplete
+  8    no writer can be followed, or it does not have the tree open
   130  interrupted
-  134  aborted (SIGABRT): bytes of the pool could not be had when they were touched";
+  134  aborted (SIGABRT): the medium failed while a page of the pool was accessed";
 
 /// Exit code of the process.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -133,7 +133,7 @@ impl From<Error> for Failure {
             _ => Exit::Failed,
         };
         let advice = match &error {
-            Error::Corrupted { .. } => "; `bristlecone check --repair` saves what can be read",
+            Error::Corrupted { .. } => "; `bristlecone check --repair` saves the readable data",
             _ => "",
         };
         Self::new(exit, format!("{error}{advice}"))

@@ -6,6 +6,7 @@ mod datum;
 mod dump;
 mod format;
 mod input;
+mod issues;
 mod open;
 mod shell;
 mod store;

@@ -4,7 +4,7 @@ use std::path::Path;
 
 use bristlecone::PoolInfo;
 
-/// Describes what survives in this pool.
+/// Describes the durability of this pool.
 pub fn promise(info: &PoolInfo) -> String {
     let warning =
         info.domain.warning(info.detected).map(|warning| format!("; but {warning}")).unwrap_or_default();

@@ -3,7 +3,7 @@
 use std::io::{BufWriter, IsTerminal, Stdout, Write};
 use std::time::Duration;
 
-use indicatif::{ProgressBar, ProgressStyle};
+use indicatif::{HumanCount, ProgressBar, ProgressStyle};
 use serde::Serialize;
 
 use crate::failure::Outcome;
@@ -76,15 +76,7 @@ impl Output {
 
 /// Returns a number in groups of digits: `12,345,678`.
 pub fn grouped(number: u64) -> String {
-    let digits = number.to_string();
-    let mut text = String::with_capacity(digits.len() + digits.len() / 3);
-    for (at, digit) in digits.chars().enumerate() {
-        if at > 0 && (digits.len() - at).is_multiple_of(3) {
-            text.push(',');
-        }
-        text.push(digit);
-    }
-    text
+    HumanCount(number).to_string()
 }
 
 /// Returns a number with its noun: `1 tree`, `2 trees`.

@@ -4,32 +4,30 @@ use std::io::IsTerminal;
 
 use bristlecone_cli::failure::Outcome;
 use bristlecone_cli::output::Output;
+pub use comfy_table::CellAlignment as Align;
+use comfy_table::{ColumnConstraint, ContentArrangement, Row, presets};
 
 /// Maximum width of a line on a terminal.
-const WIDTH: usize = 100;
-/// Minimum width to which text is cut.
-const CELL_MIN: usize = 12;
-
-/// Alignment of a column.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum Align {
-    /// For text.
-    Left,
-    /// For numbers.
-    Right,
-}
+const WIDTH: u16 = 100;
+/// Columns between two cells.
+const GAP: u16 = 2;
 
 /// Rows of cells.
-#[derive(Debug)]
 pub struct Table {
     columns: Vec<(&'static str, Align)>,
-    rows: Vec<Vec<String>>,
+    table: comfy_table::Table,
 }
 
 impl Table {
-    /// Begins a table with these columns. An empty heading is not printed.
+    /// Begins a table with these columns. Empty headings are not printed.
     pub fn new(columns: &[(&'static str, Align)]) -> Self {
-        Self { columns: columns.to_vec(), rows: Vec::new() }
+        let mut table = comfy_table::Table::new();
+        // No cell contains the delimiter: a cell is cut anywhere, not only between words.
+        table.load_style(presets::NOTHING).set_delimiter('\0').set_truncation_indicator("…");
+        if columns.iter().any(|(name, _)| !name.is_empty()) {
+            table.set_header(columns.iter().map(|(name, _)| *name).collect::<Vec<_>>());
+        }
+        Self { columns: columns.to_vec(), table }
     }
 
     /// Adds a row.
@@ -37,71 +35,36 @@ impl Table {
         // A name may contain any characters: a cell must still be one line.
         let clean =
             |cell: String| cell.chars().map(|c| if c.is_control() { '\u{fffd}' } else { c }).collect();
-        self.rows.push(cells.into_iter().map(clean).collect());
+        let mut row = Row::from(cells.into_iter().map(clean).collect::<Vec<String>>());
+        row.max_height(1);
+        self.table.add_row(row);
     }
 
     /// Prints the table: cut to fit a terminal, complete otherwise.
-    pub fn print(&self, output: &mut Output) -> Outcome {
+    pub fn print(self, output: &mut Output) -> Outcome {
         self.lines_to_fit().into_iter().try_for_each(|line| output.line(line))
     }
 
     /// Returns the lines, heading first: cut to fit a terminal, complete otherwise.
-    pub fn lines_to_fit(&self) -> Vec<String> {
+    pub fn lines_to_fit(self) -> Vec<String> {
         self.lines(std::io::stdout().is_terminal().then_some(WIDTH))
     }
 
-    fn lines(&self, width: Option<usize>) -> Vec<String> {
-        let mut widths: Vec<usize> = self.columns.iter().map(|(name, _)| name.chars().count()).collect();
-        for row in &self.rows {
-            for (width, cell) in widths.iter_mut().zip(row) {
-                *width = (*width).max(cell.chars().count());
+    fn lines(mut self, width: Option<u16>) -> Vec<String> {
+        for (column, (_, align)) in self.table.column_iter_mut().zip(&self.columns) {
+            column.set_padding((0, GAP)).set_cell_alignment(*align);
+            // Numbers are never cut.
+            if *align == Align::Right {
+                column.set_constraint(ColumnConstraint::ContentWidth);
             }
         }
-        if let Some(most) = width {
-            self.fit(&mut widths, most);
+        self.table.set_content_arrangement(ContentArrangement::Disabled);
+        if let Some(width) = width {
+            // The gap after the last cell is trimmed.
+            self.table.set_width(width + GAP).set_content_arrangement(ContentArrangement::Dynamic);
         }
-        let heading = self.columns.iter().map(|(name, _)| (*name).to_owned()).collect::<Vec<_>>();
-        let headed = heading.iter().any(|name| !name.is_empty()).then_some(&heading);
-        headed.into_iter().chain(&self.rows).map(|row| self.line(row, &widths)).collect()
+        self.table.lines().map(|line| line.trim_end().to_owned()).collect()
     }
-
-    /// Shrinks the widest text columns until a line fits.
-    fn fit(&self, widths: &mut [usize], most: usize) {
-        let gaps = 2 * widths.len().saturating_sub(1);
-        while widths.iter().sum::<usize>() + gaps > most {
-            let text = widths.iter_mut().zip(&self.columns).filter(|(_, (_, align))| *align == Align::Left);
-            let Some((widest, _)) =
-                text.max_by_key(|(width, _)| **width).filter(|(width, _)| **width > CELL_MIN)
-            else {
-                return;
-            };
-            *widest -= 1;
-        }
-    }
-
-    fn line(&self, row: &[String], widths: &[usize]) -> String {
-        let mut line = String::new();
-        for ((cell, &width), (_, align)) in row.iter().zip(widths).zip(&self.columns) {
-            if !line.is_empty() {
-                line.push_str("  ");
-            }
-            let cell = cut(cell, width);
-            match align {
-                Align::Left => line.push_str(&format!("{cell:width$}")),
-                Align::Right => line.push_str(&format!("{cell:>width$}")),
-            }
-        }
-        line.truncate(line.trim_end().len());
-        line
-    }
-}
-
-/// Returns the text, or its beginning and an ellipsis.
-pub fn cut(text: &str, width: usize) -> String {
-    if text.chars().count() <= width {
-        return text.to_owned();
-    }
-    text.chars().take(width.saturating_sub(1)).chain(['…']).collect()
 }
 
 #[cfg(test)]
@@ -128,7 +91,7 @@ mod tests {
     fn lines_fit_a_terminal_and_are_whole_elsewhere() {
         let long = "n".repeat(300);
         for line in table(&long).lines(Some(WIDTH)) {
-            assert!(line.chars().count() <= WIDTH, "{line}");
+            assert!(line.chars().count() <= usize::from(WIDTH), "{line}");
         }
         assert!(table(&long).lines(Some(WIDTH))[1].contains('…'));
         assert!(table(&long).lines(None)[1].contains(&long));

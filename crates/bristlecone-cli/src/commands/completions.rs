@@ -5,7 +5,7 @@ use bristlecone_cli::output::Output;
 use clap::{Args, Command};
 use clap_complete::Shell;
 
-/// Print completions for a shell
+/// Print completions for a shell, for packages
 #[derive(Args, Debug)]
 #[command(after_help = "Examples:
   bristlecone completions bash > ~/.local/share/bash-completion/completions/bristlecone

@@ -1,4 +1,4 @@
-//! `bristlecone copy` and `bristlecone backup`: copy a pool to a new file.
+//! `bristlecone copy`: copies a pool to a new file.
 
 use std::ops::ControlFlow;
 use std::path::{Path, PathBuf};
@@ -15,25 +15,36 @@ use serde_json::json;
 use crate::open::{ReadArgs, explain};
 use crate::store;
 
-/// Copy a pool to a new file: compact it, or change its size or designs
+/// Copy a pool to a new file: back it up, compact it, or change its size or designs
 ///
-/// Every entry is read, compared with its checksum, and written to a new pool, densely. The new file gets its name when
-/// it is complete; after an error it does not exist. The source pool is only read.
+/// Reads every entry, compares it with its checksum, and writes it densely to a new pool. Without options, the new pool
+/// has the size and designs of the source. The new file gets its name when it is complete and synced; after an error it
+/// does not exist. The source is only read; others may read it at the same time. If another process has it open for
+/// writing, the command fails or waits. That process can copy it meanwhile: `copy NEW` in `bristlecone shell`, or
+/// `Pool::backup` in a program.
 #[derive(Args, Debug)]
 #[command(after_help = "Examples:
-  bristlecone copy trees.pool compact.pool
+  bristlecone copy trees.pool /mnt/backups/trees-2026-11-23.pool
+  bristlecone copy trees.pool copy.pool --wait
   bristlecone copy trees.pool larger.pool --max-bytes 4T
   bristlecone copy trees.pool new.pool --design lodgetree
   bristlecone copy trees.pool new.pool --tree ages=nbtree,block_bytes=512 --tree log=cclbtree")]
 pub struct Copy {
     #[command(flatten)]
     pool: ReadArgs,
+    #[command(flatten)]
+    what: CopyArgs,
+}
+
+/// The new pool.
+#[derive(Args, Debug)]
+pub struct CopyArgs {
     /// Path of the new pool (must not exist).
     new: PathBuf,
     /// Maximum size of the new pool, for example 64G; may be smaller [default: that of the source]
     #[arg(long, value_name = "SIZE", value_parser = size::parse)]
     max_bytes: Option<u64>,
-    /// Chunk size of the new pool, such as 4K for thousands of small trees [default: that of the old pool]
+    /// Chunk size of the new pool, such as 4K for thousands of small trees [default: that of the source]
     #[arg(long, value_name = "SIZE", value_parser = size::parse)]
     chunk_size: Option<u64>,
     /// Design of all trees in the new pool.
@@ -42,23 +53,6 @@ pub struct Copy {
     /// Design of one tree in the new pool, with options; repeatable.
     #[arg(long = "tree", value_name = "NAME=DESIGN[,OPTION=NUMBER]...", value_parser = reshape)]
     trees: Vec<Reshape>,
-    #[command(flatten)]
-    domain: DomainArg,
-}
-
-/// Copy a pool unchanged to a new file
-///
-/// Unlike `copy`, it keeps sizes and designs. A program that has the pool open can copy it with `Pool::backup` while it
-/// writes.
-#[derive(Args, Debug)]
-#[command(after_help = "Examples:
-  bristlecone backup trees.pool /mnt/backups/trees-2026-11-23.pool
-  bristlecone backup trees.pool copy.pool --wait")]
-pub struct Backup {
-    #[command(flatten)]
-    pool: ReadArgs,
-    /// Path of the new pool (must not exist).
-    new: PathBuf,
     #[command(flatten)]
     domain: DomainArg,
 }
@@ -87,7 +81,13 @@ fn reshape(text: &str) -> Result<Reshape, String> {
 
 impl Copy {
     pub fn run(&self, output: &mut Output) -> Outcome {
-        let pool = self.pool.open()?;
+        self.what.run(&self.pool.open()?, output)
+    }
+}
+
+impl CopyArgs {
+    /// Copies the pool to the new file.
+    pub fn run(&self, pool: &Pool, output: &mut Output) -> Outcome {
         let mut options = BackupOptions::new();
         if let Some(bytes) = self.max_bytes {
             options = options.max_bytes(bytes);
@@ -99,39 +99,22 @@ impl Copy {
             options = options.design(design);
         }
         for Reshape { name, design, options: given } in &self.trees {
-            store::find_spec(&pool, name)?;
+            store::find_spec(pool, name)?;
             let given: Vec<_> = given.iter().map(|(option, value)| (option.as_str(), *value)).collect();
             options = options.tree(name, *design, &given);
         }
-        copy(&pool, &self.new, options, self.domain, output)
+        if let Some(domain) = self.domain.domain {
+            options = options.domain(domain);
+        }
+        copy(pool, &self.new, options, output)
     }
 }
 
-impl Backup {
-    pub fn run(&self, output: &mut Output) -> Outcome {
-        copy(&self.pool.open()?, &self.new, BackupOptions::new(), self.domain, output)
-    }
-}
-
-/// Copies the pool unchanged to a new file.
-pub fn backup(pool: &Pool, new: &Path, output: &mut Output) -> Outcome {
-    copy(pool, new, BackupOptions::new(), DomainArg { domain: None }, output)
-}
-
-/// Copies the pool to a new file.
-fn copy(
-    pool: &Pool,
-    new: &Path,
-    mut options: BackupOptions<'_>,
-    domain: DomainArg,
-    output: &mut Output,
-) -> Outcome {
-    if let Some(domain) = domain.domain {
-        options = options.domain(domain);
-    }
+/// Copies the pool to a new file, and shows the progress.
+fn copy(pool: &Pool, new: &Path, options: BackupOptions<'_>, output: &mut Output) -> Outcome {
     let bar = output.progress("copying", Some(0));
     let counter = bar.clone();
-    options = options.on_progress(move |progress| {
+    let options = options.on_progress(move |progress| {
         counter.set_length(progress.items_all);
         counter.set_position(progress.items);
         if interrupt::asked() { ControlFlow::Break(()) } else { ControlFlow::Continue(()) }
@@ -154,10 +137,10 @@ fn fails(pool: &Pool, new: &Path, error: Error) -> Failure {
     match error {
         Error::PoolFull { max_bytes } => {
             let max = size::show(max_bytes);
-            let needs = "what is in the pool needs more: give a larger --max-bytes";
+            let needs = "the entries need more: use a larger --max-bytes";
             Failure::new(
                 bristlecone_cli::failure::Exit::Full,
-                format!("the maximum of {} is {max}, and {needs}", new.display()),
+                format!("the maximum of {} is {max}; {needs}", new.display()),
             )
         }
         // The source pool is only read.

@@ -1,6 +1,6 @@
 //! `bristlecone create`: creates a pool, a tree, or both.
 
-use bristlecone::{Pool, PoolInfo};
+use bristlecone::Pool;
 use bristlecone_cli::failure::{Exit, Failure, Outcome};
 use bristlecone_cli::medium;
 use bristlecone_cli::output::Output;
@@ -17,14 +17,13 @@ use crate::tree_args::TreeArgs;
   bristlecone create /dev/shm/trees.pool --size 64G
   bristlecone create trees.pool --tree ages --value u64
   bristlecone create tenants.pool --chunk-size 4K       for thousands of small trees
-  bristlecone create trees.pool --size 128G             an existing pool may grow further
   bristlecone create trees.pool --tree visits --key '(str, u32)' --value u64
   bristlecone create trees.pool --tree log --design lodgetree --key u64 --value bytes")]
 pub struct Create {
     #[command(flatten)]
     pool: PoolArgs,
-    /// Maximum pool size, for example 64G. The file grows on demand. Raises the maximum of an
-    /// existing pool [default: 1T]
+    /// Maximum size of a new pool, for example 64G. The file grows on demand; `bristlecone resize` raises the maximum
+    /// later [default: 1T]
     #[arg(long, visible_alias = "max-bytes", value_name = "SIZE", value_parser = size::parse)]
     size: Option<u64>,
     /// Chunk size of a new pool, such as 4K for thousands of small trees: a power of two up to 2M
@@ -73,9 +72,6 @@ impl Create {
                 medium::promise(&info)
             );
         }
-        if exists && self.size.is_some() {
-            text += &format!("{path}: a pool of up to {}", size::show(info.max_bytes));
-        }
         if let Some(name) = &self.tree {
             let (key, value) = self.shape.kinds();
             let separator = if text.is_empty() { "" } else { "\n" };
@@ -105,30 +101,19 @@ impl Create {
         options.open(path).map_err(|error| explain(path, error))
     }
 
-    /// Opens the existing pool, with a larger maximum if requested.
+    /// Opens the existing pool, which keeps its sizes.
     fn existing(&self) -> Outcome<Pool> {
+        let path = self.pool.pool.path.display();
+        if self.size.is_some() {
+            return Err(Failure::usage(format!(
+                "{path} exists already: drop --size, or raise the maximum with `bristlecone resize`"
+            )));
+        }
         if self.chunk_size.is_some() {
             return Err(Failure::usage(format!(
-                "{} exists, and keeps the size of its chunks: drop --chunk-size, or copy the pool",
-                self.pool.pool.path.display()
+                "{path} exists already: drop --chunk-size, or change it with `bristlecone copy`"
             )));
         }
-        let Some(size) = self.size else { return self.pool.open() };
-        let pool = self.pool.open_with(|options| options.max_bytes(size))?;
-        let PoolInfo { max_bytes, chunk_bytes, .. } = pool.info();
-        if max_bytes > size.saturating_add(headers_max(size, chunk_bytes)) {
-            return Err(Failure::usage(format!(
-                "the maximum of {} is already {} and cannot be reduced: drop --size",
-                self.pool.pool.path.display(),
-                size::show(max_bytes),
-            )));
-        }
-        Ok(pool)
+        self.pool.open()
     }
-}
-
-/// Returns the maximum size of the headers of a pool created with `size`: a descriptor of 8 B for each chunk, and the
-/// rest.
-pub fn headers_max(size: u64, chunk_bytes: u64) -> u64 {
-    (4 << 20) + size / chunk_bytes * 8
 }

@@ -17,8 +17,4 @@ pub mod put;
 pub mod rename;
 pub mod resize;
 pub mod scan;
-pub mod scrub;
-pub mod stat;
 pub mod top;
-pub mod trees;
-pub mod trim;

@@ -17,7 +17,7 @@ use crate::store;
 #[command(after_help = "Examples:
   bristlecone put trees.pool ages Methuselah 4857
   bristlecone put trees.pool ages Prometheus 4862 --new
-  bristlecone put trees.pool depths -- -7 3             what begins with a dash comes after --")]
+  bristlecone put trees.pool depths -- -7 3             a word that begins with a dash follows --")]
 pub struct Put {
     #[command(flatten)]
     pool: PoolArgs,

@@ -102,7 +102,7 @@ impl Candidates {
         let all: Vec<String> = match before.first().map(String::as_str) {
             None | Some("help") => commands().collect(),
             Some(name) if word.starts_with('-') => self.options(name),
-            Some("use" | "drop" | "rename" | "clear" | "stat" | "check" | "dump" | "load") => {
+            Some("use" | "drop" | "rename" | "clear" | "info" | "check" | "dump" | "load") => {
                 self.trees.clone()
             }
             Some(_) => Vec::new(),
@@ -131,7 +131,7 @@ impl Completer for Candidates {
         let start = words::last(&line[..at]);
         let (before, word) = line[..at].split_at(start);
         let fitting = self.words(before, word);
-        if fitting.is_empty() && before.trim_start().starts_with(['l', 'd']) {
+        if fitting.is_empty() && before.trim_start().starts_with(['l', 'd', 'c']) {
             return self.files.complete(line, at, context);
         }
         // A complete word is followed by a space.

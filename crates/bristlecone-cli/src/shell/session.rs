@@ -1,6 +1,6 @@
 //! The shell's commands.
 
-use std::path::{Path, PathBuf};
+use std::path::Path;
 
 use bristlecone::Pool;
 use bristlecone::dynamic::Tree;
@@ -11,7 +11,7 @@ use clap::{CommandFactory, Parser, Subcommand};
 use serde_json::json;
 
 use super::words;
-use crate::commands::{check, clear, copy, del, drop, dump, get, info, load, put, rename, scan, stat, trees};
+use crate::commands::{check, clear, copy, del, drop, dump, get, info, load, put, rename, scan};
 use crate::store;
 use crate::tree_args::TreeArgs;
 
@@ -37,8 +37,6 @@ enum Command {
         /// The tree.
         tree: String,
     },
-    /// List the trees of the pool
-    Trees,
     /// Print the values of keys
     Get(get::GetArgs),
     /// Set the value of a key
@@ -91,23 +89,12 @@ enum Command {
         /// The tree.
         tree: String,
     },
-    /// Show space usage, leaf fill and key/value sizes
-    Stat {
-        /// Only this tree.
-        tree: Option<String>,
-    },
+    /// Describe the pool and its trees
+    Info(info::InfoArgs),
     /// Check the pool and its trees
-    Check {
-        /// Only this tree.
-        tree: Option<String>,
-    },
+    Check(check::CheckArgs),
     /// Copy the pool in its present state to a new file
-    Backup {
-        /// Path of the new pool (must not exist).
-        new: PathBuf,
-    },
-    /// Describe the pool
-    Info,
+    Copy(copy::CopyArgs),
     /// Leave
     #[command(visible_alias = "quit")]
     Exit,
@@ -191,7 +178,6 @@ impl<'a> Session<'a> {
     fn run(&mut self, command: Command, output: &mut Output) -> Outcome {
         match command {
             Command::Use { tree } => self.choose(&tree),
-            Command::Trees => trees::list(&self.pool, output),
             Command::Get(what) => what.run(&self.tree()?.1, output),
             Command::Put(what) => what.run(&self.tree()?.1, output),
             Command::Del(what) => what.run(&self.tree()?.1, output),
@@ -226,10 +212,9 @@ impl<'a> Session<'a> {
                 clear::clear(&self.pool, &tree, output)?;
                 if was_chosen { self.choose(&tree) } else { Ok(()) }
             }
-            Command::Stat { tree } => stat::show(&self.pool, tree.as_deref(), output),
-            Command::Check { tree } => check::check(&self.pool, tree.as_deref(), output),
-            Command::Backup { new } => copy::backup(&self.pool, &new, output),
-            Command::Info => info::describe(&self.pool, self.path, output),
+            Command::Info(what) => what.run(&self.pool, self.path, output),
+            Command::Check(what) => what.run(&self.pool, output),
+            Command::Copy(what) => what.run(&self.pool, output),
             Command::Exit => Ok(()),
         }
     }

@@ -269,14 +269,21 @@ fn a_tree_with_a_damaged_log_is_read_but_not_written() {
         assert_eq!(bench.run("scan @p t --keys --limit 3").stdout.lines().count(), 3);
         let counted = bench.run("scan @p t --count");
         assert!(counted.code == 5 && ["1999\n", "2000\n"].contains(&&*counted.stdout), "{counted:?}");
-        let stat = bench.run("stat @p t");
-        assert!(stat.code == 5 && stat.stderr.contains("check --repair"), "{design}: {stat:?}");
-
-        let trees = bench.run("trees @p");
-        assert!(trees.code == 5 && trees.stdout.contains('?') && trees.stdout.contains("sound"), "{trees:?}");
-        assert!(bench.run("info @p").ok().contains("damaged    t: "), "{design}");
-        let info = bench.run("info @p --json").json();
-        assert_eq!(info["issues"][0]["tree"], "t", "{design}: {info}");
+        for command in ["info @p", "info @p --space", "info @p t"] {
+            let info = bench.run(command);
+            assert!(info.code == 5 && info.stderr.contains("check --repair"), "{design}: {info:?}");
+            assert!(
+                info.stdout.contains('?') && info.stdout.contains("damaged    t: "),
+                "{design}: {info:?}"
+            );
+            assert_eq!(info.stdout.contains("sound"), !command.ends_with('t'), "{design}: {info:?}");
+        }
+        let info = bench.run("info @p --json");
+        let object: Value = serde_json::from_str(&info.stdout).unwrap();
+        assert_eq!((info.code, &object["issues"][0]["tree"]), (5, &json!("t")), "{design}: {info:?}");
+        let entries = |tree: usize| &object["trees"][tree]["entries"];
+        assert_eq!((entries(0), entries(1)), (&json!(1), &Value::Null), "{design}: {info:?}");
+        bench.run("info @p sound").ok();
         let checked = bench.run("check @p");
         assert!(checked.code == 1 && checked.stdout.contains("t: "), "{design}: {checked:?}");
 

@@ -82,17 +82,17 @@ fn commands_read_while_a_process_writes() {
 
         assert_eq!(bench.run("get @p ages Pando").ok(), "16000\n", "{design}");
         assert_eq!(bench.run("scan @p ages").ok(), "Methuselah\t4857\nPando\t16000\n", "{design}");
-        assert_eq!(bench.run("trees @p --json").json()["entries"], 2, "{design}");
+        assert_eq!(bench.run("info @p --json").json()["trees"][0]["entries"], 2, "{design}");
         let info = bench.run("info @p --json").json();
         assert_eq!([&info["following"], &info["closed_cleanly"]], [true, false], "{design}");
         assert!(bench.run("info @p").ok().contains("\nfollowed "), "{design}");
-        let stat = bench.run("stat @p ages --json").json();
+        let stat = bench.run("info @p ages --space --json").json();
         let tree = &stat["trees"][0];
         assert_eq!(
             [&tree["entries"], &tree["leaves"], &tree["index_bytes"]],
             [&json!(2), &json!(1), &Value::Null]
         );
-        bench.run("stat @p").ok();
+        bench.run("info @p --space").ok();
         bench.run("dump @p ages --output @dump").ok();
         bench.run("create @copy --size 64M").ok();
         bench.run("load @copy @dump").ok();
@@ -126,7 +126,7 @@ fn a_check_beside_a_writer_says_what_it_leaves_out() {
     );
     let said = bench.run("check @p ages").ok();
     assert!(
-        said.contains("another process writes to the pool") && said.contains("not descriptors"),
+        said.contains("another process writes to the pool") && said.contains("not checked: descriptors"),
         "{said}"
     );
     assert!(said.ends_with("1 tree, 1 entry: all checks passed\n"), "{said}");
@@ -153,12 +153,15 @@ fn trees_that_the_writer_has_not_open_are_told() {
     bench.run("create @p --tree other").ok();
     let mut writer = Talk::begin(&bench, "shell @p ages");
     writer.does("put Pando 16000", "added");
-    bench.run("get @p other x").refused(8, "does not have the tree \"other\" open");
+    bench.run("get @p other x").refused(8, "does not have tree \"other\" open");
     bench.run("get @p none x").refused(4, "the pool has ages, other");
-    let ran = bench.run("trees @p --json");
-    let entries =
-        ran.stdout.lines().map(|line| serde_json::from_str::<Value>(line).unwrap()["entries"].clone());
-    assert_eq!((ran.code, entries.collect::<Vec<_>>()), (8, vec![json!(1), Value::Null]), "{ran:?}");
+    for command in ["info @p --json", "info @p --space --json"] {
+        let ran = bench.run(command);
+        let info: Value = serde_json::from_str(&ran.stdout).unwrap();
+        let entries: Vec<_> = info["trees"].as_array().unwrap().iter().map(|tree| &tree["entries"]).collect();
+        assert_eq!((ran.code, entries), (8, vec![&json!(1), &Value::Null]), "{ran:?}");
+        assert!(ran.stderr.contains("other") && info["following"] == true, "{ran:?}");
+    }
 }
 
 #[test]
@@ -168,8 +171,14 @@ fn commands_that_write_or_copy_do_not_follow() {
     let mut writer = Talk::begin(&bench, "shell @p ages");
     writer.does("put Pando 16000", "added");
     let in_use = format!("in use by process {}", writer.child.id());
-    for command in ["put @p ages a 1", "shell @p", "load @p ages -", "copy @p @q", "backup @p @q", "scrub @p"]
-    {
+    for command in [
+        "put @p ages a 1",
+        "shell @p",
+        "load @p ages -",
+        "copy @p @q",
+        "resize @p --trim",
+        "check @p --read-all",
+    ] {
         bench.run(command).refused(3, &in_use);
     }
     let mut reader = Talk::begin(&bench, "shell @p ages --read-only");
@@ -195,7 +204,7 @@ fn a_reader_is_told_that_its_writer_was_killed() {
     // Acknowledged data stays readable, and a thread may read it until it has checked whether the
     // writer is alive.
     reader.does("get Pando", "16000");
-    let commands = ["trees", "dump", "info", "stat", "check", "scan", "get Pando"];
+    let commands = ["info ages", "dump", "info", "info --space", "check", "scan", "get Pando"];
     for command in commands {
         reader.type_in(command);
     }

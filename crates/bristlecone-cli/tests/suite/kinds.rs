@@ -94,7 +94,7 @@ fn every_kind_is_put_got_scanned_and_removed() {
         bench.run_on(&format!("load @{format} -"), dump.as_bytes(), &[]).ok();
         assert_eq!(bench.run(&format!("dump @{format} --all --format {format}")).ok(), dump);
     }
-    bench.run("stat @p --json").ok();
+    bench.run("info @p --space --json").ok();
 }
 
 #[test]
@@ -123,7 +123,7 @@ fn a_program_and_the_tool_see_the_same_tree() {
     odd.insert((7, "oak"), *b"\0abc").unwrap();
     drop(odd);
     pool.close().unwrap();
-    assert!(bench.run("trees @p").ok().contains("(u64, str)"));
+    assert!(bench.run("info @p").ok().contains("(u64, str)"));
     assert_eq!(bench.run_on("get @p odd", b"", &["[7, \"oak\"]"]).ok(), "\\x00abc\n");
     bench.run_on("put @p odd", b"", &["[8,\"elm\"]", "wxyz"]).ok();
     let pool = Pool::options().open(bench.path("p")).unwrap();

@@ -26,7 +26,7 @@ fn fill(pool: &Pool, trees: std::ops::Range<u64>) {
 fn ten_thousand_small_trees_take_at_most_100_mib() {
     let bench = Bench::new();
     bench.run("create @p --chunk-size 4K").ok();
-    bench.run("create @p --chunk-size 8K --tree t").refused(2, "leave --chunk-size out");
+    bench.run("create @p --chunk-size 8K --tree t").refused(2, "drop --chunk-size");
     bench.run("create @q --chunk-size 5000").refused(2, "powers of two from 4 KiB to 2 MiB");
     bench.run("create @q --chunk-size 4M").refused(2, "powers of two from 4 KiB to 2 MiB");
     let pool = Pool::open(bench.path("p")).unwrap();
@@ -61,7 +61,7 @@ fn hundreds_of_trees_are_checked_and_copied() {
     fill(&pool, 0..400);
     pool.simulate_crash();
     assert!(bench.run("check @p").ok().starts_with("400 trees"));
-    assert_eq!(bench.run("info @p --json").json()["trees"], 400);
+    assert_eq!(bench.run("info @p --json").json()["trees"].as_array().unwrap().len(), 400);
     bench.run("copy @p @copy").ok();
     assert!(bench.run("check @copy").ok().starts_with("400 trees"));
     assert_eq!(bench.run(&format!("get @copy {} 2", name(399))).ok(), "399\n");

@@ -24,10 +24,10 @@ fn wrong_usage_is_told_apart() {
     assert!(!bench.path("p").exists(), "what fails leaves no pool behind");
     bench.run("create @p --max-bytes 64M").ok();
     bench.run("create @p").refused(2, "exists already");
-    bench.run("create @p --size 4T").refused(2, "in place, not further: use `bristlecone copy`");
+    bench.run("resize @p --max-bytes 4T").refused(2, "in place to 494 GiB only: use `bristlecone copy`");
     bench.run("create @p --tree t --size 32M").refused(2, "drop --size");
-    bench.run("create @p --size 32M").refused(2, "drop --size");
-    bench.run("create @p --tree t --size 64M").ok();
+    bench.run("create @p --size 128M").refused(2, "raise the maximum with `bristlecone resize`");
+    bench.run("create @p --tree t").ok();
     bench.run("create @p --tree t").refused(2, "exists already");
     bench.run("put @p t").refused(2, "--help");
     bench.run("put @p t a 1 --new --existing").refused(2, "--help");
@@ -44,15 +44,22 @@ fn wrong_usage_is_told_apart() {
 #[test]
 fn what_is_not_there_is_told_apart() {
     let bench = Bench::new();
-    for command in ["info @p", "trees @p", "check @p", "get @p t k", "scan @p t", "dump @p t", "drop @p t"] {
+    for command in ["info @p", "info @p t", "check @p", "get @p t k", "scan @p t", "dump @p t", "drop @p t"] {
         bench.run(command).refused(4, "create it first");
     }
     bench.run("create @p").ok();
-    bench.run("get @p t k").refused(4, "the pool has none");
+    bench.run("get @p t k").refused(4, "the pool is empty");
     bench.run("create @p --tree oak").ok();
-    for command in
-        ["get @p t k", "put @p t k v", "del @p t k", "scan @p t", "dump @p t", "drop @p t", "check @p t"]
-    {
+    for command in [
+        "get @p t k",
+        "put @p t k v",
+        "del @p t k",
+        "scan @p t",
+        "dump @p t",
+        "drop @p t",
+        "check @p t",
+        "info @p t",
+    ] {
         bench.run(command).refused(4, "the pool has oak");
     }
     let error = bench.run("get @p t k --json");
@@ -89,30 +96,18 @@ fn help_and_completions() {
     let help = bench.run("--help").ok();
     assert!(help.contains("Exit codes:") && help.contains("130"));
     for command in [
-        "shell",
-        "stat",
-        "top",
-        "man",
-        "demo",
-        "create",
-        "info",
-        "trees",
-        "check",
-        "put",
-        "get",
-        "del",
-        "scan",
-        "load",
-        "dump",
-        "drop",
-        "rename",
-        "clear",
-        "completions",
+        "shell", "top", "demo", "create", "info", "check", "put", "get", "del", "scan", "load", "dump",
+        "drop", "rename", "clear", "copy", "resize",
     ] {
         assert!(help.contains(command), "{command}");
         assert!(bench.run(&format!("{command} --help")).ok().contains("--json"), "{command}");
     }
-    assert!(!help.contains("demo-writer"));
+    for hidden in ["demo-writer", "  man ", "  completions "] {
+        assert!(!help.contains(hidden), "{hidden}");
+    }
+    for removed in ["trees", "stat", "scrub", "backup", "trim"] {
+        bench.run(&format!("{removed} @p")).refused(2, "unrecognized subcommand");
+    }
     assert_eq!(bench.run("help").ok(), help);
     let scan = bench.run("scan --help").ok();
     assert_eq!(bench.run("help scan").ok(), scan);
@@ -131,20 +126,19 @@ fn help_and_completions() {
 #[test]
 fn manual_pages() {
     let bench = Bench::new();
-    let page = bench.run("man").ok();
+    bench.run("man").refused(2, "<DIR>");
+    bench.run("man @pages").refused(4, "no folder");
+    std::fs::create_dir(bench.path("pages")).unwrap();
+    assert!(bench.run("man @pages").ok().starts_with("19 pages in "));
+    let read = |name: &str| std::fs::read_to_string(bench.path("pages").join(name)).unwrap();
+    let page = read("bristlecone.1");
     assert!(page.starts_with(".ie") && page.contains(".TH") && page.contains("bristlecone\\-scan"), "{page}");
-    let scan = bench.run("man scan").ok();
+    assert!(!page.contains("bristlecone\\-man"), "{page}");
+    let scan = read("bristlecone-scan.1");
     assert!(scan.contains("\\-\\-prefix") && scan.contains(".SH EXAMPLES\n  bristlecone scan "), "{scan}");
     assert!(scan.contains(concat!("\"bristlecone ", env!("CARGO_PKG_VERSION"), "\"")), "{scan}");
-    bench.run("man fly").refused(2, "no command \"fly\"");
-    bench.run("man --out @pages").refused(4, "no folder");
-    std::fs::create_dir(bench.path("pages")).unwrap();
-    bench.run("man --out @pages").ok();
-    for name in ["bristlecone.1", "bristlecone-create.1", "bristlecone-shell.1", "bristlecone-man.1"] {
-        assert!(
-            std::fs::read_to_string(bench.path("pages").join(name)).unwrap().contains(".SH NAME"),
-            "{name}"
-        );
+    for name in ["bristlecone.1", "bristlecone-create.1", "bristlecone-shell.1", "bristlecone-resize.1"] {
+        assert!(read(name).contains(".SH NAME"), "{name}");
     }
     assert!(!bench.path("pages/bristlecone-demo-writer.1").exists());
 }
@@ -156,7 +150,7 @@ fn statistics_add_up() {
     let lines: String = (0..3000).map(|key| format!("{}{key}\t{key}\n", "k".repeat(key % 100))).collect();
     bench.run_on("load @p t -", lines.as_bytes(), &[]).ok();
     bench.run("create @p --tree n --key u64 --value u64 --design nbtree").ok();
-    let stat = bench.run("stat @p --json").json();
+    let stat = bench.run("info @p --space --json").json();
     let space = &stat["bytes"];
     let bytes = |name: &str| space[name].as_u64().unwrap();
     assert_eq!(
@@ -171,13 +165,18 @@ fn statistics_add_up() {
     assert_eq!(histogram.iter().map(|bucket| bucket["count"].as_u64().unwrap()).sum::<u64>(), 3000);
     assert_eq!(t["values"]["histogram"], json!([{ "from": 8, "to": 8, "count": 3000 }]));
     assert!(t["leaf_bytes"].as_u64() > Some(0) && t["record_bytes"].as_u64() > Some(0), "{t}");
-    let text = bench.run("stat @p").ok();
+    let text = bench.run("info @p --space").ok();
     for part in ["leaves", "records", "file", "t: sstree, str -> u64", "3,000", "keys: 1 to 1", "####"] {
         assert!(text.contains(part), "{part}: {text}");
     }
-    assert!(text.lines().all(|line| line.chars().count() <= 100), "{text}");
-    assert_eq!(bench.run("stat @p t --json").json()["trees"].as_array().unwrap().len(), 1);
-    bench.run("stat @p oak").refused(4, "the pool has n, t");
+    let space = text.split("\nspace ").nth(1).unwrap();
+    assert!(space.lines().all(|line| line.chars().count() <= 100), "{text}");
+    let tree = bench.run("info @p t --space").ok();
+    assert!(tree.contains("t: sstree") && !tree.contains("n: nbtree") && !tree.contains("uuid"), "{tree}");
+    assert_eq!(bench.run("info @p t --space --json").json()["trees"].as_array().unwrap().len(), 1);
+    bench.run("info @p oak --space").refused(4, "the pool has n, t");
+    let plain = bench.run("info @p t --json").json();
+    assert_eq!((&plain["bytes"], &plain["trees"][0]["keys"]), (&Value::Null, &Value::Null));
 }
 
 #[test]
@@ -189,7 +188,7 @@ fn statistics_count_each_leaf_of_every_design() {
         bench.run(&format!("create @p --tree {design} --key u64 --value u64 --design {design}")).ok();
         bench.run_on(&format!("load @p {design} -"), lines.as_bytes(), &[]).ok();
     }
-    let stat = bench.run("stat @p --json").json();
+    let stat = bench.run("info @p --space --json").json();
     for tree in stat["trees"].as_array().unwrap() {
         let buckets = tree["leaves_by_entries"].as_array().unwrap();
         let sum = |of: &dyn Fn(&Value) -> u64| buckets.iter().map(of).sum::<u64>();
@@ -202,6 +201,6 @@ fn statistics_count_each_leaf_of_every_design() {
         assert!(least <= 3000 && 3000 <= most, "{tree}");
     }
     assert_eq!(stat["trees"].as_array().unwrap().len(), bristlecone::Design::ALL.len());
-    let text = bench.run("stat @p").ok();
-    assert_eq!(text.matches("leaves with so many entries").count(), bristlecone::Design::ALL.len(), "{text}");
+    let text = bench.run("info @p --space").ok();
+    assert_eq!(text.matches("leaves by number of entries").count(), bristlecone::Design::ALL.len(), "{text}");
 }

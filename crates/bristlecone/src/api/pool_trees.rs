@@ -227,7 +227,7 @@ impl Pool {
     /// Returns the link of a tree to batches and snapshots.
     fn link(&self, entry: &TreeEntry) -> Link {
         let (identity, cleared) = self.0.epochs.identity(entry.id);
-        let split_bytes = Design::of(&entry.spec).and_then(|design| design.split_bytes(&entry.spec));
+        let split_bytes = Design::split_bytes(&entry.spec);
         let is_known = split_bytes.is_ok();
         Link { id: entry.id, identity, cleared, split_bytes: split_bytes.unwrap_or(0), is_known }
     }

@@ -157,8 +157,6 @@ pub trait AnyPool: Any + Send + Sync {
     /// Reserves chunks, commits a record, calls `change` to apply it, and marks it done.
     fn commit(&self, record: &[u8], chunks: usize, change: &mut dyn FnMut() -> CommitOutcome) -> Result<()>;
 
-    /// Applies changes without a reservation of space. A crash before all are written rolls them back.
-
     /// Returns the committed but unfinished records with their numbers.
     fn pending_commits(&self) -> Vec<(u64, Vec<u8>)>;
 
@@ -299,7 +297,7 @@ impl<M: Medium> AnyPool for PoolOn<M> {
 pub fn expect_kinds<M: Medium>(file: &PoolFile<M>, entry: &TreeEntry) -> Result<()> {
     // External designs verify their own chunks.
     let Ok(design) = Design::of(&entry.spec) else { return Ok(()) };
-    let kinds = design.slots(&entry.spec)?;
+    let kinds = Design::slots(&entry.spec)?;
     for chunk in file.chunks_of(entry.id) {
         let known = |&(kind, bytes): &(SlotKind, Option<u64>)| {
             kind == chunk.kind && bytes.is_none_or(|bytes| bytes == u64::from(chunk.slot_bytes))

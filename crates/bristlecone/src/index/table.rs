@@ -55,8 +55,19 @@ macro_rules! designs {
             /// [`Error::Newer`] for a design that this version does not know, [`Error::Invalid`] for invalid
             /// parameters.
             pub fn options_of(tree: &TreeSpec) -> Result<Vec<(&'static str, u64)>> {
-                match Self::of(tree)? {
-                    $(Self::$design => Ok($module::$options::from_words(tree.params)?.named()),)+
+                Ok(match Options::of(tree)? { $(Options::$design(options) => options.named(),)+ })
+            }
+        }
+
+        /// The options of a tree, by its design.
+        #[allow(clippy::enum_variant_names, reason = "they are the names of designs")]
+        enum Options { $($design($module::$options),)+ }
+
+        impl Options {
+            /// Returns the options of a tree, from the directory.
+            fn of(tree: &TreeSpec) -> Result<Self> {
+                match Design::of(tree)? {
+                    $(Design::$design => $module::$options::from_words(tree.params).map(Self::$design),)+
                 }
             }
         }
@@ -165,24 +176,22 @@ impl Design {
 }
 
 impl Design {
-    /// Returns the slot kinds of a tree of this design, with their sizes where these are fixed.
-    pub(crate) fn slots(self, tree: &TreeSpec) -> Result<Vec<(SlotKind, Option<u64>)>> {
-        let options = Self::options_of(tree)?;
-        let option = |name: &str| options.iter().find(|(own, _)| *own == name).map_or(0, |(_, value)| *value);
+    /// Returns the slot kinds of a tree, with their sizes where these are fixed.
+    pub(crate) fn slots(tree: &TreeSpec) -> Result<Vec<(SlotKind, Option<u64>)>> {
         let log = (SlotKind::LOG, None);
         let mut slots = vec![(SlotKind::KEY_RECORD, None), (SlotKind::VALUE_RECORD, None)];
-        match self {
-            Self::SsTree => slots.push((sstree::layout::SUBNODES, Some(option("subnode_bytes")))),
-            Self::NbTree => slots.push((nbtree::layout::BLOCKS, Some(option("block_bytes")))),
-            Self::CclBTree => {
+        match Options::of(tree)? {
+            Options::SsTree(options) => slots.push((sstree::layout::SUBNODES, Some(options.subnode_bytes))),
+            Options::NbTree(options) => slots.push((nbtree::layout::BLOCKS, Some(options.block_bytes))),
+            Options::CclBTree(_) => {
                 slots.extend([(cclbtree::layout::LEAVES, Some(cclbtree::layout::LEAF_BYTES)), log])
             }
-            Self::LodgeTree => {
-                let leaf_bytes = lodgetree::layout::leaf_bytes(option("leaf_slots") as usize) as u64;
+            Options::LodgeTree(options) => {
+                let leaf_bytes = lodgetree::layout::leaf_bytes(options.leaf_slots as usize) as u64;
                 slots.extend([(lodgetree::layout::LEAVES, Some(leaf_bytes)), log]);
             }
-            Self::WoTree => slots.extend([
-                (wotree::layout::NODES, Some(option("node_lines") * LINE_BYTES as u64)),
+            Options::WoTree(options) => slots.extend([
+                (wotree::layout::NODES, Some(options.node_lines * LINE_BYTES as u64)),
                 (wotree::layout::LOGS, None),
                 (wotree::layout::SEPARATORS, None),
             ]),
@@ -191,21 +200,19 @@ impl Design {
     }
 
     /// Returns the maximum bytes of leaves that a write of one item may allocate for splits and copies.
-    pub(crate) fn split_bytes(self, tree: &TreeSpec) -> Result<u64> {
-        let options = Self::options_of(tree)?;
-        let option = |name: &str| options.iter().find(|(own, _)| *own == name).map_or(0, |(_, value)| *value);
-        Ok(match self {
-            Self::SsTree => option("max_subnodes") * option("subnode_bytes"),
+    pub(crate) fn split_bytes(tree: &TreeSpec) -> Result<u64> {
+        Ok(match Options::of(tree)? {
+            Options::SsTree(options) => options.max_subnodes * options.subnode_bytes,
             // Two blocks for a leaf that is being replaced, and its replacement may be split.
-            Self::NbTree => 4 * option("block_bytes"),
-            Self::CclBTree => 2 * cclbtree::layout::LEAF_BYTES,
+            Options::NbTree(options) => 4 * options.block_bytes,
+            Options::CclBTree(_) => 2 * cclbtree::layout::LEAF_BYTES,
             // A flushed node has items of several leaves.
-            Self::LodgeTree => {
-                let leaf_bytes = lodgetree::layout::leaf_bytes(option("leaf_slots") as usize) as u64;
-                option("node_slots") * leaf_bytes
+            Options::LodgeTree(options) => {
+                let leaf_bytes = lodgetree::layout::leaf_bytes(options.leaf_slots as usize) as u64;
+                options.node_slots * leaf_bytes
             }
             // Includes its share of the inner nodes.
-            Self::WoTree => 2 * option("node_lines") * LINE_BYTES as u64,
+            Options::WoTree(options) => 2 * options.node_lines * LINE_BYTES as u64,
         })
     }
 }

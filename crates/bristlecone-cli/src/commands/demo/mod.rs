@@ -81,14 +81,8 @@ impl Demo {
     pub fn run(&self, output: &mut Output) -> Outcome {
         let walked = Instant::now();
         let entries = walk::walk(&self.directory, &output.progress("walking", None))?;
-        self.tell(output, |said| {
-            let paths = counted(entries.len() as u64, "path", "paths");
-            said(format!(
-                "{paths} under {}, found in {}",
-                self.directory.display(),
-                seconds(walked.elapsed())
-            ))
-        })?;
+        let (paths, took) = (counted(entries.len() as u64, "path", "paths"), seconds(walked.elapsed()));
+        tell(output, format_args!("{paths} under {}, found in {took}", self.directory.display()))?;
         if entries.len() < 2 {
             let said =
                 format!("{} holds too little to index: choose another directory", self.directory.display());
@@ -97,21 +91,15 @@ impl Demo {
         let scratch = Scratch::new(self.pool.as_deref(), "demo", self.keep);
         let info = self.create(&scratch, &entries)?;
         let medium = medium::name(scratch.path());
-        self.tell(output, |said| {
-            said(format!("pool {} on {medium}, {}", scratch.path().display(), medium::promise(&info)))
-        })?;
+        let (path, promise) = (scratch.path().display(), medium::promise(&info));
+        tell(output, format_args!("pool {path} on {medium}, {promise}"))?;
 
         let indexed = Instant::now();
         let bar = output.progress("indexing in a child process", Some(entries.len() as u64));
         let killed = writer::index_and_kill(scratch.path(), info.domain, &entries, &bar)?;
         let acknowledged = killed.acknowledged as u64;
-        self.tell(output, |said| {
-            let (pid, after) = (killed.pid, seconds(indexed.elapsed()));
-            said(format!(
-                "process {pid} killed with SIGKILL after {after}: {} acknowledged",
-                grouped(acknowledged)
-            ))
-        })?;
+        let (pid, after, count) = (killed.pid, seconds(indexed.elapsed()), grouped(acknowledged));
+        tell(output, format_args!("process {pid} killed with SIGKILL after {after}: {count} acknowledged"))?;
 
         let opened = Instant::now();
         let pool = Pool::options().domain(info.domain).open(scratch.path())?;
@@ -119,13 +107,8 @@ impl Demo {
         let recovery = opened.elapsed();
         let recovered = tree.len();
         let lost = self.verify(output, &tree, &entries[..killed.acknowledged])?;
-        self.tell(output, |said| {
-            let found = counted(recovered, "entry", "entries");
-            said(format!(
-                "opened again in {}: {found}, {lost} of the acknowledged missing",
-                milliseconds(recovery)
-            ))
-        })?;
+        let (took, found) = (milliseconds(recovery), counted(recovered, "entry", "entries"));
+        tell(output, format_args!("opened again in {took}: {found}, {lost} of the acknowledged missing"))?;
 
         self.finish(output, &tree, &entries)?;
         let issues = tree.check();
@@ -153,19 +136,6 @@ impl Demo {
             return Err(Failure::new(Exit::Failed, format!("{lost} acknowledged entries are missing")));
         }
         Ok(())
-    }
-
-    /// Prints progress for people.
-    fn tell(
-        &self,
-        output: &mut Output,
-        say: impl FnOnce(&mut dyn FnMut(String) -> Outcome) -> Outcome,
-    ) -> Outcome {
-        if output.json() {
-            return Ok(());
-        }
-        say(&mut |line| output.line(line))?;
-        output.finish()
     }
 
     /// Creates pool and tree, and closes them so that the child can open them.
@@ -212,10 +182,8 @@ impl Demo {
                 present.into_present()?;
             }
         }
-        self.tell(output, |said| {
-            let added = grouped(tree.len() - before);
-            said(format!("the other {added} loaded in {}", seconds(started.elapsed())))
-        })
+        let (added, took) = (grouped(tree.len() - before), seconds(started.elapsed()));
+        tell(output, format_args!("the other {added} loaded in {took}"))
     }
 
     fn conclude(&self, output: &mut Output, report: &Report, scratch: &Scratch) -> Outcome {
@@ -231,6 +199,15 @@ impl Demo {
         }
         Ok(())
     }
+}
+
+/// Prints progress for people.
+fn tell(output: &mut Output, line: impl std::fmt::Display) -> Outcome {
+    if output.json() {
+        return Ok(());
+    }
+    output.line(line)?;
+    output.finish()
 }
 
 fn seconds(time: Duration) -> String {

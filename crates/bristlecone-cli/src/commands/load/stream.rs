@@ -76,7 +76,7 @@ impl<'a> Stream<'a> {
             }
             self.tally.trees = Some(0);
         } else {
-            let said = "name the tree: the input does not, since it is not what `dump` writes";
+            let said = "name the tree: the input is not a dump, and does not name it";
             let name = self.name.ok_or_else(|| Failure::usage(said))?;
             self.tree = Some(self.args.shape.open_or_create(self.pool, name, TreeArgs::default())?);
         }

@@ -135,8 +135,8 @@ fn table(figures: &[Figures]) -> Table {
         let free = format!("{} of {}", grouped(space.chunks_free), grouped(space.chunks));
         let time = |time: fn(&Latency) -> Duration| latency.as_ref().map_or_else(unknown, |l| shown(time(l)));
         let writer = match (tree, entries) {
-            (Some(_), None) => "present, without the tree",
-            _ => "there",
+            (Some(_), None) => "running, tree not open",
+            _ => "running",
         };
         table.row([
             tree.clone().unwrap_or_else(|| "(no trees)".to_owned()),

@@ -1,11 +1,10 @@
 //! Lengths of keys or values.
 
 use bristlecone_cli::failure::Outcome;
-use bristlecone_cli::output::Output;
+use bristlecone_cli::output::{Output, counted};
 use serde_json::{Value, json};
 
 use super::bars::bars;
-use super::{ratio, span};
 
 /// A histogram of lengths: one bucket for each power of two.
 #[derive(Debug)]
@@ -74,6 +73,16 @@ impl Lengths {
         }
         bars(self.filled().map(|(from, to, count)| (span(from, to), count)), output)
     }
+}
+
+/// Returns the part as a share of the whole; 0 if there is nothing.
+pub fn ratio(part: u64, whole: u64) -> f64 {
+    if whole == 0 { 0.0 } else { part as f64 / whole as f64 }
+}
+
+/// Returns `4 to 12 bytes`, or `8 bytes`.
+fn span(least: u64, most: u64) -> String {
+    if least == most { counted(most, "byte", "bytes") } else { format!("{least} to {most} bytes") }
 }
 
 #[cfg(test)]

@@ -42,7 +42,7 @@ impl Leaves {
         if buckets.len() < 2 {
             return Ok(());
         }
-        output.line("  leaves with so many entries")?;
+        output.line("  leaves by number of entries")?;
         let of =
             |from, to| if from == to { counted(to, "entry", "entries") } else { format!("{from} to {to}") };
         bars(buckets.iter().map(|&(from, to, count)| (of(from, to), count)), output)

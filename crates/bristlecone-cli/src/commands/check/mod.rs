@@ -1,6 +1,7 @@
-//! `bristlecone check`: verifies all reachable data, and saves what it can of a damaged pool.
+//! `bristlecone check`: verifies all reachable data, and saves the readable data of a damaged pool.
 
-use std::collections::BTreeMap;
+mod read_all;
+
 use std::path::{Path, PathBuf};
 
 use bristlecone::{Issue, Pool, TreeSpec};
@@ -8,31 +9,49 @@ use bristlecone_cli::arguments::DomainArg;
 use bristlecone_cli::failure::{Exit, Failure, Outcome};
 use bristlecone_cli::interrupt;
 use bristlecone_cli::output::{Output, counted, grouped};
+use bristlecone_cli::size;
 use clap::Args;
 use serde_json::json;
 
+use crate::issues::{self, summed_up, without_advice};
 use crate::open::{ReadArgs, explain, with_domain};
 use crate::store;
 
 /// Check a pool and all its trees, or save the readable data of a damaged pool
 ///
-/// Exits with 1 if any check fails or anything cannot be read. If another process writes to the pool, checks the
-/// parts that can be read meanwhile: the directory, every record, and the order of keys.
+/// Verifies the directory, the structure of trees, the order of keys, and the checksum of every key and value. Exits
+/// with 1 if any check fails or anything cannot be read. If another process writes to the pool, checks the parts that
+/// can be read meanwhile: the directory, every record, and the order of keys.
 #[derive(Args, Debug)]
 #[command(after_help = "Examples:
   bristlecone check trees.pool
   bristlecone check trees.pool ages
+  bristlecone check trees.pool --read-all --rate 50M    slowly, beside other work
   bristlecone check trees.pool --repair saved.pool")]
 pub struct Check {
     #[command(flatten)]
     pool: ReadArgs,
-    /// Check only this tree.
-    tree: Option<String>,
+    #[command(flatten)]
+    what: CheckArgs,
     /// Save all readable data to a new pool at this path; the old pool is not changed.
-    #[arg(long, value_name = "NEW_POOL", conflicts_with = "tree")]
+    #[arg(long, value_name = "NEW_POOL", conflicts_with_all = ["tree", "read_all"])]
     repair: Option<PathBuf>,
     #[command(flatten)]
     domain: DomainArg,
+}
+
+/// The parts to check.
+#[derive(Args, Debug)]
+pub struct CheckArgs {
+    /// Check only this tree.
+    tree: Option<String>,
+    /// Only read every entry and compare it with its checksum, without verifying the structure of trees. Finds keys and
+    /// values that the medium has damaged. Not possible while another process writes to the pool.
+    #[arg(long, conflicts_with = "tree")]
+    read_all: bool,
+    /// Bytes of keys and values that --read-all reads per second, for example 50M [default: unlimited]
+    #[arg(long, value_name = "SIZE", value_parser = size::parse, requires = "read_all")]
+    rate: Option<u64>,
 }
 
 impl Check {
@@ -42,7 +61,8 @@ impl Check {
             None if self.domain.domain.is_some() => {
                 Err(Failure::usage("--domain is that of the new pool: it goes with --repair"))
             }
-            None => check(&self.pool.open_from_medium_or_follow()?, self.tree.as_deref(), output),
+            None if self.what.read_all => self.what.run(&self.pool.open_from_medium()?, output),
+            None => self.what.run(&self.pool.open_from_medium_or_follow()?, output),
         }
     }
 
@@ -72,9 +92,7 @@ impl Check {
                     })
                 })
                 .collect();
-            let issues: Vec<_> = issues
-                .map(|(tree, Issue { location, what, .. })| json!({ "tree": tree, "location": location, "what": what }))
-                .collect();
+            let issues: Vec<_> = issues.map(|(tree, issue)| issues::object(tree, issue)).collect();
             output.value(&json!({
                 "ok": salvage.is_whole(),
                 "pool": to,
@@ -104,8 +122,18 @@ impl Check {
     }
 }
 
+impl CheckArgs {
+    /// Checks the pool as requested.
+    pub fn run(&self, pool: &Pool, output: &mut Output) -> Outcome {
+        if self.read_all {
+            return read_all::read_all(pool, self.rate, output);
+        }
+        check(pool, self.tree.as_deref(), output)
+    }
+}
+
 /// Checks a pool and all its trees, or one tree.
-pub fn check(pool: &Pool, tree: Option<&str>, output: &mut Output) -> Outcome {
+fn check(pool: &Pool, tree: Option<&str>, output: &mut Output) -> Outcome {
     let mut found = Found::default();
     found.issues.extend(pool.check().into_iter().map(|issue| (None, issue)));
     let specs = match tree {
@@ -123,32 +151,6 @@ pub fn check(pool: &Pool, tree: Option<&str>, output: &mut Output) -> Outcome {
     found.show(specs.len() as u64, output)
 }
 
-/// Returns the description in an error, without its advice, which is printed once.
-fn without_advice(what: &str) -> &str {
-    what.split("; `bristlecone check --repair`").next().unwrap_or(what)
-}
-
-/// Returns a line for each issue. Many issues of one kind become a few locations and the number of the others.
-pub(super) fn summed_up<'a>(issues: impl Iterator<Item = (Option<&'a str>, &'a Issue)>) -> Vec<String> {
-    const SHOWN: usize = 3;
-    let mut places: BTreeMap<(Option<&str>, String), Vec<&str>> = BTreeMap::new();
-    for (tree, Issue { location, what, .. }) in issues {
-        places.entry((tree, without_advice(what).to_owned())).or_default().push(location);
-    }
-    let line = |((tree, what), places): ((Option<&str>, String), Vec<&str>)| {
-        let tree = tree.map(|tree| format!("{tree}: ")).unwrap_or_default();
-        let more = match places.len() {
-            0..=SHOWN => String::new(),
-            all => format!(
-                " and at {} (--json lists them)",
-                counted((all - SHOWN) as u64, "other place", "other places")
-            ),
-        };
-        format!("{tree}{what} at {}{more}", places[..places.len().min(SHOWN)].join(", "))
-    };
-    places.into_iter().map(line).collect()
-}
-
 /// Results of a check.
 #[derive(Default)]
 struct Found {
@@ -161,7 +163,7 @@ struct Found {
 }
 
 /// Parts of a pool that are not checked while another process writes to it.
-const NOT_CHECKED_LIVE: [&str; 3] = ["descriptors of chunks", "logs", "how trees are made"];
+const NOT_CHECKED_LIVE: [&str; 3] = ["descriptors of chunks", "logs", "structure of trees"];
 
 impl Found {
     /// Checks a tree.
@@ -181,12 +183,11 @@ impl Found {
     fn show(&self, trees: u64, output: &mut Output) -> Outcome {
         let wrong = self.issues.len() + self.unchecked.len();
         if output.json() {
-            let issue = |tree: Option<&String>, location: &str, what: &str| json!({ "tree": tree, "location": location, "what": what });
-            let found = self.issues.iter();
-            let found = found.map(|(tree, found)| issue(tree.as_ref(), &found.location, &found.what));
+            let found = self.issues.iter().map(|(tree, issue)| issues::object(tree.as_deref(), issue));
             let unchecked = self.unchecked.iter();
-            let unchecked =
-                unchecked.map(|(tree, why)| issue(Some(tree), "tree", &format!("not checked: {why}")));
+            let unchecked = unchecked.map(|(tree, why)| {
+                issues::object(Some(tree), &Issue::new("tree", format!("not checked: {why}")))
+            });
             output.value(&json!({
                 "ok": wrong == 0,
                 "trees": trees,
@@ -207,7 +208,7 @@ impl Found {
                 (0, false) => "ok".to_owned(),
                 (0, true) => "all checks passed".to_owned(),
                 (_, false) => {
-                    format!("{issues}; `bristlecone check POOL --repair NEW_POOL` saves what can be read")
+                    format!("{issues}; `bristlecone check POOL --repair NEW_POOL` saves the readable data")
                 }
                 (_, true) => format!("{issues}; check it again when no process writes to it"),
             };
