@@ -95,7 +95,10 @@ pub fn run(
         .env("CARGO_MANIFEST_DIR", &program.folder)
         .env("BRISTLECONE_MUTANT", state)
         // A sample of the configurations would detect less.
-        .env("BRISTLECONE_EFFORT", std::env::var("BRISTLECONE_EFFORT").unwrap_or_else(|_| "ci".to_owned()))
+        .env(
+            "BRISTLECONE_TEST_LEVEL",
+            std::env::var("BRISTLECONE_EFFORT").unwrap_or_else(|_| "ci".to_owned()),
+        )
         .env("BRISTLECONE_MUTANTS_REACHED", reached)
         .env("RUST_BACKTRACE", "0")
         .stdin(Stdio::null())

@@ -77,7 +77,7 @@ pub struct Bench {
     perf: bool,
     /// Run competitors through the same phases, alternately, and print ratios: designs; follower, which reads the tree
     /// under measurement like another process; the volatile maps ferntree, congee (u64 only), scc, skiplist and
-    /// btreemap; with the feature rivals bplustree and the stores redb, fjall and sled; with rivals-c lmdb, sqlite and
+    /// btreemap; with the feature rivals the map masstree and the stores redb and fjall; with rivals-c lmdb and
     /// rocksdb; and the path of a wrapper for PiBench. Baselines get the same --option.
     #[arg(long, alias = "input", value_name = "LIST", value_delimiter = ',')]
     against: Vec<Competitor>,

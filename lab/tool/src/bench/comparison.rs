@@ -13,6 +13,8 @@ use indicatif::ProgressBar;
 
 use super::competitor::Competitor;
 use super::data::{BenchKey, BenchValue, Shape};
+#[cfg(feature = "rivals")]
+use super::masstree::Masstree;
 use super::pages::Pages;
 use super::rivals::{self, Class, kill, pibench};
 use super::run::{self, Measured, PhaseParameters};
@@ -97,11 +99,15 @@ pub struct Results {
 /// Runs the plan.
 pub fn run(plan: &Plan, scratch: &Scratch, output: &Output) -> Outcome<Results> {
     match (plan.key, plan.value) {
-        (Shape::U64, Shape::U64) => rounds::<u64, u64>(plan, scratch, output, Some(of_words)),
-        (Shape::U64, Shape::Bytes { .. }) => rounds::<u64, &'static [u8]>(plan, scratch, output, None),
-        (Shape::Bytes { .. }, Shape::U64) => rounds::<&'static [u8], u64>(plan, scratch, output, None),
+        (Shape::U64, Shape::U64) => rounds::<u64, u64>(plan, scratch, output, of_words),
+        (Shape::U64, Shape::Bytes { .. }) => {
+            rounds::<u64, &'static [u8]>(plan, scratch, output, to_bytes::<u64>)
+        }
+        (Shape::Bytes { .. }, Shape::U64) => {
+            rounds::<&'static [u8], u64>(plan, scratch, output, to_words::<&'static [u8]>)
+        }
         (Shape::Bytes { .. }, Shape::Bytes { .. }) => {
-            rounds::<&'static [u8], &'static [u8]>(plan, scratch, output, None)
+            rounds::<&'static [u8], &'static [u8]>(plan, scratch, output, to_bytes::<&'static [u8]>)
         }
     }
 }
@@ -119,16 +125,33 @@ impl<S: Subject<K, V>, K: BenchKey, V: BenchValue> Runner for RunnerOf<S, K, V> 
     }
 }
 
-/// Creates a map that supports words only.
-type OfWords = fn(VolatileMap) -> Box<dyn Runner>;
+/// Creates a map that does not keep every shape of keys and values, or keeps each in its own way.
+type Special = fn(VolatileMap) -> Option<Box<dyn Runner>>;
 
-fn of_words(map: VolatileMap) -> Box<dyn Runner> {
+fn boxed<S: Subject<K, V> + 'static, K: BenchKey, V: BenchValue>(subject: S) -> Box<dyn Runner> {
+    Box::new(RunnerOf(subject, PhantomData))
+}
+
+fn of_words(map: VolatileMap) -> Option<Box<dyn Runner>> {
+    match map {
+        VolatileMap::Congee => Some(boxed::<_, u64, u64>(Art::default())),
+        _ => to_words::<u64>(map),
+    }
+}
+
+fn to_words<K: BenchKey>(map: VolatileMap) -> Option<Box<dyn Runner>> {
     match map {
         #[cfg(feature = "rivals")]
-        VolatileMap::Bplustree => {
-            Box::new(RunnerOf::<_, u64, u64>(super::words::Bplustree::default(), PhantomData))
-        }
-        _ => Box::new(RunnerOf::<_, u64, u64>(Art::default(), PhantomData)),
+        VolatileMap::Masstree => Some(boxed::<_, K, u64>(Masstree(masstree::MassTree15Inline::new()))),
+        _ => None,
+    }
+}
+
+fn to_bytes<K: BenchKey>(map: VolatileMap) -> Option<Box<dyn Runner>> {
+    match map {
+        #[cfg(feature = "rivals")]
+        VolatileMap::Masstree => Some(boxed::<_, K, &'static [u8]>(Masstree(masstree::MassTree15::new()))),
+        _ => None,
     }
 }
 
@@ -137,27 +160,22 @@ fn runner<K: BenchKey, V: BenchValue>(
     competitor: &Competitor,
     (plan, domain): (&Plan, Domain),
     scratch: &Scratch,
-    of_words: Option<OfWords>,
+    special: Special,
 ) -> Outcome<Option<Box<dyn Runner>>> {
-    fn boxed<S: Subject<K, V> + 'static, K: BenchKey, V: BenchValue>(subject: S) -> Box<dyn Runner> {
-        Box::new(RunnerOf(subject, PhantomData))
-    }
     Ok(Some(match competitor {
-        Competitor::Map(VolatileMap::Ferntree) => boxed(Ferntree::<K, V>::default()),
-        Competitor::Map(VolatileMap::Scc) => boxed(Scc::<K, V>::default()),
-        Competitor::Map(VolatileMap::Skiplist) => boxed(Skiplist::<K, V>::default()),
-        Competitor::Map(VolatileMap::Btreemap) => boxed(Locked::<K, V>::default()),
-        Competitor::Map(map) => match of_words {
-            Some(of_words) => of_words(*map),
-            None => return Ok(None),
-        },
+        Competitor::Map(map) if map.refuses(plan.key, plan.value).is_some() => return Ok(None),
+        Competitor::Map(VolatileMap::Ferntree) => boxed::<_, K, V>(Ferntree::default()),
+        Competitor::Map(VolatileMap::Scc) => boxed::<_, K, V>(Scc::default()),
+        Competitor::Map(VolatileMap::Skiplist) => boxed::<_, K, V>(Skiplist::default()),
+        Competitor::Map(VolatileMap::Btreemap) => boxed::<_, K, V>(Locked::default()),
+        Competitor::Map(map) => return Ok(special(*map)),
         Competitor::Tree(design) => {
             // Baselines get the options of the design they are compared with; others get defaults.
             let options = if design.is_baseline() { plan.setup.options.clone() } else { Vec::new() };
             let setup = Setup { design: *design, options, ..plan.setup.clone() };
-            boxed(TreeStore::<K, V>::beside(&setup, scratch)?)
+            boxed::<_, K, V>(TreeStore::beside(&setup, scratch)?)
         }
-        Competitor::Follower => boxed(TreeStore::<K, V>::followed(scratch)?),
+        Competitor::Follower => boxed::<_, K, V>(TreeStore::followed(scratch)?),
         Competitor::Store(rival) => {
             boxed::<_, K, V>(rivals::open(*rival, Class::of(domain), plan.setup.max_bytes, scratch)?)
         }
@@ -166,18 +184,20 @@ fn runner<K: BenchKey, V: BenchValue>(
 }
 
 /// Returns empty results of all competitors before the first round; some are skipped.
-fn no_results(plan: &Plan, are_words: bool) -> Vec<CompetitorResult> {
+fn no_results(plan: &Plan) -> Vec<CompetitorResult> {
     let result = |competitor: &Competitor| {
         let mut phases = vec![PhaseResult::default(); plan.phases.len()];
         let mut skipped: Vec<_> = (plan.phases.iter())
             .filter_map(|phase| Some((phase.name.clone(), competitor.skips(phase, plan.threads)?)))
             .collect();
         match competitor {
-            Competitor::Map(map) if map.keeps_words() && !are_words => {
-                phases.clear();
-                skipped = vec![("everything".to_owned(), "its keys and values are words")];
-            }
-            Competitor::Map(_) => skipped.push(("recovery".to_owned(), "it is volatile")),
+            Competitor::Map(map) => match map.refuses(plan.key, plan.value) {
+                Some(why) => {
+                    phases.clear();
+                    skipped = vec![("everything".to_owned(), why)];
+                }
+                None => skipped.push(("recovery".to_owned(), "it is volatile")),
+            },
             Competitor::Library(_) => {
                 skipped.push(("recovery".to_owned(), "a wrapper cannot open what is there"))
             }
@@ -208,9 +228,9 @@ fn rounds<K: BenchKey, V: BenchValue>(
     plan: &Plan,
     scratch: &Scratch,
     output: &Output,
-    of_words: Option<OfWords>,
+    special: Special,
 ) -> Outcome<Results> {
-    let mut competitors = no_results(plan, of_words.is_some());
+    let mut competitors = no_results(plan);
     let steps = plan.rounds * (plan.phases.len() * (1 + competitors.len()) + 1);
     let bar = output.progress("measuring", Some(steps as u64));
     let mut ours = Ours { phases: vec![PhaseResult::default(); plan.phases.len()], pages: Pages::default() };
@@ -218,7 +238,7 @@ fn rounds<K: BenchKey, V: BenchValue>(
     for round in 0..plan.rounds {
         let store = TreeStore::<K, V>::create(&plan.setup, scratch)?;
         let domain = store.info().domain;
-        let runner = |competitor: &Competitor| runner::<K, V>(competitor, (plan, domain), scratch, of_words);
+        let runner = |competitor: &Competitor| runner::<K, V>(competitor, (plan, domain), scratch, special);
         let runners = plan.against.iter().map(runner).collect::<Outcome<Vec<_>>>()?;
         let mut keys = Keys { seed: plan.seed, order: plan.order.clone(), count: 0 };
         let mut loaded = None;

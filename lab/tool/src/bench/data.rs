@@ -28,6 +28,15 @@ impl Shape {
         }
     }
 
+    /// Returns the maximum number of bytes of a datum.
+    #[cfg(feature = "rivals")]
+    pub fn most_bytes(self) -> usize {
+        match self {
+            Self::U64 => 8,
+            Self::Bytes { max, .. } => max,
+        }
+    }
+
     /// Returns the number of bytes of each datum, if it is constant.
     pub fn fixed_bytes(self) -> Option<usize> {
         match self {

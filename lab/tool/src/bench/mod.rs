@@ -11,7 +11,7 @@
 //! - [`perf`]: the processor's own counters.
 //! - [`pages`]: page sizes of the stores' memory.
 //! - [`subject`]: a store under measurement; trees in pools.
-//! - [`volatile`], [`words`]: volatile concurrent maps, through their crates.
+//! - [`volatile`], `masstree`, [`words`]: volatile concurrent maps, through their crates.
 //! - [`competitor`]: these maps, and trees of other designs, by name.
 //! - [`rivals`]: stores in files, and wrappers for PiBench.
 //! - [`comparison`]: all of them through the same phases, alternately.
@@ -26,6 +26,8 @@ pub mod data;
 pub mod input;
 pub mod latency;
 pub mod many;
+#[cfg(feature = "rivals")]
+pub mod masstree;
 pub mod op;
 pub mod pages;
 pub mod perf;

@@ -12,7 +12,7 @@ use bristlecone::Error;
 use crossbeam_skiplist::SkipMap;
 use scc::{Guard, TreeIndex};
 
-use super::data::{BenchKey, BenchValue};
+use super::data::{BenchKey, BenchValue, Shape};
 use super::subject::Subject;
 
 /// The maps available to `--against`.
@@ -28,9 +28,9 @@ pub enum VolatileMap {
     Skiplist,
     /// The standard library's B-tree under one lock
     Btreemap,
-    /// bplustree: a B+-tree with optimistic lock coupling; u64 keys and values only
+    /// masstree: a trie of B+-trees; keys of up to 256 bytes
     #[cfg(feature = "rivals")]
-    Bplustree,
+    Masstree,
 }
 
 impl VolatileMap {
@@ -43,16 +43,22 @@ impl VolatileMap {
             Self::Skiplist => "skiplist",
             Self::Btreemap => "btreemap",
             #[cfg(feature = "rivals")]
-            Self::Bplustree => "bplustree",
+            Self::Masstree => "masstree",
         }
     }
 }
 
 impl VolatileMap {
-    /// Returns whether it supports words only. Readers of bplustree read values that may change concurrently, which is
-    /// only sound for words.
-    pub fn keeps_words(self) -> bool {
-        matches!(self.name(), "congee" | "bplustree")
+    /// Returns the reason why it cannot keep data of these shapes, if so.
+    pub fn refuses(self, key: Shape, value: Shape) -> Option<&'static str> {
+        match self {
+            Self::Congee if (key, value) != (Shape::U64, Shape::U64) => Some("its keys and values are words"),
+            #[cfg(feature = "rivals")]
+            Self::Masstree if key.most_bytes() > masstree::MAX_KEY_LENGTH => {
+                Some("its keys have at most 256 bytes")
+            }
+            _ => None,
+        }
     }
 }
 

@@ -1,7 +1,4 @@
-//! Volatile maps that support words only.
-
-#[cfg(feature = "rivals")]
-use std::hint::black_box;
+//! A volatile map that supports words only.
 
 use bristlecone::Error;
 use congee::{Congee, epoch};
@@ -58,69 +55,6 @@ impl Subject<u64, u64> for Art {
                 break;
             }
             from = found[got - 1].0 + 1;
-        }
-        Ok(seen)
-    }
-}
-
-/// `bplustree::BPlusTree`, of words only. Reads, then replaces by `insert`, because it has no
-/// update.
-#[cfg(feature = "rivals")]
-pub struct Bplustree(bplustree::BPlusTree<u64, u64>);
-
-#[cfg(feature = "rivals")]
-impl Default for Bplustree {
-    fn default() -> Self {
-        Self(bplustree::BPlusTree::new())
-    }
-}
-
-#[cfg(feature = "rivals")]
-impl Subject<u64, u64> for Bplustree {
-    #[inline]
-    fn upsert(&self, key: u64, value: u64) -> Result<(), Error> {
-        black_box(self.0.insert(key, value));
-        Ok(())
-    }
-
-    #[inline]
-    fn insert_new(&self, key: u64, value: u64) -> Result<bool, Error> {
-        let is_new = self.0.lookup(&key, |_| ()).is_none();
-        if is_new {
-            self.upsert(key, value)?;
-        }
-        Ok(is_new)
-    }
-
-    #[inline]
-    fn update(&self, key: u64, value: u64) -> Result<bool, Error> {
-        let found = self.0.lookup(&key, |_| ()).is_some();
-        if found {
-            self.upsert(key, value)?;
-        }
-        Ok(found)
-    }
-
-    #[inline]
-    fn get<R>(&self, key: u64, look: impl Fn(u64) -> R) -> Result<Option<R>, Error> {
-        Ok(self.0.lookup(&key, |value| look(*value)))
-    }
-
-    #[inline]
-    fn remove(&self, key: u64) -> Result<bool, Error> {
-        Ok(self.0.remove(&key).is_some())
-    }
-
-    #[inline]
-    fn scan(&self, from: u64, length: usize, mut each: impl FnMut(u64, u64)) -> Result<usize, Error> {
-        let mut entries = self.0.raw_iter();
-        entries.seek(&from);
-        let mut seen = 0;
-        while seen < length
-            && let Some((key, value)) = entries.next()
-        {
-            each(*key, *value);
-            seen += 1;
         }
         Ok(seen)
     }

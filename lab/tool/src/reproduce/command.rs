@@ -9,7 +9,7 @@ use clap::Args;
 
 use super::figure::Scale;
 use super::measure::{self, Reports, Rounds};
-use super::papers::{self, Asked, PAPERS};
+use super::papers::{self, Asked};
 use super::results::{Made, Results};
 use super::{memory, report};
 
@@ -81,7 +81,7 @@ impl Reproduce {
         let measured = self.measure(&asked, &made, &mut results, output);
         // The page is written even after a failure.
         results.rewrite()?;
-        let page = report::write(&self.out, &PAPERS, self.scale, &results.all)?;
+        let page = report::write(&self.out, &papers::all(self.scale)?, &results.all)?;
         measured?;
         if output.json() { Ok(()) } else { output.line(format_args!("{} shows it all", page.display())) }
     }

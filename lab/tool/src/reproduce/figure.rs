@@ -3,7 +3,7 @@
 use serde::{Deserialize, Serialize};
 
 use super::run::Run;
-use super::take::Take;
+use super::take::{Take, number};
 
 /// Whether a number is the same on every machine.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
@@ -23,14 +23,6 @@ impl Kind {
             Self::Timed => "timed",
         }
     }
-}
-
-/// One of the papers.
-pub struct Paper {
-    pub name: &'static str,
-    pub title: &'static str,
-    /// Returns its figures at a scale.
-    pub figures: fn(Scale) -> Vec<Figure>,
 }
 
 /// Maximum number of keys of a figure.
@@ -75,42 +67,19 @@ impl Scale {
 }
 
 /// A figure or a table of a paper.
+#[derive(Debug)]
 pub struct Figure {
     /// Its number in the paper.
-    pub name: &'static str,
-    pub title: &'static str,
+    pub name: String,
+    pub title: String,
     pub kind: Kind,
     /// Meaning of the rows' positions.
-    pub x: &'static str,
+    pub x: String,
     /// Whether values span orders of magnitude, like tails.
     pub logarithmic: bool,
     pub rows: Vec<Row>,
     /// Differences of our method from the paper's, and the reasons for different results.
-    pub note: &'static str,
-}
-
-impl Figure {
-    pub fn new(name: &'static str, title: &'static str, kind: Kind, x: &'static str) -> Self {
-        Self { name, title, kind, x, logarithmic: false, rows: Vec::new(), note: "" }
-    }
-
-    /// Draws values on a logarithmic axis.
-    pub fn logarithmic(mut self) -> Self {
-        self.logarithmic = true;
-        self
-    }
-
-    /// Adds rows.
-    pub fn rows(mut self, rows: impl IntoIterator<Item = Row>) -> Self {
-        self.rows.extend(rows);
-        self
-    }
-
-    /// Sets the note on our method and on differences.
-    pub fn note(mut self, note: &'static str) -> Self {
-        self.note = note;
-        self
-    }
+    pub note: String,
 }
 
 /// Position of a row in its figure.
@@ -123,34 +92,44 @@ pub enum X {
     None,
 }
 
-impl From<u64> for X {
-    fn from(number: u64) -> Self {
-        Self::Number(number as f64)
-    }
-}
-
-impl From<f64> for X {
-    fn from(number: f64) -> Self {
-        Self::Number(number)
-    }
-}
-
-impl From<&str> for X {
-    fn from(label: &str) -> Self {
-        Self::Label(label.to_owned())
+impl X {
+    /// Returns a position: a number, if it begins like one, and a label otherwise.
+    pub fn of(text: &str) -> Self {
+        let is_number = text.starts_with(|first: char| first.is_ascii_digit());
+        let number = text.parse().ok().filter(|_| is_number);
+        number.map_or_else(|| Self::Label(text.to_owned()), Self::Number)
     }
 }
 
 /// The paper's value of a row.
-#[derive(Clone, Debug)]
+#[derive(Clone, Debug, PartialEq)]
 pub struct Said {
     pub value: f64,
     /// The other end, where the paper gives a range.
     pub upto: Option<f64>,
     /// Location in the paper.
-    pub place: &'static str,
+    pub place: String,
     /// Whether it was read off a plot, or follows from rounded numbers.
     pub approximate: bool,
+}
+
+impl Said {
+    /// Reads `[about] VALUE [to VALUE] [in PLACE]`; `place` is used if none is given.
+    pub fn of(text: &str, place: Option<&str>) -> Result<Self, String> {
+        let (value, place) = match text.split_once(" in ") {
+            Some((value, own)) => (value, own),
+            None => (text, place.ok_or("it has no place")?),
+        };
+        let (value, approximate) = match value.strip_prefix("about ") {
+            Some(value) => (value, true),
+            None => (value, false),
+        };
+        let (value, upto) = match value.split_once(" to ") {
+            Some((value, upto)) => (value, Some(number(upto)?)),
+            None => (value, None),
+        };
+        Ok(Self { value: number(value)?, upto, place: place.to_owned(), approximate })
+    }
 }
 
 /// A value to measure.
@@ -161,69 +140,17 @@ pub struct Row {
     /// The design it is about.
     pub design: String,
     pub x: X,
-    pub metric: &'static str,
-    pub unit: &'static str,
+    pub metric: String,
+    pub unit: String,
     /// Its runs: one, or two that are compared.
     pub runs: Vec<Run>,
     pub take: Take,
     pub paper: Option<Said>,
     /// The reason why it differs from the paper's.
-    pub remark: &'static str,
+    pub remark: String,
 }
 
 impl Row {
-    /// Returns a row of one run.
-    pub fn new(
-        series: impl Into<String>,
-        x: impl Into<X>,
-        (metric, unit): (&'static str, &'static str),
-        run: Run,
-        take: Take,
-    ) -> Self {
-        let design = run.design().to_owned();
-        Self {
-            series: series.into(),
-            design,
-            x: x.into(),
-            metric,
-            unit,
-            runs: vec![run],
-            take,
-            paper: None,
-            remark: "",
-        }
-    }
-
-    /// Compares it with a second run.
-    pub fn against(mut self, run: Run) -> Self {
-        self.runs.push(run);
-        self
-    }
-
-    /// Sets the paper's value, and its location.
-    pub fn paper(mut self, value: f64, place: &'static str) -> Self {
-        self.paper = Some(Said { value, upto: None, place, approximate: false });
-        self
-    }
-
-    /// Sets the paper's value, where it is a range.
-    pub fn paper_range(mut self, value: f64, upto: f64, place: &'static str) -> Self {
-        self.paper = Some(Said { value, upto: Some(upto), place, approximate: false });
-        self
-    }
-
-    /// Sets the paper's value, where it is approximate.
-    pub fn paper_about(mut self, value: f64, place: &'static str) -> Self {
-        self.paper = Some(Said { value, upto: None, place, approximate: true });
-        self
-    }
-
-    /// Sets the reason why it differs.
-    pub fn remark(mut self, remark: &'static str) -> Self {
-        self.remark = remark;
-        self
-    }
-
     /// Returns the difference from the paper's value, if there is one: in percent of it, or in percentage points
     /// where both are percentages. A value within the paper's range does not differ.
     pub fn deviation(&self, value: f64) -> Option<f64> {
@@ -244,9 +171,9 @@ pub fn remark_of(design: &str) -> &'static str {
     if design == "pactree" { "its search layer stands in DRAM here, on the medium there" } else { "" }
 }
 
-/// Returns a design's name in the papers.
-pub fn title(design: &str) -> &'static str {
-    match design {
+/// Returns a design's name in the papers, if it has one.
+pub fn title(design: &str) -> Option<&'static str> {
+    Some(match design {
         "sstree" => "SSTree",
         "nbtree" => "NBTree",
         "cclbtree" => "CCL-BTree",
@@ -263,6 +190,6 @@ pub fn title(design: &str) -> &'static str {
         "pactree" => "PACTree",
         "hash" => "Redis' hash",
         "betree" => "B\u{3b5}-tree",
-        _ => "device",
-    }
+        _ => return None,
+    })
 }

@@ -37,7 +37,7 @@ impl Rounds {
 
 /// Returns the rows of a figure that must be measured.
 pub fn left<'a>(asked: &'a Asked, results: &Results, made: &Made) -> Vec<&'a Row> {
-    let of = (asked.paper.name, asked.figure.name);
+    let of = (asked.paper.name, asked.figure.name.as_str());
     asked.figure.rows.iter().filter(|row| !results.all.iter().any(|old| old.serves(of, row, made))).collect()
 }
 
@@ -81,7 +81,7 @@ impl Reports {
         for row in rows {
             let rows = self.row(asked, row, rounds, made);
             if matches!(row.take, Take::Curve(_)) && !rows.is_empty() {
-                results.forget_curve((asked.paper.name, asked.figure.name), row);
+                results.forget_curve((asked.paper.name, &asked.figure.name), row);
             }
             new.extend(rows);
         }
@@ -118,8 +118,8 @@ impl Reports {
 
     /// Returns the results of a row; none if it is not finished.
     fn row(&self, asked: &Asked, row: &Row, rounds: usize, made: &Made) -> Vec<Measurement> {
-        let Figure { name, kind, .. } = asked.figure;
-        let result = |rounds| Measurement::new((asked.paper.name, name), kind, row, rounds, made);
+        let Figure { name, kind, .. } = &asked.figure;
+        let result = |rounds| Measurement::new((asked.paper.name, name), *kind, row, rounds, made);
         let without = |why: String| vec![Measurement { remark: why, ..result(Vec::new()) }];
         if let Some(run) = row.runs.iter().find(|run| !run.is_possible()) {
             return without(format!("not measured: there is no baseline {}", run.design()));
@@ -130,9 +130,9 @@ impl Reports {
         let reports: Option<Vec<&[Value]>> =
             row.runs.iter().map(|run| self.of.get(run)?.get(..rounds)).collect();
         let Some(reports) = reports else { return Vec::new() };
-        if let Take::Curve(points) = row.take {
+        if let Take::Curve(curve) = &row.take {
             let point = |(x, y)| Measurement { x: X::Number(x), ..result(vec![y]) };
-            let points: Vec<_> = points(&reports[0][0]).into_iter().map(point).collect();
+            let points: Vec<_> = curve.points(&reports[0][0]).into_iter().map(point).collect();
             return if points.is_empty() {
                 without("not measured: there are no points".to_owned())
             } else {

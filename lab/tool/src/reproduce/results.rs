@@ -89,16 +89,16 @@ impl Measurement {
             series: row.series.clone(),
             design: row.design.clone(),
             x: row.x.clone(),
-            metric: row.metric.to_owned(),
+            metric: row.metric.clone(),
             kind,
-            unit: row.unit.to_owned(),
+            unit: row.unit.clone(),
             value,
             paper_value: row.paper.as_ref().map(|said| said.value),
             paper_upto: row.paper.as_ref().and_then(|said| said.upto),
-            paper_place: row.paper.as_ref().map(|said| said.place.to_owned()),
+            paper_place: row.paper.as_ref().map(|said| said.place.clone()),
             paper_approximate: row.paper.as_ref().is_some_and(|said| said.approximate),
             deviation: value.and_then(|value| row.deviation(value)),
-            remark: row.remark.to_owned(),
+            remark: row.remark.clone(),
             min: sorted.first().copied(),
             max: sorted.last().copied(),
             rounds,
@@ -122,7 +122,7 @@ impl Measurement {
     pub fn serves(&self, (paper, figure): (&str, &str), row: &Row, made: &Made) -> bool {
         let is_whole_curve = matches!(row.take, super::take::Take::Curve(_));
         (self.paper.as_str(), self.figure.as_str()) == (paper, figure)
-            && (self.series.as_str(), self.metric.as_str()) == (row.series.as_str(), row.metric)
+            && (self.series.as_str(), self.metric.as_str()) == (row.series.as_str(), row.metric.as_str())
             && (is_whole_curve || self.x == row.x)
             && self.arguments.iter().eq(row.runs.iter().map(super::run::Run::line).collect::<Vec<_>>().iter())
             && (&self.made.commit, &self.made.version, &self.made.build)
@@ -173,7 +173,7 @@ impl Results {
     pub fn forget_curve(&mut self, (paper, figure): (&str, &str), row: &Row) {
         self.all.retain(|result| {
             (result.paper.as_str(), result.figure.as_str(), result.series.as_str(), result.metric.as_str())
-                != (paper, figure, &row.series, row.metric)
+                != (paper, figure, &row.series, &row.metric)
         });
     }
 
@@ -225,12 +225,26 @@ pub fn read(path: &Path) -> Outcome<Vec<Measurement>> {
 #[cfg(test)]
 mod tests {
     use super::*;
+    use crate::reproduce::figure::Said;
     use crate::reproduce::run::Run;
     use crate::reproduce::take::Take;
 
+    fn run(keys: u64) -> Run {
+        Run::of(&format!("count --design sstree --records {keys}")).unwrap()
+    }
+
     fn row(x: u64) -> Row {
-        let run = Run::count("sstree", 10);
-        Row::new("SSTree", x, ("lines", "lines"), run, Take::At("x")).paper(2.0, "table 1")
+        Row {
+            series: "SSTree".to_owned(),
+            design: "sstree".to_owned(),
+            x: X::Number(x as f64),
+            metric: "lines".to_owned(),
+            unit: "lines".to_owned(),
+            runs: vec![run(10)],
+            take: Take::At("x".to_owned()),
+            paper: Some(Said::of("2", Some("table 1")).unwrap()),
+            remark: String::new(),
+        }
     }
 
     fn made() -> Made {
@@ -272,7 +286,7 @@ mod tests {
         assert!(!result.serves(("p", "2"), &row(1), &made()));
         assert!(!result.serves(("p", "1"), &row(2), &made()));
         assert!(!result.serves(("p", "1"), &row(1), &Made { commit: "d".to_owned(), ..made() }));
-        let other = Row { runs: vec![Run::count("sstree", 11)], ..row(1) };
+        let other = Row { runs: vec![run(11)], ..row(1) };
         assert!(!result.serves(("p", "1"), &other, &made()));
         let not_measured = Measurement::new(("p", "1"), Kind::Counted, &row(1), Vec::new(), &made());
         assert!(!not_measured.serves(("p", "1"), &row(1), &made()));

@@ -7,7 +7,7 @@ use bristlecone_cli::output::Output;
 use clap::Args;
 
 use super::figure::Scale;
-use super::papers::PAPERS;
+use super::papers::papers;
 use super::results::{self, Measurement};
 use super::table;
 
@@ -49,18 +49,18 @@ impl ShowResults {
         for line in circumstances(&all) {
             output.line(format_args!("- {line}"))?;
         }
-        for paper in PAPERS {
-            let figures = (paper.figures)(Scale::Quick);
+        for paper in papers()? {
+            let figures = paper.figures(Scale::Quick)?;
             let of = |name: &str| -> Vec<&Measurement> {
                 all.iter()
                     .filter(|result| (result.paper.as_str(), result.figure.as_str()) == (paper.name, name))
                     .collect()
             };
-            if figures.iter().any(|figure| !of(figure.name).is_empty()) {
-                output.line(format_args!("\n## {}", paper.title))?;
+            if figures.iter().any(|figure| !of(&figure.name).is_empty()) {
+                output.line(format_args!("\n## {}", paper.title()))?;
             }
             for figure in &figures {
-                let rows = of(figure.name);
+                let rows = of(&figure.name);
                 if !rows.is_empty() {
                     output.line(format_args!("\n{}", table::markdown(figure, &rows).trim_end()))?;
                 }

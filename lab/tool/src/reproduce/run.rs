@@ -41,90 +41,51 @@ enum Measuring {
 }
 
 impl Run {
-    fn new(command: &str, design: &str) -> Self {
-        let arguments = vec![command.to_owned(), "--design".to_owned(), design.to_owned()];
-        Self { arguments, keys: 0, operations: 0, bytes: 0 }
+    /// Reads a command line.
+    pub fn of(line: &str) -> Result<Self, String> {
+        let run = Self {
+            arguments: line.split_whitespace().map(str::to_owned).collect(),
+            keys: 0,
+            operations: 0,
+            bytes: 0,
+        };
+        let number = |name: &str| run.value(name).map(str::parse).transpose();
+        let read = || -> Result<_, std::num::ParseIntError> {
+            let keys = number("--records")?.unwrap_or(0);
+            let operations = match (run.value("--preset"), number("--writes")?) {
+                (Some("load"), _) => 0,
+                (_, Some(writes)) => writes,
+                _ => number("--operations")?.unwrap_or(keys),
+            };
+            let bytes = match run.command() {
+                // About a record's share of the server.
+                "redis" => 64,
+                _ => ["--key", "--value"].iter().filter_map(|name| bytes_of(run.value(name)?)).sum(),
+            };
+            Ok((keys, operations, bytes))
+        };
+        let (keys, operations, bytes) = read().map_err(|error| format!("{line:?}: {error}"))?;
+        Ok(Self { keys, operations, bytes, ..run })
     }
 
-    /// Counts on the device model.
-    pub fn count(design: &str, keys: u64) -> Self {
-        Self::new("count", design).keys(keys)
+    fn command(&self) -> &str {
+        self.arguments.first().map_or("", String::as_str)
     }
 
-    /// Times on this machine, with flushes for a power failure.
-    pub fn bench(design: &str, keys: u64) -> Self {
-        Self::timed_in(design, keys, "adr")
-    }
-
-    /// Times on this machine in a domain.
-    pub fn timed_in(design: &str, keys: u64, domain: &str) -> Self {
-        Self::new("bench", design).keys(keys).and("--domain", domain)
-    }
-
-    /// Writes lines of the device without a design, as the arguments say.
-    pub fn probe(lines: u64, media_lines: u64, threads: u64, writes: u64) -> Self {
-        let run = Self { arguments: vec!["probe".to_owned()], keys: 0, operations: writes, bytes: 0 };
-        run.and("--lines", lines)
-            .and("--media-lines", media_lines)
-            .and("--threads", threads)
-            .and("--writes", writes)
-    }
-
-    /// Times a Redis server on this machine whose maps are of a design, or its hashes: one workload
-    /// of YCSB.
-    pub fn redis(design: &str, keys: u64, workload: &str) -> Self {
-        Self::new("redis", design).keys(keys).and("--workload", workload)
-    }
-
-    fn keys(mut self, keys: u64) -> Self {
-        self.keys = keys;
-        self.operations = keys;
-        self.and("--records", keys)
-    }
-
-    /// Adds an argument and its value.
-    pub fn and(mut self, name: &str, value: impl ToString) -> Self {
-        self.arguments.extend([name.to_owned(), value.to_string()]);
-        self
-    }
-
-    /// Sets an option of the design.
-    pub fn option(self, name: &str, value: u64) -> Self {
-        self.and("--option", format!("{name}={value}"))
-    }
-
-    /// Executes this many operations after the load.
-    pub fn operations(mut self, operations: u64) -> Self {
-        self.operations = operations;
-        self.and("--operations", operations)
-    }
-
-    /// Sets the number of bytes of items out of line.
-    pub fn with_bytes(mut self, bytes: u64) -> Self {
-        self.bytes = bytes;
-        self
-    }
-
-    /// Executes one operation, or a mix, after the load.
-    pub fn mix(self, mix: &str) -> Self {
-        self.and("--mix", mix)
-    }
-
-    /// Makes this a run that only loads.
-    pub fn load(mut self) -> Self {
-        self.operations = 0;
-        self.and("--preset", "load")
+    /// Returns the value of an argument.
+    fn value(&self, name: &str) -> Option<&str> {
+        let at = self.arguments.iter().position(|argument| argument == name)?;
+        self.arguments.get(at + 1).map(String::as_str)
     }
 
     /// Returns the design, if the run has one.
     pub fn design(&self) -> &str {
-        let at = self.arguments.iter().position(|argument| argument == "--design");
-        at.map_or("device", |at| &self.arguments[at + 1])
+        self.value("--design").unwrap_or("device")
     }
 
     /// Returns whether the design exists here.
     pub fn is_possible(&self) -> bool {
-        match self.arguments[0].as_str() {
+        match self.command() {
             "probe" => true,
             "redis" => redis::has(self.design()),
             _ => self.design().parse::<AnyDesign>().is_ok(),
@@ -138,11 +99,8 @@ impl Run {
 
     /// Returns its approximate duration relative to other runs.
     pub fn weight(&self) -> u64 {
-        let phases = if self.arguments.iter().any(|argument| argument == "--preset" || argument == "--mix") {
-            1
-        } else {
-            6
-        };
+        let is_one = self.value("--preset").or(self.value("--mix")).is_some();
+        let phases = if is_one { 1 } else { 6 };
         1000 + self.keys + self.operations * phases
     }
 
@@ -178,6 +136,13 @@ impl Run {
             Measuring::Redis(redis) => redis.measure(),
         }
     }
+}
+
+/// Returns the mean number of bytes of an item out of line: `bytes:8-128` or `bytes:64`.
+fn bytes_of(kind: &str) -> Option<u64> {
+    let sizes = kind.strip_prefix("bytes:")?;
+    let (least, most) = sizes.split_once('-').unwrap_or((sizes, sizes));
+    Some(least.parse::<u64>().ok()?.midpoint(most.parse().ok()?))
 }
 
 /// Returns the number of this machine's processors.

@@ -112,7 +112,7 @@ pub fn markdown(figure: &Figure, results: &[&Measurement]) -> String {
         Kind::Counted => "Counted: the same on every machine.",
         Kind::Timed => "Timed, on the machine named above.",
     };
-    let _ = writeln!(text, "{}\n", [kind, figure.note].join(" ").trim());
+    let _ = writeln!(text, "{}\n", [kind, &figure.note].join(" ").trim());
     for metric in distinct(results.iter().map(|result| &result.metric)) {
         let rows: Vec<&Measurement> =
             results.iter().filter(|result| &result.metric == metric).copied().collect();

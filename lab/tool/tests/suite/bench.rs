@@ -82,12 +82,18 @@ fn bench_runs_every_preset_mix_and_distribution() {
 #[test]
 fn bench_against_volatile_maps_runs_the_same_phases_in_turns() {
     let bench = Bench::new();
-    let arguments =
-        "bench --records 3k --threads 2 --rounds 3 --pool @p --against ferntree,congee,scc,skiplist,btreemap";
+    let mut arguments =
+        "bench --records 3k --threads 2 --rounds 3 --pool @p --against ferntree,congee,scc,skiplist,btreemap"
+            .to_owned();
+    let mut wanted = vec!["ferntree", "congee", "scc", "skiplist", "btreemap"];
+    if cfg!(feature = "rivals") {
+        arguments.push_str(",masstree");
+        wanted.push("masstree");
+    }
     let report = bench.run(&format!("{arguments} --json")).json();
     let maps = report["against"].as_array().unwrap();
     let names: Vec<&str> = maps.iter().map(|map| map["name"].as_str().unwrap()).collect();
-    assert_eq!(names, ["ferntree", "congee", "scc", "skiplist", "btreemap"]);
+    assert_eq!(names, wanted);
     let all = phases(&report);
     for map in maps {
         // Two threads of a skip list miss keys that are being replaced.
@@ -128,6 +134,27 @@ fn bench_against_volatile_maps_runs_the_same_phases_in_turns() {
     ] {
         assert!(said.contains(part), "{part:?} is not in {said}");
     }
+}
+
+#[cfg(feature = "rivals")]
+#[test]
+fn bench_against_masstree_keeps_words_and_bytes() {
+    let bench = Bench::new();
+    let run = "bench --records 3k --threads 2 --pool @p --against masstree";
+    let mixed = "--mix get=3,upsert=2,insert_new=1,remove=2,scan=1 --operations 20k";
+    for shapes in ["", "--key bytes:8-40", "--value bytes:0-40", "--key bytes:256 --value bytes:0-300"] {
+        let report = bench.run(&format!("{run} {shapes} --json")).json();
+        let theirs = &report["against"][0];
+        assert_eq!(phases(theirs), phases(&report), "{shapes}");
+        for phase in theirs["phases"].as_array().unwrap() {
+            assert_eq!((&phase["found"], &phase["wrong"]), (&phase["operations"], &0.into()), "{shapes}");
+        }
+        let report = bench.run(&format!("{run} {shapes} {mixed} --json")).json();
+        let phases = report["against"][0]["phases"].as_array().unwrap();
+        assert!(phases.iter().all(|phase| phase["wrong"] == 0), "{shapes}: {phases:?}");
+    }
+    let said = bench.run(&format!("{run} --key bytes:8-257")).ok();
+    assert!(said.contains("masstree skips everything: its keys have at most 256 bytes"), "{said}");
 }
 
 #[test]
@@ -286,7 +313,7 @@ fn bench_against_what_is_no_wrapper_is_refused_in_one_line() {
     bench
         .run(&format!("bench --records 1k --pool @p --value bytes:4-9 --against {library}"))
         .refused(2, "one length each");
-    for (name, feature) in [("redb", "rivals"), ("sqlite", "rivals-c")] {
+    for (name, feature) in [("redb", "rivals"), ("masstree", "rivals"), ("lmdb", "rivals-c")] {
         if !cfg!(feature = "rivals") && !cfg!(feature = "rivals-c") {
             run(name).refused(2, &format!("--features {feature}"));
         }

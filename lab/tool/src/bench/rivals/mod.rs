@@ -16,10 +16,6 @@ pub mod pibench;
 mod redb;
 #[cfg(feature = "rocksdb")]
 mod rocksdb;
-#[cfg(feature = "rivals")]
-mod sled;
-#[cfg(feature = "sqlite")]
-mod sqlite;
 pub mod together;
 
 use std::path::{Path, PathBuf};
@@ -37,9 +33,7 @@ use super::subject::Subject;
 pub enum Rival {
     Redb,
     Fjall,
-    Sled,
     Lmdb,
-    Sqlite,
     Rocksdb,
 }
 
@@ -61,7 +55,7 @@ impl Class {
 
 /// Each store: its name, its feature, and what makes its operations survive the end of the process and a power
 /// failure.
-const RIVALS: [(Rival, &str, &str, [&str; 2]); 6] = [
+const RIVALS: [(Rival, &str, &str, [&str; 2]); 4] = [
     (
         Rival::Redb,
         "redb",
@@ -81,30 +75,12 @@ const RIVALS: [(Rival, &str, &str, [&str; 2]); 6] = [
         ],
     ),
     (
-        Rival::Sled,
-        "sled",
-        "rivals",
-        [
-            "survives a power failure: flush after each write, since less is only in its own memory",
-            "survives a power failure: flush after each write",
-        ],
-    ),
-    (
         Rival::Lmdb,
         "lmdb",
         "rivals-c",
         [
             "survives the end of the process: commits without fsync (MDB_NOSYNC)",
             "survives a power failure: a commit with fsync each",
-        ],
-    ),
-    (
-        Rival::Sqlite,
-        "sqlite",
-        "rivals-c",
-        [
-            "survives the end of the process: write-ahead log, synchronous=OFF",
-            "survives a power failure: write-ahead log, synchronous=FULL",
         ],
     ),
     (
@@ -136,9 +112,8 @@ impl Rival {
     /// Returns whether this build includes it.
     fn is_built(self) -> bool {
         match self {
-            Self::Redb | Self::Fjall | Self::Sled => cfg!(feature = "rivals"),
+            Self::Redb | Self::Fjall => cfg!(feature = "rivals"),
             Self::Lmdb => cfg!(feature = "lmdb"),
-            Self::Sqlite => cfg!(feature = "sqlite"),
             Self::Rocksdb => cfg!(feature = "rocksdb"),
         }
     }
@@ -153,7 +128,7 @@ impl Rival {
         let Some((rival, _, feature, _)) = RIVALS.iter().find(|(_, known, ..)| *known == name) else {
             // A map of the same feature.
             return match name {
-                "bplustree" => Err(absent(name, "rivals")),
+                "masstree" => Err(absent(name, "rivals")),
                 _ => Ok(None),
             };
         };
@@ -251,15 +226,11 @@ pub fn open_at(rival: Rival, folder: &Path, class: Class, max_bytes: u64) -> Out
         Rival::Redb => redb::open(folder),
         #[cfg(feature = "rivals")]
         Rival::Fjall => fjall::open(folder, class),
-        #[cfg(feature = "rivals")]
-        Rival::Sled => sled::open(folder),
         #[cfg(feature = "lmdb")]
         Rival::Lmdb => lmdb::open(folder, class, max_bytes),
-        #[cfg(feature = "sqlite")]
-        Rival::Sqlite => sqlite::open(folder, class),
         #[cfg(feature = "rocksdb")]
         Rival::Rocksdb => rocksdb::open(folder, class),
-        #[cfg(not(all(feature = "rivals", feature = "lmdb", feature = "rocksdb", feature = "sqlite")))]
+        #[cfg(not(all(feature = "rivals", feature = "lmdb", feature = "rocksdb")))]
         _ => Err(format!("not in this build ({class:?}, {max_bytes} bytes, {})", folder.display()).into()),
     };
     opened.map_err(|error| Failure::new(Exit::Failed, format!("{}: {error}", rival.name())))

@@ -11,7 +11,7 @@ use super::Kind;
 use super::ledger::{Ledger, PoolLedger, StoreLedger};
 use crate::bench::comparison::Plan;
 use crate::bench::competitor::Competitor;
-use crate::bench::rivals::{self, Class, Rival};
+use crate::bench::rivals::{self, Class};
 
 /// A store by name, with its creation parameters.
 #[derive(Debug)]
@@ -45,9 +45,7 @@ impl Kept {
         let kept = |(at, store): (usize, &Competitor)| {
             let takes_part = match store {
                 Competitor::Tree(design) => matches!(design, AnyDesign::Library(_)),
-                Competitor::Store(rival) => {
-                    kind != Kind::Snapshot && !matches!(rival, Rival::Sled | Rival::Sqlite)
-                }
+                Competitor::Store(_) => kind != Kind::Snapshot,
                 Competitor::Map(_) | Competitor::Library(_) | Competitor::Follower => false,
             };
             if !takes_part {

@@ -8,7 +8,8 @@ use std::path::{Path, PathBuf};
 
 use bristlecone_cli::failure::{Failure, Outcome};
 
-use super::figure::{Paper, Scale};
+use super::figure::Figure;
+use super::papers::Paper;
 use super::results::Measurement;
 
 const FILE: &str = "report.html";
@@ -21,11 +22,10 @@ pub fn check_writable(folder: &Path) -> Outcome {
 }
 
 /// Writes the page, and returns its path.
-pub fn write(folder: &Path, papers: &[&Paper], scale: Scale, all: &[Measurement]) -> Outcome<PathBuf> {
+pub fn write(folder: &Path, papers: &[(&Paper, Vec<Figure>)], all: &[Measurement]) -> Outcome<PathBuf> {
     let path = folder.join(FILE);
     let new = folder.join("report.html.new");
-    std::fs::write(&new, page::page(papers, scale, all))
-        .map_err(|error| Failure::io(new.display(), &error))?;
+    std::fs::write(&new, page::page(papers, all)).map_err(|error| Failure::io(new.display(), &error))?;
     std::fs::rename(&new, &path).map_err(|error| Failure::io(path.display(), &error))?;
     Ok(path)
 }

@@ -3,7 +3,8 @@
 use std::fmt::Write;
 
 use super::plot::{Plot, escape};
-use crate::reproduce::figure::{Figure, Kind, Paper, Scale, X};
+use crate::reproduce::figure::{Figure, Kind, X};
+use crate::reproduce::papers::Paper;
 use crate::reproduce::results::Measurement;
 use crate::reproduce::results_command::circumstances;
 use crate::reproduce::table::{deviation, distinct, number, paper, position};
@@ -12,7 +13,7 @@ const STYLE: &str = include_str!("style.css");
 const SCRIPT: &str = include_str!("sort.js");
 
 /// Writes the page.
-pub fn page(papers: &[&Paper], scale: Scale, all: &[Measurement]) -> String {
+pub fn page(papers: &[(&Paper, Vec<Figure>)], all: &[Measurement]) -> String {
     let mut html = format!(
         "<!doctype html>\n<html lang=\"en\">\n<head>\n<meta charset=\"utf-8\">\n\
          <meta name=\"viewport\" content=\"width=device-width, initial-scale=1\">\n\
@@ -28,23 +29,23 @@ pub fn page(papers: &[&Paper], scale: Scale, all: &[Measurement]) -> String {
          machine named above. A ring is the paper\u{2019}s number. Deviations are in percent of it, or in points where both are \
          percent. Click on a head to sort by that column.</p>\n",
     );
-    type Shown<'a> = (&'a Paper, Vec<(Figure, Vec<&'a Measurement>)>);
+    type Shown<'a> = (&'a Paper, Vec<(&'a Figure, Vec<&'a Measurement>)>);
     let shown: Vec<Shown<'_>> = papers
         .iter()
-        .map(|paper| (*paper, figures(paper, scale, all)))
+        .map(|(paper, figures)| (*paper, measured(paper, figures, all)))
         .filter(|(_, figures)| !figures.is_empty())
         .collect();
     html.push_str("<nav>\n");
     for (paper, figures) in &shown {
         let links: Vec<String> = figures
             .iter()
-            .map(|(figure, _)| format!("<a href=\"#{0}-{1}\">{1}</a>", paper.name, anchor(figure.name)))
+            .map(|(figure, _)| format!("<a href=\"#{0}-{1}\">{1}</a>", paper.name, anchor(&figure.name)))
             .collect();
         let _ = writeln!(html, "<p><a href=\"#{0}\"><b>{0}</b></a> {1}</p>", paper.name, links.join(" "));
     }
     html.push_str("</nav>\n</header>\n<main>\n");
     for (paper, figures) in &shown {
-        let _ = writeln!(html, "<h2 id=\"{}\">{}</h2>", paper.name, escape(paper.title));
+        let _ = writeln!(html, "<h2 id=\"{}\">{}</h2>", paper.name, escape(paper.title()));
         for (figure, rows) in figures {
             show(&mut html, paper, figure, rows);
         }
@@ -58,15 +59,16 @@ fn anchor(name: &str) -> String {
 }
 
 /// Returns the figures of a paper that have results.
-fn figures<'a>(paper: &Paper, scale: Scale, all: &'a [Measurement]) -> Vec<(Figure, Vec<&'a Measurement>)> {
-    let of = |figure: Figure| {
-        let is_of = |result: &&Measurement| {
-            (result.paper.as_str(), result.figure.as_str()) == (paper.name, figure.name)
-        };
-        let rows: Vec<_> = all.iter().filter(is_of).collect();
-        (figure, rows)
+fn measured<'a>(
+    paper: &Paper,
+    figures: &'a [Figure],
+    all: &'a [Measurement],
+) -> Vec<(&'a Figure, Vec<&'a Measurement>)> {
+    let of = |figure: &'a Figure| {
+        let is_of = |result: &&Measurement| result.paper == paper.name && result.figure == figure.name;
+        (figure, all.iter().filter(is_of).collect::<Vec<_>>())
     };
-    (paper.figures)(scale).into_iter().map(of).filter(|(_, rows)| !rows.is_empty()).collect()
+    figures.iter().map(of).filter(|(_, rows)| !rows.is_empty()).collect()
 }
 
 /// Maximum number of points in a table: curves are in the plot and in the file of results.
@@ -81,11 +83,11 @@ fn show(html: &mut String, paper: &Paper, figure: &Figure, rows: &[&Measurement]
         html,
         "<section id=\"{}-{}\">\n<h3>{} <span class=\"kind {kind}\">{kind}</span></h3>",
         paper.name,
-        anchor(figure.name),
+        anchor(&figure.name),
         escape(&format!("{}: {}", figure.name, figure.title))
     );
     if !figure.note.is_empty() {
-        let _ = writeln!(html, "<p>{}</p>", escape(figure.note));
+        let _ = writeln!(html, "<p>{}</p>", escape(&figure.note));
     }
     html.push_str("<div class=\"plots\">\n");
     for (metric, spread) in panels(rows) {
@@ -95,7 +97,7 @@ fn show(html: &mut String, paper: &Paper, figure: &Figure, rows: &[&Measurement]
         let rows: Vec<&Measurement> = rows.iter().filter(of).copied().filter(has_value).collect();
         let unit = rows.first().map_or("", |row| row.unit.as_str());
         let plot =
-            Plot { title: metric, x: figure.x, unit, logarithmic: figure.logarithmic && unit != "%", rows };
+            Plot { title: metric, x: &figure.x, unit, logarithmic: figure.logarithmic && unit != "%", rows };
         let svg = plot.svg();
         if !svg.is_empty() {
             let _ = writeln!(html, "<figure>\n{svg}</figure>");
@@ -132,7 +134,18 @@ fn table(html: &mut String, figure: &Figure, rows: &[&Measurement]) {
         "<details{open}><summary>{} numbers</summary>\n<div class=\"wide\">\n<table class=\"sortable\">",
         shown.len()
     );
-    let heads = ["series", figure.x, "what", "ours", "unit", "least", "most", "paper", "deviation", "remark"];
+    let heads = [
+        "series",
+        figure.x.as_str(),
+        "what",
+        "ours",
+        "unit",
+        "least",
+        "most",
+        "paper",
+        "deviation",
+        "remark",
+    ];
     let heads: Vec<String> = heads
         .iter()
         .map(|head| format!("<th scope=\"col\"><button type=\"button\">{}</button></th>", escape(head)))
