@@ -321,7 +321,8 @@ mod tests {
         assert!(refused("stepped", 100).contains("stepped must be 64 to 256, a multiple of 64"));
         assert!(refused("large", (1 << 32) + 1).contains("large must be 0 to 2^32"));
         assert!(
-            refused("other", 1).contains("toy has no option \"other\": it has few, many, stepped, large")
+            refused("other", 1)
+                .contains("toy has no option \"other\"; its options are few, many, stepped, large")
         );
         let both = [("few".to_owned(), 4), ("many".to_owned(), 3)];
         assert!(Toy::parse(&both).unwrap_err().to_string().contains("few must be at most many"));

@@ -72,7 +72,7 @@ fn values_that_do_not_decode_are_left_out_and_reported() {
     let is_told = |error: Error| {
         let told = error.to_string();
         assert!(
-            matches!(error, Error::Corrupted { .. }) && told.contains("bytes that are no json"),
+            matches!(error, Error::Corrupted { .. }) && told.contains("bytes that are not a valid json"),
             "{told}"
         );
     };

@@ -71,7 +71,7 @@ fn an_error_a_panic_and_a_rollback_change_nothing() {
         tx.insert(&tree, 1, 4)?;
         pool.transaction(|inner| inner.insert(&tree, 2, 2))
     });
-    assert!(nested.unwrap_err().to_string().starts_with("a transaction within a transaction"));
+    assert!(nested.unwrap_err().to_string().starts_with("nested transactions"));
     let other = elsewhere.open();
     let foreign = other.tree::<u64, u64>("t").unwrap();
     let mixed = pool.transaction(|tx| {

@@ -18,6 +18,31 @@ pub const EXPLAINED: &[Explanation] = &{
 
 const OF_LIBRARY: &[Explanation] = &[
     (
+        "lose publish \"pool commit.4\"",
+        1,
+        "not shown: the two records of a batch that was attempted without room would have to lie in different chunks of the log",
+    ),
+    (
+        "swap publish \"pool commit.4\"",
+        1,
+        "not shown: the two records of a batch that was attempted without room would have to lie in different chunks of the log",
+    ),
+    (
+        "remove flush \"pool commit.4\"",
+        1,
+        "not shown: the two records of a batch that was attempted without room would have to lie in different chunks of the log",
+    ),
+    (
+        "shift flush \"pool commit.4\"",
+        1,
+        "not shown: the two records of a batch that was attempted without room would have to lie in different chunks of the log",
+    ),
+    (
+        "remove fence \"pool commit.4\"",
+        1,
+        "not shown: the two records of a batch that was attempted without room would have to lie in different chunks of the log",
+    ),
+    (
         "swap publish \"fptree create\"",
         1,
         "nothing goes through micro-logs before the tree has its first leaf",
