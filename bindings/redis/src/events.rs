@@ -83,7 +83,10 @@ pub fn subscribe(ctx: Ctx) -> bool {
         let event = raw::RedisModuleEvent { id, dataver: 1 };
         call!(RedisModule_SubscribeToServerEvent(ctx, event, callback)) == raw::REDISMODULE_OK as c_int
     };
-    let kinds = raw::REDISMODULE_NOTIFY_GENERIC | raw::REDISMODULE_NOTIFY_LOADED;
+    let kinds = raw::REDISMODULE_NOTIFY_GENERIC
+        | raw::REDISMODULE_NOTIFY_LOADED
+        | raw::REDISMODULE_NOTIFY_EXPIRED
+        | raw::REDISMODULE_NOTIFY_EVICTED;
     events.into_iter().all(told)
         && call!(RedisModule_SubscribeToKeyspaceEvents(ctx, kinds as c_int, Some(on_key)))
             == raw::REDISMODULE_OK as c_int
@@ -318,7 +321,7 @@ unsafe extern "C" fn on_key(ctx: Ctx, _kind: c_int, event: *const c_char, name: 
         event.to_bytes(),
         b"loaded" | b"restore" | b"copy_to" | b"rename_to" | b"move_to" | b"expire" | b"persist"
     );
-    let frees = matches!(event.to_bytes(), b"del" | b"rename_from" | b"move_from");
+    let frees = matches!(event.to_bytes(), b"del" | b"expired" | b"evicted" | b"rename_from" | b"move_from");
     if frees && !BY_MODULE.get() && !OWN_WORK.get() {
         state::store().note_freed();
     }
@@ -346,8 +349,7 @@ fn settle(ctx: Ctx, name: RawString) {
     if map.is_placeholder() {
         return;
     }
-    let db = call!(RedisModule_GetSelectedDb(ctx));
-    match state::store().attach(map.id(), map.space(), db, key.expires(), bytes(name)) {
+    match state::store().attach(map.id(), map.space(), key.db(), key.expires(), bytes(name)) {
         Ok(space) => map.set_space(space),
         Err(error) => warn(&format!("a key's name or time to live is not durable: {error}")),
     }

@@ -34,7 +34,7 @@ pub fn missing() -> Option<&'static str> {
     }
     need!(RedisModule_GetAbsExpire RedisModule_SetAbsExpire RedisModule_GetDbIdFromIO RedisModule_ReplyWithMap
         RedisModule_SubscribeToServerEvent RedisModule_SetCommandInfo RedisModule_Scan
-        RedisModule_GetToDbIdFromOptCtx);
+        RedisModule_GetToDbIdFromOptCtx RedisModule_GetDbIdFromModuleKey);
     None
 }
 
@@ -194,6 +194,11 @@ impl Key {
 
     fn open(ctx: Ctx, name: RawString, mode: c_int) -> Option<Self> {
         NonNull::new(call!(RedisModule_OpenKey(ctx, name, mode))).map(Self)
+    }
+
+    /// Returns the key's database. In `MULTI` Valkey 9.1 says of a context that it has the database in which `MULTI` began.
+    pub fn db(&self) -> c_int {
+        call!(RedisModule_GetDbIdFromModuleKey(self.0.as_ptr()))
     }
 
     /// Returns what the key holds; `of` is the module's type.

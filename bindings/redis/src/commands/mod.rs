@@ -100,7 +100,7 @@ impl<'a> Call<'a> {
     pub fn write(&self) -> Result<Target<'a>, Refusal> {
         let Some(key) = Key::write(self.ctx, self.raw[1]) else { return refuse("the key cannot be opened") };
         let map = map_of(&key)?;
-        Ok(Target { key, map, db: call!(RedisModule_GetSelectedDb(self.ctx)), name: bytes(self.raw[1]) })
+        Ok(Target { db: key.db(), key, map, name: bytes(self.raw[1]) })
     }
 
     /// Tells replicas, the append-only file and listeners that the command was carried out, as these arguments after the key.

@@ -269,10 +269,8 @@ const GROUPS: [&[&str]; 9] = [
 ];
 
 /// Commands of a pipeline, of which the server writes none to its file.
-const PIPELINES: [&[&str]; 9] = [
+const PIPELINES: [&[&str]; 7] = [
     &["DEL m s"],
-    &["FLUSHDB"],
-    &["FLUSHALL"],
     &["SWAPDB 0 1"],
     // A map under a name whose value the file still has.
     &["RENAME s t", "OM.SET s a 1"],
