@@ -83,10 +83,8 @@ pub fn subscribe(ctx: Ctx) -> bool {
         let event = raw::RedisModuleEvent { id, dataver: 1 };
         call!(RedisModule_SubscribeToServerEvent(ctx, event, callback)) == raw::REDISMODULE_OK as c_int
     };
-    let kinds = raw::REDISMODULE_NOTIFY_GENERIC
-        | raw::REDISMODULE_NOTIFY_LOADED
-        | raw::REDISMODULE_NOTIFY_EXPIRED
-        | raw::REDISMODULE_NOTIFY_EVICTED;
+    let kinds =
+        raw::REDISMODULE_NOTIFY_GENERIC | raw::REDISMODULE_NOTIFY_LOADED | raw::REDISMODULE_NOTIFY_EXPIRED;
     events.into_iter().all(told)
         && call!(RedisModule_SubscribeToKeyspaceEvents(ctx, kinds as c_int, Some(on_key)))
             == raw::REDISMODULE_OK as c_int
@@ -105,7 +103,7 @@ unsafe extern "C" fn on_flush(_ctx: Ctx, _event: raw::RedisModuleEvent, sub: u64
     }
     // SAFETY: the server passes this structure with this event.
     let db = unsafe { (*data.cast::<raw::RedisModuleFlushInfoV1>()).dbnum };
-    state::store().note_freed();
+    state::store().note_freed(None);
     note("a flush is not durable", state::store().flush((db >= 0).then_some(db)));
 }
 
@@ -115,7 +113,7 @@ unsafe extern "C" fn on_swap(_ctx: Ctx, _event: raw::RedisModuleEvent, _sub: u64
     }
     // SAFETY: the server passes this structure with this event.
     let info = unsafe { &*data.cast::<raw::RedisModuleSwapDbInfoV1>() };
-    state::store().note_freed();
+    state::store().note_freed(None);
     note("SWAPDB is not durable", state::store().swap(info.dbnum_first, info.dbnum_second));
 }
 
@@ -177,7 +175,7 @@ unsafe extern "C" fn on_event_loop(ctx: Ctx, _event: raw::RedisModuleEvent, sub:
 
 fn settle_detached() {
     if !skips_files() {
-        note("a map was deleted and may be back after a restart", state::store().settle());
+        note(NOT_DELETED, state::store().settle());
     }
 }
 
@@ -196,6 +194,9 @@ unsafe extern "C" fn on_fork(ctx: Ctx, _event: raw::RedisModuleEvent, sub: u64, 
         latency::watch(ctx, c"bristlecone-fork", began);
     }
 }
+
+/// What is reported if a deleted map cannot be removed.
+const NOT_DELETED: &str = "a map was deleted and may be back after a restart";
 
 /// What is reported if the journal cannot be emptied.
 const UNITS: &str = "what was acknowledged may be undone after a restart";
@@ -321,13 +322,13 @@ unsafe extern "C" fn on_key(ctx: Ctx, _kind: c_int, event: *const c_char, name: 
         event.to_bytes(),
         b"loaded" | b"restore" | b"copy_to" | b"rename_to" | b"move_to" | b"expire" | b"persist"
     );
-    let frees = matches!(event.to_bytes(), b"del" | b"expired" | b"evicted" | b"rename_from" | b"move_from");
-    if frees && !BY_MODULE.get() && !OWN_WORK.get() {
-        state::store().note_freed();
-    }
+    let frees = matches!(event.to_bytes(), b"del" | b"expired" | b"rename_from" | b"move_from");
     // Without a file one step at the end of the turn is enough.
-    if event.to_bytes() == b"del" && has_append_only_file() {
-        settle_detached();
+    if frees && !BY_MODULE.get() && !OWN_WORK.get() && !skips_files() && has_append_only_file() {
+        state::store().note_freed(Some(bytes(name)));
+        if event.to_bytes() == b"del" {
+            note(NOT_DELETED, state::store().settle_within());
+        }
     }
     if matters && !OWN_WORK.get() && !skips_files() {
         if event.to_bytes() == b"copy_to" {

@@ -59,7 +59,7 @@ impl Store {
     pub fn attach(&self, id: u64, from: Option<u64>, db: i32, expires: i64, name: &[u8]) -> Result<u64> {
         let space = self.with_reserve(|| self.space_of(db))?;
         let value = entry_value(expires, name);
-        let in_one_step = self.commit(|step| {
+        let in_one_step = self.commit(self.was_freed(name), |step| {
             match from {
                 Some(from) if from == space => {}
                 Some(from) => step.remove(Of::Directory, &place(from, id)),
@@ -92,15 +92,25 @@ impl Store {
     /// Those of a write, if not even the entries could be removed. They are removed later.
     pub fn settle(&self) -> Result<()> {
         self.set_covered_aside();
-        self.remove_entries(&mut lock(&self.detached))
+        self.remove_in_one_step(false, &mut lock(&self.detached))
+    }
+
+    /// Removes them inside a command that may remove values of other types, too.
+    pub fn settle_within(&self) -> Result<()> {
+        self.set_covered_aside();
+        self.remove_in_one_step(true, &mut lock(&self.detached))
     }
 
     /// Removes entries of maps that no key has any more; those that could not be removed stay in the list.
     pub fn remove_entries(&self, gone: &mut Vec<(u64, u64)>) -> Result<()> {
+        self.remove_in_one_step(false, gone)
+    }
+
+    fn remove_in_one_step(&self, asked: bool, gone: &mut Vec<(u64, u64)>) -> Result<()> {
         if gone.is_empty() {
             return Ok(());
         }
-        match self.in_one_step(false, |step| remove_in(step, gone)) {
+        match self.in_one_step(asked, |step| remove_in(step, gone)) {
             Err(error) if error.is_no_room() => self.remove_by_steps(gone),
             Err(error) => Err(error),
             Ok(()) => {
@@ -110,11 +120,12 @@ impl Store {
         }
     }
 
-    /// Commits what `fill` puts into a step, together with the removal of what is detached.
-    pub(super) fn commit(&self, fill: impl Fn(&mut Step<'_>)) -> Result<()> {
+    /// Commits what `fill` puts into a step, together with the removal of what is detached. `asked`: see
+    /// [`has_journal`](Self::has_journal).
+    pub(super) fn commit(&self, asked: bool, fill: impl Fn(&mut Step<'_>)) -> Result<()> {
         self.set_covered_aside();
         let mut detached = lock(&self.detached);
-        self.in_one_step(false, |step| {
+        self.in_one_step(asked, |step| {
             remove_in(step, &detached);
             fill(step);
         })?;

@@ -13,6 +13,7 @@
 //! Nothing is undone that has a reply. So if the server replies before it writes the file, or has no file, the journal is
 //! emptied before. If there is no room for a journal, it is emptied, and the steps of that turn are single ones.
 
+use std::collections::HashSet;
 use std::ops::Bound;
 use std::time::SystemTime;
 
@@ -48,8 +49,10 @@ pub struct Journal {
     last: u64,
     /// What is to be removed in the background, once its removal cannot be undone any more.
     held: Vec<Garbage>,
-    /// A name lost its value in this turn, of whichever type.
-    freed: bool,
+    /// Names that lost their values in this turn, of whichever type.
+    freed: HashSet<Vec<u8>>,
+    /// All names of a database lost theirs.
+    freed_all: bool,
     /// The replies of this turn are next.
     ends: bool,
     /// There is no room for a journal in this turn.
@@ -165,7 +168,7 @@ impl Store {
     fn next_number(&self, asked: bool) -> Option<Number> {
         let turn = server::turn();
         let mut journal = lock(&self.journal);
-        let is_mixed = turn.has_append_only_file && (asked || journal.freed);
+        let is_mixed = turn.has_append_only_file && asked;
         let wanted = turn.is_unit || is_mixed || !journal.rows.is_empty();
         if !wanted || turn.is_loading || journal.is_off || journal.undecided {
             return None;
@@ -213,9 +216,20 @@ impl Store {
         of.extend(garbage);
     }
 
-    /// Notes that a name has lost its value in this turn: if that is undone, so is the map that takes the name next.
-    pub fn note_freed(&self) {
-        lock(&self.journal).freed = true;
+    /// Notes that a name has lost its value in this turn: if that is undone, so is the map that takes the name next. `None`: all
+    /// names of a database have.
+    pub fn note_freed(&self, name: Option<&[u8]>) {
+        let mut journal = lock(&self.journal);
+        match name {
+            Some(name) => _ = journal.freed.insert(name.to_vec()),
+            None => journal.freed_all = true,
+        }
+    }
+
+    /// Returns whether a name has lost its value in this turn.
+    pub(super) fn was_freed(&self, name: &[u8]) -> bool {
+        let journal = lock(&self.journal);
+        journal.freed_all || journal.freed.contains(name)
     }
 
     /// Empties the journal if the server may send its replies before it writes the file.
@@ -232,7 +246,8 @@ impl Store {
     pub fn begin_turn(&self) -> Result<()> {
         {
             let mut journal = lock(&self.journal);
-            (journal.ends, journal.freed, journal.is_off) = (false, false, false);
+            (journal.ends, journal.freed_all, journal.is_off) = (false, false, false);
+            journal.freed.clear();
         }
         self.empty_journal()
     }

@@ -261,7 +261,7 @@ impl Store {
         self.help(changes.len());
         let (space, id) = (self.with_room(|| self.space_of(db))?, self.new_id());
         self.with_room(|| {
-            self.commit(|step| {
+            self.commit(self.was_freed(name), |step| {
                 step.insert(Of::Directory, &place(space, id), &entry_value(FOREVER, name));
                 change(step, id, changes);
             })
