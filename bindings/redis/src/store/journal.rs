@@ -89,31 +89,41 @@ impl Step<'_> {
 
     /// Writes what a key has into the journal.
     fn keep(&mut self, of: Of, key: &[u8]) {
-        let Some(Number(number, has_file)) = self.number else { return };
-        let old = self.store.tree(of).try_get(key).unwrap_or_else(|error| {
-            self.refused = Some(error);
-            None
-        });
-        let at = self.rows.len() as u32;
-        let change = Change {
-            has_file,
-            of: of as u8,
-            key: key.to_vec(),
-            old_bytes: old.as_ref().map_or(ABSENT, |old| old.len() as u32),
-        };
-        self.add_row(row(number, at, false), change.to_bytes());
-        if let Some(old) = old {
-            self.add_row(row(number, at, true), old);
+        if self.number.is_some() {
+            match self.store.tree(of).try_get(key) {
+                Ok(old) => self.keep_value(of, key, old),
+                Err(error) => self.refused = Some(error),
+            }
         }
     }
 
-    fn add_row(&mut self, key: Vec<u8>, mut value: Vec<u8>) {
+    fn keep_value(&mut self, of: Of, key: &[u8], old: Option<Vec<u8>>) {
+        let Some(number) = self.number else { return };
+        for (row, value) in rows_of(number, self.rows.len() as u32, of, key, old) {
+            self.batch.insert(&self.store.meta, &row, &value);
+            self.rows.push(row);
+        }
+    }
+}
+
+/// Returns the rows of a change: the value from before, if there was one, and what was changed.
+fn rows_of(
+    Number(number, has_file): Number,
+    at: u32,
+    of: Of,
+    key: &[u8],
+    old: Option<Vec<u8>>,
+) -> Vec<(Vec<u8>, Vec<u8>)> {
+    let old_bytes = old.as_ref().map_or(ABSENT, |old| old.len() as u32);
+    let change = Change { has_file, of: of as u8, key: key.to_vec(), old_bytes };
+    let old = old.map(|old| (row(number, at, true), old));
+    let mut rows: Vec<_> = old.into_iter().chain([(row(number, at, false), change.to_bytes())]).collect();
+    for (_, value) in &mut rows {
         if let Some(len) = ROW_BYTES.into_iter().find(|len| *len >= value.len()) {
             value.resize(len, 0);
         }
-        self.batch.insert(&self.store.meta, &key, &value);
-        self.rows.push(key);
     }
+    rows
 }
 
 /// What a row of the journal says of a change.
@@ -196,6 +206,34 @@ impl Store {
             }
             done => done,
         }
+    }
+
+    /// Writes an item, or removes it, whose old value is known. Cheaper than a step: the rows are written first, and a row without
+    /// its change is harmless.
+    pub(super) fn replace(&self, key: &[u8], old: Option<Vec<u8>>, new: Option<&[u8]>) -> Result<()> {
+        let write = || match new {
+            Some(value) => self.items.upsert(key, value),
+            None => self.items.remove(key).map(drop),
+        };
+        let Some(number) = self.next_number(false) else { return write() };
+        match self.keep_alone(number, key, old).and_then(|()| write()) {
+            Ok(()) if number.1 => server::append_unit(number.0),
+            Err(error) if error.is_no_room() => {
+                self.empty_journal()?;
+                lock(&self.journal).is_off = true;
+                return write();
+            }
+            done => return done,
+        }
+        Ok(())
+    }
+
+    fn keep_alone(&self, number: Number, key: &[u8], old: Option<Vec<u8>>) -> Result<()> {
+        for (row, value) in rows_of(number, 0, Of::Items, key, old) {
+            self.meta.upsert(&row, &value)?;
+            lock(&self.journal).rows.push(row);
+        }
+        Ok(())
     }
 
     fn try_step(&self, number: Option<Number>, fill: &impl Fn(&mut Step<'_>)) -> Result<()> {
@@ -331,7 +369,8 @@ impl Store {
             return tree.remove(&change.key).map(drop);
         }
         *row.last_mut().ok_or_else(short)? = 1;
-        let old = self.meta.try_get(&row)?.ok_or_else(short)?;
+        // It is written before its change, and the first to go when the journal is emptied.
+        let Some(old) = self.meta.try_get(&row)? else { return Ok(()) };
         let old = old.get(..change.old_bytes as usize).ok_or_else(short)?;
         self.with_reserve(|| tree.upsert(&change.key, old))
     }

@@ -237,9 +237,9 @@ impl Store {
         self.settle()?;
         let key = item_key(id, field);
         if self.has_journal(false) {
-            let is_new = self.items.try_get(&key)?.is_none();
-            self.with_room(|| self.in_one_step(false, |step| step.insert(Of::Items, &key, value)))?;
-            return Ok(is_new);
+            let old = self.items.try_get(&key)?;
+            self.with_room(|| self.replace(&key, old.clone(), Some(value)))?;
+            return Ok(old.is_none());
         }
         Ok(self.with_room(|| self.items.insert(&key, value))?.is_none())
     }
@@ -249,8 +249,9 @@ impl Store {
         self.settle()?;
         let key = item_key(id, field);
         if self.has_journal(false) {
-            let is_there = self.items.try_get(&key)?.is_some();
-            self.in_one_step(false, |step| step.remove(Of::Items, &key))?;
+            let old = self.items.try_get(&key)?;
+            let is_there = old.is_some();
+            self.replace(&key, old, None)?;
             return Ok(is_there);
         }
         Ok(self.items.remove(&key)?.is_some())
