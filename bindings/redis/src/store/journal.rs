@@ -392,14 +392,14 @@ mod tests {
     }
 
     /// Returns the values of fields of a map after steps 1 to 4 of a server that has a file, or has none, and a start that reads
-    /// what `last` says.
+    /// what `last` says. Step 4 is a single one; of step 5 there is the old value alone.
     fn after_steps(name: &str, has_file: bool, last: Option<u64>) -> Vec<Option<Vec<u8>>> {
         let path = format!("/dev/shm/bristlecone-redis-journal-{}-{name}.pool", std::process::id());
         let store = open(&path);
         store.set_ready(true).unwrap();
         let id = store.create(0, b"map", &[(b"a", Some(b"0")), (b"b", Some(b"0"))]).unwrap().1;
         let key = |field: &str| super::super::item_key(id, field.as_bytes());
-        for number in 1..=4u64 {
+        for number in 1..=3u64 {
             let step = store.try_step(Some(Number(number, has_file)), &|step: &mut Step<'_>| {
                 step.insert(Of::Items, &key("a"), number.to_string().as_bytes());
                 match number {
@@ -409,6 +409,11 @@ mod tests {
                 }
             });
             step.unwrap();
+        }
+        for number in 4..=5 {
+            let old = store.items.try_get(&key("a")).unwrap();
+            store.keep_alone(Number(number, has_file), &key("a"), old).unwrap();
+            store.items.upsert(&key("a"), b"4").unwrap();
         }
         drop(store);
         let store = open(&path);
