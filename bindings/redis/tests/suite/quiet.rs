@@ -99,7 +99,7 @@ fn only_changes_raise(figure: &str, arguments: &[&str]) {
 
 #[test]
 fn only_changes_are_replicated() {
-    only_changes_raise("aof_current_size", &["--appendonly", "yes"]);
+    only_changes_raise("aof_current_size", &["--appendonly", "yes", "--appendfsync", "no"]);
 }
 
 #[test]
