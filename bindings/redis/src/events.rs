@@ -12,14 +12,16 @@
 
 use std::cell::Cell;
 use std::ffi::{CStr, c_char, c_int, c_void};
-use std::sync::atomic::{AtomicBool, Ordering};
+use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use std::time::Instant;
 
 use bristlecone::Error;
 
 use crate::kind;
 use crate::map::{Map, PLACEHOLDERS};
-use crate::server::{Ctx, Holds, Key, OwnString, RawString, bytes, call, log, raw, warn};
+use crate::server::{
+    Ctx, Holds, Key, OwnString, RawString, bytes, call, has_append_only_file, log, raw, warn,
+};
 use crate::store::FOREVER;
 use crate::{backups, fork, latency, offsets, state};
 
@@ -28,14 +30,32 @@ static RESTORED: AtomicBool = AtomicBool::new(false);
 /// A file or a stream is being loaded.
 static LOADING: AtomicBool = AtomicBool::new(false);
 
+/// The last `OM.UNIT` of the append-only file that was read.
+static LAST_UNIT: AtomicU64 = AtomicU64::new(0);
+
 /// Damaged maps that are named in the log at a start, of any number.
 const DAMAGED_NAMED: usize = 10;
 
 thread_local! {
+    /// A command of the module deletes a key whose map is empty.
+    static BY_MODULE: Cell<bool> = const { Cell::new(false) };
     /// The module itself changes keys, and needs not be told.
     static OWN_WORK: Cell<bool> = const { Cell::new(false) };
     /// The database that a key is copied to: the event names the one that it is copied from.
     static COPIED_TO: Cell<c_int> = const { Cell::new(0) };
+}
+
+/// Calls `work`, which deletes a key on behalf of a command of the module.
+pub fn by_module(work: impl FnOnce()) {
+    BY_MODULE.set(true);
+    work();
+    BY_MODULE.set(false);
+}
+
+/// Notes the number of an `OM.UNIT` that is read from the append-only file.
+pub fn reads_unit(number: &[u8]) {
+    let number = std::str::from_utf8(number).ok().and_then(|number| number.parse().ok());
+    LAST_UNIT.fetch_max(number.unwrap_or(0), Ordering::Relaxed);
 }
 
 /// Notes the database that a key is being copied to.
@@ -63,7 +83,8 @@ pub fn subscribe(ctx: Ctx) -> bool {
         let event = raw::RedisModuleEvent { id, dataver: 1 };
         call!(RedisModule_SubscribeToServerEvent(ctx, event, callback)) == raw::REDISMODULE_OK as c_int
     };
-    let kinds = raw::REDISMODULE_NOTIFY_GENERIC | raw::REDISMODULE_NOTIFY_LOADED;
+    let kinds =
+        raw::REDISMODULE_NOTIFY_GENERIC | raw::REDISMODULE_NOTIFY_LOADED | raw::REDISMODULE_NOTIFY_EXPIRED;
     events.into_iter().all(told)
         && call!(RedisModule_SubscribeToKeyspaceEvents(ctx, kinds as c_int, Some(on_key)))
             == raw::REDISMODULE_OK as c_int
@@ -82,6 +103,7 @@ unsafe extern "C" fn on_flush(_ctx: Ctx, _event: raw::RedisModuleEvent, sub: u64
     }
     // SAFETY: the server passes this structure with this event.
     let db = unsafe { (*data.cast::<raw::RedisModuleFlushInfoV1>()).dbnum };
+    state::store().note_freed(None);
     note("a flush is not durable", state::store().flush((db >= 0).then_some(db)));
 }
 
@@ -91,6 +113,7 @@ unsafe extern "C" fn on_swap(_ctx: Ctx, _event: raw::RedisModuleEvent, _sub: u64
     }
     // SAFETY: the server passes this structure with this event.
     let info = unsafe { &*data.cast::<raw::RedisModuleSwapDbInfoV1>() };
+    state::store().note_freed(None);
     note("SWAPDB is not durable", state::store().swap(info.dbnum_first, info.dbnum_second));
 }
 
@@ -128,6 +151,9 @@ unsafe extern "C" fn on_loading(ctx: Ctx, _event: raw::RedisModuleEvent, sub: u6
 
 unsafe extern "C" fn on_event_loop(ctx: Ctx, _event: raw::RedisModuleEvent, sub: u64, _data: *mut c_void) {
     if sub != raw::REDISMODULE_SUBEVENT_EVENTLOOP_BEFORE_SLEEP {
+        if RESTORED.load(Ordering::Relaxed) {
+            note(UNITS, state::store().begin_turn());
+        }
         return;
     }
     if !RESTORED.load(Ordering::Relaxed) {
@@ -138,6 +164,9 @@ unsafe extern "C" fn on_event_loop(ctx: Ctx, _event: raw::RedisModuleEvent, sub:
     if !skips_files() {
         note("a map was replaced and may be back after a restart", state::store().note_covered(false));
     }
+    if !skips_files() {
+        note(UNITS, state::store().end_turn());
+    }
     offsets::before_sleep(ctx);
     if !LOADING.load(Ordering::Relaxed) {
         backups::before_sleep(ctx);
@@ -146,13 +175,14 @@ unsafe extern "C" fn on_event_loop(ctx: Ctx, _event: raw::RedisModuleEvent, sub:
 
 fn settle_detached() {
     if !skips_files() {
-        note("a map was deleted and may be back after a restart", state::store().settle());
+        note(NOT_DELETED, state::store().settle());
     }
 }
 
 unsafe extern "C" fn on_shutdown(_ctx: Ctx, _event: raw::RedisModuleEvent, _sub: u64, _data: *mut c_void) {
     settle_detached();
     note("a map was replaced and may be back after a restart", state::store().note_covered(true));
+    note(UNITS, state::store().empty_journal());
     offsets::at_shutdown();
     backups::at_shutdown();
 }
@@ -165,6 +195,12 @@ unsafe extern "C" fn on_fork(ctx: Ctx, _event: raw::RedisModuleEvent, sub: u64, 
     }
 }
 
+/// What is reported if a deleted map cannot be removed.
+const NOT_DELETED: &str = "a map was deleted and may be back after a restart";
+
+/// What is reported if the journal cannot be emptied.
+const UNITS: &str = "what was acknowledged may be undone after a restart";
+
 /// Puts the maps of the pool into the keyspace, once. Their pool was the truth, or has become it.
 pub fn restore(ctx: Ctx) {
     if RESTORED.swap(true, Ordering::Relaxed) {
@@ -172,7 +208,10 @@ pub fn restore(ctx: Ctx) {
     }
     let (store, began) = (state::store(), Instant::now());
     let from_pool = store.is_ready();
-    let result = if from_pool { put_maps(ctx) } else { store.set_ready(true).map(|()| 0) };
+    let last = backups::has_read_aof().then(|| LAST_UNIT.load(Ordering::Relaxed));
+    let decided = store.decide(last);
+    let put = || if from_pool { put_maps(ctx) } else { store.set_ready(true).map(|()| 0) };
+    let result = decided.and_then(|()| put());
     match result {
         Ok(maps) => {
             backups::started(from_pool, maps == 0 && PLACEHOLDERS.load(Ordering::Relaxed) == 0);
@@ -283,8 +322,13 @@ unsafe extern "C" fn on_key(ctx: Ctx, _kind: c_int, event: *const c_char, name: 
         event.to_bytes(),
         b"loaded" | b"restore" | b"copy_to" | b"rename_to" | b"move_to" | b"expire" | b"persist"
     );
-    if event.to_bytes() == b"del" {
-        settle_detached();
+    let frees = matches!(event.to_bytes(), b"del" | b"expired" | b"rename_from" | b"move_from");
+    // Without a file one step at the end of the turn is enough.
+    if frees && !BY_MODULE.get() && !OWN_WORK.get() && !skips_files() && has_append_only_file() {
+        state::store().note_freed(Some(bytes(name)));
+        if event.to_bytes() == b"del" {
+            note(NOT_DELETED, state::store().settle_within());
+        }
     }
     if matters && !OWN_WORK.get() && !skips_files() {
         if event.to_bytes() == b"copy_to" {
@@ -306,8 +350,7 @@ fn settle(ctx: Ctx, name: RawString) {
     if map.is_placeholder() {
         return;
     }
-    let db = call!(RedisModule_GetSelectedDb(ctx));
-    match state::store().attach(map.id(), map.space(), db, key.expires(), bytes(name)) {
+    match state::store().attach(map.id(), map.space(), key.db(), key.expires(), bytes(name)) {
         Ok(space) => map.set_space(space),
         Err(error) => warn(&format!("a key's name or time to live is not durable: {error}")),
     }

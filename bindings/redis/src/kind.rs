@@ -8,7 +8,7 @@ use bristlecone::Result;
 use crate::map::Map;
 use crate::pieces::{pack, unpack};
 use crate::server::{self, Ctx, Holds, Key, OwnString, RawString, call, raw, warn};
-use crate::store::{Change, ID_BYTES, all_of};
+use crate::store::{ID_BYTES, all_of};
 use crate::{backups, events, fork, offsets, state};
 
 /// The type's name, as dumps have it: nine characters.
@@ -121,8 +121,7 @@ fn fill_from(io: *mut raw::RedisModuleIO, id: u64) -> Option<u64> {
 
 fn write(id: u64, items: &[(&[u8], &[u8])]) -> Result<u64> {
     for items in items.chunks(256) {
-        let changes: Vec<Change<'_>> = items.iter().map(|(field, value)| (*field, Some(*value))).collect();
-        state::store().apply(id, &changes)?;
+        state::store().fill(id, items)?;
     }
     Ok(items.len() as u64)
 }

@@ -34,7 +34,7 @@ pub fn missing() -> Option<&'static str> {
     }
     need!(RedisModule_GetAbsExpire RedisModule_SetAbsExpire RedisModule_GetDbIdFromIO RedisModule_ReplyWithMap
         RedisModule_SubscribeToServerEvent RedisModule_SetCommandInfo RedisModule_Scan
-        RedisModule_GetToDbIdFromOptCtx);
+        RedisModule_GetToDbIdFromOptCtx RedisModule_GetDbIdFromModuleKey);
     None
 }
 
@@ -74,8 +74,55 @@ pub fn own_context() -> Ctx {
 
 /// Returns whether the server has an append-only file.
 pub fn has_append_only_file() -> bool {
-    let flags = call!(RedisModule_GetContextFlags(std::ptr::null_mut())) as u32;
-    flags & raw::REDISMODULE_CTX_FLAGS_AOF != 0
+    turn().has_append_only_file
+}
+
+/// What a turn of the server is for a change of the pool.
+#[derive(Clone, Copy, Debug)]
+pub struct Turn {
+    /// `MULTI` or a script is carried out.
+    pub is_unit: bool,
+    /// A file or a stream is loaded.
+    pub is_loading: bool,
+    /// There is an append-only file.
+    pub has_append_only_file: bool,
+}
+
+/// Returns what the server does now.
+pub fn turn() -> Turn {
+    // SAFETY: as in `call!`; unit tests have no server.
+    let flags = unsafe { raw::RedisModule_GetContextFlags.map_or(0, |ask| ask(std::ptr::null_mut())) } as u32;
+    let has = |flag: u32| flags & flag != 0;
+    Turn {
+        is_unit: has(raw::REDISMODULE_CTX_FLAGS_MULTI | raw::REDISMODULE_CTX_FLAGS_LUA),
+        is_loading: has(raw::REDISMODULE_CTX_FLAGS_LOADING),
+        has_append_only_file: has(raw::REDISMODULE_CTX_FLAGS_AOF),
+    }
+}
+
+/// Has the server append `OM.UNIT number` to its append-only file, with the command that it carries out. Replicas are not told.
+pub fn append_unit(number: u64) {
+    let number = number as c_longlong;
+    call!(RedisModule_Replicate(own_context(), c"OM.UNIT".as_ptr(), c"lR".as_ptr(), number));
+}
+
+/// Returns whether the server has written all that its append-only file is to have.
+pub fn is_file_written() -> bool {
+    !has_append_only_file() || of_persistence(c"aof_buffer_length") == 0
+}
+
+/// Returns whether the server may put off writing its append-only file at the end of this turn, and reply before it: with
+/// `appendfsync everysec`, while a thread is in `fsync`. Only writing the file starts an `fsync`.
+pub fn may_reply_first() -> bool {
+    !has_append_only_file() || of_persistence(c"aof_pending_bio_fsync") > 0
+}
+
+/// Returns a number of the section of `INFO` about persistence.
+fn of_persistence(field: &CStr) -> u64 {
+    let info = call!(RedisModule_GetServerInfo(std::ptr::null_mut(), c"persistence".as_ptr()));
+    let number = call!(RedisModule_ServerInfoGetFieldUnsigned(info, field.as_ptr(), std::ptr::null_mut()));
+    call!(RedisModule_FreeServerInfo(std::ptr::null_mut(), info));
+    number
 }
 
 /// Returns the value of an option of the server's configuration.
@@ -147,6 +194,11 @@ impl Key {
 
     fn open(ctx: Ctx, name: RawString, mode: c_int) -> Option<Self> {
         NonNull::new(call!(RedisModule_OpenKey(ctx, name, mode))).map(Self)
+    }
+
+    /// Returns the key's database. In `MULTI` Valkey 9.1 says of a context that it has the database in which `MULTI` began.
+    pub fn db(&self) -> c_int {
+        call!(RedisModule_GetDbIdFromModuleKey(self.0.as_ptr()))
     }
 
     /// Returns what the key holds; `of` is the module's type.

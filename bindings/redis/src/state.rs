@@ -55,7 +55,7 @@ fn sweep() {
             Ok(()) => {
                 failing = false;
                 // The tree gives up what was removed only at its next write, and there may be none.
-                _ = store().collect();
+                _ = store().without_sweeping(|| store().collect());
                 make_reserve();
             }
             Err(error) => {
@@ -73,7 +73,7 @@ fn sweep() {
 fn make_reserve() {
     if !store().has_reserve() {
         // Without room it is tried again.
-        _ = store().make_reserve();
+        _ = store().without_sweeping(|| store().make_reserve());
     }
 }
 

@@ -22,7 +22,7 @@ pub fn describe(ctx: Ctx, command: &Command) -> bool {
     info.since = c"0.1.0".as_ptr();
     info.arity = if command.rest { -(command.arguments as i32) } else { command.arguments as i32 };
     let mut specs = key_specs(command);
-    if command.arguments > 1 {
+    if command.has_key() {
         info.key_specs = specs.as_mut_ptr();
     }
     let registered = call!(RedisModule_GetCommand(ctx, command.name.as_ptr()));

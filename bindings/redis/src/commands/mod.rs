@@ -100,7 +100,7 @@ impl<'a> Call<'a> {
     pub fn write(&self) -> Result<Target<'a>, Refusal> {
         let Some(key) = Key::write(self.ctx, self.raw[1]) else { return refuse("the key cannot be opened") };
         let map = map_of(&key)?;
-        Ok(Target { key, map, db: call!(RedisModule_GetSelectedDb(self.ctx)), name: bytes(self.raw[1]) })
+        Ok(Target { db: key.db(), key, map, name: bytes(self.raw[1]) })
     }
 
     /// Tells replicas, the append-only file and listeners that the command was carried out, as these arguments after the key.
@@ -139,7 +139,7 @@ impl<'a> Call<'a> {
         if is_empty {
             target.key.delete();
             call!(RedisModule_Replicate(self.ctx, c"DEL".as_ptr(), c"s".as_ptr(), self.raw[1]));
-            self.tell(raw::REDISMODULE_NOTIFY_GENERIC, c"del");
+            events::by_module(|| self.tell(raw::REDISMODULE_NOTIFY_GENERIC, c"del"));
         }
     }
 
@@ -250,6 +250,13 @@ struct Command {
     complexity: &'static CStr,
 }
 
+impl Command {
+    /// Returns whether the first argument is a key.
+    fn has_key(&self) -> bool {
+        self.arguments > 1 && self.name != c"om.unit"
+    }
+}
+
 macro_rules! commands {
     ($($name:literal $flags:literal $arguments:literal $rest:literal $run:path, $summary:literal, $complexity:literal;)*) => {
         const COMMANDS: &[Command] = &[$(Command {
@@ -274,17 +281,22 @@ commands! {
     c"om.scan" c"readonly" 3 true range::scan, c"Returns fields from a cursor on.", c"O(log n + m) for m fields returned";
     c"om.info" c"readonly" 2 false report::info, c"Returns what is known of a map.", c"O(log n)";
     c"om.check" c"readonly admin" 1 false report::check, c"Verifies the trees of the pool.", c"O(n) for all fields of all maps";
+    c"om.unit" c"readonly admin" 2 false report::unit, c"Stands in append-only files, and is not for clients.", c"O(1)";
 }
+
+/// The positions of commands that matter while a file is read.
+const SET: usize = 0;
+const UNIT: usize = 15;
 
 /// Registers the commands, and what `INFO` says. Returns whether the server took all.
 pub fn register(ctx: Ctx) -> bool {
     macro_rules! entries {
         ($($at:literal)*) => { [$(entry::<$at> as unsafe extern "C" fn(Ctx, *mut RawString, c_int) -> c_int),*] };
     }
-    let entries = entries!(0 1 2 3 4 5 6 7 8 9 10 11 12 13 14);
-    const { assert!(COMMANDS.len() == 15) };
+    let entries = entries!(0 1 2 3 4 5 6 7 8 9 10 11 12 13 14 15);
+    const { assert!(COMMANDS.len() == 16) };
     COMMANDS.iter().zip(entries).all(|(command, entry)| {
-        let keys = c_int::from(command.arguments > 1);
+        let keys = c_int::from(command.has_key());
         let flags = command.flags.as_ptr();
         call!(RedisModule_CreateCommand(ctx, command.name.as_ptr(), Some(entry), flags, keys, keys, keys))
             == 0
@@ -315,8 +327,10 @@ unsafe extern "C" fn entry<const AT: usize>(ctx: Ctx, argv: *mut RawString, argc
     if events::skips_files() {
         // The file that is being read tells what the pool has already. A map has its place in the keyspace, so that the server's
         // own commands do what they did when they were written.
-        if is(bytes(raw[0]), "OM.SET") {
-            hold_place(ctx, raw[1]);
+        match AT {
+            SET => hold_place(ctx, raw[1]),
+            UNIT => events::reads_unit(bytes(raw[1])),
+            _ => {}
         }
         reply.ok();
         return 0;

@@ -2,10 +2,10 @@
 
 use std::ffi::{CStr, CString, c_int};
 
-use super::{Call, Done};
+use super::{Call, Done, refuse};
 use crate::map::Map;
-use crate::server::{Ctx, call, raw};
-use crate::{eviction, state};
+use crate::server::{self, Ctx, call, raw};
+use crate::{events, eviction, state};
 
 /// `OM.INFO key`: what is known of a map, or null.
 pub fn info(call: &Call<'_>) -> Done {
@@ -37,6 +37,16 @@ pub fn check(call: &Call<'_>) -> Done {
     });
     call.reply.array(issues.len());
     issues.iter().for_each(|issue| call.reply.bytes(issue.as_bytes()));
+    Ok(())
+}
+
+/// `OM.UNIT number`: which step of the pool is in the append-only file that has the command. See `store`.
+pub fn unit(call: &Call<'_>) -> Done {
+    if !server::turn().is_loading {
+        return refuse("OM.UNIT is a command of append-only files");
+    }
+    events::reads_unit(call.argument(1));
+    call.reply.ok();
     Ok(())
 }
 

@@ -6,16 +6,16 @@
 //! 1. Before the server writes the file, the map is noted as covered. *A crash from here on leaves the file to decide: if it has
 //!    another value under the name, the map is removed at the start, otherwise it is served.*
 //! 2. The server writes the file, and replies.
-//! 3. In the next turn of the server the map is removed, with its note.
+//! 3. In a later turn of the server, once the file is written, the map is removed, with its note.
 //!
 //! If the name has nothing any more, or another map, when the file is written, the map is removed in one step as any other.
 
 use bristlecone::Result;
 
 use super::directory::{Entry, entry_of, place};
-use super::{Note, Store, lock};
+use super::{Note, Of, Store, lock};
 use crate::kind;
-use crate::server::has_append_only_file;
+use crate::server::{has_append_only_file, is_file_written};
 
 /// A map that is covered.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -64,12 +64,15 @@ impl Store {
         if covered.is_empty() {
             return Ok(());
         }
-        let is_done = |of: &Covered| of.is_noted || at_end;
+        // With `appendfsync everysec` the server may put off a write.
+        let is_written = covered.iter().any(|of| of.is_noted) && is_file_written();
+        let is_done = |of: &Covered| of.is_noted && is_written || at_end;
         let mut done = covered.iter().filter(|of| is_done(of)).map(|of| (of.id, of.space)).collect();
         self.remove_entries(&mut done)?;
         covered.retain(|of| !is_done(of));
-        for of in covered.iter_mut() {
-            self.with_reserve(|| self.meta.upsert(&Note::Covered(of.id).key(), b""))?;
+        for of in covered.iter_mut().filter(|of| !of.is_noted) {
+            let key = Note::Covered(of.id).key();
+            self.with_reserve(|| self.in_one_step(false, |step| step.insert(Of::Meta, &key, b"")))?;
             of.is_noted = true;
         }
         Ok(())

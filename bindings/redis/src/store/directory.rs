@@ -2,9 +2,9 @@
 
 use std::collections::HashMap;
 
-use bristlecone::{Batch, Result};
+use bristlecone::Result;
 
-use super::{Garbage, ID_BYTES, Note, Store, damaged, item_key, lock, number};
+use super::{Garbage, ID_BYTES, Note, Of, Step, Store, damaged, item_key, lock, number};
 
 /// A map as the directory has it.
 #[derive(Debug, PartialEq, Eq)]
@@ -46,18 +46,26 @@ pub(super) fn entry_of(value: &[u8]) -> Option<(i64, &[u8])> {
     Some((i64::from_be_bytes(*expires), rest.get(..u32::from_be_bytes(*len) as usize)?))
 }
 
+fn remove_in(step: &mut Step<'_>, gone: &[(u64, u64)]) {
+    for (id, space) in gone {
+        step.remove(Of::Directory, &place(*space, *id));
+        step.insert(Of::Meta, &Note::Unattached(*id).key(), b"");
+        step.remove(Of::Meta, &Note::Covered(*id).key());
+    }
+}
+
 impl Store {
     /// Writes the directory's entry of a map that was in space `from`, or in none. Returns the space.
     pub fn attach(&self, id: u64, from: Option<u64>, db: i32, expires: i64, name: &[u8]) -> Result<u64> {
         let space = self.with_reserve(|| self.space_of(db))?;
         let value = entry_value(expires, name);
-        let in_one_step = self.commit(|batch| {
+        let in_one_step = self.commit(self.was_freed(name), |step| {
             match from {
                 Some(from) if from == space => {}
-                Some(from) => _ = batch.remove(&self.directory, &place(from, id)),
-                None => self.forget(batch, &Note::Unattached(id)),
+                Some(from) => step.remove(Of::Directory, &place(from, id)),
+                None => step.remove(Of::Meta, &Note::Unattached(id).key()),
             }
-            batch.insert(&self.directory, &place(space, id), &value);
+            step.insert(Of::Directory, &place(space, id), &value);
         });
         match in_one_step {
             Err(error) if error.is_no_room() => self.attach_by_steps(id, from, space, &value)?,
@@ -73,7 +81,7 @@ impl Store {
             // What is in a space that no database has goes with it.
             Some(space) if !self.is_live(space) => {}
             Some(space) => lock(&self.detached).push((id, space)),
-            None => lock(&self.garbage).push(Garbage::Map(id)),
+            None => self.discard([Garbage::Map(id)]),
         }
     }
 
@@ -84,43 +92,44 @@ impl Store {
     /// Those of a write, if not even the entries could be removed. They are removed later.
     pub fn settle(&self) -> Result<()> {
         self.set_covered_aside();
-        self.remove_entries(&mut lock(&self.detached))
+        self.remove_in_one_step(false, &mut lock(&self.detached))
+    }
+
+    /// Removes them inside a command that may remove values of other types, too.
+    pub fn settle_within(&self) -> Result<()> {
+        self.set_covered_aside();
+        self.remove_in_one_step(true, &mut lock(&self.detached))
     }
 
     /// Removes entries of maps that no key has any more; those that could not be removed stay in the list.
     pub fn remove_entries(&self, gone: &mut Vec<(u64, u64)>) -> Result<()> {
+        self.remove_in_one_step(false, gone)
+    }
+
+    fn remove_in_one_step(&self, asked: bool, gone: &mut Vec<(u64, u64)>) -> Result<()> {
         if gone.is_empty() {
             return Ok(());
         }
-        let mut batch = self.pool.batch();
-        self.remove_in(&mut batch, gone);
-        match batch.commit() {
+        match self.in_one_step(asked, |step| remove_in(step, gone)) {
             Err(error) if error.is_no_room() => self.remove_by_steps(gone),
             Err(error) => Err(error),
             Ok(()) => {
-                lock(&self.garbage).extend(gone.drain(..).map(|(id, _)| Garbage::Map(id)));
+                self.discard(gone.drain(..).map(|(id, _)| Garbage::Map(id)));
                 Ok(())
             }
         }
     }
 
-    fn remove_in(&self, batch: &mut Batch, gone: &[(u64, u64)]) {
-        for (id, space) in gone {
-            batch.remove(&self.directory, &place(*space, *id));
-            self.note(batch, &Note::Unattached(*id), b"");
-            self.forget(batch, &Note::Covered(*id));
-        }
-    }
-
-    /// Commits what `fill` puts into a batch, together with the removal of what is detached.
-    pub(super) fn commit(&self, fill: impl FnOnce(&mut Batch)) -> Result<()> {
+    /// Commits what `fill` puts into a step, together with the removal of what is detached. `asked`: see
+    /// [`has_journal`](Self::has_journal).
+    pub(super) fn commit(&self, asked: bool, fill: impl Fn(&mut Step<'_>)) -> Result<()> {
         self.set_covered_aside();
         let mut detached = lock(&self.detached);
-        let mut batch = self.pool.batch();
-        self.remove_in(&mut batch, &detached);
-        fill(&mut batch);
-        batch.commit()?;
-        lock(&self.garbage).extend(detached.drain(..).map(|(id, _)| Garbage::Map(id)));
+        self.in_one_step(asked, |step| {
+            remove_in(step, &detached);
+            fill(step);
+        })?;
+        self.discard(detached.drain(..).map(|(id, _)| Garbage::Map(id)));
         Ok(())
     }
 

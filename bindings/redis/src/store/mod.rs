@@ -6,7 +6,7 @@
 //! | `redis.directory` | space, map id | time to live, Redis key |
 //! | `redis.meta` | see [`Note`] | |
 //!
-//! Beside them `redis.reserve` keeps room: see [`reserve`].
+//! Beside them `redis.reserve` keeps room: see [`reserve`]. How changes of a group are undone after a crash: see [`journal`].
 //!
 //! A *space* is what a database of Redis is stored as. `SWAPDB` exchanges the spaces of two databases, and flushing
 //! one gives it a new space: both are one batch, however many maps there are. What is in a space that no database
@@ -17,6 +17,7 @@
 mod cover;
 mod directory;
 mod garbage;
+mod journal;
 mod open;
 mod read;
 mod reserve;
@@ -27,11 +28,12 @@ use std::ops::Bound;
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use std::sync::{Mutex, MutexGuard, PoisonError};
 
-use bristlecone::{Batch, Error, Pool, Result, Tree};
+use bristlecone::{Error, Pool, Result, Tree};
 
 use cover::Covered;
 use directory::{entry_value, place};
 pub use garbage::Garbage;
+use journal::{Journal, Of, Step};
 pub use open::Options;
 pub use read::{Bounds, Item, is_damage};
 
@@ -106,6 +108,7 @@ pub struct Store {
     covered: Mutex<Vec<Covered>>,
     /// Which maps a crash left covered.
     left_covered: Mutex<HashSet<u64>>,
+    journal: Mutex<Journal>,
     /// Held while the reserve is filled or released.
     reserve: Mutex<()>,
     reserved: AtomicBool,
@@ -149,6 +152,16 @@ pub fn borrowed(bounds: &(Bound<Vec<u8>>, Bound<Vec<u8>>)) -> (Bound<&[u8]>, Bou
     (bounds.0.as_ref().map(Vec::as_slice), bounds.1.as_ref().map(Vec::as_slice))
 }
 
+fn change(step: &mut Step<'_>, id: u64, changes: &[Change<'_>]) {
+    for (field, value) in changes {
+        let key = item_key(id, field);
+        match value {
+            Some(value) => step.insert(Of::Items, &key, value),
+            None => step.remove(Of::Items, &key),
+        }
+    }
+}
+
 impl Store {
     /// Returns the pool.
     pub fn pool(&self) -> &Pool {
@@ -175,14 +188,6 @@ impl Store {
         &self.meta
     }
 
-    fn note(&self, batch: &mut Batch, note: &Note, value: &[u8]) {
-        batch.insert(&self.meta, &note.key(), value);
-    }
-
-    fn forget(&self, batch: &mut Batch, note: &Note) {
-        batch.remove(&self.meta, &note.key());
-    }
-
     /// Returns whether the pool holds all that it should.
     pub fn is_ready(&self) -> bool {
         self.meta.contains_key(&Note::Ready.key())
@@ -203,37 +208,53 @@ impl Store {
         self.settle()?;
         self.with_room(|| match changes {
             [] => Ok(()),
-            [(field, Some(value))] => self.items.upsert(&item_key(id, field), value),
-            [(field, None)] => self.items.remove(&item_key(id, field)).map(drop),
-            many => {
-                let mut batch = self.pool.batch();
-                self.change(&mut batch, id, many);
-                batch.commit()
-            }
+            [change] if !self.has_journal(false) => self.change_alone(id, change),
+            many => self.in_one_step(false, |step| change(step, id, many)),
         })
+    }
+
+    /// Writes fields of a map that no key has yet.
+    pub fn fill(&self, id: u64, items: &[(&[u8], &[u8])]) -> Result<()> {
+        self.with_room(|| {
+            let mut batch = self.pool.batch();
+            for (field, value) in items {
+                batch.insert(&self.items, &item_key(id, field), value);
+            }
+            batch.commit()
+        })
+    }
+
+    fn change_alone(&self, id: u64, (field, value): &Change<'_>) -> Result<()> {
+        let key = item_key(id, field);
+        match value {
+            Some(value) => self.items.upsert(&key, value),
+            None => self.items.remove(&key).map(drop),
+        }
     }
 
     /// Writes a field of a map. Returns whether it is new.
     pub fn put(&self, id: u64, field: &[u8], value: &[u8]) -> Result<bool> {
         self.settle()?;
         let key = item_key(id, field);
+        if self.has_journal(false) {
+            let old = self.items.try_get(&key)?;
+            self.with_room(|| self.replace(&key, old.clone(), Some(value)))?;
+            return Ok(old.is_none());
+        }
         Ok(self.with_room(|| self.items.insert(&key, value))?.is_none())
     }
 
     /// Removes a field of a map. Returns whether it was there.
     pub fn take(&self, id: u64, field: &[u8]) -> Result<bool> {
         self.settle()?;
-        Ok(self.items.remove(&item_key(id, field))?.is_some())
-    }
-
-    fn change(&self, batch: &mut Batch, id: u64, changes: &[Change<'_>]) {
-        for (field, value) in changes {
-            let key = item_key(id, field);
-            match value {
-                Some(value) => batch.insert(&self.items, &key, value),
-                None => batch.remove(&self.items, &key),
-            };
+        let key = item_key(id, field);
+        if self.has_journal(false) {
+            let old = self.items.try_get(&key)?;
+            let is_there = old.is_some();
+            self.replace(&key, old, None)?;
+            return Ok(is_there);
         }
+        Ok(self.items.remove(&key)?.is_some())
     }
 
     /// Creates a map with its first fields under a Redis key, in one step; returns its space and id.
@@ -241,9 +262,9 @@ impl Store {
         self.help(changes.len());
         let (space, id) = (self.with_room(|| self.space_of(db))?, self.new_id());
         self.with_room(|| {
-            self.commit(|batch| {
-                batch.insert(&self.directory, &place(space, id), &entry_value(FOREVER, name));
-                self.change(batch, id, changes);
+            self.commit(self.was_freed(name), |step| {
+                step.insert(Of::Directory, &place(space, id), &entry_value(FOREVER, name));
+                change(step, id, changes);
             })
         })?;
         Ok((space, id))

@@ -67,6 +67,7 @@ impl Store {
             detached: Mutex::default(),
             covered: Mutex::default(),
             left_covered: Mutex::default(),
+            journal: Mutex::default(),
             reserve: Mutex::default(),
             reserved: AtomicBool::new(false),
             was_saved: false,
@@ -74,7 +75,13 @@ impl Store {
             sweeping: Mutex::default(),
             path: path.to_owned(),
         };
-        store.recover()?;
+        if store.find_journal()? && !store.is_ready() {
+            // A file is the truth.
+            store.empty_journal()?;
+        }
+        if !store.is_undecided() {
+            store.recover()?;
+        }
         // What room was made with: see `reserve`.
         store.items.remove(&item_key(0, b""))?;
         store.was_saved = store.meta.remove(&Note::Saved.key())?.is_some();
@@ -86,7 +93,7 @@ impl Store {
     }
 
     /// Reads the notes, and counts on from the largest numbers in use.
-    fn recover(&self) -> Result<()> {
+    pub(super) fn recover(&self) -> Result<()> {
         // Each item is of a map of the directory, or of one that is noted; one that is damaged tells no number.
         let mut last = match self.items.try_range(..).next_back() {
             Some(Ok((key, _))) => number(&key[..ID_BYTES.min(key.len())])?,

@@ -2,7 +2,7 @@
 
 use bristlecone::Result;
 
-use super::{Garbage, Note, Store, lock};
+use super::{Garbage, Note, Of, Store, lock};
 
 impl Store {
     /// Returns the space of a database, which gets one if it has none.
@@ -45,12 +45,12 @@ impl Store {
             return Ok(());
         }
         if in_one_step {
-            let mut batch = self.pool.batch();
-            for (db, space) in &flushed {
-                self.forget(&mut batch, &Note::Space(*db));
-                self.note(&mut batch, &Note::Flushed(*space), b"");
-            }
-            batch.commit()?;
+            self.in_one_step(true, |step| {
+                for (db, space) in &flushed {
+                    step.remove(Of::Meta, &Note::Space(*db).key());
+                    step.insert(Of::Meta, &Note::Flushed(*space).key(), b"");
+                }
+            })?;
         } else {
             // Recovery finishes what has begun.
             for (db, space) in &flushed {
@@ -60,7 +60,7 @@ impl Store {
         }
         for (db, space) in flushed {
             spaces.of_db.remove(&db);
-            lock(&self.garbage).push(Garbage::Space(space));
+            self.discard([Garbage::Space(space)]);
         }
         Ok(())
     }
@@ -74,14 +74,17 @@ impl Store {
     fn swap_spaces(&self, one: i32, other: i32) -> Result<()> {
         let mut spaces = lock(&self.spaces);
         let (had_one, had_other) = (spaces.of_db.get(&one).copied(), spaces.of_db.get(&other).copied());
-        let mut batch = self.pool.batch();
-        for (db, space) in [(one, had_other), (other, had_one)] {
-            match space {
-                Some(space) => self.note(&mut batch, &Note::Space(db), &space.to_be_bytes()),
-                None => self.forget(&mut batch, &Note::Space(db)),
-            }
+        if had_one.or(had_other).is_none() {
+            return Ok(());
         }
-        batch.commit()?;
+        self.in_one_step(true, |step| {
+            for (db, space) in [(one, had_other), (other, had_one)] {
+                match space {
+                    Some(space) => step.insert(Of::Meta, &Note::Space(db).key(), &space.to_be_bytes()),
+                    None => step.remove(Of::Meta, &Note::Space(db).key()),
+                }
+            }
+        })?;
         for (db, space) in [(one, had_other), (other, had_one)] {
             match space {
                 Some(space) => spaces.of_db.insert(db, space),

@@ -41,6 +41,17 @@ impl Reply {
     }
 }
 
+/// Returns a command as it is sent.
+fn request(words: &[impl AsRef<[u8]>]) -> Vec<u8> {
+    let mut request = format!("*{}\r\n", words.len()).into_bytes();
+    for word in words.iter().map(AsRef::as_ref) {
+        request.extend_from_slice(format!("${}\r\n", word.len()).as_bytes());
+        request.extend_from_slice(word);
+        request.extend_from_slice(b"\r\n");
+    }
+    request
+}
+
 /// A connection.
 pub struct Client {
     stream: BufReader<TcpStream>,
@@ -63,13 +74,13 @@ impl Client {
 
     /// Sends a command whose reply is read later.
     pub fn ask(&mut self, words: &[&[u8]]) -> std::io::Result<()> {
-        let mut request = format!("*{}\r\n", words.len()).into_bytes();
-        for word in words {
-            request.extend_from_slice(format!("${}\r\n", word.len()).as_bytes());
-            request.extend_from_slice(word);
-            request.extend_from_slice(b"\r\n");
-        }
-        self.stream.get_mut().write_all(&request)
+        self.stream.get_mut().write_all(&request(words))
+    }
+
+    /// Sends commands in one write; their replies are read later.
+    pub fn ask_all(&mut self, commands: &[Vec<Vec<u8>>]) -> std::io::Result<()> {
+        let requests: Vec<u8> = commands.iter().flat_map(|words| request(words)).collect();
+        self.stream.get_mut().write_all(&requests)
     }
 
     /// Sends words that spaces separate, and returns the reply as text.

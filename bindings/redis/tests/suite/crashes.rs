@@ -244,3 +244,76 @@ fn a_new_pool_is_filled_from_the_file_and_an_old_one_is_not() {
         assert_eq!(server.client().run("OM.RANGE m - + WITHVALUES"), kept);
     }
 }
+
+/// Sends commands in one write, the last of which is a crash of the server, and starts the server again.
+fn crash_after(server: &mut Server, commands: &[&str]) -> Client {
+    let words = |command: &&str| command.split(' ').map(|word| word.as_bytes().to_vec()).collect();
+    let mut c = server.client();
+    c.ask_all(&commands.iter().map(words).collect::<Vec<_>>()).unwrap();
+    while c.read().is_ok() {}
+    server.crash();
+    server.client()
+}
+
+/// Commands of a group in `MULTI`.
+const GROUPS: [&[&str]; 9] = [
+    &["OM.SET m a 2", "OM.SET m c 3", "OM.DEL n a", "SET s 2"],
+    &["OM.DELRANGE m - +", "OM.SET m d 1", "RENAME m s", "DEL n"],
+    &["OM.SET new a 1", "COPY m other", "MOVE n 3", "SET m 1"],
+    &["FLUSHDB", "OM.SET m z 1"],
+    &["FLUSHALL", "SET m 1"],
+    &["SWAPDB 0 1", "OM.SET m z 1", "SWAPDB 0 2"],
+    &["DEL m n s", "OM.SET s a 1"],
+    &["PERSIST n", "PEXPIRE m 0", "RENAME n m"],
+    &["OM.POPMIN m 9", "OM.CAS n a 1 2", "SET n 1", "DEL n", "OM.SET n b 1"],
+];
+
+/// Commands of a pipeline, of which the server writes none to its file.
+const PIPELINES: [&[&str]; 7] = [
+    &["DEL m s"],
+    &["SWAPDB 0 1"],
+    // A map under a name whose value the file still has.
+    &["RENAME s t", "OM.SET s a 1"],
+    &["MOVE s 1", "OM.SET s a 1"],
+    &["GETDEL s", "OM.SET s a 1"],
+    &["PEXPIRE s 0", "COPY m s"],
+    &["RENAME s t", "RENAME m s"],
+];
+
+#[test]
+fn a_crash_inside_a_group_undoes_all_of_it() {
+    let file = |policy| ["--appendonly", "yes", "--appendfsync", policy];
+    for of_file in [&file("no")[..], &file("always"), &[]] {
+        let has_file = !of_file.is_empty();
+        let arguments = [&["--crash-log-enabled", "no"], of_file].concat();
+        let Some(mut server) = Server::start(&arguments) else { return };
+        let mut c = server.client();
+        for command in ["OM.SET m a 1 b 2", "OM.SET n a 1", "PEXPIREAT n 4000000000000", "SET s 1"] {
+            c.run(command);
+        }
+        let crash = &["DEBUG SEGFAULT"];
+        let groups = GROUPS.iter().map(|group| [&["MULTI"], *group, crash, &["EXEC"]].concat());
+        let pipelines = PIPELINES.iter().filter(|_| has_file).map(|commands| [*commands, crash].concat());
+        for commands in groups.chain(pipelines) {
+            let mut c = crash_after(&mut server, &commands);
+            assert_eq!(c.run("OM.RANGE m - + WITHVALUES"), "a 1 b 2", "{commands:?}");
+            assert_eq!(c.run("OM.RANGE n - + WITHVALUES"), "a 1", "{commands:?}");
+            assert_eq!(c.run("PEXPIRETIME n"), "4000000000000", "{commands:?}");
+            assert_eq!(c.run("GET s"), if has_file { "1" } else { "nil" }, "{commands:?}");
+            assert_eq!(c.run("DBSIZE"), if has_file { "3" } else { "2" }, "{commands:?}");
+            assert_eq!(c.run("INFO keyspace").matches("keys=").count(), 1, "{commands:?}");
+        }
+        // What was undone is not in the way of what follows.
+        let mut c = server.client();
+        for command in ["MULTI", "OM.SET m a 5", "OM.DEL n a", "SET s 5", "EXEC", "OM.SET o a 1"] {
+            c.run(command);
+        }
+        server.crash();
+        let mut c = server.client();
+        assert_eq!(c.run("OM.RANGE m - + WITHVALUES") + &c.run("EXISTS n"), "a 5 b 20");
+        assert_eq!(c.run("OM.GET o a") + &c.run("GET s"), if has_file { "15" } else { "1nil" });
+        server.wait("what was deleted is removed", |c| c.run("INFO bristlecone").contains("maps_to_free:0"));
+        assert_eq!(server.client().run("OM.CHECK"), "");
+        assert!(server.client().run("OM.UNIT 1").starts_with("ERR"));
+    }
+}

@@ -167,3 +167,28 @@ fn keyspace_events_are_sent() {
     c.run("OM.SET m a 1");
     assert_eq!(listener.run("PING"), "message __keyspace@0__:m om.set");
 }
+
+#[test]
+fn maps_that_a_group_moves_or_creates_are_in_their_databases() {
+    let Some(mut server) = Server::start(&[]) else { return };
+    let mut c = server.client();
+    for name in ["moved", "copied", "scripted"] {
+        c.run(&format!("OM.SET {name} a 1"));
+    }
+    let group = ["MULTI", "MOVE moved 2", "COPY copied copied DB 3", "SELECT 4", "OM.SET created a 1"];
+    for command in group.into_iter().chain(["RENAME created renamed", "SELECT 0", "EXEC"]) {
+        c.run(command);
+    }
+    c.send(&[
+        b"EVAL",
+        b"redis.call('MOVE', 'scripted', 5) redis.call('SELECT', 6) redis.call('OM.SET', 'new', 'a', 1)",
+        b"0",
+    ])
+    .unwrap();
+    server.crash();
+    let mut c = server.client();
+    let places = ["0 copied", "2 moved", "3 copied", "4 renamed", "5 scripted", "6 new"];
+    for (db, name) in places.map(|place| place.split_once(' ').unwrap()) {
+        assert_eq!(c.run(&format!("SELECT {db}")) + &c.run("KEYS *"), format!("OK{name}"), "database {db}");
+    }
+}
