@@ -60,8 +60,9 @@ fn idioms_in(text: &str) -> Vec<(usize, String)> {
 
 fn documents() -> Vec<PathBuf> {
     let root = root();
-    let mut documents = files(&root.join("docs"), ".md");
-    documents.extend(["README.md", "CONTRIBUTING.md", "CHANGELOG.md"].map(|name| root.join(name)));
+    let mut documents = ["docs", "lab", "release"].map(|folder| files(&root.join(folder), ".md")).concat();
+    let others = ["README.md", "CONTRIBUTING.md", "CHANGELOG.md", "verify/README.md"];
+    documents.extend(others.map(|name| root.join(name)));
     documents.extend(
         ["c", "pibench", "python", "redis"].map(|name| root.join(format!("bindings/{name}/README.md"))),
     );
