@@ -16,7 +16,7 @@ fn every_design_survives_crashes_at_each_step() {
         let mut some = rounds(subjects.iter().map(Box::as_ref), &[Mode::Subset]);
         let step = some.len().div_ceil(SCENARIOS);
         let mut at = 0..;
-        some.retain(|_| at.next().is_some_and(|at: usize| at % step == 0));
+        some.retain(|_| at.next().is_some_and(|at: usize| at.is_multiple_of(step)));
         let budget = Budget { threads: 2, depth: 1, ..Budget::of(RUNS) };
         let reports = explore_rounds(&some, budget, &Progress::default(), &|_, _| {});
         let mut total = Report { scenario: design.to_string(), ..Report::default() };

@@ -23,7 +23,7 @@ use super::round::{End, Round};
 const TREE: &str = "t";
 /// Number of entries of each additional tree.
 const BESIDE: u64 = 50;
-/// The values of [`Board::created`] for the pool and for the tree in it.
+/// The values of `Board::created` for the pool and for the tree in it.
 const POOL: u64 = 1;
 const POOL_AND_TREE: u64 = 2;
 
