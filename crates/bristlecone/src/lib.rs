@@ -19,7 +19,7 @@
 //! # Guarantees
 //!
 //! - **Durability**: a write that has returned `Ok` survives a crash, and readers see only durable data. The [`Domain`]
-//!   in force defines which crashes: see `docs/DURABILITY.md`.
+//!   in force defines which crashes: see `docs/durability.md`.
 //! - **Atomicity**: a write of one key is atomic, for other threads and across crashes. So is a [`Batch`] or a
 //!   [`transaction`](Pool::transaction) over any trees of a pool. Two separate writes are two independent steps:
 //!   `examples/secondary_index.rs` shows the consequences. A [`Snapshot`] shows all trees at one point in time.

@@ -186,10 +186,10 @@ mod tests {
         }
     }
 
-    /// The directory stores options by their index, which FORMAT.md lists.
+    /// The directory stores options by their index, which format.md lists.
     #[test]
     fn the_format_has_every_option_in_its_place() {
-        let format = doc("FORMAT.md");
+        let format = doc("format.md");
         let rows = format.lines().filter(|line| line.starts_with("| ")).map(|line| {
             let cells: Vec<_> = line.split('|').map(str::trim).collect();
             let name: String = cells[1].to_lowercase().chars().filter(char::is_ascii_alphanumeric).collect();
@@ -197,10 +197,10 @@ mod tests {
         });
         let rows: BTreeMap<_, _> = rows.collect();
         for design in Design::ALL {
-            let row = rows.get(design.name()).unwrap_or_else(|| panic!("FORMAT.md has no row of {design}"));
+            let row = rows.get(design.name()).unwrap_or_else(|| panic!("format.md has no row of {design}"));
             let names: Vec<_> = row[2].split(", ").map(|name| name.trim_matches('`')).collect();
             let options: Vec<_> = design.options().map(|option| option.name).collect();
-            assert_eq!(names, options, "FORMAT.md: {row:?}");
+            assert_eq!(names, options, "format.md: {row:?}");
         }
     }
 

@@ -1,4 +1,4 @@
-//! The layout of a pool file. `docs/FORMAT.md` draws it.
+//! The layout of a pool file. `docs/format.md` draws it.
 //!
 //! ```text
 //! 0        superblock, copy 0      4096     superblock, copy 1

@@ -195,7 +195,7 @@ fn a_stamp_that_is_gone_is_told() {
     }
 }
 
-/// The words of a chunk match `docs/FORMAT.md`.
+/// The words of a chunk match `docs/format.md`.
 #[test]
 fn the_format_is_golden() {
     let log = log_with(0, 0);

@@ -1,4 +1,4 @@
-//! Records of the commit log: keys and their new values. `docs/FORMAT.md` defines the bytes.
+//! Records of the commit log: keys and their new values. `docs/format.md` defines the bytes.
 
 use std::collections::HashSet;
 

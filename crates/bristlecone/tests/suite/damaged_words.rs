@@ -1,7 +1,7 @@
-//! Damaged words: each kind of word that FORMAT.md lists, in every design, codec and small pool, gets every value
+//! Damaged words: each kind of word that format.md lists, in every design, codec and small pool, gets every value
 //! that could mislead, one at a time. The result is an error of a known kind, an issue of `check`, or the correct
 //! items. A read-only pool may serve a tree that recovery refuses; then `check` has issues, checked reads return the
-//! correct items or an error, and an open for writing is refused. Where FORMAT.md has no checksum, at most as many items as the word affects may differ: `places` and
+//! correct items or an error, and an open for writing is refused. Where format.md has no checksum, at most as many items as the word affects may differ: `places` and
 //! `nodes` list the exceptions, each with its kind of word. Nothing may panic, hang or grow without bound, and
 //! neither `check` nor salvage may report damaged data as sound.
 //!

@@ -200,7 +200,7 @@ where
     pool.close().unwrap();
     let whole = std::fs::read(&scratch.0).unwrap();
     let at = |offset: u64| u64::from_le_bytes(whole[offset as usize..][..8].try_into().unwrap());
-    // The root and the descriptor's own state have no checksum: see docs/FORMAT.md.
+    // The root and the descriptor's own state have no checksum: see docs/format.md.
     let entry = (0..31).map(|word| ENTRY + word * 8);
     let chunks = (whole.len() as u64 >> 21) - 1;
     let file = std::fs::OpenOptions::new().write(true).open(&scratch.0).unwrap();

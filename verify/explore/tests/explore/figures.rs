@@ -184,7 +184,7 @@ fn flushes(design: &str, node_lines: u64, keys: u64) -> [f64; 2] {
     [insert.flushes, delete.flushes]
 }
 
-/// The paper's figures 10a and 11a, smaller; docs/PERFORMANCE.md has them in full.
+/// The paper's figures 10a and 11a, smaller; lab/docs/PERFORMANCE.md has them in full.
 #[test]
 fn wotree_flushes_fewer_lines_than_its_baselines() {
     if !takes(TestLevel::Ci, "flushes of WO-tree and the baselines") {

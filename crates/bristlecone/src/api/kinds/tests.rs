@@ -316,7 +316,7 @@ fn kinds_of_damaged_bytes_refuse_or_decode() {
     assert_eq!(<[u8; 3] as Value>::decode(b"ab"), None);
 }
 
-/// Must match the table in `docs/FORMAT.md`.
+/// Must match the table in `docs/format.md`.
 #[test]
 fn kinds_are_encoded_as_ever() {
     fn word<T: Word>(item: T, key: u64, value: u64) {

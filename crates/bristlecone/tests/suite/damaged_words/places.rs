@@ -1,4 +1,4 @@
-//! The kinds of words that FORMAT.md lists, and their places in a pool, from its own layout.
+//! The kinds of words that format.md lists, and their places in a pool, from its own layout.
 
 use std::collections::BTreeSet;
 
@@ -16,9 +16,9 @@ const ENTRY_WORDS: usize = 32;
 pub enum Harm {
     /// None: it has a checksum, is ignored, or contradicts another word.
     None,
-    /// This number of items may be missing, wrong or reappear: FORMAT.md has no checksum for it.
+    /// This number of items may be missing, wrong or reappear: format.md has no checksum for it.
     Items(usize),
-    /// Any: FORMAT.md says that such a word is not noticed.
+    /// Any: format.md says that such a word is not noticed.
     Any,
     /// The check of a log's entry, which 63 of 64 wrong words fail.
     Chance,

@@ -33,7 +33,7 @@ pub enum Outcome {
     Found,
     /// The correct items.
     Right,
-    /// Other items, without a report, where FORMAT.md has no checksum.
+    /// Other items, without a report, where format.md has no checksum.
     Wrong,
     /// The same by chance, where 63 of 64 are noticed.
     Chance,
