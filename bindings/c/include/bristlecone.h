@@ -1096,9 +1096,7 @@ int bristlecone_tree_check(const struct bristlecone_tree *tree, bristlecone_show
  *
  * Returns `BRISTLECONE_FAILED` if there is any. Nothing is changed.
  */
-int bristlecone_tree_damage(const struct bristlecone_tree *tree,
-                            bristlecone_show_issue show,
-                            void *context);
+int bristlecone_tree_damage(const struct bristlecone_tree *tree, bristlecone_show_issue show, void *context);
 
 /**
  * Looks a key up: `*value` is its value. Like all calls that end in `_u64`, for trees whose keys and values are `u64`;
