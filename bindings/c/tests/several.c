@@ -164,7 +164,7 @@ static void transactions(void)
     OK(bristlecone_transaction_put_u64(second, words, 2, value));
     OK(bristlecone_transaction_commit(first));
     CHECK(held(words, 1) == 11 && held(words, 5) == UINT64_MAX);
-    FAILS(bristlecone_transaction_commit(second), BRISTLECONE_CONFLICT, "others changed");
+    FAILS(bristlecone_transaction_commit(second), BRISTLECONE_CONFLICT, "conflict: ");
     CHECK(held(words, 2) == 2);
     FAILS(bristlecone_transaction_rollback(second), BRISTLECONE_USAGE, "was closed");
 
