@@ -232,7 +232,7 @@ static void processes(void)
     CHECK(try_to_follow(path, &pool) == BRISTLECONE_ABSENT && pool == NULL);
     pid_t writer = start_writer(path, shared);
     options.flags = BRISTLECONE_FOLLOW | BRISTLECONE_CREATE;
-    FAILS(bristlecone_pool_open(path, &options, &pool), BRISTLECONE_USAGE, "not created");
+    FAILS(bristlecone_pool_open(path, &options, &pool), BRISTLECONE_USAGE, "must exist");
     OK(try_to_follow(path, &pool));
     OK(bristlecone_pool_get_info(pool, &info));
     CHECK(info.following == 1 && info.read_only == 1);

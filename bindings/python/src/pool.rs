@@ -156,7 +156,7 @@ impl Pool {
         told.set_item("domain", info.domain.to_string())?;
         told.set_item("detected", info.detected.to_string())?;
         told.set_item("survives", info.domain.survives())?;
-        told.set_item("caveat", info.domain.caveat(info.detected))?;
+        told.set_item("warning", info.domain.warning(info.detected))?;
         told.set_item("was_clean", info.was_clean)?;
         told.set_item("read_only", info.read_only)?;
         told.set_item("following", info.following)?;

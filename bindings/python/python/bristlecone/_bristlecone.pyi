@@ -53,7 +53,7 @@ class _PoolInfo(TypedDict):
     domain: str
     detected: str
     survives: str
-    caveat: str | None
+    warning: str | None
     was_clean: bool
     read_only: bool
     following: bool
