@@ -7,7 +7,7 @@ use std::sync::{Arc, Mutex, MutexGuard};
 
 use bristlecone_pm::sync::AsymmetricFence;
 use bristlecone_pm::sync::wait::lock;
-use bristlecone_pm::{Error, Issue, Medium, PoolFile, PoolInfo, Result, TreeId};
+use bristlecone_pm::{Issue, Medium, PoolFile, PoolInfo, Result, TreeId};
 
 use crate::PoolOptions;
 use crate::api::handle::{Handle, Inherited};
@@ -47,9 +47,9 @@ pub(crate) struct Shared {
     pub recovery_threads: usize,
     /// Number of backups in progress. Changes and is read under the lock of `open`.
     pub holds: AtomicUsize,
-    /// Trees of a read-only pool that refused changes of an unfinished commit, with the error. They are read as
-    /// damaged trees.
-    pub refused: Mutex<HashMap<TreeId, Error>>,
+    /// Trees of a read-only pool that refused changes of an unfinished commit, with the damage. Each opening reads them
+    /// as damaged trees.
+    pub refused: Mutex<HashMap<TreeId, Issue>>,
     /// Set if the pool is already closed, or must be left as after a crash.
     pub done: AtomicBool,
 }

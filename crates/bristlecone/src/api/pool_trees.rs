@@ -198,9 +198,10 @@ impl Pool {
         if let Some(tree) = open.get(&entry.id).filter(|_| is_own).and_then(OpenTree::get) {
             return Ok(Tree::new(tree, self.clone(), self.link(&entry)));
         }
-        let refused = lock(&self.0.refused).remove(&entry.id);
+        let refused =
+            lock(&self.0.refused).get(&entry.id).map(|issue| (issue.what.clone(), issue.location.clone()));
         let recovered = match refused {
-            Some(error) => Err(error),
+            Some((what, location)) => Err(Error::corrupted(what, location)),
             None => self.0.file.expect_whole(&entry).and_then(|()| recover(&entry)),
         };
         let tree = match recovered {

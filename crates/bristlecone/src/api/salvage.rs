@@ -122,10 +122,10 @@ fn changes_of(old: &PoolFile<Native>, entry: &TreeEntry) -> Vec<Change> {
     changes.filter(|change| change.tree == entry.id).collect()
 }
 
-/// Salvages one tree; reports a tree of an unknown design or of unknown kinds.
+/// Salvages one tree; reports a tree of unknown kinds, or of a design or an option that this build does not have.
 fn save_tree(old: &Arc<PoolFile<Native>>, entry: &TreeEntry, pool: &Pool) -> Result<SalvagedTree> {
     match save_known(old, entry, pool) {
-        Err(error @ Error::Newer { .. }) => {
+        Err(error @ (Error::Newer { .. } | Error::Invalid { .. })) => {
             let issues = vec![Issue::new("tree", format!("not saved: {error}"))];
             Ok(SalvagedTree { name: entry.spec.name.clone(), kept: 0, lost: 0, chunks_lost: 0, issues })
         }

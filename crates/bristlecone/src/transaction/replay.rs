@@ -4,7 +4,7 @@ use std::collections::HashMap;
 use std::collections::hash_map::Entry::{Occupied, Vacant};
 
 use bristlecone_pm::sync::wait::lock;
-use bristlecone_pm::{Error, Result, TreeEntry, TreeId};
+use bristlecone_pm::{Error, Issue, Result, TreeEntry, TreeId};
 
 use super::any_tree::AnyTree;
 use super::record;
@@ -43,8 +43,8 @@ impl Pool {
                     continue;
                 }
                 match apply() {
-                    Err(error @ Error::Corrupted { .. }) if file.is_read_only() => {
-                        refused.insert(change.tree, error);
+                    Err(Error::Corrupted { what, location }) if file.is_read_only() => {
+                        refused.insert(change.tree, Issue::new(location, what));
                     }
                     applied => applied?,
                 }

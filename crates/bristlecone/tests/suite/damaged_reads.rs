@@ -230,8 +230,11 @@ fn an_unfinished_commit_to_a_damaged_tree_leaves_the_pool_readable() {
         for at in site.words(false).iter().step_by(40) {
             file.write_all_at(&[site.bytes[at + 6] ^ 0x40], *at as u64 + 6).unwrap();
             let pool = Pool::options().read_only(true).recovery_threads(1).open(&site.scratch.0).unwrap();
-            let [tree, sound] =
-                ["t", "sound"].map(|name| -> Tree<u64, u64> { shape.open(&pool, name).unwrap() });
+            let open = || ["t", "sound"].map(|name| -> Tree<u64, u64> { shape.open(&pool, name).unwrap() });
+            // A tree that refused the commit does so at each opening.
+            let first = open().map(|tree| tree.is_salvaged());
+            let [tree, sound] = open();
+            assert_eq!([&tree, &sound].map(|tree| tree.is_salvaged()), first, "{shape:?}");
             // The word may belong to either tree, and may be one that matters to neither.
             for (tree, changed) in [(&tree, [(7 << 40 | 5, 1000), (1, 1001)]), (&sound, [(7, 1002), (8, 8)])]
             {

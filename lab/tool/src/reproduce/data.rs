@@ -118,7 +118,7 @@ impl fmt::Display for Scalar {
 #[derive(Clone, Debug, Deserialize)]
 #[serde(untagged)]
 pub enum Choice {
-    /// The same for all.
+    /// One value for every row.
     All(Scalar),
     /// By the position in the innermost loops, one level of arrays each; `-` for none.
     Grid(Vec<Choice>),

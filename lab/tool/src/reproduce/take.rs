@@ -7,7 +7,7 @@ use serde_json::Value;
 pub enum Take {
     /// The value at this path of the run's report.
     At(String),
-    /// The same, times a factor.
+    /// The value at this path, times a factor.
     Scaled(String, f64),
     /// The reduction of the first run's value relative to the second's, in percent.
     Saved(String),
