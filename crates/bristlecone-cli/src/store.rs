@@ -90,14 +90,15 @@ pub fn scan_readable(
     if !tree.is_salvaged() {
         return scan(tree, bounds, reverse, each);
     }
-    let (mut range, mut checked) = (tree.range(bounds.clone())?, tree.try_range(bounds)?);
+    let (mut range, mut checked) = (tree.readable(bounds.clone())?, tree.range(bounds)?);
     let mut doubt = None;
     loop {
         if doubt.is_none() {
             let checked = if reverse { checked.next_back() } else { checked.next() };
             doubt = checked.and_then(|item| item.err());
         }
-        let Some((key, value)) = (if reverse { range.next_back() } else { range.next() }) else { break };
+        let item = if reverse { range.next_back() } else { range.next() };
+        let Some((key, value)) = item.transpose()? else { break };
         if !each(&key, &value)? {
             break;
         }
@@ -113,7 +114,7 @@ pub fn scan(
     reverse: bool,
     each: &mut dyn FnMut(&Datum, &Datum) -> Outcome<bool>,
 ) -> Outcome {
-    let mut range = tree.try_range(bounds)?;
+    let mut range = tree.range(bounds)?;
     while let Some(item) = if reverse { range.next_back() } else { range.next() } {
         let (key, value) = item?;
         if !each(&key, &value)? {

@@ -47,11 +47,12 @@ pub fn main() -> Result<()> {
         workers.into_iter().map(join).sum::<Result<u64>>()
     })?;
     println!("{taken} steps were taken away while threads counted on");
-    for (name, count) in &counters {
+    for item in &counters {
+        let (name, count) = item?;
         println!("{name}: {count}");
     }
-    assert_eq!(taken + counters.get("all").unwrap_or(0), THREADS * STEPS);
-    assert_eq!(counters.get("even"), Some(THREADS / 2 * STEPS));
+    assert_eq!(taken + counters.get("all")?.unwrap_or(0), THREADS * STEPS);
+    assert_eq!(counters.get("even")?, Some(THREADS / 2 * STEPS));
 
     drop(counters);
     pool.close()?;

@@ -53,7 +53,7 @@ pub fn main() -> Result<()> {
     std::fs::rename(&new_path, &path).map_err(|error| Error::io("renaming the new pool", error))?;
 
     let pool = Pool::options().open(&path)?;
-    assert_eq!(pool.tree::<u64, u64>("numbers")?.len(), more);
+    assert_eq!(pool.tree::<u64, u64>("numbers")?.len()?, more);
     pool.close()?;
     std::fs::remove_file(&path).map_err(|error| Error::io("removing the pool", error))
 }

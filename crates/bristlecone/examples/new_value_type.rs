@@ -52,7 +52,8 @@ fn upgrade(pool: &Pool) -> Result<New> {
 }
 
 fn copy(old: &Old, new: &New) -> Result<()> {
-    for (account, cents) in old {
+    for item in old {
+        let (account, cents) = item?;
         new.upsert(&account, cents.into())?;
     }
     Ok(())
@@ -75,10 +76,11 @@ pub fn main() -> Result<()> {
     let pool = Pool::options().open(&path)?;
     let balances = upgrade(&pool)?;
     balances.insert("grace", -75)?;
-    for (account, cents) in &balances {
+    for item in &balances {
+        let (account, cents) = item?;
         println!("{account}: {cents} cents");
     }
-    assert_eq!((balances.get("ada"), balances.get("grace")), (Some(1200), Some(-75)));
+    assert_eq!((balances.get("ada")?, balances.get("grace")?), (Some(1200), Some(-75)));
     drop(balances);
 
     // Again, with a crash after step 3: the new tree is complete, and takes the name.
@@ -86,7 +88,7 @@ pub fn main() -> Result<()> {
     drop(pool.tree::<&str, u32>("balances.old")?);
     pool.simulate_crash();
     let pool = Pool::options().open(&path)?;
-    assert_eq!(upgrade(&pool)?.get("grace"), Some(-75));
+    assert_eq!(upgrade(&pool)?.get("grace")?, Some(-75));
     assert_eq!(pool.trees()?.len(), 1);
 
     pool.close()?;

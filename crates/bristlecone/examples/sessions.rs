@@ -37,7 +37,7 @@ impl Sessions {
     /// Prolongs a session; returns whether it still existed.
     fn prolong(&self, token: &str, expires: u64) -> Result<bool> {
         self.by_time.insert((expires, token), 0)?;
-        let mut held = self.by_token.get(token);
+        let mut held = self.by_token.get(token)?;
         while let Some(before) = held {
             match self.by_token.compare_and_swap(token, Some(before), Some(expires)) {
                 Ok(()) => return Ok(true),
@@ -52,7 +52,8 @@ impl Sessions {
     /// Removes expired sessions; returns their number.
     fn sweep(&self, now: u64) -> Result<usize> {
         let mut swept = 0;
-        for ((expires, token), _) in self.by_time.range(..(now, "")) {
+        for item in self.by_time.range(..(now, "")) {
+            let ((expires, token), _) = item?;
             // A session that was prolonged has another time by now, and stays.
             match self.by_token.compare_and_swap(&token, Some(expires), None) {
                 Ok(()) => swept += 1,
@@ -82,14 +83,15 @@ pub fn main() -> Result<()> {
     pool.simulate_crash();
     let pool = Pool::options().open(&path)?;
     let sessions = Sessions::open(&pool)?;
-    assert_eq!(sessions.by_token.get("grace"), None);
-    for (token, expires) in &sessions.by_token {
+    assert_eq!(sessions.by_token.get("grace")?, None);
+    for item in &sessions.by_token {
+        let (token, expires) = item?;
         println!("{token} until {expires}");
     }
-    assert_eq!(sessions.by_token.len(), 2);
+    assert_eq!(sessions.by_token.len()?, 2);
     // The entry that `begin` left for a taken token is swept like an expired session, but is not counted.
     assert_eq!(sessions.sweep(1000)?, 2);
-    assert!(sessions.by_token.is_empty() && sessions.by_time.is_empty());
+    assert!(sessions.by_token.is_empty()? && sessions.by_time.is_empty()?);
 
     drop(sessions);
     pool.close()?;

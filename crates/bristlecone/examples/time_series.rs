@@ -13,24 +13,25 @@ use bristlecone::{Pool, Result, Tree};
 type Series = Tree<(u32, u64), i64>;
 
 /// Returns the last measurement of a sensor.
-fn latest(series: &Series, sensor: u32) -> Option<(u64, i64)> {
-    series.range((sensor, 0)..=(sensor, u64::MAX)).next_back().map(|((_, at), value)| (at, value))
+fn latest(series: &Series, sensor: u32) -> Result<Option<(u64, i64)>> {
+    let last = series.range((sensor, 0)..=(sensor, u64::MAX)).next_back().transpose()?;
+    Ok(last.map(|((_, at), value)| (at, value)))
 }
 
 /// Returns the mean of a sensor between two times.
-fn mean(series: &Series, sensor: u32, from: u64, to: u64) -> Option<i64> {
+fn mean(series: &Series, sensor: u32, from: u64, to: u64) -> Result<Option<i64>> {
     let (mut sum, mut count) = (0, 0);
-    for (_, value) in series.range((sensor, from)..(sensor, to)) {
-        (sum, count) = (sum + value, count + 1);
+    for item in series.range((sensor, from)..(sensor, to)) {
+        (sum, count) = (sum + item?.1, count + 1);
     }
-    (count > 0).then(|| sum / count)
+    Ok((count > 0).then(|| sum / count))
 }
 
 /// Removes the measurements of a sensor before a time; returns their number.
 fn forget(series: &Series, sensor: u32, before: u64) -> Result<u64> {
     let mut removed = 0;
-    for (key, _) in series.range((sensor, 0)..(sensor, before)) {
-        removed += u64::from(series.remove(key)?.is_some());
+    for item in series.range((sensor, 0)..(sensor, before)) {
+        removed += u64::from(series.remove(item?.0)?.is_some());
     }
     Ok(removed)
 }
@@ -54,19 +55,19 @@ pub fn main() -> Result<()> {
             });
         }
     });
-    println!("{} measurements", series.len());
-    println!("sensor 3 last measured {:?}", latest(&series, 3));
-    println!("its mean from second 100 to 200 was {:?}", mean(&series, 3, 100, 200));
-    assert_eq!(latest(&series, 3), Some((SECONDS - 1, 1999)));
-    assert_eq!(mean(&series, 3, 100, 200), Some(1149));
-    assert_eq!(mean(&series, SENSORS, 0, SECONDS), None);
+    println!("{} measurements", series.len()?);
+    println!("sensor 3 last measured {:?}", latest(&series, 3)?);
+    println!("its mean from second 100 to 200 was {:?}", mean(&series, 3, 100, 200)?);
+    assert_eq!(latest(&series, 3)?, Some((SECONDS - 1, 1999)));
+    assert_eq!(mean(&series, 3, 100, 200)?, Some(1149));
+    assert_eq!(mean(&series, SENSORS, 0, SECONDS)?, None);
 
     let forgotten = forget(&series, 3, 900)?;
-    println!("{forgotten} are forgotten, {} are left", series.len());
+    println!("{forgotten} are forgotten, {} are left", series.len()?);
     assert_eq!(forgotten, 900);
     // A range is read leaf by leaf, from both ends: a descending page costs only the items that it returns.
-    let newest: Vec<_> = series.range((3, 0)..=(3, u64::MAX)).rev().take(3).map(|((_, at), _)| at).collect();
-    assert_eq!(newest, [999, 998, 997]);
+    let newest = series.range((3, 0)..=(3, u64::MAX)).rev().take(3).map(|item| Ok(item?.0.1));
+    assert_eq!(newest.collect::<Result<Vec<_>>>()?, [999, 998, 997]);
 
     drop(series);
     pool.close()?;

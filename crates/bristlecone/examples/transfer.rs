@@ -34,7 +34,7 @@ impl Bank {
             let other = tx.get(&self.balances, to)?.unwrap_or(0);
             tx.insert(&self.balances, from, held - amount)?;
             tx.insert(&self.balances, to, other + amount)?;
-            let last = tx.range(&self.transfers, ..).next_back().map_or(0, |(number, _)| number);
+            let last = tx.range(&self.transfers, ..).next_back().transpose()?.map_or(0, |(number, _)| number);
             tx.insert(&self.transfers, last + 1, (from, to, amount))?;
             Ok(true)
         })
@@ -43,8 +43,8 @@ impl Bank {
     /// Returns the total, and the number of transfers so far, at one point in time.
     fn total(&self) -> Result<(u64, u64)> {
         let view = self.pool.snapshot()?;
-        let total = view.tree(&self.balances).iter().map(|(_, balance)| balance).sum();
-        Ok((total, view.tree(&self.transfers).len()))
+        let balances = view.tree(&self.balances).iter().map(|item| Ok(item?.1));
+        Ok((balances.sum::<Result<u64>>()?, view.tree(&self.transfers).len()?))
     }
 }
 

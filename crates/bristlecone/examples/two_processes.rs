@@ -34,13 +34,14 @@ pub fn run(writer_arguments: &[&str]) -> Result<()> {
     println!("closed in good order: {}", pool.info().was_clean);
     let squares = pool.tree::<u64, u64>("squares")?;
     for number in 0..=told {
-        assert_eq!(squares.get(number), Some(number * number), "an acknowledged write is gone");
+        assert_eq!(squares.get(number)?, Some(number * number), "an acknowledged write is gone");
     }
     // The write in progress when the process was killed was applied atomically or not at all.
-    for (number, square) in &squares {
+    for item in &squares {
+        let (number, square) = item?;
         assert_eq!(square, number * number);
     }
-    println!("{told} writes were acknowledged before the kill, and {} are there", squares.len());
+    println!("{told} writes were acknowledged before the kill, and {} are there", squares.len()?);
     assert!(squares.check().is_empty());
 
     drop(squares);

@@ -8,8 +8,9 @@
 //! let ages = pool.tree::<&str, u64>("ages")?;
 //! ages.insert("Methuselah", 4857)?; // durable when it returns
 //! ages.insert("Prometheus", 4900)?;
-//! assert_eq!(ages.get("Methuselah"), Some(4857));
-//! for (name, age) in ages.range("M".."N") {
+//! assert_eq!(ages.get("Methuselah")?, Some(4857));
+//! for item in ages.range("M".."N") {
+//!     let (name, age) = item?;
 //!     println!("{name}: {age}");
 //! }
 //! # drop((ages, pool));
@@ -72,7 +73,7 @@ pub use api::conditional::{CasError, TryInsertError};
 #[doc(hidden)]
 pub use api::derived;
 pub use api::entry::Entry;
-pub use api::iter::{CheckedRange, Range};
+pub use api::iter::Range;
 pub use api::key::Key;
 pub use api::kinds::Element;
 #[cfg(feature = "serde")]
@@ -117,12 +118,12 @@ pub use api::value::Value;
 /// readings.insert(&reading("north", 1_700_000_000), 21.5)?;
 /// readings.insert(&reading("north", -5), 3.25)?;
 /// readings.insert(&reading("east", 7), 20.0)?;
-/// assert_eq!(readings.first_key_value(), Some((reading("east", 7), 20.0)));
+/// assert_eq!(readings.first_key_value()?, Some((reading("east", 7), 20.0)));
 /// let north = readings.range(&reading("north", i64::MIN)..=&reading("north", i64::MAX));
-/// assert_eq!(north.map(|(key, _)| key.at).collect::<Vec<_>>(), [-5, 1_700_000_000]);
+/// assert_eq!(north.map(|item| Ok(item?.0.at)).collect::<bristlecone::Result<Vec<_>>>()?, [-5, 1_700_000_000]);
 /// # drop(readings);
 /// let tuples = pool.tree::<(String, i64), f64>("readings")?;
-/// assert_eq!(tuples.get(("east", 7)), Some(20.0));
+/// assert_eq!(tuples.get(("east", 7))?, Some(20.0));
 /// # drop((tuples, pool));
 /// # Ok::<(), bristlecone::Error>(())
 /// ```
@@ -190,8 +191,7 @@ pub use index::{parts, plugin as lab};
 #[doc(hidden)]
 pub use transaction::leave_in_part;
 pub use transaction::{
-    Batch, CheckedSnapshotRange, Snapshot, SnapshotRange, SnapshotTree, Transaction, TransactionRange,
-    TreeHandle,
+    Batch, Snapshot, SnapshotRange, SnapshotTree, Transaction, TransactionRange, TreeHandle,
 };
 
 /// Compile-time check: handles and iterators are `Send` and `Sync` for all key and value types.
@@ -205,7 +205,6 @@ const _: () = {
     const fn of_items<K: Key, V: Value>() {
         is_shared::<Tree<K, V>>();
         is_shared::<Range<'static, K, V>>();
-        is_shared::<CheckedRange<'static, K, V>>();
         is_shared::<TryInsertError<V::Owned>>();
         is_shared::<CasError<V::Owned>>();
     }

@@ -163,8 +163,8 @@ impl<M: Medium, C: Core<M>> Open<Inline, Inline, M> for BaselineIndex<C, M> {
 }
 
 impl<M: Medium, C: Core<M>> Read<Inline, Inline> for BaselineIndex<C, M> {
-    fn get(&self, key: u64, show: &mut dyn FnMut(u64)) -> bool {
-        self.core.get(key).map(show).is_some()
+    fn get(&self, key: u64, show: &mut dyn FnMut(u64)) -> Result<bool> {
+        Ok(self.core.get(key).map(show).is_some())
     }
 }
 
@@ -236,19 +236,19 @@ impl<M: Medium, C: Core<M>> Scan<Inline, Inline> for BaselineIndex<C, M> {
 }
 
 impl<M: Medium, C: Core<M>> Inspect for BaselineIndex<C, M> {
-    fn len(&self) -> u64 {
-        self.core.census().items.sum()
+    fn len(&self) -> Result<u64> {
+        Ok(self.core.census().items.sum())
     }
 
-    fn stats(&self) -> TreeStats {
+    fn stats(&self) -> Result<TreeStats> {
         let nodes = self.core.nodes();
         let mut stats = TreeStats::default();
-        stats.items = self.len();
+        stats.items = self.len()?;
         stats.leaves = self.core.leaves();
         stats.pm_bytes = nodes.chunks * nodes.chunk_bytes + self.core.log_bytes();
         stats.dram_bytes = self.core.dram_bytes();
         stats.log_bytes = self.core.log_bytes();
-        stats
+        Ok(stats)
     }
 
     fn check(&self) -> Vec<Issue> {

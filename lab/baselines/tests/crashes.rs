@@ -46,10 +46,7 @@ impl Live {
         let tree = &self.tree;
         let mut held = None;
         let done = match access {
-            Access::Get => {
-                tree.get(key, &mut |value| held = Some(value));
-                Ok(held)
-            }
+            Access::Get => tree.get(key, &mut |value| held = Some(value)).map(|_| held),
             Access::Insert(value) => tree.write(key, value, WriteMode::Upsert),
             Access::Upsert(value) => {
                 return tree.upsert(key, value).map(|()| Seen::Done).or_else(refused);
@@ -87,7 +84,7 @@ impl Live {
             backward.extend(batch.entries.drain(..).rev());
         }
         backward.reverse();
-        if forward != backward || self.tree.len() != forward.len() as u64 {
+        if forward != backward || self.tree.len().ok() != Some(forward.len() as u64) {
             return Err(format!("{forward:?}, but backwards {backward:?}"));
         }
         Ok(forward.into_iter().collect())

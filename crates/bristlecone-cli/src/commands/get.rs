@@ -52,13 +52,12 @@ impl GetArgs {
         let mut text = Vec::new();
         for key in &self.keys {
             let key = argument(tree.key_kind(), key).map_err(|error| error.within("key"))?;
-            let found = match tree.try_get(&key) {
+            let found = match tree.get(&key) {
                 Err(error @ Error::Corrupted { .. }) if tree.is_salvaged() => {
                     doubt.get_or_insert(error);
-                    // A dynamic tree's lookups are checked; a range is not.
                     let key = key.borrowed();
-                    let readable = tree.range((Bound::Included(key.clone()), Bound::Included(key)))?.next();
-                    let Some((_, value)) = readable else { continue };
+                    let mut readable = tree.readable((Bound::Included(key.clone()), Bound::Included(key)))?;
+                    let Some((_, value)) = readable.next().transpose()? else { continue };
                     Some(value)
                 }
                 found => found?,

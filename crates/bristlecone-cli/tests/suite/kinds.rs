@@ -127,7 +127,7 @@ fn a_program_and_the_tool_see_the_same_tree() {
     assert_eq!(bench.run_on("get @p odd", b"", &["[7, \"oak\"]"]).ok(), "\\x00abc\n");
     bench.run_on("put @p odd", b"", &["[8,\"elm\"]", "wxyz"]).ok();
     let pool = Pool::options().open(bench.path("p")).unwrap();
-    assert_eq!(pool.tree::<(u64, &str), [u8; 4]>("odd").unwrap().get((8, "elm")), Some(*b"wxyz"));
+    assert_eq!(pool.tree::<(u64, &str), [u8; 4]>("odd").unwrap().get((8, "elm")).unwrap(), Some(*b"wxyz"));
 }
 
 #[test]

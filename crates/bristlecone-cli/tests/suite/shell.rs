@@ -198,7 +198,7 @@ fn ctrl_c_stops_a_command_and_not_the_shell() {
     terminate(&terminal.child);
     assert_eq!(terminal.child.wait().unwrap().code(), Some(130));
     let pool = Pool::options().open(bench.path("p")).unwrap();
-    assert_eq!(pool.tree::<u64, u64>("t").unwrap().len(), 300_000);
+    assert_eq!(pool.tree::<u64, u64>("t").unwrap().len().unwrap(), 300_000);
 }
 
 #[test]

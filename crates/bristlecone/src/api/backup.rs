@@ -174,7 +174,7 @@ impl Pool {
     ///
     /// let options = BackupOptions::new().max_bytes(128 << 20).tree("notes", Design::NbTree, &[]);
     /// assert_eq!(pool.backup(&copy, options)?.trees, [("notes".to_owned(), 1)]);
-    /// assert_eq!(Pool::options().open(&copy)?.tree::<u64, &str>("notes")?.get(1).as_deref(), Some("oak"));
+    /// assert_eq!(Pool::options().open(&copy)?.tree::<u64, &str>("notes")?.get(1)?.as_deref(), Some("oak"));
     /// # std::fs::remove_file(&copy).unwrap();
     /// # Ok::<(), bristlecone::Error>(())
     /// ```
@@ -197,7 +197,7 @@ impl Pool {
         let (mut open, mut items_all) = (Vec::new(), 0);
         for entry in &entries {
             let tree = self.open_entry(entry)?;
-            items_all += tree.len();
+            items_all += tree.len()?;
             if open.len() < OPEN_MAX {
                 open.push(tree);
             }
@@ -304,7 +304,7 @@ impl Source {
             let (entry, tree) = pool.0.file.create_index(spec, (K::Codec::INLINE, V::Codec::INLINE))?;
             Ok((entry, tree.typed()?))
         })?;
-        let (mut items, mut from) = (0, self.0.tree(from).try_range(..)?);
+        let (mut items, mut from) = (0, self.0.tree(from).range(..));
         loop {
             let some = from.by_ref().take(REPORTED_EVERY).collect::<Result<Vec<_>>>()?;
             let lent: Vec<_> = some.iter().map(|(key, value)| (K::lend(key), V::lend(value))).collect();

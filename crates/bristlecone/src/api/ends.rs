@@ -2,6 +2,7 @@
 
 use bristlecone_pm::Result;
 
+use crate::api::walk::Walk;
 use crate::index::parts::codec::Codec;
 use crate::{Key, Tree, Value};
 
@@ -15,7 +16,7 @@ impl<K: Key, V: Value> Tree<K, V> {
     /// threads and across crashes. Finding the item is a separate step: an item with a smaller key that is inserted
     /// in between stays for the next call.
     ///
-    /// Items that do not decode as the tree's types also stay, because [`range`](Self::range) skips them.
+    /// Items that do not decode as the tree's types stay.
     ///
     /// # Errors
     ///
@@ -32,7 +33,7 @@ impl<K: Key, V: Value> Tree<K, V> {
     /// # Ok::<(), bristlecone::Error>(())
     /// ```
     pub fn pop_first(&self) -> Result<Option<ItemOf<K, V>>> {
-        self.pop(|| self.iter())
+        self.pop(|| self.walk_up())
     }
 
     /// Removes and returns the item with the largest key: otherwise the same as [`pop_first`](Self::pop_first).
@@ -41,7 +42,7 @@ impl<K: Key, V: Value> Tree<K, V> {
     ///
     /// Same as [`remove`](Self::remove).
     pub fn pop_last(&self) -> Result<Option<ItemOf<K, V>>> {
-        self.pop(|| self.iter().rev())
+        self.pop(|| self.walk_down())
     }
 
     /// Removes the item with the smallest key if `test` returns true; returns `None` if the tree is empty or `test`
@@ -88,16 +89,18 @@ impl<K: Key, V: Value> Tree<K, V> {
     }
 
     /// Removes the first of the given items that still exists; other threads have removed those before it.
-    fn pop<I: Iterator<Item = ItemOf<K, V>>>(&self, items: impl Fn() -> I) -> Result<Option<ItemOf<K, V>>> {
+    fn pop<'t>(&'t self, items: impl Fn() -> Walk<'t, K, V>) -> Result<Option<ItemOf<K, V>>> {
         self.writable()?;
         loop {
-            let mut met_any = false;
-            for (key, _) in items() {
+            let (mut items, mut met_any) = (items(), false);
+            for (key, held) in &mut items {
+                let Some(key) = K::decode(key).filter(|_| V::take(held).is_some()) else { continue };
                 if let Some(value) = self.remove(K::lend(&key))? {
                     return Ok(Some((key, value)));
                 }
                 met_any = true;
             }
+            items.finish()?;
             // No item is left behind the last one, but another thread may have inserted one before it.
             if !met_any {
                 return Ok(None);

@@ -84,7 +84,7 @@ impl<K: Key, V: Value> Tree<K, V> {
     ) -> Result<Change<V>> {
         self.writable()?;
         K::with(key, |key| {
-            let mut held = self.stored(key);
+            let mut held = self.stored(key)?;
             loop {
                 let old = held.as_ref().map(decoded::<V>).transpose()?;
                 let new = match update(old.as_ref())? {

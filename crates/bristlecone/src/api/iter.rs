@@ -2,7 +2,7 @@
 
 use std::ops::Bound;
 
-use bristlecone_pm::{Error, Result};
+use bristlecone_pm::Result;
 
 use crate::api::metrics::Operation;
 use crate::api::value::undecodable;
@@ -10,7 +10,7 @@ use crate::index::Batch;
 use crate::index::parts::codec::{Codec, KeyCodec};
 use crate::{Key, Tree, Value};
 
-/// An iterator over the items of a tree. See [`Tree::range`](crate::Tree::range).
+/// An iterator over the items of a tree. After an error it is finished. See [`Tree::range`](crate::Tree::range).
 pub struct Range<'t, K: Key, V: Value> {
     tree: &'t Tree<K, V>,
     /// Buffered items of the front, and the position where it continues.
@@ -30,10 +30,10 @@ pub(crate) fn borrow<K: KeyCodec>(bound: &Bound<K::Owned>) -> Bound<K::Ref<'_>> 
     bound.as_ref().map(|key| K::borrow(key))
 }
 
-/// Ends a checked scan at an item that does not decode as the tree's types.
+/// Ends a scan at an item that does not decode as the tree's types; a lenient one skips it.
 #[cold]
 fn refuse<K: KeyCodec, V: Codec, T>(batch: &mut Batch<K, V>, what: &str, kind: String) -> Option<T> {
-    if batch.checked {
+    if !batch.lenient {
         batch.fail(undecodable(what, kind));
     }
     None
@@ -57,18 +57,10 @@ impl<'t, K: Key, V: Value> Range<'t, K, V> {
         Self { tree, front: Batch::default(), from, back: Batch::default(), to, begun: (false, false), done }
     }
 
-    /// Verifies the checksums of all following records.
-    pub(crate) fn checked(mut self) -> CheckedRange<'t, K, V> {
-        self.front.checked = true;
-        self.back.checked = true;
-        CheckedRange(self)
-    }
-
-    /// Ends the iteration in a child of the process that opened the pool; returns the error to report.
-    fn refused(&mut self) -> Option<Error> {
-        let error = if self.done { None } else { self.tree.opened_here().err() };
-        self.done |= error.is_some();
-        error
+    /// Also returns items that damage may affect.
+    pub(crate) fn lenient(mut self) -> Self {
+        (self.front.lenient, self.back.lenient) = (true, true);
+        self
     }
 
     /// Returns whether the back has returned neither `key` nor a key below it.
@@ -89,8 +81,7 @@ impl<'t, K: Key, V: Value> Range<'t, K, V> {
         }
     }
 
-    /// Decodes an entry of a batch. Returns `None` if it does not decode as the tree's types: a checked
-    /// scan ends there, others skip it.
+    /// Decodes an entry of a batch. Returns `None` if it does not decode as the tree's types.
     #[inline(always)]
     fn give(
         (key, value): (<K::Codec as Codec>::Owned, <V::Codec as Codec>::Owned),
@@ -105,7 +96,7 @@ impl<'t, K: Key, V: Value> Range<'t, K, V> {
 impl<K: Key, V: Value> Range<'_, K, V> {
     /// Returns the next item, reading more leaves if necessary.
     #[inline(never)]
-    fn look_forward(&mut self) -> Option<(K::Owned, V::Owned)> {
+    fn look_forward(&mut self) -> Option<Result<(K::Owned, V::Owned)>> {
         while !self.done {
             if let Some(entry) = self.front.entries.pop() {
                 if !self.begun.1 || self.before_back(&entry.0) {
@@ -114,7 +105,7 @@ impl<K: Key, V: Value> Range<'_, K, V> {
                     }
                     match Self::give(entry, &mut self.front) {
                         None => continue,
-                        item => return item,
+                        Some(item) => return Some(Ok(item)),
                     }
                 }
                 self.done = true;
@@ -123,15 +114,18 @@ impl<K: Key, V: Value> Range<'_, K, V> {
             } else {
                 self.begun.0 = true;
                 let bounds = (borrow::<K::Codec>(&self.from), borrow::<K::Codec>(&self.to));
-                self.done = !self.tree.here().scan_forward(bounds, &mut self.front);
+                self.done = !match self.tree.here() {
+                    Ok(tree) => tree.scan_forward(bounds, &mut self.front),
+                    Err(error) => self.front.fail(error),
+                };
             }
         }
-        None
+        self.front.damage.take().map(Err)
     }
 
     /// Returns the last remaining item, reading more leaves if necessary.
     #[inline(never)]
-    fn look_backward(&mut self) -> Option<(K::Owned, V::Owned)> {
+    fn look_backward(&mut self) -> Option<Result<(K::Owned, V::Owned)>> {
         while !self.done {
             if let Some(entry) = self.back.entries.pop() {
                 if !self.begun.0 || self.after_front(&entry.0) {
@@ -140,7 +134,7 @@ impl<K: Key, V: Value> Range<'_, K, V> {
                     }
                     match Self::give(entry, &mut self.back) {
                         None => continue,
-                        item => return item,
+                        Some(item) => return Some(Ok(item)),
                     }
                 }
                 self.done = true;
@@ -149,15 +143,18 @@ impl<K: Key, V: Value> Range<'_, K, V> {
             } else {
                 self.begun.1 = true;
                 let bounds = (borrow::<K::Codec>(&self.from), borrow::<K::Codec>(&self.to));
-                self.done = !self.tree.here().scan_backward(bounds, &mut self.back);
+                self.done = !match self.tree.here() {
+                    Ok(tree) => tree.scan_backward(bounds, &mut self.back),
+                    Err(error) => self.back.fail(error),
+                };
             }
         }
-        None
+        self.back.damage.take().map(Err)
     }
 }
 
 impl<K: Key, V: Value> Iterator for Range<'_, K, V> {
-    type Item = (K::Owned, V::Owned);
+    type Item = Result<(K::Owned, V::Owned)>;
 
     #[inline(always)]
     fn next(&mut self) -> Option<Self::Item> {
@@ -167,7 +164,7 @@ impl<K: Key, V: Value> Iterator for Range<'_, K, V> {
             && let Some(entry) = self.front.entries.pop()
             && let Some(item) = Self::give(entry, &mut self.front)
         {
-            return Some(item);
+            return Some(Ok(item));
         }
         self.look_forward()
     }
@@ -181,7 +178,7 @@ impl<K: Key, V: Value> DoubleEndedIterator for Range<'_, K, V> {
             && let Some(entry) = self.back.entries.pop()
             && let Some(item) = Self::give(entry, &mut self.back)
         {
-            return Some(item);
+            return Some(Ok(item));
         }
         self.look_backward()
     }
@@ -194,32 +191,3 @@ impl<K: Key, V: Value> std::fmt::Debug for Range<'_, K, V> {
         f.debug_struct("Range").finish_non_exhaustive()
     }
 }
-
-/// An iterator over the items of a tree that verifies the checksums of records. See
-/// [`Tree::try_range`](crate::Tree::try_range).
-#[derive(Debug)]
-pub struct CheckedRange<'t, K: Key, V: Value>(Range<'t, K, V>);
-
-impl<K: Key, V: Value> Iterator for CheckedRange<'_, K, V> {
-    type Item = Result<(K::Owned, V::Owned)>;
-
-    fn next(&mut self) -> Option<Self::Item> {
-        if let Some(refused) = self.0.refused() {
-            return Some(Err(refused));
-        }
-        let next = self.0.next().map(Ok);
-        next.or_else(|| self.0.front.damage.take().map(Err))
-    }
-}
-
-impl<K: Key, V: Value> DoubleEndedIterator for CheckedRange<'_, K, V> {
-    fn next_back(&mut self) -> Option<Self::Item> {
-        if let Some(refused) = self.0.refused() {
-            return Some(Err(refused));
-        }
-        let next = self.0.next_back().map(Ok);
-        next.or_else(|| self.0.back.damage.take().map(Err))
-    }
-}
-
-impl<K: Key, V: Value> std::iter::FusedIterator for CheckedRange<'_, K, V> {}

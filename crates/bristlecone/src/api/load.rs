@@ -137,7 +137,7 @@ impl TreeOptions {
     /// let squares = pool.tree_options("squares").create_with::<u64, u64>(|loader| {
     ///     (0..10_000).try_for_each(|number| loader.push(number, number * number))
     /// })?;
-    /// assert_eq!((squares.len(), squares.get(12)), (10_000, Some(144)));
+    /// assert_eq!((squares.len()?, squares.get(12)?), (10_000, Some(144)));
     /// # Ok::<(), bristlecone::Error>(())
     /// ```
     pub fn create_with<K: Key, V: Value>(

@@ -8,6 +8,7 @@ use smallvec::SmallVec;
 
 use super::{key, value};
 use crate::api::metrics::Operation;
+use crate::api::value::undecodable;
 use crate::index::parts::codec::{Codec, GROUP};
 use crate::index::{Index, Tell};
 use crate::{Key, Tree, Value};
@@ -59,97 +60,91 @@ impl<K: Key, V: Value> Tree<K, V> {
     /// as in [`get`](Self::get), but memory is prefetched for several keys together. In NBTree and SSTree this takes a
     /// fraction of the time if the tree exceeds the caches.
     ///
-    /// # Panics
+    /// # Errors
     ///
-    /// Panics in a child of the process that opened the pool.
+    /// Same as [`get`](Self::get).
     ///
     /// ```
     /// # let pool = bristlecone::Pool::temporary()?;
     /// let ages = pool.tree::<&str, u64>("ages")?;
     /// ages.insert_many(&[("Methuselah", 4857), ("Prometheus", 4900)], &mut Vec::new())?;
     /// let mut found = Vec::new();
-    /// ages.get_many(&["Prometheus", "Pando", "Methuselah"], &mut found);
+    /// ages.get_many(&["Prometheus", "Pando", "Methuselah"], &mut found)?;
     /// assert_eq!(found, [Some(4900), None, Some(4857)]);
     /// # Ok::<(), bristlecone::Error>(())
     /// ```
-    pub fn get_many(&self, keys: &[K::Ref<'_>], found: &mut Vec<Option<V::Owned>>) {
+    pub fn get_many(&self, keys: &[K::Ref<'_>], found: &mut Vec<Option<V::Owned>>) -> Result<()> {
         found.clear();
         found.resize(keys.len(), None);
-        self.look_many(keys, &mut |at, value| found[at] = V::decode(value));
+        let mut decoded = true;
+        self.look_up_many(keys, &mut |at, value| {
+            found[at] = V::decode(value);
+            decoded &= found[at].is_some();
+        })?;
+        if decoded { Ok(()) } else { Err(undecodable("value", V::kind())) }
     }
 
     /// Calls `show` with the position and the value of each present key, in the order of the keys, without copying
     /// values: see [`get_many`](Self::get_many) and [`get_with`](Self::get_with).
     ///
-    /// # Panics
+    /// # Errors
     ///
-    /// Panics in a child of the process that opened the pool.
+    /// Same as [`get`](Self::get).
     ///
     /// ```
     /// # let pool = bristlecone::Pool::temporary()?;
     /// let texts = pool.tree::<u64, &str>("texts")?;
     /// texts.upsert_many(&[(7, "one two three"), (8, "four")])?;
     /// let mut words = 0;
-    /// texts.get_many_with(&[8, 9, 7], |_, text| words += text.split(' ').count());
+    /// texts.get_many_with(&[8, 9, 7], |_, text| words += text.split(' ').count())?;
     /// assert_eq!(words, 4);
     /// # Ok::<(), bristlecone::Error>(())
     /// ```
-    pub fn get_many_with(&self, keys: &[K::Ref<'_>], mut show: impl FnMut(usize, V::Ref<'_>)) {
-        self.look_many(keys, &mut |at, value| _ = V::view(value, |value| show(at, value)));
+    pub fn get_many_with(&self, keys: &[K::Ref<'_>], mut show: impl FnMut(usize, V::Ref<'_>)) -> Result<()> {
+        let mut decoded = true;
+        self.look_up_many(keys, &mut |at, value| {
+            decoded &= V::view(value, |value| show(at, value)).is_some()
+        })?;
+        if decoded { Ok(()) } else { Err(undecodable("value", V::kind())) }
     }
 
     /// Sets `found` to whether each key is present, in the order of the keys: see [`get_many`](Self::get_many).
     ///
-    /// # Panics
+    /// # Errors
     ///
-    /// Panics in a child of the process that opened the pool.
+    /// Same as [`get`](Self::get).
     ///
     /// ```
     /// # let pool = bristlecone::Pool::temporary()?;
     /// let primes = pool.tree::<u64, ()>("primes")?;
     /// primes.upsert_many(&[(2, ()), (3, ()), (5, ())])?;
     /// let mut found = Vec::new();
-    /// primes.contains_many(&[3, 4, 5], &mut found);
+    /// primes.contains_many(&[3, 4, 5], &mut found)?;
     /// assert_eq!(found, [true, false, true]);
     /// # Ok::<(), bristlecone::Error>(())
     /// ```
-    pub fn contains_many(&self, keys: &[K::Ref<'_>], found: &mut Vec<bool>) {
+    pub fn contains_many(&self, keys: &[K::Ref<'_>], found: &mut Vec<bool>) -> Result<()> {
         found.clear();
         found.resize(keys.len(), false);
-        self.look_many(keys, &mut |at, _| found[at] = true);
-    }
-
-    fn look_many(&self, keys: &[K::Ref<'_>], show: &mut dyn FnMut(usize, <V::Codec as Codec>::Ref<'_>)) {
-        let tree = self.here();
-        self.by_groups(keys, |first, keys| tree.get_many(keys, &mut |at, value| show(first + at, value)));
+        self.look_up_many(keys, &mut |at, _| found[at] = true)
     }
 
     /// Calls `show` with the position and the stored word of the value of each present key.
-    pub(crate) fn look_up_words(
+    pub(crate) fn look_up_many(
         &self,
         keys: &[K::Ref<'_>],
         show: &mut dyn FnMut(usize, <V::Codec as Codec>::Ref<'_>),
     ) -> Result<()> {
-        self.opened_here()?;
-        let mut looked = Ok(());
-        self.by_groups(keys, |first, keys| {
-            if looked.is_ok() {
-                looked = self.tree.look_up_many(keys, &mut |at, value| show(first + at, value));
-            }
-        });
-        looked
-    }
-
-    /// Calls `look` for each group of keys, with the position of its first key and the keys in stored form.
-    fn by_groups(&self, keys: &[K::Ref<'_>], mut look: impl FnMut(usize, &[<K::Codec as Codec>::Ref<'_>])) {
+        let tree = self.here()?;
         self.count_many(Operation::Get, keys.len());
         let mut pack = <K::Codec as Codec>::Pack::default();
         for (number, group) in keys.chunks(GROUP).enumerate() {
             K::Codec::unpack(&mut pack);
             group.iter().for_each(|key| K::with(*key, |key| K::Codec::pack(&mut pack, key)));
             let keys: SmallVec<[_; GROUP]> = (0..group.len()).map(|at| K::Codec::packed(&pack, at)).collect();
-            look(number * GROUP, &keys);
+            tree.get_many(&keys, &mut |at, value| show(number * GROUP + at, value))?;
         }
+        Ok(())
     }
 
     /// Inserts or overwrites items one after the other, each as in [`insert`](Self::insert); sets `old` to the previous
@@ -169,7 +164,7 @@ impl<K: Key, V: Value> Tree<K, V> {
     /// assert_eq!(old, [None, None, Some(14_000)]);
     /// let long = "x".repeat(20_000);
     /// let stopped = ages.insert_many(&[("Methuselah", 4857), (long.as_str(), 1)], &mut old).unwrap_err();
-    /// assert_eq!((stopped.done, old.len(), ages.len()), (1, 1, 3));
+    /// assert_eq!((stopped.done, old.len(), ages.len()?), (1, 1, 3));
     /// # Ok::<(), bristlecone::Error>(())
     /// ```
     pub fn insert_many(
@@ -197,7 +192,7 @@ impl<K: Key, V: Value> Tree<K, V> {
     /// let squares = pool.tree::<u64, u64>("squares")?;
     /// let items: Vec<_> = (0..1000).map(|number| (number, number * number)).collect();
     /// squares.upsert_many(&items)?;
-    /// assert_eq!((squares.len(), squares.get(12)), (1000, Some(144)));
+    /// assert_eq!((squares.len()?, squares.get(12)?), (1000, Some(144)));
     /// # Ok::<(), bristlecone::Error>(())
     /// ```
     pub fn upsert_many(&self, items: &[(K::Ref<'_>, V::Ref<'_>)]) -> std::result::Result<(), ManyError> {

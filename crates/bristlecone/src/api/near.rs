@@ -3,6 +3,8 @@
 use std::fmt;
 use std::ops::{Bound, RangeBounds};
 
+use bristlecone_pm::Result;
+
 use crate::api::ends::ItemOf;
 use crate::api::iter::Range;
 use crate::api::walk::limits;
@@ -13,52 +15,52 @@ impl<K: Key, V: Value> Tree<K, V> {
     ///
     /// The lookup reads one leaf at one point in time, or several leaves if those next to the key have no such item.
     ///
-    /// # Panics
+    /// # Errors
     ///
-    /// Panics in a child of the process that opened the pool.
+    /// Same as [`get`](Self::get).
     ///
     /// ```
     /// # let pool = bristlecone::Pool::temporary()?;
     /// let prices = pool.tree::<u32, u64>("prices by day")?;
     /// prices.insert(10, 250)?;
     /// prices.insert(20, 270)?;
-    /// assert_eq!(prices.get_le(19), Some((10, 250))); // the price of day 19
-    /// assert_eq!(prices.get_le(20), Some((20, 270)));
-    /// assert_eq!(prices.get_lt(20), Some((10, 250)));
-    /// assert_eq!(prices.get_ge(11), Some((20, 270)));
-    /// assert_eq!(prices.get_gt(20), None);
+    /// assert_eq!(prices.get_le(19)?, Some((10, 250))); // the price of day 19
+    /// assert_eq!(prices.get_le(20)?, Some((20, 270)));
+    /// assert_eq!(prices.get_lt(20)?, Some((10, 250)));
+    /// assert_eq!(prices.get_ge(11)?, Some((20, 270)));
+    /// assert_eq!(prices.get_gt(20)?, None);
     /// # Ok::<(), bristlecone::Error>(())
     /// ```
-    pub fn get_lt(&self, key: K::Ref<'_>) -> Option<ItemOf<K, V>> {
-        self.range(..key).next_back()
+    pub fn get_lt(&self, key: K::Ref<'_>) -> Result<Option<ItemOf<K, V>>> {
+        self.range(..key).next_back().transpose()
     }
 
     /// Returns the item with the largest key that is `key` or below: otherwise the same as [`get_lt`](Self::get_lt).
     ///
-    /// # Panics
+    /// # Errors
     ///
-    /// Panics in a child of the process that opened the pool.
-    pub fn get_le(&self, key: K::Ref<'_>) -> Option<ItemOf<K, V>> {
-        self.range(..=key).next_back()
+    /// Same as [`get`](Self::get).
+    pub fn get_le(&self, key: K::Ref<'_>) -> Result<Option<ItemOf<K, V>>> {
+        self.range(..=key).next_back().transpose()
     }
 
     /// Returns the item with the smallest key above `key`: otherwise the same as [`get_lt`](Self::get_lt).
     ///
-    /// # Panics
+    /// # Errors
     ///
-    /// Panics in a child of the process that opened the pool.
-    pub fn get_gt(&self, key: K::Ref<'_>) -> Option<ItemOf<K, V>> {
-        self.range((Bound::Excluded(key), Bound::Unbounded)).next()
+    /// Same as [`get`](Self::get).
+    pub fn get_gt(&self, key: K::Ref<'_>) -> Result<Option<ItemOf<K, V>>> {
+        self.range((Bound::Excluded(key), Bound::Unbounded)).next().transpose()
     }
 
     /// Returns the item with the smallest key that is `key` or above: otherwise the same as
     /// [`get_lt`](Self::get_lt).
     ///
-    /// # Panics
+    /// # Errors
     ///
-    /// Panics in a child of the process that opened the pool.
-    pub fn get_ge(&self, key: K::Ref<'_>) -> Option<ItemOf<K, V>> {
-        self.range(key..).next()
+    /// Same as [`get`](Self::get).
+    pub fn get_ge(&self, key: K::Ref<'_>) -> Result<Option<ItemOf<K, V>>> {
+        self.range(key..).next().transpose()
     }
 
     /// Returns the number of items whose keys lie within bounds. It reads each item; use [`len`](Self::len) for the
@@ -67,18 +69,18 @@ impl<K: Key, V: Value> Tree<K, V> {
     /// Like [`range`](Self::range), it sees each leaf at a different point in time: the count is exact while no
     /// thread writes. It includes items that do not decode as the tree's types.
     ///
-    /// # Panics
+    /// # Errors
     ///
-    /// Panics in a child of the process that opened the pool.
+    /// Same as [`get`](Self::get).
     ///
     /// ```
     /// # let pool = bristlecone::Pool::temporary()?;
     /// let primes = pool.tree::<u64, ()>("primes")?;
     /// [2, 3, 5, 7, 11].into_iter().try_for_each(|prime| primes.upsert(prime, ()))?;
-    /// assert_eq!(primes.count(3..10), 3);
+    /// assert_eq!(primes.count(3..10)?, 3);
     /// # Ok::<(), bristlecone::Error>(())
     /// ```
-    pub fn count<'a>(&self, bounds: impl RangeBounds<K::Ref<'a>>) -> u64 {
+    pub fn count<'a>(&self, bounds: impl RangeBounds<K::Ref<'a>>) -> Result<u64> {
         self.walk(limits::<K>(&bounds)).count()
     }
 
@@ -89,8 +91,8 @@ impl<K: Key, V: Value> Tree<K, V> {
     /// let ages = pool.tree::<&str, u64>("ages")?;
     /// ages.insert("Methuselah", 4857)?;
     /// ages.insert("Prometheus", 4900)?;
-    /// assert_eq!(ages.keys().collect::<Vec<_>>(), ["Methuselah", "Prometheus"]);
-    /// assert_eq!(ages.values().rev().collect::<Vec<_>>(), [4900, 4857]);
+    /// assert_eq!(ages.keys().collect::<bristlecone::Result<Vec<_>>>()?, ["Methuselah", "Prometheus"]);
+    /// assert_eq!(ages.values().sum::<bristlecone::Result<u64>>()?, 9757);
     /// # Ok::<(), bristlecone::Error>(())
     /// ```
     pub fn keys(&self) -> Keys<'_, K, V> {
@@ -109,16 +111,16 @@ macro_rules! half {
         pub struct $name<'t, K: Key, V: Value>(Range<'t, K, V>);
 
         impl<K: Key, V: Value> Iterator for $name<'_, K, V> {
-            type Item = $item;
+            type Item = Result<$item>;
 
-            fn next(&mut self) -> Option<$item> {
-                self.0.next().map(|item| item.$($place)+)
+            fn next(&mut self) -> Option<Result<$item>> {
+                self.0.next().map(|item| item.map(|item| item.$($place)+))
             }
         }
 
         impl<K: Key, V: Value> DoubleEndedIterator for $name<'_, K, V> {
-            fn next_back(&mut self) -> Option<$item> {
-                self.0.next_back().map(|item| item.$($place)+)
+            fn next_back(&mut self) -> Option<Result<$item>> {
+                self.0.next_back().map(|item| item.map(|item| item.$($place)+))
             }
         }
 

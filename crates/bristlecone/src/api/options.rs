@@ -42,7 +42,6 @@ pub struct PoolOptions {
     read_only: bool,
     recovery_threads: Option<usize>,
     leave_sigbus: bool,
-    throw_errors: bool,
     keep_index: KeepIndex,
 }
 
@@ -293,8 +292,7 @@ impl PoolOptions {
             return Err(Error::invalid("following a pool requires panic unwinding: set panic = \"unwind\""));
         }
         let follow = || {
-            let source =
-                Source::attach(path.as_ref().to_owned(), self.leave_sigbus, self.throw_errors, BUILD)?;
+            let source = Source::attach(path.as_ref().to_owned(), self.leave_sigbus, BUILD)?;
             Pool::over_any(Box::new(FollowedPool::new(source)), 1)
         };
         trace_span("a pool is followed", path.as_ref(), follow)
@@ -327,14 +325,6 @@ impl PoolOptions {
         self.pool_over(
             self.create_sized(|options| PoolFile::create_temporary(handled, options, Native::new))?,
         )
-    }
-
-    /// Makes calls on a followed pool unwind silently with the [`Error`] itself, where they would panic with its
-    /// message. Language bindings use this: they catch the unwind and return the error.
-    #[doc(hidden)]
-    pub fn throw_errors(mut self, throw: bool) -> Self {
-        self.throw_errors = throw;
-        self
     }
 
     /// Opens the pool on this machine's native medium, compiled here with every design.

@@ -143,7 +143,7 @@ const LOOK_EVERY: u64 = 64;
 
 impl Work<'_> {
     fn tree(&mut self, tree: &dynamic::Tree) {
-        self.items_all = self.found.items + tree.len();
+        self.items_all = self.found.items + tree.stats().map_or(0, |stats| stats.items);
         match tree.on() {
             On::WordWord(items) => self.items::<Words, Words, _, _>(tree, items),
             On::WordRecord(items) => self.items::<Words, Records, _, _>(tree, items),
@@ -163,7 +163,7 @@ impl Work<'_> {
         let (name, keys, values) = (tree.name(), tree.key_kind(), tree.value_kind());
         let (mut unfit_keys, mut unfit_values, mut from) = (0u64, 0u64, Bound::Unbounded);
         loop {
-            let mut walk = items.walk((from, Bound::Unbounded)).checked();
+            let mut walk = items.walk((from, Bound::Unbounded));
             for (key, value) in &mut walk {
                 let bytes =
                     K::Codec::bytes(K::Codec::borrow(&key)) + V::Codec::bytes(V::Codec::borrow(&value));
@@ -181,7 +181,7 @@ impl Work<'_> {
             let (at, damage) = walk.into_position();
             let Some(damage) = damage else { break };
             self.find(name, "record", &damage);
-            match items.walk((at, Bound::Unbounded)).into_next_leaf() {
+            match items.walk((at, Bound::Unbounded)).lenient().into_next_leaf() {
                 Some(behind) => from = behind,
                 None => break,
             }

@@ -7,7 +7,7 @@ use smallvec::{SmallVec, smallvec};
 
 use crate::api::handle::{Handle, Inherited};
 use crate::api::metrics::Operation;
-use crate::api::value::taken;
+use crate::api::value::undecodable;
 use crate::index::any::Shared;
 use crate::index::parts::codec::{Codec, GROUP, KeyCodec};
 use crate::index::{Index, TreeStats};
@@ -22,9 +22,11 @@ use crate::{Key, Pool, Value};
 /// linearizable. An iterator returns keys in strict order and includes every key that was present throughout. It sees
 /// each leaf at one point in time; in NBTree, each item.
 ///
-/// A tree belongs to the process that opened its pool. In a forked child, writes return
-/// [`Error::Forked`](crate::Error), and operations that return no `Result` panic with its message, because the pool's
-/// bytes are not in the child's memory.
+/// A read verifies the checksums of the records that it returns: see [`get`](Self::get) for its errors. Words have no
+/// checksum. `docs/durability.md` lists the damage that reads cannot detect.
+///
+/// A tree belongs to the process that opened its pool. In a forked child, operations return
+/// [`Error::Forked`](crate::Error), because the pool's bytes are not in the child's memory.
 pub struct Tree<K: Key, V: Value> {
     pub(crate) tree: Handle<dyn Index<K::Codec, V::Codec>>,
     pub(crate) pool: Pool,
@@ -93,217 +95,149 @@ impl<K: Key, V: Value> Tree<K, V> {
         changed
     }
 
-    /// Verifies that this process opened the pool, so that no operation panics.
-    ///
-    /// # Errors
-    ///
-    /// [`Error::Forked`](crate::Error) in a child of the process that opened the pool.
+    /// Fails in a child of the process that opened the pool.
     #[inline(always)]
-    pub fn opened_here(&self) -> Result<()> {
+    pub(crate) fn opened_here(&self) -> Result<()> {
         if self.tree.is_here() { Ok(()) } else { self.pool.0.file.here() }
     }
 
-    /// Returns whether another process, which may exit at any time, writes to the pool.
-    pub(crate) fn is_followed(&self) -> bool {
-        self.pool.0.file.is_followed()
-    }
-
-    /// Returns the tree; panics in a child of the process that opened the pool.
+    /// Returns the tree, unless this is a child of the process that opened the pool.
     #[inline(always)]
-    pub(crate) fn here(&self) -> &dyn Index<K::Codec, V::Codec> {
-        self.pool.assert_here();
-        &*self.tree
+    pub(crate) fn here(&self) -> Result<&dyn Index<K::Codec, V::Codec>> {
+        self.opened_here().map(|()| &*self.tree)
     }
 
-    /// Returns the value of a key. A damaged value that cannot be decoded as its type counts as absent.
-    /// [`try_get`](Self::try_get) reports it, and also verifies checksums of records, which this does not.
+    /// Returns the value of a key.
     ///
-    /// # Panics
+    /// # Errors
     ///
-    /// Panics in a child of the process that opened the pool.
+    /// [`Error::Corrupted`](crate::Error) if the record of the key or of its value is damaged, if the value does not
+    /// decode as its type, or if damage may affect the key, present or absent: see [`damage`](Self::damage).
+    /// [`Error::NoWriter`](crate::Error) on a followed pool whose writer has exited.
+    /// [`Error::Forked`](crate::Error) in a child of the process that opened the pool.
     ///
     /// ```
     /// # let pool = bristlecone::Pool::temporary()?;
     /// let ages = pool.tree::<&str, u64>("ages")?;
     /// ages.insert("Methuselah", 4857)?;
     /// ages.insert("Prometheus", 4900)?;
-    /// assert_eq!(ages.get("Methuselah"), Some(4857));
-    /// assert_eq!(ages.get("Pando"), None);
+    /// assert_eq!(ages.get("Methuselah")?, Some(4857));
+    /// assert_eq!(ages.get("Pando")?, None);
     /// # Ok::<(), bristlecone::Error>(())
     /// ```
     #[inline]
-    pub fn get(&self, key: K::Ref<'_>) -> Option<V::Owned> {
-        self.count_one(Operation::Get);
+    pub fn get(&self, key: K::Ref<'_>) -> Result<Option<V::Owned>> {
         let mut found = None;
-        K::with(key, |key| self.here().get(key, &mut |value| found = V::decode(value)));
-        found
-    }
-
-    /// Returns the value of a key as [`get`](Self::get) does, with an error instead of a panic.
-    ///
-    /// # Errors
-    ///
-    /// [`Error::Forked`](crate::Error) in a child of the process that opened the pool;
-    /// [`Error::NoWriter`](crate::Error) on a followed pool whose writer has exited;
-    /// [`Error::Corrupted`](crate::Error) for a key that damage may affect: see [`damage`](Self::damage).
-    ///
-    /// ```
-    /// # let pool = bristlecone::Pool::temporary()?;
-    /// let ages = pool.tree::<&str, u64>("ages")?;
-    /// ages.insert("Methuselah", 4857)?;
-    /// assert_eq!(ages.look_up("Methuselah")?, Some(4857));
-    /// # Ok::<(), bristlecone::Error>(())
-    /// ```
-    pub fn look_up(&self, key: K::Ref<'_>) -> Result<Option<V::Owned>> {
-        let mut found = None;
-        self.look_up_word(key, &mut |value| found = V::decode(value))?;
-        Ok(found)
+        self.look_up(key, &mut |value| found = Some(V::decode(value)))?;
+        found.map(|value| value.ok_or_else(|| undecodable("value", V::kind()))).transpose()
     }
 
     /// Calls `show` with the stored word of a key's value; returns whether the key is present.
-    pub(crate) fn look_up_word(
+    #[inline(always)]
+    pub(crate) fn look_up(
         &self,
         key: K::Ref<'_>,
         show: &mut dyn FnMut(<V::Codec as Codec>::Ref<'_>),
     ) -> Result<bool> {
-        self.opened_here()?;
         self.count_one(Operation::Get);
-        K::with(key, |key| self.tree.look_up(key, show))
+        K::with(key, |key| self.here()?.get(key, show))
     }
 
     /// Calls `show` with the value of a key, without copying it. Words, strings and bytes are passed as stored in the
     /// tree; options, tuples and serde values are decoded first. No lock is held during the call, so `show` may use the
     /// tree.
     ///
-    /// # Panics
+    /// # Errors
     ///
-    /// Panics in a child of the process that opened the pool.
+    /// Same as [`get`](Self::get).
     ///
     /// ```
     /// # let pool = bristlecone::Pool::temporary()?;
     /// let texts = pool.tree::<u64, &str>("texts")?;
     /// texts.insert(7, "one two three")?;
-    /// let words = texts.get_with(7, |text| text.split(' ').count());
+    /// let words = texts.get_with(7, |text| text.split(' ').count())?;
     /// assert_eq!(words, Some(3));
-    /// assert_eq!(texts.get_with(8, str::len), None);
+    /// assert_eq!(texts.get_with(8, str::len)?, None);
     /// # Ok::<(), bristlecone::Error>(())
     /// ```
-    pub fn get_with<R>(&self, key: K::Ref<'_>, show: impl FnOnce(V::Ref<'_>) -> R) -> Option<R> {
-        self.count_one(Operation::Get);
+    pub fn get_with<R>(&self, key: K::Ref<'_>, show: impl FnOnce(V::Ref<'_>) -> R) -> Result<Option<R>> {
         let (mut show, mut shown) = (Some(show), None);
-        let mut once = |value: <V::Codec as Codec>::Ref<'_>| {
-            shown = show.take().and_then(|show| V::view(value, show));
-        };
-        K::with(key, |key| self.here().get(key, &mut once));
-        shown
-    }
-
-    /// Returns the value of a key after verifying the checksums of key and value records. [`get`](Self::get) and
-    /// [`range`](Self::range) skip this check.
-    ///
-    /// # Errors
-    ///
-    /// [`Error::Corrupted`](crate::Error) if the value's record is damaged or does not decode as its type. The same
-    /// error is returned if the record of any key in the same leaf is damaged, because it might be the requested one.
-    /// [`Error::Forked`](crate::Error) in a child of the opener.
-    ///
-    /// ```
-    /// # let pool = bristlecone::Pool::temporary()?;
-    /// let ages = pool.tree::<&str, u64>("ages")?;
-    /// ages.insert("Methuselah", 4857)?;
-    /// ages.insert("Prometheus", 4900)?;
-    /// assert_eq!(ages.try_get("Prometheus")?, Some(4900));
-    /// # Ok::<(), bristlecone::Error>(())
-    /// ```
-    pub fn try_get(&self, key: K::Ref<'_>) -> Result<Option<V::Owned>> {
-        self.pool.0.file.here()?;
-        self.count_one(Operation::Get);
-        K::with(key, |key| self.tree.get_checked(key))?.map(taken::<V>).transpose()
+        self.look_up(key, &mut |value| {
+            shown = show.take().map(|show| V::view(value, show));
+        })?;
+        shown.map(|shown| shown.ok_or_else(|| undecodable("value", V::kind()))).transpose()
     }
 
     /// Returns whether the tree contains a key.
     ///
-    /// # Panics
+    /// # Errors
     ///
-    /// Panics in a child of the process that opened the pool.
+    /// Same as [`get`](Self::get).
     ///
     /// ```
     /// # let pool = bristlecone::Pool::temporary()?;
     /// let ages = pool.tree::<&str, u64>("ages")?;
     /// ages.insert("Pando", 14_000)?;
-    /// assert!(ages.contains_key("Pando") && !ages.contains_key("Yggdrasil"));
+    /// assert!(ages.contains_key("Pando")? && !ages.contains_key("Yggdrasil")?);
     /// # Ok::<(), bristlecone::Error>(())
     /// ```
-    pub fn contains_key(&self, key: K::Ref<'_>) -> bool {
-        self.count_one(Operation::Get);
-        K::with(key, |key| self.here().get(key, &mut |_| ()))
+    pub fn contains_key(&self, key: K::Ref<'_>) -> Result<bool> {
+        self.look_up(key, &mut |_| ())
     }
 
     /// Returns the number of items. The count is exact while no thread writes.
     ///
-    /// # Panics
+    /// # Errors
     ///
-    /// Panics in a child of the process that opened the pool.
+    /// Same as [`get`](Self::get).
     ///
     /// ```
     /// # let pool = bristlecone::Pool::temporary()?;
     /// let ages = pool.tree::<&str, u64>("ages")?;
-    /// assert!(ages.is_empty());
+    /// assert!(ages.is_empty()?);
     /// ages.insert("Pando", 14_000)?;
-    /// assert_eq!(ages.len(), 1);
+    /// assert_eq!(ages.len()?, 1);
     /// # Ok::<(), bristlecone::Error>(())
     /// ```
-    pub fn len(&self) -> u64 {
-        self.here().len()
-    }
-
-    /// Returns the number of items as [`len`](Self::len) does, with an error instead of a panic.
-    ///
-    /// # Errors
-    ///
-    /// [`Error::Forked`](crate::Error); [`Error::NoWriter`](crate::Error) on a followed pool whose writer has exited.
-    pub fn try_len(&self) -> Result<u64> {
-        self.opened_here()?;
-        self.tree.try_len()
+    pub fn len(&self) -> Result<u64> {
+        self.here()?.len()
     }
 
     /// Returns whether the tree is empty.
     ///
-    /// # Panics
+    /// # Errors
     ///
-    /// Panics in a child of the process that opened the pool.
-    pub fn is_empty(&self) -> bool {
-        self.len() == 0
+    /// Same as [`get`](Self::get).
+    pub fn is_empty(&self) -> Result<bool> {
+        Ok(self.len()? == 0)
     }
 
     /// Returns the space that the tree occupies, in whole chunks of the pool.
     ///
-    /// # Panics
+    /// # Errors
     ///
-    /// Panics in a child of the process that opened the pool.
+    /// Same as [`get`](Self::get).
     ///
     /// ```
     /// # let pool = bristlecone::Pool::temporary()?;
     /// let ages = pool.tree::<&str, u64>("ages")?;
     /// ages.insert("Methuselah", 4857)?;
     /// ages.insert("Prometheus", 4900)?;
-    /// let stats = ages.stats();
+    /// let stats = ages.stats()?;
     /// assert_eq!(stats.items, 2);
     /// assert!(stats.pm_bytes >= 2 << 20);
     /// # Ok::<(), bristlecone::Error>(())
     /// ```
-    pub fn stats(&self) -> TreeStats {
-        self.here().stats()
+    pub fn stats(&self) -> Result<TreeStats> {
+        self.here()?.stats()
     }
 
-    /// Returns the damage that reads have encountered since the tree was opened. Lookups and scans cannot return an
-    /// error: on a damaged tree they return what is readable, and a scan may end early. An empty list means that no
-    /// read encountered damage, not that the tree is sound; use [`check`](Self::check) to verify it.
+    /// Returns damage that reads have encountered since the tree was opened, as far as the design records it. An empty
+    /// list does not mean that the tree is sound; use [`check`](Self::check) to verify it.
     ///
     /// A read-only pool opens a tree that recovery refuses. Its issues are in this list from the start, and its
-    /// readable items are in memory. [`get`](Self::get) and [`range`](Self::range) return them.
-    /// [`try_get`](Self::try_get), [`look_up`](Self::look_up) and [`try_range`](Self::try_range) return
-    /// [`Error::Corrupted`](crate::Error) for keys that the damage may affect, present or absent.
+    /// readable items are in memory. Reads return them, and [`Error::Corrupted`](crate::Error) for keys that the damage
+    /// may affect, present or absent. [`readable`](Self::readable) returns those items, too.
     pub fn damage(&self) -> Vec<Issue> {
         self.tree.damage()
     }

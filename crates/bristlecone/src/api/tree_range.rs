@@ -2,27 +2,32 @@
 
 use std::ops::{Bound, RangeBounds};
 
-use crate::api::iter::{CheckedRange, Range};
+use bristlecone_pm::Result;
+
+use crate::api::iter::Range;
 use crate::api::walk::limits;
 use crate::{Key, Tree, Value};
 
 impl<K: Key, V: Value> Tree<K, V> {
     /// Iterates over the items whose keys lie within bounds, in order, from both ends. Reversed bounds yield an
-    /// empty range. Items that do not decode as the tree's types are skipped: [`try_range`](Self::try_range)
-    /// reports them.
+    /// empty range.
     ///
     /// The iterator reads one leaf at a time and holds no lock in between, so threads may write during
-    /// iteration: see [`Tree`] for the guarantees. It panics in a child of the process that opened the pool.
+    /// iteration: see [`Tree`] for the guarantees.
+    ///
+    /// # Errors
+    ///
+    /// The iterator yields the errors of [`get`](Self::get). After an error it is finished.
     ///
     /// ```
     /// # let pool = bristlecone::Pool::temporary()?;
     /// let ages = pool.tree::<&str, u64>("ages")?;
     /// ages.insert("Methuselah", 4857)?;
     /// ages.insert("Prometheus", 4900)?;
-    /// let names: Vec<_> = ages.range("N"..).map(|(name, _)| name).collect();
-    /// assert_eq!(names, ["Prometheus"]);
-    /// let (name, age) = ages.range(.."Q").next_back().unwrap();
-    /// assert_eq!((&*name, age), ("Prometheus", 4900));
+    /// let sum: u64 = ages.range("N"..).map(|item| item.map(|(_, age)| age)).sum::<bristlecone::Result<_>>()?;
+    /// assert_eq!(sum, 4900);
+    /// let (name, age) = ages.range(.."N").next_back().transpose()?.unwrap();
+    /// assert_eq!((&*name, age), ("Methuselah", 4857));
     /// # Ok::<(), bristlecone::Error>(())
     /// ```
     pub fn range<'a>(&self, bounds: impl RangeBounds<K::Ref<'a>>) -> Range<'_, K, V> {
@@ -37,10 +42,10 @@ impl<K: Key, V: Value> Tree<K, V> {
     /// let ages = pool.tree::<&str, u64>("ages")?;
     /// ages.insert("Methuselah", 4857)?;
     /// ages.insert("Prometheus", 4900)?;
-    /// for (name, age) in &ages {
+    /// for item in &ages {
+    ///     let (name, age) = item?;
     ///     println!("{name}: {age}");
     /// }
-    /// assert_eq!(ages.iter().rev().next().unwrap().1, 4900);
     /// # Ok::<(), bristlecone::Error>(())
     /// ```
     pub fn iter(&self) -> Range<'_, K, V> {
@@ -49,51 +54,44 @@ impl<K: Key, V: Value> Tree<K, V> {
 
     /// Returns the item with the smallest key.
     ///
-    /// # Panics
+    /// # Errors
     ///
-    /// Panics in a child of the process that opened the pool.
+    /// Same as [`get`](Self::get).
     ///
     /// ```
     /// # let pool = bristlecone::Pool::temporary()?;
     /// let ages = pool.tree::<&str, u64>("ages")?;
     /// ages.insert("Methuselah", 4857)?;
     /// ages.insert("Prometheus", 4900)?;
-    /// assert_eq!(ages.first_key_value(), Some(("Methuselah".to_owned(), 4857)));
-    /// assert_eq!(ages.last_key_value(), Some(("Prometheus".to_owned(), 4900)));
+    /// assert_eq!(ages.first_key_value()?, Some(("Methuselah".to_owned(), 4857)));
+    /// assert_eq!(ages.last_key_value()?, Some(("Prometheus".to_owned(), 4900)));
     /// # Ok::<(), bristlecone::Error>(())
     /// ```
-    pub fn first_key_value(&self) -> Option<(K::Owned, V::Owned)> {
-        self.iter().next()
+    pub fn first_key_value(&self) -> Result<Option<(K::Owned, V::Owned)>> {
+        self.iter().next().transpose()
     }
 
     /// Returns the item with the largest key.
     ///
-    /// # Panics
+    /// # Errors
     ///
-    /// Panics in a child of the process that opened the pool.
-    pub fn last_key_value(&self) -> Option<(K::Owned, V::Owned)> {
-        self.iter().next_back()
+    /// Same as [`get`](Self::get).
+    pub fn last_key_value(&self) -> Result<Option<(K::Owned, V::Owned)>> {
+        self.iter().next_back().transpose()
     }
 
-    /// Iterates over items as [`range`](Self::range) does, and verifies the checksums of key and value records.
-    /// After an error this end yields nothing more.
+    /// Iterates over everything within bounds that is readable of a damaged tree, in order. It verifies no checksums, skips items that
+    /// cannot be read or do not decode as the tree's types, and continues behind damage where the design can. Of a tree
+    /// that recovery refused it returns all salvaged items: see [`damage`](Self::damage).
     ///
-    /// ```
-    /// # let pool = bristlecone::Pool::temporary()?;
-    /// let ages = pool.tree::<&str, u64>("ages")?;
-    /// ages.insert("Methuselah", 4857)?;
-    /// ages.insert("Prometheus", 4900)?;
-    /// let sum: u64 = ages.try_range(..).map(|item| item.map(|(_, age)| age)).sum::<bristlecone::Result<_>>()?;
-    /// assert_eq!(sum, 9757);
-    /// # Ok::<(), bristlecone::Error>(())
-    /// ```
-    pub fn try_range<'a>(&self, bounds: impl RangeBounds<K::Ref<'a>>) -> CheckedRange<'_, K, V> {
-        self.range(bounds).checked()
+    /// [`PoolOptions::salvage`](crate::PoolOptions::salvage) copies what is readable to a new pool.
+    pub fn readable<'a>(&self, bounds: impl RangeBounds<K::Ref<'a>>) -> Range<'_, K, V> {
+        self.range(bounds).lenient()
     }
 }
 
 impl<'t, K: Key, V: Value> IntoIterator for &'t Tree<K, V> {
-    type Item = (K::Owned, V::Owned);
+    type Item = Result<(K::Owned, V::Owned)>;
     type IntoIter = Range<'t, K, V>;
 
     fn into_iter(self) -> Range<'t, K, V> {

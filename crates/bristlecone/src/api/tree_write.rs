@@ -224,16 +224,12 @@ impl<K: Key, V: Value> Tree<K, V> {
 
     /// Returns the value of a key for a result that must report it.
     fn found(&self, key: K::Ref<'_>) -> Result<Option<V::Owned>> {
-        let mut found = None;
-        K::with(key, |key| self.here().get(key, &mut |value| found = Some(V::Codec::owned(value))));
-        found.map(taken::<V>).transpose()
+        K::with(key, |key| self.stored(key))?.map(taken::<V>).transpose()
     }
 
     /// Returns a value in its stored form.
-    pub(crate) fn stored(&self, key: StoredRef<'_, K::Codec>) -> Option<Stored<V::Codec>> {
-        let mut found = None;
-        self.here().get(key, &mut |value| found = Some(V::Codec::owned(value)));
-        found
+    pub(crate) fn stored(&self, key: StoredRef<'_, K::Codec>) -> Result<Option<Stored<V::Codec>>> {
+        self.here()?.get_owned(key)
     }
 
     /// Changes a key from an expected to a new value, both in stored form; the inner `Err` is the value found
@@ -256,7 +252,7 @@ impl<K: Key, V: Value> Tree<K, V> {
                 let held = self.change(key, |tree| tree.write(key, new, WriteMode::New))?;
                 Ok(held.map_or(Ok(()), |held| Err(Some(held))))
             }
-            (None, None) => Ok(self.stored(key).map_or(Ok(()), |held| Err(Some(held)))),
+            (None, None) => Ok(self.stored(key)?.map_or(Ok(()), |held| Err(Some(held)))),
         }
     }
 

@@ -58,9 +58,9 @@ impl<K: Key, V: Value> Tree<K, V> {
     /// Returns a histogram of leaves by number of items, without empty leaves. Reads every item. The result is exact
     /// while no thread writes.
     ///
-    /// # Panics
+    /// # Errors
     ///
-    /// Panics in a child of the process that opened the pool.
+    /// Same as [`get`](Self::get).
     ///
     /// # Examples
     ///
@@ -70,30 +70,15 @@ impl<K: Key, V: Value> Tree<K, V> {
     /// for number in 0..1_000 {
     ///     tree.insert(number, number)?;
     /// }
-    /// let leaves = tree.leaves_by_items();
+    /// let leaves = tree.leaves_by_items()?;
     /// assert_eq!(leaves.iter().map(|(items, leaves)| items * leaves).sum::<u64>(), 1_000);
     /// # drop((tree, pool));
     /// # Ok::<(), bristlecone::Error>(())
     /// ```
-    pub fn leaves_by_items(&self) -> BTreeMap<u64, u64> {
-        let tree = self.here();
+    pub fn leaves_by_items(&self) -> Result<BTreeMap<u64, u64>> {
+        let tree = self.here()?;
         let (mut leaves, mut batch) = (BTreeMap::new(), Batch::default());
         while tree.scan_forward((Bound::Unbounded, Bound::Unbounded), &mut batch) {
-            *leaves.entry(batch.entries.len() as u64).or_default() += 1;
-            batch.entries.clear();
-        }
-        leaves
-    }
-
-    /// Returns the histogram of [`leaves_by_items`](Self::leaves_by_items), and verifies checksums of records.
-    ///
-    /// # Errors
-    ///
-    /// [`Error::Corrupted`], [`Error::Forked`]; [`Error::NoWriter`] on a followed pool whose writer has exited.
-    pub fn try_leaves_by_items(&self) -> Result<BTreeMap<u64, u64>> {
-        self.opened_here()?;
-        let (mut leaves, mut batch) = (BTreeMap::new(), Batch::checked());
-        while self.tree.scan_forward((Bound::Unbounded, Bound::Unbounded), &mut batch) {
             *leaves.entry(batch.entries.len() as u64).or_default() += 1;
             batch.entries.clear();
         }

@@ -2,8 +2,11 @@
 
 use std::ops::{ControlFlow, RangeBounds};
 
+use bristlecone_pm::Result;
+
 use super::iter::{borrow, is_empty};
 use super::metrics::Operation;
+use super::value::undecodable;
 use super::walk::limits;
 use crate::{Key, Tree, Value};
 
@@ -13,9 +16,9 @@ impl<K: Key, V: Value> Tree<K, V> {
     /// and serde values are decoded first. No lock is held during the call, so `f` may use the tree. While other
     /// threads write, it has the guarantees of [`range`](Self::range).
     ///
-    /// # Panics
+    /// # Errors
     ///
-    /// Panics in a child of the process that opened the pool.
+    /// Same as [`get`](Self::get); `f` was called with the items before the error.
     ///
     /// ```
     /// # let pool = bristlecone::Pool::temporary()?;
@@ -27,7 +30,7 @@ impl<K: Key, V: Value> Tree<K, V> {
     /// lines.for_each_in(2.., |_, line| {
     ///     bytes += line.len();
     ///     if line.is_empty() { ControlFlow::Break(()) } else { ControlFlow::Continue(()) }
-    /// });
+    /// })?;
     /// assert_eq!(bytes, 7);
     /// # Ok::<(), bristlecone::Error>(())
     /// ```
@@ -35,16 +38,25 @@ impl<K: Key, V: Value> Tree<K, V> {
         &self,
         bounds: impl RangeBounds<K::Ref<'a>>,
         mut f: impl FnMut(K::Ref<'_>, V::Ref<'_>) -> ControlFlow<()>,
-    ) {
-        let tree = self.here();
+    ) -> Result<()> {
+        let tree = self.here()?;
         self.count_one(Operation::Scan);
         let (from, to) = limits::<K>(&bounds);
         if is_empty(&from, &to) {
-            return;
+            return Ok(());
         }
+        let mut is_decoded = true;
         tree.visit((borrow::<K::Codec>(&from), borrow::<K::Codec>(&to)), &mut |key, value| {
             let shown = K::show(key, |key| V::view(value, |value| f(key, value)));
-            shown.flatten().unwrap_or(ControlFlow::Continue(()))
-        });
+            shown.flatten().unwrap_or_else(|| {
+                is_decoded = false;
+                ControlFlow::Break(())
+            })
+        })?;
+        if is_decoded {
+            Ok(())
+        } else {
+            Err(undecodable("key or value", format!("{} or {}", K::kind(), V::kind())))
+        }
     }
 }

@@ -34,42 +34,31 @@ impl<K: Key, V: Value> Tree<K, V> {
         Walk { tree: self, batch: Batch::default(), from, to, down: false }
     }
 
-    /// Walks over all items in ascending order.
+    /// Walks over all items in ascending order, for changes: it includes items that damage may affect.
     pub(crate) fn walk_up(&self) -> Walk<'_, K, V> {
-        self.walk((Bound::Unbounded, Bound::Unbounded))
+        self.walk((Bound::Unbounded, Bound::Unbounded)).lenient()
     }
 
-    /// Walks over all items in descending order.
+    /// Walks over all items in descending order, likewise.
     pub(crate) fn walk_down(&self) -> Walk<'_, K, V> {
         Walk { down: true, ..self.walk_up() }
     }
 }
 
 impl<K: Key, V: Value> Walk<'_, K, V> {
-    /// Counts the remaining items, and consumes them.
-    pub(crate) fn count(mut self) -> u64 {
-        self.pass()
-    }
-
-    /// Counts the remaining items, or returns the error that ended a checked walk.
-    pub(crate) fn try_count(mut self) -> Result<u64> {
-        let count = self.pass();
-        self.finish().map(|()| count)
-    }
-
-    /// Skips the remaining items and returns their number.
-    fn pass(&mut self) -> u64 {
+    /// Counts the remaining items.
+    pub(crate) fn count(mut self) -> Result<u64> {
         let mut count = 0;
         while self.next_leaf() {
             count += self.batch.entries.len() as u64;
             self.forget();
         }
-        count
+        self.finish().map(|()| count)
     }
 
-    /// Verifies the checksums of all following records.
-    pub(crate) fn checked(mut self) -> Self {
-        self.batch.checked = true;
+    /// Also returns items that damage may affect.
+    pub(crate) fn lenient(mut self) -> Self {
+        self.batch.lenient = true;
         self
     }
 
@@ -96,7 +85,10 @@ impl<K: Key, V: Value> Walk<'_, K, V> {
             return false;
         }
         let bounds = (borrow::<K::Codec>(&self.from), borrow::<K::Codec>(&self.to));
-        let tree = self.tree.here();
+        let tree = match self.tree.here() {
+            Ok(tree) => tree,
+            Err(error) => return self.batch.fail(error),
+        };
         if self.down {
             tree.scan_backward(bounds, &mut self.batch)
         } else {

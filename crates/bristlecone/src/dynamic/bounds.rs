@@ -159,7 +159,7 @@ impl Tree {
     pub fn count_within(&self, bounds: &Bounds) -> Result<u64> {
         self.opened_here()?;
         each!(&self.on, tree => match (placed::<K>(&bounds.from), placed::<K>(&bounds.to)) {
-            (Some(from), Some(to)) => Ok(tree.walk((from, to)).count()),
+            (Some(from), Some(to)) => tree.walk((from, to)).count(),
             _ => Err(Error::invalid(OTHER_KEYS)),
         })
     }

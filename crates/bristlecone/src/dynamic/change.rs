@@ -170,14 +170,14 @@ impl Tree {
     /// (0..10u64).try_for_each(|day| days.insert(day, day * day).map(drop))?;
     /// assert_eq!(days.remove_range(..Datum::U64(7))?, 7);
     /// days.retain(|_, value| *value > Datum::U64(50))?;
-    /// assert_eq!(days.keys()?.collect::<Vec<_>>(), [Datum::U64(8), Datum::U64(9)]);
+    /// assert_eq!(days.keys()?.collect::<bristlecone::Result<Vec<_>>>()?, [Datum::U64(8), Datum::U64(9)]);
     /// # Ok::<(), bristlecone::Error>(())
     /// ```
     pub fn remove_range<'a>(&self, bounds: impl RangeBounds<Datum<'a>>) -> Result<u64> {
         self.opened_here()?;
         each!(&self.on, tree => {
             let limits = (self.bound::<K>(bounds.start_bound())?, self.bound::<K>(bounds.end_bound())?);
-            tree.remove_walked(tree.walk(limits))
+            tree.remove_walked(tree.walk(limits).lenient())
         })
     }
 
@@ -205,7 +205,7 @@ impl Tree {
         let (keys, values) = (self.key_kind(), self.value_kind());
         each!(&self.on, tree => {
             let limits = (self.bound::<K>(bounds.start_bound())?, self.bound::<K>(bounds.end_bound())?);
-            tree.retain_walked(tree.walk(limits), |key, value| {
+            tree.retain_walked(tree.walk(limits).lenient(), |key, value| {
                 let item = K::view(keys, Role::Key, key).zip(V::view(values, Role::Value, value));
                 item.is_none_or(|(key, value)| keep(&key, &value))
             })
@@ -233,9 +233,9 @@ impl Tree {
     ) -> Result<impl DoubleEndedIterator<Item = Result<Item>> + '_> {
         each!(&self.on, tree => tree.writable()?);
         let items = self.range(bounds)?;
-        Ok(items.filter_map(|(key, _)| {
-            let removed = self.remove(key.borrowed());
-            removed.transpose().map(|value| Ok((key, value?)))
+        Ok(items.filter_map(|item| match item {
+            Ok((key, _)) => self.remove(key.borrowed()).map(|value| Some((key, value?))).transpose(),
+            Err(error) => Some(Err(error)),
         }))
     }
 }

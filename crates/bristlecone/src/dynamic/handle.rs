@@ -75,8 +75,8 @@ impl TreeHandle for Tree {
 
     type Scan = AnyScan;
 
-    fn scan(&self, checked: bool) -> AnyScan {
-        self.any().scan(checked)
+    fn scan(&self) -> AnyScan {
+        self.any().scan()
     }
 
     fn decode_item(&self, (key, value): ItemOf<Self>) -> Result<(Datum<'static>, Datum<'static>)> {

@@ -43,7 +43,7 @@ impl Tree {
             let keys: Vec<_> = own.iter().map(K::lend_bound).collect();
             found.resize(keys.len(), None);
             let mut damaged = false;
-            tree.look_up_words(&keys, &mut |at, value| {
+            tree.look_up_many(&keys, &mut |at, value| {
                 found[at] = V::view(kind, Role::Value, value).map(Datum::into_owned);
                 damaged |= found[at].is_none();
             })?;
@@ -62,7 +62,7 @@ impl Tree {
             let own = self.own_keys::<K>(keys)?;
             let keys: Vec<_> = own.iter().map(K::lend_bound).collect();
             found.resize(keys.len(), false);
-            tree.look_up_words(&keys, &mut |at, _| found[at] = true)
+            tree.look_up_many(&keys, &mut |at, _| found[at] = true)
         })
     }
 

@@ -16,7 +16,8 @@
 //! assert_eq!(visits.key_kind().to_string(), "(str, u32)");
 //! assert_eq!(visits.get(("/about", 2026u32))?, Some(Datum::U64(7)));
 //! visits.insert(("/", 2026u32), 12u64)?;
-//! for (key, value) in visits.range(..)? {
+//! for item in visits.range(..)? {
+//!     let (key, value) = item?;
 //!     println!("{key:?}: {value:?}");
 //! }
 //! let refused = visits.insert("/", 12u64).unwrap_err();
@@ -50,7 +51,7 @@ mod write;
 
 pub use bounds::Bounds;
 pub use datum::Datum;
-pub use iter::{CheckedRange, Item, Range};
+pub use iter::{Item, Range};
 pub use kind::Kind;
 pub(crate) use tree::On;
 pub use tree::Tree;

@@ -67,28 +67,18 @@ impl Tree {
         self.opened_here()?;
         each!(&self.on, tree => {
             let limits = (self.bound::<K>(bounds.start_bound())?, self.bound::<K>(bounds.end_bound())?);
-            let walk = tree.walk(limits);
-            // A checked walk reports errors on the way.
-            if self.is_followed() { walk.checked().try_count() } else { Ok(walk.count()) }
+            tree.walk(limits).count()
         })
     }
 
     /// Returns the first item within bounds.
     pub(super) fn first_of<'a>(&self, bounds: impl RangeBounds<Datum<'a>>) -> Result<Option<Item>> {
-        if self.is_followed() {
-            self.try_range(bounds)?.next().transpose()
-        } else {
-            Ok(self.range(bounds)?.next())
-        }
+        self.range(bounds)?.next().transpose()
     }
 
     /// Returns the last item within bounds.
     pub(super) fn last_of<'a>(&self, bounds: impl RangeBounds<Datum<'a>>) -> Result<Option<Item>> {
-        if self.is_followed() {
-            self.try_range(bounds)?.next_back().transpose()
-        } else {
-            Ok(self.range(bounds)?.next_back())
-        }
+        self.range(bounds)?.next_back().transpose()
     }
 
     /// Returns all keys in order, from both ends.
@@ -96,8 +86,8 @@ impl Tree {
     /// # Errors
     ///
     /// [`Error::Forked`].
-    pub fn keys(&self) -> Result<impl DoubleEndedIterator<Item = Datum<'static>> + '_> {
-        Ok(self.range(..)?.map(|(key, _)| key))
+    pub fn keys(&self) -> Result<impl DoubleEndedIterator<Item = Result<Datum<'static>>> + '_> {
+        Ok(self.range(..)?.map(|item| item.map(|(key, _)| key)))
     }
 
     /// Returns all values in the order of their keys, from both ends.
@@ -105,8 +95,8 @@ impl Tree {
     /// # Errors
     ///
     /// [`Error::Forked`].
-    pub fn values(&self) -> Result<impl DoubleEndedIterator<Item = Datum<'static>> + '_> {
-        Ok(self.range(..)?.map(|(_, value)| value))
+    pub fn values(&self) -> Result<impl DoubleEndedIterator<Item = Result<Datum<'static>>> + '_> {
+        Ok(self.range(..)?.map(|item| item.map(|(_, value)| value)))
     }
 
     /// Returns the items whose keys begin with a prefix, in order, from both ends. The prefix is text for text, bytes

@@ -8,7 +8,7 @@ use std::sync::Arc;
 use bristlecone_pm::{Error, Issue, Result};
 
 use super::encode::{Records, Role, Stored, Unfit, Words};
-use super::{CheckedRange, Datum, Item, Kind, Range};
+use super::{Datum, Item, Kind, Range};
 use crate::api::value::undecodable;
 use crate::{Design, TreeStats};
 
@@ -55,8 +55,9 @@ pub(super) use each;
 ///
 /// Operations have the guarantees of those of [`crate::Tree`]. In addition to its own errors, each operation
 /// returns these common errors. [`Error::Mismatch`] for a key or value of another kind; nothing changes then.
-/// [`Error::Forked`] in a child of the process that opened the pool. [`Error::Corrupted`] if the returned
-/// value does not decode as the tree's kind; a replacement or removal of that value is done nevertheless.
+/// [`Error::Forked`] in a child of the process that opened the pool. [`Error::NoWriter`] on a followed pool
+/// whose writer has exited. [`Error::Corrupted`] for damage, as [`crate::Tree::get`], and if the returned value
+/// does not decode as the tree's kind; a replacement or removal of that value is done nevertheless.
 #[derive(Clone)]
 pub struct Tree {
     pub(super) on: On,
@@ -158,18 +159,9 @@ impl Tree {
         value.and_then(|value| V::take(self.value_kind(), Role::Value, value))
     }
 
-    /// Verifies that this process opened the pool. In a child of it, operations that return no `Result` panic.
-    ///
-    /// # Errors
-    ///
-    /// [`Error::Forked`] in a child of the process that opened the pool.
-    pub fn opened_here(&self) -> Result<()> {
+    /// Fails in a child of the process that opened the pool.
+    pub(super) fn opened_here(&self) -> Result<()> {
         each!(&self.on, tree => tree.opened_here())
-    }
-
-    /// Returns whether another process, which may exit at any time, writes to the pool.
-    pub(super) fn is_followed(&self) -> bool {
-        each!(&self.on, tree => tree.is_followed())
     }
 
     /// Returns the typed tree if keys and values are `u64`, for calls whose data are arrays of these.
@@ -216,7 +208,7 @@ impl Tree {
         let (key, kind) = (key.into(), self.value_kind());
         let (mut show, mut shown) = (Some(show), None);
         each!(&self.on, tree => self.key::<K, _>(&key, |key| {
-            tree.look_up_word(key, &mut |value| {
+            tree.look_up(key, &mut |value| {
                 let show = |value| show.take().map(|show| show(value));
                 shown = Some(V::view(kind, Role::Value, value).and_then(show));
             })
@@ -227,16 +219,6 @@ impl Tree {
         }
     }
 
-    /// Returns the value of a key, and verifies checksums of records: see [`crate::Tree::try_get`].
-    ///
-    /// # Errors
-    ///
-    /// [`Error::Corrupted`] if a record is damaged; the common errors: see [`Tree`].
-    pub fn try_get<'a>(&self, key: impl Into<Datum<'a>>) -> Result<Option<Datum<'static>>> {
-        let key = key.into();
-        each!(&self.on, tree => self.found::<V>(self.key::<K, _>(&key, |key| tree.try_get(key))??))
-    }
-
     /// Returns whether the tree contains a key.
     ///
     /// # Errors
@@ -244,7 +226,7 @@ impl Tree {
     /// The common errors: see [`Tree`].
     pub fn contains_key<'a>(&self, key: impl Into<Datum<'a>>) -> Result<bool> {
         let key = key.into();
-        each!(&self.on, tree => self.key::<K, _>(&key, |key| tree.look_up_word(key, &mut |_| ()))?)
+        each!(&self.on, tree => self.key::<K, _>(&key, |key| tree.look_up(key, &mut |_| ()))?)
     }
 
     /// Returns a bound in the form that the tree takes.
@@ -262,7 +244,8 @@ impl Tree {
     ///
     /// # Errors
     ///
-    /// [`Error::Mismatch`] for a bound of another kind; [`Error::Forked`].
+    /// [`Error::Mismatch`] for a bound of another kind; [`Error::Forked`]. The iterator yields the common errors: see
+    /// [`Tree`]. After an error it is finished.
     ///
     /// ```
     /// use bristlecone::dynamic::{Datum, Kind};
@@ -271,8 +254,8 @@ impl Tree {
     /// ages.insert("Methuselah", 4857u64)?;
     /// ages.insert("Prometheus", 4900u64)?;
     /// let mut items = ages.range(Datum::from("N")..)?;
-    /// assert_eq!(items.next(), Some((Datum::from("Prometheus"), Datum::U64(4900))));
-    /// assert_eq!(ages.last_key_value()?, ages.range(..)?.next_back());
+    /// assert_eq!(items.next().transpose()?, Some((Datum::from("Prometheus"), Datum::U64(4900))));
+    /// assert_eq!(ages.last_key_value()?, ages.range(..)?.next_back().transpose()?);
     /// # Ok::<(), bristlecone::Error>(())
     /// ```
     pub fn range<'a>(&self, bounds: impl RangeBounds<Datum<'a>>) -> Result<Range<'_>> {
@@ -284,19 +267,17 @@ impl Tree {
         })
     }
 
-    /// Returns items as [`range`](Self::range) does, and verifies checksums of key and value records. The
-    /// iterator ends after an error.
+    /// Returns everything within bounds that is readable of a damaged tree: see [`crate::Tree::readable`].
     ///
     /// # Errors
     ///
-    /// Same as [`range`](Self::range). The iterator yields [`Error::Corrupted`] for damaged items and items
-    /// that do not decode as the tree's kinds.
-    pub fn try_range<'a>(&self, bounds: impl RangeBounds<Datum<'a>>) -> Result<CheckedRange<'_>> {
+    /// Same as [`range`](Self::range).
+    pub fn readable<'a>(&self, bounds: impl RangeBounds<Datum<'a>>) -> Result<Range<'_>> {
         self.opened_here()?;
         let kinds = (self.key_kind(), self.value_kind());
         each!(&self.on, tree => {
             let (from, to) = (self.bound::<K>(bounds.start_bound())?, self.bound::<K>(bounds.end_bound())?);
-            Ok(CheckedRange::new::<K, V>(crate::Range::new(tree, from, to).checked(), kinds))
+            Ok(Range::new::<K, V>(crate::Range::new(tree, from, to).lenient(), kinds).lenient())
         })
     }
 
@@ -304,7 +285,7 @@ impl Tree {
     ///
     /// # Errors
     ///
-    /// [`Error::Forked`].
+    /// The common errors: see [`Tree`].
     pub fn first_key_value(&self) -> Result<Option<Item>> {
         self.first_of(..)
     }
@@ -313,47 +294,45 @@ impl Tree {
     ///
     /// # Errors
     ///
-    /// [`Error::Forked`].
+    /// The common errors: see [`Tree`].
     pub fn last_key_value(&self) -> Result<Option<Item>> {
         self.last_of(..)
     }
 
     /// Returns the number of items. The count is exact while no thread writes.
-    pub fn len(&self) -> u64 {
-        each!(&self.on, tree => tree.len())
-    }
-
-    /// Returns the number of items: see [`crate::Tree::try_len`].
     ///
     /// # Errors
     ///
-    /// [`Error::Forked`]; [`Error::NoWriter`] on a followed pool.
-    pub fn try_len(&self) -> Result<u64> {
-        each!(&self.on, tree => tree.try_len())
+    /// The common errors: see [`Tree`].
+    pub fn len(&self) -> Result<u64> {
+        each!(&self.on, tree => tree.len())
     }
 
     /// Returns whether the tree is empty.
-    pub fn is_empty(&self) -> bool {
-        self.len() == 0
+    ///
+    /// # Errors
+    ///
+    /// The common errors: see [`Tree`].
+    pub fn is_empty(&self) -> Result<bool> {
+        Ok(self.len()? == 0)
     }
 
     /// Returns the space that the tree occupies.
-    pub fn stats(&self) -> TreeStats {
+    ///
+    /// # Errors
+    ///
+    /// The common errors: see [`Tree`].
+    pub fn stats(&self) -> Result<TreeStats> {
         each!(&self.on, tree => tree.stats())
     }
 
     /// Returns a histogram of leaves by number of items: see [`crate::Tree::leaves_by_items`].
-    pub fn leaves_by_items(&self) -> BTreeMap<u64, u64> {
-        each!(&self.on, tree => tree.leaves_by_items())
-    }
-
-    /// Returns a histogram of leaves by number of items: see [`crate::Tree::try_leaves_by_items`].
     ///
     /// # Errors
     ///
-    /// Same as for that function.
-    pub fn try_leaves_by_items(&self) -> Result<BTreeMap<u64, u64>> {
-        each!(&self.on, tree => tree.try_leaves_by_items())
+    /// The common errors: see [`Tree`].
+    pub fn leaves_by_items(&self) -> Result<BTreeMap<u64, u64>> {
+        each!(&self.on, tree => tree.leaves_by_items())
     }
 
     /// Returns the damage that reads have encountered: see [`crate::Tree::damage`].
@@ -374,7 +353,7 @@ impl Tree {
     /// # let pool = bristlecone::Pool::temporary()?;
     /// let ages = pool.tree_options("ages").create_dynamic(&Kind::Str, &Kind::U64)?;
     /// ages.insert("Pando", 14_000u64)?;
-    /// assert!(ages.check().is_empty() && ages.stats().items == ages.len());
+    /// assert!(ages.check().is_empty() && ages.stats()?.items == ages.len()?);
     /// # Ok::<(), bristlecone::Error>(())
     /// ```
     pub fn check(&self) -> Vec<Issue> {
@@ -382,7 +361,7 @@ impl Tree {
         let kinds = (self.key_kind(), self.value_kind());
         if issues.is_empty() && !(kinds.0.is_everything() && kinds.1.is_everything()) {
             let (mut keys, mut values) = (0u64, 0u64);
-            each!(&self.on, tree => for (key, value) in tree.iter() {
+            each!(&self.on, tree => for (key, value) in tree.readable(..).flatten() {
                 keys += u64::from(K::take(kinds.0, Role::Key, key).is_none());
                 values += u64::from(V::take(kinds.1, Role::Value, value).is_none());
             });

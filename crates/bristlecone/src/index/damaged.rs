@@ -2,8 +2,8 @@
 //!
 //! Salvage copies its readable items to DRAM, and reads are served from there. Each issue puts a span of keys in
 //! doubt: the keys of one leaf if only that leaf is damaged, and all keys if a log entry is damaged, because its key
-//! is unknown. Checked reads (`try_get`, `try_range`, `look_up`, `try_len`) fail within a span in doubt, for present
-//! and absent keys alike. Unchecked reads return the copied items. [`damage`](Inspect::damage) lists the issues.
+//! is unknown. Reads fail within a span in doubt, for present and absent keys alike. Lenient scans return all copied
+//! items. [`damage`](Inspect::damage) lists the issues.
 //! Such a tree exists only in read-only pools.
 
 use std::collections::BTreeMap;
@@ -84,7 +84,7 @@ impl<K: KeyCodec, V: Codec> DamagedTree<K, V> {
         if is_in_doubt { Err(self.error()) } else { Ok(()) }
     }
 
-    /// Appends items within bounds to a batch. A checked scan ends before the first span in doubt, and then fails.
+    /// Appends items within bounds to a batch. A scan ends before the first span in doubt, and then fails, unless it is lenient.
     fn serve(
         &self,
         bounds: (Bound<K::Ref<'_>>, Bound<K::Ref<'_>>),
@@ -95,7 +95,7 @@ impl<K: KeyCodec, V: Codec> DamagedTree<K, V> {
         if into.damage.is_some() || end_before::<K>(&bounds.1, &bounds.0) {
             return false;
         }
-        let in_doubt = |span: &&Span<K>| into.checked && overlap::<K>(span, &bounds);
+        let in_doubt = |span: &&Span<K>| !into.lenient && overlap::<K>(span, &bounds);
         let doubts: Vec<_> = self.doubts.iter().filter(in_doubt).collect();
         let is_known = |item: &(&K::Owned, &V::Owned)| {
             let key = Bound::Included(item.0.clone());
@@ -142,20 +142,9 @@ fn overlap<K: KeyCodec>(one: &Span<K>, other: &Span<K>) -> bool {
 }
 
 impl<K: KeyCodec, V: Codec> Read<K, V> for DamagedTree<K, V> {
-    fn get(&self, key: K::Ref<'_>, show: &mut dyn FnMut(V::Ref<'_>)) -> bool {
-        let found = self.items.get(&K::owned(key));
-        found.inspect(|value| show(V::borrow(value))).is_some()
-    }
-
-    fn look_up(&self, key: K::Ref<'_>, show: &mut dyn FnMut(V::Ref<'_>)) -> Result<bool> {
+    fn get(&self, key: K::Ref<'_>, show: &mut dyn FnMut(V::Ref<'_>)) -> Result<bool> {
         self.expect_known(key)?;
-        Ok(self.get(key, show))
-    }
-
-    fn look_up_many(&self, keys: &[K::Ref<'_>], show: &mut dyn FnMut(usize, V::Ref<'_>)) -> Result<()> {
-        keys.iter().try_for_each(|key| self.expect_known(*key))?;
-        self.get_many(keys, show);
-        Ok(())
+        Ok(self.items.get(&K::owned(key)).inspect(|value| show(V::borrow(value))).is_some())
     }
 }
 
@@ -189,16 +178,14 @@ impl<K: KeyCodec, V: Codec> Scan<K, V> for DamagedTree<K, V> {
 }
 
 impl<K: KeyCodec, V: Codec> Inspect for DamagedTree<K, V> {
-    fn len(&self) -> u64 {
-        self.items.len() as u64
-    }
-
-    fn try_len(&self) -> Result<u64> {
+    fn len(&self) -> Result<u64> {
         Err(self.error())
     }
 
-    fn stats(&self) -> TreeStats {
-        TreeStats { items: self.len(), pm_bytes: self.pm_bytes, ..TreeStats::default() }
+    /// Counts the saved items.
+    fn stats(&self) -> Result<TreeStats> {
+        let items = self.items.len() as u64;
+        Ok(TreeStats { items, pm_bytes: self.pm_bytes, ..TreeStats::default() })
     }
 
     fn check(&self) -> Vec<Issue> {

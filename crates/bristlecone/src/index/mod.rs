@@ -42,24 +42,32 @@ impl<K: KeyCodec, V: Codec, T> Index<K, V> for T where
 }
 
 impl<K: KeyCodec, V: Codec> dyn Index<K, V> {
-    /// Returns the value of a key, and verifies the checksums of both records.
+    /// Returns a copy of the value of a key.
     ///
     /// # Errors
     ///
-    /// [`Error::Corrupted`]; [`Error::NoWriter`] on a followed tree.
+    /// Same as [`Read::get`].
     #[inline]
-    pub fn get_checked(&self, key: K::Ref<'_>) -> Result<Option<V::Owned>> {
-        if K::INLINE && V::INLINE {
-            let mut held = None;
-            self.look_up(key, &mut |value| held = Some(V::owned(value)))?;
-            return Ok(held);
-        }
-        let mut batch = Batch::checked();
-        self.scan_forward((Bound::Included(key), Bound::Included(key)), &mut batch);
-        match batch.damage {
-            Some(error) => Err(error),
-            None => Ok(batch.entries.pop().map(|(_, value)| value)),
-        }
+    pub fn get_owned(&self, key: K::Ref<'_>) -> Result<Option<V::Owned>> {
+        let mut held = None;
+        self.get(key, &mut |value| held = Some(V::owned(value)))?;
+        Ok(held)
+    }
+}
+
+/// Looks up a key among all items of its leaf, and verifies the checksums of all their keys: any damaged one might be
+/// the key. Otherwise like [`Read::get`].
+#[cold]
+pub fn get_in_leaf<K: KeyCodec, V: Codec>(
+    tree: &impl Scan<K, V>,
+    key: K::Ref<'_>,
+    show: &mut dyn FnMut(V::Ref<'_>),
+) -> Result<bool> {
+    let mut batch = Batch::default();
+    tree.scan_forward((Bound::Included(key), Bound::Included(key)), &mut batch);
+    match batch.damage {
+        Some(error) => Err(error),
+        None => Ok(batch.entries.pop().inspect(|(_, value)| show(V::borrow(value))).is_some()),
     }
 }
 
@@ -106,7 +114,7 @@ pub trait Open<K: KeyCodec, V: Codec, M: Medium>: Index<K, V> + Sized {
     ) -> Result<()> {
         let tree = Self::open(pool, entry, options, 1)?;
         sink.find_all(tree.check());
-        let mut batch = Batch::default();
+        let mut batch = Batch::lenient();
         while tree.scan_forward((Bound::Unbounded, Bound::Unbounded), &mut batch) {
             for (key, value) in batch.entries.drain(..).rev() {
                 sink.keep(K::borrow(&key), V::borrow(&value))?;
@@ -118,34 +126,25 @@ pub trait Open<K: KeyCodec, V: Codec, M: Medium>: Index<K, V> + Sized {
 
 /// Lookups.
 pub trait Read<K: KeyCodec, V: Codec> {
-    /// Looks up a key, and calls `show` once with its value; returns whether the key is present.
-    fn get(&self, key: K::Ref<'_>, show: &mut dyn FnMut(V::Ref<'_>)) -> bool;
-
-    /// Looks up a key as [`get`](Self::get) does, and returns errors.
+    /// Looks up a key, and calls `show` once with its value; returns whether the key is present. Verifies the checksums
+    /// of both records. A key counts as absent only if no damaged key can be this one: the records of keys with its
+    /// fingerprint are verified.
     ///
     /// # Errors
     ///
-    /// [`Error::NoWriter`] on a followed tree.
-    fn look_up(&self, key: K::Ref<'_>, show: &mut dyn FnMut(V::Ref<'_>)) -> Result<bool> {
-        Ok(self.get(key, show))
-    }
+    /// [`Error::Corrupted`]; [`Error::NoWriter`] on a followed tree.
+    fn get(&self, key: K::Ref<'_>, show: &mut dyn FnMut(V::Ref<'_>)) -> Result<bool>;
 
     /// Looks up at most [`GROUP`](parts::codec::GROUP) keys, and calls `show` in order with the position and the value
     /// of each present key.
-    fn get_many(&self, keys: &[K::Ref<'_>], show: &mut dyn FnMut(usize, V::Ref<'_>)) {
-        for (at, key) in keys.iter().enumerate() {
-            self.get(*key, &mut |value| show(at, value));
-        }
-    }
-
-    /// Looks up keys as [`get_many`](Self::get_many) does, and returns errors.
     ///
     /// # Errors
     ///
-    /// [`Error::NoWriter`] on a followed tree.
-    fn look_up_many(&self, keys: &[K::Ref<'_>], show: &mut dyn FnMut(usize, V::Ref<'_>)) -> Result<()> {
-        self.get_many(keys, show);
-        Ok(())
+    /// Same as [`get`](Self::get); `show` was called for earlier keys then.
+    fn get_many(&self, keys: &[K::Ref<'_>], show: &mut dyn FnMut(usize, V::Ref<'_>)) -> Result<()> {
+        keys.iter()
+            .enumerate()
+            .try_for_each(|(at, key)| self.get(*key, &mut |value| show(at, value)).map(drop))
     }
 }
 
@@ -226,16 +225,25 @@ pub trait Scan<K: KeyCodec, V: Codec> {
     fn scan_backward(&self, bounds: (Bound<K::Ref<'_>>, Bound<K::Ref<'_>>), into: &mut Batch<K, V>) -> bool;
 
     /// Calls `visit` with the items within bounds, in ascending order, until it breaks.
-    fn visit(&self, bounds: (Bound<K::Ref<'_>>, Bound<K::Ref<'_>>), visit: &mut Visit<'_, K, V>) {
+    ///
+    /// # Errors
+    ///
+    /// Same as [`Read::get`].
+    fn visit(
+        &self,
+        bounds: (Bound<K::Ref<'_>>, Bound<K::Ref<'_>>),
+        visit: &mut Visit<'_, K, V>,
+    ) -> Result<()> {
         let (mut batch, mut last) = (Batch::default(), None);
         while self.scan_forward(visit::behind::<K>(&last, bounds), &mut batch) {
             while let Some((key, value)) = batch.entries.pop() {
                 if visit(K::borrow(&key), V::borrow(&value)).is_break() {
-                    return;
+                    return Ok(());
                 }
                 last = Some(key);
             }
         }
+        batch.damage.map_or(Ok(()), Err)
     }
 }
 
@@ -246,24 +254,23 @@ pub type Visit<'a, K, V> = dyn FnMut(<K as Codec>::Ref<'_>, <V as Codec>::Ref<'_
 #[allow(clippy::len_without_is_empty, reason = "the public face has it")]
 pub trait Inspect: Send + Sync {
     /// Returns the number of items. The count is exact while no thread writes.
-    fn len(&self) -> u64;
+    ///
+    /// # Errors
+    ///
+    /// [`Error::Corrupted`] if damage may affect the number; [`Error::NoWriter`] on a followed tree.
+    fn len(&self) -> Result<u64>;
 
-    /// Returns the number of items, or an error.
+    /// Returns the number of items, or `None` if they would have to be counted.
+    fn len_known(&self) -> Option<u64> {
+        self.len().ok()
+    }
+
+    /// Returns the space that the tree occupies.
     ///
     /// # Errors
     ///
     /// [`Error::NoWriter`] on a followed tree.
-    fn try_len(&self) -> Result<u64> {
-        Ok(self.len())
-    }
-
-    /// Returns the number of items, or `None` if they would have to be counted.
-    fn len_known(&self) -> Option<u64> {
-        Some(self.len())
-    }
-
-    /// Returns the space that the tree occupies.
-    fn stats(&self) -> TreeStats;
+    fn stats(&self) -> Result<TreeStats>;
 
     /// Verifies everything reachable from the tree. The result is exact only while no thread writes.
     fn check(&self) -> Vec<Issue>;
@@ -320,8 +327,8 @@ pub struct Batch<K: KeyCodec, V: Codec> {
     /// Backward: the low fence of this leaf (`Some(None)`: the leaf is the first). Forward, for designs without
     /// cursors: the low fence of the next leaf.
     pub fence: Option<Option<K::Owned>>,
-    /// Whether checksums of collected records are verified.
-    pub checked: bool,
+    /// Whether the scan also returns items that damage may affect: it verifies no checksums.
+    pub lenient: bool,
     /// The reason why a scan ended before its bounds.
     pub damage: Option<Error>,
     /// The state of a followed tree to which the position belongs.
@@ -331,14 +338,14 @@ pub struct Batch<K: KeyCodec, V: Codec> {
 impl<K: KeyCodec, V: Codec> Default for Batch<K, V> {
     fn default() -> Self {
         let (entries, damage) = (Vec::new(), None);
-        Self { entries, cursor: None, ended: false, fence: None, checked: false, damage, state: 0 }
+        Self { entries, cursor: None, ended: false, fence: None, lenient: false, damage, state: 0 }
     }
 }
 
 impl<K: KeyCodec, V: Codec> Batch<K, V> {
-    /// Creates a batch that verifies checksums of its records.
-    pub fn checked() -> Self {
-        Self { checked: true, ..Self::default() }
+    /// Creates a batch for a scan that verifies no checksums, as for removal and salvage.
+    pub fn lenient() -> Self {
+        Self { lenient: true, ..Self::default() }
     }
 
     /// Ends the scan because of damage, with an empty batch. Returns `false`, as scans do at their end.

@@ -43,8 +43,7 @@ impl<K: KeyCodec, V: Codec> SaveTo<K, V> for Arc<dyn Index<K, V>> {
 
     fn holds(&self, key: K::Ref<'_>, value: V::Ref<'_>) -> bool {
         let mut is_same = false;
-        self.get(key, &mut |found| is_same = V::shorten(found) == V::shorten(value));
-        is_same
+        self.get(key, &mut |found| is_same = V::shorten(found) == V::shorten(value)).is_ok() && is_same
     }
 }
 

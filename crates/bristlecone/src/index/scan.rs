@@ -53,12 +53,10 @@ pub trait Leafwise<K: KeyCodec, V: Codec> {
     fn prefetch_value(&self, word: u64);
     /// Returns the key of a validated word.
     fn key_at<'a>(&'a self, word: u64, guard: &'a K::Guard) -> K::Ref<'a>;
-    /// Returns the value of a validated word.
-    fn value_at<'a>(&'a self, word: u64, guard: &'a V::Guard) -> V::Ref<'a>;
+    /// Returns the value of a validated word, and compares its record with its checksum unless the caller is `lenient`.
+    fn value_at<'a>(&'a self, word: u64, guard: &'a V::Guard, lenient: bool) -> Result<V::Ref<'a>>;
     /// Verifies the checksum of the record of a key's word, if it has one.
     fn verify_key(&self, word: u64) -> Result<()>;
-    /// Verifies the checksum of the record of a value's word, if it has one.
-    fn verify_value(&self, word: u64) -> Result<()>;
 
     /// Prefetches the leaves at these distances behind a cursor.
     #[inline(always)]
@@ -193,62 +191,56 @@ pub trait Leafwise<K: KeyCodec, V: Codec> {
                 self.prefetch_value(value);
             });
         }
-        let read = (|word| self.key_at(word, &guards.0), |word| self.value_at(word, &guards.1));
-        if into.checked || into.damage.is_some() {
-            let verify = (|word| self.verify_key(word), |word| self.verify_value(word));
-            if !verified(words, bounds, into, read.0, verify) {
-                return Outside::default();
-            }
-        }
+        let lenient = into.lenient;
+        let value_at = |word| self.value_at(word, &guards.1, lenient);
+        let read = (|word| self.key_at(word, &guards.0), |word| self.verify_key(word), value_at);
         append::<K, V, DESCENDING>(self.level(), words, bounds, into, read)
     }
 }
 
-/// Verifies the checksums of all keys of a leaf, because any of them might be the requested one, and of
-/// the requested values. Returns `false` after a mismatch; `into` has failed then.
-#[cold]
-pub fn verified<'g, K: KeyCodec, V: Codec>(
-    words: &Words,
-    (from, to): Bounds<'_, '_, K>,
-    into: &mut Batch<K, V>,
-    key_of: impl Fn(u64) -> K::Ref<'g>,
-    (verify_key, verify_value): (impl Fn(u64) -> Result<()>, impl Fn(u64) -> Result<()>),
-) -> bool {
-    let verify = |[key, value]: [u64; 2]| {
-        verify_key(key)?;
-        let wanted = !precedes::<K>(key_of(key), from) && !succeeds::<K>(key_of(key), to);
-        if wanted { verify_value(value) } else { Ok(()) }
-    };
-    let found = words.iter().try_for_each(|(_, item)| verify(item));
-    let damage = into.damage.take();
-    match damage.map_or(found, Err) {
-        Ok(()) => true,
-        Err(error) => into.fail(error),
-    }
-}
-
-/// Appends the requested items, in `DESCENDING` or ascending order. One function reads the words of keys,
-/// another one those of values.
+/// Appends the requested items, in `DESCENDING` or ascending order. One function reads the words of keys, one verifies
+/// the checksums of their records, and one reads the words of values, verified. All keys of the leaf are verified,
+/// because any of them might be a requested one. After a mismatch, `into` has failed.
 #[inline(always)]
 pub fn append<'g, K: KeyCodec, V: Codec, const DESCENDING: bool>(
     level: Level,
     words: &Words,
     (from, to): Bounds<'_, '_, K>,
     into: &mut Batch<K, V>,
-    (key_of, value_of): (impl Fn(u64) -> K::Ref<'g>, impl Fn(u64) -> V::Ref<'g>),
+    (key_of, verify_key, value_of): (
+        impl Fn(u64) -> K::Ref<'g>,
+        impl Fn(u64) -> Result<()>,
+        impl Fn(u64) -> Result<V::Ref<'g>>,
+    ),
 ) -> Outside {
+    if into.damage.is_some() {
+        return Outside::default();
+    }
     // `place` may overwrite an entry, which leaks if it owns heap memory.
     if !(K::INLINE && V::INLINE) {
+        if !K::INLINE
+            && !into.lenient
+            && let Err(error) = words.iter().try_for_each(|(_, [key, _])| verify_key(key))
+        {
+            into.fail(error);
+            return Outside::default();
+        }
         let mut room = [(K::least(), 0); WORDS_MAX];
         let items = words.sorted::<K>(level, key_of, &mut room);
         let start = items.partition_point(|(key, _)| precedes::<K>(*key, from));
         let end = items.partition_point(|(key, _)| !succeeds::<K>(*key, to));
         let wanted = items[start..end.max(start)].iter();
-        let copy = |&(key, value): &(K::Ref<'g>, u64)| (K::owned(key), V::owned(value_of(value)));
-        if DESCENDING {
-            into.entries.extend(wanted.rev().map(copy));
-        } else {
-            into.entries.extend(wanted.map(copy));
+        let entries = &mut into.entries;
+        entries.reserve(wanted.len());
+        let copy = |&(key, value): &(K::Ref<'g>, u64)| {
+            entries.push((K::owned(key), V::owned(value_of(value)?)));
+            Ok(())
+        };
+        let copied =
+            if DESCENDING { wanted.rev().try_for_each(copy) } else { wanted.into_iter().try_for_each(copy) };
+        if let Err(error) = copied {
+            into.fail(error);
+            return Outside::default();
         }
         return Outside { below: start > 0, above: end < items.len() };
     }
@@ -261,9 +253,15 @@ pub fn append<'g, K: KeyCodec, V: Codec, const DESCENDING: bool>(
     into.entries.reserve(WORDS_MAX);
     let before = into.entries.len();
     let spare = &mut into.entries.spare_capacity_mut()[..WORDS_MAX];
-    words.place::<DESCENDING>(level, |place, [key, value]: [u64; 2]| {
-        spare[place].write((K::owned(key_of(key)), V::owned(value_of(value))));
+    let mut damage = None;
+    words.place::<DESCENDING>(level, |place, [key, value]: [u64; 2]| match value_of(value) {
+        Ok(value) => _ = spare[place].write((K::owned(key_of(key)), V::owned(value))),
+        Err(error) => damage = Some(error),
     });
+    if let Some(error) = damage {
+        into.fail(error);
+        return Outside::default();
+    }
     // SAFETY: each place of an item was written.
     unsafe { into.entries.set_len(before + words.count()) };
     trim::<K, V, DESCENDING>((from, to), &mut into.entries, before)

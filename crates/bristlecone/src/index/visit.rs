@@ -2,6 +2,8 @@
 
 use std::ops::{Bound, ControlFlow};
 
+use bristlecone_pm::Result;
+
 use super::scan::{Bounds, Leafwise, precedes, shorten, succeeds};
 use crate::index::parts::codec::{Codec, KeyCodec};
 use crate::index::parts::volatile_index::{Cursor, Step};
@@ -30,13 +32,13 @@ pub fn behind<'k, 'a: 'k, 'b: 'k, K: KeyCodec>(
     (last.as_ref().map_or(from, |last| Bound::Excluded(K::borrow(last))), to)
 }
 
-/// Visits the items of the next leaf. Returns `Break` at the end, or if `visit` breaks.
+/// Visits the items of the next leaf, verified. Returns `Break` at the end, or if `visit` breaks.
 pub fn visit_leaf<K: KeyCodec, V: Codec, L: Leafwise<K, V>>(
     leaves: &L,
     bounds: Bounds<'_, '_, K>,
     at: &mut Visiting<K>,
     visit: &mut Visit<'_, K, V>,
-) -> ControlFlow<()> {
+) -> Result<ControlFlow<()>> {
     let Visiting { cursor: place, last } = at;
     let (from, to) = behind::<K>(last, bounds);
     let guards = (K::pin(), V::pin());
@@ -48,7 +50,7 @@ pub fn visit_leaf<K: KeyCodec, V: Codec, L: Leafwise<K, V>>(
             leaves.look_ahead(cursor, L::AHEAD..=L::AHEAD, descriptor);
             (leaf, version, cursor)
         }
-        Step::End => return ControlFlow::Break(()),
+        Step::End => return Ok(ControlFlow::Break(())),
         Step::Lost => {
             let key = match from {
                 Bound::Included(key) | Bound::Excluded(key) => Some(key),
@@ -67,6 +69,7 @@ pub fn visit_leaf<K: KeyCodec, V: Codec, L: Leafwise<K, V>>(
         if !K::INLINE {
             words.iter().for_each(|(_, [key, _])| leaves.prefetch_key(key));
         }
+        words.iter().try_for_each(|(_, [key, _])| leaves.verify_key(key))?;
         let mut room = [(K::least(), 0); WORDS_MAX];
         let items = words.sorted::<K>(leaves.level(), |word| leaves.key_at(word, &guards.0), &mut room);
         let items = &items[items.partition_point(|(key, _)| precedes::<K>(*key, from))..];
@@ -75,7 +78,7 @@ pub fn visit_leaf<K: KeyCodec, V: Codec, L: Leafwise<K, V>>(
         }
         for (place, &(key, value)) in items.iter().enumerate() {
             if succeeds::<K>(key, to) {
-                return ControlFlow::Break(());
+                return Ok(ControlFlow::Break(()));
             }
             if !(K::INLINE && V::INLINE)
                 && place == items.len() / 2
@@ -83,24 +86,29 @@ pub fn visit_leaf<K: KeyCodec, V: Codec, L: Leafwise<K, V>>(
             {
                 leaves.prefetch_records(next);
             }
-            visit(key, leaves.value_at(value, &guards.1))?;
+            if visit(key, leaves.value_at(value, &guards.1, false)?).is_break() {
+                return Ok(ControlFlow::Break(()));
+            }
             shown = Some(key);
         }
         if let Some(key) = shown {
             *last = Some(K::owned(key));
         }
         *place = Some(cursor);
-        return ControlFlow::Continue(());
+        return Ok(ControlFlow::Continue(()));
     }
     // The leaf is being written or replaced.
     let mut batch = Batch::default();
     let Some(outside) = leaves.collect::<true>(leaf, version, (from, to), &mut batch) else {
-        return ControlFlow::Continue(());
+        return Ok(ControlFlow::Continue(()));
     };
+    batch.damage.take().map_or(Ok(()), Err)?;
     *place = Some(cursor);
     while let Some((key, value)) = batch.entries.pop() {
-        visit(K::borrow(&key), V::borrow(&value))?;
+        if visit(K::borrow(&key), V::borrow(&value)).is_break() {
+            return Ok(ControlFlow::Break(()));
+        }
         *last = Some(key);
     }
-    if outside.above { ControlFlow::Break(()) } else { ControlFlow::Continue(()) }
+    Ok(if outside.above { ControlFlow::Break(()) } else { ControlFlow::Continue(()) })
 }

@@ -45,11 +45,8 @@ fn lent_bound<C: Codec>(bound: Bound<&Encoded>) -> Result<Bound<C::Ref<'_>>> {
 
 /// A tree of any codecs.
 pub trait AnyTree: Send + Sync {
-    /// Returns the value of a key, and verifies the checksums of both records.
+    /// Returns the value of a key.
     fn get(&self, key: &Encoded) -> Result<Option<Encoded>>;
-
-    /// Returns whether the tree contains a key.
-    fn contains_key(&self, key: &Encoded) -> Result<bool>;
 
     /// Writes a value, or removes the key.
     fn put(&self, key: &Encoded, value: Option<&Encoded>) -> Result<()>;
@@ -63,7 +60,7 @@ pub trait AnyTree: Send + Sync {
     ) -> Result<()>;
 
     /// Begins a scan.
-    fn scan(&self, checked: bool) -> AnyScan;
+    fn scan(&self) -> AnyScan;
 }
 
 /// A scan from both ends, leaf by leaf.
@@ -130,11 +127,7 @@ impl Scan for AnyScan {
 
 impl<K: KeyCodec, V: Codec> AnyTree for Handle<dyn Index<K, V>> {
     fn get(&self, key: &Encoded) -> Result<Option<Encoded>> {
-        Ok((**self).get_checked(lent::<K>(key)?)?.map(V::encode))
-    }
-
-    fn contains_key(&self, key: &Encoded) -> Result<bool> {
-        Ok((**self).get(lent::<K>(key)?, &mut |_| ()))
+        Ok((**self).get_owned(lent::<K>(key)?)?.map(V::encode))
     }
 
     fn put_many(
@@ -169,8 +162,8 @@ impl<K: KeyCodec, V: Codec> AnyTree for Handle<dyn Index<K, V>> {
         }
     }
 
-    fn scan(&self, checked: bool) -> AnyScan {
-        Box::new(TypedScan::new(self, checked))
+    fn scan(&self) -> AnyScan {
+        Box::new(TypedScan::new(self))
     }
 }
 
@@ -182,10 +175,9 @@ pub struct TypedScan<K: KeyCodec, V: Codec> {
 }
 
 impl<K: KeyCodec, V: Codec> TypedScan<K, V> {
-    /// Begins a scan, which verifies checksums of records if `checked`.
-    pub(crate) fn new(tree: &Handle<dyn Index<K, V>>, checked: bool) -> Self {
-        let batch = || if checked { Batch::checked() } else { Batch::default() };
-        Self { tree: tree.clone(), forward: batch(), backward: batch() }
+    /// Begins a scan.
+    pub(crate) fn new(tree: &Handle<dyn Index<K, V>>) -> Self {
+        Self { tree: tree.clone(), forward: Batch::default(), backward: Batch::default() }
     }
 
     /// Reads the next leaf; returns `false` if there is none. A forward scan stores its items in reverse

@@ -185,7 +185,7 @@ impl Epochs {
         self.announce(entered, |epoch| {
             for key in keys {
                 epoch.save(identity, K::encode(K::owned(*key)), || {
-                    tree.get_checked(*key).map(|held| held.map(V::encode)).map_err(|_| Damage)
+                    tree.get_owned(*key).map(|held| held.map(V::encode)).map_err(|_| Damage)
                 });
             }
         });

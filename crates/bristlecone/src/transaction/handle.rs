@@ -41,18 +41,16 @@ pub trait TreeHandle: Sealed {
     #[doc(hidden)]
     type Scan: Scan;
     #[doc(hidden)]
-    fn scan(&self, checked: bool) -> Self::Scan;
+    fn scan(&self) -> Self::Scan;
     #[doc(hidden)]
     fn decode_item(&self, item: ItemOf<Self>) -> Result<(Self::OwnedKey, Self::OwnedValue)>;
 
-    /// Returns the value of a key in a snapshot, where `saved` returns the saved entry. Verifies the record's
-    /// checksum if requested; a dynamic tree always does.
+    /// Returns the value of a key in a snapshot, where `saved` returns the saved entry.
     #[doc(hidden)]
     fn get_at(
         &self,
         any: &dyn AnyTree,
         key: &Self::Key<'_>,
-        _checked: bool,
         saved: impl FnOnce(u64, &dyn Fn() -> Encoded) -> Saved,
     ) -> Result<Option<Self::OwnedValue>> {
         let key = self.encode_bound(key)?;
@@ -147,8 +145,8 @@ impl<K: Key, V: Value> TreeHandle for Tree<K, V> {
 
     type Scan = TypedScan<K::Codec, V::Codec>;
 
-    fn scan(&self, checked: bool) -> Self::Scan {
-        TypedScan::new(&self.tree, checked)
+    fn scan(&self) -> Self::Scan {
+        TypedScan::new(&self.tree)
     }
 
     #[inline]
@@ -162,17 +160,10 @@ impl<K: Key, V: Value> TreeHandle for Tree<K, V> {
         &self,
         _: &dyn AnyTree,
         key: &K::Ref<'_>,
-        checked: bool,
         saved: impl FnOnce(u64, &dyn Fn() -> Encoded) -> Saved,
     ) -> Result<Option<V::Owned>> {
         K::with(*key, |key| {
-            let held = if checked {
-                (*self.tree).get_checked(key)
-            } else {
-                let mut held = None;
-                (*self.tree).get(key, &mut |value| held = Some(V::Codec::owned(value)));
-                Ok(held)
-            };
+            let held = (*self.tree).get_owned(key);
             match saved(K::Codec::hash(key), &|| K::Codec::encode(K::Codec::owned(key)))? {
                 Some(saved) => saved.map(|value| self.decode_value(value)).transpose(),
                 None => held?.map(taken::<V>).transpose(),

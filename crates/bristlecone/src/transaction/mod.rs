@@ -99,7 +99,7 @@ pub(crate) use self::epochs::Epochs;
 pub(crate) use self::handle::ItemOf;
 pub(crate) use self::handle::sealed;
 pub use self::handle::{Link, TreeHandle};
-pub use self::snapshot::{CheckedSnapshotRange, Snapshot, SnapshotRange};
+pub use self::snapshot::{Snapshot, SnapshotRange};
 pub use self::snapshot_tree::SnapshotTree;
 pub use self::transact::{Transaction, TransactionRange};
 #[cfg(feature = "lab")]

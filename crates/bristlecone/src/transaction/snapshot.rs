@@ -10,7 +10,7 @@ use bristlecone_pm::{Error, Result};
 use super::any_tree::{AnyTree, Scan, hash};
 use super::epoch::{Epoch, Held};
 use super::epochs::Hold;
-use super::handle::{ItemOf, Link, TreeHandle};
+use super::handle::{Link, TreeHandle};
 use super::merge::{Merge, Overlay};
 use crate::Pool;
 use crate::index::parts::encoded::Encoded;
@@ -58,10 +58,10 @@ impl Pool {
     /// let view = pool.snapshot()?;
     /// ages.insert("Methuselah", 4858)?;
     /// ages.insert("Prometheus", 4900)?;
-    /// let then: Vec<_> = view.tree(&ages).range("A"..).collect();
+    /// let then = view.tree(&ages).range("A"..).collect::<bristlecone::Result<Vec<_>>>()?;
     /// assert_eq!(then, [("Methuselah".to_owned(), 4857)]);
-    /// assert_eq!(view.tree(&ages).get("Prometheus"), None);
-    /// assert_eq!(ages.get("Methuselah"), Some(4858));
+    /// assert_eq!(view.tree(&ages).get("Prometheus")?, None);
+    /// assert_eq!(ages.get("Methuselah")?, Some(4858));
     /// # Ok::<(), bristlecone::Error>(())
     /// ```
     pub fn snapshot(&self) -> Result<Snapshot> {
@@ -80,11 +80,11 @@ impl Pool {
     /// # let pool = bristlecone::Pool::temporary()?;
     /// let squares = pool.tree::<u64, u64>("squares")?;
     /// let view = pool.snapshot_within(10_000)?;
-    /// assert_eq!(view.tree(&squares).try_get(3)?, None);
+    /// assert_eq!(view.tree(&squares).get(3)?, None);
     /// for n in 0..1000 {
     ///     squares.insert(n, n * n)?;
     /// }
-    /// assert!(matches!(view.tree(&squares).try_get(3), Err(Error::SnapshotTooOld)));
+    /// assert!(matches!(view.tree(&squares).get(3), Err(Error::SnapshotTooOld)));
     /// assert_eq!(view.bytes(), 0);
     /// # Ok::<(), bristlecone::Error>(())
     /// ```
@@ -149,16 +149,6 @@ impl Snapshot {
         self.saved(link, hash(key), || key.clone())?.map_or(held, Ok)
     }
 
-    /// Returns whether the snapshot contains a key of a tree.
-    pub(super) fn contains_key(&self, tree: &dyn AnyTree, link: &Link, key: &Encoded) -> Result<bool> {
-        self.pool.0.file.here()?;
-        let held = tree.contains_key(key)?;
-        let saved =
-            self.with_epoch(link, |epoch| epoch.value_of(link.identity, hash(key), || key.clone()))?;
-        // A damaged value counts as present.
-        Ok(saved.map_or(held, |saved| !matches!(saved, Ok(None))))
-    }
-
     /// Returns the saved value of a key with this hash, if it has changed since. The tree must be read before.
     #[inline]
     pub(super) fn saved(
@@ -172,15 +162,6 @@ impl Snapshot {
     }
 }
 
-/// Returns the result, and panics if it is an error.
-#[track_caller]
-pub(super) fn known<R>(result: Result<R>) -> R {
-    match result {
-        Ok(known) => known,
-        Err(error) => panic!("{error}"),
-    }
-}
-
 /// Returns a bound in stored form.
 pub(super) fn encode_bound<T: TreeHandle>(tree: &T, bound: Bound<&T::Key<'_>>) -> Result<Bound<Encoded>> {
     Ok(match bound {
@@ -190,12 +171,15 @@ pub(super) fn encode_bound<T: TreeHandle>(tree: &T, bound: Bound<&T::Key<'_>>) -
     })
 }
 
-/// An iterator over the items of a tree in a snapshot. See [`SnapshotTree::range`](crate::SnapshotTree::range).
+/// An iterator over the items of a tree in a snapshot. After an error it is finished. See
+/// [`SnapshotTree::range`](crate::SnapshotTree::range).
 pub struct SnapshotRange<'s, T: TreeHandle> {
     snapshot: &'s Snapshot,
     tree: &'s T,
-    merge: Merge<T::Scan>,
-    checked: bool,
+    /// `None` after an error.
+    merge: Option<Merge<T::Scan>>,
+    /// The error that prevents the scan.
+    refused: Option<Error>,
     types: PhantomData<fn() -> T>,
 }
 
@@ -208,14 +192,7 @@ impl<T: TreeHandle> fmt::Debug for SnapshotRange<'_, T> {
 }
 
 impl<'s, T: TreeHandle> SnapshotRange<'s, T> {
-    /// Creates the iterator if the snapshot can show the tree.
-    pub(super) fn new<'a>(
-        snapshot: &'s Snapshot,
-        tree: &'s T,
-        bounds: impl RangeBounds<T::Key<'a>>,
-        checked: bool,
-    ) -> Result<Self> {
-        snapshot.with_epoch(&tree.link(), |_| ())?;
+    pub(super) fn new<'a>(snapshot: &'s Snapshot, tree: &'s T, bounds: impl RangeBounds<T::Key<'a>>) -> Self {
         let bound = |bound: Bound<&T::Key<'_>>| -> Result<Bound<ScanKey<T>>> {
             Ok(match encode_bound(tree, bound)? {
                 Bound::Included(key) => Bound::Included(T::Scan::decode_key(key)?),
@@ -223,97 +200,46 @@ impl<'s, T: TreeHandle> SnapshotRange<'s, T> {
                 Bound::Unbounded => Bound::Unbounded,
             })
         };
-        let (from, to) = (bound(bounds.start_bound())?, bound(bounds.end_bound())?);
-        let merge = Merge::new(tree.scan(checked), from, to);
-        Ok(Self { snapshot, tree, merge, checked, types: PhantomData })
+        let begin = || {
+            snapshot.with_epoch(&tree.link(), |_| ())?;
+            Ok(Merge::new(tree.scan(), bound(bounds.start_bound())?, bound(bounds.end_bound())?))
+        };
+        let (merge, refused) = begin().map_or_else(|error| (None, Some(error)), |merge| (Some(merge), None));
+        Self { snapshot, tree, merge, refused, types: PhantomData }
     }
 
     #[inline]
-    fn step(&mut self, forward: bool) -> Result<Option<ItemOf<T>>> {
-        let (snapshot, tree, checked) = (self.snapshot, self.tree, self.checked);
-        snapshot.pool.0.file.here()?;
-        self.merge.next(forward, |bounds| overlay(snapshot, tree, bounds, checked))
-    }
-
-    fn shown(&mut self, forward: bool) -> Option<(T::OwnedKey, T::OwnedValue)> {
-        loop {
-            let item = known(self.step(forward))?;
-            if let Ok(item) = self.tree.decode_item(item) {
-                return Some(item);
-            }
+    fn step(&mut self, forward: bool) -> Option<Result<(T::OwnedKey, T::OwnedValue)>> {
+        let Self { snapshot, tree, merge, refused, .. } = self;
+        let (snapshot, tree) = (*snapshot, *tree);
+        let Some(items) = merge else { return refused.take().map(Err) };
+        let here = snapshot.pool.0.file.here();
+        let next = here.and_then(|()| items.next(forward, |bounds| overlay(snapshot, tree, bounds)));
+        let item = next.transpose()?.and_then(|item| tree.decode_item(item));
+        if item.is_err() {
+            self.merge = None;
         }
+        Some(item)
     }
 }
 
-/// Returns the saved items that replace a tree's items within bounds, which must be read before. Damaged items are
-/// skipped unless checksums are verified.
+/// Returns the saved items that replace a tree's items within bounds, which must be read before.
 fn overlay<T: TreeHandle>(
     snapshot: &Snapshot,
     tree: &T,
     (from, to): (Bound<&ScanKey<T>>, Bound<&ScanKey<T>>),
-    checked: bool,
 ) -> Result<Overlay<T::Scan>> {
     let link = tree.link();
     let (from, to) = (from.map(T::Scan::encode), to.map(T::Scan::encode));
     let saved = snapshot
         .with_epoch(&link, |epoch| epoch.values_within(link.identity, (from.as_ref(), to.as_ref())))?;
     let decode = |(key, held): (Encoded, Held)| {
-        let value = if checked { held? } else { held.unwrap_or(None) };
-        Ok((T::Scan::decode_key(key)?, value.map(T::Scan::decode_value).transpose()?))
+        Ok((T::Scan::decode_key(key)?, held?.map(T::Scan::decode_value).transpose()?))
     };
     saved.into_iter().map(decode).collect()
 }
 
 impl<T: TreeHandle> Iterator for SnapshotRange<'_, T> {
-    type Item = (T::OwnedKey, T::OwnedValue);
-
-    fn next(&mut self) -> Option<Self::Item> {
-        self.shown(true)
-    }
-}
-
-impl<T: TreeHandle> DoubleEndedIterator for SnapshotRange<'_, T> {
-    fn next_back(&mut self) -> Option<Self::Item> {
-        self.shown(false)
-    }
-}
-
-impl<T: TreeHandle> std::iter::FusedIterator for SnapshotRange<'_, T> {}
-
-/// An iterator over the items of a tree in a snapshot that reports errors. See
-/// [`SnapshotTree::try_range`](crate::SnapshotTree::try_range).
-pub struct CheckedSnapshotRange<'s, T: TreeHandle> {
-    range: SnapshotRange<'s, T>,
-    is_over: bool,
-}
-
-impl<T: TreeHandle> fmt::Debug for CheckedSnapshotRange<'_, T> {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.debug_struct("CheckedSnapshotRange").finish_non_exhaustive()
-    }
-}
-
-impl<'s, T: TreeHandle> CheckedSnapshotRange<'s, T> {
-    /// Creates the iterator if the snapshot can show the tree.
-    pub(super) fn new<'a>(
-        snapshot: &'s Snapshot,
-        tree: &'s T,
-        bounds: impl RangeBounds<T::Key<'a>>,
-    ) -> Result<Self> {
-        Ok(Self { range: SnapshotRange::new(snapshot, tree, bounds, true)?, is_over: false })
-    }
-
-    fn step(&mut self, forward: bool) -> Option<Result<(T::OwnedKey, T::OwnedValue)>> {
-        if self.is_over {
-            return None;
-        }
-        let item = self.range.step(forward).transpose()?.and_then(|item| self.range.tree.decode_item(item));
-        self.is_over = item.is_err();
-        Some(item)
-    }
-}
-
-impl<T: TreeHandle> Iterator for CheckedSnapshotRange<'_, T> {
     type Item = Result<(T::OwnedKey, T::OwnedValue)>;
 
     fn next(&mut self) -> Option<Self::Item> {
@@ -321,8 +247,10 @@ impl<T: TreeHandle> Iterator for CheckedSnapshotRange<'_, T> {
     }
 }
 
-impl<T: TreeHandle> DoubleEndedIterator for CheckedSnapshotRange<'_, T> {
+impl<T: TreeHandle> DoubleEndedIterator for SnapshotRange<'_, T> {
     fn next_back(&mut self) -> Option<Self::Item> {
         self.step(false)
     }
 }
+
+impl<T: TreeHandle> std::iter::FusedIterator for SnapshotRange<'_, T> {}

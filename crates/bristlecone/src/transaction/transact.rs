@@ -41,7 +41,6 @@ pub struct Transaction {
 struct State {
     changes: Changes,
     reads: Reads,
-    failed: Option<Error>,
 }
 
 impl fmt::Debug for Transaction {
@@ -207,9 +206,9 @@ impl Transaction {
     /// let transaction = pool.begin_transaction()?;
     /// let age = transaction.get(&ages, "Methuselah")?.unwrap_or(0);
     /// transaction.insert(&ages, "Methuselah", age + 1)?;
-    /// assert_eq!(ages.get("Methuselah"), Some(4857));
+    /// assert_eq!(ages.get("Methuselah")?, Some(4857));
     /// transaction.commit()?; // durable
-    /// assert_eq!(ages.get("Methuselah"), Some(4858));
+    /// assert_eq!(ages.get("Methuselah")?, Some(4858));
     /// # Ok::<(), bristlecone::Error>(())
     /// ```
     pub fn commit(self) -> Result<()> {
@@ -219,10 +218,7 @@ impl Transaction {
 
     /// Commits the requested changes.
     fn finish(self) -> Result<()> {
-        let State { changes, mut reads, failed } = self.state.into_inner();
-        if let Some(error) = failed {
-            return Err(error);
-        }
+        let State { changes, mut reads } = self.state.into_inner();
         // The reads are consistent. A transaction without changes is complete here.
         if self.is_rolled_back.get() || changes.keys.is_empty() {
             return Ok(());
@@ -299,7 +295,9 @@ impl Transaction {
     /// Iterates over the items whose keys lie within bounds, in order, from both ends, including earlier writes of the
     /// transaction. Writes during the iteration may or may not be included.
     ///
-    /// An error ends the iteration, and the transaction returns it.
+    /// # Errors
+    ///
+    /// The iterator yields those of [`get`](Self::get). After an error it is finished.
     ///
     /// ```
     /// # let pool = bristlecone::Pool::temporary()?;
@@ -307,7 +305,7 @@ impl Transaction {
     /// ages.insert("Methuselah", 4857)?;
     /// let sum = pool.transaction(|tx| {
     ///     tx.insert(&ages, "Prometheus", 4900)?;
-    ///     Ok(tx.range(&ages, "A"..).map(|(_, age)| age).sum::<u64>())
+    ///     tx.range(&ages, "A"..).map(|item| item.map(|(_, age)| age)).sum::<bristlecone::Result<u64>>()
     /// })?;
     /// assert_eq!(sum, 4857 + 4900);
     /// # Ok::<(), bristlecone::Error>(())
@@ -324,15 +322,10 @@ impl Transaction {
             self.note_outrun(reads.snapshot(&self.pool).map(drop))?;
             let (from, to) =
                 (encode_bound(tree, bounds.start_bound())?, encode_bound(tree, bounds.end_bound())?);
-            Ok((number, Merge::new(tree.any().scan(true), from, to)))
+            Ok((number, Merge::new(tree.any().scan(), from, to)))
         };
-        let range = begin().map_err(|error| self.fail(error)).ok();
-        TransactionRange { transaction: self, tree, range }
-    }
-
-    /// Makes the transaction return an error.
-    fn fail(&self, error: Error) {
-        self.state.borrow_mut().failed.get_or_insert(error);
+        let (range, refused) = begin().map_or_else(|error| (None, Some(error)), |range| (Some(range), None));
+        TransactionRange { transaction: self, tree, range, refused }
     }
 
     /// Inserts or overwrites the value of a key. This reads nothing.
@@ -350,7 +343,7 @@ impl Transaction {
     ///     tx.insert(&ages, "Methuselah", 4858)?;
     ///     tx.insert(&ages, "Prometheus", 4900)
     /// })?;
-    /// assert_eq!((ages.get("Methuselah"), ages.len()), (Some(4858), 2));
+    /// assert_eq!((ages.get("Methuselah")?, ages.len()?), (Some(4858), 2));
     /// # Ok::<(), bristlecone::Error>(())
     /// ```
     pub fn insert<T: TreeHandle>(&self, tree: &T, key: T::Key<'_>, value: T::Value<'_>) -> Result<()> {
@@ -372,7 +365,7 @@ impl Transaction {
     ///     tx.remove(&ages, "Methuselah")?;
     ///     tx.remove(&ages, "Pando")
     /// })?;
-    /// assert!(ages.is_empty());
+    /// assert!(ages.is_empty()?);
     /// # Ok::<(), bristlecone::Error>(())
     /// ```
     pub fn remove<T: TreeHandle>(&self, tree: &T, key: T::Key<'_>) -> Result<()> {
@@ -398,7 +391,7 @@ impl Transaction {
     ///     tx.rollback();
     ///     Ok(())
     /// })?;
-    /// assert_eq!(ages.get("Methuselah"), Some(4857));
+    /// assert_eq!(ages.get("Methuselah")?, Some(4857));
     /// # Ok::<(), bristlecone::Error>(())
     /// ```
     pub fn rollback(&self) {
@@ -406,12 +399,14 @@ impl Transaction {
     }
 }
 
-/// An iterator over the items of a tree in a transaction. See [`Transaction::range`].
+/// An iterator over the items of a tree in a transaction. After an error it is finished. See [`Transaction::range`].
 pub struct TransactionRange<'s, T: TreeHandle> {
     transaction: &'s Transaction,
     tree: &'s T,
     /// The tree's index among the changes; `None` after an error.
     range: Option<(usize, Merge<AnyScan>)>,
+    /// The error that prevents the scan.
+    refused: Option<Error>,
 }
 
 impl<T: TreeHandle> fmt::Debug for TransactionRange<'_, T> {
@@ -422,7 +417,8 @@ impl<T: TreeHandle> fmt::Debug for TransactionRange<'_, T> {
 
 impl<T: TreeHandle> TransactionRange<'_, T> {
     fn step(&mut self, forward: bool) -> Result<Option<(T::OwnedKey, T::OwnedValue)>> {
-        let Self { transaction, tree, range } = self;
+        let Self { transaction, tree, range, refused } = self;
+        refused.take().map_or(Ok(()), Err)?;
         let Some((number, merge)) = range else { return Ok(None) };
         let (link, number) = (tree.link(), *number);
         let item = merge.next(forward, |(from, to)| {
@@ -439,12 +435,8 @@ impl<T: TreeHandle> TransactionRange<'_, T> {
         item.map(|(key, value)| Ok((tree.decode_key(key)?, tree.decode_value(value)?))).transpose()
     }
 
-    fn shown(&mut self, forward: bool) -> Option<(T::OwnedKey, T::OwnedValue)> {
-        self.step(forward).unwrap_or_else(|error| {
-            self.transaction.fail(error);
-            self.range = None;
-            None
-        })
+    fn shown(&mut self, forward: bool) -> Option<Result<(T::OwnedKey, T::OwnedValue)>> {
+        self.step(forward).inspect_err(|_| self.range = None).transpose()
     }
 }
 
@@ -460,7 +452,7 @@ fn at(tree: usize, bound: Bound<&Encoded>, next: usize) -> Bound<Place> {
 }
 
 impl<T: TreeHandle> Iterator for TransactionRange<'_, T> {
-    type Item = (T::OwnedKey, T::OwnedValue);
+    type Item = Result<(T::OwnedKey, T::OwnedValue)>;
 
     fn next(&mut self) -> Option<Self::Item> {
         self.shown(true)

@@ -51,12 +51,12 @@ impl Planted {
     }
 
     pub fn verify(&self, keys: u64) {
-        assert_eq!(self.words.len(), keys);
-        assert!(self.words.iter().eq((0..keys).map(|key| (key, key + 1))));
+        assert_eq!(self.words.len().unwrap(), keys);
+        assert!(self.words.iter().map(Result::unwrap).eq((0..keys).map(|key| (key, key + 1))));
         assert!(self.words.check().is_empty() && self.pool.check().is_empty());
         if let Some(texts) = &self.texts {
-            assert_eq!(texts.len(), keys);
-            assert!((0..keys).all(|key| texts.get(&text(key)) == Some(text(key + 1).into_bytes())));
+            assert_eq!(texts.len().unwrap(), keys);
+            assert!((0..keys).all(|key| texts.get(&text(key)).unwrap() == Some(text(key + 1).into_bytes())));
             assert!(texts.check().is_empty());
         }
     }

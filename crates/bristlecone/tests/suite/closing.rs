@@ -31,7 +31,7 @@ fn a_pool_with_other_handles_stays_open_for_them() {
         let pool = scratch.open();
         assert!(pool.info().was_clean);
         let tree: Tree<u64, u64> = shape.open(&pool, "t").unwrap();
-        assert_eq!(tree.get(1), Some(2));
+        assert_eq!(tree.get(1).unwrap(), Some(2));
     }
 }
 
@@ -57,7 +57,7 @@ fn of_threads_that_close_at_the_same_time_one_at_most_is_told_ok() {
                             closed.fetch_add(1, Relaxed);
                             let pool = scratch.open();
                             assert!(pool.info().was_clean);
-                            assert_eq!(pool.tree::<u64, u64>("t").unwrap().len(), THREADS * round);
+                            assert_eq!(pool.tree::<u64, u64>("t").unwrap().len().unwrap(), THREADS * round);
                         }
                         Err(refused) => {
                             let error = Error::from(refused);
@@ -73,7 +73,7 @@ fn of_threads_that_close_at_the_same_time_one_at_most_is_told_ok() {
         told += closed.load(Relaxed);
         let pool = scratch.open();
         assert!(pool.info().was_clean);
-        assert_eq!(pool.tree::<u64, u64>("t").unwrap().len(), THREADS * round);
+        assert_eq!(pool.tree::<u64, u64>("t").unwrap().len().unwrap(), THREADS * round);
     }
     assert!(told > 0, "no thread was ever the last one");
 }
@@ -105,7 +105,7 @@ fn a_thread_that_closes_until_it_may_has_every_write_of_the_others() {
             // No other handle is left, whatever the threads still do.
             let pool = scratch.open();
             assert!(pool.info().was_clean);
-            assert_eq!(pool.tree::<u64, u64>("t").unwrap().len(), THREADS * keys);
+            assert_eq!(pool.tree::<u64, u64>("t").unwrap().len().unwrap(), THREADS * keys);
         });
     }
 }
@@ -140,5 +140,5 @@ fn a_pool_whose_file_cannot_be_synced_is_as_open_as_before() {
         assert!(!pool.as_ref().unwrap().info().was_clean, "a pool that was written is said to be closed");
     }
     assert_eq!(refused, 1);
-    assert_eq!(scratch.open().tree::<u64, u64>("t").unwrap().get(1), Some(2));
+    assert_eq!(scratch.open().tree::<u64, u64>("t").unwrap().get(1).unwrap(), Some(2));
 }

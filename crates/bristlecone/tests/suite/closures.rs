@@ -23,23 +23,27 @@ fn a_closure_that_is_shown_a_value_may_write() {
                 texts.insert(key, &[key as u8; 30]).unwrap();
             }
             for key in 0..KEYS {
-                let seen = words.get_with(key, |seen| {
-                    assert_eq!(words.update(key, key + 1).unwrap(), Some(seen));
-                    assert_eq!(words.insert(key + KEYS, key).unwrap(), None);
-                    assert_eq!(words.remove(key).unwrap(), Some(key + 1));
-                    seen
-                });
-                assert_eq!((seen, words.get(key)), (Some(key), None));
-                let seen = texts.get_with(key, |seen| {
-                    assert_eq!(texts.update(key, b"new").unwrap().as_deref(), Some(seen));
-                    assert_eq!(texts.insert(key + KEYS, b"other").unwrap(), None);
-                    assert_eq!(texts.remove(key).unwrap().as_deref(), Some(&b"new"[..]));
-                    seen.to_vec()
-                });
-                assert_eq!((seen, texts.get(key)), (Some(vec![key as u8; 30]), None));
+                let seen = words
+                    .get_with(key, |seen| {
+                        assert_eq!(words.update(key, key + 1).unwrap(), Some(seen));
+                        assert_eq!(words.insert(key + KEYS, key).unwrap(), None);
+                        assert_eq!(words.remove(key).unwrap(), Some(key + 1));
+                        seen
+                    })
+                    .unwrap();
+                assert_eq!((seen, words.get(key).unwrap()), (Some(key), None));
+                let seen = texts
+                    .get_with(key, |seen| {
+                        assert_eq!(texts.update(key, b"new").unwrap().as_deref(), Some(seen));
+                        assert_eq!(texts.insert(key + KEYS, b"other").unwrap(), None);
+                        assert_eq!(texts.remove(key).unwrap().as_deref(), Some(&b"new"[..]));
+                        seen.to_vec()
+                    })
+                    .unwrap();
+                assert_eq!((seen, texts.get(key).unwrap()), (Some(vec![key as u8; 30]), None));
             }
             assert_eq!(
-                (words.len(), words.check(), texts.len(), texts.check()),
+                (words.len().unwrap(), words.check(), texts.len().unwrap(), texts.check()),
                 (KEYS, vec![], KEYS, vec![])
             );
             done.send(()).unwrap();

@@ -50,14 +50,14 @@ fn owners<K: Key, V: Value>(
                 roll if roll < 9 => assert!(tree.remove(key_ref(&own)).unwrap() == mine.remove(&own)),
                 _ => {
                     let mut last = None;
-                    for (key, _) in tree.range(key_ref(&own)..).take(50) {
+                    for (key, _) in tree.range(key_ref(&own)..).map(Result::unwrap).take(50) {
                         assert!(last.is_none_or(|last| last < key), "out of order, or twice");
                         last = Some(key);
                     }
-                    assert!(tree.iter().rev().take(50).is_sorted_by(|a, b| a.0 > b.0));
+                    assert!(tree.iter().map(Result::unwrap).rev().take(50).is_sorted_by(|a, b| a.0 > b.0));
                 }
             }
-            assert!(tree.get(key_ref(&own)) == mine.get(&own).cloned());
+            assert!(tree.get(key_ref(&own)).unwrap() == mine.get(&own).cloned());
         }
         mine
     };
@@ -67,14 +67,14 @@ fn owners<K: Key, V: Value>(
         workers.into_iter().for_each(|worker| all.extend(worker.join().unwrap()));
     });
     assert_eq!(tree.check(), []);
-    let contents: Vec<_> = tree.iter().collect();
+    let contents: Vec<_> = tree.iter().map(Result::unwrap).collect();
     assert!(contents.iter().map(|(k, v)| (k, v)).eq(all.iter()));
     drop(tree);
     pool.simulate_crash();
     let pool = shape.pool(&scratch);
     let tree: Tree<K, V> = shape.open(&pool, "t").unwrap();
     assert_eq!(tree.check(), []);
-    assert!(tree.iter().eq(contents));
+    assert!(tree.iter().map(Result::unwrap).eq(contents));
 }
 
 /// Owners of many keys and of few, in each cell.
@@ -142,7 +142,7 @@ fn swaps(shape: impl Plant) {
         let reader = scope.spawn(|| {
             let mut seen = [0; KEYS as usize];
             while !done.load(SeqCst) {
-                for (key, value) in tree.iter() {
+                for (key, value) in tree.iter().map(Result::unwrap) {
                     assert!(value >= seen[key as usize], "a counter went back");
                     seen[key as usize] = value;
                 }
@@ -155,7 +155,7 @@ fn swaps(shape: impl Plant) {
                     let mut noise = Noise(thread + 9);
                     for _ in 0..STEPS {
                         let key = noise.below(KEYS);
-                        let value = tree.get(key).unwrap();
+                        let value = tree.get(key).unwrap().unwrap();
                         if swapped(tree.compare_and_swap(key, Some(value), Some(value + 1))).is_ok() {
                             taken.fetch_add(1, Relaxed);
                         }
@@ -167,7 +167,7 @@ fn swaps(shape: impl Plant) {
         done.store(true, SeqCst);
         reader.join().unwrap();
     });
-    assert_eq!(tree.iter().map(|(_, value)| value).sum::<u64>(), taken.into_inner());
+    assert_eq!(tree.iter().map(Result::unwrap).map(|(_, value)| value).sum::<u64>(), taken.into_inner());
 }
 
 /// Threads remove the same values. Exactly one thread removes each value, and then inserts the next one.
@@ -222,9 +222,9 @@ fn removals<I: Items>(cell: Cell, keys: u64, rounds: u64) {
     let last: u64 = versions.iter().map(|version| version.load(SeqCst)).sum();
     assert_eq!(last, taken.into_inner());
     assert!(last > rounds, "hardly any value was removed");
-    assert_eq!((tree.check(), tree.len()), (vec![], keys));
+    assert_eq!((tree.check(), tree.len().unwrap()), (vec![], keys));
     for (key, version) in (0..keys).zip(&versions) {
-        let held = tree.get(I::key_ref(&I::key(key)));
+        let held = tree.get(I::key_ref(&I::key(key))).unwrap();
         assert_eq!(held, Some(value(version.load(SeqCst))));
     }
 }
@@ -275,9 +275,10 @@ fn scans(shape: impl Plant) {
             .collect();
         let scan = scope.spawn(|| {
             while !done.load(SeqCst) {
-                let forward = tree.iter().map(|(key, _)| key).filter(|key| key % 10 == 0);
+                let forward = tree.iter().map(Result::unwrap).map(|(key, _)| key).filter(|key| key % 10 == 0);
                 assert!(forward.eq((0..stay).map(|i| i * 10)));
-                let backward = tree.iter().rev().map(|(key, _)| key).filter(|key| key % 10 == 0);
+                let backward =
+                    tree.iter().map(Result::unwrap).rev().map(|(key, _)| key).filter(|key| key % 10 == 0);
                 assert!(backward.eq((0..stay).rev().map(|i| i * 10)));
             }
         });

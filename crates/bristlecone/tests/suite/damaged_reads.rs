@@ -118,8 +118,8 @@ impl Site {
         for n in 0..KEYS + 20 {
             let key = text(n);
             let wanted = self.truth.get(&key);
-            shown += usize::from(wanted.is_some() && tree.get(&key).as_ref() == wanted);
-            match tree.try_get(&key) {
+            shown += usize::from(wanted.is_some() && tree.get(&key).unwrap().as_ref() == wanted);
+            match tree.get(&key) {
                 Ok(found) if found.as_ref() == wanted => vouched += usize::from(wanted.is_some()),
                 Ok(found) => assert!(!is_exact, "{what}: {key} is {found:?}, not {wanted:?}"),
                 Err(Error::Corrupted { .. }) => {}
@@ -136,14 +136,14 @@ impl Site {
             counts.vouched += usize::from(vouched > 0);
             let is_true = |(key, value): &(String, Vec<u8>)| self.truth.get(key) == Some(value);
             let least = self.truth.len() - lost;
-            let scanned = tree.iter().filter(is_true).count();
+            let scanned = tree.iter().map(Result::unwrap).filter(is_true).count();
             let is_shown = shown >= least && scanned >= least;
             let has_links = [Design::CclBTree, Design::LodgeTree].contains(&self.shape.design);
             assert!(is_shown || has_links && !of_logs, "{what}: {shown} and {scanned} of {least}");
             counts.links += usize::from(!is_shown);
             is_served = is_shown;
-            assert_eq!(scanned, tree.iter().rev().filter(is_true).count(), "{what}");
-            assert!(!tree.check().is_empty() && tree.try_len().is_err(), "{what}: nothing is said");
+            assert_eq!(scanned, tree.iter().map(Result::unwrap).rev().filter(is_true).count(), "{what}");
+            assert!(!tree.check().is_empty() && tree.len().is_err(), "{what}: nothing is said");
         }
         is_served
     }
@@ -151,7 +151,7 @@ impl Site {
     /// Scans in both directions, up to the first error.
     fn scan(&self, tree: &Texts, what: &str) {
         for down in [false, true] {
-            let (mut range, mut truth) = (tree.try_range(..), self.truth.iter());
+            let (mut range, mut truth) = (tree.range(..), self.truth.iter());
             loop {
                 let found = if down { range.next_back() } else { range.next() };
                 match (found, if down { truth.next_back() } else { truth.next() }) {
@@ -171,16 +171,18 @@ impl Site {
         match refused {
             Err(Error::Corrupted { .. }) => {}
             Err(error) => panic!("{what}: {error}"),
-            Ok(tree) => panic!("{what}: it opens for writing: {} items, {:?}", tree.len(), tree.check()),
+            Ok(tree) => {
+                panic!("{what}: it opens for writing: {} items, {:?}", tree.len().unwrap(), tree.check())
+            }
         }
         pool.simulate_crash();
         let saved = Scratch::new();
         let salvage = Pool::options().salvage(&self.scratch.0, &saved.0).unwrap();
         let pool = saved.open();
         let tree: Texts = self.shape.open(&pool, "t").unwrap();
-        assert!(tree.len() + lost as u64 >= self.truth.len() as u64, "{what}: {salvage:?}");
+        assert!(tree.len().unwrap() + lost as u64 >= self.truth.len() as u64, "{what}: {salvage:?}");
         tree.upsert("new", b"x").unwrap();
-        assert_eq!((tree.try_get("new").unwrap().as_deref(), tree.check()), (Some(&b"x"[..]), vec![]));
+        assert_eq!((tree.get("new").unwrap().as_deref(), tree.check()), (Some(&b"x"[..]), vec![]));
         // Opening the old pool for writing may have changed it.
         let file = File::options().write(true).open(&self.scratch.0).unwrap();
         file.write_all_at(&self.bytes, 0).unwrap();
@@ -240,13 +242,13 @@ fn an_unfinished_commit_to_a_damaged_tree_leaves_the_pool_readable() {
             {
                 salvaged += usize::from(tree.is_salvaged());
                 for (key, value) in changed {
-                    match tree.try_get(key) {
+                    match tree.get(key) {
                         Ok(found) => assert!(
                             found == Some(value) || !tree.check().is_empty(),
                             "{shape:?} {key}: {found:?}"
                         ),
                         Err(Error::Corrupted { .. }) => {
-                            assert_eq!(tree.get(key), Some(value), "{shape:?} {key}")
+                            assert_eq!(tree.get(key).unwrap(), Some(value), "{shape:?} {key}")
                         }
                         Err(error) => panic!("{shape:?} {key}: {error}"),
                     }

@@ -158,9 +158,9 @@ impl<M: Medium> Open<Inline, Inline, M> for Tree<M> {
 }
 
 impl<M: Medium> Read<Inline, Inline> for Tree<M> {
-    fn get(&self, key: u64, show: &mut dyn FnMut(u64)) -> bool {
+    fn get(&self, key: u64, show: &mut dyn FnMut(u64)) -> Result<bool> {
         let found = self.within((Bound::Included(key), Bound::Included(key))).next();
-        found.map(|(_, value)| show(value)).is_some()
+        Ok(found.map(|(_, value)| show(value)).is_some())
     }
 }
 
@@ -205,16 +205,16 @@ impl<M: Medium> Scan<Inline, Inline> for Tree<M> {
 }
 
 impl<M: Medium> Inspect for Tree<M> {
-    fn len(&self) -> u64 {
-        self.items(*lock(&self.array)).len() as u64
+    fn len(&self) -> Result<u64> {
+        Ok(self.items(*lock(&self.array)).len() as u64)
     }
 
-    fn stats(&self) -> TreeStats {
+    fn stats(&self) -> Result<TreeStats> {
         let arrays = self.arrays.stats();
         let mut stats = TreeStats::default();
-        (stats.items, stats.leaves) = (self.len(), 1);
+        (stats.items, stats.leaves) = (self.len()?, 1);
         stats.pm_bytes = arrays.chunks * arrays.chunk_bytes;
-        stats
+        Ok(stats)
     }
 
     fn check(&self) -> Vec<Issue> {

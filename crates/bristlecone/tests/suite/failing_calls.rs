@@ -102,7 +102,7 @@ impl Site {
         let tree: Texts = self.shape.open(&pool, "t").unwrap();
         assert_eq!(tree.check(), [], "{what}");
         for number in 0..2 * ITEMS {
-            match tree.get(&key(number)) {
+            match tree.get(&key(number)).unwrap() {
                 // A write that returned an error may be present only if its durability was in doubt.
                 None => assert!(!told.items.contains(&number), "{what}: {number} is lost"),
                 found => assert_eq!(found, Some(value(number)), "{what}"),
@@ -230,7 +230,9 @@ fn creating_a_pool_with_a_tree() {
                 let pool = Pool::options().open(&scratch.0).unwrap_or_else(|error| panic!("{what}: {error}"));
                 assert_eq!(pool.check(), [], "{what}");
                 match shape.open::<&str, &[u8]>(&pool, "t") {
-                    Ok(tree) => assert!((told.items.len() as u64..2).contains(&tree.len()), "{what}"),
+                    Ok(tree) => {
+                        assert!((told.items.len() as u64..2).contains(&tree.len().unwrap()), "{what}")
+                    }
                     Err(Error::NoSuchTree { .. }) => assert!(told.items.is_empty(), "{what}"),
                     Err(error) => panic!("{what}: {error}"),
                 }

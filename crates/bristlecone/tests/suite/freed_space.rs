@@ -36,7 +36,7 @@ fn everything<K: Key, V: Value>(
         let pool = scratch.options().max_bytes(1 << 30).open(&scratch.0).unwrap();
         let tree = shape.tree(&pool, "t").create::<K, V>().unwrap();
         each(keys, |i| insert(&tree, i));
-        assert_eq!(tree.len(), keys);
+        assert_eq!(tree.len().unwrap(), keys);
         let (_, filled) = chunks(&pool);
         let logs = match shape.design {
             // A log keeps the chunks of its threads, and of the collection that it was sized for.
@@ -46,7 +46,7 @@ fn everything<K: Key, V: Value>(
             _ => 0,
         };
         each(keys, |i| remove(&tree, i));
-        assert!(tree.is_empty());
+        assert!(tree.is_empty().unwrap());
         // Space is freed once no reader can hold it, which writers ensure.
         let few = |(all, used): (u64, u64)| used <= (all / 20).max(2) + logs;
         for _ in (0..100).take_while(|_| !few(chunks(&pool))) {
@@ -61,13 +61,13 @@ fn everything<K: Key, V: Value>(
         pool.simulate_crash();
         let pool = scratch.open();
         let tree = shape.tree(&pool, "t").open::<K, V>().unwrap();
-        assert!(tree.is_empty() && tree.check().is_empty());
+        assert!(tree.is_empty().unwrap() && tree.check().is_empty());
         let reopened = chunks(&pool);
         println!("{}: {running:?} chunks are in use, {reopened:?} after a reopen", shape.design);
         assert!(few(running), "{}: {running:?} are in use", shape.design);
         assert!(few(reopened), "{}: {reopened:?} are in use after a reopen", shape.design);
         each(keys, |i| insert(&tree, i));
-        assert_eq!((tree.len(), tree.check()), (keys, vec![]));
+        assert_eq!((tree.len().unwrap(), tree.check()), (keys, vec![]));
         drop(tree);
         pool.simulate_crash();
         let pool = scratch.open();
@@ -114,11 +114,11 @@ fn cells_that_are_filled_again_take_no_more() {
             for round in 0..by_level(2, 6, 6) {
                 let pool = cell.pool(&scratch);
                 let tree: Tree<I::K, I::V> = cell.open(&pool, "t").unwrap();
-                assert!(tree.is_empty() && tree.check().is_empty());
+                assert!(tree.is_empty().unwrap() && tree.check().is_empty());
                 for at in 0..6000 {
                     tree.upsert(I::key_ref(&I::key(at)), I::value_ref(&I::value(at % 6))).unwrap();
                 }
-                assert_eq!((tree.len(), tree.check()), (6000, vec![]));
+                assert_eq!((tree.len().unwrap(), tree.check()), (6000, vec![]));
                 used.push(chunks(&pool).1);
                 for at in 0..6000 {
                     assert_eq!(tree.remove(I::key_ref(&I::key(at))).unwrap(), Some(I::value(at % 6)));

@@ -62,27 +62,34 @@ fn read<I: Items>(tree: &Tree<I::K, I::V>) {
     let (from, to) = (keys[40].clone().min(keys[70].clone()), keys[40].clone().max(keys[70].clone()));
     let (from, to) = (I::key_ref(&from), I::key_ref(&to));
     for key in &lent {
-        assert_eq!(tree.get(*key).is_some(), tree.contains_key(*key));
-        tree.get_with(*key, |_| ());
+        assert_eq!(tree.get(*key).unwrap().is_some(), tree.contains_key(*key).unwrap());
+        tree.get_with(*key, |_| ()).unwrap();
     }
     let (mut values, mut there) = (vec![], vec![]);
-    tree.get_many(&lent, &mut values);
-    tree.contains_many(&lent, &mut there);
-    let all = tree.iter().count();
-    assert_eq!(all as u64, tree.len());
-    assert_eq!(tree.iter().rev().count(), all);
-    assert_eq!((tree.keys().count(), tree.values().count()), (all, all));
-    assert!(tree.range(from..to).rev().count() == tree.range(from..to).count());
+    tree.get_many(&lent, &mut values).unwrap();
+    tree.contains_many(&lent, &mut there).unwrap();
+    let all = tree.iter().map(Result::unwrap).count();
+    assert_eq!(all as u64, tree.len().unwrap());
+    assert_eq!(tree.iter().map(Result::unwrap).rev().count(), all);
+    assert_eq!(
+        (tree.keys().map(Result::unwrap).count(), tree.values().map(Result::unwrap).count()),
+        (all, all)
+    );
+    assert!(
+        tree.range(from..to).map(Result::unwrap).rev().count()
+            == tree.range(from..to).map(Result::unwrap).count()
+    );
     for taken in [1, 7, 40, 100] {
-        let mut ends = tree.range(from..);
+        let mut ends = tree.range(from..).map(Result::unwrap);
         (0..taken).for_each(|at| drop(if at % 3 == 0 { ends.next_back() } else { ends.next() }));
         let mut left = taken;
         tree.for_each_in(from.., |_, _| {
             left -= 1;
             if left == 0 { ControlFlow::Break(()) } else { ControlFlow::Continue(()) }
-        });
+        })
+        .unwrap();
     }
-    let ends = [tree.first_key_value(), tree.last_key_value()];
+    let ends = [tree.first_key_value().unwrap(), tree.last_key_value().unwrap()];
     assert!(ends[0].as_ref().map(|(key, _)| key) < ends[1].as_ref().map(|(key, _)| key));
     assert_eq!(tree.check(), []);
 }

@@ -112,6 +112,9 @@ fn nbtree_replaces_a_leaf_whose_value_changes_all_the_time() {
     *meddling.update.lock().unwrap() = (channel().0, channel().1);
     let last = updates.join().unwrap();
     assert!((2..=ROUNDS_MAX).contains(&rounds), "redrafted {rounds} times");
-    assert_eq!((tree.get(HOT), tree.get(SLOTS), tree.len()), (Some(last), Some(SLOTS), SLOTS + 1));
+    assert_eq!(
+        (tree.get(HOT).unwrap(), tree.get(SLOTS).unwrap(), tree.len().unwrap()),
+        (Some(last), Some(SLOTS), SLOTS + 1)
+    );
     assert_eq!(tree.check(), []);
 }

@@ -183,7 +183,7 @@ fn verify<I: Items>(
         }
         let next = steps.next().unwrap();
         let (key, value) = next.outcome::<I>();
-        if tree.get(I::key_ref(&key)) == value {
+        if tree.get(I::key_ref(&key)).unwrap() == value {
             next.note::<I>(model);
         }
     }
@@ -196,9 +196,9 @@ fn expect<I: Items>(
     model: &BTreeMap<<I::K as Key>::Owned, <I::V as Value>::Owned>,
     when: &str,
 ) {
-    let found: BTreeMap<_, _> = tree.iter().collect();
+    let found: BTreeMap<_, _> = tree.iter().map(Result::unwrap).collect();
     let wrong = found.keys().chain(model.keys()).filter(|key| found.get(*key) != model.get(*key));
-    let wrong: Vec<_> = wrong.map(|key| (key, model.get(key), tree.get(I::key_ref(key)))).collect();
+    let wrong: Vec<_> = wrong.map(|key| (key, model.get(key), tree.get(I::key_ref(key)).unwrap())).collect();
     assert!(wrong.is_empty(), "{when}: key, due, found: {wrong:?}");
 }
 

@@ -145,40 +145,47 @@ where
             self.model.insert(key_datum.clone(), value_datum);
         }
         let expected = self.model.get(&key_datum).cloned();
-        assert_eq!(typed(self.typed.get(key_ref)), expected);
+        assert_eq!(typed(self.typed.get(key_ref).unwrap()), expected);
         assert_eq!(self.dynamic.get(&key_datum).unwrap(), expected);
         assert_eq!(self.dynamic.contains_key(&key_datum).unwrap(), expected.is_some());
-        let shown = self.typed.get_with(key_ref, |shown| match &expected {
-            // A value that was shown can be written again.
-            Some(_) => self.typed.insert(key_ref, shown).unwrap().map(|old| Self::datum(&old)),
-            None => None,
-        });
+        let shown = self
+            .typed
+            .get_with(key_ref, |shown| match &expected {
+                // A value that was shown can be written again.
+                Some(_) => self.typed.insert(key_ref, shown).unwrap().map(|old| Self::datum(&old)),
+                None => None,
+            })
+            .unwrap();
         assert_eq!(shown.flatten(), expected);
     }
 
     /// Verifies that both interfaces return the model's items in order, also from any key on.
     fn compare(&self, noise: &mut Noise) {
         let pairs = || self.model.iter().map(|(key, value)| (key.clone(), value.clone()));
-        let typed = || self.typed.iter().map(|(key, value)| (Self::datum(&key), Self::datum(&value)));
+        let typed = || {
+            self.typed.iter().map(Result::unwrap).map(|(key, value)| (Self::datum(&key), Self::datum(&value)))
+        };
         assert!(typed().eq(pairs()) && typed().rev().eq(pairs().rev()), "{:?}", self.dynamic);
-        let dynamic = || self.dynamic.range(..).unwrap();
+        let dynamic = || self.dynamic.range(..).unwrap().map(Result::unwrap);
         assert!(dynamic().eq(pairs()) && dynamic().rev().eq(pairs().rev()), "{:?}", self.dynamic);
-        let checked: Vec<_> = self.dynamic.try_range(..).unwrap().map(Result::unwrap).collect();
+        let checked: Vec<_> = self.dynamic.range(..).unwrap().map(Result::unwrap).collect();
         assert!(checked.into_iter().eq(pairs()));
         let from = Owned::<T>::sample(noise);
         let bounds = (Bound::Excluded(Self::datum(&from)), Bound::Unbounded);
         let above = || self.model.range(bounds.clone()).map(|(key, _)| key.clone());
-        assert!(self.dynamic.range(bounds.clone()).unwrap().map(|(key, _)| key).eq(above()));
+        assert!(
+            self.dynamic.range(bounds.clone()).unwrap().map(Result::unwrap).map(|(key, _)| key).eq(above())
+        );
         let bounds = (Bound::Excluded(<T as Key>::lend(&from)), Bound::Unbounded);
-        assert!(self.typed.range(bounds).map(|(key, _)| Self::datum(&key)).eq(above()));
+        assert!(self.typed.range(bounds).map(Result::unwrap).map(|(key, _)| Self::datum(&key)).eq(above()));
         assert_eq!(self.dynamic.first_key_value().unwrap(), pairs().next());
         assert_eq!(self.dynamic.last_key_value().unwrap(), pairs().next_back());
         for (key, value) in pairs() {
             let key = Owned::<T>::try_from(key).unwrap();
-            assert_eq!(Self::datum(&self.typed.try_get(<T as Key>::lend(&key)).unwrap().unwrap()), value);
+            assert_eq!(Self::datum(&self.typed.get(<T as Key>::lend(&key)).unwrap().unwrap()), value);
         }
         assert_eq!(self.dynamic.check(), []);
-        assert_eq!(self.dynamic.len(), self.model.len() as u64);
+        assert_eq!(self.dynamic.len().unwrap(), self.model.len() as u64);
     }
 
     fn run(pool: &Pool, shape: Configuration, number: usize) -> Model {

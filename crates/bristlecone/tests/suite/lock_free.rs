@@ -102,13 +102,19 @@ const FULL_WITHOUT: &[u64] = &[100, 101, 102, 104, 105, 106, 107];
 const NEW: u64 = 9;
 
 const CASES: &[Case] = &[
-    Case { name: "get", keys: FULL, removed: &[], act: |t| _ = t.get(KEY), after: Some(KEY) },
-    Case { name: "scan", keys: FULL, removed: &[], act: |t| _ = t.iter().count(), after: Some(KEY) },
+    Case { name: "get", keys: FULL, removed: &[], act: |t| _ = t.get(KEY).unwrap(), after: Some(KEY) },
+    Case {
+        name: "scan",
+        keys: FULL,
+        removed: &[],
+        act: |t| _ = t.iter().map(Result::unwrap).count(),
+        after: Some(KEY),
+    },
     Case {
         name: "scan back",
         keys: FULL,
         removed: &[],
-        act: |t| _ = t.iter().rev().count(),
+        act: |t| _ = t.iter().map(Result::unwrap).rev().count(),
         after: Some(KEY),
     },
     Case {
@@ -181,7 +187,7 @@ const CASES: &[Case] = &[
 fn everything(tree: &Words, model: &mut BTreeMap<u64, u64>) {
     for round in 0..3_u64 {
         for (&key, &value) in model.iter() {
-            assert_eq!(tree.get(key), Some(value), "get {key}");
+            assert_eq!(tree.get(key).unwrap(), Some(value), "get {key}");
         }
         for key in (90..120).filter(|key| *key != KEY) {
             let value = key * 1000 + round;
@@ -198,8 +204,8 @@ fn everything(tree: &Words, model: &mut BTreeMap<u64, u64>) {
         let others = |items: &mut dyn Iterator<Item = (u64, u64)>| {
             items.filter(|item| item.0 != KEY).collect::<Vec<_>>()
         };
-        assert_eq!(others(&mut tree.iter()), expected);
-        let mut back = others(&mut tree.iter().rev());
+        assert_eq!(others(&mut tree.iter().map(Result::unwrap)), expected);
+        let mut back = others(&mut tree.iter().map(Result::unwrap).rev());
         back.reverse();
         assert_eq!(back, expected);
         for key in (90..120).filter(|key| *key != KEY && (round == 1 || key % 3 != round)) {
@@ -210,15 +216,18 @@ fn everything(tree: &Words, model: &mut BTreeMap<u64, u64>) {
 
 /// The same with the key of the stopped thread, whose change may or may not have happened.
 fn contend(tree: &Words, before: Option<u64>, after: Option<u64>) {
-    let found = tree.get(KEY);
+    let found = tree.get(KEY).unwrap();
     assert!(found == before || found == after, "{found:?}");
     assert_eq!(tree.insert(KEY, 77).unwrap(), found);
     tree.compare_and_swap(KEY, Some(77), Some(78)).unwrap();
     assert_eq!(tree.update(KEY, 79).unwrap(), Some(78));
     assert_eq!(tree.remove(KEY).unwrap(), Some(79));
-    assert_eq!((tree.get(KEY), tree.update(KEY, 1).unwrap(), tree.remove(KEY).unwrap()), (None, None, None));
+    assert_eq!(
+        (tree.get(KEY).unwrap(), tree.update(KEY, 1).unwrap(), tree.remove(KEY).unwrap()),
+        (None, None, None)
+    );
     tree.try_insert(KEY, 80).unwrap();
-    assert_eq!(tree.get(KEY), Some(80));
+    assert_eq!(tree.get(KEY).unwrap(), Some(80));
 }
 
 /// Stops at the n-th access. Returns `None` if there are fewer.
@@ -286,10 +295,13 @@ fn stop_at(case: Case, domain: Domain, n: u64) -> Option<Step> {
         to_victim.send(()).unwrap();
     }
     assert_eq!(victim.join().unwrap(), step.is_some());
-    let last = tree.get(KEY);
+    let last = tree.get(KEY).unwrap();
     assert!(last == case.after || step.is_some() && last == Some(80), "{case:?}, access {n}: {last:?}");
     model.extend(last.map(|value| (KEY, value)));
-    assert!(tree.iter().eq(model.iter().map(|(key, value)| (*key, *value))), "{case:?}, access {n}");
+    assert!(
+        tree.iter().map(Result::unwrap).eq(model.iter().map(|(key, value)| (*key, *value))),
+        "{case:?}, access {n}"
+    );
     assert_eq!(tree.check(), [], "{case:?}, access {n}");
     step
 }

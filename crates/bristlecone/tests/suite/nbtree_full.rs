@@ -56,15 +56,20 @@ where
             }
             Err(error) => {
                 assert!(matches!(error, Error::PoolFull { .. }), "{error}");
-                assert_eq!(tree.get((self.key_ref)(&key)), None);
+                assert_eq!(tree.get((self.key_ref)(&key)).unwrap(), None);
                 false
             }
         }
     }
 
     fn compare(&self, tree: &Tree<K, V>) {
-        assert_eq!((tree.len(), tree.check()), (self.model.len() as u64, vec![]), "{:?}", self.shape);
-        assert!(tree.iter().eq(self.model.clone()), "{:?}", self.shape);
+        assert_eq!(
+            (tree.len().unwrap(), tree.check()),
+            (self.model.len() as u64, vec![]),
+            "{:?}",
+            self.shape
+        );
+        assert!(tree.iter().map(Result::unwrap).eq(self.model.clone()), "{:?}", self.shape);
     }
 
     fn run(mut self) {

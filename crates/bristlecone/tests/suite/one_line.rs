@@ -124,8 +124,8 @@ impl Bench {
 
     fn all(&self, flushes: usize) {
         self.each("insert", (flushes, 1), |tree, key, value| Ok(tree.insert(key, value)?.is_none()));
-        self.each("get", (0, 0), |tree, key, value| Ok(tree.get(key) == Some(value)));
-        self.each("get nothing", (0, 0), |tree, key, _| Ok(tree.get(key ^ 1).is_none()));
+        self.each("get", (0, 0), |tree, key, value| Ok(tree.get(key).unwrap() == Some(value)));
+        self.each("get nothing", (0, 0), |tree, key, _| Ok(tree.get(key ^ 1).unwrap().is_none()));
         self.each("update", (flushes, 1), |tree, key, value| Ok(tree.update(key, value + 1)?.is_some()));
         self.each("upsert", (flushes, 1), |tree, key, value| Ok(tree.insert(key, value + 2)?.is_some()));
         self.each("swap", (flushes, 1), |tree, key, value| {
@@ -139,7 +139,7 @@ impl Bench {
 fn one_line_and_one_flush() {
     let bench = Bench::new(Domain::Adr);
     bench.all(1);
-    let stats = bench.tree.stats();
+    let stats = bench.tree.stats().unwrap();
     // Both in whole chunks.
     let ratio = stats.pm_bytes as f64 / stats.dram_bytes as f64;
     println!("PM : DRAM = {ratio:.2} : 1, {:.1} B of DRAM a key", stats.dram_bytes as f64 / KEYS as f64);

@@ -51,7 +51,7 @@ fn racing_openers_of_a_new_tree_all_get_it() {
             }
         });
         let tree: Tree<u64, u64> = pool.tree(&name).unwrap();
-        assert_eq!(tree.len(), THREADS);
+        assert_eq!(tree.len().unwrap(), THREADS);
         drop(tree);
         pool.drop_tree(&name).unwrap();
     }
@@ -142,26 +142,25 @@ where
         let pool = scratch.open();
         fill::<K, V>(shape, &pool);
         let tree: Tree<K, V> = pool.tree("t").unwrap();
-        let get = |tree: &Tree<K, V>, number| {
-            K::item(number, |key, _| tree.try_get(key).map(|found| found.is_some()))
-        };
+        let get =
+            |tree: &Tree<K, V>, number| K::item(number, |key, _| tree.get(key).map(|found| found.is_some()));
         assert!((0..ITEMS).all(|number| get(&tree, number).unwrap()), "{shape:?}");
         assert!(!get(&tree, ITEMS).unwrap(), "{shape:?}");
-        assert_eq!(tree.try_range(..).map(Result::unwrap).count() as u64, ITEMS, "{shape:?}");
-        assert_eq!(tree.try_range(..).rev().map(Result::unwrap).count() as u64, ITEMS, "{shape:?}");
+        assert_eq!(tree.range(..).map(Result::unwrap).count() as u64, ITEMS, "{shape:?}");
+        assert_eq!(tree.range(..).rev().map(Result::unwrap).count() as u64, ITEMS, "{shape:?}");
         // While the tree is open nothing is recovered from the damaged record.
         break_record(&scratch, BROKEN, last);
         assert!(matches!(get(&tree, BROKEN), Err(Error::Corrupted { .. })), "{shape:?}, last {last}");
-        let found: Vec<_> = tree.try_range(..).collect();
+        let found: Vec<_> = tree.range(..).collect();
         assert!(found.len() as u64 <= BROKEN + 1, "{shape:?}: {} items", found.len());
         assert!(matches!(found.last(), Some(Err(Error::Corrupted { .. }))), "{shape:?}");
         assert!(found.iter().rev().skip(1).all(Result::is_ok), "{shape:?}");
-        let behind = tree.try_range(..).rev().take_while(Result::is_ok).count() as u64;
+        let behind = tree.range(..).rev().take_while(Result::is_ok).count() as u64;
         assert!(behind < ITEMS - BROKEN, "{shape:?}: {behind} items from the end");
         // An item in another leaf is readable.
         assert!(get(&tree, 0).unwrap() && get(&tree, ITEMS - 1).unwrap(), "{shape:?}");
         // A range that does not include its leaf is complete.
-        let few = K::item(ITEMS - 1, |from, _| tree.try_range(from..).map(Result::unwrap).count());
+        let few = K::item(ITEMS - 1, |from, _| tree.range(from..).map(Result::unwrap).count());
         assert_eq!(few, 1, "{shape:?}");
         assert!(!tree.check().is_empty(), "{shape:?}");
     }
@@ -227,8 +226,8 @@ where
             }
             let tree = pool.tree_options("t").open::<K, V>();
             let Ok(tree) = tree else { continue };
-            assert_eq!(tree.try_range(..).filter(Result::is_ok).count() as u64, ITEMS, "{case}");
-            assert_eq!(tree.len(), ITEMS, "{case}");
+            assert_eq!(tree.range(..).filter(Result::is_ok).count() as u64, ITEMS, "{case}");
+            assert_eq!(tree.len().unwrap(), ITEMS, "{case}");
         }
         file.write_all_at(&at(offset).to_le_bytes(), offset).unwrap();
     }

@@ -57,12 +57,14 @@ fn read(tree: &Tree<u64, u64>, writer: &Rc<Writer>) -> usize {
         writer.writes.set(0);
         let disturbing = Rc::clone(writer);
         AT_LOAD.set(Some(Box::new(move || disturbing.disturb(key ^ 1))));
-        let found = tree.get_with(key, |value| {
-            AT_LOAD.take();
-            waited += usize::from(writer.waits.get());
-            writer.write(key ^ 1);
-            value
-        });
+        let found = tree
+            .get_with(key, |value| {
+                AT_LOAD.take();
+                waited += usize::from(writer.waits.get());
+                writer.write(key ^ 1);
+                value
+            })
+            .unwrap();
         assert_eq!(found, Some(key));
     }
     waited

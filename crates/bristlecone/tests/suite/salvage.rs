@@ -69,7 +69,7 @@ fn salvage(bytes: &[u8]) -> (Salvage, Saved) {
         if tree.name == "words" {
             let tree = pool.tree_options("words").open::<u64, u64>().unwrap();
             assert_eq!(tree.check(), []);
-            for (found, i) in tree.iter() {
+            for (found, i) in tree.iter().map(Result::unwrap) {
                 match i % 5 {
                     _ if i >= KEYS || found != key(i) => saved.strange += 1,
                     0 => saved.back += 1,
@@ -80,7 +80,7 @@ fn salvage(bytes: &[u8]) -> (Salvage, Saved) {
             let tree = pool.tree_options("texts").open::<(&str, u64), &[u8]>().unwrap();
             assert_eq!(tree.check(), []);
             // Checksums exclude items that never existed.
-            for ((name, i), value) in tree.iter() {
+            for ((name, i), value) in tree.iter().map(Result::unwrap) {
                 assert_eq!((name, value), text(i));
                 *if i % 5 == 0 { &mut saved.back } else { &mut saved.texts } += 1;
             }
@@ -271,7 +271,7 @@ fn a_tree_of_an_unknown_kind_costs_no_other() {
             "{said:?}"
         );
     }
-    assert_eq!(to.open().tree::<u64, u64>("known").unwrap().get(1), Some(2));
+    assert_eq!(to.open().tree::<u64, u64>("known").unwrap().get(1).unwrap(), Some(2));
 }
 
 #[test]
@@ -303,7 +303,7 @@ fn every_cell_is_copied() {
                 tree.upsert(I::key_ref(&I::key(at)), I::value_ref(&I::value(at))).unwrap();
             }
             (0..2000).step_by(5).for_each(|at| drop(tree.remove(I::key_ref(&I::key(at))).unwrap()));
-            let contents: Vec<_> = tree.iter().collect();
+            let contents: Vec<_> = tree.iter().map(Result::unwrap).collect();
             drop(tree);
             pool.close().unwrap();
             let salvage = Pool::options().salvage(&from.0, &to.0).unwrap();
@@ -311,7 +311,7 @@ fn every_cell_is_copied() {
             let pool = to.options().create(false).open(&to.0).unwrap();
             let tree: Tree<I::K, I::V> = cell.open(&pool, "t").unwrap();
             assert_eq!(tree.check(), []);
-            assert!(tree.iter().eq(contents));
+            assert!(tree.iter().map(Result::unwrap).eq(contents));
         }
     }
     suites::SALVAGE.sampled().into_iter().for_each(|cell| cell.codec.visit(Run(cell)));

@@ -58,16 +58,19 @@ where
             }
             _ => assert_eq!(tree.insert(key, value).unwrap(), model.insert(own.clone(), new.clone())),
         }
-        assert_eq!(tree.get((self.key_ref)(&own)), model.get(&own).cloned());
+        assert_eq!(tree.get((self.key_ref)(&own)).unwrap(), model.get(&own).cloned());
     }
 
     fn compare(&self, tree: &Tree<K, V>, model: &Model<K, V>) {
         assert_eq!(tree.check(), []);
         let pairs = || model.iter().map(|(key, value)| (key.clone(), value.clone()));
-        assert!(tree.iter().eq(pairs()) && tree.iter().rev().eq(pairs().rev()));
-        assert_eq!(tree.len(), model.len() as u64);
+        assert!(
+            tree.iter().map(Result::unwrap).eq(pairs())
+                && tree.iter().map(Result::unwrap).rev().eq(pairs().rev())
+        );
+        assert_eq!(tree.len().unwrap(), model.len() as u64);
         for (key, value) in pairs() {
-            assert_eq!(tree.get((self.key_ref)(&key)), Some(value));
+            assert_eq!(tree.get((self.key_ref)(&key)).unwrap(), Some(value));
         }
     }
 
@@ -106,8 +109,8 @@ where
                 let key = noise.below(60) * 3 + thread;
                 self.step(&tree, &mut model, &mut noise, key, [1, 6, 2][round / 300]);
                 if round % 50 == 0 {
-                    assert!(tree.iter().is_sorted_by(|a, b| a.0 < b.0));
-                    assert!(tree.iter().rev().is_sorted_by(|a, b| a.0 > b.0));
+                    assert!(tree.iter().map(Result::unwrap).is_sorted_by(|a, b| a.0 < b.0));
+                    assert!(tree.iter().map(Result::unwrap).rev().is_sorted_by(|a, b| a.0 > b.0));
                 }
             }
             model

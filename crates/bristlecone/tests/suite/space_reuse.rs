@@ -13,9 +13,9 @@ fn taken(tree: &Tree<u64, u64>, round: usize) -> [u64; 2] {
     let step = [1, 7, 3999][round % 3];
     let key = |at: u64| at * step % KEYS;
     (0..KEYS).for_each(|at| _ = tree.insert(key(at), at).unwrap());
-    let stats = tree.stats();
+    let stats = tree.stats().unwrap();
     (0..KEYS).for_each(|at| _ = tree.remove(key(at)).unwrap());
-    assert_eq!((tree.len(), tree.iter().count()), (0, 0));
+    assert_eq!((tree.len().unwrap(), tree.iter().map(Result::unwrap).count()), (0, 0));
     [stats.pm_bytes, stats.dram_bytes]
 }
 

@@ -181,12 +181,17 @@ fn words_are_shown_as_they_were_whatever_changes_them() {
                 tree
             };
             let tree = create(0);
-            let before: Vec<_> = tree.iter().collect();
+            let before: Vec<_> = tree.iter().map(Result::unwrap).collect();
             let snapshot = pool.snapshot().unwrap();
             change(&pool, &tree);
-            let after: Vec<_> = tree.iter().collect();
+            let after: Vec<_> = tree.iter().map(Result::unwrap).collect();
             assert_ne!(after, before, "{}: {way} changed nothing", shape.name);
-            assert_eq!(snapshot.tree(&tree).iter().collect::<Vec<_>>(), before, "{}: {way}", shape.name);
+            assert_eq!(
+                snapshot.tree(&tree).iter().map(Result::unwrap).collect::<Vec<_>>(),
+                before,
+                "{}: {way}",
+                shape.name
+            );
             for (copy, key) in changed(&before, &after).into_iter().enumerate() {
                 let tree = create(1 + copy);
                 let read = |tx: &Transaction| tx.get(&tree, key).map(drop);
@@ -214,11 +219,12 @@ fn strings_are_shown_as_they_were_whatever_changes_them() {
                 tree
             };
             let tree = create(0);
-            let items = |tree: &dynamic::Tree| tree.range(..).unwrap().collect::<Vec<_>>();
+            let items =
+                |tree: &dynamic::Tree| tree.range(..).unwrap().map(Result::unwrap).collect::<Vec<_>>();
             let before = items(&tree);
             let snapshot = pool.snapshot().unwrap();
             change(&pool, &tree);
-            let shown: Vec<_> = snapshot.tree(&tree).iter().collect();
+            let shown: Vec<_> = snapshot.tree(&tree).iter().map(Result::unwrap).collect();
             let after = items(&tree);
             assert_ne!(after, before, "{}: {way} changed nothing", shape.name);
             assert_eq!(shown, before, "{}: {way}", shape.name);

@@ -41,8 +41,8 @@ fn transfer(pool: &Pool, trees: &(Tree<u64, u64>, Tree<String, u64>), noise: u64
 
 fn total(pool: &Pool, trees: &(Tree<u64, u64>, Tree<String, u64>)) -> u64 {
     let view = pool.snapshot().unwrap();
-    let sum: u64 = view.tree(&trees.0).iter().map(|(_, balance)| balance).sum();
-    sum + view.tree(&trees.1).iter().map(|(_, balance)| balance).sum::<u64>()
+    let sum: u64 = view.tree(&trees.0).iter().map(Result::unwrap).map(|(_, balance)| balance).sum();
+    sum + view.tree(&trees.1).iter().map(Result::unwrap).map(|(_, balance)| balance).sum::<u64>()
 }
 
 #[test]
@@ -144,13 +144,17 @@ fn the_total_survives_kills() {
         let reader = Pool::options().read_only(true).open(&scratch.0).unwrap();
         let trees = (reader.tree("even").unwrap(), reader.tree("odd").unwrap());
         assert_eq!(total(&reader, &trees), ACCOUNTS * EACH, "round {round}, for a reader");
-        let shown: Vec<_> = trees.0.iter().collect();
+        let shown: Vec<_> = trees.0.iter().map(Result::unwrap).collect();
         drop((trees, reader));
         let pool = scratch.open();
         let trees = open(&pool);
         assert_eq!(total(&pool, &trees), ACCOUNTS * EACH, "round {round}");
-        assert!(trees.0.iter().eq(shown) && trees.0.check().is_empty() && trees.1.check().is_empty());
-        moved += trees.0.iter().filter(|(_, balance)| *balance != EACH).count();
+        assert!(
+            trees.0.iter().map(Result::unwrap).eq(shown)
+                && trees.0.check().is_empty()
+                && trees.1.check().is_empty()
+        );
+        moved += trees.0.iter().map(Result::unwrap).filter(|(_, balance)| *balance != EACH).count();
         assert!(pool.check().is_empty());
     }
     assert!(moved > 0, "no transfer was made");

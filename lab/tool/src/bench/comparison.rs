@@ -249,7 +249,9 @@ fn rounds<K: BenchKey, V: BenchValue>(
             turn.run::<K, V>(&store, &mut ours, &runners, &mut competitors)?;
             all_lost.extend(turn.lost(&ours, &competitors));
             keys.count += added;
-            loaded.get_or_insert_with(|| (store.info(), store.stats()));
+            if loaded.is_none() {
+                loaded = Some((store.info(), store.stats()?));
+            }
         }
         drop(runners);
         bar.set_message("recovery");
@@ -262,7 +264,8 @@ fn rounds<K: BenchKey, V: BenchValue>(
             }
         }
         bar.inc(1);
-        last = loaded.map(|(info, loaded)| (info, loaded, store.stats().items));
+        let recovered = store.stats()?.items;
+        last = loaded.map(|(info, loaded)| (info, loaded, recovered));
         drop(store);
         scratch.remove();
     }

@@ -223,7 +223,7 @@ impl<K: BenchKey, V: BenchValue> TreeStore<K, V> {
     /// Drops everything as by a crash and reopens it; returns how long that took. Every key must exist afterwards.
     pub fn recover(self, setup: &Setup, scratch: &Scratch) -> Outcome<(Self, Duration)> {
         let Self { tree, pool } = self;
-        let (items, domain) = (tree.len(), pool.info().domain);
+        let (items, domain) = (tree.len()?, pool.info().domain);
         drop(tree);
         pool.simulate_crash();
         let started = Instant::now();
@@ -231,8 +231,8 @@ impl<K: BenchKey, V: BenchValue> TreeStore<K, V> {
         let pool = setup.open(&options, scratch.path())?;
         let tree = setup.design.open::<_, _, Native>(&pool, TREE)?;
         let took = started.elapsed();
-        if tree.len() != items {
-            let what = format!("recovery found {} of {items} entries: see `bristlecone check`", tree.len());
+        if tree.len()? != items {
+            let what = format!("recovery found {} of {items} entries: see `bristlecone check`", tree.len()?);
             return Err(Failure::new(Exit::Failed, what));
         }
         Ok((Self { tree, pool }, took))
@@ -244,8 +244,8 @@ impl<K: BenchKey, V: BenchValue> TreeStore<K, V> {
     }
 
     /// Returns the tree's space usage.
-    pub fn stats(&self) -> TreeStats {
-        self.tree.stats()
+    pub fn stats(&self) -> Outcome<TreeStats> {
+        Ok(self.tree.stats()?)
     }
 
     /// Returns information about the pool.
@@ -275,7 +275,7 @@ impl<K: BenchKey, V: BenchValue> Subject<K, V> for TreeStore<K, V> {
 
     #[inline]
     fn get<R>(&self, key: K::Ref<'_>, look: impl Fn(V::Ref<'_>) -> R) -> Result<Option<R>, Error> {
-        Ok(self.tree.get_with(key, look))
+        Ok(self.tree.get_with(key, look)?)
     }
 
     #[inline]
@@ -290,8 +290,12 @@ impl<K: BenchKey, V: BenchValue> Subject<K, V> for TreeStore<K, V> {
         length: usize,
         mut each: impl FnMut(K::Ref<'_>, V::Ref<'_>),
     ) -> Result<usize, Error> {
-        let entries = self.tree.range(from..).take(length);
-        Ok(entries.map(|(key, value)| each(<K as Key>::lend(&key), <V as Value>::lend(&value))).count())
+        let mut entries = self.tree.range(from..).take(length);
+        entries.try_fold(0, |count, item| {
+            let (key, value) = item?;
+            each(<K as Key>::lend(&key), <V as Value>::lend(&value));
+            Ok(count + 1)
+        })
     }
 
     #[inline]
@@ -301,7 +305,7 @@ impl<K: BenchKey, V: BenchValue> Subject<K, V> for TreeStore<K, V> {
         look: impl Fn(usize, V::Ref<'_>) -> R,
         mut each: impl FnMut(R),
     ) -> Result<(), Error> {
-        self.tree.get_many_with(keys, |at, value| each(look(at, value)));
+        self.tree.get_many_with(keys, |at, value| each(look(at, value)))?;
         Ok(())
     }
 

@@ -181,7 +181,7 @@ fn count<K: BenchKey, V: BenchValue>(
             bar.inc(STRIDE.min(stream.ids.len() - at) as u64);
         }
         if at > 0 && at == stream.ids.len() * (slices.len() + 1) / parts {
-            slices.push(Slice { counted: device.take(), space: tree.stats() });
+            slices.push(Slice { counted: device.take(), space: tree.stats()? });
         }
         assume_thread_index(Some(at % writers));
         let op = stream.ops.get(at).copied().or(phase.mix.single()).unwrap_or(Op::Get);
@@ -195,7 +195,7 @@ fn count<K: BenchKey, V: BenchValue>(
         found += u64::from(matches!(answer, Answer::Found(_)));
         wrong += u64::from(answer == Answer::Wrong);
     }
-    slices.push(Slice { counted: device.take(), space: tree.stats() });
+    slices.push(Slice { counted: device.take(), space: tree.stats()? });
     let (name, all) = (&phase.name, phase.operations);
     let what = match (wrong, phase.all_found && found < all) {
         (0, false) => return Ok((found, slices)),

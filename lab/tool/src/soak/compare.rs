@@ -6,7 +6,7 @@ use bristlecone::Tree;
 use bristlecone_matrix::Items;
 
 use super::board::{Board, State};
-use super::checked::{Checked, expect};
+use super::checked::{Checked, expect, failed};
 use super::items::{KeyTable, OwnedKey, OwnedValue};
 
 /// Compares a tree with the board, read by every method. The found states become acknowledged if the pool was
@@ -19,16 +19,16 @@ pub fn compare<I: Items>(
 ) -> Checked {
     let issues = tree.check();
     expect(issues.is_empty(), || format!("check of the tree: {issues:?}"))?;
-    let forwards: Vec<_> = tree.iter().collect();
-    let mut backwards: Vec<_> = tree.iter().rev().collect();
+    let forwards = tree.iter().collect::<Result<Vec<_>, _>>().map_err(failed("a read"))?;
+    let mut backwards = tree.iter().rev().collect::<Result<Vec<_>, _>>().map_err(failed("a read"))?;
     backwards.reverse();
     expect(forwards == backwards, || "items differ forwards and backwards".to_owned())?;
     expect(forwards.is_sorted_by(|one, other| one.0 < other.0), || "items are out of order".to_owned())?;
-    let len = tree.len();
+    let len = tree.len().map_err(failed("a read"))?;
     expect(len == forwards.len() as u64, || format!("{len} items are counted, {} found", forwards.len()))?;
     let found = found(keys, forwards)?;
     for (key, value) in found.iter().enumerate() {
-        let got = tree.get(I::key_ref(keys.key(key)));
+        let got = tree.get(I::key_ref(keys.key(key))).map_err(failed("a read"))?;
         expect(got == *value, || format!("key {key} is {got:?} by get, {value:?} in a scan"))?;
         let state = state(board, keys, key, value.as_ref())?;
         if settles {

@@ -202,7 +202,7 @@ impl<'a, I: Items> Operator<'a, I> {
 
     fn get_one(&self, key: usize) -> Checked {
         let oldest = self.cell(key).oldest();
-        let found = self.tree.get(I::key_ref(self.keys.key(key)));
+        let found = self.tree.get(I::key_ref(self.keys.key(key))).map_err(failed("a read"))?;
         self.verify(key, oldest, found.as_ref())
     }
 
@@ -243,7 +243,8 @@ impl<'a, I: Items> Operator<'a, I> {
         let key_at = |place: usize| I::key_ref(keys.key(keys.at(place)));
         let range = self.tree.range(key_at(first)..=key_at(last));
         let mut items: Vec<(OwnedKey<I>, OwnedValue<I>)> =
-            if backwards { range.rev().collect() } else { range.collect() };
+            if backwards { range.rev().collect::<Result<_, _>>() } else { range.collect() }
+                .map_err(failed("a read"))?;
         if backwards {
             items.reverse();
         }

@@ -62,7 +62,7 @@ impl Worker<'_> {
         let Some(tree) = self.open_tree::<I>(&pool, look)? else { return Ok(()) };
         let keys = KeyTable::<I>::of(self.life.round);
         if self.life.flaw == Some(Flaw::LostKey) && !look {
-            let lost = tree.first_key_value();
+            let lost = tree.first_key_value().map_err(failed("a read"))?;
             lost.map(|(key, _)| tree.remove(I::key_ref(&key)));
         }
         self.life.board.enter(Phase::Comparing);

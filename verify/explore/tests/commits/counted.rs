@@ -52,7 +52,7 @@ fn a_batch_of_updates_has_three_fences_however_many_keys() {
     commit(1, 1);
     let counted: Vec<u64> = [1, 2, 4, 8, 16].map(|keys| commit(keys, keys)).into();
     assert_eq!(counted, [3; 5]);
-    (0..16).for_each(|key| assert_eq!(tree.get(key * 600), Some(16)));
+    (0..16).for_each(|key| assert_eq!(tree.get(key * 600).unwrap(), Some(16)));
     // A transfer: two lookups, two updates.
     let before = fences.load(Relaxed);
     let transfer = pool.transaction(|tx| {

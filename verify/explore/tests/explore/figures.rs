@@ -98,9 +98,9 @@ impl Bench {
 fn sstree_counted_figures_hold() {
     let bench = Bench::new("sstree", Domain::Adr);
     let insert = bench.each(|tree, key, value| Ok(tree.insert(key, value)?.is_none()));
-    let space = bench.tree.stats();
-    let get = bench.each(|tree, key, value| Ok(tree.get(key) == Some(value)));
-    let absent = bench.each(|tree, key, _| Ok(tree.get(key ^ 1).is_none()));
+    let space = bench.tree.stats().unwrap();
+    let get = bench.each(|tree, key, value| Ok(tree.get(key).unwrap() == Some(value)));
+    let absent = bench.each(|tree, key, _| Ok(tree.get(key ^ 1).unwrap().is_none()));
     let update = bench.each(|tree, key, value| Ok(tree.update(key, value + 1)?.is_some()));
     let delete = bench.each(|tree, key, _| Ok(tree.remove(key)?.is_some()));
     let gone = bench.each(|tree, key, _| Ok(tree.remove(key)?.is_none()));
@@ -146,11 +146,12 @@ fn a_group_of_writes_takes_a_fence() {
         let items = |keys: &[u64], value| keys.iter().map(|key| (*key, value)).collect::<Vec<_>>();
         let insert = grouped(&bench, |tree, keys| tree.upsert_many(&items(keys, 1)).unwrap());
         let update = grouped(&bench, |tree, keys| tree.upsert_many(&items(keys, 2)).unwrap());
-        let get = grouped(&bench, |tree, keys| tree.get_many_with(keys, |_, value| assert_eq!(value, 2)));
+        let get =
+            grouped(&bench, |tree, keys| tree.get_many_with(keys, |_, value| assert_eq!(value, 2)).unwrap());
         let remove = grouped(&bench, |tree, keys| tree.remove_many(keys, &mut Vec::new()).unwrap());
         println!("{design}, {GROUP} keys:\ninsert {insert:.2?}\nupdate {update:.2?}\nremove {remove:.2?}");
         assert_eq!((get.flushes, get.fences, get.lines_written), (0.0, 0.0, 0.0));
-        assert!(bench.tree.is_empty());
+        assert!(bench.tree.is_empty().unwrap());
         // One for all of them, and those of leaves that are replaced, split, expanded, compacted, or freed.
         let most = if design == "nbtree" { [4.0, 1.0, 2.0] } else { [7.0, 2.0, 4.6] };
         for ((name, cost), most) in
@@ -165,7 +166,7 @@ fn a_group_of_writes_takes_a_fence() {
 fn wotree_counted_figures_hold() {
     let bench = Bench::new("wotree", Domain::Adr);
     let insert = bench.each(|tree, key, value| Ok(tree.insert(key, value)?.is_none()));
-    let get = bench.each(|tree, key, value| Ok(tree.get(key) == Some(value)));
+    let get = bench.each(|tree, key, value| Ok(tree.get(key).unwrap() == Some(value)));
     let update = bench.each(|tree, key, value| Ok(tree.update(key, value + 1)?.is_some()));
     let delete = bench.each(|tree, key, _| Ok(tree.remove(key)?.is_some()));
     println!("insert {insert:.3?}\nget {get:.3?}\nupdate {update:.3?}\ndelete {delete:.3?}");
@@ -222,14 +223,14 @@ fn wotree_flushes_fewer_lines_than_its_baselines() {
 fn lodgetree_counted_figures_hold() {
     let bench = Bench::new("lodgetree", Domain::Adr);
     let insert = bench.each(|tree, key, value| Ok(tree.insert(key, value)?.is_none()));
-    let space = bench.tree.stats();
-    let get = bench.each(|tree, key, value| Ok(tree.get(key) == Some(value)));
-    let absent = bench.each(|tree, key, _| Ok(tree.get(key ^ 1).is_none()));
+    let space = bench.tree.stats().unwrap();
+    let get = bench.each(|tree, key, value| Ok(tree.get(key).unwrap() == Some(value)));
+    let absent = bench.each(|tree, key, _| Ok(tree.get(key ^ 1).unwrap().is_none()));
     // Gets of existing keys, and of absent ones, that read no line, one, two, and more.
     let mut gets = [[0; 4]; 2];
     for i in (1..=3000).map(|i| 1 + i * 104_729 % keys()) {
-        bench.device.operation(2, || (assert_eq!(bench.tree.get(mix(i)), Some(i)), 0));
-        bench.device.operation(3, || (assert_eq!(bench.tree.get(mix(i) ^ 1), None), 0));
+        bench.device.operation(2, || (assert_eq!(bench.tree.get(mix(i)).unwrap(), Some(i)), 0));
+        bench.device.operation(3, || (assert_eq!(bench.tree.get(mix(i) ^ 1).unwrap(), None), 0));
         let tallies = bench.device.take().tallies;
         for (gets, tally) in gets.iter_mut().zip([tallies[2], tallies[3]]) {
             gets[tally.total().lines_read.min(3) as usize] += 1;
@@ -240,7 +241,7 @@ fn lodgetree_counted_figures_hold() {
     let mut hits = Vec::new();
     for i in 1..=1000 {
         bench.device.operation(3, || (assert!(bench.tree.update(mix(i), 7).unwrap().is_some()), 16));
-        bench.device.operation(2, || (assert_eq!(bench.tree.get(mix(i)), Some(7)), 0));
+        bench.device.operation(2, || (assert_eq!(bench.tree.get(mix(i)).unwrap(), Some(7)), 0));
         let tallies = bench.device.take().tallies;
         let buffered = tallies[3].part(Part::Leaf).flushes == 0;
         hits.extend(buffered.then(|| tallies[2].total().lines_read));
@@ -253,7 +254,7 @@ fn lodgetree_counted_figures_hold() {
         let buffered = tally.part(Part::Leaf).flushes == 0;
         blind.extend(buffered.then(|| tally.total().lines_read - tally.part(Part::Log).lines_read));
     }
-    assert_eq!(bench.tree.len(), keys());
+    assert_eq!(bench.tree.len().unwrap(), keys());
     let delete = bench.each(|tree, key, _| Ok(tree.remove(key)?.is_some()));
     println!(
         "insert {insert:.3?}\nget {get:.3?}\nabsent {absent:.3?}\nupdate {update:.3?}\nupsert {upsert:.3?}"

@@ -149,7 +149,8 @@ fn cclbtree_each_technique_saves_media_writes() {
 fn cclbtree_amplification_and_space_hold() {
     let bench = Bench::ccl(&[]).loaded();
     let uniform: Cost = bench.write(keys()..2 * keys()).into();
-    let (uniform, dram) = (uniform.all / 16.0, bench.tree.stats().dram_bytes as f64 / (2 * keys()) as f64);
+    let (uniform, dram) =
+        (uniform.all / 16.0, bench.tree.stats().unwrap().dram_bytes as f64 / (2 * keys()) as f64);
     println!("{uniform:.2} times as much as was written, {dram:.2} B of DRAM a key");
     assert!(uniform <= 10.2, "{uniform} times as much as was written");
     assert!(dram <= 6.5, "{dram} bytes of DRAM a key");
@@ -182,7 +183,7 @@ fn cclbtree_skewed_upserts_write_leaves_entries_and_copies() {
     let upserts = |options: &[(&str, u64)]| -> Cost {
         let bench = Bench::in_chunks(1 << 16, options).loaded();
         let cost = bench.write(zipf(keys(), 0.9).take(2 * keys() as usize)).into();
-        println!("{options:?}: {cost:.2?}, {} B a key", bench.tree.stats().pm_bytes / keys());
+        println!("{options:?}: {cost:.2?}, {} B a key", bench.tree.stats().unwrap().pm_bytes / keys());
         cost
     };
     let uncollected = upserts(&[("log_percent", 1000)]);

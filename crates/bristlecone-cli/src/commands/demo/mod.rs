@@ -105,7 +105,7 @@ impl Demo {
         let pool = Pool::options().domain(info.domain).open(scratch.path())?;
         let tree: Files = pool.tree_options(TREE).open()?;
         let recovery = opened.elapsed();
-        let recovered = tree.len();
+        let recovered = tree.len()?;
         let lost = self.verify(output, &tree, &entries[..killed.acknowledged])?;
         let (took, found) = (milliseconds(recovery), counted(recovered, "entry", "entries"));
         tell(output, format_args!("opened again in {took}: {found}, {lost} of the acknowledged missing"))?;
@@ -117,7 +117,7 @@ impl Demo {
             recovered,
             lost,
             recovery_ms: recovery.as_secs_f64() * 1e3,
-            entries: tree.len(),
+            entries: tree.len()?,
             medium,
             domain: info.domain.to_string(),
         };
@@ -164,9 +164,9 @@ impl Demo {
         let mut lost = 0;
         for batch in entries.chunks(1024) {
             interrupt::check("the demo is not finished")?;
-            let missing =
-                |entry: &&Entry| tree.get_with(&entry.path, |value| value == entry.value()) != Some(true);
-            lost += batch.iter().filter(missing).count() as u64;
+            for entry in batch {
+                lost += u64::from(tree.get_with(&entry.path, |value| value == entry.value())? != Some(true));
+            }
             bar.inc(batch.len() as u64);
         }
         bar.finish_and_clear();
@@ -175,14 +175,14 @@ impl Demo {
 
     /// Loads the entries that the child did not reach.
     fn finish(&self, output: &mut Output, tree: &Files, entries: &[Entry]) -> Outcome {
-        let (started, before) = (Instant::now(), tree.len());
+        let (started, before) = (Instant::now(), tree.len()?);
         for entry in entries {
             interrupt::check("the demo is not finished")?;
             if let Err(present) = tree.try_insert(&entry.path, &entry.value()) {
                 present.into_present()?;
             }
         }
-        let (added, took) = (grouped(tree.len() - before), seconds(started.elapsed()));
+        let (added, took) = (grouped(tree.len()? - before), seconds(started.elapsed()));
         tell(output, format_args!("the other {added} loaded in {took}"))
     }
 

@@ -27,7 +27,8 @@ pub fn show(output: &mut Output, tree: &Files, directory: &Path, entries: &[Entr
     let started = Instant::now();
     let (mut count, mut total) = (0, 0);
     let mut largest: Vec<(u64, Vec<u8>)> = Vec::new();
-    for (path, value) in tree.range(bounds) {
+    for item in tree.range(bounds) {
+        let (path, value) = item?;
         let size = Entry::bytes_of(&value);
         (count, total) = (count + 1, total + size);
         if largest.len() < SHOWN || size > largest[SHOWN - 1].0 {
@@ -45,7 +46,7 @@ pub fn show(output: &mut Output, tree: &Files, directory: &Path, entries: &[Entr
         output.line(format_args!("  {:>9}  {}", size::show(*size), text(path)))?;
     }
     let started = Instant::now();
-    let last: Vec<_> = tree.range(bounds).rev().take(SHOWN).collect();
+    let last = tree.range(bounds).rev().take(SHOWN).collect::<bristlecone::Result<Vec<_>>>()?;
     output.line(format_args!("the last of them, backwards, in {}:", milliseconds(started.elapsed())))?;
     for (path, value) in &last {
         output.line(format_args!("  {:>9}  {}", size::show(Entry::bytes_of(value)), text(path)))?;

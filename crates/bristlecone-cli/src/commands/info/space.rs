@@ -38,11 +38,11 @@ impl TreeSpace {
             interrupt::check("nothing was changed").map(|()| true)
         })?;
         let usage = pool.usage(name)?;
-        let fill = Leaves(tree.try_leaves_by_items()?);
+        let fill = Leaves(tree.leaves_by_items()?);
         let (leaves, dram_bytes) = if pool.info().following {
             (fill.0.values().sum(), None)
         } else {
-            let stats = tree.stats();
+            let stats = tree.stats()?;
             (stats.leaves, Some(stats.dram_bytes))
         };
         Ok(Self { entries: keys.count(), leaves, fill, dram_bytes, usage, keys, values })

@@ -126,7 +126,7 @@ impl Described {
             _ => None,
         };
         let tree = opened?;
-        self.entries = Some(tree.try_len()?);
+        self.entries = Some(tree.len()?);
         if space {
             self.space = Some(TreeSpace::read(pool, &self.spec.name, &tree, each)?);
         }

@@ -94,7 +94,7 @@ impl Sampler {
             self.trees.insert(name.to_owned(), Watched { tree, last: None });
         }
         let watched = self.trees.get_mut(name).expect("it was inserted");
-        let (entries, now) = (watched.tree.try_len()?, Instant::now());
+        let (entries, now) = (watched.tree.len()?, Instant::now());
         let change = watched.last.map(|(then, before)| {
             (entries as f64 - before as f64) / (now - then).as_secs_f64().max(f64::MIN_POSITIVE)
         });
@@ -105,7 +105,7 @@ impl Sampler {
 
 /// Times lookups of keys found by a short scan.
 fn latency(tree: &Tree) -> Result<Option<Latency>> {
-    let keys = tree.try_range(..)?.take(KEYS).map(|item| item.map(|(key, _)| key));
+    let keys = tree.range(..)?.take(KEYS).map(|item| item.map(|(key, _)| key));
     let keys = keys.collect::<Result<Vec<Datum>>>()?;
     let mut times = Vec::with_capacity(LOOKUPS);
     for key in keys.iter().cycle().take(LOOKUPS) {

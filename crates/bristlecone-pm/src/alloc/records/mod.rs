@@ -7,6 +7,7 @@
 //! has one more word behind its bytes. From this word a liveness callback determines whether the tree refers to the
 //! record.
 
+mod checksum;
 mod classes;
 mod marking;
 #[cfg(test)]
@@ -21,6 +22,7 @@ use crate::{
     PoolFile, Released, Result, SlotKind, Step, TreeId, Word, read_bytes, write_bytes,
 };
 
+use self::checksum::checksum;
 pub(crate) use self::classes::is_record_class;
 use self::classes::{CLASSES, class_of, is_class_of};
 pub use self::classes::{record_bytes_max, record_slot_bytes};
@@ -71,6 +73,8 @@ pub struct Records<M: Medium> {
     limbo: AtomicU64,
     /// Used until recovery ends.
     marking: Marking,
+    /// 1 if a damaged record was met.
+    damaged: AtomicU64,
 }
 
 impl<M: Medium> Records<M> {
@@ -88,6 +92,7 @@ impl<M: Medium> Records<M> {
             retired: Released::new(&pool.memory()),
             limbo: AtomicU64::new(0),
             marking: Marking::default(),
+            damaged: AtomicU64::new(0),
         };
         let chunks = pool.chunks_of(spec.owner);
         let mut marked = Vec::new();
@@ -237,7 +242,7 @@ impl<M: Medium> Records<M> {
         let medium = self.pool.medium();
         let words = 1 + bytes.len().div_ceil(8);
         let cells = self.pool.words(offset, words + usize::from(owner.is_some()));
-        cells[0].store(medium, bytes.len() as u64 | u64::from(crc32c::crc32c(bytes)) << 32);
+        cells[0].store(medium, bytes.len() as u64 | u64::from(checksum(bytes)) << 32);
         write_bytes(medium, &cells[1..words], bytes);
         if let Some(owner) = owner {
             cells[words].store(medium, owner);
@@ -344,22 +349,49 @@ impl<M: Medium> Records<M> {
         if self.heaps[class].get().is_none() && !self.pool.is_followed() { Err(broken()) } else { Ok(class) }
     }
 
-    /// Compares a record's bytes with its checksum.
+    /// Returns the bytes of a record as [`read`](Self::read) does, after comparing them with their checksum.
+    ///
+    /// # Errors
+    ///
+    /// Same as [`verify`](Self::verify).
+    #[inline]
+    pub fn read_verified<'g>(&'g self, offset: u64, pinned: &'g Guard) -> Result<&'g [u8]> {
+        let bytes = self.read(offset, pinned);
+        // What has no bytes is looked at twice: an impossible length reads like zero.
+        if !bytes.is_empty() && checksum(bytes) == (self.header_at(offset) >> 32) as u32 {
+            return Ok(bytes);
+        }
+        self.verify(offset).map(|()| bytes)
+    }
+
+    /// Compares a record's bytes with its checksum. A mismatch is remembered: see
+    /// [`is_damaged`](Self::is_damaged).
     ///
     /// # Errors
     ///
     /// [`Corrupted`](Error::Corrupted) if they differ, or no record can begin there.
+    #[cold]
     pub fn verify(&self, offset: u64) -> Result<()> {
+        self.compare(offset).inspect_err(|_| self.damaged.store(1, Relaxed))
+    }
+
+    fn compare(&self, offset: u64) -> Result<()> {
         self.class_at(offset)?;
         let medium = self.pool.medium();
         let header = self.header_at(offset);
         let len = header as u32 as usize;
         let mut bytes = Vec::new();
         read_bytes(medium, self.pool.words(offset + HEADER_BYTES as u64, len.div_ceil(8)), len, &mut bytes);
-        if crc32c::crc32c(&bytes) == (header >> 32) as u32 {
+        if checksum(&bytes) == (header >> 32) as u32 {
             return Ok(());
         }
         Err(Error::corrupted("checksum of a record differs", format!("{} at {offset:#x}", self.spec.kind)))
+    }
+
+    /// Returns whether a damaged record was met since the tree was recovered. A saved or shared index passes this on.
+    #[inline]
+    pub fn is_damaged(&self) -> bool {
+        self.damaged.load(Relaxed) != 0
     }
 
     /// Ends recovery: chunks without live records are returned to the pool.
@@ -371,6 +403,7 @@ impl<M: Medium> Records<M> {
     /// Saves which slots are taken, once no thread writes any more: see [`Heap::save`]. Returns `None` while a
     /// reader may hold a record that the tree no longer refers to.
     pub fn save(&self, manifest: &mut Manifest) -> Option<()> {
+        manifest.push(self.damaged.load(Relaxed));
         if manifest.is_live() {
             return Some(());
         }
@@ -390,7 +423,8 @@ impl<M: Medium> Records<M> {
         spec: RecordSpec,
         manifest: &mut ManifestReader<'_>,
     ) -> Option<Self> {
-        let records = Self { marking: Marking::default(), ..Self::open(pool, spec).ok()? };
+        let damaged = AtomicU64::new(manifest.read()?);
+        let records = Self { marking: Marking::default(), damaged, ..Self::open(pool, spec).ok()? };
         if manifest.is_live() {
             return Some(records);
         }

@@ -29,8 +29,6 @@ pub struct Source {
     path: PathBuf,
     leave_sigbus: bool,
     build: u64,
-    /// Whether calls that return no error unwind with the error itself.
-    throws: bool,
     opener: Opener,
     pool: Mutex<Arc<PoolFile<Native>>>,
     /// Threads that read an attached tree.
@@ -43,11 +41,11 @@ impl Source {
     /// # Errors
     ///
     /// Same as [`PoolFile::follow`].
-    pub fn attach(path: PathBuf, leave_sigbus: bool, throws: bool, build: u64) -> Result<Arc<Self>> {
+    pub fn attach(path: PathBuf, leave_sigbus: bool, build: u64) -> Result<Arc<Self>> {
         let pool = Self::follow(&path, leave_sigbus, build)?;
         let readers = ActiveThreads::new(AsymmetricFence::detect());
         let opener = *pool.opener();
-        Ok(Arc::new(Self { path, leave_sigbus, build, throws, opener, pool: Mutex::new(pool), readers }))
+        Ok(Arc::new(Self { path, leave_sigbus, build, opener, pool: Mutex::new(pool), readers }))
     }
 
     fn follow(path: &std::path::Path, leave_sigbus: bool, build: u64) -> Result<Arc<PoolFile<Native>>> {
@@ -96,15 +94,6 @@ impl Source {
             *pool = Self::follow(&self.path, self.leave_sigbus, self.build)?;
         }
         Ok(Arc::clone(&pool))
-    }
-
-    /// Unwinds out of a call that returns no error.
-    #[cold]
-    fn throw(&self, error: Error) -> ! {
-        if self.throws {
-            std::panic::resume_unwind(Box::new(error));
-        }
-        panic!("{error}")
     }
 }
 
@@ -221,11 +210,7 @@ impl<K: KeyCodec, V: Codec> Followed<K, V> {
     /// Returns the value of a key.
     #[inline(always)]
     fn find(&self, key: K::Ref<'_>) -> Result<Option<V::Owned>> {
-        self.read(|attached| {
-            let mut found = None;
-            attached.tree.get(key, &mut |value| found = Some(V::owned(value)));
-            found
-        })
+        self.read(|attached| attached.tree.get_owned(key))?
     }
 
     /// Scans once: `into` continues at its position, or fails. A position in another state of the tree is ignored,
@@ -236,7 +221,7 @@ impl<K: KeyCodec, V: Codec> Followed<K, V> {
         scan: impl Fn(&dyn Index<K, V>, &mut Batch<K, V>) -> bool,
     ) -> bool {
         let begin_again = |into: &mut Batch<K, V>, state| {
-            *into = Batch { checked: into.checked, state, ..Batch::default() }
+            *into = Batch { lenient: into.lenient, state, ..Batch::default() }
         };
         let mut is_first = true;
         let scanned = self.read(|attached| {
@@ -247,35 +232,22 @@ impl<K: KeyCodec, V: Codec> Followed<K, V> {
         });
         scanned.unwrap_or_else(|error| {
             begin_again(into, 0);
-            if into.checked {
-                return into.fail(error);
-            }
-            // An incomplete result must not be mistaken for a complete one.
-            self.source.throw(error)
+            into.fail(error)
         })
     }
 }
 
 impl<K: KeyCodec, V: Codec> Read<K, V> for Followed<K, V> {
-    fn get(&self, key: K::Ref<'_>, show: &mut dyn FnMut(V::Ref<'_>)) -> bool {
-        let found = self.find(key).unwrap_or_else(|error| self.source.throw(error));
-        found.inspect(|value| show(V::borrow(value))).is_some()
-    }
-
-    fn look_up(&self, key: K::Ref<'_>, show: &mut dyn FnMut(V::Ref<'_>)) -> Result<bool> {
+    fn get(&self, key: K::Ref<'_>, show: &mut dyn FnMut(V::Ref<'_>)) -> Result<bool> {
         Ok(self.find(key)?.inspect(|value| show(V::borrow(value))).is_some())
     }
 
-    fn get_many(&self, keys: &[K::Ref<'_>], show: &mut dyn FnMut(usize, V::Ref<'_>)) {
-        self.look_up_many(keys, show).unwrap_or_else(|error| self.source.throw(error));
-    }
-
-    fn look_up_many(&self, keys: &[K::Ref<'_>], show: &mut dyn FnMut(usize, V::Ref<'_>)) -> Result<()> {
+    fn get_many(&self, keys: &[K::Ref<'_>], show: &mut dyn FnMut(usize, V::Ref<'_>)) -> Result<()> {
         let found = self.read(|attached| {
             let mut found = Vec::with_capacity(keys.len());
-            attached.tree.get_many(keys, &mut |at, value| found.push((at, V::owned(value))));
-            found
-        })?;
+            let looked = attached.tree.get_many(keys, &mut |at, value| found.push((at, V::owned(value))));
+            looked.map(|()| found)
+        })??;
         found.iter().for_each(|(at, value)| show(*at, V::borrow(value)));
         Ok(())
     }
@@ -310,12 +282,8 @@ impl<K: KeyCodec, V: Codec> Write<K, V> for Followed<K, V> {
 }
 
 impl<K: KeyCodec, V: Codec> Inspect for Followed<K, V> {
-    fn len(&self) -> u64 {
-        self.try_len().unwrap_or_else(|error| self.source.throw(error))
-    }
-
     /// Returns the writer's count, or counts the readable items if the writer has not counted them.
-    fn try_len(&self) -> Result<u64> {
+    fn len(&self) -> Result<u64> {
         let walked = || match self.walk(|_| {}) {
             (items, None) => Ok(items),
             (_, Some(error)) => Err(error),
@@ -325,14 +293,14 @@ impl<K: KeyCodec, V: Codec> Inspect for Followed<K, V> {
     }
 
     /// Returns items, and bytes of the pool; the writer's own memory is not included.
-    fn stats(&self) -> TreeStats {
-        let items = self.len();
+    fn stats(&self) -> Result<TreeStats> {
+        let items = self.len()?;
         let (pool, tree) = self
             .with_attached(own_thread_index(), |attached| (Arc::clone(&attached.pool), attached.entry.id));
         let chunks = pool.chunks_now_of(tree);
         let bytes = |count: usize| count as u64 * pool.chunk_bytes();
         let logs = chunks.iter().filter(|chunk| part_of(chunk.kind) == Some(Part::Log)).count();
-        TreeStats { items, pm_bytes: bytes(chunks.len()), log_bytes: bytes(logs), ..TreeStats::default() }
+        Ok(TreeStats { items, pm_bytes: bytes(chunks.len()), log_bytes: bytes(logs), ..TreeStats::default() })
     }
 
     /// Reads everything, and verifies checksums of records and the order of keys.
@@ -348,7 +316,7 @@ impl<K: KeyCodec, V: Codec> Followed<K, V> {
     /// Reads everything: returns the number of items, and the error that ended the walk early. Calls `find` with each
     /// problem.
     fn walk(&self, mut find: impl FnMut(Issue)) -> (u64, Option<Error>) {
-        let mut batch = Batch::checked();
+        let mut batch = Batch::default();
         let (mut last, mut items): (Option<K::Owned>, u64) = (None, 0);
         loop {
             let from = last.as_ref().map_or(Bound::Unbounded, |last| Bound::Excluded(K::borrow(last)));
@@ -383,16 +351,15 @@ mod tests {
             let pool = options.create_new(true).open(&path).unwrap();
             let tree = pool.tree_options("t").design(design).create::<u64, u64>().unwrap();
             tree.insert(0, 0).unwrap();
-            let source =
-                Source::attach(path.clone().into(), false, false, crate::api::options::BUILD).unwrap();
+            let source = Source::attach(path.clone().into(), false, crate::api::options::BUILD).unwrap();
             let entry = source.pool().find_tree("t").unwrap().unwrap();
             let followed = Followed::<Inline, Inline>::open(&source, &entry).unwrap();
             for key in 0..60_000_u64 {
                 tree.insert(key << 32, key).unwrap();
             }
-            assert!((0..60_000_u64).all(|key| followed.get(key << 32, &mut |_| {})), "{design}");
-            let taken = followed.with_attached(None, |attached| attached.tree.stats().dram_bytes);
-            let of_writer = tree.stats().dram_bytes;
+            assert!((0..60_000_u64).all(|key| followed.get(key << 32, &mut |_| {}).unwrap()), "{design}");
+            let taken = followed.with_attached(None, |attached| attached.tree.stats().unwrap().dram_bytes);
+            let of_writer = tree.stats().unwrap().dram_bytes;
             assert!(taken <= 2 * of_writer, "{design}: {taken} bytes beside {of_writer}");
             std::fs::remove_file(path).unwrap();
         }

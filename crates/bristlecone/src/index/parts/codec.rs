@@ -65,6 +65,12 @@ pub trait Codec: Send + Sync + 'static {
     fn keep<M: Medium>(records: &Records<M>, word: u64);
     /// Returns the item that a word represents.
     fn read<'a, M: Medium>(records: &'a Records<M>, word: u64, guard: &'a Self::Guard) -> Self::Ref<'a>;
+    /// Returns the item that a word represents, after comparing its record with its checksum.
+    fn read_verified<'a, M: Medium>(
+        records: &'a Records<M>,
+        word: u64,
+        guard: &'a Self::Guard,
+    ) -> Result<Self::Ref<'a>>;
     /// Frees the record of a word that the tree no longer refers to, once no reader holds it.
     fn retire<M: Medium>(records: &Records<M>, word: u64, guard: &Self::Guard);
     /// Frees the record of a word that was never published.
@@ -75,6 +81,9 @@ pub trait Codec: Send + Sync + 'static {
     fn mark_live<M: Medium>(records: &Records<M>, word: u64) -> Result<bool>;
     /// Verifies the checksum of the item that the word represents.
     fn verify<M: Medium>(records: &Records<M>, word: u64) -> Result<()>;
+    /// Returns whether a damaged record was met. A tree with damaged keys trusts no fingerprint, separator or fence,
+    /// because any may be that of a damaged key.
+    fn has_damage<M: Medium>(records: &Records<M>) -> bool;
     /// Reports if fewer records are live than there are items.
     fn check_records<M: Medium>(records: &Records<M>, items: u64) -> Option<Issue>;
 }
@@ -200,6 +209,10 @@ impl Codec for Inline {
         word
     }
     #[inline(always)]
+    fn read_verified<'a, M: Medium>(_: &'a Records<M>, word: u64, (): &'a ()) -> Result<u64> {
+        Ok(word)
+    }
+    #[inline(always)]
     fn retire<M: Medium>(_: &Records<M>, _: u64, (): &()) {}
     #[inline(always)]
     fn free<M: Medium>(_: &Records<M>, _: u64) {}
@@ -209,8 +222,13 @@ impl Codec for Inline {
     fn mark_live<M: Medium>(_: &Records<M>, _: u64) -> Result<bool> {
         Ok(true)
     }
+    #[inline(always)]
     fn verify<M: Medium>(_: &Records<M>, _: u64) -> Result<()> {
         Ok(())
+    }
+    #[inline(always)]
+    fn has_damage<M: Medium>(_: &Records<M>) -> bool {
+        false
     }
     fn check_records<M: Medium>(_: &Records<M>, _: u64) -> Option<Issue> {
         None
@@ -327,6 +345,14 @@ impl Codec for Record {
     fn read<'a, M: Medium>(records: &'a Records<M>, word: u64, guard: &'a Guard) -> &'a [u8] {
         records.read(word, guard)
     }
+    #[inline]
+    fn read_verified<'a, M: Medium>(
+        records: &'a Records<M>,
+        word: u64,
+        guard: &'a Guard,
+    ) -> Result<&'a [u8]> {
+        records.read_verified(word, guard)
+    }
     fn retire<M: Medium>(records: &Records<M>, word: u64, guard: &Guard) {
         records.retire(word, guard);
     }
@@ -340,8 +366,14 @@ impl Codec for Record {
     fn mark_live<M: Medium>(records: &Records<M>, word: u64) -> Result<bool> {
         records.mark_live(word)
     }
+    #[inline]
     fn verify<M: Medium>(records: &Records<M>, word: u64) -> Result<()> {
-        records.verify(word)
+        let guard = Self::pin();
+        records.read_verified(word, &guard).map(drop)
+    }
+    #[inline]
+    fn has_damage<M: Medium>(records: &Records<M>) -> bool {
+        records.is_damaged()
     }
     fn check_records<M: Medium>(records: &Records<M>, items: u64) -> Option<Issue> {
         bristlecone_pm::sync::epoch::pin().flush();

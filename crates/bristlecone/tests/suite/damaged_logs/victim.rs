@@ -44,11 +44,15 @@ impl Codec for Words {
     }
 
     fn holds(tree: &Tree<u64, u64>, key: u64, value: u64) -> bool {
-        tree.get(key) == Some(value)
+        tree.get(key).unwrap() == Some(value)
     }
 
     fn items(tree: &Tree<u64, u64>, backward: bool) -> Items {
-        if backward { tree.iter().rev().collect() } else { tree.iter().collect() }
+        if backward {
+            tree.iter().map(Result::unwrap).rev().collect()
+        } else {
+            tree.iter().map(Result::unwrap).collect()
+        }
     }
 }
 
@@ -73,7 +77,7 @@ impl Codec for Texts {
     }
 
     fn holds(tree: &Tree<Self::Key, Self::Value>, key: u64, value: u64) -> bool {
-        tree.get(&text(key)) == Some(bytes(value))
+        tree.get(&text(key)).unwrap() == Some(bytes(value))
     }
 
     fn items(tree: &Tree<Self::Key, Self::Value>, backward: bool) -> Items {
@@ -81,7 +85,11 @@ impl Codec for Texts {
         let key = |key: String| u64::from_str_radix(&key, 16).unwrap_or(key.len() as u64);
         let value = |value: Vec<u8>| value.first_chunk().map_or(7, |first| u64::from_le_bytes(*first));
         let both = |(k, v): (String, Vec<u8>)| (key(k), value(v));
-        if backward { tree.iter().rev().map(both).collect() } else { tree.iter().map(both).collect() }
+        if backward {
+            tree.iter().map(Result::unwrap).rev().map(both).collect()
+        } else {
+            tree.iter().map(Result::unwrap).map(both).collect()
+        }
     }
 }
 

@@ -228,20 +228,21 @@ impl<I: Items> Site<I> {
             self.look_at_salvaged(&tree)?;
         }
         let issues = tree.check().len() + pool.check().len();
-        let items: Vec<_> = tree.iter().take(MANY).collect();
-        let mut back: Vec<_> = tree.iter().rev().take(MANY).collect();
+        let items: Vec<_> = tree.iter().map(Result::unwrap).take(MANY).collect();
+        let mut back: Vec<_> = tree.iter().map(Result::unwrap).rev().take(MANY).collect();
         back.reverse();
         if items.len() == MANY {
             return Err("items without end".to_owned());
         }
-        let gets = |(key, value): &Item<I>| tree.get(I::key_ref(key)).is_some_and(|found| found == *value);
+        let gets =
+            |(key, value): &Item<I>| tree.get(I::key_ref(key)).unwrap().is_some_and(|found| found == *value);
         let (agree, absent) = (items.iter().all(gets), self.truth.iter().filter(|item| !gets(item)).count());
         if issues == 0 {
             let ordered = items.is_sorted_by(|a, b| a.0 < b.0);
             let missing = self.truth.iter().filter(|item| !items.contains(item)).count();
-            let same = items == back && tree.len() == items.len() as u64 && absent == missing;
+            let same = items == back && tree.len().unwrap() == items.len() as u64 && absent == missing;
             if !agree || !ordered || !same {
-                let [n, back, len] = [items.len(), back.len(), tree.len() as usize];
+                let [n, back, len] = [items.len(), back.len(), tree.len().unwrap() as usize];
                 return Err(format!(
                     "a check that lies: {agree} {ordered}, {n} items, {back} back, {len} counted"
                 ));
@@ -252,7 +253,7 @@ impl<I: Items> Site<I> {
 
     /// Reads a tree that recovery refused. A checked read returns an error, or the truth.
     fn look_at_salvaged(&self, tree: &Tree<I::K, I::V>) -> Said<()> {
-        if tree.check().is_empty() || tree.damage().is_empty() || tree.try_len().is_ok() {
+        if tree.check().is_empty() || tree.damage().is_empty() || tree.len().is_ok() {
             return Err("recovery refuses the tree, and nothing is said".to_owned());
         }
         let said = |what: &str, error: &Error| match error {
@@ -264,7 +265,7 @@ impl<I: Items> Site<I> {
         let present = self.truth.iter().map(|(key, _)| key.clone());
         for key in present.chain(absent) {
             let truth = self.truth.iter().find(|(held, _)| *held == key).map(|(_, value)| value);
-            for found in [tree.try_get(I::key_ref(&key)), tree.look_up(I::key_ref(&key))] {
+            for found in [tree.get(I::key_ref(&key)), tree.get(I::key_ref(&key))] {
                 match found {
                     Ok(found) if found.as_ref() == truth => {}
                     Ok(found) => {
@@ -276,7 +277,7 @@ impl<I: Items> Site<I> {
             }
         }
         for down in [false, true] {
-            let (mut range, mut truth) = (tree.try_range(..), self.truth.iter());
+            let (mut range, mut truth) = (tree.range(..), self.truth.iter());
             loop {
                 let found = if down { range.next_back() } else { range.next() };
                 match (found, if down { truth.next_back() } else { truth.next() }) {
@@ -304,7 +305,7 @@ impl<I: Items> Site<I> {
             Err(error) => return Err(format!("open for reading only, and then: {error}")),
         };
         let clean = !matches!(outcome, Outcome::Refused | Outcome::Found);
-        let mut model: Vec<Item<I>> = tree.iter().take(MANY).collect();
+        let mut model: Vec<Item<I>> = tree.iter().map(Result::unwrap).take(MANY).collect();
         let (mut done, mut refused) = (true, None);
         for at in 0..60 {
             let key = I::key(at * 3 + 1);
@@ -342,7 +343,7 @@ impl<I: Items> Site<I> {
                 Some(error) if !error.is_no_room() => return Err(format!("life does not go on: {error}")),
                 _ => {}
             }
-            if done && !tree.iter().eq(model.iter().cloned()) {
+            if done && !tree.iter().map(Result::unwrap).eq(model.iter().cloned()) {
                 return Err("what was written is not there".to_owned());
             }
         }

@@ -100,8 +100,8 @@ impl Ledger for PoolLedger {
 
     fn sum(&self) -> Refused<(u64, u64)> {
         let view = self.pool.snapshot()?;
-        let values = view.tree(&self.tree).iter().map(|(_, value)| value);
-        Ok(values.fold((0, 0), |(count, sum), value| (count + 1, sum + value)))
+        let mut items = view.tree(&self.tree).iter();
+        Ok(items.try_fold((0, 0), |(count, sum), item| Ok::<_, Error>((count + 1, sum + item?.1)))?)
     }
 
     fn conflicts(&self) -> u64 {

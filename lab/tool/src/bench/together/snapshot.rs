@@ -116,29 +116,29 @@ impl Sizes {
             interrupt::check("the bench is not finished")?;
             let drawn = self.draw(self.operations / PIECES, noise);
             let of = |time: f64| time / PIECES as f64;
-            round.get += of(drawn.time(|key| Ok(_ = black_box(tree.get(key))))?);
-            round.snapshot_get += of(drawn.time(|key| Ok(_ = black_box(then.get(key))))?);
-            round.scan += of(time_scan(tree.iter()));
-            round.snapshot_scan += of(time_scan(then.iter()));
+            round.get += of(drawn.time(|key| Ok(_ = black_box(tree.get(key)?)))?);
+            round.snapshot_get += of(drawn.time(|key| Ok(_ = black_box(then.get(key)?)))?);
+            round.scan += of(time_scan(tree.iter())?);
+            round.snapshot_scan += of(time_scan(then.iter())?);
         }
         for (key, old) in &before {
-            round.wrong += u64::from(then.get(*key) != Some(*old));
+            round.wrong += u64::from(then.get(*key)? != Some(*old));
         }
-        round.wrong += (then.iter().count() as u64).abs_diff(self.records);
+        round.wrong += then.len()?.abs_diff(self.records);
         Ok(round)
     }
 }
 
 /// Returns nanoseconds per item.
-fn time_scan(items: impl Iterator<Item = (u64, u64)>) -> f64 {
+fn time_scan(mut items: impl Iterator<Item = bristlecone::Result<(u64, u64)>>) -> Outcome<f64> {
     let begun = Instant::now();
     let mut count = 0_u64;
-    let sum = items.fold(0, |sum: u64, (key, value)| {
+    let sum = items.try_fold(0, |sum: u64, item| {
         count += 1;
-        sum ^ key ^ value
-    });
+        item.map(|(key, value)| sum ^ key ^ value)
+    })?;
     black_box(sum);
-    begun.elapsed().as_nanos() as f64 / count.max(1) as f64
+    Ok(begun.elapsed().as_nanos() as f64 / count.max(1) as f64)
 }
 
 /// Returns the results of one design, as JSON.

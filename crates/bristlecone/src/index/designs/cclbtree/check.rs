@@ -1,6 +1,6 @@
 //! Invariants of a quiescent tree, for tests, the tool and the crash explorer.
 
-use bristlecone_pm::{Issue, Medium};
+use bristlecone_pm::{Issue, Medium, Result};
 
 use super::layout::LeafWord;
 use super::{CclBTree, Core};
@@ -9,18 +9,22 @@ use crate::index::parts::codec::{Codec, KeyCodec};
 use crate::index::{Inspect, TreeStats};
 
 impl<K: KeyCodec, V: Codec, M: Medium> Inspect for CclBTree<K, V, M> {
-    fn len(&self) -> u64 {
+    fn len(&self) -> Result<u64> {
         self.count_all();
-        self.len.sum()
+        Ok(self.len.sum())
     }
 
     fn len_known(&self) -> Option<u64> {
         (self.promised.uncounted.sum() == 0).then(|| self.len.sum())
     }
 
-    fn stats(&self) -> TreeStats {
+    fn stats(&self) -> Result<TreeStats> {
         let pending = (0..self.buffers.end()).map(|id| self.buffers.get(id).state().pending as u64).sum();
-        self.store.stats(self.len(), (&self.log, pending), self.inner.dram_bytes() + self.buffers.bytes())
+        Ok(self.store.stats(
+            self.len()?,
+            (&self.log, pending),
+            self.inner.dram_bytes() + self.buffers.bytes(),
+        ))
     }
 
     fn check(&self) -> Vec<Issue> {

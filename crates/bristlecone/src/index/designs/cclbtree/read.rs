@@ -1,32 +1,37 @@
 //! Reading a key's item. Readers do not lock: they read and validate. A reader whose validation fails
 //! repeatedly locks the leaf, as a writer does, so that none starves.
 
-use bristlecone_pm::Medium;
 use bristlecone_pm::sync::wait::again;
+use bristlecone_pm::{Medium, Result};
+use smallvec::SmallVec;
 
 use super::buffer::{BufferRef, State};
 use super::layout::{Leaf, LeafWord};
 use super::{CclBTree, Core};
-use crate::index::Read;
 use crate::index::parts::buffered::{Found, Hint};
 use crate::index::parts::codec::{Codec, KeyCodec};
 use crate::index::parts::fingerprint;
 use crate::index::parts::optimistic_lock::Stale;
 use crate::index::parts::slot::bits;
+use crate::index::{Read, get_in_leaf};
 
 /// Number of failed validations before a reader locks the leaf.
 const PATIENCE: u32 = 8;
 
 impl<K: KeyCodec, V: Codec, M: Medium> Read<K, V> for CclBTree<K, V, M> {
-    fn get(&self, key: K::Ref<'_>, show: &mut dyn FnMut(V::Ref<'_>)) -> bool {
-        self.read(key, show).is_some()
+    fn get(&self, key: K::Ref<'_>, show: &mut dyn FnMut(V::Ref<'_>)) -> Result<bool> {
+        let found = self.read(key, &mut *show)?;
+        match found {
+            None if K::has_damage(&self.keys) => get_in_leaf(self, key, show),
+            found => Ok(found.is_some()),
+        }
     }
 }
 
 impl<K: KeyCodec, V: Codec, M: Medium> Core<K, V, M> {
     /// Looks up `key`. Calls `f` with the value before a thread can reuse it.
     #[inline(always)]
-    pub(super) fn read<R>(&self, key: K::Ref<'_>, f: impl FnOnce(V::Ref<'_>) -> R) -> Option<R> {
+    pub(super) fn read<R>(&self, key: K::Ref<'_>, f: impl FnOnce(V::Ref<'_>) -> R) -> Result<Option<R>> {
         let (key_guard, value_guard) = (K::pin(), V::pin());
         let mut round = 0;
         // A follower cannot lock.
@@ -39,26 +44,59 @@ impl<K: KeyCodec, V: Codec, M: Medium> Core<K, V, M> {
             let buffer = self.buffers.get(id);
             let still = || buffer.lock.validate(version);
             match self.locate(buffer, key, &key_guard, still) {
-                Ok(found) if still() => {
-                    // The value word was read while the leaf was valid; while pinned, its record remains.
-                    return found.value.map(|value| f(V::read(&self.values, value, &value_guard)));
+                Ok(found) => {
+                    let similar = match found.key {
+                        None if !K::INLINE => self.similar(buffer, K::fingerprint(key)),
+                        _ => SmallVec::new(),
+                    };
+                    if still() {
+                        // The words were read while the leaf was valid; while pinned, their records remain.
+                        return self.verified(found, &similar, &value_guard, f);
+                    }
                 }
-                _ => {}
+                Err(Stale) => {}
             }
         }
         // Unlocked by now, so that `f` may write.
-        let found = self.find_locked(key, &key_guard);
-        found.value.map(|value| f(V::read(&self.values, value, &value_guard)))
+        let (found, similar) = self.find_locked(key, &key_guard);
+        self.verified(found, &similar, &value_guard, f)
+    }
+
+    /// Calls `f` with a value, after verifying its record and that of its key. Verifies the keys that might be an absent
+    /// one.
+    #[inline(always)]
+    fn verified<R>(
+        &self,
+        found: Found,
+        similar: &[u64],
+        guard: &V::Guard,
+        f: impl FnOnce(V::Ref<'_>) -> R,
+    ) -> Result<Option<R>> {
+        found.key.iter().chain(similar).try_for_each(|word| K::verify(&self.keys, *word))?;
+        found.value.map(|value| Ok(f(V::read_verified(&self.values, value, guard)?))).transpose()
+    }
+
+    /// Returns the words of all keys that [`locate`](Self::locate) compares with one with this fingerprint.
+    #[inline]
+    fn similar(&self, buffer: BufferRef<'_>, tag: u8) -> SmallVec<[u64; 8]> {
+        let state = buffer.state();
+        let buffered = buffer.keys(state).filter(|(at, _)| *at < state.pending || !state.is_removed(*at));
+        let (leaf, medium) = (self.leaf(state.leaf), self.medium());
+        let taken = LeafWord::unpack(leaf.header.word.load(medium)).bitmap & self.slots_mask();
+        let hits = fingerprint::probe(leaf.header.fingerprints.load(medium), tag) & taken;
+        let held = bits(hits).map(|slot| leaf.slots[slot].key.load(medium));
+        buffered.map(|(_, word)| word).chain(held).collect()
     }
 
     /// Returns the state of `key` in its locked leaf.
     #[cold]
-    fn find_locked(&self, key: K::Ref<'_>, guard: &K::Guard) -> Found {
+    fn find_locked(&self, key: K::Ref<'_>, guard: &K::Guard) -> (Found, SmallVec<[u64; 8]>) {
         let leaf = self.lock_leaf(key, Hint::Present, guard);
         let Ok(found) = self.locate(*leaf, key, guard, || true) else {
             unreachable!("a leaf does not change while it is locked");
         };
-        found
+        let similar = if K::INLINE { SmallVec::new() } else { self.similar(*leaf, K::fingerprint(key)) };
+        (found, similar)
     }
 
     /// Finds the state of `key` in a leaf. `still` returns whether the data read so far are valid: it is
@@ -70,7 +108,7 @@ impl<K: KeyCodec, V: Codec, M: Medium> Core<K, V, M> {
         key: K::Ref<'_>,
         guard: &K::Guard,
         still: impl Fn() -> bool,
-    ) -> Result<Found, Stale> {
+    ) -> std::result::Result<Found, Stale> {
         let state = buffer.state();
         if let Some(found) = self.locate_buffered(buffer, state, key, guard, &still)? {
             return Ok(found);
@@ -89,7 +127,7 @@ impl<K: KeyCodec, V: Codec, M: Medium> Core<K, V, M> {
         key: K::Ref<'_>,
         guard: &K::Guard,
         still: &impl Fn() -> bool,
-    ) -> Result<Option<Found>, Stale> {
+    ) -> std::result::Result<Option<Found>, Stale> {
         for (at, word) in buffer.keys(state) {
             let pending = (at < state.pending).then_some(at);
             let removed = state.is_removed(at);
@@ -118,7 +156,7 @@ impl<K: KeyCodec, V: Codec, M: Medium> Core<K, V, M> {
         tag: u8,
         guard: &K::Guard,
         still: &impl Fn() -> bool,
-    ) -> Result<Option<(usize, u64, u64)>, Stale> {
+    ) -> std::result::Result<Option<(usize, u64, u64)>, Stale> {
         let medium = self.medium();
         let tags = leaf.header.fingerprints.load(medium);
         let taken = LeafWord::unpack(leaf.header.word.load(medium)).bitmap;

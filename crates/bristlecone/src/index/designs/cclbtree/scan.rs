@@ -107,15 +107,16 @@ impl<K: KeyCodec, V: Codec, M: Medium> Leafwise<K, V> for Core<K, V, M> {
     }
 
     #[inline(always)]
-    fn value_at<'a>(&'a self, word: u64, guard: &'a V::Guard) -> V::Ref<'a> {
-        V::read(&self.values, word, guard)
+    fn value_at<'a>(&'a self, word: u64, guard: &'a V::Guard, lenient: bool) -> Result<V::Ref<'a>> {
+        if lenient {
+            Ok(V::read(&self.values, word, guard))
+        } else {
+            V::read_verified(&self.values, word, guard)
+        }
     }
 
+    #[inline(always)]
     fn verify_key(&self, word: u64) -> Result<()> {
         K::verify(&self.keys, word)
-    }
-
-    fn verify_value(&self, word: u64) -> Result<()> {
-        V::verify(&self.values, word)
     }
 }

@@ -1,6 +1,6 @@
 //! Invariants of a quiescent tree, for tests, the tool and the crash explorer.
 
-use bristlecone_pm::{Issue, Medium};
+use bristlecone_pm::{Issue, Medium, Result};
 
 use super::LodgeTree;
 use super::layout::LeafWord;
@@ -10,18 +10,18 @@ use crate::index::parts::codec::{Codec, KeyCodec};
 use crate::index::{Inspect, TreeStats};
 
 impl<K: KeyCodec, V: Codec, M: Medium> Inspect for LodgeTree<K, V, M> {
-    fn len(&self) -> u64 {
+    fn len(&self) -> Result<u64> {
         self.count_all();
-        self.len.sum()
+        Ok(self.len.sum())
     }
 
     fn len_known(&self) -> Option<u64> {
         (self.unseen.sum() == 0).then(|| self.len.sum())
     }
 
-    fn stats(&self) -> TreeStats {
+    fn stats(&self) -> Result<TreeStats> {
         let log = (&self.versions.log, self.versions.needed_entries());
-        self.store.stats(self.len(), log, self.inner.dram_bytes() + self.nodes.bytes())
+        Ok(self.store.stats(self.len()?, log, self.inner.dram_bytes() + self.nodes.bytes()))
     }
 
     /// Verifies every node and its leaves against the index, the chain and the allocator. The

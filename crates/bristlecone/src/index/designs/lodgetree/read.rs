@@ -1,30 +1,35 @@
 //! Reading a key's item. Readers do not lock: they read and validate. A reader whose validation fails repeatedly locks
 //! the node, as a writer does, so that none starves.
 
-use bristlecone_pm::Medium;
 use bristlecone_pm::sync::wait::again;
+use bristlecone_pm::{Medium, Result};
+use smallvec::SmallVec;
 
 use super::LodgeTree;
 use super::layout::{Header, Slots, home, slot_offset};
 use super::node::Entry;
 use super::places::NodeRef;
-use crate::index::Read;
 use crate::index::parts::buffered::{Found, Hint, InLeaf, tag_of};
 use crate::index::parts::codec::{Codec, KeyCodec};
 use crate::index::parts::fingerprint;
 use crate::index::parts::optimistic_lock::Stale;
 use crate::index::parts::slot::bits;
+use crate::index::{Read, get_in_leaf};
 
 impl<K: KeyCodec, V: Codec, M: Medium> Read<K, V> for LodgeTree<K, V, M> {
-    fn get(&self, key: K::Ref<'_>, show: &mut dyn FnMut(V::Ref<'_>)) -> bool {
-        self.read(key, show).is_some()
+    fn get(&self, key: K::Ref<'_>, show: &mut dyn FnMut(V::Ref<'_>)) -> Result<bool> {
+        let found = self.read(key, &mut *show)?;
+        match found {
+            None if K::has_damage(&self.keys) => get_in_leaf(self, key, show),
+            found => Ok(found.is_some()),
+        }
     }
 }
 
 impl<K: KeyCodec, V: Codec, M: Medium> LodgeTree<K, V, M> {
     /// Looks up `key`. Calls `f` with the value before a thread can reuse it.
     #[inline(always)]
-    pub(super) fn read<R>(&self, key: K::Ref<'_>, f: impl FnOnce(V::Ref<'_>) -> R) -> Option<R> {
+    pub(super) fn read<R>(&self, key: K::Ref<'_>, f: impl FnOnce(V::Ref<'_>) -> R) -> Result<Option<R>> {
         if self.nodes.have_default_layout() {
             self.read_as::<true, R>(key, f)
         } else {
@@ -33,7 +38,11 @@ impl<K: KeyCodec, V: Codec, M: Medium> LodgeTree<K, V, M> {
     }
 
     #[inline(always)]
-    fn read_as<const DEFAULT: bool, R>(&self, key: K::Ref<'_>, f: impl FnOnce(V::Ref<'_>) -> R) -> Option<R> {
+    fn read_as<const DEFAULT: bool, R>(
+        &self,
+        key: K::Ref<'_>,
+        f: impl FnOnce(V::Ref<'_>) -> R,
+    ) -> Result<Option<R>> {
         let (key_guard, value_guard) = (K::pin(), V::pin());
         let tag = K::fingerprint(key);
         let mut round = 0;
@@ -44,16 +53,51 @@ impl<K: KeyCodec, V: Codec, M: Medium> LodgeTree<K, V, M> {
             let Some((locked, version)) = node.hold(version, self.tries(tries)) else { continue };
             let still = || node.lock.validate(version);
             match self.locate(node, key, tag, Hint::Present, &key_guard, still) {
-                Ok(found) if still() => {
-                    // The value word was read while the node was valid; while pinned, its record remains. After the
+                Ok(found) => {
+                    let similar = match found.key {
+                        None if !K::INLINE => self.similar(node, found.at, tag, &still),
+                        _ => SmallVec::new(),
+                    };
+                    if !still() {
+                        continue;
+                    }
+                    // The words were read while the node was valid; while pinned, their records remain. After the
                     // unlock, `f` may write.
                     drop(locked);
-                    return found.value.map(|value| f(V::read(&self.values, value, &value_guard)));
+                    found.key.iter().chain(&similar).try_for_each(|word| K::verify(&self.keys, *word))?;
+                    let shown =
+                        found.value.map(|value| Ok(f(V::read_verified(&self.values, value, &value_guard)?)));
+                    return shown.transpose();
                 }
-                _ => {}
+                Err(Stale) => {}
             }
         }
         unreachable!("a reader that locks is a reader that finds out")
+    }
+
+    /// Returns the words of the fences on both sides of a leaf, and of its keys with this fingerprint: what
+    /// [`locate`](Self::locate) compares. Meaningless unless `still` confirms the node afterwards.
+    #[inline]
+    fn similar(
+        &self,
+        node: NodeRef<'_>,
+        at: usize,
+        tag: u8,
+        still: &impl Fn() -> bool,
+    ) -> SmallVec<[u64; 8]> {
+        let entry = node.entry(at);
+        let ends = (at..node.counts().index.min(at + 2)).map(|at| node.fence(at)).filter(|fence| *fence != 0);
+        let buffered = node.probe(tag).map(|item| node.buffered(item).key);
+        let mut words: SmallVec<[u64; 8]> = ends.chain(buffered).collect();
+        // The offset may not be that of a leaf any more.
+        if still() {
+            let tags = self.leaf(entry.leaf).fingerprints.load(self.medium());
+            let hits = fingerprint::probe([tags[0], tags[1]], tag)
+                | fingerprint::probe([tags[2], tags[3]], tag) << 16;
+            let taken = hits as u32 & entry.slots.bitmap & self.slots_mask();
+            words.extend(bits(taken).map(|slot| self.slot(entry.leaf, slot).key.load(self.medium())));
+        }
+        words
     }
 
     /// Returns the number of attempts that a reader reports: always the first one for a follower, which never locks.
@@ -73,7 +117,7 @@ impl<K: KeyCodec, V: Codec, M: Medium> LodgeTree<K, V, M> {
         hint: Hint,
         guard: &K::Guard,
         still: impl Fn() -> bool,
-    ) -> Result<Found, Stale> {
+    ) -> std::result::Result<Found, Stale> {
         let at = self.place(node, key, guard, &still)?;
         let items = node.probe(tag);
         if hint == Hint::Blind && items.count() == 0 {
@@ -123,7 +167,7 @@ impl<K: KeyCodec, V: Codec, M: Medium> LodgeTree<K, V, M> {
         key: K::Ref<'_>,
         guard: &K::Guard,
         still: &impl Fn() -> bool,
-    ) -> Result<usize, Stale> {
+    ) -> std::result::Result<usize, Stale> {
         if K::INLINE {
             // Fences are words that order like the keys.
             return Ok(node.last_up_to(K::rank(key)));
@@ -157,7 +201,7 @@ impl<K: KeyCodec, V: Codec, M: Medium> LodgeTree<K, V, M> {
         hint: Hint,
         guard: &K::Guard,
         still: &impl Fn() -> bool,
-    ) -> Result<Option<(usize, u64, u64)>, Stale> {
+    ) -> std::result::Result<Option<(usize, u64, u64)>, Stale> {
         let medium = self.medium();
         let compare = |slot: usize| {
             let cell = self.slot(entry.leaf, slot);

@@ -5,6 +5,7 @@ use std::ops::Bound;
 
 use bristlecone_pm::sync::wait::again;
 use bristlecone_pm::{Medium, Result};
+use smallvec::SmallVec;
 
 use super::LodgeTree;
 use super::layout::slot_offset;
@@ -13,7 +14,7 @@ use crate::index::parts::codec::{Codec, KeyCodec};
 use crate::index::parts::optimistic_lock::Version;
 use crate::index::parts::volatile_index::{Cursor, Step};
 use crate::index::parts::words::Words;
-use crate::index::scan::{Bounds, append, overlay, shorten, verified};
+use crate::index::scan::{Bounds, append, overlay, shorten};
 use crate::index::{Batch, Scan};
 
 /// A leaf read by a scan, and the position where the scan continues.
@@ -62,18 +63,17 @@ impl<K: KeyCodec, V: Codec, M: Medium> Scan<K, V> for LodgeTree<K, V, M> {
             };
             let probe = until_probed(look);
             into.entries.clear();
-            let read =
-                (|word| K::read(&self.keys, word, &guards.0), |word| V::read(&self.values, word, &guards.1));
+            let read = self.readers(&guards, into.lenient);
             let wanted = (from, shorten::<K>(bounds.1));
-            if into.checked
+            if !into.lenient
                 && let Err(error) = self.verify_fences(Some(key), probe.fence, &guards.0)
             {
                 return into.fail(error);
             }
-            if into.checked && !verified(&probe.words, wanted, into, read.0, self.verifiers()) {
+            let outside = append::<K, V, true>(self.nodes.level(), &probe.words, wanted, into, read);
+            if into.damage.is_some() {
                 return false;
             }
-            let outside = append::<K, V, true>(self.nodes.level(), &probe.words, wanted, into, read);
             into.ended = outside.above || probe.further.is_none();
             into.fence = Some(probe.further);
             if !into.entries.is_empty() {
@@ -110,22 +110,21 @@ impl<K: KeyCodec, V: Codec, M: Medium> Scan<K, V> for LodgeTree<K, V, M> {
             };
             let probe = until_probed(look);
             into.entries.clear();
-            let read =
-                (|word| K::read(&self.keys, word, &guards.0), |word| V::read(&self.values, word, &guards.1));
+            let read = self.readers(&guards, into.lenient);
             let wanted = (shorten::<K>(bounds.0), to);
             let bound = match to {
                 Bound::Included(key) | Bound::Excluded(key) => Some(key),
                 Bound::Unbounded => None,
             };
-            if into.checked
+            if !into.lenient
                 && let Err(error) = self.verify_fences(bound, probe.fence, &guards.0)
             {
                 return into.fail(error);
             }
-            if into.checked && !verified(&probe.words, wanted, into, read.0, self.verifiers()) {
+            let outside = append::<K, V, false>(self.nodes.level(), &probe.words, wanted, into, read);
+            if into.damage.is_some() {
                 return false;
             }
-            let outside = append::<K, V, false>(self.nodes.level(), &probe.words, wanted, into, read);
             into.ended = outside.below || probe.further.is_none();
             into.fence = Some(probe.further);
             if !into.entries.is_empty() {
@@ -139,7 +138,6 @@ impl<K: KeyCodec, V: Codec, M: Medium> Scan<K, V> for LodgeTree<K, V, M> {
 impl<K: KeyCodec, V: Codec, M: Medium> LodgeTree<K, V, M> {
     /// Verifies the checksums of the fences of the node that a key leads to, or of the last one, and
     /// of the fence where a scan continues: a damaged one leads to another leaf.
-    #[cold]
     fn verify_fences(&self, key: Option<K::Ref<'_>>, next: u64, guard: &K::Guard) -> Result<()> {
         if K::INLINE {
             return Ok(());
@@ -155,7 +153,7 @@ impl<K: KeyCodec, V: Codec, M: Medium> LodgeTree<K, V, M> {
             };
             let node = self.nodes.get(id);
             let (_locked, version) = node.hold(version, self.tries(tries))?;
-            let fences: Vec<u64> = (0..node.counts().index).map(|at| node.fence(at)).collect();
+            let fences: SmallVec<[u64; 32]> = (0..node.counts().index).map(|at| node.fence(at)).collect();
             node.lock.validate(version).then_some(fences)
         });
         // The first leaf has none.
@@ -163,9 +161,20 @@ impl<K: KeyCodec, V: Codec, M: Medium> LodgeTree<K, V, M> {
         fences.into_iter().try_for_each(|fence| K::verify(&self.keys, fence))
     }
 
-    /// Returns functions that verify the checksums of the records of key words and of value words.
-    fn verifiers(&self) -> (impl Fn(u64) -> Result<()>, impl Fn(u64) -> Result<()>) {
-        (|word| K::verify(&self.keys, word), |word| V::verify(&self.values, word))
+    /// Returns functions that read a key's word, verify its record, and read a value's word, verified unless the caller
+    /// is `lenient`.
+    #[inline(always)]
+    #[allow(clippy::type_complexity, reason = "three closures")]
+    fn readers<'a>(
+        &'a self,
+        guards: &'a (K::Guard, V::Guard),
+        lenient: bool,
+    ) -> (impl Fn(u64) -> K::Ref<'a>, impl Fn(u64) -> Result<()>, impl Fn(u64) -> Result<V::Ref<'a>>) {
+        let value = move |word| match lenient {
+            true => Ok(V::read(&self.values, word, &guards.1)),
+            false => V::read_verified(&self.values, word, &guards.1),
+        };
+        (|word| K::read(&self.keys, word, &guards.0), |word| K::verify(&self.keys, word), value)
     }
 
     /// Returns the leaf that holds `key`, and the low fence of the next one. Returns `None` if

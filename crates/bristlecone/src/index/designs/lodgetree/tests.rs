@@ -181,7 +181,7 @@ fn readers_get_through_to_a_node_that_is_written_all_the_time() {
         }
         let read = |n: u64| {
             let began = std::time::Instant::now();
-            assert!(tree.read(n % keys, |value| value).is_some());
+            assert!(tree.read(n % keys, |value| value).unwrap().is_some());
             began.elapsed().as_nanos()
         };
         let waits: Vec<_> = (0..200_000).map(read).collect();

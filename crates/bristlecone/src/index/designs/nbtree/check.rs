@@ -1,6 +1,6 @@
 //! Invariants of a quiescent tree, for tests, the tool and the crash explorer.
 
-use bristlecone_pm::{Issue, Medium};
+use bristlecone_pm::{Issue, Medium, Result};
 
 use super::NbTree;
 use super::layout::{EMPTY, Header, State, Stored};
@@ -10,21 +10,21 @@ use crate::index::parts::codec::{Codec, KeyCodec};
 use crate::index::{Inspect, TreeStats};
 
 impl<K: KeyCodec, V: Codec, M: Medium> Inspect for NbTree<K, V, M> {
-    fn len(&self) -> u64 {
-        self.len.sum()
+    fn len(&self) -> Result<u64> {
+        Ok(self.len.sum())
     }
 
-    fn stats(&self) -> TreeStats {
+    fn stats(&self) -> Result<TreeStats> {
         let outstanding = self.outstanding();
         let blocks = self.blocks.stats();
         let records = self.keys.stats().1 + self.values.stats().1;
-        TreeStats {
-            items: self.len(),
+        Ok(TreeStats {
+            items: self.len()?,
             leaves: blocks.live_slots.saturating_sub(outstanding),
             pm_bytes: blocks.chunks * blocks.chunk_bytes + records,
             dram_bytes: self.inner.dram_bytes() + self.leaves.bytes(),
             ..TreeStats::default()
-        }
+        })
     }
 
     // Verifies every leaf against the medium, the index and the allocator. The counts are exact
@@ -119,7 +119,7 @@ impl<K: KeyCodec, V: Codec, M: Medium> NbTree<K, V, M> {
         slot: usize,
         value: u64,
         guard: &'g K::Guard,
-    ) -> Result<K::Ref<'g>, String> {
+    ) -> std::result::Result<K::Ref<'g>, String> {
         if self.bitmap(leaf) >> slot & 1 == 0 {
             return Err("an item in a slot that is not taken".to_owned());
         }

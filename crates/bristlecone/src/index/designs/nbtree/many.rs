@@ -49,7 +49,11 @@ impl<'t> CompletionMode<'t> for Unsettled<'t> {
 
 impl<K: KeyCodec, V: Codec, M: Medium> NbTree<K, V, M> {
     /// Looks up keys together, as far as their leaves are stable.
-    pub(super) fn look_many(&self, keys: &[K::Ref<'_>], show: &mut dyn FnMut(usize, V::Ref<'_>)) {
+    pub(super) fn look_many(
+        &self,
+        keys: &[K::Ref<'_>],
+        show: &mut dyn FnMut(usize, V::Ref<'_>),
+    ) -> Result<()> {
         let guards = (K::pin(), V::pin());
         let tags = tags_of::<K>(keys);
         let places = self.approach(keys, &tags, &guards.0);
@@ -58,23 +62,27 @@ impl<K: KeyCodec, V: Codec, M: Medium> NbTree<K, V, M> {
             let Some((id, version)) = place else { continue };
             glances[at] = self.glance(self.leaves.get(id), version, *key, tags[at], &guards.0);
             if !V::INLINE
-                && let LockState::Found(word) = glances[at]
-                && let Some(Some(record)) = self.at_a_glance(word)
+                && let LockState::Found { value, .. } = glances[at]
+                && let Some(Some(record)) = self.at_a_glance(value)
             {
                 self.pool.prefetch(record);
             }
         }
         for (at, (key, glance)) in keys.iter().zip(glances).enumerate() {
-            let word = match glance {
-                LockState::Found(word) => self.at_a_glance(word),
-                LockState::Unclear | LockState::Stale => None,
+            let (held, word) = match glance {
+                LockState::Found { key, value } => (key, self.at_a_glance(value)),
+                LockState::Unclear | LockState::Stale => (0, None),
             };
             match word {
-                Some(None) => {}
-                Some(Some(value)) => show(at, V::read(&self.values, value, &guards.1)),
-                None => _ = self.get(*key, &mut |value| show(at, value)),
+                Some(None) if K::INLINE => {}
+                Some(Some(value)) => {
+                    K::verify(&self.keys, held)?;
+                    show(at, V::read_verified(&self.values, value, &guards.1)?);
+                }
+                _ => _ = self.get(*key, &mut |value| show(at, value))?,
             }
         }
+        Ok(())
     }
 
     /// Many 1: finds the leaves of keys, and prefetches each key's slot and record.

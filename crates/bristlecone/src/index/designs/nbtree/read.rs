@@ -2,23 +2,24 @@
 //! it itself.
 
 use bristlecone_pm::sync::wait::again;
-use bristlecone_pm::{Medium, Persist, Word};
+use bristlecone_pm::{Medium, Persist, Result, Word};
+use smallvec::SmallVec;
 
 use super::NbTree;
 use super::layout::{EMPTY, Stored};
 use super::leaf::{FROZEN, Leaf};
 use super::lookup::Pins;
 use super::meta::Tag;
-use crate::index::Read;
 use crate::index::parts::codec::{Codec, KeyCodec};
 use crate::index::parts::optimistic_lock::Version;
-use crate::index::parts::slot::Slot;
+use crate::index::parts::slot::{Slot, bits};
+use crate::index::{Read, get_in_leaf};
 
 /// Result of a read by an unpinned thread.
 #[derive(Clone, Copy)]
 pub(super) enum LockState {
-    /// A value word, or no item.
-    Found(u64),
+    /// The words of key and value, or no item, where both are 0 and `EMPTY`.
+    Found { key: u64, value: u64 },
     /// The leaf is being replaced, or reading the value needs a pinned thread.
     Unclear,
     /// The descriptor was reused for another leaf.
@@ -26,7 +27,7 @@ pub(super) enum LockState {
 }
 
 impl<K: KeyCodec, V: Codec, M: Medium> Read<K, V> for NbTree<K, V, M> {
-    fn get(&self, key: K::Ref<'_>, show: &mut dyn FnMut(V::Ref<'_>)) -> bool {
+    fn get(&self, key: K::Ref<'_>, show: &mut dyn FnMut(V::Ref<'_>)) -> Result<bool> {
         let guards = (K::pin(), V::pin());
         let tag = Tag::of::<K>(key);
         if self.locking() == super::LOCK_ALL {
@@ -36,12 +37,20 @@ impl<K: KeyCodec, V: Codec, M: Medium> Read<K, V> for NbTree<K, V, M> {
         loop {
             again(&mut round);
             let (id, version) = self.inner.find(key, &guards.0, |leaf| self.version_ahead(leaf, tag));
-            match self.glance(self.leaves.get(id), version, key, tag, &guards.0) {
-                LockState::Found(word) => match self.at_a_glance(word) {
-                    Some(None) => return false,
+            let leaf = self.leaves.get(id);
+            match self.glance(leaf, version, key, tag, &guards.0) {
+                LockState::Found { key: held, value } => match self.at_a_glance(value) {
+                    Some(None) if K::INLINE => return Ok(false),
+                    Some(None) => {
+                        let similar = self.similar(leaf, tag);
+                        if leaf.incarnation.validate(version) {
+                            return self.absent(key, &similar, show);
+                        }
+                    }
                     Some(Some(value)) => {
-                        show(V::read(&self.values, value, &guards.1));
-                        return true;
+                        K::verify(&self.keys, held)?;
+                        show(V::read_verified(&self.values, value, &guards.1)?);
+                        return Ok(true);
                     }
                     None => return self.get_slow(key, tag, show),
                 },
@@ -51,12 +60,26 @@ impl<K: KeyCodec, V: Codec, M: Medium> Read<K, V> for NbTree<K, V, M> {
         }
     }
 
-    fn get_many(&self, keys: &[K::Ref<'_>], show: &mut dyn FnMut(usize, V::Ref<'_>)) {
-        self.look_many(keys, show);
+    fn get_many(&self, keys: &[K::Ref<'_>], show: &mut dyn FnMut(usize, V::Ref<'_>)) -> Result<()> {
+        self.look_many(keys, show)
     }
 }
 
 impl<K: KeyCodec, V: Codec, M: Medium> NbTree<K, V, M> {
+    /// Returns the words of all keys of a leaf with this fingerprint.
+    #[inline]
+    fn similar(&self, leaf: &Leaf, tag: Tag) -> SmallVec<[u64; 4]> {
+        let slots = bits(self.candidates(leaf, tag) & self.bitmap(leaf) & self.shape.all());
+        slots.map(|slot| self.slot(leaf, slot).key.load(self.medium())).collect()
+    }
+
+    /// Reports a key as absent if none of the keys with its fingerprint is damaged.
+    #[inline]
+    fn absent(&self, key: K::Ref<'_>, similar: &[u64], show: &mut dyn FnMut(V::Ref<'_>)) -> Result<bool> {
+        similar.iter().try_for_each(|word| K::verify(&self.keys, *word))?;
+        if K::has_damage(&self.keys) { get_in_leaf(self, key, show) } else { Ok(false) }
+    }
+
     /// Returns the word of the value that a value word represents, if there is one. Returns `None` if this needs a
     /// pinned thread.
     #[inline(always)]
@@ -87,22 +110,25 @@ impl<K: KeyCodec, V: Codec, M: Medium> NbTree<K, V, M> {
         let Ok(found) = self.find_slot_while(leaf, seen, key, tag, guard, still) else {
             return LockState::Stale;
         };
-        let (mut value, mut unclear) = (EMPTY, false);
+        let (mut key, mut value, mut unclear) = (0, EMPTY, false);
         if let Some(slot) = found {
             value = self.slot(leaf, slot).value.load(self.medium());
+            if !K::INLINE {
+                key = self.slot(leaf, slot).key.load(self.medium());
+            }
             unclear = !self.visible_is_durable && leaf.is_flushing(self.shape, slot);
         }
         match still() {
             false => LockState::Stale,
             true if unclear => LockState::Unclear,
-            true => LockState::Found(value),
+            true => LockState::Found { key, value },
         }
     }
 
     /// Looks up a key while pinned: nothing is reclaimed, forwarding leaves are followed, sealed and boxed values are
     /// resolved, and pending flushes are helped.
     #[cold]
-    fn get_slow(&self, key: K::Ref<'_>, tag: Tag, show: &mut dyn FnMut(V::Ref<'_>)) -> bool {
+    fn get_slow(&self, key: K::Ref<'_>, tag: Tag, show: &mut dyn FnMut(V::Ref<'_>)) -> Result<bool> {
         let pins = Pins::<K, V>::new();
         let is_followed = self.pool.is_followed();
         let mut round = 0;
@@ -111,7 +137,7 @@ impl<K: KeyCodec, V: Codec, M: Medium> NbTree<K, V, M> {
             let (_, leaf) = self.descend(key, tag, &pins);
             if is_followed && leaf.succession().is_removed() {
                 // The leaf was in the index: no thread has stored the key elsewhere yet.
-                return false;
+                return Ok(false);
             }
             let lock = (self.locking() == super::LOCK_ALL && !is_followed).then(|| leaf.lock());
             let seen = self.bitmap(leaf);
@@ -121,6 +147,8 @@ impl<K: KeyCodec, V: Codec, M: Medium> NbTree<K, V, M> {
                 self.make_durable(leaf, slot);
                 self.resolve(word)
             });
+            let held = slot.map(|slot| self.slot(leaf, slot).key.load(self.medium()));
+            let similar = if K::INLINE { SmallVec::new() } else { self.similar(leaf, tag) };
             self.medium().reached("nbtree read.1");
             if leaf.succession().is_open() {
                 // The cell of the seal may belong to a new leaf by now, and have changed.
@@ -128,7 +156,12 @@ impl<K: KeyCodec, V: Codec, M: Medium> NbTree<K, V, M> {
             }
             // While pinned, the value remains valid; and `show` may write to this leaf.
             drop(lock);
-            return word.and_then(|word| self.with_value(word, &pins, show)).is_some();
+            let Some(value) = word.map(|word| self.verified(word, &pins)).transpose()?.flatten() else {
+                return self.absent(key, &similar, show);
+            };
+            held.map_or(Ok(()), |word| K::verify(&self.keys, word))?;
+            show(value);
+            return Ok(true);
         }
     }
 
@@ -167,17 +200,32 @@ impl<K: KeyCodec, V: Codec, M: Medium> NbTree<K, V, M> {
         let word = match Stored::decode(word) {
             Stored::Empty | Stored::Sealed(_) => return None,
             Stored::Plain(value) => value,
-            Stored::Record(record) if V::INLINE => self.boxed(record),
+            // Without verification, no record is an error.
+            Stored::Record(record) if V::INLINE => self.boxed(record, true).unwrap_or_default(),
             Stored::Record(record) => record,
         };
         Some(show(V::read(&self.values, word, &pins.value)))
     }
 
-    /// Returns a word value that is stored in a record.
-    pub(super) fn boxed(&self, record: u64) -> u64 {
+    /// Returns the value that an unsealed word represents, verified.
+    fn verified<'a>(&'a self, word: u64, pins: &'a Pins<K, V>) -> Result<Option<V::Ref<'a>>> {
+        let word = match Stored::decode(word) {
+            Stored::Empty | Stored::Sealed(_) => return Ok(None),
+            Stored::Plain(value) => value,
+            Stored::Record(record) if V::INLINE => self.boxed(record, false)?,
+            Stored::Record(record) => record,
+        };
+        V::read_verified(&self.values, word, &pins.value).map(Some)
+    }
+
+    /// Returns a word value that is stored in a record, after verifying the record unless the caller is `lenient`.
+    pub(super) fn boxed(&self, record: u64, lenient: bool) -> Result<u64> {
         let guard = bristlecone_pm::sync::epoch::pin();
-        let bytes = self.values.read(record, &guard);
-        bytes.try_into().map_or(0, u64::from_le_bytes)
+        let bytes = match lenient {
+            true => self.values.read(record, &guard),
+            false => self.values.read_verified(record, &guard)?,
+        };
+        Ok(bytes.try_into().map_or(0, u64::from_le_bytes))
     }
 
     #[inline(always)]

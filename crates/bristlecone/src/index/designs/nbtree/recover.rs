@@ -309,6 +309,8 @@ impl<K: KeyCodec, V: Codec, M: Medium> NbTree<K, V, M> {
                     format!("block {block:#x}"),
                 ));
             }
+            // Remembered if damaged: the fingerprint is not that of the original key.
+            let _ = K::verify(&self.keys, word);
             let key = K::read(&self.keys, word, &guard);
             let tag = Tag::of::<K>(key);
             if met.insert(tag)

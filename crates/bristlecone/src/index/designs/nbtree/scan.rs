@@ -28,13 +28,18 @@ impl<K: KeyCodec, V: Codec, M: Medium> Scan<K, V> for NbTree<K, V, M> {
         Leafwise::descend(self, bounds, into)
     }
 
-    fn visit(&self, bounds: (Bound<K::Ref<'_>>, Bound<K::Ref<'_>>), visit: &mut Visit<'_, K, V>) {
+    fn visit(
+        &self,
+        bounds: (Bound<K::Ref<'_>>, Bound<K::Ref<'_>>),
+        visit: &mut Visit<'_, K, V>,
+    ) -> Result<()> {
         let mut at = Visiting::default();
         let mut next = || {
             let _pinned = bristlecone_pm::sync::epoch::pin();
             visit_leaf(self, bounds, &mut at, visit)
         };
-        while next().is_continue() {}
+        while next()?.is_continue() {}
+        Ok(())
     }
 }
 
@@ -107,24 +112,22 @@ impl<K: KeyCodec, V: Codec, M: Medium> Leafwise<K, V> for NbTree<K, V, M> {
     }
 
     #[inline(always)]
-    fn value_at<'a>(&'a self, word: u64, guard: &'a V::Guard) -> V::Ref<'a> {
+    fn value_at<'a>(&'a self, word: u64, guard: &'a V::Guard, lenient: bool) -> Result<V::Ref<'a>> {
         let word = match Stored::decode(word) {
             Stored::Plain(value) => value,
-            Stored::Record(record) if V::INLINE => self.boxed(record),
+            Stored::Record(record) if V::INLINE => self.boxed(record, lenient)?,
             Stored::Empty | Stored::Sealed(_) | Stored::Record(_) => word,
         };
-        V::read(&self.values, word, guard)
+        if lenient {
+            Ok(V::read(&self.values, word, guard))
+        } else {
+            V::read_verified(&self.values, word, guard)
+        }
     }
 
+    #[inline(always)]
     fn verify_key(&self, word: u64) -> Result<()> {
         K::verify(&self.keys, word)
-    }
-
-    fn verify_value(&self, word: u64) -> Result<()> {
-        match Stored::decode(word) {
-            Stored::Record(record) => self.values.verify(record),
-            Stored::Plain(_) | Stored::Empty | Stored::Sealed(_) => Ok(()),
-        }
     }
 
     /// Collects items of a leaf or of its successors.

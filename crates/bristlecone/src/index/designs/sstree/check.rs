@@ -1,6 +1,6 @@
 //! Invariants of a quiescent tree, for tests, the tool and the crash explorer.
 
-use bristlecone_pm::{Issue, Medium};
+use bristlecone_pm::{Issue, Medium, Result};
 
 use super::SsTree;
 use super::layout::{END, Header, unstage};
@@ -10,20 +10,20 @@ use crate::index::parts::fingerprint;
 use crate::index::{Inspect, TreeStats};
 
 impl<K: KeyCodec, V: Codec, M: Medium> Inspect for SsTree<K, V, M> {
-    fn len(&self) -> u64 {
-        self.len.sum()
+    fn len(&self) -> Result<u64> {
+        Ok(self.len.sum())
     }
 
-    fn stats(&self) -> TreeStats {
+    fn stats(&self) -> Result<TreeStats> {
         let subnodes = self.subnodes.stats();
         let records = self.keys.stats().1 + self.values.stats().1;
-        TreeStats {
-            items: self.len(),
+        Ok(TreeStats {
+            items: self.len()?,
             leaves: self.leaves.live() as u64,
             pm_bytes: subnodes.chunks * subnodes.chunk_bytes + records,
             dram_bytes: self.inner.dram_bytes() + self.leaves.bytes(),
             ..TreeStats::default()
-        }
+        })
     }
 
     // Verifies every leaf against the medium, the index and the allocator. The counts are exact

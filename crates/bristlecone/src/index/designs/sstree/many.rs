@@ -33,7 +33,11 @@ impl<V: Codec> Unsettled<'_, V> {
 
 impl<K: KeyCodec, V: Codec, M: Medium> SsTree<K, V, M> {
     /// Looks up keys together, as far as their leaves are stable.
-    pub(super) fn look_many(&self, keys: &[K::Ref<'_>], show: &mut dyn FnMut(usize, V::Ref<'_>)) {
+    pub(super) fn look_many(
+        &self,
+        keys: &[K::Ref<'_>],
+        show: &mut dyn FnMut(usize, V::Ref<'_>),
+    ) -> Result<()> {
         let guards = (K::pin(), V::pin());
         let places = self.approach(keys, &guards.0, false);
         let mut found = [None; GROUP];
@@ -51,12 +55,16 @@ impl<K: KeyCodec, V: Codec, M: Medium> SsTree<K, V, M> {
         }
         for (at, (key, found)) in keys.iter().zip(found).enumerate() {
             match found {
-                Some(None) => {}
-                // The value word was read while the leaf was valid; while pinned, its record remains.
-                Some(Some(found)) => show(at, V::read(&self.values, found.value, &guards.1)),
-                None => _ = self.get(*key, &mut |value| show(at, value)),
+                Some(None) if K::INLINE => {}
+                // The words were read while the leaf was valid; while pinned, their records remain.
+                Some(Some(found)) => {
+                    K::verify(&self.keys, found.key)?;
+                    show(at, V::read_verified(&self.values, found.value, &guards.1)?);
+                }
+                _ => _ = self.get(*key, &mut |value| show(at, value))?,
             }
         }
+        Ok(())
     }
 
     /// Many 1: finds the leaves of keys, and prefetches the lines to be read, and those of new items if it `writes`.

@@ -1,16 +1,17 @@
 //! Reading a key's item. Readers do not lock: they read and validate.
 
-use bristlecone_pm::Medium;
 use bristlecone_pm::sync::wait::again;
+use bristlecone_pm::{Medium, Result};
+use smallvec::SmallVec;
 
 use super::SsTree;
 use super::layout::{Header, slot_offset};
 use super::leaf::Leaf;
-use crate::index::Read;
 use crate::index::parts::codec::{Codec, KeyCodec};
 use crate::index::parts::fingerprint;
 use crate::index::parts::optimistic_lock::Stale;
 use crate::index::parts::slot::{Slot, bits};
+use crate::index::{Read, get_in_leaf};
 
 /// Position and value of a key's item.
 #[derive(Clone, Copy)]
@@ -23,7 +24,7 @@ pub(super) struct Found {
 }
 
 impl<K: KeyCodec, V: Codec, M: Medium> Read<K, V> for SsTree<K, V, M> {
-    fn get(&self, key: K::Ref<'_>, show: &mut dyn FnMut(V::Ref<'_>)) -> bool {
+    fn get(&self, key: K::Ref<'_>, show: &mut dyn FnMut(V::Ref<'_>)) -> Result<bool> {
         let (key_guard, value_guard) = (K::pin(), V::pin());
         let tag = K::fingerprint(key);
         let mut round = 0;
@@ -33,20 +34,28 @@ impl<K: KeyCodec, V: Codec, M: Medium> Read<K, V> for SsTree<K, V, M> {
             let leaf = self.leaves.get(id);
             let still = || leaf.lock.validate(version);
             match self.locate(leaf, key, tag, &key_guard, still) {
-                Ok(found) if still() => {
-                    // The value word was read while the leaf was valid; while pinned, its record
-                    // remains.
-                    return found
-                        .map(|found| show(V::read(&self.values, found.value, &value_guard)))
-                        .is_some();
+                Ok(Some(found)) if still() => {
+                    // The words were read while the leaf was valid; while pinned, their records remain.
+                    K::verify(&self.keys, found.key)?;
+                    show(V::read_verified(&self.values, found.value, &value_guard)?);
+                    return Ok(true);
+                }
+                Ok(None) if K::INLINE && still() => return Ok(false),
+                Ok(None) if !K::INLINE => {
+                    let similar = self.similar(leaf, tag);
+                    if still() {
+                        similar.iter().try_for_each(|word| K::verify(&self.keys, *word))?;
+                        let is_absent = !K::has_damage(&self.keys);
+                        return if is_absent { Ok(false) } else { get_in_leaf(self, key, show) };
+                    }
                 }
                 _ => {}
             }
         }
     }
 
-    fn get_many(&self, keys: &[K::Ref<'_>], show: &mut dyn FnMut(usize, V::Ref<'_>)) {
-        self.look_many(keys, show);
+    fn get_many(&self, keys: &[K::Ref<'_>], show: &mut dyn FnMut(usize, V::Ref<'_>)) -> Result<()> {
+        self.look_many(keys, show)
     }
 }
 
@@ -61,7 +70,7 @@ impl<K: KeyCodec, V: Codec, M: Medium> SsTree<K, V, M> {
         tag: u8,
         guard: &K::Guard,
         still: impl Fn() -> bool,
-    ) -> Result<Option<Found>, Stale> {
+    ) -> std::result::Result<Option<Found>, Stale> {
         if !self.shape.resident {
             return self.locate_delegated(leaf, key, tag, guard, still);
         }
@@ -82,7 +91,7 @@ impl<K: KeyCodec, V: Codec, M: Medium> SsTree<K, V, M> {
         tag: u8,
         guard: &K::Guard,
         still: impl Fn() -> bool,
-    ) -> Result<Option<Found>, Stale> {
+    ) -> std::result::Result<Option<Found>, Stale> {
         let view = leaf.view();
         let mut hits = leaf.probe(self.leaves.level, tag) & view.taken(self.shape, 0);
         if hits == 0 && view.count > 1 {
@@ -104,6 +113,30 @@ impl<K: KeyCodec, V: Codec, M: Medium> SsTree<K, V, M> {
         Ok(None)
     }
 
+    /// Returns the words of all keys of a leaf with this fingerprint.
+    #[inline]
+    pub(super) fn similar(&self, leaf: Leaf<'_>, tag: u8) -> SmallVec<[u64; 4]> {
+        let key_at = |subnode, slot| self.slot(subnode, slot).key.load(self.medium());
+        if self.shape.resident {
+            let places =
+                bits(leaf.probe(self.leaves.level, tag) & leaf.bitmap()).map(|bit| self.shape.place(bit));
+            return places.map(|(at, slot)| key_at(leaf.subnode(at), slot)).collect();
+        }
+        let view = leaf.view();
+        let mut words = SmallVec::new();
+        for at in 0..view.count.min(view.subnodes.len()) {
+            let hits = match at.checked_sub(1) {
+                None => leaf.probe(self.leaves.level, tag),
+                Some(before) => {
+                    let delegated = self.header(view.subnodes[before]).annex.load(self.medium());
+                    fingerprint::probe(delegated, tag)
+                }
+            };
+            words.extend(bits(hits & view.taken(self.shape, at)).map(|slot| key_at(view.subnodes[at], slot)));
+        }
+        words
+    }
+
     /// Returns the item at a position, if it is that of `key`.
     #[inline(always)]
     fn compare(
@@ -113,7 +146,7 @@ impl<K: KeyCodec, V: Codec, M: Medium> SsTree<K, V, M> {
         key: K::Ref<'_>,
         guard: &K::Guard,
         still: impl Fn() -> bool,
-    ) -> Result<Option<Found>, Stale> {
+    ) -> std::result::Result<Option<Found>, Stale> {
         let item = self.slot(subnode, slot);
         let word = item.key.load(self.medium());
         if !K::INLINE {

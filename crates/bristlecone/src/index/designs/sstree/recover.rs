@@ -367,6 +367,8 @@ impl<K: KeyCodec, V: Codec, M: Medium> SsTree<K, V, M> {
                 let word = slots[slot].key.load(medium);
                 K::mark_live(&self.keys, word)?;
                 V::mark_live(&self.values, slots[slot].value.load(medium))?;
+                // Remembered if damaged: the fingerprint is not that of the original key.
+                let _ = K::verify(&self.keys, word);
                 let key = K::read(&self.keys, word, &guard);
                 tags.set(at * self.shape.slots + slot, K::fingerprint(key));
                 extent.add(key);

@@ -36,25 +36,25 @@ impl Census {
 }
 
 impl<K: KeyCodec, V: Codec, M: Medium> Inspect for WoTree<K, V, M> {
-    fn len(&self) -> u64 {
-        self.counted().0
+    fn len(&self) -> Result<u64> {
+        Ok(self.counted().0)
     }
 
     fn len_known(&self) -> Option<u64> {
-        self.base.get().map(|_| self.len())
+        self.base.get().map(|_| self.counted().0)
     }
 
-    fn stats(&self) -> TreeStats {
+    fn stats(&self) -> Result<TreeStats> {
         let nodes = self.nodes.stats();
         let records = self.keys.stats().1 + self.values.stats().1 + self.separators.stats().1;
-        TreeStats {
-            items: self.len(),
+        Ok(TreeStats {
+            items: self.len()?,
             leaves: self.counted().1,
             pm_bytes: nodes.chunks * nodes.chunk_bytes + self.log.bytes() + records,
             dram_bytes: self.nodes.dram_bytes(),
             log_bytes: self.log.bytes(),
             ..TreeStats::default()
-        }
+        })
     }
 
     // Verifies every level from left to right, each against the one above, and the allocators against the
@@ -66,7 +66,7 @@ impl<K: KeyCodec, V: Codec, M: Medium> Inspect for WoTree<K, V, M> {
             return census.issues;
         }
         let mut counts = vec![
-            ("items", self.len(), census.items),
+            ("items", self.counted().0, census.items),
             ("nodes", self.nodes.swept_stats().live_slots, census.nodes),
             ("leaves", self.counted().1, census.leaves),
         ];

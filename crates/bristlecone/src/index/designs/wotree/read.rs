@@ -7,9 +7,9 @@ use smallvec::SmallVec;
 use super::WoTree;
 use super::inner::{Aim, Step};
 use super::layout::State;
-use crate::index::Read;
 use crate::index::parts::codec::{Codec, KeyCodec};
 use crate::index::parts::optimistic_lock::{LockState, OptimisticLock, Version};
+use crate::index::{Read, get_in_leaf};
 
 /// Maximum number of nodes that a descent usually passes, unless it must move right very often.
 const STEPS_FEW: u32 = 256;
@@ -118,31 +118,29 @@ pub(super) struct At<'t> {
 }
 
 impl<K: KeyCodec, V: Codec, M: Medium> Read<K, V> for WoTree<K, V, M> {
-    /// Returns what is readable of a damaged tree, and records the damage; `check` and every write report it, too.
-    fn get(&self, key: K::Ref<'_>, show: &mut dyn FnMut(V::Ref<'_>)) -> bool {
+    /// Records damage, too; `check` and every write report it.
+    fn get(&self, key: K::Ref<'_>, show: &mut dyn FnMut(V::Ref<'_>)) -> Result<bool> {
         let pins = self.pin();
         for round in 0.. {
             let At { leaf, lock, version, .. } = match self.find(key, &pins.keys) {
                 Ok(at) => at,
-                Err(error) => {
-                    self.note_error(&error);
-                    return false;
-                }
+                Err(error) => return Err(self.noted(error)),
             };
             let still = || lock.validate(version);
             match self.look(leaf, key, &pins.keys, still) {
-                Ok(found) if still() => {
-                    // The value word was read while the leaf was valid; while pinned, its record remains.
-                    let found = found.filter(|&(key, value)| self.has_value(key, value));
-                    return found
-                        .map(|(_, value)| show(V::read(&self.values, value, &pins.values)))
-                        .is_some();
+                Ok(Some((key, value))) if still() => {
+                    // The words were read while the leaf was valid; while pinned, their records remain.
+                    let verified = K::verify(&self.keys, key).and_then(|()| self.verify_value(key, value));
+                    verified.map_err(|error| self.noted(error))?;
+                    show(V::read(&self.values, value, &pins.values));
+                    return Ok(true);
+                }
+                Ok(None) if still() => {
+                    // A damaged key or separator leads a binary search astray.
+                    return if K::INLINE && V::INLINE { Ok(false) } else { get_in_leaf(self, key, show) };
                 }
                 // The state is not that of a leaf although no thread changes it: it never was a leaf.
-                Err(_) if still() => {
-                    self.note_damage("a reference to no leaf", leaf);
-                    return false;
-                }
+                Err(_) if still() => return Err(self.noted(self.damaged("a reference to no leaf", leaf))),
                 _ => crate::index::parts::optimistic_lock::pause(round),
             }
         }
@@ -272,16 +270,16 @@ impl<K: KeyCodec, V: Codec, M: Medium> WoTree<K, V, M> {
         }
     }
 
-    /// Descends as [`descend`](Self::descend) does. If `checked`, verifies the checksums of the separators that led to
+    /// Descends as [`descend`](Self::descend) does. Unless `lenient`, verifies the checksums of the separators that led to
     /// the leaf.
     pub(super) fn reach(
         &self,
         aim: Aim<'_, K>,
         guard: &K::Guard,
         path: &mut Path,
-        checked: bool,
+        lenient: bool,
     ) -> Result<At<'_>> {
-        if K::INLINE || !checked {
+        if K::INLINE || lenient {
             return self.descend(aim, guard, path);
         }
         let mut trail = CheckedPath::default();
@@ -377,6 +375,13 @@ impl<K: KeyCodec, V: Codec, M: Medium> WoTree<K, V, M> {
     #[cold]
     fn is_really_empty(&self, verified: Result<()>) -> bool {
         verified.inspect_err(|error| self.note_error(error)).is_ok()
+    }
+
+    /// Records an error of a read, and returns it.
+    #[cold]
+    fn noted(&self, error: Error) -> Error {
+        self.note_error(&error);
+        error
     }
 
     /// Records damage found by a read.

@@ -55,7 +55,7 @@ impl<K: KeyCodec, V: Codec, M: Medium> Scan<K, V> for WoTree<K, V, M> {
                 (_, Bound::Excluded(key)) => Aim::Before(K::shorten(key)),
                 (_, Bound::Unbounded) => Aim::End,
             };
-            let at = match self.reach(aim, &pins.keys, &mut path, into.checked) {
+            let at = match self.reach(aim, &pins.keys, &mut path, into.lenient) {
                 Ok(at) => at,
                 Err(error) => return self.cut_short(error, into),
             };
@@ -65,6 +65,9 @@ impl<K: KeyCodec, V: Codec, M: Medium> Scan<K, V> for WoTree<K, V, M> {
                 continue;
             };
             into.entries.clear();
+            if into.damage.is_some() {
+                return false;
+            }
             into.entries.extend(self.items(&leaf[wanted], &pins).map(owned::<K, V>));
             // The low key may be any between the leaf's own and the target: the leaf is then visited again.
             let falls = |low: &K::Owned| match &fence {
@@ -77,6 +80,7 @@ impl<K: KeyCodec, V: Codec, M: Medium> Scan<K, V> for WoTree<K, V, M> {
             }
             into.fence = Some(low.filter(falls));
             if into.damage.is_some() {
+                into.entries.clear();
                 return false;
             }
             if !into.entries.is_empty() {
@@ -85,23 +89,29 @@ impl<K: KeyCodec, V: Codec, M: Medium> Scan<K, V> for WoTree<K, V, M> {
         }
     }
 
-    fn visit(&self, bounds: (Bound<K::Ref<'_>>, Bound<K::Ref<'_>>), visit: &mut Visit<'_, K, V>) {
+    fn visit(
+        &self,
+        bounds: (Bound<K::Ref<'_>>, Bound<K::Ref<'_>>),
+        visit: &mut Visit<'_, K, V>,
+    ) -> Result<()> {
         let mut leaf = [(0, 0); SLOTS_MAX];
         let (mut batch, mut last) = (Batch::default(), None);
         loop {
             let pins = self.pin();
             let next = self.next_leaf(behind::<K>(&last, bounds), &pins, &mut leaf, &mut batch);
-            let Some((wanted, goes_on)) = next else { return };
+            let Some((wanted, goes_on)) = next.filter(|_| batch.damage.is_none()) else {
+                return batch.damage.map_or(Ok(()), Err);
+            };
             let mut shown = None;
             for (key, value) in self.items(&leaf[wanted], &pins) {
                 if visit(key, value).is_break() {
-                    return;
+                    return Ok(());
                 }
                 shown = Some(key);
             }
             last = shown.map(K::owned).or(last);
             if !goes_on {
-                return;
+                return Ok(());
             }
         }
     }
@@ -139,7 +149,7 @@ impl<K: KeyCodec, V: Codec, M: Medium> WoTree<K, V, M> {
                 (_, Bound::Included(key) | Bound::Excluded(key)) => K::shorten(key),
                 (_, Bound::Unbounded) => K::least(),
             };
-            let at = match self.reach(Aim::At(from), &pins.keys, &mut path, batch.checked) {
+            let at = match self.reach(Aim::At(from), &pins.keys, &mut path, batch.lenient) {
                 Ok(at) => at,
                 Err(error) => {
                     self.cut_short(error, batch);
@@ -179,11 +189,11 @@ impl<K: KeyCodec, V: Codec, M: Medium> WoTree<K, V, M> {
         into.fail(error)
     }
 
-    /// Records damage behind which a scan continues, unless it is checked: then it ends here.
+    /// Records damage. A lenient scan continues behind it, others end here.
     #[cold]
     fn meet_damage(&self, what: &str, node: u64, into: &mut Batch<K, V>) {
         self.note_damage(what, node);
-        if into.checked {
+        if !into.lenient {
             into.fail(self.damaged(what, node));
         }
     }
@@ -256,11 +266,12 @@ impl<K: KeyCodec, V: Codec, M: Medium> WoTree<K, V, M> {
             V::prefetch(&self.values, value);
         }
         let key_of = |words: &(u64, u64)| K::read(&self.keys, words.0, &pins.keys);
-        if into.checked
+        if !into.lenient
             && let Err(error) = self
                 .verify_items(words, (from, to), pins)
                 .and_then(|()| if next == 0 { Ok(()) } else { K::verify(&self.separators, high) })
         {
+            self.note_error(&error);
             into.fail(error);
             return Ok((0..0, Ends { high: None, below: true, above: true }));
         }

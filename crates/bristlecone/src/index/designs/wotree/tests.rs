@@ -22,7 +22,7 @@ const NODE: u64 = 6;
 
 fn value_of(tree: &Tree, key: u64) -> Option<u64> {
     let mut found = None;
-    tree.get(key, &mut |value| found = Some(value));
+    tree.get(key, &mut |value| found = Some(value)).unwrap();
     found
 }
 
@@ -188,12 +188,12 @@ fn what_is_counted_while_a_writer_is_halfway_does_not_stay() {
         next.order.insert(place, slot);
         next.bitmap |= 1 << slot;
         tree.commit(leaf, &next, &tree.medium().ordered_within_line());
-        std::thread::scope(|scope| scope.spawn(|| tree.len()).join()).unwrap();
+        std::thread::scope(|scope| scope.spawn(|| tree.len()).join()).unwrap().unwrap();
         tree.added.add(1);
         Ok(write::Change::Done(()))
     })
     .unwrap();
-    assert_eq!((tree.len(), tree.check()), (3 * NODE, vec![]));
+    assert_eq!((tree.len().unwrap(), tree.check()), (3 * NODE, vec![]));
 }
 
 /// The leaf that a removal emptied cannot be freed, because the path to its neighbour is damaged.

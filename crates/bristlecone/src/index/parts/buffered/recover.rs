@@ -148,6 +148,7 @@ impl<L: LeafLayout, K: KeyCodec, V: Codec, M: Medium> Store<L, K, V, M> {
         } else {
             let fence = head.fence().load(medium);
             K::mark_live(&self.keys, fence)?;
+            let _ = K::verify(&self.keys, fence);
             K::read(&self.keys, fence, &guard)
         };
         let tags = head.tags(medium);
@@ -160,6 +161,8 @@ impl<L: LeafLayout, K: KeyCodec, V: Codec, M: Medium> Store<L, K, V, M> {
                 // The record would be freed twice, or while an item still refers to it.
                 return corrupted("two items referencing one record", leaf);
             }
+            // Remembered if damaged: the fingerprint is not that of the original key.
+            let _ = K::verify(&self.keys, key);
             let key = K::read(&self.keys, key, &guard);
             if key < fence {
                 return corrupted("a key below its leaf's fence", leaf);
