@@ -22,7 +22,7 @@ fn main() -> Result<()> {
     let put = begun.elapsed().as_nanos() as f64 / keys as f64;
     let (begun, mut sum) = (Instant::now(), 0u64);
     for i in (0..keys).rev() {
-        sum = sum.wrapping_add(tree.get(i.wrapping_mul(STEP)).expect("a key that was put"));
+        sum = sum.wrapping_add(tree.get(i.wrapping_mul(STEP))?.expect("a key that was put"));
     }
     let get = begun.elapsed().as_nanos() as f64 / keys as f64;
     drop(tree);

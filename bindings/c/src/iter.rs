@@ -4,7 +4,7 @@ use std::ffi::{c_int, c_void};
 use std::sync::Arc;
 
 use bristlecone_rs::dynamic::{self, Datum, Kind};
-use bristlecone_rs::{CheckedSnapshotRange, Range, Snapshot, Tree};
+use bristlecone_rs::{Range, Snapshot, SnapshotRange, Tree};
 
 use crate::argument::{expect_array, give};
 use crate::data::{self, KEY};
@@ -47,8 +47,7 @@ struct State {
 enum Items {
     Words(Box<Range<'static, u64, u64>>),
     Any(dynamic::Range<'static>),
-    Checked(dynamic::CheckedRange<'static>),
-    Then(CheckedSnapshotRange<'static, dynamic::Tree>),
+    Then(SnapshotRange<'static, dynamic::Tree>),
 }
 
 /// An end of an iterator.
@@ -89,8 +88,7 @@ impl Iter {
         // SAFETY: in boxes, which `State` drops after its items; the results of these do not borrow.
         let (of_tree, of_typed) = unsafe { (extend(&*tree), typed.as_deref().map(|typed| extend(typed))) };
         let items = match (of_typed, bounds.words()) {
-            (Some(typed), Some(keys)) if !bounds.checked => Items::Words(Box::new(typed.range(keys))),
-            _ if bounds.checked => Items::Checked(of_tree.try_range(bounds.keys)?),
+            (Some(typed), Some(keys)) => Items::Words(Box::new(typed.range(keys))),
             _ => Items::Any(of_tree.range(bounds.keys)?),
         };
         Ok(Self::of(open, items, (tree, typed, None)))
@@ -116,7 +114,7 @@ impl Iter {
         let (tree, snapshot) = (Box::new(open.tree.clone()), Arc::clone(&then.begun));
         // SAFETY: in a box and an `Arc`, which `State` drops after its items; the results of these do not borrow.
         let (of_tree, of_snapshot) = unsafe { (extend(&*tree), extend(&*snapshot)) };
-        let items = Items::Then(of_snapshot.tree(of_tree).try_range(bounds.keys)?);
+        let items = Items::Then(of_snapshot.tree(of_tree).range(bounds.keys));
         Ok(Self::of(open, items, (tree, None, Some(snapshot))))
     }
 
@@ -138,9 +136,8 @@ impl State {
     #[inline(always)]
     fn step_words(&mut self, end: End) -> Outcome<(u64, u64)> {
         let item = match &mut self.items {
-            Items::Words(items) => end.next(&mut **items),
-            Items::Any(items) => end.next(items).map(words_of).transpose()?,
-            Items::Checked(items) => end.next(items).transpose()?.map(words_of).transpose()?,
+            Items::Words(items) => end.next(&mut **items).transpose()?,
+            Items::Any(items) => end.next(items).transpose()?.map(words_of).transpose()?,
             Items::Then(items) => end.next(items).transpose()?.map(words_of).transpose()?,
         };
         there(item)
@@ -149,13 +146,12 @@ impl State {
     /// Advances; returns the bytes of the key and of the value.
     fn step(&mut self, end: End, kinds: (&Kind, &Kind)) -> Outcome<(&[u8], &[u8])> {
         if let Items::Words(items) = &mut self.items {
-            self.words = there(end.next(&mut **items))?;
+            self.words = there(end.next(&mut **items).transpose()?)?;
             return Ok((as_bytes(&self.words.0), as_bytes(&self.words.1)));
         }
         let item = match &mut self.items {
             Items::Words(_) => None,
-            Items::Any(items) => end.next(items),
-            Items::Checked(items) => end.next(items).transpose()?,
+            Items::Any(items) => end.next(items).transpose()?,
             Items::Then(items) => end.next(items).transpose()?,
         };
         let (key, value) = self.shown.insert(there(item)?);
@@ -244,9 +240,9 @@ unsafe fn step(
 /// Advances to the next item from the front. The iterator owns its bytes, which are valid until the next call on it.
 /// Any of the four pointers may be null.
 ///
-/// Returns `BRISTLECONE_ABSENT` at the end, and again after that; nothing is written then. `BRISTLECONE_CORRUPTED` (in
-/// a range with `BRISTLECONE_CHECKED`) ends the iteration. After `BRISTLECONE_NO_WRITER` the iterator continues at its
-/// position when another writer has opened the pool, except in a range with `BRISTLECONE_CHECKED`.
+/// Returns `BRISTLECONE_ABSENT` at the end, and again after that; nothing is written then. Any
+/// other error ends the iteration: `BRISTLECONE_CORRUPTED` at a damaged item, `BRISTLECONE_NO_WRITER` if the writer of a
+/// followed pool has exited.
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn bristlecone_iter_next(
     iter: *const IterHandle,

@@ -128,7 +128,7 @@ pub unsafe extern "C" fn bristlecone_get_many_u64(
         words.get_many_with(keys, |index, value| unsafe {
             values.add(index).write(value);
             found.add(index).write(1);
-        });
+        })?;
         Ok(())
     })
 }

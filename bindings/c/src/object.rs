@@ -184,8 +184,6 @@ impl Inside<TreeHandle> {
     #[inline(always)]
     pub fn words(&self) -> Outcome<&Tree<u64, u64>> {
         let object = self.object();
-        let words = OpenTree::of(object).ok_or_else(|| object.is_no(OpenTree::WHAT))?.words()?;
-        words.opened_here()?;
-        Ok(words)
+        OpenTree::of(object).ok_or_else(|| object.is_no(OpenTree::WHAT))?.words()
     }
 }

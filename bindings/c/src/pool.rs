@@ -163,7 +163,7 @@ pub unsafe extern "C" fn bristlecone_pool_open(
         let (path, asked) = unsafe { (CStr::from_ptr(path), options(open_options)?) };
         let (how, path) = (how(&asked)?, Path::new(OsStr::from_bytes(path.to_bytes())));
         let follows = asked.flags & BRISTLECONE_FOLLOW != 0;
-        let pool = if follows { how.throw_errors(true).follow(path) } else { how.open(path) }?;
+        let pool = if follows { how.follow(path) } else { how.open(path) }?;
         let handle = handle::put(OpenPool { pool, members: Arc::new(()) }.into())?;
         // SAFETY: as the header says.
         unsafe { give(to, handle) };

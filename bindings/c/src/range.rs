@@ -14,9 +14,6 @@ use crate::status::{Failure, Outcome};
 pub const BRISTLECONE_FROM_EXCLUDED: u32 = 1;
 /// Includes the last bound in the range.
 pub const BRISTLECONE_TO_INCLUDED: u32 = 2;
-/// Reports damaged keys and values as `BRISTLECONE_CORRUPTED`, and ends the iteration there. Without this flag the
-/// checksums of keys and values are not verified, and data that is invalid for the tree's kinds is left out.
-pub const BRISTLECONE_CHECKED: u32 = 4;
 
 /// The keys of an iterator: those from `from` up to, but without, `to`. A null bound is unbounded; an empty key as a
 /// bound has a pointer that is not null, and no length. Begin with `BRISTLECONE_RANGE_INIT`.
@@ -33,7 +30,7 @@ pub struct KeyRange {
     pub to: *const c_void,
     /// Its length.
     pub to_bytes: usize,
-    /// Any of `BRISTLECONE_FROM_EXCLUDED`, `BRISTLECONE_TO_INCLUDED` and `BRISTLECONE_CHECKED`.
+    /// Any of `BRISTLECONE_FROM_EXCLUDED` and `BRISTLECONE_TO_INCLUDED`.
     pub flags: u32,
 }
 
@@ -43,7 +40,6 @@ unsafe impl Versioned for KeyRange {}
 /// A range of keys of a kind.
 pub struct Bounds<'a> {
     pub keys: (Bound<Datum<'a>>, Bound<Datum<'a>>),
-    pub checked: bool,
 }
 
 impl Bounds<'_> {
@@ -67,7 +63,7 @@ impl Bounds<'_> {
 pub unsafe fn bounds<'a>(kind: &Kind, range: *const KeyRange) -> Outcome<Bounds<'a>> {
     // SAFETY: as the caller says.
     let range = unsafe { options(range) }?;
-    let known = BRISTLECONE_FROM_EXCLUDED | BRISTLECONE_TO_INCLUDED | BRISTLECONE_CHECKED;
+    let known = BRISTLECONE_FROM_EXCLUDED | BRISTLECONE_TO_INCLUDED;
     if range.flags & !known != 0 {
         return Err(Failure::usage(format!(
             "flags of a range that there are not: {:#x}",
@@ -83,5 +79,5 @@ pub unsafe fn bounds<'a>(kind: &Kind, range: *const KeyRange) -> Outcome<Bounds<
     };
     let from = bound((range.from, range.from_bytes), range.flags & BRISTLECONE_FROM_EXCLUDED == 0)?;
     let to = bound((range.to, range.to_bytes), range.flags & BRISTLECONE_TO_INCLUDED != 0)?;
-    Ok(Bounds { keys: (from, to), checked: range.flags & BRISTLECONE_CHECKED != 0 })
+    Ok(Bounds { keys: (from, to) })
 }

@@ -62,8 +62,8 @@ pub fn there<T>(found: Option<T>) -> Outcome<T> {
 /// Looks a key up, and copies its value to a buffer of `capacity` bytes. `*value_bytes`, which may be null, is the
 /// length of the value, even if it does not fit: then the result is `BRISTLECONE_TOO_SMALL`, and nothing is copied.
 ///
-/// Returns `BRISTLECONE_ABSENT` if the key does not exist, `BRISTLECONE_CORRUPTED` if its value is invalid for the
-/// tree's kind. The buffer is unchanged after any error.
+/// Returns `BRISTLECONE_ABSENT` if the key does not exist, `BRISTLECONE_CORRUPTED` if its record is damaged or
+/// its value is invalid for the tree's kind, or if damage may affect the key. The buffer is unchanged after any error.
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn bristlecone_get(
     tree: *const TreeHandle,
@@ -81,30 +81,11 @@ pub unsafe extern "C" fn bristlecone_get(
     }
 }
 
-/// Looks a key up like `bristlecone_get`, and verifies the checksums of its record and of those of adjacent keys. This
-/// is slower, and returns `BRISTLECONE_CORRUPTED` for damage that `bristlecone_get` does not detect.
-#[unsafe(no_mangle)]
-pub unsafe extern "C" fn bristlecone_get_checked(
-    tree: *const TreeHandle,
-    key: *const c_void,
-    key_bytes: usize,
-    value: *mut c_void,
-    capacity: usize,
-    value_bytes: *mut usize,
-) -> c_int {
-    // SAFETY: as the header says.
-    unsafe {
-        with_key(tree, (key, key_bytes), |tree, key| {
-            copy_to(tree, &there(tree.try_get(key)?)?, value, capacity, value_bytes)
-        })
-    }
-}
-
 /// Looks a key up, and passes its value to the callback without copying it: strings and bytes in place in the pool.
 /// Nothing is locked meanwhile.
 ///
-/// Returns `BRISTLECONE_ABSENT` if the key does not exist, `BRISTLECONE_CORRUPTED` if its value is invalid for the
-/// tree's kind. The callback is not called after any error.
+/// Returns `BRISTLECONE_ABSENT` if the key does not exist, `BRISTLECONE_CORRUPTED` if its record is damaged or
+/// its value is invalid for the tree's kind, or if damage may affect the key. The callback is not called after any error.
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn bristlecone_get_with(
     tree: *const TreeHandle,

@@ -77,7 +77,7 @@ pub unsafe extern "C" fn bristlecone_snapshot_get(
     // SAFETY: as the header says.
     unsafe {
         in_pool_with_key(snapshot, tree, (key, key_bytes), |snapshot, tree, key| {
-            let held = there(snapshot.tree(tree).try_get(key)?)?;
+            let held = there(snapshot.tree(tree).get(key)?)?;
             copy_to(tree, &held, value, capacity, value_bytes)
         })
     }
@@ -92,7 +92,7 @@ pub unsafe extern "C" fn bristlecone_snapshot_get_u64(
     value: *mut u64,
 ) -> c_int {
     in_pool(snapshot, tree, |snapshot, open| {
-        let held = there(snapshot.tree(open.words()?).try_get(key)?)?;
+        let held = there(snapshot.tree(open.words()?).get(key)?)?;
         // SAFETY: as the header says.
         unsafe { give(value, held) };
         Ok(())
@@ -100,7 +100,7 @@ pub unsafe extern "C" fn bristlecone_snapshot_get_u64(
 }
 
 /// Opens an iterator over the snapshot's items of a range of keys; null means all keys. It is used and closed like any
-/// other, reports damage as if `BRISTLECONE_CHECKED` were set, and keeps the snapshot open.
+/// other, and keeps the snapshot open.
 ///
 /// After an error there is no iterator, and `*iter` is unchanged.
 #[unsafe(no_mangle)]

@@ -156,8 +156,7 @@ pub fn call(work: impl FnOnce() -> Outcome) -> c_int {
     match catch_unwind(AssertUnwindSafe(work)) {
         Ok(Ok(())) => BRISTLECONE_OK,
         Ok(Err(failure)) => failure.note(),
-        // Payload of calls of the library without an error result, on a pool that is followed.
-        Err(thrown) => thrown.downcast::<Error>().map_or_else(panicked, |error| Failure::Core(*error).note()),
+        Err(thrown) => panicked(thrown),
     }
 }
 

@@ -185,7 +185,8 @@ unsafe fn scan(
     context: *mut c_void,
 ) -> Outcome {
     let (mut keys, mut values) = (Vec::new(), Vec::new());
-    for (key, value) in transaction.range(tree, range.keys) {
+    for item in transaction.range(tree, range.keys) {
+        let (key, value) = item?;
         keys.clear();
         values.clear();
         let key = data::write(tree.key_kind(), &key, &mut keys);

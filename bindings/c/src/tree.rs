@@ -226,7 +226,7 @@ pub fn name_of<const N: usize>(text: &str) -> [c_char; N] {
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn bristlecone_tree_get_info(tree: *const TreeHandle, info: *mut TreeInfo) -> c_int {
     with(tree, |tree| {
-        let (stats, keys, values) = (tree.stats(), tree.key_kind(), tree.value_kind());
+        let (stats, keys, values) = (tree.stats()?, tree.key_kind(), tree.value_kind());
         let known = TreeInfo {
             struct_bytes: 0,
             key_kind: name_of(&keys.to_string()),
@@ -249,7 +249,7 @@ pub unsafe extern "C" fn bristlecone_tree_get_info(tree: *const TreeHandle, info
 pub unsafe extern "C" fn bristlecone_tree_len(tree: *const TreeHandle, items: *mut u64) -> c_int {
     with(tree, |tree| {
         // SAFETY: as the header says.
-        unsafe { give(items, tree.len()) };
+        unsafe { give(items, tree.len()?) };
         Ok(())
     })
 }

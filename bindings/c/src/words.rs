@@ -18,7 +18,7 @@ use crate::tree::TreeHandle;
 pub unsafe extern "C" fn bristlecone_get_u64(tree: *const TreeHandle, key: u64, value: *mut u64) -> c_int {
     call(|| {
         let inside = enter(tree)?;
-        let found = there(inside.words()?.get(key))?;
+        let found = there(inside.words()?.get(key)?)?;
         // SAFETY: as the header says.
         unsafe { give(value, found) };
         Ok(())

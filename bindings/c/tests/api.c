@@ -109,7 +109,6 @@ static void strings(void)
     CHECK(bristlecone_get(tree, "ada", 3, NULL, 0, &bytes) == BRISTLECONE_TOO_SMALL && bytes == 8);
     OK(bristlecone_get(tree, "ada", 3, buffer, 8, NULL));
     CHECK(memcmp(buffer, "countess", 8) == 0);
-    OK(bristlecone_get_checked(tree, "ada", 3, buffer, 8, &bytes));
     OK(bristlecone_get(tree, "grace", 5, NULL, 0, &bytes));
     CHECK(bytes == 0);
     OK(bristlecone_get_with(tree, "", 0, show, &shown));
@@ -368,21 +367,17 @@ static void iterators(void)
     OK(bristlecone_put(tree, "b\0", 2, "two", 3));
     OK(bristlecone_put(tree, "b", 1, "one", 3));
     OK(bristlecone_put(tree, "", 0, "none", 4));
-    for (uint32_t flags = 0; flags <= BRISTLECONE_CHECKED; flags += BRISTLECONE_CHECKED) {
-        bristlecone_range checked = BRISTLECONE_RANGE_INIT;
-        checked.flags = flags;
-        OK(bristlecone_iter_open(tree, &checked, &iter));
-        OK(bristlecone_iter_next(iter, &key, &key_bytes, &value, &value_bytes));
-        CHECK(key_bytes == 0 && value_bytes == 4 && memcmp(value, "none", 4) == 0);
-        OK(bristlecone_iter_next_back(iter, &key, &key_bytes, &value, &value_bytes));
-        CHECK(key_bytes == 2 && memcmp(key, "b\0", 2) == 0 && memcmp(value, "two", 3) == 0);
-        OK(bristlecone_iter_next(iter, NULL, NULL, &value, NULL));
-        CHECK(memcmp(value, "one", 3) == 0);
-        key = NULL;
-        CHECK(bristlecone_iter_next(iter, &key, NULL, NULL, NULL) == BRISTLECONE_ABSENT && key == NULL);
-        CHECK(bristlecone_iter_next_back(iter, &key, NULL, NULL, NULL) == BRISTLECONE_ABSENT);
-        OK(bristlecone_iter_close(iter));
-    }
+    OK(bristlecone_iter_open(tree, NULL, &iter));
+    OK(bristlecone_iter_next(iter, &key, &key_bytes, &value, &value_bytes));
+    CHECK(key_bytes == 0 && value_bytes == 4 && memcmp(value, "none", 4) == 0);
+    OK(bristlecone_iter_next_back(iter, &key, &key_bytes, &value, &value_bytes));
+    CHECK(key_bytes == 2 && memcmp(key, "b\0", 2) == 0 && memcmp(value, "two", 3) == 0);
+    OK(bristlecone_iter_next(iter, NULL, NULL, &value, NULL));
+    CHECK(memcmp(value, "one", 3) == 0);
+    key = NULL;
+    CHECK(bristlecone_iter_next(iter, &key, NULL, NULL, NULL) == BRISTLECONE_ABSENT && key == NULL);
+    CHECK(bristlecone_iter_next_back(iter, &key, NULL, NULL, NULL) == BRISTLECONE_ABSENT);
+    OK(bristlecone_iter_close(iter));
     OK(bristlecone_iter_open_prefix(tree, "b", 1, &iter));
     OK(bristlecone_iter_next_back(iter, &key, &key_bytes, NULL, NULL));
     CHECK(key_bytes == 2 && memcmp(key, "b\0", 2) == 0);

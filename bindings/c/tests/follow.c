@@ -121,7 +121,7 @@ static void read_one(const struct trees *trees, struct shared *shared, uint64_t 
     CHECK(found[0] == 1 && found[1] == 0 && found[2] == 1 && values[0] == ~key && values[2] == ~(told - 1));
     CHECK(bristlecone_get_u64(words, UINT64_MAX, &value) == BRISTLECONE_ABSENT);
     OK(bristlecone_get_with(trees->texts, name, bytes, is_key, (void *)&key));
-    OK(bristlecone_get_checked(trees->texts, name, bytes, &value, sizeof(value), NULL));
+    OK(bristlecone_get(trees->texts, name, bytes, &value, sizeof(value), NULL));
     CHECK(value == key);
     OK(bristlecone_get_many(trees->texts, names, 2, count_shown, &shown));
     CHECK(shown == sizeof(uint64_t));
@@ -129,23 +129,21 @@ static void read_one(const struct trees *trees, struct shared *shared, uint64_t 
     CHECK(items >= told);
 }
 
-/* Every acknowledged key is returned once, in order, from either end, with and without checksums. */
-static void scan(bristlecone_tree *words, struct shared *shared, uint32_t flags)
+/* Every acknowledged key is returned once, in order, from either end. */
+static void scan(bristlecone_tree *words, struct shared *shared)
 {
-    bristlecone_range range = BRISTLECONE_RANGE_INIT;
     bristlecone_iter *iter = NULL;
     const uint64_t told = atomic_load(&shared->told);
     uint64_t keys[100], values[100], next = 0, last = UINT64_MAX;
     size_t count = 0;
     int status;
 
-    range.flags = flags;
-    OK(bristlecone_iter_open(words, &range, &iter));
+    OK(bristlecone_iter_open(words, NULL, &iter));
     while ((status = bristlecone_iter_next_u64(iter, keys, values, 100, &count)) == BRISTLECONE_OK)
         for (size_t at = 0; at < count; at++, next++) CHECK(keys[at] == next && values[at] == ~next);
     CHECK(status == BRISTLECONE_ABSENT && next >= told);
     OK(bristlecone_iter_close(iter));
-    OK(bristlecone_iter_open(words, &range, &iter));
+    OK(bristlecone_iter_open(words, NULL, &iter));
     while ((status = bristlecone_iter_next_back_u64(iter, keys, values, 100, &count)) == BRISTLECONE_OK)
         for (size_t at = 0; at < count; at++, last = keys[at - 1]) CHECK(last == UINT64_MAX || keys[at] + 1 == last);
     CHECK(status == BRISTLECONE_ABSENT && last == 0);
@@ -182,8 +180,7 @@ static void nothing_is_read(bristlecone_pool *pool, const struct trees *trees, b
     bristlecone_tree_info info = BRISTLECONE_TREE_INFO_INIT;
     const void *bytes = NULL;
     bristlecone_tree *none = NULL;
-    bristlecone_range range = BRISTLECONE_RANGE_INIT;
-    bristlecone_iter *checked = NULL;
+    bristlecone_iter *begun = NULL;
 
     for (int at = 0; at < DESIGNS; at++) {
         bristlecone_tree *words = trees->words[at];
@@ -192,24 +189,22 @@ static void nothing_is_read(bristlecone_pool *pool, const struct trees *trees, b
         size_t count = 0;
         FAILS(bristlecone_get_u64(words, 0, &value), BRISTLECONE_NO_WRITER, "cannot be followed");
         CHECK(bristlecone_get(words, &key, sizeof(key), &value, sizeof(value), NULL) == BRISTLECONE_NO_WRITER);
-        CHECK(bristlecone_get_checked(words, &key, sizeof(key), &value, sizeof(value), NULL) == BRISTLECONE_NO_WRITER);
         CHECK(bristlecone_contains(words, &key, sizeof(key)) == BRISTLECONE_NO_WRITER);
         CHECK(bristlecone_get_many_u64(words, &key, 1, &value, &found) == BRISTLECONE_NO_WRITER);
         CHECK(value == 7);
         CHECK(bristlecone_tree_len(words, &items) == BRISTLECONE_NO_WRITER && items == 7);
         CHECK(bristlecone_tree_get_info(words, &info) == BRISTLECONE_NO_WRITER);
-        range.flags = BRISTLECONE_CHECKED;
-        OK(bristlecone_iter_open(words, &range, &checked));
-        CHECK(bristlecone_iter_next_u64(checked, &key, &value, 1, &count) == BRISTLECONE_NO_WRITER && count == 0);
-        CHECK(bristlecone_iter_next_u64(checked, &key, &value, 1, &count) == BRISTLECONE_ABSENT);
-        OK(bristlecone_iter_close(checked));
+        OK(bristlecone_iter_open(words, NULL, &begun));
+        CHECK(bristlecone_iter_next_u64(begun, &key, &value, 1, &count) == BRISTLECONE_NO_WRITER && count == 0);
+        CHECK(bristlecone_iter_next_u64(begun, &key, &value, 1, &count) == BRISTLECONE_ABSENT);
+        OK(bristlecone_iter_close(begun));
     }
     CHECK(bristlecone_get_with(trees->texts, "a", 1, NULL, NULL) == BRISTLECONE_NO_WRITER);
     /* Items that it has already read come first. */
     int status;
     while ((status = bristlecone_iter_next(iter, &bytes, NULL, NULL, NULL)) == BRISTLECONE_OK) {}
     CHECK(status == BRISTLECONE_NO_WRITER);
-    CHECK(bristlecone_iter_next(iter, &bytes, NULL, NULL, NULL) == BRISTLECONE_NO_WRITER);
+    CHECK(bristlecone_iter_next(iter, &bytes, NULL, NULL, NULL) == BRISTLECONE_ABSENT);
     FAILS(bristlecone_tree_open(pool, "texts", &none), BRISTLECONE_NO_WRITER, "cannot be followed");
     CHECK(bristlecone_pool_trees(pool, NULL, NULL) == BRISTLECONE_NO_WRITER);
     CHECK(strstr(bristlecone_strerror(BRISTLECONE_NO_WRITER), "no process writes"));
@@ -238,10 +233,7 @@ static void processes(void)
     CHECK(info.following == 1 && info.read_only == 1);
     struct trees trees = open_trees(pool, 0);
     for (uint64_t round = 0; round < ROUNDS; round++) read_one(&trees, shared, round);
-    for (int at = 0; at < DESIGNS; at++) {
-        scan(trees.words[at], shared, 0);
-        scan(trees.words[at], shared, BRISTLECONE_CHECKED);
-    }
+    for (int at = 0; at < DESIGNS; at++) scan(trees.words[at], shared);
     writes_are_refused(pool, &trees);
     OK(bristlecone_iter_open(trees.texts, NULL, &iter));
     OK(bristlecone_iter_next(iter, &name, &bytes, NULL, NULL));

@@ -1,9 +1,8 @@
 //! The library's errors as Python exceptions: see `python/bristlecone/_errors.py`.
 
 use std::io::ErrorKind;
-use std::panic::{AssertUnwindSafe, catch_unwind, resume_unwind};
 
-use bristlecone::{Error, Result};
+use bristlecone::Error;
 use pyo3::exceptions::PyRuntimeError;
 use pyo3::intern;
 use pyo3::prelude::*;
@@ -85,16 +84,6 @@ pub fn raise(py: Python<'_>, error: Error) -> PyErr {
         _ => {}
     }
     exception(py, class(&error), &message, &more)
-}
-
-/// Runs an operation on a tree. On a pool that is followed, calls of the library without an error
-/// result panic instead.
-#[inline]
-pub fn caught<R>(work: impl FnOnce() -> Result<R>) -> Result<R> {
-    catch_unwind(AssertUnwindSafe(work)).unwrap_or_else(|thrown| match thrown.downcast::<Error>() {
-        Ok(error) => Err(*error),
-        Err(thrown) => resume_unwind(thrown),
-    })
 }
 
 /// Returns the exception for a closed object.

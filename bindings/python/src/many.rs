@@ -9,7 +9,7 @@ use pyo3::types::{PyIterator, PyList, PyString};
 
 use crate::buffer::{Column, Grown};
 use crate::convert::{Role, datum};
-use crate::error::{after, caught, fault, raise};
+use crate::error::{after, fault, raise};
 use crate::handle::Tree;
 use crate::kind::format;
 
@@ -103,9 +103,7 @@ fn in_turn<T: Send>(
         if items.is_empty() {
             return Ok(false);
         }
-        let apply =
-            |tree: &Dynamic| caught(|| Ok(apply(tree, items))).unwrap_or_else(|error| (0, Err(error)));
-        let (now, applied) = tree.slot.gate.with_detached(py, apply)?;
+        let (now, applied) = tree.slot.gate.with_detached(py, |tree| apply(tree, items))?;
         *done += now;
         applied.map_err(|error| raise(py, error))?;
         py.check_signals().map(|()| true)
@@ -187,15 +185,12 @@ fn lookup<'py>(
         Source::Column(keys) if keys.is_u64() && has_words(tree) => {
             let mut words = Vec::new();
             let apply = |tree: &Dynamic, keys: Vec<u64>| {
-                if let Err(error) = tree.opened_here() {
-                    return (0, Err(error));
-                }
                 let Some(tree) = tree.as_u64() else {
                     return (0, Err(Error::invalid("the tree has other types than it had")));
                 };
-                tree.get_many(&keys, &mut words);
+                let looked = tree.get_many(&keys, &mut words);
                 words.drain(..).for_each(|word| note(word.map(Datum::U64)));
-                (keys.len(), Ok(()))
+                (keys.len(), looked)
             };
             in_turn(py, tree, |from| Ok(keys.words(py, from..from + TOGETHER).collect()), apply)?;
         }

@@ -13,7 +13,7 @@ use crate::error::raise;
 use crate::gate::Gate;
 use crate::handle::{Between, Tree};
 use crate::slot::{Shared, Slot};
-use crate::view::{Items, Rest, What};
+use crate::view::{Items, Rest, What, some_of};
 
 /// The view through which trees are read.
 #[derive(Debug)]
@@ -26,22 +26,16 @@ pub enum Seen {
 impl Seen {
     fn get(&self, tree: &Dynamic, key: Datum<'_>) -> Result<Option<Datum<'static>>> {
         match self {
-            Self::Snapshot(snapshot) => snapshot.tree(tree).try_get(key),
+            Self::Snapshot(snapshot) => snapshot.tree(tree).get(key),
             Self::Transaction(transaction) => lock(transaction).get(tree, key),
         }
     }
 
     fn items(&self, tree: &Dynamic, within: &Between, backward: bool, most: usize) -> Result<Vec<Item>> {
-        fn some<I: DoubleEndedIterator>(mut items: I, backward: bool, most: usize) -> Vec<I::Item> {
-            let next = || if backward { items.next_back() } else { items.next() };
-            std::iter::from_fn(next).take(most).collect()
-        }
         let within = (within.0.as_ref().map(Datum::borrowed), within.1.as_ref().map(Datum::borrowed));
         match self {
-            Self::Snapshot(snapshot) => {
-                some(snapshot.tree(tree).try_range(within)?, backward, most).into_iter().collect()
-            }
-            Self::Transaction(transaction) => Ok(some(lock(transaction).range(tree, within), backward, most)),
+            Self::Snapshot(snapshot) => some_of(snapshot.tree(tree).range(within), backward, most),
+            Self::Transaction(transaction) => some_of(lock(transaction).range(tree, within), backward, most),
         }
     }
 

@@ -41,7 +41,7 @@ pub fn open(
     }
     let opened = py.detach(|| {
         let path = std::path::absolute(&path).map_err(|error| Error::io("looking for the pool", error))?;
-        let pool = if follow { options.throw_errors(true).follow(&path) } else { options.open(&path) }?;
+        let pool = if follow { options.follow(&path) } else { options.open(&path) }?;
         Ok((pool, path))
     });
     let (pool, path) = opened.map_err(refused)?;

@@ -8,7 +8,7 @@ use bristlecone::dynamic::{Kind, Tree};
 use bristlecone::{Domain, Pool, Result};
 use pyo3::prelude::*;
 
-use crate::error::{caught, raise};
+use crate::error::raise;
 use crate::gate::Gate;
 use crate::moment::Seen;
 
@@ -38,7 +38,7 @@ impl Slot {
     /// Calls `read` with the tree. It must not run Python code.
     #[inline]
     pub fn read<R>(&self, py: Python<'_>, read: impl FnOnce(&Tree) -> Result<R>) -> PyResult<R> {
-        self.gate.with(py, |tree| caught(|| read(tree)))?.map_err(|error| raise(py, error))
+        self.gate.with(py, read)?.map_err(|error| raise(py, error))
     }
 
     /// Calls `write` with the tree. It must not run Python code.
@@ -54,7 +54,7 @@ impl Slot {
 
     /// Calls `work` with the tree while other Python threads run.
     pub fn work<R: Send>(&self, py: Python<'_>, work: impl FnOnce(&Tree) -> Result<R> + Send) -> PyResult<R> {
-        self.gate.with_detached(py, |tree| caught(|| work(tree)))?.map_err(|error| raise(py, error))
+        self.gate.with_detached(py, work)?.map_err(|error| raise(py, error))
     }
 }
 

@@ -50,7 +50,7 @@ impl Tree {
     }
 
     fn __len__(&self, py: Python<'_>) -> PyResult<usize> {
-        self.slot.read(py, |tree| tree.opened_here().map(|()| tree.len() as usize))
+        self.slot.read(py, |tree| tree.len().map(|items| items as usize))
     }
 
     fn __bool__(&self, py: Python<'_>) -> PyResult<bool> {
@@ -379,7 +379,7 @@ impl Tree {
 
     /// Returns the tree's space usage.
     fn stats<'py>(&self, py: Python<'py>) -> PyResult<Bound<'py, PyDict>> {
-        let told = self.slot.work(py, |tree| tree.opened_here().map(|()| tree.stats()))?;
+        let told = self.slot.work(py, |tree| tree.stats())?;
         stats(py, &told)
     }
 

@@ -61,7 +61,7 @@ impl View {
     fn __len__(&self, py: Python<'_>) -> PyResult<usize> {
         let slot = &self.tree.get().slot;
         if self.whole {
-            return slot.read(py, |tree| tree.opened_here().map(|()| tree.len() as usize));
+            return slot.read(py, |tree| tree.len().map(|items| items as usize));
         }
         slot.work(py, |tree| tree.count_within(&self.bounds)).map(|count| count as usize)
     }
@@ -190,11 +190,11 @@ impl Columns {
         wanted: usize,
     ) -> bristlecone::Result<usize> {
         let (some, last) = match tree.words_within(bounds)? {
-            Some(items) if backward => self.take_words(items.rev().take(wanted)),
-            Some(items) => self.take_words(items.take(wanted)),
+            Some(items) if backward => self.take_words(items.rev().take(wanted))?,
+            Some(items) => self.take_words(items.take(wanted))?,
             None => {
                 let items = tree.range_within(bounds)?;
-                if backward { self.take(items.rev(), wanted) } else { self.take(items, wanted) }
+                if backward { self.take(items.rev(), wanted)? } else { self.take(items, wanted)? }
             }
         };
         if let Some(last) = last.filter(|_| some == wanted) {
@@ -204,14 +204,18 @@ impl Columns {
     }
 
     /// Appends items of words; returns how many, and the last key.
-    fn take_words(&mut self, items: impl Iterator<Item = (u64, u64)>) -> (usize, Option<Datum<'static>>) {
+    fn take_words(
+        &mut self,
+        mut items: impl Iterator<Item = bristlecone::Result<(u64, u64)>>,
+    ) -> bristlecone::Result<(usize, Option<Datum<'static>>)> {
         let words = |column: &mut Option<Grown>| match column {
             Some(Grown::U64(words)) => Some(std::mem::take(words)),
             _ => None,
         };
         let (mut keys, mut values) = (words(&mut self.keys), words(&mut self.values));
         let (mut some, mut last) = (0, None);
-        for (key, value) in items {
+        let taken = items.try_for_each(|item| {
+            let (key, value) = item?;
             (some, last) = (some + 1, Some(key));
             if let Some(keys) = &mut keys {
                 keys.push(key);
@@ -219,15 +223,21 @@ impl Columns {
             if let Some(values) = &mut values {
                 values.push(value);
             }
-        }
+            Ok(())
+        });
         (self.keys, self.values) = (keys.map(Grown::U64), values.map(Grown::U64));
-        (some, last.map(Datum::U64))
+        taken.map(|()| (some, last.map(Datum::U64)))
     }
 
     /// Appends up to `wanted` items; returns how many, and the last key if there may be more.
-    fn take(&mut self, items: impl Iterator<Item = Item>, wanted: usize) -> (usize, Option<Datum<'static>>) {
+    fn take(
+        &mut self,
+        items: impl Iterator<Item = bristlecone::Result<Item>>,
+        wanted: usize,
+    ) -> bristlecone::Result<(usize, Option<Datum<'static>>)> {
         let (mut some, mut last) = (0, None);
-        for (key, value) in items.take(wanted) {
+        for item in items.take(wanted) {
+            let (key, value) = item?;
             some += 1;
             if let Some(values) = &mut self.values {
                 values.push(Some(value));
@@ -240,7 +250,7 @@ impl Columns {
                 None => last = Some(key),
             }
         }
-        (some, last)
+        Ok((some, last))
     }
 }
 
@@ -258,6 +268,23 @@ fn described<'py>(py: Python<'py>, kind: &Kind) -> PyResult<Bound<'py, PyAny>> {
         }
         other => other.to_string().into_pyobject(py)?.into_any(),
     })
+}
+
+/// Returns up to `most` items from an end. An error behind some items is left to the next call.
+pub fn some_of(
+    mut items: impl DoubleEndedIterator<Item = bristlecone::Result<Item>>,
+    backward: bool,
+    most: usize,
+) -> bristlecone::Result<Vec<Item>> {
+    let mut read = Vec::new();
+    while read.len() < most {
+        match if backward { items.next_back() } else { items.next() } {
+            Some(Ok(item)) => read.push(item),
+            Some(Err(error)) if read.is_empty() => return Err(error),
+            Some(Err(_)) | None => break,
+        }
+    }
+    Ok(read)
 }
 
 /// The unread part of an iterator.
@@ -278,9 +305,7 @@ impl Rest {
     ) -> PyResult<Vec<(Datum<'static>, Datum<'static>)>> {
         match self {
             Self::Tree(bounds) => slot.read(py, |tree| {
-                let mut range = tree.range_within(bounds)?;
-                let step = || if backward { range.next_back() } else { range.next() };
-                let read: Vec<_> = std::iter::from_fn(step).take(most).collect();
+                let read = some_of(tree.range_within(bounds)?, backward, most)?;
                 if let Some((last, _)) = read.last() {
                     tree.narrow(bounds, last, backward)?;
                 }

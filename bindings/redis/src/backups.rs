@@ -79,7 +79,7 @@ pub fn before_sleep(ctx: Ctx) {
         return;
     }
     let has_aof = server::has_append_only_file();
-    let done = if has_aof && state::store().items().len() <= APPENDED_MAX {
+    let done = if has_aof && state::store().items().len().is_ok_and(|items| items <= APPENDED_MAX) {
         let appended = append(ctx);
         COMPLETE.store(appended.is_ok(), Ordering::Relaxed);
         match &appended {

@@ -215,7 +215,7 @@ pub fn restore(ctx: Ctx) {
     match result {
         Ok(maps) => {
             backups::started(from_pool, maps == 0 && PLACEHOLDERS.load(Ordering::Relaxed) == 0);
-            let fields = store.items().len();
+            let fields = store.items().len().unwrap_or(0);
             log(ctx, c"notice", &format!("bristlecone: {maps} maps of the pool are served, {fields} fields"));
         }
         // To serve without them would be to lose them with the next write.

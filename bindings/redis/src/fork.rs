@@ -78,7 +78,7 @@ fn answer(store: &Store, snapshot: &Snapshot, mut stream: UnixStream) {
 
 fn send(store: &Store, snapshot: &Snapshot, id: u64, stream: &mut UnixStream) -> Result<()> {
     let bounds = all_of(id);
-    let items = snapshot.tree(store.items()).try_range(borrowed(&bounds))?;
+    let items = snapshot.tree(store.items()).range(borrowed(&bounds));
     pack(items, ID_BYTES, |piece| {
         stream.write_all(&(piece.len() as u32).to_le_bytes()).map_err(failed)?;
         stream.write_all(piece).map_err(failed)

@@ -92,7 +92,7 @@ fn load(ctx: Ctx, words: &[&[u8]]) -> Result<(), String> {
 /// Refuses a pool with maps in a server that serves already: they would replace keys of the same names, and come to a replica
 /// past its master.
 fn refuse_while_serving(ctx: Ctx, store: &store::Store) -> Result<(), String> {
-    if !store.is_ready() || store.directory().is_empty() {
+    if !store.is_ready() || store.directory().is_empty().map_err(|error| error.to_string())? {
         return Ok(());
     }
     let flags = call!(RedisModule_GetContextFlags(ctx)) as u32;

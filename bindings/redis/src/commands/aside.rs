@@ -116,8 +116,7 @@ fn serve(receiver: &Mutex<Receiver<Work>>) {
         let Ok(Work { client, gone, snapshot, part, timing }) = work else { return };
         let ctx = call!(RedisModule_GetThreadSafeContext(client.0.as_ptr()));
         let replied = std::panic::catch_unwind(std::panic::AssertUnwindSafe(|| {
-            let rest =
-                snapshot.tree(state::store().items()).try_range(borrowed(&part.wanted.after(&part.found)));
+            let rest = snapshot.tree(state::store().items()).range(borrowed(&part.wanted.after(&part.found)));
             send(Reply(ctx), &part, rest, &gone);
         }));
         if replied.is_err() {
@@ -131,7 +130,7 @@ fn serve(receiver: &Mutex<Receiver<Work>>) {
 }
 
 /// Replies what was found, and the rest of what is wanted. What is damaged is an error at the end of the array.
-pub fn send<I>(reply: Reply, part: &Part, rest: Result<I>, gone: &AtomicBool)
+pub fn send<I>(reply: Reply, part: &Part, rest: I, gone: &AtomicBool)
 where
     I: DoubleEndedIterator<Item = Result<(Vec<u8>, Vec<u8>)>>,
 {
@@ -139,7 +138,7 @@ where
     let mut array = reply.open_array();
     array.add(found.reply(wanted, reply));
     let left = wanted.limit - found.len();
-    let mut send = |item: Result<(Vec<u8>, Vec<u8>)>| match item {
+    let send = |item: Result<(Vec<u8>, Vec<u8>)>| match item {
         Ok((key, value)) => {
             array.add(wanted.reply(reply, &key, &value));
             !gone.load(Ordering::Relaxed)
@@ -150,10 +149,10 @@ where
             false
         }
     };
-    match rest {
-        Err(error) => _ = send(Err(error)),
-        Ok(rest) if wanted.backward => _ = rest.rev().take(left).all(send),
-        Ok(rest) => _ = rest.take(left).all(send),
+    if wanted.backward {
+        _ = rest.rev().take(left).all(send);
+    } else {
+        _ = rest.take(left).all(send);
     }
 }
 

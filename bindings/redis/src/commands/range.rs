@@ -104,7 +104,7 @@ pub fn range(call: &Call<'_>) -> Done {
         found.reply(&wanted, call.reply);
     } else if let Err(part) = aside::reply(call, Box::new(Part { wanted, found })) {
         let rest = call.store.range(&part.wanted.after(&part.found));
-        aside::send(call.reply, &part, Ok(rest), &AtomicBool::new(false));
+        aside::send(call.reply, &part, rest, &AtomicBool::new(false));
     }
     Ok(())
 }

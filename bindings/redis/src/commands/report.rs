@@ -77,7 +77,7 @@ unsafe extern "C" fn report(info: *mut raw::RedisModuleInfoCtx, for_crash: c_int
     number(c"used_bytes", used_bytes);
     number(c"free_bytes", pool.max_bytes.saturating_sub(used_bytes));
     number(c"maps", Map::in_keys());
-    number(c"fields", store.items().len());
+    number(c"fields", store.items().len().unwrap_or(0));
     number(c"maps_to_free", store.garbage_len() as u64);
     number(c"reserve", u64::from(store.has_reserve()));
     number(c"evictable", u64::from(eviction::is_possible()));

@@ -52,7 +52,7 @@ impl Store {
 
     fn is_covered(&self, id: u64, space: u64) -> bool {
         let db = lock(&self.spaces).of_db.iter().find(|(_, of_db)| **of_db == space).map(|(db, _)| *db);
-        let entry = self.directory.try_get(&place(space, id)).ok().flatten();
+        let entry = self.directory.get(&place(space, id)).ok().flatten();
         let name = entry.as_deref().and_then(entry_of).map(|(_, name)| name);
         db.zip(name).is_some_and(|(db, name)| kind::is_of_another(db, name))
     }

@@ -138,7 +138,7 @@ impl Store {
         let dbs: HashMap<u64, i32> =
             lock(&self.spaces).of_db.iter().map(|(db, space)| (*space, *db)).collect();
         let mut entries = Vec::new();
-        for entry in self.directory.try_range(..) {
+        for entry in self.directory.range(..) {
             let (key, value) = entry?;
             let space = number(key.get(..ID_BYTES).unwrap_or_default())?;
             let Some(db) = dbs.get(&space) else { continue };

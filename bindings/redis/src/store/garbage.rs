@@ -128,7 +128,7 @@ impl Store {
     /// Removes some items of a space that no database has, and its note at last.
     fn sweep_space(&self, space: u64, items_max: usize) -> Result<Swept> {
         let bounds = all_of(space);
-        let Some((key, _)) = self.directory.try_range(borrowed(&bounds)).next().transpose()? else {
+        let Some((key, _)) = self.directory.range(borrowed(&bounds)).next().transpose()? else {
             self.meta.remove(&Note::Flushed(space).key())?;
             return Ok(Swept { items: 0, is_gone: true });
         };

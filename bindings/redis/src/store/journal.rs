@@ -90,7 +90,7 @@ impl Step<'_> {
     /// Writes what a key has into the journal.
     fn keep(&mut self, of: Of, key: &[u8]) {
         if self.number.is_some() {
-            match self.store.tree(of).try_get(key) {
+            match self.store.tree(of).get(key) {
                 Ok(old) => self.keep_value(of, key, old),
                 Err(error) => self.refused = Some(error),
             }
@@ -316,7 +316,7 @@ impl Store {
     pub(super) fn find_journal(&self) -> Result<bool> {
         let mut journal = lock(&self.journal);
         let bounds = (Bound::Included(PREFIX.to_vec()), Bound::Unbounded);
-        for found in self.meta.try_range(borrowed(&bounds)) {
+        for found in self.meta.range(borrowed(&bounds)) {
             let (key, _) = found?;
             if !key.starts_with(PREFIX) {
                 break;
@@ -354,7 +354,7 @@ impl Store {
         let short = || damaged("a row of the journal");
         let mut row = row.to_vec();
         let number = number(row.get(PREFIX.len()..PREFIX.len() + 8).ok_or_else(short)?)?;
-        let change = self.meta.try_get(&row)?.as_deref().and_then(Change::from_bytes).ok_or_else(short)?;
+        let change = self.meta.get(&row)?.as_deref().and_then(Change::from_bytes).ok_or_else(short)?;
         // A file that was not read says nothing.
         if change.has_file && last.is_none_or(|last| number <= last) {
             return Ok(());
@@ -370,7 +370,7 @@ impl Store {
         }
         *row.last_mut().ok_or_else(short)? = 1;
         // It is written before its change, and the first to go when the journal is emptied.
-        let Some(old) = self.meta.try_get(&row)? else { return Ok(()) };
+        let Some(old) = self.meta.get(&row)? else { return Ok(()) };
         let old = old.get(..change.old_bytes as usize).ok_or_else(short)?;
         self.with_reserve(|| tree.upsert(&change.key, old))
     }
@@ -411,7 +411,7 @@ mod tests {
             step.unwrap();
         }
         for number in 4..=5 {
-            let old = store.items.try_get(&key("a")).unwrap();
+            let old = store.items.get(&key("a")).unwrap();
             store.keep_alone(Number(number, has_file), &key("a"), old).unwrap();
             store.items.upsert(&key("a"), b"4").unwrap();
         }

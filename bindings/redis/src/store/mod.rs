@@ -188,9 +188,10 @@ impl Store {
         &self.meta
     }
 
-    /// Returns whether the pool holds all that it should.
+    /// Returns whether the pool holds all that it should. A note that cannot be read counts: the maps of the pool are not given up
+    /// for it.
     pub fn is_ready(&self) -> bool {
-        self.meta.contains_key(&Note::Ready.key())
+        self.meta.contains_key(&Note::Ready.key()).unwrap_or(true)
     }
 
     /// Notes durably whether the pool holds all that it should.
@@ -237,7 +238,7 @@ impl Store {
         self.settle()?;
         let key = item_key(id, field);
         if self.has_journal(false) {
-            let old = self.items.try_get(&key)?;
+            let old = self.items.get(&key)?;
             self.with_room(|| self.replace(&key, old.clone(), Some(value)))?;
             return Ok(old.is_none());
         }
@@ -249,7 +250,7 @@ impl Store {
         self.settle()?;
         let key = item_key(id, field);
         if self.has_journal(false) {
-            let old = self.items.try_get(&key)?;
+            let old = self.items.get(&key)?;
             let is_there = old.is_some();
             self.replace(&key, old, None)?;
             return Ok(is_there);

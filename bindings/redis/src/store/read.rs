@@ -15,7 +15,7 @@ pub type Item = (Vec<u8>, Vec<u8>);
 impl Store {
     /// Returns the value of a field.
     pub fn value(&self, id: u64, field: &[u8]) -> Result<Option<Vec<u8>>> {
-        self.items.try_get(&item_key(id, field))
+        self.items.get(&item_key(id, field))
     }
 
     /// Returns which of the fields a map has.
@@ -25,7 +25,7 @@ impl Store {
 
     /// Returns the items within bounds, in order, from both ends.
     pub fn range(&self, bounds: &Bounds) -> impl DoubleEndedIterator<Item = Result<Item>> + use<'_> {
-        self.items.try_range(borrowed(bounds))
+        self.items.range(borrowed(bounds))
     }
 
     /// Returns whether a map has a field.

@@ -52,8 +52,10 @@ impl Store {
     fn fill_reserve(&self) -> Result<()> {
         let tree: Tree<u64, Vec<u8>> = self.pool.tree(NAME)?;
         let value = vec![0; VALUE_BYTES];
-        let missing = (0..VALUES).filter(|number| !tree.contains_key(*number));
-        missing.into_iter().try_for_each(|number| tree.upsert(number, &value))
+        (0..VALUES).try_for_each(|number| match tree.contains_key(number)? {
+            true => Ok(()),
+            false => tree.upsert(number, &value),
+        })
     }
 
     /// Makes the tree of items give up what was removed: it does so with its own writes. Map 0 is none.
@@ -124,7 +126,7 @@ impl Store {
     /// Finishes a move between databases that a crash has interrupted.
     pub(super) fn finish_move(&self, id: u64, spaces: &[u8]) -> Result<()> {
         let (from, to) = spaces.split_at_checked(8).ok_or_else(|| damaged("a move"))?;
-        if self.directory.try_get(&place(number(to)?, id))?.is_some() {
+        if self.directory.get(&place(number(to)?, id))?.is_some() {
             self.directory.remove(&place(number(from)?, id))?;
         }
         self.meta.remove(&Note::Moving(id).key()).map(drop)

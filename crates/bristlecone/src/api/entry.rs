@@ -30,7 +30,7 @@ impl<K: Key, V: Value> Tree<K, V> {
     /// for word in "to be or not to be".split(' ') {
     ///     words.entry(word).and_modify(|count| *count += 1).or_insert(1)?;
     /// }
-    /// assert_eq!(words.get("be"), Some(2));
+    /// assert_eq!(words.get("be")?, Some(2));
     /// assert_eq!(words.entry("not").or_insert(7)?, 1);
     /// # Ok::<(), bristlecone::Error>(())
     /// ```

@@ -41,7 +41,7 @@ impl<K: Key, V: Value> Tree<K, V> {
     /// assert_eq!(hits.fetch_update("/", count)?, Some(1));
     /// // The last visitor removes the key.
     /// assert_eq!(hits.fetch_update("/", |hits| hits.filter(|hits| *hits > 2))?, Some(2));
-    /// assert_eq!(hits.get("/"), None);
+    /// assert_eq!(hits.get("/")?, None);
     /// # Ok::<(), bristlecone::Error>(())
     /// ```
     pub fn fetch_update(

@@ -30,7 +30,7 @@ use crate::index::parts::codec::{Codec, KeyCodec};
 /// visits.insert(("/about", -44), 1)?;
 /// visits.insert(("/about", 2026), 7)?;
 /// visits.insert(("/", 2026), 12)?;
-/// let years: Vec<i32> = visits.iter().map(|((_, year), _)| year).collect();
+/// let years = visits.iter().map(|item| Ok(item?.0.1)).collect::<bristlecone::Result<Vec<i32>>>()?;
 /// assert_eq!(years, [2026, -44, 2026]); // of "/", then of "/about"
 /// # drop((visits, pool));
 /// # Ok::<(), bristlecone::Error>(())

@@ -251,12 +251,10 @@ impl PoolOptions {
     /// not reuse freed memory while a lookup may read it, for at most one second. A lookup that takes longer, because
     /// its process was stopped, is repeated. Any number of threads and up to 256 followers may read.
     ///
-    /// A follower thread notices within a thousand lookups that the writer has exited. From then on, lookups that
-    /// return a `Result` ([`Tree::look_up`](crate::Tree::look_up), [`try_get`](crate::Tree::try_get),
-    /// [`try_range`](crate::Tree::try_range)) return [`Error::NoWriter`], and the others panic with its message. If a
-    /// new writer has opened the pool, lookups continue with that one. Writes return [`Error::ReadOnly`]. Snapshots,
-    /// transactions and copies of a followed pool return [`Error::Invalid`]. `len` counts the items of a WO-tree if its
-    /// writer has not counted them.
+    /// A follower thread notices within a thousand lookups that the writer has exited. From then on, reads return
+    /// [`Error::NoWriter`]. If a new writer has opened the pool, lookups continue with that one. Writes return
+    /// [`Error::ReadOnly`]. Snapshots, transactions and copies of a followed pool return [`Error::Invalid`]. `len`
+    /// counts the items of a WO-tree if its writer has not counted them.
     ///
     /// # Errors
     ///
@@ -274,11 +272,11 @@ impl PoolOptions {
     /// let follower = Pool::follow(&path)?; // in any process
     /// let followed = follower.tree::<&str, u64>("ages")?;
     /// ages.insert("Methuselah", 4857)?;
-    /// assert_eq!(followed.get("Methuselah"), Some(4857));
+    /// assert_eq!(followed.get("Methuselah")?, Some(4857));
     /// assert!(matches!(followed.insert("Pando", 16000), Err(Error::ReadOnly)));
     /// drop(ages);
     /// writer.close()?;
-    /// assert!(matches!(followed.look_up("Methuselah"), Err(Error::NoWriter { .. })));
+    /// assert!(matches!(followed.get("Methuselah"), Err(Error::NoWriter { .. })));
     /// # std::fs::remove_file(&path).unwrap();
     /// # Ok(())
     /// # }

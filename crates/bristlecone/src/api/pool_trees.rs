@@ -33,7 +33,7 @@ impl Pool {
     /// places.insert(("Ulm", 89073), 1)?;
     /// // Handles to one tree, from all threads.
     /// let again = pool.tree::<(&str, u32), u64>("places")?;
-    /// assert_eq!(again.get(("Ulm", 89073)), Some(1));
+    /// assert_eq!(again.get(("Ulm", 89073))?, Some(1));
     /// assert!(matches!(pool.tree::<u64, u64>("places"), Err(Error::Mismatch { .. })));
     /// # Ok::<(), bristlecone::Error>(())
     /// ```

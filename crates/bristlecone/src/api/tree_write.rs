@@ -52,7 +52,7 @@ impl<K: Key, V: Value> Tree<K, V> {
     /// let ages = pool.tree::<&str, u64>("ages")?;
     /// ages.upsert("Pando", 14_000)?;
     /// ages.upsert("Pando", 16_000)?;
-    /// assert_eq!(ages.get("Pando"), Some(16_000));
+    /// assert_eq!(ages.get("Pando")?, Some(16_000));
     /// # Ok::<(), bristlecone::Error>(())
     /// ```
     pub fn upsert(&self, key: K::Ref<'_>, value: V::Ref<'_>) -> Result<()> {
@@ -109,7 +109,7 @@ impl<K: Key, V: Value> Tree<K, V> {
     /// # let pool = bristlecone::Pool::temporary()?;
     /// let ages = pool.tree::<&str, u64>("ages")?;
     /// assert_eq!(ages.update("Pando", 14_000)?, None);
-    /// assert!(ages.is_empty());
+    /// assert!(ages.is_empty()?);
     /// # Ok::<(), bristlecone::Error>(())
     /// ```
     pub fn update(&self, key: K::Ref<'_>, value: V::Ref<'_>) -> Result<Option<V::Owned>> {
@@ -187,7 +187,7 @@ impl<K: Key, V: Value> Tree<K, V> {
     ///
     /// let hits = pool.tree::<&str, u64>("hits")?;
     /// let count = |page| -> bristlecone::Result<u64> {
-    ///     let mut held = hits.get(page);
+    ///     let mut held = hits.get(page)?;
     ///     loop {
     ///         let next = held.unwrap_or(0) + 1;
     ///         match hits.compare_and_swap(page, held, Some(next)) {

@@ -9,9 +9,8 @@ use crate::index::parts::codec::Codec;
 /// `()`, `bool`, `char`, integers up to 64 bits and floats are stored as words in the tree, with their
 /// whole domain. All other types are stored in a record of up to 128 KiB.
 ///
-/// A value whose bytes do not decode as its type was damaged. [`get`](crate::Tree::get) and
-/// [`range`](crate::Tree::range), which have no error to return, skip it;
-/// [`try_get`](crate::Tree::try_get) and [`try_range`](crate::Tree::try_range) report it.
+/// A value whose bytes do not decode as its type was damaged: reads return
+/// [`Error::Corrupted`](crate::Error). [`readable`](crate::Tree::readable) skips it.
 ///
 /// The library implements the trait. Its hidden items are private to the library and may change.
 #[diagnostic::on_unimplemented(

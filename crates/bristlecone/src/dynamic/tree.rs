@@ -159,8 +159,12 @@ impl Tree {
         value.and_then(|value| V::take(self.value_kind(), Role::Value, value))
     }
 
-    /// Fails in a child of the process that opened the pool.
-    pub(super) fn opened_here(&self) -> Result<()> {
+    /// Verifies that this process opened the pool.
+    ///
+    /// # Errors
+    ///
+    /// [`Error::Forked`] in a child of the process that opened the pool.
+    pub fn opened_here(&self) -> Result<()> {
         each!(&self.on, tree => tree.opened_here())
     }
 

@@ -22,7 +22,7 @@ impl Tree {
     /// assert_eq!(ages.insert("Pando", 16_000u64)?, Some(Datum::U64(14_000)));
     /// assert_eq!(ages.update("Yggdrasil", 1u64)?, None); // absent, unchanged
     /// assert_eq!(ages.remove("Pando")?, Some(Datum::U64(16_000)));
-    /// assert!(ages.is_empty());
+    /// assert!(ages.is_empty()?);
     /// # Ok::<(), bristlecone::Error>(())
     /// ```
     pub fn insert<'k, 'v>(
@@ -122,7 +122,7 @@ impl Tree {
     /// let taken = seats.compare_and_swap(12u64, None, Some("Grace".into())).unwrap_err();
     /// assert_eq!(taken.into_found()?, Some("Ada".into()));
     /// seats.compare_and_swap(12u64, Some("Ada".into()), None)?;
-    /// assert!(seats.is_empty());
+    /// assert!(seats.is_empty()?);
     /// # Ok::<(), bristlecone::Error>(())
     /// ```
     pub fn compare_and_swap<'k>(

@@ -42,12 +42,12 @@ impl Pool {
     /// batch.insert(&accounts, "alice", 90);
     /// batch.remove(&pending, 17);
     /// batch.commit()?; // durable, both or none
-    /// assert_eq!((accounts.get("alice"), pending.get(17)), (Some(90), None));
+    /// assert_eq!((accounts.get("alice")?, pending.get(17)?), (Some(90), None));
     ///
     /// let mut batch = pool.batch();
     /// batch.expect(&accounts, "alice", Some(100)).insert(&accounts, "alice", 80);
     /// assert!(matches!(batch.commit(), Err(Error::Conflict)));
-    /// assert_eq!(accounts.get("alice"), Some(90));
+    /// assert_eq!(accounts.get("alice")?, Some(90));
     /// # Ok::<(), bristlecone::Error>(())
     /// ```
     pub fn batch(&self) -> Batch {
@@ -70,7 +70,7 @@ impl Batch {
     /// let mut batch = pool.batch();
     /// batch.insert(&ages, "Methuselah", 4857).insert(&ages, "Prometheus", 4900).insert(&ages, "Methuselah", 4858);
     /// batch.commit()?;
-    /// assert_eq!((ages.get("Methuselah"), ages.get("Prometheus")), (Some(4858), Some(4900)));
+    /// assert_eq!((ages.get("Methuselah")?, ages.get("Prometheus")?), (Some(4858), Some(4900)));
     /// # Ok::<(), bristlecone::Error>(())
     /// ```
     pub fn insert<T: TreeHandle>(&mut self, tree: &T, key: T::Key<'_>, value: T::Value<'_>) -> &mut Self {
@@ -90,7 +90,7 @@ impl Batch {
     /// let mut batch = pool.batch();
     /// batch.remove(&ages, "Methuselah").remove(&ages, "Pando").insert(&ages, "Prometheus", 4900);
     /// batch.commit()?;
-    /// assert_eq!((ages.get("Methuselah"), ages.len()), (None, 1));
+    /// assert_eq!((ages.get("Methuselah")?, ages.len()?), (None, 1));
     /// # Ok::<(), bristlecone::Error>(())
     /// ```
     pub fn remove<T: TreeHandle>(&mut self, tree: &T, key: T::Key<'_>) -> &mut Self {
@@ -116,7 +116,7 @@ impl Batch {
     /// let mut batch = pool.batch();
     /// batch.expect(&ages, "Methuselah", Some(4857)).remove(&ages, "Methuselah");
     /// assert!(matches!(batch.commit(), Err(Error::Conflict)));
-    /// assert_eq!(ages.get("Methuselah"), Some(4858));
+    /// assert_eq!(ages.get("Methuselah")?, Some(4858));
     /// # Ok::<(), bristlecone::Error>(())
     /// ```
     pub fn expect<T: TreeHandle>(
@@ -147,7 +147,7 @@ impl Batch {
     /// assert!(batch.is_empty());
     /// batch.insert(&ages, "Methuselah", 4857).insert(&ages, "Methuselah", 4858).remove(&ages, "Pando");
     /// assert_eq!(batch.len(), 2);
-    /// assert!(ages.is_empty());
+    /// assert!(ages.is_empty()?);
     /// # Ok::<(), bristlecone::Error>(())
     /// ```
     pub fn len(&self) -> usize {
@@ -179,9 +179,9 @@ impl Batch {
     /// let ages = pool.tree::<&str, u64>("ages")?;
     /// let mut batch = pool.batch();
     /// batch.insert(&ages, "Methuselah", 4857).insert(&ages, "Prometheus", 4900);
-    /// assert!(ages.is_empty());
+    /// assert!(ages.is_empty()?);
     /// batch.commit()?; // durable, both
-    /// assert_eq!(ages.len(), 2);
+    /// assert_eq!(ages.len()?, 2);
     /// # Ok::<(), bristlecone::Error>(())
     /// ```
     pub fn commit(self) -> Result<()> {

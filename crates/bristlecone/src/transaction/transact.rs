@@ -78,7 +78,7 @@ impl Pool {
     ///     tx.insert(&accounts, "bob", bob + moved)?;
     ///     Ok(moved)
     /// })?;
-    /// assert_eq!((moved, accounts.get("alice"), accounts.get("bob")), (30, Some(70), Some(30)));
+    /// assert_eq!((moved, accounts.get("alice")?, accounts.get("bob")?), (30, Some(70), Some(30)));
     /// # Ok::<(), bristlecone::Error>(())
     /// ```
     pub fn transaction<R>(&self, mut work: impl FnMut(&Transaction) -> Result<R>) -> Result<R> {
@@ -119,7 +119,7 @@ impl Pool {
     /// }
     /// first.commit()?;
     /// assert!(matches!(second.commit(), Err(Error::Conflict)));
-    /// assert_eq!(hits.get("/"), Some(1));
+    /// assert_eq!(hits.get("/")?, Some(1));
     /// # Ok::<(), bristlecone::Error>(())
     /// ```
     pub fn begin_transaction(&self) -> Result<Transaction> {

@@ -52,7 +52,6 @@ pub fn ask_all(planted: &Planted, path: &Path, opener: u32) {
     forked(pool.prefault(4 << 20));
     forked(pool.check_tree("words").map(drop));
     forked(words.get(7).map(drop));
-    forked(words.get(7).map(drop));
     forked(words.len().map(drop));
     forked(words.leaves_by_items().map(drop));
     forked(words.pop_first().map(drop));
@@ -91,24 +90,24 @@ pub fn ask_all(planted: &Planted, path: &Path, opener: u32) {
     if let Some(texts) = texts {
         forked(texts.insert("x", b"x").map(drop));
         forked(texts.remove("x").map(drop));
-        assert!(panics(path, || texts.get("x").unwrap()));
+        forked(texts.get("x").map(drop));
     }
-    assert!(panics(path, || words.get(7).unwrap()));
-    assert!(panics(path, || words.get_with(7, |_| ()).unwrap()));
-    assert!(panics(path, || words.contains_key(7).unwrap()));
-    assert!(panics(path, || words.iter().map(Result::unwrap).next()));
-    assert!(panics(path, || words.range(3..9).map(Result::unwrap).next_back()));
-    assert!(panics(path, || words.first_key_value().unwrap()));
-    assert!(panics(path, || words.last_key_value().unwrap()));
-    assert!(panics(path, || words.get_many(&[7, 8], &mut Vec::new()).unwrap()));
-    assert!(panics(path, || words.contains_many(&[7, 8], &mut Vec::new()).unwrap()));
-    assert!(panics(path, || words.get_gt(7).unwrap()));
-    assert!(panics(path, || words.keys().map(Result::unwrap).next()));
-    assert!(panics(path, || words.count(3..9).unwrap()));
-    assert!(panics(path, || words.leaves_by_items().unwrap()));
-    assert!(panics(path, || words.len().unwrap()));
-    assert!(panics(path, || words.is_empty().unwrap()));
-    assert!(panics(path, || words.stats().unwrap()));
+    forked(words.get(7).map(drop));
+    forked(words.get_with(7, |_| ()).map(drop));
+    forked(words.contains_key(7).map(drop));
+    forked(words.iter().next().unwrap().map(drop));
+    forked(words.range(3..9).next_back().unwrap().map(drop));
+    forked(words.first_key_value().map(drop));
+    forked(words.last_key_value().map(drop));
+    forked(words.get_many(&[7, 8], &mut Vec::new()).map(drop));
+    forked(words.contains_many(&[7, 8], &mut Vec::new()).map(drop));
+    forked(words.get_gt(7).map(drop));
+    forked(words.keys().next().unwrap().map(drop));
+    forked(words.count(3..9).map(drop));
+    forked(words.leaves_by_items().map(drop));
+    forked(words.len().map(drop));
+    forked(words.is_empty().map(drop));
+    forked(words.stats().map(drop));
     assert!(panics(path, || pool.info()));
     for issues in [words.check(), pool.check()] {
         assert!(issues[0].what.contains("open it again"), "{issues:?}");

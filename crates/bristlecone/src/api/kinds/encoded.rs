@@ -17,11 +17,9 @@ use crate::index::parts::codec::Record;
 /// Operations take a `&T` and return a `T`. Each access decodes the value, including
 /// [`get_with`](crate::Tree::get_with), which passes the decoded value instead of the bytes in the tree.
 ///
-/// A value that does not decode, because it is damaged or was written as another type, counts as absent in
-/// [`get`](crate::Tree::get), [`get_with`](crate::Tree::get_with) and [`range`](crate::Tree::range).
-/// [`try_get`](crate::Tree::try_get) and [`try_range`](crate::Tree::try_range) return
-/// [`Error::Corrupted`](crate::Error) for it. So do writes that would return it, although they have replaced or
-/// removed it. [`contains_key`](crate::Tree::contains_key) and [`upsert`](crate::Tree::upsert) do not decode it.
+/// A value that does not decode, because it is damaged or was written as another type, is
+/// [`Error::Corrupted`](crate::Error) in each read. So it is in writes that would return it, although they have
+/// replaced or removed it. [`contains_key`](crate::Tree::contains_key) and [`upsert`](crate::Tree::upsert) do not decode it.
 /// Compare-and-swap compares the encodings of values.
 ///
 /// The pool's directory stores the kind `postcard`, but not the type. Postcard does not store field names either. New
@@ -41,8 +39,8 @@ use crate::index::parts::codec::Record;
 /// let trees = pool.tree::<u64, Postcard<Tree>>("trees")?;
 /// let methuselah = Tree { name: "Methuselah".into(), age: Some(4857) };
 /// trees.insert(1, &methuselah)?;
-/// assert_eq!(trees.get(1), Some(methuselah));
-/// assert_eq!(trees.get_with(1, |tree| tree.name.len()), Some(10));
+/// assert_eq!(trees.get(1)?, Some(methuselah));
+/// assert_eq!(trees.get_with(1, |tree| tree.name.len())?, Some(10));
 /// # drop((trees, pool));
 /// # Ok::<(), bristlecone::Error>(())
 /// ```

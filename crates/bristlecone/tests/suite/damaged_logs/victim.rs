@@ -44,14 +44,14 @@ impl Codec for Words {
     }
 
     fn holds(tree: &Tree<u64, u64>, key: u64, value: u64) -> bool {
-        tree.get(key).unwrap() == Some(value)
+        tree.get(key).is_ok_and(|found| found == Some(value))
     }
 
     fn items(tree: &Tree<u64, u64>, backward: bool) -> Items {
         if backward {
-            tree.iter().map(Result::unwrap).rev().collect()
+            tree.readable(..).filter_map(Result::ok).rev().collect()
         } else {
-            tree.iter().map(Result::unwrap).collect()
+            tree.readable(..).filter_map(Result::ok).collect()
         }
     }
 }
@@ -77,7 +77,7 @@ impl Codec for Texts {
     }
 
     fn holds(tree: &Tree<Self::Key, Self::Value>, key: u64, value: u64) -> bool {
-        tree.get(&text(key)).unwrap() == Some(bytes(value))
+        tree.get(&text(key)).is_ok_and(|found| found == Some(bytes(value)))
     }
 
     fn items(tree: &Tree<Self::Key, Self::Value>, backward: bool) -> Items {
@@ -86,9 +86,9 @@ impl Codec for Texts {
         let value = |value: Vec<u8>| value.first_chunk().map_or(7, |first| u64::from_le_bytes(*first));
         let both = |(k, v): (String, Vec<u8>)| (key(k), value(v));
         if backward {
-            tree.iter().map(Result::unwrap).rev().map(both).collect()
+            tree.readable(..).filter_map(Result::ok).rev().map(both).collect()
         } else {
-            tree.iter().map(Result::unwrap).map(both).collect()
+            tree.readable(..).filter_map(Result::ok).map(both).collect()
         }
     }
 }

@@ -228,21 +228,22 @@ impl<I: Items> Site<I> {
             self.look_at_salvaged(&tree)?;
         }
         let issues = tree.check().len() + pool.check().len();
-        let items: Vec<_> = tree.iter().map(Result::unwrap).take(MANY).collect();
-        let mut back: Vec<_> = tree.iter().map(Result::unwrap).rev().take(MANY).collect();
+        let items: Vec<_> = tree.readable(..).filter_map(Result::ok).take(MANY).collect();
+        let mut back: Vec<_> = tree.readable(..).filter_map(Result::ok).rev().take(MANY).collect();
         back.reverse();
         if items.len() == MANY {
             return Err("items without end".to_owned());
         }
         let gets =
-            |(key, value): &Item<I>| tree.get(I::key_ref(key)).unwrap().is_some_and(|found| found == *value);
+            |(key, value): &Item<I>| matches!(tree.get(I::key_ref(key)), Ok(Some(found)) if found == *value);
         let (agree, absent) = (items.iter().all(gets), self.truth.iter().filter(|item| !gets(item)).count());
         if issues == 0 {
             let ordered = items.is_sorted_by(|a, b| a.0 < b.0);
             let missing = self.truth.iter().filter(|item| !items.contains(item)).count();
-            let same = items == back && tree.len().unwrap() == items.len() as u64 && absent == missing;
+            let same =
+                items == back && tree.len().is_ok_and(|len| len == items.len() as u64) && absent == missing;
             if !agree || !ordered || !same {
-                let [n, back, len] = [items.len(), back.len(), tree.len().unwrap() as usize];
+                let [n, back, len] = [items.len(), back.len(), tree.len().unwrap_or(0) as usize];
                 return Err(format!(
                     "a check that lies: {agree} {ordered}, {n} items, {back} back, {len} counted"
                 ));
@@ -265,8 +266,8 @@ impl<I: Items> Site<I> {
         let present = self.truth.iter().map(|(key, _)| key.clone());
         for key in present.chain(absent) {
             let truth = self.truth.iter().find(|(held, _)| *held == key).map(|(_, value)| value);
-            for found in [tree.get(I::key_ref(&key)), tree.get(I::key_ref(&key))] {
-                match found {
+            {
+                match tree.get(I::key_ref(&key)) {
                     Ok(found) if found.as_ref() == truth => {}
                     Ok(found) => {
                         let lie = format!("a checked lookup finds {found:?}, not {truth:?}");
@@ -305,7 +306,7 @@ impl<I: Items> Site<I> {
             Err(error) => return Err(format!("open for reading only, and then: {error}")),
         };
         let clean = !matches!(outcome, Outcome::Refused | Outcome::Found);
-        let mut model: Vec<Item<I>> = tree.iter().map(Result::unwrap).take(MANY).collect();
+        let mut model: Vec<Item<I>> = tree.readable(..).filter_map(Result::ok).take(MANY).collect();
         let (mut done, mut refused) = (true, None);
         for at in 0..60 {
             let key = I::key(at * 3 + 1);
@@ -343,7 +344,7 @@ impl<I: Items> Site<I> {
                 Some(error) if !error.is_no_room() => return Err(format!("life does not go on: {error}")),
                 _ => {}
             }
-            if done && !tree.iter().map(Result::unwrap).eq(model.iter().cloned()) {
+            if done && !tree.readable(..).filter_map(Result::ok).eq(model.iter().cloned()) {
                 return Err("what was written is not there".to_owned());
             }
         }
