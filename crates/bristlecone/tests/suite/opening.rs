@@ -150,7 +150,14 @@ where
         assert_eq!(tree.range(..).rev().map(Result::unwrap).count() as u64, ITEMS, "{shape:?}");
         // While the tree is open nothing is recovered from the damaged record.
         break_record(&scratch, BROKEN, last);
-        assert!(matches!(get(&tree, BROKEN), Err(Error::Corrupted { .. })), "{shape:?}, last {last}");
+        // The last record may be that of a fence, with which a lookup still finds the key.
+        match get(&tree, BROKEN) {
+            Err(Error::Corrupted { .. }) => {}
+            found => assert!(
+                shape.design == Design::LodgeTree && last && found.unwrap(),
+                "{shape:?}, last {last}: damage is served as absence"
+            ),
+        }
         let found: Vec<_> = tree.range(..).collect();
         assert!(found.len() as u64 <= BROKEN + 1, "{shape:?}: {} items", found.len());
         assert!(matches!(found.last(), Some(Err(Error::Corrupted { .. }))), "{shape:?}");

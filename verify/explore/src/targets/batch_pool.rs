@@ -110,19 +110,16 @@ pub(super) fn shown<I: Items>(
     view: &Snapshot,
     tree: &Tree<I::K, I::V>,
 ) -> Result<BTreeMap<u64, u64>, String> {
-    let number = |(key, value)| Ok((I::key_number(&key)?, I::value_number(&value)?));
-    let forward: BTreeMap<u64, u64> =
-        view.tree(tree).iter().map(Result::unwrap).map(number).collect::<Result<_, String>>()?;
-    let backward = view
-        .tree(tree)
-        .iter()
-        .map(Result::unwrap)
-        .rev()
-        .map(number)
-        .collect::<Result<BTreeMap<_, _>, String>>()?;
+    let number = |item: bristlecone::Result<(_, _)>| {
+        let (key, value) = item.map_err(text)?;
+        Ok((I::key_number(&key)?, I::value_number(&value)?))
+    };
+    let forward: BTreeMap<u64, u64> = view.tree(tree).iter().map(number).collect::<Result<_, String>>()?;
+    let backward = view.tree(tree).iter().rev().map(number).collect::<Result<BTreeMap<_, _>, String>>()?;
     for (key, value) in &forward {
-        let got =
-            I::with_key(*key, |key| view.tree(tree).get(key).unwrap()).map(|value| I::value_number(&value));
+        let got = I::with_key(*key, |key| view.tree(tree).get(key))
+            .map_err(text)?
+            .map(|value| I::value_number(&value));
         if got != Some(Ok(*value)) {
             return Err(format!("a snapshot shows {key} with {value}, but get {got:?}"));
         }
@@ -146,12 +143,12 @@ impl<A: Items, B: Items> Live<A, B> {
         let (a, b) = self.both()?;
         let of_a = a
             .iter()
-            .map(Result::unwrap)
-            .map(|(key, value)| Ok((A::key_number(&key)?, A::value_number(&value)?)));
+            .map(|item| item.map_err(text))
+            .map(|item| item.and_then(|(key, value)| Ok((A::key_number(&key)?, A::value_number(&value)?))));
         let of_b = b
             .iter()
-            .map(Result::unwrap)
-            .map(|(key, value)| Ok((B::key_number(&key)?, B::value_number(&value)?)));
+            .map(|item| item.map_err(text))
+            .map(|item| item.and_then(|(key, value)| Ok((B::key_number(&key)?, B::value_number(&value)?))));
         of_a.chain(of_b).collect()
     }
 
@@ -249,7 +246,7 @@ impl<A: Items, B: Items> BatchPool<A, B> {
     fn fill(live: &Live<A, B>, chunks: u64) -> Result<(), Error> {
         let options = live.pool.tree_options(OTHER).design(Design::SsTree);
         let other: Tree<u64, Vec<u8>> = options.option("subnode_bytes", 128).create()?;
-        for key in other.len().unwrap().. {
+        for key in other.len()?.. {
             if live.file.chunks_available() <= chunks {
                 break;
             }

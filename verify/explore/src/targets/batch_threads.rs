@@ -109,11 +109,12 @@ fn transact<A: Items, B: Items>(
 ) -> Result<Answer, String> {
     let (a, b) = live.both()?;
     let done = live.pool.transaction(|tx| {
-        let items = scans.then(|| {
-            let mut items = scanned::<A>(tx, a);
-            items.extend(scanned::<B>(tx, b));
-            items
-        });
+        let scan = || {
+            let mut items = scanned::<A>(tx, a)?;
+            items.extend(scanned::<B>(tx, b)?);
+            Ok::<_, Error>(items)
+        };
+        let items = scans.then(scan).transpose()?;
         let step = |(key, access): &(u64, Access)| match key % 2 {
             0 => step::<A>(tx, a, *key, *access),
             _ => step::<B>(tx, b, *key, *access),
@@ -127,10 +128,10 @@ fn transact<A: Items, B: Items>(
     }
 }
 
-/// Returns all items; errors are left to the other ways of reading.
-fn scanned<I: Items>(tx: &Transaction, tree: &Tree<I::K, I::V>) -> BTreeMap<u64, u64> {
+/// Returns all items; those of other kinds are left to the other ways of reading.
+fn scanned<I: Items>(tx: &Transaction, tree: &Tree<I::K, I::V>) -> bristlecone::Result<BTreeMap<u64, u64>> {
     let number = |(key, value)| Some((I::key_number(&key).ok()?, I::value_number(&value).ok()?));
-    tx.range(tree, ..).map(Result::unwrap).filter_map(number).collect()
+    tx.range(tree, ..).filter_map(|item| item.map(number).transpose()).collect()
 }
 
 fn step<I: Items>(

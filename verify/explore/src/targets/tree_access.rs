@@ -39,7 +39,7 @@ pub(super) fn act_on_many<I: Items>(
         Some((_, Access::Upsert(_))) => tree.upsert_many(&items),
         Some((_, Access::Remove)) => tree.remove_many(&keys, &mut old),
         Some((_, Access::Get)) => {
-            tree.get_many(&keys, &mut old).unwrap();
+            tree.get_many(&keys, &mut old).map_err(text)?;
             Ok(())
         }
         other => return Err(format!("no call does {other:?} to several keys")),
@@ -68,7 +68,7 @@ type Attempt<I> = Result<Result<Seen, Option<<<I as Items>::V as Value>::Owned>>
 fn attempt<I: Items>(tree: &Tree<I::K, I::V>, key: u64, access: Access) -> Attempt<I> {
     I::with_key(key, |key| {
         let held = match access {
-            Access::Get => tree.get(key).unwrap(),
+            Access::Get => tree.get(key)?,
             Access::Insert(value) => I::with_value(value, |value| tree.insert(key, value))?,
             Access::Upsert(value) => {
                 I::with_value(value, |value| tree.upsert(key, value))?;
@@ -114,11 +114,12 @@ pub(super) fn read<I: Items>(tree: &Tree<I::K, I::V>) -> Result<BTreeMap<u64, u6
         }
     }
     let forward: Vec<(u64, u64)> = forward.into_iter().collect();
-    if tree.len().unwrap() != forward.len() as u64 {
-        return Err(format!("a length of {}, but {forward:?}", tree.len().unwrap()));
+    let len = tree.len().map_err(text)?;
+    if len != forward.len() as u64 {
+        return Err(format!("a length of {len}, but {forward:?}"));
     }
     for (key, value) in &forward {
-        let got = I::with_key(*key, |key| tree.get(key).unwrap());
+        let got = I::with_key(*key, |key| tree.get(key)).map_err(text)?;
         if got.as_ref().map(I::value_number) != Some(Ok(*value)) {
             return Err(format!("key {key} is there with {value}, but get says {:?}", got.is_some()));
         }
@@ -131,9 +132,10 @@ pub(super) fn read<I: Items>(tree: &Tree<I::K, I::V>) -> Result<BTreeMap<u64, u6
 /// Reads all items by one of the methods. Returns an error if they are out of order.
 pub(super) fn all<I: Items>(tree: &Tree<I::K, I::V>, way: Way) -> Result<BTreeMap<u64, u64>, String> {
     let number = |(key, value): (_, _)| Ok((I::key_number(&key)?, I::value_number(&value)?));
+    let numbers = |item: bristlecone::Result<_>| item.map_err(text).and_then(number);
     let mut found: Vec<(u64, u64)> = match way {
-        Way::Forward => tree.iter().map(Result::unwrap).map(number).collect::<Result<_, String>>()?,
-        Way::Backward => tree.iter().map(Result::unwrap).rev().map(number).collect::<Result<_, String>>()?,
+        Way::Forward => tree.iter().map(numbers).collect::<Result<_, String>>()?,
+        Way::Backward => tree.iter().rev().map(numbers).collect::<Result<_, String>>()?,
         Way::Visit => {
             let mut found = Vec::new();
             tree.for_each_in(.., |key, value| {
@@ -143,7 +145,7 @@ pub(super) fn all<I: Items>(tree: &Tree<I::K, I::V>, way: Way) -> Result<BTreeMa
                 found.push(item.and_then(number));
                 ControlFlow::Continue(())
             })
-            .unwrap();
+            .map_err(text)?;
             found.into_iter().collect::<Result<_, String>>()?
         }
     };
@@ -156,13 +158,19 @@ pub(super) fn all<I: Items>(tree: &Tree<I::K, I::V>, way: Way) -> Result<BTreeMa
     Ok(found.into_iter().collect())
 }
 
+fn text(error: Error) -> String {
+    error.to_string()
+}
+
 /// Looks up absent keys: next to each existing key, below all of them, and above.
 fn read_beside<I: Items>(tree: &Tree<I::K, I::V>, all: &[(u64, u64)]) -> Result<(), String> {
     let beside = all.iter().flat_map(|(key, _)| [key.saturating_sub(1), key + 1]);
     let beside: BTreeSet<_> = beside.chain([0, LAST_KEY]).collect();
     let is_absent = |key: &&u64| all.binary_search_by_key(*key, |(key, _)| *key).is_err();
     for key in beside.iter().filter(is_absent) {
-        if I::with_key(*key, |key| tree.get(key).unwrap().is_some() || tree.contains_key(key).unwrap()) {
+        let is_there =
+            I::with_key(*key, |key| Ok(tree.get(key)?.is_some() || tree.contains_key(key)?)).map_err(text)?;
+        if is_there {
             return Err(format!("key {key} is there by itself, and not among {all:?}"));
         }
     }
@@ -176,15 +184,16 @@ const LAST_KEY: u64 = 9999;
 fn read_parts<I: Items>(tree: &Tree<I::K, I::V>, all: &[(u64, u64)]) -> Result<(), String> {
     let at = |part: usize| all.get(all.len() * part / 6).map_or(part as u64, |(key, _)| *key);
     for (from, to) in [(at(1), at(3)), (at(2) + 1, at(5) + 1), (at(3), at(3)), (at(4), at(1))] {
-        let range = || I::with_keys(from, to, |from, to| tree.range(from..to).map(Result::unwrap));
-        let until = || {
-            I::with_keys(from, to, |from, to| tree.range((Excluded(from), Included(to))).map(Result::unwrap))
-        };
+        let range = || I::with_keys(from, to, |from, to| tree.range(from..to));
+        let until = || I::with_keys(from, to, |from, to| tree.range((Excluded(from), Included(to))));
         for (parts, is_due) in [
             ([range(), range()], &(|key| from <= key && key < to) as &dyn Fn(u64) -> bool),
             ([until(), until()], &|key| from < key && key <= to),
         ] {
-            let number = |(key, value): (_, _)| Ok((I::key_number(&key)?, I::value_number(&value)?));
+            let number = |item: bristlecone::Result<(_, _)>| {
+                let (key, value) = item.map_err(text)?;
+                Ok((I::key_number(&key)?, I::value_number(&value)?))
+            };
             let [forward, backward] = parts;
             let forward: Vec<(u64, u64)> = forward.map(number).collect::<Result<_, String>>()?;
             let mut backward: Vec<(u64, u64)> = backward.rev().map(number).collect::<Result<_, String>>()?;
