@@ -70,7 +70,7 @@ impl Pool {
     /// pool.simulate_crash();
     /// let pool = Pool::open(&path)?;
     /// assert!(!pool.info().was_clean);
-    /// assert_eq!(pool.tree::<u64, u64>("t")?.get(1), Some(2));
+    /// assert_eq!(pool.tree::<u64, u64>("t")?.get(1)?, Some(2));
     /// # std::fs::remove_file(&path).unwrap();
     /// # Ok(())
     /// # }

@@ -154,7 +154,7 @@ impl PoolOptions {
     ///
     /// let reader = Pool::options().read_only(true).open(&path)?;
     /// let another = Pool::options().read_only(true).open(&path)?;
-    /// assert_eq!(another.tree::<u64, u64>("t")?.get(1), Some(2));
+    /// assert_eq!(another.tree::<u64, u64>("t")?.get(1)?, Some(2));
     /// assert!(matches!(reader.tree::<u64, u64>("t")?.insert(1, 3), Err(Error::ReadOnly)));
     /// assert!(matches!(Pool::options().open(&path), Err(Error::InUse { .. })));
     /// # std::fs::remove_file(&path).unwrap();
@@ -193,7 +193,7 @@ impl PoolOptions {
     ///
     /// let pool = options.open(&path)?;
     /// assert!(pool.info().index_was_kept);
-    /// assert_eq!(pool.tree::<u64, u64>("t")?.get(1), Some(2));
+    /// assert_eq!(pool.tree::<u64, u64>("t")?.get(1)?, Some(2));
     /// # drop(pool);
     /// # Pool::options().keep_index(KeepIndex::Never).open(&path)?.close()?;
     /// # std::fs::remove_file(&path).unwrap();

@@ -85,8 +85,8 @@ impl Pool {
     ///
     /// assert!(matches!(Pool::open(&path), Err(Error::NotFound { .. })));
     /// Pool::create(&path)?.tree::<u64, u64>("t")?.insert(1, 2)?;
-    /// assert_eq!(Pool::create(&path)?.tree::<u64, u64>("t")?.get(1), Some(2));
-    /// assert_eq!(Pool::open(&path)?.tree::<u64, u64>("t")?.get(1), Some(2));
+    /// assert_eq!(Pool::create(&path)?.tree::<u64, u64>("t")?.get(1)?, Some(2));
+    /// assert_eq!(Pool::open(&path)?.tree::<u64, u64>("t")?.get(1)?, Some(2));
     /// # std::fs::remove_file(&path).unwrap();
     /// # Ok(())
     /// # }

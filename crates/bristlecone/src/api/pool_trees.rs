@@ -120,7 +120,7 @@ impl Pool {
     /// let draft = pool.tree::<u64, u64>("draft")?;
     /// pool.rename_tree("draft", "final")?;
     /// draft.insert(1, 2)?;
-    /// assert_eq!(pool.tree::<u64, u64>("final")?.get(1), Some(2));
+    /// assert_eq!(pool.tree::<u64, u64>("final")?.get(1)?, Some(2));
     /// # Ok::<(), bristlecone::Error>(())
     /// ```
     pub fn rename_tree(&self, from: &str, to: &str) -> Result<()> {
@@ -144,7 +144,7 @@ impl Pool {
     /// # let pool = bristlecone::Pool::temporary()?;
     /// pool.tree::<u64, u64>("t")?.insert(1, 2)?;
     /// pool.clear_tree("t")?;
-    /// assert!(pool.tree::<u64, u64>("t")?.is_empty());
+    /// assert!(pool.tree::<u64, u64>("t")?.is_empty()?);
     /// # Ok::<(), bristlecone::Error>(())
     /// ```
     pub fn clear_tree(&self, name: &str) -> Result<()> {

@@ -81,7 +81,7 @@ impl PoolOptions {
     /// assert!(salvage.is_whole());
     /// assert_eq!(salvage.items(), (1, 0)); // none is lost
     /// let saved = Pool::open(&new)?;
-    /// assert_eq!(saved.tree::<u64, u64>("numbers")?.get(1), Some(2));
+    /// assert_eq!(saved.tree::<u64, u64>("numbers")?.get(1)?, Some(2));
     /// # drop(saved);
     /// # std::fs::remove_file(&old).unwrap();
     /// # std::fs::remove_file(&new).unwrap();

@@ -32,7 +32,7 @@ enum Place {
 ///     visits.insert((page, year), 1u64)?;
 /// }
 /// let mut about = visits.prefix_bounds(("/about",))?;
-/// let (first, _) = visits.range_within(&about)?.next().unwrap();
+/// let (first, _) = visits.range_within(&about)?.next().unwrap()?;
 /// assert_eq!(first, ("/about", 2025u32).into());
 /// // The scan continues behind it, at any later time.
 /// visits.narrow(&mut about, &first, false)?;

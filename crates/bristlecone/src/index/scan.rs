@@ -4,7 +4,7 @@
 use std::ops::Bound;
 
 use bristlecone_pm::sync::wait::again;
-use bristlecone_pm::{Medium, Records, Result};
+use bristlecone_pm::{Error, Medium, Records, Result};
 
 use crate::index::Batch;
 use crate::index::parts::codec::{Codec, KeyCodec};
@@ -53,10 +53,17 @@ pub trait Leafwise<K: KeyCodec, V: Codec> {
     fn prefetch_value(&self, word: u64);
     /// Returns the key of a validated word.
     fn key_at<'a>(&'a self, word: u64, guard: &'a K::Guard) -> K::Ref<'a>;
-    /// Returns the value of a validated word, and compares its record with its checksum unless the caller is `lenient`.
-    fn value_at<'a>(&'a self, word: u64, guard: &'a V::Guard, lenient: bool) -> Result<V::Ref<'a>>;
+    /// Returns the value of a validated word. Unless the caller is `lenient`, a record that differs from its checksum is
+    /// noted in `damage`.
+    fn value_at<'a>(
+        &'a self,
+        word: u64,
+        guard: &'a V::Guard,
+        lenient: bool,
+        damage: &mut Option<Error>,
+    ) -> V::Ref<'a>;
     /// Verifies the checksum of the record of a key's word, if it has one.
-    fn verify_key(&self, word: u64) -> Result<()>;
+    fn verify_key(&self, word: u64, guard: &K::Guard) -> Result<()>;
 
     /// Prefetches the leaves at these distances behind a cursor.
     #[inline(always)]
@@ -192,15 +199,15 @@ pub trait Leafwise<K: KeyCodec, V: Codec> {
             });
         }
         let lenient = into.lenient;
-        let value_at = |word| self.value_at(word, &guards.1, lenient);
-        let read = (|word| self.key_at(word, &guards.0), |word| self.verify_key(word), value_at);
+        let value_at = |word, damage: &mut Option<Error>| self.value_at(word, &guards.1, lenient, damage);
+        let read = (|word| self.key_at(word, &guards.0), |word| self.verify_key(word, &guards.0), value_at);
         append::<K, V, DESCENDING>(self.level(), words, bounds, into, read)
     }
 }
 
 /// Appends the requested items, in `DESCENDING` or ascending order. One function reads the words of keys, one verifies
-/// the checksums of their records, and one reads the words of values, verified. All keys of the leaf are verified,
-/// because any of them might be a requested one. After a mismatch, `into` has failed.
+/// the checksums of their records, and one reads the words of values and notes damage. All keys of the leaf are
+/// verified, because any of them might be a requested one. After a mismatch, `into` has failed.
 #[inline(always)]
 pub fn append<'g, K: KeyCodec, V: Codec, const DESCENDING: bool>(
     level: Level,
@@ -210,7 +217,7 @@ pub fn append<'g, K: KeyCodec, V: Codec, const DESCENDING: bool>(
     (key_of, verify_key, value_of): (
         impl Fn(u64) -> K::Ref<'g>,
         impl Fn(u64) -> Result<()>,
-        impl Fn(u64) -> Result<V::Ref<'g>>,
+        impl Fn(u64, &mut Option<Error>) -> V::Ref<'g>,
     ),
 ) -> Outside {
     if into.damage.is_some() {
@@ -230,15 +237,15 @@ pub fn append<'g, K: KeyCodec, V: Codec, const DESCENDING: bool>(
         let start = items.partition_point(|(key, _)| precedes::<K>(*key, from));
         let end = items.partition_point(|(key, _)| !succeeds::<K>(*key, to));
         let wanted = items[start..end.max(start)].iter();
-        let entries = &mut into.entries;
-        entries.reserve(wanted.len());
-        let copy = |&(key, value): &(K::Ref<'g>, u64)| {
-            entries.push((K::owned(key), V::owned(value_of(value)?)));
-            Ok(())
-        };
-        let copied =
-            if DESCENDING { wanted.rev().try_for_each(copy) } else { wanted.into_iter().try_for_each(copy) };
-        if let Err(error) = copied {
+        let mut damage = None;
+        let copy =
+            |&(key, value): &(K::Ref<'g>, u64)| (K::owned(key), V::owned(value_of(value, &mut damage)));
+        if DESCENDING {
+            into.entries.extend(wanted.rev().map(copy));
+        } else {
+            into.entries.extend(wanted.map(copy));
+        }
+        if let Some(error) = damage {
             into.fail(error);
             return Outside::default();
         }
@@ -254,9 +261,8 @@ pub fn append<'g, K: KeyCodec, V: Codec, const DESCENDING: bool>(
     let before = into.entries.len();
     let spare = &mut into.entries.spare_capacity_mut()[..WORDS_MAX];
     let mut damage = None;
-    words.place::<DESCENDING>(level, |place, [key, value]: [u64; 2]| match value_of(value) {
-        Ok(value) => _ = spare[place].write((K::owned(key_of(key)), V::owned(value))),
-        Err(error) => damage = Some(error),
+    words.place::<DESCENDING>(level, |place, [key, value]: [u64; 2]| {
+        spare[place].write((K::owned(key_of(key)), V::owned(value_of(value, &mut damage))));
     });
     if let Some(error) = damage {
         into.fail(error);
@@ -299,6 +305,19 @@ fn trim_ends<T>(
     let unwanted = entries[begin..].iter().take_while(|entry| front(entry)).count();
     entries.drain(begin..begin + unwanted);
     (unwanted > 0, trimmed_back)
+}
+
+/// Returns a value, or notes its error and returns the value of word 0, which is none.
+#[inline(always)]
+pub fn or_noted<'g, V: Codec>(
+    value: Result<V::Ref<'g>>,
+    none: impl FnOnce() -> V::Ref<'g>,
+    damage: &mut Option<Error>,
+) -> V::Ref<'g> {
+    value.unwrap_or_else(|error| {
+        damage.get_or_insert(error);
+        none()
+    })
 }
 
 /// Returns the bound with a shorter lifetime.

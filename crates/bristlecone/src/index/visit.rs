@@ -69,13 +69,14 @@ pub fn visit_leaf<K: KeyCodec, V: Codec, L: Leafwise<K, V>>(
         if !K::INLINE {
             words.iter().for_each(|(_, [key, _])| leaves.prefetch_key(key));
         }
-        words.iter().try_for_each(|(_, [key, _])| leaves.verify_key(key))?;
+        words.iter().try_for_each(|(_, [key, _])| leaves.verify_key(key, &guards.0))?;
         let mut room = [(K::least(), 0); WORDS_MAX];
         let items = words.sorted::<K>(leaves.level(), |word| leaves.key_at(word, &guards.0), &mut room);
         let items = &items[items.partition_point(|(key, _)| precedes::<K>(*key, from))..];
         if !V::INLINE {
             items.iter().for_each(|(_, value)| leaves.prefetch_value(*value));
         }
+        let mut damage = None;
         for (place, &(key, value)) in items.iter().enumerate() {
             if succeeds::<K>(key, to) {
                 return Ok(ControlFlow::Break(()));
@@ -86,7 +87,9 @@ pub fn visit_leaf<K: KeyCodec, V: Codec, L: Leafwise<K, V>>(
             {
                 leaves.prefetch_records(next);
             }
-            if visit(key, leaves.value_at(value, &guards.1, false)?).is_break() {
+            let value = leaves.value_at(value, &guards.1, false, &mut damage);
+            damage.take().map_or(Ok(()), Err)?;
+            if visit(key, value).is_break() {
                 return Ok(ControlFlow::Break(()));
             }
             shown = Some(key);

@@ -215,12 +215,19 @@ impl<M: Medium> Records<M> {
 
     /// Returns the length in a header, or zero if it is impossible.
     fn len_at(&self, offset: u64) -> usize {
+        self.begin_of(offset).0
+    }
+
+    /// Returns the length and the checksum in a header. The length is zero if it is impossible.
+    #[inline]
+    fn begin_of(&self, offset: u64) -> (usize, u32) {
         if !self.pool.holds(offset, HEADER_BYTES as u64) {
-            return 0;
+            return (0, 0);
         }
-        let len = self.header_at(offset) as u32 as usize;
+        let header = self.header_at(offset);
+        let len = header as u32 as usize;
         let fits = len <= VALUE_BYTES_MAX && self.pool.holds(offset, (HEADER_BYTES + len) as u64);
-        if fits { len } else { 0 }
+        (if fits { len } else { 0 }, (header >> 32) as u32)
     }
 
     /// Writes and flushes a record and returns its offset. Nothing may refer to it before the fence.
@@ -253,15 +260,20 @@ impl<M: Medium> Records<M> {
     /// Returns the bytes of a record that was reached while pinned. A reader whose validation failed must not call
     /// this. In a damaged pool the offset may be wrong; the result is then empty.
     pub fn read<'g>(&'g self, offset: u64, _pinned: &'g Guard) -> &'g [u8] {
-        let medium = self.pool.medium();
-        let len = self.len_at(offset);
+        self.bytes_of(offset, self.len_at(offset))
+    }
+
+    /// Returns the bytes of a record of this length. The caller is pinned while the result lives.
+    #[inline]
+    fn bytes_of(&self, offset: u64, len: usize) -> &[u8] {
         if len == 0 {
             return &[];
         }
+        let medium = self.pool.medium();
         let cells = self.pool.words(offset + HEADER_BYTES as u64, len.div_ceil(8));
         medium.about_to_read(cells.as_ptr().cast(), len);
         // SAFETY: the words lie in the mapping. A record is published after its last store and not written again before
-        // its slot is freed, which the guard prevents; so no thread changes these bytes while the slice lives.
+        // its slot is freed, which the caller's guard prevents; so no thread changes these bytes while the slice lives.
         unsafe { std::slice::from_raw_parts(cells.as_ptr().cast(), len) }
     }
 
@@ -355,10 +367,11 @@ impl<M: Medium> Records<M> {
     ///
     /// Same as [`verify`](Self::verify).
     #[inline]
-    pub fn read_verified<'g>(&'g self, offset: u64, pinned: &'g Guard) -> Result<&'g [u8]> {
-        let bytes = self.read(offset, pinned);
+    pub fn read_verified<'g>(&'g self, offset: u64, _pinned: &'g Guard) -> Result<&'g [u8]> {
+        let (len, sum) = self.begin_of(offset);
+        let bytes = self.bytes_of(offset, len);
         // What has no bytes is looked at twice: an impossible length reads like zero.
-        if !bytes.is_empty() && checksum(bytes) == (self.header_at(offset) >> 32) as u32 {
+        if len > 0 && checksum(bytes) == sum {
             return Ok(bytes);
         }
         self.verify(offset).map(|()| bytes)

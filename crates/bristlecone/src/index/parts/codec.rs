@@ -81,6 +81,11 @@ pub trait Codec: Send + Sync + 'static {
     fn mark_live<M: Medium>(records: &Records<M>, word: u64) -> Result<bool>;
     /// Verifies the checksum of the item that the word represents.
     fn verify<M: Medium>(records: &Records<M>, word: u64) -> Result<()>;
+    /// Verifies the checksum of an item that was reached with this guard.
+    #[inline(always)]
+    fn verify_held<M: Medium>(records: &Records<M>, word: u64, guard: &Self::Guard) -> Result<()> {
+        Self::read_verified(records, word, guard).map(drop)
+    }
     /// Returns whether a damaged record was met. A tree with damaged keys trusts no fingerprint, separator or fence,
     /// because any may be that of a damaged key.
     fn has_damage<M: Medium>(records: &Records<M>) -> bool;
@@ -366,10 +371,8 @@ impl Codec for Record {
     fn mark_live<M: Medium>(records: &Records<M>, word: u64) -> Result<bool> {
         records.mark_live(word)
     }
-    #[inline]
     fn verify<M: Medium>(records: &Records<M>, word: u64) -> Result<()> {
-        let guard = Self::pin();
-        records.read_verified(word, &guard).map(drop)
+        records.verify(word)
     }
     #[inline]
     fn has_damage<M: Medium>(records: &Records<M>) -> bool {

@@ -43,23 +43,20 @@ impl<K: KeyCodec, V: Codec, M: Medium> Core<K, V, M> {
             });
             let buffer = self.buffers.get(id);
             let still = || buffer.lock.validate(version);
-            match self.locate(buffer, key, &key_guard, still) {
-                Ok(found) => {
-                    let similar = match found.key {
-                        None if !K::INLINE => self.similar(buffer, K::fingerprint(key)),
-                        _ => SmallVec::new(),
-                    };
-                    if still() {
-                        // The words were read while the leaf was valid; while pinned, their records remain.
-                        return self.verified(found, &similar, &value_guard, f);
-                    }
+            if let Ok(found) = self.locate(buffer, key, &key_guard, still) {
+                let similar = match found.key {
+                    None if !K::INLINE => self.similar(buffer, K::fingerprint(key)),
+                    _ => SmallVec::new(),
+                };
+                if still() {
+                    // The words were read while the leaf was valid; while pinned, their records remain.
+                    return self.verified(found, &similar, (&key_guard, &value_guard), f);
                 }
-                Err(Stale) => {}
             }
         }
         // Unlocked by now, so that `f` may write.
         let (found, similar) = self.find_locked(key, &key_guard);
-        self.verified(found, &similar, &value_guard, f)
+        self.verified(found, &similar, (&key_guard, &value_guard), f)
     }
 
     /// Calls `f` with a value, after verifying its record and that of its key. Verifies the keys that might be an absent
@@ -69,11 +66,11 @@ impl<K: KeyCodec, V: Codec, M: Medium> Core<K, V, M> {
         &self,
         found: Found,
         similar: &[u64],
-        guard: &V::Guard,
+        guards: (&K::Guard, &V::Guard),
         f: impl FnOnce(V::Ref<'_>) -> R,
     ) -> Result<Option<R>> {
-        found.key.iter().chain(similar).try_for_each(|word| K::verify(&self.keys, *word))?;
-        found.value.map(|value| Ok(f(V::read_verified(&self.values, value, guard)?))).transpose()
+        found.key.iter().chain(similar).try_for_each(|word| K::verify_held(&self.keys, *word, guards.0))?;
+        found.value.map(|value| Ok(f(V::read_verified(&self.values, value, guards.1)?))).transpose()
     }
 
     /// Returns the words of all keys that [`locate`](Self::locate) compares with one with this fingerprint.

@@ -2,7 +2,7 @@
 
 use std::ops::Bound;
 
-use bristlecone_pm::{Medium, Result};
+use bristlecone_pm::{Error, Medium, Result};
 
 use super::buffer::BATCH_MAX;
 use super::layout::{LeafWord, SLOTS_OFFSET};
@@ -14,7 +14,7 @@ use crate::index::parts::search::Level;
 use crate::index::parts::slot::bits;
 use crate::index::parts::volatile_index::VolatileIndex;
 use crate::index::parts::words::Words;
-use crate::index::scan::{Leafwise, overlay};
+use crate::index::scan::{Leafwise, or_noted, overlay};
 use crate::index::{Batch, Scan};
 
 impl<K: KeyCodec, V: Codec, M: Medium> Scan<K, V> for CclBTree<K, V, M> {
@@ -107,16 +107,22 @@ impl<K: KeyCodec, V: Codec, M: Medium> Leafwise<K, V> for Core<K, V, M> {
     }
 
     #[inline(always)]
-    fn value_at<'a>(&'a self, word: u64, guard: &'a V::Guard, lenient: bool) -> Result<V::Ref<'a>> {
-        if lenient {
-            Ok(V::read(&self.values, word, guard))
-        } else {
-            V::read_verified(&self.values, word, guard)
+    fn value_at<'a>(
+        &'a self,
+        word: u64,
+        guard: &'a V::Guard,
+        lenient: bool,
+        damage: &mut Option<Error>,
+    ) -> V::Ref<'a> {
+        let read = |word| V::read(&self.values, word, guard);
+        if V::INLINE || lenient {
+            return read(word);
         }
+        or_noted::<V>(V::read_verified(&self.values, word, guard), || read(0), damage)
     }
 
     #[inline(always)]
-    fn verify_key(&self, word: u64) -> Result<()> {
-        K::verify(&self.keys, word)
+    fn verify_key(&self, word: u64, guard: &K::Guard) -> Result<()> {
+        K::verify_held(&self.keys, word, guard)
     }
 }

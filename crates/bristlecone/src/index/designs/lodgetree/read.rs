@@ -52,24 +52,21 @@ impl<K: KeyCodec, V: Codec, M: Medium> LodgeTree<K, V, M> {
             let node = self.nodes.get_as::<DEFAULT>(id);
             let Some((locked, version)) = node.hold(version, self.tries(tries)) else { continue };
             let still = || node.lock.validate(version);
-            match self.locate(node, key, tag, Hint::Present, &key_guard, still) {
-                Ok(found) => {
-                    let similar = match found.key {
-                        None if !K::INLINE => self.similar(node, found.at, tag, &still),
-                        _ => SmallVec::new(),
-                    };
-                    if !still() {
-                        continue;
-                    }
-                    // The words were read while the node was valid; while pinned, their records remain. After the
-                    // unlock, `f` may write.
-                    drop(locked);
-                    found.key.iter().chain(&similar).try_for_each(|word| K::verify(&self.keys, *word))?;
-                    let shown =
-                        found.value.map(|value| Ok(f(V::read_verified(&self.values, value, &value_guard)?)));
-                    return shown.transpose();
+            if let Ok(found) = self.locate(node, key, tag, Hint::Present, &key_guard, still) {
+                let similar = match found.key {
+                    None if !K::INLINE => self.similar(node, found.at, tag, &still),
+                    _ => SmallVec::new(),
+                };
+                if !still() {
+                    continue;
                 }
-                Err(Stale) => {}
+                // The words were read while the node was valid; while pinned, their records remain. After the unlock,
+                // `f` may write.
+                drop(locked);
+                let mut words = found.key.iter().chain(&similar);
+                words.try_for_each(|word| K::verify_held(&self.keys, *word, &key_guard))?;
+                let show = |value| Ok(f(V::read_verified(&self.values, value, &value_guard)?));
+                return found.value.map(show).transpose();
             }
         }
         unreachable!("a reader that locks is a reader that finds out")

@@ -4,7 +4,7 @@
 use std::ops::Bound;
 
 use bristlecone_pm::sync::wait::again;
-use bristlecone_pm::{Medium, Result};
+use bristlecone_pm::{Error, Medium, Result};
 use smallvec::SmallVec;
 
 use super::LodgeTree;
@@ -14,7 +14,7 @@ use crate::index::parts::codec::{Codec, KeyCodec};
 use crate::index::parts::optimistic_lock::Version;
 use crate::index::parts::volatile_index::{Cursor, Step};
 use crate::index::parts::words::Words;
-use crate::index::scan::{Bounds, append, overlay, shorten};
+use crate::index::scan::{Bounds, append, or_noted, overlay, shorten};
 use crate::index::{Batch, Scan};
 
 /// A leaf read by a scan, and the position where the scan continues.
@@ -158,7 +158,7 @@ impl<K: KeyCodec, V: Codec, M: Medium> LodgeTree<K, V, M> {
         });
         // The first leaf has none.
         let fences = fences.into_iter().chain(std::iter::once(next)).filter(|&fence| fence != 0);
-        fences.into_iter().try_for_each(|fence| K::verify(&self.keys, fence))
+        fences.into_iter().try_for_each(|fence| K::verify_held(&self.keys, fence, guard))
     }
 
     /// Returns functions that read a key's word, verify its record, and read a value's word, verified unless the caller
@@ -169,12 +169,20 @@ impl<K: KeyCodec, V: Codec, M: Medium> LodgeTree<K, V, M> {
         &'a self,
         guards: &'a (K::Guard, V::Guard),
         lenient: bool,
-    ) -> (impl Fn(u64) -> K::Ref<'a>, impl Fn(u64) -> Result<()>, impl Fn(u64) -> Result<V::Ref<'a>>) {
-        let value = move |word| match lenient {
-            true => Ok(V::read(&self.values, word, &guards.1)),
-            false => V::read_verified(&self.values, word, &guards.1),
+    ) -> (
+        impl Fn(u64) -> K::Ref<'a>,
+        impl Fn(u64) -> Result<()>,
+        impl Fn(u64, &mut Option<Error>) -> V::Ref<'a>,
+    ) {
+        let value = move |word, damage: &mut Option<Error>| {
+            let read = |word| V::read(&self.values, word, &guards.1);
+            if V::INLINE || lenient {
+                return read(word);
+            }
+            or_noted::<V>(V::read_verified(&self.values, word, &guards.1), || read(0), damage)
         };
-        (|word| K::read(&self.keys, word, &guards.0), |word| K::verify(&self.keys, word), value)
+        let verify = |word| K::verify_held(&self.keys, word, &guards.0);
+        (|word| K::read(&self.keys, word, &guards.0), verify, value)
     }
 
     /// Returns the leaf that holds `key`, and the low fence of the next one. Returns `None` if

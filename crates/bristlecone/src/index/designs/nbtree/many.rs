@@ -76,7 +76,7 @@ impl<K: KeyCodec, V: Codec, M: Medium> NbTree<K, V, M> {
             match word {
                 Some(None) if K::INLINE => {}
                 Some(Some(value)) => {
-                    K::verify(&self.keys, held)?;
+                    K::verify_held(&self.keys, held, &guards.0)?;
                     show(at, V::read_verified(&self.values, value, &guards.1)?);
                 }
                 _ => _ = self.get(*key, &mut |value| show(at, value))?,

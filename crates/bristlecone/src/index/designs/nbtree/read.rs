@@ -44,11 +44,11 @@ impl<K: KeyCodec, V: Codec, M: Medium> Read<K, V> for NbTree<K, V, M> {
                     Some(None) => {
                         let similar = self.similar(leaf, tag);
                         if leaf.incarnation.validate(version) {
-                            return self.absent(key, &similar, show);
+                            return self.absent(key, &similar, &guards.0, show);
                         }
                     }
                     Some(Some(value)) => {
-                        K::verify(&self.keys, held)?;
+                        K::verify_held(&self.keys, held, &guards.0)?;
                         show(V::read_verified(&self.values, value, &guards.1)?);
                         return Ok(true);
                     }
@@ -75,8 +75,14 @@ impl<K: KeyCodec, V: Codec, M: Medium> NbTree<K, V, M> {
 
     /// Reports a key as absent if none of the keys with its fingerprint is damaged.
     #[inline]
-    fn absent(&self, key: K::Ref<'_>, similar: &[u64], show: &mut dyn FnMut(V::Ref<'_>)) -> Result<bool> {
-        similar.iter().try_for_each(|word| K::verify(&self.keys, *word))?;
+    fn absent(
+        &self,
+        key: K::Ref<'_>,
+        similar: &[u64],
+        guard: &K::Guard,
+        show: &mut dyn FnMut(V::Ref<'_>),
+    ) -> Result<bool> {
+        similar.iter().try_for_each(|word| K::verify_held(&self.keys, *word, guard))?;
         if K::has_damage(&self.keys) { get_in_leaf(self, key, show) } else { Ok(false) }
     }
 
@@ -157,9 +163,9 @@ impl<K: KeyCodec, V: Codec, M: Medium> NbTree<K, V, M> {
             // While pinned, the value remains valid; and `show` may write to this leaf.
             drop(lock);
             let Some(value) = word.map(|word| self.verified(word, &pins)).transpose()?.flatten() else {
-                return self.absent(key, &similar, show);
+                return self.absent(key, &similar, &pins.key, show);
             };
-            held.map_or(Ok(()), |word| K::verify(&self.keys, word))?;
+            held.map_or(Ok(()), |word| K::verify_held(&self.keys, word, &pins.key))?;
             show(value);
             return Ok(true);
         }

@@ -310,7 +310,7 @@ impl<K: KeyCodec, V: Codec, M: Medium> NbTree<K, V, M> {
                 ));
             }
             // Remembered if damaged: the fingerprint is not that of the original key.
-            let _ = K::verify(&self.keys, word);
+            let _ = K::verify_held(&self.keys, word, &guard);
             let key = K::read(&self.keys, word, &guard);
             let tag = Tag::of::<K>(key);
             if met.insert(tag)

@@ -3,7 +3,7 @@
 
 use std::ops::Bound;
 
-use bristlecone_pm::{Medium, Result};
+use bristlecone_pm::{Error, Medium, Result};
 
 use super::NbTree;
 use super::layout::{EMPTY, Stored};
@@ -13,7 +13,7 @@ use crate::index::parts::search::Level;
 use crate::index::parts::slot::bits;
 use crate::index::parts::volatile_index::VolatileIndex;
 use crate::index::parts::words::Words;
-use crate::index::scan::{Bounds, Leafwise, Outside, precedes, shorten, succeeds};
+use crate::index::scan::{Bounds, Leafwise, Outside, or_noted, precedes, shorten, succeeds};
 use crate::index::visit::{Visiting, visit_leaf};
 use crate::index::{Batch, Scan, Visit};
 
@@ -112,22 +112,28 @@ impl<K: KeyCodec, V: Codec, M: Medium> Leafwise<K, V> for NbTree<K, V, M> {
     }
 
     #[inline(always)]
-    fn value_at<'a>(&'a self, word: u64, guard: &'a V::Guard, lenient: bool) -> Result<V::Ref<'a>> {
+    fn value_at<'a>(
+        &'a self,
+        word: u64,
+        guard: &'a V::Guard,
+        lenient: bool,
+        damage: &mut Option<Error>,
+    ) -> V::Ref<'a> {
         let word = match Stored::decode(word) {
             Stored::Plain(value) => value,
-            Stored::Record(record) if V::INLINE => self.boxed(record, lenient)?,
+            Stored::Record(record) if V::INLINE => self.boxed_or_noted(record, lenient, damage),
             Stored::Empty | Stored::Sealed(_) | Stored::Record(_) => word,
         };
-        if lenient {
-            Ok(V::read(&self.values, word, guard))
-        } else {
-            V::read_verified(&self.values, word, guard)
+        let read = |word| V::read(&self.values, word, guard);
+        if V::INLINE || lenient {
+            return read(word);
         }
+        or_noted::<V>(V::read_verified(&self.values, word, guard), || read(0), damage)
     }
 
     #[inline(always)]
-    fn verify_key(&self, word: u64) -> Result<()> {
-        K::verify(&self.keys, word)
+    fn verify_key(&self, word: u64, guard: &K::Guard) -> Result<()> {
+        K::verify_held(&self.keys, word, guard)
     }
 
     /// Collects items of a leaf or of its successors.
@@ -148,6 +154,15 @@ impl<K: KeyCodec, V: Codec, M: Medium> Leafwise<K, V> for NbTree<K, V, M> {
 }
 
 impl<K: KeyCodec, V: Codec, M: Medium> NbTree<K, V, M> {
+    /// Returns a word value that is stored in a record; notes a damaged one unless the caller is `lenient`.
+    #[inline(never)]
+    fn boxed_or_noted(&self, record: u64, lenient: bool, damage: &mut Option<Error>) -> u64 {
+        self.boxed(record, lenient).unwrap_or_else(|error| {
+            damage.get_or_insert(error);
+            0
+        })
+    }
+
     fn gather<const DESCENDING: bool>(
         &self,
         id: u32,

@@ -58,7 +58,7 @@ impl<K: KeyCodec, V: Codec, M: Medium> SsTree<K, V, M> {
                 Some(None) if K::INLINE => {}
                 // The words were read while the leaf was valid; while pinned, their records remain.
                 Some(Some(found)) => {
-                    K::verify(&self.keys, found.key)?;
+                    K::verify_held(&self.keys, found.key, &guards.0)?;
                     show(at, V::read_verified(&self.values, found.value, &guards.1)?);
                 }
                 _ => _ = self.get(*key, &mut |value| show(at, value))?,

@@ -36,7 +36,7 @@ impl<K: KeyCodec, V: Codec, M: Medium> Read<K, V> for SsTree<K, V, M> {
             match self.locate(leaf, key, tag, &key_guard, still) {
                 Ok(Some(found)) if still() => {
                     // The words were read while the leaf was valid; while pinned, their records remain.
-                    K::verify(&self.keys, found.key)?;
+                    K::verify_held(&self.keys, found.key, &key_guard)?;
                     show(V::read_verified(&self.values, found.value, &value_guard)?);
                     return Ok(true);
                 }
@@ -44,7 +44,7 @@ impl<K: KeyCodec, V: Codec, M: Medium> Read<K, V> for SsTree<K, V, M> {
                 Ok(None) if !K::INLINE => {
                     let similar = self.similar(leaf, tag);
                     if still() {
-                        similar.iter().try_for_each(|word| K::verify(&self.keys, *word))?;
+                        similar.iter().try_for_each(|word| K::verify_held(&self.keys, *word, &key_guard))?;
                         let is_absent = !K::has_damage(&self.keys);
                         return if is_absent { Ok(false) } else { get_in_leaf(self, key, show) };
                     }

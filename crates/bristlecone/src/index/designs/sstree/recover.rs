@@ -368,7 +368,7 @@ impl<K: KeyCodec, V: Codec, M: Medium> SsTree<K, V, M> {
                 K::mark_live(&self.keys, word)?;
                 V::mark_live(&self.values, slots[slot].value.load(medium))?;
                 // Remembered if damaged: the fingerprint is not that of the original key.
-                let _ = K::verify(&self.keys, word);
+                let _ = K::verify_held(&self.keys, word, &guard);
                 let key = K::read(&self.keys, word, &guard);
                 tags.set(at * self.shape.slots + slot, K::fingerprint(key));
                 extent.add(key);

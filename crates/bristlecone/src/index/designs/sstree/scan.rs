@@ -2,7 +2,7 @@
 
 use std::ops::Bound;
 
-use bristlecone_pm::{Medium, Result, Word};
+use bristlecone_pm::{Error, Medium, Result, Word};
 
 use super::SsTree;
 use super::layout::{SUBNODES_MAX, slot_offset};
@@ -12,7 +12,7 @@ use crate::index::parts::search::Level;
 use crate::index::parts::slot::Slot;
 use crate::index::parts::volatile_index::VolatileIndex;
 use crate::index::parts::words::{WORDS_MAX, Words};
-use crate::index::scan::Leafwise;
+use crate::index::scan::{Leafwise, or_noted};
 use crate::index::visit::{Visiting, visit_leaf};
 use crate::index::{Batch, Scan, Visit};
 
@@ -106,16 +106,22 @@ impl<K: KeyCodec, V: Codec, M: Medium> Leafwise<K, V> for SsTree<K, V, M> {
     }
 
     #[inline(always)]
-    fn value_at<'a>(&'a self, word: u64, guard: &'a V::Guard, lenient: bool) -> Result<V::Ref<'a>> {
-        if lenient {
-            Ok(V::read(&self.values, word, guard))
-        } else {
-            V::read_verified(&self.values, word, guard)
+    fn value_at<'a>(
+        &'a self,
+        word: u64,
+        guard: &'a V::Guard,
+        lenient: bool,
+        damage: &mut Option<Error>,
+    ) -> V::Ref<'a> {
+        let read = |word| V::read(&self.values, word, guard);
+        if V::INLINE || lenient {
+            return read(word);
         }
+        or_noted::<V>(V::read_verified(&self.values, word, guard), || read(0), damage)
     }
 
     #[inline(always)]
-    fn verify_key(&self, word: u64) -> Result<()> {
-        K::verify(&self.keys, word)
+    fn verify_key(&self, word: u64, guard: &K::Guard) -> Result<()> {
+        K::verify_held(&self.keys, word, guard)
     }
 }

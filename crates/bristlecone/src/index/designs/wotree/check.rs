@@ -223,7 +223,9 @@ impl<K: KeyCodec, V: Codec, M: Medium> WoTree<K, V, M> {
         for &slot in view.order.slots() {
             let item = self.nodes.item(leaf, slot.into());
             let (key, value) = (item.key.load(medium), item.word.load(medium));
-            if let Err(error) = K::verify(&self.keys, key).and_then(|()| self.verify_value(key, value)) {
+            if let Err(error) =
+                K::verify(&self.keys, key).and_then(|()| self.verify_value(key, value, &V::pin()))
+            {
                 return census.note(leaf, error.to_string());
             }
             keys.push(K::read(&self.keys, key, &guard));

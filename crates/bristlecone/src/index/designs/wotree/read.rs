@@ -7,9 +7,9 @@ use smallvec::SmallVec;
 use super::WoTree;
 use super::inner::{Aim, Step};
 use super::layout::State;
+use crate::index::Read;
 use crate::index::parts::codec::{Codec, KeyCodec};
 use crate::index::parts::optimistic_lock::{LockState, OptimisticLock, Version};
-use crate::index::{Read, get_in_leaf};
 
 /// Maximum number of nodes that a descent usually passes, unless it must move right very often.
 const STEPS_FEW: u32 = 256;
@@ -130,14 +130,15 @@ impl<K: KeyCodec, V: Codec, M: Medium> Read<K, V> for WoTree<K, V, M> {
             match self.look(leaf, key, &pins.keys, still) {
                 Ok(Some((key, value))) if still() => {
                     // The words were read while the leaf was valid; while pinned, their records remain.
-                    let verified = K::verify(&self.keys, key).and_then(|()| self.verify_value(key, value));
+                    let verified = K::verify_held(&self.keys, key, &pins.keys);
+                    let verified = verified.and_then(|()| self.verify_value(key, value, &pins.values));
                     verified.map_err(|error| self.noted(error))?;
                     show(V::read(&self.values, value, &pins.values));
                     return Ok(true);
                 }
                 Ok(None) if still() => {
-                    // A damaged key or separator leads a binary search astray.
-                    return if K::INLINE && V::INLINE { Ok(false) } else { get_in_leaf(self, key, show) };
+                    let is_word = K::INLINE && V::INLINE;
+                    return if is_word { Ok(false) } else { self.look_closely(key, show) };
                 }
                 // The state is not that of a leaf although no thread changes it: it never was a leaf.
                 Err(_) if still() => return Err(self.noted(self.damaged("a reference to no leaf", leaf))),
@@ -284,7 +285,7 @@ impl<K: KeyCodec, V: Codec, M: Medium> WoTree<K, V, M> {
         }
         let mut trail = CheckedPath::default();
         let at = self.descend(aim, guard, &mut trail)?;
-        trail.separators.iter().try_for_each(|word| K::verify(&self.separators, *word))?;
+        trail.separators.iter().try_for_each(|word| K::verify_held(&self.separators, *word, guard))?;
         *path = trail.path;
         Ok(at)
     }
@@ -351,13 +352,15 @@ impl<K: KeyCodec, V: Codec, M: Medium> WoTree<K, V, M> {
     /// value.
     #[inline(always)]
     pub(super) fn has_value(&self, key: u64, value: u64) -> bool {
-        V::INLINE || !self.values.is_empty_at(value) || self.is_really_empty(self.verify_value(key, value))
+        V::INLINE
+            || !self.values.is_empty_at(value)
+            || self.is_really_empty(self.verify_value(key, value, &V::pin()))
     }
 
     /// Verifies the checksum of a value's record, and compares its owner with the item's key: a record of zeros has the
     /// checksum of an empty one.
-    pub(super) fn verify_value(&self, key: u64, value: u64) -> Result<()> {
-        V::verify(&self.values, value)?;
+    pub(super) fn verify_value(&self, key: u64, value: u64, guard: &V::Guard) -> Result<()> {
+        V::verify_held(&self.values, value, guard)?;
         if V::INLINE || self.values.owner_at(value) == Some(key) {
             return Ok(());
         }
@@ -375,6 +378,65 @@ impl<K: KeyCodec, V: Codec, M: Medium> WoTree<K, V, M> {
     #[cold]
     fn is_really_empty(&self, verified: Result<()>) -> bool {
         verified.inspect_err(|error| self.note_error(error)).is_ok()
+    }
+
+    /// Looks a key up as [`get`](Read::get) does, where a damaged key or separator may have led a search astray. An
+    /// absent key must be between two sound ones, in a leaf between sound separators: other keys cannot mislead a
+    /// search that ends there.
+    fn look_closely(&self, key: K::Ref<'_>, show: &mut dyn FnMut(V::Ref<'_>)) -> Result<bool> {
+        let pins = self.pin();
+        let mut path = Path::default();
+        for round in 0.. {
+            if round > 0 {
+                crate::index::parts::optimistic_lock::pause(round);
+            }
+            let at =
+                self.reach(Aim::At(key), &pins.keys, &mut path, false).map_err(|error| self.noted(error))?;
+            let still = || at.lock.validate(at.version);
+            let seen = self.view(at.leaf, &pins.keys, still);
+            let seen =
+                seen.and_then(|view| Ok((view, self.locate(at.leaf, &view.order, key, &pins.keys, still)?)));
+            let Ok((view, found)) = seen else {
+                if still() {
+                    return Err(self.noted(self.damaged("a reference to no leaf", at.leaf)));
+                }
+                continue;
+            };
+            let key_at = |place: usize| {
+                let slot = view.order.slots().get(place)?;
+                Some(self.nodes.item(at.leaf, (*slot).into()).key.load(self.medium()))
+            };
+            let near = match found {
+                Ok(found) => [Some(found.key), None],
+                Err(place) => [place.checked_sub(1).and_then(key_at), key_at(place)],
+            };
+            let link = self.nodes.leaf_link(at.leaf);
+            let (next, high) = (link.next.load(self.medium()), link.high.load(self.medium()));
+            if !still() {
+                continue;
+            }
+            let verify = || {
+                near.into_iter()
+                    .flatten()
+                    .try_for_each(|word| K::verify_held(&self.keys, word, &pins.keys))?;
+                if let Ok(found) = found {
+                    return self.verify_value(found.key, found.value, &pins.values);
+                }
+                if !view.is_sound() {
+                    return Err(self.damaged(super::leaf::WRONG_ORDER, at.leaf));
+                }
+                match next {
+                    0 if near[1].is_none() && self.is_cut_off(&at, &pins) => {
+                        Err(self.damaged("a last leaf that is not the last", at.leaf))
+                    }
+                    0 => Ok(()),
+                    _ => K::verify_held(&self.separators, high, &pins.keys),
+                }
+            };
+            verify().map_err(|error| self.noted(error))?;
+            return Ok(found.inspect(|found| show(V::read(&self.values, found.value, &pins.values))).is_ok());
+        }
+        unreachable!("rounds do not end")
     }
 
     /// Records an error of a read, and returns it.

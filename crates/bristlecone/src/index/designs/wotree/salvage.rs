@@ -148,7 +148,7 @@ impl<K: KeyCodec, V: Codec, M: Medium> WoTree<K, V, M> {
         let item = self.nodes.item(leaf, slot);
         let (key, value) = (item.key.load(self.medium()), item.word.load(self.medium()));
         K::verify(&self.keys, key)?;
-        self.verify_value(key, value)?;
+        self.verify_value(key, value, &V::pin())?;
         Ok((key, value))
     }
 

@@ -211,7 +211,7 @@ impl<K: KeyCodec, V: Codec, M: Medium> WoTree<K, V, M> {
     }
 
     /// Returns whether a leaf is marked as the last one, and others contradict this. Called once per scan.
-    fn is_cut_off(&self, at: &At<'_>, pins: &Pins<K, V>) -> bool {
+    pub(super) fn is_cut_off(&self, at: &At<'_>, pins: &Pins<K, V>) -> bool {
         let last = self.descend(Aim::End, &pins.keys, &mut NoTrail);
         // While its version is valid, nothing was linked behind it.
         last.map_or(true, |last| last.leaf != at.leaf) && at.lock.validate(at.version)
@@ -267,9 +267,9 @@ impl<K: KeyCodec, V: Codec, M: Medium> WoTree<K, V, M> {
         }
         let key_of = |words: &(u64, u64)| K::read(&self.keys, words.0, &pins.keys);
         if !into.lenient
-            && let Err(error) = self
-                .verify_items(words, (from, to), pins)
-                .and_then(|()| if next == 0 { Ok(()) } else { K::verify(&self.separators, high) })
+            && let Err(error) = self.verify_items(words, (from, to), pins).and_then(|()| {
+                if next == 0 { Ok(()) } else { K::verify_held(&self.separators, high, &pins.keys) }
+            })
         {
             self.note_error(&error);
             into.fail(error);
@@ -289,10 +289,10 @@ impl<K: KeyCodec, V: Codec, M: Medium> WoTree<K, V, M> {
         pins: &Pins<K, V>,
     ) -> Result<()> {
         words.iter().try_for_each(|&(key, value)| {
-            K::verify(&self.keys, key)?;
+            K::verify_held(&self.keys, key, &pins.keys)?;
             let found = K::read(&self.keys, key, &pins.keys);
             let wanted = !precedes::<K>(found, from) && !succeeds::<K>(found, to);
-            if wanted { self.verify_value(key, value) } else { Ok(()) }
+            if wanted { self.verify_value(key, value, &pins.values) } else { Ok(()) }
         })
     }
 }

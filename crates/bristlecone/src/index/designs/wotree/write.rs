@@ -158,7 +158,7 @@ impl<K: KeyCodec, V: Codec, M: Medium> WoTree<K, V, M> {
     /// Returns the value of an item, or an error if its record is damaged.
     fn value_of(&self, found: Found, pins: &Pins<K, V>) -> Result<V::Owned> {
         if !self.has_value(found.key, found.value) {
-            self.verify_value(found.key, found.value)?;
+            self.verify_value(found.key, found.value, &V::pin())?;
         }
         Ok(V::owned(V::read(&self.values, found.value, &pins.values)))
     }

@@ -148,7 +148,7 @@ impl<L: LeafLayout, K: KeyCodec, V: Codec, M: Medium> Store<L, K, V, M> {
         } else {
             let fence = head.fence().load(medium);
             K::mark_live(&self.keys, fence)?;
-            let _ = K::verify(&self.keys, fence);
+            let _ = K::verify_held(&self.keys, fence, &guard);
             K::read(&self.keys, fence, &guard)
         };
         let tags = head.tags(medium);
@@ -162,7 +162,7 @@ impl<L: LeafLayout, K: KeyCodec, V: Codec, M: Medium> Store<L, K, V, M> {
                 return corrupted("two items referencing one record", leaf);
             }
             // Remembered if damaged: the fingerprint is not that of the original key.
-            let _ = K::verify(&self.keys, key);
+            let _ = K::verify_held(&self.keys, key, &guard);
             let key = K::read(&self.keys, key, &guard);
             if key < fence {
                 return corrupted("a key below its leaf's fence", leaf);
