@@ -63,6 +63,7 @@
 mod api;
 pub mod dynamic;
 mod index;
+mod journal;
 mod transaction;
 
 pub use api::backup::{Backup, BackupOptions, BackupProgress};
@@ -182,6 +183,7 @@ pub use bristlecone_pm::{
 #[cfg(feature = "lab")]
 #[doc(hidden)]
 pub use bristlecone_pm::{Medium, Native};
+pub use journal::Durability;
 pub use index::{Allowed, Design, OptionInfo, TreeStats};
 #[cfg(feature = "lab")]
 #[doc(hidden)]

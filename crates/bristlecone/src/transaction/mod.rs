@@ -95,6 +95,7 @@ mod write_barrier;
 pub(crate) use self::any_tree::AnyScan;
 pub use self::any_tree::AnyTree;
 pub use self::batch::Batch;
+pub(crate) use self::replay::any_tree;
 pub(crate) use self::epochs::Epochs;
 pub(crate) use self::handle::ItemOf;
 pub(crate) use self::handle::sealed;
