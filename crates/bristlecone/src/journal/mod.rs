@@ -48,7 +48,11 @@ mod ring;
 mod segment;
 mod session;
 mod setup;
+#[cfg(test)]
+mod simulated;
 mod takeover;
+#[cfg(test)]
+mod tests;
 
 use std::fmt;
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering::Relaxed};
@@ -61,6 +65,7 @@ use self::aside::Asides;
 use self::entry::{Head, Kind, entry_bytes};
 use self::group::Turn;
 use self::log::Log;
+use self::mutation::{Point, reached};
 use self::ring::Ring;
 pub(crate) use self::aside::Items;
 pub(crate) use self::entry::{Directory, push_change};
@@ -126,11 +131,15 @@ impl Journal {
     fn put(&self, kind: Kind, aside: bool, body: &[u8]) -> Result<Pending<'_>> {
         let lsn = self.ring.reserve(body.len());
         let end = lsn + entry_bytes(body.len());
+        // From here on the entry must be completed, or the journal ends.
+        let pending = Pending { journal: self, lsn, end, is_complete: false };
         if !self.ring.has_room(end) {
             self.make_room(end)?;
         }
+        reached(Point::Reserved);
         self.ring.put(lsn, kind, aside, body);
-        Ok(Pending { journal: self, lsn, end, is_complete: false })
+        reached(Point::Intended);
+        Ok(pending)
     }
 
     /// Returns whether writes are possible.
@@ -195,8 +204,10 @@ impl Pending<'_> {
 
     /// Marks the entry as complete; returns the LSN up to which the journal must be durable for it.
     pub fn complete(mut self, counts: u16) -> u64 {
+        reached(Point::Applied);
         self.is_complete = true;
         self.journal.ring.complete(self.lsn, counts);
+        reached(Point::Complete);
         self.end
     }
 }
@@ -214,7 +225,3 @@ fn head_of(kind: Kind, counts: u16, aside: bool, body: usize) -> Head {
     Head { counts, aside, ..Head::complete(kind, body) }
 }
 
-#[cfg(test)]
-pub(crate) mod simulated;
-#[cfg(test)]
-mod tests;

@@ -24,6 +24,43 @@ pub enum Mutation {
     SegmentContinued,
 }
 
+/// A place in the life of an entry where a test kills the process.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+#[cfg_attr(not(test), allow(dead_code, reason = "only tests kill"))]
+pub enum Point {
+    /// Its LSN is reserved.
+    Reserved,
+    /// It is stored as an intent.
+    Intended,
+    /// Its changes are applied.
+    Applied,
+    /// It is complete.
+    Complete,
+}
+
+/// Dies here if a test wants it.
+#[inline(always)]
+pub fn reached(point: Point) {
+    let _ = point;
+    #[cfg(test)]
+    if POINT.get().is_some_and(|(wanted, _)| wanted == point) {
+        let after = POINT.get().map_or(0, |(_, after)| after);
+        POINT.set(after.checked_sub(1).map(|after| (point, after)));
+        assert!(after > 0, "killed at {point:?}");
+    }
+}
+
+#[cfg(test)]
+thread_local! {
+    static POINT: std::cell::Cell<Option<(Point, usize)>> = const { std::cell::Cell::new(None) };
+}
+
+/// Kills the thread when it has passed a point so many times, and reaches it once more.
+#[cfg(test)]
+pub fn kill_at(point: Option<(Point, usize)>) {
+    POINT.set(point);
+}
+
 #[cfg(test)]
 thread_local! {
     static MUTATION: std::cell::Cell<Option<Mutation>> = const { std::cell::Cell::new(None) };

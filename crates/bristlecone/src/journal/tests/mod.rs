@@ -1,5 +1,9 @@
 //! Pools with a journal on a simulated disk.
 
+mod crashes;
+mod damage;
+mod scenario;
+
 use std::collections::BTreeMap;
 use std::os::unix::fs::FileExt;
 use std::path::PathBuf;
@@ -19,6 +23,19 @@ impl Scratch {
         static NEXT: AtomicUsize = AtomicUsize::new(0);
         let name = format!("bristlecone-journal-{}-{}", std::process::id(), NEXT.fetch_add(1, Relaxed));
         Self(PathBuf::from("/dev/shm").join(name))
+    }
+
+    /// Does the same unless the pool was closed: its pages are durable then.
+    pub fn scramble_unless_closed(&self) {
+        let state = |copy: usize, bytes: &[u8]| {
+            let word = |at: usize| u64::from_le_bytes(bytes[copy + at..copy + at + 8].try_into().unwrap());
+            (word(80), word(88))
+        };
+        let bytes = std::fs::read(&self.0).unwrap();
+        let (_, newer) = state(0, &bytes).max(state(4096, &bytes));
+        if newer & 1 << 8 == 0 {
+            self.scramble();
+        }
     }
 
     /// Destroys all pages of the pool but its superblock, as a power failure may.
@@ -79,17 +96,13 @@ fn a_kill_loses_nothing_in_any_durability() {
             pool.simulate_crash();
         }
         // And then a power failure: the opening made all of it durable.
-        drop(open(&scratch, &disk, durability).unwrap());
+        open(&scratch, &disk, durability).unwrap().simulate_crash();
         let disk = disk.after_failure(&mut Random::new(3));
         scratch.scramble();
-        mark_unclean(&scratch, &disk);
         let pool = open(&scratch, &disk, durability).unwrap();
         assert_eq!(items(&pool.tree("t").unwrap()).len(), 1200);
     }
 }
-
-/// Opens the pool and stops the machine. A scrambled pool that was closed is not noticed otherwise.
-fn mark_unclean(_: &Scratch, _: &Disk) {}
 
 /// One pass over everything that a tree can do, with a model.
 struct Model {
