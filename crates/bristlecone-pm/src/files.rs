@@ -131,7 +131,9 @@ impl Folder {
         let is_folder = std::fs::metadata(path).map(|found| found.is_dir());
         match is_folder {
             Ok(true) => Ok(Self(path.to_owned())),
-            Ok(false) => Err(Error::io(path.display().to_string(), std::io::Error::from(ErrorKind::NotADirectory))),
+            Ok(false) => {
+                Err(Error::io(path.display().to_string(), std::io::Error::from(ErrorKind::NotADirectory)))
+            }
             Err(error) => Err(Error::io(path.display().to_string(), error)),
         }
     }

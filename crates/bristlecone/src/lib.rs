@@ -183,11 +183,11 @@ pub use bristlecone_pm::{
 #[cfg(feature = "lab")]
 #[doc(hidden)]
 pub use bristlecone_pm::{Medium, Native};
-pub use journal::Durability;
 pub use index::{Allowed, Design, OptionInfo, TreeStats};
 #[cfg(feature = "lab")]
 #[doc(hidden)]
 pub use index::{parts, plugin as lab};
+pub use journal::Durability;
 #[cfg(feature = "lab")]
 #[doc(hidden)]
 pub use transaction::leave_in_part;

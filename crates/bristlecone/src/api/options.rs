@@ -476,7 +476,10 @@ impl PoolOptions {
             if self.journal.is_asked() {
                 return Err(no_journal());
             }
-            return Ok((self.create_sized(|options| PoolFile::create(self.at(path), options, &medium))?, None));
+            return Ok((
+                self.create_sized(|options| PoolFile::create(self.at(path), options, &medium))?,
+                None,
+            ));
         }
         let file = self.create_sized(|options| {
             let unnamed = PoolFile::create_unnamed(self.at(path), options, &medium)?;
@@ -555,11 +558,7 @@ impl PoolOptions {
     }
 
     /// Retries if another process creates or removes the pool between two attempts.
-    fn open_or_create(
-        &self,
-        path: &Path,
-        medium: impl Fn(Domain) -> Native,
-    ) -> Result<Opened> {
+    fn open_or_create(&self, path: &Path, medium: impl Fn(Domain) -> Native) -> Result<Opened> {
         for _ in 1..LOOKS {
             match self.open_file(path, &medium) {
                 Err(Error::NotFound { .. }) => {}

@@ -150,8 +150,7 @@ impl Pool {
         let (open, meters, epochs) =
             (Mutex::default(), Meters::default(), Epochs::new(AsymmetricFence::detect()));
         let (refused, journal) = Default::default();
-        let shared =
-            Shared { file, open, meters, epochs, recovery_threads, holds, refused, journal, done };
+        let shared = Shared { file, open, meters, epochs, recovery_threads, holds, refused, journal, done };
         let shared = Arc::new(shared);
         let pool = Self(Handle::new(shared, opener));
         pool.replay(recovery_threads)?;

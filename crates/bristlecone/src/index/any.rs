@@ -9,8 +9,8 @@ use std::fmt;
 use std::sync::{Arc, Weak};
 
 use bristlecone_pm::{
-    Chunk, Events, Glance, Issue, Medium, Opener, Part, PoolFile, PoolInfo, Result, SlotKind, TreeEntry, TreeId,
-    TreeSpec,
+    Chunk, Events, Glance, Issue, Medium, Opener, Part, PoolFile, PoolInfo, Result, SlotKind, TreeEntry,
+    TreeId, TreeSpec,
 };
 
 use super::table::{open, part_of};

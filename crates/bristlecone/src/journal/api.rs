@@ -29,7 +29,9 @@ impl Pool {
         self.0.file.writable()?;
         match self.0.journal.get() {
             Some(journal) => journal.checkpoint(self),
-            None => Err(Error::invalid(format!("only pools of the domain {} have checkpoints", Domain::Journal))),
+            None => {
+                Err(Error::invalid(format!("only pools of the domain {} have checkpoints", Domain::Journal)))
+            }
         }
     }
 }

@@ -16,7 +16,8 @@ pub struct Asides(Mutex<(u64, BTreeMap<u64, Option<u64>>)>);
 impl Asides {
     /// Returns the files of a folder, whose entries lie before this process.
     pub fn of(storage: &dyn Storage) -> Result<Self> {
-        let numbers = storage.list()?.into_iter().filter_map(|name| name.strip_prefix("entry-")?.parse::<u64>().ok());
+        let numbers =
+            storage.list()?.into_iter().filter_map(|name| name.strip_prefix("entry-")?.parse::<u64>().ok());
         let files: BTreeMap<u64, Option<u64>> = numbers.map(|number| (number, Some(0))).collect();
         let next = files.last_key_value().map_or(1, |(last, _)| last + 1);
         Ok(Self(Mutex::new((next, files))))

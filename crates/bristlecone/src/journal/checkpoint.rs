@@ -76,7 +76,10 @@ impl Writer {
 }
 
 fn checksum(uuid: u128, start: [u32; 3], body: &[u8]) -> u32 {
-    let own = crc32c::crc32c_append(crc32c::crc32c(&uuid.to_le_bytes()), start.map(u32::to_le_bytes).as_flattened());
+    let own = crc32c::crc32c_append(
+        crc32c::crc32c(&uuid.to_le_bytes()),
+        start.map(u32::to_le_bytes).as_flattened(),
+    );
     crc32c::crc32c_append(own, body)
 }
 
@@ -85,7 +88,12 @@ fn checksum(uuid: u128, start: [u32; 3], body: &[u8]) -> u32 {
 /// # Errors
 ///
 /// [`Error::Corrupted`] for any damage: a checkpoint that the manifest names is complete.
-pub fn read(storage: &dyn Storage, uuid: u128, checkpoint: &Checkpoint, into: &mut Rebuilt<'_>) -> Result<()> {
+pub fn read(
+    storage: &dyn Storage,
+    uuid: u128,
+    checkpoint: &Checkpoint,
+    into: &mut Rebuilt<'_>,
+) -> Result<()> {
     let mut tree = None;
     frames(storage, uuid, checkpoint, &mut |kind, mut body| {
         let broken = || Error::corrupted("a frame that cannot be read", checkpoint_name(checkpoint.file));
@@ -159,7 +167,13 @@ impl Journal {
             let begin = self.ring.reserved();
             self.wait_durable(begin)?;
             let entries = pool.trees()?;
-            (begin, entries.into_iter().map(|entry| (pool.0.epochs.identity(entry.id).0, entry)).collect::<Vec<_>>())
+            (
+                begin,
+                entries
+                    .into_iter()
+                    .map(|entry| (pool.0.epochs.identity(entry.id).0, entry))
+                    .collect::<Vec<_>>(),
+            )
         };
         let (uuid, number) = lock(&self.log).number();
         let name = checkpoint_name(number);

@@ -317,7 +317,8 @@ mod tests {
     #[test]
     fn heads_round_trip() {
         for kind in KINDS {
-            for (state, aside) in [(State::Reserved, false), (State::Intent, true), (State::Complete, false)] {
+            for (state, aside) in [(State::Reserved, false), (State::Intent, true), (State::Complete, false)]
+            {
                 let head = Head { state, kind, aside, counts: 16, body: 77 };
                 assert_eq!(Head::decode(head.encode()), Some(head));
             }

@@ -71,18 +71,20 @@ impl Journal {
             *own = true;
             drop(own);
             let written = self.write_group(need, sync);
+            if written.is_err() {
+                // Before another thread leads: what it would write next may follow a hole.
+                self.fail();
+            }
             *lock(&self.turn.leads) = false;
             self.turn.ended.notify_all();
-            if written.is_err() {
-                self.fail();
-                return Err(Error::DurabilityLost);
-            }
+            written.map_err(|_| Error::DurabilityLost)?;
         }
     }
 
     /// Writes the complete entries, up to `need` at least, and makes them durable if `sync` is set.
     fn write_group(&self, need: u64, sync: bool) -> Result<()> {
         let mut log = lock(&self.log);
+        self.health()?;
         let mut entries = Vec::new();
         let mut round = 0;
         loop {

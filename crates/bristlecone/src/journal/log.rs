@@ -34,7 +34,12 @@ impl Log {
     /// # Errors
     ///
     /// [`Error::MediumFull`](bristlecone_pm::Error), and errors of the system.
-    pub fn create(storage: Arc<dyn Storage>, manifest: Manifest, segment_bytes: u64, lsn: u64) -> Result<Self> {
+    pub fn create(
+        storage: Arc<dyn Storage>,
+        manifest: Manifest,
+        segment_bytes: u64,
+        lsn: u64,
+    ) -> Result<Self> {
         let (manifest, file, generation) = begin_segment(&*storage, &manifest, segment_bytes, lsn)?;
         let offset = PAGE_BYTES as u64;
         let (written, durable, buffer) = (lsn, lsn, Vec::new());
@@ -130,7 +135,8 @@ impl Log {
         self.file.sync()?;
         self.durable = self.written;
         let bytes = self.segment_bytes.max((PAGE_BYTES + block_bytes(entries)) as u64);
-        let (manifest, file, generation) = begin_segment(&*self.storage, &self.manifest, bytes, self.written)?;
+        let (manifest, file, generation) =
+            begin_segment(&*self.storage, &self.manifest, bytes, self.written)?;
         (self.manifest, self.file, self.generation) = (manifest, file, generation);
         self.offset = PAGE_BYTES as u64;
         Ok(())
@@ -152,7 +158,8 @@ impl Log {
     /// Drops the segments whose entries all lie before the begin of the checkpoint, from a manifest.
     pub fn drop_segments(manifest: &mut Manifest) {
         let begin = manifest.begin();
-        let (old, kept) = manifest.segments.drain(..).partition(|segment| segment.end.is_some_and(|end| end <= begin));
+        let (old, kept) =
+            manifest.segments.drain(..).partition(|segment| segment.end.is_some_and(|end| end <= begin));
         manifest.segments = kept;
         let old: Vec<Segment> = old;
         manifest.spare.extend(old.iter().map(|segment| segment.file));

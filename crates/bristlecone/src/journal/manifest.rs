@@ -195,7 +195,8 @@ impl Manifest {
 
     /// Ends the journal at an LSN, with which a block begins.
     pub fn truncate(&mut self, lsn: u64) {
-        let (kept, dropped): (Vec<_>, Vec<_>) = self.segments.drain(..).partition(|segment| segment.first < lsn);
+        let (kept, dropped): (Vec<_>, Vec<_>) =
+            self.segments.drain(..).partition(|segment| segment.first < lsn);
         self.segments = kept;
         self.spare.extend(dropped.into_iter().map(|segment| segment.file));
         self.segments.last_mut().into_iter().for_each(|last| last.end = Some(lsn));
@@ -255,7 +256,8 @@ mod tests {
     #[test]
     fn files_are_known_by_their_names() {
         let manifest = some();
-        let known = ["segment-00000001", "segment-00000007", "checkpoint-00000003", "manifest", "ring", "notes.txt"];
+        let known =
+            ["segment-00000001", "segment-00000007", "checkpoint-00000003", "manifest", "ring", "notes.txt"];
         known.iter().for_each(|name| assert!(manifest.has(name), "{name}"));
         ["segment-00000002", "checkpoint-00000001", "manifest.new"]
             .iter()

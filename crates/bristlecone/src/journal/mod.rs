@@ -62,13 +62,13 @@ use bristlecone_pm::sync::wait::lock;
 use bristlecone_pm::{Error, Result, Storage};
 
 use self::aside::Asides;
+pub(crate) use self::aside::Items;
+pub(crate) use self::entry::{Directory, push_change};
 use self::entry::{Head, Kind, entry_bytes};
 use self::group::Turn;
 use self::log::Log;
 use self::mutation::{Point, reached};
 use self::ring::Ring;
-pub(crate) use self::aside::Items;
-pub(crate) use self::entry::{Directory, push_change};
 pub(crate) use self::session::{Plan, create, expect_pages, plan};
 pub use self::setup::Durability;
 pub(crate) use self::setup::Setup;
@@ -224,4 +224,3 @@ impl Drop for Pending<'_> {
 fn head_of(kind: Kind, counts: u16, aside: bool, body: usize) -> Head {
     Head { counts, aside, ..Head::complete(kind, body) }
 }
-

@@ -63,7 +63,11 @@ pub fn restore(
 }
 
 /// Calls `visit` with every entry from the begin of the checkpoint on; returns where the last segment ends.
-pub fn replay(storage: &dyn Storage, manifest: &Manifest, visit: &mut dyn FnMut(&Entry<'_>) -> Result<()>) -> Result<End> {
+pub fn replay(
+    storage: &dyn Storage,
+    manifest: &Manifest,
+    visit: &mut dyn FnMut(&Entry<'_>) -> Result<()>,
+) -> Result<End> {
     replay_from(storage, manifest, manifest.begin(), visit)
 }
 
@@ -200,7 +204,9 @@ impl Rebuilt<'_> {
             }
             Directory::Drop(id) => self.drop_tree(id),
             Directory::Rename(id, name) => match self.spec_of(id)? {
-                Some(entry) if entry.spec.name != name => self.pool.0.file.rename_tree(&entry.spec.name, &name),
+                Some(entry) if entry.spec.name != name => {
+                    self.pool.0.file.rename_tree(&entry.spec.name, &name)
+                }
                 _ => Ok(()),
             },
             Directory::Clear(old, new, _) => {

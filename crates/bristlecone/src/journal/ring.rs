@@ -4,7 +4,9 @@
 //! the next process finds the entries behind one whose writer was killed before it stored the head.
 
 use std::sync::Arc;
-use std::sync::atomic::{AtomicU64, Ordering::AcqRel, Ordering::Acquire, Ordering::Relaxed, Ordering::Release};
+use std::sync::atomic::{
+    AtomicU64, Ordering::AcqRel, Ordering::Acquire, Ordering::Relaxed, Ordering::Release,
+};
 
 use bristlecone_pm::{Error, Result, SharedWords};
 
@@ -228,8 +230,9 @@ impl Ring {
 
     /// Returns the end of the complete entries that follow each other from an LSN on.
     pub fn complete_up_to(&self, mut lsn: u64) -> u64 {
-        let reserved = self.reserved();
-        while lsn < reserved {
+        // Behind the room lie the oldest entries once more.
+        let end = self.reserved().min(self.freed() + self.bytes());
+        while lsn < end {
             match Head::decode(self.word(lsn).load(Acquire)) {
                 Some(head) if head.state == State::Complete => lsn += head.bytes(),
                 _ => break,
@@ -274,7 +277,8 @@ impl Ring {
                 continue;
             }
             let head = Head::decode(word).filter(|head| lsn + head.bytes() <= end);
-            let is_own = |head: &Head| head.state == State::Reserved || self.word(lsn + 8).load(Relaxed) == lsn;
+            let is_own =
+                |head: &Head| head.state == State::Reserved || self.word(lsn + 8).load(Relaxed) == lsn;
             let head = head.filter(is_own).ok_or_else(|| {
                 Error::corrupted("an entry that cannot be read", format!("LSN {lsn} of the journal's ring"))
             })?;
@@ -315,7 +319,10 @@ mod tests {
             ring.copy(first, end, &mut bytes);
             let from = &mut &bytes[..];
             let entry = super::super::entry::take(from).unwrap();
-            assert_eq!((entry.lsn, entry.body, entry.head.counts, entry.head.aside), (first, &body[..], 5, true));
+            assert_eq!(
+                (entry.lsn, entry.body, entry.head.counts, entry.head.aside),
+                (first, &body[..], 5, true)
+            );
             assert_eq!(super::super::entry::take(from).unwrap().body, [7, 8, 9]);
             ring.free(end);
         }

@@ -254,7 +254,8 @@ mod tests {
     #[test]
     fn a_block_of_the_same_group_proves_nothing() {
         let (mut bytes, offsets, _) = segment(&[40, 40, 40]);
-        let block = Block { generation: 3, offset: offsets[2] as u64, lsn: 160, durable: 120, time: 9, entries: 40 };
+        let block =
+            Block { generation: 3, offset: offsets[2] as u64, lsn: 160, durable: 120, time: 9, entries: 40 };
         bytes.truncate(offsets[2]);
         block.append(&mut bytes, UUID, &[0xee; 40]);
         assert_eq!(end(&bytes, SEGMENT).unwrap(), 200);
@@ -269,7 +270,9 @@ mod tests {
         let mut reused = bytes.clone();
         reused[..PAGE_BYTES].copy_from_slice(&header(UUID, &recycled));
         assert_eq!(end(&reused, recycled).unwrap(), SEGMENT.first);
-        assert!(without(Some(Mutation::GenerationUnchecked), || end(&reused, recycled)).unwrap() > SEGMENT.first);
+        assert!(
+            without(Some(Mutation::GenerationUnchecked), || end(&reused, recycled)).unwrap() > SEGMENT.first
+        );
         let mut moved = bytes.clone();
         moved.copy_within(PAGE_BYTES..2 * PAGE_BYTES, 3 * PAGE_BYTES);
         assert_eq!(end(&moved, SEGMENT).unwrap(), 160);

@@ -74,7 +74,8 @@ pub(crate) fn plan(setup: &Setup, at: (&Path, bool), found: &Glance, threads: us
 pub(crate) fn expect_pages(setup: &Setup, path: &Path, found: &Glance) -> Result<()> {
     let storage = setup.open(path, false)?;
     let shared = storage.share(RING, ring::file_bytes(setup.sizes().0))?;
-    let is_whole = found.was_clean || owner(&*storage, found).is_some_and(|owner| ring::is_of(&*shared, &owner));
+    let is_whole =
+        found.was_clean || owner(&*storage, found).is_some_and(|owner| ring::is_of(&*shared, &owner));
     if is_whole {
         return Ok(());
     }
@@ -138,7 +139,10 @@ impl Journal {
         let mut log = match manifest.segments.last() {
             Some(last) if last.end.is_none() => {
                 let file = storage.open(&segment_name(last.file))?.ok_or_else(|| {
-                    Error::corrupted("a missing file", format!("{} in {}", segment_name(last.file), storage.describe()))
+                    Error::corrupted(
+                        "a missing file",
+                        format!("{} in {}", segment_name(last.file), storage.describe()),
+                    )
                 })?;
                 Log::resume(Arc::clone(&storage), manifest, setup.sizes().1, (file, end))?
             }

@@ -41,7 +41,10 @@ pub(crate) struct Setup {
 impl fmt::Debug for Setup {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         let Self { folder, durability, .. } = self;
-        f.debug_struct("Setup").field("folder", folder).field("durability", durability).finish_non_exhaustive()
+        f.debug_struct("Setup")
+            .field("folder", folder)
+            .field("durability", durability)
+            .finish_non_exhaustive()
     }
 }
 

@@ -44,7 +44,8 @@ struct State {
     off_at: Option<usize>,
     /// The sync that does nothing, counted from 0, and the number of syncs so far.
     skipped_sync: Option<usize>,
-    syncs: usize,
+    /// The event of each sync so far, and what it synced.
+    syncs: Vec<(usize, String)>,
     /// The event that fails, and does nothing.
     fails_at: Option<usize>,
 }
@@ -89,7 +90,8 @@ impl Contents {
     /// What a power failure leaves.
     fn after_failure(&self, random: &mut Random) -> Vec<u8> {
         let (mut bytes, kept) = (self.durable.clone(), random.below(4));
-        let (short, long) = (self.durable.len().min(self.bytes.len()), self.durable.len().max(self.bytes.len()));
+        let (short, long) =
+            (self.durable.len().min(self.bytes.len()), self.durable.len().max(self.bytes.len()));
         for (number, versions) in &self.unsynced {
             // None, all, or any of the sectors.
             let at = match kept {
@@ -127,9 +129,9 @@ impl Disk {
         self.lock().events
     }
 
-    /// Returns the number of syncs so far.
-    pub fn syncs(&self) -> usize {
-        self.lock().syncs
+    /// Returns the event of each sync so far, and what it synced.
+    pub fn syncs(&self) -> Vec<(usize, String)> {
+        self.lock().syncs.clone()
     }
 
     /// Turns the machine off before an event.
@@ -168,7 +170,10 @@ impl Disk {
             let memory = Memory::new(ring.0.len() as u64 * 8);
             for (to, from) in memory.0.iter().zip(&ring.0) {
                 if random.below(3) > 0 {
-                    to.store(from.load(std::sync::atomic::Ordering::Relaxed), std::sync::atomic::Ordering::Relaxed);
+                    to.store(
+                        from.load(std::sync::atomic::Ordering::Relaxed),
+                        std::sync::atomic::Ordering::Relaxed,
+                    );
                 }
             }
             (name.clone(), Arc::new(memory))
@@ -205,14 +210,6 @@ impl Disk {
         let state = self.lock();
         state.files[state.names[name]].bytes.clone()
     }
-
-    /// Replaces the bytes of a file, durably.
-    pub fn replace(&self, name: &str, bytes: Vec<u8>) {
-        let mut state = self.lock();
-        let number = state.names[name];
-        state.files[number].bytes = bytes;
-        state.files[number].sync();
-    }
 }
 
 fn apply(names: &mut BTreeMap<String, usize>, naming: &Naming) {
@@ -246,9 +243,10 @@ impl State {
         Ok(())
     }
 
-    fn is_skipped(&mut self) -> bool {
-        self.syncs += 1;
-        self.skipped_sync == Some(self.syncs - 1)
+    fn is_skipped(&mut self, file: Option<usize>) -> bool {
+        let name = self.names.iter().find(|(_, number)| Some(**number) == file);
+        self.syncs.push((self.events - 1, name.map_or("names".to_owned(), |(name, _)| name.clone())));
+        self.skipped_sync == Some(self.syncs.len() - 1)
     }
 }
 
@@ -281,7 +279,7 @@ impl Storage for Disk {
     fn sync(&self) -> Result<()> {
         let mut state = self.lock();
         state.event()?;
-        if !state.is_skipped() {
+        if !state.is_skipped(None) {
             state.durable_names = state.names.clone();
             state.unsynced_names.clear();
         }
@@ -340,7 +338,7 @@ impl StoredFile for Open {
     fn sync(&self) -> Result<()> {
         let mut state = self.0.lock();
         state.event()?;
-        if !state.is_skipped() {
+        if !state.is_skipped(Some(self.1)) {
             state.files[self.1].sync();
         }
         Ok(())

@@ -22,7 +22,13 @@ use crate::transaction::AnyTree;
 use crate::transaction::record::Change;
 
 /// Writes the entries of the ring to the log, whose end is that of the segment.
-pub fn take_over(pool: &Pool, storage: &dyn Storage, ring: &Ring, log: &mut Log, asides: &Asides) -> Result<()> {
+pub fn take_over(
+    pool: &Pool,
+    storage: &dyn Storage,
+    ring: &Ring,
+    log: &mut Log,
+    asides: &Asides,
+) -> Result<()> {
     if ring.takeover() != Takeover::Done {
         let found = ring.found(log.written())?;
         ring.set_takeover(Takeover::From(log.written()));

@@ -1,10 +1,10 @@
 //! Damaged, missing and foreign files.
 
-use bristlecone_random::Generator as Random;
 use bristlecone_pm::Storage;
+use bristlecone_random::Generator as Random;
 
 use super::scenario::{every_kind, run, state};
-use super::{Scratch, open, options};
+use super::{Scratch, open, options, quiet};
 use crate::journal::mutation::{Mutation, without};
 use crate::journal::simulated::Disk;
 use crate::{Design, Domain, Durability, Error, Pool};
@@ -68,8 +68,9 @@ fn a_checkpoint_needs_the_entries_up_to_its_end() {
     manifest.write(&disk).unwrap();
     let image = disk.after_failure(&mut Random::new(1));
     assert!(matches!(open(&scratch, &image, Durability::Commit), Err(Error::Corrupted { .. })));
-    let found =
-        without(Some(Mutation::CheckpointEndUnchecked), || open(&scratch, &image, Durability::Commit).map(|_| ()));
+    let found = without(Some(Mutation::CheckpointEndUnchecked), || {
+        open(&scratch, &image, Durability::Commit).map(|_| ())
+    });
     assert!(found.is_ok(), "the mutation has no effect: {found:?}");
 }
 
@@ -77,7 +78,7 @@ fn a_checkpoint_needs_the_entries_up_to_its_end() {
 fn an_intent_is_completed_after_a_kill() {
     use crate::journal::mutation::{Point, kill_at};
 
-    std::panic::set_hook(Box::new(|_| {}));
+    quiet();
     let after_kill = |mutation| {
         let (scratch, disk) = (Scratch::new(), Disk::new());
         let pool = open(&scratch, &disk, Durability::Memory).unwrap();
@@ -124,7 +125,10 @@ fn journals_and_pools_that_do_not_belong_together_are_refused() {
     std::fs::write(&scratch.0, &old).unwrap();
     assert!(matches!(open(&scratch, &disk, Durability::Commit), Err(Error::Corrupted { .. })));
     std::fs::write(&scratch.0, &new).unwrap();
-    assert_eq!(open(&scratch, &disk, Durability::Commit).unwrap().tree::<u64, u64>("t").unwrap().get(1), Some(2));
+    assert_eq!(
+        open(&scratch, &disk, Durability::Commit).unwrap().tree::<u64, u64>("t").unwrap().get(1),
+        Some(2)
+    );
 }
 
 #[test]

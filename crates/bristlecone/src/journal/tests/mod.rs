@@ -3,6 +3,7 @@
 mod crashes;
 mod damage;
 mod scenario;
+mod threads;
 
 use std::collections::BTreeMap;
 use std::os::unix::fs::FileExt;
@@ -50,6 +51,28 @@ impl Drop for Scratch {
     fn drop(&mut self) {
         let _ = std::fs::remove_file(&self.0);
     }
+}
+
+/// Lets kills of this thread print nothing.
+pub fn quiet() {
+    thread_local! {
+        static QUIET: std::cell::Cell<bool> = const { std::cell::Cell::new(false) };
+    }
+    static ONCE: std::sync::Once = std::sync::Once::new();
+    QUIET.set(true);
+    ONCE.call_once(|| {
+        let hook = std::panic::take_hook();
+        std::panic::set_hook(Box::new(move |panic| {
+            let text = panic.payload_as_str().unwrap_or_default();
+            if !QUIET.get()
+                || text.contains("notices")
+                || text.contains("mutation")
+                || text.contains("entries")
+            {
+                hook(panic);
+            }
+        }));
+    });
 }
 
 pub fn options(disk: &Disk, durability: Durability) -> PoolOptions {
@@ -150,7 +173,8 @@ fn work(pool: &Pool, design: Design, random: &mut Random, model: &mut Model) -> 
                 }
             }
             6 => {
-                let many: Vec<_> = (0..1 + random.below(40)).map(|at| ((key * 3 + at * 7) % 60, value + at)).collect();
+                let many: Vec<_> =
+                    (0..1 + random.below(40)).map(|at| ((key * 3 + at * 7) % 60, value + at)).collect();
                 words.upsert_many(&many)?;
                 model.words.extend(many);
             }

@@ -199,7 +199,13 @@ pub fn state(pool: &Pool) -> Result<State> {
 impl Run {
     /// Opens the pool after a crash, and compares it with the states that the crash may leave: those from the last
     /// durable one on.
-    pub fn verify(&self, scratch: &Scratch, disk: &Disk, design: Design, from: usize) -> std::result::Result<(), String> {
+    pub fn verify(
+        &self,
+        scratch: &Scratch,
+        disk: &Disk,
+        design: Design,
+        from: usize,
+    ) -> std::result::Result<(), String> {
         let pool = match open(scratch, disk, Durability::Commit) {
             Ok(pool) => pool,
             Err(error) => return Err(format!("after {} operations: {error}", self.done)),
@@ -210,7 +216,11 @@ impl Run {
             return Err(format!("after {} operations, {from} durable: another state: {found:?}", self.done));
         }
         // It goes on.
-        let tree = pool.tree_options("after").design(design).create::<u64, &[u8]>().map_err(|error| error.to_string())?;
+        let tree = pool
+            .tree_options("after")
+            .design(design)
+            .create::<u64, &[u8]>()
+            .map_err(|error| error.to_string())?;
         tree.upsert(1, b"after").map_err(|error| error.to_string())?;
         drop(tree);
         pool.simulate_crash();
@@ -235,7 +245,8 @@ impl Run {
         // The state of this opening is durable, too.
         let again = image.after_failure(random);
         scratch.scramble_unless_closed();
-        let pool = open(scratch, &again, Durability::Commit).map_err(|error| format!("once more: {error}"))?;
+        let pool =
+            open(scratch, &again, Durability::Commit).map_err(|error| format!("once more: {error}"))?;
         let after = pool.tree::<u64, &[u8]>("after").map_err(|error| error.to_string())?;
         match after.get(1).as_deref() {
             Some(b"after") => Ok(()),
