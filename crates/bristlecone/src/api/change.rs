@@ -56,7 +56,9 @@ impl<K: Key, V: Value> Tree<K, V> {
         drop(entered);
         epochs.shed_if_over();
         // Outside of the barrier: a snapshot does not wait for the disk.
-        self.pool.acknowledge(lsn).and(changed)
+        let acknowledged = self.pool.acknowledge(lsn);
+        self.pool.0.journal.get().into_iter().for_each(|journal| journal.checkpoint_if_due(&self.pool));
+        acknowledged.and(changed)
     }
 
     /// Changes keys whose locks the thread holds; returns the LSN up to which the journal must be durable for it.

@@ -1,6 +1,6 @@
 //! Group commit: one of the threads that wait writes and syncs for all.
 
-use std::sync::atomic::Ordering::{Acquire, Release};
+use std::sync::atomic::Ordering::{Acquire, Relaxed, Release};
 use std::sync::{Condvar, Mutex, MutexGuard, PoisonError};
 
 use bristlecone_pm::sync::wait::{lock, pause};
@@ -94,7 +94,11 @@ impl Journal {
                     self.ring.free(end);
                 }
                 self.ring.copy(log.written(), end, &mut entries);
+                let segments = log.manifest().segments.len();
                 log.append(&entries)?;
+                if log.manifest().segments.len() > segments && log.is_over(self.checkpoint_bytes) {
+                    self.wants_checkpoint.store(true, Relaxed);
+                }
             }
             if sync {
                 log.sync()?;

@@ -46,7 +46,7 @@ impl Log {
         Ok(Self { storage, manifest, segment_bytes, file, generation, offset, written, durable, buffer })
     }
 
-    /// Continues the last segment at its end, once all of it is durable.
+    /// Continues the last segment at its end, which is made durable if `sync` is set.
     ///
     /// # Errors
     ///
@@ -56,13 +56,21 @@ impl Log {
         manifest: Manifest,
         segment_bytes: u64,
         (file, end): (Arc<dyn StoredFile>, End),
+        sync: bool,
     ) -> Result<Self> {
-        // A killed process may have written without a sync.
-        file.sync()?;
+        if sync {
+            file.sync()?;
+        }
         let generation = manifest.segments.last().map_or(0, |segment| segment.generation);
         let End { offset, lsn } = end;
         let (written, durable, buffer) = (lsn, lsn, Vec::new());
         Ok(Self { storage, manifest, segment_bytes, file, generation, offset, written, durable, buffer })
+    }
+
+    /// Returns whether the segments have more than so many bytes, and more than the last checkpoint.
+    pub fn is_over(&self, bytes: u64) -> bool {
+        let least = self.manifest.checkpoint.map_or(0, |checkpoint| checkpoint.bytes).max(bytes);
+        self.manifest.segments.len() as u64 * self.segment_bytes > least
     }
 
     pub fn manifest(&self) -> &Manifest {
@@ -132,8 +140,7 @@ impl Log {
 
     /// Ends the segment durably, and begins another one with room for a block of so many bytes of entries.
     fn roll(&mut self, entries: usize) -> Result<()> {
-        self.file.sync()?;
-        self.durable = self.written;
+        self.sync()?;
         let bytes = self.segment_bytes.max((PAGE_BYTES + block_bytes(entries)) as u64);
         let (manifest, file, generation) =
             begin_segment(&*self.storage, &self.manifest, bytes, self.written)?;

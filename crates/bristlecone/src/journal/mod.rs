@@ -72,6 +72,8 @@ use self::ring::Ring;
 pub(crate) use self::session::{Plan, create, expect_pages, plan};
 pub use self::setup::Durability;
 pub(crate) use self::setup::Setup;
+use crate::Pool;
+use crate::api::load::fills_a_tree;
 
 /// The part of the ring that one entry may take. The body of a longer one gets a file of its own.
 const SHARE: u64 = 4;
@@ -90,6 +92,10 @@ pub(crate) struct Journal {
     durability: Durability,
     asides: Asides,
     checkpointing: Mutex<()>,
+    /// Bytes of segments behind which a writer makes a checkpoint.
+    checkpoint_bytes: u64,
+    /// Set if there are so many.
+    wants_checkpoint: AtomicBool,
     /// Number of the tree that a checkpoint reads; all ones for none.
     scanned: AtomicU64,
 }
@@ -169,6 +175,22 @@ impl Journal {
         match self.durability {
             Durability::Commit => self.wait_durable(lsn),
             Durability::Interval(_) | Durability::Memory => Ok(()),
+        }
+    }
+
+    /// Makes a checkpoint if there are enough entries for one and no other thread makes one. The caller holds no lock.
+    #[inline]
+    pub fn checkpoint_if_due(&self, pool: &Pool) {
+        if self.wants_checkpoint.load(Relaxed) {
+            self.checkpoint_now(pool);
+        }
+    }
+
+    #[cold]
+    fn checkpoint_now(&self, pool: &Pool) {
+        if !fills_a_tree() && self.wants_checkpoint.swap(false, Relaxed) {
+            // The next full segment asks again.
+            let _ = self.checkpoint(pool);
         }
     }
 

@@ -138,13 +138,15 @@ impl Journal {
         end.lsn = end.lsn.max(least);
         let mut log = match manifest.segments.last() {
             Some(last) if last.end.is_none() => {
+                // A killed process may have written without a sync.
+                let may_be_unsynced = matches!(plan, Plan::Killed);
                 let file = storage.open(&segment_name(last.file))?.ok_or_else(|| {
                     Error::corrupted(
                         "a missing file",
                         format!("{} in {}", segment_name(last.file), storage.describe()),
                     )
                 })?;
-                Log::resume(Arc::clone(&storage), manifest, setup.sizes().1, (file, end))?
+                Log::resume(Arc::clone(&storage), manifest, setup.sizes().1, (file, end), may_be_unsynced)?
             }
             _ => Log::create(Arc::clone(&storage), manifest, setup.sizes().1, end.lsn)?,
         };
@@ -169,6 +171,8 @@ impl Journal {
             durability,
             asides,
             checkpointing: Mutex::default(),
+            checkpoint_bytes: setup.checkpoint_bytes(),
+            wants_checkpoint: AtomicBool::new(false),
             scanned: AtomicU64::new(u64::MAX),
         });
         if let Durability::Interval(time) = durability {

@@ -9,6 +9,8 @@ use bristlecone_pm::{Error, Folder, Result, Storage};
 
 /// Default bytes of the ring.
 const RING_BYTES: u64 = 16 << 20;
+/// Default bytes of segments behind which a writer makes a checkpoint, if the last one is not larger.
+const CHECKPOINT_BYTES: u64 = 64 << 20;
 /// Default bytes of a segment.
 const SEGMENT_BYTES: u64 = 32 << 20;
 
@@ -36,6 +38,8 @@ pub(crate) struct Setup {
     pub storage: Option<Arc<dyn Storage>>,
     /// Bytes of the ring and of a segment, if not the default ones.
     pub sizes: Option<(u64, u64)>,
+    /// Bytes of segments behind which a writer makes a checkpoint, if not the default ones.
+    pub checkpoint_bytes: Option<u64>,
 }
 
 impl fmt::Debug for Setup {
@@ -51,6 +55,10 @@ impl fmt::Debug for Setup {
 impl Setup {
     pub fn is_asked(&self) -> bool {
         self.folder.is_some() || self.durability.is_some()
+    }
+
+    pub fn checkpoint_bytes(&self) -> u64 {
+        self.checkpoint_bytes.unwrap_or(CHECKPOINT_BYTES)
     }
 
     pub fn sizes(&self) -> (u64, u64) {

@@ -49,7 +49,9 @@ impl Changes {
         };
         epochs.shed_if_over();
         // Outside of the locks: others may change the keys, and wait for the same sync.
-        pool.acknowledge(lsn).and(committed)
+        let acknowledged = pool.acknowledge(lsn);
+        pool.0.journal.get().into_iter().for_each(|journal| journal.checkpoint_if_due(pool));
+        acknowledged.and(committed)
     }
 
     /// Commit 4 to 6, as an entry of the pool's journal if it has one. Sets the LSN up to which it must be durable.

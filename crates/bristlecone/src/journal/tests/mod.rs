@@ -11,6 +11,7 @@ use std::path::PathBuf;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicUsize, Ordering::Relaxed};
 
+use bristlecone_pm::Storage;
 use bristlecone_random::Generator as Random;
 
 use super::simulated::Disk;
@@ -251,4 +252,104 @@ fn kills_power_failures_closes_and_checkpoints_lose_nothing() {
             compare(&open(&scratch, &disk, Durability::Commit).unwrap(), &model);
         }
     }
+}
+
+#[test]
+fn writers_make_checkpoints_and_the_journal_stays_short() {
+    let (scratch, disk) = (Scratch::new(), Disk::new());
+    let mut options = options(&disk, Durability::Commit);
+    options.journal.checkpoint_bytes = Some(256 << 10);
+    let pool = options.open(&scratch.0).unwrap();
+    let tree = pool.tree::<u64, u64>("t").unwrap();
+    let mut segments = 0;
+    for key in 0..2000_u64 {
+        tree.upsert(key % 300, key).unwrap();
+        let names = disk.list().unwrap();
+        segments = segments.max(names.iter().filter(|name| name.starts_with("segment-")).count());
+        assert!(names.iter().filter(|name| name.starts_with("checkpoint-")).count() <= 1);
+    }
+    // 2000 blocks of a page each are 125 segments.
+    assert!((4..12).contains(&segments), "{segments} segments");
+    drop(tree);
+    pool.simulate_crash();
+    scratch.scramble();
+    let pool = options.clone_on(&disk.after_failure(&mut Random::new(2))).open(&scratch.0).unwrap();
+    let expected: BTreeMap<u64, u64> =
+        (0..300).map(|key| (key, if key < 200 { 1800 + key } else { 1500 + key })).collect();
+    assert_eq!(items(&pool.tree("t").unwrap()), expected);
+}
+
+impl PoolOptions {
+    /// Returns the same options on another disk.
+    fn clone_on(&self, disk: &Disk) -> Self {
+        let mut options = self.clone();
+        options.journal.storage = Some(Arc::new(disk.clone()));
+        options
+    }
+}
+
+/// On the file system, with every system call that may fail.
+#[test]
+fn every_refused_call_is_an_error_and_loses_nothing() {
+    use bristlecone_pm::failpoint;
+
+    let folder = Scratch::new();
+    std::fs::create_dir(&folder.0).unwrap();
+    let path = folder.0.join("p");
+    let options = {
+        let mut options =
+            Pool::options().max_bytes(32 << 20).chunk_bytes(4096).create(true).recovery_threads(1);
+        options = options.domain(Domain::Journal);
+        options.journal.sizes = Some((16 << 10, 64 << 10));
+        options
+    };
+    let mut all = 0;
+    for refused in 0.. {
+        let _ = std::fs::remove_dir_all(&folder.0);
+        std::fs::create_dir(&folder.0).unwrap();
+        let mut done = 0;
+        failpoint::refuse(refused, rustix::io::Errno::IO);
+        let run = |done: &mut u64| -> Result<()> {
+            for round in 0..3 {
+                let pool = options.open(&path)?;
+                let tree = pool.tree::<u64, u64>("t")?;
+                for key in 0..20 {
+                    tree.upsert(key, round * 20 + key)?;
+                    *done += 1;
+                }
+                if round == 1 {
+                    pool.checkpoint()?;
+                }
+                drop(tree);
+                match round {
+                    0 => pool.close()?,
+                    _ => pool.simulate_crash(),
+                }
+            }
+            Ok(())
+        };
+        let ended = run(&mut done);
+        let is_over = failpoint::cease();
+        assert!(ended.is_ok() || !is_over, "{ended:?} without a refused call");
+        if path.exists() {
+            let pool = options.open(&path).unwrap_or_else(|error| panic!("call {refused}: {error}"));
+            let tree = pool.tree::<u64, u64>("t").unwrap();
+            for key in 0..20 {
+                let least = (0..done).rev().find(|count| count % 20 == key);
+                let found = tree.get(key);
+                assert!(
+                    found >= least && found <= Some(done.max(least.unwrap_or(0))),
+                    "call {refused}, key {key}: {found:?}"
+                );
+            }
+        } else {
+            assert_eq!(done, 0, "call {refused}");
+        }
+        all = refused;
+        if is_over {
+            break;
+        }
+    }
+    assert!(all > 60, "only {all} calls");
+    std::fs::remove_dir_all(&folder.0).unwrap();
 }
