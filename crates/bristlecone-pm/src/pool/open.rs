@@ -311,7 +311,9 @@ impl<M: Medium> PoolFile<M> {
         let region = Region::file(file, at, len, reservation(len, max_bytes))?;
         backing::back_header(&region, &contents.geometry)?;
         let detected = detect(&region);
-        let domain = options.domain.unwrap_or(detected);
+        // A journal is never detected: a pool keeps its own.
+        let own = (contents.domain == Domain::Journal).then_some(Domain::Journal);
+        let domain = options.domain.or(own).unwrap_or(detected);
         let in_force = OpenOptions { domain: Some(domain), ..*options };
         Self::open_on(region, &in_force, detected, make_medium(domain), Some(path), access)
     }

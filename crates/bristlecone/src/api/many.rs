@@ -243,7 +243,7 @@ impl<K: Key, V: Value> Tree<K, V> {
         let stopped = |error| ManyError { done: done.get(), error };
         self.writable().map_err(stopped)?;
         let mut pack = <K::Codec as Codec>::Pack::default();
-        for group in keys.chunks(GROUP) {
+        let mut remove_group = |group: &[K::Ref<'_>]| {
             K::Codec::unpack(&mut pack);
             group.iter().for_each(|key| K::with(*key, |key| K::Codec::pack(&mut pack, key)));
             let keys: SmallVec<[_; GROUP]> = (0..group.len()).map(|at| K::Codec::packed(&pack, at)).collect();
@@ -257,9 +257,9 @@ impl<K: Key, V: Value> Tree<K, V> {
             };
             let counts = |_: &Result<()>| (done.get() - before) as u16;
             let remove = |tree: &dyn Index<_, _>| tree.remove_many(&keys, &mut told);
-            self.change_group(|| keys.clone(), describe, counts, remove).map_err(stopped)?;
-        }
-        Ok(())
+            self.change_group(|| keys.clone(), describe, counts, remove)
+        };
+        self.pool.deferred(|| keys.chunks(GROUP).try_for_each(&mut remove_group)).map_err(stopped)
     }
 
     fn change_many(
@@ -272,7 +272,7 @@ impl<K: Key, V: Value> Tree<K, V> {
         let stopped = |error| ManyError { done: done.get(), error };
         self.writable().map_err(stopped)?;
         let mut packs = (<K::Codec as Codec>::Pack::default(), <V::Codec as Codec>::Pack::default());
-        for group in items.chunks(GROUP) {
+        let mut change_group = |group: &[(K::Ref<'_>, V::Ref<'_>)]| {
             K::Codec::unpack(&mut packs.0);
             V::Codec::unpack(&mut packs.1);
             let mut count = 0;
@@ -298,9 +298,9 @@ impl<K: Key, V: Value> Tree<K, V> {
             };
             let counts = |_: &Result<()>| (done.get() - before) as u16;
             let changed = self.change_group(keys, describe, counts, |tree| change(tree, &items, &mut told));
-            changed.and(packed).map_err(stopped)?;
-        }
-        Ok(())
+            changed.and(packed)
+        };
+        self.pool.deferred(|| items.chunks(GROUP).try_for_each(&mut change_group)).map_err(stopped)
     }
 }
 

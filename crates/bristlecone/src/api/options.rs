@@ -329,7 +329,11 @@ impl PoolOptions {
     /// # }
     /// ```
     pub fn follow(&self, path: impl AsRef<Path>) -> Result<Pool> {
-        let is_writers = self.create || self.create_new || self.max_bytes.is_some() || self.domain.is_some();
+        let is_writers = self.create
+            || self.create_new
+            || self.max_bytes.is_some()
+            || self.domain.is_some()
+            || self.journal.is_asked();
         if is_writers {
             return Err(Error::invalid("a followed pool must exist and uses the options of its writer"));
         }
@@ -401,6 +405,10 @@ impl PoolOptions {
 
     pub(crate) fn asked_chunk_bytes(&self) -> Option<u64> {
         self.chunk_bytes
+    }
+
+    pub(crate) fn asks_for_journal(&self) -> bool {
+        self.domain == Some(Domain::Journal) || self.journal.is_asked()
     }
 
     pub(crate) fn asked_bytes(&self) -> Option<u64> {

@@ -210,6 +210,7 @@ fn begin_segment(
     {
         found = Some(file);
     }
+    let is_new = found.is_none();
     let file = match found {
         Some(file) => file,
         None => storage.create(&segment_name(number), bytes)?,
@@ -217,7 +218,9 @@ fn begin_segment(
     let segment = Segment { file: number, generation, first: lsn, end: None };
     file.write(0, &header(manifest.uuid, &segment))?;
     file.sync()?;
-    storage.sync()?;
+    if is_new {
+        storage.sync()?;
+    }
     manifest.segments.last_mut().into_iter().for_each(|last| last.end = Some(last.end.unwrap_or(lsn)));
     manifest.segments.push(segment);
     manifest.write(storage)?;

@@ -37,6 +37,7 @@
 mod api;
 mod aside;
 mod checkpoint;
+mod deferral;
 mod directory;
 pub(crate) mod entry;
 mod group;
@@ -173,6 +174,7 @@ impl Journal {
     #[inline]
     pub fn acknowledge(&self, lsn: u64) -> Result<()> {
         match self.durability {
+            Durability::Commit if self.is_deferred(lsn) => Ok(()),
             Durability::Commit => self.wait_durable(lsn),
             Durability::Interval(_) | Durability::Memory => Ok(()),
         }

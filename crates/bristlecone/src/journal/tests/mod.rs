@@ -2,6 +2,7 @@
 
 mod crashes;
 mod damage;
+mod kills;
 mod scenario;
 mod threads;
 
@@ -82,6 +83,20 @@ pub fn options(disk: &Disk, durability: Durability) -> PoolOptions {
     options.journal.storage = Some(Arc::new(disk.clone()));
     options.journal.sizes = Some((16 << 10, 64 << 10));
     options
+}
+
+#[test]
+fn a_pool_keeps_its_domain() {
+    let (scratch, disk) = (Scratch::new(), Disk::new());
+    open(&scratch, &disk, Durability::Commit).unwrap().tree::<u64, u64>("t").unwrap().upsert(1, 2).unwrap();
+    for _ in 0..2 {
+        let mut plain = Pool::options();
+        plain.journal = options(&disk, Durability::Commit).journal;
+        let pool = plain.open(&scratch.0).unwrap();
+        assert_eq!(pool.info().domain, Domain::Journal);
+        pool.tree::<u64, u64>("t").unwrap().upsert(1, 3).unwrap();
+        pool.close().unwrap();
+    }
 }
 
 pub fn open(scratch: &Scratch, disk: &Disk, durability: Durability) -> Result<Pool> {
@@ -352,4 +367,31 @@ fn every_refused_call_is_an_error_and_loses_nothing() {
     }
     assert!(all > 60, "only {all} calls");
     std::fs::remove_dir_all(&folder.0).unwrap();
+}
+
+#[test]
+fn deferred_writes_share_a_sync() {
+    let (scratch, disk) = (Scratch::new(), Disk::new());
+    let pool = open(&scratch, &disk, Durability::Commit).unwrap();
+    let tree = pool.tree::<u64, u64>("t").unwrap();
+    let syncs = || disk.syncs().len();
+    let begin = syncs();
+    pool.deferred(|| (0..50).try_for_each(|key| tree.upsert(key, key))).unwrap();
+    assert_eq!(syncs() - begin, 1);
+    let many: Vec<_> = (0..200).map(|key| (key, key + 1)).collect();
+    tree.upsert_many(&many).unwrap();
+    assert_eq!(tree.remove_range(150..).unwrap(), 50);
+    assert_eq!(syncs() - begin, 3, "one call, one sync");
+    let failed = pool.deferred(|| {
+        tree.upsert(1000, 1)?;
+        Err::<(), _>(Error::invalid("no more"))
+    });
+    assert!(failed.is_err() && syncs() - begin == 4);
+    drop(tree);
+    pool.simulate_crash();
+    scratch.scramble();
+    let pool = open(&scratch, &disk.after_failure(&mut Random::new(2)), Durability::Commit).unwrap();
+    let mut expected: BTreeMap<u64, u64> = (0..150).map(|key| (key, key + 1)).collect();
+    expected.insert(1000, 1);
+    assert_eq!(items(&pool.tree("t").unwrap()), expected);
 }
