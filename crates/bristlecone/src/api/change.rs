@@ -1,5 +1,7 @@
 //! Changes of keys through the pool's write barrier and its journal.
 
+use std::cell::Cell;
+
 use bristlecone_pm::{Error, Result};
 use smallvec::{SmallVec, smallvec};
 
@@ -12,6 +14,11 @@ use crate::{Key, Tree, Value};
 type KeyRef<'a, K> = <<K as Key>::Codec as Codec>::Ref<'a>;
 /// The borrowed form of a value.
 type ValueRef<'a, V> = <<V as Value>::Codec as Codec>::Ref<'a>;
+
+thread_local! {
+    /// Memory for the next entry of the journal.
+    static BODY: Cell<Vec<u8>> = const { Cell::new(Vec::new()) };
+}
 
 impl<K: Key, V: Value> Tree<K, V> {
     /// Changes a key through the pool's write barrier, which orders it with batches and transactions of other threads
@@ -73,9 +80,12 @@ impl<K: Key, V: Value> Tree<K, V> {
             let what = "a tree of an external design cannot be written in a pool with a journal";
             return (Err(Error::invalid(what)), None);
         }
-        let mut body = Vec::with_capacity(64);
+        let mut body = BODY.take();
+        body.clear();
         describe(&mut body);
-        let pending = match journal.begin(Kind::Each, &body) {
+        let begun = journal.begin(Kind::Each, &body);
+        BODY.set(body);
+        let pending = match begun {
             Ok(pending) => pending,
             Err(error) => return (Err(error), None),
         };

@@ -101,13 +101,15 @@ pub fn read(
             let (id, rest) = body.split_first_chunk().ok_or_else(broken)?;
             body = rest;
             let id = TreeId(u32::from_le_bytes(*id));
+            into.filled()?;
             into.create(id, &take_spec(&mut body).ok_or_else(broken)?)?;
             tree = Some(id);
         } else {
-            into.fill(tree.ok_or_else(broken)?, &changes(body)?)?;
+            into.fill(tree.ok_or_else(broken)?, changes(body)?)?;
         }
         Ok(())
-    })
+    })?;
+    into.filled()
 }
 
 /// Calls `visit` with the kind and body of each frame but the last.

@@ -20,9 +20,13 @@ use super::mutation::{Mutation, is_mutated};
 use super::segment::{End, Read};
 use crate::Pool;
 use crate::dynamic::Kind as KeyKind;
-use crate::index::parts::codec::GROUP;
 use crate::transaction::record::Change;
-use crate::transaction::{AnyTree, any_tree};
+use crate::transaction::{AnyTree, any_tree, hash};
+
+/// Number of changes that are applied together.
+const TOGETHER: usize = 1 << 16;
+/// Number of changes that are worth another thread.
+const LEAST: usize = 1 << 12;
 
 /// Replaces the file of a pool by one with the state that the journal has.
 pub fn restore(
@@ -35,11 +39,13 @@ pub fn restore(
     let at = if handled { At::from(path) } else { At::unhandled(path) };
     let unnamed = PoolFile::<Native>::create_again(at, found, Native::new)?;
     let to = Pool::over(Arc::clone(unnamed.pool()), threads)?;
-    let mut rebuilt = Rebuilt { file: unnamed.pool(), pool: &to, storage, trees: HashMap::new() };
+    let (trees, waiting, changes) = Default::default();
+    let mut rebuilt = Rebuilt { file: unnamed.pool(), pool: &to, storage, trees, waiting, changes, threads };
     if let Some(checkpoint) = manifest.checkpoint {
         checkpoint::read(storage, manifest.uuid, &checkpoint, &mut rebuilt)?;
     }
     let end = replay(storage, manifest, &mut |entry| rebuilt.apply(entry))?;
+    rebuilt.apply_waiting()?;
     drop(rebuilt);
     let needed = manifest.checkpoint.map_or(0, |checkpoint| checkpoint.end);
     if end.lsn < needed && !is_mutated(Mutation::CheckpointEndUnchecked) {
@@ -116,6 +122,11 @@ pub struct Rebuilt<'a> {
     pool: &'a Pool,
     storage: &'a dyn Storage,
     trees: HashMap<TreeId, Box<dyn AnyTree>>,
+    /// Items of a tree that do not fill a leaf yet.
+    waiting: Option<(TreeId, Vec<Change>)>,
+    /// Changes that were read and not applied.
+    changes: Vec<Change>,
+    threads: usize,
 }
 
 impl Rebuilt<'_> {
@@ -136,20 +147,12 @@ impl Rebuilt<'_> {
             Kind::All => usize::MAX,
             kind => {
                 let (change, rest) = Directory::of(kind, body).ok_or_else(broken)?;
+                self.apply_waiting()?;
                 return self.change_directory(change, rest);
             }
         };
-        for change in changes(body)?.into_iter().take(counts) {
-            // A tree that is dropped later need not be in the checkpoint.
-            if let Some(tree) = self.tree(change.tree)? {
-                tree.put(&change.key, change.value.as_ref())?;
-            }
-        }
-        Ok(())
-    }
-
-    fn tree(&mut self, id: TreeId) -> Result<Option<&dyn AnyTree>> {
-        Ok(self.trees.get(&id).map(|tree| &**tree))
+        self.changes.extend(changes(body)?.into_iter().take(counts));
+        if self.changes.len() >= TOGETHER { self.apply_waiting() } else { Ok(()) }
     }
 
     /// Creates a tree with its number.
@@ -165,13 +168,60 @@ impl Rebuilt<'_> {
         Ok(&**self.trees.entry(id).insert_entry(tree).into_mut())
     }
 
-    /// Inserts items of the checkpoint.
-    pub fn fill(&mut self, id: TreeId, items: &[Change]) -> Result<()> {
-        let tree = self.trees.get(&id).ok_or_else(broken)?;
-        for group in items.chunks(GROUP) {
-            let group: Vec<_> = group.iter().map(|item| (&item.key, item.value.as_ref())).collect();
-            tree.put_many(&group, &mut |_, _| {})?;
+    /// Inserts items of the checkpoint, which has them in order.
+    pub fn fill(&mut self, id: TreeId, items: Vec<Change>) -> Result<()> {
+        let waits = self.waiting.as_ref().map(|(waits, _)| *waits);
+        if waits != Some(id) {
+            self.filled()?;
+            self.waiting = Some((id, Vec::new()));
         }
+        if let Some((_, waiting)) = &mut self.waiting {
+            waiting.extend(items);
+        }
+        self.append(false)
+    }
+
+    /// Inserts the last items of the checkpoint for a tree.
+    pub fn filled(&mut self) -> Result<()> {
+        self.append(true)?;
+        self.waiting = None;
+        Ok(())
+    }
+
+    /// Inserts the items that fill leaves, or all.
+    fn append(&mut self, last: bool) -> Result<()> {
+        let Some((id, waiting)) = &mut self.waiting else { return Ok(()) };
+        let tree = self.trees.get(id).ok_or_else(broken)?;
+        let items = waiting.iter().map(|item| Ok((&item.key, item.value.as_ref().ok_or_else(broken)?)));
+        let done = tree.append(&items.collect::<Result<Vec<_>>>()?, last)?;
+        waiting.drain(..done);
+        Ok(())
+    }
+
+    /// Applies the changes that wait, on several threads: each one takes the keys of some hashes.
+    fn apply_waiting(&mut self) -> Result<()> {
+        let changes = std::mem::take(&mut self.changes);
+        let (trees, threads) = (&self.trees, if changes.len() < LEAST { 1 } else { self.threads as u64 });
+        let apply = |thread: u64| {
+            let own =
+                changes.iter().filter(|change| threads == 1 || (hash(&change.key) >> 32) % threads == thread);
+            own.into_iter().try_for_each(|change| match trees.get(&change.tree) {
+                Some(tree) => tree.put(&change.key, change.value.as_ref()),
+                // A tree that is dropped later need not be in the checkpoint.
+                None => Ok(()),
+            })
+        };
+        std::thread::scope(|scope| {
+            let others: Vec<_> = (1..threads).map(|thread| scope.spawn(move || apply(thread))).collect();
+            let mut applied = apply(0);
+            for other in others {
+                let ended = other.join().unwrap_or_else(|panic| std::panic::resume_unwind(panic));
+                applied = applied.and(ended);
+            }
+            applied
+        })?;
+        self.changes = changes;
+        self.changes.clear();
         Ok(())
     }
 

@@ -243,10 +243,9 @@ impl Ring {
 
     /// Copies the bytes between two LSNs.
     pub fn copy(&self, from: u64, to: u64, into: &mut Vec<u8>) {
-        into.clear();
-        into.reserve((to - from) as usize);
-        for lsn in (from..to).step_by(8) {
-            into.extend_from_slice(&self.word(lsn).load(Relaxed).to_le_bytes());
+        into.resize((to - from) as usize, 0);
+        for (at, bytes) in into.as_chunks_mut::<8>().0.iter_mut().enumerate() {
+            *bytes = self.word(from + 8 * at as u64).load(Relaxed).to_le_bytes();
         }
     }
 

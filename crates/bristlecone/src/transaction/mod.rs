@@ -92,8 +92,8 @@ mod stripes;
 mod transact;
 mod write_barrier;
 
-pub(crate) use self::any_tree::AnyScan;
 pub use self::any_tree::AnyTree;
+pub(crate) use self::any_tree::{AnyScan, hash};
 pub use self::batch::Batch;
 pub(crate) use self::epochs::Epochs;
 pub(crate) use self::handle::ItemOf;
