@@ -128,6 +128,11 @@
 #define BRISTLECONE_DOMAIN_MSYNC 4
 
 /**
+ * An ordinary file with a journal beside it, which is synced before a write returns.
+ */
+#define BRISTLECONE_DOMAIN_JOURNAL 5
+
+/**
  * Excludes the first bound from the range.
  */
 #define BRISTLECONE_FROM_EXCLUDED 1

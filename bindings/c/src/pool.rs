@@ -48,6 +48,8 @@ pub const BRISTLECONE_DOMAIN_ADR: u32 = 2;
 pub const BRISTLECONE_DOMAIN_EADR: u32 = 3;
 /// Any file: pages are synced.
 pub const BRISTLECONE_DOMAIN_MSYNC: u32 = 4;
+/// An ordinary file with a journal beside it, which is synced before a write returns.
+pub const BRISTLECONE_DOMAIN_JOURNAL: u32 = 5;
 
 /// Options for opening a pool. Begin with `BRISTLECONE_OPEN_OPTIONS_INIT`; zeros are the defaults.
 #[derive(Clone, Copy)]
@@ -127,6 +129,7 @@ fn domain_of(number: u32) -> Outcome<Option<Domain>> {
         BRISTLECONE_DOMAIN_ADR => Domain::Adr,
         BRISTLECONE_DOMAIN_EADR => Domain::Eadr,
         BRISTLECONE_DOMAIN_MSYNC => Domain::Msync,
+        BRISTLECONE_DOMAIN_JOURNAL => Domain::Journal,
         other => return Err(Failure::usage(format!("there is no domain {other}"))),
     }))
 }
@@ -137,6 +140,7 @@ fn number_of(domain: Domain) -> u32 {
         Domain::Adr => BRISTLECONE_DOMAIN_ADR,
         Domain::Eadr => BRISTLECONE_DOMAIN_EADR,
         Domain::Msync => BRISTLECONE_DOMAIN_MSYNC,
+        Domain::Journal => BRISTLECONE_DOMAIN_JOURNAL,
         // A domain without a number in this interface.
         _ => BRISTLECONE_DOMAIN_DETECTED,
     }

@@ -6,7 +6,7 @@ use clap::Args;
 /// The point that a store must reach to be durable.
 #[derive(Args, Clone, Copy, Debug)]
 pub struct DomainArg {
-    /// Durability domain: process, adr, eadr or msync [default: detected from the medium]
+    /// Durability domain: process, adr, eadr, msync or journal [default: detected from the medium]
     #[arg(long, value_name = "DOMAIN")]
     pub domain: Option<Domain>,
 }

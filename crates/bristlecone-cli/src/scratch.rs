@@ -38,6 +38,9 @@ impl Scratch {
         if interrupt::remove_at_exit(None) {
             // It may already be removed.
             let _ = std::fs::remove_file(&self.path);
+            let mut journal = self.path.as_os_str().to_owned();
+            journal.push(".journal");
+            let _ = std::fs::remove_dir_all(journal);
         }
     }
 }

@@ -9,6 +9,7 @@
 //! - `pool`: superblock, tree directory and chunks of a pool file.
 //! - `alloc`: slots of one size in chunks, byte strings in slots, and the sweep that finds free ones.
 //! - `wal`: write-ahead logs in chunks.
+//! - `files`: a folder of files beside a pool.
 //! - `segment`: shared memory that a process leaves for the next one.
 //! - [`sync`]: locks, epochs, thread numbers, and the scheduling points of simulated threads.
 //!
@@ -31,6 +32,7 @@ mod error;
 mod failpoint;
 #[cfg(feature = "failpoints")]
 pub mod failpoint;
+mod files;
 mod map;
 mod medium;
 mod opener;
@@ -47,6 +49,7 @@ pub use alloc::{
 };
 pub use counts::{Counts, Events};
 pub use error::{Error, Result};
+pub use files::{Folder, SharedWords, Storage, StoredFile};
 pub use map::{At, Region};
 pub(crate) use medium::PAGE_BYTES;
 pub use medium::{
@@ -54,8 +57,8 @@ pub use medium::{
 };
 pub use opener::Opener;
 pub use pool::{
-    CHUNK_BYTES, Chunk, CommitSpace, CreateOptions, Damaged, Geometry, Issue, OpenOptions, Part, PartOf,
-    PoolFile, PoolInfo, SetAside, SlotKind, TreeEntry, TreeId, TreeSpec, Unnamed, kind_of_descriptor,
+    CHUNK_BYTES, Chunk, CommitSpace, CreateOptions, Damaged, Geometry, Glance, Issue, OpenOptions, Part,
+    PartOf, PoolFile, PoolInfo, SetAside, SlotKind, TreeEntry, TreeId, TreeSpec, Unnamed, kind_of_descriptor,
 };
 pub use segment::{
     Extent, Follower, KeepIndex, Manifest, ManifestReader, Memory, Released, SharedCell, Zeroed,

@@ -64,6 +64,7 @@
 mod api;
 pub mod dynamic;
 mod index;
+mod journal;
 mod transaction;
 
 pub use api::backup::{Backup, BackupOptions, BackupProgress};
@@ -187,6 +188,7 @@ pub use index::{Allowed, Design, OptionInfo, TreeStats};
 #[cfg(feature = "lab")]
 #[doc(hidden)]
 pub use index::{parts, plugin as lab};
+pub use journal::Durability;
 #[cfg(feature = "lab")]
 #[doc(hidden)]
 pub use transaction::leave_in_part;

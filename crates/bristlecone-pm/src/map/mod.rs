@@ -356,6 +356,20 @@ impl Region {
         self.shared_file().and_then(|file| file.metadata().ok()).map_or(0, |file| file.blocks() * 512)
     }
 
+    /// Writes a range that begins with a page back to the file.
+    pub(crate) fn sync_range(&self, offset: u64, bytes: u64) -> Result<()> {
+        assert!(offset + bytes <= self.len(), "a range of the region");
+        if self.shared_file().is_none() {
+            return Ok(());
+        }
+        let (start, bytes) = (self.base.wrapping_add(offset as usize), bytes as usize);
+        let synced = failpoint::call_msync(start.addr(), bytes, || {
+            // SAFETY: pages of the mapping, whose contents this does not change.
+            unsafe { rustix::mm::msync(start.cast(), bytes, rustix::mm::MsyncFlags::SYNC) }
+        });
+        synced.map_err(|error| Error::io("syncing the pool", error))
+    }
+
     /// Writes everything back to the file.
     pub(crate) fn sync(&self) -> Result<()> {
         let Some(file) = self.shared_file() else { return Ok(()) };

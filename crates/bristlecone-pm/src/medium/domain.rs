@@ -20,6 +20,9 @@ pub enum Domain {
     Eadr,
     /// An ordinary file: touched pages are synced at every durability point.
     Msync,
+    /// An ordinary file with a journal beside it: memory as in [`Process`](Self::Process), and a journal that is synced
+    /// for many threads together and restores the pool after a power failure.
+    Journal,
 }
 
 impl Domain {
@@ -27,13 +30,14 @@ impl Domain {
     pub fn survives(self) -> &'static str {
         match self {
             Self::Process => "a crash or kill of the process, not a power failure",
-            Self::Adr | Self::Eadr | Self::Msync => "power failure",
+            Self::Adr | Self::Eadr | Self::Msync | Self::Journal => "power failure",
         }
     }
 
-    /// Returns whether a store survives as soon as other threads can see it, before any fence.
+    /// Returns whether a store survives as soon as other threads can see it, before any fence. In
+    /// [`Journal`](Self::Journal) this holds for a kill of the process; its journal decides about power failure.
     pub fn visible_is_durable(self) -> bool {
-        matches!(self, Self::Process | Self::Eadr)
+        matches!(self, Self::Process | Self::Eadr | Self::Journal)
     }
 
     /// Determines the domain of an open pool file from `MAP_SYNC` and the file system.
@@ -49,7 +53,7 @@ impl Domain {
 
     /// Returns a warning if this medium cannot guarantee what the domain promises.
     pub fn warning(self, detected: Self) -> Option<&'static str> {
-        let volatile = detected == Self::Process && self != Self::Process;
+        let volatile = detected == Self::Process && !matches!(self, Self::Process | Self::Journal);
         let cached = detected == Self::Msync && matches!(self, Self::Adr | Self::Eadr);
         let weaker = self == Self::Process && detected != Self::Process;
         if volatile {
@@ -91,6 +95,7 @@ impl fmt::Display for Domain {
             Self::Adr => "adr",
             Self::Eadr => "eadr",
             Self::Msync => "msync",
+            Self::Journal => "journal",
         })
     }
 }
@@ -104,9 +109,10 @@ impl FromStr for Domain {
             "adr" => Ok(Self::Adr),
             "eadr" => Ok(Self::Eadr),
             "msync" => Ok(Self::Msync),
-            _ => {
-                Err(Error::invalid(format!("unknown domain {name:?}; expected process, adr, eadr or msync")))
-            }
+            "journal" => Ok(Self::Journal),
+            _ => Err(Error::invalid(format!(
+                "unknown domain {name:?}; expected process, adr, eadr, msync or journal"
+            ))),
         }
     }
 }
@@ -117,7 +123,7 @@ mod tests {
 
     #[test]
     fn names_round_trip() {
-        for domain in [Domain::Process, Domain::Adr, Domain::Eadr, Domain::Msync] {
+        for domain in [Domain::Process, Domain::Adr, Domain::Eadr, Domain::Msync, Domain::Journal] {
             assert_eq!(domain.to_string().parse::<Domain>().unwrap(), domain);
         }
         assert!("dram".parse::<Domain>().is_err());

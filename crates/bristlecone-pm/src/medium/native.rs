@@ -50,7 +50,7 @@ impl Native {
     /// Returns the medium of a domain.
     pub fn new(domain: Domain) -> Self {
         let mode = match domain {
-            Domain::Process => Mode::Order,
+            Domain::Process | Domain::Journal => Mode::Order,
             Domain::Eadr => Mode::Fence,
             Domain::Adr => Mode::Flush(FlushKind::detect()),
             Domain::Msync => Mode::Sync,

@@ -167,6 +167,12 @@ impl<M: Medium> PoolFile<M> {
         self.create_as(spec, 0, |_| Ok(())).map(|(entry, ())| entry)
     }
 
+    /// Makes the next tree get the first free entry from `id` on. A pool that is restored gives its trees the numbers
+    /// that they had.
+    pub fn number_trees_from(&self, id: TreeId) {
+        self.lock_directory().first_free = id.0;
+    }
+
     /// Creates a tree together with the chunks and first leaf that `init` allocates.
     ///
     /// 1. The entry is stored in the dropping state; flush, fence. *A crash from here on: open frees the chunks of the

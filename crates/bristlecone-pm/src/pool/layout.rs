@@ -27,10 +27,12 @@ pub(crate) const INCOMPAT_COMMITS: u64 = 1 << 2;
 /// The directory has pages, chunks of the owners from [`page_owner`] on: set from the first tree for which the header has
 /// no entry.
 pub(crate) const INCOMPAT_PAGES: u64 = 1 << 3;
+/// The pool has a journal, without which its file may be worthless: set from its creation on, with the domain.
+pub(crate) const INCOMPAT_JOURNAL: u64 = 1 << 4;
 /// Incompatible features that are set or cleared after creation.
 pub(crate) const INCOMPAT_CHANGING: u64 = INCOMPAT_INTENT | INCOMPAT_COMMITS | INCOMPAT_PAGES;
 /// Incompatible features that this version knows.
-pub(crate) const INCOMPAT_KNOWN: u64 = INCOMPAT_LOG_CHECKS | INCOMPAT_CHANGING;
+pub(crate) const INCOMPAT_KNOWN: u64 = INCOMPAT_LOG_CHECKS | INCOMPAT_JOURNAL | INCOMPAT_CHANGING;
 /// Features without which the pool may be read but not written that this version knows.
 pub(crate) const RO_COMPAT_KNOWN: u64 = 0;
 

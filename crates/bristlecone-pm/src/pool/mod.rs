@@ -36,7 +36,7 @@ use self::layout::VERSION;
 pub use self::layout::{Part, PartOf, SlotKind, kind_of_descriptor};
 use self::names::Names;
 use self::open::Found;
-pub use self::open::Unnamed;
+pub use self::open::{Glance, Unnamed};
 use self::pages::Pages;
 pub use self::salvage::Damaged;
 pub use self::set_aside::SetAside;

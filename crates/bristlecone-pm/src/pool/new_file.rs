@@ -27,6 +27,11 @@ impl<'p> NewFile<'p> {
         if path.symlink_metadata().is_ok() {
             return Err(Error::Exists { path: path.to_owned() });
         }
+        Self::make_again(path)
+    }
+
+    /// Creates a file like [`make`](Self::make), to take the place of the one at `path`.
+    pub fn make_again(path: &'p Path) -> Result<(File, Self)> {
         let directory = path.parent().filter(|parent| !parent.as_os_str().is_empty());
         let directory = directory.unwrap_or(Path::new("."));
         let options = OpenOptions::new().read(true).write(true).mode(0o600).clone();
@@ -67,6 +72,27 @@ impl<'p> NewFile<'p> {
             let _ = std::fs::remove_file(self.path);
         })?;
         Ok(())
+    }
+
+    /// Gives the file the name of another one, durably. That one loses it.
+    pub fn replace(mut self, file: &File) -> Result<()> {
+        let temporary = match self.temporary.take() {
+            Some(temporary) => temporary,
+            None => {
+                let temporary = self.directory.join(temporary_name(self.path));
+                let own = format!("/proc/self/fd/{}", file.as_raw_fd());
+                failpoint::check("linkat")
+                    .and_then(|()| linkat(CWD, own, CWD, &temporary, AtFlags::SYMLINK_FOLLOW))
+                    .map_err(|error| Error::at_path(self.path, error.into()))?;
+                temporary
+            }
+        };
+        let renamed = failpoint::call("renameat", || rustix::fs::rename(&temporary, self.path));
+        if let Err(error) = renamed {
+            self.temporary = Some(temporary);
+            return Err(Error::at_path(self.path, error.into()));
+        }
+        self.sync_directory()
     }
 
     /// Makes the name durable.

@@ -32,6 +32,23 @@ pub(super) struct Found {
     pub damage: Option<Issue>,
 }
 
+/// What the file of a pool says about it, before it is opened.
+#[derive(Clone, Copy, Debug)]
+pub struct Glance {
+    /// The pool's identity.
+    pub uuid: u128,
+    /// The domain last used.
+    pub domain: Domain,
+    /// Whether the last user closed the pool.
+    pub was_clean: bool,
+    /// Number of changes of the superblock.
+    pub sequence: u64,
+    /// Sizes of the pool.
+    pub geometry: Geometry,
+    /// Device and inode of the file.
+    pub inode: (u64, u64),
+}
+
 /// A pool whose file has no name yet. If dropped, it is deleted.
 #[derive(Debug)]
 pub struct Unnamed<'p, M> {
@@ -53,6 +70,17 @@ impl<M: Medium> Unnamed<'_, M> {
     pub fn publish(self) -> Result<()> {
         self.pool.region.sync()?;
         self.pool.region.as_file().map_or(Ok(()), |file| self.name.publish(file))
+    }
+
+    /// Writes the pool back to its medium and then gives its file the name of another one, durably. After an error, or a
+    /// crash, the name is that of one of both files.
+    ///
+    /// # Errors
+    ///
+    /// Errors of the system.
+    pub fn replace(self) -> Result<()> {
+        self.pool.region.sync()?;
+        self.pool.region.as_file().map_or(Ok(()), |file| self.name.replace(file))
     }
 }
 
@@ -108,7 +136,26 @@ impl<M: Medium> PoolFile<M> {
         let at = at.into();
         let geometry = options.geometry()?;
         let (file, name) = NewFile::make(at.path)?;
-        let pool = Self::create_on(file, at, Some(at.path), geometry, options.domain, make_medium)?;
+        let (domain, uuid) = (options.domain, new_identity());
+        let pool = Self::create_on(file, at, Some(at.path), geometry, (domain, uuid), make_medium)?;
+        Ok(Unnamed { pool, name })
+    }
+
+    /// Creates an empty pool of the identity and sizes of another one, which takes its place once it
+    /// [has its contents](Unnamed::replace).
+    ///
+    /// # Errors
+    ///
+    /// As [`create`](Self::create).
+    pub fn create_again<'p>(
+        at: impl Into<At<'p>>,
+        of: &Glance,
+        make_medium: impl FnOnce(Domain) -> M,
+    ) -> Result<Unnamed<'p, M>> {
+        let at = at.into();
+        let (file, name) = NewFile::make_again(at.path)?;
+        let as_before = (Some(of.domain), of.uuid);
+        let pool = Self::create_on(file, at, Some(at.path), of.geometry, as_before, make_medium)?;
         Ok(Unnamed { pool, name })
     }
 
@@ -129,7 +176,7 @@ impl<M: Medium> PoolFile<M> {
         let file = File::from(made.map_err(|error| Error::io("creating a file in memory", error))?);
         let path = Path::new("a temporary pool");
         let at = if handled { At::from(path) } else { At::unhandled(path) };
-        Self::create_on(file, at, None, geometry, options.domain, make_medium)
+        Self::create_on(file, at, None, geometry, (options.domain, new_identity()), make_medium)
     }
 
     fn create_on(
@@ -137,7 +184,7 @@ impl<M: Medium> PoolFile<M> {
         at: At<'_>,
         path: Option<&Path>,
         geometry: Geometry,
-        domain: Option<Domain>,
+        (domain, uuid): (Option<Domain>, u128),
         make_medium: impl FnOnce(Domain) -> M,
     ) -> Result<Arc<Self>> {
         lock(&file, Access::Write)?;
@@ -147,10 +194,6 @@ impl<M: Medium> PoolFile<M> {
         backing::back_header(&region, &geometry)?;
         let detected = detect(&region);
         let medium = make_medium(domain.unwrap_or(detected));
-        // Without entropy the pool's identity is zero, on which nothing depends.
-        let mut uuid = [0; 16];
-        let _ = rustix::rand::getrandom(&mut uuid, rustix::rand::GetRandomFlags::empty());
-        let uuid = u128::from_le_bytes(uuid);
         Ok(Self::format(region, geometry, medium, (domain.unwrap_or(detected), detected), path, uuid))
     }
 
@@ -243,16 +286,34 @@ impl<M: Medium> PoolFile<M> {
         options: &OpenOptions,
         make_medium: impl FnOnce(Domain) -> M,
     ) -> Result<Arc<Self>> {
+        Self::open_if(at, options, make_medium, |_| Ok(()))
+    }
+
+    /// Opens a pool file as [`open`](Self::open) does, if `may` agrees. It is called before anything is mapped or
+    /// changed, while the file is locked.
+    ///
+    /// # Errors
+    ///
+    /// As [`open`](Self::open), and those of `may`.
+    pub fn open_if<'p>(
+        at: impl Into<At<'p>>,
+        options: &OpenOptions,
+        make_medium: impl FnOnce(Domain) -> M,
+        may: impl FnOnce(&Glance) -> Result<()>,
+    ) -> Result<Arc<Self>> {
         let (at, access) = (at.into(), Access::Write);
         let path = at.path;
         let (file, len) = Self::begin(path, access)?;
         let contents = header::probe(&file, path, len, access)?;
+        may(&Glance::of(&contents, &file, path)?)?;
         let max_bytes = raised(contents.geometry, options.max_bytes)?.max_bytes();
         let len = len.min(max_bytes);
         let region = Region::file(file, at, len, reservation(len, max_bytes))?;
         backing::back_header(&region, &contents.geometry)?;
         let detected = detect(&region);
-        let domain = options.domain.unwrap_or(detected);
+        // A journal is never detected: a pool keeps its own.
+        let own = (contents.domain == Domain::Journal).then_some(Domain::Journal);
+        let domain = options.domain.or(own).unwrap_or(detected);
         let in_force = OpenOptions { domain: Some(domain), ..*options };
         Self::open_on(region, &in_force, detected, make_medium(domain), Some(path), access)
     }
@@ -356,6 +417,10 @@ impl<M: Medium> PoolFile<M> {
         if pool.geometry != as_found.geometry || as_found.intent {
             pool.write_contents(|_| {})?;
         }
+        if pool.domain() == Domain::Journal {
+            // Otherwise a power failure could leave the mark of the last close beside later changes.
+            pool.region.sync_range(0, DIRECTORY_OFFSET)?;
+        }
         Ok(pool)
     }
 
@@ -378,13 +443,35 @@ impl<M: Medium> PoolFile<M> {
         let closed = self.write_contents(|contents| {
             (contents.clean, contents.commits, contents.seal) = (true, false, seal);
         });
-        let synced = if self.domain() == Domain::Msync { self.region.sync() } else { Ok(()) };
+        let is_file = matches!(self.domain(), Domain::Msync | Domain::Journal);
+        let synced = if is_file { self.region.sync() } else { Ok(()) };
         closed.and(synced).inspect_err(|_| {
             // The close failed: later writes must not be those of a closed pool.
             self.segment.get().into_iter().for_each(|segment| segment.unseal());
             self.begin_following();
             let _ = self.write_contents(|contents| (contents.clean, contents.seal) = (false, 0));
         })
+    }
+
+    /// Writes everything back to the medium.
+    ///
+    /// # Errors
+    ///
+    /// Errors of the system.
+    pub fn sync(&self) -> Result<()> {
+        self.region.sync()
+    }
+
+    /// Returns what the file of the pool says about it.
+    ///
+    /// # Errors
+    ///
+    /// Errors of the system.
+    pub fn glance(&self) -> Result<Glance> {
+        let contents = *self.lock_contents();
+        let path = self.path.as_deref().unwrap_or(Path::new("the pool"));
+        let glance = self.region.as_file().map(|file| Glance::of(&contents, file, path)).transpose()?;
+        Ok(Glance { was_clean: self.was_clean, ..glance.unwrap_or(Glance::of_contents(&contents)) })
     }
 
     /// Changes the superblock, durably: the older copy is overwritten.
@@ -404,6 +491,26 @@ impl<M: Medium> PoolFile<M> {
         contents.update(&self.region, &self.medium, before);
         self.health()
     }
+}
+
+impl Glance {
+    fn of_contents(contents: &Contents) -> Self {
+        let uuid = u128::from(contents.uuid[1]) << 64 | u128::from(contents.uuid[0]);
+        let &Contents { domain, clean: was_clean, sequence, geometry, .. } = contents;
+        Self { uuid, domain, was_clean, sequence, geometry, inode: (0, 0) }
+    }
+
+    fn of(contents: &Contents, file: &File, path: &Path) -> Result<Self> {
+        let found = file.metadata().map_err(|error| Error::at_path(path, error))?;
+        Ok(Self { inode: (found.dev(), found.ino()), ..Self::of_contents(contents) })
+    }
+}
+
+/// Returns a random identity. Without entropy it is zero, on which nothing depends but that journals differ.
+fn new_identity() -> u128 {
+    let mut uuid = [0; 16];
+    let _ = rustix::rand::getrandom(&mut uuid, rustix::rand::GetRandomFlags::empty());
+    u128::from_le_bytes(uuid)
 }
 
 /// Returns the address space of a pool whose file has `len` bytes. With little address space the pool opens, and its

@@ -2,8 +2,8 @@
 
 use super::geometry::Geometry;
 use super::layout::{
-    INCOMPAT_CHANGING, INCOMPAT_COMMITS, INCOMPAT_INTENT, INCOMPAT_KNOWN, INCOMPAT_LOG_CHECKS,
-    INCOMPAT_PAGES, MAGIC, RO_COMPAT_KNOWN, SUPERBLOCK_STRIDE, Superblock, VERSION,
+    INCOMPAT_CHANGING, INCOMPAT_COMMITS, INCOMPAT_INTENT, INCOMPAT_JOURNAL, INCOMPAT_KNOWN,
+    INCOMPAT_LOG_CHECKS, INCOMPAT_PAGES, MAGIC, RO_COMPAT_KNOWN, SUPERBLOCK_STRIDE, Superblock, VERSION,
 };
 use super::{Access, Issue};
 use crate::segment::NUMBER_BITS;
@@ -45,7 +45,8 @@ impl Contents {
             incompat: INCOMPAT_LOG_CHECKS
                 | if self.intent { INCOMPAT_INTENT } else { 0 }
                 | if self.commits { INCOMPAT_COMMITS } else { 0 }
-                | if self.pages { INCOMPAT_PAGES } else { 0 },
+                | if self.pages { INCOMPAT_PAGES } else { 0 }
+                | if self.domain == Domain::Journal { INCOMPAT_JOURNAL } else { 0 },
             ro_compat: 0,
             uuid: self.uuid,
             chunk_bytes,
@@ -218,6 +219,9 @@ fn parse(superblock: &Superblock<u64>, access: Access) -> Result<Contents> {
     if !geometry.is_valid() {
         return broken("sizes out of range");
     }
+    if (domain == Domain::Journal) != (incompat & INCOMPAT_JOURNAL != 0) {
+        return broken("a journal without its domain, or the other way round");
+    }
     let clean = state & CLEAN != 0;
     let seal = if clean { state >> SEAL_SHIFT } else { 0 };
     let (intent, commits) = (incompat & INCOMPAT_INTENT != 0, incompat & INCOMPAT_COMMITS != 0);
@@ -236,11 +240,13 @@ fn domain_code(domain: Domain) -> u64 {
         Domain::Adr => 1,
         Domain::Eadr => 2,
         Domain::Msync => 3,
+        Domain::Journal => 4,
     }
 }
 
 fn domain_of(code: u64) -> Option<Domain> {
-    [Domain::Process, Domain::Adr, Domain::Eadr, Domain::Msync].get(code as usize).copied()
+    let all = [Domain::Process, Domain::Adr, Domain::Eadr, Domain::Msync, Domain::Journal];
+    all.get(code as usize).copied()
 }
 
 #[cfg(test)]

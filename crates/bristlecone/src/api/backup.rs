@@ -184,6 +184,9 @@ impl Pool {
 
     fn backup_native(&self, path: &Path, mut options: BackupOptions<'_>) -> Result<Backup> {
         self.0.file.here()?;
+        if options.domain == Some(Domain::Journal) {
+            return Err(Error::invalid("a copy cannot have a journal yet: choose another domain"));
+        }
         if path.symlink_metadata().is_ok() {
             return Err(Error::Exists { path: path.to_owned() });
         }
@@ -256,7 +259,7 @@ impl Pool {
     }
 
     /// Opens a tree that cannot be dropped, but renamed.
-    fn open_entry(&self, entry: &TreeEntry) -> Result<dynamic::Tree> {
+    pub(crate) fn open_entry(&self, entry: &TreeEntry) -> Result<dynamic::Tree> {
         let mut name = entry.spec.name.clone();
         for _ in 0..LOOKS {
             match self.dynamic_tree(&name) {
@@ -302,7 +305,7 @@ impl Source {
     ) -> Result<u64> {
         let to = pool.create_tree::<K, V>(|| {
             let (entry, tree) = pool.0.file.create_index(spec, (K::Codec::INLINE, V::Codec::INLINE))?;
-            Ok((entry, tree.typed()?))
+            Ok((entry, tree.typed()?, None))
         })?;
         let (mut items, mut from) = (0, self.0.tree(from).range(..));
         loop {

@@ -54,7 +54,7 @@ impl Pool {
         if handles > 0 {
             return Err(Error::PoolInUse { handles });
         }
-        trace_span("a pool is closed", (), || self.0.file.close())?;
+        trace_span("a pool is closed", (), || Self::close_file(&self.0))?;
         self.0.done.store(true, Relaxed);
         Ok(())
     }

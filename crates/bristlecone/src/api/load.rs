@@ -3,12 +3,13 @@
 use std::cell::Cell;
 use std::panic::{AssertUnwindSafe, catch_unwind, resume_unwind};
 
-use bristlecone_pm::{Error, Result, TreeSpec};
+use bristlecone_pm::{Error, Result, TreeId, TreeSpec};
 
 use super::{key, value};
 use crate::index::Index;
 use crate::index::any::AnyIndex;
 use crate::index::parts::codec::Codec;
+use crate::journal::{Directory, Items, push_change};
 use crate::{Key, Tree, TreeOptions, Value};
 
 /// Number of items passed to the tree in one call.
@@ -28,11 +29,18 @@ pub struct Loader<'t, K: Key, V: Value> {
     last: Option<<K::Codec as Codec>::Owned>,
     /// Set if items could not be written: the tree is incomplete then.
     failed: bool,
+    /// Receives the items for the pool's journal.
+    recorded: Option<Items<'t>>,
 }
 
 thread_local! {
     /// Whether this thread is filling a tree, and thus holds the lock on the pool's trees.
     static FILLS: Cell<bool> = const { Cell::new(false) };
+}
+
+/// Returns whether this thread is filling a tree.
+pub(crate) fn fills_a_tree() -> bool {
+    FILLS.get()
 }
 
 /// Panics on a thread that is filling a tree, because it would deadlock with itself.
@@ -50,9 +58,9 @@ impl<K: Key, V: Value> std::fmt::Debug for Loader<'_, K, V> {
 }
 
 impl<'t, K: Key, V: Value> Loader<'t, K, V> {
-    fn new(tree: &'t dyn Index<K::Codec, V::Codec>) -> Self {
+    fn new(tree: &'t dyn Index<K::Codec, V::Codec>, recorded: Option<Items<'t>>) -> Self {
         let (keys, values) = (Default::default(), Default::default());
-        Self { tree, keys, values, count: 0, bytes: 0, last: None, failed: false }
+        Self { tree, keys, values, count: 0, bytes: 0, last: None, failed: false, recorded }
     }
 
     /// Appends an item. Keys must be in ascending order.
@@ -98,6 +106,13 @@ impl<'t, K: Key, V: Value> Loader<'t, K, V> {
         let items: Vec<_> = (0..self.count).map(item).collect();
         self.failed = true;
         let done = self.tree.append(&items, last)?;
+        if let Some(recorded) = &mut self.recorded {
+            recorded.push(|body| {
+                for (key, value) in &items[..done] {
+                    push_change(body, TreeId(0), K::Codec::item(*key), Some(V::Codec::item(*value)));
+                }
+            })?;
+        }
         self.failed = false;
         self.last = items.last().map(|(key, _)| K::Codec::owned(*key)).or(self.last.take());
         let (mut keys, mut values) = Default::default();
@@ -153,10 +168,12 @@ impl TreeOptions {
         spec: &TreeSpec,
         fill: impl FnOnce(&mut Loader<'_, K, V>) -> Result<()>,
     ) -> Result<Tree<K, V>> {
-        let (mut fill, mut panicked) = (Some(fill), None);
+        let (mut fill, mut panicked, recorded) = (Some(fill), None, Cell::new(None));
+        let journal = self.pool().0.journal.get();
         let mut filled = |index: &AnyIndex| {
             let tree = index.clone().typed::<K::Codec, V::Codec>()?;
-            let mut loader = Loader::new(&*tree);
+            let items = journal.map(|journal| journal.begin_items()).transpose()?;
+            let mut loader = Loader::new(&*tree, items);
             FILLS.set(true);
             let outcome =
                 catch_unwind(AssertUnwindSafe(|| fill.take().map_or(Ok(()), |fill| fill(&mut loader))));
@@ -168,14 +185,29 @@ impl TreeOptions {
                     return Err(gone());
                 }
             }
-            if loader.failed { Err(gone()) } else { loader.write(true) }
+            if loader.failed {
+                return Err(gone());
+            }
+            loader.write(true)?;
+            if let Some(items) = loader.recorded.take() {
+                let aside = items.finish()?;
+                let change = Directory::Create(TreeId(0), spec.clone());
+                recorded.set(Some((self.pool().begin_directory(change, Some(aside))?, aside)));
+            }
+            Ok(())
         };
         let created = self.pool().create_tree(|| {
             let inline = (K::Codec::INLINE, V::Codec::INLINE);
-            let (entry, tree) = self.pool().0.file.create_filled(spec, inline, &mut filled)?;
+            let created = self.pool().0.file.create_filled(spec, inline, &mut filled);
+            let mut lsn = None;
+            if let (Some(journal), Some((recorded, aside))) = (journal, recorded.take()) {
+                lsn = recorded.end(&created, |(entry, _)| Some(entry.id));
+                journal.note_items(&aside, lsn);
+            }
+            let (entry, tree) = created?;
             // Existing snapshots have not recorded the absence of these items.
             self.pool().0.epochs.note_cleared(entry.id, entry.id);
-            Ok((entry, tree.typed()?))
+            Ok((entry, tree.typed()?, lsn))
         });
         // The tree was not created, and nothing of it remains.
         if let Some(panic) = panicked {

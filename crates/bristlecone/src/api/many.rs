@@ -1,5 +1,6 @@
 //! Multi-key calls: each item is an independent operation, but their memory accesses overlap.
 
+use std::cell::Cell;
 use std::error::Error as StdError;
 use std::fmt;
 
@@ -11,6 +12,7 @@ use crate::api::metrics::Operation;
 use crate::api::value::undecodable;
 use crate::index::parts::codec::{Codec, GROUP};
 use crate::index::{Index, Tell};
+use crate::journal::entry::push_change;
 use crate::{Key, Tree, Value};
 
 /// Error of a multi-key call: the reason, and the number of completed items.
@@ -232,22 +234,27 @@ impl<K: Key, V: Value> Tree<K, V> {
         keys: &[K::Ref<'_>],
         tell: &mut Tell<'_, V::Codec>,
     ) -> std::result::Result<(), ManyError> {
-        let mut done = 0;
-        let stopped = |done, error| ManyError { done, error };
-        self.writable().map_err(|error| stopped(0, error))?;
+        let done = Cell::new(0);
+        let stopped = |error| ManyError { done: done.get(), error };
+        self.writable().map_err(stopped)?;
         let mut pack = <K::Codec as Codec>::Pack::default();
-        for group in keys.chunks(GROUP) {
+        let mut remove_group = |group: &[K::Ref<'_>]| {
             K::Codec::unpack(&mut pack);
             group.iter().for_each(|key| K::with(*key, |key| K::Codec::pack(&mut pack, key)));
             let keys: SmallVec<[_; GROUP]> = (0..group.len()).map(|at| K::Codec::packed(&pack, at)).collect();
             let mut told = |old| {
-                done += 1;
+                done.set(done.get() + 1);
                 tell(old);
             };
-            let removed = self.change_group(|| keys.clone(), |tree| tree.remove_many(&keys, &mut told));
-            removed.map_err(|error| stopped(done, error))?;
-        }
-        Ok(())
+            let before = done.get();
+            let describe = |body: &mut Vec<u8>| {
+                keys.iter().for_each(|key| push_change(body, self.link.id, K::Codec::item(*key), None));
+            };
+            let counts = |_: &Result<()>| (done.get() - before) as u16;
+            let remove = |tree: &dyn Index<_, _>| tree.remove_many(&keys, &mut told);
+            self.change_group(|| keys.clone(), describe, counts, remove)
+        };
+        self.pool.deferred(|| keys.chunks(GROUP).try_for_each(&mut remove_group)).map_err(stopped)
     }
 
     fn change_many(
@@ -256,11 +263,11 @@ impl<K: Key, V: Value> Tree<K, V> {
         change: Change<K, V>,
         tell: &mut Tell<'_, V::Codec>,
     ) -> std::result::Result<(), ManyError> {
-        let mut done = 0;
-        let stopped = |done, error| ManyError { done, error };
-        self.writable().map_err(|error| stopped(0, error))?;
+        let done = Cell::new(0);
+        let stopped = |error| ManyError { done: done.get(), error };
+        self.writable().map_err(stopped)?;
         let mut packs = (<K::Codec as Codec>::Pack::default(), <V::Codec as Codec>::Pack::default());
-        for group in items.chunks(GROUP) {
+        let mut change_group = |group: &[(K::Ref<'_>, V::Ref<'_>)]| {
             K::Codec::unpack(&mut packs.0);
             V::Codec::unpack(&mut packs.1);
             let mut count = 0;
@@ -274,14 +281,21 @@ impl<K: Key, V: Value> Tree<K, V> {
                 .map(|at| (K::Codec::packed(&packs.0, at), V::Codec::packed(&packs.1, at)))
                 .collect();
             let mut told = |old| {
-                done += 1;
+                done.set(done.get() + 1);
                 tell(old);
             };
+            let before = done.get();
             let keys = || items.iter().map(|(key, _)| *key).collect();
-            let changed = self.change_group(keys, |tree| change(tree, &items, &mut told));
-            changed.and(packed).map_err(|error| stopped(done, error))?;
-        }
-        Ok(())
+            let describe = |body: &mut Vec<u8>| {
+                for (key, value) in &items {
+                    push_change(body, self.link.id, K::Codec::item(*key), Some(V::Codec::item(*value)));
+                }
+            };
+            let counts = |_: &Result<()>| (done.get() - before) as u16;
+            let changed = self.change_group(keys, describe, counts, |tree| change(tree, &items, &mut told));
+            changed.and(packed)
+        };
+        self.pool.deferred(|| items.chunks(GROUP).try_for_each(&mut change_group)).map_err(stopped)
     }
 }
 

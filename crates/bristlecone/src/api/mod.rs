@@ -1,6 +1,7 @@
 //! The public interface: pools, trees, iterators, the kinds of keys and values.
 
 pub mod backup;
+mod change;
 pub mod close;
 pub mod conditional;
 #[cfg(feature = "derive")]

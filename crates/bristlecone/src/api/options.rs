@@ -1,13 +1,14 @@
 //! Options for creating and opening pools.
 
 use std::io::ErrorKind;
-use std::path::Path;
+use std::path::{Path, PathBuf};
 use std::sync::Arc;
+use std::sync::atomic::Ordering::Relaxed;
 #[cfg(feature = "lab")]
 use std::time::Duration;
 
 use bristlecone_pm::{
-    At, CHUNK_BYTES, CreateOptions, Domain, Error, KeepIndex, Native, OpenOptions, PoolFile, Result,
+    At, CHUNK_BYTES, CreateOptions, Domain, Error, Glance, KeepIndex, Native, OpenOptions, PoolFile, Result,
     trace_span,
 };
 
@@ -15,6 +16,7 @@ use crate::Pool;
 use crate::api::pool::LOOKS;
 use crate::index::followed::Source;
 use crate::index::followed::pool::FollowedPool;
+use crate::journal::{self, Durability, Journal, Plan, Setup};
 
 /// Default maximum size of a new pool, also where address space is limited.
 const DEFAULT_BYTES: u64 = 1 << 40;
@@ -43,6 +45,14 @@ pub struct PoolOptions {
     recovery_threads: Option<usize>,
     leave_sigbus: bool,
     keep_index: KeepIndex,
+    pub(crate) journal: Setup,
+}
+
+/// An open file, and what to do with its journal.
+type Opened = (Arc<PoolFile<Native>>, Option<Plan>);
+
+fn no_journal() -> Error {
+    Error::invalid("only a pool with the domain journal has a journal: create it with this domain")
 }
 
 impl PoolOptions {
@@ -112,6 +122,40 @@ impl PoolOptions {
     /// durability guarantee.
     pub fn domain(mut self, domain: Domain) -> Self {
         self.domain = Some(domain);
+        self
+    }
+
+    /// Sets the folder of the journal, for a pool with the domain [`Domain::Journal`] (default: beside the pool, with
+    /// `.journal` behind its name). It may be on another disk, and must be given at every opening. It belongs to one pool.
+    pub fn journal(mut self, folder: impl Into<PathBuf>) -> Self {
+        self.journal.folder = Some(folder.into());
+        self
+    }
+
+    /// Sets when a write returns, for a pool with the domain [`Domain::Journal`] (default: [`Durability::Commit`]). It
+    /// holds until the pool is closed.
+    ///
+    /// ```
+    /// use std::time::Duration;
+    /// use bristlecone::{Domain, Durability, Pool};
+    /// # fn main() -> bristlecone::Result<()> {
+    /// # let path = format!("/dev/shm/bristlecone-doc-durability-{}.pool", std::process::id());
+    ///
+    /// let durability = Durability::Interval(Duration::from_millis(100));
+    /// let options = Pool::options().domain(Domain::Journal).durability(durability).create(true);
+    /// let pool = options.open(&path)?;
+    /// let ages = pool.tree::<&str, u64>("ages")?;
+    /// ages.insert("Methuselah", 4857)?; // survives a kill now, and a power failure after 100 ms
+    /// pool.sync()?; // survives a power failure now
+    /// # drop(ages);
+    /// # pool.close()?;
+    /// # std::fs::remove_file(&path).unwrap();
+    /// # std::fs::remove_dir_all(format!("{path}.journal")).unwrap();
+    /// # Ok(())
+    /// # }
+    /// ```
+    pub fn durability(mut self, durability: Durability) -> Self {
+        self.journal.durability = Some(durability);
         self
     }
 
@@ -282,7 +326,11 @@ impl PoolOptions {
     /// # }
     /// ```
     pub fn follow(&self, path: impl AsRef<Path>) -> Result<Pool> {
-        let is_writers = self.create || self.create_new || self.max_bytes.is_some() || self.domain.is_some();
+        let is_writers = self.create
+            || self.create_new
+            || self.max_bytes.is_some()
+            || self.domain.is_some()
+            || self.journal.is_asked();
         if is_writers {
             return Err(Error::invalid("a followed pool must exist and uses the options of its writer"));
         }
@@ -319,10 +367,12 @@ impl PoolOptions {
                 "a temporary pool has no file: drop create, create_new and read_only",
             ));
         }
+        if self.journal.is_asked() || self.domain == Some(Domain::Journal) {
+            return Err(Error::invalid("a temporary pool has no journal"));
+        }
         let handled = !self.leave_sigbus;
-        self.pool_over(
-            self.create_sized(|options| PoolFile::create_temporary(handled, options, Native::new))?,
-        )
+        let file = self.create_sized(|options| PoolFile::create_temporary(handled, options, Native::new))?;
+        self.pool_over(file, None)
     }
 
     /// Opens the pool on this machine's native medium, compiled here with every design.
@@ -345,13 +395,17 @@ impl PoolOptions {
         self.chunk_bytes
     }
 
+    pub(crate) fn asks_for_journal(&self) -> bool {
+        self.domain == Some(Domain::Journal) || self.journal.is_asked()
+    }
+
     pub(crate) fn asked_bytes(&self) -> Option<u64> {
         self.max_bytes
     }
 
     fn open_on(&self, path: &Path, medium: impl Fn(Domain) -> Native) -> Result<Pool> {
         self.check()?;
-        let file = if self.create_new {
+        let (file, plan) = if self.create_new {
             self.create_file(path, &medium)
         } else if self.create {
             self.open_or_create(path, &medium)
@@ -360,14 +414,40 @@ impl PoolOptions {
         }?;
         file.keep_index(self.keep_index, BUILD);
         file.drop_unfinished_trees();
-        self.pool_over(file)
+        self.pool_over(file, plan.as_ref().map(|plan| (path, plan)))
     }
 
-    fn pool_over(&self, file: Arc<PoolFile<Native>>) -> Result<Pool> {
+    fn threads(&self) -> usize {
         let cores = || std::thread::available_parallelism().map_or(1, usize::from);
-        let pool = Pool::over(Arc::clone(&file), self.recovery_threads.unwrap_or_else(cores))?;
+        self.recovery_threads.unwrap_or_else(cores)
+    }
+
+    fn pool_over(&self, file: Arc<PoolFile<Native>>, plan: Option<(&Path, &Plan)>) -> Result<Pool> {
+        let pool = Pool::over(Arc::clone(&file), self.threads())?;
+        if let Some((path, plan)) = plan {
+            // Without its journal the pool must not be marked as closed.
+            let attached = Journal::attach(&pool, &self.journal, path, plan);
+            attached.inspect_err(|_| pool.0.done.store(true, Relaxed))?;
+        }
         file.begin_following();
         Ok(pool)
+    }
+
+    /// Returns what to do with the journal of a pool that is about to be opened, if it has one.
+    fn plan(&self, path: &Path, found: &Glance) -> Result<Option<Plan>> {
+        let has_journal = found.domain == Domain::Journal;
+        match self.domain {
+            Some(asked) if asked != found.domain && (has_journal || asked == Domain::Journal) => {
+                return Err(Error::invalid(format!(
+                    "the pool has the domain {}, which cannot become {asked}: copy it to a new pool",
+                    found.domain
+                )));
+            }
+            _ if !has_journal && self.journal.is_asked() => return Err(no_journal()),
+            _ => {}
+        }
+        let at = (path, !self.leave_sigbus);
+        has_journal.then(|| journal::plan(&self.journal, at, found, self.threads())).transpose()
     }
 
     /// Rejects invalid combinations of options.
@@ -378,14 +458,33 @@ impl PoolOptions {
         if self.recovery_threads == Some(0) {
             return Err(Error::invalid("the number of recovery threads must be at least 1"));
         }
+        if self.journal.is_asked() && self.domain.is_some_and(|domain| domain != Domain::Journal) {
+            return Err(no_journal());
+        }
         if self.max_bytes == Some(0) {
             return Err(Error::invalid("a pool of 0 bytes: 1 byte to 256 TiB are possible"));
         }
         Ok(())
     }
 
-    fn create_file(&self, path: &Path, medium: impl Fn(Domain) -> Native) -> Result<Arc<PoolFile<Native>>> {
-        self.create_sized(|options| PoolFile::create(self.at(path), options, &medium))
+    fn create_file(&self, path: &Path, medium: impl Fn(Domain) -> Native) -> Result<Opened> {
+        if self.domain != Some(Domain::Journal) {
+            if self.journal.is_asked() {
+                return Err(no_journal());
+            }
+            return Ok((
+                self.create_sized(|options| PoolFile::create(self.at(path), options, &medium))?,
+                None,
+            ));
+        }
+        let file = self.create_sized(|options| {
+            let unnamed = PoolFile::create_unnamed(self.at(path), options, &medium)?;
+            // First: a pool that has its name has its journal.
+            journal::create(&self.journal, path, &unnamed.pool().glance()?)?;
+            let file = Arc::clone(unnamed.pool());
+            unnamed.publish().map(|()| file)
+        })?;
+        Ok((file, Some(Plan::Closed)))
     }
 
     /// Creates a pool with the requested maximum, or with as large a default as the address space allows.
@@ -409,12 +508,37 @@ impl PoolOptions {
         }
     }
 
-    fn open_file(&self, path: &Path, medium: impl Fn(Domain) -> Native) -> Result<Arc<PoolFile<Native>>> {
-        if !self.read_only {
-            let options = OpenOptions { domain: self.domain, max_bytes: self.max_bytes };
-            return PoolFile::open(self.at(path), &options, medium);
+    fn open_file(&self, path: &Path, medium: impl Fn(Domain) -> Native) -> Result<Opened> {
+        if self.read_only {
+            return Ok((self.open_for_reading(path, medium)?, None));
         }
+        for _ in 0..LOOKS {
+            let mut planned = None;
+            let may = |found: &Glance| {
+                planned = self.plan(path, found)?;
+                // Another file has the name now.
+                if let Some(Plan::Restored) = planned { Err(Error::InUse { pid: None }) } else { Ok(()) }
+            };
+            let options = OpenOptions { domain: self.domain, max_bytes: self.max_bytes };
+            let opened = PoolFile::open_if(self.at(path), &options, &medium, may);
+            match (opened, planned) {
+                (Err(_), Some(Plan::Restored)) => {}
+                (opened, planned) => return Ok((opened?, planned)),
+            }
+        }
+        Err(Error::InUse { pid: None })
+    }
+
+    fn open_for_reading(
+        &self,
+        path: &Path,
+        medium: impl Fn(Domain) -> Native,
+    ) -> Result<Arc<PoolFile<Native>>> {
         let file = PoolFile::open_read_only(self.at(path), medium)?;
+        let found = file.glance()?;
+        if found.domain == Domain::Journal {
+            journal::expect_pages(&self.journal, path, &found)?;
+        }
         match self.max_bytes {
             Some(asked) if file.max_bytes() < asked => Err(Error::invalid(format!(
                 "the pool's maximum is {} bytes, not {asked}: open it for writing to change the maximum",
@@ -430,11 +554,7 @@ impl PoolOptions {
     }
 
     /// Retries if another process creates or removes the pool between two attempts.
-    fn open_or_create(
-        &self,
-        path: &Path,
-        medium: impl Fn(Domain) -> Native,
-    ) -> Result<Arc<PoolFile<Native>>> {
+    fn open_or_create(&self, path: &Path, medium: impl Fn(Domain) -> Native) -> Result<Opened> {
         for _ in 1..LOOKS {
             match self.open_file(path, &medium) {
                 Err(Error::NotFound { .. }) => {}

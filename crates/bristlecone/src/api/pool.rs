@@ -3,7 +3,7 @@
 use std::collections::HashMap;
 use std::path::Path;
 use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering::Relaxed};
-use std::sync::{Arc, Mutex, MutexGuard};
+use std::sync::{Arc, Mutex, MutexGuard, OnceLock};
 
 use bristlecone_pm::sync::AsymmetricFence;
 use bristlecone_pm::sync::wait::lock;
@@ -14,6 +14,7 @@ use crate::api::handle::{Handle, Inherited};
 use crate::api::load::assert_fills_none;
 use crate::api::metrics::Meters;
 use crate::index::any::{AnyPool, OpenTree, PoolOn};
+use crate::journal::Journal;
 use crate::transaction::Epochs;
 
 /// Maximum number of attempts to read state that other threads change concurrently.
@@ -50,6 +51,8 @@ pub(crate) struct Shared {
     /// Trees of a read-only pool that refused changes of an unfinished commit, with the damage. Each opening reads them
     /// as damaged trees.
     pub refused: Mutex<HashMap<TreeId, Issue>>,
+    /// The journal, once it has begun.
+    pub journal: OnceLock<Arc<Journal>>,
     /// Set if the pool is already closed, or must be left as after a crash.
     pub done: AtomicBool,
 }
@@ -64,7 +67,7 @@ impl Drop for Shared {
     fn drop(&mut self) {
         if !self.done.load(Relaxed) {
             // A failure here loses nothing: the next open recovers the pool.
-            let _ = self.file.close();
+            let _ = Pool::close_file(self);
         }
     }
 }
@@ -146,8 +149,9 @@ impl Pool {
         let (holds, done, opener) = (AtomicUsize::new(0), AtomicBool::new(false), file.opener());
         let (open, meters, epochs) =
             (Mutex::default(), Meters::default(), Epochs::new(AsymmetricFence::detect()));
-        let refused = Mutex::default();
-        let shared = Arc::new(Shared { file, open, meters, epochs, recovery_threads, holds, refused, done });
+        let (refused, journal) = Default::default();
+        let shared = Shared { file, open, meters, epochs, recovery_threads, holds, refused, journal, done };
+        let shared = Arc::new(shared);
         let pool = Self(Handle::new(shared, opener));
         pool.replay(recovery_threads)?;
         Ok(pool)

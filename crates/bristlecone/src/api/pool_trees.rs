@@ -12,6 +12,7 @@ use crate::api::salvage::open_damaged;
 use crate::dynamic::Kind;
 use crate::index::any::{self, OpenTree};
 use crate::index::parts::codec::Codec;
+use crate::journal::entry::Directory;
 use crate::transaction::Link;
 use crate::{Design, Key, Pool, Tree, TreeOptions, Value};
 
@@ -100,9 +101,12 @@ impl Pool {
         let mut open = self.lock_open();
         let entry = self.find_closed(name, &open)?;
         open.remove(&entry.id);
-        trace_span("a tree is dropped", name, || self.0.file.drop_tree(entry.id))?;
+        let recorded = self.begin_directory(Directory::Drop(entry.id), None)?;
+        let dropped = trace_span("a tree is dropped", name, || self.0.file.drop_tree(entry.id));
+        let lsn = recorded.end(&dropped, |()| None);
+        dropped?;
         self.0.epochs.forget(entry.id);
-        Ok(())
+        self.acknowledge(lsn)
     }
 
     /// Renames a tree atomically, whether it is open or not. Handles to the tree remain valid.
@@ -124,8 +128,17 @@ impl Pool {
     /// # Ok::<(), bristlecone::Error>(())
     /// ```
     pub fn rename_tree(&self, from: &str, to: &str) -> Result<()> {
-        assert_fills_none();
-        self.0.file.rename_tree(from, to)
+        if self.0.journal.get().is_none() {
+            assert_fills_none();
+            return self.0.file.rename_tree(from, to);
+        }
+        self.0.file.writable()?;
+        let _only = self.lock_open();
+        let entry = self.find(from)?;
+        let recorded = self.begin_directory(Directory::Rename(entry.id, to.to_owned()), None)?;
+        let renamed = self.0.file.rename_tree(from, to);
+        let lsn = recorded.end(&renamed, |()| None);
+        renamed.and(self.acknowledge(lsn))
     }
 
     /// Removes all items of a tree atomically. An empty tree with the same name, types, design and options replaces
@@ -153,10 +166,13 @@ impl Pool {
         let entry = self.find_closed(name, &open)?;
         let is_word = |kind: &str| Kind::of_directory(kind).map(|kind| kind.is_word());
         let inline = (is_word(&entry.spec.key_kind)?, is_word(&entry.spec.value_kind)?);
-        let emptied = trace_span("a tree is cleared", name, || self.0.file.clear_index(&entry, inline))?;
-        self.0.epochs.note_cleared(entry.id, emptied.id);
+        let change = Directory::Clear(entry.id, TreeId(0), name.to_owned());
+        let recorded = self.begin_directory(change, None)?;
+        let emptied = trace_span("a tree is cleared", name, || self.0.file.clear_index(&entry, inline));
+        let lsn = recorded.end(&emptied, |emptied| Some(emptied.id));
+        self.0.epochs.note_cleared(entry.id, emptied?.id);
         open.remove(&entry.id);
-        Ok(())
+        self.acknowledge(lsn)
     }
 
     /// Verifies a tree of any key and value types; returns its number of items and the issues.
@@ -174,6 +190,10 @@ impl Pool {
     /// Returns the tree with this name, which must have no open handle and not be part of a backup in progress.
     fn find_closed(&self, name: &str, open: &HashMap<TreeId, OpenTree>) -> Result<TreeEntry> {
         let entry = self.find(name)?;
+        if let Some(journal) = self.0.journal.get() {
+            journal.release_tree(entry.id);
+            journal.wait_released(|| open.get(&entry.id).is_some_and(OpenTree::is_open));
+        }
         if self.0.holds.load(Relaxed) > 0 || open.get(&entry.id).is_some_and(OpenTree::is_open) {
             return Err(Error::TreeInUse { name: name.to_owned() });
         }
@@ -212,14 +232,15 @@ impl Pool {
         Ok(Tree::new(tree, self.clone(), self.link(&entry)))
     }
 
-    /// Creates a tree with `create` and returns it.
+    /// Creates a tree with `create`, which also returns the LSN up to which the journal must be durable, and returns it.
     pub(crate) fn create_tree<K: Key, V: Value>(
         &self,
-        create: impl FnOnce() -> Result<(TreeEntry, AnyTree<K, V>)>,
+        create: impl FnOnce() -> Result<(TreeEntry, AnyTree<K, V>, Option<u64>)>,
     ) -> Result<Tree<K, V>> {
         let mut open = self.lock_open();
-        let (entry, tree) = create()?;
+        let (entry, tree, lsn) = create()?;
         open.insert(entry.id, OpenTree::new(&tree));
+        self.acknowledge(lsn)?;
         Ok(Tree::new(tree, self.clone(), self.link(&entry)))
     }
 

@@ -58,11 +58,13 @@ impl<K: Key, V: Value> Tree<K, V> {
     /// Removes the items of a walk.
     pub(crate) fn remove_walked(&self, mut items: Walk<'_, K, V>) -> Result<u64> {
         self.writable()?;
-        let mut removed = 0;
-        for (key, _) in &mut items {
-            removed += u64::from(self.discard(K::Codec::borrow(&key))?);
-        }
-        items.finish().map(|()| removed)
+        self.pool.deferred(|| {
+            let mut removed = 0;
+            for (key, _) in &mut items {
+                removed += u64::from(self.discard(K::Codec::borrow(&key))?);
+            }
+            items.finish().map(|()| removed)
+        })
     }
 
     /// Removes the items for which `keep` returns false: same as [`retain_in`](Self::retain_in) over the whole tree.

@@ -92,6 +92,11 @@ impl PoolOptions {
     }
 
     fn salvage_native(&self, from: &Path, to: &Path) -> Result<Salvage> {
+        if self.asks_for_journal() {
+            return Err(Error::invalid(
+                "readable items cannot be saved to a pool with a journal: choose another domain",
+            ));
+        }
         let Damaged { pool: old, issues, chunks_lost } = PoolFile::open_damaged(from, part_of, Native::new)?;
         let max_bytes = old.info().max_bytes.max(self.asked_bytes().unwrap_or(0));
         let chunk_bytes = self.asked_chunk_bytes().unwrap_or(old.info().chunk_bytes);

@@ -3,13 +3,12 @@
 use std::marker::PhantomData;
 
 use bristlecone_pm::{Issue, Result};
-use smallvec::{SmallVec, smallvec};
 
 use crate::api::handle::{Handle, Inherited};
 use crate::api::metrics::Operation;
 use crate::api::value::undecodable;
 use crate::index::any::Shared;
-use crate::index::parts::codec::{Codec, GROUP, KeyCodec};
+use crate::index::parts::codec::{Codec, KeyCodec};
 use crate::index::{Index, TreeStats};
 use crate::transaction::Link;
 use crate::{Key, Pool, Value};
@@ -61,38 +60,6 @@ impl<K: Key, V: Value> Tree<K, V> {
     #[inline(always)]
     pub(crate) fn writable(&self) -> Result<()> {
         if self.read_only || !self.tree.is_here() { self.pool.0.file.writable() } else { Ok(()) }
-    }
-
-    /// Changes a key through the pool's write barrier, which orders it with batches and transactions of other threads
-    /// and saves old values for snapshots.
-    #[inline(always)]
-    pub(crate) fn change<R>(
-        &self,
-        key: <K::Codec as Codec>::Ref<'_>,
-        change: impl FnOnce(&dyn Index<K::Codec, V::Codec>) -> R,
-    ) -> R {
-        self.change_group(|| smallvec![key], change)
-    }
-
-    /// Changes up to [`GROUP`] keys: see [`change`](Self::change).
-    #[inline(always)]
-    pub(crate) fn change_group<'k, R>(
-        &self,
-        keys: impl FnOnce() -> SmallVec<[<K::Codec as Codec>::Ref<'k>; GROUP]>,
-        change: impl FnOnce(&dyn Index<K::Codec, V::Codec>) -> R,
-    ) -> R {
-        let epochs = &self.pool.0.epochs;
-        let entered = epochs.barrier.enter();
-        if !entered.is_tracking() {
-            return change(&*self.tree);
-        }
-        let changed = {
-            let _locked = epochs.watch(&entered, self.link.identity, &*self.tree, &keys());
-            change(&*self.tree)
-        };
-        drop(entered);
-        epochs.shed_if_over();
-        changed
     }
 
     /// Fails in a child of the process that opened the pool.

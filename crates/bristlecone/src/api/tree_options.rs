@@ -1,9 +1,10 @@
 //! Options for creating and opening trees.
 
-use bristlecone_pm::{Error, Result, TreeEntry, TreeSpec, trace_span};
+use bristlecone_pm::{Error, Result, TreeEntry, TreeId, TreeSpec, trace_span};
 
 use crate::dynamic::Kind;
 use crate::index::parts::codec::Codec;
+use crate::journal::entry::Directory;
 use crate::{Design, Key, Pool, Tree, Value};
 
 /// Options for creating or opening a tree.
@@ -87,8 +88,11 @@ impl TreeOptions {
     pub(crate) fn create_as<K: Key, V: Value>(&self, spec: &TreeSpec) -> Result<Tree<K, V>> {
         self.pool.create_tree(|| {
             let create = || self.pool.0.file.create_index(spec, (K::Codec::INLINE, V::Codec::INLINE));
-            let (entry, tree) = trace_span("a tree is created", &spec.name, create)?;
-            Ok((entry, tree.typed()?))
+            let recorded = self.pool.begin_directory(Directory::Create(TreeId(0), spec.clone()), None)?;
+            let created = trace_span("a tree is created", &spec.name, create);
+            let lsn = recorded.end(&created, |(entry, _)| Some(entry.id));
+            let (entry, tree) = created?;
+            Ok((entry, tree.typed()?, lsn))
         })
     }
 

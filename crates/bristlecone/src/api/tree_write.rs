@@ -6,7 +6,7 @@ use super::{key, value};
 use crate::api::metrics::Operation;
 use crate::api::value::taken;
 use crate::index::parts::codec::Codec;
-use crate::index::{Swapped, WriteMode};
+use crate::index::{Index, Swapped, WriteMode};
 use crate::{CasError, Key, Tree, TryInsertError, Value};
 
 /// The owned form of a codec's data.
@@ -62,7 +62,7 @@ impl<K: Key, V: Value> Tree<K, V> {
             value::check_len(V::Codec::bytes(value))?;
             K::with(key, |key| {
                 key::check_len(K::Codec::bytes(key))?;
-                self.change(key, |tree| tree.upsert(key, value))
+                self.change(key, Some(value), |()| true, |tree| tree.upsert(key, value))
             })
         })?
     }
@@ -139,7 +139,12 @@ impl<K: Key, V: Value> Tree<K, V> {
             value::check_len(V::Codec::bytes(value))?;
             K::with(key, |key| {
                 key::check_len(K::Codec::bytes(key))?;
-                self.change(key, |tree| tree.write(key, value, mode))
+                let is_done = |old: &Option<_>| match mode {
+                    WriteMode::Upsert => true,
+                    WriteMode::New => old.is_none(),
+                    WriteMode::Update => old.is_some(),
+                };
+                self.change(key, Some(value), is_done, |tree| tree.write(key, value, mode))
             })
         })?
     }
@@ -161,7 +166,7 @@ impl<K: Key, V: Value> Tree<K, V> {
     pub fn remove(&self, key: K::Ref<'_>) -> Result<Option<V::Owned>> {
         self.writable()?;
         self.count_one(Operation::Remove);
-        let old = K::with(key, |key| self.change(key, |tree| tree.remove(key)))?;
+        let old = K::with(key, |key| self.change(key, None, Option::is_some, |tree| tree.remove(key)))?;
         Ok(old.and_then(V::take))
     }
 
@@ -246,10 +251,16 @@ impl<K: Key, V: Value> Tree<K, V> {
         key::check_len(K::Codec::bytes(key))?;
         value::check_len(new.map_or(0, V::Codec::bytes))?;
         match (expected, new) {
-            (Some(expected), Some(new)) => self.change(key, |tree| tree.compare_and_swap(key, expected, new)),
-            (Some(expected), None) => self.change(key, |tree| tree.remove_if(key, expected)),
+            (Some(expected), Some(new)) => {
+                let swap = |tree: &dyn Index<_, _>| tree.compare_and_swap(key, expected, new);
+                self.change(key, Some(new), std::result::Result::is_ok, swap)
+            }
+            (Some(expected), None) => {
+                self.change(key, None, std::result::Result::is_ok, |tree| tree.remove_if(key, expected))
+            }
             (None, Some(new)) => {
-                let held = self.change(key, |tree| tree.write(key, new, WriteMode::New))?;
+                let write = |tree: &dyn Index<_, _>| tree.write(key, new, WriteMode::New);
+                let held = self.change(key, Some(new), Option::is_none, write)?;
                 Ok(held.map_or(Ok(()), |held| Err(Some(held))))
             }
             (None, None) => Ok(self.stored(key)?.map_or(Ok(()), |held| Err(Some(held)))),
@@ -260,7 +271,7 @@ impl<K: Key, V: Value> Tree<K, V> {
     pub(crate) fn discard(&self, key: StoredRef<'_, K::Codec>) -> Result<bool> {
         self.writable()?;
         self.count_one(Operation::Remove);
-        Ok(self.change(key, |tree| tree.remove(key))?.is_some())
+        Ok(self.change(key, None, Option::is_some, |tree| tree.remove(key))?.is_some())
     }
 
     /// Replaces a value if it is `expected`; the inner `Err` is the value found instead.
@@ -271,7 +282,10 @@ impl<K: Key, V: Value> Tree<K, V> {
         let swapped = V::with(expected, |expected| {
             V::with(new, |new| {
                 value::check_len(V::Codec::bytes(new))?;
-                K::with(key, |key| self.change(key, |tree| tree.compare_and_swap(key, expected, new)))
+                K::with(key, |key| {
+                    let swap = |tree: &dyn Index<_, _>| tree.compare_and_swap(key, expected, new);
+                    self.change(key, Some(new), std::result::Result::is_ok, swap)
+                })
             })
         })???;
         missed::<V>(swapped)
@@ -283,7 +297,9 @@ impl<K: Key, V: Value> Tree<K, V> {
         self.writable()?;
         self.count_one(Operation::Swap);
         let removed = V::with(expected, |expected| {
-            K::with(key, |key| self.change(key, |tree| tree.remove_if(key, expected)))
+            K::with(key, |key| {
+                self.change(key, None, std::result::Result::is_ok, |tree| tree.remove_if(key, expected))
+            })
         })??;
         missed::<V>(removed)
     }

@@ -9,8 +9,8 @@ use std::fmt;
 use std::sync::{Arc, Weak};
 
 use bristlecone_pm::{
-    Chunk, Events, Issue, Medium, Opener, Part, PoolFile, PoolInfo, Result, SlotKind, TreeEntry, TreeId,
-    TreeSpec,
+    Chunk, Events, Glance, Issue, Medium, Opener, Part, PoolFile, PoolInfo, Result, SlotKind, TreeEntry,
+    TreeId, TreeSpec,
 };
 
 use super::table::{open, part_of};
@@ -150,6 +150,15 @@ pub trait AnyPool: Any + Send + Sync {
     fn prefault(&self, bytes: u64) -> Result<()>;
     fn trim(&self, is_unused: bool) -> Result<u64>;
     fn close(&self) -> Result<()>;
+
+    fn sync(&self) -> Result<()> {
+        Ok(())
+    }
+
+    fn glance(&self) -> Result<Glance> {
+        Err(Error::ReadOnly)
+    }
+
     fn abandon(&self);
 
     /// Returns `Corrupted` if a tree lacks leaves, or owns chunks that its design does not use.
@@ -259,6 +268,12 @@ impl<M: Medium> AnyPool for PoolOn<M> {
     }
     fn close(&self) -> Result<()> {
         self.0.close()
+    }
+    fn sync(&self) -> Result<()> {
+        self.0.sync()
+    }
+    fn glance(&self) -> Result<Glance> {
+        self.0.glance()
     }
     fn abandon(&self) {
         self.0.abandon();

@@ -114,7 +114,13 @@ pub fn create<K: Key, V: Value, M: Medium>(
     design.supports::<K::Codec, V::Codec>()?;
     let spec = TreeSpec::new(name, design.code(), K::kind(), V::kind()).with_params(design.parse(given)?);
     let file = file_of::<M>(pool)?;
-    pool.create_tree(|| file.create_tree_with(&spec, |entry| design.open(file, entry)))
+    if pool.0.journal.get().is_some() {
+        return Err(Error::invalid("a pool with a journal cannot have trees of external designs"));
+    }
+    pool.create_tree(|| {
+        let (entry, tree) = file.create_tree_with(&spec, |entry| design.open(file, entry))?;
+        Ok((entry, tree, None))
+    })
 }
 
 /// Opens a tree of an external design in a pool on the medium `M`: see

@@ -59,6 +59,9 @@ pub trait AnyTree: Send + Sync {
         tell: &mut dyn FnMut(usize, Option<Encoded>),
     ) -> Result<()>;
 
+    /// Appends items to a tree that no other thread can access yet: see [`Index::append`].
+    fn append(&self, items: &[(&Encoded, &Encoded)], last: bool) -> Result<usize>;
+
     /// Begins a scan.
     fn scan(&self) -> AnyScan;
 }
@@ -160,6 +163,11 @@ impl<K: KeyCodec, V: Codec> AnyTree for Handle<dyn Index<K, V>> {
             Some(value) => (**self).upsert(key, lent::<V>(value)?),
             None => (**self).remove(key).map(drop),
         }
+    }
+
+    fn append(&self, items: &[(&Encoded, &Encoded)], last: bool) -> Result<usize> {
+        let lent = items.iter().map(|(key, value)| Ok((lent::<K>(key)?, lent::<V>(value)?)));
+        (**self).append(&lent.collect::<Result<Vec<_>>>()?, last)
     }
 
     fn scan(&self) -> AnyScan {

@@ -6,8 +6,10 @@ use super::any_tree::hash;
 use super::changes::Changes;
 use super::epoch::{Damage, Epoch};
 use super::reads::Reads;
+use super::record;
 use super::stripes::Stripes;
 use crate::Pool;
+use crate::journal::entry::Kind;
 
 impl Changes {
     /// Applies all changes or none.
@@ -28,6 +30,7 @@ impl Changes {
     fn try_commit(&self, pool: &Pool, reads: Option<&Reads>) -> Result<()> {
         let epochs = &pool.0.epochs;
         let _watched = epochs.barrier.watch();
+        let mut lsn = None;
         let committed = {
             let entered = epochs.barrier.enter();
             let places = self.keys.keys().chain(self.expected.keys());
@@ -42,10 +45,32 @@ impl Changes {
             refused?;
             // Commit 3.
             reads.map_or(Ok(()), |reads| reads.verify_others(pool, self, locked.as_ref()))?;
-            if self.keys.is_empty() { Ok(()) } else { self.carry_out(&*pool.0.file) }
+            if self.keys.is_empty() { Ok(()) } else { self.carry_out_recorded(pool, &mut lsn) }
         };
         epochs.shed_if_over();
-        committed
+        // Outside of the locks: others may change the keys, and wait for the same sync.
+        let acknowledged = pool.acknowledge(lsn);
+        pool.0.journal.get().into_iter().for_each(|journal| journal.checkpoint_if_due(pool));
+        acknowledged.and(committed)
+    }
+
+    /// Commit 4 to 6, as an entry of the pool's journal if it has one. Sets the LSN up to which it must be durable.
+    fn carry_out_recorded(&self, pool: &Pool, lsn: &mut Option<u64>) -> Result<()> {
+        let file = &*pool.0.file;
+        let Some(journal) = pool.0.journal.get() else { return self.carry_out(file) };
+        let mut body = Vec::with_capacity(self.keys.len() * 24);
+        for ((tree, key), value) in &self.keys {
+            record::append(&mut body, self.trees[*tree].0.id, key, value.as_ref());
+        }
+        let pending = journal.begin(Kind::All, &body)?;
+        let done = self.carry_out(file);
+        match &done {
+            Ok(()) => *lsn = Some(pending.complete(1)),
+            // The next opening applies all or nothing: the entry stays an intent.
+            Err(Error::DurabilityLost) => {}
+            Err(_) => _ = pending.complete(0),
+        }
+        done
     }
 
     /// Commit 1: verifies the conditions. The locks keep them valid.

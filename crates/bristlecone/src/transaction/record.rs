@@ -4,6 +4,7 @@ use std::collections::HashSet;
 
 use bristlecone_pm::{Error, Result, TreeId};
 
+use crate::index::parts::codec::Item;
 use crate::index::parts::encoded::Encoded;
 
 /// The key is a record, preceded by its length.
@@ -37,7 +38,12 @@ pub fn begin(ends: u64, changes: usize) -> Vec<u8> {
 
 /// Appends a change to a record.
 pub fn append(record: &mut Vec<u8>, tree: TreeId, key: &Encoded, value: Option<&Encoded>) {
-    let is_record = |item: &Encoded| matches!(item, Encoded::Bytes(_));
+    append_items(record, tree, key.item(), value.map(Encoded::item));
+}
+
+/// Appends a change whose key and value are borrowed.
+pub fn append_items(record: &mut Vec<u8>, tree: TreeId, key: Item<'_>, value: Option<Item<'_>>) {
+    let is_record = |item: Item<'_>| matches!(item, Item::Bytes(_));
     let flags = if is_record(key) { KEY_RECORD } else { 0 }
         | if value.is_some() { VALUE } else { 0 }
         | if value.is_some_and(is_record) { VALUE_RECORD } else { 0 };
@@ -45,8 +51,8 @@ pub fn append(record: &mut Vec<u8>, tree: TreeId, key: &Encoded, value: Option<&
     record.push(flags);
     for item in [Some(key), value].into_iter().flatten() {
         match item {
-            Encoded::Word(word) => record.extend_from_slice(&word.to_le_bytes()),
-            Encoded::Bytes(bytes) => {
+            Item::Word(word) => record.extend_from_slice(&word.to_le_bytes()),
+            Item::Bytes(bytes) => {
                 record.extend_from_slice(&(bytes.len() as u32).to_le_bytes());
                 record.extend_from_slice(bytes);
             }
@@ -78,7 +84,8 @@ fn changes(mut record: &[u8]) -> Result<(u64, Vec<Change>)> {
     Ok((ends, changes))
 }
 
-fn take(from: &mut &[u8]) -> Option<Change> {
+/// Takes the first change off; returns `None` for bytes that do not begin with one.
+pub fn take(from: &mut &[u8]) -> Option<Change> {
     let tree = TreeId(u32::from_le_bytes(take_array(from)?));
     let [flags] = take_array(from)?;
     if flags & !(KEY_RECORD | VALUE | VALUE_RECORD) != 0 {

@@ -4,7 +4,7 @@ use std::collections::HashMap;
 use std::collections::hash_map::Entry::{Occupied, Vacant};
 
 use bristlecone_pm::sync::wait::lock;
-use bristlecone_pm::{Error, Issue, Result, TreeEntry, TreeId};
+use bristlecone_pm::{Error, Issue, Opener, Result, TreeEntry, TreeId};
 
 use super::any_tree::AnyTree;
 use super::record;
@@ -55,18 +55,22 @@ impl Pool {
     }
 
     /// Opens a tree of any codecs.
-    fn open_any(&self, entry: &TreeEntry, threads: usize) -> Result<Box<dyn AnyTree>> {
+    pub(crate) fn open_any(&self, entry: &TreeEntry, threads: usize) -> Result<Box<dyn AnyTree>> {
         let file = &self.0.file;
         file.expect_whole(entry)?;
         let is_word = |kind: &str| Kind::of_directory(kind).map(|kind| kind.is_word());
         let inline = (is_word(&entry.spec.key_kind)?, is_word(&entry.spec.value_kind)?);
-        let opener = file.opener();
-        Ok(match file.open_index(entry, inline, threads)? {
-            AnyIndex::InlineInline(tree) => Box::new(Handle::new(tree, opener)),
-            AnyIndex::InlineRecord(tree) => Box::new(Handle::new(tree, opener)),
-            AnyIndex::RecordInline(tree) => Box::new(Handle::new(tree, opener)),
-            AnyIndex::RecordRecord(tree) => Box::new(Handle::new(tree, opener)),
-        })
+        Ok(any_tree(file.open_index(entry, inline, threads)?, file.opener()))
+    }
+}
+
+/// Returns a handle to a tree of any codecs.
+pub(crate) fn any_tree(index: AnyIndex, opener: Opener) -> Box<dyn AnyTree> {
+    match index {
+        AnyIndex::InlineInline(tree) => Box::new(Handle::new(tree, opener)),
+        AnyIndex::InlineRecord(tree) => Box::new(Handle::new(tree, opener)),
+        AnyIndex::RecordInline(tree) => Box::new(Handle::new(tree, opener)),
+        AnyIndex::RecordRecord(tree) => Box::new(Handle::new(tree, opener)),
     }
 }
 

@@ -13,6 +13,15 @@ use super::separators::Separators;
 /// core, and their flushes share a fence.
 pub const GROUP: usize = 16;
 
+/// A borrowed key or value of any codec.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Item<'a> {
+    /// A word.
+    Word(u64),
+    /// A record's bytes.
+    Bytes(&'a [u8]),
+}
+
 /// The storage of keys or values.
 pub trait Codec: Send + Sync + 'static {
     /// Whether the word is the key or value itself.
@@ -38,6 +47,8 @@ pub trait Codec: Send + Sync + 'static {
     fn decode(item: Encoded) -> Option<Self::Owned>;
     /// Borrows the codec-independent form; returns `None` if it is of another codec.
     fn lend(item: &Encoded) -> Option<Self::Ref<'_>>;
+    /// Borrows an item in the form of any codec.
+    fn item<'a>(item: Self::Ref<'a>) -> Item<'a>;
     /// Returns its length, as counted by the limits of keys and values.
     fn bytes(item: Self::Ref<'_>) -> usize;
 
@@ -177,6 +188,10 @@ impl Codec for Inline {
         }
     }
     #[inline(always)]
+    fn item<'a>(word: u64) -> Item<'a> {
+        Item::Word(word)
+    }
+    #[inline(always)]
     fn bytes(_: u64) -> usize {
         size_of::<u64>()
     }
@@ -311,6 +326,9 @@ impl Codec for Record {
             Encoded::Bytes(bytes) => Some(bytes),
             Encoded::Word(_) => None,
         }
+    }
+    fn item<'a>(bytes: Self::Ref<'a>) -> Item<'a> {
+        Item::Bytes(bytes)
     }
     fn bytes(bytes: &[u8]) -> usize {
         bytes.len()

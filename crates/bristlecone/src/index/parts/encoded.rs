@@ -1,5 +1,7 @@
 //! Codec-independent keys and values.
 
+use super::codec::Item;
+
 /// A key or value in stored form. Those of one tree have the order of its keys.
 #[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub enum Encoded {
@@ -12,6 +14,14 @@ pub enum Encoded {
 impl Encoded {
     /// The smallest encoded key.
     pub const LEAST: Self = Self::Word(0);
+
+    /// Borrows it.
+    pub fn item(&self) -> Item<'_> {
+        match self {
+            Self::Word(word) => Item::Word(*word),
+            Self::Bytes(bytes) => Item::Bytes(bytes),
+        }
+    }
 
     /// Returns the number of its bytes on the heap.
     pub fn heap_bytes(&self) -> usize {

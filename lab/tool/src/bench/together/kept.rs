@@ -28,10 +28,18 @@ impl Drop for Kept {
         // Either may be missing.
         let _ = std::fs::remove_file(&self.path);
         let _ = std::fs::remove_dir_all(&self.path);
+        let _ = std::fs::remove_dir_all(journal_of(&self.path));
     }
 }
 
 const TREE: &str = "accounts";
+
+/// Returns the folder of a pool's journal.
+fn journal_of(path: &std::path::Path) -> PathBuf {
+    let mut name = path.as_os_str().to_owned();
+    name.push(".journal");
+    name.into()
+}
 
 impl Kept {
     /// Returns the stores of a plan, the design first, at separate adjacent paths.
@@ -126,6 +134,7 @@ impl Kept {
             return Err(self.failed("it is none of the library's designs"));
         };
         let _ = std::fs::remove_file(&self.path);
+        let _ = std::fs::remove_dir_all(journal_of(&self.path));
         let options = Pool::options().max_bytes(self.max_bytes).create_new(true).domain(self.domain);
         let pool = options.open(&self.path)?;
         let tree = pool.tree_options(TREE).design(design);

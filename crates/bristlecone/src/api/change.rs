@@ -1,0 +1,101 @@
+//! Changes of keys through the pool's write barrier and its journal.
+
+use std::cell::Cell;
+
+use bristlecone_pm::{Error, Result};
+use smallvec::{SmallVec, smallvec};
+
+use crate::index::Index;
+use crate::index::parts::codec::{Codec, GROUP};
+use crate::journal::entry::{Kind, push_change};
+use crate::{Key, Tree, Value};
+
+/// The borrowed form of a key.
+type KeyRef<'a, K> = <<K as Key>::Codec as Codec>::Ref<'a>;
+/// The borrowed form of a value.
+type ValueRef<'a, V> = <<V as Value>::Codec as Codec>::Ref<'a>;
+
+thread_local! {
+    /// Memory for the next entry of the journal.
+    static BODY: Cell<Vec<u8>> = const { Cell::new(Vec::new()) };
+}
+
+impl<K: Key, V: Value> Tree<K, V> {
+    /// Changes a key through the pool's write barrier, which orders it with batches and transactions of other threads
+    /// and saves old values for snapshots.
+    ///
+    /// For a pool with a journal, `new` is the value that the key gets, or `None` if it is removed, and `is_done` tells
+    /// from the result whether it was changed.
+    #[inline(always)]
+    pub(crate) fn change<T>(
+        &self,
+        key: KeyRef<'_, K>,
+        new: Option<ValueRef<'_, V>>,
+        is_done: impl FnOnce(&T) -> bool,
+        change: impl FnOnce(&dyn Index<K::Codec, V::Codec>) -> Result<T>,
+    ) -> Result<T> {
+        let describe = |body: &mut Vec<u8>| {
+            push_change(body, self.link.id, K::Codec::item(key), new.map(V::Codec::item));
+        };
+        let counts = |changed: &Result<T>| u16::from(changed.as_ref().is_ok_and(is_done));
+        self.change_group(|| smallvec![key], describe, counts, change)
+    }
+
+    /// Changes up to [`GROUP`] keys, one after the other: see [`change`](Self::change). `describe` appends the changes
+    /// for the journal; `counts` returns how many of them were done, from the first on.
+    #[inline(always)]
+    pub(crate) fn change_group<'k, T>(
+        &self,
+        keys: impl FnOnce() -> SmallVec<[KeyRef<'k, K>; GROUP]>,
+        describe: impl FnOnce(&mut Vec<u8>),
+        counts: impl FnOnce(&Result<T>) -> u16,
+        change: impl FnOnce(&dyn Index<K::Codec, V::Codec>) -> Result<T>,
+    ) -> Result<T> {
+        let epochs = &self.pool.0.epochs;
+        let entered = epochs.barrier.enter();
+        if !entered.is_tracking() {
+            return change(&*self.tree);
+        }
+        let (changed, lsn) = {
+            let _locked = epochs.watch(&entered, self.link.identity, &*self.tree, &keys());
+            self.change_recorded(describe, counts, change)
+        };
+        drop(entered);
+        epochs.shed_if_over();
+        // Outside of the barrier: a snapshot does not wait for the disk.
+        let acknowledged = self.pool.acknowledge(lsn);
+        self.pool.0.journal.get().into_iter().for_each(|journal| journal.checkpoint_if_due(&self.pool));
+        acknowledged.and(changed)
+    }
+
+    /// Changes keys whose locks the thread holds; returns the LSN up to which the journal must be durable for it.
+    fn change_recorded<T>(
+        &self,
+        describe: impl FnOnce(&mut Vec<u8>),
+        counts: impl FnOnce(&Result<T>) -> u16,
+        change: impl FnOnce(&dyn Index<K::Codec, V::Codec>) -> Result<T>,
+    ) -> (Result<T>, Option<u64>) {
+        let Some(journal) = self.pool.0.journal.get() else { return (change(&*self.tree), None) };
+        if !self.link.is_known {
+            let what = "a tree of an external design cannot be written in a pool with a journal";
+            return (Err(Error::invalid(what)), None);
+        }
+        let mut body = BODY.take();
+        body.clear();
+        describe(&mut body);
+        let begun = journal.begin(Kind::Each, &body);
+        BODY.set(body);
+        let pending = match begun {
+            Ok(pending) => pending,
+            Err(error) => return (Err(error), None),
+        };
+        let changed = change(&*self.tree);
+        if matches!(changed, Err(Error::DurabilityLost)) {
+            // The outcome is unknown: the entry stays an intent.
+            return (changed, None);
+        }
+        let done = counts(&changed);
+        let lsn = pending.complete(done);
+        (changed, (done > 0).then_some(lsn))
+    }
+}

@@ -1,0 +1,82 @@
+//! Writes of a thread that wait for the disk together.
+
+use std::cell::Cell;
+
+use bristlecone_pm::Result;
+
+use super::Journal;
+use crate::Pool;
+
+thread_local! {
+    /// The journal whose writes on this thread do not wait, and the LSN to wait for in the end.
+    static DEFERRED: Cell<Option<(*const Journal, u64)>> = const { Cell::new(None) };
+}
+
+/// Ends the deferral of a thread, also if it panics.
+struct Deferred {
+    outer: Option<(*const Journal, u64)>,
+}
+
+impl Drop for Deferred {
+    fn drop(&mut self) {
+        DEFERRED.set(self.outer);
+    }
+}
+
+impl Pool {
+    /// Runs writes whose durability this thread awaits once, at the end: many writes share one sync, as in a batch, but
+    /// each is an operation of its own.
+    ///
+    /// In a pool with the domain [`Domain::Journal`](crate::Domain) and
+    /// [`Durability::Commit`](crate::Durability::Commit), each write of the closure on this thread returns before it is
+    /// durable. After `Ok` all of them are. A power failure before leaves the first ones, up to any of them. In other
+    /// pools the closure runs as it would outside.
+    ///
+    /// # Errors
+    ///
+    /// Errors of the closure, once its earlier writes are durable;
+    /// [`Error::DurabilityLost`](crate::Error::DurabilityLost) if they cannot be made so.
+    ///
+    /// ```
+    /// # let pool = bristlecone::Pool::temporary()?;
+    /// let squares = pool.tree::<u64, u64>("squares")?;
+    /// pool.deferred(|| (0..1000).try_for_each(|number| squares.upsert(number, number * number)))?;
+    /// assert_eq!(squares.len(), 1000); // durable
+    /// # Ok::<(), bristlecone::Error>(())
+    /// ```
+    pub fn deferred<R>(&self, run: impl FnOnce() -> Result<R>) -> Result<R> {
+        let (ended, waited) = self.defer(run);
+        waited.and(ended)
+    }
+
+    /// Runs writes as [`deferred`](Self::deferred) does; returns the result of the closure, and that of waiting.
+    pub(crate) fn defer<R>(&self, run: impl FnOnce() -> R) -> (R, Result<()>) {
+        let Some(journal) = self.0.journal.get() else { return (run(), Ok(())) };
+        let own = std::ptr::from_ref::<Journal>(journal);
+        if DEFERRED.get().is_some_and(|(deferred, _)| deferred == own) {
+            // The outer one waits.
+            return (run(), Ok(()));
+        }
+        let deferred = Deferred { outer: DEFERRED.replace(Some((own, 0))) };
+        let ended = run();
+        let lsn = DEFERRED.get().map_or(0, |(_, lsn)| lsn);
+        drop(deferred);
+        let waited = journal.acknowledge(lsn);
+        journal.checkpoint_if_due(self);
+        (ended, waited)
+    }
+}
+
+impl Journal {
+    /// Returns whether a write need not wait, because its thread waits later.
+    #[inline]
+    pub(super) fn is_deferred(&self, lsn: u64) -> bool {
+        match DEFERRED.get() {
+            Some((journal, last)) if std::ptr::eq(journal, self) => {
+                DEFERRED.set(Some((journal, last.max(lsn))));
+                true
+            }
+            _ => false,
+        }
+    }
+}

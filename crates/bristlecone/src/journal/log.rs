@@ -1,0 +1,234 @@
+//! The writer of segments.
+
+use std::sync::Arc;
+use std::time::{SystemTime, UNIX_EPOCH};
+
+use bristlecone_pm::{Result, Storage, StoredFile};
+
+use super::entry::{self, Head};
+use super::manifest::{Manifest, Segment, segment_name};
+use super::segment::{BLOCK_BYTES, BLOCK_HEADER_BYTES, Block, End, PAGE_BYTES, block_bytes, header};
+
+/// Number of files that are kept for the next segments.
+const SPARE_MAX: usize = 4;
+
+/// The segment that is being written, and the manifest that names it.
+pub struct Log {
+    storage: Arc<dyn Storage>,
+    manifest: Manifest,
+    segment_bytes: u64,
+    file: Arc<dyn StoredFile>,
+    generation: u64,
+    /// Offset of the next block.
+    offset: u64,
+    /// LSN up to which entries are in segments.
+    written: u64,
+    /// LSN up to which they are durable.
+    durable: u64,
+    buffer: Vec<u8>,
+}
+
+impl Log {
+    /// Begins a segment at an LSN, and writes the manifest.
+    ///
+    /// # Errors
+    ///
+    /// [`Error::MediumFull`](bristlecone_pm::Error), and errors of the system.
+    pub fn create(
+        storage: Arc<dyn Storage>,
+        manifest: Manifest,
+        segment_bytes: u64,
+        lsn: u64,
+    ) -> Result<Self> {
+        let (manifest, file, generation) = begin_segment(&*storage, &manifest, segment_bytes, lsn)?;
+        let offset = PAGE_BYTES as u64;
+        let (written, durable, buffer) = (lsn, lsn, Vec::new());
+        Ok(Self { storage, manifest, segment_bytes, file, generation, offset, written, durable, buffer })
+    }
+
+    /// Continues the last segment at its end, which is made durable if `sync` is set.
+    ///
+    /// # Errors
+    ///
+    /// Errors of the system.
+    pub fn resume(
+        storage: Arc<dyn Storage>,
+        manifest: Manifest,
+        segment_bytes: u64,
+        (file, end): (Arc<dyn StoredFile>, End),
+        sync: bool,
+    ) -> Result<Self> {
+        if sync {
+            file.sync()?;
+        }
+        let generation = manifest.segments.last().map_or(0, |segment| segment.generation);
+        let End { offset, lsn } = end;
+        let (written, durable, buffer) = (lsn, lsn, Vec::new());
+        Ok(Self { storage, manifest, segment_bytes, file, generation, offset, written, durable, buffer })
+    }
+
+    /// Returns whether the segments have more than so many bytes, and more than the last checkpoint.
+    pub fn is_over(&self, bytes: u64) -> bool {
+        let least = self.manifest.checkpoint.map_or(0, |checkpoint| checkpoint.bytes).max(bytes);
+        self.manifest.segments.len() as u64 * self.segment_bytes > least
+    }
+
+    pub fn manifest(&self) -> &Manifest {
+        &self.manifest
+    }
+
+    /// Returns the pool's identity, and a number for a file.
+    pub fn number(&mut self) -> (u128, u64) {
+        (self.manifest.uuid, self.manifest.number())
+    }
+
+    pub fn written(&self) -> u64 {
+        self.written
+    }
+
+    pub fn durable(&self) -> u64 {
+        self.durable
+    }
+
+    /// Writes complete entries behind the last ones. They are not durable yet.
+    ///
+    /// # Errors
+    ///
+    /// [`Error::MediumFull`](bristlecone_pm::Error), and errors of the system. Nothing may be written from then on.
+    pub fn append(&mut self, mut entries: &[u8]) -> Result<()> {
+        let time = SystemTime::now().duration_since(UNIX_EPOCH).map_or(0, |since| since.as_millis() as u64);
+        let durable = self.durable;
+        self.buffer.clear();
+        while !entries.is_empty() {
+            let (some, rest) = entries.split_at(block_of(entries));
+            if self.offset + (self.buffer.len() + block_bytes(some.len())) as u64 > self.segment_bytes {
+                self.flush()?;
+                self.roll(some.len())?;
+            }
+            let offset = self.offset + self.buffer.len() as u64;
+            let (generation, lsn, entries_bytes) = (self.generation, self.written, some.len());
+            let block = Block { generation, offset, lsn, durable, time, entries: entries_bytes };
+            block.append(&mut self.buffer, self.manifest.uuid, some);
+            self.written += some.len() as u64;
+            entries = rest;
+        }
+        self.flush()
+    }
+
+    /// Writes the blocks of the buffer.
+    fn flush(&mut self) -> Result<()> {
+        if !self.buffer.is_empty() {
+            self.file.write(self.offset, &self.buffer)?;
+            self.offset += self.buffer.len() as u64;
+            self.buffer.clear();
+        }
+        Ok(())
+    }
+
+    /// Makes everything written durable.
+    ///
+    /// # Errors
+    ///
+    /// Errors of the system. Nothing may be written from then on: the kernel may have dropped what it could not write.
+    pub fn sync(&mut self) -> Result<()> {
+        if self.durable < self.written {
+            self.file.sync()?;
+            self.durable = self.written;
+        }
+        Ok(())
+    }
+
+    /// Ends the segment durably, and begins another one with room for a block of so many bytes of entries.
+    fn roll(&mut self, entries: usize) -> Result<()> {
+        self.sync()?;
+        let bytes = self.segment_bytes.max((PAGE_BYTES + block_bytes(entries)) as u64);
+        let (manifest, file, generation) =
+            begin_segment(&*self.storage, &self.manifest, bytes, self.written)?;
+        (self.manifest, self.file, self.generation) = (manifest, file, generation);
+        self.offset = PAGE_BYTES as u64;
+        Ok(())
+    }
+
+    /// Changes the manifest, durably.
+    ///
+    /// # Errors
+    ///
+    /// Errors of the system.
+    pub fn change(&mut self, change: impl FnOnce(&mut Manifest)) -> Result<()> {
+        let mut manifest = self.manifest.clone();
+        change(&mut manifest);
+        manifest.write(&*self.storage)?;
+        self.manifest = manifest;
+        Ok(())
+    }
+
+    /// Drops the segments whose entries all lie before the begin of the checkpoint, from a manifest.
+    pub fn drop_segments(manifest: &mut Manifest) {
+        let begin = manifest.begin();
+        let (old, kept) =
+            manifest.segments.drain(..).partition(|segment| segment.end.is_some_and(|end| end <= begin));
+        manifest.segments = kept;
+        let old: Vec<Segment> = old;
+        manifest.spare.extend(old.iter().map(|segment| segment.file));
+        manifest.spare.truncate(SPARE_MAX);
+    }
+}
+
+/// Returns the bytes of the entries that form the next block.
+fn block_of(entries: &[u8]) -> usize {
+    let mut len = 0;
+    while let Some(word) = entries[len..].first_chunk() {
+        let Some(head) = Head::decode(u64::from_le_bytes(*word)) else { return entries.len() };
+        let next = len + head.bytes() as usize;
+        if len > 0 && next + BLOCK_HEADER_BYTES > BLOCK_BYTES {
+            break;
+        }
+        len = next;
+    }
+    len
+}
+
+/// Prepares the file of a segment that begins at an LSN, and writes a manifest that names it.
+///
+/// 1. A spare file gets a new header, or a new file is filled with zeros; it is synced, and its name. *After a crash the
+///    file is spare, or none of the journal.*
+/// 2. The manifest ends the segment before it, which is durable, and names this one.
+fn begin_segment(
+    storage: &dyn Storage,
+    manifest: &Manifest,
+    bytes: u64,
+    lsn: u64,
+) -> Result<(Manifest, Arc<dyn StoredFile>, u64)> {
+    let mut manifest = manifest.clone();
+    let generation = manifest.number();
+    let spare = manifest.spare.pop();
+    let number = spare.unwrap_or_else(|| manifest.number());
+    let mut found = None;
+    if let Some(number) = spare
+        && let Some(file) = storage.open(&segment_name(number))?
+        && file.bytes()? == bytes
+    {
+        found = Some(file);
+    }
+    let is_new = found.is_none();
+    let file = match found {
+        Some(file) => file,
+        None => storage.create(&segment_name(number), bytes)?,
+    };
+    let segment = Segment { file: number, generation, first: lsn, end: None };
+    file.write(0, &header(manifest.uuid, &segment))?;
+    file.sync()?;
+    if is_new {
+        storage.sync()?;
+    }
+    manifest.segments.last_mut().into_iter().for_each(|last| last.end = Some(last.end.unwrap_or(lsn)));
+    manifest.segments.push(segment);
+    manifest.write(storage)?;
+    Ok((manifest, file, generation))
+}
+
+/// Appends an entry to entries that are to be written behind `lsn`.
+pub fn push_entry(entries: &mut Vec<u8>, lsn: u64, head: Head, body: &[u8]) {
+    let own = lsn + entries.len() as u64;
+    entry::append(entries, head, own, body);
+}

@@ -1,0 +1,250 @@
+//! The journal: group commit to files, for pools on ordinary disks.
+//!
+//! While a pool has a journal, its pages are only memory: they survive the process, and nothing relies on them after a
+//! power failure. Each change is an entry ([`entry`]) that reaches a file before it is acknowledged.
+//!
+//! # Write
+//!
+//! In tracking mode of the write barrier, so that the thread holds the locks of its keys.
+//! 1. The thread reserves an LSN and room in the ring by one atomic addition, and stores the entry with its new values
+//!    as an intent. *A kill before: nothing has changed.*
+//! 2. It changes the trees.
+//! 3. It marks the entry as complete, with how many of its changes count: none if the trees refused them. It releases
+//!    the locks. *A kill between 1 and 3: the next process completes the entry with the values that the trees have for its
+//!    keys. Nobody else has changed them since.*
+//! 4. It waits until the entry is durable, if its durability asks for that.
+//!
+//! A thread that has seen a change reserves after it. Therefore every prefix of the entries is a state that existed.
+//!
+//! # Group commit
+//!
+//! A thread that waits leads if no other one does:
+//! 1. It writes the complete entries that follow the last written one, in one write.
+//! 2. It syncs the file, and publishes the LSN up to which entries are durable.
+//! 3. It frees their room in the ring, and wakes the others. One of these leads next.
+//!
+//! A failed write or sync ends the journal: all later writes return [`Error::DurabilityLost`], and reads go on. Nothing is
+//! written again, since the kernel may have dropped what it could not write.
+//!
+//! # Open
+//!
+//! - After a clean close the pool's pages are durable, and the manifest names the change of the superblock that said so.
+//! - After a kill under the same kernel the pages are whole. Once the pool has recovered, the ring is taken over
+//!   ([`takeover`]).
+//! - Otherwise the pages are worthless. A new file gets the items of the checkpoint and the entries behind it, and then
+//!   the name of the pool ([`restore`]).
+
+mod api;
+mod aside;
+mod checkpoint;
+mod deferral;
+mod directory;
+pub(crate) mod entry;
+mod group;
+mod log;
+mod manifest;
+mod mutation;
+mod restore;
+mod ring;
+mod segment;
+mod session;
+mod setup;
+#[cfg(test)]
+mod simulated;
+mod takeover;
+#[cfg(test)]
+mod tests;
+
+use std::fmt;
+use std::sync::atomic::{AtomicBool, AtomicU64, Ordering::Relaxed};
+use std::sync::{Arc, Mutex};
+
+use bristlecone_pm::sync::wait::lock;
+use bristlecone_pm::{Error, Result, Storage};
+
+use self::aside::Asides;
+pub(crate) use self::aside::Items;
+pub(crate) use self::entry::{Directory, push_change};
+use self::entry::{Head, Kind, entry_bytes};
+use self::group::Turn;
+use self::log::Log;
+use self::mutation::{Point, reached};
+use self::ring::Ring;
+pub(crate) use self::session::{Plan, create, expect_pages, plan};
+pub use self::setup::Durability;
+pub(crate) use self::setup::Setup;
+use crate::Pool;
+use crate::api::load::fills_a_tree;
+
+/// The part of the ring that one entry may take. The body of a longer one gets a file of its own.
+const SHARE: u64 = 4;
+
+/// The journal of an open pool.
+pub(crate) struct Journal {
+    storage: Arc<dyn Storage>,
+    ring: Ring,
+    /// Held by the thread that writes.
+    log: Mutex<Log>,
+    turn: Turn,
+    /// The LSN up to which entries are durable.
+    durable: AtomicU64,
+    /// Set once a write or sync has failed, or an entry cannot be completed.
+    failed: AtomicBool,
+    durability: Durability,
+    asides: Asides,
+    checkpointing: Mutex<()>,
+    /// Bytes of segments behind which a writer makes a checkpoint.
+    checkpoint_bytes: u64,
+    /// Set if there are so many.
+    wants_checkpoint: AtomicBool,
+    /// Number of the tree that a checkpoint reads; all ones for none.
+    scanned: AtomicU64,
+}
+
+impl fmt::Debug for Journal {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("Journal").field("durable", &self.durable).finish_non_exhaustive()
+    }
+}
+
+/// An entry whose changes are being applied. If dropped without being completed, it ends the journal: the next process
+/// completes it.
+pub(crate) struct Pending<'a> {
+    journal: &'a Journal,
+    lsn: u64,
+    end: u64,
+    is_complete: bool,
+}
+
+impl Journal {
+    /// Writes an entry whose changes the caller is about to apply. It must hold the locks of their keys, or that of the
+    /// directory.
+    ///
+    /// # Errors
+    ///
+    /// [`Error::DurabilityLost`], and for long bodies [`Error::MediumFull`] and errors of the system. Nothing has
+    /// changed.
+    pub fn begin(&self, kind: Kind, body: &[u8]) -> Result<Pending<'_>> {
+        self.health()?;
+        if entry_bytes(body.len()) > self.ring.bytes() / SHARE {
+            let aside = self.asides.write(&*self.storage, body)?;
+            let pending = self.put(kind, true, &aside.encode())?;
+            self.asides.note(aside.file, pending.lsn);
+            return Ok(pending);
+        }
+        self.put(kind, false, body)
+    }
+
+    fn put(&self, kind: Kind, aside: bool, body: &[u8]) -> Result<Pending<'_>> {
+        let lsn = self.ring.reserve(body.len());
+        let end = lsn + entry_bytes(body.len());
+        // From here on the entry must be completed, or the journal ends.
+        let pending = Pending { journal: self, lsn, end, is_complete: false };
+        if !self.ring.has_room(end) {
+            self.make_room(end)?;
+        }
+        reached(Point::Reserved);
+        self.ring.put(lsn, kind, aside, body);
+        reached(Point::Intended);
+        Ok(pending)
+    }
+
+    /// Returns whether writes are possible.
+    ///
+    /// # Errors
+    ///
+    /// [`Error::DurabilityLost`].
+    #[inline]
+    pub fn health(&self) -> Result<()> {
+        if self.failed.load(Relaxed) { Err(Error::DurabilityLost) } else { Ok(()) }
+    }
+
+    /// Ends the journal.
+    #[cold]
+    fn fail(&self) {
+        self.failed.store(true, std::sync::atomic::Ordering::Release);
+        self.turn.wake();
+    }
+
+    /// Waits as the pool's durability demands, for entries up to an LSN.
+    ///
+    /// # Errors
+    ///
+    /// [`Error::DurabilityLost`].
+    #[inline]
+    pub fn acknowledge(&self, lsn: u64) -> Result<()> {
+        match self.durability {
+            Durability::Commit if self.is_deferred(lsn) => Ok(()),
+            Durability::Commit => self.wait_durable(lsn),
+            Durability::Interval(_) | Durability::Memory => Ok(()),
+        }
+    }
+
+    /// Makes a checkpoint if there are enough entries for one and no other thread makes one. The caller holds no lock.
+    #[inline]
+    pub fn checkpoint_if_due(&self, pool: &Pool) {
+        if self.wants_checkpoint.load(Relaxed) {
+            self.checkpoint_now(pool);
+        }
+    }
+
+    #[cold]
+    fn checkpoint_now(&self, pool: &Pool) {
+        if !fills_a_tree() && self.wants_checkpoint.swap(false, Relaxed) {
+            // The next full segment asks again.
+            let _ = self.checkpoint(pool);
+        }
+    }
+
+    /// Makes all changes that the caller has seen durable.
+    ///
+    /// # Errors
+    ///
+    /// [`Error::DurabilityLost`].
+    pub fn sync(&self) -> Result<()> {
+        self.wait_durable(self.ring.reserved())
+    }
+
+    /// Changes nothing on disk any more, and lets no later opening trust the pages of the pool.
+    pub fn distrust_pages(&self) {
+        self.ring.disown();
+    }
+
+    /// Records the change of the superblock by which the pool will be closed. Everything must be durable.
+    ///
+    /// # Errors
+    ///
+    /// Errors of the system.
+    pub fn note_close(&self, sequence: u64) -> Result<()> {
+        lock(&self.log).change(|manifest| manifest.closed = sequence)
+    }
+}
+
+impl Pending<'_> {
+    /// Replaces the first word of the body, before the entry is complete.
+    pub fn set_first_word(&self, word: u64) {
+        self.journal.ring.patch(self.lsn, 0, word);
+    }
+
+    /// Marks the entry as complete; returns the LSN up to which the journal must be durable for it.
+    pub fn complete(mut self, counts: u16) -> u64 {
+        reached(Point::Applied);
+        self.is_complete = true;
+        self.journal.ring.complete(self.lsn, counts);
+        reached(Point::Complete);
+        self.end
+    }
+}
+
+impl Drop for Pending<'_> {
+    fn drop(&mut self) {
+        if !self.is_complete {
+            self.journal.fail();
+        }
+    }
+}
+
+/// Returns the head of an entry that counts.
+fn head_of(kind: Kind, counts: u16, aside: bool, body: usize) -> Head {
+    Head { counts, aside, ..Head::complete(kind, body) }
+}

@@ -1,0 +1,89 @@
+//! Steps that tests leave out, to show that something notices.
+
+/// A step that a test leaves out on its thread.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+#[cfg_attr(not(test), allow(dead_code, reason = "only tests leave anything out"))]
+pub enum Mutation {
+    /// The checksum of a manifest is not compared.
+    ManifestUnchecked,
+    /// The checksum of a block is not compared.
+    BlockUnchecked,
+    /// The generation of a block is not compared.
+    GenerationUnchecked,
+    /// A hole in the journal counts as its end.
+    HoleIsEnd,
+    /// The end of a checkpoint need not be reached.
+    CheckpointEndUnchecked,
+    /// Entries leave the ring before they are in a segment.
+    FreedBeforeWritten,
+    /// A write is acknowledged before the sync.
+    AcknowledgedBeforeSync,
+    /// A kill's incomplete entries are left out.
+    IntentsIgnored,
+    /// A restored pool writes on behind the last block.
+    SegmentContinued,
+}
+
+/// A place in the life of an entry where a test kills the process.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+#[cfg_attr(not(test), allow(dead_code, reason = "only tests kill"))]
+pub enum Point {
+    /// Its LSN is reserved.
+    Reserved,
+    /// It is stored as an intent.
+    Intended,
+    /// Its changes are applied.
+    Applied,
+    /// It is complete.
+    Complete,
+}
+
+/// Dies here if a test wants it.
+#[inline(always)]
+pub fn reached(point: Point) {
+    let _ = point;
+    #[cfg(test)]
+    if POINT.get().is_some_and(|(wanted, _)| wanted == point) {
+        let after = POINT.get().map_or(0, |(_, after)| after);
+        POINT.set(after.checked_sub(1).map(|after| (point, after)));
+        assert!(after > 0, "killed at {point:?}");
+    }
+}
+
+#[cfg(test)]
+thread_local! {
+    static POINT: std::cell::Cell<Option<(Point, usize)>> = const { std::cell::Cell::new(None) };
+}
+
+/// Kills the thread when it has passed a point so many times, and reaches it once more.
+#[cfg(test)]
+pub fn kill_at(point: Option<(Point, usize)>) {
+    POINT.set(point);
+}
+
+#[cfg(test)]
+thread_local! {
+    static MUTATION: std::cell::Cell<Option<Mutation>> = const { std::cell::Cell::new(None) };
+}
+
+/// Returns whether this step is left out.
+#[cfg(test)]
+pub fn is_mutated(step: Mutation) -> bool {
+    MUTATION.get() == Some(step)
+}
+
+/// Returns `false`.
+#[cfg(not(test))]
+#[inline(always)]
+pub fn is_mutated(_: Mutation) -> bool {
+    false
+}
+
+/// Leaves a step out while `run` runs.
+#[cfg(test)]
+pub fn without<T>(step: Option<Mutation>, run: impl FnOnce() -> T) -> T {
+    MUTATION.set(step);
+    let result = std::panic::catch_unwind(std::panic::AssertUnwindSafe(run));
+    MUTATION.set(None);
+    result.unwrap_or_else(|panic| std::panic::resume_unwind(panic))
+}

@@ -1,0 +1,269 @@
+//! Restoring a pool whose pages are worthless, from the checkpoint and the entries behind it.
+//!
+//! The file of the pool is locked meanwhile.
+//! 1. A new file without a name gets the items of the checkpoint and all entries from its begin on, is closed, and synced.
+//! 2. The manifest says which change of the new file's superblock closed it, and where the entries end. *A crash before
+//!    or after: the old file is still the pool, and is restored again, to the same state.*
+//! 3. The new file gets the name of the old one. *It is a pool that was closed cleanly.*
+
+use std::collections::HashMap;
+use std::path::Path;
+use std::sync::Arc;
+
+use bristlecone_pm::{At, Error, Glance, Native, PoolFile, Result, Storage, TreeEntry, TreeId, TreeSpec};
+
+use super::aside;
+use super::checkpoint;
+use super::entry::{self, Aside, Directory, Entry, Kind, broken, changes};
+use super::manifest::{Manifest, segment_name};
+use super::mutation::{Mutation, is_mutated};
+use super::segment::{End, Read};
+use crate::Pool;
+use crate::dynamic::Kind as KeyKind;
+use crate::transaction::record::Change;
+use crate::transaction::{AnyTree, any_tree, hash};
+
+/// Number of changes that are applied together.
+const TOGETHER: usize = 1 << 16;
+/// Number of changes that are worth another thread.
+const LEAST: usize = 1 << 12;
+
+/// Replaces the file of a pool by one with the state that the journal has.
+pub fn restore(
+    storage: &dyn Storage,
+    manifest: &Manifest,
+    found: &Glance,
+    (path, handled): (&Path, bool),
+    threads: usize,
+) -> Result<()> {
+    let at = if handled { At::from(path) } else { At::unhandled(path) };
+    let unnamed = PoolFile::<Native>::create_again(at, found, Native::new)?;
+    let to = Pool::over(Arc::clone(unnamed.pool()), threads)?;
+    let (trees, waiting, changes) = Default::default();
+    let mut rebuilt = Rebuilt { file: unnamed.pool(), pool: &to, storage, trees, waiting, changes, threads };
+    if let Some(checkpoint) = manifest.checkpoint {
+        checkpoint::read(storage, manifest.uuid, &checkpoint, &mut rebuilt)?;
+    }
+    let end = replay(storage, manifest, &mut |entry| rebuilt.apply(entry))?;
+    rebuilt.apply_waiting()?;
+    drop(rebuilt);
+    let needed = manifest.checkpoint.map_or(0, |checkpoint| checkpoint.end);
+    if end.lsn < needed && !is_mutated(Mutation::CheckpointEndUnchecked) {
+        let what = format!("it ends at LSN {}, before the end of its checkpoint at LSN {needed}", end.lsn);
+        return Err(Error::corrupted(what, format!("the journal in {}", storage.describe())));
+    }
+    to.close()?;
+    let mut manifest = manifest.clone();
+    manifest.closed = unnamed.pool().glance()?.sequence;
+    if let Some(last) = manifest.segments.last_mut()
+        && !is_mutated(Mutation::SegmentContinued)
+    {
+        if let Some(file) = storage.open(&segment_name(last.file))? {
+            file.sync()?;
+        }
+        // What a power failure left behind it must not follow what comes next.
+        last.end = Some(end.lsn);
+    }
+    manifest.write(storage)?;
+    unnamed.replace()
+}
+
+/// Calls `visit` with every entry from the begin of the checkpoint on; returns where the last segment ends.
+pub fn replay(
+    storage: &dyn Storage,
+    manifest: &Manifest,
+    visit: &mut dyn FnMut(&Entry<'_>) -> Result<()>,
+) -> Result<End> {
+    replay_from(storage, manifest, manifest.begin(), visit)
+}
+
+fn replay_from(
+    storage: &dyn Storage,
+    manifest: &Manifest,
+    begin: u64,
+    visit: &mut dyn FnMut(&Entry<'_>) -> Result<()>,
+) -> Result<End> {
+    let mut end = End { offset: 0, lsn: begin };
+    let mut is_first = true;
+    for segment in manifest.segments.iter().filter(|segment| segment.end.is_none_or(|end| end > begin)) {
+        let name = segment_name(segment.file);
+        let broken_at = |what: &str| Error::corrupted(what, format!("{name} in {}", storage.describe()));
+        let follows = if is_first { segment.first <= begin } else { segment.first == end.lsn };
+        if !follows {
+            return Err(broken_at("entries before it are missing"));
+        }
+        is_first = false;
+        let file = storage.open(&name)?.ok_or_else(|| broken_at("a missing file"))?;
+        end = Read::new(&*file, *segment, manifest.uuid, name.clone())?.blocks(|block, mut entries| {
+            let mut lsn = block.lsn;
+            while !entries.is_empty() {
+                let entry = entry::take(&mut entries).filter(|entry| entry.lsn == lsn).ok_or_else(broken)?;
+                if lsn >= begin {
+                    visit(&entry)?;
+                }
+                lsn += entry.head.bytes();
+            }
+            Ok(())
+        })?;
+    }
+    Ok(End { lsn: end.lsn.max(begin), ..end })
+}
+
+/// Returns where the last segment ends, without reading the others.
+pub fn end_of(storage: &dyn Storage, manifest: &Manifest) -> Result<End> {
+    let last = manifest.segments.last().copied().into_iter().collect();
+    let only = Manifest { checkpoint: None, segments: last, ..manifest.clone() };
+    replay_from(storage, &only, only.segments.first().map_or(0, |segment| segment.first), &mut |_| Ok(()))
+}
+
+/// The pool that is being restored.
+pub struct Rebuilt<'a> {
+    file: &'a Arc<PoolFile<Native>>,
+    pool: &'a Pool,
+    storage: &'a dyn Storage,
+    trees: HashMap<TreeId, Box<dyn AnyTree>>,
+    /// Items of a tree that do not fill a leaf yet.
+    waiting: Option<(TreeId, Vec<Change>)>,
+    /// Changes that were read and not applied.
+    changes: Vec<Change>,
+    threads: usize,
+}
+
+impl Rebuilt<'_> {
+    /// Applies an entry.
+    fn apply(&mut self, Entry { head, body, .. }: &Entry<'_>) -> Result<()> {
+        if head.counts == 0 {
+            return Ok(());
+        }
+        let long;
+        let body = if head.aside {
+            long = aside::read(self.storage, &Aside::decode(body).ok_or_else(broken)?)?;
+            &long
+        } else {
+            *body
+        };
+        let counts = match head.kind {
+            Kind::Each => usize::from(head.counts),
+            Kind::All => usize::MAX,
+            kind => {
+                let (change, rest) = Directory::of(kind, body).ok_or_else(broken)?;
+                self.apply_waiting()?;
+                return self.change_directory(change, rest);
+            }
+        };
+        self.changes.extend(changes(body)?.into_iter().take(counts));
+        if self.changes.len() >= TOGETHER { self.apply_waiting() } else { Ok(()) }
+    }
+
+    /// Creates a tree with its number.
+    pub fn create(&mut self, id: TreeId, spec: &TreeSpec) -> Result<&dyn AnyTree> {
+        self.file.number_trees_from(id);
+        let is_word = |kind: &str| KeyKind::of_directory(kind).map(|kind| kind.is_word());
+        let inline = (is_word(&spec.key_kind)?, is_word(&spec.value_kind)?);
+        let (entry, tree) = self.pool.0.file.create_index(spec, inline)?;
+        if entry.id != id {
+            return Err(Error::corrupted("two trees with one number", format!("tree {:?}", spec.name)));
+        }
+        let tree = any_tree(tree, self.pool.0.file.opener());
+        Ok(&**self.trees.entry(id).insert_entry(tree).into_mut())
+    }
+
+    /// Inserts items of the checkpoint, which has them in order.
+    pub fn fill(&mut self, id: TreeId, items: Vec<Change>) -> Result<()> {
+        let waits = self.waiting.as_ref().map(|(waits, _)| *waits);
+        if waits != Some(id) {
+            self.filled()?;
+            self.waiting = Some((id, Vec::new()));
+        }
+        if let Some((_, waiting)) = &mut self.waiting {
+            waiting.extend(items);
+        }
+        self.append(false)
+    }
+
+    /// Inserts the last items of the checkpoint for a tree.
+    pub fn filled(&mut self) -> Result<()> {
+        self.append(true)?;
+        self.waiting = None;
+        Ok(())
+    }
+
+    /// Inserts the items that fill leaves, or all.
+    fn append(&mut self, last: bool) -> Result<()> {
+        let Some((id, waiting)) = &mut self.waiting else { return Ok(()) };
+        let tree = self.trees.get(id).ok_or_else(broken)?;
+        let items = waiting.iter().map(|item| Ok((&item.key, item.value.as_ref().ok_or_else(broken)?)));
+        let done = tree.append(&items.collect::<Result<Vec<_>>>()?, last)?;
+        waiting.drain(..done);
+        Ok(())
+    }
+
+    /// Applies the changes that wait, on several threads: each one takes the keys of some hashes.
+    fn apply_waiting(&mut self) -> Result<()> {
+        let changes = std::mem::take(&mut self.changes);
+        let (trees, threads) = (&self.trees, if changes.len() < LEAST { 1 } else { self.threads as u64 });
+        let apply = |thread: u64| {
+            let own =
+                changes.iter().filter(|change| threads == 1 || (hash(&change.key) >> 32) % threads == thread);
+            own.into_iter().try_for_each(|change| match trees.get(&change.tree) {
+                Some(tree) => tree.put(&change.key, change.value.as_ref()),
+                // A tree that is dropped later need not be in the checkpoint.
+                None => Ok(()),
+            })
+        };
+        std::thread::scope(|scope| {
+            let others: Vec<_> = (1..threads).map(|thread| scope.spawn(move || apply(thread))).collect();
+            let mut applied = apply(0);
+            for other in others {
+                let ended = other.join().unwrap_or_else(|panic| std::panic::resume_unwind(panic));
+                applied = applied.and(ended);
+            }
+            applied
+        })?;
+        self.changes = changes;
+        self.changes.clear();
+        Ok(())
+    }
+
+    fn spec_of(&self, id: TreeId) -> Result<Option<TreeEntry>> {
+        Ok(self.pool.trees()?.into_iter().find(|entry| entry.id == id))
+    }
+
+    fn drop_tree(&mut self, id: TreeId) -> Result<()> {
+        self.trees.remove(&id);
+        match self.spec_of(id)? {
+            Some(_) => self.pool.0.file.drop_tree(id),
+            None => Ok(()),
+        }
+    }
+
+    /// Changes the directory. The checkpoint may have the state from after some of these changes.
+    fn change_directory(&mut self, change: Directory, rest: &[u8]) -> Result<()> {
+        match change {
+            Directory::Create(id, spec) => {
+                self.drop_tree(id)?;
+                let storage = self.storage;
+                let tree = self.create(id, &spec)?;
+                if !rest.is_empty() {
+                    let items = aside::read(storage, &Aside::decode(rest).ok_or_else(broken)?)?;
+                    for item in changes(&items)? {
+                        tree.put(&item.key, item.value.as_ref())?;
+                    }
+                }
+                Ok(())
+            }
+            Directory::Drop(id) => self.drop_tree(id),
+            Directory::Rename(id, name) => match self.spec_of(id)? {
+                Some(entry) if entry.spec.name != name => {
+                    self.pool.0.file.rename_tree(&entry.spec.name, &name)
+                }
+                _ => Ok(()),
+            },
+            Directory::Clear(old, new, _) => {
+                let Some(entry) = self.spec_of(old)? else { return Ok(()) };
+                self.drop_tree(old)?;
+                self.create(new, &entry.spec).map(drop)
+            }
+        }
+    }
+}

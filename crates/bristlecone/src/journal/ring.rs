@@ -1,0 +1,355 @@
+//! The ring: entries that are not yet in a segment, in memory that survives the process.
+//!
+//! An entry lies at its LSN, modulo the size of the ring. Bytes between the last entry and the first one are zeros, so
+//! the next process finds the entries behind one whose writer was killed before it stored the head.
+
+use std::sync::Arc;
+use std::sync::atomic::{
+    AtomicU64, Ordering::AcqRel, Ordering::Acquire, Ordering::Relaxed, Ordering::Release,
+};
+
+use bristlecone_pm::{Error, Result, SharedWords};
+
+use super::entry::{Head, Kind, State, entry_bytes};
+
+/// Words before the entries.
+const HEADER_WORDS: usize = 512;
+const MAGIC: u64 = u64::from_le_bytes(*b"BRISTRNG");
+
+/// The state in which an entry was found after a kill.
+#[derive(Debug, PartialEq, Eq)]
+pub struct Found {
+    pub head: Head,
+    pub body: Vec<u8>,
+}
+
+/// What the ring says about the process that wrote it.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Owner {
+    pub uuid: u128,
+    /// The kernel that ran.
+    pub boot: u128,
+    /// Device and inode of the pool's file.
+    pub inode: (u64, u64),
+}
+
+impl Owner {
+    fn words(&self, bytes: u64) -> [u64; 9] {
+        let halves = |id: u128| [id as u64, (id >> 64) as u64];
+        let ([uuid, uuid_high], [boot, boot_high]) = (halves(self.uuid), halves(self.boot));
+        let (device, inode) = self.inode;
+        let mut words = [MAGIC, 1, uuid, uuid_high, boot, boot_high, device, inode, bytes];
+        // A header that was torn, or never written, has another sum.
+        words[1] |= u64::from(crc32c::crc32c(words.map(u64::to_le_bytes).as_flattened())) << 32;
+        words
+    }
+}
+
+/// The ring of an open pool.
+pub struct Ring {
+    shared: Arc<dyn SharedWords>,
+    /// Words for entries: a power of two.
+    words: usize,
+    /// The LSN of the next entry.
+    reserved: AtomicU64,
+}
+
+/// The word of the header with the LSN up to which entries have left the ring.
+const FREED: usize = 64;
+/// The word of the header with the state of taking over the entries of a killed process.
+const TAKEOVER: usize = 72;
+
+/// How far a process has come that takes over the entries of a killed one.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Takeover {
+    /// It has not begun, or has finished.
+    None,
+    /// It writes the entries to the segment, from an LSN on: what follows there is repeated if it is killed, too.
+    From(u64),
+    /// All are in the segment, durably, and none of the ring counts.
+    Done,
+}
+
+impl Takeover {
+    fn encode(self) -> u64 {
+        match self {
+            Self::None => 0,
+            Self::From(lsn) => lsn | 1,
+            Self::Done => 2,
+        }
+    }
+}
+
+/// Returns the bytes of the file of a ring with `bytes` bytes for entries.
+pub fn file_bytes(bytes: u64) -> u64 {
+    bytes + (HEADER_WORDS * 8) as u64
+}
+
+/// Returns whether the ring belongs to the running kernel and this pool file.
+pub fn is_of(shared: &dyn SharedWords, owner: &Owner) -> bool {
+    let words = shared.words();
+    let bytes = ((words.len() - HEADER_WORDS) * 8) as u64;
+    owner.words(bytes).iter().zip(words).all(|(word, found)| found.load(Relaxed) == *word)
+}
+
+impl Ring {
+    /// Returns the ring of a journal whose entries up to `lsn` are in segments.
+    pub fn new(shared: Arc<dyn SharedWords>, lsn: u64) -> Self {
+        let words = shared.words().len() - HEADER_WORDS;
+        assert!(words.is_power_of_two(), "a ring of a power of two");
+        let ring = Self { shared, words, reserved: AtomicU64::new(lsn) };
+        ring.freed_word().store(lsn, Relaxed);
+        ring
+    }
+
+    /// Returns the words that a killed process left.
+    pub fn left(shared: Arc<dyn SharedWords>) -> Self {
+        let words = shared.words().len() - HEADER_WORDS;
+        Self { shared, words, reserved: AtomicU64::new(0) }
+    }
+
+    fn freed_word(&self) -> &AtomicU64 {
+        &self.shared.words()[FREED]
+    }
+
+    /// Returns how far the process has come that last took over entries.
+    pub fn takeover(&self) -> Takeover {
+        match self.shared.words()[TAKEOVER].load(Acquire) {
+            2 => Takeover::Done,
+            from if from & 1 != 0 => Takeover::From(from & !1),
+            _ => Takeover::None,
+        }
+    }
+
+    pub fn set_takeover(&self, takeover: Takeover) {
+        self.shared.words()[TAKEOVER].store(takeover.encode(), Release);
+    }
+
+    /// Removes all entries, and sets the owner; `None` lets no opening rely on the ring.
+    pub fn reset(&self, owner: Option<&Owner>) {
+        let words = self.shared.words();
+        words[0].store(0, Release);
+        self.clear();
+        self.set_takeover(Takeover::None);
+        if let Some(owner) = owner {
+            let header = owner.words(self.bytes());
+            // The magic number last: a kill in between leaves no owner.
+            for (word, value) in words.iter().zip(header).skip(1) {
+                word.store(value, Relaxed);
+            }
+            words[0].store(header[0], Release);
+        }
+    }
+
+    /// Removes all entries.
+    pub fn clear(&self) {
+        self.entries().iter().for_each(|word| {
+            if word.load(Relaxed) != 0 {
+                word.store(0, Relaxed);
+            }
+        });
+    }
+
+    /// Lets no opening rely on the ring, nor on the pool's pages.
+    pub fn disown(&self) {
+        self.shared.words()[0].store(0, Release);
+    }
+
+    fn entries(&self) -> &[AtomicU64] {
+        &self.shared.words()[HEADER_WORDS..]
+    }
+
+    #[inline]
+    fn word(&self, lsn: u64) -> &AtomicU64 {
+        &self.entries()[(lsn / 8) as usize & (self.words - 1)]
+    }
+
+    /// Returns the bytes for entries.
+    pub fn bytes(&self) -> u64 {
+        (self.words * 8) as u64
+    }
+
+    /// Returns the LSN of the next entry.
+    pub fn reserved(&self) -> u64 {
+        self.reserved.load(Acquire)
+    }
+
+    /// Returns the LSN up to which entries have left the ring.
+    pub fn freed(&self) -> u64 {
+        self.freed_word().load(Acquire)
+    }
+
+    /// Reserves an LSN, and room for an entry with such a body once [`has_room`](Self::has_room) says so.
+    ///
+    /// The order of these LSNs is the order of changes: a thread that has seen another's change reserves after it.
+    pub fn reserve(&self, body: usize) -> u64 {
+        self.reserved.fetch_add(entry_bytes(body), AcqRel)
+    }
+
+    /// Returns whether the bytes up to an LSN are free.
+    pub fn has_room(&self, end: u64) -> bool {
+        // Pairs with `free`: its zeros are visible.
+        end - self.freed_word().load(Acquire) <= self.bytes()
+    }
+
+    /// Stores an entry whose changes are about to be applied.
+    pub fn put(&self, lsn: u64, kind: Kind, aside: bool, body: &[u8]) {
+        let head = Head { state: State::Reserved, kind, aside, counts: 0, body: body.len() };
+        // First: a kill from here on leaves the length. The next process skips the entry.
+        self.word(lsn).store(head.encode(), Release);
+        self.word(lsn + 8).store(lsn, Relaxed);
+        let (words, rest) = body.as_chunks::<8>();
+        let mut at = lsn + 16;
+        for word in words {
+            self.word(at).store(u64::from_le_bytes(*word), Relaxed);
+            at += 8;
+        }
+        if !rest.is_empty() {
+            let mut last = [0; 8];
+            last[..rest.len()].copy_from_slice(rest);
+            self.word(at).store(u64::from_le_bytes(last), Relaxed);
+        }
+        // The body is complete before the intent, and the intent before the change: a killed process leaves its stores
+        // in this order.
+        self.word(lsn).store(Head { state: State::Intent, ..head }.encode(), Release);
+    }
+
+    /// Replaces a word of an entry's body that has not been completed.
+    pub fn patch(&self, lsn: u64, word: usize, value: u64) {
+        self.word(lsn + 16 + 8 * word as u64).store(value, Relaxed);
+    }
+
+    /// Completes an entry.
+    pub fn complete(&self, lsn: u64, counts: u16) {
+        let word = self.word(lsn);
+        if let Some(head) = Head::decode(word.load(Relaxed)) {
+            // Pairs with `complete_up_to`: the body is visible.
+            word.store(Head { state: State::Complete, counts, ..head }.encode(), Release);
+        }
+    }
+
+    /// Returns the end of the complete entries that follow each other from an LSN on.
+    pub fn complete_up_to(&self, mut lsn: u64) -> u64 {
+        // Behind the room lie the oldest entries once more.
+        let end = self.reserved().min(self.freed() + self.bytes());
+        while lsn < end {
+            match Head::decode(self.word(lsn).load(Acquire)) {
+                Some(head) if head.state == State::Complete => lsn += head.bytes(),
+                _ => break,
+            }
+        }
+        lsn
+    }
+
+    /// Copies the bytes between two LSNs.
+    pub fn copy(&self, from: u64, to: u64, into: &mut Vec<u8>) {
+        into.resize((to - from) as usize, 0);
+        for (at, bytes) in into.as_chunks_mut::<8>().0.iter_mut().enumerate() {
+            *bytes = self.word(from + 8 * at as u64).load(Relaxed).to_le_bytes();
+        }
+    }
+
+    /// Removes the entries up to an LSN, which are in a segment.
+    pub fn free(&self, to: u64) {
+        for lsn in (self.freed_word().load(Relaxed)..to).step_by(8) {
+            self.word(lsn).store(0, Relaxed);
+        }
+        // Pairs with `has_room`. The word is shared: no process finds an entry beyond the room that it grants.
+        self.freed_word().store(to, Release);
+    }
+
+    /// Returns the entries that a killed process left from an LSN on, in order.
+    ///
+    /// # Errors
+    ///
+    /// [`Error::Corrupted`] for bytes that no process stored.
+    pub fn found(&self, from: u64) -> Result<Vec<Found>> {
+        let (mut found, mut lsn) = (Vec::new(), from);
+        // Behind it may be the rest of entries that are in a segment.
+        let end = self.freed() + self.bytes();
+        let mut bytes = Vec::new();
+        while lsn < end {
+            let word = self.word(lsn).load(Acquire);
+            if word == 0 {
+                // Nothing, or room whose writer stored nothing yet.
+                lsn += 8;
+                continue;
+            }
+            let head = Head::decode(word).filter(|head| lsn + head.bytes() <= end);
+            let is_own =
+                |head: &Head| head.state == State::Reserved || self.word(lsn + 8).load(Relaxed) == lsn;
+            let head = head.filter(is_own).ok_or_else(|| {
+                Error::corrupted("an entry that cannot be read", format!("LSN {lsn} of the journal's ring"))
+            })?;
+            self.copy(lsn + 16, lsn + head.bytes(), &mut bytes);
+            found.push(Found { head, body: bytes[..head.body].to_vec() });
+            lsn += head.bytes();
+        }
+        Ok(found)
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::journal::simulated::Memory;
+
+    fn ring(bytes: u64, lsn: u64) -> (Arc<Memory>, Ring) {
+        let shared = Arc::new(Memory::new(file_bytes(bytes)));
+        (Arc::clone(&shared), Ring::new(shared, lsn))
+    }
+
+    #[test]
+    fn entries_leave_in_order_and_their_room_is_used_again() {
+        let (_, ring) = ring(256, 40);
+        let mut bytes = Vec::new();
+        for round in 0..100_u8 {
+            let body = vec![round | 1; 1 + usize::from(round % 60)];
+            let (first, second) = (ring.reserve(body.len()), ring.reserve(3));
+            assert!(ring.has_room(second + entry_bytes(3)));
+            ring.put(second, Kind::All, false, &[7, 8, 9]);
+            ring.complete(second, 1);
+            assert_eq!(ring.complete_up_to(first), first, "the first one is incomplete");
+            ring.put(first, Kind::Each, true, &body);
+            assert_eq!(ring.complete_up_to(first), first);
+            ring.complete(first, 5);
+            let end = ring.complete_up_to(first);
+            assert_eq!(end, second + entry_bytes(3));
+            ring.copy(first, end, &mut bytes);
+            let from = &mut &bytes[..];
+            let entry = super::super::entry::take(from).unwrap();
+            assert_eq!(
+                (entry.lsn, entry.body, entry.head.counts, entry.head.aside),
+                (first, &body[..], 5, true)
+            );
+            assert_eq!(super::super::entry::take(from).unwrap().body, [7, 8, 9]);
+            ring.free(end);
+        }
+        assert!(!ring.has_room(ring.freed() + 257));
+    }
+
+    #[test]
+    fn a_kill_leaves_what_was_stored_and_holes_hide_nothing() {
+        let (shared, ring) = ring(512, 8);
+        let lsns: Vec<u64> = (0..5).map(|body| ring.reserve(body * 9)).collect();
+        ring.put(lsns[1], Kind::Each, false, &[1; 9]);
+        ring.complete(lsns[1], 1);
+        ring.put(lsns[3], Kind::All, false, &[3; 27]);
+        let found = Ring::left(shared).found(8).unwrap();
+        let states: Vec<_> = found.iter().map(|found| (found.head.state, found.body.clone())).collect();
+        assert_eq!(states, [(State::Complete, vec![1; 9]), (State::Intent, vec![3; 27])]);
+    }
+
+    #[test]
+    fn an_owner_is_recognized() {
+        let (shared, ring) = ring(512, 0);
+        let owner = Owner { uuid: 1 << 80, boot: 7, inode: (1, 2) };
+        assert!(!is_of(&*shared, &owner));
+        ring.reset(Some(&owner));
+        assert!(is_of(&*shared, &owner));
+        assert!(!is_of(&*shared, &Owner { boot: 8, ..owner }));
+        assert!(!is_of(&*shared, &Owner { inode: (1, 3), ..owner }));
+        ring.disown();
+        assert!(!is_of(&*shared, &owner));
+    }
+}

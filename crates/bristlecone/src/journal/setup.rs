@@ -1,0 +1,94 @@
+//! Options of a journal.
+
+use std::fmt;
+use std::path::{Path, PathBuf};
+use std::sync::Arc;
+use std::time::Duration;
+
+use bristlecone_pm::{Error, Folder, Result, Storage};
+
+/// Default bytes of the ring.
+const RING_BYTES: u64 = 16 << 20;
+/// Default bytes of segments behind which a writer makes a checkpoint, if the last one is not larger.
+const CHECKPOINT_BYTES: u64 = 64 << 20;
+/// Default bytes of a segment.
+const SEGMENT_BYTES: u64 = 32 << 20;
+
+/// When a write to a pool with a journal returns: see [`PoolOptions::durability`](crate::PoolOptions::durability).
+///
+/// In all of them a write that has returned survives the process.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+#[non_exhaustive]
+pub enum Durability {
+    /// Once it is on disk. Threads that wait share a sync.
+    #[default]
+    Commit,
+    /// Immediately. It is on disk after this time at the latest, unless a sync takes longer.
+    Interval(Duration),
+    /// Immediately. It is on disk after [`Pool::sync`](crate::Pool::sync), and after a clean close.
+    Memory,
+}
+
+/// Where the journal is, and its sizes.
+#[derive(Clone, Default)]
+pub(crate) struct Setup {
+    pub folder: Option<PathBuf>,
+    pub durability: Option<Durability>,
+    /// A disk in place of the folder.
+    pub storage: Option<Arc<dyn Storage>>,
+    /// Bytes of the ring and of a segment, if not the default ones.
+    pub sizes: Option<(u64, u64)>,
+    /// Bytes of segments behind which a writer makes a checkpoint, if not the default ones.
+    pub checkpoint_bytes: Option<u64>,
+}
+
+impl fmt::Debug for Setup {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        let Self { folder, durability, .. } = self;
+        f.debug_struct("Setup")
+            .field("folder", folder)
+            .field("durability", durability)
+            .finish_non_exhaustive()
+    }
+}
+
+impl Setup {
+    pub fn is_asked(&self) -> bool {
+        self.folder.is_some() || self.durability.is_some()
+    }
+
+    pub fn checkpoint_bytes(&self) -> u64 {
+        self.checkpoint_bytes.unwrap_or(CHECKPOINT_BYTES)
+    }
+
+    pub fn sizes(&self) -> (u64, u64) {
+        self.sizes.unwrap_or((RING_BYTES, SEGMENT_BYTES))
+    }
+
+    /// Returns the folder of the journal of the pool at `path`.
+    pub fn folder_of(&self, path: &Path) -> PathBuf {
+        self.folder.clone().unwrap_or_else(|| {
+            let mut name = path.as_os_str().to_owned();
+            name.push(".journal");
+            name.into()
+        })
+    }
+
+    /// Opens the folder, or creates it if asked.
+    pub fn open(&self, path: &Path, create: bool) -> Result<Arc<dyn Storage>> {
+        if let Some(storage) = &self.storage {
+            return Ok(Arc::clone(storage));
+        }
+        let folder = self.folder_of(path);
+        let opened = if create { Folder::create(&folder) } else { Folder::open(&folder) };
+        match opened {
+            Err(Error::Io { source, .. }) if !create && source.kind() == std::io::ErrorKind::NotFound => {
+                Err(Error::io(
+                    format!("the journal of {} is not at {}", path.display(), folder.display()),
+                    source,
+                ))
+            }
+            opened => Ok(Arc::new(opened?)),
+        }
+    }
+}

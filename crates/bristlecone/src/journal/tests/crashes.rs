@@ -1,0 +1,162 @@
+//! Crashes at every write and sync, kills at every step of an entry, and steps that are left out.
+
+use std::panic::{AssertUnwindSafe, catch_unwind};
+
+use bristlecone_random::Generator as Random;
+
+use super::scenario::{Op, every_kind, run, state};
+use super::{Scratch, open, quiet};
+use crate::journal::mutation::{Mutation, Point, kill_at, without};
+use crate::journal::simulated::Disk;
+use crate::{Design, Durability};
+
+/// Returns whether the tests were asked to take longer.
+fn is_thorough() -> bool {
+    std::env::var_os("BRISTLECONE_TEST_LEVEL").is_some()
+}
+
+/// Number of events of a whole run.
+fn events(ops: &[Op], design: Design, durability: Durability) -> usize {
+    let (scratch, disk) = (Scratch::new(), Disk::new());
+    let done = run(&scratch, &disk, ops, design, durability);
+    assert_eq!(done.done, ops.len(), "the scenario itself fails");
+    disk.events()
+}
+
+/// Lets the power fail before an event, and verifies some images of the disk.
+fn fail_at(
+    event: usize,
+    (design, durability): (Design, Durability),
+    skipped: Option<usize>,
+    images: u64,
+) -> Result<(), String> {
+    for image in 0..images {
+        let (scratch, disk) = (Scratch::new(), Disk::new());
+        disk.skip_sync(skipped);
+        disk.turn_off_at(event);
+        let done = run(&scratch, &disk, &every_kind(), design, durability);
+        let mut random = Random::new(event as u64 * 64 + image);
+        done.verify_failure(&scratch, &disk, design, &mut random)
+            .map_err(|what| format!("{design}, event {event}, image {image}: {what}"))?;
+    }
+    Ok(())
+}
+
+#[test]
+fn a_power_failure_before_every_event_leaves_what_was_acknowledged() {
+    for &design in Design::ALL {
+        let durability = Durability::Commit;
+        let (step, images) = if is_thorough() { (1, 4) } else { (3, 2) };
+        for event in (design as usize % step..=events(&every_kind(), design, durability)).step_by(step) {
+            fail_at(event, (design, durability), None, images).unwrap();
+        }
+    }
+}
+
+#[test]
+fn a_power_failure_leaves_a_state_that_existed_without_commits() {
+    let setting = (Design::SsTree, Durability::Memory);
+    for event in 0..=events(&every_kind(), setting.0, setting.1) {
+        fail_at(event, setting, None, 4).unwrap();
+    }
+}
+
+#[test]
+fn a_kill_before_every_event_loses_nothing() {
+    for (design, durability) in [(Design::NbTree, Durability::Commit), (Design::WoTree, Durability::Memory)] {
+        for event in 0..=events(&every_kind(), design, durability) {
+            let (scratch, disk) = (Scratch::new(), Disk::new());
+            disk.turn_off_at(event);
+            let done = run(&scratch, &disk, &every_kind(), design, durability);
+            let after = disk.after_kill();
+            let verified = done.verify(&scratch, &after, design, done.done);
+            verified.unwrap_or_else(|what| panic!("{design}, event {event}: {what}"));
+        }
+    }
+}
+
+#[test]
+fn a_failed_call_loses_nothing() {
+    for durability in [Durability::Commit, Durability::Memory] {
+        let design = Design::SsTree;
+        for event in 0..=events(&every_kind(), design, durability) {
+            let (scratch, disk) = (Scratch::new(), Disk::new());
+            disk.fail_at(event);
+            let done = run(&scratch, &disk, &every_kind(), design, durability);
+            let after = disk.after_kill();
+            let verified = done.verify(&scratch, &after, design, done.done);
+            verified.unwrap_or_else(|what| panic!("event {event}: {what}"));
+        }
+    }
+}
+
+/// Kills at a point of the `after`th entry; returns whether the run got that far.
+fn kill(point: Point, after: usize, design: Design, durability: Durability) -> Result<bool, String> {
+    let (scratch, disk) = (Scratch::new(), Disk::new());
+    let ops = every_kind();
+    kill_at(Some((point, after)));
+    let ended = catch_unwind(AssertUnwindSafe(|| run(&scratch, &disk, &ops, design, durability)));
+    kill_at(None);
+    if ended.is_ok() {
+        return Ok(false);
+    }
+    let found = open(&scratch, &disk, durability).and_then(|pool| state(&pool));
+    let found = found.map_err(|error| format!("{point:?} {after}: {error}"))?;
+    let all = run(&Scratch::new(), &Disk::new(), &ops, design, durability).states;
+    if all.contains(&found) { Ok(true) } else { Err(format!("{point:?} {after}: no state: {found:?}")) }
+}
+
+#[test]
+fn a_kill_at_every_step_of_an_entry_leaves_a_state_that_existed() {
+    quiet();
+    for (design, durability) in
+        [(Design::SsTree, Durability::Memory), (Design::LodgeTree, Durability::Commit)]
+    {
+        for point in [Point::Reserved, Point::Intended, Point::Applied, Point::Complete] {
+            for after in 0.. {
+                if !kill(point, after, design, durability).unwrap() {
+                    assert!(after > 15, "{point:?}: only {after} entries");
+                    break;
+                }
+            }
+        }
+    }
+}
+
+/// Returns whether a power failure before one of these events notices that a step is left out.
+fn is_noticed(skipped: Option<usize>, mut events: impl Iterator<Item = usize>, images: u64) -> bool {
+    let setting = (Design::SsTree, Durability::Commit);
+    events.any(|event| !matches!(catch_unwind(|| fail_at(event, setting, skipped, images)), Ok(Ok(()))))
+}
+
+#[test]
+fn every_step_that_is_left_out_is_noticed() {
+    quiet();
+    let events = events(&every_kind(), Design::SsTree, Durability::Commit);
+    // Damage of the disk shows the others: see `damage.rs` and `segment.rs`.
+    for step in [Mutation::AcknowledgedBeforeSync, Mutation::BlockUnchecked] {
+        let noticed = without(Some(step), || is_noticed(None, 0..=events, 6));
+        assert!(noticed, "nothing notices {step:?}");
+    }
+}
+
+/// Syncs that nothing notices, since another one follows before anything relies on them.
+const REDUNDANT: &[(usize, &str)] = &[];
+
+#[test]
+fn every_sync_that_is_left_out_is_noticed() {
+    quiet();
+    let (scratch, disk) = (Scratch::new(), Disk::new());
+    run(&scratch, &disk, &every_kind(), Design::SsTree, Durability::Commit);
+    let (syncs, last) = (disk.syncs(), disk.events());
+    let near = |sync: usize| (sync + 1..(sync + 14).min(last)).chain([last]);
+    let is_missed = |(number, (event, _)): &(usize, &(usize, String))| {
+        // A name that is lost while a later one is kept is rare.
+        let noticed = is_noticed(Some(*number), near(*event), 12);
+        !noticed && !is_noticed(Some(*number), *event + 1..*event + 7, 120)
+    };
+    let step = if is_thorough() { 1 } else { 8 };
+    let missed = syncs.iter().enumerate().step_by(step).filter(is_missed);
+    let missed: Vec<_> = missed.map(|(number, (_, name))| (number, name.as_str())).collect();
+    assert_eq!(missed, REDUNDANT, "of {} syncs, nothing notices these", syncs.len());
+}

@@ -1,0 +1,68 @@
+//! Several threads, and then the power fails.
+
+use std::sync::atomic::{AtomicU64, Ordering::SeqCst};
+
+use bristlecone_random::Generator as Random;
+
+use super::{Scratch, open};
+use crate::journal::simulated::Disk;
+use crate::{Design, Durability};
+
+const THREADS: u64 = 4;
+
+/// Each thread counts up in its own key, and writes what it has seen of its neighbour's beside it.
+#[test]
+fn nothing_acknowledged_is_lost_and_no_change_appears_without_those_that_it_saw() {
+    for &design in Design::ALL {
+        for seed in 0..6 {
+            let (scratch, disk) = (Scratch::new(), Disk::new());
+            let durability = if seed % 2 == 0 { Durability::Commit } else { Durability::Memory };
+            let pool = open(&scratch, &disk, durability).unwrap();
+            let tree = pool.tree_options("t").design(design).create::<u64, u64>().unwrap();
+            let mut random = Random::new(seed);
+            disk.turn_off_at(disk.events() + 20 + random.index(300));
+            let acknowledged: Vec<AtomicU64> = (0..THREADS).map(|_| AtomicU64::new(0)).collect();
+            std::thread::scope(|scope| {
+                for thread in 0..THREADS {
+                    let (pool, tree, acknowledged) = (&pool, &tree, &acknowledged);
+                    scope.spawn(move || {
+                        for count in 1..2000 {
+                            let seen = tree.get((thread + 1) % THREADS).unwrap().unwrap_or(0);
+                            let done = if count % 3 == 0 {
+                                let mut batch = pool.batch();
+                                batch.insert(tree, thread, count).insert(tree, 100 + thread, seen);
+                                batch.commit()
+                            } else {
+                                tree.upsert(100 + thread, seen).and_then(|()| tree.upsert(thread, count))
+                            };
+                            if done.is_err() {
+                                return;
+                            }
+                            if durability == Durability::Commit {
+                                acknowledged[thread as usize].store(count, SeqCst);
+                            }
+                        }
+                    });
+                }
+            });
+            drop(tree);
+            pool.simulate_crash();
+            let kills = random.below(2) == 0;
+            let image = if kills { disk.after_kill() } else { disk.after_failure(&mut random) };
+            if !kills {
+                scratch.scramble_unless_closed();
+            }
+            let pool = open(&scratch, &image, Durability::Commit).unwrap();
+            let tree = pool.tree::<u64, u64>("t").unwrap();
+            assert!(tree.check().is_empty());
+            for thread in 0..THREADS {
+                let found = tree.get(thread).unwrap().unwrap_or(0);
+                let least = acknowledged[thread as usize].load(SeqCst);
+                assert!(found >= least, "{design}, seed {seed}: {found}, but {least} was acknowledged");
+                let seen = tree.get(100 + thread).unwrap().unwrap_or(0);
+                let is = tree.get((thread + 1) % THREADS).unwrap().unwrap_or(0);
+                assert!(is >= seen, "{design}, seed {seed}: {seen} was seen, but {is} is there");
+            }
+        }
+    }
+}
