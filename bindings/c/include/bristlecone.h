@@ -143,12 +143,6 @@
 #define BRISTLECONE_TO_INCLUDED 2
 
 /**
- * Reports damaged keys and values as `BRISTLECONE_CORRUPTED`, and ends the iteration there. Without this flag the
- * checksums of keys and values are not verified, and data that is invalid for the tree's kinds is left out.
- */
-#define BRISTLECONE_CHECKED 4
-
-/**
  * Success.
  */
 #define BRISTLECONE_OK 0
@@ -309,7 +303,7 @@ typedef struct bristlecone_range {
      */
     size_t to_bytes;
     /**
-     * Any of `BRISTLECONE_FROM_EXCLUDED`, `BRISTLECONE_TO_INCLUDED` and `BRISTLECONE_CHECKED`.
+     * Any of `BRISTLECONE_FROM_EXCLUDED` and `BRISTLECONE_TO_INCLUDED`.
      */
     uint32_t flags;
 } bristlecone_range;
@@ -658,9 +652,9 @@ int bristlecone_iter_close(struct bristlecone_iter *iter);
  * Advances to the next item from the front. The iterator owns its bytes, which are valid until the next call on it.
  * Any of the four pointers may be null.
  *
- * Returns `BRISTLECONE_ABSENT` at the end, and again after that; nothing is written then. `BRISTLECONE_CORRUPTED` (in
- * a range with `BRISTLECONE_CHECKED`) ends the iteration. After `BRISTLECONE_NO_WRITER` the iterator continues at its
- * position when another writer has opened the pool, except in a range with `BRISTLECONE_CHECKED`.
+ * Returns `BRISTLECONE_ABSENT` at the end, and again after that; nothing is written then. Any
+ * other error ends the iteration: `BRISTLECONE_CORRUPTED` at a damaged item, `BRISTLECONE_NO_WRITER` if the writer of a
+ * followed pool has exited.
  */
 int bristlecone_iter_next(const struct bristlecone_iter *iter,
                           const void **key,
@@ -846,8 +840,8 @@ int bristlecone_pool_prefault(const struct bristlecone_pool *pool, uint64_t byte
  * Looks a key up, and copies its value to a buffer of `capacity` bytes. `*value_bytes`, which may be null, is the
  * length of the value, even if it does not fit: then the result is `BRISTLECONE_TOO_SMALL`, and nothing is copied.
  *
- * Returns `BRISTLECONE_ABSENT` if the key does not exist, `BRISTLECONE_CORRUPTED` if its value is invalid for the
- * tree's kind. The buffer is unchanged after any error.
+ * Returns `BRISTLECONE_ABSENT` if the key does not exist, `BRISTLECONE_CORRUPTED` if its record is damaged or
+ * its value is invalid for the tree's kind, or if damage may affect the key. The buffer is unchanged after any error.
  */
 int bristlecone_get(const struct bristlecone_tree *tree,
                     const void *key,
@@ -857,22 +851,11 @@ int bristlecone_get(const struct bristlecone_tree *tree,
                     size_t *value_bytes);
 
 /**
- * Looks a key up like `bristlecone_get`, and verifies the checksums of its record and of those of adjacent keys. This
- * is slower, and returns `BRISTLECONE_CORRUPTED` for damage that `bristlecone_get` does not detect.
- */
-int bristlecone_get_checked(const struct bristlecone_tree *tree,
-                            const void *key,
-                            size_t key_bytes,
-                            void *value,
-                            size_t capacity,
-                            size_t *value_bytes);
-
-/**
  * Looks a key up, and passes its value to the callback without copying it: strings and bytes in place in the pool.
  * Nothing is locked meanwhile.
  *
- * Returns `BRISTLECONE_ABSENT` if the key does not exist, `BRISTLECONE_CORRUPTED` if its value is invalid for the
- * tree's kind. The callback is not called after any error.
+ * Returns `BRISTLECONE_ABSENT` if the key does not exist, `BRISTLECONE_CORRUPTED` if its record is damaged or
+ * its value is invalid for the tree's kind, or if damage may affect the key. The callback is not called after any error.
  */
 int bristlecone_get_with(const struct bristlecone_tree *tree,
                          const void *key,
@@ -927,7 +910,7 @@ int bristlecone_snapshot_get_u64(const struct bristlecone_snapshot *snapshot,
 
 /**
  * Opens an iterator over the snapshot's items of a range of keys; null means all keys. It is used and closed like any
- * other, reports damage as if `BRISTLECONE_CHECKED` were set, and keeps the snapshot open.
+ * other, and keeps the snapshot open.
  *
  * After an error there is no iterator, and `*iter` is unchanged.
  */

@@ -117,7 +117,7 @@ impl DumpArgs {
         let tree = store::tree(pool, &info.name)?;
         let format = self.format(json);
         if !self.no_header {
-            let len = if tree.is_salvaged() { tree.len()? } else { tree.len()? };
+            let len = if tree.is_salvaged() { tree.stats()?.items } else { tree.len()? };
             put(&line(&Header::new(info, len, format, number))?)?;
         }
         let sum = entries(&tree, format, &mut put)?;

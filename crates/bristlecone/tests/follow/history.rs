@@ -91,11 +91,7 @@ fn read<I: Items>(tree: &Tree<I::K, I::V>, known: &[Known], over: &AtomicBool, s
             continue;
         }
         let done = of_key.done.load(SeqCst);
-        let found = if reads.is_multiple_of(2) {
-            tree.get(I::key_ref(&key)).unwrap()
-        } else {
-            tree.get(I::key_ref(&key)).unwrap()
-        };
+        let found = tree.get(I::key_ref(&key)).unwrap();
         let begun = of_key.begun.load(SeqCst);
         assert!(
             is_one_of::<I>(found.as_ref(), done..=begun),

@@ -275,7 +275,7 @@ impl<K: BenchKey, V: BenchValue> Subject<K, V> for TreeStore<K, V> {
 
     #[inline]
     fn get<R>(&self, key: K::Ref<'_>, look: impl Fn(V::Ref<'_>) -> R) -> Result<Option<R>, Error> {
-        Ok(self.tree.get_with(key, look)?)
+        self.tree.get_with(key, look)
     }
 
     #[inline]

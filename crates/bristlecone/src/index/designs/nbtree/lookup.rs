@@ -209,7 +209,19 @@ impl<K: KeyCodec, V: Codec, M: Medium> NbTree<K, V, M> {
         guard: &K::Guard,
         still: impl Fn() -> bool,
     ) -> Result<Option<usize>, Stale> {
-        let mut hits = self.candidates(leaf, tag) & seen & self.shape.all();
+        self.find_among(leaf, self.candidates(leaf, tag) & seen & self.shape.all(), key, guard, still)
+    }
+
+    /// Same as [`find_slot_while`](Self::find_slot_while), among the slots with the key's fingerprint.
+    #[inline(always)]
+    pub(super) fn find_among(
+        &self,
+        leaf: &Leaf,
+        mut hits: u64,
+        key: K::Ref<'_>,
+        guard: &K::Guard,
+        still: impl Fn() -> bool,
+    ) -> Result<Option<usize>, Stale> {
         while hits != 0 {
             let slot = hits.trailing_zeros() as usize;
             let item = self.slot(leaf, slot);

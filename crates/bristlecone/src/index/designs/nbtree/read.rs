@@ -18,7 +18,8 @@ use crate::index::{Read, get_in_leaf};
 /// Result of a read by an unpinned thread.
 #[derive(Clone, Copy)]
 pub(super) enum LockState {
-    /// The words of key and value, or no item, where both are 0 and `EMPTY`.
+    /// The words of key and value. Without an item these are the slots with the key's fingerprint, one bit each, and
+    /// `EMPTY`.
     Found { key: u64, value: u64 },
     /// The leaf is being replaced, or reading the value needs a pinned thread.
     Unclear,
@@ -42,7 +43,7 @@ impl<K: KeyCodec, V: Codec, M: Medium> Read<K, V> for NbTree<K, V, M> {
                 LockState::Found { key: held, value } => match self.at_a_glance(value) {
                     Some(None) if K::INLINE => return Ok(false),
                     Some(None) => {
-                        let similar = self.similar(leaf, tag);
+                        let similar = self.similar(leaf, held);
                         if leaf.incarnation.validate(version) {
                             return self.absent(key, &similar, &guards.0, show);
                         }
@@ -66,11 +67,10 @@ impl<K: KeyCodec, V: Codec, M: Medium> Read<K, V> for NbTree<K, V, M> {
 }
 
 impl<K: KeyCodec, V: Codec, M: Medium> NbTree<K, V, M> {
-    /// Returns the words of all keys of a leaf with this fingerprint.
+    /// Returns the words of the keys in these slots.
     #[inline]
-    fn similar(&self, leaf: &Leaf, tag: Tag) -> SmallVec<[u64; 4]> {
-        let slots = bits(self.candidates(leaf, tag) & self.bitmap(leaf) & self.shape.all());
-        slots.map(|slot| self.slot(leaf, slot).key.load(self.medium())).collect()
+    fn similar(&self, leaf: &Leaf, slots: u64) -> SmallVec<[u64; 4]> {
+        bits(slots).map(|slot| self.slot(leaf, slot).key.load(self.medium())).collect()
     }
 
     /// Reports a key as absent if none of the keys with its fingerprint is damaged.
@@ -113,13 +113,14 @@ impl<K: KeyCodec, V: Codec, M: Medium> NbTree<K, V, M> {
         if seen & FROZEN != 0 {
             return LockState::Unclear;
         }
-        let Ok(found) = self.find_slot_while(leaf, seen, key, tag, guard, still) else {
+        let hits = self.candidates(leaf, tag) & seen & self.shape.all();
+        let Ok(found) = self.find_among(leaf, hits, key, guard, still) else {
             return LockState::Stale;
         };
-        let (mut key, mut value, mut unclear) = (0, EMPTY, false);
+        let (mut key, mut value, mut unclear) = (hits, EMPTY, false);
         if let Some(slot) = found {
             value = self.slot(leaf, slot).value.load(self.medium());
-            if !K::INLINE {
+            if !K::INLINE && value != EMPTY {
                 key = self.slot(leaf, slot).key.load(self.medium());
             }
             unclear = !self.visible_is_durable && leaf.is_flushing(self.shape, slot);
@@ -154,7 +155,11 @@ impl<K: KeyCodec, V: Codec, M: Medium> NbTree<K, V, M> {
                 self.resolve(word)
             });
             let held = slot.map(|slot| self.slot(leaf, slot).key.load(self.medium()));
-            let similar = if K::INLINE { SmallVec::new() } else { self.similar(leaf, tag) };
+            let similar = if K::INLINE {
+                SmallVec::new()
+            } else {
+                self.similar(leaf, self.candidates(leaf, tag) & seen & self.shape.all())
+            };
             self.medium().reached("nbtree read.1");
             if leaf.succession().is_open() {
                 // The cell of the seal may belong to a new leaf by now, and have changed.
