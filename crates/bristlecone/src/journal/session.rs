@@ -207,20 +207,3 @@ fn flush_every(journal: Weak<Journal>, time: Duration) -> Result<()> {
     let started = std::thread::Builder::new().name("bristlecone-journal".to_owned()).spawn(run);
     started.map(drop).map_err(|error| Error::io("starting the thread that syncs the journal", error))
 }
-
-impl Pool {
-    /// Closes the file of the pool, with its journal. After an error it stays in use.
-    ///
-    /// 1. All entries are made durable, then all pages of the pool.
-    /// 2. The manifest says which change of the superblock will close the pool. *A crash before that change: the pool is
-    ///    restored from the journal, or taken over.*
-    /// 3. The superblock is changed.
-    pub(crate) fn close_file(shared: &crate::api::pool::Shared) -> Result<()> {
-        if let Some(journal) = shared.journal.get() {
-            journal.sync()?;
-            shared.file.sync().inspect_err(|_| journal.distrust_pages())?;
-            journal.note_close(shared.file.glance()?.sequence + 1)?;
-        }
-        shared.file.close()
-    }
-}
