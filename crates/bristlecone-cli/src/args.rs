@@ -5,8 +5,8 @@ use bristlecone_cli::output::Output;
 use clap::{CommandFactory, Parser, Subcommand};
 
 use crate::commands::{
-    check, clear, completions, copy, create, del, demo, drop, dump, get, info, load, man, put, rename,
-    resize, scan, top,
+    check, clear, completions, copy, create, del, demo, drop, dump, get, info, journal, load, man, put,
+    rename, resize, scan, top,
 };
 use crate::shell;
 
@@ -64,6 +64,7 @@ pub enum Command {
     Clear(clear::Clear),
     Copy(copy::Copy),
     Resize(resize::Resize),
+    Journal(journal::Journal),
     Shell(shell::Shell),
     #[command(hide = true)]
     Completions(completions::Completions),
@@ -93,6 +94,7 @@ impl Command {
             Self::Clear(args) => args.run(output),
             Self::Copy(args) => args.run(output),
             Self::Resize(args) => args.run(output),
+            Self::Journal(args) => args.run(output),
             Self::Shell(args) => args.run(output),
             Self::Man(args) => args.run(Cli::command(), output),
             Self::Completions(args) => args.run(&mut Cli::command(), output),

@@ -11,6 +11,7 @@ pub mod drop;
 pub mod dump;
 pub mod get;
 pub mod info;
+pub mod journal;
 pub mod load;
 pub mod man;
 pub mod put;

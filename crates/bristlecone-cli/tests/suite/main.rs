@@ -8,6 +8,7 @@ mod demo;
 mod dumps;
 mod entries;
 mod follow;
+mod journals;
 mod kill;
 mod kinds;
 mod loads;

@@ -7,6 +7,7 @@ use std::sync::atomic::Ordering::Relaxed;
 use bristlecone_pm::{Error, Result, trace_span};
 
 use crate::Pool;
+use crate::api::pool::Shared;
 
 impl Pool {
     /// Closes the pool cleanly.
@@ -41,6 +42,21 @@ impl Pool {
     /// ```
     pub fn close(mut self) -> std::result::Result<(), CloseError> {
         self.try_close().map_err(|error| CloseError { pool: self, error })
+    }
+
+    /// Closes the file of the pool, with its journal. After an error it stays in use.
+    ///
+    /// 1. All entries are made durable, then all pages of the pool.
+    /// 2. The manifest says which change of the superblock will close the pool. *A crash before that change: the pool is
+    ///    restored from the journal, or taken over.*
+    /// 3. The superblock is changed.
+    pub(crate) fn close_file(shared: &Shared) -> Result<()> {
+        if let Some(journal) = shared.journal.get() {
+            journal.sync()?;
+            shared.file.sync().inspect_err(|_| journal.distrust_pages())?;
+            journal.note_close(shared.file.glance()?.sequence + 1)?;
+        }
+        shared.file.close()
     }
 
     fn try_close(&mut self) -> Result<()> {

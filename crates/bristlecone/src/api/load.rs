@@ -38,11 +38,6 @@ thread_local! {
     static FILLS: Cell<bool> = const { Cell::new(false) };
 }
 
-/// Returns whether this thread is filling a tree.
-pub(crate) fn fills_a_tree() -> bool {
-    FILLS.get()
-}
-
 /// Panics on a thread that is filling a tree, because it would deadlock with itself.
 pub(crate) fn assert_fills_none() {
     assert!(

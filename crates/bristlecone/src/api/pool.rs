@@ -241,6 +241,11 @@ impl Pool {
         self.0.file.prefault(bytes)
     }
 
+    /// Returns whether a thread holds the lock of the open trees.
+    pub(crate) fn is_open_locked(&self) -> bool {
+        self.0.open.try_lock().is_err()
+    }
+
     pub(crate) fn lock_open(&self) -> MutexGuard<'_, HashMap<TreeId, OpenTree>> {
         assert_fills_none();
         lock(&self.0.open)

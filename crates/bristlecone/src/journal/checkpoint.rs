@@ -33,7 +33,7 @@ const MAGIC: u64 = u64::from_le_bytes(*b"BRISTCHK");
 const VERSION: u64 = 1;
 const HEADER_BYTES: usize = 40;
 const FRAME_BYTES: usize = 16;
-const TREE: u32 = 1;
+pub(super) const TREE: u32 = 1;
 const ITEMS: u32 = 2;
 const END: u32 = 3;
 /// Bytes of items behind which a frame ends.

@@ -72,7 +72,7 @@ impl Head {
     }
 
     pub fn encode(&self) -> u64 {
-        let kind = self.kind as u64 + 1 | if self.aside { u64::from(ASIDE) } else { 0 };
+        let kind = (self.kind as u64 + 1) | if self.aside { u64::from(ASIDE) } else { 0 };
         (self.state as u64 + 1) | kind << 8 | u64::from(self.counts) << 16 | (self.body as u64) << 32
     }
 

@@ -41,6 +41,7 @@ mod deferral;
 mod directory;
 pub(crate) mod entry;
 mod group;
+mod inspect;
 mod log;
 mod manifest;
 mod mutation;
@@ -67,6 +68,7 @@ pub(crate) use self::aside::Items;
 pub(crate) use self::entry::{Directory, push_change};
 use self::entry::{Head, Kind, entry_bytes};
 use self::group::Turn;
+pub use self::inspect::{JournalCounts, JournalFile, JournalFiles};
 use self::log::Log;
 use self::mutation::{Point, reached};
 use self::ring::Ring;
@@ -74,7 +76,6 @@ pub(crate) use self::session::{Plan, create, expect_pages, plan};
 pub use self::setup::Durability;
 pub(crate) use self::setup::Setup;
 use crate::Pool;
-use crate::api::load::fills_a_tree;
 
 /// The part of the ring that one entry may take. The body of a longer one gets a file of its own.
 const SHARE: u64 = 4;
@@ -190,7 +191,8 @@ impl Journal {
 
     #[cold]
     fn checkpoint_now(&self, pool: &Pool) {
-        if !fills_a_tree() && self.wants_checkpoint.swap(false, Relaxed) {
+        // This thread may be the one that has the lock: it fills a tree.
+        if !pool.is_open_locked() && self.wants_checkpoint.swap(false, Relaxed) {
             // The next full segment asks again.
             let _ = self.checkpoint(pool);
         }

@@ -161,7 +161,13 @@ impl Ring {
 
     #[inline]
     fn word(&self, lsn: u64) -> &AtomicU64 {
-        &self.entries()[(lsn / 8) as usize & (self.words - 1)]
+        self.at(self.entries(), lsn)
+    }
+
+    /// Returns the word of an LSN among those of the entries, which a loop asks for once.
+    #[inline]
+    fn at<'a>(&self, entries: &'a [AtomicU64], lsn: u64) -> &'a AtomicU64 {
+        &entries[(lsn / 8) as usize & (self.words - 1)]
     }
 
     /// Returns the bytes for entries.
@@ -194,24 +200,25 @@ impl Ring {
 
     /// Stores an entry whose changes are about to be applied.
     pub fn put(&self, lsn: u64, kind: Kind, aside: bool, body: &[u8]) {
+        let entries = self.entries();
         let head = Head { state: State::Reserved, kind, aside, counts: 0, body: body.len() };
         // First: a kill from here on leaves the length. The next process skips the entry.
-        self.word(lsn).store(head.encode(), Release);
-        self.word(lsn + 8).store(lsn, Relaxed);
+        self.at(entries, lsn).store(head.encode(), Release);
+        self.at(entries, lsn + 8).store(lsn, Relaxed);
         let (words, rest) = body.as_chunks::<8>();
         let mut at = lsn + 16;
         for word in words {
-            self.word(at).store(u64::from_le_bytes(*word), Relaxed);
+            self.at(entries, at).store(u64::from_le_bytes(*word), Relaxed);
             at += 8;
         }
         if !rest.is_empty() {
             let mut last = [0; 8];
             last[..rest.len()].copy_from_slice(rest);
-            self.word(at).store(u64::from_le_bytes(last), Relaxed);
+            self.at(entries, at).store(u64::from_le_bytes(last), Relaxed);
         }
         // The body is complete before the intent, and the intent before the change: a killed process leaves its stores
         // in this order.
-        self.word(lsn).store(Head { state: State::Intent, ..head }.encode(), Release);
+        self.at(entries, lsn).store(Head { state: State::Intent, ..head }.encode(), Release);
     }
 
     /// Replaces a word of an entry's body that has not been completed.
@@ -230,10 +237,11 @@ impl Ring {
 
     /// Returns the end of the complete entries that follow each other from an LSN on.
     pub fn complete_up_to(&self, mut lsn: u64) -> u64 {
+        let entries = self.entries();
         // Behind the room lie the oldest entries once more.
         let end = self.reserved().min(self.freed() + self.bytes());
         while lsn < end {
-            match Head::decode(self.word(lsn).load(Acquire)) {
+            match Head::decode(self.at(entries, lsn).load(Acquire)) {
                 Some(head) if head.state == State::Complete => lsn += head.bytes(),
                 _ => break,
             }
@@ -243,16 +251,18 @@ impl Ring {
 
     /// Copies the bytes between two LSNs.
     pub fn copy(&self, from: u64, to: u64, into: &mut Vec<u8>) {
+        let entries = self.entries();
         into.resize((to - from) as usize, 0);
         for (at, bytes) in into.as_chunks_mut::<8>().0.iter_mut().enumerate() {
-            *bytes = self.word(from + 8 * at as u64).load(Relaxed).to_le_bytes();
+            *bytes = self.at(entries, from + 8 * at as u64).load(Relaxed).to_le_bytes();
         }
     }
 
     /// Removes the entries up to an LSN, which are in a segment.
     pub fn free(&self, to: u64) {
+        let entries = self.entries();
         for lsn in (self.freed_word().load(Relaxed)..to).step_by(8) {
-            self.word(lsn).store(0, Relaxed);
+            self.at(entries, lsn).store(0, Relaxed);
         }
         // Pairs with `has_room`. The word is shared: no process finds an entry beyond the room that it grants.
         self.freed_word().store(to, Release);

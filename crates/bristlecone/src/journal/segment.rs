@@ -88,7 +88,7 @@ impl Block {
     }
 
     /// Returns the block at an offset of a segment's bytes, and its entries, if there is a sound one.
-    fn at<'a>(bytes: &'a [u8], offset: usize, uuid: u128, generation: u64) -> Option<(Self, &'a [u8])> {
+    fn at(bytes: &[u8], offset: usize, uuid: u128, generation: u64) -> Option<(Self, &[u8])> {
         let header: &[u8; BLOCK_HEADER_BYTES] = bytes.get(offset..)?.first_chunk()?;
         let word = |at: usize| header[at..].first_chunk().map_or(0, |word| u64::from_le_bytes(*word));
         let half = |at: usize| header[at..].first_chunk().map_or(0, |half| u32::from_le_bytes(*half));

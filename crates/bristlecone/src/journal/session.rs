@@ -56,11 +56,7 @@ pub(crate) fn plan(setup: &Setup, at: (&Path, bool), found: &Glance, threads: us
     let storage = setup.open(at.0, false)?;
     let manifest = read_manifest(&*storage, found)?;
     if found.was_clean {
-        if manifest.closed == found.sequence {
-            return Ok(Plan::Closed);
-        }
-        let what = "the pool was closed at another time than its journal: one of both is a copy";
-        return Err(Error::corrupted(what, format!("the journal in {}", storage.describe())));
+        return expect_close(&*storage, &manifest, found.sequence).map(|()| Plan::Closed);
     }
     let shared = storage.share(RING, ring::file_bytes(setup.sizes().0))?;
     if owner(&*storage, found).is_some_and(|owner| ring::is_of(&*shared, &owner)) {
@@ -70,16 +66,28 @@ pub(crate) fn plan(setup: &Setup, at: (&Path, bool), found: &Glance, threads: us
     Ok(Plan::Restored)
 }
 
-/// Returns an error if a pool's pages may be worthless, for openings that cannot restore it.
+/// Returns an error if a pool's pages may be worthless or stale, for openings that cannot restore it. `found` is what an
+/// open pool says, whose opening counts as a change of the superblock.
 pub(crate) fn expect_pages(setup: &Setup, path: &Path, found: &Glance) -> Result<()> {
     let storage = setup.open(path, false)?;
+    let manifest = read_manifest(&*storage, found)?;
+    if found.was_clean {
+        return expect_close(&*storage, &manifest, found.sequence - 1);
+    }
     let shared = storage.share(RING, ring::file_bytes(setup.sizes().0))?;
-    let is_whole =
-        found.was_clean || owner(&*storage, found).is_some_and(|owner| ring::is_of(&*shared, &owner));
-    if is_whole {
+    if owner(&*storage, found).is_some_and(|owner| ring::is_of(&*shared, &owner)) {
         return Ok(());
     }
     Err(Error::invalid("the machine stopped while the pool was open: open it for writing, which restores it"))
+}
+
+/// Returns an error if a pool was closed by another change of its superblock than its journal says.
+fn expect_close(storage: &dyn Storage, manifest: &Manifest, sequence: u64) -> Result<()> {
+    if manifest.closed == sequence {
+        return Ok(());
+    }
+    let what = "the pool was closed at another time than its journal: one of both is a copy";
+    Err(Error::corrupted(what, format!("the journal in {}", storage.describe())))
 }
 
 /// Creates the journal of a new pool, which has no name yet.
@@ -198,21 +206,4 @@ fn flush_every(journal: Weak<Journal>, time: Duration) -> Result<()> {
     };
     let started = std::thread::Builder::new().name("bristlecone-journal".to_owned()).spawn(run);
     started.map(drop).map_err(|error| Error::io("starting the thread that syncs the journal", error))
-}
-
-impl Pool {
-    /// Closes the file of the pool, with its journal. After an error it stays in use.
-    ///
-    /// 1. All entries are made durable, then all pages of the pool.
-    /// 2. The manifest says which change of the superblock will close the pool. *A crash before that change: the pool is
-    ///    restored from the journal, or taken over.*
-    /// 3. The superblock is changed.
-    pub(crate) fn close_file(shared: &crate::api::pool::Shared) -> Result<()> {
-        if let Some(journal) = shared.journal.get() {
-            journal.sync()?;
-            shared.file.sync().inspect_err(|_| journal.distrust_pages())?;
-            journal.note_close(shared.file.glance()?.sequence + 1)?;
-        }
-        shared.file.close()
-    }
 }

@@ -30,6 +30,7 @@ mod full_pool;
 mod heap;
 mod hot_key;
 mod index_reuse;
+mod journals;
 mod kill;
 mod kinds;
 mod lock_free;

@@ -124,7 +124,11 @@ fn journals_and_pools_that_do_not_belong_together_are_refused() {
     let new = std::fs::read(&scratch.0).unwrap();
     std::fs::write(&scratch.0, &old).unwrap();
     assert!(matches!(open(&scratch, &disk, Durability::Commit), Err(Error::Corrupted { .. })));
+    let mut reading = Pool::options().read_only(true);
+    reading.journal = options(&disk, Durability::Commit).journal;
+    assert!(matches!(reading.open(&scratch.0), Err(Error::Corrupted { .. })));
     std::fs::write(&scratch.0, &new).unwrap();
+    assert_eq!(reading.open(&scratch.0).unwrap().tree::<u64, u64>("t").unwrap().get(1).unwrap(), Some(2));
     assert_eq!(
         open(&scratch, &disk, Durability::Commit).unwrap().tree::<u64, u64>("t").unwrap().get(1).unwrap(),
         Some(2)

@@ -8,8 +8,10 @@ use super::{Scratch, open};
 use crate::journal::simulated::Disk;
 use crate::{Design, Durability, Error, Pool, Result};
 
+/// The items of a tree.
+pub type Items = BTreeMap<u64, Vec<u8>>;
 /// The items of all trees.
-pub type State = BTreeMap<String, BTreeMap<u64, Vec<u8>>>;
+pub type State = BTreeMap<String, Items>;
 
 /// An operation on a tree by its name, or on the pool.
 #[derive(Clone, Debug)]
@@ -34,7 +36,7 @@ fn value(seed: u64, bytes: usize) -> Vec<u8> {
 impl Op {
     /// Changes a model.
     fn model(&self, state: &mut State) {
-        let tree = |state: &mut State, name: &str, change: &mut dyn FnMut(&mut BTreeMap<u64, Vec<u8>>)| {
+        let tree = |state: &mut State, name: &str, change: &mut dyn FnMut(&mut Items)| {
             change(state.get_mut(name).expect("a tree of the scenario"));
         };
         match *self {

@@ -1,0 +1,161 @@
+//! What the files of a journal say, without opening the pool.
+
+use std::path::Path;
+use std::sync::Arc;
+
+use bristlecone_pm::{Folder, Result, Storage};
+
+use super::checkpoint::frames;
+use super::entry::{self, Kind, broken};
+use super::manifest::{Manifest, checkpoint_name, segment_name};
+use super::restore::replay;
+
+/// The files of a pool's journal: see [`PoolOptions::journal`](crate::PoolOptions::journal). Nothing is changed, and the
+/// pool may be open.
+pub struct JournalFiles {
+    storage: Arc<dyn Storage>,
+    manifest: Manifest,
+}
+
+impl std::fmt::Debug for JournalFiles {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        f.debug_struct("JournalFiles").field("folder", &self.storage.describe()).finish_non_exhaustive()
+    }
+}
+
+/// A file of a journal.
+#[derive(Clone, Debug, PartialEq, Eq)]
+#[non_exhaustive]
+pub struct JournalFile {
+    /// Its name.
+    pub name: String,
+    /// Its length in bytes.
+    pub bytes: u64,
+    /// LSN of its first entry; of a checkpoint, that of its begin.
+    pub first: u64,
+    /// LSN behind its last entry, `None` if it is being written; of a checkpoint, that of its end.
+    pub end: Option<u64>,
+}
+
+/// What [`JournalFiles::verify`] has read.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+#[non_exhaustive]
+pub struct JournalCounts {
+    /// Bytes of the checkpoint's items.
+    pub checkpoint_bytes: u64,
+    /// Trees in the checkpoint.
+    pub trees: u64,
+    /// Entries behind the begin of the checkpoint that count.
+    pub entries: u64,
+    /// Changes of keys in them.
+    pub changes: u64,
+    /// Changes of the directory in them.
+    pub directory: u64,
+    /// LSN at which the journal ends.
+    pub end: u64,
+}
+
+impl JournalFiles {
+    /// Reads the manifest of a folder.
+    ///
+    /// # Errors
+    ///
+    /// [`Error::Corrupted`](crate::Error) for a damaged or missing manifest; [`Error::Newer`](crate::Error); errors of
+    /// the system.
+    pub fn open(folder: impl AsRef<Path>) -> Result<Self> {
+        let storage: Arc<dyn Storage> = Arc::new(Folder::open(folder.as_ref())?);
+        let manifest = Manifest::read(&*storage)?.ok_or_else(|| {
+            bristlecone_pm::Error::corrupted(
+                "the manifest is missing",
+                format!("the journal in {}", storage.describe()),
+            )
+        })?;
+        Ok(Self { storage, manifest })
+    }
+
+    /// Returns the identity of the pool.
+    pub fn uuid(&self) -> String {
+        format!("{:032x}", self.manifest.uuid)
+    }
+
+    /// Returns the checkpoint, and then the segments in the order of their entries.
+    ///
+    /// # Errors
+    ///
+    /// Errors of the system. A missing file has no bytes.
+    pub fn files(&self) -> Result<Vec<JournalFile>> {
+        let bytes = |name: &str| self.storage.open(name)?.map_or(Ok(0), |file| file.bytes());
+        let mut files = Vec::new();
+        if let Some(checkpoint) = self.manifest.checkpoint {
+            let name = checkpoint_name(checkpoint.file);
+            files.push(JournalFile {
+                bytes: bytes(&name)?,
+                name,
+                first: checkpoint.begin,
+                end: Some(checkpoint.end),
+            });
+        }
+        for segment in &self.manifest.segments {
+            let name = segment_name(segment.file);
+            files.push(JournalFile { bytes: bytes(&name)?, name, first: segment.first, end: segment.end });
+        }
+        Ok(files)
+    }
+
+    /// Reads everything that a restored pool would need, and compares all checksums.
+    ///
+    /// # Errors
+    ///
+    /// [`Error::Corrupted`](crate::Error) for damage; [`Error::Newer`](crate::Error); errors of the system. A checkpoint
+    /// that is made meanwhile may remove files before they are read: try again.
+    pub fn verify(&self) -> Result<JournalCounts> {
+        let mut counts = JournalCounts::default();
+        if let Some(checkpoint) = self.manifest.checkpoint {
+            counts.checkpoint_bytes = checkpoint.bytes;
+            frames(&*self.storage, self.manifest.uuid, &checkpoint, &mut |kind, _| {
+                counts.trees += u64::from(kind == super::checkpoint::TREE);
+                Ok(())
+            })?;
+        }
+        let end = replay(&*self.storage, &self.manifest, &mut |entry| {
+            if entry.head.counts == 0 {
+                return Ok(());
+            }
+            counts.entries += 1;
+            let long;
+            let body = match entry.head.aside {
+                true => {
+                    long = super::aside::read(
+                        &*self.storage,
+                        &entry::Aside::decode(entry.body).ok_or_else(broken)?,
+                    )?;
+                    &long
+                }
+                false => entry.body,
+            };
+            match entry.head.kind {
+                Kind::Each => counts.changes += u64::from(entry.head.counts),
+                Kind::All => counts.changes += entry::changes(body)?.len() as u64,
+                kind => {
+                    counts.directory += 1;
+                    let (_, rest) = entry::Directory::of(kind, body).ok_or_else(broken)?;
+                    if !rest.is_empty() {
+                        super::aside::read(&*self.storage, &entry::Aside::decode(rest).ok_or_else(broken)?)?;
+                    }
+                }
+            }
+            Ok(())
+        })?;
+        counts.end = end.lsn;
+        let needed = self.manifest.checkpoint.map_or(0, |checkpoint| checkpoint.end);
+        if end.lsn < needed {
+            let what =
+                format!("it ends at LSN {}, before the end of its checkpoint at LSN {needed}", end.lsn);
+            return Err(bristlecone_pm::Error::corrupted(
+                what,
+                format!("the journal in {}", self.storage.describe()),
+            ));
+        }
+        Ok(counts)
+    }
+}
