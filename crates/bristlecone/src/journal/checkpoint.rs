@@ -268,7 +268,8 @@ impl Journal {
         }
     }
 
-    fn is_checkpointing(&self) -> bool {
+    /// Returns whether a thread makes a checkpoint.
+    pub(super) fn is_checkpointing(&self) -> bool {
         self.checkpointing.try_lock().is_err()
     }
 }

@@ -191,8 +191,9 @@ impl Journal {
 
     #[cold]
     fn checkpoint_now(&self, pool: &Pool) {
-        // This thread may be the one that has the lock: it fills a tree.
-        if !pool.is_open_locked() && self.wants_checkpoint.swap(false, Relaxed) {
+        // This thread may be the one that has the lock: it fills a tree. Writers do not wait for a checkpoint.
+        let may = !pool.is_open_locked() && !self.is_checkpointing();
+        if may && self.wants_checkpoint.swap(false, Relaxed) {
             // The next full segment asks again.
             let _ = self.checkpoint(pool);
         }
