@@ -22,10 +22,9 @@ use bristlecone_pm::sync::wait::{lock, pause};
 use bristlecone_pm::{Error, Result, Storage, StoredFile, TreeEntry, TreeId};
 
 use super::Journal;
-use super::entry::{changes, push_item, push_spec, take_spec};
+use super::entry::{push_item, push_spec};
 use super::log::Log;
 use super::manifest::{Checkpoint, checkpoint_name};
-use super::restore::Rebuilt;
 use crate::Pool;
 use crate::transaction::{AnyTree, sealed::Sealed as _};
 
@@ -81,35 +80,6 @@ fn checksum(uuid: u128, start: [u32; 3], body: &[u8]) -> u32 {
         start.map(u32::to_le_bytes).as_flattened(),
     );
     crc32c::crc32c_append(own, body)
-}
-
-/// Reads a checkpoint into a pool that is being restored.
-///
-/// # Errors
-///
-/// [`Error::Corrupted`] for any damage: a checkpoint that the manifest names is complete.
-pub fn read(
-    storage: &dyn Storage,
-    uuid: u128,
-    checkpoint: &Checkpoint,
-    into: &mut Rebuilt<'_>,
-) -> Result<()> {
-    let mut tree = None;
-    frames(storage, uuid, checkpoint, &mut |kind, mut body| {
-        let broken = || Error::corrupted("a frame that cannot be read", checkpoint_name(checkpoint.file));
-        if kind == TREE {
-            let (id, rest) = body.split_first_chunk().ok_or_else(broken)?;
-            body = rest;
-            let id = TreeId(u32::from_le_bytes(*id));
-            into.filled()?;
-            into.create(id, &take_spec(&mut body).ok_or_else(broken)?)?;
-            tree = Some(id);
-        } else {
-            into.fill(tree.ok_or_else(broken)?, changes(body)?)?;
-        }
-        Ok(())
-    })?;
-    into.filled()
 }
 
 /// Calls `visit` with the kind and body of each frame but the last.
@@ -268,7 +238,8 @@ impl Journal {
         }
     }
 
-    fn is_checkpointing(&self) -> bool {
+    /// Returns whether a thread makes a checkpoint.
+    pub(super) fn is_checkpointing(&self) -> bool {
         self.checkpointing.try_lock().is_err()
     }
 }

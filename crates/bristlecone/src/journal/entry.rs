@@ -8,8 +8,7 @@
 
 use bristlecone_pm::{Error, Result, TreeId, TreeSpec};
 
-use crate::index::parts::codec::Item;
-use crate::index::parts::encoded::Encoded;
+use crate::index::parts::encoded::{Encoded, Item};
 use crate::transaction::record::{self, Change};
 
 /// Bytes before the body.

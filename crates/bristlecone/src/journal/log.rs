@@ -67,7 +67,7 @@ impl Log {
         Ok(Self { storage, manifest, segment_bytes, file, generation, offset, written, durable, buffer })
     }
 
-    /// Returns whether the segments have more than so many bytes, and more than the last checkpoint.
+    /// Returns whether the segments have more than `bytes` bytes, and more than the last checkpoint.
     pub fn is_over(&self, bytes: u64) -> bool {
         let least = self.manifest.checkpoint.map_or(0, |checkpoint| checkpoint.bytes).max(bytes);
         self.manifest.segments.len() as u64 * self.segment_bytes > least
@@ -138,7 +138,7 @@ impl Log {
         Ok(())
     }
 
-    /// Ends the segment durably, and begins another one with room for a block of so many bytes of entries.
+    /// Ends the segment durably, and begins another one with room for a block of `entries` bytes.
     fn roll(&mut self, entries: usize) -> Result<()> {
         self.sync()?;
         let bytes = self.segment_bytes.max((PAGE_BYTES + block_bytes(entries)) as u64);

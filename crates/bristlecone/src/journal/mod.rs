@@ -11,7 +11,7 @@
 //! 2. It changes the trees.
 //! 3. It marks the entry as complete, with how many of its changes count: none if the trees refused them. It releases
 //!    the locks. *A kill between 1 and 3: the next process completes the entry with the values that the trees have for its
-//!    keys. Nobody else has changed them since.*
+//!    keys. No other thread has changed them since.*
 //! 4. It waits until the entry is durable, if its durability asks for that.
 //!
 //! A thread that has seen a change reserves after it. Therefore every prefix of the entries is a state that existed.
@@ -96,7 +96,7 @@ pub(crate) struct Journal {
     checkpointing: Mutex<()>,
     /// Bytes of segments behind which a writer makes a checkpoint.
     checkpoint_bytes: u64,
-    /// Set if there are so many.
+    /// Set once the segments have that size.
     wants_checkpoint: AtomicBool,
     /// Number of the tree that a checkpoint reads; all ones for none.
     scanned: AtomicU64,
@@ -191,8 +191,9 @@ impl Journal {
 
     #[cold]
     fn checkpoint_now(&self, pool: &Pool) {
-        // This thread may be the one that has the lock: it fills a tree.
-        if !pool.is_open_locked() && self.wants_checkpoint.swap(false, Relaxed) {
+        // This thread may be the one that has the lock: it fills a tree. Writers do not wait for a checkpoint.
+        let may = !pool.is_open_locked() && !self.is_checkpointing();
+        if may && self.wants_checkpoint.swap(false, Relaxed) {
             // The next full segment asks again.
             let _ = self.checkpoint(pool);
         }

@@ -55,7 +55,7 @@ thread_local! {
     static POINT: std::cell::Cell<Option<(Point, usize)>> = const { std::cell::Cell::new(None) };
 }
 
-/// Kills the thread when it has passed a point so many times, and reaches it once more.
+/// Kills the thread when it reaches a point after it has passed it the given number of times.
 #[cfg(test)]
 pub fn kill_at(point: Option<(Point, usize)>) {
     POINT.set(point);

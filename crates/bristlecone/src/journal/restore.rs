@@ -14,8 +14,8 @@ use bristlecone_pm::{At, Error, Glance, Native, PoolFile, Result, Storage, TreeE
 
 use super::aside;
 use super::checkpoint;
-use super::entry::{self, Aside, Directory, Entry, Kind, broken, changes};
-use super::manifest::{Manifest, segment_name};
+use super::entry::{self, Aside, Directory, Entry, Kind, broken, changes, take_spec};
+use super::manifest::{Checkpoint, Manifest, checkpoint_name, segment_name};
 use super::mutation::{Mutation, is_mutated};
 use super::segment::{End, Read};
 use crate::Pool;
@@ -42,7 +42,7 @@ pub fn restore(
     let (trees, waiting, changes) = Default::default();
     let mut rebuilt = Rebuilt { file: unnamed.pool(), pool: &to, storage, trees, waiting, changes, threads };
     if let Some(checkpoint) = manifest.checkpoint {
-        checkpoint::read(storage, manifest.uuid, &checkpoint, &mut rebuilt)?;
+        read_checkpoint(storage, manifest.uuid, &checkpoint, &mut rebuilt)?;
     }
     let end = replay(storage, manifest, &mut |entry| rebuilt.apply(entry))?;
     rebuilt.apply_waiting()?;
@@ -66,6 +66,35 @@ pub fn restore(
     }
     manifest.write(storage)?;
     unnamed.replace()
+}
+
+/// Reads a checkpoint into a pool that is being restored.
+///
+/// # Errors
+///
+/// [`Error::Corrupted`] for any damage: a checkpoint that the manifest names is complete.
+fn read_checkpoint(
+    storage: &dyn Storage,
+    uuid: u128,
+    from: &Checkpoint,
+    into: &mut Rebuilt<'_>,
+) -> Result<()> {
+    let mut tree = None;
+    checkpoint::frames(storage, uuid, from, &mut |kind, mut body| {
+        let broken = || Error::corrupted("a frame that cannot be read", checkpoint_name(from.file));
+        if kind == checkpoint::TREE {
+            let (id, rest) = body.split_first_chunk().ok_or_else(broken)?;
+            body = rest;
+            let id = TreeId(u32::from_le_bytes(*id));
+            into.filled()?;
+            into.create(id, &take_spec(&mut body).ok_or_else(broken)?)?;
+            tree = Some(id);
+        } else {
+            into.fill(tree.ok_or_else(broken)?, changes(body)?)?;
+        }
+        Ok(())
+    })?;
+    into.filled()
 }
 
 /// Calls `visit` with every entry from the begin of the checkpoint on; returns where the last segment ends.

@@ -43,7 +43,7 @@ pub fn header(uuid: u128, segment: &Segment) -> Vec<u8> {
     bytes
 }
 
-/// Returns the bytes of a block with so many bytes of entries.
+/// Returns the bytes of a block with `entries` bytes of entries.
 pub fn block_bytes(entries: usize) -> usize {
     (BLOCK_HEADER_BYTES + entries).next_multiple_of(PAGE_BYTES)
 }

@@ -23,11 +23,11 @@ const RING: &str = "ring";
 /// What is to be done with the journal of a pool once its file is open.
 #[derive(Debug)]
 pub(crate) enum Plan {
-    /// The pages of the pool are complete: the journal goes on where it ended.
+    /// The pages of the pool are complete: the journal continues where it ended.
     Closed,
     /// A process was killed: what it left in the ring is taken over.
     Killed,
-    /// The file was replaced by one that was restored: it must be opened anew.
+    /// The file was replaced by one that was restored: it must be opened again.
     Restored,
 }
 

@@ -53,7 +53,7 @@ pub fn take_over(
     Ok(())
 }
 
-/// The trees of a pool that nobody uses yet.
+/// The trees of a pool that has no users yet.
 struct Trees<'a> {
     pool: &'a Pool,
     entries: Vec<TreeEntry>,

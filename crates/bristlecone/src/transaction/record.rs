@@ -4,8 +4,7 @@ use std::collections::HashSet;
 
 use bristlecone_pm::{Error, Result, TreeId};
 
-use crate::index::parts::codec::Item;
-use crate::index::parts::encoded::Encoded;
+use crate::index::parts::encoded::{Encoded, Item};
 
 /// The key is a record, preceded by its length.
 const KEY_RECORD: u8 = 1;

@@ -37,13 +37,17 @@ fn the_format_is_golden() {
 
 #[test]
 fn every_domain_and_state_comes_back() {
-    for domain in [Domain::Process, Domain::Adr, Domain::Eadr, Domain::Msync] {
+    for domain in [Domain::Process, Domain::Adr, Domain::Eadr, Domain::Msync, Domain::Journal] {
         for clean in [false, true] {
             let contents = Contents { domain, clean, ..CONTENTS };
             assert_eq!(parse(&contents.to_superblock(), Access::Write).unwrap(), contents);
         }
     }
-    assert!(matches!(of((11, 4), Access::Write), Err(Error::Corrupted { .. })), "there is no such domain");
+    assert!(
+        matches!(of((11, 4), Access::Write), Err(Error::Corrupted { .. })),
+        "a journal without its feature"
+    );
+    assert!(matches!(of((11, 5), Access::Write), Err(Error::Corrupted { .. })), "there is no such domain");
 }
 
 /// A newer version may add features that older versions must not write, or must not even read.
@@ -57,7 +61,9 @@ fn unknown_features_forbid_writing_or_everything() {
         assert_eq!(under_way, Contents { intent: true, ..CONTENTS });
         let paged = of((3, INCOMPAT_LOG_CHECKS | INCOMPAT_PAGES), access).unwrap();
         assert_eq!(paged, Contents { pages: true, ..CONTENTS });
-        for bit in [4, 5, 31, 63] {
+        let journal = of((3, INCOMPAT_LOG_CHECKS | INCOMPAT_JOURNAL), access);
+        assert!(matches!(journal, Err(Error::Corrupted { .. })), "a journal without its domain");
+        for bit in [5, 6, 31, 63] {
             assert!(matches!(of((3, 1 << bit), access), Err(Error::Newer { .. })));
             let writes = access == Access::Write;
             match of((4, 1 << bit), access) {

@@ -6,21 +6,12 @@ use bristlecone_pm::sync::epoch::Guard;
 use bristlecone_pm::{Flushed, Issue, Liveness, Medium, Records, Result, Step};
 use smallvec::SmallVec;
 
-use super::encoded::Encoded;
+use super::encoded::{Encoded, Item};
 use super::separators::Separators;
 
 /// Maximum number of keys that descend a tree together. Their lines are fetched concurrently, up to the limit of a
 /// core, and their flushes share a fence.
 pub const GROUP: usize = 16;
-
-/// A borrowed key or value of any codec.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum Item<'a> {
-    /// A word.
-    Word(u64),
-    /// A record's bytes.
-    Bytes(&'a [u8]),
-}
 
 /// The storage of keys or values.
 pub trait Codec: Send + Sync + 'static {

@@ -1,7 +1,5 @@
 //! Codec-independent keys and values.
 
-use super::codec::Item;
-
 /// A key or value in stored form. Those of one tree have the order of its keys.
 #[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub enum Encoded {
@@ -30,4 +28,13 @@ impl Encoded {
             Self::Bytes(bytes) => bytes.len(),
         }
     }
+}
+
+/// A borrowed key or value of any codec.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Item<'a> {
+    /// A word.
+    Word(u64),
+    /// A record's bytes.
+    Bytes(&'a [u8]),
 }

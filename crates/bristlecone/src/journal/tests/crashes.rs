@@ -140,8 +140,30 @@ fn every_step_that_is_left_out_is_noticed() {
     }
 }
 
-/// Syncs that nothing notices, since another one follows before anything relies on them.
-const REDUNDANT: &[(usize, &str)] = &[];
+/// Syncs that this scenario does not need: that of a close whose pool is opened again before anything fails. See
+/// [`a_closed_pool_needs_its_manifest`].
+const OF_CLOSE: &[(usize, &str)] = &[(34, "names")];
+
+#[test]
+fn a_closed_pool_needs_its_manifest() {
+    let closed = |skips: bool| {
+        let (scratch, disk) = (Scratch::new(), Disk::new());
+        let pool = open(&scratch, &disk, Durability::Commit).unwrap();
+        pool.tree::<u64, u64>("t").unwrap().upsert(1, 2).unwrap();
+        // The close syncs the new manifest, and then its name.
+        disk.skip_sync(skips.then_some(disk.syncs().len() + 1));
+        pool.close().unwrap();
+        (0..20).all(|seed| {
+            let image = disk.after_failure(&mut Random::new(seed));
+            let copy = Scratch::new();
+            std::fs::copy(&scratch.0, &copy.0).unwrap();
+            open(&copy, &image, Durability::Commit)
+                .is_ok_and(|pool| pool.tree::<u64, u64>("t").is_ok_and(|tree| tree.get(1) == Some(2)))
+        })
+    };
+    assert!(closed(false));
+    assert!(!closed(true), "nothing notices the missing sync of a close");
+}
 
 #[test]
 fn every_sync_that_is_left_out_is_noticed() {
@@ -158,5 +180,6 @@ fn every_sync_that_is_left_out_is_noticed() {
     let step = if is_thorough() { 1 } else { 8 };
     let missed = syncs.iter().enumerate().step_by(step).filter(is_missed);
     let missed: Vec<_> = missed.map(|(number, (_, name))| (number, name.as_str())).collect();
-    assert_eq!(missed, REDUNDANT, "of {} syncs, nothing notices these", syncs.len());
+    let missed: Vec<_> = missed.into_iter().filter(|sync| !OF_CLOSE.contains(sync)).collect();
+    assert!(missed.is_empty(), "of {} syncs, nothing notices {missed:?}", syncs.len());
 }

@@ -1,4 +1,4 @@
-//! A process is killed again and again, and sometimes the machine seems to have started anew meanwhile.
+//! A process is killed again and again, and sometimes the machine seems to have been started again meanwhile.
 
 use std::io::{BufRead, BufReader, Write};
 use std::path::Path;

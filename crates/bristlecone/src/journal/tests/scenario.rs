@@ -217,7 +217,7 @@ impl Run {
         if !allowed.contains(&found) {
             return Err(format!("after {} operations, {from} durable: another state: {found:?}", self.done));
         }
-        // It goes on.
+        // It can be used.
         let tree = pool
             .tree_options("after")
             .design(design)
