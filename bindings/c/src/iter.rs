@@ -47,7 +47,7 @@ struct State {
 enum Items {
     Words(Box<Range<'static, u64, u64>>),
     Any(dynamic::Range<'static>),
-    Then(SnapshotRange<'static, dynamic::Tree>),
+    Then(Box<SnapshotRange<'static, dynamic::Tree>>),
 }
 
 /// An end of an iterator.
@@ -114,7 +114,7 @@ impl Iter {
         let (tree, snapshot) = (Box::new(open.tree.clone()), Arc::clone(&then.begun));
         // SAFETY: in a box and an `Arc`, which `State` drops after its items; the results of these do not borrow.
         let (of_tree, of_snapshot) = unsafe { (extend(&*tree), extend(&*snapshot)) };
-        let items = Items::Then(of_snapshot.tree(of_tree).range(bounds.keys));
+        let items = Items::Then(Box::new(of_snapshot.tree(of_tree).range(bounds.keys)));
         Ok(Self::of(open, items, (tree, None, Some(snapshot))))
     }
 
@@ -138,7 +138,7 @@ impl State {
         let item = match &mut self.items {
             Items::Words(items) => end.next(&mut **items).transpose()?,
             Items::Any(items) => end.next(items).transpose()?.map(words_of).transpose()?,
-            Items::Then(items) => end.next(items).transpose()?.map(words_of).transpose()?,
+            Items::Then(items) => end.next(&mut **items).transpose()?.map(words_of).transpose()?,
         };
         there(item)
     }
@@ -152,7 +152,7 @@ impl State {
         let item = match &mut self.items {
             Items::Words(_) => None,
             Items::Any(items) => end.next(items).transpose()?,
-            Items::Then(items) => end.next(items).transpose()?,
+            Items::Then(items) => end.next(&mut **items).transpose()?,
         };
         let (key, value) = self.shown.insert(there(item)?);
         self.packed.0.clear();

@@ -33,16 +33,17 @@ fn main() -> Result<()> {
     let start = Instant::now();
     let values: Vec<u64> = if many {
         let mut values = Vec::with_capacity(keys.len());
-        tree.get_many(&keys, &mut values);
+        tree.get_many(&keys, &mut values)?;
         values.into_iter().map(Option::unwrap_or_default).collect()
     } else {
-        keys.iter().map(|&key| tree.get(key).unwrap_or_default()).collect()
+        keys.iter().map(|&key| Ok(tree.get(key)?.unwrap_or_default())).collect::<Result<_>>()?
     };
     println!("get {}", start.elapsed().as_nanos());
     assert!(black_box(&values) == &keys, "other values than were written");
     let start = Instant::now();
     let (mut scanned, mut values) = (Vec::new(), Vec::new());
-    for (key, value) in &tree {
+    for item in &tree {
+        let (key, value) = item?;
         scanned.push(key);
         values.push(value);
     }
