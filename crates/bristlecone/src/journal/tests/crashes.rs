@@ -157,8 +157,9 @@ fn a_closed_pool_needs_its_manifest() {
             let image = disk.after_failure(&mut Random::new(seed));
             let copy = Scratch::new();
             std::fs::copy(&scratch.0, &copy.0).unwrap();
-            open(&copy, &image, Durability::Commit)
-                .is_ok_and(|pool| pool.tree::<u64, u64>("t").is_ok_and(|tree| tree.get(1) == Some(2)))
+            open(&copy, &image, Durability::Commit).is_ok_and(|pool| {
+                pool.tree::<u64, u64>("t").is_ok_and(|tree| tree.get(1).is_ok_and(|held| held == Some(2)))
+            })
         })
     };
     assert!(closed(false));
