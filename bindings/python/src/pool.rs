@@ -278,7 +278,7 @@ impl Pool {
         self.shared.read_only
     }
 
-    /// Returns the durability domain: "process", "adr", "eadr" or "msync".
+    /// Returns the durability domain: "process", "adr", "eadr", "msync" or "journal".
     #[getter]
     fn domain(&self) -> String {
         self.shared.domain.to_string()

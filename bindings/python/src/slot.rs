@@ -112,7 +112,7 @@ impl Shared {
             let mut trees = lock(&self.trees);
             let slot = trees.get(name).and_then(Weak::upgrade).filter(|slot| !slot.gate.is_closed());
             Ok(slot.unwrap_or_else(|| {
-                let slot = Arc::new(Slot::new(tree, self.domain == Domain::Msync));
+                let slot = Arc::new(Slot::new(tree, matches!(self.domain, Domain::Msync | Domain::Journal)));
                 trees.retain(|_, slot| slot.strong_count() > 0);
                 trees.insert(name.to_owned(), Arc::downgrade(&slot));
                 slot
