@@ -38,7 +38,7 @@ class _Functions(Protocol):
     def loads(self, stored: Any, /) -> Any: ...
 
 _Codec: TypeAlias = _Functions | tuple[Callable[[Any], str | bytes], Callable[[Any], Any]]
-_Domain: TypeAlias = Literal["process", "adr", "eadr", "msync"]
+_Domain: TypeAlias = Literal["process", "adr", "eadr", "msync", "journal"]
 
 class _TreeAbout(TypedDict):
     key: str
