@@ -97,7 +97,7 @@ fn help_and_completions() {
     assert!(help.contains("Exit codes:") && help.contains("130"));
     for command in [
         "shell", "top", "demo", "create", "info", "check", "put", "get", "del", "scan", "load", "dump",
-        "drop", "rename", "clear", "copy", "resize",
+        "drop", "rename", "clear", "copy", "resize", "journal",
     ] {
         assert!(help.contains(command), "{command}");
         assert!(bench.run(&format!("{command} --help")).ok().contains("--json"), "{command}");
@@ -129,7 +129,7 @@ fn manual_pages() {
     bench.run("man").refused(2, "<DIR>");
     bench.run("man @pages").refused(4, "no folder");
     std::fs::create_dir(bench.path("pages")).unwrap();
-    assert!(bench.run("man @pages").ok().starts_with("19 pages in "));
+    assert!(bench.run("man @pages").ok().starts_with("20 pages in "));
     let read = |name: &str| std::fs::read_to_string(bench.path("pages").join(name)).unwrap();
     let page = read("bristlecone.1");
     assert!(page.starts_with(".ie") && page.contains(".TH") && page.contains("bristlecone\\-scan"), "{page}");
