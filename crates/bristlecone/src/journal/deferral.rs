@@ -41,7 +41,7 @@ impl Pool {
     /// # let pool = bristlecone::Pool::temporary()?;
     /// let squares = pool.tree::<u64, u64>("squares")?;
     /// pool.deferred(|| (0..1000).try_for_each(|number| squares.upsert(number, number * number)))?;
-    /// assert_eq!(squares.len(), 1000); // durable
+    /// assert_eq!(squares.len()?, 1000); // durable
     /// # Ok::<(), bristlecone::Error>(())
     /// ```
     pub fn deferred<R>(&self, run: impl FnOnce() -> Result<R>) -> Result<R> {
