@@ -67,7 +67,10 @@ impl View {
     }
 
     fn __bool__(&self, py: Python<'_>) -> PyResult<bool> {
-        self.tree.get().slot.read(py, |tree| Ok(tree.range_within(&self.bounds)?.next().is_some()))
+        self.tree
+            .get()
+            .slot
+            .read(py, |tree| Ok(tree.range_within(&self.bounds)?.next().transpose()?.is_some()))
     }
 
     fn __contains__(&self, py: Python<'_>, it: &Bound<'_, PyAny>) -> PyResult<bool> {
