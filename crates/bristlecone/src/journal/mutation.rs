@@ -20,6 +20,8 @@ pub enum Mutation {
     AcknowledgedBeforeSync,
     /// A kill's incomplete entries are left out.
     IntentsIgnored,
+    /// The name of the manifest that a killed process left is not synced.
+    NamesUnsynced,
     /// A restored pool writes on behind the last block.
     SegmentContinued,
 }

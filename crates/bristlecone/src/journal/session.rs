@@ -11,6 +11,7 @@ use super::aside::Asides;
 use super::group::Turn;
 use super::log::Log;
 use super::manifest::{Manifest, segment_name};
+use super::mutation::{Mutation, is_mutated};
 use super::restore::{end_of, restore};
 use super::ring::{self, Owner, Ring, Takeover};
 use super::takeover::take_over;
@@ -33,6 +34,13 @@ pub(crate) enum Plan {
 
 fn owner(storage: &dyn Storage, found: &Glance) -> Option<Owner> {
     Some(Owner { uuid: found.uuid, boot: storage.boot()?, inode: found.inode })
+}
+
+/// Returns whether the process that had the pool open was killed under the running kernel: its pages are whole.
+fn is_killed(setup: &Setup, storage: &dyn Storage, found: &Glance) -> Result<bool> {
+    let ring = storage.shared(RING, ring::file_bytes(setup.sizes().0))?;
+    let owner = owner(storage, found);
+    Ok(ring.zip(owner).is_some_and(|(ring, owner)| ring::is_of(&*ring, &owner)))
 }
 
 fn read_manifest(storage: &dyn Storage, found: &Glance) -> Result<Manifest> {
@@ -58,8 +66,7 @@ pub(crate) fn plan(setup: &Setup, at: (&Path, bool), found: &Glance, threads: us
     if found.was_clean {
         return expect_close(&*storage, &manifest, found.sequence).map(|()| Plan::Closed);
     }
-    let shared = storage.share(RING, ring::file_bytes(setup.sizes().0))?;
-    if owner(&*storage, found).is_some_and(|owner| ring::is_of(&*shared, &owner)) {
+    if is_killed(setup, &*storage, found)? {
         return Ok(Plan::Killed);
     }
     restore(&*storage, &manifest, found, at, threads)?;
@@ -74,8 +81,7 @@ pub(crate) fn expect_pages(setup: &Setup, path: &Path, found: &Glance) -> Result
     if found.was_clean {
         return expect_close(&*storage, &manifest, found.sequence - 1);
     }
-    let shared = storage.share(RING, ring::file_bytes(setup.sizes().0))?;
-    if owner(&*storage, found).is_some_and(|owner| ring::is_of(&*shared, &owner)) {
+    if is_killed(setup, &*storage, found)? {
         return Ok(());
     }
     Err(Error::invalid("the machine stopped while the pool was open: open it for writing, which restores it"))
@@ -130,6 +136,11 @@ impl Journal {
         let found = pool.0.file.glance()?;
         let manifest = read_manifest(&*storage, &found)?;
         let shared = storage.share(RING, ring::file_bytes(setup.sizes().0))?;
+        if matches!(plan, Plan::Killed) && !is_mutated(Mutation::NamesUnsynced) {
+            // The killed process may have given the manifest its name, and not synced it. Entries that it does not name
+            // would be lost, and so would files that only the one before it names.
+            storage.sync()?;
+        }
         for name in storage.list()? {
             if !manifest.has(&name) {
                 storage.remove(&name)?;

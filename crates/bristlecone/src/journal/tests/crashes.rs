@@ -1,10 +1,11 @@
 //! Crashes at every write and sync, kills at every step of an entry, and steps that are left out.
 
+use std::collections::BTreeSet;
 use std::panic::{AssertUnwindSafe, catch_unwind};
 
 use bristlecone_random::Generator as Random;
 
-use super::scenario::{Op, every_kind, run, state};
+use super::scenario::{Op, State, every_kind, run, state};
 use super::{Scratch, open, quiet};
 use crate::journal::mutation::{Mutation, Point, kill_at, without};
 use crate::journal::simulated::Disk;
@@ -61,32 +62,80 @@ fn a_power_failure_leaves_a_state_that_existed_without_commits() {
     }
 }
 
-#[test]
-fn a_kill_before_every_event_loses_nothing() {
-    for (design, durability) in [(Design::NbTree, Durability::Commit), (Design::WoTree, Durability::Memory)] {
-        for event in 0..=events(&every_kind(), design, durability) {
-            let (scratch, disk) = (Scratch::new(), Disk::new());
-            disk.turn_off_at(event);
-            let done = run(&scratch, &disk, &every_kind(), design, durability);
-            let after = disk.after_kill();
-            let verified = done.verify(&scratch, &after, design, done.done);
-            verified.unwrap_or_else(|what| panic!("{design}, event {event}: {what}"));
+/// Lets the power fail after the opening that found a state: it is still there.
+fn survives_a_power_failure(
+    scratch: &Scratch,
+    disk: &Disk,
+    found: &State,
+    seed: usize,
+) -> Result<(), String> {
+    scratch.scramble_unless_closed();
+    let image = disk.after_failure(&mut Random::new(seed as u64));
+    let again = open(scratch, &image, Durability::Commit).and_then(|pool| state(&pool));
+    let mut again = again.map_err(|error| format!("after a power failure: {error}"))?;
+    again.remove("after");
+    let names: BTreeSet<_> = again.keys().chain(found.keys()).collect();
+    let keys =
+        |state: &State, name: &str| state.get(name).map(|tree| tree.keys().copied().collect::<Vec<_>>());
+    match names.into_iter().find(|name| again.get(*name) != found.get(*name)) {
+        None => Ok(()),
+        Some(name) => {
+            let (had, has) = (keys(found, name), keys(&again, name));
+            Err(format!("tree {name} had keys {had:?}, and has {has:?} after a power failure"))
+        }
+    }
+}
+
+/// Kills the process before an event, or lets the event fail. The next process finds everything, and a power failure
+/// after it, too.
+fn stop_before(event: usize, fails: bool, design: Design, durability: Durability) -> Result<(), String> {
+    let (scratch, disk) = (Scratch::new(), Disk::new());
+    if fails {
+        disk.fail_at(event)
+    } else {
+        disk.turn_off_at(event)
+    };
+    let done = run(&scratch, &disk, &every_kind(), design, durability);
+    let after = disk.after_kill();
+    let found = done.verify(&scratch, &after, design, done.done);
+    found
+        .and_then(|found| survives_a_power_failure(&scratch, &after, &found, event))
+        .map_err(|what| format!("{design}, event {event}: {what}"))
+}
+
+/// Stops all designs before events: without thoroughness, each of them before a third.
+fn stop_before_events(fails: bool) {
+    let step = if is_thorough() { 1 } else { 3 };
+    for &design in Design::ALL {
+        for durability in [Durability::Commit, Durability::Memory] {
+            for event in (design as usize % step..=events(&every_kind(), design, durability)).step_by(step) {
+                stop_before(event, fails, design, durability).unwrap();
+            }
         }
     }
 }
 
 #[test]
+fn a_kill_before_every_event_loses_nothing() {
+    stop_before_events(false);
+}
+
+#[test]
 fn a_failed_call_loses_nothing() {
-    for durability in [Durability::Commit, Durability::Memory] {
-        let design = Design::SsTree;
-        for event in 0..=events(&every_kind(), design, durability) {
-            let (scratch, disk) = (Scratch::new(), Disk::new());
-            disk.fail_at(event);
-            let done = run(&scratch, &disk, &every_kind(), design, durability);
-            let after = disk.after_kill();
-            let verified = done.verify(&scratch, &after, design, done.done);
-            verified.unwrap_or_else(|what| panic!("event {event}: {what}"));
-        }
+    stop_before_events(true);
+}
+
+#[test]
+fn steps_around_a_kill_that_are_left_out_are_noticed() {
+    quiet();
+    for (step, design, durability) in [
+        (Mutation::FreedBeforeWritten, Design::WoTree, Durability::Memory),
+        (Mutation::NamesUnsynced, Design::NbTree, Durability::Commit),
+    ] {
+        let events = events(&every_kind(), design, durability);
+        let is_noticed =
+            |event| !matches!(catch_unwind(|| stop_before(event, false, design, durability)), Ok(Ok(())));
+        assert!(without(Some(step), || (0..=events).any(is_noticed)), "nothing notices {step:?}");
     }
 }
 
@@ -100,10 +149,18 @@ fn kill(point: Point, after: usize, design: Design, durability: Durability) -> R
     if ended.is_ok() {
         return Ok(false);
     }
-    let found = open(&scratch, &disk, durability).and_then(|pool| state(&pool));
+    let found = open(&scratch, &disk, durability).and_then(|pool| {
+        let found = state(&pool);
+        pool.simulate_crash();
+        found
+    });
     let found = found.map_err(|error| format!("{point:?} {after}: {error}"))?;
     let all = run(&Scratch::new(), &Disk::new(), &ops, design, durability).states;
-    if all.contains(&found) { Ok(true) } else { Err(format!("{point:?} {after}: no state: {found:?}")) }
+    if !all.contains(&found) {
+        return Err(format!("{point:?} {after}: no state: {found:?}"));
+    }
+    let survives = survives_a_power_failure(&scratch, &disk, &found, after);
+    survives.map(|()| true).map_err(|what| format!("{point:?} {after}: {what}"))
 }
 
 #[test]

@@ -200,14 +200,14 @@ pub fn state(pool: &Pool) -> Result<State> {
 
 impl Run {
     /// Opens the pool after a crash, and compares it with the states that the crash may leave: those from the last
-    /// durable one on.
+    /// durable one on. Returns the state that it has.
     pub fn verify(
         &self,
         scratch: &Scratch,
         disk: &Disk,
         design: Design,
         from: usize,
-    ) -> std::result::Result<(), String> {
+    ) -> std::result::Result<State, String> {
         let pool = match open(scratch, disk, Durability::Commit) {
             Ok(pool) => pool,
             Err(error) => return Err(format!("after {} operations: {error}", self.done)),
@@ -226,7 +226,7 @@ impl Run {
         tree.upsert(1, b"after").map_err(|error| error.to_string())?;
         drop(tree);
         pool.simulate_crash();
-        Ok(())
+        Ok(found)
     }
 
     /// Lets the power fail, and verifies what is left. `scratch` gets another content.
