@@ -22,7 +22,8 @@ use crate::{Key, Tree, Value};
 #[non_exhaustive]
 pub struct ManyError {
     /// Number of completed and durable items, counted from the first. The items behind them are unchanged. After
-    /// [`Error::DurabilityLost`], the outcome of up to sixteen of them is undetermined.
+    /// [`Error::DurabilityLost`], the outcome of up to sixteen of them is undetermined; in a pool with a journal that of
+    /// all.
     pub done: usize,
     /// Error of the next item.
     pub error: Error,
@@ -235,8 +236,6 @@ impl<K: Key, V: Value> Tree<K, V> {
         tell: &mut Tell<'_, V::Codec>,
     ) -> std::result::Result<(), ManyError> {
         let done = Cell::new(0);
-        let stopped = |error| ManyError { done: done.get(), error };
-        self.writable().map_err(stopped)?;
         let mut pack = <K::Codec as Codec>::Pack::default();
         let mut remove_group = |group: &[K::Ref<'_>]| {
             K::Codec::unpack(&mut pack);
@@ -254,7 +253,22 @@ impl<K: Key, V: Value> Tree<K, V> {
             let remove = |tree: &dyn Index<_, _>| tree.remove_many(&keys, &mut told);
             self.change_group(|| keys.clone(), describe, counts, remove)
         };
-        self.pool.deferred(|| keys.chunks(GROUP).try_for_each(&mut remove_group)).map_err(stopped)
+        self.in_groups(keys, &done, &mut remove_group)
+    }
+
+    /// Calls `change` with the items, a group at a time; in a pool with a journal all of them wait for one sync. `done` is
+    /// the number of items that were changed so far.
+    fn in_groups<T>(
+        &self,
+        items: &[T],
+        done: &Cell<usize>,
+        change: impl FnMut(&[T]) -> Result<()>,
+    ) -> std::result::Result<(), ManyError> {
+        self.writable().map_err(|error| ManyError { done: 0, error })?;
+        let (changed, waited) = self.pool.defer(|| items.chunks(GROUP).try_for_each(change));
+        // Without the sync, none of them is known to be durable.
+        waited.map_err(|error| ManyError { done: 0, error })?;
+        changed.map_err(|error| ManyError { done: done.get(), error })
     }
 
     fn change_many(
@@ -264,8 +278,6 @@ impl<K: Key, V: Value> Tree<K, V> {
         tell: &mut Tell<'_, V::Codec>,
     ) -> std::result::Result<(), ManyError> {
         let done = Cell::new(0);
-        let stopped = |error| ManyError { done: done.get(), error };
-        self.writable().map_err(stopped)?;
         let mut packs = (<K::Codec as Codec>::Pack::default(), <V::Codec as Codec>::Pack::default());
         let mut change_group = |group: &[(K::Ref<'_>, V::Ref<'_>)]| {
             K::Codec::unpack(&mut packs.0);
@@ -295,7 +307,7 @@ impl<K: Key, V: Value> Tree<K, V> {
             let changed = self.change_group(keys, describe, counts, |tree| change(tree, &items, &mut told));
             changed.and(packed)
         };
-        self.pool.deferred(|| items.chunks(GROUP).try_for_each(&mut change_group)).map_err(stopped)
+        self.in_groups(items, &done, &mut change_group)
     }
 }
 

@@ -370,6 +370,21 @@ fn every_refused_call_is_an_error_and_loses_nothing() {
     std::fs::remove_dir_all(&folder.0).unwrap();
 }
 
+/// What was written is not durable if the sync that many items share fails.
+#[test]
+fn items_whose_sync_failed_are_not_done() {
+    let (scratch, disk) = (Scratch::new(), Disk::new());
+    let pool = open(&scratch, &disk, Durability::Commit).unwrap();
+    let tree = pool.tree::<u64, u64>("t").unwrap();
+    let many: Vec<_> = (0..40).map(|key| (key, key)).collect();
+    let events = disk.events();
+    tree.upsert_many(&many).unwrap();
+    assert_eq!(disk.events() - events, 2, "a write and a sync");
+    disk.fail_at(disk.events() + 1);
+    let stopped = tree.remove_many(&(0..40).collect::<Vec<_>>(), &mut Vec::new()).unwrap_err();
+    assert!(matches!((stopped.done, stopped.error), (0, Error::DurabilityLost)));
+}
+
 #[test]
 fn deferred_writes_share_a_sync() {
     let (scratch, disk) = (Scratch::new(), Disk::new());
