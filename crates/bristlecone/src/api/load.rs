@@ -197,7 +197,10 @@ impl TreeOptions {
             let mut lsn = None;
             if let (Some(journal), Some((recorded, aside))) = (journal, recorded.take()) {
                 lsn = recorded.end(&created, |(entry, _)| Some(entry.id));
-                journal.note_items(&aside, lsn);
+                // If the outcome is unknown, the entry remains, and with it the file that it names.
+                if !matches!(created, Err(Error::DurabilityLost)) {
+                    journal.note_items(&aside, lsn);
+                }
             }
             let (entry, tree) = created?;
             // Existing snapshots have not recorded the absence of these items.

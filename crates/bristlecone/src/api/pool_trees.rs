@@ -6,7 +6,6 @@ use std::sync::atomic::Ordering::Relaxed;
 use bristlecone_pm::sync::wait::lock;
 use bristlecone_pm::{Error, Issue, Result, TreeEntry, TreeId, trace_span};
 
-use crate::api::load::assert_fills_none;
 use crate::api::pool::LOOKS;
 use crate::api::salvage::open_damaged;
 use crate::dynamic::Kind;
@@ -106,6 +105,8 @@ impl Pool {
         let lsn = recorded.end(&dropped, |()| None);
         dropped?;
         self.0.epochs.forget(entry.id);
+        // Not under the lock: others share the sync.
+        drop(open);
         self.acknowledge(lsn)
     }
 
@@ -128,16 +129,13 @@ impl Pool {
     /// # Ok::<(), bristlecone::Error>(())
     /// ```
     pub fn rename_tree(&self, from: &str, to: &str) -> Result<()> {
-        if self.0.journal.get().is_none() {
-            assert_fills_none();
-            return self.0.file.rename_tree(from, to);
-        }
         self.0.file.writable()?;
-        let _only = self.lock_open();
+        let open = self.lock_open();
         let entry = self.find(from)?;
         let recorded = self.begin_directory(Directory::Rename(entry.id, to.to_owned()), None)?;
         let renamed = self.0.file.rename_tree(from, to);
         let lsn = recorded.end(&renamed, |()| None);
+        drop(open);
         renamed.and(self.acknowledge(lsn))
     }
 
@@ -172,6 +170,7 @@ impl Pool {
         let lsn = recorded.end(&emptied, |emptied| Some(emptied.id));
         self.0.epochs.note_cleared(entry.id, emptied?.id);
         open.remove(&entry.id);
+        drop(open);
         self.acknowledge(lsn)
     }
 
@@ -240,6 +239,7 @@ impl Pool {
         let mut open = self.lock_open();
         let (entry, tree, lsn) = create()?;
         open.insert(entry.id, OpenTree::new(&tree));
+        drop(open);
         self.acknowledge(lsn)?;
         Ok(Tree::new(tree, self.clone(), self.link(&entry)))
     }
