@@ -84,7 +84,8 @@ impl<K: KeyCodec, V: Codec> DamagedTree<K, V> {
         if is_in_doubt { Err(self.error()) } else { Ok(()) }
     }
 
-    /// Appends items within bounds to a batch. A scan ends before the first span in doubt, and then fails, unless it is lenient.
+    /// Appends items within bounds to a batch. A scan ends before the first span in doubt, and then fails, unless it is
+    /// lenient.
     fn serve(
         &self,
         bounds: (Bound<K::Ref<'_>>, Bound<K::Ref<'_>>),

@@ -307,16 +307,22 @@ fn trim_ends<T>(
     (unwanted > 0, trimmed_back)
 }
 
-/// Returns a value, or notes its error and returns the value of word 0, which is none.
+/// Returns the value that a word represents. Unless the caller is `lenient`, a record that differs from its checksum is
+/// noted in `damage`; the result is then the value of word 0, which is none.
 #[inline(always)]
-pub fn or_noted<'g, V: Codec>(
-    value: Result<V::Ref<'g>>,
-    none: impl FnOnce() -> V::Ref<'g>,
+pub fn value_or_noted<'g, V: Codec, M: Medium>(
+    values: &'g Records<M>,
+    word: u64,
+    guard: &'g V::Guard,
+    lenient: bool,
     damage: &mut Option<Error>,
 ) -> V::Ref<'g> {
-    value.unwrap_or_else(|error| {
+    if V::INLINE || lenient {
+        return V::read(values, word, guard);
+    }
+    V::read_verified(values, word, guard).unwrap_or_else(|error| {
         damage.get_or_insert(error);
-        none()
+        V::read(values, 0, guard)
     })
 }
 

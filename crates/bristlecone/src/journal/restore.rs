@@ -20,6 +20,7 @@ use super::mutation::{Mutation, is_mutated};
 use super::segment::{End, Read};
 use crate::Pool;
 use crate::dynamic::Kind as KeyKind;
+use crate::index::parts::recovery::each;
 use crate::transaction::record::Change;
 use crate::transaction::{AnyTree, any_tree, hash};
 
@@ -230,25 +231,19 @@ impl Rebuilt<'_> {
     /// Applies the changes that wait, on several threads: each one takes the keys of some hashes.
     fn apply_waiting(&mut self) -> Result<()> {
         let changes = std::mem::take(&mut self.changes);
-        let (trees, threads) = (&self.trees, if changes.len() < LEAST { 1 } else { self.threads as u64 });
-        let apply = |thread: u64| {
-            let own =
-                changes.iter().filter(|change| threads == 1 || (hash(&change.key) >> 32) % threads == thread);
+        let (trees, threads) = (&self.trees, if changes.len() < LEAST { 1 } else { self.threads });
+        let apply = |thread: usize| {
+            let is_own = |change: &&Change| {
+                threads == 1 || (hash(&change.key) >> 32) % threads as u64 == thread as u64
+            };
+            let own = changes.iter().filter(is_own);
             own.into_iter().try_for_each(|change| match trees.get(&change.tree) {
                 Some(tree) => tree.put(&change.key, change.value.as_ref()),
                 // A tree that is dropped later need not be in the checkpoint.
                 None => Ok(()),
             })
         };
-        std::thread::scope(|scope| {
-            let others: Vec<_> = (1..threads).map(|thread| scope.spawn(move || apply(thread))).collect();
-            let mut applied = apply(0);
-            for other in others {
-                let ended = other.join().unwrap_or_else(|panic| std::panic::resume_unwind(panic));
-                applied = applied.and(ended);
-            }
-            applied
-        })?;
+        each(threads, threads, apply)?;
         self.changes = changes;
         self.changes.clear();
         Ok(())

@@ -14,7 +14,7 @@ use crate::index::parts::search::Level;
 use crate::index::parts::slot::bits;
 use crate::index::parts::volatile_index::VolatileIndex;
 use crate::index::parts::words::Words;
-use crate::index::scan::{Leafwise, or_noted, overlay};
+use crate::index::scan::{Leafwise, overlay, value_or_noted};
 use crate::index::{Batch, Scan};
 
 impl<K: KeyCodec, V: Codec, M: Medium> Scan<K, V> for CclBTree<K, V, M> {
@@ -114,11 +114,7 @@ impl<K: KeyCodec, V: Codec, M: Medium> Leafwise<K, V> for Core<K, V, M> {
         lenient: bool,
         damage: &mut Option<Error>,
     ) -> V::Ref<'a> {
-        let read = |word| V::read(&self.values, word, guard);
-        if V::INLINE || lenient {
-            return read(word);
-        }
-        or_noted::<V>(V::read_verified(&self.values, word, guard), || read(0), damage)
+        value_or_noted::<V, M>(&self.values, word, guard, lenient, damage)
     }
 
     #[inline(always)]

@@ -14,7 +14,7 @@ use crate::index::parts::codec::{Codec, KeyCodec};
 use crate::index::parts::optimistic_lock::Version;
 use crate::index::parts::volatile_index::{Cursor, Step};
 use crate::index::parts::words::Words;
-use crate::index::scan::{Bounds, append, or_noted, overlay, shorten};
+use crate::index::scan::{Bounds, append, overlay, shorten, value_or_noted};
 use crate::index::{Batch, Scan};
 
 /// A leaf read by a scan, and the position where the scan continues.
@@ -175,11 +175,7 @@ impl<K: KeyCodec, V: Codec, M: Medium> LodgeTree<K, V, M> {
         impl Fn(u64, &mut Option<Error>) -> V::Ref<'a>,
     ) {
         let value = move |word, damage: &mut Option<Error>| {
-            let read = |word| V::read(&self.values, word, &guards.1);
-            if V::INLINE || lenient {
-                return read(word);
-            }
-            or_noted::<V>(V::read_verified(&self.values, word, &guards.1), || read(0), damage)
+            value_or_noted::<V, M>(&self.values, word, &guards.1, lenient, damage)
         };
         let verify = |word| K::verify_held(&self.keys, word, &guards.0);
         (|word| K::read(&self.keys, word, &guards.0), verify, value)

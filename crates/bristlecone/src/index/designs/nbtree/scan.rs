@@ -13,7 +13,7 @@ use crate::index::parts::search::Level;
 use crate::index::parts::slot::bits;
 use crate::index::parts::volatile_index::VolatileIndex;
 use crate::index::parts::words::Words;
-use crate::index::scan::{Bounds, Leafwise, Outside, or_noted, precedes, shorten, succeeds};
+use crate::index::scan::{Bounds, Leafwise, Outside, precedes, shorten, succeeds, value_or_noted};
 use crate::index::visit::{Visiting, visit_leaf};
 use crate::index::{Batch, Scan, Visit};
 
@@ -124,11 +124,7 @@ impl<K: KeyCodec, V: Codec, M: Medium> Leafwise<K, V> for NbTree<K, V, M> {
             Stored::Record(record) if V::INLINE => self.boxed_or_noted(record, lenient, damage),
             Stored::Empty | Stored::Sealed(_) | Stored::Record(_) => word,
         };
-        let read = |word| V::read(&self.values, word, guard);
-        if V::INLINE || lenient {
-            return read(word);
-        }
-        or_noted::<V>(V::read_verified(&self.values, word, guard), || read(0), damage)
+        value_or_noted::<V, M>(&self.values, word, guard, lenient, damage)
     }
 
     #[inline(always)]

@@ -12,7 +12,7 @@ use crate::index::parts::search::Level;
 use crate::index::parts::slot::Slot;
 use crate::index::parts::volatile_index::VolatileIndex;
 use crate::index::parts::words::{WORDS_MAX, Words};
-use crate::index::scan::{Leafwise, or_noted};
+use crate::index::scan::{Leafwise, value_or_noted};
 use crate::index::visit::{Visiting, visit_leaf};
 use crate::index::{Batch, Scan, Visit};
 
@@ -113,11 +113,7 @@ impl<K: KeyCodec, V: Codec, M: Medium> Leafwise<K, V> for SsTree<K, V, M> {
         lenient: bool,
         damage: &mut Option<Error>,
     ) -> V::Ref<'a> {
-        let read = |word| V::read(&self.values, word, guard);
-        if V::INLINE || lenient {
-            return read(word);
-        }
-        or_noted::<V>(V::read_verified(&self.values, word, guard), || read(0), damage)
+        value_or_noted::<V, M>(&self.values, word, guard, lenient, damage)
     }
 
     #[inline(always)]
