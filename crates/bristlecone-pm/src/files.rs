@@ -73,6 +73,13 @@ pub trait Storage: Send + Sync + 'static {
     /// As [`create`](Self::create).
     fn share(&self, name: &str, bytes: u64) -> Result<Arc<dyn SharedWords>>;
 
+    /// Maps a file of `bytes` bytes for reading; returns `None` if it is missing, or of another size.
+    ///
+    /// # Errors
+    ///
+    /// Errors of the system.
+    fn shared(&self, name: &str, bytes: u64) -> Result<Option<Arc<dyn SharedWords>>>;
+
     /// Returns an identity of the running kernel, which differs after each start of the machine; `None` if unknown.
     fn boot(&self) -> Option<u128>;
 
@@ -113,8 +120,16 @@ pub trait StoredFile: Send + Sync {
 
 /// Words that another process finds again if this one dies.
 pub trait SharedWords: Send + Sync {
-    /// Returns the words.
+    /// Returns the words. Only those of [`Storage::share`] may be stored to.
     fn words(&self) -> &[AtomicU64];
+}
+
+/// Returns the error of a call on a path.
+fn failed(doing: &str, path: &Path, error: std::io::Error) -> Error {
+    match error.kind() {
+        ErrorKind::StorageFull | ErrorKind::QuotaExceeded => Error::MediumFull { bytes: 0 },
+        _ => Error::io(format!("{doing} {}", path.display()), error),
+    }
 }
 
 /// A folder of the file system.
@@ -158,11 +173,12 @@ impl Folder {
     }
 
     fn failed(&self, doing: &str, name: &str, error: impl Into<std::io::Error>) -> Error {
-        let error = error.into();
-        match error.kind() {
-            ErrorKind::StorageFull | ErrorKind::QuotaExceeded => Error::MediumFull { bytes: 0 },
-            _ => Error::io(format!("{doing} {}", self.0.join(name).display()), error),
-        }
+        failed(doing, &self.0.join(name), error.into())
+    }
+
+    fn map(&self, file: &File, name: &str, bytes: u64, prot: ProtFlags) -> Result<Arc<dyn SharedWords>> {
+        let mapped = Mapped::new(file, bytes, prot).map_err(|error| self.failed("mapping", name, error))?;
+        Ok(Arc::new(mapped))
     }
 
     fn file(&self, name: &str, create: bool) -> std::io::Result<File> {
@@ -239,10 +255,19 @@ impl Storage for Folder {
                 self.file(name, false).map_err(|error| self.failed("opening", name, error))?
             }
         };
-        Mapped::new(&file, bytes).map_err(|error| self.failed("mapping", name, error)).map(|mapped| {
-            let words: Arc<dyn SharedWords> = Arc::new(mapped);
-            words
-        })
+        self.map(&file, name, bytes, ProtFlags::READ | ProtFlags::WRITE)
+    }
+
+    fn shared(&self, name: &str, bytes: u64) -> Result<Option<Arc<dyn SharedWords>>> {
+        let opened = failpoint::check("openat").map_err(std::io::Error::from);
+        match opened.and_then(|()| File::open(self.0.join(name))) {
+            Ok(file) if file.metadata().is_ok_and(|found| found.len() == bytes) => {
+                self.map(&file, name, bytes, ProtFlags::READ).map(Some)
+            }
+            Ok(_) => Ok(None),
+            Err(error) if error.kind() == ErrorKind::NotFound => Ok(None),
+            Err(error) => Err(self.failed("opening", name, error)),
+        }
     }
 
     fn boot(&self) -> Option<u128> {
@@ -263,11 +288,7 @@ struct FileOf {
 
 impl FileOf {
     fn failed(&self, doing: &str, error: impl Into<std::io::Error>) -> Error {
-        let error = error.into();
-        match error.kind() {
-            ErrorKind::StorageFull | ErrorKind::QuotaExceeded => Error::MediumFull { bytes: 0 },
-            _ => Error::io(format!("{doing} {}", self.path.display()), error),
-        }
+        failed(doing, &self.path, error.into())
     }
 }
 
@@ -316,9 +337,9 @@ unsafe impl Send for Mapped {}
 unsafe impl Sync for Mapped {}
 
 impl Mapped {
-    fn new(file: &File, bytes: u64) -> rustix::io::Result<Self> {
+    fn new(file: &File, bytes: u64, prot: ProtFlags) -> rustix::io::Result<Self> {
         failpoint::check("mmap")?;
-        let (bytes, prot) = (bytes as usize, ProtFlags::READ | ProtFlags::WRITE);
+        let bytes = bytes as usize;
         // SAFETY: a new mapping at an address that the kernel chooses.
         let base = unsafe { rustix::mm::mmap(std::ptr::null_mut(), bytes, prot, MapFlags::SHARED, file, 0)? };
         // A child has no access to the pool either. SAFETY: the mapping made above, whose contents this keeps.

@@ -4,7 +4,6 @@ use std::io::ErrorKind;
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
 use std::sync::atomic::Ordering::Relaxed;
-#[cfg(feature = "lab")]
 use std::time::Duration;
 
 use bristlecone_pm::{
@@ -460,6 +459,9 @@ impl PoolOptions {
         }
         if self.journal.is_asked() && self.domain.is_some_and(|domain| domain != Domain::Journal) {
             return Err(no_journal());
+        }
+        if self.journal.durability == Some(Durability::Interval(Duration::ZERO)) {
+            return Err(Error::invalid("a durability interval of 0: use Durability::Commit"));
         }
         if self.max_bytes == Some(0) {
             return Err(Error::invalid("a pool of 0 bytes: 1 byte to 256 TiB are possible"));

@@ -211,6 +211,7 @@ impl Manifest {
 #[cfg(test)]
 mod tests {
     use super::*;
+    use crate::journal::mutation::without;
     use crate::journal::simulated::Disk;
 
     fn some() -> Manifest {
@@ -251,6 +252,11 @@ mod tests {
             assert!(Manifest::decode(&damaged, "").is_err(), "byte {at}");
             assert!(Manifest::decode(&bytes[..at], "").is_err(), "{at} bytes");
         }
+        // The last byte is one of a file's number.
+        let mut damaged = bytes;
+        *damaged.last_mut().unwrap() ^= 4;
+        let found = without(Some(Mutation::ManifestUnchecked), || Manifest::decode(&damaged, ""));
+        assert_ne!(found.unwrap(), some());
     }
 
     #[test]

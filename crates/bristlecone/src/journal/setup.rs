@@ -23,7 +23,7 @@ pub enum Durability {
     /// Once it is on disk. Threads that wait share a sync.
     #[default]
     Commit,
-    /// Immediately. It is on disk after this time at the latest, unless a sync takes longer.
+    /// Immediately. It is on disk after this time and one sync. The time must not be 0.
     Interval(Duration),
     /// Immediately. It is on disk after [`Pool::sync`](crate::Pool::sync), and after a clean close.
     Memory,

@@ -303,6 +303,11 @@ impl Storage for Disk {
         }
     }
 
+    fn shared(&self, name: &str, bytes: u64) -> Result<Option<Arc<dyn SharedWords>>> {
+        let ring = self.lock().rings.get(name).cloned().filter(|ring| ring.0.len() as u64 == bytes / 8);
+        Ok(ring.map(|ring| ring as Arc<dyn SharedWords>))
+    }
+
     fn boot(&self) -> Option<u128> {
         Some(self.lock().boot)
     }

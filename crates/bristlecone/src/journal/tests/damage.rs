@@ -74,6 +74,48 @@ fn a_checkpoint_needs_the_entries_up_to_its_end() {
     assert!(found.is_ok(), "the mutation has no effect: {found:?}");
 }
 
+/// What a power failure left behind the end of the journal must not follow what the next process writes.
+#[test]
+fn stale_blocks_do_not_follow_new_ones() {
+    // As many changes as fill the ring of 16 KiB, with 40 B each.
+    const GROUP: u64 = 409;
+    let found = |mutation| {
+        let (scratch, disk) = (Scratch::new(), Disk::new());
+        let pool = open(&scratch, &disk, Durability::Memory).unwrap();
+        let tree = pool.tree::<u64, u64>("t").unwrap();
+        pool.sync().unwrap();
+        // Two groups that are written, not synced.
+        (0..=2 * GROUP).for_each(|key| tree.upsert(key, 1).unwrap());
+        drop(tree);
+        pool.simulate_crash();
+        let name = disk.list().unwrap().into_iter().find(|name| name.starts_with("segment-")).unwrap();
+        let bytes = disk.bytes_of(&name);
+        let pages = (4096..bytes.len()).step_by(4096);
+        let blocks: Vec<_> = pages.filter(|at| bytes[*at..].starts_with(b"BRISTBLK")).collect();
+        // All of it reaches the disk but a part of the first group.
+        let all = |seed| disk.after_failure(&mut Random::new(seed));
+        let image = (0..).map(all).find(|image| image.bytes_of(&name) == bytes).unwrap();
+        image.damage(&name, blocks[blocks.len() - 2] + 1, 1);
+        scratch.scramble();
+        without(mutation, || {
+            let pool = open(&scratch, &image, Durability::Memory).unwrap();
+            let tree = pool.tree::<u64, u64>("t").unwrap();
+            assert!(tree.is_empty().unwrap(), "nothing of the groups was synced");
+            (0..GROUP).for_each(|key| tree.upsert(key, 2).unwrap());
+            pool.sync().unwrap();
+            drop(tree);
+            pool.simulate_crash();
+            scratch.scramble();
+            let image = image.after_failure(&mut Random::new(1));
+            let pool = open(&scratch, &image, Durability::Memory).unwrap();
+            pool.tree::<u64, u64>("t").unwrap().range(..).map(Result::unwrap).collect::<Vec<_>>()
+        })
+    };
+    let expected: Vec<_> = (0..GROUP).map(|key| (key, 2)).collect();
+    assert!(found(None) == expected, "changes that were lost are back");
+    assert!(found(Some(Mutation::SegmentContinued)) != expected, "nothing notices the mutation");
+}
+
 #[test]
 fn an_intent_is_completed_after_a_kill() {
     use crate::journal::mutation::{Point, kill_at};
@@ -178,4 +220,22 @@ fn options_that_contradict_the_pool_are_refused() {
     let pool = Pool::open(&plain.0).unwrap();
     assert!(matches!(pool.backup(Scratch::new().0.clone(), copy), Err(Error::Invalid { .. })));
     assert!(pool.sync().is_ok() && pool.checkpoint().is_err());
+    let never = options(&disk, Durability::Interval(std::time::Duration::ZERO));
+    assert!(refused(&never, &scratch.0));
+}
+
+#[test]
+fn reading_creates_no_files() {
+    let (scratch, folder) = (Scratch::new(), Scratch::new());
+    let options = Pool::options().max_bytes(1 << 20).chunk_bytes(4096).journal(&folder.0);
+    let pool = options.clone().domain(Domain::Journal).create_new(true).open(&scratch.0).unwrap();
+    pool.tree::<u64, u64>("t").unwrap().upsert(1, 2).unwrap();
+    pool.simulate_crash();
+    let read = || Pool::options().journal(&folder.0).read_only(true).open(&scratch.0);
+    assert_eq!(read().unwrap().tree::<u64, u64>("t").unwrap().get(1).unwrap(), Some(2));
+    let ring = folder.0.join("ring");
+    std::fs::remove_file(&ring).unwrap();
+    assert!(matches!(read(), Err(Error::Invalid { .. })));
+    assert!(!ring.exists());
+    std::fs::remove_dir_all(&folder.0).unwrap();
 }

@@ -39,6 +39,9 @@ impl Storage for Rebooted {
     fn share(&self, name: &str, bytes: u64) -> Result<Arc<dyn SharedWords>> {
         self.0.share(name, bytes)
     }
+    fn shared(&self, name: &str, bytes: u64) -> Result<Option<Arc<dyn SharedWords>>> {
+        self.0.shared(name, bytes)
+    }
     fn boot(&self) -> Option<u128> {
         Some(self.1)
     }
