@@ -188,8 +188,8 @@ impl Store {
         &self.meta
     }
 
-    /// Returns whether the pool holds all that it should. A note that cannot be read counts: the maps of the pool are not given up
-    /// for it.
+    /// Returns whether the pool holds all that it should. A note that cannot be read counts: the maps of the pool are not
+    /// given up for it.
     pub fn is_ready(&self) -> bool {
         self.meta.contains_key(&Note::Ready.key()).unwrap_or(true)
     }

@@ -80,9 +80,9 @@ impl<K: Key, V: Value> Tree<K, V> {
         self.iter().next_back().transpose()
     }
 
-    /// Iterates over everything within bounds that is readable of a damaged tree, in order. It verifies no checksums, skips items that
-    /// cannot be read or do not decode as the tree's types, and continues behind damage where the design can. Of a tree
-    /// that recovery refused it returns all salvaged items: see [`damage`](Self::damage).
+    /// Iterates over everything within bounds that is readable of a damaged tree, in order. It verifies no checksums,
+    /// skips items that cannot be read or do not decode as the tree's types, and continues behind damage where the design
+    /// can. Of a tree that recovery refused it returns all salvaged items: see [`damage`](Self::damage).
     ///
     /// [`PoolOptions::salvage`](crate::PoolOptions::salvage) copies what is readable to a new pool.
     pub fn readable<'a>(&self, bounds: impl RangeBounds<K::Ref<'a>>) -> Range<'_, K, V> {
