@@ -14,6 +14,7 @@ use std::sync::atomic::AtomicU64;
 use rustix::io::Errno;
 use rustix::mm::{MapFlags, ProtFlags};
 
+use crate::pool::new_file::{sync_directory, sync_name};
 use crate::{Error, Result, failpoint};
 
 /// Bytes written by one call while a new file is filled with zeros.
@@ -164,12 +165,12 @@ impl Folder {
             std::os::unix::fs::DirBuilderExt::mode(&mut std::fs::DirBuilder::new(), 0o700).create(path)
         });
         match made {
-            Err(error) if error.kind() == ErrorKind::AlreadyExists => return Self::open(path),
+            // The process that created it may have been killed before its name was durable.
+            Err(error) if error.kind() == ErrorKind::AlreadyExists => {}
             made => made.map_err(|error| Error::io(format!("creating {}", path.display()), error))?,
         }
-        let parent = path.parent().filter(|parent| !parent.as_os_str().is_empty()).unwrap_or(Path::new("."));
-        Self(parent.to_owned()).sync()?;
-        Ok(Self(path.to_owned()))
+        sync_name(path)?;
+        Self::open(path)
     }
 
     fn failed(&self, doing: &str, name: &str, error: impl Into<std::io::Error>) -> Error {
@@ -225,12 +226,7 @@ impl Storage for Folder {
     }
 
     fn sync(&self) -> Result<()> {
-        let folder = File::open(&self.0).map_err(|error| self.failed("syncing", "", error))?;
-        match failpoint::call("fsync", || rustix::fs::fsync(folder.as_fd())) {
-            // Folders of some file systems do not support sync, and do not need it.
-            Ok(()) | Err(Errno::INVAL) => Ok(()),
-            Err(error) => Err(self.failed("syncing", "", error)),
-        }
+        sync_directory(&self.0)
     }
 
     fn list(&self) -> Result<Vec<String>> {

@@ -11,7 +11,7 @@ mod header;
 mod intent;
 mod layout;
 mod names;
-mod new_file;
+pub(crate) mod new_file;
 mod open;
 mod pages;
 mod salvage;

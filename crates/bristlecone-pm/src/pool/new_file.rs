@@ -32,8 +32,7 @@ impl<'p> NewFile<'p> {
 
     /// Creates a file like [`make`](Self::make), to take the place of the one at `path`.
     pub fn make_again(path: &'p Path) -> Result<(File, Self)> {
-        let directory = path.parent().filter(|parent| !parent.as_os_str().is_empty());
-        let directory = directory.unwrap_or(Path::new("."));
+        let directory = directory_of(path);
         let options = OpenOptions::new().read(true).write(true).mode(0o600).clone();
         let nameless = failpoint::check("openat").map_err(std::io::Error::from).and_then(|()| {
             // The file is named through /proc.
@@ -67,7 +66,7 @@ impl<'p> NewFile<'p> {
                     }),
             });
         named.map_err(|error| Error::at_path(self.path, error.into()))?;
-        self.sync_directory().inspect_err(|_| {
+        sync_directory(self.directory).inspect_err(|_| {
             // Remove a name that may not be durable.
             let _ = std::fs::remove_file(self.path);
         })?;
@@ -92,20 +91,29 @@ impl<'p> NewFile<'p> {
             self.temporary = Some(temporary);
             return Err(Error::at_path(self.path, error.into()));
         }
-        self.sync_directory()
+        sync_directory(self.directory)
     }
+}
 
-    /// Makes the name durable.
-    fn sync_directory(&self) -> Result<()> {
-        let synced = File::open(self.directory).and_then(|directory| {
-            match failpoint::call("fsync", || rustix::fs::fsync(directory.as_fd())) {
-                // Directories of some file systems do not support sync, and do not need it.
-                Ok(()) | Err(Errno::INVAL) => Ok(()),
-                Err(error) => Err(error.into()),
-            }
-        });
-        synced.map_err(|error| Error::io(format!("syncing {}", self.directory.display()), error))
-    }
+/// Makes the name of a file durable.
+pub(crate) fn sync_name(path: &Path) -> Result<()> {
+    sync_directory(directory_of(path))
+}
+
+fn directory_of(path: &Path) -> &Path {
+    path.parent().filter(|parent| !parent.as_os_str().is_empty()).unwrap_or(Path::new("."))
+}
+
+/// Makes the names of a directory durable.
+pub(crate) fn sync_directory(path: &Path) -> Result<()> {
+    let synced = File::open(path).and_then(|directory| {
+        match failpoint::call("fsync", || rustix::fs::fsync(directory.as_fd())) {
+            // Directories of some file systems do not support sync, and do not need it.
+            Ok(()) | Err(Errno::INVAL) => Ok(()),
+            Err(error) => Err(error.into()),
+        }
+    });
+    synced.map_err(|error| Error::io(format!("syncing {}", path.display()), error))
 }
 
 impl Drop for NewFile<'_> {

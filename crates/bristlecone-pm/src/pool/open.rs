@@ -8,7 +8,7 @@ use std::sync::{Arc, Mutex, OnceLock};
 
 use super::file_lock::lock;
 use super::layout::{CHUNK_BYTES_LEAST, DIRECTORY_OFFSET};
-use super::new_file::NewFile;
+use super::new_file::{self, NewFile};
 use super::pages::Pages;
 use super::superblock::Contents;
 use super::{
@@ -314,6 +314,10 @@ impl<M: Medium> PoolFile<M> {
         // A journal is never detected: a pool keeps its own.
         let own = (contents.domain == Domain::Journal).then_some(Domain::Journal);
         let domain = options.domain.or(own).unwrap_or(detected);
+        if !contents.clean && domain != Domain::Process {
+            // The process that created the file may have been killed before its name was durable.
+            new_file::sync_name(path)?;
+        }
         let in_force = OpenOptions { domain: Some(domain), ..*options };
         Self::open_on(region, &in_force, detected, make_medium(domain), Some(path), access)
     }

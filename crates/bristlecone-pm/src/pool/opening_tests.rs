@@ -47,6 +47,43 @@ fn the_lock_of_a_process_that_is_gone_is_waited_for() {
     drop(pool);
 }
 
+/// The process that created a file may have been killed before the file's name was durable.
+#[test]
+fn the_name_of_a_pool_that_was_not_closed_is_synced() {
+    for (domain, closed, expected) in [
+        (Domain::Adr, false, true),
+        (Domain::Msync, false, true),
+        (Domain::Adr, true, false),
+        (Domain::Process, false, false),
+    ] {
+        let scratch = Scratch::new("name");
+        let options = CreateOptions { max_bytes: 8 << 20, domain: Some(domain), chunk_bytes: None };
+        let pool = PoolFile::create(&scratch.0, &options, Native::new).unwrap();
+        if closed {
+            pool.close().unwrap();
+        }
+        drop(pool);
+        let bytes = std::fs::read(&scratch.0).unwrap();
+        let options = OpenOptions { domain: Some(domain), max_bytes: None };
+        let mut is_synced = false;
+        for call in 0.. {
+            std::fs::write(&scratch.0, &bytes).unwrap();
+            failpoint::refuse(call, rustix::io::Errno::IO);
+            let opened = PoolFile::open(&scratch.0, &options, Native::new);
+            let is_over = failpoint::cease();
+            if failpoint::refused() == Some("fsync") {
+                is_synced = true;
+                assert!(matches!(opened, Err(Error::Io { .. })));
+                assert!(std::fs::read(&scratch.0).unwrap() == bytes, "the pool was changed");
+            }
+            if is_over {
+                break;
+            }
+        }
+        assert_eq!(is_synced, expected, "{domain}, closed: {closed}");
+    }
+}
+
 /// A pool with a maximum of 64 TiB: its descriptors take 256 MiB, of which a small pool needs one
 /// page.
 #[test]
