@@ -45,10 +45,11 @@ mod inspect;
 mod log;
 mod manifest;
 mod mutation;
+mod opening;
 mod restore;
 mod ring;
 mod segment;
-mod session;
+
 mod setup;
 #[cfg(test)]
 mod simulated;
@@ -72,7 +73,7 @@ pub use self::inspect::{JournalCounts, JournalFile, JournalFiles};
 use self::log::Log;
 use self::mutation::{Point, reached};
 use self::ring::Ring;
-pub(crate) use self::session::{Plan, create, expect_pages, plan};
+pub(crate) use self::opening::{Plan, create, expect_pages, plan};
 pub use self::setup::Durability;
 pub(crate) use self::setup::Setup;
 use crate::Pool;
