@@ -17,6 +17,7 @@ pub mod load;
 pub mod many;
 pub mod metrics;
 pub mod near;
+mod opening;
 pub mod options;
 pub mod pool;
 pub mod pool_trees;

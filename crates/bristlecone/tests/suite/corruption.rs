@@ -30,8 +30,8 @@ fn visit(scratch: &Scratch) -> Result<()> {
         let _ = (words.get(i), texts.get(&format!("key {i}")));
     }
     if texts.check().is_empty() && words.check().is_empty() {
-        texts.insert("new", b"life goes on")?;
-        assert_eq!(texts.get("new").unwrap(), Some(b"life goes on".to_vec()));
+        texts.insert("new", b"written later")?;
+        assert_eq!(texts.get("new").unwrap(), Some(b"written later".to_vec()));
     }
     Ok(())
 }
