@@ -85,7 +85,6 @@ impl Journal {
     fn write_group(&self, need: u64, sync: bool) -> Result<()> {
         let mut log = lock(&self.log);
         self.health()?;
-        let mut entries = Vec::new();
         let mut round = 0;
         loop {
             let end = self.ring.complete_up_to(log.written());
@@ -93,9 +92,12 @@ impl Journal {
                 if is_mutated(Mutation::FreedBeforeWritten) {
                     self.ring.free(end);
                 }
-                self.ring.copy(log.written(), end, &mut entries);
                 let segments = log.manifest().segments.len();
-                log.append(&entries)?;
+                let mut entries = log.take_entries();
+                self.ring.copy(log.written(), end, &mut entries);
+                let appended = log.append(&entries);
+                log.keep_entries(entries);
+                appended?;
                 if log.manifest().segments.len() > segments && log.is_over(self.checkpoint_bytes) {
                     self.wants_checkpoint.store(true, Relaxed);
                 }

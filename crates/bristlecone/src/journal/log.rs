@@ -9,6 +9,8 @@ use super::entry::{self, Head};
 use super::manifest::{Manifest, Segment, segment_name};
 use super::segment::{BLOCK_BYTES, BLOCK_HEADER_BYTES, Block, End, PAGE_BYTES, block_bytes, header};
 
+/// Bytes of memory that are kept from one group to the next.
+const KEPT_BYTES: usize = 1 << 20;
 /// Number of files that are kept for the next segments.
 const SPARE_MAX: usize = 4;
 
@@ -26,6 +28,8 @@ pub struct Log {
     /// LSN up to which they are durable.
     durable: u64,
     buffer: Vec<u8>,
+    /// Memory for the entries of the next group.
+    entries: Vec<u8>,
 }
 
 impl Log {
@@ -42,8 +46,20 @@ impl Log {
     ) -> Result<Self> {
         let (manifest, file, generation) = begin_segment(&*storage, &manifest, segment_bytes, lsn)?;
         let offset = PAGE_BYTES as u64;
-        let (written, durable, buffer) = (lsn, lsn, Vec::new());
-        Ok(Self { storage, manifest, segment_bytes, file, generation, offset, written, durable, buffer })
+        let (written, durable) = (lsn, lsn);
+        let (buffer, entries) = Default::default();
+        Ok(Self {
+            storage,
+            manifest,
+            segment_bytes,
+            file,
+            generation,
+            offset,
+            written,
+            durable,
+            buffer,
+            entries,
+        })
     }
 
     /// Continues the last segment at its end, which is made durable if `sync` is set.
@@ -63,8 +79,20 @@ impl Log {
         }
         let generation = manifest.segments.last().map_or(0, |segment| segment.generation);
         let End { offset, lsn } = end;
-        let (written, durable, buffer) = (lsn, lsn, Vec::new());
-        Ok(Self { storage, manifest, segment_bytes, file, generation, offset, written, durable, buffer })
+        let (written, durable) = (lsn, lsn);
+        let (buffer, entries) = Default::default();
+        Ok(Self {
+            storage,
+            manifest,
+            segment_bytes,
+            file,
+            generation,
+            offset,
+            written,
+            durable,
+            buffer,
+            entries,
+        })
     }
 
     /// Returns whether the segments have more than `bytes` bytes, and more than the last checkpoint.
@@ -80,6 +108,19 @@ impl Log {
     /// Returns the pool's identity, and a number for a file.
     pub fn number(&mut self) -> (u128, u64) {
         (self.manifest.uuid, self.manifest.number())
+    }
+
+    /// Returns memory for the entries of a group, without its former ones.
+    pub fn take_entries(&mut self) -> Vec<u8> {
+        std::mem::take(&mut self.entries)
+    }
+
+    /// Keeps the memory for the next group, unless it is large.
+    pub fn keep_entries(&mut self, mut entries: Vec<u8>) {
+        entries.clear();
+        entries.shrink_to(KEPT_BYTES);
+        self.buffer.shrink_to(KEPT_BYTES);
+        self.entries = entries;
     }
 
     pub fn written(&self) -> u64 {

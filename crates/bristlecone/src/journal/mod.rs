@@ -126,6 +126,7 @@ pub(crate) struct Pending<'a> {
     journal: &'a Journal,
     lsn: u64,
     end: u64,
+    head: Head,
     is_complete: bool,
 }
 
@@ -152,12 +153,13 @@ impl Journal {
         let lsn = self.ring.reserve(body.len());
         let end = lsn + entry_bytes(body.len());
         // From here on the entry must be completed, or the journal ends.
-        let pending = Pending { journal: self, lsn, end, is_complete: false };
+        let mut pending =
+            Pending { journal: self, lsn, end, head: Head::complete(kind, 0), is_complete: false };
         if !self.ring.has_room(end) {
             self.make_room(end)?;
         }
         reached(Point::Reserved);
-        self.ring.put(lsn, kind, aside, body);
+        pending.head = self.ring.put(lsn, kind, aside, body);
         reached(Point::Intended);
         Ok(pending)
     }
@@ -267,7 +269,7 @@ impl Pending<'_> {
     pub fn complete(mut self, counts: u16) -> u64 {
         reached(Point::Applied);
         self.is_complete = true;
-        self.journal.ring.complete(self.lsn, counts);
+        self.journal.ring.complete(self.lsn, self.head, counts);
         reached(Point::Complete);
         self.end
     }

@@ -170,6 +170,15 @@ impl Ring {
         &entries[(lsn / 8) as usize & (self.words - 1)]
     }
 
+    /// Returns the words between two LSNs: up to the end of the ring, and from its begin on.
+    #[inline]
+    fn span(&self, from: u64, to: u64) -> (&[AtomicU64], &[AtomicU64]) {
+        let entries = self.entries();
+        let (begin, words) = ((from / 8) as usize & (self.words - 1), ((to - from) / 8) as usize);
+        let front = words.min(self.words - begin);
+        (&entries[begin..begin + front], &entries[..words - front])
+    }
+
     /// Returns the bytes for entries.
     pub fn bytes(&self) -> u64 {
         (self.words * 8) as u64
@@ -199,27 +208,34 @@ impl Ring {
         end - self.freed_word().load(Acquire) <= self.bytes()
     }
 
-    /// Stores an entry whose changes are about to be applied.
-    pub fn put(&self, lsn: u64, kind: Kind, aside: bool, body: &[u8]) {
-        let entries = self.entries();
-        let head = Head { state: State::Reserved, kind, aside, counts: 0, body: body.len() };
-        // First: a kill from here on leaves the length. The next process skips the entry.
-        self.at(entries, lsn).store(head.encode(), Release);
-        self.at(entries, lsn + 8).store(lsn, Relaxed);
+    /// Stores an entry whose changes are about to be applied; returns its head.
+    pub fn put(&self, lsn: u64, kind: Kind, aside: bool, body: &[u8]) -> Head {
+        let head = Head { state: State::Intent, kind, aside, counts: 0, body: body.len() };
         let (words, rest) = body.as_chunks::<8>();
-        let mut at = lsn + 16;
-        for word in words {
-            self.at(entries, at).store(u64::from_le_bytes(*word), Relaxed);
-            at += 8;
+        let (front, back) = self.span(lsn, lsn + head.bytes());
+        let word = |at: usize| front.get(at).unwrap_or_else(|| &back[at - front.len()]);
+        let first = word(0);
+        // First: a kill from here on leaves the length. The next process skips the entry.
+        first.store(Head { state: State::Reserved, ..head }.encode(), Release);
+        word(1).store(lsn, Relaxed);
+        if back.is_empty() {
+            for (to, word) in front[2..].iter().zip(words) {
+                to.store(u64::from_le_bytes(*word), Relaxed);
+            }
+        } else {
+            for (at, bytes) in words.iter().enumerate() {
+                word(2 + at).store(u64::from_le_bytes(*bytes), Relaxed);
+            }
         }
         if !rest.is_empty() {
             let mut last = [0; 8];
             last[..rest.len()].copy_from_slice(rest);
-            self.at(entries, at).store(u64::from_le_bytes(last), Relaxed);
+            word(2 + words.len()).store(u64::from_le_bytes(last), Relaxed);
         }
         // The body is complete before the intent, and the intent before the change: a killed process leaves its stores
         // in this order.
-        self.at(entries, lsn).store(Head { state: State::Intent, ..head }.encode(), Release);
+        first.store(head.encode(), Release);
+        head
     }
 
     /// Replaces a word of an entry's body that has not been completed.
@@ -227,13 +243,10 @@ impl Ring {
         self.word(lsn + 16 + 8 * word as u64).store(value, Relaxed);
     }
 
-    /// Completes an entry.
-    pub fn complete(&self, lsn: u64, counts: u16) {
-        let word = self.word(lsn);
-        if let Some(head) = Head::decode(word.load(Relaxed)) {
-            // Pairs with `complete_up_to`: the body is visible.
-            word.store(Head { state: State::Complete, counts, ..head }.encode(), Release);
-        }
+    /// Completes an entry, of which this many changes count.
+    pub fn complete(&self, lsn: u64, head: Head, counts: u16) {
+        // Pairs with `complete_up_to`: the body is visible.
+        self.word(lsn).store(Head { state: State::Complete, counts, ..head }.encode(), Release);
     }
 
     /// Returns the end of the complete entries that follow each other from an LSN on.
@@ -252,19 +265,18 @@ impl Ring {
 
     /// Copies the bytes between two LSNs.
     pub fn copy(&self, from: u64, to: u64, into: &mut Vec<u8>) {
-        let entries = self.entries();
-        into.resize((to - from) as usize, 0);
-        for (at, bytes) in into.as_chunks_mut::<8>().0.iter_mut().enumerate() {
-            *bytes = self.at(entries, from + 8 * at as u64).load(Relaxed).to_le_bytes();
+        let (front, back) = self.span(from, to);
+        into.clear();
+        into.reserve((front.len() + back.len()) * 8);
+        for words in [front, back] {
+            into.extend(words.iter().flat_map(|word| word.load(Relaxed).to_le_bytes()));
         }
     }
 
     /// Removes the entries up to an LSN, which are in a segment.
     pub fn free(&self, to: u64) {
-        let entries = self.entries();
-        for lsn in (self.freed_word().load(Relaxed)..to).step_by(8) {
-            self.at(entries, lsn).store(0, Relaxed);
-        }
+        let (front, back) = self.span(self.freed_word().load(Relaxed), to);
+        front.iter().chain(back).for_each(|word| word.store(0, Relaxed));
         // Pairs with `has_room`. The word is shared: no process finds an entry beyond the room that it grants.
         self.freed_word().store(to, Release);
     }
@@ -318,12 +330,12 @@ mod tests {
             let body = vec![round | 1; 1 + usize::from(round % 60)];
             let (first, second) = (ring.reserve(body.len()), ring.reserve(3));
             assert!(ring.has_room(second + entry_bytes(3)));
-            ring.put(second, Kind::All, false, &[7, 8, 9]);
-            ring.complete(second, 1);
+            let head = ring.put(second, Kind::All, false, &[7, 8, 9]);
+            ring.complete(second, head, 1);
             assert_eq!(ring.complete_up_to(first), first, "the first one is incomplete");
-            ring.put(first, Kind::Each, true, &body);
+            let head = ring.put(first, Kind::Each, true, &body);
             assert_eq!(ring.complete_up_to(first), first);
-            ring.complete(first, 5);
+            ring.complete(first, head, 5);
             let end = ring.complete_up_to(first);
             assert_eq!(end, second + entry_bytes(3));
             ring.copy(first, end, &mut bytes);
@@ -343,8 +355,8 @@ mod tests {
     fn a_kill_leaves_what_was_stored_and_holes_hide_nothing() {
         let (shared, ring) = ring(512, 8);
         let lsns: Vec<u64> = (0..5).map(|body| ring.reserve(body * 9)).collect();
-        ring.put(lsns[1], Kind::Each, false, &[1; 9]);
-        ring.complete(lsns[1], 1);
+        let head = ring.put(lsns[1], Kind::Each, false, &[1; 9]);
+        ring.complete(lsns[1], head, 1);
         ring.put(lsns[3], Kind::All, false, &[3; 27]);
         let found = Ring::left(shared).found(8).unwrap();
         let states: Vec<_> = found.iter().map(|found| (found.head.state, found.body.clone())).collect();

@@ -41,7 +41,17 @@ pub fn append(record: &mut Vec<u8>, tree: TreeId, key: &Encoded, value: Option<&
 }
 
 /// Appends a change whose key and value are borrowed.
+#[inline]
 pub fn append_items(record: &mut Vec<u8>, tree: TreeId, key: Item<'_>, value: Option<Item<'_>>) {
+    if let (Item::Word(key), Some(Item::Word(value))) = (key, value) {
+        let mut words = [0; WORDS_BYTES];
+        words[..4].copy_from_slice(&tree.0.to_le_bytes());
+        words[4] = VALUE;
+        words[5..13].copy_from_slice(&key.to_le_bytes());
+        words[13..].copy_from_slice(&value.to_le_bytes());
+        record.extend_from_slice(&words);
+        return;
+    }
     let is_record = |item: Item<'_>| matches!(item, Item::Bytes(_));
     let flags = if is_record(key) { KEY_RECORD } else { 0 }
         | if value.is_some() { VALUE } else { 0 }
