@@ -25,7 +25,7 @@ use super::owner::{self, Lock};
 use super::place::{open_own, path_of};
 use super::retired::SharedCells;
 use super::{Identity, KeepIndex, ManifestReader, Memory, Mode, Segment, State};
-use crate::sync::wait::lock;
+use crate::sync::wait::{self, lock};
 use crate::{Error, Opener, PAGE_BYTES, Result};
 
 /// Number of lookups of a thread between two checks that the writer is alive. As many lookups may return data of a dead
@@ -103,6 +103,7 @@ impl Follower {
         let mut segment = Segment::over(file, (path, Mode::Follow, KeepIndex::Never), header, (state, None));
         segment.watch_cells();
         live.watch(&segment.path, &segment.over);
+        wait::watch(waits);
         let follower = Self {
             over: Arc::clone(&segment.over),
             segment: Arc::new(segment),
@@ -306,7 +307,7 @@ impl Drop for Follower {
 
 /// Aborts a lookup that would wait forever. Called by a thread that repeatedly waits for another one.
 #[cold]
-pub(crate) fn waits(round: u32) {
+fn waits(round: u32) {
     if !round.is_multiple_of(ROUNDS_A_LOOK) {
         return;
     }

@@ -64,7 +64,6 @@ use rustix::fs::{FallocateFlags, FlockOperation, fallocate, flock};
 
 pub use self::extent::Extent;
 pub use self::follow::Follower;
-pub(crate) use self::follow::waits;
 use self::header::Header;
 pub(crate) use self::header::NUMBER_BITS;
 use self::live::{Live, Phase};

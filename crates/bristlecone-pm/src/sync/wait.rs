@@ -4,7 +4,9 @@
 use std::cell::Cell;
 use std::hint::spin_loop;
 use std::sync::atomic::{AtomicBool, Ordering::Relaxed};
-use std::sync::{Mutex, MutexGuard, RwLock, RwLockReadGuard, RwLockWriteGuard, TryLockError, TryLockResult};
+use std::sync::{
+    Mutex, MutexGuard, OnceLock, RwLock, RwLockReadGuard, RwLockWriteGuard, TryLockError, TryLockResult,
+};
 
 use crate::Step;
 use crate::sync::HAS_TURNS;
@@ -20,6 +22,9 @@ thread_local! {
 
 /// Runs work on a number of threads and returns when all have finished.
 pub type Parallel = fn(usize, &(dyn Fn() + Sync));
+
+/// Called by a thread that waits for long.
+static WATCH: OnceLock<fn(u32)> = OnceLock::new();
 
 /// Whether any thread ever was simulated. In most processes none is, and nothing else is checked.
 static EVER: AtomicBool = AtomicBool::new(false);
@@ -101,6 +106,18 @@ pub fn is_simulated() -> bool {
     TURN.get().is_some()
 }
 
+/// Sets the function that threads call when they wait for long, with the number of rounds so far. It may abort the wait by
+/// a panic. Only the first call counts.
+pub(crate) fn watch(watch: fn(u32)) {
+    let _ = WATCH.set(watch);
+}
+
+fn waits_long(round: u32) {
+    if let Some(watch) = WATCH.get() {
+        watch(round);
+    }
+}
+
 /// Waits briefly, and yields to descheduled threads when it takes longer.
 #[cold]
 pub fn pause(round: u32) {
@@ -109,7 +126,7 @@ pub fn pause(round: u32) {
         None if round < SPINS => spin_loop(),
         None => {
             std::thread::yield_now();
-            crate::segment::waits(round);
+            waits_long(round);
         }
     }
 }
@@ -123,7 +140,7 @@ pub fn again(round: &mut u32) {
     }
     *round = round.wrapping_add(1);
     if *round > SPINS {
-        crate::segment::waits(*round);
+        waits_long(*round);
     }
 }
 
