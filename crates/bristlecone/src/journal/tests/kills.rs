@@ -4,6 +4,7 @@ use std::io::{BufRead, BufReader, Write};
 use std::path::Path;
 use std::process::{Command, Stdio};
 use std::sync::Arc;
+use std::sync::atomic::{AtomicUsize, Ordering::Relaxed};
 use std::time::Duration;
 
 use bristlecone_pm::{Folder, Result, SharedWords, Storage, StoredFile};
@@ -12,7 +13,10 @@ use bristlecone_random::Generator as Random;
 use super::Scratch;
 use crate::{Design, Domain, Durability, Pool, PoolOptions};
 
-const CHILD: &str = "BRISTLECONE_JOURNAL_CHILD";
+/// Path, durability, design and kernel for the process that is killed.
+pub const CHILD: &str = "BRISTLECONE_JOURNAL_CHILD";
+/// Number of acknowledgements after which it kills itself.
+pub const STOP: &str = "BRISTLECONE_JOURNAL_STOP";
 
 /// A folder under another kernel.
 struct Rebooted(Folder, u128);
@@ -50,7 +54,7 @@ impl Storage for Rebooted {
     }
 }
 
-fn options(path: &Path, durability: Durability, boot: u128) -> PoolOptions {
+pub fn options(path: &Path, durability: Durability, boot: u128) -> PoolOptions {
     let mut options = Pool::options().max_bytes(64 << 20).chunk_bytes(4096).create(true).recovery_threads(1);
     options = options.domain(Domain::Journal).durability(durability);
     let folder = path.with_extension("journal");
@@ -75,9 +79,11 @@ fn child() {
     let design: Design = design.parse().unwrap();
     let tree =
         pool.tree::<u64, u64>("t").or_else(|_| pool.tree_options("t").design(design).create()).unwrap();
+    let stop: Option<usize> = std::env::var(STOP).ok().map(|stop| stop.parse().unwrap());
+    let acknowledged = AtomicUsize::new(0);
     std::thread::scope(|scope| {
         for thread in 0..3_u64 {
-            let (pool, tree) = (&pool, &tree);
+            let (pool, tree, acknowledged) = (&pool, &tree, &acknowledged);
             scope.spawn(move || {
                 let mut count = tree.get(thread).unwrap().unwrap_or(0);
                 loop {
@@ -91,6 +97,9 @@ fn child() {
                     }
                     let mut out = std::io::stdout().lock();
                     writeln!(out, "#{thread} {count}").and_then(|()| out.flush()).unwrap();
+                    if stop.is_some_and(|stop| acknowledged.fetch_add(1, Relaxed) + 1 >= stop) {
+                        std::process::abort();
+                    }
                 }
             });
         }

@@ -4,6 +4,7 @@ mod acknowledged;
 mod crashes;
 mod damage;
 mod kills;
+mod recorded;
 mod scenario;
 mod threads;
 
