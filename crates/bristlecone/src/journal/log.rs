@@ -1,13 +1,14 @@
 //! The writer of segments.
 
 use std::sync::Arc;
-use std::time::{SystemTime, UNIX_EPOCH};
+use std::time::{Instant, SystemTime, UNIX_EPOCH};
 
 use bristlecone_pm::{Result, Storage, StoredFile};
 
 use super::entry::{self, Head};
 use super::manifest::{Manifest, Segment, segment_name};
 use super::segment::{BLOCK_BYTES, BLOCK_HEADER_BYTES, Block, End, PAGE_BYTES, block_bytes, header};
+use super::status::Figures;
 
 /// Number of files that are kept for the next segments.
 const SPARE_MAX: usize = 4;
@@ -26,6 +27,8 @@ pub struct Log {
     /// LSN up to which they are durable.
     durable: u64,
     buffer: Vec<u8>,
+    /// Where syncs and files are counted, once the pool is open.
+    figures: Option<Figures>,
 }
 
 impl Log {
@@ -42,8 +45,18 @@ impl Log {
     ) -> Result<Self> {
         let (manifest, file, generation) = begin_segment(&*storage, &manifest, segment_bytes, lsn)?;
         let offset = PAGE_BYTES as u64;
-        let (written, durable, buffer) = (lsn, lsn, Vec::new());
-        Ok(Self { storage, manifest, segment_bytes, file, generation, offset, written, durable, buffer })
+        Ok(Self {
+            storage,
+            manifest,
+            segment_bytes,
+            file,
+            generation,
+            offset,
+            written: lsn,
+            durable: lsn,
+            buffer: Vec::new(),
+            figures: None,
+        })
     }
 
     /// Continues the last segment at its end, which is made durable if `sync` is set.
@@ -63,8 +76,18 @@ impl Log {
         }
         let generation = manifest.segments.last().map_or(0, |segment| segment.generation);
         let End { offset, lsn } = end;
-        let (written, durable, buffer) = (lsn, lsn, Vec::new());
-        Ok(Self { storage, manifest, segment_bytes, file, generation, offset, written, durable, buffer })
+        Ok(Self {
+            storage,
+            manifest,
+            segment_bytes,
+            file,
+            generation,
+            offset,
+            written: lsn,
+            durable: lsn,
+            buffer: Vec::new(),
+            figures: None,
+        })
     }
 
     /// Returns whether the segments have more than `bytes` bytes, and more than the last checkpoint.
@@ -132,8 +155,12 @@ impl Log {
     /// Errors of the system. Nothing may be written from then on: the kernel may have dropped what it could not write.
     pub fn sync(&mut self) -> Result<()> {
         if self.durable < self.written {
+            let begun = Instant::now();
             self.file.sync()?;
             self.durable = self.written;
+            if let Some(figures) = &self.figures {
+                figures.note_sync(begun.elapsed(), self.durable);
+            }
         }
         Ok(())
     }
@@ -146,6 +173,7 @@ impl Log {
             begin_segment(&*self.storage, &self.manifest, bytes, self.written)?;
         (self.manifest, self.file, self.generation) = (manifest, file, generation);
         self.offset = PAGE_BYTES as u64;
+        self.note_files();
         Ok(())
     }
 
@@ -159,7 +187,20 @@ impl Log {
         change(&mut manifest);
         manifest.write(&*self.storage)?;
         self.manifest = manifest;
+        self.note_files();
         Ok(())
+    }
+
+    /// Counts syncs and files from now on.
+    pub fn publish(&mut self, figures: Figures) {
+        self.figures = Some(figures);
+        self.note_files();
+    }
+
+    fn note_files(&self) {
+        if let Some(figures) = &self.figures {
+            figures.note_files(&self.manifest, self.segment_bytes);
+        }
     }
 
     /// Drops the segments whose entries all lie before the begin of the checkpoint, from a manifest.
