@@ -47,6 +47,22 @@ pub fn files(pool: &Pool, path: &Path, folder: Option<&Path>) -> Outcome<Option<
         .transpose()
 }
 
+/// Removes the files of a journal, and its folder if that is empty then. Other files stay.
+pub fn remove(folder: &Path) {
+    let is_own = |name: &str| {
+        let numbered = ["segment-", "checkpoint-", "entry-"].iter().find_map(|kind| name.strip_prefix(kind));
+        let is_number = |rest: &str| !rest.is_empty() && rest.bytes().all(|byte| byte.is_ascii_digit());
+        matches!(name, "manifest" | "manifest.new" | "ring") || numbered.is_some_and(is_number)
+    };
+    // What cannot be removed stays: the caller reports the failure that came before.
+    for entry in std::fs::read_dir(folder).into_iter().flatten().flatten() {
+        if entry.file_name().to_str().is_some_and(is_own) {
+            let _ = std::fs::remove_file(entry.path());
+        }
+    }
+    let _ = std::fs::remove_dir(folder);
+}
+
 /// Returns the state of the journal of an open pool; `None` for a pool without a journal.
 pub fn status(pool: &Pool, path: &Path, folder: Option<&Path>) -> Outcome<Option<JournalStatus>> {
     if let Some(own) = pool.journal_status()? {

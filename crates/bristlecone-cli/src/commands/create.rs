@@ -58,9 +58,13 @@ impl Create {
         if let Some(name) = &self.tree {
             let created = self.shape.create(&pool, name);
             if created.is_err() && !exists {
-                // A pool without the requested tree is removed. This happens while it is still
+                // A pool without the requested tree is removed, after its journal. This happens while it is still
                 // locked, so that it cannot be another process's pool.
+                let journal = pool.journal_status()?;
+                journal.iter().for_each(|journal| journal::remove(&journal.folder));
                 let _ = std::fs::remove_file(&self.pool.pool.path);
+                pool.simulate_crash();
+                return created.map(drop);
             }
             created?;
         }

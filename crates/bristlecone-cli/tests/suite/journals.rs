@@ -89,6 +89,11 @@ fn wrong_durabilities_and_folders_are_refused() {
     bench.run("create @p --durability").refused(2, "--help");
     bench.run("create @p --domain process --durability commit").refused(2, "domain journal");
     bench.run("create @p --domain process --journal @log").refused(2, "domain journal");
+    for folder in ["", " --journal @log"] {
+        let ran = bench.run(&format!("create @p --domain journal --tree t --option max_subnodes=9{folder}"));
+        ran.refused(2, "max_subnodes must be");
+    }
+    assert!(!bench.path("p.journal").exists() && !bench.path("log").exists());
     bench.file("file", "no folder");
     let ran = bench.run("create @p --domain journal --journal @file");
     assert!(ran.code == 1 && ran.stderr.lines().count() == 1, "{ran:?}");

@@ -255,6 +255,7 @@ impl Journal {
     /// Continues after a close that did not succeed.
     pub fn reopen(&self) {
         self.failed.store(false, Release);
+        self.figures.publish(self.durability);
     }
 
     /// Ends the journal of a pool that is left as after a crash.

@@ -92,6 +92,11 @@ impl Figures {
         self.0.words()[DURABILITY + 1..HISTOGRAM + POWERS].iter().for_each(|word| word.store(0, Relaxed));
         self.word(DURABLE).store(durable, Relaxed);
         self.word(CHECKPOINT).store(NONE, Relaxed);
+        self.publish(durability);
+    }
+
+    /// Records that a process writes, with a durability.
+    pub fn publish(&self, durability: Durability) {
         let (code, interval) = match durability {
             Durability::Commit => (1, Duration::ZERO),
             Durability::Interval(time) => (2, time),
