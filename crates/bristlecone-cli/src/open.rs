@@ -76,19 +76,19 @@ impl ReadArgs {
 
     /// Opens the pool for reading from its medium only, ignoring an index saved in memory.
     pub fn open_from_medium(&self) -> Outcome<Pool> {
-        self.pool.open(&self.from_medium())
+        self.pool.open(&self.medium_options())
     }
 
     /// Does the same, or follows the process that writes to the pool.
     pub fn open_from_medium_or_follow(&self) -> Outcome<Pool> {
-        self.pool.open_or_follow(&self.from_medium())
+        self.pool.open_or_follow(&self.medium_options())
     }
 
     fn options(&self) -> PoolOptions {
         self.folder.apply(Pool::options().read_only(true))
     }
 
-    fn from_medium(&self) -> PoolOptions {
+    fn medium_options(&self) -> PoolOptions {
         self.options().keep_index(KeepIndex::Never)
     }
 }
