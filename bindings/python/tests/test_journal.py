@@ -113,7 +113,8 @@ def test_wrong_types_and_values(path: Path) -> None:
     assert not path.exists()
 
 
-def test_only_pools_with_a_journal_have_these(path: Path, pool: Pool) -> None:
+def test_only_pools_with_a_journal_have_these(path: Path) -> None:
+    pool = bristlecone.open(path, create=True, max_bytes=MAX_BYTES, domain="process")
     assert pool.domain != "journal" and pool.journal_status() is None
     pool.sync()
     with pytest.raises(ValueError, match="only pools of the domain journal have checkpoints"):
