@@ -214,5 +214,6 @@ int main(void)
     later(path, folder);
     killed(path, folder);
     wrong(path, folder);
+    printf("journal.c: all is well\n");
     return 0;
 }
