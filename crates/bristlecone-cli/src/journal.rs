@@ -2,9 +2,9 @@
 
 use std::path::{Path, PathBuf};
 
-use bristlecone::{Domain, Error, JournalFiles, JournalStatus, Pool, SyncTimes};
+use bristlecone::{Domain, Durability, Error, JournalFiles, JournalStatus, Pool, SyncTimes};
 use bristlecone_cli::failure::{Exit, Failure, Outcome};
-use bristlecone_cli::output::{counted, grouped};
+use bristlecone_cli::output::grouped;
 use bristlecone_cli::size;
 use serde_json::{Value, json};
 
@@ -104,8 +104,13 @@ pub fn json(status: Option<&JournalStatus>) -> Value {
 /// Describes where a journal is, and its durability.
 pub fn place(status: &JournalStatus) -> String {
     let folder = status.folder.display();
-    let durability = status.durability.map(|durability| format!(", durability {durability}"));
-    format!("journal    {folder}{}", durability.unwrap_or_default())
+    let Some(durability) = status.durability else { return format!("journal    {folder}") };
+    let lost = match durability {
+        Durability::Commit => "",
+        Durability::Memory => "; a power failure may undo changes since the last sync",
+        _ => "; a power failure may undo the last changes",
+    };
+    format!("journal    {folder}, durability {durability}{lost}")
 }
 
 /// Describes a journal, a line each.
@@ -121,8 +126,7 @@ pub fn lines(status: &JournalStatus) -> Vec<String> {
     let SyncTimes { count, mean, p50, p99, max, .. } = status.syncs;
     if count > 0 {
         let [mean, p50, p99, max] = [mean, p50, p99, max].map(shown);
-        let count = counted(count, "sync", "syncs");
-        lines.push(format!("syncs      {count}: mean {mean}, p50 {p50}, p99 {p99}, max {max}"));
+        lines.push(format!("syncs      {}: mean {mean}, p50 {p50}, p99 {p99}, max {max}", grouped(count)));
     }
     if status.failed {
         lines.push("failed     a write or sync of the journal has failed: reopen the pool".to_owned());

@@ -70,7 +70,13 @@ fn a_new_pool_says_its_durability_and_where_its_journal_is() {
     let folder = format!("\njournal    {}.journal, durability commit\n", bench.path("p").display());
     assert!(said.contains("domain journal: survives power failure") && said.contains(&folder), "{said}");
     let said = bench.run("create @q --size 64M --domain journal --durability interval:1500us --journal @log");
-    assert!(said.ok().contains("log, durability interval:1500us\n"));
+    let undone = "log, durability interval:1500us; a power failure may undo the last changes\n";
+    assert!(said.ok().contains(undone));
+    let said = bench.run("create @o --size 64M --domain journal --durability memory").ok();
+    assert!(
+        said.contains("durability memory; a power failure may undo changes since the last sync"),
+        "{said}"
+    );
     let said = bench.run("create @r --size 64M --domain journal --durability memory --json").json();
     let folder = bench.path("r.journal").display().to_string();
     assert_eq!([&said["durability"], &said["journal"]], [&json!("memory"), &json!(folder)]);
@@ -290,9 +296,12 @@ fn info_and_top_show_the_journal_of_a_writer() {
         assert_eq!(seen["syncs"]["max_ns"], json!(own.syncs.max.as_nanos() as u64));
     }
     let text = bench.run("info @p").ok();
-    for part in
-        ["p.journal, durability interval:1000s\n", "since the checkpoint at LSN ", "syncs      ", "p99 "]
-    {
+    for part in [
+        "p.journal, durability interval:1000s; a power failure",
+        "since the checkpoint at LSN ",
+        "syncs      ",
+        "p99 ",
+    ] {
         assert!(text.contains(part), "{part}: {text}");
     }
     let text = bench.run("top @p --count 2 --interval 20ms").ok();
