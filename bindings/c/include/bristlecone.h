@@ -53,10 +53,11 @@
 #include <stdint.h>
 
 /* Initializers for structs. The first member identifies the version that a program was compiled with. */
-#define BRISTLECONE_OPEN_OPTIONS_INIT { sizeof(bristlecone_open_options), 0, 0, 0, 0 }
+#define BRISTLECONE_OPEN_OPTIONS_INIT { sizeof(bristlecone_open_options), 0, 0, 0, 0, 0, 0, 0 }
 #define BRISTLECONE_TREE_OPTIONS_INIT { sizeof(bristlecone_tree_options), 0, 0, 0 }
 #define BRISTLECONE_RANGE_INIT { sizeof(bristlecone_range), 0, 0, 0, 0, 0 }
 #define BRISTLECONE_POOL_INFO_INIT { sizeof(bristlecone_pool_info), 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, { 0 }, 0 }
+#define BRISTLECONE_JOURNAL_STATUS_INIT { sizeof(bristlecone_journal_status), 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0 }
 #define BRISTLECONE_TREE_INFO_INIT { sizeof(bristlecone_tree_info), { 0 }, { 0 }, { 0 }, 0, 0, 0, 0, 0, 0 }
 
 /* The size of a key or value of a kind without a fixed one. */
@@ -67,6 +68,32 @@
  * number in the name of the shared library.
  */
 #define BRISTLECONE_ABI_VERSION 1
+
+/**
+ * The default: `BRISTLECONE_DURABILITY_COMMIT`.
+ */
+#define BRISTLECONE_DURABILITY_DEFAULT 0
+
+/**
+ * A write returns once it is on disk. Threads that wait share a sync.
+ */
+#define BRISTLECONE_DURABILITY_COMMIT 1
+
+/**
+ * A write returns immediately. It survives the process, and after `interval_ms` and one sync a power failure.
+ */
+#define BRISTLECONE_DURABILITY_INTERVAL 2
+
+/**
+ * A write returns immediately. It survives the process, and after `bristlecone_pool_sync` or a clean close a power
+ * failure.
+ */
+#define BRISTLECONE_DURABILITY_MEMORY 3
+
+/**
+ * The journal has no checkpoint.
+ */
+#define BRISTLECONE_NO_CHECKPOINT UINT64_MAX
 
 /**
  * Creates the pool if it does not exist.
@@ -164,7 +191,7 @@
 #define BRISTLECONE_IN_USE 3
 
 /**
- * The pool, tree or key does not exist; or an iterator has reached its end.
+ * The pool, tree, key or journal does not exist; or an iterator has reached its end.
  */
 #define BRISTLECONE_ABSENT 4
 
@@ -309,6 +336,71 @@ typedef struct bristlecone_range {
 } bristlecone_range;
 
 /**
+ * The state of a pool's journal. Begin with `BRISTLECONE_JOURNAL_STATUS_INIT`.
+ *
+ * LSNs count the bytes of all entries since the creation of the pool. The percentiles of the duration of syncs are upper
+ * limits, less than twice the exact values.
+ */
+typedef struct bristlecone_journal_status {
+    /**
+     * Size of this struct in bytes.
+     */
+    size_t struct_bytes;
+    /**
+     * When a write returns: one of `BRISTLECONE_DURABILITY_…`, but for the default.
+     */
+    uint32_t durability;
+    /**
+     * With `BRISTLECONE_DURABILITY_INTERVAL`, the time in milliseconds, rounded up.
+     */
+    uint32_t interval_ms;
+    /**
+     * LSN behind the last entry.
+     */
+    uint64_t lsn;
+    /**
+     * LSN up to which entries are durable.
+     */
+    uint64_t durable_lsn;
+    /**
+     * LSN of the begin of the last checkpoint, or `BRISTLECONE_NO_CHECKPOINT`.
+     */
+    uint64_t checkpoint_lsn;
+    /**
+     * Bytes of entries since then, or since the creation of the pool.
+     */
+    uint64_t bytes_since_checkpoint;
+    /**
+     * Bytes of the files that hold these entries, including unused space.
+     */
+    uint64_t segment_bytes;
+    /**
+     * Number of syncs since the pool was opened.
+     */
+    uint64_t syncs;
+    /**
+     * Mean duration of a sync, in nanoseconds.
+     */
+    uint64_t sync_mean_ns;
+    /**
+     * Limit of the duration of half of the syncs.
+     */
+    uint64_t sync_p50_ns;
+    /**
+     * Limit of the duration of 99 % of the syncs.
+     */
+    uint64_t sync_p99_ns;
+    /**
+     * Longest duration.
+     */
+    uint64_t sync_max_ns;
+    /**
+     * Whether a write or sync has failed: all later writes return `BRISTLECONE_DURABILITY_LOST`.
+     */
+    int32_t failed;
+} bristlecone_journal_status;
+
+/**
  * A key or a value in an array of them.
  */
 typedef struct bristlecone_bytes {
@@ -352,6 +444,20 @@ typedef struct bristlecone_open_options {
      * Number of threads that recover a tree; 0: one per processor.
      */
     size_t recovery_threads;
+    /**
+     * When a write returns, in a pool of the domain `BRISTLECONE_DOMAIN_JOURNAL`: one of `BRISTLECONE_DURABILITY_…`. It
+     * holds until the pool is closed.
+     */
+    uint32_t durability;
+    /**
+     * With `BRISTLECONE_DURABILITY_INTERVAL`, the time in milliseconds; otherwise 0.
+     */
+    uint32_t interval_ms;
+    /**
+     * Folder of the journal; null: the path of the pool, followed by `.journal`. It may be on another disk, and must be
+     * given at every opening.
+     */
+    const char *journal;
 } bristlecone_open_options;
 
 /**
@@ -692,6 +798,40 @@ int bristlecone_iter_next_back_u64(const struct bristlecone_iter *iter,
                                    uint64_t *values,
                                    size_t capacity,
                                    size_t *count);
+
+/**
+ * Makes everything durable that has been acknowledged so far. Only pools of the domain `BRISTLECONE_DOMAIN_JOURNAL` need
+ * this, with another durability than `BRISTLECONE_DURABILITY_COMMIT`: in other pools each write is durable when it
+ * returns.
+ *
+ * Returns `BRISTLECONE_DURABILITY_LOST` if the journal could not be written, now or before.
+ */
+int bristlecone_pool_sync(const struct bristlecone_pool *pool);
+
+/**
+ * Writes all items to a new checkpoint in the journal, and frees the space of the entries before it. Readers and writers
+ * go on.
+ *
+ * Returns `BRISTLECONE_USAGE` for a pool of another domain than `BRISTLECONE_DOMAIN_JOURNAL`, and if a tree is dropped or
+ * cleared meanwhile; `BRISTLECONE_FULL` if the file system has too little space. After an error the journal keeps its last
+ * checkpoint and all entries behind it.
+ */
+int bristlecone_pool_checkpoint(const struct bristlecone_pool *pool);
+
+/**
+ * Writes a checkpoint as `bristlecone_pool_checkpoint` does, and removes all files of the journal that are not needed any
+ * more, including those that are kept for later entries.
+ */
+int bristlecone_pool_prune_journal(const struct bristlecone_pool *pool);
+
+/**
+ * Writes the state of the pool's journal. Does not wait for the disk.
+ *
+ * Returns `BRISTLECONE_ABSENT` for a pool that does not write a journal: of another domain, open for reading, or followed.
+ * After an error `*status` is unchanged.
+ */
+int bristlecone_pool_get_journal_status(const struct bristlecone_pool *pool,
+                                        struct bristlecone_journal_status *status);
 
 /**
  * Looks up `count` keys in groups, which is faster than one by one: `values[i]` is the value of `keys[i]` if

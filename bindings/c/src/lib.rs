@@ -16,6 +16,7 @@ mod exclusive;
 mod handle;
 mod inside;
 mod iter;
+mod journal;
 mod many;
 mod object;
 mod pool;

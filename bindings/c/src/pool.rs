@@ -9,6 +9,7 @@ use bristlecone_rs::{Design, Domain, Pool};
 
 use crate::argument::{Versioned, fill, give, options, place, text};
 use crate::handle::{self, enter};
+use crate::journal::with_journal;
 use crate::object::{Object, Open as _, OpenPool};
 use crate::status::{BRISTLECONE_IN_USE, Failure, Outcome, call};
 use crate::tree::{ShowIssue, c_text, name_of, report};
@@ -66,9 +67,17 @@ pub struct OpenOptions {
     pub max_bytes: u64,
     /// Number of threads that recover a tree; 0: one per processor.
     pub recovery_threads: usize,
+    /// When a write returns, in a pool of the domain `BRISTLECONE_DOMAIN_JOURNAL`: one of `BRISTLECONE_DURABILITY_…`. It
+    /// holds until the pool is closed.
+    pub durability: u32,
+    /// With `BRISTLECONE_DURABILITY_INTERVAL`, the time in milliseconds; otherwise 0.
+    pub interval_ms: u32,
+    /// Folder of the journal; null: the path of the pool, followed by `.journal`. It may be on another disk, and must be
+    /// given at every opening.
+    pub journal: *const c_char,
 }
 
-// SAFETY: numbers, and its size first.
+// SAFETY: numbers and a pointer that may be null, and its size first.
 unsafe impl Versioned for OpenOptions {}
 
 /// Information about a pool. Begin with `BRISTLECONE_POOL_INFO_INIT`.
@@ -165,7 +174,9 @@ pub unsafe extern "C" fn bristlecone_pool_open(
         }
         // SAFETY: not null, and as the header says.
         let (path, asked) = unsafe { (CStr::from_ptr(path), options(open_options)?) };
-        let (how, path) = (how(&asked)?, Path::new(OsStr::from_bytes(path.to_bytes())));
+        let path = Path::new(OsStr::from_bytes(path.to_bytes()));
+        // SAFETY: as the header says.
+        let how = unsafe { with_journal(how(&asked)?, &asked) }?;
         let follows = asked.flags & BRISTLECONE_FOLLOW != 0;
         let pool = if follows { how.follow(path) } else { how.open(path) }?;
         let handle = handle::put(OpenPool { pool, members: Arc::new(()) }.into())?;

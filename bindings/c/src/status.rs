@@ -16,7 +16,7 @@ pub const BRISTLECONE_USAGE: i32 = 2;
 /// In use: the pool by another process or handle, the tree or pool by open handles, the handle by a call of another
 /// thread.
 pub const BRISTLECONE_IN_USE: i32 = 3;
-/// The pool, tree or key does not exist; or an iterator has reached its end.
+/// The pool, tree, key or journal does not exist; or an iterator has reached its end.
 pub const BRISTLECONE_ABSENT: i32 = 4;
 /// Not a pool, corrupted, or written by a newer version.
 pub const BRISTLECONE_CORRUPTED: i32 = 5;

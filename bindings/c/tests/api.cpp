@@ -4,6 +4,7 @@
 #include "bristlecone.hpp"
 
 #include <algorithm>
+#include <filesystem>
 #include <iostream>
 #include <thread>
 #if __cplusplus >= 202002L
@@ -254,6 +255,40 @@ void follow() {
     unlink(path.c_str());
 }
 
+/// Options, syncs, checkpoints and the state of a journal.
+void journal() {
+    const string path = scratch("journal-cpp");
+    const string folder = path + ".elsewhere";
+    bristlecone::options how = small();
+    how.durability = BRISTLECONE_DURABILITY_INTERVAL;
+    CHECK(thrown([&] { pool refused(path, how); }) == BRISTLECONE_USAGE);
+    how.domain = BRISTLECONE_DOMAIN_JOURNAL;
+    how.interval_ms = 1000 * 1000;
+    how.journal = folder;
+    {
+        pool in(path, how);
+        in.tree<std::uint64_t, std::uint64_t>("words").put(1, 2);
+        const auto before = in.journal_status();
+        CHECK(before && before->durability == BRISTLECONE_DURABILITY_INTERVAL && before->interval_ms == how.interval_ms);
+        CHECK(before->durable_lsn < before->lsn);
+        in.sync();
+        CHECK(in.journal_status()->durable_lsn == before->lsn);
+        in.checkpoint();
+        CHECK(in.journal_status()->checkpoint_lsn == before->lsn);
+        in.prune_journal();
+        in.close();
+    }
+    CHECK(thrown([&] { pool refused(path); }) == BRISTLECONE_ABSENT);
+    CHECK((pool(path, how).tree<std::uint64_t, std::uint64_t>("words").get(1) == 2));
+    CHECK(std::filesystem::remove_all(folder) == 5);
+    unlink(path.c_str());
+    how = small();
+    pool plain(path, how);
+    CHECK(!plain.journal_status());
+    CHECK(thrown([&] { plain.checkpoint(); }) == BRISTLECONE_USAGE);
+    unlink(path.c_str());
+}
+
 #if __cplusplus >= 202002L
 /// Parts of a tree are ranges of the standard library.
 void ranges() {
@@ -285,6 +320,7 @@ int main() {
     many();
     several();
     follow();
+    journal();
     std::cout << "api.cpp: all is well" << std::endl;
     return 0;
 }

@@ -14,7 +14,7 @@ use crate::slot::Shared;
 #[pyfunction]
 #[pyo3(signature = (
     path, *, create=false, exclusive=false, max_bytes=None, read_only=false, follow=false, domain=None,
-    recovery_threads=None
+    durability=None, journal=None, recovery_threads=None
 ))]
 #[allow(clippy::too_many_arguments, reason = "they are named in Python")]
 pub fn open(
@@ -26,6 +26,8 @@ pub fn open(
     read_only: bool,
     follow: bool,
     domain: Option<&str>,
+    durability: Option<&str>,
+    journal: Option<PathBuf>,
     recovery_threads: Option<usize>,
 ) -> PyResult<Pool> {
     let refused = |error| raise(py, error);
@@ -36,11 +38,17 @@ pub fn open(
     if let Some(domain) = domain {
         options = options.domain(domain.parse().map_err(refused)?);
     }
+    if let Some(durability) = durability {
+        options = options.durability(durability.parse().map_err(refused)?);
+    }
     if let Some(threads) = recovery_threads {
         options = options.recovery_threads(threads);
     }
     let opened = py.detach(|| {
         let path = std::path::absolute(&path).map_err(|error| Error::io("looking for the pool", error))?;
+        let folder = journal.map(std::path::absolute).transpose();
+        let folder = folder.map_err(|error| Error::io("looking for the journal", error))?;
+        let options = folder.into_iter().fold(options, PoolOptions::journal);
         let pool = if follow { options.follow(&path) } else { options.open(&path) }?;
         Ok((pool, path))
     });

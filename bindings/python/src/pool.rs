@@ -255,6 +255,47 @@ impl Pool {
         self.shared.work(py, |pool| pool.prefault(bytes))
     }
 
+    /// Makes everything durable that has been written so far.
+    fn sync(&self, py: Python<'_>) -> PyResult<()> {
+        self.shared.work(py, bristlecone::Pool::sync)
+    }
+
+    /// Writes a checkpoint of the journal, and frees the space of the entries before it.
+    fn checkpoint(&self, py: Python<'_>) -> PyResult<()> {
+        self.shared.work(py, bristlecone::Pool::checkpoint)
+    }
+
+    /// Writes a checkpoint, and removes all files of the journal that are not needed any more.
+    fn prune_journal(&self, py: Python<'_>) -> PyResult<()> {
+        self.shared.work(py, bristlecone::Pool::prune_journal)
+    }
+
+    /// Returns the state of the journal; `None` for a pool that does not write one. Times are in seconds.
+    fn journal_status<'py>(&self, py: Python<'py>) -> PyResult<Option<Bound<'py, PyDict>>> {
+        let Some(status) = self.shared.work(py, bristlecone::Pool::journal_status)? else { return Ok(None) };
+        let syncs = PyDict::new(py);
+        syncs.set_item("count", status.syncs.count)?;
+        for (name, time) in [
+            ("mean", status.syncs.mean),
+            ("p50", status.syncs.p50),
+            ("p99", status.syncs.p99),
+            ("max", status.syncs.max),
+        ] {
+            syncs.set_item(name, time.as_secs_f64())?;
+        }
+        let told = PyDict::new(py);
+        told.set_item("folder", &status.folder)?;
+        told.set_item("durability", status.durability.map(|durability| durability.to_string()))?;
+        told.set_item("lsn", status.lsn)?;
+        told.set_item("durable_lsn", status.durable_lsn)?;
+        told.set_item("checkpoint_lsn", status.checkpoint_lsn)?;
+        told.set_item("bytes_since_checkpoint", status.bytes_since_checkpoint)?;
+        told.set_item("segment_bytes", status.segment_bytes)?;
+        told.set_item("failed", status.failed)?;
+        told.set_item("syncs", syncs)?;
+        Ok(Some(told))
+    }
+
     /// Closes the pool and its trees cleanly.
     fn close(&self, py: Python<'_>) -> PyResult<()> {
         self.shared.close(py)

@@ -1,6 +1,8 @@
 //! Arguments that several commands share.
 
-use bristlecone::Domain;
+use std::path::PathBuf;
+
+use bristlecone::{Domain, Durability, PoolOptions};
 use clap::Args;
 
 /// The point that a store must reach to be durable.
@@ -9,6 +11,40 @@ pub struct DomainArg {
     /// Durability domain: process, adr, eadr, msync or journal [default: detected from the medium]
     #[arg(long, value_name = "DOMAIN")]
     pub domain: Option<Domain>,
+}
+
+/// Where the journal of a pool is.
+#[derive(Args, Clone, Debug)]
+pub struct FolderArg {
+    /// Folder of the journal, in a pool with the domain journal [default: POOL.journal]
+    #[arg(long, value_name = "DIR")]
+    pub journal: Option<PathBuf>,
+}
+
+/// The journal of a pool.
+#[derive(Args, Clone, Debug)]
+pub struct JournalArgs {
+    /// When a write returns, in a pool with the domain journal: commit (on disk), memory (immediately), or interval:TIME
+    /// (immediately, on disk after this time), such as interval:100ms [default: commit]
+    #[arg(long, value_name = "DURABILITY")]
+    pub durability: Option<Durability>,
+    /// Where it is.
+    #[command(flatten)]
+    pub folder: FolderArg,
+}
+
+impl FolderArg {
+    /// Returns options with the folder, if one was given.
+    pub fn apply(&self, options: PoolOptions) -> PoolOptions {
+        self.journal.iter().fold(options, PoolOptions::journal)
+    }
+}
+
+impl JournalArgs {
+    /// Returns options with the durability and the folder that were given.
+    pub fn apply(&self, options: PoolOptions) -> PoolOptions {
+        self.folder.apply(self.durability.into_iter().fold(options, PoolOptions::durability))
+    }
 }
 
 /// Parses `name=value`.

@@ -7,10 +7,12 @@ mod dump;
 mod format;
 mod input;
 mod issues;
+mod journal;
 mod open;
 mod shell;
 mod store;
 mod table;
+mod time;
 mod tree_args;
 
 use std::process::ExitCode;

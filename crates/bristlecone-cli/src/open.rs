@@ -4,7 +4,7 @@ use std::path::{Path, PathBuf};
 use std::time::{Duration, Instant};
 
 use bristlecone::{Domain, Error, Issue, KeepIndex, Pool, PoolOptions};
-use bristlecone_cli::arguments::DomainArg;
+use bristlecone_cli::arguments::{DomainArg, FolderArg, JournalArgs};
 use bristlecone_cli::failure::{Exit, Failure, Outcome};
 use bristlecone_cli::interrupt;
 use bristlecone_cli::size;
@@ -23,13 +23,15 @@ pub struct PoolPath {
     pub wait: Option<Duration>,
 }
 
-/// The pool, and its durability domain.
+/// The pool, its durability domain, and its journal.
 #[derive(Args, Clone, Debug)]
 pub struct PoolArgs {
     #[command(flatten)]
     pub pool: PoolPath,
     #[command(flatten)]
     pub domain: DomainArg,
+    #[command(flatten)]
+    pub journal: JournalArgs,
 }
 
 /// The pool, for commands that only read. The file is not changed, even after a crash.
@@ -37,6 +39,8 @@ pub struct PoolArgs {
 pub struct ReadArgs {
     #[command(flatten)]
     pub pool: PoolPath,
+    #[command(flatten)]
+    pub folder: FolderArg,
     /// Ignored; accepted for compatibility.
     #[arg(long, hide = true)]
     pub read_only: bool,
@@ -48,36 +52,45 @@ impl PoolArgs {
         self.open_with(|options| options)
     }
 
-    /// Opens the pool for writing, with options besides the domain.
+    /// Opens the pool for writing, with options besides those given.
     pub fn open_with(&self, more: impl FnOnce(PoolOptions) -> PoolOptions) -> Outcome<Pool> {
-        self.pool.open(&more(with_domain(self.domain.domain))).map(saying)
+        self.pool.open(&more(self.options())).map(saying)
+    }
+
+    /// Returns the options that were given.
+    pub fn options(&self) -> PoolOptions {
+        self.journal.apply(with_domain(self.domain.domain))
     }
 }
 
 impl ReadArgs {
     /// Opens the pool for reading while no process writes to it, and reports damage on standard error.
     pub fn open(&self) -> Outcome<Pool> {
-        self.pool.open(&Pool::options().read_only(true)).map(saying)
+        self.pool.open(&self.options()).map(saying)
     }
 
     /// Opens the pool for reading, or follows the process that writes to it; reports damage on standard error.
     pub fn open_or_follow(&self) -> Outcome<Pool> {
-        self.pool.open_or_follow(&Pool::options().read_only(true)).map(saying)
+        self.pool.open_or_follow(&self.options()).map(saying)
     }
 
     /// Opens the pool for reading from its medium only, ignoring an index saved in memory.
     pub fn open_from_medium(&self) -> Outcome<Pool> {
-        self.pool.open(&from_medium())
+        self.pool.open(&self.medium_options())
     }
 
     /// Does the same, or follows the process that writes to the pool.
     pub fn open_from_medium_or_follow(&self) -> Outcome<Pool> {
-        self.pool.open_or_follow(&from_medium())
+        self.pool.open_or_follow(&self.medium_options())
     }
-}
 
-fn from_medium() -> PoolOptions {
-    Pool::options().read_only(true).keep_index(KeepIndex::Never)
+    fn options(&self) -> PoolOptions {
+        self.folder.apply(Pool::options().read_only(true))
+    }
+
+    fn medium_options(&self) -> PoolOptions {
+        self.options().keep_index(KeepIndex::Never)
+    }
 }
 
 /// Reports damage of a pool on standard error.

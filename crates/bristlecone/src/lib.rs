@@ -188,7 +188,10 @@ pub use index::{Allowed, Design, OptionInfo, TreeStats};
 #[cfg(feature = "lab")]
 #[doc(hidden)]
 pub use index::{parts, plugin as lab};
-pub use journal::{Durability, JournalCounts, JournalFile, JournalFiles, Ticket};
+pub use journal::{
+    Durability, JournalChange, JournalCounts, JournalEntry, JournalFile, JournalFiles, JournalStatus,
+    SyncTimes, Ticket,
+};
 #[cfg(feature = "lab")]
 #[doc(hidden)]
 pub use transaction::leave_in_part;

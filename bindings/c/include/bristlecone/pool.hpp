@@ -6,6 +6,7 @@
 #include <cstdint>
 #include <initializer_list>
 #include <memory>
+#include <optional>
 #include <string>
 #include <type_traits>
 #include <utility>
@@ -34,6 +35,12 @@ struct options {
     std::size_t recovery_threads = 0;
     /// Opens the pool for reading while another process is writing to it: see BRISTLECONE_FOLLOW.
     bool follow = false;
+    /// In a pool of the domain BRISTLECONE_DOMAIN_JOURNAL, when a write returns: one of BRISTLECONE_DURABILITY_….
+    std::uint32_t durability = BRISTLECONE_DURABILITY_DEFAULT;
+    /// With BRISTLECONE_DURABILITY_INTERVAL, the time in milliseconds.
+    std::uint32_t interval_ms = 0;
+    /// Folder of the journal; empty: the path of the pool, followed by ".journal".
+    std::string journal;
 };
 
 /// A tree in a pool's directory.
@@ -57,7 +64,9 @@ public:
                                     (how.read_only ? BRISTLECONE_READ : 0u) |
                                     (how.leave_sigbus ? BRISTLECONE_LEAVE_SIGBUS : 0u) |
                                     (how.follow ? BRISTLECONE_FOLLOW : 0u);
-        const bristlecone_open_options asked{sizeof(asked), flags, how.domain, how.max_bytes, how.recovery_threads};
+        const char* journal = how.journal.empty() ? nullptr : how.journal.c_str();
+        const bristlecone_open_options asked{sizeof(asked),  flags,   how.domain, how.max_bytes, how.recovery_threads, how.durability,
+                                             how.interval_ms, journal};
         bristlecone_pool* opened = nullptr;
         detail::check(bristlecone_pool_open(path.c_str(), &asked, &opened));
         handle_.reset(opened, bristlecone_pool_close);
@@ -147,6 +156,25 @@ public:
 
     /// Allocates space in advance.
     void prefault(std::uint64_t bytes) { detail::check(bristlecone_pool_prefault(c_handle(), bytes)); }
+
+    /// Makes everything durable that has been acknowledged so far: see bristlecone_pool_sync.
+    void sync() { detail::check(bristlecone_pool_sync(c_handle())); }
+
+    /// Writes a checkpoint of the journal: see bristlecone_pool_checkpoint.
+    void checkpoint() { detail::check(bristlecone_pool_checkpoint(c_handle())); }
+
+    /// Writes a checkpoint, and removes all files of the journal that are not needed any more.
+    void prune_journal() { detail::check(bristlecone_pool_prune_journal(c_handle())); }
+
+    /// The state of the journal; nothing for a pool that does not write one.
+    std::optional<bristlecone_journal_status> journal_status() const {
+        bristlecone_journal_status known{};
+        known.struct_bytes = sizeof(known);
+        const int status = bristlecone_pool_get_journal_status(c_handle(), &known);
+        if (status == BRISTLECONE_ABSENT) return std::nullopt;
+        detail::check(status);
+        return known;
+    }
 
     /// Information about the pool.
     bristlecone_pool_info info() const {

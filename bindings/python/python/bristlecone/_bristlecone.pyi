@@ -65,6 +65,24 @@ class _PoolInfo(TypedDict):
     huge_bytes: int
     issues: list[str]
 
+class _SyncTimes(TypedDict):
+    count: int
+    mean: float
+    p50: float
+    p99: float
+    max: float
+
+class _JournalStatus(TypedDict):
+    folder: Path
+    durability: str
+    lsn: int
+    durable_lsn: int
+    checkpoint_lsn: int | None
+    bytes_since_checkpoint: int
+    segment_bytes: int
+    failed: bool
+    syncs: _SyncTimes
+
 class _TreeStats(TypedDict):
     items: int
     leaves: int
@@ -86,6 +104,8 @@ def open(
     read_only: bool = False,
     follow: bool = False,
     domain: _Domain | None = None,
+    durability: str | None = None,
+    journal: str | PathLike[str] | None = None,
     recovery_threads: int | None = None,
 ) -> Pool: ...
 
@@ -154,6 +174,10 @@ class Pool(Mapping[str, Tree[Any, Any]]):
     ) -> dict[str, int]: ...
     def trim(self) -> int: ...
     def prefault(self, bytes: int) -> None: ...
+    def sync(self) -> None: ...
+    def checkpoint(self) -> None: ...
+    def prune_journal(self) -> None: ...
+    def journal_status(self) -> _JournalStatus | None: ...
     def close(self) -> None: ...
     @property
     def closed(self) -> bool: ...

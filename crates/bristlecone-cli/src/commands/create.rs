@@ -8,7 +8,8 @@ use bristlecone_cli::size;
 use clap::Args;
 use serde_json::json;
 
-use crate::open::{PoolArgs, explain, with_domain};
+use crate::journal;
+use crate::open::{PoolArgs, explain};
 use crate::tree_args::TreeArgs;
 
 /// Create a pool, a tree in it, or both
@@ -16,6 +17,7 @@ use crate::tree_args::TreeArgs;
 #[command(after_help = "Examples:
   bristlecone create /dev/shm/trees.pool --size 64G
   bristlecone create trees.pool --tree ages --value u64
+  bristlecone create trees.pool --domain journal --durability interval:100ms
   bristlecone create tenants.pool --chunk-size 4K       for thousands of small trees
   bristlecone create trees.pool --tree visits --key '(str, u32)' --value u64
   bristlecone create trees.pool --tree log --design lodgetree --key u64 --value bytes")]
@@ -56,13 +58,18 @@ impl Create {
         if let Some(name) = &self.tree {
             let created = self.shape.create(&pool, name);
             if created.is_err() && !exists {
-                // A pool without the requested tree is removed. This happens while it is still
+                // A pool without the requested tree is removed, after its journal. This happens while it is still
                 // locked, so that it cannot be another process's pool.
+                let journal = pool.journal_status()?;
+                journal.iter().for_each(|journal| journal::remove(&journal.folder));
                 let _ = std::fs::remove_file(&self.pool.pool.path);
+                pool.simulate_crash();
+                return created.map(drop);
             }
             created?;
         }
         let info = pool.info();
+        let journal = pool.journal_status()?;
         let path = self.pool.pool.path.display();
         let mut text = String::new();
         if !exists {
@@ -71,6 +78,9 @@ impl Create {
                 size::show(info.max_bytes),
                 medium::promise(&info)
             );
+            for line in journal.iter().map(journal::place) {
+                text += &format!("\n{line}");
+            }
         }
         if let Some(name) = &self.tree {
             let (key, value) = self.shape.kinds();
@@ -86,6 +96,8 @@ impl Create {
                 "created": !exists,
                 "max_bytes": info.max_bytes,
                 "domain": info.domain.to_string(),
+                "durability": journal.as_ref().and_then(|journal| journal.durability).map(|durability| durability.to_string()),
+                "journal": journal.as_ref().map(|journal| &journal.folder),
                 "tree": self.tree,
             }),
             text,
@@ -94,7 +106,7 @@ impl Create {
     }
 
     fn new_pool(&self) -> Outcome<Pool> {
-        let options = with_domain(self.pool.domain.domain);
+        let options = self.pool.options();
         let options = self.size.map_or(options.clone(), |size| options.max_bytes(size)).create_new(true);
         let options = self.chunk_size.map_or(options.clone(), |bytes| options.chunk_bytes(bytes));
         let path = &self.pool.pool.path;

@@ -25,14 +25,20 @@ impl Man {
     /// Writes the pages of `tool`, the whole command line.
     pub fn run(&self, mut tool: Command, output: &mut Output) -> Outcome {
         tool.build();
-        let visible = tool.get_subcommands().filter(|command| !command.is_hide_set());
         let mut pages = 0;
-        for command in std::iter::once(&tool).chain(visible) {
+        let mut left = vec![&tool];
+        while let Some(command) = left.pop() {
             let name = command.get_display_name().unwrap_or(command.get_name());
             let path = self.folder.join(format!("{name}.1"));
             let written = std::fs::write(&path, page(&tool, command)?);
             written.map_err(|error| explain(&path, Error::io("writing a page", error)))?;
             pages += 1;
+            // The tool's own `help` has a page, without those of its arguments.
+            let is_tool = std::ptr::eq(command, &tool);
+            let wanted = |below: &&Command| !below.is_hide_set() && (is_tool || below.get_name() != "help");
+            if command.get_name() != "help" {
+                left.extend(command.get_subcommands().filter(wanted));
+            }
         }
         let text = format!("{} in {}", counted(pages, "page", "pages"), self.folder.display());
         output.either(&json!({ "pages": pages, "folder": self.folder }), text)

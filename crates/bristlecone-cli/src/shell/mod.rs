@@ -35,18 +35,20 @@ pub struct Shell {
     #[arg(long, short = 'e')]
     exit_on_error: bool,
     /// Refuse to write, and admit other readers; follow the process that writes to the pool, if any.
-    #[arg(long, conflicts_with = "domain")]
+    #[arg(long, conflicts_with_all = ["domain", "durability"])]
     read_only: bool,
 }
 
 impl Shell {
     pub fn run(&self, output: &mut Output) -> Outcome {
         let pool = if self.read_only {
-            self.pool.pool.open_or_follow(&Pool::options().read_only(true))?
+            let options = self.pool.journal.folder.apply(Pool::options().read_only(true));
+            self.pool.pool.open_or_follow(&options)?
         } else {
             self.pool.open()?
         };
-        let mut session = Session::new(pool, &self.pool.pool.path);
+        let folder = self.pool.journal.folder.journal.as_deref();
+        let mut session = Session::new(pool, &self.pool.pool.path, folder);
         if let Some(tree) = &self.tree {
             session.choose(tree)?;
         }

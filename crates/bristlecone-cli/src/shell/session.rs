@@ -111,12 +111,14 @@ pub enum Next {
 pub struct Session<'a> {
     pool: Pool,
     path: &'a Path,
+    /// Folder of the journal, if it was given.
+    folder: Option<&'a Path>,
     chosen: Option<(String, Tree)>,
 }
 
 impl<'a> Session<'a> {
-    pub fn new(pool: Pool, path: &'a Path) -> Self {
-        Self { pool, path, chosen: None }
+    pub fn new(pool: Pool, path: &'a Path, folder: Option<&'a Path>) -> Self {
+        Self { pool, path, folder, chosen: None }
     }
 
     /// Selects the tree with this name.
@@ -212,7 +214,7 @@ impl<'a> Session<'a> {
                 clear::clear(&self.pool, &tree, output)?;
                 if was_chosen { self.choose(&tree) } else { Ok(()) }
             }
-            Command::Info(what) => what.run(&self.pool, self.path, output),
+            Command::Info(what) => what.run(&self.pool, self.path, self.folder, output),
             Command::Check(what) => what.run(&self.pool, output),
             Command::Copy(what) => what.run(&self.pool, output),
             Command::Exit => Ok(()),

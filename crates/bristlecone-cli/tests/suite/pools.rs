@@ -89,11 +89,16 @@ fn an_ordinary_file_holds_a_pool_too() {
     let pool = directory.path().join("p");
     let pool = pool.to_str().unwrap();
     let bench = Bench::new();
-    let made = bench.run(&format!("create {pool} --size 64M --tree t --json")).json();
-    let memory = made["domain"] == "process";
-    assert!(made["domain"] == "msync" || memory, "{made}");
-    bench.run(&format!("put {pool} t a 1")).ok();
-    assert_eq!(bench.run(&format!("get {pool} t a")).ok(), "1\n");
+    for (pool, options, domain) in
+        [(pool.to_owned(), "", "journal"), (format!("{pool}2"), " --domain msync", "msync")]
+    {
+        let made = bench.run(&format!("create {pool} --size 64M --tree t --json{options}")).json();
+        let memory = options.is_empty() && made["domain"] == "process";
+        assert!(made["domain"] == domain || memory, "{made}");
+        assert_eq!(made["journal"].is_string(), made["domain"] == "journal", "{made}");
+        bench.run(&format!("put {pool} t a 1")).ok();
+        assert_eq!(bench.run(&format!("get {pool} t a")).ok(), "1\n");
+    }
 }
 
 #[test]

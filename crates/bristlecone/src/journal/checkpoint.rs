@@ -19,10 +19,10 @@ use std::sync::Arc;
 use std::sync::atomic::Ordering::{Acquire, Relaxed, Release};
 
 use bristlecone_pm::sync::wait::{lock, pause};
-use bristlecone_pm::{Error, Result, Storage, StoredFile, TreeEntry, TreeId};
+use bristlecone_pm::{Error, Result, Storage, StoredFile, TreeEntry, TreeId, TreeSpec};
 
 use super::Journal;
-use super::entry::{push_item, push_spec};
+use super::entry::{push_item, push_spec, take_spec};
 use super::log::Log;
 use super::manifest::{Checkpoint, checkpoint_name};
 use crate::Pool;
@@ -89,6 +89,34 @@ pub fn frames(
     checkpoint: &Checkpoint,
     visit: &mut dyn FnMut(u32, &[u8]) -> Result<()>,
 ) -> Result<()> {
+    some_frames(storage, uuid, checkpoint, |_| true, visit)
+}
+
+/// Returns the trees.
+pub fn trees_of(
+    storage: &dyn Storage,
+    uuid: u128,
+    checkpoint: &Checkpoint,
+) -> Result<Vec<(TreeId, TreeSpec)>> {
+    let mut trees = Vec::new();
+    some_frames(storage, uuid, checkpoint, |kind| kind == TREE, &mut |_, mut body| {
+        let broken = || Error::corrupted("a frame that cannot be read", checkpoint_name(checkpoint.file));
+        let (id, rest) = body.split_first_chunk().ok_or_else(broken)?;
+        body = rest;
+        trees.push((TreeId(u32::from_le_bytes(*id)), take_spec(&mut body).ok_or_else(broken)?));
+        Ok(())
+    })?;
+    Ok(trees)
+}
+
+/// Reads and visits only frames of the wanted kinds, and the last one.
+fn some_frames(
+    storage: &dyn Storage,
+    uuid: u128,
+    checkpoint: &Checkpoint,
+    is_wanted: impl Fn(u32) -> bool,
+    visit: &mut dyn FnMut(u32, &[u8]) -> Result<()>,
+) -> Result<()> {
     let name = checkpoint_name(checkpoint.file);
     let broken = |what: &str, at: u64| {
         Error::corrupted(what, format!("byte {at:#x} of {name} in {}", storage.describe()))
@@ -109,6 +137,10 @@ pub fn frames(
         let fits = at + (FRAME_BYTES as u64) + u64::from(bytes) <= checkpoint.bytes;
         if read < FRAME_BYTES || found != number || !fits {
             return Err(broken("a damaged frame", at));
+        }
+        if matches!(kind, TREE | ITEMS) && !is_wanted(kind) {
+            at += FRAME_BYTES as u64 + u64::from(bytes);
+            continue;
         }
         body.resize(bytes as usize, 0);
         let read = file.read(at + FRAME_BYTES as u64, &mut body)?;

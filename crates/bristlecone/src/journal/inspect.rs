@@ -1,6 +1,6 @@
 //! What the files of a journal say, without opening the pool.
 
-use std::path::Path;
+use std::path::{Path, PathBuf};
 use std::sync::Arc;
 
 use bristlecone_pm::{Folder, Result, Storage};
@@ -8,13 +8,18 @@ use bristlecone_pm::{Folder, Result, Storage};
 use super::checkpoint::frames;
 use super::entry::{self, Kind, broken};
 use super::manifest::{Manifest, checkpoint_name, segment_name};
-use super::restore::replay;
+use super::opening::RING;
+use super::restore::{end_of, replay};
+use super::ring::{self, Ring};
+use super::status::{Figures, of_files};
+use super::{JournalStatus, Setup};
 
 /// The files of a pool's journal: see [`PoolOptions::journal`](crate::PoolOptions::journal). Nothing is changed, and the
 /// pool may be open.
 pub struct JournalFiles {
-    storage: Arc<dyn Storage>,
-    manifest: Manifest,
+    pub(super) folder: PathBuf,
+    pub(super) storage: Arc<dyn Storage>,
+    pub(super) manifest: Manifest,
 }
 
 impl std::fmt::Debug for JournalFiles {
@@ -63,14 +68,57 @@ impl JournalFiles {
     /// [`Error::Corrupted`](crate::Error) for a damaged or missing manifest; [`Error::Newer`](crate::Error); errors of
     /// the system.
     pub fn open(folder: impl AsRef<Path>) -> Result<Self> {
-        let storage: Arc<dyn Storage> = Arc::new(Folder::open(folder.as_ref())?);
-        let manifest = Manifest::read(&*storage)?.ok_or_else(|| {
-            bristlecone_pm::Error::corrupted(
-                "the manifest is missing",
-                format!("the journal in {}", storage.describe()),
-            )
-        })?;
-        Ok(Self { storage, manifest })
+        Self::on(folder.as_ref().to_owned(), Arc::new(Folder::open(folder.as_ref())?))
+    }
+
+    pub(super) fn on(folder: PathBuf, storage: Arc<dyn Storage>) -> Result<Self> {
+        let manifest = read_manifest(&*storage)?;
+        Ok(Self { folder, storage, manifest })
+    }
+
+    /// Returns the state of the journal. While a process has the pool open for writing, and after it was killed, these are
+    /// the figures that it published; nothing else is read then. Otherwise they are those of the files, without a
+    /// durability and syncs.
+    ///
+    /// # Errors
+    ///
+    /// [`Error::Corrupted`](crate::Error) for damage in the last segment; errors of the system.
+    ///
+    /// ```
+    /// use bristlecone::{Domain, JournalFiles, Pool};
+    /// # fn main() -> bristlecone::Result<()> {
+    /// # let path = format!("/dev/shm/bristlecone-doc-files-{}.pool", std::process::id());
+    ///
+    /// let pool = Pool::options().domain(Domain::Journal).create(true).open(&path)?;
+    /// pool.tree::<u64, u64>("t")?.insert(1, 2)?;
+    /// let files = JournalFiles::open(format!("{path}.journal"))?; // in any process
+    /// let durable = files.status()?.durable_lsn;
+    /// assert_eq!(durable, pool.journal_status()?.unwrap().durable_lsn);
+    /// pool.close()?;
+    /// assert_eq!(files.status()?.durable_lsn, durable);
+    /// # std::fs::remove_file(&path).unwrap();
+    /// # std::fs::remove_dir_all(format!("{path}.journal")).unwrap();
+    /// # Ok(())
+    /// # }
+    /// ```
+    pub fn status(&self) -> Result<JournalStatus> {
+        self.status_of(&Setup::default())
+    }
+
+    pub(super) fn status_of(&self, setup: &Setup) -> Result<JournalStatus> {
+        let (ring_bytes, segment_bytes) = setup.sizes();
+        let (ring, uuid) = (self.storage.shared(RING, ring::file_bytes(ring_bytes))?, self.manifest.uuid);
+        if let (Some(ring), Some(boot)) = (ring, self.storage.boot())
+            && ring::is_of_pool(&*ring, uuid, boot)
+        {
+            let figures = Figures::new(Arc::clone(&ring));
+            if figures.durability().is_some() {
+                return Ok(figures.status(self.folder.clone(), Ring::left(ring).seen_end()));
+            }
+        }
+        let manifest = read_manifest(&*self.storage)?;
+        let end = end_of(&*self.storage, &manifest)?.lsn;
+        Ok(of_files(self.folder.clone(), &manifest, segment_bytes, end))
     }
 
     /// Returns the identity of the pool.
@@ -158,4 +206,14 @@ impl JournalFiles {
         }
         Ok(counts)
     }
+}
+
+/// Reads the manifest, which must exist.
+pub(super) fn read_manifest(storage: &dyn Storage) -> Result<Manifest> {
+    Manifest::read(storage)?.ok_or_else(|| {
+        bristlecone_pm::Error::corrupted(
+            "the manifest is missing",
+            format!("the journal in {}", storage.describe()),
+        )
+    })
 }

@@ -1,13 +1,14 @@
 //! The writer of segments.
 
 use std::sync::Arc;
-use std::time::{SystemTime, UNIX_EPOCH};
+use std::time::{Instant, SystemTime, UNIX_EPOCH};
 
 use bristlecone_pm::{Result, Storage, StoredFile};
 
 use super::entry::{self, Head};
 use super::manifest::{Manifest, Segment, segment_name};
 use super::segment::{BLOCK_BYTES, BLOCK_HEADER_BYTES, Block, End, PAGE_BYTES, block_bytes, header};
+use super::status::Figures;
 
 /// Bytes of memory that are kept from one group to the next.
 const KEPT_BYTES: usize = 1 << 20;
@@ -30,6 +31,8 @@ pub struct Log {
     buffer: Vec<u8>,
     /// Memory for the entries of the next group.
     entries: Vec<u8>,
+    /// Where syncs and files are counted, once the pool is open.
+    figures: Option<Figures>,
 }
 
 impl Log {
@@ -46,8 +49,6 @@ impl Log {
     ) -> Result<Self> {
         let (manifest, file, generation) = begin_segment(&*storage, &manifest, segment_bytes, lsn)?;
         let offset = PAGE_BYTES as u64;
-        let (written, durable) = (lsn, lsn);
-        let (buffer, entries) = Default::default();
         Ok(Self {
             storage,
             manifest,
@@ -55,10 +56,11 @@ impl Log {
             file,
             generation,
             offset,
-            written,
-            durable,
-            buffer,
-            entries,
+            written: lsn,
+            durable: lsn,
+            buffer: Vec::new(),
+            figures: None,
+            entries: Vec::new(),
         })
     }
 
@@ -79,8 +81,6 @@ impl Log {
         }
         let generation = manifest.segments.last().map_or(0, |segment| segment.generation);
         let End { offset, lsn } = end;
-        let (written, durable) = (lsn, lsn);
-        let (buffer, entries) = Default::default();
         Ok(Self {
             storage,
             manifest,
@@ -88,10 +88,11 @@ impl Log {
             file,
             generation,
             offset,
-            written,
-            durable,
-            buffer,
-            entries,
+            written: lsn,
+            durable: lsn,
+            buffer: Vec::new(),
+            figures: None,
+            entries: Vec::new(),
         })
     }
 
@@ -173,8 +174,12 @@ impl Log {
     /// Errors of the system. Nothing may be written from then on: the kernel may have dropped what it could not write.
     pub fn sync(&mut self) -> Result<()> {
         if self.durable < self.written {
+            let begun = Instant::now();
             self.file.sync()?;
             self.durable = self.written;
+            if let Some(figures) = &self.figures {
+                figures.note_sync(begun.elapsed(), self.durable);
+            }
         }
         Ok(())
     }
@@ -187,6 +192,7 @@ impl Log {
             begin_segment(&*self.storage, &self.manifest, bytes, self.written)?;
         (self.manifest, self.file, self.generation) = (manifest, file, generation);
         self.offset = PAGE_BYTES as u64;
+        self.note_files();
         Ok(())
     }
 
@@ -200,7 +206,20 @@ impl Log {
         change(&mut manifest);
         manifest.write(&*self.storage)?;
         self.manifest = manifest;
+        self.note_files();
         Ok(())
+    }
+
+    /// Counts syncs and files from now on.
+    pub fn publish(&mut self, figures: Figures) {
+        self.figures = Some(figures);
+        self.note_files();
+    }
+
+    fn note_files(&self) {
+        if let Some(figures) = &self.figures {
+            figures.note_files(&self.manifest, self.segment_bytes);
+        }
     }
 
     /// Drops the segments whose entries all lie before the begin of the checkpoint, from a manifest.

@@ -39,6 +39,7 @@ mod aside;
 mod checkpoint;
 mod deferral;
 mod directory;
+mod entries;
 pub(crate) mod entry;
 mod flusher;
 mod group;
@@ -47,6 +48,7 @@ mod log;
 mod manifest;
 mod mutation;
 mod opening;
+mod prune;
 mod reads;
 mod restore;
 mod ring;
@@ -54,6 +56,7 @@ mod segment;
 mod setup;
 #[cfg(test)]
 mod simulated;
+mod status;
 mod takeover;
 #[cfg(test)]
 mod tests;
@@ -69,6 +72,7 @@ use bristlecone_pm::{Error, Result, Storage};
 
 use self::aside::Asides;
 pub(crate) use self::aside::Items;
+pub use self::entries::{JournalChange, JournalEntry};
 pub(crate) use self::entry::{Directory, push_change};
 use self::entry::{Head, Kind, entry_bytes};
 use self::flusher::Flusher;
@@ -80,6 +84,8 @@ pub(crate) use self::opening::{Plan, adopt, create, expect_pages, plan};
 use self::ring::Ring;
 pub use self::setup::Durability;
 pub(crate) use self::setup::Setup;
+use self::status::Figures;
+pub use self::status::{JournalStatus, SyncTimes};
 pub use self::ticket::Ticket;
 use crate::Pool;
 
@@ -89,7 +95,9 @@ const SHARE: u64 = 4;
 /// The journal of an open pool.
 pub(crate) struct Journal {
     storage: Arc<dyn Storage>,
+    folder: PathBuf,
     ring: Ring,
+    figures: Figures,
     /// Held by the thread that writes.
     log: Mutex<Log>,
     turn: Turn,
@@ -178,6 +186,7 @@ impl Journal {
     #[cold]
     fn fail(&self) {
         self.failed.store(true, Release);
+        self.figures.note_failure();
         self.turn.wake();
     }
 
@@ -241,12 +250,14 @@ impl Journal {
         log.change(|manifest| manifest.note_close(sequence))?;
         // Tickets and the flusher may outlive the pool: they must not write to the files of the next process.
         self.failed.store(true, Release);
+        self.figures.end();
         Ok(())
     }
 
     /// Continues after a close that did not succeed.
     pub fn reopen(&self) {
         self.failed.store(false, Release);
+        self.figures.publish(self.durability);
     }
 
     /// Ends the journal of a pool that is left as after a crash.

@@ -14,12 +14,13 @@ use super::manifest::{ADOPTING, Manifest, segment_name};
 use super::mutation::{Mutation, is_mutated};
 use super::restore::{end_of, restore};
 use super::ring::{self, Owner, Ring, Takeover};
+use super::status::Figures;
 use super::takeover::take_over;
 use super::{Durability, Journal, Setup};
 use crate::Pool;
 
 /// Name of the ring's file.
-const RING: &str = "ring";
+pub(super) const RING: &str = "ring";
 
 /// What is to be done with the journal of a pool once its file is open.
 #[derive(Debug)]
@@ -208,15 +209,20 @@ impl Journal {
             take_over(pool, &*storage, &left, &mut log, &asides)?;
         }
         let lsn = log.durable();
+        let figures = Figures::new(Arc::clone(&shared));
         let ring = Ring::new(shared, lsn);
         match plan {
             Plan::Killed => ring.set_takeover(Takeover::None),
             Plan::Closed | Plan::Restored | Plan::Adopted => ring.reset(owner(&*storage, &found).as_ref()),
         }
         let durability = setup.durability.unwrap_or_default();
+        figures.begin(durability, lsn);
+        log.publish(figures.clone());
         let journal = Arc::new_cyclic(|own| Self {
             storage,
+            folder: setup.folder_of(path),
             ring,
+            figures,
             log: Mutex::new(log),
             turn: Turn::default(),
             durable: AtomicU64::new(lsn),

@@ -17,7 +17,7 @@ use super::checkpoint;
 use super::entry::{self, Aside, Directory, Entry, Kind, broken, changes, take_spec};
 use super::manifest::{Checkpoint, Manifest, checkpoint_name, segment_name};
 use super::mutation::{Mutation, is_mutated};
-use super::segment::{End, Read};
+use super::segment::{Block, End, Read};
 use crate::Pool;
 use crate::dynamic::Kind as KeyKind;
 use crate::index::parts::recovery::each;
@@ -104,14 +104,15 @@ pub fn replay(
     manifest: &Manifest,
     visit: &mut dyn FnMut(&Entry<'_>) -> Result<()>,
 ) -> Result<End> {
-    replay_from(storage, manifest, manifest.begin(), visit)
+    replay_from(storage, manifest, manifest.begin(), &mut |_, entry| visit(entry))
 }
 
-fn replay_from(
+/// Calls `visit` with every entry from an LSN on, and the block that it is in.
+pub fn replay_from(
     storage: &dyn Storage,
     manifest: &Manifest,
     begin: u64,
-    visit: &mut dyn FnMut(&Entry<'_>) -> Result<()>,
+    visit: &mut dyn FnMut(&Block, &Entry<'_>) -> Result<()>,
 ) -> Result<End> {
     let mut end = End { offset: 0, lsn: begin };
     let mut is_first = true;
@@ -129,7 +130,7 @@ fn replay_from(
             while !entries.is_empty() {
                 let entry = entry::take(&mut entries).filter(|entry| entry.lsn == lsn).ok_or_else(broken)?;
                 if lsn >= begin {
-                    visit(&entry)?;
+                    visit(block, &entry)?;
                 }
                 lsn += entry.head.bytes();
             }
@@ -143,7 +144,7 @@ fn replay_from(
 pub fn end_of(storage: &dyn Storage, manifest: &Manifest) -> Result<End> {
     let last = manifest.segments.last().copied().into_iter().collect();
     let only = Manifest { checkpoint: None, segments: last, ..manifest.clone() };
-    replay_from(storage, &only, only.segments.first().map_or(0, |segment| segment.first), &mut |_| Ok(()))
+    replay_from(storage, &only, only.segments.first().map_or(0, |segment| segment.first), &mut |_, _| Ok(()))
 }
 
 /// The pool that is being restored.

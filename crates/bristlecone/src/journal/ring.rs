@@ -92,6 +92,12 @@ pub fn is_of(shared: &dyn SharedWords, owner: &Owner) -> bool {
     owner.words(bytes).iter().zip(words).all(|(word, found)| found.load(Relaxed) == *word)
 }
 
+/// Returns whether the ring belongs to the running kernel and this pool, whatever its file is.
+pub fn is_of_pool(shared: &dyn SharedWords, uuid: u128, boot: u128) -> bool {
+    let word = |at: usize| shared.words()[at].load(Relaxed);
+    is_of(shared, &Owner { uuid, boot, inode: (word(6), word(7)) })
+}
+
 impl Ring {
     /// Returns the ring of a journal whose entries up to `lsn` are in segments.
     pub fn new(shared: Arc<dyn SharedWords>, lsn: u64) -> Self {
@@ -263,6 +269,22 @@ impl Ring {
         lsn
     }
 
+    /// Returns the end of the complete entries, in the ring of another process, which may write meanwhile.
+    pub fn seen_end(&self) -> u64 {
+        let begin = self.freed();
+        let (end, mut lsn) = (begin + self.bytes(), begin);
+        while lsn < end {
+            let head = Head::decode(self.word(lsn).load(Acquire));
+            let is_complete = |head: &Head| head.state == State::Complete && lsn + head.bytes() <= end;
+            // An entry of a later round has another LSN.
+            match head.filter(is_complete) {
+                Some(head) if self.word(lsn + 8).load(Relaxed) == lsn => lsn += head.bytes(),
+                _ => break,
+            }
+        }
+        lsn
+    }
+
     /// Copies the bytes between two LSNs.
     pub fn copy(&self, from: u64, to: u64, into: &mut Vec<u8>) {
         let (front, back) = self.span(from, to);
@@ -361,6 +383,21 @@ mod tests {
         let found = Ring::left(shared).found(8).unwrap();
         let states: Vec<_> = found.iter().map(|found| (found.head.state, found.body.clone())).collect();
         assert_eq!(states, [(State::Complete, vec![1; 9]), (State::Intent, vec![3; 27])]);
+    }
+
+    #[test]
+    fn another_process_sees_the_end_of_the_complete_entries() {
+        let (shared, ring) = ring(256, 40);
+        let seen = || Ring::left(Arc::clone(&shared) as Arc<dyn SharedWords>).seen_end();
+        assert_eq!(seen(), 40);
+        let lsns: Vec<u64> = (0..3).map(|_| ring.reserve(8)).collect();
+        let heads: Vec<_> = lsns.iter().map(|lsn| ring.put(*lsn, Kind::Each, false, &[1; 8])).collect();
+        [1, 0].iter().for_each(|at| ring.complete(lsns[*at], heads[*at], 1));
+        assert_eq!(seen(), lsns[2], "the last one is an intent");
+        ring.free(lsns[1]);
+        assert_eq!(seen(), lsns[2]);
+        ring.complete(lsns[2], heads[2], 1);
+        assert_eq!(seen(), lsns[2] + entry_bytes(8));
     }
 
     #[test]

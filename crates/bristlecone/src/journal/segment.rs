@@ -117,11 +117,19 @@ fn checksum(uuid: u128, header: &[u8; BLOCK_HEADER_BYTES], entries: &[u8]) -> u3
 }
 
 /// The bytes of a segment.
-pub struct Read {
+pub struct Read<'a> {
+    file: &'a dyn StoredFile,
     segment: Segment,
     uuid: u128,
     name: String,
     bytes: Vec<u8>,
+}
+
+fn bytes_of(file: &dyn StoredFile) -> Result<Vec<u8>> {
+    let mut bytes = vec![0; file.bytes()? as usize];
+    let read = file.read(0, &mut bytes)?;
+    bytes.truncate(read);
+    Ok(bytes)
 }
 
 /// Where the sound blocks of a segment end.
@@ -133,17 +141,14 @@ pub struct End {
     pub lsn: u64,
 }
 
-impl Read {
+impl<'a> Read<'a> {
     /// Reads a segment, and checks its header.
     ///
     /// # Errors
     ///
     /// [`Error::Corrupted`], [`Error::Newer`], and errors of the system.
-    pub fn new(file: &dyn StoredFile, segment: Segment, uuid: u128, name: String) -> Result<Self> {
-        let mut bytes = vec![0; file.bytes()? as usize];
-        let read = file.read(0, &mut bytes)?;
-        bytes.truncate(read);
-        let read = Self { segment, uuid, name, bytes };
+    pub fn new(file: &'a dyn StoredFile, segment: Segment, uuid: u128, name: String) -> Result<Self> {
+        let read = Self { file, segment, uuid, name, bytes: bytes_of(file)? };
         let own = header(uuid, &segment);
         match read.bytes.first_chunk::<HEADER_BYTES>() {
             Some(found) if found[..] == own[..HEADER_BYTES] => Ok(read),
@@ -163,26 +168,39 @@ impl Read {
     /// In the segment that was being written, the first block that is not sound is the end: a power failure tore it
     /// before it was acknowledged. A later block that proves otherwise makes it a hole.
     ///
+    /// A process may write to the segment meanwhile. What looks like a hole is then a block that was written after its
+    /// part of the file was read, and before a later one: it is read again.
+    ///
     /// # Errors
     ///
     /// [`Error::Corrupted`] for a hole, and for a finished segment that ends early; errors of `visit`.
-    pub fn blocks(&self, mut visit: impl FnMut(&Block, &[u8]) -> Result<()>) -> Result<End> {
+    pub fn blocks(mut self, mut visit: impl FnMut(&Block, &[u8]) -> Result<()>) -> Result<End> {
         let (mut offset, mut lsn) = (PAGE_BYTES, self.segment.first);
-        while self.segment.end.is_none_or(|end| lsn < end) {
-            let sound = Block::at(&self.bytes, offset, self.uuid, self.segment.generation);
-            let Some((block, entries)) = sound.filter(|(block, _)| block.lsn == lsn) else { break };
-            visit(&block, entries)?;
-            offset += block_bytes(entries.len());
-            lsn += entries.len() as u64;
-        }
-        let end = End { offset: offset as u64, lsn };
-        match self.segment.end {
-            Some(finished) if finished == lsn => Ok(end),
-            Some(_) => Err(self.broken("a damaged block: acknowledged changes are lost", offset)),
-            None if self.is_hole(end) && !is_mutated(Mutation::HoleIsEnd) => {
-                Err(self.broken("a damaged block before sound ones: acknowledged changes are lost", offset))
+        let mut reads = 0;
+        loop {
+            let from = lsn;
+            while self.segment.end.is_none_or(|end| lsn < end) {
+                let sound = Block::at(&self.bytes, offset, self.uuid, self.segment.generation);
+                let Some((block, entries)) = sound.filter(|(block, _)| block.lsn == lsn) else { break };
+                visit(&block, entries)?;
+                offset += block_bytes(entries.len());
+                lsn += entries.len() as u64;
             }
-            None => Ok(end),
+            let end = End { offset: offset as u64, lsn };
+            match self.segment.end {
+                Some(finished) if finished == lsn => return Ok(end),
+                Some(_) => return Err(self.broken("a damaged block: acknowledged changes are lost", offset)),
+                None if !self.is_hole(end) || is_mutated(Mutation::HoleIsEnd) => return Ok(end),
+                // The later block was there when the file was read last, and so is this one now, unless it is damaged.
+                None if reads == 0 || lsn > from => {
+                    self.bytes = bytes_of(self.file)?;
+                    reads += 1;
+                }
+                None => {
+                    let what = "a damaged block before sound ones: acknowledged changes are lost";
+                    return Err(self.broken(what, offset));
+                }
+            }
         }
     }
 
@@ -251,6 +269,24 @@ mod tests {
         assert_eq!(end(&bytes[..offsets[3]], SEGMENT).unwrap(), last - 48);
     }
 
+    /// A file whose bytes were read before a block was written, and those behind it after a later one.
+    #[test]
+    fn a_block_that_is_written_while_the_file_is_read_is_no_hole() {
+        let (bytes, offsets, last) = segment(&[40, 40, 40]);
+        let disk = Disk::new();
+        let file = disk.create("s", 0).unwrap();
+        file.write(0, &bytes).unwrap();
+        let mut early = bytes.clone();
+        early[offsets[1]..offsets[2]].fill(0);
+        let read = Read { file: &*file, segment: SEGMENT, uuid: UUID, name: String::new(), bytes: early };
+        let mut seen = Vec::new();
+        let end = read.blocks(|block, _| {
+            seen.push(block.lsn);
+            Ok(())
+        });
+        assert_eq!((end.unwrap().lsn, seen), (last, vec![80, 120, 160]));
+    }
+
     #[test]
     fn a_block_of_the_same_group_proves_nothing() {
         let (mut bytes, offsets, _) = segment(&[40, 40, 40]);
@@ -280,7 +316,11 @@ mod tests {
         foreign.extend_from_slice(&bytes[PAGE_BYTES..]);
         assert!(end(&foreign, SEGMENT).is_err());
         foreign[..PAGE_BYTES].copy_from_slice(&header(UUID, &SEGMENT));
-        let other = Read { segment: SEGMENT, uuid: UUID + 1, name: String::new(), bytes: foreign };
+        let disk = Disk::new();
+        let file = disk.create("s", 0).unwrap();
+        file.write(0, &foreign).unwrap();
+        let other =
+            Read { file: &*file, segment: SEGMENT, uuid: UUID + 1, name: String::new(), bytes: foreign };
         assert_eq!(other.blocks(|_, _| Ok(())).unwrap().lsn, SEGMENT.first);
     }
 

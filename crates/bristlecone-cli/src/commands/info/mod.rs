@@ -8,7 +8,7 @@ mod trees;
 
 use std::path::Path;
 
-use bristlecone::{Pool, PoolInfo};
+use bristlecone::{JournalStatus, Pool, PoolInfo};
 use bristlecone_cli::failure::Outcome;
 use bristlecone_cli::medium;
 use bristlecone_cli::output::{Output, grouped};
@@ -18,13 +18,17 @@ use serde_json::{Value, json};
 
 use self::space::Space;
 use self::trees::Trees;
-use crate::issues;
 use crate::open::ReadArgs;
+use crate::{issues, journal};
 
 /// Describe a pool and its trees
 ///
 /// Shows the size, durability and page size of the pool, and the entries, kinds, design and options of its trees. If a
 /// tree is damaged or cannot be read, its number of entries is `?`, and the exit code is that of the first such error.
+///
+/// Of a pool with a journal it shows the LSN up to which entries are durable, and the bytes since the last checkpoint.
+/// While a process writes to the pool, these figures are current, and the durability and the duration of syncs are shown
+/// as well. Otherwise they are those of the journal's files.
 #[derive(Args, Debug)]
 #[command(
     after_help = "On a terminal, lines are cut to 100 columns; to anything else, and with --json, they are complete.
@@ -56,18 +60,22 @@ pub struct InfoArgs {
 
 impl Info {
     pub fn run(&self, output: &mut Output) -> Outcome {
-        self.what.run(&self.pool.open_or_follow()?, &self.pool.pool.path, output)
+        let folder = self.pool.folder.journal.as_deref();
+        self.what.run(&self.pool.open_or_follow()?, &self.pool.pool.path, folder, output)
     }
 }
 
 impl InfoArgs {
-    /// Prints the description of the pool at this path, or of one of its trees.
-    pub fn run(&self, pool: &Pool, path: &Path, output: &mut Output) -> Outcome {
+    /// Prints the description of the pool at this path, or of one of its trees; `folder` is that of the journal, if it was
+    /// given.
+    pub fn run(&self, pool: &Pool, path: &Path, folder: Option<&Path>, output: &mut Output) -> Outcome {
         let info = pool.info();
+        let journal = journal::status(pool, path, folder)?;
         let trees = Trees::read(pool, self.tree.as_deref(), self.space, output)?;
         let space = self.space.then(|| Space::of(pool)).transpose()?;
         if output.json() {
             let mut object = describe(&info, path);
+            object["journal"] = journal::json(journal.as_ref());
             object["trees"] = trees.json();
             object["issues"] = all_issues(&info, &trees);
             if let Some(space) = &space {
@@ -76,7 +84,7 @@ impl InfoArgs {
             output.value(&object)?;
         } else {
             if self.tree.is_none() {
-                print(&info, path, trees.len(), output)?;
+                print(&info, path, journal.as_ref(), trees.len(), output)?;
             }
             trees.print_damage(output)?;
             if self.tree.is_none() && trees.len() > 0 {
@@ -123,7 +131,13 @@ fn all_issues(info: &PoolInfo, trees: &Trees) -> Value {
     of_pool.chain(of_trees).map(|(tree, issue)| issues::object(tree, issue)).collect()
 }
 
-fn print(info: &PoolInfo, path: &Path, trees: usize, output: &mut Output) -> Outcome {
+fn print(
+    info: &PoolInfo,
+    path: &Path,
+    journal: Option<&JournalStatus>,
+    trees: usize,
+    output: &mut Output,
+) -> Outcome {
     output.line(format_args!("pool       {}", path.display()))?;
     output.line(format_args!("uuid       {}, format {}", info.uuid, info.version))?;
     output.line(format_args!("medium     {}", medium::name(path)))?;
@@ -139,6 +153,7 @@ fn print(info: &PoolInfo, path: &Path, trees: usize, output: &mut Output) -> Out
         (false, true) => "no: each open recovers all acknowledged writes; the first writer updates the file",
     };
     output.line(format_args!("closed     {closed}"))?;
+    journal.into_iter().flat_map(journal::lines).try_for_each(|line| output.line(line))?;
     let (bytes, max) = (size::show(info.file_bytes), size::show(info.max_bytes));
     output.line(format_args!("size       {bytes} of up to {max}"))?;
     let (chunks, each) = (grouped(info.chunks), size::show(info.chunk_bytes));

@@ -6,7 +6,8 @@ use std::io::IsTerminal;
 use std::path::PathBuf;
 use std::time::{Duration, Instant};
 
-use bristlecone::{Error, Pool};
+use bristlecone::{Error, JournalStatus, Pool};
+use bristlecone_cli::arguments::FolderArg;
 use bristlecone_cli::failure::{Failure, Outcome};
 use bristlecone_cli::interrupt;
 use bristlecone_cli::output::{Output, grouped};
@@ -16,15 +17,18 @@ use rustix::termios::tcgetwinsize;
 use serde_json::{Value, json};
 
 use self::sample::{Figures, Latency, Sampler, Space};
+use crate::journal;
 use crate::open::explain;
 use crate::table::{Align, Table};
+use crate::time::shown;
 
 /// Show live figures of a pool that another process writes to
 ///
 /// Prints a line for each tree at every refresh: its number of entries and the change of it, the size and free chunks
 /// of the file, and the duration of `top`'s own lookups. `top` reads the pool as a follower; it times 500 lookups of
 /// keys at the beginning of the tree. The number of the writer's operations is not shared: a replaced value does not
-/// change the number of entries. A terminal is refreshed in place. Ctrl-C ends it. Exits with 8 if no process writes to
+/// change the number of entries. Of a pool with a journal, `top` also shows what the writer publishes about it: its
+/// durability, LSNs, bytes since the last checkpoint, and the duration of syncs. A terminal is refreshed in place. Ctrl-C ends it. Exits with 8 if no process writes to
 /// the pool, or when the writer exits.
 #[derive(Args, Debug)]
 #[command(after_help = "Examples:
@@ -41,6 +45,8 @@ pub struct Top {
     /// Number of refreshes [default: unlimited]
     #[arg(long, value_name = "N", value_parser = clap::value_parser!(u64).range(1..))]
     count: Option<u64>,
+    #[command(flatten)]
+    folder: FolderArg,
 }
 
 /// Maximum delay until a request to stop is noticed.
@@ -50,6 +56,7 @@ impl Top {
     pub fn run(&self, output: &mut Output) -> Outcome {
         let pool = Pool::options().follow(&self.path).map_err(|error| explain(&self.path, error))?;
         let mut sampler = Sampler::default();
+        let journal = journal::files(&pool, &self.path, self.folder.journal.as_deref())?;
         let mut next = Instant::now();
         for look in 0.. {
             if self.count.is_some_and(|count| look == count) || !sleep_until(next) {
@@ -62,7 +69,8 @@ impl Top {
                 Err(Error::NoWriter { .. }) => return self.writer_has_gone(output),
                 Err(error) => return Err(Failure::from(error).within(self.path.display())),
             };
-            self.show(&figures, look == 0, output)?;
+            let journal = journal.as_ref().map(|files| files.status()).transpose()?;
+            self.show(&figures, journal.as_ref(), look == 0, output)?;
             output.finish()?;
         }
         Ok(())
@@ -76,14 +84,24 @@ impl Top {
         Err(Error::NoWriter { path: self.path.clone(), why }.into())
     }
 
-    fn show(&self, figures: &[Figures], is_first: bool, output: &mut Output) -> Outcome {
+    fn show(
+        &self,
+        figures: &[Figures],
+        journal: Option<&JournalStatus>,
+        is_first: bool,
+        output: &mut Output,
+    ) -> Outcome {
         if output.json() {
-            return figures.iter().try_for_each(|figures| output.value(&self.json(figures)));
+            return figures.iter().try_for_each(|figures| output.value(&self.json(figures, journal)));
         }
         let mut lines = table(figures).lines_to_fit();
+        let mut of_journal = journal.map(journal::lines).unwrap_or_default();
         if !std::io::stdout().is_terminal() {
-            return lines.iter().skip(usize::from(!is_first)).try_for_each(|line| output.line(line));
+            let rows = lines.into_iter().skip(usize::from(!is_first));
+            return rows.chain(of_journal).try_for_each(|line| output.line(line));
         }
+        of_journal.append(&mut lines);
+        let mut lines = of_journal;
         // A terminal of unknown size reports 0.
         let rows = tcgetwinsize(std::io::stdout()).map_or(0, |size| usize::from(size.ws_row));
         let rows = if rows == 0 { 24 } else { rows };
@@ -95,7 +113,7 @@ impl Top {
         lines.iter().try_for_each(|line| output.line(line))
     }
 
-    fn json(&self, figures: &Figures) -> Value {
+    fn json(&self, figures: &Figures, journal: Option<&JournalStatus>) -> Value {
         let Figures { tree, entries, change, latency, space } = figures;
         let Space { file_bytes, chunks, chunks_free } = space;
         let latency = latency.map(|Latency { lookups, median, p99 }| {
@@ -111,6 +129,7 @@ impl Top {
             "chunks": chunks,
             "chunks_free": chunks_free,
             "get": latency,
+            "journal": journal::json(journal),
         })
     }
 }
@@ -150,15 +169,6 @@ fn table(figures: &[Figures]) -> Table {
         ]);
     }
     table
-}
-
-/// Returns `312 ns`, `4.1 µs`, `2.0 ms`.
-fn shown(time: Duration) -> String {
-    match time.as_nanos() {
-        nanos @ ..1_000 => format!("{nanos} ns"),
-        nanos @ ..1_000_000 => format!("{:.1} µs", nanos as f64 / 1e3),
-        nanos => format!("{:.1} ms", nanos as f64 / 1e6),
-    }
 }
 
 /// Sleeps; returns false if the user has asked to stop.
@@ -201,11 +211,5 @@ mod tests {
         for wrong in ["", "s", "0", "1ms", "-1s", "nan", "inf", "1h", "1e9s"] {
             assert!(interval(wrong).is_err(), "{wrong}");
         }
-    }
-
-    #[test]
-    fn times_are_shown_with_their_units() {
-        let nanos = [0, 999, 4_100, 2_000_000];
-        assert_eq!(nanos.map(|n| shown(Duration::from_nanos(n))), ["0 ns", "999 ns", "4.1 µs", "2.0 ms"]);
     }
 }

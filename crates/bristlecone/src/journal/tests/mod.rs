@@ -3,6 +3,7 @@
 mod acknowledged;
 mod crashes;
 mod damage;
+mod inspection;
 mod kills;
 mod recorded;
 mod scenario;
