@@ -4,6 +4,7 @@ mod crashes;
 mod damage;
 mod kills;
 mod scenario;
+mod successors;
 mod threads;
 
 use std::collections::BTreeMap;
