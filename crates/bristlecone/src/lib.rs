@@ -188,7 +188,7 @@ pub use index::{Allowed, Design, OptionInfo, TreeStats};
 #[cfg(feature = "lab")]
 #[doc(hidden)]
 pub use index::{parts, plugin as lab};
-pub use journal::{Durability, JournalCounts, JournalFile, JournalFiles};
+pub use journal::{Durability, JournalCounts, JournalFile, JournalFiles, Ticket};
 #[cfg(feature = "lab")]
 #[doc(hidden)]
 pub use transaction::leave_in_part;

@@ -79,14 +79,17 @@ impl<M: Medium> PoolFile<M> {
         options: &CreateOptions,
         make_medium: impl FnOnce(Domain) -> M,
     ) -> Result<Arc<Self>> {
-        let unnamed = Self::create_unnamed(at, options, make_medium)?;
+        let chosen = |detected| options.domain.unwrap_or(detected);
+        let unnamed = Self::create_without_name(at.into(), options, chosen, make_medium)?;
         let pool = Arc::clone(unnamed.pool());
         // It is locked and complete: an opener finds it in use, or not at all.
         unnamed.publish()?;
         Ok(pool)
     }
 
-    /// Creates a pool in a new file without a name, until [`Unnamed::publish`] names it. Otherwise it is deleted.
+    /// Creates a pool in a new file without a name, until [`Unnamed::publish`] names it. Otherwise it is deleted. Without
+    /// a domain in `options`, an ordinary file gets the domain [`Journal`](Domain::Journal): the caller must create the
+    /// journal before it names the pool.
     ///
     /// # Errors
     ///
@@ -96,11 +99,22 @@ impl<M: Medium> PoolFile<M> {
         options: &CreateOptions,
         make_medium: impl FnOnce(Domain) -> M,
     ) -> Result<Unnamed<'p, M>> {
-        let at = at.into();
+        let chosen = |detected| match (options.domain, detected) {
+            (None, Domain::Msync) => Domain::Journal,
+            (asked, _) => asked.unwrap_or(detected),
+        };
+        Self::create_without_name(at.into(), options, chosen, make_medium)
+    }
+
+    fn create_without_name<'p>(
+        at: At<'p>,
+        options: &CreateOptions,
+        chosen: impl FnOnce(Domain) -> Domain,
+        make_medium: impl FnOnce(Domain) -> M,
+    ) -> Result<Unnamed<'p, M>> {
         let geometry = options.geometry()?;
         let (file, name) = NewFile::make(at.path)?;
-        let (domain, uuid) = (options.domain, new_identity());
-        let pool = Self::create_on(file, at, Some(at.path), geometry, (domain, uuid), make_medium)?;
+        let pool = Self::create_on(file, at, Some(at.path), geometry, new_identity(), chosen, make_medium)?;
         Ok(Unnamed { pool, name })
     }
 
@@ -117,8 +131,8 @@ impl<M: Medium> PoolFile<M> {
     ) -> Result<Unnamed<'p, M>> {
         let at = at.into();
         let (file, name) = NewFile::make_again(at.path)?;
-        let as_before = (Some(of.domain), of.uuid);
-        let pool = Self::create_on(file, at, Some(at.path), of.geometry, as_before, make_medium)?;
+        let as_before = |_| of.domain;
+        let pool = Self::create_on(file, at, Some(at.path), of.geometry, of.uuid, as_before, make_medium)?;
         Ok(Unnamed { pool, name })
     }
 
@@ -139,7 +153,8 @@ impl<M: Medium> PoolFile<M> {
         let file = File::from(made.map_err(|error| Error::io("creating a file in memory", error))?);
         let path = Path::new("a temporary pool");
         let at = if handled { At::from(path) } else { At::unhandled(path) };
-        Self::create_on(file, at, None, geometry, (options.domain, new_identity()), make_medium)
+        let chosen = |detected| options.domain.unwrap_or(detected);
+        Self::create_on(file, at, None, geometry, new_identity(), chosen, make_medium)
     }
 
     fn create_on(
@@ -147,7 +162,8 @@ impl<M: Medium> PoolFile<M> {
         at: At<'_>,
         path: Option<&Path>,
         geometry: Geometry,
-        (domain, uuid): (Option<Domain>, u128),
+        uuid: u128,
+        chosen: impl FnOnce(Domain) -> Domain,
         make_medium: impl FnOnce(Domain) -> M,
     ) -> Result<Arc<Self>> {
         lock(&file, Access::Write)?;
@@ -156,8 +172,8 @@ impl<M: Medium> PoolFile<M> {
         region.grow(geometry.header_bytes())?;
         backing::back_header(&region, &geometry)?;
         let detected = detect(&region);
-        let medium = make_medium(domain.unwrap_or(detected));
-        Ok(Self::format(region, geometry, medium, (domain.unwrap_or(detected), detected), path, uuid))
+        let domain = chosen(detected);
+        Ok(Self::format(region, geometry, make_medium(domain), (domain, detected), path, uuid))
     }
 
     /// Creates a pool in anonymous memory, for tests and simulators.

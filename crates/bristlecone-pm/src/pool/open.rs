@@ -271,6 +271,12 @@ impl<M: Medium> PoolFile<M> {
         self.region.sync()
     }
 
+    /// Gives the pool the domain [`Journal`](Domain::Journal) with the next change of its superblock. The journal must be
+    /// complete by then.
+    pub fn adopt_journal(&self) {
+        self.lock_contents().domain = Domain::Journal;
+    }
+
     /// Returns what the file of the pool says about it.
     ///
     /// # Errors

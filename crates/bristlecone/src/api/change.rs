@@ -63,7 +63,11 @@ impl<K: Key, V: Value> Tree<K, V> {
         drop(entered);
         epochs.shed_if_over();
         // Outside of the barrier: a snapshot does not wait for the disk.
-        let acknowledged = self.pool.acknowledge(lsn);
+        let acknowledged = match lsn {
+            // The write changed nothing, and tells what is there.
+            None => self.pool.settle_reads(),
+            written => self.pool.acknowledge(written),
+        };
         self.pool.0.journal.get().into_iter().for_each(|journal| journal.checkpoint_if_due(&self.pool));
         acknowledged.and(changed)
     }

@@ -56,7 +56,10 @@ impl Pool {
             shared.file.sync().inspect_err(|_| journal.distrust_pages())?;
             journal.note_close(shared.file.glance()?.sequence + 1)?;
         }
-        shared.file.close()
+        shared
+            .file
+            .close()
+            .inspect_err(|_| shared.journal.get().into_iter().for_each(|journal| journal.reopen()))
     }
 
     fn try_close(&mut self) -> Result<()> {

@@ -35,6 +35,11 @@ impl<T: Inherited + ?Sized> Handle<T> {
         self.opener.is_here()
     }
 
+    /// Returns the process that may use the value.
+    pub fn opener(&self) -> &Opener {
+        &self.opener
+    }
+
     /// Returns the number of other handles. After it returns 0, no other thread can create one.
     pub fn others(&mut self) -> usize {
         match Arc::get_mut(&mut self.value) {

@@ -173,11 +173,19 @@ impl PoolOptions {
         Ok(pool)
     }
 
+    /// Gives a pool of another domain a journal.
+    fn adopt(&self, path: &Path) -> Result<()> {
+        let (domain, journal) = Default::default();
+        let plain = Self { domain, journal, create: false, create_new: false, ..self.clone() };
+        journal::adopt(plain.open(path)?, &self.journal, path)
+    }
+
     /// Returns what to do with the journal of a pool that is about to be opened, if it has one.
     fn plan(&self, path: &Path, found: &Glance) -> Result<Option<Plan>> {
         let has_journal = found.domain == Domain::Journal;
         match self.domain {
-            Some(asked) if asked != found.domain && (has_journal || asked == Domain::Journal) => {
+            Some(Domain::Journal) if !has_journal => return Ok(Some(Plan::Adopted)),
+            Some(asked) if has_journal && asked != Domain::Journal => {
                 return Err(Error::invalid(format!(
                     "the pool has the domain {}, which cannot become {asked}: copy it to a new pool",
                     found.domain
@@ -211,23 +219,20 @@ impl PoolOptions {
     }
 
     fn create_file(&self, path: &Path, medium: impl Fn(Domain) -> Native) -> Result<Opened> {
-        if self.domain != Some(Domain::Journal) {
-            if self.journal.is_asked() {
-                return Err(no_journal());
-            }
-            return Ok((
-                self.create_sized(|options| PoolFile::create(self.at(path), options, &medium))?,
-                None,
-            ));
-        }
         let file = self.create_sized(|options| {
             let unnamed = PoolFile::create_unnamed(self.at(path), options, &medium)?;
             // First: a pool that has its name has its journal.
-            journal::create(&self.journal, path, &unnamed.pool().glance()?)?;
+            let new = unnamed.pool().glance()?;
+            match new.domain {
+                Domain::Journal => journal::create(&self.journal, path, &new)?,
+                _ if self.journal.is_asked() => return Err(no_journal()),
+                _ => {}
+            }
             let file = Arc::clone(unnamed.pool());
             unnamed.publish().map(|()| file)
         })?;
-        Ok((file, Some(Plan::Closed)))
+        let has_journal = file.info().domain == Domain::Journal;
+        Ok((file, has_journal.then_some(Plan::Closed)))
     }
 
     /// Creates a pool with the requested maximum, or with as large a default as the address space allows.
@@ -237,7 +242,9 @@ impl PoolOptions {
     ) -> Result<Arc<PoolFile<Native>>> {
         let mut max_bytes = self.max_bytes.unwrap_or_else(|| default_bytes(self.chunk_bytes));
         loop {
-            let (domain, chunk_bytes) = (self.domain, self.chunk_bytes);
+            // A folder for a journal asks for one.
+            let domain = self.domain.or(self.journal.folder.as_ref().map(|_| Domain::Journal));
+            let chunk_bytes = self.chunk_bytes;
             match create(&CreateOptions { max_bytes, domain, chunk_bytes }) {
                 Err(Error::Io { source, .. })
                     if self.max_bytes.is_none()
@@ -259,13 +266,15 @@ impl PoolOptions {
             let mut planned = None;
             let may = |found: &Glance| {
                 planned = self.plan(path, found)?;
-                // Another file has the name now.
-                if let Some(Plan::Restored) = planned { Err(Error::InUse { pid: None }) } else { Ok(()) }
+                // Another file has the name now, or another process may open it meanwhile.
+                let is_again = matches!(planned, Some(Plan::Restored | Plan::Adopted));
+                if is_again { Err(Error::InUse { pid: None }) } else { Ok(()) }
             };
             let options = OpenOptions { domain: self.domain, max_bytes: self.max_bytes };
             let opened = PoolFile::open_if(self.at(path), &options, &medium, may);
             match (opened, planned) {
                 (Err(_), Some(Plan::Restored)) => {}
+                (Err(_), Some(Plan::Adopted)) => self.adopt(path)?,
                 (opened, planned) => return Ok((opened?, planned)),
             }
         }

@@ -99,15 +99,20 @@ impl PoolOptions {
         self
     }
 
-    /// Sets the persistence domain, overriding detection. A domain weaker than the medium requires breaks the
-    /// durability guarantee.
+    /// Sets the persistence domain, overriding detection: shared memory is [`Process`](Domain::Process), persistent memory
+    /// [`Adr`](Domain::Adr) or [`Eadr`](Domain::Eadr), and a new pool in any other file [`Journal`](Domain::Journal). A
+    /// domain weaker than the medium requires breaks the durability guarantee.
+    ///
+    /// [`Journal`](Domain::Journal) for an existing pool of another domain gives it a journal: its items are written to a
+    /// checkpoint, and the pool keeps this domain. A pool with a journal cannot get another domain; copy it.
     pub fn domain(mut self, domain: Domain) -> Self {
         self.domain = Some(domain);
         self
     }
 
-    /// Sets the folder of the journal, for a pool with the domain [`Domain::Journal`] (default: beside the pool, with
-    /// `.journal` behind its name). It may be on another disk, and must be given at every opening. It belongs to one pool.
+    /// Sets the folder of the journal (default: beside the pool, with `.journal` behind its name). A new pool then has the
+    /// domain [`Domain::Journal`], in shared memory too. The folder may be on another disk, and must be given at every
+    /// opening. It belongs to one pool.
     pub fn journal(mut self, folder: impl Into<PathBuf>) -> Self {
         self.journal.folder = Some(folder.into());
         self
@@ -137,6 +142,35 @@ impl PoolOptions {
     /// ```
     pub fn durability(mut self, durability: Durability) -> Self {
         self.journal.durability = Some(durability);
+        self
+    }
+
+    /// Lets reads wait until everything that they return is on disk, in a pool with the domain [`Domain::Journal`]
+    /// (default: no). Otherwise a read may return a change of another thread that is not yet acknowledged, and that a
+    /// power failure undoes. A read then waits for one sync at most. Readers of other processes do not wait.
+    ///
+    /// The same holds for snapshots once they are taken, for transactions once they have ended, and for writes that are
+    /// refused because of what is there.
+    ///
+    /// ```
+    /// use bristlecone::Pool;
+    /// # fn main() -> bristlecone::Result<()> {
+    /// # let path = format!("/dev/shm/bristlecone-doc-durable-reads-{}.pool", std::process::id());
+    ///
+    /// let options = Pool::options().journal(format!("{path}.journal")).durable_reads(true).create(true);
+    /// let pool = options.open(&path)?;
+    /// let ages = pool.tree::<&str, u64>("ages")?;
+    /// ages.insert("Methuselah", 4857)?;
+    /// assert_eq!(ages.get("Methuselah")?, Some(4857)); // on disk
+    /// # drop(ages);
+    /// # pool.close()?;
+    /// # std::fs::remove_file(&path).unwrap();
+    /// # std::fs::remove_dir_all(format!("{path}.journal")).unwrap();
+    /// # Ok(())
+    /// # }
+    /// ```
+    pub fn durable_reads(mut self, wait: bool) -> Self {
+        self.journal.durable_reads = wait;
         self
     }
 

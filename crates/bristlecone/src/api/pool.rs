@@ -69,6 +69,7 @@ impl Drop for Shared {
             // A failure here loses nothing: the next open recovers the pool.
             let _ = Pool::close_file(self);
         }
+        self.journal.get().into_iter().for_each(|journal| journal.abandon());
     }
 }
 

@@ -53,7 +53,7 @@ impl<K: Key, V: Value> std::fmt::Debug for Tree<K, V> {
 impl<K: Key, V: Value> Tree<K, V> {
     pub(crate) fn new(tree: Shared<K::Codec, V::Codec>, pool: Pool, link: Link) -> Self {
         let read_only = pool.0.file.is_read_only();
-        let tree = Handle::new(tree, pool.0.file.opener());
+        let tree = Handle::new(pool.as_read(tree), pool.0.file.opener());
         Self { tree, pool, link, read_only, types: PhantomData }
     }
 

@@ -159,6 +159,8 @@ pub trait AnyPool: Any + Send + Sync {
         Err(Error::ReadOnly)
     }
 
+    fn adopt_journal(&self) {}
+
     fn abandon(&self);
 
     /// Returns `Corrupted` if a tree lacks leaves, or owns chunks that its design does not use.
@@ -274,6 +276,9 @@ impl<M: Medium> AnyPool for PoolOn<M> {
     }
     fn glance(&self) -> Result<Glance> {
         self.0.glance()
+    }
+    fn adopt_journal(&self) {
+        self.0.adopt_journal();
     }
     fn abandon(&self) {
         self.0.abandon();

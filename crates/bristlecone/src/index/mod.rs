@@ -146,6 +146,11 @@ pub trait Read<K: KeyCodec, V: Codec> {
             .enumerate()
             .try_for_each(|(at, key)| self.get(*key, &mut |value| show(at, value)).map(drop))
     }
+
+    /// Returns the tree whose reads this one delays.
+    fn beneath(&self) -> Option<Arc<dyn Index<K, V>>> {
+        None
+    }
 }
 
 /// Writes.

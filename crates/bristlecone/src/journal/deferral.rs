@@ -4,7 +4,7 @@ use std::cell::Cell;
 
 use bristlecone_pm::Result;
 
-use super::Journal;
+use super::{Journal, Ticket};
 use crate::Pool;
 
 thread_local! {
@@ -52,22 +52,66 @@ impl Pool {
     /// Runs writes as [`deferred`](Self::deferred) does; returns the result of the closure, and that of waiting.
     pub(crate) fn defer<R>(&self, run: impl FnOnce() -> R) -> (R, Result<()>) {
         let Some(journal) = self.0.journal.get() else { return (run(), Ok(())) };
-        let own = std::ptr::from_ref::<Journal>(journal);
-        if DEFERRED.get().is_some_and(|(deferred, _)| deferred == own) {
+        if journal.is_deferring() {
             // The outer one waits.
             return (run(), Ok(()));
         }
-        let deferred = Deferred { outer: DEFERRED.replace(Some((own, 0))) };
-        let ended = run();
-        let lsn = DEFERRED.get().map_or(0, |(_, lsn)| lsn);
-        drop(deferred);
-        let waited = journal.acknowledge(lsn);
+        let (ended, lsn) = journal.collect(run);
+        let waited = journal.acknowledge(lsn, None);
         journal.checkpoint_if_due(self);
         (ended, waited)
+    }
+
+    /// Runs writes without waiting for their durability, in a pool with the domain [`Domain::Journal`](crate::Domain)
+    /// and any durability; returns a [`Ticket`] that tells when they are durable. In other pools the writes are durable
+    /// when they return, as everywhere.
+    ///
+    /// A power failure before leaves the first writes, up to any of them. A kill of the process undoes none.
+    ///
+    /// # Errors
+    ///
+    /// Errors of the closure, once its earlier writes are acknowledged;
+    /// [`Error::DurabilityLost`](crate::Error::DurabilityLost) if they cannot be.
+    ///
+    /// ```
+    /// # let pool = bristlecone::Pool::temporary()?;
+    /// let orders = pool.tree::<u64, &str>("orders")?;
+    /// let (_, first) = pool.with_ticket(|| orders.insert(1, "larch"))?;
+    /// let (_, second) = pool.with_ticket(|| orders.insert(2, "pine"))?;
+    /// first.wait()?; // in asynchronous code: first.await?
+    /// second.wait()?;
+    /// # Ok::<(), bristlecone::Error>(())
+    /// ```
+    pub fn with_ticket<R>(&self, run: impl FnOnce() -> Result<R>) -> Result<(R, Ticket)> {
+        let Some(journal) = self.0.journal.get() else { return Ok((run()?, Ticket::durable())) };
+        let (ended, lsn) = journal.collect(run);
+        match ended {
+            Ok(done) => {
+                journal.checkpoint_if_due(self);
+                Ok((done, Ticket::new(journal, self.0.file.opener(), lsn)))
+            }
+            Err(error) => Err(journal.acknowledge(lsn, None).err().unwrap_or(error)),
+        }
     }
 }
 
 impl Journal {
+    /// Runs writes of this thread that do not wait; returns the LSN up to which they are, or 0 without a write.
+    fn collect<R>(&self, run: impl FnOnce() -> R) -> (R, u64) {
+        let deferred = Deferred { outer: DEFERRED.replace(Some((std::ptr::from_ref(self), 0))) };
+        let ended = run();
+        let lsn = DEFERRED.get().map_or(0, |(_, lsn)| lsn);
+        drop(deferred);
+        // What an outer one runs is part of it.
+        self.is_deferred(lsn);
+        (ended, lsn)
+    }
+
+    /// Returns whether this thread's writes do not wait.
+    fn is_deferring(&self) -> bool {
+        DEFERRED.get().is_some_and(|(journal, _)| std::ptr::eq(journal, self))
+    }
+
     /// Returns whether a write need not wait, because its thread waits later.
     #[inline]
     pub(super) fn is_deferred(&self, lsn: u64) -> bool {

@@ -4,7 +4,7 @@ use bristlecone_pm::{Error, Result, TreeId};
 
 use super::Pending;
 use super::entry::{Aside, Directory};
-use crate::Pool;
+use crate::{Durability, Pool};
 
 impl Pool {
     /// Begins the entry of a change of the directory, if there is a journal. `items` names a file with the items of a
@@ -22,10 +22,16 @@ impl Pool {
         Ok(Recorded(Some((journal.begin(change.kind(), &body)?, change))))
     }
 
-    /// Waits until changes up to an LSN are durable, as the pool demands.
+    /// Waits for changes up to an LSN as the pool demands.
     pub(crate) fn acknowledge(&self, lsn: Option<u64>) -> Result<()> {
+        self.acknowledge_as(lsn, None)
+    }
+
+    /// Waits for changes up to an LSN as a durability demands, or the pool.
+    #[inline]
+    pub(crate) fn acknowledge_as(&self, lsn: Option<u64>, durability: Option<Durability>) -> Result<()> {
         match (self.0.journal.get(), lsn) {
-            (Some(journal), Some(lsn)) => journal.acknowledge(lsn),
+            (Some(journal), Some(lsn)) => journal.acknowledge(lsn, durability),
             _ => Ok(()),
         }
     }

@@ -3,7 +3,9 @@
 //! ```text
 //! 0    magic, version, CRC-32C of everything behind the checksum
 //! 16   the pool's identity, 16 B; its chunk_bytes, chunks_max and trees_max
-//! 56   number of the next file; of the superblock's change by which the last close marked the pool, or 0
+//! 56   number of the next file
+//! 64   number of the superblock's change by which the last close marked the pool, or 0 (bits 0-62); bit 63: the
+//!      superblock of the pool may still name another domain
 //! 72   the checkpoint: its file, LSNs of its begin and end, bytes; all ones for none
 //! 104  number of segments, number of spare files
 //! 112  segments: file, generation, LSN of the first entry, end (all ones: open), 32 B each; then numbers of spare files
@@ -21,6 +23,8 @@ const VERSION: u32 = 1;
 const FIXED_BYTES: usize = 112;
 const SEGMENT_BYTES: usize = 32;
 const NONE: u64 = u64::MAX;
+/// Set in the number of the last close while the pool may still have another domain.
+pub const ADOPTING: u64 = 1 << 63;
 
 /// A file of entries.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -77,6 +81,16 @@ pub fn aside_name(file: u64) -> String {
 }
 
 impl Manifest {
+    /// Records the change of the superblock that closes the pool.
+    pub fn note_close(&mut self, sequence: u64) {
+        self.closed = sequence | self.closed & ADOPTING;
+    }
+
+    /// Returns whether a change of the superblock was that of the last close.
+    pub fn is_closed_by(&self, sequence: u64) -> bool {
+        self.closed & !ADOPTING == sequence
+    }
+
     /// Returns a number for a file, or a generation, that was not used before.
     pub fn number(&mut self) -> u64 {
         self.next += 1;

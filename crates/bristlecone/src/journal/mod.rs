@@ -40,26 +40,29 @@ mod checkpoint;
 mod deferral;
 mod directory;
 pub(crate) mod entry;
+mod flusher;
 mod group;
 mod inspect;
 mod log;
 mod manifest;
 mod mutation;
 mod opening;
+mod reads;
 mod restore;
 mod ring;
 mod segment;
-
 mod setup;
 #[cfg(test)]
 mod simulated;
 mod takeover;
 #[cfg(test)]
 mod tests;
+mod ticket;
 
 use std::fmt;
-use std::sync::atomic::{AtomicBool, AtomicU64, Ordering::Relaxed};
-use std::sync::{Arc, Mutex};
+use std::path::PathBuf;
+use std::sync::atomic::{AtomicBool, AtomicU64, Ordering::Relaxed, Ordering::Release};
+use std::sync::{Arc, Mutex, Weak};
 
 use bristlecone_pm::sync::wait::lock;
 use bristlecone_pm::{Error, Result, Storage};
@@ -68,14 +71,16 @@ use self::aside::Asides;
 pub(crate) use self::aside::Items;
 pub(crate) use self::entry::{Directory, push_change};
 use self::entry::{Head, Kind, entry_bytes};
+use self::flusher::Flusher;
 use self::group::Turn;
 pub use self::inspect::{JournalCounts, JournalFile, JournalFiles};
 use self::log::Log;
 use self::mutation::{Point, reached};
-pub(crate) use self::opening::{Plan, create, expect_pages, plan};
+pub(crate) use self::opening::{Plan, adopt, create, expect_pages, plan};
 use self::ring::Ring;
 pub use self::setup::Durability;
 pub(crate) use self::setup::Setup;
+pub use self::ticket::Ticket;
 use crate::Pool;
 
 /// The part of the ring that one entry may take. The body of a longer one gets a file of its own.
@@ -90,9 +95,15 @@ pub(crate) struct Journal {
     turn: Turn,
     /// The LSN up to which entries are durable.
     durable: AtomicU64,
-    /// Set once a write or sync has failed, or an entry cannot be completed.
+    /// Set once a write or sync has failed, or an entry cannot be completed, and when the pool is closed.
     failed: AtomicBool,
     durability: Durability,
+    /// Whether reads wait until what they show is durable.
+    durable_reads: bool,
+    flusher: Flusher,
+    own: Weak<Journal>,
+    /// The pool's path.
+    path: PathBuf,
     asides: Asides,
     checkpointing: Mutex<()>,
     /// Bytes of segments behind which a writer makes a checkpoint.
@@ -164,21 +175,24 @@ impl Journal {
     /// Ends the journal.
     #[cold]
     fn fail(&self) {
-        self.failed.store(true, std::sync::atomic::Ordering::Release);
+        self.failed.store(true, Release);
         self.turn.wake();
     }
 
-    /// Waits as the pool's durability demands, for entries up to an LSN.
+    /// Waits for entries up to an LSN as a durability demands, or that of the pool.
     ///
     /// # Errors
     ///
     /// [`Error::DurabilityLost`].
     #[inline]
-    pub fn acknowledge(&self, lsn: u64) -> Result<()> {
-        match self.durability {
-            Durability::Commit if self.is_deferred(lsn) => Ok(()),
+    pub fn acknowledge(&self, lsn: u64, durability: Option<Durability>) -> Result<()> {
+        if self.is_deferred(lsn) {
+            return Ok(());
+        }
+        match durability.unwrap_or(self.durability) {
             Durability::Commit => self.wait_durable(lsn),
-            Durability::Interval(_) | Durability::Memory => Ok(()),
+            Durability::Interval(time) => self.sync_within(time, lsn),
+            Durability::Memory => Ok(()),
         }
     }
 
@@ -214,13 +228,32 @@ impl Journal {
         self.ring.disown();
     }
 
-    /// Records the change of the superblock by which the pool will be closed. Everything must be durable.
+    /// Records the change of the superblock by which the pool will be closed, and ends the journal. Everything must be
+    /// durable.
     ///
     /// # Errors
     ///
     /// Errors of the system.
     pub fn note_close(&self, sequence: u64) -> Result<()> {
-        lock(&self.log).change(|manifest| manifest.closed = sequence)
+        let mut log = lock(&self.log);
+        log.change(|manifest| manifest.note_close(sequence))?;
+        // Tickets and the flusher may outlive the pool: they must not write to the files of the next process.
+        self.failed.store(true, Release);
+        Ok(())
+    }
+
+    /// Continues after a close that did not succeed.
+    pub fn reopen(&self) {
+        self.failed.store(false, Release);
+    }
+
+    /// Ends the journal of a pool that is left as after a crash.
+    pub fn abandon(&self) {
+        // With the lock: no other thread writes any more.
+        let log = lock(&self.log);
+        self.failed.store(true, Release);
+        drop(log);
+        self.turn.wake();
     }
 }
 

@@ -2,15 +2,15 @@
 
 use std::path::Path;
 use std::sync::atomic::{AtomicBool, AtomicU64};
-use std::sync::{Arc, Mutex, Weak};
-use std::time::Duration;
+use std::sync::{Arc, Mutex};
 
 use bristlecone_pm::{Error, Glance, Result, Storage};
 
 use super::aside::Asides;
+use super::flusher::Flusher;
 use super::group::Turn;
 use super::log::Log;
-use super::manifest::{Manifest, segment_name};
+use super::manifest::{ADOPTING, Manifest, segment_name};
 use super::mutation::{Mutation, is_mutated};
 use super::restore::{end_of, restore};
 use super::ring::{self, Owner, Ring, Takeover};
@@ -30,6 +30,8 @@ pub(crate) enum Plan {
     Killed,
     /// The file was replaced by one that was restored: it must be opened again.
     Restored,
+    /// The pool has another domain, and first [gets a journal](adopt).
+    Adopted,
 }
 
 fn owner(storage: &dyn Storage, found: &Glance) -> Option<Owner> {
@@ -89,7 +91,7 @@ pub(crate) fn expect_pages(setup: &Setup, path: &Path, found: &Glance) -> Result
 
 /// Returns an error if a pool was closed by another change of its superblock than its journal says.
 fn expect_close(storage: &dyn Storage, manifest: &Manifest, sequence: u64) -> Result<()> {
-    if manifest.closed == sequence {
+    if manifest.is_closed_by(sequence) {
         return Ok(());
     }
     let what = "the pool was closed at another time than its journal: one of both is a copy";
@@ -102,13 +104,18 @@ fn expect_close(storage: &dyn Storage, manifest: &Manifest, sequence: u64) -> Re
 ///
 /// [`Error::Invalid`] if the folder has the journal of another pool, and errors of the system.
 pub(crate) fn create(setup: &Setup, path: &Path, new: &Glance) -> Result<()> {
+    create_empty(setup, path, new, 0)
+}
+
+fn create_empty(setup: &Setup, path: &Path, new: &Glance, closed: u64) -> Result<()> {
     let storage = setup.open(path, true)?;
     if let Some(other) = Manifest::read(&*storage)? {
         // A journal without entries is what a crash leaves of a pool that was never named.
         let is_empty = other.checkpoint.is_none() && end_of(&*storage, &other)?.lsn == 0;
-        if !is_empty {
+        let is_unfinished = closed & other.closed & ADOPTING != 0 && other.uuid == new.uuid;
+        if !is_empty && !is_unfinished {
             return Err(Error::invalid(format!(
-                "{} has the journal of another pool: move it away, or choose another folder",
+                "{} has the journal of another pool: move or remove it, or choose another folder",
                 storage.describe()
             )));
         }
@@ -117,12 +124,35 @@ pub(crate) fn create(setup: &Setup, path: &Path, new: &Glance) -> Result<()> {
         uuid: new.uuid,
         geometry: new.geometry,
         next: 1,
-        closed: 0,
+        closed,
         checkpoint: None,
         segments: Vec::new(),
         spare: Vec::new(),
     };
     Log::create(storage, manifest, setup.sizes().1, 0).map(drop)
+}
+
+/// Gives a pool of another domain, which is open and has no users yet, a journal, and closes it.
+///
+/// 1. A journal is created, whose manifest says that it is not finished. *A crash from here on: the pool has its old
+///    domain, and its pages are as durable as that promises. The next try begins again.*
+/// 2. All items go to a checkpoint.
+/// 3. The pool is closed with the new domain. *A crash before the change of the superblock: as before.*
+///
+/// # Errors
+///
+/// [`Error::Invalid`] if the folder has the journal of another pool, or for a tree of an external design; errors of
+/// [`Journal::checkpoint`], and of the system. The pool is left as after a crash, with its old domain.
+pub(crate) fn adopt(pool: Pool, setup: &Setup, path: &Path) -> Result<()> {
+    let adopted = create_empty(setup, path, &pool.0.file.glance()?, ADOPTING)
+        .and_then(|()| Journal::attach(&pool, setup, path, &Plan::Adopted))
+        .and_then(|()| pool.checkpoint());
+    if let Err(error) = adopted {
+        pool.simulate_crash();
+        return Err(error);
+    }
+    pool.0.file.adopt_journal();
+    Ok(pool.close()?)
 }
 
 impl Journal {
@@ -148,6 +178,10 @@ impl Journal {
         }
         let left = Ring::left(Arc::clone(&shared));
         let (mut manifest, mut least) = (manifest, 0);
+        if !matches!(plan, Plan::Adopted) {
+            // The superblock has said so.
+            manifest.closed &= !ADOPTING;
+        }
         if let (Plan::Killed, Takeover::From(lsn)) = (plan, left.takeover()) {
             // It begins again, in a segment of its own.
             manifest.truncate(lsn);
@@ -177,10 +211,10 @@ impl Journal {
         let ring = Ring::new(shared, lsn);
         match plan {
             Plan::Killed => ring.set_takeover(Takeover::None),
-            Plan::Closed | Plan::Restored => ring.reset(owner(&*storage, &found).as_ref()),
+            Plan::Closed | Plan::Restored | Plan::Adopted => ring.reset(owner(&*storage, &found).as_ref()),
         }
         let durability = setup.durability.unwrap_or_default();
-        let journal = Arc::new(Self {
+        let journal = Arc::new_cyclic(|own| Self {
             storage,
             ring,
             log: Mutex::new(log),
@@ -188,33 +222,23 @@ impl Journal {
             durable: AtomicU64::new(lsn),
             failed: AtomicBool::new(false),
             durability,
+            durable_reads: setup.durable_reads,
+            flusher: Flusher::default(),
+            own: own.clone(),
+            path: path.to_owned(),
             asides,
             checkpointing: Mutex::default(),
             checkpoint_bytes: setup.checkpoint_bytes(),
             wants_checkpoint: AtomicBool::new(false),
             scanned: AtomicU64::new(u64::MAX),
         });
-        if let Durability::Interval(time) = durability {
-            flush_every(Arc::downgrade(&journal), time)?;
+        if let Durability::Interval(_) = durability {
+            // Now, so that no write has to report that it cannot.
+            journal.start_flusher()?;
         }
         // Never ended: each writer holds the locks of its keys.
         pool.0.epochs.barrier.begin_use();
         let _ = pool.0.journal.set(journal);
         Ok(())
     }
-}
-
-/// Starts a thread that makes the journal durable again and again, until it is gone.
-fn flush_every(journal: Weak<Journal>, time: Duration) -> Result<()> {
-    let run = move || {
-        loop {
-            std::thread::sleep(time);
-            let Some(journal) = journal.upgrade() else { return };
-            if journal.sync().is_err() {
-                return;
-            }
-        }
-    };
-    let started = std::thread::Builder::new().name("bristlecone-journal".to_owned()).spawn(run);
-    started.map(drop).map_err(|error| Error::io("starting the thread that syncs the journal", error))
 }

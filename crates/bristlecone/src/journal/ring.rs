@@ -5,7 +5,7 @@
 
 use std::sync::Arc;
 use std::sync::atomic::{
-    AtomicU64, Ordering::AcqRel, Ordering::Acquire, Ordering::Relaxed, Ordering::Release,
+    AtomicU64, Ordering::Acquire, Ordering::Relaxed, Ordering::Release, Ordering::SeqCst,
 };
 
 use bristlecone_pm::{Error, Result, SharedWords};
@@ -177,7 +177,7 @@ impl Ring {
 
     /// Returns the LSN of the next entry.
     pub fn reserved(&self) -> u64 {
-        self.reserved.load(Acquire)
+        self.reserved.load(SeqCst)
     }
 
     /// Returns the LSN up to which entries have left the ring.
@@ -189,7 +189,8 @@ impl Ring {
     ///
     /// The order of these LSNs is the order of changes: a thread that has seen another's change reserves after it.
     pub fn reserve(&self, body: usize) -> u64 {
-        self.reserved.fetch_add(entry_bytes(body), AcqRel)
+        // SeqCst: see `sync_within` of the journal.
+        self.reserved.fetch_add(entry_bytes(body), SeqCst)
     }
 
     /// Returns whether the bytes up to an LSN are free.

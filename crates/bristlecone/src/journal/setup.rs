@@ -34,6 +34,7 @@ pub enum Durability {
 pub(crate) struct Setup {
     pub folder: Option<PathBuf>,
     pub durability: Option<Durability>,
+    pub durable_reads: bool,
     /// A disk in place of the folder.
     pub storage: Option<Arc<dyn Storage>>,
     /// Bytes of the ring and of a segment, if not the default ones.

@@ -188,6 +188,22 @@ impl Disk {
         })))
     }
 
+    /// Returns the disk as a power failure leaves it that nothing survives but what is durable.
+    pub fn only_durable(&self) -> Self {
+        let state = self.lock();
+        let files = state.files.iter().map(|file| {
+            let bytes = file.durable.clone();
+            Contents { durable: bytes.clone(), bytes, unsynced: BTreeMap::new() }
+        });
+        Self(Arc::new(Mutex::new(State {
+            files: files.collect(),
+            durable_names: state.durable_names.clone(),
+            names: state.durable_names.clone(),
+            boot: state.boot + 1,
+            ..State::default()
+        })))
+    }
+
     /// Returns the disk as a kill of the process leaves it.
     pub fn after_kill(&self) -> Self {
         let mut state = self.lock();

@@ -6,7 +6,7 @@ use bristlecone_pm::{Error, Result};
 
 use super::changes::Changes;
 use super::handle::TreeHandle;
-use crate::Pool;
+use crate::{Durability, Pool};
 
 /// An atomic group of changes to any trees of one pool: see [`Pool::batch`].
 ///
@@ -17,6 +17,7 @@ pub struct Batch {
     pool: Pool,
     changes: Changes,
     refused: Option<Error>,
+    durability: Option<Durability>,
 }
 
 impl fmt::Debug for Batch {
@@ -51,7 +52,7 @@ impl Pool {
     /// # Ok::<(), bristlecone::Error>(())
     /// ```
     pub fn batch(&self) -> Batch {
-        Batch { pool: self.clone(), changes: Changes::default(), refused: None }
+        Batch { pool: self.clone(), changes: Changes::default(), refused: None, durability: None }
     }
 }
 
@@ -138,6 +139,22 @@ impl Batch {
         })
     }
 
+    /// Sets when [`commit`](Self::commit) returns, in place of the pool's durability. Pools without a journal ignore it.
+    ///
+    /// ```
+    /// # use bristlecone::Durability;
+    /// # let pool = bristlecone::Pool::temporary()?;
+    /// let hits = pool.tree::<&str, u64>("hits")?;
+    /// let mut batch = pool.batch();
+    /// batch.insert(&hits, "/", 1).durability(Durability::Memory);
+    /// batch.commit()?; // does not wait for the disk
+    /// # Ok::<(), bristlecone::Error>(())
+    /// ```
+    pub fn durability(&mut self, durability: Durability) -> &mut Self {
+        self.durability = Some(durability);
+        self
+    }
+
     /// Returns the number of changed keys.
     ///
     /// ```
@@ -192,7 +209,7 @@ impl Batch {
                 self.pool.0.meters.note_commit(&refused);
                 refused
             }
-            None => self.changes.commit(&self.pool, None),
+            None => self.changes.commit(&self.pool, None, self.durability),
         }
     }
 }

@@ -8,26 +8,27 @@ use super::epoch::{Damage, Epoch};
 use super::reads::Reads;
 use super::record;
 use super::stripes::Stripes;
-use crate::Pool;
 use crate::journal::entry::Kind;
+use crate::{Durability, Pool};
 
 impl Changes {
-    /// Applies all changes or none.
+    /// Applies all changes or none, and waits as a durability demands, or that of the pool.
     ///
     /// # Errors
     ///
     /// [`Error::Conflict`], and the errors of writes.
-    pub fn commit(&self, pool: &Pool, reads: Option<&Reads>) -> Result<()> {
+    pub fn commit(&self, pool: &Pool, reads: Option<&Reads>, durability: Option<Durability>) -> Result<()> {
         pool.0.file.writable()?;
         if self.keys.is_empty() && self.expected.is_empty() {
             return Ok(());
         }
-        let ended = self.try_commit(pool, reads);
+        let ended = self.try_commit(pool, reads, durability);
         pool.0.meters.note_commit(&ended);
-        ended
+        // A conflict tells what others have written.
+        if ended.is_err() { pool.settle_reads().and(ended) } else { ended }
     }
 
-    fn try_commit(&self, pool: &Pool, reads: Option<&Reads>) -> Result<()> {
+    fn try_commit(&self, pool: &Pool, reads: Option<&Reads>, durability: Option<Durability>) -> Result<()> {
         let epochs = &pool.0.epochs;
         let _watched = epochs.barrier.watch();
         let mut lsn = None;
@@ -49,7 +50,7 @@ impl Changes {
         };
         epochs.shed_if_over();
         // Outside of the locks: others may change the keys, and wait for the same sync.
-        let acknowledged = pool.acknowledge(lsn);
+        let acknowledged = pool.acknowledge_as(lsn, durability);
         pool.0.journal.get().into_iter().for_each(|journal| journal.checkpoint_if_due(pool));
         acknowledged.and(committed)
     }

@@ -4,6 +4,7 @@ use bristlecone_pm::{Result, TreeId};
 
 use self::sealed::Sealed;
 use super::any_tree::{AnyTree, Scan, TypedScan, hash};
+use crate::api::handle::Handle;
 use crate::api::value::{taken, undecodable};
 use crate::api::{key, value};
 use crate::index::parts::codec::{Codec, KeyCodec};
@@ -106,7 +107,9 @@ impl<K: Key, V: Value> Sealed for Tree<K, V> {
     }
 
     fn any(&self) -> Box<dyn AnyTree> {
-        Box::new(self.tree.clone())
+        // A snapshot waits once, and a commit must not wait with the locks that it holds.
+        let beneath = self.tree.beneath().map(|tree| Handle::new(tree, *self.tree.opener()));
+        Box::new(beneath.unwrap_or_else(|| self.tree.clone()))
     }
 }
 

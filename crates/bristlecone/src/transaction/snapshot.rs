@@ -89,7 +89,8 @@ impl Pool {
     /// # Ok::<(), bristlecone::Error>(())
     /// ```
     pub fn snapshot_within(&self, max_bytes: usize) -> Result<Snapshot> {
-        Snapshot::take(self, max_bytes, true)
+        let taken = Snapshot::take(self, max_bytes, true)?;
+        self.settle_reads().map(|()| taken)
     }
 }
 

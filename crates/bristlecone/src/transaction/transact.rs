@@ -16,8 +16,8 @@ use super::handle::TreeHandle;
 use super::merge::Merge;
 use super::reads::Reads;
 use super::snapshot::{Snapshot, encode_bound};
-use crate::Pool;
 use crate::index::parts::encoded::Encoded;
+use crate::{Durability, Pool};
 
 /// Maximum number of attempts of a transaction.
 const ATTEMPTS: u32 = 256;
@@ -35,6 +35,7 @@ pub struct Transaction {
     is_rolled_back: Cell<bool>,
     /// Set if others changed its read set, so that it cannot read more at that point in time.
     is_outrun: Cell<bool>,
+    durability: Cell<Option<Durability>>,
 }
 
 #[derive(Default)]
@@ -84,6 +85,12 @@ impl Pool {
     pub fn transaction<R>(&self, mut work: impl FnMut(&Transaction) -> Result<R>) -> Result<R> {
         self.0.file.here()?;
         let _only = Only::begin(self)?;
+        let ended = self.attempt(&mut work);
+        // Also an error may tell what was read.
+        self.settle_reads().and(ended)
+    }
+
+    fn attempt<R>(&self, work: &mut impl FnMut(&Transaction) -> Result<R>) -> Result<R> {
         for attempt in 0..ATTEMPTS {
             let transaction = Transaction::begin(self, attempt > 0)?;
             let ended = match work(&transaction) {
@@ -185,8 +192,8 @@ impl Transaction {
         let watching = Watching::begin(pool);
         let reads = if in_snapshot { Reads::in_snapshot(pool)? } else { Reads::default() };
         let state = RefCell::new(State { reads, ..State::default() });
-        let (is_rolled_back, is_outrun) = Default::default();
-        Ok(Self { pool: pool.clone(), _watching: watching, state, is_rolled_back, is_outrun })
+        let (is_rolled_back, is_outrun, durability) = Default::default();
+        Ok(Self { pool: pool.clone(), _watching: watching, state, is_rolled_back, is_outrun, durability })
     }
 
     /// Applies the changes of a transaction that [was begun](Pool::begin_transaction), atomically, if its read set is
@@ -213,18 +220,21 @@ impl Transaction {
     /// ```
     pub fn commit(self) -> Result<()> {
         self.pool.0.file.here()?;
-        self.finish()
+        let pool = self.pool.clone();
+        let ended = self.finish();
+        pool.settle_reads().and(ended)
     }
 
     /// Commits the requested changes.
     fn finish(self) -> Result<()> {
+        let durability = self.durability.get();
         let State { changes, mut reads } = self.state.into_inner();
         // The reads are consistent. A transaction without changes is complete here.
         if self.is_rolled_back.get() || changes.keys.is_empty() {
             return Ok(());
         }
         reads.end();
-        changes.commit(&self.pool, Some(&reads))
+        changes.commit(&self.pool, Some(&reads), durability)
     }
 
     /// Returns the value of a key.
@@ -378,6 +388,22 @@ impl Transaction {
         let place = (state.changes.tree(&self.pool, tree)?, tree.encode_key(key)?);
         state.changes.keys.insert(place, value);
         Ok(())
+    }
+
+    /// Sets when the commit returns, in place of the pool's durability. Pools without a journal ignore it.
+    ///
+    /// ```
+    /// # use bristlecone::Durability;
+    /// # let pool = bristlecone::Pool::temporary()?;
+    /// let hits = pool.tree::<&str, u64>("hits")?;
+    /// pool.transaction(|tx| {
+    ///     tx.durability(Durability::Memory);
+    ///     tx.insert(&hits, "/", 1)
+    /// })?; // does not wait for the disk
+    /// # Ok::<(), bristlecone::Error>(())
+    /// ```
+    pub fn durability(&self, durability: Durability) {
+        self.durability.set(Some(durability));
     }
 
     /// Discards all earlier and later writes of the transaction: nothing changes, whatever the closure returns.

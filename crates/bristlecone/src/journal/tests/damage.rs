@@ -206,14 +206,16 @@ fn a_pool_whose_pages_are_worthless_is_not_read() {
 #[test]
 fn options_that_contradict_the_pool_are_refused() {
     let (scratch, disk) = (Scratch::new(), Disk::new());
-    open(&scratch, &disk, Durability::Commit).unwrap().close().unwrap();
+    let pool = open(&scratch, &disk, Durability::Commit).unwrap();
+    pool.tree::<u64, u64>("t").unwrap().upsert(1, 2).unwrap();
+    pool.close().unwrap();
     let refused = |options: &crate::PoolOptions, path: &std::path::Path| {
         matches!(options.open(path), Err(Error::Invalid { .. }))
     };
     assert!(refused(&options(&disk, Durability::Commit).domain(Domain::Process), &scratch.0));
     let plain = Scratch::new();
     Pool::options().create_new(true).max_bytes(1 << 20).open(&plain.0).unwrap().close().unwrap();
-    assert!(refused(&options(&disk, Durability::Commit), &plain.0));
+    assert!(refused(&options(&disk, Durability::Commit), &plain.0), "another pool's journal");
     assert!(refused(&Pool::options().durability(Durability::Memory), &plain.0));
     assert!(Pool::options().domain(Domain::Journal).temporary().is_err());
     let copy = crate::BackupOptions::new().domain(Domain::Journal);

@@ -1,5 +1,6 @@
 //! Pools with a journal on a simulated disk.
 
+mod acknowledged;
 mod crashes;
 mod damage;
 mod kills;
