@@ -19,6 +19,13 @@ pub struct Cell {
     pub pool_size: PoolSize,
 }
 
+impl Cell {
+    /// Returns whether the pool has a journal: files beside it, from which a power failure restores it.
+    pub fn has_journal(&self) -> bool {
+        self.domain == Domain::Journal
+    }
+}
+
 impl std::fmt::Display for Cell {
     fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
         write!(f, "{}/{}/{}/{}", self.configuration, self.codec, self.domain, self.pool_size.name)

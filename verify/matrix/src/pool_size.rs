@@ -3,7 +3,7 @@
 use bristlecone::Domain;
 
 /// Every domain.
-pub const DOMAINS: [Domain; 4] = [Domain::Process, Domain::Adr, Domain::Eadr, Domain::Msync];
+pub const DOMAINS: [Domain; 5] = [Domain::Process, Domain::Adr, Domain::Eadr, Domain::Msync, Domain::Journal];
 
 /// The sizes of a pool, and the number of trees besides the tested one.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]

@@ -68,7 +68,7 @@ use std::sync::atomic::{AtomicBool, AtomicU64, Ordering::Relaxed, Ordering::Rele
 use std::sync::{Arc, Mutex, Weak};
 
 use bristlecone_pm::sync::wait::lock;
-use bristlecone_pm::{Error, Result, Storage};
+use bristlecone_pm::{Error, Opener, Result, Storage};
 
 use self::aside::Asides;
 pub(crate) use self::aside::Items;
@@ -110,8 +110,9 @@ pub(crate) struct Journal {
     durable_reads: bool,
     flusher: Flusher,
     own: Weak<Journal>,
-    /// The pool's path.
+    /// The pool's path, and the process that opened it.
     path: PathBuf,
+    opener: Opener,
     asides: Asides,
     checkpointing: Mutex<()>,
     /// Bytes of segments behind which a writer makes a checkpoint.
@@ -144,9 +145,10 @@ impl Journal {
     ///
     /// # Errors
     ///
-    /// [`Error::DurabilityLost`], and for long bodies [`Error::MediumFull`] and errors of the system. Nothing has
-    /// changed.
+    /// [`Error::DurabilityLost`], [`Error::Forked`], and for long bodies [`Error::MediumFull`] and errors of the system.
+    /// Nothing has changed.
     pub fn begin(&self, kind: Kind, body: &[u8]) -> Result<Pending<'_>> {
+        self.here()?;
         self.health()?;
         if entry_bytes(body.len()) > self.ring.bytes() / SHARE {
             let aside = self.asides.write(&*self.storage, body)?;
@@ -170,6 +172,21 @@ impl Journal {
         pending.head = self.ring.put(lsn, kind, aside, body);
         reached(Point::Intended);
         Ok(pending)
+    }
+
+    /// Checks that this is the process that opened the pool. A child has neither the ring nor the right to write.
+    ///
+    /// # Errors
+    ///
+    /// [`Error::Forked`].
+    #[inline]
+    fn here(&self) -> Result<()> {
+        if self.opener.is_here() { Ok(()) } else { Err(self.forked()) }
+    }
+
+    #[cold]
+    fn forked(&self) -> Error {
+        Error::Forked { path: Some(self.path.clone()), pid: self.opener.pid() }
     }
 
     /// Returns whether writes are possible.
@@ -218,7 +235,7 @@ impl Journal {
     #[cold]
     fn checkpoint_now(&self, pool: &Pool) {
         // This thread may be the one that has the lock: it fills a tree. Writers do not wait for a checkpoint.
-        let may = !pool.is_open_locked() && !self.is_checkpointing();
+        let may = self.opener.is_here() && !pool.is_open_locked() && !self.is_checkpointing();
         if may && self.wants_checkpoint.swap(false, Relaxed) {
             // The next full segment asks again.
             let _ = self.checkpoint(pool);
@@ -229,8 +246,9 @@ impl Journal {
     ///
     /// # Errors
     ///
-    /// [`Error::DurabilityLost`].
+    /// [`Error::DurabilityLost`] and [`Error::Forked`].
     pub fn sync(&self) -> Result<()> {
+        self.here()?;
         self.wait_durable(self.ring.reserved())
     }
 

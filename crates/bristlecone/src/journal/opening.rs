@@ -232,6 +232,7 @@ impl Journal {
             flusher: Flusher::default(),
             own: own.clone(),
             path: path.to_owned(),
+            opener: pool.0.file.opener(),
             asides,
             checkpointing: Mutex::default(),
             checkpoint_bytes: setup.checkpoint_bytes(),

@@ -5,7 +5,7 @@ use std::sync::Arc;
 use std::sync::atomic::Ordering::Acquire;
 use std::task::{Context, Poll};
 
-use bristlecone_pm::{Error, Opener, Result};
+use bristlecone_pm::{Opener, Result};
 
 use super::Journal;
 use crate::api::handle::{Handle, Inherited};
@@ -41,13 +41,11 @@ impl Ticket {
     ///
     /// # Errors
     ///
-    /// [`Error::DurabilityLost`] if the journal could not be written: reopen the pool to learn what reached the disk;
-    /// [`Error::Forked`].
+    /// [`Error::DurabilityLost`](crate::Error) if the journal could not be written: reopen the pool to learn what reached
+    /// the disk; [`Error::Forked`](crate::Error).
     pub fn is_durable(&self) -> Result<bool> {
         let Some((journal, lsn)) = &self.0 else { return Ok(true) };
-        if !journal.is_here() {
-            return Err(Error::Forked { path: Some(journal.path.clone()), pid: journal.opener().pid() });
-        }
+        journal.here()?;
         if journal.durable.load(Acquire) >= *lsn { Ok(true) } else { journal.health().map(|()| false) }
     }
 

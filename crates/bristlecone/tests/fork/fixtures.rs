@@ -1,13 +1,21 @@
 //! Pools with trees of every shape.
 
-use bristlecone::{Pool, Tree};
+use bristlecone::{Domain, Pool, Tree};
 
-use super::common::{Beside, CONFIGURATIONS, Plant, small_baselines};
+use super::common::{Beside, CONFIGURATIONS, DOMAIN, Plant, share, small_baselines};
 
-/// All configurations of trees in these tests.
+/// Returns whether the pools of the running tests have a journal.
+pub fn has_journal() -> bool {
+    DOMAIN.get() == Some(Domain::Journal)
+}
+
+/// All configurations of trees in these tests. A quick run takes a share of them for pools with a journal, which have no
+/// trees of external designs.
 pub fn plants() -> impl Iterator<Item = Box<dyn Sower>> {
-    let configurations = CONFIGURATIONS.iter().map(|&shape| Box::new(shape) as Box<dyn Sower>);
-    configurations.chain(small_baselines().map(|beside: Beside| Box::new(beside) as Box<dyn Sower>))
+    let configurations = if has_journal() { share(CONFIGURATIONS) } else { CONFIGURATIONS.iter().collect() };
+    let configurations = configurations.into_iter().map(|&shape| Box::new(shape) as Box<dyn Sower>);
+    let baselines = small_baselines().filter(|_| !has_journal());
+    configurations.chain(baselines.map(|beside: Beside| Box::new(beside) as Box<dyn Sower>))
 }
 
 /// A [`Plant`] with words and, if supported, texts.

@@ -77,6 +77,10 @@ pub fn ask_all(planted: &Planted, path: &Path, opener: u32) {
     forked(pool.metrics().map(drop));
     forked(pool.scrub(ScrubOptions::new()).map(drop));
     forked(pool.trim().map(drop));
+    forked(pool.sync());
+    forked(pool.checkpoint());
+    forked(pool.deferred(|| words.upsert(7, 7)));
+    forked(pool.with_ticket(|| words.upsert(7, 7)).map(drop));
     let other = path.with_extension("backup");
     forked(pool.backup(&other, BackupOptions::new()).map(drop));
     assert!(!other.exists());

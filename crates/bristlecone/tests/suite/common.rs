@@ -8,7 +8,10 @@ use bristlecone::{
     CasError, Design, KeepIndex, Key, Native, Pool, PoolOptions, Result, Tree, TryInsertError, Value,
 };
 use bristlecone_baselines::{AnyDesign, Baseline};
-pub use bristlecone_matrix::{CONFIGURATIONS, Cell, Codec, Configuration, Items, Visit, by_level, suites};
+pub use bristlecone_matrix::{
+    CONFIGURATIONS, Cell, Codec, Configuration, Items, JournalFiles, Visit, by_level, lose_pages,
+    remove_pool, suites,
+};
 use bristlecone_pm::{Domain, Geometry, PoolFile, Region};
 
 /// Returns this run's share of the given items: one of twelve in a quick run, different ones each day, at
@@ -76,6 +79,11 @@ pub trait Plant: Copy + std::fmt::Debug + Send + Sync {
     fn pool(&self, scratch: &Scratch) -> Pool {
         scratch.open()
     }
+
+    /// Ends a pool, whose trees are closed, as a crash does.
+    fn crash(&self, pool: Pool, _: &Scratch) {
+        pool.simulate_crash();
+    }
 }
 
 impl Plant for Cell {
@@ -97,6 +105,15 @@ impl Plant for Cell {
             (0..50).for_each(|at| assert_eq!(tree.insert(&format!("key {at}"), at).unwrap(), None));
         }
         pool
+    }
+
+    /// Of a pool with a journal, every other crash is a power failure, which takes the pool's pages with it.
+    fn crash(&self, pool: Pool, scratch: &Scratch) {
+        static CRASHES: AtomicUsize = AtomicUsize::new(0);
+        pool.simulate_crash();
+        if self.has_journal() && CRASHES.fetch_add(1, Ordering::Relaxed).is_multiple_of(2) {
+            lose_pages(&scratch.0);
+        }
     }
 }
 
@@ -123,6 +140,11 @@ impl Plant for Beside {
 
 static NEXT: AtomicUsize = AtomicUsize::new(0);
 
+thread_local! {
+    /// The domain of pools that this thread creates with [`Scratch::options`], if not the detected one.
+    pub static DOMAIN: std::cell::Cell<Option<Domain>> = const { std::cell::Cell::new(None) };
+}
+
 pub struct Scratch(pub PathBuf);
 
 impl Scratch {
@@ -139,7 +161,11 @@ impl Scratch {
     }
 
     pub fn options(&self) -> PoolOptions {
-        Pool::options().max_bytes(256 << 20).create(true)
+        let options = Pool::options().max_bytes(256 << 20).create(true);
+        match DOMAIN.get() {
+            Some(domain) => options.domain(domain),
+            None => options,
+        }
     }
 
     /// Options for opening a pool whose file is damaged after its close: a saved index would not read its
@@ -177,7 +203,7 @@ impl Drop for Scratch {
         if let Ok(pool) = reader {
             let _ = std::fs::remove_file(segment_of(&pool));
         }
-        let _ = std::fs::remove_file(&self.0);
+        remove_pool(&self.0);
     }
 }
 

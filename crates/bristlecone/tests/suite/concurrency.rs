@@ -70,7 +70,7 @@ fn owners<K: Key, V: Value>(
     let contents: Vec<_> = tree.iter().map(Result::unwrap).collect();
     assert!(contents.iter().map(|(k, v)| (k, v)).eq(all.iter()));
     drop(tree);
-    pool.simulate_crash();
+    shape.crash(pool, &scratch);
     let pool = shape.pool(&scratch);
     let tree: Tree<K, V> = shape.open(&pool, "t").unwrap();
     assert_eq!(tree.check(), []);

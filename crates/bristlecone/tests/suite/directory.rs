@@ -106,7 +106,7 @@ fn a_cleared_tree_is_empty_and_as_it_was_made() {
                 let (key, value) = (I::key(7), I::value(8));
                 tree.try_insert(I::key_ref(&key), I::value_ref(&value)).unwrap();
             }
-            pool.simulate_crash();
+            self.0.crash(pool, &scratch);
             let pool = self.0.pool(&scratch);
             let tree: Tree<I::K, I::V> = self.0.open(&pool, "t").unwrap();
             assert_eq!((tree.len().unwrap(), tree.check(), pool.check()), (1, vec![], vec![]));

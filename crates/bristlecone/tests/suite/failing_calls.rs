@@ -7,7 +7,7 @@
 
 use std::collections::{BTreeMap, BTreeSet};
 
-use crate::common::{Configuration, Plant, Scratch, is_alone, share, small};
+use crate::common::{Configuration, JournalFiles, Plant, Scratch, is_alone, share, small};
 use bristlecone::{Domain, Error, Pool, Result, Tree};
 use bristlecone_pm::{Geometry, failpoint};
 use rustix::io::Errno;
@@ -19,7 +19,8 @@ const ITEMS: u64 = 700;
 /// Errors of system calls.
 const ANSWERS: [Errno; 5] = [Errno::NOSPC, Errno::IO, Errno::NOMEM, Errno::MFILE, Errno::INTR];
 /// Calls that are repeated if a signal interrupts them.
-const AGAIN: [&str; 6] = ["flock", "ftruncate", "fallocate", "populate", "msync", "fsync"];
+const AGAIN: [&str; 9] =
+    ["flock", "ftruncate", "fallocate", "populate", "msync", "fsync", "fdatasync", "rename", "unlink"];
 
 fn key(number: u64) -> String {
     format!("key {number:05}")
@@ -37,6 +38,7 @@ struct Site {
     domain: Domain,
     scratch: Scratch,
     before: Vec<u8>,
+    journal: JournalFiles,
 }
 
 /// The acknowledged operations.
@@ -58,14 +60,29 @@ impl Told {
 impl Site {
     fn new(shape: Configuration, domain: Domain, directory: &str) -> Self {
         let scratch = Scratch::within(directory);
-        scratch.format(GEOMETRY);
-        let site = Self { shape, domain, scratch, before: Vec::new() };
+        if domain == Domain::Journal {
+            let Geometry { chunk_bytes, chunks_max, .. } = GEOMETRY;
+            let options = Pool::options().domain(domain).chunk_bytes(chunk_bytes);
+            let options = options.max_bytes(chunk_bytes * chunks_max).create_new(true);
+            options.open(&scratch.0).unwrap().close().unwrap();
+        } else {
+            scratch.format(GEOMETRY);
+        }
+        let journal = JournalFiles::of(&scratch.0);
+        let site = Self { shape, domain, scratch, before: Vec::new(), journal };
         let pool = site.open().unwrap();
         let tree: Texts = shape.create(&pool, "t").unwrap();
         (0..ITEMS).for_each(|number| drop(tree.insert(&key(number), &value(number)).unwrap()));
         drop(tree);
         pool.simulate_crash();
-        Self { before: std::fs::read(&site.scratch.0).unwrap(), ..site }
+        let journal = JournalFiles::of(&site.scratch.0);
+        Self { before: std::fs::read(&site.scratch.0).unwrap(), journal, ..site }
+    }
+
+    /// Restores the state after the crash.
+    fn put_back(&self) {
+        std::fs::write(&self.scratch.0, &self.before).unwrap();
+        self.journal.put_back(&self.scratch.0);
     }
 
     fn open(&self) -> Result<Pool> {
@@ -160,13 +177,13 @@ fn assert_clear(errors: &[Error], answer: Errno, what: &str) {
     }
 }
 
-fn lives(directory: &str, domains: &[Domain]) {
+fn lives(directory: &str, domains: &[Domain], shapes: impl IntoIterator<Item = Configuration>) {
     let mut counts = Counts::new();
-    for shape in small() {
+    for shape in shapes {
         for &domain in domains {
             let site = Site::new(shape, domain, directory);
             refuse_each(&mut counts, 60, |nth, answer| {
-                std::fs::write(&site.scratch.0, &site.before).unwrap();
+                site.put_back();
                 let free = held();
                 failpoint::refuse(nth, answer);
                 let told = site.live();
@@ -186,14 +203,21 @@ fn lives(directory: &str, domains: &[Domain]) {
 #[test]
 fn opening_growing_dropping_and_closing_in_memory() {
     if is_alone("failing_calls::opening_growing_dropping_and_closing_in_memory") {
-        lives("/dev/shm", &[Domain::Process, Domain::Msync]);
+        lives("/dev/shm", &[Domain::Process, Domain::Msync], small());
     }
 }
 
 #[test]
 fn opening_growing_dropping_and_closing_in_files() {
     if is_alone("failing_calls::opening_growing_dropping_and_closing_in_files") {
-        lives(std::env::temp_dir().to_str().unwrap(), &[Domain::Process]);
+        lives(std::env::temp_dir().to_str().unwrap(), &[Domain::Process], small());
+    }
+}
+
+#[test]
+fn opening_growing_dropping_and_closing_with_a_journal() {
+    if is_alone("failing_calls::opening_growing_dropping_and_closing_with_a_journal") {
+        lives("/dev/shm", &[Domain::Journal], share(small()));
     }
 }
 

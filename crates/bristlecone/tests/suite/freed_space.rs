@@ -138,7 +138,7 @@ fn cells_that_are_filled_again_take_no_more() {
                 }
                 emptied.push(least);
                 drop(tree);
-                if round % 2 == 0 { pool.simulate_crash() } else { pool.close().unwrap() }
+                if round % 2 == 0 { cell.crash(pool, &scratch) } else { pool.close().unwrap() }
             }
             println!("{used:?} chunks in use, {emptied:?} without items");
             assert!(emptied.iter().all(|used| *used <= most(&emptied)), "{emptied:?} chunks without items");

@@ -147,7 +147,7 @@ fn every_cell_may_be_full() {
                 (filled, vec![], None)
             );
             drop(tree);
-            pool.simulate_crash();
+            cell.crash(pool, &scratch);
             let pool = cell.pool(&scratch);
             let tree: Tree<I::K, I::V> = cell.open(&pool, "t").unwrap();
             assert_eq!((tree.len().unwrap(), tree.check()), (filled, vec![]));

@@ -5,7 +5,7 @@ use std::path::PathBuf;
 
 use bristlecone::{Domain, Durability, Error, Pool, PoolOptions, Tree};
 
-use crate::common::{Cell, Items, Noise, Plant, Scratch, Visit, suites};
+use crate::common::{Cell, Items, Noise, Plant, Scratch, Visit, lose_pages, suites};
 
 /// A folder for a journal, which is removed at the end.
 struct Folder(PathBuf);
@@ -26,22 +26,13 @@ fn options(scratch: &Scratch, cell: &Cell, folder: &Folder) -> PoolOptions {
     scratch.in_cell(cell).domain(Domain::Journal).journal(&folder.0).durability(Durability::Memory)
 }
 
-/// Moves the pool to another file with worthless pages, as another machine, or a power failure, leaves it.
-fn lose_pages(scratch: &Scratch) -> Scratch {
-    let other = Scratch::new();
-    let mut bytes = std::fs::read(&scratch.0).unwrap();
-    bytes[8192..].fill(0x5a);
-    std::fs::write(&other.0, bytes).unwrap();
-    other
-}
-
 #[test]
 fn every_configuration_is_restored() {
     struct Run(Cell);
     impl Visit for Run {
         fn visit<I: Items>(self) {
             let Self(cell) = self;
-            let mut scratch = Scratch::new();
+            let scratch = Scratch::new();
             let folder = Folder::beside(&scratch);
             let pool = options(&scratch, &cell, &folder).open(&scratch.0).unwrap();
             drop::<Tree<I::K, I::V>>(cell.create(&pool, "t").unwrap());
@@ -83,7 +74,7 @@ fn every_configuration_is_restored() {
                     _ => {
                         pool.sync().unwrap();
                         pool.simulate_crash();
-                        scratch = lose_pages(&scratch);
+                        lose_pages(&scratch.0);
                     }
                 }
             }

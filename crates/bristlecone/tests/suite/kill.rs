@@ -13,7 +13,7 @@ use std::process::{Command, Stdio};
 use std::sync::atomic::{AtomicUsize, Ordering::Relaxed};
 use std::time::Duration;
 
-use crate::common::{Cell, Items, Noise, Plant, Scratch, Visit, suites};
+use crate::common::{Cell, Items, Noise, Plant, Scratch, Visit, lose_pages, suites};
 use bristlecone::{Domain, Key, Tree, Value};
 use bristlecone_matrix::by_level;
 
@@ -114,6 +114,10 @@ impl Visit for Parent {
             let life = Duration::from_micros(3000 + noise.below(30_000));
             let acks = kill_one(&scratch, &cell, round, life);
             ACKNOWLEDGED.fetch_add(acks.iter().sum(), Relaxed);
+            // In every third round the power fails, too.
+            if cell.has_journal() && round % 3 == 1 {
+                lose_pages(&scratch.0);
+            }
             verify::<I>(&scratch, &cell, round, acks, &mut model);
         }
     }
@@ -235,7 +239,7 @@ impl Visit for Lives {
                 (0..WRITERS).flat_map(steps).for_each(|step| step.note::<I>(&mut model));
                 expect::<I>(&tree, &model, &format!("{when}, before the crash"));
                 drop(tree);
-                pool.simulate_crash();
+                cell.crash(pool, &scratch);
             }
             let pool = cell.pool(&scratch);
             expect::<I>(

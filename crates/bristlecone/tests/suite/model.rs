@@ -46,7 +46,7 @@ where
             }
             self.compare(&tree, &model);
             drop(tree);
-            if epoch % 2 == 0 { pool.close().unwrap() } else { pool.simulate_crash() }
+            if epoch % 2 == 0 { pool.close().unwrap() } else { self.shape.crash(pool, &scratch) }
         }
         let pool = self.shape.pool(&scratch);
         let tree: Tree<K, V> = self.shape.open(&pool, "twin").unwrap();

@@ -82,7 +82,7 @@ fn any_number_of_threads_finds_the_same_tree_in_every_cell() {
             }
             let contents: Vec<_> = tree.iter().map(Result::unwrap).collect();
             drop(tree);
-            pool.simulate_crash();
+            cell.crash(pool, &scratch);
             for threads in [1, 3, 8] {
                 let pool = scratch.in_cell(&cell).recovery_threads(threads).open(&scratch.0).unwrap();
                 let tree: Tree<I::K, I::V> = cell.open(&pool, "t").unwrap();
@@ -93,7 +93,7 @@ fn any_number_of_threads_finds_the_same_tree_in_every_cell() {
                 );
                 assert!(tree.iter().map(Result::unwrap).eq(contents.iter().cloned()), "{threads} threads");
                 drop(tree);
-                pool.simulate_crash();
+                cell.crash(pool, &scratch);
             }
         }
     }

@@ -38,8 +38,10 @@ fn a_storm_of_signals_is_not_noticed() {
             for (directory, domain) in [
                 ("/dev/shm", Domain::Process),
                 ("/dev/shm", Domain::Msync),
+                ("/dev/shm", Domain::Journal),
                 (std::env::temp_dir().to_str().unwrap(), Domain::Process),
                 (std::env::temp_dir().to_str().unwrap(), Domain::Msync),
+                (std::env::temp_dir().to_str().unwrap(), Domain::Journal),
             ] {
                 let scratch = Scratch::within(directory);
                 // Syncing a file takes a millisecond for each fence.

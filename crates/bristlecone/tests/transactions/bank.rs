@@ -46,7 +46,7 @@ fn total(pool: &Pool, trees: &(Tree<u64, u64>, Tree<String, u64>)) -> u64 {
 }
 
 #[test]
-fn the_total_is_the_same_in_every_snapshot_and_after_every_opening() {
+pub fn the_total_is_the_same_in_every_snapshot_and_after_every_opening() {
     let scratch = Scratch::new();
     let pool = scratch.open();
     let trees = open(&pool);
@@ -91,7 +91,7 @@ fn the_total_is_the_same_in_every_snapshot_and_after_every_opening() {
         assert_eq!(total(&pool, &trees), ACCOUNTS * EACH);
         assert!(trees.0.check().is_empty() && trees.1.check().is_empty());
         drop(trees);
-        pool.simulate_crash();
+        scratch.crash(pool);
     }
 }
 
@@ -101,7 +101,7 @@ const VICTIM: &str = "BRISTLECONE_BANK_VICTIM";
 /// A process that makes transfers is killed repeatedly: the total must be unchanged after every
 /// opening, and also for a read-only open.
 #[test]
-fn the_total_survives_kills() {
+pub fn the_total_survives_kills() {
     if let Ok(path) = std::env::var(VICTIM) {
         let pool = Pool::options().open(path).unwrap();
         let trees = open(&pool);

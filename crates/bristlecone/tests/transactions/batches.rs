@@ -8,7 +8,7 @@ use bristlecone::{Design, Error, Pool, leave_in_part};
 use crate::{Scratch, mix, pairs};
 
 #[test]
-fn a_batch_changes_trees_of_all_designs_and_codecs_together() {
+pub fn a_batch_changes_trees_of_all_designs_and_codecs_together() {
     for (design, other) in pairs() {
         let scratch = Scratch::new();
         let pool = scratch.open();
@@ -42,7 +42,7 @@ fn a_batch_changes_trees_of_all_designs_and_codecs_together() {
 }
 
 #[test]
-fn a_condition_that_does_not_hold_leaves_everything_as_it_is() {
+pub fn a_condition_that_does_not_hold_leaves_everything_as_it_is() {
     let scratch = Scratch::new();
     let pool = scratch.open();
     let tree = pool.tree::<u64, &str>("t").unwrap();
@@ -65,7 +65,7 @@ fn a_condition_that_does_not_hold_leaves_everything_as_it_is() {
 }
 
 #[test]
-fn batches_large_and_small_are_what_a_map_becomes() {
+pub fn batches_large_and_small_are_what_a_map_becomes() {
     for (design, other) in pairs() {
         let scratch = Scratch::new();
         let pool = scratch.open();
@@ -101,7 +101,7 @@ fn batches_large_and_small_are_what_a_map_becomes() {
         );
         assert!(words.check().is_empty() && texts.check().is_empty());
         drop((words, texts));
-        pool.simulate_crash();
+        scratch.crash(pool);
         let pool = scratch.open();
         assert!(pool.tree::<u64, u64>("words").unwrap().iter().map(Result::unwrap).eq(word_model));
         assert!(pool.tree::<String, String>("texts").unwrap().iter().map(Result::unwrap).eq(text_model));
@@ -109,7 +109,7 @@ fn batches_large_and_small_are_what_a_map_becomes() {
 }
 
 #[test]
-fn dynamic_trees_are_trees_in_a_batch() {
+pub fn dynamic_trees_are_trees_in_a_batch() {
     let scratch = Scratch::new();
     let pool = scratch.open();
     let typed = pool.tree::<&str, u64>("accounts").unwrap();
@@ -136,7 +136,7 @@ fn dynamic_trees_are_trees_in_a_batch() {
 }
 
 #[test]
-fn what_cannot_be_is_refused_and_changes_nothing() {
+pub fn what_cannot_be_is_refused_and_changes_nothing() {
     let (scratch, elsewhere) = (Scratch::new(), Scratch::new());
     let (pool, other) = (scratch.open(), elsewhere.open());
     let tree = pool.tree::<&str, Vec<u8>>("t").unwrap();
@@ -172,10 +172,10 @@ fn what_cannot_be_is_refused_and_changes_nothing() {
 
 /// A batch that does not fit fails as a whole, and the pool remains usable.
 #[test]
-fn a_batch_larger_than_the_pool_changes_nothing() {
+pub fn a_batch_larger_than_the_pool_changes_nothing() {
     for (design, _) in pairs() {
         let scratch = Scratch::new();
-        let pool = Pool::options().max_bytes(40 << 20).create(true).open(&scratch.0).unwrap();
+        let pool = crate::domains::options().max_bytes(40 << 20).create(true).open(&scratch.0).unwrap();
         let tree = pool.tree_options("t").design(design).create::<u64, Vec<u8>>().unwrap();
         tree.insert(0, b"there").unwrap();
         let value = vec![7; 100_000];
@@ -211,7 +211,7 @@ fn a_batch_larger_than_the_pool_changes_nothing() {
 }
 
 #[test]
-fn after_a_change_left_in_part_nothing_is_acknowledged_before_the_next_opening_carries_it_out() {
+pub fn after_a_change_left_in_part_nothing_is_acknowledged_before_the_next_opening_carries_it_out() {
     for &design in Design::ALL {
         let scratch = Scratch::new();
         let pool = scratch.open();

@@ -2,13 +2,15 @@
 
 mod bank;
 mod batches;
+mod domains;
 mod snapshots;
 mod transactions;
 
 use std::path::PathBuf;
 use std::sync::atomic::{AtomicU64, Ordering::Relaxed};
 
-use bristlecone::{Design, Pool, PoolOptions};
+use bristlecone::{Design, Domain, Pool, PoolOptions};
+use bristlecone_matrix::{lose_pages, remove_pool};
 use bristlecone_random::mix;
 
 /// A unique path; the file is removed with it.
@@ -20,22 +22,33 @@ impl Scratch {
     fn new() -> Self {
         let number = NEXT.fetch_add(1, Relaxed);
         let path = format!("/dev/shm/bristlecone-transactions-{}-{number}.pool", std::process::id());
-        let _ = std::fs::remove_file(&path);
+        remove_pool(path.as_ref());
         Self(path.into())
     }
 
     fn options(&self) -> PoolOptions {
-        Pool::options().max_bytes(256 << 20).create(true)
+        domains::options().max_bytes(256 << 20).create(true)
     }
 
     fn open(&self) -> Pool {
         self.options().open(&self.0).unwrap()
     }
+
+    /// Ends a pool, whose trees are closed, as a crash does. Of a pool with a journal, every other crash is a power
+    /// failure, which takes the pool's pages with it.
+    fn crash(&self, pool: Pool) {
+        static CRASHES: AtomicU64 = AtomicU64::new(0);
+        let has_journal = pool.info().domain == Domain::Journal;
+        pool.simulate_crash();
+        if has_journal && CRASHES.fetch_add(1, Relaxed).is_multiple_of(2) {
+            lose_pages(&self.0);
+        }
+    }
 }
 
 impl Drop for Scratch {
     fn drop(&mut self) {
-        let _ = std::fs::remove_file(&self.0);
+        remove_pool(&self.0);
     }
 }
 

@@ -8,7 +8,7 @@ use bristlecone::{Error, Pool, Snapshot};
 use crate::{Scratch, mix, pairs};
 
 #[test]
-fn snapshots_show_what_a_map_was() {
+pub fn snapshots_show_what_a_map_was() {
     for (design, other) in pairs() {
         let scratch = Scratch::new();
         let pool = scratch.open();
@@ -102,7 +102,7 @@ fn snapshots_show_what_a_map_was() {
 }
 
 #[test]
-fn bytes_are_kept_for_snapshots_only_and_go_with_them() {
+pub fn bytes_are_kept_for_snapshots_only_and_go_with_them() {
     let scratch = Scratch::new();
     let pool = scratch.open();
     let tree = pool.tree::<u64, Vec<u8>>("t").unwrap();
@@ -125,7 +125,7 @@ fn bytes_are_kept_for_snapshots_only_and_go_with_them() {
 }
 
 #[test]
-fn a_snapshot_beyond_its_bound_is_given_up_and_others_stay() {
+pub fn a_snapshot_beyond_its_bound_is_given_up_and_others_stay() {
     let scratch = Scratch::new();
     let pool = scratch.open();
     let tree = pool.tree::<u64, u64>("t").unwrap();
@@ -148,7 +148,7 @@ fn a_snapshot_beyond_its_bound_is_given_up_and_others_stay() {
 }
 
 #[test]
-fn trees_that_came_later_are_empty_and_cleared_ones_are_too_old() {
+pub fn trees_that_came_later_are_empty_and_cleared_ones_are_too_old() {
     let scratch = Scratch::new();
     let pool = scratch.open();
     pool.tree::<u64, u64>("old").unwrap().insert(1, 1).unwrap();
@@ -176,7 +176,7 @@ fn trees_that_came_later_are_empty_and_cleared_ones_are_too_old() {
 
 /// Items that a tree is created with are not written one by one, and none of them is saved as absent.
 #[test]
-fn trees_that_came_later_with_items_are_too_old() {
+pub fn trees_that_came_later_with_items_are_too_old() {
     for (design, _) in pairs() {
         let scratch = Scratch::new();
         let pool = scratch.open();
@@ -229,7 +229,7 @@ fn value(key: u64) -> String {
 
 /// A value damaged before it was changed stays damaged in the old state.
 #[test]
-fn damage_passes_through_no_snapshot_transaction_or_copy() {
+pub fn damage_passes_through_no_snapshot_transaction_or_copy() {
     const KEYS: u64 = 3000;
     for (design, _) in pairs() {
         let scratch = Scratch::new();
@@ -286,7 +286,7 @@ fn damage_passes_through_no_snapshot_transaction_or_copy() {
 
 /// Keys that exceed the limits are absent, and bounds may have any length.
 #[test]
-fn keys_that_are_too_long_are_absent() {
+pub fn keys_that_are_too_long_are_absent() {
     let scratch = Scratch::new();
     let pool = scratch.open();
     let tree = pool.tree::<String, u64>("t").unwrap();
@@ -315,7 +315,7 @@ fn keys_that_are_too_long_are_absent() {
 
 /// An unreachable size bound is valid.
 #[test]
-fn a_snapshot_may_keep_almost_everything() {
+pub fn a_snapshot_may_keep_almost_everything() {
     let scratch = Scratch::new();
     let pool = scratch.open();
     let tree = pool.tree::<u64, u64>("t").unwrap();
@@ -332,7 +332,7 @@ fn a_snapshot_may_keep_almost_everything() {
 /// Readers of many snapshots concurrent with writers: the same result each time, forward, backward
 /// and key by key.
 #[test]
-fn a_snapshot_stays_what_it_is_while_threads_write() {
+pub fn a_snapshot_stays_what_it_is_while_threads_write() {
     for (design, other) in pairs() {
         let scratch = Scratch::new();
         let pool = scratch.open();

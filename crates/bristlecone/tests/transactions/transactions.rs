@@ -8,7 +8,7 @@ use bristlecone::{Error, Pool};
 use crate::{Scratch, mix, pairs};
 
 #[test]
-fn a_transaction_sees_what_it_wrote_and_others_only_the_end() {
+pub fn a_transaction_sees_what_it_wrote_and_others_only_the_end() {
     for (design, _) in pairs() {
         let scratch = Scratch::new();
         let pool = scratch.open();
@@ -51,7 +51,7 @@ fn a_transaction_sees_what_it_wrote_and_others_only_the_end() {
 }
 
 #[test]
-fn an_error_a_panic_and_a_rollback_change_nothing() {
+pub fn an_error_a_panic_and_a_rollback_change_nothing() {
     let (scratch, elsewhere) = (Scratch::new(), Scratch::new());
     let pool = scratch.open();
     let tree = pool.tree::<u64, u64>("t").unwrap();
@@ -95,7 +95,7 @@ fn an_error_a_panic_and_a_rollback_change_nothing() {
 }
 
 #[test]
-fn who_never_gets_through_is_told() {
+pub fn who_never_gets_through_is_told() {
     let scratch = Scratch::new();
     let pool = scratch.open();
     let tree = pool.tree::<u64, u64>("t").unwrap();
@@ -127,7 +127,7 @@ fn run(threads: u64, work: impl Fn(u64) + Sync) {
 }
 
 #[test]
-fn no_update_is_lost() {
+pub fn no_update_is_lost() {
     for (design, _) in pairs() {
         let scratch = Scratch::new();
         let pool = scratch.open();
@@ -150,7 +150,7 @@ fn no_update_is_lost() {
 /// Keys are read one by one, more than there are counts for, and a range last. The closure sees a consistent state
 /// each time it is called, also when it is called again.
 #[test]
-fn what_a_transaction_reads_is_of_one_moment() {
+pub fn what_a_transaction_reads_is_of_one_moment() {
     const KEYS: u64 = 24;
     for (design, other) in pairs() {
         let scratch = Scratch::new();
@@ -211,7 +211,7 @@ fn what_a_transaction_reads_is_of_one_moment() {
 
 /// A closure that continues after a conflict is called again nevertheless.
 #[test]
-fn a_closure_that_drops_a_conflict_is_called_again() {
+pub fn a_closure_that_drops_a_conflict_is_called_again() {
     let scratch = Scratch::new();
     let pool = scratch.open();
     let tree = pool.tree::<u64, u64>("t").unwrap();
@@ -242,10 +242,10 @@ fn a_closure_that_drops_a_conflict_is_called_again() {
 
 /// In a full pool a batch is attempted, and its writes are rolled back. A lookup may see them meanwhile.
 #[test]
-fn what_is_taken_back_no_transaction_has_read() {
+pub fn what_is_taken_back_no_transaction_has_read() {
     for (design, _) in pairs() {
         let scratch = Scratch::new();
-        let pool = Pool::options().max_bytes(16 << 20).create(true).open(&scratch.0).unwrap();
+        let pool = crate::domains::options().max_bytes(16 << 20).create(true).open(&scratch.0).unwrap();
         let tree = pool.tree_options("t").design(design).create::<u64, u64>().unwrap();
         let mut keys = 0;
         while keys < 10_000_000 && tree.insert(mix(keys), 0).is_ok() {
@@ -278,7 +278,7 @@ fn what_is_taken_back_no_transaction_has_read() {
 /// One or more are on call: each may leave only while another one stays. Ranges or keys are read, and other keys
 /// written.
 #[test]
-fn what_is_read_does_not_skew() {
+pub fn what_is_read_does_not_skew() {
     let scratch = Scratch::new();
     let pool = scratch.open();
     let doctors = pool.tree::<u64, bool>("doctors").unwrap();
@@ -315,7 +315,7 @@ fn what_is_read_does_not_skew() {
 
 /// An absent key is inserted into a range that was read.
 #[test]
-fn phantoms_are_conflicts() {
+pub fn phantoms_are_conflicts() {
     let scratch = Scratch::new();
     let pool = scratch.open();
     let tree = pool.tree::<u64, u64>("t").unwrap();
@@ -343,7 +343,7 @@ fn phantoms_are_conflicts() {
 }
 
 #[test]
-fn transactions_of_forked_pools_are_shared_between_threads() {
+pub fn transactions_of_forked_pools_are_shared_between_threads() {
     fn is_shared<T: Send + Sync>() {}
     is_shared::<Pool>();
     is_shared::<bristlecone::Snapshot>();

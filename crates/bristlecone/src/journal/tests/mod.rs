@@ -7,6 +7,7 @@ mod inspection;
 mod kills;
 mod recorded;
 mod scenario;
+mod successors;
 mod threads;
 
 use std::collections::BTreeMap;
