@@ -35,7 +35,7 @@ impl Drop for Kept {
 const TREE: &str = "accounts";
 
 /// Returns the folder of a pool's journal.
-fn journal_of(path: &std::path::Path) -> PathBuf {
+pub fn journal_of(path: &std::path::Path) -> PathBuf {
     let mut name = path.as_os_str().to_owned();
     name.push(".journal");
     name.into()
@@ -90,6 +90,11 @@ impl Kept {
     /// Returns the durability of a completed operation, and what provides it.
     pub fn durability(&self) -> String {
         self.store.durability(self.domain)
+    }
+
+    /// Returns its path if a commit syncs an ordinary file.
+    pub fn syncs_a_disk(&self) -> Option<&Path> {
+        matches!(self.domain, Domain::Msync | Domain::Journal).then_some(&*self.path)
     }
 
     /// Returns the arguments for another process to find it.

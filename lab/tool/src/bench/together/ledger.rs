@@ -13,6 +13,14 @@ pub trait Ledger: Send + Sync {
     fn write(&self, key: u64, value: u64) -> Refused<()>;
     /// Writes entries atomically.
     fn write_together(&self, entries: &[(u64, u64)]) -> Refused<()>;
+    /// Returns whether it has [`write_many`](Self::write_many).
+    fn has_many(&self) -> bool {
+        false
+    }
+    /// Writes entries, each by itself, that are durable together.
+    fn write_many(&self, entries: &[(u64, u64)]) -> Refused<()> {
+        entries.iter().try_for_each(|(key, value)| self.write(*key, *value))
+    }
     /// Moves at most an amount from one key's value to another's atomically; returns `false` after
     /// too many conflicts.
     fn transfer(&self, from: u64, to: u64, amount: u64) -> Refused<bool>;
@@ -66,10 +74,16 @@ impl PoolLedger {
 
 impl Ledger for PoolLedger {
     fn load(&self, entries: &mut dyn Iterator<Item = (u64, u64)>) -> Refused<()> {
-        for (key, value) in entries {
-            self.tree.upsert(key, value)?;
-        }
-        Ok(())
+        let mut entries = entries;
+        Ok(self.pool.deferred(|| (&mut entries).try_for_each(|(key, value)| self.tree.upsert(key, value)))?)
+    }
+
+    fn has_many(&self) -> bool {
+        true
+    }
+
+    fn write_many(&self, entries: &[(u64, u64)]) -> Refused<()> {
+        Ok(self.tree.upsert_many(entries).map_err(Error::from)?)
     }
 
     fn write(&self, key: u64, value: u64) -> Refused<()> {

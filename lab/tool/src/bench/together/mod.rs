@@ -94,6 +94,7 @@ fn domain(plan: &Plan, path: &Path) -> Outcome<Domain> {
     let found = Pool::options().max_bytes(plan.setup.max_bytes).create_new(true).open(&path);
     let domain = found.map(|pool| pool.info().domain);
     let _ = std::fs::remove_file(&path);
+    let _ = std::fs::remove_dir_all(kept::journal_of(&path));
     Ok(domain?)
 }
 
@@ -154,6 +155,14 @@ pub fn show(kind: Kind, stores: &[Value], output: &mut Output) -> Outcome {
                     number(store, "batched_per_second"),
                     store["speedup"].as_f64().unwrap_or(0.0),
                 ))?;
+                for (name, what) in [
+                    ("many_per_second", "words a second in calls of many keys"),
+                    ("bare_syncs_per_second", "bare syncs a second"),
+                ] {
+                    if store[name].is_number() {
+                        output.line(format!("  {} {what}", number(store, name)))?;
+                    }
+                }
             }
             Kind::Snapshot => {
                 let ratio = |name: &str| format!("{:.2}", store[name].as_f64().unwrap_or(0.0));
