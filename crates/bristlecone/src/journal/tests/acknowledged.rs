@@ -11,7 +11,7 @@ use super::{Scratch, items, open, options};
 use crate::journal::simulated::Disk;
 use crate::{Design, Domain, Durability, Error, Pool, Ticket};
 
-/// Cuts the power at once, and opens the pool again.
+/// Cuts the power immediately, and opens the pool again.
 fn after_failure(scratch: &Scratch, disk: &Disk, pool: Pool) -> Pool {
     pool.simulate_crash();
     scratch.scramble();
