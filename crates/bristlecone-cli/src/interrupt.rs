@@ -11,13 +11,14 @@ use rustix::event::{PollFd, PollFlags, Timespec, poll};
 use rustix::termios::{OptionalActions, Termios, tcgetattr, tcsetattr};
 
 use crate::failure::{Exit, Failure, Outcome};
+use crate::scratch::remove_pool;
 
 static ASKED: AtomicBool = AtomicBool::new(false);
 
 /// Terminal settings to restore on exit, while no command is running.
 static AT_PROMPT: Mutex<Option<Termios>> = Mutex::new(None);
 
-/// The file to remove when a second signal arrives.
+/// The pool to remove when a second signal arrives.
 static REMOVED_AT_EXIT: Mutex<Option<PathBuf>> = Mutex::new(None);
 
 /// Installs the handler. Without it the signal would end the process immediately, which loses no
@@ -31,14 +32,14 @@ pub fn listen() {
         }
         if ASKED.swap(true, Ordering::Relaxed) || terminal.is_some() {
             if let Some(path) = removed_at_exit().take() {
-                let _ = std::fs::remove_file(path);
+                remove_pool(&path);
             }
             std::process::exit(Exit::Interrupted as i32);
         }
     });
 }
 
-/// Sets or clears the file to remove if the user forces an immediate exit; returns whether one was
+/// Sets or clears the pool to remove if the user forces an immediate exit; returns whether one was
 /// set before.
 pub fn remove_at_exit(path: Option<&Path>) -> bool {
     std::mem::replace(&mut *removed_at_exit(), path.map(Path::to_owned)).is_some()

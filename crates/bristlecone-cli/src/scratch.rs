@@ -36,11 +36,7 @@ impl Scratch {
     /// Removes the file, if this run created it.
     pub fn remove(&self) {
         if interrupt::remove_at_exit(None) {
-            // It may already be removed.
-            let _ = std::fs::remove_file(&self.path);
-            let mut journal = self.path.as_os_str().to_owned();
-            journal.push(".journal");
-            let _ = std::fs::remove_dir_all(journal);
+            remove_pool(&self.path);
         }
     }
 }
@@ -49,4 +45,12 @@ impl Drop for Scratch {
     fn drop(&mut self) {
         self.remove();
     }
+}
+
+/// Removes a pool and the journal beside it, if they exist.
+pub fn remove_pool(path: &Path) {
+    let _ = std::fs::remove_file(path);
+    let mut journal = path.as_os_str().to_owned();
+    journal.push(".journal");
+    let _ = std::fs::remove_dir_all(journal);
 }
