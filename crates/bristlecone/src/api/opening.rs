@@ -262,6 +262,7 @@ impl PoolOptions {
         if self.read_only {
             return Ok((self.open_for_reading(path, medium)?, None));
         }
+        let mut restored = false;
         for _ in 0..LOOKS {
             let mut planned = None;
             let may = |found: &Glance| {
@@ -273,8 +274,10 @@ impl PoolOptions {
             let options = OpenOptions { domain: self.domain, max_bytes: self.max_bytes };
             let opened = PoolFile::open_if(self.at(path), &options, &medium, may);
             match (opened, planned) {
-                (Err(_), Some(Plan::Restored)) => {}
+                (Err(_), Some(Plan::Restored)) => restored = true,
                 (Err(_), Some(Plan::Adopted)) => self.adopt(path)?,
+                // Closed by the restore: its last user did not.
+                (opened, Some(Plan::Closed)) if restored => return Ok((opened?, Some(Plan::Restored))),
                 (opened, planned) => return Ok((opened?, planned)),
             }
         }

@@ -182,7 +182,9 @@ impl Pool {
     /// ```
     pub fn info(&self) -> PoolInfo {
         self.assert_here();
-        self.0.file.info()
+        let mut info = self.0.file.info();
+        info.was_clean &= self.0.journal.get().is_none_or(|journal| !journal.restored);
+        info
     }
 
     /// Verifies the pool's own structures; use `check` of a tree to verify its contents. In a child of the

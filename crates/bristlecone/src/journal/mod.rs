@@ -108,6 +108,8 @@ pub(crate) struct Journal {
     durability: Durability,
     /// Whether reads wait until what they show is durable.
     durable_reads: bool,
+    /// Whether this opening restored the pool, whose last user did not close it.
+    pub(crate) restored: bool,
     flusher: Flusher,
     own: Weak<Journal>,
     /// The pool's path, and the process that opened it.

@@ -229,6 +229,7 @@ impl Journal {
             failed: AtomicBool::new(false),
             durability,
             durable_reads: setup.durable_reads,
+            restored: matches!(plan, Plan::Restored),
             flusher: Flusher::default(),
             own: own.clone(),
             path: path.to_owned(),

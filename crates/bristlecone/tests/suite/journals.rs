@@ -40,6 +40,7 @@ fn every_configuration_is_restored() {
             let (mut model, mut noise) = (BTreeMap::new(), Noise(5));
             for round in 0..6 {
                 let pool = options(&scratch, &cell, &folder).open(&scratch.0).unwrap();
+                assert_eq!(pool.info().was_clean, round == 0 || round % 3 == 1, "{cell}, round {round}");
                 let tree: Tree<I::K, I::V> = cell.open(&pool, "t").unwrap();
                 let found: Vec<_> = tree.iter().collect::<bristlecone::Result<_>>().unwrap();
                 let expected = model.iter().map(|(key, value)| (I::key(*key), I::value(*value)));
