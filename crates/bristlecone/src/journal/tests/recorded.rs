@@ -90,8 +90,9 @@ fn call(folder: &str, name: &str, arguments: &str) -> Option<Call> {
             Some(Call::Rename(name_in(folder, &text(from))?, name_in(folder, &text(to))?))
         }
         "unlink" | "unlinkat" => Some(Call::Remove(name_in(folder, &text(quoted(arguments)?.0))?)),
-        // Of the pool's file, or of messages.
+        // Messages, and the pool's file.
         "write" => None,
+        "ftruncate" if of_path().is_none() => None,
         _ => panic!("{name} is not expected of a journal: {arguments}"),
     }
 }
