@@ -79,22 +79,34 @@ impl<M: Medium> PoolFile<M> {
         options: &CreateOptions,
         make_medium: impl FnOnce(Domain) -> M,
     ) -> Result<Arc<Self>> {
-        let chosen = |detected| options.domain.unwrap_or(detected);
-        let unnamed = Self::create_without_name(at.into(), options, chosen, make_medium)?;
+        let unnamed = Self::create_unnamed(at, options, make_medium)?;
         let pool = Arc::clone(unnamed.pool());
         // It is locked and complete: an opener finds it in use, or not at all.
         unnamed.publish()?;
         Ok(pool)
     }
 
-    /// Creates a pool in a new file without a name, until [`Unnamed::publish`] names it. Otherwise it is deleted. Without
-    /// a domain in `options`, an ordinary file gets the domain [`Journal`](Domain::Journal): the caller must create the
-    /// journal before it names the pool.
+    /// Creates a pool in a new file without a name, until [`Unnamed::publish`] names it. Otherwise it is deleted.
     ///
     /// # Errors
     ///
     /// As [`create`](Self::create).
     pub fn create_unnamed<'p>(
+        at: impl Into<At<'p>>,
+        options: &CreateOptions,
+        make_medium: impl FnOnce(Domain) -> M,
+    ) -> Result<Unnamed<'p, M>> {
+        let chosen = |detected| options.domain.unwrap_or(detected);
+        Self::create_without_name(at.into(), options, chosen, make_medium)
+    }
+
+    /// Does the same for a caller that can create a journal. Without a domain in `options`, an ordinary file gets the
+    /// domain [`Journal`](Domain::Journal). The journal must exist before the pool is named.
+    ///
+    /// # Errors
+    ///
+    /// As [`create`](Self::create).
+    pub fn create_with_journal<'p>(
         at: impl Into<At<'p>>,
         options: &CreateOptions,
         make_medium: impl FnOnce(Domain) -> M,

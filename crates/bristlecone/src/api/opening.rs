@@ -220,7 +220,7 @@ impl PoolOptions {
 
     fn create_file(&self, path: &Path, medium: impl Fn(Domain) -> Native) -> Result<Opened> {
         let file = self.create_sized(|options| {
-            let unnamed = PoolFile::create_unnamed(self.at(path), options, &medium)?;
+            let unnamed = PoolFile::create_with_journal(self.at(path), options, &medium)?;
             // First: a pool that has its name has its journal.
             let new = unnamed.pool().glance()?;
             match new.domain {
