@@ -219,6 +219,10 @@ impl PoolOptions {
     }
 
     fn create_file(&self, path: &Path, medium: impl Fn(Domain) -> Native) -> Result<Opened> {
+        if self.journal.never {
+            let file = self.create_sized(|options| PoolFile::create(self.at(path), options, &medium))?;
+            return Ok((file, None));
+        }
         let file = self.create_sized(|options| {
             let unnamed = PoolFile::create_with_journal(self.at(path), options, &medium)?;
             // First: a pool that has its name has its journal.

@@ -100,7 +100,8 @@ impl PoolOptions {
         let Damaged { pool: old, issues, chunks_lost } = PoolFile::open_damaged(from, part_of, Native::new)?;
         let max_bytes = old.info().max_bytes.max(self.asked_bytes().unwrap_or(0));
         let chunk_bytes = self.asked_chunk_bytes().unwrap_or(old.info().chunk_bytes);
-        let options = self.clone().max_bytes(max_bytes).chunk_bytes(chunk_bytes);
+        let mut options = self.clone().max_bytes(max_bytes).chunk_bytes(chunk_bytes);
+        options.journal.never = true;
         let pool = options.read_only(false).create_new(true).open(to)?;
         let save = |entry: &TreeEntry| {
             let mut saved = save_tree(&old, entry, &pool)?;

@@ -35,6 +35,8 @@ pub(crate) struct Setup {
     pub folder: Option<PathBuf>,
     pub durability: Option<Durability>,
     pub durable_reads: bool,
+    /// Whether a new pool has none, because its trees are filled without entries.
+    pub never: bool,
     /// A disk in place of the folder.
     pub storage: Option<Arc<dyn Storage>>,
     /// Bytes of the ring and of a segment, if not the default ones.

@@ -6,6 +6,8 @@ use std::sync::atomic::{AtomicBool, Ordering::Relaxed};
 
 use bristlecone::{BackupOptions, Design, Domain, Error, Pool, ScrubOptions, Tree};
 
+use bristlecone_matrix::lose_pages;
+
 use crate::common::{Cell, Items, Plant, Scratch, Visit, is_alone, share, small, suites};
 use crate::no_space::limit;
 
@@ -133,6 +135,21 @@ fn a_copy_that_fails_leaves_nothing_and_one_that_exists_stays() {
     assert!(copy.info().domain == copy.info().detected || copy.info().domain == Domain::Process);
     let again = pool.backup(&disk.0, BackupOptions::new());
     assert!(matches!(again, Err(Error::Exists { .. })));
+    drop((copy, pool));
+    // Items that are saved, or copied, are in no journal, so the new pool must not have one. It can get one.
+    let saved = Scratch::within("/tmp");
+    assert!(Pool::options().salvage(&scratch.0, &saved.0).unwrap().is_whole());
+    for new in [&disk, &saved] {
+        let pool = Pool::open(&new.0).unwrap();
+        assert!(pool.info().domain == pool.info().detected, "{}", pool.info().domain);
+        pool.close().unwrap();
+        let pool = Pool::options().domain(Domain::Journal).open(&new.0).unwrap();
+        pool.tree::<u64, &[u8]>("t").unwrap().upsert(5000, &[7]).unwrap();
+        pool.simulate_crash();
+        lose_pages(&new.0);
+        let pool = Pool::open(&new.0).unwrap();
+        assert_eq!(pool.tree::<u64, &[u8]>("t").unwrap().len().unwrap(), 5001);
+    }
 }
 
 /// A failed copy must remove its temporary file.
