@@ -88,7 +88,8 @@ impl Journal {
         let mut round = 0;
         loop {
             let end = self.ring.complete_up_to(log.written());
-            if end > log.written() {
+            let has_more = end > log.written();
+            if has_more {
                 if is_mutated(Mutation::FreedBeforeWritten) {
                     self.ring.free(end);
                 }
@@ -111,7 +112,11 @@ impl Journal {
                 return Ok(());
             }
             self.health()?;
-            // The writer of an entry before it has yet to complete it.
+            if has_more {
+                // The writer of an entry before it may wait for the room.
+                self.turn.wake();
+            }
+            // It has yet to complete the entry.
             pause(round);
             round += 1;
         }

@@ -1,6 +1,7 @@
 //! Several threads, and then the power fails.
 
-use std::sync::atomic::{AtomicU64, Ordering::SeqCst};
+use std::sync::atomic::{AtomicBool, AtomicU64, Ordering::SeqCst};
+use std::time::Duration;
 
 use bristlecone_random::Generator as Random;
 
@@ -64,5 +65,49 @@ fn nothing_acknowledged_is_lost_and_no_change_appears_without_those_that_it_saw(
                 assert!(is >= seen, "{design}, seed {seed}: {seen} was seen, but {is} is there");
             }
         }
+    }
+}
+
+/// A leader that waits for entries must let their writers know that it has made room for them.
+#[test]
+fn syncs_beside_writers_that_fill_the_ring_do_not_hang() {
+    for durability in
+        [Durability::Memory, Durability::Commit, Durability::Interval(Duration::from_micros(100))]
+    {
+        let (scratch, disk) = (Scratch::new(), Disk::new());
+        let pool = open(&scratch, &disk, durability).unwrap();
+        let tree = pool.tree::<u64, u64>("t").unwrap();
+        let (done, is_over) = (AtomicU64::new(0), AtomicBool::new(false));
+        std::thread::scope(|scope| {
+            for thread in 0..THREADS {
+                let (tree, done) = (&tree, &done);
+                scope.spawn(move || {
+                    for count in 0..3000 {
+                        tree.upsert(thread, count).unwrap();
+                        done.fetch_add(1, SeqCst);
+                    }
+                });
+            }
+            // A hang fails, in place of waiting for ever.
+            let (done, is_over) = (&done, &is_over);
+            scope.spawn(move || {
+                let mut last = (0, std::time::Instant::now());
+                while !is_over.load(SeqCst) {
+                    let now = done.load(SeqCst);
+                    if now != last.0 {
+                        last = (now, std::time::Instant::now());
+                    }
+                    if last.1.elapsed() > Duration::from_secs(60) {
+                        eprintln!("{durability:?}: no write within a minute after {now}");
+                        std::process::abort();
+                    }
+                    std::thread::sleep(Duration::from_millis(5));
+                }
+            });
+            while done.load(SeqCst) < THREADS * 3000 {
+                pool.sync().unwrap();
+            }
+            is_over.store(true, SeqCst);
+        });
     }
 }
