@@ -11,7 +11,6 @@ use rustix::event::{PollFd, PollFlags, Timespec, poll};
 use rustix::termios::{OptionalActions, Termios, tcgetattr, tcsetattr};
 
 use crate::failure::{Exit, Failure, Outcome};
-use crate::scratch::remove_pool;
 
 static ASKED: AtomicBool = AtomicBool::new(false);
 
@@ -43,6 +42,14 @@ pub fn listen() {
 /// set before.
 pub fn remove_at_exit(path: Option<&Path>) -> bool {
     std::mem::replace(&mut *removed_at_exit(), path.map(Path::to_owned)).is_some()
+}
+
+/// Removes a pool and the journal beside it, if they exist.
+pub fn remove_pool(path: &Path) {
+    let _ = std::fs::remove_file(path);
+    let mut journal = path.as_os_str().to_owned();
+    journal.push(".journal");
+    let _ = std::fs::remove_dir_all(journal);
 }
 
 fn removed_at_exit() -> MutexGuard<'static, Option<PathBuf>> {

@@ -36,7 +36,7 @@ impl Scratch {
     /// Removes the file, if this run created it.
     pub fn remove(&self) {
         if interrupt::remove_at_exit(None) {
-            remove_pool(&self.path);
+            interrupt::remove_pool(&self.path);
         }
     }
 }
@@ -45,12 +45,4 @@ impl Drop for Scratch {
     fn drop(&mut self) {
         self.remove();
     }
-}
-
-/// Removes a pool and the journal beside it, if they exist.
-pub fn remove_pool(path: &Path) {
-    let _ = std::fs::remove_file(path);
-    let mut journal = path.as_os_str().to_owned();
-    journal.push(".journal");
-    let _ = std::fs::remove_dir_all(journal);
 }

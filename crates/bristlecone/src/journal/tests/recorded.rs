@@ -115,7 +115,7 @@ fn as_found(folder: &Path, call: Call) -> Option<Call> {
         Call::Create(name) => exists(&name).then_some(Call::Create(name)),
         Call::Rename(from, to) => (!exists(&from)).then_some(Call::Rename(from, to)),
         Call::Remove(name) => (!exists(&name)).then_some(Call::Remove(name)),
-        // Nobody has seen its result.
+        // Its result was not seen.
         Call::Sync(_) | Call::SyncFolder => None,
         Call::Acknowledge { .. } => Some(call),
     }
@@ -293,7 +293,7 @@ fn power_failures_between_recorded_system_calls_lose_nothing() {
     }
     super::quiet();
     let lost = catch_unwind(|| cut_everywhere(crate::Design::ALL[0].name(), 9, 40, true));
-    assert!(lost.is_err(), "nobody notices that no file is ever synced");
+    assert!(lost.is_err(), "it is not noticed that no file is synced");
     println!("{cuts} power failures");
     assert!(cuts > if is_wide { 2000 } else { 20 }, "only {cuts} power failures");
 }
