@@ -14,6 +14,8 @@ use std::sync::atomic::AtomicU64;
 use rustix::io::Errno;
 use rustix::mm::{MapFlags, ProtFlags};
 
+use crate::pool::Access;
+use crate::pool::file_lock::lock;
 use crate::pool::new_file::{sync_directory, sync_name};
 use crate::{Error, Result, failpoint};
 
@@ -171,6 +173,16 @@ impl Folder {
         }
         sync_name(path)?;
         Self::open(path)
+    }
+
+    /// Locks the folder against other callers of this function, until the result is dropped.
+    ///
+    /// # Errors
+    ///
+    /// [`Error::InUse`], and errors of the system.
+    pub fn lock(&self) -> Result<File> {
+        let folder = File::open(&self.0).map_err(|error| self.failed("opening", "", error))?;
+        lock(&folder, Access::Write).map(|()| folder)
     }
 
     fn failed(&self, doing: &str, name: &str, error: impl Into<std::io::Error>) -> Error {

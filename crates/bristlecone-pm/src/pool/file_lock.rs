@@ -24,7 +24,7 @@ const LOOKS: usize = 3;
 ///
 /// The lock of a killed process may outlive it for a moment, even after its parent has waited for it. While
 /// anything reads its memory, such as `ps`, the mapped file stays open. This function waits for such a lock.
-pub(super) fn lock(file: &File, access: Access) -> Result<()> {
+pub(crate) fn lock(file: &File, access: Access) -> Result<()> {
     let operation = match access {
         Access::Write => FlockOperation::NonBlockingLockExclusive,
         Access::Read | Access::Follow => FlockOperation::NonBlockingLockShared,
@@ -34,7 +34,7 @@ pub(super) fn lock(file: &File, access: Access) -> Result<()> {
         match failpoint::call("flock", || flock(file, operation)) {
             Ok(()) => return Ok(()),
             Err(rustix::io::Errno::WOULDBLOCK) => {}
-            Err(error) => return Err(Error::io("locking the pool", error)),
+            Err(error) => return Err(Error::io("locking a pool", error)),
         }
         let pid = holder(file);
         let patience = match pid {

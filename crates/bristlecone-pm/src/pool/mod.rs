@@ -5,7 +5,7 @@ mod chunks;
 mod commits;
 mod create;
 mod directory;
-mod file_lock;
+pub(crate) mod file_lock;
 mod follow;
 mod geometry;
 mod header;
@@ -74,7 +74,7 @@ pub struct OpenOptions {
 
 /// How a pool is accessed.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-enum Access {
+pub(crate) enum Access {
     /// For everything, by one process.
     Write,
     /// Without changing the file; any number of processes may read it.

@@ -1,5 +1,6 @@
 //! Opening, creating and following pools.
 
+use std::cell::Cell;
 use std::io::ErrorKind;
 use std::path::Path;
 use std::sync::Arc;
@@ -223,20 +224,20 @@ impl PoolOptions {
             let file = self.create_sized(|options| PoolFile::create(self.at(path), options, &medium))?;
             return Ok((file, None));
         }
+        let plan = Cell::new(None);
         let file = self.create_sized(|options| {
             let unnamed = PoolFile::create_with_journal(self.at(path), options, &medium)?;
             // First: a pool that has its name has its journal.
             let new = unnamed.pool().glance()?;
             match new.domain {
-                Domain::Journal => journal::create(&self.journal, path, &new)?,
+                Domain::Journal => plan.set(Some(journal::create(&self.journal, path, &new)?)),
                 _ if self.journal.is_asked() => return Err(no_journal()),
                 _ => {}
             }
             let file = Arc::clone(unnamed.pool());
             unnamed.publish().map(|()| file)
         })?;
-        let has_journal = file.info().domain == Domain::Journal;
-        Ok((file, has_journal.then_some(Plan::Closed)))
+        Ok((file, plan.into_inner()))
     }
 
     /// Creates a pool with the requested maximum, or with as large a default as the address space allows.

@@ -1,5 +1,6 @@
 //! Opening and closing: what a journal and the file of its pool say together.
 
+use std::fs::File;
 use std::path::Path;
 use std::sync::atomic::{AtomicBool, AtomicU64};
 use std::sync::{Arc, Mutex};
@@ -25,6 +26,8 @@ pub(super) const RING: &str = "ring";
 /// What is to be done with the journal of a pool once its file is open.
 #[derive(Debug)]
 pub(crate) enum Plan {
+    /// The pool is new. Holds the lock of its journal's folder.
+    Created { _lock: Option<File> },
     /// The pages of the pool are complete: the journal continues where it ended.
     Closed,
     /// A process was killed: what it left in the ring is taken over.
@@ -101,20 +104,28 @@ fn expect_close(storage: &dyn Storage, manifest: &Manifest, sequence: u64) -> Re
 
 /// Creates the journal of a new pool, which has no name yet.
 ///
+/// The result has the lock of the folder. Until the pool has its name and its ring, another process would take the
+/// journal for one that a crash has left.
+///
 /// # Errors
 ///
-/// [`Error::Invalid`] if the folder has the journal of another pool, and errors of the system.
-pub(crate) fn create(setup: &Setup, path: &Path, new: &Glance) -> Result<()> {
-    create_empty(setup, path, new, 0)
+/// [`Error::Exists`] if a pool has the name by now; [`Error::InUse`] while another pool is created in the folder;
+/// [`Error::Invalid`] if the folder has the journal of another pool; errors of the system.
+pub(crate) fn create(setup: &Setup, path: &Path, new: &Glance) -> Result<Plan> {
+    let storage = setup.open(path, true)?;
+    let lock = setup.lock(path)?;
+    if path.exists() {
+        return Err(Error::Exists { path: path.to_owned() });
+    }
+    create_empty(storage, setup, new, 0).map(|()| Plan::Created { _lock: lock })
 }
 
-fn create_empty(setup: &Setup, path: &Path, new: &Glance, closed: u64) -> Result<()> {
-    let storage = setup.open(path, true)?;
+fn create_empty(storage: Arc<dyn Storage>, setup: &Setup, new: &Glance, closed: u64) -> Result<()> {
     if let Some(other) = Manifest::read(&*storage)? {
-        // A journal without entries is what a crash leaves of a pool that was never named.
-        let is_empty = other.checkpoint.is_none() && end_of(&*storage, &other)?.lsn == 0;
+        // A pool that was never named has no ring.
+        let is_used = storage.shared(RING, ring::file_bytes(setup.sizes().0))?.is_some();
         let is_unfinished = closed & other.closed & ADOPTING != 0 && other.uuid == new.uuid;
-        if !is_empty && !is_unfinished {
+        if (is_used || other.checkpoint.is_some()) && !is_unfinished {
             return Err(Error::invalid(format!(
                 "{} has the journal of another pool: move or remove it, or choose another folder",
                 storage.describe()
@@ -145,7 +156,9 @@ fn create_empty(setup: &Setup, path: &Path, new: &Glance, closed: u64) -> Result
 /// [`Error::Invalid`] if the folder has the journal of another pool, or for a tree of an external design; errors of
 /// [`Journal::checkpoint`], and of the system. The pool is left as after a crash, with its old domain.
 pub(crate) fn adopt(pool: Pool, setup: &Setup, path: &Path) -> Result<()> {
-    let adopted = create_empty(setup, path, &pool.0.file.glance()?, ADOPTING)
+    let storage = setup.open(path, true)?;
+    let _lock = setup.lock(path)?;
+    let adopted = create_empty(storage, setup, &pool.0.file.glance()?, ADOPTING)
         .and_then(|()| Journal::attach(&pool, setup, path, &Plan::Adopted))
         .and_then(|()| pool.checkpoint());
     if let Err(error) = adopted {
@@ -213,7 +226,9 @@ impl Journal {
         let ring = Ring::new(shared, lsn);
         match plan {
             Plan::Killed => ring.set_takeover(Takeover::None),
-            Plan::Closed | Plan::Restored | Plan::Adopted => ring.reset(owner(&*storage, &found).as_ref()),
+            Plan::Created { .. } | Plan::Closed | Plan::Restored | Plan::Adopted => {
+                ring.reset(owner(&*storage, &found).as_ref())
+            }
         }
         let durability = setup.durability.unwrap_or_default();
         figures.begin(durability, lsn);

@@ -1,6 +1,7 @@
 //! Options of a journal.
 
 use std::fmt;
+use std::fs::File;
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
 use std::time::Duration;
@@ -93,5 +94,11 @@ impl Setup {
             }
             opened => Ok(Arc::new(opened?)),
         }
+    }
+
+    /// Locks the folder, which must exist. No other thread or process creates a journal in it until the result is dropped.
+    pub fn lock(&self, path: &Path) -> Result<Option<File>> {
+        let is_real = self.storage.is_none();
+        is_real.then(|| Folder::open(&self.folder_of(path))?.lock()).transpose()
     }
 }

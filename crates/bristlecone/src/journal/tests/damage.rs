@@ -241,3 +241,44 @@ fn reading_creates_no_files() {
     assert!(!ring.exists());
     std::fs::remove_dir_all(&folder.0).unwrap();
 }
+
+#[test]
+fn pools_that_are_created_together_get_one_journal_each() {
+    for round in 0..20 {
+        let (scratch, next) = (Scratch::new(), std::sync::atomic::AtomicU64::new(0));
+        let options =
+            Pool::options().max_bytes(1 << 20).chunk_bytes(4096).domain(Domain::Journal).create(true);
+        std::thread::scope(|scope| {
+            for _ in 0..4 {
+                let (scratch, next, options) = (&scratch, &next, &options);
+                scope.spawn(move || {
+                    let pool = loop {
+                        match options.open(&scratch.0) {
+                            Ok(pool) => break pool,
+                            Err(Error::InUse { .. } | Error::Exists { .. }) => std::thread::yield_now(),
+                            Err(error) => panic!("round {round}: {error}"),
+                        }
+                    };
+                    let tree = pool.tree::<u64, u64>("t").unwrap();
+                    tree.upsert(next.fetch_add(1, std::sync::atomic::Ordering::SeqCst), 7).unwrap();
+                    drop(tree);
+                    pool.close().unwrap();
+                });
+            }
+        });
+        assert_eq!(options.open(&scratch.0).unwrap().tree::<u64, u64>("t").unwrap().len().unwrap(), 4);
+        std::fs::remove_dir_all(scratch.0.with_extension("journal")).unwrap();
+    }
+}
+
+#[test]
+fn a_journal_without_entries_belongs_to_its_pool() {
+    let (first, second, disk) = (Scratch::new(), Scratch::new(), Disk::new());
+    let pool = open(&first, &disk, Durability::Commit).unwrap();
+    // Open, and closed.
+    assert!(matches!(open(&second, &disk, Durability::Commit), Err(Error::Invalid { .. })));
+    pool.close().unwrap();
+    assert!(matches!(open(&second, &disk, Durability::Commit), Err(Error::Invalid { .. })));
+    assert!(!second.0.exists());
+    open(&first, &disk, Durability::Commit).unwrap().tree::<u64, u64>("t").unwrap().upsert(1, 2).unwrap();
+}
