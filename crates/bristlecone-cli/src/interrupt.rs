@@ -7,6 +7,7 @@ use std::path::{Path, PathBuf};
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::{Mutex, MutexGuard, PoisonError};
 
+use bristlecone::JournalFiles;
 use rustix::event::{PollFd, PollFlags, Timespec, poll};
 use rustix::termios::{OptionalActions, Termios, tcgetattr, tcsetattr};
 
@@ -47,9 +48,7 @@ pub fn remove_at_exit(path: Option<&Path>) -> bool {
 /// Removes a pool and the journal beside it, if they exist.
 pub fn remove_pool(path: &Path) {
     let _ = std::fs::remove_file(path);
-    let mut journal = path.as_os_str().to_owned();
-    journal.push(".journal");
-    let _ = std::fs::remove_dir_all(journal);
+    let _ = std::fs::remove_dir_all(JournalFiles::folder_of(path));
 }
 
 fn removed_at_exit() -> MutexGuard<'static, Option<PathBuf>> {

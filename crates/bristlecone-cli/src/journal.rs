@@ -12,14 +12,7 @@ use crate::time::shown;
 
 /// Returns the folder of the journal of the pool at a path, unless another one was given.
 pub fn folder_of(pool: &Path, given: Option<&Path>) -> PathBuf {
-    given.map_or_else(
-        || {
-            let mut name = pool.as_os_str().to_owned();
-            name.push(".journal");
-            name.into()
-        },
-        Path::to_owned,
-    )
+    given.map_or_else(|| JournalFiles::folder_of(pool), Path::to_owned)
 }
 
 /// Opens the files of a journal.

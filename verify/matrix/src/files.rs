@@ -4,19 +4,14 @@ use std::fs::{self, File};
 use std::io::{self, Read, Write};
 use std::path::{Path, PathBuf};
 
+use bristlecone::JournalFiles;
+
 /// Bytes of both copies of a superblock.
 const SUPERBLOCKS: u64 = 8192;
 
-/// Returns the folder of the journal of a pool, unless its options name another one.
-pub fn journal_of(pool: &Path) -> PathBuf {
-    let mut name = pool.as_os_str().to_owned();
-    name.push(".journal");
-    name.into()
-}
-
 /// Removes a pool and its journal, if they exist.
 pub fn remove_pool(pool: &Path) {
-    let _ = (fs::remove_file(pool), fs::remove_dir_all(journal_of(pool)));
+    let _ = (fs::remove_file(pool), fs::remove_dir_all(JournalFiles::folder_of(pool)));
 }
 
 /// Replaces the file of a pool by one whose pages are worthless but for the superblock, as a power failure or a move to
@@ -39,16 +34,16 @@ pub fn lose_pages(pool: &Path) {
 
 /// The files of a journal.
 #[derive(Clone, Debug)]
-pub struct JournalFiles(Vec<(PathBuf, Vec<u8>)>);
+pub struct CopiedJournal(Vec<(PathBuf, Vec<u8>)>);
 
-impl JournalFiles {
+impl CopiedJournal {
     /// Reads the files of a pool's journal: none if it has no journal.
     ///
     /// # Panics
     ///
     /// If they cannot be read.
     pub fn of(pool: &Path) -> Self {
-        let Ok(entries) = fs::read_dir(journal_of(pool)) else { return Self(Vec::new()) };
+        let Ok(entries) = fs::read_dir(JournalFiles::folder_of(pool)) else { return Self(Vec::new()) };
         let paths = entries.map(|entry| entry.expect("a name").path());
         Self(paths.map(|path| (path.clone(), fs::read(path).expect("a file"))).collect())
     }
@@ -59,7 +54,7 @@ impl JournalFiles {
     ///
     /// If they cannot be written.
     pub fn put_back(&self, pool: &Path) {
-        for entry in fs::read_dir(journal_of(pool)).into_iter().flatten() {
+        for entry in fs::read_dir(JournalFiles::folder_of(pool)).into_iter().flatten() {
             let path = entry.expect("a name").path();
             if self.0.iter().all(|(own, _)| *own != path) {
                 fs::remove_file(path).expect("a file");

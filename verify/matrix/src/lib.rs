@@ -28,7 +28,7 @@ mod suite;
 pub use cell::{Cell, all};
 pub use codec::{Codec, Items, Labels, Notes, Texts, Visit, Words};
 pub use configuration::{CONFIGURATIONS, Configuration, SHORT_LOGS, configurations};
-pub use files::{JournalFiles, journal_of, lose_pages, remove_pool};
+pub use files::{CopiedJournal, lose_pages, remove_pool};
 pub use level::{TestLevel, by_level, in_share, share, takes, tell};
 pub use pool_size::{DOMAINS, POOL_SIZES, PoolSize};
 pub use sampling::{covering, goals, seed};

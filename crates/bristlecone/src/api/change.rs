@@ -57,7 +57,7 @@ impl<K: Key, V: Value> Tree<K, V> {
             return change(&*self.tree);
         }
         let (changed, lsn) = {
-            let _locked = epochs.watch(&entered, self.link.identity, &*self.tree, &keys());
+            let _locked = epochs.watch(&entered, self.link.identity, self.undelayed(), &keys());
             self.change_recorded(describe, counts, change)
         };
         drop(entered);

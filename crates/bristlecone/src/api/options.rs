@@ -149,8 +149,8 @@ impl PoolOptions {
     /// (default: no). Otherwise a read may return a change of another thread that is not yet acknowledged, and that a
     /// power failure undoes. A read then waits for one sync at most. Readers of other processes do not wait.
     ///
-    /// The same holds for snapshots once they are taken, for transactions once they have ended, and for writes that are
-    /// refused because of what is there.
+    /// Taking a snapshot waits in the same way, and its reads need not. A transaction waits when it ends, and a write waits
+    /// if it is refused because of the present value.
     ///
     /// ```
     /// use bristlecone::Pool;

@@ -1,6 +1,7 @@
 //! A tree: an ordered map whose operations take `&self` and are durable. Lookups and metadata.
 
 use std::marker::PhantomData;
+use std::sync::Arc;
 
 use bristlecone_pm::{Issue, Result};
 
@@ -32,13 +33,16 @@ pub struct Tree<K: Key, V: Value> {
     pub(crate) link: Link,
     /// Copied from the pool, because every write checks it.
     read_only: bool,
+    /// Whether reads of `tree` wait for the journal.
+    is_delayed: bool,
     types: PhantomData<fn() -> (K, V)>,
 }
 
 impl<K: Key, V: Value> Clone for Tree<K, V> {
     fn clone(&self) -> Self {
-        let Self { tree, pool, link, read_only, types } = self;
-        Self { tree: tree.clone(), pool: pool.clone(), link: *link, read_only: *read_only, types: *types }
+        let Self { tree, pool, link, read_only, is_delayed, types } = self;
+        let (tree, pool) = (tree.clone(), pool.clone());
+        Self { tree, pool, link: *link, read_only: *read_only, is_delayed: *is_delayed, types: *types }
     }
 }
 
@@ -54,7 +58,22 @@ impl<K: Key, V: Value> Tree<K, V> {
     pub(crate) fn new(tree: Shared<K::Codec, V::Codec>, pool: Pool, link: Link) -> Self {
         let read_only = pool.0.file.is_read_only();
         let tree = Handle::new(pool.as_read(tree), pool.0.file.opener());
-        Self { tree, pool, link, read_only, types: PhantomData }
+        let is_delayed = tree.beneath().is_some();
+        Self { tree, pool, link, read_only, is_delayed, types: PhantomData }
+    }
+
+    /// Returns the tree for reads that do not wait for the journal: a snapshot waits once, and a commit must not wait with
+    /// the locks that it holds.
+    #[inline(always)]
+    pub(crate) fn undelayed(&self) -> &dyn Index<K::Codec, V::Codec> {
+        let beneath = if self.is_delayed { self.tree.beneath() } else { None };
+        beneath.map_or(&*self.tree, |tree| &**tree)
+    }
+
+    /// Returns a handle to that tree.
+    pub(crate) fn undelayed_handle(&self) -> Handle<dyn Index<K::Codec, V::Codec>> {
+        let beneath = self.tree.beneath().map(|tree| Handle::new(Arc::clone(tree), *self.tree.opener()));
+        beneath.unwrap_or_else(|| self.tree.clone())
     }
 
     #[inline(always)]

@@ -148,7 +148,7 @@ pub trait Read<K: KeyCodec, V: Codec> {
     }
 
     /// Returns the tree whose reads this one delays.
-    fn beneath(&self) -> Option<Arc<dyn Index<K, V>>> {
+    fn beneath(&self) -> Option<&Arc<dyn Index<K, V>>> {
         None
     }
 }

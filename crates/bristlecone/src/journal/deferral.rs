@@ -102,8 +102,8 @@ impl Journal {
         let ended = run();
         let lsn = DEFERRED.get().map_or(0, |(_, lsn)| lsn);
         drop(deferred);
-        // What an outer one runs is part of it.
-        self.is_deferred(lsn);
+        // An outer closure of this journal includes it.
+        let _ = self.is_deferred(lsn);
         (ended, lsn)
     }
 
@@ -112,7 +112,7 @@ impl Journal {
         DEFERRED.get().is_some_and(|(journal, _)| std::ptr::eq(journal, self))
     }
 
-    /// Returns whether a write need not wait, because its thread waits later.
+    /// Returns whether a write need not wait, because its thread waits later; it then notes the LSN.
     #[inline]
     pub(super) fn is_deferred(&self, lsn: u64) -> bool {
         match DEFERRED.get() {

@@ -61,6 +61,13 @@ pub struct JournalCounts {
 }
 
 impl JournalFiles {
+    /// Returns the folder of the journal of the pool at a path, unless its options name another one.
+    pub fn folder_of(pool: impl AsRef<Path>) -> PathBuf {
+        let mut name = pool.as_ref().as_os_str().to_owned();
+        name.push(".journal");
+        name.into()
+    }
+
     /// Reads the manifest of a folder.
     ///
     /// # Errors

@@ -47,21 +47,8 @@ impl Log {
         segment_bytes: u64,
         lsn: u64,
     ) -> Result<Self> {
-        let (manifest, file, generation) = begin_segment(&*storage, &manifest, segment_bytes, lsn)?;
-        let offset = PAGE_BYTES as u64;
-        Ok(Self {
-            storage,
-            manifest,
-            segment_bytes,
-            file,
-            generation,
-            offset,
-            written: lsn,
-            durable: lsn,
-            buffer: Vec::new(),
-            figures: None,
-            entries: Vec::new(),
-        })
+        let (manifest, file, _) = begin_segment(&*storage, &manifest, segment_bytes, lsn)?;
+        Ok(Self::at(storage, manifest, segment_bytes, file, End { offset: PAGE_BYTES as u64, lsn }))
     }
 
     /// Continues the last segment at its end, which is made durable if `sync` is set.
@@ -79,21 +66,30 @@ impl Log {
         if sync {
             file.sync()?;
         }
-        let generation = manifest.segments.last().map_or(0, |segment| segment.generation);
-        let End { offset, lsn } = end;
-        Ok(Self {
+        Ok(Self::at(storage, manifest, segment_bytes, file, end))
+    }
+
+    /// Continues a file, that of the last segment.
+    fn at(
+        storage: Arc<dyn Storage>,
+        manifest: Manifest,
+        segment_bytes: u64,
+        file: Arc<dyn StoredFile>,
+        End { offset, lsn }: End,
+    ) -> Self {
+        Self {
+            generation: manifest.segments.last().map_or(0, |segment| segment.generation),
             storage,
             manifest,
             segment_bytes,
             file,
-            generation,
             offset,
             written: lsn,
             durable: lsn,
             buffer: Vec::new(),
-            figures: None,
             entries: Vec::new(),
-        })
+            figures: None,
+        }
     }
 
     /// Returns whether the segments have more than `bytes` bytes, and more than the last checkpoint.

@@ -104,7 +104,7 @@ fn expect_close(storage: &dyn Storage, manifest: &Manifest, sequence: u64) -> Re
 
 /// Creates the journal of a new pool, which has no name yet.
 ///
-/// The result has the lock of the folder. Until the pool has its name and its ring, another process would take the
+/// The result has the lock of the folder. Until the pool has its name and owns its ring, another process would take the
 /// journal for one that a crash has left.
 ///
 /// # Errors
@@ -122,10 +122,13 @@ pub(crate) fn create(setup: &Setup, path: &Path, new: &Glance) -> Result<Plan> {
 
 fn create_empty(storage: Arc<dyn Storage>, setup: &Setup, new: &Glance, closed: u64) -> Result<()> {
     if let Some(other) = Manifest::read(&*storage)? {
-        // A pool that was never named has no ring.
-        let is_used = storage.shared(RING, ring::file_bytes(setup.sizes().0))?.is_some();
+        // A journal without entries that was never closed, and that no process of this kernel has opened, is what a crash
+        // leaves of a pool without a name.
+        let ring = storage.shared(RING, ring::file_bytes(setup.sizes().0))?;
+        let is_open = |boot| ring.as_ref().is_some_and(|ring| ring::is_of_pool(&**ring, other.uuid, boot));
+        let is_used = other.closed != 0 || other.checkpoint.is_some() || storage.boot().is_none_or(is_open);
         let is_unfinished = closed & other.closed & ADOPTING != 0 && other.uuid == new.uuid;
-        if (is_used || other.checkpoint.is_some()) && !is_unfinished {
+        if !is_unfinished && (is_used || end_of(&*storage, &other)?.lsn != 0) {
             return Err(Error::invalid(format!(
                 "{} has the journal of another pool: move or remove it, or choose another folder",
                 storage.describe()

@@ -65,8 +65,8 @@ impl<K: KeyCodec, V: Codec> Read<K, V> for DurableReads<K, V> {
         waited.and_then(|()| self.journal.sync())
     }
 
-    fn beneath(&self) -> Option<Arc<dyn Index<K, V>>> {
-        Some(Arc::clone(&self.tree))
+    fn beneath(&self) -> Option<&Arc<dyn Index<K, V>>> {
+        Some(&self.tree)
     }
 }
 

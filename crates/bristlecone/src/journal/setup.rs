@@ -8,6 +8,8 @@ use std::time::Duration;
 
 use bristlecone_pm::{Error, Folder, Result, Storage};
 
+use super::JournalFiles;
+
 /// Default bytes of the ring.
 const RING_BYTES: u64 = 16 << 20;
 /// Default bytes of segments behind which a writer makes a checkpoint, if the last one is not larger.
@@ -71,11 +73,7 @@ impl Setup {
 
     /// Returns the folder of the journal of the pool at `path`.
     pub fn folder_of(&self, path: &Path) -> PathBuf {
-        self.folder.clone().unwrap_or_else(|| {
-            let mut name = path.as_os_str().to_owned();
-            name.push(".journal");
-            name.into()
-        })
+        self.folder.clone().unwrap_or_else(|| JournalFiles::folder_of(path))
     }
 
     /// Opens the folder, or creates it if asked.

@@ -171,7 +171,7 @@ impl<K: KeyCodec, V: Codec> AnyTree for Handle<dyn Index<K, V>> {
     }
 
     fn scan(&self) -> AnyScan {
-        Box::new(TypedScan::new(self))
+        Box::new(TypedScan::new(self.clone()))
     }
 }
 
@@ -184,8 +184,8 @@ pub struct TypedScan<K: KeyCodec, V: Codec> {
 
 impl<K: KeyCodec, V: Codec> TypedScan<K, V> {
     /// Begins a scan.
-    pub(crate) fn new(tree: &Handle<dyn Index<K, V>>) -> Self {
-        Self { tree: tree.clone(), forward: Batch::default(), backward: Batch::default() }
+    pub(crate) fn new(tree: Handle<dyn Index<K, V>>) -> Self {
+        Self { tree, forward: Batch::default(), backward: Batch::default() }
     }
 
     /// Reads the next leaf; returns `false` if there is none. A forward scan stores its items in reverse

@@ -209,7 +209,11 @@ impl Batch {
                 self.pool.0.meters.note_commit(&refused);
                 refused
             }
-            None => self.changes.commit(&self.pool, None, self.durability),
+            None => {
+                let ended = self.changes.commit(&self.pool, None, self.durability);
+                // A conflict tells what others have written.
+                if ended.is_err() { self.pool.settle_reads().and(ended) } else { ended }
+            }
         }
     }
 }

@@ -24,8 +24,7 @@ impl Changes {
         }
         let ended = self.try_commit(pool, reads, durability);
         pool.0.meters.note_commit(&ended);
-        // A conflict tells what others have written.
-        if ended.is_err() { pool.settle_reads().and(ended) } else { ended }
+        ended
     }
 
     fn try_commit(&self, pool: &Pool, reads: Option<&Reads>, durability: Option<Durability>) -> Result<()> {

@@ -4,7 +4,6 @@ use bristlecone_pm::{Result, TreeId};
 
 use self::sealed::Sealed;
 use super::any_tree::{AnyTree, Scan, TypedScan, hash};
-use crate::api::handle::Handle;
 use crate::api::value::{taken, undecodable};
 use crate::api::{key, value};
 use crate::index::parts::codec::{Codec, KeyCodec};
@@ -107,9 +106,7 @@ impl<K: Key, V: Value> Sealed for Tree<K, V> {
     }
 
     fn any(&self) -> Box<dyn AnyTree> {
-        // A snapshot waits once, and a commit must not wait with the locks that it holds.
-        let beneath = self.tree.beneath().map(|tree| Handle::new(tree, *self.tree.opener()));
-        Box::new(beneath.unwrap_or_else(|| self.tree.clone()))
+        Box::new(self.undelayed_handle())
     }
 }
 
@@ -149,7 +146,7 @@ impl<K: Key, V: Value> TreeHandle for Tree<K, V> {
     type Scan = TypedScan<K::Codec, V::Codec>;
 
     fn scan(&self) -> Self::Scan {
-        TypedScan::new(&self.tree)
+        TypedScan::new(self.undelayed_handle())
     }
 
     #[inline]
@@ -166,7 +163,7 @@ impl<K: Key, V: Value> TreeHandle for Tree<K, V> {
         saved: impl FnOnce(u64, &dyn Fn() -> Encoded) -> Saved,
     ) -> Result<Option<V::Owned>> {
         K::with(*key, |key| {
-            let held = (*self.tree).get_owned(key);
+            let held = self.undelayed().get_owned(key);
             match saved(K::Codec::hash(key), &|| K::Codec::encode(K::Codec::owned(key)))? {
                 Some(saved) => saved.map(|value| self.decode_value(value)).transpose(),
                 None => held?.map(taken::<V>).transpose(),

@@ -16,7 +16,6 @@ use std::time::Duration;
 
 use bristlecone::{Design, Durability, Error, KeepIndex, Pool, Tree};
 
-use bristlecone_matrix::journal_of;
 use child::{Child, Pipe, child};
 use common::{CONFIGURATIONS, DOMAIN, Scratch, remove_pool, suites};
 use fixtures::{Planted, has_journal, plants};
@@ -146,7 +145,7 @@ fn due_checkpoints() {
     let pool = scratch.options().durability(Durability::Memory).open(&scratch.0).unwrap();
     let tree: Tree<u64, &[u8]> = pool.tree("t").unwrap();
     let names = || {
-        let entries = std::fs::read_dir(journal_of(&scratch.0)).unwrap();
+        let entries = std::fs::read_dir(bristlecone::JournalFiles::folder_of(&scratch.0)).unwrap();
         let mut names: Vec<_> = entries.map(|entry| entry.unwrap().file_name()).collect();
         names.sort();
         names

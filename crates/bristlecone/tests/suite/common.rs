@@ -9,7 +9,7 @@ use bristlecone::{
 };
 use bristlecone_baselines::{AnyDesign, Baseline};
 pub use bristlecone_matrix::{
-    CONFIGURATIONS, Cell, Codec, Configuration, Items, JournalFiles, Visit, by_level, lose_pages,
+    CONFIGURATIONS, Cell, Codec, Configuration, CopiedJournal, Items, Visit, by_level, lose_pages,
     remove_pool, suites,
 };
 use bristlecone_pm::{Domain, Geometry, PoolFile, Region};

@@ -1,6 +1,6 @@
 //! Damaged pools: opening and reading return an error or data, in bounded time, and never panic.
 
-use crate::common::{Cell, Items, JournalFiles, Noise, Plant, Scratch, Visit, small, suites};
+use crate::common::{Cell, CopiedJournal, Items, Noise, Plant, Scratch, Visit, small, suites};
 use bristlecone::{Error, Pool, Result, Tree};
 use bristlecone_pm::Geometry;
 
@@ -113,7 +113,7 @@ fn every_cell_may_be_damaged() {
                 tree.upsert(I::key_ref(&I::key(at)), I::value_ref(&I::value(at % 6))).unwrap();
             }
             drop((tree, pool));
-            let (whole, journal) = (std::fs::read(&scratch.0).unwrap(), JournalFiles::of(&scratch.0));
+            let (whole, journal) = (std::fs::read(&scratch.0).unwrap(), CopiedJournal::of(&scratch.0));
             let (places, mut noise) = (occupied(&whole), Noise(seed));
             for round in 0..6 {
                 journal.put_back(&scratch.0);

@@ -7,7 +7,7 @@
 
 use std::collections::{BTreeMap, BTreeSet};
 
-use crate::common::{Configuration, JournalFiles, Plant, Scratch, is_alone, share, small};
+use crate::common::{Configuration, CopiedJournal, Plant, Scratch, is_alone, share, small};
 use bristlecone::{Domain, Error, Pool, Result, Tree};
 use bristlecone_pm::{Geometry, failpoint};
 use rustix::io::Errno;
@@ -38,7 +38,7 @@ struct Site {
     domain: Domain,
     scratch: Scratch,
     before: Vec<u8>,
-    journal: JournalFiles,
+    journal: CopiedJournal,
 }
 
 /// The acknowledged operations.
@@ -68,14 +68,14 @@ impl Site {
         } else {
             scratch.format(GEOMETRY);
         }
-        let journal = JournalFiles::of(&scratch.0);
+        let journal = CopiedJournal::of(&scratch.0);
         let site = Self { shape, domain, scratch, before: Vec::new(), journal };
         let pool = site.open().unwrap();
         let tree: Texts = shape.create(&pool, "t").unwrap();
         (0..ITEMS).for_each(|number| drop(tree.insert(&key(number), &value(number)).unwrap()));
         drop(tree);
         pool.simulate_crash();
-        let journal = JournalFiles::of(&site.scratch.0);
+        let journal = CopiedJournal::of(&site.scratch.0);
         Self { before: std::fs::read(&site.scratch.0).unwrap(), journal, ..site }
     }
 

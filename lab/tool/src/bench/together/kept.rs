@@ -6,6 +6,7 @@ use std::path::{Path, PathBuf};
 use bristlecone::{Domain, Pool, Tree};
 use bristlecone_baselines::AnyDesign;
 use bristlecone_cli::failure::{Exit, Failure, Outcome};
+use bristlecone_cli::interrupt::remove_pool;
 
 use super::Kind;
 use super::ledger::{Ledger, PoolLedger, StoreLedger};
@@ -25,21 +26,13 @@ pub struct Kept {
 
 impl Drop for Kept {
     fn drop(&mut self) {
-        // Either may be missing.
-        let _ = std::fs::remove_file(&self.path);
+        // A pool, or another store's folder.
+        remove_pool(&self.path);
         let _ = std::fs::remove_dir_all(&self.path);
-        let _ = std::fs::remove_dir_all(journal_of(&self.path));
     }
 }
 
 const TREE: &str = "accounts";
-
-/// Returns the folder of a pool's journal.
-pub fn journal_of(path: &std::path::Path) -> PathBuf {
-    let mut name = path.as_os_str().to_owned();
-    name.push(".journal");
-    name.into()
-}
 
 impl Kept {
     /// Returns the stores of a plan, the design first, at separate adjacent paths.
@@ -138,8 +131,7 @@ impl Kept {
         let Competitor::Tree(AnyDesign::Library(design)) = self.store else {
             return Err(self.failed("it is none of the library's designs"));
         };
-        let _ = std::fs::remove_file(&self.path);
-        let _ = std::fs::remove_dir_all(journal_of(&self.path));
+        remove_pool(&self.path);
         let options = Pool::options().max_bytes(self.max_bytes).create_new(true).domain(self.domain);
         let pool = options.open(&self.path)?;
         let tree = pool.tree_options(TREE).design(design);

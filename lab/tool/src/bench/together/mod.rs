@@ -15,6 +15,7 @@ use std::path::Path;
 
 use bristlecone::{Domain, Pool};
 use bristlecone_cli::failure::{Exit, Failure, Outcome};
+use bristlecone_cli::interrupt::remove_pool;
 use bristlecone_cli::output::{Output, grouped};
 use serde_json::{Value, json};
 
@@ -93,8 +94,7 @@ fn domain(plan: &Plan, path: &Path) -> Outcome<Domain> {
     let path = path.with_extension("probe");
     let found = Pool::options().max_bytes(plan.setup.max_bytes).create_new(true).open(&path);
     let domain = found.map(|pool| pool.info().domain);
-    let _ = std::fs::remove_file(&path);
-    let _ = std::fs::remove_dir_all(kept::journal_of(&path));
+    remove_pool(&path);
     Ok(domain?)
 }
 
