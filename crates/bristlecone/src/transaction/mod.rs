@@ -90,6 +90,7 @@ mod snapshot_tree;
 mod stripe;
 mod stripes;
 mod transact;
+mod transaction_range;
 mod write_barrier;
 
 pub use self::any_tree::AnyTree;
@@ -102,6 +103,7 @@ pub use self::handle::{Link, TreeHandle};
 pub(crate) use self::replay::any_tree;
 pub use self::snapshot::{Snapshot, SnapshotRange};
 pub use self::snapshot_tree::SnapshotTree;
-pub use self::transact::{Transaction, TransactionRange};
+pub use self::transact::Transaction;
+pub use self::transaction_range::TransactionRange;
 #[cfg(feature = "lab")]
 pub use replay::leave_in_part;

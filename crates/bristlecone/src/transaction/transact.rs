@@ -1,21 +1,15 @@
 //! Transactions: consistent reads, and changes that apply only if the read set is unchanged.
 
 use std::cell::{Cell, RefCell};
-use std::collections::BTreeMap;
 use std::fmt;
-use std::ops::{Bound, RangeBounds};
-use std::sync::Arc;
 
 use bristlecone_pm::sync::wait;
 use bristlecone_pm::{Error, Result};
 
-use super::any_tree::AnyScan;
-use super::changes::{Changes, Place};
-use super::epoch::Epoch;
+use super::changes::Changes;
 use super::handle::TreeHandle;
-use super::merge::Merge;
 use super::reads::Reads;
-use super::snapshot::{Snapshot, encode_bound};
+use super::snapshot::Snapshot;
 use crate::index::parts::encoded::Encoded;
 use crate::{Durability, Pool};
 
@@ -28,10 +22,10 @@ const PATIENCE: u32 = 16;
 ///
 /// It reads all trees at one point in time, overlaid with its own writes.
 pub struct Transaction {
-    pool: Pool,
+    pub(super) pool: Pool,
     /// Makes writers count their changes in their stripes while the transaction runs.
     _watching: Watching,
-    state: RefCell<State>,
+    pub(super) state: RefCell<State>,
     is_rolled_back: Cell<bool>,
     /// Set if others changed its read set, so that it cannot read more at that point in time.
     is_outrun: Cell<bool>,
@@ -39,9 +33,9 @@ pub struct Transaction {
 }
 
 #[derive(Default)]
-struct State {
-    changes: Changes,
-    reads: Reads,
+pub(super) struct State {
+    pub changes: Changes,
+    pub reads: Reads,
 }
 
 impl fmt::Debug for Transaction {
@@ -295,47 +289,11 @@ impl Transaction {
     }
 
     /// Records that the read set has changed.
-    fn note_outrun<R>(&self, read: Result<R>) -> Result<R> {
+    pub(super) fn note_outrun<R>(&self, read: Result<R>) -> Result<R> {
         if let Err(Error::Conflict) = read {
             self.is_outrun.set(true);
         }
         read
-    }
-
-    /// Iterates over the items whose keys lie within bounds, in order, from both ends, including earlier writes of the
-    /// transaction. Writes during the iteration may or may not be included.
-    ///
-    /// # Errors
-    ///
-    /// The iterator yields those of [`get`](Self::get). After an error it is finished.
-    ///
-    /// ```
-    /// # let pool = bristlecone::Pool::temporary()?;
-    /// let ages = pool.tree::<&str, u64>("ages")?;
-    /// ages.insert("Methuselah", 4857)?;
-    /// let sum = pool.transaction(|tx| {
-    ///     tx.insert(&ages, "Prometheus", 4900)?;
-    ///     tx.range(&ages, "A"..).map(|item| item.map(|(_, age)| age)).sum::<bristlecone::Result<u64>>()
-    /// })?;
-    /// assert_eq!(sum, 4857 + 4900);
-    /// # Ok::<(), bristlecone::Error>(())
-    /// ```
-    pub fn range<'s, 'a, T: TreeHandle>(
-        &'s self,
-        tree: &'s T,
-        bounds: impl RangeBounds<T::Key<'a>>,
-    ) -> TransactionRange<'s, T> {
-        let begin = || -> Result<(usize, Merge<AnyScan>)> {
-            let State { changes, reads, .. } = &mut *self.state.borrow_mut();
-            let number = changes.tree(&self.pool, tree)?;
-            // The snapshot must be taken before the tree is read.
-            self.note_outrun(reads.snapshot(&self.pool).map(drop))?;
-            let (from, to) =
-                (encode_bound(tree, bounds.start_bound())?, encode_bound(tree, bounds.end_bound())?);
-            Ok((number, Merge::new(tree.any().scan(), from, to)))
-        };
-        let (range, refused) = begin().map_or_else(|error| (None, Some(error)), |range| (Some(range), None));
-        TransactionRange { transaction: self, tree, range, refused }
     }
 
     /// Inserts or overwrites the value of a key. This reads nothing.
@@ -422,71 +380,5 @@ impl Transaction {
     /// ```
     pub fn rollback(&self) {
         self.is_rolled_back.set(true);
-    }
-}
-
-/// An iterator over the items of a tree in a transaction. After an error it is finished. See [`Transaction::range`].
-pub struct TransactionRange<'s, T: TreeHandle> {
-    transaction: &'s Transaction,
-    tree: &'s T,
-    /// The tree's index among the changes; `None` after an error.
-    range: Option<(usize, Merge<AnyScan>)>,
-    /// The error that prevents the scan.
-    refused: Option<Error>,
-}
-
-impl<T: TreeHandle> fmt::Debug for TransactionRange<'_, T> {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.debug_struct("TransactionRange").finish_non_exhaustive()
-    }
-}
-
-impl<T: TreeHandle> TransactionRange<'_, T> {
-    fn step(&mut self, forward: bool) -> Result<Option<(T::OwnedKey, T::OwnedValue)>> {
-        let Self { transaction, tree, range, refused } = self;
-        refused.take().map_or(Ok(()), Err)?;
-        let Some((number, merge)) = range else { return Ok(None) };
-        let (link, number) = (tree.link(), *number);
-        let item = merge.next(forward, |(from, to)| {
-            let changed = |epoch: &Arc<Epoch>| epoch.values_within(link.identity, (from, to));
-            let State { changes, reads, .. } = &mut *transaction.state.borrow_mut();
-            let saved = reads.snapshot(&transaction.pool)?.with_epoch(&link, changed)?;
-            let mut overlay =
-                saved.into_iter().map(|(key, held)| Ok((key, held?))).collect::<Result<BTreeMap<_, _>>>()?;
-            let own = changes.keys.range((at(number, from, 0), at(number, to, 1)));
-            overlay.extend(own.map(|((_, key), value)| (key.clone(), value.clone())));
-            reads.note_range(number, from.cloned(), to.cloned());
-            Ok(overlay)
-        })?;
-        item.map(|(key, value)| Ok((tree.decode_key(key)?, tree.decode_value(value)?))).transpose()
-    }
-
-    fn shown(&mut self, forward: bool) -> Option<Result<(T::OwnedKey, T::OwnedValue)>> {
-        self.step(forward).inspect_err(|_| self.range = None).transpose()
-    }
-}
-
-/// Returns the place of a bound. An unbounded start is at the beginning of the tree; an unbounded end is at the next
-/// tree.
-fn at(tree: usize, bound: Bound<&Encoded>, next: usize) -> Bound<Place> {
-    match bound {
-        Bound::Included(key) => Bound::Included((tree, key.clone())),
-        Bound::Excluded(key) => Bound::Excluded((tree, key.clone())),
-        Bound::Unbounded if next == 0 => Bound::Included((tree, Encoded::LEAST)),
-        Bound::Unbounded => Bound::Excluded((tree + 1, Encoded::LEAST)),
-    }
-}
-
-impl<T: TreeHandle> Iterator for TransactionRange<'_, T> {
-    type Item = Result<(T::OwnedKey, T::OwnedValue)>;
-
-    fn next(&mut self) -> Option<Self::Item> {
-        self.shown(true)
-    }
-}
-
-impl<T: TreeHandle> DoubleEndedIterator for TransactionRange<'_, T> {
-    fn next_back(&mut self) -> Option<Self::Item> {
-        self.shown(false)
     }
 }
