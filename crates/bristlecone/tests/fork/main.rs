@@ -8,13 +8,14 @@ mod common;
 mod child;
 mod fixtures;
 mod fork_errors;
+mod journals;
 
 use std::os::unix::fs::MetadataExt;
 use std::path::Path;
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering::Relaxed};
 use std::time::Duration;
 
-use bristlecone::{Design, Durability, Error, KeepIndex, Pool, Tree};
+use bristlecone::{Design, Error, KeepIndex, Pool, Tree};
 
 use child::{Child, Pipe, child};
 use common::{CONFIGURATIONS, DOMAIN, Scratch, remove_pool, suites};
@@ -27,8 +28,8 @@ type Test = (&'static str, fn());
 const TESTS: &[Test] = &[
     ("a_child_that_drops_its_handles_leaves_the_pool_alone", drops),
     ("a_child_gets_an_error_for_every_operation", operations),
-    ("a_child_of_a_pool_with_durable_reads_gets_an_error", durable_reads),
-    ("a_child_makes_no_checkpoint", due_checkpoints),
+    ("a_child_of_a_pool_with_durable_reads_gets_an_error", journals::durable_reads),
+    ("a_child_makes_no_checkpoint", journals::due_checkpoints),
     ("readers_are_inherited_no_more_than_writers", readers),
     ("a_child_born_amid_lookups_of_a_follower_gets_an_error", followers),
     ("an_iterator_gives_what_it_has_in_hand_and_then_panics", iterators),
@@ -117,56 +118,6 @@ fn operations() {
         assert!(pool.info().was_clean);
         Planted::in_(pool, &*sower).verify(200);
     }
-}
-
-/// A child of a process whose reads wait for the disk.
-fn durable_reads() {
-    for sower in plants().filter(|_| has_journal()) {
-        let (scratch, here) = (Scratch::new(), std::process::id());
-        let pool = scratch.options().durable_reads(true).open(&scratch.0).unwrap();
-        let planted = Planted::in_(pool, &*sower);
-        planted.fill(0..100);
-        let (_, ticket) = planted.pool.with_ticket(|| planted.words.upsert(100, 101)).unwrap();
-        child(|| {
-            assert!(is_forked(ticket.wait(), &scratch.0, here));
-            ask_all(&planted, &scratch.0, here);
-        });
-        ticket.wait().unwrap();
-        assert_eq!(planted.words.get(100).unwrap(), Some(101));
-    }
-}
-
-/// A checkpoint is due when the child is born: the child makes none.
-fn due_checkpoints() {
-    if !has_journal() {
-        return;
-    }
-    let (scratch, here) = (Scratch::new(), std::process::id());
-    let pool = scratch.options().durability(Durability::Memory).open(&scratch.0).unwrap();
-    let tree: Tree<u64, &[u8]> = pool.tree("t").unwrap();
-    let names = || {
-        let entries = std::fs::read_dir(bristlecone::JournalFiles::folder_of(&scratch.0)).unwrap();
-        let mut names: Vec<_> = entries.map(|entry| entry.unwrap().file_name()).collect();
-        names.sort();
-        names
-    };
-    let segments = || names().iter().filter(|name| name.to_string_lossy().starts_with("segment-")).count();
-    // A sync begins the third segment, and no write follows that would make the checkpoint.
-    for key in 0.. {
-        tree.upsert(key % 50, &[7; 100_000]).unwrap();
-        pool.sync().unwrap();
-        if segments() == 3 {
-            break;
-        }
-    }
-    let before = names();
-    child(|| {
-        assert!(is_forked(tree.upsert(1, b"x"), &scratch.0, here));
-        assert_eq!(names(), before);
-    });
-    assert_eq!(names(), before);
-    tree.upsert(1, b"x").unwrap();
-    assert!(names().iter().any(|name| name.to_string_lossy().starts_with("checkpoint-")), "{:?}", names());
 }
 
 fn readers() {
