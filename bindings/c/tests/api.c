@@ -182,7 +182,7 @@ static void kinds(void)
     FAILS(bristlecone_put(tree, key, 18, "\2", 1), BRISTLECONE_USAGE, "no Option<f64>");
     OK(bristlecone_tree_get_info(tree, &info));
     CHECK(strcmp(info.key_kind, "(str, u32)") == 0 && strcmp(info.value_kind, "Option<f64>") == 0);
-    CHECK(strcmp(info.design, "sstree") == 0 && info.items == 1 && info.pm_bytes > 0);
+    CHECK(strcmp(info.design, "nbtree") == 0 && info.items == 1 && info.pm_bytes > 0);
     CHECK(info.key_bytes == BRISTLECONE_ANY_SIZE && info.value_bytes == BRISTLECONE_ANY_SIZE);
     OK(bristlecone_tree_close(tree));
 
@@ -269,7 +269,7 @@ static void pools(void)
     OK(bristlecone_pool_rename_tree(pool, "a", "b"));
     OK(bristlecone_tree_close(tree));
     OK(bristlecone_pool_trees(pool, note_tree, all));
-    CHECK(strcmp(all, "b:u64:u64:sstree;") == 0);
+    CHECK(strcmp(all, "b:u64:u64:nbtree;") == 0);
     OK(bristlecone_pool_clear_tree(pool, "b"));
     OK(bristlecone_tree_open(pool, "b", &tree));
     uint64_t items = 7;

@@ -85,7 +85,7 @@ void kinds() {
     auto documents = in.tree<std::uint64_t, bristlecone::json>("json");
     documents.put(1, "[1]");
     CHECK(thrown([&] { documents.put(1, "["); }) == BRISTLECONE_USAGE);
-    CHECK(in.trees().size() == 11 && in.trees()[4].key_kind == "str" && in.trees()[4].design == "sstree");
+    CHECK(in.trees().size() == 11 && in.trees()[4].key_kind == "str" && in.trees()[4].design == "nbtree");
     CHECK(documents.info().items == 1 && in.info().max_bytes >= 64 << 20 && in.check().empty());
     unlink(path.c_str());
 }

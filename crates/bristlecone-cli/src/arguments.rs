@@ -49,7 +49,7 @@ impl JournalArgs {
 
 /// Parses `name=value`.
 pub fn option(text: &str) -> Result<(String, u64), String> {
-    let said = || format!("{text:?} is not an option: write name=number, such as max_subnodes=4");
+    let said = || format!("{text:?} is not an option: write name=number, such as block_bytes=512");
     let (name, value) = text.split_once('=').ok_or_else(said)?;
     let value = value.trim().parse().map_err(|_| said())?;
     Ok((name.trim().to_owned(), value))

@@ -12,7 +12,7 @@ use crate::store::{self, TreeInfo};
 /// Properties of a new tree.
 #[derive(Args, Clone, Debug, Default)]
 pub struct TreeArgs {
-    /// Design of a new tree: sstree, nbtree, cclbtree, lodgetree or wotree [default: sstree]
+    /// Design of a new tree: sstree, nbtree, cclbtree, lodgetree or wotree [default: nbtree]
     #[arg(long)]
     pub design: Option<Design>,
     /// Kind of a new tree's keys, for example u64 or "(str, u32)"; `bristlecone help` lists them [default:
@@ -22,7 +22,7 @@ pub struct TreeArgs {
     /// Kind of a new tree's values [default: str]
     #[arg(long, value_name = "KIND")]
     pub value: Option<Kind>,
-    /// Option of a new tree's design, for example max_subnodes=4; repeatable.
+    /// Option of a new tree's design, for example block_bytes=512; repeatable.
     #[arg(long = "option", value_name = "NAME=NUMBER", value_parser = option)]
     pub options: Vec<(String, u64)>,
 }

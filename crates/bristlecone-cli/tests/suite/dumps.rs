@@ -11,7 +11,7 @@ use crate::signals::interrupt;
 
 /// A pool with a tree of each of three designs, one of them empty.
 fn pool(bench: &Bench) {
-    bench.run("create @p --size 64M --tree ages --value u64 --option max_subnodes=4").ok();
+    bench.run("create @p --size 64M --tree ages --value u64 --design sstree --option max_subnodes=4").ok();
     bench.run_on("load @p ages -", b"Methuselah\t4857\nPrometheus\t4862\ntab\\there\t0\n", &[]).ok();
     bench.run("create @p --tree raw --key bytes --value bytes --design nbtree").ok();
     bench.run_on("load @p raw -", b"\\x00\\xff,\"\\n\t\\r\\x1b\na\t{\"bristlecone_end\":1}\n", &[]).ok();

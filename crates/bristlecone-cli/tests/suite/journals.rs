@@ -96,8 +96,8 @@ fn wrong_durabilities_and_folders_are_refused() {
     bench.run("create @p --domain process --durability commit").refused(2, "domain journal");
     bench.run("create @p --domain process --journal @log").refused(2, "domain journal");
     for folder in ["", " --journal @log"] {
-        let ran = bench.run(&format!("create @p --domain journal --tree t --option max_subnodes=9{folder}"));
-        ran.refused(2, "max_subnodes must be");
+        let ran = bench.run(&format!("create @p --domain journal --tree t --option inner_bytes=9{folder}"));
+        ran.refused(2, "inner_bytes must be");
     }
     assert!(!bench.path("p.journal").exists() && !bench.path("log").exists());
     bench.file("file", "no folder");
@@ -178,7 +178,7 @@ fn entries_are_shown_as_lines_and_as_json() {
     assert_eq!([&put["tree"], &put["kind"]], [&json!("t"), &json!("put")]);
     assert_eq!([&put["key"], &put["value"]], [&json!("two words\tand a tab"), &json!(2)]);
     assert_eq!((&objects[3]["kind"], &objects[3]["value"]), (&json!("remove"), &Value::Null));
-    assert_eq!([&objects[0]["design"], &objects[0]["key_kind"]], [&json!("sstree"), &json!("str")]);
+    assert_eq!([&objects[0]["design"], &objects[0]["key_kind"]], [&json!("nbtree"), &json!("str")]);
     assert_eq!(objects[4]["to"], "trees");
 
     let lsn = &rows[3][0];

@@ -49,7 +49,7 @@ fn a_load_creates_its_tree_and_can_be_repeated() {
     let replaced = bench.run_on("load @p t - --json", b"Hyperion\t381\n", &[]).json();
     assert_eq!(replaced["replaced"], 1);
     bench.run("load @p t @in.csv --value str").refused(2, "values of kind u64, not str");
-    bench.run("load @p t @in.csv --option max_subnodes=4").refused(2, "option max_subnodes 3, not 4");
+    bench.run("load @p t @in.csv --option inner_bytes=1024").refused(2, "option inner_bytes 512, not 1024");
     bench.run("load @p new @absent").refused(4, "absent");
     // A mistyped file name creates no tree.
     bench.run("info @p new").refused(4, "no tree named");

@@ -20,8 +20,9 @@ fn a_pool_says_what_it_is() {
     assert!(info["max_bytes"].as_u64().unwrap() >= 64 << 20);
     assert!(info["file_bytes"].as_u64().unwrap() < 16 << 20, "it begins small");
     assert!(bench.run("info @p").ok().contains("tmpfs") || !std::path::Path::new("/dev/shm").is_dir());
-    let created =
-        bench.run("create @p --tree t --key u64 --value bytes --option max_subnodes=4 --json").json();
+    let created = bench
+        .run("create @p --tree t --key u64 --value bytes --design sstree --option max_subnodes=4 --json")
+        .json();
     assert_eq!(created["created"], false);
     let tree = &bench.run("info @p --json").json()["trees"][0];
     assert_eq!((&tree["name"], &tree["key"], &tree["value"]), (&json!("t"), &json!("u64"), &json!("bytes")));
@@ -166,7 +167,7 @@ fn a_pool_that_cannot_be_written_can_be_read() {
     assert_eq!(run("scan @p t --count").ok(), "1\n");
     assert_eq!(run("info @p --json").json()["read_only"], true);
     assert_eq!(run("check @p --json").json()["ok"], true);
-    assert!(run("info @p").ok().contains("sstree"));
+    assert!(run("info @p").ok().contains("nbtree"));
     assert_eq!(run("dump @p t --no-header").ok(), "pine\t1\n");
     for command in ["put @p t fir 2", "del @p t pine", "drop @p t", "load @p t -", "create @p --tree u"] {
         run(command).refused(1, "Permission denied");

@@ -68,7 +68,7 @@ fn every_command_works_in_a_shell() {
         "dumped 2 entries",
         "1 tree, 2 entries: 2 added",
         "1 tree, 2 entries: 0 added, 2 unchanged",
-        "t: sstree, str -> str",
+        "t: nbtree, str -> str",
         "ok",
         "a\t1\nb\t2\n",
         "a,1\nb,2\n",

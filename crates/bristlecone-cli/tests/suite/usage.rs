@@ -17,9 +17,11 @@ fn wrong_usage_is_told_apart() {
     bench.run("create @p --size 4096T").refused(2, "possible");
     bench.run("create @p --tree t --design oak").refused(2, "--help");
     bench.run("create @p --tree t --key int").refused(2, "--help");
-    bench.run("create @p --tree t --option max_subnodes").refused(2, "--help");
+    bench.run("create @p --tree t --option block_bytes").refused(2, "--help");
     bench.run("create @p --tree t --option height=3").refused(2, "no option \"height\"");
-    bench.run("create @p --tree t --option max_subnodes=9").refused(2, "max_subnodes must be 1 to 4");
+    bench
+        .run("create @p --tree t --design sstree --option max_subnodes=9")
+        .refused(2, "max_subnodes must be 1 to 4");
     bench.run("create @p --key u64").refused(2, "--tree");
     assert!(!bench.path("p").exists(), "what fails leaves no pool behind");
     bench.run("create @p --max-bytes 64M").ok();
@@ -151,7 +153,7 @@ fn manual_pages() {
 #[test]
 fn statistics_add_up() {
     let bench = Bench::new();
-    bench.run("create @p --size 64M --tree t --value u64").ok();
+    bench.run("create @p --size 64M --tree t --value u64 --design sstree").ok();
     let lines: String = (0..3000).map(|key| format!("{}{key}\t{key}\n", "k".repeat(key % 100))).collect();
     bench.run_on("load @p t -", lines.as_bytes(), &[]).ok();
     bench.run("create @p --tree n --key u64 --value u64 --design nbtree").ok();

@@ -25,7 +25,7 @@ impl TreeOptions {
         &self.pool
     }
 
-    /// Sets the design (default: SSTree).
+    /// Sets the design (default: NBTree, or the first one of a build without it). A tree keeps its design.
     pub fn design(mut self, design: Design) -> Self {
         self.design = Some(design);
         self

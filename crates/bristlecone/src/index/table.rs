@@ -141,9 +141,10 @@ designs! {
 }
 
 impl Default for Design {
-    /// Returns SSTree, or the first design of this build.
+    /// Returns NBTree, or the first design of a build without it.
     fn default() -> Self {
-        let compiled = Self::ALL.iter().copied().find(|design| design.is_compiled());
+        let preferred = [Self::NbTree].iter().chain(Self::ALL);
+        let compiled = preferred.copied().find(|design| design.is_compiled());
         compiled.expect("a build without designs does not compile")
     }
 }

@@ -396,13 +396,13 @@ fn types_and_options_are_those_of_the_tree() {
     let tree = pool.tree::<u64, u64>("t").unwrap();
     assert!(matches!(pool.tree::<&str, u64>("t"), Err(Error::Mismatch { .. })));
     assert!(matches!(pool.tree::<u64, &[u8]>("t"), Err(Error::Mismatch { .. })));
-    let other = pool.tree_options("t").option("max_subnodes", 4);
+    let other = pool.tree_options("t").option("inner_bytes", 1024);
     assert!(matches!(other.open::<u64, u64>(), Err(Error::Mismatch { .. })));
     assert!(matches!(pool.tree_options("t").create::<u64, u64>(), Err(Error::TreeExists { .. })));
     for (name, value) in
         [("max_subnodes", 0), ("max_subnodes", 5), ("subnode_bytes", 512), ("inner_bytes", 100), ("fan", 1)]
     {
-        let options = pool.tree_options("u").option(name, value);
+        let options = pool.tree_options("u").design(Design::SsTree).option(name, value);
         assert!(matches!(options.create::<u64, u64>(), Err(Error::Invalid { .. })), "{name}");
     }
     // Two handles share one tree.

@@ -58,7 +58,7 @@ pub struct Demo {
     #[command(flatten)]
     domain: DomainArg,
     /// Design of the tree: sstree, nbtree, cclbtree, lodgetree or wotree.
-    #[arg(long, default_value = "sstree")]
+    #[arg(long, default_value_t)]
     design: Design,
     /// Parameter of the design; repeatable.
     #[arg(long = "option", value_name = "NAME=NUMBER", value_parser = option)]
