@@ -21,18 +21,18 @@ const LOG_BYTES: u64 = 64;
 type Before<'a> = Vec<(&'a dyn AnyTree, &'a Encoded, Option<Encoded>)>;
 
 impl Changes {
-    /// Applies all changes or none.
-    pub(super) fn carry_out(&self, file: &dyn AnyPool) -> Result<()> {
+    /// Applies all changes or none. `record` is the [record](Self::record_of_all) of all of them.
+    pub(super) fn carry_out(&self, file: &dyn AnyPool, record: &[u8]) -> Result<()> {
         self.expect_fit(file.chunk_bytes())?;
         let chunks = self.chunks(file.chunk_bytes());
         let mut change = || {
-            let mut before = Vec::with_capacity(self.keys.len());
+            let mut before = Vec::with_capacity(self.writes.len());
             match self.change(true, &mut before).and_then(|()| self.change(false, &mut before)) {
                 Ok(()) => CommitOutcome::Applied,
                 Err(error) => take_back(&before, error),
             }
         };
-        match file.commit(&self.record(0, |_| true), chunks, &mut change) {
+        match file.commit(record, chunks, &mut change) {
             Err(error) if error.is_no_room() => self.attempt(file, error),
             done => done,
         }
@@ -47,7 +47,7 @@ impl Changes {
             }
             _ => Ok(()),
         };
-        let written = self.keys.iter().filter_map(|((_, key), value)| Some((key, value.as_ref()?)));
+        let written = self.writes.iter().filter_map(|((_, key), value)| Some((key, value.as_ref()?)));
         written.into_iter().try_for_each(|(key, value)| too_long("key", key).and(too_long("value", value)))
     }
 
@@ -57,7 +57,7 @@ impl Changes {
     fn attempt(&self, file: &dyn AnyPool, full: Error) -> Result<()> {
         let Some(before) = self.record_of_before()? else { return Err(full) };
         let mut write = || {
-            let mut before = Vec::with_capacity(self.keys.len());
+            let mut before = Vec::with_capacity(self.writes.len());
             match self.change(true, &mut before) {
                 Ok(()) => CommitOutcome::Applied,
                 Err(error) => take_back(&before, error),
@@ -68,15 +68,20 @@ impl Changes {
             Err(_) => CommitOutcome::Partial,
         };
         let removals = |ends: u64| self.record(ends, Option::is_none);
-        let removes = self.keys.values().any(Option::is_none);
+        let removes = self.writes.iter().any(|(_, value)| value.is_none());
         let removals = removes.then_some(Removals { bytes: removals(0).len(), record: &removals });
         file.attempt(Trial { before: &before, write: &mut write, removals, remove: &mut remove })
     }
 
+    /// Returns the record of the commit log with all changes.
+    pub(super) fn record_of_all(&self) -> Vec<u8> {
+        self.record(0, |_| true)
+    }
+
     /// Returns a record of the commit log with the changes whose new value is `wanted`.
     fn record(&self, ends: u64, wanted: impl Fn(&Option<Encoded>) -> bool) -> Vec<u8> {
-        let mut record = record::begin(ends, self.keys.len());
-        for ((tree, key), value) in self.keys.iter().filter(|(_, value)| wanted(value)) {
+        let mut record = record::begin(ends, self.writes.len());
+        for ((tree, key), value) in self.writes.iter().filter(|(_, value)| wanted(value)) {
             record::append(&mut record, self.trees[*tree].0.id, key, value.as_ref());
         }
         record
@@ -85,8 +90,8 @@ impl Changes {
     /// Returns a record of the current values of the keys to be written. Returns `None` if rolling back might need
     /// space: absent keys are removed and words are replaced in place, but a record would have to be written again.
     fn record_of_before(&self) -> Result<Option<Vec<u8>>> {
-        let mut record = record::begin(0, self.keys.len());
-        for (tree, key) in self.keys.iter().filter(|(_, value)| value.is_some()).map(|(place, _)| place) {
+        let mut record = record::begin(0, self.writes.len());
+        for (tree, key) in self.writes.iter().filter(|(_, value)| value.is_some()).map(|(place, _)| place) {
             let (link, of_key) = &self.trees[*tree];
             let held = of_key.get(key)?;
             if matches!(held, Some(Encoded::Bytes(_))) {
@@ -100,7 +105,7 @@ impl Changes {
     /// Returns the maximum number of chunks needed, also by recovery after a crash; removals need none.
     fn chunks(&self, chunk_bytes: u64) -> usize {
         let (mut trees, mut last, mut classes, mut bytes) = (0, None, BTreeSet::new(), 0);
-        for ((tree, key), value) in &self.keys {
+        for ((tree, key), value) in &self.writes {
             let Some(value) = value else { continue };
             trees += usize::from(last.replace(*tree) != Some(*tree));
             bytes += self.trees[*tree].0.split_bytes + LOG_BYTES;
@@ -120,7 +125,7 @@ impl Changes {
     /// Commit 5: writes or removes keys of one tree after the other, in groups, and adds their previous values to
     /// `before`.
     fn change<'a>(&'a self, writes: bool, before: &mut Before<'a>) -> Result<()> {
-        let mut changes = self.keys.iter().filter(|(_, value)| value.is_some() == writes).peekable();
+        let mut changes = self.writes.iter().filter(|(_, value)| value.is_some() == writes).peekable();
         while let Some(((first, _), _)) = changes.peek() {
             let (number, mut items) = (*first, SmallVec::<[_; GROUP]>::new());
             while items.len() < GROUP

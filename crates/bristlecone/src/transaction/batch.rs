@@ -77,7 +77,7 @@ impl Batch {
     pub fn insert<T: TreeHandle>(&mut self, tree: &T, key: T::Key<'_>, value: T::Value<'_>) -> &mut Self {
         self.note(|changes, pool| {
             let place = (changes.tree(pool, tree)?, tree.encode_key(&key)?);
-            changes.keys.insert(place, Some(tree.encode_value(&value)?));
+            changes.writes.push((place, Some(tree.encode_value(&value)?)));
             Ok(())
         })
     }
@@ -97,7 +97,7 @@ impl Batch {
     pub fn remove<T: TreeHandle>(&mut self, tree: &T, key: T::Key<'_>) -> &mut Self {
         self.note(|changes, pool| {
             let place = (changes.tree(pool, tree)?, tree.encode_key(&key)?);
-            changes.keys.insert(place, None);
+            changes.writes.push((place, None));
             Ok(())
         })
     }
@@ -168,12 +168,12 @@ impl Batch {
     /// # Ok::<(), bristlecone::Error>(())
     /// ```
     pub fn len(&self) -> usize {
-        self.changes.keys.len()
+        self.changes.places()
     }
 
     /// Returns whether the batch changes no key.
     pub fn is_empty(&self) -> bool {
-        self.len() == 0
+        self.changes.writes.is_empty()
     }
 
     /// Applies all changes atomically, if all conditions hold.
@@ -201,7 +201,7 @@ impl Batch {
     /// assert_eq!(ages.len()?, 2);
     /// # Ok::<(), bristlecone::Error>(())
     /// ```
-    pub fn commit(self) -> Result<()> {
+    pub fn commit(mut self) -> Result<()> {
         self.pool.0.file.writable()?;
         match self.refused {
             Some(error) => {
@@ -210,6 +210,7 @@ impl Batch {
                 refused
             }
             None => {
+                self.changes.settle();
                 let ended = self.changes.commit(&self.pool, None, self.durability);
                 // A conflict tells what others have written.
                 if ended.is_err() { self.pool.settle_reads().and(ended) } else { ended }

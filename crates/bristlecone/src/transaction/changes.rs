@@ -12,12 +12,15 @@ use crate::index::parts::encoded::Encoded;
 /// The index of a tree within the batch, and its key.
 pub type Place = (usize, Encoded);
 
+/// A key and its new value; `None` removes the key.
+pub type Write = (Place, Option<Encoded>);
+
 /// Keys of several trees, and their new values.
 #[derive(Default)]
 pub struct Changes {
     pub trees: Vec<(Link, Box<dyn AnyTree>)>,
-    /// New values by place; `None` removes the key.
-    pub keys: BTreeMap<Place, Option<Encoded>>,
+    /// The writes: in ascending order of their places, each place once, from [`settle`](Self::settle) on.
+    pub writes: Vec<Write>,
     /// Expected values by place, the conditions for the change.
     pub expected: BTreeMap<Place, Option<Encoded>>,
 }
@@ -45,6 +48,46 @@ impl Changes {
 
     pub fn identity(&self, tree: usize) -> u64 {
         self.trees[tree].0.identity
+    }
+
+    /// Sorts the writes. Of those to one place the last counts.
+    pub fn settle(&mut self) {
+        if !self.is_settled() {
+            // Writes to one place keep their order.
+            self.writes.sort_by(|(place, _), (other, _)| place.cmp(other));
+            self.writes.dedup_by(|later, earlier| {
+                let is_same = later.0 == earlier.0;
+                if is_same {
+                    std::mem::swap(&mut later.1, &mut earlier.1);
+                }
+                is_same
+            });
+        }
+    }
+
+    fn is_settled(&self) -> bool {
+        self.writes.is_sorted_by(|(place, _), (next, _)| place < next)
+    }
+
+    /// Returns the places of the writes.
+    pub fn places_of_writes(&self) -> impl Iterator<Item = &Place> {
+        self.writes.iter().map(|(place, _)| place)
+    }
+
+    /// Returns the number of places that are written.
+    pub fn places(&self) -> usize {
+        if self.is_settled() {
+            return self.writes.len();
+        }
+        let mut places: Vec<&Place> = self.places_of_writes().collect();
+        places.sort_unstable();
+        places.dedup();
+        places.len()
+    }
+
+    /// Returns whether a key of a tree is written. The writes must be settled.
+    pub fn has(&self, tree: usize, key: &Encoded) -> bool {
+        self.writes.binary_search_by(|((of, written), _)| (*of, written).cmp(&(tree, key))).is_ok()
     }
 
     pub fn saved_key(&self, (tree, key): &Place) -> (u64, Encoded) {

@@ -19,7 +19,7 @@ impl Changes {
     /// [`Error::Conflict`], and the errors of writes.
     pub fn commit(&self, pool: &Pool, reads: Option<&Reads>, durability: Option<Durability>) -> Result<()> {
         pool.0.file.writable()?;
-        if self.keys.is_empty() && self.expected.is_empty() {
+        if self.writes.is_empty() && self.expected.is_empty() {
             return Ok(());
         }
         let ended = self.try_commit(pool, reads, durability);
@@ -33,7 +33,7 @@ impl Changes {
         let mut lsn = None;
         let committed = {
             let entered = epochs.barrier.enter();
-            let places = self.keys.keys().chain(self.expected.keys());
+            let places = self.places_of_writes().chain(self.expected.keys());
             let stripes = places.map(|(tree, key)| Stripes::of(self.identity(*tree), hash(key)));
             // Commit 1.
             let locked = epochs.stripes.lock_all(stripes.collect());
@@ -45,7 +45,7 @@ impl Changes {
             refused?;
             // Commit 3.
             reads.map_or(Ok(()), |reads| reads.verify_others(pool, self, locked.as_ref()))?;
-            if self.keys.is_empty() { Ok(()) } else { self.carry_out_recorded(pool, &mut lsn) }
+            if self.writes.is_empty() { Ok(()) } else { self.carry_out_recorded(pool, &mut lsn) }
         };
         epochs.shed_if_over();
         // Outside of the locks: others may change the keys, and wait for the same sync.
@@ -57,13 +57,10 @@ impl Changes {
     /// Commit 4 to 6, as an entry of the pool's journal if it has one. Sets the LSN up to which it must be durable.
     fn carry_out_recorded(&self, pool: &Pool, lsn: &mut Option<u64>) -> Result<()> {
         let file = &*pool.0.file;
-        let Some(journal) = pool.0.journal.get() else { return self.carry_out(file) };
-        let mut body = Vec::with_capacity(self.keys.len() * 24);
-        for ((tree, key), value) in &self.keys {
-            record::append(&mut body, self.trees[*tree].0.id, key, value.as_ref());
-        }
-        let pending = journal.begin(Kind::All, &body)?;
-        let done = self.carry_out(file);
+        let record = self.record_of_all();
+        let Some(journal) = pool.0.journal.get() else { return self.carry_out(file, &record) };
+        let pending = journal.begin(Kind::All, record::changes_of(&record))?;
+        let done = self.carry_out(file, &record);
         match &done {
             Ok(()) => *lsn = Some(pending.complete(1)),
             // The next opening applies all or nothing: the entry stays an intent.
@@ -85,7 +82,7 @@ impl Changes {
 
     /// Commit 2: saves the old values that snapshots need.
     fn save(&self, epoch: &Epoch) -> Result<()> {
-        for (tree, key) in self.keys.keys() {
+        for (tree, key) in self.places_of_writes() {
             // Nothing is cached between two epochs: on a retry, the entry of the first epoch is not
             // valid.
             let held = match self.trees[*tree].1.get(key) {

@@ -110,19 +110,21 @@ impl Reads {
     /// Commit 1: validates the part of the read set whose locks the thread holds. The locks keep it valid.
     pub fn verify_own(&self, pool: &Pool, changes: &Changes, own: Option<&Locked<'_>>) -> Result<()> {
         self.verify_counts(&pool.0.epochs.stripes, own, true)?;
-        changes.keys.keys().filter(|place| self.has(place)).try_for_each(|place| self.verify(changes, place))
+        changes
+            .places_of_writes()
+            .filter(|place| self.has(place))
+            .try_for_each(|place| self.verify(changes, place))
     }
 
     /// Commit 3: validates the rest of the read set.
     pub fn verify_others(&self, pool: &Pool, changes: &Changes, own: Option<&Locked<'_>>) -> Result<()> {
         self.verify_counts(&pool.0.epochs.stripes, own, false)?;
-        let is_own = |tree: usize, key: &Encoded| changes.keys.contains_key(&(tree, key.clone()));
-        let mut others = self.keys.iter().filter(|(tree, key)| !is_own(*tree, key));
+        let mut others = self.keys.iter().filter(|place| !changes.has(place.0, &place.1));
         others.try_for_each(|place| self.verify(changes, place))?;
         for (tree, from, to) in &self.ranges {
             let (link, bounds) = (&changes.trees[*tree].0, (from.as_ref(), to.as_ref()));
             let by_others =
-                |epoch: &Arc<Epoch>| epoch.has_within(link.identity, bounds, |key| is_own(*tree, key));
+                |epoch: &Arc<Epoch>| epoch.has_within(link.identity, bounds, |key| changes.has(*tree, key));
             self.verify_in_snapshot(|snapshot| snapshot.with_epoch(link, by_others))?;
         }
         Ok(())

@@ -35,6 +35,19 @@ pub fn begin(ends: u64, changes: usize) -> Vec<u8> {
     record
 }
 
+/// Returns the changes of a record, without its begin.
+pub fn changes_of(record: &[u8]) -> &[u8] {
+    &record[size_of::<u64>()..]
+}
+
+/// Returns the bytes of a change of a word to a word, and how many they are, as little-endian words padded with zeros.
+#[inline]
+pub fn packed_words(tree: TreeId, key: u64, value: u64) -> ([u64; 3], usize) {
+    let begin = u64::from(tree.0) | u64::from(VALUE) << 32;
+    // Five bytes are before the key, in the first word; as many of the key in the second; and of the value in the third.
+    ([begin | key << 40, key >> 24 | value << 40, value >> 24], WORDS_BYTES)
+}
+
 /// Appends a change to a record.
 pub fn append(record: &mut Vec<u8>, tree: TreeId, key: &Encoded, value: Option<&Encoded>) {
     append_items(record, tree, key.item(), value.map(Encoded::item));
@@ -163,6 +176,20 @@ mod tests {
         assert_eq!(keys(&[(3, record(0, 30)), (4, record(0, 40)), (7, record(3, 70))]), [word(40), word(70)]);
         assert_eq!(keys(&[(7, record(3, 70))]), [word(70)]);
         assert_eq!(keys(&[(3, vec![1]), (4, record(0, 40))]), [None, word(40)]);
+    }
+
+    #[test]
+    fn packed_words_are_the_bytes_of_an_appended_change() {
+        for (tree, key, value) in
+            [(1, 0, u64::MAX), (u32::MAX, u64::MAX, 0), (7, 0x0123_4567_89ab_cdef, 1 << 63)]
+        {
+            let mut record = Vec::new();
+            append_items(&mut record, TreeId(tree), Item::Word(key), Some(Item::Word(value)));
+            let (words, bytes) = packed_words(TreeId(tree), key, value);
+            assert_eq!(bytes, record.len());
+            record.resize(24, 0);
+            assert_eq!(words.map(u64::to_le_bytes).as_flattened(), record);
+        }
     }
 
     #[test]

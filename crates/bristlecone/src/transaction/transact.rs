@@ -1,12 +1,13 @@
 //! Transactions: consistent reads, and changes that apply only if the read set is unchanged.
 
 use std::cell::{Cell, RefCell};
+use std::collections::BTreeMap;
 use std::fmt;
 
 use bristlecone_pm::sync::wait;
 use bristlecone_pm::{Error, Result};
 
-use super::changes::Changes;
+use super::changes::{Changes, Place};
 use super::handle::TreeHandle;
 use super::reads::Reads;
 use super::snapshot::Snapshot;
@@ -35,6 +36,8 @@ pub struct Transaction {
 #[derive(Default)]
 pub(super) struct State {
     pub changes: Changes,
+    /// Its writes, which it reads itself, until they are those of `changes`.
+    pub writes: BTreeMap<Place, Option<Encoded>>,
     pub reads: Reads,
 }
 
@@ -222,11 +225,12 @@ impl Transaction {
     /// Commits the requested changes.
     fn finish(self) -> Result<()> {
         let durability = self.durability.get();
-        let State { changes, mut reads } = self.state.into_inner();
+        let State { mut changes, writes, mut reads } = self.state.into_inner();
         // The reads are consistent. A transaction without changes is complete here.
-        if self.is_rolled_back.get() || changes.keys.is_empty() {
+        if self.is_rolled_back.get() || writes.is_empty() {
             return Ok(());
         }
+        changes.writes = writes.into_iter().collect();
         reads.end();
         changes.commit(&self.pool, Some(&reads), durability)
     }
@@ -280,9 +284,9 @@ impl Transaction {
     }
 
     fn read<T: TreeHandle>(&self, tree: &T, key: &T::Key<'_>) -> Result<Option<Encoded>> {
-        let State { changes, reads, .. } = &mut *self.state.borrow_mut();
+        let State { changes, writes, reads } = &mut *self.state.borrow_mut();
         let place = (changes.tree(&self.pool, tree)?, tree.encode_bound(key)?);
-        if let Some(own) = changes.keys.get(&place) {
+        if let Some(own) = writes.get(&place) {
             return Ok(own.clone());
         }
         self.note_outrun(reads.get(&self.pool, changes, place))
@@ -344,7 +348,7 @@ impl Transaction {
         self.pool.0.file.writable()?;
         let mut state = self.state.borrow_mut();
         let place = (state.changes.tree(&self.pool, tree)?, tree.encode_key(key)?);
-        state.changes.keys.insert(place, value);
+        state.writes.insert(place, value);
         Ok(())
     }
 

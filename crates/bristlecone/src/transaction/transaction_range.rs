@@ -78,11 +78,11 @@ impl<T: TreeHandle> TransactionRange<'_, T> {
         let (link, number) = (tree.link(), *number);
         let item = merge.next(forward, |(from, to)| {
             let changed = |epoch: &Arc<Epoch>| epoch.values_within(link.identity, (from, to));
-            let State { changes, reads, .. } = &mut *transaction.state.borrow_mut();
+            let State { writes, reads, .. } = &mut *transaction.state.borrow_mut();
             let saved = reads.snapshot(&transaction.pool)?.with_epoch(&link, changed)?;
             let mut overlay =
                 saved.into_iter().map(|(key, held)| Ok((key, held?))).collect::<Result<BTreeMap<_, _>>>()?;
-            let own = changes.keys.range((at(number, from, 0), at(number, to, 1)));
+            let own = writes.range((at(number, from, 0), at(number, to, 1)));
             overlay.extend(own.map(|((_, key), value)| (key.clone(), value.clone())));
             reads.note_range(number, from.cloned(), to.cloned());
             Ok(overlay)
