@@ -11,6 +11,7 @@ use std::path::Path;
 use std::sync::Arc;
 
 use bristlecone_pm::{At, Error, Glance, Native, PoolFile, Result, Storage, TreeEntry, TreeId, TreeSpec};
+use smallvec::SmallVec;
 
 use super::aside;
 use super::checkpoint;
@@ -20,12 +21,13 @@ use super::mutation::{Mutation, is_mutated};
 use super::segment::{Block, End, Read};
 use crate::Pool;
 use crate::dynamic::Kind as KeyKind;
+use crate::index::parts::codec::GROUP;
 use crate::index::parts::recovery::each;
 use crate::transaction::record::Change;
 use crate::transaction::{AnyTree, any_tree, hash};
 
 /// Number of changes that are applied together.
-const TOGETHER: usize = 1 << 16;
+const TOGETHER: usize = 1 << 18;
 /// Number of changes that are worth another thread.
 const LEAST: usize = 1 << 12;
 
@@ -147,6 +149,25 @@ pub fn end_of(storage: &dyn Storage, manifest: &Manifest) -> Result<End> {
     replay_from(storage, &only, only.segments.first().map_or(0, |segment| segment.first), &mut |_, _| Ok(()))
 }
 
+/// Applies the last change of each key, in the order of the keys: those of a leaf follow each other.
+fn apply_last(trees: &HashMap<TreeId, Box<dyn AnyTree>>, mut changes: Vec<&Change>) -> Result<()> {
+    // Changes of one key keep their order.
+    changes.sort_by(|one, other| (one.tree.0, &one.key).cmp(&(other.tree.0, &other.key)));
+    let of_key = changes.chunk_by(|one, other| (one.tree, &one.key) == (other.tree, &other.key));
+    let last: Vec<&Change> = of_key.filter_map(|changes| changes.last().copied()).collect();
+    let is_alike = |one: &&Change, other: &&Change| {
+        one.tree == other.tree && one.value.is_some() == other.value.is_some()
+    };
+    for group in last.chunk_by(is_alike).flat_map(|alike| alike.chunks(GROUP)) {
+        // A tree that is dropped later need not be in the checkpoint.
+        let Some(tree) = trees.get(&group[0].tree) else { continue };
+        let items: SmallVec<[_; GROUP]> =
+            group.iter().map(|change| (&change.key, change.value.as_ref())).collect();
+        tree.put_many(&items, &mut |_, _| {})?;
+    }
+    Ok(())
+}
+
 /// The pool that is being restored.
 pub struct Rebuilt<'a> {
     file: &'a Arc<PoolFile<Native>>,
@@ -237,12 +258,7 @@ impl Rebuilt<'_> {
             let is_own = |change: &&Change| {
                 threads == 1 || (hash(&change.key) >> 32) % threads as u64 == thread as u64
             };
-            let own = changes.iter().filter(is_own);
-            own.into_iter().try_for_each(|change| match trees.get(&change.tree) {
-                Some(tree) => tree.put(&change.key, change.value.as_ref()),
-                // A tree that is dropped later need not be in the checkpoint.
-                None => Ok(()),
-            })
+            apply_last(trees, changes.iter().filter(is_own).collect())
         };
         each(threads, threads, apply)?;
         self.changes = changes;
