@@ -113,6 +113,11 @@ pub trait StoredFile: Send + Sync {
     /// [`MediumFull`](Error::MediumFull), and errors of the system. Any part of the bytes may be written then.
     fn write(&self, offset: u64, bytes: &[u8]) -> Result<()>;
 
+    /// Has the disk begin to write some bytes, which nothing reads soon. This makes nothing durable.
+    fn begin_writing(&self, offset: u64, bytes: u64) {
+        let _ = (offset, bytes);
+    }
+
     /// Makes all contents durable.
     ///
     /// # Errors
@@ -325,6 +330,12 @@ impl StoredFile for FileOf {
         let written = failpoint::check("pwrite").map_err(std::io::Error::from);
         let written = written.and_then(|()| self.file.write_all_at(bytes, offset));
         written.map_err(|error| self.failed("writing", error))
+    }
+
+    fn begin_writing(&self, offset: u64, bytes: u64) {
+        let bytes = std::num::NonZeroU64::new(bytes);
+        // Advice: without it, the sync has more to write.
+        let _ = rustix::fs::fadvise(self.file.as_fd(), offset, bytes, rustix::fs::Advice::DontNeed);
     }
 
     fn sync(&self) -> Result<()> {

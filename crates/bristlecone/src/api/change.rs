@@ -7,7 +7,9 @@ use smallvec::{SmallVec, smallvec};
 
 use crate::index::Index;
 use crate::index::parts::codec::{Codec, GROUP};
+use crate::index::parts::encoded::Item;
 use crate::journal::entry::{Kind, push_change};
+use crate::journal::{Journal, Pending};
 use crate::{Key, Tree, Value};
 
 /// The borrowed form of a key.
@@ -34,11 +36,8 @@ impl<K: Key, V: Value> Tree<K, V> {
         is_done: impl FnOnce(&T) -> bool,
         change: impl FnOnce(&dyn Index<K::Codec, V::Codec>) -> Result<T>,
     ) -> Result<T> {
-        let describe = |body: &mut Vec<u8>| {
-            push_change(body, self.link.id, K::Codec::item(key), new.map(V::Codec::item));
-        };
         let counts = |changed: &Result<T>| u16::from(changed.as_ref().is_ok_and(is_done));
-        self.change_group(|| smallvec![key], describe, counts, change)
+        self.change_keys(|| smallvec![key], |journal| self.begin(journal, key, new), counts, change)
     }
 
     /// Changes up to [`GROUP`] keys, one after the other: see [`change`](Self::change). `describe` appends the changes
@@ -51,6 +50,17 @@ impl<K: Key, V: Value> Tree<K, V> {
         counts: impl FnOnce(&Result<T>) -> u16,
         change: impl FnOnce(&dyn Index<K::Codec, V::Codec>) -> Result<T>,
     ) -> Result<T> {
+        self.change_keys(keys, |journal| begin_described(journal, describe), counts, change)
+    }
+
+    #[inline(always)]
+    fn change_keys<'k, T>(
+        &self,
+        keys: impl FnOnce() -> SmallVec<[KeyRef<'k, K>; GROUP]>,
+        begin: impl FnOnce(&Journal) -> Result<Pending<'_>>,
+        counts: impl FnOnce(&Result<T>) -> u16,
+        change: impl FnOnce(&dyn Index<K::Codec, V::Codec>) -> Result<T>,
+    ) -> Result<T> {
         let epochs = &self.pool.0.epochs;
         let entered = epochs.barrier.enter();
         if !entered.is_tracking() {
@@ -58,7 +68,7 @@ impl<K: Key, V: Value> Tree<K, V> {
         }
         let (changed, lsn) = {
             let _locked = epochs.watch(&entered, self.link.identity, self.undelayed(), &keys());
-            self.change_recorded(describe, counts, change)
+            self.change_recorded(begin, counts, change)
         };
         drop(entered);
         epochs.shed_if_over();
@@ -75,7 +85,7 @@ impl<K: Key, V: Value> Tree<K, V> {
     /// Changes keys whose locks the thread holds; returns the LSN up to which the journal must be durable for it.
     fn change_recorded<T>(
         &self,
-        describe: impl FnOnce(&mut Vec<u8>),
+        begin: impl FnOnce(&Journal) -> Result<Pending<'_>>,
         counts: impl FnOnce(&Result<T>) -> u16,
         change: impl FnOnce(&dyn Index<K::Codec, V::Codec>) -> Result<T>,
     ) -> (Result<T>, Option<u64>) {
@@ -84,12 +94,7 @@ impl<K: Key, V: Value> Tree<K, V> {
             let what = "a tree of an external design cannot be written in a pool with a journal";
             return (Err(Error::invalid(what)), None);
         }
-        let mut body = BODY.take();
-        body.clear();
-        describe(&mut body);
-        let begun = journal.begin(Kind::Each, &body);
-        BODY.set(body);
-        let pending = match begun {
+        let pending = match begin(journal) {
             Ok(pending) => pending,
             Err(error) => return (Err(error), None),
         };
@@ -102,4 +107,29 @@ impl<K: Key, V: Value> Tree<K, V> {
         let lsn = pending.complete(done);
         (changed, (done > 0).then_some(lsn))
     }
+
+    /// Writes the entry of a key's change.
+    #[inline]
+    fn begin<'j>(
+        &self,
+        journal: &'j Journal,
+        key: KeyRef<'_, K>,
+        new: Option<ValueRef<'_, V>>,
+    ) -> Result<Pending<'j>> {
+        let tree = self.link.id;
+        match (K::Codec::item(key), new.map(V::Codec::item)) {
+            (Item::Word(key), Some(Item::Word(value))) => journal.begin_words(tree, key, value),
+            (key, value) => begin_described(journal, |body| push_change(body, tree, key, value)),
+        }
+    }
+}
+
+/// Writes an entry with the changes that `describe` appends.
+fn begin_described(journal: &Journal, describe: impl FnOnce(&mut Vec<u8>)) -> Result<Pending<'_>> {
+    let mut body = BODY.take();
+    body.clear();
+    describe(&mut body);
+    let begun = journal.begin(Kind::Each, &body);
+    BODY.set(body);
+    begun
 }

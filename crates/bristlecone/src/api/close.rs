@@ -52,6 +52,7 @@ impl Pool {
     /// 3. The superblock is changed.
     pub(crate) fn close_file(shared: &Shared) -> Result<()> {
         if let Some(journal) = shared.journal.get() {
+            journal.end_checkpoints();
             journal.sync()?;
             shared.file.sync().inspect_err(|_| journal.distrust_pages())?;
             journal.note_close(shared.file.glance()?.sequence + 1)?;

@@ -9,10 +9,15 @@
 //!
 //! 1. With the lock of the pool's trees, the thread waits until all entries reserved so far are complete: the begin. It
 //!    lists the trees.
-//! 2. It scans one tree after the other. *Changes from the begin on may be in the file or not: they are replayed.*
+//! 2. It scans one tree after the other. *Changes from the begin on may be in the file or not: they are replayed.* Of a
+//!    tree that is dropped or cleared meanwhile, the file has any part: the entry of that is replayed, too.
 //! 3. The file and its name are synced, and the journal up to here: the end.
 //! 4. The manifest names the file with begin and end. *A crash before: the file is none of the journal, and is removed.*
 //! 5. Files with older entries are removed.
+//!
+//! [`Pool::checkpoint`] makes all steps in its thread. A checkpoint that is due because of the length of the journal is
+//! made by writers, part by part ([`PART_BYTES`]): after each part the journal grows by [`PACE_BYTES`] before the next
+//! one. So no write waits for more than a part, or for the syncs of the last one.
 
 use std::ops::Bound;
 use std::sync::Arc;
@@ -26,6 +31,8 @@ use super::entry::{push_item, push_spec, take_spec};
 use super::log::Log;
 use super::manifest::{Checkpoint, checkpoint_name};
 use crate::Pool;
+use crate::index::any::OpenTree;
+use crate::index::parts::encoded::Encoded;
 use crate::transaction::{AnyTree, sealed::Sealed as _};
 
 const MAGIC: u64 = u64::from_le_bytes(*b"BRISTCHK");
@@ -41,6 +48,12 @@ const ITEMS_BYTES: usize = 256 << 10;
 const WRITE_BYTES: usize = 1 << 20;
 /// No tree is being scanned.
 const NO_TREE: u64 = u64::MAX;
+/// Bytes of a part that a writer writes.
+pub(super) const PART_BYTES: u64 = 256 << 10;
+/// Bytes of entries from one part to the next: a checkpoint is complete before the journal has grown by a quarter of it.
+const PACE_BYTES: u64 = 64 << 10;
+/// No part is due.
+pub(super) const NEVER: u64 = u64::MAX;
 
 /// The writer of a checkpoint.
 struct Writer {
@@ -68,10 +81,37 @@ impl Writer {
 
     fn flush(&mut self) -> Result<()> {
         self.file.write(self.offset, &self.buffer)?;
+        // The disk begins now: the sync of the whole file has less to wait for.
+        self.file.begin_writing(self.offset, self.buffer.len() as u64);
         self.offset += self.buffer.len() as u64;
         self.buffer.clear();
         Ok(())
     }
+
+    /// Returns the bytes of all frames.
+    fn bytes(&self) -> u64 {
+        self.offset + self.buffer.len() as u64
+    }
+}
+
+/// A checkpoint that is not complete.
+pub struct Running {
+    begin: u64,
+    number: u64,
+    name: String,
+    writer: Writer,
+    /// The trees at the begin, with their identities.
+    trees: Vec<(u64, TreeEntry)>,
+    /// The number of trees that are complete.
+    done: usize,
+    /// What the next tree has in the file; `None` if nothing.
+    begun: Option<Begun>,
+}
+
+/// The part of a tree that is in the file: up to this key.
+#[derive(Default)]
+struct Begun {
+    last: Option<Encoded>,
 }
 
 fn checksum(uuid: u128, start: [u32; 3], body: &[u8]) -> u32 {
@@ -162,32 +202,99 @@ impl Journal {
     ///
     /// # Errors
     ///
-    /// [`Error::Invalid`] if a tree is dropped or cleared meanwhile; [`Error::Corrupted`] for a tree that cannot be read;
-    /// [`Error::DurabilityLost`]; [`Error::MediumFull`], and errors of the system.
+    /// [`Error::Corrupted`] for a tree that cannot be read; [`Error::DurabilityLost`]; [`Error::MediumFull`], and errors
+    /// of the system.
     pub fn checkpoint(&self, pool: &Pool) -> Result<()> {
-        let _only = lock(&self.checkpointing);
-        let (begin, entries) = {
-            let _open = pool.lock_open();
-            let begin = self.ring.reserved();
-            self.wait_durable(begin)?;
-            let entries = pool.trees()?;
-            (
-                begin,
-                entries
-                    .into_iter()
-                    .map(|entry| (pool.0.epochs.identity(entry.id).0, entry))
-                    .collect::<Vec<_>>(),
-            )
+        let mut place = lock(&self.checkpointing);
+        self.discard(place.take());
+        self.due.store(NEVER, Relaxed);
+        let mut running = self.begin_checkpoint(pool)?;
+        let written = self.write_part(pool, &mut running, u64::MAX);
+        self.end_checkpoint(running, written.map(drop))
+    }
+
+    /// Writes the next part of the checkpoint that is due, of some bytes, unless another thread does.
+    ///
+    /// # Errors
+    ///
+    /// Same as [`checkpoint`](Self::checkpoint). The next full segment makes a checkpoint due again.
+    pub(super) fn checkpoint_part(&self, pool: &Pool, bytes: u64) -> Result<()> {
+        let Ok(mut place) = self.checkpointing.try_lock() else { return Ok(()) };
+        self.due.store(NEVER, Relaxed);
+        let mut running = match place.take() {
+            Some(running) => running,
+            None => self.begin_checkpoint(pool)?,
         };
+        match self.write_part(pool, &mut running, bytes) {
+            Ok(false) => {
+                *place = Some(running);
+                self.due.store(self.ring.reserved() + PACE_BYTES, Relaxed);
+                Ok(())
+            }
+            written => self.end_checkpoint(running, written.map(drop)),
+        }
+    }
+
+    /// Removes what there is of an incomplete checkpoint.
+    pub fn end_checkpoints(&self) {
+        self.discard(lock(&self.checkpointing).take());
+    }
+
+    /// Removes an incomplete checkpoint. A file that is not removed is found by the next opening.
+    pub(super) fn discard(&self, running: Option<Running>) {
+        running.into_iter().for_each(|running| _ = self.storage.remove(&running.name));
+    }
+
+    /// Step 1.
+    fn begin_checkpoint(&self, pool: &Pool) -> Result<Running> {
+        let open = pool.lock_open();
+        let begin = self.ring.reserved();
+        self.wait_durable(begin)?;
+        let trees = pool.trees()?.into_iter().map(|entry| (pool.0.epochs.identity(entry.id).0, entry));
+        let trees = trees.collect();
+        drop(open);
         let (uuid, number) = lock(&self.log).number();
         let name = checkpoint_name(number);
-        let written = self.write_items(pool, begin, &entries, (uuid, &name));
-        let bytes = written.inspect_err(|_| _ = self.storage.remove(&name))?;
+        let writer = Writer::new(self.storage.create(&name, 0)?, uuid, begin);
+        Ok(Running { begin, number, name, writer, trees, done: 0, begun: None })
+    }
+
+    /// Step 2, until some bytes are written; returns whether it is complete.
+    fn write_part(&self, pool: &Pool, running: &mut Running, bytes: u64) -> Result<bool> {
+        let until = running.writer.bytes().saturating_add(bytes);
+        while let Some((identity, entry)) = running.trees.get(running.done) {
+            if running.begun.is_none() {
+                let mut body = entry.id.0.to_le_bytes().to_vec();
+                push_spec(&mut body, &entry.spec);
+                running.writer.frame(TREE, &body)?;
+            }
+            let begun = running.begun.get_or_insert_default();
+            if self.write_items(pool, (*identity, entry), begun, &mut running.writer, until)? {
+                running.done += 1;
+                running.begun = None;
+            }
+            if running.writer.bytes() >= until && running.done < running.trees.len() {
+                return Ok(false);
+            }
+        }
+        Ok(true)
+    }
+
+    /// Steps 3 to 5, unless the file could not be written.
+    fn end_checkpoint(&self, mut running: Running, written: Result<()>) -> Result<()> {
+        let synced = written.and_then(|()| {
+            running.writer.frame(END, &[])?;
+            running.writer.flush()?;
+            running.writer.file.sync()?;
+            self.storage.sync()
+        });
+        let Running { begin, number, ref name, ref writer, .. } = running;
+        synced.inspect_err(|_| _ = self.storage.remove(name))?;
         let end = self.ring.reserved();
         self.wait_durable(end)?;
         let mut log = lock(&self.log);
         log.change(|manifest| {
-            manifest.checkpoint = Some(Checkpoint { file: number, begin, end, bytes });
+            manifest.checkpoint = Some(Checkpoint { file: number, begin, end, bytes: writer.offset });
             Log::drop_segments(manifest);
         })
         // The manifest may be either one.
@@ -201,60 +308,60 @@ impl Journal {
         Ok(())
     }
 
-    /// Steps 2 and 3; returns the length of the file.
+    /// Writes items of a tree until the file has some bytes; returns whether these are all. A tree that no other handle
+    /// has open is recovered for this, and written as a whole.
     fn write_items(
         &self,
         pool: &Pool,
-        begin: u64,
-        entries: &[(u64, TreeEntry)],
-        (uuid, name): (u128, &str),
-    ) -> Result<u64> {
-        let mut writer = Writer::new(self.storage.create(name, 0)?, uuid, begin);
-        for (identity, entry) in entries {
-            let mut body = entry.id.0.to_le_bytes().to_vec();
-            push_spec(&mut body, &entry.spec);
-            writer.frame(TREE, &body)?;
-            self.scanned.store(u64::from(entry.id.0), Release);
-            let scanned = self.write_tree(pool, *identity, entry, &mut writer);
-            self.scanned.store(NO_TREE, Release);
-            scanned?;
+        (identity, entry): (u64, &TreeEntry),
+        begun: &mut Begun,
+        writer: &mut Writer,
+        until: u64,
+    ) -> Result<bool> {
+        let is_open = pool.lock_open().get(&entry.id).is_some_and(OpenTree::is_open);
+        let tree = match pool.open_entry(entry) {
+            Err(Error::NoSuchTree { .. }) => return Ok(true),
+            tree => tree?,
+        };
+        if tree.link().identity != identity {
+            // Another tree, whose creation is in the journal, too.
+            return Ok(true);
         }
-        writer.frame(END, &[])?;
-        writer.flush()?;
-        writer.file.sync()?;
-        self.storage.sync()?;
-        Ok(writer.offset)
+        self.scanned.store(u64::from(entry.id.0), Release);
+        let written = self.scan_items(&*tree.any(), begun, writer, if is_open { until } else { u64::MAX });
+        self.scanned.store(NO_TREE, Release);
+        written
     }
 
-    fn write_tree(&self, pool: &Pool, identity: u64, entry: &TreeEntry, writer: &mut Writer) -> Result<()> {
-        let tree = pool.open_entry(entry)?;
-        if tree.link().identity != identity {
-            return Err(gone());
-        }
-        let any: Box<dyn AnyTree> = tree.any();
-        let (mut scan, mut items, mut body) = (any.scan(), Vec::new(), Vec::new());
-        let mut last = None;
+    /// Writes items of a tree until the file has some bytes or the tree is released; returns whether these are all.
+    fn scan_items(
+        &self,
+        tree: &dyn AnyTree,
+        begun: &mut Begun,
+        writer: &mut Writer,
+        until: u64,
+    ) -> Result<bool> {
+        let (mut scan, mut items, mut body) = (tree.scan(), Vec::new(), Vec::new());
         loop {
-            if self.scanned.load(Acquire) == NO_TREE {
-                return Err(gone());
-            }
-            let from = last.as_ref().map_or(Bound::Unbounded, Bound::Excluded);
+            let from = begun.last.as_ref().map_or(Bound::Unbounded, Bound::Excluded);
             let more = scan.next(true, (from, Bound::Unbounded), &mut items)?;
             items.iter().for_each(|(key, value)| push_item(&mut body, key, value));
-            if body.len() >= ITEMS_BYTES || !more && !body.is_empty() {
+            begun.last = items.pop().map(|(key, _)| key).or(begun.last.take());
+            items.clear();
+            let is_released = self.scanned.load(Acquire) == NO_TREE;
+            let ends = !more || is_released || writer.bytes() + body.len() as u64 >= until;
+            if body.len() >= ITEMS_BYTES || ends && !body.is_empty() {
                 writer.frame(ITEMS, &body)?;
                 body.clear();
             }
-            last = items.pop().map(|(key, _)| key).or(last);
-            items.clear();
-            if !more {
-                return Ok(());
+            if ends {
+                return Ok(!more);
             }
         }
     }
 
-    /// Makes a checkpoint let go of a tree that is about to be dropped or cleared: it fails. The caller holds the lock of
-    /// the pool's trees.
+    /// Makes a checkpoint let go of a tree that is about to be dropped or cleared. It looks for the tree again once the
+    /// caller has released the lock of the pool's trees.
     pub fn release_tree(&self, id: TreeId) {
         let own = u64::from(id.0);
         let _ = self.scanned.compare_exchange(own, NO_TREE, Release, Relaxed);
@@ -270,12 +377,8 @@ impl Journal {
         }
     }
 
-    /// Returns whether a thread makes a checkpoint.
+    /// Returns whether a thread writes to a checkpoint.
     pub(super) fn is_checkpointing(&self) -> bool {
         self.checkpointing.try_lock().is_err()
     }
-}
-
-fn gone() -> Error {
-    Error::invalid("a tree was dropped, cleared or closed during the checkpoint: try again")
 }

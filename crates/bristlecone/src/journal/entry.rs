@@ -60,16 +60,24 @@ pub struct Head {
 }
 
 impl Head {
+    /// Returns the head of an entry whose changes are about to be applied.
+    #[inline]
+    pub fn intent(kind: Kind, aside: bool, body: usize) -> Self {
+        Self { state: State::Intent, kind, aside, counts: 0, body }
+    }
+
     /// Returns the head of a complete entry.
     pub fn complete(kind: Kind, body: usize) -> Self {
         Self { state: State::Complete, kind, aside: false, counts: 1, body }
     }
 
     /// Returns the bytes of the whole entry.
+    #[inline]
     pub fn bytes(&self) -> u64 {
         entry_bytes(self.body)
     }
 
+    #[inline]
     pub fn encode(&self) -> u64 {
         let kind = (self.kind as u64 + 1) | if self.aside { u64::from(ASIDE) } else { 0 };
         (self.state as u64 + 1) | kind << 8 | u64::from(self.counts) << 16 | (self.body as u64) << 32
@@ -91,6 +99,7 @@ impl Head {
 }
 
 /// Returns the bytes of an entry with such a body.
+#[inline]
 pub fn entry_bytes(body: usize) -> u64 {
     (HEADER_BYTES + body.next_multiple_of(8)) as u64
 }
@@ -120,6 +129,15 @@ pub fn take<'a>(from: &mut &'a [u8]) -> Option<Entry<'a>> {
     let (padded, rest) = rest.split_at_checked(head.body.next_multiple_of(8))?;
     *from = rest;
     Some(Entry { head, lsn: u64::from_le_bytes(*lsn), body: &padded[..head.body] })
+}
+
+/// Returns the words of a body, the last one padded with zeros.
+pub fn words_of(body: &[u8]) -> impl Iterator<Item = u64> {
+    let (words, rest) = body.as_chunks::<8>();
+    let mut last = [0; 8];
+    last[..rest.len()].copy_from_slice(rest);
+    let last = (!rest.is_empty()).then(|| u64::from_le_bytes(last));
+    words.iter().map(|word| u64::from_le_bytes(*word)).chain(last)
 }
 
 /// Appends a change to a body.

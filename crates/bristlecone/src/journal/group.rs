@@ -6,8 +6,12 @@ use std::sync::{Condvar, Mutex, MutexGuard, PoisonError};
 use bristlecone_pm::sync::wait::{lock, pause};
 use bristlecone_pm::{Error, Result};
 
+use super::log::Log;
 use super::mutation::{Mutation, is_mutated};
 use super::{Durability, Journal};
+
+/// Bytes behind which a part of a group ends.
+const PART_BYTES: u64 = 128 << 10;
 
 /// Whose turn it is to write.
 #[derive(Debug, Default)]
@@ -87,26 +91,12 @@ impl Journal {
         self.health()?;
         let mut round = 0;
         loop {
-            let end = self.ring.complete_up_to(log.written());
-            let has_more = end > log.written();
-            if has_more {
-                if is_mutated(Mutation::FreedBeforeWritten) {
-                    self.ring.free(end);
-                }
-                let segments = log.manifest().segments.len();
-                let mut entries = log.take_entries();
-                self.ring.copy(log.written(), end, &mut entries);
-                let appended = log.append(&entries);
-                log.keep_entries(entries);
-                appended?;
-                if log.manifest().segments.len() > segments && log.is_over(self.checkpoint_bytes) {
-                    self.wants_checkpoint.store(true, Relaxed);
-                }
-            }
+            let has_more = self.write_complete(&mut log, sync)?;
             if sync {
                 log.sync()?;
             }
             self.durable.store(log.durable(), Release);
+            // Not before the sync: if it fails, the next process finds the entries in the ring, and writes them again.
             self.ring.free(log.written());
             if log.written() >= need {
                 return Ok(());
@@ -120,5 +110,35 @@ impl Journal {
             pause(round);
             round += 1;
         }
+    }
+
+    /// Writes the complete entries, part by part, and frees their room unless they `stay`; returns whether there were any.
+    /// A part is small enough to stay in the cache of a core while it is copied, checksummed, written and cleared.
+    fn write_complete(&self, log: &mut Log, stay: bool) -> Result<bool> {
+        let begin = log.written();
+        // What is reserved later is left for the next group: this one ends.
+        let last = self.ring.reserved();
+        while log.written() < last {
+            let end = self.ring.complete_up_to(log.written(), log.written() + PART_BYTES);
+            if end == log.written() {
+                break;
+            }
+            if is_mutated(Mutation::FreedBeforeWritten) {
+                self.ring.free(end);
+            }
+            let segments = log.manifest().segments.len();
+            let mut entries = log.take_entries();
+            self.ring.copy(log.written(), end, &mut entries);
+            let appended = log.append(&entries);
+            log.keep_entries(entries);
+            appended?;
+            if log.manifest().segments.len() > segments && log.is_over(self.checkpoint_bytes) {
+                self.due.fetch_min(log.written(), Relaxed);
+            }
+            if !stay {
+                self.ring.free(log.written());
+            }
+        }
+        Ok(log.written() > begin)
     }
 }

@@ -68,13 +68,14 @@ use std::sync::atomic::{AtomicBool, AtomicU64, Ordering::Relaxed, Ordering::Rele
 use std::sync::{Arc, Mutex, Weak};
 
 use bristlecone_pm::sync::wait::lock;
-use bristlecone_pm::{Error, Opener, Result, Storage};
+use bristlecone_pm::{Error, Opener, Result, Storage, TreeId};
 
 use self::aside::Asides;
 pub(crate) use self::aside::Items;
+use self::checkpoint::{PART_BYTES, Running};
 pub use self::entries::{JournalChange, JournalEntry};
+use self::entry::{Aside, Head, Kind, entry_bytes, words_of};
 pub(crate) use self::entry::{Directory, push_change};
-use self::entry::{Head, Kind, entry_bytes};
 use self::flusher::Flusher;
 use self::group::Turn;
 pub use self::inspect::{JournalCounts, JournalFile, JournalFiles};
@@ -88,6 +89,7 @@ use self::status::Figures;
 pub use self::status::{JournalStatus, SyncTimes};
 pub use self::ticket::Ticket;
 use crate::Pool;
+use crate::transaction::record;
 
 /// The part of the ring that one entry may take. The body of a longer one gets a file of its own.
 const SHARE: u64 = 4;
@@ -116,11 +118,12 @@ pub(crate) struct Journal {
     path: PathBuf,
     opener: Opener,
     asides: Asides,
-    checkpointing: Mutex<()>,
-    /// Bytes of segments behind which a writer makes a checkpoint.
+    /// The checkpoint that writers make part by part.
+    checkpointing: Mutex<Option<Running>>,
+    /// Bytes of segments behind which writers make a checkpoint.
     checkpoint_bytes: u64,
-    /// Set once the segments have that size.
-    wants_checkpoint: AtomicBool,
+    /// The LSN from which on the next part of a checkpoint is due.
+    due: AtomicU64,
     /// Number of the tree that a checkpoint reads; all ones for none.
     scanned: AtomicU64,
 }
@@ -136,7 +139,6 @@ impl fmt::Debug for Journal {
 pub(crate) struct Pending<'a> {
     journal: &'a Journal,
     lsn: u64,
-    end: u64,
     head: Head,
     is_complete: bool,
 }
@@ -154,24 +156,33 @@ impl Journal {
         self.health()?;
         if entry_bytes(body.len()) > self.ring.bytes() / SHARE {
             let aside = self.asides.write(&*self.storage, body)?;
-            let pending = self.put(kind, true, &aside.encode())?;
+            let pending = self.put(Head::intent(kind, true, Aside::BYTES), words_of(&aside.encode()))?;
             self.asides.note(aside.file, pending.lsn);
             return Ok(pending);
         }
-        self.put(kind, false, body)
+        self.put(Head::intent(kind, false, body.len()), words_of(body))
     }
 
-    fn put(&self, kind: Kind, aside: bool, body: &[u8]) -> Result<Pending<'_>> {
-        let lsn = self.ring.reserve(body.len());
-        let end = lsn + entry_bytes(body.len());
+    /// Writes the entry of a word's change to a word: see [`begin`](Self::begin).
+    #[inline]
+    pub fn begin_words(&self, tree: TreeId, key: u64, value: u64) -> Result<Pending<'_>> {
+        self.here()?;
+        self.health()?;
+        let (body, bytes) = record::packed_words(tree, key, value);
+        self.put(Head::intent(Kind::Each, false, bytes), body.into_iter())
+    }
+
+    #[inline]
+    fn put(&self, head: Head, body: impl Iterator<Item = u64>) -> Result<Pending<'_>> {
+        let lsn = self.ring.reserve(head.body);
         // From here on the entry must be completed, or the journal ends.
-        let mut pending =
-            Pending { journal: self, lsn, end, head: Head::complete(kind, 0), is_complete: false };
+        let pending = Pending { journal: self, lsn, head, is_complete: false };
+        let end = pending.end();
         if !self.ring.has_room(end) {
             self.make_room(end)?;
         }
         reached(Point::Reserved);
-        pending.head = self.ring.put(lsn, kind, aside, body);
+        self.ring.put(lsn, head, body);
         reached(Point::Intended);
         Ok(pending)
     }
@@ -226,10 +237,10 @@ impl Journal {
         }
     }
 
-    /// Makes a checkpoint if there are enough entries for one and no other thread makes one. The caller holds no lock.
+    /// Writes a part of a checkpoint if one is due and no other thread does. The caller holds no lock.
     #[inline]
     pub fn checkpoint_if_due(&self, pool: &Pool) {
-        if self.wants_checkpoint.load(Relaxed) {
+        if self.ring.reserved() >= self.due.load(Relaxed) {
             self.checkpoint_now(pool);
         }
     }
@@ -237,10 +248,9 @@ impl Journal {
     #[cold]
     fn checkpoint_now(&self, pool: &Pool) {
         // This thread may be the one that has the lock: it fills a tree. Writers do not wait for a checkpoint.
-        let may = self.opener.is_here() && !pool.is_open_locked() && !self.is_checkpointing();
-        if may && self.wants_checkpoint.swap(false, Relaxed) {
+        if self.opener.is_here() && !pool.is_open_locked() {
             // The next full segment asks again.
-            let _ = self.checkpoint(pool);
+            let _ = self.checkpoint_part(pool, PART_BYTES);
         }
     }
 
@@ -291,18 +301,25 @@ impl Journal {
 }
 
 impl Pending<'_> {
+    /// Returns the LSN behind the entry.
+    #[inline]
+    fn end(&self) -> u64 {
+        self.lsn + self.head.bytes()
+    }
+
     /// Replaces the first word of the body, before the entry is complete.
     pub fn set_first_word(&self, word: u64) {
         self.journal.ring.patch(self.lsn, 0, word);
     }
 
     /// Marks the entry as complete; returns the LSN up to which the journal must be durable for it.
+    #[inline]
     pub fn complete(mut self, counts: u16) -> u64 {
         reached(Point::Applied);
         self.is_complete = true;
         self.journal.ring.complete(self.lsn, self.head, counts);
         reached(Point::Complete);
-        self.end
+        self.end()
     }
 }
 

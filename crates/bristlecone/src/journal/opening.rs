@@ -8,6 +8,7 @@ use std::sync::{Arc, Mutex};
 use bristlecone_pm::{Error, Glance, Result, Storage};
 
 use super::aside::Asides;
+use super::checkpoint::NEVER;
 use super::flusher::Flusher;
 use super::group::Turn;
 use super::log::Log;
@@ -255,7 +256,7 @@ impl Journal {
             asides,
             checkpointing: Mutex::default(),
             checkpoint_bytes: setup.checkpoint_bytes(),
-            wants_checkpoint: AtomicBool::new(false),
+            due: AtomicU64::new(NEVER),
             scanned: AtomicU64::new(u64::MAX),
         });
         if let Durability::Interval(_) = durability {

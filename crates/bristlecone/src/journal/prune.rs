@@ -25,8 +25,9 @@ impl Journal {
     /// 1. A manifest without them replaces the last one.
     /// 2. They are removed. *A crash before: the next opening removes them.*
     fn drop_spare_files(&self) -> Result<()> {
-        // A checkpoint that another thread writes is a file without an entry in the manifest.
-        let _only = lock(&self.checkpointing);
+        // Its file is not in the manifest.
+        let mut checkpointing = lock(&self.checkpointing);
+        self.discard(checkpointing.take());
         let mut log = lock(&self.log);
         // The manifest may be either one after an error: see `checkpoint`.
         log.change(|manifest| manifest.spare.clear()).inspect_err(|_| self.fail())?;

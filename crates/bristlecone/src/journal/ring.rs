@@ -10,7 +10,7 @@ use std::sync::atomic::{
 
 use bristlecone_pm::{Error, Result, SharedWords};
 
-use super::entry::{Head, Kind, State, entry_bytes};
+use super::entry::{Head, State, entry_bytes};
 
 /// Words before the entries.
 const HEADER_WORDS: usize = 512;
@@ -203,45 +203,35 @@ impl Ring {
     /// Reserves an LSN, and room for an entry with such a body once [`has_room`](Self::has_room) says so.
     ///
     /// The order of these LSNs is the order of changes: a thread that has seen another's change reserves after it.
+    #[inline]
     pub fn reserve(&self, body: usize) -> u64 {
         // SeqCst: see `sync_within` of the journal.
         self.reserved.fetch_add(entry_bytes(body), SeqCst)
     }
 
     /// Returns whether the bytes up to an LSN are free.
+    #[inline]
     pub fn has_room(&self, end: u64) -> bool {
         // Pairs with `free`: its zeros are visible.
         end - self.freed_word().load(Acquire) <= self.bytes()
     }
 
-    /// Stores an entry whose changes are about to be applied; returns its head.
-    pub fn put(&self, lsn: u64, kind: Kind, aside: bool, body: &[u8]) -> Head {
-        let head = Head { state: State::Intent, kind, aside, counts: 0, body: body.len() };
-        let (words, rest) = body.as_chunks::<8>();
+    /// Stores an entry whose changes are about to be applied; `body` yields the words of its body, padded with zeros.
+    #[inline]
+    pub fn put(&self, lsn: u64, head: Head, body: impl Iterator<Item = u64>) {
         let (front, back) = self.span(lsn, lsn + head.bytes());
-        let word = |at: usize| front.get(at).unwrap_or_else(|| &back[at - front.len()]);
-        let first = word(0);
+        let first = &front[0];
         // First: a kill from here on leaves the length. The next process skips the entry.
         first.store(Head { state: State::Reserved, ..head }.encode(), Release);
-        word(1).store(lsn, Relaxed);
-        if back.is_empty() {
-            for (to, word) in front[2..].iter().zip(words) {
-                to.store(u64::from_le_bytes(*word), Relaxed);
-            }
-        } else {
-            for (at, bytes) in words.iter().enumerate() {
-                word(2 + at).store(u64::from_le_bytes(*bytes), Relaxed);
-            }
-        }
-        if !rest.is_empty() {
-            let mut last = [0; 8];
-            last[..rest.len()].copy_from_slice(rest);
-            word(2 + words.len()).store(u64::from_le_bytes(last), Relaxed);
-        }
+        let mut words = std::iter::once(lsn).chain(body);
+        let mut store = |into: &[AtomicU64]| {
+            into.iter().zip(&mut words).for_each(|(to, word)| to.store(word, Relaxed));
+        };
+        store(&front[1..]);
+        store(back);
         // The body is complete before the intent, and the intent before the change: a killed process leaves its stores
         // in this order.
         first.store(head.encode(), Release);
-        head
     }
 
     /// Replaces a word of an entry's body that has not been completed.
@@ -250,16 +240,18 @@ impl Ring {
     }
 
     /// Completes an entry, of which this many changes count.
+    #[inline]
     pub fn complete(&self, lsn: u64, head: Head, counts: u16) {
         // Pairs with `complete_up_to`: the body is visible.
         self.word(lsn).store(Head { state: State::Complete, counts, ..head }.encode(), Release);
     }
 
-    /// Returns the end of the complete entries that follow each other from an LSN on.
-    pub fn complete_up_to(&self, mut lsn: u64) -> u64 {
+    /// Returns the end of the complete entries that follow each other from an LSN on, or that of the first one that
+    /// reaches `last`.
+    pub fn complete_up_to(&self, mut lsn: u64, last: u64) -> u64 {
         let entries = self.entries();
         // Behind the room lie the oldest entries once more.
-        let end = self.reserved().min(self.freed() + self.bytes());
+        let end = self.reserved().min(self.freed() + self.bytes()).min(last);
         while lsn < end {
             match Head::decode(self.at(entries, lsn).load(Acquire)) {
                 Some(head) if head.state == State::Complete => lsn += head.bytes(),
@@ -337,11 +329,18 @@ impl Ring {
 #[cfg(test)]
 mod tests {
     use super::*;
+    use crate::journal::entry::{Kind, words_of};
     use crate::journal::simulated::Memory;
 
     fn ring(bytes: u64, lsn: u64) -> (Arc<Memory>, Ring) {
         let shared = Arc::new(Memory::new(file_bytes(bytes)));
         (Arc::clone(&shared), Ring::new(shared, lsn))
+    }
+
+    fn put(ring: &Ring, lsn: u64, kind: Kind, aside: bool, body: &[u8]) -> Head {
+        let head = Head::intent(kind, aside, body.len());
+        ring.put(lsn, head, words_of(body));
+        head
     }
 
     #[test]
@@ -352,13 +351,13 @@ mod tests {
             let body = vec![round | 1; 1 + usize::from(round % 60)];
             let (first, second) = (ring.reserve(body.len()), ring.reserve(3));
             assert!(ring.has_room(second + entry_bytes(3)));
-            let head = ring.put(second, Kind::All, false, &[7, 8, 9]);
+            let head = put(&ring, second, Kind::All, false, &[7, 8, 9]);
             ring.complete(second, head, 1);
-            assert_eq!(ring.complete_up_to(first), first, "the first one is incomplete");
-            let head = ring.put(first, Kind::Each, true, &body);
-            assert_eq!(ring.complete_up_to(first), first);
+            assert_eq!(ring.complete_up_to(first, u64::MAX), first, "the first one is incomplete");
+            let head = put(&ring, first, Kind::Each, true, &body);
+            assert_eq!(ring.complete_up_to(first, u64::MAX), first);
             ring.complete(first, head, 5);
-            let end = ring.complete_up_to(first);
+            let end = ring.complete_up_to(first, u64::MAX);
             assert_eq!(end, second + entry_bytes(3));
             ring.copy(first, end, &mut bytes);
             let from = &mut &bytes[..];
@@ -377,9 +376,9 @@ mod tests {
     fn a_kill_leaves_what_was_stored_and_holes_hide_nothing() {
         let (shared, ring) = ring(512, 8);
         let lsns: Vec<u64> = (0..5).map(|body| ring.reserve(body * 9)).collect();
-        let head = ring.put(lsns[1], Kind::Each, false, &[1; 9]);
+        let head = put(&ring, lsns[1], Kind::Each, false, &[1; 9]);
         ring.complete(lsns[1], head, 1);
-        ring.put(lsns[3], Kind::All, false, &[3; 27]);
+        put(&ring, lsns[3], Kind::All, false, &[3; 27]);
         let found = Ring::left(shared).found(8).unwrap();
         let states: Vec<_> = found.iter().map(|found| (found.head.state, found.body.clone())).collect();
         assert_eq!(states, [(State::Complete, vec![1; 9]), (State::Intent, vec![3; 27])]);
@@ -391,7 +390,7 @@ mod tests {
         let seen = || Ring::left(Arc::clone(&shared) as Arc<dyn SharedWords>).seen_end();
         assert_eq!(seen(), 40);
         let lsns: Vec<u64> = (0..3).map(|_| ring.reserve(8)).collect();
-        let heads: Vec<_> = lsns.iter().map(|lsn| ring.put(*lsn, Kind::Each, false, &[1; 8])).collect();
+        let heads: Vec<_> = lsns.iter().map(|lsn| put(&ring, *lsn, Kind::Each, false, &[1; 8])).collect();
         [1, 0].iter().for_each(|at| ring.complete(lsns[*at], heads[*at], 1));
         assert_eq!(seen(), lsns[2], "the last one is an intent");
         ring.free(lsns[1]);

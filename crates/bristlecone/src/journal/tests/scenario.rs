@@ -26,6 +26,8 @@ pub enum Op {
     Drop(&'static str),
     Sync,
     Checkpoint,
+    /// A part of a checkpoint, of so many bytes or one leaf.
+    Part(u64),
     Reopen,
 }
 
@@ -57,12 +59,12 @@ impl Op {
             }
             Self::Clear(name) => tree(state, name, &mut BTreeMap::clear),
             Self::Drop(name) => _ = state.remove(name),
-            Self::Sync | Self::Checkpoint | Self::Reopen => {}
+            Self::Sync | Self::Checkpoint | Self::Part(_) | Self::Reopen => {}
         }
     }
 
     fn run(&self, pool: &Pool, design: Design) -> Result<()> {
-        let tree = |name| pool.tree::<u64, &[u8]>(name);
+        let tree = |name: &str| pool.tree::<u64, &[u8]>(name);
         match *self {
             Self::Create(name) => pool.tree_options(name).design(design).create::<u64, &[u8]>().map(drop),
             Self::Insert(name, key, bytes) => tree(name)?.upsert(key, &value(key, bytes)),
@@ -86,6 +88,12 @@ impl Op {
             Self::Drop(name) => pool.drop_tree(name),
             Self::Sync => pool.sync(),
             Self::Checkpoint => pool.checkpoint(),
+            Self::Part(bytes) => {
+                // Otherwise a part is a whole tree.
+                let names = pool.trees()?.into_iter().map(|entry| entry.spec.name);
+                let _open = names.map(|name| tree(&name)).collect::<Result<Vec<_>>>()?;
+                pool.0.journal.get().expect("a pool with a journal").checkpoint_part(pool, bytes)
+            }
             Self::Reopen => unreachable!("by the caller"),
         }
     }
@@ -93,7 +101,7 @@ impl Op {
 
 /// Every kind of operation, on few keys.
 pub fn every_kind() -> Vec<Op> {
-    use Op::{Batch, Checkpoint, Clear, Create, Drop, Insert, Load, Remove, Rename, Reopen, Sync};
+    use Op::{Batch, Checkpoint, Clear, Create, Drop, Insert, Load, Part, Remove, Rename, Reopen, Sync};
     vec![
         Create("a"),
         Insert("a", 1, 9),
@@ -120,11 +128,29 @@ pub fn every_kind() -> Vec<Op> {
         Checkpoint,
         Checkpoint,
         Insert("e", 2, 45),
+        Create("f"),
+        Batch("c", 40, 30, 300),
+        // A checkpoint in parts: trees change between two of them.
+        Part(1),
         Remove("e", 9),
+        Rename("e", "g"),
+        Part(1),
+        Clear("c"),
         Batch("c", 10, 12, 900),
+        Part(1),
         Insert("c", 10, 901),
         Drop("d"),
-        Insert("e", 3, 46),
+        Create("h"),
+        Insert("h", 1, 10),
+        Part(u64::MAX),
+        Insert("g", 3, 46),
+        // Another one, which is left incomplete.
+        Part(1),
+        Insert("h", 2, 11),
+        Reopen,
+        Insert("h", 3, 12),
+        Part(1),
+        Insert("g", 4, 47),
     ]
 }
 

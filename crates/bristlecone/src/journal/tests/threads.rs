@@ -111,3 +111,33 @@ fn syncs_beside_writers_that_fill_the_ring_do_not_hang() {
         });
     }
 }
+
+/// Drops that are refused make a checkpoint let go of the tree. It must look for the tree again, and have all items.
+#[test]
+fn a_checkpoint_beside_refused_drops_has_every_item() {
+    let (scratch, disk) = (Scratch::new(), Disk::new());
+    let pool = open(&scratch, &disk, Durability::Memory).unwrap();
+    let tree = pool.tree::<u64, u64>("t").unwrap();
+    pool.deferred(|| (0..3000).try_for_each(|key| tree.upsert(key, key))).unwrap();
+    let is_over = AtomicBool::new(false);
+    let refused = std::thread::scope(|scope| {
+        let dropper = scope.spawn(|| {
+            let mut refused = 0;
+            while !is_over.load(SeqCst) {
+                refused += u32::from(pool.drop_tree("t").is_err());
+            }
+            refused
+        });
+        (0..20).for_each(|_| pool.checkpoint().unwrap());
+        is_over.store(true, SeqCst);
+        dropper.join().unwrap()
+    });
+    assert!(refused > 0);
+    drop(tree);
+    pool.simulate_crash();
+    let image = disk.after_failure(&mut Random::new(1));
+    scratch.scramble_unless_closed();
+    let pool = open(&scratch, &image, Durability::Commit).unwrap();
+    let tree = pool.tree::<u64, u64>("t").unwrap();
+    assert!(tree.range(..).map(Result::unwrap).eq((0..3000).map(|key| (key, key))));
+}
