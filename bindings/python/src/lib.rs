@@ -13,6 +13,7 @@ mod moment;
 mod open;
 mod pool;
 mod slot;
+mod ticket;
 mod tree;
 mod view;
 
@@ -35,6 +36,8 @@ mod _bristlecone {
     use crate::pool::Pool;
     #[pymodule_export]
     use crate::slot::_close_all;
+    #[pymodule_export]
+    use crate::ticket::Ticket;
     #[pymodule_export]
     use crate::view::{Items, View};
 

@@ -18,6 +18,7 @@ use crate::kind;
 use crate::moment::{Batch, Moment};
 use crate::open::{Asked, Given, Size};
 use crate::slot::Shared;
+use crate::ticket::{Ticket, with_ticket};
 
 /// An open pool: its trees by name.
 #[pyclass(frozen, mapping, weakref, module = "bristlecone")]
@@ -258,6 +259,12 @@ impl Pool {
     /// Makes everything durable that has been written so far.
     fn sync(&self, py: Python<'_>) -> PyResult<()> {
         self.shared.work(py, bristlecone::Pool::sync)
+    }
+
+    /// Calls a function whose writes do not wait for the disk; returns its result, and a ticket that tells when they are
+    /// durable.
+    fn with_ticket<'py>(&self, function: &Bound<'py, PyAny>) -> PyResult<(Bound<'py, PyAny>, Ticket)> {
+        with_ticket(&self.shared, function)
     }
 
     /// Writes a checkpoint of the journal, and frees the space of the entries before it.

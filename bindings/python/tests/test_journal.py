@@ -1,5 +1,7 @@
-"""Pools with a journal: durability, the folder, and its state."""
+"""Pools with a journal: durability, tickets, the folder, and its state."""
 
+import asyncio
+import gc
 import os
 import signal
 import subprocess
@@ -53,6 +55,80 @@ def test_writes_that_do_not_wait_are_durable_after_a_sync(path: Path, durability
         after = pool.journal_status()
         assert after is not None and after["durable_lsn"] == after["lsn"] == before["lsn"]
         assert after["syncs"]["count"] == before["syncs"]["count"] + 1
+
+
+def test_tickets_are_awaited_together(path: Path) -> None:
+    async def writes(pool: Pool) -> list[bool]:
+        numbers = pool.tree("numbers", int, int)
+        tickets = [pool.with_ticket(lambda at=at: numbers.update({at: at}))[1] for at in range(50)]
+        await asyncio.gather(*tickets, *tickets)
+        await tickets[0]
+        return [ticket.is_durable for ticket in tickets]
+
+    with opened(path) as pool:
+        assert asyncio.run(writes(pool)) == [True] * 50
+        status = pool.journal_status()
+        assert status is not None and status["durable_lsn"] == status["lsn"]
+        assert status["syncs"]["count"] < 50
+        assert len(pool["numbers"]) == 50
+
+
+def test_a_ticket_may_be_waited_for_dropped_and_outlive_its_pool(path: Path) -> None:
+    with opened(path, durability="memory") as pool:
+        numbers = pool.tree("numbers", int, int)
+        result, ticket = pool.with_ticket(lambda: numbers.setdefault(1, 2))
+        assert result == 2 and not ticket.is_durable
+        ticket.wait()
+        ticket.wait()
+        assert ticket.is_durable
+
+        async def cancelled() -> None:
+            late = asyncio.ensure_future(asyncio.wait_for(pool.with_ticket(lambda: numbers.pop(1))[1], 60))
+            await asyncio.sleep(0)
+            late.cancel()
+            with pytest.raises(asyncio.CancelledError):
+                await late
+
+        asyncio.run(cancelled())
+        _, dropped = pool.with_ticket(lambda: numbers.update({3: 4}))
+        del dropped
+        gc.collect()
+        _, last = pool.with_ticket(lambda: numbers.update({5: 6}))
+    # The clean close made it durable.
+    last.wait()
+    assert last.is_durable
+    asyncio.run(asyncio.wait_for(last, 60))
+    with bristlecone.open(path) as pool:
+        assert dict(pool["numbers"]) == {3: 4, 5: 6}
+
+
+def test_what_a_function_raises_leaves_its_writes(path: Path) -> None:
+    with opened(path) as pool:
+        numbers = pool.tree("numbers", int, int)
+
+        def fails() -> None:
+            numbers[1] = 2
+            raise KeyError("mine")
+
+        with pytest.raises(KeyError, match="mine"):
+            pool.with_ticket(fails)
+        status = pool.journal_status()
+        assert status is not None and status["durable_lsn"] == status["lsn"]
+        assert numbers[1] == 2
+        wrong: Any
+        for wrong in (None, 1, "name"):
+            with pytest.raises(TypeError):
+                pool.with_ticket(wrong)
+    with pytest.raises(bristlecone.ClosedError):
+        pool.with_ticket(lambda: None)
+
+
+def test_pools_without_a_journal_have_durable_tickets(path: Path) -> None:
+    with bristlecone.open(path, create=True, max_bytes=MAX_BYTES, domain="process") as pool:
+        numbers = pool.tree("numbers", int, int)
+        result, ticket = pool.with_ticket(lambda: len(numbers))
+        assert result == 0 and ticket.is_durable
+        asyncio.run(asyncio.wait_for(ticket, 60))
 
 
 def test_a_checkpoint_begins_the_count_of_bytes_again(path: Path) -> None:

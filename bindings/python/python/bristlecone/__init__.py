@@ -13,7 +13,7 @@ from collections.abc import Iterator as _Iterator
 from collections.abc import Mapping as _Mapping
 from collections.abc import MutableMapping as _MutableMapping
 
-from ._bristlecone import ABSENT, Batch, Items, Pool, Tree, View, __version__, _close_all, open
+from ._bristlecone import ABSENT, Batch, Items, Pool, Ticket, Tree, View, __version__, _close_all, open
 from ._errors import (
     ClosedError,
     ConflictError,
@@ -72,6 +72,7 @@ __all__ = [
     "Snapshot",
     "SnapshotTooOldError",
     "SnapshotTree",
+    "Ticket",
     "TooLongError",
     "Transaction",
     "TransactionTree",
