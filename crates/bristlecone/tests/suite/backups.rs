@@ -72,8 +72,8 @@ fn a_copy_has_everything() {
 fn options_of_a_design_are_kept_or_changed() {
     let (scratch, place) = (Scratch::new(), Place(PathBuf::from("/dev/shm/none")));
     let pool = scratch.open();
-    let options = pool.tree_options("t").design(Design::SsTree).option("max_subnodes", 2);
-    drop(options.create::<u64, u64>().unwrap());
+    let tree = pool.tree_options("t").design(Design::SsTree).option("max_subnodes", 2).create::<u64, u64>();
+    drop(tree.unwrap());
     pool.close().unwrap();
     let pool = Pool::options().read_only(true).open(&scratch.0).unwrap();
     let options_of = |options: BackupOptions<'_>| {
