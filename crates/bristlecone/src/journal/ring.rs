@@ -10,7 +10,7 @@ use std::sync::atomic::{
 
 use bristlecone_pm::{Error, Result, SharedWords};
 
-use super::entry::{Head, State, entry_bytes};
+use super::entry::{HEADER_BYTES, Head, State, entry_bytes};
 
 /// Words before the entries.
 const HEADER_WORDS: usize = 512;
@@ -219,16 +219,16 @@ impl Ring {
     /// Stores an entry whose changes are about to be applied; `body` yields the words of its body, padded with zeros.
     #[inline]
     pub fn put(&self, lsn: u64, head: Head, body: impl Iterator<Item = u64>) {
-        let (front, back) = self.span(lsn, lsn + head.bytes());
-        let first = &front[0];
+        let entries = self.entries();
+        let first = self.at(entries, lsn);
         // First: a kill from here on leaves the length. The next process skips the entry.
         first.store(Head { state: State::Reserved, ..head }.encode(), Release);
-        let mut words = std::iter::once(lsn).chain(body);
-        let mut store = |into: &[AtomicU64]| {
-            into.iter().zip(&mut words).for_each(|(to, word)| to.store(word, Relaxed));
-        };
-        store(&front[1..]);
-        store(back);
+        self.at(entries, lsn + 8).store(lsn, Relaxed);
+        let mut place = lsn + HEADER_BYTES as u64;
+        for word in body {
+            self.at(entries, place).store(word, Relaxed);
+            place += 8;
+        }
         // The body is complete before the intent, and the intent before the change: a killed process leaves its stores
         // in this order.
         first.store(head.encode(), Release);
