@@ -185,12 +185,14 @@ static void keep_tree(void *context, const char *name, const char *keys, const c
 {
     const char *strings[4] = {name, keys, values, design};
     for (int at = 0; at < 4; at++) append(context, strings[at], strlen(strings[at]) + 1);
+    ((buffer *)context)->items++;
 }
 
 static void keep_issue(void *context, const char *location, const char *what)
 {
     append(context, location, strlen(location) + 1);
     append(context, what, strlen(what) + 1);
+    ((buffer *)context)->items++;
 }
 
 br_result br_trees(uintptr_t pool)
