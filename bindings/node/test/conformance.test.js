@@ -9,7 +9,7 @@ const { encode, parse } = require('../lib/kinds');
 const { DESIGNS, MAX_BYTES, withPath } = require('./common');
 
 const FOLDER = path.join(__dirname, '../../conformance');
-const FEATURES = ['handles'];
+const FEATURES = ['handles', 'clear_closed', 'create_new', 'null_bounds', 'nested_options'];
 const CASES_MIN = 100;
 
 function elementsOf(kind) {
