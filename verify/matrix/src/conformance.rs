@@ -106,6 +106,21 @@ impl Step {
         self.0.get("limit").map_or(usize::MAX, |limit| limit.as_u64().unwrap() as usize)
     }
 
+    /// Returns the largest number of repetitions in the step.
+    pub fn times_max(&self) -> u64 {
+        fn within(value: &Value) -> u64 {
+            match value {
+                Value::Array(elements) => elements.iter().map(within).max().unwrap_or(0),
+                Value::Object(members) => {
+                    let own = members.get("times").and_then(Value::as_u64).unwrap_or(0);
+                    members.values().map(within).max().unwrap_or(0).max(own)
+                }
+                _ => 0,
+            }
+        }
+        within(&self.0)
+    }
+
     /// Returns an argument that is a key or a value, if the step has it.
     pub fn datum(&self, argument: &str, kind: &Kind) -> Option<Datum<'static>> {
         self.0.get(argument).map(|value| datum(kind, value))
