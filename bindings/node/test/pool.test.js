@@ -258,7 +258,7 @@ test('unreachable handles are closed', { skip: !global.gc }, () =>
     }
   }));
 
-test('a worker that ends leaves no pool open, also amid calls', () =>
+test('a worker that ends leaves no pool open, also during calls', () =>
   withPath(async (at) => {
     const program = `
       const { open } = require(${JSON.stringify(path.join(__dirname, '..'))});
