@@ -68,6 +68,8 @@ async function settled(isMeant) {
 class Handle {
   #number;
   #isOpen = true;
+  /** Whether it waits for calls that are under way, and refuses others. */
+  #isClosing = false;
 
   constructor(number, type, pool) {
     this.#number = number;
@@ -80,7 +82,7 @@ class Handle {
   }
 
   get isOpen() {
-    return this.#isOpen && (this.pool?.isOpen ?? true);
+    return this.#isOpen && !this.#isClosing && (this.pool?.isOpen ?? true);
   }
 
   get number() {
@@ -99,18 +101,23 @@ class Handle {
     return other === this || other.pool === this;
   }
 
-  /** Closes it, and what belongs to it. A call that is under way is an error, and it stays open. */
-  close() {
-    if (!this.isOpen) return;
-    for (const member of this.members?.values() ?? []) member.close();
+  /** Closes it, and what belongs to it. */
+  #close() {
+    if (!this.#isOpen) return;
+    for (const member of this.members?.values() ?? []) member.#close();
     closeNumber(this.type, this.#number);
     this.forget();
   }
 
   /** Closes it after the calls that are under way. */
   async closeAfterCalls() {
-    await settled((other) => this.covers(other));
-    this.close();
+    this.#isClosing = true;
+    try {
+      await settled((other) => this.covers(other));
+      this.#close();
+    } finally {
+      this.#isClosing = false;
+    }
   }
 }
 
