@@ -453,6 +453,39 @@ func TestGarbageCollectionClosesUnreachableHandles(t *testing.T) {
 	}
 }
 
+// A handle that is used for the last time is closed after its call.
+func TestGarbageCollectionSparesHandlesInUse(t *testing.T) {
+	pool := openScratch(t)
+	stop := make(chan struct{})
+	var wait sync.WaitGroup
+	wait.Add(1)
+	go func() {
+		defer wait.Done()
+		for {
+			select {
+			case <-stop:
+				return
+			default:
+				runtime.GC()
+			}
+		}
+	}()
+	for key := range uint64(300) {
+		ok(t, open[uint64, uint64](t, pool, "t").Put(key, key))
+		items, err := open[uint64, uint64](t, pool, "t").Scan().Collect()
+		if err != nil || uint64(len(items)) != key+1 {
+			t.Fatal(len(items), err)
+		}
+		snapshot, err := pool.Snapshot(0)
+		ok(t, err)
+		if _, is, err := open[uint64, uint64](t, pool, "t").At(snapshot).Get(key); !is || err != nil {
+			t.Fatal(is, err)
+		}
+	}
+	close(stop)
+	wait.Wait()
+}
+
 func TestJournalsAreSynced(t *testing.T) {
 	path := filepath.Join(t.TempDir(), "trees.pool")
 	pool, err := Open(path, Options{

@@ -258,6 +258,20 @@ test('unreachable handles are closed', { skip: !global.gc }, () =>
     }
   }));
 
+test('garbage collection spares handles in use', { skip: !global.gc }, () =>
+  withPool(async (pool) => {
+    const collector = setInterval(global.gc, 1);
+    for (let key = 0n; key < 200n; key++) {
+      await (await pool.tree('t', 'u64', 'u64')).put(key, key);
+      const read = (await pool.snapshot()).get(await pool.tree('t'), key);
+      global.gc();
+      assert.equal(await read, key);
+      assert.equal((await (await pool.tree('t')).scan().toArray()).length, Number(key) + 1);
+      await pool.batch().put(await pool.tree('t'), key, key).commit();
+    }
+    clearInterval(collector);
+  }));
+
 test('a worker that ends leaves no pool open, also during calls', () =>
   withPath(async (at) => {
     const program = `

@@ -226,7 +226,10 @@ final class Native {
         }
     }
 
-    /** Returns the error of a status, with the message of this thread's last call. */
+    /**
+     * Returns the error of a status, with the message of this thread's last call. Nothing blocks between the two calls, so
+     * that a virtual thread has the same carrier.
+     */
     static BristleconeException error(int status) {
         return error(status, 0);
     }

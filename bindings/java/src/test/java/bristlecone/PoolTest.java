@@ -345,6 +345,25 @@ class PoolTest {
     }
 
     @Test
+    void garbageCollectionSparesHandlesInUse() throws InterruptedException {
+        try (Temporary temporary = new Temporary(); Pool pool = temporary.open()) {
+            Thread collector = Thread.ofPlatform().daemon().start(() -> {
+                while (!Thread.interrupted()) {
+                    System.gc();
+                }
+            });
+            for (long key = 0; key < 300; key++) {
+                pool.tree("t", Kind.U64, Kind.U64).put(key, key);
+                assertEquals(key, pool.snapshot().get(pool.tree("t", Kind.U64, Kind.U64), key));
+                assertEquals(key + 1, pool.tree("t", Kind.U64, Kind.U64).scan().stream().count());
+                pool.batch().put(pool.tree("t", Kind.U64, Kind.U64), key, key).commit();
+            }
+            collector.interrupt();
+            collector.join();
+        }
+    }
+
+    @Test
     void aKilledWriterLosesNothing() throws IOException, InterruptedException {
         for (int round = 0; round < 2; round++) {
             try (Temporary temporary = new Temporary()) {
