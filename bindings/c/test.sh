@@ -67,6 +67,7 @@ compile kill "$here/tests/kill.c"
 compile follow "$here/tests/follow.c"
 compile journal "$here/tests/journal.c"
 compile api-cpp "$here/tests/api.cpp"
+compile conformance "$here/tests/conformance.cpp" -O0
 standard=c++20 compile api-cpp20 "$here/tests/api.cpp"
 compile tour-c "$here/examples/tour.c"
 compile tour-cpp "$here/examples/tour.cpp"
@@ -77,6 +78,7 @@ compile alone "$work/alone.cpp"
 
 say "tests"
 for program in api-c many hard several damage kill follow journal api-cpp api-cpp20 alone; do timeout 120 "$work/$program"; done
+timeout 200 "$work/conformance" "$here/../conformance"
 for tour in tour-c tour-cpp; do
     for _ in 1 2; do timeout 60 "$work/$tour" "/dev/shm/bristlecone-c-$$-$tour.pool" >"$work/$tour.out"; done
 done

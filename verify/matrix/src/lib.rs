@@ -19,6 +19,7 @@
 mod cell;
 mod codec;
 mod configuration;
+pub mod conformance;
 mod files;
 mod level;
 mod pool_size;

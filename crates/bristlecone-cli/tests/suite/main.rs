@@ -2,6 +2,7 @@
 //! it is linked once.
 
 mod common;
+mod conformance;
 mod copies;
 mod damage;
 mod demo;

@@ -10,6 +10,7 @@ mod closing;
 mod closures;
 mod composed_operations;
 mod concurrency;
+mod conformance;
 mod corruption;
 mod counted;
 mod crash_at_every_store;

@@ -1,0 +1,3 @@
+module bristlecone
+
+go 1.24

@@ -1,0 +1,76 @@
+// The C library as Go calls it: handles are numbers, and a result contains the message, which C keeps by thread.
+#ifndef BRISTLECONE_GO_SHIM_H
+#define BRISTLECONE_GO_SHIM_H
+
+#include <bristlecone.h>
+
+// The result of a call. The caller frees `data` and `message`.
+typedef struct {
+    int status;
+    // Whether `word` or `data` is a value.
+    int there;
+    uint64_t word;
+    void *data;
+    size_t bytes;
+    char *message;
+} br_result;
+
+// The types of handles.
+enum { BR_POOL, BR_TREE, BR_ITER, BR_BATCH, BR_SNAPSHOT, BR_TRANSACTION };
+
+// Operations on one key.
+enum { BR_PUT, BR_EXCHANGE, BR_INSERT, BR_UPDATE, BR_REMOVE, BR_SWAP, BR_EXPECT };
+
+// A key or a value. A null pointer without a length is an absent one.
+typedef struct {
+    const void *data;
+    size_t bytes;
+} br_bytes;
+
+br_result br_open(const char *path, uint32_t flags, uint32_t domain, uint64_t max_bytes, size_t threads, uint32_t durability, uint32_t interval_ms, const char *journal);
+// Ends a handle: closes it, discards a batch, or rolls a transaction back.
+br_result br_close(int type, uintptr_t handle);
+br_result br_commit(int type, uintptr_t handle);
+// Begins a batch, a snapshot of at most `max_bytes`, or a transaction: `word` is its handle.
+br_result br_begin(int type, uintptr_t pool, size_t max_bytes);
+br_result br_snapshot_bytes(uintptr_t snapshot);
+
+br_result br_pool_info(uintptr_t pool, bristlecone_pool_info *info);
+br_result br_journal_status(uintptr_t pool, bristlecone_journal_status *status);
+// `data` contains four strings for each tree, with their zeros.
+br_result br_trees(uintptr_t pool);
+// Issues of a pool, or of a tree: `data` contains two strings for each, with their zeros.
+br_result br_check(int type, uintptr_t handle);
+enum { BR_SYNC, BR_CHECKPOINT, BR_PRUNE, BR_PREFAULT, BR_DROP, BR_CLEAR, BR_RENAME };
+br_result br_manage(int what, uintptr_t pool, const char *name, const char *to, uint64_t bytes);
+
+br_result br_tree_open(uintptr_t pool, const char *name, const char *keys, const char *values);
+br_result br_tree_create(uintptr_t pool, const char *name, const char *keys, const char *values, const char *design, const bristlecone_option *options, size_t count);
+br_result br_tree_info(uintptr_t tree, bristlecone_tree_info *info);
+br_result br_len(uintptr_t tree);
+
+br_result br_word_get(int type, uintptr_t of, uintptr_t tree, uint64_t key);
+br_result br_word_write(int what, uintptr_t tree, uint64_t key, uint64_t value, int is_expected, uint64_t expected, int is_wanted);
+
+// Looks a key up in a tree, a snapshot or a transaction: `bytes` is the length of the value, which is copied if it fits.
+br_result br_get(int type, uintptr_t of, uintptr_t tree, const void *key, size_t key_bytes, void *to, size_t capacity);
+br_result br_contains(uintptr_t tree, const void *key, size_t key_bytes);
+br_result br_write(int what, uintptr_t tree, const void *key, size_t key_bytes, const void *value, size_t value_bytes, const void *expected, size_t expected_bytes);
+// Adds a change to a batch or a transaction.
+br_result br_change(int what, int type, uintptr_t to, uintptr_t tree, const void *key, size_t key_bytes, const void *value, size_t value_bytes);
+
+// Keys and values lie behind each other in `data`, with lengths. Values of present keys come with their index.
+br_result br_get_many(uintptr_t tree, const void *keys, const uint64_t *key_bytes, size_t count);
+br_result br_put_many(uintptr_t tree, const void *keys, const uint64_t *key_bytes, const void *values, const uint64_t *value_bytes, size_t count);
+br_result br_remove_many(uintptr_t tree, const void *keys, const uint64_t *key_bytes, size_t count);
+br_result br_get_many_words(uintptr_t tree, const uint64_t *keys, size_t count, uint64_t *values, uint8_t *found);
+br_result br_put_many_words(uintptr_t tree, const uint64_t *keys, const uint64_t *values, size_t count);
+
+// Opens an iterator over a tree, or a snapshot unless it is 0.
+br_result br_iter(uintptr_t tree, uintptr_t snapshot, const void *from, size_t from_bytes, const void *to, size_t to_bytes, uint32_t flags);
+br_result br_iter_prefix(uintptr_t tree, const void *prefix, size_t prefix_bytes);
+// Returns up to `items` items: `data` contains the two lengths, the key and the value of each. `word` counts them.
+br_result br_next(uintptr_t iter, int is_back, size_t items);
+br_result br_transaction_scan(uintptr_t transaction, uintptr_t tree, const void *from, size_t from_bytes, const void *to, size_t to_bytes, uint32_t flags, size_t items);
+
+#endif
