@@ -37,9 +37,15 @@ pub trait Codec: Send + Sync + 'static {
     /// Converts from the codec-independent form; returns `None` if it is of another codec.
     fn decode(item: Encoded) -> Option<Self::Owned>;
     /// Borrows the codec-independent form; returns `None` if it is of another codec.
-    fn lend(item: &Encoded) -> Option<Self::Ref<'_>>;
+    fn lend(item: &Encoded) -> Option<Self::Ref<'_>> {
+        Self::of_item(item.item())
+    }
     /// Borrows an item in the form of any codec.
     fn item<'a>(item: Self::Ref<'a>) -> Item<'a>;
+    /// Returns an item of this codec; `None` for one of another codec.
+    fn of_item<'a>(item: Item<'a>) -> Option<Self::Ref<'a>>;
+    /// Returns the guard of a thread that is pinned.
+    fn guard(pinned: &Guard) -> &Self::Guard;
     /// Returns its length, as counted by the limits of keys and values.
     fn bytes(item: Self::Ref<'_>) -> usize;
 
@@ -172,15 +178,19 @@ impl Codec for Inline {
     fn decode(item: Encoded) -> Option<u64> {
         Self::lend(&item)
     }
-    fn lend(item: &Encoded) -> Option<u64> {
-        match item {
-            Encoded::Word(word) => Some(*word),
-            Encoded::Bytes(_) => None,
-        }
-    }
     #[inline(always)]
     fn item<'a>(word: u64) -> Item<'a> {
         Item::Word(word)
+    }
+    fn of_item<'a>(item: Item<'a>) -> Option<u64> {
+        match item {
+            Item::Word(word) => Some(word),
+            Item::Bytes(_) => None,
+        }
+    }
+    #[inline(always)]
+    fn guard(_: &Guard) -> &() {
+        &()
     }
     #[inline(always)]
     fn bytes(_: u64) -> usize {
@@ -312,14 +322,18 @@ impl Codec for Record {
             Encoded::Word(_) => None,
         }
     }
-    fn lend(item: &Encoded) -> Option<&[u8]> {
-        match item {
-            Encoded::Bytes(bytes) => Some(bytes),
-            Encoded::Word(_) => None,
-        }
-    }
     fn item<'a>(bytes: Self::Ref<'a>) -> Item<'a> {
         Item::Bytes(bytes)
+    }
+    fn of_item<'a>(item: Item<'a>) -> Option<&'a [u8]> {
+        match item {
+            Item::Bytes(bytes) => Some(bytes),
+            Item::Word(_) => None,
+        }
+    }
+    #[inline(always)]
+    fn guard(pinned: &Guard) -> &Guard {
+        pinned
     }
     fn bytes(bytes: &[u8]) -> usize {
         bytes.len()

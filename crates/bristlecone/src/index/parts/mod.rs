@@ -18,6 +18,7 @@ pub mod separators;
 pub mod slot;
 pub mod split;
 pub mod sync;
+pub mod values;
 pub mod volatile_index;
 pub mod words;
 pub mod zeroed;

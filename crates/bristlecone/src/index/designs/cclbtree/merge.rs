@@ -7,10 +7,10 @@ use super::Core;
 use super::buffer::Locked;
 use super::layout::{Leaf, LeafWord, line_of};
 use crate::index::parts::buffered::tag_of;
-use crate::index::parts::codec::{Codec, KeyCodec};
+use crate::index::parts::codec::KeyCodec;
 use crate::index::parts::slot::bits;
 
-impl<K: KeyCodec, V: Codec, M: Medium> Core<K, V, M> {
+impl<K: KeyCodec, M: Medium> Core<K, M> {
     /// Merges a leaf into its left sibling if it is less than half full and the sibling has space;
     /// then that one into its own left sibling, and so on. Locks are taken from right to left.
     pub(super) fn merge_left<'a>(&'a self, mut right: Locked<'a>, guard: &K::Guard) {

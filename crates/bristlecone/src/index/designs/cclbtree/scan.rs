@@ -17,7 +17,7 @@ use crate::index::parts::words::Words;
 use crate::index::scan::{Leafwise, overlay, value_or_noted};
 use crate::index::{Batch, Scan};
 
-impl<K: KeyCodec, V: Codec, M: Medium> Scan<K, V> for CclBTree<K, V, M> {
+impl<K: KeyCodec, V: Codec, M: Medium> Scan<K, V> for CclBTree<K, M> {
     fn scan_forward(&self, bounds: (Bound<K::Ref<'_>>, Bound<K::Ref<'_>>), into: &mut Batch<K, V>) -> bool {
         self.ascend(bounds, into)
     }
@@ -27,7 +27,7 @@ impl<K: KeyCodec, V: Codec, M: Medium> Scan<K, V> for CclBTree<K, V, M> {
     }
 }
 
-impl<K: KeyCodec, V: Codec, M: Medium> Leafwise<K, V> for Core<K, V, M> {
+impl<K: KeyCodec, M: Medium> Leafwise<K> for Core<K, M> {
     // Leaves are small: they are processed before a line arrives that was prefetched one leaf ago.
     const AHEAD: usize = 6;
     const ITEMS_AHEAD: usize = 3;
@@ -98,7 +98,7 @@ impl<K: KeyCodec, V: Codec, M: Medium> Leafwise<K, V> for Core<K, V, M> {
 
     #[inline(always)]
     fn prefetch_value(&self, word: u64) {
-        V::prefetch(&self.values, word);
+        self.values.prefetch(word);
     }
 
     #[inline(always)]
@@ -107,7 +107,7 @@ impl<K: KeyCodec, V: Codec, M: Medium> Leafwise<K, V> for Core<K, V, M> {
     }
 
     #[inline(always)]
-    fn value_at<'a>(
+    fn value_at<'a, V: Codec>(
         &'a self,
         word: u64,
         guard: &'a V::Guard,

@@ -6,10 +6,10 @@ use super::LodgeTree;
 use super::layout::LeafWord;
 use super::node::Entry;
 use super::places::NodeRef;
-use crate::index::parts::codec::{Codec, KeyCodec};
+use crate::index::parts::codec::KeyCodec;
 use crate::index::{Inspect, TreeStats};
 
-impl<K: KeyCodec, V: Codec, M: Medium> Inspect for LodgeTree<K, V, M> {
+impl<K: KeyCodec, M: Medium> Inspect for LodgeTree<K, M> {
     fn len(&self) -> Result<u64> {
         self.count_all();
         Ok(self.len.sum())
@@ -83,7 +83,7 @@ impl<K: KeyCodec, V: Codec, M: Medium> Inspect for LodgeTree<K, V, M> {
     }
 }
 
-impl<K: KeyCodec, V: Codec, M: Medium> LodgeTree<K, V, M> {
+impl<K: KeyCodec, M: Medium> LodgeTree<K, M> {
     /// Verifies that keys are unique and lie within the leaf's range; returns their number.
     fn verify_leaf(
         &self,

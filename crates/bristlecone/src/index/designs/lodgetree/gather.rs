@@ -8,7 +8,7 @@ use super::buffer::Buffered;
 use super::layout::Slots;
 use super::node::{Entry, Locked};
 use crate::index::parts::buffered::{Hint, InLeaf, Pending};
-use crate::index::parts::codec::{Codec, KeyCodec};
+use crate::index::parts::codec::KeyCodec;
 
 /// All items for one leaf, which are merged into it only together.
 #[derive(Clone, Copy, Debug)]
@@ -85,7 +85,7 @@ impl Gathered {
     }
 }
 
-impl<K: KeyCodec, V: Codec, M: Medium> LodgeTree<K, V, M> {
+impl<K: KeyCodec, M: Medium> LodgeTree<K, M> {
     /// Gathers the items buffered for a leaf, except the item `except`.
     pub(super) fn gather(
         &self,

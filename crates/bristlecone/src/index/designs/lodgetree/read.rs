@@ -16,29 +16,33 @@ use crate::index::parts::optimistic_lock::Stale;
 use crate::index::parts::slot::bits;
 use crate::index::{Read, get_in_leaf};
 
-impl<K: KeyCodec, V: Codec, M: Medium> Read<K, V> for LodgeTree<K, V, M> {
+impl<K: KeyCodec, V: Codec, M: Medium> Read<K, V> for LodgeTree<K, M> {
     fn get(&self, key: K::Ref<'_>, show: &mut dyn FnMut(V::Ref<'_>)) -> Result<bool> {
-        let found = self.read(key, &mut *show)?;
+        let found = self.read::<V, _>(key, &mut *show)?;
         match found {
-            None if K::has_damage(&self.keys) => get_in_leaf(self, key, show),
+            None if K::has_damage(&self.keys) => get_in_leaf::<K, V>(self, key, show),
             found => Ok(found.is_some()),
         }
     }
 }
 
-impl<K: KeyCodec, V: Codec, M: Medium> LodgeTree<K, V, M> {
+impl<K: KeyCodec, M: Medium> LodgeTree<K, M> {
     /// Looks up `key`. Calls `f` with the value before a thread can reuse it.
     #[inline(always)]
-    pub(super) fn read<R>(&self, key: K::Ref<'_>, f: impl FnOnce(V::Ref<'_>) -> R) -> Result<Option<R>> {
+    pub(super) fn read<V: Codec, R>(
+        &self,
+        key: K::Ref<'_>,
+        f: impl FnOnce(V::Ref<'_>) -> R,
+    ) -> Result<Option<R>> {
         if self.nodes.have_default_layout() {
-            self.read_as::<true, R>(key, f)
+            self.read_as::<true, V, R>(key, f)
         } else {
-            self.read_as::<false, R>(key, f)
+            self.read_as::<false, V, R>(key, f)
         }
     }
 
     #[inline(always)]
-    fn read_as<const DEFAULT: bool, R>(
+    fn read_as<const DEFAULT: bool, V: Codec, R>(
         &self,
         key: K::Ref<'_>,
         f: impl FnOnce(V::Ref<'_>) -> R,
@@ -65,7 +69,7 @@ impl<K: KeyCodec, V: Codec, M: Medium> LodgeTree<K, V, M> {
                 drop(locked);
                 let mut words = found.key.iter().chain(&similar);
                 words.try_for_each(|word| K::verify_held(&self.keys, *word, &key_guard))?;
-                let show = |value| Ok(f(V::read_verified(&self.values, value, &value_guard)?));
+                let show = |value| Ok(f(V::read_verified(&self.values.records, value, &value_guard)?));
                 return found.value.map(show).transpose();
             }
         }

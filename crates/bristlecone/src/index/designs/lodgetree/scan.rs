@@ -36,7 +36,7 @@ fn until_probed<T>(look: impl Fn(u32) -> Option<T>) -> T {
     looks.expect("a reader that locks is a reader that sees")
 }
 
-impl<K: KeyCodec, V: Codec, M: Medium> Scan<K, V> for LodgeTree<K, V, M> {
+impl<K: KeyCodec, V: Codec, M: Medium> Scan<K, V> for LodgeTree<K, M> {
     /// Between two leaves the batch keeps the low fence of the next one.
     fn scan_forward(&self, bounds: Bounds<'_, '_, K>, into: &mut Batch<K, V>) -> bool {
         let guards = (K::pin(), V::pin());
@@ -63,7 +63,7 @@ impl<K: KeyCodec, V: Codec, M: Medium> Scan<K, V> for LodgeTree<K, V, M> {
             };
             let probe = until_probed(look);
             into.entries.clear();
-            let read = self.readers(&guards, into.lenient);
+            let read = self.readers::<V>(&guards, into.lenient);
             let wanted = (from, shorten::<K>(bounds.1));
             if !into.lenient
                 && let Err(error) = self.verify_fences(Some(key), probe.fence, &guards.0)
@@ -110,7 +110,7 @@ impl<K: KeyCodec, V: Codec, M: Medium> Scan<K, V> for LodgeTree<K, V, M> {
             };
             let probe = until_probed(look);
             into.entries.clear();
-            let read = self.readers(&guards, into.lenient);
+            let read = self.readers::<V>(&guards, into.lenient);
             let wanted = (shorten::<K>(bounds.0), to);
             let bound = match to {
                 Bound::Included(key) | Bound::Excluded(key) => Some(key),
@@ -135,7 +135,7 @@ impl<K: KeyCodec, V: Codec, M: Medium> Scan<K, V> for LodgeTree<K, V, M> {
     }
 }
 
-impl<K: KeyCodec, V: Codec, M: Medium> LodgeTree<K, V, M> {
+impl<K: KeyCodec, M: Medium> LodgeTree<K, M> {
     /// Verifies the checksums of the fences of the node that a key leads to, or of the last one, and
     /// of the fence where a scan continues: a damaged one leads to another leaf.
     fn verify_fences(&self, key: Option<K::Ref<'_>>, next: u64, guard: &K::Guard) -> Result<()> {
@@ -165,7 +165,7 @@ impl<K: KeyCodec, V: Codec, M: Medium> LodgeTree<K, V, M> {
     /// is `lenient`.
     #[inline(always)]
     #[allow(clippy::type_complexity, reason = "three closures")]
-    fn readers<'a>(
+    fn readers<'a, V: Codec>(
         &'a self,
         guards: &'a (K::Guard, V::Guard),
         lenient: bool,
@@ -260,10 +260,10 @@ impl<K: KeyCodec, V: Codec, M: Medium> LodgeTree<K, V, M> {
         let mut words = Words::default();
         let slots = self.pool.words(slot_offset(entry.leaf, 0), 2 * self.slots);
         words.copy(self.medium(), 0, slots, u64::from(entry.slots.bitmap & self.slots_mask()));
-        if !(K::INLINE && V::INLINE) {
+        if !(K::INLINE && self.values.are_words()) {
             words.iter().for_each(|(_, [key, value])| {
                 K::prefetch(&self.keys, key);
-                V::prefetch(&self.values, value);
+                self.values.prefetch(value);
             });
         }
         let mut buffered = [(0, 0, false); NODE_SLOTS_MAX];

@@ -8,19 +8,20 @@ use bristlecone_pm::sync::Ordering::Relaxed;
 use bristlecone_pm::sync::epoch;
 use bristlecone_pm::{
     ChunkRange, Durable, Error, Flushed, LINE_BYTES, Manifest, ManifestReader, Medium, Memory, Persist,
-    PoolFile, RecordSpec, Records, Result, SlotKind, TreeEntry, Word,
+    PoolFile, RecordSpec, Records, Result, SlotKind, Word,
 };
 
 use super::layout::{EMPTY, Header, SLOTS_MAX, STAMP_END, State, Stored};
 use super::leaf::TAG_WORDS;
 use super::meta::{Tag, Tags};
 use super::{NbTree, NbTreeOptions};
-use crate::index::parts::codec::{Codec, KeyCodec};
+use crate::index::parts::codec::KeyCodec;
 use crate::index::parts::counter::Counter;
 use crate::index::parts::recovery::{KeyEnds, Survivor, each, index_over};
 use crate::index::parts::slot::{Slot, bits};
+use crate::index::parts::values::Values;
 use crate::index::parts::volatile_index::VolatileIndex;
-use crate::index::{Open, SalvageSink};
+use crate::index::{Described, Open, Salvage, SalvageSink};
 
 /// The set of fingerprint bytes seen so far, which distinguishes most keys of a leaf.
 #[derive(Default)]
@@ -54,12 +55,12 @@ impl<K: KeyCodec> Default for Found<K> {
     }
 }
 
-impl<K: KeyCodec, V: Codec, M: Medium> Open<K, V, M> for NbTree<K, V, M> {
+impl<K: KeyCodec, M: Medium> Open<K, M> for NbTree<K, M> {
     type Options = NbTreeOptions;
 
     fn open(
         pool: &Arc<PoolFile<M>>,
-        entry: &TreeEntry,
+        entry: Described<'_>,
         options: NbTreeOptions,
         threads: usize,
     ) -> Result<Self> {
@@ -81,7 +82,7 @@ impl<K: KeyCodec, V: Codec, M: Medium> Open<K, V, M> for NbTree<K, V, M> {
 
     fn resume(
         pool: &Arc<PoolFile<M>>,
-        entry: &TreeEntry,
+        entry: Described<'_>,
         options: NbTreeOptions,
         manifest: &mut ManifestReader<'_>,
     ) -> Option<Self> {
@@ -93,7 +94,7 @@ impl<K: KeyCodec, V: Codec, M: Medium> Open<K, V, M> for NbTree<K, V, M> {
         }
         tree.blocks.resume(manifest)?;
         tree.keys = Records::resume(pool, RecordSpec::new(entry.id, SlotKind::KEY_RECORD), manifest)?;
-        tree.values = Records::resume(pool, RecordSpec::new(entry.id, SlotKind::VALUE_RECORD), manifest)?;
+        tree.values = Values::resume(pool, entry.id, entry.values, manifest)?;
         tree.inner = VolatileIndex::resume(options.inner_bytes as usize, manifest)?;
         tree.leaves.resume(manifest)?;
         tree.saver.opened();
@@ -103,24 +104,26 @@ impl<K: KeyCodec, V: Codec, M: Medium> Open<K, V, M> for NbTree<K, V, M> {
     fn share(&self, manifest: &mut Manifest) -> Option<()> {
         self.save(manifest)
     }
+}
 
+impl<K: KeyCodec, M: Medium> Salvage<K, M> for NbTree<K, M> {
     fn salvage(
         pool: &Arc<PoolFile<M>>,
-        entry: &TreeEntry,
+        entry: Described<'_>,
         options: NbTreeOptions,
-        sink: &mut SalvageSink<'_, K, V>,
+        sink: &mut SalvageSink<'_, K>,
     ) -> Result<()> {
         Self::unrecovered(pool, entry, options, &pool.memory())?.save_items(sink)
     }
 }
 
-impl<K: KeyCodec, V: Codec, M: Medium> Drop for NbTree<K, V, M> {
+impl<K: KeyCodec, M: Medium> Drop for NbTree<K, M> {
     fn drop(&mut self) {
         self.saver.leave(|manifest| self.save(manifest));
     }
 }
 
-impl<K: KeyCodec, V: Codec, M: Medium> NbTree<K, V, M> {
+impl<K: KeyCodec, M: Medium> NbTree<K, M> {
     /// Records the state for the next open, or for followers. Returns `None` while a reader may access a
     /// replaced leaf.
     fn save(&self, manifest: &mut Manifest) -> Option<()> {
@@ -208,7 +211,7 @@ impl<K: KeyCodec, V: Codec, M: Medium> NbTree<K, V, M> {
     /// Prefetches the records of a block's items.
     fn prefetch_records_of(&self, block: u64) {
         let is_live = || matches!(self.header_of(block), Ok((State::Live { .. }, _)));
-        if K::INLINE && V::INLINE || !is_live() {
+        if K::INLINE && self.values.are_words() || !is_live() {
             return;
         }
         for at in 0..self.shape.slots {
@@ -355,11 +358,11 @@ impl<K: KeyCodec, V: Codec, M: Medium> NbTree<K, V, M> {
     /// that it is not a value of this tree.
     fn mark_value(&self, value: u64) -> std::result::Result<(), Option<Error>> {
         match Stored::decode(value) {
-            Stored::Plain(_) if V::INLINE => Ok(()),
+            Stored::Plain(_) if self.values.are_words() => Ok(()),
             Stored::Record(record) => {
-                let fresh = self.values.mark_live(record).map_err(Some)?;
-                let whole =
-                    !V::INLINE || self.values.read(record, &bristlecone_pm::sync::epoch::pin()).len() == 8;
+                let fresh = self.values.records.mark_live(record).map_err(Some)?;
+                let whole = !self.values.are_words()
+                    || self.values.records.read(record, &bristlecone_pm::sync::epoch::pin()).len() == 8;
                 if fresh && whole { Ok(()) } else { Err(None) }
             }
             Stored::Plain(_) | Stored::Sealed(_) | Stored::Empty => Err(None),

@@ -122,11 +122,12 @@ use bristlecone_pm::{Heap, Medium, PoolFile, Records};
 use self::layout::Shape;
 use self::leaf::Leaves;
 use crate::index::options::{Parameters, design_options};
-use crate::index::parts::codec::{Codec, KeyCodec};
+use crate::index::parts::codec::KeyCodec;
 use crate::index::parts::counter::Counter;
 use crate::index::parts::index_saver::IndexSaver;
 use crate::index::parts::no_room::Epochs;
 use crate::index::parts::optimistic_lock::Version;
+use crate::index::parts::values::Values;
 use crate::index::parts::volatile_index::VolatileIndex;
 
 design_options! {
@@ -155,11 +156,11 @@ impl SsTreeOptions {
 }
 
 /// The tree. See the module's protocol.
-pub struct SsTree<K: KeyCodec, V: Codec, M: Medium> {
+pub struct SsTree<K: KeyCodec, M: Medium> {
     pool: Arc<PoolFile<M>>,
     subnodes: Heap<M>,
     keys: Records<M>,
-    values: Records<M>,
+    values: Values<M>,
     shape: Shape,
     moving: bool,
     /// Whether an insert saves a fence by staging its item in the head's line.
@@ -169,10 +170,10 @@ pub struct SsTree<K: KeyCodec, V: Codec, M: Medium> {
     len: Counter,
     epochs: Epochs,
     saver: IndexSaver<M>,
-    codecs: PhantomData<fn() -> (K, V)>,
+    key_codec: PhantomData<fn() -> K>,
 }
 
-impl<K: KeyCodec, V: Codec, M: Medium> SsTree<K, V, M> {
+impl<K: KeyCodec, M: Medium> SsTree<K, M> {
     #[inline(always)]
     fn medium(&self) -> &M {
         self.pool.medium()

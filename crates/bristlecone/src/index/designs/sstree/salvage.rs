@@ -10,19 +10,21 @@ use std::collections::HashSet;
 use std::ops::Bound;
 use std::sync::Arc;
 
-use bristlecone_pm::{ChunkRange, Medium, PoolFile, RecordSpec, Records, Result, SlotKind, TreeEntry};
+use bristlecone_pm::sync::epoch::pin;
+use bristlecone_pm::{ChunkRange, Medium, PoolFile, RecordSpec, Records, Result, SlotKind};
 
 use super::census::Census;
 use super::layout::{END, FREE, Header, LEAF_SLOTS_MAX, SUBNODES, SUBNODES_MAX, Shape, slot_offset, unstage};
-use crate::index::SalvageSink;
-use crate::index::parts::codec::{Codec, KeyCodec};
+use crate::index::parts::codec::KeyCodec;
 use crate::index::parts::slot::{Slot, bits};
+use crate::index::parts::values::Values;
+use crate::index::{Described, SalvageSink};
 
 /// The remains of a tree.
 pub(super) struct DamagedTree<M: Medium> {
     pool: Arc<PoolFile<M>>,
     keys: Records<M>,
-    values: Records<M>,
+    values: Values<M>,
     shape: Shape,
     census: Census,
 }
@@ -53,7 +55,7 @@ struct Item {
 }
 
 impl<M: Medium> DamagedTree<M> {
-    pub fn new(pool: &Arc<PoolFile<M>>, entry: &TreeEntry, shape: Shape) -> Result<Self> {
+    pub fn new(pool: &Arc<PoolFile<M>>, entry: Described<'_>, shape: Shape) -> Result<Self> {
         let slots = pool.chunk_bytes() as usize / shape.subnode_bytes;
         let mut ranges = Vec::new();
         for chunk in pool.chunks_of(entry.id) {
@@ -62,7 +64,7 @@ impl<M: Medium> DamagedTree<M> {
             }
         }
         let keys = Records::open(pool, RecordSpec::new(entry.id, SlotKind::KEY_RECORD))?;
-        let values = Records::open(pool, RecordSpec::new(entry.id, SlotKind::VALUE_RECORD))?;
+        let values = Values::open(pool, entry.id, entry.values)?;
         Ok(Self { pool: Arc::clone(pool), keys, values, shape, census: Census::new(ranges, shape) })
     }
 
@@ -81,7 +83,7 @@ impl<M: Medium> DamagedTree<M> {
     }
 
     /// Passes every plausible item to the sink.
-    pub fn save<K: KeyCodec, V: Codec>(&self, sink: &mut SalvageSink<'_, K, V>) -> Result<()> {
+    pub fn save<K: KeyCodec>(&self, sink: &mut SalvageSink<'_, K>) -> Result<()> {
         for subnode in self.occupied() {
             let next = self.next(subnode);
             if next != END && self.census.name(next, subnode).is_err() {
@@ -118,9 +120,9 @@ impl<M: Medium> DamagedTree<M> {
         }
         // The upper half of an unfinished split is in two leaves, and is misplaced in one.
         for (_, subnode, item) in astray {
-            let guards = (K::pin(), V::pin());
+            let guards = (K::pin(), pin());
             let key = K::read(&self.keys, item.key, &guards.0);
-            if !sink.holds(key, V::read(&self.values, item.value, &guards.1)) {
+            if !sink.holds(key, self.values.read(item.value, &guards.1)) {
                 sink.lost += 1;
                 sink.find(format!("subnode {subnode:#x}"), "a key that does not belong there");
             }
@@ -129,7 +131,7 @@ impl<M: Medium> DamagedTree<M> {
     }
 
     /// Walks the chain of a leaf as far as possible; returns `None` if it has no readable key.
-    fn piece<K: KeyCodec, V: Codec>(&self, head: u64, sink: &mut SalvageSink<'_, K, V>) -> Option<Piece<K>> {
+    fn piece<K: KeyCodec>(&self, head: u64, sink: &mut SalvageSink<'_, K>) -> Option<Piece<K>> {
         let (bitmap, staged) = unstage(self.header(head).bitmap.load(self.pool.medium()));
         let staged = staged.filter(|&bit| bit < LEAF_SLOTS_MAX && self.shape.resident);
         let mut chain = vec![head];
@@ -184,7 +186,7 @@ impl<M: Medium> DamagedTree<M> {
 
     /// Assigns unreferenced subnodes to leaves with a broken chain if their keys lie within the
     /// leaf's range; counts the remaining ones.
-    fn rejoin<K: KeyCodec, V: Codec>(&self, pieces: &mut Vec<Piece<K>>, sink: &mut SalvageSink<'_, K, V>) {
+    fn rejoin<K: KeyCodec>(&self, pieces: &mut Vec<Piece<K>>, sink: &mut SalvageSink<'_, K>) {
         for at in 0..pieces.len() {
             let piece = &pieces[at];
             let beyond = piece.bitmap >> (piece.chain.len() * self.shape.slots);
@@ -212,17 +214,17 @@ impl<M: Medium> DamagedTree<M> {
     }
 
     /// Passes on the items of a leaf, except those whose keys lie beyond the adjacent leaves.
-    fn hand_over<K: KeyCodec, V: Codec>(
+    fn hand_over<K: KeyCodec>(
         &self,
         piece: &Piece<K>,
         order: &[K::Owned],
-        sink: &mut SalvageSink<'_, K, V>,
+        sink: &mut SalvageSink<'_, K>,
         astray: &mut Vec<(usize, u64, Item)>,
     ) -> Result<()> {
         let median = &piece.keys[1];
         let left = order.partition_point(|other| other < median).checked_sub(1).map(|at| &order[at]);
         let right = order.get(order.partition_point(|other| other <= median));
-        let guards = (K::pin(), V::pin());
+        let guards = (K::pin(), pin());
         let limit =
             |median: Option<&K::Owned>| median.map_or(Bound::Unbounded, |key| Bound::Included(key.clone()));
         for item in self.items(piece) {
@@ -234,7 +236,7 @@ impl<M: Medium> DamagedTree<M> {
                 continue;
             }
             let key = K::read(&self.keys, item.key, &guards.0);
-            if let Err(error) = V::verify(&self.values, item.value) {
+            if let Err(error) = self.values.verify(item.value) {
                 sink.lost += 1;
                 sink.find_of_key(key, format!("subnode {subnode:#x}"), error.to_string());
                 continue;
@@ -244,7 +246,7 @@ impl<M: Medium> DamagedTree<M> {
             if below || above {
                 astray.push((item.at, subnode, item));
             } else {
-                sink.keep(key, V::read(&self.values, item.value, &guards.1))?;
+                sink.keep(key, self.values.read(item.value, &guards.1))?;
             }
         }
         Ok(())

@@ -21,7 +21,7 @@ const SLOT_WORDS: usize = size_of::<Slot>() / size_of::<Word>();
 /// aligned.
 const SUBNODE_SLOTS: usize = WORDS_MAX / SUBNODES_MAX;
 
-impl<K: KeyCodec, V: Codec, M: Medium> Scan<K, V> for SsTree<K, V, M> {
+impl<K: KeyCodec, V: Codec, M: Medium> Scan<K, V> for SsTree<K, M> {
     fn scan_forward(&self, bounds: (Bound<K::Ref<'_>>, Bound<K::Ref<'_>>), into: &mut Batch<K, V>) -> bool {
         self.ascend(bounds, into)
     }
@@ -36,12 +36,12 @@ impl<K: KeyCodec, V: Codec, M: Medium> Scan<K, V> for SsTree<K, V, M> {
         visit: &mut Visit<'_, K, V>,
     ) -> Result<()> {
         let mut at = Visiting::default();
-        while visit_leaf(self, bounds, &mut at, visit)?.is_continue() {}
+        while visit_leaf::<K, V, _>(self, bounds, &mut at, visit)?.is_continue() {}
         Ok(())
     }
 }
 
-impl<K: KeyCodec, V: Codec, M: Medium> Leafwise<K, V> for SsTree<K, V, M> {
+impl<K: KeyCodec, M: Medium> Leafwise<K> for SsTree<K, M> {
     #[inline(always)]
     fn inner(&self) -> &VolatileIndex<K> {
         &self.inner
@@ -97,7 +97,7 @@ impl<K: KeyCodec, V: Codec, M: Medium> Leafwise<K, V> for SsTree<K, V, M> {
 
     #[inline(always)]
     fn prefetch_value(&self, word: u64) {
-        V::prefetch(&self.values, word);
+        self.values.prefetch(word);
     }
 
     #[inline(always)]
@@ -106,7 +106,7 @@ impl<K: KeyCodec, V: Codec, M: Medium> Leafwise<K, V> for SsTree<K, V, M> {
     }
 
     #[inline(always)]
-    fn value_at<'a>(
+    fn value_at<'a, V: Codec>(
         &'a self,
         word: u64,
         guard: &'a V::Guard,

@@ -5,7 +5,7 @@ use bristlecone_pm::{Durable, Flushed, Medium, Persist, Result};
 use super::SsTree;
 use super::layout::{END, FINGERPRINT_WORDS, FREE, LEAF_SLOTS_MAX, SUBNODES_MAX, beside_header};
 use super::leaf::{Locked, Tags, View};
-use crate::index::parts::codec::{Codec, KeyCodec};
+use crate::index::parts::codec::KeyCodec;
 use crate::index::parts::slot::bits;
 use crate::index::parts::split::kept;
 
@@ -32,7 +32,7 @@ impl<R: Copy> Part<R> {
     }
 }
 
-impl<K: KeyCodec, V: Codec, M: Medium> SsTree<K, V, M> {
+impl<K: KeyCodec, M: Medium> SsTree<K, M> {
     /// Moves items within a leaf to ascending slots; the first one gets the value `value` if there is one.
     pub(super) fn relocate(
         &self,

@@ -8,7 +8,7 @@ use super::WoTree;
 use super::layout::{SLOT_WORDS_MAX, STATE_SLOTS, State};
 use super::log::{Lane, Record};
 use super::nodes::Locked;
-use crate::index::parts::codec::{Codec, KeyCodec};
+use crate::index::parts::codec::KeyCodec;
 use crate::index::parts::optimistic_lock::Stale;
 
 /// Issue for a leaf whose slot array does not match its bitmap.
@@ -128,7 +128,7 @@ pub(super) struct Found {
     pub value: u64,
 }
 
-impl<K: KeyCodec, V: Codec, M: Medium> WoTree<K, V, M> {
+impl<K: KeyCodec, M: Medium> WoTree<K, M> {
     /// Returns the slots with items, and whether the slot array is valid. Returns `None` if it is not a leaf.
     #[inline(always)]
     pub(super) fn bitmap(&self, leaf: u64) -> Option<(u128, bool)> {

@@ -13,7 +13,7 @@ use bristlecone_pm::{
 };
 
 use super::{LeafLayout, Store};
-use crate::index::parts::codec::{Codec, KeyCodec};
+use crate::index::parts::codec::KeyCodec;
 
 /// Maximum number of retries of a write without space after the log freed something: other threads may take it first.
 const ATTEMPTS: usize = 16;
@@ -189,9 +189,9 @@ impl Backoff {
     /// Returns whether there may be space now, after a failure when the log's reclaim counter was `reclaims`. Calls
     /// `recount` once, first, and `reclaim` only if no other thread has reclaimed meanwhile.
     #[cold]
-    pub fn make_room<L: LeafLayout, K: KeyCodec, V: Codec, M: Medium>(
+    pub fn make_room<L: LeafLayout, K: KeyCodec, M: Medium>(
         &mut self,
-        store: &Store<L, K, V, M>,
+        store: &Store<L, K, M>,
         (log, reclaims): (&TreeLog<M>, u64),
         recount: impl FnOnce() -> bool,
         reclaim: impl FnOnce() -> bool,
@@ -215,6 +215,7 @@ impl Backoff {
                 return true;
             }
         }
-        !std::mem::replace(&mut self.freed, true) && store.epochs.free_retired([&store.keys, &store.values])
+        !std::mem::replace(&mut self.freed, true)
+            && store.epochs.free_retired([&store.keys, &store.values.records])
     }
 }

@@ -8,7 +8,7 @@ use bristlecone_pm::{ChunkRange, Error, LogChunk, LogEntry, Medium, Result};
 
 use super::leaf::set_tag;
 use super::{LeafLayout, Link, Store, TreeLog};
-use crate::index::parts::codec::{Codec, KeyCodec};
+use crate::index::parts::codec::KeyCodec;
 use crate::index::parts::recovery::each;
 use crate::index::parts::slot::bits;
 
@@ -62,7 +62,7 @@ fn corrupted<T>(what: &str, leaf: u64) -> Result<T> {
     Err(Error::corrupted(what, format!("leaf at {leaf:#x}")))
 }
 
-impl<L: LeafLayout, K: KeyCodec, V: Codec, M: Medium> Store<L, K, V, M> {
+impl<L: LeafLayout, K: KeyCodec, M: Medium> Store<L, K, M> {
     /// Follows the chain (recover 1 and 2); returns its leaves in order. `own` computes the design's data from a
     /// leaf's offset, taken slots and stamp.
     pub fn survivors<T: Send>(
@@ -121,13 +121,13 @@ impl<L: LeafLayout, K: KeyCodec, V: Codec, M: Medium> Store<L, K, V, M> {
             self.pool.prefetch_lines(leaf, L::bytes(self.slots));
         }
         if let Some(&(leaf, bitmap)) = leaves.first()
-            && !(K::INLINE && V::INLINE)
+            && !(K::INLINE && self.values.are_words())
         {
             K::prefetch(&self.keys, self.leaf(leaf).fence().load(self.medium()));
             for slot in bits(bitmap) {
                 let cell = self.slot(leaf, slot);
                 K::prefetch(&self.keys, cell.key.load(self.medium()));
-                V::prefetch(&self.values, cell.value.load(self.medium()));
+                self.values.prefetch(cell.value.load(self.medium()));
             }
         }
     }
@@ -157,7 +157,7 @@ impl<L: LeafLayout, K: KeyCodec, V: Codec, M: Medium> Store<L, K, V, M> {
             let cell = self.slot(leaf, slot);
             let key = cell.key.load(medium);
             K::mark_live(&self.keys, key)?;
-            if !V::mark_live(&self.values, cell.value.load(medium))? {
+            if !self.values.mark_live(cell.value.load(medium))? {
                 // The record would be freed twice, or while an item still refers to it.
                 return corrupted("two items referencing one record", leaf);
             }
@@ -217,7 +217,7 @@ impl<L: LeafLayout, K: KeyCodec, V: Codec, M: Medium> Store<L, K, V, M> {
             }
             for Replayed { entry, .. } in of_leaf {
                 K::mark_live(&self.keys, entry.key)?;
-                if !entry.removed && !V::mark_live(&self.values, entry.value)? {
+                if !entry.removed && !self.values.mark_live(entry.value)? {
                     self.verify_arrived(survivors[of_leaf[0].at].slots, entry)?;
                 }
             }

@@ -14,22 +14,24 @@ use std::marker::PhantomData;
 use std::ops::Bound;
 use std::sync::Arc;
 
+use bristlecone_pm::sync::epoch::pin;
 use bristlecone_pm::{
-    Chunk, Error, LogEntry, Medium, PoolFile, RecordSpec, Records, Result, SlotKind, TreeEntry, TreeId,
+    Chunk, Error, LogEntry, Medium, PoolFile, RecordSpec, Records, Result, SlotKind, TreeId,
 };
 
 use super::{LeafLayout, Link, TreeLog};
-use crate::index::SalvageSink;
-use crate::index::parts::codec::{Codec, KeyCodec};
+use crate::index::parts::codec::KeyCodec;
 use crate::index::parts::slot::{Slot, bits};
+use crate::index::parts::values::Values;
+use crate::index::{Described, SalvageSink};
 
 /// Passes every plausible item of a damaged tree to the sink. Its leaves have `slots` slots; chunks of its log
 /// have `entries` entries, or as many as fit.
-pub fn salvage<L: LeafLayout, K: KeyCodec, V: Codec, M: Medium>(
+pub fn salvage<L: LeafLayout, K: KeyCodec, M: Medium>(
     pool: &Arc<PoolFile<M>>,
-    entry: &TreeEntry,
+    entry: Described<'_>,
     (slots, log_entries): (u64, u64),
-    sink: &mut SalvageSink<'_, K, V>,
+    sink: &mut SalvageSink<'_, K>,
 ) -> Result<()> {
     let (log, chunks) = TreeLog::open(pool, entry.id, log_entries);
     for violation in chunks.iter().filter_map(|chunk| log.violation(chunk)) {
@@ -38,7 +40,7 @@ pub fn salvage<L: LeafLayout, K: KeyCodec, V: Codec, M: Medium>(
     let relics = Relics::<L, M> {
         pool,
         keys: &Records::open(pool, RecordSpec::new(entry.id, SlotKind::KEY_RECORD))?,
-        values: &Records::open(pool, RecordSpec::new(entry.id, SlotKind::VALUE_RECORD))?,
+        values: &Values::open(pool, entry.id, entry.values)?,
         first: pool.anchor(entry.id).load(pool.medium()),
         slots: slots as usize,
         places: Places::of(pool, entry.id, L::KIND, L::bytes(slots as usize) as u64),
@@ -66,7 +68,7 @@ struct Relic {
 struct Relics<'a, L, M: Medium> {
     pool: &'a PoolFile<M>,
     keys: &'a Records<M>,
-    values: &'a Records<M>,
+    values: &'a Values<M>,
     /// Offset of the first leaf, which has no fence.
     first: u64,
     /// Number of slots of a leaf.
@@ -131,9 +133,9 @@ fn at(leaf: u64) -> String {
 
 impl<L: LeafLayout, M: Medium> Relics<'_, L, M> {
     /// Passes every plausible item to the sink.
-    fn save<K: KeyCodec, V: Codec>(mut self, sink: &mut SalvageSink<'_, K, V>) -> Result<()> {
-        let chain = self.chain::<K, V>(sink);
-        let entries = self.entries::<K, V>(sink);
+    fn save<K: KeyCodec>(mut self, sink: &mut SalvageSink<'_, K>) -> Result<()> {
+        let chain = self.chain(sink);
+        let entries = self.entries::<K>(sink);
         if chain.first().map_or(0, |member| member.offset) != self.first {
             let root = format!("{:#x} is not the first leaf's offset", self.first);
             sink.find("root in the directory".to_owned(), root);
@@ -158,10 +160,7 @@ impl<L: LeafLayout, M: Medium> Relics<'_, L, M> {
     }
 
     /// Returns the newest entry of each key.
-    fn entries<K: KeyCodec, V: Codec>(
-        &mut self,
-        sink: &mut SalvageSink<'_, K, V>,
-    ) -> BTreeMap<K::Owned, LogEntry> {
+    fn entries<K: KeyCodec>(&mut self, sink: &mut SalvageSink<'_, K>) -> BTreeMap<K::Owned, LogEntry> {
         let mut newest = BTreeMap::<K::Owned, LogEntry>::new();
         let guard = K::pin();
         let mut damaged = 0;
@@ -194,7 +193,7 @@ impl<L: LeafLayout, M: Medium> Relics<'_, L, M> {
     }
 
     /// Returns the leaves in order.
-    fn chain<K: KeyCodec, V: Codec>(&self, sink: &mut SalvageSink<'_, K, V>) -> Vec<Member<K>> {
+    fn chain<K: KeyCodec>(&self, sink: &mut SalvageSink<'_, K>) -> Vec<Member<K>> {
         let mut seen = HashSet::new();
         let mut chain: Vec<Member<K>> = Vec::new();
         let mut next = self.first;
@@ -210,7 +209,7 @@ impl<L: LeafLayout, M: Medium> Relics<'_, L, M> {
                     sink.find(from, format!("leads back to {next:#x}"));
                     break;
                 }
-                let low = if chain.is_empty() { None } else { self.low::<K, V>(next, &relic, &chain, sink) };
+                let low = if chain.is_empty() { None } else { self.low(next, &relic, &chain, sink) };
                 if low.is_none() && !chain.is_empty() {
                     break;
                 }
@@ -228,12 +227,12 @@ impl<L: LeafLayout, M: Medium> Relics<'_, L, M> {
     }
 
     /// Returns the low fence of a leaf, if it is above that of the previous leaf.
-    fn low<K: KeyCodec, V: Codec>(
+    fn low<K: KeyCodec>(
         &self,
         offset: u64,
         relic: &Relic,
         chain: &[Member<K>],
-        sink: &mut SalvageSink<'_, K, V>,
+        sink: &mut SalvageSink<'_, K>,
     ) -> Option<K::Owned> {
         let before = chain.last().and_then(|member| member.low.as_ref());
         let fence = self.key::<K>(relic.fence);
@@ -286,20 +285,20 @@ impl<L: LeafLayout, M: Medium> Relics<'_, L, M> {
     }
 
     /// Passes on the items of a leaf, merged with its log entries.
-    fn save_leaf<K: KeyCodec, V: Codec>(
+    fn save_leaf<K: KeyCodec>(
         &mut self,
         member: &Member<K>,
         end: Option<&K::Owned>,
         adjacent: (Option<&K::Owned>, Option<&K::Owned>),
         entries: BTreeMap<K::Owned, LogEntry>,
-        sink: &mut SalvageSink<'_, K, V>,
+        sink: &mut SalvageSink<'_, K>,
     ) -> Result<()> {
         let relic = self.read(member.offset);
         let span = |from: Option<&K::Owned>, to: Option<&K::Owned>| {
             let from = from.cloned().map_or(Bound::Unbounded, Bound::Included);
             (from, to.cloned().map_or(Bound::Unbounded, Bound::Excluded))
         };
-        let find = |sink: &mut SalvageSink<'_, K, V>, what: &str| {
+        let find = |sink: &mut SalvageSink<'_, K>, what: &str| {
             sink.find_in(span(member.low.as_ref(), end), at(member.offset), what);
         };
         if let Some(violation) = relic.violation {
@@ -343,23 +342,23 @@ impl<L: LeafLayout, M: Medium> Relics<'_, L, M> {
     }
 
     /// Passes on an item if its key is readable.
-    fn keep<K: KeyCodec, V: Codec>(
+    fn keep<K: KeyCodec>(
         &mut self,
         key: u64,
         value: u64,
         place: &str,
-        sink: &mut SalvageSink<'_, K, V>,
+        sink: &mut SalvageSink<'_, K>,
     ) -> Result<()> {
-        if let Err(error) = V::verify(self.values, value) {
+        if let Err(error) = self.values.verify(value) {
             let guard = K::pin();
             sink.lost += 1;
             sink.find_of_key(K::read(self.keys, key, &guard), place.to_owned(), error.to_string());
             return Ok(());
         }
-        if !V::INLINE && self.named.insert(value, key).is_some_and(|other| other != key) {
+        if !self.values.are_words() && self.named.insert(value, key).is_some_and(|other| other != key) {
             sink.find(place.to_owned(), "two items referencing one record");
         }
-        let guards = (K::pin(), V::pin());
-        sink.keep(K::read(self.keys, key, &guards.0), V::read(self.values, value, &guards.1))
+        let guards = (K::pin(), pin());
+        sink.keep(K::read(self.keys, key, &guards.0), self.values.read(value, &guards.1))
     }
 }
