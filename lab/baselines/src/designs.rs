@@ -5,8 +5,7 @@ use std::str::FromStr;
 use std::sync::Arc;
 
 use bristlecone::lab::{
-    self, Codec, ExternalDesign, Index, KeyCodec, PARAMS, Parameters, TreeDesign, design_options,
-    of_words,
+    self, Codec, ExternalDesign, Index, KeyCodec, PARAMS, Parameters, TreeDesign, design_options, of_words,
 };
 use bristlecone::{Design, Error, Key, Medium, Pool, Result, Tree, Value};
 use bristlecone_pm::{PoolFile, TreeEntry};

@@ -32,7 +32,7 @@ pub use self::options::{Allowed, OptionInfo};
 pub use self::salvage::{SalvageSink, SaveTo, Span};
 pub use self::table::{Design, part_of, salvage};
 use crate::index::parts::codec::{Codec, KeyCodec};
-pub use crate::index::parts::values::Form;
+pub use crate::index::parts::items::Form;
 use crate::index::parts::volatile_index::Cursor;
 
 /// The operations of every design, with one trait for each kind. [`crate::Tree`] defines the guarantees after `Ok`,

@@ -4,13 +4,13 @@
 use std::ops::Bound;
 
 use bristlecone_pm::sync::wait::again;
-use bristlecone_pm::{Error, Medium, Records, Result};
+use bristlecone_pm::{Error, Medium, Result};
 
 use crate::index::Batch;
 use crate::index::parts::codec::{Codec, KeyCodec};
+use crate::index::parts::items::{Keys, Values};
 use crate::index::parts::optimistic_lock::Version;
 use crate::index::parts::search::Level;
-use crate::index::parts::values::Values;
 use crate::index::parts::volatile_index::{Cursor, Step, VolatileIndex};
 use crate::index::parts::words::{WORDS_MAX, Words};
 
@@ -320,11 +320,11 @@ pub fn value_or_noted<'g, V: Codec, M: Medium>(
     damage: &mut Option<Error>,
 ) -> V::Ref<'g> {
     if V::INLINE || lenient {
-        return V::read(&values.records, word, guard);
+        return values.read_as::<V>(word, guard);
     }
-    V::read_verified(&values.records, word, guard).unwrap_or_else(|error| {
+    values.read_verified_as::<V>(word, guard).unwrap_or_else(|error| {
         damage.get_or_insert(error);
-        V::read(&values.records, 0, guard)
+        values.read_as::<V>(0, guard)
     })
 }
 
@@ -353,10 +353,10 @@ pub fn succeeds<K: KeyCodec>(key: K::Ref<'_>, to: Bound<K::Ref<'_>>) -> bool {
 
 /// Replaces the leaf's value of a key by the buffered one.
 #[inline(always)]
-pub fn overlay<K: KeyCodec, M: Medium>(keys: &Records<M>, words: &mut Words, key: u64, value: Option<u64>) {
+pub fn overlay<K: KeyCodec, M: Medium>(keys: &Keys<K, M>, words: &mut Words, key: u64, value: Option<u64>) {
     let guard = K::pin();
     let same = |held: u64| {
-        if K::INLINE { held == key } else { K::read(keys, held, &guard) == K::read(keys, key, &guard) }
+        if K::INLINE { held == key } else { keys.read(held, &guard) == keys.read(key, &guard) }
     };
     let held = words.iter().find(|&(_, [held, _])| same(held));
     match (held, value) {

@@ -16,8 +16,8 @@ use std::ops::Bound;
 use std::sync::{Arc, Mutex};
 
 use bristlecone::lab::{
-    Batch, Codec, Described, ExternalDesign, Form, Index, Inline, Inspect, KeyCodec, Open, PARAMS, Parameters, Read, Scan,
-    Swapped, Write, WriteMode, design_options, of_words,
+    Batch, Codec, Described, ExternalDesign, Form, Index, Inline, Inspect, KeyCodec, Open, PARAMS,
+    Parameters, Read, Scan, Swapped, Write, WriteMode, design_options, of_words,
 };
 use bristlecone::{Error, Issue, Medium, Result, TreeStats};
 use bristlecone_pm::sync::wait::lock;

@@ -127,7 +127,7 @@ impl<K: KeyCodec, M: Medium> Core<K, M> {
         if self.values.are_words() {
             return None;
         }
-        let key = K::read(&self.keys, key, guard);
+        let key = self.keys.read(key, guard);
         let slot =
             self.locate_in_leaf(self.leaf(leaf.state().leaf), key, K::fingerprint(key), guard, &|| true);
         slot.ok().flatten().map(|(.., value)| value)
@@ -169,7 +169,7 @@ impl<K: KeyCodec, M: Medium> Core<K, M> {
         let medium = self.medium();
         let state = leaf.state();
         let cells = self.leaf(state.leaf);
-        let key = K::read(&self.keys, change.item.key, guard);
+        let key = self.keys.read(change.item.key, guard);
         let Ok(Some((slot, key, value))) =
             self.locate_in_leaf(cells, key, K::fingerprint(key), guard, &|| true)
         else {

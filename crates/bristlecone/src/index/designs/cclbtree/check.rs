@@ -81,8 +81,7 @@ impl<K: KeyCodec, M: Medium> Core<K, M> {
         }
         let first = cells.slots[0].key.load(self.medium());
         if let Some(fence) = fence
-            && (K::verify(&self.keys, first).is_err()
-                || K::read(&self.keys, first, &guard) != K::borrow(fence))
+            && (self.keys.verify(first).is_err() || self.keys.read(first, &guard) != K::borrow(fence))
         {
             report("slot 0 is not the fence");
         }

@@ -103,7 +103,7 @@ impl<K: KeyCodec, M: Medium> Core<K, M> {
     pub(super) fn let_go_of_key(&self, key: u64) {
         if self.buffers.batch() == 0 {
             // There is no log.
-            return K::retire(&self.keys, key, &K::pin());
+            return self.keys.retire(key, &K::pin());
         }
         let aside = self.log.put_aside(key);
         let enough = aside >= ASIDE_MIN.max(ASIDE_A_LEAF * self.buffers.live());

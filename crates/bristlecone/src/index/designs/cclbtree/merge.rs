@@ -24,7 +24,7 @@ impl<K: KeyCodec, M: Medium> Core<K, M> {
             if live * 2 >= self.slots {
                 return;
             }
-            let fence = K::read(&self.keys, self.leaf(state.leaf).slots[0].key.load(self.medium()), guard);
+            let fence = self.keys.read(self.leaf(state.leaf).slots[0].key.load(self.medium()), guard);
             let Some(mut left) = self.lock_before(fence, guard) else { return };
             if !self.make_room(&mut left, &right, live) {
                 return;

@@ -22,7 +22,7 @@ impl<K: KeyCodec, V: Codec, M: Medium> Read<K, V> for CclBTree<K, M> {
     fn get(&self, key: K::Ref<'_>, show: &mut dyn FnMut(V::Ref<'_>)) -> Result<bool> {
         let found = self.read::<V, _>(key, &mut *show)?;
         match found {
-            None if K::has_damage(&self.keys) => get_in_leaf::<K, V>(self, key, show),
+            None if self.keys.has_damage() => get_in_leaf::<K, V>(self, key, show),
             found => Ok(found.is_some()),
         }
     }
@@ -73,8 +73,8 @@ impl<K: KeyCodec, M: Medium> Core<K, M> {
         guards: (&K::Guard, &V::Guard),
         f: impl FnOnce(V::Ref<'_>) -> R,
     ) -> Result<Option<R>> {
-        found.key.iter().chain(similar).try_for_each(|word| K::verify_held(&self.keys, *word, guards.0))?;
-        found.value.map(|value| Ok(f(V::read_verified(&self.values.records, value, guards.1)?))).transpose()
+        found.key.iter().chain(similar).try_for_each(|word| self.keys.verify_held(*word, guards.0))?;
+        found.value.map(|value| Ok(f(self.values.read_verified_as::<V>(value, guards.1)?))).transpose()
     }
 
     /// Returns the words of all keys that [`locate`](Self::locate) compares with one with this fingerprint.
@@ -139,7 +139,7 @@ impl<K: KeyCodec, M: Medium> Core<K, M> {
             if !K::INLINE && !still() {
                 return Err(Stale);
             }
-            if K::read(&self.keys, word, guard) == K::shorten(key) {
+            if self.keys.read(word, guard) == K::shorten(key) {
                 let value = (!removed).then(|| buffer.slot(at).1);
                 let key = (!removed || pending.is_some()).then_some(word);
                 return Ok(Some(Found { item: pending, key, value, ..Found::default() }));
@@ -168,7 +168,7 @@ impl<K: KeyCodec, M: Medium> Core<K, M> {
             if !K::INLINE && !still() {
                 return Err(Stale);
             }
-            if K::read(&self.keys, word, guard) == K::shorten(key) {
+            if self.keys.read(word, guard) == K::shorten(key) {
                 return Ok(Some((slot, word, item.value.load(medium))));
             }
         }

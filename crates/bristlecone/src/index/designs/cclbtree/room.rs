@@ -105,7 +105,7 @@ impl<K: KeyCodec, M: Medium> Core<K, M> {
     /// Returns an item to be merged into a leaf, with the leaf's slot for its key.
     #[inline(always)]
     pub(super) fn pending(&self, cells: &Leaf, item: Item, guard: &K::Guard) -> Pending {
-        let key = K::read(&self.keys, item.key, guard);
+        let key = self.keys.read(item.key, guard);
         let tag = K::fingerprint(key);
         let slot = self.locate_in_leaf(cells, key, tag, guard, &|| true);
         Pending::of(item, tag, slot.ok().flatten().map(|(slot, ..)| slot))

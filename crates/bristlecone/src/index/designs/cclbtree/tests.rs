@@ -145,11 +145,8 @@ fn items_are_counted_when_a_thread_asks() {
 fn changes_and_removals_need_no_room() {
     let options = CclBTreeOptions { collector_threads: 0, ..CclBTreeOptions::default() };
     let tree = tree(40 << 20, options);
-    let other = testing::tree::<_, _, Tree>(
-        &tree.pool,
-        "u",
-        CclBTreeOptions { batch: 0, leaf_slots: 4, ..options },
-    );
+    let other =
+        testing::tree::<_, _, Tree>(&tree.pool, "u", CclBTreeOptions { batch: 0, leaf_slots: 4, ..options });
     // Leaves nearly fill a chunk, and entries less than one: the leaves that will split must take another
     // one.
     let a_chunk = tree.leaves_per_chunk() as usize - 50;

@@ -46,7 +46,7 @@ impl<K: KeyCodec, M: Medium> Inspect for LodgeTree<K, M> {
                 report("an item of no leaf");
                 return issues;
             }
-            let low = |at: usize| K::owned(K::read(&self.keys, node.fence(at), &guard));
+            let low = |at: usize| K::owned(self.keys.read(node.fence(at), &guard));
             if fence.as_ref().is_some_and(|fence| *fence != low(0)) {
                 report("does not begin where its first leaf does");
             }

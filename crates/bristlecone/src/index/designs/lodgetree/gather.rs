@@ -171,7 +171,7 @@ impl<K: KeyCodec, M: Medium> LodgeTree<K, M> {
     /// Returns the leaf's slot for a key. Its node must be locked.
     #[inline(always)]
     pub(super) fn slot_of(&self, entry: Entry, key: u64, tag: u8, guard: &K::Guard) -> Option<usize> {
-        let key = K::read(&self.keys, key, guard);
+        let key = self.keys.read(key, guard);
         let found = self.locate_in_leaf(entry, key, tag, Hint::Present, guard, &|| true);
         found.ok().flatten().map(|(slot, ..)| slot)
     }

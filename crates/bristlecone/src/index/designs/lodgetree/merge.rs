@@ -94,7 +94,7 @@ impl<K: KeyCodec, M: Medium> LodgeTree<K, M> {
         node.set_entry(left, Entry { slots, ..to });
         node.remove_entry(right);
         self.leaves.free(from.leaf);
-        K::retire(&self.keys, from.fence, guard);
+        self.keys.retire(from.fence, guard);
     }
 
     /// Merges a node with a neighbour: moves its contents to the left one, or takes those of the right
@@ -104,16 +104,16 @@ impl<K: KeyCodec, M: Medium> LodgeTree<K, M> {
         let fence = node.fence(0);
         let first = node.entry(0).leaf == self.first;
         if !first {
-            let fence = K::read(&self.keys, fence, guard);
+            let fence = self.keys.read(fence, guard);
             let left = self.lock_before(fence, guard);
             if self.may_join(&left, &node) && self.leave(fence, &left, &node, guard) {
                 let shift = left.counts().index;
                 return Ok((self.join(left, node), shift));
             }
         }
-        let low = if first { K::least() } else { K::read(&self.keys, fence, guard) };
+        let low = if first { K::least() } else { self.keys.read(fence, guard) };
         let right = self.lock_behind(low, &node, guard).ok_or(())?;
-        let fence = K::read(&self.keys, right.fence(0), guard);
+        let fence = self.keys.read(right.fence(0), guard);
         if !self.may_join(&node, &right) || !self.leave(fence, &node, &right, guard) {
             return Err(());
         }

@@ -20,7 +20,7 @@ impl<K: KeyCodec, V: Codec, M: Medium> Read<K, V> for LodgeTree<K, M> {
     fn get(&self, key: K::Ref<'_>, show: &mut dyn FnMut(V::Ref<'_>)) -> Result<bool> {
         let found = self.read::<V, _>(key, &mut *show)?;
         match found {
-            None if K::has_damage(&self.keys) => get_in_leaf::<K, V>(self, key, show),
+            None if self.keys.has_damage() => get_in_leaf::<K, V>(self, key, show),
             found => Ok(found.is_some()),
         }
     }
@@ -68,8 +68,8 @@ impl<K: KeyCodec, M: Medium> LodgeTree<K, M> {
                 // `f` may write.
                 drop(locked);
                 let mut words = found.key.iter().chain(&similar);
-                words.try_for_each(|word| K::verify_held(&self.keys, *word, &key_guard))?;
-                let show = |value| Ok(f(V::read_verified(&self.values.records, value, &value_guard)?));
+                words.try_for_each(|word| self.keys.verify_held(*word, &key_guard))?;
+                let show = |value| Ok(f(self.values.read_verified_as::<V>(value, &value_guard)?));
                 return found.value.map(show).transpose();
             }
         }
@@ -142,7 +142,7 @@ impl<K: KeyCodec, M: Medium> LodgeTree<K, M> {
             if !K::INLINE && !still() {
                 return Err(Stale);
             }
-            if K::read(&self.keys, buffered.key, guard) == K::shorten(key) {
+            if self.keys.read(buffered.key, guard) == K::shorten(key) {
                 let value = (!buffered.removed).then_some(buffered.value);
                 return Ok(Found {
                     at,
@@ -181,7 +181,7 @@ impl<K: KeyCodec, M: Medium> LodgeTree<K, M> {
             if !still() {
                 return Err(Stale);
             }
-            if K::read(&self.keys, fence, guard) <= K::shorten(key) {
+            if self.keys.read(fence, guard) <= K::shorten(key) {
                 low = middle + 1;
             } else {
                 high = middle;
@@ -210,7 +210,7 @@ impl<K: KeyCodec, M: Medium> LodgeTree<K, M> {
             if !K::INLINE && !still() {
                 return Err(Stale);
             }
-            let equal = K::read(&self.keys, word, guard) == K::shorten(key);
+            let equal = self.keys.read(word, guard) == K::shorten(key);
             Ok(equal.then(|| (slot, word, cell.value.load(medium))))
         };
         let taken = entry.slots.bitmap & self.slots_mask();

@@ -185,7 +185,7 @@ impl<K: KeyCodec, M: Medium> LodgeTree<K, M> {
         // The oldest first, as originally.
         for Replayed { log, entry: LogEntry { key, value, removed, .. }, .. } in entries.iter().rev() {
             let (key, value, removed) = (*key, *value, *removed);
-            let tag = K::fingerprint(K::read(&self.keys, key, &guard));
+            let tag = K::fingerprint(self.keys.read(key, &guard));
             let in_leaf = self.slot_of(leaf.entry, key, tag, &guard).is_some();
             match (in_leaf, removed) {
                 (true, true) => self.len.add(-1),

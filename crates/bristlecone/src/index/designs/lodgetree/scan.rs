@@ -158,7 +158,7 @@ impl<K: KeyCodec, M: Medium> LodgeTree<K, M> {
         });
         // The first leaf has none.
         let fences = fences.into_iter().chain(std::iter::once(next)).filter(|&fence| fence != 0);
-        fences.into_iter().try_for_each(|fence| K::verify_held(&self.keys, fence, guard))
+        fences.into_iter().try_for_each(|fence| self.keys.verify_held(fence, guard))
     }
 
     /// Returns functions that read a key's word, verify its record, and read a value's word, verified unless the caller
@@ -177,8 +177,8 @@ impl<K: KeyCodec, M: Medium> LodgeTree<K, M> {
         let value = move |word, damage: &mut Option<Error>| {
             value_or_noted::<V, M>(&self.values, word, &guards.1, lenient, damage)
         };
-        let verify = |word| K::verify_held(&self.keys, word, &guards.0);
-        (|word| K::read(&self.keys, word, &guards.0), verify, value)
+        let verify = |word| self.keys.verify_held(word, &guards.0);
+        (|word| self.keys.read(word, &guards.0), verify, value)
     }
 
     /// Returns the leaf that holds `key`, and the low fence of the next one. Returns `None` if
@@ -215,7 +215,7 @@ impl<K: KeyCodec, M: Medium> LodgeTree<K, M> {
                 Step::Lost => return None,
             }
         };
-        let further = Some(K::owned(K::read(&self.keys, fence, guard)));
+        let further = Some(K::owned(self.keys.read(fence, guard)));
         // Both nodes were in the observed state when the second one was read.
         still().then_some(Probe { words, further, fence })
     }
@@ -239,7 +239,7 @@ impl<K: KeyCodec, M: Medium> LodgeTree<K, M> {
                 let fence = node.fence(at);
                 still().then_some(())?;
                 // A leaf that begins with the key has nothing before it.
-                let begins = at > 0 && K::read(&self.keys, fence, guard) == K::shorten(key);
+                let begins = at > 0 && self.keys.read(fence, guard) == K::shorten(key);
                 at - usize::from(begins)
             }
         };
@@ -248,7 +248,7 @@ impl<K: KeyCodec, M: Medium> LodgeTree<K, M> {
         self.prefetch_leaf(entry.leaf);
         let words = self.snapshot(node, version, at)?;
         let first = entry.leaf == self.first;
-        let further = (!first).then(|| K::owned(K::read(&self.keys, entry.fence, guard)));
+        let further = (!first).then(|| K::owned(self.keys.read(entry.fence, guard)));
         Some(Probe { words, further, fence: if first { 0 } else { entry.fence } })
     }
 
@@ -262,7 +262,7 @@ impl<K: KeyCodec, M: Medium> LodgeTree<K, M> {
         words.copy(self.medium(), 0, slots, u64::from(entry.slots.bitmap & self.slots_mask()));
         if !(K::INLINE && self.values.are_words()) {
             words.iter().for_each(|(_, [key, value])| {
-                K::prefetch(&self.keys, key);
+                self.keys.prefetch(key);
                 self.values.prefetch(value);
             });
         }

@@ -62,7 +62,7 @@ impl<K: KeyCodec, M: Medium> LodgeTree<K, M> {
         let (lower, upper) = parts.split_at(kept);
 
         let separator = K::separator(greatest(lower).expect("a lower half"), upper[0].key);
-        let (fence, fence_flushed) = match K::write(&self.keys, separator, "lodgetree split.1 fence") {
+        let (fence, fence_flushed) = match self.keys.write(separator, "lodgetree split.1 fence") {
             Ok(written) => written,
             Err(error) => {
                 self.leaves.free(leaf);
@@ -163,7 +163,7 @@ impl<K: KeyCodec, M: Medium> LodgeTree<K, M> {
     /// changes. Returns `Err` if there is no memory for it; nothing has changed then.
     pub(super) fn split_node(&self, node: &Locked<'_>, guard: &K::Guard) -> Result<()> {
         let Counts { index, .. } = node.counts();
-        let fence_at = |at: usize| K::read(&self.keys, node.fence(at), guard);
+        let fence_at = |at: usize| self.keys.read(node.fence(at), guard);
         let now = self.clock.sum() as u32;
         let before = node.splits();
         let interval = now.wrapping_sub(before.last);

@@ -241,8 +241,7 @@ impl Medium for Gate {
 fn a_key_outlives_the_log_that_is_emptied_beside_a_compaction_pass() {
     let [armed, is_waiting, is_open] = [const { AtomicBool::new(false) }; 3];
     let gate = Gate { native: Native::new(Domain::Process), armed, is_waiting, is_open };
-    let tree: LodgeTree<Record, Gate> =
-        testing::tree(&testing::pool(64 << 20, gate), "t", short_logs(1));
+    let tree: LodgeTree<Record, Gate> = testing::tree(&testing::pool(64 << 20, gate), "t", short_logs(1));
     tree.upsert_word(b"goes", 1).unwrap();
     tree.remove_word(b"goes").unwrap();
     tree.upsert_word(b"stays", 2).unwrap();

@@ -17,7 +17,7 @@ impl<K: KeyCodec, M: Medium> Inspect for NbTree<K, M> {
     fn stats(&self) -> Result<TreeStats> {
         let outstanding = self.outstanding();
         let blocks = self.blocks.stats();
-        let records = self.keys.stats().1 + self.values.records.stats().1;
+        let records = self.keys.records.stats().1 + self.values.records.stats().1;
         Ok(TreeStats {
             items: self.len()?,
             leaves: blocks.live_slots.saturating_sub(outstanding),
@@ -55,7 +55,7 @@ impl<K: KeyCodec, M: Medium> Inspect for NbTree<K, M> {
         if live != blocks {
             issues.push(Issue::new("heap", format!("{live} blocks allocated, {blocks} in leaves")));
         }
-        issues.extend(K::check_records(&self.keys, items));
+        issues.extend(self.keys.check_records(items));
         issues.extend(self.values.check_records(items));
         issues
     }
@@ -122,12 +122,12 @@ impl<K: KeyCodec, M: Medium> NbTree<K, M> {
             return Err("an item in a slot that is not taken".to_owned());
         }
         let word = self.slot(leaf, slot).key.load(self.medium());
-        let whole = K::verify(&self.keys, word).and(match Stored::decode(value) {
+        let whole = self.keys.verify(word).and(match Stored::decode(value) {
             Stored::Record(record) => self.values.records.verify(record),
             _ => Ok(()),
         });
         whole.map_err(|error| error.to_string())?;
-        let key = K::read(&self.keys, word, guard);
+        let key = self.keys.read(word, guard);
         if self.candidates(leaf, Tag::of::<K>(key)) >> slot & 1 == 0 {
             return Err("fingerprint differs from its key".to_owned());
         }

@@ -154,7 +154,7 @@ impl<K: KeyCodec, M: Medium> NbTree<K, M> {
             half.tags = tags.of_slots(stay);
             for slot in bits(going & strays) {
                 let (word, value) = (copy.items.key(slot), copy.items.value(slot));
-                let tag = Tag::of::<K>(K::read(&self.keys, word, &pins.key));
+                let tag = Tag::of::<K>(self.keys.read(word, &pins.key));
                 let place = copy.give(slot, at, self.shape, tag) % PLACES;
                 (image[2 * place], image[2 * place + 1]) = (word, value);
             }
@@ -196,7 +196,7 @@ impl<K: KeyCodec, M: Medium> NbTree<K, M> {
     #[inline(always)]
     fn divide(&self, copy: &LeafCopy<K::Ref<'_>>, pins: &Pins<K>) -> (u64, u64) {
         let (mut rights, mut strays) = (0_u64, 0_u64);
-        let key = |slot| K::read(&self.keys, copy.items.key(slot), &pins.key);
+        let key = |slot| self.keys.read(copy.items.key(slot), &pins.key);
         let is_right = |separator, slot| u64::from(K::shorten(separator) <= key(slot));
         let is_stray = |slot| u64::from(self.shape.home(K::hash(key(slot))) != self.shape.line(slot));
         if K::INLINE {
@@ -220,7 +220,7 @@ impl<K: KeyCodec, M: Medium> NbTree<K, M> {
         let mut keys = [new; PLACES];
         let (mut count, mut below) = (0, 0);
         for slot in bits(items.slots) {
-            let key = K::read(&self.keys, items.key(slot), &pins.key);
+            let key = self.keys.read(items.key(slot), &pins.key);
             keys[count % PLACES] = key;
             below += usize::from(key < new);
             count += 1;

@@ -78,7 +78,7 @@ impl<K: KeyCodec, M: Medium> NbTree<K, M> {
     /// Insert 1: returns the word of a new key. Its out-of-line record is durable.
     #[inline(always)]
     fn key_word(&self, key: K::Ref<'_>) -> Result<u64> {
-        let (word, flushed) = K::write(&self.keys, key, "nbtree insert.1")?;
+        let (word, flushed) = self.keys.write(key, "nbtree insert.1")?;
         if !K::INLINE {
             let Durable { .. } = self.medium().fence(flushed, "nbtree insert.1 fence");
         }
@@ -98,7 +98,7 @@ impl<K: KeyCodec, M: Medium> NbTree<K, M> {
     ) -> Joined {
         let medium = self.medium();
         let Some(slot) = self.claim(leaf, seen, tag) else {
-            K::free(&self.keys, word);
+            self.keys.free(word);
             return Joined::Full;
         };
         medium.reached("nbtree insert.2");
@@ -119,7 +119,7 @@ impl<K: KeyCodec, M: Medium> NbTree<K, M> {
                 cell.value.store(medium, EMPTY);
                 self.complete(leaf, cell, token, "nbtree insert.3");
             }
-            K::free(&self.keys, word);
+            self.keys.free(word);
             return instead;
         }
         let Some(token) = token else { return Joined::Slot(slot) };

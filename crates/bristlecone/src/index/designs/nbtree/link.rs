@@ -127,7 +127,7 @@ impl<K: KeyCodec, M: Medium> NbTree<K, M> {
         // A leaf that lost its items had some: their keys lie in its range, and remain until it is removed.
         if let Some(slot) = bits(self.bitmap(leaf) & !FROZEN).next() {
             let word = self.slot(leaf, slot).key.load(self.medium());
-            self.remove_from_index(id, K::read(&self.keys, word, &pins.key), pins);
+            self.remove_from_index(id, self.keys.read(word, &pins.key), pins);
         }
     }
 
@@ -152,7 +152,7 @@ impl<K: KeyCodec, M: Medium> NbTree<K, M> {
         for slot in bits(self.bitmap(leaf) & !FROZEN) {
             let cell = self.slot(leaf, slot);
             if cell.value.load(self.medium()) == SEALED_EMPTY {
-                K::retire(&self.keys, cell.key.load(self.medium()), &pins.key);
+                self.keys.retire(cell.key.load(self.medium()), &pins.key);
             }
         }
     }
@@ -208,7 +208,7 @@ impl<K: KeyCodec, M: Medium> NbTree<K, M> {
     /// Returns the number of blocks, keys and values that only readers keep from being reused.
     fn held(&self) -> u64 {
         let blocks = (self.outstanding.load(Relaxed) as u64).saturating_sub(self.retired.len() as u64);
-        blocks + self.keys.held() + self.values.records.held()
+        blocks + self.keys.records.held() + self.values.records.held()
     }
 
     /// Tries to make space after the `round`th failed write for `key`, by ending epochs or by replacing leaves that
@@ -259,7 +259,7 @@ impl<K: KeyCodec, M: Medium> NbTree<K, M> {
             if leaf.pending.removed() > 0
                 && let Some(slot) = bits(self.bitmap(leaf) & !FROZEN).next()
             {
-                let key = K::read(&self.keys, self.slot(leaf, slot).key.load(self.medium()), &pins.key);
+                let key = self.keys.read(self.slot(leaf, slot).key.load(self.medium()), &pins.key);
                 if self.replace(id, key, &pins).is_err() {
                     break;
                 }

@@ -232,7 +232,7 @@ impl<K: KeyCodec, M: Medium> NbTree<K, M> {
                 // The item most likely belongs to the key: fetch both its records concurrently.
                 self.prefetch_value_of(item.value.load(self.medium()));
             }
-            if K::read(&self.keys, word, guard) == K::shorten(key) {
+            if self.keys.read(word, guard) == K::shorten(key) {
                 return Ok(Some(slot));
             }
             hits &= hits - 1;

@@ -76,8 +76,8 @@ impl<K: KeyCodec, M: Medium> NbTree<K, M> {
             match word {
                 Some(None) if K::INLINE => {}
                 Some(Some(value)) => {
-                    K::verify_held(&self.keys, held, &guards.0)?;
-                    show(at, V::read_verified(&self.values.records, value, &guards.1)?);
+                    self.keys.verify_held(held, &guards.0)?;
+                    show(at, self.values.read_verified_as::<V>(value, &guards.1)?);
                 }
                 _ => _ = Read::<K, V>::get(self, *key, &mut |value| show(at, value))?,
             }

@@ -162,9 +162,7 @@ use std::marker::PhantomData;
 use std::sync::{Arc, Mutex};
 
 use bristlecone_pm::sync::{AtomicU32, AtomicU64, AtomicUsize};
-use bristlecone_pm::{
-    Heap, HeapSpec, Medium, Memory, PoolFile, RecordSpec, Records, Released, Result, SlotKind,
-};
+use bristlecone_pm::{Heap, HeapSpec, Medium, Memory, PoolFile, Released, Result};
 use crossbeam_utils::CachePadded;
 
 use self::layout::Shape;
@@ -174,10 +172,10 @@ use crate::index::options::{Parameters, design_options, experimental};
 use crate::index::parts::codec::KeyCodec;
 use crate::index::parts::counter::Counter;
 use crate::index::parts::index_saver::IndexSaver;
+use crate::index::parts::items::{Keys, Values};
 use crate::index::parts::no_room::{Epochs, Futile};
 use crate::index::parts::optimistic_lock::Version;
 use crate::index::parts::search::Level;
-use crate::index::parts::values::Values;
 use crate::index::parts::volatile_index::VolatileIndex;
 
 design_options! {
@@ -203,7 +201,7 @@ const LOCK_ALL: u64 = 2;
 pub struct NbTree<K: KeyCodec, M: Medium> {
     pool: Arc<PoolFile<M>>,
     blocks: Heap<M>,
-    keys: Records<M>,
+    keys: Keys<K, M>,
     values: Values<M>,
     epochs: Epochs,
     saver: IndexSaver<M>,
@@ -259,7 +257,7 @@ impl<K: KeyCodec, M: Medium> NbTree<K, M> {
                 pool,
                 HeapSpec { tagged: true, ..HeapSpec::new(entry.id, layout::BLOCKS, block_bytes) },
             ),
-            keys: Records::open(pool, RecordSpec::new(entry.id, SlotKind::KEY_RECORD))?,
+            keys: Keys::open(pool, entry.id)?,
             values: Values::open(pool, entry.id, entry.values)?,
             epochs: Epochs::default(),
             saver: IndexSaver::new(pool, &entry),

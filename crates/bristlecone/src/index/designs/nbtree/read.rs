@@ -49,8 +49,8 @@ impl<K: KeyCodec, V: Codec, M: Medium> Read<K, V> for NbTree<K, M> {
                         }
                     }
                     Some(Some(value)) => {
-                        K::verify_held(&self.keys, held, &guards.0)?;
-                        show(V::read_verified(&self.values.records, value, &guards.1)?);
+                        self.keys.verify_held(held, &guards.0)?;
+                        show(self.values.read_verified_as::<V>(value, &guards.1)?);
                         return Ok(true);
                     }
                     None => return self.get_slow::<V>(key, tag, show),
@@ -82,8 +82,8 @@ impl<K: KeyCodec, M: Medium> NbTree<K, M> {
         guard: &K::Guard,
         show: &mut dyn FnMut(V::Ref<'_>),
     ) -> Result<bool> {
-        similar.iter().try_for_each(|word| K::verify_held(&self.keys, *word, guard))?;
-        if K::has_damage(&self.keys) { get_in_leaf::<K, V>(self, key, show) } else { Ok(false) }
+        similar.iter().try_for_each(|word| self.keys.verify_held(*word, guard))?;
+        if self.keys.has_damage() { get_in_leaf::<K, V>(self, key, show) } else { Ok(false) }
     }
 
     /// Returns the word of the value that a value word represents, if there is one. Returns `None` if this needs a
@@ -175,7 +175,7 @@ impl<K: KeyCodec, M: Medium> NbTree<K, M> {
             let Some(value) = word.map(|word| self.verified::<V>(word, &pins)).transpose()?.flatten() else {
                 return self.absent::<V>(key, &similar, &pins.key, show);
             };
-            held.map_or(Ok(()), |word| K::verify_held(&self.keys, word, &pins.key))?;
+            held.map_or(Ok(()), |word| self.keys.verify_held(word, &pins.key))?;
             show(value);
             return Ok(true);
         }
@@ -220,7 +220,7 @@ impl<K: KeyCodec, M: Medium> NbTree<K, M> {
             Stored::Record(record) if V::INLINE => self.boxed(record, true).unwrap_or_default(),
             Stored::Record(record) => record,
         };
-        Some(show(V::read(&self.values.records, word, V::guard(&pins.epoch))))
+        Some(show(self.values.read_as::<V>(word, V::guard(&pins.epoch))))
     }
 
     /// Returns the value that an unsealed word represents, verified.
@@ -231,7 +231,7 @@ impl<K: KeyCodec, M: Medium> NbTree<K, M> {
             Stored::Record(record) if V::INLINE => self.boxed(record, false)?,
             Stored::Record(record) => record,
         };
-        V::read_verified(&self.values.records, word, V::guard(&pins.epoch)).map(Some)
+        self.values.read_verified_as::<V>(word, V::guard(&pins.epoch)).map(Some)
     }
 
     /// Returns a word value that is stored in a record, after verifying the record unless the caller is `lenient`.

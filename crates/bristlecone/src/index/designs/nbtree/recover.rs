@@ -8,7 +8,7 @@ use bristlecone_pm::sync::Ordering::Relaxed;
 use bristlecone_pm::sync::epoch;
 use bristlecone_pm::{
     ChunkRange, Durable, Error, Flushed, LINE_BYTES, Manifest, ManifestReader, Medium, Memory, Persist,
-    PoolFile, RecordSpec, Records, Result, SlotKind, Word,
+    PoolFile, Result, Word,
 };
 
 use super::layout::{EMPTY, Header, SLOTS_MAX, STAMP_END, State, Stored};
@@ -17,9 +17,9 @@ use super::meta::{Tag, Tags};
 use super::{NbTree, NbTreeOptions};
 use crate::index::parts::codec::KeyCodec;
 use crate::index::parts::counter::Counter;
+use crate::index::parts::items::{Keys, Values};
 use crate::index::parts::recovery::{KeyEnds, Survivor, each, index_over};
 use crate::index::parts::slot::{Slot, bits};
-use crate::index::parts::values::Values;
 use crate::index::parts::volatile_index::VolatileIndex;
 use crate::index::{Described, Open, Salvage, SalvageSink};
 
@@ -93,7 +93,7 @@ impl<K: KeyCodec, M: Medium> Open<K, M> for NbTree<K, M> {
             tree.leaving.store(manifest.read_u32()?, Relaxed);
         }
         tree.blocks.resume(manifest)?;
-        tree.keys = Records::resume(pool, RecordSpec::new(entry.id, SlotKind::KEY_RECORD), manifest)?;
+        tree.keys = Keys::resume(pool, entry.id, manifest)?;
         tree.values = Values::resume(pool, entry.id, entry.values, manifest)?;
         tree.inner = VolatileIndex::resume(options.inner_bytes as usize, manifest)?;
         tree.leaves.resume(manifest)?;
@@ -218,7 +218,7 @@ impl<K: KeyCodec, M: Medium> NbTree<K, M> {
             let slot: &Slot = self.pool.at(self.shape.slot(block, at));
             let value = slot.value.load(self.medium());
             if value != EMPTY {
-                K::prefetch(&self.keys, slot.key.load(self.medium()));
+                self.keys.prefetch(slot.key.load(self.medium()));
                 self.prefetch_value_of(value);
             }
         }
@@ -305,7 +305,7 @@ impl<K: KeyCodec, M: Medium> NbTree<K, M> {
                     continue;
                 }
             }
-            let fresh = K::mark_live(&self.keys, word)?;
+            let fresh = self.keys.mark_live(word)?;
             if !fresh {
                 return Err(Error::corrupted(
                     "a key record referenced by two slots",
@@ -313,14 +313,14 @@ impl<K: KeyCodec, M: Medium> NbTree<K, M> {
                 ));
             }
             // Remembered if damaged: the fingerprint is not that of the original key.
-            let _ = K::verify_held(&self.keys, word, &guard);
-            let key = K::read(&self.keys, word, &guard);
+            let _ = self.keys.verify_held(word, &guard);
+            let key = self.keys.read(word, &guard);
             let tag = Tag::of::<K>(key);
             if met.insert(tag)
                 && let Some(first) = self.holder(block, bitmap, key, &guard)
             {
                 // Both were durable before their slots: an invalid one is a damaged other key.
-                K::verify(&self.keys, first).and(K::verify(&self.keys, word))?;
+                self.keys.verify(first).and(self.keys.verify(word))?;
                 found.sealed.push((self.shape.cell(block, at), EMPTY));
                 found.duplicates.push(word);
                 continue;
@@ -372,7 +372,7 @@ impl<K: KeyCodec, M: Medium> NbTree<K, M> {
     /// Returns the word of a key as stored in one of the slots `taken` of a block.
     fn holder(&self, block: u64, taken: u64, key: K::Ref<'_>, guard: &K::Guard) -> Option<u64> {
         let word_at = |at| self.pool.at::<Slot>(self.shape.slot(block, at)).key.load(self.medium());
-        bits(taken).map(word_at).find(|word| K::read(&self.keys, *word, guard) == K::shorten(key))
+        bits(taken).map(word_at).find(|word| self.keys.read(*word, guard) == K::shorten(key))
     }
 
     /// Recover 1 and 2, in any order: the contents of a copy's cells remain until its block is reused, and
@@ -395,7 +395,7 @@ impl<K: KeyCodec, M: Medium> NbTree<K, M> {
             let Durable { .. } = medium.fence(flushed, "nbtree recover.3");
         }
         for &key in &found.duplicates {
-            K::free(&self.keys, key);
+            self.keys.free(key);
         }
     }
 

@@ -128,7 +128,7 @@ impl<K: KeyCodec, M: bristlecone_pm::Medium> NbTree<K, M> {
             Stored::Plain(_) if self.values.are_words() => {}
             Stored::Plain(_) | Stored::Sealed(_) => return Err(broken("an invalid value word")),
         }
-        K::verify(&self.keys, key)?;
+        self.keys.verify(key)?;
         Ok(Some(Item { key, value }))
     }
 
@@ -163,7 +163,7 @@ impl<K: KeyCodec, M: bristlecone_pm::Medium> NbTree<K, M> {
             match self.item(block, at, ranges) {
                 Ok(None) => {}
                 Ok(Some(item)) => {
-                    let key = K::read(&self.keys, item.key, &guard);
+                    let key = self.keys.read(item.key, &guard);
                     at_home += usize::from(self.shape.home(K::hash(key)) == self.shape.line(at));
                     keys.push(key);
                 }
@@ -210,7 +210,7 @@ impl<K: KeyCodec, M: bristlecone_pm::Medium> NbTree<K, M> {
         let pins = Pins::<K>::new();
         let mut range: Option<(K::Ref<'_>, K::Ref<'_>)> = None;
         for item in self.items_in(*block, ranges).flatten() {
-            let key = K::read(&self.keys, item.key, &pins.key);
+            let key = self.keys.read(item.key, &pins.key);
             if self.is_between(key, left, right) {
                 range = Some(range.map_or((key, key), |(low, high)| (low.min(key), high.max(key))));
                 self.value_of(item.value, &pins).map(|value| sink.keep(key, value)).transpose()?;
@@ -243,7 +243,7 @@ impl<K: KeyCodec, M: bristlecone_pm::Medium> NbTree<K, M> {
         let medians = [right.checked_sub(1), Some(right)].map(|at| Some(&leaves.get(at?)?.median));
         let mut taken = 0_u64;
         for item in self.items_in(piece.block, ranges).flatten() {
-            let key = K::read(&self.keys, item.key, &pins.key);
+            let key = self.keys.read(item.key, &pins.key);
             let at = right_of(key);
             let beside = [at.checked_sub(1), Some(at)].map(|at| leaves.get(at?)?.range.as_ref());
             let covered = beside.into_iter().flatten().any(|(low, high)| {

@@ -176,7 +176,7 @@ impl<K: KeyCodec, M: Medium> NbTree<K, M> {
         let medium = self.medium();
         let (right, at) = copy.place(slot).unwrap_or_else(|| {
             let word = self.slot(leaf, slot).key.load(medium);
-            let key = K::read(&self.keys, word, &pins.key);
+            let key = self.keys.read(word, &pins.key);
             let right = copy.separator.is_some_and(|separator| K::shorten(separator) <= K::shorten(key));
             let right = usize::from(right);
             // The old leaf has as many slots as each of the halves, so there is space.

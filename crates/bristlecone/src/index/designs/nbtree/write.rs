@@ -112,7 +112,7 @@ impl<K: KeyCodec, M: Medium> NbTree<K, M> {
         if !K::INLINE || !V::INLINE || mode == WriteMode::New || self.locking() != 0 {
             return None;
         }
-        let (value, _) = V::write(&self.values.records, value, "nbtree update.1").ok()?;
+        let (value, _) = self.values.write_as::<V>(value, "nbtree update.1").ok()?;
         let value = Stored::plain(value)?;
         let at = self.confirm(target.probe.take()?, pins)?;
         if let Some(slot) = at.slot {
@@ -129,7 +129,7 @@ impl<K: KeyCodec, M: Medium> NbTree<K, M> {
         if at.is_frozen() {
             return None;
         }
-        let (word, _) = K::write(&self.keys, key, "nbtree insert.1").ok()?;
+        let (word, _) = self.keys.write(key, "nbtree insert.1").ok()?;
         let item = NewItem { key, word, tag: target.tag, value: Some(value) };
         match self.join(at.leaf, at.seen, item, complete, pins) {
             Joined::Item => Some(Outcome { old: EMPTY, changed: true }),

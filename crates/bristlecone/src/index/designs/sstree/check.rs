@@ -16,7 +16,7 @@ impl<K: KeyCodec, M: Medium> Inspect for SsTree<K, M> {
 
     fn stats(&self) -> Result<TreeStats> {
         let subnodes = self.subnodes.stats();
-        let records = self.keys.stats().1 + self.values.records.stats().1;
+        let records = self.keys.records.stats().1 + self.values.records.stats().1;
         Ok(TreeStats {
             items: self.len()?,
             leaves: self.leaves.live() as u64,
@@ -47,7 +47,7 @@ impl<K: KeyCodec, M: Medium> Inspect for SsTree<K, M> {
         if live != subnodes {
             issues.push(Issue::new("heap", format!("{live} subnodes allocated, {subnodes} in leaves")));
         }
-        issues.extend(K::check_records(&self.keys, items));
+        issues.extend(self.keys.check_records(items));
         issues.extend(self.values.check_records(items));
         issues
     }
@@ -75,7 +75,7 @@ impl<K: KeyCodec, M: Medium> SsTree<K, M> {
         for (at, slot) in view.items(self.shape) {
             let word = self.slot(view.subnodes[at], slot).key.load(self.medium());
             let guard = K::pin();
-            let tag = K::fingerprint(K::read(&self.keys, word, &guard));
+            let tag = K::fingerprint(self.keys.read(word, &guard));
             let found = if at == 0 || self.shape.resident {
                 leaf.probe(self.leaves.level, tag) >> (at * self.shape.slots + slot) & 1
             } else {
@@ -99,11 +99,11 @@ impl<K: KeyCodec, M: Medium> SsTree<K, M> {
         let guard = K::pin();
         let mut keys = Vec::new();
         for (_, (key, value)) in self.words(id) {
-            if let Err(error) = K::verify(&self.keys, key).and(self.values.verify(value)) {
+            if let Err(error) = self.keys.verify(key).and(self.values.verify(value)) {
                 issues.push(Issue::new(format!("leaf {id}"), error.to_string()));
                 return;
             }
-            keys.push(K::read(&self.keys, key, &guard));
+            keys.push(self.keys.read(key, &guard));
         }
         keys.sort_unstable();
         let disorder = keys.windows(2).any(|pair| pair[0] >= pair[1]);

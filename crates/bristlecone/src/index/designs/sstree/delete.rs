@@ -31,8 +31,8 @@ impl<K: KeyCodec, M: Medium> SsTree<K, M> {
             }
             None => self.clear_last(id, leaf, found, key, &guards.0),
         }
-        K::retire(&self.keys, found.key, &guards.0);
-        V::retire(&self.values.records, found.value, &guards.1);
+        self.keys.retire(found.key, &guards.0);
+        self.values.retire_as::<V>(found.value, &guards.1);
         self.len.add(-1);
         self.pool.health()?;
         Ok(Ok(old))

@@ -58,8 +58,8 @@ impl<K: KeyCodec, M: Medium> SsTree<K, M> {
                 Some(None) if K::INLINE => {}
                 // The words were read while the leaf was valid; while pinned, their records remain.
                 Some(Some(found)) => {
-                    K::verify_held(&self.keys, found.key, &guards.0)?;
-                    show(at, V::read_verified(&self.values.records, found.value, &guards.1)?);
+                    self.keys.verify_held(found.key, &guards.0)?;
+                    show(at, self.values.read_verified_as::<V>(found.value, &guards.1)?);
                 }
                 _ => _ = Read::<K, V>::get(self, *key, &mut |value| show(at, value))?,
             }
@@ -175,7 +175,7 @@ impl<K: KeyCodec, M: Medium> SsTree<K, M> {
         unsettled: &mut Unsettled<'t, V>,
     ) -> Option<Option<V::Owned>> {
         let medium = self.medium();
-        let (value, _) = V::write(&self.values.records, value, "sstree update.1").ok()?;
+        let (value, _) = self.values.write_as::<V>(value, "sstree update.1").ok()?;
         if let Some(found) = self.find_in(leaf, key) {
             if self.room_to_move(leaf.bitmap(), found.at) != 0 {
                 return None;
@@ -187,7 +187,7 @@ impl<K: KeyCodec, M: Medium> SsTree<K, M> {
         }
         let view = leaf.view();
         let place = view.first_free(self.shape)?;
-        let (key_word, _) = K::write(&self.keys, key, "sstree insert.1 key").ok()?;
+        let (key_word, _) = self.keys.write(key, "sstree insert.1 key").ok()?;
         let item = Item { key: key_word, value, tag: K::fingerprint(key) };
         if self.is_alone(&view, place, &item) {
             return None;

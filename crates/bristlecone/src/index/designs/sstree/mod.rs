@@ -117,7 +117,7 @@ mod write;
 use std::marker::PhantomData;
 use std::sync::Arc;
 
-use bristlecone_pm::{Heap, Medium, PoolFile, Records};
+use bristlecone_pm::{Heap, Medium, PoolFile};
 
 use self::layout::Shape;
 use self::leaf::Leaves;
@@ -125,9 +125,9 @@ use crate::index::options::{Parameters, design_options};
 use crate::index::parts::codec::KeyCodec;
 use crate::index::parts::counter::Counter;
 use crate::index::parts::index_saver::IndexSaver;
+use crate::index::parts::items::{Keys, Values};
 use crate::index::parts::no_room::Epochs;
 use crate::index::parts::optimistic_lock::Version;
-use crate::index::parts::values::Values;
 use crate::index::parts::volatile_index::VolatileIndex;
 
 design_options! {
@@ -159,7 +159,7 @@ impl SsTreeOptions {
 pub struct SsTree<K: KeyCodec, M: Medium> {
     pool: Arc<PoolFile<M>>,
     subnodes: Heap<M>,
-    keys: Records<M>,
+    keys: Keys<K, M>,
     values: Values<M>,
     shape: Shape,
     moving: bool,

@@ -36,16 +36,16 @@ impl<K: KeyCodec, V: Codec, M: Medium> Read<K, V> for SsTree<K, M> {
             match self.locate(leaf, key, tag, &key_guard, still) {
                 Ok(Some(found)) if still() => {
                     // The words were read while the leaf was valid; while pinned, their records remain.
-                    K::verify_held(&self.keys, found.key, &key_guard)?;
-                    show(V::read_verified(&self.values.records, found.value, &value_guard)?);
+                    self.keys.verify_held(found.key, &key_guard)?;
+                    show(self.values.read_verified_as::<V>(found.value, &value_guard)?);
                     return Ok(true);
                 }
                 Ok(None) if K::INLINE && still() => return Ok(false),
                 Ok(None) if !K::INLINE => {
                     let similar = self.similar(leaf, tag);
                     if still() {
-                        similar.iter().try_for_each(|word| K::verify_held(&self.keys, *word, &key_guard))?;
-                        let is_absent = !K::has_damage(&self.keys);
+                        similar.iter().try_for_each(|word| self.keys.verify_held(*word, &key_guard))?;
+                        let is_absent = !self.keys.has_damage();
                         return if is_absent { Ok(false) } else { get_in_leaf::<K, V>(self, key, show) };
                     }
                 }
@@ -156,7 +156,7 @@ impl<K: KeyCodec, M: Medium> SsTree<K, M> {
             // The item most likely belongs to the key: fetch both its records concurrently.
             self.values.prefetch(item.value.load(self.medium()));
         }
-        Ok((K::read(&self.keys, word, guard) == K::shorten(key)).then(|| {
+        Ok((self.keys.read(word, guard) == K::shorten(key)).then(|| {
             let value = item.value.load(self.medium());
             Found { at, slot, key: word, value }
         }))

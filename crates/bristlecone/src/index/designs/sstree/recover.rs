@@ -7,8 +7,8 @@ use std::sync::Arc;
 
 use bristlecone_pm::sync::Ordering::Relaxed;
 use bristlecone_pm::{
-    Durable, Error, Heap, HeapSpec, Manifest, ManifestReader, Medium, Memory, Persist, PoolFile, RecordSpec,
-    Records, Result, SlotKind, TreeEntry,
+    Durable, Error, Heap, HeapSpec, Manifest, ManifestReader, Medium, Memory, Persist, PoolFile, Result,
+    TreeEntry,
 };
 
 use super::census::Census;
@@ -19,10 +19,10 @@ use super::{SsTree, SsTreeOptions};
 use crate::index::parts::codec::KeyCodec;
 use crate::index::parts::counter::Counter;
 use crate::index::parts::index_saver::IndexSaver;
+use crate::index::parts::items::{Keys, Values};
 use crate::index::parts::no_room::Epochs;
 use crate::index::parts::recovery::{KeyEnds, Survivor, each, index_over};
 use crate::index::parts::slot::{Slot, bits};
-use crate::index::parts::values::Values;
 use crate::index::parts::volatile_index::VolatileIndex;
 use crate::index::{Described, Open, Salvage, SalvageSink};
 
@@ -45,7 +45,7 @@ impl<K: KeyCodec, M: Medium> Open<K, M> for SsTree<K, M> {
             options,
             Parts {
                 subnodes: Self::heap(pool, &entry, options),
-                keys: Records::open(pool, RecordSpec::new(entry.id, SlotKind::KEY_RECORD))?,
+                keys: Keys::open(pool, entry.id)?,
                 values: Values::open(pool, entry.id, entry.values)?,
                 inner: VolatileIndex::new(inner_bytes, 0, &Memory::private())?,
                 leaves: Leaves::new(options.shape(), &memory)?,
@@ -63,7 +63,7 @@ impl<K: KeyCodec, M: Medium> Open<K, M> for SsTree<K, M> {
             index_over(inner_bytes, &survivors, &memory)?
         };
         let items = tree.len.sum();
-        let shared = K::check_records(&tree.keys, items).or_else(|| tree.values.check_records(items));
+        let shared = tree.keys.check_records(items).or_else(|| tree.values.check_records(items));
         if let Some(issue) = shared {
             // The record would be freed twice, or while an item still refers to it.
             return Err(Error::corrupted("two items referencing one record", issue.what));
@@ -87,7 +87,7 @@ impl<K: KeyCodec, M: Medium> Open<K, M> for SsTree<K, M> {
             options,
             Parts {
                 subnodes,
-                keys: Records::resume(pool, RecordSpec::new(entry.id, SlotKind::KEY_RECORD), manifest)?,
+                keys: Keys::resume(pool, entry.id, manifest)?,
                 values: Values::resume(pool, entry.id, entry.values, manifest)?,
                 inner: VolatileIndex::resume(options.inner_bytes as usize, manifest)?,
                 leaves: Leaves::resume(options.shape(), manifest)?,
@@ -117,7 +117,7 @@ impl<K: KeyCodec, M: Medium> Salvage<K, M> for SsTree<K, M> {
 /// The parts of a tree that opening recovers or resumes.
 struct Parts<K: KeyCodec, M: Medium> {
     subnodes: Heap<M>,
-    keys: Records<M>,
+    keys: Keys<K, M>,
     values: Values<M>,
     inner: VolatileIndex<K>,
     leaves: Leaves,
@@ -318,7 +318,7 @@ impl<K: KeyCodec, M: Medium> SsTree<K, M> {
         let cell = self.slot(view.subnodes[at], slot);
         let [key, value] = self.header(head).annex.load(medium);
         if cell.key.load(medium) != key {
-            K::verify(&self.keys, key).and(self.values.verify(value))?;
+            self.keys.verify(key).and(self.values.verify(value))?;
             if view.items(self.shape).any(|place| place != (at, slot) && self.holds(view, place, key)) {
                 return broken("a staged item that stands in another slot");
             }
@@ -353,7 +353,7 @@ impl<K: KeyCodec, M: Medium> SsTree<K, M> {
         }
         for (at, slot) in view.items(self.shape) {
             let item = self.slot(view.subnodes[at % SUBNODES_MAX], slot);
-            K::prefetch(&self.keys, item.key.load(self.medium()));
+            self.keys.prefetch(item.key.load(self.medium()));
             self.values.prefetch(item.value.load(self.medium()));
         }
     }
@@ -368,11 +368,11 @@ impl<K: KeyCodec, M: Medium> SsTree<K, M> {
             let slots: &[Slot] = self.pool.slice(slot_offset(view.subnodes[at], 0), self.shape.slots);
             for slot in bits(view.taken(self.shape, at)) {
                 let word = slots[slot].key.load(medium);
-                K::mark_live(&self.keys, word)?;
+                self.keys.mark_live(word)?;
                 self.values.mark_live(slots[slot].value.load(medium))?;
                 // Remembered if damaged: the fingerprint is not that of the original key.
-                let _ = K::verify_held(&self.keys, word, &guard);
-                let key = K::read(&self.keys, word, &guard);
+                let _ = self.keys.verify_held(word, &guard);
+                let key = self.keys.read(word, &guard);
                 tags.set(at * self.shape.slots + slot, K::fingerprint(key));
                 extent.add(key);
             }
@@ -416,7 +416,7 @@ impl<K: KeyCodec, M: Medium> SsTree<K, M> {
         let mut view = self.leaves.get(left.leaf).view();
         let mut high: Option<K::Ref<'_>> = None;
         for (bit, words) in self.words(left.leaf) {
-            let key = K::read(&self.keys, words.0, &guard);
+            let key = self.keys.read(words.0, &guard);
             if key < K::borrow(&right.low) {
                 high = high.max(Some(key));
             } else if held.contains(&words) {

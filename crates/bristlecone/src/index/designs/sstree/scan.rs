@@ -92,7 +92,7 @@ impl<K: KeyCodec, M: Medium> Leafwise<K> for SsTree<K, M> {
 
     #[inline(always)]
     fn prefetch_key(&self, word: u64) {
-        K::prefetch(&self.keys, word);
+        self.keys.prefetch(word);
     }
 
     #[inline(always)]
@@ -102,7 +102,7 @@ impl<K: KeyCodec, M: Medium> Leafwise<K> for SsTree<K, M> {
 
     #[inline(always)]
     fn key_at<'a>(&'a self, word: u64, guard: &'a K::Guard) -> K::Ref<'a> {
-        K::read(&self.keys, word, guard)
+        self.keys.read(word, guard)
     }
 
     #[inline(always)]
@@ -118,6 +118,6 @@ impl<K: KeyCodec, M: Medium> Leafwise<K> for SsTree<K, M> {
 
     #[inline(always)]
     fn verify_key(&self, word: u64, guard: &K::Guard) -> Result<()> {
-        K::verify_held(&self.keys, word, guard)
+        self.keys.verify_held(word, guard)
     }
 }

@@ -59,7 +59,7 @@ impl<K: KeyCodec, M: Medium> SsTree<K, M> {
             if is_last_of_line {
                 flushed = flushed.and(medium.flush(target, "sstree move.1"));
             }
-            let tag = K::fingerprint(K::read(&self.keys, key, &guard));
+            let tag = K::fingerprint(self.keys.read(key, &guard));
             self.note_fingerprint(leaf, view, *to, tag);
             set |= 1 << (to.0 * self.shape.slots + to.1);
             clear |= 1 << (from.0 * self.shape.slots + from.1);
@@ -79,7 +79,7 @@ impl<K: KeyCodec, M: Medium> SsTree<K, M> {
         for (at, slot) in view.items(self.shape) {
             let item = self.slot(view.subnodes[at], slot);
             let words = (item.key.load(self.medium()), item.value.load(self.medium()));
-            let key = K::read(&self.keys, words.0, guard);
+            let key = self.keys.read(words.0, guard);
             parts[len] = Part { key, words, bit: 1 << (at * self.shape.slots + slot) };
             len += 1;
         }

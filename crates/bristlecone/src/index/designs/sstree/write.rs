@@ -57,7 +57,7 @@ impl<K: KeyCodec, M: Medium> SsTree<K, M> {
     /// Runs a write; if it finds no space, runs it again after readers have released records.
     #[inline(always)]
     fn with_room<R>(&self, write: impl FnMut() -> Result<R>) -> Result<R> {
-        let records = [&self.keys, &self.values.records];
+        let records = [&self.keys.records, &self.values.records];
         let released = || records.iter().any(|records| records.has_released());
         let held = || records.iter().map(|records| records.held()).sum();
         self.epochs.with_room(released, held, write)
@@ -135,7 +135,7 @@ impl<K: KeyCodec, M: Medium> SsTree<K, M> {
     }
 
     pub(super) fn value_of<V: Codec>(&self, found: Found, guard: &V::Guard) -> V::Owned {
-        V::owned(V::read(&self.values.records, found.value, guard))
+        V::owned(self.values.read_as::<V>(found.value, guard))
     }
 
     /// Adds an item that the leaf does not hold; returns `false` if it has no space.
@@ -168,14 +168,14 @@ impl<K: KeyCodec, M: Medium> SsTree<K, M> {
         key: K::Ref<'_>,
         value: V::Ref<'_>,
     ) -> Result<(Item, Flushed)> {
-        let (key_word, key_flushed) = K::write(&self.keys, key, "sstree insert.1 key")?;
-        match V::write(&self.values.records, value, "sstree insert.1 value") {
+        let (key_word, key_flushed) = self.keys.write(key, "sstree insert.1 key")?;
+        match self.values.write_as::<V>(value, "sstree insert.1 value") {
             Ok((value, flushed)) => {
                 let item = Item { key: key_word, value, tag: K::fingerprint(key) };
                 Ok((item, key_flushed.and(flushed)))
             }
             Err(error) => {
-                K::free(&self.keys, key_word);
+                self.keys.free(key_word);
                 Err(error)
             }
         }
@@ -338,7 +338,7 @@ impl<K: KeyCodec, M: Medium> SsTree<K, M> {
         guard: &V::Guard,
     ) -> Result<()> {
         let medium = self.medium();
-        let (word, flushed) = V::write(&self.values.records, value, "sstree update.1")?;
+        let (word, flushed) = self.values.write_as::<V>(value, "sstree update.1")?;
         let room = self.room_to_move(leaf.bitmap(), found.at);
         if room != 0 {
             self.move_forward(leaf, found, room, word, flushed);
@@ -352,7 +352,7 @@ impl<K: KeyCodec, M: Medium> SsTree<K, M> {
             }
             medium.persist(cell, "sstree update.2");
         }
-        V::retire(&self.values.records, found.value, guard);
+        self.values.retire_as::<V>(found.value, guard);
         Ok(())
     }
 

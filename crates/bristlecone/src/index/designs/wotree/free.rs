@@ -189,7 +189,7 @@ impl<K: KeyCodec, M: Medium> WoTree<K, M> {
         pinned: &Guard,
     ) {
         removal.nodes.iter().for_each(|freed| self.nodes.keep(freed.node));
-        K::keep(&self.separators, removal.separator);
+        self.separators.keep(removal.separator);
         let lane = self.log.free_lane();
         // Free 1.
         lane.write(&Record::Free {
@@ -204,7 +204,7 @@ impl<K: KeyCodec, M: Medium> WoTree<K, M> {
         gone.iter().for_each(|(_, lock)| lock.unlock_obsolete());
         changed.iter().for_each(|(_, lock)| lock.unlock());
         lane.wipe();
-        K::retire(&self.separators, removal.separator, guard);
+        self.separators.retire(removal.separator, guard);
         removal.nodes.iter().for_each(|freed| self.nodes.retire(freed.node, pinned));
         self.freed.add(1);
     }
@@ -250,8 +250,12 @@ impl<K: KeyCodec, M: Medium> WoTree<K, M> {
             state.store(medium, State::Free.encode());
             flushed = flushed.and(medium.flush(state, "wotree free.4"));
         }
-        if !K::INLINE && self.separators.is_plausible(removal.separator) {
-            flushed = flushed.and(self.separators.set_owner(removal.separator, 0, "wotree free.4 separator"));
+        if !K::INLINE && self.separators.records.is_plausible(removal.separator) {
+            flushed = flushed.and(self.separators.records.set_owner(
+                removal.separator,
+                0,
+                "wotree free.4 separator",
+            ));
         }
         let Durable { .. } = medium.fence(flushed, "wotree free.4");
     }

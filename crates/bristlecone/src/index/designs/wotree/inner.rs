@@ -51,7 +51,7 @@ pub(super) enum Step {
 
 impl<K: KeyCodec, M: Medium> WoTree<K, M> {
     pub(super) fn separator<'g>(&'g self, word: u64, guard: &'g K::Guard) -> K::Ref<'g> {
-        K::read(&self.separators, word, guard)
+        self.separators.read(word, guard)
     }
 
     /// Returns the next step of a search from an inner node. Takes no lock, and waits only for a

@@ -192,7 +192,7 @@ impl<K: KeyCodec, M: Medium> WoTree<K, M> {
             return Err(Stale);
         }
         let mut items: Vec<_> =
-            words.into_iter().map(|(slot, word)| (K::read(&self.keys, word, guard), slot)).collect();
+            words.into_iter().map(|(slot, word)| (self.keys.read(word, guard), slot)).collect();
         items.sort_unstable();
         let mut order = Order::empty();
         items.iter().enumerate().for_each(|(at, &(_, slot))| order.insert(at, slot));
@@ -237,7 +237,7 @@ impl<K: KeyCodec, M: Medium> WoTree<K, M> {
             if !K::INLINE && !still() {
                 return Err(Stale);
             }
-            let below = K::read(&self.keys, word, guard) <= K::shorten(key);
+            let below = self.keys.read(word, guard) <= K::shorten(key);
             place = std::hint::select_unpredictable(below, place + half, place);
             rest -= half;
         }
@@ -247,7 +247,7 @@ impl<K: KeyCodec, M: Medium> WoTree<K, M> {
         if !K::INLINE && !still() {
             return Err(Stale);
         }
-        Ok(match K::read(&self.keys, word, guard).cmp(&K::shorten(key)) {
+        Ok(match self.keys.read(word, guard).cmp(&K::shorten(key)) {
             Equal => Ok(Found { place, slot, key: word, value: item.word.load(medium) }),
             Less => Err(place + 1),
             Greater => Err(place),

@@ -147,9 +147,7 @@ use std::marker::PhantomData;
 use std::sync::{Arc, RwLock};
 
 use bristlecone_pm::sync::{AtomicU64, Ordering::Acquire, Ordering::Relaxed, Ordering::Release};
-use bristlecone_pm::{
-    Medium, Memory, PoolFile, RecordSpec, Records, Result, SharedCell, SlotKind, TreeId, Word,
-};
+use bristlecone_pm::{Medium, Memory, PoolFile, RecordSpec, Result, SharedCell, SlotKind, TreeId, Word};
 
 use self::layout::Shape;
 use self::log::Log;
@@ -158,8 +156,8 @@ use crate::index::options::{Parameters, design_options};
 use crate::index::parts::codec::{Codec, KeyCodec};
 use crate::index::parts::counter::Counter;
 use crate::index::parts::index_saver::IndexSaver;
+use crate::index::parts::items::{Keys, Values};
 use crate::index::parts::no_room::Epochs;
-use crate::index::parts::values::Values;
 use crate::index::{Damage, Described};
 
 design_options! {
@@ -178,9 +176,9 @@ pub struct WoTree<K: KeyCodec, M: Medium> {
     pool: Arc<PoolFile<M>>,
     id: TreeId,
     nodes: Nodes<M>,
-    keys: Records<M>,
+    keys: Keys<K, M>,
     values: Values<M>,
-    separators: Records<M>,
+    separators: Keys<K, M>,
     log: Log<M>,
     shape: Shape,
     /// Copy of the directory's root.
@@ -253,9 +251,9 @@ impl<K: KeyCodec, M: Medium> WoTree<K, M> {
             pool: Arc::clone(pool),
             id: entry.id,
             nodes: Nodes::open(pool, entry.id, shape, fresh)?,
-            keys: Records::open(pool, unswept(SlotKind::KEY_RECORD))?,
+            keys: Keys::open_as(pool, unswept(SlotKind::KEY_RECORD))?,
             values: Values::open_as(pool, owned(SlotKind::VALUE_RECORD), entry.values)?,
-            separators: Records::open(pool, separators)?,
+            separators: Keys::open_as(pool, separators)?,
             log: Log::open(pool, entry.id, fresh)?,
             shape,
             root: memory.cell_of(AtomicU64::new(root)),

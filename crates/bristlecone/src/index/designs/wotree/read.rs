@@ -130,10 +130,10 @@ impl<K: KeyCodec, V: Codec, M: Medium> Read<K, V> for WoTree<K, M> {
             match self.look(leaf, key, &pins.keys, still) {
                 Ok(Some((key, value))) if still() => {
                     // The words were read while the leaf was valid; while pinned, their records remain.
-                    let verified = K::verify_held(&self.keys, key, &pins.keys);
+                    let verified = self.keys.verify_held(key, &pins.keys);
                     let verified = verified.and_then(|()| self.verify_value::<V>(key, value, &pins.values));
                     verified.map_err(|error| self.noted(error))?;
-                    show(V::read(&self.values.records, value, &pins.values));
+                    show(self.values.read_as::<V>(value, &pins.values));
                     return Ok(true);
                 }
                 Ok(None) if still() => {
@@ -285,7 +285,7 @@ impl<K: KeyCodec, M: Medium> WoTree<K, M> {
         }
         let mut trail = CheckedPath::default();
         let at = self.descend(aim, guard, &mut trail)?;
-        trail.separators.iter().try_for_each(|word| K::verify_held(&self.separators, *word, guard))?;
+        trail.separators.iter().try_for_each(|word| self.separators.verify_held(*word, guard))?;
         *path = trail.path;
         Ok(at)
     }
@@ -360,7 +360,7 @@ impl<K: KeyCodec, M: Medium> WoTree<K, M> {
     /// Verifies the checksum of a value's record, and compares its owner with the item's key: a record of zeros has the
     /// checksum of an empty one.
     pub(super) fn verify_value<V: Codec>(&self, key: u64, value: u64, guard: &V::Guard) -> Result<()> {
-        V::verify_held(&self.values.records, value, guard)?;
+        self.values.verify_held_as::<V>(value, guard)?;
         if V::INLINE || self.values.records.owner_at(value) == Some(key) {
             return Ok(());
         }
@@ -376,7 +376,7 @@ impl<K: KeyCodec, M: Medium> WoTree<K, M> {
     #[inline(always)]
     pub(super) fn is_there<V: Codec>(&self, (key, value): &(u64, u64)) -> bool {
         let has_key =
-            K::INLINE || !self.keys.is_empty_at(*key) || self.is_really_empty(K::verify(&self.keys, *key));
+            K::INLINE || !self.keys.records.is_empty_at(*key) || self.is_really_empty(self.keys.verify(*key));
         has_key && self.has_value::<V>(*key, *value)
     }
 
@@ -421,9 +421,7 @@ impl<K: KeyCodec, M: Medium> WoTree<K, M> {
                 continue;
             }
             let verify = || {
-                near.into_iter()
-                    .flatten()
-                    .try_for_each(|word| K::verify_held(&self.keys, word, &pins.keys))?;
+                near.into_iter().flatten().try_for_each(|word| self.keys.verify_held(word, &pins.keys))?;
                 if let Ok(found) = found {
                     return self.verify_value::<V>(found.key, found.value, &pins.values);
                 }
@@ -435,12 +433,12 @@ impl<K: KeyCodec, M: Medium> WoTree<K, M> {
                         Err(self.damaged("a last leaf that is not the last", at.leaf))
                     }
                     0 => Ok(()),
-                    _ => K::verify_held(&self.separators, high, &pins.keys),
+                    _ => self.separators.verify_held(high, &pins.keys),
                 }
             };
             verify().map_err(|error| self.noted(error))?;
             return Ok(found
-                .inspect(|found| show(V::read(&self.values.records, found.value, &pins.values)))
+                .inspect(|found| show(self.values.read_as::<V>(found.value, &pins.values)))
                 .is_ok());
         }
         unreachable!("rounds do not end")

@@ -160,7 +160,8 @@ impl<K: KeyCodec, M: Medium> WoTree<K, M> {
             {
                 if !K::INLINE && level == 0 && self.is_separator(separator) {
                     // The fence of recover 3 waits for it.
-                    let _: Flushed = self.separators.set_owner(separator, 0, "wotree recover.1 separator");
+                    let _: Flushed =
+                        self.separators.records.set_owner(separator, 0, "wotree recover.1 separator");
                 }
                 self.undo_node(right).map(|()| true)
             }
@@ -244,7 +245,7 @@ impl<K: KeyCodec, M: Medium> WoTree<K, M> {
             let mut view = self.made_anew(left, &guard)?;
             let kept = view.order.slots().partition_point(|&slot| {
                 let word = self.nodes.item(left, slot.into()).key.load(medium);
-                K::read(&self.keys, word, &guard) < aim
+                self.keys.read(word, &guard) < aim
             });
             view.order.truncate(kept);
             // Nothing must be durable before bits are cleared.
@@ -286,16 +287,16 @@ impl<K: KeyCodec, M: Medium> WoTree<K, M> {
     /// Returns whether an item refers to a key record.
     pub(super) fn refers_to_key(&self, offset: u64) -> bool {
         let guard = K::pin();
-        self.keys.is_plausible(offset)
-            && self.has_words(K::read(&self.keys, offset, &guard), |words| words.0 == offset)
+        self.keys.records.is_plausible(offset)
+            && self.has_words(self.keys.read(offset, &guard), |words| words.0 == offset)
     }
 
     /// Returns whether the item of a record's owner, a key word, refers to it as its value.
     pub(super) fn refers_to_value(&self, offset: u64) -> bool {
         let guard = K::pin();
         let Some(owner) = self.values.records.owner_at(offset) else { return false };
-        (K::INLINE || self.keys.is_plausible(owner))
-            && self.has_words(K::read(&self.keys, owner, &guard), |words| words.1 == offset)
+        (K::INLINE || self.keys.records.is_plausible(owner))
+            && self.has_words(self.keys.read(owner, &guard), |words| words.1 == offset)
     }
 
     /// Returns whether the item of a key exists and has such words. If damage hides it the record stays.
@@ -305,6 +306,6 @@ impl<K: KeyCodec, M: Medium> WoTree<K, M> {
 
     /// Returns whether a record is that of a separator, which is never empty.
     pub(super) fn is_separator(&self, offset: u64) -> bool {
-        !self.separators.is_empty_at(offset) && self.separators.owner_at(offset) == Some(LIVE)
+        !self.separators.records.is_empty_at(offset) && self.separators.records.owner_at(offset) == Some(LIVE)
     }
 }

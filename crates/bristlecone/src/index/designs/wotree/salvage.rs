@@ -131,7 +131,7 @@ impl<K: KeyCodec, M: Medium> WoTree<K, M> {
                         sink.find("log".to_owned(), "a split of nodes that are none");
                     } else if self.nodes.leaf_link(left).next.load(self.medium()) != right {
                         splits.unborn.push(right);
-                    } else if let Err(error) = K::verify(&self.separators, separator) {
+                    } else if let Err(error) = self.separators.verify(separator) {
                         sink.find("log".to_owned(), error.to_string());
                     } else {
                         splits.moved.push((left, separator));
@@ -148,7 +148,7 @@ impl<K: KeyCodec, M: Medium> WoTree<K, M> {
     fn item_in(&self, leaf: u64, slot: usize) -> Result<(u64, u64)> {
         let item = self.nodes.item(leaf, slot);
         let (key, value) = (item.key.load(self.medium()), item.word.load(self.medium()));
-        K::verify(&self.keys, key)?;
+        self.keys.verify(key)?;
         self.verify_stored(key, value)?;
         Ok((key, value))
     }
@@ -167,9 +167,7 @@ impl<K: KeyCodec, M: Medium> WoTree<K, M> {
         for slot in (0..self.shape.slots).filter(|&slot| told(slot as u64)) {
             match self.item_in(leaf, slot) {
                 Ok((key, _))
-                    if end.is_some_and(|end| {
-                        K::read(&self.keys, key, &guard) >= self.separator(end, &guard)
-                    }) => {}
+                    if end.is_some_and(|end| self.keys.read(key, &guard) >= self.separator(end, &guard)) => {}
                 Ok(item) => items.push(item),
                 Err(error) => {
                     sink.lost += 1;
@@ -182,7 +180,7 @@ impl<K: KeyCodec, M: Medium> WoTree<K, M> {
 
     fn piece_of(&self, leaf: u64, items: Vec<(u64, u64)>) -> Option<Piece<K>> {
         let guard = K::pin();
-        let with_key = |item: (u64, u64)| (K::read(&self.keys, item.0, &guard), item);
+        let with_key = |item: (u64, u64)| (self.keys.read(item.0, &guard), item);
         let mut items: Vec<_> = items.into_iter().map(with_key).collect();
         items.sort_by(by_first);
         let median = K::owned(items.get(items.len() / 2)?.0);
@@ -211,7 +209,7 @@ impl<K: KeyCodec, M: Medium> WoTree<K, M> {
         let pins = (K::pin(), pin());
         let mut range: Option<(K::Ref<'_>, K::Ref<'_>)> = None;
         for &(key, value) in items {
-            let key = K::read(&self.keys, key, &pins.0);
+            let key = self.keys.read(key, &pins.0);
             if is_between::<K>(key, [left, right]) {
                 range = Some(range.map_or((key, key), |(low, high)| (low.min(key), high.max(key))));
                 sink.keep(key, self.values.read(value, &pins.1))?;
@@ -241,7 +239,7 @@ impl<K: KeyCodec, M: Medium> WoTree<K, M> {
             let right = right_of(K::borrow(&median));
             let medians = [right.checked_sub(1), Some(right)].map(|at| Some(&leaves.get(at?)?.median));
             for (key, value) in items {
-                let key = K::read(&self.keys, key, &pins.0);
+                let key = self.keys.read(key, &pins.0);
                 let at = right_of(key);
                 let beside = [at.checked_sub(1), Some(at)].map(|at| leaves.get(at?)?.range.as_ref());
                 let covered = beside.into_iter().flatten().any(|(low, high)| {

@@ -224,7 +224,7 @@ impl<K: KeyCodec, M: Medium> WoTree<K, M> {
         pins: &'w Pins<K, V>,
     ) -> impl DoubleEndedIterator<Item = (K::Ref<'w>, V::Ref<'w>)> {
         words.iter().filter(|words| self.is_there::<V>(words)).map(|&(key, value)| {
-            (K::read(&self.keys, key, &pins.keys), V::read(&self.values.records, value, &pins.values))
+            (self.keys.read(key, &pins.keys), self.values.read_as::<V>(value, &pins.values))
         })
     }
 
@@ -262,14 +262,14 @@ impl<K: KeyCodec, M: Medium> WoTree<K, M> {
         }
         let words = &words[..slots.len()];
         for &(key, value) in words {
-            K::prefetch(&self.keys, key);
-            V::prefetch(&self.values.records, value);
+            self.keys.prefetch(key);
+            self.values.prefetch(value);
         }
-        let key_of = |words: &(u64, u64)| K::read(&self.keys, words.0, &pins.keys);
+        let key_of = |words: &(u64, u64)| self.keys.read(words.0, &pins.keys);
         if !into.lenient
-            && let Err(error) = self.verify_items(words, (from, to), pins).and_then(|()| {
-                if next == 0 { Ok(()) } else { K::verify_held(&self.separators, high, &pins.keys) }
-            })
+            && let Err(error) = self
+                .verify_items(words, (from, to), pins)
+                .and_then(|()| if next == 0 { Ok(()) } else { self.separators.verify_held(high, &pins.keys) })
         {
             self.note_error(&error);
             into.fail(error);
@@ -289,8 +289,8 @@ impl<K: KeyCodec, M: Medium> WoTree<K, M> {
         pins: &Pins<K, V>,
     ) -> Result<()> {
         words.iter().try_for_each(|&(key, value)| {
-            K::verify_held(&self.keys, key, &pins.keys)?;
-            let found = K::read(&self.keys, key, &pins.keys);
+            self.keys.verify_held(key, &pins.keys)?;
+            let found = self.keys.read(key, &pins.keys);
             let wanted = !precedes::<K>(found, from) && !succeeds::<K>(found, to);
             if wanted { self.verify_value::<V>(key, value, &pins.values) } else { Ok(()) }
         })

@@ -27,7 +27,7 @@ impl<K: KeyCodec, M: Medium> WoTree<K, M> {
         let mut in_vain = 0;
         loop {
             reserve.fill(wanted)?;
-            let _ = K::prepare(&self.separators, key, &|offset| self.is_separator(offset));
+            let _ = self.separators.prepare(key, &|offset| self.is_separator(offset));
             match self.try_split(key, &mut reserve, guard)? {
                 Attempt::Done => return Ok(()),
                 Attempt::Wants(nodes) => wanted = nodes,
@@ -93,7 +93,7 @@ impl<K: KeyCodec, M: Medium> WoTree<K, M> {
         let slots = view.order.slots();
         let key_of = |slot: u8| {
             let word = self.nodes.item(left.node, slot.into()).key.load(medium);
-            K::read(&self.keys, word, guard)
+            self.keys.read(word, guard)
         };
         let kept = kept(slots.len(), slots.partition_point(|&slot| key_of(slot) < K::shorten(key)));
         let ascending = kept == slots.len();
@@ -110,7 +110,7 @@ impl<K: KeyCodec, M: Medium> WoTree<K, M> {
         let flushed = if K::INLINE {
             flushed
         } else {
-            flushed.and(self.separators.set_owner(separator, LIVE, "wotree split.2 separator"))
+            flushed.and(self.separators.records.set_owner(separator, LIVE, "wotree split.2 separator"))
         };
         let moved: SmallVec<[(u64, u64); 64]> = slots[kept..]
             .iter()
@@ -140,11 +140,11 @@ impl<K: KeyCodec, M: Medium> WoTree<K, M> {
 
     /// Writes a separator that is not live yet.
     fn write_separator(&self, separator: K::Ref<'_>) -> Result<(u64, Flushed)> {
-        let write = || K::write_owned(&self.separators, separator, 0, "wotree split.1 separator");
+        let write = || self.separators.write_owned(separator, 0, "wotree split.1 separator");
         write().or_else(|_| {
             // It is shorter than the key that space was reserved for. The liveness check takes no lock of
             // the tree.
-            K::prepare(&self.separators, separator, &|offset| self.is_separator(offset))?;
+            self.separators.prepare(separator, &|offset| self.is_separator(offset))?;
             write()
         })
     }

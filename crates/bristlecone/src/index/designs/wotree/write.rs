@@ -69,13 +69,13 @@ impl<K: KeyCodec, M: Medium> WoTree<K, M> {
             let mut next = *view;
             next.order.remove(found.place);
             next.bitmap &= !(1 << found.slot);
-            K::keep(&self.keys, found.key);
-            V::keep(&self.values.records, found.value);
+            self.keys.keep(found.key);
+            self.values.keep_as::<V>(found.value);
             let _lane = self.note_rebuild(leaf.node);
             // Delete 1: nothing must be durable before a bit is cleared.
             self.commit(leaf, &next, &Alone);
-            K::retire(&self.keys, found.key, &pins.keys);
-            V::retire(&self.values.records, found.value, &pins.values);
+            self.keys.retire(found.key, &pins.keys);
+            self.values.retire_as::<V>(found.value, &pins.values);
             self.removed.add(1);
             Ok(if next.bitmap == 0 { Change::Emptied(Ok(old)) } else { Change::Done(Ok(old)) })
         })
@@ -84,8 +84,8 @@ impl<K: KeyCodec, M: Medium> WoTree<K, M> {
     /// Reserves space for records before a leaf is locked, because the liveness check takes time. If
     /// there is none, the write itself fails, or does not need it.
     fn prepare<V: Codec>(&self, key: K::Ref<'_>, value: V::Ref<'_>) {
-        let _ = K::prepare(&self.keys, key, &|offset| self.refers_to_key(offset));
-        let _ = V::prepare(&self.values.records, value, &|offset| self.refers_to_value(offset));
+        let _ = self.keys.prepare(key, &|offset| self.refers_to_key(offset));
+        let _ = self.values.prepare_as::<V>(value, &|offset| self.refers_to_value(offset));
     }
 
     /// Runs `change` on the locked leaf of `key`, with the key's item or its position; retries
@@ -102,7 +102,7 @@ impl<K: KeyCodec, M: Medium> WoTree<K, M> {
             &Pins<K, V>,
         ) -> Result<Change<R>>,
     ) -> Result<R> {
-        let records = [&self.keys, &self.values.records, &self.separators];
+        let records = [&self.keys.records, &self.values.records, &self.separators.records];
         let released = || self.nodes.has_released() || records.iter().any(|records| records.has_released());
         let held = || self.nodes.held() + records.iter().map(|records| records.held()).sum::<u64>();
         self.epochs.with_room(released, held, || {
@@ -160,7 +160,7 @@ impl<K: KeyCodec, M: Medium> WoTree<K, M> {
         if !self.has_value::<V>(found.key, found.value) {
             self.verify_value::<V>(found.key, found.value, &V::pin())?;
         }
-        Ok(V::owned(V::read(&self.values.records, found.value, &pins.values)))
+        Ok(V::owned(self.values.read_as::<V>(found.value, &pins.values)))
     }
 
     /// Adds an item that the leaf does not hold; returns `false` if it has no space.
@@ -176,12 +176,11 @@ impl<K: KeyCodec, M: Medium> WoTree<K, M> {
         let medium = self.medium();
         // Insert 1: out-of-line data. Nothing refers to them, so one fence serves them and the item:
         // after a crash the slot's bit is clear, or the records are durable.
-        let (key, flushed) = K::write(&self.keys, key, "wotree insert.1 key")?;
-        let (value, flushed) = match V::write_owned(&self.values.records, value, key, "wotree insert.1 value")
-        {
+        let (key, flushed) = self.keys.write(key, "wotree insert.1 key")?;
+        let (value, flushed) = match self.values.write_owned_as::<V>(value, key, "wotree insert.1 value") {
             Ok((value, more)) => (value, flushed.and(more)),
             Err(error) => {
-                K::free(&self.keys, key);
+                self.keys.free(key);
                 return Err(error);
             }
         };
@@ -208,9 +207,9 @@ impl<K: KeyCodec, M: Medium> WoTree<K, M> {
         pins: &Pins<K, V>,
     ) -> Result<()> {
         let medium = self.medium();
-        let (word, flushed) = V::write_owned(&self.values.records, value, found.key, "wotree update.1")?;
+        let (word, flushed) = self.values.write_owned_as::<V>(value, found.key, "wotree update.1")?;
         let cell = &self.nodes.item(leaf.node, found.slot).word;
-        V::keep(&self.values.records, found.value);
+        self.values.keep_as::<V>(found.value);
         if V::INLINE {
             let _: Flushed = flushed;
             cell.store(medium, word);
@@ -219,7 +218,7 @@ impl<K: KeyCodec, M: Medium> WoTree<K, M> {
             cell.publish(medium, word, &durable, "wotree update.2");
         }
         medium.persist(cell, "wotree update.2");
-        V::retire(&self.values.records, found.value, &pins.values);
+        self.values.retire_as::<V>(found.value, &pins.values);
         Ok(())
     }
 }

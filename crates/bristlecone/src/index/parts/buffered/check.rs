@@ -27,11 +27,11 @@ impl<L: LeafLayout, K: KeyCodec, M: Medium> Store<L, K, M> {
         for slot in bits(bitmap) {
             let cell = self.slot(leaf, slot);
             let (key, value) = (cell.key.load(medium), cell.value.load(medium));
-            if let Err(error) = K::verify(&self.keys, key).and(self.values.verify(value)) {
+            if let Err(error) = self.keys.verify(key).and(self.values.verify(value)) {
                 report(&error.to_string());
                 return 0;
             }
-            let key = K::read(&self.keys, key, &guard);
+            let key = self.keys.read(key, &guard);
             let tag = K::fingerprint(key);
             if tag_of(tags.as_ref(), slot) != tag {
                 report("fingerprint differs from its key");
@@ -41,11 +41,11 @@ impl<L: LeafLayout, K: KeyCodec, M: Medium> Store<L, K, M> {
         }
         for (number, Item { key, value, removed }) in buffered.enumerate() {
             let value_holds = if removed { Ok(()) } else { self.values.verify(value) };
-            if let Err(error) = K::verify(&self.keys, key).and(value_holds) {
+            if let Err(error) = self.keys.verify(key).and(value_holds) {
                 report(&error.to_string());
                 return 0;
             }
-            let key = K::read(&self.keys, key, &guard);
+            let key = self.keys.read(key, &guard);
             let mut in_leaf = false;
             keys.retain(|(held, of_leaf)| {
                 if *held == key && !of_leaf {
@@ -84,7 +84,7 @@ impl<L: LeafLayout, K: KeyCodec, M: Medium> Store<L, K, M> {
         if live != leaves {
             issues.push(Issue::new("heap", format!("{live} leaves allocated, {leaves} in the index")));
         }
-        issues.extend(K::check_records(&self.keys, items));
+        issues.extend(self.keys.check_records(items));
         issues.extend(self.values.check_records(items));
         issues
     }

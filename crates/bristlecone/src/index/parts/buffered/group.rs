@@ -96,10 +96,10 @@ impl<L: LeafLayout, K: KeyCodec, M: Medium> Store<L, K, M> {
             let value = newer.map_or(value, |newer| newer.value);
             let item =
                 Pending::of(Item { key, value, removed: false }, tag_of(tags.as_ref(), slot), Some(slot));
-            parts.push(Part { key: K::read(&self.keys, key, guard), item, changed: newer.is_some() });
+            parts.push(Part { key: self.keys.read(key, guard), item, changed: newer.is_some() });
         }
         for &item in items.iter().filter(|item| item.is_new()) {
-            parts.push(Part { key: K::read(&self.keys, item.key, guard), item, changed: true });
+            parts.push(Part { key: self.keys.read(item.key, guard), item, changed: true });
         }
         parts
     }

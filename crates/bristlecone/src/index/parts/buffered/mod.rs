@@ -30,7 +30,7 @@ use std::sync::Arc;
 
 use bristlecone_pm::{
     Durable, Flushed, Heap, HeapSpec, LINE_BYTES, Manifest, ManifestReader, Medium, Persist, PoolFile,
-    RecordSpec, Records, Result, SlotKind, Step, TreeId,
+    Result, Step, TreeId,
 };
 
 pub use self::change::{Change, Item};
@@ -42,9 +42,9 @@ pub use self::salvage::salvage;
 pub use self::write::{Found, Hint, InLeaf, Outcome, Writer};
 use super::codec::{Codec, KeyCodec};
 use super::counter::Counter;
+use super::items::{Keys, Values};
 use super::no_room::Epochs;
 use super::slot::{Slot, bits};
-use super::values::Values;
 use crate::index::{Described, TreeStats};
 
 /// The guards of keys and values.
@@ -57,7 +57,7 @@ type Kinds<L, K> = fn() -> (L, K);
 pub struct Store<L, K, M: Medium> {
     pub pool: Arc<PoolFile<M>>,
     pub leaves: Heap<M>,
-    pub keys: Records<M>,
+    pub keys: Keys<K, M>,
     pub values: Values<M>,
     pub epochs: Epochs,
     /// Offset of the first leaf, which is never removed.
@@ -75,7 +75,7 @@ impl<L: LeafLayout, K: KeyCodec, M: Medium> Store<L, K, M> {
         Ok(Self {
             pool: Arc::clone(pool),
             leaves: Heap::open(pool, HeapSpec::new(entry.id, L::KIND, L::bytes(slots) as u32)),
-            keys: Records::open(pool, RecordSpec::new(entry.id, SlotKind::KEY_RECORD))?,
+            keys: Keys::open(pool, entry.id)?,
             values: Values::open(pool, entry.id, entry.values)?,
             epochs: Epochs::default(),
             first: 0,
@@ -103,7 +103,7 @@ impl<L: LeafLayout, K: KeyCodec, M: Medium> Store<L, K, M> {
         let len = Counter::resume(manifest)?;
         let leaves = Heap::open(pool, HeapSpec::new(entry.id, L::KIND, L::bytes(slots) as u32));
         leaves.resume(manifest)?;
-        let keys = Records::resume(pool, RecordSpec::new(entry.id, SlotKind::KEY_RECORD), manifest)?;
+        let keys = Keys::resume(pool, entry.id, manifest)?;
         let values = Values::resume(pool, entry.id, entry.values, manifest)?;
         let first = pool.root(entry.id).ok()??;
         Some(Self { leaves, keys, values, first, len, ..Self::open(pool, entry, slots).ok()? })
@@ -150,7 +150,7 @@ impl<L: LeafLayout, K: KeyCodec, M: Medium> Store<L, K, M> {
     /// Returns the space that the tree occupies, given the number of needed log entries.
     pub fn stats(&self, items: u64, (log, log_entries): (&TreeLog<M>, u64), dram_bytes: u64) -> TreeStats {
         let leaves = self.leaves.stats();
-        let records = self.keys.stats().1 + self.values.records.stats().1;
+        let records = self.keys.records.stats().1 + self.values.records.stats().1;
         let log_bytes = log.chunks_owned() as u64 * leaves.chunk_bytes;
         let pm_bytes = leaves.chunks * leaves.chunk_bytes + log_bytes + records;
         TreeStats { items, leaves: leaves.live_slots, pm_bytes, dram_bytes, log_bytes, log_entries }

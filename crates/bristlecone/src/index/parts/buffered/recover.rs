@@ -123,10 +123,10 @@ impl<L: LeafLayout, K: KeyCodec, M: Medium> Store<L, K, M> {
         if let Some(&(leaf, bitmap)) = leaves.first()
             && !(K::INLINE && self.values.are_words())
         {
-            K::prefetch(&self.keys, self.leaf(leaf).fence().load(self.medium()));
+            self.keys.prefetch(self.leaf(leaf).fence().load(self.medium()));
             for slot in bits(bitmap) {
                 let cell = self.slot(leaf, slot);
-                K::prefetch(&self.keys, cell.key.load(self.medium()));
+                self.keys.prefetch(cell.key.load(self.medium()));
                 self.values.prefetch(cell.value.load(self.medium()));
             }
         }
@@ -147,23 +147,23 @@ impl<L: LeafLayout, K: KeyCodec, M: Medium> Store<L, K, M> {
             K::least()
         } else {
             let fence = head.fence().load(medium);
-            K::mark_live(&self.keys, fence)?;
-            let _ = K::verify_held(&self.keys, fence, &guard);
-            K::read(&self.keys, fence, &guard)
+            self.keys.mark_live(fence)?;
+            let _ = self.keys.verify_held(fence, &guard);
+            self.keys.read(fence, &guard)
         };
         let tags = head.tags(medium);
         let mut right = tags;
         for slot in bits(bitmap) {
             let cell = self.slot(leaf, slot);
             let key = cell.key.load(medium);
-            K::mark_live(&self.keys, key)?;
+            self.keys.mark_live(key)?;
             if !self.values.mark_live(cell.value.load(medium))? {
                 // The record would be freed twice, or while an item still refers to it.
                 return corrupted("two items referencing one record", leaf);
             }
             // Remembered if damaged: the fingerprint is not that of the original key.
-            let _ = K::verify_held(&self.keys, key, &guard);
-            let key = K::read(&self.keys, key, &guard);
+            let _ = self.keys.verify_held(key, &guard);
+            let key = self.keys.read(key, &guard);
             if key < fence {
                 return corrupted("a key below its leaf's fence", leaf);
             }
@@ -198,8 +198,8 @@ impl<L: LeafLayout, K: KeyCodec, M: Medium> Store<L, K, M> {
                     let chunk = format!("chunk {}, a log's", logged[chunk].id());
                     return Err(Error::corrupted("a log entry beyond all sequences", chunk));
                 }
-                K::verify(&self.keys, entry.key)?;
-                let key = K::owned(K::read(&self.keys, entry.key, &guard));
+                self.keys.verify(entry.key)?;
+                let key = K::owned(self.keys.read(entry.key, &guard));
                 let at = survivors[1..].partition_point(|leaf| leaf.fence <= key);
                 if entry.sequence > survivors[at].stamp {
                     part.push(Replayed { at, log: logged[chunk].id(), entry });
@@ -216,7 +216,7 @@ impl<L: LeafLayout, K: KeyCodec, M: Medium> Store<L, K, M> {
                 return Err(Error::corrupted("buffered items exceed the leaf's capacity", leaf));
             }
             for Replayed { entry, .. } in of_leaf {
-                K::mark_live(&self.keys, entry.key)?;
+                self.keys.mark_live(entry.key)?;
                 if !entry.removed && !self.values.mark_live(entry.value)? {
                     self.verify_arrived(survivors[of_leaf[0].at].slots, entry)?;
                 }
@@ -226,7 +226,7 @@ impl<L: LeafLayout, K: KeyCodec, M: Medium> Store<L, K, M> {
             // Keys that only invalid entries refer to.
             for entry in logged.iter().flat_map(|chunk| log.entries(chunk)) {
                 let LogEntry { key, .. } = entry?;
-                if K::mark_live(&self.keys, key)? {
+                if self.keys.mark_live(key)? {
                     log.put_aside(key);
                 }
             }
@@ -238,11 +238,10 @@ impl<L: LeafLayout, K: KeyCodec, M: Medium> Store<L, K, M> {
     /// leaf's stamp was updated.
     fn verify_arrived(&self, (leaf, bitmap): (u64, u64), entry: &LogEntry) -> Result<()> {
         let (medium, guard) = (self.medium(), K::pin());
-        let key = K::read(&self.keys, entry.key, &guard);
+        let key = self.keys.read(entry.key, &guard);
         let is_there = bits(bitmap).any(|slot| {
             let cell = self.slot(leaf, slot);
-            cell.value.load(medium) == entry.value
-                && K::read(&self.keys, cell.key.load(medium), &guard) == key
+            cell.value.load(medium) == entry.value && self.keys.read(cell.key.load(medium), &guard) == key
         });
         if is_there { Ok(()) } else { corrupted("two items referencing one record", leaf) }
     }
@@ -256,7 +255,7 @@ impl<L: LeafLayout, K: KeyCodec, M: Medium> Store<L, K, M> {
                 leaf = Some(*at);
                 keys.clear();
             }
-            keys.insert(K::read(&self.keys, entry.key, &guard))
+            keys.insert(self.keys.read(entry.key, &guard))
         });
     }
 

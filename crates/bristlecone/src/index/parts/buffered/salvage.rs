@@ -15,14 +15,12 @@ use std::ops::Bound;
 use std::sync::Arc;
 
 use bristlecone_pm::sync::epoch::pin;
-use bristlecone_pm::{
-    Chunk, Error, LogEntry, Medium, PoolFile, RecordSpec, Records, Result, SlotKind, TreeId,
-};
+use bristlecone_pm::{Chunk, Error, LogEntry, Medium, PoolFile, Result, SlotKind, TreeId};
 
 use super::{LeafLayout, Link, TreeLog};
 use crate::index::parts::codec::KeyCodec;
+use crate::index::parts::items::{Keys, Values};
 use crate::index::parts::slot::{Slot, bits};
-use crate::index::parts::values::Values;
 use crate::index::{Described, SalvageSink};
 
 /// Passes every plausible item of a damaged tree to the sink. Its leaves have `slots` slots; chunks of its log
@@ -37,9 +35,9 @@ pub fn salvage<L: LeafLayout, K: KeyCodec, M: Medium>(
     for violation in chunks.iter().filter_map(|chunk| log.violation(chunk)) {
         sink.find("log".to_owned(), violation.to_string());
     }
-    let relics = Relics::<L, M> {
+    let relics = Relics::<L, K, M> {
         pool,
-        keys: &Records::open(pool, RecordSpec::new(entry.id, SlotKind::KEY_RECORD))?,
+        keys: &Keys::open(pool, entry.id)?,
         values: &Values::open(pool, entry.id, entry.values)?,
         first: pool.anchor(entry.id).load(pool.medium()),
         slots: slots as usize,
@@ -65,9 +63,9 @@ struct Relic {
 }
 
 /// The remains of a tree.
-struct Relics<'a, L, M: Medium> {
+struct Relics<'a, L, K: KeyCodec, M: Medium> {
     pool: &'a PoolFile<M>,
-    keys: &'a Records<M>,
+    keys: &'a Keys<K, M>,
     values: &'a Values<M>,
     /// Offset of the first leaf, which has no fence.
     first: u64,
@@ -131,11 +129,11 @@ fn at(leaf: u64) -> String {
     format!("leaf at {leaf:#x}")
 }
 
-impl<L: LeafLayout, M: Medium> Relics<'_, L, M> {
+impl<L: LeafLayout, K: KeyCodec, M: Medium> Relics<'_, L, K, M> {
     /// Passes every plausible item to the sink.
-    fn save<K: KeyCodec>(mut self, sink: &mut SalvageSink<'_, K>) -> Result<()> {
+    fn save(mut self, sink: &mut SalvageSink<'_, K>) -> Result<()> {
         let chain = self.chain(sink);
-        let entries = self.entries::<K>(sink);
+        let entries = self.entries(sink);
         if chain.first().map_or(0, |member| member.offset) != self.first {
             let root = format!("{:#x} is not the first leaf's offset", self.first);
             sink.find("root in the directory".to_owned(), root);
@@ -160,13 +158,13 @@ impl<L: LeafLayout, M: Medium> Relics<'_, L, M> {
     }
 
     /// Returns the newest entry of each key.
-    fn entries<K: KeyCodec>(&mut self, sink: &mut SalvageSink<'_, K>) -> BTreeMap<K::Owned, LogEntry> {
+    fn entries(&mut self, sink: &mut SalvageSink<'_, K>) -> BTreeMap<K::Owned, LogEntry> {
         let mut newest = BTreeMap::<K::Owned, LogEntry>::new();
         let guard = K::pin();
         let mut damaged = 0;
         for logged in std::mem::take(&mut self.logged) {
             let readable = logged.and_then(|entry| {
-                K::verify(self.keys, entry.key)?;
+                self.keys.verify(entry.key)?;
                 let is_believed = entry.sequence <= LogEntry::SEQUENCE_BELIEVED_MAX;
                 is_believed
                     .then_some(entry)
@@ -177,7 +175,7 @@ impl<L: LeafLayout, M: Medium> Relics<'_, L, M> {
                 damaged += 1;
                 continue;
             };
-            let key = K::owned(K::read(self.keys, entry.key, &guard));
+            let key = K::owned(self.keys.read(entry.key, &guard));
             let known = newest.entry(key).or_insert(entry);
             if known.sequence < entry.sequence {
                 *known = entry;
@@ -193,7 +191,7 @@ impl<L: LeafLayout, M: Medium> Relics<'_, L, M> {
     }
 
     /// Returns the leaves in order.
-    fn chain<K: KeyCodec>(&self, sink: &mut SalvageSink<'_, K>) -> Vec<Member<K>> {
+    fn chain(&self, sink: &mut SalvageSink<'_, K>) -> Vec<Member<K>> {
         let mut seen = HashSet::new();
         let mut chain: Vec<Member<K>> = Vec::new();
         let mut next = self.first;
@@ -219,7 +217,7 @@ impl<L: LeafLayout, M: Medium> Relics<'_, L, M> {
             if next == 0 && !chain.is_empty() {
                 return chain;
             }
-            match self.resume::<K>(&chain, &seen) {
+            match self.resume(&chain, &seen) {
                 Some(leaf) => next = leaf,
                 None => return chain,
             }
@@ -227,7 +225,7 @@ impl<L: LeafLayout, M: Medium> Relics<'_, L, M> {
     }
 
     /// Returns the low fence of a leaf, if it is above that of the previous leaf.
-    fn low<K: KeyCodec>(
+    fn low(
         &self,
         offset: u64,
         relic: &Relic,
@@ -235,16 +233,15 @@ impl<L: LeafLayout, M: Medium> Relics<'_, L, M> {
         sink: &mut SalvageSink<'_, K>,
     ) -> Option<K::Owned> {
         let before = chain.last().and_then(|member| member.low.as_ref());
-        let fence = self.key::<K>(relic.fence);
-        let beyond = self.leaf(relic.next).and_then(|next| self.key::<K>(next.fence));
+        let fence = self.key(relic.fence);
+        let beyond = self.leaf(relic.next).and_then(|next| self.key(next.fence));
         let above = |key: &K::Owned| before.is_none_or(|before| before < key);
         let fits = |key: &K::Owned| above(key) && beyond.as_ref().is_none_or(|beyond| key < beyond);
         if let Some(fence) = fence.clone().filter(fits) {
             return Some(fence);
         }
         // This fence, the next one, or the link is damaged. Most keys are above a valid fence.
-        let keys: BTreeSet<K::Owned> =
-            relic.items.iter().filter_map(|[key, _]| self.key::<K>(*key)).collect();
+        let keys: BTreeSet<K::Owned> = relic.items.iter().filter_map(|[key, _]| self.key(*key)).collect();
         let is_right = |fence: &K::Owned| above(fence) && keys.range(fence..).count() * 2 >= keys.len();
         let least = || keys.iter().find(|key| fits(key) && fence.as_ref() != Some(key)).cloned();
         let believed = fence.clone().filter(is_right).or_else(least);
@@ -278,14 +275,14 @@ impl<L: LeafLayout, M: Medium> Relics<'_, L, M> {
         }
     }
 
-    fn key<K: KeyCodec>(&self, word: u64) -> Option<K::Owned> {
-        K::verify(self.keys, word).ok()?;
+    fn key(&self, word: u64) -> Option<K::Owned> {
+        self.keys.verify(word).ok()?;
         let guard = K::pin();
-        Some(K::owned(K::read(self.keys, word, &guard)))
+        Some(K::owned(self.keys.read(word, &guard)))
     }
 
     /// Passes on the items of a leaf, merged with its log entries.
-    fn save_leaf<K: KeyCodec>(
+    fn save_leaf(
         &mut self,
         member: &Member<K>,
         end: Option<&K::Owned>,
@@ -313,7 +310,7 @@ impl<L: LeafLayout, M: Medium> Relics<'_, L, M> {
         let newer = |key: &K::Owned| entries.get(key).filter(|entry| entry.sequence > stamp);
         let mut seen = BTreeSet::new();
         for [key, value] in &relic.items {
-            let Some(owned) = self.key::<K>(*key) else {
+            let Some(owned) = self.key(*key) else {
                 sink.lost += 1;
                 find(sink, "a key that cannot be read");
                 continue;
@@ -342,23 +339,17 @@ impl<L: LeafLayout, M: Medium> Relics<'_, L, M> {
     }
 
     /// Passes on an item if its key is readable.
-    fn keep<K: KeyCodec>(
-        &mut self,
-        key: u64,
-        value: u64,
-        place: &str,
-        sink: &mut SalvageSink<'_, K>,
-    ) -> Result<()> {
+    fn keep(&mut self, key: u64, value: u64, place: &str, sink: &mut SalvageSink<'_, K>) -> Result<()> {
         if let Err(error) = self.values.verify(value) {
             let guard = K::pin();
             sink.lost += 1;
-            sink.find_of_key(K::read(self.keys, key, &guard), place.to_owned(), error.to_string());
+            sink.find_of_key(self.keys.read(key, &guard), place.to_owned(), error.to_string());
             return Ok(());
         }
         if !self.values.are_words() && self.named.insert(value, key).is_some_and(|other| other != key) {
             sink.find(place.to_owned(), "two items referencing one record");
         }
         let guards = (K::pin(), pin());
-        sink.keep(K::read(self.keys, key, &guards.0), self.values.read(value, &guards.1))
+        sink.keep(self.keys.read(key, &guards.0), self.values.read(value, &guards.1))
     }
 }

@@ -4,9 +4,9 @@ use std::sync::Arc;
 
 use bristlecone_pm::{CHUNK_BYTES, Domain, Geometry, Medium, PoolFile, Region, TreeSpec};
 
+use crate::index::Open;
 use crate::index::options::Parameters;
 use crate::index::parts::codec::KeyCodec;
-use crate::index::Open;
 use crate::index::testing::of_words;
 
 /// Returns an empty pool with a maximum of `max_bytes`.
