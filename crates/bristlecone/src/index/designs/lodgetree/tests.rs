@@ -247,7 +247,7 @@ fn a_key_outlives_the_log_that_is_emptied_beside_a_compaction_pass() {
     tree.upsert_word(b"stays", 2).unwrap();
     // The log of the removal is full, and is not needed once the removal is merged into the leaf.
     tree.inner.for_each_leaf(|_, id| tree.flush_what_fits(&tree.lock_if_any(id, |_| true).unwrap()));
-    assert_eq!((tree.versions.log.keys_aside(), tree.keys.held()), (1, 0));
+    assert_eq!((tree.versions.log.keys_aside(), tree.keys.records.held()), (1, 0));
     let gate = tree.medium();
     gate.armed.store(true, Relaxed);
     let end_epochs = || (0..1000).for_each(|_| epoch::pin().flush());
@@ -259,10 +259,10 @@ fn a_key_outlives_the_log_that_is_emptied_beside_a_compaction_pass() {
         tree.compact_all(&mut wait::lock(&tree.versions.pass));
         assert_eq!(tree.versions.log.keys_aside(), 0, "the pass has let go of the key");
         end_epochs();
-        assert_eq!(tree.keys.held(), 1, "its record is free, and the log names it");
+        assert_eq!(tree.keys.records.held(), 1, "its record is free, and the log names it");
         gate.is_open.store(true, Relaxed);
     });
-    while tree.keys.held() > 0 {
+    while tree.keys.records.held() > 0 {
         end_epochs();
     }
     assert_eq!(tree.check(), []);
