@@ -8,7 +8,7 @@ use bristlecone_pm::{Error, Medium, Result};
 
 use crate::index::Batch;
 use crate::index::parts::codec::{Codec, KeyCodec};
-use crate::index::parts::items::{Keys, Values};
+use crate::index::parts::items::{Items, Values};
 use crate::index::parts::optimistic_lock::Version;
 use crate::index::parts::search::Level;
 use crate::index::parts::volatile_index::{Cursor, Step, VolatileIndex};
@@ -320,11 +320,11 @@ pub fn value_or_noted<'g, V: Codec, M: Medium>(
     damage: &mut Option<Error>,
 ) -> V::Ref<'g> {
     if V::INLINE || lenient {
-        return values.read_as::<V>(word, guard);
+        return values.of::<V>().read(word, guard);
     }
-    values.read_verified_as::<V>(word, guard).unwrap_or_else(|error| {
+    values.of::<V>().read_verified(word, guard).unwrap_or_else(|error| {
         damage.get_or_insert(error);
-        values.read_as::<V>(0, guard)
+        values.of::<V>().read(0, guard)
     })
 }
 
@@ -353,7 +353,7 @@ pub fn succeeds<K: KeyCodec>(key: K::Ref<'_>, to: Bound<K::Ref<'_>>) -> bool {
 
 /// Replaces the leaf's value of a key by the buffered one.
 #[inline(always)]
-pub fn overlay<K: KeyCodec, M: Medium>(keys: &Keys<K, M>, words: &mut Words, key: u64, value: Option<u64>) {
+pub fn overlay<K: KeyCodec, M: Medium>(keys: &Items<K, M>, words: &mut Words, key: u64, value: Option<u64>) {
     let guard = K::pin();
     let same = |held: u64| {
         if K::INLINE { held == key } else { keys.read(held, &guard) == keys.read(key, &guard) }

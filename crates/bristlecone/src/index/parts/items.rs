@@ -2,7 +2,7 @@
 //!
 //! The codec of the keys is a type parameter of a tree. The form of the values is known at run time: a tree is compiled
 //! once for each codec of its keys. Only its hot paths have the codec of the values as a type parameter of their
-//! functions. They use the methods with a codec; everything else uses those without.
+//! functions, and use [`Values::of`].
 
 use std::marker::PhantomData;
 use std::sync::Arc;
@@ -13,7 +13,7 @@ use bristlecone_pm::{
     SlotKind, Step, TreeId,
 };
 
-use super::codec::{Codec, KeyCodec};
+use super::codec::{Codec, Record};
 use super::encoded::Item;
 
 /// The form of items.
@@ -40,86 +40,32 @@ impl Form {
     }
 }
 
-/// Writes a record if necessary; returns the word.
-#[inline(always)]
-fn write<C: Codec, M: Medium>(records: &Records<M>, item: C::Ref<'_>, step: Step) -> Result<(u64, Flushed)> {
-    match C::item(item) {
-        Item::Word(word) => Ok((word, Flushed::none())),
-        Item::Bytes(bytes) => records.write(bytes, step),
-    }
-}
-
-/// Writes a record, if necessary, with a word by which recovery decides whether it is live; returns its word.
-#[inline(always)]
-fn write_owned<C: Codec, M: Medium>(
-    records: &Records<M>,
-    item: C::Ref<'_>,
-    owner: u64,
-    step: Step,
-) -> Result<(u64, Flushed)> {
-    match C::item(item) {
-        Item::Word(word) => Ok((word, Flushed::none())),
-        Item::Bytes(bytes) => records.write_owned(bytes, owner, step),
-    }
-}
-
-/// Reserves space for an item that is written soon: see [`Records::prepare`].
-#[inline(always)]
-fn prepare<C: Codec, M: Medium>(records: &Records<M>, item: C::Ref<'_>, is_live: Liveness<'_>) -> Result<()> {
-    match C::item(item) {
-        Item::Word(_) => Ok(()),
-        Item::Bytes(bytes) => records.prepare(bytes.len(), is_live),
-    }
-}
-
-/// Returns the item that a word represents.
-#[inline(always)]
-fn read<'a, C: Codec, M: Medium>(records: &'a Records<M>, word: u64, guard: &'a C::Guard) -> C::Ref<'a> {
-    if C::INLINE { C::of_word(word) } else { C::of_bytes(records.read(word, C::pinned(guard))) }
-}
-
-/// Returns the item that a word represents, after comparing its record with its checksum.
-#[inline(always)]
-fn read_verified<'a, C: Codec, M: Medium>(
-    records: &'a Records<M>,
-    word: u64,
-    guard: &'a C::Guard,
-) -> Result<C::Ref<'a>> {
-    if C::INLINE {
-        return Ok(C::of_word(word));
-    }
-    records.read_verified(word, C::pinned(guard)).map(C::of_bytes)
-}
-
-/// Reports if fewer records are live than there are items.
-fn check_records<M: Medium>(records: &Records<M>, items: u64) -> Option<Issue> {
-    pin().flush();
-    let live = records.stats().0;
-    // Records that a reader may still hold are not free yet.
-    (live < items).then(|| Issue::new("records", format!("{live} live records for {items} items")))
-}
-
-/// The keys of a tree, or its separators.
+/// Keys, values or separators of one codec.
 #[derive(Debug)]
-pub struct Keys<K, M: Medium> {
-    /// Their records. Words have none.
+#[repr(transparent)]
+pub struct Items<C, M: Medium> {
+    /// Their records. Words have none, except where a design stores some of them out of line.
     pub records: Records<M>,
-    codec: PhantomData<fn() -> K>,
+    codec: PhantomData<fn() -> C>,
 }
 
-impl<K: KeyCodec, M: Medium> Keys<K, M> {
+impl<C: Codec, M: Medium> Items<C, M> {
     /// Takes over the records of a tree's keys.
-    pub fn open(pool: &Arc<PoolFile<M>>, tree: TreeId) -> Result<Self> {
-        Self::open_as(pool, RecordSpec::new(tree, SlotKind::KEY_RECORD))
+    pub fn keys(pool: &Arc<PoolFile<M>>, tree: TreeId) -> Result<Self> {
+        Self::open(pool, RecordSpec::new(tree, SlotKind::KEY_RECORD))
     }
 
     /// Takes over records of a certain kind.
-    pub fn open_as(pool: &Arc<PoolFile<M>>, spec: RecordSpec) -> Result<Self> {
+    pub fn open(pool: &Arc<PoolFile<M>>, spec: RecordSpec) -> Result<Self> {
         Ok(Self { records: Records::open(pool, spec)?, codec: PhantomData })
     }
 
-    /// Takes over the records saved by [`save`](Self::save).
-    pub fn resume(pool: &Arc<PoolFile<M>>, tree: TreeId, manifest: &mut ManifestReader<'_>) -> Option<Self> {
+    /// Takes over the records of a tree's keys that [`save`](Self::save) saved.
+    pub fn resume_keys(
+        pool: &Arc<PoolFile<M>>,
+        tree: TreeId,
+        manifest: &mut ManifestReader<'_>,
+    ) -> Option<Self> {
         let spec = RecordSpec::new(tree, SlotKind::KEY_RECORD);
         Some(Self { records: Records::resume(pool, spec, manifest)?, codec: PhantomData })
     }
@@ -136,75 +82,93 @@ impl<K: KeyCodec, M: Medium> Keys<K, M> {
 
     /// Writes a record if necessary; returns the word.
     #[inline(always)]
-    pub fn write(&self, key: K::Ref<'_>, step: Step) -> Result<(u64, Flushed)> {
-        write::<K, M>(&self.records, key, step)
+    pub fn write(&self, item: C::Ref<'_>, step: Step) -> Result<(u64, Flushed)> {
+        match C::item(item) {
+            Item::Word(word) => Ok((word, Flushed::none())),
+            Item::Bytes(bytes) => self.records.write(bytes, step),
+        }
     }
 
     /// Writes a record with a word by which recovery decides whether it is live.
     #[inline(always)]
-    pub fn write_owned(&self, key: K::Ref<'_>, owner: u64, step: Step) -> Result<(u64, Flushed)> {
-        write_owned::<K, M>(&self.records, key, owner, step)
+    pub fn write_owned(&self, item: C::Ref<'_>, owner: u64, step: Step) -> Result<(u64, Flushed)> {
+        match C::item(item) {
+            Item::Word(word) => Ok((word, Flushed::none())),
+            Item::Bytes(bytes) => self.records.write_owned(bytes, owner, step),
+        }
     }
 
-    /// Reserves space for a key that is written soon: see [`Records::prepare`].
+    /// Reserves space for an item that is written soon: see [`Records::prepare`].
     #[inline(always)]
-    pub fn prepare(&self, key: K::Ref<'_>, is_live: Liveness<'_>) -> Result<()> {
-        prepare::<K, M>(&self.records, key, is_live)
+    pub fn prepare(&self, item: C::Ref<'_>, is_live: Liveness<'_>) -> Result<()> {
+        match C::item(item) {
+            Item::Word(_) => Ok(()),
+            Item::Bytes(bytes) => self.records.prepare(bytes.len(), is_live),
+        }
     }
 
     /// Records that the word is about to leave the tree: see [`Records::keep`].
     #[inline(always)]
     pub fn keep(&self, word: u64) {
-        if !K::INLINE {
+        if !C::INLINE {
             self.records.keep(word);
         }
     }
 
-    /// Returns the key that a word represents.
+    /// Returns the item that a word represents.
     #[inline(always)]
-    pub fn read<'a>(&'a self, word: u64, guard: &'a K::Guard) -> K::Ref<'a> {
-        read::<K, M>(&self.records, word, guard)
+    pub fn read<'a>(&'a self, word: u64, guard: &'a C::Guard) -> C::Ref<'a> {
+        if C::INLINE { C::of_word(word) } else { C::of_bytes(self.records.read(word, C::pinned(guard))) }
     }
 
-    /// Verifies the checksum of the key that a word represents.
+    /// Returns the item that a word represents, after comparing its record with its checksum.
+    #[inline(always)]
+    pub fn read_verified<'a>(&'a self, word: u64, guard: &'a C::Guard) -> Result<C::Ref<'a>> {
+        if C::INLINE {
+            return Ok(C::of_word(word));
+        }
+        self.records.read_verified(word, C::pinned(guard)).map(C::of_bytes)
+    }
+
+    /// Verifies the checksum of the item that a word represents.
     #[inline(always)]
     pub fn verify(&self, word: u64) -> Result<()> {
-        if K::INLINE { Ok(()) } else { self.records.verify(word) }
+        if C::INLINE { Ok(()) } else { self.records.verify(word) }
     }
 
-    /// Verifies the checksum of a key that was reached with this guard.
+    /// Verifies the checksum of an item that was reached with this guard.
     #[inline(always)]
-    pub fn verify_held(&self, word: u64, guard: &K::Guard) -> Result<()> {
-        read_verified::<K, M>(&self.records, word, guard).map(drop)
+    pub fn verify_held(&self, word: u64, guard: &C::Guard) -> Result<()> {
+        self.read_verified(word, guard).map(drop)
     }
 
     /// Returns whether a damaged record was met. A tree with damaged keys trusts no fingerprint, separator or fence,
     /// because any may be that of a damaged key.
     #[inline(always)]
     pub fn has_damage(&self) -> bool {
-        !K::INLINE && self.records.is_damaged()
+        !C::INLINE && self.records.is_damaged()
     }
 
     /// Prefetches the record of a word, if it has one. Accepts any word.
     #[inline(always)]
     pub fn prefetch(&self, word: u64) {
-        if !K::INLINE {
+        if !C::INLINE {
             self.records.prefetch(word);
         }
     }
 
     /// Frees the record of a word that the tree no longer refers to, once no reader holds it.
     #[inline(always)]
-    pub fn retire(&self, word: u64, guard: &K::Guard) {
-        if !K::INLINE {
-            self.records.retire(word, K::pinned(guard));
+    pub fn retire(&self, word: u64, guard: &C::Guard) {
+        if !C::INLINE {
+            self.records.retire(word, C::pinned(guard));
         }
     }
 
     /// Frees the record of a word that was never published.
     #[inline(always)]
     pub fn free(&self, word: u64) {
-        if !K::INLINE {
+        if !C::INLINE {
             self.records.free(word);
         }
     }
@@ -212,12 +176,18 @@ impl<K: KeyCodec, M: Medium> Keys<K, M> {
     /// Marks a word as referenced by the tree, during recovery. Returns `false` if it already was.
     #[inline(always)]
     pub fn mark_live(&self, word: u64) -> Result<bool> {
-        if K::INLINE { Ok(true) } else { self.records.mark_live(word) }
+        if C::INLINE { Ok(true) } else { self.records.mark_live(word) }
     }
 
     /// Reports if fewer records are live than there are items.
     pub fn check_records(&self, items: u64) -> Option<Issue> {
-        if K::INLINE { None } else { check_records(&self.records, items) }
+        if C::INLINE {
+            return None;
+        }
+        pin().flush();
+        let live = self.records.stats().0;
+        // Records that a reader may still hold are not free yet.
+        (live < items).then(|| Issue::new("records", format!("{live} live records for {items} items")))
     }
 }
 
@@ -265,6 +235,13 @@ impl<M: Medium> Values<M> {
     #[inline(always)]
     pub fn are_words(&self) -> bool {
         self.form == Form::Words
+    }
+
+    /// Returns the values as those of a codec, for functions that have it as a type parameter.
+    #[inline(always)]
+    pub fn of<V: Codec>(&self) -> &Items<V, M> {
+        // SAFETY: `Items` is a transparent wrapper, and any records may be accessed through any codec.
+        unsafe { &*std::ptr::from_ref(&self.records).cast() }
     }
 
     /// Returns the value that a word represents, without verifying its record.
@@ -318,63 +295,6 @@ impl<M: Medium> Values<M> {
 
     /// Reports if fewer records are live than there are items.
     pub fn check_records(&self, items: u64) -> Option<Issue> {
-        if self.are_words() { None } else { check_records(&self.records, items) }
-    }
-
-    /// Writes a record if necessary; returns the word.
-    #[inline(always)]
-    pub fn write_as<V: Codec>(&self, value: V::Ref<'_>, step: Step) -> Result<(u64, Flushed)> {
-        write::<V, M>(&self.records, value, step)
-    }
-
-    /// Writes a record with the word of its key, by which recovery decides whether it is live.
-    #[inline(always)]
-    pub fn write_owned_as<V: Codec>(
-        &self,
-        value: V::Ref<'_>,
-        key: u64,
-        step: Step,
-    ) -> Result<(u64, Flushed)> {
-        write_owned::<V, M>(&self.records, value, key, step)
-    }
-
-    /// Reserves space for a value that is written soon: see [`Records::prepare`].
-    #[inline(always)]
-    pub fn prepare_as<V: Codec>(&self, value: V::Ref<'_>, is_live: Liveness<'_>) -> Result<()> {
-        prepare::<V, M>(&self.records, value, is_live)
-    }
-
-    /// Records that the word is about to leave the tree: see [`Records::keep`].
-    #[inline(always)]
-    pub fn keep_as<V: Codec>(&self, word: u64) {
-        if !V::INLINE {
-            self.records.keep(word);
-        }
-    }
-
-    /// Returns the value that a word represents.
-    #[inline(always)]
-    pub fn read_as<'a, V: Codec>(&'a self, word: u64, guard: &'a V::Guard) -> V::Ref<'a> {
-        read::<V, M>(&self.records, word, guard)
-    }
-
-    /// Returns the value that a word represents, after comparing its record with its checksum.
-    #[inline(always)]
-    pub fn read_verified_as<'a, V: Codec>(&'a self, word: u64, guard: &'a V::Guard) -> Result<V::Ref<'a>> {
-        read_verified::<V, M>(&self.records, word, guard)
-    }
-
-    /// Verifies the checksum of a value that was reached with this guard.
-    #[inline(always)]
-    pub fn verify_held_as<V: Codec>(&self, word: u64, guard: &V::Guard) -> Result<()> {
-        read_verified::<V, M>(&self.records, word, guard).map(drop)
-    }
-
-    /// Frees the record of a word that the tree no longer refers to, once no reader holds it.
-    #[inline(always)]
-    pub fn retire_as<V: Codec>(&self, word: u64, guard: &V::Guard) {
-        if !V::INLINE {
-            self.records.retire(word, V::pinned(guard));
-        }
+        if self.are_words() { None } else { self.of::<Record>().check_records(items) }
     }
 }

@@ -74,7 +74,7 @@ impl<K: KeyCodec, M: Medium> Core<K, M> {
         f: impl FnOnce(V::Ref<'_>) -> R,
     ) -> Result<Option<R>> {
         found.key.iter().chain(similar).try_for_each(|word| self.keys.verify_held(*word, guards.0))?;
-        found.value.map(|value| Ok(f(self.values.read_verified_as::<V>(value, guards.1)?))).transpose()
+        found.value.map(|value| Ok(f(self.values.of::<V>().read_verified(value, guards.1)?))).transpose()
     }
 
     /// Returns the words of all keys that [`locate`](Self::locate) compares with one with this fingerprint.

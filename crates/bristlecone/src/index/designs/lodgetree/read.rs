@@ -69,7 +69,7 @@ impl<K: KeyCodec, M: Medium> LodgeTree<K, M> {
                 drop(locked);
                 let mut words = found.key.iter().chain(&similar);
                 words.try_for_each(|word| self.keys.verify_held(*word, &key_guard))?;
-                let show = |value| Ok(f(self.values.read_verified_as::<V>(value, &value_guard)?));
+                let show = |value| Ok(f(self.values.of::<V>().read_verified(value, &value_guard)?));
                 return found.value.map(show).transpose();
             }
         }

@@ -53,7 +53,7 @@ impl<K: KeyCodec, M: Medium> NbTree<K, M> {
         let mut flushed = Flushed::none();
         for (key, value) in items {
             let (word, of_key) = self.keys.write(*key, "nbtree load.1 key")?;
-            let (value, of_value) = self.values.write_as::<V>(*value, "nbtree load.1 value")?;
+            let (value, of_value) = self.values.of::<V>().write(*value, "nbtree load.1 value")?;
             flushed = flushed.and(of_key).and(of_value);
             let value = match Stored::plain(value) {
                 Some(plain) if V::INLINE => plain,

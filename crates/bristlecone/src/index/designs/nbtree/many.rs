@@ -77,7 +77,7 @@ impl<K: KeyCodec, M: Medium> NbTree<K, M> {
                 Some(None) if K::INLINE => {}
                 Some(Some(value)) => {
                     self.keys.verify_held(held, &guards.0)?;
-                    show(at, self.values.read_verified_as::<V>(value, &guards.1)?);
+                    show(at, self.values.of::<V>().read_verified(value, &guards.1)?);
                 }
                 _ => _ = Read::<K, V>::get(self, *key, &mut |value| show(at, value))?,
             }

@@ -172,7 +172,7 @@ use crate::index::options::{Parameters, design_options, experimental};
 use crate::index::parts::codec::KeyCodec;
 use crate::index::parts::counter::Counter;
 use crate::index::parts::index_saver::IndexSaver;
-use crate::index::parts::items::{Keys, Values};
+use crate::index::parts::items::{Items, Values};
 use crate::index::parts::no_room::{Epochs, Futile};
 use crate::index::parts::optimistic_lock::Version;
 use crate::index::parts::search::Level;
@@ -201,7 +201,7 @@ const LOCK_ALL: u64 = 2;
 pub struct NbTree<K: KeyCodec, M: Medium> {
     pool: Arc<PoolFile<M>>,
     blocks: Heap<M>,
-    keys: Keys<K, M>,
+    keys: Items<K, M>,
     values: Values<M>,
     epochs: Epochs,
     saver: IndexSaver<M>,
@@ -257,7 +257,7 @@ impl<K: KeyCodec, M: Medium> NbTree<K, M> {
                 pool,
                 HeapSpec { tagged: true, ..HeapSpec::new(entry.id, layout::BLOCKS, block_bytes) },
             ),
-            keys: Keys::open(pool, entry.id)?,
+            keys: Items::keys(pool, entry.id)?,
             values: Values::open(pool, entry.id, entry.values)?,
             epochs: Epochs::default(),
             saver: IndexSaver::new(pool, &entry),

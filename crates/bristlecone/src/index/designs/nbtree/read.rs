@@ -50,7 +50,7 @@ impl<K: KeyCodec, V: Codec, M: Medium> Read<K, V> for NbTree<K, M> {
                     }
                     Some(Some(value)) => {
                         self.keys.verify_held(held, &guards.0)?;
-                        show(self.values.read_verified_as::<V>(value, &guards.1)?);
+                        show(self.values.of::<V>().read_verified(value, &guards.1)?);
                         return Ok(true);
                     }
                     None => return self.get_slow::<V>(key, tag, show),
@@ -220,7 +220,7 @@ impl<K: KeyCodec, M: Medium> NbTree<K, M> {
             Stored::Record(record) if V::INLINE => self.boxed(record, true).unwrap_or_default(),
             Stored::Record(record) => record,
         };
-        Some(show(self.values.read_as::<V>(word, V::guard(&pins.epoch))))
+        Some(show(self.values.of::<V>().read(word, V::guard(&pins.epoch))))
     }
 
     /// Returns the value that an unsealed word represents, verified.
@@ -231,7 +231,7 @@ impl<K: KeyCodec, M: Medium> NbTree<K, M> {
             Stored::Record(record) if V::INLINE => self.boxed(record, false)?,
             Stored::Record(record) => record,
         };
-        self.values.read_verified_as::<V>(word, V::guard(&pins.epoch)).map(Some)
+        self.values.of::<V>().read_verified(word, V::guard(&pins.epoch)).map(Some)
     }
 
     /// Returns a word value that is stored in a record, after verifying the record unless the caller is `lenient`.

@@ -17,7 +17,7 @@ use super::meta::{Tag, Tags};
 use super::{NbTree, NbTreeOptions};
 use crate::index::parts::codec::KeyCodec;
 use crate::index::parts::counter::Counter;
-use crate::index::parts::items::{Keys, Values};
+use crate::index::parts::items::{Items, Values};
 use crate::index::parts::recovery::{KeyEnds, Survivor, each, index_over};
 use crate::index::parts::slot::{Slot, bits};
 use crate::index::parts::volatile_index::VolatileIndex;
@@ -93,7 +93,7 @@ impl<K: KeyCodec, M: Medium> Open<K, M> for NbTree<K, M> {
             tree.leaving.store(manifest.read_u32()?, Relaxed);
         }
         tree.blocks.resume(manifest)?;
-        tree.keys = Keys::resume(pool, entry.id, manifest)?;
+        tree.keys = Items::resume_keys(pool, entry.id, manifest)?;
         tree.values = Values::resume(pool, entry.id, entry.values, manifest)?;
         tree.inner = VolatileIndex::resume(options.inner_bytes as usize, manifest)?;
         tree.leaves.resume(manifest)?;

@@ -31,7 +31,7 @@ impl<K: KeyCodec, M: Medium> NbTree<K, M> {
         if let Some(word) = new.word {
             return Ok(word);
         }
-        let (mut word, mut flushed) = self.values.write_as::<V>(new.value, "nbtree update.1")?;
+        let (mut word, mut flushed) = self.values.of::<V>().write(new.value, "nbtree update.1")?;
         if V::INLINE {
             match Stored::plain(word) {
                 Some(plain) => {
@@ -70,7 +70,7 @@ impl<K: KeyCodec, M: Medium> NbTree<K, M> {
             match Stored::decode(old) {
                 Stored::Empty => return self.pool.health().map(|()| None),
                 Stored::Plain(old) => {
-                    let old = V::owned(self.values.read_as::<V>(old, V::guard(&pins.epoch)));
+                    let old = V::owned(self.values.of::<V>().read(old, V::guard(&pins.epoch)));
                     return self.pool.health().map(|()| Some(old));
                 }
                 Stored::Record(_) | Stored::Sealed(_) => {}

@@ -112,7 +112,7 @@ impl<K: KeyCodec, M: Medium> NbTree<K, M> {
         if !K::INLINE || !V::INLINE || mode == WriteMode::New || self.locking() != 0 {
             return None;
         }
-        let (value, _) = self.values.write_as::<V>(value, "nbtree update.1").ok()?;
+        let (value, _) = self.values.of::<V>().write(value, "nbtree update.1").ok()?;
         let value = Stored::plain(value)?;
         let at = self.confirm(target.probe.take()?, pins)?;
         if let Some(slot) = at.slot {

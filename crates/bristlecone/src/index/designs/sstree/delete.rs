@@ -32,7 +32,7 @@ impl<K: KeyCodec, M: Medium> SsTree<K, M> {
             None => self.clear_last(id, leaf, found, key, &guards.0),
         }
         self.keys.retire(found.key, &guards.0);
-        self.values.retire_as::<V>(found.value, &guards.1);
+        self.values.of::<V>().retire(found.value, &guards.1);
         self.len.add(-1);
         self.pool.health()?;
         Ok(Ok(old))

@@ -59,7 +59,7 @@ impl<K: KeyCodec, M: Medium> SsTree<K, M> {
                 // The words were read while the leaf was valid; while pinned, their records remain.
                 Some(Some(found)) => {
                     self.keys.verify_held(found.key, &guards.0)?;
-                    show(at, self.values.read_verified_as::<V>(found.value, &guards.1)?);
+                    show(at, self.values.of::<V>().read_verified(found.value, &guards.1)?);
                 }
                 _ => _ = Read::<K, V>::get(self, *key, &mut |value| show(at, value))?,
             }
@@ -175,7 +175,7 @@ impl<K: KeyCodec, M: Medium> SsTree<K, M> {
         unsettled: &mut Unsettled<'t, V>,
     ) -> Option<Option<V::Owned>> {
         let medium = self.medium();
-        let (value, _) = self.values.write_as::<V>(value, "sstree update.1").ok()?;
+        let (value, _) = self.values.of::<V>().write(value, "sstree update.1").ok()?;
         if let Some(found) = self.find_in(leaf, key) {
             if self.room_to_move(leaf.bitmap(), found.at) != 0 {
                 return None;

@@ -125,7 +125,7 @@ use crate::index::options::{Parameters, design_options};
 use crate::index::parts::codec::KeyCodec;
 use crate::index::parts::counter::Counter;
 use crate::index::parts::index_saver::IndexSaver;
-use crate::index::parts::items::{Keys, Values};
+use crate::index::parts::items::{Items, Values};
 use crate::index::parts::no_room::Epochs;
 use crate::index::parts::optimistic_lock::Version;
 use crate::index::parts::volatile_index::VolatileIndex;
@@ -159,7 +159,7 @@ impl SsTreeOptions {
 pub struct SsTree<K: KeyCodec, M: Medium> {
     pool: Arc<PoolFile<M>>,
     subnodes: Heap<M>,
-    keys: Keys<K, M>,
+    keys: Items<K, M>,
     values: Values<M>,
     shape: Shape,
     moving: bool,

@@ -37,7 +37,7 @@ impl<K: KeyCodec, V: Codec, M: Medium> Read<K, V> for SsTree<K, M> {
                 Ok(Some(found)) if still() => {
                     // The words were read while the leaf was valid; while pinned, their records remain.
                     self.keys.verify_held(found.key, &key_guard)?;
-                    show(self.values.read_verified_as::<V>(found.value, &value_guard)?);
+                    show(self.values.of::<V>().read_verified(found.value, &value_guard)?);
                     return Ok(true);
                 }
                 Ok(None) if K::INLINE && still() => return Ok(false),

@@ -19,7 +19,7 @@ use super::{SsTree, SsTreeOptions};
 use crate::index::parts::codec::KeyCodec;
 use crate::index::parts::counter::Counter;
 use crate::index::parts::index_saver::IndexSaver;
-use crate::index::parts::items::{Keys, Values};
+use crate::index::parts::items::{Items, Values};
 use crate::index::parts::no_room::Epochs;
 use crate::index::parts::recovery::{KeyEnds, Survivor, each, index_over};
 use crate::index::parts::slot::{Slot, bits};
@@ -45,7 +45,7 @@ impl<K: KeyCodec, M: Medium> Open<K, M> for SsTree<K, M> {
             options,
             Parts {
                 subnodes: Self::heap(pool, &entry, options),
-                keys: Keys::open(pool, entry.id)?,
+                keys: Items::keys(pool, entry.id)?,
                 values: Values::open(pool, entry.id, entry.values)?,
                 inner: VolatileIndex::new(inner_bytes, 0, &Memory::private())?,
                 leaves: Leaves::new(options.shape(), &memory)?,
@@ -87,7 +87,7 @@ impl<K: KeyCodec, M: Medium> Open<K, M> for SsTree<K, M> {
             options,
             Parts {
                 subnodes,
-                keys: Keys::resume(pool, entry.id, manifest)?,
+                keys: Items::resume_keys(pool, entry.id, manifest)?,
                 values: Values::resume(pool, entry.id, entry.values, manifest)?,
                 inner: VolatileIndex::resume(options.inner_bytes as usize, manifest)?,
                 leaves: Leaves::resume(options.shape(), manifest)?,
@@ -117,7 +117,7 @@ impl<K: KeyCodec, M: Medium> Salvage<K, M> for SsTree<K, M> {
 /// The parts of a tree that opening recovers or resumes.
 struct Parts<K: KeyCodec, M: Medium> {
     subnodes: Heap<M>,
-    keys: Keys<K, M>,
+    keys: Items<K, M>,
     values: Values<M>,
     inner: VolatileIndex<K>,
     leaves: Leaves,

@@ -16,14 +16,14 @@ use bristlecone_pm::{ChunkRange, Medium, PoolFile, Result};
 use super::census::Census;
 use super::layout::{END, FREE, Header, LEAF_SLOTS_MAX, SUBNODES, SUBNODES_MAX, Shape, slot_offset, unstage};
 use crate::index::parts::codec::KeyCodec;
-use crate::index::parts::items::{Keys, Values};
+use crate::index::parts::items::{Items, Values};
 use crate::index::parts::slot::{Slot, bits};
 use crate::index::{Described, SalvageSink};
 
 /// The remains of a tree.
 pub(super) struct DamagedTree<K: KeyCodec, M: Medium> {
     pool: Arc<PoolFile<M>>,
-    keys: Keys<K, M>,
+    keys: Items<K, M>,
     values: Values<M>,
     shape: Shape,
     census: Census,
@@ -63,7 +63,7 @@ impl<K: KeyCodec, M: Medium> DamagedTree<K, M> {
                 ranges.push(ChunkRange { offset: chunk.offset, slots });
             }
         }
-        let keys = Keys::open(pool, entry.id)?;
+        let keys = Items::keys(pool, entry.id)?;
         let values = Values::open(pool, entry.id, entry.values)?;
         Ok(Self { pool: Arc::clone(pool), keys, values, shape, census: Census::new(ranges, shape) })
     }

@@ -135,7 +135,7 @@ impl<K: KeyCodec, M: Medium> SsTree<K, M> {
     }
 
     pub(super) fn value_of<V: Codec>(&self, found: Found, guard: &V::Guard) -> V::Owned {
-        V::owned(self.values.read_as::<V>(found.value, guard))
+        V::owned(self.values.of::<V>().read(found.value, guard))
     }
 
     /// Adds an item that the leaf does not hold; returns `false` if it has no space.
@@ -169,7 +169,7 @@ impl<K: KeyCodec, M: Medium> SsTree<K, M> {
         value: V::Ref<'_>,
     ) -> Result<(Item, Flushed)> {
         let (key_word, key_flushed) = self.keys.write(key, "sstree insert.1 key")?;
-        match self.values.write_as::<V>(value, "sstree insert.1 value") {
+        match self.values.of::<V>().write(value, "sstree insert.1 value") {
             Ok((value, flushed)) => {
                 let item = Item { key: key_word, value, tag: K::fingerprint(key) };
                 Ok((item, key_flushed.and(flushed)))
@@ -338,7 +338,7 @@ impl<K: KeyCodec, M: Medium> SsTree<K, M> {
         guard: &V::Guard,
     ) -> Result<()> {
         let medium = self.medium();
-        let (word, flushed) = self.values.write_as::<V>(value, "sstree update.1")?;
+        let (word, flushed) = self.values.of::<V>().write(value, "sstree update.1")?;
         let room = self.room_to_move(leaf.bitmap(), found.at);
         if room != 0 {
             self.move_forward(leaf, found, room, word, flushed);
@@ -352,7 +352,7 @@ impl<K: KeyCodec, M: Medium> SsTree<K, M> {
             }
             medium.persist(cell, "sstree update.2");
         }
-        self.values.retire_as::<V>(found.value, guard);
+        self.values.of::<V>().retire(found.value, guard);
         Ok(())
     }
 

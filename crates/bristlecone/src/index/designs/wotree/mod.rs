@@ -156,7 +156,7 @@ use crate::index::options::{Parameters, design_options};
 use crate::index::parts::codec::{Codec, KeyCodec};
 use crate::index::parts::counter::Counter;
 use crate::index::parts::index_saver::IndexSaver;
-use crate::index::parts::items::{Keys, Values};
+use crate::index::parts::items::{Items, Values};
 use crate::index::parts::no_room::Epochs;
 use crate::index::{Damage, Described};
 
@@ -176,9 +176,9 @@ pub struct WoTree<K: KeyCodec, M: Medium> {
     pool: Arc<PoolFile<M>>,
     id: TreeId,
     nodes: Nodes<M>,
-    keys: Keys<K, M>,
+    keys: Items<K, M>,
     values: Values<M>,
-    separators: Keys<K, M>,
+    separators: Items<K, M>,
     log: Log<M>,
     shape: Shape,
     /// Copy of the directory's root.
@@ -251,9 +251,9 @@ impl<K: KeyCodec, M: Medium> WoTree<K, M> {
             pool: Arc::clone(pool),
             id: entry.id,
             nodes: Nodes::open(pool, entry.id, shape, fresh)?,
-            keys: Keys::open_as(pool, unswept(SlotKind::KEY_RECORD))?,
+            keys: Items::open(pool, unswept(SlotKind::KEY_RECORD))?,
             values: Values::open_as(pool, owned(SlotKind::VALUE_RECORD), entry.values)?,
-            separators: Keys::open_as(pool, separators)?,
+            separators: Items::open(pool, separators)?,
             log: Log::open(pool, entry.id, fresh)?,
             shape,
             root: memory.cell_of(AtomicU64::new(root)),

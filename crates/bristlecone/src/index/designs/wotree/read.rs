@@ -133,7 +133,7 @@ impl<K: KeyCodec, V: Codec, M: Medium> Read<K, V> for WoTree<K, M> {
                     let verified = self.keys.verify_held(key, &pins.keys);
                     let verified = verified.and_then(|()| self.verify_value::<V>(key, value, &pins.values));
                     verified.map_err(|error| self.noted(error))?;
-                    show(self.values.read_as::<V>(value, &pins.values));
+                    show(self.values.of::<V>().read(value, &pins.values));
                     return Ok(true);
                 }
                 Ok(None) if still() => {
@@ -360,7 +360,7 @@ impl<K: KeyCodec, M: Medium> WoTree<K, M> {
     /// Verifies the checksum of a value's record, and compares its owner with the item's key: a record of zeros has the
     /// checksum of an empty one.
     pub(super) fn verify_value<V: Codec>(&self, key: u64, value: u64, guard: &V::Guard) -> Result<()> {
-        self.values.verify_held_as::<V>(value, guard)?;
+        self.values.of::<V>().verify_held(value, guard)?;
         if V::INLINE || self.values.records.owner_at(value) == Some(key) {
             return Ok(());
         }
@@ -438,7 +438,7 @@ impl<K: KeyCodec, M: Medium> WoTree<K, M> {
             };
             verify().map_err(|error| self.noted(error))?;
             return Ok(found
-                .inspect(|found| show(self.values.read_as::<V>(found.value, &pins.values)))
+                .inspect(|found| show(self.values.of::<V>().read(found.value, &pins.values)))
                 .is_ok());
         }
         unreachable!("rounds do not end")

@@ -224,7 +224,7 @@ impl<K: KeyCodec, M: Medium> WoTree<K, M> {
         pins: &'w Pins<K, V>,
     ) -> impl DoubleEndedIterator<Item = (K::Ref<'w>, V::Ref<'w>)> {
         words.iter().filter(|words| self.is_there::<V>(words)).map(|&(key, value)| {
-            (self.keys.read(key, &pins.keys), self.values.read_as::<V>(value, &pins.values))
+            (self.keys.read(key, &pins.keys), self.values.of::<V>().read(value, &pins.values))
         })
     }
 

@@ -70,12 +70,12 @@ impl<K: KeyCodec, M: Medium> WoTree<K, M> {
             next.order.remove(found.place);
             next.bitmap &= !(1 << found.slot);
             self.keys.keep(found.key);
-            self.values.keep_as::<V>(found.value);
+            self.values.of::<V>().keep(found.value);
             let _lane = self.note_rebuild(leaf.node);
             // Delete 1: nothing must be durable before a bit is cleared.
             self.commit(leaf, &next, &Alone);
             self.keys.retire(found.key, &pins.keys);
-            self.values.retire_as::<V>(found.value, &pins.values);
+            self.values.of::<V>().retire(found.value, &pins.values);
             self.removed.add(1);
             Ok(if next.bitmap == 0 { Change::Emptied(Ok(old)) } else { Change::Done(Ok(old)) })
         })
@@ -85,7 +85,7 @@ impl<K: KeyCodec, M: Medium> WoTree<K, M> {
     /// there is none, the write itself fails, or does not need it.
     fn prepare<V: Codec>(&self, key: K::Ref<'_>, value: V::Ref<'_>) {
         let _ = self.keys.prepare(key, &|offset| self.refers_to_key(offset));
-        let _ = self.values.prepare_as::<V>(value, &|offset| self.refers_to_value(offset));
+        let _ = self.values.of::<V>().prepare(value, &|offset| self.refers_to_value(offset));
     }
 
     /// Runs `change` on the locked leaf of `key`, with the key's item or its position; retries
@@ -160,7 +160,7 @@ impl<K: KeyCodec, M: Medium> WoTree<K, M> {
         if !self.has_value::<V>(found.key, found.value) {
             self.verify_value::<V>(found.key, found.value, &V::pin())?;
         }
-        Ok(V::owned(self.values.read_as::<V>(found.value, &pins.values)))
+        Ok(V::owned(self.values.of::<V>().read(found.value, &pins.values)))
     }
 
     /// Adds an item that the leaf does not hold; returns `false` if it has no space.
@@ -177,7 +177,7 @@ impl<K: KeyCodec, M: Medium> WoTree<K, M> {
         // Insert 1: out-of-line data. Nothing refers to them, so one fence serves them and the item:
         // after a crash the slot's bit is clear, or the records are durable.
         let (key, flushed) = self.keys.write(key, "wotree insert.1 key")?;
-        let (value, flushed) = match self.values.write_owned_as::<V>(value, key, "wotree insert.1 value") {
+        let (value, flushed) = match self.values.of::<V>().write_owned(value, key, "wotree insert.1 value") {
             Ok((value, more)) => (value, flushed.and(more)),
             Err(error) => {
                 self.keys.free(key);
@@ -207,9 +207,9 @@ impl<K: KeyCodec, M: Medium> WoTree<K, M> {
         pins: &Pins<K, V>,
     ) -> Result<()> {
         let medium = self.medium();
-        let (word, flushed) = self.values.write_owned_as::<V>(value, found.key, "wotree update.1")?;
+        let (word, flushed) = self.values.of::<V>().write_owned(value, found.key, "wotree update.1")?;
         let cell = &self.nodes.item(leaf.node, found.slot).word;
-        self.values.keep_as::<V>(found.value);
+        self.values.of::<V>().keep(found.value);
         if V::INLINE {
             let _: Flushed = flushed;
             cell.store(medium, word);
@@ -218,7 +218,7 @@ impl<K: KeyCodec, M: Medium> WoTree<K, M> {
             cell.publish(medium, word, &durable, "wotree update.2");
         }
         medium.persist(cell, "wotree update.2");
-        self.values.retire_as::<V>(found.value, &pins.values);
+        self.values.of::<V>().retire(found.value, &pins.values);
         Ok(())
     }
 }

@@ -3,7 +3,7 @@
 use bristlecone_pm::{Flushed, LogEntry, Medium, Result, Step};
 
 use crate::index::parts::codec::{Codec, KeyCodec};
-use crate::index::parts::items::{Keys, Values};
+use crate::index::parts::items::{Items, Values};
 
 /// A change of one key, as words.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
@@ -34,7 +34,7 @@ impl Change {
     /// the change removes the key.
     #[inline(always)]
     pub fn write<K: KeyCodec, V: Codec, M: Medium>(
-        (keys, values): (&Keys<K, M>, &Values<M>),
+        (keys, values): (&Items<K, M>, &Values<M>),
         known: Option<u64>,
         key: K::Ref<'_>,
         value: Option<V::Ref<'_>>,
@@ -53,7 +53,7 @@ impl Change {
         let item = Item { key, value: 0, removed: true };
         let mut change = Self { item, records: None, new_key };
         if let Some(value) = value {
-            match values.write_as::<V>(value, value_step) {
+            match values.of::<V>().write(value, value_step) {
                 Ok((word, under_way)) => {
                     flushed = flushed.and(under_way);
                     change.item = Item { value: word, removed: false, ..item };
@@ -82,7 +82,7 @@ impl Change {
     }
 
     /// Frees the records of a change that was not applied.
-    pub fn discard<K: KeyCodec, M: Medium>(&self, (keys, values): (&Keys<K, M>, &Values<M>)) {
+    pub fn discard<K: KeyCodec, M: Medium>(&self, (keys, values): (&Items<K, M>, &Values<M>)) {
         if self.new_key {
             keys.free(self.item.key);
         }

@@ -14,7 +14,7 @@ use bristlecone_pm::{
 
 use super::{LeafLayout, Store};
 use crate::index::parts::codec::KeyCodec;
-use crate::index::parts::items::Keys;
+use crate::index::parts::items::Items;
 
 /// Maximum number of retries of a write without space after the log freed something: other threads may take it first.
 const ATTEMPTS: usize = 16;
@@ -112,7 +112,7 @@ impl<M: Medium> TreeLog<M> {
     }
 
     /// Frees the records of keys that were set aside before a pass: the chunks that referred to them are empty.
-    pub fn retire_aside<K: KeyCodec>(&self, of_tree: &Keys<K, M>, keys: Vec<u64>) {
+    pub fn retire_aside<K: KeyCodec>(&self, of_tree: &Items<K, M>, keys: Vec<u64>) {
         let guard = K::pin();
         self.aside_count.fetch_sub(keys.len(), Relaxed);
         keys.into_iter().for_each(|key| of_tree.retire(key, &guard));

@@ -42,7 +42,7 @@ pub use self::salvage::salvage;
 pub use self::write::{Found, Hint, InLeaf, Outcome, Writer};
 use super::codec::{Codec, KeyCodec};
 use super::counter::Counter;
-use super::items::{Keys, Values};
+use super::items::{Items, Values};
 use super::no_room::Epochs;
 use super::slot::{Slot, bits};
 use crate::index::{Described, TreeStats};
@@ -57,7 +57,7 @@ type Kinds<L, K> = fn() -> (L, K);
 pub struct Store<L, K, M: Medium> {
     pub pool: Arc<PoolFile<M>>,
     pub leaves: Heap<M>,
-    pub keys: Keys<K, M>,
+    pub keys: Items<K, M>,
     pub values: Values<M>,
     pub epochs: Epochs,
     /// Offset of the first leaf, which is never removed.
@@ -75,7 +75,7 @@ impl<L: LeafLayout, K: KeyCodec, M: Medium> Store<L, K, M> {
         Ok(Self {
             pool: Arc::clone(pool),
             leaves: Heap::open(pool, HeapSpec::new(entry.id, L::KIND, L::bytes(slots) as u32)),
-            keys: Keys::open(pool, entry.id)?,
+            keys: Items::keys(pool, entry.id)?,
             values: Values::open(pool, entry.id, entry.values)?,
             epochs: Epochs::default(),
             first: 0,
@@ -103,7 +103,7 @@ impl<L: LeafLayout, K: KeyCodec, M: Medium> Store<L, K, M> {
         let len = Counter::resume(manifest)?;
         let leaves = Heap::open(pool, HeapSpec::new(entry.id, L::KIND, L::bytes(slots) as u32));
         leaves.resume(manifest)?;
-        let keys = Keys::resume(pool, entry.id, manifest)?;
+        let keys = Items::resume_keys(pool, entry.id, manifest)?;
         let values = Values::resume(pool, entry.id, entry.values, manifest)?;
         let first = pool.root(entry.id).ok()??;
         Some(Self { leaves, keys, values, first, len, ..Self::open(pool, entry, slots).ok()? })

@@ -19,7 +19,7 @@ use bristlecone_pm::{Chunk, Error, LogEntry, Medium, PoolFile, Result, SlotKind,
 
 use super::{LeafLayout, Link, TreeLog};
 use crate::index::parts::codec::KeyCodec;
-use crate::index::parts::items::{Keys, Values};
+use crate::index::parts::items::{Items, Values};
 use crate::index::parts::slot::{Slot, bits};
 use crate::index::{Described, SalvageSink};
 
@@ -37,7 +37,7 @@ pub fn salvage<L: LeafLayout, K: KeyCodec, M: Medium>(
     }
     let relics = Relics::<L, K, M> {
         pool,
-        keys: &Keys::open(pool, entry.id)?,
+        keys: &Items::keys(pool, entry.id)?,
         values: &Values::open(pool, entry.id, entry.values)?,
         first: pool.anchor(entry.id).load(pool.medium()),
         slots: slots as usize,
@@ -65,7 +65,7 @@ struct Relic {
 /// The remains of a tree.
 struct Relics<'a, L, K: KeyCodec, M: Medium> {
     pool: &'a PoolFile<M>,
-    keys: &'a Keys<K, M>,
+    keys: &'a Items<K, M>,
     values: &'a Values<M>,
     /// Offset of the first leaf, which has no fence.
     first: u64,

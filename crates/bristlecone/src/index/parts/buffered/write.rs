@@ -161,7 +161,7 @@ pub trait Writer<L: LeafLayout, K: KeyCodec, M: Medium>: Deref<Target = Store<L,
     fn put<V: Codec>(&self, key: K::Ref<'_>, value: V::Ref<'_>, mode: WriteMode) -> Result<Option<V::Owned>> {
         let hint = if mode == WriteMode::Update { Hint::Present } else { Hint::Absent };
         self.write_at::<V, _>(key, hint, |place, found, guards| {
-            let old = found.value.map(|word| V::owned(self.values.read_as::<V>(word, &guards.1)));
+            let old = found.value.map(|word| V::owned(self.values.of::<V>().read(word, &guards.1)));
             if old.is_some() && mode == WriteMode::New || old.is_none() && mode == WriteMode::Update {
                 return Ok(Some(old));
             }
@@ -175,7 +175,7 @@ pub trait Writer<L: LeafLayout, K: KeyCodec, M: Medium>: Deref<Target = Store<L,
     fn swap<V: Codec>(&self, key: K::Ref<'_>, expected: V::Ref<'_>, new: V::Ref<'_>) -> Result<Swapped<V>> {
         self.write_at::<V, _>(key, Hint::Present, |place, found, guards| {
             let Some(word) = found.value else { return Ok(Some(Err(None))) };
-            let old = self.values.read_as::<V>(word, &guards.1);
+            let old = self.values.of::<V>().read(word, &guards.1);
             if old != V::shorten(expected) {
                 return Ok(Some(Err(Some(V::owned(old)))));
             }
@@ -189,7 +189,7 @@ pub trait Writer<L: LeafLayout, K: KeyCodec, M: Medium>: Deref<Target = Store<L,
     fn delete<V: Codec>(&self, key: K::Ref<'_>, expected: Option<V::Ref<'_>>) -> Result<Removed<V>> {
         self.write_at::<V, _>(key, Hint::Present, |place, found, guards| {
             let Some(word) = found.value else { return Ok(Some(Err(None))) };
-            let old = V::owned(self.values.read_as::<V>(word, &guards.1));
+            let old = V::owned(self.values.of::<V>().read(word, &guards.1));
             if expected.is_some_and(|expected| V::borrow(&old) != V::shorten(expected)) {
                 return Ok(Some(Err(Some(old))));
             }
