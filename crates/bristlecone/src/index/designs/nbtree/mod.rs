@@ -158,7 +158,6 @@ mod split;
 mod value;
 mod write;
 
-use std::marker::PhantomData;
 use std::sync::{Arc, Mutex};
 
 use bristlecone_pm::sync::{AtomicU32, AtomicU64, AtomicUsize};
@@ -226,7 +225,6 @@ pub struct NbTree<K: KeyCodec, M: Medium> {
     /// Key ranges where no leaf had a key to free.
     futile: Mutex<Futile<u64>>,
     len: Counter,
-    key_codec: PhantomData<fn() -> K>,
 }
 
 impl<K: KeyCodec, M: Medium> NbTree<K, M> {
@@ -274,7 +272,6 @@ impl<K: KeyCodec, M: Medium> NbTree<K, M> {
             leaving: CachePadded::default(),
             futile: Mutex::default(),
             len: Counter::new(memory),
-            key_codec: PhantomData,
         })
     }
 

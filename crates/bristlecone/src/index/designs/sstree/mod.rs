@@ -114,7 +114,6 @@ mod space;
 mod split;
 mod write;
 
-use std::marker::PhantomData;
 use std::sync::Arc;
 
 use bristlecone_pm::{Heap, Medium, PoolFile};
@@ -170,7 +169,6 @@ pub struct SsTree<K: KeyCodec, M: Medium> {
     len: Counter,
     epochs: Epochs,
     saver: IndexSaver<M>,
-    key_codec: PhantomData<fn() -> K>,
 }
 
 impl<K: KeyCodec, M: Medium> SsTree<K, M> {

@@ -2,7 +2,6 @@
 //! interrupted, and rebuilds the volatile part. Every step leaves a state that recovery handles, so a crash
 //! during recovery is safe.
 
-use std::marker::PhantomData;
 use std::sync::Arc;
 
 use bristlecone_pm::sync::Ordering::Relaxed;
@@ -166,7 +165,6 @@ impl<K: KeyCodec, M: Medium> SsTree<K, M> {
             inner,
             leaves,
             len,
-            key_codec: PhantomData,
         }
     }
 

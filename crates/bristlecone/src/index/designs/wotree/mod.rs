@@ -143,7 +143,6 @@ mod split;
 mod tests;
 mod write;
 
-use std::marker::PhantomData;
 use std::sync::{Arc, RwLock};
 
 use bristlecone_pm::sync::{AtomicU64, Ordering::Acquire, Ordering::Relaxed, Ordering::Release};
@@ -196,7 +195,6 @@ pub struct WoTree<K: KeyCodec, M: Medium> {
     saver: IndexSaver<M>,
     /// Damage found by reads.
     damage: Damage,
-    key_codec: PhantomData<fn() -> K>,
 }
 
 /// The result of the first count, visible to followers.
@@ -266,7 +264,6 @@ impl<K: KeyCodec, M: Medium> WoTree<K, M> {
             epochs: Epochs::default(),
             saver: IndexSaver::new(pool, &entry),
             damage: Damage::default(),
-            key_codec: PhantomData,
         })
     }
 

@@ -59,7 +59,7 @@ impl Change {
                     change.item = Item { value: word, removed: false, ..item };
                 }
                 Err(error) => {
-                    change.discard::<K, M>((keys, values));
+                    change.discard(keys, values);
                     return Err(error);
                 }
             }
@@ -82,7 +82,7 @@ impl Change {
     }
 
     /// Frees the records of a change that was not applied.
-    pub fn discard<K: KeyCodec, M: Medium>(&self, (keys, values): (&Items<K, M>, &Values<M>)) {
+    pub fn discard<K: KeyCodec, M: Medium>(&self, keys: &Items<K, M>, values: &Values<M>) {
         if self.new_key {
             keys.free(self.item.key);
         }

@@ -50,9 +50,6 @@ use crate::index::{Described, TreeStats};
 /// The guards of keys and values.
 pub type Guards<K, V> = (<K as Codec>::Guard, <V as Codec>::Guard);
 
-/// Type parameters of a store that it does not contain.
-type Kinds<L, K> = fn() -> (L, K);
-
 /// The tree's state on the medium except its log, and its item count.
 pub struct Store<L, K, M: Medium> {
     pub pool: Arc<PoolFile<M>>,
@@ -66,7 +63,7 @@ pub struct Store<L, K, M: Medium> {
     pub slots: usize,
     /// Number of items, without buffered ones that no thread has searched in their leaves.
     pub len: Counter,
-    kinds: PhantomData<Kinds<L, K>>,
+    layout: PhantomData<fn() -> L>,
 }
 
 impl<L: LeafLayout, K: KeyCodec, M: Medium> Store<L, K, M> {
@@ -81,7 +78,7 @@ impl<L: LeafLayout, K: KeyCodec, M: Medium> Store<L, K, M> {
             first: 0,
             slots,
             len: Counter::new(&pool.memory()),
-            kinds: PhantomData,
+            layout: PhantomData,
         })
     }
 

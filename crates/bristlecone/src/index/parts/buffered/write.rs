@@ -83,7 +83,7 @@ impl<L: LeafLayout, K: KeyCodec, M: Medium> Store<L, K, M> {
 
     /// Frees the records of a change that was not applied.
     pub fn discard(&self, change: &Change) {
-        change.discard::<K, M>((&self.keys, &self.values));
+        change.discard(&self.keys, &self.values);
     }
 }
 
