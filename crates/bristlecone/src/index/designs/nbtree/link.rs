@@ -215,12 +215,12 @@ impl<K: KeyCodec, M: Medium> NbTree<K, M> {
     /// keep keys without items. Returns whether there may be space now. The caller must not be pinned.
     #[cold]
     pub(super) fn make_room(&self, key: K::Ref<'_>, round: u32) -> bool {
-        let freed = self.epochs.end(|| self.held());
+        let freed = self.epochs.end(&|| self.held());
         match round {
             // Memory may have become free just before this check.
             0 => true,
             1 if self.give_back(key) => {
-                self.epochs.end(|| self.held());
+                self.epochs.end(&|| self.held());
                 true
             }
             _ => freed,
