@@ -180,8 +180,7 @@ fn what_is_counted_while_a_writer_is_halfway_does_not_stay() {
     drop(ascending(&pool, 3));
     let tree = again(&pool, OPTIONS).unwrap();
     tree.remove_word(2).unwrap().unwrap();
-    let guard = Inline::pin();
-    tree.at_leaf(3, &guard, |leaf, view, found| {
+    tree.at_leaf(3, &(), |leaf, view, found| {
         let (place, slot) = (found.err().unwrap(), view.first_free(tree.shape.slots).unwrap());
         let item = tree.nodes.item(leaf.node, slot);
         item.key.store(tree.medium(), 3);
