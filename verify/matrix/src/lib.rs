@@ -22,6 +22,7 @@ mod configuration;
 mod files;
 mod level;
 mod pool_size;
+pub mod process;
 mod sampling;
 mod suite;
 
