@@ -71,6 +71,7 @@ impl<K: KeyCodec, M: Medium> Core<K, M> {
 
     /// Returns whether a change is buffered. It is not in three cases: there is no space; it removes the leaf's last
     /// item, which frees the leaf; or the leaf would overflow while there may be no space for another one.
+    #[inline(always)]
     fn belongs_in_buffer<'a>(
         &'a self,
         leaf: &Locked<'_>,

@@ -70,8 +70,8 @@ impl<K: KeyCodec, M: Medium> LodgeTree<K, M> {
         Ok(Outcome::Done)
     }
 
-    /// Decides the destination of a change. A full node is flushed: together with the change, by the `group`
-    /// gathered for that, or before it, to make space.
+    /// Decides the destination of a change.
+    #[inline(always)]
     fn plan<'a>(
         &'a self,
         node: &mut Locked<'_>,
@@ -83,6 +83,20 @@ impl<K: KeyCodec, M: Medium> LodgeTree<K, M> {
         if found.item.is_some() || !self.is_without_room(node, found.at) {
             return Ok(self.plan_to_log(node, found, None));
         }
+        self.plan_in_full_node(node, found, key, group, guard)
+    }
+
+    /// Decides the destination of a change of a full node. The node is flushed: together with the change, by the
+    /// `group` gathered for that, or before it, to make space.
+    #[inline(never)]
+    fn plan_in_full_node<'a>(
+        &'a self,
+        node: &mut Locked<'_>,
+        found: Found,
+        key: K::Ref<'_>,
+        group: &mut Gathered,
+        guard: &K::Guard,
+    ) -> Result<Plan<'a, M>> {
         if self.co_flush_group(node, found.at, K::fingerprint(key), group, guard) {
             return Ok(Plan { found, way: Way::Leaf, flush: None });
         }
