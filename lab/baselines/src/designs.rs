@@ -5,8 +5,7 @@ use std::str::FromStr;
 use std::sync::Arc;
 
 use bristlecone::lab::{
-    self, Codec, ExternalDesign, Index, KeyCodec, Open, PARAMS, Parameters, TreeDesign, design_options,
-    of_words,
+    self, Codec, ExternalDesign, Index, KeyCodec, PARAMS, Parameters, TreeDesign, design_options, of_words,
 };
 use bristlecone::{Design, Error, Key, Medium, Pool, Result, Tree, Value};
 use bristlecone_pm::{PoolFile, TreeEntry};
@@ -140,16 +139,16 @@ impl ExternalDesign for Baseline {
         }
         let lines = Options::from_words(entry.spec.params)?.node_lines;
         match self {
-            Self::Native => of_words(BaselineIndex::<Coupled<Native, M>, M>::open(pool, entry, lines, 1)?),
-            Self::WbTree => of_words(BaselineIndex::<Coupled<WbTree, M>, M>::open(pool, entry, lines, 1)?),
-            Self::FastFair => of_words(BaselineIndex::<FastFair<M>, M>::open(pool, entry, lines, 1)?),
-            Self::LbTree => of_words(BaselineIndex::<Hybrid<LbTree, M>, M>::open(pool, entry, lines, 1)?),
-            Self::FpTree => of_words(BaselineIndex::<Hybrid<FpTree<M>, M>, M>::open(pool, entry, lines, 1)?),
-            Self::UTree => of_words(BaselineIndex::<UTree<M>, M>::open(pool, entry, lines, 1)?),
-            Self::FlatStore => of_words(BaselineIndex::<FlatStore<M>, M>::open(pool, entry, lines, 1)?),
-            Self::DpTree => of_words(BaselineIndex::<DpTree<M>, M>::open(pool, entry, lines, 1)?),
-            Self::BeTree => of_words(BaselineIndex::<BeTree<M>, M>::open(pool, entry, lines, 1)?),
-            Self::PacTree => of_words(BaselineIndex::<PacTree<M>, M>::open(pool, entry, lines, 1)?),
+            Self::Native => of_words(BaselineIndex::<Coupled<Native, M>, M>::open(pool, entry, lines)?),
+            Self::WbTree => of_words(BaselineIndex::<Coupled<WbTree, M>, M>::open(pool, entry, lines)?),
+            Self::FastFair => of_words(BaselineIndex::<FastFair<M>, M>::open(pool, entry, lines)?),
+            Self::LbTree => of_words(BaselineIndex::<Hybrid<LbTree, M>, M>::open(pool, entry, lines)?),
+            Self::FpTree => of_words(BaselineIndex::<Hybrid<FpTree<M>, M>, M>::open(pool, entry, lines)?),
+            Self::UTree => of_words(BaselineIndex::<UTree<M>, M>::open(pool, entry, lines)?),
+            Self::FlatStore => of_words(BaselineIndex::<FlatStore<M>, M>::open(pool, entry, lines)?),
+            Self::DpTree => of_words(BaselineIndex::<DpTree<M>, M>::open(pool, entry, lines)?),
+            Self::BeTree => of_words(BaselineIndex::<BeTree<M>, M>::open(pool, entry, lines)?),
+            Self::PacTree => of_words(BaselineIndex::<PacTree<M>, M>::open(pool, entry, lines)?),
         }
     }
 }

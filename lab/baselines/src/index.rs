@@ -4,7 +4,7 @@ use std::marker::PhantomData;
 use std::ops::Bound;
 use std::sync::Arc;
 
-use bristlecone::lab::{Batch, Inline, Inspect, Open, Read, Scan, Swapped, Write, WriteMode};
+use bristlecone::lab::{Batch, Inline, Inspect, Read, Scan, Swapped, Write, WriteMode};
 use bristlecone::parts::counter::Counter;
 use bristlecone::parts::optimistic_lock::{Version, pause};
 use bristlecone::parts::volatile_index::{Step, VolatileIndex};
@@ -153,11 +153,9 @@ fn within((from, to): Bounds, key: u64) -> bool {
         }
 }
 
-impl<M: Medium, C: Core<M>> Open<Inline, Inline, M> for BaselineIndex<C, M> {
-    /// Number of lines of a node.
-    type Options = u64;
-
-    fn open(pool: &Arc<PoolFile<M>>, entry: &TreeEntry, node_lines: u64, _threads: usize) -> Result<Self> {
+impl<M: Medium, C: Core<M>> BaselineIndex<C, M> {
+    /// Opens the tree of an entry, with nodes of this number of lines.
+    pub fn open(pool: &Arc<PoolFile<M>>, entry: &TreeEntry, node_lines: u64) -> Result<Self> {
         Ok(Self { core: C::open(pool, entry, node_lines)?, medium: PhantomData })
     }
 }

@@ -23,6 +23,7 @@ pub mod conformance;
 mod files;
 mod level;
 mod pool_size;
+pub mod process;
 mod sampling;
 mod suite;
 

@@ -166,7 +166,7 @@ impl TreeOptions {
         let (mut fill, mut panicked, recorded) = (Some(fill), None, Cell::new(None));
         let journal = self.pool().0.journal.get();
         let mut filled = |index: &AnyIndex| {
-            let tree = index.clone().typed::<K::Codec, V::Codec>()?;
+            let tree = index.typed::<K::Codec, V::Codec>()?;
             let items = journal.map(|journal| journal.begin_items()).transpose()?;
             let mut loader = Loader::new(&*tree, items);
             FILLS.set(true);

@@ -10,7 +10,8 @@ use crate::dynamic::Kind;
 use crate::index::any::{Shared, expect_kinds};
 use crate::index::part_of;
 use crate::index::parts::codec::{Codec, Inline, KeyCodec, Record};
-use crate::index::{DamagedTree, SalvageSink, SaveTo, Saved, Span, salvage};
+use crate::index::parts::encoded::Encoded;
+use crate::index::{DamagedTree, Described, Form, SalvageSink, SaveTo, Saved, Span, salvage};
 use crate::transaction::record::{Change, changes_that_count};
 use crate::{Pool, PoolOptions};
 
@@ -156,7 +157,8 @@ fn save<K: KeyCodec, V: Codec>(
     pool: &Pool,
 ) -> Result<SalvagedTree> {
     let (_, to) = pool.0.file.create_index(&entry.spec, (K::INLINE, V::INLINE))?;
-    let Gathered { kept, lost, issues, .. } = gather::<K, V>(old, entry, &to.typed::<K, V>()?)?;
+    let entry = Described { entry, values: Form::of::<V>() };
+    let Gathered { kept, lost, issues, .. } = gather(old, entry, &to.typed::<K, V>()?)?;
     Ok(SalvagedTree { name: entry.spec.name.clone(), kept, lost, chunks_lost: 0, issues })
 }
 
@@ -169,17 +171,17 @@ struct Gathered<K: KeyCodec> {
 }
 
 /// Copies the readable items of a tree, and applies the changes that were committed for it.
-fn gather<K: KeyCodec, V: Codec>(
+fn gather<K: KeyCodec>(
     old: &Arc<PoolFile<Native>>,
-    entry: &TreeEntry,
-    to: &dyn SaveTo<K, V>,
+    entry: Described<'_>,
+    to: &dyn SaveTo<K>,
 ) -> Result<Gathered<K>> {
     let mut sink = SalvageSink::new(to);
-    if let Err(error) = expect_kinds(old, entry) {
+    if let Err(error) = expect_kinds(old, &entry) {
         sink.find("tree".to_owned(), format!("{error}"));
     }
     let salvaged =
-        old.expect_leaves(entry, part_of).and_then(|()| salvage::<K, V, Native>(old, entry, &mut sink));
+        old.expect_leaves(&entry, part_of).and_then(|()| salvage::<K, Native>(old, entry, &mut sink));
     match salvaged {
         Ok(()) => {}
         // The old pool may lack the space that recovery needs; the new one is as large.
@@ -190,11 +192,13 @@ fn gather<K: KeyCodec, V: Codec>(
     }
     let SalvageSink { mut kept, lost, issues, doubts, .. } = sink;
     // Its changes may or may not have been applied.
-    for change in changes_of(old, entry) {
-        let lent = (K::lend(&change.key), change.value.as_ref().map(V::lend));
-        match lent {
-            (Some(key), Some(Some(value))) => kept += u64::from(!to.set(key, Some(value))?),
-            (Some(key), None) => kept -= u64::from(to.set(key, None)?),
+    for change in changes_of(old, &entry) {
+        let value = change.value.as_ref().map(Encoded::item);
+        let is_of_tree = value.is_none_or(|value| Form::of_item(value) == entry.values);
+        let Some(key) = K::lend(&change.key).filter(|_| is_of_tree) else { continue };
+        match (to.set(key, value)?, value) {
+            (false, Some(_)) => kept += 1,
+            (true, None) => kept -= 1,
             _ => {}
         }
     }
@@ -225,8 +229,9 @@ pub(crate) fn open_damaged<K: KeyCodec, V: Codec>(
     if old.info().uuid != uuid {
         return Err(Error::corrupted("another pool has replaced the file", "pool"));
     }
-    let saved = Saved::<K, V>::default();
-    let Gathered { mut issues, mut doubts, .. } = gather(&old, entry, &saved)?;
+    let saved = Saved::<K>::default();
+    let described = Described { entry, values: Form::of::<V>() };
+    let Gathered { mut issues, mut doubts, .. } = gather(&old, described, &saved)?;
     // Lost chunks may have belonged to this tree. One of two superblocks is enough.
     let of_tree = issues.len();
     issues.extend(of_pool.into_iter().filter(|issue| issue.location != "superblock"));

@@ -14,24 +14,46 @@ use bristlecone_pm::{
 };
 
 use super::table::{open, part_of};
-use super::{Design, Index, Inspect};
+use super::{Described, Design, Form, Index, Inspect};
 use crate::Error;
 use crate::index::parts::codec::{Codec, Inline, KeyCodec, Record};
 
 /// A tree of keys `K` and values `V`.
 pub type Shared<K, V> = Arc<dyn Index<K, V>>;
 
+/// A tree of keys `K`.
+pub enum OfKeys<K: KeyCodec> {
+    /// Its values are words.
+    Words(Shared<K, Inline>),
+    /// Its values are records.
+    Records(Shared<K, Record>),
+}
+
+impl<K: KeyCodec> OfKeys<K> {
+    /// Erases the design of a tree, which has values of any form.
+    pub fn new<T: Index<K, Inline> + Index<K, Record>>(tree: T, values: Form) -> Self {
+        match values {
+            Form::Words => Self::Words(Arc::new(tree)),
+            Form::Records => Self::Records(Arc::new(tree)),
+        }
+    }
+
+    /// Returns the tree with the codec of its values as a type parameter; `None` if it is another codec.
+    pub fn typed<V: Codec>(&self) -> Option<Shared<K, V>> {
+        let tree: &dyn Any = match self {
+            Self::Words(tree) => tree,
+            Self::Records(tree) => tree,
+        };
+        tree.downcast_ref().cloned()
+    }
+}
+
 /// A tree of any codec.
-#[derive(Clone)]
 pub enum AnyIndex {
-    /// Words to words.
-    InlineInline(Shared<Inline, Inline>),
-    /// Words to records.
-    InlineRecord(Shared<Inline, Record>),
-    /// Records to words.
-    RecordInline(Shared<Record, Inline>),
-    /// Records to records.
-    RecordRecord(Shared<Record, Record>),
+    /// Its keys are words.
+    Words(OfKeys<Inline>),
+    /// Its keys are records.
+    Records(OfKeys<Record>),
 }
 
 impl AnyIndex {
@@ -39,14 +61,14 @@ impl AnyIndex {
     fn open<M: Medium>(
         pool: &Arc<PoolFile<M>>,
         entry: &TreeEntry,
-        inline: (bool, bool),
+        (keys, values): (bool, bool),
         threads: usize,
     ) -> Result<Self> {
-        Ok(match inline {
-            (true, true) => Self::InlineInline(open(pool, entry, threads)?),
-            (true, false) => Self::InlineRecord(open(pool, entry, threads)?),
-            (false, true) => Self::RecordInline(open(pool, entry, threads)?),
-            (false, false) => Self::RecordRecord(open(pool, entry, threads)?),
+        let values = if values { Form::Words } else { Form::Records };
+        let entry = Described { entry, values };
+        Ok(match keys {
+            true => Self::Words(open(pool, entry, threads)?),
+            false => Self::Records(open(pool, entry, threads)?),
         })
     }
 
@@ -55,15 +77,13 @@ impl AnyIndex {
     /// # Errors
     ///
     /// [`Error::Invalid`] if its codecs are different.
-    pub fn typed<K: KeyCodec, V: Codec>(self) -> Result<Shared<K, V>> {
-        let tree: Box<dyn Any> = match self {
-            Self::InlineInline(tree) => Box::new(tree),
-            Self::InlineRecord(tree) => Box::new(tree),
-            Self::RecordInline(tree) => Box::new(tree),
-            Self::RecordRecord(tree) => Box::new(tree),
+    pub fn typed<K: KeyCodec, V: Codec>(&self) -> Result<Shared<K, V>> {
+        let tree: &dyn Any = match self {
+            Self::Words(tree) => tree,
+            Self::Records(tree) => tree,
         };
-        let tree = tree.downcast::<Shared<K, V>>().map(|tree| *tree);
-        tree.map_err(|_| Error::invalid("the tree has keys or values of other codecs"))
+        let tree = tree.downcast_ref::<OfKeys<K>>().and_then(OfKeys::typed);
+        tree.ok_or_else(|| Error::invalid("the tree has keys or values of other codecs"))
     }
 }
 

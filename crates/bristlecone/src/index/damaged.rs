@@ -7,64 +7,71 @@
 //! Such a tree exists only in read-only pools.
 
 use std::collections::BTreeMap;
+use std::collections::btree_map::Entry;
 use std::ops::Bound;
 use std::sync::Mutex;
 
 use bristlecone_pm::sync::wait::lock;
 use bristlecone_pm::{Error, Issue, Result};
 
-use super::salvage::{SaveTo, Span, only};
+use super::salvage::{Added, SaveTo, Span, expect_form, only};
 use super::{Batch, Inspect, Read, Scan, Swapped, TreeStats, Write, WriteMode};
 use crate::index::parts::codec::{Codec, KeyCodec};
+use crate::index::parts::encoded::{Encoded, Item};
 
 /// Number of items that a scan takes at a time.
 const BATCH: usize = 64;
 
-/// The items saved of a tree.
-pub struct Saved<K: KeyCodec, V: Codec>(Mutex<BTreeMap<K::Owned, V::Owned>>);
+/// The items of a tree.
+type Items<K> = BTreeMap<<K as Codec>::Owned, Encoded>;
 
-impl<K: KeyCodec, V: Codec> Default for Saved<K, V> {
+/// The items saved of a tree.
+pub struct Saved<K: KeyCodec>(Mutex<Items<K>>);
+
+impl<K: KeyCodec> Default for Saved<K> {
     fn default() -> Self {
         Self(Mutex::default())
     }
 }
 
-impl<K: KeyCodec, V: Codec> SaveTo<K, V> for Saved<K, V> {
-    fn add(&self, key: K::Ref<'_>, value: V::Ref<'_>) -> Result<Option<V::Owned>> {
-        let (mut items, key) = (lock(&self.0), K::owned(key));
-        let old = items.get(&key).cloned();
-        if old.is_none() {
-            items.insert(key, V::owned(value));
-        }
-        Ok(old)
+impl<K: KeyCodec> SaveTo<K> for Saved<K> {
+    fn add(&self, key: K::Ref<'_>, value: Item<'_>) -> Result<Added> {
+        Ok(match lock(&self.0).entry(K::owned(key)) {
+            Entry::Occupied(old) if old.get().item() == value => Added::Same,
+            Entry::Occupied(_) => Added::Other,
+            Entry::Vacant(place) => {
+                place.insert(value.to_owned());
+                Added::New
+            }
+        })
     }
 
-    fn set(&self, key: K::Ref<'_>, value: Option<V::Ref<'_>>) -> Result<bool> {
+    fn set(&self, key: K::Ref<'_>, value: Option<Item<'_>>) -> Result<bool> {
         let (mut items, key) = (lock(&self.0), K::owned(key));
         let before = match value {
-            Some(value) => items.insert(key, V::owned(value)),
+            Some(value) => items.insert(key, value.to_owned()),
             None => items.remove(&key),
         };
         Ok(before.is_some())
     }
 
-    fn holds(&self, key: K::Ref<'_>, value: V::Ref<'_>) -> bool {
-        lock(&self.0).get(&K::owned(key)).is_some_and(|found| V::borrow(found) == V::shorten(value))
+    fn holds(&self, key: K::Ref<'_>, value: Item<'_>) -> bool {
+        lock(&self.0).get(&K::owned(key)).is_some_and(|found| found.item() == value)
     }
 }
 
 /// A tree that recovery refuses. The module's head describes it.
-pub struct DamagedTree<K: KeyCodec, V: Codec> {
-    items: BTreeMap<K::Owned, V::Owned>,
+pub struct DamagedTree<K: KeyCodec> {
+    items: Items<K>,
     doubts: Vec<Span<K>>,
     issues: Vec<Issue>,
     pm_bytes: u64,
 }
 
-impl<K: KeyCodec, V: Codec> DamagedTree<K, V> {
+impl<K: KeyCodec> DamagedTree<K> {
     /// Serves the saved items of a tree that occupies `pm_bytes` of the pool. There is at least one issue, and at
     /// least one span in doubt.
-    pub fn new(saved: Saved<K, V>, doubts: Vec<Span<K>>, issues: Vec<Issue>, pm_bytes: u64) -> Self {
+    pub fn new(saved: Saved<K>, doubts: Vec<Span<K>>, issues: Vec<Issue>, pm_bytes: u64) -> Self {
         debug_assert!(!doubts.is_empty() && !issues.is_empty());
         let items = saved.0.into_inner().unwrap_or_else(std::sync::PoisonError::into_inner);
         Self { items, doubts, issues, pm_bytes }
@@ -86,7 +93,7 @@ impl<K: KeyCodec, V: Codec> DamagedTree<K, V> {
 
     /// Appends items within bounds to a batch. A scan ends before the first span in doubt, and then fails, unless it is
     /// lenient.
-    fn serve(
+    fn serve<V: Codec>(
         &self,
         bounds: (Bound<K::Ref<'_>>, Bound<K::Ref<'_>>),
         down: bool,
@@ -98,7 +105,7 @@ impl<K: KeyCodec, V: Codec> DamagedTree<K, V> {
         }
         let in_doubt = |span: &&Span<K>| !into.lenient && overlap::<K>(span, &bounds);
         let doubts: Vec<_> = self.doubts.iter().filter(in_doubt).collect();
-        let is_known = |item: &(&K::Owned, &V::Owned)| {
+        let is_known = |item: &(&K::Owned, &Encoded)| {
             let key = Bound::Included(item.0.clone());
             // In the direction of the scan, the whole span must be behind the key.
             doubts.iter().all(
@@ -107,7 +114,8 @@ impl<K: KeyCodec, V: Codec> DamagedTree<K, V> {
                 },
             )
         };
-        let copy = |(key, value): (&K::Owned, &V::Owned)| (key.clone(), value.clone());
+        let copy =
+            |(key, value): (&K::Owned, &Encoded)| (key.clone(), V::owned(expect_form::<V>(value.item())));
         let items = self.items.range(bounds.clone());
         into.entries = if down {
             items.rev().take_while(is_known).take(BATCH).map(copy).collect()
@@ -142,15 +150,15 @@ fn overlap<K: KeyCodec>(one: &Span<K>, other: &Span<K>) -> bool {
     !end_before::<K>(&one.1, &other.0) && !end_before::<K>(&other.1, &one.0)
 }
 
-impl<K: KeyCodec, V: Codec> Read<K, V> for DamagedTree<K, V> {
+impl<K: KeyCodec, V: Codec> Read<K, V> for DamagedTree<K> {
     fn get(&self, key: K::Ref<'_>, show: &mut dyn FnMut(V::Ref<'_>)) -> Result<bool> {
         self.expect_known(key)?;
-        Ok(self.items.get(&K::owned(key)).inspect(|value| show(V::borrow(value))).is_some())
+        Ok(self.items.get(&K::owned(key)).inspect(|value| show(expect_form::<V>(value.item()))).is_some())
     }
 }
 
 /// The pool is read-only, so no write arrives here.
-impl<K: KeyCodec, V: Codec> Write<K, V> for DamagedTree<K, V> {
+impl<K: KeyCodec, V: Codec> Write<K, V> for DamagedTree<K> {
     fn write(&self, _: K::Ref<'_>, _: V::Ref<'_>, _: WriteMode) -> Result<Option<V::Owned>> {
         self.refuse()
     }
@@ -168,7 +176,7 @@ impl<K: KeyCodec, V: Codec> Write<K, V> for DamagedTree<K, V> {
     }
 }
 
-impl<K: KeyCodec, V: Codec> Scan<K, V> for DamagedTree<K, V> {
+impl<K: KeyCodec, V: Codec> Scan<K, V> for DamagedTree<K> {
     fn scan_forward(&self, bounds: (Bound<K::Ref<'_>>, Bound<K::Ref<'_>>), into: &mut Batch<K, V>) -> bool {
         self.serve(bounds, false, into)
     }
@@ -178,7 +186,7 @@ impl<K: KeyCodec, V: Codec> Scan<K, V> for DamagedTree<K, V> {
     }
 }
 
-impl<K: KeyCodec, V: Codec> Inspect for DamagedTree<K, V> {
+impl<K: KeyCodec> Inspect for DamagedTree<K> {
     fn len(&self) -> Result<u64> {
         Err(self.error())
     }

@@ -17,6 +17,8 @@ pub mod plugin;
 mod salvage;
 mod scan;
 mod table;
+#[cfg(test)]
+mod testing;
 mod visit;
 
 use std::ops::{Bound, ControlFlow};
@@ -30,6 +32,7 @@ pub use self::options::{Allowed, OptionInfo};
 pub use self::salvage::{SalvageSink, SaveTo, Span};
 pub use self::table::{Design, part_of, salvage};
 use crate::index::parts::codec::{Codec, KeyCodec};
+pub use crate::index::parts::items::Form;
 use crate::index::parts::volatile_index::Cursor;
 
 /// The operations of every design, with one trait for each kind. [`crate::Tree`] defines the guarantees after `Ok`,
@@ -72,7 +75,7 @@ pub fn get_in_leaf<K: KeyCodec, V: Codec>(
 }
 
 /// Opening the trees of a design.
-pub trait Open<K: KeyCodec, V: Codec, M: Medium>: Index<K, V> + Sized {
+pub trait Open<K: KeyCodec, M: Medium>: Inspect + Sized + 'static {
     /// The options that its trees are created with.
     type Options;
 
@@ -80,7 +83,7 @@ pub trait Open<K: KeyCodec, V: Codec, M: Medium>: Index<K, V> + Sized {
     /// empty.
     fn open(
         pool: &Arc<PoolFile<M>>,
-        entry: &TreeEntry,
+        entry: Described<'_>,
         options: Self::Options,
         threads: usize,
     ) -> Result<Self>;
@@ -89,7 +92,7 @@ pub trait Open<K: KeyCodec, V: Codec, M: Medium>: Index<K, V> + Sized {
     /// `None` if the saved index does not match; the tree is opened normally then.
     fn resume(
         pool: &Arc<PoolFile<M>>,
-        entry: &TreeEntry,
+        entry: Described<'_>,
         options: Self::Options,
         manifest: &mut ManifestReader<'_>,
     ) -> Option<Self> {
@@ -103,24 +106,33 @@ pub trait Open<K: KeyCodec, V: Codec, M: Medium>: Index<K, V> + Sized {
         let _ = manifest;
         None
     }
+}
 
-    /// Passes every readable item of a damaged tree to `sink`. The pool is a private copy. The default opens the tree,
-    /// which succeeds or fails as a whole.
+/// Salvage of the trees of a design.
+pub trait Salvage<K: KeyCodec, M: Medium>: Open<K, M> {
+    /// Passes every readable item of a damaged tree to `sink`. The pool is a private copy.
     fn salvage(
         pool: &Arc<PoolFile<M>>,
-        entry: &TreeEntry,
+        entry: Described<'_>,
         options: Self::Options,
-        sink: &mut SalvageSink<'_, K, V>,
-    ) -> Result<()> {
-        let tree = Self::open(pool, entry, options, 1)?;
-        sink.find_all(tree.check());
-        let mut batch = Batch::lenient();
-        while tree.scan_forward((Bound::Unbounded, Bound::Unbounded), &mut batch) {
-            for (key, value) in batch.entries.drain(..).rev() {
-                sink.keep(K::borrow(&key), V::borrow(&value))?;
-            }
-        }
-        Ok(())
+        sink: &mut SalvageSink<'_, K>,
+    ) -> Result<()>;
+}
+
+/// The directory's entry of a tree, and the form of the tree's values. The form of its keys is a type parameter.
+#[derive(Clone, Copy, Debug)]
+pub struct Described<'a> {
+    /// The entry.
+    pub entry: &'a TreeEntry,
+    /// The form of the values.
+    pub values: Form,
+}
+
+impl std::ops::Deref for Described<'_> {
+    type Target = TreeEntry;
+
+    fn deref(&self) -> &TreeEntry {
+        self.entry
     }
 }
 
@@ -348,11 +360,6 @@ impl<K: KeyCodec, V: Codec> Default for Batch<K, V> {
 }
 
 impl<K: KeyCodec, V: Codec> Batch<K, V> {
-    /// Creates a batch for a scan that verifies no checksums, as for removal and salvage.
-    pub fn lenient() -> Self {
-        Self { lenient: true, ..Self::default() }
-    }
-
     /// Ends the scan because of damage, with an empty batch. Returns `false`, as scans do at their end.
     #[cold]
     pub fn fail(&mut self, error: Error) -> bool {

@@ -8,11 +8,11 @@ use std::sync::Arc;
 use bristlecone_pm::{Medium, PoolFile, Result, TreeEntry, TreeSpec};
 
 pub use crate::design_options;
-use crate::index::any::{AnyIndex, PoolOn, Shared};
+use crate::index::any::{AnyIndex, OfKeys, PoolOn, Shared};
 pub use crate::index::options::{PARAMS, Parameters};
 pub use crate::index::part_of;
 pub use crate::index::parts::codec::{Codec, Inline, KeyCodec};
-pub use crate::index::{Batch, Index, Inspect, Open, Read, Scan, Swapped, Write, WriteMode};
+pub use crate::index::{Batch, Described, Form, Index, Inspect, Open, Read, Scan, Swapped, Write, WriteMode};
 use crate::{Design, Error, Key, Pool, Tree, Value};
 
 /// An external design.
@@ -146,7 +146,7 @@ pub fn open<K: Key, V: Value, M: Medium>(
 ///
 /// [`Error::Invalid`](crate::Error) unless the codecs are those of words.
 pub fn of_words<K: KeyCodec, V: Codec>(tree: impl Index<Inline, Inline>) -> Result<Shared<K, V>> {
-    AnyIndex::InlineInline(Arc::new(tree)).typed()
+    AnyIndex::Words(OfKeys::Words(Arc::new(tree))).typed()
 }
 
 fn file_of<M: Medium>(pool: &Pool) -> Result<&Arc<PoolFile<M>>> {

@@ -1,12 +1,13 @@
 //! Receiver of the items salvaged from a damaged tree, and the key ranges that the damage may affect.
 
 use std::ops::Bound;
-use std::sync::Arc;
 
 use bristlecone_pm::{Issue, Result};
 
-use super::{Index, WriteMode};
+use super::WriteMode;
+use super::any::Shared;
 use crate::index::parts::codec::{Codec, KeyCodec};
+use crate::index::parts::encoded::Item;
 
 /// A range of keys.
 pub type Span<K> = (Bound<<K as Codec>::Owned>, Bound<<K as Codec>::Owned>);
@@ -17,39 +18,60 @@ pub fn only<K: KeyCodec>(key: K::Ref<'_>) -> Span<K> {
 }
 
 /// The destination of salvaged items.
-pub trait SaveTo<K: KeyCodec, V: Codec> {
-    /// Adds an item unless its key is present; returns the value that was there.
-    fn add(&self, key: K::Ref<'_>, value: V::Ref<'_>) -> Result<Option<V::Owned>>;
+pub trait SaveTo<K: KeyCodec> {
+    /// Adds an item unless its key is present.
+    fn add(&self, key: K::Ref<'_>, value: Item<'_>) -> Result<Added>;
 
     /// Inserts, overwrites or removes an item; returns whether the key was present.
-    fn set(&self, key: K::Ref<'_>, value: Option<V::Ref<'_>>) -> Result<bool>;
+    fn set(&self, key: K::Ref<'_>, value: Option<Item<'_>>) -> Result<bool>;
 
     /// Returns whether an item was added.
-    fn holds(&self, key: K::Ref<'_>, value: V::Ref<'_>) -> bool;
+    fn holds(&self, key: K::Ref<'_>, value: Item<'_>) -> bool;
 }
 
-impl<K: KeyCodec, V: Codec> SaveTo<K, V> for Arc<dyn Index<K, V>> {
-    fn add(&self, key: K::Ref<'_>, value: V::Ref<'_>) -> Result<Option<V::Owned>> {
-        self.write(key, value, WriteMode::New)
+/// Outcome of adding an item.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Added {
+    /// It was added.
+    New,
+    /// The key was present, with this value.
+    Same,
+    /// The key was present, with another value.
+    Other,
+}
+
+impl<K: KeyCodec, V: Codec> SaveTo<K> for Shared<K, V> {
+    fn add(&self, key: K::Ref<'_>, value: Item<'_>) -> Result<Added> {
+        let value = expect_form::<V>(value);
+        Ok(match self.write(key, value, WriteMode::New)? {
+            None => Added::New,
+            Some(old) if V::borrow(&old) == V::shorten(value) => Added::Same,
+            Some(_) => Added::Other,
+        })
     }
 
-    fn set(&self, key: K::Ref<'_>, value: Option<V::Ref<'_>>) -> Result<bool> {
+    fn set(&self, key: K::Ref<'_>, value: Option<Item<'_>>) -> Result<bool> {
         let before = match value {
-            Some(value) => self.write(key, value, WriteMode::Upsert)?,
+            Some(value) => self.write(key, expect_form::<V>(value), WriteMode::Upsert)?,
             None => self.remove(key)?,
         };
         Ok(before.is_some())
     }
 
-    fn holds(&self, key: K::Ref<'_>, value: V::Ref<'_>) -> bool {
+    fn holds(&self, key: K::Ref<'_>, value: Item<'_>) -> bool {
         let mut is_same = false;
-        self.get(key, &mut |found| is_same = V::shorten(found) == V::shorten(value)).is_ok() && is_same
+        self.get(key, &mut |found| is_same = V::item(found) == value).is_ok() && is_same
     }
 }
 
+/// Returns a value of a tree with this codec.
+pub fn expect_form<V: Codec>(value: Item<'_>) -> V::Ref<'_> {
+    V::of_item(value).expect("a tree has values of one form")
+}
+
 /// Receives the items that a design can still read, and counts those that it cannot.
-pub struct SalvageSink<'a, K: KeyCodec, V: Codec> {
-    to: &'a dyn SaveTo<K, V>,
+pub struct SalvageSink<'a, K: KeyCodec> {
+    to: &'a dyn SaveTo<K>,
     /// Number of items saved.
     pub kept: u64,
     /// Maximum number of lost items.
@@ -60,18 +82,18 @@ pub struct SalvageSink<'a, K: KeyCodec, V: Codec> {
     pub doubts: Vec<Span<K>>,
 }
 
-impl<'a, K: KeyCodec, V: Codec> SalvageSink<'a, K, V> {
+impl<'a, K: KeyCodec> SalvageSink<'a, K> {
     /// Creates a sink that saves into the empty destination `to`.
-    pub fn new(to: &'a dyn SaveTo<K, V>) -> Self {
+    pub fn new(to: &'a dyn SaveTo<K>) -> Self {
         Self { to, kept: 0, lost: 0, issues: Vec::new(), doubts: Vec::new() }
     }
 
     /// Saves an item. The first value of a key is kept; a different later value is reported.
-    pub fn keep(&mut self, key: K::Ref<'_>, value: V::Ref<'_>) -> Result<()> {
+    pub fn keep(&mut self, key: K::Ref<'_>, value: Item<'_>) -> Result<()> {
         match self.to.add(key, value)? {
-            None => self.kept += 1,
-            Some(old) if V::borrow(&old) == V::shorten(value) => {}
-            Some(_) => {
+            Added::New => self.kept += 1,
+            Added::Same => {}
+            Added::Other => {
                 let what = "it stands there twice, with two values";
                 self.find_of_key(key, "a key".to_owned(), what);
             }
@@ -80,7 +102,7 @@ impl<'a, K: KeyCodec, V: Codec> SalvageSink<'a, K, V> {
     }
 
     /// Returns whether an item was saved.
-    pub fn holds(&self, key: K::Ref<'_>, value: V::Ref<'_>) -> bool {
+    pub fn holds(&self, key: K::Ref<'_>, value: Item<'_>) -> bool {
         self.to.holds(key, value)
     }
 

@@ -4,10 +4,11 @@
 use std::ops::Bound;
 
 use bristlecone_pm::sync::wait::again;
-use bristlecone_pm::{Error, Medium, Records, Result};
+use bristlecone_pm::{Error, Medium, Result};
 
 use crate::index::Batch;
 use crate::index::parts::codec::{Codec, KeyCodec};
+use crate::index::parts::items::{Items, Values};
 use crate::index::parts::optimistic_lock::Version;
 use crate::index::parts::search::Level;
 use crate::index::parts::volatile_index::{Cursor, Step, VolatileIndex};
@@ -26,7 +27,7 @@ pub struct Outside {
 pub type Bounds<'a, 'b, K> = (Bound<<K as Codec>::Ref<'a>>, Bound<<K as Codec>::Ref<'b>>);
 
 /// Access to the leaves of a design.
-pub trait Leafwise<K: KeyCodec, V: Codec> {
+pub trait Leafwise<K: KeyCodec> {
     /// Number of leaves ahead whose volatile part a scan prefetches.
     const AHEAD: usize = 3;
     /// Number of leaves ahead whose persistent part a scan prefetches.
@@ -55,7 +56,7 @@ pub trait Leafwise<K: KeyCodec, V: Codec> {
     fn key_at<'a>(&'a self, word: u64, guard: &'a K::Guard) -> K::Ref<'a>;
     /// Returns the value of a validated word. Unless the caller is `lenient`, a record that differs from its checksum is
     /// noted in `damage`.
-    fn value_at<'a>(
+    fn value_at<'a, V: Codec>(
         &'a self,
         word: u64,
         guard: &'a V::Guard,
@@ -76,7 +77,7 @@ pub trait Leafwise<K: KeyCodec, V: Codec> {
     }
 
     /// See [`Scan::scan_forward`](crate::index::Scan::scan_forward).
-    fn ascend(&self, bounds: Bounds<'_, '_, K>, into: &mut Batch<K, V>) -> bool {
+    fn ascend<V: Codec>(&self, bounds: Bounds<'_, '_, K>, into: &mut Batch<K, V>) -> bool {
         let guard = K::pin();
         let version_of = |leaf| self.version(leaf);
         let mut round = 0;
@@ -104,7 +105,7 @@ pub trait Leafwise<K: KeyCodec, V: Codec> {
                 }
             };
             self.look_ahead(cursor, first..=Self::ITEMS_AHEAD, |leaf| self.prefetch_items(leaf));
-            let collected = self.collect::<true>(leaf, version, bounds, into);
+            let collected = self.collect::<true, V>(leaf, version, bounds, into);
             let Some(outside) = collected else { continue };
             if into.damage.is_some() {
                 return false;
@@ -122,7 +123,7 @@ pub trait Leafwise<K: KeyCodec, V: Codec> {
     }
 
     /// See [`Scan::scan_backward`](crate::index::Scan::scan_backward).
-    fn descend(&self, bounds: Bounds<'_, '_, K>, into: &mut Batch<K, V>) -> bool {
+    fn descend<V: Codec>(&self, bounds: Bounds<'_, '_, K>, into: &mut Batch<K, V>) -> bool {
         let guard = K::pin();
         let version_of = |leaf| self.version(leaf);
         let (from, to) = (shorten::<K>(bounds.0), shorten::<K>(bounds.1));
@@ -151,7 +152,7 @@ pub trait Leafwise<K: KeyCodec, V: Codec> {
             };
             let bounds = if inclusive { (to, to) } else { (from, to) };
             self.prefetch_items(leaf);
-            let Some(outside) = self.collect::<false>(leaf, version, bounds, into) else {
+            let Some(outside) = self.collect::<false, V>(leaf, version, bounds, into) else {
                 into.fence = fence;
                 continue;
             };
@@ -169,7 +170,7 @@ pub trait Leafwise<K: KeyCodec, V: Codec> {
     /// Collects the requested items of a leaf, in `DESCENDING` or ascending order. Returns `None` if the
     /// leaf changed meanwhile.
     #[inline(always)]
-    fn collect<const DESCENDING: bool>(
+    fn collect<const DESCENDING: bool, V: Codec>(
         &self,
         leaf: u32,
         version: Version,
@@ -180,12 +181,12 @@ pub trait Leafwise<K: KeyCodec, V: Codec> {
         let mut words = Words::default();
         self.snapshot(leaf, version, &mut words)?;
         into.entries.clear();
-        Some(self.append::<DESCENDING>(&words, bounds, into, &guards))
+        Some(self.append::<DESCENDING, V>(&words, bounds, into, &guards))
     }
 
     /// Appends the requested items of a leaf, in `DESCENDING` or ascending order.
     #[inline(always)]
-    fn append<const DESCENDING: bool>(
+    fn append<const DESCENDING: bool, V: Codec>(
         &self,
         words: &Words,
         bounds: Bounds<'_, '_, K>,
@@ -199,7 +200,8 @@ pub trait Leafwise<K: KeyCodec, V: Codec> {
             });
         }
         let lenient = into.lenient;
-        let value_at = |word, damage: &mut Option<Error>| self.value_at(word, &guards.1, lenient, damage);
+        let value_at =
+            |word, damage: &mut Option<Error>| self.value_at::<V>(word, &guards.1, lenient, damage);
         let read = (|word| self.key_at(word, &guards.0), |word| self.verify_key(word, &guards.0), value_at);
         append::<K, V, DESCENDING>(self.level(), words, bounds, into, read)
     }
@@ -311,18 +313,18 @@ fn trim_ends<T>(
 /// noted in `damage`; the result is then the value of word 0, which is none.
 #[inline(always)]
 pub fn value_or_noted<'g, V: Codec, M: Medium>(
-    values: &'g Records<M>,
+    values: &'g Values<M>,
     word: u64,
     guard: &'g V::Guard,
     lenient: bool,
     damage: &mut Option<Error>,
 ) -> V::Ref<'g> {
     if V::INLINE || lenient {
-        return V::read(values, word, guard);
+        return values.of::<V>().read(word, guard);
     }
-    V::read_verified(values, word, guard).unwrap_or_else(|error| {
+    values.of::<V>().read_verified(word, guard).unwrap_or_else(|error| {
         damage.get_or_insert(error);
-        V::read(values, 0, guard)
+        values.of::<V>().read(0, guard)
     })
 }
 
@@ -351,10 +353,10 @@ pub fn succeeds<K: KeyCodec>(key: K::Ref<'_>, to: Bound<K::Ref<'_>>) -> bool {
 
 /// Replaces the leaf's value of a key by the buffered one.
 #[inline(always)]
-pub fn overlay<K: KeyCodec, M: Medium>(keys: &Records<M>, words: &mut Words, key: u64, value: Option<u64>) {
+pub fn overlay<K: KeyCodec, M: Medium>(keys: &Items<K, M>, words: &mut Words, key: u64, value: Option<u64>) {
     let guard = K::pin();
     let same = |held: u64| {
-        if K::INLINE { held == key } else { K::read(keys, held, &guard) == K::read(keys, key, &guard) }
+        if K::INLINE { held == key } else { keys.read(held, &guard) == keys.read(key, &guard) }
     };
     let held = words.iter().find(|&(_, [held, _])| same(held));
     match (held, value) {

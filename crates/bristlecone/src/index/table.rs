@@ -4,12 +4,13 @@ use std::fmt;
 use std::str::FromStr;
 use std::sync::Arc;
 
-use bristlecone_pm::{Error, LINE_BYTES, Medium, Part, PoolFile, Result, SlotKind, TreeEntry, TreeSpec};
+use bristlecone_pm::{Error, LINE_BYTES, Medium, Part, PoolFile, Result, SlotKind, TreeSpec};
 
+use super::any::OfKeys;
 use super::designs::{cclbtree, lodgetree, nbtree, sstree, wotree};
 use super::options::{OptionInfo, PARAMS, Parameters};
-use super::{Index, Open, SalvageSink};
-use crate::index::parts::codec::{Codec, KeyCodec};
+use super::{Described, Open, Salvage, SalvageSink};
+use crate::index::parts::codec::KeyCodec;
 
 macro_rules! designs {
     ($($(#[$doc:meta])* $design:ident = $code:literal, $feature:literal, $module:ident: $tree:ident, $options:ident;)+) => {
@@ -73,20 +74,20 @@ macro_rules! designs {
         }
 
         /// Opens the tree of an entry: resumes the index saved when it was closed, or recovers it after a crash.
-        pub(super) fn open<K: KeyCodec, V: Codec, M: Medium>(
+        pub(super) fn open<K: KeyCodec, M: Medium>(
             pool: &Arc<PoolFile<M>>,
-            entry: &TreeEntry,
+            entry: Described<'_>,
             threads: usize,
-        ) -> Result<Arc<dyn Index<K, V>>> {
+        ) -> Result<OfKeys<K>> {
             match Design::of(&entry.spec)? {
                 $(Design::$design if cfg!(feature = $feature) => {
                     let options = $module::$options::from_words(entry.spec.params)?;
                     let kept = pool.resume_tree(entry.id, |manifest| {
-                        <$module::$tree<K, V, M> as Open<K, V, M>>::resume(pool, entry, options, manifest)
+                        $module::$tree::<K, M>::resume(pool, entry, options, manifest)
                     });
                     let tree = kept.map_or_else(|| Open::open(pool, entry, options, threads), Ok)?;
-                    pool.share_tree(entry.id, |manifest| Open::<K, V, M>::share(&tree, manifest));
-                    Ok(Arc::new(tree))
+                    pool.share_tree(entry.id, |manifest| tree.share(manifest));
+                    Ok(OfKeys::new(tree, entry.values))
                 })+
                 absent => Err(absent.not_compiled()),
             }
@@ -94,32 +95,32 @@ macro_rules! designs {
 
         /// Opens the tree of an entry as shared by the pool's writer, with the number of its state; returns `None`
         /// if the writer does not have it open.
-        pub(super) fn follow<K: KeyCodec, V: Codec, M: Medium>(
+        pub(super) fn follow<K: KeyCodec, M: Medium>(
             pool: &Arc<PoolFile<M>>,
-            entry: &TreeEntry,
-        ) -> Result<Option<(u64, Arc<dyn Index<K, V>>)>> {
+            entry: Described<'_>,
+        ) -> Result<Option<(u64, OfKeys<K>)>> {
             Ok(match Design::of(&entry.spec)? {
                 $(Design::$design if cfg!(feature = $feature) => {
                     let options = $module::$options::from_words(entry.spec.params)?;
                     let followed = pool.follow_tree(entry.id, |manifest| {
-                        <$module::$tree<K, V, M> as Open<K, V, M>>::resume(pool, entry, options, manifest)
+                        $module::$tree::<K, M>::resume(pool, entry, options, manifest)
                     });
-                    followed.map(|(number, tree)| (number, Arc::new(tree) as Arc<dyn Index<K, V>>))
+                    followed.map(|(number, tree)| (number, OfKeys::new(tree, entry.values)))
                 })+
                 absent => return Err(absent.not_compiled()),
             })
         }
 
         /// Salvages the readable contents of the tree of an entry.
-        pub fn salvage<K: KeyCodec, V: Codec, M: Medium>(
+        pub fn salvage<K: KeyCodec, M: Medium>(
             pool: &Arc<PoolFile<M>>,
-            entry: &TreeEntry,
-            sink: &mut SalvageSink<'_, K, V>,
+            entry: Described<'_>,
+            sink: &mut SalvageSink<'_, K>,
         ) -> Result<()> {
             match Design::of(&entry.spec)? {
                 $(Design::$design if cfg!(feature = $feature) => {
                     let options = $module::$options::from_words(entry.spec.params)?;
-                    <$module::$tree<K, V, M> as Open<K, V, M>>::salvage(pool, entry, options, sink)
+                    $module::$tree::<K, M>::salvage(pool, entry, options, sink)
                 })+
                 absent => Err(absent.not_compiled()),
             }

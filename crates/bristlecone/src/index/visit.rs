@@ -33,7 +33,7 @@ pub fn behind<'k, 'a: 'k, 'b: 'k, K: KeyCodec>(
 }
 
 /// Visits the items of the next leaf, verified. Returns `Break` at the end, or if `visit` breaks.
-pub fn visit_leaf<K: KeyCodec, V: Codec, L: Leafwise<K, V>>(
+pub fn visit_leaf<K: KeyCodec, V: Codec, L: Leafwise<K>>(
     leaves: &L,
     bounds: Bounds<'_, '_, K>,
     at: &mut Visiting<K>,
@@ -87,7 +87,7 @@ pub fn visit_leaf<K: KeyCodec, V: Codec, L: Leafwise<K, V>>(
             {
                 leaves.prefetch_records(next);
             }
-            let value = leaves.value_at(value, &guards.1, false, &mut damage);
+            let value = leaves.value_at::<V>(value, &guards.1, false, &mut damage);
             damage.take().map_or(Ok(()), Err)?;
             if visit(key, value).is_break() {
                 return Ok(ControlFlow::Break(()));
@@ -102,7 +102,7 @@ pub fn visit_leaf<K: KeyCodec, V: Codec, L: Leafwise<K, V>>(
     }
     // The leaf is being written or replaced.
     let mut batch = Batch::default();
-    let Some(outside) = leaves.collect::<true>(leaf, version, (from, to), &mut batch) else {
+    let Some(outside) = leaves.collect::<true, V>(leaf, version, (from, to), &mut batch) else {
         return Ok(ControlFlow::Continue(()));
     };
     batch.damage.take().map_or(Ok(()), Err)?;

@@ -11,7 +11,7 @@ use super::record;
 use crate::Pool;
 use crate::api::handle::Handle;
 use crate::dynamic::Kind;
-use crate::index::any::AnyIndex;
+use crate::index::any::{AnyIndex, OfKeys};
 
 impl Pool {
     /// Applies changes that were committed before a crash but not finished, before any tree is opened for
@@ -67,10 +67,10 @@ impl Pool {
 /// Returns a handle to a tree of any codecs.
 pub(crate) fn any_tree(index: AnyIndex, opener: Opener) -> Box<dyn AnyTree> {
     match index {
-        AnyIndex::InlineInline(tree) => Box::new(Handle::new(tree, opener)),
-        AnyIndex::InlineRecord(tree) => Box::new(Handle::new(tree, opener)),
-        AnyIndex::RecordInline(tree) => Box::new(Handle::new(tree, opener)),
-        AnyIndex::RecordRecord(tree) => Box::new(Handle::new(tree, opener)),
+        AnyIndex::Words(OfKeys::Words(tree)) => Box::new(Handle::new(tree, opener)),
+        AnyIndex::Words(OfKeys::Records(tree)) => Box::new(Handle::new(tree, opener)),
+        AnyIndex::Records(OfKeys::Words(tree)) => Box::new(Handle::new(tree, opener)),
+        AnyIndex::Records(OfKeys::Records(tree)) => Box::new(Handle::new(tree, opener)),
     }
 }
 

@@ -6,8 +6,8 @@ use std::sync::atomic::Ordering::SeqCst;
 use std::time::{Duration, Instant};
 
 use bristlecone::{Error, Pool, Tree};
+use bristlecone_matrix::process::{self, Process};
 
-use crate::child::{self, Child};
 use crate::common::{Cell, Items, Noise, Plant, Scratch, Visit, by_level, suites};
 
 /// Number of keys of a writer; as many others never change.
@@ -19,6 +19,12 @@ fn moving(number: u64) -> u64 {
 
 fn resting(number: u64) -> u64 {
     2 * number + 1
+}
+
+/// Sends a signal to a process.
+fn signal(process: &Process, signal: i32) {
+    // SAFETY: the process was not waited for yet.
+    assert_eq!(unsafe { libc::kill(process.id() as i32, signal) }, 0);
 }
 
 fn cell_named(name: &str) -> Cell {
@@ -40,10 +46,10 @@ struct Writer(Cell, Scratch);
 impl Visit for Writer {
     fn visit<I: Items>(self) {
         let Self(cell, scratch) = &self;
-        let over = child::until_input_ends();
+        let over = process::until_input_ends();
         let pool = cell.pool(scratch);
         let tree: Tree<I::K, I::V> = cell.open(&pool, "t").unwrap();
-        child::say("open");
+        process::say("open");
         let mut noise = Noise(u64::from(std::process::id()) | 1);
         let mut versions: HashMap<u64, u64> = HashMap::new();
         let first = std::time::UNIX_EPOCH.elapsed().unwrap().as_millis() as u64 % (1 << 40) * 1000;
@@ -55,7 +61,7 @@ impl Visit for Writer {
                 tree.remove(I::key_ref(&key)).unwrap();
             }
             tree.upsert(I::key_ref(&key), I::value_ref(&I::value(*version))).unwrap();
-            child::say(&format!("{number} {version}"));
+            process::say(&format!("{number} {version}"));
         }
         std::mem::forget(self.1);
     }
@@ -77,8 +83,8 @@ impl Visit for Killed {
         let mut followed: Option<Tree<I::K, I::V>> = None;
         let mut noise = Noise(u64::from(std::process::id()) | 1);
         for life in 0..by_level(3, 6, 40) {
-            let mut writer = Child::start(KILLED, &["writer", &name, path]);
-            while writer.hear().expect("the writer opens the pool") != "open" {}
+            let mut writer = Process::start(KILLED, &["writer", &name, path]);
+            writer.expect("open");
             let tree = followed.get_or_insert_with(|| Pool::follow(&scratch.0).unwrap().tree("t").unwrap());
             let end = Instant::now() + Duration::from_millis(10 + noise.below(60));
             while Instant::now() < end {
@@ -122,7 +128,7 @@ const KILLED: &str = "process_restart::writers_that_are_killed_are_followed_by_t
 
 #[test]
 fn writers_that_are_killed_are_followed_by_the_next() {
-    if let Some(words) = child::role() {
+    if let Some(words) = process::role() {
         let cell = cell_named(&words[1]);
         return cell.codec.visit(Writer(cell, Scratch(PathBuf::from(&words[2]))));
     }
@@ -134,10 +140,10 @@ struct Reader(Scratch);
 
 impl Visit for Reader {
     fn visit<I: Items>(self) {
-        let over = child::until_input_ends();
+        let over = process::until_input_ends();
         let pool = Pool::follow(&self.0.0).unwrap();
         let tree: Tree<I::K, I::V> = pool.tree("t").unwrap();
-        child::say("follows");
+        process::say("follows");
         let mut noise = Noise(u64::from(std::process::id()) | 1);
         let mut reads = 0_u64;
         while !over.load(SeqCst) || reads < 1000 {
@@ -152,7 +158,7 @@ impl Visit for Reader {
             }
             reads += 1;
         }
-        child::say(&format!("{reads} reads"));
+        process::say(&format!("{reads} reads"));
         drop((tree, pool));
         std::mem::forget(self.0);
     }
@@ -170,9 +176,9 @@ impl Visit for Stopped {
         let tree: Tree<I::K, I::V> = cell.create(&pool, "t").unwrap();
         fill::<I>(&tree);
         let (name, path) = (cell.to_string(), scratch.0.to_str().unwrap());
-        let mut readers: Vec<Child> =
-            (0..3).map(|_| Child::start(STOPPED, &["reader", &name, path])).collect();
-        readers.iter_mut().for_each(|reader| while reader.hear().expect("it follows") != "follows" {});
+        let mut readers: Vec<Process> =
+            (0..3).map(|_| Process::start(STOPPED, &["reader", &name, path])).collect();
+        readers.iter_mut().for_each(|reader| reader.expect("follows"));
         let mut noise = Noise(99);
         let mut churn = |length: Duration| {
             let end = Instant::now() + length;
@@ -192,12 +198,12 @@ impl Visit for Stopped {
         churn(Duration::from_millis(100));
         for _ in 0..by_level(1, 2, 10) {
             // Longer than the writer keeps freed memory for it.
-            readers[0].signal(libc::SIGSTOP);
+            signal(&readers[0], libc::SIGSTOP);
             churn(Duration::from_millis(1200));
-            readers[0].signal(libc::SIGCONT);
-            readers[1].signal(libc::SIGSTOP);
+            signal(&readers[0], libc::SIGCONT);
+            signal(&readers[1], libc::SIGSTOP);
             churn(Duration::from_millis(50));
-            readers[1].signal(libc::SIGCONT);
+            signal(&readers[1], libc::SIGCONT);
         }
         let said = readers.pop().unwrap().kill();
         assert!(said.iter().all(|line| !line.contains("panicked")), "{said:#?}");
@@ -214,7 +220,7 @@ const STOPPED: &str = "process_restart::followers_that_stand_still_or_die_are_no
 
 #[test]
 fn followers_that_stand_still_or_die_are_not_waited_for() {
-    if let Some(words) = child::role() {
+    if let Some(words) = process::role() {
         let cell = cell_named(&words[1]);
         return cell.codec.visit(Reader(Scratch(PathBuf::from(&words[2]))));
     }

@@ -16,8 +16,8 @@ use std::ops::Bound;
 use std::sync::{Arc, Mutex};
 
 use bristlecone::lab::{
-    Batch, Codec, ExternalDesign, Index, Inline, Inspect, KeyCodec, Open, PARAMS, Parameters, Read, Scan,
-    Swapped, Write, WriteMode, design_options, of_words,
+    Batch, Codec, Described, ExternalDesign, Form, Index, Inline, Inspect, KeyCodec, Open, PARAMS,
+    Parameters, Read, Scan, Swapped, Write, WriteMode, design_options, of_words,
 };
 use bristlecone::{Error, Issue, Medium, Result, TreeStats};
 use bristlecone_pm::sync::wait::lock;
@@ -56,7 +56,8 @@ impl ExternalDesign for Toy {
         pool: &Arc<PoolFile<M>>,
         entry: &TreeEntry,
     ) -> Result<Arc<dyn Index<K, V>>> {
-        of_words(Tree::open(pool, entry, Options::from_words(entry.spec.params)?, 1)?)
+        let described = Described { entry, values: Form::Words };
+        of_words(Tree::open(pool, described, Options::from_words(entry.spec.params)?, 1)?)
     }
 }
 
@@ -136,10 +137,15 @@ enum Change {
     Remove,
 }
 
-impl<M: Medium> Open<Inline, Inline, M> for Tree<M> {
+impl<M: Medium> Open<Inline, M> for Tree<M> {
     type Options = Options;
 
-    fn open(pool: &Arc<PoolFile<M>>, entry: &TreeEntry, options: Options, _threads: usize) -> Result<Self> {
+    fn open(
+        pool: &Arc<PoolFile<M>>,
+        entry: Described<'_>,
+        options: Options,
+        _threads: usize,
+    ) -> Result<Self> {
         let capacity = options.items as usize;
         let bytes = ((1 + 2 * capacity) * 8).next_multiple_of(64) as u32;
         let arrays = Heap::open(pool, HeapSpec::new(entry.id, ARRAYS, bytes));

@@ -7,20 +7,18 @@
 //! `BRISTLECONE_KILL_ROUNDS=10000 cargo test --release -p bristlecone --test suite kill::` runs longer.
 
 use std::collections::BTreeMap;
-use std::io::{Read, Write};
 use std::path::PathBuf;
-use std::process::{Command, Stdio};
 use std::sync::atomic::{AtomicUsize, Ordering::Relaxed};
 use std::time::Duration;
 
 use crate::common::{Cell, Items, Noise, Plant, Scratch, Visit, lose_pages, suites};
 use bristlecone::{Domain, Key, Tree, Value};
 use bristlecone_matrix::by_level;
+use bristlecone_matrix::process::{self, Process};
 
 const WRITERS: u64 = 3;
 const KEYS: u64 = 3000;
-/// Environment variables with a child's round number, cell name, and pool.
-const CHILD: [&str; 3] = ["BRISTLECONE_KILL_CHILD", "BRISTLECONE_KILL_CELL", "BRISTLECONE_KILL_POOL"];
+const TEST: &str = "kill::everything_acknowledged_is_found";
 
 /// One step of one writer, the same in the child that executes it and the parent that checks it.
 enum Step {
@@ -66,7 +64,7 @@ fn steps(round: u64, writer: u64) -> impl Iterator<Item = Step> {
     })
 }
 
-/// The child: writes until it is killed. One byte in the pipe acknowledges a writer's next step.
+/// The child: writes until it is killed. A line with a writer's number acknowledges the writer's next step.
 struct Child {
     cell: Cell,
     round: u64,
@@ -83,7 +81,7 @@ impl Visit for Child {
                 scope.spawn(move || {
                     for step in steps(self.round, writer) {
                         step.take::<I>(tree);
-                        std::io::stderr().write_all(&[writer as u8]).unwrap();
+                        process::say(&writer.to_string());
                     }
                 });
             }
@@ -125,8 +123,8 @@ impl Visit for Parent {
 
 #[test]
 fn everything_acknowledged_is_found() {
-    if let [Ok(round), Ok(name), Ok(pool)] = CHILD.map(std::env::var) {
-        let cell = suites::KILL.cells().into_iter().find(|cell| cell.to_string() == name).unwrap();
+    if let Some([round, name, pool]) = process::role().as_deref() {
+        let cell = suites::KILL.cells().into_iter().find(|cell| cell.to_string() == *name).unwrap();
         let (round, scratch) = (round.parse().unwrap(), Scratch(PathBuf::from(pool)));
         return cell.codec.visit(Child { cell, round, scratch });
     }
@@ -142,30 +140,15 @@ fn everything_acknowledged_is_found() {
 /// Runs a child for a while after its first acknowledgement; returns the number of steps of each writer that it
 /// acknowledged before it was killed.
 fn kill_one(scratch: &Scratch, cell: &Cell, round: u64, life: Duration) -> [usize; WRITERS as usize] {
-    let [of_round, of_cell, of_pool] = CHILD;
-    let mut child = Command::new(std::env::current_exe().unwrap())
-        .args(["--exact", "kill::everything_acknowledged_is_found", "--nocapture", "--test-threads=1"])
-        .env(of_round, round.to_string())
-        .env(of_cell, cell.to_string())
-        .env(of_pool, &scratch.0)
-        .stdout(Stdio::null())
-        .stderr(Stdio::piped())
-        .spawn()
-        .unwrap();
-    let mut pipe = child.stderr.take().unwrap();
-    let mut bytes = vec![0];
-    pipe.read_exact(&mut bytes).unwrap();
-    let reader = std::thread::spawn(move || {
-        pipe.read_to_end(&mut bytes).unwrap();
-        bytes
-    });
-    std::thread::sleep(life);
-    child.kill().unwrap();
-    child.wait().unwrap();
-    let bytes = reader.join().unwrap();
-    let text = || String::from_utf8_lossy(&bytes);
-    assert!(bytes.iter().all(|&byte| u64::from(byte) < WRITERS), "the child failed: {}", text());
-    std::array::from_fn(|writer| bytes.iter().filter(|&&byte| usize::from(byte) == writer).count())
+    let pool = scratch.0.to_str().unwrap();
+    let mut child = Process::start(TEST, &[&round.to_string(), &cell.to_string(), pool]);
+    let first = child.hear();
+    let mut acks = [0; WRITERS as usize];
+    for line in first.into_iter().chain(child.kill_after(life)) {
+        let writer: Option<usize> = line.parse().ok().filter(|writer| *writer < acks.len());
+        acks[writer.unwrap_or_else(|| panic!("the child failed: {line}"))] += 1;
+    }
+    acks
 }
 
 /// Every acknowledged step must be present; of each writer, the next one may be present as well.

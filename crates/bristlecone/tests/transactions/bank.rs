@@ -1,9 +1,9 @@
 //! Transfers between accounts on several threads: the total must not change.
 
-use std::io::{Read, Write};
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering::Relaxed};
 
 use bristlecone::{Design, Error, Pool, Result, Tree};
+use bristlecone_matrix::process::{self, Process};
 
 use crate::{Scratch, mix};
 
@@ -97,16 +97,16 @@ pub fn the_total_is_the_same_in_every_snapshot_and_after_every_opening() {
 }
 
 /// Environment variable that marks the process to be killed.
-const VICTIM: &str = "BRISTLECONE_BANK_VICTIM";
+const KILLED: &str = "bank::the_total_survives_kills";
 
 /// A process that makes transfers is killed repeatedly: the total must be unchanged after every
 /// opening, and also for a read-only open.
 #[test]
 pub fn the_total_survives_kills() {
-    if let Ok(path) = std::env::var(VICTIM) {
+    if let Some([path]) = process::role().as_deref() {
         let pool = Pool::options().open(path).unwrap();
         let trees = open(&pool);
-        std::io::stderr().write_all(b"!").unwrap();
+        process::say("open");
         std::thread::scope(|scope| {
             for thread in 0..2_u64 {
                 let (pool, trees) = (&pool, &trees);
@@ -132,19 +132,10 @@ pub fn the_total_survives_kills() {
     drop((trees, pool));
     let mut moved = 0;
     for round in 0..8_u64 {
-        let mut victim = std::process::Command::new(std::env::current_exe().unwrap())
-            .args(["bank::the_total_survives_kills", "--exact", "--nocapture"])
-            .env(VICTIM, &scratch.0)
-            .stdout(std::process::Stdio::null())
-            .stderr(std::process::Stdio::piped())
-            .spawn()
-            .unwrap();
+        let mut victim = Process::start(KILLED, &[scratch.0.to_str().unwrap()]);
         // Killed while it opens a pool with a journal, it leaves one that is restored before it is read.
-        victim.stderr.as_mut().unwrap().read_exact(&mut [0]).unwrap();
-        std::thread::sleep(std::time::Duration::from_millis(150 + mix(round) % 100));
-        assert!(victim.try_wait().unwrap().is_none(), "it ended by itself");
-        victim.kill().unwrap();
-        victim.wait().unwrap();
+        victim.expect("open");
+        victim.kill_after(std::time::Duration::from_millis(150 + mix(round) % 100));
         let reader = Pool::options().read_only(true).open(&scratch.0).unwrap();
         let trees = (reader.tree("even").unwrap(), reader.tree("odd").unwrap());
         assert_eq!(total(&reader, &trees), ACCOUNTS * EACH, "round {round}, for a reader");

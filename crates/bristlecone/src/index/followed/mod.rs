@@ -21,7 +21,9 @@ use crate::index::any::Shared;
 use crate::index::parts::active_threads::ActiveThreads;
 use crate::index::parts::codec::{Codec, KeyCodec};
 use crate::index::table::{follow, part_of};
-use crate::index::{Batch, Index, Inspect, Read, Scan, Swapped, TreeStats, Write, WriteMode};
+use crate::index::{
+    Batch, Described, Form, Index, Inspect, Read, Scan, Swapped, TreeStats, Write, WriteMode,
+};
 
 /// A followed pool, whose writer may be replaced by another process.
 #[derive(Debug)]
@@ -122,7 +124,9 @@ impl<K: KeyCodec, V: Codec> Attached<K, V> {
             path: pool.info().path.unwrap_or_default(),
             why: format!("the writer does not have tree {name:?} open"),
         };
-        let (number, tree) = follow::<K, V, Native>(&pool, &found)?.ok_or_else(not_open)?;
+        let described = Described { entry: &found, values: Form::of::<V>() };
+        let (number, tree) = follow::<K, Native>(&pool, described)?.ok_or_else(not_open)?;
+        let tree = tree.typed().expect("a tree has values of the form that it is opened with");
         static STATES: AtomicU64 = AtomicU64::new(1);
         let state = STATES.fetch_add(1, Relaxed);
         Ok(Self { pool, entry: found, number, state, tree })

@@ -5,7 +5,7 @@ use std::sync::Arc;
 use bristlecone_pm::{Chunk, Error, Events, Issue, Opener, PoolInfo, Result, TreeEntry, TreeId, TreeSpec};
 
 use super::{Followed, Source};
-use crate::index::any::{AnyIndex, AnyPool, CommitOutcome, Trial};
+use crate::index::any::{AnyIndex, AnyPool, CommitOutcome, OfKeys, Trial};
 
 /// A followed pool: it is read-only in this process.
 pub struct FollowedPool {
@@ -92,10 +92,10 @@ impl AnyPool for FollowedPool {
     fn open_index(&self, entry: &TreeEntry, inline: (bool, bool), _: usize) -> Result<AnyIndex> {
         let source = &self.source;
         Ok(match inline {
-            (true, true) => AnyIndex::InlineInline(Arc::new(Followed::open(source, entry)?)),
-            (true, false) => AnyIndex::InlineRecord(Arc::new(Followed::open(source, entry)?)),
-            (false, true) => AnyIndex::RecordInline(Arc::new(Followed::open(source, entry)?)),
-            (false, false) => AnyIndex::RecordRecord(Arc::new(Followed::open(source, entry)?)),
+            (true, true) => AnyIndex::Words(OfKeys::Words(Arc::new(Followed::open(source, entry)?))),
+            (true, false) => AnyIndex::Words(OfKeys::Records(Arc::new(Followed::open(source, entry)?))),
+            (false, true) => AnyIndex::Records(OfKeys::Words(Arc::new(Followed::open(source, entry)?))),
+            (false, false) => AnyIndex::Records(OfKeys::Records(Arc::new(Followed::open(source, entry)?))),
         })
     }
     fn create_filled(

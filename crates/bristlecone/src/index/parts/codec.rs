@@ -1,9 +1,8 @@
-//! How keys and values are stored in the words of a slot: directly, or as the offset of a record.
+//! The two kinds of keys and values: words, and byte strings, whose word is the offset of a record.
 
 use std::cmp::Ordering;
 
 use bristlecone_pm::sync::epoch::Guard;
-use bristlecone_pm::{Flushed, Issue, Liveness, Medium, Records, Result, Step};
 use smallvec::SmallVec;
 
 use super::encoded::{Encoded, Item};
@@ -37,9 +36,27 @@ pub trait Codec: Send + Sync + 'static {
     /// Converts from the codec-independent form; returns `None` if it is of another codec.
     fn decode(item: Encoded) -> Option<Self::Owned>;
     /// Borrows the codec-independent form; returns `None` if it is of another codec.
-    fn lend(item: &Encoded) -> Option<Self::Ref<'_>>;
+    fn lend(item: &Encoded) -> Option<Self::Ref<'_>> {
+        Self::of_item(item.item())
+    }
     /// Borrows an item in the form of any codec.
     fn item<'a>(item: Self::Ref<'a>) -> Item<'a>;
+    /// Returns an item of this codec; `None` for one of another codec.
+    fn of_item<'a>(item: Item<'a>) -> Option<Self::Ref<'a>> {
+        match item {
+            Item::Word(word) if Self::INLINE => Some(Self::of_word(word)),
+            Item::Bytes(bytes) if !Self::INLINE => Some(Self::of_bytes(bytes)),
+            Item::Word(_) | Item::Bytes(_) => None,
+        }
+    }
+    /// Returns the item that is a word, if the codec is [`INLINE`](Self::INLINE).
+    fn of_word<'a>(word: u64) -> Self::Ref<'a>;
+    /// Returns the item of these bytes, unless the codec is [`INLINE`](Self::INLINE).
+    fn of_bytes(bytes: &[u8]) -> Self::Ref<'_>;
+    /// Returns the guard of a pinned thread.
+    fn guard(pinned: &Guard) -> &Self::Guard;
+    /// Returns the pin of a guard, unless the codec is [`INLINE`](Self::INLINE).
+    fn pinned(guard: &Self::Guard) -> &Guard;
     /// Returns its length, as counted by the limits of keys and values.
     fn bytes(item: Self::Ref<'_>) -> usize;
 
@@ -51,48 +68,6 @@ pub trait Codec: Send + Sync + 'static {
     fn packed(pack: &Self::Pack, at: usize) -> Self::Ref<'_>;
     /// Clears all copies, and keeps the memory.
     fn unpack(pack: &mut Self::Pack);
-
-    /// Writes a record if necessary; returns the word.
-    fn write<M: Medium>(records: &Records<M>, item: Self::Ref<'_>, step: Step) -> Result<(u64, Flushed)>;
-    /// Writes a record with a word by which `is_live` can decide whether it is live.
-    fn write_owned<M: Medium>(
-        records: &Records<M>,
-        item: Self::Ref<'_>,
-        owner: u64,
-        step: Step,
-    ) -> Result<(u64, Flushed)>;
-    /// Reserves space for an item that is written soon: see [`Records::prepare`].
-    fn prepare<M: Medium>(records: &Records<M>, item: Self::Ref<'_>, is_live: Liveness<'_>) -> Result<()>;
-    /// Records that the word is about to leave the tree: see [`Records::keep`].
-    fn keep<M: Medium>(records: &Records<M>, word: u64);
-    /// Returns the item that a word represents.
-    fn read<'a, M: Medium>(records: &'a Records<M>, word: u64, guard: &'a Self::Guard) -> Self::Ref<'a>;
-    /// Returns the item that a word represents, after comparing its record with its checksum.
-    fn read_verified<'a, M: Medium>(
-        records: &'a Records<M>,
-        word: u64,
-        guard: &'a Self::Guard,
-    ) -> Result<Self::Ref<'a>>;
-    /// Frees the record of a word that the tree no longer refers to, once no reader holds it.
-    fn retire<M: Medium>(records: &Records<M>, word: u64, guard: &Self::Guard);
-    /// Frees the record of a word that was never published.
-    fn free<M: Medium>(records: &Records<M>, word: u64);
-    /// Prefetches the record of a word, if it has one. Accepts any word.
-    fn prefetch<M: Medium>(records: &Records<M>, word: u64);
-    /// Marks a word as referenced by the tree, during recovery.
-    fn mark_live<M: Medium>(records: &Records<M>, word: u64) -> Result<bool>;
-    /// Verifies the checksum of the item that the word represents.
-    fn verify<M: Medium>(records: &Records<M>, word: u64) -> Result<()>;
-    /// Verifies the checksum of an item that was reached with this guard.
-    #[inline(always)]
-    fn verify_held<M: Medium>(records: &Records<M>, word: u64, guard: &Self::Guard) -> Result<()> {
-        Self::read_verified(records, word, guard).map(drop)
-    }
-    /// Returns whether a damaged record was met. A tree with damaged keys trusts no fingerprint, separator or fence,
-    /// because any may be that of a damaged key.
-    fn has_damage<M: Medium>(records: &Records<M>) -> bool;
-    /// Reports if fewer records are live than there are items.
-    fn check_records<M: Medium>(records: &Records<M>, items: u64) -> Option<Issue>;
 }
 
 /// Additional operations of keys: order, and separators of nodes.
@@ -172,15 +147,23 @@ impl Codec for Inline {
     fn decode(item: Encoded) -> Option<u64> {
         Self::lend(&item)
     }
-    fn lend(item: &Encoded) -> Option<u64> {
-        match item {
-            Encoded::Word(word) => Some(*word),
-            Encoded::Bytes(_) => None,
-        }
-    }
     #[inline(always)]
     fn item<'a>(word: u64) -> Item<'a> {
         Item::Word(word)
+    }
+    #[inline(always)]
+    fn of_word<'a>(word: u64) -> Self::Ref<'a> {
+        word
+    }
+    fn of_bytes(_: &[u8]) -> u64 {
+        unreachable!("words are not stored as records")
+    }
+    #[inline(always)]
+    fn guard(_: &Guard) -> &() {
+        &()
+    }
+    fn pinned((): &()) -> &Guard {
+        unreachable!("words are read without a pin")
     }
     #[inline(always)]
     fn bytes(_: u64) -> usize {
@@ -199,50 +182,6 @@ impl Codec for Inline {
     #[inline(always)]
     fn unpack(pack: &mut Self::Pack) {
         pack.clear();
-    }
-
-    #[inline(always)]
-    fn write<M: Medium>(_: &Records<M>, word: u64, _: Step) -> Result<(u64, Flushed)> {
-        Ok((word, Flushed::none()))
-    }
-    #[inline(always)]
-    fn write_owned<M: Medium>(_: &Records<M>, word: u64, _: u64, _: Step) -> Result<(u64, Flushed)> {
-        Ok((word, Flushed::none()))
-    }
-    #[inline(always)]
-    fn prepare<M: Medium>(_: &Records<M>, _: u64, _: Liveness<'_>) -> Result<()> {
-        Ok(())
-    }
-    #[inline(always)]
-    fn keep<M: Medium>(_: &Records<M>, _: u64) {}
-    #[inline(always)]
-    fn read<'a, M: Medium>(_: &'a Records<M>, word: u64, (): &'a ()) -> u64 {
-        word
-    }
-    #[inline(always)]
-    fn read_verified<'a, M: Medium>(_: &'a Records<M>, word: u64, (): &'a ()) -> Result<u64> {
-        Ok(word)
-    }
-    #[inline(always)]
-    fn retire<M: Medium>(_: &Records<M>, _: u64, (): &()) {}
-    #[inline(always)]
-    fn free<M: Medium>(_: &Records<M>, _: u64) {}
-    #[inline(always)]
-    fn prefetch<M: Medium>(_: &Records<M>, _: u64) {}
-    #[inline(always)]
-    fn mark_live<M: Medium>(_: &Records<M>, _: u64) -> Result<bool> {
-        Ok(true)
-    }
-    #[inline(always)]
-    fn verify<M: Medium>(_: &Records<M>, _: u64) -> Result<()> {
-        Ok(())
-    }
-    #[inline(always)]
-    fn has_damage<M: Medium>(_: &Records<M>) -> bool {
-        false
-    }
-    fn check_records<M: Medium>(_: &Records<M>, _: u64) -> Option<Issue> {
-        None
     }
 }
 
@@ -312,14 +251,24 @@ impl Codec for Record {
             Encoded::Word(_) => None,
         }
     }
-    fn lend(item: &Encoded) -> Option<&[u8]> {
-        match item {
-            Encoded::Bytes(bytes) => Some(bytes),
-            Encoded::Word(_) => None,
-        }
-    }
+    #[inline(always)]
     fn item<'a>(bytes: Self::Ref<'a>) -> Item<'a> {
         Item::Bytes(bytes)
+    }
+    fn of_word<'a>(_: u64) -> Self::Ref<'a> {
+        unreachable!("records are not stored as words")
+    }
+    #[inline(always)]
+    fn of_bytes(bytes: &[u8]) -> &[u8] {
+        bytes
+    }
+    #[inline(always)]
+    fn guard(pinned: &Guard) -> &Guard {
+        pinned
+    }
+    #[inline(always)]
+    fn pinned(guard: &Guard) -> &Guard {
+        guard
     }
     fn bytes(bytes: &[u8]) -> usize {
         bytes.len()
@@ -337,61 +286,6 @@ impl Codec for Record {
     fn unpack(pack: &mut Strings) {
         pack.bytes.clear();
         pack.ends.clear();
-    }
-
-    fn write<M: Medium>(records: &Records<M>, bytes: &[u8], step: Step) -> Result<(u64, Flushed)> {
-        records.write(bytes, step)
-    }
-    fn write_owned<M: Medium>(
-        records: &Records<M>,
-        bytes: &[u8],
-        owner: u64,
-        step: Step,
-    ) -> Result<(u64, Flushed)> {
-        records.write_owned(bytes, owner, step)
-    }
-    fn prepare<M: Medium>(records: &Records<M>, bytes: &[u8], is_live: Liveness<'_>) -> Result<()> {
-        records.prepare(bytes.len(), is_live)
-    }
-    fn keep<M: Medium>(records: &Records<M>, word: u64) {
-        records.keep(word);
-    }
-    fn read<'a, M: Medium>(records: &'a Records<M>, word: u64, guard: &'a Guard) -> &'a [u8] {
-        records.read(word, guard)
-    }
-    #[inline]
-    fn read_verified<'a, M: Medium>(
-        records: &'a Records<M>,
-        word: u64,
-        guard: &'a Guard,
-    ) -> Result<&'a [u8]> {
-        records.read_verified(word, guard)
-    }
-    fn retire<M: Medium>(records: &Records<M>, word: u64, guard: &Guard) {
-        records.retire(word, guard);
-    }
-    fn free<M: Medium>(records: &Records<M>, word: u64) {
-        records.free(word);
-    }
-    #[inline(always)]
-    fn prefetch<M: Medium>(records: &Records<M>, word: u64) {
-        records.prefetch(word);
-    }
-    fn mark_live<M: Medium>(records: &Records<M>, word: u64) -> Result<bool> {
-        records.mark_live(word)
-    }
-    fn verify<M: Medium>(records: &Records<M>, word: u64) -> Result<()> {
-        records.verify(word)
-    }
-    #[inline]
-    fn has_damage<M: Medium>(records: &Records<M>) -> bool {
-        records.is_damaged()
-    }
-    fn check_records<M: Medium>(records: &Records<M>, items: u64) -> Option<Issue> {
-        bristlecone_pm::sync::epoch::pin().flush();
-        let live = records.stats().0;
-        // Records that a reader may still hold are not free yet.
-        (live < items).then(|| Issue::new("records", format!("{live} live records for {items} items")))
     }
 }
 

@@ -38,3 +38,13 @@ pub enum Item<'a> {
     /// A record's bytes.
     Bytes(&'a [u8]),
 }
+
+impl Item<'_> {
+    /// Copies it.
+    pub fn to_owned(self) -> Encoded {
+        match self {
+            Self::Word(word) => Encoded::Word(word),
+            Self::Bytes(bytes) => Encoded::Bytes(bytes.into()),
+        }
+    }
+}

@@ -8,6 +8,7 @@ pub mod counter;
 pub mod encoded;
 pub mod fingerprint;
 pub mod index_saver;
+pub mod items;
 pub mod lock_table;
 pub mod locked;
 pub mod no_room;
@@ -18,6 +19,7 @@ pub mod separators;
 pub mod slot;
 pub mod split;
 pub mod sync;
+
 pub mod volatile_index;
 pub mod words;
 pub mod zeroed;

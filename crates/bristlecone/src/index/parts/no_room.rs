@@ -29,7 +29,7 @@ impl Epochs {
     /// be pinned.
     pub fn free_retired<M: Medium>(&self, records: [&Records<M>; 2]) -> bool {
         records.iter().any(|records| records.has_released())
-            || self.end(|| records.iter().map(|records| records.held()).sum())
+            || self.end(&|| records.iter().map(|records| records.held()).sum())
     }
 
     /// Runs a write, which pins by itself. If it finds no space, the memory that threads have `released` or that
@@ -54,7 +54,7 @@ impl Epochs {
     /// this succeeded. The caller must not be pinned. A thread that stays pinned, or keeps its retired memory to
     /// itself, is waited for only briefly, and not again by each write.
     #[cold]
-    pub fn end(&self, held: impl Fn() -> u64) -> bool {
+    pub fn end(&self, held: &dyn Fn() -> u64) -> bool {
         let before = held();
         if before == 0 {
             return false;

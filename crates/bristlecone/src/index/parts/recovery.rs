@@ -17,24 +17,31 @@ pub fn each<T: Send>(
     threads: usize,
     work: impl Fn(usize) -> Result<T> + Sync,
 ) -> Result<Vec<T>> {
-    let next = AtomicUsize::new(0);
     let mut parts = Vec::new();
     parts.resize_with(count, || None);
-    let results = Mutex::new((parts, None));
+    let parts = Mutex::new(parts);
+    for_each(count, threads, &|at| {
+        let part = work(at)?;
+        lock(&parts)[at] = Some(part);
+        Ok(())
+    })?;
+    Ok(parts.into_inner().unwrap_or_else(PoisonError::into_inner).into_iter().flatten().collect())
+}
+
+/// Runs `work` for every number below `count`, on up to `threads` threads; returns the first error. Compiled once,
+/// instead of once for each kind of work.
+fn for_each(count: usize, threads: usize, work: &(dyn Fn(usize) -> Result<()> + Sync)) -> Result<()> {
+    let next = AtomicUsize::new(0);
+    let failure = Mutex::new(None);
     let worker = || {
         loop {
             let at = next.fetch_add(1, Relaxed);
             if at >= count {
                 return;
             }
-            let done = work(at);
-            let mut results = lock(&results);
-            match done {
-                Ok(part) => results.0[at] = Some(part),
-                Err(error) => {
-                    next.store(count, Relaxed);
-                    results.1.get_or_insert(error);
-                }
+            if let Err(error) = work(at) {
+                next.store(count, Relaxed);
+                lock(&failure).get_or_insert(error);
             }
         }
     };
@@ -42,8 +49,7 @@ pub fn each<T: Send>(
         0 | 1 => worker(),
         threads => in_parallel(threads, &worker),
     }
-    let (parts, error) = results.into_inner().unwrap_or_else(PoisonError::into_inner);
-    error.map_or_else(|| Ok(parts.into_iter().flatten().collect()), Err)
+    failure.into_inner().unwrap_or_else(PoisonError::into_inner).map_or(Ok(()), Err)
 }
 
 /// The smallest and the largest of a leaf's keys, with their ranks, which distinguish most keys.

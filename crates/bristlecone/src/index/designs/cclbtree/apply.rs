@@ -7,19 +7,19 @@ use super::Core;
 use super::buffer::{Locked, State};
 use super::layout::LeafWord;
 use super::room::Promise;
-use crate::index::parts::buffered::{Change, Found, Guards, InLeaf, Item, Writer};
+use crate::index::parts::buffered::{Change, Found, InLeaf, Item};
 use crate::index::parts::codec::{Codec, KeyCodec};
 
-impl<K: KeyCodec, V: Codec, M: Medium> Core<K, V, M> {
+impl<K: KeyCodec, M: Medium> Core<K, M> {
     /// Sets or removes the value of a key. The caller knows that this changes something.
     #[inline(never)]
-    pub(super) fn apply(
+    pub(super) fn apply<V: Codec>(
         &self,
         mut leaf: Locked<'_>,
         found: &Found,
         key: K::Ref<'_>,
         value: Option<V::Ref<'_>>,
-        guards: &Guards<K, V>,
+        guard: &K::Guard,
     ) -> Result<()> {
         let mut promise = None;
         let spot = if self.belongs_in_buffer(&leaf, found, value.is_some(), &mut promise) {
@@ -29,14 +29,14 @@ impl<K: KeyCodec, V: Codec, M: Medium> Core<K, V, M> {
         } else {
             None
         };
-        let mut change = self.write_records(found, key, value)?;
+        let mut change = self.write_records::<V>(found, key, value)?;
         // A new value takes no more space than the old one.
         let steady = found.value.is_some() && value.is_some() && spot.is_some();
         let overflowed = !steady && self.overflows(&leaf);
         if let Some(spot) = spot {
-            self.log_and_buffer(&leaf, found, change, spot, guards);
-        } else if let Err(error) = self.write_through(&mut leaf, found, &mut change, guards) {
-            change.discard::<K, V, M>((&self.keys, &self.values));
+            self.log_and_buffer(&leaf, found, change, spot, guard);
+        } else if let Err(error) = self.write_through(&mut leaf, found, &mut change, guard) {
+            self.discard(&change);
             return Err(error);
         }
         self.count_overflow(overflowed, !steady && self.overflows(&leaf));
@@ -45,7 +45,7 @@ impl<K: KeyCodec, V: Codec, M: Medium> Core<K, V, M> {
             (false, true) => self.len.add(1),
             (true, false) => {
                 self.len.add(-1);
-                self.merge_left(leaf, &guards.0);
+                self.merge_left(leaf, guard);
             }
             _ => {}
         }
@@ -60,17 +60,18 @@ impl<K: KeyCodec, V: Codec, M: Medium> Core<K, V, M> {
         found: &Found,
         mut change: Change,
         spot: LogSpot<'_, M>,
-        guards: &Guards<K, V>,
+        guard: &K::Guard,
     ) {
         let entry = change.item.entry(leaf.sequence());
         // No thread reads the buffer while it is locked. Stores behind a fence would delay the next write's loads and
         // their prefetch.
-        self.put_in_buffer(leaf, found, change.item, spot.epoch(), guards);
+        self.put_in_buffer(leaf, found, change.item, spot.epoch(), guard);
         spot.append(&entry, change.take_records());
     }
 
     /// Returns whether a change is buffered. It is not in three cases: there is no space; it removes the leaf's last
     /// item, which frees the leaf; or the leaf would overflow while there may be no space for another one.
+    #[inline(always)]
     fn belongs_in_buffer<'a>(
         &'a self,
         leaf: &Locked<'_>,
@@ -101,7 +102,7 @@ impl<K: KeyCodec, V: Codec, M: Medium> Core<K, V, M> {
 
     /// Write 3: readers find the item in the buffer after it is unlocked.
     #[inline(always)]
-    fn put_in_buffer(&self, leaf: &Locked<'_>, found: &Found, item: Item, epoch: u64, guards: &Guards<K, V>) {
+    fn put_in_buffer(&self, leaf: &Locked<'_>, found: &Found, item: Item, epoch: u64, guard: &K::Guard) {
         let mut state = leaf.state();
         let at = found.item.unwrap_or(state.pending);
         if found.in_leaf == InLeaf::Unseen && !state.uncounted {
@@ -109,9 +110,9 @@ impl<K: KeyCodec, V: Codec, M: Medium> Core<K, V, M> {
             self.promised.uncounted.add(1);
         }
         if let (Some(_), Some(superseded)) = (found.item, found.value)
-            && self.value_in_leaf(leaf, item.key, &guards.0) != Some(superseded)
+            && self.value_in_leaf(leaf, item.key, guard) != Some(superseded)
         {
-            V::retire(&self.values, superseded, &guards.1);
+            self.values.retire(superseded);
         }
         leaf.set_slot(at, item.key, item.value);
         state.pending = state.pending.max(at + 1);
@@ -124,10 +125,10 @@ impl<K: KeyCodec, V: Codec, M: Medium> Core<K, V, M> {
     /// Returns the value of a key in the leaf itself, if it is out of line: after a crash this may be the pending
     /// value.
     fn value_in_leaf(&self, leaf: &Locked<'_>, key: u64, guard: &K::Guard) -> Option<u64> {
-        if V::INLINE {
+        if self.values.are_words() {
             return None;
         }
-        let key = K::read(&self.keys, key, guard);
+        let key = self.keys.read(key, guard);
         let slot =
             self.locate_in_leaf(self.leaf(leaf.state().leaf), key, K::fingerprint(key), guard, &|| true);
         slot.ok().flatten().map(|(.., value)| value)
@@ -139,12 +140,12 @@ impl<K: KeyCodec, V: Codec, M: Medium> Core<K, V, M> {
         leaf: &mut Locked<'_>,
         found: &Found,
         change: &mut Change,
-        guards: &Guards<K, V>,
+        guard: &K::Guard,
     ) -> Result<()> {
-        match self.flush(leaf, Some(change), found.item, guards) {
+        match self.flush(leaf, Some(change), found.item, guard) {
             Err(error) if error.is_no_room() && found.item.is_none() && found.value.is_some() => {
                 // The pending items have no space, but the leaf contains the item, and nothing is pending for it.
-                self.change_in_place(leaf, change, guards);
+                self.change_in_place(leaf, change, guard);
                 Ok(())
             }
             done => done,
@@ -165,13 +166,13 @@ impl<K: KeyCodec, V: Codec, M: Medium> Core<K, V, M> {
     }
 
     /// Changes an item that is in the leaf and not pending.
-    fn change_in_place(&self, leaf: &Locked<'_>, change: &mut Change, guards: &Guards<K, V>) {
+    fn change_in_place(&self, leaf: &Locked<'_>, change: &mut Change, guard: &K::Guard) {
         let medium = self.medium();
         let state = leaf.state();
         let cells = self.leaf(state.leaf);
-        let key = K::read(&self.keys, change.item.key, &guards.0);
+        let key = self.keys.read(change.item.key, guard);
         let Ok(Some((slot, key, value))) =
-            self.locate_in_leaf(cells, key, K::fingerprint(key), &guards.0, &|| true)
+            self.locate_in_leaf(cells, key, K::fingerprint(key), guard, &|| true)
         else {
             unreachable!("an item that does not pend is in the leaf");
         };
@@ -188,7 +189,7 @@ impl<K: KeyCodec, V: Codec, M: Medium> Core<K, V, M> {
             cell.publish(medium, change.item.value, &durable, "cclbtree place.2");
             medium.persist(cell, "cclbtree place.2");
         }
-        V::retire(&self.values, value, &guards.1);
+        self.values.retire(value);
         // The copy in the buffer for readers is outdated.
         leaf.set_state(State { used: state.pending, ..state });
     }

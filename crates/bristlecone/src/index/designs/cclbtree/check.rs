@@ -5,10 +5,10 @@ use bristlecone_pm::{Issue, Medium, Result};
 use super::layout::LeafWord;
 use super::{CclBTree, Core};
 use crate::index::parts::buffered::Item;
-use crate::index::parts::codec::{Codec, KeyCodec};
+use crate::index::parts::codec::KeyCodec;
 use crate::index::{Inspect, TreeStats};
 
-impl<K: KeyCodec, V: Codec, M: Medium> Inspect for CclBTree<K, V, M> {
+impl<K: KeyCodec, M: Medium> Inspect for CclBTree<K, M> {
     fn len(&self) -> Result<u64> {
         self.count_all();
         Ok(self.len.sum())
@@ -35,7 +35,7 @@ impl<K: KeyCodec, V: Codec, M: Medium> Inspect for CclBTree<K, V, M> {
     }
 }
 
-impl<K: KeyCodec, V: Codec, M: Medium> Core<K, V, M> {
+impl<K: KeyCodec, M: Medium> Core<K, M> {
     /// Verifies every leaf and its buffer against the index, the chain and the allocator. The
     /// counts are exact only while no thread writes.
     pub(super) fn verify(&self) -> Vec<Issue> {
@@ -81,8 +81,7 @@ impl<K: KeyCodec, V: Codec, M: Medium> Core<K, V, M> {
         }
         let first = cells.slots[0].key.load(self.medium());
         if let Some(fence) = fence
-            && (K::verify(&self.keys, first).is_err()
-                || K::read(&self.keys, first, &guard) != K::borrow(fence))
+            && (self.keys.verify(first).is_err() || self.keys.read(first, &guard) != K::borrow(fence))
         {
             report("slot 0 is not the fence");
         }

@@ -14,7 +14,7 @@ use super::room::Promise;
 use super::{CclBTree, Core};
 use crate::index::options::experimental;
 use crate::index::parts::buffered::{ASIDE_MIN, Item, RESERVED_CHUNKS};
-use crate::index::parts::codec::{Codec, KeyCodec};
+use crate::index::parts::codec::KeyCodec;
 
 /// Number of leaves inspected between two fences.
 const STRIDE: u32 = 256;
@@ -65,7 +65,7 @@ impl Collector {
     }
 }
 
-impl<K: KeyCodec, V: Codec, M: Medium> Core<K, V, M> {
+impl<K: KeyCodec, M: Medium> Core<K, M> {
     /// Returns the number of chunks that the log may fill before it is collected: TH_log, or twice the necessary size
     /// if that is larger, but at most a quarter of the pool.
     pub(super) fn log_chunks_wanted(&self) -> usize {
@@ -103,7 +103,7 @@ impl<K: KeyCodec, V: Codec, M: Medium> Core<K, V, M> {
     pub(super) fn let_go_of_key(&self, key: u64) {
         if self.buffers.batch() == 0 {
             // There is no log.
-            return K::retire(&self.keys, key, &K::pin());
+            return self.keys.retire(key, &K::pin());
         }
         let aside = self.log.put_aside(key);
         let enough = aside >= ASIDE_MIN.max(ASIDE_A_LEAF * self.buffers.live());
@@ -294,11 +294,11 @@ impl Drop for Thread {
     }
 }
 
-impl<K: KeyCodec, V: Codec, M: Medium> CclBTree<K, V, M> {
+impl<K: KeyCodec, M: Medium> CclBTree<K, M> {
     /// Does a writer's share of log maintenance before its own work: the write's result is then returned as soon as
     /// possible, without waiting for its fence.
     #[inline(always)]
-    pub(super) fn before_write(&self) -> &Core<K, V, M> {
+    pub(super) fn before_write(&self) -> &Core<K, M> {
         if self.collection.is_due() {
             self.help_log();
         }
@@ -336,7 +336,7 @@ impl<K: KeyCodec, V: Codec, M: Medium> CclBTree<K, V, M> {
 }
 
 /// Collects whenever necessary, until the tree is dropped.
-fn run<K: KeyCodec, V: Codec, M: Medium>(core: &Weak<Core<K, V, M>>, signal: &Signal) {
+fn run<K: KeyCodec, M: Medium>(core: &Weak<Core<K, M>>, signal: &Signal) {
     loop {
         {
             let mut asked = lock(&signal.asked);

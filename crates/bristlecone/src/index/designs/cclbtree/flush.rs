@@ -6,8 +6,8 @@ use smallvec::SmallVec;
 use super::Core;
 use super::buffer::{BATCH_MAX, Locked, State};
 use super::layout::{Leaf, LeafWord, line_of};
-use crate::index::parts::buffered::{Change, Guards, Item, Leftovers, Pending};
-use crate::index::parts::codec::{Codec, KeyCodec};
+use crate::index::parts::buffered::{Change, Item, Leftovers, Pending};
+use crate::index::parts::codec::KeyCodec;
 
 /// Maximum number of items merged into a leaf together: a full buffer, and the item that overflows it.
 pub(super) const ITEMS_MAX: usize = BATCH_MAX + 1;
@@ -21,7 +21,7 @@ pub(super) fn growth(items: &[Pending]) -> i64 {
     added as i64 - i64::from(dropped.count_ones())
 }
 
-impl<K: KeyCodec, V: Codec, M: Medium> Core<K, V, M> {
+impl<K: KeyCodec, M: Medium> Core<K, M> {
     /// Merges all pending items, and `change`, into the leaf. `replaced` is the pending slot that the change
     /// replaces. Uncounted pending items are counted now, together with the change. Returns `Err` if there
     /// is no space; nothing has changed.
@@ -30,14 +30,14 @@ impl<K: KeyCodec, V: Codec, M: Medium> Core<K, V, M> {
         leaf: &mut Locked<'_>,
         change: Option<&mut Change>,
         replaced: Option<usize>,
-        guards: &Guards<K, V>,
+        guard: &K::Guard,
     ) -> Result<()> {
         let state = leaf.state();
         let cells = self.leaf(state.leaf);
-        let mut items = self.pending_items(leaf, replaced, &guards.0);
+        let mut items = self.pending_items(leaf, replaced, guard);
         let last = change.as_deref().map(|change| change.item);
         if let Some(item) = last {
-            items.push(self.pending(cells, item, &guards.0));
+            items.push(self.pending(cells, item, guard));
         }
         let room = self.room_for(state.leaf, &items);
         // Take nothing from the change before its space is reserved.
@@ -52,7 +52,7 @@ impl<K: KeyCodec, V: Codec, M: Medium> Core<K, V, M> {
         let mut leftovers = Leftovers::default();
         self.note_leftovers(state.leaf, &items, &mut leftovers);
         if let Some(fresh) = fresh {
-            self.split(leaf, fresh, &items, records, guards);
+            self.split(leaf, fresh, &items, records, guard);
         } else {
             if room == Some(Room::OnceDropped) {
                 self.drop_removed(cells, &items);
@@ -63,8 +63,8 @@ impl<K: KeyCodec, V: Codec, M: Medium> Core<K, V, M> {
         if let Some(item) = last {
             self.log_what_is_there(leaf, item);
         }
-        self.let_go(leftovers, guards, |key| self.retire_key(state.leaf, key));
-        superseded.into_iter().for_each(|value| V::retire(&self.values, value, &guards.1));
+        self.let_go(leftovers, |key| self.retire_key(state.leaf, key));
+        superseded.into_iter().for_each(|value| self.values.retire(value));
         if state.uncounted {
             self.len.add(growth(&items));
             self.promised.uncounted.add(-1);
@@ -75,7 +75,7 @@ impl<K: KeyCodec, V: Codec, M: Medium> Core<K, V, M> {
     /// Merges all pending items into the leaf.
     pub(super) fn flush_pending(&self, leaf: &mut Locked<'_>) -> Result<()> {
         let overflowed = !leaf.state().uncounted && self.overflows(leaf);
-        self.flush(leaf, None, None, &(K::pin(), V::pin()))?;
+        self.flush(leaf, None, None, &K::pin())?;
         self.count_overflow(overflowed, false);
         Ok(())
     }

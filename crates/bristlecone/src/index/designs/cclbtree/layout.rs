@@ -11,7 +11,7 @@
 //! except for the first leaf, which begins at minus infinity. Recovery therefore finds every leaf's
 //! original range, and the leaf that a log entry belongs to.
 
-use bristlecone_pm::{Group, LINE_BYTES, Medium, Persistent, SlotKind, Word};
+use bristlecone_pm::{Group, LINE_BYTES, Medium, Persistent, SlotKind, Step, Word};
 
 use crate::index::parts::buffered::{LeafLayout, Link};
 use crate::index::parts::slot::Slot;
@@ -54,6 +54,7 @@ const _: () = {
 
 impl LeafLayout for Leaf {
     const KIND: SlotKind = LEAVES;
+    const RECORD_STEPS: [Step; 2] = ["cclbtree write.1 key", "cclbtree write.1 value"];
     type Tags = [u64; 2];
 
     #[inline(always)]

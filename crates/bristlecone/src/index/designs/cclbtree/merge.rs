@@ -7,10 +7,10 @@ use super::Core;
 use super::buffer::Locked;
 use super::layout::{Leaf, LeafWord, line_of};
 use crate::index::parts::buffered::tag_of;
-use crate::index::parts::codec::{Codec, KeyCodec};
+use crate::index::parts::codec::KeyCodec;
 use crate::index::parts::slot::bits;
 
-impl<K: KeyCodec, V: Codec, M: Medium> Core<K, V, M> {
+impl<K: KeyCodec, M: Medium> Core<K, M> {
     /// Merges a leaf into its left sibling if it is less than half full and the sibling has space;
     /// then that one into its own left sibling, and so on. Locks are taken from right to left.
     pub(super) fn merge_left<'a>(&'a self, mut right: Locked<'a>, guard: &K::Guard) {
@@ -24,7 +24,7 @@ impl<K: KeyCodec, V: Codec, M: Medium> Core<K, V, M> {
             if live * 2 >= self.slots {
                 return;
             }
-            let fence = K::read(&self.keys, self.leaf(state.leaf).slots[0].key.load(self.medium()), guard);
+            let fence = self.keys.read(self.leaf(state.leaf).slots[0].key.load(self.medium()), guard);
             let Some(mut left) = self.lock_before(fence, guard) else { return };
             if !self.make_room(&mut left, &right, live) {
                 return;

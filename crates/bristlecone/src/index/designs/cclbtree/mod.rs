@@ -125,7 +125,7 @@ use self::layout::{Leaf, SLOTS_MAX};
 use self::room::Promised;
 use crate::index::options::{Parameters, design_options, experimental};
 use crate::index::parts::buffered::{Store, TreeLog};
-use crate::index::parts::codec::{Codec, KeyCodec};
+use crate::index::parts::codec::KeyCodec;
 use crate::index::parts::index_saver::IndexSaver;
 use crate::index::parts::optimistic_lock::Version;
 use crate::index::parts::search::Level;
@@ -163,14 +163,14 @@ design_options! {
 const _: () = assert!(buffer::BATCH_MAX == 8 && SLOTS_MAX == 14, "what the options allow");
 
 /// The tree. The module's head describes the protocol.
-pub struct CclBTree<K: KeyCodec, V: Codec, M: Medium> {
-    core: Arc<Core<K, V, M>>,
+pub struct CclBTree<K: KeyCodec, M: Medium> {
+    core: Arc<Core<K, M>>,
     collector: Thread,
 }
 
 /// State that the threads of a tree share with its collector.
-pub struct Core<K: KeyCodec, V: Codec, M: Medium> {
-    store: Store<Leaf, K, V, M>,
+pub struct Core<K: KeyCodec, M: Medium> {
+    store: Store<Leaf, K, M>,
     saver: IndexSaver<M>,
     options: CclBTreeOptions,
     log: TreeLog<M>,
@@ -182,25 +182,25 @@ pub struct Core<K: KeyCodec, V: Codec, M: Medium> {
     promised: Promised,
 }
 
-impl<K: KeyCodec, V: Codec, M: Medium> Deref for CclBTree<K, V, M> {
-    type Target = Core<K, V, M>;
+impl<K: KeyCodec, M: Medium> Deref for CclBTree<K, M> {
+    type Target = Core<K, M>;
 
     #[inline(always)]
-    fn deref(&self) -> &Core<K, V, M> {
+    fn deref(&self) -> &Core<K, M> {
         &self.core
     }
 }
 
-impl<K: KeyCodec, V: Codec, M: Medium> Deref for Core<K, V, M> {
-    type Target = Store<Leaf, K, V, M>;
+impl<K: KeyCodec, M: Medium> Deref for Core<K, M> {
+    type Target = Store<Leaf, K, M>;
 
     #[inline(always)]
-    fn deref(&self) -> &Store<Leaf, K, V, M> {
+    fn deref(&self) -> &Store<Leaf, K, M> {
         &self.store
     }
 }
 
-impl<K: KeyCodec, V: Codec, M: Medium> Core<K, V, M> {
+impl<K: KeyCodec, M: Medium> Core<K, M> {
     /// Returns whether writes that flush their buffer are also logged: in experiments only.
     #[inline(always)]
     fn logs_all(&self) -> bool {

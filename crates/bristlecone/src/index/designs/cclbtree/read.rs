@@ -18,20 +18,24 @@ use crate::index::{Read, get_in_leaf};
 /// Number of failed validations before a reader locks the leaf.
 const PATIENCE: u32 = 8;
 
-impl<K: KeyCodec, V: Codec, M: Medium> Read<K, V> for CclBTree<K, V, M> {
+impl<K: KeyCodec, V: Codec, M: Medium> Read<K, V> for CclBTree<K, M> {
     fn get(&self, key: K::Ref<'_>, show: &mut dyn FnMut(V::Ref<'_>)) -> Result<bool> {
-        let found = self.read(key, &mut *show)?;
+        let found = self.read::<V, _>(key, &mut *show)?;
         match found {
-            None if K::has_damage(&self.keys) => get_in_leaf(self, key, show),
+            None if self.keys.has_damage() => get_in_leaf::<K, V>(self, key, show),
             found => Ok(found.is_some()),
         }
     }
 }
 
-impl<K: KeyCodec, V: Codec, M: Medium> Core<K, V, M> {
+impl<K: KeyCodec, M: Medium> Core<K, M> {
     /// Looks up `key`. Calls `f` with the value before a thread can reuse it.
     #[inline(always)]
-    pub(super) fn read<R>(&self, key: K::Ref<'_>, f: impl FnOnce(V::Ref<'_>) -> R) -> Result<Option<R>> {
+    pub(super) fn read<V: Codec, R>(
+        &self,
+        key: K::Ref<'_>,
+        f: impl FnOnce(V::Ref<'_>) -> R,
+    ) -> Result<Option<R>> {
         let (key_guard, value_guard) = (K::pin(), V::pin());
         let mut round = 0;
         // A follower cannot lock.
@@ -50,27 +54,27 @@ impl<K: KeyCodec, V: Codec, M: Medium> Core<K, V, M> {
                 };
                 if still() {
                     // The words were read while the leaf was valid; while pinned, their records remain.
-                    return self.verified(found, &similar, (&key_guard, &value_guard), f);
+                    return self.verified::<V, _>(found, &similar, (&key_guard, &value_guard), f);
                 }
             }
         }
         // Unlocked by now, so that `f` may write.
         let (found, similar) = self.find_locked(key, &key_guard);
-        self.verified(found, &similar, (&key_guard, &value_guard), f)
+        self.verified::<V, _>(found, &similar, (&key_guard, &value_guard), f)
     }
 
     /// Calls `f` with a value, after verifying its record and that of its key. Verifies the keys that might be an absent
     /// one.
     #[inline(always)]
-    fn verified<R>(
+    fn verified<V: Codec, R>(
         &self,
         found: Found,
         similar: &[u64],
         guards: (&K::Guard, &V::Guard),
         f: impl FnOnce(V::Ref<'_>) -> R,
     ) -> Result<Option<R>> {
-        found.key.iter().chain(similar).try_for_each(|word| K::verify_held(&self.keys, *word, guards.0))?;
-        found.value.map(|value| Ok(f(V::read_verified(&self.values, value, guards.1)?))).transpose()
+        found.key.iter().chain(similar).try_for_each(|word| self.keys.verify_held(*word, guards.0))?;
+        found.value.map(|value| Ok(f(self.values.of::<V>().read_verified(value, guards.1)?))).transpose()
     }
 
     /// Returns the words of all keys that [`locate`](Self::locate) compares with one with this fingerprint.
@@ -135,7 +139,7 @@ impl<K: KeyCodec, V: Codec, M: Medium> Core<K, V, M> {
             if !K::INLINE && !still() {
                 return Err(Stale);
             }
-            if K::read(&self.keys, word, guard) == K::shorten(key) {
+            if self.keys.read(word, guard) == K::shorten(key) {
                 let value = (!removed).then(|| buffer.slot(at).1);
                 let key = (!removed || pending.is_some()).then_some(word);
                 return Ok(Some(Found { item: pending, key, value, ..Found::default() }));
@@ -164,7 +168,7 @@ impl<K: KeyCodec, V: Codec, M: Medium> Core<K, V, M> {
             if !K::INLINE && !still() {
                 return Err(Stale);
             }
-            if K::read(&self.keys, word, guard) == K::shorten(key) {
+            if self.keys.read(word, guard) == K::shorten(key) {
                 return Ok(Some((slot, word, item.value.load(medium))));
             }
         }

@@ -4,9 +4,7 @@
 
 use std::sync::Arc;
 
-use bristlecone_pm::{
-    LogChunk, Manifest, ManifestReader, Medium, Memory, PoolFile, Result, TreeEntry, TreeId,
-};
+use bristlecone_pm::{LogChunk, Manifest, ManifestReader, Medium, Memory, PoolFile, Result, TreeId};
 
 use super::buffer::Buffers;
 use super::collect::{Collector, Thread};
@@ -14,25 +12,25 @@ use super::layout::Leaf;
 use super::room::Promised;
 use super::{CclBTree, CclBTreeOptions, Core};
 use crate::index::parts::buffered::{self, Replayed, Store, TreeLog};
-use crate::index::parts::codec::{Codec, KeyCodec};
+use crate::index::parts::codec::KeyCodec;
 use crate::index::parts::index_saver::IndexSaver;
 use crate::index::parts::search::Level;
 use crate::index::parts::volatile_index::VolatileIndex;
-use crate::index::{Open, SalvageSink};
+use crate::index::{Described, Open, Salvage, SalvageSink};
 
-impl<K: KeyCodec, V: Codec, M: Medium> Open<K, V, M> for CclBTree<K, V, M> {
+impl<K: KeyCodec, M: Medium> Open<K, M> for CclBTree<K, M> {
     type Options = CclBTreeOptions;
 
     fn open(
         pool: &Arc<PoolFile<M>>,
-        entry: &TreeEntry,
+        entry: Described<'_>,
         options: CclBTreeOptions,
         threads: usize,
     ) -> Result<Self> {
         let (log, logged) = TreeLog::open(pool, entry.id, options.log_entries);
         let mut core = Core {
             store: Store::open(pool, entry, options.leaf_slots as usize)?,
-            saver: IndexSaver::new(pool, entry),
+            saver: IndexSaver::new(pool, &entry),
             options,
             log,
             inner: VolatileIndex::new(options.inner_bytes as usize, 0, &Memory::private())?,
@@ -48,13 +46,13 @@ impl<K: KeyCodec, V: Codec, M: Medium> Open<K, V, M> for CclBTree<K, V, M> {
 
     fn resume(
         pool: &Arc<PoolFile<M>>,
-        entry: &TreeEntry,
+        entry: Described<'_>,
         options: CclBTreeOptions,
         manifest: &mut ManifestReader<'_>,
     ) -> Option<Self> {
         let mut core = Core {
             store: Store::resume(pool, entry, options.leaf_slots as usize, manifest)?,
-            saver: IndexSaver::new(pool, entry),
+            saver: IndexSaver::new(pool, &entry),
             options,
             log: TreeLog::resume(pool, entry.id, options.log_entries, manifest)?,
             inner: VolatileIndex::resume(options.inner_bytes as usize, manifest)?,
@@ -70,30 +68,32 @@ impl<K: KeyCodec, V: Codec, M: Medium> Open<K, V, M> for CclBTree<K, V, M> {
     fn share(&self, manifest: &mut Manifest) -> Option<()> {
         self.save(manifest)
     }
+}
 
+impl<K: KeyCodec, M: Medium> Salvage<K, M> for CclBTree<K, M> {
     fn salvage(
         pool: &Arc<PoolFile<M>>,
-        entry: &TreeEntry,
+        entry: Described<'_>,
         options: CclBTreeOptions,
-        sink: &mut SalvageSink<'_, K, V>,
+        sink: &mut SalvageSink<'_, K>,
     ) -> Result<()> {
-        buffered::salvage::<Leaf, K, V, M>(pool, entry, (options.leaf_slots, options.log_entries), sink)
+        buffered::salvage::<Leaf, K, M>(pool, entry, (options.leaf_slots, options.log_entries), sink)
     }
 }
 
-impl<K: KeyCodec, V: Codec, M: Medium> CclBTree<K, V, M> {
+impl<K: KeyCodec, M: Medium> CclBTree<K, M> {
     fn no_buffers(pool: &PoolFile<M>, options: CclBTreeOptions, memory: &Memory) -> Result<Buffers> {
         Buffers::new(options.batch as usize, pool.chunk_bytes(), pool.chunks_max(), memory)
     }
 }
 
-impl<K: KeyCodec, V: Codec, M: Medium> Drop for Core<K, V, M> {
+impl<K: KeyCodec, M: Medium> Drop for Core<K, M> {
     fn drop(&mut self) {
         self.saver.leave(|manifest| self.save(manifest));
     }
 }
 
-impl<K: KeyCodec, V: Codec, M: Medium> Core<K, V, M> {
+impl<K: KeyCodec, M: Medium> Core<K, M> {
     /// Saves the state for the next open, or records it for followers.
     fn save(&self, manifest: &mut Manifest) -> Option<()> {
         self.store.save(manifest)?;

@@ -19,7 +19,7 @@ use super::buffer::{Locked, State};
 use super::flush::{Items, growth};
 use super::layout::{LEAF_BYTES, Leaf, LeafWord};
 use crate::index::parts::buffered::{Item, Pending};
-use crate::index::parts::codec::{Codec, KeyCodec};
+use crate::index::parts::codec::KeyCodec;
 use crate::index::parts::counter::Counter;
 
 /// Number of chunks, beyond the needs of all leaves, that count as plenty.
@@ -71,7 +71,7 @@ impl Drop for Promise<'_> {
     }
 }
 
-impl<K: KeyCodec, V: Codec, M: Medium> Core<K, V, M> {
+impl<K: KeyCodec, M: Medium> Core<K, M> {
     pub(super) fn leaves_per_chunk(&self) -> u64 {
         self.pool.chunk_bytes() / LEAF_BYTES
     }
@@ -105,7 +105,7 @@ impl<K: KeyCodec, V: Codec, M: Medium> Core<K, V, M> {
     /// Returns an item to be merged into a leaf, with the leaf's slot for its key.
     #[inline(always)]
     pub(super) fn pending(&self, cells: &Leaf, item: Item, guard: &K::Guard) -> Pending {
-        let key = K::read(&self.keys, item.key, guard);
+        let key = self.keys.read(item.key, guard);
         let tag = K::fingerprint(key);
         let slot = self.locate_in_leaf(cells, key, tag, guard, &|| true);
         Pending::of(item, tag, slot.ok().flatten().map(|(slot, ..)| slot))

@@ -17,7 +17,7 @@ use crate::index::parts::words::Words;
 use crate::index::scan::{Leafwise, overlay, value_or_noted};
 use crate::index::{Batch, Scan};
 
-impl<K: KeyCodec, V: Codec, M: Medium> Scan<K, V> for CclBTree<K, V, M> {
+impl<K: KeyCodec, V: Codec, M: Medium> Scan<K, V> for CclBTree<K, M> {
     fn scan_forward(&self, bounds: (Bound<K::Ref<'_>>, Bound<K::Ref<'_>>), into: &mut Batch<K, V>) -> bool {
         self.ascend(bounds, into)
     }
@@ -27,7 +27,7 @@ impl<K: KeyCodec, V: Codec, M: Medium> Scan<K, V> for CclBTree<K, V, M> {
     }
 }
 
-impl<K: KeyCodec, V: Codec, M: Medium> Leafwise<K, V> for Core<K, V, M> {
+impl<K: KeyCodec, M: Medium> Leafwise<K> for Core<K, M> {
     // Leaves are small: they are processed before a line arrives that was prefetched one leaf ago.
     const AHEAD: usize = 6;
     const ITEMS_AHEAD: usize = 3;
@@ -93,21 +93,21 @@ impl<K: KeyCodec, V: Codec, M: Medium> Leafwise<K, V> for Core<K, V, M> {
 
     #[inline(always)]
     fn prefetch_key(&self, word: u64) {
-        K::prefetch(&self.keys, word);
+        self.keys.prefetch(word);
     }
 
     #[inline(always)]
     fn prefetch_value(&self, word: u64) {
-        V::prefetch(&self.values, word);
+        self.values.prefetch(word);
     }
 
     #[inline(always)]
     fn key_at<'a>(&'a self, word: u64, guard: &'a K::Guard) -> K::Ref<'a> {
-        K::read(&self.keys, word, guard)
+        self.keys.read(word, guard)
     }
 
     #[inline(always)]
-    fn value_at<'a>(
+    fn value_at<'a, V: Codec>(
         &'a self,
         word: u64,
         guard: &'a V::Guard,
@@ -119,6 +119,6 @@ impl<K: KeyCodec, V: Codec, M: Medium> Leafwise<K, V> for Core<K, V, M> {
 
     #[inline(always)]
     fn verify_key(&self, word: u64, guard: &K::Guard) -> Result<()> {
-        K::verify_held(&self.keys, word, guard)
+        self.keys.verify_held(word, guard)
     }
 }

@@ -8,8 +8,8 @@ use super::buffer::{Locked, State};
 use super::flush::Items;
 use super::layout::{LeafWord, line_of};
 use crate::index::parts::arena::Room;
-use crate::index::parts::buffered::{Guards, Part, Pending};
-use crate::index::parts::codec::{Codec, KeyCodec};
+use crate::index::parts::buffered::{Part, Pending};
+use crate::index::parts::codec::KeyCodec;
 
 /// The resources of a split: see [`Core::prepare_split`].
 pub(super) struct NewLeaf<'a> {
@@ -17,7 +17,7 @@ pub(super) struct NewLeaf<'a> {
     _room: Room<'a>,
 }
 
-impl<K: KeyCodec, V: Codec, M: Medium> Core<K, V, M> {
+impl<K: KeyCodec, M: Medium> Core<K, M> {
     /// Allocates everything that a split of `left` needs. After `Err` nothing has changed.
     pub(super) fn prepare_split(&self, left: &Locked<'_>) -> Result<NewLeaf<'_>> {
         let room = self.inner.reserve(1)?;
@@ -36,7 +36,7 @@ impl<K: KeyCodec, V: Codec, M: Medium> Core<K, V, M> {
         NewLeaf { offset, _room }: NewLeaf<'_>,
         items: &[Pending],
         records: Option<Flushed>,
-        guards: &Guards<K, V>,
+        guard: &K::Guard,
     ) {
         let medium = self.medium();
         let state = left.state();
@@ -44,7 +44,7 @@ impl<K: KeyCodec, V: Codec, M: Medium> Core<K, V, M> {
         let word = LeafWord::unpack(cells.header.word.load(medium));
         let dropped = u64::from(Pending::changes(items).1);
         let stay = word.bitmap & self.slots_mask() & !dropped;
-        let mut parts = self.parts_with(state.leaf, stay, items, &guards.0);
+        let mut parts = self.parts_with(state.leaf, stay, items, guard);
         let len = parts.len();
         parts.sort_unstable_by_key(Part::key);
         let held = word.bitmap.count_ones() as usize;
@@ -86,7 +86,7 @@ impl<K: KeyCodec, V: Codec, M: Medium> Core<K, V, M> {
 
         left.set_state(State { pending: 0, used: 0, uncounted: false, ..state });
         let id = self.buffers.alloc(offset, stamp).expect("the buffer has its number");
-        self.inner.insert(upper[0].key, id, &guards.0);
+        self.inner.insert(upper[0].key, id, guard);
     }
 
     /// Fills a fresh leaf with items in order, so that slot 0 is its low fence; flushes it completely.

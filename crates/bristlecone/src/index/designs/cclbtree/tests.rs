@@ -8,9 +8,10 @@ use bristlecone_pm::{Domain, Native};
 use super::*;
 use crate::index::parts::buffered::testing::{self, key};
 use crate::index::parts::codec::Inline;
-use crate::index::{Inspect, Write, WriteMode};
+use crate::index::testing::WordTree;
+use crate::index::{Inspect, WriteMode};
 
-type Tree = CclBTree<Inline, Inline, Native>;
+type Tree = CclBTree<Inline, Native>;
 
 const THREADS: u64 = 4;
 
@@ -33,7 +34,7 @@ fn excess(tree: &Tree, keys: u64, rounds: u64) -> usize {
             let most = &most;
             scope.spawn(move || {
                 for n in (0..rounds).flat_map(|_| (thread..keys).step_by(THREADS as usize)) {
-                    tree.write(key(n), n, WriteMode::Upsert).unwrap();
+                    tree.write_word(key(n), n, WriteMode::Upsert).unwrap();
                     // Read the current number first: the bound grows with the leaves that others split.
                     let owned = tree.log.chunks_owned();
                     let wanted = tree.log_chunks_wanted();
@@ -46,7 +47,7 @@ fn excess(tree: &Tree, keys: u64, rounds: u64) -> usize {
         }
     });
     for n in 0..keys {
-        assert_eq!(tree.read(key(n), |value| value).unwrap(), Some(n));
+        assert_eq!(tree.read::<Inline, _>(key(n), |value| value).unwrap(), Some(n));
     }
     assert_eq!(tree.verify(), []);
     most.into_inner()
@@ -74,7 +75,7 @@ fn what_the_log_can_give_back_is_given_back_once() {
     let options = CclBTreeOptions { log_entries: 40, ..CclBTreeOptions::default() };
     let tree = with_idle_collector(tree(64 << 20, options));
     assert!(!tree.core.collect_some(u32::MAX));
-    (0..1000).for_each(|n| _ = tree.write(key(n % 3), n, WriteMode::Upsert).unwrap());
+    (0..1000).for_each(|n| _ = tree.write_word(key(n % 3), n, WriteMode::Upsert).unwrap());
     let mut given = 0;
     while tree.core.reclaim_log(tree.log.reclaims()) {
         given += 1;
@@ -92,7 +93,7 @@ fn what_the_log_can_give_back_is_given_back_once() {
 fn what_is_needed_of_the_log_is_carried_over_for_room() {
     let options = CclBTreeOptions { log_entries: 40, ..CclBTreeOptions::default() };
     let tree = with_idle_collector(tree(64 << 20, options));
-    let write = |n| _ = tree.write(key(n), n, WriteMode::Upsert).unwrap();
+    let write = |n| _ = tree.write_word(key(n), n, WriteMode::Upsert).unwrap();
     (0..2000).for_each(write);
     for n in 0..400 {
         write(n * 5);
@@ -103,7 +104,7 @@ fn what_is_needed_of_the_log_is_carried_over_for_room() {
     (0..3).for_each(|_| _ = tree.core.reclaim_log(tree.log.reclaims()));
     let after = tree.log.chunks_in_use();
     assert!(after <= before / 2, "{after} chunks of {before}");
-    assert!((0..2000).all(|n| tree.read(key(n), |value| value).unwrap() == Some(n)));
+    assert!((0..2000).all(|n| tree.read::<Inline, _>(key(n), |value| value).unwrap() == Some(n)));
     assert_eq!(tree.verify(), []);
 }
 
@@ -126,13 +127,13 @@ fn items_are_counted_when_a_thread_asks() {
     for round in 1..=3_u64 {
         let keys = round * 10_000;
         // Every third key is present already, but for those of the first round.
-        (0..keys).step_by(3).for_each(|n| tree.upsert(key(n), round).unwrap());
+        (0..keys).step_by(3).for_each(|n| tree.upsert_word(key(n), round).unwrap());
         let uncounted = tree.promised.uncounted.sum();
         assert!(uncounted > tree.buffers.live() as u64 / 4, "{uncounted} leaves were not looked at");
-        (0..keys).for_each(|n| tree.upsert(key(n), round).unwrap());
-        (0..keys).step_by(2).for_each(|n| _ = tree.remove(key(n)).unwrap().unwrap());
-        (1..keys).step_by(4).for_each(|n| tree.upsert(key(n), round).unwrap());
-        (0..keys).step_by(2).for_each(|n| tree.upsert(key(n), round).unwrap());
+        (0..keys).for_each(|n| tree.upsert_word(key(n), round).unwrap());
+        (0..keys).step_by(2).for_each(|n| _ = tree.remove_word(key(n)).unwrap().unwrap());
+        (1..keys).step_by(4).for_each(|n| tree.upsert_word(key(n), round).unwrap());
+        (0..keys).step_by(2).for_each(|n| tree.upsert_word(key(n), round).unwrap());
         assert_eq!((tree.len().unwrap(), tree.promised.uncounted.sum()), (keys, 0));
         assert_eq!(tree.check(), []);
     }
@@ -144,28 +145,25 @@ fn items_are_counted_when_a_thread_asks() {
 fn changes_and_removals_need_no_room() {
     let options = CclBTreeOptions { collector_threads: 0, ..CclBTreeOptions::default() };
     let tree = tree(40 << 20, options);
-    let other = testing::tree::<_, _, _, Tree>(
-        &tree.pool,
-        "u",
-        CclBTreeOptions { batch: 0, leaf_slots: 4, ..options },
-    );
+    let other =
+        testing::tree::<_, _, Tree>(&tree.pool, "u", CclBTreeOptions { batch: 0, leaf_slots: 4, ..options });
     // Leaves nearly fill a chunk, and entries less than one: the leaves that will split must take another
     // one.
     let a_chunk = tree.leaves_per_chunk() as usize - 50;
     let keys = (0..)
         .find(|&n| {
-            tree.upsert(key(n), n).unwrap();
+            tree.upsert_word(key(n), n).unwrap();
             tree.buffers.live() >= a_chunk
         })
         .unwrap()
         + 1;
-    let full = (0..).find_map(|n| other.upsert(key(n), n).err());
+    let full = (0..).find_map(|n| other.upsert_word(key(n), n).err());
     assert!(matches!(full, Some(bristlecone_pm::Error::PoolFull { .. })), "{full:?}");
     let mut among_copies = 0;
     for round in 0..4 {
         for n in 0..keys {
             assert_eq!(
-                tree.write(key(n), n ^ round, WriteMode::Update).unwrap().map(|old| old & !3),
+                tree.write_word(key(n), n ^ round, WriteMode::Update).unwrap().map(|old| old & !3),
                 Some(n & !3)
             );
             among_copies += u64::from(tree.log.is_mixed());
@@ -174,7 +172,7 @@ fn changes_and_removals_need_no_room() {
     assert!(among_copies > 0, "there was room in the log");
     assert_eq!(tree.check(), []);
     for n in 0..keys {
-        assert_eq!(tree.remove(key(n)).unwrap(), Some(n ^ 3), "{n}");
+        assert_eq!(tree.remove_word(key(n)).unwrap(), Some(n ^ 3), "{n}");
     }
     assert_eq!((tree.len().unwrap(), tree.check()), (0, vec![]));
 }

@@ -10,7 +10,7 @@ use super::gather::Gathered;
 use super::layout::LeafWord;
 use super::node::{Entry, Locked};
 use super::versions::Spot;
-use crate::index::parts::buffered::{Change, Found, Guards, Hint, InLeaf, Item, Outcome, Writer};
+use crate::index::parts::buffered::{Change, Found, Hint, InLeaf, Item, Outcome};
 use crate::index::parts::codec::{Codec, KeyCodec};
 use crate::index::parts::optimistic_lock::Stale;
 
@@ -36,58 +36,72 @@ fn unchanged<T>(found: std::result::Result<T, Stale>) -> T {
     found.unwrap_or_else(|Stale| unreachable!("a locked node does not change"))
 }
 
-impl<K: KeyCodec, V: Codec, M: Medium> LodgeTree<K, V, M> {
+impl<K: KeyCodec, M: Medium> LodgeTree<K, M> {
     /// Sets or removes the value of a key. The caller knows that this changes something.
     #[inline(never)]
-    pub(super) fn apply(
+    pub(super) fn apply<V: Codec>(
         &self,
         mut node: Locked<'_>,
         found: Found,
         key: K::Ref<'_>,
         value: Option<V::Ref<'_>>,
-        guards: &Guards<K, V>,
+        guard: &K::Guard,
     ) -> Result<Outcome> {
         if node.counts().index > self.index_max {
-            self.split_node(&node, &guards.0)?;
+            self.split_node(&node, guard)?;
             return Ok(Outcome::Again);
         }
         let mut group = Gathered::default();
-        let Plan { mut found, way, flush } = self.plan(&mut node, found, key, &mut group, guards)?;
+        let Plan { mut found, way, flush } = self.plan(&mut node, found, key, &mut group, guard)?;
         match way {
             Way::Again => {
-                self.end_flush(flush, guards);
+                self.end_flush(flush);
                 return Ok(Outcome::Again);
             }
-            Way::Log(spot) => self.log_change(&node, &found, (key, value), (spot, flush), guards)?,
+            Way::Log(spot) => self.log_change::<V>(&node, &found, (key, value), (spot, flush), guard)?,
             Way::Leaf => {
-                found = self.write_through(&node, found, (key, value), (&mut group, flush), guards)?;
+                found = self.write_through::<V>(&node, found, (key, value), (&mut group, flush), guard)?;
             }
         }
         self.count(&found, value.is_some());
         if found.value.is_some() && value.is_none() {
-            self.shrink(node, found.at, guards);
+            self.shrink(node, found.at, guard);
         }
         Ok(Outcome::Done)
     }
 
-    /// Decides the destination of a change. A full node is flushed: together with the change, by the `group`
-    /// gathered for that, or before it, to make space.
+    /// Decides the destination of a change.
+    #[inline(always)]
     fn plan<'a>(
         &'a self,
         node: &mut Locked<'_>,
         found: Found,
         key: K::Ref<'_>,
         group: &mut Gathered,
-        guards: &Guards<K, V>,
+        guard: &K::Guard,
     ) -> Result<Plan<'a, M>> {
         if found.item.is_some() || !self.is_without_room(node, found.at) {
             return Ok(self.plan_to_log(node, found, None));
         }
-        if self.co_flush_group(node, found.at, K::fingerprint(key), group, guards) {
+        self.plan_in_full_node(node, found, key, group, guard)
+    }
+
+    /// Decides the destination of a change of a full node. The node is flushed: together with the change, by the
+    /// `group` gathered for that, or before it, to make space.
+    #[inline(never)]
+    fn plan_in_full_node<'a>(
+        &'a self,
+        node: &mut Locked<'_>,
+        found: Found,
+        key: K::Ref<'_>,
+        group: &mut Gathered,
+        guard: &K::Guard,
+    ) -> Result<Plan<'a, M>> {
+        if self.co_flush_group(node, found.at, K::fingerprint(key), group, guard) {
             return Ok(Plan { found, way: Way::Leaf, flush: None });
         }
         group.clear();
-        match self.make_room(node, &found, key, guards) {
+        match self.make_room(node, &found, key, guard) {
             Ok((found, flush)) if self.is_without_room(node, found.at) => {
                 Ok(Plan { found, way: Way::Again, flush })
             }
@@ -111,24 +125,24 @@ impl<K: KeyCodec, V: Codec, M: Medium> LodgeTree<K, V, M> {
     }
 
     /// Writes a change to the log and the buffer; a pending flush is completed by the same fence.
-    fn log_change(
+    fn log_change<V: Codec>(
         &self,
         node: &Locked<'_>,
         found: &Found,
         (key, value): (K::Ref<'_>, Option<V::Ref<'_>>),
         (spot, flush): (Spot<'_, M>, Option<UnderWay>),
-        guards: &Guards<K, V>,
+        guard: &K::Guard,
     ) -> Result<()> {
-        match self.write_records(found, key, value) {
+        match self.write_records::<V>(found, key, value) {
             Ok(mut change) => {
                 let UnderWay { lines, logs, leftovers } = flush.unwrap_or_else(UnderWay::nothing);
                 let found = (found, K::fingerprint(key));
-                self.log_and_buffer(node, found, &mut change, (spot, lines), guards);
-                self.finish_flush(&logs, leftovers, guards);
+                self.log_and_buffer(node, found, &mut change, (spot, lines), guard);
+                self.finish_flush(&logs, leftovers);
                 Ok(())
             }
             Err(error) => {
-                self.end_flush(flush, guards);
+                self.end_flush(flush);
                 Err(error)
             }
         }
@@ -136,28 +150,28 @@ impl<K: KeyCodec, V: Codec, M: Medium> LodgeTree<K, V, M> {
 
     /// Writes a change and all items buffered for its leaf to the leaf, without logging the change, after a pending
     /// flush; and also the groups of some other leaves, which have space. Returns the previous state of the key.
-    fn write_through(
+    fn write_through<V: Codec>(
         &self,
         node: &Locked<'_>,
         mut found: Found,
         (key, value): (K::Ref<'_>, Option<V::Ref<'_>>),
         (group, flush): (&mut Gathered, Option<UnderWay>),
-        guards: &Guards<K, V>,
+        guard: &K::Guard,
     ) -> Result<Found> {
         if found.in_leaf == InLeaf::Unseen {
-            found = self.look(node, found.at, key, &guards.0);
+            found = self.look(node, found.at, key, guard);
         }
-        let change = self.write_records(&found, key, value);
-        self.end_flush(flush, guards);
+        let change = self.write_records::<V>(&found, key, value);
+        self.end_flush(flush);
         let mut change = change?;
-        match self.flush_with(node, (&found, K::fingerprint(key)), &mut change, group, guards) {
+        match self.flush_with(node, (&found, K::fingerprint(key)), &mut change, group, guard) {
             Ok(()) => {}
             Err(error) if error.is_no_room() && found.slot.is_some() => {
                 // The buffered items have no space, but the leaf contains the item, and nothing is buffered for it.
-                self.change_in_place(node, &found, &mut change, guards);
+                self.change_in_place(node, &found, &mut change);
             }
             Err(error) => {
-                change.discard::<K, V, M>((&self.keys, &self.values));
+                self.discard(&change);
                 return Err(error);
             }
         }
@@ -170,20 +184,20 @@ impl<K: KeyCodec, V: Codec, M: Medium> LodgeTree<K, V, M> {
         node: &mut Locked<'_>,
         found: &Found,
         key: K::Ref<'_>,
-        guards: &Guards<K, V>,
+        guard: &K::Guard,
     ) -> Result<(Found, Option<UnderWay>)> {
         // After a crash the log may have the flushed items and the next one: for one leaf, these must not exceed the
         // space of a node, or of two leaves.
         let ends_at_once = node.counts().index == 1 || self.is_full_for(node, found.at);
-        let mut flush = Some(self.flush_some(node, found.at, guards)?);
+        let mut flush = Some(self.flush_some(node, found.at, guard)?);
         if ends_at_once {
-            self.end_flush(flush.take(), guards);
+            self.end_flush(flush.take());
         }
         // Later log entries must be newer than the items merged into the leaves.
         node.raise(node.sequence());
-        let at = unchanged(self.place(**node, key, &guards.0, &|| true));
+        let at = unchanged(self.place(**node, key, guard, &|| true));
         let found = match found.in_leaf {
-            InLeaf::Yes => self.look(node, at, key, &guards.0),
+            InLeaf::Yes => self.look(node, at, key, guard),
             InLeaf::No | InLeaf::Unseen => Found { at, ..*found },
         };
         Ok((found, flush))
@@ -203,7 +217,7 @@ impl<K: KeyCodec, V: Codec, M: Medium> LodgeTree<K, V, M> {
         (found, tag): (&Found, u8),
         change: &mut Change,
         (spot, others): (Spot<'_, M>, Flushed),
-        guards: &Guards<K, V>,
+        guard: &K::Guard,
     ) {
         let Item { key, value, removed } = change.item;
         let (log, owner, in_leaf) = (spot.log(), found.at, found.in_leaf);
@@ -216,15 +230,15 @@ impl<K: KeyCodec, V: Codec, M: Medium> LodgeTree<K, V, M> {
         };
         if removed && node.buffered(at).in_leaf == InLeaf::Unseen {
             // The item counts from now on, until it is removed.
-            self.slot_of_buffered(node, at, &guards.0);
+            self.slot_of_buffered(node, at, guard);
         }
         let old = node.buffered(at);
         item.in_leaf = old.in_leaf;
         node.set_buffered(at, item);
         spot.append(&entry, change.take_records(), others);
         self.versions.release(&[old.log]);
-        if let Some(value) = self.value_of_buffer(node, &old, &guards.0) {
-            V::retire(&self.values, value, &guards.1);
+        if let Some(value) = self.value_of_buffer(node, &old, guard) {
+            self.values.retire(value);
         }
     }
 
@@ -266,7 +280,7 @@ impl<K: KeyCodec, V: Codec, M: Medium> LodgeTree<K, V, M> {
         item: &Buffered,
         guard: &K::Guard,
     ) -> Option<u64> {
-        if V::INLINE || item.removed { None } else { self.record_of_buffer(node, item, guard) }
+        if self.values.are_words() || item.removed { None } else { self.record_of_buffer(node, item, guard) }
     }
 
     fn record_of_buffer(&self, node: &Locked<'_>, item: &Buffered, guard: &K::Guard) -> Option<u64> {
@@ -279,7 +293,7 @@ impl<K: KeyCodec, V: Codec, M: Medium> LodgeTree<K, V, M> {
     }
 
     /// Changes an item that the leaf holds and for which nothing is buffered.
-    fn change_in_place(&self, node: &Locked<'_>, found: &Found, change: &mut Change, guards: &Guards<K, V>) {
+    fn change_in_place(&self, node: &Locked<'_>, found: &Found, change: &mut Change) {
         let medium = self.medium();
         let entry = node.entry(found.at);
         let (Some(slot), Some(key), Some(value)) = (found.slot, found.key, found.value) else {
@@ -304,6 +318,6 @@ impl<K: KeyCodec, V: Codec, M: Medium> LodgeTree<K, V, M> {
             }
             medium.persist(cell, "lodgetree place.2");
         }
-        V::retire(&self.values, value, &guards.1);
+        self.values.retire(value);
     }
 }

@@ -6,10 +6,10 @@ use super::LodgeTree;
 use super::layout::LeafWord;
 use super::node::Entry;
 use super::places::NodeRef;
-use crate::index::parts::codec::{Codec, KeyCodec};
+use crate::index::parts::codec::KeyCodec;
 use crate::index::{Inspect, TreeStats};
 
-impl<K: KeyCodec, V: Codec, M: Medium> Inspect for LodgeTree<K, V, M> {
+impl<K: KeyCodec, M: Medium> Inspect for LodgeTree<K, M> {
     fn len(&self) -> Result<u64> {
         self.count_all();
         Ok(self.len.sum())
@@ -46,7 +46,7 @@ impl<K: KeyCodec, V: Codec, M: Medium> Inspect for LodgeTree<K, V, M> {
                 report("an item of no leaf");
                 return issues;
             }
-            let low = |at: usize| K::owned(K::read(&self.keys, node.fence(at), &guard));
+            let low = |at: usize| K::owned(self.keys.read(node.fence(at), &guard));
             if fence.as_ref().is_some_and(|fence| *fence != low(0)) {
                 report("does not begin where its first leaf does");
             }
@@ -83,7 +83,7 @@ impl<K: KeyCodec, V: Codec, M: Medium> Inspect for LodgeTree<K, V, M> {
     }
 }
 
-impl<K: KeyCodec, V: Codec, M: Medium> LodgeTree<K, V, M> {
+impl<K: KeyCodec, M: Medium> LodgeTree<K, M> {
     /// Verifies that keys are unique and lie within the leaf's range; returns their number.
     fn verify_leaf(
         &self,

@@ -8,8 +8,8 @@ use super::buffer::Items;
 use super::gather::{Gathered, Group};
 use super::layout::{LeafWord, Slots, home, line_of, roomiest, slot_offset, slots_of_line};
 use super::node::{Entry, Locked};
-use crate::index::parts::buffered::{Change, Found, Guards, Leftovers, Pending};
-use crate::index::parts::codec::{Codec, KeyCodec};
+use crate::index::parts::buffered::{Change, Found, Leftovers, Pending};
+use crate::index::parts::codec::KeyCodec;
 use crate::index::parts::slot::bits;
 
 /// A flush of which only the last lines are not durable yet. Until they are, the logs still have its items.
@@ -29,26 +29,21 @@ impl UnderWay {
 /// The log of each item that left the buffer.
 pub(super) type Logs = SmallVec<[u32; 8]>;
 
-impl<K: KeyCodec, V: Codec, M: Medium> LodgeTree<K, V, M> {
+impl<K: KeyCodec, M: Medium> LodgeTree<K, M> {
     /// Makes space in a node for an item of the leaf at `wanted`: the leaf-count based flush. The buffer is scanned
     /// from its oldest item until `flush_leaves` leaves are found. A leaf that would split ends the scan, or is
     /// flushed alone if it is the first. A leaf that would split for one item is postponed while there are others.
     /// Returns `Err` if there is no space for any buffered item.
-    pub(super) fn flush_some(
-        &self,
-        node: &Locked<'_>,
-        wanted: usize,
-        guards: &Guards<K, V>,
-    ) -> Result<UnderWay> {
+    pub(super) fn flush_some(&self, node: &Locked<'_>, wanted: usize, guard: &K::Guard) -> Result<UnderWay> {
         let mut gathered = Gathered::default();
         if self.is_full_for(node, wanted) {
             // More would not fit into two leaves.
-            self.gather(node, wanted, None, &mut gathered, &guards.0);
-            return self.flush_groups(node, &gathered.groups(), None, guards);
+            self.gather(node, wanted, None, &mut gathered, guard);
+            return self.flush_groups(node, &gathered.groups(), None, guard);
         }
         let mut refusal = None;
         for at in self.flush_order(node, None) {
-            self.gather(node, at, None, &mut gathered, &guards.0);
+            self.gather(node, at, None, &mut gathered, guard);
             if gathered.last().live_in(node.entry(at).slots) <= self.split_items {
                 if gathered.leaves() == self.flush_leaves() {
                     break;
@@ -56,7 +51,7 @@ impl<K: KeyCodec, V: Codec, M: Medium> LodgeTree<K, V, M> {
                 continue;
             }
             if gathered.leaves() == 1 {
-                match self.flush_groups(node, &gathered.groups(), None, guards) {
+                match self.flush_groups(node, &gathered.groups(), None, guard) {
                     Err(error) if error.is_no_room() => refusal = Some(error),
                     done => return done,
                 }
@@ -74,14 +69,14 @@ impl<K: KeyCodec, V: Codec, M: Medium> LodgeTree<K, V, M> {
 
     /// Merges buffered items into leaves that have slots for them: none of them splits.
     pub(super) fn flush_what_fits(&self, node: &Locked<'_>) {
-        let guards = (K::pin(), V::pin());
+        let guard = &K::pin();
         for at in 0..node.counts().index {
             let mut gathered = Gathered::default();
-            self.gather(node, at, None, &mut gathered, &guards.0);
+            self.gather(node, at, None, &mut gathered, guard);
             let group = gathered.last();
             if group.logged && group.live_in(node.entry(at).slots) <= self.slots {
                 let flush = self.write_groups(node, &[group]);
-                self.end_flush(Some(flush), &guards);
+                self.end_flush(Some(flush));
             }
         }
     }
@@ -95,7 +90,7 @@ impl<K: KeyCodec, V: Codec, M: Medium> LodgeTree<K, V, M> {
         own: usize,
         tag: u8,
         gathered: &mut Gathered,
-        guards: &Guards<K, V>,
+        guard: &K::Guard,
     ) -> bool {
         if self.flush_leaves() == 1 || node.live_items(own) + 1 > self.split_items {
             return false;
@@ -103,9 +98,9 @@ impl<K: KeyCodec, V: Codec, M: Medium> LodgeTree<K, V, M> {
         let tags = std::iter::once(tag).chain(node.items_of(own).map(|item| node.tag(item)));
         self.prefetch_for(node, own, tags);
         let others = self.flush_order(node, Some(own));
-        self.gather(node, own, None, gathered, &guards.0);
+        self.gather(node, own, None, gathered, guard);
         for at in others {
-            self.gather(node, at, None, gathered, &guards.0);
+            self.gather(node, at, None, gathered, guard);
             if gathered.last().live_in(node.entry(at).slots) > self.split_items {
                 gathered.pop();
                 return gathered.leaves() > 1;
@@ -180,22 +175,22 @@ impl<K: KeyCodec, V: Codec, M: Medium> LodgeTree<K, V, M> {
         (found, tag): (&Found, u8),
         change: &mut Change,
         gathered: &mut Gathered,
-        guards: &Guards<K, V>,
+        guard: &K::Guard,
     ) -> Result<()> {
         if gathered.leaves() == 0 {
-            self.gather(node, found.at, found.item, gathered, &guards.0);
+            self.gather(node, found.at, found.item, gathered, guard);
         }
         let replaced = found.item.map(|item| node.buffered(item));
         let slot = match found.item {
-            Some(item) => self.slot_of_buffered(node, item, &guards.0),
+            Some(item) => self.slot_of_buffered(node, item, guard),
             None => found.slot,
         };
-        let superseded = replaced.and_then(|replaced| self.value_of_buffer(node, &replaced, &guards.0));
+        let superseded = replaced.and_then(|replaced| self.value_of_buffer(node, &replaced, guard));
         gathered.join_first(Pending::of(change.item, tag, slot), replaced.is_some());
-        let flush = self.flush_groups(node, &gathered.groups(), Some(change), guards)?;
-        self.end_flush(Some(flush), guards);
+        let flush = self.flush_groups(node, &gathered.groups(), Some(change), guard)?;
+        self.end_flush(Some(flush));
         if let Some(value) = superseded {
-            V::retire(&self.values, value, &guards.1);
+            self.values.retire(value);
         }
         Ok(())
     }
@@ -207,14 +202,14 @@ impl<K: KeyCodec, V: Codec, M: Medium> LodgeTree<K, V, M> {
         node: &Locked<'_>,
         groups: &[Group<'_>],
         change: Option<&mut Change>,
-        guards: &Guards<K, V>,
+        guard: &K::Guard,
     ) -> Result<UnderWay> {
         let group = &groups[0];
         let live = group.live_in(node.entry(group.at).slots);
         let mut change = change;
         let mut records = change.as_deref_mut().and_then(Change::take_records);
         if live > self.split_items {
-            match self.split_leaf(node, group, &mut records, guards) {
+            match self.split_leaf(node, group, &mut records, guard) {
                 // The threshold leaves some slots for the case that there is no other leaf.
                 Err(error) if error.is_no_room() && live <= self.slots => {}
                 Err(error) => {
@@ -284,10 +279,10 @@ impl<K: KeyCodec, V: Codec, M: Medium> LodgeTree<K, V, M> {
     }
 
     /// Completes a pending flush that no log entry follows.
-    pub(super) fn end_flush(&self, flush: Option<UnderWay>, guards: &Guards<K, V>) {
+    pub(super) fn end_flush(&self, flush: Option<UnderWay>) {
         let Some(UnderWay { lines, logs, leftovers }) = flush else { return };
         let Durable { .. } = self.medium().fence(lines, "lodgetree flush.4");
-        self.finish_flush(&logs, leftovers, guards);
+        self.finish_flush(&logs, leftovers);
     }
 
     /// Flush 1 and 2: writes the items of a group to slots; returns the taken slots.
@@ -348,8 +343,8 @@ impl<K: KeyCodec, V: Codec, M: Medium> LodgeTree<K, V, M> {
     }
 
     /// Releases the leftovers of a durable flush.
-    pub(super) fn finish_flush(&self, logs: &[u32], leftovers: Leftovers, guards: &Guards<K, V>) {
+    pub(super) fn finish_flush(&self, logs: &[u32], leftovers: Leftovers) {
         self.versions.release(logs);
-        self.let_go(leftovers, guards, |key| self.retire_key(key));
+        self.let_go(leftovers, |key| self.retire_key(key));
     }
 }

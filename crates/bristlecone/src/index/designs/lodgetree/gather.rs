@@ -8,7 +8,7 @@ use super::buffer::Buffered;
 use super::layout::Slots;
 use super::node::{Entry, Locked};
 use crate::index::parts::buffered::{Hint, InLeaf, Pending};
-use crate::index::parts::codec::{Codec, KeyCodec};
+use crate::index::parts::codec::KeyCodec;
 
 /// All items for one leaf, which are merged into it only together.
 #[derive(Clone, Copy, Debug)]
@@ -85,7 +85,7 @@ impl Gathered {
     }
 }
 
-impl<K: KeyCodec, V: Codec, M: Medium> LodgeTree<K, V, M> {
+impl<K: KeyCodec, M: Medium> LodgeTree<K, M> {
     /// Gathers the items buffered for a leaf, except the item `except`.
     pub(super) fn gather(
         &self,
@@ -171,7 +171,7 @@ impl<K: KeyCodec, V: Codec, M: Medium> LodgeTree<K, V, M> {
     /// Returns the leaf's slot for a key. Its node must be locked.
     #[inline(always)]
     pub(super) fn slot_of(&self, entry: Entry, key: u64, tag: u8, guard: &K::Guard) -> Option<usize> {
-        let key = K::read(&self.keys, key, guard);
+        let key = self.keys.read(key, guard);
         let found = self.locate_in_leaf(entry, key, tag, Hint::Present, guard, &|| true);
         found.ok().flatten().map(|(slot, ..)| slot)
     }

@@ -13,7 +13,7 @@
 //! leaf's original range, and the leaf that a log entry belongs to. An out-of-line fence is a record
 //! owned by the leaf. The first leaf begins at minus infinity; its fence is ignored.
 
-use bristlecone_pm::{Group, LINE_BYTES, Medium, Persistent, SlotKind, Word};
+use bristlecone_pm::{Group, LINE_BYTES, Medium, Persistent, SlotKind, Step, Word};
 
 use crate::index::parts::buffered::{LeafLayout, Link};
 use crate::index::parts::slot::SLOT_BYTES;
@@ -56,6 +56,7 @@ const _: () = {
 
 impl LeafLayout for Header {
     const KIND: SlotKind = LEAVES;
+    const RECORD_STEPS: [Step; 2] = ["lodgetree write.1 key", "lodgetree write.1 value"];
     type Tags = [u64; TAG_WORDS];
 
     #[inline(always)]

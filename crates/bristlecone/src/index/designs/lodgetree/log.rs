@@ -10,9 +10,9 @@ use super::LodgeTree;
 use super::buffer::Buffered;
 use super::versions::{ALL, OLDEST, Pass, Spot};
 use crate::index::parts::buffered::ASIDE_MIN;
-use crate::index::parts::codec::{Codec, KeyCodec};
+use crate::index::parts::codec::KeyCodec;
 
-impl<K: KeyCodec, V: Codec, M: Medium> LodgeTree<K, V, M> {
+impl<K: KeyCodec, M: Medium> LodgeTree<K, M> {
     /// Returns the number of logs in use from which on a compaction pass begins: four times the capacity of all
     /// buffers, plus one for each thread. With twice the capacity, four threads spent a quarter of their time on
     /// passes.

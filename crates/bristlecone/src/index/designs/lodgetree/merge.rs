@@ -10,27 +10,27 @@ use super::buffer::Buffered;
 use super::gather::{Gathered, Group};
 use super::layout::{LeafWord, SLOTS_MAX};
 use super::node::{Counts, Entry, Locked};
-use crate::index::parts::buffered::{Guards, Item, LeafLayout, Pending, tag_of};
-use crate::index::parts::codec::{Codec, KeyCodec};
+use crate::index::parts::buffered::{Item, LeafLayout, Pending, tag_of};
+use crate::index::parts::codec::KeyCodec;
 use crate::index::parts::slot::bits;
 use crate::index::parts::volatile_index::Step;
 
-impl<K: KeyCodec, V: Codec, M: Medium> LodgeTree<K, V, M> {
+impl<K: KeyCodec, M: Medium> LodgeTree<K, M> {
     /// Merges leaves and nodes that have become too small after a removal from the leaf at `at`.
-    pub(super) fn shrink<'a>(&'a self, mut node: Locked<'a>, mut at: usize, guards: &Guards<K, V>) {
+    pub(super) fn shrink<'a>(&'a self, mut node: Locked<'a>, mut at: usize, guard: &K::Guard) {
         loop {
             if node.live_items(at) * 3 > self.slots {
                 return;
             }
             while let Some(left) = self.partner(&node, at) {
-                self.merge_leaves(&mut node, left, guards);
+                self.merge_leaves(&mut node, left, guard);
                 at = left;
             }
             let Counts { index, .. } = node.counts();
             if index * 4 > self.node_slots {
                 return;
             }
-            let Ok((merged, shift)) = self.merge_node(node, &guards.0) else { return };
+            let Ok((merged, shift)) = self.merge_node(node, guard) else { return };
             (node, at) = (merged, at + shift);
         }
     }
@@ -53,20 +53,20 @@ impl<K: KeyCodec, V: Codec, M: Medium> LodgeTree<K, V, M> {
     }
 
     /// Moves the items of the leaf behind `left` into the leaf at `left`, and frees the former.
-    fn merge_leaves(&self, node: &mut Locked<'_>, left: usize, guards: &Guards<K, V>) {
+    fn merge_leaves(&self, node: &mut Locked<'_>, left: usize, guard: &K::Guard) {
         let medium = self.medium();
         let right = left + 1;
         // Merge 1: the items buffered for both.
         let mut gathered = Gathered::default();
         for at in [left, right] {
-            self.gather(node, at, None, &mut gathered, &guards.0);
+            self.gather(node, at, None, &mut gathered, guard);
             if !gathered.last().logged {
                 gathered.pop();
             }
         }
         if gathered.leaves() > 0 {
             let flush = self.write_groups(node, &gathered.groups());
-            self.end_flush(Some(flush), guards);
+            self.end_flush(Some(flush));
         }
         let (to, from) = (node.entry(left), node.entry(right));
         let (target, source) = (self.leaf(to.leaf), self.leaf(from.leaf));
@@ -94,7 +94,7 @@ impl<K: KeyCodec, V: Codec, M: Medium> LodgeTree<K, V, M> {
         node.set_entry(left, Entry { slots, ..to });
         node.remove_entry(right);
         self.leaves.free(from.leaf);
-        K::retire(&self.keys, from.fence, &guards.0);
+        self.keys.retire(from.fence, guard);
     }
 
     /// Merges a node with a neighbour: moves its contents to the left one, or takes those of the right
@@ -104,16 +104,16 @@ impl<K: KeyCodec, V: Codec, M: Medium> LodgeTree<K, V, M> {
         let fence = node.fence(0);
         let first = node.entry(0).leaf == self.first;
         if !first {
-            let fence = K::read(&self.keys, fence, guard);
+            let fence = self.keys.read(fence, guard);
             let left = self.lock_before(fence, guard);
             if self.may_join(&left, &node) && self.leave(fence, &left, &node, guard) {
                 let shift = left.counts().index;
                 return Ok((self.join(left, node), shift));
             }
         }
-        let low = if first { K::least() } else { K::read(&self.keys, fence, guard) };
+        let low = if first { K::least() } else { self.keys.read(fence, guard) };
         let right = self.lock_behind(low, &node, guard).ok_or(())?;
-        let fence = K::read(&self.keys, right.fence(0), guard);
+        let fence = self.keys.read(right.fence(0), guard);
         if !self.may_join(&node, &right) || !self.leave(fence, &node, &right, guard) {
             return Err(());
         }

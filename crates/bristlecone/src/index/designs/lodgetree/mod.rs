@@ -137,7 +137,7 @@ use self::places::NODE_SLOTS_MAX;
 use self::versions::VersionLog;
 use crate::index::options::{Parameters, design_options, experimental};
 use crate::index::parts::buffered::Store;
-use crate::index::parts::codec::{Codec, KeyCodec};
+use crate::index::parts::codec::KeyCodec;
 use crate::index::parts::counter::Counter;
 use crate::index::parts::index_saver::IndexSaver;
 use crate::index::parts::optimistic_lock::{LockState, Version};
@@ -171,8 +171,8 @@ design_options! {
 const _: () = assert!(NODE_SLOTS_MAX == 36 && SLOTS_MAX == 27, "what the options allow");
 
 /// The tree. The module's head describes the protocol.
-pub struct LodgeTree<K: KeyCodec, V: Codec, M: Medium> {
-    store: Store<Header, K, V, M>,
+pub struct LodgeTree<K: KeyCodec, M: Medium> {
+    store: Store<Header, K, M>,
     saver: IndexSaver<M>,
     options: LodgeTreeOptions,
     versions: VersionLog<M>,
@@ -189,16 +189,16 @@ pub struct LodgeTree<K: KeyCodec, V: Codec, M: Medium> {
     clock: Counter,
 }
 
-impl<K: KeyCodec, V: Codec, M: Medium> Deref for LodgeTree<K, V, M> {
-    type Target = Store<Header, K, V, M>;
+impl<K: KeyCodec, M: Medium> Deref for LodgeTree<K, M> {
+    type Target = Store<Header, K, M>;
 
     #[inline(always)]
-    fn deref(&self) -> &Store<Header, K, V, M> {
+    fn deref(&self) -> &Store<Header, K, M> {
         &self.store
     }
 }
 
-impl<K: KeyCodec, V: Codec, M: Medium> LodgeTree<K, V, M> {
+impl<K: KeyCodec, M: Medium> LodgeTree<K, M> {
     /// Returns the maximum number of leaves that a flush writes.
     #[inline(always)]
     fn flush_leaves(&self) -> usize {

@@ -16,29 +16,33 @@ use crate::index::parts::optimistic_lock::Stale;
 use crate::index::parts::slot::bits;
 use crate::index::{Read, get_in_leaf};
 
-impl<K: KeyCodec, V: Codec, M: Medium> Read<K, V> for LodgeTree<K, V, M> {
+impl<K: KeyCodec, V: Codec, M: Medium> Read<K, V> for LodgeTree<K, M> {
     fn get(&self, key: K::Ref<'_>, show: &mut dyn FnMut(V::Ref<'_>)) -> Result<bool> {
-        let found = self.read(key, &mut *show)?;
+        let found = self.read::<V, _>(key, &mut *show)?;
         match found {
-            None if K::has_damage(&self.keys) => get_in_leaf(self, key, show),
+            None if self.keys.has_damage() => get_in_leaf::<K, V>(self, key, show),
             found => Ok(found.is_some()),
         }
     }
 }
 
-impl<K: KeyCodec, V: Codec, M: Medium> LodgeTree<K, V, M> {
+impl<K: KeyCodec, M: Medium> LodgeTree<K, M> {
     /// Looks up `key`. Calls `f` with the value before a thread can reuse it.
     #[inline(always)]
-    pub(super) fn read<R>(&self, key: K::Ref<'_>, f: impl FnOnce(V::Ref<'_>) -> R) -> Result<Option<R>> {
+    pub(super) fn read<V: Codec, R>(
+        &self,
+        key: K::Ref<'_>,
+        f: impl FnOnce(V::Ref<'_>) -> R,
+    ) -> Result<Option<R>> {
         if self.nodes.have_default_layout() {
-            self.read_as::<true, R>(key, f)
+            self.read_as::<true, V, R>(key, f)
         } else {
-            self.read_as::<false, R>(key, f)
+            self.read_as::<false, V, R>(key, f)
         }
     }
 
     #[inline(always)]
-    fn read_as<const DEFAULT: bool, R>(
+    fn read_as<const DEFAULT: bool, V: Codec, R>(
         &self,
         key: K::Ref<'_>,
         f: impl FnOnce(V::Ref<'_>) -> R,
@@ -64,8 +68,8 @@ impl<K: KeyCodec, V: Codec, M: Medium> LodgeTree<K, V, M> {
                 // `f` may write.
                 drop(locked);
                 let mut words = found.key.iter().chain(&similar);
-                words.try_for_each(|word| K::verify_held(&self.keys, *word, &key_guard))?;
-                let show = |value| Ok(f(V::read_verified(&self.values, value, &value_guard)?));
+                words.try_for_each(|word| self.keys.verify_held(*word, &key_guard))?;
+                let show = |value| Ok(f(self.values.of::<V>().read_verified(value, &value_guard)?));
                 return found.value.map(show).transpose();
             }
         }
@@ -138,7 +142,7 @@ impl<K: KeyCodec, V: Codec, M: Medium> LodgeTree<K, V, M> {
             if !K::INLINE && !still() {
                 return Err(Stale);
             }
-            if K::read(&self.keys, buffered.key, guard) == K::shorten(key) {
+            if self.keys.read(buffered.key, guard) == K::shorten(key) {
                 let value = (!buffered.removed).then_some(buffered.value);
                 return Ok(Found {
                     at,
@@ -177,7 +181,7 @@ impl<K: KeyCodec, V: Codec, M: Medium> LodgeTree<K, V, M> {
             if !still() {
                 return Err(Stale);
             }
-            if K::read(&self.keys, fence, guard) <= K::shorten(key) {
+            if self.keys.read(fence, guard) <= K::shorten(key) {
                 low = middle + 1;
             } else {
                 high = middle;
@@ -206,7 +210,7 @@ impl<K: KeyCodec, V: Codec, M: Medium> LodgeTree<K, V, M> {
             if !K::INLINE && !still() {
                 return Err(Stale);
             }
-            let equal = K::read(&self.keys, word, guard) == K::shorten(key);
+            let equal = self.keys.read(word, guard) == K::shorten(key);
             Ok(equal.then(|| (slot, word, cell.value.load(medium))))
         };
         let taken = entry.slots.bitmap & self.slots_mask();

@@ -16,11 +16,11 @@ use super::places::index_max;
 use super::versions::VersionLog;
 use super::{LodgeTree, LodgeTreeOptions};
 use crate::index::parts::buffered::{self, Replayed, Store, Survivor};
-use crate::index::parts::codec::{Codec, KeyCodec};
+use crate::index::parts::codec::KeyCodec;
 use crate::index::parts::counter::Counter;
 use crate::index::parts::index_saver::IndexSaver;
 use crate::index::parts::volatile_index::VolatileIndex;
-use crate::index::{Open, SalvageSink};
+use crate::index::{Described, Open, Salvage, SalvageSink};
 
 /// Recovered information about a leaf of the chain.
 struct Known {
@@ -30,12 +30,12 @@ struct Known {
     buffered: Vec<Buffered>,
 }
 
-impl<K: KeyCodec, V: Codec, M: Medium> Open<K, V, M> for LodgeTree<K, V, M> {
+impl<K: KeyCodec, M: Medium> Open<K, M> for LodgeTree<K, M> {
     type Options = LodgeTreeOptions;
 
     fn open(
         pool: &Arc<PoolFile<M>>,
-        entry: &TreeEntry,
+        entry: Described<'_>,
         options: LodgeTreeOptions,
         threads: usize,
     ) -> Result<Self> {
@@ -47,7 +47,7 @@ impl<K: KeyCodec, V: Codec, M: Medium> Open<K, V, M> for LodgeTree<K, V, M> {
             inner: VolatileIndex::new(options.inner_bytes as usize, 0, &Memory::private())?,
             nodes: Nodes::new(node_slots, &pool.memory())?,
         };
-        let mut tree = Self::assemble(pool, entry, options, parts);
+        let mut tree = Self::assemble(pool, &entry, options, parts);
         tree.recover(entry.id, logged, threads)?;
         tree.saver.opened();
         Ok(tree)
@@ -55,7 +55,7 @@ impl<K: KeyCodec, V: Codec, M: Medium> Open<K, V, M> for LodgeTree<K, V, M> {
 
     fn resume(
         pool: &Arc<PoolFile<M>>,
-        entry: &TreeEntry,
+        entry: Described<'_>,
         options: LodgeTreeOptions,
         manifest: &mut ManifestReader<'_>,
     ) -> Option<Self> {
@@ -66,7 +66,7 @@ impl<K: KeyCodec, V: Codec, M: Medium> Open<K, V, M> for LodgeTree<K, V, M> {
             inner: VolatileIndex::resume(options.inner_bytes as usize, manifest)?,
             nodes: Nodes::resume(options.node_slots as usize, manifest)?,
         };
-        let mut tree = Self::assemble(pool, entry, options, parts);
+        let mut tree = Self::assemble(pool, &entry, options, parts);
         (tree.unseen, tree.clock) = counters;
         tree.saver.opened();
         Some(tree)
@@ -75,32 +75,34 @@ impl<K: KeyCodec, V: Codec, M: Medium> Open<K, V, M> for LodgeTree<K, V, M> {
     fn share(&self, manifest: &mut Manifest) -> Option<()> {
         self.save(manifest)
     }
+}
 
+impl<K: KeyCodec, M: Medium> Salvage<K, M> for LodgeTree<K, M> {
     fn salvage(
         pool: &Arc<PoolFile<M>>,
-        entry: &TreeEntry,
+        entry: Described<'_>,
         options: LodgeTreeOptions,
-        sink: &mut SalvageSink<'_, K, V>,
+        sink: &mut SalvageSink<'_, K>,
     ) -> Result<()> {
-        buffered::salvage::<Header, K, V, M>(pool, entry, (options.leaf_slots, options.log_entries), sink)
+        buffered::salvage::<Header, K, M>(pool, entry, (options.leaf_slots, options.log_entries), sink)
     }
 }
 
 /// The parts of a tree that opening recovers or resumes.
-struct Parts<K: KeyCodec, V: Codec, M: Medium> {
-    store: Store<Header, K, V, M>,
+struct Parts<K: KeyCodec, M: Medium> {
+    store: Store<Header, K, M>,
     versions: VersionLog<M>,
     inner: VolatileIndex<K>,
     nodes: Nodes,
 }
 
-impl<K: KeyCodec, V: Codec, M: Medium> Drop for LodgeTree<K, V, M> {
+impl<K: KeyCodec, M: Medium> Drop for LodgeTree<K, M> {
     fn drop(&mut self) {
         self.saver.leave(|manifest| self.save(manifest));
     }
 }
 
-impl<K: KeyCodec, V: Codec, M: Medium> LodgeTree<K, V, M> {
+impl<K: KeyCodec, M: Medium> LodgeTree<K, M> {
     /// Saves the state for the next open, or records it for followers.
     fn save(&self, manifest: &mut Manifest) -> Option<()> {
         self.unseen.save(manifest)?;
@@ -115,7 +117,7 @@ impl<K: KeyCodec, V: Codec, M: Medium> LodgeTree<K, V, M> {
         pool: &Arc<PoolFile<M>>,
         entry: &TreeEntry,
         options: LodgeTreeOptions,
-        Parts { store, versions, inner, nodes }: Parts<K, V, M>,
+        Parts { store, versions, inner, nodes }: Parts<K, M>,
     ) -> Self {
         let (slots, node_slots) = (options.leaf_slots as usize, options.node_slots as usize);
         Self {
@@ -183,7 +185,7 @@ impl<K: KeyCodec, V: Codec, M: Medium> LodgeTree<K, V, M> {
         // The oldest first, as originally.
         for Replayed { log, entry: LogEntry { key, value, removed, .. }, .. } in entries.iter().rev() {
             let (key, value, removed) = (*key, *value, *removed);
-            let tag = K::fingerprint(K::read(&self.keys, key, &guard));
+            let tag = K::fingerprint(self.keys.read(key, &guard));
             let in_leaf = self.slot_of(leaf.entry, key, tag, &guard).is_some();
             match (in_leaf, removed) {
                 (true, true) => self.len.add(-1),

@@ -15,9 +15,9 @@ use bristlecone_pm::sync::wait;
 use super::LodgeTree;
 use super::versions::Spot;
 use crate::index::parts::buffered::RESERVED_CHUNKS;
-use crate::index::parts::codec::{Codec, KeyCodec};
+use crate::index::parts::codec::KeyCodec;
 
-impl<K: KeyCodec, V: Codec, M: Medium> LodgeTree<K, V, M> {
+impl<K: KeyCodec, M: Medium> LodgeTree<K, M> {
     /// Returns whether there is a chunk for a log that no leaf needs; for a change that needs no additional buffer
     /// space, whether there is any chunk.
     pub(super) fn log_may_grow(&self, steady: bool) -> bool {

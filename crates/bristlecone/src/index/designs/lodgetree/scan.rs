@@ -36,7 +36,7 @@ fn until_probed<T>(look: impl Fn(u32) -> Option<T>) -> T {
     looks.expect("a reader that locks is a reader that sees")
 }
 
-impl<K: KeyCodec, V: Codec, M: Medium> Scan<K, V> for LodgeTree<K, V, M> {
+impl<K: KeyCodec, V: Codec, M: Medium> Scan<K, V> for LodgeTree<K, M> {
     /// Between two leaves the batch keeps the low fence of the next one.
     fn scan_forward(&self, bounds: Bounds<'_, '_, K>, into: &mut Batch<K, V>) -> bool {
         let guards = (K::pin(), V::pin());
@@ -63,7 +63,7 @@ impl<K: KeyCodec, V: Codec, M: Medium> Scan<K, V> for LodgeTree<K, V, M> {
             };
             let probe = until_probed(look);
             into.entries.clear();
-            let read = self.readers(&guards, into.lenient);
+            let read = self.readers::<V>(&guards, into.lenient);
             let wanted = (from, shorten::<K>(bounds.1));
             if !into.lenient
                 && let Err(error) = self.verify_fences(Some(key), probe.fence, &guards.0)
@@ -110,7 +110,7 @@ impl<K: KeyCodec, V: Codec, M: Medium> Scan<K, V> for LodgeTree<K, V, M> {
             };
             let probe = until_probed(look);
             into.entries.clear();
-            let read = self.readers(&guards, into.lenient);
+            let read = self.readers::<V>(&guards, into.lenient);
             let wanted = (shorten::<K>(bounds.0), to);
             let bound = match to {
                 Bound::Included(key) | Bound::Excluded(key) => Some(key),
@@ -135,7 +135,7 @@ impl<K: KeyCodec, V: Codec, M: Medium> Scan<K, V> for LodgeTree<K, V, M> {
     }
 }
 
-impl<K: KeyCodec, V: Codec, M: Medium> LodgeTree<K, V, M> {
+impl<K: KeyCodec, M: Medium> LodgeTree<K, M> {
     /// Verifies the checksums of the fences of the node that a key leads to, or of the last one, and
     /// of the fence where a scan continues: a damaged one leads to another leaf.
     fn verify_fences(&self, key: Option<K::Ref<'_>>, next: u64, guard: &K::Guard) -> Result<()> {
@@ -158,14 +158,14 @@ impl<K: KeyCodec, V: Codec, M: Medium> LodgeTree<K, V, M> {
         });
         // The first leaf has none.
         let fences = fences.into_iter().chain(std::iter::once(next)).filter(|&fence| fence != 0);
-        fences.into_iter().try_for_each(|fence| K::verify_held(&self.keys, fence, guard))
+        fences.into_iter().try_for_each(|fence| self.keys.verify_held(fence, guard))
     }
 
     /// Returns functions that read a key's word, verify its record, and read a value's word, verified unless the caller
     /// is `lenient`.
     #[inline(always)]
     #[allow(clippy::type_complexity, reason = "three closures")]
-    fn readers<'a>(
+    fn readers<'a, V: Codec>(
         &'a self,
         guards: &'a (K::Guard, V::Guard),
         lenient: bool,
@@ -177,8 +177,8 @@ impl<K: KeyCodec, V: Codec, M: Medium> LodgeTree<K, V, M> {
         let value = move |word, damage: &mut Option<Error>| {
             value_or_noted::<V, M>(&self.values, word, &guards.1, lenient, damage)
         };
-        let verify = |word| K::verify_held(&self.keys, word, &guards.0);
-        (|word| K::read(&self.keys, word, &guards.0), verify, value)
+        let verify = |word| self.keys.verify_held(word, &guards.0);
+        (|word| self.keys.read(word, &guards.0), verify, value)
     }
 
     /// Returns the leaf that holds `key`, and the low fence of the next one. Returns `None` if
@@ -215,7 +215,7 @@ impl<K: KeyCodec, V: Codec, M: Medium> LodgeTree<K, V, M> {
                 Step::Lost => return None,
             }
         };
-        let further = Some(K::owned(K::read(&self.keys, fence, guard)));
+        let further = Some(K::owned(self.keys.read(fence, guard)));
         // Both nodes were in the observed state when the second one was read.
         still().then_some(Probe { words, further, fence })
     }
@@ -239,7 +239,7 @@ impl<K: KeyCodec, V: Codec, M: Medium> LodgeTree<K, V, M> {
                 let fence = node.fence(at);
                 still().then_some(())?;
                 // A leaf that begins with the key has nothing before it.
-                let begins = at > 0 && K::read(&self.keys, fence, guard) == K::shorten(key);
+                let begins = at > 0 && self.keys.read(fence, guard) == K::shorten(key);
                 at - usize::from(begins)
             }
         };
@@ -248,7 +248,7 @@ impl<K: KeyCodec, V: Codec, M: Medium> LodgeTree<K, V, M> {
         self.prefetch_leaf(entry.leaf);
         let words = self.snapshot(node, version, at)?;
         let first = entry.leaf == self.first;
-        let further = (!first).then(|| K::owned(K::read(&self.keys, entry.fence, guard)));
+        let further = (!first).then(|| K::owned(self.keys.read(entry.fence, guard)));
         Some(Probe { words, further, fence: if first { 0 } else { entry.fence } })
     }
 
@@ -260,10 +260,10 @@ impl<K: KeyCodec, V: Codec, M: Medium> LodgeTree<K, V, M> {
         let mut words = Words::default();
         let slots = self.pool.words(slot_offset(entry.leaf, 0), 2 * self.slots);
         words.copy(self.medium(), 0, slots, u64::from(entry.slots.bitmap & self.slots_mask()));
-        if !(K::INLINE && V::INLINE) {
+        if !(K::INLINE && self.values.are_words()) {
             words.iter().for_each(|(_, [key, value])| {
-                K::prefetch(&self.keys, key);
-                V::prefetch(&self.values, value);
+                self.keys.prefetch(key);
+                self.values.prefetch(value);
             });
         }
         let mut buffered = [(0, 0, false); NODE_SLOTS_MAX];

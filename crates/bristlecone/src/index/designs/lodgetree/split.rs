@@ -10,8 +10,8 @@ use super::gather::Group;
 use super::layout::{LeafWord, Slots, TAG_WORDS, line_of};
 use super::node::{Counts, Entry, Locked, Splits};
 use crate::index::options::experimental;
-use crate::index::parts::buffered::{Guards, LeafLayout, Leftovers, Part, Pending};
-use crate::index::parts::codec::{Codec, KeyCodec};
+use crate::index::parts::buffered::{LeafLayout, Leftovers, Part, Pending};
+use crate::index::parts::codec::KeyCodec;
 
 fn least<R: Ord + Copy>(parts: &[Part<R>]) -> Option<R> {
     parts.iter().map(|part| part.key).min()
@@ -21,7 +21,7 @@ fn greatest<R: Ord + Copy>(parts: &[Part<R>]) -> Option<R> {
     parts.iter().map(|part| part.key).max()
 }
 
-impl<K: KeyCodec, V: Codec, M: Medium> LodgeTree<K, V, M> {
+impl<K: KeyCodec, M: Medium> LodgeTree<K, M> {
     /// Splits a leaf without space for a group, and writes the group. Returns `Err` if there is no space for another
     /// leaf; nothing has changed then, and the records must still be fenced.
     pub(super) fn split_leaf(
@@ -29,7 +29,7 @@ impl<K: KeyCodec, V: Codec, M: Medium> LodgeTree<K, V, M> {
         node: &Locked<'_>,
         group: &Group<'_>,
         records: &mut Option<Flushed>,
-        guards: &Guards<K, V>,
+        guard: &K::Guard,
     ) -> Result<UnderWay> {
         let medium = self.medium();
         let entry = node.entry(group.at);
@@ -45,7 +45,7 @@ impl<K: KeyCodec, V: Codec, M: Medium> LodgeTree<K, V, M> {
         self.leaves.prefetch_next();
         let (added, dropped) = Pending::changes(group.items);
         let stay = u64::from(entry.slots.bitmap & !dropped);
-        let mut parts = self.parts_with(entry.leaf, stay, group.items, &guards.0);
+        let mut parts = self.parts_with(entry.leaf, stay, group.items, guard);
         let (held, added) = parts.split_at(parts.len() - added);
         // New items above or below all others: ascending and descending loads leave full leaves behind.
         let ascending = least(added).is_some_and(|least| greatest(held) < Some(least));
@@ -62,7 +62,7 @@ impl<K: KeyCodec, V: Codec, M: Medium> LodgeTree<K, V, M> {
         let (lower, upper) = parts.split_at(kept);
 
         let separator = K::separator(greatest(lower).expect("a lower half"), upper[0].key);
-        let (fence, fence_flushed) = match K::write(&self.keys, separator, "lodgetree split.1 fence") {
+        let (fence, fence_flushed) = match self.keys.write(separator, "lodgetree split.1 fence") {
             Ok(written) => written,
             Err(error) => {
                 self.leaves.free(leaf);
@@ -163,7 +163,7 @@ impl<K: KeyCodec, V: Codec, M: Medium> LodgeTree<K, V, M> {
     /// changes. Returns `Err` if there is no memory for it; nothing has changed then.
     pub(super) fn split_node(&self, node: &Locked<'_>, guard: &K::Guard) -> Result<()> {
         let Counts { index, .. } = node.counts();
-        let fence_at = |at: usize| K::read(&self.keys, node.fence(at), guard);
+        let fence_at = |at: usize| self.keys.read(node.fence(at), guard);
         let now = self.clock.sum() as u32;
         let before = node.splits();
         let interval = now.wrapping_sub(before.last);

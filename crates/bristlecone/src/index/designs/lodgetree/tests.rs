@@ -8,9 +8,10 @@ use bristlecone_pm::{Domain, Native, Step};
 use super::*;
 use crate::index::parts::buffered::testing::{self, key};
 use crate::index::parts::codec::{Inline, Record};
-use crate::index::{Inspect, Write, WriteMode};
+use crate::index::testing::WordTree;
+use crate::index::{Inspect, WriteMode};
 
-type Tree = LodgeTree<Inline, Inline, Native>;
+type Tree = LodgeTree<Inline, Native>;
 
 const THREADS: u64 = 4;
 const KEYS: u64 = 60_000;
@@ -55,7 +56,7 @@ fn over_time(tree: &Tree, rounds: u64, draw: impl Fn(u64) -> u64 + Sync) -> Vec<
                 let draw = &draw;
                 scope.spawn(move || {
                     for n in (round * KEYS + thread..(round + 1) * KEYS).step_by(THREADS as usize) {
-                        tree.write(draw(n), n, WriteMode::Upsert).unwrap();
+                        tree.write_word(draw(n), n, WriteMode::Upsert).unwrap();
                         if n % 16 < THREADS {
                             assert!(tree.versions.log.chunks_in_use() <= most_logs(tree));
                         }
@@ -98,7 +99,7 @@ fn compaction_passes_end_before_logs_run_out() {
     for log_entries in [2000, 4000, 8000] {
         let tree = tree(short_logs(log_entries));
         for n in 0..8 * KEYS {
-            tree.upsert(key(n), n).unwrap();
+            tree.upsert_word(key(n), n).unwrap();
             assert!(tree.reserve_entry(false).is_some(), "no log after {n} writes, logs of {log_entries}");
         }
         assert!(tree.versions.log.chunks_in_use() > 1);
@@ -114,9 +115,9 @@ fn old_entries_do_not_pin_the_log() {
     tree.inner.for_each_leaf(|fence, _| old_entries.extend(fence.filter(|fence| *fence < 3 << 62)));
     assert!(old_entries.len() > 3 * most / 2, "{} old_entries for {most} logs", old_entries.len());
     for (n, old) in (0..).zip(&old_entries) {
-        tree.write(*old, n, WriteMode::Upsert).unwrap();
+        tree.write_word(*old, n, WriteMode::Upsert).unwrap();
         for n in 0..300 {
-            tree.write(key(n) | 3 << 62, n, WriteMode::Upsert).unwrap();
+            tree.write_word(key(n) | 3 << 62, n, WriteMode::Upsert).unwrap();
         }
         assert!(tree.versions.log.chunks_in_use() <= most_logs(&tree));
     }
@@ -144,7 +145,7 @@ fn a_quarter_to_more_than_half_of_the_nodes_is_buffer() {
         };
         let tree = tree(LodgeTreeOptions::default());
         for n in 0..5 * KEYS {
-            tree.write(order(n), n, WriteMode::Upsert).unwrap();
+            tree.write_word(order(n), n, WriteMode::Upsert).unwrap();
         }
         let (mut slots, mut index, mut buffered) = (0, 0, 0);
         tree.inner.for_each_leaf(|_, id| {
@@ -167,7 +168,7 @@ fn readers_get_through_to_a_node_that_is_written_all_the_time() {
     let tree = tree(LodgeTreeOptions::default());
     let keys = 64;
     for n in 0..keys {
-        tree.write(n, n, WriteMode::Upsert).unwrap();
+        tree.write_word(n, n, WriteMode::Upsert).unwrap();
     }
     let done = AtomicBool::new(false);
     let mut waits = std::thread::scope(|scope| {
@@ -175,13 +176,13 @@ fn readers_get_through_to_a_node_that_is_written_all_the_time() {
             let (tree, done) = (&tree, &done);
             scope.spawn(move || {
                 for n in (0..).take_while(|_| !done.load(Relaxed)) {
-                    tree.write((n * thread) % keys, n, WriteMode::Upsert).unwrap();
+                    tree.write_word((n * thread) % keys, n, WriteMode::Upsert).unwrap();
                 }
             });
         }
         let read = |n: u64| {
             let began = std::time::Instant::now();
-            assert!(tree.read(n % keys, |value| value).unwrap().is_some());
+            assert!(tree.read::<Inline, _>(n % keys, |value| value).unwrap().is_some());
             began.elapsed().as_nanos()
         };
         let waits: Vec<_> = (0..200_000).map(read).collect();
@@ -240,14 +241,13 @@ impl Medium for Gate {
 fn a_key_outlives_the_log_that_is_emptied_beside_a_compaction_pass() {
     let [armed, is_waiting, is_open] = [const { AtomicBool::new(false) }; 3];
     let gate = Gate { native: Native::new(Domain::Process), armed, is_waiting, is_open };
-    let tree: LodgeTree<Record, Inline, Gate> =
-        testing::tree(&testing::pool(64 << 20, gate), "t", short_logs(1));
-    tree.upsert(b"goes", 1).unwrap();
-    tree.remove(b"goes").unwrap();
-    tree.upsert(b"stays", 2).unwrap();
+    let tree: LodgeTree<Record, Gate> = testing::tree(&testing::pool(64 << 20, gate), "t", short_logs(1));
+    tree.upsert_word(b"goes", 1).unwrap();
+    tree.remove_word(b"goes").unwrap();
+    tree.upsert_word(b"stays", 2).unwrap();
     // The log of the removal is full, and is not needed once the removal is merged into the leaf.
     tree.inner.for_each_leaf(|_, id| tree.flush_what_fits(&tree.lock_if_any(id, |_| true).unwrap()));
-    assert_eq!((tree.versions.log.keys_aside(), tree.keys.held()), (1, 0));
+    assert_eq!((tree.versions.log.keys_aside(), tree.keys.records.held()), (1, 0));
     let gate = tree.medium();
     gate.armed.store(true, Relaxed);
     let end_epochs = || (0..1000).for_each(|_| epoch::pin().flush());
@@ -259,10 +259,10 @@ fn a_key_outlives_the_log_that_is_emptied_beside_a_compaction_pass() {
         tree.compact_all(&mut wait::lock(&tree.versions.pass));
         assert_eq!(tree.versions.log.keys_aside(), 0, "the pass has let go of the key");
         end_epochs();
-        assert_eq!(tree.keys.held(), 1, "its record is free, and the log names it");
+        assert_eq!(tree.keys.records.held(), 1, "its record is free, and the log names it");
         gate.is_open.store(true, Relaxed);
     });
-    while tree.keys.held() > 0 {
+    while tree.keys.records.held() > 0 {
         end_epochs();
     }
     assert_eq!(tree.check(), []);

@@ -1,40 +1,39 @@
 //! Insert, update and remove: locating the node. `apply` changes it.
 
-use bristlecone_pm::{Flushed, Medium, Result, Step};
+use bristlecone_pm::{Flushed, Medium, Result};
 
 use super::LodgeTree;
 use super::layout::Header;
 use super::node::Locked;
-use crate::index::parts::buffered::{Backoff, Found, Guards, Hint, Outcome, TreeLog, Writer};
+use crate::index::parts::buffered::{Backoff, Found, Hint, Outcome, TreeLog, Writer};
 use crate::index::parts::codec::{Codec, KeyCodec};
 use crate::index::{Removed, Swapped, Write, WriteMode};
 
-impl<K: KeyCodec, V: Codec, M: Medium> Write<K, V> for LodgeTree<K, V, M> {
+impl<K: KeyCodec, V: Codec, M: Medium> Write<K, V> for LodgeTree<K, M> {
     fn write(&self, key: K::Ref<'_>, value: V::Ref<'_>, mode: WriteMode) -> Result<Option<V::Owned>> {
-        self.put(key, value, mode)
+        self.put::<V>(key, value, mode)
     }
 
     fn upsert(&self, key: K::Ref<'_>, value: V::Ref<'_>) -> Result<()> {
-        self.blind_put(key, value)
+        self.blind_put::<V>(key, value)
     }
 
     fn remove(&self, key: K::Ref<'_>) -> Result<Option<V::Owned>> {
-        self.delete(key, None).map(Removed::<V>::ok)
+        self.delete::<V>(key, None).map(Removed::<V>::ok)
     }
 
     fn remove_if(&self, key: K::Ref<'_>, expected: V::Ref<'_>) -> Result<Swapped<V>> {
-        self.delete(key, Some(expected)).map(|done| done.map(drop))
+        self.delete::<V>(key, Some(expected)).map(|done| done.map(drop))
     }
 
     fn compare_and_swap(&self, key: K::Ref<'_>, expected: V::Ref<'_>, new: V::Ref<'_>) -> Result<Swapped<V>> {
-        self.swap(key, expected, new)
+        self.swap::<V>(key, expected, new)
     }
 }
 
-impl<K: KeyCodec, V: Codec, M: Medium> Writer<Header, K, V, M> for LodgeTree<K, V, M> {
+impl<K: KeyCodec, M: Medium> Writer<Header, K, M> for LodgeTree<K, M> {
     // The passes of others, and of other writes, have freed everything.
     const RECLAIMS: usize = 1;
-    const RECORD_STEPS: [Step; 2] = ["lodgetree write.1 key", "lodgetree write.1 value"];
     type Place<'a>
         = Locked<'a>
     where
@@ -46,24 +45,24 @@ impl<K: KeyCodec, V: Codec, M: Medium> Writer<Header, K, V, M> for LodgeTree<K, 
     }
 
     #[inline(always)]
-    fn enter(&self, key: K::Ref<'_>, hint: Hint, guards: &Guards<K, V>) -> (Locked<'_>, Found) {
+    fn enter(&self, key: K::Ref<'_>, hint: Hint, guard: &K::Guard) -> (Locked<'_>, Found) {
         loop {
-            if let Some(locked) = self.try_lock_node::<false>(key, hint, &guards.0) {
+            if let Some(locked) = self.try_lock_node::<false>(key, hint, guard) {
                 return locked;
             }
         }
     }
 
     #[inline(always)]
-    fn change(
+    fn change<V: Codec>(
         &self,
         node: Locked<'_>,
         found: Found,
         key: K::Ref<'_>,
         value: Option<V::Ref<'_>>,
-        guards: &Guards<K, V>,
+        guard: &K::Guard,
     ) -> Result<Outcome> {
-        self.apply(node, found, key, value, guards)
+        self.apply::<V>(node, found, key, value, guard)
     }
 
     #[cold]
@@ -80,56 +79,56 @@ impl<K: KeyCodec, V: Codec, M: Medium> Writer<Header, K, V, M> for LodgeTree<K, 
     }
 }
 
-impl<K: KeyCodec, V: Codec, M: Medium> LodgeTree<K, V, M> {
+impl<K: KeyCodec, M: Medium> LodgeTree<K, M> {
     /// Writes without searching the previous value: only the flush reads the leaf.
     #[inline(always)]
-    pub(super) fn blind_put(&self, key: K::Ref<'_>, value: V::Ref<'_>) -> Result<()> {
+    pub(super) fn blind_put<V: Codec>(&self, key: K::Ref<'_>, value: V::Ref<'_>) -> Result<()> {
         if self.nodes.have_default_layout() {
-            self.blind_put_as::<true>(key, value)
+            self.blind_put_as::<true, V>(key, value)
         } else {
-            self.blind_put_as::<false>(key, value)
+            self.blind_put_as::<false, V>(key, value)
         }
     }
 
     /// Buffers an item in one inlined function, without a loop: if a fence is followed by more than about sixty
     /// stores, including registers saved by calls, before the next fence, processors stall until it completes.
     #[inline(always)]
-    fn blind_put_as<const DEFAULT: bool>(&self, key: K::Ref<'_>, value: V::Ref<'_>) -> Result<()> {
+    fn blind_put_as<const DEFAULT: bool, V: Codec>(&self, key: K::Ref<'_>, value: V::Ref<'_>) -> Result<()> {
         let done = {
-            let guards = (K::pin(), V::pin());
-            match self.try_lock_node::<DEFAULT>(key, Hint::Blind, &guards.0) {
+            let guard = K::pin();
+            match self.try_lock_node::<DEFAULT>(key, Hint::Blind, &guard) {
                 None => Ok(Outcome::Again),
-                Some((node, found)) => match self.buffer_at_once(&node, &found, key, value, &guards) {
+                Some((node, found)) => match self.buffer_at_once::<V>(&node, &found, key, value, &guard) {
                     Some(done) => done.map(|()| Outcome::Done),
-                    None => self.apply(node, found, key, Some(value), &guards),
+                    None => self.apply::<V>(node, found, key, Some(value), &guard),
                 },
             }
         };
         match done {
             Ok(Outcome::Done) => self.after_write(),
-            Ok(Outcome::Again) => self.put_slow(key, value),
-            Err(error) if error.is_no_room() => self.put_slow(key, value),
+            Ok(Outcome::Again) => self.put_slow::<V>(key, value),
+            Err(error) if error.is_no_room() => self.put_slow::<V>(key, value),
             Err(error) => Err(error),
         }
     }
 
     #[cold]
-    fn put_slow(&self, key: K::Ref<'_>, value: V::Ref<'_>) -> Result<()> {
-        self.write_at(key, Hint::Blind, |node, found, guards| {
-            let done = self.apply(node, found, key, Some(value), guards)?;
+    fn put_slow<V: Codec>(&self, key: K::Ref<'_>, value: V::Ref<'_>) -> Result<()> {
+        self.write_at::<V, _>(key, Hint::Blind, |node, found, guards| {
+            let done = self.apply::<V>(node, found, key, Some(value), &guards.0)?;
             Ok(matches!(done, Outcome::Done).then_some(()))
         })
     }
 
     /// Writes a value to the log and the buffer, unless more work is necessary.
     #[inline(always)]
-    fn buffer_at_once(
+    fn buffer_at_once<V: Codec>(
         &self,
         node: &Locked<'_>,
         found: &Found,
         key: K::Ref<'_>,
         value: V::Ref<'_>,
-        guards: &Guards<K, V>,
+        guard: &K::Guard,
     ) -> Option<Result<()>> {
         if node.counts().index > self.index_max
             || found.item.is_none() && self.is_without_room(node, found.at)
@@ -137,12 +136,12 @@ impl<K: KeyCodec, V: Codec, M: Medium> LodgeTree<K, V, M> {
             return None;
         }
         let spot = self.reserve_entry(found.item.is_some())?;
-        let mut change = match self.write_records(found, key, Some(value)) {
+        let mut change = match self.write_records::<V>(found, key, Some(value)) {
             Ok(change) => change,
             Err(error) => return Some(Err(error)),
         };
         let place = (spot, Flushed::none());
-        self.log_and_buffer(node, (found, K::fingerprint(key)), &mut change, place, guards);
+        self.log_and_buffer(node, (found, K::fingerprint(key)), &mut change, place, guard);
         self.count(found, true);
         Some(Ok(()))
     }

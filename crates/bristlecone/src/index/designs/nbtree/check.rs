@@ -6,10 +6,10 @@ use super::NbTree;
 use super::layout::{EMPTY, Header, State, Stored};
 use super::leaf::Leaf;
 use super::meta::Tag;
-use crate::index::parts::codec::{Codec, KeyCodec};
+use crate::index::parts::codec::KeyCodec;
 use crate::index::{Inspect, TreeStats};
 
-impl<K: KeyCodec, V: Codec, M: Medium> Inspect for NbTree<K, V, M> {
+impl<K: KeyCodec, M: Medium> Inspect for NbTree<K, M> {
     fn len(&self) -> Result<u64> {
         Ok(self.len.sum())
     }
@@ -17,7 +17,7 @@ impl<K: KeyCodec, V: Codec, M: Medium> Inspect for NbTree<K, V, M> {
     fn stats(&self) -> Result<TreeStats> {
         let outstanding = self.outstanding();
         let blocks = self.blocks.stats();
-        let records = self.keys.stats().1 + self.values.stats().1;
+        let records = self.keys.records.stats().1 + self.values.records.stats().1;
         Ok(TreeStats {
             items: self.len()?,
             leaves: blocks.live_slots.saturating_sub(outstanding),
@@ -55,15 +55,13 @@ impl<K: KeyCodec, V: Codec, M: Medium> Inspect for NbTree<K, V, M> {
         if live != blocks {
             issues.push(Issue::new("heap", format!("{live} blocks allocated, {blocks} in leaves")));
         }
-        issues.extend(K::check_records(&self.keys, items));
-        if !V::INLINE {
-            issues.extend(V::check_records(&self.values, items));
-        }
+        issues.extend(self.keys.check_records(items));
+        issues.extend(self.values.check_records(items));
         issues
     }
 }
 
-impl<K: KeyCodec, V: Codec, M: Medium> NbTree<K, V, M> {
+impl<K: KeyCodec, M: Medium> NbTree<K, M> {
     /// Verifies one leaf; returns its number of items.
     fn verify_leaf(
         &self,
@@ -124,12 +122,12 @@ impl<K: KeyCodec, V: Codec, M: Medium> NbTree<K, V, M> {
             return Err("an item in a slot that is not taken".to_owned());
         }
         let word = self.slot(leaf, slot).key.load(self.medium());
-        let whole = K::verify(&self.keys, word).and(match Stored::decode(value) {
-            Stored::Record(record) => self.values.verify(record),
+        let whole = self.keys.verify(word).and(match Stored::decode(value) {
+            Stored::Record(record) => self.values.records.verify(record),
             _ => Ok(()),
         });
         whole.map_err(|error| error.to_string())?;
-        let key = K::read(&self.keys, word, guard);
+        let key = self.keys.read(word, guard);
         if self.candidates(leaf, Tag::of::<K>(key)) >> slot & 1 == 0 {
             return Err("fingerprint differs from its key".to_owned());
         }

@@ -9,7 +9,7 @@ use super::layout::{EMPTY, Header, SLOTS_MAX, Shape, State, Stored};
 use super::leaf::Leaf;
 use super::lookup::Pins;
 use super::meta::{Tag, Tags};
-use crate::index::parts::codec::{Codec, KeyCodec};
+use crate::index::parts::codec::KeyCodec;
 use crate::index::parts::slot::bits;
 use crate::index::parts::split::kept;
 
@@ -113,7 +113,7 @@ impl Half {
     }
 }
 
-impl<K: KeyCodec, V: Codec, M: Medium> NbTree<K, V, M> {
+impl<K: KeyCodec, M: Medium> NbTree<K, M> {
     /// Copy 2: writes the contents of the leaf to fresh blocks. Values may change concurrently.
     pub(super) fn copy<'k>(
         &'k self,
@@ -121,7 +121,7 @@ impl<K: KeyCodec, V: Codec, M: Medium> NbTree<K, V, M> {
         seen: u64,
         blocks: [u64; 2],
         key: K::Ref<'k>,
-        pins: &'k Pins<K, V>,
+        pins: &'k Pins<K>,
     ) -> LeafCopy<K::Ref<'k>> {
         let items = Items { words: NO_ITEMS, slots: 0 };
         let (halves, places) = (blocks.map(Half::new), OWN_PLACES);
@@ -154,7 +154,7 @@ impl<K: KeyCodec, V: Codec, M: Medium> NbTree<K, V, M> {
             half.tags = tags.of_slots(stay);
             for slot in bits(going & strays) {
                 let (word, value) = (copy.items.key(slot), copy.items.value(slot));
-                let tag = Tag::of::<K>(K::read(&self.keys, word, &pins.key));
+                let tag = Tag::of::<K>(self.keys.read(word, &pins.key));
                 let place = copy.give(slot, at, self.shape, tag) % PLACES;
                 (image[2 * place], image[2 * place + 1]) = (word, value);
             }
@@ -194,9 +194,9 @@ impl<K: KeyCodec, V: Codec, M: Medium> NbTree<K, V, M> {
 
     /// Returns the slots whose items go to the right half, and the slots that are not in their home line.
     #[inline(always)]
-    fn divide(&self, copy: &LeafCopy<K::Ref<'_>>, pins: &Pins<K, V>) -> (u64, u64) {
+    fn divide(&self, copy: &LeafCopy<K::Ref<'_>>, pins: &Pins<K>) -> (u64, u64) {
         let (mut rights, mut strays) = (0_u64, 0_u64);
-        let key = |slot| K::read(&self.keys, copy.items.key(slot), &pins.key);
+        let key = |slot| self.keys.read(copy.items.key(slot), &pins.key);
         let is_right = |separator, slot| u64::from(K::shorten(separator) <= key(slot));
         let is_stray = |slot| u64::from(self.shape.home(K::hash(key(slot))) != self.shape.line(slot));
         if K::INLINE {
@@ -216,11 +216,11 @@ impl<K: KeyCodec, V: Codec, M: Medium> NbTree<K, V, M> {
 
     /// Returns the low fence of the right half: the median; the `new` key if all keys are below it; the second least
     /// key if all are above it. Returns `None` if there is at most one item.
-    fn middle<'k>(&'k self, items: &Items, new: K::Ref<'k>, pins: &'k Pins<K, V>) -> Option<K::Ref<'k>> {
+    fn middle<'k>(&'k self, items: &Items, new: K::Ref<'k>, pins: &'k Pins<K>) -> Option<K::Ref<'k>> {
         let mut keys = [new; PLACES];
         let (mut count, mut below) = (0, 0);
         for slot in bits(items.slots) {
-            let key = K::read(&self.keys, items.key(slot), &pins.key);
+            let key = self.keys.read(items.key(slot), &pins.key);
             keys[count % PLACES] = key;
             below += usize::from(key < new);
             count += 1;

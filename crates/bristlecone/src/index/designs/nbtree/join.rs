@@ -8,7 +8,7 @@ use super::leaf::{FROZEN, Leaf};
 use super::lookup::{Pins, Position};
 use super::meta::Tag;
 use super::pending::DirtyToken;
-use crate::index::parts::codec::{Codec, KeyCodec};
+use crate::index::parts::codec::KeyCodec;
 use crate::index::parts::slot::Slot;
 
 /// Executes the announced flush of an item's line.
@@ -17,9 +17,9 @@ pub(super) trait CompletionMode<'t> {
 }
 
 /// Executes the flush immediately.
-pub(super) struct FastPath<'t, K: KeyCodec, V: Codec, M: Medium>(pub &'t NbTree<K, V, M>);
+pub(super) struct FastPath<'t, K: KeyCodec, M: Medium>(pub &'t NbTree<K, M>);
 
-impl<'t, K: KeyCodec, V: Codec, M: Medium> CompletionMode<'t> for FastPath<'t, K, V, M> {
+impl<'t, K: KeyCodec, M: Medium> CompletionMode<'t> for FastPath<'t, K, M> {
     #[inline(always)]
     fn complete(&mut self, leaf: &'t Leaf, cell: &'t Slot, token: Option<DirtyToken>, step: Step) {
         self.0.complete(leaf, cell, token, step);
@@ -46,7 +46,7 @@ pub(super) struct NewItem<'k, K: KeyCodec> {
     pub value: Option<u64>,
 }
 
-impl<K: KeyCodec, V: Codec, M: Medium> NbTree<K, V, M> {
+impl<K: KeyCodec, M: Medium> NbTree<K, M> {
     /// Insert 1 to 4 for a key that is not in its leaf. `tidied` is set once the leaf has been replaced to free
     /// records.
     #[inline(always)]
@@ -56,7 +56,7 @@ impl<K: KeyCodec, V: Codec, M: Medium> NbTree<K, V, M> {
         (key, tag): (K::Ref<'_>, Tag),
         value: Option<u64>,
         tidied: &mut bool,
-        pins: &Pins<K, V>,
+        pins: &Pins<K>,
     ) -> Result<Joined> {
         if at.is_frozen() {
             return Ok(Joined::Full);
@@ -78,7 +78,7 @@ impl<K: KeyCodec, V: Codec, M: Medium> NbTree<K, V, M> {
     /// Insert 1: returns the word of a new key. Its out-of-line record is durable.
     #[inline(always)]
     fn key_word(&self, key: K::Ref<'_>) -> Result<u64> {
-        let (word, flushed) = K::write(&self.keys, key, "nbtree insert.1")?;
+        let (word, flushed) = self.keys.write(key, "nbtree insert.1")?;
         if !K::INLINE {
             let Durable { .. } = self.medium().fence(flushed, "nbtree insert.1 fence");
         }
@@ -94,11 +94,11 @@ impl<K: KeyCodec, V: Codec, M: Medium> NbTree<K, V, M> {
         seen: u64,
         NewItem { key, word, tag, value }: NewItem<'_, K>,
         complete: &mut impl CompletionMode<'t>,
-        pins: &Pins<K, V>,
+        pins: &Pins<K>,
     ) -> Joined {
         let medium = self.medium();
         let Some(slot) = self.claim(leaf, seen, tag) else {
-            K::free(&self.keys, word);
+            self.keys.free(word);
             return Joined::Full;
         };
         medium.reached("nbtree insert.2");
@@ -119,7 +119,7 @@ impl<K: KeyCodec, V: Codec, M: Medium> NbTree<K, V, M> {
                 cell.value.store(medium, EMPTY);
                 self.complete(leaf, cell, token, "nbtree insert.3");
             }
-            K::free(&self.keys, word);
+            self.keys.free(word);
             return instead;
         }
         let Some(token) = token else { return Joined::Slot(slot) };
@@ -137,7 +137,7 @@ impl<K: KeyCodec, V: Codec, M: Medium> NbTree<K, V, M> {
         mut found: u64,
         slot: usize,
         key: K::Ref<'_>,
-        pins: &Pins<K, V>,
+        pins: &Pins<K>,
     ) -> std::result::Result<(), Joined> {
         let tag = Tag::of::<K>(key);
         loop {

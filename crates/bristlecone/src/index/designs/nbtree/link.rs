@@ -9,7 +9,7 @@ use super::NbTree;
 use super::layout::{EMPTY, SEALED_EMPTY};
 use super::leaf::{FROZEN, Leaf, Succession};
 use super::lookup::Pins;
-use crate::index::parts::codec::{Codec, KeyCodec};
+use crate::index::parts::codec::KeyCodec;
 use crate::index::parts::optimistic_lock::pause;
 use crate::index::parts::slot::bits;
 use crate::index::parts::volatile_index::Step;
@@ -22,10 +22,10 @@ const EPOCHS: u32 = 4;
 /// Maximum number of leaves that a write without space replaces to free their keys.
 const GIVEN_BACK: usize = 8;
 
-impl<K: KeyCodec, V: Codec, M: Medium> NbTree<K, V, M> {
+impl<K: KeyCodec, M: Medium> NbTree<K, M> {
     /// Link 3, free 3: replaces a leaf by its successors in the index, or removes it if it has none. If another
     /// thread holds the lock there, a later thread repeats this: until then the leaf forwards to its successors.
-    pub(super) fn install(&self, id: u32, key: K::Ref<'_>, pins: &Pins<K, V>) {
+    pub(super) fn install(&self, id: u32, key: K::Ref<'_>, pins: &Pins<K>) {
         let leaf = self.leaves.get(id);
         let succession = leaf.succession();
         if succession.is_removed() {
@@ -41,7 +41,7 @@ impl<K: KeyCodec, V: Codec, M: Medium> NbTree<K, V, M> {
     }
 
     /// Returns the successor of a leaf that covers `key`.
-    pub(super) fn successor(&self, leaf: &Leaf, key: K::Ref<'_>, pins: &Pins<K, V>) -> u32 {
+    pub(super) fn successor(&self, leaf: &Leaf, key: K::Ref<'_>, pins: &Pins<K>) -> u32 {
         let succession = leaf.succession();
         match succession.right() {
             Some(right)
@@ -57,7 +57,7 @@ impl<K: KeyCodec, V: Codec, M: Medium> NbTree<K, V, M> {
     /// Free: removes a leaf without items from the index, unless it is the only one, or another thread still writes
     /// to it.
     #[cold]
-    pub(super) fn free_if_empty(&self, id: u32, key: K::Ref<'_>, pins: &Pins<K, V>) {
+    pub(super) fn free_if_empty(&self, id: u32, key: K::Ref<'_>, pins: &Pins<K>) {
         let leaf = self.leaves.get(id);
         if self.items(leaf) > 0 {
             return;
@@ -96,7 +96,7 @@ impl<K: KeyCodec, V: Codec, M: Medium> NbTree<K, V, M> {
     /// Decides to remove an empty leaf, all of whose slots are sealed, without a successor. At most one leaf of the
     /// tree is being removed at any time, so the last two cannot both be removed. Returns `false` if the leaf
     /// stays: it is the only one, or another thread has decided, or is deciding about another leaf.
-    fn condemn(&self, id: u32, key: K::Ref<'_>, pins: &Pins<K, V>) -> bool {
+    fn condemn(&self, id: u32, key: K::Ref<'_>, pins: &Pins<K>) -> bool {
         for round in 0..CONDEMN_ROUNDS {
             let Err(other) = self.leaving.compare_exchange(0, id + 1, AcqRel, Acquire) else {
                 // While this leaf holds the right, no other one can leave the index.
@@ -118,7 +118,7 @@ impl<K: KeyCodec, V: Codec, M: Medium> NbTree<K, V, M> {
     }
 
     /// Completes the removal of a leaf that was being removed while the caller was pinned.
-    fn help_out(&self, id: u32, pins: &Pins<K, V>) {
+    fn help_out(&self, id: u32, pins: &Pins<K>) {
         let leaf = self.leaves.get(id);
         if !leaf.succession().is_removed() {
             return;
@@ -127,13 +127,13 @@ impl<K: KeyCodec, V: Codec, M: Medium> NbTree<K, V, M> {
         // A leaf that lost its items had some: their keys lie in its range, and remain until it is removed.
         if let Some(slot) = bits(self.bitmap(leaf) & !FROZEN).next() {
             let word = self.slot(leaf, slot).key.load(self.medium());
-            self.remove_from_index(id, K::read(&self.keys, word, &pins.key), pins);
+            self.remove_from_index(id, self.keys.read(word, &pins.key), pins);
         }
     }
 
     /// Free 3: removes a leaf from the index whose block durably belongs to no leaf. From here on a neighbour
     /// covers its range.
-    fn remove_from_index(&self, id: u32, key: K::Ref<'_>, pins: &Pins<K, V>) {
+    fn remove_from_index(&self, id: u32, key: K::Ref<'_>, pins: &Pins<K>) {
         // Only one caller gets `true` for a leaf.
         let removed = self.inner.remove(key, id, &pins.key, |_| true);
         // Must precede the reuse of the leaf, also if a second thread is late: that thread is pinned.
@@ -145,14 +145,14 @@ impl<K: KeyCodec, V: Codec, M: Medium> NbTree<K, V, M> {
     }
 
     /// Releases the keys of slots without an item, which were needed while the leaf was searched.
-    fn release_dead_keys(&self, leaf: &Leaf, pins: &Pins<K, V>) {
+    fn release_dead_keys(&self, leaf: &Leaf, pins: &Pins<K>) {
         if K::INLINE {
             return;
         }
         for slot in bits(self.bitmap(leaf) & !FROZEN) {
             let cell = self.slot(leaf, slot);
             if cell.value.load(self.medium()) == SEALED_EMPTY {
-                K::retire(&self.keys, cell.key.load(self.medium()), &pins.key);
+                self.keys.retire(cell.key.load(self.medium()), &pins.key);
             }
         }
     }
@@ -208,19 +208,19 @@ impl<K: KeyCodec, V: Codec, M: Medium> NbTree<K, V, M> {
     /// Returns the number of blocks, keys and values that only readers keep from being reused.
     fn held(&self) -> u64 {
         let blocks = (self.outstanding.load(Relaxed) as u64).saturating_sub(self.retired.len() as u64);
-        blocks + self.keys.held() + self.values.held()
+        blocks + self.keys.records.held() + self.values.records.held()
     }
 
     /// Tries to make space after the `round`th failed write for `key`, by ending epochs or by replacing leaves that
     /// keep keys without items. Returns whether there may be space now. The caller must not be pinned.
     #[cold]
     pub(super) fn make_room(&self, key: K::Ref<'_>, round: u32) -> bool {
-        let freed = self.epochs.end(|| self.held());
+        let freed = self.epochs.end(&|| self.held());
         match round {
             // Memory may have become free just before this check.
             0 => true,
             1 if self.give_back(key) => {
-                self.epochs.end(|| self.held());
+                self.epochs.end(&|| self.held());
                 true
             }
             _ => freed,
@@ -249,7 +249,7 @@ impl<K: KeyCodec, V: Codec, M: Medium> NbTree<K, V, M> {
 
     /// Replaces such leaves from that of `from` on, at most `at_most`; returns their number.
     fn give_back_from(&self, from: Option<K::Ref<'_>>, at_most: usize) -> usize {
-        let pins = Pins::<K, V>::new();
+        let pins = Pins::<K>::new();
         let version_of = |leaf| self.version_of(leaf);
         let (mut id, _, mut cursor) = self.inner.seek(from, &pins.key, version_of, |_| {});
         let mut replaced = 0;
@@ -259,7 +259,7 @@ impl<K: KeyCodec, V: Codec, M: Medium> NbTree<K, V, M> {
             if leaf.pending.removed() > 0
                 && let Some(slot) = bits(self.bitmap(leaf) & !FROZEN).next()
             {
-                let key = K::read(&self.keys, self.slot(leaf, slot).key.load(self.medium()), &pins.key);
+                let key = self.keys.read(self.slot(leaf, slot).key.load(self.medium()), &pins.key);
                 if self.replace(id, key, &pins).is_err() {
                     break;
                 }

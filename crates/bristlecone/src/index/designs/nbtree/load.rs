@@ -9,17 +9,21 @@ use super::meta::Tag;
 use crate::index::parts::codec::{Codec, KeyCodec};
 use crate::index::{Write, WriteMode};
 
-impl<K: KeyCodec, V: Codec, M: Medium> NbTree<K, V, M> {
+impl<K: KeyCodec, M: Medium> NbTree<K, M> {
     /// Load 1: appends items to a tree that no other thread can access; returns their number. Items
     /// that do not fill a leaf are left out, unless they are the `last` ones.
-    pub(super) fn append_leaves(&self, items: &[(K::Ref<'_>, V::Ref<'_>)], last: bool) -> Result<usize> {
+    pub(super) fn append_leaves<V: Codec>(
+        &self,
+        items: &[(K::Ref<'_>, V::Ref<'_>)],
+        last: bool,
+    ) -> Result<usize> {
         let slots = self.shape.slots;
         let mut done = 0;
         if self.len.sum() == 0 {
             // The existing leaf.
             done = items.len().min(slots);
             for (key, value) in &items[..done] {
-                self.write(*key, *value, WriteMode::Upsert)?;
+                Write::<K, V>::write(self, *key, *value, WriteMode::Upsert)?;
             }
         }
         let guard = K::pin();
@@ -33,7 +37,7 @@ impl<K: KeyCodec, V: Codec, M: Medium> NbTree<K, V, M> {
             };
             let _room = self.inner.reserve(1)?;
             let block = self.fresh_block()?;
-            flushed = flushed.and(self.write_leaf(block, leaf)?);
+            flushed = flushed.and(self.write_leaf::<V>(block, leaf)?);
             self.inner.insert(separator, self.leaves.of(block), &guard);
             done += leaf.len();
         }
@@ -43,18 +47,19 @@ impl<K: KeyCodec, V: Codec, M: Medium> NbTree<K, V, M> {
     }
 
     /// Writes a leaf with these items.
-    fn write_leaf(&self, block: u64, items: &[(K::Ref<'_>, V::Ref<'_>)]) -> Result<Flushed> {
+    fn write_leaf<V: Codec>(&self, block: u64, items: &[(K::Ref<'_>, V::Ref<'_>)]) -> Result<Flushed> {
         let mut half = Half::new(block);
         let mut image = NO_ITEMS;
         let mut flushed = Flushed::none();
         for (key, value) in items {
-            let (word, of_key) = K::write(&self.keys, *key, "nbtree load.1 key")?;
-            let (value, of_value) = V::write(&self.values, *value, "nbtree load.1 value")?;
+            let (word, of_key) = self.keys.write(*key, "nbtree load.1 key")?;
+            let (value, of_value) = self.values.of::<V>().write(*value, "nbtree load.1 value")?;
             flushed = flushed.and(of_key).and(of_value);
             let value = match Stored::plain(value) {
                 Some(plain) if V::INLINE => plain,
                 None if V::INLINE => {
-                    let (boxed, of_box) = self.values.write(&value.to_le_bytes(), "nbtree load.1 box")?;
+                    let (boxed, of_box) =
+                        self.values.records.write(&value.to_le_bytes(), "nbtree load.1 box")?;
                     flushed = flushed.and(of_box);
                     boxed
                 }

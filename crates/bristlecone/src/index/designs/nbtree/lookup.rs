@@ -13,24 +13,23 @@ use super::layout::{Shape, Stored};
 use super::leaf::{FROZEN, Leaf};
 use super::meta::Tag;
 use super::{LOCK_WRITES, NbTree};
-use crate::index::parts::codec::{Codec, KeyCodec};
+use crate::index::parts::codec::KeyCodec;
 use crate::index::parts::optimistic_lock::{Stale, Version, pause};
 
 /// Guards that keep leaves, blocks, keys and values alive while they are read.
-pub(super) struct Pins<K: KeyCodec, V: Codec> {
+pub(super) struct Pins<K: KeyCodec> {
     pub epoch: Guard,
     pub key: K::Guard,
-    pub value: V::Guard,
 }
 
-impl<K: KeyCodec, V: Codec> Pins<K, V> {
+impl<K: KeyCodec> Pins<K> {
     pub fn new() -> Self {
         Self::beside(K::pin())
     }
 
-    /// Creates the other guards beside that of the keys.
+    /// Creates the other guard beside that of the keys.
     pub fn beside(key: K::Guard) -> Self {
-        Self { epoch: bristlecone_pm::sync::epoch::pin(), key, value: V::pin() }
+        Self { epoch: bristlecone_pm::sync::epoch::pin(), key }
     }
 }
 
@@ -74,10 +73,10 @@ impl Position<'_> {
     }
 }
 
-impl<K: KeyCodec, V: Codec, M: Medium> NbTree<K, V, M> {
+impl<K: KeyCodec, M: Medium> NbTree<K, M> {
     /// Probes for a key, and then pins.
     #[inline(always)]
-    pub(super) fn begin(&self, key: K::Ref<'_>) -> (Target, Pins<K, V>) {
+    pub(super) fn begin(&self, key: K::Ref<'_>) -> (Target, Pins<K>) {
         let tag = Tag::of::<K>(key);
         let guard = K::pin();
         let probe = self.probe(key, tag, &guard);
@@ -107,7 +106,7 @@ impl<K: KeyCodec, V: Codec, M: Medium> NbTree<K, V, M> {
         key: K::Ref<'_>,
         tag: Tag,
         probe: Option<Probe>,
-        pins: &Pins<K, V>,
+        pins: &Pins<K>,
     ) -> Option<(Position<'_>, Option<impl Drop>)> {
         let confirmed = probe.and_then(|probe| self.confirm(probe, pins));
         let (id, leaf) = match &confirmed {
@@ -128,7 +127,7 @@ impl<K: KeyCodec, V: Codec, M: Medium> NbTree<K, V, M> {
     /// Returns the leaf of a probe if it still covers the key, and remains valid while the caller is pinned. The
     /// results of the probe are valid then.
     #[inline(always)]
-    pub(super) fn confirm(&self, probe: Probe, _pins: &Pins<K, V>) -> Option<Position<'_>> {
+    pub(super) fn confirm(&self, probe: Probe, _pins: &Pins<K>) -> Option<Position<'_>> {
         let Probe { leaf: id, version, seen, slot } = probe;
         let leaf = self.leaves.get(id);
         // In this order: the succession may belong to another leaf that reuses the descriptor.
@@ -137,7 +136,7 @@ impl<K: KeyCodec, V: Codec, M: Medium> NbTree<K, V, M> {
     }
 
     /// Returns the leaf that covers a key, past replaced leaves that are still in the index.
-    pub(super) fn descend(&self, key: K::Ref<'_>, tag: Tag, pins: &Pins<K, V>) -> (u32, &Leaf) {
+    pub(super) fn descend(&self, key: K::Ref<'_>, tag: Tag, pins: &Pins<K>) -> (u32, &Leaf) {
         for round in 0_u32.. {
             let (mut id, _) = self.inner.find(key, &pins.key, |leaf| self.version_ahead(leaf, tag));
             let mut leaf = self.leaves.get(id);
@@ -175,7 +174,7 @@ impl<K: KeyCodec, V: Codec, M: Medium> NbTree<K, V, M> {
     #[inline(always)]
     pub(super) fn prefetch_value_of(&self, word: u64) {
         if let Stored::Record(record) = Stored::decode(word) {
-            self.values.prefetch(record);
+            self.values.records.prefetch(record);
         }
     }
 
@@ -192,7 +191,7 @@ impl<K: KeyCodec, V: Codec, M: Medium> NbTree<K, V, M> {
         seen: u64,
         key: K::Ref<'_>,
         tag: Tag,
-        pins: &Pins<K, V>,
+        pins: &Pins<K>,
     ) -> Option<usize> {
         self.find_slot_while(leaf, seen, key, tag, &pins.key, || true).unwrap_or_default()
     }
@@ -233,7 +232,7 @@ impl<K: KeyCodec, V: Codec, M: Medium> NbTree<K, V, M> {
                 // The item most likely belongs to the key: fetch both its records concurrently.
                 self.prefetch_value_of(item.value.load(self.medium()));
             }
-            if K::read(&self.keys, word, guard) == K::shorten(key) {
+            if self.keys.read(word, guard) == K::shorten(key) {
                 return Ok(Some(slot));
             }
             hits &= hits - 1;

@@ -47,9 +47,9 @@ impl<'t> CompletionMode<'t> for Unsettled<'t> {
     }
 }
 
-impl<K: KeyCodec, V: Codec, M: Medium> NbTree<K, V, M> {
+impl<K: KeyCodec, M: Medium> NbTree<K, M> {
     /// Looks up keys together, as far as their leaves are stable.
-    pub(super) fn look_many(
+    pub(super) fn look_many<V: Codec>(
         &self,
         keys: &[K::Ref<'_>],
         show: &mut dyn FnMut(usize, V::Ref<'_>),
@@ -63,23 +63,23 @@ impl<K: KeyCodec, V: Codec, M: Medium> NbTree<K, V, M> {
             glances[at] = self.glance(self.leaves.get(id), version, *key, tags[at], &guards.0);
             if !V::INLINE
                 && let LockState::Found { value, .. } = glances[at]
-                && let Some(Some(record)) = self.at_a_glance(value)
+                && let Some(Some(record)) = self.at_a_glance::<V>(value)
             {
                 self.pool.prefetch(record);
             }
         }
         for (at, (key, glance)) in keys.iter().zip(glances).enumerate() {
             let (held, word) = match glance {
-                LockState::Found { key, value } => (key, self.at_a_glance(value)),
+                LockState::Found { key, value } => (key, self.at_a_glance::<V>(value)),
                 LockState::Unclear | LockState::Stale => (0, None),
             };
             match word {
                 Some(None) if K::INLINE => {}
                 Some(Some(value)) => {
-                    K::verify_held(&self.keys, held, &guards.0)?;
-                    show(at, V::read_verified(&self.values, value, &guards.1)?);
+                    self.keys.verify_held(held, &guards.0)?;
+                    show(at, self.values.of::<V>().read_verified(value, &guards.1)?);
                 }
-                _ => _ = self.get(*key, &mut |value| show(at, value))?,
+                _ => _ = Read::<K, V>::get(self, *key, &mut |value| show(at, value))?,
             }
         }
         Ok(())
@@ -119,7 +119,7 @@ impl<K: KeyCodec, V: Codec, M: Medium> NbTree<K, V, M> {
     }
 
     /// Writes items in their order.
-    pub(super) fn put_many<'k>(
+    pub(super) fn put_many<'k, V: Codec>(
         &self,
         items: &[(K::Ref<'k>, V::Ref<'_>)],
         tell: &mut Tell<'_, V>,
@@ -127,41 +127,41 @@ impl<K: KeyCodec, V: Codec, M: Medium> NbTree<K, V, M> {
         let keys: SmallVec<[K::Ref<'k>; GROUP]> = items.iter().map(|(key, _)| *key).collect();
         let targets = self.targets(&keys);
         targets.iter().for_each(|target| self.prefetch_place(target));
-        self.change_many(
+        self.change_many::<V>(
             (&keys, targets),
             tell,
             |at, target, unsettled, pins| {
                 let outcome =
-                    self.put_fast(keys[at], target, items[at].1, WriteMode::Upsert, unsettled, pins)?;
+                    self.put_fast::<V>(keys[at], target, items[at].1, WriteMode::Upsert, unsettled, pins)?;
                 Some(Done { outcome, emptied: None })
             },
-            |at| self.write(keys[at], items[at].1, WriteMode::Upsert),
+            |at| Write::<K, V>::write(self, keys[at], items[at].1, WriteMode::Upsert),
         )
     }
 
     /// Removes keys in their order.
-    pub(super) fn delete_many(&self, keys: &[K::Ref<'_>], tell: &mut Tell<'_, V>) -> Result<()> {
-        self.change_many(
+    pub(super) fn delete_many<V: Codec>(&self, keys: &[K::Ref<'_>], tell: &mut Tell<'_, V>) -> Result<()> {
+        self.change_many::<V>(
             (keys, self.targets(keys)),
             tell,
-            |_, target, unsettled, pins| self.delete_fast(target, unsettled, pins),
-            |at| self.remove(keys[at]),
+            |_, target, unsettled, pins| self.delete_fast::<V>(target, unsettled, pins),
+            |at| Write::<K, V>::remove(self, keys[at]),
         )
     }
 
     /// Changes probed keys, each by `at_once` if the fast path applies. Otherwise uses `alone`, after all
     /// earlier changes are durable.
-    fn change_many<'t>(
+    fn change_many<'t, V: Codec>(
         &'t self,
         (keys, mut targets): (&[K::Ref<'_>], Targets),
         tell: &mut Tell<'_, V>,
-        at_once: impl Fn(usize, &mut Target, &mut Unsettled<'t>, &Pins<K, V>) -> Option<Done>,
+        at_once: impl Fn(usize, &mut Target, &mut Unsettled<'t>, &Pins<K>) -> Option<Done>,
         alone: impl Fn(usize) -> Result<Option<V::Owned>>,
     ) -> Result<()> {
         let mut unsettled = Unsettled::default();
         let mut pins = None;
         for (at, key) in keys.iter().enumerate() {
-            let pinned = pins.get_or_insert_with(Pins::<K, V>::new);
+            let pinned = pins.get_or_insert_with(Pins::<K>::new);
             let target = &mut targets[at];
             let mut done = at_once(at, target, &mut unsettled, pinned);
             if done.is_none() && K::INLINE && V::INLINE {
@@ -173,18 +173,18 @@ impl<K: KeyCodec, V: Codec, M: Medium> NbTree<K, V, M> {
                 Some(Done { outcome, emptied }) => {
                     unsettled.outcomes.push(outcome);
                     if let Some(leaf) = emptied {
-                        self.settle(&mut unsettled, pinned, tell)?;
+                        self.settle::<V>(&mut unsettled, pinned, tell)?;
                         self.free_if_empty(leaf, *key, pinned);
                     }
                 }
                 None => {
-                    self.settle(&mut unsettled, pinned, tell)?;
+                    self.settle::<V>(&mut unsettled, pinned, tell)?;
                     pins = None;
                     tell(alone(at)?);
                 }
             }
         }
-        pins.map_or(Ok(()), |pins| self.settle(&mut unsettled, &pins, tell))
+        pins.map_or(Ok(()), |pins| self.settle::<V>(&mut unsettled, &pins, tell))
     }
 
     /// Many 1: probes for keys.
@@ -219,7 +219,12 @@ impl<K: KeyCodec, V: Codec, M: Medium> NbTree<K, V, M> {
     }
 
     /// Many 2: makes pending writes durable, and acknowledges them.
-    fn settle(&self, unsettled: &mut Unsettled<'_>, pins: &Pins<K, V>, tell: &mut Tell<'_, V>) -> Result<()> {
+    fn settle<V: Codec>(
+        &self,
+        unsettled: &mut Unsettled<'_>,
+        pins: &Pins<K>,
+        tell: &mut Tell<'_, V>,
+    ) -> Result<()> {
         let medium = self.medium();
         if !unsettled.lines.is_empty() {
             let lines = unsettled.lines.iter();
@@ -231,7 +236,7 @@ impl<K: KeyCodec, V: Codec, M: Medium> NbTree<K, V, M> {
             leaf.pending.leave(token);
         }
         for outcome in unsettled.outcomes.drain(..) {
-            tell(self.conclude(None, Ok(outcome), pins)?);
+            tell(self.conclude::<V>(None, Ok(outcome), pins)?);
         }
         Ok(())
     }

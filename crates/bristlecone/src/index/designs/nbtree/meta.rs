@@ -6,7 +6,7 @@ use bristlecone_pm::{Medium, Persist, Word};
 
 use super::NbTree;
 use super::leaf::{EXTRA_BITS, FROZEN, Leaf, TAG_WORDS};
-use crate::index::parts::codec::{Codec, KeyCodec};
+use crate::index::parts::codec::KeyCodec;
 use crate::index::parts::fingerprint::{GROUP, probe, probe_cells};
 
 /// The fingerprint of a key: ten bits, so that one lookup in fifty compares a non-matching slot, instead of one in
@@ -67,7 +67,7 @@ fn bytes_of(bits: u64) -> u64 {
     ((own + 0x7f7f_7f7f_7f7f_7f7f) >> 7 & 0x0101_0101_0101_0101) * 0xff
 }
 
-impl<K: KeyCodec, V: Codec, M: Medium> NbTree<K, V, M> {
+impl<K: KeyCodec, M: Medium> NbTree<K, M> {
     fn bitmap_cell(&self, leaf: &Leaf) -> &Word {
         self.pool.at(self.shape.meta(leaf.block()).0)
     }

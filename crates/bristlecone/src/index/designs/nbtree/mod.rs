@@ -158,21 +158,20 @@ mod split;
 mod value;
 mod write;
 
-use std::marker::PhantomData;
 use std::sync::{Arc, Mutex};
 
 use bristlecone_pm::sync::{AtomicU32, AtomicU64, AtomicUsize};
-use bristlecone_pm::{
-    Heap, HeapSpec, Medium, Memory, PoolFile, RecordSpec, Records, Released, Result, SlotKind, TreeEntry,
-};
+use bristlecone_pm::{Heap, HeapSpec, Medium, Memory, PoolFile, Released, Result};
 use crossbeam_utils::CachePadded;
 
 use self::layout::Shape;
 use self::leaves::Leaves;
+use crate::index::Described;
 use crate::index::options::{Parameters, design_options, experimental};
-use crate::index::parts::codec::{Codec, KeyCodec};
+use crate::index::parts::codec::KeyCodec;
 use crate::index::parts::counter::Counter;
 use crate::index::parts::index_saver::IndexSaver;
+use crate::index::parts::items::{Items, Values};
 use crate::index::parts::no_room::{Epochs, Futile};
 use crate::index::parts::optimistic_lock::Version;
 use crate::index::parts::search::Level;
@@ -198,11 +197,11 @@ const LOCK_WRITES: u64 = 1;
 const LOCK_ALL: u64 = 2;
 
 /// The tree. See the module's protocol.
-pub struct NbTree<K: KeyCodec, V: Codec, M: Medium> {
+pub struct NbTree<K: KeyCodec, M: Medium> {
     pool: Arc<PoolFile<M>>,
     blocks: Heap<M>,
-    keys: Records<M>,
-    values: Records<M>,
+    keys: Items<K, M>,
+    values: Values<M>,
     epochs: Epochs,
     saver: IndexSaver<M>,
     shape: Shape,
@@ -226,10 +225,9 @@ pub struct NbTree<K: KeyCodec, V: Codec, M: Medium> {
     /// Key ranges where no leaf had a key to free.
     futile: Mutex<Futile<u64>>,
     len: Counter,
-    codecs: PhantomData<fn() -> (K, V)>,
 }
 
-impl<K: KeyCodec, V: Codec, M: Medium> NbTree<K, V, M> {
+impl<K: KeyCodec, M: Medium> NbTree<K, M> {
     /// Returns which threads lock leaves: none, except in experiments.
     #[inline(always)]
     fn locking(&self) -> u64 {
@@ -245,7 +243,7 @@ impl<K: KeyCodec, V: Codec, M: Medium> NbTree<K, V, M> {
     /// Returns a tree that has not inspected its blocks yet, with its descriptors in the given memory.
     fn unrecovered(
         pool: &Arc<PoolFile<M>>,
-        entry: &TreeEntry,
+        entry: Described<'_>,
         options: NbTreeOptions,
         memory: &Memory,
     ) -> Result<Self> {
@@ -257,10 +255,10 @@ impl<K: KeyCodec, V: Codec, M: Medium> NbTree<K, V, M> {
                 pool,
                 HeapSpec { tagged: true, ..HeapSpec::new(entry.id, layout::BLOCKS, block_bytes) },
             ),
-            keys: Records::open(pool, RecordSpec::new(entry.id, SlotKind::KEY_RECORD))?,
-            values: Records::open(pool, RecordSpec::new(entry.id, SlotKind::VALUE_RECORD))?,
+            keys: Items::keys(pool, entry.id)?,
+            values: Values::open(pool, entry.id, entry.values)?,
             epochs: Epochs::default(),
-            saver: IndexSaver::new(pool, entry),
+            saver: IndexSaver::new(pool, &entry),
             shape,
             locking: options.locking,
             single_layer: options.layers == 1,
@@ -274,7 +272,6 @@ impl<K: KeyCodec, V: Codec, M: Medium> NbTree<K, V, M> {
             leaving: CachePadded::default(),
             futile: Mutex::default(),
             len: Counter::new(memory),
-            codecs: PhantomData,
         })
     }
 

@@ -27,12 +27,12 @@ pub(super) enum LockState {
     Stale,
 }
 
-impl<K: KeyCodec, V: Codec, M: Medium> Read<K, V> for NbTree<K, V, M> {
+impl<K: KeyCodec, V: Codec, M: Medium> Read<K, V> for NbTree<K, M> {
     fn get(&self, key: K::Ref<'_>, show: &mut dyn FnMut(V::Ref<'_>)) -> Result<bool> {
         let guards = (K::pin(), V::pin());
         let tag = Tag::of::<K>(key);
         if self.locking() == super::LOCK_ALL {
-            return self.get_slow(key, tag, show);
+            return self.get_slow::<V>(key, tag, show);
         }
         let mut round = 0;
         loop {
@@ -40,33 +40,33 @@ impl<K: KeyCodec, V: Codec, M: Medium> Read<K, V> for NbTree<K, V, M> {
             let (id, version) = self.inner.find(key, &guards.0, |leaf| self.version_ahead(leaf, tag));
             let leaf = self.leaves.get(id);
             match self.glance(leaf, version, key, tag, &guards.0) {
-                LockState::Found { key: held, value } => match self.at_a_glance(value) {
+                LockState::Found { key: held, value } => match self.at_a_glance::<V>(value) {
                     Some(None) if K::INLINE => return Ok(false),
                     Some(None) => {
                         let similar = self.similar(leaf, held);
                         if leaf.incarnation.validate(version) {
-                            return self.absent(key, &similar, &guards.0, show);
+                            return self.absent::<V>(key, &similar, &guards.0, show);
                         }
                     }
                     Some(Some(value)) => {
-                        K::verify_held(&self.keys, held, &guards.0)?;
-                        show(V::read_verified(&self.values, value, &guards.1)?);
+                        self.keys.verify_held(held, &guards.0)?;
+                        show(self.values.of::<V>().read_verified(value, &guards.1)?);
                         return Ok(true);
                     }
-                    None => return self.get_slow(key, tag, show),
+                    None => return self.get_slow::<V>(key, tag, show),
                 },
-                LockState::Unclear => return self.get_slow(key, tag, show),
+                LockState::Unclear => return self.get_slow::<V>(key, tag, show),
                 LockState::Stale => {}
             }
         }
     }
 
     fn get_many(&self, keys: &[K::Ref<'_>], show: &mut dyn FnMut(usize, V::Ref<'_>)) -> Result<()> {
-        self.look_many(keys, show)
+        self.look_many::<V>(keys, show)
     }
 }
 
-impl<K: KeyCodec, V: Codec, M: Medium> NbTree<K, V, M> {
+impl<K: KeyCodec, M: Medium> NbTree<K, M> {
     /// Returns the words of the keys in these slots.
     #[inline]
     fn similar(&self, leaf: &Leaf, slots: u64) -> SmallVec<[u64; 4]> {
@@ -75,21 +75,21 @@ impl<K: KeyCodec, V: Codec, M: Medium> NbTree<K, V, M> {
 
     /// Reports a key as absent if none of the keys with its fingerprint is damaged.
     #[inline]
-    fn absent(
+    fn absent<V: Codec>(
         &self,
         key: K::Ref<'_>,
         similar: &[u64],
         guard: &K::Guard,
         show: &mut dyn FnMut(V::Ref<'_>),
     ) -> Result<bool> {
-        similar.iter().try_for_each(|word| K::verify_held(&self.keys, *word, guard))?;
-        if K::has_damage(&self.keys) { get_in_leaf(self, key, show) } else { Ok(false) }
+        similar.iter().try_for_each(|word| self.keys.verify_held(*word, guard))?;
+        if self.keys.has_damage() { get_in_leaf::<K, V>(self, key, show) } else { Ok(false) }
     }
 
     /// Returns the word of the value that a value word represents, if there is one. Returns `None` if this needs a
     /// pinned thread.
     #[inline(always)]
-    pub(super) fn at_a_glance(&self, word: u64) -> Option<Option<u64>> {
+    pub(super) fn at_a_glance<V: Codec>(&self, word: u64) -> Option<Option<u64>> {
         match Stored::decode(word) {
             Stored::Empty => Some(None),
             Stored::Plain(value) if V::INLINE => Some(Some(value)),
@@ -135,8 +135,13 @@ impl<K: KeyCodec, V: Codec, M: Medium> NbTree<K, V, M> {
     /// Looks up a key while pinned: nothing is reclaimed, forwarding leaves are followed, sealed and boxed values are
     /// resolved, and pending flushes are helped.
     #[cold]
-    fn get_slow(&self, key: K::Ref<'_>, tag: Tag, show: &mut dyn FnMut(V::Ref<'_>)) -> Result<bool> {
-        let pins = Pins::<K, V>::new();
+    fn get_slow<V: Codec>(
+        &self,
+        key: K::Ref<'_>,
+        tag: Tag,
+        show: &mut dyn FnMut(V::Ref<'_>),
+    ) -> Result<bool> {
+        let pins = Pins::<K>::new();
         let is_followed = self.pool.is_followed();
         let mut round = 0;
         loop {
@@ -167,10 +172,10 @@ impl<K: KeyCodec, V: Codec, M: Medium> NbTree<K, V, M> {
             }
             // While pinned, the value remains valid; and `show` may write to this leaf.
             drop(lock);
-            let Some(value) = word.map(|word| self.verified(word, &pins)).transpose()?.flatten() else {
-                return self.absent(key, &similar, &pins.key, show);
+            let Some(value) = word.map(|word| self.verified::<V>(word, &pins)).transpose()?.flatten() else {
+                return self.absent::<V>(key, &similar, &pins.key, show);
             };
-            held.map_or(Ok(()), |word| K::verify_held(&self.keys, word, &pins.key))?;
+            held.map_or(Ok(()), |word| self.keys.verify_held(word, &pins.key))?;
             show(value);
             return Ok(true);
         }
@@ -202,10 +207,10 @@ impl<K: KeyCodec, V: Codec, M: Medium> NbTree<K, V, M> {
     }
 
     /// Calls `show` with the value that an unsealed word represents.
-    pub(super) fn with_value<R>(
+    pub(super) fn with_value<V: Codec, R>(
         &self,
         word: u64,
-        pins: &Pins<K, V>,
+        pins: &Pins<K>,
         show: impl FnOnce(V::Ref<'_>) -> R,
     ) -> Option<R> {
         let word = match Stored::decode(word) {
@@ -215,26 +220,26 @@ impl<K: KeyCodec, V: Codec, M: Medium> NbTree<K, V, M> {
             Stored::Record(record) if V::INLINE => self.boxed(record, true).unwrap_or_default(),
             Stored::Record(record) => record,
         };
-        Some(show(V::read(&self.values, word, &pins.value)))
+        Some(show(self.values.of::<V>().read(word, V::guard(&pins.epoch))))
     }
 
     /// Returns the value that an unsealed word represents, verified.
-    fn verified<'a>(&'a self, word: u64, pins: &'a Pins<K, V>) -> Result<Option<V::Ref<'a>>> {
+    fn verified<'a, V: Codec>(&'a self, word: u64, pins: &'a Pins<K>) -> Result<Option<V::Ref<'a>>> {
         let word = match Stored::decode(word) {
             Stored::Empty | Stored::Sealed(_) => return Ok(None),
             Stored::Plain(value) => value,
             Stored::Record(record) if V::INLINE => self.boxed(record, false)?,
             Stored::Record(record) => record,
         };
-        V::read_verified(&self.values, word, &pins.value).map(Some)
+        self.values.of::<V>().read_verified(word, V::guard(&pins.epoch)).map(Some)
     }
 
     /// Returns a word value that is stored in a record, after verifying the record unless the caller is `lenient`.
     pub(super) fn boxed(&self, record: u64, lenient: bool) -> Result<u64> {
         let guard = bristlecone_pm::sync::epoch::pin();
         let bytes = match lenient {
-            true => self.values.read(record, &guard),
-            false => self.values.read_verified(record, &guard)?,
+            true => self.values.records.read(record, &guard),
+            false => self.values.records.read_verified(record, &guard)?,
         };
         Ok(bytes.try_into().map_or(0, u64::from_le_bytes))
     }

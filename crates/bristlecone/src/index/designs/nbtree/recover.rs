@@ -8,19 +8,20 @@ use bristlecone_pm::sync::Ordering::Relaxed;
 use bristlecone_pm::sync::epoch;
 use bristlecone_pm::{
     ChunkRange, Durable, Error, Flushed, LINE_BYTES, Manifest, ManifestReader, Medium, Memory, Persist,
-    PoolFile, RecordSpec, Records, Result, SlotKind, TreeEntry, Word,
+    PoolFile, Result, Word,
 };
 
 use super::layout::{EMPTY, Header, SLOTS_MAX, STAMP_END, State, Stored};
 use super::leaf::TAG_WORDS;
 use super::meta::{Tag, Tags};
 use super::{NbTree, NbTreeOptions};
-use crate::index::parts::codec::{Codec, KeyCodec};
+use crate::index::parts::codec::KeyCodec;
 use crate::index::parts::counter::Counter;
+use crate::index::parts::items::{Items, Values};
 use crate::index::parts::recovery::{KeyEnds, Survivor, each, index_over};
 use crate::index::parts::slot::{Slot, bits};
 use crate::index::parts::volatile_index::VolatileIndex;
-use crate::index::{Open, SalvageSink};
+use crate::index::{Described, Open, Salvage, SalvageSink};
 
 /// The set of fingerprint bytes seen so far, which distinguishes most keys of a leaf.
 #[derive(Default)]
@@ -54,12 +55,12 @@ impl<K: KeyCodec> Default for Found<K> {
     }
 }
 
-impl<K: KeyCodec, V: Codec, M: Medium> Open<K, V, M> for NbTree<K, V, M> {
+impl<K: KeyCodec, M: Medium> Open<K, M> for NbTree<K, M> {
     type Options = NbTreeOptions;
 
     fn open(
         pool: &Arc<PoolFile<M>>,
-        entry: &TreeEntry,
+        entry: Described<'_>,
         options: NbTreeOptions,
         threads: usize,
     ) -> Result<Self> {
@@ -81,7 +82,7 @@ impl<K: KeyCodec, V: Codec, M: Medium> Open<K, V, M> for NbTree<K, V, M> {
 
     fn resume(
         pool: &Arc<PoolFile<M>>,
-        entry: &TreeEntry,
+        entry: Described<'_>,
         options: NbTreeOptions,
         manifest: &mut ManifestReader<'_>,
     ) -> Option<Self> {
@@ -92,8 +93,8 @@ impl<K: KeyCodec, V: Codec, M: Medium> Open<K, V, M> for NbTree<K, V, M> {
             tree.leaving.store(manifest.read_u32()?, Relaxed);
         }
         tree.blocks.resume(manifest)?;
-        tree.keys = Records::resume(pool, RecordSpec::new(entry.id, SlotKind::KEY_RECORD), manifest)?;
-        tree.values = Records::resume(pool, RecordSpec::new(entry.id, SlotKind::VALUE_RECORD), manifest)?;
+        tree.keys = Items::resume_keys(pool, entry.id, manifest)?;
+        tree.values = Values::resume(pool, entry.id, entry.values, manifest)?;
         tree.inner = VolatileIndex::resume(options.inner_bytes as usize, manifest)?;
         tree.leaves.resume(manifest)?;
         tree.saver.opened();
@@ -103,24 +104,26 @@ impl<K: KeyCodec, V: Codec, M: Medium> Open<K, V, M> for NbTree<K, V, M> {
     fn share(&self, manifest: &mut Manifest) -> Option<()> {
         self.save(manifest)
     }
+}
 
+impl<K: KeyCodec, M: Medium> Salvage<K, M> for NbTree<K, M> {
     fn salvage(
         pool: &Arc<PoolFile<M>>,
-        entry: &TreeEntry,
+        entry: Described<'_>,
         options: NbTreeOptions,
-        sink: &mut SalvageSink<'_, K, V>,
+        sink: &mut SalvageSink<'_, K>,
     ) -> Result<()> {
         Self::unrecovered(pool, entry, options, &pool.memory())?.save_items(sink)
     }
 }
 
-impl<K: KeyCodec, V: Codec, M: Medium> Drop for NbTree<K, V, M> {
+impl<K: KeyCodec, M: Medium> Drop for NbTree<K, M> {
     fn drop(&mut self) {
         self.saver.leave(|manifest| self.save(manifest));
     }
 }
 
-impl<K: KeyCodec, V: Codec, M: Medium> NbTree<K, V, M> {
+impl<K: KeyCodec, M: Medium> NbTree<K, M> {
     /// Records the state for the next open, or for followers. Returns `None` while a reader may access a
     /// replaced leaf.
     fn save(&self, manifest: &mut Manifest) -> Option<()> {
@@ -208,14 +211,14 @@ impl<K: KeyCodec, V: Codec, M: Medium> NbTree<K, V, M> {
     /// Prefetches the records of a block's items.
     fn prefetch_records_of(&self, block: u64) {
         let is_live = || matches!(self.header_of(block), Ok((State::Live { .. }, _)));
-        if K::INLINE && V::INLINE || !is_live() {
+        if K::INLINE && self.values.are_words() || !is_live() {
             return;
         }
         for at in 0..self.shape.slots {
             let slot: &Slot = self.pool.at(self.shape.slot(block, at));
             let value = slot.value.load(self.medium());
             if value != EMPTY {
-                K::prefetch(&self.keys, slot.key.load(self.medium()));
+                self.keys.prefetch(slot.key.load(self.medium()));
                 self.prefetch_value_of(value);
             }
         }
@@ -302,7 +305,7 @@ impl<K: KeyCodec, V: Codec, M: Medium> NbTree<K, V, M> {
                     continue;
                 }
             }
-            let fresh = K::mark_live(&self.keys, word)?;
+            let fresh = self.keys.mark_live(word)?;
             if !fresh {
                 return Err(Error::corrupted(
                     "a key record referenced by two slots",
@@ -310,14 +313,14 @@ impl<K: KeyCodec, V: Codec, M: Medium> NbTree<K, V, M> {
                 ));
             }
             // Remembered if damaged: the fingerprint is not that of the original key.
-            let _ = K::verify_held(&self.keys, word, &guard);
-            let key = K::read(&self.keys, word, &guard);
+            let _ = self.keys.verify_held(word, &guard);
+            let key = self.keys.read(word, &guard);
             let tag = Tag::of::<K>(key);
             if met.insert(tag)
                 && let Some(first) = self.holder(block, bitmap, key, &guard)
             {
                 // Both were durable before their slots: an invalid one is a damaged other key.
-                K::verify(&self.keys, first).and(K::verify(&self.keys, word))?;
+                self.keys.verify(first).and(self.keys.verify(word))?;
                 found.sealed.push((self.shape.cell(block, at), EMPTY));
                 found.duplicates.push(word);
                 continue;
@@ -355,11 +358,11 @@ impl<K: KeyCodec, V: Codec, M: Medium> NbTree<K, V, M> {
     /// that it is not a value of this tree.
     fn mark_value(&self, value: u64) -> std::result::Result<(), Option<Error>> {
         match Stored::decode(value) {
-            Stored::Plain(_) if V::INLINE => Ok(()),
+            Stored::Plain(_) if self.values.are_words() => Ok(()),
             Stored::Record(record) => {
-                let fresh = self.values.mark_live(record).map_err(Some)?;
-                let whole =
-                    !V::INLINE || self.values.read(record, &bristlecone_pm::sync::epoch::pin()).len() == 8;
+                let fresh = self.values.records.mark_live(record).map_err(Some)?;
+                let whole = !self.values.are_words()
+                    || self.values.records.read(record, &bristlecone_pm::sync::epoch::pin()).len() == 8;
                 if fresh && whole { Ok(()) } else { Err(None) }
             }
             Stored::Plain(_) | Stored::Sealed(_) | Stored::Empty => Err(None),
@@ -369,7 +372,7 @@ impl<K: KeyCodec, V: Codec, M: Medium> NbTree<K, V, M> {
     /// Returns the word of a key as stored in one of the slots `taken` of a block.
     fn holder(&self, block: u64, taken: u64, key: K::Ref<'_>, guard: &K::Guard) -> Option<u64> {
         let word_at = |at| self.pool.at::<Slot>(self.shape.slot(block, at)).key.load(self.medium());
-        bits(taken).map(word_at).find(|word| K::read(&self.keys, *word, guard) == K::shorten(key))
+        bits(taken).map(word_at).find(|word| self.keys.read(*word, guard) == K::shorten(key))
     }
 
     /// Recover 1 and 2, in any order: the contents of a copy's cells remain until its block is reused, and
@@ -392,7 +395,7 @@ impl<K: KeyCodec, V: Codec, M: Medium> NbTree<K, V, M> {
             let Durable { .. } = medium.fence(flushed, "nbtree recover.3");
         }
         for &key in &found.duplicates {
-            K::free(&self.keys, key);
+            self.keys.free(key);
         }
     }
 

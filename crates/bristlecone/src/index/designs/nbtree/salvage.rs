@@ -15,7 +15,8 @@ use super::NbTree;
 use super::layout::{State, Stored};
 use super::lookup::Pins;
 use crate::index::SalvageSink;
-use crate::index::parts::codec::{Codec, KeyCodec};
+use crate::index::parts::codec::KeyCodec;
+use crate::index::parts::encoded;
 use crate::index::parts::slot::Slot;
 
 /// Classification of a block by its header.
@@ -56,9 +57,9 @@ struct Item {
     value: u64,
 }
 
-impl<K: KeyCodec, V: Codec, M: bristlecone_pm::Medium> NbTree<K, V, M> {
+impl<K: KeyCodec, M: bristlecone_pm::Medium> NbTree<K, M> {
     /// Passes every plausible item to the sink. The tree was not recovered.
-    pub(super) fn save_items(&self, sink: &mut SalvageSink<'_, K, V>) -> Result<()> {
+    pub(super) fn save_items(&self, sink: &mut SalvageSink<'_, K>) -> Result<()> {
         let ranges = self.blocks.chunks();
         let (mut leaves, mut in_doubt) = (Vec::new(), Vec::new());
         for range in &ranges {
@@ -83,7 +84,7 @@ impl<K: KeyCodec, V: Codec, M: bristlecone_pm::Medium> NbTree<K, V, M> {
         Ok(())
     }
 
-    fn standing(&self, block: u64, ranges: &[ChunkRange], sink: &mut SalvageSink<'_, K, V>) -> Standing {
+    fn standing(&self, block: u64, ranges: &[ChunkRange], sink: &mut SalvageSink<'_, K>) -> Standing {
         let (state, birth) = match self.header_of(block) {
             Ok(header) => header,
             Err(error) => {
@@ -117,15 +118,17 @@ impl<K: KeyCodec, V: Codec, M: bristlecone_pm::Medium> NbTree<K, V, M> {
         match Stored::decode(value) {
             Stored::Empty => return Ok(None),
             Stored::Record(record) => {
-                self.values.verify(record)?;
-                if V::INLINE && self.values.read(record, &bristlecone_pm::sync::epoch::pin()).len() != 8 {
+                self.values.records.verify(record)?;
+                if self.values.are_words()
+                    && self.values.records.read(record, &bristlecone_pm::sync::epoch::pin()).len() != 8
+                {
                     return Err(broken("an invalid value word"));
                 }
             }
-            Stored::Plain(_) if V::INLINE => {}
+            Stored::Plain(_) if self.values.are_words() => {}
             Stored::Plain(_) | Stored::Sealed(_) => return Err(broken("an invalid value word")),
         }
-        K::verify(&self.keys, key)?;
+        self.keys.verify(key)?;
         Ok(Some(Item { key, value }))
     }
 
@@ -134,13 +137,24 @@ impl<K: KeyCodec, V: Codec, M: bristlecone_pm::Medium> NbTree<K, V, M> {
         [slot.key.load(self.medium()), slot.value.load(self.medium())]
     }
 
+    /// Returns the value that an unsealed word represents, unverified.
+    fn value_of<'a>(&'a self, word: u64, pins: &'a Pins<K>) -> Option<encoded::Item<'a>> {
+        match Stored::decode(word) {
+            Stored::Empty | Stored::Sealed(_) => None,
+            Stored::Record(record) if self.values.are_words() => {
+                Some(encoded::Item::Word(self.boxed(record, true).unwrap_or_default()))
+            }
+            Stored::Plain(word) | Stored::Record(word) => Some(self.values.read(word, &pins.epoch)),
+        }
+    }
+
     /// Reads a whole block; returns `None` if it has no readable item.
     fn piece(
         &self,
         block: u64,
         ranges: &[ChunkRange],
         is_leaf: bool,
-        sink: &mut SalvageSink<'_, K, V>,
+        sink: &mut SalvageSink<'_, K>,
     ) -> Option<Piece<K>> {
         let guard = K::pin();
         let (mut keys, mut violations) = (Vec::new(), Vec::new());
@@ -149,7 +163,7 @@ impl<K: KeyCodec, V: Codec, M: bristlecone_pm::Medium> NbTree<K, V, M> {
             match self.item(block, at, ranges) {
                 Ok(None) => {}
                 Ok(Some(item)) => {
-                    let key = K::read(&self.keys, item.key, &guard);
+                    let key = self.keys.read(item.key, &guard);
                     at_home += usize::from(self.shape.home(K::hash(key)) == self.shape.line(at));
                     keys.push(key);
                 }
@@ -182,7 +196,7 @@ impl<K: KeyCodec, V: Codec, M: bristlecone_pm::Medium> NbTree<K, V, M> {
         leaves: &[Piece<K>],
         at: usize,
         ranges: &[ChunkRange],
-        sink: &mut SalvageSink<'_, K, V>,
+        sink: &mut SalvageSink<'_, K>,
     ) -> Result<Option<(K::Owned, K::Owned)>> {
         let Piece { block, median, violations, .. } = &leaves[at];
         let left = leaves[..at].iter().rev().map(|other| &other.median).find(|other| *other != median);
@@ -193,13 +207,13 @@ impl<K: KeyCodec, V: Codec, M: bristlecone_pm::Medium> NbTree<K, V, M> {
             sink.lost += 1;
             sink.find_in((limit(left), limit(right)), format!("block {block:#x}"), violation.to_string());
         }
-        let pins = Pins::<K, V>::new();
+        let pins = Pins::<K>::new();
         let mut range: Option<(K::Ref<'_>, K::Ref<'_>)> = None;
         for item in self.items_in(*block, ranges).flatten() {
-            let key = K::read(&self.keys, item.key, &pins.key);
+            let key = self.keys.read(item.key, &pins.key);
             if self.is_between(key, left, right) {
                 range = Some(range.map_or((key, key), |(low, high)| (low.min(key), high.max(key))));
-                self.with_value(item.value, &pins, |value| sink.keep(key, value)).transpose()?;
+                self.value_of(item.value, &pins).map(|value| sink.keep(key, value)).transpose()?;
             } else {
                 sink.lost += 1;
                 sink.find(format!("block {block:#x}"), "a key that does not belong there");
@@ -219,9 +233,9 @@ impl<K: KeyCodec, V: Codec, M: bristlecone_pm::Medium> NbTree<K, V, M> {
         piece: &Piece<K>,
         leaves: &[Piece<K>],
         ranges: &[ChunkRange],
-        sink: &mut SalvageSink<'_, K, V>,
+        sink: &mut SalvageSink<'_, K>,
     ) -> Result<()> {
-        let pins = Pins::<K, V>::new();
+        let pins = Pins::<K>::new();
         let right_of = |key: K::Ref<'_>| {
             leaves.partition_point(|leaf| K::shorten(K::borrow(&leaf.median)) <= K::shorten(key))
         };
@@ -229,7 +243,7 @@ impl<K: KeyCodec, V: Codec, M: bristlecone_pm::Medium> NbTree<K, V, M> {
         let medians = [right.checked_sub(1), Some(right)].map(|at| Some(&leaves.get(at?)?.median));
         let mut taken = 0_u64;
         for item in self.items_in(piece.block, ranges).flatten() {
-            let key = K::read(&self.keys, item.key, &pins.key);
+            let key = self.keys.read(item.key, &pins.key);
             let at = right_of(key);
             let beside = [at.checked_sub(1), Some(at)].map(|at| leaves.get(at?)?.range.as_ref());
             let covered = beside.into_iter().flatten().any(|(low, high)| {
@@ -238,7 +252,7 @@ impl<K: KeyCodec, V: Codec, M: bristlecone_pm::Medium> NbTree<K, V, M> {
             });
             if !covered && self.is_between(key, medians[0], medians[1]) {
                 taken += 1;
-                self.with_value(item.value, &pins, |value| sink.keep(key, value)).transpose()?;
+                self.value_of(item.value, &pins).map(|value| sink.keep(key, value)).transpose()?;
             }
         }
         if taken > 0 {

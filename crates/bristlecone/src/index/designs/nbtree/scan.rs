@@ -17,7 +17,7 @@ use crate::index::scan::{Bounds, Leafwise, Outside, precedes, shorten, succeeds,
 use crate::index::visit::{Visiting, visit_leaf};
 use crate::index::{Batch, Scan, Visit};
 
-impl<K: KeyCodec, V: Codec, M: Medium> Scan<K, V> for NbTree<K, V, M> {
+impl<K: KeyCodec, V: Codec, M: Medium> Scan<K, V> for NbTree<K, M> {
     fn scan_forward(&self, bounds: (Bound<K::Ref<'_>>, Bound<K::Ref<'_>>), into: &mut Batch<K, V>) -> bool {
         let _pinned = bristlecone_pm::sync::epoch::pin();
         Leafwise::ascend(self, bounds, into)
@@ -36,7 +36,7 @@ impl<K: KeyCodec, V: Codec, M: Medium> Scan<K, V> for NbTree<K, V, M> {
         let mut at = Visiting::default();
         let mut next = || {
             let _pinned = bristlecone_pm::sync::epoch::pin();
-            visit_leaf(self, bounds, &mut at, visit)
+            visit_leaf::<K, V, _>(self, bounds, &mut at, visit)
         };
         while next()?.is_continue() {}
         Ok(())
@@ -44,7 +44,7 @@ impl<K: KeyCodec, V: Codec, M: Medium> Scan<K, V> for NbTree<K, V, M> {
 }
 
 /// A scanning thread is pinned: leaves remain valid while it reads them.
-impl<K: KeyCodec, V: Codec, M: Medium> Leafwise<K, V> for NbTree<K, V, M> {
+impl<K: KeyCodec, M: Medium> Leafwise<K> for NbTree<K, M> {
     #[inline(always)]
     fn inner(&self) -> &VolatileIndex<K> {
         &self.inner
@@ -98,7 +98,7 @@ impl<K: KeyCodec, V: Codec, M: Medium> Leafwise<K, V> for NbTree<K, V, M> {
 
     #[inline(always)]
     fn prefetch_key(&self, word: u64) {
-        K::prefetch(&self.keys, word);
+        self.keys.prefetch(word);
     }
 
     #[inline(always)]
@@ -108,11 +108,11 @@ impl<K: KeyCodec, V: Codec, M: Medium> Leafwise<K, V> for NbTree<K, V, M> {
 
     #[inline(always)]
     fn key_at<'a>(&'a self, word: u64, guard: &'a K::Guard) -> K::Ref<'a> {
-        K::read(&self.keys, word, guard)
+        self.keys.read(word, guard)
     }
 
     #[inline(always)]
-    fn value_at<'a>(
+    fn value_at<'a, V: Codec>(
         &'a self,
         word: u64,
         guard: &'a V::Guard,
@@ -129,11 +129,11 @@ impl<K: KeyCodec, V: Codec, M: Medium> Leafwise<K, V> for NbTree<K, V, M> {
 
     #[inline(always)]
     fn verify_key(&self, word: u64, guard: &K::Guard) -> Result<()> {
-        K::verify_held(&self.keys, word, guard)
+        self.keys.verify_held(word, guard)
     }
 
     /// Collects items of a leaf or of its successors.
-    fn collect<const DESCENDING: bool>(
+    fn collect<const DESCENDING: bool, V: Codec>(
         &self,
         leaf: u32,
         version: Version,
@@ -144,12 +144,12 @@ impl<K: KeyCodec, V: Codec, M: Medium> Leafwise<K, V> for NbTree<K, V, M> {
         self.prefetch_items(leaf);
         into.entries.clear();
         let mut outside = Outside::default();
-        self.gather::<DESCENDING>(leaf, version, bounds, into, &mut outside, &guards);
+        self.gather::<DESCENDING, V>(leaf, version, bounds, into, &mut outside, &guards);
         Some(outside)
     }
 }
 
-impl<K: KeyCodec, V: Codec, M: Medium> NbTree<K, V, M> {
+impl<K: KeyCodec, M: Medium> NbTree<K, M> {
     /// Returns a word value that is stored in a record; notes a damaged one unless the caller is `lenient`.
     #[inline(never)]
     fn boxed_or_noted(&self, record: u64, lenient: bool, damage: &mut Option<Error>) -> u64 {
@@ -159,7 +159,7 @@ impl<K: KeyCodec, V: Codec, M: Medium> NbTree<K, V, M> {
         })
     }
 
-    fn gather<const DESCENDING: bool>(
+    fn gather<const DESCENDING: bool, V: Codec>(
         &self,
         id: u32,
         version: Version,
@@ -170,7 +170,7 @@ impl<K: KeyCodec, V: Codec, M: Medium> NbTree<K, V, M> {
     ) {
         let mut words = Words::default();
         if self.snapshot(id, version, &mut words).is_some() {
-            let own = self.append::<DESCENDING>(&words, bounds, into, guards);
+            let own = self.append::<DESCENDING, V>(&words, bounds, into, guards);
             outside.below |= own.below;
             outside.above |= own.above;
             return;
@@ -181,7 +181,7 @@ impl<K: KeyCodec, V: Codec, M: Medium> NbTree<K, V, M> {
         }
         let left = succession.left();
         let Some(right) = succession.right() else {
-            return self.gather::<DESCENDING>(left, version, bounds, into, outside, guards);
+            return self.gather::<DESCENDING, V>(left, version, bounds, into, outside, guards);
         };
         // Either successor may get keys that belonged to the other one: each contributes only its
         // own range.
@@ -195,7 +195,7 @@ impl<K: KeyCodec, V: Codec, M: Medium> NbTree<K, V, M> {
         }
         let mut seen = [Outside::default(); 2];
         for ((successor, bounds), seen) in halves.into_iter().zip(&mut seen) {
-            self.gather::<DESCENDING>(successor, version, bounds, into, seen, guards);
+            self.gather::<DESCENDING, V>(successor, version, bounds, into, seen, guards);
         }
         let (lower, upper) = if DESCENDING { (seen[1], seen[0]) } else { (seen[0], seen[1]) };
         outside.below |= lower.below || precedes::<K>(middle, from) && upper.below;

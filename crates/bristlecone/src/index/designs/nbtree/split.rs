@@ -12,18 +12,18 @@ use super::leaf::{Leaf, Succession};
 use super::lookup::Pins;
 use super::meta::Tag;
 use crate::index::parts::arena::Room;
-use crate::index::parts::codec::{Codec, KeyCodec};
+use crate::index::parts::codec::KeyCodec;
 use crate::index::parts::slot::bits;
 
 /// Number of times that a thread copies the value of a slot before it asks the threads that change it to replace the
 /// leaf as well. From then on each of them changes it at most once more.
 const STILL_ROUNDS: u32 = 4;
 
-impl<K: KeyCodec, V: Codec, M: Medium> NbTree<K, V, M> {
+impl<K: KeyCodec, M: Medium> NbTree<K, M> {
     /// Replaces a leaf. After `Ok` some thread has replaced or freed it, durably. `key` is the key that the caller
     /// needs: if it is above all keys of a full leaf, the new right leaf begins empty.
     #[cold]
-    pub(super) fn replace(&self, id: u32, key: K::Ref<'_>, pins: &Pins<K, V>) -> Result<()> {
+    pub(super) fn replace(&self, id: u32, key: K::Ref<'_>, pins: &Pins<K>) -> Result<()> {
         let leaf = self.leaves.get(id);
         self.prefetch_block(leaf.block());
         if !leaf.succession().is_decided() {
@@ -64,7 +64,7 @@ impl<K: KeyCodec, V: Codec, M: Medium> NbTree<K, V, M> {
     }
 
     /// Sync: ensures that no value of the old leaf changes any more, and that the copy has all of them, durably.
-    fn sync(&self, leaf: &Leaf, seen: u64, copy: &mut LeafCopy<K::Ref<'_>>, pins: &Pins<K, V>) {
+    fn sync(&self, leaf: &Leaf, seen: u64, copy: &mut LeafCopy<K::Ref<'_>>, pins: &Pins<K>) {
         let flushed = std::mem::replace(&mut copy.flushed, Flushed::none());
         let durable = self.medium().fence(flushed, "nbtree copy.2");
         if self.visible_is_durable {
@@ -104,7 +104,7 @@ impl<K: KeyCodec, V: Codec, M: Medium> NbTree<K, V, M> {
         seen: u64,
         copy: &mut LeafCopy<K::Ref<'_>>,
         mut durable: Durable,
-        pins: &Pins<K, V>,
+        pins: &Pins<K>,
     ) {
         let medium = self.medium();
         let mut late = false;
@@ -171,12 +171,12 @@ impl<K: KeyCodec, V: Codec, M: Medium> NbTree<K, V, M> {
         slot: usize,
         value: u64,
         copy: &mut LeafCopy<K::Ref<'_>>,
-        pins: &Pins<K, V>,
+        pins: &Pins<K>,
     ) {
         let medium = self.medium();
         let (right, at) = copy.place(slot).unwrap_or_else(|| {
             let word = self.slot(leaf, slot).key.load(medium);
-            let key = K::read(&self.keys, word, &pins.key);
+            let key = self.keys.read(word, &pins.key);
             let right = copy.separator.is_some_and(|separator| K::shorten(separator) <= K::shorten(key));
             let right = usize::from(right);
             // The old leaf has as many slots as each of the halves, so there is space.

@@ -25,20 +25,22 @@ impl<'a, V: Codec> NewValue<'a, V> {
     }
 }
 
-impl<K: KeyCodec, V: Codec, M: Medium> NbTree<K, V, M> {
+impl<K: KeyCodec, M: Medium> NbTree<K, M> {
     /// Insert 1, update 1: returns the word of a new value. Its out-of-line record is durable.
-    pub(super) fn word_of(&self, new: &mut NewValue<'_, V>) -> Result<u64> {
+    pub(super) fn word_of<V: Codec>(&self, new: &mut NewValue<'_, V>) -> Result<u64> {
         if let Some(word) = new.word {
             return Ok(word);
         }
-        let (mut word, mut flushed) = V::write(&self.values, new.value, "nbtree update.1")?;
+        let (mut word, mut flushed) = self.values.of::<V>().write(new.value, "nbtree update.1")?;
         if V::INLINE {
             match Stored::plain(word) {
                 Some(plain) => {
                     new.word = Some(plain);
                     return Ok(plain);
                 }
-                None => (word, flushed) = self.values.write(&word.to_le_bytes(), "nbtree update.1 box")?,
+                None => {
+                    (word, flushed) = self.values.records.write(&word.to_le_bytes(), "nbtree update.1 box")?
+                }
             }
         }
         let Durable { .. } = self.medium().fence(flushed, "nbtree update.1 fence");
@@ -47,18 +49,18 @@ impl<K: KeyCodec, V: Codec, M: Medium> NbTree<K, V, M> {
     }
 
     /// Returns whether a value word represents `value`.
-    pub(super) fn is_value(&self, word: u64, value: V::Ref<'_>, pins: &Pins<K, V>) -> bool {
-        self.with_value(word, pins, |found| V::shorten(found) == V::shorten(value)).unwrap_or(false)
+    pub(super) fn is_value<V: Codec>(&self, word: u64, value: V::Ref<'_>, pins: &Pins<K>) -> bool {
+        self.with_value::<V, _>(word, pins, |found| V::shorten(found) == V::shorten(value)).unwrap_or(false)
     }
 
     /// Returns the previous value, and releases the record that nothing refers to: that of the old value, or that of
     /// the `new` one if nothing was changed.
     #[inline(always)]
-    pub(super) fn conclude(
+    pub(super) fn conclude<V: Codec>(
         &self,
         new: Option<u64>,
         outcome: Result<Outcome>,
-        pins: &Pins<K, V>,
+        pins: &Pins<K>,
     ) -> Result<Option<V::Owned>> {
         if let Ok(Outcome { old, changed }) = outcome
             && V::INLINE
@@ -68,29 +70,29 @@ impl<K: KeyCodec, V: Codec, M: Medium> NbTree<K, V, M> {
             match Stored::decode(old) {
                 Stored::Empty => return self.pool.health().map(|()| None),
                 Stored::Plain(old) => {
-                    let old = V::owned(V::read(&self.values, old, &pins.value));
+                    let old = V::owned(self.values.of::<V>().read(old, V::guard(&pins.epoch)));
                     return self.pool.health().map(|()| Some(old));
                 }
                 Stored::Record(_) | Stored::Sealed(_) => {}
             }
         }
-        self.conclude_out_of_line(new, outcome, pins)
+        self.conclude_out_of_line::<V>(new, outcome, pins)
     }
 
-    fn conclude_out_of_line(
+    fn conclude_out_of_line<V: Codec>(
         &self,
         new: Option<u64>,
         outcome: Result<Outcome>,
-        pins: &Pins<K, V>,
+        pins: &Pins<K>,
     ) -> Result<Option<V::Owned>> {
         let unused = new.filter(|_| !matches!(outcome, Ok(Outcome { changed: true, .. })));
         if let Some(Stored::Record(record)) = unused.map(Stored::decode) {
-            self.values.free(record);
+            self.values.records.free(record);
         }
         let Outcome { old, changed } = outcome?;
-        let value = self.with_value(old, pins, V::owned);
+        let value = self.with_value::<V, _>(old, pins, V::owned);
         if let (true, Stored::Record(record)) = (changed, Stored::decode(old)) {
-            self.values.retire(record, &pins.epoch);
+            self.values.records.retire(record, &pins.epoch);
         }
         self.pool.health()?;
         Ok(value)

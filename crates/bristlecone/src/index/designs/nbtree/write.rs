@@ -40,79 +40,79 @@ pub(super) struct Done {
     pub emptied: Option<u32>,
 }
 
-impl<K: KeyCodec, V: Codec, M: Medium> Write<K, V> for NbTree<K, V, M> {
+impl<K: KeyCodec, V: Codec, M: Medium> Write<K, V> for NbTree<K, M> {
     fn write(&self, key: K::Ref<'_>, value: V::Ref<'_>, mode: WriteMode) -> Result<Option<V::Owned>> {
         let (mut target, pins) = self.begin(key);
-        match self.put_fast(key, &mut target, value, mode, &mut FastPath(self), &pins) {
-            Some(outcome) => self.conclude(None, Ok(outcome), &pins),
-            None => self.put_slow(key, target, pins, value, mode),
+        match self.put_fast::<V>(key, &mut target, value, mode, &mut FastPath(self), &pins) {
+            Some(outcome) => self.conclude::<V>(None, Ok(outcome), &pins),
+            None => self.put_slow::<V>(key, target, pins, value, mode),
         }
     }
 
     fn remove(&self, key: K::Ref<'_>) -> Result<Option<V::Owned>> {
         let (mut target, pins) = self.begin(key);
-        match self.delete_fast(&mut target, &mut FastPath(self), &pins) {
+        match self.delete_fast::<V>(&mut target, &mut FastPath(self), &pins) {
             Some(Done { outcome, emptied }) => {
                 if let Some(leaf) = emptied {
                     self.free_if_empty(leaf, key, &pins);
                 }
-                self.conclude(None, Ok(outcome), &pins)
+                self.conclude::<V>(None, Ok(outcome), &pins)
             }
-            None => self.delete(key, (target, pins), None).map(Removed::<V>::ok),
+            None => self.delete::<V>(key, (target, pins), None).map(Removed::<V>::ok),
         }
     }
 
     fn write_many(&self, items: &[(K::Ref<'_>, V::Ref<'_>)], tell: &mut Tell<'_, V>) -> Result<()> {
-        self.put_many(items, tell)
+        self.put_many::<V>(items, tell)
     }
 
     fn upsert_many(&self, items: &[(K::Ref<'_>, V::Ref<'_>)], tell: &mut Tell<'_, V>) -> Result<()> {
-        self.put_many(items, tell)
+        self.put_many::<V>(items, tell)
     }
 
     fn remove_many(&self, keys: &[K::Ref<'_>], tell: &mut Tell<'_, V>) -> Result<()> {
-        self.delete_many(keys, tell)
+        self.delete_many::<V>(keys, tell)
     }
 
     fn remove_if(&self, key: K::Ref<'_>, expected: V::Ref<'_>) -> Result<Swapped<V>> {
-        self.delete(key, self.begin(key), Some(expected)).map(|done| done.map(drop))
+        self.delete::<V>(key, self.begin(key), Some(expected)).map(|done| done.map(drop))
     }
 
     fn append(&self, items: &[(K::Ref<'_>, V::Ref<'_>)], last: bool) -> Result<usize> {
-        self.append_leaves(items, last)
+        self.append_leaves::<V>(items, last)
     }
 
     fn compare_and_swap(&self, key: K::Ref<'_>, expected: V::Ref<'_>, new: V::Ref<'_>) -> Result<Swapped<V>> {
         self.with_room(key, self.begin(key), |target, pins| {
-            let mut new = NewValue::new(new);
+            let mut new = NewValue::<V>::new(new);
             let mut swapped = false;
             let outcome = self.alter(key, target, Joining::WithValue, pins, |old| {
-                swapped = self.is_value(old, expected, pins);
+                swapped = self.is_value::<V>(old, expected, pins);
                 if swapped { self.word_of(&mut new).map(Some) } else { Ok(None) }
             });
-            let old = self.conclude(new.word, outcome, pins)?;
+            let old = self.conclude::<V>(new.word, outcome, pins)?;
             Ok(if swapped { Ok(()) } else { Err(old) })
         })
     }
 }
 
-impl<K: KeyCodec, V: Codec, M: Medium> NbTree<K, V, M> {
+impl<K: KeyCodec, M: Medium> NbTree<K, M> {
     /// Inserts or overwrites a value on the fast path: key and value are words, and the leaf is unchanged since the
     /// probe and has space. Returns `None` if the fast path does not apply; nothing has been modified.
     #[inline(always)]
-    pub(super) fn put_fast<'t>(
+    pub(super) fn put_fast<'t, V: Codec>(
         &'t self,
         key: K::Ref<'_>,
         target: &mut Target,
         value: V::Ref<'_>,
         mode: WriteMode,
         complete: &mut impl CompletionMode<'t>,
-        pins: &Pins<K, V>,
+        pins: &Pins<K>,
     ) -> Option<Outcome> {
         if !K::INLINE || !V::INLINE || mode == WriteMode::New || self.locking() != 0 {
             return None;
         }
-        let (value, _) = V::write(&self.values, value, "nbtree update.1").ok()?;
+        let (value, _) = self.values.of::<V>().write(value, "nbtree update.1").ok()?;
         let value = Stored::plain(value)?;
         let at = self.confirm(target.probe.take()?, pins)?;
         if let Some(slot) = at.slot {
@@ -129,7 +129,7 @@ impl<K: KeyCodec, V: Codec, M: Medium> NbTree<K, V, M> {
         if at.is_frozen() {
             return None;
         }
-        let (word, _) = K::write(&self.keys, key, "nbtree insert.1").ok()?;
+        let (word, _) = self.keys.write(key, "nbtree insert.1").ok()?;
         let item = NewItem { key, word, tag: target.tag, value: Some(value) };
         match self.join(at.leaf, at.seen, item, complete, pins) {
             Joined::Item => Some(Outcome { old: EMPTY, changed: true }),
@@ -139,23 +139,23 @@ impl<K: KeyCodec, V: Codec, M: Medium> NbTree<K, V, M> {
 
     /// Inserts or overwrites a value on the general path.
     #[inline(never)]
-    fn put_slow(
+    fn put_slow<V: Codec>(
         &self,
         key: K::Ref<'_>,
         target: Target,
-        pins: Pins<K, V>,
+        pins: Pins<K>,
         value: V::Ref<'_>,
         mode: WriteMode,
     ) -> Result<Option<V::Owned>> {
         let joining = if mode == WriteMode::New { Joining::KeyFirst } else { Joining::WithValue };
         self.with_room(key, (target, pins), |target, pins| {
-            let mut new = NewValue::new(value);
+            let mut new = NewValue::<V>::new(value);
             let outcome = self.alter(key, target, joining, pins, |old| match mode {
                 WriteMode::New if old != EMPTY => Ok(None),
                 WriteMode::Update if old == EMPTY => Ok(None),
                 _ => self.word_of(&mut new).map(Some),
             });
-            self.conclude(new.word, outcome, pins)
+            self.conclude::<V>(new.word, outcome, pins)
         })
     }
 
@@ -163,11 +163,11 @@ impl<K: KeyCodec, V: Codec, M: Medium> NbTree<K, V, M> {
     /// Returns `None` if the fast path does not apply; nothing has been modified. If the leaf lost its last item, the
     /// caller must free it after the flush.
     #[inline(always)]
-    pub(super) fn delete_fast<'t>(
+    pub(super) fn delete_fast<'t, V: Codec>(
         &'t self,
         target: &mut Target,
         complete: &mut impl CompletionMode<'t>,
-        pins: &Pins<K, V>,
+        pins: &Pins<K>,
     ) -> Option<Done> {
         if !K::INLINE || !V::INLINE || self.locking() != 0 {
             return None;
@@ -187,22 +187,22 @@ impl<K: KeyCodec, V: Codec, M: Medium> NbTree<K, V, M> {
 
     /// Removes the item of `key`, if its value is `expected` where one is given, on the general path.
     #[inline(never)]
-    fn delete(
+    fn delete<V: Codec>(
         &self,
         key: K::Ref<'_>,
-        begun: (Target, Pins<K, V>),
+        begun: (Target, Pins<K>),
         expected: Option<V::Ref<'_>>,
     ) -> Result<Removed<V>> {
         self.with_room(key, begun, |target, pins| {
             let outcome = self.alter(key, target, Joining::WithValue, pins, |old| {
                 let goes = match expected {
                     None => old != EMPTY,
-                    Some(expected) => self.is_value(old, expected, pins),
+                    Some(expected) => self.is_value::<V>(old, expected, pins),
                 };
                 Ok(goes.then_some(EMPTY))
             });
             let changed = matches!(outcome, Ok(Outcome { changed: true, .. }));
-            let old = self.conclude(None, outcome, pins)?;
+            let old = self.conclude::<V>(None, outcome, pins)?;
             Ok(if changed { old.ok_or(None) } else { Err(old) })
         })
     }
@@ -213,8 +213,8 @@ impl<K: KeyCodec, V: Codec, M: Medium> NbTree<K, V, M> {
     fn with_room<R>(
         &self,
         key: K::Ref<'_>,
-        begun: (Target, Pins<K, V>),
-        mut write: impl FnMut(Target, &Pins<K, V>) -> Result<R>,
+        begun: (Target, Pins<K>),
+        mut write: impl FnMut(Target, &Pins<K>) -> Result<R>,
     ) -> Result<R> {
         let mut begun = Some(begun);
         for round in 0.. {
@@ -236,7 +236,7 @@ impl<K: KeyCodec, V: Codec, M: Medium> NbTree<K, V, M> {
         key: K::Ref<'_>,
         Target { tag, mut probe }: Target,
         joining: Joining,
-        pins: &Pins<K, V>,
+        pins: &Pins<K>,
         mut decide: impl FnMut(u64) -> Result<Option<u64>>,
     ) -> Result<Outcome> {
         let mut tidied = false;

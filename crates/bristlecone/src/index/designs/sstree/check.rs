@@ -5,18 +5,18 @@ use bristlecone_pm::{Issue, Medium, Result};
 use super::SsTree;
 use super::layout::{END, Header, unstage};
 use super::leaf::{Leaf, View};
-use crate::index::parts::codec::{Codec, KeyCodec};
+use crate::index::parts::codec::KeyCodec;
 use crate::index::parts::fingerprint;
 use crate::index::{Inspect, TreeStats};
 
-impl<K: KeyCodec, V: Codec, M: Medium> Inspect for SsTree<K, V, M> {
+impl<K: KeyCodec, M: Medium> Inspect for SsTree<K, M> {
     fn len(&self) -> Result<u64> {
         Ok(self.len.sum())
     }
 
     fn stats(&self) -> Result<TreeStats> {
         let subnodes = self.subnodes.stats();
-        let records = self.keys.stats().1 + self.values.stats().1;
+        let records = self.keys.records.stats().1 + self.values.records.stats().1;
         Ok(TreeStats {
             items: self.len()?,
             leaves: self.leaves.live() as u64,
@@ -47,13 +47,13 @@ impl<K: KeyCodec, V: Codec, M: Medium> Inspect for SsTree<K, V, M> {
         if live != subnodes {
             issues.push(Issue::new("heap", format!("{live} subnodes allocated, {subnodes} in leaves")));
         }
-        issues.extend(K::check_records(&self.keys, items));
-        issues.extend(V::check_records(&self.values, items));
+        issues.extend(self.keys.check_records(items));
+        issues.extend(self.values.check_records(items));
         issues
     }
 }
 
-impl<K: KeyCodec, V: Codec, M: Medium> SsTree<K, V, M> {
+impl<K: KeyCodec, M: Medium> SsTree<K, M> {
     /// Verifies that the chain and the bitmap on the medium match the descriptor.
     fn verify_chain(&self, leaf: Leaf<'_>, view: &View, issues: &mut Vec<Issue>) {
         let mut report = |what: &str| {
@@ -75,7 +75,7 @@ impl<K: KeyCodec, V: Codec, M: Medium> SsTree<K, V, M> {
         for (at, slot) in view.items(self.shape) {
             let word = self.slot(view.subnodes[at], slot).key.load(self.medium());
             let guard = K::pin();
-            let tag = K::fingerprint(K::read(&self.keys, word, &guard));
+            let tag = K::fingerprint(self.keys.read(word, &guard));
             let found = if at == 0 || self.shape.resident {
                 leaf.probe(self.leaves.level, tag) >> (at * self.shape.slots + slot) & 1
             } else {
@@ -99,11 +99,11 @@ impl<K: KeyCodec, V: Codec, M: Medium> SsTree<K, V, M> {
         let guard = K::pin();
         let mut keys = Vec::new();
         for (_, (key, value)) in self.words(id) {
-            if let Err(error) = K::verify(&self.keys, key).and(V::verify(&self.values, value)) {
+            if let Err(error) = self.keys.verify(key).and(self.values.verify(value)) {
                 issues.push(Issue::new(format!("leaf {id}"), error.to_string()));
                 return;
             }
-            keys.push(K::read(&self.keys, key, &guard));
+            keys.push(self.keys.read(key, &guard));
         }
         keys.sort_unstable();
         let disorder = keys.windows(2).any(|pair| pair[0] >= pair[1]);

@@ -9,14 +9,18 @@ use super::read::Found;
 use crate::index::Removed;
 use crate::index::parts::codec::{Codec, KeyCodec};
 
-impl<K: KeyCodec, V: Codec, M: Medium> SsTree<K, V, M> {
+impl<K: KeyCodec, M: Medium> SsTree<K, M> {
     /// Removes the item of `key`, if its value is `expected` where one is given.
     #[inline(always)]
-    pub(super) fn delete(&self, key: K::Ref<'_>, expected: Option<V::Ref<'_>>) -> Result<Removed<V>> {
+    pub(super) fn delete<V: Codec>(
+        &self,
+        key: K::Ref<'_>,
+        expected: Option<V::Ref<'_>>,
+    ) -> Result<Removed<V>> {
         let guards = (K::pin(), V::pin());
         let (id, leaf, found) = self.lock_leaf(key, &guards.0, |found| found.is_some());
         let Some(found) = found else { return Ok(Err(None)) };
-        let old = self.value_of(found, &guards.1);
+        let old = self.value_of::<V>(found, &guards.1);
         if expected.is_some_and(|expected| V::borrow(&old) != V::shorten(expected)) {
             return Ok(Err(Some(old)));
         }
@@ -27,8 +31,8 @@ impl<K: KeyCodec, V: Codec, M: Medium> SsTree<K, V, M> {
             }
             None => self.clear_last(id, leaf, found, key, &guards.0),
         }
-        K::retire(&self.keys, found.key, &guards.0);
-        V::retire(&self.values, found.value, &guards.1);
+        self.keys.retire(found.key, &guards.0);
+        self.values.of::<V>().retire(found.value, &guards.1);
         self.len.add(-1);
         self.pool.health()?;
         Ok(Ok(old))

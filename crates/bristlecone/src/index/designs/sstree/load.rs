@@ -10,17 +10,21 @@ use super::split::Part;
 use crate::index::parts::codec::{Codec, KeyCodec};
 use crate::index::{Write, WriteMode};
 
-impl<K: KeyCodec, V: Codec, M: Medium> SsTree<K, V, M> {
+impl<K: KeyCodec, M: Medium> SsTree<K, M> {
     /// Appends items to a tree that no other thread can access; returns their number. Items that do not fill a leaf are
     /// left out, unless they are the `last` ones.
-    pub(super) fn append_leaves(&self, items: &[(K::Ref<'_>, V::Ref<'_>)], last: bool) -> Result<usize> {
+    pub(super) fn append_leaves<V: Codec>(
+        &self,
+        items: &[(K::Ref<'_>, V::Ref<'_>)],
+        last: bool,
+    ) -> Result<usize> {
         let slots = self.shape.slots * self.shape.subnodes_max;
         let mut done = 0;
         if self.len.sum() == 0 {
             // The existing leaf.
             done = items.len().min(slots);
             for (key, value) in &items[..done] {
-                self.write(*key, *value, WriteMode::Upsert)?;
+                Write::<K, V>::write(self, *key, *value, WriteMode::Upsert)?;
             }
         }
         let guard = K::pin();
@@ -34,11 +38,11 @@ impl<K: KeyCodec, V: Codec, M: Medium> SsTree<K, V, M> {
             let mut flushed = Flushed::none();
             let mut parts: SmallVec<[_; LEAF_SLOTS_MAX.next_power_of_two()]> = SmallVec::new();
             for (key, value) in leaf {
-                let (item, of_item) = self.write_records(*key, *value)?;
+                let (item, of_item) = self.write_records::<V>(*key, *value)?;
                 flushed = flushed.and(of_item);
                 parts.push(Part { key: K::shorten(*key), words: (item.key, item.value), bit: 0 });
             }
-            self.fence_records(flushed);
+            self.fence_records::<V>(flushed);
             let _room = self.inner.reserve(1)?;
             let (id, _durable) = self.new_leaf(&parts)?;
             self.inner.insert(separator, id, &guard);

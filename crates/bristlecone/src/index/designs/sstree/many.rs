@@ -31,9 +31,9 @@ impl<V: Codec> Unsettled<'_, V> {
     }
 }
 
-impl<K: KeyCodec, V: Codec, M: Medium> SsTree<K, V, M> {
+impl<K: KeyCodec, M: Medium> SsTree<K, M> {
     /// Looks up keys together, as far as their leaves are stable.
-    pub(super) fn look_many(
+    pub(super) fn look_many<V: Codec>(
         &self,
         keys: &[K::Ref<'_>],
         show: &mut dyn FnMut(usize, V::Ref<'_>),
@@ -58,10 +58,10 @@ impl<K: KeyCodec, V: Codec, M: Medium> SsTree<K, V, M> {
                 Some(None) if K::INLINE => {}
                 // The words were read while the leaf was valid; while pinned, their records remain.
                 Some(Some(found)) => {
-                    K::verify_held(&self.keys, found.key, &guards.0)?;
-                    show(at, V::read_verified(&self.values, found.value, &guards.1)?);
+                    self.keys.verify_held(found.key, &guards.0)?;
+                    show(at, self.values.of::<V>().read_verified(found.value, &guards.1)?);
                 }
-                _ => _ = self.get(*key, &mut |value| show(at, value))?,
+                _ => _ = Read::<K, V>::get(self, *key, &mut |value| show(at, value))?,
             }
         }
         Ok(())
@@ -108,33 +108,33 @@ impl<K: KeyCodec, V: Codec, M: Medium> SsTree<K, V, M> {
     }
 
     /// Writes items in their order.
-    pub(super) fn put_many<'k>(
+    pub(super) fn put_many<'k, V: Codec>(
         &self,
         items: &[(K::Ref<'k>, V::Ref<'_>)],
         tell: &mut Tell<'_, V>,
     ) -> Result<()> {
         let keys: SmallVec<[K::Ref<'k>; GROUP]> = items.iter().map(|(key, _)| *key).collect();
-        self.change_many(
+        self.change_many::<V>(
             &keys,
             tell,
-            |at, leaf, unsettled| self.put_fast(leaf, keys[at], items[at].1, unsettled),
-            |at| self.write(keys[at], items[at].1, WriteMode::Upsert),
+            |at, leaf, unsettled| self.put_fast::<V>(leaf, keys[at], items[at].1, unsettled),
+            |at| Write::<K, V>::write(self, keys[at], items[at].1, WriteMode::Upsert),
         )
     }
 
     /// Removes keys in their order.
-    pub(super) fn delete_many(&self, keys: &[K::Ref<'_>], tell: &mut Tell<'_, V>) -> Result<()> {
-        self.change_many(
+    pub(super) fn delete_many<V: Codec>(&self, keys: &[K::Ref<'_>], tell: &mut Tell<'_, V>) -> Result<()> {
+        self.change_many::<V>(
             keys,
             tell,
-            |at, leaf, unsettled| self.delete_fast(leaf, keys[at], unsettled),
-            |at| self.remove(keys[at]),
+            |at, leaf, unsettled| self.delete_fast::<V>(leaf, keys[at], unsettled),
+            |at| Write::<K, V>::remove(self, keys[at]),
         )
     }
 
     /// Changes keys, each by `at_once` in its locked leaf if the fast path applies. Otherwise uses `alone`, after all
     /// earlier changes are durable.
-    fn change_many<'t>(
+    fn change_many<'t, V: Codec>(
         &'t self,
         keys: &[K::Ref<'_>],
         tell: &mut Tell<'_, V>,
@@ -167,7 +167,7 @@ impl<K: KeyCodec, V: Codec, M: Medium> SsTree<K, V, M> {
     /// Writes an item of words in place, or in a free slot of its leaf; returns the previous value. Returns `None` if
     /// the leaf has no such slot; nothing has been modified.
     #[inline(always)]
-    fn put_fast<'t>(
+    fn put_fast<'t, V: Codec>(
         &'t self,
         leaf: &Locked<'t>,
         key: K::Ref<'_>,
@@ -175,7 +175,7 @@ impl<K: KeyCodec, V: Codec, M: Medium> SsTree<K, V, M> {
         unsettled: &mut Unsettled<'t, V>,
     ) -> Option<Option<V::Owned>> {
         let medium = self.medium();
-        let (value, _) = V::write(&self.values, value, "sstree update.1").ok()?;
+        let (value, _) = self.values.of::<V>().write(value, "sstree update.1").ok()?;
         if let Some(found) = self.find_in(leaf, key) {
             if self.room_to_move(leaf.bitmap(), found.at) != 0 {
                 return None;
@@ -183,11 +183,11 @@ impl<K: KeyCodec, V: Codec, M: Medium> SsTree<K, V, M> {
             let cell = &self.slot(leaf.subnode(found.at), found.slot).value;
             cell.store(medium, value);
             unsettled.lines.push((cell, "sstree update.2"));
-            return Some(Some(self.value_of(found, &V::pin())));
+            return Some(Some(self.value_of::<V>(found, &V::pin())));
         }
         let view = leaf.view();
         let place = view.first_free(self.shape)?;
-        let (key_word, _) = K::write(&self.keys, key, "sstree insert.1 key").ok()?;
+        let (key_word, _) = self.keys.write(key, "sstree insert.1 key").ok()?;
         let item = Item { key: key_word, value, tag: K::fingerprint(key) };
         if self.is_alone(&view, place, &item) {
             return None;
@@ -202,7 +202,7 @@ impl<K: KeyCodec, V: Codec, M: Medium> SsTree<K, V, M> {
     /// Removes an item of words from a leaf whose tail keeps other items; returns the previous value. Returns `None`
     /// if this does not apply; nothing has been modified.
     #[inline(always)]
-    fn delete_fast<'t>(
+    fn delete_fast<'t, V: Codec>(
         &'t self,
         leaf: &Locked<'t>,
         key: K::Ref<'_>,
@@ -211,11 +211,11 @@ impl<K: KeyCodec, V: Codec, M: Medium> SsTree<K, V, M> {
         let Some(found) = self.find_in(leaf, key) else { return Some(None) };
         unsettled.lines.push((self.clear_one(leaf, found)?, "sstree delete.1"));
         self.len.add(-1);
-        Some(Some(self.value_of(found, &V::pin())))
+        Some(Some(self.value_of::<V>(found, &V::pin())))
     }
 
     /// Many 2: makes pending writes durable, unlocks their leaves, and acknowledges them.
-    fn settle(&self, unsettled: &mut Unsettled<'_, V>, tell: &mut Tell<'_, V>) -> Result<()> {
+    fn settle<V: Codec>(&self, unsettled: &mut Unsettled<'_, V>, tell: &mut Tell<'_, V>) -> Result<()> {
         let medium = self.medium();
         if !unsettled.lines.is_empty() {
             let lines = unsettled.lines.drain(..);

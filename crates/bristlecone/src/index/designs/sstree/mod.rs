@@ -114,17 +114,17 @@ mod space;
 mod split;
 mod write;
 
-use std::marker::PhantomData;
 use std::sync::Arc;
 
-use bristlecone_pm::{Heap, Medium, PoolFile, Records};
+use bristlecone_pm::{Heap, Medium, PoolFile};
 
 use self::layout::Shape;
 use self::leaf::Leaves;
 use crate::index::options::{Parameters, design_options};
-use crate::index::parts::codec::{Codec, KeyCodec};
+use crate::index::parts::codec::KeyCodec;
 use crate::index::parts::counter::Counter;
 use crate::index::parts::index_saver::IndexSaver;
+use crate::index::parts::items::{Items, Values};
 use crate::index::parts::no_room::Epochs;
 use crate::index::parts::optimistic_lock::Version;
 use crate::index::parts::volatile_index::VolatileIndex;
@@ -155,11 +155,11 @@ impl SsTreeOptions {
 }
 
 /// The tree. See the module's protocol.
-pub struct SsTree<K: KeyCodec, V: Codec, M: Medium> {
+pub struct SsTree<K: KeyCodec, M: Medium> {
     pool: Arc<PoolFile<M>>,
     subnodes: Heap<M>,
-    keys: Records<M>,
-    values: Records<M>,
+    keys: Items<K, M>,
+    values: Values<M>,
     shape: Shape,
     moving: bool,
     /// Whether an insert saves a fence by staging its item in the head's line.
@@ -169,10 +169,9 @@ pub struct SsTree<K: KeyCodec, V: Codec, M: Medium> {
     len: Counter,
     epochs: Epochs,
     saver: IndexSaver<M>,
-    codecs: PhantomData<fn() -> (K, V)>,
 }
 
-impl<K: KeyCodec, V: Codec, M: Medium> SsTree<K, V, M> {
+impl<K: KeyCodec, M: Medium> SsTree<K, M> {
     #[inline(always)]
     fn medium(&self) -> &M {
         self.pool.medium()

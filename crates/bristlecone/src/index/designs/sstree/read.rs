@@ -23,7 +23,7 @@ pub(super) struct Found {
     pub value: u64,
 }
 
-impl<K: KeyCodec, V: Codec, M: Medium> Read<K, V> for SsTree<K, V, M> {
+impl<K: KeyCodec, V: Codec, M: Medium> Read<K, V> for SsTree<K, M> {
     fn get(&self, key: K::Ref<'_>, show: &mut dyn FnMut(V::Ref<'_>)) -> Result<bool> {
         let (key_guard, value_guard) = (K::pin(), V::pin());
         let tag = K::fingerprint(key);
@@ -36,17 +36,17 @@ impl<K: KeyCodec, V: Codec, M: Medium> Read<K, V> for SsTree<K, V, M> {
             match self.locate(leaf, key, tag, &key_guard, still) {
                 Ok(Some(found)) if still() => {
                     // The words were read while the leaf was valid; while pinned, their records remain.
-                    K::verify_held(&self.keys, found.key, &key_guard)?;
-                    show(V::read_verified(&self.values, found.value, &value_guard)?);
+                    self.keys.verify_held(found.key, &key_guard)?;
+                    show(self.values.of::<V>().read_verified(found.value, &value_guard)?);
                     return Ok(true);
                 }
                 Ok(None) if K::INLINE && still() => return Ok(false),
                 Ok(None) if !K::INLINE => {
                     let similar = self.similar(leaf, tag);
                     if still() {
-                        similar.iter().try_for_each(|word| K::verify_held(&self.keys, *word, &key_guard))?;
-                        let is_absent = !K::has_damage(&self.keys);
-                        return if is_absent { Ok(false) } else { get_in_leaf(self, key, show) };
+                        similar.iter().try_for_each(|word| self.keys.verify_held(*word, &key_guard))?;
+                        let is_absent = !self.keys.has_damage();
+                        return if is_absent { Ok(false) } else { get_in_leaf::<K, V>(self, key, show) };
                     }
                 }
                 _ => {}
@@ -55,11 +55,11 @@ impl<K: KeyCodec, V: Codec, M: Medium> Read<K, V> for SsTree<K, V, M> {
     }
 
     fn get_many(&self, keys: &[K::Ref<'_>], show: &mut dyn FnMut(usize, V::Ref<'_>)) -> Result<()> {
-        self.look_many(keys, show)
+        self.look_many::<V>(keys, show)
     }
 }
 
-impl<K: KeyCodec, V: Codec, M: Medium> SsTree<K, V, M> {
+impl<K: KeyCodec, M: Medium> SsTree<K, M> {
     /// Finds the item of `key` in a leaf. `still` returns whether the data read so far are valid:
     /// it is called before any out-of-line data are accessed.
     #[inline(always)]
@@ -154,9 +154,9 @@ impl<K: KeyCodec, V: Codec, M: Medium> SsTree<K, V, M> {
                 return Err(Stale);
             }
             // The item most likely belongs to the key: fetch both its records concurrently.
-            V::prefetch(&self.values, item.value.load(self.medium()));
+            self.values.prefetch(item.value.load(self.medium()));
         }
-        Ok((K::read(&self.keys, word, guard) == K::shorten(key)).then(|| {
+        Ok((self.keys.read(word, guard) == K::shorten(key)).then(|| {
             let value = item.value.load(self.medium());
             Found { at, slot, key: word, value }
         }))

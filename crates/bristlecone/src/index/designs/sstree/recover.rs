@@ -2,13 +2,12 @@
 //! interrupted, and rebuilds the volatile part. Every step leaves a state that recovery handles, so a crash
 //! during recovery is safe.
 
-use std::marker::PhantomData;
 use std::sync::Arc;
 
 use bristlecone_pm::sync::Ordering::Relaxed;
 use bristlecone_pm::{
-    Durable, Error, Heap, HeapSpec, Manifest, ManifestReader, Medium, Memory, Persist, PoolFile, RecordSpec,
-    Records, Result, SlotKind, TreeEntry,
+    Durable, Error, Heap, HeapSpec, Manifest, ManifestReader, Medium, Memory, Persist, PoolFile, Result,
+    TreeEntry,
 };
 
 use super::census::Census;
@@ -16,36 +15,37 @@ use super::layout::{END, FREE, LEAF_SLOTS_MAX, SUBNODES, SUBNODES_MAX, slot_offs
 use super::leaf::{Leaves, Tags, View};
 use super::salvage::DamagedTree;
 use super::{SsTree, SsTreeOptions};
-use crate::index::parts::codec::{Codec, KeyCodec};
+use crate::index::parts::codec::KeyCodec;
 use crate::index::parts::counter::Counter;
 use crate::index::parts::index_saver::IndexSaver;
+use crate::index::parts::items::{Items, Values};
 use crate::index::parts::no_room::Epochs;
 use crate::index::parts::recovery::{KeyEnds, Survivor, each, index_over};
 use crate::index::parts::slot::{Slot, bits};
 use crate::index::parts::volatile_index::VolatileIndex;
-use crate::index::{Open, SalvageSink};
+use crate::index::{Described, Open, Salvage, SalvageSink};
 
 /// Number of descriptors that a thread allocates together.
 const IDS_AT_ONCE: u32 = 64;
 
-impl<K: KeyCodec, V: Codec, M: Medium> Open<K, V, M> for SsTree<K, V, M> {
+impl<K: KeyCodec, M: Medium> Open<K, M> for SsTree<K, M> {
     type Options = SsTreeOptions;
 
     fn open(
         pool: &Arc<PoolFile<M>>,
-        entry: &TreeEntry,
+        entry: Described<'_>,
         options: SsTreeOptions,
         threads: usize,
     ) -> Result<Self> {
         let (inner_bytes, memory) = (options.inner_bytes as usize, pool.memory());
         let mut tree = Self::assemble(
             pool,
-            entry,
+            &entry,
             options,
             Parts {
-                subnodes: Self::heap(pool, entry, options),
-                keys: Records::open(pool, RecordSpec::new(entry.id, SlotKind::KEY_RECORD))?,
-                values: Records::open(pool, RecordSpec::new(entry.id, SlotKind::VALUE_RECORD))?,
+                subnodes: Self::heap(pool, &entry, options),
+                keys: Items::keys(pool, entry.id)?,
+                values: Values::open(pool, entry.id, entry.values)?,
                 inner: VolatileIndex::new(inner_bytes, 0, &Memory::private())?,
                 leaves: Leaves::new(options.shape(), &memory)?,
                 len: Counter::new(&memory),
@@ -62,7 +62,7 @@ impl<K: KeyCodec, V: Codec, M: Medium> Open<K, V, M> for SsTree<K, V, M> {
             index_over(inner_bytes, &survivors, &memory)?
         };
         let items = tree.len.sum();
-        let shared = K::check_records(&tree.keys, items).or_else(|| V::check_records(&tree.values, items));
+        let shared = tree.keys.check_records(items).or_else(|| tree.values.check_records(items));
         if let Some(issue) = shared {
             // The record would be freed twice, or while an item still refers to it.
             return Err(Error::corrupted("two items referencing one record", issue.what));
@@ -73,21 +73,21 @@ impl<K: KeyCodec, V: Codec, M: Medium> Open<K, V, M> for SsTree<K, V, M> {
 
     fn resume(
         pool: &Arc<PoolFile<M>>,
-        entry: &TreeEntry,
+        entry: Described<'_>,
         options: SsTreeOptions,
         manifest: &mut ManifestReader<'_>,
     ) -> Option<Self> {
         let len = Counter::resume(manifest)?;
-        let subnodes = Self::heap(pool, entry, options);
+        let subnodes = Self::heap(pool, &entry, options);
         subnodes.resume(manifest)?;
         let mut tree = Self::assemble(
             pool,
-            entry,
+            &entry,
             options,
             Parts {
                 subnodes,
-                keys: Records::resume(pool, RecordSpec::new(entry.id, SlotKind::KEY_RECORD), manifest)?,
-                values: Records::resume(pool, RecordSpec::new(entry.id, SlotKind::VALUE_RECORD), manifest)?,
+                keys: Items::resume_keys(pool, entry.id, manifest)?,
+                values: Values::resume(pool, entry.id, entry.values, manifest)?,
                 inner: VolatileIndex::resume(options.inner_bytes as usize, manifest)?,
                 leaves: Leaves::resume(options.shape(), manifest)?,
                 len,
@@ -100,12 +100,14 @@ impl<K: KeyCodec, V: Codec, M: Medium> Open<K, V, M> for SsTree<K, V, M> {
     fn share(&self, manifest: &mut Manifest) -> Option<()> {
         self.save(manifest)
     }
+}
 
+impl<K: KeyCodec, M: Medium> Salvage<K, M> for SsTree<K, M> {
     fn salvage(
         pool: &Arc<PoolFile<M>>,
-        entry: &TreeEntry,
+        entry: Described<'_>,
         options: SsTreeOptions,
-        sink: &mut SalvageSink<'_, K, V>,
+        sink: &mut SalvageSink<'_, K>,
     ) -> Result<()> {
         DamagedTree::new(pool, entry, options.shape())?.save(sink)
     }
@@ -114,20 +116,20 @@ impl<K: KeyCodec, V: Codec, M: Medium> Open<K, V, M> for SsTree<K, V, M> {
 /// The parts of a tree that opening recovers or resumes.
 struct Parts<K: KeyCodec, M: Medium> {
     subnodes: Heap<M>,
-    keys: Records<M>,
-    values: Records<M>,
+    keys: Items<K, M>,
+    values: Values<M>,
     inner: VolatileIndex<K>,
     leaves: Leaves,
     len: Counter,
 }
 
-impl<K: KeyCodec, V: Codec, M: Medium> Drop for SsTree<K, V, M> {
+impl<K: KeyCodec, M: Medium> Drop for SsTree<K, M> {
     fn drop(&mut self) {
         self.saver.leave(|manifest| self.save(manifest));
     }
 }
 
-impl<K: KeyCodec, V: Codec, M: Medium> SsTree<K, V, M> {
+impl<K: KeyCodec, M: Medium> SsTree<K, M> {
     /// Saves the state for the next open, or records it for followers.
     fn save(&self, manifest: &mut Manifest) -> Option<()> {
         self.len.save(manifest)?;
@@ -163,7 +165,6 @@ impl<K: KeyCodec, V: Codec, M: Medium> SsTree<K, V, M> {
             inner,
             leaves,
             len,
-            codecs: PhantomData,
         }
     }
 
@@ -228,7 +229,7 @@ impl<K: KeyCodec, V: Codec, M: Medium> SsTree<K, V, M> {
                 continue;
             }
             if let Some(view) = self.recover_leaf(subnode, &mut reached)? {
-                if K::INLINE && V::INLINE {
+                if K::INLINE && self.values.are_words() {
                     take(&view)?;
                     continue;
                 }
@@ -315,7 +316,7 @@ impl<K: KeyCodec, V: Codec, M: Medium> SsTree<K, V, M> {
         let cell = self.slot(view.subnodes[at], slot);
         let [key, value] = self.header(head).annex.load(medium);
         if cell.key.load(medium) != key {
-            K::verify(&self.keys, key).and(V::verify(&self.values, value))?;
+            self.keys.verify(key).and(self.values.verify(value))?;
             if view.items(self.shape).any(|place| place != (at, slot) && self.holds(view, place, key)) {
                 return broken("a staged item that stands in another slot");
             }
@@ -345,13 +346,13 @@ impl<K: KeyCodec, V: Codec, M: Medium> SsTree<K, V, M> {
     /// Prefetches the records of a leaf's items.
     #[inline(always)]
     pub(super) fn prefetch_records_of(&self, view: &View) {
-        if K::INLINE && V::INLINE {
+        if K::INLINE && self.values.are_words() {
             return;
         }
         for (at, slot) in view.items(self.shape) {
             let item = self.slot(view.subnodes[at % SUBNODES_MAX], slot);
-            K::prefetch(&self.keys, item.key.load(self.medium()));
-            V::prefetch(&self.values, item.value.load(self.medium()));
+            self.keys.prefetch(item.key.load(self.medium()));
+            self.values.prefetch(item.value.load(self.medium()));
         }
     }
 
@@ -365,11 +366,11 @@ impl<K: KeyCodec, V: Codec, M: Medium> SsTree<K, V, M> {
             let slots: &[Slot] = self.pool.slice(slot_offset(view.subnodes[at], 0), self.shape.slots);
             for slot in bits(view.taken(self.shape, at)) {
                 let word = slots[slot].key.load(medium);
-                K::mark_live(&self.keys, word)?;
-                V::mark_live(&self.values, slots[slot].value.load(medium))?;
+                self.keys.mark_live(word)?;
+                self.values.mark_live(slots[slot].value.load(medium))?;
                 // Remembered if damaged: the fingerprint is not that of the original key.
-                let _ = K::verify_held(&self.keys, word, &guard);
-                let key = K::read(&self.keys, word, &guard);
+                let _ = self.keys.verify_held(word, &guard);
+                let key = self.keys.read(word, &guard);
                 tags.set(at * self.shape.slots + slot, K::fingerprint(key));
                 extent.add(key);
             }
@@ -413,7 +414,7 @@ impl<K: KeyCodec, V: Codec, M: Medium> SsTree<K, V, M> {
         let mut view = self.leaves.get(left.leaf).view();
         let mut high: Option<K::Ref<'_>> = None;
         for (bit, words) in self.words(left.leaf) {
-            let key = K::read(&self.keys, words.0, &guard);
+            let key = self.keys.read(words.0, &guard);
             if key < K::borrow(&right.low) {
                 high = high.max(Some(key));
             } else if held.contains(&words) {

@@ -10,19 +10,21 @@ use std::collections::HashSet;
 use std::ops::Bound;
 use std::sync::Arc;
 
-use bristlecone_pm::{ChunkRange, Medium, PoolFile, RecordSpec, Records, Result, SlotKind, TreeEntry};
+use bristlecone_pm::sync::epoch::pin;
+use bristlecone_pm::{ChunkRange, Medium, PoolFile, Result};
 
 use super::census::Census;
 use super::layout::{END, FREE, Header, LEAF_SLOTS_MAX, SUBNODES, SUBNODES_MAX, Shape, slot_offset, unstage};
-use crate::index::SalvageSink;
-use crate::index::parts::codec::{Codec, KeyCodec};
+use crate::index::parts::codec::KeyCodec;
+use crate::index::parts::items::{Items, Values};
 use crate::index::parts::slot::{Slot, bits};
+use crate::index::{Described, SalvageSink};
 
 /// The remains of a tree.
-pub(super) struct DamagedTree<M: Medium> {
+pub(super) struct DamagedTree<K: KeyCodec, M: Medium> {
     pool: Arc<PoolFile<M>>,
-    keys: Records<M>,
-    values: Records<M>,
+    keys: Items<K, M>,
+    values: Values<M>,
     shape: Shape,
     census: Census,
 }
@@ -52,8 +54,8 @@ struct Item {
     value: u64,
 }
 
-impl<M: Medium> DamagedTree<M> {
-    pub fn new(pool: &Arc<PoolFile<M>>, entry: &TreeEntry, shape: Shape) -> Result<Self> {
+impl<K: KeyCodec, M: Medium> DamagedTree<K, M> {
+    pub fn new(pool: &Arc<PoolFile<M>>, entry: Described<'_>, shape: Shape) -> Result<Self> {
         let slots = pool.chunk_bytes() as usize / shape.subnode_bytes;
         let mut ranges = Vec::new();
         for chunk in pool.chunks_of(entry.id) {
@@ -61,8 +63,8 @@ impl<M: Medium> DamagedTree<M> {
                 ranges.push(ChunkRange { offset: chunk.offset, slots });
             }
         }
-        let keys = Records::open(pool, RecordSpec::new(entry.id, SlotKind::KEY_RECORD))?;
-        let values = Records::open(pool, RecordSpec::new(entry.id, SlotKind::VALUE_RECORD))?;
+        let keys = Items::keys(pool, entry.id)?;
+        let values = Values::open(pool, entry.id, entry.values)?;
         Ok(Self { pool: Arc::clone(pool), keys, values, shape, census: Census::new(ranges, shape) })
     }
 
@@ -81,7 +83,7 @@ impl<M: Medium> DamagedTree<M> {
     }
 
     /// Passes every plausible item to the sink.
-    pub fn save<K: KeyCodec, V: Codec>(&self, sink: &mut SalvageSink<'_, K, V>) -> Result<()> {
+    pub fn save(&self, sink: &mut SalvageSink<'_, K>) -> Result<()> {
         for subnode in self.occupied() {
             let next = self.next(subnode);
             if next != END && self.census.name(next, subnode).is_err() {
@@ -118,9 +120,9 @@ impl<M: Medium> DamagedTree<M> {
         }
         // The upper half of an unfinished split is in two leaves, and is misplaced in one.
         for (_, subnode, item) in astray {
-            let guards = (K::pin(), V::pin());
-            let key = K::read(&self.keys, item.key, &guards.0);
-            if !sink.holds(key, V::read(&self.values, item.value, &guards.1)) {
+            let guards = (K::pin(), pin());
+            let key = self.keys.read(item.key, &guards.0);
+            if !sink.holds(key, self.values.read(item.value, &guards.1)) {
                 sink.lost += 1;
                 sink.find(format!("subnode {subnode:#x}"), "a key that does not belong there");
             }
@@ -129,7 +131,7 @@ impl<M: Medium> DamagedTree<M> {
     }
 
     /// Walks the chain of a leaf as far as possible; returns `None` if it has no readable key.
-    fn piece<K: KeyCodec, V: Codec>(&self, head: u64, sink: &mut SalvageSink<'_, K, V>) -> Option<Piece<K>> {
+    fn piece(&self, head: u64, sink: &mut SalvageSink<'_, K>) -> Option<Piece<K>> {
         let (bitmap, staged) = unstage(self.header(head).bitmap.load(self.pool.medium()));
         let staged = staged.filter(|&bit| bit < LEAF_SLOTS_MAX && self.shape.resident);
         let mut chain = vec![head];
@@ -145,8 +147,8 @@ impl<M: Medium> DamagedTree<M> {
         let least = || K::owned(K::least());
         let mut piece = Piece { chain, bitmap, staged, keys: [least(), least(), least()], sound };
         let guard = K::pin();
-        let words = self.items(&piece).filter(|item| K::verify(&self.keys, item.key).is_ok());
-        let mut keys: Vec<K::Ref<'_>> = words.map(|item| K::read(&self.keys, item.key, &guard)).collect();
+        let words = self.items(&piece).filter(|item| self.keys.verify(item.key).is_ok());
+        let mut keys: Vec<K::Ref<'_>> = words.map(|item| self.keys.read(item.key, &guard)).collect();
         keys.sort_unstable();
         if let (Some(&first), Some(&last)) = (keys.first(), keys.last()) {
             piece.keys = [first, keys[keys.len() / 2], last].map(|key| K::owned(key));
@@ -165,7 +167,7 @@ impl<M: Medium> DamagedTree<M> {
     }
 
     /// Returns the items of a leaf whose subnodes are known.
-    fn items<K: KeyCodec>(&self, piece: &Piece<K>) -> impl Iterator<Item = Item> {
+    fn items(&self, piece: &Piece<K>) -> impl Iterator<Item = Item> {
         bits(piece.bitmap).filter_map(|bit| {
             let (at, slot) = self.shape.place(bit);
             let subnode = *piece.chain.get(at)?;
@@ -184,7 +186,7 @@ impl<M: Medium> DamagedTree<M> {
 
     /// Assigns unreferenced subnodes to leaves with a broken chain if their keys lie within the
     /// leaf's range; counts the remaining ones.
-    fn rejoin<K: KeyCodec, V: Codec>(&self, pieces: &mut Vec<Piece<K>>, sink: &mut SalvageSink<'_, K, V>) {
+    fn rejoin(&self, pieces: &mut Vec<Piece<K>>, sink: &mut SalvageSink<'_, K>) {
         for at in 0..pieces.len() {
             let piece = &pieces[at];
             let beyond = piece.bitmap >> (piece.chain.len() * self.shape.slots);
@@ -212,29 +214,29 @@ impl<M: Medium> DamagedTree<M> {
     }
 
     /// Passes on the items of a leaf, except those whose keys lie beyond the adjacent leaves.
-    fn hand_over<K: KeyCodec, V: Codec>(
+    fn hand_over(
         &self,
         piece: &Piece<K>,
         order: &[K::Owned],
-        sink: &mut SalvageSink<'_, K, V>,
+        sink: &mut SalvageSink<'_, K>,
         astray: &mut Vec<(usize, u64, Item)>,
     ) -> Result<()> {
         let median = &piece.keys[1];
         let left = order.partition_point(|other| other < median).checked_sub(1).map(|at| &order[at]);
         let right = order.get(order.partition_point(|other| other <= median));
-        let guards = (K::pin(), V::pin());
+        let guards = (K::pin(), pin());
         let limit =
             |median: Option<&K::Owned>| median.map_or(Bound::Unbounded, |key| Bound::Included(key.clone()));
         for item in self.items(piece) {
             let subnode = piece.chain[item.at];
-            if let Err(error) = K::verify(&self.keys, item.key) {
+            if let Err(error) = self.keys.verify(item.key) {
                 sink.lost += 1;
                 let span = (limit(left), limit(right));
                 sink.find_in(span, format!("subnode {subnode:#x}"), error.to_string());
                 continue;
             }
-            let key = K::read(&self.keys, item.key, &guards.0);
-            if let Err(error) = V::verify(&self.values, item.value) {
+            let key = self.keys.read(item.key, &guards.0);
+            if let Err(error) = self.values.verify(item.value) {
                 sink.lost += 1;
                 sink.find_of_key(key, format!("subnode {subnode:#x}"), error.to_string());
                 continue;
@@ -244,7 +246,7 @@ impl<M: Medium> DamagedTree<M> {
             if below || above {
                 astray.push((item.at, subnode, item));
             } else {
-                sink.keep(key, V::read(&self.values, item.value, &guards.1))?;
+                sink.keep(key, self.values.read(item.value, &guards.1))?;
             }
         }
         Ok(())

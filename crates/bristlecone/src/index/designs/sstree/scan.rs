@@ -21,7 +21,7 @@ const SLOT_WORDS: usize = size_of::<Slot>() / size_of::<Word>();
 /// aligned.
 const SUBNODE_SLOTS: usize = WORDS_MAX / SUBNODES_MAX;
 
-impl<K: KeyCodec, V: Codec, M: Medium> Scan<K, V> for SsTree<K, V, M> {
+impl<K: KeyCodec, V: Codec, M: Medium> Scan<K, V> for SsTree<K, M> {
     fn scan_forward(&self, bounds: (Bound<K::Ref<'_>>, Bound<K::Ref<'_>>), into: &mut Batch<K, V>) -> bool {
         self.ascend(bounds, into)
     }
@@ -36,12 +36,12 @@ impl<K: KeyCodec, V: Codec, M: Medium> Scan<K, V> for SsTree<K, V, M> {
         visit: &mut Visit<'_, K, V>,
     ) -> Result<()> {
         let mut at = Visiting::default();
-        while visit_leaf(self, bounds, &mut at, visit)?.is_continue() {}
+        while visit_leaf::<K, V, _>(self, bounds, &mut at, visit)?.is_continue() {}
         Ok(())
     }
 }
 
-impl<K: KeyCodec, V: Codec, M: Medium> Leafwise<K, V> for SsTree<K, V, M> {
+impl<K: KeyCodec, M: Medium> Leafwise<K> for SsTree<K, M> {
     #[inline(always)]
     fn inner(&self) -> &VolatileIndex<K> {
         &self.inner
@@ -92,21 +92,21 @@ impl<K: KeyCodec, V: Codec, M: Medium> Leafwise<K, V> for SsTree<K, V, M> {
 
     #[inline(always)]
     fn prefetch_key(&self, word: u64) {
-        K::prefetch(&self.keys, word);
+        self.keys.prefetch(word);
     }
 
     #[inline(always)]
     fn prefetch_value(&self, word: u64) {
-        V::prefetch(&self.values, word);
+        self.values.prefetch(word);
     }
 
     #[inline(always)]
     fn key_at<'a>(&'a self, word: u64, guard: &'a K::Guard) -> K::Ref<'a> {
-        K::read(&self.keys, word, guard)
+        self.keys.read(word, guard)
     }
 
     #[inline(always)]
-    fn value_at<'a>(
+    fn value_at<'a, V: Codec>(
         &'a self,
         word: u64,
         guard: &'a V::Guard,
@@ -118,6 +118,6 @@ impl<K: KeyCodec, V: Codec, M: Medium> Leafwise<K, V> for SsTree<K, V, M> {
 
     #[inline(always)]
     fn verify_key(&self, word: u64, guard: &K::Guard) -> Result<()> {
-        K::verify_held(&self.keys, word, guard)
+        self.keys.verify_held(word, guard)
     }
 }

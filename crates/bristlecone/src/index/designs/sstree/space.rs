@@ -5,7 +5,8 @@ use bristlecone_random::mix;
 
 use super::{Parameters, SsTree, SsTreeOptions};
 use crate::index::parts::codec::Inline;
-use crate::index::{Inspect, Open, Write, WriteMode};
+use crate::index::testing::{WordTree, of_words};
+use crate::index::{Inspect, Open, WriteMode};
 
 const KEYS: u64 = 400_000;
 
@@ -19,16 +20,16 @@ fn around_deletes_and_updates(move_items: u64) -> (f64, f64) {
     let options = SsTreeOptions { move_items, ..SsTreeOptions::default() };
     let spec = TreeSpec::new("t", 1, "u64", "u64").with_params(options.to_words());
     let entry = pool.create_tree(&spec).unwrap();
-    let tree = SsTree::<Inline, Inline, Native>::open(&pool, &entry, options, 1).unwrap();
+    let tree = SsTree::<Inline, Native>::open(&pool, of_words(&entry), options, 1).unwrap();
     let bytes = || (tree.subnodes.stats().live_slots * options.subnode_bytes) as f64 / KEYS as f64;
-    (1..=KEYS).for_each(|i| assert_eq!(tree.write(mix(i), i, WriteMode::New).unwrap(), None));
+    (1..=KEYS).for_each(|i| assert_eq!(tree.write_word(mix(i), i, WriteMode::New).unwrap(), None));
     let loaded = bytes();
     for number in 1..=2 * KEYS {
         let key = mix(1 + mix(number) % KEYS);
         if mix(number ^ 1 << 40).is_multiple_of(5) {
-            tree.remove(key).unwrap();
+            tree.remove_word(key).unwrap();
         } else {
-            tree.write(key, number, WriteMode::Update).unwrap();
+            tree.write_word(key, number, WriteMode::Update).unwrap();
         }
     }
     assert_eq!(tree.check(), []);

@@ -5,7 +5,7 @@ use bristlecone_pm::{Durable, Flushed, Medium, Persist, Result};
 use super::SsTree;
 use super::layout::{END, FINGERPRINT_WORDS, FREE, LEAF_SLOTS_MAX, SUBNODES_MAX, beside_header};
 use super::leaf::{Locked, Tags, View};
-use crate::index::parts::codec::{Codec, KeyCodec};
+use crate::index::parts::codec::KeyCodec;
 use crate::index::parts::slot::bits;
 use crate::index::parts::split::kept;
 
@@ -32,7 +32,7 @@ impl<R: Copy> Part<R> {
     }
 }
 
-impl<K: KeyCodec, V: Codec, M: Medium> SsTree<K, V, M> {
+impl<K: KeyCodec, M: Medium> SsTree<K, M> {
     /// Moves items within a leaf to ascending slots; the first one gets the value `value` if there is one.
     pub(super) fn relocate(
         &self,
@@ -59,7 +59,7 @@ impl<K: KeyCodec, V: Codec, M: Medium> SsTree<K, V, M> {
             if is_last_of_line {
                 flushed = flushed.and(medium.flush(target, "sstree move.1"));
             }
-            let tag = K::fingerprint(K::read(&self.keys, key, &guard));
+            let tag = K::fingerprint(self.keys.read(key, &guard));
             self.note_fingerprint(leaf, view, *to, tag);
             set |= 1 << (to.0 * self.shape.slots + to.1);
             clear |= 1 << (from.0 * self.shape.slots + from.1);
@@ -79,7 +79,7 @@ impl<K: KeyCodec, V: Codec, M: Medium> SsTree<K, V, M> {
         for (at, slot) in view.items(self.shape) {
             let item = self.slot(view.subnodes[at], slot);
             let words = (item.key.load(self.medium()), item.value.load(self.medium()));
-            let key = K::read(&self.keys, words.0, guard);
+            let key = self.keys.read(words.0, guard);
             parts[len] = Part { key, words, bit: 1 << (at * self.shape.slots + slot) };
             len += 1;
         }

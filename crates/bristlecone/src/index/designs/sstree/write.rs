@@ -19,45 +19,45 @@ pub(super) struct Item {
     pub tag: u8,
 }
 
-impl<K: KeyCodec, V: Codec, M: Medium> Write<K, V> for SsTree<K, V, M> {
+impl<K: KeyCodec, V: Codec, M: Medium> Write<K, V> for SsTree<K, M> {
     fn write(&self, key: K::Ref<'_>, value: V::Ref<'_>, mode: WriteMode) -> Result<Option<V::Owned>> {
-        self.with_room(|| self.put(key, value, mode))
+        self.with_room(|| self.put::<V>(key, value, mode))
     }
 
     fn remove(&self, key: K::Ref<'_>) -> Result<Option<V::Owned>> {
-        self.delete(key, None).map(Removed::<V>::ok)
+        self.delete::<V>(key, None).map(Removed::<V>::ok)
     }
 
     fn write_many(&self, items: &[(K::Ref<'_>, V::Ref<'_>)], tell: &mut Tell<'_, V>) -> Result<()> {
-        self.put_many(items, tell)
+        self.put_many::<V>(items, tell)
     }
 
     fn upsert_many(&self, items: &[(K::Ref<'_>, V::Ref<'_>)], tell: &mut Tell<'_, V>) -> Result<()> {
-        self.put_many(items, tell)
+        self.put_many::<V>(items, tell)
     }
 
     fn remove_many(&self, keys: &[K::Ref<'_>], tell: &mut Tell<'_, V>) -> Result<()> {
-        self.delete_many(keys, tell)
+        self.delete_many::<V>(keys, tell)
     }
 
     fn remove_if(&self, key: K::Ref<'_>, expected: V::Ref<'_>) -> Result<Swapped<V>> {
-        self.delete(key, Some(expected)).map(|done| done.map(drop))
+        self.delete::<V>(key, Some(expected)).map(|done| done.map(drop))
     }
 
     fn append(&self, items: &[(K::Ref<'_>, V::Ref<'_>)], last: bool) -> Result<usize> {
-        self.append_leaves(items, last)
+        self.append_leaves::<V>(items, last)
     }
 
     fn compare_and_swap(&self, key: K::Ref<'_>, expected: V::Ref<'_>, new: V::Ref<'_>) -> Result<Swapped<V>> {
-        self.with_room(|| self.swap(key, expected, new))
+        self.with_room(|| self.swap::<V>(key, expected, new))
     }
 }
 
-impl<K: KeyCodec, V: Codec, M: Medium> SsTree<K, V, M> {
+impl<K: KeyCodec, M: Medium> SsTree<K, M> {
     /// Runs a write; if it finds no space, runs it again after readers have released records.
     #[inline(always)]
     fn with_room<R>(&self, write: impl FnMut() -> Result<R>) -> Result<R> {
-        let records = [&self.keys, &self.values];
+        let records = [&self.keys.records, &self.values.records];
         let released = || records.iter().any(|records| records.has_released());
         let held = || records.iter().map(|records| records.held()).sum();
         self.epochs.with_room(released, held, write)
@@ -65,15 +65,15 @@ impl<K: KeyCodec, V: Codec, M: Medium> SsTree<K, V, M> {
 
     /// Writes an item subject to `mode`; returns the previous value.
     #[inline(always)]
-    fn put(&self, key: K::Ref<'_>, value: V::Ref<'_>, mode: WriteMode) -> Result<Option<V::Owned>> {
+    fn put<V: Codec>(&self, key: K::Ref<'_>, value: V::Ref<'_>, mode: WriteMode) -> Result<Option<V::Owned>> {
         let guards = (K::pin(), V::pin());
         loop {
             let inserts = |found: Option<Found>| found.is_none();
             let (_, leaf, found) = self.lock_leaf(key, &guards.0, inserts);
             if let Some(found) = found {
-                let old = self.value_of(found, &guards.1);
+                let old = self.value_of::<V>(found, &guards.1);
                 if mode != WriteMode::New {
-                    self.replace(&leaf, found, value, &guards.1)?;
+                    self.replace::<V>(&leaf, found, value, &guards.1)?;
                 }
                 drop(leaf);
                 return self.pool.health().map(|()| Some(old));
@@ -81,7 +81,7 @@ impl<K: KeyCodec, V: Codec, M: Medium> SsTree<K, V, M> {
             if mode == WriteMode::Update {
                 return Ok(None);
             }
-            if self.add(&leaf, key, value)? {
+            if self.add::<V>(&leaf, key, value)? {
                 drop(leaf);
                 return self.pool.health().map(|()| None);
             }
@@ -91,15 +91,15 @@ impl<K: KeyCodec, V: Codec, M: Medium> SsTree<K, V, M> {
     }
 
     /// Replaces the value of a key by `new` if it is `expected`; otherwise returns the value found instead.
-    fn swap(&self, key: K::Ref<'_>, expected: V::Ref<'_>, new: V::Ref<'_>) -> Result<Swapped<V>> {
+    fn swap<V: Codec>(&self, key: K::Ref<'_>, expected: V::Ref<'_>, new: V::Ref<'_>) -> Result<Swapped<V>> {
         let guards = (K::pin(), V::pin());
         let (_, leaf, found) = self.lock_leaf(key, &guards.0, |_| false);
         let Some(found) = found else { return Ok(Err(None)) };
-        let old = self.value_of(found, &guards.1);
+        let old = self.value_of::<V>(found, &guards.1);
         if V::borrow(&old) != V::shorten(expected) {
             return Ok(Err(Some(old)));
         }
-        self.replace(&leaf, found, new, &guards.1)?;
+        self.replace::<V>(&leaf, found, new, &guards.1)?;
         drop(leaf);
         self.pool.health().map(Ok)
     }
@@ -134,19 +134,19 @@ impl<K: KeyCodec, V: Codec, M: Medium> SsTree<K, V, M> {
         }
     }
 
-    pub(super) fn value_of(&self, found: Found, guard: &V::Guard) -> V::Owned {
-        V::owned(V::read(&self.values, found.value, guard))
+    pub(super) fn value_of<V: Codec>(&self, found: Found, guard: &V::Guard) -> V::Owned {
+        V::owned(self.values.of::<V>().read(found.value, guard))
     }
 
     /// Adds an item that the leaf does not hold; returns `false` if it has no space.
-    fn add(&self, leaf: &Locked<'_>, key: K::Ref<'_>, value: V::Ref<'_>) -> Result<bool> {
+    fn add<V: Codec>(&self, leaf: &Locked<'_>, key: K::Ref<'_>, value: V::Ref<'_>) -> Result<bool> {
         let view = leaf.view();
         let place = view.first_free(self.shape);
         if place.is_none() && view.count == self.shape.subnodes_max {
             return Ok(false);
         }
         let fresh = if place.is_none() { Some(self.subnodes.alloc()?) } else { None };
-        let (item, flushed) = match self.write_records(key, value) {
+        let (item, flushed) = match self.write_records::<V>(key, value) {
             Ok(written) => written,
             Err(error) => {
                 fresh.into_iter().for_each(|subnode| self.subnodes.free(subnode));
@@ -154,8 +154,8 @@ impl<K: KeyCodec, V: Codec, M: Medium> SsTree<K, V, M> {
             }
         };
         match (place, fresh) {
-            (Some(place), _) => self.fill(leaf, view, place, &item, flushed),
-            (None, Some(fresh)) => self.expand(leaf, &view, fresh, &item, flushed),
+            (Some(place), _) => self.fill::<V>(leaf, view, place, &item, flushed),
+            (None, Some(fresh)) => self.expand::<V>(leaf, &view, fresh, &item, flushed),
             (None, None) => unreachable!("a leaf without room was given a fresh subnode"),
         }
         self.len.add(1);
@@ -163,15 +163,19 @@ impl<K: KeyCodec, V: Codec, M: Medium> SsTree<K, V, M> {
     }
 
     /// Insert 1: writes out-of-line data first.
-    pub(super) fn write_records(&self, key: K::Ref<'_>, value: V::Ref<'_>) -> Result<(Item, Flushed)> {
-        let (key_word, key_flushed) = K::write(&self.keys, key, "sstree insert.1 key")?;
-        match V::write(&self.values, value, "sstree insert.1 value") {
+    pub(super) fn write_records<V: Codec>(
+        &self,
+        key: K::Ref<'_>,
+        value: V::Ref<'_>,
+    ) -> Result<(Item, Flushed)> {
+        let (key_word, key_flushed) = self.keys.write(key, "sstree insert.1 key")?;
+        match self.values.of::<V>().write(value, "sstree insert.1 value") {
             Ok((value, flushed)) => {
                 let item = Item { key: key_word, value, tag: K::fingerprint(key) };
                 Ok((item, key_flushed.and(flushed)))
             }
             Err(error) => {
-                K::free(&self.keys, key_word);
+                self.keys.free(key_word);
                 Err(error)
             }
         }
@@ -179,13 +183,20 @@ impl<K: KeyCodec, V: Codec, M: Medium> SsTree<K, V, M> {
 
     /// Makes records durable before a line that refers to them can leave the cache. Inline items have none, and skip
     /// the fence.
-    pub(super) fn fence_records(&self, flushed: Flushed) {
+    pub(super) fn fence_records<V: Codec>(&self, flushed: Flushed) {
         if !(K::INLINE && V::INLINE) {
             let Durable { .. } = self.medium().fence(flushed, "sstree insert.1 fence");
         }
     }
 
-    fn fill(&self, leaf: &Locked<'_>, view: View, place: (usize, usize), item: &Item, flushed: Flushed) {
+    fn fill<V: Codec>(
+        &self,
+        leaf: &Locked<'_>,
+        view: View,
+        place: (usize, usize),
+        item: &Item,
+        flushed: Flushed,
+    ) {
         let medium = self.medium();
         let bitmap = self.with_bit(&view, place);
         self.note_fingerprint(leaf, &view, place, item.tag);
@@ -198,7 +209,7 @@ impl<K: KeyCodec, V: Codec, M: Medium> SsTree<K, V, M> {
             head.bitmap.publish(medium, bitmap, &durable, "sstree insert.3 apart");
             medium.persist(&head.bitmap, "sstree insert.3 apart");
         } else {
-            self.fence_records(flushed);
+            self.fence_records::<V>(flushed);
             let mut flushed = Flushed::none();
             let last = self.place(&view, place, item, &mut |word, step| {
                 let earlier = std::mem::replace(&mut flushed, Flushed::none());
@@ -277,9 +288,9 @@ impl<K: KeyCodec, V: Codec, M: Medium> SsTree<K, V, M> {
     }
 
     /// Expand 1 and 2: makes the fresh subnode the head, whose first line has the complete state.
-    fn expand(&self, leaf: &Locked<'_>, view: &View, fresh: u64, item: &Item, flushed: Flushed) {
+    fn expand<V: Codec>(&self, leaf: &Locked<'_>, view: &View, fresh: u64, item: &Item, flushed: Flushed) {
         let medium = self.medium();
-        self.fence_records(flushed);
+        self.fence_records::<V>(flushed);
         let (header, cell) = (self.header(fresh), self.slot(fresh, 0));
         let bitmap = view.bitmap << self.shape.slots | 1;
         cell.key.store(medium, item.key);
@@ -319,9 +330,15 @@ impl<K: KeyCodec, V: Codec, M: Medium> SsTree<K, V, M> {
 
     /// Sets the item's value in place, or by moving the item.
     #[inline(always)]
-    fn replace(&self, leaf: &Locked<'_>, found: Found, value: V::Ref<'_>, guard: &V::Guard) -> Result<()> {
+    fn replace<V: Codec>(
+        &self,
+        leaf: &Locked<'_>,
+        found: Found,
+        value: V::Ref<'_>,
+        guard: &V::Guard,
+    ) -> Result<()> {
         let medium = self.medium();
-        let (word, flushed) = V::write(&self.values, value, "sstree update.1")?;
+        let (word, flushed) = self.values.of::<V>().write(value, "sstree update.1")?;
         let room = self.room_to_move(leaf.bitmap(), found.at);
         if room != 0 {
             self.move_forward(leaf, found, room, word, flushed);
@@ -335,7 +352,7 @@ impl<K: KeyCodec, V: Codec, M: Medium> SsTree<K, V, M> {
             }
             medium.persist(cell, "sstree update.2");
         }
-        V::retire(&self.values, found.value, guard);
+        self.values.of::<V>().retire(found.value, guard);
         Ok(())
     }
 

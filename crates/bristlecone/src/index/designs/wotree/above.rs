@@ -8,17 +8,17 @@ use super::inner::Aim;
 use super::layout::LEVEL_MAX;
 use super::nodes::Locked;
 use super::read::{Missing, Path};
-use crate::index::parts::codec::{Codec, KeyCodec};
+use crate::index::parts::codec::KeyCodec;
 use crate::index::parts::optimistic_lock::OptimisticLock;
 
 /// Nodes allocated before a split, so that a full pool fails before anything changes.
-pub(super) struct Reserve<'t, K: KeyCodec, V: Codec, M: Medium> {
-    tree: &'t WoTree<K, V, M>,
+pub(super) struct Reserve<'t, K: KeyCodec, M: Medium> {
+    tree: &'t WoTree<K, M>,
     nodes: SmallVec<[(u64, &'t OptimisticLock); 4]>,
 }
 
-impl<'t, K: KeyCodec, V: Codec, M: Medium> Reserve<'t, K, V, M> {
-    pub fn empty(tree: &'t WoTree<K, V, M>) -> Self {
+impl<'t, K: KeyCodec, M: Medium> Reserve<'t, K, M> {
+    pub fn empty(tree: &'t WoTree<K, M>) -> Self {
         Self { tree, nodes: SmallVec::new() }
     }
 
@@ -41,7 +41,7 @@ impl<'t, K: KeyCodec, V: Codec, M: Medium> Reserve<'t, K, V, M> {
     }
 }
 
-impl<K: KeyCodec, V: Codec, M: Medium> Drop for Reserve<'_, K, V, M> {
+impl<K: KeyCodec, M: Medium> Drop for Reserve<'_, K, M> {
     fn drop(&mut self) {
         self.nodes.drain(..).for_each(|(node, _)| self.tree.nodes.unalloc(node));
     }
@@ -71,7 +71,7 @@ impl Above<'_> {
     }
 }
 
-impl<K: KeyCodec, V: Codec, M: Medium> WoTree<K, V, M> {
+impl<K: KeyCodec, M: Medium> WoTree<K, M> {
     /// Counts failed attempts because another thread has put a root above this one's nodes, which can happen
     /// once per level.
     pub(super) fn once_more(&self, in_vain: &mut u64) -> Result<()> {
@@ -149,7 +149,7 @@ impl<K: KeyCodec, V: Codec, M: Medium> WoTree<K, V, M> {
         left: u64,
         level: u8,
         path: &Path,
-        reserve: &mut Reserve<'_, K, V, M>,
+        reserve: &mut Reserve<'_, K, M>,
         guard: &K::Guard,
     ) -> Result<Attempt> {
         let Some(left) = self.locked(left)? else { return Ok(Attempt::Missing) };

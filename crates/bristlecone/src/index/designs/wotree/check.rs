@@ -5,7 +5,7 @@ use bristlecone_pm::{Issue, Medium, Result};
 use super::WoTree;
 use super::layout::State;
 use super::leaf::WRONG_ORDER;
-use crate::index::parts::codec::{Codec, KeyCodec};
+use crate::index::parts::codec::KeyCodec;
 use crate::index::parts::counter::Counter;
 use crate::index::parts::optimistic_lock::LockState;
 use crate::index::{Inspect, TreeStats};
@@ -35,7 +35,7 @@ impl Census {
     }
 }
 
-impl<K: KeyCodec, V: Codec, M: Medium> Inspect for WoTree<K, V, M> {
+impl<K: KeyCodec, M: Medium> Inspect for WoTree<K, M> {
     fn len(&self) -> Result<u64> {
         Ok(self.counted().0)
     }
@@ -46,7 +46,8 @@ impl<K: KeyCodec, V: Codec, M: Medium> Inspect for WoTree<K, V, M> {
 
     fn stats(&self) -> Result<TreeStats> {
         let nodes = self.nodes.stats();
-        let records = self.keys.stats().1 + self.values.stats().1 + self.separators.stats().1;
+        let records =
+            self.keys.records.stats().1 + self.values.records.stats().1 + self.separators.records.stats().1;
         Ok(TreeStats {
             items: self.len()?,
             leaves: self.counted().1,
@@ -71,15 +72,23 @@ impl<K: KeyCodec, V: Codec, M: Medium> Inspect for WoTree<K, V, M> {
             ("leaves", self.counted().1, census.leaves),
         ];
         if !K::INLINE {
-            self.keys.sweep_all(&|offset| self.refers_to_key(offset));
-            self.separators.sweep_all(&|offset| self.is_separator(offset));
-            counts.push(("key records", self.keys.stats().0 - self.keys.limbo(), census.items));
-            let separators = self.separators.stats().0 - self.separators.limbo();
+            self.keys.records.sweep_all(&|offset| self.refers_to_key(offset));
+            self.separators.records.sweep_all(&|offset| self.is_separator(offset));
+            counts.push((
+                "key records",
+                self.keys.records.stats().0 - self.keys.records.limbo(),
+                census.items,
+            ));
+            let separators = self.separators.records.stats().0 - self.separators.records.limbo();
             counts.push(("separators", separators, census.separators));
         }
-        if !V::INLINE {
-            self.values.sweep_all(&|offset| self.refers_to_value(offset));
-            counts.push(("value records", self.values.stats().0 - self.values.limbo(), census.items));
+        if !self.values.are_words() {
+            self.values.records.sweep_all(&|offset| self.refers_to_value(offset));
+            counts.push((
+                "value records",
+                self.values.records.stats().0 - self.values.records.limbo(),
+                census.items,
+            ));
         }
         let wrong = counts.into_iter().filter(|(_, said, found)| said != found);
         let wrong =
@@ -93,7 +102,7 @@ impl<K: KeyCodec, V: Codec, M: Medium> Inspect for WoTree<K, V, M> {
     }
 }
 
-impl<K: KeyCodec, V: Codec, M: Medium> WoTree<K, V, M> {
+impl<K: KeyCodec, M: Medium> WoTree<K, M> {
     fn walk(&self, census: &mut Census) -> Result<()> {
         let mut first = self.root();
         let mut level = match self.nodes.state(first) {
@@ -162,7 +171,7 @@ impl<K: KeyCodec, V: Codec, M: Medium> WoTree<K, V, M> {
     fn verify_range(&self, node: u64, low: Option<u64>, high: Option<u64>, census: &mut Census) {
         let guard = K::pin();
         let Some(high) = high else { return };
-        if let Err(error) = K::verify(&self.separators, high) {
+        if let Err(error) = self.separators.verify(high) {
             census.note(node, error.to_string());
         } else if low.is_some_and(|low| self.separator(low, &guard) >= self.separator(high, &guard)) {
             census.note(node, "a range that ends before it begins");
@@ -223,12 +232,10 @@ impl<K: KeyCodec, V: Codec, M: Medium> WoTree<K, V, M> {
         for &slot in view.order.slots() {
             let item = self.nodes.item(leaf, slot.into());
             let (key, value) = (item.key.load(medium), item.word.load(medium));
-            if let Err(error) =
-                K::verify(&self.keys, key).and_then(|()| self.verify_value(key, value, &V::pin()))
-            {
+            if let Err(error) = self.keys.verify(key).and_then(|()| self.verify_stored(key, value)) {
                 return census.note(leaf, error.to_string());
             }
-            keys.push(K::read(&self.keys, key, &guard));
+            keys.push(self.keys.read(key, &guard));
         }
         let link = self.nodes.leaf_link(leaf);
         let high = (link.next.load(medium) != 0).then(|| link.high.load(medium));

@@ -3,13 +3,13 @@
 use bristlecone_pm::sync::epoch::Guard;
 use bristlecone_pm::{Alone, Durable, Flushed, Medium, Persist, Result};
 
+use super::WoTree;
 use super::inner::Aim;
 use super::layout::State;
 use super::log::{FREED_MAX, Freed, Record};
 use super::nodes::{Locked, NodeLock};
 use super::read::Path;
-use super::{Pins, WoTree};
-use crate::index::parts::codec::{Codec, KeyCodec};
+use crate::index::parts::codec::KeyCodec;
 use crate::index::parts::optimistic_lock::OptimisticLock;
 
 /// Nodes that are removed together: an empty leaf, and the inner nodes above it that have no other child.
@@ -40,28 +40,28 @@ enum Outcome {
     Missing(Option<u64>),
 }
 
-impl<K: KeyCodec, V: Codec, M: Medium> WoTree<K, V, M> {
+impl<K: KeyCodec, M: Medium> WoTree<K, M> {
     /// Frees the leaf of `key` if it is empty and not the first one.
-    pub(super) fn free_if_empty(&self, key: K::Ref<'_>, pins: &Pins<K, V>) -> Result<()> {
-        let Outcome::Missing(low) = self.try_free(key, pins)? else { return Ok(()) };
+    pub(super) fn free_if_empty(&self, key: K::Ref<'_>, guard: &K::Guard) -> Result<()> {
+        let Outcome::Missing(low) = self.try_free(key, guard)? else { return Ok(()) };
         // Add the missing entry first: on the leaf's own path, or on that of its right neighbour.
         let lacking = match low {
-            Some(low) => self.separator(low, &pins.keys),
+            Some(low) => self.separator(low, guard),
             None => K::shorten(key),
         };
-        if self.complete(lacking, &pins.keys)? {
-            self.try_free(key, pins)?;
+        if self.complete(lacking, guard)? {
+            self.try_free(key, guard)?;
         }
         Ok(())
     }
 
-    fn try_free(&self, key: K::Ref<'_>, pins: &Pins<K, V>) -> Result<Outcome> {
+    fn try_free(&self, key: K::Ref<'_>, guard: &K::Guard) -> Result<Outcome> {
         let _shape = bristlecone_pm::sync::wait::write(&self.shape_lock);
         // Pinned, so that the nodes of the path remain valid.
         let pinned = bristlecone_pm::sync::epoch::pin();
         let mut path = Path::default();
-        let leaf = self.descend(Aim::At(key), &pins.keys, &mut path)?.leaf;
-        let removal = match self.plan(leaf, &path, &pins.keys)? {
+        let leaf = self.descend(Aim::At(key), guard, &mut path)?.leaf;
+        let removal = match self.plan(leaf, &path, guard)? {
             Plan::Free(removal) => removal,
             Plan::Stay => return Ok(Outcome::Done),
             Plan::Missing(low) => return Ok(Outcome::Missing(low)),
@@ -73,7 +73,7 @@ impl<K: KeyCodec, V: Codec, M: Medium> WoTree<K, V, M> {
         if self.bitmap(leaf.node).is_none_or(|(bitmap, _)| bitmap != 0) {
             return Ok(Outcome::Done);
         }
-        self.carry_out(&removal, &others, pins, &pinned);
+        self.carry_out(&removal, &others, guard, &pinned);
         leaf.retire();
         drop(left);
         self.shrink(&pinned)?;
@@ -185,11 +185,11 @@ impl<K: KeyCodec, V: Codec, M: Medium> WoTree<K, V, M> {
         &self,
         removal: &Removal,
         [changed, gone]: &[Vec<(u64, &OptimisticLock)>; 2],
-        pins: &Pins<K, V>,
+        guard: &K::Guard,
         pinned: &Guard,
     ) {
         removal.nodes.iter().for_each(|freed| self.nodes.keep(freed.node));
-        K::keep(&self.separators, removal.separator);
+        self.separators.keep(removal.separator);
         let lane = self.log.free_lane();
         // Free 1.
         lane.write(&Record::Free {
@@ -204,7 +204,7 @@ impl<K: KeyCodec, V: Codec, M: Medium> WoTree<K, V, M> {
         gone.iter().for_each(|(_, lock)| lock.unlock_obsolete());
         changed.iter().for_each(|(_, lock)| lock.unlock());
         lane.wipe();
-        K::retire(&self.separators, removal.separator, &pins.keys);
+        self.separators.retire(removal.separator, guard);
         removal.nodes.iter().for_each(|freed| self.nodes.retire(freed.node, pinned));
         self.freed.add(1);
     }
@@ -250,8 +250,12 @@ impl<K: KeyCodec, V: Codec, M: Medium> WoTree<K, V, M> {
             state.store(medium, State::Free.encode());
             flushed = flushed.and(medium.flush(state, "wotree free.4"));
         }
-        if !K::INLINE && self.separators.is_plausible(removal.separator) {
-            flushed = flushed.and(self.separators.set_owner(removal.separator, 0, "wotree free.4 separator"));
+        if !K::INLINE && self.separators.records.is_plausible(removal.separator) {
+            flushed = flushed.and(self.separators.records.set_owner(
+                removal.separator,
+                0,
+                "wotree free.4 separator",
+            ));
         }
         let Durable { .. } = medium.fence(flushed, "wotree free.4");
     }

@@ -8,7 +8,7 @@ use bristlecone_pm::{Error, LINE_BYTES, Medium, Persist, Result};
 use super::WoTree;
 use super::layout::NO_KEY;
 use super::nodes::Locked;
-use crate::index::parts::codec::{Codec, KeyCodec};
+use crate::index::parts::codec::KeyCodec;
 use crate::index::parts::optimistic_lock::{LockState, OptimisticLock};
 
 /// The target of a search: the node whose range holds a key, or the one just before it.
@@ -49,9 +49,9 @@ pub(super) enum Step {
     Lost,
 }
 
-impl<K: KeyCodec, V: Codec, M: Medium> WoTree<K, V, M> {
+impl<K: KeyCodec, M: Medium> WoTree<K, M> {
     pub(super) fn separator<'g>(&'g self, word: u64, guard: &'g K::Guard) -> K::Ref<'g> {
-        K::read(&self.separators, word, guard)
+        self.separators.read(word, guard)
     }
 
     /// Returns the next step of a search from an inner node. Takes no lock, and waits only for a

@@ -8,7 +8,7 @@ use super::WoTree;
 use super::layout::{SLOT_WORDS_MAX, STATE_SLOTS, State};
 use super::log::{Lane, Record};
 use super::nodes::Locked;
-use crate::index::parts::codec::{Codec, KeyCodec};
+use crate::index::parts::codec::KeyCodec;
 use crate::index::parts::optimistic_lock::Stale;
 
 /// Issue for a leaf whose slot array does not match its bitmap.
@@ -128,7 +128,7 @@ pub(super) struct Found {
     pub value: u64,
 }
 
-impl<K: KeyCodec, V: Codec, M: Medium> WoTree<K, V, M> {
+impl<K: KeyCodec, M: Medium> WoTree<K, M> {
     /// Returns the slots with items, and whether the slot array is valid. Returns `None` if it is not a leaf.
     #[inline(always)]
     pub(super) fn bitmap(&self, leaf: u64) -> Option<(u128, bool)> {
@@ -192,7 +192,7 @@ impl<K: KeyCodec, V: Codec, M: Medium> WoTree<K, V, M> {
             return Err(Stale);
         }
         let mut items: Vec<_> =
-            words.into_iter().map(|(slot, word)| (K::read(&self.keys, word, guard), slot)).collect();
+            words.into_iter().map(|(slot, word)| (self.keys.read(word, guard), slot)).collect();
         items.sort_unstable();
         let mut order = Order::empty();
         items.iter().enumerate().for_each(|(at, &(_, slot))| order.insert(at, slot));
@@ -237,7 +237,7 @@ impl<K: KeyCodec, V: Codec, M: Medium> WoTree<K, V, M> {
             if !K::INLINE && !still() {
                 return Err(Stale);
             }
-            let below = K::read(&self.keys, word, guard) <= K::shorten(key);
+            let below = self.keys.read(word, guard) <= K::shorten(key);
             place = std::hint::select_unpredictable(below, place + half, place);
             rest -= half;
         }
@@ -247,7 +247,7 @@ impl<K: KeyCodec, V: Codec, M: Medium> WoTree<K, V, M> {
         if !K::INLINE && !still() {
             return Err(Stale);
         }
-        Ok(match K::read(&self.keys, word, guard).cmp(&K::shorten(key)) {
+        Ok(match self.keys.read(word, guard).cmp(&K::shorten(key)) {
             Equal => Ok(Found { place, slot, key: word, value: item.word.load(medium) }),
             Less => Err(place + 1),
             Greater => Err(place),

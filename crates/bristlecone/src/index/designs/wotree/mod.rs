@@ -143,23 +143,21 @@ mod split;
 mod tests;
 mod write;
 
-use std::marker::PhantomData;
 use std::sync::{Arc, RwLock};
 
 use bristlecone_pm::sync::{AtomicU64, Ordering::Acquire, Ordering::Relaxed, Ordering::Release};
-use bristlecone_pm::{
-    Medium, Memory, PoolFile, RecordSpec, Records, Result, SharedCell, SlotKind, TreeEntry, TreeId, Word,
-};
+use bristlecone_pm::{Medium, Memory, PoolFile, RecordSpec, Result, SharedCell, SlotKind, TreeId, Word};
 
 use self::layout::Shape;
 use self::log::Log;
 use self::nodes::Nodes;
-use crate::index::Damage;
 use crate::index::options::{Parameters, design_options};
 use crate::index::parts::codec::{Codec, KeyCodec};
 use crate::index::parts::counter::Counter;
 use crate::index::parts::index_saver::IndexSaver;
+use crate::index::parts::items::{Items, Values};
 use crate::index::parts::no_room::Epochs;
+use crate::index::{Damage, Described};
 
 design_options! {
     /// Options of a WO-tree, fixed when it is created.
@@ -173,13 +171,13 @@ design_options! {
 }
 
 /// The tree. See the module's protocol.
-pub struct WoTree<K: KeyCodec, V: Codec, M: Medium> {
+pub struct WoTree<K: KeyCodec, M: Medium> {
     pool: Arc<PoolFile<M>>,
     id: TreeId,
     nodes: Nodes<M>,
-    keys: Records<M>,
-    values: Records<M>,
-    separators: Records<M>,
+    keys: Items<K, M>,
+    values: Values<M>,
+    separators: Items<K, M>,
     log: Log<M>,
     shape: Shape,
     /// Copy of the directory's root.
@@ -197,7 +195,6 @@ pub struct WoTree<K: KeyCodec, V: Codec, M: Medium> {
     saver: IndexSaver<M>,
     /// Damage found by reads.
     damage: Damage,
-    codecs: PhantomData<fn() -> (K, V)>,
 }
 
 /// The result of the first count, visible to followers.
@@ -234,11 +231,11 @@ struct Pins<K: KeyCodec, V: Codec> {
     values: V::Guard,
 }
 
-impl<K: KeyCodec, V: Codec, M: Medium> WoTree<K, V, M> {
+impl<K: KeyCodec, M: Medium> WoTree<K, M> {
     /// Takes over the state on the medium, without reading it. A `fresh` tree has none yet.
     fn unrecovered(
         pool: &Arc<PoolFile<M>>,
-        entry: &TreeEntry,
+        entry: Described<'_>,
         options: WoTreeOptions,
         fresh: bool,
     ) -> Result<Self> {
@@ -252,9 +249,9 @@ impl<K: KeyCodec, V: Codec, M: Medium> WoTree<K, V, M> {
             pool: Arc::clone(pool),
             id: entry.id,
             nodes: Nodes::open(pool, entry.id, shape, fresh)?,
-            keys: Records::open(pool, unswept(SlotKind::KEY_RECORD))?,
-            values: Records::open(pool, owned(SlotKind::VALUE_RECORD))?,
-            separators: Records::open(pool, separators)?,
+            keys: Items::open(pool, unswept(SlotKind::KEY_RECORD))?,
+            values: Values::open_as(pool, owned(SlotKind::VALUE_RECORD), entry.values)?,
+            separators: Items::open(pool, separators)?,
             log: Log::open(pool, entry.id, fresh)?,
             shape,
             root: memory.cell_of(AtomicU64::new(root)),
@@ -265,9 +262,8 @@ impl<K: KeyCodec, V: Codec, M: Medium> WoTree<K, V, M> {
             grown: Counter::new(&memory),
             freed: Counter::new(&memory),
             epochs: Epochs::default(),
-            saver: IndexSaver::new(pool, entry),
+            saver: IndexSaver::new(pool, &entry),
             damage: Damage::default(),
-            codecs: PhantomData,
         })
     }
 
@@ -277,7 +273,7 @@ impl<K: KeyCodec, V: Codec, M: Medium> WoTree<K, V, M> {
     }
 
     #[inline(always)]
-    fn pin(&self) -> Pins<K, V> {
+    fn pin<V: Codec>(&self) -> Pins<K, V> {
         Pins { keys: K::pin(), values: V::pin() }
     }
 

@@ -8,7 +8,7 @@ use super::WoTree;
 use super::inner::{Aim, Step};
 use super::layout::State;
 use crate::index::Read;
-use crate::index::parts::codec::{Codec, KeyCodec};
+use crate::index::parts::codec::{Codec, KeyCodec, Record};
 use crate::index::parts::optimistic_lock::{LockState, OptimisticLock, Version};
 
 /// Maximum number of nodes that a descent usually passes, unless it must move right very often.
@@ -117,10 +117,10 @@ pub(super) struct At<'t> {
     pub detour: bool,
 }
 
-impl<K: KeyCodec, V: Codec, M: Medium> Read<K, V> for WoTree<K, V, M> {
+impl<K: KeyCodec, V: Codec, M: Medium> Read<K, V> for WoTree<K, M> {
     /// Records damage, too; `check` and every write report it.
     fn get(&self, key: K::Ref<'_>, show: &mut dyn FnMut(V::Ref<'_>)) -> Result<bool> {
-        let pins = self.pin();
+        let pins = self.pin::<V>();
         for round in 0.. {
             let At { leaf, lock, version, .. } = match self.find(key, &pins.keys) {
                 Ok(at) => at,
@@ -130,15 +130,15 @@ impl<K: KeyCodec, V: Codec, M: Medium> Read<K, V> for WoTree<K, V, M> {
             match self.look(leaf, key, &pins.keys, still) {
                 Ok(Some((key, value))) if still() => {
                     // The words were read while the leaf was valid; while pinned, their records remain.
-                    let verified = K::verify_held(&self.keys, key, &pins.keys);
-                    let verified = verified.and_then(|()| self.verify_value(key, value, &pins.values));
+                    let verified = self.keys.verify_held(key, &pins.keys);
+                    let verified = verified.and_then(|()| self.verify_value::<V>(key, value, &pins.values));
                     verified.map_err(|error| self.noted(error))?;
-                    show(V::read(&self.values, value, &pins.values));
+                    show(self.values.of::<V>().read(value, &pins.values));
                     return Ok(true);
                 }
                 Ok(None) if still() => {
                     let is_word = K::INLINE && V::INLINE;
-                    return if is_word { Ok(false) } else { self.look_closely(key, show) };
+                    return if is_word { Ok(false) } else { self.look_closely::<V>(key, show) };
                 }
                 // The state is not that of a leaf although no thread changes it: it never was a leaf.
                 Err(_) if still() => return Err(self.noted(self.damaged("a reference to no leaf", leaf))),
@@ -149,7 +149,7 @@ impl<K: KeyCodec, V: Codec, M: Medium> Read<K, V> for WoTree<K, V, M> {
     }
 }
 
-impl<K: KeyCodec, V: Codec, M: Medium> WoTree<K, V, M> {
+impl<K: KeyCodec, M: Medium> WoTree<K, M> {
     /// Descends to the leaf of a key: on the unpinned fast path, if no thread intervenes.
     #[inline(always)]
     pub(super) fn find(&self, key: K::Ref<'_>, guard: &K::Guard) -> Result<At<'_>> {
@@ -285,7 +285,7 @@ impl<K: KeyCodec, V: Codec, M: Medium> WoTree<K, V, M> {
         }
         let mut trail = CheckedPath::default();
         let at = self.descend(aim, guard, &mut trail)?;
-        trail.separators.iter().try_for_each(|word| K::verify_held(&self.separators, *word, guard))?;
+        trail.separators.iter().try_for_each(|word| self.separators.verify_held(*word, guard))?;
         *path = trail.path;
         Ok(at)
     }
@@ -351,28 +351,33 @@ impl<K: KeyCodec, V: Codec, M: Medium> WoTree<K, V, M> {
     /// Returns whether the value of an item is readable. A record whose header is damaged would appear as an empty
     /// value.
     #[inline(always)]
-    pub(super) fn has_value(&self, key: u64, value: u64) -> bool {
+    pub(super) fn has_value<V: Codec>(&self, key: u64, value: u64) -> bool {
         V::INLINE
-            || !self.values.is_empty_at(value)
-            || self.is_really_empty(self.verify_value(key, value, &V::pin()))
+            || !self.values.records.is_empty_at(value)
+            || self.is_really_empty(self.verify_value::<V>(key, value, &V::pin()))
     }
 
     /// Verifies the checksum of a value's record, and compares its owner with the item's key: a record of zeros has the
     /// checksum of an empty one.
-    pub(super) fn verify_value(&self, key: u64, value: u64, guard: &V::Guard) -> Result<()> {
-        V::verify_held(&self.values, value, guard)?;
-        if V::INLINE || self.values.owner_at(value) == Some(key) {
+    pub(super) fn verify_value<V: Codec>(&self, key: u64, value: u64, guard: &V::Guard) -> Result<()> {
+        self.values.of::<V>().verify_held(value, guard)?;
+        if V::INLINE || self.values.records.owner_at(value) == Some(key) {
             return Ok(());
         }
         Err(Error::corrupted("a value of another key", format!("ValueRecord {value:#x}")))
     }
 
+    /// Verifies a value as [`verify_value`](Self::verify_value) does.
+    pub(super) fn verify_stored(&self, key: u64, value: u64) -> Result<()> {
+        if self.values.are_words() { Ok(()) } else { self.verify_value::<Record>(key, value, &Record::pin()) }
+    }
+
     /// Returns whether both words of an item are readable.
     #[inline(always)]
-    pub(super) fn is_there(&self, (key, value): &(u64, u64)) -> bool {
+    pub(super) fn is_there<V: Codec>(&self, (key, value): &(u64, u64)) -> bool {
         let has_key =
-            K::INLINE || !self.keys.is_empty_at(*key) || self.is_really_empty(K::verify(&self.keys, *key));
-        has_key && self.has_value(*key, *value)
+            K::INLINE || !self.keys.records.is_empty_at(*key) || self.is_really_empty(self.keys.verify(*key));
+        has_key && self.has_value::<V>(*key, *value)
     }
 
     #[cold]
@@ -383,8 +388,8 @@ impl<K: KeyCodec, V: Codec, M: Medium> WoTree<K, V, M> {
     /// Looks a key up as [`get`](Read::get) does, where a damaged key or separator may have led a search astray. An
     /// absent key must be between two sound ones, in a leaf between sound separators: other keys cannot mislead a
     /// search that ends there.
-    fn look_closely(&self, key: K::Ref<'_>, show: &mut dyn FnMut(V::Ref<'_>)) -> Result<bool> {
-        let pins = self.pin();
+    fn look_closely<V: Codec>(&self, key: K::Ref<'_>, show: &mut dyn FnMut(V::Ref<'_>)) -> Result<bool> {
+        let pins = self.pin::<V>();
         let mut path = Path::default();
         for round in 0.. {
             if round > 0 {
@@ -416,25 +421,25 @@ impl<K: KeyCodec, V: Codec, M: Medium> WoTree<K, V, M> {
                 continue;
             }
             let verify = || {
-                near.into_iter()
-                    .flatten()
-                    .try_for_each(|word| K::verify_held(&self.keys, word, &pins.keys))?;
+                near.into_iter().flatten().try_for_each(|word| self.keys.verify_held(word, &pins.keys))?;
                 if let Ok(found) = found {
-                    return self.verify_value(found.key, found.value, &pins.values);
+                    return self.verify_value::<V>(found.key, found.value, &pins.values);
                 }
                 if !view.is_sound() {
                     return Err(self.damaged(super::leaf::WRONG_ORDER, at.leaf));
                 }
                 match next {
-                    0 if near[1].is_none() && self.is_cut_off(&at, &pins) => {
+                    0 if near[1].is_none() && self.is_cut_off(&at, &pins.keys) => {
                         Err(self.damaged("a last leaf that is not the last", at.leaf))
                     }
                     0 => Ok(()),
-                    _ => K::verify_held(&self.separators, high, &pins.keys),
+                    _ => self.separators.verify_held(high, &pins.keys),
                 }
             };
             verify().map_err(|error| self.noted(error))?;
-            return Ok(found.inspect(|found| show(V::read(&self.values, found.value, &pins.values))).is_ok());
+            return Ok(found
+                .inspect(|found| show(self.values.of::<V>().read(found.value, &pins.values)))
+                .is_ok());
         }
         unreachable!("rounds do not end")
     }
@@ -462,13 +467,13 @@ impl<K: KeyCodec, V: Codec, M: Medium> WoTree<K, V, M> {
 
     /// Returns the words of the item of a key, for liveness callbacks.
     pub(super) fn words_of(&self, key: K::Ref<'_>) -> Result<Option<(u64, u64)>> {
-        let pins = self.pin();
+        let guard = K::pin();
         for round in 0.. {
-            let At { leaf, lock, version, .. } = self.descend(Aim::At(key), &pins.keys, &mut NoTrail)?;
+            let At { leaf, lock, version, .. } = self.descend(Aim::At(key), &guard, &mut NoTrail)?;
             let still = || lock.validate(version);
             let found = self
-                .view(leaf, &pins.keys, still)
-                .and_then(|view| self.locate(leaf, &view.order, key, &pins.keys, still));
+                .view(leaf, &guard, still)
+                .and_then(|view| self.locate(leaf, &view.order, key, &guard, still));
             match found {
                 Ok(found) if still() => return Ok(found.ok().map(|found| (found.key, found.value))),
                 Err(_) if still() => return Err(self.damaged("a reference to no leaf", leaf)),

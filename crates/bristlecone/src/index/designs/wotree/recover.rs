@@ -2,9 +2,7 @@
 
 use std::sync::Arc;
 
-use bristlecone_pm::{
-    Alone, Error, Flushed, Manifest, ManifestReader, Medium, Persist, PoolFile, Result, TreeEntry,
-};
+use bristlecone_pm::{Alone, Error, Flushed, Manifest, ManifestReader, Medium, Persist, PoolFile, Result};
 
 use super::above::Reserve;
 use super::free::Removal;
@@ -15,22 +13,22 @@ use super::log::Record;
 use super::read::{NoTrail, Path};
 use super::split::LIVE;
 use super::{WoTree, WoTreeOptions};
-use crate::index::parts::codec::{Codec, KeyCodec};
+use crate::index::parts::codec::KeyCodec;
 use crate::index::parts::counter::Counter;
-use crate::index::{Open, SalvageSink};
+use crate::index::{Described, Open, Salvage, SalvageSink};
 
-impl<K: KeyCodec, V: Codec, M: Medium> Open<K, V, M> for WoTree<K, V, M> {
+impl<K: KeyCodec, M: Medium> Open<K, M> for WoTree<K, M> {
     type Options = WoTreeOptions;
 
     fn open(
         pool: &Arc<PoolFile<M>>,
-        entry: &TreeEntry,
+        entry: Described<'_>,
         options: WoTreeOptions,
         _threads: usize,
     ) -> Result<Self> {
         let fresh = pool.anchor(entry.id).load(pool.medium()) == 0;
         if fresh {
-            Self::expect_no_nodes(pool, entry, Shape::new(options.node_lines, options.log_leaves != 0))?;
+            Self::expect_no_nodes(pool, &entry, Shape::new(options.node_lines, options.log_leaves != 0))?;
         }
         let mut tree = Self::unrecovered(pool, entry, options, fresh)?;
         if fresh {
@@ -47,7 +45,7 @@ impl<K: KeyCodec, V: Codec, M: Medium> Open<K, V, M> for WoTree<K, V, M> {
     /// Resumes with the saved counts: everything else is read on demand, also in a recovered tree.
     fn resume(
         pool: &Arc<PoolFile<M>>,
-        entry: &TreeEntry,
+        entry: Described<'_>,
         options: WoTreeOptions,
         manifest: &mut ManifestReader<'_>,
     ) -> Option<Self> {
@@ -75,18 +73,20 @@ impl<K: KeyCodec, V: Codec, M: Medium> Open<K, V, M> for WoTree<K, V, M> {
             .try_for_each(|counter| counter.save(manifest))?;
         self.nodes.share(manifest)
     }
+}
 
+impl<K: KeyCodec, M: Medium> Salvage<K, M> for WoTree<K, M> {
     fn salvage(
         pool: &Arc<PoolFile<M>>,
-        entry: &TreeEntry,
+        entry: Described<'_>,
         options: WoTreeOptions,
-        sink: &mut SalvageSink<'_, K, V>,
+        sink: &mut SalvageSink<'_, K>,
     ) -> Result<()> {
         Self::save(pool, entry, options, sink)
     }
 }
 
-impl<K: KeyCodec, V: Codec, M: Medium> Drop for WoTree<K, V, M> {
+impl<K: KeyCodec, M: Medium> Drop for WoTree<K, M> {
     fn drop(&mut self) {
         self.saver.leave(|manifest| {
             // Do not count now if it was never counted.
@@ -107,7 +107,7 @@ fn from_the_top<L>((_, record): &(L, Record)) -> u8 {
     }
 }
 
-impl<K: KeyCodec, V: Codec, M: Medium> WoTree<K, V, M> {
+impl<K: KeyCodec, M: Medium> WoTree<K, M> {
     /// Creates the first leaf. After a crash before `create.3` the tree has no root, and is created again.
     pub(super) fn create(&self) -> Result<()> {
         let medium = self.medium();
@@ -160,7 +160,8 @@ impl<K: KeyCodec, V: Codec, M: Medium> WoTree<K, V, M> {
             {
                 if !K::INLINE && level == 0 && self.is_separator(separator) {
                     // The fence of recover 3 waits for it.
-                    let _: Flushed = self.separators.set_owner(separator, 0, "wotree recover.1 separator");
+                    let _: Flushed =
+                        self.separators.records.set_owner(separator, 0, "wotree recover.1 separator");
                 }
                 self.undo_node(right).map(|()| true)
             }
@@ -244,7 +245,7 @@ impl<K: KeyCodec, V: Codec, M: Medium> WoTree<K, V, M> {
             let mut view = self.made_anew(left, &guard)?;
             let kept = view.order.slots().partition_point(|&slot| {
                 let word = self.nodes.item(left, slot.into()).key.load(medium);
-                K::read(&self.keys, word, &guard) < aim
+                self.keys.read(word, &guard) < aim
             });
             view.order.truncate(kept);
             // Nothing must be durable before bits are cleared.
@@ -286,16 +287,16 @@ impl<K: KeyCodec, V: Codec, M: Medium> WoTree<K, V, M> {
     /// Returns whether an item refers to a key record.
     pub(super) fn refers_to_key(&self, offset: u64) -> bool {
         let guard = K::pin();
-        self.keys.is_plausible(offset)
-            && self.has_words(K::read(&self.keys, offset, &guard), |words| words.0 == offset)
+        self.keys.records.is_plausible(offset)
+            && self.has_words(self.keys.read(offset, &guard), |words| words.0 == offset)
     }
 
     /// Returns whether the item of a record's owner, a key word, refers to it as its value.
     pub(super) fn refers_to_value(&self, offset: u64) -> bool {
         let guard = K::pin();
-        let Some(owner) = self.values.owner_at(offset) else { return false };
-        (K::INLINE || self.keys.is_plausible(owner))
-            && self.has_words(K::read(&self.keys, owner, &guard), |words| words.1 == offset)
+        let Some(owner) = self.values.records.owner_at(offset) else { return false };
+        (K::INLINE || self.keys.records.is_plausible(owner))
+            && self.has_words(self.keys.read(owner, &guard), |words| words.1 == offset)
     }
 
     /// Returns whether the item of a key exists and has such words. If damage hides it the record stays.
@@ -305,6 +306,6 @@ impl<K: KeyCodec, V: Codec, M: Medium> WoTree<K, V, M> {
 
     /// Returns whether a record is that of a separator, which is never empty.
     pub(super) fn is_separator(&self, offset: u64) -> bool {
-        !self.separators.is_empty_at(offset) && self.separators.owner_at(offset) == Some(LIVE)
+        !self.separators.records.is_empty_at(offset) && self.separators.records.owner_at(offset) == Some(LIVE)
     }
 }

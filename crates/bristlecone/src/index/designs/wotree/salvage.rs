@@ -11,14 +11,15 @@ use std::cmp::Ordering;
 use std::collections::HashSet;
 use std::sync::Arc;
 
+use bristlecone_pm::sync::epoch::pin;
 use bristlecone_pm::{Error, Medium, PoolFile, Result, TreeEntry, Word};
 
 use super::layout::{NODES, Shape, State};
 use super::leaf::Order;
 use super::log::Record;
-use super::{Pins, WoTree, WoTreeOptions};
-use crate::index::parts::codec::{Codec, KeyCodec};
-use crate::index::{Inspect, Open, SalvageSink};
+use super::{WoTree, WoTreeOptions};
+use crate::index::parts::codec::KeyCodec;
+use crate::index::{Described, Inspect, Open, SalvageSink};
 
 /// A leaf with keys.
 struct Piece<K: KeyCodec> {
@@ -59,14 +60,14 @@ struct Splits {
     unborn: Vec<u64>,
 }
 
-impl<K: KeyCodec, V: Codec, M: Medium> WoTree<K, V, M> {
+impl<K: KeyCodec, M: Medium> WoTree<K, M> {
     /// Passes on the readable contents of a tree that was not recovered, and then reports its other
     /// problems.
     pub(super) fn save(
         pool: &Arc<PoolFile<M>>,
-        entry: &TreeEntry,
+        entry: Described<'_>,
         options: WoTreeOptions,
-        sink: &mut SalvageSink<'_, K, V>,
+        sink: &mut SalvageSink<'_, K>,
     ) -> Result<()> {
         Self::unrecovered(pool, entry, options, false)?.sweep(sink)?;
         if sink.issues.is_empty() {
@@ -79,7 +80,7 @@ impl<K: KeyCodec, V: Codec, M: Medium> WoTree<K, V, M> {
         Ok(())
     }
 
-    fn sweep(&self, sink: &mut SalvageSink<'_, K, V>) -> Result<()> {
+    fn sweep(&self, sink: &mut SalvageSink<'_, K>) -> Result<()> {
         let splits = self.splits(sink);
         let mut found = self.found();
         found.leaves.retain(|leaf| !splits.unborn.contains(leaf));
@@ -120,7 +121,7 @@ impl<K: KeyCodec, V: Codec, M: Medium> WoTree<K, V, M> {
         found
     }
 
-    fn splits(&self, sink: &mut SalvageSink<'_, K, V>) -> Splits {
+    fn splits(&self, sink: &mut SalvageSink<'_, K>) -> Splits {
         let mut splits = Splits::default();
         for lane in self.log.all() {
             match lane.read() {
@@ -130,7 +131,7 @@ impl<K: KeyCodec, V: Codec, M: Medium> WoTree<K, V, M> {
                         sink.find("log".to_owned(), "a split of nodes that are none");
                     } else if self.nodes.leaf_link(left).next.load(self.medium()) != right {
                         splits.unborn.push(right);
-                    } else if let Err(error) = K::verify(&self.separators, separator) {
+                    } else if let Err(error) = self.separators.verify(separator) {
                         sink.find("log".to_owned(), error.to_string());
                     } else {
                         splits.moved.push((left, separator));
@@ -147,13 +148,13 @@ impl<K: KeyCodec, V: Codec, M: Medium> WoTree<K, V, M> {
     fn item_in(&self, leaf: u64, slot: usize) -> Result<(u64, u64)> {
         let item = self.nodes.item(leaf, slot);
         let (key, value) = (item.key.load(self.medium()), item.word.load(self.medium()));
-        K::verify(&self.keys, key)?;
-        self.verify_value(key, value, &V::pin())?;
+        self.keys.verify(key)?;
+        self.verify_stored(key, value)?;
         Ok((key, value))
     }
 
     /// Reads a whole leaf; returns `None` if it has no readable item.
-    fn piece(&self, leaf: u64, splits: &Splits, sink: &mut SalvageSink<'_, K, V>) -> Option<Piece<K>> {
+    fn piece(&self, leaf: u64, splits: &Splits, sink: &mut SalvageSink<'_, K>) -> Option<Piece<K>> {
         let guard = K::pin();
         let (bitmap, valid) = self.bitmap(leaf)?;
         let told = |word: u64| bitmap >> word & 1 != 0;
@@ -166,9 +167,7 @@ impl<K: KeyCodec, V: Codec, M: Medium> WoTree<K, V, M> {
         for slot in (0..self.shape.slots).filter(|&slot| told(slot as u64)) {
             match self.item_in(leaf, slot) {
                 Ok((key, _))
-                    if end.is_some_and(|end| {
-                        K::read(&self.keys, key, &guard) >= self.separator(end, &guard)
-                    }) => {}
+                    if end.is_some_and(|end| self.keys.read(key, &guard) >= self.separator(end, &guard)) => {}
                 Ok(item) => items.push(item),
                 Err(error) => {
                     sink.lost += 1;
@@ -181,7 +180,7 @@ impl<K: KeyCodec, V: Codec, M: Medium> WoTree<K, V, M> {
 
     fn piece_of(&self, leaf: u64, items: Vec<(u64, u64)>) -> Option<Piece<K>> {
         let guard = K::pin();
-        let with_key = |item: (u64, u64)| (K::read(&self.keys, item.0, &guard), item);
+        let with_key = |item: (u64, u64)| (self.keys.read(item.0, &guard), item);
         let mut items: Vec<_> = items.into_iter().map(with_key).collect();
         items.sort_by(by_first);
         let median = K::owned(items.get(items.len() / 2)?.0);
@@ -202,18 +201,18 @@ impl<K: KeyCodec, V: Codec, M: Medium> WoTree<K, V, M> {
         &self,
         leaves: &[Piece<K>],
         at: usize,
-        sink: &mut SalvageSink<'_, K, V>,
+        sink: &mut SalvageSink<'_, K>,
     ) -> Result<Option<(K::Owned, K::Owned)>> {
         let Piece { leaf, items, median, .. } = &leaves[at];
         let left = leaves[..at].iter().rev().map(|other| &other.median).find(|other| *other != median);
         let right = leaves[at + 1..].iter().map(|other| &other.median).find(|other| *other != median);
-        let pins = self.pin();
+        let pins = (K::pin(), pin());
         let mut range: Option<(K::Ref<'_>, K::Ref<'_>)> = None;
         for &(key, value) in items {
-            let key = K::read(&self.keys, key, &pins.keys);
+            let key = self.keys.read(key, &pins.0);
             if is_between::<K>(key, [left, right]) {
                 range = Some(range.map_or((key, key), |(low, high)| (low.min(key), high.max(key))));
-                sink.keep(key, V::read(&self.values, value, &pins.values))?;
+                sink.keep(key, self.values.read(value, &pins.1))?;
             } else {
                 sink.lost += 1;
                 sink.find(format!("node {leaf:#x}"), "a key that does not belong there");
@@ -224,7 +223,7 @@ impl<K: KeyCodec, V: Codec, M: Medium> WoTree<K, V, M> {
 
     /// Passes on the items of a leaf with an invalid state: those of its slot array, or of all its
     /// slots if that is invalid, too.
-    fn save_in_doubt(&self, node: u64, leaves: &[Piece<K>], sink: &mut SalvageSink<'_, K, V>) -> Result<()> {
+    fn save_in_doubt(&self, node: u64, leaves: &[Piece<K>], sink: &mut SalvageSink<'_, K>) -> Result<()> {
         let order = self.order_of(node).filter(|order| !order.slots().is_empty());
         let slots: Vec<usize> = match &order {
             Some(order) => order.slots().iter().map(|&slot| slot.into()).collect(),
@@ -233,14 +232,14 @@ impl<K: KeyCodec, V: Codec, M: Medium> WoTree<K, V, M> {
         let items = slots.iter().filter_map(|&slot| self.item_in(node, slot).ok()).collect();
         let mut taken = 0_u64;
         if let Some(Piece { items, median, .. }) = self.piece_of(node, items) {
-            let pins: Pins<K, V> = self.pin();
+            let pins = (K::pin(), pin());
             let right_of = |key: K::Ref<'_>| {
                 leaves.partition_point(|leaf| K::shorten(K::borrow(&leaf.median)) <= K::shorten(key))
             };
             let right = right_of(K::borrow(&median));
             let medians = [right.checked_sub(1), Some(right)].map(|at| Some(&leaves.get(at?)?.median));
             for (key, value) in items {
-                let key = K::read(&self.keys, key, &pins.keys);
+                let key = self.keys.read(key, &pins.0);
                 let at = right_of(key);
                 let beside = [at.checked_sub(1), Some(at)].map(|at| leaves.get(at?)?.range.as_ref());
                 let covered = beside.into_iter().flatten().any(|(low, high)| {
@@ -249,7 +248,7 @@ impl<K: KeyCodec, V: Codec, M: Medium> WoTree<K, V, M> {
                 });
                 if !covered && is_between::<K>(key, medians) {
                     taken += 1;
-                    sink.keep(key, V::read(&self.values, value, &pins.values))?;
+                    sink.keep(key, self.values.read(value, &pins.1))?;
                 }
             }
         }

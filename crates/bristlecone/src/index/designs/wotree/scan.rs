@@ -24,9 +24,9 @@ struct Ends<K: KeyCodec> {
     above: bool,
 }
 
-impl<K: KeyCodec, V: Codec, M: Medium> Scan<K, V> for WoTree<K, V, M> {
+impl<K: KeyCodec, V: Codec, M: Medium> Scan<K, V> for WoTree<K, M> {
     fn scan_forward(&self, bounds: (Bound<K::Ref<'_>>, Bound<K::Ref<'_>>), into: &mut Batch<K, V>) -> bool {
-        let pins = self.pin();
+        let pins = self.pin::<V>();
         let mut leaf = [(0, 0); SLOTS_MAX];
         while let Some((wanted, goes_on)) = self.next_leaf(bounds, &pins, &mut leaf, into) {
             into.entries.clear();
@@ -39,7 +39,7 @@ impl<K: KeyCodec, V: Codec, M: Medium> Scan<K, V> for WoTree<K, V, M> {
     }
 
     fn scan_backward(&self, bounds: (Bound<K::Ref<'_>>, Bound<K::Ref<'_>>), into: &mut Batch<K, V>) -> bool {
-        let pins = self.pin();
+        let pins = self.pin::<V>();
         let mut leaf = [(0, 0); SLOTS_MAX];
         let mut path = Path::default();
         let mut round = 0;
@@ -97,7 +97,7 @@ impl<K: KeyCodec, V: Codec, M: Medium> Scan<K, V> for WoTree<K, V, M> {
         let mut leaf = [(0, 0); SLOTS_MAX];
         let (mut batch, mut last) = (Batch::default(), None);
         loop {
-            let pins = self.pin();
+            let pins = self.pin::<V>();
             let next = self.next_leaf(behind::<K>(&last, bounds), &pins, &mut leaf, &mut batch);
             let Some((wanted, goes_on)) = next.filter(|_| batch.damage.is_none()) else {
                 return batch.damage.map_or(Ok(()), Err);
@@ -125,11 +125,11 @@ fn owned<K: KeyCodec, V: Codec>((key, value): (K::Ref<'_>, V::Ref<'_>)) -> (K::O
     (K::owned(key), V::owned(value))
 }
 
-impl<K: KeyCodec, V: Codec, M: Medium> WoTree<K, V, M> {
+impl<K: KeyCodec, M: Medium> WoTree<K, M> {
     /// Reads the next leaf of an ascending scan, starting at the fence of the `batch`, and sets the fence to the
     /// beginning of the leaf behind it. Returns the requested items of the leaf, and whether the scan continues; `None`
     /// at its end, or after an error recorded in the batch.
-    fn next_leaf(
+    fn next_leaf<V: Codec>(
         &self,
         bounds: (Bound<K::Ref<'_>>, Bound<K::Ref<'_>>),
         pins: &Pins<K, V>,
@@ -159,7 +159,7 @@ impl<K: KeyCodec, V: Codec, M: Medium> WoTree<K, V, M> {
             let begins = |low| self.separator(low, &pins.keys) == from;
             if matches!(fence, Some(Some(_)))
                 && !path.low.is_some_and(begins)
-                && !self.follows(&at, from, pins)
+                && !self.follows(&at, from, &pins.keys)
             {
                 self.meet_damage("leaves are passed over on the way to it", at.leaf, batch);
             }
@@ -173,7 +173,7 @@ impl<K: KeyCodec, V: Codec, M: Medium> WoTree<K, V, M> {
                 batch.fence = Some(None);
                 self.meet_damage("a range that ends before it begins", at.leaf, batch);
             } else {
-                if high.is_none() && !ends.above && self.is_cut_off(&at, pins) {
+                if high.is_none() && !ends.above && self.is_cut_off(&at, &pins.keys) {
                     self.meet_damage("a last leaf that is not the last", at.leaf, batch);
                 }
                 batch.fence = Some(high);
@@ -184,14 +184,14 @@ impl<K: KeyCodec, V: Codec, M: Medium> WoTree<K, V, M> {
 
     /// Records why a scan ends before the last leaf.
     #[cold]
-    fn cut_short(&self, error: Error, into: &mut Batch<K, V>) -> bool {
+    fn cut_short<V: Codec>(&self, error: Error, into: &mut Batch<K, V>) -> bool {
         self.note_error(&error);
         into.fail(error)
     }
 
     /// Records damage. A lenient scan continues behind it, others end here.
     #[cold]
-    fn meet_damage(&self, what: &str, node: u64, into: &mut Batch<K, V>) {
+    fn meet_damage<V: Codec>(&self, what: &str, node: u64, into: &mut Batch<K, V>) {
         self.note_damage(what, node);
         if !into.lenient {
             into.fail(self.damaged(what, node));
@@ -201,8 +201,8 @@ impl<K: KeyCodec, V: Codec, M: Medium> WoTree<K, V, M> {
     /// Returns whether a leaf is the one that a key's left neighbour links to. Called if it does not begin where the
     /// previous leaf ended: then one of them changed concurrently, or an inner node is damaged.
     #[cold]
-    fn follows(&self, at: &At<'_>, from: K::Ref<'_>, pins: &Pins<K, V>) -> bool {
-        let before = self.descend(Aim::Before(from), &pins.keys, &mut NoTrail);
+    fn follows(&self, at: &At<'_>, from: K::Ref<'_>, guard: &K::Guard) -> bool {
+        let before = self.descend(Aim::Before(from), guard, &mut NoTrail);
         before.is_ok_and(|before| {
             let next = self.nodes.leaf_link(before.leaf).next.load(self.medium());
             let neighbours = [before.leaf, next].contains(&at.leaf);
@@ -211,25 +211,25 @@ impl<K: KeyCodec, V: Codec, M: Medium> WoTree<K, V, M> {
     }
 
     /// Returns whether a leaf is marked as the last one, and others contradict this. Called once per scan.
-    pub(super) fn is_cut_off(&self, at: &At<'_>, pins: &Pins<K, V>) -> bool {
-        let last = self.descend(Aim::End, &pins.keys, &mut NoTrail);
+    pub(super) fn is_cut_off(&self, at: &At<'_>, guard: &K::Guard) -> bool {
+        let last = self.descend(Aim::End, guard, &mut NoTrail);
         // While its version is valid, nothing was linked behind it.
         last.map_or(true, |last| last.leaf != at.leaf) && at.lock.validate(at.version)
     }
 
     /// Returns the items of validated words, except those without readable records.
-    fn items<'w>(
+    fn items<'w, V: Codec>(
         &'w self,
         words: &'w [(u64, u64)],
         pins: &'w Pins<K, V>,
     ) -> impl DoubleEndedIterator<Item = (K::Ref<'w>, V::Ref<'w>)> {
-        words.iter().filter(|words| self.is_there(words)).map(|&(key, value)| {
-            (K::read(&self.keys, key, &pins.keys), V::read(&self.values, value, &pins.values))
+        words.iter().filter(|words| self.is_there::<V>(words)).map(|&(key, value)| {
+            (self.keys.read(key, &pins.keys), self.values.of::<V>().read(value, &pins.values))
         })
     }
 
     /// Reads the words of a leaf, ascending. Returns the requested ones.
-    fn collect(
+    fn collect<V: Codec>(
         &self,
         at: &At<'_>,
         (from, to): (Bound<K::Ref<'_>>, Bound<K::Ref<'_>>),
@@ -262,14 +262,14 @@ impl<K: KeyCodec, V: Codec, M: Medium> WoTree<K, V, M> {
         }
         let words = &words[..slots.len()];
         for &(key, value) in words {
-            K::prefetch(&self.keys, key);
-            V::prefetch(&self.values, value);
+            self.keys.prefetch(key);
+            self.values.prefetch(value);
         }
-        let key_of = |words: &(u64, u64)| K::read(&self.keys, words.0, &pins.keys);
+        let key_of = |words: &(u64, u64)| self.keys.read(words.0, &pins.keys);
         if !into.lenient
-            && let Err(error) = self.verify_items(words, (from, to), pins).and_then(|()| {
-                if next == 0 { Ok(()) } else { K::verify_held(&self.separators, high, &pins.keys) }
-            })
+            && let Err(error) = self
+                .verify_items(words, (from, to), pins)
+                .and_then(|()| if next == 0 { Ok(()) } else { self.separators.verify_held(high, &pins.keys) })
         {
             self.note_error(&error);
             into.fail(error);
@@ -282,17 +282,17 @@ impl<K: KeyCodec, V: Codec, M: Medium> WoTree<K, V, M> {
     }
 
     /// Verifies the checksums of the records of all keys, and of the requested values.
-    fn verify_items(
+    fn verify_items<V: Codec>(
         &self,
         words: &[(u64, u64)],
         (from, to): (Bound<K::Ref<'_>>, Bound<K::Ref<'_>>),
         pins: &Pins<K, V>,
     ) -> Result<()> {
         words.iter().try_for_each(|&(key, value)| {
-            K::verify_held(&self.keys, key, &pins.keys)?;
-            let found = K::read(&self.keys, key, &pins.keys);
+            self.keys.verify_held(key, &pins.keys)?;
+            let found = self.keys.read(key, &pins.keys);
             let wanted = !precedes::<K>(found, from) && !succeeds::<K>(found, to);
-            if wanted { self.verify_value(key, value, &pins.values) } else { Ok(()) }
+            if wanted { self.verify_value::<V>(key, value, &pins.values) } else { Ok(()) }
         })
     }
 }

@@ -3,6 +3,7 @@
 use bristlecone_pm::{Durable, Flushed, LINE_BYTES, Medium, Persist, Result, Step};
 use smallvec::SmallVec;
 
+use super::WoTree;
 use super::above::{Above, Attempt, Reserve};
 use super::inner::Aim;
 use super::layout::{Link, NO_KEY, State};
@@ -10,28 +11,27 @@ use super::leaf::{Order, View, WRONG_ORDER};
 use super::log::Record;
 use super::nodes::{Locked, NodeLock};
 use super::read::Path;
-use super::{Pins, WoTree};
-use crate::index::parts::codec::{Codec, KeyCodec};
+use crate::index::parts::codec::KeyCodec;
 use crate::index::parts::split::kept;
 
 /// A separator's owner: live. Zero, or no record: not live.
 pub(super) const LIVE: u64 = 1;
 
-impl<K: KeyCodec, V: Codec, M: Medium> WoTree<K, V, M> {
+impl<K: KeyCodec, M: Medium> WoTree<K, M> {
     /// Splits the leaf of `key` if it is full. The upper half of its items moves to a new leaf. If `key`
     /// is above all of them, nothing moves and the new leaf begins empty; if it is below all of them, only
     /// the least item stays. So ascending and descending loads leave full leaves behind.
-    pub(super) fn split(&self, key: K::Ref<'_>, pins: &Pins<K, V>) -> Result<()> {
+    pub(super) fn split(&self, key: K::Ref<'_>, guard: &K::Guard) -> Result<()> {
         let mut reserve = Reserve::empty(self);
-        let mut wanted = self.likely_nodes(key, &pins.keys)?;
+        let mut wanted = self.likely_nodes(key, guard)?;
         let mut in_vain = 0;
         loop {
             reserve.fill(wanted)?;
-            let _ = K::prepare(&self.separators, key, &|offset| self.is_separator(offset));
-            match self.try_split(key, &mut reserve, pins)? {
+            let _ = self.separators.prepare(key, &|offset| self.is_separator(offset));
+            match self.try_split(key, &mut reserve, guard)? {
                 Attempt::Done => return Ok(()),
                 Attempt::Wants(nodes) => wanted = nodes,
-                Attempt::Missing if self.complete(key, &pins.keys)? => {}
+                Attempt::Missing if self.complete(key, guard)? => {}
                 Attempt::Missing => self.once_more(&mut in_vain)?,
             }
         }
@@ -52,32 +52,32 @@ impl<K: KeyCodec, V: Codec, M: Medium> WoTree<K, V, M> {
     fn try_split(
         &self,
         key: K::Ref<'_>,
-        reserve: &mut Reserve<'_, K, V, M>,
-        pins: &Pins<K, V>,
+        reserve: &mut Reserve<'_, K, M>,
+        guard: &K::Guard,
     ) -> Result<Attempt> {
         let _pinned = bristlecone_pm::sync::epoch::pin();
         // Excludes frees until the parent knows the new leaf.
         let _shape = bristlecone_pm::sync::wait::read(&self.shape_lock);
         let mut path = Path::default();
-        let at = self.descend(Aim::At(key), &pins.keys, &mut path)?;
+        let at = self.descend(Aim::At(key), guard, &mut path)?;
         let Some(left) = Locked::at(NodeLock { node: at.leaf, lock: at.lock }, at.version) else {
             return Ok(Attempt::Done);
         };
-        let view = self.own_view(left.node, &pins.keys)?;
+        let view = self.own_view(left.node, guard)?;
         if view.first_free(self.shape.slots).is_some() {
             return Ok(Attempt::Done);
         }
         if !view.is_sound() {
             return Err(self.damaged(WRONG_ORDER, left.node));
         }
-        let Some(above) = self.lock_above(1, left.node, Aim::At(key), &path, &pins.keys)? else {
+        let Some(above) = self.lock_above(1, left.node, Aim::At(key), &path, guard)? else {
             return Ok(Attempt::Missing);
         };
         let wanted = 1 + above.nodes();
         if !reserve.has(wanted) {
             return Ok(Attempt::Wants(wanted));
         }
-        self.split_leaf(&left, &view, key, &above, reserve, pins).map(|()| Attempt::Done)
+        self.split_leaf(&left, &view, key, &above, reserve, guard).map(|()| Attempt::Done)
     }
 
     fn split_leaf(
@@ -86,14 +86,14 @@ impl<K: KeyCodec, V: Codec, M: Medium> WoTree<K, V, M> {
         view: &View,
         key: K::Ref<'_>,
         above: &Above<'_>,
-        reserve: &mut Reserve<'_, K, V, M>,
-        pins: &Pins<K, V>,
+        reserve: &mut Reserve<'_, K, M>,
+        guard: &K::Guard,
     ) -> Result<()> {
         let medium = self.medium();
         let slots = view.order.slots();
         let key_of = |slot: u8| {
             let word = self.nodes.item(left.node, slot.into()).key.load(medium);
-            K::read(&self.keys, word, &pins.keys)
+            self.keys.read(word, guard)
         };
         let kept = kept(slots.len(), slots.partition_point(|&slot| key_of(slot) < K::shorten(key)));
         let ascending = kept == slots.len();
@@ -110,7 +110,7 @@ impl<K: KeyCodec, V: Codec, M: Medium> WoTree<K, V, M> {
         let flushed = if K::INLINE {
             flushed
         } else {
-            flushed.and(self.separators.set_owner(separator, LIVE, "wotree split.2 separator"))
+            flushed.and(self.separators.records.set_owner(separator, LIVE, "wotree split.2 separator"))
         };
         let moved: SmallVec<[(u64, u64); 64]> = slots[kept..]
             .iter()
@@ -133,18 +133,18 @@ impl<K: KeyCodec, V: Codec, M: Medium> WoTree<K, V, M> {
         }
         self.grown.add(1);
         // Split 4.
-        self.tell_parent(1, left.node, separator, right, &above.inner, reserve, &pins.keys);
+        self.tell_parent(1, left.node, separator, right, &above.inner, reserve, guard);
         lane.wipe();
         Ok(())
     }
 
     /// Writes a separator that is not live yet.
     fn write_separator(&self, separator: K::Ref<'_>) -> Result<(u64, Flushed)> {
-        let write = || K::write_owned(&self.separators, separator, 0, "wotree split.1 separator");
+        let write = || self.separators.write_owned(separator, 0, "wotree split.1 separator");
         write().or_else(|_| {
             // It is shorter than the key that space was reserved for. The liveness check takes no lock of
             // the tree.
-            K::prepare(&self.separators, separator, &|offset| self.is_separator(offset))?;
+            self.separators.prepare(separator, &|offset| self.is_separator(offset))?;
             write()
         })
     }
@@ -213,7 +213,7 @@ impl<K: KeyCodec, V: Codec, M: Medium> WoTree<K, V, M> {
         separator: u64,
         right: u64,
         above: &[Locked<'_>],
-        reserve: &mut Reserve<'_, K, V, M>,
+        reserve: &mut Reserve<'_, K, M>,
         guard: &K::Guard,
     ) {
         let Some((parent, above)) = above.split_first() else {
@@ -235,7 +235,7 @@ impl<K: KeyCodec, V: Codec, M: Medium> WoTree<K, V, M> {
         left: &Locked<'_>,
         level: u8,
         above: &[Locked<'_>],
-        reserve: &mut Reserve<'t, K, V, M>,
+        reserve: &mut Reserve<'t, K, M>,
         guard: &K::Guard,
     ) -> (Locked<'t>, u64) {
         let medium = self.medium();
@@ -283,7 +283,7 @@ impl<K: KeyCodec, V: Codec, M: Medium> WoTree<K, V, M> {
     }
 
     /// Puts a root above `left`, which is the root and remains so while it is locked, and `right`.
-    fn grow(&self, level: u8, left: u64, separator: u64, right: u64, reserve: &mut Reserve<'_, K, V, M>) {
+    fn grow(&self, level: u8, left: u64, separator: u64, right: u64, reserve: &mut Reserve<'_, K, M>) {
         let medium = self.medium();
         let (above, _) = reserve.take();
         let lane = self.log.root_lane();

@@ -12,9 +12,10 @@ use super::log::Record;
 use super::read::Path;
 use super::*;
 use crate::index::parts::codec::Inline;
-use crate::index::{Batch, Inspect, Open, Read, Scan, Write, WriteMode};
+use crate::index::testing::{WordTree, of_words};
+use crate::index::{Batch, Inspect, Open, Read, Scan, WriteMode};
 
-type Tree = WoTree<Inline, Inline, Native>;
+type Tree = WoTree<Inline, Native>;
 
 const OPTIONS: WoTreeOptions = WoTreeOptions { node_lines: 2, log_leaves: 0 };
 /// Number of slots of a leaf of two lines, and of entries of an inner node.
@@ -22,7 +23,7 @@ const NODE: u64 = 6;
 
 fn value_of(tree: &Tree, key: u64) -> Option<u64> {
     let mut found = None;
-    tree.get(key, &mut |value| found = Some(value)).unwrap();
+    Read::<_, Inline>::get(tree, key, &mut |value| found = Some(value)).unwrap();
     found
 }
 
@@ -49,18 +50,18 @@ fn spec(options: WoTreeOptions) -> TreeSpec {
 }
 
 fn create(pool: &Arc<PoolFile<Native>>, options: WoTreeOptions) -> Tree {
-    Tree::open(pool, &pool.create_tree(&spec(options)).unwrap(), options, 1).unwrap()
+    Tree::open(pool, of_words(&pool.create_tree(&spec(options)).unwrap()), options, 1).unwrap()
 }
 
 fn again(pool: &Arc<PoolFile<Native>>, options: WoTreeOptions) -> Result<Tree> {
-    Tree::open(pool, &pool.trees().unwrap()[0], options, 1)
+    Tree::open(pool, of_words(&pool.trees().unwrap()[0]), options, 1)
 }
 
 /// Creates full leaves of every other key, as an ascending load leaves them.
 fn ascending(pool: &Arc<PoolFile<Native>>, leaves: u64) -> Tree {
     let tree = create(pool, OPTIONS);
     for key in 0..leaves * NODE {
-        tree.write(key * 2, key, WriteMode::New).unwrap();
+        tree.write_word(key * 2, key, WriteMode::New).unwrap();
     }
     assert_eq!(tree.check(), []);
     tree
@@ -79,7 +80,7 @@ fn forget(tree: &Tree, key: u64) -> u64 {
 }
 
 fn contents(tree: &Tree) -> Vec<u64> {
-    let (mut batch, mut keys) = (Batch::default(), Vec::new());
+    let (mut batch, mut keys) = (Batch::<Inline, Inline>::default(), Vec::new());
     while tree.scan_forward((Bound::Unbounded, Bound::Unbounded), &mut batch) {
         keys.extend(batch.entries.drain(..).rev().map(|(key, _)| key));
     }
@@ -107,9 +108,9 @@ fn a_writer_enters_what_an_earlier_version_left_out() {
         assert_ne!(tree.check(), []);
         match write {
             // An update, an insert that splits the leaf, a removal.
-            0 => _ = tree.write(leaf * NODE * 2, 7, WriteMode::Update).unwrap().unwrap(),
-            1 => _ = tree.write(leaf * NODE * 2 + 1, 7, WriteMode::New).unwrap(),
-            _ => _ = tree.remove(leaf * NODE * 2).unwrap().unwrap(),
+            0 => _ = tree.write_word(leaf * NODE * 2, 7, WriteMode::Update).unwrap().unwrap(),
+            1 => _ = tree.write_word(leaf * NODE * 2 + 1, 7, WriteMode::New).unwrap(),
+            _ => _ = tree.remove_word(leaf * NODE * 2).unwrap().unwrap(),
         }
         assert_eq!(tree.check(), [], "write {write}");
     }
@@ -120,7 +121,7 @@ fn a_root_that_an_earlier_version_left_out_is_put_up() {
     let (_scratch, pool) = Scratch::pool("root");
     let tree = create(&pool, OPTIONS);
     for key in 0..=NODE {
-        tree.write(key * 2, key, WriteMode::New).unwrap();
+        tree.write_word(key * 2, key, WriteMode::New).unwrap();
     }
     let root = tree.root();
     let first = tree.nodes.entry(root, 0).word.load(tree.medium());
@@ -130,7 +131,7 @@ fn a_root_that_an_earlier_version_left_out_is_put_up() {
     tree.nodes.unalloc(root);
     // The second leaf is split, which needs an entry that no node can have yet.
     for key in NODE * 2..NODE * 4 {
-        tree.write(key, key, WriteMode::Upsert).unwrap();
+        tree.write_word(key, key, WriteMode::Upsert).unwrap();
     }
     assert_eq!(tree.check(), []);
 }
@@ -144,7 +145,7 @@ fn a_free_beside_a_leaf_without_an_entry_loses_nothing() {
     let leaf = inner_leaf(&tree, 12);
     forget(&tree, (leaf + 1) * NODE * 2);
     for key in leaf * NODE..(leaf + 1) * NODE {
-        assert!(tree.remove(key * 2).unwrap().is_some());
+        assert!(tree.remove_word(key * 2).unwrap().is_some());
     }
     for key in (leaf + 1) * NODE..(leaf + 2) * NODE {
         assert_eq!(value_of(&tree, key * 2), Some(key));
@@ -178,9 +179,8 @@ fn what_is_counted_while_a_writer_is_halfway_does_not_stay() {
     let (_scratch, pool) = Scratch::pool("count");
     drop(ascending(&pool, 3));
     let tree = again(&pool, OPTIONS).unwrap();
-    tree.remove(2).unwrap().unwrap();
-    let pins = tree.pin();
-    tree.at_leaf(3, &pins, |leaf, view, found| {
+    tree.remove_word(2).unwrap().unwrap();
+    tree.at_leaf(3, &(), |leaf, view, found| {
         let (place, slot) = (found.err().unwrap(), view.first_free(tree.shape.slots).unwrap());
         let item = tree.nodes.item(leaf.node, slot);
         item.key.store(tree.medium(), 3);
@@ -206,11 +206,11 @@ fn a_removal_that_stands_is_no_error() {
     tree.descend(inner::Aim::At(leaf * NODE * 2), &(), &mut path).unwrap();
     tree.nodes.entry(path.at_level(1).unwrap(), 0).word.store(tree.medium(), 8);
     for key in leaf * NODE..(leaf + 1) * NODE {
-        assert_eq!(tree.remove(key * 2).unwrap(), Some(key));
+        assert_eq!(tree.remove_word(key * 2).unwrap(), Some(key));
     }
     assert_eq!(value_of(&tree, leaf * NODE * 2), None);
     // Its locks are free.
-    assert_eq!(tree.write(leaf * NODE * 2, 1, WriteMode::New).unwrap(), None);
+    assert_eq!(tree.write_word(leaf * NODE * 2, 1, WriteMode::New).unwrap(), None);
 }
 
 #[test]
@@ -255,7 +255,7 @@ fn the_nodes_are_golden() {
         let slots = tree.shape.slots as u64;
         let key = |n: u64| 1000 - n;
         for n in 0..=slots {
-            tree.write(key(n), n, WriteMode::New).unwrap();
+            tree.write_word(key(n), n, WriteMode::New).unwrap();
         }
         let root = tree.anchor().load(tree.medium());
         let entries = words(&pool, root, 10);

@@ -18,64 +18,64 @@ pub(super) enum Change<R> {
     Full,
 }
 
-impl<K: KeyCodec, V: Codec, M: Medium> Write<K, V> for WoTree<K, V, M> {
+impl<K: KeyCodec, V: Codec, M: Medium> Write<K, V> for WoTree<K, M> {
     fn write(&self, key: K::Ref<'_>, value: V::Ref<'_>, mode: WriteMode) -> Result<Option<V::Owned>> {
-        self.with_leaf(key, Some(value), |leaf, view, found, pins| match (found, mode) {
-            (Ok(found), WriteMode::New) => Ok(Change::Done(Some(self.value_of(found, pins)?))),
+        self.with_leaf::<V, _>(key, Some(value), |leaf, view, found, pins| match (found, mode) {
+            (Ok(found), WriteMode::New) => Ok(Change::Done(Some(self.value_of::<V>(found, pins)?))),
             (Ok(found), _) => {
-                let old = self.value_of(found, pins)?;
-                self.replace(leaf, found, value, pins)?;
+                let old = self.value_of::<V>(found, pins)?;
+                self.replace::<V>(leaf, found, value, pins)?;
                 Ok(Change::Done(Some(old)))
             }
             (Err(_), WriteMode::Update) => Ok(Change::Done(None)),
             (Err(place), _) => {
-                let added = self.add(leaf, view, place, key, value)?;
+                let added = self.add::<V>(leaf, view, place, key, value)?;
                 Ok(if added { Change::Done(None) } else { Change::Full })
             }
         })
     }
 
     fn remove(&self, key: K::Ref<'_>) -> Result<Option<V::Owned>> {
-        self.delete(key, None).map(Removed::<V>::ok)
+        self.delete::<V>(key, None).map(Removed::<V>::ok)
     }
 
     fn remove_if(&self, key: K::Ref<'_>, expected: V::Ref<'_>) -> Result<Swapped<V>> {
-        self.delete(key, Some(expected)).map(|done| done.map(drop))
+        self.delete::<V>(key, Some(expected)).map(|done| done.map(drop))
     }
 
     fn compare_and_swap(&self, key: K::Ref<'_>, expected: V::Ref<'_>, new: V::Ref<'_>) -> Result<Swapped<V>> {
-        self.with_leaf(key, Some(new), |leaf, _, found, pins| {
+        self.with_leaf::<V, _>(key, Some(new), |leaf, _, found, pins| {
             let Ok(found) = found else { return Ok(Change::Done(Err(None))) };
-            let old = self.value_of(found, pins)?;
+            let old = self.value_of::<V>(found, pins)?;
             if V::borrow(&old) != V::shorten(expected) {
                 return Ok(Change::Done(Err(Some(old))));
             }
-            self.replace(leaf, found, new, pins)?;
+            self.replace::<V>(leaf, found, new, pins)?;
             Ok(Change::Done(Ok(())))
         })
     }
 }
 
-impl<K: KeyCodec, V: Codec, M: Medium> WoTree<K, V, M> {
+impl<K: KeyCodec, M: Medium> WoTree<K, M> {
     /// Removes the item of `key`, if its value is `expected` where one is given.
     #[inline(always)]
-    fn delete(&self, key: K::Ref<'_>, expected: Option<V::Ref<'_>>) -> Result<Removed<V>> {
-        self.with_leaf(key, None, |leaf, view, found, pins| {
+    fn delete<V: Codec>(&self, key: K::Ref<'_>, expected: Option<V::Ref<'_>>) -> Result<Removed<V>> {
+        self.with_leaf::<V, _>(key, None, |leaf, view, found, pins| {
             let Ok(found) = found else { return Ok(Change::Done(Err(None))) };
-            let old = self.value_of(found, pins)?;
+            let old = self.value_of::<V>(found, pins)?;
             if expected.is_some_and(|expected| V::borrow(&old) != V::shorten(expected)) {
                 return Ok(Change::Done(Err(Some(old))));
             }
             let mut next = *view;
             next.order.remove(found.place);
             next.bitmap &= !(1 << found.slot);
-            K::keep(&self.keys, found.key);
-            V::keep(&self.values, found.value);
+            self.keys.keep(found.key);
+            self.values.of::<V>().keep(found.value);
             let _lane = self.note_rebuild(leaf.node);
             // Delete 1: nothing must be durable before a bit is cleared.
             self.commit(leaf, &next, &Alone);
-            K::retire(&self.keys, found.key, &pins.keys);
-            V::retire(&self.values, found.value, &pins.values);
+            self.keys.retire(found.key, &pins.keys);
+            self.values.of::<V>().retire(found.value, &pins.values);
             self.removed.add(1);
             Ok(if next.bitmap == 0 { Change::Emptied(Ok(old)) } else { Change::Done(Ok(old)) })
         })
@@ -83,15 +83,15 @@ impl<K: KeyCodec, V: Codec, M: Medium> WoTree<K, V, M> {
 
     /// Reserves space for records before a leaf is locked, because the liveness check takes time. If
     /// there is none, the write itself fails, or does not need it.
-    fn prepare(&self, key: K::Ref<'_>, value: V::Ref<'_>) {
-        let _ = K::prepare(&self.keys, key, &|offset| self.refers_to_key(offset));
-        let _ = V::prepare(&self.values, value, &|offset| self.refers_to_value(offset));
+    fn prepare<V: Codec>(&self, key: K::Ref<'_>, value: V::Ref<'_>) {
+        let _ = self.keys.prepare(key, &|offset| self.refers_to_key(offset));
+        let _ = self.values.of::<V>().prepare(value, &|offset| self.refers_to_value(offset));
     }
 
     /// Runs `change` on the locked leaf of `key`, with the key's item or its position; retries
     /// without space if some can be freed. `value` is the new value, if any.
     #[inline(always)]
-    fn with_leaf<R>(
+    fn with_leaf<V: Codec, R>(
         &self,
         key: K::Ref<'_>,
         value: Option<V::Ref<'_>>,
@@ -102,36 +102,36 @@ impl<K: KeyCodec, V: Codec, M: Medium> WoTree<K, V, M> {
             &Pins<K, V>,
         ) -> Result<Change<R>>,
     ) -> Result<R> {
-        let records = [&self.keys, &self.values, &self.separators];
+        let records = [&self.keys.records, &self.values.records, &self.separators.records];
         let released = || self.nodes.has_released() || records.iter().any(|records| records.has_released());
         let held = || self.nodes.held() + records.iter().map(|records| records.held()).sum::<u64>();
         self.epochs.with_room(released, held, || {
             let pins = self.pin();
             if let Some(value) = value {
-                self.prepare(key, value);
+                self.prepare::<V>(key, value);
             }
-            self.at_leaf(key, &pins, |leaf, view, found| change(leaf, view, found, &pins))
+            self.at_leaf(key, &pins.keys, |leaf, view, found| change(leaf, view, found, &pins))
         })
     }
 
     pub(super) fn at_leaf<R>(
         &self,
         key: K::Ref<'_>,
-        pins: &Pins<K, V>,
+        guard: &K::Guard,
         mut change: impl FnMut(&Locked<'_>, &View, std::result::Result<Found, usize>) -> Result<Change<R>>,
     ) -> Result<R> {
         loop {
-            let At { leaf, lock, version, detour } = self.find(key, &pins.keys)?;
+            let At { leaf, lock, version, detour } = self.find(key, guard)?;
             let Some(leaf) = Locked::at(NodeLock { node: leaf, lock }, version) else { continue };
-            let view = self.own_view(leaf.node, &pins.keys)?;
-            let found = self.own_place(leaf.node, &view, key, &pins.keys)?;
+            let view = self.own_view(leaf.node, guard)?;
+            let found = self.own_place(leaf.node, &view, key, guard)?;
             let done = change(&leaf, &view, found)?;
             drop(leaf);
             if detour {
-                self.complete_if_possible(key, pins);
+                self.complete_if_possible(key, guard);
             }
             match done {
-                Change::Full => self.split(key, pins)?,
+                Change::Full => self.split(key, guard)?,
                 Change::Done(done) => {
                     self.nodes.drain_retired();
                     self.pool.health()?;
@@ -140,7 +140,7 @@ impl<K: KeyCodec, V: Codec, M: Medium> WoTree<K, V, M> {
                 Change::Emptied(done) => {
                     // The removal is valid even if the leaf cannot be freed; `check` reports the
                     // reason.
-                    let _ = self.free_if_empty(key, pins);
+                    let _ = self.free_if_empty(key, guard);
                     self.pool.health()?;
                     return Ok(done);
                 }
@@ -151,20 +151,20 @@ impl<K: KeyCodec, V: Codec, M: Medium> WoTree<K, V, M> {
     /// Adds an entry that a writer found missing on its path, if there is space: otherwise it costs
     /// a step, and the next writer retries.
     #[cold]
-    fn complete_if_possible(&self, key: K::Ref<'_>, pins: &Pins<K, V>) {
-        let _ = self.complete(key, &pins.keys);
+    fn complete_if_possible(&self, key: K::Ref<'_>, guard: &K::Guard) {
+        let _ = self.complete(key, guard);
     }
 
     /// Returns the value of an item, or an error if its record is damaged.
-    fn value_of(&self, found: Found, pins: &Pins<K, V>) -> Result<V::Owned> {
-        if !self.has_value(found.key, found.value) {
-            self.verify_value(found.key, found.value, &V::pin())?;
+    fn value_of<V: Codec>(&self, found: Found, pins: &Pins<K, V>) -> Result<V::Owned> {
+        if !self.has_value::<V>(found.key, found.value) {
+            self.verify_value::<V>(found.key, found.value, &V::pin())?;
         }
-        Ok(V::owned(V::read(&self.values, found.value, &pins.values)))
+        Ok(V::owned(self.values.of::<V>().read(found.value, &pins.values)))
     }
 
     /// Adds an item that the leaf does not hold; returns `false` if it has no space.
-    fn add(
+    fn add<V: Codec>(
         &self,
         leaf: &Locked<'_>,
         view: &View,
@@ -176,11 +176,11 @@ impl<K: KeyCodec, V: Codec, M: Medium> WoTree<K, V, M> {
         let medium = self.medium();
         // Insert 1: out-of-line data. Nothing refers to them, so one fence serves them and the item:
         // after a crash the slot's bit is clear, or the records are durable.
-        let (key, flushed) = K::write(&self.keys, key, "wotree insert.1 key")?;
-        let (value, flushed) = match V::write_owned(&self.values, value, key, "wotree insert.1 value") {
+        let (key, flushed) = self.keys.write(key, "wotree insert.1 key")?;
+        let (value, flushed) = match self.values.of::<V>().write_owned(value, key, "wotree insert.1 value") {
             Ok((value, more)) => (value, flushed.and(more)),
             Err(error) => {
-                K::free(&self.keys, key);
+                self.keys.free(key);
                 return Err(error);
             }
         };
@@ -199,11 +199,17 @@ impl<K: KeyCodec, V: Codec, M: Medium> WoTree<K, V, M> {
     }
 
     /// Sets the item's value.
-    fn replace(&self, leaf: &Locked<'_>, found: Found, value: V::Ref<'_>, pins: &Pins<K, V>) -> Result<()> {
+    fn replace<V: Codec>(
+        &self,
+        leaf: &Locked<'_>,
+        found: Found,
+        value: V::Ref<'_>,
+        pins: &Pins<K, V>,
+    ) -> Result<()> {
         let medium = self.medium();
-        let (word, flushed) = V::write_owned(&self.values, value, found.key, "wotree update.1")?;
+        let (word, flushed) = self.values.of::<V>().write_owned(value, found.key, "wotree update.1")?;
         let cell = &self.nodes.item(leaf.node, found.slot).word;
-        V::keep(&self.values, found.value);
+        self.values.of::<V>().keep(found.value);
         if V::INLINE {
             let _: Flushed = flushed;
             cell.store(medium, word);
@@ -212,7 +218,7 @@ impl<K: KeyCodec, V: Codec, M: Medium> WoTree<K, V, M> {
             cell.publish(medium, word, &durable, "wotree update.2");
         }
         medium.persist(cell, "wotree update.2");
-        V::retire(&self.values, found.value, &pins.values);
+        self.values.of::<V>().retire(found.value, &pins.values);
         Ok(())
     }
 }

@@ -1,8 +1,9 @@
 //! A change of one key, about to be applied to a tree that buffers and logs.
 
-use bristlecone_pm::{Flushed, LogEntry, Medium, Records, Result, Step};
+use bristlecone_pm::{Flushed, LogEntry, Medium, Result, Step};
 
 use crate::index::parts::codec::{Codec, KeyCodec};
+use crate::index::parts::items::{Items, Values};
 
 /// A change of one key, as words.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
@@ -33,7 +34,7 @@ impl Change {
     /// the change removes the key.
     #[inline(always)]
     pub fn write<K: KeyCodec, V: Codec, M: Medium>(
-        (keys, values): (&Records<M>, &Records<M>),
+        (keys, values): (&Items<K, M>, &Values<M>),
         known: Option<u64>,
         key: K::Ref<'_>,
         value: Option<V::Ref<'_>>,
@@ -43,7 +44,7 @@ impl Change {
         let key = match known {
             Some(word) => word,
             None => {
-                let (word, under_way) = K::write(keys, key, key_step)?;
+                let (word, under_way) = keys.write(key, key_step)?;
                 flushed = flushed.and(under_way);
                 word
             }
@@ -52,13 +53,13 @@ impl Change {
         let item = Item { key, value: 0, removed: true };
         let mut change = Self { item, records: None, new_key };
         if let Some(value) = value {
-            match V::write(values, value, value_step) {
+            match values.of::<V>().write(value, value_step) {
                 Ok((word, under_way)) => {
                     flushed = flushed.and(under_way);
                     change.item = Item { value: word, removed: false, ..item };
                 }
                 Err(error) => {
-                    change.discard::<K, V, M>((keys, values));
+                    change.discard(keys, values);
                     return Err(error);
                 }
             }
@@ -81,12 +82,12 @@ impl Change {
     }
 
     /// Frees the records of a change that was not applied.
-    pub fn discard<K: KeyCodec, V: Codec, M: Medium>(&self, (keys, values): (&Records<M>, &Records<M>)) {
+    pub fn discard<K: KeyCodec, M: Medium>(&self, keys: &Items<K, M>, values: &Values<M>) {
         if self.new_key {
-            K::free(keys, self.item.key);
+            keys.free(self.item.key);
         }
         if !self.item.removed {
-            V::free(values, self.item.value);
+            values.free(self.item.value);
         }
     }
 }

@@ -4,10 +4,10 @@ use bristlecone_pm::{Issue, Medium};
 
 use super::leaf::tag_of;
 use super::{Item, LeafLayout, Store};
-use crate::index::parts::codec::{Codec, KeyCodec};
+use crate::index::parts::codec::KeyCodec;
 use crate::index::parts::slot::bits;
 
-impl<L: LeafLayout, K: KeyCodec, V: Codec, M: Medium> Store<L, K, V, M> {
+impl<L: LeafLayout, K: KeyCodec, M: Medium> Store<L, K, M> {
     /// Verifies the items of the leaf at an offset with these taken slots, and its `buffered` items: each key must be
     /// unique and within the leaf's range. Returns the number of items.
     ///
@@ -21,17 +21,17 @@ impl<L: LeafLayout, K: KeyCodec, V: Codec, M: Medium> Store<L, K, V, M> {
         (buffered, at_item): (impl Iterator<Item = Item>, impl Fn(usize, u8, bool) -> Option<&'static str>),
         report: &mut impl FnMut(&str),
     ) -> u64 {
-        let (medium, guards) = (self.medium(), (K::pin(), V::pin()));
+        let (medium, guard) = (self.medium(), K::pin());
         let tags = self.leaf(leaf).tags(medium);
         let mut keys = Vec::new();
         for slot in bits(bitmap) {
             let cell = self.slot(leaf, slot);
             let (key, value) = (cell.key.load(medium), cell.value.load(medium));
-            if let Err(error) = K::verify(&self.keys, key).and(V::verify(&self.values, value)) {
+            if let Err(error) = self.keys.verify(key).and(self.values.verify(value)) {
                 report(&error.to_string());
                 return 0;
             }
-            let key = K::read(&self.keys, key, &guards.0);
+            let key = self.keys.read(key, &guard);
             let tag = K::fingerprint(key);
             if tag_of(tags.as_ref(), slot) != tag {
                 report("fingerprint differs from its key");
@@ -40,12 +40,12 @@ impl<L: LeafLayout, K: KeyCodec, V: Codec, M: Medium> Store<L, K, V, M> {
             keys.push((key, true));
         }
         for (number, Item { key, value, removed }) in buffered.enumerate() {
-            let value_holds = if removed { Ok(()) } else { V::verify(&self.values, value) };
-            if let Err(error) = K::verify(&self.keys, key).and(value_holds) {
+            let value_holds = if removed { Ok(()) } else { self.values.verify(value) };
+            if let Err(error) = self.keys.verify(key).and(value_holds) {
                 report(&error.to_string());
                 return 0;
             }
-            let key = K::read(&self.keys, key, &guards.0);
+            let key = self.keys.read(key, &guard);
             let mut in_leaf = false;
             keys.retain(|(held, of_leaf)| {
                 if *held == key && !of_leaf {
@@ -84,8 +84,8 @@ impl<L: LeafLayout, K: KeyCodec, V: Codec, M: Medium> Store<L, K, V, M> {
         if live != leaves {
             issues.push(Issue::new("heap", format!("{live} leaves allocated, {leaves} in the index")));
         }
-        issues.extend(K::check_records(&self.keys, items));
-        issues.extend(V::check_records(&self.values, items));
+        issues.extend(self.keys.check_records(items));
+        issues.extend(self.values.check_records(items));
         issues
     }
 }

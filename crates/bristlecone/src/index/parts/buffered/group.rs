@@ -4,8 +4,8 @@ use bristlecone_pm::Medium;
 use smallvec::SmallVec;
 
 use super::leaf::tag_of;
-use super::{Guards, Item, LeafLayout, Store};
-use crate::index::parts::codec::{Codec, KeyCodec};
+use super::{Item, LeafLayout, Store};
+use crate::index::parts::codec::KeyCodec;
 use crate::index::parts::slot::bits;
 
 /// A change of one key, as words, and the slot that its leaf has for the key.
@@ -71,7 +71,7 @@ pub struct Leftovers {
     keys: SmallVec<[u64; 9]>,
 }
 
-impl<L: LeafLayout, K: KeyCodec, V: Codec, M: Medium> Store<L, K, V, M> {
+impl<L: LeafLayout, K: KeyCodec, M: Medium> Store<L, K, M> {
     /// Returns the items of a leaf after others are merged into it; the given slots stay taken. Items with an
     /// existing slot come first.
     pub fn parts_with<'g>(
@@ -96,10 +96,10 @@ impl<L: LeafLayout, K: KeyCodec, V: Codec, M: Medium> Store<L, K, V, M> {
             let value = newer.map_or(value, |newer| newer.value);
             let item =
                 Pending::of(Item { key, value, removed: false }, tag_of(tags.as_ref(), slot), Some(slot));
-            parts.push(Part { key: K::read(&self.keys, key, guard), item, changed: newer.is_some() });
+            parts.push(Part { key: self.keys.read(key, guard), item, changed: newer.is_some() });
         }
         for &item in items.iter().filter(|item| item.is_new()) {
-            parts.push(Part { key: K::read(&self.keys, item.key, guard), item, changed: true });
+            parts.push(Part { key: self.keys.read(item.key, guard), item, changed: true });
         }
         parts
     }
@@ -107,7 +107,7 @@ impl<L: LeafLayout, K: KeyCodec, V: Codec, M: Medium> Store<L, K, V, M> {
     /// Adds the words that the pending items replace or remove in a leaf.
     #[inline(always)]
     pub fn note_leftovers(&self, leaf: u64, items: &[Pending], leftovers: &mut Leftovers) {
-        if K::INLINE && V::INLINE {
+        if K::INLINE && self.values.are_words() {
             return;
         }
         for item in items {
@@ -124,8 +124,8 @@ impl<L: LeafLayout, K: KeyCodec, V: Codec, M: Medium> Store<L, K, V, M> {
 
     /// Durably releases the words that no leaf and no buffer holds any more.
     #[inline(always)]
-    pub fn let_go(&self, leftovers: Leftovers, guards: &Guards<K, V>, retire_key: impl Fn(u64)) {
-        leftovers.values.into_iter().for_each(|value| V::retire(&self.values, value, &guards.1));
+    pub fn let_go(&self, leftovers: Leftovers, retire_key: impl Fn(u64)) {
+        leftovers.values.into_iter().for_each(|value| self.values.retire(value));
         leftovers.keys.into_iter().for_each(retire_key);
     }
 }

@@ -1,6 +1,6 @@
 //! The interface of a leaf to design-independent code.
 
-use bristlecone_pm::{Medium, Persistent, SlotKind, Word};
+use bristlecone_pm::{Medium, Persistent, SlotKind, Step, Word};
 
 /// The contents of a leaf's bitmap word and link.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -15,6 +15,8 @@ pub struct Link {
 pub trait LeafLayout: Persistent + Sync + 'static {
     /// The slot kind of leaves in the pool.
     const KIND: SlotKind;
+    /// The step names of write 1, for keys and for values.
+    const RECORD_STEPS: [Step; 2];
     /// The fingerprints of all slots, one byte each.
     type Tags: AsMut<[u64]> + AsRef<[u64]> + Copy + Eq;
 

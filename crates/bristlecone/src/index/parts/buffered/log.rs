@@ -9,11 +9,12 @@ use bristlecone_pm::sync::{
     AtomicBool, AtomicU64, AtomicUsize, Ordering::Acquire, Ordering::Relaxed, Ordering::Release,
 };
 use bristlecone_pm::{
-    Log, LogChunk, LogSpot, Manifest, ManifestReader, Medium, PoolFile, Records, TreeId, trace_slow,
+    Log, LogChunk, LogSpot, Manifest, ManifestReader, Medium, PoolFile, TreeId, trace_slow,
 };
 
 use super::{LeafLayout, Store};
-use crate::index::parts::codec::{Codec, KeyCodec};
+use crate::index::parts::codec::KeyCodec;
+use crate::index::parts::items::Items;
 
 /// Maximum number of retries of a write without space after the log freed something: other threads may take it first.
 const ATTEMPTS: usize = 16;
@@ -111,10 +112,10 @@ impl<M: Medium> TreeLog<M> {
     }
 
     /// Frees the records of keys that were set aside before a pass: the chunks that referred to them are empty.
-    pub fn retire_aside<K: KeyCodec>(&self, records: &Records<M>, keys: Vec<u64>) {
+    pub fn retire_aside<K: KeyCodec>(&self, of_tree: &Items<K, M>, keys: Vec<u64>) {
         let guard = K::pin();
         self.aside_count.fetch_sub(keys.len(), Relaxed);
-        keys.into_iter().for_each(|key| K::retire(records, key, &guard));
+        keys.into_iter().for_each(|key| of_tree.retire(key, &guard));
     }
 
     /// Keeps the keys that a pass could not release.
@@ -189,9 +190,9 @@ impl Backoff {
     /// Returns whether there may be space now, after a failure when the log's reclaim counter was `reclaims`. Calls
     /// `recount` once, first, and `reclaim` only if no other thread has reclaimed meanwhile.
     #[cold]
-    pub fn make_room<L: LeafLayout, K: KeyCodec, V: Codec, M: Medium>(
+    pub fn make_room<L: LeafLayout, K: KeyCodec, M: Medium>(
         &mut self,
-        store: &Store<L, K, V, M>,
+        store: &Store<L, K, M>,
         (log, reclaims): (&TreeLog<M>, u64),
         recount: impl FnOnce() -> bool,
         reclaim: impl FnOnce() -> bool,
@@ -215,6 +216,7 @@ impl Backoff {
                 return true;
             }
         }
-        !std::mem::replace(&mut self.freed, true) && store.epochs.free_retired([&store.keys, &store.values])
+        !std::mem::replace(&mut self.freed, true)
+            && store.epochs.free_retired([&store.keys.records, &store.values.records])
     }
 }

@@ -30,7 +30,7 @@ use std::sync::Arc;
 
 use bristlecone_pm::{
     Durable, Flushed, Heap, HeapSpec, LINE_BYTES, Manifest, ManifestReader, Medium, Persist, PoolFile,
-    RecordSpec, Records, Result, SlotKind, Step, TreeEntry, TreeId,
+    Result, Step, TreeId,
 };
 
 pub use self::change::{Change, Item};
@@ -42,22 +42,20 @@ pub use self::salvage::salvage;
 pub use self::write::{Found, Hint, InLeaf, Outcome, Writer};
 use super::codec::{Codec, KeyCodec};
 use super::counter::Counter;
+use super::items::{Items, Values};
 use super::no_room::Epochs;
 use super::slot::{Slot, bits};
-use crate::index::TreeStats;
+use crate::index::{Described, TreeStats};
 
 /// The guards of keys and values.
 pub type Guards<K, V> = (<K as Codec>::Guard, <V as Codec>::Guard);
 
-/// Type parameters of a store that it does not contain.
-type Kinds<L, K, V> = fn() -> (L, K, V);
-
 /// The tree's state on the medium except its log, and its item count.
-pub struct Store<L, K, V, M: Medium> {
+pub struct Store<L, K, M: Medium> {
     pub pool: Arc<PoolFile<M>>,
     pub leaves: Heap<M>,
-    pub keys: Records<M>,
-    pub values: Records<M>,
+    pub keys: Items<K, M>,
+    pub values: Values<M>,
     pub epochs: Epochs,
     /// Offset of the first leaf, which is never removed.
     pub first: u64,
@@ -65,22 +63,22 @@ pub struct Store<L, K, V, M: Medium> {
     pub slots: usize,
     /// Number of items, without buffered ones that no thread has searched in their leaves.
     pub len: Counter,
-    kinds: PhantomData<Kinds<L, K, V>>,
+    layout: PhantomData<fn() -> L>,
 }
 
-impl<L: LeafLayout, K: KeyCodec, V: Codec, M: Medium> Store<L, K, V, M> {
+impl<L: LeafLayout, K: KeyCodec, M: Medium> Store<L, K, M> {
     /// Takes over the state of a tree, with leaves of `slots` slots.
-    pub fn open(pool: &Arc<PoolFile<M>>, entry: &TreeEntry, slots: usize) -> Result<Self> {
+    pub fn open(pool: &Arc<PoolFile<M>>, entry: Described<'_>, slots: usize) -> Result<Self> {
         Ok(Self {
             pool: Arc::clone(pool),
             leaves: Heap::open(pool, HeapSpec::new(entry.id, L::KIND, L::bytes(slots) as u32)),
-            keys: Records::open(pool, RecordSpec::new(entry.id, SlotKind::KEY_RECORD))?,
-            values: Records::open(pool, RecordSpec::new(entry.id, SlotKind::VALUE_RECORD))?,
+            keys: Items::keys(pool, entry.id)?,
+            values: Values::open(pool, entry.id, entry.values)?,
             epochs: Epochs::default(),
             first: 0,
             slots,
             len: Counter::new(&pool.memory()),
-            kinds: PhantomData,
+            layout: PhantomData,
         })
     }
 
@@ -95,15 +93,15 @@ impl<L: LeafLayout, K: KeyCodec, V: Codec, M: Medium> Store<L, K, V, M> {
     /// Takes over the saved state of a closed tree.
     pub fn resume(
         pool: &Arc<PoolFile<M>>,
-        entry: &TreeEntry,
+        entry: Described<'_>,
         slots: usize,
         manifest: &mut ManifestReader<'_>,
     ) -> Option<Self> {
         let len = Counter::resume(manifest)?;
         let leaves = Heap::open(pool, HeapSpec::new(entry.id, L::KIND, L::bytes(slots) as u32));
         leaves.resume(manifest)?;
-        let keys = Records::resume(pool, RecordSpec::new(entry.id, SlotKind::KEY_RECORD), manifest)?;
-        let values = Records::resume(pool, RecordSpec::new(entry.id, SlotKind::VALUE_RECORD), manifest)?;
+        let keys = Items::resume_keys(pool, entry.id, manifest)?;
+        let values = Values::resume(pool, entry.id, entry.values, manifest)?;
         let first = pool.root(entry.id).ok()??;
         Some(Self { leaves, keys, values, first, len, ..Self::open(pool, entry, slots).ok()? })
     }
@@ -149,7 +147,7 @@ impl<L: LeafLayout, K: KeyCodec, V: Codec, M: Medium> Store<L, K, V, M> {
     /// Returns the space that the tree occupies, given the number of needed log entries.
     pub fn stats(&self, items: u64, (log, log_entries): (&TreeLog<M>, u64), dram_bytes: u64) -> TreeStats {
         let leaves = self.leaves.stats();
-        let records = self.keys.stats().1 + self.values.stats().1;
+        let records = self.keys.records.stats().1 + self.values.records.stats().1;
         let log_bytes = log.chunks_owned() as u64 * leaves.chunk_bytes;
         let pm_bytes = leaves.chunks * leaves.chunk_bytes + log_bytes + records;
         TreeStats { items, leaves: leaves.live_slots, pm_bytes, dram_bytes, log_bytes, log_entries }

@@ -8,7 +8,7 @@ use bristlecone_pm::{ChunkRange, Error, LogChunk, LogEntry, Medium, Result};
 
 use super::leaf::set_tag;
 use super::{LeafLayout, Link, Store, TreeLog};
-use crate::index::parts::codec::{Codec, KeyCodec};
+use crate::index::parts::codec::KeyCodec;
 use crate::index::parts::recovery::each;
 use crate::index::parts::slot::bits;
 
@@ -62,7 +62,7 @@ fn corrupted<T>(what: &str, leaf: u64) -> Result<T> {
     Err(Error::corrupted(what, format!("leaf at {leaf:#x}")))
 }
 
-impl<L: LeafLayout, K: KeyCodec, V: Codec, M: Medium> Store<L, K, V, M> {
+impl<L: LeafLayout, K: KeyCodec, M: Medium> Store<L, K, M> {
     /// Follows the chain (recover 1 and 2); returns its leaves in order. `own` computes the design's data from a
     /// leaf's offset, taken slots and stamp.
     pub fn survivors<T: Send>(
@@ -121,13 +121,13 @@ impl<L: LeafLayout, K: KeyCodec, V: Codec, M: Medium> Store<L, K, V, M> {
             self.pool.prefetch_lines(leaf, L::bytes(self.slots));
         }
         if let Some(&(leaf, bitmap)) = leaves.first()
-            && !(K::INLINE && V::INLINE)
+            && !(K::INLINE && self.values.are_words())
         {
-            K::prefetch(&self.keys, self.leaf(leaf).fence().load(self.medium()));
+            self.keys.prefetch(self.leaf(leaf).fence().load(self.medium()));
             for slot in bits(bitmap) {
                 let cell = self.slot(leaf, slot);
-                K::prefetch(&self.keys, cell.key.load(self.medium()));
-                V::prefetch(&self.values, cell.value.load(self.medium()));
+                self.keys.prefetch(cell.key.load(self.medium()));
+                self.values.prefetch(cell.value.load(self.medium()));
             }
         }
     }
@@ -147,23 +147,23 @@ impl<L: LeafLayout, K: KeyCodec, V: Codec, M: Medium> Store<L, K, V, M> {
             K::least()
         } else {
             let fence = head.fence().load(medium);
-            K::mark_live(&self.keys, fence)?;
-            let _ = K::verify_held(&self.keys, fence, &guard);
-            K::read(&self.keys, fence, &guard)
+            self.keys.mark_live(fence)?;
+            let _ = self.keys.verify_held(fence, &guard);
+            self.keys.read(fence, &guard)
         };
         let tags = head.tags(medium);
         let mut right = tags;
         for slot in bits(bitmap) {
             let cell = self.slot(leaf, slot);
             let key = cell.key.load(medium);
-            K::mark_live(&self.keys, key)?;
-            if !V::mark_live(&self.values, cell.value.load(medium))? {
+            self.keys.mark_live(key)?;
+            if !self.values.mark_live(cell.value.load(medium))? {
                 // The record would be freed twice, or while an item still refers to it.
                 return corrupted("two items referencing one record", leaf);
             }
             // Remembered if damaged: the fingerprint is not that of the original key.
-            let _ = K::verify_held(&self.keys, key, &guard);
-            let key = K::read(&self.keys, key, &guard);
+            let _ = self.keys.verify_held(key, &guard);
+            let key = self.keys.read(key, &guard);
             if key < fence {
                 return corrupted("a key below its leaf's fence", leaf);
             }
@@ -198,8 +198,8 @@ impl<L: LeafLayout, K: KeyCodec, V: Codec, M: Medium> Store<L, K, V, M> {
                     let chunk = format!("chunk {}, a log's", logged[chunk].id());
                     return Err(Error::corrupted("a log entry beyond all sequences", chunk));
                 }
-                K::verify(&self.keys, entry.key)?;
-                let key = K::owned(K::read(&self.keys, entry.key, &guard));
+                self.keys.verify(entry.key)?;
+                let key = K::owned(self.keys.read(entry.key, &guard));
                 let at = survivors[1..].partition_point(|leaf| leaf.fence <= key);
                 if entry.sequence > survivors[at].stamp {
                     part.push(Replayed { at, log: logged[chunk].id(), entry });
@@ -216,8 +216,8 @@ impl<L: LeafLayout, K: KeyCodec, V: Codec, M: Medium> Store<L, K, V, M> {
                 return Err(Error::corrupted("buffered items exceed the leaf's capacity", leaf));
             }
             for Replayed { entry, .. } in of_leaf {
-                K::mark_live(&self.keys, entry.key)?;
-                if !entry.removed && !V::mark_live(&self.values, entry.value)? {
+                self.keys.mark_live(entry.key)?;
+                if !entry.removed && !self.values.mark_live(entry.value)? {
                     self.verify_arrived(survivors[of_leaf[0].at].slots, entry)?;
                 }
             }
@@ -226,7 +226,7 @@ impl<L: LeafLayout, K: KeyCodec, V: Codec, M: Medium> Store<L, K, V, M> {
             // Keys that only invalid entries refer to.
             for entry in logged.iter().flat_map(|chunk| log.entries(chunk)) {
                 let LogEntry { key, .. } = entry?;
-                if K::mark_live(&self.keys, key)? {
+                if self.keys.mark_live(key)? {
                     log.put_aside(key);
                 }
             }
@@ -238,11 +238,10 @@ impl<L: LeafLayout, K: KeyCodec, V: Codec, M: Medium> Store<L, K, V, M> {
     /// leaf's stamp was updated.
     fn verify_arrived(&self, (leaf, bitmap): (u64, u64), entry: &LogEntry) -> Result<()> {
         let (medium, guard) = (self.medium(), K::pin());
-        let key = K::read(&self.keys, entry.key, &guard);
+        let key = self.keys.read(entry.key, &guard);
         let is_there = bits(bitmap).any(|slot| {
             let cell = self.slot(leaf, slot);
-            cell.value.load(medium) == entry.value
-                && K::read(&self.keys, cell.key.load(medium), &guard) == key
+            cell.value.load(medium) == entry.value && self.keys.read(cell.key.load(medium), &guard) == key
         });
         if is_there { Ok(()) } else { corrupted("two items referencing one record", leaf) }
     }
@@ -256,7 +255,7 @@ impl<L: LeafLayout, K: KeyCodec, V: Codec, M: Medium> Store<L, K, V, M> {
                 leaf = Some(*at);
                 keys.clear();
             }
-            keys.insert(K::read(&self.keys, entry.key, &guard))
+            keys.insert(self.keys.read(entry.key, &guard))
         });
     }
 

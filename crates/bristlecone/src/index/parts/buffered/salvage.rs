@@ -14,31 +14,31 @@ use std::marker::PhantomData;
 use std::ops::Bound;
 use std::sync::Arc;
 
-use bristlecone_pm::{
-    Chunk, Error, LogEntry, Medium, PoolFile, RecordSpec, Records, Result, SlotKind, TreeEntry, TreeId,
-};
+use bristlecone_pm::sync::epoch::pin;
+use bristlecone_pm::{Chunk, Error, LogEntry, Medium, PoolFile, Result, SlotKind, TreeId};
 
 use super::{LeafLayout, Link, TreeLog};
-use crate::index::SalvageSink;
-use crate::index::parts::codec::{Codec, KeyCodec};
+use crate::index::parts::codec::KeyCodec;
+use crate::index::parts::items::{Items, Values};
 use crate::index::parts::slot::{Slot, bits};
+use crate::index::{Described, SalvageSink};
 
 /// Passes every plausible item of a damaged tree to the sink. Its leaves have `slots` slots; chunks of its log
 /// have `entries` entries, or as many as fit.
-pub fn salvage<L: LeafLayout, K: KeyCodec, V: Codec, M: Medium>(
+pub fn salvage<L: LeafLayout, K: KeyCodec, M: Medium>(
     pool: &Arc<PoolFile<M>>,
-    entry: &TreeEntry,
+    entry: Described<'_>,
     (slots, log_entries): (u64, u64),
-    sink: &mut SalvageSink<'_, K, V>,
+    sink: &mut SalvageSink<'_, K>,
 ) -> Result<()> {
     let (log, chunks) = TreeLog::open(pool, entry.id, log_entries);
     for violation in chunks.iter().filter_map(|chunk| log.violation(chunk)) {
         sink.find("log".to_owned(), violation.to_string());
     }
-    let relics = Relics::<L, M> {
+    let relics = Relics::<L, K, M> {
         pool,
-        keys: &Records::open(pool, RecordSpec::new(entry.id, SlotKind::KEY_RECORD))?,
-        values: &Records::open(pool, RecordSpec::new(entry.id, SlotKind::VALUE_RECORD))?,
+        keys: &Items::keys(pool, entry.id)?,
+        values: &Values::open(pool, entry.id, entry.values)?,
         first: pool.anchor(entry.id).load(pool.medium()),
         slots: slots as usize,
         places: Places::of(pool, entry.id, L::KIND, L::bytes(slots as usize) as u64),
@@ -63,10 +63,10 @@ struct Relic {
 }
 
 /// The remains of a tree.
-struct Relics<'a, L, M: Medium> {
+struct Relics<'a, L, K: KeyCodec, M: Medium> {
     pool: &'a PoolFile<M>,
-    keys: &'a Records<M>,
-    values: &'a Records<M>,
+    keys: &'a Items<K, M>,
+    values: &'a Values<M>,
     /// Offset of the first leaf, which has no fence.
     first: u64,
     /// Number of slots of a leaf.
@@ -129,11 +129,11 @@ fn at(leaf: u64) -> String {
     format!("leaf at {leaf:#x}")
 }
 
-impl<L: LeafLayout, M: Medium> Relics<'_, L, M> {
+impl<L: LeafLayout, K: KeyCodec, M: Medium> Relics<'_, L, K, M> {
     /// Passes every plausible item to the sink.
-    fn save<K: KeyCodec, V: Codec>(mut self, sink: &mut SalvageSink<'_, K, V>) -> Result<()> {
-        let chain = self.chain::<K, V>(sink);
-        let entries = self.entries::<K, V>(sink);
+    fn save(mut self, sink: &mut SalvageSink<'_, K>) -> Result<()> {
+        let chain = self.chain(sink);
+        let entries = self.entries(sink);
         if chain.first().map_or(0, |member| member.offset) != self.first {
             let root = format!("{:#x} is not the first leaf's offset", self.first);
             sink.find("root in the directory".to_owned(), root);
@@ -158,16 +158,13 @@ impl<L: LeafLayout, M: Medium> Relics<'_, L, M> {
     }
 
     /// Returns the newest entry of each key.
-    fn entries<K: KeyCodec, V: Codec>(
-        &mut self,
-        sink: &mut SalvageSink<'_, K, V>,
-    ) -> BTreeMap<K::Owned, LogEntry> {
+    fn entries(&mut self, sink: &mut SalvageSink<'_, K>) -> BTreeMap<K::Owned, LogEntry> {
         let mut newest = BTreeMap::<K::Owned, LogEntry>::new();
         let guard = K::pin();
         let mut damaged = 0;
         for logged in std::mem::take(&mut self.logged) {
             let readable = logged.and_then(|entry| {
-                K::verify(self.keys, entry.key)?;
+                self.keys.verify(entry.key)?;
                 let is_believed = entry.sequence <= LogEntry::SEQUENCE_BELIEVED_MAX;
                 is_believed
                     .then_some(entry)
@@ -178,7 +175,7 @@ impl<L: LeafLayout, M: Medium> Relics<'_, L, M> {
                 damaged += 1;
                 continue;
             };
-            let key = K::owned(K::read(self.keys, entry.key, &guard));
+            let key = K::owned(self.keys.read(entry.key, &guard));
             let known = newest.entry(key).or_insert(entry);
             if known.sequence < entry.sequence {
                 *known = entry;
@@ -194,7 +191,7 @@ impl<L: LeafLayout, M: Medium> Relics<'_, L, M> {
     }
 
     /// Returns the leaves in order.
-    fn chain<K: KeyCodec, V: Codec>(&self, sink: &mut SalvageSink<'_, K, V>) -> Vec<Member<K>> {
+    fn chain(&self, sink: &mut SalvageSink<'_, K>) -> Vec<Member<K>> {
         let mut seen = HashSet::new();
         let mut chain: Vec<Member<K>> = Vec::new();
         let mut next = self.first;
@@ -210,7 +207,7 @@ impl<L: LeafLayout, M: Medium> Relics<'_, L, M> {
                     sink.find(from, format!("leads back to {next:#x}"));
                     break;
                 }
-                let low = if chain.is_empty() { None } else { self.low::<K, V>(next, &relic, &chain, sink) };
+                let low = if chain.is_empty() { None } else { self.low(next, &relic, &chain, sink) };
                 if low.is_none() && !chain.is_empty() {
                     break;
                 }
@@ -220,7 +217,7 @@ impl<L: LeafLayout, M: Medium> Relics<'_, L, M> {
             if next == 0 && !chain.is_empty() {
                 return chain;
             }
-            match self.resume::<K>(&chain, &seen) {
+            match self.resume(&chain, &seen) {
                 Some(leaf) => next = leaf,
                 None => return chain,
             }
@@ -228,24 +225,23 @@ impl<L: LeafLayout, M: Medium> Relics<'_, L, M> {
     }
 
     /// Returns the low fence of a leaf, if it is above that of the previous leaf.
-    fn low<K: KeyCodec, V: Codec>(
+    fn low(
         &self,
         offset: u64,
         relic: &Relic,
         chain: &[Member<K>],
-        sink: &mut SalvageSink<'_, K, V>,
+        sink: &mut SalvageSink<'_, K>,
     ) -> Option<K::Owned> {
         let before = chain.last().and_then(|member| member.low.as_ref());
-        let fence = self.key::<K>(relic.fence);
-        let beyond = self.leaf(relic.next).and_then(|next| self.key::<K>(next.fence));
+        let fence = self.key(relic.fence);
+        let beyond = self.leaf(relic.next).and_then(|next| self.key(next.fence));
         let above = |key: &K::Owned| before.is_none_or(|before| before < key);
         let fits = |key: &K::Owned| above(key) && beyond.as_ref().is_none_or(|beyond| key < beyond);
         if let Some(fence) = fence.clone().filter(fits) {
             return Some(fence);
         }
         // This fence, the next one, or the link is damaged. Most keys are above a valid fence.
-        let keys: BTreeSet<K::Owned> =
-            relic.items.iter().filter_map(|[key, _]| self.key::<K>(*key)).collect();
+        let keys: BTreeSet<K::Owned> = relic.items.iter().filter_map(|[key, _]| self.key(*key)).collect();
         let is_right = |fence: &K::Owned| above(fence) && keys.range(fence..).count() * 2 >= keys.len();
         let least = || keys.iter().find(|key| fits(key) && fence.as_ref() != Some(key)).cloned();
         let believed = fence.clone().filter(is_right).or_else(least);
@@ -279,27 +275,27 @@ impl<L: LeafLayout, M: Medium> Relics<'_, L, M> {
         }
     }
 
-    fn key<K: KeyCodec>(&self, word: u64) -> Option<K::Owned> {
-        K::verify(self.keys, word).ok()?;
+    fn key(&self, word: u64) -> Option<K::Owned> {
+        self.keys.verify(word).ok()?;
         let guard = K::pin();
-        Some(K::owned(K::read(self.keys, word, &guard)))
+        Some(K::owned(self.keys.read(word, &guard)))
     }
 
     /// Passes on the items of a leaf, merged with its log entries.
-    fn save_leaf<K: KeyCodec, V: Codec>(
+    fn save_leaf(
         &mut self,
         member: &Member<K>,
         end: Option<&K::Owned>,
         adjacent: (Option<&K::Owned>, Option<&K::Owned>),
         entries: BTreeMap<K::Owned, LogEntry>,
-        sink: &mut SalvageSink<'_, K, V>,
+        sink: &mut SalvageSink<'_, K>,
     ) -> Result<()> {
         let relic = self.read(member.offset);
         let span = |from: Option<&K::Owned>, to: Option<&K::Owned>| {
             let from = from.cloned().map_or(Bound::Unbounded, Bound::Included);
             (from, to.cloned().map_or(Bound::Unbounded, Bound::Excluded))
         };
-        let find = |sink: &mut SalvageSink<'_, K, V>, what: &str| {
+        let find = |sink: &mut SalvageSink<'_, K>, what: &str| {
             sink.find_in(span(member.low.as_ref(), end), at(member.offset), what);
         };
         if let Some(violation) = relic.violation {
@@ -314,7 +310,7 @@ impl<L: LeafLayout, M: Medium> Relics<'_, L, M> {
         let newer = |key: &K::Owned| entries.get(key).filter(|entry| entry.sequence > stamp);
         let mut seen = BTreeSet::new();
         for [key, value] in &relic.items {
-            let Some(owned) = self.key::<K>(*key) else {
+            let Some(owned) = self.key(*key) else {
                 sink.lost += 1;
                 find(sink, "a key that cannot be read");
                 continue;
@@ -343,23 +339,17 @@ impl<L: LeafLayout, M: Medium> Relics<'_, L, M> {
     }
 
     /// Passes on an item if its key is readable.
-    fn keep<K: KeyCodec, V: Codec>(
-        &mut self,
-        key: u64,
-        value: u64,
-        place: &str,
-        sink: &mut SalvageSink<'_, K, V>,
-    ) -> Result<()> {
-        if let Err(error) = V::verify(self.values, value) {
+    fn keep(&mut self, key: u64, value: u64, place: &str, sink: &mut SalvageSink<'_, K>) -> Result<()> {
+        if let Err(error) = self.values.verify(value) {
             let guard = K::pin();
             sink.lost += 1;
-            sink.find_of_key(K::read(self.keys, key, &guard), place.to_owned(), error.to_string());
+            sink.find_of_key(self.keys.read(key, &guard), place.to_owned(), error.to_string());
             return Ok(());
         }
-        if !V::INLINE && self.named.insert(value, key).is_some_and(|other| other != key) {
+        if !self.values.are_words() && self.named.insert(value, key).is_some_and(|other| other != key) {
             sink.find(place.to_owned(), "two items referencing one record");
         }
-        let guards = (K::pin(), V::pin());
-        sink.keep(K::read(self.keys, key, &guards.0), V::read(self.values, value, &guards.1))
+        let guards = (K::pin(), pin());
+        sink.keep(self.keys.read(key, &guards.0), self.values.read(value, &guards.1))
     }
 }

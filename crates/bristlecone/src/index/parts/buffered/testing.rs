@@ -6,7 +6,8 @@ use bristlecone_pm::{CHUNK_BYTES, Domain, Geometry, Medium, PoolFile, Region, Tr
 
 use crate::index::Open;
 use crate::index::options::Parameters;
-use crate::index::parts::codec::{Codec, KeyCodec};
+use crate::index::parts::codec::KeyCodec;
+use crate::index::testing::of_words;
 
 /// Returns an empty pool with a maximum of `max_bytes`.
 pub fn pool<M: Medium>(max_bytes: u64, medium: M) -> Arc<PoolFile<M>> {
@@ -16,8 +17,8 @@ pub fn pool<M: Medium>(max_bytes: u64, medium: M) -> Arc<PoolFile<M>> {
     PoolFile::create_in(region, geometry, Domain::Process, medium).unwrap()
 }
 
-/// Creates a tree in a pool.
-pub fn tree<K: KeyCodec, V: Codec, M: Medium, T: Open<K, V, M>>(
+/// Creates a tree of words in a pool.
+pub fn tree<K: KeyCodec, M: Medium, T: Open<K, M>>(
     pool: &Arc<PoolFile<M>>,
     name: &str,
     options: T::Options,
@@ -25,9 +26,10 @@ pub fn tree<K: KeyCodec, V: Codec, M: Medium, T: Open<K, V, M>>(
 where
     T::Options: Parameters + Copy,
 {
-    let kind = |inline| if inline { "u64" } else { "bytes" };
-    let spec = TreeSpec::new(name, 0, kind(K::INLINE), kind(V::INLINE)).with_params(options.to_words());
-    T::open(pool, &pool.create_tree(&spec).unwrap(), options, 1).unwrap()
+    let key_kind = if K::INLINE { "u64" } else { "bytes" };
+    let spec = TreeSpec::new(name, 0, key_kind, "u64").with_params(options.to_words());
+    let entry = &pool.create_tree(&spec).unwrap();
+    T::open(pool, of_words(entry), options, 1).unwrap()
 }
 
 /// Maps numbers to distinct keys in scrambled order.

@@ -3,7 +3,7 @@
 use std::ops::Deref;
 use std::sync::RwLockReadGuard;
 
-use bristlecone_pm::{Medium, Result, Step};
+use bristlecone_pm::{Medium, Result};
 
 use super::{Backoff, Change, Guards, LeafLayout, Store, TreeLog};
 use crate::index::parts::codec::{Codec, KeyCodec};
@@ -69,13 +69,29 @@ pub enum Outcome {
     Again,
 }
 
+impl<L: LeafLayout, K: KeyCodec, M: Medium> Store<L, K, M> {
+    /// Writes out-of-line data before anything else: write 1.
+    #[inline(always)]
+    pub fn write_records<V: Codec>(
+        &self,
+        found: &Found,
+        key: K::Ref<'_>,
+        value: Option<V::Ref<'_>>,
+    ) -> Result<Change> {
+        Change::write::<K, V, M>((&self.keys, &self.values), found.key, key, value, L::RECORD_STEPS)
+    }
+
+    /// Frees the records of a change that was not applied.
+    pub fn discard(&self, change: &Change) {
+        change.discard(&self.keys, &self.values);
+    }
+}
+
 /// A tree that is written place by place, where a place is a leaf with its buffer, or a node with its leaves, under
 /// one lock.
-pub trait Writer<L: LeafLayout, K: KeyCodec, V: Codec, M: Medium>: Deref<Target = Store<L, K, V, M>> {
+pub trait Writer<L: LeafLayout, K: KeyCodec, M: Medium>: Deref<Target = Store<L, K, M>> {
     /// Maximum number of log reclaims by a write without space, as long as they free something.
     const RECLAIMS: usize;
-    /// The step names of write 1, for keys and for values.
-    const RECORD_STEPS: [Step; 2];
     /// The locked object of a writer.
     type Place<'a>
     where
@@ -90,16 +106,16 @@ pub trait Writer<L: LeafLayout, K: KeyCodec, V: Codec, M: Medium>: Deref<Target 
     }
 
     /// Returns the locked place of a key, and the state of the key in it.
-    fn enter(&self, key: K::Ref<'_>, hint: Hint, guards: &Guards<K, V>) -> (Self::Place<'_>, Found);
+    fn enter(&self, key: K::Ref<'_>, hint: Hint, guard: &K::Guard) -> (Self::Place<'_>, Found);
 
     /// Sets or removes the value of a key. The caller knows that this changes something.
-    fn change(
+    fn change<V: Codec>(
         &self,
         place: Self::Place<'_>,
         found: Found,
         key: K::Ref<'_>,
         value: Option<V::Ref<'_>>,
-        guards: &Guards<K, V>,
+        guard: &K::Guard,
     ) -> Result<Outcome>;
 
     /// Returns whether there may be space now, after a failure when the log's reclaim counter was `reclaims`.
@@ -108,16 +124,10 @@ pub trait Writer<L: LeafLayout, K: KeyCodec, V: Codec, M: Medium>: Deref<Target 
     /// Does the work that follows a write.
     fn after_write(&self) -> Result<()>;
 
-    /// Writes out-of-line data before anything else: write 1.
-    #[inline(always)]
-    fn write_records(&self, found: &Found, key: K::Ref<'_>, value: Option<V::Ref<'_>>) -> Result<Change> {
-        Change::write::<K, V, M>((&self.keys, &self.values), found.key, key, value, Self::RECORD_STEPS)
-    }
-
     /// Calls `write` at the locked place of a key, with the state of the key, until it returns a result. Retries
     /// without space if some can be reclaimed.
     #[inline(always)]
-    fn write_at<R>(
+    fn write_at<V: Codec, R>(
         &self,
         key: K::Ref<'_>,
         hint: Hint,
@@ -129,7 +139,7 @@ pub trait Writer<L: LeafLayout, K: KeyCodec, V: Codec, M: Medium>: Deref<Target 
             let done = {
                 let _passed = self.pass();
                 let guards = (K::pin(), V::pin());
-                let (place, found) = self.enter(key, hint, &guards);
+                let (place, found) = self.enter(key, hint, &guards.0);
                 write(place, found, &guards)
             };
             // Matched field by field: moving the value whole reads it in other pieces than it was written in, which
@@ -148,42 +158,42 @@ pub trait Writer<L: LeafLayout, K: KeyCodec, V: Codec, M: Medium>: Deref<Target 
 
     /// Writes an item subject to `mode`; returns the previous value.
     #[inline(always)]
-    fn put(&self, key: K::Ref<'_>, value: V::Ref<'_>, mode: WriteMode) -> Result<Option<V::Owned>> {
+    fn put<V: Codec>(&self, key: K::Ref<'_>, value: V::Ref<'_>, mode: WriteMode) -> Result<Option<V::Owned>> {
         let hint = if mode == WriteMode::Update { Hint::Present } else { Hint::Absent };
-        self.write_at(key, hint, |place, found, guards| {
-            let old = found.value.map(|word| V::owned(V::read(&self.values, word, &guards.1)));
+        self.write_at::<V, _>(key, hint, |place, found, guards| {
+            let old = found.value.map(|word| V::owned(self.values.of::<V>().read(word, &guards.1)));
             if old.is_some() && mode == WriteMode::New || old.is_none() && mode == WriteMode::Update {
                 return Ok(Some(old));
             }
-            let done = self.change(place, found, key, Some(value), guards)?;
+            let done = self.change::<V>(place, found, key, Some(value), &guards.0)?;
             Ok(matches!(done, Outcome::Done).then_some(old))
         })
     }
 
     /// Replaces the value of a key by `new` if it is `expected`; otherwise returns the value found instead.
     #[inline(always)]
-    fn swap(&self, key: K::Ref<'_>, expected: V::Ref<'_>, new: V::Ref<'_>) -> Result<Swapped<V>> {
-        self.write_at(key, Hint::Present, |place, found, guards| {
+    fn swap<V: Codec>(&self, key: K::Ref<'_>, expected: V::Ref<'_>, new: V::Ref<'_>) -> Result<Swapped<V>> {
+        self.write_at::<V, _>(key, Hint::Present, |place, found, guards| {
             let Some(word) = found.value else { return Ok(Some(Err(None))) };
-            let old = V::read(&self.values, word, &guards.1);
+            let old = self.values.of::<V>().read(word, &guards.1);
             if old != V::shorten(expected) {
                 return Ok(Some(Err(Some(V::owned(old)))));
             }
-            let done = self.change(place, found, key, Some(new), guards)?;
+            let done = self.change::<V>(place, found, key, Some(new), &guards.0)?;
             Ok(matches!(done, Outcome::Done).then_some(Ok(())))
         })
     }
 
     /// Removes the item of a key, if its value is `expected` where one is given.
     #[inline(always)]
-    fn delete(&self, key: K::Ref<'_>, expected: Option<V::Ref<'_>>) -> Result<Removed<V>> {
-        self.write_at(key, Hint::Present, |place, found, guards| {
+    fn delete<V: Codec>(&self, key: K::Ref<'_>, expected: Option<V::Ref<'_>>) -> Result<Removed<V>> {
+        self.write_at::<V, _>(key, Hint::Present, |place, found, guards| {
             let Some(word) = found.value else { return Ok(Some(Err(None))) };
-            let old = V::owned(V::read(&self.values, word, &guards.1));
+            let old = V::owned(self.values.of::<V>().read(word, &guards.1));
             if expected.is_some_and(|expected| V::borrow(&old) != V::shorten(expected)) {
                 return Ok(Some(Err(Some(old))));
             }
-            let done = self.change(place, found, key, None, guards)?;
+            let done = self.change::<V>(place, found, key, None, &guards.0)?;
             Ok(matches!(done, Outcome::Done).then_some(Ok(old)))
         })
     }

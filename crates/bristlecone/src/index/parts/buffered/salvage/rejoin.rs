@@ -130,11 +130,11 @@ fn stamp_of(relic: &Relic) -> u64 {
     if relic.stamp > LogEntry::SEQUENCE_BELIEVED_MAX { 0 } else { relic.stamp }
 }
 
-impl<L: LeafLayout, M: Medium> Relics<'_, L, M> {
+impl<L: LeafLayout, K: KeyCodec, M: Medium> Relics<'_, L, K, M> {
     /// Returns the leaf where a broken chain continues.
-    pub(super) fn resume<K: KeyCodec>(&self, chain: &[Member<K>], seen: &HashSet<u64>) -> Option<u64> {
+    pub(super) fn resume(&self, chain: &[Member<K>], seen: &HashSet<u64>) -> Option<u64> {
         let last = chain.last().map(|member| (self.read(member.offset), member.low.clone()));
-        let keys = last.iter().flat_map(|(relic, low)| self.keys_of::<K>(relic).chain(low.clone()));
+        let keys = last.iter().flat_map(|(relic, low)| self.keys_of(relic).chain(low.clone()));
         let bound = keys.max();
         let unseen = self.places.all().filter(|leaf| !seen.contains(leaf));
         let mut leaves: Vec<Candidate<K>> = unseen
@@ -152,8 +152,8 @@ impl<L: LeafLayout, M: Medium> Relics<'_, L, M> {
     }
 
     /// Reads a slot that may hold a leaf.
-    fn candidate<K: KeyCodec>(&self, leaf: u64) -> Option<Candidate<K>> {
-        let fence_of = |relic: &Relic| self.key::<K>(relic.fence).filter(|_| relic.violation.is_none());
+    fn candidate(&self, leaf: u64) -> Option<Candidate<K>> {
+        let fence_of = |relic: &Relic| self.key(relic.fence).filter(|_| relic.violation.is_none());
         let relic = self.read(leaf);
         let low = fence_of(&relic)?;
         let end = self.leaf(relic.next).and_then(|next| fence_of(&next)).filter(|end| low < *end);
@@ -163,21 +163,21 @@ impl<L: LeafLayout, M: Medium> Relics<'_, L, M> {
             None => Next::Broken,
         };
         let fits = |key: &K::Owned| low <= *key && !matches!(&next, Next::Leaf(_, end) if end <= key);
-        let items = match self.keys_of::<K>(&relic).max() {
+        let items = match self.keys_of(&relic).max() {
             None => Held::None,
-            Some(greatest) if self.keys_of::<K>(&relic).all(|key| fits(&key)) => Held::Within(greatest),
+            Some(greatest) if self.keys_of(&relic).all(|key| fits(&key)) => Held::Within(greatest),
             Some(_) => Held::Outside,
         };
         Some(Candidate { leaf, low, stamp: stamp_of(&relic), next, items })
     }
 
-    fn keys_of<K: KeyCodec>(&self, relic: &Relic) -> impl Iterator<Item = K::Owned> {
-        relic.items.iter().filter_map(|[key, _]| self.key::<K>(*key))
+    fn keys_of(&self, relic: &Relic) -> impl Iterator<Item = K::Owned> {
+        relic.items.iter().filter_map(|[key, _]| self.key(*key))
     }
 
     /// Returns the first leaf of the best path of these candidates, which are in key order, behind a leaf with the
     /// stamp `before`.
-    fn best_start<K: KeyCodec>(&self, before: Option<u64>, leaves: &[Candidate<K>]) -> Option<u64> {
+    fn best_start(&self, before: Option<u64>, leaves: &[Candidate<K>]) -> Option<u64> {
         // For each leaf: how many leaves before it contradict the last one, and how many there are.
         let mut sums = Vec::with_capacity(leaves.len());
         let mut sum = (0, 0);
@@ -212,16 +212,16 @@ impl<L: LeafLayout, M: Medium> Relics<'_, L, M> {
 
     /// Returns the number of contradictions of a leaf: leaves in its range that are as new and have other keys, and its
     /// own items outside of its range.
-    fn contradictions<K: KeyCodec>(&self, leaf: &Candidate<K>, all: &[Candidate<K>]) -> usize {
+    fn contradictions(&self, leaf: &Candidate<K>, all: &[Candidate<K>]) -> usize {
         let others = leaf.within(all).iter().filter(|other| other.leaf != leaf.leaf);
         let mut others = others.filter(|other| other.contradicts(leaf.stamp)).peekable();
         let own = usize::from(matches!(leaf.items, Held::Outside));
         if others.peek().is_none() {
             return own;
         }
-        let keys: BTreeSet<K::Owned> = self.keys_of::<K>(&self.read(leaf.leaf)).collect();
+        let keys: BTreeSet<K::Owned> = self.keys_of(&self.read(leaf.leaf)).collect();
         let has_more =
-            |other: &&Candidate<K>| self.keys_of::<K>(&self.read(other.leaf)).any(|key| !keys.contains(&key));
+            |other: &&Candidate<K>| self.keys_of(&self.read(other.leaf)).any(|key| !keys.contains(&key));
         own + others.filter(has_more).count()
     }
 }
