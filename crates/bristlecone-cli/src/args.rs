@@ -5,7 +5,7 @@ use bristlecone_cli::output::Output;
 use clap::{CommandFactory, Parser, Subcommand};
 
 use crate::commands::{
-    check, clear, completions, copy, create, del, demo, drop, dump, get, info, journal, load, man, put,
+    changes, check, clear, completions, copy, create, del, demo, drop, dump, get, info, journal, load, man, put,
     rename, resize, scan, top,
 };
 use crate::shell;
@@ -64,6 +64,7 @@ pub enum Command {
     Clear(clear::Clear),
     Copy(copy::Copy),
     Resize(resize::Resize),
+    Changes(changes::ChangesOf),
     Journal(journal::Journal),
     Shell(shell::Shell),
     #[command(hide = true)]
@@ -94,6 +95,7 @@ impl Command {
             Self::Clear(args) => args.run(output),
             Self::Copy(args) => args.run(output),
             Self::Resize(args) => args.run(output),
+            Self::Changes(args) => args.run(output),
             Self::Journal(args) => args.run(output),
             Self::Shell(args) => args.run(output),
             Self::Man(args) => args.run(Cli::command(), output),

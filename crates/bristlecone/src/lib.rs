@@ -189,8 +189,8 @@ pub use index::{Allowed, Design, OptionInfo, TreeStats};
 #[doc(hidden)]
 pub use index::{parts, plugin as lab};
 pub use journal::{
-    Durability, JournalChange, JournalCounts, JournalEntry, JournalFile, JournalFiles, JournalStatus,
-    SyncTimes, Ticket,
+    Changed, Changes, ChangesStopper, Durability, JournalChange, JournalChanges, JournalCounts, JournalCursor,
+    JournalEntry, JournalFile, JournalFiles, JournalStatus, SyncTimes, Ticket,
 };
 #[cfg(feature = "lab")]
 #[doc(hidden)]

@@ -1,5 +1,6 @@
 //! The commands, one file each.
 
+pub mod changes;
 pub mod check;
 pub mod clear;
 pub mod completions;

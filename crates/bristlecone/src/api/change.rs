@@ -7,6 +7,7 @@ use smallvec::{SmallVec, smallvec};
 
 use crate::index::Index;
 use crate::index::parts::codec::{Codec, GROUP};
+use crate::journal::Done;
 use crate::journal::entry::{Kind, push_change};
 use crate::{Key, Tree, Value};
 
@@ -24,31 +25,31 @@ impl<K: Key, V: Value> Tree<K, V> {
     /// Changes a key through the pool's write barrier, which orders it with batches and transactions of other threads
     /// and saves old values for snapshots.
     ///
-    /// For a pool with a journal, `new` is the value that the key gets, or `None` if it is removed, and `is_done` tells
-    /// from the result whether it was changed.
+    /// For a pool with a journal, `new` is the value that the key gets, or `None` if it is removed, and `done` tells from
+    /// the result whether it was changed, and whether it was present before.
     #[inline(always)]
     pub(crate) fn change<T>(
         &self,
         key: KeyRef<'_, K>,
         new: Option<ValueRef<'_, V>>,
-        is_done: impl FnOnce(&T) -> bool,
+        done: impl FnOnce(&T) -> Done,
         change: impl FnOnce(&dyn Index<K::Codec, V::Codec>) -> Result<T>,
     ) -> Result<T> {
         let describe = |body: &mut Vec<u8>| {
             push_change(body, self.link.id, K::Codec::item(key), new.map(V::Codec::item));
         };
-        let counts = |changed: &Result<T>| u16::from(changed.as_ref().is_ok_and(is_done));
-        self.change_group(|| smallvec![key], describe, counts, change)
+        let done = |changed: &Result<T>| changed.as_ref().map_or(Done::NONE, done);
+        self.change_group(|| smallvec![key], describe, done, change)
     }
 
     /// Changes up to [`GROUP`] keys, one after the other: see [`change`](Self::change). `describe` appends the changes
-    /// for the journal; `counts` returns how many of them were done, from the first on.
+    /// for the journal; `done` returns which of them were done.
     #[inline(always)]
     pub(crate) fn change_group<'k, T>(
         &self,
         keys: impl FnOnce() -> SmallVec<[KeyRef<'k, K>; GROUP]>,
         describe: impl FnOnce(&mut Vec<u8>),
-        counts: impl FnOnce(&Result<T>) -> u16,
+        done: impl FnOnce(&Result<T>) -> Done,
         change: impl FnOnce(&dyn Index<K::Codec, V::Codec>) -> Result<T>,
     ) -> Result<T> {
         let epochs = &self.pool.0.epochs;
@@ -58,7 +59,7 @@ impl<K: Key, V: Value> Tree<K, V> {
         }
         let (changed, lsn) = {
             let _locked = epochs.watch(&entered, self.link.identity, self.undelayed(), &keys());
-            self.change_recorded(describe, counts, change)
+            self.change_recorded(describe, done, change)
         };
         drop(entered);
         epochs.shed_if_over();
@@ -76,7 +77,7 @@ impl<K: Key, V: Value> Tree<K, V> {
     fn change_recorded<T>(
         &self,
         describe: impl FnOnce(&mut Vec<u8>),
-        counts: impl FnOnce(&Result<T>) -> u16,
+        done: impl FnOnce(&Result<T>) -> Done,
         change: impl FnOnce(&dyn Index<K::Codec, V::Codec>) -> Result<T>,
     ) -> (Result<T>, Option<u64>) {
         let Some(journal) = self.pool.0.journal.get() else { return (change(&*self.tree), None) };
@@ -87,9 +88,7 @@ impl<K: Key, V: Value> Tree<K, V> {
         let mut body = BODY.take();
         body.clear();
         describe(&mut body);
-        let begun = journal.begin(Kind::Each, &body);
-        BODY.set(body);
-        let pending = match begun {
+        let pending = match journal.begin(Kind::Each, &body) {
             Ok(pending) => pending,
             Err(error) => return (Err(error), None),
         };
@@ -98,8 +97,10 @@ impl<K: Key, V: Value> Tree<K, V> {
             // The outcome is unknown: the entry stays an intent.
             return (changed, None);
         }
-        let done = counts(&changed);
-        let lsn = pending.complete(done);
-        (changed, (done > 0).then_some(lsn))
+        let done = done(&changed);
+        pending.mark(&body, done.existed());
+        BODY.set(body);
+        let lsn = pending.complete(done.count());
+        (changed, (done.count() > 0).then_some(lsn))
     }
 }

@@ -145,6 +145,14 @@ impl PoolOptions {
         self
     }
 
+    /// Sets how many bytes of the journal are kept for a [cursor](Pool::create_cursor) at most, besides those that the last
+    /// checkpoint needs (default: 1 GiB). A checkpoint drops a cursor that needs more. [`Pool::info`] reports a cursor that
+    /// needs more than half.
+    pub fn cursor_limit_bytes(mut self, bytes: u64) -> Self {
+        self.journal.cursor_limit_bytes = Some(bytes);
+        self
+    }
+
     /// Lets reads wait until everything that they return is on disk, in a pool with the domain [`Domain::Journal`]
     /// (default: no). Otherwise a read may return a change of another thread that is not yet acknowledged, and that a
     /// power failure undoes. A read then waits for one sync at most. Readers of other processes do not wait.

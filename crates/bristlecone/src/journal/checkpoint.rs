@@ -12,7 +12,7 @@
 //! 2. It scans one tree after the other. *Changes from the begin on may be in the file or not: they are replayed.*
 //! 3. The file and its name are synced, and the journal up to here: the end.
 //! 4. The manifest names the file with begin and end. *A crash before: the file is none of the journal, and is removed.*
-//! 5. Files with older entries are removed.
+//! 5. Files with older entries are removed, but for those that a [cursor](super::cursor) needs.
 
 use std::ops::Bound;
 use std::sync::Arc;
@@ -23,7 +23,6 @@ use bristlecone_pm::{Error, Result, Storage, StoredFile, TreeEntry, TreeId, Tree
 
 use super::Journal;
 use super::entry::{push_item, push_spec, take_spec};
-use super::log::Log;
 use super::manifest::{Checkpoint, checkpoint_name};
 use crate::Pool;
 use crate::transaction::{AnyTree, sealed::Sealed as _};
@@ -186,18 +185,13 @@ impl Journal {
         let end = self.ring.reserved();
         self.wait_durable(end)?;
         let mut log = lock(&self.log);
-        log.change(|manifest| {
-            manifest.checkpoint = Some(Checkpoint { file: number, begin, end, bytes });
-            Log::drop_segments(manifest);
-        })
-        // The manifest may be either one.
-        .inspect_err(|_| self.fail())?;
+        let kept = self.replace_checkpoint(&mut log, Checkpoint { file: number, begin, end, bytes })?;
         // A file that is not removed is found by the next opening.
         for name in self.storage.list()?.iter().filter(|name| !log.manifest().has(name)) {
             let _ = self.storage.remove(name);
         }
         drop(log);
-        self.asides.drop_before(&*self.storage, begin);
+        self.asides.drop_before(&*self.storage, kept);
         Ok(())
     }
 

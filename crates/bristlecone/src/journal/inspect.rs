@@ -20,6 +20,8 @@ pub struct JournalFiles {
     pub(super) folder: PathBuf,
     pub(super) storage: Arc<dyn Storage>,
     pub(super) manifest: Manifest,
+    /// Bytes of the ring and of a segment.
+    pub(super) sizes: (u64, u64),
 }
 
 impl std::fmt::Debug for JournalFiles {
@@ -80,7 +82,7 @@ impl JournalFiles {
 
     pub(super) fn on(folder: PathBuf, storage: Arc<dyn Storage>) -> Result<Self> {
         let manifest = read_manifest(&*storage)?;
-        Ok(Self { folder, storage, manifest })
+        Ok(Self { folder, storage, manifest, sizes: Setup::default().sizes() })
     }
 
     /// Returns the state of the journal. While a process has the pool open for writing, and after it was killed, these are
@@ -109,11 +111,12 @@ impl JournalFiles {
     /// # }
     /// ```
     pub fn status(&self) -> Result<JournalStatus> {
-        self.status_of(&Setup::default())
+        let status = self.status_without_cursors()?;
+        Ok(JournalStatus { cursors: self.cursors()?, ..status })
     }
 
-    pub(super) fn status_of(&self, setup: &Setup) -> Result<JournalStatus> {
-        let (ring_bytes, segment_bytes) = setup.sizes();
+    fn status_without_cursors(&self) -> Result<JournalStatus> {
+        let (ring_bytes, segment_bytes) = self.sizes;
         let (ring, uuid) = (self.storage.shared(RING, ring::file_bytes(ring_bytes))?, self.manifest.uuid);
         if let (Some(ring), Some(boot)) = (ring, self.storage.boot())
             && ring::is_of_pool(&*ring, uuid, boot)

@@ -36,10 +36,11 @@
 
 mod api;
 mod aside;
+mod changes;
 mod checkpoint;
+mod cursor;
 mod deferral;
 mod directory;
-mod entries;
 pub(crate) mod entry;
 mod flusher;
 mod group;
@@ -48,6 +49,7 @@ mod log;
 mod manifest;
 mod mutation;
 mod opening;
+mod presence;
 mod prune;
 mod reads;
 mod restore;
@@ -57,10 +59,12 @@ mod setup;
 #[cfg(test)]
 mod simulated;
 mod status;
+mod tail;
 mod takeover;
 #[cfg(test)]
 mod tests;
 mod ticket;
+mod trees;
 
 use std::fmt;
 use std::path::PathBuf;
@@ -68,11 +72,12 @@ use std::sync::atomic::{AtomicBool, AtomicU64, Ordering::Relaxed, Ordering::Rele
 use std::sync::{Arc, Mutex, Weak};
 
 use bristlecone_pm::sync::wait::lock;
-use bristlecone_pm::{Error, Opener, Result, Storage};
+use bristlecone_pm::{Error, Issue, Opener, Result, Storage};
 
 use self::aside::Asides;
 pub(crate) use self::aside::Items;
-pub use self::entries::{JournalChange, JournalEntry};
+pub use self::changes::{Changed, Changes, ChangesStopper, JournalChange, JournalChanges, JournalEntry};
+pub use self::cursor::JournalCursor;
 pub(crate) use self::entry::{Directory, push_change};
 use self::entry::{Head, Kind, entry_bytes};
 use self::flusher::Flusher;
@@ -81,6 +86,7 @@ pub use self::inspect::{JournalCounts, JournalFile, JournalFiles};
 use self::log::Log;
 use self::mutation::{Point, reached};
 pub(crate) use self::opening::{Plan, adopt, create, expect_pages, plan};
+pub(crate) use self::presence::Done;
 use self::ring::Ring;
 pub use self::setup::Durability;
 pub(crate) use self::setup::Setup;
@@ -119,6 +125,12 @@ pub(crate) struct Journal {
     checkpointing: Mutex<()>,
     /// Bytes of segments behind which a writer makes a checkpoint.
     checkpoint_bytes: u64,
+    /// Bytes of segments that are kept for a cursor at most.
+    cursor_limit_bytes: u64,
+    /// Bytes of the ring and of a segment.
+    sizes: (u64, u64),
+    /// Cursors that hold back much.
+    warnings: Mutex<Vec<Issue>>,
     /// Set once the segments have that size.
     wants_checkpoint: AtomicBool,
     /// Number of the tree that a checkpoint reads; all ones for none.
@@ -252,6 +264,16 @@ impl Journal {
     pub fn sync(&self) -> Result<()> {
         self.here()?;
         self.wait_durable(self.ring.reserved())
+    }
+
+    /// Returns the files.
+    ///
+    /// # Errors
+    ///
+    /// [`Error::Corrupted`], and errors of the system.
+    fn files(&self) -> Result<JournalFiles> {
+        let files = JournalFiles::on(self.folder.clone(), Arc::clone(&self.storage))?;
+        Ok(JournalFiles { sizes: self.sizes, ..files })
     }
 
     /// Changes nothing on disk any more, and lets no later opening trust the pages of the pool.

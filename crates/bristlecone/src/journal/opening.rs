@@ -11,12 +11,14 @@ use super::aside::Asides;
 use super::flusher::Flusher;
 use super::group::Turn;
 use super::log::Log;
-use super::manifest::{ADOPTING, Manifest, segment_name};
+use super::manifest::{ADOPTING, Manifest, Timeline, segment_name};
 use super::mutation::{Mutation, is_mutated};
 use super::restore::{end_of, restore};
 use super::ring::{self, Owner, Ring, Takeover};
+use super::segment::{End, Read};
 use super::status::Figures;
 use super::takeover::take_over;
+use super::trees::{Past, Trees, past_of};
 use super::{Durability, Journal, Setup};
 use crate::Pool;
 
@@ -117,10 +119,17 @@ pub(crate) fn create(setup: &Setup, path: &Path, new: &Glance) -> Result<Plan> {
     if path.exists() {
         return Err(Error::Exists { path: path.to_owned() });
     }
-    create_empty(storage, setup, new, 0).map(|()| Plan::Created { _lock: lock })
+    create_empty(storage, setup, new, 0, Trees::default()).map(|()| Plan::Created { _lock: lock })
 }
 
-fn create_empty(storage: Arc<dyn Storage>, setup: &Setup, new: &Glance, closed: u64) -> Result<()> {
+/// Creates a journal without entries, of a pool with these trees.
+fn create_empty(
+    storage: Arc<dyn Storage>,
+    setup: &Setup,
+    new: &Glance,
+    closed: u64,
+    trees: Trees,
+) -> Result<()> {
     if let Some(other) = Manifest::read(&*storage)? {
         // A journal without entries that was never closed, and that no process of this kernel has opened, is what a crash
         // leaves of a pool without a name.
@@ -141,10 +150,12 @@ fn create_empty(storage: Arc<dyn Storage>, setup: &Setup, new: &Glance, closed: 
         next: 1,
         closed,
         checkpoint: None,
+        kept: 0,
+        timeline: Timeline::default(),
         segments: Vec::new(),
         spare: Vec::new(),
     };
-    Log::create(storage, manifest, setup.sizes().1, 0).map(drop)
+    Log::create(storage, manifest, setup.sizes().1, 0, Past { trees, time: 0 }).map(drop)
 }
 
 /// Gives a pool of another domain, which is open and has no users yet, a journal, and closes it.
@@ -161,7 +172,8 @@ fn create_empty(storage: Arc<dyn Storage>, setup: &Setup, new: &Glance, closed: 
 pub(crate) fn adopt(pool: Pool, setup: &Setup, path: &Path) -> Result<()> {
     let storage = setup.open(path, true)?;
     let _lock = setup.lock(path)?;
-    let adopted = create_empty(storage, setup, &pool.0.file.glance()?, ADOPTING)
+    let trees = pool.trees()?.into_iter().map(|entry| (entry.id, entry.spec)).collect();
+    let adopted = create_empty(storage, setup, &pool.0.file.glance()?, ADOPTING, trees)
         .and_then(|()| Journal::attach(&pool, setup, path, &Plan::Adopted))
         .and_then(|()| pool.checkpoint());
     if let Err(error) = adopted {
@@ -170,6 +182,18 @@ pub(crate) fn adopt(pool: Pool, setup: &Setup, path: &Path) -> Result<()> {
     }
     pool.0.file.adopt_journal();
     Ok(pool.close()?)
+}
+
+/// Ends the last segment if it does not say what is before it, durably: the next one does.
+fn finish_old_segment(storage: &dyn Storage, manifest: &mut Manifest, end: &End) -> Result<()> {
+    let Some(last) = manifest.segments.last_mut().filter(|last| last.end.is_none()) else { return Ok(()) };
+    let name = segment_name(last.file);
+    let Some(file) = storage.open(&name)? else { return Ok(()) };
+    if Read::new(&*file, *last, manifest.uuid, name)?.past().is_none() {
+        file.sync()?;
+        last.end = Some(end.lsn);
+    }
+    Ok(())
 }
 
 impl Journal {
@@ -204,8 +228,9 @@ impl Journal {
             manifest.truncate(lsn);
             least = lsn;
         }
-        let mut end = end_of(&*storage, &manifest)?;
+        let (mut end, past) = past_of(&*storage, &manifest)?;
         end.lsn = end.lsn.max(least);
+        finish_old_segment(&*storage, &mut manifest, &end)?;
         let mut log = match manifest.segments.last() {
             Some(last) if last.end.is_none() => {
                 // A killed process may have written without a sync.
@@ -216,9 +241,9 @@ impl Journal {
                         format!("{} in {}", segment_name(last.file), storage.describe()),
                     )
                 })?;
-                Log::resume(Arc::clone(&storage), manifest, setup.sizes().1, (file, end), may_be_unsynced)?
+                Log::resume(Arc::clone(&storage), manifest, setup.sizes().1, (file, end, past), may_be_unsynced)?
             }
-            _ => Log::create(Arc::clone(&storage), manifest, setup.sizes().1, end.lsn)?,
+            _ => Log::create(Arc::clone(&storage), manifest, setup.sizes().1, end.lsn, past)?,
         };
         let asides = Asides::of(&*storage)?;
         if matches!(plan, Plan::Killed) {
@@ -255,6 +280,9 @@ impl Journal {
             asides,
             checkpointing: Mutex::default(),
             checkpoint_bytes: setup.checkpoint_bytes(),
+            cursor_limit_bytes: setup.cursor_limit_bytes(),
+            sizes: setup.sizes(),
+            warnings: Mutex::default(),
             wants_checkpoint: AtomicBool::new(false),
             scanned: AtomicU64::new(u64::MAX),
         });

@@ -1,5 +1,7 @@
 //! Commits. Step numbers are those of the protocol in `mod.rs`.
 
+use std::cell::RefCell;
+
 use bristlecone_pm::{Error, Result};
 
 use super::any_tree::hash;
@@ -57,20 +59,38 @@ impl Changes {
     /// Commit 4 to 6, as an entry of the pool's journal if it has one. Sets the LSN up to which it must be durable.
     fn carry_out_recorded(&self, pool: &Pool, lsn: &mut Option<u64>) -> Result<()> {
         let file = &*pool.0.file;
-        let Some(journal) = pool.0.journal.get() else { return self.carry_out(file) };
+        let existed = RefCell::default();
+        let Some(journal) = pool.0.journal.get() else { return self.carry_out(file, &existed) };
         let mut body = Vec::with_capacity(self.keys.len() * 24);
         for ((tree, key), value) in &self.keys {
             record::append(&mut body, self.trees[*tree].0.id, key, value.as_ref());
         }
         let pending = journal.begin(Kind::All, &body)?;
-        let done = self.carry_out(file);
+        let done = self.carry_out(file, &existed);
         match &done {
-            Ok(()) => *lsn = Some(pending.complete(1)),
+            Ok(()) => {
+                pending.mark(&body, self.in_order(&existed.borrow()).into_iter());
+                *lsn = Some(pending.complete(1));
+            }
             // The next opening applies all or nothing: the entry stays an intent.
             Err(Error::DurabilityLost) => {}
             Err(_) => _ = pending.complete(0),
         }
         done
+    }
+
+    /// Returns in the order of the keys whether each was present before, from a list that has the removed keys last.
+    fn in_order(&self, existed: &[bool]) -> Vec<Option<bool>> {
+        let written = self.keys.values().filter(|value| value.is_some()).count();
+        let (mut of_written, mut of_removed) = match existed.len() == self.keys.len() {
+            true => (existed[..written].iter(), existed[written..].iter()),
+            false => Default::default(),
+        };
+        let next = |value: &Option<_>| match value {
+            Some(_) => of_written.next().copied(),
+            None => of_removed.next().copied(),
+        };
+        self.keys.values().map(next).collect()
     }
 
     /// Commit 1: verifies the conditions. The locks keep them valid.
