@@ -6,7 +6,7 @@ use clap::{CommandFactory, Parser, Subcommand};
 
 use crate::commands::{
     changes, check, clear, completions, copy, create, del, demo, drop, dump, get, info, journal, load, man, put,
-    rename, resize, scan, top,
+    rename, resize, restore, scan, standby, top,
 };
 use crate::shell;
 
@@ -66,6 +66,8 @@ pub enum Command {
     Resize(resize::Resize),
     Changes(changes::ChangesOf),
     Journal(journal::Journal),
+    Restore(restore::Restore),
+    Standby(standby::StandbyOf),
     Shell(shell::Shell),
     #[command(hide = true)]
     Completions(completions::Completions),
@@ -97,6 +99,8 @@ impl Command {
             Self::Resize(args) => args.run(output),
             Self::Changes(args) => args.run(output),
             Self::Journal(args) => args.run(output),
+            Self::Restore(args) => args.run(output),
+            Self::Standby(args) => args.run(output),
             Self::Shell(args) => args.run(output),
             Self::Man(args) => args.run(Cli::command(), output),
             Self::Completions(args) => args.run(&mut Cli::command(), output),

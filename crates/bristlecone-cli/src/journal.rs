@@ -2,7 +2,7 @@
 
 use std::path::{Path, PathBuf};
 
-use bristlecone::{Domain, Durability, Error, JournalCursor, JournalFiles, JournalStatus, Pool, SyncTimes};
+use bristlecone::{Domain, Durability, Error, JournalCursor, JournalFiles, JournalStatus, Pool, Standby, SyncTimes};
 use bristlecone_cli::failure::{Exit, Failure, Outcome};
 use bristlecone_cli::output::grouped;
 use bristlecone_cli::size;
@@ -34,9 +34,12 @@ pub fn explain(folder: &Path, error: Error) -> Failure {
 
 /// Returns the files of the journal of an open pool; `None` for a pool without a journal.
 pub fn files(pool: &Pool, path: &Path, folder: Option<&Path>) -> Outcome<Option<JournalFiles>> {
-    let has_journal = pool.info().domain == Domain::Journal;
+    let own = folder_of(path, folder);
+    // A standby gets one when it takes over.
+    let is_standby = !own.is_dir() && Standby::status_of(path)?.is_some();
+    let has_journal = pool.info().domain == Domain::Journal && !is_standby;
     has_journal
-        .then(|| open(&folder_of(path, folder)).map_err(|failure| failure.within("--journal")))
+        .then(|| open(&own).map_err(|failure| failure.within("--journal")))
         .transpose()
 }
 

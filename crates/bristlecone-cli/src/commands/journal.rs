@@ -1,10 +1,12 @@
 //! `bristlecone journal`: the files of a pool's journal.
 
 use std::path::{Path, PathBuf};
+use std::time::{Duration, Instant};
 
-use bristlecone::{JournalFile, JournalFiles, Pool};
+use bristlecone::{ArchiveStatus, JournalFile, JournalFiles, Keep, Pool};
 use bristlecone_cli::arguments::FolderArg;
 use bristlecone_cli::failure::{Failure, Outcome};
+use bristlecone_cli::interrupt;
 use bristlecone_cli::output::Output;
 use bristlecone_cli::size;
 use clap::{Args, Subcommand};
@@ -12,9 +14,14 @@ use serde_json::json;
 
 use crate::journal::{cursor_json, cursor_line, explain, folder_of, open};
 use crate::open::PoolPath;
+use super::top::interval;
 use crate::table::{Align, Table};
+use crate::time::utc;
 
-/// Look at the journal of a pool, or prune it
+/// Maximum delay until a request to stop is noticed.
+const NAP: Duration = Duration::from_millis(20);
+
+/// Look at the journal of a pool, copy it to an archive, or prune it
 ///
 /// A pool with the domain `journal` has a folder of files beside it. After a power failure the pool is restored from
 /// them. For all commands but `prune`, the pool may be in use.
@@ -23,6 +30,7 @@ use crate::table::{Align, Table};
   bristlecone journal list trees.pool
   bristlecone journal cursor create trees.pool audit
   bristlecone journal verify /var/lib/trees.journal
+  bristlecone journal archive trees.pool /mnt/backup/trees --follow
   bristlecone journal prune trees.pool")]
 pub struct Journal {
     #[command(subcommand)]
@@ -40,6 +48,16 @@ enum Action {
     #[command(after_help = "Examples:
   bristlecone journal verify trees.pool")]
     Verify(Place),
+    /// Copy the journal to an archive, from which pools are restored
+    ///
+    /// DEST is a folder on any mounted disk; its parent must exist. The archive has a checkpoint, and everything that is
+    /// durable behind it. Ends when it has all, or with --follow continues until Ctrl-C. A cursor makes the journal keep what
+    /// the archive lacks. The pool may be in use. Exits with 10 if a copy of the pool has taken over the archive.
+    #[command(after_help = "Examples:
+  bristlecone journal archive trees.pool /mnt/backup/trees
+  bristlecone journal archive trees.pool /mnt/backup/trees --follow --keep-days 30
+  bristlecone journal archive trees.pool /mnt/backup/trees --follow --interval 100ms --keep-bytes 50G")]
+    Archive(Archive),
     /// Create, move or drop a cursor: the journal keeps the changes that its consumer has not seen
     #[command(subcommand)]
     Cursor(Cursor),
@@ -51,6 +69,29 @@ enum Action {
   bristlecone journal prune trees.pool
   bristlecone journal prune trees.pool --journal /mnt/log/trees.journal --wait")]
     Prune(Prune),
+}
+
+/// The archive, and what it keeps.
+#[derive(Args, Debug)]
+struct Archive {
+    #[command(flatten)]
+    place: Place,
+    /// Folder of the archive.
+    #[arg(value_name = "DEST")]
+    folder: PathBuf,
+    /// Continue until Ctrl-C.
+    #[arg(long)]
+    follow: bool,
+    /// Time between two copies with --follow, for example 100ms.
+    #[arg(long, value_name = "TIME", default_value = "1s", value_parser = interval, requires = "follow")]
+    interval: Duration,
+    /// Every moment of the last N days can be restored; older files are removed up to a later checkpoint
+    /// [default: keep all]
+    #[arg(long, value_name = "N")]
+    keep_days: Option<u32>,
+    /// Remove older files while all have more bytes than SIZE, for example 50G, if there is a later checkpoint.
+    #[arg(long, value_name = "SIZE", value_parser = size::parse)]
+    keep_bytes: Option<u64>,
 }
 
 /// What to do with a cursor.
@@ -125,6 +166,7 @@ impl Journal {
         match &self.action {
             Action::List(place) => place.open().and_then(|(folder, files)| list(&folder, &files, output)),
             Action::Verify(place) => place.open().and_then(|(folder, files)| verify(&folder, &files, output)),
+            Action::Archive(archive) => archive.run(output),
             Action::Cursor(cursor) => cursor.run(output),
             Action::Prune(prune) => prune.run(output),
         }
@@ -150,6 +192,45 @@ fn list(folder: &Path, journal: &JournalFiles, output: &mut Output) -> Outcome {
     }
     table.print(output)?;
     cursors.iter().map(cursor_line).try_for_each(|line| output.line(line))
+}
+
+impl Archive {
+    fn run(&self, output: &mut Output) -> Outcome {
+        let (_, files) = self.place.open()?;
+        let failed = |error| explain(&self.folder, error);
+        let mut archiver = files.archive(&self.folder).map_err(failed)?;
+        loop {
+            let begun = Instant::now();
+            // Piece by piece: a request to stop is noticed.
+            while archiver.copy().map_err(failed)? && !interrupt::asked() {}
+            archiver.prune(&self.keep()).map_err(failed)?;
+            if !self.follow || interrupt::asked() {
+                break;
+            }
+            while begun.elapsed() < self.interval && !interrupt::asked() {
+                std::thread::sleep(self.interval.saturating_sub(begun.elapsed()).min(NAP));
+            }
+        }
+        if !self.follow {
+            interrupt::check("the archive is not complete yet")?;
+        }
+        let ArchiveStatus { folder, uuid, timeline, lsns: (first, end), as_of, files: (files, bytes), .. } =
+            archiver.status();
+        let from = first.map_or("no checkpoint yet".to_owned(), |first| format!("from LSN {first} on"));
+        output.either(
+            &json!({
+                "archive": folder, "uuid": uuid, "timeline": timeline, "first_lsn": first, "end_lsn": end,
+                "as_of": utc(as_of), "files": files, "bytes": bytes,
+            }),
+            format_args!("{}: up to LSN {end}, {from}; {files} files, {}", folder.display(), size::show(bytes)),
+        )
+    }
+
+    fn keep(&self) -> Keep {
+        let keep = self.keep_bytes.into_iter().fold(Keep::all(), Keep::bytes);
+        let day = Duration::from_secs(86_400);
+        self.keep_days.map(|days| day * days).into_iter().fold(keep, Keep::time)
+    }
 }
 
 impl Cursor {

@@ -18,5 +18,7 @@ pub mod man;
 pub mod put;
 pub mod rename;
 pub mod resize;
+pub mod restore;
 pub mod scan;
+pub mod standby;
 pub mod top;

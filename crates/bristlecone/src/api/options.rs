@@ -24,15 +24,15 @@ pub(crate) const BUILD: u64 = match u64::from_str_radix(env!("BRISTLECONE_BUILD"
 /// Options for opening or creating a pool.
 #[derive(Clone, Debug, Default)]
 pub struct PoolOptions {
-    pub(super) max_bytes: Option<u64>,
-    pub(super) chunk_bytes: Option<u64>,
+    pub(crate) max_bytes: Option<u64>,
+    pub(crate) chunk_bytes: Option<u64>,
     pub(super) domain: Option<Domain>,
     pub(super) create: bool,
     pub(super) create_new: bool,
     pub(super) read_only: bool,
     pub(super) recovery_threads: Option<usize>,
-    pub(super) leave_sigbus: bool,
-    pub(super) keep_index: KeepIndex,
+    pub(crate) leave_sigbus: bool,
+    pub(crate) keep_index: KeepIndex,
     pub(crate) journal: Setup,
 }
 

@@ -282,12 +282,17 @@ impl std::fmt::Debug for Changes {
     }
 }
 
-/// Ends the waiting of a stream, from any thread: see [`Changes::stopper`].
+/// Ends what waits or repeats, from any thread: see [`Changes::stopper`], [`Archiver::stopper`](crate::Archiver::stopper)
+/// and [`Standby::stopper`](crate::Standby::stopper).
 #[derive(Clone, Debug)]
-pub struct ChangesStopper(Arc<AtomicBool>);
+pub struct Stopper(Arc<AtomicBool>);
 
-impl ChangesStopper {
-    /// Lets [`Changes::next_within`] return `None` from now on without waiting, and within a millisecond if it waits.
+impl Stopper {
+    pub(super) fn new(stop: &Arc<AtomicBool>) -> Self {
+        Self(Arc::clone(stop))
+    }
+
+    /// Ends it: [`Changes::next_within`] returns `None` from now on without waiting, and within milliseconds if it waits.
     pub fn stop(&self) {
         self.0.store(true, Relaxed);
     }
@@ -323,7 +328,7 @@ impl Changes {
         let (trees, time, cursor_seen) = (past.trees, past.time, Instant::now());
         let (next, at) = (from, 0);
         Ok(Self {
-            storage, tail, durable, limit, seen, trees, from, skipped, next, entries, at, time, cursor, cursor_seen,
+            storage, tail, durable, limit, seen, trees, from, skipped: skipped.unwrap_or(0), next, entries, at, time, cursor, cursor_seen,
             stop,
         })
     }
@@ -359,8 +364,8 @@ impl Changes {
     }
 
     /// Returns a handle that ends the waiting of [`next_within`](Self::next_within).
-    pub fn stopper(&self) -> ChangesStopper {
-        ChangesStopper(Arc::clone(&self.stop))
+    pub fn stopper(&self) -> Stopper {
+        Stopper::new(&self.stop)
     }
 
     /// Moves the cursor of the stream to an LSN, durably: usually the [`next_lsn`](JournalEntry::next_lsn) of the last entry
@@ -543,8 +548,7 @@ impl JournalFiles {
             return Err(Error::invalid(format!("LSN {lsn} is beyond the durable end of the journal, LSN {end}")));
         }
         // A stream can begin there: otherwise the cursor would be of no use after the next checkpoint.
-        let (_, oldest, _) = Tail::begin(&self.storage, lsn)?;
-        if oldest > 0 {
+        if let (_, Some(_), _) = Tail::begin(&self.storage, lsn)? {
             let what = "the journal was written by an older version: open the pool for writing once";
             return Err(Error::invalid(what));
         }
@@ -692,7 +696,7 @@ impl Pool {
     }
 
     /// Returns the files of the journal.
-    fn journal_files(&self) -> Result<JournalFiles> {
+    pub(super) fn journal_files(&self) -> Result<JournalFiles> {
         self.0.file.here()?;
         match self.0.journal.get() {
             Some(journal) => journal.files(),

@@ -35,6 +35,7 @@
 //!   the name of the pool ([`restore`]).
 
 mod api;
+mod archive;
 mod aside;
 mod changes;
 mod checkpoint;
@@ -74,9 +75,10 @@ use std::sync::{Arc, Mutex, Weak};
 use bristlecone_pm::sync::wait::lock;
 use bristlecone_pm::{Error, Issue, Opener, Result, Storage};
 
+pub use self::archive::{ArchiveStatus, Archiver, Keep, RestoreTo, Restored, Standby, StandbyStatus};
 use self::aside::Asides;
 pub(crate) use self::aside::Items;
-pub use self::changes::{Changed, Changes, ChangesStopper, JournalChange, JournalChanges, JournalEntry};
+pub use self::changes::{Changed, Changes, JournalChange, JournalChanges, JournalEntry, Stopper};
 pub use self::cursor::JournalCursor;
 pub(crate) use self::entry::{Directory, push_change};
 use self::entry::{Head, Kind, entry_bytes};
@@ -85,7 +87,7 @@ use self::group::Turn;
 pub use self::inspect::{JournalCounts, JournalFile, JournalFiles};
 use self::log::Log;
 use self::mutation::{Point, reached};
-pub(crate) use self::opening::{Plan, adopt, create, expect_pages, plan};
+pub(crate) use self::opening::{Begin, Plan, adopt, create, expect_pages, plan};
 pub(crate) use self::presence::Done;
 use self::ring::Ring;
 pub use self::setup::Durability;

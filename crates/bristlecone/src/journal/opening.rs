@@ -77,7 +77,7 @@ pub(crate) fn plan(setup: &Setup, at: (&Path, bool), found: &Glance, threads: us
     if is_killed(setup, &*storage, found)? {
         return Ok(Plan::Killed);
     }
-    restore(&*storage, &manifest, found, at, threads)?;
+    restore(&storage, &manifest, found, at, threads)?;
     Ok(Plan::Restored)
 }
 
@@ -119,7 +119,16 @@ pub(crate) fn create(setup: &Setup, path: &Path, new: &Glance) -> Result<Plan> {
     if path.exists() {
         return Err(Error::Exists { path: path.to_owned() });
     }
-    create_empty(storage, setup, new, 0, Trees::default()).map(|()| Plan::Created { _lock: lock })
+    create_empty(storage, setup, new, 0, Default::default()).map(|()| Plan::Created { _lock: lock })
+}
+
+/// Where a new journal begins.
+#[derive(Clone, Copy, Debug, Default)]
+pub(crate) struct Begin {
+    pub lsn: u64,
+    pub timeline: Timeline,
+    /// The time of the last entry before, in milliseconds since 1970.
+    pub time: u64,
 }
 
 /// Creates a journal without entries, of a pool with these trees.
@@ -128,7 +137,7 @@ fn create_empty(
     setup: &Setup,
     new: &Glance,
     closed: u64,
-    trees: Trees,
+    (begin, trees): (Begin, Trees),
 ) -> Result<()> {
     if let Some(other) = Manifest::read(&*storage)? {
         // A journal without entries that was never closed, and that no process of this kernel has opened, is what a crash
@@ -150,12 +159,13 @@ fn create_empty(
         next: 1,
         closed,
         checkpoint: None,
-        kept: 0,
-        timeline: Timeline::default(),
+        kept: begin.lsn,
+        timeline: begin.timeline,
         segments: Vec::new(),
         spare: Vec::new(),
     };
-    Log::create(storage, manifest, setup.sizes().1, 0, Past { trees, time: 0 }).map(drop)
+    let past = Past { trees, time: begin.time };
+    Log::create(storage, manifest, setup.sizes().1, begin.lsn, past).map(drop)
 }
 
 /// Gives a pool of another domain, which is open and has no users yet, a journal, and closes it.
@@ -169,11 +179,11 @@ fn create_empty(
 ///
 /// [`Error::Invalid`] if the folder has the journal of another pool, or for a tree of an external design; errors of
 /// [`Journal::checkpoint`], and of the system. The pool is left as after a crash, with its old domain.
-pub(crate) fn adopt(pool: Pool, setup: &Setup, path: &Path) -> Result<()> {
+pub(crate) fn adopt(pool: Pool, setup: &Setup, path: &Path, begin: Begin) -> Result<()> {
     let storage = setup.open(path, true)?;
     let _lock = setup.lock(path)?;
     let trees = pool.trees()?.into_iter().map(|entry| (entry.id, entry.spec)).collect();
-    let adopted = create_empty(storage, setup, &pool.0.file.glance()?, ADOPTING, trees)
+    let adopted = create_empty(storage, setup, &pool.0.file.glance()?, ADOPTING, (begin, trees))
         .and_then(|()| Journal::attach(&pool, setup, path, &Plan::Adopted))
         .and_then(|()| pool.checkpoint());
     if let Err(error) = adopted {

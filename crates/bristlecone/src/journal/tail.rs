@@ -109,12 +109,13 @@ pub struct Tail {
 
 impl Tail {
     /// Begins with the segment that has an LSN, or, if that one does not say what is before it, with the begin of the last
-    /// checkpoint. Returns also what is before an LSN, and that LSN: entries before it are to be skipped.
+    /// checkpoint. Returns also what is before the first block, or before an LSN of it: entries before that one are to be
+    /// skipped.
     ///
     /// # Errors
     ///
     /// [`Error::Pruned`]; [`Error::Corrupted`]; [`Error::Newer`]; errors of the system.
-    pub fn begin(storage: &Arc<dyn Storage>, lsn: u64) -> Result<(Self, u64, Past)> {
+    pub fn begin(storage: &Arc<dyn Storage>, lsn: u64) -> Result<(Self, Option<u64>, Past)> {
         let mut looks = 1;
         loop {
             let manifest = read_manifest(&**storage)?;
@@ -127,7 +128,11 @@ impl Tail {
         }
     }
 
-    fn begin_in(storage: &Arc<dyn Storage>, manifest: &Manifest, lsn: u64) -> Result<(Self, u64, Past)> {
+    fn begin_in(
+        storage: &Arc<dyn Storage>,
+        manifest: &Manifest,
+        lsn: u64,
+    ) -> Result<(Self, Option<u64>, Past)> {
         let uuid = manifest.uuid;
         let oldest = manifest.segments.first().map_or(0, |first| first.first);
         let open = |lsn: u64| {
@@ -137,11 +142,11 @@ impl Tail {
         };
         let (place, past) = open(lsn)?;
         let (place, first, past) = match past {
-            Some(past) => (place, 0, past),
+            Some(past) => (place, None, past),
             None if lsn < manifest.begin() => return Err(Error::Pruned { oldest: manifest.begin() }),
             None => {
                 let trees = trees_at_checkpoint(&**storage, manifest)?;
-                (open(manifest.begin())?.0, manifest.begin(), Past { trees, time: 0 })
+                (open(manifest.begin())?.0, Some(manifest.begin()), Past { trees, time: 0 })
             }
         };
         Ok((Self { storage: Arc::clone(storage), uuid, place }, first, past))

@@ -1,13 +1,16 @@
 //! Pools with a journal on a simulated disk.
 
 mod acknowledged;
+mod archives;
 mod crashes;
 mod cursors;
 mod damage;
 mod inspection;
 mod kills;
 mod recorded;
+mod replicas;
 mod scenario;
+mod standbys;
 mod streams;
 mod successors;
 mod threads;

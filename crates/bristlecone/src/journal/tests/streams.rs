@@ -18,16 +18,16 @@ use crate::journal::trees::Past;
 use crate::{Changed, Design, Durability, Error, JournalEntry, Pool, Result};
 
 /// What a consumer has: the trees by number, their names and items.
-#[derive(Default)]
-struct Consumer {
-    trees: BTreeMap<u32, (String, BTreeMap<String, String>)>,
-    next: u64,
-    time: Option<std::time::SystemTime>,
+#[derive(Clone, Default)]
+pub struct Consumer {
+    pub trees: BTreeMap<u32, (String, BTreeMap<String, String>)>,
+    pub next: u64,
+    pub time: Option<std::time::SystemTime>,
 }
 
 impl Consumer {
     /// Applies an entry; verifies that it follows the last one, and what it says about its keys.
-    fn apply(&mut self, entry: &JournalEntry) {
+    pub fn apply(&mut self, entry: &JournalEntry) {
         assert!(entry.lsn() >= self.next, "LSN {} after {}", entry.lsn(), self.next);
         assert!(self.time.is_none_or(|time| time <= entry.time()), "the time goes back");
         (self.next, self.time) = (entry.next_lsn(), Some(entry.time()));
@@ -59,6 +59,22 @@ impl Consumer {
                 Changed::Create => unreachable!("handled above"),
             }
         }
+    }
+
+    /// Asserts that a pool has these items.
+    pub fn assert_is_in(&self, pool: &Pool, what: &str) {
+        let mut trees = BTreeMap::new();
+        for entry in pool.trees().unwrap() {
+            let tree = pool.dynamic_tree(&entry.spec.name).unwrap();
+            let items = tree.range(..).unwrap().map(|item| {
+                let (key, value) = item.unwrap();
+                (format!("{key:?}"), format!("{value:?}"))
+            });
+            assert!(tree.check().is_empty(), "{what}");
+            trees.insert(entry.spec.name.clone(), items.collect::<BTreeMap<_, _>>());
+        }
+        let own: BTreeMap<_, _> = self.trees.values().cloned().collect();
+        assert_eq!(trees, own, "{what}");
     }
 
     fn items(&self, name: &str) -> BTreeMap<String, String> {
