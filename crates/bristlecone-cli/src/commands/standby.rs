@@ -3,7 +3,7 @@
 use std::path::PathBuf;
 use std::time::{Duration, Instant};
 
-use bristlecone::{Pool, Standby, StandbyStatus};
+use bristlecone::{Pool, StandbyStatus};
 use bristlecone_cli::arguments::FolderArg;
 use bristlecone_cli::failure::Outcome;
 use bristlecone_cli::interrupt;
