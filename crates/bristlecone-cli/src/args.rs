@@ -5,8 +5,8 @@ use bristlecone_cli::output::Output;
 use clap::{CommandFactory, Parser, Subcommand};
 
 use crate::commands::{
-    changes, check, clear, completions, copy, create, del, demo, drop, dump, get, info, journal, load, man, put,
-    rename, resize, restore, scan, standby, top,
+    changes, check, clear, completions, copy, create, del, demo, drop, dump, get, info, journal, load, man,
+    put, rename, resize, restore, scan, standby, top,
 };
 use crate::shell;
 

@@ -2,7 +2,9 @@
 
 use std::path::{Path, PathBuf};
 
-use bristlecone::{Domain, Durability, Error, JournalCursor, JournalFiles, JournalStatus, Pool, Standby, SyncTimes};
+use bristlecone::{
+    Domain, Durability, Error, JournalCursor, JournalFiles, JournalStatus, Pool, Standby, SyncTimes,
+};
 use bristlecone_cli::failure::{Exit, Failure, Outcome};
 use bristlecone_cli::output::grouped;
 use bristlecone_cli::size;
@@ -38,9 +40,7 @@ pub fn files(pool: &Pool, path: &Path, folder: Option<&Path>) -> Outcome<Option<
     // A standby gets one when it takes over.
     let is_standby = !own.is_dir() && Standby::status_of(path)?.is_some();
     let has_journal = pool.info().domain == Domain::Journal && !is_standby;
-    has_journal
-        .then(|| open(&own).map_err(|failure| failure.within("--journal")))
-        .transpose()
+    has_journal.then(|| open(&own).map_err(|failure| failure.within("--journal"))).transpose()
 }
 
 /// Removes the files of a journal, and its folder if that is empty then. Other files stay.

@@ -27,7 +27,8 @@ pub fn parse_utc(text: &str) -> Result<SystemTime, String> {
         let [year, month, day] = numbers(day, '-')?;
         let (clock, fraction) = clock.split_once('.').unwrap_or((clock, "0"));
         let [hour, minute, second] = numbers(clock, ':')?;
-        let is_fraction = (1..=9).contains(&fraction.len()) && fraction.bytes().all(|byte| byte.is_ascii_digit());
+        let is_fraction =
+            (1..=9).contains(&fraction.len()) && fraction.bytes().all(|byte| byte.is_ascii_digit());
         let nanos = format!("{fraction:0<9}").parse().ok().filter(|_| is_fraction)?;
         // Up to the year 10,000.
         let days = days_of(2_932_900, (year, month, day))?;
@@ -99,9 +100,19 @@ mod tests {
         let micros = Duration::new(0, 123_456_000);
         assert_eq!(parse_utc("1970-01-01T00:00:00.123456Z"), Ok(UNIX_EPOCH + micros));
         for wrong in [
-            "", "now", "2026-11-27", "2026-11-27T19:27:14", "2026-02-29T00:00:00Z", "2026-13-01T00:00:00Z",
-            "2026-11-27T24:00:00Z", "2026-11-27T19:60:14Z", "2026-11-27T19:27:14.Z", "1969-12-31T00:00:00Z",
-            "2026-11-27T19:27:14.1234567890Z", "2026-+1-27T19:27:14Z", "2026-11-27 19:27:14Z",
+            "",
+            "now",
+            "2026-11-27",
+            "2026-11-27T19:27:14",
+            "2026-02-29T00:00:00Z",
+            "2026-13-01T00:00:00Z",
+            "2026-11-27T24:00:00Z",
+            "2026-11-27T19:60:14Z",
+            "2026-11-27T19:27:14.Z",
+            "1969-12-31T00:00:00Z",
+            "2026-11-27T19:27:14.1234567890Z",
+            "2026-+1-27T19:27:14Z",
+            "2026-11-27 19:27:14Z",
         ] {
             assert!(parse_utc(wrong).is_err(), "{wrong}");
         }

@@ -252,11 +252,13 @@ impl Storage for Folder {
             Ok(()) => Ok(true),
             Err(Errno::EXIST) => Ok(false),
             // A file system without such a rename.
-            Err(Errno::INVAL | Errno::NOSYS) => match failpoint::call("link", || rustix::fs::link(&old, &new)) {
-                Ok(()) => self.remove(from).map(|()| true),
-                Err(Errno::EXIST) => Ok(false),
-                Err(error) => Err(self.failed("linking", from, error)),
-            },
+            Err(Errno::INVAL | Errno::NOSYS) => {
+                match failpoint::call("link", || rustix::fs::link(&old, &new)) {
+                    Ok(()) => self.remove(from).map(|()| true),
+                    Err(Errno::EXIST) => Ok(false),
+                    Err(error) => Err(self.failed("linking", from, error)),
+                }
+            }
             Err(error) => Err(self.failed("renaming", from, error)),
         }
     }

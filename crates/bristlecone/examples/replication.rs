@@ -21,9 +21,8 @@ fn main() -> Result<()> {
     made.map_err(|error| bristlecone::Error::Io { doing: folder.display().to_string(), source: error })?;
     let options = Pool::options().domain(Domain::Journal).create(true);
     let options = options.durability(Durability::Interval(Duration::from_millis(5)));
-    let done = read(&options, &folder.join("read")).and_then(|()| {
-        replicate(&options, &folder, Duration::from_secs(seconds))
-    });
+    let done = read(&options, &folder.join("read"))
+        .and_then(|()| replicate(&options, &folder, Duration::from_secs(seconds)));
     let _ = std::fs::remove_dir_all(&folder);
     done
 }
@@ -102,6 +101,8 @@ fn replicate(options: &PoolOptions, folder: &std::path::Path, time: Duration) ->
     let at = |percent: usize| ages[(ages.len() * percent / 100).min(ages.len() - 1)] as f64 / 1e3;
     let rate = writes as f64 / time.as_secs_f64();
     let (p50, p99, max) = (at(50), at(99), at(100));
-    println!("standby, {rate:.0} writes a second: {p50:.1} ms behind (p50), {p99:.1} ms (p99), {max:.1} ms (max)");
+    println!(
+        "standby, {rate:.0} writes a second: {p50:.1} ms behind (p50), {p99:.1} ms (p99), {max:.1} ms (max)"
+    );
     Ok(())
 }

@@ -189,9 +189,9 @@ pub use index::{Allowed, Design, OptionInfo, TreeStats};
 #[doc(hidden)]
 pub use index::{parts, plugin as lab};
 pub use journal::{
-    ArchiveStatus, Archiver, Changed, Changes, Durability, JournalChange, JournalChanges, JournalCounts, JournalCursor,
-    JournalEntry, JournalFile, JournalFiles, JournalStatus, Keep, RestoreTo, Restored, Standby, StandbyStatus,
-    Stopper, SyncTimes, Ticket,
+    ArchiveStatus, Archiver, Changed, Changes, Durability, JournalChange, JournalChanges, JournalCounts,
+    JournalCursor, JournalEntry, JournalFile, JournalFiles, JournalStatus, Keep, RestoreTo, Restored,
+    Standby, StandbyStatus, Stopper, SyncTimes, Ticket,
 };
 #[cfg(feature = "lab")]
 #[doc(hidden)]

@@ -27,12 +27,15 @@ use crate::time::utc;
 /// was not printed yet, and the cursor moves on once lines are written: each line is printed at least once, also if this
 /// process is killed. Exits with 9 if the changes asked for are not kept any more, or if the cursor was dropped.
 #[derive(Args, Debug)]
-#[command(name = "changes", after_help = "Examples:
+#[command(
+    name = "changes",
+    after_help = "Examples:
   bristlecone changes trees.pool
   bristlecone changes trees.pool --from 81920 --limit 10
   bristlecone changes trees.pool --follow --json | jq 'select(.tree == \"ages\")'
   bristlecone journal cursor create trees.pool audit
-  bristlecone changes trees.pool --cursor audit --follow --json >> audit.log")]
+  bristlecone changes trees.pool --cursor audit --follow --json >> audit.log"
+)]
 pub struct ChangesOf {
     #[command(flatten)]
     place: Place,

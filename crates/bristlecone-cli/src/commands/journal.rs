@@ -12,9 +12,9 @@ use bristlecone_cli::size;
 use clap::{Args, Subcommand};
 use serde_json::json;
 
+use super::top::interval;
 use crate::journal::{cursor_json, cursor_line, explain, folder_of, open};
 use crate::open::PoolPath;
-use super::top::interval;
 use crate::table::{Align, Table};
 use crate::time::utc;
 
@@ -214,15 +214,20 @@ impl Archive {
         if !self.follow {
             interrupt::check("the archive is not complete yet")?;
         }
-        let ArchiveStatus { folder, uuid, timeline, lsns: (first, end), as_of, files: (files, bytes), .. } =
-            archiver.status();
+        let ArchiveStatus {
+            folder, uuid, timeline, lsns: (first, end), as_of, files: (files, bytes), ..
+        } = archiver.status();
         let from = first.map_or("no checkpoint yet".to_owned(), |first| format!("from LSN {first} on"));
         output.either(
             &json!({
                 "archive": folder, "uuid": uuid, "timeline": timeline, "first_lsn": first, "end_lsn": end,
                 "as_of": utc(as_of), "files": files, "bytes": bytes,
             }),
-            format_args!("{}: up to LSN {end}, {from}; {files} files, {}", folder.display(), size::show(bytes)),
+            format_args!(
+                "{}: up to LSN {end}, {from}; {files} files, {}",
+                folder.display(),
+                size::show(bytes)
+            ),
         )
     }
 
@@ -235,8 +240,9 @@ impl Archive {
 
 impl Cursor {
     fn run(&self, output: &mut Output) -> Outcome {
-        let (Self::Create { place, name, .. } | Self::Advance { place, name, .. } | Self::Drop { place, name }) =
-            self;
+        let (Self::Create { place, name, .. }
+        | Self::Advance { place, name, .. }
+        | Self::Drop { place, name }) = self;
         let (folder, files) = place.open()?;
         let (done, lsn) = match self {
             Self::Create { at, .. } => ("created", files.create_cursor(name, *at).map(Some)),

@@ -54,7 +54,8 @@ const NAP: Duration = Duration::from_millis(20);
 impl StandbyOf {
     pub fn run(&self, output: &mut Output) -> Outcome {
         let failed = |error| explain(&self.path, error);
-        let mut standby = self.folder.apply(Pool::options()).standby(&self.path, &self.from).map_err(failed)?;
+        let mut standby =
+            self.folder.apply(Pool::options()).standby(&self.path, &self.from).map_err(failed)?;
         if self.promote {
             let lsn = standby.promote().map_err(failed)?;
             let text = format!("{}: the writer from LSN {} on", self.path.display(), grouped(lsn));

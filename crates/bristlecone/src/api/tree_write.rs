@@ -255,9 +255,7 @@ impl<K: Key, V: Value> Tree<K, V> {
                 let swap = |tree: &dyn Index<_, _>| tree.compare_and_swap(key, expected, new);
                 self.change(key, Some(new), swapped, swap)
             }
-            (Some(expected), None) => {
-                self.change(key, None, swapped, |tree| tree.remove_if(key, expected))
-            }
+            (Some(expected), None) => self.change(key, None, swapped, |tree| tree.remove_if(key, expected)),
             (None, Some(new)) => {
                 let write = |tree: &dyn Index<_, _>| tree.write(key, new, WriteMode::New);
                 let held = self.change(key, Some(new), inserted, write)?;
@@ -297,9 +295,7 @@ impl<K: Key, V: Value> Tree<K, V> {
         self.writable()?;
         self.count_one(Operation::Swap);
         let removed = V::with(expected, |expected| {
-            K::with(key, |key| {
-                self.change(key, None, swapped, |tree| tree.remove_if(key, expected))
-            })
+            K::with(key, |key| self.change(key, None, swapped, |tree| tree.remove_if(key, expected)))
         })??;
         missed::<V>(removed)
     }

@@ -328,7 +328,20 @@ impl Changes {
         let (trees, time, cursor_seen) = (past.trees, past.time, Instant::now());
         let (next, at) = (from, 0);
         Ok(Self {
-            storage, tail, durable, limit, seen, trees, from, skipped: skipped.unwrap_or(0), next, entries, at, time, cursor, cursor_seen,
+            storage,
+            tail,
+            durable,
+            limit,
+            seen,
+            trees,
+            from,
+            skipped: skipped.unwrap_or(0),
+            next,
+            entries,
+            at,
+            time,
+            cursor,
+            cursor_seen,
             stop,
         })
     }
@@ -381,7 +394,9 @@ impl Changes {
             return Err(Error::invalid("the stream has no cursor: begin it with changes_of"));
         };
         if lsn > next {
-            return Err(Error::invalid(format!("the stream has returned entries before LSN {next} only, not {lsn}")));
+            return Err(Error::invalid(format!(
+                "the stream has returned entries before LSN {next} only, not {lsn}"
+            )));
         }
         cursor.advance(lsn)
     }
@@ -545,7 +560,9 @@ impl JournalFiles {
         let end = durable.lsn()?;
         let lsn = lsn.unwrap_or(end);
         if lsn > end {
-            return Err(Error::invalid(format!("LSN {lsn} is beyond the durable end of the journal, LSN {end}")));
+            return Err(Error::invalid(format!(
+                "LSN {lsn} is beyond the durable end of the journal, LSN {end}"
+            )));
         }
         // A stream can begin there: otherwise the cursor would be of no use after the next checkpoint.
         if let (_, Some(_), _) = Tail::begin(&self.storage, lsn)? {
@@ -572,7 +589,9 @@ impl JournalFiles {
     pub fn advance_cursor(&self, name: &str, lsn: u64) -> Result<()> {
         let end = Durable::new(Arc::clone(&self.storage), self.manifest.uuid, self.sizes.0).lsn()?;
         if lsn > end {
-            return Err(Error::invalid(format!("LSN {lsn} is beyond the durable end of the journal, LSN {end}")));
+            return Err(Error::invalid(format!(
+                "LSN {lsn} is beyond the durable end of the journal, LSN {end}"
+            )));
         }
         Cursor::open(&self.storage, self.manifest.uuid, name)?.advance(lsn)
     }

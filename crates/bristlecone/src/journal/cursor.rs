@@ -72,8 +72,7 @@ struct State {
 impl State {
     fn encode(&self, uuid: u128) -> Vec<u8> {
         let State { number, lsn, time } = *self;
-        let mut words: [u64; WORDS] =
-            [MAGIC, VERSION, uuid as u64, (uuid >> 64) as u64, number, lsn, time];
+        let mut words: [u64; WORDS] = [MAGIC, VERSION, uuid as u64, (uuid >> 64) as u64, number, lsn, time];
         words[1] |= u64::from(crc32c::crc32c(words.map(u64::to_le_bytes).as_flattened())) << 32;
         words.map(u64::to_le_bytes).concat()
     }
@@ -174,7 +173,8 @@ fn states(storage: &dyn Storage, uuid: u128, sync: bool) -> Result<Vec<(String, 
             (_, Some(name)) => (name, true),
             _ => continue,
         };
-        let Some(file) = (!name.ends_with(NEW)).then(|| storage.open(&file_name)).transpose()?.flatten() else {
+        let Some(file) = (!name.ends_with(NEW)).then(|| storage.open(&file_name)).transpose()?.flatten()
+        else {
             continue;
         };
         let state = State::read(&*file, uuid)?;

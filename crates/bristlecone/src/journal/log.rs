@@ -252,7 +252,9 @@ impl Log {
 fn block_of(entries: &[u8]) -> (usize, bool) {
     let (mut len, mut has_directory) = (0, false);
     while let Some(word) = entries[len..].first_chunk() {
-        let Some(head) = Head::decode(u64::from_le_bytes(*word)) else { return (entries.len(), has_directory) };
+        let Some(head) = Head::decode(u64::from_le_bytes(*word)) else {
+            return (entries.len(), has_directory);
+        };
         let next = len + head.bytes() as usize;
         if len > 0 && next + BLOCK_HEADER_BYTES > BLOCK_BYTES {
             break;

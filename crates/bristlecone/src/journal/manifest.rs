@@ -149,7 +149,8 @@ impl Manifest {
         }
         let half = |at: usize| start[at..].first_chunk().map_or(0, |half| u32::from_le_bytes(*half));
         let is_sound = half(12) == crc32c::crc32c(body) || is_mutated(Mutation::ManifestUnchecked);
-        let Some(fixed_words) = (half(8) as usize).checked_sub(1).and_then(|version| FIXED_WORDS.get(version))
+        let Some(fixed_words) =
+            (half(8) as usize).checked_sub(1).and_then(|version| FIXED_WORDS.get(version))
         else {
             return Err(Error::Newer { needs: format!("journal version {}", half(8)) });
         };
@@ -265,7 +266,10 @@ impl Manifest {
     /// Returns the number of segments that are kept only for entries from an LSN on, which a cursor needs.
     pub fn segments_pinned(&self, lsn: u64) -> u64 {
         let begin = self.begin();
-        self.segments.iter().filter(|segment| segment.end.is_some_and(|end| end > lsn && end <= begin)).count() as u64
+        self.segments
+            .iter()
+            .filter(|segment| segment.end.is_some_and(|end| end > lsn && end <= begin))
+            .count() as u64
     }
 
     /// Returns the LSN from which on entries must be replayed.

@@ -251,7 +251,13 @@ impl Journal {
                         format!("{} in {}", segment_name(last.file), storage.describe()),
                     )
                 })?;
-                Log::resume(Arc::clone(&storage), manifest, setup.sizes().1, (file, end, past), may_be_unsynced)?
+                Log::resume(
+                    Arc::clone(&storage),
+                    manifest,
+                    setup.sizes().1,
+                    (file, end, past),
+                    may_be_unsynced,
+                )?
             }
             _ => Log::create(Arc::clone(&storage), manifest, setup.sizes().1, end.lsn, past)?,
         };

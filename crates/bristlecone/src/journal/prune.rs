@@ -1,7 +1,7 @@
 //! Returning the space of files that no entry needs.
 
-use bristlecone_pm::{Issue, Result};
 use bristlecone_pm::sync::wait::lock;
+use bristlecone_pm::{Issue, Result};
 
 use super::log::Log;
 use super::manifest::Checkpoint;

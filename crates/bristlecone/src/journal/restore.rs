@@ -62,12 +62,7 @@ pub fn restore(
 /// # Errors
 ///
 /// [`Error::Corrupted`] for any damage: a checkpoint that the manifest names is complete.
-fn read_checkpoint(
-    storage: &dyn Storage,
-    uuid: u128,
-    from: &Checkpoint,
-    into: &mut Rebuilt,
-) -> Result<()> {
+fn read_checkpoint(storage: &dyn Storage, uuid: u128, from: &Checkpoint, into: &mut Rebuilt) -> Result<()> {
     let mut tree = None;
     checkpoint::frames(storage, uuid, from, &mut |kind, mut body| {
         let broken = || Error::corrupted("a frame that cannot be read", checkpoint_name(from.file));
@@ -149,7 +144,12 @@ pub struct Rebuilt {
 }
 
 impl Rebuilt {
-    pub fn new(file: &Arc<PoolFile<Native>>, pool: &Pool, storage: &Arc<dyn Storage>, threads: usize) -> Self {
+    pub fn new(
+        file: &Arc<PoolFile<Native>>,
+        pool: &Pool,
+        storage: &Arc<dyn Storage>,
+        threads: usize,
+    ) -> Self {
         let (file, pool, storage) = (Arc::clone(file), pool.clone(), Arc::clone(storage));
         let (trees, waiting, changes) = Default::default();
         Self { file, pool, storage, trees, waiting, changes, threads }

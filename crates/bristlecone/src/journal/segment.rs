@@ -43,7 +43,8 @@ const OLD_HEADER_BYTES: usize = 48;
 /// Returns the first pages of a segment, which say what is before it.
 pub fn header(uuid: u128, segment: &Segment, past: &Past) -> Vec<u8> {
     let trees = past.trees.encode();
-    let words = [MAGIC, u64::from(VERSION), uuid as u64, (uuid >> 64) as u64, segment.generation, segment.first];
+    let words =
+        [MAGIC, u64::from(VERSION), uuid as u64, (uuid >> 64) as u64, segment.generation, segment.first];
     let mut bytes = words.map(u64::to_le_bytes).concat();
     let checksum = u64::from(crc32c::crc32c(&trees));
     bytes.extend_from_slice([past.time, trees.len() as u64, checksum].map(u64::to_le_bytes).as_flattened());
@@ -208,7 +209,8 @@ impl<'a> Read<'a> {
     /// [`Error::Corrupted`], [`Error::Newer`], and errors of the system.
     pub fn new(file: &'a dyn StoredFile, segment: Segment, uuid: u128, name: String) -> Result<Self> {
         let bytes = bytes_of(file)?;
-        let (start, past) = read_header(&bytes, uuid, &segment).map_err(|newer| header_error(newer, &name))?;
+        let (start, past) =
+            read_header(&bytes, uuid, &segment).map_err(|newer| header_error(newer, &name))?;
         Ok(Self { file, segment, uuid, name, bytes, start, past })
     }
 
@@ -291,7 +293,8 @@ mod tests {
 
     /// A segment of blocks with the given numbers of bytes, each of a group of its own, and the blocks' offsets.
     fn segment(blocks: &[usize]) -> (Vec<u8>, Vec<usize>, u64) {
-        let (mut bytes, mut offsets, mut lsn) = (header(UUID, &SEGMENT, &Past::default()), Vec::new(), SEGMENT.first);
+        let (mut bytes, mut offsets, mut lsn) =
+            (header(UUID, &SEGMENT, &Past::default()), Vec::new(), SEGMENT.first);
         for entries in blocks {
             let offset = bytes.len() as u64;
             offsets.push(bytes.len());
@@ -344,7 +347,15 @@ mod tests {
         file.write(0, &bytes).unwrap();
         let mut early = bytes.clone();
         early[offsets[1]..offsets[2]].fill(0);
-        let read = Read { file: &*file, segment: SEGMENT, uuid: UUID, name: String::new(), bytes: early, start: PAGE_BYTES, past: None };
+        let read = Read {
+            file: &*file,
+            segment: SEGMENT,
+            uuid: UUID,
+            name: String::new(),
+            bytes: early,
+            start: PAGE_BYTES,
+            past: None,
+        };
         let mut seen = Vec::new();
         let end = read.blocks(|block, _| {
             seen.push(block.lsn);
@@ -385,8 +396,15 @@ mod tests {
         let disk = Disk::new();
         let file = disk.create("s", 0).unwrap();
         file.write(0, &foreign).unwrap();
-        let other =
-            Read { file: &*file, segment: SEGMENT, uuid: UUID + 1, name: String::new(), bytes: foreign, start: PAGE_BYTES, past: None };
+        let other = Read {
+            file: &*file,
+            segment: SEGMENT,
+            uuid: UUID + 1,
+            name: String::new(),
+            bytes: foreign,
+            start: PAGE_BYTES,
+            past: None,
+        };
         assert_eq!(other.blocks(|_, _| Ok(())).unwrap().lsn, SEGMENT.first);
     }
 

@@ -192,7 +192,8 @@ impl Tail {
             };
             if next.generation == self.place.segment.generation {
                 self.place.segment.end = next.end;
-                let is_sound = !finished && next.end.is_none_or(|end| lsn < end) && self.place.again(self.uuid)?;
+                let is_sound =
+                    !finished && next.end.is_none_or(|end| lsn < end) && self.place.again(self.uuid)?;
                 if is_sound {
                     return Ok(());
                 }
@@ -215,7 +216,10 @@ impl Tail {
             }
             return self.place.skip_to(self.uuid, lsn);
         }
-        Err(Error::io("reading a journal that changes too fast", std::io::Error::from(std::io::ErrorKind::TimedOut)))
+        Err(Error::io(
+            "reading a journal that changes too fast",
+            std::io::Error::from(std::io::ErrorKind::TimedOut),
+        ))
     }
 }
 
@@ -224,12 +228,14 @@ impl Place {
     fn open(storage: &dyn Storage, uuid: u128, segment: Segment) -> Result<(Self, Option<Past>)> {
         let name = segment_name(segment.file);
         let in_folder = format!("{name} in {}", storage.describe());
-        let file = storage.open(&name)?.ok_or_else(|| Error::corrupted("a missing file", in_folder.clone()))?;
+        let file =
+            storage.open(&name)?.ok_or_else(|| Error::corrupted("a missing file", in_folder.clone()))?;
         let mut bytes = vec![0; PAGE_BYTES];
         let read = file.read(0, &mut bytes)?;
         bytes.truncate(read);
         // The length of the directory, if there is one.
-        let more = bytes.get(56..64).and_then(|word| word.first_chunk()).map_or(0, |word| u64::from_le_bytes(*word));
+        let more =
+            bytes.get(56..64).and_then(|word| word.first_chunk()).map_or(0, |word| u64::from_le_bytes(*word));
         if more > 0 && more < file.bytes()? {
             bytes.resize(PAGE_BYTES + more as usize, 0);
             let read = file.read(0, &mut bytes)?;

@@ -212,7 +212,12 @@ mod tests {
     #[test]
     fn marks_are_known_to_journals_only() {
         let mut plain = Vec::new();
-        append(&mut plain, TreeId(3), &Encoded::Bytes((*b"key").into()), Some(&Encoded::Bytes((*b"v").into())));
+        append(
+            &mut plain,
+            TreeId(3),
+            &Encoded::Bytes((*b"key").into()),
+            Some(&Encoded::Bytes((*b"v").into())),
+        );
         append(&mut plain, TreeId(3), &Encoded::Word(7), None);
         let first = bytes_of_first(&plain).unwrap();
         assert_eq!((first, bytes_of_first(&plain[first..])), (5 + 7 + 5, Some(13)));

@@ -79,7 +79,10 @@ struct Copying {
 
 impl std::fmt::Debug for Archiver {
     fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
-        f.debug_struct("Archiver").field("to", &self.path).field("end", &self.catalog.end).finish_non_exhaustive()
+        f.debug_struct("Archiver")
+            .field("to", &self.path)
+            .field("end", &self.catalog.end)
+            .finish_non_exhaustive()
     }
 }
 
@@ -144,7 +147,13 @@ fn put_file(to: &dyn Storage, name: &str, bytes: &[u8]) -> Result<()> {
 /// # Errors
 ///
 /// [`Error::Corrupted`], and errors of the system.
-pub fn expect_sum(of: &dyn Storage, file: &dyn StoredFile, name: &str, bytes: u64, checksum: u32) -> Result<()> {
+pub fn expect_sum(
+    of: &dyn Storage,
+    file: &dyn StoredFile,
+    name: &str,
+    bytes: u64,
+    checksum: u32,
+) -> Result<()> {
     let broken = |what: &str| Error::corrupted(what, format!("{name} in {}", of.describe()));
     if file.bytes()? != bytes {
         return Err(broken("a file of another length"));
@@ -193,7 +202,9 @@ impl Archiver {
         let cursor = resume(&from, &*to, &catalog)?;
         let (mut tail, skipped, mut past) = Tail::begin(&from.storage, catalog.end)?;
         if skipped.is_some() {
-            return Err(Error::invalid("the journal was written by an older version: make a checkpoint first"));
+            return Err(Error::invalid(
+                "the journal was written by an older version: make a checkpoint first",
+            ));
         }
         let mut rest = None;
         while let Some((block, entries)) = tail.next(catalog.end)? {
@@ -204,7 +215,10 @@ impl Archiver {
         }
         let mut durable = Durable::new(Arc::clone(&from.storage), manifest.uuid, from.sizes.0);
         if durable.lsn()? < catalog.end {
-            let what = format!("the pool ends before LSN {}, which the archive has: it is an older copy", catalog.end);
+            let what = format!(
+                "the pool ends before LSN {}, which the archive has: it is an older copy",
+                catalog.end
+            );
             return Err(Error::invalid(what));
         }
         let seen = durable.changes();
@@ -349,9 +363,8 @@ impl Archiver {
         if self.copying.is_none() {
             let manifest = read_manifest(&*self.from.storage)?;
             let known = self.catalog.bases.last().map(|base| base.checkpoint.begin);
-            let is_new = |of: &Checkpoint| {
-                known.is_none_or(|known| of.begin > known) && of.end <= self.catalog.end
-            };
+            let is_new =
+                |of: &Checkpoint| known.is_none_or(|known| of.begin > known) && of.end <= self.catalog.end;
             let Some(of) = manifest.checkpoint.filter(is_new) else { return Ok(false) };
             let Some(from) = self.from.storage.open(&checkpoint_name(of.file))? else { return Ok(false) };
             let file = self.catalog.number();
@@ -457,7 +470,8 @@ pub fn past_of_piece(of: &dyn Storage, catalog: &Catalog, piece: &Piece) -> Resu
     let name = segment_name(piece.file);
     let missing = || Error::corrupted("a missing file", format!("{name} in {}", of.describe()));
     let file = of.open(&name)?.ok_or_else(missing)?;
-    let segment = Segment { file: piece.file, generation: piece.file, first: piece.first, end: Some(piece.end) };
+    let segment =
+        Segment { file: piece.file, generation: piece.file, first: piece.first, end: Some(piece.end) };
     let read = crate::journal::segment::Read::new(&*file, segment, catalog.uuid, name)?;
     read.past().cloned().ok_or_else(broken)
 }
@@ -578,7 +592,12 @@ fn entries_before(entries: &[u8], lsn: u64) -> Result<usize> {
 }
 
 /// Returns the entries of a block for an archive, whose files get numbers of the archive, and are copied.
-fn copy_entries(from: &dyn Storage, to: &dyn Storage, mut entries: &[u8], catalog: &mut Catalog) -> Result<Vec<u8>> {
+fn copy_entries(
+    from: &dyn Storage,
+    to: &dyn Storage,
+    mut entries: &[u8],
+    catalog: &mut Catalog,
+) -> Result<Vec<u8>> {
     let mut own = Vec::with_capacity(entries.len());
     while !entries.is_empty() {
         let entry = entry::take(&mut entries).ok_or_else(broken)?;

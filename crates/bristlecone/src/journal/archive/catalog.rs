@@ -145,7 +145,14 @@ impl Catalog {
         };
         let id = |at: usize| u128::from(fixed[at + 1]) << 64 | u128::from(fixed[at]);
         let piece = |&[file, first, end, bytes, since, time, checksum, level]: &[u64; 8]| Piece {
-            file, first, end, bytes, since, time, checksum, level,
+            file,
+            first,
+            end,
+            bytes,
+            since,
+            time,
+            checksum,
+            level,
         };
         let base = |&[file, begin, end, bytes, time, checksum]: &[u64; 6]| Base {
             checkpoint: Checkpoint { file, begin, end, bytes },
@@ -191,7 +198,10 @@ impl Catalog {
         let read = file.read(0, &mut bytes)?;
         let catalog = Self::decode(&bytes[..read], &storage.describe())?;
         if catalog.timeline.number != timeline {
-            return Err(Error::corrupted("the catalog of another timeline", format!("{name} in {}", storage.describe())));
+            return Err(Error::corrupted(
+                "the catalog of another timeline",
+                format!("{name} in {}", storage.describe()),
+            ));
         }
         catalog.verify(&storage.describe())
     }
@@ -316,7 +326,16 @@ mod tests {
     use crate::journal::simulated::Disk;
 
     fn some() -> Catalog {
-        let piece = |file, first, end| Piece { file, first, end, bytes: 8192, since: 3, time: 4, checksum: 5, level: 1 };
+        let piece = |file, first, end| Piece {
+            file,
+            first,
+            end,
+            bytes: 8192,
+            since: 3,
+            time: 4,
+            checksum: 5,
+            level: 1,
+        };
         Catalog {
             uuid: 0x0102_0304_0506_0708_090a_0b0c_0d0e_0f10,
             id: 7 << 64 | 9,

@@ -14,10 +14,10 @@ use bristlecone_pm::{At, CreateOptions, Domain, Error, Folder, Native, PoolFile,
 use super::archiver::expect_sum;
 use super::at;
 use super::catalog::{Base, Catalog};
+use crate::journal::manifest;
 use crate::journal::manifest::{ADOPTING, Checkpoint, Manifest, checkpoint_name, segment_name};
 use crate::journal::opening::{Begin, adopt};
 use crate::journal::restore::Rebuilt;
-use crate::journal::manifest;
 use crate::{Pool, PoolOptions};
 
 /// The moment whose state is restored: see [`PoolOptions::restore`].
@@ -74,10 +74,19 @@ impl PoolOptions {
                 done => return done,
             }
         }
-        Err(Error::invalid(format!("the archive in {} changes too fast: stop its archiver", archive.describe())))
+        Err(Error::invalid(format!(
+            "the archive in {} changes too fast: stop its archiver",
+            archive.describe()
+        )))
     }
 
-    fn restore_as(&self, path: &Path, archive: &Arc<dyn Storage>, catalog: &Catalog, to: RestoreTo) -> Result<Restored> {
+    fn restore_as(
+        &self,
+        path: &Path,
+        archive: &Arc<dyn Storage>,
+        catalog: &Catalog,
+        to: RestoreTo,
+    ) -> Result<Restored> {
         let manifest = chosen(&**archive, catalog, to)?;
         expect_sums(&**archive, catalog, &manifest)?;
         let at = if self.leave_sigbus { At::unhandled(path) } else { At::from(path) };
@@ -99,10 +108,10 @@ impl PoolOptions {
             time = if wanted { Some(super::at(block_time)) } else { time };
             wanted
         };
-        let lsn = Rebuilt::new(unnamed.pool(), &pool, archive, self.threads()).fill_from(
-            &manifest,
-            &mut |block, entry| is_wanted(block.time, entry.lsn + entry.head.bytes()),
-        )?;
+        let lsn = Rebuilt::new(unnamed.pool(), &pool, archive, self.threads())
+            .fill_from(&manifest, &mut |block, entry| {
+                is_wanted(block.time, entry.lsn + entry.head.bytes())
+            })?;
         self.clear_unfinished(path)?;
         adopt(pool, &self.journal, path, Begin::default())?;
         unnamed.publish()?;
@@ -123,14 +132,14 @@ impl PoolOptions {
 
 /// Reads the catalog of an archive, which must exist.
 pub fn read_catalog(archive: &dyn Storage) -> Result<Catalog> {
-    Catalog::read(archive)?
-        .ok_or_else(|| Error::invalid(format!("{} has no archive", archive.describe())))
+    Catalog::read(archive)?.ok_or_else(|| Error::invalid(format!("{} has no archive", archive.describe())))
 }
 
 /// Returns the journal whose replay leads to a moment.
 fn chosen(archive: &dyn Storage, catalog: &Catalog, to: RestoreTo) -> Result<Manifest> {
     let place = archive.describe();
-    let millis = |time: SystemTime| time.duration_since(UNIX_EPOCH).map_or(0, |since| since.as_millis() as u64);
+    let millis =
+        |time: SystemTime| time.duration_since(UNIX_EPOCH).map_or(0, |since| since.as_millis() as u64);
     let is_before = |base: &&Base| match to {
         RestoreTo::End => true,
         RestoreTo::Lsn(lsn) => base.checkpoint.end <= lsn,
@@ -138,11 +147,16 @@ fn chosen(archive: &dyn Storage, catalog: &Catalog, to: RestoreTo) -> Result<Man
     };
     match to {
         RestoreTo::Lsn(lsn) if lsn > catalog.end => {
-            return Err(Error::invalid(format!("the archive in {place} ends at LSN {}, before {lsn}", catalog.end)));
+            return Err(Error::invalid(format!(
+                "the archive in {place} ends at LSN {}, before {lsn}",
+                catalog.end
+            )));
         }
         RestoreTo::Time(time) if millis(time) > catalog.as_of => {
             let as_of = shown(catalog.as_of);
-            return Err(Error::invalid(format!("the archive in {place} ends at {as_of}, before the time asked for")));
+            return Err(Error::invalid(format!(
+                "the archive in {place} ends at {as_of}, before the time asked for"
+            )));
         }
         _ => {}
     }
@@ -153,7 +167,10 @@ fn chosen(archive: &dyn Storage, catalog: &Catalog, to: RestoreTo) -> Result<Man
     Err(Error::invalid(match catalog.bases.first() {
         None => format!("the archive in {place} has no checkpoint yet"),
         Some(Base { checkpoint: Checkpoint { end, .. }, time, .. }) => {
-            format!("the archive in {place} begins at LSN {end} and {}: earlier moments are not kept", shown(*time))
+            format!(
+                "the archive in {place} begins at LSN {end} and {}: earlier moments are not kept",
+                shown(*time)
+            )
         }
     }))
 }

@@ -84,8 +84,14 @@ mod tests {
     /// An archive from its begin on, with a piece a second, and a checkpoint every ten.
     fn some() -> Catalog {
         let piece = |at: u64| Piece {
-            file: at, first: at * 100, end: at * 100 + 100, bytes: 1000, since: at * 1000, time: at * 1000 + 1000,
-            checksum: 0, level: 0,
+            file: at,
+            first: at * 100,
+            end: at * 100 + 100,
+            bytes: 1000,
+            since: at * 1000,
+            time: at * 1000 + 1000,
+            checksum: 0,
+            level: 0,
         };
         let base = |at: u64| Base {
             checkpoint: Checkpoint { file: 1000 + at, begin: at * 1000, end: at * 1000 + 100, bytes: 5000 },
@@ -123,7 +129,11 @@ mod tests {
             assert!(kept.longs.iter().all(|long| long.lsn >= kept.first()));
             assert_eq!(pruned(&kept, &keep, 100_000), None);
         }
-        assert_eq!(pruned(&all, &Keep::all().time(Duration::from_secs(95)), 100_000), None, "nothing is older");
+        assert_eq!(
+            pruned(&all, &Keep::all().time(Duration::from_secs(95)), 100_000),
+            None,
+            "nothing is older"
+        );
     }
 
     #[test]

@@ -72,7 +72,10 @@ pub struct Standby {
 
 impl std::fmt::Debug for Standby {
     fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
-        f.debug_struct("Standby").field("path", &self.path).field("lsn", &self.state.applied).finish_non_exhaustive()
+        f.debug_struct("Standby")
+            .field("path", &self.path)
+            .field("lsn", &self.state.applied)
+            .finish_non_exhaustive()
     }
 }
 
@@ -137,8 +140,24 @@ impl State {
         let ([uuid, uuid_high], [line, line_high]) = (halves(self.uuid), halves(self.timeline.id));
         let ([own, own_high], [boot, boot_high]) = (halves(self.own), halves(self.boot));
         let mut words: [u64; WORDS] = [
-            MAGIC, VERSION, uuid, uuid_high, self.applied, self.applying, self.timeline.number, line, line_high, own,
-            own_high, boot, boot_high, self.inode, self.archive_end, self.as_of, self.time, u64::from(self.running),
+            MAGIC,
+            VERSION,
+            uuid,
+            uuid_high,
+            self.applied,
+            self.applying,
+            self.timeline.number,
+            line,
+            line_high,
+            own,
+            own_high,
+            boot,
+            boot_high,
+            self.inode,
+            self.archive_end,
+            self.as_of,
+            self.time,
+            u64::from(self.running),
         ];
         words[1] |= u64::from(crc32c::crc32c(words.map(u64::to_le_bytes).as_flattened())) << 32;
         words.map(u64::to_le_bytes).concat()
@@ -356,7 +375,8 @@ impl Standby {
             return Ok(());
         }
         if is_known || timeline < self.state.timeline.number {
-            let what = format!("it ends before LSN {}, which was applied: it is an older copy", self.state.applied);
+            let what =
+                format!("it ends before LSN {}, which was applied: it is an older copy", self.state.applied);
             return Err(Error::invalid(format!("{place}: {what}")));
         }
         if self.state.applied.max(self.state.applying) > catalog.fork {
@@ -408,7 +428,10 @@ impl Standby {
         let wanted = self.state.applying;
         self.poll()?;
         if self.state.applied < wanted {
-            let what = format!("the archive in {} ends before LSN {wanted}, which was applied", self.archive.describe());
+            let what = format!(
+                "the archive in {} ends before LSN {wanted}, which was applied",
+                self.archive.describe()
+            );
             return Err(Error::invalid(what));
         }
         Ok(())
@@ -491,7 +514,11 @@ impl Standby {
         let catalog = self.claim()?;
         self.state.timeline = catalog.timeline;
         self.apply(&catalog)?;
-        let begin = Begin { lsn: catalog.end, timeline: catalog.timeline, time: catalog.pieces.last().map_or(0, |last| last.time) };
+        let begin = Begin {
+            lsn: catalog.end,
+            timeline: catalog.timeline,
+            time: catalog.pieces.last().map_or(0, |last| last.time),
+        };
         drop(self.rebuilt);
         drop(self.file);
         adopt(self.pool, &self.options.journal, &self.path, begin)?;
@@ -515,7 +542,12 @@ impl Standby {
         self.state.own = identity();
         self.state.write(&self.folder)?;
         let timeline = Timeline { number: old.timeline.number + 1, id: self.state.own };
-        let of = |old: &Catalog| Catalog { timeline, fork: old.end, next: first_file(timeline.number), ..old.clone() };
+        let of = |old: &Catalog| Catalog {
+            timeline,
+            fork: old.end,
+            next: first_file(timeline.number),
+            ..old.clone()
+        };
         if !of(&old).claim(&*archive)? {
             return Err(Error::Fenced { place: archive.describe(), timeline: timeline.number });
         }
@@ -539,7 +571,9 @@ fn expect_no_journal(options: &PoolOptions, path: &Path) -> Result<()> {
         return Ok(());
     }
     let (path, folder) = (path.display(), folder.display());
-    Err(Error::invalid(format!("{path} has a journal in {folder}: it is no standby, open it like any other pool")))
+    Err(Error::invalid(format!(
+        "{path} has a journal in {folder}: it is no standby, open it like any other pool"
+    )))
 }
 
 /// Opens the file of a standby for writing, in spite of its missing journal.
@@ -557,7 +591,8 @@ fn resume(
     state: &State,
 ) -> Result<Option<Arc<PoolFile<Native>>>> {
     let is_whole = |found: &Glance| {
-        let is_own = found.uuid == state.uuid && found.inode.1 == state.inode && found.domain == Domain::Journal;
+        let is_own =
+            found.uuid == state.uuid && found.inode.1 == state.inode && found.domain == Domain::Journal;
         is_own && (found.was_clean && !state.running || folder.boot() == Some(state.boot))
     };
     let mut whole = false;
@@ -634,8 +669,17 @@ mod tests {
     #[test]
     fn a_state_round_trips_and_damage_is_noticed() {
         let state = State {
-            uuid: 1 << 64 | 2, applied: 3, applying: 4, timeline: Timeline { number: 5, id: 6 }, own: 7, boot: 8 << 64,
-            inode: 9, archive_end: 10, as_of: 11, time: 12, running: true,
+            uuid: 1 << 64 | 2,
+            applied: 3,
+            applying: 4,
+            timeline: Timeline { number: 5, id: 6 },
+            own: 7,
+            boot: 8 << 64,
+            inode: 9,
+            archive_end: 10,
+            as_of: 11,
+            time: 12,
+            running: true,
         };
         let bytes = state.encode();
         assert_eq!(State::decode(&bytes), Some(state));

@@ -103,7 +103,8 @@ fn every_restore_is_the_state_at_its_lsn_and_time_in_every_design() {
                 state.assert_is_in(&pool, &what);
                 // An LSN within the next entry is before it.
                 if at + 1 < kept.len() && at % 3 == 0 {
-                    let (_scratch, pool, told) = restored(&archive, RestoreTo::Lsn(kept[at + 1].next - 8)).unwrap();
+                    let (_scratch, pool, told) =
+                        restored(&archive, RestoreTo::Lsn(kept[at + 1].next - 8)).unwrap();
                     assert!(told.lsn < kept[at + 1].next);
                     state.assert_is_in(&pool, &what);
                 }
@@ -183,7 +184,10 @@ fn an_archiver_that_stops_anywhere_leaves_an_archive_and_continues() {
                 if let Some(state) = state {
                     state.assert_is_in(&pool, &what);
                 } else {
-                    assert!(told.lsn == 0 || states.is_empty() || told.lsn < states[0].next, "{what}: {told:?}");
+                    assert!(
+                        told.lsn == 0 || states.is_empty() || told.lsn < states[0].next,
+                        "{what}: {told:?}"
+                    );
                 }
             }
             // It continues, and has all then.
@@ -231,7 +235,10 @@ fn pieces_are_merged_and_old_ones_removed() {
     assert_eq!(archive.list().unwrap(), names);
     own.prune(&Keep::all().bytes(1)).unwrap();
     let after = own.status();
-    assert!(after.files.1 < before.files.1 && after.lsns.0 > Some(0) && after.lsns.1 == before.lsns.1, "{after:?}");
+    assert!(
+        after.files.1 < before.files.1 && after.lsns.0 > Some(0) && after.lsns.1 == before.lsns.1,
+        "{after:?}"
+    );
     let first = after.lsns.0.unwrap();
     assert!(archive.list().unwrap().len() < names.len());
     for state in states.iter().step_by(23) {
@@ -243,7 +250,10 @@ fn pieces_are_merged_and_old_ones_removed() {
             }
             Err(error) => {
                 assert!(state.next < first, "{error}");
-                assert!(matches!(&error, Error::Invalid { what } if what.contains("begins at LSN")), "{error}");
+                assert!(
+                    matches!(&error, Error::Invalid { what } if what.contains("begins at LSN")),
+                    "{error}"
+                );
             }
         }
     }
@@ -319,7 +329,10 @@ fn two_copies_of_a_pool_cannot_both_append() {
             0 => copied.unwrap(),
             _ => {
                 let refused = copied.unwrap_err();
-                assert!(matches!(&refused, Error::Invalid { what } if what.contains("other entries")), "{refused}");
+                assert!(
+                    matches!(&refused, Error::Invalid { what } if what.contains("other entries")),
+                    "{refused}"
+                );
             }
         }
         drop(tree);
@@ -357,7 +370,8 @@ fn damaged_archives_are_refused() {
                 3 => _ = image.create(name, 0).unwrap().write(0, &bytes[..bytes.len() - 8]),
                 4 => _ = image.create(name, 0).unwrap().write(0, &[&bytes[..], &[0; 8]].concat()),
                 _ => {
-                    let other = names.iter().find(|other| other != name && !other.starts_with("archive")).unwrap();
+                    let other =
+                        names.iter().find(|other| other != name && !other.starts_with("archive")).unwrap();
                     _ = image.create(name, 0).unwrap().write(0, &archive.bytes_of(other));
                 }
             }

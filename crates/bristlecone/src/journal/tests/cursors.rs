@@ -95,7 +95,8 @@ fn a_consumer_that_stops_loses_its_cursor_and_is_told() {
         fast.advance(fast.next_lsn()).unwrap();
         pool.checkpoint().unwrap();
         let issues = pool.info().issues;
-        warned |= issues.iter().any(|issue| issue.location.contains("slow") && issue.what.contains("dropped"));
+        warned |=
+            issues.iter().any(|issue| issue.location.contains("slow") && issue.what.contains("dropped"));
         assert!(!issues.iter().any(|issue| issue.location.contains("fast")), "{issues:?}");
     }
     assert!(warned, "no warning at half of the limit");
@@ -324,7 +325,8 @@ fn a_cursor_that_is_created_during_a_checkpoint_has_its_entries_or_is_refused() 
         assert_eq!(is_created, has_entries, "after list {after}");
         assert_eq!(is_created, after < 2);
     }
-    let (is_created, has_entries) = without(Some(Mutation::CursorsListedOnce), || create_during_checkpoint(1));
+    let (is_created, has_entries) =
+        without(Some(Mutation::CursorsListedOnce), || create_during_checkpoint(1));
     assert!(is_created && !has_entries, "nothing notices the second list");
     let (is_created, has_entries) = without(Some(Mutation::CursorUnchecked), || create_during_checkpoint(2));
     assert!(is_created && !has_entries, "nothing notices the check");

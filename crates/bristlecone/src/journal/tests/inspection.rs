@@ -264,25 +264,28 @@ fn entries_are_read_while_they_are_written() {
         while !is_done.load(SeqCst) || read == 0 {
             let mut last = HashMap::new();
             let mut next = None;
-            let files = JournalFiles { sizes: options.journal.sizes(), ..JournalFiles::open(&folder).unwrap() };
-            let ended = files.changes(None).and_then(|mut entries| entries.try_for_each(|entry| {
-                let entry = entry?;
-                assert!(next.is_none_or(|next| entry.lsn() == next), "{} after {next:?}", entry.lsn());
-                next = Some(entry.next_lsn());
-                for change in told(&[entry]).iter().filter(|change| !change.contains("created")) {
-                    let number = |at: usize| -> u64 {
-                        let word = change.split_whitespace().nth(at).unwrap();
-                        word.trim_matches(|c: char| !c.is_ascii_digit())
-                            .trim_start_matches("64(")
-                            .parse()
-                            .unwrap()
-                    };
-                    let (key, count) = (number(1), number(3));
-                    let before = last.insert(key, count);
-                    assert!(before.is_none_or(|before| before + 7 == count), "{before:?}, then {count}");
-                }
-                Ok(())
-            }));
+            let files =
+                JournalFiles { sizes: options.journal.sizes(), ..JournalFiles::open(&folder).unwrap() };
+            let ended = files.changes(None).and_then(|mut entries| {
+                entries.try_for_each(|entry| {
+                    let entry = entry?;
+                    assert!(next.is_none_or(|next| entry.lsn() == next), "{} after {next:?}", entry.lsn());
+                    next = Some(entry.next_lsn());
+                    for change in told(&[entry]).iter().filter(|change| !change.contains("created")) {
+                        let number = |at: usize| -> u64 {
+                            let word = change.split_whitespace().nth(at).unwrap();
+                            word.trim_matches(|c: char| !c.is_ascii_digit())
+                                .trim_start_matches("64(")
+                                .parse()
+                                .unwrap()
+                        };
+                        let (key, count) = (number(1), number(3));
+                        let before = last.insert(key, count);
+                        assert!(before.is_none_or(|before| before + 7 == count), "{before:?}, then {count}");
+                    }
+                    Ok(())
+                })
+            });
             match ended {
                 Ok(()) => read += usize::from(next.is_some()),
                 // A checkpoint was faster.

@@ -92,7 +92,9 @@ fn child() {
             let mut archiver = files(place).archive(place.join("a")).unwrap();
             archiver.follow(Duration::from_millis(2), &Keep::all().bytes(24 << 20)).unwrap();
         }
-        _ => Standby::open(place.join("copy"), place.join("a")).unwrap().run(Duration::from_millis(2)).unwrap(),
+        _ => {
+            Standby::open(place.join("copy"), place.join("a")).unwrap().run(Duration::from_millis(2)).unwrap()
+        }
     }
 }
 
@@ -224,7 +226,8 @@ fn kills_of_writer_archiver_standby_and_consumer_lose_and_repeat_nothing() {
         let mut standby = Standby::open(place.path("copy"), place.path("a")).unwrap();
         standby.poll().unwrap();
         let follower = Pool::follow(place.path("copy")).unwrap();
-        let found: BTreeMap<_, _> = follower.tree::<u64, u64>("t").unwrap().iter().map(Result::unwrap).collect();
+        let found: BTreeMap<_, _> =
+            follower.tree::<u64, u64>("t").unwrap().iter().map(Result::unwrap).collect();
         assert_eq!(found, items_at(count), "the standby, after {:?}", begun.elapsed());
         // The consumer sees the rest.
         let seen = verify_seen(&place);

@@ -86,7 +86,10 @@ fn a_standby_follows_resumes_and_takes_over_in_every_design() {
                 None => Standby::open(&copy, place.path("a")).unwrap(),
             };
             let status = own.poll().unwrap();
-            assert_eq!((status.lsn, status.archive_lsn, status.lag_bytes()), (consumer.next, consumer.next, 0));
+            assert_eq!(
+                (status.lsn, status.archive_lsn, status.lag_bytes()),
+                (consumer.next, consumer.next, 0)
+            );
             assert_eq!(Standby::status_of(&copy).unwrap().unwrap().lsn, consumer.next);
             assert_followed(&copy, &consumer, &format!("{design}, round {round}"));
             match random.below(3) {
@@ -112,7 +115,10 @@ fn a_standby_follows_resumes_and_takes_over_in_every_design() {
         assert!(matches!(fenced, Error::Fenced { timeline: 1, .. }), "{fenced}");
         drop(archiver);
         assert!(matches!(pool.archive(place.path("a")), Err(Error::Fenced { .. })));
-        assert!(matches!(Standby::open(&copy, place.path("a")), Err(Error::Invalid { .. } | Error::Exists { .. })));
+        assert!(matches!(
+            Standby::open(&copy, place.path("a")),
+            Err(Error::Invalid { .. } | Error::Exists { .. })
+        ));
         let new = Pool::options().open(&copy).unwrap();
         consumer.assert_is_in(&new, "the new writer");
         // Its journal continues, in the same archive.
@@ -204,7 +210,8 @@ fn standbys_need_an_archive_of_their_own_pool() {
 #[test]
 fn a_standby_replays_while_followers_read() {
     let place = Place::new();
-    let pool = options().durability(Durability::Interval(Duration::from_millis(2))).open(place.path("p")).unwrap();
+    let pool =
+        options().durability(Durability::Interval(Duration::from_millis(2))).open(place.path("p")).unwrap();
     let tree = pool.tree_options("t").design(Design::NbTree).create::<u64, u64>().unwrap();
     tree.insert(0, 0).unwrap();
     pool.sync().unwrap();

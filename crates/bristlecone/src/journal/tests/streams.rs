@@ -107,7 +107,8 @@ fn a_consumer_sees_every_commit_once_in_every_design() {
     for &design in Design::ALL {
         for seed in 0..3 {
             let (scratch, mut disk) = (Scratch::new(), Disk::new());
-            let (mut random, mut model, mut consumer) = (Random::new(seed), Model::default(), Consumer::default());
+            let (mut random, mut model, mut consumer) =
+                (Random::new(seed), Model::default(), Consumer::default());
             for round in 0..8 {
                 let pool = open(&scratch, &disk, Durability::Commit).unwrap();
                 if round == 0 {
@@ -195,14 +196,20 @@ fn entries_say_whether_keys_were_present_in_every_design() {
         is(&[old]);
         tree.remove("b").unwrap();
         is(&[old]);
-        tree.insert_many(&[("a", 1), ("b", 2), ("b", 3), ("a long key of many bytes", 4)], &mut Vec::new()).unwrap();
+        tree.insert_many(&[("a", 1), ("b", 2), ("b", 3), ("a long key of many bytes", 4)], &mut Vec::new())
+            .unwrap();
         is(&[old, new, old, new]);
         tree.remove_many(&["c", "b", "b"], &mut Vec::new()).unwrap();
         is(&[new, old, new]);
         tree.upsert_many(&[("a", 5), ("d", 6)]).unwrap();
         is(&[None, None]);
         let mut batch = pool.batch();
-        batch.insert(&tree, "a", 1).remove(&tree, "b").insert(&tree, "c", 1).remove(&tree, "d").insert(&tree, "e", 9);
+        batch
+            .insert(&tree, "a", 1)
+            .remove(&tree, "b")
+            .insert(&tree, "c", 1)
+            .remove(&tree, "d")
+            .insert(&tree, "e", 9);
         batch.commit().unwrap();
         is(&[old, new, new, old, new]);
         pool.transaction(|tx| tx.insert(&tree, "a", 8).and(tx.remove(&tree, "c")).map(drop)).unwrap();
@@ -222,9 +229,9 @@ fn a_long_commit_is_read_from_its_file() {
     let mut batch = pool.batch();
     (0..2000).for_each(|key| _ = batch.insert(&tree, key, &[7; 40]));
     batch.commit().unwrap();
-    let loaded = pool.tree_options("l").create_with::<u64, u64>(|loader| {
-        (0..3000).try_for_each(|key| loader.push(key, key))
-    });
+    let loaded = pool
+        .tree_options("l")
+        .create_with::<u64, u64>(|loader| (0..3000).try_for_each(|key| loader.push(key, key)));
     drop(loaded.unwrap());
     let found: Vec<_> = pool.changes(0).unwrap().collect::<Result<_>>().unwrap();
     let counts: Vec<_> = found.iter().map(|entry| entry.changes().unwrap().count()).collect();
@@ -414,7 +421,15 @@ fn a_journal_of_version_1_is_read_and_continued() {
             assert!(pool.changes(lsn).is_ok());
             drop(tree);
             pool.close().unwrap();
-            assert_eq!(open(&scratch, &disk, Durability::Commit).unwrap().tree::<u64, u64>("t").unwrap().len().unwrap(), 72);
+            assert_eq!(
+                open(&scratch, &disk, Durability::Commit)
+                    .unwrap()
+                    .tree::<u64, u64>("t")
+                    .unwrap()
+                    .len()
+                    .unwrap(),
+                72
+            );
         }
     }
 }
