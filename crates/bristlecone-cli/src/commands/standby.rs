@@ -17,7 +17,7 @@ use crate::time::{shown, utc};
 
 /// Keep a copy of an archived pool up to date, or make the copy the writer
 ///
-/// Creates NEW from an archive, or continues, and applies what comes to the archive until Ctrl-C. Meanwhile `get`, `scan`,
+/// Creates NEW from an archive, or continues, and applies what reaches the archive until Ctrl-C. Meanwhile `get`, `scan`,
 /// `dump`, `info`, `check` and `top` follow NEW. A killed standby continues where it was. `info` shows how far it is behind.
 ///
 /// With --promote, applies the rest of the archive, makes NEW an ordinary pool whose journal continues there, and ends. From

@@ -288,7 +288,7 @@ impl std::fmt::Debug for Changes {
 pub struct Stopper(Arc<AtomicBool>);
 
 impl Stopper {
-    pub(super) fn new(stop: &Arc<AtomicBool>) -> Self {
+    pub(crate) fn new(stop: &Arc<AtomicBool>) -> Self {
         Self(Arc::clone(stop))
     }
 
@@ -715,7 +715,7 @@ impl Pool {
     }
 
     /// Returns the files of the journal.
-    pub(super) fn journal_files(&self) -> Result<JournalFiles> {
+    pub(crate) fn journal_files(&self) -> Result<JournalFiles> {
         self.0.file.here()?;
         match self.0.journal.get() {
             Some(journal) => journal.files(),

@@ -18,10 +18,10 @@ use super::{JournalStatus, Setup};
 /// pool may be open.
 pub struct JournalFiles {
     pub(super) folder: PathBuf,
-    pub(super) storage: Arc<dyn Storage>,
-    pub(super) manifest: Manifest,
+    pub(crate) storage: Arc<dyn Storage>,
+    pub(crate) manifest: Manifest,
     /// Bytes of the ring and of a segment.
-    pub(super) sizes: (u64, u64),
+    pub(crate) sizes: (u64, u64),
 }
 
 impl std::fmt::Debug for JournalFiles {
@@ -219,7 +219,7 @@ impl JournalFiles {
 }
 
 /// Reads the manifest, which must exist.
-pub(super) fn read_manifest(storage: &dyn Storage) -> Result<Manifest> {
+pub(crate) fn read_manifest(storage: &dyn Storage) -> Result<Manifest> {
     Manifest::read(storage)?.ok_or_else(|| {
         bristlecone_pm::Error::corrupted(
             "the manifest is missing",

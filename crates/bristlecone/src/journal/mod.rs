@@ -35,37 +35,36 @@
 //!   the name of the pool ([`restore`]).
 
 mod api;
-mod archive;
-mod aside;
-mod changes;
-mod checkpoint;
-mod cursor;
+pub(crate) mod aside;
+pub(crate) mod changes;
+pub(crate) mod checkpoint;
+pub(crate) mod cursor;
 mod deferral;
 mod directory;
 pub(crate) mod entry;
 mod flusher;
 mod group;
-mod inspect;
+pub(crate) mod inspect;
 mod log;
-mod manifest;
+pub(crate) mod manifest;
 mod mutation;
-mod opening;
+pub(crate) mod opening;
 mod presence;
 mod prune;
 mod reads;
-mod restore;
+pub(crate) mod restore;
 mod ring;
-mod segment;
+pub(crate) mod segment;
 mod setup;
 #[cfg(test)]
-mod simulated;
+pub(crate) mod simulated;
 mod status;
-mod tail;
+pub(crate) mod tail;
 mod takeover;
 #[cfg(test)]
 mod tests;
 mod ticket;
-mod trees;
+pub(crate) mod trees;
 
 use std::fmt;
 use std::path::PathBuf;
@@ -75,7 +74,6 @@ use std::sync::{Arc, Mutex, Weak};
 use bristlecone_pm::sync::wait::lock;
 use bristlecone_pm::{Error, Issue, Opener, Result, Storage};
 
-pub use self::archive::{ArchiveStatus, Archiver, Keep, RestoreTo, Restored, Standby, StandbyStatus};
 use self::aside::Asides;
 pub(crate) use self::aside::Items;
 pub use self::changes::{Changed, Changes, JournalChange, JournalChanges, JournalEntry, Stopper};

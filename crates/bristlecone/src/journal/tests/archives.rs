@@ -10,7 +10,7 @@ use bristlecone_random::Generator as Random;
 use super::inspection::files;
 use super::streams::Consumer;
 use super::{Model, Scratch, open, options, work};
-use crate::journal::archive::{Archiver, Keep, RestoreTo};
+use crate::archive::{Archiver, Keep, RestoreTo};
 use crate::journal::simulated::Disk;
 use crate::{Design, Durability, Error, Pool, Restored, Result};
 

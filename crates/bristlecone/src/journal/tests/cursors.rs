@@ -129,7 +129,7 @@ struct Told {
     count: u64,
 }
 
-/// A writer and a consumer with a cursor, until a call fails for good. `stubborn` continues after errors of the consumer.
+/// A writer and a consumer with a cursor, until a call fails. `stubborn` continues after errors of the consumer.
 fn run(scratch: &Scratch, disk: &Disk, stubborn: bool) -> Told {
     let mut told = Told::default();
     let mut steps = || -> Result<Pool> {

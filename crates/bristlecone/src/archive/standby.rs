@@ -613,7 +613,7 @@ fn resume(
 
 impl PoolOptions {
     /// Creates a copy of an archived pool at `path`, or continues one that was created there. [`Standby::poll`] and
-    /// [`Standby::run`] apply what comes to the archive. Meanwhile any process may read the copy with
+    /// [`Standby::run`] apply what reaches the archive. Meanwhile any process may read the copy with
     /// [`follow`](Self::follow); a reader may see a part of a batch. It is read through followers only, in this process
     /// too. [`Standby::promote`] makes it the writer.
     ///
