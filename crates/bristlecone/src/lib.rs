@@ -191,7 +191,8 @@ pub use index::{Allowed, Design, OptionInfo, TreeStats};
 #[doc(hidden)]
 pub use index::{parts, plugin as lab};
 pub use journal::{
-    Changed, Changes, Durability, JournalChange, JournalChanges, JournalCounts, JournalCursor, JournalEntry, JournalFile, JournalFiles, JournalStatus, Stopper, SyncTimes, Ticket,
+    Changed, Changes, Durability, JournalChange, JournalChanges, JournalCounts, JournalCursor, JournalEntry,
+    JournalFile, JournalFiles, JournalStatus, Stopper, SyncTimes, Ticket,
 };
 #[cfg(feature = "lab")]
 #[doc(hidden)]

@@ -62,9 +62,37 @@ pub struct Archiver {
     past: Past,
     /// The part of a block behind the end of the archive, and its time.
     rest: Option<(u64, Vec<u8>)>,
+    /// Set while entries were taken and are not in the archive: after an error they are taken again.
+    is_lost: bool,
     copying: Option<Copying>,
     written: Instant,
     stop: Arc<AtomicBool>,
+}
+
+/// The place in a journal where an archive ends.
+struct At {
+    tail: Tail,
+    past: Past,
+    rest: Option<(u64, Vec<u8>)>,
+}
+
+impl At {
+    fn end_of(from: &Arc<dyn Storage>, catalog: &Catalog) -> Result<Self> {
+        let (mut tail, skipped, mut past) = Tail::begin(from, catalog.end)?;
+        if skipped.is_some() {
+            return Err(Error::invalid(
+                "the journal was written by an older version: make a checkpoint first",
+            ));
+        }
+        let mut rest = None;
+        while let Some((block, entries)) = tail.next(catalog.end)? {
+            let (before, behind) = entries.split_at(entries_before(entries, catalog.end)?);
+            past.trees.follow_all(&**from, before)?;
+            past.time = past.time.max(block.time);
+            rest = (!behind.is_empty()).then(|| (block.time, behind.to_vec()));
+        }
+        Ok(Self { tail, past, rest })
+    }
 }
 
 /// A checkpoint that is being copied.
@@ -200,20 +228,8 @@ impl Archiver {
             return Err(Error::Fenced { place: to.describe(), timeline });
         }
         let cursor = resume(&from, &*to, &catalog)?;
-        let (mut tail, skipped, mut past) = Tail::begin(&from.storage, catalog.end)?;
-        if skipped.is_some() {
-            return Err(Error::invalid(
-                "the journal was written by an older version: make a checkpoint first",
-            ));
-        }
-        let mut rest = None;
-        while let Some((block, entries)) = tail.next(catalog.end)? {
-            let (before, behind) = entries.split_at(entries_before(entries, catalog.end)?);
-            past.trees.follow_all(&*from.storage, before)?;
-            past.time = past.time.max(block.time);
-            rest = (!behind.is_empty()).then(|| (block.time, behind.to_vec()));
-        }
-        let mut durable = Durable::new(Arc::clone(&from.storage), manifest.uuid, from.sizes.0);
+        let At { tail, past, rest } = At::end_of(&from.storage, &catalog)?;
+        let mut durable = Durable::new(Arc::clone(&from.storage), manifest.pool, from.sizes.0);
         if durable.lsn()? < catalog.end {
             let what = format!(
                 "the pool ends before LSN {}, which the archive has: it is an older copy",
@@ -234,6 +250,7 @@ impl Archiver {
             seen,
             past,
             rest,
+            is_lost: false,
             copying: None,
             written: Instant::now(),
             stop: Arc::default(),
@@ -255,9 +272,14 @@ impl Archiver {
             self.tail.reopen()?;
             self.seen = self.durable.changes();
         }
+        if self.is_lost {
+            self.begin_again()?;
+        }
         let mut has_copied = false;
         while self.catalog.end < durable {
+            self.is_lost = true;
             self.copy_piece(durable, as_of)?;
+            self.is_lost = false;
             has_copied = true;
             if self.stop.load(Relaxed) {
                 break;
@@ -270,6 +292,18 @@ impl Archiver {
             self.write()?;
         }
         Ok(has_copied)
+    }
+
+    /// Continues at the end of the catalog that counts, after an error.
+    fn begin_again(&mut self) -> Result<()> {
+        self.catalog.expect_own(&*self.to)?;
+        self.catalog = Catalog::read_of(&*self.to, self.catalog.timeline.number)?;
+        let At { tail, past, rest } = At::end_of(&self.from.storage, &self.catalog)?;
+        (self.tail, self.past, self.rest, self.copying, self.is_lost) = (tail, past, rest, None, false);
+        if self.cursor.lsn() < self.catalog.end {
+            self.cursor.advance(self.catalog.end)?;
+        }
+        Ok(())
     }
 
     fn write(&mut self) -> Result<()> {

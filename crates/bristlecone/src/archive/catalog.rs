@@ -2,7 +2,7 @@
 //!
 //! ```text
 //! 0    magic, version (4 B), CRC-32C of everything behind the checksum (4 B)
-//! 16   the pool's identity and the archive's, 16 B each; the pool's chunk_bytes, chunks_max and trees_max
+//! 16   the journal's identity and the archive's, 16 B each; the pool's chunk_bytes, chunks_max and trees_max
 //! 72   number and identity (16 B) of the timeline; the LSN at which it began
 //! 104  1 if it has all entries from the creation of the pool on, else 0
 //! 112  number of the next file; LSN of the end; milliseconds since 1970 at which nothing behind it was durable
@@ -308,6 +308,7 @@ impl Catalog {
         };
         Manifest {
             uuid: self.uuid,
+            pool: self.uuid,
             geometry: self.geometry,
             next: self.next,
             closed: 0,

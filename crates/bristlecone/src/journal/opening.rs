@@ -55,7 +55,7 @@ fn read_manifest(storage: &dyn Storage, found: &Glance) -> Result<Manifest> {
     let place = storage.describe();
     let manifest = Manifest::read(storage)?
         .ok_or_else(|| Error::corrupted("the manifest is missing", format!("the journal in {place}")))?;
-    if manifest.uuid != found.uuid {
+    if manifest.pool != found.uuid {
         return Err(Error::invalid(format!("the journal in {place} is that of another pool")));
     }
     Ok(manifest)
@@ -125,6 +125,8 @@ pub(crate) fn create(setup: &Setup, path: &Path, new: &Glance) -> Result<Plan> {
 /// Where a new journal begins.
 #[derive(Clone, Copy, Debug, Default)]
 pub(crate) struct Begin {
+    /// The identity of a journal that it continues.
+    pub uuid: Option<u128>,
     pub lsn: u64,
     pub timeline: Timeline,
     /// The time of the last entry before, in milliseconds since 1970.
@@ -143,9 +145,9 @@ fn create_empty(
         // A journal without entries that was never closed, and that no process of this kernel has opened, is what a crash
         // leaves of a pool without a name.
         let ring = storage.shared(RING, ring::file_bytes(setup.sizes().0))?;
-        let is_open = |boot| ring.as_ref().is_some_and(|ring| ring::is_of_pool(&**ring, other.uuid, boot));
+        let is_open = |boot| ring.as_ref().is_some_and(|ring| ring::is_of_pool(&**ring, other.pool, boot));
         let is_used = other.closed != 0 || other.checkpoint.is_some() || storage.boot().is_none_or(is_open);
-        let is_unfinished = closed & other.closed & ADOPTING != 0 && other.uuid == new.uuid;
+        let is_unfinished = closed & other.closed & ADOPTING != 0 && other.pool == new.uuid;
         if !is_unfinished && (is_used || end_of(&*storage, &other)?.lsn != 0) {
             return Err(Error::invalid(format!(
                 "{} has the journal of another pool: move or remove it, or choose another folder",
@@ -154,7 +156,8 @@ fn create_empty(
         }
     }
     let manifest = Manifest {
-        uuid: new.uuid,
+        uuid: begin.uuid.unwrap_or(new.uuid),
+        pool: new.uuid,
         geometry: new.geometry,
         next: 1,
         closed,

@@ -24,7 +24,7 @@ const LOOKS: usize = 8;
 /// The LSN up to which entries are durable.
 pub struct Durable {
     storage: Arc<dyn Storage>,
-    uuid: u128,
+    pool: u128,
     ring_bytes: u64,
     ring: Option<Arc<dyn SharedWords>>,
     /// The end of the files under a manifest, as long as no process writes.
@@ -36,8 +36,8 @@ pub struct Durable {
 }
 
 impl Durable {
-    pub fn new(storage: Arc<dyn Storage>, uuid: u128, ring_bytes: u64) -> Self {
-        Self { storage, uuid, ring_bytes, ring: None, end: None, opening: None, changes: 0 }
+    pub fn new(storage: Arc<dyn Storage>, pool: u128, ring_bytes: u64) -> Self {
+        Self { storage, pool, ring_bytes, ring: None, end: None, opening: None, changes: 0 }
     }
 
     /// Returns what a writer has published, or one that was killed under this kernel.
@@ -46,7 +46,7 @@ impl Durable {
             self.ring = self.storage.shared(RING, ring::file_bytes(self.ring_bytes))?;
         }
         let (Some(ring), Some(boot)) = (&self.ring, self.storage.boot()) else { return Ok(None) };
-        let is_own = ring::is_of_pool(&**ring, self.uuid, boot);
+        let is_own = ring::is_of_pool(&**ring, self.pool, boot);
         Ok(is_own.then(|| Figures::new(Arc::clone(ring)).durable()).flatten())
     }
 

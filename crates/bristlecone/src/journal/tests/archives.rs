@@ -156,6 +156,7 @@ fn an_archiver_that_stops_anywhere_leaves_an_archive_and_continues() {
         for (fails, power) in [(false, true), (false, false), (true, false)] {
             let (scratch, disk, mut archive) = (Scratch::new(), Disk::new(), Disk::new());
             let pool = open(&scratch, &disk, Durability::Commit).unwrap();
+            pool.create_cursor("all", Some(0)).unwrap();
             if fails {
                 archive.fail_at(event);
             } else {

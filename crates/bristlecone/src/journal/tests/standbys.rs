@@ -149,6 +149,7 @@ fn two_standbys_cannot_both_take_over() {
     pool.tree::<u64, u64>("t").unwrap().insert(1, 1).unwrap();
     let mut archiver = pool.archive(place.path("a")).unwrap();
     archiver.copy().unwrap();
+    drop(archiver);
     let one = Standby::open(place.path("one"), place.path("a")).unwrap();
     let mut two = Standby::open(place.path("two"), place.path("a")).unwrap();
     one.promote().unwrap();
@@ -227,16 +228,23 @@ fn a_standby_replays_while_followers_read() {
             (1..=last).for_each(|count| tree.upsert(0, count).unwrap());
             pool.sync().unwrap();
         });
-        let follower = Pool::follow(place.path("copy")).unwrap();
-        let followed = follower.tree::<u64, u64>("t").unwrap();
-        let mut seen = 0;
-        while seen < last {
-            let now = followed.get(0).unwrap().unwrap();
-            assert!(now >= seen, "{now} after {seen}");
-            seen = now;
-        }
+        let read = || {
+            let follower = Pool::follow(place.path("copy"))?;
+            let followed = follower.tree::<u64, u64>("t")?;
+            let mut seen = 0;
+            while seen < last {
+                let now = followed.get(0)?.unwrap_or(0);
+                if now < seen {
+                    return Err(Error::invalid(format!("{now} after {seen}")));
+                }
+                seen = now;
+            }
+            Ok(())
+        };
+        let done = read();
         stop_archiver.stop();
         stop_standby.stop();
+        done.unwrap();
     });
     assert_eq!(standby.status().lag_bytes(), 0);
     let _: Vec<TreeEntry> = pool.trees().unwrap();

@@ -304,6 +304,7 @@ fn the_time_does_not_go_back_with_the_clock() {
     let disk = Disk::new();
     let manifest = Manifest {
         uuid: 1,
+        pool: 1,
         geometry: bristlecone_pm::Geometry { chunk_bytes: 4096, chunks_max: 1, trees_max: 1 },
         next: 1,
         closed: 0,
