@@ -233,7 +233,7 @@ fn a_cursor_keeps_changes_for_its_consumer() {
     let tree = pool.tree::<u64, u64>("t").unwrap();
     // More than a segment.
     let many: Vec<_> = (0..9000).map(|key| (key, key)).collect();
-    (0..110).for_each(|_| tree.upsert_many(&many).unwrap());
+    (0..180).for_each(|_| tree.upsert_many(&many).unwrap());
     tree.insert(9000, 1).unwrap();
     pool.prune_journal().unwrap();
     let listed = bench.run("journal list @p --json").json();
@@ -248,7 +248,7 @@ fn a_cursor_keeps_changes_for_its_consumer() {
     let rest = bench.run("changes @p --cursor audit --json").ok();
     let last: Value = serde_json::from_str(rest.lines().last().unwrap()).unwrap();
     assert_eq!((&last["key"], &last["existed"]), (&json!(9000), &json!(false)));
-    assert_eq!(rest.lines().count() + first.len(), 2 + 110 * 9000);
+    assert_eq!(rest.lines().count() + first.len(), 2 + 180 * 9000);
     assert_eq!(bench.run("changes @p --cursor audit").ok(), "");
     pool.prune_journal().unwrap();
     assert_eq!(bench.run("journal list @p --json").json()["files"].as_array().unwrap().len(), 2);
