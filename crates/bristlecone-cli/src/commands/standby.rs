@@ -89,8 +89,8 @@ pub fn status_json(status: &StandbyStatus) -> Value {
         "lsn": status.lsn,
         "archive_lsn": status.archive_lsn,
         "lag_bytes": status.lag_bytes(),
-        "as_of": utc(status.as_of),
-        "lag_seconds": status.lag().as_secs_f64(),
+        "as_of": status.as_of.map(utc),
+        "lag_seconds": status.lag().map(|lag| lag.as_secs_f64()),
         "timeline": status.timeline,
         "running": status.running,
     })
@@ -99,5 +99,6 @@ pub fn status_json(status: &StandbyStatus) -> Value {
 /// Describes a standby in a line.
 pub fn line(status: &StandbyStatus) -> String {
     let (lsn, bytes) = (grouped(status.lsn), grouped(status.lag_bytes()));
-    format!("standby    LSN {lsn}, {bytes} bytes and {} behind", shown(status.lag()))
+    let lag = status.lag().map(|lag| format!(" and {}", shown(lag))).unwrap_or_default();
+    format!("standby    LSN {lsn}, {bytes} bytes{lag} behind")
 }

@@ -88,8 +88,9 @@ pub struct StandbyStatus {
     pub lsn: u64,
     /// LSN of the end of the archive, when it was last read.
     pub archive_lsn: u64,
-    /// When the archive had everything durable of the writer, at the last time that the standby read and applied it.
-    pub as_of: SystemTime,
+    /// When the archive had everything durable of the writer, at the last time that the standby read and applied it; `None`
+    /// if it did not yet.
+    pub as_of: Option<SystemTime>,
     /// Number of the timeline that it follows.
     pub timeline: u64,
     /// Whether a process replays. If it was killed, this is still set.
@@ -102,9 +103,10 @@ impl StandbyStatus {
         self.archive_lsn.saturating_sub(self.lsn)
     }
 
-    /// Returns how old the state is that followers see: the time since the writer had nothing durable beyond it.
-    pub fn lag(&self) -> Duration {
-        SystemTime::now().duration_since(self.as_of).unwrap_or_default()
+    /// Returns how old the state is that followers see: the time since the writer had nothing durable beyond it. `None` if
+    /// that is not known yet.
+    pub fn lag(&self) -> Option<Duration> {
+        self.as_of.map(|as_of| SystemTime::now().duration_since(as_of).unwrap_or_default())
     }
 }
 
@@ -212,7 +214,7 @@ impl State {
         StandbyStatus {
             lsn: self.applied,
             archive_lsn: self.archive_end,
-            as_of: at(self.as_of),
+            as_of: (self.as_of > 0).then(|| at(self.as_of)),
             timeline: self.timeline.number,
             running: self.running,
         }
