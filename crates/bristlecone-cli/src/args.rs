@@ -5,8 +5,8 @@ use bristlecone_cli::output::Output;
 use clap::{CommandFactory, Parser, Subcommand};
 
 use crate::commands::{
-    check, clear, completions, copy, create, del, demo, drop, dump, get, info, journal, load, man, put,
-    rename, resize, scan, top,
+    changes, check, clear, completions, copy, create, del, demo, drop, dump, get, info, journal, load, man,
+    put, rename, resize, restore, scan, standby, top,
 };
 use crate::shell;
 
@@ -64,7 +64,10 @@ pub enum Command {
     Clear(clear::Clear),
     Copy(copy::Copy),
     Resize(resize::Resize),
+    Changes(changes::ChangesOf),
     Journal(journal::Journal),
+    Restore(restore::Restore),
+    Standby(standby::StandbyOf),
     Shell(shell::Shell),
     #[command(hide = true)]
     Completions(completions::Completions),
@@ -94,7 +97,10 @@ impl Command {
             Self::Clear(args) => args.run(output),
             Self::Copy(args) => args.run(output),
             Self::Resize(args) => args.run(output),
+            Self::Changes(args) => args.run(output),
             Self::Journal(args) => args.run(output),
+            Self::Restore(args) => args.run(output),
+            Self::Standby(args) => args.run(output),
             Self::Shell(args) => args.run(output),
             Self::Man(args) => args.run(Cli::command(), output),
             Self::Completions(args) => args.run(&mut Cli::command(), output),

@@ -18,6 +18,8 @@ Exit codes:
   6    the pool or the file system is full
   7    a line of the input is malformed, or a dump is incomplete
   8    no writer can be followed, or it does not have the tree open
+  9    the changes asked for are not kept any more, or their cursor was dropped
+  10   another writer has taken over the archive
   130  interrupted
   134  aborted (SIGABRT): the medium failed while a page of the pool was accessed";
 
@@ -42,6 +44,10 @@ pub enum Exit {
     /// No process writes to the pool such that it can be followed, or the writer does not have the
     /// tree open.
     NoWriter = 8,
+    /// Changes that were asked for are not kept any more.
+    Pruned = 9,
+    /// Another writer has taken over an archive.
+    Fenced = 10,
     /// Stopped by Ctrl-C or SIGTERM.
     Interrupted = 130,
 }
@@ -120,7 +126,9 @@ impl From<Error> for Failure {
         let exit = match &error {
             Error::InUse { .. } | Error::TreeInUse { .. } | Error::PoolInUse { .. } => Exit::InUse,
             Error::NoWriter { .. } => Exit::NoWriter,
-            Error::NotFound { .. } | Error::NoSuchTree { .. } => Exit::Absent,
+            Error::NotFound { .. } | Error::NoSuchTree { .. } | Error::NoSuchCursor { .. } => Exit::Absent,
+            Error::Pruned { .. } | Error::CursorDropped { .. } => Exit::Pruned,
+            Error::Fenced { .. } => Exit::Fenced,
             Error::NotAPool { .. } | Error::Newer { .. } | Error::Corrupted { .. } => Exit::Corrupted,
             error if error.is_no_room() => Exit::Full,
             Error::Exists { .. }
@@ -175,5 +183,7 @@ mod tests {
         assert_eq!(exit(Error::corrupted("x", "y")), Exit::Corrupted);
         assert_eq!(exit(Error::invalid("x")), Exit::Usage);
         assert_eq!(exit(Error::DurabilityLost), Exit::Failed);
+        assert_eq!(exit(Error::Pruned { oldest: 8 }), Exit::Pruned);
+        assert_eq!(exit(Error::Fenced { place: "x".to_owned(), timeline: 2 }), Exit::Fenced);
     }
 }

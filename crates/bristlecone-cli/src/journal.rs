@@ -2,13 +2,15 @@
 
 use std::path::{Path, PathBuf};
 
-use bristlecone::{Domain, Durability, Error, JournalFiles, JournalStatus, Pool, SyncTimes};
+use bristlecone::{
+    Domain, Durability, Error, JournalCursor, JournalFiles, JournalStatus, Pool, Standby, SyncTimes,
+};
 use bristlecone_cli::failure::{Exit, Failure, Outcome};
 use bristlecone_cli::output::grouped;
 use bristlecone_cli::size;
 use serde_json::{Value, json};
 
-use crate::time::shown;
+use crate::time::{shown, utc};
 
 /// Returns the folder of the journal of the pool at a path, unless another one was given.
 pub fn folder_of(pool: &Path, given: Option<&Path>) -> PathBuf {
@@ -34,18 +36,20 @@ pub fn explain(folder: &Path, error: Error) -> Failure {
 
 /// Returns the files of the journal of an open pool; `None` for a pool without a journal.
 pub fn files(pool: &Pool, path: &Path, folder: Option<&Path>) -> Outcome<Option<JournalFiles>> {
-    let has_journal = pool.info().domain == Domain::Journal;
-    has_journal
-        .then(|| open(&folder_of(path, folder)).map_err(|failure| failure.within("--journal")))
-        .transpose()
+    let own = folder_of(path, folder);
+    // A standby gets one when it takes over.
+    let is_standby = !own.is_dir() && Standby::status_of(path)?.is_some();
+    let has_journal = pool.info().domain == Domain::Journal && !is_standby;
+    has_journal.then(|| open(&own).map_err(|failure| failure.within("--journal"))).transpose()
 }
 
 /// Removes the files of a journal, and its folder if that is empty then. Other files stay.
 pub fn remove(folder: &Path) {
     let is_own = |name: &str| {
+        let is_cursor = ["cursor-", "dropped-"].iter().any(|kind| name.starts_with(kind));
         let numbered = ["segment-", "checkpoint-", "entry-"].iter().find_map(|kind| name.strip_prefix(kind));
         let is_number = |rest: &str| !rest.is_empty() && rest.bytes().all(|byte| byte.is_ascii_digit());
-        matches!(name, "manifest" | "manifest.new" | "ring") || numbered.is_some_and(is_number)
+        matches!(name, "manifest" | "manifest.new" | "ring") || is_cursor || numbered.is_some_and(is_number)
     };
     // What cannot be removed stays: the caller reports the failure that came before.
     for entry in std::fs::read_dir(folder).into_iter().flatten().flatten() {
@@ -91,7 +95,30 @@ pub fn json(status: Option<&JournalStatus>) -> Value {
             "p99_ns": nanos(p99),
             "max_ns": nanos(max),
         },
+        "cursors": status.cursors.iter().map(cursor_json).collect::<Vec<_>>(),
     })
+}
+
+/// Describes a cursor as JSON.
+pub fn cursor_json(cursor: &JournalCursor) -> Value {
+    let JournalCursor { name, lsn, pinned_bytes, time, dropped, .. } = cursor;
+    json!({
+        "name": name,
+        "lsn": lsn,
+        "pinned_bytes": pinned_bytes,
+        "time": utc(*time),
+        "dropped": dropped,
+    })
+}
+
+/// Describes a cursor in a line.
+pub fn cursor_line(cursor: &JournalCursor) -> String {
+    let JournalCursor { name, lsn, pinned_bytes, time, dropped, .. } = cursor;
+    let (lsn, time) = (grouped(*lsn), utc(*time));
+    if *dropped {
+        return format!("cursor     {name}: dropped at LSN {lsn}, because it held back too much");
+    }
+    format!("cursor     {name}: LSN {lsn}, holds back {}; moved {time}", size::show(*pinned_bytes))
 }
 
 /// Describes where a journal is, and its durability.
@@ -121,6 +148,7 @@ pub fn lines(status: &JournalStatus) -> Vec<String> {
         let [mean, p50, p99, max] = [mean, p50, p99, max].map(shown);
         lines.push(format!("syncs      {}: mean {mean}, p50 {p50}, p99 {p99}, max {max}", grouped(count)));
     }
+    lines.extend(status.cursors.iter().map(cursor_line));
     if status.failed {
         lines.push("failed     a write or sync of the journal has failed: reopen the pool".to_owned());
     }

@@ -166,6 +166,37 @@ pub enum Error {
     /// later write is guaranteed. Reopen the pool.
     #[error("msync failed, so later writes may not be durable: reopen the pool")]
     DurabilityLost,
+    /// Entries of a journal that were asked for are not kept any more.
+    #[error("the journal keeps entries from LSN {oldest} on: read the items, and continue from there")]
+    Pruned {
+        /// LSN of the oldest entry that is kept.
+        oldest: u64,
+    },
+    /// A journal or an archive has no cursor of this name.
+    #[error("no cursor named {name:?} in this journal: create it first")]
+    NoSuchCursor {
+        /// The requested name.
+        name: String,
+    },
+    /// A cursor held back more of the journal than its pool allows, and was dropped.
+    #[error(
+        "the cursor {name:?} was dropped at LSN {lsn}, because it held back too much of the journal: \
+         read the items, and create it again"
+    )]
+    CursorDropped {
+        /// Its name.
+        name: String,
+        /// The LSN at which it was.
+        lsn: u64,
+    },
+    /// Another writer has taken over an archive.
+    #[error("another writer has taken over {place} (timeline {timeline}): this one must not write to it")]
+    Fenced {
+        /// The archive.
+        place: String,
+        /// Number of the timeline that the archive continues.
+        timeline: u64,
+    },
     /// The pool is open for reading only, or its file system is read-only.
     #[error("the pool cannot be written: it is open for reading only, or its file system is read-only")]
     ReadOnly,

@@ -11,6 +11,7 @@ use std::path::{Path, PathBuf};
 use std::sync::Arc;
 use std::sync::atomic::AtomicU64;
 
+use rustix::fs::{CWD, RenameFlags, renameat_with};
 use rustix::io::Errno;
 use rustix::mm::{MapFlags, ProtFlags};
 
@@ -46,6 +47,13 @@ pub trait Storage: Send + Sync + 'static {
     ///
     /// Errors of the system.
     fn rename(&self, from: &str, to: &str) -> Result<()>;
+
+    /// Gives a file another name, unless a file has it; returns whether it has the name now.
+    ///
+    /// # Errors
+    ///
+    /// Errors of the system.
+    fn rename_new(&self, from: &str, to: &str) -> Result<bool>;
 
     /// Removes a file.
     ///
@@ -124,6 +132,13 @@ pub trait StoredFile: Send + Sync {
     ///
     /// Errors of the system: contents may then be lost by a power failure, whatever later calls return.
     fn sync(&self) -> Result<()>;
+
+    /// Locks the file against other callers of this function, until it is dropped.
+    ///
+    /// # Errors
+    ///
+    /// [`Error::InUse`], and errors of the system.
+    fn lock(&self) -> Result<()>;
 }
 
 /// Words that another process finds again if this one dies.
@@ -235,6 +250,24 @@ impl Storage for Folder {
         failpoint::call("rename", rename).map_err(|error| self.failed("renaming", from, error))
     }
 
+    fn rename_new(&self, from: &str, to: &str) -> Result<bool> {
+        let (old, new) = (self.0.join(from), self.0.join(to));
+        let rename = || renameat_with(CWD, &old, CWD, &new, RenameFlags::NOREPLACE);
+        match failpoint::call("rename", rename) {
+            Ok(()) => Ok(true),
+            Err(Errno::EXIST) => Ok(false),
+            // A file system without such a rename.
+            Err(Errno::INVAL | Errno::NOSYS) => {
+                match failpoint::call("link", || rustix::fs::link(&old, &new)) {
+                    Ok(()) => self.remove(from).map(|()| true),
+                    Err(Errno::EXIST) => Ok(false),
+                    Err(error) => Err(self.failed("linking", from, error)),
+                }
+            }
+            Err(error) => Err(self.failed("renaming", from, error)),
+        }
+    }
+
     fn remove(&self, name: &str) -> Result<()> {
         match failpoint::call("unlink", || rustix::fs::unlink(self.0.join(name))) {
             Ok(()) | Err(Errno::NOENT) => Ok(()),
@@ -341,6 +374,10 @@ impl StoredFile for FileOf {
     fn sync(&self) -> Result<()> {
         let synced = failpoint::call("fdatasync", || rustix::fs::fdatasync(self.file.as_fd()));
         synced.map_err(|error| self.failed("syncing", error))
+    }
+
+    fn lock(&self) -> Result<()> {
+        lock(&self.file, Access::Write)
     }
 }
 

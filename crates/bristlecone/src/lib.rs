@@ -62,6 +62,7 @@
 //!   the product and may change at any time.
 
 mod api;
+mod archive;
 pub mod dynamic;
 mod index;
 mod journal;
@@ -94,6 +95,7 @@ pub use api::tree::Tree;
 pub use api::tree_options::TreeOptions;
 pub use api::usage::TreeUsage;
 pub use api::value::Value;
+pub use archive::{ArchiveStatus, Archiver, Keep, RestoreTo, Restored, Standby, StandbyStatus};
 /// Implements `Key` for a struct, ordered by its fields in declaration order, as `derive(Ord)` does.
 ///
 /// The kind of the struct is that of the tuple of its fields. A tree of the struct can therefore also be opened with
@@ -189,8 +191,8 @@ pub use index::{Allowed, Design, OptionInfo, TreeStats};
 #[doc(hidden)]
 pub use index::{parts, plugin as lab};
 pub use journal::{
-    Durability, JournalChange, JournalCounts, JournalEntry, JournalFile, JournalFiles, JournalStatus,
-    SyncTimes, Ticket,
+    Changed, Changes, Durability, JournalChange, JournalChanges, JournalCounts, JournalCursor, JournalEntry,
+    JournalFile, JournalFiles, JournalStatus, Stopper, SyncTimes, Ticket,
 };
 #[cfg(feature = "lab")]
 #[doc(hidden)]

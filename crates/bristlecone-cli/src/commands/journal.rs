@@ -1,32 +1,36 @@
 //! `bristlecone journal`: the files of a pool's journal.
 
-use std::ops::ControlFlow;
 use std::path::{Path, PathBuf};
+use std::time::{Duration, Instant};
 
-use bristlecone::{Design, JournalChange, JournalEntry, JournalFile, JournalFiles, Pool};
+use bristlecone::{ArchiveStatus, JournalFile, JournalFiles, Keep, Pool};
 use bristlecone_cli::arguments::FolderArg;
 use bristlecone_cli::failure::{Failure, Outcome};
 use bristlecone_cli::interrupt;
 use bristlecone_cli::output::Output;
 use bristlecone_cli::size;
 use clap::{Args, Subcommand};
-use serde_json::{Value, json};
+use serde_json::json;
 
-use crate::datum::{self, Datum, Form, Json};
-use crate::journal::{explain, folder_of, open};
+use super::top::interval;
+use crate::journal::{cursor_json, cursor_line, explain, folder_of, open};
 use crate::open::PoolPath;
 use crate::table::{Align, Table};
 use crate::time::utc;
 
-/// Look at the journal of a pool, or prune it
+/// Maximum delay until a request to stop is noticed.
+const NAP: Duration = Duration::from_millis(20);
+
+/// Look at the journal of a pool, copy it to an archive, or prune it
 ///
 /// A pool with the domain `journal` has a folder of files beside it. After a power failure the pool is restored from
 /// them. For all commands but `prune`, the pool may be in use.
 #[derive(Args, Debug)]
 #[command(after_help = "Examples:
   bristlecone journal list trees.pool
-  bristlecone journal show trees.pool --limit 10
+  bristlecone journal cursor create trees.pool audit
   bristlecone journal verify /var/lib/trees.journal
+  bristlecone journal archive trees.pool /mnt/backup/trees --follow
   bristlecone journal prune trees.pool")]
 pub struct Journal {
     #[command(subcommand)]
@@ -44,19 +48,19 @@ enum Action {
     #[command(after_help = "Examples:
   bristlecone journal verify trees.pool")]
     Verify(Place),
-    /// Print the entries since the last checkpoint: what was changed, and when
+    /// Copy the journal to an archive, from which pools are restored
     ///
-    /// Prints a line for each change: the LSN of its entry, the time at which it was written to the file, the tree, the
-    /// kind of the change (put, remove, create, drop, rename or clear), the key, and the new value. Changes of a batch or
-    /// transaction have one LSN. A tree has the name that it had at that time. With --json, `next_lsn` is that of the next
-    /// entry, from which a later call can continue.
-    ///
-    /// If another process writes to the pool, prints the entries that it has written to the file so far, and ends.
+    /// DEST is a folder on any mounted disk; its parent must exist. The archive has a checkpoint, and everything that is
+    /// durable behind it. Ends when it has all, or with --follow continues until Ctrl-C. A cursor makes the journal keep what
+    /// the archive lacks. The pool may be in use. Exits with 10 if a copy of the pool has taken over the archive.
     #[command(after_help = "Examples:
-  bristlecone journal show trees.pool
-  bristlecone journal show trees.pool --from 81920 --limit 10
-  bristlecone journal show trees.pool --json | jq 'select(.tree == \"ages\")'")]
-    Show(Show),
+  bristlecone journal archive trees.pool /mnt/backup/trees
+  bristlecone journal archive trees.pool /mnt/backup/trees --follow --keep-days 30
+  bristlecone journal archive trees.pool /mnt/backup/trees --follow --interval 100ms --keep-bytes 50G")]
+    Archive(Archive),
+    /// Create, move or drop a cursor: the journal keeps the changes that its consumer has not seen
+    #[command(subcommand)]
+    Cursor(Cursor),
     /// Write a checkpoint, and remove files that are not needed any more
     ///
     /// Removes the entries before the checkpoint, and the files that are kept for the next segments. The pool must not be
@@ -67,17 +71,68 @@ enum Action {
     Prune(Prune),
 }
 
-/// The entries to print.
+/// The archive, and what it keeps.
 #[derive(Args, Debug)]
-struct Show {
+struct Archive {
     #[command(flatten)]
     place: Place,
-    /// LSN of the first entry [default: the first one since the last checkpoint]
-    #[arg(long, value_name = "LSN")]
-    from: Option<u64>,
-    /// Maximum number of entries.
+    /// Folder of the archive.
+    #[arg(value_name = "DEST")]
+    folder: PathBuf,
+    /// Continue until Ctrl-C.
+    #[arg(long)]
+    follow: bool,
+    /// Time between two copies with --follow, for example 100ms.
+    #[arg(long, value_name = "TIME", default_value = "1s", value_parser = interval, requires = "follow")]
+    interval: Duration,
+    /// Every moment of the last N days can be restored; older files are removed up to a later checkpoint
+    /// [default: keep all]
     #[arg(long, value_name = "N")]
-    limit: Option<u64>,
+    keep_days: Option<u32>,
+    /// Remove older files while all have more bytes than SIZE, for example 50G, if there is a later checkpoint.
+    #[arg(long, value_name = "SIZE", value_parser = size::parse)]
+    keep_bytes: Option<u64>,
+}
+
+/// What to do with a cursor.
+#[derive(Debug, Subcommand)]
+enum Cursor {
+    /// Create a cursor: checkpoints keep the entries from its LSN on
+    ///
+    /// When the files that are kept only for a cursor exceed a limit (1 GiB, unless the program that writes to the pool sets
+    /// another one), the next checkpoint drops the cursor. Its consumer then gets an error, with exit code 9.
+    #[command(after_help = "Examples:
+  bristlecone journal cursor create trees.pool audit
+  bristlecone journal cursor create trees.pool audit --at 0")]
+    Create {
+        #[command(flatten)]
+        place: Place,
+        /// Its name: letters, digits, dots, hyphens and underscores.
+        name: String,
+        /// Its LSN [default: the durable end of the journal]
+        #[arg(long, value_name = "LSN")]
+        at: Option<u64>,
+    },
+    /// Move a cursor: its consumer has seen the entries before
+    #[command(after_help = "Examples:
+  bristlecone journal cursor advance trees.pool audit 81920")]
+    Advance {
+        #[command(flatten)]
+        place: Place,
+        /// Its name.
+        name: String,
+        /// Its new LSN.
+        lsn: u64,
+    },
+    /// Drop a cursor
+    #[command(after_help = "Examples:
+  bristlecone journal cursor drop trees.pool audit")]
+    Drop {
+        #[command(flatten)]
+        place: Place,
+        /// Its name.
+        name: String,
+    },
 }
 
 /// The pool whose journal is pruned.
@@ -91,14 +146,15 @@ struct Prune {
 
 /// Where the journal is.
 #[derive(Args, Debug)]
-struct Place {
+pub struct Place {
     /// The pool, or the folder of its journal.
     #[arg(value_name = "POOL")]
     path: PathBuf,
 }
 
 impl Place {
-    fn open(&self) -> Outcome<(PathBuf, JournalFiles)> {
+    /// Returns the folder, and its files.
+    pub fn open(&self) -> Outcome<(PathBuf, JournalFiles)> {
         let folder = if self.path.is_dir() { self.path.clone() } else { folder_of(&self.path, None) };
         let files = open(&folder)?;
         Ok((folder, files))
@@ -110,7 +166,8 @@ impl Journal {
         match &self.action {
             Action::List(place) => place.open().and_then(|(folder, files)| list(&folder, &files, output)),
             Action::Verify(place) => place.open().and_then(|(folder, files)| verify(&folder, &files, output)),
-            Action::Show(show) => show.run(output),
+            Action::Archive(archive) => archive.run(output),
+            Action::Cursor(cursor) => cursor.run(output),
             Action::Prune(prune) => prune.run(output),
         }
     }
@@ -118,10 +175,13 @@ impl Journal {
 
 fn list(folder: &Path, journal: &JournalFiles, output: &mut Output) -> Outcome {
     let files = journal.files().map_err(|error| explain(folder, error))?;
+    let cursors = journal.cursors().map_err(|error| explain(folder, error))?;
     if output.json() {
         let file = |JournalFile { name, bytes, first, end, .. }: &JournalFile| json!({ "name": name, "bytes": bytes, "first_lsn": first, "end_lsn": end });
         let files: Vec<_> = files.iter().map(file).collect();
-        return output.value(&json!({ "journal": folder, "uuid": journal.uuid(), "files": files }));
+        let cursors: Vec<_> = cursors.iter().map(cursor_json).collect();
+        let object = json!({ "journal": folder, "uuid": journal.uuid(), "files": files, "cursors": cursors });
+        return output.value(&object);
     }
     let columns =
         [("file", Align::Left), ("size", Align::Right), ("from LSN", Align::Right), ("to LSN", Align::Right)];
@@ -130,7 +190,72 @@ fn list(folder: &Path, journal: &JournalFiles, output: &mut Output) -> Outcome {
         let end = end.map_or("in use".to_owned(), |end| end.to_string());
         table.row([name, size::show(bytes), first.to_string(), end]);
     }
-    table.print(output)
+    table.print(output)?;
+    cursors.iter().map(cursor_line).try_for_each(|line| output.line(line))
+}
+
+impl Archive {
+    fn run(&self, output: &mut Output) -> Outcome {
+        let (_, files) = self.place.open()?;
+        let failed = |error| explain(&self.folder, error);
+        let mut archiver = files.archive(&self.folder).map_err(failed)?;
+        loop {
+            let begun = Instant::now();
+            // Piece by piece: a request to stop is noticed.
+            while archiver.copy().map_err(failed)? && !interrupt::asked() {}
+            archiver.prune(&self.keep()).map_err(failed)?;
+            if !self.follow || interrupt::asked() {
+                break;
+            }
+            while begun.elapsed() < self.interval && !interrupt::asked() {
+                std::thread::sleep(self.interval.saturating_sub(begun.elapsed()).min(NAP));
+            }
+        }
+        if !self.follow {
+            interrupt::check("the archive is not complete yet")?;
+        }
+        let ArchiveStatus {
+            folder, uuid, timeline, lsns: (first, end), as_of, files: (files, bytes), ..
+        } = archiver.status();
+        let from = first.map_or("no checkpoint yet".to_owned(), |first| format!("from LSN {first} on"));
+        output.either(
+            &json!({
+                "archive": folder, "uuid": uuid, "timeline": timeline, "first_lsn": first, "end_lsn": end,
+                "as_of": utc(as_of), "files": files, "bytes": bytes,
+            }),
+            format_args!(
+                "{}: up to LSN {end}, {from}; {files} files, {}",
+                folder.display(),
+                size::show(bytes)
+            ),
+        )
+    }
+
+    fn keep(&self) -> Keep {
+        let keep = self.keep_bytes.into_iter().fold(Keep::all(), Keep::bytes);
+        let day = Duration::from_secs(86_400);
+        self.keep_days.map(|days| day * days).into_iter().fold(keep, Keep::time)
+    }
+}
+
+impl Cursor {
+    fn run(&self, output: &mut Output) -> Outcome {
+        let (Self::Create { place, name, .. }
+        | Self::Advance { place, name, .. }
+        | Self::Drop { place, name }) = self;
+        let (folder, files) = place.open()?;
+        let (done, lsn) = match self {
+            Self::Create { at, .. } => ("created", files.create_cursor(name, *at).map(Some)),
+            Self::Advance { lsn, .. } => ("moved", files.advance_cursor(name, *lsn).map(|()| Some(*lsn))),
+            Self::Drop { .. } => ("dropped", files.drop_cursor(name).map(|()| None)),
+        };
+        let lsn = lsn.map_err(|error| explain(&folder, error))?;
+        let at = lsn.map(|lsn| format!(" at LSN {lsn}")).unwrap_or_default();
+        output.either(
+            &json!({ "journal": folder, "cursor": name, "lsn": lsn, "done": done }),
+            format_args!("{}: cursor {name} {done}{at}", folder.display()),
+        )
+    }
 }
 
 fn verify(folder: &Path, journal: &JournalFiles, output: &mut Output) -> Outcome {
@@ -157,89 +282,6 @@ fn verify(folder: &Path, journal: &JournalFiles, output: &mut Output) -> Outcome
         }),
         text,
     )
-}
-
-impl Show {
-    fn run(&self, output: &mut Output) -> Outcome {
-        let (folder, files) = self.place.open()?;
-        if self.limit == Some(0) {
-            return Ok(());
-        }
-        let (mut entries, mut shown) = (0, Ok(()));
-        let read = files.entries(self.from, &mut |entry| {
-            entries += 1;
-            shown = interrupt::check("nothing was changed").and_then(|()| show(&entry, output));
-            let is_last = self.limit.is_some_and(|limit| entries >= limit);
-            if shown.is_err() || is_last { ControlFlow::Break(()) } else { ControlFlow::Continue(()) }
-        });
-        read.map_err(|error| explain(&folder, error))?;
-        shown
-    }
-}
-
-/// Prints the changes of an entry, a line each.
-fn show(entry: &JournalEntry, output: &mut Output) -> Outcome {
-    let time = utc(entry.time);
-    for change in &entry.changes {
-        if output.json() {
-            output.value(&object(entry, change, &time))?;
-        } else {
-            output.bytes(&line(entry.lsn, change, &time))?;
-        }
-    }
-    Ok(())
-}
-
-fn object(entry: &JournalEntry, change: &JournalChange, time: &str) -> Value {
-    let mut object = json!({ "lsn": entry.lsn, "next_lsn": entry.next_lsn, "time": time });
-    let more = match change {
-        JournalChange::Put { tree, key, value } => {
-            json!({ "tree": tree, "kind": "put", "key": Json(key), "value": Json(value) })
-        }
-        JournalChange::Remove { tree, key } => json!({ "tree": tree, "kind": "remove", "key": Json(key) }),
-        JournalChange::Create(spec) => json!({
-            "tree": spec.name,
-            "kind": "create",
-            "design": Design::of(spec).ok().map(Design::name),
-            "key_kind": spec.key_kind,
-            "value_kind": spec.value_kind,
-        }),
-        JournalChange::Drop { tree } => json!({ "tree": tree, "kind": "drop" }),
-        JournalChange::Rename { tree, to } => json!({ "tree": tree, "kind": "rename", "to": to }),
-        JournalChange::Clear { tree } => json!({ "tree": tree, "kind": "clear" }),
-        // A change that this version does not know.
-        _ => json!({ "tree": null, "kind": "unknown" }),
-    };
-    if let (Some(object), Value::Object(more)) = (object.as_object_mut(), more) {
-        object.extend(more);
-    }
-    object
-}
-
-/// Returns the line of a change: its columns are separated by tabs, as in a dump.
-fn line(lsn: u64, change: &JournalChange, time: &str) -> Vec<u8> {
-    let text = |text: &str| Datum::Str(text.to_owned().into());
-    let (tree, kind, data) = match change {
-        JournalChange::Put { tree, key, value } => (&**tree, "put", vec![key.clone(), value.clone()]),
-        JournalChange::Remove { tree, key } => (&**tree, "remove", vec![key.clone()]),
-        JournalChange::Create(spec) => {
-            (&*spec.name, "create", vec![text(&spec.key_kind), text(&spec.value_kind)])
-        }
-        JournalChange::Drop { tree } => (&**tree, "drop", Vec::new()),
-        JournalChange::Rename { tree, to } => (&**tree, "rename", vec![text(to)]),
-        JournalChange::Clear { tree } => (&**tree, "clear", Vec::new()),
-        // A change that this version does not know.
-        _ => ("", "unknown", Vec::new()),
-    };
-    let mut line = format!("{lsn}\t{time}\t").into_bytes();
-    datum::write(&text(tree), Form::Line, &mut line);
-    line.extend_from_slice(format!("\t{kind}").as_bytes());
-    for datum in data {
-        line.push(b'\t');
-        datum::write(&datum, Form::Line, &mut line);
-    }
-    line.push(b'\n');
-    line
 }
 
 impl Prune {

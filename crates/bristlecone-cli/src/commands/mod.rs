@@ -1,5 +1,6 @@
 //! The commands, one file each.
 
+pub mod changes;
 pub mod check;
 pub mod clear;
 pub mod completions;
@@ -17,5 +18,7 @@ pub mod man;
 pub mod put;
 pub mod rename;
 pub mod resize;
+pub mod restore;
 pub mod scan;
+pub mod standby;
 pub mod top;

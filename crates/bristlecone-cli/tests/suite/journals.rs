@@ -149,7 +149,7 @@ fn entries_are_shown_as_lines_and_as_json() {
     bench.run("put @p trees oak 3").ok();
     bench.run("clear @p trees").ok();
     bench.run("drop @p trees").ok();
-    let said = bench.run("journal show @p").ok();
+    let said = bench.run("changes @p").ok();
     let rows: Vec<Vec<&str>> = said.lines().map(|line| line.split('\t').collect()).collect();
     let want = [
         "t create str u64",
@@ -170,7 +170,7 @@ fn entries_are_shown_as_lines_and_as_json() {
             "{row:?}"
         );
     }
-    let objects = values(&bench.run("journal show @p --json").ok());
+    let objects = values(&bench.run("changes @p --json").ok());
     assert_eq!(objects.len(), rows.len());
     assert!(objects.iter().zip(&rows).all(|(object, row)| object["lsn"].as_u64() == row[0].parse().ok()));
     assert!(objects.is_sorted_by(|one, next| one["next_lsn"].as_u64() <= next["lsn"].as_u64()));
@@ -182,7 +182,7 @@ fn entries_are_shown_as_lines_and_as_json() {
     assert_eq!(objects[4]["to"], "trees");
 
     let lsn = &rows[3][0];
-    let from = |more: &str| bench.run(&format!("journal show @p --from {lsn}{more}")).ok();
+    let from = |more: &str| bench.run(&format!("changes @p --from {lsn}{more}")).ok();
     assert_eq!(from("").lines().count(), 5);
     assert_eq!(
         from(" --limit 2").lines().map(|line| line.split('\t').nth(3).unwrap()).collect::<Vec<_>>(),
@@ -190,10 +190,10 @@ fn entries_are_shown_as_lines_and_as_json() {
     );
     assert_eq!(from(" --limit 0"), "");
     let end = objects.last().unwrap()["next_lsn"].to_string();
-    assert_eq!(bench.run(&format!("journal show @p.journal --from {end}")).ok(), "");
-    bench.run("journal show @none").refused(4, "none.journal");
-    bench.run("journal show @p --from x").refused(2, "--help");
-    bench.run("journal show @p --limit -1").refused(2, "--help");
+    assert_eq!(bench.run(&format!("changes @p.journal --from {end}")).ok(), "");
+    bench.run("changes @none").refused(4, "none.journal");
+    bench.run("changes @p --from x").refused(2, "--help");
+    bench.run("changes @p --limit -1").refused(2, "--help");
 }
 
 #[test]
@@ -203,21 +203,103 @@ fn entries_are_shown_while_another_process_writes() {
     let pool = options.durability(Durability::Memory).open(bench.path("p")).unwrap();
     let tree = pool.tree::<u64, u64>("t").unwrap();
     tree.upsert(1, 2).unwrap();
-    assert_eq!(bench.run("journal show @p").ok(), "", "no entry is in the file");
+    assert_eq!(bench.run("changes @p").ok(), "", "no entry is in the file");
     pool.sync().unwrap();
-    assert_eq!(bench.run("journal show @p").ok().lines().count(), 2);
+    assert_eq!(bench.run("changes @p").ok().lines().count(), 2);
     let mut batch = pool.batch();
     batch.insert(&tree, 2, 3).remove(&tree, 1);
     batch.commit().unwrap();
     pool.sync().unwrap();
-    let objects = values(&bench.run("journal show @p --json").ok());
+    let objects = values(&bench.run("changes @p --json").ok());
     let batch = &objects[2..];
     assert_eq!(batch.len(), 2);
     assert_eq!((&batch[0]["lsn"], &batch[0]["kind"]), (&batch[1]["lsn"], &json!("remove")));
-    assert_eq!(values(&bench.run("journal show @p --json --limit 3").ok()).len(), 4, "a batch is one entry");
-    pool.checkpoint().unwrap();
-    bench.run("journal show @p --from 0").refused(2, "begins at LSN");
-    assert_eq!(bench.run("journal show @p").ok(), "");
+    assert_eq!(values(&bench.run("changes @p --json --limit 3").ok()).len(), 4, "a batch is one entry");
+    pool.prune_journal().unwrap();
+    assert_eq!(bench.run("changes @p").ok(), "");
+    let beyond = u64::MAX >> 8;
+    bench.run(&format!("changes @p --from {beyond}")).refused(2, "beyond the durable end");
+}
+
+#[test]
+fn a_cursor_keeps_changes_for_its_consumer() {
+    let bench = Bench::new();
+    bench.run("create @p --size 64M --domain journal --tree t --key u64 --value u64").ok();
+    let created = bench.run("journal cursor create @p audit --at 0 --json").json();
+    assert_eq!((&created["cursor"], &created["lsn"]), (&json!("audit"), &json!(0)));
+    bench.run("journal cursor create @p audit").refused(2, "exists already");
+    bench.run("journal cursor create @p a/b").refused(2, "cannot name a cursor");
+    let pool = Pool::open(bench.path("p")).unwrap();
+    let tree = pool.tree::<u64, u64>("t").unwrap();
+    // More than a segment.
+    let many: Vec<_> = (0..9000).map(|key| (key, key)).collect();
+    (0..180).for_each(|_| tree.upsert_many(&many).unwrap());
+    tree.insert(9000, 1).unwrap();
+    pool.prune_journal().unwrap();
+    let listed = bench.run("journal list @p --json").json();
+    assert_eq!(listed["cursors"][0]["name"], "audit");
+    assert!(listed["cursors"][0]["pinned_bytes"].as_u64() >= Some(32 << 20), "{listed}");
+    for command in ["journal list @p", "info @p", "top @p --count 1"] {
+        assert!(bench.run(command).ok().contains("cursor     audit: LSN 0, holds back "), "{command}");
+    }
+    let first = values(&bench.run("changes @p --cursor audit --limit 2 --json").ok());
+    assert_eq!((&first[0]["kind"], &first[1]["kind"]), (&json!("create"), &json!("put")));
+    assert_eq!((&first[1]["existed"], &first[1]["tree_id"]), (&Value::Null, &first[0]["tree_id"]));
+    let rest = bench.run("changes @p --cursor audit --json").ok();
+    let last: Value = serde_json::from_str(rest.lines().last().unwrap()).unwrap();
+    assert_eq!((&last["key"], &last["existed"]), (&json!(9000), &json!(false)));
+    assert_eq!(rest.lines().count() + first.len(), 2 + 180 * 9000);
+    assert_eq!(bench.run("changes @p --cursor audit").ok(), "");
+    pool.prune_journal().unwrap();
+    assert_eq!(bench.run("journal list @p --json").json()["files"].as_array().unwrap().len(), 2);
+    bench.run("changes @p --from 0").refused(9, "keeps entries from LSN");
+    bench.run("journal cursor create @p late --at 0").refused(9, "keeps entries from LSN");
+    bench.run("changes @p --cursor none").refused(4, "no cursor named");
+    bench.run("journal cursor advance @p audit 0").refused(2, "cannot move back");
+    bench.run("journal cursor drop @p audit").ok();
+    bench.run("journal cursor drop @p audit").refused(4, "no cursor named");
+    bench.run("changes @p --cursor x --from 0").refused(2, "--help");
+}
+
+#[test]
+fn an_archive_is_restored_and_followed() {
+    let bench = Bench::new();
+    bench.run("create @p --size 64M --domain journal --tree t --key u64 --value u64").ok();
+    bench.run("put @p t 1 1").ok();
+    let said = bench.run("journal archive @p @a --json").json();
+    let (lsn, time) = (said["end_lsn"].as_u64().unwrap(), said["as_of"].as_str().unwrap().to_owned());
+    assert_eq!((&said["first_lsn"], &said["timeline"]), (&json!(0), &json!(0)));
+    std::thread::sleep(Duration::from_millis(5));
+    bench.run("put @p t 1 2").ok();
+    bench.run("journal archive @p @a --keep-days 3 --keep-bytes 1G").ok();
+    assert_eq!(bench.run("restore @end --from @a --json").json()["pool"], json!(bench.path("end")));
+    assert_eq!(bench.run("get @end t 1").ok(), "2\n");
+    bench.run(&format!("restore @lsn --from @a --to-lsn {lsn}")).ok();
+    assert_eq!(bench.run("get @lsn t 1").ok(), "1\n");
+    bench.run(&format!("restore @time --from @a --to-time {time}")).ok();
+    assert_eq!(bench.run("get @time t 1").ok(), "1\n");
+    bench.run("put @time t 7 7").ok();
+    bench.run("restore @time --from @a").refused(2, "exists already");
+    bench.run("restore @x --from @none").refused(4, "none");
+    bench.run("restore @x --from @p.journal").refused(2, "has no archive");
+    bench.run(&format!("restore @x --from @a --to-lsn {}", lsn << 20)).refused(2, "ends at LSN");
+    bench.run("restore @x --from @a --to-time yesterday").refused(2, "2026-11-27T19:27:14.250Z");
+    bench.run("restore @x --from @a --to-time 2999-01-01T00:00:00Z").refused(2, "before the time asked for");
+    assert!(!bench.path("x").exists());
+    bench.run("journal archive @time @a").refused(2, "another pool");
+
+    bench.run("standby @copy --from @a --once").ok();
+    bench.run("get @copy t 1").refused(4, "the journal of");
+    bench.run("standby @p --from @a --once").refused(2, "");
+    let promoted = bench.run("standby @copy --from @a --promote --json").json();
+    assert_eq!(promoted["promoted"], true);
+    bench.run("journal archive @p @a").refused(10, "has taken over");
+    assert_eq!(bench.run("get @copy t 1").ok(), "2\n");
+    bench.run("put @copy t 1 3").ok();
+    assert_eq!(bench.run("journal archive @copy @a --json").json()["timeline"], 1);
+    bench.run("restore @last --from @a").ok();
+    assert_eq!(bench.run("get @last t 1").ok(), "3\n");
+    bench.run("standby @copy --from @a").refused(2, "");
 }
 
 #[test]
@@ -230,8 +312,8 @@ fn damage_is_no_end() {
     // The second block: that of the first `put`.
     bytes[8192 + 70] ^= 1;
     std::fs::write(&path, bytes).unwrap();
-    for command in ["show", "verify"] {
-        let ran = bench.run(&format!("journal {command} @p"));
+    for command in ["changes", "journal verify"] {
+        let ran = bench.run(&format!("{command} @p"));
         ran.refused(5, "damaged block");
     }
     std::fs::remove_file(bench.path("p.journal/manifest")).unwrap();

@@ -131,7 +131,7 @@ fn manual_pages() {
     bench.run("man").refused(2, "<DIR>");
     bench.run("man @pages").refused(4, "no folder");
     std::fs::create_dir(bench.path("pages")).unwrap();
-    assert!(bench.run("man @pages").ok().starts_with("24 pages in "));
+    assert!(bench.run("man @pages").ok().starts_with("31 pages in "));
     let read = |name: &str| std::fs::read_to_string(bench.path("pages").join(name)).unwrap();
     let page = read("bristlecone.1");
     assert!(page.starts_with(".ie") && page.contains(".TH") && page.contains("bristlecone\\-scan"), "{page}");
@@ -142,9 +142,9 @@ fn manual_pages() {
     for name in ["bristlecone.1", "bristlecone-create.1", "bristlecone-shell.1", "bristlecone-resize.1"] {
         assert!(read(name).contains(".SH NAME"), "{name}");
     }
-    let show = read("bristlecone-journal-show.1");
+    let show = read("bristlecone-journal-archive.1");
     assert!(
-        show.contains("\\-\\-limit") && show.contains(".SH EXAMPLES\n  bristlecone journal show "),
+        show.contains("\\-\\-keep\\-days") && show.contains(".SH EXAMPLES\n  bristlecone journal archive "),
         "{show}"
     );
     assert!(!bench.path("pages/bristlecone-demo-writer.1").exists());

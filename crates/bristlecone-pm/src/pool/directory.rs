@@ -12,7 +12,7 @@ use crate::word::{le_bytes, load_words};
 use crate::{Durable, Error, Flushed, Medium, Persist, Result, Word, write_bytes};
 
 /// A tree's index in the directory, which its chunks name as their owner.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub struct TreeId(pub u32);
 
 /// Properties with which a tree is created.
@@ -39,6 +39,13 @@ pub struct TreeEntry {
     pub id: TreeId,
     /// The properties at creation.
     pub spec: TreeSpec,
+}
+
+impl TreeEntry {
+    /// Returns the entry of a tree.
+    pub fn new(id: TreeId, spec: TreeSpec) -> Self {
+        Self { id, spec }
+    }
 }
 
 impl TreeSpec {

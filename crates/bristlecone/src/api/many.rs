@@ -12,6 +12,7 @@ use crate::api::metrics::Operation;
 use crate::api::value::undecodable;
 use crate::index::parts::codec::{Codec, GROUP};
 use crate::index::{Index, Tell};
+use crate::journal::Done;
 use crate::journal::entry::push_change;
 use crate::{Key, Tree, Value};
 
@@ -178,7 +179,7 @@ impl<K: Key, V: Value> Tree<K, V> {
         self.count_many(Operation::Insert, items.len());
         old.clear();
         old.reserve(items.len());
-        self.change_many(items, |tree, items, tell| tree.write_many(items, tell), &mut |value| {
+        self.change_many(items, true, |tree, items, tell| tree.write_many(items, tell), &mut |value| {
             old.push(value.and_then(V::take));
         })
     }
@@ -200,7 +201,7 @@ impl<K: Key, V: Value> Tree<K, V> {
     /// ```
     pub fn upsert_many(&self, items: &[(K::Ref<'_>, V::Ref<'_>)]) -> std::result::Result<(), ManyError> {
         self.count_many(Operation::Upsert, items.len());
-        self.change_many(items, |tree, items, tell| tree.upsert_many(items, tell), &mut |_| {})
+        self.change_many(items, false, |tree, items, tell| tree.upsert_many(items, tell), &mut |_| {})
     }
 
     /// Removes keys one after the other, each as in [`remove`](Self::remove); sets `old` to the previous values, in the
@@ -241,17 +242,17 @@ impl<K: Key, V: Value> Tree<K, V> {
             K::Codec::unpack(&mut pack);
             group.iter().for_each(|key| K::with(*key, |key| K::Codec::pack(&mut pack, key)));
             let keys: SmallVec<[_; GROUP]> = (0..group.len()).map(|at| K::Codec::packed(&pack, at)).collect();
-            let mut told = |old| {
+            let of_group = Cell::new(Done::NONE);
+            let mut told = |old: Option<_>| {
                 done.set(done.get() + 1);
+                of_group.set(of_group.get().and(Some(old.is_some())));
                 tell(old);
             };
-            let before = done.get();
             let describe = |body: &mut Vec<u8>| {
                 keys.iter().for_each(|key| push_change(body, self.link.id, K::Codec::item(*key), None));
             };
-            let counts = |_: &Result<()>| (done.get() - before) as u16;
             let remove = |tree: &dyn Index<_, _>| tree.remove_many(&keys, &mut told);
-            self.change_group(|| keys.clone(), describe, counts, remove)
+            self.change_group(|| keys.clone(), describe, |_| of_group.get(), remove)
         };
         self.in_groups(keys, &done, &mut remove_group)
     }
@@ -271,9 +272,11 @@ impl<K: Key, V: Value> Tree<K, V> {
         changed.map_err(|error| ManyError { done: done.get(), error })
     }
 
+    /// `looks` is whether `change` passes previous values to `tell`.
     fn change_many(
         &self,
         items: &[(K::Ref<'_>, V::Ref<'_>)],
+        looks: bool,
         change: Change<K, V>,
         tell: &mut Tell<'_, V::Codec>,
     ) -> std::result::Result<(), ManyError> {
@@ -292,19 +295,20 @@ impl<K: Key, V: Value> Tree<K, V> {
             let items: SmallVec<[_; GROUP]> = (0..count)
                 .map(|at| (K::Codec::packed(&packs.0, at), V::Codec::packed(&packs.1, at)))
                 .collect();
-            let mut told = |old| {
+            let of_group = Cell::new(Done::NONE);
+            let mut told = |old: Option<_>| {
                 done.set(done.get() + 1);
+                of_group.set(of_group.get().and(looks.then_some(old.is_some())));
                 tell(old);
             };
-            let before = done.get();
             let keys = || items.iter().map(|(key, _)| *key).collect();
             let describe = |body: &mut Vec<u8>| {
                 for (key, value) in &items {
                     push_change(body, self.link.id, K::Codec::item(*key), Some(V::Codec::item(*value)));
                 }
             };
-            let counts = |_: &Result<()>| (done.get() - before) as u16;
-            let changed = self.change_group(keys, describe, counts, |tree| change(tree, &items, &mut told));
+            let change = |tree: &dyn Index<_, _>| change(tree, &items, &mut told);
+            let changed = self.change_group(keys, describe, |_| of_group.get(), change);
             changed.and(packed)
         };
         self.in_groups(items, &done, &mut change_group)

@@ -15,7 +15,7 @@ use super::options::{BUILD, DEFAULT_BYTES_LEAST, default_bytes};
 use crate::api::pool::LOOKS;
 use crate::index::followed::Source;
 use crate::index::followed::pool::FollowedPool;
-use crate::journal::{self, Durability, Journal, Plan};
+use crate::journal::{self, Begin, Durability, Journal, Plan};
 use crate::{Pool, PoolOptions};
 
 /// An open file, and what to do with its journal.
@@ -158,7 +158,7 @@ impl PoolOptions {
         self.pool_over(file, plan.as_ref().map(|plan| (path, plan)))
     }
 
-    fn threads(&self) -> usize {
+    pub(crate) fn threads(&self) -> usize {
         let cores = || std::thread::available_parallelism().map_or(1, usize::from);
         self.recovery_threads.unwrap_or_else(cores)
     }
@@ -178,7 +178,7 @@ impl PoolOptions {
     fn adopt(&self, path: &Path) -> Result<()> {
         let (domain, journal) = Default::default();
         let plain = Self { domain, journal, create: false, create_new: false, ..self.clone() };
-        journal::adopt(plain.open(path)?, &self.journal, path)
+        journal::adopt(plain.open(path)?, &self.journal, path, Begin::default())
     }
 
     /// Returns what to do with the journal of a pool that is about to be opened, if it has one.

@@ -24,15 +24,15 @@ pub(crate) const BUILD: u64 = match u64::from_str_radix(env!("BRISTLECONE_BUILD"
 /// Options for opening or creating a pool.
 #[derive(Clone, Debug, Default)]
 pub struct PoolOptions {
-    pub(super) max_bytes: Option<u64>,
-    pub(super) chunk_bytes: Option<u64>,
+    pub(crate) max_bytes: Option<u64>,
+    pub(crate) chunk_bytes: Option<u64>,
     pub(super) domain: Option<Domain>,
     pub(super) create: bool,
     pub(super) create_new: bool,
     pub(super) read_only: bool,
     pub(super) recovery_threads: Option<usize>,
-    pub(super) leave_sigbus: bool,
-    pub(super) keep_index: KeepIndex,
+    pub(crate) leave_sigbus: bool,
+    pub(crate) keep_index: KeepIndex,
     pub(crate) journal: Setup,
 }
 
@@ -142,6 +142,14 @@ impl PoolOptions {
     /// ```
     pub fn durability(mut self, durability: Durability) -> Self {
         self.journal.durability = Some(durability);
+        self
+    }
+
+    /// Sets how many bytes of the journal are kept for a [cursor](Pool::create_cursor) at most, besides those that the last
+    /// checkpoint needs (default: 1 GiB). A checkpoint drops a cursor that needs more. [`Pool::info`] reports a cursor that
+    /// needs more than half.
+    pub fn cursor_limit_bytes(mut self, bytes: u64) -> Self {
+        self.journal.cursor_limit_bytes = Some(bytes);
         self
     }
 

@@ -183,7 +183,10 @@ impl Pool {
     pub fn info(&self) -> PoolInfo {
         self.assert_here();
         let mut info = self.0.file.info();
-        info.was_clean &= self.0.journal.get().is_none_or(|journal| !journal.restored);
+        if let Some(journal) = self.0.journal.get() {
+            info.was_clean &= !journal.restored;
+            info.issues.extend(journal.warnings());
+        }
         info
     }
 

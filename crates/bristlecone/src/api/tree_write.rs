@@ -7,6 +7,7 @@ use crate::api::metrics::Operation;
 use crate::api::value::taken;
 use crate::index::parts::codec::Codec;
 use crate::index::{Index, Swapped, WriteMode};
+use crate::journal::Done;
 use crate::{CasError, Key, Tree, TryInsertError, Value};
 
 /// The owned form of a codec's data.
@@ -62,7 +63,7 @@ impl<K: Key, V: Value> Tree<K, V> {
             value::check_len(V::Codec::bytes(value))?;
             K::with(key, |key| {
                 key::check_len(K::Codec::bytes(key))?;
-                self.change(key, Some(value), |()| true, |tree| tree.upsert(key, value))
+                self.change(key, Some(value), |()| Done::one(None), |tree| tree.upsert(key, value))
             })
         })?
     }
@@ -139,12 +140,11 @@ impl<K: Key, V: Value> Tree<K, V> {
             value::check_len(V::Codec::bytes(value))?;
             K::with(key, |key| {
                 key::check_len(K::Codec::bytes(key))?;
-                let is_done = |old: &Option<_>| match mode {
-                    WriteMode::Upsert => true,
-                    WriteMode::New => old.is_none(),
-                    WriteMode::Update => old.is_some(),
+                let done = |old: &Option<_>| match (mode, old.is_some()) {
+                    (WriteMode::New, true) | (WriteMode::Update, false) => Done::NONE,
+                    (_, existed) => Done::one(Some(existed)),
                 };
-                self.change(key, Some(value), is_done, |tree| tree.write(key, value, mode))
+                self.change(key, Some(value), done, |tree| tree.write(key, value, mode))
             })
         })?
     }
@@ -166,7 +166,7 @@ impl<K: Key, V: Value> Tree<K, V> {
     pub fn remove(&self, key: K::Ref<'_>) -> Result<Option<V::Owned>> {
         self.writable()?;
         self.count_one(Operation::Remove);
-        let old = K::with(key, |key| self.change(key, None, Option::is_some, |tree| tree.remove(key)))?;
+        let old = K::with(key, |key| self.change(key, None, removed, |tree| tree.remove(key)))?;
         Ok(old.and_then(V::take))
     }
 
@@ -253,14 +253,12 @@ impl<K: Key, V: Value> Tree<K, V> {
         match (expected, new) {
             (Some(expected), Some(new)) => {
                 let swap = |tree: &dyn Index<_, _>| tree.compare_and_swap(key, expected, new);
-                self.change(key, Some(new), std::result::Result::is_ok, swap)
+                self.change(key, Some(new), swapped, swap)
             }
-            (Some(expected), None) => {
-                self.change(key, None, std::result::Result::is_ok, |tree| tree.remove_if(key, expected))
-            }
+            (Some(expected), None) => self.change(key, None, swapped, |tree| tree.remove_if(key, expected)),
             (None, Some(new)) => {
                 let write = |tree: &dyn Index<_, _>| tree.write(key, new, WriteMode::New);
-                let held = self.change(key, Some(new), Option::is_none, write)?;
+                let held = self.change(key, Some(new), inserted, write)?;
                 Ok(held.map_or(Ok(()), |held| Err(Some(held))))
             }
             (None, None) => Ok(self.stored(key)?.map_or(Ok(()), |held| Err(Some(held)))),
@@ -271,7 +269,7 @@ impl<K: Key, V: Value> Tree<K, V> {
     pub(crate) fn discard(&self, key: StoredRef<'_, K::Codec>) -> Result<bool> {
         self.writable()?;
         self.count_one(Operation::Remove);
-        Ok(self.change(key, None, Option::is_some, |tree| tree.remove(key))?.is_some())
+        Ok(self.change(key, None, removed, |tree| tree.remove(key))?.is_some())
     }
 
     /// Replaces a value if it is `expected`; the inner `Err` is the value found instead.
@@ -284,7 +282,7 @@ impl<K: Key, V: Value> Tree<K, V> {
                 value::check_len(V::Codec::bytes(new))?;
                 K::with(key, |key| {
                     let swap = |tree: &dyn Index<_, _>| tree.compare_and_swap(key, expected, new);
-                    self.change(key, Some(new), std::result::Result::is_ok, swap)
+                    self.change(key, Some(new), swapped, swap)
                 })
             })
         })???;
@@ -297,12 +295,25 @@ impl<K: Key, V: Value> Tree<K, V> {
         self.writable()?;
         self.count_one(Operation::Swap);
         let removed = V::with(expected, |expected| {
-            K::with(key, |key| {
-                self.change(key, None, std::result::Result::is_ok, |tree| tree.remove_if(key, expected))
-            })
+            K::with(key, |key| self.change(key, None, swapped, |tree| tree.remove_if(key, expected)))
         })??;
         missed::<V>(removed)
     }
+}
+
+/// What a removal did that found this value.
+fn removed<V>(old: &Option<V>) -> Done {
+    old.as_ref().map_or(Done::NONE, |_| Done::one(Some(true)))
+}
+
+/// What an insertion of a new key did that found this value.
+fn inserted<V>(held: &Option<V>) -> Done {
+    held.as_ref().map_or(Done::one(Some(false)), |_| Done::NONE)
+}
+
+/// What a change from an expected value did.
+fn swapped<T, E>(swapped: &std::result::Result<T, E>) -> Done {
+    swapped.as_ref().map_or(Done::NONE, |_| Done::one(Some(true)))
 }
 
 /// Converts the outcome of a conditional write to the public types.

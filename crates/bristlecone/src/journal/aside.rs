@@ -1,10 +1,10 @@
 //! Bodies of entries that are too long for the ring: files of their own, durable before the entry exists.
 
 use std::collections::BTreeMap;
-use std::sync::Mutex;
+use std::sync::{Arc, Mutex};
 
 use bristlecone_pm::sync::wait::lock;
-use bristlecone_pm::{Error, Result, Storage};
+use bristlecone_pm::{Error, Result, Storage, StoredFile};
 
 use super::entry::Aside;
 use super::manifest::aside_name;
@@ -86,11 +86,32 @@ pub fn read(storage: &dyn Storage, aside: &Aside) -> Result<Vec<u8>> {
     Ok(body)
 }
 
+/// Opens the file of a body, and compares its checksum, without holding all of it in memory.
+///
+/// # Errors
+///
+/// Same as [`read`].
+pub fn verify(storage: &dyn Storage, aside: &Aside) -> Result<Arc<dyn StoredFile>> {
+    let name = aside_name(aside.file);
+    let broken = |what: &str| Error::corrupted(what, format!("{name} in {}", storage.describe()));
+    let file = storage.open(&name)?.ok_or_else(|| broken("a missing file"))?;
+    let (mut piece, mut offset, mut checksum) = (vec![0; PIECE_BYTES], 0, 0);
+    while offset < aside.bytes {
+        let some = (aside.bytes - offset).min(PIECE_BYTES as u64) as usize;
+        if file.read(offset, &mut piece[..some])? < some {
+            return Err(broken("a damaged file"));
+        }
+        checksum = crc32c::crc32c_append(checksum, &piece[..some]);
+        offset += some as u64;
+    }
+    if checksum == aside.checksum { Ok(file) } else { Err(broken("a damaged file")) }
+}
+
 /// A body that is written piece by piece.
 pub struct Items<'a> {
     journal: &'a super::Journal,
     number: u64,
-    file: std::sync::Arc<dyn bristlecone_pm::StoredFile>,
+    file: Arc<dyn StoredFile>,
     bytes: u64,
     checksum: u32,
     buffer: Vec<u8>,

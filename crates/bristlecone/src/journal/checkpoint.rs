@@ -13,7 +13,7 @@
 //!    tree that is dropped or cleared meanwhile, the file has any part: the entry of that is replayed, too.
 //! 3. The file and its name are synced, and the journal up to here: the end.
 //! 4. The manifest names the file with begin and end. *A crash before: the file is none of the journal, and is removed.*
-//! 5. Files with older entries are removed.
+//! 5. Files with older entries are removed, but for those that a [cursor](super::cursor) needs.
 //!
 //! [`Pool::checkpoint`] makes all steps in its thread. A checkpoint that is due because of the length of the journal is
 //! made by writers, part by part ([`PART_BYTES`]): after each part the journal grows by [`PACE_BYTES`] before the next
@@ -28,7 +28,6 @@ use bristlecone_pm::{Error, Result, Storage, StoredFile, TreeEntry, TreeId, Tree
 
 use super::Journal;
 use super::entry::{push_item, push_spec, take_spec};
-use super::log::Log;
 use super::manifest::{Checkpoint, checkpoint_name};
 use crate::Pool;
 use crate::index::any::OpenTree;
@@ -293,18 +292,14 @@ impl Journal {
         let end = self.ring.reserved();
         self.wait_durable(end)?;
         let mut log = lock(&self.log);
-        log.change(|manifest| {
-            manifest.checkpoint = Some(Checkpoint { file: number, begin, end, bytes: writer.offset });
-            Log::drop_segments(manifest);
-        })
-        // The manifest may be either one.
-        .inspect_err(|_| self.fail())?;
+        let checkpoint = Checkpoint { file: number, begin, end, bytes: writer.offset };
+        let kept = self.replace_checkpoint(&mut log, checkpoint)?;
         // A file that is not removed is found by the next opening.
         for name in self.storage.list()?.iter().filter(|name| !log.manifest().has(name)) {
             let _ = self.storage.remove(name);
         }
         drop(log);
-        self.asides.drop_before(&*self.storage, begin);
+        self.asides.drop_before(&*self.storage, kept);
         Ok(())
     }
 

@@ -149,7 +149,7 @@ pub fn push_change(body: &mut Vec<u8>, tree: TreeId, key: Item<'_>, value: Optio
 pub fn changes(mut body: &[u8]) -> Result<Vec<Change>> {
     let mut changes = Vec::new();
     while !body.is_empty() {
-        changes.push(record::take(&mut body).ok_or_else(broken)?);
+        changes.push(record::take_marked(&mut body).ok_or_else(broken)?.0);
     }
     Ok(changes)
 }

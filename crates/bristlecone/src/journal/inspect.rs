@@ -18,8 +18,10 @@ use super::{JournalStatus, Setup};
 /// pool may be open.
 pub struct JournalFiles {
     pub(super) folder: PathBuf,
-    pub(super) storage: Arc<dyn Storage>,
-    pub(super) manifest: Manifest,
+    pub(crate) storage: Arc<dyn Storage>,
+    pub(crate) manifest: Manifest,
+    /// Bytes of the ring and of a segment.
+    pub(crate) sizes: (u64, u64),
 }
 
 impl std::fmt::Debug for JournalFiles {
@@ -80,7 +82,7 @@ impl JournalFiles {
 
     pub(super) fn on(folder: PathBuf, storage: Arc<dyn Storage>) -> Result<Self> {
         let manifest = read_manifest(&*storage)?;
-        Ok(Self { folder, storage, manifest })
+        Ok(Self { folder, storage, manifest, sizes: Setup::default().sizes() })
     }
 
     /// Returns the state of the journal. While a process has the pool open for writing, and after it was killed, these are
@@ -109,12 +111,13 @@ impl JournalFiles {
     /// # }
     /// ```
     pub fn status(&self) -> Result<JournalStatus> {
-        self.status_of(&Setup::default())
+        let status = self.status_without_cursors()?;
+        Ok(JournalStatus { cursors: self.cursors()?, ..status })
     }
 
-    pub(super) fn status_of(&self, setup: &Setup) -> Result<JournalStatus> {
-        let (ring_bytes, segment_bytes) = setup.sizes();
-        let (ring, uuid) = (self.storage.shared(RING, ring::file_bytes(ring_bytes))?, self.manifest.uuid);
+    fn status_without_cursors(&self) -> Result<JournalStatus> {
+        let (ring_bytes, segment_bytes) = self.sizes;
+        let (ring, uuid) = (self.storage.shared(RING, ring::file_bytes(ring_bytes))?, self.manifest.pool);
         if let (Some(ring), Some(boot)) = (ring, self.storage.boot())
             && ring::is_of_pool(&*ring, uuid, boot)
         {
@@ -130,7 +133,7 @@ impl JournalFiles {
 
     /// Returns the identity of the pool.
     pub fn uuid(&self) -> String {
-        format!("{:032x}", self.manifest.uuid)
+        format!("{:032x}", self.manifest.pool)
     }
 
     /// Returns the checkpoint, and then the segments in the order of their entries.
@@ -216,7 +219,7 @@ impl JournalFiles {
 }
 
 /// Reads the manifest, which must exist.
-pub(super) fn read_manifest(storage: &dyn Storage) -> Result<Manifest> {
+pub(crate) fn read_manifest(storage: &dyn Storage) -> Result<Manifest> {
     Manifest::read(storage)?.ok_or_else(|| {
         bristlecone_pm::Error::corrupted(
             "the manifest is missing",

@@ -5,10 +5,11 @@ use std::time::{Instant, SystemTime, UNIX_EPOCH};
 
 use bristlecone_pm::{Result, Storage, StoredFile};
 
-use super::entry::{self, Head};
+use super::entry::{self, Head, Kind};
 use super::manifest::{Manifest, Segment, segment_name};
-use super::segment::{BLOCK_BYTES, BLOCK_HEADER_BYTES, Block, End, PAGE_BYTES, block_bytes, header};
+use super::segment::{BLOCK_BYTES, BLOCK_HEADER_BYTES, Block, End, block_bytes, header};
 use super::status::Figures;
+use super::trees::Past;
 
 /// Bytes of memory that are kept from one group to the next.
 const KEPT_BYTES: usize = 1 << 20;
@@ -28,6 +29,8 @@ pub struct Log {
     written: u64,
     /// LSN up to which they are durable.
     durable: u64,
+    /// The trees behind the last entry that is in a segment, and its time.
+    past: Past,
     buffer: Vec<u8>,
     /// Memory for the entries of the next group.
     entries: Vec<u8>,
@@ -46,9 +49,11 @@ impl Log {
         manifest: Manifest,
         segment_bytes: u64,
         lsn: u64,
+        past: Past,
     ) -> Result<Self> {
-        let (manifest, file, _) = begin_segment(&*storage, &manifest, segment_bytes, lsn)?;
-        Ok(Self::at(storage, manifest, segment_bytes, file, End { offset: PAGE_BYTES as u64, lsn }))
+        let Begun { manifest, file, offset, .. } =
+            begin_segment(&*storage, &manifest, segment_bytes, 0, (lsn, &past))?;
+        Ok(Self::at(storage, manifest, segment_bytes, file, End { offset, lsn }, past))
     }
 
     /// Continues the last segment at its end, which is made durable if `sync` is set.
@@ -60,13 +65,13 @@ impl Log {
         storage: Arc<dyn Storage>,
         manifest: Manifest,
         segment_bytes: u64,
-        (file, end): (Arc<dyn StoredFile>, End),
+        (file, end, past): (Arc<dyn StoredFile>, End, Past),
         sync: bool,
     ) -> Result<Self> {
         if sync {
             file.sync()?;
         }
-        Ok(Self::at(storage, manifest, segment_bytes, file, end))
+        Ok(Self::at(storage, manifest, segment_bytes, file, end, past))
     }
 
     /// Continues a file, that of the last segment.
@@ -76,6 +81,7 @@ impl Log {
         segment_bytes: u64,
         file: Arc<dyn StoredFile>,
         End { offset, lsn }: End,
+        past: Past,
     ) -> Self {
         Self {
             generation: manifest.segments.last().map_or(0, |segment| segment.generation),
@@ -86,6 +92,7 @@ impl Log {
             offset,
             written: lsn,
             durable: lsn,
+            past,
             buffer: Vec::new(),
             entries: Vec::new(),
             figures: None,
@@ -95,7 +102,11 @@ impl Log {
     /// Returns whether the segments have more than `bytes` bytes, and more than the last checkpoint.
     pub fn is_over(&self, bytes: u64) -> bool {
         let least = self.manifest.checkpoint.map_or(0, |checkpoint| checkpoint.bytes).max(bytes);
-        self.manifest.segments.len() as u64 * self.segment_bytes > least
+        self.manifest.segments_to_replay() * self.segment_bytes > least
+    }
+
+    pub fn segment_bytes(&self) -> u64 {
+        self.segment_bytes
     }
 
     pub fn manifest(&self) -> &Manifest {
@@ -135,10 +146,13 @@ impl Log {
     /// [`Error::MediumFull`](bristlecone_pm::Error), and errors of the system. Nothing may be written from then on.
     pub fn append(&mut self, mut entries: &[u8]) -> Result<()> {
         let time = SystemTime::now().duration_since(UNIX_EPOCH).map_or(0, |since| since.as_millis() as u64);
+        // The clock may have been set back.
+        let time = time.max(self.past.time);
         let durable = self.durable;
         self.buffer.clear();
         while !entries.is_empty() {
-            let (some, rest) = entries.split_at(block_of(entries));
+            let (bytes, has_directory) = block_of(entries);
+            let (some, rest) = entries.split_at(bytes);
             if self.offset + (self.buffer.len() + block_bytes(some.len())) as u64 > self.segment_bytes {
                 self.flush()?;
                 self.roll(some.len())?;
@@ -148,6 +162,10 @@ impl Log {
             let block = Block { generation, offset, lsn, durable, time, entries: entries_bytes };
             block.append(&mut self.buffer, self.manifest.uuid, some);
             self.written += some.len() as u64;
+            self.past.time = time;
+            if has_directory {
+                self.past.trees.follow_all(&*self.storage, some)?;
+            }
             entries = rest;
         }
         self.flush()
@@ -183,11 +201,11 @@ impl Log {
     /// Ends the segment durably, and begins another one with room for a block of `entries` bytes.
     fn roll(&mut self, entries: usize) -> Result<()> {
         self.sync()?;
-        let bytes = self.segment_bytes.max((PAGE_BYTES + block_bytes(entries)) as u64);
-        let (manifest, file, generation) =
-            begin_segment(&*self.storage, &self.manifest, bytes, self.written)?;
-        (self.manifest, self.file, self.generation) = (manifest, file, generation);
-        self.offset = PAGE_BYTES as u64;
+        let at = (self.written, &self.past);
+        let begun =
+            begin_segment(&*self.storage, &self.manifest, self.segment_bytes, block_bytes(entries), at)?;
+        (self.manifest, self.file) = (begun.manifest, begun.file);
+        (self.generation, self.offset) = (begun.generation, begun.offset);
         self.note_files();
         Ok(())
     }
@@ -218,11 +236,11 @@ impl Log {
         }
     }
 
-    /// Drops the segments whose entries all lie before the begin of the checkpoint, from a manifest.
-    pub fn drop_segments(manifest: &mut Manifest) {
-        let begin = manifest.begin();
+    /// Keeps only the segments with entries from an LSN on, in a manifest.
+    pub fn keep_from(manifest: &mut Manifest, lsn: u64) {
+        manifest.kept = lsn;
         let (old, kept) =
-            manifest.segments.drain(..).partition(|segment| segment.end.is_some_and(|end| end <= begin));
+            manifest.segments.drain(..).partition(|segment| segment.end.is_some_and(|end| end <= lsn));
         manifest.segments = kept;
         let old: Vec<Segment> = old;
         manifest.spare.extend(old.iter().map(|segment| segment.file));
@@ -230,21 +248,34 @@ impl Log {
     }
 }
 
-/// Returns the bytes of the entries that form the next block.
-fn block_of(entries: &[u8]) -> usize {
-    let mut len = 0;
+/// Returns the bytes of the entries that form the next block, and whether one of them changes the directory.
+fn block_of(entries: &[u8]) -> (usize, bool) {
+    let (mut len, mut has_directory) = (0, false);
     while let Some(word) = entries[len..].first_chunk() {
-        let Some(head) = Head::decode(u64::from_le_bytes(*word)) else { return entries.len() };
+        let Some(head) = Head::decode(u64::from_le_bytes(*word)) else {
+            return (entries.len(), has_directory);
+        };
         let next = len + head.bytes() as usize;
         if len > 0 && next + BLOCK_HEADER_BYTES > BLOCK_BYTES {
             break;
         }
+        has_directory |= !matches!(head.kind, Kind::Each | Kind::All);
         len = next;
     }
-    len
+    (len, has_directory)
 }
 
-/// Prepares the file of a segment that begins at an LSN, and writes a manifest that names it.
+/// A segment that has begun.
+struct Begun {
+    manifest: Manifest,
+    file: Arc<dyn StoredFile>,
+    generation: u64,
+    /// Offset of its first block.
+    offset: u64,
+}
+
+/// Prepares the file of a segment that begins at an LSN, with room for a block of `block` bytes, and writes a manifest
+/// that names it.
 ///
 /// 1. A spare file gets a new header, or a new file is filled with zeros; it is synced, and its name. *After a crash the
 ///    file is spare, or none of the journal.*
@@ -253,12 +284,16 @@ fn begin_segment(
     storage: &dyn Storage,
     manifest: &Manifest,
     bytes: u64,
-    lsn: u64,
-) -> Result<(Manifest, Arc<dyn StoredFile>, u64)> {
+    block: usize,
+    (lsn, past): (u64, &Past),
+) -> Result<Begun> {
     let mut manifest = manifest.clone();
     let generation = manifest.number();
     let spare = manifest.spare.pop();
     let number = spare.unwrap_or_else(|| manifest.number());
+    let segment = Segment { file: number, generation, first: lsn, end: None };
+    let header = header(manifest.uuid, &segment, past);
+    let bytes = bytes.max((header.len() + block) as u64);
     let mut found = None;
     if let Some(number) = spare
         && let Some(file) = storage.open(&segment_name(number))?
@@ -271,8 +306,7 @@ fn begin_segment(
         Some(file) => file,
         None => storage.create(&segment_name(number), bytes)?,
     };
-    let segment = Segment { file: number, generation, first: lsn, end: None };
-    file.write(0, &header(manifest.uuid, &segment))?;
+    file.write(0, &header)?;
     file.sync()?;
     if is_new {
         storage.sync()?;
@@ -280,7 +314,7 @@ fn begin_segment(
     manifest.segments.last_mut().into_iter().for_each(|last| last.end = Some(last.end.unwrap_or(lsn)));
     manifest.segments.push(segment);
     manifest.write(storage)?;
-    Ok((manifest, file, generation))
+    Ok(Begun { manifest, file, generation, offset: header.len() as u64 })
 }
 
 /// Appends an entry to entries that are to be written behind `lsn`.

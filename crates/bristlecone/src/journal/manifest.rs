@@ -2,14 +2,17 @@
 //!
 //! ```text
 //! 0    magic, version, CRC-32C of everything behind the checksum
-//! 16   the pool's identity, 16 B; its chunk_bytes, chunks_max and trees_max
+//! 16   the journal's identity, 16 B: that of the pool at whose creation it began; its chunk_bytes, chunks_max and trees_max
 //! 56   number of the next file
 //! 64   number of the superblock's change by which the last close marked the pool, or 0 (bits 0-62); bit 63: the
 //!      superblock of the pool may still name another domain
 //! 72   the checkpoint: its file, LSNs of its begin and end, bytes; all ones for none
 //! 104  number of segments, number of spare files
-//! 112  segments: file, generation, LSN of the first entry, end (all ones: open), 32 B each; then numbers of spare files
+//! 112  LSN from which on entries are kept; number and identity (16 B) of the timeline; identity of the pool, 16 B
+//! 160  segments: file, generation, LSN of the first entry, end (all ones: open), 32 B each; then numbers of spare files
 //! ```
+//!
+//! Version 1 has segments at byte 112.
 
 use bristlecone_pm::{Error, Geometry, Result, Storage};
 
@@ -19,9 +22,10 @@ use super::mutation::{Mutation, is_mutated};
 pub const NAME: &str = "manifest";
 const NEW: &str = "manifest.new";
 const MAGIC: &[u8; 8] = b"BRISTJMF";
-const VERSION: u32 = 1;
-const FIXED_BYTES: usize = 112;
-const SEGMENT_BYTES: usize = 32;
+const VERSION: u32 = 2;
+/// Words before the segments, behind the checksum, in versions 1 and 2.
+const FIXED_WORDS: [usize; 2] = [12, 18];
+const SEGMENT_WORDS: usize = 4;
 const NONE: u64 = u64::MAX;
 /// Set in the number of the last close while the pool may still have another domain.
 pub const ADOPTING: u64 = 1 << 63;
@@ -50,16 +54,31 @@ pub struct Checkpoint {
     pub bytes: u64,
 }
 
+/// Whose entries a journal has: the copy of a pool that takes over as the writer begins a timeline of its own.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct Timeline {
+    /// 0 for that of the pool's creation, and one more for each copy that took over.
+    pub number: u64,
+    /// A random number of that copy, or 0.
+    pub id: u128,
+}
+
 /// The contents of a manifest.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Manifest {
+    /// The identity of the journal, which its files have.
     pub uuid: u128,
+    /// The identity of the pool: that of the journal, unless it is a copy that took over.
+    pub pool: u128,
     pub geometry: Geometry,
     /// The number of the next file, and the next generation.
     pub next: u64,
     /// The change of the superblock that marks the pool as closed, from its last close on.
     pub closed: u64,
     pub checkpoint: Option<Checkpoint>,
+    /// Entries from this LSN on are kept: for the checkpoint, and for cursors.
+    pub kept: u64,
+    pub timeline: Timeline,
     pub segments: Vec<Segment>,
     /// Files of former segments, for the next ones.
     pub spare: Vec<u64>,
@@ -116,6 +135,9 @@ impl Manifest {
             None => [NONE; 4],
         });
         words.push(self.segments.len() as u64 | (self.spare.len() as u64) << 32);
+        let Timeline { number, id } = self.timeline;
+        words.extend([self.kept, number, id as u64, (id >> 64) as u64]);
+        words.extend([self.pool as u64, (self.pool >> 64) as u64]);
         for Segment { file, generation, first, end } in &self.segments {
             words.extend([*file, *generation, *first, end.unwrap_or(NONE)]);
         }
@@ -131,22 +153,36 @@ impl Manifest {
         }
         let half = |at: usize| start[at..].first_chunk().map_or(0, |half| u32::from_le_bytes(*half));
         let is_sound = half(12) == crc32c::crc32c(body) || is_mutated(Mutation::ManifestUnchecked);
-        if half(8) != VERSION {
+        let Some(fixed_words) =
+            (half(8) as usize).checked_sub(1).and_then(|version| FIXED_WORDS.get(version))
+        else {
             return Err(Error::Newer { needs: format!("journal version {}", half(8)) });
-        }
-        if !is_sound || bytes.len() < FIXED_BYTES {
+        };
+        if !is_sound {
             return Err(broken("checksum differs"));
         }
         let words: Vec<u64> = body.as_chunks::<8>().0.iter().map(|word| u64::from_le_bytes(*word)).collect();
-        let (fixed, rest) = words.split_at_checked(12).ok_or_else(|| broken("it is too short"))?;
+        let (fixed, rest) = words.split_at_checked(*fixed_words).ok_or_else(|| broken("it is too short"))?;
         let (segments, spare) = (fixed[11] as u32 as usize, (fixed[11] >> 32) as usize);
-        let (segments, spare) = match rest.split_at_checked(segments * SEGMENT_BYTES / 8) {
+        let (segments, spare) = match rest.split_at_checked(segments * SEGMENT_WORDS) {
             Some((segments, rest)) if rest.len() == spare => (segments, rest),
             _ => return Err(broken("another number of files")),
         };
         let some = |word: u64| (word != NONE).then_some(word);
+        let begin = some(fixed[7]).map_or(0, |_| fixed[8]);
+        let uuid = u128::from(fixed[1]) << 64 | u128::from(fixed[0]);
+        let (kept, timeline, pool) = match fixed {
+            &[.., kept, number, id, high, pool, pool_high] if fixed.len() == FIXED_WORDS[1] => {
+                let id = u128::from(high) << 64 | u128::from(id);
+                (kept, Timeline { number, id }, u128::from(pool_high) << 64 | u128::from(pool))
+            }
+            _ => (begin, Timeline::default(), uuid),
+        };
         Ok(Self {
-            uuid: u128::from(fixed[1]) << 64 | u128::from(fixed[0]),
+            kept,
+            timeline,
+            uuid,
+            pool,
             geometry: Geometry { chunk_bytes: fixed[2], chunks_max: fixed[3], trees_max: fixed[4] },
             next: fixed[5],
             closed: fixed[6],
@@ -157,7 +193,7 @@ impl Manifest {
                 bytes: fixed[10],
             }),
             segments: segments
-                .as_chunks::<4>()
+                .as_chunks::<SEGMENT_WORDS>()
                 .0
                 .iter()
                 .map(|&[file, generation, first, end]| Segment { file, generation, first, end: some(end) })
@@ -216,6 +252,33 @@ impl Manifest {
         self.segments.last_mut().into_iter().for_each(|last| last.end = Some(lsn));
     }
 
+    /// Returns the number of segments with entries that must be replayed.
+    pub fn segments_to_replay(&self) -> u64 {
+        let begin = self.begin();
+        self.segments.iter().filter(|segment| segment.end.is_none_or(|end| end > begin)).count() as u64
+    }
+
+    /// Returns whether a segment has only entries before an LSN.
+    pub fn has_before(&self, lsn: u64) -> bool {
+        self.segments.iter().any(|segment| segment.end.is_some_and(|end| end <= lsn))
+    }
+
+    /// Returns the LSN from which on `most` segments are enough that are kept for cursors only.
+    pub fn pinned_from(&self, most: u64) -> u64 {
+        let begin = self.begin();
+        let ends = self.segments.iter().filter_map(|segment| segment.end).filter(|end| *end <= begin);
+        ends.rev().nth(usize::try_from(most).unwrap_or(usize::MAX)).unwrap_or(0)
+    }
+
+    /// Returns the number of segments that are kept only for entries from an LSN on, which a cursor needs.
+    pub fn segments_pinned(&self, lsn: u64) -> u64 {
+        let begin = self.begin();
+        self.segments
+            .iter()
+            .filter(|segment| segment.end.is_some_and(|end| end > lsn && end <= begin))
+            .count() as u64
+    }
+
     /// Returns the LSN from which on entries must be replayed.
     pub fn begin(&self) -> u64 {
         self.checkpoint.map_or(0, |checkpoint| checkpoint.begin)
@@ -231,10 +294,13 @@ mod tests {
     fn some() -> Manifest {
         Manifest {
             uuid: 0x0102_0304_0506_0708_090a_0b0c_0d0e_0f10,
+            pool: 0x21_2223_2425_2627_282a,
             geometry: Geometry { chunk_bytes: 4096, chunks_max: 77, trees_max: 256 },
             next: 9,
             closed: 4,
             checkpoint: Some(Checkpoint { file: 3, begin: 80, end: 160, bytes: 4096 }),
+            kept: 48,
+            timeline: Timeline { number: 2, id: 0x1112_1314_1516_1718_191a_1b1c_1d1e_1f20 },
             segments: vec![
                 Segment { file: 1, generation: 2, first: 40, end: Some(200) },
                 Segment { file: 4, generation: 5, first: 200, end: None },
@@ -250,11 +316,33 @@ mod tests {
         manifest.write(&disk).unwrap();
         assert_eq!(Manifest::read(&disk).unwrap(), Some(manifest.clone()));
         let bytes = manifest.encode();
-        assert_eq!(bytes.len(), FIXED_BYTES + 2 * SEGMENT_BYTES + 8);
-        assert_eq!(&bytes[..12], b"BRISTJMF\x01\0\0\0");
-        assert_eq!(crc32c::crc32c(&bytes), 257_938_155, "the bytes changed: a new version is needed");
+        assert_eq!(bytes.len(), 16 + 8 * (FIXED_WORDS[1] + 2 * SEGMENT_WORDS + 1));
+        assert_eq!(&bytes[..12], b"BRISTJMF\x02\0\0\0");
+        assert_eq!(crc32c::crc32c(&bytes), 3_374_722_510, "the bytes changed: a new version is needed");
         let none = Manifest { checkpoint: None, segments: vec![], spare: vec![], ..manifest };
         assert_eq!(Manifest::decode(&none.encode(), "").unwrap(), none);
+    }
+
+    impl Manifest {
+        /// Returns the bytes of version 1.
+        pub fn encode_old(&self) -> Vec<u8> {
+            let mut words = self.words();
+            words.drain(FIXED_WORDS[0]..FIXED_WORDS[1]);
+            let body: Vec<u8> = words.into_iter().flat_map(u64::to_le_bytes).collect();
+            let checksum = crc32c::crc32c(&body).to_le_bytes();
+            [&MAGIC[..], &1_u32.to_le_bytes(), &checksum, &body].concat()
+        }
+    }
+
+    #[test]
+    fn version_1_is_read() {
+        let bytes = some().encode_old();
+        assert_eq!(crc32c::crc32c(&bytes), 257_938_155, "no version 1");
+        let read = Manifest { kept: 80, timeline: Timeline::default(), pool: some().uuid, ..some() };
+        assert_eq!(Manifest::decode(&bytes, "").unwrap(), read);
+        let mut newer = bytes;
+        newer[8] = 3;
+        assert!(matches!(Manifest::decode(&newer, ""), Err(Error::Newer { .. })));
     }
 
     #[test]

@@ -35,32 +35,36 @@
 //!   the name of the pool ([`restore`]).
 
 mod api;
-mod aside;
-mod checkpoint;
+pub(crate) mod aside;
+pub(crate) mod changes;
+pub(crate) mod checkpoint;
+pub(crate) mod cursor;
 mod deferral;
 mod directory;
-mod entries;
 pub(crate) mod entry;
 mod flusher;
 mod group;
-mod inspect;
+pub(crate) mod inspect;
 mod log;
-mod manifest;
+pub(crate) mod manifest;
 mod mutation;
-mod opening;
+pub(crate) mod opening;
+mod presence;
 mod prune;
 mod reads;
-mod restore;
+pub(crate) mod restore;
 mod ring;
-mod segment;
+pub(crate) mod segment;
 mod setup;
 #[cfg(test)]
-mod simulated;
+pub(crate) mod simulated;
 mod status;
+pub(crate) mod tail;
 mod takeover;
 #[cfg(test)]
 mod tests;
 mod ticket;
+pub(crate) mod trees;
 
 use std::fmt;
 use std::path::PathBuf;
@@ -68,12 +72,13 @@ use std::sync::atomic::{AtomicBool, AtomicU64, Ordering::Relaxed, Ordering::Rele
 use std::sync::{Arc, Mutex, Weak};
 
 use bristlecone_pm::sync::wait::lock;
-use bristlecone_pm::{Error, Opener, Result, Storage, TreeId};
+use bristlecone_pm::{Error, Issue, Opener, Result, Storage, TreeId};
 
 use self::aside::Asides;
 pub(crate) use self::aside::Items;
+pub use self::changes::{Changed, Changes, JournalChange, JournalChanges, JournalEntry, Stopper};
 use self::checkpoint::{PART_BYTES, Running};
-pub use self::entries::{JournalChange, JournalEntry};
+pub use self::cursor::JournalCursor;
 use self::entry::{Aside, Head, Kind, entry_bytes, words_of};
 pub(crate) use self::entry::{Directory, push_change};
 use self::flusher::Flusher;
@@ -81,7 +86,8 @@ use self::group::Turn;
 pub use self::inspect::{JournalCounts, JournalFile, JournalFiles};
 use self::log::Log;
 use self::mutation::{Point, reached};
-pub(crate) use self::opening::{Plan, adopt, create, expect_pages, plan};
+pub(crate) use self::opening::{Begin, Plan, adopt, create, expect_pages, plan};
+pub(crate) use self::presence::Done;
 use self::ring::Ring;
 pub use self::setup::Durability;
 pub(crate) use self::setup::Setup;
@@ -124,6 +130,12 @@ pub(crate) struct Journal {
     checkpoint_bytes: u64,
     /// The LSN from which on the next part of a checkpoint is due.
     due: AtomicU64,
+    /// Bytes of segments that are kept for a cursor at most.
+    cursor_limit_bytes: u64,
+    /// Bytes of the ring and of a segment.
+    sizes: (u64, u64),
+    /// Cursors that hold back much.
+    warnings: Mutex<Vec<Issue>>,
     /// Number of the tree that a checkpoint reads; all ones for none.
     scanned: AtomicU64,
 }
@@ -262,6 +274,16 @@ impl Journal {
     pub fn sync(&self) -> Result<()> {
         self.here()?;
         self.wait_durable(self.ring.reserved())
+    }
+
+    /// Returns the files.
+    ///
+    /// # Errors
+    ///
+    /// [`Error::Corrupted`], and errors of the system.
+    fn files(&self) -> Result<JournalFiles> {
+        let files = JournalFiles::on(self.folder.clone(), Arc::clone(&self.storage))?;
+        Ok(JournalFiles { sizes: self.sizes, ..files })
     }
 
     /// Changes nothing on disk any more, and lets no later opening trust the pages of the pool.

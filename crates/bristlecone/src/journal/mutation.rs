@@ -22,6 +22,14 @@ pub enum Mutation {
     IntentsIgnored,
     /// The name of the manifest that a killed process left is not synced.
     NamesUnsynced,
+    /// The file of a cursor is not synced when it advances.
+    CursorUnsynced,
+    /// A checkpoint does not sync what it read of cursors.
+    CursorsUnsynced,
+    /// A new cursor does not read the manifest again.
+    CursorUnchecked,
+    /// A checkpoint does not list the cursors again.
+    CursorsListedOnce,
     /// A restored pool writes on behind the last block.
     SegmentContinued,
 }

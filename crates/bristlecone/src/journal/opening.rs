@@ -12,12 +12,14 @@ use super::checkpoint::NEVER;
 use super::flusher::Flusher;
 use super::group::Turn;
 use super::log::Log;
-use super::manifest::{ADOPTING, Manifest, segment_name};
+use super::manifest::{ADOPTING, Manifest, Timeline, segment_name};
 use super::mutation::{Mutation, is_mutated};
 use super::restore::{end_of, restore};
 use super::ring::{self, Owner, Ring, Takeover};
+use super::segment::{End, Read};
 use super::status::Figures;
 use super::takeover::take_over;
+use super::trees::{Past, Trees, past_of};
 use super::{Durability, Journal, Setup};
 use crate::Pool;
 
@@ -54,7 +56,7 @@ fn read_manifest(storage: &dyn Storage, found: &Glance) -> Result<Manifest> {
     let place = storage.describe();
     let manifest = Manifest::read(storage)?
         .ok_or_else(|| Error::corrupted("the manifest is missing", format!("the journal in {place}")))?;
-    if manifest.uuid != found.uuid {
+    if manifest.pool != found.uuid {
         return Err(Error::invalid(format!("the journal in {place} is that of another pool")));
     }
     Ok(manifest)
@@ -76,7 +78,7 @@ pub(crate) fn plan(setup: &Setup, at: (&Path, bool), found: &Glance, threads: us
     if is_killed(setup, &*storage, found)? {
         return Ok(Plan::Killed);
     }
-    restore(&*storage, &manifest, found, at, threads)?;
+    restore(&storage, &manifest, found, at, threads)?;
     Ok(Plan::Restored)
 }
 
@@ -118,17 +120,35 @@ pub(crate) fn create(setup: &Setup, path: &Path, new: &Glance) -> Result<Plan> {
     if path.exists() {
         return Err(Error::Exists { path: path.to_owned() });
     }
-    create_empty(storage, setup, new, 0).map(|()| Plan::Created { _lock: lock })
+    create_empty(storage, setup, new, 0, Default::default()).map(|()| Plan::Created { _lock: lock })
 }
 
-fn create_empty(storage: Arc<dyn Storage>, setup: &Setup, new: &Glance, closed: u64) -> Result<()> {
+/// Where a new journal begins.
+#[derive(Clone, Copy, Debug, Default)]
+pub(crate) struct Begin {
+    /// The identity of a journal that it continues.
+    pub uuid: Option<u128>,
+    pub lsn: u64,
+    pub timeline: Timeline,
+    /// The time of the last entry before, in milliseconds since 1970.
+    pub time: u64,
+}
+
+/// Creates a journal without entries, of a pool with these trees.
+fn create_empty(
+    storage: Arc<dyn Storage>,
+    setup: &Setup,
+    new: &Glance,
+    closed: u64,
+    (begin, trees): (Begin, Trees),
+) -> Result<()> {
     if let Some(other) = Manifest::read(&*storage)? {
         // A journal without entries that was never closed, and that no process of this kernel has opened, is what a crash
         // leaves of a pool without a name.
         let ring = storage.shared(RING, ring::file_bytes(setup.sizes().0))?;
-        let is_open = |boot| ring.as_ref().is_some_and(|ring| ring::is_of_pool(&**ring, other.uuid, boot));
+        let is_open = |boot| ring.as_ref().is_some_and(|ring| ring::is_of_pool(&**ring, other.pool, boot));
         let is_used = other.closed != 0 || other.checkpoint.is_some() || storage.boot().is_none_or(is_open);
-        let is_unfinished = closed & other.closed & ADOPTING != 0 && other.uuid == new.uuid;
+        let is_unfinished = closed & other.closed & ADOPTING != 0 && other.pool == new.uuid;
         if !is_unfinished && (is_used || end_of(&*storage, &other)?.lsn != 0) {
             return Err(Error::invalid(format!(
                 "{} has the journal of another pool: move or remove it, or choose another folder",
@@ -137,15 +157,19 @@ fn create_empty(storage: Arc<dyn Storage>, setup: &Setup, new: &Glance, closed: 
         }
     }
     let manifest = Manifest {
-        uuid: new.uuid,
+        uuid: begin.uuid.unwrap_or(new.uuid),
+        pool: new.uuid,
         geometry: new.geometry,
         next: 1,
         closed,
         checkpoint: None,
+        kept: begin.lsn,
+        timeline: begin.timeline,
         segments: Vec::new(),
         spare: Vec::new(),
     };
-    Log::create(storage, manifest, setup.sizes().1, 0).map(drop)
+    let past = Past { trees, time: begin.time };
+    Log::create(storage, manifest, setup.sizes().1, begin.lsn, past).map(drop)
 }
 
 /// Gives a pool of another domain, which is open and has no users yet, a journal, and closes it.
@@ -159,10 +183,11 @@ fn create_empty(storage: Arc<dyn Storage>, setup: &Setup, new: &Glance, closed: 
 ///
 /// [`Error::Invalid`] if the folder has the journal of another pool, or for a tree of an external design; errors of
 /// [`Journal::checkpoint`], and of the system. The pool is left as after a crash, with its old domain.
-pub(crate) fn adopt(pool: Pool, setup: &Setup, path: &Path) -> Result<()> {
+pub(crate) fn adopt(pool: Pool, setup: &Setup, path: &Path, begin: Begin) -> Result<()> {
     let storage = setup.open(path, true)?;
     let _lock = setup.lock(path)?;
-    let adopted = create_empty(storage, setup, &pool.0.file.glance()?, ADOPTING)
+    let trees = pool.trees()?.into_iter().map(|entry| (entry.id, entry.spec)).collect();
+    let adopted = create_empty(storage, setup, &pool.0.file.glance()?, ADOPTING, (begin, trees))
         .and_then(|()| Journal::attach(&pool, setup, path, &Plan::Adopted))
         .and_then(|()| pool.checkpoint());
     if let Err(error) = adopted {
@@ -171,6 +196,18 @@ pub(crate) fn adopt(pool: Pool, setup: &Setup, path: &Path) -> Result<()> {
     }
     pool.0.file.adopt_journal();
     Ok(pool.close()?)
+}
+
+/// Ends the last segment if it does not say what is before it, durably: the next one does.
+fn finish_old_segment(storage: &dyn Storage, manifest: &mut Manifest, end: &End) -> Result<()> {
+    let Some(last) = manifest.segments.last_mut().filter(|last| last.end.is_none()) else { return Ok(()) };
+    let name = segment_name(last.file);
+    let Some(file) = storage.open(&name)? else { return Ok(()) };
+    if Read::new(&*file, *last, manifest.uuid, name)?.past().is_none() {
+        file.sync()?;
+        last.end = Some(end.lsn);
+    }
+    Ok(())
 }
 
 impl Journal {
@@ -205,8 +242,9 @@ impl Journal {
             manifest.truncate(lsn);
             least = lsn;
         }
-        let mut end = end_of(&*storage, &manifest)?;
+        let (mut end, past) = past_of(&*storage, &manifest)?;
         end.lsn = end.lsn.max(least);
+        finish_old_segment(&*storage, &mut manifest, &end)?;
         let mut log = match manifest.segments.last() {
             Some(last) if last.end.is_none() => {
                 // A killed process may have written without a sync.
@@ -217,9 +255,15 @@ impl Journal {
                         format!("{} in {}", segment_name(last.file), storage.describe()),
                     )
                 })?;
-                Log::resume(Arc::clone(&storage), manifest, setup.sizes().1, (file, end), may_be_unsynced)?
+                Log::resume(
+                    Arc::clone(&storage),
+                    manifest,
+                    setup.sizes().1,
+                    (file, end, past),
+                    may_be_unsynced,
+                )?
             }
-            _ => Log::create(Arc::clone(&storage), manifest, setup.sizes().1, end.lsn)?,
+            _ => Log::create(Arc::clone(&storage), manifest, setup.sizes().1, end.lsn, past)?,
         };
         let asides = Asides::of(&*storage)?;
         if matches!(plan, Plan::Killed) {
@@ -257,6 +301,9 @@ impl Journal {
             checkpointing: Mutex::default(),
             checkpoint_bytes: setup.checkpoint_bytes(),
             due: AtomicU64::new(NEVER),
+            cursor_limit_bytes: setup.cursor_limit_bytes(),
+            sizes: setup.sizes(),
+            warnings: Mutex::default(),
             scanned: AtomicU64::new(u64::MAX),
         });
         if let Durability::Interval(_) = durability {

@@ -33,7 +33,7 @@ const LEAST: usize = 1 << 12;
 
 /// Replaces the file of a pool by one with the state that the journal has.
 pub fn restore(
-    storage: &dyn Storage,
+    storage: &Arc<dyn Storage>,
     manifest: &Manifest,
     found: &Glance,
     (path, handled): (&Path, bool),
@@ -42,19 +42,7 @@ pub fn restore(
     let at = if handled { At::from(path) } else { At::unhandled(path) };
     let unnamed = PoolFile::<Native>::create_again(at, found, Native::new)?;
     let to = Pool::over(Arc::clone(unnamed.pool()), threads)?;
-    let (trees, waiting, changes) = Default::default();
-    let mut rebuilt = Rebuilt { file: unnamed.pool(), pool: &to, storage, trees, waiting, changes, threads };
-    if let Some(checkpoint) = manifest.checkpoint {
-        read_checkpoint(storage, manifest.uuid, &checkpoint, &mut rebuilt)?;
-    }
-    let end = replay(storage, manifest, &mut |entry| rebuilt.apply(entry))?;
-    rebuilt.apply_waiting()?;
-    drop(rebuilt);
-    let needed = manifest.checkpoint.map_or(0, |checkpoint| checkpoint.end);
-    if end.lsn < needed && !is_mutated(Mutation::CheckpointEndUnchecked) {
-        let what = format!("it ends at LSN {}, before the end of its checkpoint at LSN {needed}", end.lsn);
-        return Err(Error::corrupted(what, format!("the journal in {}", storage.describe())));
-    }
+    let end = Rebuilt::new(unnamed.pool(), &to, storage, threads).fill_from(manifest, &mut |_, _| true)?;
     to.close()?;
     let mut manifest = manifest.clone();
     manifest.closed = unnamed.pool().glance()?.sequence;
@@ -65,9 +53,9 @@ pub fn restore(
             file.sync()?;
         }
         // What a power failure left behind it must not follow what comes next.
-        last.end = Some(end.lsn);
+        last.end = Some(end);
     }
-    manifest.write(storage)?;
+    manifest.write(&**storage)?;
     unnamed.replace()
 }
 
@@ -76,12 +64,7 @@ pub fn restore(
 /// # Errors
 ///
 /// [`Error::Corrupted`] for any damage: a checkpoint that the manifest names is complete.
-fn read_checkpoint(
-    storage: &dyn Storage,
-    uuid: u128,
-    from: &Checkpoint,
-    into: &mut Rebuilt<'_>,
-) -> Result<()> {
+fn read_checkpoint(storage: &dyn Storage, uuid: u128, from: &Checkpoint, into: &mut Rebuilt) -> Result<()> {
     let mut tree = None;
     checkpoint::frames(storage, uuid, from, &mut |kind, mut body| {
         let broken = || Error::corrupted("a frame that cannot be read", checkpoint_name(from.file));
@@ -168,11 +151,11 @@ fn apply_last(trees: &HashMap<TreeId, Box<dyn AnyTree>>, mut changes: Vec<&Chang
     Ok(())
 }
 
-/// The pool that is being restored.
-pub struct Rebuilt<'a> {
-    file: &'a Arc<PoolFile<Native>>,
-    pool: &'a Pool,
-    storage: &'a dyn Storage,
+/// A pool that gets the items and entries of a journal.
+pub struct Rebuilt {
+    file: Arc<PoolFile<Native>>,
+    pool: Pool,
+    storage: Arc<dyn Storage>,
     trees: HashMap<TreeId, Box<dyn AnyTree>>,
     /// Items of a tree that do not fill a leaf yet.
     waiting: Option<(TreeId, Vec<Change>)>,
@@ -181,15 +164,94 @@ pub struct Rebuilt<'a> {
     threads: usize,
 }
 
-impl Rebuilt<'_> {
+impl Rebuilt {
+    pub fn new(
+        file: &Arc<PoolFile<Native>>,
+        pool: &Pool,
+        storage: &Arc<dyn Storage>,
+        threads: usize,
+    ) -> Self {
+        let (file, pool, storage) = (Arc::clone(file), pool.clone(), Arc::clone(storage));
+        let (trees, waiting, changes) = Default::default();
+        Self { file, pool, storage, trees, waiting, changes, threads }
+    }
+
+    /// Opens the trees that the pool has.
+    ///
+    /// # Errors
+    ///
+    /// [`Error::Corrupted`], and errors of the system.
+    pub fn open_trees(&mut self) -> Result<()> {
+        for entry in self.pool.trees()? {
+            let tree = self.pool.open_any(&entry, self.threads)?;
+            self.trees.insert(entry.id, tree);
+        }
+        Ok(())
+    }
+
+    /// Fills the pool, which is empty, with the items of the checkpoint and the entries behind it that are wanted, up to the
+    /// first one that is not. Returns the LSN behind the last one.
+    ///
+    /// # Errors
+    ///
+    /// [`Error::Corrupted`], also if the journal ends before its checkpoint; errors of the system.
+    pub fn fill_from(
+        mut self,
+        manifest: &Manifest,
+        is_wanted: &mut dyn FnMut(&Block, &Entry<'_>) -> bool,
+    ) -> Result<u64> {
+        let storage = Arc::clone(&self.storage);
+        if let Some(checkpoint) = manifest.checkpoint {
+            read_checkpoint(&*storage, manifest.uuid, &checkpoint, &mut self)?;
+        }
+        let end = self.replay_while(manifest, manifest.begin(), is_wanted)?;
+        let needed = manifest.checkpoint.map_or(0, |checkpoint| checkpoint.end);
+        if end < needed && !is_mutated(Mutation::CheckpointEndUnchecked) {
+            let what = format!("it ends at LSN {end}, before the end of its checkpoint at LSN {needed}");
+            return Err(Error::corrupted(what, format!("the journal in {}", storage.describe())));
+        }
+        Ok(end)
+    }
+
+    /// Applies the entries from an LSN on that are wanted, up to the first one that is not; returns the LSN behind the last
+    /// one.
+    ///
+    /// # Errors
+    ///
+    /// [`Error::Corrupted`], and errors of the system.
+    pub fn replay_while(
+        &mut self,
+        manifest: &Manifest,
+        from: u64,
+        is_wanted: &mut dyn FnMut(&Block, &Entry<'_>) -> bool,
+    ) -> Result<u64> {
+        let (storage, mut end, mut is_over) = (Arc::clone(&self.storage), from, false);
+        let replayed = replay_from(&*storage, manifest, from, &mut |block, entry| {
+            if !is_wanted(block, entry) {
+                is_over = true;
+                // Ends the replay.
+                return Err(Error::Conflict);
+            }
+            self.apply(entry)?;
+            end = entry.lsn + entry.head.bytes();
+            Ok(())
+        });
+        match replayed {
+            Err(_) if is_over => {}
+            Err(error) => return Err(error),
+            Ok(last) => end = last.lsn,
+        }
+        self.apply_waiting().map(|()| end)
+    }
+
     /// Applies an entry.
-    fn apply(&mut self, Entry { head, body, .. }: &Entry<'_>) -> Result<()> {
+    pub fn apply(&mut self, Entry { head, body, .. }: &Entry<'_>) -> Result<()> {
         if head.counts == 0 {
             return Ok(());
         }
         let long;
         let body = if head.aside {
-            long = aside::read(self.storage, &Aside::decode(body).ok_or_else(broken)?)?;
+            long = aside::read(&*self.storage, &Aside::decode(body).ok_or_else(broken)?)?;
             &long
         } else {
             *body
@@ -251,7 +313,7 @@ impl Rebuilt<'_> {
     }
 
     /// Applies the changes that wait, on several threads: each one takes the keys of some hashes.
-    fn apply_waiting(&mut self) -> Result<()> {
+    pub fn apply_waiting(&mut self) -> Result<()> {
         let changes = std::mem::take(&mut self.changes);
         let (trees, threads) = (&self.trees, if changes.len() < LEAST { 1 } else { self.threads });
         let apply = |thread: usize| {
@@ -283,10 +345,10 @@ impl Rebuilt<'_> {
         match change {
             Directory::Create(id, spec) => {
                 self.drop_tree(id)?;
-                let storage = self.storage;
+                let storage = Arc::clone(&self.storage);
                 let tree = self.create(id, &spec)?;
                 if !rest.is_empty() {
-                    let items = aside::read(storage, &Aside::decode(rest).ok_or_else(broken)?)?;
+                    let items = aside::read(&*storage, &Aside::decode(rest).ok_or_else(broken)?)?;
                     for item in changes(&items)? {
                         tree.put(&item.key, item.value.as_ref())?;
                     }

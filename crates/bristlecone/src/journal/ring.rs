@@ -239,6 +239,13 @@ impl Ring {
         self.word(lsn + 16 + 8 * word as u64).store(value, Relaxed);
     }
 
+    /// Sets bits of a byte of an entry's body that has not been completed.
+    pub fn mark(&self, lsn: u64, at: usize, bits: u8) {
+        let word = self.word(lsn + 16 + (at as u64 & !7));
+        // No other thread stores to it.
+        word.store(word.load(Relaxed) | u64::from(bits) << (at % 8 * 8), Relaxed);
+    }
+
     /// Completes an entry, of which this many changes count.
     #[inline]
     pub fn complete(&self, lsn: u64, head: Head, counts: u16) {

@@ -3,8 +3,12 @@
 //! ```text
 //! 0      magic, version (4 B), CRC-32C of the other bytes of this header (4 B); the pool's identity, 16 B;
 //!        generation, LSN of the first entry
-//! 4096   blocks, each at a multiple of 4096
+//! 48     milliseconds since 1970 of the last block before this segment; bytes of the directory, and their CRC-32C
+//! 4096   directory: number and specification of each tree at the first LSN
+//!        blocks, each at a multiple of 4096
 //! ```
+//!
+//! Version 1 ends at byte 48 and has no directory.
 //!
 //! A block begins a page of its own, and its last page is padded with zeros: no write touches a page with acknowledged
 //! entries.
@@ -13,7 +17,7 @@
 //! 0      magic; generation; offset of the block in the file
 //! 24     LSN of its first entry; LSN up to which everything was durable when it was written
 //! 40     bytes of entries (4 B), CRC-32C of the pool's identity, of the other bytes of this header and of the entries
-//!        (4 B); milliseconds since 1970; 8 B spare
+//!        (4 B); milliseconds since 1970, at least those of the block before it; 8 B spare
 //! 64     entries
 //! ```
 
@@ -21,6 +25,7 @@ use bristlecone_pm::{Error, Result, StoredFile};
 
 use super::manifest::Segment;
 use super::mutation::{Mutation, is_mutated};
+use super::trees::{Past, Trees};
 
 /// The unit in which blocks are aligned.
 pub const PAGE_BYTES: usize = 4096;
@@ -30,17 +35,60 @@ pub const BLOCK_HEADER_BYTES: usize = 64;
 pub const BLOCK_BYTES: usize = 1 << 20;
 const MAGIC: u64 = u64::from_le_bytes(*b"BRISTSEG");
 const BLOCK_MAGIC: u64 = u64::from_le_bytes(*b"BRISTBLK");
-const VERSION: u64 = 1;
-const HEADER_BYTES: usize = 48;
+const VERSION: u32 = 2;
+const HEADER_BYTES: usize = 72;
+/// Bytes of the header of version 1.
+const OLD_HEADER_BYTES: usize = 48;
 
-/// Returns the first page of a segment.
-pub fn header(uuid: u128, segment: &Segment) -> Vec<u8> {
-    let words = [MAGIC, VERSION, uuid as u64, (uuid >> 64) as u64, segment.generation, segment.first];
+/// Returns the first pages of a segment, which say what is before it.
+pub fn header(uuid: u128, segment: &Segment, past: &Past) -> Vec<u8> {
+    let trees = past.trees.encode();
+    let words =
+        [MAGIC, u64::from(VERSION), uuid as u64, (uuid >> 64) as u64, segment.generation, segment.first];
     let mut bytes = words.map(u64::to_le_bytes).concat();
+    let checksum = u64::from(crc32c::crc32c(&trees));
+    bytes.extend_from_slice([past.time, trees.len() as u64, checksum].map(u64::to_le_bytes).as_flattened());
     let checksum = crc32c::crc32c(&bytes);
     bytes[12..16].copy_from_slice(&checksum.to_le_bytes());
     bytes.resize(PAGE_BYTES, 0);
+    bytes.extend_from_slice(&trees);
+    bytes.resize(bytes.len().next_multiple_of(PAGE_BYTES), 0);
     bytes
+}
+
+/// Reads the header of a segment that begins with `bytes`. Returns the offset of the first block, and what is before the
+/// segment, which version 1 does not say. `Err` is what is wrong: a newer version, or `None`.
+pub fn read_header(
+    bytes: &[u8],
+    uuid: u128,
+    segment: &Segment,
+) -> std::result::Result<(usize, Option<Past>), Option<u32>> {
+    let word = |at: usize| bytes.get(at..)?.first_chunk().map(|word| u64::from_le_bytes(*word));
+    let half = |at: usize| bytes.get(at..)?.first_chunk().map(|half| u32::from_le_bytes(*half));
+    if word(0) != Some(MAGIC) {
+        return Err(None);
+    }
+    let len = match half(8).ok_or(None)? {
+        1 => OLD_HEADER_BYTES,
+        VERSION => HEADER_BYTES,
+        newer => return Err(Some(newer).filter(|version| *version > VERSION)),
+    };
+    let mut own = bytes.get(..len).ok_or(None)?.to_vec();
+    own[12..16].fill(0);
+    let expected = [uuid as u64, (uuid >> 64) as u64, segment.generation, segment.first].map(Some);
+    if half(12) != Some(crc32c::crc32c(&own)) || [16, 24, 32, 40].map(word) != expected {
+        return Err(None);
+    }
+    if len == OLD_HEADER_BYTES {
+        return Ok((PAGE_BYTES, None));
+    }
+    let len = word(56).ok_or(None)? as usize;
+    let trees = bytes.get(PAGE_BYTES..).and_then(|rest| rest.get(..len)).ok_or(None)?;
+    if word(64) != Some(u64::from(crc32c::crc32c(trees))) {
+        return Err(None);
+    }
+    let past = Past { trees: Trees::decode(trees).ok_or(None)?, time: word(48).ok_or(None)? };
+    Ok(((PAGE_BYTES + len).next_multiple_of(PAGE_BYTES), Some(past)))
 }
 
 /// Returns the bytes of a block with `entries` bytes of entries.
@@ -58,7 +106,7 @@ pub struct Block {
     pub lsn: u64,
     /// Everything before this LSN was durable before the block was written.
     pub durable: u64,
-    /// Milliseconds since 1970, by the clock of the machine.
+    /// Milliseconds since 1970, by the clock of the machine; at least those of the block before it.
     pub time: u64,
     /// Bytes of entries.
     pub entries: usize,
@@ -89,7 +137,17 @@ impl Block {
 
     /// Returns the block at an offset of a segment's bytes, and its entries, if there is a sound one.
     fn at(bytes: &[u8], offset: usize, uuid: u128, generation: u64) -> Option<(Self, &[u8])> {
-        let header: &[u8; BLOCK_HEADER_BYTES] = bytes.get(offset..)?.first_chunk()?;
+        Self::read(bytes.get(offset..)?, offset as u64, uuid, generation)
+    }
+
+    /// Returns the number of bytes of the entries of a block that begins with `bytes`, whether it is sound or not.
+    pub fn entries_of(bytes: &[u8]) -> Option<usize> {
+        bytes.get(40..)?.first_chunk().map(|half| u32::from_le_bytes(*half) as usize)
+    }
+
+    /// Returns the block that `bytes` begin with, at an offset of the file, and its entries, if it is a sound one.
+    pub fn read(bytes: &[u8], offset: u64, uuid: u128, generation: u64) -> Option<(Self, &[u8])> {
+        let header: &[u8; BLOCK_HEADER_BYTES] = bytes.first_chunk()?;
         let word = |at: usize| header[at..].first_chunk().map_or(0, |word| u64::from_le_bytes(*word));
         let half = |at: usize| header[at..].first_chunk().map_or(0, |half| u32::from_le_bytes(*half));
         let block = Self {
@@ -101,11 +159,10 @@ impl Block {
             entries: half(40) as usize,
         };
         let is_own = block.generation == generation || is_mutated(Mutation::GenerationUnchecked);
-        if word(0) != BLOCK_MAGIC || !is_own || block.offset != offset as u64 {
+        if word(0) != BLOCK_MAGIC || !is_own || block.offset != offset {
             return None;
         }
-        let begin = offset + BLOCK_HEADER_BYTES;
-        let entries = bytes.get(begin..begin.checked_add(block.entries)?)?;
+        let entries = bytes.get(BLOCK_HEADER_BYTES..)?.get(..block.entries)?;
         let is_sound = half(44) == checksum(uuid, &block.header(), entries);
         (is_sound || is_mutated(Mutation::BlockUnchecked)).then_some((block, entries))
     }
@@ -123,6 +180,9 @@ pub struct Read<'a> {
     uuid: u128,
     name: String,
     bytes: Vec<u8>,
+    /// Offset of the first block.
+    start: usize,
+    past: Option<Past>,
 }
 
 fn bytes_of(file: &dyn StoredFile) -> Result<Vec<u8>> {
@@ -148,15 +208,15 @@ impl<'a> Read<'a> {
     ///
     /// [`Error::Corrupted`], [`Error::Newer`], and errors of the system.
     pub fn new(file: &'a dyn StoredFile, segment: Segment, uuid: u128, name: String) -> Result<Self> {
-        let read = Self { file, segment, uuid, name, bytes: bytes_of(file)? };
-        let own = header(uuid, &segment);
-        match read.bytes.first_chunk::<HEADER_BYTES>() {
-            Some(found) if found[..] == own[..HEADER_BYTES] => Ok(read),
-            Some(found) if found[..8] == own[..8] && found[8] as u64 > VERSION => {
-                Err(Error::Newer { needs: format!("journal version {}", found[8]) })
-            }
-            _ => Err(read.broken("a damaged header, or another journal's", 0)),
-        }
+        let bytes = bytes_of(file)?;
+        let (start, past) =
+            read_header(&bytes, uuid, &segment).map_err(|newer| header_error(newer, &name))?;
+        Ok(Self { file, segment, uuid, name, bytes, start, past })
+    }
+
+    /// Returns what is before the segment; `None` if it has version 1.
+    pub fn past(&self) -> Option<&Past> {
+        self.past.as_ref()
     }
 
     fn broken(&self, what: &str, offset: usize) -> Error {
@@ -175,7 +235,7 @@ impl<'a> Read<'a> {
     ///
     /// [`Error::Corrupted`] for a hole, and for a finished segment that ends early; errors of `visit`.
     pub fn blocks(mut self, mut visit: impl FnMut(&Block, &[u8]) -> Result<()>) -> Result<End> {
-        let (mut offset, mut lsn) = (PAGE_BYTES, self.segment.first);
+        let (mut offset, mut lsn) = (self.start, self.segment.first);
         let mut reads = 0;
         loop {
             let from = lsn;
@@ -212,6 +272,14 @@ impl<'a> Read<'a> {
     }
 }
 
+/// Returns the error for a header that cannot be read, perhaps because of a newer version.
+pub fn header_error(newer: Option<u32>, name: &str) -> Error {
+    match newer {
+        Some(version) => Error::Newer { needs: format!("journal version {version}") },
+        None => Error::corrupted("a damaged header, or another journal's", format!("byte 0x0 of {name}")),
+    }
+}
+
 #[cfg(test)]
 mod tests {
     use bristlecone_pm::Storage;
@@ -225,7 +293,8 @@ mod tests {
 
     /// A segment of blocks with the given numbers of bytes, each of a group of its own, and the blocks' offsets.
     fn segment(blocks: &[usize]) -> (Vec<u8>, Vec<usize>, u64) {
-        let (mut bytes, mut offsets, mut lsn) = (header(UUID, &SEGMENT), Vec::new(), SEGMENT.first);
+        let (mut bytes, mut offsets, mut lsn) =
+            (header(UUID, &SEGMENT, &Past::default()), Vec::new(), SEGMENT.first);
         for entries in blocks {
             let offset = bytes.len() as u64;
             offsets.push(bytes.len());
@@ -278,7 +347,15 @@ mod tests {
         file.write(0, &bytes).unwrap();
         let mut early = bytes.clone();
         early[offsets[1]..offsets[2]].fill(0);
-        let read = Read { file: &*file, segment: SEGMENT, uuid: UUID, name: String::new(), bytes: early };
+        let read = Read {
+            file: &*file,
+            segment: SEGMENT,
+            uuid: UUID,
+            name: String::new(),
+            bytes: early,
+            start: PAGE_BYTES,
+            past: None,
+        };
         let mut seen = Vec::new();
         let end = read.blocks(|block, _| {
             seen.push(block.lsn);
@@ -304,7 +381,7 @@ mod tests {
         let (bytes, ..) = segment(&[40, 40]);
         let recycled = Segment { generation: 4, ..SEGMENT };
         let mut reused = bytes.clone();
-        reused[..PAGE_BYTES].copy_from_slice(&header(UUID, &recycled));
+        reused[..PAGE_BYTES].copy_from_slice(&header(UUID, &recycled, &Past::default()));
         assert_eq!(end(&reused, recycled).unwrap(), SEGMENT.first);
         assert!(
             without(Some(Mutation::GenerationUnchecked), || end(&reused, recycled)).unwrap() > SEGMENT.first
@@ -312,15 +389,22 @@ mod tests {
         let mut moved = bytes.clone();
         moved.copy_within(PAGE_BYTES..2 * PAGE_BYTES, 3 * PAGE_BYTES);
         assert_eq!(end(&moved, SEGMENT).unwrap(), 160);
-        let mut foreign = header(UUID + 1, &SEGMENT);
+        let mut foreign = header(UUID + 1, &SEGMENT, &Past::default());
         foreign.extend_from_slice(&bytes[PAGE_BYTES..]);
         assert!(end(&foreign, SEGMENT).is_err());
-        foreign[..PAGE_BYTES].copy_from_slice(&header(UUID, &SEGMENT));
+        foreign[..PAGE_BYTES].copy_from_slice(&header(UUID, &SEGMENT, &Past::default()));
         let disk = Disk::new();
         let file = disk.create("s", 0).unwrap();
         file.write(0, &foreign).unwrap();
-        let other =
-            Read { file: &*file, segment: SEGMENT, uuid: UUID + 1, name: String::new(), bytes: foreign };
+        let other = Read {
+            file: &*file,
+            segment: SEGMENT,
+            uuid: UUID + 1,
+            name: String::new(),
+            bytes: foreign,
+            start: PAGE_BYTES,
+            past: None,
+        };
         assert_eq!(other.blocks(|_, _| Ok(())).unwrap().lsn, SEGMENT.first);
     }
 
@@ -329,6 +413,6 @@ mod tests {
         let (bytes, ..) = segment(&[40]);
         assert_eq!(&bytes[..8], b"BRISTSEG");
         assert_eq!(&bytes[PAGE_BYTES..PAGE_BYTES + 8], b"BRISTBLK");
-        assert_eq!(crc32c::crc32c(&bytes), 1_623_089_952, "the bytes changed: a new version is needed");
+        assert_eq!(crc32c::crc32c(&bytes), 2_944_531_988, "the bytes changed: a new version is needed");
     }
 }

@@ -14,6 +14,8 @@ use super::JournalFiles;
 const RING_BYTES: u64 = 16 << 20;
 /// Default bytes of segments behind which a writer makes a checkpoint, if the last one is not larger.
 const CHECKPOINT_BYTES: u64 = 64 << 20;
+/// Default bytes of segments that are kept for a cursor at most.
+const CURSOR_LIMIT_BYTES: u64 = 1 << 30;
 /// Default bytes of a segment.
 const SEGMENT_BYTES: u64 = 32 << 20;
 
@@ -46,6 +48,8 @@ pub(crate) struct Setup {
     pub sizes: Option<(u64, u64)>,
     /// Bytes of segments behind which a writer makes a checkpoint, if not the default ones.
     pub checkpoint_bytes: Option<u64>,
+    /// Bytes of segments that are kept for a cursor at most, if not the default ones.
+    pub cursor_limit_bytes: Option<u64>,
 }
 
 impl fmt::Debug for Setup {
@@ -59,6 +63,10 @@ impl fmt::Debug for Setup {
 }
 
 impl Setup {
+    pub fn cursor_limit_bytes(&self) -> u64 {
+        self.cursor_limit_bytes.unwrap_or(CURSOR_LIMIT_BYTES)
+    }
+
     pub fn is_asked(&self) -> bool {
         self.folder.is_some() || self.durability.is_some()
     }

@@ -288,6 +288,15 @@ impl Storage for Disk {
         self.lock().name(Naming::Rename(from.to_owned(), to.to_owned()))
     }
 
+    fn rename_new(&self, from: &str, to: &str) -> Result<bool> {
+        let mut state = self.lock();
+        let is_new = !state.names.contains_key(to);
+        if is_new {
+            state.name(Naming::Rename(from.to_owned(), to.to_owned()))?;
+        }
+        Ok(is_new)
+    }
+
     fn remove(&self, name: &str) -> Result<()> {
         self.lock().name(Naming::Remove(name.to_owned()))
     }
@@ -362,6 +371,10 @@ impl StoredFile for Open {
         if !state.is_skipped(Some(self.1)) {
             state.files[self.1].sync();
         }
+        Ok(())
+    }
+
+    fn lock(&self) -> Result<()> {
         Ok(())
     }
 }

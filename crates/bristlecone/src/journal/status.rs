@@ -9,6 +9,7 @@ use std::time::Duration;
 
 use bristlecone_pm::{Error, Result, SharedWords};
 
+use super::cursor::JournalCursor;
 use super::manifest::Manifest;
 use super::{Durability, Journal};
 use crate::Pool;
@@ -20,6 +21,7 @@ const DURABLE: usize = 130;
 const CHECKPOINT: usize = 131;
 const SEGMENT_BYTES: usize = 132;
 const FAILED: usize = 133;
+const OPENINGS: usize = 134;
 const COUNT: usize = 136;
 const NANOS: usize = 137;
 const MAX: usize = 138;
@@ -53,6 +55,8 @@ pub struct JournalStatus {
     pub failed: bool,
     /// Syncs of segments since the pool was opened.
     pub syncs: SyncTimes,
+    /// Its cursors, by name.
+    pub cursors: Vec<JournalCursor>,
 }
 
 /// Number and duration of syncs.
@@ -89,7 +93,9 @@ impl Figures {
     /// Replaces the figures of the last writer by those of a new one.
     pub fn begin(&self, durability: Durability, durable: u64) {
         self.end();
+        let openings = self.word(OPENINGS).load(Relaxed);
         self.0.words()[DURABILITY + 1..HISTOGRAM + POWERS].iter().for_each(|word| word.store(0, Relaxed));
+        self.word(OPENINGS).store(openings.wrapping_add(1), Release);
         self.word(DURABLE).store(durable, Relaxed);
         self.word(CHECKPOINT).store(NONE, Relaxed);
         self.publish(durability);
@@ -115,13 +121,14 @@ impl Figures {
     pub fn note_files(&self, manifest: &Manifest, segment_bytes: u64) {
         let begin = manifest.checkpoint.map_or(NONE, |checkpoint| checkpoint.begin);
         self.word(CHECKPOINT).store(begin, Relaxed);
-        self.word(SEGMENT_BYTES).store(manifest.segments.len() as u64 * segment_bytes, Relaxed);
+        self.word(SEGMENT_BYTES).store(manifest.segments_to_replay() * segment_bytes, Relaxed);
     }
 
     /// Records a sync that made entries durable up to an LSN.
     pub fn note_sync(&self, took: Duration, durable: u64) {
         let nanos = nanoseconds(took);
-        self.word(DURABLE).store(durable, Relaxed);
+        // Pairs with the readers of changes, of any process: the entries are in the file.
+        self.word(DURABLE).store(durable, Release);
         self.word(NANOS).fetch_add(nanos, Relaxed);
         self.word(MAX).fetch_max(nanos, Relaxed);
         self.word(HISTOGRAM + power(nanos)).fetch_add(1, Relaxed);
@@ -130,6 +137,15 @@ impl Figures {
 
     pub fn note_failure(&self) {
         self.word(FAILED).store(1, Relaxed);
+    }
+
+    /// Returns the LSN up to which entries are durable, and a number that differs after each opening; `None` if no process
+    /// has published it.
+    pub fn durable(&self) -> Option<(u64, u64)> {
+        self.durability()?;
+        // In this order: what a new process made durable is seen with its number.
+        let durable = self.word(DURABLE).load(Acquire);
+        Some((durable, self.word(OPENINGS).load(Acquire)))
     }
 
     /// Returns when a write returns; `None` if no process has published it.
@@ -179,6 +195,7 @@ impl Figures {
             segment_bytes: self.word(SEGMENT_BYTES).load(Relaxed),
             failed: self.word(FAILED).load(Relaxed) != 0,
             syncs: self.syncs(),
+            cursors: Vec::new(),
         }
     }
 }
@@ -192,9 +209,10 @@ pub fn of_files(folder: PathBuf, manifest: &Manifest, segment_bytes: u64, end: u
         durable_lsn: end,
         checkpoint_lsn: manifest.checkpoint.map(|checkpoint| checkpoint.begin),
         bytes_since_checkpoint: end.saturating_sub(manifest.begin()),
-        segment_bytes: manifest.segments.len() as u64 * segment_bytes,
+        segment_bytes: manifest.segments_to_replay() * segment_bytes,
         failed: false,
         syncs: SyncTimes::default(),
+        cursors: Vec::new(),
     }
 }
 
@@ -211,12 +229,12 @@ impl Pool {
     /// Returns the state of the pool's journal; `None` for a pool that does not write one: of another domain, open for
     /// reading, or followed.
     ///
-    /// Does not wait for the disk, and takes no lock. Other threads may change the journal meanwhile, so the figures are
-    /// not those of one instant.
+    /// Takes no lock, and reads only the small files of cursors. Other threads may change the journal meanwhile, so the
+    /// figures are not those of one instant.
     ///
     /// # Errors
     ///
-    /// [`Error::Forked`](crate::Error::Forked).
+    /// [`Error::Forked`](crate::Error::Forked), and errors of the system from reading cursors.
     ///
     /// ```
     /// use bristlecone::{Domain, Pool};
@@ -239,19 +257,20 @@ impl Pool {
     /// ```
     pub fn journal_status(&self) -> Result<Option<JournalStatus>> {
         self.0.file.here()?;
-        Ok(self.0.journal.get().map(|journal| journal.status()))
+        self.0.journal.get().map(|journal| journal.status()).transpose()
     }
 }
 
 impl Journal {
-    fn status(&self) -> JournalStatus {
+    fn status(&self) -> Result<JournalStatus> {
         let durable = self.durable.load(Acquire);
         let status = self.figures.status(self.folder.clone(), self.ring.reserved());
-        JournalStatus {
+        Ok(JournalStatus {
             durability: Some(self.durability),
             durable_lsn: status.durable_lsn.max(durable),
+            cursors: self.files()?.cursors()?,
             ..status
-        }
+        })
     }
 }
 

@@ -1,5 +1,6 @@
 //! Commit 4 to 6: changes that are applied or rolled back. Step numbers are those of the protocol in `mod.rs`.
 
+use std::cell::RefCell;
 use std::collections::BTreeSet;
 
 use bristlecone_pm::{Error, Result, record_bytes_max, record_slot_bytes};
@@ -21,19 +22,28 @@ const LOG_BYTES: u64 = 64;
 type Before<'a> = Vec<(&'a dyn AnyTree, &'a Encoded, Option<Encoded>)>;
 
 impl Changes {
-    /// Applies all changes or none. `record` is the [record](Self::record_of_all) of all of them.
-    pub(super) fn carry_out(&self, file: &dyn AnyPool, record: &[u8]) -> Result<()> {
+    /// Applies all changes or none. `record` is the [record](Self::record_of_all) of all of them. Records in `existed`
+    /// whether each key was present before: first those that are written, then those that are removed.
+    pub(super) fn carry_out(
+        &self,
+        file: &dyn AnyPool,
+        record: &[u8],
+        existed: &RefCell<Vec<bool>>,
+    ) -> Result<()> {
         self.expect_fit(file.chunk_bytes())?;
         let chunks = self.chunks(file.chunk_bytes());
         let mut change = || {
             let mut before = Vec::with_capacity(self.writes.len());
             match self.change(true, &mut before).and_then(|()| self.change(false, &mut before)) {
-                Ok(()) => CommitOutcome::Applied,
+                Ok(()) => {
+                    note(&before, existed);
+                    CommitOutcome::Applied
+                }
                 Err(error) => take_back(&before, error),
             }
         };
         match file.commit(record, chunks, &mut change) {
-            Err(error) if error.is_no_room() => self.attempt(file, error),
+            Err(error) if error.is_no_room() => self.attempt(file, error, existed),
             done => done,
         }
     }
@@ -54,18 +64,27 @@ impl Changes {
     /// Attempts a commit without a reservation: a tree may have free space of its own. Until all is written, a crash
     /// restores the previous values of the keys.
     #[cold]
-    fn attempt(&self, file: &dyn AnyPool, full: Error) -> Result<()> {
+    fn attempt(&self, file: &dyn AnyPool, full: Error, existed: &RefCell<Vec<bool>>) -> Result<()> {
         let Some(before) = self.record_of_before()? else { return Err(full) };
         let mut write = || {
             let mut before = Vec::with_capacity(self.writes.len());
             match self.change(true, &mut before) {
-                Ok(()) => CommitOutcome::Applied,
+                Ok(()) => {
+                    note(&before, existed);
+                    CommitOutcome::Applied
+                }
                 Err(error) => take_back(&before, error),
             }
         };
-        let mut remove = || match self.change(false, &mut Vec::new()) {
-            Ok(()) => CommitOutcome::Applied,
-            Err(_) => CommitOutcome::Partial,
+        let mut remove = || {
+            let mut before = Vec::new();
+            match self.change(false, &mut before) {
+                Ok(()) => {
+                    note(&before, existed);
+                    CommitOutcome::Applied
+                }
+                Err(_) => CommitOutcome::Partial,
+            }
         };
         let removals = |ends: u64| self.record(ends, Option::is_none);
         let removes = self.writes.iter().any(|(_, value)| value.is_none());
@@ -138,6 +157,11 @@ impl Changes {
         }
         Ok(())
     }
+}
+
+/// Records whether the changed keys were present before.
+fn note(before: &Before<'_>, existed: &RefCell<Vec<bool>>) {
+    existed.borrow_mut().extend(before.iter().map(|(_, _, held)| held.is_some()));
 }
 
 /// Rolls back the changes made before a tree returned an error.

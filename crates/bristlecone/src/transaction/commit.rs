@@ -1,5 +1,7 @@
 //! Commits. Step numbers are those of the protocol in `mod.rs`.
 
+use std::cell::RefCell;
+
 use bristlecone_pm::{Error, Result};
 
 use super::any_tree::hash;
@@ -57,17 +59,35 @@ impl Changes {
     /// Commit 4 to 6, as an entry of the pool's journal if it has one. Sets the LSN up to which it must be durable.
     fn carry_out_recorded(&self, pool: &Pool, lsn: &mut Option<u64>) -> Result<()> {
         let file = &*pool.0.file;
-        let record = self.record_of_all();
-        let Some(journal) = pool.0.journal.get() else { return self.carry_out(file, &record) };
-        let pending = journal.begin(Kind::All, record::changes_of(&record))?;
-        let done = self.carry_out(file, &record);
+        let (record, existed) = (self.record_of_all(), RefCell::default());
+        let Some(journal) = pool.0.journal.get() else { return self.carry_out(file, &record, &existed) };
+        let body = record::changes_of(&record);
+        let pending = journal.begin(Kind::All, body)?;
+        let done = self.carry_out(file, &record, &existed);
         match &done {
-            Ok(()) => *lsn = Some(pending.complete(1)),
+            Ok(()) => {
+                pending.mark(body, self.in_order(&existed.borrow()).into_iter());
+                *lsn = Some(pending.complete(1));
+            }
             // The next opening applies all or nothing: the entry stays an intent.
             Err(Error::DurabilityLost) => {}
             Err(_) => _ = pending.complete(0),
         }
         done
+    }
+
+    /// Returns in the order of the keys whether each was present before, from a list that has the removed keys last.
+    fn in_order(&self, existed: &[bool]) -> Vec<Option<bool>> {
+        let written = self.writes.iter().filter(|(_, value)| value.is_some()).count();
+        let (mut of_written, mut of_removed) = match existed.len() == self.writes.len() {
+            true => (existed[..written].iter(), existed[written..].iter()),
+            false => Default::default(),
+        };
+        let mut next = |value: &Option<_>| match value {
+            Some(_) => of_written.next().copied(),
+            None => of_removed.next().copied(),
+        };
+        self.writes.iter().map(|(_, value)| next(value)).collect()
     }
 
     /// Commit 1: verifies the conditions. The locks keep them valid.

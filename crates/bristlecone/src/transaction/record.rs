@@ -12,6 +12,12 @@ const KEY_RECORD: u8 = 1;
 const VALUE: u8 = 1 << 1;
 /// The value is a record.
 const VALUE_RECORD: u8 = 1 << 2;
+/// In entries of a journal: it is known whether the key was present before the change.
+const KNOWN: u8 = 1 << 3;
+/// In entries of a journal: the key was present before the change.
+const PRESENT: u8 = 1 << 4;
+/// Offset of the flags in a change.
+pub const FLAGS_AT: usize = 4;
 
 /// A change of a key.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -106,11 +112,49 @@ fn changes(mut record: &[u8]) -> Result<(u64, Vec<Change>)> {
     Ok((ends, changes))
 }
 
+/// Returns the flags of a change that record whether its key was present before; `None` if that is not known.
+pub fn mark_of(existed: Option<bool>) -> u8 {
+    match existed {
+        None => 0,
+        Some(false) => KNOWN,
+        Some(true) => KNOWN | PRESENT,
+    }
+}
+
 /// Takes the first change off; returns `None` for bytes that do not begin with one.
 pub fn take(from: &mut &[u8]) -> Option<Change> {
+    take_with(from, 0).map(|(change, _)| change)
+}
+
+/// Takes the first change of an entry of a journal off, and whether its key was present before.
+pub fn take_marked(from: &mut &[u8]) -> Option<(Change, Option<bool>)> {
+    let (change, flags) = take_with(from, KNOWN | PRESENT)?;
+    match (flags & KNOWN != 0, flags & PRESENT != 0) {
+        (true, present) => Some((change, Some(present))),
+        (false, false) => Some((change, None)),
+        (false, true) => None,
+    }
+}
+
+/// Returns the bytes of the first change.
+pub fn bytes_of_first(from: &[u8]) -> Option<usize> {
+    let flags = *from.get(FLAGS_AT)?;
+    let mut end = FLAGS_AT + 1;
+    for is_record in [Some(KEY_RECORD), (flags & VALUE != 0).then_some(VALUE_RECORD)].into_iter().flatten() {
+        let word = from.get(end..)?;
+        end += match flags & is_record {
+            0 => 8,
+            _ => 4 + u32::from_le_bytes(*word.first_chunk()?) as usize,
+        };
+    }
+    Some(end)
+}
+
+/// Takes the first change off, and its flags, which may include `more`.
+fn take_with(from: &mut &[u8], more: u8) -> Option<(Change, u8)> {
     let tree = TreeId(u32::from_le_bytes(take_array(from)?));
     let [flags] = take_array(from)?;
-    if flags & !(KEY_RECORD | VALUE | VALUE_RECORD) != 0 {
+    if flags & !(KEY_RECORD | VALUE | VALUE_RECORD | more) != 0 {
         return None;
     }
     let key = take_item(from, flags & KEY_RECORD != 0)?;
@@ -118,7 +162,7 @@ pub fn take(from: &mut &[u8]) -> Option<Change> {
         0 => None,
         _ => Some(take_item(from, flags & VALUE_RECORD != 0)?),
     };
-    Some(Change { tree, key, value })
+    Some((Change { tree, key, value }, flags))
 }
 
 fn take_item(from: &mut &[u8], is_record: bool) -> Option<Encoded> {
@@ -190,6 +234,32 @@ mod tests {
             record.resize(24, 0);
             assert_eq!(words.map(u64::to_le_bytes).as_flattened(), record);
         }
+    }
+
+    #[test]
+    fn marks_are_known_to_journals_only() {
+        let mut plain = Vec::new();
+        append(
+            &mut plain,
+            TreeId(3),
+            &Encoded::Bytes((*b"key").into()),
+            Some(&Encoded::Bytes((*b"v").into())),
+        );
+        append(&mut plain, TreeId(3), &Encoded::Word(7), None);
+        let first = bytes_of_first(&plain).unwrap();
+        assert_eq!((first, bytes_of_first(&plain[first..])), (5 + 7 + 5, Some(13)));
+        for existed in [None, Some(false), Some(true)] {
+            let mut marked = plain.clone();
+            marked[FLAGS_AT] |= mark_of(existed);
+            marked[first + FLAGS_AT] |= mark_of(existed);
+            let from = &mut &marked[..];
+            assert_eq!(take_marked(from).map(|(_, found)| found), Some(existed));
+            assert_eq!(take_marked(from).map(|(_, found)| found), Some(existed));
+            assert!(from.is_empty());
+            assert_eq!(take(&mut &marked[..]).is_some(), existed.is_none());
+        }
+        plain[FLAGS_AT] |= PRESENT;
+        assert!(take_marked(&mut &plain[..]).is_none(), "present, but not known");
     }
 
     #[test]

@@ -8,7 +8,7 @@ mod trees;
 
 use std::path::Path;
 
-use bristlecone::{JournalStatus, Pool, PoolInfo};
+use bristlecone::{JournalStatus, Pool, PoolInfo, Standby};
 use bristlecone_cli::failure::Outcome;
 use bristlecone_cli::medium;
 use bristlecone_cli::output::{Output, grouped};
@@ -18,6 +18,7 @@ use serde_json::{Value, json};
 
 use self::space::Space;
 use self::trees::Trees;
+use super::standby;
 use crate::open::ReadArgs;
 use crate::{issues, journal};
 
@@ -70,12 +71,16 @@ impl InfoArgs {
     /// given.
     pub fn run(&self, pool: &Pool, path: &Path, folder: Option<&Path>, output: &mut Output) -> Outcome {
         let info = pool.info();
+        let standby = Standby::status_of(path)?;
         let journal = journal::status(pool, path, folder)?;
+        // One that has taken over has a journal.
+        let standby = standby.filter(|_| journal.is_none());
         let trees = Trees::read(pool, self.tree.as_deref(), self.space, output)?;
         let space = self.space.then(|| Space::of(pool)).transpose()?;
         if output.json() {
             let mut object = describe(&info, path);
             object["journal"] = journal::json(journal.as_ref());
+            object["standby"] = standby.as_ref().map_or(Value::Null, standby::status_json);
             object["trees"] = trees.json();
             object["issues"] = all_issues(&info, &trees);
             if let Some(space) = &space {
@@ -85,6 +90,7 @@ impl InfoArgs {
         } else {
             if self.tree.is_none() {
                 print(&info, path, journal.as_ref(), trees.len(), output)?;
+                standby.iter().map(standby::line).try_for_each(|line| output.line(line))?;
             }
             trees.print_damage(output)?;
             if self.tree.is_none() && trees.len() > 0 {

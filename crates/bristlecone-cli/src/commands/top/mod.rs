@@ -184,7 +184,7 @@ fn sleep_until(moment: Instant) -> bool {
 }
 
 /// Parses `1s`, `0.5s`, `200ms`; a plain number is in seconds.
-fn interval(text: &str) -> Result<Duration, String> {
+pub fn interval(text: &str) -> Result<Duration, String> {
     let (number, unit) = match text.strip_suffix("ms") {
         Some(number) => (number, 1e-3),
         None => (text.strip_suffix('s').unwrap_or(text), 1.0),

@@ -1,7 +1,6 @@
 //! The files of a journal, read without opening the pool.
 
 use std::collections::HashMap;
-use std::ops::ControlFlow;
 use std::path::PathBuf;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering::SeqCst};
@@ -11,35 +10,40 @@ use bristlecone_random::Generator as Random;
 
 use super::{Scratch, open, options};
 use crate::journal::simulated::Disk;
-use crate::{Design, Durability, Error, JournalChange, JournalEntry, JournalFiles, JournalStatus, Result};
+use crate::{Changed, Design, Durability, Error, JournalEntry, JournalFiles, JournalStatus, Result};
 
-fn files(disk: &Disk) -> JournalFiles {
-    JournalFiles::on(PathBuf::from("journal"), Arc::new(disk.clone())).unwrap()
+/// Returns the files of the journal of a pool with the [options] of these tests.
+pub fn files(disk: &Disk) -> JournalFiles {
+    let files = JournalFiles::on(PathBuf::from("journal"), Arc::new(disk.clone())).unwrap();
+    JournalFiles { sizes: options(disk, Durability::Commit).journal.sizes(), ..files }
 }
 
-fn entries(files: &JournalFiles, from: Option<u64>) -> Result<Vec<JournalEntry>> {
-    let mut found = Vec::new();
-    files.entries(from, &mut |entry| {
-        found.push(entry);
-        ControlFlow::Continue(())
-    })?;
-    Ok(found)
+pub fn entries(files: &JournalFiles, from: Option<u64>) -> Result<Vec<JournalEntry>> {
+    files.changes(from)?.collect()
 }
 
-fn told(entries: &[JournalEntry]) -> Vec<String> {
-    let one = |change: &JournalChange| match change {
-        JournalChange::Put { tree, key, value } => format!("{tree} {key:?} = {value:?}"),
-        JournalChange::Remove { tree, key } => format!("{tree} {key:?} removed"),
-        JournalChange::Create(spec) => format!("{} created", spec.name),
-        JournalChange::Drop { tree } => format!("{tree} dropped"),
-        JournalChange::Rename { tree, to } => format!("{tree} is {to}"),
-        JournalChange::Clear { tree } => format!("{tree} cleared"),
+/// Describes the changes of entries.
+pub fn told(entries: &[JournalEntry]) -> Vec<String> {
+    let of_entry = |entry: &JournalEntry| {
+        let all: Vec<_> = entry.changes().unwrap().map(Result::unwrap).collect();
+        let one = |change: &crate::JournalChange| {
+            let tree = &change.tree.spec.name;
+            match &change.change {
+                Changed::Put { key, value, .. } => format!("{tree} {key:?} = {value:?}"),
+                Changed::Remove { key, .. } => format!("{tree} {key:?} removed"),
+                Changed::Create => format!("{tree} created"),
+                Changed::Drop => format!("{tree} dropped"),
+                Changed::Rename { to } => format!("{tree} is {to}"),
+                Changed::Clear { .. } => format!("{tree} cleared"),
+            }
+        };
+        all.iter().map(one).collect::<Vec<_>>().join(", ")
     };
-    entries.iter().map(|entry| entry.changes.iter().map(one).collect::<Vec<_>>().join(", ")).collect()
+    entries.iter().map(of_entry).collect()
 }
 
 fn status(disk: &Disk) -> JournalStatus {
-    files(disk).status_of(&options(disk, Durability::Commit).journal).unwrap()
+    files(disk).status().unwrap()
 }
 
 #[test]
@@ -77,18 +81,11 @@ fn entries_have_the_changes_with_their_trees_names_at_that_time() {
     ];
     assert_eq!(told(&found), want);
     // Each entry begins where the one before it ends, but for those that changed nothing.
-    assert!(found.is_sorted_by(|one, next| one.next_lsn <= next.lsn));
+    assert!(found.is_sorted_by(|one, next| one.next_lsn() <= next.lsn() && one.time() <= next.time()));
     for (at, entry) in found.iter().enumerate() {
-        assert_eq!(told(&entries(&files(&disk), Some(entry.lsn)).unwrap()), want[at..]);
-        assert_eq!(told(&entries(&files(&disk), Some(entry.lsn + 1)).unwrap()), want[at + 1..]);
+        assert_eq!(told(&entries(&files(&disk), Some(entry.lsn())).unwrap()), want[at..]);
+        assert_eq!(told(&entries(&files(&disk), Some(entry.lsn() + 1)).unwrap()), want[at + 1..]);
     }
-    let mut seen = 0;
-    let three = |_| {
-        seen += 1;
-        if seen == 3 { ControlFlow::Break(()) } else { ControlFlow::Continue(()) }
-    };
-    files(&disk).entries(None, &mut { three }).unwrap();
-    assert_eq!(seen, 3);
     pool.close().unwrap();
     assert_eq!(told(&entries(&files(&disk), None).unwrap()), want);
 }
@@ -117,15 +114,20 @@ fn entries_before_a_checkpoint_are_refused() {
     let pool = open(&scratch, &disk, Durability::Commit).unwrap();
     let tree = pool.tree_options("t").design(Design::NbTree).create::<u64, &str>().unwrap();
     tree.upsert(1, "one").unwrap();
-    let first = entries(&files(&disk), None).unwrap().last().unwrap().lsn;
+    let first = entries(&files(&disk), None).unwrap().last().unwrap().lsn();
+    // Another segment.
+    (0..20).for_each(|_| tree.upsert(1, "one").unwrap());
     pool.checkpoint().unwrap();
     tree.upsert(2, "two").unwrap();
     // The name of the tree is in the checkpoint.
     assert_eq!(told(&entries(&files(&disk), None).unwrap()), ["t U64(2) = Str(\"two\")"]);
     let refused = entries(&files(&disk), Some(first)).unwrap_err();
     let begin = status(&disk).checkpoint_lsn.unwrap();
-    assert!(matches!(&refused, Error::Invalid { .. }), "{refused}");
-    assert!(refused.to_string().contains(&format!("begins at LSN {begin}")), "{refused}");
+    let Error::Pruned { oldest } = refused else { panic!("{refused}") };
+    assert!(oldest > first && oldest <= begin, "{oldest}");
+    assert!(entries(&files(&disk), Some(oldest)).is_ok());
+    let beyond = entries(&files(&disk), Some(status(&disk).lsn + 8)).unwrap_err();
+    assert!(matches!(&beyond, Error::Invalid { .. }), "{beyond}");
     // Nothing is wrong with an end at which no entry is yet.
     assert_eq!(told(&entries(&files(&disk), Some(status(&disk).lsn)).unwrap()), [""; 0]);
 }
@@ -207,7 +209,7 @@ fn entries_in_memory_count_as_not_durable() {
     let killed = status(&disk);
     assert_eq!((killed.durability, killed.lsn), (Some(Durability::Memory), own.lsn));
     let failed = disk.after_failure(&mut Random::new(1));
-    let failed = files(&failed).status_of(&options(&failed, Durability::Commit).journal).unwrap();
+    let failed = status(&failed);
     assert_eq!((failed.durability, failed.lsn), (None, own.lsn));
 }
 
@@ -262,28 +264,32 @@ fn entries_are_read_while_they_are_written() {
         while !is_done.load(SeqCst) || read == 0 {
             let mut last = HashMap::new();
             let mut next = None;
-            let files = JournalFiles::open(&folder).unwrap();
-            let ended = files.entries(None, &mut |entry| {
-                assert!(next.is_none_or(|next| entry.lsn == next), "{} after {next:?}", entry.lsn);
-                next = Some(entry.next_lsn);
-                for change in told(&[entry]).iter().filter(|change| !change.contains("created")) {
-                    let number = |at: usize| -> u64 {
-                        let word = change.split_whitespace().nth(at).unwrap();
-                        word.trim_matches(|c: char| !c.is_ascii_digit())
-                            .trim_start_matches("64(")
-                            .parse()
-                            .unwrap()
-                    };
-                    let (key, count) = (number(1), number(3));
-                    let before = last.insert(key, count);
-                    assert!(before.is_none_or(|before| before + 7 == count), "{before:?}, then {count}");
-                }
-                ControlFlow::Continue(())
+            let files =
+                JournalFiles { sizes: options.journal.sizes(), ..JournalFiles::open(&folder).unwrap() };
+            let ended = files.changes(None).and_then(|mut entries| {
+                entries.try_for_each(|entry| {
+                    let entry = entry?;
+                    assert!(next.is_none_or(|next| entry.lsn() == next), "{} after {next:?}", entry.lsn());
+                    next = Some(entry.next_lsn());
+                    for change in told(&[entry]).iter().filter(|change| !change.contains("created")) {
+                        let number = |at: usize| -> u64 {
+                            let word = change.split_whitespace().nth(at).unwrap();
+                            word.trim_matches(|c: char| !c.is_ascii_digit())
+                                .trim_start_matches("64(")
+                                .parse()
+                                .unwrap()
+                        };
+                        let (key, count) = (number(1), number(3));
+                        let before = last.insert(key, count);
+                        assert!(before.is_none_or(|before| before + 7 == count), "{before:?}, then {count}");
+                    }
+                    Ok(())
+                })
             });
             match ended {
                 Ok(()) => read += usize::from(next.is_some()),
                 // A checkpoint was faster.
-                Err(Error::Invalid { .. }) => refused += 1,
+                Err(Error::Pruned { .. }) => refused += 1,
                 Err(error) => panic!("{error}, after {read} and {refused}"),
             }
         }

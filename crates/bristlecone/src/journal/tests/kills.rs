@@ -31,6 +31,9 @@ impl Storage for Rebooted {
     fn rename(&self, from: &str, to: &str) -> Result<()> {
         self.0.rename(from, to)
     }
+    fn rename_new(&self, from: &str, to: &str) -> Result<bool> {
+        self.0.rename_new(from, to)
+    }
     fn remove(&self, name: &str) -> Result<()> {
         self.0.remove(name)
     }

@@ -1,12 +1,17 @@
 //! Pools with a journal on a simulated disk.
 
 mod acknowledged;
+mod archives;
 mod crashes;
+mod cursors;
 mod damage;
 mod inspection;
 mod kills;
 mod recorded;
+mod replicas;
 mod scenario;
+mod standbys;
+mod streams;
 mod successors;
 mod threads;
 
@@ -148,12 +153,13 @@ fn a_kill_loses_nothing_in_any_durability() {
 }
 
 /// One pass over everything that a tree can do, with a model.
-struct Model {
+#[derive(Clone, Debug, Default, PartialEq)]
+pub struct Model {
     words: BTreeMap<u64, u64>,
     texts: BTreeMap<String, Vec<u8>>,
 }
 
-fn work(pool: &Pool, design: Design, random: &mut Random, model: &mut Model) -> Result<()> {
+pub fn work(pool: &Pool, design: Design, random: &mut Random, model: &mut Model) -> Result<()> {
     let words = match pool.tree_options("words").design(design).create::<u64, u64>() {
         Err(Error::TreeExists { .. }) => pool.tree("words")?,
         created => created?,
@@ -230,7 +236,7 @@ fn work(pool: &Pool, design: Design, random: &mut Random, model: &mut Model) -> 
     Ok(())
 }
 
-fn compare(pool: &Pool, model: &Model) {
+pub fn compare(pool: &Pool, model: &Model) {
     assert_eq!(items(&pool.tree("words").unwrap()), model.words);
     let texts: BTreeMap<String, Vec<u8>> =
         pool.tree::<&str, &[u8]>("texts").unwrap().range(..).map(Result::unwrap).collect();

@@ -1,0 +1,704 @@
+//! A copy of a pool that follows its archive.
+//!
+//! The file has the domain `journal` and no journal, so that nothing else opens it for writing. Beside it, a folder has the
+//! state of the replay:
+//!
+//! ```text
+//! 0     magic, version (4 B), CRC-32C of the other bytes (4 B); the journal's identity, 16 B
+//! 32    LSN up to which entries are applied, LSN up to which they may be
+//! 48    number and identity (16 B) of the timeline that it follows; identity of the one that it begins, or 0, 16 B
+//! 88    identity of the kernel, 16 B; inode of the pool's file
+//! 112   LSN of the archive's end; its time, and that of this state, in milliseconds since 1970
+//! 136   1 while a process replays, else 0
+//! 144   identity of the copy, 16 B
+//! ```
+//!
+//! One poll:
+//! 1. The state says up to which LSN entries may be applied.
+//! 2. They are applied. Before and after each change of the directory the state says that all before is applied.
+//! 3. The state says that they are.
+//!
+//! A kill leaves the pages: the next process applies the entries once more that may have been, before it admits followers.
+//! Entries name new values, so that this leads to the same items. A power failure leaves no pages to rely on: the next
+//! process begins with the archive's last checkpoint.
+//!
+//! # Take over
+//!
+//! 1. The state has the identity of a new timeline.
+//! 2. The archive gets a catalog of it. *From here on the archive refuses the old writer.*
+//! 3. The rest of the archive is applied.
+//! 4. The pool gets a journal that begins at the end of the archive, with a checkpoint, and is closed. *A crash before: the
+//!    next attempt continues.*
+//! 5. The state is removed.
+
+use std::path::{Path, PathBuf};
+use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, Ordering::Relaxed};
+use std::time::{Duration, Instant, SystemTime, UNIX_EPOCH};
+
+use bristlecone_pm::{At, Domain, Error, Folder, Glance, Native, OpenOptions, PoolFile, Result, Storage};
+
+use super::catalog::{Catalog, first_file};
+use super::restoring::read_catalog;
+use super::{at, identity};
+use crate::api::options::BUILD;
+use crate::journal::changes::Stopper;
+use crate::journal::entry::Kind;
+use crate::journal::manifest::{ADOPTING, Manifest, Timeline};
+use crate::journal::opening::{Begin, adopt};
+use crate::journal::restore::Rebuilt;
+use crate::{Pool, PoolOptions};
+
+const MAGIC: u64 = u64::from_le_bytes(*b"BRISTSBY");
+const VERSION: u64 = 1;
+const STATE: &str = "state";
+const WORDS: usize = 20;
+/// Longest pause between two looks at a stop.
+const NAP: Duration = Duration::from_millis(20);
+/// Number of attempts to read files that an archiver removes meanwhile.
+const LOOKS: usize = 8;
+
+/// A copy of a pool that applies the entries of an archive as they come: see [`Standby::open`].
+pub struct Standby {
+    path: PathBuf,
+    options: PoolOptions,
+    archive: Arc<dyn Storage>,
+    folder: Folder,
+    file: Arc<PoolFile<Native>>,
+    pool: Pool,
+    rebuilt: Rebuilt,
+    state: State,
+    stop: Arc<AtomicBool>,
+}
+
+impl std::fmt::Debug for Standby {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        f.debug_struct("Standby")
+            .field("path", &self.path)
+            .field("lsn", &self.state.applied)
+            .finish_non_exhaustive()
+    }
+}
+
+/// How far a standby has come: see [`Standby::status`] and [`Standby::status_of`].
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+#[non_exhaustive]
+pub struct StandbyStatus {
+    /// LSN up to which entries are applied.
+    pub lsn: u64,
+    /// LSN of the end of the archive, when it was last read.
+    pub archive_lsn: u64,
+    /// When the archive had everything durable of the writer, at the last time that the standby read and applied it; `None`
+    /// if it did not yet.
+    pub as_of: Option<SystemTime>,
+    /// Number of the timeline that it follows.
+    pub timeline: u64,
+    /// Whether a process replays. If it was killed, this is still set.
+    pub running: bool,
+}
+
+impl StandbyStatus {
+    /// Returns the bytes of entries that are in the archive and not applied.
+    pub fn lag_bytes(&self) -> u64 {
+        self.archive_lsn.saturating_sub(self.lsn)
+    }
+
+    /// Returns how old the state is that followers see: the time since the writer had nothing durable beyond it. `None` if
+    /// that is not known yet.
+    pub fn lag(&self) -> Option<Duration> {
+        self.as_of.map(|as_of| SystemTime::now().duration_since(as_of).unwrap_or_default())
+    }
+}
+
+/// The contents of the state's file.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+struct State {
+    uuid: u128,
+    applied: u64,
+    applying: u64,
+    timeline: Timeline,
+    /// The identity of the timeline that this copy begins, or 0.
+    own: u128,
+    boot: u128,
+    inode: u64,
+    archive_end: u64,
+    as_of: u64,
+    time: u64,
+    running: bool,
+    /// The identity of the copy.
+    pool: u128,
+}
+
+fn now() -> u64 {
+    SystemTime::now().duration_since(UNIX_EPOCH).map_or(0, |since| since.as_millis() as u64)
+}
+
+fn folder_of(pool: &Path) -> PathBuf {
+    let mut name = pool.as_os_str().to_owned();
+    name.push(".standby");
+    name.into()
+}
+
+impl State {
+    fn encode(&self) -> Vec<u8> {
+        let halves = |id: u128| [id as u64, (id >> 64) as u64];
+        let ([uuid, uuid_high], [line, line_high]) = (halves(self.uuid), halves(self.timeline.id));
+        let ([own, own_high], [boot, boot_high]) = (halves(self.own), halves(self.boot));
+        let mut words: [u64; WORDS] = [
+            MAGIC,
+            VERSION,
+            uuid,
+            uuid_high,
+            self.applied,
+            self.applying,
+            self.timeline.number,
+            line,
+            line_high,
+            own,
+            own_high,
+            boot,
+            boot_high,
+            self.inode,
+            self.archive_end,
+            self.as_of,
+            self.time,
+            u64::from(self.running),
+            self.pool as u64,
+            (self.pool >> 64) as u64,
+        ];
+        words[1] |= u64::from(crc32c::crc32c(words.map(u64::to_le_bytes).as_flattened())) << 32;
+        words.map(u64::to_le_bytes).concat()
+    }
+
+    fn decode(bytes: &[u8]) -> Option<Self> {
+        let words: Vec<u64> = bytes.as_chunks::<8>().0.iter().map(|word| u64::from_le_bytes(*word)).collect();
+        let id = |at: usize| u128::from(words[at + 1]) << 64 | u128::from(words[at]);
+        if words.len() != WORDS {
+            return None;
+        }
+        let state = Self {
+            uuid: id(2),
+            applied: words[4],
+            applying: words[5],
+            timeline: Timeline { number: words[6], id: id(7) },
+            own: id(9),
+            boot: id(11),
+            inode: words[13],
+            archive_end: words[14],
+            as_of: words[15],
+            time: words[16],
+            running: words[17] != 0,
+            pool: id(18),
+        };
+        (state.encode() == bytes).then_some(state)
+    }
+
+    /// Reads the state; returns `None` if there is none, or if it was torn.
+    fn read(folder: &dyn Storage) -> Result<Option<Self>> {
+        let Some(file) = folder.open(STATE)? else { return Ok(None) };
+        let mut bytes = vec![0; WORDS * 8];
+        let read = file.read(0, &mut bytes)?;
+        Ok(Self::decode(&bytes[..read]))
+    }
+
+    /// Replaces the state. It survives the process.
+    fn write(&mut self, folder: &dyn Storage) -> Result<()> {
+        self.time = now();
+        let new = format!("{STATE}.new");
+        let file = folder.create(&new, 0)?;
+        file.write(0, &self.encode())?;
+        folder.rename(&new, STATE)
+    }
+
+    fn status(&self) -> StandbyStatus {
+        StandbyStatus {
+            lsn: self.applied,
+            archive_lsn: self.archive_end,
+            as_of: (self.as_of > 0).then(|| at(self.as_of)),
+            timeline: self.timeline.number,
+            running: self.running,
+        }
+    }
+}
+
+impl Standby {
+    /// Creates a copy of an archived pool at `path`, or continues one, with default options: see
+    /// [`PoolOptions::standby`].
+    ///
+    /// # Errors
+    ///
+    /// Same as [`PoolOptions::standby`].
+    pub fn open(path: impl AsRef<Path>, from: impl AsRef<Path>) -> Result<Self> {
+        Pool::options().standby(path, from)
+    }
+
+    fn begin(options: &PoolOptions, path: &Path, archive: Arc<dyn Storage>) -> Result<Self> {
+        let catalog = read_catalog(&*archive)?;
+        let folder = Folder::create(&folder_of(path))?;
+        let left = State::read(&folder)?.filter(|state| state.uuid == catalog.uuid);
+        let marker = format!("of-{:032x}", catalog.uuid);
+        let is_own = folder.open(&marker)?.is_some();
+        if path.exists() && !is_own {
+            return Err(Error::Exists { path: path.to_owned() });
+        }
+        expect_no_journal(options, path)?;
+        if !is_own {
+            // A power failure leaves the marker, and perhaps no state.
+            folder.create(&marker, 0)?.sync()?;
+            folder.sync()?;
+        }
+        let resumed = match &left {
+            Some(state) if path.exists() => resume(options, path, &folder, state)?,
+            _ => None,
+        };
+        let own = left.as_ref().map_or(0, |left| left.own);
+        let mut standby = match (resumed, left) {
+            (Some(file), Some(state)) => Self::over(options, path, archive, folder, file, state)?,
+            _ => Self::rebuild(options, path, archive, folder, own)?,
+        };
+        // Entries that may have been applied: without followers.
+        standby.catch_up()?;
+        standby.file.begin_following();
+        Ok(standby)
+    }
+
+    fn over(
+        options: &PoolOptions,
+        path: &Path,
+        archive: Arc<dyn Storage>,
+        folder: Folder,
+        file: Arc<PoolFile<Native>>,
+        state: State,
+    ) -> Result<Self> {
+        file.keep_index(options.keep_index, BUILD);
+        file.drop_unfinished_trees();
+        let pool = Pool::over(Arc::clone(&file), options.threads())?;
+        // Only a promotion closes it as a pool.
+        let mut rebuilt = Rebuilt::new(&file, &pool, &archive, options.threads());
+        rebuilt.open_trees()?;
+        let mut standby = Self {
+            path: path.to_owned(),
+            options: options.clone(),
+            archive,
+            folder,
+            file,
+            pool,
+            rebuilt,
+            state,
+            stop: Arc::default(),
+        };
+        standby.state.running = true;
+        let glance = standby.file.glance()?;
+        (standby.state.boot, standby.state.inode) = (standby.folder.boot().unwrap_or(0), glance.inode.1);
+        standby.state.write(&standby.folder)?;
+        Ok(standby)
+    }
+
+    /// Fills a new file from the archive's last checkpoint, which then gets the name.
+    fn rebuild(
+        options: &PoolOptions,
+        path: &Path,
+        archive: Arc<dyn Storage>,
+        folder: Folder,
+        own: u128,
+    ) -> Result<Self> {
+        for _ in 0..LOOKS {
+            let catalog = read_catalog(&*archive)?;
+            let base = catalog.bases.last().map(|base| base.checkpoint);
+            if base.is_none() && !catalog.is_whole {
+                let what = format!("the archive in {} has no checkpoint yet", archive.describe());
+                return Err(Error::invalid(what));
+            }
+            let at = if options.leave_sigbus { At::unhandled(path) } else { At::from(path) };
+            let like = Glance {
+                uuid: identity(),
+                domain: Domain::Journal,
+                was_clean: false,
+                sequence: 0,
+                geometry: catalog.geometry,
+                inode: (0, 0),
+            };
+            let unnamed = PoolFile::<Native>::create_again(at, &like, Native::new)?;
+            let file = Arc::clone(unnamed.pool());
+            let pool = Pool::over(Arc::clone(&file), options.threads())?;
+            let rebuilt = Rebuilt::new(&file, &pool, &archive, options.threads());
+            let filled = rebuilt.fill_from(&catalog.manifest(base), &mut |_, _| true);
+            let applied = match filled {
+                // An archiver has removed files meanwhile.
+                Err(Error::Corrupted { .. }) if read_catalog(&*archive)? != catalog => continue,
+                filled => filled?,
+            };
+            let mut state = State {
+                uuid: catalog.uuid,
+                applied,
+                applying: applied,
+                timeline: catalog.timeline,
+                own,
+                boot: folder.boot().unwrap_or(0),
+                inode: file.glance()?.inode.1,
+                archive_end: catalog.end,
+                as_of: catalog.as_of,
+                time: 0,
+                running: true,
+                pool: like.uuid,
+            };
+            pool.close()?;
+            drop(file);
+            // A crash before the name: the state is that of a file that does not exist, and is not used.
+            state.write(&folder)?;
+            unnamed.replace()?;
+            let file = open_file(options, path)?;
+            return Self::over(options, path, archive, folder, file, state);
+        }
+        Err(Error::invalid(format!("the archive in {} changes too fast", archive.describe())))
+    }
+
+    /// Applies what the archive has beyond the last poll; returns how far it has come.
+    ///
+    /// # Errors
+    ///
+    /// [`Error::Pruned`] if the archive does not keep the next entries any more; [`Error::Fenced`] if another copy has taken
+    /// over before the entries that this one has applied; [`Error::Corrupted`]; [`Error::PoolFull`],
+    /// [`Error::MediumFull`], and errors of the system. The next poll tries again.
+    pub fn poll(&mut self) -> Result<StandbyStatus> {
+        for _ in 0..LOOKS {
+            let catalog = read_catalog(&*self.archive)?;
+            self.expect_timeline(&catalog)?;
+            match self.apply(&catalog) {
+                // An archiver has merged pieces meanwhile.
+                Err(Error::Corrupted { .. }) if read_catalog(&*self.archive)? != catalog => {}
+                applied => return applied.map(|()| self.status()),
+            }
+        }
+        Err(Error::invalid(format!("the archive in {} changes too fast", self.archive.describe())))
+    }
+
+    fn expect_timeline(&mut self, catalog: &Catalog) -> Result<()> {
+        let place = self.archive.describe();
+        if catalog.uuid != self.state.uuid {
+            return Err(Error::invalid(format!("{place} has the archive of another pool")));
+        }
+        let timeline = catalog.timeline.number;
+        let is_known = catalog.timeline == self.state.timeline;
+        if is_known && catalog.end >= self.state.applied {
+            return Ok(());
+        }
+        if is_known || timeline < self.state.timeline.number {
+            let what =
+                format!("it ends before LSN {}, which was applied: it is an older copy", self.state.applied);
+            return Err(Error::invalid(format!("{place}: {what}")));
+        }
+        if self.state.applied.max(self.state.applying) > catalog.fork {
+            return Err(Error::Fenced { place, timeline });
+        }
+        self.state.timeline = catalog.timeline;
+        Ok(())
+    }
+
+    fn apply(&mut self, catalog: &Catalog) -> Result<()> {
+        let (from, oldest) = (self.state.applied, catalog.first());
+        if from < oldest {
+            return Err(Error::Pruned { oldest });
+        }
+        let is_new = catalog.end > from;
+        if is_new {
+            self.state.applying = self.state.applying.max(catalog.end);
+            self.state.archive_end = catalog.end;
+            self.state.write(&self.folder)?;
+            let (state, folder) = (&mut self.state, &self.folder);
+            let mut noted = Ok(());
+            let manifest = catalog.manifest(None);
+            let mut from = from;
+            while from < catalog.end {
+                let mut is_alone = None;
+                // Up to the next change of the directory, which is applied alone.
+                from = self.rebuilt.replay_while(&manifest, from, &mut |_, entry| {
+                    let is_directory = !matches!(entry.head.kind, Kind::Each | Kind::All);
+                    let wanted = is_alone.is_none_or(|is_alone: bool| !is_alone && !is_directory);
+                    is_alone = is_alone.or(Some(is_directory));
+                    wanted
+                })?;
+                state.applied = from;
+                noted = noted.and(state.write(folder));
+            }
+            noted?;
+        }
+        let was = (self.state.as_of, self.state.archive_end);
+        (self.state.applying, self.state.as_of) = (self.state.applied, catalog.as_of);
+        self.state.archive_end = catalog.end;
+        if is_new || was != (self.state.as_of, self.state.archive_end) {
+            self.state.write(&self.folder)?;
+        }
+        Ok(())
+    }
+
+    /// Applies everything up to where a killed process may have come.
+    fn catch_up(&mut self) -> Result<()> {
+        let wanted = self.state.applying;
+        self.poll()?;
+        if self.state.applied < wanted {
+            let what = format!(
+                "the archive in {} ends before LSN {wanted}, which was applied",
+                self.archive.describe()
+            );
+            return Err(Error::invalid(what));
+        }
+        Ok(())
+    }
+
+    /// Polls until [stopped](Self::stopper).
+    ///
+    /// # Errors
+    ///
+    /// Same as [`poll`](Self::poll).
+    pub fn run(&mut self, interval: Duration) -> Result<()> {
+        while !self.stop.load(Relaxed) {
+            let begun = Instant::now();
+            self.poll()?;
+            while begun.elapsed() < interval && !self.stop.load(Relaxed) {
+                std::thread::sleep(interval.saturating_sub(begun.elapsed()).min(NAP));
+            }
+        }
+        Ok(())
+    }
+
+    /// Returns a handle that ends [`run`](Self::run), from any thread.
+    pub fn stopper(&self) -> Stopper {
+        Stopper::new(&self.stop)
+    }
+
+    /// Returns how far it has come.
+    pub fn status(&self) -> StandbyStatus {
+        self.state.status()
+    }
+
+    /// Returns how far the standby at a path has come, in any process; `None` if there is none.
+    ///
+    /// # Errors
+    ///
+    /// Errors of the system.
+    pub fn status_of(path: impl AsRef<Path>) -> Result<Option<StandbyStatus>> {
+        let folder = folder_of(path.as_ref());
+        if !folder.is_dir() {
+            return Ok(None);
+        }
+        Ok(State::read(&Folder::open(&folder)?)?.map(|state| state.status()))
+    }
+
+    /// Stops, such that [`PoolOptions::standby`] continues.
+    ///
+    /// # Errors
+    ///
+    /// Errors of the system. The next process then begins with the archive's last checkpoint, if the machine was started
+    /// again.
+    pub fn close(mut self) -> Result<()> {
+        drop(self.rebuilt);
+        // The pages first: the state says that they are durable.
+        self.pool.0.file.sync()?;
+        self.state.running = false;
+        self.state.write(&self.folder)?;
+        self.folder.open(STATE)?.map_or(Ok(()), |state| state.sync())?;
+        self.folder.sync()?;
+        Ok(self.pool.close()?)
+    }
+
+    /// Leaves everything as a kill does.
+    #[cfg(test)]
+    pub(crate) fn simulate_kill(self) {
+        drop(self.rebuilt);
+        self.pool.simulate_crash();
+    }
+
+    /// Makes the copy the writer: claims the archive, applies the rest of it, and gives the pool a journal that continues at
+    /// the archive's end. Returns the LSN at which its timeline begins. The pool is closed then, and opened like any other.
+    ///
+    /// From here on the archive refuses the old writer's archiver with [`Error::Fenced`]. The old writer itself is not
+    /// stopped: what it has committed and not archived is not in the copy.
+    ///
+    /// # Errors
+    ///
+    /// Same as [`poll`](Self::poll); [`Error::Fenced`] if another copy was faster; [`Error::Invalid`] if the pool's journal
+    /// cannot be created. A later attempt continues.
+    pub fn promote(mut self) -> Result<u64> {
+        let catalog = self.claim()?;
+        self.state.timeline = catalog.timeline;
+        self.apply(&catalog)?;
+        let begin = Begin {
+            uuid: Some(catalog.uuid),
+            lsn: catalog.end,
+            timeline: catalog.timeline,
+            time: catalog.pieces.last().map_or(0, |last| last.time),
+        };
+        drop(self.rebuilt);
+        drop(self.file);
+        adopt(self.pool, &self.options.journal, &self.path, begin)?;
+        for name in self.folder.list()? {
+            self.folder.remove(&name)?;
+        }
+        // An empty folder says nothing.
+        let _ = std::fs::remove_dir(folder_of(&self.path));
+        Ok(begin.lsn)
+    }
+
+    /// Gives the archive a catalog of a new timeline, which is this copy's.
+    fn claim(&mut self) -> Result<Catalog> {
+        let archive = Arc::clone(&self.archive);
+        let old = read_catalog(&*archive)?;
+        if self.state.own != 0 && old.timeline.id == self.state.own {
+            // Claimed by an earlier attempt.
+            return Ok(old);
+        }
+        self.expect_timeline(&old)?;
+        self.state.own = identity();
+        self.state.write(&self.folder)?;
+        let timeline = Timeline { number: old.timeline.number + 1, id: self.state.own };
+        let of = |old: &Catalog| Catalog {
+            timeline,
+            fork: old.end,
+            next: first_file(timeline.number),
+            ..old.clone()
+        };
+        if !of(&old).claim(&*archive)? {
+            return Err(Error::Fenced { place: archive.describe(), timeline: timeline.number });
+        }
+        // The old writer may have replaced its catalog meanwhile, and removed files that it does not name any more.
+        let last = Catalog::read_of(&*archive, old.timeline.number)?;
+        if last != old {
+            of(&last).write(&*archive)?;
+        }
+        Ok(of(&last))
+    }
+}
+
+/// Returns an error if the copy has taken over already, and has a journal.
+fn expect_no_journal(options: &PoolOptions, path: &Path) -> Result<()> {
+    let folder = options.journal.folder_of(path);
+    if !folder.is_dir() {
+        return Ok(());
+    }
+    let unfinished = |left: Manifest| left.closed == ADOPTING;
+    if Manifest::read(&Folder::open(&folder)?)?.is_none_or(unfinished) {
+        return Ok(());
+    }
+    let (path, folder) = (path.display(), folder.display());
+    Err(Error::invalid(format!(
+        "{path} has a journal in {folder}: it is no standby, open it like any other pool"
+    )))
+}
+
+/// Opens the file of a standby for writing, in spite of its missing journal.
+fn open_file(options: &PoolOptions, path: &Path) -> Result<Arc<PoolFile<Native>>> {
+    let at = if options.leave_sigbus { At::unhandled(path) } else { At::from(path) };
+    let open = OpenOptions { domain: None, max_bytes: options.max_bytes };
+    PoolFile::<Native>::open_if(at, &open, Native::new, |_| Ok(()))
+}
+
+/// Opens the file that a state belongs to; returns `None` if its pages are worthless.
+fn resume(
+    options: &PoolOptions,
+    path: &Path,
+    folder: &Folder,
+    state: &State,
+) -> Result<Option<Arc<PoolFile<Native>>>> {
+    let is_whole = |found: &Glance| {
+        let is_own =
+            found.uuid == state.pool && found.inode.1 == state.inode && found.domain == Domain::Journal;
+        is_own && (found.was_clean && !state.running || folder.boot() == Some(state.boot))
+    };
+    let mut whole = false;
+    let at = if options.leave_sigbus { At::unhandled(path) } else { At::from(path) };
+    let open = OpenOptions { domain: None, max_bytes: options.max_bytes };
+    let opened = PoolFile::<Native>::open_if(at, &open, Native::new, |found| {
+        if found.uuid != state.pool {
+            return Err(Error::invalid(format!("{} is another pool than its standby", path.display())));
+        }
+        whole = is_whole(found);
+        if whole { Ok(()) } else { Err(Error::Conflict) }
+    });
+    match opened {
+        Err(Error::Conflict) if !whole => Ok(None),
+        opened => opened.map(Some),
+    }
+}
+
+impl PoolOptions {
+    /// Creates a copy of an archived pool at `path`, or continues one that was created there. [`Standby::poll`] and
+    /// [`Standby::run`] apply what reaches the archive. Meanwhile any process may read the copy with
+    /// [`follow`](Self::follow); a reader may see a part of a batch. It is read through followers only, in this process
+    /// too. [`Standby::promote`] makes it the writer.
+    ///
+    /// # Errors
+    ///
+    /// [`Error::Exists`] if there is a pool that is no standby; [`Error::InUse`] while another process replays;
+    /// [`Error::Invalid`] for a folder without an archive, with that of another pool, or with an older copy of it;
+    /// [`Error::Pruned`] if the archive does not keep the next entries any more: remove the copy, and create it again;
+    /// [`Error::Fenced`]; [`Error::Corrupted`]; [`Error::Newer`]; [`Error::MediumFull`], and errors of the system.
+    ///
+    /// ```
+    /// use bristlecone::{Domain, Pool, Standby};
+    /// # fn main() -> bristlecone::Result<()> {
+    /// # let path = format!("/dev/shm/bristlecone-doc-standby-{}.pool", std::process::id());
+    ///
+    /// let pool = Pool::options().domain(Domain::Journal).create(true).open(&path)?;
+    /// let ages = pool.tree::<&str, u64>("ages")?;
+    /// let mut archiver = pool.archive(format!("{path}.archive"))?;
+    /// ages.insert("Pando", 14_000)?;
+    /// archiver.copy()?;
+    ///
+    /// let copy = format!("{path}.copy");
+    /// let mut standby = Standby::open(&copy, format!("{path}.archive"))?;
+    /// let follower = Pool::follow(&copy)?;
+    /// assert_eq!(follower.tree::<&str, u64>("ages")?.get("Pando")?, Some(14_000));
+    /// ages.insert("Pando", 16_000)?;
+    /// archiver.copy()?;
+    /// assert_eq!(standby.poll()?.lag_bytes(), 0);
+    /// assert_eq!(follower.tree::<&str, u64>("ages")?.get("Pando")?, Some(16_000));
+    /// drop(follower);
+    /// standby.promote()?;
+    /// assert_eq!(Pool::open(&copy)?.tree::<&str, u64>("ages")?.insert("Pando", 1)?, Some(16_000));
+    /// assert!(matches!(archiver.copy(), Ok(false) | Err(bristlecone::Error::Fenced { .. })));
+    /// # drop((ages, archiver));
+    /// # pool.close()?;
+    /// # for file in [&path, &copy] {
+    /// #     std::fs::remove_file(file).unwrap();
+    /// #     std::fs::remove_dir_all(format!("{file}.journal")).unwrap();
+    /// # }
+    /// # std::fs::remove_dir_all(format!("{path}.archive")).unwrap();
+    /// # Ok(())
+    /// # }
+    /// ```
+    pub fn standby(&self, path: impl AsRef<Path>, from: impl AsRef<Path>) -> Result<Standby> {
+        Standby::begin(self, path.as_ref(), Arc::new(Folder::open(from.as_ref())?))
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_state_round_trips_and_damage_is_noticed() {
+        let state = State {
+            uuid: 1 << 64 | 2,
+            applied: 3,
+            applying: 4,
+            timeline: Timeline { number: 5, id: 6 },
+            own: 7,
+            boot: 8 << 64,
+            inode: 9,
+            archive_end: 10,
+            as_of: 11,
+            time: 12,
+            running: true,
+            pool: 14 << 64 | 13,
+        };
+        let bytes = state.encode();
+        assert_eq!(State::decode(&bytes), Some(state));
+        assert_eq!(crc32c::crc32c(&bytes), 2_432_369_271, "the bytes changed: a new version is needed");
+        for at in 0..bytes.len() {
+            let mut damaged = bytes.clone();
+            damaged[at] ^= 1;
+            assert_eq!(State::decode(&damaged), None, "byte {at}");
+        }
+    }
+}

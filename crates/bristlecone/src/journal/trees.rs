@@ -1,0 +1,193 @@
+//! The trees of a pool at an LSN: what entries call them, and how their keys and values are stored.
+
+use std::collections::BTreeMap;
+use std::sync::Arc;
+
+use bristlecone_pm::{Error, Result, Storage, TreeEntry, TreeId, TreeSpec};
+
+use super::aside;
+use super::checkpoint::trees_of;
+use super::entry::{self, Aside, Directory, Entry, Kind, broken, push_spec, take_spec};
+use super::manifest::{Manifest, segment_name};
+use super::restore::replay_from;
+use super::segment::{End, Read};
+
+/// The trees at an LSN, by number. A copy costs little.
+#[derive(Clone, Debug, Default)]
+pub struct Trees(Arc<BTreeMap<TreeId, Arc<TreeEntry>>>);
+
+/// What a segment says about the journal before it.
+#[derive(Clone, Debug, Default)]
+pub struct Past {
+    /// The trees.
+    pub trees: Trees,
+    /// The time of the last block, in milliseconds since 1970.
+    pub time: u64,
+}
+
+impl FromIterator<(TreeId, TreeSpec)> for Trees {
+    fn from_iter<T: IntoIterator<Item = (TreeId, TreeSpec)>>(trees: T) -> Self {
+        let entry = |(id, spec)| (id, Arc::new(TreeEntry::new(id, spec)));
+        Self(Arc::new(trees.into_iter().map(entry).collect()))
+    }
+}
+
+impl Trees {
+    /// Returns a tree.
+    ///
+    /// # Errors
+    ///
+    /// [`Error::Corrupted`] if no tree has this number.
+    pub fn get(&self, id: TreeId) -> Result<&Arc<TreeEntry>> {
+        self.0.get(&id).ok_or_else(broken)
+    }
+
+    pub fn encode(&self) -> Vec<u8> {
+        let mut bytes = Vec::new();
+        for tree in self.0.values() {
+            bytes.extend_from_slice(&tree.id.0.to_le_bytes());
+            push_spec(&mut bytes, &tree.spec);
+        }
+        bytes
+    }
+
+    /// Returns `None` for bytes that are none.
+    pub fn decode(mut bytes: &[u8]) -> Option<Self> {
+        let mut trees = Vec::new();
+        while !bytes.is_empty() {
+            let (id, rest) = bytes.split_first_chunk()?;
+            bytes = rest;
+            trees.push((TreeId(u32::from_le_bytes(*id)), take_spec(&mut bytes)?));
+        }
+        Some(trees.into_iter().collect())
+    }
+
+    /// Applies a change of the directory; returns the tree as it was before, or for a new tree as it is.
+    ///
+    /// # Errors
+    ///
+    /// [`Error::Corrupted`] if the tree does not exist.
+    pub fn apply(&mut self, change: Directory) -> Result<Arc<TreeEntry>> {
+        let trees = Arc::make_mut(&mut self.0);
+        Ok(match change {
+            Directory::Create(id, spec) => {
+                let tree = Arc::new(TreeEntry::new(id, spec));
+                trees.insert(id, Arc::clone(&tree));
+                tree
+            }
+            Directory::Drop(id) => trees.remove(&id).ok_or_else(broken)?,
+            Directory::Rename(id, name) => {
+                let tree = trees.get_mut(&id).ok_or_else(broken)?;
+                let mut spec = tree.spec.clone();
+                spec.name = name;
+                std::mem::replace(tree, Arc::new(TreeEntry::new(id, spec)))
+            }
+            Directory::Clear(old, id, _) => {
+                let tree = trees.remove(&old).ok_or_else(broken)?;
+                trees.insert(id, Arc::new(TreeEntry::new(id, tree.spec.clone())));
+                tree
+            }
+        })
+    }
+
+    /// Applies an entry, if it changes the directory.
+    ///
+    /// # Errors
+    ///
+    /// [`Error::Corrupted`], and errors of the system.
+    pub fn follow(&mut self, storage: &dyn Storage, entry: &Entry<'_>) -> Result<()> {
+        let Entry { head, body, .. } = *entry;
+        if head.counts == 0 || matches!(head.kind, Kind::Each | Kind::All) {
+            return Ok(());
+        }
+        let long;
+        let body = match head.aside {
+            true => {
+                long = aside::read(storage, &Aside::decode(body).ok_or_else(broken)?)?;
+                &long
+            }
+            false => body,
+        };
+        let (change, _) = Directory::of(head.kind, body).ok_or_else(broken)?;
+        self.apply(change).map(drop)
+    }
+
+    /// Applies all entries of a block.
+    ///
+    /// # Errors
+    ///
+    /// Same as [`follow`](Self::follow).
+    pub fn follow_all(&mut self, storage: &dyn Storage, mut entries: &[u8]) -> Result<()> {
+        while !entries.is_empty() {
+            self.follow(storage, &entry::take(&mut entries).ok_or_else(broken)?)?;
+        }
+        Ok(())
+    }
+}
+
+/// Returns where a journal ends, and what is before that.
+///
+/// # Errors
+///
+/// [`Error::Corrupted`], and errors of the system.
+pub fn past_of(storage: &dyn Storage, manifest: &Manifest) -> Result<(End, Past)> {
+    let mut past = Past::default();
+    let Some(last) = manifest.segments.last() else { return Ok((End { offset: 0, lsn: 0 }, past)) };
+    let name = segment_name(last.file);
+    let missing = || Error::corrupted("a missing file", format!("{name} in {}", storage.describe()));
+    let file = storage.open(&name)?.ok_or_else(missing)?;
+    let read = Read::new(&*file, *last, manifest.uuid, name.clone())?;
+    let Some(before) = read.past() else { return past_of_old(storage, manifest) };
+    past = before.clone();
+    let end = read.blocks(|block, entries| {
+        past.time = past.time.max(block.time);
+        past.trees.follow_all(storage, entries)
+    })?;
+    Ok((end, past))
+}
+
+/// Does the same for a journal whose last segment does not say what is before it, from the checkpoint on.
+fn past_of_old(storage: &dyn Storage, manifest: &Manifest) -> Result<(End, Past)> {
+    let mut past = Past { trees: trees_at_checkpoint(storage, manifest)?, time: 0 };
+    let end = replay_from(storage, manifest, manifest.begin(), &mut |block, entry| {
+        past.time = past.time.max(block.time);
+        past.trees.follow(storage, entry)
+    })?;
+    Ok((end, past))
+}
+
+/// Returns the trees at the begin of the checkpoint, or of the journal.
+///
+/// # Errors
+///
+/// [`Error::Corrupted`], and errors of the system.
+pub fn trees_at_checkpoint(storage: &dyn Storage, manifest: &Manifest) -> Result<Trees> {
+    let trees = manifest.checkpoint.map(|checkpoint| trees_of(storage, manifest.uuid, &checkpoint));
+    Ok(trees.transpose()?.unwrap_or_default().into_iter().collect())
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn trees_round_trip_and_follow_the_directory() {
+        let spec = |name: &str| TreeSpec::new(name, 2, "u64", "str").with_params([1, 2, 3, 4, 5, 6, 7, 8]);
+        let mut trees: Trees = [(TreeId(0), spec("a")), (TreeId(7), spec("b"))].into_iter().collect();
+        let bytes = trees.encode();
+        assert_eq!(Trees::decode(&bytes).unwrap().encode(), bytes);
+        (1..bytes.len()).for_each(|len| {
+            assert!(Trees::decode(&bytes[..len]).is_none_or(|some| some.encode() == bytes[..len]));
+        });
+        let name = |trees: &Trees, id| trees.get(TreeId(id)).ok().map(|tree| tree.spec.name.clone());
+        let before = trees.clone();
+        assert_eq!(trees.apply(Directory::Rename(TreeId(0), "c".to_owned())).unwrap().spec.name, "a");
+        assert_eq!(trees.apply(Directory::Clear(TreeId(7), TreeId(9), "b".to_owned())).unwrap().id.0, 7);
+        assert_eq!(trees.apply(Directory::Create(TreeId(3), spec("d"))).unwrap().spec.name, "d");
+        assert_eq!(trees.apply(Directory::Drop(TreeId(3))).unwrap().spec.name, "d");
+        assert!(trees.apply(Directory::Drop(TreeId(3))).is_err());
+        let names = |trees: &Trees| [0, 3, 7, 9].map(|id| name(trees, id));
+        assert_eq!(names(&trees), [Some("c".to_owned()), None, None, Some("b".to_owned())]);
+        assert_eq!(names(&before), [Some("a".to_owned()), None, Some("b".to_owned()), None]);
+    }
+}
