@@ -122,7 +122,7 @@ impl<C: Codec, M: Medium> Items<C, M> {
     }
 
     /// Returns the item that a word represents, after comparing its record with its checksum.
-    #[inline(always)]
+    #[inline]
     pub fn read_verified<'a>(&'a self, word: u64, guard: &'a C::Guard) -> Result<C::Ref<'a>> {
         if C::INLINE {
             return Ok(C::of_word(word));

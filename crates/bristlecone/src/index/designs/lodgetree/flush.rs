@@ -169,6 +169,7 @@ impl<K: KeyCodec, M: Medium> LodgeTree<K, M> {
     }
 
     /// Writes a change and all items buffered for its leaf, without logging the change; and other groups.
+    #[inline(always)]
     pub(super) fn flush_with(
         &self,
         node: &Locked<'_>,

@@ -17,11 +17,21 @@ use crate::index::parts::volatile_index::Step;
 
 impl<K: KeyCodec, M: Medium> LodgeTree<K, M> {
     /// Merges leaves and nodes that have become too small after a removal from the leaf at `at`.
-    pub(super) fn shrink<'a>(&'a self, mut node: Locked<'a>, mut at: usize, guard: &K::Guard) {
-        loop {
-            if node.live_items(at) * 3 > self.slots {
-                return;
-            }
+    #[inline(always)]
+    pub(super) fn shrink<'a>(&'a self, node: Locked<'a>, at: usize, guard: &K::Guard) {
+        if self.is_small(&node, at) {
+            self.merge_small(node, at, guard);
+        }
+    }
+
+    /// Returns whether a leaf is to be merged with a neighbour.
+    fn is_small(&self, node: &Locked<'_>, at: usize) -> bool {
+        node.live_items(at) * 3 <= self.slots
+    }
+
+    #[inline(never)]
+    fn merge_small<'a>(&'a self, mut node: Locked<'a>, mut at: usize, guard: &K::Guard) {
+        while self.is_small(&node, at) {
             while let Some(left) = self.partner(&node, at) {
                 self.merge_leaves(&mut node, left, guard);
                 at = left;

@@ -263,7 +263,7 @@ impl<K: KeyCodec, M: Medium> WoTree<K, M> {
         let words = &words[..slots.len()];
         for &(key, value) in words {
             self.keys.prefetch(key);
-            self.values.prefetch(value);
+            self.values.of::<V>().prefetch(value);
         }
         let key_of = |words: &(u64, u64)| self.keys.read(words.0, &pins.keys);
         if !into.lenient

@@ -125,6 +125,9 @@ impl<L: LeafLayout, K: KeyCodec, M: Medium> Store<L, K, M> {
     /// Durably releases the words that no leaf and no buffer holds any more.
     #[inline(always)]
     pub fn let_go(&self, leftovers: Leftovers, retire_key: impl Fn(u64)) {
+        if K::INLINE && self.values.are_words() {
+            return;
+        }
         leftovers.values.into_iter().for_each(|value| self.values.retire(value));
         leftovers.keys.into_iter().for_each(retire_key);
     }
