@@ -812,9 +812,8 @@ int bristlecone_pool_sync(const struct bristlecone_pool *pool);
  * Writes all items to a new checkpoint in the journal, and frees the space of the entries before it. Readers and writers
  * go on.
  *
- * Returns `BRISTLECONE_USAGE` for a pool of another domain than `BRISTLECONE_DOMAIN_JOURNAL`, and if a tree is dropped or
- * cleared meanwhile; `BRISTLECONE_FULL` if the file system has too little space. After an error the journal keeps its last
- * checkpoint and all entries behind it.
+ * Returns `BRISTLECONE_USAGE` for a pool of another domain than `BRISTLECONE_DOMAIN_JOURNAL`, and `BRISTLECONE_FULL` if the
+ * file system has too little space. After an error the journal keeps its last checkpoint and all entries behind it.
  */
 int bristlecone_pool_checkpoint(const struct bristlecone_pool *pool);
 

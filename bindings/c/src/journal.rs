@@ -124,9 +124,8 @@ pub unsafe extern "C" fn bristlecone_pool_sync(pool: *const PoolHandle) -> c_int
 /// Writes all items to a new checkpoint in the journal, and frees the space of the entries before it. Readers and writers
 /// go on.
 ///
-/// Returns `BRISTLECONE_USAGE` for a pool of another domain than `BRISTLECONE_DOMAIN_JOURNAL`, and if a tree is dropped or
-/// cleared meanwhile; `BRISTLECONE_FULL` if the file system has too little space. After an error the journal keeps its last
-/// checkpoint and all entries behind it.
+/// Returns `BRISTLECONE_USAGE` for a pool of another domain than `BRISTLECONE_DOMAIN_JOURNAL`, and `BRISTLECONE_FULL` if the
+/// file system has too little space. After an error the journal keeps its last checkpoint and all entries behind it.
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn bristlecone_pool_checkpoint(pool: *const PoolHandle) -> c_int {
     call(|| Ok(enter(pool)?.get()?.pool.checkpoint()?))
