@@ -24,6 +24,7 @@ mod range;
 mod read;
 mod snapshot;
 mod status;
+mod ticket;
 mod transaction;
 mod tree;
 mod words;

@@ -9,6 +9,7 @@ use crate::handle::Inside;
 use crate::iter::Iter;
 use crate::snapshot::OpenSnapshot;
 use crate::status::{Failure, Outcome};
+use crate::ticket::OpenTicket;
 use crate::transaction::OpenTransaction;
 use crate::tree::TreeHandle;
 
@@ -93,6 +94,7 @@ objects! {
     Iter(Iter) crate::iter::IterHandle, "an iterator", tree;
     Batch(OpenBatch) crate::batch::BatchHandle, "a batch", pool;
     Snapshot(OpenSnapshot) crate::snapshot::SnapshotHandle, "a snapshot", pool;
+    Ticket(OpenTicket) crate::ticket::TicketHandle, "a ticket", pool;
     Transaction(OpenTransaction) crate::transaction::TransactionHandle, "a transaction", pool;
 }
 

@@ -1,4 +1,4 @@
-/* Pools with a journal: durability, the folder, syncs, checkpoints and the state. */
+/* Pools with a journal: durability, tickets, the folder, syncs, checkpoints and the state. */
 #include "check.h"
 
 #include <dirent.h>
@@ -50,6 +50,89 @@ static bristlecone_journal_status status_of(bristlecone_pool *pool)
     bristlecone_journal_status status = BRISTLECONE_JOURNAL_STATUS_INIT;
     OK(bristlecone_pool_get_journal_status(pool, &status));
     return status;
+}
+
+struct writes {
+    bristlecone_tree *tree;
+    uint64_t from;
+    int returns;
+};
+
+/* Writes ten keys. */
+static int write_ten(void *context)
+{
+    struct writes *writes = context;
+    for (uint64_t key = writes->from; key < writes->from + 10; key++) OK(bristlecone_put_u64(writes->tree, key, key));
+    return writes->returns;
+}
+
+static void count(void *context)
+{
+    __atomic_fetch_add((int *)context, 1, __ATOMIC_SEQ_CST);
+}
+
+static void tickets(const char *path, const char *folder)
+{
+    bristlecone_open_options options = with_journal(BRISTLECONE_DURABILITY_DEFAULT, 0, NULL);
+    bristlecone_pool *pool = NULL;
+    bristlecone_ticket *ticket = NULL, *second = NULL;
+    int durable = 7, told = 0;
+    OK(bristlecone_pool_open(path, &options, &pool));
+    struct writes writes = {open_tree(pool, "t", "u64", "u64"), 0, 0};
+    OK(bristlecone_pool_with_ticket(pool, write_ten, &writes, &ticket));
+    OK(bristlecone_ticket_is_durable(ticket, &durable));
+    CHECK(durable == 0);
+    OK(bristlecone_ticket_notify(ticket, count, &told));
+    for (int round = 0; __atomic_load_n(&told, __ATOMIC_SEQ_CST) == 0; round++) {
+        CHECK(round < 10000);
+        usleep(1000);
+    }
+    OK(bristlecone_ticket_is_durable(ticket, &durable));
+    CHECK(durable == 1);
+    OK(bristlecone_ticket_notify(ticket, count, &told));
+    CHECK(told == 2);
+    writes.from = 10;
+    OK(bristlecone_pool_with_ticket(pool, write_ten, &writes, &second));
+    OK(bristlecone_ticket_wait(second));
+    OK(bristlecone_ticket_wait(second));
+    OK(bristlecone_ticket_is_durable(second, &durable));
+    CHECK(durable == 1);
+    FAILS(bristlecone_pool_close(pool), BRISTLECONE_IN_USE, "");
+    OK(bristlecone_ticket_close(second));
+    OK(bristlecone_ticket_close(ticket));
+    FAILS(bristlecone_ticket_wait(ticket), BRISTLECONE_USAGE, "");
+
+    /* A function that fails leaves its writes, which are acknowledged. */
+    writes.from = 20;
+    writes.returns = 99;
+    ticket = NULL;
+    FAILS(bristlecone_pool_with_ticket(pool, write_ten, &writes, &ticket), 99, "returned 99");
+    CHECK(ticket == NULL);
+    CHECK(status_of(pool).durable_lsn == status_of(pool).lsn);
+    FAILS(bristlecone_pool_with_ticket(pool, NULL, NULL, &ticket), BRISTLECONE_USAGE, "null");
+    FAILS(bristlecone_ticket_notify(NULL, count, &told), BRISTLECONE_USAGE, "");
+    uint64_t value = 0;
+    OK(bristlecone_get_u64(writes.tree, 29, &value));
+    CHECK(value == 29);
+    OK(bristlecone_tree_close(writes.tree));
+    OK(bristlecone_pool_close(pool));
+    remove_all(path, folder);
+
+    /* Without a journal the writes are durable when they return. */
+    options.domain = BRISTLECONE_DOMAIN_PROCESS;
+    OK(bristlecone_pool_open(path, &options, &pool));
+    writes = (struct writes){open_tree(pool, "t", "u64", "u64"), 0, 0};
+    OK(bristlecone_pool_with_ticket(pool, write_ten, &writes, &ticket));
+    OK(bristlecone_ticket_is_durable(ticket, &durable));
+    CHECK(durable == 1);
+    OK(bristlecone_ticket_notify(ticket, count, &told));
+    CHECK(told == 3);
+    OK(bristlecone_ticket_wait(ticket));
+    FAILS(bristlecone_ticket_notify(ticket, NULL, NULL), BRISTLECONE_USAGE, "null");
+    OK(bristlecone_ticket_close(ticket));
+    OK(bristlecone_tree_close(writes.tree));
+    OK(bristlecone_pool_close(pool));
+    unlink(path);
 }
 
 static void commits(const char *path, const char *folder)
@@ -210,6 +293,7 @@ int main(void)
     char path[128], folder[160];
     snprintf(path, sizeof(path), "%s", scratch("journal"));
     snprintf(folder, sizeof(folder), "%s.journal", path);
+    tickets(path, folder);
     commits(path, folder);
     later(path, folder);
     killed(path, folder);
