@@ -353,7 +353,7 @@ class PoolTest {
                     System.gc();
                 }
             });
-            for (long key = 0; key < 300; key++) {
+            for (long key = 0; key < 80; key++) {
                 pool.tree("t", Kind.U64, Kind.U64).put(key, key);
                 assertEquals(key, pool.snapshot().get(pool.tree("t", Kind.U64, Kind.U64), key));
                 assertEquals(key + 1, pool.tree("t", Kind.U64, Kind.U64).scan().stream().count());
