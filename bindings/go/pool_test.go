@@ -1,8 +1,10 @@
 package bristlecone
 
 import (
+	"bytes"
 	"context"
 	"errors"
+	"fmt"
 	"io/fs"
 	"os"
 	"path/filepath"
@@ -538,6 +540,49 @@ func TestFollowersReadAndDoNotWrite(t *testing.T) {
 	_, _, err = seen.Get("a")
 	wants(t, err, ErrNoWriter)
 	ok(t, follower.Close())
+}
+
+// Damage is an error, of lookups, scans and checks, and never an absent key or an early end.
+func TestDamageIsAnError(t *testing.T) {
+	for _, design := range designs {
+		path := scratchPath(t)
+		pool, err := Open(path, Options{Create: true, MaxBytes: 64 << 20})
+		ok(t, err)
+		tree, err := CreateTree[uint64, string](pool, "t", TreeOptions{Design: design})
+		ok(t, err)
+		for key := range uint64(500) {
+			ok(t, tree.Put(key, fmt.Sprintf("damage me %04d %050d", key, key)))
+		}
+		ok(t, pool.Close())
+		content, err := os.ReadFile(path)
+		ok(t, err)
+		for at := 0; ; {
+			next := bytes.Index(content[at:], []byte("damage me 0300"))
+			if next < 0 {
+				break
+			}
+			at += next + 1
+			content[at+20] ^= 1
+		}
+		ok(t, os.WriteFile(path, content, 0o600))
+		pool, err = Open(path, Options{})
+		ok(t, err)
+		seen := open[uint64, string](t, pool, "t")
+		_, _, err = seen.Get(300)
+		wants(t, err, ErrCorrupted)
+		items, err := seen.Scan().Collect()
+		wants(t, err, ErrCorrupted)
+		if len(items) > 300 {
+			t.Errorf("%s: %d items", design, len(items))
+		}
+		if value, is, err := seen.Get(301); !is || err != nil || len(value) != 65 {
+			t.Error(design, value, is, err)
+		}
+		if found, err := seen.Check(); len(found) == 0 || err != nil {
+			t.Error(design, found, err)
+		}
+		ok(t, pool.Close())
+	}
 }
 
 func TestStatsNameTheDesign(t *testing.T) {

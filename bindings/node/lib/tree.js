@@ -1,6 +1,6 @@
 'use strict';
 
-const { decode, encode } = require('./kinds');
+const { LITTLE, decode, encode } = require('./kinds');
 const { outOfRange } = require('./errors');
 const { call, callAsync, OP, STATUS, TYPE, WRITE } = require('./native');
 const { Scan } = require('./scan');
@@ -96,10 +96,9 @@ class Tree {
     const values = new Array(count).fill(undefined);
     const { data = new Uint8Array() } = result;
     const view = new DataView(data.buffer, data.byteOffset, data.byteLength);
-    const isLittle = new Uint8Array(new Uint16Array([1]).buffer)[0] === 1;
     for (let at = 0; at < data.length; ) {
-      const length = Number(view.getBigUint64(at + 8, isLittle));
-      values[Number(view.getBigUint64(at, isLittle))] = decode(this.values, data.subarray(at + 16, at + 16 + length));
+      const length = Number(view.getBigUint64(at + 8, LITTLE));
+      values[Number(view.getBigUint64(at, LITTLE))] = decode(this.values, data.subarray(at + 16, at + 16 + length));
       at += 16 + length;
     }
     return values;

@@ -226,6 +226,30 @@ test('followers read, and do not write', () =>
     await follower.close();
   }));
 
+test('damage is an error, and never an absent key or an early end', async () => {
+  for (const design of DESIGNS) {
+    await withPath(async (at) => {
+      const pool = await open(at, { create: true, maxBytes: MAX_BYTES });
+      const tree = await pool.createTree('t', 'u64', 'str', { design });
+      const digits = (number, count) => String(number).padStart(count, '0');
+      for (let key = 0; key < 500; key++) tree.putSync(BigInt(key), `damage me ${digits(key, 4)} ${digits(key, 50)}`);
+      await pool.close();
+      const content = fs.readFileSync(at);
+      for (let found = content.indexOf('damage me 0300'); found >= 0; found = content.indexOf('damage me 0300', found + 1)) content[found + 20] ^= 1;
+      fs.writeFileSync(at, content);
+      const again = await open(at);
+      const damaged = await again.tree('t');
+      assert.throws(() => damaged.getSync(300n), failsWith('corrupted'));
+      await assert.rejects(damaged.get(300n), failsWith('corrupted'));
+      await assert.rejects(damaged.scan().toArray(), failsWith('corrupted'));
+      assert.throws(() => [...damaged], failsWith('corrupted'));
+      assert.equal(damaged.getSync(301n).length, 65);
+      assert.ok((await damaged.check()).length > 0);
+      await again.close();
+    });
+  }
+});
+
 test('designs are named', () =>
   withPool(async (pool) => {
     for (const design of DESIGNS) await pool.createTree(design, 'u64', 'u64', { design });

@@ -212,7 +212,8 @@ impl Archiver {
         };
         lock.lock()?;
         let catalog = match Catalog::read(&*to)? {
-            Some(catalog) => catalog,
+            // A killed archiver may have named it, and not durably: the journal must keep its entries until then.
+            Some(catalog) => to.sync().map(|()| catalog)?,
             None => begin(&from, &*to)?,
         };
         let manifest = read_manifest(&*from.storage)?;
@@ -298,6 +299,8 @@ impl Archiver {
     fn begin_again(&mut self) -> Result<()> {
         self.catalog.expect_own(&*self.to)?;
         self.catalog = Catalog::read_of(&*self.to, self.catalog.timeline.number)?;
+        // It may have its name, and not durably: the journal must keep its entries until then.
+        self.to.sync()?;
         let At { tail, past, rest } = At::end_of(&self.from.storage, &self.catalog)?;
         (self.tail, self.past, self.rest, self.copying, self.is_lost) = (tail, past, rest, None, false);
         if self.cursor.lsn() < self.catalog.end {

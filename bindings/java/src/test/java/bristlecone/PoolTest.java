@@ -10,6 +10,7 @@ import static org.junit.jupiter.api.Assertions.assertTrue;
 
 import java.io.BufferedReader;
 import java.io.IOException;
+import java.nio.charset.StandardCharsets;
 import java.nio.file.Files;
 import java.nio.file.Path;
 import java.time.Duration;
@@ -352,7 +353,7 @@ class PoolTest {
                     System.gc();
                 }
             });
-            for (long key = 0; key < 300; key++) {
+            for (long key = 0; key < 80; key++) {
                 pool.tree("t", Kind.U64, Kind.U64).put(key, key);
                 assertEquals(key, pool.snapshot().get(pool.tree("t", Kind.U64, Kind.U64), key));
                 assertEquals(key + 1, pool.tree("t", Kind.U64, Kind.U64).scan().stream().count());
@@ -437,6 +438,41 @@ class PoolTest {
             tree.put("large", large);
             assertArrayEquals(large, tree.get("large"));
             assertArrayEquals(large, tree.exchange("large", new byte[0]));
+        }
+    }
+
+    private static void damage(Path path) throws IOException {
+        byte[] content = Files.readAllBytes(path);
+        byte[] value = "damage me 0300".getBytes(StandardCharsets.UTF_8);
+        for (int at = 0; at + 65 < content.length; at++) {
+            if (Arrays.equals(content, at, at + value.length, value, 0, value.length)) {
+                content[at + 20] ^= 1;
+            }
+        }
+        Files.write(path, content);
+    }
+
+    /** Damage is an error, of lookups, scans and checks, and never an absent key or an early end. */
+    @Test
+    void damageIsAnError() throws IOException {
+        for (String design : ConformanceTest.DESIGNS) {
+            try (Temporary temporary = new Temporary()) {
+                try (Pool pool = temporary.open()) {
+                    Tree<Long, String> tree = pool.createTree("t", Kind.U64, Kind.STR, design, Map.of());
+                    for (long key = 0; key < 500; key++) {
+                        tree.put(key, String.format("damage me %04d %050d", key, key));
+                    }
+                }
+                damage(temporary.path());
+                try (Pool pool = Pool.open(temporary.path(), new Options())) {
+                    Tree<Long, String> tree = pool.tree("t", Kind.U64, Kind.STR);
+                    refused(Status.CORRUPTED, () -> tree.get(300L));
+                    refused(Status.CORRUPTED, () -> tree.scan().stream().count());
+                    refused(Status.CORRUPTED, () -> tree.asMap().forEach((key, value) -> assertTrue(key < 300)));
+                    assertEquals(65, tree.get(301L).length());
+                    assertFalse(tree.check().isEmpty());
+                }
+            }
         }
     }
 
