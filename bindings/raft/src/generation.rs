@@ -87,8 +87,8 @@ impl Generation {
     pub fn open(path: PathBuf, create: bool, domain: Domain, options: &Options) -> Result<Self> {
         let pool = options.state_pool(domain).create(create).open(path.join("pool"))?;
         Ok(Self {
-            map: options.tree(&pool, "map")?.open()?,
-            meta: options.tree(&pool, "meta")?.open()?,
+            map: options.tree(&pool, "map", create)?,
+            meta: options.tree(&pool, "meta", create)?,
             pool,
             checkpoints: Checkpoints::default(),
             snapshot: Mutex::new(()),

@@ -54,10 +54,12 @@ pub struct Log {
 impl Log {
     /// Opens or creates the log in a pool.
     pub fn open(pool: Pool, options: &Options) -> Result<Self> {
+        // The last one to be created.
+        let is_new = pool.trees()?.iter().all(|tree| tree.spec.name != "meta");
         let log = Self {
-            entries: options.tree(&pool, "entries")?.open()?,
-            parts: options.tree(&pool, "parts")?.open()?,
-            meta: options.tree(&pool, "meta")?.open()?,
+            entries: options.tree(&pool, "entries", is_new)?,
+            parts: options.tree(&pool, "parts", is_new)?,
+            meta: options.tree(&pool, "meta", is_new)?,
             pool: pool.clone(),
             checkpoints: Checkpoints::default(),
         };

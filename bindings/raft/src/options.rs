@@ -2,7 +2,7 @@
 
 use std::time::Duration;
 
-use bristlecone::{Design, Domain, Durability, Pool, PoolOptions, Result, TreeOptions};
+use bristlecone::{Design, Domain, Durability, Error, Key, Pool, PoolOptions, Result, Tree, Value};
 
 /// Options of a store: see [`open`](crate::open).
 ///
@@ -85,11 +85,13 @@ impl Options {
         }
     }
 
-    /// Returns the options of a tree. One that exists keeps the design that it was created with.
-    pub(crate) fn tree(&self, pool: &Pool, name: &str) -> Result<TreeOptions> {
-        let is_new = pool.trees()?.iter().all(|tree| tree.spec.name != name);
-        let options = pool.tree_options(name);
-        Ok(if is_new { options.design(self.design) } else { options })
+    /// Opens a tree, which keeps the design that it was created with, or creates it. `create`: trees of the pool may
+    /// be missing, because it is new or its creation was interrupted.
+    pub(crate) fn tree<K: Key, V: Value>(&self, pool: &Pool, name: &str, create: bool) -> Result<Tree<K, V>> {
+        match pool.tree_options(name).open() {
+            Err(Error::NoSuchTree { .. }) if create => pool.tree_options(name).design(self.design).create(),
+            opened => opened,
+        }
     }
 
     fn sized(&self) -> PoolOptions {

@@ -95,8 +95,8 @@ struct Start {
     /// Entries between two snapshots
     #[arg(long, value_name = "ENTRIES", default_value_t = 5000, value_parser = clap::value_parser!(u64).range(1..))]
     snapshot_every: u64,
-    /// Milliseconds between two heartbeats
-    #[arg(long, value_name = "MS", default_value_t = 100, value_parser = clap::value_parser!(u64).range(1..=60_000))]
+    /// Milliseconds between two heartbeats, more than a sync of the disk takes
+    #[arg(long, value_name = "MS", default_value_t = 200, value_parser = clap::value_parser!(u64).range(1..=60_000))]
     heartbeat: u64,
 }
 

@@ -82,9 +82,27 @@ pub async fn serve(
     let routes = routes(Node { id: settings.id, raft: raft.clone(), map });
     let listener = tokio::net::TcpListener::bind(settings.listen).await;
     let listener = listener.map_err(|error| format!("listening on {}: {error}", settings.listen))?;
-    let served = axum::serve(listener, routes).with_graceful_shutdown(stop).await;
+    let stopped = stopped(raft.clone());
+    let server = axum::serve(listener, routes).with_graceful_shutdown(stop);
+    let served = tokio::select! {
+        served = server => served.map_err(|error| error.to_string()),
+        why = stopped => Err(why),
+    };
     raft.shutdown().await.map_err(|error| error.to_string())?;
-    served.map_err(|error| error.to_string())
+    served
+}
+
+/// Waits until Raft stops by itself, as it does at any error of the store; returns the reason.
+async fn stopped(raft: Raft) -> String {
+    let mut metrics = raft.metrics();
+    loop {
+        if let Err(why) = &metrics.borrow().running_state {
+            return why.to_string();
+        }
+        if metrics.changed().await.is_err() {
+            return "Raft has ended".to_owned();
+        }
+    }
 }
 
 fn routes(node: Node) -> Router {
@@ -118,19 +136,29 @@ fn expect_receiver(node: &Node, to: u64) -> Result<(), (StatusCode, String)> {
     }
 }
 
+/// Finishes work also if the sender hangs up: a chunk of a snapshot that is written in part would be written again at the
+/// wrong place.
+async fn finished<T: Serialize + Send + 'static>(work: impl Future<Output = T> + Send + 'static) -> Replied {
+    let done = tokio::spawn(work).await;
+    replied(&done.map_err(|error| (StatusCode::INTERNAL_SERVER_ERROR, error.to_string()))?)
+}
+
 async fn append(State(node): State<Node>, Path(to): Path<u64>, body: Bytes) -> Replied {
     expect_receiver(&node, to)?;
-    replied(&node.raft.append_entries(taken(&body)?).await)
+    let message = taken(&body)?;
+    finished(async move { node.raft.append_entries(message).await }).await
 }
 
 async fn vote(State(node): State<Node>, Path(to): Path<u64>, body: Bytes) -> Replied {
     expect_receiver(&node, to)?;
-    replied(&node.raft.vote(taken(&body)?).await)
+    let message = taken(&body)?;
+    finished(async move { node.raft.vote(message).await }).await
 }
 
 async fn snapshot(State(node): State<Node>, Path(to): Path<u64>, body: Bytes) -> Replied {
     expect_receiver(&node, to)?;
-    replied(&node.raft.install_snapshot(taken(&body)?).await)
+    let message = taken(&body)?;
+    finished(async move { node.raft.install_snapshot(message).await }).await
 }
 
 async fn write(State(node): State<Node>, body: Bytes) -> Replied {
