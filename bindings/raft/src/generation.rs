@@ -18,7 +18,6 @@ use serde::Serialize;
 use serde::de::DeserializeOwned;
 
 use crate::Options;
-use crate::checkpoints::Checkpoints;
 use crate::codec::{decode, encode};
 use crate::command::MapTree;
 
@@ -39,7 +38,6 @@ pub struct Generation {
     pub map: MapTree,
     meta: Tree<&'static str, &'static [u8]>,
     pub pool: Pool,
-    pub checkpoints: Checkpoints,
     /// Locked while the file of the snapshot is replaced or opened.
     pub snapshot: Mutex<()>,
     folder: Folder,
@@ -90,7 +88,6 @@ impl Generation {
             map: options.tree(&pool, "map", create)?,
             meta: options.tree(&pool, "meta", create)?,
             pool,
-            checkpoints: Checkpoints::default(),
             snapshot: Mutex::new(()),
             folder: Folder { path, is_retired: AtomicBool::new(false) },
         })

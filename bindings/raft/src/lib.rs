@@ -71,7 +71,6 @@
 //! openraft stops a node at any error of its storage, such as a full disk. Nothing that was acknowledged is lost: start
 //! the node again once there is space.
 
-mod checkpoints;
 mod codec;
 mod command;
 mod generation;

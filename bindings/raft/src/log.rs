@@ -22,7 +22,6 @@ use serde::Serialize;
 use serde::de::DeserializeOwned;
 
 use crate::Options;
-use crate::checkpoints::Checkpoints;
 use crate::codec::{decode, encode};
 
 const WHOLE: u8 = 0;
@@ -48,7 +47,6 @@ pub struct Log {
     entries: Tree<u64, &'static [u8]>,
     parts: Tree<(u64, u32), &'static [u8]>,
     meta: Tree<&'static str, &'static [u8]>,
-    checkpoints: Checkpoints,
 }
 
 impl Log {
@@ -61,7 +59,6 @@ impl Log {
             parts: options.tree(&pool, "parts", is_new)?,
             meta: options.tree(&pool, "meta", is_new)?,
             pool: pool.clone(),
-            checkpoints: Checkpoints::default(),
         };
         log.finish_purge()?;
         log.expect_no_hole()?;
@@ -195,9 +192,7 @@ impl Log {
     /// Appends entries, whose indexes ascend by one; the ticket tells when they are durable.
     pub fn append(&self, entries: &[(u64, Vec<u8>)]) -> Result<Ticket> {
         let write = || entries.iter().try_for_each(|(index, entry)| self.put(*index, entry));
-        let ((), ticket) = self.pool.with_ticket(write)?;
-        self.checkpoints.start_if_due(&self.pool);
-        Ok(ticket)
+        Ok(self.pool.with_ticket(write)?.1)
     }
 
     fn put(&self, index: u64, entry: &[u8]) -> Result<()> {

@@ -295,7 +295,6 @@ impl<C: MapConfig> RaftStateMachine<C> for StateMachine<C> {
             let mut replies = Vec::with_capacity(entries.len());
             for some in entries.chunks(APPLIED_TOGETHER) {
                 replies.extend(Self::apply_some(&current, some)?);
-                current.checkpoints.start_if_due(&current.pool);
             }
             Ok(replies)
         });

@@ -191,7 +191,12 @@ fn missing_state_machine_is_an_error() {
         let own: PathBuf = folder.path().join("state-1");
         std::fs::rename(&own, folder.path().join("elsewhere")).unwrap();
         let refused = bristlecone_raft::open::<Types>(&folder, &cell.options()).unwrap_err();
+        assert!(refused.to_string().contains("state-1"), "{cell:?}: {refused}");
+        // Nor is one created in its place.
+        std::fs::create_dir(&own).unwrap();
+        let refused = bristlecone_raft::open::<Types>(&folder, &cell.options()).unwrap_err();
         assert!(matches!(&refused, Error::NotFound { .. }), "{cell:?}: {refused}");
+        std::fs::remove_dir(&own).unwrap();
         std::fs::rename(folder.path().join("elsewhere"), &own).unwrap();
         cell.open(&folder);
     });
