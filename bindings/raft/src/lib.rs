@@ -12,25 +12,25 @@
 //! # use openraft::error::{InstallSnapshotError, NetworkError, RPCError, RaftError};
 //! # use openraft::network::{RPCOption, RaftNetwork, RaftNetworkFactory};
 //! # use openraft::raft::*;
-//! # struct Nobody;
+//! # struct Alone;
 //! # type Sent<T, E = openraft::error::Infallible> = Result<T, RPCError<u64, BasicNode, RaftError<u64, E>>>;
-//! # fn nobody<T, E: std::error::Error>() -> Sent<T, E> {
+//! # fn alone<T, E: std::error::Error>() -> Sent<T, E> {
 //! #     Err(RPCError::Network(NetworkError::new(&openraft::AnyError::error("a cluster of one node"))))
 //! # }
-//! # impl RaftNetworkFactory<Types> for Nobody {
+//! # impl RaftNetworkFactory<Types> for Alone {
 //! #     type Network = Self;
 //! #     async fn new_client(&mut self, _: u64, _: &BasicNode) -> Self { Self }
 //! # }
-//! # impl RaftNetwork<Types> for Nobody {
+//! # impl RaftNetwork<Types> for Alone {
 //! #     async fn append_entries(
 //! #         &mut self, _: AppendEntriesRequest<Types>, _: RPCOption,
-//! #     ) -> Sent<AppendEntriesResponse<u64>> { nobody() }
+//! #     ) -> Sent<AppendEntriesResponse<u64>> { alone() }
 //! #     async fn install_snapshot(
 //! #         &mut self, _: InstallSnapshotRequest<Types>, _: RPCOption,
-//! #     ) -> Sent<InstallSnapshotResponse<u64>, InstallSnapshotError> { nobody() }
-//! #     async fn vote(&mut self, _: VoteRequest<u64>, _: RPCOption) -> Sent<VoteResponse<u64>> { nobody() }
+//! #     ) -> Sent<InstallSnapshotResponse<u64>, InstallSnapshotError> { alone() }
+//! #     async fn vote(&mut self, _: VoteRequest<u64>, _: RPCOption) -> Sent<VoteResponse<u64>> { alone() }
 //! # }
-//! # let network = Nobody;
+//! # let network = Alone;
 //!
 //! # #[tokio::main]
 //! # async fn main() -> Result<(), Box<dyn std::error::Error>> {

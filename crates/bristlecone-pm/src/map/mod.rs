@@ -373,7 +373,7 @@ impl Drop for Region {
 }
 
 /// Returns whether a file is on a DAX medium. Asks at an address that the kernel chooses: a mapping with a fixed address
-/// that fails may leave its range unmapped, where another thread's next mapping then comes to lie.
+/// that fails may leave its range unmapped, where the kernel then places a mapping of another thread.
 fn is_dax(file: &File) -> bool {
     let sync = MapFlags::SHARED_VALIDATE | MapFlags::SYNC;
     // SAFETY: a new mapping at an address chosen by the kernel overlaps no other, and is unmapped.

@@ -18,7 +18,7 @@ use crate::nodes::{Nodes, folder};
 
 /// Clients that share keys.
 const CLIENTS: u64 = 6;
-/// A call takes no longer, so that a client goes on after a fault.
+/// A call takes no longer, so that a client continues after a fault.
 const TIMEOUT: Duration = Duration::from_secs(3);
 /// Entries between snapshots, few enough that nodes that were away receive one.
 const SNAPSHOT_EVERY: &str = "200";
