@@ -9,17 +9,21 @@
 //! 1. Append writes entries in ascending order, the parts of each before its head. *A crash leaves the first entries.*
 //! 2. Truncate removes entries in descending order. *A crash leaves the first entries, and no hole.*
 //! 3. Purge writes the last purged id, then removes entries in ascending order. *After a crash, entries up to that id
-//!    may remain: no reader sees them, and the next opening removes them.*
+//!    may remain: no reader sees them, and the next opening removes them.* Both happen only once the state machine
+//!    durably contains the entries; until then the purge holds for readers alone.
 //!
 //! In the domain `journal`, what a power failure leaves is a state that a kill could have left earlier: a prefix of the
 //! writes. Only appended entries and votes are waited for. A truncate or purge that is undone by a power failure is as
 //! one that was not called yet, since the entries that follow it in the journal are undone, too.
 
+use std::fmt;
 use std::ops::{Bound, RangeBounds};
+use std::sync::{Mutex, MutexGuard, OnceLock, PoisonError};
 
 use bristlecone::{Error, Pool, Result, Ticket, Tree, VALUE_BYTES_MAX};
 use serde::Serialize;
 use serde::de::DeserializeOwned;
+use tokio::sync::watch;
 
 use crate::Options;
 use crate::codec::{decode, encode};
@@ -40,13 +44,41 @@ pub mod names {
 /// The id of a purged entry: its index, and the encoded id, whose type only openraft knows.
 type Purged = (u64, Vec<u8>);
 
-/// The pool of a log.
+/// Makes a state machine durable; returns whether it contains the entry of an index.
+type Covers = Box<dyn Fn(u64) -> Result<bool> + Send + Sync>;
+
+/// A purge of entries that the state machine does not contain yet.
+///
+/// openraft purges the entries that a received snapshot contains before it is installed. Entries that are removed then
+/// would be missing after a kill, which leaves the old state machine. So readers do not see them, and they are removed
+/// behind the installation.
 #[derive(Debug)]
+enum Deferred {
+    None,
+    Until(Purged),
+    /// The installation failed, and openraft stops.
+    Failed,
+}
+
+/// The pool of a log.
 pub struct Log {
     pub pool: Pool,
+    covers: OnceLock<Covers>,
+    deferred: watch::Sender<Deferred>,
+    /// Held while a purge is decided on.
+    purging: Mutex<()>,
     entries: Tree<u64, &'static [u8]>,
     parts: Tree<(u64, u32), &'static [u8]>,
     meta: Tree<&'static str, &'static [u8]>,
+}
+
+impl fmt::Debug for Log {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("Log")
+            .field("pool", &self.pool)
+            .field("deferred", &self.deferred)
+            .finish_non_exhaustive()
+    }
 }
 
 impl Log {
@@ -59,6 +91,9 @@ impl Log {
             parts: options.tree(&pool, "parts", is_new)?,
             meta: options.tree(&pool, "meta", is_new)?,
             pool: pool.clone(),
+            covers: OnceLock::new(),
+            deferred: watch::Sender::new(Deferred::None),
+            purging: Mutex::new(()),
         };
         log.finish_purge()?;
         log.expect_no_hole()?;
@@ -110,13 +145,20 @@ impl Log {
         Ok(self.pool.with_ticket(|| self.meta.remove(name))?.1)
     }
 
+    fn last_purged(&self) -> Result<Option<Purged>> {
+        match &*self.deferred.borrow() {
+            Deferred::Until(purged) => Ok(Some(purged.clone())),
+            Deferred::None | Deferred::Failed => self.read(names::PURGED),
+        }
+    }
+
     fn purged_index(&self) -> Result<Option<u64>> {
-        Ok(self.read::<Purged>(names::PURGED)?.map(|(index, _)| index))
+        Ok(self.last_purged()?.map(|(index, _)| index))
     }
 
     /// Returns the id of the last purged entry.
     pub fn purged<T: DeserializeOwned>(&self) -> Result<Option<T>> {
-        let found = self.read::<Purged>(names::PURGED)?;
+        let found = self.last_purged()?;
         found.map(|(_, id)| decode(&id, "the last purged id")).transpose()
     }
 
@@ -221,11 +263,75 @@ impl Log {
         self.pool.with_ticket(remove).map(drop)
     }
 
-    /// Removes the entries up to an index, whose encoded id is given.
+    /// Names the state machine, which must contain entries before they are removed.
+    pub fn attach(&self, covers: Covers) {
+        // A log has one.
+        let _ = self.covers.set(covers);
+    }
+
+    fn is_covered(&self, index: u64) -> Result<bool> {
+        self.covers.get().map_or(Ok(true), |covers| covers(index))
+    }
+
+    /// Removes the entries up to an index, whose encoded id is given, or defers that: see [`Deferred`].
     pub fn purge(&self, index: u64, id: Vec<u8>) -> Result<()> {
+        let _deciding = self.lock();
         if self.purged_index()?.is_some_and(|purged| purged > index) {
             return Ok(());
         }
+        if self.is_covered(index)? {
+            return self.purge_now((index, id));
+        }
+        self.deferred.send_replace(Deferred::Until((index, id)));
+        Ok(())
+    }
+
+    /// Removes the entries of a deferred purge, which the state machine now contains.
+    pub fn settle(&self) -> Result<()> {
+        let _deciding = self.lock();
+        let purged = match &*self.deferred.borrow() {
+            Deferred::Until(purged) => purged.clone(),
+            Deferred::None | Deferred::Failed => return Ok(()),
+        };
+        if self.is_covered(purged.0)? {
+            self.purge_now(purged)?;
+            self.deferred.send_replace(Deferred::None);
+        }
+        Ok(())
+    }
+
+    /// Ends the wait for an installation that failed.
+    pub fn fail(&self) {
+        let _deciding = self.lock();
+        if matches!(&*self.deferred.borrow(), Deferred::Until(_)) {
+            self.deferred.send_replace(Deferred::Failed);
+        }
+    }
+
+    /// Waits until entries from an index on would follow stored ones, or a state machine that contains all before them.
+    pub async fn wait_for_predecessor(&self, first: u64) -> Result<()> {
+        let mut deferred = self.deferred.subscribe();
+        loop {
+            match &*deferred.borrow_and_update() {
+                Deferred::None => return Ok(()),
+                Deferred::Until(_) if self.last_index()?.is_some_and(|last| last + 1 >= first) => {
+                    return Ok(());
+                }
+                Deferred::Until(_) => {}
+                Deferred::Failed => {
+                    return Err(Error::invalid("a snapshot was not installed: open the store again"));
+                }
+            }
+            // The sender is here, too.
+            let _ = deferred.changed().await;
+        }
+    }
+
+    fn lock(&self) -> MutexGuard<'_, ()> {
+        self.purging.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    fn purge_now(&self, (index, id): Purged) -> Result<()> {
         let purged = encode(&(index, id))?;
         let remove = || {
             self.meta.upsert(names::PURGED, &purged)?;

@@ -153,6 +153,9 @@ impl<C: RaftTypeConfig<AsyncRuntime = TokioRuntime>> RaftLogStorage<C> for LogSt
     {
         let encoded = entries.into_iter().map(|entry| Ok((entry.get_log_id().index, encode(&entry)?)));
         let encoded = encoded.collect::<Done<Vec<_>>>().map_err(write::<C>)?;
+        if let Some((first, _)) = encoded.first() {
+            self.log.wait_for_predecessor(*first).await.map_err(write::<C>)?;
+        }
         let ticket = self.run(move |log| log.append(&encoded)).await.map_err(write::<C>)?;
         let report = async move { callback.log_io_completed(ticket.await.map_err(std::io::Error::other)) };
         tokio::spawn(report);

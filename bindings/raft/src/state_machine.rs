@@ -107,6 +107,14 @@ impl<C: RaftTypeConfig> StateMachine<C> {
             snapshots: Arc::default(),
             received: AtomicU64::new(0),
         };
+        let current = Arc::downgrade(&machine.current);
+        machine.log.attach(Box::new(move |index| {
+            let Some(current) = current.upgrade() else { return Ok(false) };
+            let current = current.get();
+            let applied: Option<LogId<C::NodeId>> = current.read(names::APPLIED)?;
+            let is_covered = applied.is_some_and(|applied| applied.index >= index);
+            if is_covered { current.pool.sync().map(|()| true) } else { Ok(false) }
+        }));
         Ok(Self { machine: Arc::new(machine), types: PhantomData })
     }
 
@@ -176,6 +184,12 @@ fn unique_id() -> String {
     format!("{:016x}{:016x}", draw(), draw())
 }
 
+impl Drop for Machine {
+    fn drop(&mut self) {
+        self.log.fail();
+    }
+}
+
 impl Machine {
     /// Prepares a new generation from its snapshot, and switches to it.
     fn switch_to<C: RaftTypeConfig>(
@@ -195,7 +209,7 @@ impl Machine {
         // The switch: before it is durable, the next opening finds the old generation.
         self.log.write(log::names::GENERATION, &number)?.wait()?;
         self.current.replace(restored).retire();
-        Ok(())
+        self.log.settle()
     }
 }
 
@@ -320,6 +334,9 @@ impl<C: MapConfig> RaftStateMachine<C> for StateMachine<C> {
         snapshot: Box<SnapshotFile>,
     ) -> Result<(), StorageError<C::NodeId>> {
         let installed = self.install(meta.clone(), *snapshot).await;
+        if installed.is_err() {
+            self.machine.log.fail();
+        }
         installed.map_err(|error| {
             StorageIOError::write_snapshot(Some(meta.signature()), AnyError::new(&error)).into()
         })

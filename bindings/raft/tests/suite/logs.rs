@@ -2,8 +2,8 @@
 
 use bristlecone_raft::LogStore;
 use bristlecone_raft::bristlecone::{Error, Pool};
-use bristlecone_raft::openraft::storage::{RaftLogStorage, RaftLogStorageExt};
-use bristlecone_raft::openraft::{LogState, RaftLogReader, Vote};
+use bristlecone_raft::openraft::storage::{RaftLogStorage, RaftLogStorageExt, RaftStateMachine};
+use bristlecone_raft::openraft::{LogState, RaftLogReader, RaftSnapshotBuilder, Vote};
 
 use crate::stores::{Cell, Types, blank, entry, id, in_every_cell, indexes, put};
 
@@ -11,15 +11,15 @@ use crate::stores::{Cell, Types, blank, entry, id, in_every_cell, indexes, put};
 fn log_is_the_same_after_a_restart() {
     in_every_cell(|cell| async move {
         let folder = cell.folder();
-        let (mut log, state) = cell.open(&folder);
+        let mut log = cell.open_log(&folder);
         log.blocking_append((1..=20).map(blank).collect::<Vec<_>>()).await.unwrap();
         log.save_vote(&Vote::new(7, 3)).await.unwrap();
         log.truncate(id(16)).await.unwrap();
         log.purge(id(5)).await.unwrap();
         log.save_committed(Some(id(12))).await.unwrap();
-        drop((log, state));
+        drop(log);
 
-        let (mut log, state) = cell.open(&folder);
+        let mut log = cell.open_log(&folder);
         assert_eq!(indexes(&mut log).await, (6..=15).collect::<Vec<_>>(), "{cell:?}");
         assert_eq!(log.read_vote().await.unwrap(), Some(Vote::new(7, 3)));
         assert_eq!(log.read_committed().await.unwrap(), Some(id(12)));
@@ -30,9 +30,9 @@ fn log_is_the_same_after_a_restart() {
         log.purge(id(40)).await.unwrap();
         // openraft does not go back, and a store must not.
         log.purge(id(30)).await.unwrap();
-        drop((log, state));
+        drop(log);
 
-        let (mut log, _state) = cell.open(&folder);
+        let mut log = cell.open_log(&folder);
         assert_eq!(log.read_committed().await.unwrap(), None);
         let expected = LogState { last_purged_log_id: Some(id(40)), last_log_id: Some(id(40)) };
         assert_eq!(log.get_log_state().await.unwrap(), expected, "{cell:?}");
@@ -49,10 +49,10 @@ fn entries_of_any_length_are_read_back() {
         let lengths = [0, 1, 131_000, 131_040, 131_050, 131_060, 131_072, 131_080, 300_000, 1 << 20];
         let of_length = |(n, length): (usize, &usize)| entry(n as u64 + 1, put("k", vec![n as u8; *length]));
         let entries: Vec<_> = lengths.iter().enumerate().map(of_length).collect();
-        let (mut log, state) = cell.open(&folder);
+        let mut log = cell.open_log(&folder);
         log.blocking_append(entries.clone()).await.unwrap();
-        drop((log, state));
-        let (mut log, state) = cell.open(&folder);
+        drop(log);
+        let mut log = cell.open_log(&folder);
         let found = log.try_get_log_entries(..).await.unwrap();
         assert!(found.iter().zip(&entries).all(|(found, entry)| found.payload == entry.payload), "{cell:?}");
         assert_eq!(found.len(), lengths.len());
@@ -61,8 +61,8 @@ fn entries_of_any_length_are_read_back() {
         log.truncate(id(9)).await.unwrap();
         log.blocking_append([entry(9, put("k", "short"))]).await.unwrap();
         log.purge(id(8)).await.unwrap();
-        drop((log, state));
-        let (mut log, _state) = cell.open(&folder);
+        drop(log);
+        let mut log = cell.open_log(&folder);
         let found = log.try_get_log_entries(..).await.unwrap();
         assert_eq!(found.len(), 1);
         assert_eq!(found[0].payload, entry(9, put("k", "short")).payload);
@@ -153,10 +153,10 @@ fn missing_and_damaged_entries_are_errors() {
 fn interrupted_purge_and_append_are_finished_by_the_next_opening() {
     in_every_cell(|cell| async move {
         let folder = cell.folder();
-        let (mut log, state) = cell.open(&folder);
+        let mut log = cell.open_log(&folder);
         log.blocking_append((1..=6).map(blank).collect::<Vec<_>>()).await.unwrap();
         log.purge(id(4)).await.unwrap();
-        drop((log, state));
+        drop(log);
         // As a kill between the write of the purged id and the removals, and within a long append.
         let pool = pool_of(cell, &folder);
         let entries = pool.tree::<u64, &[u8]>("entries").unwrap();
@@ -168,11 +168,52 @@ fn interrupted_purge_and_append_are_finished_by_the_next_opening() {
         drop((entries, parts));
         pool.close().unwrap();
 
-        let (mut log, state) = cell.open(&folder);
+        let mut log = cell.open_log(&folder);
         assert_eq!(indexes(&mut log).await, [5, 6], "{cell:?}");
-        drop((log, state));
+        drop(log);
         let pool = pool_of(cell, &folder);
         assert!(pool.tree::<(u64, u32), &[u8]>("parts").unwrap().is_empty().unwrap());
         assert_eq!(pool.tree::<u64, &[u8]>("entries").unwrap().len().unwrap(), 2);
+    });
+}
+
+#[test]
+fn purge_of_what_the_state_machine_lacks_waits_for_it() {
+    in_every_cell(|cell| async move {
+        let (from, to) = (cell.folder(), cell.folder());
+        let (_log, mut source) = cell.open(&from);
+        source.apply((1..=9).map(|n| entry(n, put("k", [n as u8]))).collect::<Vec<_>>()).await.unwrap();
+        let snapshot = source.get_snapshot_builder().await.build_snapshot().await.unwrap();
+
+        let (mut log, state) = cell.open(&to);
+        log.blocking_append((1..=4).map(blank).collect::<Vec<_>>()).await.unwrap();
+        // As openraft does before the snapshot is installed.
+        log.purge(id(9)).await.unwrap();
+        let purged = LogState { last_purged_log_id: Some(id(9)), last_log_id: Some(id(9)) };
+        assert_eq!(log.get_log_state().await.unwrap(), purged, "{cell:?}");
+        assert!(indexes(&mut log).await.is_empty());
+        drop((log, state));
+
+        // A kill before the installation leaves what was there.
+        let (mut log, mut state) = cell.open(&to);
+        assert_eq!(indexes(&mut log).await, [1, 2, 3, 4], "{cell:?}");
+        log.purge(id(9)).await.unwrap();
+        // An entry behind the snapshot is acknowledged once the state machine is there.
+        let mut other = log.clone();
+        let appended = tokio::spawn(async move { other.blocking_append([blank(10)]).await });
+        tokio::time::sleep(std::time::Duration::from_millis(50)).await;
+        assert!(!appended.is_finished(), "{cell:?}");
+        state.install_snapshot(&snapshot.meta, snapshot.snapshot).await.unwrap();
+        appended.await.unwrap().unwrap();
+        assert_eq!(indexes(&mut log).await, [10]);
+        drop((log, state));
+
+        let (mut log, state) = cell.open(&to);
+        let expected = LogState { last_purged_log_id: Some(id(9)), last_log_id: Some(id(10)) };
+        assert_eq!(log.get_log_state().await.unwrap(), expected, "{cell:?}");
+        log.purge(id(20)).await.unwrap();
+        // openraft has dropped the state machine, which failed.
+        drop(state);
+        assert!(log.blocking_append([blank(21)]).await.is_err(), "{cell:?}");
     });
 }

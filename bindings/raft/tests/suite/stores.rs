@@ -45,6 +45,11 @@ impl Cell {
         Options::new().design(self.design).max_bytes(1 << 30)
     }
 
+    /// Opens a log without a state machine.
+    pub fn open_log(self, folder: &TempDir) -> Log {
+        Log::open(folder, &self.options()).unwrap_or_else(|error| panic!("{self:?}: {error}"))
+    }
+
     /// Opens the store of a folder, which must have the domain that its medium suggests.
     pub fn open(self, folder: &TempDir) -> (Log, State) {
         bristlecone_raft::open(folder, &self.options()).unwrap_or_else(|error| panic!("{self:?}: {error}"))

@@ -72,7 +72,7 @@ fn bad_arguments_are_refused_with_a_hint() {
         (["get", "k"].into_iter().chain(nobody).collect(), "no leader answered in 1s"),
         (["put", "k", "v"].into_iter().chain(nobody).collect(), "no leader answered in 1s"),
         (start.into_iter().chain(["/proc/nowhere"]).collect(), "/proc/nowhere"),
-        (start.into_iter().chain(["/x", "--design", "btree"]).collect(), "unknown design btree"),
+        (start.into_iter().chain(["/x", "--design", "btree"]).collect(), "unknown design \"btree\""),
         (start.into_iter().chain(["/x", "--domain", "disk"]).collect(), "expected process, adr"),
         (start.into_iter().chain(["/x", "--snapshot-every", "0"]).collect(), "--snapshot-every"),
     ] {

@@ -46,8 +46,8 @@ impl Faults {
     /// Kills one node, at times two, and starts them again.
     async fn kill(&mut self, nodes: &mut Nodes, random: &mut Generator) {
         let count = if random.below(4) == 0 { 2 } else { 1 };
-        let first = random.below(SPARE);
-        let killed: Vec<_> = (0..count).map(|n| (first + n) % SPARE + 1).collect();
+        let first = victim(nodes, random).await;
+        let killed: Vec<_> = (0..count).map(|n| (first - 1 + n) % SPARE + 1).collect();
         for node in killed.iter().filter(|node| nodes.is_running(**node)).copied().collect::<Vec<_>>() {
             nodes.kill(node);
             self.kills += 1;
@@ -64,7 +64,7 @@ impl Faults {
         if matches!(nodes.hosts, Hosts::Loopback { .. }) {
             return;
         }
-        let one = random.below(MEMBERS) + 1;
+        let one = victim(nodes, random).await;
         let others: Vec<_> = (1..=SPARE).filter(|node| *node != one).collect();
         let separated = match random.below(3) {
             0 => vec![others[random.index(others.len())]],
@@ -96,6 +96,16 @@ impl Faults {
             Err(Failed::Unknown(_)) => self.is_spare_member = !self.is_spare_member,
             Err(Failed::Refused(_)) => self.refused_changes += 1,
         }
+    }
+}
+
+/// Returns the leader, if there is one, or any node.
+async fn victim(nodes: &Nodes, random: &mut Generator) -> u64 {
+    let any = random.below(SPARE) + 1;
+    let client = nodes.client([any], Duration::from_millis(500));
+    match client.status(&nodes.address(any)).await {
+        Ok(status) if random.below(2) == 0 => status.leader.unwrap_or(any),
+        _ => any,
     }
 }
 
