@@ -52,6 +52,7 @@ pub use report::case::{Case, CrashAt};
 pub use report::progress::Progress;
 pub use report::{Choice, Crash, Depth, Failure, Report};
 pub use schedule::history::{Answer, Operation, Way};
+pub use schedule::linearizability::{Step, explains};
 pub use schedule::plan::Plan;
 pub use schedule::planned::Planned;
 pub use schedule::registers::{PER_PLAN, Registers, SCHEDULES, Schedules};

@@ -134,16 +134,8 @@ impl Region {
     /// address space allows.
     pub(crate) fn file(file: File, at: At<'_>, len: u64, reserved: RangeInclusive<u64>) -> Result<Self> {
         let (whole, base, reserved) = reserve_within(reserved)?;
-        let map = |flags: MapFlags| {
-            failpoint::check("mmap")?;
-            let prot = ProtFlags::READ | ProtFlags::WRITE;
-            // SAFETY: replaces part of the reservation made above, which no other code uses.
-            unsafe {
-                rustix::mm::mmap(base.cast(), reserved as usize, prot, flags | MapFlags::FIXED, &file, 0)
-            }
-        };
-        let dax = map(MapFlags::SHARED_VALIDATE | MapFlags::SYNC).is_ok();
-        let mapped = if dax { Ok(()) } else { map(MapFlags::SHARED).map(drop) };
+        let (dax, prot) = (is_dax(&file), ProtFlags::READ | ProtFlags::WRITE);
+        let mapped = map_shared(base, reserved, prot, dax, &file);
         let mut region = Self::over(whole, base, reserved, len);
         (region.shared, region.in_memory, region.dax) = (true, is_memory(&file), dax);
         region.watch = at.handled.then(|| Watch::new(base, reserved, at.path));
@@ -162,15 +154,8 @@ impl Region {
             // SAFETY: replaces part of the reservation made above, which no other code uses.
             unsafe { rustix::mm::mmap(base.cast(), len as usize, prot, private, &file, 0) }
         });
-        let sync = MapFlags::SHARED_VALIDATE | MapFlags::SYNC;
-        // SAFETY: a new mapping at an address chosen by the kernel. It only tests whether the mapping is possible, and
-        // is unmapped.
-        let dax = unsafe {
-            let asked = rustix::mm::mmap(std::ptr::null_mut(), PAGE_BYTES, ProtFlags::READ, sync, &file, 0);
-            asked.is_ok_and(|page| rustix::mm::munmap(page, PAGE_BYTES).is_ok())
-        };
         let mut region = Self::over(whole, base, reserved, len);
-        (region.in_memory, region.dax) = (is_memory(&file), dax);
+        (region.in_memory, region.dax) = (is_memory(&file), is_dax(&file));
         region.watch = at.handled.then(|| Watch::new(base, len, at.path));
         region.file = Some(file);
         mapped.map_err(|error| Error::io("mapping the pool", error))?;
@@ -189,25 +174,9 @@ impl Region {
     ) -> Result<Self> {
         let (whole, base, reserved) = reserve_within(reserved)?;
         let mut region = Self::over(whole, base, reserved, len);
-        (region.in_memory, region.file) = (is_memory(&file), Some(file));
-        let map = |flags: MapFlags, file: &File| {
-            failpoint::check("mmap")?;
-            // SAFETY: replaces part of the reservation made above, which no other code uses.
-            unsafe {
-                rustix::mm::mmap(
-                    base.cast(),
-                    reserved as usize,
-                    ProtFlags::READ,
-                    flags | MapFlags::FIXED,
-                    file,
-                    0,
-                )
-            }
-        };
-        let file = region.file.as_ref().expect("set above");
-        let dax = map(MapFlags::SHARED_VALIDATE | MapFlags::SYNC, file).is_ok();
-        let mapped = if dax { Ok(()) } else { map(MapFlags::SHARED, file).map(drop) };
-        region.dax = dax;
+        (region.in_memory, region.dax) = (is_memory(&file), is_dax(&file));
+        let mapped = map_shared(base, reserved, ProtFlags::READ, region.dax, &file);
+        region.file = Some(file);
         region.watch = at.handled.then(|| Watch::patching(base, reserved, at.path, patched));
         mapped.map_err(|error| Error::io("mapping the pool", error))?;
         region.keep_from_children();
@@ -403,10 +372,82 @@ impl Drop for Region {
     }
 }
 
+/// Returns whether a file is on a DAX medium. Asks at an address that the kernel chooses: a mapping with a fixed address
+/// that fails may leave its range unmapped, where the kernel then places a mapping of another thread.
+fn is_dax(file: &File) -> bool {
+    let sync = MapFlags::SHARED_VALIDATE | MapFlags::SYNC;
+    // SAFETY: a new mapping at an address chosen by the kernel overlaps no other, and is unmapped.
+    unsafe {
+        let asked = rustix::mm::mmap(std::ptr::null_mut(), PAGE_BYTES, ProtFlags::READ, sync, file, 0);
+        asked.is_ok_and(|page| rustix::mm::munmap(page, PAGE_BYTES).is_ok())
+    }
+}
+
+/// Maps a file over a reservation.
+fn map_shared(
+    base: *mut u8,
+    reserved: u64,
+    prot: ProtFlags,
+    dax: bool,
+    file: &File,
+) -> rustix::io::Result<()> {
+    failpoint::check("mmap")?;
+    let flags = if dax { MapFlags::SHARED_VALIDATE | MapFlags::SYNC } else { MapFlags::SHARED };
+    // SAFETY: replaces part of the reservation of the caller, which no other code uses.
+    let mapped =
+        unsafe { rustix::mm::mmap(base.cast(), reserved as usize, prot, flags | MapFlags::FIXED, file, 0) };
+    mapped.map(drop)
+}
+
 fn full_or(error: rustix::io::Errno, bytes: u64) -> Error {
     match error {
         // A populate that runs into a full tmpfs returns EFAULT; a store would have raised SIGBUS.
         Errno::NOSPC | Errno::DQUOT | Errno::FAULT | Errno::NOMEM => Error::MediumFull { bytes },
         error => Error::io(format!("growing the pool to {bytes} bytes"), error),
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    const BYTES: u64 = 64 << 20;
+
+    /// Maps memory as large as a region's reservation, and writes to all of its pages; panics if another mapping took
+    /// one of them.
+    fn use_memory() {
+        let (whole, prot) = ((BYTES + HUGE_BYTES) as usize, ProtFlags::READ | ProtFlags::WRITE);
+        let flags = MapFlags::PRIVATE | MapFlags::NORESERVE;
+        // SAFETY: a new mapping at an address chosen by the kernel, which only this function uses, and unmaps.
+        unsafe {
+            let memory = rustix::mm::mmap_anonymous(std::ptr::null_mut(), whole, prot, flags).unwrap();
+            let words: Vec<_> =
+                (0..whole).step_by(1 << 20).map(|at| memory.byte_add(at).cast::<u64>()).collect();
+            words.iter().for_each(|word| word.write_volatile(word.addr() as u64));
+            assert!(
+                words.iter().all(|word| word.read_volatile() == word.addr() as u64),
+                "memory of a thread"
+            );
+            rustix::mm::munmap(memory, whole).unwrap();
+        }
+    }
+
+    #[test]
+    fn mapping_of_a_file_takes_no_address_of_another_thread() {
+        // The folder of the build is on a disk as a rule; on other media the race did not exist.
+        let folder = std::env::current_exe().unwrap();
+        let path = folder.with_file_name(format!("bristlecone-map-{}", std::process::id()));
+        let file = File::options().read(true).write(true).create_new(true).open(&path).unwrap();
+        std::fs::remove_file(&path).unwrap();
+        let is_over = AtomicBool::new(false);
+        std::thread::scope(|scope| {
+            let other = || (0..).take_while(|_| !is_over.load(Ordering::Relaxed)).for_each(|_| use_memory());
+            let others = [scope.spawn(other), scope.spawn(other)];
+            let map = |_| Region::file(file.try_clone().unwrap(), At::unhandled(&path), 0, BYTES..=BYTES);
+            let mapped = (0..5000).try_for_each(|number| map(number).map(drop));
+            is_over.store(true, Ordering::Relaxed);
+            mapped.unwrap();
+            others.into_iter().for_each(|other| other.join().unwrap());
+        });
     }
 }

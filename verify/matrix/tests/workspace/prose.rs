@@ -64,7 +64,7 @@ fn documents() -> Vec<PathBuf> {
     let others = ["README.md", "CONTRIBUTING.md", "CHANGELOG.md", "verify/README.md"];
     documents.extend(others.map(|name| root.join(name)));
     documents.extend(
-        ["c", "conformance", "go", "java", "node", "pibench", "python", "redis"]
+        ["c", "conformance", "go", "java", "node", "pibench", "python", "raft", "redis"]
             .map(|name| root.join(format!("bindings/{name}/README.md"))),
     );
     documents.retain(|document| !document.ends_with(GENERATED));

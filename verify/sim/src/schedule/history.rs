@@ -3,8 +3,9 @@
 //!
 //! Keys are independent of each other, so each is verified separately.
 
-use std::collections::{BTreeMap, BTreeSet, HashSet};
+use std::collections::{BTreeMap, BTreeSet};
 
+use super::linearizability::{Step, explains};
 use crate::model::access::{Access, Seen};
 
 /// A way of reading all items.
@@ -86,16 +87,6 @@ pub(super) struct Entry {
     pub(super) ended: usize,
 }
 
-/// One key's part of an entry.
-#[derive(Debug, Clone, Copy)]
-struct Step {
-    access: Access,
-    /// `None`: it had not returned before the crash.
-    seen: Option<Seen>,
-    called: u64,
-    returned: u64,
-}
-
 /// Verifies the state of each key after a crash before event `at`. `before` is the initial state.
 pub(super) fn verify(
     history: &[Entry],
@@ -153,83 +144,4 @@ fn steps_of(history: &[Entry], at: usize, key: u64) -> Vec<Step> {
         parts.into_iter().map(step).map(move |(access, seen)| Step { access, seen, called, returned })
     };
     begun.flat_map(steps).collect()
-}
-
-/// Returns whether some order of the steps leads from `first` to `last`.
-fn explains(steps: &[Step], first: Option<u64>, last: Option<u64>) -> bool {
-    assert!(steps.len() <= 32, "more operations on one key than a word has bits");
-    let mut seen = HashSet::new();
-    let mut open = vec![(0_u32, first)];
-    while let Some((done, held)) = open.pop() {
-        if !seen.insert((done, held)) {
-            continue;
-        }
-        let left = || (0..steps.len()).filter(|step| done >> step & 1 == 0);
-        // Operations that did not return may have had no effect.
-        if held == last && left().all(|step| steps[step].seen.is_none()) {
-            return true;
-        }
-        let earliest_return = left().map(|step| steps[step].returned).min().unwrap_or(u64::MAX);
-        for next in left().filter(|step| steps[*step].called <= earliest_return) {
-            let (after, due) = match steps[next].seen {
-                Some(Seen::Refused) => (held, Seen::Refused),
-                _ => steps[next].access.on(held),
-            };
-            if steps[next].seen.is_none_or(|seen| seen == due) {
-                open.push((done | 1 << next, after));
-            }
-        }
-    }
-    false
-}
-
-#[cfg(test)]
-mod tests {
-    use super::*;
-
-    fn step(access: Access, seen: Option<Seen>, called: u64, returned: u64) -> Step {
-        Step { access, seen, called, returned }
-    }
-
-    const NOTHING: Option<Seen> = Some(Seen::Value(None));
-
-    #[test]
-    fn history_crash_keeps_what_returned_and_may_keep_what_did_not() {
-        let done = [step(Access::Insert(1), NOTHING, 0, 1)];
-        assert!(explains(&done, None, Some(1)) && !explains(&done, None, None));
-        let pending = [step(Access::Insert(1), None, 0, u64::MAX)];
-        assert!(explains(&pending, None, Some(1)) && explains(&pending, None, None));
-        assert!(!explains(&pending, None, Some(2)));
-    }
-
-    #[test]
-    fn history_crash_keeps_what_a_reader_saw() {
-        let read = step(Access::Get, Some(Seen::Value(Some(1))), 1, 2);
-        let steps = [step(Access::Insert(1), None, 0, u64::MAX), read];
-        assert!(explains(&steps, None, Some(1)) && !explains(&steps, None, None));
-    }
-
-    #[test]
-    fn history_operation_takes_effect_between_call_and_return() {
-        let steps = [step(Access::Insert(1), NOTHING, 0, 1), step(Access::Get, NOTHING, 2, 3)];
-        assert!(!explains(&steps, None, Some(1)));
-        let steps = [step(Access::Insert(1), NOTHING, 0, 2), step(Access::Get, NOTHING, 1, 3)];
-        assert!(explains(&steps, None, Some(1)));
-    }
-
-    #[test]
-    fn history_refused_operation_changes_nothing() {
-        let refused = [step(Access::Insert(1), Some(Seen::Refused), 0, 1)];
-        assert!(explains(&refused, None, None) && !explains(&refused, None, Some(1)));
-        assert!(explains(&refused, Some(2), Some(2)));
-    }
-
-    #[test]
-    fn history_two_swaps_of_one_value_only_one_succeeds() {
-        let swap = |new, seen, called| step(Access::Swap(0, new), Some(seen), called, 10);
-        let one = [swap(1, Seen::Swapped, 0), swap(2, Seen::Value(Some(1)), 1)];
-        assert!(explains(&one, Some(0), Some(1)) && !explains(&one, Some(0), Some(2)));
-        let both = [swap(1, Seen::Swapped, 0), swap(2, Seen::Swapped, 1)];
-        assert!(!explains(&both, Some(0), Some(1)) && !explains(&both, Some(0), Some(2)));
-    }
 }

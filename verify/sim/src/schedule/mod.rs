@@ -11,6 +11,7 @@
 //! ```
 
 pub(crate) mod history;
+pub(crate) mod linearizability;
 pub(crate) mod plan;
 pub(crate) mod planned;
 pub(crate) mod registers;
