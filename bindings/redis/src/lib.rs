@@ -71,7 +71,10 @@ fn load(ctx: Ctx, words: &[&[u8]]) -> Result<(), String> {
                 .to_owned(),
         );
     }
-    let store = store::Store::open(&options).map_err(|error| error.to_string())?;
+    let store = store::Store::open(&options).map_err(|error| match store::is_damage(&error) {
+        true => format!("{error}; `bristlecone check --repair` saves what can be read"),
+        false => error.to_string(),
+    })?;
     if !store.is_ready() {
         // What an earlier load left, which was cut short.
         store.flush(None).map_err(|error| error.to_string())?;
@@ -92,7 +95,7 @@ fn load(ctx: Ctx, words: &[&[u8]]) -> Result<(), String> {
 /// Refuses a pool with maps in a server that serves already: they would replace keys of the same names, and come to a replica
 /// past its master.
 fn refuse_while_serving(ctx: Ctx, store: &store::Store) -> Result<(), String> {
-    if !store.is_ready() || store.directory().is_empty().map_err(|error| error.to_string())? {
+    if !store.is_ready() || !store.has_maps().map_err(|error| error.to_string())? {
         return Ok(());
     }
     let flags = call!(RedisModule_GetContextFlags(ctx)) as u32;

@@ -34,7 +34,7 @@ pub fn missing() -> Option<&'static str> {
     }
     need!(RedisModule_GetAbsExpire RedisModule_SetAbsExpire RedisModule_GetDbIdFromIO RedisModule_ReplyWithMap
         RedisModule_SubscribeToServerEvent RedisModule_SetCommandInfo RedisModule_Scan
-        RedisModule_GetToDbIdFromOptCtx RedisModule_GetDbIdFromModuleKey);
+        RedisModule_GetToDbIdFromOptCtx RedisModule_GetDbIdFromModuleKey RedisModule_EventLoopAddOneShot);
     None
 }
 
@@ -217,6 +217,15 @@ impl Key {
         call!(RedisModule_ModuleTypeSetValue(self.0.as_ptr(), of, value)) == raw::REDISMODULE_OK as c_int
     }
 
+    /// Makes a key that holds a map hold another value for it, without freeing what it held in the pool.
+    pub fn replace(&self, of: *mut raw::RedisModuleType, value: crate::map::Owned) {
+        let (new, mut old) = (value.into_raw(), std::ptr::null_mut());
+        let done = call!(RedisModule_ModuleTypeReplaceValue(self.0.as_ptr(), of, new, &raw mut old));
+        let unused = if done == raw::REDISMODULE_OK as c_int { old } else { new };
+        // SAFETY: the key held it, or never got it; nothing else uses it.
+        drop(unsafe { crate::map::Owned::take(unused) });
+    }
+
     /// Removes the key.
     pub fn delete(&self) {
         call!(RedisModule_DeleteKey(self.0.as_ptr()));
@@ -278,6 +287,11 @@ impl Reply {
     /// Replies null.
     pub fn null(self) {
         call!(RedisModule_ReplyWithNull(self.0));
+    }
+
+    /// Replies null where an array is expected.
+    pub fn null_array(self) {
+        call!(RedisModule_ReplyWithNullArray(self.0));
     }
 
     /// Replies bytes, or null.
