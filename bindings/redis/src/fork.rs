@@ -19,7 +19,7 @@ use std::sync::atomic::{AtomicBool, AtomicI32, Ordering};
 
 use bristlecone::{Error, Result, Snapshot};
 
-use crate::map::Small;
+use crate::map::{self, Small};
 use crate::pieces::{PIECE_BYTES, pack};
 use crate::store::{ID_BYTES, SmallEntry, Store, Unfinished, all_of, borrowed};
 
@@ -192,6 +192,7 @@ impl Hasher for WordHasher {
 impl AllSmall {
     fn ask() -> Result<Self> {
         let mut all = Self::default();
+        all.entries.reserve(map::in_keys() as usize);
         ask(ALL_SMALL, |piece| {
             let mut rest = piece;
             while let Some((word, after)) = rest.split_first_chunk() {

@@ -327,7 +327,7 @@ fn is_long(large: &Large) -> Result<bool> {
         // No map takes more than the pool.
         None => (store.items_of(large.id()).nth(COPIED as usize).transpose()?.is_some(), pool.file_bytes),
     };
-    let free = pool.max_bytes - pool.file_bytes + pool.chunks_free * pool.chunk_bytes;
+    let free = store.max_bytes().saturating_sub(pool.file_bytes) + pool.chunks_free * pool.chunk_bytes;
     Ok(is_long && !server::turn().is_loading && free > 2 * bytes)
 }
 

@@ -16,6 +16,7 @@ mod map;
 mod offsets;
 mod pieces;
 mod server;
+mod settings;
 mod state;
 mod store;
 
@@ -85,10 +86,14 @@ fn load(ctx: Ctx, words: &[&[u8]]) -> Result<(), String> {
     call!(RedisModule_SetModuleOptions(ctx, raw::REDISMODULE_OPTION_NO_IMPLICIT_SIGNAL_MODIFIED as c_int));
     let registered =
         kind::register(ctx) && commands::register(ctx) && events::subscribe(ctx) && eviction::watch(ctx);
+    let registered = registered && settings::register(ctx, &store);
     if !registered {
         return Err("the server refused a command, a type or an event".to_owned());
     }
     state::keep(store).ok_or("it is loaded already")?;
+    if !settings::read(ctx) {
+        return Err("the server's configuration has a wrong bristlecone.max-bytes".to_owned());
+    }
     state::start_sweeping().map_err(|error| error.to_string())
 }
 

@@ -34,7 +34,8 @@ pub fn missing() -> Option<&'static str> {
     }
     need!(RedisModule_GetAbsExpire RedisModule_SetAbsExpire RedisModule_GetDbIdFromIO RedisModule_ReplyWithMap
         RedisModule_SubscribeToServerEvent RedisModule_SetCommandInfo RedisModule_Scan
-        RedisModule_GetToDbIdFromOptCtx RedisModule_GetDbIdFromModuleKey RedisModule_EventLoopAddOneShot);
+        RedisModule_GetToDbIdFromOptCtx RedisModule_GetDbIdFromModuleKey RedisModule_EventLoopAddOneShot
+        RedisModule_RegisterNumericConfig RedisModule_LoadConfigs);
     None
 }
 
@@ -153,6 +154,11 @@ impl OwnString {
     /// Makes a string of the server's.
     pub fn new(bytes: &[u8]) -> Self {
         Self(call!(RedisModule_CreateString(std::ptr::null_mut(), bytes.as_ptr().cast(), bytes.len())))
+    }
+
+    /// Gives the string away.
+    pub fn into_raw(self) -> RawString {
+        std::mem::ManuallyDrop::new(self).0
     }
 
     /// Returns the string.

@@ -111,10 +111,10 @@ unsafe extern "C" fn report(info: *mut raw::RedisModuleInfoCtx, for_crash: c_int
     text(c"pool", store.name().to_owned());
     text(c"domain", pool.domain.to_string());
     let used_bytes = pool.file_bytes - pool.chunks_free * pool.chunk_bytes;
-    number(c"max_bytes", pool.max_bytes);
+    number(c"max_bytes", store.max_bytes());
     number(c"file_bytes", pool.file_bytes);
     number(c"used_bytes", used_bytes);
-    number(c"free_bytes", pool.max_bytes.saturating_sub(used_bytes));
+    number(c"free_bytes", store.max_bytes().saturating_sub(used_bytes));
     number(c"maps", map::in_keys());
     number(c"small_maps", store.small().len().unwrap_or(0));
     number(c"fields", store.fields().unwrap_or(0));

@@ -143,7 +143,7 @@ fn is_within(key: &[u8], (from, to): &Bounds) -> bool {
 
 impl Store {
     fn full(&self) -> Error {
-        Error::PoolFull { max_bytes: self.pool.info().max_bytes }
+        Error::PoolFull { max_bytes: self.max_bytes() }
     }
 
     /// Returns the job that a map belongs to.

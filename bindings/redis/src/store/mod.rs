@@ -132,6 +132,8 @@ pub struct Store {
     /// Held while the reserve is filled or released.
     reserve: Mutex<()>,
     reserved: AtomicBool,
+    /// Bytes to which the pool may grow.
+    limit: AtomicU64,
     was_saved: bool,
     was_complete: bool,
     /// Held while something is removed in the background.

@@ -48,16 +48,21 @@ impl Store {
     /// Those of [`bristlecone::PoolOptions::open`]; [`Error::Mismatch`] for trees of another design or of other kinds.
     pub fn open(options: &Options) -> Result<Self> {
         let mut pool = Pool::options().create(true);
-        if let Some(bytes) = options.max_bytes {
+        // The maximum of a pool is fixed while it is open, and a limit below it is not. So a new pool gets the default.
+        let is_there = std::fs::metadata(&options.pool).is_ok_and(|found| found.len() > 0);
+        if let (Some(bytes), true) = (options.max_bytes, is_there) {
             pool = pool.max_bytes(bytes);
         }
         if let Some(domain) = options.domain {
             pool = pool.domain(domain);
         }
-        Self::on(&pool.open(&options.pool)?, options.design, &options.pool)
+        Self::on(&pool.open(&options.pool)?, options)
     }
 
-    fn on(pool: &Pool, design: Option<Design>, path: &str) -> Result<Self> {
+    fn on(pool: &Pool, options: &Options) -> Result<Self> {
+        let (design, path) = (options.design, options.pool.as_str());
+        let limit = options.max_bytes.unwrap_or(pool.info().max_bytes);
+        pool.set_limit(limit);
         let tree = |name: &str| open_tree(pool, name, design);
         let (items, directory, meta) = (tree("redis.items")?, tree("redis.directory")?, tree("redis.meta")?);
         let small = open_tree(pool, "redis.small", design)?;
@@ -78,6 +83,7 @@ impl Store {
             jobs: Mutex::default(),
             reserve: Mutex::default(),
             reserved: AtomicBool::new(false),
+            limit: AtomicU64::new(limit),
             was_saved: false,
             was_complete: false,
             sweeping: Mutex::default(),
@@ -181,6 +187,40 @@ impl Store {
             }
         }
         Ok(false)
+    }
+
+    /// Returns the bytes to which the pool may grow, without its header.
+    pub fn limit(&self) -> u64 {
+        self.limit.load(Ordering::Relaxed)
+    }
+
+    /// Changes the bytes to which the pool may grow.
+    ///
+    /// # Errors
+    ///
+    /// The pool cannot grow to that while it is open.
+    pub fn set_limit(&self, bytes: u64) -> std::result::Result<(), String> {
+        let maximum = self.pool.info().max_bytes;
+        if bytes == self.limit() {
+            return Ok(());
+        }
+        if bytes > maximum {
+            return Err(format!(
+                "the maximum of this pool is {maximum} bytes: start the server with a larger max-bytes"
+            ));
+        }
+        self.pool.set_limit(bytes);
+        self.limit.store(bytes, Ordering::Relaxed);
+        // A pool that becomes large enough keeps room for names from now on.
+        self.reserved.store(false, Ordering::Relaxed);
+        Ok(())
+    }
+
+    /// Returns the largest size of the pool's file.
+    pub fn max_bytes(&self) -> u64 {
+        let info = self.pool.info();
+        let header = info.file_bytes.saturating_sub(info.chunks * info.chunk_bytes);
+        info.max_bytes.min(self.limit().saturating_add(header))
     }
 
     /// Returns whether the server's own file has all that the pool had at the end of the process before.

@@ -42,7 +42,7 @@ impl Store {
         if self.has_reserve() {
             return Ok(());
         }
-        if self.pool.info().max_bytes >= POOL_BYTES_MIN {
+        if self.max_bytes() >= POOL_BYTES_MIN {
             self.collect()?;
             self.fill_reserve()?;
         }

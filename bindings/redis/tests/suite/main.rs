@@ -17,4 +17,5 @@ mod quiet;
 mod replicas;
 mod replies;
 mod server;
+mod settings;
 mod small_maps;

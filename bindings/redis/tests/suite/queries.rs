@@ -32,9 +32,7 @@ fn ranges_limits_and_counts_are_those_of_sorted_sets() {
             for (min, max) in edges.iter().flat_map(|min| edges.iter().map(move |max| (min, max))) {
                 let counted = c.run(&format!("ZLEXCOUNT z {min} {max}"));
                 assert_eq!(c.run(&format!("OM.COUNT m {min} {max}")), counted, "{design} {min} {max}");
-                for limit in
-                    ["LIMIT 0 3", "LIMIT 2 5", "LIMIT 5 -1", "LIMIT 100000 5", "LIMIT 3 0"]
-                {
+                for limit in ["LIMIT 0 3", "LIMIT 2 5", "LIMIT 5 -1", "LIMIT 100000 5", "LIMIT 3 0"] {
                     let ours = c.run(&format!("OM.RANGE m {min} {max} BYLEX {limit}"));
                     assert!(
                         ours == c.run(&format!("ZRANGE z {min} {max} BYLEX {limit}")),
