@@ -107,9 +107,9 @@ fn load_map(io: *mut raw::RedisModuleIO) -> Option<Owned> {
         let name = call!(RedisModule_GetKeyNameFromIO(io)).cast_mut();
         let name = if name.is_null() { b"" } else { server::bytes(name) };
         let small = unpack(&first).and_then(|items| store.begin_small(name, &items));
-        match small.map_err(|error| warn(&format!("a map cannot be loaded: {error}"))).ok()? {
-            Some(small) => return Some(Owned::Small(small)),
-            None => {}
+        let small = small.map_err(|error| warn(&format!("a map cannot be loaded: {error}"))).ok()?;
+        if let Some(small) = small {
+            return Some(Owned::Small(small));
         }
     }
     let id = store.begin().map_err(|error| warn(&format!("a map cannot be loaded: {error}"))).ok()?;

@@ -137,7 +137,7 @@ impl Large {
         let Some(at) = counted.iter().position(|(counting, _)| counting.id == self.id) else { return };
         let (counting, len) = counted.remove(at);
         let more = self.more.load(Ordering::Relaxed).wrapping_sub(counting.more);
-        // After a removal that nobody counted it is a count of something else.
+        // After a removal without a count it is a count of something else.
         if more.unsigned_abs() < FORGOTTEN as u64 / 2 {
             self.set_len(len.saturating_add_signed(more));
         }
@@ -268,7 +268,7 @@ mod tests {
         assert_eq!(large.len(), Some(12));
         large.grow(1);
         assert_eq!(large.len(), Some(13));
-        // Nobody knows how many were removed.
+        // It is unknown how many were removed.
         let counting = large.count();
         large.forget_len();
         counting.end(13);
@@ -292,9 +292,8 @@ mod tests {
         }
         let raw = Owned::Large(Box::new(Large::new(5, Some(3)))).into_raw();
         // SAFETY: as above.
-        assert!(
-            matches!(unsafe { Owned::take(raw) }, Owned::Large(large) if large.id() == 5 && large.space() == Some(3))
-        );
+        let owned = unsafe { Owned::take(raw) };
+        assert!(matches!(owned, Owned::Large(large) if large.id() == 5 && large.space() == Some(3)));
         let raw = Owned::Placeholder.into_raw();
         // SAFETY: as above.
         assert!(matches!(unsafe { Owned::take(raw) }, Owned::Placeholder));

@@ -91,7 +91,7 @@ pub fn remove(
         return false;
     };
     let job = call.store.begin_removal(large.id());
-    // Counted again when somebody asks.
+    // The next command that asks counts them.
     large.forget_len();
     lock(&REMOVALS).push(Removal {
         job: Arc::clone(&job),
@@ -198,7 +198,7 @@ pub fn copy(from: u64, to: u64) -> Result<(), Error> {
     Ok(())
 }
 
-/// Goes on with copies that a crash has interrupted.
+/// Continues copies that a crash has interrupted.
 pub fn go_on() {
     state::store().open_jobs().into_iter().for_each(go_on_with);
 }

@@ -1,11 +1,11 @@
 //! Changes of thousands of fields, which a thread makes while the server serves other maps.
 //!
 //! The server's main thread begins a job and ends it; a thread carries it out in between. Until its end nothing else reads or writes
-//! the maps of the job: clients that ask for one wait. So nobody sees a part of it.
+//! the maps of the job: clients that ask for one wait. So no client sees a part of it.
 //!
 //! - A **removal** finds its first and its last field, notes them in the pool, and removes what is between them. A crash after the
 //!   note leaves the rest to the next start. A removal of all fields notes nothing: the key is removed at its end.
-//! - A **copy** is noted when its command is carried out: it is acknowledged then. The next start goes on with what a crash has
+//! - A **copy** is noted when its command is carried out: it is acknowledged then. The next start continues what a crash has
 //!   interrupted. The map that is copied cannot change meanwhile, and its items stay, even if its key is removed.
 //!
 //! A child of the server saves a map without the fields that are being removed, and a copy as the map that it is copied from.
@@ -267,7 +267,7 @@ impl Store {
 
     fn copy_between(&self, from: u64, to: u64) -> Result<()> {
         let mut rest = all_of(from);
-        // Items are copied in their order, and a slice at once.
+        // Items are copied in their order, and a slice in one step.
         if let Some(last) = self.items_of(to).next_back() {
             let field = last?.0.split_off(ID_BYTES);
             rest.0 = Bound::Excluded(super::item_key(from, &field));
@@ -294,7 +294,7 @@ impl Store {
         self.meta.remove(&Note::Removing(id).key()).map(drop)
     }
 
-    /// The same of a copy, if its key is there: a thread goes on, once the server is there.
+    /// The same of a copy, if its key is there: a thread continues, once the server is there.
     pub(super) fn find_copy(&self, to: u64, from: &[u8], is_attached: bool) -> Result<()> {
         let from = number(from)?;
         if !is_attached {

@@ -15,6 +15,10 @@ pub type Bounds = (Bound<Vec<u8>>, Bound<Vec<u8>>);
 pub type Item = (Vec<u8>, Vec<u8>);
 
 /// Items of a map, in order, from both ends.
+#[expect(
+    clippy::large_enum_variant,
+    reason = "one is made for a command, and the larger one is the usual one"
+)]
 pub enum Items<'t> {
     /// Those of a small map, or of none.
     Read(std::vec::IntoIter<Item>),

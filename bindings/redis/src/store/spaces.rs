@@ -31,7 +31,7 @@ impl Store {
                 return Ok(space);
             }
         }
-        // So many databases: their maps are all large.
+        // No number is free: the maps of this database are all large.
         Ok(spaces.next.max(spaces.of_db.values().max().map_or(SPACES, |last| last + 1)))
     }
 

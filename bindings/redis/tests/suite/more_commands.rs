@@ -164,7 +164,7 @@ fn ask(c: &mut Client, words: &str) {
     c.ask(&words.split(' ').map(str::as_bytes).collect::<Vec<_>>()).unwrap();
 }
 
-/// Waits until so many clients are blocked.
+/// Waits until this number of clients is blocked.
 fn await_blocked(server: &Server, clients: usize) {
     let wanted = format!("blocked_clients:{clients}\r");
     server.wait("clients are blocked", |c| c.run("INFO clients").contains(&wanted));

@@ -39,7 +39,7 @@ fn max_bytes_is_moved_while_the_server_serves() {
         assert_eq!(max_bytes(&mut c), before + (48 << 20));
         let second = fill(&mut c, "n");
         assert!(second > 200, "{design}: {second}");
-        // Below what there is: nothing is lost, and only writes are refused.
+        // Below the size of the pool: nothing is lost, and only writes are refused.
         assert_eq!(c.run("CONFIG SET bristlecone.max-bytes 1mb"), "OK");
         assert_eq!(c.run("OM.LEN n") + " " + &c.run("OM.DEL n 000000"), format!("{second} 1"));
         for (value, why) in
