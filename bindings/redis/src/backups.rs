@@ -12,8 +12,9 @@ use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::{Mutex, MutexGuard, PoisonError};
 use std::time::{Duration, Instant};
 
+use crate::commands::long;
 use crate::server::{self, Ctx, OwnString, RawString, call, config, log, raw, warn};
-use crate::store::{FOREVER, ID_BYTES, all_of};
+use crate::store::{FOREVER, ID_BYTES};
 use crate::{kind, offsets, state};
 
 /// The append-only file has every map, or the server's next command will put it there.
@@ -79,7 +80,7 @@ pub fn before_sleep(ctx: Ctx) {
         return;
     }
     let has_aof = server::has_append_only_file();
-    let done = if has_aof && state::store().items().len().is_ok_and(|items| items <= APPENDED_MAX) {
+    let done = if has_aof && state::store().fields().is_ok_and(|fields| fields <= APPENDED_MAX) {
         let appended = append(ctx);
         COMPLETE.store(appended.is_ok(), Ordering::Relaxed);
         match &appended {
@@ -130,7 +131,8 @@ fn append(ctx: Ctx) -> bristlecone::Result<usize> {
     for entry in store.entries()? {
         // What is covered stays in the directory until the file has its successor.
         if !kind::is_of_another(entry.db, &entry.name) {
-            let items = store.range(&all_of(entry.id)).collect::<bristlecone::Result<Vec<_>>>()?;
+            long::wait_for(entry.place.id)?;
+            let items = store.items_at(entry.place)?;
             maps.push((entry, items));
         }
     }

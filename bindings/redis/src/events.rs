@@ -17,8 +17,9 @@ use std::time::Instant;
 
 use bristlecone::Error;
 
+use crate::commands::long;
 use crate::kind;
-use crate::map::{Map, PLACEHOLDERS};
+use crate::map::{Map, Owned, PLACEHOLDERS};
 use crate::server::{
     Ctx, Holds, Key, OwnString, RawString, bytes, call, has_append_only_file, log, raw, warn,
 };
@@ -113,6 +114,7 @@ unsafe extern "C" fn on_swap(_ctx: Ctx, _event: raw::RedisModuleEvent, _sub: u64
     }
     // SAFETY: the server passes this structure with this event.
     let info = unsafe { &*data.cast::<raw::RedisModuleSwapDbInfoV1>() };
+    long::wait_for_all();
     state::store().note_freed(None);
     note("SWAPDB is not durable", state::store().swap(info.dbnum_first, info.dbnum_second));
 }
@@ -160,6 +162,7 @@ unsafe extern "C" fn on_event_loop(ctx: Ctx, _event: raw::RedisModuleEvent, sub:
         restore(ctx);
     }
     // The append-only file is written after this, and replies are sent.
+    long::end_done();
     settle_detached();
     if !skips_files() {
         note("a map was replaced and may be back after a restart", state::store().note_covered(false));
@@ -180,6 +183,7 @@ fn settle_detached() {
 }
 
 unsafe extern "C" fn on_shutdown(_ctx: Ctx, _event: raw::RedisModuleEvent, _sub: u64, _data: *mut c_void) {
+    long::wait_for_all();
     settle_detached();
     note("a map was replaced and may be back after a restart", state::store().note_covered(true));
     note(UNITS, state::store().empty_journal());
@@ -215,13 +219,14 @@ pub fn restore(ctx: Ctx) {
     match result {
         Ok(maps) => {
             backups::started(from_pool, maps == 0 && PLACEHOLDERS.load(Ordering::Relaxed) == 0);
-            let fields = store.items().len().unwrap_or(0);
+            let fields = store.fields().unwrap_or(0);
             log(ctx, c"notice", &format!("bristlecone: {maps} maps of the pool are served, {fields} fields"));
         }
         // To serve without them would be to lose them with the next write.
         Err(error) => {
             warn(&format!(
-                "the maps of the pool cannot be served: {error}; the server ends, nothing has changed"
+                "the maps of the pool cannot be served: {error}; the server ends, nothing has changed. \
+                 `bristlecone check --repair` saves what can be read"
             ));
             std::process::exit(1);
         }
@@ -229,6 +234,7 @@ pub fn restore(ctx: Ctx) {
     if PLACEHOLDERS.load(Ordering::Relaxed) > 0 {
         remove_placeholders(ctx);
     }
+    long::go_on();
     latency::watch(ctx, c"bristlecone-start", began);
 }
 
@@ -245,15 +251,15 @@ fn put_maps(ctx: Ctx) -> Result<usize, Error> {
             ));
             continue;
         }
-        if store.was_covered(entry.id)? && kind::is_of_another(entry.db, &entry.name) {
+        if store.was_covered(entry.place.id)? && kind::is_of_another(entry.db, &entry.name) {
             // The file has the other value: step 3 follows.
-            covered.push((entry.id, entry.space));
+            covered.push(entry.place);
             continue;
         }
-        match store.has_fields(entry.id) {
+        match store.has_any(entry) {
             Ok(true) => {}
             Ok(false) => {
-                store.detach(entry.id, Some(entry.space));
+                store.detach(&entry.place.into());
                 continue;
             }
             // It is served: its commands reply what is wrong.
@@ -267,7 +273,7 @@ fn put_maps(ctx: Ctx) -> Result<usize, Error> {
         }
         let name = OwnString::new(&entry.name);
         let Some(key) = Key::write(ctx, name.raw()) else { continue };
-        if key.set(kind::of_maps(), Map::new(entry.id, Some(entry.space)).into_raw()) {
+        if key.set(kind::of_maps(), Owned::from(entry.place).into_raw()) {
             maps += 1;
         }
         if entry.expires != FOREVER {
@@ -275,7 +281,7 @@ fn put_maps(ctx: Ctx) -> Result<usize, Error> {
         }
     }
     OWN_WORK.set(false);
-    store.remove_entries(&mut covered)?;
+    store.remove_covered(&mut covered)?;
     store.forget_covered_without(&entries)?;
     if damaged > 0 {
         warn(&format!(
@@ -323,6 +329,9 @@ unsafe extern "C" fn on_key(ctx: Ctx, _kind: c_int, event: *const c_char, name: 
         b"loaded" | b"restore" | b"copy_to" | b"rename_to" | b"move_to" | b"expire" | b"persist"
     );
     let frees = matches!(event.to_bytes(), b"del" | b"expired" | b"rename_from" | b"move_from");
+    if matches!(event.to_bytes(), b"rename_from" | b"move_from") {
+        long::wait_for_name(call!(RedisModule_GetSelectedDb(ctx)), bytes(name));
+    }
     // Without a file one step at the end of the turn is enough.
     if frees && !BY_MODULE.get() && !OWN_WORK.get() && !skips_files() && has_append_only_file() {
         state::store().note_freed(Some(bytes(name)));
@@ -339,7 +348,7 @@ unsafe extern "C" fn on_key(ctx: Ctx, _kind: c_int, event: *const c_char, name: 
     raw::REDISMODULE_OK as c_int
 }
 
-/// Writes the directory's entry of a key as the key is now, if it is a map.
+/// Writes the pool's entry of a key as the key is now, if it is a map.
 fn settle(ctx: Ctx, name: RawString) {
     // A key that is loaded has its name on the server's stack, where it cannot be kept.
     let own = OwnString::new(bytes(name));
@@ -347,11 +356,25 @@ fn settle(ctx: Ctx, name: RawString) {
     let Holds::Map(value) = key.holds(kind::of_maps()) else { return };
     // SAFETY: the key holds it, and nothing frees it while this thread is here.
     let map = unsafe { Map::borrow(value) };
-    if map.is_placeholder() {
-        return;
-    }
-    match state::store().attach(map.id(), map.space(), key.db(), key.expires(), bytes(name)) {
-        Ok(space) => map.set_space(space),
+    match state::store().attach(map, key.db(), key.expires(), bytes(name)) {
+        Ok(None) => {}
+        Ok(Some(other)) => {
+            drop(key);
+            hold_instead(ctx, &own, other);
+        }
         Err(error) => warn(&format!("a key's name or time to live is not durable: {error}")),
+    }
+}
+
+/// Writes into the pool when a key expires.
+pub fn keep_expiry(ctx: Ctx, name: RawString) {
+    settle(ctx, name);
+}
+
+/// Makes a key that has a map hold it as another value.
+fn hold_instead(ctx: Ctx, name: &OwnString, value: Owned) {
+    match Key::write(ctx, name.raw()) {
+        Some(key) => key.replace(kind::of_maps(), value),
+        None => warn("a key of a map is gone while it is written"),
     }
 }

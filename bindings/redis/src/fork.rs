@@ -3,19 +3,25 @@
 //! A child of the server shares the pool's memory with its parent, which continues to write: the child has no snapshot, and
 //! never touches the pool. So before any fork there is a socket pair. 1. The server forks; the child inherits both
 //! ends. 2. The parent, before it runs any further command, takes a snapshot and hands its end to a thread. 3. The child writes
-//! the id of each map that it saves, and reads pieces of that map. 4. When the child ends, the thread reads the end of
+//! the id of each large map that it saves, and reads pieces of that map. 4. When the child ends, the thread reads the end of
 //! the stream and drops the snapshot.
+//!
+//! To ask for each small map would take longer than to save it. So the child gets all of them at its first small map, and keeps
+//! them in its own memory.
 
+use std::collections::HashMap;
+use std::hash::{BuildHasherDefault, Hasher};
 use std::io::{Read, Write};
 use std::os::fd::{FromRawFd, IntoRawFd, OwnedFd};
 use std::os::unix::net::UnixStream;
 use std::sync::OnceLock;
-use std::sync::atomic::{AtomicI32, Ordering};
+use std::sync::atomic::{AtomicBool, AtomicI32, Ordering};
 
 use bristlecone::{Error, Result, Snapshot};
 
-use crate::pieces::pack;
-use crate::store::{ID_BYTES, Store, all_of, borrowed};
+use crate::map::{self, Small};
+use crate::pieces::{PIECE_BYTES, pack};
+use crate::store::{ID_BYTES, SmallEntry, Store, Unfinished, all_of, borrowed};
 
 /// The ends of the pair that waits for a fork, or -1.
 static PARENT_END: AtomicI32 = AtomicI32::new(-1);
@@ -25,6 +31,9 @@ static LOADER: OnceLock<u32> = OnceLock::new();
 
 /// Instead of a piece's length: the parent could not read the map.
 const FAILED: u32 = u32::MAX;
+/// Instead of a map's id: all small maps. Each of their pieces is a sequence of a map's word as eight bytes little-endian, and the
+/// length of its entry as four, followed by the entry.
+const ALL_SMALL: u64 = u64::MAX;
 
 fn failed(source: std::io::Error) -> Error {
     Error::Io { doing: "serving a snapshot to a child".to_owned(), source }
@@ -41,7 +50,14 @@ pub fn arm() -> Result<()> {
 
 /// Returns whether this process is a child of the one that loaded the module.
 pub fn is_child() -> bool {
-    LOADER.get().is_some_and(|loader| *loader != std::process::id())
+    // A child has no children that use the module; the parent asks rarely, a child for each map.
+    static IS_CHILD: AtomicBool = AtomicBool::new(false);
+    if IS_CHILD.load(Ordering::Relaxed) {
+        return true;
+    }
+    let is_child = LOADER.get().is_some_and(|loader| *loader != std::process::id());
+    IS_CHILD.store(is_child, Ordering::Relaxed);
+    is_child
 }
 
 fn take(end: &AtomicI32) -> Option<OwnedFd> {
@@ -61,28 +77,59 @@ pub fn serve(store: &'static Store) -> Result<()> {
     arm()?;
     let stream = UnixStream::from(end.ok_or_else(|| failed(std::io::ErrorKind::NotConnected.into()))?);
     let snapshot = store.pool().snapshot()?;
+    let unfinished = store.unfinished();
     let thread = std::thread::Builder::new().name("bristlecone-fork".to_owned());
-    thread.spawn(move || answer(store, &snapshot, stream)).map_err(failed)?;
+    thread.spawn(move || answer(store, &snapshot, &unfinished, stream)).map_err(failed)?;
     Ok(())
 }
 
-fn answer(store: &Store, snapshot: &Snapshot, mut stream: UnixStream) {
+fn answer(store: &Store, snapshot: &Snapshot, unfinished: &Unfinished, mut stream: UnixStream) {
     let mut id = [0; 8];
     while stream.read_exact(&mut id).is_ok() {
-        let sent = send(store, snapshot, u64::from_be_bytes(id), &mut stream);
+        let sent = match u64::from_be_bytes(id) {
+            ALL_SMALL => send_small(store, snapshot, &mut stream),
+            id => send(store, snapshot, unfinished, id, &mut stream),
+        };
         if sent.is_err() && stream.write_all(&FAILED.to_le_bytes()).is_err() {
             return;
         }
     }
 }
 
-fn send(store: &Store, snapshot: &Snapshot, id: u64, stream: &mut UnixStream) -> Result<()> {
-    let bounds = all_of(id);
+fn send(
+    store: &Store,
+    snapshot: &Snapshot,
+    unfinished: &Unfinished,
+    id: u64,
+    stream: &mut UnixStream,
+) -> Result<()> {
+    let bounds = all_of(unfinished.source_of(id));
     let items = snapshot.tree(store.items()).range(borrowed(&bounds));
-    pack(items, ID_BYTES, |piece| {
-        stream.write_all(&(piece.len() as u32).to_le_bytes()).map_err(failed)?;
-        stream.write_all(piece).map_err(failed)
-    })
+    let items = items.filter(|item| !matches!(item, Ok((key, _)) if unfinished.removes(key)));
+    pack(items, ID_BYTES, |piece| send_piece(stream, piece))
+}
+
+fn send_piece(stream: &mut UnixStream, piece: &[u8]) -> Result<()> {
+    stream.write_all(&(piece.len() as u32).to_le_bytes()).map_err(failed)?;
+    stream.write_all(piece).map_err(failed)
+}
+
+fn send_small(store: &Store, snapshot: &Snapshot, stream: &mut UnixStream) -> Result<()> {
+    let mut piece = Vec::with_capacity(2 * PIECE_BYTES);
+    for entry in snapshot.tree(store.small()).iter() {
+        let (word, value) = entry?;
+        piece.extend_from_slice(&word.to_le_bytes());
+        piece.extend_from_slice(&(value.len() as u32).to_le_bytes());
+        piece.extend_from_slice(&value);
+        if piece.len() >= PIECE_BYTES {
+            send_piece(stream, &piece)?;
+            piece.clear();
+        }
+    }
+    if !piece.is_empty() {
+        send_piece(stream, &piece)?;
+    }
+    send_piece(stream, b"")
 }
 
 /// Calls `give` with the pieces of a map as the parent's snapshot has it, and with an empty one at last. For a child.
@@ -112,4 +159,75 @@ pub fn ask(id: u64, mut give: impl FnMut(&[u8]) -> Result<()>) -> Result<()> {
             return Ok(());
         }
     }
+}
+
+/// All small maps of the parent's snapshot, in a child.
+#[derive(Default)]
+struct AllSmall {
+    bytes: Vec<u8>,
+    /// Where the entry of a word begins, and its length. The server asks in an order of its own.
+    entries: HashMap<u64, (usize, u32), BuildHasherDefault<WordHasher>>,
+}
+
+static SMALL: OnceLock<AllSmall> = OnceLock::new();
+
+/// Hashes a word: their numbers ascend, and no client chooses them.
+#[derive(Default)]
+struct WordHasher(u64);
+
+impl Hasher for WordHasher {
+    fn write(&mut self, bytes: &[u8]) {
+        bytes.iter().for_each(|byte| self.write_u64(u64::from(*byte)));
+    }
+
+    fn write_u64(&mut self, word: u64) {
+        self.0 = (self.0 ^ word).wrapping_mul(0x9e37_79b9_7f4a_7c15).rotate_left(29);
+    }
+
+    fn finish(&self) -> u64 {
+        self.0
+    }
+}
+
+impl AllSmall {
+    fn ask() -> Result<Self> {
+        let mut all = Self::default();
+        all.entries.reserve(map::in_keys() as usize);
+        ask(ALL_SMALL, |piece| {
+            let mut rest = piece;
+            while let Some((word, after)) = rest.split_first_chunk() {
+                let (len, after) = after.split_first_chunk().ok_or_else(cut_short)?;
+                let len = u32::from_le_bytes(*len);
+                let (entry, after) = after.split_at_checked(len as usize).ok_or_else(cut_short)?;
+                all.entries.insert(u64::from_le_bytes(*word), (all.bytes.len(), len));
+                all.bytes.extend_from_slice(entry);
+                rest = after;
+            }
+            if rest.is_empty() { Ok(()) } else { Err(cut_short()) }
+        })?;
+        Ok(all)
+    }
+}
+
+fn cut_short() -> Error {
+    Error::Invalid { what: "a piece of small maps is cut short".to_owned() }
+}
+
+/// Calls `show` with a small map as the parent's snapshot has it. For a child.
+///
+/// # Errors
+///
+/// What the system says, or that the parent could not read the small maps.
+pub fn with_small<R>(small: Small, show: impl FnOnce(SmallEntry<'_>) -> R) -> Result<R> {
+    let all = match SMALL.get() {
+        Some(all) => all,
+        None => {
+            let asked = AllSmall::ask()?;
+            SMALL.get_or_init(|| asked)
+        }
+    };
+    let Some((begins, len)) = all.entries.get(&small.word()) else {
+        return Err(Error::Invalid { what: format!("the parent has no map {}", small.id()) });
+    };
+    SmallEntry::of(&all.bytes[*begins..*begins + *len as usize]).map(show)
 }

@@ -5,10 +5,11 @@ use std::sync::OnceLock;
 
 use bristlecone::Result;
 
-use crate::map::Map;
-use crate::pieces::{pack, unpack};
+use crate::commands::long;
+use crate::map::{Large, Map, Owned, Small};
+use crate::pieces::{append, pack, unpack};
 use crate::server::{self, Ctx, Holds, Key, OwnString, RawString, call, raw, warn};
-use crate::store::{ID_BYTES, all_of};
+use crate::store::{ID_BYTES, SmallEntry};
 use crate::{backups, events, fork, offsets, state};
 
 /// The type's name, as dumps have it: nine characters.
@@ -69,18 +70,18 @@ pub fn register(ctx: Ctx) -> bool {
 }
 
 /// Returns the map that a key holds.
-fn map<'a>(value: *mut c_void) -> &'a Map {
+fn map<'a>(value: *mut c_void) -> Map<'a> {
     // SAFETY: the server calls with what `load`, `copy` or a command gave it as a value of this type, and not after `free`.
     unsafe { Map::borrow(value) }
 }
 
-fn null_if_panics(what: &str, make: impl FnOnce() -> Option<Map>) -> *mut c_void {
+fn null_if_panics(what: &str, make: impl FnOnce() -> Option<Owned>) -> *mut c_void {
     let made = std::panic::catch_unwind(std::panic::AssertUnwindSafe(make));
     let made = made.unwrap_or_else(|_| {
         warn(&format!("{what} failed unexpectedly"));
         None
     });
-    made.map_or(std::ptr::null_mut(), Map::into_raw)
+    made.map_or(std::ptr::null_mut(), Owned::into_raw)
 }
 
 unsafe extern "C" fn load(io: *mut raw::RedisModuleIO, encoding: c_int) -> *mut c_void {
@@ -91,31 +92,53 @@ unsafe extern "C" fn load(io: *mut raw::RedisModuleIO, encoding: c_int) -> *mut 
         }
         if events::skips_files() {
             while !load_piece(io)?.is_empty() {}
-            return Some(Map::placeholder());
+            return Some(Owned::Placeholder);
         }
-        let store = state::store();
-        let id = store.begin().map_err(|error| warn(&format!("a map cannot be loaded: {error}"))).ok()?;
-        let len = fill_from(io, id);
-        store.help(len.unwrap_or(0) as usize);
-        if len.is_none() {
-            store.detach(id, None);
-        }
-        let map = Map::new(id, None);
-        map.set_len(len?);
-        Some(map)
+        load_map(io)
     })
 }
 
-/// Writes the pieces that follow as items of a map. Returns how many there are; `None`: the stream or the pool failed.
-fn fill_from(io: *mut raw::RedisModuleIO, id: u64) -> Option<u64> {
-    let mut len = 0;
+/// Loads a map from pieces, of which there is one for a small map.
+fn load_map(io: *mut raw::RedisModuleIO) -> Option<Owned> {
+    let store = state::store();
+    let first = load_piece(io)?;
+    let second = if first.is_empty() { None } else { Some(load_piece(io)?) };
+    if second.as_ref().is_some_and(Vec::is_empty) {
+        let name = call!(RedisModule_GetKeyNameFromIO(io)).cast_mut();
+        let name = if name.is_null() { b"" } else { server::bytes(name) };
+        let small = unpack(&first).and_then(|items| store.begin_small(name, &items));
+        let small = small.map_err(|error| warn(&format!("a map cannot be loaded: {error}"))).ok()?;
+        if let Some(small) = small {
+            return Some(Owned::Small(small));
+        }
+    }
+    let id = store.begin().map_err(|error| warn(&format!("a map cannot be loaded: {error}"))).ok()?;
+    let large = Large::new(id, None);
+    let len = fill_from(io, id, first, second);
+    store.help(len.unwrap_or(0) as usize);
+    let map = Owned::Large(Box::new(large));
+    let (Some(len), Owned::Large(large)) = (len, &map) else {
+        store.detach(&map);
+        return None;
+    };
+    large.set_len(len);
+    Some(map)
+}
+
+/// Writes pieces as items of a map: those that were read, and what follows. Returns how many there are; `None`: the stream or
+/// the pool failed.
+fn fill_from(io: *mut raw::RedisModuleIO, id: u64, first: Vec<u8>, second: Option<Vec<u8>>) -> Option<u64> {
+    let (mut len, mut piece, mut second) = (0, first, second);
     loop {
-        let piece = load_piece(io)?;
         if piece.is_empty() {
             return (len > 0).then_some(len);
         }
         let written = unpack(&piece).and_then(|items| write(id, &items));
         len += written.map_err(|error| warn(&format!("a map cannot be loaded: {error}"))).ok()?;
+        piece = match second.take() {
+            Some(piece) => piece,
+            None => load_piece(io)?,
+        };
     }
 }
 
@@ -140,11 +163,29 @@ fn load_piece(io: *mut raw::RedisModuleIO) -> Option<Vec<u8>> {
 }
 
 /// Calls `give` with the pieces of a map: in a child as the parent's snapshot has it, otherwise as it is.
-fn pieces(map: &Map, give: impl FnMut(&[u8]) -> Result<()>) -> Result<()> {
-    if fork::is_child() {
-        return fork::ask(map.id(), give);
+fn pieces(map: Map<'_>, mut give: impl FnMut(&[u8]) -> Result<()>) -> Result<()> {
+    match map {
+        Map::Small(small) => {
+            let piece = piece_of(small)?;
+            give(&piece)?;
+            give(b"")
+        }
+        map if fork::is_child() => fork::ask(map.id(), give),
+        map => {
+            long::wait_for(map.id())?;
+            pack(state::store().all(map), ID_BYTES, give)
+        }
     }
-    pack(state::store().range(&all_of(map.id())), ID_BYTES, give)
+}
+
+/// Returns the one piece of a small map.
+fn piece_of(small: Small) -> Result<Vec<u8>> {
+    let pack = |entry: SmallEntry<'_>| {
+        let mut piece = Vec::new();
+        entry.fields().for_each(|(field, value)| append(&mut piece, field, value));
+        piece
+    };
+    if fork::is_child() { fork::with_small(small, pack) } else { state::store().with_small(small, pack) }
 }
 
 /// Makes saving fail, so that the server keeps the file it had: a child that cannot read a map ends, and a server that saves
@@ -205,18 +246,25 @@ unsafe extern "C" fn memory(
     samples: usize,
 ) -> usize {
     let map = map(value.cast_mut());
-    if map.is_placeholder() {
-        return size_of::<Map>();
-    }
+    bytes_of(map, samples).unwrap_or(0)
+}
+
+/// Returns the bytes of a map: see [`memory`].
+pub fn bytes_of(map: Map<'_>, samples: usize) -> Result<usize> {
     let (store, samples) = (state::store(), if samples == 0 { usize::MAX } else { samples });
+    let large = match map {
+        Map::Placeholder => return Ok(0),
+        Map::Small(small) => return store.small_bytes(small),
+        Map::Large(large) => large,
+    };
     let (mut bytes, mut read) = (0, 0);
-    for (key, value) in store.range(&all_of(map.id())).take(samples).flatten() {
+    for (key, value) in store.all(map).take(samples).flatten() {
         bytes += item_bytes(&key, &value);
         read += 1;
     }
-    let counted = || store.count(map.id()).inspect(|len| map.set_len(*len)).ok();
-    let len = map.len().or_else(counted).unwrap_or(read as u64) as usize;
-    size_of::<Map>() + (bytes as f64 / read.max(1) as f64 * len as f64) as usize
+    let counted = || store.count(map.id()).inspect(|len| large.set_len(*len)).ok();
+    let len = large.len().or_else(counted).unwrap_or(read as u64) as usize;
+    Ok(size_of::<Large>() + (bytes as f64 / read.max(1) as f64 * len as f64) as usize)
 }
 
 /// Returns about how many bytes of the pool an item takes: two records, and two words of a leaf.
@@ -250,34 +298,71 @@ unsafe extern "C" fn free_effort(_key: RawString, _value: *const c_void) -> usiz
 
 unsafe extern "C" fn free(value: *mut c_void) {
     // SAFETY: the server calls once, with what it got as a value of this type.
-    let map = unsafe { Map::take(value) };
-    if map.is_placeholder() || fork::is_child() {
-        return;
+    let map = unsafe { Owned::take(value) };
+    if !fork::is_child() {
+        state::store().detach(&map);
     }
-    state::store().detach(map.id(), map.space());
 }
 
 unsafe extern "C" fn copy(to: *mut raw::RedisModuleKeyOptCtx, value: *const c_void) -> *mut c_void {
     events::copying_to(call!(RedisModule_GetToDbIdFromOptCtx(to)));
     null_if_panics("copying a map", || {
-        let (store, map) = (state::store(), map(value.cast_mut()));
-        if map.is_placeholder() {
-            return Some(Map::placeholder());
-        }
-        let id = store.begin().map_err(|error| warn(&format!("a map cannot be copied: {error}"))).ok()?;
-        let mut len = 0;
-        let copied = pieces(map, |piece| {
-            len += write(id, &unpack(piece)?)?;
-            Ok(())
-        });
-        if let Err(error) = copied {
-            warn(&format!("a map cannot be copied: {error}"));
-            store.detach(id, None);
-            return None;
-        }
-        store.help(len as usize);
-        let map = Map::new(id, None);
-        map.set_len(len);
-        Some(map)
+        let copied = copy_of(map(value.cast_mut()));
+        copied.map_err(|error| warn(&format!("a map cannot be copied: {error}"))).ok()
     })
+}
+
+/// Fields of a map that is copied where the command is carried out. A thread copies more, if the pool has room for twice as much.
+const COPIED: u64 = 1000;
+/// Fields whose sizes stand for all.
+const SAMPLES: usize = 100;
+
+/// Returns whether a thread is to copy a map.
+fn is_long(large: &Large) -> Result<bool> {
+    let store = state::store();
+    long::wait_for(large.id())?;
+    let pool = store.pool().info();
+    let (is_long, bytes) = match large.len() {
+        Some(len) => (len > COPIED, bytes_of(Map::Large(large), SAMPLES)? as u64),
+        // No map takes more than the pool.
+        None => (store.items_of(large.id()).nth(COPIED as usize).transpose()?.is_some(), pool.file_bytes),
+    };
+    let free = store.max_bytes().saturating_sub(pool.file_bytes) + pool.chunks_free * pool.chunk_bytes;
+    Ok(is_long && !server::turn().is_loading && free > 2 * bytes)
+}
+
+fn copy_of(map: Map<'_>) -> Result<Owned> {
+    let store = state::store();
+    match map {
+        Map::Placeholder => return Ok(Owned::Placeholder),
+        Map::Small(small) => {
+            if let Some(copy) = store.copy_small(small)? {
+                return Ok(Owned::Small(copy));
+            }
+        }
+        Map::Large(_) => {}
+    }
+    let copy = Large::new(store.begin()?, None);
+    if let Map::Large(large) = map
+        && is_long(large)?
+    {
+        long::copy(large.id(), copy.id())?;
+        if let Some(len) = large.len() {
+            copy.set_len(len);
+        }
+        return Ok(Owned::Large(Box::new(copy)));
+    }
+    let mut len = 0;
+    let copied = pieces(map, |piece| {
+        len += write(copy.id(), &unpack(piece)?)?;
+        Ok(())
+    });
+    copy.set_len(len);
+    let copy = Owned::Large(Box::new(copy));
+    if let Err(error) = copied {
+        store.detach(&copy);
+        return Err(error);
+    }
+    store.help(len as usize);
+    Ok(copy)
 }

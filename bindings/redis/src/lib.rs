@@ -16,6 +16,7 @@ mod map;
 mod offsets;
 mod pieces;
 mod server;
+mod settings;
 mod state;
 mod store;
 
@@ -71,7 +72,10 @@ fn load(ctx: Ctx, words: &[&[u8]]) -> Result<(), String> {
                 .to_owned(),
         );
     }
-    let store = store::Store::open(&options).map_err(|error| error.to_string())?;
+    let store = store::Store::open(&options).map_err(|error| match store::is_damage(&error) {
+        true => format!("{error}; `bristlecone check --repair` saves what can be read"),
+        false => error.to_string(),
+    })?;
     if !store.is_ready() {
         // What an earlier load left, which was cut short.
         store.flush(None).map_err(|error| error.to_string())?;
@@ -82,17 +86,21 @@ fn load(ctx: Ctx, words: &[&[u8]]) -> Result<(), String> {
     call!(RedisModule_SetModuleOptions(ctx, raw::REDISMODULE_OPTION_NO_IMPLICIT_SIGNAL_MODIFIED as c_int));
     let registered =
         kind::register(ctx) && commands::register(ctx) && events::subscribe(ctx) && eviction::watch(ctx);
+    let registered = registered && settings::register(ctx, &store);
     if !registered {
         return Err("the server refused a command, a type or an event".to_owned());
     }
     state::keep(store).ok_or("it is loaded already")?;
+    if !settings::read(ctx) {
+        return Err("the server's configuration has a wrong bristlecone.max-bytes".to_owned());
+    }
     state::start_sweeping().map_err(|error| error.to_string())
 }
 
 /// Refuses a pool with maps in a server that serves already: they would replace keys of the same names, and come to a replica
 /// past its master.
 fn refuse_while_serving(ctx: Ctx, store: &store::Store) -> Result<(), String> {
-    if !store.is_ready() || store.directory().is_empty().map_err(|error| error.to_string())? {
+    if !store.is_ready() || !store.has_maps().map_err(|error| error.to_string())? {
         return Ok(());
     }
     let flags = call!(RedisModule_GetContextFlags(ctx)) as u32;

@@ -34,7 +34,8 @@ pub fn missing() -> Option<&'static str> {
     }
     need!(RedisModule_GetAbsExpire RedisModule_SetAbsExpire RedisModule_GetDbIdFromIO RedisModule_ReplyWithMap
         RedisModule_SubscribeToServerEvent RedisModule_SetCommandInfo RedisModule_Scan
-        RedisModule_GetToDbIdFromOptCtx RedisModule_GetDbIdFromModuleKey);
+        RedisModule_GetToDbIdFromOptCtx RedisModule_GetDbIdFromModuleKey RedisModule_EventLoopAddOneShot
+        RedisModule_RegisterNumericConfig RedisModule_LoadConfigs);
     None
 }
 
@@ -155,6 +156,11 @@ impl OwnString {
         Self(call!(RedisModule_CreateString(std::ptr::null_mut(), bytes.as_ptr().cast(), bytes.len())))
     }
 
+    /// Gives the string away.
+    pub fn into_raw(self) -> RawString {
+        std::mem::ManuallyDrop::new(self).0
+    }
+
     /// Returns the string.
     pub fn raw(&self) -> RawString {
         self.0
@@ -215,6 +221,15 @@ impl Key {
     /// Makes the key hold a value of the module. Returns whether it does.
     pub fn set(&self, of: *mut raw::RedisModuleType, value: *mut std::ffi::c_void) -> bool {
         call!(RedisModule_ModuleTypeSetValue(self.0.as_ptr(), of, value)) == raw::REDISMODULE_OK as c_int
+    }
+
+    /// Makes a key that holds a map hold another value for it, without freeing what it held in the pool.
+    pub fn replace(&self, of: *mut raw::RedisModuleType, value: crate::map::Owned) {
+        let (new, mut old) = (value.into_raw(), std::ptr::null_mut());
+        let done = call!(RedisModule_ModuleTypeReplaceValue(self.0.as_ptr(), of, new, &raw mut old));
+        let unused = if done == raw::REDISMODULE_OK as c_int { old } else { new };
+        // SAFETY: the key held it, or never got it; nothing else uses it.
+        drop(unsafe { crate::map::Owned::take(unused) });
     }
 
     /// Removes the key.
@@ -278,6 +293,11 @@ impl Reply {
     /// Replies null.
     pub fn null(self) {
         call!(RedisModule_ReplyWithNull(self.0));
+    }
+
+    /// Replies null where an array is expected.
+    pub fn null_array(self) {
+        call!(RedisModule_ReplyWithNullArray(self.0));
     }
 
     /// Replies bytes, or null.

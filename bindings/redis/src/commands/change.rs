@@ -5,13 +5,13 @@ use std::collections::{BTreeMap, BTreeSet};
 use super::{Call, Done, Refusal, check_field, check_value, integer, is, refuse};
 use crate::map::Map;
 
-fn value_of(call: &Call<'_>, map: Option<&Map>, field: &[u8]) -> Result<Option<Vec<u8>>, Refusal> {
-    Ok(map.map_or(Ok(None), |map| call.store.value(map.id(), field))?)
+fn value_of(call: &Call<'_>, map: Option<Map<'_>>, field: &[u8]) -> Result<Option<Vec<u8>>, Refusal> {
+    Ok(map.map_or(Ok(None), |map| call.store.value(map, field))?)
 }
 
 /// Returns which of the fields are there.
-fn present(call: &Call<'_>, map: Option<&Map>, fields: &[&[u8]]) -> Result<Vec<bool>, Refusal> {
-    Ok(map.map_or_else(|| Ok(vec![false; fields.len()]), |map| call.store.has(map.id(), fields))?)
+fn present(call: &Call<'_>, map: Option<Map<'_>>, fields: &[&[u8]]) -> Result<Vec<bool>, Refusal> {
+    Ok(map.map_or_else(|| Ok(vec![false; fields.len()]), |map| call.store.has(map, fields))?)
 }
 
 /// `OM.SET key field value [field value …] [NX|XX]`: how many fields are new; with `NX` (no field is there yet) or `XX`
@@ -33,8 +33,7 @@ pub fn set(call: &Call<'_>) -> Done {
     }
     let target = call.write()?;
     if let (Some(map), [field, value], None) = (target.map, &arguments[..], only_new) {
-        let new = call.store.put(map.id(), field, value)?;
-        map.grow(i64::from(new));
+        let new = target.put(call.store, map, field, value)?;
         call.changed_verbatim(c"om.set");
         call.reply.number(i64::from(new));
         return Ok(());
@@ -62,7 +61,7 @@ pub fn del(call: &Call<'_>) -> Done {
         call.reply.number(0);
         return Ok(());
     };
-    if let [field] = &arguments[..] {
+    if let (Map::Large(map), [field]) = (map, &arguments[..]) {
         let removed = call.store.take(map.id(), field)?;
         if removed {
             map.grow(-1);
@@ -77,7 +76,7 @@ pub fn del(call: &Call<'_>) -> Done {
     let removed: Vec<&[u8]> =
         fields.into_iter().zip(there).filter_map(|(field, there)| there.then_some(field)).collect();
     if !removed.is_empty() {
-        target.remove(call.store, map, &removed)?;
+        target.remove(call.store, &removed)?;
         call.changed_as_sent(c"OM.DEL", call.arguments(1).len(), c"om.del");
         call.drop_if_empty(&target);
     }
@@ -146,8 +145,8 @@ pub fn cas(call: &Call<'_>) -> Done {
             target.set(call.store, &BTreeMap::from([(field, new)]), u64::from(held.is_none()))?;
             call.changed(c"OM.SET", &[field, new], c"om.cas");
         }
-        (None, Some(map)) if held.is_some() => {
-            target.remove(call.store, map, &[field])?;
+        (None, Some(_)) if held.is_some() => {
+            target.remove(call.store, &[field])?;
             call.changed(c"OM.DEL", &[field], c"om.cas");
             call.drop_if_empty(&target);
         }
@@ -155,5 +154,53 @@ pub fn cas(call: &Call<'_>) -> Done {
         (None, _) => {}
     }
     call.reply.number(1);
+    Ok(())
+}
+
+/// `OM.GETDEL key field`: the value of a field, which is removed, or null.
+pub fn getdel(call: &Call<'_>) -> Done {
+    let field = call.argument(2);
+    check_field(field)?;
+    let target = call.write()?;
+    let held = value_of(call, target.map, field)?;
+    if held.is_some() {
+        target.remove(call.store, &[field])?;
+        call.changed(c"OM.DEL", &[field], c"om.getdel");
+        call.drop_if_empty(&target);
+    }
+    call.reply.maybe(held.as_deref());
+    Ok(())
+}
+
+/// Returns the number with a fraction that an argument is.
+fn float(argument: &[u8]) -> Option<f64> {
+    let text = std::str::from_utf8(argument).ok()?;
+    let is_number = text.bytes().all(|byte| matches!(byte, b'0'..=b'9' | b'+' | b'-' | b'.' | b'e' | b'E'));
+    text.parse::<f64>().ok().filter(|number| is_number && number.is_finite())
+}
+
+/// `OM.INCRBYFLOAT key field increment`: the sum, in 64 bits and without an exponent. A field that is not there counts as 0.
+pub fn incrbyfloat(call: &Call<'_>) -> Done {
+    let (field, increment) = (call.argument(2), float(call.argument(3)));
+    let Some(increment) = increment else { return refuse("value is not a valid float") };
+    check_field(field)?;
+    let target = call.write()?;
+    let old = value_of(call, target.map, field)?;
+    let before = match &old {
+        None => 0.0,
+        Some(value) => match float(value) {
+            Some(number) => number,
+            None => return refuse("the field's value is not a float"),
+        },
+    };
+    let sum = before + increment;
+    if !sum.is_finite() {
+        return refuse("increment would produce NaN or Infinity");
+    }
+    // What rounds to zero has no sign.
+    let text = (sum + 0.0).to_string();
+    target.set(call.store, &BTreeMap::from([(field, text.as_bytes())]), u64::from(old.is_none()))?;
+    call.changed(c"OM.SET", &[field, text.as_bytes()], c"om.incrbyfloat");
+    call.reply.bytes(text.as_bytes());
     Ok(())
 }

@@ -1,30 +1,50 @@
 //! What a range is to return, and what of it was found.
 
-use std::ops::Bound;
+use std::ops::{Bound, ControlFlow};
 
 use bristlecone::Result;
 
+use super::glob::Pattern;
+use crate::map::Map;
 use crate::server::Reply;
-use crate::store::{Bounds, ID_BYTES, Store};
+use crate::store::{Bounds, ID_BYTES, Item, Store, borrowed};
 
 /// Bytes of items that a command reads before it hands the rest to a thread.
 const DIRECT_BYTES: usize = 256 << 10;
-/// Items that a command reads before it hands the rest to a thread.
+/// Items that a command looks at before it hands the rest to a thread.
 const DIRECT_ITEMS: usize = 1000;
 /// Items for which there is room from the beginning, and bytes of each: a limit may be far more than there is.
 const USUAL_ITEMS: usize = 128;
 const USUAL_BYTES: usize = 32;
 
-/// A range that a client asked for.
+/// A range that a client asked for, or what is left of it.
+#[derive(Clone)]
 pub struct Wanted {
     /// Its bounds.
     pub bounds: Bounds,
     /// The last fields first.
     pub backward: bool,
+    /// How many are left out first.
+    pub skip: usize,
     /// How many at most.
     pub limit: usize,
     /// Values as well.
     pub values: bool,
+    /// What fields match.
+    pub pattern: Option<Pattern>,
+}
+
+/// All that was wanted.
+#[derive(Default)]
+pub struct All {
+    /// How many items there are.
+    pub count: usize,
+    /// The key of the first one that was found.
+    pub first: Option<Vec<u8>>,
+    /// The key of the last one.
+    pub last: Option<Vec<u8>>,
+    /// The items, if they were asked for.
+    pub items: Vec<Item>,
 }
 
 /// Items, one packed after another.
@@ -32,32 +52,104 @@ pub struct Found {
     bytes: Vec<u8>,
     /// Bytes of each key and each value.
     lens: Vec<(u32, u32)>,
+    looked_at: usize,
 }
 
 impl Wanted {
-    /// Reads the first items. Returns them, and whether they are all that is wanted.
-    pub fn read(&self, store: &Store) -> Result<(Found, bool)> {
+    /// Reads the first items. Returns them, and whether they are all that is wanted; if not, `self` is the rest.
+    pub fn read(&mut self, store: &Store, map: Map<'_>) -> Result<(Found, bool)> {
         let mut found = Found::with_room_for(self.limit.min(USUAL_ITEMS));
-        let mut items = store.range(&self.bounds);
-        while found.lens.len() < self.limit {
-            let next = if self.backward { items.next_back() } else { items.next() };
-            let Some((key, value)) = next.transpose()? else { break };
-            if found.lens.len() >= DIRECT_ITEMS || found.bytes.len() >= DIRECT_BYTES {
-                return Ok((found, false));
+        let mut last = None;
+        if self.backward || !matches!(map, Map::Large(_)) {
+            let mut items = store.range(map, &self.bounds);
+            loop {
+                let next = if self.backward { items.next_back() } else { items.next() };
+                let Some((key, value)) = next.transpose()? else { break };
+                if self.look(&mut found, &mut last, &key, &value).is_break() {
+                    break;
+                }
             }
-            found.push(&key, if self.values { &value } else { b"" });
+        } else if self.limit > 0 {
+            let bounds = self.bounds.clone();
+            let look = |key: &[u8], value: &[u8]| self.look(&mut found, &mut last, key, value);
+            store.items().for_each_in(borrowed(&bounds), look)?;
         }
-        Ok((found, true))
+        let Some(last) = last else { return Ok((found, true)) };
+        let bound = Bound::Excluded(last);
+        if self.backward {
+            self.bounds.1 = bound
+        } else {
+            self.bounds.0 = bound
+        }
+        Ok((found, false))
     }
 
-    /// Returns the bounds of what was not found yet.
-    pub fn after(&self, found: &Found) -> Bounds {
-        let (from, to) = self.bounds.clone();
-        match found.last() {
-            None => (from, to),
-            Some(last) if self.backward => (from, Bound::Excluded(last.to_vec())),
-            Some(last) => (Bound::Excluded(last.to_vec()), to),
+    /// Looks at an item, and breaks if it is to be the last one. `last`: it is not the last one that is wanted.
+    fn look(
+        &mut self,
+        found: &mut Found,
+        last: &mut Option<Vec<u8>>,
+        key: &[u8],
+        value: &[u8],
+    ) -> ControlFlow<()> {
+        if self.limit == 0 {
+            return ControlFlow::Break(());
         }
+        if self.takes(key) {
+            found.push(key, if self.values { value } else { b"" });
+        }
+        found.looked_at += 1;
+        if self.limit == 0 {
+            return ControlFlow::Break(());
+        }
+        if found.looked_at >= DIRECT_ITEMS || found.bytes.len() >= DIRECT_BYTES {
+            *last = Some(key.to_vec());
+            return ControlFlow::Break(());
+        }
+        ControlFlow::Continue(())
+    }
+
+    /// Returns whether the next item is one of those that are wanted, and counts it.
+    pub fn takes(&mut self, key: &[u8]) -> bool {
+        if self.pattern.as_ref().is_some_and(|pattern| !pattern.matches(&key[ID_BYTES..])) {
+            return false;
+        }
+        if self.skip > 0 {
+            self.skip -= 1;
+            return false;
+        }
+        self.limit = self.limit.saturating_sub(1);
+        true
+    }
+
+    /// Returns all that is wanted.
+    pub fn all(&mut self, store: &Store, map: Map<'_>) -> Result<Vec<Item>> {
+        let items = store.range(map, &self.bounds);
+        Ok(self.in_range(items, true)?.items)
+    }
+
+    /// Looks at all that is wanted within a range. `keeps`: the items are asked for, too.
+    pub fn in_range(
+        &mut self,
+        mut items: impl DoubleEndedIterator<Item = Result<Item>>,
+        keeps: bool,
+    ) -> Result<All> {
+        let mut all = All::default();
+        while self.limit > 0 {
+            let next = if self.backward { items.next_back() } else { items.next() };
+            let Some((key, value)) = next.transpose()? else { break };
+            if self.takes(&key) {
+                all.count += 1;
+                if all.first.is_none() {
+                    all.first = Some(key.clone());
+                }
+                if keeps {
+                    all.items.push((key.clone(), value));
+                }
+                all.last = Some(key);
+            }
+        }
+        Ok(all)
     }
 
     /// Replies an item. Returns how many elements that are.
@@ -72,7 +164,7 @@ impl Wanted {
 
 impl Found {
     fn with_room_for(items: usize) -> Self {
-        Self { bytes: Vec::with_capacity(items * USUAL_BYTES), lens: Vec::with_capacity(items) }
+        Self { bytes: Vec::with_capacity(items * USUAL_BYTES), lens: Vec::with_capacity(items), looked_at: 0 }
     }
 
     fn push(&mut self, key: &[u8], value: &[u8]) {
@@ -86,10 +178,15 @@ impl Found {
         self.lens.len()
     }
 
-    fn last(&self) -> Option<&[u8]> {
-        let (key, value) = self.lens.last()?;
-        let start = self.bytes.len() - (*key + *value) as usize;
-        Some(&self.bytes[start..start + *key as usize])
+    /// Returns the fields.
+    pub fn fields(&self) -> Vec<&[u8]> {
+        let mut at = 0;
+        let field = |(key, value): &(u32, u32)| {
+            let begins = at;
+            at += (*key + *value) as usize;
+            &self.bytes[begins + ID_BYTES..begins + *key as usize]
+        };
+        self.lens.iter().map(field).collect()
     }
 
     /// Replies all, as elements of an array. Returns how many these are.

@@ -1,26 +1,34 @@
 //! The commands `OM.*`: what is the same for all, and the table of them.
 
 mod aside;
+mod blocking;
 mod change;
 mod docs;
 mod found;
+mod glob;
+pub mod long;
 mod range;
 mod read;
 mod report;
+mod several;
+mod span;
+mod syntax;
 
 use std::collections::BTreeMap;
 use std::ffi::{CStr, c_int};
 use std::panic::{AssertUnwindSafe, catch_unwind};
-use std::sync::{Mutex, PoisonError};
+use std::sync::{Arc, Mutex, PoisonError};
 use std::time::{Duration, Instant};
 
 use bristlecone::{Error, KEY_BYTES_MAX, VALUE_BYTES_MAX};
 
-use crate::map::Map;
+use crate::map::{Large, Map, Owned};
 use crate::server::{Ctx, Holds, Key, RawString, Reply, bytes, call, raw, warn};
-use crate::store::{ID_BYTES, Store, is_damage};
+use crate::store::{Change, ID_BYTES, Job, Store, is_damage};
 use crate::{events, kind, latency, state};
 
+/// Fields of a command that replicas get in place of one that a client sent.
+const FIELDS: usize = 128;
 /// Longest field in bytes.
 pub const FIELD_BYTES_MAX: usize = KEY_BYTES_MAX - ID_BYTES;
 
@@ -31,6 +39,8 @@ pub enum Refusal {
     Arity,
     /// The key holds something else.
     WrongType,
+    /// A thread changes the map. The command is carried out later.
+    Busy(Arc<Job>),
     /// Something else, with its code.
     Because(String),
 }
@@ -75,6 +85,8 @@ pub struct Call<'a> {
     pub reply: Reply,
     /// The store.
     pub store: &'static Store,
+    /// Its client has waited, and no context of a command is there.
+    is_again: bool,
 }
 
 impl<'a> Call<'a> {
@@ -88,19 +100,111 @@ impl<'a> Call<'a> {
         self.raw.get(from..).unwrap_or_default().iter().map(|raw| bytes(*raw)).collect()
     }
 
+    /// Returns how many arguments there are, the command's name included.
+    pub fn len_of_arguments(&self) -> usize {
+        self.raw.len()
+    }
+
     /// Opens the key for reading. `None`: it is not there.
-    pub fn read(&self) -> Result<Option<&'a Map>, Refusal> {
-        match Key::read(self.ctx, self.raw[1]) {
+    pub fn read(&self) -> Result<Option<Map<'a>>, Refusal> {
+        self.read_at(1)
+    }
+
+    /// Opens the key that an argument is for reading.
+    pub fn read_at(&self, at: usize) -> Result<Option<Map<'a>>, Refusal> {
+        match Key::read(self.ctx, self.raw[at]) {
             None => Ok(None),
-            Some(key) => map_of(&key),
+            Some(key) => self.free_map_of(&key),
         }
+    }
+
+    /// Makes a key hold a map of these fields in place of whatever it held, in one durable step; without fields it is removed.
+    /// Replicas get the command as it was sent.
+    pub fn replace(&self, at: usize, fields: &[Change<'_>], event: &CStr) -> Done {
+        let Some(key) = Key::write(self.ctx, self.raw[at]) else { return refuse("the key cannot be opened") };
+        let (holds, name) = (key.holds(kind::of_maps()), bytes(self.raw[at]));
+        if !fields.is_empty() {
+            let old = match holds {
+                // SAFETY: as in `map_of`.
+                Holds::Map(value) => Some(unsafe { Map::borrow(value) }),
+                _ => None,
+            };
+            let new = self.store.create_over(key.db(), name, fields, old)?;
+            match holds {
+                Holds::Map(_) => {
+                    key.replace(kind::of_maps(), new);
+                    key.expire_at(raw::REDISMODULE_NO_EXPIRE.into());
+                }
+                _ => hold(&key, self.store, new)?,
+            }
+            // A replay of the file skips this, and must not keep a value of another type.
+            if holds == Holds::Another {
+                call!(RedisModule_Replicate(self.ctx, c"DEL".as_ptr(), c"s".as_ptr(), self.raw[at]));
+            }
+            let name = self.raw[0];
+            let command = bytes(name).to_ascii_uppercase();
+            let command = std::ffi::CString::new(command).unwrap_or_default();
+            self.changed_as_sent(&command, self.raw.len() - 1, event);
+        } else if holds != Holds::Nothing {
+            key.delete();
+            call!(RedisModule_Replicate(self.ctx, c"DEL".as_ptr(), c"s".as_ptr(), self.raw[at]));
+            events::by_module(|| self.tell(raw::REDISMODULE_NOTIFY_GENERIC, c"del"));
+        }
+        Ok(())
+    }
+
+    /// Makes the key hold a map of what could be read of its own, which expires when that did. Without fields it is removed.
+    /// Replicas get the fields.
+    pub fn rebuild(&self, fields: &[Change<'_>]) -> Done {
+        let Some(key) = Key::write(self.ctx, self.raw[1]) else { return refuse("the key cannot be opened") };
+        let (expires, old, name) = (key.expires(), map_of(&key)?, bytes(self.raw[1]));
+        let forget = || call!(RedisModule_Replicate(self.ctx, c"DEL".as_ptr(), c"s".as_ptr(), self.raw[1]));
+        if fields.is_empty() {
+            key.delete();
+            forget();
+            events::by_module(|| self.tell(raw::REDISMODULE_NOTIFY_GENERIC, c"del"));
+            return Ok(());
+        }
+        key.replace(kind::of_maps(), self.store.create_over(key.db(), name, fields, old)?);
+        drop(key);
+        forget();
+        if expires != i64::from(raw::REDISMODULE_NO_EXPIRE) {
+            events::keep_expiry(self.ctx, self.raw[1]);
+        }
+        for fields in fields.chunks(FIELDS) {
+            let words: Vec<&[u8]> =
+                fields.iter().flat_map(|(field, value)| [*field, value.unwrap_or_default()]).collect();
+            self.changed(c"OM.SET", &words, c"om.repair");
+        }
+        if expires != i64::from(raw::REDISMODULE_NO_EXPIRE) {
+            let time = crate::server::OwnString::new(expires.to_string().as_bytes());
+            call!(RedisModule_Replicate(
+                self.ctx,
+                c"PEXPIREAT".as_ptr(),
+                c"ss".as_ptr(),
+                self.raw[1],
+                time.raw()
+            ));
+        }
+        Ok(())
     }
 
     /// Opens the key for writing.
     pub fn write(&self) -> Result<Target<'a>, Refusal> {
         let Some(key) = Key::write(self.ctx, self.raw[1]) else { return refuse("the key cannot be opened") };
-        let map = map_of(&key)?;
+        let map = self.free_map_of(&key)?;
         Ok(Target { db: key.db(), key, map, name: bytes(self.raw[1]) })
+    }
+
+    /// Returns the map of a key, unless a thread changes it.
+    fn free_map_of(&self, key: &Key) -> Result<Option<Map<'a>>, Refusal> {
+        let map = map_of(key)?;
+        if let Some(Map::Large(large)) = map
+            && let Some(job) = self.store.job_of(large.id())
+        {
+            return Err(Refusal::Busy(job));
+        }
+        Ok(map)
     }
 
     /// Tells replicas, the append-only file and listeners that the command was carried out, as these arguments after the key.
@@ -116,6 +220,10 @@ impl<'a> Call<'a> {
 
     /// Tells the same of a command that is given on as it was sent.
     pub fn changed_verbatim(&self, event: &CStr) {
+        if self.is_again {
+            let name = std::ffi::CString::new(bytes(self.raw[0])).unwrap_or_default();
+            return self.changed_as_sent(&name, self.raw.len() - 1, event);
+        }
         call!(RedisModule_ReplicateVerbatim(self.ctx));
         self.tell(raw::REDISMODULE_NOTIFY_MODULE, event);
     }
@@ -130,26 +238,42 @@ impl<'a> Call<'a> {
     /// Removes the key if its map has no field left. Replicas and the append-only file are told to delete it: a replay of the
     /// file skips the commands of maps, and what an earlier part of the file has under that name must not stay in the way.
     pub fn drop_if_empty(&self, target: &Target<'_>) {
-        let Some(map) = target.map else { return };
-        let is_empty = match map.len() {
-            Some(len) => len == 0,
-            // What cannot be read is not removed.
-            None => matches!(self.store.has_fields(map.id()), Ok(false)),
+        let is_empty = match target.map {
+            None | Some(Map::Placeholder) => return,
+            Some(Map::Small(small)) => self.store.with_small(small, |entry| entry.len() == 0),
+            Some(Map::Large(large)) => match large.len() {
+                Some(len) => Ok(len == 0),
+                None => self.store.has_fields(large.id()).map(|has| !has),
+            },
         };
-        if is_empty {
+        // What cannot be read is not removed.
+        if is_empty.is_ok_and(|is_empty| is_empty) {
             target.key.delete();
             call!(RedisModule_Replicate(self.ctx, c"DEL".as_ptr(), c"s".as_ptr(), self.raw[1]));
             events::by_module(|| self.tell(raw::REDISMODULE_NOTIFY_GENERIC, c"del"));
         }
     }
 
-    /// Returns how many fields a map has, which is counted the first time.
-    pub fn len(&self, map: &Map) -> Result<u64, Refusal> {
-        if let Some(len) = map.len() {
+    /// Returns how many fields a large map has, if they were counted.
+    pub fn known_len(&self, large: &Large) -> Option<u64> {
+        if large.len().is_none() {
+            large.take_count();
+        }
+        large.len()
+    }
+
+    /// Returns how many fields a map has. Those of a large one are counted the first time.
+    pub fn len(&self, map: Map<'_>) -> Result<u64, Refusal> {
+        let large = match map {
+            Map::Placeholder => return Ok(0),
+            Map::Small(small) => return Ok(self.store.with_small(small, |entry| entry.len() as u64)?),
+            Map::Large(large) => large,
+        };
+        if let Some(len) = self.known_len(large) {
             return Ok(len);
         }
-        let len = self.store.count(map.id())?;
-        map.set_len(len);
+        let len = self.store.count(large.id())?;
+        large.set_len(len);
         Ok(len)
     }
 
@@ -164,43 +288,84 @@ impl<'a> Call<'a> {
 pub struct Target<'a> {
     key: Key,
     /// Its map, if it is there.
-    pub map: Option<&'a Map>,
+    pub map: Option<Map<'a>>,
     db: i32,
     name: &'a [u8],
 }
 
 impl Target<'_> {
+    /// Changes fields atomically, and creates the map if it does not exist. `more`: how many fields a large map has more then.
+    /// Returns how many fields there are more.
+    pub fn change(&self, store: &Store, changes: &[Change<'_>], more: i64) -> Result<i64, Refusal> {
+        match self.map {
+            None | Some(Map::Placeholder) => {
+                self.create(store, changes)?;
+                Ok(changes.len() as i64)
+            }
+            Some(Map::Large(large)) => {
+                store.apply(large.id(), changes)?;
+                large.grow(more);
+                Ok(more)
+            }
+            Some(Map::Small(small)) => {
+                let (more, large) = store.change_small(small, changes)?;
+                if let Some(large) = large {
+                    self.key.replace(kind::of_maps(), Owned::Large(Box::new(large)));
+                }
+                Ok(more)
+            }
+        }
+    }
+
+    /// Writes a field of the map. Returns whether it is new.
+    pub fn put(&self, store: &Store, map: Map<'_>, field: &[u8], value: &[u8]) -> Result<bool, Refusal> {
+        let Map::Large(large) = map else {
+            return self.change(store, &[(field, Some(value))], 0).map(|more| more > 0);
+        };
+        let new = store.put(large.id(), field, value)?;
+        large.grow(i64::from(new));
+        Ok(new)
+    }
+
+    fn create(&self, store: &Store, changes: &[Change<'_>]) -> Done {
+        hold(&self.key, store, store.create(self.db, self.name, changes)?)
+    }
+
     /// Writes fields atomically, of which `new` are new, and creates the map if it does not exist.
     pub fn set(&self, store: &Store, fields: &BTreeMap<&[u8], &[u8]>, new: u64) -> Done {
         let changes: Vec<_> = fields.iter().map(|(field, value)| (*field, Some(*value))).collect();
-        if let Some(map) = self.map {
-            store.apply(map.id(), &changes)?;
-            map.grow(new as i64);
-            return Ok(());
-        }
-        let (space, id) = store.create(self.db, self.name, &changes)?;
-        let map = Map::new(id, Some(space));
-        map.set_len(changes.len() as u64);
-        let value = map.into_raw();
-        if !self.key.set(kind::of_maps(), value) {
-            // SAFETY: the server refused it, so that nothing else has it.
-            drop(unsafe { Map::take(value) });
-            store.detach(id, Some(space));
-            return refuse("the server refused the key");
-        }
-        Ok(())
+        self.change(store, &changes, new as i64).map(drop)
     }
 
     /// Removes fields in one step, all of which are there.
-    pub fn remove(&self, store: &Store, map: &Map, fields: &[&[u8]]) -> Done {
+    pub fn remove(&self, store: &Store, fields: &[&[u8]]) -> Done {
         let changes: Vec<_> = fields.iter().map(|field| (*field, None)).collect();
-        store.apply(map.id(), &changes)?;
-        map.grow(-(changes.len() as i64));
-        Ok(())
+        self.change(store, &changes, -(changes.len() as i64)).map(drop)
     }
 }
 
-fn map_of<'a>(key: &Key) -> Result<Option<&'a Map>, Refusal> {
+/// Makes a key hold a map.
+fn hold(key: &Key, store: &Store, map: Owned) -> Done {
+    let value = map.into_raw();
+    if key.set(kind::of_maps(), value) {
+        return Ok(());
+    }
+    // SAFETY: the server refused it, so that nothing else has it.
+    store.detach(&unsafe { Owned::take(value) });
+    refuse("the server refused the key")
+}
+
+/// Replies why a command is refused.
+fn reply_refusal(reply: Reply, refusal: Refusal) {
+    match refusal {
+        Refusal::Arity => reply.wrong_arity(),
+        Refusal::WrongType => reply.wrong_type(),
+        Refusal::Because(why) => reply.error(&why),
+        Refusal::Busy(_) => reply.error("TRYAGAIN a long command changes the map"),
+    }
+}
+
+fn map_of<'a>(key: &Key) -> Result<Option<Map<'a>>, Refusal> {
     match key.holds(kind::of_maps()) {
         Holds::Nothing => Ok(None),
         // SAFETY: the keyspace holds it; only this thread removes keys, at the end of a command at the earliest.
@@ -238,6 +403,13 @@ pub fn is(argument: &[u8], word: &str) -> bool {
     argument.eq_ignore_ascii_case(word.as_bytes())
 }
 
+/// Where the keys of a command are: the first and the last argument, from the end if negative.
+type Keys = (i32, i32);
+/// The command has no key.
+const NONE: Keys = (0, 0);
+/// The first argument is the only key.
+const ONE: Keys = (1, 1);
+
 /// A command.
 struct Command {
     name: &'static CStr,
@@ -245,62 +417,75 @@ struct Command {
     /// Minimum number of arguments, the name included; the exact number if `rest` is false.
     arguments: usize,
     rest: bool,
+    keys: Keys,
     run: fn(&Call<'_>) -> Done,
+    /// Its arguments: see [`syntax`].
+    syntax: &'static str,
     summary: &'static CStr,
     complexity: &'static CStr,
 }
 
-impl Command {
-    /// Returns whether the first argument is a key.
-    fn has_key(&self) -> bool {
-        self.arguments > 1 && self.name != c"om.unit"
-    }
-}
-
 macro_rules! commands {
-    ($($name:literal $flags:literal $arguments:literal $rest:literal $run:path, $summary:literal, $complexity:literal;)*) => {
+    ($($name:literal $flags:literal $arguments:literal $rest:literal $keys:expr, $run:path, $syntax:literal, $summary:literal, $complexity:literal;)*) => {
         const COMMANDS: &[Command] = &[$(Command {
-            name: $name, flags: $flags, arguments: $arguments, rest: $rest, run: $run, summary: $summary, complexity: $complexity,
+            name: $name, flags: $flags, arguments: $arguments, rest: $rest, keys: $keys, run: $run, syntax: $syntax, summary: $summary,
+            complexity: $complexity,
         }),*];
     };
 }
 
 commands! {
-    c"om.set" c"write deny-oom fast" 4 true change::set, c"Writes fields of an ordered map, all in one step.", c"O(k log n) for k fields";
-    c"om.get" c"readonly fast" 3 false read::get, c"Returns the value of a field.", c"O(log n)";
-    c"om.mget" c"readonly fast" 3 true read::mget, c"Returns the values of fields.", c"O(k log n) for k fields";
-    c"om.del" c"write fast" 3 true change::del, c"Removes fields, all in one step.", c"O(k log n) for k fields";
-    c"om.exists" c"readonly fast" 3 false read::exists, c"Returns whether a field is there.", c"O(log n)";
-    c"om.len" c"readonly" 2 false read::len, c"Returns how many fields there are.", c"O(1); O(n) the first time after a start";
-    c"om.incrby" c"write deny-oom fast" 4 false change::incrby, c"Adds to the integer that a field has.", c"O(log n)";
-    c"om.cas" c"write deny-oom fast" 5 true change::cas, c"Writes or removes a field if it has an expected value, or none.", c"O(log n)";
-    c"om.range" c"readonly" 4 true range::range, c"Returns fields between two bounds, in order.", c"O(log n + m) for m fields returned";
-    c"om.delrange" c"write" 4 true range::delrange, c"Removes fields between two bounds, in one step.", c"O(m log n) for m fields removed";
-    c"om.popmin" c"write fast" 2 true range::popmin, c"Removes and returns the first fields.", c"O(m log n) for m fields removed";
-    c"om.popmax" c"write fast" 2 true range::popmax, c"Removes and returns the last fields.", c"O(m log n) for m fields removed";
-    c"om.scan" c"readonly" 3 true range::scan, c"Returns fields from a cursor on.", c"O(log n + m) for m fields returned";
-    c"om.info" c"readonly" 2 false report::info, c"Returns what is known of a map.", c"O(log n)";
-    c"om.check" c"readonly admin" 1 false report::check, c"Verifies the trees of the pool.", c"O(n) for all fields of all maps";
-    c"om.unit" c"readonly admin" 2 false report::unit, c"Stands in append-only files, and is not for clients.", c"O(1)";
+    c"om.set" c"write deny-oom fast" 4 true ONE, change::set, "key (field value)... [NX|XX]", c"Writes fields of an ordered map, all in one step.", c"O(k log n) for k fields";
+    c"om.unit" c"readonly admin" 2 false NONE, report::unit, "number", c"Stands in append-only files, and is not for clients.", c"O(1)";
+    c"om.rangestore" c"write deny-oom" 5 true (1, 2), several::rangestore, "destination source (min max|PREFIX prefix) [BYLEX] [REV] [LIMIT [offset] count] [MATCH pattern]", c"Stores the fields of a range of one map as another.", c"O(log n + m log m) for m fields stored";
+    c"om.merge" c"write deny-oom" 3 true (1, -1), several::merge, "destination source...", c"Writes all fields of maps into a map, in one step.", c"O(m log n) for m fields of the sources";
+    c"om.get" c"readonly fast" 3 false ONE, read::get, "key field", c"Returns the value of a field.", c"O(log n)";
+    c"om.mget" c"readonly fast" 3 true ONE, read::mget, "key field...", c"Returns the values of fields.", c"O(k log n) for k fields";
+    c"om.getdel" c"write fast" 3 false ONE, change::getdel, "key field", c"Returns the value of a field and removes the field.", c"O(log n)";
+    c"om.del" c"write fast" 3 true ONE, change::del, "key field...", c"Removes fields, all in one step.", c"O(k log n) for k fields";
+    c"om.exists" c"readonly fast" 3 false ONE, read::exists, "key field", c"Returns whether a field is there.", c"O(log n)";
+    c"om.len" c"readonly" 2 false ONE, read::len, "key", c"Returns how many fields there are.", c"O(1); O(n) the first time after a start";
+    c"om.incrby" c"write deny-oom fast" 4 false ONE, change::incrby, "key field increment", c"Adds to the integer that a field has.", c"O(log n)";
+    c"om.incrbyfloat" c"write deny-oom fast" 4 false ONE, change::incrbyfloat, "key field increment", c"Adds to the number that a field has.", c"O(log n)";
+    c"om.cas" c"write deny-oom fast" 5 true ONE, change::cas, "key field (expected new|(IF value|IFABSENT) (SET value|DEL))", c"Writes or removes a field if it has an expected value, or none.", c"O(log n)";
+    c"om.range" c"readonly" 4 true ONE, range::range, "key (min max|PREFIX prefix) [BYLEX] [REV] [LIMIT [offset] count] [MATCH pattern] [WITHVALUES]", c"Returns fields between two bounds, in order.", c"O(log n + m) for m fields returned or left out";
+    c"om.count" c"readonly" 4 true ONE, range::count, "key (min max|PREFIX prefix) [BYLEX] [MATCH pattern]", c"Returns how many fields are between two bounds.", c"O(log n + m) for m fields between them";
+    c"om.rank" c"readonly" 3 true ONE, range::rank, "key field [REV]", c"Returns how many fields are before a field.", c"O(log n + m) for m fields before it";
+    c"om.delrange" c"write" 4 true ONE, range::delrange, "key (min max|PREFIX prefix) [BYLEX] [LIMIT [offset] count] [MATCH pattern]", c"Removes fields between two bounds, in one step.", c"O(m log n) for m fields removed";
+    c"om.popmin" c"write fast" 2 true ONE, range::popmin, "key [count]", c"Removes and returns the first fields.", c"O(m log n) for m fields removed";
+    c"om.popmax" c"write fast" 2 true ONE, range::popmax, "key [count]", c"Removes and returns the last fields.", c"O(m log n) for m fields removed";
+    c"om.bpopmin" c"write fast blocking" 3 true (1, -2), blocking::bpopmin, "key... timeout", c"Removes and returns the first field of the first map that is there, and waits for one.", c"O(log n)";
+    c"om.bpopmax" c"write fast blocking" 3 true (1, -2), blocking::bpopmax, "key... timeout", c"Removes and returns the last field of the first map that is there, and waits for one.", c"O(log n)";
+    c"om.scan" c"readonly" 3 true ONE, range::scan, "key cursor [MATCH pattern] [COUNT count]", c"Returns fields from a cursor on.", c"O(log n + m) for m fields looked at";
+    c"om.info" c"readonly" 2 false ONE, report::info, "key", c"Returns what is known of a map.", c"O(log n)";
+    c"om.check" c"readonly admin" 1 false NONE, report::check, "", c"Verifies the trees of the pool.", c"O(n) for all fields of all maps";
+    c"om.repair" c"write admin deny-oom" 2 false ONE, report::repair, "key", c"Replaces a damaged map by what can be read of it.", c"O(n log n)";
 }
 
 /// The positions of commands that matter while a file is read.
 const SET: usize = 0;
-const UNIT: usize = 15;
+const UNIT: usize = 1;
+const RANGESTORE: usize = 2;
+const MERGE: usize = 3;
 
 /// Registers the commands, and what `INFO` says. Returns whether the server took all.
 pub fn register(ctx: Ctx) -> bool {
     macro_rules! entries {
         ($($at:literal)*) => { [$(entry::<$at> as unsafe extern "C" fn(Ctx, *mut RawString, c_int) -> c_int),*] };
     }
-    let entries = entries!(0 1 2 3 4 5 6 7 8 9 10 11 12 13 14 15);
-    const { assert!(COMMANDS.len() == 16) };
+    let entries = entries!(0 1 2 3 4 5 6 7 8 9 10 11 12 13 14 15 16 17 18 19 20 21 22 23 24);
+    const { assert!(COMMANDS.len() == 25) };
     COMMANDS.iter().zip(entries).all(|(command, entry)| {
-        let keys = c_int::from(command.has_key());
-        let flags = command.flags.as_ptr();
-        call!(RedisModule_CreateCommand(ctx, command.name.as_ptr(), Some(entry), flags, keys, keys, keys))
-            == 0
-            && docs::describe(ctx, command)
+        let (first, last) = command.keys;
+        let step = c_int::from(first != 0);
+        let create = |flags: &CStr| {
+            let (name, flags) = (command.name.as_ptr(), flags.as_ptr());
+            call!(RedisModule_CreateCommand(ctx, name, Some(entry), flags, first, last, step)) == 0
+        };
+        // Redis 7.0 and Valkey do not know that a module's command may block.
+        let known = command.flags.to_string_lossy().replace(" blocking", "");
+        let is_created = create(command.flags) || create(&std::ffi::CString::new(known).unwrap_or_default());
+        is_created && docs::describe(ctx, command)
     }) && report::register(ctx)
 }
 
@@ -308,10 +493,10 @@ pub fn register(ctx: Ctx) -> bool {
 fn hold_place(ctx: Ctx, name: RawString) {
     let Some(key) = Key::write(ctx, name) else { return };
     if key.holds(kind::of_maps()) == Holds::Nothing {
-        let value = Map::placeholder().into_raw();
+        let value = Owned::Placeholder.into_raw();
         if !key.set(kind::of_maps(), value) {
             // SAFETY: the server refused it, so that nothing else has it.
-            drop(unsafe { Map::take(value) });
+            drop(unsafe { Owned::take(value) });
         }
     }
 }
@@ -328,7 +513,7 @@ unsafe extern "C" fn entry<const AT: usize>(ctx: Ctx, argv: *mut RawString, argc
         // The file that is being read tells what the pool has already. A map has its place in the keyspace, so that the server's
         // own commands do what they did when they were written.
         match AT {
-            SET => hold_place(ctx, raw[1]),
+            SET | RANGESTORE | MERGE => hold_place(ctx, raw[1]),
             UNIT => events::reads_unit(bytes(raw[1])),
             _ => {}
         }
@@ -337,17 +522,28 @@ unsafe extern "C" fn entry<const AT: usize>(ctx: Ctx, argv: *mut RawString, argc
     }
     events::restore(ctx);
     let began = Instant::now();
-    let call = Call { ctx, raw, reply, store: state::store() };
-    match catch_unwind(AssertUnwindSafe(|| (command.run)(&call))) {
-        Ok(Ok(())) => {}
-        Ok(Err(Refusal::Arity)) => reply.wrong_arity(),
-        Ok(Err(Refusal::WrongType)) => reply.wrong_type(),
-        Ok(Err(Refusal::Because(why))) => reply.error(&why),
-        Err(_) => {
-            warn(&format!("{:?} failed unexpectedly", command.name));
-            reply.error("ERR the command failed unexpectedly: see the server's log");
-        }
-    }
+    carry_out(AT, &Call { ctx, raw, reply, store: state::store(), is_again: false });
     latency::watch(ctx, command.name, began);
     0
+}
+
+/// Carries out a command, or lets it wait for a map that a thread changes.
+fn carry_out(command: usize, call: &Call<'_>) {
+    loop {
+        let refusal = match catch_unwind(AssertUnwindSafe(|| (COMMANDS[command].run)(call))) {
+            Ok(Ok(())) => return,
+            Ok(Err(refusal)) => refusal,
+            Err(_) => {
+                warn(&format!("{:?} failed unexpectedly", COMMANDS[command].name));
+                return call.reply.error("ERR the command failed unexpectedly: see the server's log");
+            }
+        };
+        let Refusal::Busy(job) = refusal else { return reply_refusal(call.reply, refusal) };
+        if long::park(call, command, Arc::clone(&job)) {
+            return;
+        }
+        if let Err(error) = long::wait(&job) {
+            return reply_refusal(call.reply, error.into());
+        }
+    }
 }

@@ -1,137 +1,213 @@
 //! Commands that read or remove fields in order.
 
-use std::ops::Bound;
-use std::sync::atomic::AtomicBool;
+use std::ops::{Bound, ControlFlow};
+use std::sync::atomic::Ordering;
 
 use bristlecone::Result as Read;
 
-use super::aside::Part;
-use super::found::Wanted;
-use super::{Call, Done, Refusal, Target, aside, integer, is, refuse};
+use super::found::{Found, Wanted};
+use super::glob::Pattern;
+use super::long::{self, Replies};
+use super::span::{Edge, Options, Span, narrowed, options};
+use super::{Call, Done, Refusal, Target, aside, check_field, integer, is, refuse};
 use crate::map::Map;
-use crate::store::{Bounds, ID_BYTES, Item, all_of, item_key};
+use crate::store::{Bounds, ID_BYTES, Item, all_of, borrowed};
 
 /// Fields that `OM.RANGE` returns if no limit is given.
 pub const LIMIT: usize = 10_000;
 /// Fields that `OM.SCAN` returns if no count is given.
 const COUNT: usize = 10;
+/// Fields that a call of `OM.SCAN` looks at, whatever count is given.
+const LOOKED_AT: usize = 1000;
+/// Fields that a pop removes itself. A thread removes more.
+const COUNT_MAX: usize = 1000;
 
-/// A bound as `ZRANGE … BYLEX` has it.
-enum Edge<'a> {
-    First,
-    Last,
-    At(&'a [u8]),
-    Beside(&'a [u8]),
-}
-
-fn edge(argument: &[u8]) -> Result<Edge<'_>, Refusal> {
-    match argument {
-        b"-" => Ok(Edge::First),
-        b"+" => Ok(Edge::Last),
-        [b'[', field @ ..] => Ok(Edge::At(field)),
-        [b'(', field @ ..] => Ok(Edge::Beside(field)),
-        _ => refuse("min or max not valid string range item"),
-    }
-}
-
-/// Returns where a range begins and ends; `None`: nothing can be in it.
-fn bounds(id: u64, min: &Edge<'_>, max: &Edge<'_>) -> Option<Bounds> {
-    let all = all_of(id);
-    let from = match min {
-        Edge::First => all.0,
-        Edge::Last => return None,
-        Edge::At(field) => Bound::Included(item_key(id, field)),
-        Edge::Beside(field) => Bound::Excluded(item_key(id, field)),
+/// Returns what a range command wants of a map; `None`: nothing can be in it.
+pub fn wanted(map: Map<'_>, span: Span<'_>, options: Options, limit: usize) -> Option<Wanted> {
+    let span = if options.backward { span.reversed() } else { span };
+    let bounds = span.bounds(map.id())?;
+    let bounds = match &options.pattern {
+        None => bounds,
+        Some(pattern) => narrowed(bounds, map.id(), pattern)?,
     };
-    let to = match max {
-        Edge::First => return None,
-        Edge::Last => all.1,
-        Edge::At(field) => Bound::Included(item_key(id, field)),
-        Edge::Beside(field) => Bound::Excluded(item_key(id, field)),
-    };
-    let in_order = match (&from, &to) {
-        (Bound::Included(from), Bound::Included(to)) => from <= to,
-        (Bound::Included(from) | Bound::Excluded(from), Bound::Included(to) | Bound::Excluded(to)) => {
-            from < to
-        }
-        _ => true,
-    };
-    in_order.then_some((from, to))
+    let Options { backward, skip, limit: given, values, pattern } = options;
+    Some(Wanted { bounds, backward, skip, limit: given.unwrap_or(limit), values, pattern })
 }
 
-/// What stands behind the bounds of a range.
-struct Options {
-    backward: bool,
-    limit: Option<usize>,
-    values: bool,
-}
-
-fn options(arguments: &[&[u8]], may_return: bool) -> Result<Options, Refusal> {
-    let mut options = Options { backward: false, limit: None, values: false };
-    let mut rest = arguments.iter();
-    while let Some(word) = rest.next() {
-        if is(word, "BYLEX") {
-        } else if is(word, "REV") && may_return {
-            options.backward = true;
-        } else if is(word, "WITHVALUES") && may_return {
-            options.values = true;
-        } else if is(word, "LIMIT") {
-            let Some(limit) = rest.next() else { return refuse("syntax error: LIMIT needs a number") };
-            options.limit = Some(usize::try_from(integer(limit)?).unwrap_or(usize::MAX));
-        } else {
-            return refuse(format!("syntax error at {:?}", String::from_utf8_lossy(word)));
-        }
-    }
-    Ok(options)
-}
-
-/// `OM.RANGE key min max [BYLEX] [REV] [LIMIT n] [WITHVALUES]`: fields in order, with their values after them if asked for.
-/// With `REV` the larger bound stands first. A negative limit is none. What is long is read by a thread of its own.
+/// `OM.RANGE key (min max | PREFIX prefix) [BYLEX] [REV] [LIMIT [offset] count] [MATCH pattern] [WITHVALUES]`: fields in order, with
+/// their values after them if asked for. With `REV` the larger bound stands first. A negative count is none. What is long is read
+/// by a thread of its own.
 pub fn range(call: &Call<'_>) -> Done {
-    let (one, other) = (edge(call.argument(2))?, edge(call.argument(3))?);
-    let options = options(&call.arguments(4), true)?;
-    let (min, max) = if options.backward { (other, one) } else { (one, other) };
-    let bounds = call.read()?.and_then(|map| bounds(map.id(), &min, &max));
-    let Some(bounds) = bounds else {
+    let span = Span::of(call.argument(2), call.argument(3))?;
+    let options = options(&call.arguments(4), &["BYLEX", "REV", "LIMIT", "MATCH", "WITHVALUES"])?;
+    let found = call.read()?.and_then(|map| Some((map, wanted(map, span, options, LIMIT)?)));
+    let Some((map, mut wanted)) = found else {
         call.reply.array(0);
         return Ok(());
     };
-    let limit = options.limit.unwrap_or(LIMIT);
-    let wanted = Wanted { bounds, backward: options.backward, limit, values: options.values };
-    let (found, all) = wanted.read(call.store)?;
+    let (found, all) = wanted.read(call.store, map)?;
     if all {
         call.reply.array(found.len() * (1 + usize::from(wanted.values)));
         found.reply(&wanted, call.reply);
-    } else if let Err(part) = aside::reply(call, Box::new(Part { wanted, found })) {
-        let rest = call.store.range(&part.wanted.after(&part.found));
-        aside::send(call.reply, &part, rest, &AtomicBool::new(false));
+    } else {
+        aside::run(call, aside::rest_of(wanted, found));
     }
     Ok(())
 }
 
-/// `OM.DELRANGE key min max [BYLEX] [LIMIT n]`: how many fields were removed, in one step.
+/// Fields that a command counts itself, before it leaves the rest to a thread.
+const COUNTED: u64 = 10_000;
+
+/// Replies how many items of a large map there are within bounds. `ended` gets to know it.
+pub fn reply_count(
+    call: &Call<'_>,
+    bounds: &Bounds,
+    pattern: Option<Pattern>,
+    ended: impl FnOnce(u64) + Send + 'static,
+) -> Done {
+    let (mut count, mut looked_at, mut last) = (0u64, 0, None);
+    let matches = |key: &[u8], pattern: &Option<Pattern>| {
+        pattern.as_ref().is_none_or(|pattern| pattern.matches(&key[ID_BYTES..]))
+    };
+    call.store.items().for_each_in(borrowed(bounds), |key, _| {
+        count += u64::from(matches(key, &pattern));
+        looked_at += 1;
+        if looked_at < COUNTED {
+            return ControlFlow::Continue(());
+        }
+        last = Some(key.to_vec());
+        ControlFlow::Break(())
+    })?;
+    let Some(last) = last else {
+        ended(count);
+        call.reply.number(count as i64);
+        return Ok(());
+    };
+    let bounds = (Bound::Excluded(last), bounds.1.clone());
+    aside::run(
+        call,
+        Box::new(move |reply, source, gone| {
+            let mut count = count;
+            for item in source.range(&bounds) {
+                match item {
+                    Ok((key, _)) => count += u64::from(matches(&key, &pattern)),
+                    Err(error) => return reply.error(&format!("ERR the range cannot be read: {error}")),
+                }
+                if gone.load(Ordering::Relaxed) {
+                    return;
+                }
+            }
+            ended(count);
+            reply.number(count as i64);
+        }),
+    );
+    Ok(())
+}
+
+/// Replies how many fields of a map are within bounds.
+fn count_within(call: &Call<'_>, map: Map<'_>, bounds: &Bounds, pattern: Option<Pattern>) -> Done {
+    if let Map::Large(_) = map {
+        return reply_count(call, bounds, pattern, |_| {});
+    }
+    let mut all = Wanted {
+        bounds: bounds.clone(),
+        backward: false,
+        skip: 0,
+        limit: usize::MAX,
+        values: false,
+        pattern,
+    };
+    call.reply.number(all.all(call.store, map)?.len() as i64);
+    Ok(())
+}
+
+/// `OM.COUNT key (min max | PREFIX prefix) [MATCH pattern]`: how many fields there are.
+pub fn count(call: &Call<'_>) -> Done {
+    let span = Span::of(call.argument(2), call.argument(3))?;
+    let options = options(&call.arguments(4), &["BYLEX", "MATCH"])?;
+    let found = call.read()?.and_then(|map| Some((map, wanted(map, span, options, usize::MAX)?)));
+    match found {
+        None => call.reply.number(0),
+        Some((map, wanted)) => count_within(call, map, &wanted.bounds, wanted.pattern)?,
+    }
+    Ok(())
+}
+
+/// `OM.RANK key field [REV]`: how many fields are before a field, or with `REV` behind it; null if it is not there.
+pub fn rank(call: &Call<'_>) -> Done {
+    let (field, backward) = match call.arguments(2)[..] {
+        [field] => (field, false),
+        [field, word] if is(word, "REV") => (field, true),
+        [_, word] => return refuse(format!("syntax error at {:?}", String::from_utf8_lossy(word))),
+        _ => return Err(Refusal::Arity),
+    };
+    check_field(field)?;
+    let map = match call.read()? {
+        Some(map) if call.store.value(map, field)?.is_some() => map,
+        _ => {
+            call.reply.null();
+            return Ok(());
+        }
+    };
+    let span = if backward {
+        Span::Between(Edge::Beside(field), Edge::Last)
+    } else {
+        Span::Between(Edge::First, Edge::Beside(field))
+    };
+    match span.bounds(map.id()) {
+        None => call.reply.number(0),
+        Some(bounds) => count_within(call, map, &bounds, None)?,
+    }
+    Ok(())
+}
+
+/// `OM.DELRANGE key (min max | PREFIX prefix) [BYLEX] [LIMIT [offset] count] [MATCH pattern]`: how many fields were removed, in one
+/// step.
 pub fn delrange(call: &Call<'_>) -> Done {
-    let (min, max) = (edge(call.argument(2))?, edge(call.argument(3))?);
-    let options = options(&call.arguments(4), false)?;
+    let span = Span::of(call.argument(2), call.argument(3))?;
+    let options = options(&call.arguments(4), &["BYLEX", "LIMIT", "MATCH"])?;
     let target = call.write()?;
-    let found = target.map.and_then(|map| Some((map, bounds(map.id(), &min, &max)?)));
-    let Some((map, bounds)) = found else {
+    let found = target.map.and_then(|map| Some((map, wanted(map, span, options, usize::MAX)?)));
+    let Some((map, mut wanted)) = found else {
         call.reply.number(0);
         return Ok(());
     };
-    let range = call.store.range(&bounds).take(options.limit.unwrap_or(usize::MAX));
-    let items: Vec<Item> = range.collect::<Read<_>>()?;
-    remove(call, &target, map, &items, c"om.delrange")?;
+    // What has holes is removed here, however much it is.
+    let has_holes = wanted.pattern.is_some() || wanted.skip > 0;
+    if let (Map::Large(large), false) = (map, has_holes) {
+        let whole = wanted.clone();
+        let (found, all) = wanted.read(call.store, map)?;
+        if all {
+            return remove_found(call, &target, &found);
+        }
+        if long::remove(call, &target, large, whole.clone(), Replies::Count, c"om.delrange") {
+            return Ok(());
+        }
+        wanted = whole;
+    }
+    let items = wanted.all(call.store, map)?;
+    remove(call, &target, &items, c"om.delrange")?;
     call.reply.number(items.len() as i64);
     Ok(())
 }
 
-fn remove(call: &Call<'_>, target: &Target<'_>, map: &Map, items: &[Item], event: &std::ffi::CStr) -> Done {
+fn remove_found(call: &Call<'_>, target: &Target<'_>, found: &Found) -> Done {
+    let fields = found.fields();
+    if !fields.is_empty() {
+        target.remove(call.store, &fields)?;
+        call.changed(c"OM.DEL", &fields, c"om.delrange");
+        call.drop_if_empty(target);
+    }
+    call.reply.number(fields.len() as i64);
+    Ok(())
+}
+
+fn remove(call: &Call<'_>, target: &Target<'_>, items: &[Item], event: &std::ffi::CStr) -> Done {
     if items.is_empty() {
         return Ok(());
     }
     let fields: Vec<&[u8]> = items.iter().map(|(key, _)| &key[ID_BYTES..]).collect();
-    target.remove(call.store, map, &fields)?;
+    target.remove(call.store, &fields)?;
     call.changed(c"OM.DEL", &fields, event);
     call.drop_if_empty(target);
     Ok(())
@@ -147,7 +223,7 @@ pub fn popmax(call: &Call<'_>) -> Done {
     pop(call, true, c"om.popmax")
 }
 
-fn pop(call: &Call<'_>, backward: bool, event: &std::ffi::CStr) -> Done {
+fn pop(call: &Call<'_>, backward: bool, event: &'static std::ffi::CStr) -> Done {
     let count = match call.arguments(2)[..] {
         [] => 1,
         [count] => match usize::try_from(integer(count)?) {
@@ -157,44 +233,59 @@ fn pop(call: &Call<'_>, backward: bool, event: &std::ffi::CStr) -> Done {
         _ => return Err(Refusal::Arity),
     };
     let target = call.write()?;
-    let Some(map) = target.map else {
-        call.reply.array(0);
-        return Ok(());
-    };
-    let bounds = all_of(map.id());
-    let range = call.store.range(&bounds);
-    let items: Read<Vec<Item>> =
-        if backward { range.rev().take(count).collect() } else { range.take(count).collect() };
-    let items = items?;
-    remove(call, &target, map, &items, event)?;
-    call.reply.array(2 * items.len());
-    for (key, value) in &items {
-        call.reply.bytes(&key[ID_BYTES..]);
-        call.reply.bytes(value);
+    if let (Some(Map::Large(large)), true) = (target.map, count > COUNT_MAX) {
+        let bounds = all_of(large.id());
+        let wanted = Wanted { bounds, backward, skip: 0, limit: count, values: true, pattern: None };
+        if large.len().is_none_or(|len| len > COUNT_MAX as u64)
+            && long::remove(call, &target, large, wanted, Replies::Items, event)
+        {
+            return Ok(());
+        }
     }
+    let items = match target.map {
+        None => Vec::new(),
+        Some(map) => pop_from(call, &target, map, count, backward, event)?,
+    };
+    reply_items(call, &items);
     Ok(())
 }
 
-/// `OM.SCAN key cursor [COUNT n]`: the next cursor, and fields with their values. The first cursor is `0`, and so is the one after the
-/// last field. A field that is there from the first call to the last is returned once.
+/// Removes the first or the last fields of a map, and returns them.
+pub fn pop_from(
+    call: &Call<'_>,
+    target: &Target<'_>,
+    map: Map<'_>,
+    count: usize,
+    backward: bool,
+    event: &std::ffi::CStr,
+) -> Result<Vec<Item>, Refusal> {
+    let range = call.store.all(map);
+    let items: Read<Vec<Item>> =
+        if backward { range.rev().take(count).collect() } else { range.take(count).collect() };
+    let items = items?;
+    remove(call, target, &items, event)?;
+    Ok(items)
+}
+
+/// `OM.SCAN key cursor [MATCH pattern] [COUNT n]`: the next cursor, and fields with their values. The first cursor is `0`, and so is
+/// the one after the last field. A field that is there from the first call to the last is returned once. A call looks at `n`
+/// fields, and at [`LOOKED_AT`] at most.
 pub fn scan(call: &Call<'_>) -> Done {
     let min = match call.argument(2) {
         b"0" => Edge::First,
         [b'>', field @ ..] => Edge::Beside(field),
         _ => return refuse("invalid cursor"),
     };
-    let count = match call.arguments(3)[..] {
-        [] => COUNT,
-        [word, count] if is(word, "COUNT") => match usize::try_from(integer(count)?) {
-            Ok(count) if count > 0 => count,
-            _ => return refuse("syntax error: COUNT must be positive"),
-        },
-        _ => return refuse("syntax error: only COUNT n may follow the cursor"),
-    };
-    let bounds = call.read()?.and_then(|map| bounds(map.id(), &min, &Edge::Last));
-    let mut items: Vec<Item> = bounds.map_or_else(
+    let (count, pattern) = scan_options(&call.arguments(3))?;
+    let span = Span::Between(min, Edge::Last);
+    let found = call.read()?.and_then(|map| Some((map, span.bounds(map.id())?)));
+    let found = found.and_then(|(map, bounds)| match &pattern {
+        None => Some((map, bounds)),
+        Some(pattern) => Some((map, narrowed(bounds, map.id(), pattern)?)),
+    });
+    let mut items: Vec<Item> = found.map_or_else(
         || Ok(Vec::new()),
-        |bounds| call.store.range(&bounds).take(count.saturating_add(1)).collect::<Read<_>>(),
+        |(map, bounds)| call.store.range(map, &bounds).take(count.saturating_add(1)).collect::<Read<_>>(),
     )?;
     let more = items.len() > count;
     items.truncate(count);
@@ -202,12 +293,35 @@ pub fn scan(call: &Call<'_>) -> Done {
         Some((last, _)) if more => [b">", &last[ID_BYTES..]].concat(),
         _ => b"0".to_vec(),
     };
+    if let Some(pattern) = pattern {
+        items.retain(|(key, _)| pattern.matches(&key[ID_BYTES..]));
+    }
     call.reply.array(2);
     call.reply.bytes(&cursor);
+    reply_items(call, &items);
+    Ok(())
+}
+
+fn scan_options(arguments: &[&[u8]]) -> Result<(usize, Option<Pattern>), Refusal> {
+    let (mut count, mut pattern) = (COUNT, None);
+    for pair in arguments.chunks(2) {
+        match *pair {
+            [word, number] if is(word, "COUNT") => match usize::try_from(integer(number)?) {
+                Ok(number) if number > 0 => count = number.min(LOOKED_AT),
+                _ => return refuse("syntax error: COUNT must be positive"),
+            },
+            [word, glob] if is(word, "MATCH") => pattern = Some(Pattern::new(glob)),
+            _ => return refuse("syntax error: only MATCH pattern and COUNT n may follow the cursor"),
+        }
+    }
+    Ok((count, pattern))
+}
+
+/// Replies fields and values in one array.
+fn reply_items(call: &Call<'_>, items: &[Item]) {
     call.reply.array(2 * items.len());
-    for (key, value) in &items {
+    for (key, value) in items {
         call.reply.bytes(&key[ID_BYTES..]);
         call.reply.bytes(value);
     }
-    Ok(())
 }

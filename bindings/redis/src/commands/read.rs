@@ -1,6 +1,9 @@
 //! Commands that read single fields.
 
+use super::range::reply_count;
 use super::{Call, Done, check_field};
+use crate::map::Map;
+use crate::store::all_of;
 
 /// `OM.GET key field`: the value, or null.
 pub fn get(call: &Call<'_>) -> Done {
@@ -9,7 +12,7 @@ pub fn get(call: &Call<'_>) -> Done {
         call.reply.null();
         return Ok(());
     };
-    let value = call.store.value(map.id(), call.argument(2))?;
+    let value = call.store.value(map, call.argument(2))?;
     call.reply.maybe(value.as_deref());
     Ok(())
 }
@@ -20,9 +23,7 @@ pub fn mget(call: &Call<'_>) -> Done {
     fields.iter().try_for_each(|field| check_field(field))?;
     let mut found = vec![None; fields.len()];
     if let Some(map) = call.read()? {
-        for (value, field) in found.iter_mut().zip(&fields) {
-            *value = call.store.value(map.id(), field)?;
-        }
+        found = call.store.values(map, &fields)?;
     }
     call.reply.array(found.len());
     found.iter().for_each(|value| call.reply.maybe(value.as_deref()));
@@ -32,18 +33,20 @@ pub fn mget(call: &Call<'_>) -> Done {
 /// `OM.EXISTS key field`: 1 or 0.
 pub fn exists(call: &Call<'_>) -> Done {
     check_field(call.argument(2))?;
-    let value = call.read()?.map_or(Ok(None), |map| call.store.value(map.id(), call.argument(2)))?;
-    let there = value.is_some();
-    call.reply.number(i64::from(there));
+    let value = call.read()?.map_or(Ok(None), |map| call.store.value(map, call.argument(2)))?;
+    call.reply.number(i64::from(value.is_some()));
     Ok(())
 }
 
-/// `OM.LEN key`: how many fields there are.
+/// `OM.LEN key`: how many fields there are. Those of a large map are counted the first time, in a thread if they are many.
 pub fn len(call: &Call<'_>) -> Done {
-    let len = match call.read()? {
-        None => 0,
-        Some(map) => call.len(map)?,
-    };
-    call.reply.number(len as i64);
+    match call.read()? {
+        None => call.reply.number(0),
+        Some(Map::Large(large)) if call.known_len(large).is_none() => {
+            let counting = large.count();
+            return reply_count(call, &all_of(large.id()), None, move |len| counting.end(len));
+        }
+        Some(map) => call.reply.number(call.len(map)? as i64),
+    }
     Ok(())
 }

@@ -3,9 +3,13 @@
 use std::ffi::{CStr, CString, c_int};
 
 use super::{Call, Done, refuse};
-use crate::map::Map;
-use crate::server::{self, Ctx, call, raw};
-use crate::{events, eviction, state};
+use crate::map::{self, Map};
+use crate::server::{self, Ctx, call, raw, warn};
+use crate::store::{Change, ID_BYTES};
+use crate::{events, eviction, kind, state};
+
+/// Fields that `OM.INFO` looks at for the bytes of a map, as many as `MEMORY USAGE` does.
+const SAMPLES: usize = 5;
 
 /// `OM.INFO key`: what is known of a map, or null.
 pub fn info(call: &Call<'_>) -> Done {
@@ -13,16 +17,51 @@ pub fn info(call: &Call<'_>) -> Done {
         call.reply.null();
         return Ok(());
     };
-    call.reply.map(3);
+    let is_uncounted = matches!(map, Map::Large(large) if call.known_len(large).is_none());
+    call.reply.map(5);
     call.reply.bytes(b"id");
     call.reply.number(map.id() as i64);
     call.reply.bytes(b"fields");
-    match map.len() {
-        Some(len) => call.reply.number(len as i64),
-        None => call.reply.null(),
+    if is_uncounted {
+        call.reply.null()
+    } else {
+        call.reply.number(call.len(map)? as i64)
     }
     call.reply.bytes(b"pool");
     call.reply.bytes(call.store.name().as_bytes());
+    call.reply.bytes(b"encoding");
+    call.reply.bytes(if matches!(map, Map::Small(_)) { b"small" } else { b"large" });
+    call.reply.bytes(b"bytes");
+    if is_uncounted {
+        call.reply.null()
+    } else {
+        call.reply.number(kind::bytes_of(map, SAMPLES)? as i64)
+    }
+    Ok(())
+}
+
+/// `OM.REPAIR key`: replaces a map that has unreadable fields by what can be read of it. Returns how many fields it has then, and what
+/// was wrong, or null.
+pub fn repair(call: &Call<'_>) -> Done {
+    let Some(map) = call.read()? else {
+        call.reply.null();
+        return Ok(());
+    };
+    let wrong = call.store.all(map).find_map(Result::err);
+    let Some(wrong) = wrong else {
+        call.reply.array(2);
+        call.reply.number(call.len(map)? as i64);
+        call.reply.null();
+        return Ok(());
+    };
+    let items = call.store.readable(map)?;
+    let fields: Vec<Change<'_>> =
+        items.iter().map(|(key, value)| (&key[ID_BYTES..], Some(value.as_slice()))).collect();
+    call.rebuild(&fields)?;
+    warn(&format!("OM.REPAIR: a map of {} readable fields replaces a damaged one: {wrong}", fields.len()));
+    call.reply.array(2);
+    call.reply.number(fields.len() as i64);
+    call.reply.bytes(wrong.to_string().as_bytes());
     Ok(())
 }
 
@@ -31,7 +70,7 @@ pub fn check(call: &Call<'_>) -> Done {
     let trees = [call.store.items(), call.store.directory(), call.store.notes()];
     // A tree that another thread changes meanwhile would contradict itself.
     let issues: Vec<String> = call.store.without_sweeping(|| {
-        let of_trees = trees.iter().flat_map(|tree| tree.check());
+        let of_trees = trees.iter().flat_map(|tree| tree.check()).chain(call.store.small().check());
         let issues = call.store.pool().check().into_iter().chain(of_trees);
         issues.map(|issue| format!("{}: {}", issue.location, issue.what)).collect()
     });
@@ -72,12 +111,13 @@ unsafe extern "C" fn report(info: *mut raw::RedisModuleInfoCtx, for_crash: c_int
     text(c"pool", store.name().to_owned());
     text(c"domain", pool.domain.to_string());
     let used_bytes = pool.file_bytes - pool.chunks_free * pool.chunk_bytes;
-    number(c"max_bytes", pool.max_bytes);
+    number(c"max_bytes", store.max_bytes());
     number(c"file_bytes", pool.file_bytes);
     number(c"used_bytes", used_bytes);
-    number(c"free_bytes", pool.max_bytes.saturating_sub(used_bytes));
-    number(c"maps", Map::in_keys());
-    number(c"fields", store.items().len().unwrap_or(0));
+    number(c"free_bytes", store.max_bytes().saturating_sub(used_bytes));
+    number(c"maps", map::in_keys());
+    number(c"small_maps", store.small().len().unwrap_or(0));
+    number(c"fields", store.fields().unwrap_or(0));
     number(c"maps_to_free", store.garbage_len() as u64);
     number(c"reserve", u64::from(store.has_reserve()));
     number(c"evictable", u64::from(eviction::is_possible()));

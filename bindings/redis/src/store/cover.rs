@@ -12,7 +12,7 @@
 
 use bristlecone::Result;
 
-use super::directory::{Entry, entry_of, place};
+use super::directory::{Entry, Place};
 use super::{Note, Of, Store, lock};
 use crate::kind;
 use crate::server::{has_append_only_file, is_file_written};
@@ -20,8 +20,7 @@ use crate::server::{has_append_only_file, is_file_written};
 /// A map that is covered.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Covered {
-    id: u64,
-    space: u64,
+    place: Place,
     /// The pool knows of it since an earlier turn of the server.
     is_noted: bool,
 }
@@ -35,26 +34,26 @@ impl Store {
         }
         // What is not covered any more is removed as any other, but for what waits for its end.
         covered.retain(|of| {
-            let stays = of.is_noted || self.is_covered(of.id, of.space);
+            let stays = of.is_noted || self.is_covered(of.place);
             if !stays {
-                detached.push((of.id, of.space));
+                detached.push(of.place);
             }
             stays
         });
-        detached.retain(|(id, space)| {
-            let is_covered = !covered.iter().any(|of| of.id == *id) && self.is_covered(*id, *space);
+        detached.retain(|place| {
+            let is_covered = !covered.iter().any(|of| of.place.id == place.id) && self.is_covered(*place);
             if is_covered {
-                covered.push(Covered { id: *id, space: *space, is_noted: false });
+                covered.push(Covered { place: *place, is_noted: false });
             }
             !is_covered
         });
     }
 
-    fn is_covered(&self, id: u64, space: u64) -> bool {
-        let db = lock(&self.spaces).of_db.iter().find(|(_, of_db)| **of_db == space).map(|(db, _)| *db);
-        let entry = self.directory.get(&place(space, id)).ok().flatten();
-        let name = entry.as_deref().and_then(entry_of).map(|(_, name)| name);
-        db.zip(name).is_some_and(|(db, name)| kind::is_of_another(db, name))
+    fn is_covered(&self, place: Place) -> bool {
+        let of_db =
+            lock(&self.spaces).of_db.iter().find(|(_, of_db)| **of_db == place.space).map(|(db, _)| *db);
+        let Some(db) = of_db else { return false };
+        self.name_of(place).is_some_and(|name| kind::is_of_another(db, &name))
     }
 
     /// Carries out step 3 for what was noted in an earlier turn, and step 1 for the rest. `at_end`: the file is written, and the
@@ -67,11 +66,11 @@ impl Store {
         // With `appendfsync everysec` the server may put off a write.
         let is_written = covered.iter().any(|of| of.is_noted) && is_file_written();
         let is_done = |of: &Covered| of.is_noted && is_written || at_end;
-        let mut done = covered.iter().filter(|of| is_done(of)).map(|of| (of.id, of.space)).collect();
-        self.remove_entries(&mut done)?;
+        let mut done = covered.iter().filter(|of| is_done(of)).map(|of| of.place).collect();
+        self.remove_covered(&mut done)?;
         covered.retain(|of| !is_done(of));
         for of in covered.iter_mut().filter(|of| !of.is_noted) {
-            let key = Note::Covered(of.id).key();
+            let key = Note::Covered(of.place.id).key();
             self.with_reserve(|| self.in_one_step(false, |step| step.insert(Of::Meta, &key, b"")))?;
             of.is_noted = true;
         }
@@ -90,7 +89,7 @@ impl Store {
     /// Forgets which maps a crash left covered, but for those of `entries`.
     pub fn forget_covered_without(&self, entries: &[Entry]) -> Result<()> {
         let mut left = std::mem::take(&mut *lock(&self.left_covered));
-        left.retain(|id| entries.iter().all(|entry| entry.id != *id));
+        left.retain(|id| entries.iter().all(|entry| entry.place.id != *id));
         left.into_iter().try_for_each(|id| self.meta.remove(&Note::Covered(id).key()).map(drop))
     }
 }

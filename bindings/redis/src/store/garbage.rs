@@ -1,7 +1,11 @@
 //! What no key has any more, and how it is removed in pieces: by a thread, and again from the start after a crash.
 
+use std::ops::ControlFlow;
+use std::sync::atomic::Ordering;
+
 use bristlecone::Result;
 
+use super::small::len_of;
 use super::{ID_BYTES, Note, Store, all_of, borrowed, lock, number};
 
 /// Maps and spaces that may wait for the thread that removes them. While more wait, writers that create maps remove some
@@ -33,7 +37,11 @@ pub struct Swept {
 impl Store {
     /// Returns the next thing to be removed, and forgets it.
     pub fn next_garbage(&self) -> Option<Garbage> {
-        lock(&self.garbage).pop()
+        let mut garbage = lock(&self.garbage);
+        // A thread may still copy a map whose key is gone.
+        let is_free = |garbage: &Garbage| !matches!(garbage, Garbage::Map(id) if self.is_in_use(*id));
+        let at = garbage.iter().rposition(is_free)?;
+        Some(garbage.remove(at))
     }
 
     /// Returns how many maps and spaces wait to be removed.
@@ -84,6 +92,11 @@ impl Store {
                         if swept.is_gone {
                             break;
                         }
+                        // A map without items, or one that a thread uses.
+                        if swept.items == 0 && self.is_waiting() {
+                            self.put_back(garbage);
+                            return removed && self.collect().is_ok();
+                        }
                     }
                     Err(_) => {
                         self.put_back(garbage);
@@ -94,6 +107,11 @@ impl Store {
         }
         // The tree gives up what was removed only with its next writes.
         removed && self.collect().is_ok()
+    }
+
+    /// Returns whether garbage may have to wait for a thread.
+    fn is_waiting(&self) -> bool {
+        self.open_jobs().iter().any(|job| !job.is_done())
     }
 
     /// Calls `work` while nothing is removed in the background.
@@ -112,8 +130,7 @@ impl Store {
 
     /// Removes some items of a map that no key has, and its note once none is left.
     fn sweep_map(&self, id: u64, items_max: usize) -> Result<Swept> {
-        let bounds = all_of(id);
-        let keys = self.range(&bounds).take(items_max).map(|item| item.map(|(key, _)| key));
+        let keys = self.items_of(id).take(items_max).map(|item| item.map(|(key, _)| key));
         let keys: Vec<Vec<u8>> = keys.collect::<Result<_>>()?;
         for key in &keys {
             self.items.remove(key)?;
@@ -127,15 +144,37 @@ impl Store {
 
     /// Removes some items of a space that no database has, and its note at last.
     fn sweep_space(&self, space: u64, items_max: usize) -> Result<Swept> {
+        let swept = self.sweep_small(space, items_max)?;
+        if swept.items > 0 {
+            return Ok(swept);
+        }
         let bounds = all_of(space);
         let Some((key, _)) = self.directory.range(borrowed(&bounds)).next().transpose()? else {
             self.meta.remove(&Note::Flushed(space).key())?;
             return Ok(Swept { items: 0, is_gone: true });
         };
-        let swept = self.sweep_map(number(&key[ID_BYTES..])?, items_max)?;
+        let id = number(&key[ID_BYTES..])?;
+        if self.is_in_use(id) {
+            return Ok(Swept { items: 0, is_gone: false });
+        }
+        let swept = self.sweep_map(id, items_max)?;
         if swept.is_gone {
             self.directory.remove(&key)?;
         }
         Ok(Swept { is_gone: false, ..swept })
+    }
+
+    /// Removes some small maps of a space that no database has.
+    fn sweep_small(&self, space: u64, items_max: usize) -> Result<Swept> {
+        let mut words = Vec::new();
+        self.each_small(Some(space), |small, _| {
+            words.push(small.word());
+            if words.len() < items_max { ControlFlow::Continue(()) } else { ControlFlow::Break(()) }
+        })?;
+        for word in &words {
+            let fields = self.small.remove(*word)?.map_or(0, |entry| len_of(&entry));
+            self.small_fields.fetch_sub(fields, Ordering::Relaxed);
+        }
+        Ok(Swept { items: words.len(), is_gone: false })
     }
 }

@@ -38,6 +38,8 @@ pub enum Of {
     Directory = 1,
     /// `redis.meta`
     Meta = 2,
+    /// `redis.small`, whose keys are words: eight bytes big-endian.
+    Small = 3,
 }
 
 /// The journal in memory.
@@ -78,19 +80,25 @@ impl Step<'_> {
     /// Inserts or overwrites the value of a key.
     pub fn insert(&mut self, of: Of, key: &[u8], value: &[u8]) {
         self.keep(of, key);
-        self.batch.insert(self.store.tree(of), key, value);
+        match of {
+            Of::Small => self.batch.insert(&self.store.small, word(key), value),
+            of => self.batch.insert(self.store.tree(of), key, value),
+        };
     }
 
     /// Removes a key if it is present.
     pub fn remove(&mut self, of: Of, key: &[u8]) {
         self.keep(of, key);
-        self.batch.remove(self.store.tree(of), key);
+        match of {
+            Of::Small => self.batch.remove(&self.store.small, word(key)),
+            of => self.batch.remove(self.store.tree(of), key),
+        };
     }
 
     /// Writes what a key has into the journal.
     fn keep(&mut self, of: Of, key: &[u8]) {
         if self.number.is_some() {
-            match self.store.tree(of).get(key) {
+            match self.store.get_in(of, key) {
                 Ok(old) => self.keep_value(of, key, old),
                 Err(error) => self.refused = Some(error),
             }
@@ -104,6 +112,11 @@ impl Step<'_> {
             self.rows.push(row);
         }
     }
+}
+
+/// Returns the key of a small map as the word that it is.
+fn word(key: &[u8]) -> u64 {
+    key.try_into().map(u64::from_be_bytes).expect("keys of small maps have eight bytes")
 }
 
 /// Returns the rows of a change: the value from before, if there was one, and what was changed.
@@ -166,6 +179,23 @@ impl Store {
             Of::Items => &self.items,
             Of::Directory => &self.directory,
             Of::Meta => &self.meta,
+            Of::Small => unreachable!("its keys are words"),
+        }
+    }
+
+    fn get_in(&self, of: Of, key: &[u8]) -> Result<Option<Vec<u8>>> {
+        match of {
+            Of::Small => self.small.get(word(key)),
+            of => self.tree(of).get(key),
+        }
+    }
+
+    pub(super) fn set_in(&self, of: Of, key: &[u8], value: Option<&[u8]>) -> Result<()> {
+        match (of, value) {
+            (Of::Small, Some(value)) => self.small.upsert(word(key), value),
+            (Of::Small, None) => self.small.remove(word(key)).map(drop),
+            (of, Some(value)) => self.tree(of).upsert(key, value),
+            (of, None) => self.tree(of).remove(key).map(drop),
         }
     }
 
@@ -210,13 +240,10 @@ impl Store {
 
     /// Writes an item, or removes it, whose old value is known. Cheaper than a step: the rows are written first, and a row without
     /// its change is harmless.
-    pub(super) fn replace(&self, key: &[u8], old: Option<Vec<u8>>, new: Option<&[u8]>) -> Result<()> {
-        let write = || match new {
-            Some(value) => self.items.upsert(key, value),
-            None => self.items.remove(key).map(drop),
-        };
+    pub(super) fn replace(&self, of: Of, key: &[u8], old: Option<Vec<u8>>, new: Option<&[u8]>) -> Result<()> {
+        let write = || self.set_in(of, key, new);
         let Some(number) = self.next_number(false) else { return write() };
-        match self.keep_alone(number, key, old).and_then(|()| write()) {
+        match self.keep_alone(number, of, key, old).and_then(|()| write()) {
             Ok(()) if number.1 => server::append_unit(number.0),
             Err(error) if error.is_no_room() => {
                 self.empty_journal()?;
@@ -228,8 +255,8 @@ impl Store {
         Ok(())
     }
 
-    fn keep_alone(&self, number: Number, key: &[u8], old: Option<Vec<u8>>) -> Result<()> {
-        for (row, value) in rows_of(number, 0, Of::Items, key, old) {
+    fn keep_alone(&self, number: Number, of: Of, key: &[u8], old: Option<Vec<u8>>) -> Result<()> {
+        for (row, value) in rows_of(number, 0, of, key, old) {
             self.meta.upsert(&row, &value)?;
             lock(&self.journal).rows.push(row);
         }
@@ -359,20 +386,21 @@ impl Store {
         if change.has_file && last.is_none_or(|last| number <= last) {
             return Ok(());
         }
-        let tree = match change.of {
-            0 => &self.items,
-            1 => &self.directory,
-            2 => &self.meta,
+        let of = match change.of {
+            0 => Of::Items,
+            1 => Of::Directory,
+            2 => Of::Meta,
+            3 if change.key.len() == 8 => Of::Small,
             _ => return Err(short()),
         };
         if change.old_bytes == ABSENT {
-            return tree.remove(&change.key).map(drop);
+            return self.set_in(of, &change.key, None);
         }
         *row.last_mut().ok_or_else(short)? = 1;
         // It is written before its change, and the first to go when the journal is emptied.
         let Some(old) = self.meta.get(&row)? else { return Ok(()) };
         let old = old.get(..change.old_bytes as usize).ok_or_else(short)?;
-        self.with_reserve(|| tree.upsert(&change.key, old))
+        self.with_reserve(|| self.set_in(of, &change.key, Some(old)))
     }
 
     /// Returns whether a start still has to decide what is undone.
@@ -385,23 +413,32 @@ impl Store {
 mod tests {
     use super::super::Options;
     use super::*;
+    use crate::map::{Large, Map, Owned};
 
     fn open(path: &str) -> Store {
-        let max_bytes = Some(64 << 20);
+        let max_bytes = Some(96 << 20);
         Store::open(&Options { pool: path.to_owned(), max_bytes, ..Options::default() }).unwrap()
     }
 
     /// Returns the values of fields of a map after steps 1 to 4 of a server that has a file, or has none, and a start that reads
-    /// what `last` says. Step 4 is a single one; of step 5 there is the old value alone.
+    /// what `last` says. Step 4 is a single one; of step 5 there is the old value alone. Beside it a small map has a field that counts
+    /// the steps.
     fn after_steps(name: &str, has_file: bool, last: Option<u64>) -> Vec<Option<Vec<u8>>> {
         let path = format!("/dev/shm/bristlecone-redis-journal-{}-{name}.pool", std::process::id());
         let store = open(&path);
         store.set_ready(true).unwrap();
-        let id = store.create(0, b"map", &[(b"a", Some(b"0")), (b"b", Some(b"0"))]).unwrap().1;
+        let id = store.begin().unwrap();
+        store.fill(id, &[(b"a", b"0"), (b"b", b"0")]).unwrap();
+        let large = Large::new(id, None);
+        store.attach(Map::Large(&large), 0, super::super::FOREVER, b"map").unwrap();
+        let Owned::Small(small) = store.create(0, b"small", &[(b"n", Some(b"0"))]).unwrap() else { panic!() };
         let key = |field: &str| super::super::item_key(id, field.as_bytes());
+        let small_value =
+            |n: u64| store.small_value(b"small", &[(b"n", Some(n.to_string().as_bytes()))]).unwrap();
         for number in 1..=3u64 {
             let step = store.try_step(Some(Number(number, has_file)), &|step: &mut Step<'_>| {
                 step.insert(Of::Items, &key("a"), number.to_string().as_bytes());
+                step.insert(Of::Small, &small.word().to_be_bytes(), &small_value(number));
                 match number {
                     2 => step.remove(Of::Items, &key("b")),
                     3 => step.insert(Of::Items, &key("c"), b"3"),
@@ -412,7 +449,7 @@ mod tests {
         }
         for number in 4..=5 {
             let old = store.items.get(&key("a")).unwrap();
-            store.keep_alone(Number(number, has_file), &key("a"), old).unwrap();
+            store.keep_alone(Number(number, has_file), Of::Items, &key("a"), old).unwrap();
             store.items.upsert(&key("a"), b"4").unwrap();
         }
         drop(store);
@@ -421,17 +458,19 @@ mod tests {
         store.decide(last).unwrap();
         assert!(!store.find_journal().unwrap());
         std::fs::remove_file(&path).unwrap();
-        ["a", "b", "c"].map(|field| store.value(id, field.as_bytes()).unwrap()).to_vec()
+        let of_large =
+            ["a", "b", "c"].map(|field| store.value(Map::Large(&large), field.as_bytes()).unwrap());
+        [of_large.as_slice(), &[store.value(Map::Small(small), b"n").unwrap()]].concat()
     }
 
     #[test]
     fn a_start_undoes_the_steps_that_the_file_has_not() {
         let value = |text: &str| Some(text.as_bytes().to_vec());
-        assert_eq!(after_steps("first", true, Some(1)), [value("1"), value("0"), None]);
-        assert_eq!(after_steps("third", true, Some(3)), [value("3"), None, value("3")]);
-        assert_eq!(after_steps("last", true, Some(4)), [value("4"), None, value("3")]);
-        assert_eq!(after_steps("unread", true, None), [value("4"), None, value("3")]);
-        assert_eq!(after_steps("none", false, Some(9)), [value("0"), value("0"), None]);
-        assert_eq!(after_steps("alone", false, None), [value("0"), value("0"), None]);
+        assert_eq!(after_steps("first", true, Some(1)), [value("1"), value("0"), None, value("1")]);
+        assert_eq!(after_steps("third", true, Some(3)), [value("3"), None, value("3"), value("3")]);
+        assert_eq!(after_steps("last", true, Some(4)), [value("4"), None, value("3"), value("3")]);
+        assert_eq!(after_steps("unread", true, None), [value("4"), None, value("3"), value("3")]);
+        assert_eq!(after_steps("none", false, Some(9)), [value("0"), value("0"), None, value("0")]);
+        assert_eq!(after_steps("alone", false, None), [value("0"), value("0"), None, value("0")]);
     }
 }

@@ -1,9 +1,10 @@
-//! Where the maps are: three trees of one pool, and what a crash may find there.
+//! Where the maps are: four trees of one pool, and what a crash may find there.
 //!
 //! | tree | key | value |
 //! |---|---|---|
 //! | `redis.items` | map id, field | value |
 //! | `redis.directory` | space, map id | time to live, Redis key |
+//! | `redis.small` | space and map id in one word | all of a small map: see [`small`] |
 //! | `redis.meta` | see [`Note`] | |
 //!
 //! Beside them `redis.reserve` keeps room: see [`reserve`]. How changes of a group are undone after a crash: see [`journal`].
@@ -18,24 +19,32 @@ mod cover;
 mod directory;
 mod garbage;
 mod journal;
+mod long;
 mod open;
 mod read;
 mod reserve;
+mod small;
 mod spaces;
 
 use std::collections::{HashMap, HashSet};
 use std::ops::Bound;
-use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
-use std::sync::{Mutex, MutexGuard, PoisonError};
+use std::sync::atomic::{AtomicBool, AtomicI64, AtomicU64, Ordering};
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 
 use bristlecone::{Error, Pool, Result, Tree};
 
 use cover::Covered;
+pub use directory::Place;
 use directory::{entry_value, place};
 pub use garbage::Garbage;
 use journal::{Journal, Of, Step};
+pub use long::{Job, Task, Unfinished};
 pub use open::Options;
 pub use read::{Bounds, Item, is_damage};
+pub use small::Entry as SmallEntry;
+use small::Words;
+
+use crate::map::{Large, Map, Owned, Small};
 
 /// A tree of byte strings.
 pub type Bytes = Tree<Vec<u8>, Vec<u8>>;
@@ -65,6 +74,10 @@ enum Note {
     Covered(u64),
     /// A map that gets from one space to another: both spaces.
     Moving(u64),
+    /// A map from which fields are removed: the first one and the last one. See [`long`].
+    Removing(u64),
+    /// A map that is a copy, and of which map. See [`long`].
+    Copying(u64),
     /// The server has written all that it has into its own file, and has ended since.
     Saved,
     /// The append-only file has all maps, and the server has ended since.
@@ -81,6 +94,8 @@ impl Note {
             Self::Unattached(id) => [b"unattached:".as_slice(), &id.to_be_bytes()].concat(),
             Self::Covered(id) => [b"covered:".as_slice(), &id.to_be_bytes()].concat(),
             Self::Moving(id) => [b"moving:".as_slice(), &id.to_be_bytes()].concat(),
+            Self::Removing(id) => [b"removing:".as_slice(), &id.to_be_bytes()].concat(),
+            Self::Copying(id) => [b"copying:".as_slice(), &id.to_be_bytes()].concat(),
             Self::Saved => b"saved".to_vec(),
             Self::Complete => b"complete".to_vec(),
         }
@@ -98,20 +113,27 @@ pub struct Store {
     pool: Pool,
     items: Bytes,
     directory: Bytes,
+    small: Words,
+    /// Fields of small maps, those of maps that no key has any more included.
+    small_fields: AtomicI64,
     meta: Bytes,
     next_id: AtomicU64,
     spaces: Mutex<Spaces>,
     garbage: Mutex<Vec<Garbage>>,
-    /// Maps that no key has any more, of which the pool does not know yet: ids and spaces.
-    detached: Mutex<Vec<(u64, u64)>>,
+    /// Maps that no key has any more, of which the pool does not know yet.
+    detached: Mutex<Vec<Place>>,
     /// Those of them whose names have values of other types: see [`cover`].
     covered: Mutex<Vec<Covered>>,
     /// Which maps a crash left covered.
     left_covered: Mutex<HashSet<u64>>,
     journal: Mutex<Journal>,
+    /// Changes that threads make, and have not ended.
+    jobs: Mutex<Vec<Arc<Job>>>,
     /// Held while the reserve is filled or released.
     reserve: Mutex<()>,
     reserved: AtomicBool,
+    /// Bytes to which the pool may grow.
+    limit: AtomicU64,
     was_saved: bool,
     was_complete: bool,
     /// Held while something is removed in the background.
@@ -183,6 +205,11 @@ impl Store {
         &self.directory
     }
 
+    /// Returns whether the pool has maps.
+    pub fn has_maps(&self) -> Result<bool> {
+        Ok(!self.directory.is_empty()? || !self.small.is_empty()?)
+    }
+
     /// Returns the tree of notes, for what verifies it.
     pub fn notes(&self) -> &Bytes {
         &self.meta
@@ -204,7 +231,7 @@ impl Store {
         self.next_id.fetch_add(1, Ordering::Relaxed)
     }
 
-    /// Changes fields of a map: all of them or, after `Err`, none.
+    /// Changes fields of a large map: all of them or, after `Err`, none.
     pub fn apply(&self, id: u64, changes: &[Change<'_>]) -> Result<()> {
         self.settle()?;
         self.with_room(|| match changes {
@@ -216,13 +243,16 @@ impl Store {
 
     /// Writes fields of a map that no key has yet.
     pub fn fill(&self, id: u64, items: &[(&[u8], &[u8])]) -> Result<()> {
-        self.with_room(|| {
-            let mut batch = self.pool.batch();
-            for (field, value) in items {
-                batch.insert(&self.items, &item_key(id, field), value);
-            }
-            batch.commit()
-        })
+        self.with_room(|| self.fill_alone(id, items))
+    }
+
+    /// Writes them, and removes no garbage for it.
+    fn fill_alone(&self, id: u64, items: &[(&[u8], &[u8])]) -> Result<()> {
+        let mut batch = self.pool.batch();
+        for (field, value) in items {
+            batch.insert(&self.items, &item_key(id, field), value);
+        }
+        batch.commit()
     }
 
     fn change_alone(&self, id: u64, (field, value): &Change<'_>) -> Result<()> {
@@ -233,42 +263,76 @@ impl Store {
         }
     }
 
-    /// Writes a field of a map. Returns whether it is new.
+    /// Writes a field of a large map. Returns whether it is new.
     pub fn put(&self, id: u64, field: &[u8], value: &[u8]) -> Result<bool> {
         self.settle()?;
         let key = item_key(id, field);
         if self.has_journal(false) {
             let old = self.items.get(&key)?;
-            self.with_room(|| self.replace(&key, old.clone(), Some(value)))?;
+            self.with_room(|| self.replace(Of::Items, &key, old.clone(), Some(value)))?;
             return Ok(old.is_none());
         }
         Ok(self.with_room(|| self.items.insert(&key, value))?.is_none())
     }
 
-    /// Removes a field of a map. Returns whether it was there.
+    /// Removes a field of a large map. Returns whether it was there.
     pub fn take(&self, id: u64, field: &[u8]) -> Result<bool> {
         self.settle()?;
         let key = item_key(id, field);
         if self.has_journal(false) {
             let old = self.items.get(&key)?;
             let is_there = old.is_some();
-            self.replace(&key, old, None)?;
+            self.replace(Of::Items, &key, old, None)?;
             return Ok(is_there);
         }
         Ok(self.items.remove(&key)?.is_some())
     }
 
-    /// Creates a map with its first fields under a Redis key, in one step; returns its space and id.
-    pub fn create(&self, db: i32, name: &[u8], changes: &[Change<'_>]) -> Result<(u64, u64)> {
+    /// Creates a map with its first fields under a Redis key, in one step.
+    pub fn create(&self, db: i32, name: &[u8], changes: &[Change<'_>]) -> Result<Owned> {
         self.help(changes.len());
         let (space, id) = (self.with_room(|| self.space_of(db))?, self.new_id());
+        if let (Some(small), Some(value)) = (Small::new(space, id), self.small_value(name, changes)) {
+            self.with_room(|| self.write_small(self.was_freed(name), small, &value))?;
+            self.small_fields.fetch_add(small::len_of(&value), Ordering::Relaxed);
+            return Ok(Owned::Small(small));
+        }
         self.with_room(|| {
             self.commit(self.was_freed(name), |step| {
                 step.insert(Of::Directory, &place(space, id), &entry_value(FOREVER, name));
                 change(step, id, changes);
             })
         })?;
-        Ok((space, id))
+        let large = Large::new(id, Some(space));
+        large.set_len(changes.len() as u64);
+        Ok(Owned::Large(Box::new(large)))
+    }
+
+    /// Creates a map with its first fields under a Redis key that has a map already, whose removal is part of the same step.
+    pub fn create_over(
+        &self,
+        db: i32,
+        name: &[u8],
+        changes: &[Change<'_>],
+        old: Option<Map<'_>>,
+    ) -> Result<Owned> {
+        let old = old.and_then(Place::of);
+        lock(&self.detached).extend(old);
+        let created = self.create(db, name, changes);
+        if created.is_err() {
+            // Nothing has changed: the key has it still.
+            lock(&self.detached).retain(|place| Some(*place) != old);
+        }
+        created
+    }
+
+    /// Writes the entry of a small map, with what is detached.
+    fn write_small(&self, asked: bool, small: Small, value: &[u8]) -> Result<()> {
+        self.set_covered_aside();
+        if lock(&self.detached).is_empty() && !self.has_journal(asked) {
+            return self.small.upsert(small.word(), value);
+        }
+        self.commit(asked, |step| step.insert(Of::Small, &small.word().to_be_bytes(), value))
     }
 
     /// Begins a map that no key has yet; unless it is attached to one, a crash removes it.

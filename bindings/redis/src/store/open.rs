@@ -1,9 +1,10 @@
 //! How a pool is opened, and what a crash has interrupted is finished.
 
+use std::ops::ControlFlow;
 use std::sync::Mutex;
-use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
+use std::sync::atomic::{AtomicBool, AtomicI64, AtomicU64, Ordering};
 
-use bristlecone::{Design, Domain, Error, Pool, Result};
+use bristlecone::{Design, Domain, Error, Key, Pool, Result, Tree, Value};
 
 use super::directory::place;
 use super::{Garbage, ID_BYTES, Note, Spaces, Store, damaged, item_key, lock, number};
@@ -27,6 +28,18 @@ pub struct Options {
     pub needs_categories: bool,
 }
 
+/// Opens a tree, or creates it.
+fn open_tree<K: Key, V: Value>(pool: &Pool, name: &str, design: Option<Design>) -> Result<Tree<K, V>> {
+    let mut options = pool.tree_options(name);
+    if let Some(design) = design {
+        options = options.design(design);
+    }
+    match options.open() {
+        Err(Error::NoSuchTree { .. }) => options.design(design.unwrap_or(DESIGN)).create(),
+        opened => opened,
+    }
+}
+
 impl Store {
     /// Opens the pool, or creates it, and finds what an earlier process left to be removed.
     ///
@@ -35,31 +48,30 @@ impl Store {
     /// Those of [`bristlecone::PoolOptions::open`]; [`Error::Mismatch`] for trees of another design or of other kinds.
     pub fn open(options: &Options) -> Result<Self> {
         let mut pool = Pool::options().create(true);
-        if let Some(bytes) = options.max_bytes {
+        // The maximum of a pool is fixed while it is open, and a limit below it is not. So a new pool gets the default.
+        let is_there = std::fs::metadata(&options.pool).is_ok_and(|found| found.len() > 0);
+        if let (Some(bytes), true) = (options.max_bytes, is_there) {
             pool = pool.max_bytes(bytes);
         }
         if let Some(domain) = options.domain {
             pool = pool.domain(domain);
         }
-        Self::on(&pool.open(&options.pool)?, options.design, &options.pool)
+        Self::on(&pool.open(&options.pool)?, options)
     }
 
-    fn on(pool: &Pool, design: Option<Design>, path: &str) -> Result<Self> {
-        let tree = |name: &str| {
-            let mut options = pool.tree_options(name);
-            if let Some(design) = design {
-                options = options.design(design);
-            }
-            match options.open() {
-                Err(Error::NoSuchTree { .. }) => options.design(design.unwrap_or(DESIGN)).create(),
-                opened => opened,
-            }
-        };
+    fn on(pool: &Pool, options: &Options) -> Result<Self> {
+        let (design, path) = (options.design, options.pool.as_str());
+        let limit = options.max_bytes.unwrap_or(pool.info().max_bytes);
+        pool.set_limit(limit);
+        let tree = |name: &str| open_tree(pool, name, design);
         let (items, directory, meta) = (tree("redis.items")?, tree("redis.directory")?, tree("redis.meta")?);
+        let small = open_tree(pool, "redis.small", design)?;
         let mut store = Self {
             pool: pool.clone(),
             items,
             directory,
+            small,
+            small_fields: AtomicI64::new(0),
             meta,
             next_id: AtomicU64::new(1),
             spaces: Mutex::default(),
@@ -68,8 +80,10 @@ impl Store {
             covered: Mutex::default(),
             left_covered: Mutex::default(),
             journal: Mutex::default(),
+            jobs: Mutex::default(),
             reserve: Mutex::default(),
             reserved: AtomicBool::new(false),
+            limit: AtomicU64::new(limit),
             was_saved: false,
             was_complete: false,
             sweeping: Mutex::default(),
@@ -99,11 +113,13 @@ impl Store {
             Some(Ok((key, _))) => number(&key[..ID_BYTES.min(key.len())])?,
             _ => 0,
         };
+        last = last.max(self.last_small_id()?);
         for entry in self.directory.range(..) {
             let (key, _) = entry?;
             last = last.max(number(key.get(ID_BYTES..).unwrap_or_default())?);
         }
         let (mut spaces, mut garbage) = (lock(&self.spaces), lock(&self.garbage));
+        let mut copies = Vec::new();
         spaces.next = 1;
         for note in self.meta.range(..) {
             let (key, value) = note?;
@@ -119,6 +135,11 @@ impl Store {
                 lock(&self.left_covered).insert(number(id)?);
             } else if let Some(id) = key.strip_prefix(b"moving:") {
                 self.finish_move(number(id)?, &value)?;
+            } else if let Some(id) = key.strip_prefix(b"removing:") {
+                self.finish_removal(number(id)?, &value)?;
+            } else if let Some(id) = key.strip_prefix(b"copying:") {
+                last = last.max(number(id)?);
+                copies.push((number(id)?, value));
             } else if key == Note::NextSpace.key() {
                 spaces.next = number(&value)?;
             }
@@ -140,8 +161,22 @@ impl Store {
             }
         }
         *garbage = left;
+        for (to, from) in copies {
+            self.find_copy(to, &from, self.is_attached(&spaces, to)?)?;
+        }
+        self.remove_unattached()?;
         self.next_id.store(last + 1, Ordering::Relaxed);
         Ok(())
+    }
+
+    /// Removes small maps that no key had yet. They are not counted yet.
+    fn remove_unattached(&self) -> Result<()> {
+        let mut words = Vec::new();
+        self.each_small(Some(0), |small, _| {
+            words.push(small.word());
+            ControlFlow::Continue(())
+        })?;
+        words.into_iter().try_for_each(|word| self.small.remove(word).map(drop))
     }
 
     /// Returns whether the directory has a map under a database.
@@ -152,6 +187,40 @@ impl Store {
             }
         }
         Ok(false)
+    }
+
+    /// Returns the bytes to which the pool may grow, without its header.
+    pub fn limit(&self) -> u64 {
+        self.limit.load(Ordering::Relaxed)
+    }
+
+    /// Changes the bytes to which the pool may grow.
+    ///
+    /// # Errors
+    ///
+    /// The pool cannot grow to that while it is open.
+    pub fn set_limit(&self, bytes: u64) -> std::result::Result<(), String> {
+        let maximum = self.pool.info().max_bytes;
+        if bytes == self.limit() {
+            return Ok(());
+        }
+        if bytes > maximum {
+            return Err(format!(
+                "the maximum of this pool is {maximum} bytes: start the server with a larger max-bytes"
+            ));
+        }
+        self.pool.set_limit(bytes);
+        self.limit.store(bytes, Ordering::Relaxed);
+        // A pool that becomes large enough keeps room for names from now on.
+        self.reserved.store(false, Ordering::Relaxed);
+        Ok(())
+    }
+
+    /// Returns the largest size of the pool's file.
+    pub fn max_bytes(&self) -> u64 {
+        let info = self.pool.info();
+        let header = info.file_bytes.saturating_sub(info.chunks * info.chunk_bytes);
+        info.max_bytes.min(self.limit().saturating_add(header))
     }
 
     /// Returns whether the server's own file has all that the pool had at the end of the process before.
@@ -178,13 +247,14 @@ impl Store {
 #[cfg(test)]
 mod tests {
     use super::super::directory::entry_value;
-    use super::super::{FOREVER, all_of, borrowed};
+    use super::super::{FOREVER, Place, all_of, borrowed};
     use super::*;
+    use crate::map::{Map, Owned, SPACES, Small};
 
     /// A pool's path, which is removed at the end.
-    struct Place(String);
+    struct Placed(String);
 
-    impl Place {
+    impl Placed {
         fn new(name: &str) -> Self {
             Self(format!("/dev/shm/bristlecone-redis-store-{}-{name}.pool", std::process::id()))
         }
@@ -195,7 +265,7 @@ mod tests {
         }
     }
 
-    impl Drop for Place {
+    impl Drop for Placed {
         fn drop(&mut self) {
             _ = std::fs::remove_file(&self.0);
         }
@@ -206,29 +276,50 @@ mod tests {
         store.entries().unwrap().into_iter().map(|entry| (entry.db, entry.name)).collect()
     }
 
+    /// Creates a map, which is small or is not. Returns where it is.
+    fn create(store: &Store, is_small: bool, db: i32, name: &[u8]) -> Place {
+        let value: &[u8] = if is_small { b"value" } else { &[b'v'; 300] };
+        match store.create(db, name, &[(b"field", Some(value))]).unwrap() {
+            Owned::Small(small) if is_small => small.into(),
+            Owned::Large(large) if !is_small => {
+                Place { space: large.space().unwrap(), id: large.id(), is_small }
+            }
+            other => panic!("{other:?}"),
+        }
+    }
+
     #[test]
     fn recovery_finishes_a_move_by_steps() {
-        let place_of = Place::new("move");
+        let place_of = Placed::new("move");
         let store = place_of.open();
-        let change: [(&[u8], Option<&[u8]>); 1] = [(b"field", Some(b"value"))];
-        let ids: Vec<(u64, u64)> =
-            [b"one", b"two"].iter().map(|name| store.create(0, *name, &change).unwrap()).collect();
+        let large = [b"one", b"two"].map(|name| create(&store, false, 0, name));
+        let small = [b"uno", b"due"].map(|name| create(&store, true, 0, name));
         let to = store.space_of(7).unwrap();
-        for (space, id) in &ids {
-            let spaces = [space.to_be_bytes(), to.to_be_bytes()].concat();
-            store.meta.upsert(&Note::Moving(*id).key(), &spaces).unwrap();
+        for of in large {
+            let spaces = [of.space.to_be_bytes(), to.to_be_bytes()].concat();
+            store.meta.upsert(&Note::Moving(of.id).key(), &spaces).unwrap();
         }
-        // The first one has its new entry, and the old one still.
-        store.directory.upsert(&place(to, ids[0].1), &entry_value(FOREVER, b"one")).unwrap();
+        let word = |space, id| Small::new(space, id).unwrap().word();
+        for of in small {
+            let words = [word(of.space, of.id).to_be_bytes(), word(to, of.id).to_be_bytes(), [0; 8]].concat();
+            store.meta.upsert(&Note::Moving(of.id).key(), &words).unwrap();
+        }
+        // The first ones have their new entries, and the old ones still.
+        store.directory.upsert(&place(to, large[0].id), &entry_value(FOREVER, b"one")).unwrap();
+        let entry = store.small.get(word(small[0].space, small[0].id)).unwrap().unwrap();
+        store.small.upsert(word(to, small[0].id), &entry).unwrap();
         drop(store);
         let store = place_of.open();
-        assert_eq!(names(&store), [(0, b"two".to_vec()), (7, b"one".to_vec())]);
-        assert!(ids.iter().all(|(_, id)| !store.meta.contains_key(&Note::Moving(*id).key()).unwrap()));
+        let expected = [(0, "two"), (7, "one"), (0, "due"), (7, "uno")];
+        assert_eq!(names(&store), expected.map(|(db, name)| (db, name.as_bytes().to_vec())));
+        for of in [large, small].as_flattened() {
+            assert!(!store.meta.contains_key(&Note::Moving(of.id).key()).unwrap());
+        }
     }
 
     #[test]
     fn recovery_keeps_what_was_attached_and_not_yet_forgotten() {
-        let place_of = Place::new("attach");
+        let place_of = Placed::new("attach");
         let store = place_of.open();
         let (kept, lost) = (store.begin().unwrap(), store.begin().unwrap());
         for id in [kept, lost] {
@@ -236,32 +327,54 @@ mod tests {
         }
         let space = store.space_of(0).unwrap();
         store.directory.upsert(&place(space, kept), &entry_value(5, b"kept")).unwrap();
+        let loaded = store.begin_small(b"loaded", &[(b"field", b"value")]).unwrap().unwrap();
+        let left = store.begin_small(b"left", &[(b"field", b"value")]).unwrap().unwrap();
+        let attached = store.attach(Map::Small(loaded), 0, FOREVER, b"loaded").unwrap();
+        assert!(matches!(attached, Some(Owned::Small(small)) if small.id() == loaded.id()));
         drop(store);
         let store = place_of.open();
-        assert_eq!(names(&store), [(0, b"kept".to_vec())]);
+        assert_eq!(names(&store), [(0, b"kept".to_vec()), (0, b"loaded".to_vec())]);
         assert_eq!((store.next_garbage(), store.next_garbage()), (Some(Garbage::Map(lost)), None));
         assert_eq!(store.items.count(borrowed(&all_of(kept))).unwrap(), 1);
-        assert!(store.begin().unwrap() > lost);
+        assert_eq!(store.small.len().unwrap(), 1);
+        assert!(store.begin().unwrap() > left.id());
     }
 
     #[test]
     fn recovery_goes_on_with_a_flush_by_steps() {
-        let place_of = Place::new("flush");
+        let place_of = Placed::new("flush");
         let store = place_of.open();
-        let change: [(&[u8], Option<&[u8]>); 1] = [(b"field", Some(b"value"))];
-        let (space, _) = store.create(0, b"flushed", &change).unwrap();
-        store.create(1, b"other", &change).unwrap();
+        let space = create(&store, true, 0, b"small").space;
+        create(&store, false, 0, b"flushed");
+        create(&store, false, 1, b"other");
         store.meta.upsert(&Note::Flushed(space).key(), b"").unwrap();
         drop(store);
         let store = place_of.open();
         assert_eq!(names(&store), [(1, b"other".to_vec())]);
-        assert_eq!(store.next_garbage(), Some(Garbage::Space(space)));
+        let garbage = store.next_garbage().unwrap();
+        assert_eq!(garbage, Garbage::Space(space));
         assert_ne!(store.space_of(0).unwrap(), space);
+        while !store.sweep(garbage, 1).unwrap().is_gone {}
+        assert_eq!((store.small.len().unwrap(), store.items.len().unwrap()), (0, 1));
+    }
+
+    #[test]
+    fn numbers_of_spaces_come_again_once_they_are_free() {
+        let place_of = Placed::new("spaces");
+        let store = place_of.open();
+        let kept = create(&store, true, 1, b"kept").space;
+        store.meta.upsert(&Note::Flushed(kept + 1).key(), b"").unwrap();
+        store.meta.upsert(&Note::NextSpace.key(), &SPACES.to_be_bytes()).unwrap();
+        drop(store);
+        let store = place_of.open();
+        let found: Vec<u64> = (2..5).map(|db| store.space_of(db).unwrap()).collect();
+        assert_eq!(found, [kept + 2, kept + 3, kept + 4]);
+        assert_eq!(create(&store, true, 4, b"small").space, kept + 4);
     }
 
     #[test]
     fn room_for_names_is_kept_and_filled_up_again() {
-        let place_of = Place::new("reserve");
+        let place_of = Placed::new("reserve");
         let store = place_of.open();
         assert!(store.has_reserve());
         let free = store.pool.info().chunks_free;
@@ -275,7 +388,7 @@ mod tests {
                 Ok(store.pool.info().chunks_free)
             }
         });
-        assert!(written.unwrap() >= free + 7);
+        assert!(written.unwrap() >= free + 11);
         assert!(!store.has_reserve());
         store.make_reserve().unwrap();
         assert!(store.has_reserve());

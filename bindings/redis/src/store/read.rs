@@ -1,10 +1,12 @@
 //! How maps are read. Every record is compared with its checksum: damage is an error, never absence.
 
 use std::ops::Bound;
+use std::sync::atomic::Ordering;
 
-use bristlecone::{Error, Result};
+use bristlecone::{Error, Range, Result};
 
-use super::{Store, all_of, borrowed, item_key};
+use super::{Place, Store, all_of, borrowed, item_key};
+use crate::map::{Map, Owned};
 
 /// Bounds of keys of items.
 pub type Bounds = (Bound<Vec<u8>>, Bound<Vec<u8>>);
@@ -12,30 +14,121 @@ pub type Bounds = (Bound<Vec<u8>>, Bound<Vec<u8>>);
 /// A field of a map with its value; the field is preceded by the map's id.
 pub type Item = (Vec<u8>, Vec<u8>);
 
+/// Items of a map, in order, from both ends.
+#[expect(
+    clippy::large_enum_variant,
+    reason = "one is made for a command, and the larger one is the usual one"
+)]
+pub enum Items<'t> {
+    /// Those of a small map, or of none.
+    Read(std::vec::IntoIter<Item>),
+    /// Those of a large one, which are read as they are asked for.
+    Tree(Range<'t, Vec<u8>, Vec<u8>>),
+    /// They cannot be read.
+    Failed(Option<Error>),
+}
+
+impl Iterator for Items<'_> {
+    type Item = Result<Item>;
+
+    fn next(&mut self) -> Option<Self::Item> {
+        match self {
+            Self::Read(items) => items.next().map(Ok),
+            Self::Tree(range) => range.next(),
+            Self::Failed(error) => error.take().map(Err),
+        }
+    }
+}
+
+impl DoubleEndedIterator for Items<'_> {
+    fn next_back(&mut self) -> Option<Self::Item> {
+        match self {
+            Self::Read(items) => items.next_back().map(Ok),
+            Self::Tree(range) => range.next_back(),
+            Self::Failed(error) => error.take().map(Err),
+        }
+    }
+}
+
 impl Store {
     /// Returns the value of a field.
-    pub fn value(&self, id: u64, field: &[u8]) -> Result<Option<Vec<u8>>> {
-        self.items.get(&item_key(id, field))
+    pub fn value(&self, map: Map<'_>, field: &[u8]) -> Result<Option<Vec<u8>>> {
+        match map {
+            Map::Placeholder => Ok(None),
+            Map::Small(small) => self.with_small(small, |entry| entry.value(field).map(<[u8]>::to_vec)),
+            Map::Large(large) => self.items.get(&item_key(large.id(), field)),
+        }
+    }
+
+    /// Returns the values of fields.
+    pub fn values(&self, map: Map<'_>, fields: &[&[u8]]) -> Result<Vec<Option<Vec<u8>>>> {
+        match map {
+            Map::Small(small) => self.with_small(small, |entry| {
+                fields.iter().map(|field| entry.value(field).map(<[u8]>::to_vec)).collect()
+            }),
+            map => fields.iter().map(|field| self.value(map, field)).collect(),
+        }
     }
 
     /// Returns which of the fields a map has.
-    pub fn has(&self, id: u64, fields: &[&[u8]]) -> Result<Vec<bool>> {
-        fields.iter().map(|field| Ok(self.value(id, field)?.is_some())).collect()
+    pub fn has(&self, map: Map<'_>, fields: &[&[u8]]) -> Result<Vec<bool>> {
+        Ok(self.values(map, fields)?.iter().map(Option::is_some).collect())
     }
 
-    /// Returns the items within bounds, in order, from both ends.
-    pub fn range(&self, bounds: &Bounds) -> impl DoubleEndedIterator<Item = Result<Item>> + use<'_> {
-        self.items.range(borrowed(bounds))
+    /// Returns the items of a map within bounds, in order, from both ends.
+    pub fn range(&self, map: Map<'_>, bounds: &Bounds) -> Items<'_> {
+        match map {
+            Map::Placeholder => Items::Read(Vec::new().into_iter()),
+            Map::Small(small) => match self.small_items(small, bounds) {
+                Ok(items) => Items::Read(items.into_iter()),
+                Err(error) => Items::Failed(Some(error)),
+            },
+            Map::Large(_) => Items::Tree(self.items.range(borrowed(bounds))),
+        }
     }
 
-    /// Returns whether a map has a field.
+    /// Returns the items of a map that an entry names.
+    pub fn items_at(&self, place: Place) -> Result<Vec<Item>> {
+        match Owned::from(place) {
+            Owned::Small(small) => self.small_items(small, &all_of(place.id)),
+            _ => self.items_of(place.id).collect(),
+        }
+    }
+
+    /// Returns how many fields there are, those of maps that no key has any more included.
+    pub fn fields(&self) -> Result<u64> {
+        Ok(self.items.len()?.saturating_add_signed(self.small_fields.load(Ordering::Relaxed)))
+    }
+
+    /// Returns all items of a map.
+    pub fn all(&self, map: Map<'_>) -> Items<'_> {
+        self.range(map, &all_of(map.id()))
+    }
+
+    /// Returns the items of a map that can be read, and whose records are whole.
+    pub fn readable(&self, map: Map<'_>) -> Result<Vec<Item>> {
+        let Map::Large(large) = map else { return Ok(Vec::new()) };
+        let bounds = all_of(large.id());
+        let keys: Vec<Vec<u8>> =
+            self.items.readable(borrowed(&bounds)).flatten().map(|(key, _)| key).collect();
+        // Each is read again, and compared with its checksum.
+        let whole = keys.into_iter().filter_map(|key| Some((self.items.get(&key).ok()??, key)));
+        Ok(whole.map(|(value, key)| (key, value)).collect())
+    }
+
+    /// Returns the first items of a large map, whether a key has it or not.
+    pub fn items_of(&self, id: u64) -> Range<'_, Vec<u8>, Vec<u8>> {
+        self.items.range(borrowed(&all_of(id)))
+    }
+
+    /// Returns whether a large map has a field.
     pub fn has_fields(&self, id: u64) -> Result<bool> {
-        self.range(&all_of(id)).next().transpose().map(|item| item.is_some())
+        self.items_of(id).next().transpose().map(|item| item.is_some())
     }
 
-    /// Returns how many fields a map has.
+    /// Returns how many fields a large map has.
     pub fn count(&self, id: u64) -> Result<u64> {
-        self.range(&all_of(id)).try_fold(0, |count, item| item.map(|_| count + 1))
+        self.items.count(borrowed(&all_of(id)))
     }
 }
 

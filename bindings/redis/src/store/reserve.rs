@@ -14,13 +14,14 @@ use std::sync::atomic::Ordering;
 use bristlecone::{Error, Result, Tree};
 
 use super::directory::place;
-use super::{Garbage, Note, Store, damaged, item_key, lock, number};
+use super::{Note, Store, damaged, item_key, lock, number};
+use crate::map::Small;
 
 /// The tree's name.
 const NAME: &str = "redis.reserve";
-/// Values in it, of [`VALUE_BYTES`] each: seven chunks beside that of its leaves, 16 MiB together. The directory may need one
-/// for entries of each length and one for leaves; exchanging databases sets seven aside.
-const VALUES: u64 = 110;
+/// Values in it, of [`VALUE_BYTES`] each: eleven chunks beside that of its leaves, 24 MiB together. Entries of large and of small
+/// maps may need one for each length, and each of their trees one for leaves; exchanging databases sets seven aside.
+const VALUES: u64 = 174;
 const VALUE_BYTES: usize = 120 << 10;
 /// Pools that are smaller keep none.
 const POOL_BYTES_MIN: u64 = 128 << 20;
@@ -41,7 +42,7 @@ impl Store {
         if self.has_reserve() {
             return Ok(());
         }
-        if self.pool.info().max_bytes >= POOL_BYTES_MIN {
+        if self.max_bytes() >= POOL_BYTES_MIN {
             self.collect()?;
             self.fill_reserve()?;
         }
@@ -109,25 +110,37 @@ impl Store {
         Ok(())
     }
 
-    /// Removes entries of maps that no key has one by one: a full pool has room for that. If there is none for a note, the items
-    /// stay after a crash that comes before they are removed.
-    pub(super) fn remove_by_steps(&self, gone: &mut Vec<(u64, u64)>) -> Result<()> {
-        while let Some((id, space)) = gone.last().copied() {
-            // Recovery takes no notice of it while there is an entry.
-            _ = self.with_reserve(|| self.meta.upsert(&Note::Unattached(id).key(), b""));
-            self.directory.remove(&place(space, id))?;
-            self.meta.remove(&Note::Covered(id).key())?;
-            gone.pop();
-            lock(&self.garbage).push(Garbage::Map(id));
+    /// The same of a small map that gets from one place to another, or stays where it is.
+    pub(super) fn attach_small_by_steps(&self, from: Small, to: Small, value: &[u8]) -> Result<()> {
+        self.remove_by_steps(&mut lock(&self.detached))?;
+        let moving = Note::Moving(from.id()).key();
+        if from != to {
+            let words = [from.word().to_be_bytes(), to.word().to_be_bytes(), [0; 8]].concat();
+            self.with_reserve(|| self.meta.upsert(&moving, &words))?;
+        }
+        self.with_reserve(|| self.small.upsert(to.word(), value))?;
+        if from != to {
+            self.small.remove(from.word())?;
+            self.meta.remove(&moving)?;
         }
         Ok(())
     }
 
-    /// Finishes a move between databases that a crash has interrupted.
-    pub(super) fn finish_move(&self, id: u64, spaces: &[u8]) -> Result<()> {
-        let (from, to) = spaces.split_at_checked(8).ok_or_else(|| damaged("a move"))?;
-        if self.directory.get(&place(number(to)?, id))?.is_some() {
-            self.directory.remove(&place(number(from)?, id))?;
+    /// Finishes a move between databases that a crash has interrupted. The note has two spaces or, and a third number, the words of
+    /// a small map.
+    pub(super) fn finish_move(&self, id: u64, places: &[u8]) -> Result<()> {
+        let (from, to) = places.split_at_checked(8).ok_or_else(|| damaged("a move"))?;
+        match to.split_at_checked(8) {
+            Some((to, [_, ..])) => {
+                if self.small.contains_key(number(to)?)? {
+                    self.small.remove(number(from)?)?;
+                }
+            }
+            _ => {
+                if self.directory.get(&place(number(to)?, id))?.is_some() {
+                    self.directory.remove(&place(number(from)?, id))?;
+                }
+            }
         }
         self.meta.remove(&Note::Moving(id).key()).map(drop)
     }

@@ -2,7 +2,8 @@
 
 use bristlecone::Result;
 
-use super::{Garbage, Note, Of, Store, lock};
+use super::{Garbage, Note, Of, Spaces, Store, lock};
+use crate::map::SPACES;
 
 impl Store {
     /// Returns the space of a database, which gets one if it has none.
@@ -11,13 +12,27 @@ impl Store {
         if let Some(space) = spaces.of_db.get(&db) {
             return Ok(*space);
         }
-        let space = spaces.next;
+        let space = self.free_space(&spaces)?;
         // In this order a crash costs a number at most.
         self.meta.upsert(&Note::NextSpace.key(), &(space + 1).to_be_bytes())?;
         self.meta.upsert(&Note::Space(db).key(), &space.to_be_bytes())?;
-        spaces.next += 1;
+        spaces.next = space + 1;
         spaces.of_db.insert(db, space);
         Ok(space)
+    }
+
+    /// Returns a number that no space has. Small maps know few: numbers come again, as late as possible.
+    fn free_space(&self, spaces: &Spaces) -> Result<u64> {
+        let later = (spaces.next.max(1)..SPACES).chain(1..SPACES);
+        for space in later {
+            let is_used = spaces.of_db.values().any(|used| *used == space)
+                || self.meta.contains_key(&Note::Flushed(space).key())?;
+            if !is_used {
+                return Ok(space);
+            }
+        }
+        // No number is free: the maps of this database are all large.
+        Ok(spaces.next.max(spaces.of_db.values().max().map_or(SPACES, |last| last + 1)))
     }
 
     pub(super) fn is_live(&self, space: u64) -> bool {

@@ -43,7 +43,29 @@ fn wrong_commands_are_errors_and_change_nothing() {
         ("OM.SCAN m", "wrong number"),
         ("OM.SCAN m 7", "invalid cursor"),
         ("OM.SCAN m 0 COUNT 0", "syntax error"),
-        ("OM.SCAN m 0 MATCH x", "syntax error"),
+        ("OM.SCAN m 0 MATCH", "syntax error"),
+        ("OM.SCAN m 0 LIMIT 3", "syntax error"),
+        ("OM.RANGE m - + LIMIT 1 2 3", "syntax error"),
+        ("OM.RANGE m - + MATCH", "syntax error"),
+        ("OM.RANGE m PREFIX", "wrong number"),
+        ("OM.COUNT m -", "wrong number"),
+        ("OM.COUNT m a b", "not valid string range"),
+        ("OM.COUNT m - + LIMIT 1", "syntax error"),
+        ("OM.RANK m", "wrong number"),
+        ("OM.RANK m a UP", "syntax error"),
+        ("OM.RANK m a REV 1", "wrong number"),
+        ("OM.GETDEL m", "wrong number"),
+        ("OM.GETDEL m a b", "wrong number"),
+        ("OM.INCRBYFLOAT m a", "wrong number"),
+        ("OM.INCRBYFLOAT m t 1", "not a float"),
+        ("OM.RANGESTORE d m -", "wrong number"),
+        ("OM.RANGESTORE d m a b", "not valid string range"),
+        ("OM.RANGESTORE d m - + WITHVALUES", "syntax error"),
+        ("OM.MERGE d", "wrong number"),
+        ("OM.BPOPMIN m", "wrong number"),
+        ("OM.BPOPMIN m soon", "not a float"),
+        ("OM.REPAIR", "wrong number"),
+        ("OM.UNIT 1", "command of append-only files"),
         ("OM.INFO", "wrong number"),
         ("OM.CHECK m", "wrong number"),
         ("OM.NONE m", "unknown command"),
@@ -70,6 +92,16 @@ fn wrong_commands_are_errors_and_change_nothing() {
         "OM.POPMAX s",
         "OM.SCAN s 0",
         "OM.INFO s",
+        "OM.COUNT s - +",
+        "OM.RANK s a",
+        "OM.GETDEL s a",
+        "OM.INCRBYFLOAT s a 1",
+        "OM.RANGESTORE d s - +",
+        "OM.MERGE s m",
+        "OM.MERGE d m s",
+        "OM.BPOPMIN s 0",
+        "OM.BPOPMAX none s 0",
+        "OM.REPAIR s",
         "GET m",
         "HSET m a 1",
         "ZADD m 1 a",
@@ -108,7 +140,7 @@ fn fields_and_values_that_are_too_long_are_refused() {
 
 #[test]
 fn a_full_pool_refuses_writes_and_keeps_what_it_has() {
-    let Some(mut server) = Server::start_with("max-bytes 32mb", &[]) else { return };
+    let Some(mut server) = Server::start_with("max-bytes 48mb", &[]) else { return };
     let mut c = server.client();
     let value = vec![b'v'; 100_000];
     let mut written = 0;
@@ -156,7 +188,7 @@ fn fill(c: &mut Client, map: &str) -> (u64, u64) {
 
 #[test]
 fn names_and_times_to_live_are_durable_in_a_full_pool() {
-    let Some(mut server) = Server::start_with("max-bytes 160mb", &[]) else { return };
+    let Some(mut server) = Server::start_with("max-bytes 192mb", &[]) else { return };
     let mut c = server.client();
     let names: Vec<String> = (0..20).map(|n| format!("{n}{}", "n".repeat(1 << (n % 13)))).collect();
     for n in 0..20 {
@@ -185,7 +217,7 @@ fn names_and_times_to_live_are_durable_in_a_full_pool() {
     }
     c.run("SELECT 7");
     assert_eq!(c.run("OM.LEN m"), written.to_string());
-    // Fields do not get the room that is kept for names: 16 MiB would be 160 of these.
+    // Fields do not get the room that is kept for names: 24 MiB would be 240 of these.
     let more = (0..160).position(|n| {
         let field = format!("more{n}");
         c.send(&[b"OM.SET", b"m", field.as_bytes(), &[0; 100_000]]).unwrap().text().starts_with("OOM")
@@ -200,7 +232,7 @@ fn names_and_times_to_live_are_durable_in_a_full_pool() {
     let mut c = server.client();
     assert_eq!(c.run("OM.SET m a 1") + &c.run("OM.CHECK"), "1");
     let again = fill(&mut c, "m").1;
-    assert!(again * 10 >= large * 9, "{again} of {large}: what was deleted gives its room back");
+    assert!(again * 100 >= large * 85, "{again} of {large}: what was deleted gives its room back");
 }
 
 #[test]

@@ -161,7 +161,7 @@ fn a_file_that_a_crash_left_behind_the_pool_is_written_again() {
 fn damage(server: &Server, value: &[u8]) {
     let mut bytes = std::fs::read(server.pool()).unwrap();
     let places: Vec<usize> =
-        (0..bytes.len() - value.len()).step_by(8).filter(|at| bytes[*at..].starts_with(value)).collect();
+        (0..bytes.len() - value.len()).filter(|at| bytes[*at..].starts_with(value)).collect();
     assert!(!places.is_empty());
     places.iter().for_each(|at| bytes[*at] ^= 1);
     std::fs::write(server.pool(), bytes).unwrap();
@@ -179,10 +179,12 @@ fn a_save_that_meets_damage_fails_and_keeps_the_file() {
         let mut c = server.client();
         c.run("SET ordinary value");
         c.run("OM.SET whole a 1");
-        c.run("OM.SET hurt a 1 b 012345678901234567890123456789");
+        // It is a large map.
+        let value = "0123456789".repeat(30);
+        c.run(&format!("OM.SET hurt a 1 b {value}"));
         assert_eq!(c.run("SAVE"), "OK");
         server.kill();
-        damage(&server, b"012345678901234567890123456789");
+        damage(&server, value.as_bytes());
         let file: PathBuf = server.dir.join("dump.rdb");
         let good = std::fs::read(&file).unwrap();
         server.run();
@@ -209,17 +211,18 @@ fn a_save_that_meets_damage_fails_and_keeps_the_file() {
 
 #[test]
 fn damage_is_an_error_and_a_log_line_and_nothing_is_deleted() {
-    const VALUE: &str = "012345678901234567890123456789";
+    // The maps are large ones.
+    let value = "0123456789".repeat(30);
     for design in DESIGNS {
         let Some(mut server) = Server::start_with(&format!("max-bytes 256mb design {design}"), &[]) else {
             return;
         };
         let mut c = server.client();
         c.run("OM.SET whole a 1");
-        c.run(&format!("OM.SET first a {VALUE}"));
-        c.run(&format!("OM.SET many a 1 b {VALUE} c 3"));
+        c.run(&format!("OM.SET first a {value}"));
+        c.run(&format!("OM.SET many a 1 b {value} c 3"));
         server.kill();
-        damage(&server, VALUE.as_bytes());
+        damage(&server, value.as_bytes());
         server.run();
         assert!(server.log().contains("\"first\""), "{design}: {}", server.log());
         for _ in 0..2 {
@@ -241,6 +244,13 @@ fn damage_is_an_error_and_a_log_line_and_nothing_is_deleted() {
                 "OM.POPMAX many 2",
                 "OM.SCAN many 0",
                 "OM.LEN many",
+                "OM.COUNT many - +",
+                "OM.RANK many c",
+                "OM.GETDEL many b",
+                "OM.INCRBYFLOAT many b 1",
+                "OM.BPOPMIN first 0",
+                "OM.RANGESTORE whole many - +",
+                "OM.MERGE whole many",
                 "COPY many other",
             ] {
                 let reply = c.run(command);
@@ -254,5 +264,51 @@ fn damage_is_an_error_and_a_log_line_and_nothing_is_deleted() {
             assert!(server.log().contains("bristlecone check --repair"), "{design}");
             server.crash();
         }
+    }
+}
+
+#[test]
+fn a_damaged_map_is_repaired_to_what_can_be_read() {
+    let value = "0123456789".repeat(30);
+    for design in DESIGNS {
+        let Some(mut server) = Server::start_with(&format!("max-bytes 256mb design {design}"), &[]) else {
+            return;
+        };
+        let mut c = server.client();
+        c.run("OM.SET whole a 1");
+        c.run(&format!("OM.SET many a 1 b {value} c 3"));
+        c.run("EXPIRE many 1000");
+        c.run(&format!("OM.SET only a {value}"));
+        server.kill();
+        damage(&server, value.as_bytes());
+        server.run();
+        let mut c = server.client();
+        let reply = c.run("OM.REPAIR many");
+        assert!(reply.starts_with("2 ") && reply.contains("checksum"), "{design}: {reply}");
+        assert_eq!(c.run("OM.RANGE many - + WITHVALUES") + &c.run("OM.LEN many"), "a 1 c 32", "{design}");
+        assert!(c.run("TTL many").parse::<i64>().unwrap() > 900);
+        assert_eq!(c.run("OM.REPAIR many") + &c.run("OM.REPAIR none"), "2 nilnil");
+        assert!(c.run("OM.REPAIR only").starts_with("0 "));
+        assert_eq!(c.run("EXISTS only") + &c.run("OM.REPAIR whole"), "01 nil");
+        server.crash();
+        let mut c = server.client();
+        assert_eq!(c.run("OM.RANGE many - + WITHVALUES") + &c.run("EXISTS only"), "a 1 c 30", "{design}");
+        assert!(c.run("TTL many").parse::<i64>().unwrap() > 900);
+    }
+}
+
+#[test]
+fn a_damaged_entry_of_a_small_map_refuses_the_start() {
+    for design in DESIGNS {
+        let Some(mut server) = Server::start_with(&format!("max-bytes 256mb design {design}"), &[]) else {
+            return;
+        };
+        let mut c = server.client();
+        c.run("OM.SET whole a 1");
+        c.run("OM.SET hurt a 012345678901234567890123456789");
+        server.kill();
+        damage(&server, b"012345678901234567890123456789");
+        let log = server.run_refused();
+        assert!(log.contains("check --repair"), "{design}: {log}");
     }
 }

@@ -12,7 +12,7 @@ fn value_of(c: &mut Client, field: &str) -> u64 {
 }
 
 /// Commands that change nothing of `m`, which has `a` and `b`.
-const QUIET: [&str; 24] = [
+const QUIET: [&str; 33] = [
     "OM.CAS m a wrong new",
     "OM.CAS m x IF 1 SET 2",
     "OM.CAS m x IF 1 DEL",
@@ -37,9 +37,18 @@ const QUIET: [&str; 24] = [
     "OM.INFO m",
     "OM.CHECK",
     "MEMORY USAGE m",
+    "OM.COUNT m - +",
+    "OM.RANK m a",
+    "OM.GETDEL m x",
+    "OM.GETDEL none x",
+    "OM.INCRBYFLOAT m t 1",
+    "OM.MERGE none none",
+    "OM.MERGE m none",
+    "OM.RANGESTORE none m [x +",
+    "OM.REPAIR m",
 ];
 
-const LOUD: [&str; 9] = [
+const LOUD: [&str; 14] = [
     "OM.SET m a 2",
     "OM.SET m c 3 d 4",
     "OM.INCRBY m n 1",
@@ -49,6 +58,11 @@ const LOUD: [&str; 9] = [
     "OM.DEL m c",
     "OM.DELRANGE m - [a",
     "OM.POPMAX m",
+    "OM.INCRBYFLOAT m f 0.5",
+    "OM.GETDEL m f",
+    "OM.MERGE m m",
+    "OM.RANGESTORE m m - + LIMIT 1",
+    "OM.BPOPMIN m 0",
 ];
 
 #[test]

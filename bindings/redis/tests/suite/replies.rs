@@ -44,6 +44,13 @@ fn each_command_has_docs_and_the_place_of_its_key() {
         ("OM.POPMAX m", "-2", "RW access delete"),
         ("OM.SCAN m 0", "-3", "RO access"),
         ("OM.INFO m", "2", "RO"),
+        ("OM.COUNT m - +", "-4", "RO"),
+        ("OM.RANK m a", "-3", "RO"),
+        ("OM.GETDEL m a", "3", "RW access delete"),
+        ("OM.INCRBYFLOAT m a 1", "4", "RW access update"),
+        ("OM.BPOPMIN m 0", "-3", "RW access delete"),
+        ("OM.BPOPMAX m 0", "-3", "RW access delete"),
+        ("OM.REPAIR m", "2", "RW access update"),
         ("OM.CHECK", "1", ""),
     ] {
         let name = command.split(' ').next().unwrap().to_lowercase();
@@ -60,6 +67,24 @@ fn each_command_has_docs_and_the_place_of_its_key() {
         }
         assert_eq!(c.run(&format!("COMMAND GETKEYS {command}")), "m");
         assert_eq!(c.run(&format!("COMMAND GETKEYSANDFLAGS {command}")), format!("m {flags}"), "{command}");
+    }
+    for (command, keys) in [
+        ("OM.RANGESTORE d s - +", "d OW update s RO access"),
+        ("OM.MERGE d s t", "d RW insert s RO access t RO access"),
+        ("OM.BPOPMIN a b 0", "a RW access delete b RW access delete"),
+    ] {
+        assert_eq!(c.run(&format!("COMMAND GETKEYSANDFLAGS {command}")), keys, "{command}");
+    }
+    let docs = c.run("COMMAND DOCS om.range");
+    for part in [
+        "arguments",
+        "name key type key",
+        "token LIMIT",
+        "name offset type integer",
+        "token MATCH",
+        "pattern",
+    ] {
+        assert!(docs.contains(part), "{part}: {docs}");
     }
 }
 
@@ -97,6 +122,8 @@ fn replies_in_resp3_have_the_same_shapes() {
     assert_eq!(send("OM.SCAN m 0"), Reply::Array(vec![bytes("0"), all]));
     let Reply::Map(info) = send("OM.INFO m") else { panic!("a map of RESP3") };
     assert_eq!(info[1], (bytes("fields"), Reply::Number(2)));
+    assert_eq!(info[3], (bytes("encoding"), bytes("small")));
+    assert!(matches!(info[4], (_, Reply::Number(40..200))), "{info:?}");
     assert_eq!(send("OM.INFO none"), Reply::Null3);
     assert_eq!(send("OM.POPMIN m"), Reply::Array(vec![bytes("a"), bytes("1")]));
     assert_eq!(send("OM.CAS m b 2 3"), Reply::Number(1));

@@ -58,6 +58,8 @@ pub struct Server {
     pub arguments: Vec<String>,
     module: String,
     child: Option<Child>,
+    /// A file of the server's configuration, which loads the module.
+    pub config: Option<PathBuf>,
     /// The user that the server runs as, if another than the tests' own.
     pub user: Option<u32>,
 }
@@ -90,6 +92,7 @@ impl Server {
             arguments,
             module: of_module.to_owned(),
             child: None,
+            config: None,
             user: None,
         })
     }
@@ -116,6 +119,8 @@ impl Server {
     fn spawn(&mut self, with_module: bool) {
         let log = std::fs::File::options().create(true).append(true).open(self.dir.join("log")).unwrap();
         let mut command = Command::new(&self.program);
+        let with_module = with_module && self.config.is_none();
+        command.args(&self.config);
         command
             .args(["--port", &self.port.to_string(), "--bind", "127.0.0.1", "--save", "", "--dir"])
             .arg(&self.dir);

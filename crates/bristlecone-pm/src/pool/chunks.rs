@@ -65,7 +65,7 @@ impl FreeChunks {
         if self.refused {
             return free | REFUSED | flags;
         }
-        (chunks_max - u64::from(self.begun) + free + self.bare.len() as u64) | flags
+        (chunks_max.saturating_sub(self.begun.into()) + free + self.bare.len() as u64) | flags
     }
 }
 
@@ -340,10 +340,19 @@ impl<M: Medium> PoolFile<M> {
         }
     }
 
+    /// Limits the bytes of chunks to which the file grows in this process, rounded up to whole chunks. It takes effect at
+    /// once, and may be above the maximum of the pool, or below what the file has.
+    pub fn set_limit(&self, bytes: u64) {
+        self.limit.store(bytes.div_ceil(self.geometry.chunk_bytes), Relaxed);
+        self.with_chunks(|_| ());
+    }
+
     /// Returns the bytes to which the pool can grow in this process: its maximum, or less where address space was
-    /// insufficient.
+    /// insufficient or a limit is set.
     fn reachable_bytes(&self) -> u64 {
-        self.geometry.max_bytes().min(self.region.reserved())
+        let limit = self.limit.load(Relaxed).saturating_mul(self.geometry.chunk_bytes);
+        let reachable = self.geometry.max_bytes().min(self.region.reserved());
+        reachable.min(limit.saturating_add(self.geometry.header_bytes()))
     }
 
     /// Returns how many chunks fit these bytes.

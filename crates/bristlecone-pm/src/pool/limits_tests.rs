@@ -24,6 +24,32 @@ fn pools_of_nothing_and_of_too_much_are_refused_and_leave_no_file() {
 }
 
 #[test]
+fn a_limit_stops_growth_and_can_be_moved() {
+    let pool = small();
+    let full = |chunks: u64| {
+        let taken = pool.take_unspared_chunk();
+        let max_bytes = pool.geometry.header_bytes() + chunks * 4096;
+        assert!(matches!(taken, Err(Error::PoolFull { max_bytes: at }) if at == max_bytes), "{taken:?}");
+        assert_eq!(pool.chunks_available(), 0);
+    };
+    pool.set_limit(4097);
+    assert_eq!(pool.chunks_available(), 2);
+    let first = pool.take_unspared_chunk().unwrap();
+    pool.take_unspared_chunk().unwrap();
+    full(2);
+    // Below what the file has: what is freed is used again.
+    pool.set_limit(0);
+    full(0);
+    pool.chunk_free(first);
+    assert_eq!(pool.take_unspared_chunk().unwrap(), first);
+    // Above the maximum, which holds.
+    pool.set_limit(u64::MAX);
+    pool.take_unspared_chunk().unwrap();
+    pool.take_unspared_chunk().unwrap();
+    full(4);
+}
+
+#[test]
 fn a_pool_holds_words_behind_its_header_and_before_its_end() {
     let pool = small();
     let (first, end) = (pool.chunk_offset(0), pool.region.len());

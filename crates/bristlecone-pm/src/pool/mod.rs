@@ -162,6 +162,8 @@ pub struct PoolFile<M> {
     pages: Pages,
     commits: Mutex<Commits>,
     chunks: Mutex<FreeChunks>,
+    /// Chunks to which the file may grow in this process, beside its maximum.
+    limit: AtomicU64,
     /// The result of `chunks_available`.
     chunks_available: AtomicU64,
     events: Events,

@@ -73,6 +73,7 @@ impl<M: Medium> PoolFile<M> {
             pages: Pages::new(&found.contents.geometry),
             commits: Mutex::default(),
             chunks: Mutex::default(),
+            limit: AtomicU64::new(u64::MAX),
             chunks_available: AtomicU64::new(found.contents.geometry.chunks_max),
             events: Events::default(),
         })

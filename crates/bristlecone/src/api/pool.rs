@@ -229,6 +229,26 @@ impl Pool {
         }
     }
 
+    /// Limits the bytes to which the pool grows while it is open here, its header excluded, rounded up to whole chunks. The
+    /// maximum of the pool stays as it is, and holds, too: see [`PoolOptions::max_bytes`](crate::PoolOptions::max_bytes).
+    /// Beyond the limit writes return [`Error::PoolFull`](crate::Error::PoolFull). A limit below the size of the file
+    /// changes nothing that is there. Nothing of it is stored: the next opening has no limit.
+    ///
+    /// ```
+    /// # let pool = bristlecone::Pool::temporary()?;
+    /// let logs = pool.tree::<u64, &[u8]>("logs")?;
+    /// pool.set_limit(16 << 20);
+    /// let full = (0..1000).try_for_each(|number| logs.upsert(number, &[7; 100_000]));
+    /// assert!(full.unwrap_err().is_no_room());
+    /// pool.set_limit(64 << 20);
+    /// logs.upsert(1000, &[7; 100_000])?;
+    /// # Ok::<(), bristlecone::Error>(())
+    /// ```
+    pub fn set_limit(&self, bytes: u64) {
+        self.assert_here();
+        self.0.file.set_limit(bytes);
+    }
+
     /// Allocates space in advance, so that later growth causes no page faults.
     ///
     /// # Errors

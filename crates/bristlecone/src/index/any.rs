@@ -168,6 +168,8 @@ pub trait AnyPool: Any + Send + Sync {
     fn events(&self) -> &Events;
     fn medium_counts(&self) -> Option<[u64; 2]>;
     fn prefault(&self, bytes: u64) -> Result<()>;
+    /// Limits the growth of the file; a pool that is only read does not grow.
+    fn set_limit(&self, _: u64) {}
     fn trim(&self, is_unused: bool) -> Result<u64>;
     fn close(&self) -> Result<()>;
 
@@ -284,6 +286,9 @@ impl<M: Medium> AnyPool for PoolOn<M> {
     }
     fn prefault(&self, bytes: u64) -> Result<()> {
         self.0.prefault(bytes)
+    }
+    fn set_limit(&self, bytes: u64) {
+        self.0.set_limit(bytes);
     }
     fn trim(&self, is_unused: bool) -> Result<u64> {
         self.0.trim(is_unused)

@@ -179,14 +179,16 @@ fn step(c: &mut Client, ledger: &Ledger, db: usize, draw: &mut Draw, count: u64)
 fn text(draw: &mut Draw, one: &str, other: &str, count: u64) -> String {
     let field = format!("f{}", draw.below(3));
     let later = 4_000_000_000_000 + count;
+    // Small maps grow to large ones.
+    let long = if count % 3 == 0 { "y".repeat(300) } else { String::new() };
     match draw.below(64) {
-        0..=7 => format!("OM.SET {one} {field} v{count}"),
+        0..=7 => format!("OM.SET {one} {field} v{count}{long}"),
         8..=9 => format!("OM.SET {one} f0 v{count} f1 w{count} f2 x{count}"),
         10 => format!("OM.SET {one} {field} v{count} NX"),
         11..=12 => format!("OM.DEL {one} {field}"),
         13 => format!("OM.DELRANGE {one} - +"),
         14..=15 => format!("OM.POPMIN {one}"),
-        16 => format!("OM.CAS {one} {field} IFABSENT SET c{count}"),
+        16 => format!("OM.CAS {one} {field} IFABSENT SET c{count}{long}"),
         17..=18 => format!("SET {one} v{count}"),
         19..=20 => format!("SET {one} v{count} NX"),
         21 => format!("SET {one} v{count} GET"),
