@@ -17,7 +17,7 @@
  * Handles are looked up, not dereferenced: one that is null, closed, or of another kind returns BRISTLECONE_USAGE.
  * Closing while another thread is in a call on the handle waits briefly, and then returns BRISTLECONE_IN_USE.
  *
- * Threads. Any number of threads may use pools, trees and snapshots at the same time; only one at a time may use an
+ * Threads. Any number of threads may use pools, trees, snapshots and tickets at the same time; only one at a time may use an
  * iterator, a batch or a transaction.
  *
  * Processes. After fork() the child's calls on inherited handles return BRISTLECONE_FORKED; calls that close release
@@ -292,6 +292,12 @@ typedef struct bristlecone_pool bristlecone_pool;
 typedef struct bristlecone_snapshot bristlecone_snapshot;
 
 /**
+ * Whether writes that did not wait are durable, for any number of threads. It keeps its pool open. Closing it changes
+ * nothing: the writes become durable with the next sync.
+ */
+typedef struct bristlecone_ticket bristlecone_ticket;
+
+/**
  * A transaction in progress. It reads all trees of a pool as of one instant, together with its own writes. Its changes
  * are applied atomically if nothing that it read has changed meanwhile. Only one thread may use it at a time. It keeps
  * its pool open, and retains other threads' changes in DRAM: end it soon.
@@ -547,6 +553,16 @@ typedef void (*bristlecone_show_tree)(void *context,
  * handle that the call is on. It must return: neither `longjmp` nor a C++ exception may leave it. May be null.
  */
 typedef void (*bristlecone_show)(void *context, const void *value, size_t value_bytes);
+
+/**
+ * A function that writes. Returns `BRISTLECONE_OK`, or any other number to end the call with it.
+ */
+typedef int (*bristlecone_run)(void *context);
+
+/**
+ * Is called once, from any thread. It must not block.
+ */
+typedef void (*bristlecone_notify)(void *context);
 
 /**
  * Callback that receives an item, whose bytes are valid during the call, under the rules of `bristlecone_show`;
@@ -1069,6 +1085,50 @@ const char *bristlecone_strerror(int32_t status);
  * call.
  */
 const char *bristlecone_errmsg(void);
+
+/**
+ * Calls a function whose writes, in this thread, do not wait for the disk; opens a ticket that tells when they are
+ * durable. In a pool of another domain than `BRISTLECONE_DOMAIN_JOURNAL` they are durable when they return, and so is the
+ * ticket.
+ *
+ * A power failure before leaves the first writes, up to any of them. A kill of the process undoes none. If the function
+ * returns another number than `BRISTLECONE_OK`, so does this, once its writes are acknowledged as others are; then, and
+ * after `BRISTLECONE_DURABILITY_LOST`, there is no ticket, and `*ticket` is unchanged.
+ */
+int bristlecone_pool_with_ticket(const struct bristlecone_pool *pool,
+                                 bristlecone_run run,
+                                 void *context,
+                                 struct bristlecone_ticket **ticket);
+
+/**
+ * Writes whether the writes of a ticket are durable, 0 or 1, without waiting.
+ *
+ * Returns `BRISTLECONE_DURABILITY_LOST` if they can no longer become durable: open the pool again to learn what is. After an
+ * error `*durable` is unchanged.
+ */
+int bristlecone_ticket_is_durable(const struct bristlecone_ticket *ticket,
+                                  int *durable);
+
+/**
+ * Waits until the writes of a ticket are durable.
+ *
+ * Returns `BRISTLECONE_DURABILITY_LOST` as `bristlecone_ticket_is_durable` does.
+ */
+int bristlecone_ticket_wait(const struct bristlecone_ticket *ticket);
+
+/**
+ * Has a function called once the writes of a ticket are durable, or can no longer become so: `bristlecone_ticket_is_durable`
+ * then tells which. It is called before this returns, or later from a thread of the pool, also if the ticket is closed by
+ * then; not at all if the process ends before, or after an error. A pool that is left without being closed may not call it.
+ */
+int bristlecone_ticket_notify(const struct bristlecone_ticket *ticket,
+                              bristlecone_notify notify,
+                              void *context);
+
+/**
+ * Closes a ticket. After an error it stays open.
+ */
+int bristlecone_ticket_close(struct bristlecone_ticket *ticket);
 
 /**
  * Begins a transaction. After an error there is none, and `*transaction` is unchanged.

@@ -61,10 +61,10 @@ fn identity() -> u128 {
     let mut bytes = [0; 16];
     let mut filled = 0;
     while filled < bytes.len() {
-        match rustix::rand::getrandom(&mut bytes[filled..], rustix::rand::GetRandomFlags::empty()) {
-            Ok(some) => filled += some,
-            // Only a signal: the call needs no memory, and waits for its source.
-            Err(_) => {}
+        // Only a signal fails it: the call needs no memory, and waits for its source.
+        if let Ok(some) = rustix::rand::getrandom(&mut bytes[filled..], rustix::rand::GetRandomFlags::empty())
+        {
+            filled += some;
         }
     }
     u128::from_le_bytes(bytes)
