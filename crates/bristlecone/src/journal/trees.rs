@@ -7,14 +7,39 @@ use bristlecone_pm::{Error, Result, Storage, TreeEntry, TreeId, TreeSpec};
 
 use super::aside;
 use super::checkpoint::trees_of;
-use super::entry::{self, Aside, Directory, Entry, Kind, broken, push_spec, take_spec};
+use super::entry::{self, Aside, Directory, Entry, Kind as EntryKind, broken, push_spec, take_spec};
 use super::manifest::{Manifest, segment_name};
 use super::restore::replay_from;
 use super::segment::{End, Read};
+use crate::dynamic::Kind;
 
 /// The trees at an LSN, by number. A copy costs little.
 #[derive(Clone, Debug, Default)]
-pub struct Trees(Arc<BTreeMap<TreeId, Arc<TreeEntry>>>);
+pub struct Trees(Arc<BTreeMap<TreeId, Arc<Known>>>);
+
+/// A tree, and the kinds of its keys and values.
+#[derive(Debug)]
+pub struct Known {
+    pub entry: Arc<TreeEntry>,
+    kinds: Option<(Kind, Kind)>,
+}
+
+impl Known {
+    fn new(id: TreeId, spec: TreeSpec) -> Arc<Self> {
+        let kinds = Kind::of_directory(&spec.key_kind).ok().zip(Kind::of_directory(&spec.value_kind).ok());
+        Arc::new(Self { entry: Arc::new(TreeEntry::new(id, spec)), kinds })
+    }
+
+    /// Returns the kinds of keys and values.
+    ///
+    /// # Errors
+    ///
+    /// [`Error::Corrupted`] for kinds that this version does not know.
+    pub fn kinds(&self) -> Result<(&Kind, &Kind)> {
+        let (key, value) = self.kinds.as_ref().ok_or_else(broken)?;
+        Ok((key, value))
+    }
+}
 
 /// What a segment says about the journal before it.
 #[derive(Clone, Debug, Default)]
@@ -27,8 +52,8 @@ pub struct Past {
 
 impl FromIterator<(TreeId, TreeSpec)> for Trees {
     fn from_iter<T: IntoIterator<Item = (TreeId, TreeSpec)>>(trees: T) -> Self {
-        let entry = |(id, spec)| (id, Arc::new(TreeEntry::new(id, spec)));
-        Self(Arc::new(trees.into_iter().map(entry).collect()))
+        let known = |(id, spec)| (id, Known::new(id, spec));
+        Self(Arc::new(trees.into_iter().map(known).collect()))
     }
 }
 
@@ -38,13 +63,13 @@ impl Trees {
     /// # Errors
     ///
     /// [`Error::Corrupted`] if no tree has this number.
-    pub fn get(&self, id: TreeId) -> Result<&Arc<TreeEntry>> {
-        self.0.get(&id).ok_or_else(broken)
+    pub fn get(&self, id: TreeId) -> Result<&Known> {
+        self.0.get(&id).map(|known| &**known).ok_or_else(broken)
     }
 
     pub fn encode(&self) -> Vec<u8> {
         let mut bytes = Vec::new();
-        for tree in self.0.values() {
+        for Known { entry: tree, .. } in self.0.values().map(|known| &**known) {
             bytes.extend_from_slice(&tree.id.0.to_le_bytes());
             push_spec(&mut bytes, &tree.spec);
         }
@@ -71,21 +96,21 @@ impl Trees {
         let trees = Arc::make_mut(&mut self.0);
         Ok(match change {
             Directory::Create(id, spec) => {
-                let tree = Arc::new(TreeEntry::new(id, spec));
+                let tree = Known::new(id, spec);
                 trees.insert(id, Arc::clone(&tree));
-                tree
+                Arc::clone(&tree.entry)
             }
-            Directory::Drop(id) => trees.remove(&id).ok_or_else(broken)?,
+            Directory::Drop(id) => Arc::clone(&trees.remove(&id).ok_or_else(broken)?.entry),
             Directory::Rename(id, name) => {
                 let tree = trees.get_mut(&id).ok_or_else(broken)?;
-                let mut spec = tree.spec.clone();
+                let mut spec = tree.entry.spec.clone();
                 spec.name = name;
-                std::mem::replace(tree, Arc::new(TreeEntry::new(id, spec)))
+                Arc::clone(&std::mem::replace(tree, Known::new(id, spec)).entry)
             }
             Directory::Clear(old, id, _) => {
                 let tree = trees.remove(&old).ok_or_else(broken)?;
-                trees.insert(id, Arc::new(TreeEntry::new(id, tree.spec.clone())));
-                tree
+                trees.insert(id, Known::new(id, tree.entry.spec.clone()));
+                Arc::clone(&tree.entry)
             }
         })
     }
@@ -97,7 +122,7 @@ impl Trees {
     /// [`Error::Corrupted`], and errors of the system.
     pub fn follow(&mut self, storage: &dyn Storage, entry: &Entry<'_>) -> Result<()> {
         let Entry { head, body, .. } = *entry;
-        if head.counts == 0 || matches!(head.kind, Kind::Each | Kind::All) {
+        if head.counts == 0 || matches!(head.kind, EntryKind::Each | EntryKind::All) {
             return Ok(());
         }
         let long;
@@ -179,7 +204,7 @@ mod tests {
         (1..bytes.len()).for_each(|len| {
             assert!(Trees::decode(&bytes[..len]).is_none_or(|some| some.encode() == bytes[..len]));
         });
-        let name = |trees: &Trees, id| trees.get(TreeId(id)).ok().map(|tree| tree.spec.name.clone());
+        let name = |trees: &Trees, id| trees.get(TreeId(id)).ok().map(|tree| tree.entry.spec.name.clone());
         let before = trees.clone();
         assert_eq!(trees.apply(Directory::Rename(TreeId(0), "c".to_owned())).unwrap().spec.name, "a");
         assert_eq!(trees.apply(Directory::Clear(TreeId(7), TreeId(9), "b".to_owned())).unwrap().id.0, 7);
