@@ -3,14 +3,10 @@
 use std::collections::BTreeMap;
 use std::sync::Arc;
 
-use bristlecone_pm::{Error, Result, Storage, TreeEntry, TreeId, TreeSpec};
+use bristlecone_pm::{Result, Storage, TreeEntry, TreeId, TreeSpec};
 
 use super::aside;
-use super::checkpoint::trees_of;
 use super::entry::{self, Aside, Directory, Entry, Kind as EntryKind, broken, push_spec, take_spec};
-use super::manifest::{Manifest, segment_name};
-use super::restore::replay_from;
-use super::segment::{End, Read};
 use crate::dynamic::Kind;
 
 /// The trees at an LSN, by number. A copy costs little.
@@ -34,7 +30,7 @@ impl Known {
     ///
     /// # Errors
     ///
-    /// [`Error::Corrupted`] for kinds that this version does not know.
+    /// [`Error::Corrupted`](bristlecone_pm::Error) for kinds that this version does not know.
     pub fn kinds(&self) -> Result<(&Kind, &Kind)> {
         let (key, value) = self.kinds.as_ref().ok_or_else(broken)?;
         Ok((key, value))
@@ -62,7 +58,7 @@ impl Trees {
     ///
     /// # Errors
     ///
-    /// [`Error::Corrupted`] if no tree has this number.
+    /// [`Error::Corrupted`](bristlecone_pm::Error) if no tree has this number.
     pub fn get(&self, id: TreeId) -> Result<&Known> {
         self.0.get(&id).map(|known| &**known).ok_or_else(broken)
     }
@@ -91,7 +87,7 @@ impl Trees {
     ///
     /// # Errors
     ///
-    /// [`Error::Corrupted`] if the tree does not exist.
+    /// [`Error::Corrupted`](bristlecone_pm::Error) if the tree does not exist.
     pub fn apply(&mut self, change: Directory) -> Result<Arc<TreeEntry>> {
         let trees = Arc::make_mut(&mut self.0);
         Ok(match change {
@@ -119,7 +115,7 @@ impl Trees {
     ///
     /// # Errors
     ///
-    /// [`Error::Corrupted`], and errors of the system.
+    /// [`Error::Corrupted`](bristlecone_pm::Error), and errors of the system.
     pub fn follow(&mut self, storage: &dyn Storage, entry: &Entry<'_>) -> Result<()> {
         let Entry { head, body, .. } = *entry;
         if head.counts == 0 || matches!(head.kind, EntryKind::Each | EntryKind::All) {
@@ -148,47 +144,6 @@ impl Trees {
         }
         Ok(())
     }
-}
-
-/// Returns where a journal ends, and what is before that.
-///
-/// # Errors
-///
-/// [`Error::Corrupted`], and errors of the system.
-pub fn past_of(storage: &dyn Storage, manifest: &Manifest) -> Result<(End, Past)> {
-    let mut past = Past::default();
-    let Some(last) = manifest.segments.last() else { return Ok((End { offset: 0, lsn: 0 }, past)) };
-    let name = segment_name(last.file);
-    let missing = || Error::corrupted("a missing file", format!("{name} in {}", storage.describe()));
-    let file = storage.open(&name)?.ok_or_else(missing)?;
-    let read = Read::new(&*file, *last, manifest.uuid, name.clone())?;
-    let Some(before) = read.past() else { return past_of_old(storage, manifest) };
-    past = before.clone();
-    let end = read.blocks(|block, entries| {
-        past.time = past.time.max(block.time);
-        past.trees.follow_all(storage, entries)
-    })?;
-    Ok((end, past))
-}
-
-/// Does the same for a journal whose last segment does not say what is before it, from the checkpoint on.
-fn past_of_old(storage: &dyn Storage, manifest: &Manifest) -> Result<(End, Past)> {
-    let mut past = Past { trees: trees_at_checkpoint(storage, manifest)?, time: 0 };
-    let end = replay_from(storage, manifest, manifest.begin(), &mut |block, entry| {
-        past.time = past.time.max(block.time);
-        past.trees.follow(storage, entry)
-    })?;
-    Ok((end, past))
-}
-
-/// Returns the trees at the begin of the checkpoint, or of the journal.
-///
-/// # Errors
-///
-/// [`Error::Corrupted`], and errors of the system.
-pub fn trees_at_checkpoint(storage: &dyn Storage, manifest: &Manifest) -> Result<Trees> {
-    let trees = manifest.checkpoint.map(|checkpoint| trees_of(storage, manifest.uuid, &checkpoint));
-    Ok(trees.transpose()?.unwrap_or_default().into_iter().collect())
 }
 
 #[cfg(test)]
