@@ -9,7 +9,8 @@ use bristlecone_pm::{Error, Result, Storage, StoredFile, TreeEntry, TreeId};
 use super::aside;
 use super::cursor::{self, Cursor, JournalCursor};
 use super::entry::{self, Aside, Directory, Kind as EntryKind, broken};
-use super::inspect::{JournalFiles, read_manifest};
+use super::inspect::JournalFiles;
+use super::manifest::read_manifest;
 use super::tail::{Durable, Tail};
 use super::trees::Trees;
 use crate::Pool;
@@ -228,23 +229,21 @@ impl JournalChanges<'_> {
         // A tree that is created with items was empty.
         let existed = if self.tree.is_some() { Some(false) } else { existed };
         let tree = self.trees.get(self.tree.unwrap_or(tree))?;
-        let key = datum(Role::Key, &tree.spec.key_kind, key)?;
+        let (key_kind, value_kind) = tree.kinds()?;
+        let key = datum(Role::Key, key_kind, key)?;
         let change = match value {
-            Some(value) => {
-                Changed::Put { key, value: datum(Role::Value, &tree.spec.value_kind, value)?, existed }
-            }
+            Some(value) => Changed::Put { key, value: datum(Role::Value, value_kind, value)?, existed },
             None => Changed::Remove { key, existed },
         };
-        Ok(JournalChange { tree: Arc::clone(tree), change })
+        Ok(JournalChange { tree: Arc::clone(&tree.entry), change })
     }
 }
 
 /// Returns a stored key or value of a kind.
-fn datum(role: Role, kind: &str, stored: Encoded) -> Result<Datum<'static>> {
-    let kind = Kind::of_directory(kind)?;
+fn datum(role: Role, kind: &Kind, stored: Encoded) -> Result<Datum<'static>> {
     let datum = match stored {
-        Encoded::Word(word) if kind.is_word() => Words::take(&kind, role, word),
-        Encoded::Bytes(bytes) if !kind.is_word() => Records::take(&kind, role, bytes.into_vec()),
+        Encoded::Word(word) if kind.is_word() => Words::take(kind, role, word),
+        Encoded::Bytes(bytes) if !kind.is_word() => Records::take(kind, role, bytes.into_vec()),
         _ => None,
     };
     datum.ok_or_else(broken)

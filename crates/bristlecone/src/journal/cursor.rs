@@ -30,7 +30,7 @@ use std::time::{Duration, SystemTime, UNIX_EPOCH};
 
 use bristlecone_pm::{Error, Result, Storage, StoredFile};
 
-use super::inspect::read_manifest;
+use super::manifest::read_manifest;
 use super::mutation::{Mutation, is_mutated};
 use super::segment::PAGE_BYTES;
 

@@ -7,7 +7,7 @@ use bristlecone_pm::{Folder, Result, Storage};
 
 use super::checkpoint::frames;
 use super::entry::{self, Kind, broken};
-use super::manifest::{Manifest, checkpoint_name, segment_name};
+use super::manifest::{Manifest, checkpoint_name, read_manifest, segment_name};
 use super::opening::RING;
 use super::restore::{end_of, replay};
 use super::ring::{self, Ring};
@@ -216,14 +216,4 @@ impl JournalFiles {
         }
         Ok(counts)
     }
-}
-
-/// Reads the manifest, which must exist.
-pub(crate) fn read_manifest(storage: &dyn Storage) -> Result<Manifest> {
-    Manifest::read(storage)?.ok_or_else(|| {
-        bristlecone_pm::Error::corrupted(
-            "the manifest is missing",
-            format!("the journal in {}", storage.describe()),
-        )
-    })
 }

@@ -285,6 +285,16 @@ impl Manifest {
     }
 }
 
+/// Reads the manifest of a folder, which must have one.
+///
+/// # Errors
+///
+/// Same as [`Manifest::read`].
+pub fn read_manifest(storage: &dyn Storage) -> Result<Manifest> {
+    let place = || format!("the journal in {}", storage.describe());
+    Manifest::read(storage)?.ok_or_else(|| Error::corrupted("the manifest is missing", place()))
+}
+
 #[cfg(test)]
 mod tests {
     use super::*;

@@ -49,6 +49,7 @@ mod log;
 pub(crate) mod manifest;
 mod mutation;
 pub(crate) mod opening;
+mod past;
 mod presence;
 mod prune;
 mod reads;

@@ -14,12 +14,13 @@ use super::group::Turn;
 use super::log::Log;
 use super::manifest::{ADOPTING, Manifest, Timeline, segment_name};
 use super::mutation::{Mutation, is_mutated};
+use super::past::past_of;
 use super::restore::{end_of, restore};
 use super::ring::{self, Owner, Ring, Takeover};
 use super::segment::{End, Read};
 use super::status::Figures;
 use super::takeover::take_over;
-use super::trees::{Past, Trees, past_of};
+use super::trees::{Past, Trees};
 use super::{Durability, Journal, Setup};
 use crate::Pool;
 

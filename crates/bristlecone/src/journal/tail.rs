@@ -7,14 +7,15 @@ use std::sync::Arc;
 
 use bristlecone_pm::{Error, Result, SharedWords, Storage, StoredFile};
 
-use super::inspect::read_manifest;
+use super::manifest::read_manifest;
 use super::manifest::{Manifest, Segment, segment_name};
 use super::opening::RING;
+use super::past::trees_at_checkpoint;
 use super::restore::end_of;
 use super::ring;
 use super::segment::{BLOCK_HEADER_BYTES, Block, PAGE_BYTES, block_bytes, header_error, read_header};
 use super::status::Figures;
-use super::trees::{Past, trees_at_checkpoint};
+use super::trees::Past;
 
 /// Most bytes that one call reads, unless a block is longer.
 const READ_BYTES: usize = 1 << 20;

@@ -3,18 +3,39 @@
 use std::collections::BTreeMap;
 use std::sync::Arc;
 
-use bristlecone_pm::{Error, Result, Storage, TreeEntry, TreeId, TreeSpec};
+use bristlecone_pm::{Result, Storage, TreeEntry, TreeId, TreeSpec};
 
 use super::aside;
-use super::checkpoint::trees_of;
-use super::entry::{self, Aside, Directory, Entry, Kind, broken, push_spec, take_spec};
-use super::manifest::{Manifest, segment_name};
-use super::restore::replay_from;
-use super::segment::{End, Read};
+use super::entry::{self, Aside, Directory, Entry, Kind as EntryKind, broken, push_spec, take_spec};
+use crate::dynamic::Kind;
 
 /// The trees at an LSN, by number. A copy costs little.
 #[derive(Clone, Debug, Default)]
-pub struct Trees(Arc<BTreeMap<TreeId, Arc<TreeEntry>>>);
+pub struct Trees(Arc<BTreeMap<TreeId, Arc<Known>>>);
+
+/// A tree, and the kinds of its keys and values.
+#[derive(Debug)]
+pub struct Known {
+    pub entry: Arc<TreeEntry>,
+    kinds: Option<(Kind, Kind)>,
+}
+
+impl Known {
+    fn new(id: TreeId, spec: TreeSpec) -> Arc<Self> {
+        let kinds = Kind::of_directory(&spec.key_kind).ok().zip(Kind::of_directory(&spec.value_kind).ok());
+        Arc::new(Self { entry: Arc::new(TreeEntry::new(id, spec)), kinds })
+    }
+
+    /// Returns the kinds of keys and values.
+    ///
+    /// # Errors
+    ///
+    /// [`Error::Corrupted`](bristlecone_pm::Error) for kinds that this version does not know.
+    pub fn kinds(&self) -> Result<(&Kind, &Kind)> {
+        let (key, value) = self.kinds.as_ref().ok_or_else(broken)?;
+        Ok((key, value))
+    }
+}
 
 /// What a segment says about the journal before it.
 #[derive(Clone, Debug, Default)]
@@ -27,8 +48,8 @@ pub struct Past {
 
 impl FromIterator<(TreeId, TreeSpec)> for Trees {
     fn from_iter<T: IntoIterator<Item = (TreeId, TreeSpec)>>(trees: T) -> Self {
-        let entry = |(id, spec)| (id, Arc::new(TreeEntry::new(id, spec)));
-        Self(Arc::new(trees.into_iter().map(entry).collect()))
+        let known = |(id, spec)| (id, Known::new(id, spec));
+        Self(Arc::new(trees.into_iter().map(known).collect()))
     }
 }
 
@@ -37,14 +58,14 @@ impl Trees {
     ///
     /// # Errors
     ///
-    /// [`Error::Corrupted`] if no tree has this number.
-    pub fn get(&self, id: TreeId) -> Result<&Arc<TreeEntry>> {
-        self.0.get(&id).ok_or_else(broken)
+    /// [`Error::Corrupted`](bristlecone_pm::Error) if no tree has this number.
+    pub fn get(&self, id: TreeId) -> Result<&Known> {
+        self.0.get(&id).map(|known| &**known).ok_or_else(broken)
     }
 
     pub fn encode(&self) -> Vec<u8> {
         let mut bytes = Vec::new();
-        for tree in self.0.values() {
+        for Known { entry: tree, .. } in self.0.values().map(|known| &**known) {
             bytes.extend_from_slice(&tree.id.0.to_le_bytes());
             push_spec(&mut bytes, &tree.spec);
         }
@@ -66,26 +87,26 @@ impl Trees {
     ///
     /// # Errors
     ///
-    /// [`Error::Corrupted`] if the tree does not exist.
+    /// [`Error::Corrupted`](bristlecone_pm::Error) if the tree does not exist.
     pub fn apply(&mut self, change: Directory) -> Result<Arc<TreeEntry>> {
         let trees = Arc::make_mut(&mut self.0);
         Ok(match change {
             Directory::Create(id, spec) => {
-                let tree = Arc::new(TreeEntry::new(id, spec));
+                let tree = Known::new(id, spec);
                 trees.insert(id, Arc::clone(&tree));
-                tree
+                Arc::clone(&tree.entry)
             }
-            Directory::Drop(id) => trees.remove(&id).ok_or_else(broken)?,
+            Directory::Drop(id) => Arc::clone(&trees.remove(&id).ok_or_else(broken)?.entry),
             Directory::Rename(id, name) => {
                 let tree = trees.get_mut(&id).ok_or_else(broken)?;
-                let mut spec = tree.spec.clone();
+                let mut spec = tree.entry.spec.clone();
                 spec.name = name;
-                std::mem::replace(tree, Arc::new(TreeEntry::new(id, spec)))
+                Arc::clone(&std::mem::replace(tree, Known::new(id, spec)).entry)
             }
             Directory::Clear(old, id, _) => {
                 let tree = trees.remove(&old).ok_or_else(broken)?;
-                trees.insert(id, Arc::new(TreeEntry::new(id, tree.spec.clone())));
-                tree
+                trees.insert(id, Known::new(id, tree.entry.spec.clone()));
+                Arc::clone(&tree.entry)
             }
         })
     }
@@ -94,10 +115,10 @@ impl Trees {
     ///
     /// # Errors
     ///
-    /// [`Error::Corrupted`], and errors of the system.
+    /// [`Error::Corrupted`](bristlecone_pm::Error), and errors of the system.
     pub fn follow(&mut self, storage: &dyn Storage, entry: &Entry<'_>) -> Result<()> {
         let Entry { head, body, .. } = *entry;
-        if head.counts == 0 || matches!(head.kind, Kind::Each | Kind::All) {
+        if head.counts == 0 || matches!(head.kind, EntryKind::Each | EntryKind::All) {
             return Ok(());
         }
         let long;
@@ -125,47 +146,6 @@ impl Trees {
     }
 }
 
-/// Returns where a journal ends, and what is before that.
-///
-/// # Errors
-///
-/// [`Error::Corrupted`], and errors of the system.
-pub fn past_of(storage: &dyn Storage, manifest: &Manifest) -> Result<(End, Past)> {
-    let mut past = Past::default();
-    let Some(last) = manifest.segments.last() else { return Ok((End { offset: 0, lsn: 0 }, past)) };
-    let name = segment_name(last.file);
-    let missing = || Error::corrupted("a missing file", format!("{name} in {}", storage.describe()));
-    let file = storage.open(&name)?.ok_or_else(missing)?;
-    let read = Read::new(&*file, *last, manifest.uuid, name.clone())?;
-    let Some(before) = read.past() else { return past_of_old(storage, manifest) };
-    past = before.clone();
-    let end = read.blocks(|block, entries| {
-        past.time = past.time.max(block.time);
-        past.trees.follow_all(storage, entries)
-    })?;
-    Ok((end, past))
-}
-
-/// Does the same for a journal whose last segment does not say what is before it, from the checkpoint on.
-fn past_of_old(storage: &dyn Storage, manifest: &Manifest) -> Result<(End, Past)> {
-    let mut past = Past { trees: trees_at_checkpoint(storage, manifest)?, time: 0 };
-    let end = replay_from(storage, manifest, manifest.begin(), &mut |block, entry| {
-        past.time = past.time.max(block.time);
-        past.trees.follow(storage, entry)
-    })?;
-    Ok((end, past))
-}
-
-/// Returns the trees at the begin of the checkpoint, or of the journal.
-///
-/// # Errors
-///
-/// [`Error::Corrupted`], and errors of the system.
-pub fn trees_at_checkpoint(storage: &dyn Storage, manifest: &Manifest) -> Result<Trees> {
-    let trees = manifest.checkpoint.map(|checkpoint| trees_of(storage, manifest.uuid, &checkpoint));
-    Ok(trees.transpose()?.unwrap_or_default().into_iter().collect())
-}
-
 #[cfg(test)]
 mod tests {
     use super::*;
@@ -179,7 +159,7 @@ mod tests {
         (1..bytes.len()).for_each(|len| {
             assert!(Trees::decode(&bytes[..len]).is_none_or(|some| some.encode() == bytes[..len]));
         });
-        let name = |trees: &Trees, id| trees.get(TreeId(id)).ok().map(|tree| tree.spec.name.clone());
+        let name = |trees: &Trees, id| trees.get(TreeId(id)).ok().map(|tree| tree.entry.spec.name.clone());
         let before = trees.clone();
         assert_eq!(trees.apply(Directory::Rename(TreeId(0), "c".to_owned())).unwrap().spec.name, "a");
         assert_eq!(trees.apply(Directory::Clear(TreeId(7), TreeId(9), "b".to_owned())).unwrap().id.0, 7);

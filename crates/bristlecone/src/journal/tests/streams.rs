@@ -337,7 +337,7 @@ fn the_time_does_not_go_back_with_the_clock() {
     };
     assert_eq!(times(log.manifest()), [time]);
     // The next process finds it.
-    let (_, past) = crate::journal::trees::past_of(&disk, log.manifest()).unwrap();
+    let (_, past) = crate::journal::past::past_of(&disk, log.manifest()).unwrap();
     assert_eq!(past.time, time);
 }
 
