@@ -454,7 +454,8 @@ fn a_stream_continues_over_restarts_of_the_writer() {
         let mut read = |changes: &mut crate::Changes| {
             for entry in changes {
                 let entry = entry.unwrap();
-                for text in told(&[entry.clone()]).iter().filter(|text| !text.contains("created")) {
+                for text in told(std::slice::from_ref(&entry)).iter().filter(|text| !text.contains("created"))
+                {
                     seen += 1;
                     assert_eq!(*text, format!("t U64(0) = U64({seen})"), "round {round}");
                 }
