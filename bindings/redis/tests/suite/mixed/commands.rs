@@ -180,7 +180,7 @@ fn text(draw: &mut Draw, one: &str, other: &str, count: u64) -> String {
     let field = format!("f{}", draw.below(3));
     let later = 4_000_000_000_000 + count;
     // Small maps grow to large ones.
-    let long = if count % 3 == 0 { "y".repeat(300) } else { String::new() };
+    let long = if count.is_multiple_of(3) { "y".repeat(300) } else { String::new() };
     match draw.below(64) {
         0..=7 => format!("OM.SET {one} {field} v{count}{long}"),
         8..=9 => format!("OM.SET {one} f0 v{count} f1 w{count} f2 x{count}"),
