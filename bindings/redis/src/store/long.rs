@@ -267,7 +267,7 @@ impl Store {
 
     fn copy_between(&self, from: u64, to: u64) -> Result<()> {
         let mut rest = all_of(from);
-        // Items are copied in their order, and a slice in one step.
+        // Items are copied in their order.
         if let Some(last) = self.items_of(to).next_back() {
             let field = last?.0.split_off(ID_BYTES);
             rest.0 = Bound::Excluded(super::item_key(from, &field));
@@ -275,9 +275,10 @@ impl Store {
         let mut items = self.items.range(borrowed(&rest));
         loop {
             let slice: Vec<_> = items.by_ref().take(SLICE).collect::<Result<_>>()?;
-            let fields: Vec<(&[u8], &[u8])> =
-                slice.iter().map(|(key, value)| (&key[ID_BYTES..], value.as_slice())).collect();
-            self.fill_alone(to, &fields)?;
+            // One by one: a batch would let the writes of other clients wait for its locks.
+            for (key, value) in &slice {
+                self.items.upsert(&super::item_key(to, &key[ID_BYTES..]), value)?;
+            }
             if slice.len() < SLICE {
                 return Ok(());
             }

@@ -243,16 +243,13 @@ impl Store {
 
     /// Writes fields of a map that no key has yet.
     pub fn fill(&self, id: u64, items: &[(&[u8], &[u8])]) -> Result<()> {
-        self.with_room(|| self.fill_alone(id, items))
-    }
-
-    /// Writes them, and removes no garbage for it.
-    fn fill_alone(&self, id: u64, items: &[(&[u8], &[u8])]) -> Result<()> {
-        let mut batch = self.pool.batch();
-        for (field, value) in items {
-            batch.insert(&self.items, &item_key(id, field), value);
-        }
-        batch.commit()
+        self.with_room(|| {
+            let mut batch = self.pool.batch();
+            for (field, value) in items {
+                batch.insert(&self.items, &item_key(id, field), value);
+            }
+            batch.commit()
+        })
     }
 
     fn change_alone(&self, id: u64, (field, value): &Change<'_>) -> Result<()> {
