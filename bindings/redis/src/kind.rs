@@ -321,13 +321,14 @@ const SAMPLES: usize = 100;
 fn is_long(large: &Large) -> Result<bool> {
     let store = state::store();
     long::wait_for(large.id())?;
-    let pool = store.pool().info();
+    // What is free within the file is not counted: to ask the pool takes milliseconds.
+    let file_bytes = std::fs::metadata(store.name()).map_or(u64::MAX / 4, |file| file.len());
     let (is_long, bytes) = match large.len() {
         Some(len) => (len > COPIED, bytes_of(Map::Large(large), SAMPLES)? as u64),
         // No map takes more than the pool.
-        None => (store.items_of(large.id()).nth(COPIED as usize).transpose()?.is_some(), pool.file_bytes),
+        None => (store.items_of(large.id()).nth(COPIED as usize).transpose()?.is_some(), file_bytes),
     };
-    let free = store.max_bytes().saturating_sub(pool.file_bytes) + pool.chunks_free * pool.chunk_bytes;
+    let free = store.max_bytes().saturating_sub(file_bytes);
     Ok(is_long && !server::turn().is_loading && free > 2 * bytes)
 }
 

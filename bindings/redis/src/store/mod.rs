@@ -134,6 +134,8 @@ pub struct Store {
     reserved: AtomicBool,
     /// Bytes to which the pool may grow.
     limit: AtomicU64,
+    /// The maximum of the pool, and the bytes of its header. To ask the pool for them takes milliseconds.
+    sizes: (u64, u64),
     was_saved: bool,
     was_complete: bool,
     /// Held while something is removed in the background.

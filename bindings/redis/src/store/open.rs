@@ -61,7 +61,9 @@ impl Store {
 
     fn on(pool: &Pool, options: &Options) -> Result<Self> {
         let (design, path) = (options.design, options.pool.as_str());
-        let limit = options.max_bytes.unwrap_or(pool.info().max_bytes);
+        let info = pool.info();
+        let sizes = (info.max_bytes, info.file_bytes.saturating_sub(info.chunks * info.chunk_bytes));
+        let limit = options.max_bytes.unwrap_or(info.max_bytes);
         pool.set_limit(limit);
         let tree = |name: &str| open_tree(pool, name, design);
         let (items, directory, meta) = (tree("redis.items")?, tree("redis.directory")?, tree("redis.meta")?);
@@ -84,6 +86,7 @@ impl Store {
             reserve: Mutex::default(),
             reserved: AtomicBool::new(false),
             limit: AtomicU64::new(limit),
+            sizes,
             was_saved: false,
             was_complete: false,
             sweeping: Mutex::default(),
@@ -200,7 +203,7 @@ impl Store {
     ///
     /// The pool cannot grow to that while it is open.
     pub fn set_limit(&self, bytes: u64) -> std::result::Result<(), String> {
-        let maximum = self.pool.info().max_bytes;
+        let maximum = self.sizes.0;
         if bytes == self.limit() {
             return Ok(());
         }
@@ -218,9 +221,8 @@ impl Store {
 
     /// Returns the largest size of the pool's file.
     pub fn max_bytes(&self) -> u64 {
-        let info = self.pool.info();
-        let header = info.file_bytes.saturating_sub(info.chunks * info.chunk_bytes);
-        info.max_bytes.min(self.limit().saturating_add(header))
+        let (maximum, header) = self.sizes;
+        maximum.min(self.limit().saturating_add(header))
     }
 
     /// Returns whether the server's own file has all that the pool had at the end of the process before.
