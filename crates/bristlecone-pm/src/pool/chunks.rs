@@ -340,8 +340,8 @@ impl<M: Medium> PoolFile<M> {
         }
     }
 
-    /// Limits the bytes of chunks to which the file grows in this process, rounded up to whole chunks. It takes effect at
-    /// once, and may be above the maximum of the pool, or below what the file has.
+    /// Limits the bytes of chunks to which the file grows in this process, rounded up to whole chunks. It takes effect
+    /// immediately, and may be above the maximum of the pool, or below what the file has.
     pub fn set_limit(&self, bytes: u64) {
         self.limit.store(bytes.div_ceil(self.geometry.chunk_bytes), Relaxed);
         self.with_chunks(|_| ());

@@ -145,9 +145,9 @@ impl PoolOptions {
         self
     }
 
-    /// Sets how many bytes of the journal are kept for a [cursor](Pool::create_cursor) at most, besides those that the last
-    /// checkpoint needs (default: 1 GiB). A checkpoint drops a cursor that needs more. [`Pool::info`] reports a cursor that
-    /// needs more than half.
+    /// Sets how many bytes of the journal are kept for a [cursor](crate::Pool::create_cursor) at most, besides those that
+    /// the last checkpoint needs (default: 1 GiB). A checkpoint drops a cursor that needs more.
+    /// [`Pool::info`](crate::Pool::info) reports a cursor that needs more than half.
     pub fn cursor_limit_bytes(mut self, bytes: u64) -> Self {
         self.journal.cursor_limit_bytes = Some(bytes);
         self

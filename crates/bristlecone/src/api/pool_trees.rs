@@ -9,14 +9,15 @@ use bristlecone_pm::{Error, Issue, Result, TreeEntry, TreeId, trace_span};
 use crate::api::pool::LOOKS;
 use crate::api::salvage::open_damaged;
 use crate::dynamic::Kind;
-use crate::index::any::{self, OpenTree};
+use crate::index::any::OpenTree;
+use crate::index::of_keys::Shared;
 use crate::index::parts::codec::Codec;
 use crate::journal::entry::Directory;
 use crate::transaction::Link;
 use crate::{Design, Key, Pool, Tree, TreeOptions, Value};
 
 /// A tree with the encodings of its keys and values.
-type AnyTree<K, V> = any::Shared<<K as Key>::Codec, <V as Value>::Codec>;
+type AnyTree<K, V> = Shared<<K as Key>::Codec, <V as Value>::Codec>;
 
 impl Pool {
     /// Opens the tree with this name, or creates it with default options.

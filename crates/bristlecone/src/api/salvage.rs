@@ -7,7 +7,8 @@ use std::sync::Arc;
 use bristlecone_pm::{Damaged, Error, Issue, Native, PoolFile, Result, TreeEntry};
 
 use crate::dynamic::Kind;
-use crate::index::any::{Shared, expect_kinds};
+use crate::index::any::expect_kinds;
+use crate::index::of_keys::Shared;
 use crate::index::part_of;
 use crate::index::parts::codec::{Codec, Inline, KeyCodec, Record};
 use crate::index::parts::encoded::Encoded;

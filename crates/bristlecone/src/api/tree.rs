@@ -8,7 +8,7 @@ use bristlecone_pm::{Issue, Result};
 use crate::api::handle::{Handle, Inherited};
 use crate::api::metrics::Operation;
 use crate::api::value::undecodable;
-use crate::index::any::Shared;
+use crate::index::of_keys::Shared;
 use crate::index::parts::codec::{Codec, KeyCodec};
 use crate::index::{Index, TreeStats};
 use crate::transaction::Link;

@@ -5,6 +5,7 @@ mod damage;
 mod damaged;
 pub mod designs;
 pub mod followed;
+pub mod of_keys;
 pub mod options;
 #[cfg(feature = "lab")]
 #[doc(hidden)]

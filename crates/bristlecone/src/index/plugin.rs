@@ -8,7 +8,8 @@ use std::sync::Arc;
 use bristlecone_pm::{Medium, PoolFile, Result, TreeEntry, TreeSpec};
 
 pub use crate::design_options;
-use crate::index::any::{AnyIndex, OfKeys, PoolOn, Shared};
+use crate::index::any::{AnyIndex, PoolOn};
+use crate::index::of_keys::{OfKeys, Shared};
 pub use crate::index::options::{PARAMS, Parameters};
 pub use crate::index::part_of;
 pub use crate::index::parts::codec::{Codec, Inline, KeyCodec};

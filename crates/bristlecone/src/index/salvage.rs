@@ -5,7 +5,7 @@ use std::ops::Bound;
 use bristlecone_pm::{Issue, Result};
 
 use super::WriteMode;
-use super::any::Shared;
+use super::of_keys::Shared;
 use crate::index::parts::codec::{Codec, KeyCodec};
 use crate::index::parts::encoded::Item;
 

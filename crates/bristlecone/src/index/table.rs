@@ -6,8 +6,8 @@ use std::sync::Arc;
 
 use bristlecone_pm::{Error, LINE_BYTES, Medium, Part, PoolFile, Result, SlotKind, TreeSpec};
 
-use super::any::OfKeys;
 use super::designs::{cclbtree, lodgetree, nbtree, sstree, wotree};
+use super::of_keys::OfKeys;
 use super::options::{OptionInfo, PARAMS, Parameters};
 use super::{Described, Open, Salvage, SalvageSink};
 use crate::index::parts::codec::KeyCodec;

@@ -234,7 +234,7 @@ impl Journal {
         }
     }
 
-    /// Removes what there is of an incomplete checkpoint.
+    /// Removes an incomplete checkpoint.
     pub fn end_checkpoints(&self) {
         self.discard(lock(&self.checkpointing).take());
     }

@@ -11,7 +11,8 @@ use super::record;
 use crate::Pool;
 use crate::api::handle::Handle;
 use crate::dynamic::Kind;
-use crate::index::any::{AnyIndex, OfKeys};
+use crate::index::any::AnyIndex;
+use crate::index::of_keys::OfKeys;
 
 impl Pool {
     /// Applies changes that were committed before a crash but not finished, before any tree is opened for

@@ -17,7 +17,7 @@ use std::sync::{Arc, Mutex};
 use bristlecone_pm::sync::{AsymmetricFence, wait::lock};
 use bristlecone_pm::{At, Error, Issue, Native, Opener, Part, PoolFile, Result, TreeEntry, own_thread_index};
 
-use crate::index::any::Shared;
+use crate::index::of_keys::Shared;
 use crate::index::parts::active_threads::ActiveThreads;
 use crate::index::parts::codec::{Codec, KeyCodec};
 use crate::index::table::{follow, part_of};

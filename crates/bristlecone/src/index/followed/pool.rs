@@ -5,7 +5,8 @@ use std::sync::Arc;
 use bristlecone_pm::{Chunk, Error, Events, Issue, Opener, PoolInfo, Result, TreeEntry, TreeId, TreeSpec};
 
 use super::{Followed, Source};
-use crate::index::any::{AnyIndex, AnyPool, CommitOutcome, OfKeys, Trial};
+use crate::index::any::{AnyIndex, AnyPool, CommitOutcome, Trial};
+use crate::index::of_keys::OfKeys;
 
 /// A followed pool: it is read-only in this process.
 pub struct FollowedPool {

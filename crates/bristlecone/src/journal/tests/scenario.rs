@@ -26,7 +26,7 @@ pub enum Op {
     Drop(&'static str),
     Sync,
     Checkpoint,
-    /// A part of a checkpoint, of so many bytes or one leaf.
+    /// A part of a checkpoint, of N bytes or one leaf.
     Part(u64),
     Reopen,
 }
