@@ -1,14 +1,15 @@
 //! Damaged pools: opening and reading return an error or data, in bounded time, and never panic.
 
 use crate::common::{Cell, CopiedJournal, Items, Noise, Plant, Scratch, Visit, small, suites};
-use bristlecone::{Error, Pool, Result, Tree};
+use bristlecone::{Design, Error, Pool, Result, Tree};
 use bristlecone_pm::Geometry;
 
 /// A pool with two trees; returns its bytes up to the end of its last chunk.
 fn healthy(scratch: &Scratch) -> Vec<u8> {
     let pool = scratch.without_index().max_bytes(64 << 20).open(&scratch.0).unwrap();
-    let words = pool.tree::<u64, u64>("words").unwrap();
-    let texts = pool.tree::<&str, &[u8]>("texts").unwrap();
+    let options = |name| pool.tree_options(name).design(Design::SsTree);
+    let words = options("words").create::<u64, u64>().unwrap();
+    let texts = options("texts").create::<&str, &[u8]>().unwrap();
     for i in 0..3000_u64 {
         words.insert(i.wrapping_mul(0x9e37_79b9_7f4a_7c15), i).unwrap();
         texts.insert(&format!("key {i}"), &vec![7; i as usize % 50]).unwrap();

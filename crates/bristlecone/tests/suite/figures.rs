@@ -1,6 +1,7 @@
 //! The space of SSTree. Lines are counted in `verify/explore/tests/explore/figures.rs`.
 
 use crate::common::Scratch;
+use bristlecone::Design;
 use bristlecone_random::mix;
 
 const KEYS: u64 = 1_000_000;
@@ -9,7 +10,7 @@ const KEYS: u64 = 1_000_000;
 fn space_after_a_uniform_load_and_after_deleting_everything() {
     let scratch = Scratch::new();
     let pool = scratch.open();
-    let tree = pool.tree::<u64, u64>("t").unwrap();
+    let tree = pool.tree_options("t").design(Design::SsTree).create::<u64, u64>().unwrap();
     for i in 1..=KEYS {
         tree.insert(mix(i), i).unwrap();
     }

@@ -4,13 +4,14 @@ use std::fs::File;
 use std::os::unix::fs::{FileExt, MetadataExt, PermissionsExt};
 
 use crate::common::{Cell, Items, Noise, Plant, Scratch, Visit, defaults, suites};
-use bristlecone::{Error, Pool, Tree};
+use bristlecone::{Design, Error, Pool, Tree};
 
 const KEYS: u64 = 20_000;
 
 fn fill(pool: &Pool) -> (Tree<u64, u64>, Tree<&'static str, &'static [u8]>) {
-    let words = pool.tree::<u64, u64>("words").unwrap();
-    let texts = pool.tree::<&str, &[u8]>("texts").unwrap();
+    let options = |name| pool.tree_options(name).design(Design::SsTree);
+    let words = options("words").create().unwrap();
+    let texts = options("texts").create().unwrap();
     let mut noise = Noise(29);
     for i in 0..KEYS {
         words.insert(noise.next(), i).unwrap();

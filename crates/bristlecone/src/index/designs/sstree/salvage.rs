@@ -52,6 +52,8 @@ struct Item {
     at: usize,
     key: u64,
     value: u64,
+    /// The slot's own key, if the item is staged and has another one.
+    covered: Option<u64>,
 }
 
 impl<K: KeyCodec, M: Medium> DamagedTree<K, M> {
@@ -166,6 +168,13 @@ impl<K: KeyCodec, M: Medium> DamagedTree<K, M> {
         None
     }
 
+    /// Returns whether recovery would store a staged item in its slot. Otherwise the bits that name the slot may be
+    /// damaged, and the slot's own item may count.
+    fn is_staged(&self, piece: &Piece<K>, item: &Item) -> bool {
+        let is_sound = self.keys.verify(item.key).is_ok() && self.values.verify(item.value).is_ok();
+        is_sound && self.items(piece).filter(|other| other.key == item.key).count() == 1
+    }
+
     /// Returns the items of a leaf whose subnodes are known.
     fn items(&self, piece: &Piece<K>) -> impl Iterator<Item = Item> {
         bits(piece.bitmap).filter_map(|bit| {
@@ -173,14 +182,14 @@ impl<K: KeyCodec, M: Medium> DamagedTree<K, M> {
             let subnode = *piece.chain.get(at)?;
             let cell: &Slot = self.pool.at(slot_offset(subnode, slot));
             let medium = self.pool.medium();
-            let (mut key, mut value) = (cell.key.load(medium), cell.value.load(medium));
+            let (mut key, mut value, mut covered) = (cell.key.load(medium), cell.value.load(medium), None);
             if piece.staged == Some(bit) {
                 let [staged_key, staged_value] = self.header(piece.chain[0]).annex.load(medium);
                 if key != staged_key {
-                    (key, value) = (staged_key, staged_value);
+                    (covered, key, value) = (Some(key), staged_key, staged_value);
                 }
             }
-            Some(Item { at, key, value })
+            Some(Item { at, key, value, covered })
         })
     }
 
@@ -229,6 +238,14 @@ impl<K: KeyCodec, M: Medium> DamagedTree<K, M> {
             |median: Option<&K::Owned>| median.map_or(Bound::Unbounded, |key| Bound::Included(key.clone()));
         for item in self.items(piece) {
             let subnode = piece.chain[item.at];
+            if let Some(own) = item.covered.filter(|_| !self.is_staged(piece, &item)) {
+                let (span, place) = ((limit(left), limit(right)), format!("subnode {subnode:#x}"));
+                let what = "a key behind a damaged staged item";
+                match self.keys.verify(own) {
+                    Ok(()) => sink.find_of_key(self.keys.read(own, &guards.0), place, what),
+                    Err(_) => sink.find_in(span, place, what),
+                }
+            }
             if let Err(error) = self.keys.verify(item.key) {
                 sink.lost += 1;
                 let span = (limit(left), limit(right));
