@@ -10,8 +10,8 @@ const KEYS: u64 = 20_000;
 
 fn fill(pool: &Pool) -> (Tree<u64, u64>, Tree<&'static str, &'static [u8]>) {
     let options = |name| pool.tree_options(name).design(Design::SsTree);
-    let words = options("words").create().unwrap();
-    let texts = options("texts").create().unwrap();
+    let words = options("words").create::<u64, u64>().unwrap();
+    let texts = options("texts").create::<&str, &[u8]>().unwrap();
     let mut noise = Noise(29);
     for i in 0..KEYS {
         words.insert(noise.next(), i).unwrap();
