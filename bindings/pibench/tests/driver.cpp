@@ -186,7 +186,7 @@ void settings(const library& shim, const std::string& pool) {
     CHECK(refused("BRISTLECONE_POOL_BYTES", "much"));
     CHECK(refused("BRISTLECONE_DOMAIN", "none"));
     CHECK(refused("BRISTLECONE_POOL", "/none/at/all"));
-    CHECK(!refused("BRISTLECONE_OPTIONS", "max_subnodes=2"));
+    CHECK(!refused("BRISTLECONE_OPTIONS", "block_bytes=512"));
     CHECK(refused("BRISTLECONE_DESIGN", "wotree"));
     CHECK(!refused("BRISTLECONE_DESIGN", "sstree"));
     CHECK(!refused("BRISTLECONE_DOMAIN", "process"));
