@@ -188,7 +188,7 @@ void settings(const library& shim, const std::string& pool) {
     CHECK(refused("BRISTLECONE_POOL", "/none/at/all"));
     CHECK(!refused("BRISTLECONE_OPTIONS", "block_bytes=512"));
     CHECK(refused("BRISTLECONE_DESIGN", "wotree"));
-    CHECK(!refused("BRISTLECONE_DESIGN", "sstree"));
+    CHECK(!refused("BRISTLECONE_DESIGN", "nbtree"));
     CHECK(!refused("BRISTLECONE_DOMAIN", "process"));
     unlink(pool.c_str());
 }
