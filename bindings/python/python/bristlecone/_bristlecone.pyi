@@ -22,7 +22,7 @@ import pyarrow
 
 from ._moments import Snapshot, Transaction
 
-__all__ = ["Buffer", "Batch", "Moment", "Pool", "open", "_close_all", "Absent", "Tree", "Items", "View", "ABSENT", "__version__"]
+__all__ = ["Buffer", "Batch", "Moment", "Pool", "open", "_close_all", "Absent", "Tree", "Items", "View", "Ticket", "ABSENT", "__version__"]
 
 __version__: Final[str]
 
