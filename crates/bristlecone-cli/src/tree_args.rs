@@ -35,7 +35,7 @@ impl TreeArgs {
 
     /// Returns the design.
     pub fn design(&self) -> Design {
-        self.design.unwrap_or(Design::SsTree)
+        self.design.unwrap_or_default()
     }
 
     /// Returns the kinds of keys and values.
