@@ -60,6 +60,7 @@ mod setup;
 #[cfg(test)]
 pub(crate) mod simulated;
 mod status;
+mod stream_entry;
 pub(crate) mod tail;
 mod takeover;
 #[cfg(test)]
@@ -77,7 +78,7 @@ use bristlecone_pm::{Error, Issue, Opener, Result, Storage, TreeId};
 
 use self::aside::Asides;
 pub(crate) use self::aside::Items;
-pub use self::changes::{Changed, Changes, JournalChange, JournalChanges, JournalEntry, Stopper};
+pub use self::changes::{Changes, Stopper};
 use self::checkpoint::{PART_BYTES, Running};
 pub use self::cursor::JournalCursor;
 use self::entry::{Aside, Head, Kind, entry_bytes, words_of};
@@ -94,6 +95,7 @@ pub use self::setup::Durability;
 pub(crate) use self::setup::Setup;
 use self::status::Figures;
 pub use self::status::{JournalStatus, SyncTimes};
+pub use self::stream_entry::{Changed, JournalChange, JournalChanges, JournalEntry};
 pub use self::ticket::Ticket;
 use crate::Pool;
 use crate::transaction::record;
