@@ -106,7 +106,9 @@ impl<K: Key, V: Value> Tree<K, V> {
         }
         let done = done(&changed);
         pending.mark(&body, done.existed());
-        BODY.set(body);
+        if !body.is_empty() {
+            BODY.set(body);
+        }
         let lsn = pending.complete(done.count());
         (changed, (done.count() > 0).then_some(lsn))
     }

@@ -92,14 +92,7 @@ impl JournalFiles {
     ///
     /// Same as [`Pool::create_cursor`].
     pub fn create_cursor(&self, name: &str, lsn: Option<u64>) -> Result<u64> {
-        let mut durable = Durable::new(Arc::clone(&self.storage), self.manifest.pool, self.sizes.0);
-        let end = durable.lsn()?;
-        let lsn = lsn.unwrap_or(end);
-        if lsn > end {
-            return Err(Error::invalid(format!(
-                "LSN {lsn} is beyond the durable end of the journal, LSN {end}"
-            )));
-        }
+        let lsn = self.durable_lsn(lsn)?;
         // A stream can begin there: otherwise the cursor would be of no use after the next checkpoint.
         if let (_, Some(_), _) = Tail::begin(&self.storage, lsn)? {
             let what = "the journal was written by an older version: open the pool for writing once";
@@ -123,13 +116,19 @@ impl JournalFiles {
     ///
     /// Same as [`Changes::advance`]; [`Error::NoSuchCursor`]; [`Error::InUse`] while a stream of the cursor exists.
     pub fn advance_cursor(&self, name: &str, lsn: u64) -> Result<()> {
-        let end = Durable::new(Arc::clone(&self.storage), self.manifest.pool, self.sizes.0).lsn()?;
-        if lsn > end {
-            return Err(Error::invalid(format!(
-                "LSN {lsn} is beyond the durable end of the journal, LSN {end}"
-            )));
-        }
+        let lsn = self.durable_lsn(Some(lsn))?;
         Cursor::open(&self.storage, self.manifest.uuid, name)?.advance(lsn)
+    }
+
+    /// Returns an LSN up to which the journal is durable, or the durable end for `None`.
+    fn durable_lsn(&self, lsn: Option<u64>) -> Result<u64> {
+        let end = Durable::new(Arc::clone(&self.storage), self.manifest.pool, self.sizes.0).lsn()?;
+        match lsn {
+            Some(lsn) if lsn > end => {
+                Err(Error::invalid(format!("LSN {lsn} is beyond the durable end of the journal, LSN {end}")))
+            }
+            lsn => Ok(lsn.unwrap_or(end)),
+        }
     }
 
     /// Returns the cursors, and those that were dropped because they held back too much.

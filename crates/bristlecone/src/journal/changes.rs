@@ -194,7 +194,7 @@ impl Changes {
 
     /// Reads the next durable block; returns whether there is one.
     fn read_block(&mut self) -> Result<bool> {
-        (self.at, self.entries) = (0, std::mem::take(&mut self.entries));
+        self.at = 0;
         self.entries.clear();
         for is_current in [false, true] {
             if let Some((block, entries)) = self.tail.next(self.limit)? {
