@@ -13,23 +13,24 @@
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering::Relaxed};
-use std::time::{Duration, Instant, SystemTime, UNIX_EPOCH};
+use std::time::{Duration, Instant};
 
 use bristlecone_pm::{Error, Folder, Result, Storage, StoredFile};
 
-use super::catalog::{Base, Catalog, Long, Piece, first_file};
-use super::{ArchiveStatus, Keep, identity};
+use super::begin::{At, begin, resume};
+use super::catalog::{Base, Catalog, Piece};
+use super::pieces::{Copying, NEW, Packed, copy_entries, past_of_piece, put_file, verify_checkpoint};
+use super::{ArchiveStatus, Keep, NAP};
 use crate::Pool;
-use crate::journal::aside;
 use crate::journal::changes::Stopper;
-use crate::journal::checkpoint;
+use crate::journal::clock::now;
 use crate::journal::cursor::Cursor;
-use crate::journal::entry::{self, Aside, Directory, Entry, Kind, broken};
+use crate::journal::entry;
 use crate::journal::inspect::JournalFiles;
 use crate::journal::manifest::read_manifest;
-use crate::journal::manifest::{Checkpoint, Segment, aside_name, checkpoint_name, segment_name};
+use crate::journal::manifest::{Checkpoint, checkpoint_name, segment_name};
 use crate::journal::restore::replay_from;
-use crate::journal::segment::{BLOCK_BYTES, Block, header};
+use crate::journal::segment::BLOCK_BYTES;
 use crate::journal::tail::{Durable, Tail};
 use crate::journal::trees::Past;
 
@@ -39,13 +40,8 @@ const PIECE_BYTES: usize = 4 << 20;
 const TOGETHER: usize = 8;
 /// Bytes of entries of which no merged piece has more.
 const MERGED_BYTES: u64 = 16 << 20;
-/// Bytes of a checkpoint that one round copies.
-const STEP_BYTES: u64 = 16 << 20;
 /// Time after which an archive without new entries says that it has all.
 const AS_OF_EVERY: Duration = Duration::from_secs(1);
-const NEW: &str = ".new";
-/// Longest pause between two looks at a stop.
-const NAP: Duration = Duration::from_millis(20);
 
 /// Copies the journal of a pool to an archive: see [`Pool::archive`].
 pub struct Archiver {
@@ -70,42 +66,6 @@ pub struct Archiver {
     stop: Arc<AtomicBool>,
 }
 
-/// The place in a journal where an archive ends.
-struct At {
-    tail: Tail,
-    past: Past,
-    rest: Option<(u64, Vec<u8>)>,
-}
-
-impl At {
-    fn end_of(from: &Arc<dyn Storage>, catalog: &Catalog) -> Result<Self> {
-        let (mut tail, skipped, mut past) = Tail::begin(from, catalog.end)?;
-        if skipped.is_some() {
-            return Err(Error::invalid(
-                "the journal was written by an older version: make a checkpoint first",
-            ));
-        }
-        let mut rest = None;
-        while let Some((block, entries)) = tail.next(catalog.end)? {
-            let (before, behind) = entries.split_at(entries_before(entries, catalog.end)?);
-            past.trees.follow_all(&**from, before)?;
-            past.time = past.time.max(block.time);
-            rest = (!behind.is_empty()).then(|| (block.time, behind.to_vec()));
-        }
-        Ok(Self { tail, past, rest })
-    }
-}
-
-/// A checkpoint that is being copied.
-struct Copying {
-    of: Checkpoint,
-    from: Arc<dyn StoredFile>,
-    to: Arc<dyn StoredFile>,
-    file: u64,
-    done: u64,
-    checksum: u32,
-}
-
 impl std::fmt::Debug for Archiver {
     fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
         f.debug_struct("Archiver")
@@ -113,90 +73,6 @@ impl std::fmt::Debug for Archiver {
             .field("end", &self.catalog.end)
             .finish_non_exhaustive()
     }
-}
-
-fn now() -> u64 {
-    SystemTime::now().duration_since(UNIX_EPOCH).map_or(0, |since| since.as_millis() as u64)
-}
-
-/// Returns the name of the cursor of an archive.
-fn cursor_name(id: u128) -> String {
-    format!("archive-{:016x}", id as u64)
-}
-
-/// Returns a piece of entries, which begins a segment of its own, as bytes.
-struct Packed {
-    bytes: Vec<u8>,
-    segment: Segment,
-    uuid: u128,
-    end: u64,
-    time: u64,
-}
-
-impl Packed {
-    fn new(uuid: u128, file: u64, first: u64, past: &Past) -> Self {
-        let segment = Segment { file, generation: file, first, end: None };
-        Self { bytes: header(uuid, &segment, past), segment, uuid, end: first, time: past.time }
-    }
-
-    fn push(&mut self, time: u64, entries: &[u8]) {
-        let Segment { generation, .. } = self.segment;
-        let (offset, lsn, time) = (self.bytes.len() as u64, self.end, time.max(self.time));
-        let block = Block { generation, offset, lsn, durable: lsn, time, entries: entries.len() };
-        block.append(&mut self.bytes, self.uuid, entries);
-        (self.end, self.time) = (lsn + entries.len() as u64, time);
-    }
-
-    fn piece(&self, since: u64, level: u64) -> Piece {
-        Piece {
-            file: self.segment.file,
-            first: self.segment.first,
-            end: self.end,
-            bytes: self.bytes.len() as u64,
-            since,
-            time: self.time,
-            checksum: u64::from(crc32c::crc32c(&self.bytes)),
-            level,
-        }
-    }
-}
-
-/// Writes a file under another name, syncs it, compares it, and gives it its name.
-fn put_file(to: &dyn Storage, name: &str, bytes: &[u8]) -> Result<()> {
-    let new = format!("{name}{NEW}");
-    let file = to.create(&new, 0)?;
-    file.write(0, bytes)?;
-    file.sync()?;
-    expect_sum(to, &*file, name, bytes.len() as u64, crc32c::crc32c(bytes))?;
-    to.rename(&new, name)
-}
-
-/// Reads a file of an archive, and compares its length and checksum.
-///
-/// # Errors
-///
-/// [`Error::Corrupted`], and errors of the system.
-pub fn expect_sum(
-    of: &dyn Storage,
-    file: &dyn StoredFile,
-    name: &str,
-    bytes: u64,
-    checksum: u32,
-) -> Result<()> {
-    let broken = |what: &str| Error::corrupted(what, format!("{name} in {}", of.describe()));
-    if file.bytes()? != bytes {
-        return Err(broken("a file of another length"));
-    }
-    let (mut piece, mut at, mut sum) = (vec![0; 1 << 20], 0, 0);
-    while at < bytes {
-        let some = (bytes - at).min(piece.len() as u64) as usize;
-        if file.read(at, &mut piece[..some])? < some {
-            return Err(broken("a file that cannot be read to its end"));
-        }
-        sum = crc32c::crc32c_append(sum, &piece[..some]);
-        at += some as u64;
-    }
-    if sum == checksum { Ok(()) } else { Err(broken("a damaged file")) }
 }
 
 impl Archiver {
@@ -475,201 +351,6 @@ impl Archiver {
     pub fn status(&self) -> ArchiveStatus {
         ArchiveStatus::of(&self.catalog, self.path.clone())
     }
-}
-
-impl Copying {
-    fn step(&mut self) -> Result<()> {
-        let mut piece = vec![0; (1 << 20).min(self.of.bytes) as usize];
-        let end = self.of.bytes.min(self.done + STEP_BYTES);
-        while self.done < end {
-            let some = (end - self.done).min(piece.len() as u64) as usize;
-            if self.from.read(self.done, &mut piece[..some])? < some {
-                return Err(Error::corrupted("a checkpoint that ends early", checkpoint_name(self.of.file)));
-            }
-            self.to.write(self.done, &piece[..some])?;
-            self.checksum = crc32c::crc32c_append(self.checksum, &piece[..some]);
-            self.done += some as u64;
-        }
-        Ok(())
-    }
-}
-
-/// Compares a checkpoint with its checksums.
-fn verify_checkpoint(of: &dyn Storage, uuid: u128, checkpoint: &Checkpoint, checksum: u32) -> Result<()> {
-    let name = checkpoint_name(checkpoint.file);
-    let missing = || Error::corrupted("a missing file", format!("{name} in {}", of.describe()));
-    let file = of.open(&name)?.ok_or_else(missing)?;
-    expect_sum(of, &*file, &name, checkpoint.bytes, checksum)?;
-    checkpoint::frames(of, uuid, checkpoint, &mut |_, _| Ok(()))
-}
-
-/// Returns what is before a piece.
-pub fn past_of_piece(of: &dyn Storage, catalog: &Catalog, piece: &Piece) -> Result<Past> {
-    let name = segment_name(piece.file);
-    let missing = || Error::corrupted("a missing file", format!("{name} in {}", of.describe()));
-    let file = of.open(&name)?.ok_or_else(missing)?;
-    let segment =
-        Segment { file: piece.file, generation: piece.file, first: piece.first, end: Some(piece.end) };
-    let read = crate::journal::segment::Read::new(&*file, segment, catalog.uuid, name)?;
-    read.past().cloned().ok_or_else(broken)
-}
-
-/// Begins an archive with the last checkpoint of a journal, or with its first entry.
-fn begin(from: &JournalFiles, to: &dyn Storage) -> Result<Catalog> {
-    for _ in 0..8 {
-        let manifest = read_manifest(&*from.storage)?;
-        let begin = manifest.begin();
-        let id = identity();
-        let catalog = Catalog {
-            uuid: manifest.uuid,
-            id,
-            geometry: manifest.geometry,
-            timeline: manifest.timeline,
-            fork: begin,
-            is_whole: manifest.checkpoint.is_none(),
-            next: first_file(manifest.timeline.number),
-            end: begin,
-            as_of: 0,
-            pieces: Vec::new(),
-            bases: Vec::new(),
-            longs: Vec::new(),
-        };
-        match from.create_cursor(&cursor_name(id), Some(begin)) {
-            // A checkpoint was made meanwhile.
-            Err(Error::Pruned { .. }) => continue,
-            created => created?,
-        };
-        if !catalog.claim(to)? {
-            from.drop_cursor(&cursor_name(id))?;
-            return Err(Error::InUse { pid: None });
-        }
-        return Ok(catalog);
-    }
-    Err(Error::InUse { pid: None })
-}
-
-/// Takes the cursor of an archive, which may be behind its end, or missing.
-fn resume(from: &JournalFiles, to: &dyn Storage, catalog: &Catalog) -> Result<Cursor> {
-    let name = cursor_name(catalog.id);
-    let opened = match Cursor::open(&from.storage, catalog.uuid, &name) {
-        Err(Error::NoSuchCursor { .. } | Error::CursorDropped { .. }) => {
-            from.create_cursor(&name, Some(catalog.end))?;
-            Cursor::open(&from.storage, catalog.uuid, &name)
-        }
-        opened => opened,
-    };
-    let mut cursor = opened?;
-    if cursor.lsn() > catalog.end {
-        let what = format!("{} ends at LSN {}, but was at LSN {}", to.describe(), catalog.end, cursor.lsn());
-        return Err(Error::invalid(format!("{what}: it is an older copy")));
-    }
-    if cursor.lsn() < catalog.end {
-        compare(from, to, catalog, cursor.lsn())?;
-        cursor.advance(catalog.end)?;
-    }
-    Ok(cursor)
-}
-
-/// Returns an error unless the archive has the same entries as the journal from an LSN on.
-fn compare(from: &JournalFiles, to: &dyn Storage, catalog: &Catalog, lsn: u64) -> Result<()> {
-    let mut sums = [0; 2];
-    let manifest = read_manifest(&*from.storage)?;
-    for (sum, (storage, manifest)) in
-        sums.iter_mut().zip([(&*from.storage, manifest), (to, catalog.manifest(None))])
-    {
-        replay_from(storage, &manifest, lsn, &mut |_, entry| {
-            if entry.lsn < catalog.end {
-                *sum = crc32c::crc32c_append(*sum, &comparable(entry)?);
-            }
-            Ok(())
-        })?;
-    }
-    if sums[0] == sums[1] {
-        return Ok(());
-    }
-    let what = format!("{} and the journal have other entries from LSN {lsn} on", to.describe());
-    Err(Error::invalid(format!("{what}: another copy of the pool was archived")))
-}
-
-/// Returns the bytes of an entry without the numbers of files, which differ in an archive.
-fn comparable(entry: &Entry<'_>) -> Result<Vec<u8>> {
-    let mut bytes = Vec::new();
-    let body = match numbered(entry)? {
-        Some(at) => [&entry.body[..at], &entry.body[at + 8..]].concat(),
-        None => entry.body.to_vec(),
-    };
-    entry::append(&mut bytes, entry::Head { body: body.len(), ..entry.head }, entry.lsn, &body);
-    Ok(bytes)
-}
-
-/// Returns where the body of an entry has the number of a file, if it has one.
-fn numbered(entry: &Entry<'_>) -> Result<Option<usize>> {
-    if entry.head.counts == 0 {
-        return Ok(None);
-    }
-    if entry.head.aside {
-        return Ok(Some(0));
-    }
-    if entry.head.kind != Kind::Create {
-        return Ok(None);
-    }
-    let (_, rest) = Directory::of(entry.head.kind, entry.body).ok_or_else(broken)?;
-    Ok((!rest.is_empty()).then(|| entry.body.len() - rest.len()))
-}
-
-/// Returns the bytes of the entries of a block before an LSN.
-fn entries_before(entries: &[u8], lsn: u64) -> Result<usize> {
-    let mut rest = entries;
-    while !rest.is_empty() {
-        let before = rest.len();
-        if entry::take(&mut rest).ok_or_else(broken)?.lsn >= lsn {
-            return Ok(entries.len() - before);
-        }
-    }
-    Ok(entries.len())
-}
-
-/// Returns the entries of a block for an archive, whose files get numbers of the archive, and are copied.
-fn copy_entries(
-    from: &dyn Storage,
-    to: &dyn Storage,
-    mut entries: &[u8],
-    catalog: &mut Catalog,
-) -> Result<Vec<u8>> {
-    let mut own = Vec::with_capacity(entries.len());
-    while !entries.is_empty() {
-        let entry = entry::take(&mut entries).ok_or_else(broken)?;
-        let Some(at) = numbered(&entry)? else {
-            entry::append(&mut own, entry.head, entry.lsn, entry.body);
-            continue;
-        };
-        let aside = Aside::decode(&entry.body[at..]).ok_or_else(broken)?;
-        let file = catalog.number();
-        copy_long(from, to, &aside, file)?;
-        catalog.longs.push(Long { file, lsn: entry.lsn, bytes: aside.bytes });
-        let body = [&entry.body[..at], &Aside { file, ..aside }.encode()].concat();
-        entry::append(&mut own, entry.head, entry.lsn, &body);
-    }
-    Ok(own)
-}
-
-/// Copies the file of a long entry.
-fn copy_long(from: &dyn Storage, to: &dyn Storage, aside: &Aside, file: u64) -> Result<()> {
-    let source = aside::verify(from, aside)?;
-    let (name, new) = (aside_name(file), format!("{}{NEW}", aside_name(file)));
-    let target = to.create(&new, 0)?;
-    let (mut piece, mut at) = (vec![0; 1 << 20], 0);
-    while at < aside.bytes {
-        let some = (aside.bytes - at).min(piece.len() as u64) as usize;
-        if source.read(at, &mut piece[..some])? < some {
-            return Err(broken());
-        }
-        target.write(at, &piece[..some])?;
-        at += some as u64;
-    }
-    target.sync()?;
-    expect_sum(to, &*target, &name, aside.bytes, aside.checksum)?;
-    to.rename(&new, &name)
 }
 
 impl Pool {

@@ -1,19 +1,27 @@
 //! Archives: copies of a journal in a folder elsewhere, from which pools are restored, and which standbys follow.
 
 mod archiver;
+mod begin;
 mod catalog;
+mod pieces;
 mod restoring;
 mod retention;
 mod standby;
+mod standby_state;
 
 use std::path::PathBuf;
-use std::time::{Duration, SystemTime, UNIX_EPOCH};
+use std::time::{Duration, SystemTime};
 
 pub use self::archiver::Archiver;
 use self::catalog::Catalog;
 pub use self::restoring::{RestoreTo, Restored};
 pub use self::retention::Keep;
-pub use self::standby::{Standby, StandbyStatus};
+pub use self::standby::Standby;
+pub use self::standby_state::StandbyStatus;
+use crate::journal::clock;
+
+/// Longest pause between two looks at a stop.
+const NAP: Duration = Duration::from_millis(20);
 
 /// What an archive has: see [`Archiver::status`].
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -45,15 +53,10 @@ impl ArchiveStatus {
             uuid: format!("{:032x}", catalog.uuid),
             timeline: catalog.timeline.number,
             lsns: (first, catalog.end),
-            as_of: at(catalog.as_of),
+            as_of: clock::at(catalog.as_of),
             files: (catalog.names().len() as u64, catalog.bytes()),
         }
     }
-}
-
-/// Returns a time in milliseconds since 1970.
-fn at(millis: u64) -> SystemTime {
-    UNIX_EPOCH + Duration::from_millis(millis)
 }
 
 /// Returns a random number that nothing else has.

@@ -7,13 +7,13 @@
 
 use std::path::Path;
 use std::sync::Arc;
-use std::time::{SystemTime, UNIX_EPOCH};
+use std::time::SystemTime;
 
 use bristlecone_pm::{At, CreateOptions, Domain, Error, Folder, Native, PoolFile, Result, Storage};
 
-use super::archiver::expect_sum;
-use super::at;
 use super::catalog::{Base, Catalog};
+use super::pieces::expect_sum;
+use crate::journal::clock;
 use crate::journal::manifest;
 use crate::journal::manifest::{ADOPTING, Checkpoint, Manifest, checkpoint_name, segment_name};
 use crate::journal::opening::{Begin, adopt};
@@ -103,9 +103,9 @@ impl PoolOptions {
             let wanted = match to {
                 RestoreTo::End => end <= catalog.end,
                 RestoreTo::Lsn(lsn) => end <= lsn,
-                RestoreTo::Time(limit) => super::at(block_time) <= limit,
+                RestoreTo::Time(limit) => clock::at(block_time) <= limit,
             };
-            time = if wanted { Some(super::at(block_time)) } else { time };
+            time = if wanted { Some(clock::at(block_time)) } else { time };
             wanted
         };
         let lsn = Rebuilt::new(unnamed.pool(), &pool, archive, self.threads())
@@ -138,12 +138,10 @@ pub fn read_catalog(archive: &dyn Storage) -> Result<Catalog> {
 /// Returns the journal whose replay leads to a moment.
 fn chosen(archive: &dyn Storage, catalog: &Catalog, to: RestoreTo) -> Result<Manifest> {
     let place = archive.describe();
-    let millis =
-        |time: SystemTime| time.duration_since(UNIX_EPOCH).map_or(0, |since| since.as_millis() as u64);
     let is_before = |base: &&Base| match to {
         RestoreTo::End => true,
         RestoreTo::Lsn(lsn) => base.checkpoint.end <= lsn,
-        RestoreTo::Time(time) => base.time <= millis(time),
+        RestoreTo::Time(time) => base.time <= clock::millis(time),
     };
     match to {
         RestoreTo::Lsn(lsn) if lsn > catalog.end => {
@@ -152,7 +150,7 @@ fn chosen(archive: &dyn Storage, catalog: &Catalog, to: RestoreTo) -> Result<Man
                 catalog.end
             )));
         }
-        RestoreTo::Time(time) if millis(time) > catalog.as_of => {
+        RestoreTo::Time(time) if clock::millis(time) > catalog.as_of => {
             let as_of = shown(catalog.as_of);
             return Err(Error::invalid(format!(
                 "the archive in {place} ends at {as_of}, before the time asked for"
@@ -177,8 +175,7 @@ fn chosen(archive: &dyn Storage, catalog: &Catalog, to: RestoreTo) -> Result<Man
 
 /// Returns a time for messages, in milliseconds since 1970.
 fn shown(millis: u64) -> String {
-    let since = at(millis).duration_since(UNIX_EPOCH).unwrap_or_default();
-    format!("{}.{:03} s since 1970", since.as_secs(), since.subsec_millis())
+    format!("{}.{:03} s since 1970", millis / 1000, millis % 1000)
 }
 
 /// Compares the files that a restore reads with the checksums of the catalog.

@@ -1,17 +1,7 @@
 //! A copy of a pool that follows its archive.
 //!
 //! The file has the domain `journal` and no journal, so that nothing else opens it for writing. Beside it, a folder has the
-//! state of the replay:
-//!
-//! ```text
-//! 0     magic, version (4 B), CRC-32C of the other bytes (4 B); the journal's identity, 16 B
-//! 32    LSN up to which entries are applied, LSN up to which they may be
-//! 48    number and identity (16 B) of the timeline that it follows; identity of the one that it begins, or 0, 16 B
-//! 88    identity of the kernel, 16 B; inode of the pool's file
-//! 112   LSN of the archive's end; its time, and that of this state, in milliseconds since 1970
-//! 136   1 while a process replays, else 0
-//! 144   identity of the copy, 16 B
-//! ```
+//! [state](super::standby_state) of the replay.
 //!
 //! One poll:
 //! 1. The state says up to which LSN entries may be applied.
@@ -34,13 +24,14 @@
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering::Relaxed};
-use std::time::{Duration, Instant, SystemTime, UNIX_EPOCH};
+use std::time::{Duration, Instant};
 
 use bristlecone_pm::{At, Domain, Error, Folder, Glance, Native, OpenOptions, PoolFile, Result, Storage};
 
 use super::catalog::{Catalog, first_file};
 use super::restoring::read_catalog;
-use super::{at, identity};
+use super::standby_state::{STATE, StandbyStatus, State};
+use super::{NAP, identity};
 use crate::api::options::BUILD;
 use crate::journal::changes::Stopper;
 use crate::journal::entry::Kind;
@@ -49,12 +40,6 @@ use crate::journal::opening::{Begin, adopt};
 use crate::journal::restore::Rebuilt;
 use crate::{Pool, PoolOptions};
 
-const MAGIC: u64 = u64::from_le_bytes(*b"BRISTSBY");
-const VERSION: u64 = 1;
-const STATE: &str = "state";
-const WORDS: usize = 20;
-/// Longest pause between two looks at a stop.
-const NAP: Duration = Duration::from_millis(20);
 /// Number of attempts to read files that an archiver removes meanwhile.
 const LOOKS: usize = 8;
 
@@ -80,145 +65,10 @@ impl std::fmt::Debug for Standby {
     }
 }
 
-/// How far a standby has come: see [`Standby::status`] and [`Standby::status_of`].
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-#[non_exhaustive]
-pub struct StandbyStatus {
-    /// LSN up to which entries are applied.
-    pub lsn: u64,
-    /// LSN of the end of the archive, when it was last read.
-    pub archive_lsn: u64,
-    /// When the archive had everything durable of the writer, at the last time that the standby read and applied it; `None`
-    /// if it did not yet.
-    pub as_of: Option<SystemTime>,
-    /// Number of the timeline that it follows.
-    pub timeline: u64,
-    /// Whether a process replays. If it was killed, this is still set.
-    pub running: bool,
-}
-
-impl StandbyStatus {
-    /// Returns the bytes of entries that are in the archive and not applied.
-    pub fn lag_bytes(&self) -> u64 {
-        self.archive_lsn.saturating_sub(self.lsn)
-    }
-
-    /// Returns how old the state is that followers see: the time since the writer had nothing durable beyond it. `None` if
-    /// that is not known yet.
-    pub fn lag(&self) -> Option<Duration> {
-        self.as_of.map(|as_of| SystemTime::now().duration_since(as_of).unwrap_or_default())
-    }
-}
-
-/// The contents of the state's file.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-struct State {
-    uuid: u128,
-    applied: u64,
-    applying: u64,
-    timeline: Timeline,
-    /// The identity of the timeline that this copy begins, or 0.
-    own: u128,
-    boot: u128,
-    inode: u64,
-    archive_end: u64,
-    as_of: u64,
-    time: u64,
-    running: bool,
-    /// The identity of the copy.
-    pool: u128,
-}
-
-fn now() -> u64 {
-    SystemTime::now().duration_since(UNIX_EPOCH).map_or(0, |since| since.as_millis() as u64)
-}
-
 fn folder_of(pool: &Path) -> PathBuf {
     let mut name = pool.as_os_str().to_owned();
     name.push(".standby");
     name.into()
-}
-
-impl State {
-    fn encode(&self) -> Vec<u8> {
-        let halves = |id: u128| [id as u64, (id >> 64) as u64];
-        let ([uuid, uuid_high], [line, line_high]) = (halves(self.uuid), halves(self.timeline.id));
-        let ([own, own_high], [boot, boot_high]) = (halves(self.own), halves(self.boot));
-        let mut words: [u64; WORDS] = [
-            MAGIC,
-            VERSION,
-            uuid,
-            uuid_high,
-            self.applied,
-            self.applying,
-            self.timeline.number,
-            line,
-            line_high,
-            own,
-            own_high,
-            boot,
-            boot_high,
-            self.inode,
-            self.archive_end,
-            self.as_of,
-            self.time,
-            u64::from(self.running),
-            self.pool as u64,
-            (self.pool >> 64) as u64,
-        ];
-        words[1] |= u64::from(crc32c::crc32c(words.map(u64::to_le_bytes).as_flattened())) << 32;
-        words.map(u64::to_le_bytes).concat()
-    }
-
-    fn decode(bytes: &[u8]) -> Option<Self> {
-        let words: Vec<u64> = bytes.as_chunks::<8>().0.iter().map(|word| u64::from_le_bytes(*word)).collect();
-        let id = |at: usize| u128::from(words[at + 1]) << 64 | u128::from(words[at]);
-        if words.len() != WORDS {
-            return None;
-        }
-        let state = Self {
-            uuid: id(2),
-            applied: words[4],
-            applying: words[5],
-            timeline: Timeline { number: words[6], id: id(7) },
-            own: id(9),
-            boot: id(11),
-            inode: words[13],
-            archive_end: words[14],
-            as_of: words[15],
-            time: words[16],
-            running: words[17] != 0,
-            pool: id(18),
-        };
-        (state.encode() == bytes).then_some(state)
-    }
-
-    /// Reads the state; returns `None` if there is none, or if it was torn.
-    fn read(folder: &dyn Storage) -> Result<Option<Self>> {
-        let Some(file) = folder.open(STATE)? else { return Ok(None) };
-        let mut bytes = vec![0; WORDS * 8];
-        let read = file.read(0, &mut bytes)?;
-        Ok(Self::decode(&bytes[..read]))
-    }
-
-    /// Replaces the state. It survives the process.
-    fn write(&mut self, folder: &dyn Storage) -> Result<()> {
-        self.time = now();
-        let new = format!("{STATE}.new");
-        let file = folder.create(&new, 0)?;
-        file.write(0, &self.encode())?;
-        folder.rename(&new, STATE)
-    }
-
-    fn status(&self) -> StandbyStatus {
-        StandbyStatus {
-            lsn: self.applied,
-            archive_lsn: self.archive_end,
-            as_of: (self.as_of > 0).then(|| at(self.as_of)),
-            timeline: self.timeline.number,
-            running: self.running,
-        }
-    }
 }
 
 impl Standby {
@@ -669,36 +519,5 @@ impl PoolOptions {
     /// ```
     pub fn standby(&self, path: impl AsRef<Path>, from: impl AsRef<Path>) -> Result<Standby> {
         Standby::begin(self, path.as_ref(), Arc::new(Folder::open(from.as_ref())?))
-    }
-}
-
-#[cfg(test)]
-mod tests {
-    use super::*;
-
-    #[test]
-    fn a_state_round_trips_and_damage_is_noticed() {
-        let state = State {
-            uuid: 1 << 64 | 2,
-            applied: 3,
-            applying: 4,
-            timeline: Timeline { number: 5, id: 6 },
-            own: 7,
-            boot: 8 << 64,
-            inode: 9,
-            archive_end: 10,
-            as_of: 11,
-            time: 12,
-            running: true,
-            pool: 14 << 64 | 13,
-        };
-        let bytes = state.encode();
-        assert_eq!(State::decode(&bytes), Some(state));
-        assert_eq!(crc32c::crc32c(&bytes), 2_432_369_271, "the bytes changed: a new version is needed");
-        for at in 0..bytes.len() {
-            let mut damaged = bytes.clone();
-            damaged[at] ^= 1;
-            assert_eq!(State::decode(&damaged), None, "byte {at}");
-        }
     }
 }

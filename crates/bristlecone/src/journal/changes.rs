@@ -2,11 +2,12 @@
 
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering::Relaxed};
-use std::time::{Duration, Instant, UNIX_EPOCH};
+use std::time::{Duration, Instant};
 
 use bristlecone_pm::{Error, Result, Storage};
 
 use super::aside;
+use super::clock;
 use super::cursor::Cursor;
 use super::entry::{self, Kind as EntryKind, broken};
 use super::manifest::read_manifest;
@@ -252,7 +253,7 @@ impl Changes {
             return Ok(None);
         }
         self.next = next_lsn;
-        let time = UNIX_EPOCH + Duration::from_millis(self.time);
+        let time = clock::at(self.time);
         let (trees, storage) = (self.trees.clone(), Arc::clone(&self.storage));
         Ok(Some(JournalEntry { lsn, next_lsn, time, what, trees, storage }))
     }

@@ -26,10 +26,11 @@
 //! 4. Another manifest leaves out the segments before. *A crash before: the next checkpoint does.*
 
 use std::sync::Arc;
-use std::time::{Duration, SystemTime, UNIX_EPOCH};
+use std::time::SystemTime;
 
 use bristlecone_pm::{Error, Result, Storage, StoredFile};
 
+use super::clock;
 use super::manifest::read_manifest;
 use super::mutation::{Mutation, is_mutated};
 use super::segment::PAGE_BYTES;
@@ -96,10 +97,6 @@ impl State {
     }
 }
 
-fn now() -> u64 {
-    SystemTime::now().duration_since(UNIX_EPOCH).map_or(0, |since| since.as_millis() as u64)
-}
-
 fn check_name(name: &str) -> Result<()> {
     let is_usual = |byte: u8| byte.is_ascii_alphanumeric() || matches!(byte, b'-' | b'_' | b'.');
     let is_right = (1..=NAME_BYTES_MAX).contains(&name.len()) && name.bytes().all(is_usual);
@@ -123,7 +120,7 @@ pub fn create(storage: &dyn Storage, name: &str, lsn: u64) -> Result<()> {
     check_name(name)?;
     let uuid = read_manifest(storage)?.uuid;
     let (own, new) = (file_of(name), format!("{PREFIX}{name}{NEW}"));
-    let state = State { number: 0, lsn, time: now() };
+    let state = State { number: 0, lsn, time: clock::now() };
     let file = storage.create(&new, 0)?;
     file.write(0, &vec![0; 2 * PAGE_BYTES])?;
     state.write(&*file, uuid)?;
@@ -199,7 +196,7 @@ pub fn list(storage: &dyn Storage, segment_bytes: u64) -> Result<Vec<JournalCurs
         name,
         lsn,
         pinned_bytes: if dropped { 0 } else { manifest.segments_pinned(lsn) * segment_bytes },
-        time: UNIX_EPOCH + Duration::from_millis(time),
+        time: clock::at(time),
         dropped,
     };
     Ok(states(storage, manifest.uuid, false)?.into_iter().map(cursor).collect())
@@ -277,7 +274,7 @@ impl Cursor {
             return Err(Error::invalid(format!("the cursor is at LSN {own}: it cannot move back to {lsn}")));
         }
         self.expect()?;
-        let next = State { number: self.state.number + 1, lsn, time: now() };
+        let next = State { number: self.state.number + 1, lsn, time: clock::now() };
         next.write(&*self.file, self.uuid)?;
         self.state = next;
         Ok(())

@@ -1,10 +1,11 @@
 //! The writer of segments.
 
 use std::sync::Arc;
-use std::time::{Instant, SystemTime, UNIX_EPOCH};
+use std::time::Instant;
 
 use bristlecone_pm::{Result, Storage, StoredFile};
 
+use super::clock;
 use super::entry::{self, Head, Kind};
 use super::manifest::{Manifest, Segment, segment_name};
 use super::segment::{BLOCK_BYTES, BLOCK_HEADER_BYTES, Block, End, block_bytes, header};
@@ -145,7 +146,7 @@ impl Log {
     ///
     /// [`Error::MediumFull`](bristlecone_pm::Error), and errors of the system. Nothing may be written from then on.
     pub fn append(&mut self, mut entries: &[u8]) -> Result<()> {
-        let time = SystemTime::now().duration_since(UNIX_EPOCH).map_or(0, |since| since.as_millis() as u64);
+        let time = clock::now();
         // The clock may have been set back.
         let time = time.max(self.past.time);
         let durable = self.durable;

@@ -38,6 +38,7 @@ mod api;
 pub(crate) mod aside;
 pub(crate) mod changes;
 pub(crate) mod checkpoint;
+pub(crate) mod clock;
 pub(crate) mod cursor;
 mod deferral;
 mod directory;
