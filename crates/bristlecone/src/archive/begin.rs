@@ -75,11 +75,13 @@ pub fn begin(from: &JournalFiles, to: &dyn Storage) -> Result<Catalog> {
             Err(Error::Pruned { .. }) => continue,
             created => created?,
         };
-        if !catalog.claim(to)? {
+        let claimed = catalog.claim(to);
+        if !matches!(claimed, Ok(true)) {
+            // It would hold back the journal for no archive. If the catalog counts in spite of an error, the next archiver
+            // creates it again.
             from.drop_cursor(&cursor_name(id))?;
-            return Err(Error::InUse { pid: None });
         }
-        return Ok(catalog);
+        return if claimed? { Ok(catalog) } else { Err(Error::InUse { pid: None }) };
     }
     Err(Error::InUse { pid: None })
 }

@@ -80,16 +80,11 @@ pub fn expect_sum(
     if file.bytes()? != bytes {
         return Err(broken("a file of another length"));
     }
-    let (mut piece, mut at, mut sum) = (vec![0; 1 << 20], 0, 0);
-    while at < bytes {
-        let some = (bytes - at).min(piece.len() as u64) as usize;
-        if file.read(at, &mut piece[..some])? < some {
-            return Err(broken("a file that cannot be read to its end"));
-        }
-        sum = crc32c::crc32c_append(sum, &piece[..some]);
-        at += some as u64;
+    match aside::pass(file, 0..bytes, 0, |_, _| Ok(()))? {
+        (read, _) if read < bytes => Err(broken("a file that cannot be read to its end")),
+        (_, sum) if sum == checksum => Ok(()),
+        _ => Err(broken("a damaged file")),
     }
-    if sum == checksum { Ok(()) } else { Err(broken("a damaged file")) }
 }
 
 /// A checkpoint that is being copied.
@@ -104,16 +99,11 @@ pub struct Copying {
 
 impl Copying {
     pub fn step(&mut self) -> Result<()> {
-        let mut piece = vec![0; (1 << 20).min(self.of.bytes) as usize];
         let end = self.of.bytes.min(self.done + STEP_BYTES);
-        while self.done < end {
-            let some = (end - self.done).min(piece.len() as u64) as usize;
-            if self.from.read(self.done, &mut piece[..some])? < some {
-                return Err(Error::corrupted("a checkpoint that ends early", checkpoint_name(self.of.file)));
-            }
-            self.to.write(self.done, &piece[..some])?;
-            self.checksum = crc32c::crc32c_append(self.checksum, &piece[..some]);
-            self.done += some as u64;
+        let write = |offset, bytes: &[u8]| self.to.write(offset, bytes);
+        (self.done, self.checksum) = aside::pass(&*self.from, self.done..end, self.checksum, write)?;
+        if self.done < end {
+            return Err(Error::corrupted("a checkpoint that ends early", checkpoint_name(self.of.file)));
         }
         Ok(())
     }
@@ -206,15 +196,8 @@ fn copy_long(from: &dyn Storage, to: &dyn Storage, aside: &Aside, file: u64) -> 
     let source = aside::verify(from, aside)?;
     let (name, new) = (aside_name(file), format!("{}{NEW}", aside_name(file)));
     let target = to.create(&new, 0)?;
-    let (mut piece, mut at) = (vec![0; 1 << 20], 0);
-    while at < aside.bytes {
-        let some = (aside.bytes - at).min(piece.len() as u64) as usize;
-        if source.read(at, &mut piece[..some])? < some {
-            return Err(broken());
-        }
-        target.write(at, &piece[..some])?;
-        at += some as u64;
-    }
+    // The comparison below notices a file that became shorter.
+    aside::pass(&*source, 0..aside.bytes, 0, |offset, bytes| target.write(offset, bytes))?;
     target.sync()?;
     expect_sum(to, &*target, &name, aside.bytes, aside.checksum)?;
     to.rename(&new, &name)

@@ -1,6 +1,7 @@
 //! Bodies of entries that are too long for the ring: files of their own, durable before the entry exists.
 
 use std::collections::BTreeMap;
+use std::ops::Range;
 use std::sync::{Arc, Mutex};
 
 use bristlecone_pm::sync::wait::lock;
@@ -95,16 +96,36 @@ pub fn verify(storage: &dyn Storage, aside: &Aside) -> Result<Arc<dyn StoredFile
     let name = aside_name(aside.file);
     let broken = |what: &str| Error::corrupted(what, format!("{name} in {}", storage.describe()));
     let file = storage.open(&name)?.ok_or_else(|| broken("a missing file"))?;
-    let (mut piece, mut offset, mut checksum) = (vec![0; PIECE_BYTES], 0, 0);
-    while offset < aside.bytes {
-        let some = (aside.bytes - offset).min(PIECE_BYTES as u64) as usize;
-        if file.read(offset, &mut piece[..some])? < some {
-            return Err(broken("a damaged file"));
+    let (read, checksum) = pass(&*file, 0..aside.bytes, 0, |_, _| Ok(()))?;
+    let is_whole = (read, checksum) == (aside.bytes, aside.checksum);
+    if is_whole { Ok(file) } else { Err(broken("a damaged file")) }
+}
+
+/// Calls `visit` with the bytes of a file in a range, piece by piece, each with its offset. Returns the offset at which the
+/// range or the file ends, and the continued checksum.
+///
+/// # Errors
+///
+/// Errors of `visit`, and of the system.
+pub fn pass(
+    file: &dyn StoredFile,
+    range: Range<u64>,
+    mut checksum: u32,
+    mut visit: impl FnMut(u64, &[u8]) -> Result<()>,
+) -> Result<(u64, u32)> {
+    let mut piece = vec![0; (range.end - range.start).min(PIECE_BYTES as u64) as usize];
+    let mut offset = range.start;
+    while offset < range.end {
+        let wanted = (range.end - offset).min(PIECE_BYTES as u64) as usize;
+        let read = file.read(offset, &mut piece[..wanted])?;
+        checksum = crc32c::crc32c_append(checksum, &piece[..read]);
+        visit(offset, &piece[..read])?;
+        offset += read as u64;
+        if read < wanted {
+            break;
         }
-        checksum = crc32c::crc32c_append(checksum, &piece[..some]);
-        offset += some as u64;
     }
-    if checksum == aside.checksum { Ok(file) } else { Err(broken("a damaged file")) }
+    Ok((offset, checksum))
 }
 
 /// A body that is written piece by piece.
