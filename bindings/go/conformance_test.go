@@ -58,7 +58,7 @@ func TestConformance(t *testing.T) {
 }
 
 func runCase(t *testing.T, file string, of conformanceCase, design string, typed bool) {
-	s := &session{
+	s := &runner{
 		path: scratchPath(t), design: design, typed: typed, trees: map[string]tableTree{},
 		transactions: map[string]*Transaction{}, snapshots: map[string]*Snapshot{},
 	}
@@ -77,7 +77,7 @@ func runCase(t *testing.T, file string, of conformanceCase, design string, typed
 	}
 }
 
-type session struct {
+type runner struct {
 	path, design string
 	typed        bool
 	pool         *Pool
@@ -438,14 +438,14 @@ var typedTrees = map[[2]string]opening{
 	{"(str, u64)", "Option<bytes>"}:              typedBy[namedPair, Option[[]byte]](),
 }
 
-func (s *session) createTree(name, keys, values, design string) (tableTree, error) {
+func (s *runner) createTree(name, keys, values, design string) (tableTree, error) {
 	if open, ok := typedTrees[[2]string{keys, values}]; ok && s.typed {
 		return open(s.pool, name, design)
 	}
 	return adapt(CreateTree[any, any](s.pool, name, TreeOptions{Design: design, KeyKind: keys, ValueKind: values}))
 }
 
-func (s *session) openTree(name, keys, values string) (tableTree, error) {
+func (s *runner) openTree(name, keys, values string) (tableTree, error) {
 	if open, ok := typedTrees[[2]string{keys, values}]; ok && s.typed {
 		return open(s.pool, name, "")
 	}
@@ -489,7 +489,7 @@ var statusNames = map[Status]string{
 }
 
 // run makes a step; it returns the status and what was returned: nil, *any, []*any, []Item, bool, uint64 or a text.
-func (s *session) run(of step) (status string, gives any) {
+func (s *runner) run(of step) (status string, gives any) {
 	status, gives, err := s.try(of)
 	if err != nil {
 		name, ok := statusNames[statusOf(err)]
@@ -501,7 +501,7 @@ func (s *session) run(of step) (status string, gives any) {
 	return status, gives
 }
 
-func (s *session) try(of step) (status string, gives any, err error) {
+func (s *runner) try(of step) (status string, gives any, err error) {
 	if name, ok := of["in"].(string); ok {
 		return s.within(of, s.transactions[name], s.snapshots[name])
 	}
@@ -569,7 +569,7 @@ func (s *session) try(of step) (status string, gives any, err error) {
 	return s.onTree(of, s.trees[name])
 }
 
-func (s *session) checkAll() error {
+func (s *runner) checkAll() error {
 	found, err := s.pool.Check()
 	for _, tree := range s.trees {
 		ofTree, failed := tree.check()
@@ -581,7 +581,7 @@ func (s *session) checkAll() error {
 	return err
 }
 
-func (s *session) batch(of step) error {
+func (s *runner) batch(of step) error {
 	batch, err := s.pool.Batch()
 	if err != nil {
 		return err
@@ -609,7 +609,7 @@ func (of step) bounds(keys string) tableBounds {
 	return bounds
 }
 
-func (s *session) within(of step, tx *Transaction, snapshot *Snapshot) (string, any, error) {
+func (s *runner) within(of step, tx *Transaction, snapshot *Snapshot) (string, any, error) {
 	tree := s.trees[of.text("on")]
 	keys, values := tree.kinds()
 	switch of.text("do") {
@@ -630,7 +630,7 @@ func found(value any, ok bool, err error) (string, any, error) {
 	return "ok", &value, err
 }
 
-func (s *session) onTree(of step, tree tableTree) (status string, gives any, err error) {
+func (s *runner) onTree(of step, tree tableTree) (status string, gives any, err error) {
 	keys, values := tree.kinds()
 	switch what := of.text("do"); what {
 	case "get":
@@ -679,7 +679,7 @@ func parseItems(value any, keys, values string) []Item[any, any] {
 }
 
 // compare returns the difference from the table, or nothing.
-func (s *session) compare(of step, status string, gives any) string {
+func (s *runner) compare(of step, status string, gives any) string {
 	expected := "ok"
 	if is, ok := of["is"].(string); ok {
 		expected = is

@@ -416,7 +416,7 @@ private:
     std::optional<tree_type> tree_;
 };
 
-// ---- sessions
+// ---- the steps of a case
 
 using opened = std::pair<int, std::unique_ptr<c_tree>>;
 using opener = std::function<opened(const bristlecone::pool&, const std::string& name, const std::string& design)>;
@@ -479,12 +479,12 @@ const char* status_name(int status) {
     }
 }
 
-class session {
+class runner {
 public:
-    session(const std::string& path, const std::string& design, bool is_typed) : path_(path), design_(design), is_typed_(is_typed) {
+    runner(const std::string& path, const std::string& design, bool is_typed) : path_(path), design_(design), is_typed_(is_typed) {
         reopen(BRISTLECONE_CREATE);
     }
-    ~session() { close_pool(); }
+    ~runner() { close_pool(); }
 
     /// Makes a step; returns how it differs from the table.
     std::string run(const json& step) {
@@ -744,9 +744,9 @@ int run_file(const std::filesystem::path& file, const std::string& pool) {
                 // Objects of C++ that were closed cannot be used.
                 if (is_typed && needs(of, "handles")) continue;
                 unlink(pool.c_str());
-                session session(pool, design, is_typed);
+                runner runner(pool, design, is_typed);
                 for (const json& step : of["steps"].elements) {
-                    const std::string problem = session.run(step);
+                    const std::string problem = runner.run(step);
                     if (!problem.empty()) fail(file.filename().string() + ": " + of.name("name") + ", " + design + (is_typed ? ", C++: " : ", C: ") + step.name("do") + ": " + problem);
                 }
                 ++ran;

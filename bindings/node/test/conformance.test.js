@@ -57,7 +57,7 @@ function datum(kind, value) {
 }
 
 /** The open objects of a case. `isSync` chooses between the calls that run on this thread and the others. */
-class Session {
+class Runner {
   constructor(at, design, isSync) {
     Object.assign(this, { at, design, isSync, trees: new Map(), others: new Map() });
   }
@@ -210,20 +210,20 @@ const found = (value) => (value === undefined ? { status: 'absent' } : { status:
 
 async function run(of, design, isSync) {
   await withPath(async (at) => {
-    const session = new Session(at, design, isSync);
-    session.pool = await open(at, { create: true, maxBytes: MAX_BYTES });
+    const runner = new Runner(at, design, isSync);
+    runner.pool = await open(at, { create: true, maxBytes: MAX_BYTES });
     try {
       for (const step of of.steps) {
-        const outcome = await session.outcome(step);
+        const outcome = await runner.outcome(step);
         try {
-          session.verify(step, outcome);
+          runner.verify(step, outcome);
         } catch (error) {
           error.message = `${JSON.stringify(step)}: ${error.message}`;
           throw error;
         }
       }
     } finally {
-      await session.pool.close();
+      await runner.pool.close();
     }
   });
 }

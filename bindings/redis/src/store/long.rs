@@ -295,7 +295,7 @@ impl Store {
         self.meta.remove(&Note::Removing(id).key()).map(drop)
     }
 
-    /// The same of a copy, if its key is there: a thread continues, once the server is there.
+    /// Does the same for a copy whose key exists: a thread continues it once the server serves.
     pub(super) fn find_copy(&self, to: u64, from: &[u8], is_attached: bool) -> Result<()> {
         let from = number(from)?;
         if !is_attached {

@@ -110,7 +110,7 @@ impl Store {
         Ok(())
     }
 
-    /// The same of a small map that gets from one place to another, or stays where it is.
+    /// Does the same for a small map that moves to another place, or stays.
     pub(super) fn attach_small_by_steps(&self, from: Small, to: Small, value: &[u8]) -> Result<()> {
         self.remove_by_steps(&mut lock(&self.detached))?;
         let moving = Note::Moving(from.id()).key();

@@ -272,7 +272,7 @@ fn a_copy_that_finds_no_room_waits_and_refuses_others() {
         let reply = c.run("OM.COUNT copy - +");
         assert!(reply == "40000" || reply.starts_with("OOM"), "{reply}");
         c.run("DEL fill");
-        server.wait("it goes on once there is room", |c| c.run("OM.COUNT copy - +") == "40000");
+        server.wait("it continues once there is room", |c| c.run("OM.COUNT copy - +") == "40000");
     }
     assert_eq!(count(&mut c, "m"), 40_000);
 }

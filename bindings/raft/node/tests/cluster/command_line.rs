@@ -63,14 +63,14 @@ fn cluster_is_used_from_the_command_line() {
 #[test]
 fn bad_arguments_are_refused_with_a_hint() {
     let start = ["start", "--id", "1", "--listen", "127.0.0.1:0", "--folder"];
-    let nobody = ["--nodes=127.0.0.1:9", "--timeout=1"];
+    let unreachable = ["--nodes=127.0.0.1:9", "--timeout=1"];
     for (arguments, hint) in [
         (vec!["init"], "<MEMBERS>"),
         (vec!["init", "one"], "expected ID=ADDRESS"),
         (vec!["init", "1=127.0.0.1"], "expected ID=ADDRESS"),
         (vec!["get", "k"], "--nodes"),
-        (["get", "k"].into_iter().chain(nobody).collect(), "no leader answered in 1s"),
-        (["put", "k", "v"].into_iter().chain(nobody).collect(), "no leader answered in 1s"),
+        (["get", "k"].into_iter().chain(unreachable).collect(), "no leader answered in 1s"),
+        (["put", "k", "v"].into_iter().chain(unreachable).collect(), "no leader answered in 1s"),
         (start.into_iter().chain(["/proc/nowhere"]).collect(), "/proc/nowhere"),
         (start.into_iter().chain(["/x", "--design", "btree"]).collect(), "unknown design \"btree\""),
         (start.into_iter().chain(["/x", "--domain", "disk"]).collect(), "expected process, adr"),

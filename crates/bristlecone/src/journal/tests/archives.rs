@@ -391,3 +391,26 @@ fn damaged_archives_are_refused() {
     }
     restored(&image, RestoreTo::End).unwrap();
 }
+
+/// Whatever fails, an archive that does not exist holds back no entries; the next attempt succeeds.
+#[test]
+fn a_beginning_that_fails_leaves_no_cursor() {
+    let (scratch, disk) = (Scratch::new(), Disk::new());
+    let pool = open(&scratch, &disk, Durability::Commit).unwrap();
+    pool.tree::<u64, u64>("t").unwrap().insert(1, 2).unwrap();
+    let mut failures = 0;
+    for event in 0.. {
+        let archive = Disk::new();
+        archive.fail_at(event);
+        let Err(error) = archiver(&disk, &archive) else { break };
+        assert!(matches!(error, Error::Io { .. } | Error::MediumFull { .. }), "event {event}: {error}");
+        assert!(files(&disk).cursors().unwrap().is_empty(), "event {event}");
+        copy_all(&mut archiver(&disk, &archive.after_kill()).unwrap()).unwrap();
+        for cursor in files(&disk).cursors().unwrap() {
+            pool.drop_cursor(&cursor.name).unwrap();
+        }
+        failures += 1;
+    }
+    assert!(failures > 4, "{failures}");
+    drop(pool);
+}

@@ -48,12 +48,12 @@ class ConformanceTest {
     }
 
     private static void run(String name, JsonObject of, String design) {
-        try (Temporary temporary = new Temporary(); Session session = new Session(temporary, design)) {
+        try (Temporary temporary = new Temporary(); Runner runner = new Runner(temporary, design)) {
             for (JsonElement element : of.getAsJsonArray("steps")) {
                 Step step = new Step(element.getAsJsonObject());
-                Outcome outcome = session.outcome(step);
+                Outcome outcome = runner.outcome(step);
                 assertEquals(step.text("is", "ok"), outcome.status, () -> name + ": " + element + " returned " + outcome);
-                String problem = session.difference(step, outcome.gives);
+                String problem = runner.difference(step, outcome.gives);
                 assertTrue(problem.isEmpty(), () -> name + ": " + element + ": " + problem);
             }
         }
@@ -168,7 +168,7 @@ class ConformanceTest {
     }
 
     /** The open objects of a case. */
-    static final class Session implements AutoCloseable {
+    static final class Runner implements AutoCloseable {
         private final Temporary temporary;
         private final String design;
         private final Map<String, Tree<Object, Object>> trees = new HashMap<>();
@@ -176,7 +176,7 @@ class ConformanceTest {
         private final Map<String, Snapshot> snapshots = new HashMap<>();
         private Pool pool;
 
-        Session(Temporary temporary, String design) {
+        Runner(Temporary temporary, String design) {
             this.temporary = temporary;
             this.design = design;
             pool = temporary.open();
