@@ -38,6 +38,7 @@ use crate::journal::entry::Kind;
 use crate::journal::manifest::{ADOPTING, Manifest, Timeline};
 use crate::journal::opening::{Begin, adopt};
 use crate::journal::restore::Rebuilt;
+use crate::journal::standby_folder;
 use crate::{Pool, PoolOptions};
 
 /// Number of attempts to read files that an archiver removes meanwhile.
@@ -65,12 +66,6 @@ impl std::fmt::Debug for Standby {
     }
 }
 
-fn folder_of(pool: &Path) -> PathBuf {
-    let mut name = pool.as_os_str().to_owned();
-    name.push(".standby");
-    name.into()
-}
-
 impl Standby {
     /// Creates a copy of an archived pool at `path`, or continues one, with default options: see
     /// [`PoolOptions::standby`].
@@ -84,7 +79,7 @@ impl Standby {
 
     fn begin(options: &PoolOptions, path: &Path, archive: Arc<dyn Storage>) -> Result<Self> {
         let catalog = read_catalog(&*archive)?;
-        let folder = Folder::create(&folder_of(path))?;
+        let folder = Folder::create(&standby_folder(path))?;
         let left = State::read(&folder)?.filter(|state| state.uuid == catalog.uuid);
         let marker = format!("of-{:032x}", catalog.uuid);
         let is_own = folder.open(&marker)?.is_some();
@@ -328,7 +323,7 @@ impl Standby {
     ///
     /// Errors of the system.
     pub fn status_of(path: impl AsRef<Path>) -> Result<Option<StandbyStatus>> {
-        let folder = folder_of(path.as_ref());
+        let folder = standby_folder(path.as_ref());
         if !folder.is_dir() {
             return Ok(None);
         }
@@ -386,7 +381,7 @@ impl Standby {
             self.folder.remove(&name)?;
         }
         // An empty folder says nothing.
-        let _ = std::fs::remove_dir(folder_of(&self.path));
+        let _ = std::fs::remove_dir(standby_folder(&self.path));
         Ok(begin.lsn)
     }
 

@@ -93,7 +93,7 @@ pub(crate) use self::opening::{Begin, Plan, adopt, create, expect_pages, plan};
 pub(crate) use self::presence::Done;
 use self::ring::Ring;
 pub use self::setup::Durability;
-pub(crate) use self::setup::Setup;
+pub(crate) use self::setup::{Setup, standby_folder};
 use self::status::Figures;
 pub use self::status::{JournalStatus, SyncTimes};
 pub use self::stream_entry::{Changed, JournalChange, JournalChanges, JournalEntry};

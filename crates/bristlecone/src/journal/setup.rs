@@ -93,6 +93,10 @@ impl Setup {
         let opened = if create { Folder::create(&folder) } else { Folder::open(&folder) };
         match opened {
             Err(Error::Io { source, .. }) if !create && source.kind() == std::io::ErrorKind::NotFound => {
+                if standby_folder(path).is_dir() {
+                    let what = "is a standby: follow it while a process keeps it up to date, or promote it";
+                    return Err(Error::invalid(format!("{} {what}", path.display())));
+                }
                 Err(Error::io(
                     format!("the journal of {} is not at {}", path.display(), folder.display()),
                     source,
@@ -107,4 +111,11 @@ impl Setup {
         let is_real = self.storage.is_none();
         is_real.then(|| Folder::open(&self.folder_of(path))?.lock()).transpose()
     }
+}
+
+/// Returns the folder with the state of a standby whose pool is at a path.
+pub fn standby_folder(pool: &Path) -> PathBuf {
+    let mut name = pool.as_os_str().to_owned();
+    name.push(".standby");
+    name.into()
 }
