@@ -41,9 +41,12 @@ fn a_limit_on_memory_is_an_error() {
     let bench = Bench::new();
     bench.run("create @p --size 64G").ok();
     // An existing pool opens with less space to grow; a pool of the default size is created smaller.
-    let small = "ulimit -v 8000000; bristlecone info p && bristlecone put p t oak 7";
-    bench.run("create @p --tree t").ok();
-    shell(&bench, &[], small).ok();
+    for design in Design::ALL {
+        let put = format!("ulimit -v 8000000; bristlecone info p && bristlecone put p {design} oak 7");
+        bench.run(&format!("create @p --tree {design} --design {design}")).ok();
+        shell(&bench, &[], &put).ok();
+        bench.run(&format!("drop @p {design}")).ok();
+    }
     shell(&bench, &[], "ulimit -v 8000000; bristlecone create r").ok();
     let bytes = bench.run("info @r --json").json()["max_bytes"].as_u64().unwrap();
     assert!((1 << 30..8 << 30).contains(&bytes), "{bytes}");

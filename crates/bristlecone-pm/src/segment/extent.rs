@@ -41,21 +41,25 @@ unsafe impl Send for Extent {}
 unsafe impl Sync for Extent {}
 
 impl Extent {
-    /// Returns address space for up to `bytes` bytes of memory of this process; for less if address
-    /// space is limited.
+    /// Returns address space for up to `bytes` bytes of memory of this process. If address space is limited, it is for
+    /// less, and at most half of what is left: a tree has several extents, and the process needs some itself.
     ///
     /// # Errors
     ///
     /// If there is no address space left.
     pub fn private(bytes: usize) -> Result<Self> {
-        let mut reserved = bytes;
+        let (mut reserved, mut is_limited) = (bytes, false);
         loop {
             match address_space(reserved) {
+                Ok((whole, _)) if is_limited && reserved > HUGE => {
+                    // SAFETY: the whole reservation, which nothing uses.
+                    let _ = unsafe { rustix::mm::munmap(whole.0.cast(), whole.1) };
+                    (reserved, is_limited) = (reserved / 2, false);
+                }
                 Ok((whole, base)) => {
                     return Ok(Self { base, reserved, whole, shared: None, opener: Opener::this() });
                 }
-                // A process with limited address space gets less.
-                Err(_) if reserved > HUGE => reserved /= 2,
+                Err(_) if reserved > HUGE => (reserved, is_limited) = (reserved / 2, true),
                 Err(error) => {
                     return Err(Error::io("finding address space for the index in DRAM", error));
                 }
