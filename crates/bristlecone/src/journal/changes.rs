@@ -20,7 +20,7 @@ const PAUSES: [Duration; 2] = [Duration::from_micros(50), Duration::from_millis(
 /// Time between two looks whether the cursor is still there.
 const CURSOR_EVERY: Duration = Duration::from_millis(100);
 
-/// A stream of the durable changes of a pool, whole commits at a time: see [`Pool::changes`].
+/// A stream of the durable changes of a pool, whole commits at a time: see [`Pool::changes`](crate::Pool::changes).
 ///
 /// As an iterator it ends at the last durable entry, and may return more when it is asked again later.
 /// [`next_within`](Self::next_within) waits for more.

@@ -18,7 +18,7 @@ use crate::transaction::record::{self, Change};
 const PIECE_BYTES: usize = 1 << 20;
 
 /// A commit in a stream of changes: one write, a group of up to 16 writes of a multi-key call, a batch or transaction, or
-/// a change of the directory of trees. See [`Pool::changes`].
+/// a change of the directory of trees. See [`Pool::changes`](crate::Pool::changes).
 #[derive(Clone)]
 pub struct JournalEntry {
     pub(super) lsn: u64,
