@@ -84,6 +84,7 @@ pub fn json(status: Option<&JournalStatus>) -> Value {
         "durability": status.durability.map(|durability| durability.to_string()),
         "lsn": status.lsn,
         "durable_lsn": status.durable_lsn,
+        "oldest_lsn": status.oldest_lsn,
         "checkpoint_lsn": status.checkpoint_lsn,
         "bytes_since_checkpoint": status.bytes_since_checkpoint,
         "segment_bytes": status.segment_bytes,

@@ -62,6 +62,11 @@ impl Stopper {
         Self(Arc::clone(stop))
     }
 
+    /// Returns whether it was ended.
+    pub fn is_stopped(&self) -> bool {
+        self.0.load(Relaxed)
+    }
+
     /// Ends it: [`Changes::next_within`] returns `None` from now on without waiting, and within milliseconds if it waits.
     pub fn stop(&self) {
         self.0.store(true, Relaxed);

@@ -111,11 +111,16 @@ impl JournalFiles {
     /// # }
     /// ```
     pub fn status(&self) -> Result<JournalStatus> {
-        let status = self.status_without_cursors()?;
-        Ok(JournalStatus { cursors: self.cursors()?, ..status })
+        self.with_files(self.status_of_entries()?)
     }
 
-    fn status_without_cursors(&self) -> Result<JournalStatus> {
+    /// Adds what only the files say.
+    pub(super) fn with_files(&self, status: JournalStatus) -> Result<JournalStatus> {
+        let oldest_lsn = read_manifest(&*self.storage)?.kept;
+        Ok(JournalStatus { oldest_lsn, cursors: self.cursors()?, ..status })
+    }
+
+    fn status_of_entries(&self) -> Result<JournalStatus> {
         let (ring_bytes, segment_bytes) = self.sizes;
         let (ring, uuid) = (self.storage.shared(RING, ring::file_bytes(ring_bytes))?, self.manifest.pool);
         if let (Some(ring), Some(boot)) = (ring, self.storage.boot())

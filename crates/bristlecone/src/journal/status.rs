@@ -45,6 +45,8 @@ pub struct JournalStatus {
     pub lsn: u64,
     /// LSN up to which entries are durable.
     pub durable_lsn: u64,
+    /// LSN of the oldest entry that is kept: a [stream](Pool::changes) can begin there.
+    pub oldest_lsn: u64,
     /// LSN of the begin of the last checkpoint.
     pub checkpoint_lsn: Option<u64>,
     /// Bytes of entries since the begin of the last checkpoint, or since the creation of the pool.
@@ -190,6 +192,7 @@ impl Figures {
             durability: self.durability(),
             lsn,
             durable_lsn: durable,
+            oldest_lsn: 0,
             checkpoint_lsn: checkpoint,
             bytes_since_checkpoint: lsn.saturating_sub(checkpoint.unwrap_or(0)),
             segment_bytes: self.word(SEGMENT_BYTES).load(Relaxed),
@@ -207,6 +210,7 @@ pub fn of_files(folder: PathBuf, manifest: &Manifest, segment_bytes: u64, end: u
         durability: None,
         lsn: end,
         durable_lsn: end,
+        oldest_lsn: manifest.kept,
         checkpoint_lsn: manifest.checkpoint.map(|checkpoint| checkpoint.begin),
         bytes_since_checkpoint: end.saturating_sub(manifest.begin()),
         segment_bytes: manifest.segments_to_replay() * segment_bytes,
@@ -229,12 +233,12 @@ impl Pool {
     /// Returns the state of the pool's journal; `None` for a pool that does not write one: of another domain, open for
     /// reading, or followed.
     ///
-    /// Takes no lock, and reads only the small files of cursors. Other threads may change the journal meanwhile, so the
+    /// Takes no lock, and reads only the small files of the manifest and of cursors. Other threads may change the journal meanwhile, so the
     /// figures are not those of one instant.
     ///
     /// # Errors
     ///
-    /// [`Error::Forked`](crate::Error::Forked), and errors of the system from reading cursors.
+    /// [`Error::Forked`](crate::Error::Forked), and errors of the system from reading these files.
     ///
     /// ```
     /// use bristlecone::{Domain, Pool};
@@ -265,12 +269,8 @@ impl Journal {
     fn status(&self) -> Result<JournalStatus> {
         let durable = self.durable.load(Acquire);
         let status = self.figures.status(self.folder.clone(), self.ring.reserved());
-        Ok(JournalStatus {
-            durability: Some(self.durability),
-            durable_lsn: status.durable_lsn.max(durable),
-            cursors: self.files()?.cursors()?,
-            ..status
-        })
+        let durable_lsn = status.durable_lsn.max(durable);
+        self.files()?.with_files(JournalStatus { durability: Some(self.durability), durable_lsn, ..status })
     }
 }
 

@@ -129,19 +129,23 @@ impl JournalEntry {
     ///
     /// [`Error::Corrupted`] for damage; [`Error::Pruned`] if the file was removed meanwhile; errors of the system. Items of
     /// the result have the same errors.
-    pub fn changes(&self) -> Result<JournalChanges<'_>> {
+    pub fn changes(&self) -> Result<JournalChanges> {
         let (first, source, left, tree) = match &self.what {
-            What::Keys { body: Body::Inline(body), some } => (None, Source::Bytes(body), *some, None),
+            What::Keys { body: Body::Inline(body), some } => {
+                (None, Source::Bytes(body.clone(), 0), *some, None)
+            }
             What::Keys { body: Body::File(aside), some } => (None, self.file(aside)?, *some, None),
-            What::Directory { change, items: None } => (Some(change), Source::Bytes(&[]), 0, None),
+            What::Directory { change, items: None } => {
+                (Some(change), Source::Bytes(Arc::default(), 0), 0, None)
+            }
             What::Directory { change, items: Some((tree, aside)) } => {
                 (Some(change), self.file(aside)?, usize::MAX, Some(*tree))
             }
         };
-        Ok(JournalChanges { first: first.cloned(), source, left, tree, trees: &self.trees })
+        Ok(JournalChanges { first: first.cloned(), source, left, tree, trees: self.trees.clone() })
     }
 
-    fn file(&self, aside: &Aside) -> Result<Source<'_>> {
+    fn file(&self, aside: &Aside) -> Result<Source> {
         match aside::verify(&*self.storage, aside) {
             Ok(file) => Ok(Source::File { file, bytes: aside.bytes, offset: 0, buffer: Vec::new(), at: 0 }),
             Err(error) => match read_manifest(&*self.storage)?.kept {
@@ -153,33 +157,45 @@ impl JournalEntry {
 }
 
 /// The changes of an entry: see [`JournalEntry::changes`].
-pub struct JournalChanges<'a> {
+pub struct JournalChanges {
     first: Option<JournalChange>,
-    source: Source<'a>,
+    source: Source,
     /// Number of changes that are left, if there are as many.
     left: usize,
     /// The tree of all changes, if these do not name it.
     tree: Option<TreeId>,
-    trees: &'a Trees,
+    trees: Trees,
 }
 
-enum Source<'a> {
-    Bytes(&'a [u8]),
-    File { file: Arc<dyn StoredFile>, bytes: u64, offset: u64, buffer: Vec<u8>, at: usize },
+enum Source {
+    /// Bytes, and where the next change begins.
+    Bytes(Arc<[u8]>, usize),
+    File {
+        file: Arc<dyn StoredFile>,
+        bytes: u64,
+        offset: u64,
+        buffer: Vec<u8>,
+        at: usize,
+    },
 }
 
-impl std::fmt::Debug for JournalChanges<'_> {
+impl std::fmt::Debug for JournalChanges {
     fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
         f.debug_struct("JournalChanges").finish_non_exhaustive()
     }
 }
 
-impl Source<'_> {
+impl Source {
     /// Takes the next change off; returns `None` at the end.
     fn take(&mut self) -> Result<Option<(Change, Option<bool>)>> {
         match self {
-            Self::Bytes([]) => Ok(None),
-            Self::Bytes(bytes) => record::take_marked(bytes).ok_or_else(broken).map(Some),
+            Self::Bytes(bytes, at) if *at == bytes.len() => Ok(None),
+            Self::Bytes(bytes, at) => {
+                let mut rest = &bytes[*at..];
+                let taken = record::take_marked(&mut rest).ok_or_else(broken)?;
+                *at = bytes.len() - rest.len();
+                Ok(Some(taken))
+            }
             Self::File { file, bytes, offset, buffer, at } => loop {
                 let mut rest = &buffer[*at..];
                 if let Some(taken) = record::take_marked(&mut rest) {
@@ -202,7 +218,7 @@ impl Source<'_> {
     }
 }
 
-impl Iterator for JournalChanges<'_> {
+impl Iterator for JournalChanges {
     type Item = Result<JournalChange>;
 
     fn next(&mut self) -> Option<Self::Item> {
@@ -215,7 +231,7 @@ impl Iterator for JournalChanges<'_> {
     }
 }
 
-impl JournalChanges<'_> {
+impl JournalChanges {
     fn change(&self, Change { tree, key, value }: Change, existed: Option<bool>) -> Result<JournalChange> {
         // A tree that is created with items was empty.
         let existed = if self.tree.is_some() { Some(false) } else { existed };

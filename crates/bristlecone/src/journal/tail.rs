@@ -135,7 +135,7 @@ impl Tail {
         lsn: u64,
     ) -> Result<(Self, Option<u64>, Past)> {
         let uuid = manifest.uuid;
-        let oldest = manifest.segments.first().map_or(0, |first| first.first);
+        let oldest = manifest.kept;
         let open = |lsn: u64| {
             let has_it = |segment: &&Segment| segment.first <= lsn;
             let segment = manifest.segments.iter().rfind(has_it).ok_or(Error::Pruned { oldest })?;
@@ -188,8 +188,7 @@ impl Tail {
         for _ in 0..LOOKS {
             let manifest = read_manifest(&*self.storage)?;
             let Some(next) = manifest.segments.iter().rfind(|segment| segment.first <= lsn) else {
-                let oldest = manifest.segments.first().map_or(0, |first| first.first);
-                return Err(Error::Pruned { oldest });
+                return Err(Error::Pruned { oldest: manifest.kept });
             };
             if next.generation == self.place.segment.generation {
                 self.place.segment.end = next.end;
