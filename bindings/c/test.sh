@@ -66,6 +66,7 @@ compile damage "$here/tests/damage.c"
 compile kill "$here/tests/kill.c"
 compile follow "$here/tests/follow.c"
 compile journal "$here/tests/journal.c"
+compile changes "$here/tests/changes.c"
 compile api-cpp "$here/tests/api.cpp"
 compile conformance "$here/tests/conformance.cpp" -O0
 standard=c++20 compile api-cpp20 "$here/tests/api.cpp"
@@ -77,7 +78,7 @@ cp "$work/alone.c" "$work/alone.cpp"
 compile alone "$work/alone.cpp"
 
 say "tests"
-for program in api-c many hard several damage kill follow journal api-cpp api-cpp20 alone; do timeout 120 "$work/$program"; done
+for program in api-c many hard several damage kill follow journal changes api-cpp api-cpp20 alone; do timeout 120 "$work/$program"; done
 timeout 200 "$work/conformance" "$here/../conformance"
 for tour in tour-c tour-cpp; do
     for _ in 1 2; do timeout 60 "$work/$tour" "/dev/shm/bristlecone-c-$$-$tour.pool" >"$work/$tour.out"; done
@@ -87,11 +88,11 @@ grep -q 'visit 2 of page 7' "$work/tour-c.out" && grep -q 'refused: the tree' "$
 say "the static library, under AddressSanitizer"
 flags="-I$work/usr/include $work/usr/lib/libbristlecone.a -lgcc_s -lutil -lrt -lm -ldl"
 if echo 'int main(void) { return 0; }' | gcc -x c -fsanitize=address,undefined - -o "$work/probe" 2>/dev/null && "$work/probe"; then
-    for program in api many hard several damage follow journal; do compile "asan-$program" "$here/tests/$program.c" -fsanitize=address,undefined; done
+    for program in api many hard several damage follow journal changes; do compile "asan-$program" "$here/tests/$program.c" -fsanitize=address,undefined; done
     compile asan-cpp "$here/tests/api.cpp" -O0 -fsanitize=address,undefined
     # A test has its own handler for SIGBUS.
     export ASAN_OPTIONS=handle_sigbus=0
-    for program in asan-api asan-many asan-hard asan-several asan-damage asan-follow asan-journal asan-cpp; do timeout 300 "$work/$program"; done
+    for program in asan-api asan-many asan-hard asan-several asan-damage asan-follow asan-journal asan-changes asan-cpp; do timeout 300 "$work/$program"; done
 else
     say "no AddressSanitizer: skipped"
 fi

@@ -18,7 +18,7 @@
  * Closing while another thread is in a call on the handle waits briefly, and then returns BRISTLECONE_IN_USE.
  *
  * Threads. Any number of threads may use pools, trees, snapshots and tickets at the same time; only one at a time may use an
- * iterator, a batch or a transaction.
+ * iterator, a batch, a transaction or a stream of changes.
  *
  * Processes. After fork() the child's calls on inherited handles return BRISTLECONE_FORKED; calls that close release
  * them, and the pool stays the parent's. A killed process loses no acknowledged data.
@@ -53,11 +53,12 @@
 #include <stdint.h>
 
 /* Initializers for structs. The first member identifies the version that a program was compiled with. */
-#define BRISTLECONE_OPEN_OPTIONS_INIT { sizeof(bristlecone_open_options), 0, 0, 0, 0, 0, 0, 0 }
+#define BRISTLECONE_OPEN_OPTIONS_INIT { sizeof(bristlecone_open_options), 0, 0, 0, 0, 0, 0, 0, 0 }
 #define BRISTLECONE_TREE_OPTIONS_INIT { sizeof(bristlecone_tree_options), 0, 0, 0 }
 #define BRISTLECONE_RANGE_INIT { sizeof(bristlecone_range), 0, 0, 0, 0, 0 }
 #define BRISTLECONE_POOL_INFO_INIT { sizeof(bristlecone_pool_info), 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, { 0 }, 0 }
-#define BRISTLECONE_JOURNAL_STATUS_INIT { sizeof(bristlecone_journal_status), 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0 }
+#define BRISTLECONE_JOURNAL_STATUS_INIT { sizeof(bristlecone_journal_status), 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0 }
+#define BRISTLECONE_CHANGE_INIT { sizeof(bristlecone_change), 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0 }
 #define BRISTLECONE_TREE_INFO_INIT { sizeof(bristlecone_tree_info), { 0 }, { 0 }, { 0 }, 0, 0, 0, 0, 0, 0 }
 
 /* The size of a key or value of a kind without a fixed one. */
@@ -68,6 +69,46 @@
  * number in the name of the shared library.
  */
 #define BRISTLECONE_ABI_VERSION 1
+
+/**
+ * A key got a value.
+ */
+#define BRISTLECONE_CHANGE_PUT 1
+
+/**
+ * A key was removed.
+ */
+#define BRISTLECONE_CHANGE_REMOVE 2
+
+/**
+ * A tree was created. If it was created with items, they follow in the same entry.
+ */
+#define BRISTLECONE_CHANGE_CREATE 3
+
+/**
+ * A tree was dropped, with all items.
+ */
+#define BRISTLECONE_CHANGE_DROP 4
+
+/**
+ * A tree was renamed.
+ */
+#define BRISTLECONE_CHANGE_RENAME 5
+
+/**
+ * All items of a tree were removed.
+ */
+#define BRISTLECONE_CHANGE_CLEAR 6
+
+/**
+ * A change that this version of the interface does not know.
+ */
+#define BRISTLECONE_CHANGE_OTHER 7
+
+/**
+ * The durable end of the journal.
+ */
+#define BRISTLECONE_DURABLE_END UINT64_MAX
 
 /**
  * The default: `BRISTLECONE_DURABILITY_COMMIT`.
@@ -260,6 +301,12 @@
 #define BRISTLECONE_NO_WRITER 41
 
 /**
+ * The journal does not keep the requested changes any more, or the cursor held back too much and was dropped: read the
+ * items, and continue from the `oldest_lsn` of `bristlecone_pool_get_journal_status`, or from a new cursor.
+ */
+#define BRISTLECONE_PRUNED 42
+
+/**
  * Size of a kind's name in bytes, including the terminating zero.
  */
 #define BRISTLECONE_KIND_BYTES 64
@@ -269,6 +316,12 @@
  * thread may use it at a time. It keeps its pool open.
  */
 typedef struct bristlecone_batch bristlecone_batch;
+
+/**
+ * The durable changes of a pool, in the order of their LSNs. Only one thread may use it at a time; a second one gets
+ * `BRISTLECONE_IN_USE`, except from `bristlecone_changes_stop`. It keeps its pool open.
+ */
+typedef struct bristlecone_changes bristlecone_changes;
 
 /**
  * An iterator over the items of a tree, in key order, from both ends: each item is returned by one end only. It may be
@@ -309,6 +362,120 @@ typedef struct bristlecone_transaction bristlecone_transaction;
  * returns `BRISTLECONE_OK`; readers see only durable data.
  */
 typedef struct bristlecone_tree bristlecone_tree;
+
+/**
+ * One change of a stream. Begin with `BRISTLECONE_CHANGE_INIT`. Pointers are valid until the next call on the stream.
+ *
+ * The changes of one commit have the same `lsn`, and were applied together; the last of them has `is_last`. An entry is a
+ * write, up to 16 writes of a call with several keys, a batch or transaction, or a change of the trees.
+ */
+typedef struct bristlecone_change {
+    /**
+     * Size of this struct in bytes.
+     */
+    size_t struct_bytes;
+    /**
+     * LSN of the entry.
+     */
+    uint64_t lsn;
+    /**
+     * LSN from which a later stream continues behind the entry.
+     */
+    uint64_t next_lsn;
+    /**
+     * When the entry was written to the journal: milliseconds since 1970, never less than in an earlier entry.
+     */
+    uint64_t time_ms;
+    /**
+     * What happened: one of `BRISTLECONE_CHANGE_…`.
+     */
+    int32_t what;
+    /**
+     * For a put or remove, whether the key was present before: 1, 0, or -1 if the write did not look, the commit is
+     * very long, or its process was killed before the commit was complete. Otherwise -1.
+     */
+    int32_t existed;
+    /**
+     * Whether it is the last change of its entry.
+     */
+    int32_t is_last;
+    /**
+     * Number of the tree, which no other tree had at the same time. Changes with `BRISTLECONE_CHANGE_CLEAR`.
+     */
+    uint32_t tree_id;
+    /**
+     * Name of the tree before the change; of a created tree, its name.
+     */
+    const char *tree;
+    /**
+     * Kind of its keys.
+     */
+    const char *key_kind;
+    /**
+     * Kind of its values.
+     */
+    const char *value_kind;
+    /**
+     * The key of a put or remove. It may be null if it has no bytes.
+     */
+    const void *key;
+    /**
+     * Its length.
+     */
+    size_t key_bytes;
+    /**
+     * The new value of a put. It may be null if it has no bytes.
+     */
+    const void *value;
+    /**
+     * Its length.
+     */
+    size_t value_bytes;
+    /**
+     * New name of a renamed tree; otherwise null.
+     */
+    const char *renamed_to;
+    /**
+     * New number of a cleared tree; otherwise `tree_id`.
+     */
+    uint32_t new_tree_id;
+} bristlecone_change;
+
+/**
+ * A cursor of a journal, which `bristlecone_pool_cursors` passes on.
+ */
+typedef struct bristlecone_cursor {
+    /**
+     * Size of this struct in bytes.
+     */
+    size_t struct_bytes;
+    /**
+     * Its name.
+     */
+    const char *name;
+    /**
+     * Its LSN: entries from here on are kept.
+     */
+    uint64_t lsn;
+    /**
+     * Bytes of the files that are kept only for it.
+     */
+    uint64_t pinned_bytes;
+    /**
+     * When it was advanced last: milliseconds since 1970.
+     */
+    uint64_t time_ms;
+    /**
+     * Whether it held back too much and was dropped: it keeps nothing.
+     */
+    int32_t dropped;
+} bristlecone_cursor;
+
+/**
+ * Callback that receives a cursor, which is valid during the call. It may use the library. It must return: neither
+ * `longjmp` nor a C++ exception may leave it.
+ */
+typedef void (*bristlecone_show_cursor)(void *context, const struct bristlecone_cursor *cursor);
 
 /**
  * The keys of an iterator: those from `from` up to, but without, `to`. A null bound is unbounded; an empty key as a
@@ -404,6 +571,10 @@ typedef struct bristlecone_journal_status {
      * Whether a write or sync has failed: all later writes return `BRISTLECONE_DURABILITY_LOST`.
      */
     int32_t failed;
+    /**
+     * LSN of the oldest entry that is kept: a stream of changes can begin there.
+     */
+    uint64_t oldest_lsn;
 } bristlecone_journal_status;
 
 /**
@@ -464,6 +635,10 @@ typedef struct bristlecone_open_options {
      * given at every opening.
      */
     const char *journal;
+    /**
+     * Most bytes of journal files that are kept only for a cursor, before a checkpoint drops it; 0: 1 GiB.
+     */
+    uint64_t cursor_limit_bytes;
 } bristlecone_open_options;
 
 /**
@@ -744,6 +919,87 @@ int bristlecone_batch_commit(struct bristlecone_batch *batch);
  * Discards a batch, and closes it. After an error it stays open.
  */
 int bristlecone_batch_discard(struct bristlecone_batch *batch);
+
+/**
+ * Opens a stream of the durable changes of a pool whose domain is `BRISTLECONE_DOMAIN_JOURNAL`, from an LSN on: 0 for the
+ * first one, or the `next_lsn` of a change that was seen before.
+ *
+ * Returns `BRISTLECONE_PRUNED` if a checkpoint has removed the entry at that LSN, and `BRISTLECONE_USAGE` for a pool
+ * without a journal, or an LSN behind the durable end. After an error there is no stream, and `*changes` is unchanged.
+ */
+int bristlecone_changes_open(const struct bristlecone_pool *pool,
+                             uint64_t from_lsn,
+                             struct bristlecone_changes **changes);
+
+/**
+ * Opens a stream at a cursor, which `bristlecone_changes_advance` moves. One stream at a time has the cursor.
+ *
+ * Returns `BRISTLECONE_ABSENT` if no cursor has this name, `BRISTLECONE_PRUNED` if it was dropped because it held back
+ * too much, and `BRISTLECONE_IN_USE` while another stream has it. After an error there is no stream, and `*changes` is
+ * unchanged.
+ */
+int bristlecone_changes_open_cursor(const struct bristlecone_pool *pool,
+                                    const char *cursor,
+                                    struct bristlecone_changes **changes);
+
+/**
+ * Writes the next change, for which it waits up to `timeout_ms`; a negative time has no end.
+ *
+ * Returns `BRISTLECONE_ABSENT` if no change became durable in this time, or once the stream was stopped; later calls may
+ * find more. Returns `BRISTLECONE_PRUNED` if the next entry is not kept any more. After an error `*change` is unchanged; if an
+ * entry could not be read to its end, so are all later calls, and another stream can be opened at its LSN.
+ */
+int bristlecone_changes_next(const struct bristlecone_changes *changes,
+                             int64_t timeout_ms,
+                             struct bristlecone_change *change);
+
+/**
+ * Ends the waiting of another thread in `bristlecone_changes_next`, and all later waiting on this stream: entries that
+ * were not read yet need another stream.
+ */
+int bristlecone_changes_stop(const struct bristlecone_changes *changes);
+
+/**
+ * Moves the cursor of a stream to an LSN, durably: usually the `next_lsn` of the last change of an entry whose effects are
+ * durable. The next stream of the cursor begins there, also after a crash.
+ *
+ * Returns `BRISTLECONE_USAGE` for a stream without a cursor, for an LSN before that of the cursor, and for one behind
+ * the entries that the stream has returned.
+ */
+int bristlecone_changes_advance(const struct bristlecone_changes *changes,
+                                uint64_t lsn);
+
+/**
+ * Closes a stream. Its cursor stays. After an error it stays open.
+ */
+int bristlecone_changes_close(struct bristlecone_changes *changes);
+
+/**
+ * Creates a cursor: entries from its LSN on are kept until it is moved or dropped, up to a limit. With
+ * `BRISTLECONE_DURABLE_END` it begins behind the last durable entry. Its LSN is written to `*begun`, which may be null.
+ *
+ * A name has 1 to 64 letters, digits, dots, hyphens and underscores. Returns `BRISTLECONE_USAGE` for another name, or one
+ * that a cursor has, and `BRISTLECONE_PRUNED` if the entry at the LSN is not kept any more.
+ */
+int bristlecone_pool_create_cursor(const struct bristlecone_pool *pool,
+                                   const char *name,
+                                   uint64_t lsn,
+                                   uint64_t *begun);
+
+/**
+ * Removes a cursor, or what is left of one that was dropped. The next checkpoint removes what was kept for it. Returns
+ * `BRISTLECONE_ABSENT` if no cursor has this name.
+ */
+int bristlecone_pool_drop_cursor(const struct bristlecone_pool *pool,
+                                 const char *name);
+
+/**
+ * Passes each cursor of the pool's journal to a callback, ordered by name, and each one that was dropped for holding back
+ * too much. Returns `BRISTLECONE_ABSENT` for a pool that does not write a journal.
+ */
+int bristlecone_pool_cursors(const struct bristlecone_pool *pool,
+                             bristlecone_show_cursor show,
+                             void *context);
 
 /**
  * Opens an iterator over the keys of a range; null means all keys. A reversed range is empty.

@@ -124,7 +124,12 @@ const SIZE: usize = size_of::<usize>();
 /// Maximum size of a struct of a later version.
 const STRUCT_BYTES_MAX: usize = 4096;
 
-fn size_of_struct<T: Versioned>(at: *const T) -> Outcome<usize> {
+/// Returns the size that a struct of C has.
+///
+/// # Safety
+///
+/// The pointer must be null, or point to a struct.
+pub unsafe fn size_of_struct<T: Versioned>(at: *const T) -> Outcome<usize> {
     if at.is_null() || !at.is_aligned() {
         return Err(Failure::usage("a struct at a pointer that is null or not aligned"));
     }
@@ -149,7 +154,8 @@ pub unsafe fn options<T: Versioned>(from: *const T) -> Outcome<T> {
     if from.is_null() {
         return Ok(own);
     }
-    let bytes = size_of_struct(from)?;
+    // SAFETY: as the caller says.
+    let bytes = unsafe { size_of_struct(from) }?;
     // SAFETY: the caller has this many bytes, and ours are not longer.
     unsafe {
         let known = bytes.min(size_of::<T>());
@@ -170,7 +176,8 @@ pub unsafe fn options<T: Versioned>(from: *const T) -> Outcome<T> {
 ///
 /// The pointer must point to a writable struct with as many bytes as its first member says.
 pub unsafe fn fill<T: Versioned>(to: *mut T, own: &T) -> Outcome {
-    let bytes = size_of_struct(to)?;
+    // SAFETY: as the caller says.
+    let bytes = unsafe { size_of_struct(to) }?;
     // SAFETY: the caller has this many bytes, and ours are not longer.
     unsafe {
         let known = bytes.min(size_of::<T>());

@@ -59,6 +59,8 @@ pub struct JournalStatus {
     pub sync_max_ns: u64,
     /// Whether a write or sync has failed: all later writes return `BRISTLECONE_DURABILITY_LOST`.
     pub failed: i32,
+    /// LSN of the oldest entry that is kept: a stream of changes can begin there.
+    pub oldest_lsn: u64,
 }
 
 // SAFETY: numbers, and its size first.
@@ -87,6 +89,8 @@ pub unsafe fn with_journal(how: PoolOptions, asked: &OpenOptions) -> Outcome<Poo
         other => return Err(Failure::usage(format!("there is no durability {other}"))),
     };
     let how = durability.into_iter().fold(how, PoolOptions::durability);
+    let limit = (asked.cursor_limit_bytes != 0).then_some(asked.cursor_limit_bytes);
+    let how = limit.into_iter().fold(how, PoolOptions::cursor_limit_bytes);
     if asked.journal.is_null() {
         return Ok(how);
     }
@@ -169,6 +173,7 @@ pub unsafe extern "C" fn bristlecone_pool_get_journal_status(
             sync_p99_ns: nanos(found.syncs.p99),
             sync_max_ns: nanos(found.syncs.max),
             failed: found.failed.into(),
+            oldest_lsn: found.oldest_lsn,
         };
         // SAFETY: as the header says.
         unsafe { fill(status, &known) }

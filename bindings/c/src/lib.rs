@@ -10,6 +10,7 @@ use std::ffi::c_int;
 
 mod argument;
 mod batch;
+mod changes;
 mod data;
 mod entry;
 mod exclusive;

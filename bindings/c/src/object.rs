@@ -5,6 +5,7 @@ use std::sync::Arc;
 use bristlecone_rs::{Pool, Result, Tree, dynamic};
 
 use crate::batch::OpenBatch;
+use crate::changes::OpenChanges;
 use crate::handle::Inside;
 use crate::iter::Iter;
 use crate::snapshot::OpenSnapshot;
@@ -93,6 +94,7 @@ objects! {
     Tree(OpenTree) crate::tree::TreeHandle, "a tree", tree;
     Iter(Iter) crate::iter::IterHandle, "an iterator", tree;
     Batch(OpenBatch) crate::batch::BatchHandle, "a batch", pool;
+    Changes(OpenChanges) crate::changes::ChangesHandle, "a stream of changes", pool;
     Snapshot(OpenSnapshot) crate::snapshot::SnapshotHandle, "a snapshot", pool;
     Ticket(OpenTicket) crate::ticket::TicketHandle, "a ticket", pool;
     Transaction(OpenTransaction) crate::transaction::TransactionHandle, "a transaction", pool;

@@ -75,6 +75,8 @@ pub struct OpenOptions {
     /// Folder of the journal; null: the path of the pool, followed by `.journal`. It may be on another disk, and must be
     /// given at every opening.
     pub journal: *const c_char,
+    /// Most bytes of journal files that are kept only for a cursor, before a checkpoint drops it; 0: 1 GiB.
+    pub cursor_limit_bytes: u64,
 }
 
 // SAFETY: numbers and a pointer that may be null, and its size first.

@@ -46,6 +46,9 @@ pub const BRISTLECONE_SNAPSHOT_TOO_OLD: i32 = 40;
 /// No process writes to the pool such that it can be followed: the writer closed it, or does not have the tree open.
 /// The data of a killed writer stays readable until it is recovered. Calls continue with the next writer.
 pub const BRISTLECONE_NO_WRITER: i32 = 41;
+/// The journal does not keep the requested changes any more, or the cursor held back too much and was dropped: read the
+/// items, and continue from the `oldest_lsn` of `bristlecone_pool_get_journal_status`, or from a new cursor.
+pub const BRISTLECONE_PRUNED: i32 = 42;
 
 /// The failure of a call.
 #[derive(Debug)]
@@ -92,7 +95,8 @@ impl Failure {
 fn code_of(error: &Error) -> c_int {
     match error {
         Error::InUse { .. } | Error::TreeInUse { .. } | Error::PoolInUse { .. } => BRISTLECONE_IN_USE,
-        Error::NotFound { .. } | Error::NoSuchTree { .. } => BRISTLECONE_ABSENT,
+        Error::NotFound { .. } | Error::NoSuchTree { .. } | Error::NoSuchCursor { .. } => BRISTLECONE_ABSENT,
+        Error::Pruned { .. } | Error::CursorDropped { .. } => BRISTLECONE_PRUNED,
         Error::NotAPool { .. } | Error::Newer { .. } | Error::Corrupted { .. } => BRISTLECONE_CORRUPTED,
         error if error.is_no_room() => BRISTLECONE_FULL,
         Error::Exists { .. }
@@ -189,6 +193,7 @@ fn name(code: i32) -> &'static CStr {
         BRISTLECONE_BUG => c"a bug in the library",
         BRISTLECONE_CONFLICT => c"others changed what was read, or a condition does not hold",
         BRISTLECONE_SNAPSHOT_TOO_OLD => c"the snapshot is too old",
+        BRISTLECONE_PRUNED => c"the journal does not keep these changes any more",
         BRISTLECONE_NO_WRITER => c"no process writes to the pool that is followed",
         _ => c"no status of this library",
     }
