@@ -54,6 +54,9 @@ fn class(error: &Error) -> &'static str {
         Error::DurabilityLost => "DurabilityLostError",
         Error::ReadOnly => "ReadOnlyError",
         Error::NoWriter { .. } => "NoWriterError",
+        Error::Pruned { .. } => "PrunedError",
+        Error::NoSuchCursor { .. } => "NoSuchCursorError",
+        Error::CursorDropped { .. } => "CursorDroppedError",
         _ => "Error",
     }
 }
@@ -80,6 +83,9 @@ pub fn raise(py: Python<'_>, error: Error) -> PyErr {
         }
         Error::InUse { pid } => {
             more.extend(pid.into_pyobject(py).map(|pid| ("pid", pid.into_any())));
+        }
+        Error::Pruned { oldest } => {
+            more.extend(oldest.into_pyobject(py).map(|oldest| ("oldest_lsn", oldest.into_any())));
         }
         _ => {}
     }

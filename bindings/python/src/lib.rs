@@ -2,6 +2,7 @@
 
 mod absent;
 mod buffer;
+mod changes;
 mod codec;
 mod convert;
 mod error;
@@ -26,6 +27,8 @@ mod _bristlecone {
     use crate::absent::Absent;
     #[pymodule_export]
     use crate::buffer::Buffer;
+    #[pymodule_export]
+    use crate::changes::{Changes, Commit, CommitChanges};
     #[pymodule_export]
     use crate::handle::Tree;
     #[pymodule_export]

@@ -14,7 +14,7 @@ use crate::slot::Shared;
 #[pyfunction]
 #[pyo3(signature = (
     path, *, create=false, exclusive=false, max_bytes=None, read_only=false, follow=false, domain=None,
-    durability=None, journal=None, recovery_threads=None
+    durability=None, journal=None, cursor_limit=None, recovery_threads=None
 ))]
 #[allow(clippy::too_many_arguments, reason = "they are named in Python")]
 pub fn open(
@@ -28,6 +28,7 @@ pub fn open(
     domain: Option<&str>,
     durability: Option<&str>,
     journal: Option<PathBuf>,
+    cursor_limit: Option<Size>,
     recovery_threads: Option<usize>,
 ) -> PyResult<Pool> {
     let refused = |error| raise(py, error);
@@ -40,6 +41,9 @@ pub fn open(
     }
     if let Some(durability) = durability {
         options = options.durability(durability.parse().map_err(refused)?);
+    }
+    if let Some(Size(bytes)) = cursor_limit {
+        options = options.cursor_limit_bytes(bytes);
     }
     if let Some(threads) = recovery_threads {
         options = options.recovery_threads(threads);

@@ -11,6 +11,7 @@ use pyo3::intern;
 use pyo3::prelude::*;
 use pyo3::types::{PyDict, PyIterator, PyList};
 
+use crate::changes::Changes;
 use crate::codec::Codec;
 use crate::error::raise;
 use crate::handle::Tree;
@@ -267,6 +268,34 @@ impl Pool {
         with_ticket(&self.shared, function)
     }
 
+    /// Returns the durable changes from an LSN on; without one, from the first that the journal keeps.
+    #[pyo3(signature = (from_lsn=None))]
+    fn changes(&self, py: Python<'_>, from_lsn: Option<u64>) -> PyResult<Changes> {
+        Changes::open(py, &self.shared, |pool| {
+            let from = match from_lsn {
+                Some(lsn) => lsn,
+                None => pool.journal_status()?.map_or(0, |status| status.oldest_lsn),
+            };
+            pool.changes(from)
+        })
+    }
+
+    /// Returns the durable changes from a cursor on, which `Changes.advance` moves.
+    fn changes_of(&self, py: Python<'_>, cursor: &str) -> PyResult<Changes> {
+        Changes::open(py, &self.shared, |pool| pool.changes_of(cursor))
+    }
+
+    /// Creates a cursor at an LSN; without one, behind the last durable change. Returns its LSN.
+    #[pyo3(signature = (name, lsn=None))]
+    fn create_cursor(&self, py: Python<'_>, name: &str, lsn: Option<u64>) -> PyResult<u64> {
+        self.shared.work(py, |pool| pool.create_cursor(name, lsn))
+    }
+
+    /// Removes a cursor.
+    fn drop_cursor(&self, py: Python<'_>, name: &str) -> PyResult<()> {
+        self.shared.work(py, |pool| pool.drop_cursor(name))
+    }
+
     /// Writes a checkpoint of the journal, and frees the space of the entries before it.
     fn checkpoint(&self, py: Python<'_>) -> PyResult<()> {
         self.shared.work(py, bristlecone::Pool::checkpoint)
@@ -295,11 +324,22 @@ impl Pool {
         told.set_item("durability", status.durability.map(|durability| durability.to_string()))?;
         told.set_item("lsn", status.lsn)?;
         told.set_item("durable_lsn", status.durable_lsn)?;
+        told.set_item("oldest_lsn", status.oldest_lsn)?;
         told.set_item("checkpoint_lsn", status.checkpoint_lsn)?;
         told.set_item("bytes_since_checkpoint", status.bytes_since_checkpoint)?;
         told.set_item("segment_bytes", status.segment_bytes)?;
         told.set_item("failed", status.failed)?;
         told.set_item("syncs", syncs)?;
+        let cursors = PyDict::new(py);
+        for cursor in status.cursors {
+            let about = PyDict::new(py);
+            about.set_item("lsn", cursor.lsn)?;
+            about.set_item("pinned_bytes", cursor.pinned_bytes)?;
+            about.set_item("time", cursor.time)?;
+            about.set_item("dropped", cursor.dropped)?;
+            cursors.set_item(cursor.name, about)?;
+        }
+        told.set_item("cursors", cursors)?;
         Ok(Some(told))
     }
 

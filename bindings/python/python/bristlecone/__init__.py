@@ -13,11 +13,26 @@ from collections.abc import Iterator as _Iterator
 from collections.abc import Mapping as _Mapping
 from collections.abc import MutableMapping as _MutableMapping
 
-from ._bristlecone import ABSENT, Batch, Items, Pool, Ticket, Tree, View, __version__, _close_all, open
+from ._bristlecone import (
+    ABSENT,
+    Batch,
+    Changes,
+    Commit,
+    Items,
+    Pool,
+    Ticket,
+    Tree,
+    View,
+    __version__,
+    _close_all,
+    open,
+)
+from ._changes import Change
 from ._errors import (
     ClosedError,
     ConflictError,
     CorruptedError,
+    CursorDroppedError,
     DurabilityLostError,
     Error,
     ForkedError,
@@ -28,6 +43,7 @@ from ._errors import (
     MismatchError,
     NewerError,
     NoRoomError,
+    NoSuchCursorError,
     NoSuchTreeError,
     NoWriterError,
     NotAPoolError,
@@ -35,6 +51,7 @@ from ._errors import (
     PoolExistsError,
     PoolFullError,
     PoolNotFoundError,
+    PrunedError,
     ReadOnlyError,
     SnapshotTooOldError,
     TooLongError,
@@ -46,9 +63,13 @@ from ._moments import Snapshot, SnapshotTree, Transaction, TransactionTree
 __all__ = [
     "ABSENT",
     "Batch",
+    "Change",
+    "Changes",
     "ClosedError",
+    "Commit",
     "ConflictError",
     "CorruptedError",
+    "CursorDroppedError",
     "DurabilityLostError",
     "Error",
     "ForkedError",
@@ -60,6 +81,7 @@ __all__ = [
     "MismatchError",
     "NewerError",
     "NoRoomError",
+    "NoSuchCursorError",
     "NoSuchTreeError",
     "NoWriterError",
     "NotAPoolError",
@@ -68,6 +90,7 @@ __all__ = [
     "PoolExistsError",
     "PoolFullError",
     "PoolNotFoundError",
+    "PrunedError",
     "ReadOnlyError",
     "Snapshot",
     "SnapshotTooOldError",
@@ -87,6 +110,7 @@ __all__ = [
 _Mapping.register(Pool)
 _MutableMapping.register(Tree)
 _Iterator.register(Items)
+_Iterator.register(Changes)
 
 # A cleanly closed pool needs no recovery; other pools lose nothing either.
 _atexit.register(_close_all)

@@ -11,6 +11,7 @@ from collections.abc import (
     Sequence,
     ValuesView,
 )
+from datetime import datetime
 from os import PathLike
 from pathlib import Path
 from types import GenericAlias, TracebackType
@@ -20,9 +21,10 @@ from typing_extensions import Self, TypeVar
 import pandas
 import pyarrow
 
+from ._changes import Change
 from ._moments import Snapshot, Transaction
 
-__all__ = ["Buffer", "Batch", "Moment", "Pool", "open", "_close_all", "Absent", "Tree", "Items", "View", "Ticket", "ABSENT", "__version__"]
+__all__ = ["Buffer", "Batch", "Moment", "Pool", "open", "_close_all", "Absent", "Tree", "Items", "View", "Ticket", "Changes", "Commit", "CommitChanges", "ABSENT", "__version__"]
 
 __version__: Final[str]
 
@@ -73,16 +75,24 @@ class _SyncTimes(TypedDict):
     p99: float
     max: float
 
+class _Cursor(TypedDict):
+    lsn: int
+    pinned_bytes: int
+    time: datetime
+    dropped: bool
+
 class _JournalStatus(TypedDict):
     folder: Path
     durability: str
     lsn: int
     durable_lsn: int
+    oldest_lsn: int
     checkpoint_lsn: int | None
     bytes_since_checkpoint: int
     segment_bytes: int
     failed: bool
     syncs: _SyncTimes
+    cursors: dict[str, _Cursor]
 
 class _TreeStats(TypedDict):
     items: int
@@ -107,6 +117,7 @@ def open(
     domain: _Domain | None = None,
     durability: str | None = None,
     journal: str | PathLike[str] | None = None,
+    cursor_limit: int | str | None = None,
     recovery_threads: int | None = None,
 ) -> Pool: ...
 
@@ -117,6 +128,36 @@ class Ticket:
     def wait(self) -> None: ...
     def __await__(self) -> Generator[Any, None, None]: ...
     def _poll(self, wake: Callable[[], object]) -> bool: ...
+
+@final
+class CommitChanges(Iterator[Change]):
+    def __iter__(self) -> Self: ...
+    def __next__(self) -> Change: ...
+
+@final
+class Commit:
+    @property
+    def lsn(self) -> int: ...
+    @property
+    def next_lsn(self) -> int: ...
+    @property
+    def time(self) -> datetime: ...
+    def __iter__(self) -> CommitChanges: ...
+
+@final
+class Changes(Iterator[Commit]):
+    def __iter__(self) -> Self: ...
+    def __next__(self) -> Commit: ...
+    def next(self, timeout: float | None = None) -> Commit | None: ...
+    def stop(self) -> None: ...
+    def advance(self, lsn: int) -> None: ...
+    @property
+    def next_lsn(self) -> int: ...
+    def close(self) -> None: ...
+    def __enter__(self) -> Self: ...
+    def __exit__(
+        self, kind: type[BaseException] | None, raised: BaseException | None, trace: TracebackType | None, /
+    ) -> None: ...
 
 @final
 class Pool(Mapping[str, Tree[Any, Any]]):
@@ -185,6 +226,10 @@ class Pool(Mapping[str, Tree[Any, Any]]):
     def prefault(self, bytes: int) -> None: ...
     def sync(self) -> None: ...
     def with_ticket(self, function: Callable[[], _T]) -> tuple[_T, Ticket]: ...
+    def changes(self, from_lsn: int | None = None) -> Changes: ...
+    def changes_of(self, cursor: str) -> Changes: ...
+    def create_cursor(self, name: str, lsn: int | None = None) -> int: ...
+    def drop_cursor(self, name: str) -> None: ...
     def checkpoint(self) -> None: ...
     def prune_journal(self) -> None: ...
     def journal_status(self) -> _JournalStatus | None: ...

@@ -158,5 +158,27 @@ class NoWriterError(_OsError, ConnectionError):
     _errno = _errno.ENOTCONN
 
 
+class PrunedError(_KeyError):
+    """The journal does not keep the requested changes any more: read the items, and continue from `oldest_lsn`."""
+
+    #: LSN of the oldest change that is kept.
+    oldest_lsn: int
+
+    def __init__(self, message: str = "", *, oldest_lsn: int = 0) -> None:
+        super().__init__(message)
+        self.oldest_lsn = oldest_lsn
+
+    def __reduce__(self) -> tuple[object, ...]:
+        return type(self), self.args, {"oldest_lsn": self.oldest_lsn}
+
+
+class NoSuchCursorError(_KeyError):
+    """The journal has no cursor of this name."""
+
+
+class CursorDroppedError(_KeyError):
+    """The cursor held back too much of the journal, and was dropped: read the items, and create it again."""
+
+
 class ClosedError(Error, ValueError):
     """The pool or the tree is closed."""
