@@ -150,14 +150,16 @@ fn order<K: KeyCodec>(level: Level, items: &[(K::Ref<'_>, u64)]) -> [u8; WORDS_M
     for ((key, _), rank) in items.iter().zip(&mut ranks) {
         *rank = K::rank_behind(*key, common);
     }
-    let mut order = [0; WORDS_MAX];
     #[cfg(target_arch = "x86_64")]
-    // SAFETY: the features were detected.
-    if level == Level::Avx512 && unsafe { avx512::order(&ranks, items.len(), &mut order) } {
-        return order;
+    if level == Level::Avx512 {
+        let mut order = [0; WORDS_MAX];
+        // SAFETY: the features were detected.
+        if unsafe { avx512::order(&ranks, items.len(), &mut order) } {
+            return order;
+        }
     }
     let _ = level;
-    order = std::array::from_fn(|at| at as u8);
+    let mut order: [u8; WORDS_MAX] = std::array::from_fn(|at| at as u8);
     let key = |at: &u8| (ranks[*at as usize], items[*at as usize].0);
     order[..items.len()].sort_unstable_by(|a, b| key(a).cmp(&key(b)));
     order
