@@ -481,7 +481,8 @@ const char* status_name(int status) {
 
 class runner {
 public:
-    runner(const std::string& path, const std::string& design, bool is_typed) : path_(path), design_(design), is_typed_(is_typed) {
+    runner(const std::string& path, const std::string& design, bool is_typed, bool has_journal)
+        : path_(path), design_(design), is_typed_(is_typed), has_journal_(has_journal) {
         reopen(BRISTLECONE_CREATE);
     }
     ~runner() { close_pool(); }
@@ -512,6 +513,7 @@ private:
         if (what == "snapshot") return bristlecone_snapshot_open(pool_, 0, &snapshots_[step.name("as")]);
         if (what == "release") return bristlecone_snapshot_close(snapshots_[other]);
         if (what == "batch") return batch(step);
+        if (what == "changes") return changes(text);
         static const std::vector<std::string> managing{"create", "open", "close", "drop", "rename", "clear", "trees", "check", "reopen", "close_pool"};
         if (std::find(managing.begin(), managing.end(), what) != managing.end()) return manage(step, what, text);
         return on_tree(step, what, of, text);
@@ -562,6 +564,35 @@ private:
         std::sort(found.begin(), found.end());
         for (const std::string& each : found) text += each;
         return status;
+    }
+
+    /// A change in one line. A key or a value is in hexadecimal digits behind the length.
+    static std::string line_of(const std::string& what, const std::string& tree, const maybe& key, const maybe& value, const std::string& existed, const std::string& renamed_to) {
+        std::string line = what + " " + tree;
+        for (const maybe* stored : {&key, &value}) {
+            if (!*stored) continue;
+            line += " " + std::to_string((*stored)->size()) + ":";
+            for (const char each : **stored) line += "0123456789abcdef"[(each >> 4) & 15], line += "0123456789abcdef"[each & 15];
+        }
+        return line + " " + existed + " " + renamed_to + ";";
+    }
+
+    int changes(std::string& text) {
+        static const char* const names[] = {"", "put", "remove", "create", "drop", "rename", "clear", "other"};
+        bristlecone_changes* stream = nullptr;
+        int status = bristlecone_changes_open(pool_, 0, &stream);
+        if (status != BRISTLECONE_OK) return status;
+        bristlecone_change of = BRISTLECONE_CHANGE_INIT;
+        while ((status = bristlecone_changes_next(stream, 0, &of)) == BRISTLECONE_OK) {
+            const bool is_put = of.what == BRISTLECONE_CHANGE_PUT, has_key = is_put || of.what == BRISTLECONE_CHANGE_REMOVE;
+            const maybe key = has_key ? maybe(bytes(static_cast<const char*>(of.key), of.key_bytes)) : std::nullopt;
+            const maybe value = is_put ? maybe(bytes(static_cast<const char*>(of.value), of.value_bytes)) : std::nullopt;
+            const char* existed = of.existed == 1 ? "true" : of.existed == 0 ? "false" : "";
+            text += line_of(names[of.what], of.tree, key, value, existed, of.renamed_to ? of.renamed_to : "");
+            if (of.is_last) text += "\n";
+        }
+        OK(bristlecone_changes_close(stream));
+        return status == BRISTLECONE_ABSENT ? BRISTLECONE_OK : status;
     }
 
     int batch(const json& step) {
@@ -683,6 +714,17 @@ private:
             for (const json& each : wanted.elements) expected += each.elements[0].word + "|" + each.elements[1].word + "|" + each.elements[2].word + ";";
             return text == expected ? "" : "returned " + text;
         }
+        if (what == "changes") {
+            std::string expected;
+            for (const json& commit : wanted.elements) {
+                for (const json& each : commit.elements) {
+                    const std::string existed = each.has("existed") ? each["existed"].word : "";
+                    expected += line_of(each.name("what"), each.name("tree"), argument(each, "key", step.name("key_kind")), argument(each, "value", step.name("value_kind")), existed, each.name("renamed_to"));
+                }
+                expected += "\n";
+            }
+            return text == expected ? "" : "returned " + text + "instead of " + expected;
+        }
         if (what == "scan" || what == "prefix") {
             std::vector<item> expected;
             for (const json& each : wanted.elements) expected.emplace_back(datum(tree(step).key_kind, each.elements[0]), datum(tree(step).value_kind, each.elements[1]));
@@ -712,13 +754,14 @@ private:
         how.create = flags == BRISTLECONE_CREATE;
         how.read_only = flags == BRISTLECONE_READ;
         how.max_bytes = how.create ? 64 << 20 : 0;
+        if (has_journal_) how.domain = BRISTLECONE_DOMAIN_JOURNAL;
         how.recovery_threads = 1;
         pool.emplace(path_, how);
         pool_ = pool->c_handle();
     }
 
     std::string path_, design_;
-    bool is_typed_;
+    bool is_typed_, has_journal_;
     std::optional<bristlecone::pool> pool;
     bristlecone_pool* pool_ = nullptr;
     std::map<std::string, std::unique_ptr<c_tree>> trees_;
@@ -743,8 +786,9 @@ int run_file(const std::filesystem::path& file, const std::string& pool) {
             for (const bool is_typed : {false, true}) {
                 // Objects of C++ that were closed cannot be used.
                 if (is_typed && needs(of, "handles")) continue;
-                unlink(pool.c_str());
-                runner runner(pool, design, is_typed);
+                std::filesystem::remove(pool);
+                std::filesystem::remove_all(pool + ".journal");
+                runner runner(pool, design, is_typed, needs(of, "changes"));
                 for (const json& step : of["steps"].elements) {
                     const std::string problem = runner.run(step);
                     if (!problem.empty()) fail(file.filename().string() + ": " + of.name("name") + ", " + design + (is_typed ? ", C++: " : ", C: ") + step.name("do") + ": " + problem);
@@ -768,7 +812,8 @@ int main(int count, char** arguments) {
     std::sort(files.begin(), files.end());
     int ran = 0;
     for (const auto& file : files) ran += run_file(file, pool);
-    unlink(pool.c_str());
+    std::filesystem::remove(pool);
+    std::filesystem::remove_all(pool + ".journal");
     CHECK(ran >= 2 * 100 * 5);
     printf("conformance.cpp: %d cases hold in C and C++\n", ran);
     return 0;

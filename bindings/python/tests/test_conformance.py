@@ -1,5 +1,6 @@
 """The table of all languages, for every design: see bindings/conformance/README.md."""
 
+import copy
 import itertools
 import json
 import struct
@@ -15,7 +16,7 @@ from bristlecone import ABSENT
 
 FOLDER = Path(__file__).parents[2] / "conformance"
 DESIGNS = ["sstree", "nbtree", "cclbtree", "lodgetree", "wotree"]
-FEATURES = {"nan_bits", "handles"}
+FEATURES = {"changes", "nan_bits", "handles"}
 STATUSES: list[tuple[type[Exception], str]] = [
     (bristlecone.TreeInUseError, "in_use"),
     (bristlecone.NoSuchTreeError, "absent"),
@@ -32,7 +33,8 @@ def cases() -> Iterator[Any]:
     for file in sorted(FOLDER.glob("*.json")):
         for case in json.loads(file.read_text())["cases"]:
             if FEATURES.issuperset(case.get("needs", ())):
-                yield pytest.param(case["steps"], id=f"{file.stem}: {case['name']}")
+                domain = "journal" if "changes" in case.get("needs", ()) else None
+                yield pytest.param(case["steps"], domain, id=f"{file.stem}: {case['name']}")
 
 
 CASES = list(cases())
@@ -88,9 +90,9 @@ def same(kind: str, one: Any, other: Any) -> bool:
 class Session:
     """The open objects of a case."""
 
-    def __init__(self, path: Path, design: str) -> None:
+    def __init__(self, path: Path, design: str, domain: Any) -> None:
         self.path, self.design = path, design
-        self.pool = bristlecone.open(path, create=True, max_bytes=64 << 20)
+        self.pool = bristlecone.open(path, create=True, max_bytes=64 << 20, domain=domain)
         self.trees: dict[str, Any] = {}
         self.others: dict[str, Any] = {}
 
@@ -113,6 +115,8 @@ class Session:
             return self.within(step, tree, self.others[step["in"]])
         if do in ("create", "open", "drop", "rename", "clear", "trees", "check", "reopen", "close_pool"):
             return self.manage(step, step.get("on", ""))
+        if do == "changes":
+            return "ok", [[change._asdict() for change in commit] for commit in self.pool.changes(0)]
         if do == "begin":
             self.others[step["as"]] = self.pool.transaction()
         elif do == "snapshot":
@@ -260,6 +264,13 @@ class Session:
                 kinds = (tree.key_kind, tree.value_kind)
                 assert len(gives) == len(wanted), (step, gives)
                 assert all(same(kind, *pair) for got, item in zip(gives, wanted) for kind, *pair in zip(kinds, got, map(datum, kinds, item))), (step, gives)
+            case "changes":
+                fields = bristlecone.Change._fields
+                kinds = {"key": step.get("key_kind", "()"), "value": step.get("value_kind", "()")}
+                for commit in wanted:
+                    for change in commit:
+                        change.update({name: datum(kind, change[name]) for name, kind in kinds.items() if name in change})
+                assert gives == [[{name: change.get(name) for name in fields} for change in commit] for commit in wanted], step
             case "get_many":
                 data = [ABSENT if isinstance(value, dict) and "absent" in value else datum(tree.value_kind, value) for value in wanted]
                 assert len(gives) == len(data), step
@@ -268,12 +279,12 @@ class Session:
                 assert same(tree.value_kind, gives, datum(tree.value_kind, wanted)), (step, gives)
 
 
-@pytest.mark.parametrize("steps", CASES)
-def test_the_table_holds_for_every_design(steps: list[dict[str, Any]], path: Path) -> None:
+@pytest.mark.parametrize(("steps", "domain"), CASES)
+def test_the_table_holds_for_every_design(steps: list[dict[str, Any]], domain: str | None, path: Path) -> None:
     for design in DESIGNS:
         with tempfile.TemporaryDirectory(dir=path.parent) as folder:
-            session = Session(Path(folder) / "trees.pool", design)
-            for step in steps:
+            session = Session(Path(folder) / "trees.pool", design, domain)
+            for step in copy.deepcopy(steps):
                 session.verify(step, *session.outcome(step))
             session.pool.close()
 

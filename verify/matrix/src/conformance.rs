@@ -18,6 +18,8 @@ pub struct Case {
     pub name: String,
     /// Its steps, in order.
     pub steps: Vec<Step>,
+    /// Whether its pool has a journal.
+    pub has_journal: bool,
 }
 
 /// What an operation returned.
@@ -37,6 +39,25 @@ pub enum Gives {
     Count(u64),
     /// Trees by name, each with its kinds.
     Trees(Vec<[String; 3]>),
+    /// The commits of a change stream.
+    Commits(Vec<Vec<Change>>),
+}
+
+/// A change in a change stream.
+#[derive(Debug, Default, PartialEq)]
+pub struct Change {
+    /// What happened.
+    pub what: String,
+    /// The name of the tree.
+    pub tree: String,
+    /// The key.
+    pub key: Option<Datum<'static>>,
+    /// The new value.
+    pub value: Option<Datum<'static>>,
+    /// Whether the key was present before, if that is known.
+    pub existed: Option<bool>,
+    /// The new name of the tree.
+    pub renamed_to: Option<String>,
 }
 
 /// The outcome of a step: its name in the table, and what was returned.
@@ -64,6 +85,7 @@ fn cases_of(file: &std::path::Path, features: &[&str]) -> Vec<Case> {
     let named = |case: &Value| Case {
         name: format!("{stem}: {}", text(&case["name"])),
         steps: list(&case["steps"]).iter().cloned().map(Step).collect(),
+        has_journal: list(&case["needs"]).iter().any(|need| text(need) == "changes"),
     };
     cases.iter().map(named).collect()
 }
@@ -171,8 +193,29 @@ impl Step {
                 let one = |tree: &Value| [0, 1, 2].map(|at| text(&tree[at]).to_owned());
                 Gives::Trees(list(gives).iter().map(one).collect())
             }
+            Gives::Commits(_) => {
+                Gives::Commits(list(gives).iter().map(|commit| self.commit(commit)).collect())
+            }
             Gives::Datum(_) | Gives::Nothing => Gives::Datum(datum(&kind(kinds), gives)),
         }
+    }
+}
+
+impl Step {
+    /// Returns a commit that the step expects.
+    fn commit(&self, commit: &Value) -> Vec<Change> {
+        let stored = |change: &Value, argument: &str, kind: &str| {
+            change.get(argument).map(|value| datum(&self.name(kind).parse().unwrap(), value))
+        };
+        let one = |change: &Value| Change {
+            what: text(&change["what"]).to_owned(),
+            tree: text(&change["tree"]).to_owned(),
+            key: stored(change, "key", "key_kind"),
+            value: stored(change, "value", "value_kind"),
+            existed: change.get("existed").and_then(Value::as_bool),
+            renamed_to: change.get("renamed_to").map(|name| text(name).to_owned()),
+        };
+        list(commit).iter().map(one).collect()
     }
 }
 

@@ -41,6 +41,8 @@ struct options {
     std::uint32_t interval_ms = 0;
     /// Folder of the journal; empty: the path of the pool, followed by ".journal".
     std::string journal;
+    /// Most bytes of journal files that are kept only for a cursor, before a checkpoint drops it; 0: 1 GiB.
+    std::uint64_t cursor_limit_bytes = 0;
 };
 
 /// A tree in a pool's directory.
@@ -66,7 +68,7 @@ public:
                                     (how.follow ? BRISTLECONE_FOLLOW : 0u);
         const char* journal = how.journal.empty() ? nullptr : how.journal.c_str();
         const bristlecone_open_options asked{sizeof(asked),  flags,   how.domain, how.max_bytes, how.recovery_threads, how.durability,
-                                             how.interval_ms, journal};
+                                             how.interval_ms, journal, how.cursor_limit_bytes};
         bristlecone_pool* opened = nullptr;
         detail::check(bristlecone_pool_open(path.c_str(), &asked, &opened));
         handle_.reset(opened, bristlecone_pool_close);

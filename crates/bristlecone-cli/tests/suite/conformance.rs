@@ -4,7 +4,7 @@ use std::process::Command;
 
 use bristlecone::Design;
 use bristlecone::dynamic::{Datum, Kind};
-use bristlecone_matrix::conformance::{Case, Gives, Outcome, Step, cases};
+use bristlecone_matrix::conformance::{Case, Change, Gives, Outcome, Step, cases};
 use bristlecone_matrix::share;
 use serde_json::Value;
 
@@ -33,6 +33,7 @@ const OPERATIONS: &[&str] = &[
     "prefix",
     "get_many",
     "remove_many",
+    "changes",
 ];
 
 /// The longest argument of a program, roughly.
@@ -54,14 +55,17 @@ fn is_possible(case: &Case) -> bool {
 
 #[test]
 fn commands_do_what_the_table_says() {
-    let cases: Vec<_> =
-        cases(&["create_new", "nested_options", "null_bounds"]).into_iter().filter(is_possible).collect();
+    let cases: Vec<_> = cases(&["changes", "create_new", "nested_options", "null_bounds"])
+        .into_iter()
+        .filter(is_possible)
+        .collect();
     assert!(cases.len() >= 50, "only {} cases are possible", cases.len());
     let runs: Vec<_> =
         cases.iter().flat_map(|case| Design::ALL.iter().map(move |&design| (case, design))).collect();
     for (case, design) in share(runs, 12) {
         let session = Session { bench: Bench::new(), design };
-        session.bench.run("create @p --size 64M").ok();
+        let domain = if case.has_journal { "journal" } else { "process" };
+        session.bench.run(&format!("create @p --size 64M --domain {domain}")).ok();
         for step in &case.steps {
             // The tool's ranges include the first key, and exclude the last one.
             if !step.is_set("from_excluded") && !step.is_set("end_included") {
@@ -122,6 +126,33 @@ impl Session {
         trees
     }
 
+    /// Returns the commits of the change stream.
+    fn commits(&self, step: &Step) -> Vec<Vec<Change>> {
+        let printed = self.command(&["changes", "--json"], &[]).ok();
+        let mut commits: Vec<(u64, Vec<Change>)> = Vec::new();
+        for line in printed.lines() {
+            let line: Value = serde_json::from_str(line).unwrap();
+            let text = |name: &str| line.get(name).map(|text| text.as_str().unwrap().to_owned());
+            let stored = |name: &str, kind: &str| {
+                line.get(name).map(|datum| datum_of(&step.name(kind).parse().unwrap(), datum))
+            };
+            let change = Change {
+                what: text("kind").expect("a kind"),
+                tree: text("tree").expect("a tree"),
+                key: stored("key", "key_kind"),
+                value: stored("value", "value_kind"),
+                existed: line.get("existed").and_then(Value::as_bool),
+                renamed_to: text("to"),
+            };
+            let lsn = line["lsn"].as_u64().unwrap();
+            match commits.last_mut() {
+                Some((last, changes)) if *last == lsn => changes.push(change),
+                _ => commits.push((lsn, vec![change])),
+            }
+        }
+        commits.into_iter().map(|(_, changes)| changes).collect()
+    }
+
     /// Returns the kinds of the tree that a step names, if it exists.
     fn kinds(&self, step: &Step) -> Option<Kinds> {
         let name = step.optional_name("on")?;
@@ -148,6 +179,7 @@ impl Session {
             "drop" | "clear" => outcome_of(&self.command(&[step.operation(), name], &[])),
             "rename" => outcome_of(&self.command(&["rename", name, step.name("to")], &[])),
             "trees" => ("ok", Gives::Trees(self.trees())),
+            "changes" => ("ok", Gives::Commits(self.commits(step))),
             _ => self.on_tree(step, name, kinds.expect("a tree")),
         }
     }

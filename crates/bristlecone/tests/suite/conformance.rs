@@ -4,20 +4,21 @@ use std::collections::BTreeMap;
 use std::ops::Bound::{self, Excluded, Included, Unbounded};
 
 use bristlecone::dynamic::{Datum, Item, Kind, Tree};
-use bristlecone::{Design, Error, Pool, Result, Snapshot, Transaction};
-use bristlecone_matrix::conformance::{Gives, Outcome, Step, cases, status_of};
+use bristlecone::{Changed, Design, Domain, Error, JournalChange, Pool, Result, Snapshot, Transaction};
+use bristlecone_matrix::conformance::{self, Gives, Outcome, Step, cases, status_of};
 
 use crate::common::{Scratch, share};
 
 #[test]
 fn the_table_holds_for_every_design() {
-    let cases = cases(&["clear_closed", "create_new", "nan_bits", "nested_options", "null_bounds"]);
+    let cases =
+        cases(&["changes", "clear_closed", "create_new", "nan_bits", "nested_options", "null_bounds"]);
     let runs = cases.iter().flat_map(|case| Design::ALL.iter().map(move |&design| (case, design)));
     let runs: Vec<_> = runs.collect();
     assert!(runs.len() >= 100 * Design::ALL.len(), "the table has only {} cases", cases.len());
     for (case, design) in share(runs) {
         let scratch = Scratch::new();
-        let mut session = Session::new(&scratch, design);
+        let mut session = Session::new(&scratch, design, case.has_journal);
         for step in &case.steps {
             let outcome = session.run(step).unwrap_or_else(|error| (status_of(&error), Gives::Nothing));
             let tree = step.optional_name("on").and_then(|name| session.trees.get(name));
@@ -70,8 +71,10 @@ fn bounds(step: &Step, kind: &Kind) -> Bounds {
 }
 
 impl<'a> Session<'a> {
-    fn new(scratch: &'a Scratch, design: Design) -> Self {
-        let pool = Some(Pool::options().create(true).max_bytes(64 << 20).open(&scratch.0).unwrap());
+    fn new(scratch: &'a Scratch, design: Design, has_journal: bool) -> Self {
+        let options = Pool::options().create(true).max_bytes(64 << 20);
+        let options = if has_journal { options.domain(Domain::Journal) } else { options };
+        let pool = Some(options.open(&scratch.0).unwrap());
         let (trees, transactions, snapshots) = Default::default();
         Self { scratch, design, trees, transactions, snapshots, pool }
     }
@@ -109,6 +112,7 @@ impl<'a> Session<'a> {
                 self.manage(step)
             }
             "batch" => self.batch(step),
+            "changes" => commits(self.pool()),
             "begin" => {
                 let begun = self.pool().begin_transaction()?;
                 self.transactions.insert(step.name("as").to_owned(), begun);
@@ -204,6 +208,32 @@ fn opened(pool: &Pool, step: &Step) -> Result<Tree> {
         }
     }
     Ok(tree)
+}
+
+fn commits(pool: &Pool) -> Result<Outcome> {
+    let entry = |entry: Result<bristlecone::JournalEntry>| {
+        entry?.changes()?.map(|change| change.map(change_of)).collect::<Result<Vec<_>>>()
+    };
+    Ok(("ok", Gives::Commits(pool.changes(0)?.map(entry).collect::<Result<_>>()?)))
+}
+
+fn change_of(JournalChange { tree, change, .. }: JournalChange) -> conformance::Change {
+    let of = |what: &str| conformance::Change {
+        what: what.to_owned(),
+        tree: tree.spec.name.clone(),
+        ..Default::default()
+    };
+    match change {
+        Changed::Put { key, value, existed } => {
+            conformance::Change { key: Some(key), value: Some(value), existed, ..of("put") }
+        }
+        Changed::Remove { key, existed } => conformance::Change { key: Some(key), existed, ..of("remove") },
+        Changed::Create => of("create"),
+        Changed::Drop => of("drop"),
+        Changed::Clear { .. } => of("clear"),
+        Changed::Rename { to } => conformance::Change { renamed_to: Some(to), ..of("rename") },
+        other => panic!("a change without a name in the table: {other:?}"),
+    }
 }
 
 fn on_tree(tree: &Tree, step: &Step) -> Result<Outcome> {
