@@ -7,6 +7,7 @@ mod crash;
 mod probe;
 mod redis;
 mod reproduce;
+mod scale;
 mod soak;
 mod workload;
 

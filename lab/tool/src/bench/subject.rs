@@ -8,7 +8,7 @@ use bristlecone_baselines::AnyDesign;
 use bristlecone_cli::failure::{Exit, Failure, Outcome};
 use bristlecone_cli::scratch::Scratch;
 
-use super::data::{BenchKey, BenchValue, Buffer};
+use super::data::{BenchKey, BenchValue, Buffer, Shape};
 use super::workload::{Op, ScanLength};
 
 /// The measured operations.
@@ -241,6 +241,14 @@ impl<K: BenchKey, V: BenchValue> TreeStore<K, V> {
     /// Creates the tree in a pool on a medium.
     pub fn within<M: Medium>(pool: Pool, design: AnyDesign, options: &[(String, u64)]) -> Outcome<Self> {
         Ok(Self { tree: design.create::<_, _, M>(&pool, TREE, options)?, pool })
+    }
+
+    /// Commits a batch that changes nothing, after which writes take the locks of their keys.
+    pub fn commit_a_batch(&self, key: Shape) -> Outcome {
+        let mut buffer = key.buffer();
+        let mut batch = self.pool.batch();
+        batch.remove(&self.tree, K::make(u64::MAX, &mut buffer));
+        Ok(batch.commit()?)
     }
 
     /// Returns the tree's space usage.

@@ -1,0 +1,148 @@
+//! Phases on simulated cores.
+
+use bristlecone::Domain;
+use bristlecone::lab::AnyMedium;
+use bristlecone_baselines::{AnyDesign, part_of};
+use bristlecone_cli::failure::{Exit, Failure, Outcome};
+use bristlecone_cli::interrupt;
+use bristlecone_cli::output::Output;
+use bristlecone_device::Layout;
+use bristlecone_device::cores::{self, Cores, Machine, Simulated};
+use bristlecone_explore::targets::medium_pool;
+use bristlecone_pm::{CHUNK_BYTES, Geometry, Region};
+use indicatif::ProgressBar;
+
+use crate::bench::data::{BenchKey, BenchValue, Shape};
+use crate::bench::stream::{self, Keys, Order, Stream};
+use crate::bench::subject::{Answer, TreeStore, operate};
+use crate::bench::workload::{Op, Phase, ScanLength};
+use crate::count::kind;
+
+/// Parameters of a run.
+#[derive(Debug)]
+pub struct Plan {
+    pub design: AnyDesign,
+    pub options: Vec<(String, u64)>,
+    pub machine: Machine,
+    pub domain: Domain,
+    pub threads: Vec<usize>,
+    pub phases: Vec<Phase>,
+    pub max_bytes: u64,
+    pub seed: u64,
+    pub order: Order,
+    pub key: Shape,
+    pub value: Shape,
+    /// Whether a batch is committed before the phases after the load.
+    pub batch: bool,
+    /// Number of lines that are listed of those that moved most.
+    pub hot: usize,
+    /// Whether the functions that access these lines are listed.
+    pub callers: bool,
+}
+
+/// The results of a phase.
+#[derive(Debug)]
+pub struct PhaseTimes {
+    pub operations: u64,
+    pub outcome: cores::Outcome,
+}
+
+/// The results of all phases with a number of threads.
+#[derive(Debug)]
+pub struct Measured {
+    pub threads: usize,
+    pub phases: Vec<PhaseTimes>,
+}
+
+/// Number of operations of a thread between two checks of Ctrl-C.
+const STRIDE: usize = 1 << 8;
+
+/// Runs the plan.
+pub fn run(plan: &Plan, output: &Output) -> Outcome<Vec<Measured>> {
+    let operations: u64 = plan.phases.iter().map(|phase| phase.operations).sum();
+    let bar = output.progress("simulating", Some(operations * plan.threads.len() as u64));
+    let measure = |threads: &usize| {
+        let phases = with_threads(plan, *threads, &bar);
+        Ok(Measured { threads: *threads, phases: phases.inspect_err(|_| bar.finish_and_clear())? })
+    };
+    let measured = plan.threads.iter().map(measure).collect();
+    bar.finish_and_clear();
+    measured
+}
+
+fn with_threads(plan: &Plan, threads: usize, bar: &ProgressBar) -> Outcome<Vec<PhaseTimes>> {
+    match (plan.key, plan.value) {
+        (Shape::U64, Shape::U64) => phases::<u64, u64>(plan, threads, bar),
+        (Shape::U64, Shape::Bytes { .. }) => phases::<u64, &'static [u8]>(plan, threads, bar),
+        (Shape::Bytes { .. }, Shape::U64) => phases::<&'static [u8], u64>(plan, threads, bar),
+        (Shape::Bytes { .. }, Shape::Bytes { .. }) => {
+            phases::<&'static [u8], &'static [u8]>(plan, threads, bar)
+        }
+    }
+}
+
+fn phases<K: BenchKey, V: BenchValue>(
+    plan: &Plan,
+    threads: usize,
+    bar: &ProgressBar,
+) -> Outcome<Vec<PhaseTimes>> {
+    let chunks_max = plan.max_bytes.div_ceil(CHUNK_BYTES);
+    let geometry = Geometry { chunk_bytes: CHUNK_BYTES, chunks_max, trees_max: 2 };
+    let region = Region::memory(geometry.max_bytes())?;
+    let pool = (&region, Layout { geometry, part_of });
+    let mut cores =
+        Cores::new(&plan.machine, threads, pool, plan.domain, plan.callers).map_err(Failure::usage)?;
+    let pool = medium_pool(cores.medium(), region, geometry, plan.domain)?;
+    let tree = TreeStore::<K, V>::within::<AnyMedium>(pool, plan.design, &plan.options)?;
+    let mut keys = Keys { seed: plan.seed, order: plan.order.clone(), count: 0 };
+    let mut results = Vec::new();
+    for (number, phase) in plan.phases.iter().enumerate() {
+        bar.set_message(format!("{} on {threads} threads: {}", plan.design, phase.name));
+        if plan.batch && number == 1 {
+            tree.commit_a_batch(plan.key)?;
+        }
+        let (streams, added) = stream::draw(phase, &keys, threads, number as u64);
+        let body = |simulated, thread: usize| simulate(plan, phase, (&streams[thread], &tree), simulated, bar);
+        let found: u64 = cores.run(body).into_iter().sum::<Outcome<u64>>()?;
+        if phase.all_found && found < phase.operations {
+            let (name, all) = (&phase.name, phase.operations);
+            let what = format!("{name}: only {found} of {all} operations found their key");
+            return Err(Failure::new(Exit::Failed, what));
+        }
+        let outcome = cores.take(plan.hot);
+        results.push(PhaseTimes { operations: phase.operations, outcome });
+        keys.count += added;
+    }
+    drop(tree);
+    Ok(results)
+}
+
+/// Runs the operations of one simulated thread; returns how many found their key.
+fn simulate<K: BenchKey, V: BenchValue>(
+    plan: &Plan,
+    phase: &Phase,
+    (stream, tree): (&Stream, &TreeStore<K, V>),
+    simulated: Simulated,
+    bar: &ProgressBar,
+) -> Outcome<u64> {
+    let (mut key, mut value) = (plan.key.buffer(), plan.value.buffer());
+    let mut found = 0;
+    for (at, id) in stream.ids.iter().enumerate() {
+        if at % STRIDE == 0 {
+            interrupt::check("the simulation is not finished")?;
+            bar.inc(STRIDE.min(stream.ids.len() - at) as u64);
+        }
+        let op = stream.ops.get(at).copied().or(phase.mix.single()).unwrap_or(Op::Get);
+        let scan = stream.scans.get(at).map_or(phase.scan, |length| ScanLength::of_length(*length));
+        let ids = (*id, at as u64);
+        match simulated.operation(kind(op), || operate(tree, op, ids, scan, (&mut key, &mut value)))? {
+            Answer::Found(_) => found += 1,
+            Answer::Absent => {}
+            Answer::Wrong => {
+                let what = format!("{}: an operation read what is not its key's", phase.name);
+                return Err(Failure::new(Exit::Failed, what));
+            }
+        }
+    }
+    Ok(found)
+}
