@@ -18,6 +18,11 @@ use clap::Parser;
 
 use crate::args::{Cli, Command};
 
+/// Gives simulated runs the same addresses.
+#[cfg(feature = "turns")]
+#[global_allocator]
+static HEAP: bristlecone_device::cores::SimulatorHeap = bristlecone_device::cores::SimulatorHeap::new();
+
 fn main() -> ExitCode {
     let cli = match Cli::try_parse() {
         Ok(cli) => cli,

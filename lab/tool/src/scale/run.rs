@@ -1,5 +1,8 @@
 //! Phases on simulated cores.
 
+use std::sync::atomic::{AtomicBool, AtomicU64, Ordering::Relaxed};
+use std::time::Duration;
+
 use bristlecone::Domain;
 use bristlecone::lab::AnyMedium;
 use bristlecone_baselines::{AnyDesign, part_of};
@@ -10,7 +13,6 @@ use bristlecone_device::Layout;
 use bristlecone_device::cores::{self, Cores, Machine, Simulated};
 use bristlecone_explore::targets::medium_pool;
 use bristlecone_pm::{CHUNK_BYTES, Geometry, Region};
-use indicatif::ProgressBar;
 
 use crate::bench::data::{BenchKey, BenchValue, Shape};
 use crate::bench::stream::{self, Keys, Order, Stream};
@@ -57,26 +59,43 @@ pub struct Measured {
 /// Number of operations of a thread between two checks of Ctrl-C.
 const STRIDE: usize = 1 << 8;
 
+/// Interval between two updates of the progress bar.
+const UPDATE: Duration = Duration::from_millis(100);
+
+/// Number of finished operations.
+type Done = AtomicU64;
+
 /// Runs the plan.
 pub fn run(plan: &Plan, output: &Output) -> Outcome<Vec<Measured>> {
     let operations: u64 = plan.phases.iter().map(|phase| phase.operations).sum();
     let bar = output.progress("simulating", Some(operations * plan.threads.len() as u64));
-    let measure = |threads: &usize| {
-        let phases = with_threads(plan, *threads, &bar);
-        Ok(Measured { threads: *threads, phases: phases.inspect_err(|_| bar.finish_and_clear())? })
-    };
-    let measured = plan.threads.iter().map(measure).collect();
-    bar.finish_and_clear();
-    measured
+    let (done, is_over) = (Done::new(0), AtomicBool::new(false));
+    std::thread::scope(|scope| {
+        // The bar allocates memory when it is drawn. The simulating thread must not: the lines of its objects would
+        // depend on the time.
+        scope.spawn(|| {
+            while !is_over.load(Relaxed) {
+                bar.set_position(done.load(Relaxed));
+                std::thread::sleep(UPDATE);
+            }
+            bar.finish_and_clear();
+        });
+        let measure = |threads: &usize| {
+            Ok(Measured { threads: *threads, phases: with_threads(plan, *threads, &done)? })
+        };
+        let measured = plan.threads.iter().map(measure).collect();
+        is_over.store(true, Relaxed);
+        measured
+    })
 }
 
-fn with_threads(plan: &Plan, threads: usize, bar: &ProgressBar) -> Outcome<Vec<PhaseTimes>> {
+fn with_threads(plan: &Plan, threads: usize, done: &Done) -> Outcome<Vec<PhaseTimes>> {
     match (plan.key, plan.value) {
-        (Shape::U64, Shape::U64) => phases::<u64, u64>(plan, threads, bar),
-        (Shape::U64, Shape::Bytes { .. }) => phases::<u64, &'static [u8]>(plan, threads, bar),
-        (Shape::Bytes { .. }, Shape::U64) => phases::<&'static [u8], u64>(plan, threads, bar),
+        (Shape::U64, Shape::U64) => phases::<u64, u64>(plan, threads, done),
+        (Shape::U64, Shape::Bytes { .. }) => phases::<u64, &'static [u8]>(plan, threads, done),
+        (Shape::Bytes { .. }, Shape::U64) => phases::<&'static [u8], u64>(plan, threads, done),
         (Shape::Bytes { .. }, Shape::Bytes { .. }) => {
-            phases::<&'static [u8], &'static [u8]>(plan, threads, bar)
+            phases::<&'static [u8], &'static [u8]>(plan, threads, done)
         }
     }
 }
@@ -84,8 +103,10 @@ fn with_threads(plan: &Plan, threads: usize, bar: &ProgressBar) -> Outcome<Vec<P
 fn phases<K: BenchKey, V: BenchValue>(
     plan: &Plan,
     threads: usize,
-    bar: &ProgressBar,
+    done: &Done,
 ) -> Outcome<Vec<PhaseTimes>> {
+    // Drawn by threads, before the simulation begins to allocate.
+    let streams = draw(plan, threads);
     let chunks_max = plan.max_bytes.div_ceil(CHUNK_BYTES);
     let geometry = Geometry { chunk_bytes: CHUNK_BYTES, chunks_max, trees_max: 2 };
     let region = Region::memory(geometry.max_bytes())?;
@@ -93,28 +114,35 @@ fn phases<K: BenchKey, V: BenchValue>(
     let mut cores =
         Cores::new(&plan.machine, threads, pool, plan.domain, plan.callers).map_err(Failure::usage)?;
     let pool = medium_pool(cores.medium(), region, geometry, plan.domain)?;
-    let tree = TreeStore::<K, V>::within::<AnyMedium>(pool, plan.design, &plan.options)?;
-    let mut keys = Keys { seed: plan.seed, order: plan.order.clone(), count: 0 };
+    // The stack begins at a random address, and lines would be others in each process.
+    let tree = Box::new(TreeStore::<K, V>::within::<AnyMedium>(pool, plan.design, &plan.options)?);
     let mut results = Vec::new();
-    for (number, phase) in plan.phases.iter().enumerate() {
-        bar.set_message(format!("{} on {threads} threads: {}", plan.design, phase.name));
+    for (number, (phase, streams)) in plan.phases.iter().zip(&streams).enumerate() {
         if plan.batch && number == 1 {
             tree.commit_a_batch(plan.key)?;
         }
-        let (streams, added) = stream::draw(phase, &keys, threads, number as u64);
-        let body = |simulated, thread: usize| simulate(plan, phase, (&streams[thread], &tree), simulated, bar);
+        let body = |simulated, thread: usize| simulate(plan, phase, (&streams[thread], &*tree), simulated, done);
         let found: u64 = cores.run(body).into_iter().sum::<Outcome<u64>>()?;
         if phase.all_found && found < phase.operations {
             let (name, all) = (&phase.name, phase.operations);
             let what = format!("{name}: only {found} of {all} operations found their key");
             return Err(Failure::new(Exit::Failed, what));
         }
-        let outcome = cores.take(plan.hot);
-        results.push(PhaseTimes { operations: phase.operations, outcome });
-        keys.count += added;
+        results.push(PhaseTimes { operations: phase.operations, outcome: cores.take(plan.hot) });
     }
     drop(tree);
     Ok(results)
+}
+
+/// Returns the operations of each phase and thread.
+fn draw(plan: &Plan, threads: usize) -> Vec<Vec<Stream>> {
+    let mut keys = Keys { seed: plan.seed, order: plan.order.clone(), count: 0 };
+    let phases = plan.phases.iter().enumerate().map(|(number, phase)| {
+        let (streams, added) = stream::draw(phase, &keys, threads, number as u64);
+        keys.count += added;
+        streams
+    });
+    phases.collect()
 }
 
 /// Runs the operations of one simulated thread; returns how many found their key.
@@ -123,14 +151,14 @@ fn simulate<K: BenchKey, V: BenchValue>(
     phase: &Phase,
     (stream, tree): (&Stream, &TreeStore<K, V>),
     simulated: Simulated,
-    bar: &ProgressBar,
+    done: &Done,
 ) -> Outcome<u64> {
     let (mut key, mut value) = (plan.key.buffer(), plan.value.buffer());
     let mut found = 0;
     for (at, id) in stream.ids.iter().enumerate() {
         if at % STRIDE == 0 {
             interrupt::check("the simulation is not finished")?;
-            bar.inc(STRIDE.min(stream.ids.len() - at) as u64);
+            done.fetch_add(STRIDE.min(stream.ids.len() - at) as u64, Relaxed);
         }
         let op = stream.ops.get(at).copied().or(phase.mix.single()).unwrap_or(Op::Get);
         let scan = stream.scans.get(at).map_or(phase.scan, |length| ScanLength::of_length(*length));

@@ -13,6 +13,7 @@ use corosensei::stack::DefaultStack;
 use corosensei::{Coroutine, CoroutineResult, Yielder};
 
 use super::directory::THREADS_MAX;
+use super::heap;
 use super::machine::Machine;
 use super::medium::{Inner, Shared};
 use super::state::{Bytes, State};
@@ -24,7 +25,7 @@ use crate::parts::{Layout, Parts};
 /// Bytes of the stack of a simulated thread.
 const STACK_BYTES: usize = 1 << 20;
 /// Number of functions recorded for a line that moves often.
-const CALLERS: usize = 12;
+const CALLERS: usize = 6;
 
 /// A machine that runs a number of threads.
 pub struct Cores {
@@ -78,7 +79,8 @@ impl std::fmt::Debug for Cores {
 
 impl Cores {
     /// Creates a machine that runs `threads` threads over a pool with this region and layout. With `callers`, the
-    /// functions are recorded that access the lines that move most.
+    /// functions are recorded that access the lines that move most. Until it is dropped, the calling thread allocates
+    /// from the [`SimulatorHeap`](super::SimulatorHeap), if the program has one.
     ///
     /// # Errors
     ///
@@ -115,6 +117,7 @@ impl Cores {
             switches: RefCell::new(vec![std::ptr::null(); threads]),
             callers: callers.then(RefCell::default),
         });
+        heap::simulate(true);
         epoch::simulate(threads, Frees::Usual);
         Ok(Self { run, medium, begun: 0 })
     }
@@ -186,6 +189,7 @@ impl Cores {
 impl Drop for Cores {
     fn drop(&mut self) {
         epoch::simulate(0, Frees::Usual);
+        heap::simulate(false);
     }
 }
 
@@ -283,6 +287,7 @@ fn own_functions(backtrace: &str) -> Vec<String> {
     let is_own = |name: &&str| {
         name.contains("bristlecone") && !name.contains("bristlecone_device") && !name.contains("bristlecone_pm::sync")
     };
+    let names = names.take_while(|name| !name.contains("bristlecone_lab"));
     names.filter(is_own).take(CALLERS).map(str::to_owned).collect()
 }
 

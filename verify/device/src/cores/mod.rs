@@ -14,12 +14,16 @@
 //! the next step; of several with the same time, the one with the lowest number. A run is therefore deterministic: the
 //! same code, workload and machine give the same counts and times.
 //!
+//! The lines that objects in DRAM share must not depend on the run either: a program that simulates declares
+//! [`SimulatorHeap`] as its global allocator.
+//!
 //! `lab/docs/SCALE.md` lists what is modelled, what is not, and the sources of the latencies.
 
 mod cache;
 #[allow(clippy::module_inception, reason = "the module holds the type of this name")]
 mod cores;
 mod directory;
+mod heap;
 mod machine;
 mod medium;
 mod memory;
@@ -30,6 +34,7 @@ mod tally;
 
 pub use self::cores::{Cores, Outcome, Simulated};
 pub use self::directory::THREADS_MAX;
+pub use self::heap::SimulatorHeap;
 pub use self::machine::{Machine, Placement};
 pub use self::medium::Shared;
 pub use self::tally::{CoreTallies, CoreTally, Hot, Latencies};
