@@ -1,5 +1,6 @@
 //! `bristlecone-lab`: measures the trees, counts their cost on a device, and tries to break them.
 
+mod addresses;
 mod args;
 mod bench;
 mod count;
@@ -28,6 +29,9 @@ fn main() -> ExitCode {
         Ok(cli) => cli,
         Err(error) => return answer::refuse("bristlecone-lab", &error),
     };
+    if matches!(cli.command, Command::Scale(_) | Command::Reproduce(_)) && cfg!(feature = "turns") {
+        addresses::fix();
+    }
     // A process that forks must have one thread.
     if !matches!(cli.command, Command::SoakDriver(_)) {
         interrupt::listen();

@@ -117,4 +117,3 @@ impl Modules {
         begins + costs.flush
     }
 }
-

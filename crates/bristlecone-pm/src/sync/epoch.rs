@@ -84,7 +84,8 @@ fn pin_simulated() -> Option<Guard> {
     if frees == Frees::Usual {
         charge_pin();
     }
-    let guard = PARTICIPANTS.try_with(|all| Some(all.borrow().as_ref()?.each.get(thread_index())?.handle.pin()));
+    let guard =
+        PARTICIPANTS.try_with(|all| Some(all.borrow().as_ref()?.each.get(thread_index())?.handle.pin()));
     let guard = guard.ok()??;
     if frees == Frees::Early {
         cross();

@@ -200,7 +200,11 @@ pub fn lock<T: ?Sized>(mutex: &Mutex<T>) -> MutexGuard<'_, T> {
     cross();
     charge(Access::of(mutex, Use::Lock));
     ready(mutex.try_lock()).unwrap_or_else(|| {
-        wait(Access::of(mutex, Use::LockAgain), || mutex.try_lock(), || mutex.lock().unwrap_or_else(|poisoned| poisoned.into_inner()))
+        wait(
+            Access::of(mutex, Use::LockAgain),
+            || mutex.try_lock(),
+            || mutex.lock().unwrap_or_else(|poisoned| poisoned.into_inner()),
+        )
     })
 }
 
@@ -210,7 +214,11 @@ pub fn read<T: ?Sized>(lock: &RwLock<T>) -> RwLockReadGuard<'_, T> {
     cross();
     charge(Access::of(lock, Use::Lock));
     ready(lock.try_read()).unwrap_or_else(|| {
-        wait(Access::of(lock, Use::LockAgain), || lock.try_read(), || lock.read().unwrap_or_else(|poisoned| poisoned.into_inner()))
+        wait(
+            Access::of(lock, Use::LockAgain),
+            || lock.try_read(),
+            || lock.read().unwrap_or_else(|poisoned| poisoned.into_inner()),
+        )
     })
 }
 
@@ -220,7 +228,11 @@ pub fn write<T: ?Sized>(lock: &RwLock<T>) -> RwLockWriteGuard<'_, T> {
     cross();
     charge(Access::of(lock, Use::Lock));
     ready(lock.try_write()).unwrap_or_else(|| {
-        wait(Access::of(lock, Use::LockAgain), || lock.try_write(), || lock.write().unwrap_or_else(|poisoned| poisoned.into_inner()))
+        wait(
+            Access::of(lock, Use::LockAgain),
+            || lock.try_write(),
+            || lock.write().unwrap_or_else(|poisoned| poisoned.into_inner()),
+        )
     })
 }
 

@@ -3,12 +3,14 @@
 use std::path::Path;
 use std::time::{Duration, Instant};
 
-use bristlecone::{Domain, Error, Key, Medium, Native, Pool, PoolInfo, PoolOptions, Tree, TreeStats, Value};
+use bristlecone::{
+    Domain, Error, Key, Medium, Native, Pool, PoolInfo, PoolOptions, Snapshot, Tree, TreeStats, Value,
+};
 use bristlecone_baselines::AnyDesign;
 use bristlecone_cli::failure::{Exit, Failure, Outcome};
 use bristlecone_cli::scratch::Scratch;
 
-use super::data::{BenchKey, BenchValue, Buffer, Shape};
+use super::data::{BenchKey, BenchValue, Buffer};
 use super::workload::{Op, ScanLength};
 
 /// The measured operations.
@@ -243,12 +245,9 @@ impl<K: BenchKey, V: BenchValue> TreeStore<K, V> {
         Ok(Self { tree: design.create::<_, _, M>(&pool, TREE, options)?, pool })
     }
 
-    /// Commits a batch that changes nothing, after which writes take the locks of their keys.
-    pub fn commit_a_batch(&self, key: Shape) -> Outcome {
-        let mut buffer = key.buffer();
-        let mut batch = self.pool.batch();
-        batch.remove(&self.tree, K::make(u64::MAX, &mut buffer));
-        Ok(batch.commit()?)
+    /// Takes a snapshot of the pool.
+    pub fn snapshot(&self) -> Outcome<Snapshot> {
+        Ok(self.pool.snapshot()?)
     }
 
     /// Returns the tree's space usage.

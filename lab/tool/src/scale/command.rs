@@ -8,6 +8,7 @@ use clap::Args;
 use serde_json::Value;
 
 use super::run::{self, Plan};
+use super::validate::Validation;
 use super::{machine, report, table};
 use crate::count::command::{domain, on_the_clock};
 use crate::workload::{OPERATIONS_HELP, Workload};
@@ -44,9 +45,17 @@ pub struct Scale {
         value_parser = threads
     )]
     threads: Vec<usize>,
-    /// Commit a batch after the load: from then on, writes take the locks of their keys.
+    /// Keep a snapshot from the load on: writes take the locks of their keys, and save old values.
     #[arg(long)]
-    after_batch: bool,
+    snapshot: bool,
+    /// Compare the model with this machine: run the preset micro of each design timed, as bench does, and simulated, and
+    /// compare the designs' throughput relative to each other. For the machine zen4-dram, and for at most as many
+    /// threads as there are processors.
+    #[arg(long, conflicts_with_all = ["hot", "snapshot"])]
+    validate: bool,
+    /// Number of timed rounds of --validate; medians are compared.
+    #[arg(long, value_name = "R", default_value_t = 3, requires = "validate", value_parser = clap::value_parser!(u16).range(1..=100))]
+    rounds: u16,
     /// List N of the lines that moved between cores most often.
     #[arg(long, value_name = "N", default_value_t = 0)]
     hot: usize,
@@ -95,13 +104,23 @@ impl Scale {
             seed: workload.seed,
             key: workload.key(),
             value: workload.value(),
-            batch: self.after_batch,
+            snapshot: self.snapshot,
             hot: self.hot,
             callers: self.callers,
         })
     }
 
     pub fn run(&self, output: &mut Output) -> Outcome {
+        if self.validate {
+            let comparison = Validation {
+                designs: self.workload.designs(),
+                sizes: (self.workload.records(), self.workload.operations()),
+                machine: self.profile.name,
+                threads: &self.threads,
+                rounds: self.rounds.into(),
+            };
+            return comparison.run(output);
+        }
         for (number, workload) in self.workload.singles().into_iter().enumerate() {
             let single = Self { workload, ..self.clone() };
             let plan = single.plan()?;

@@ -112,7 +112,8 @@ fn parse(content: &str, path: &str) -> Result<Machine, String> {
         Some(other) => Err(format!("{name} is no text but of type {}", other.type_str())),
     };
     let (name, base) = (text("name")?, text("base")?);
-    let mut machine: Machine = base.ok_or("no base: name the machine whose parameters it changes")?.parse()?;
+    let mut machine: Machine =
+        base.ok_or("no base: name the machine whose parameters it changes")?.parse()?;
     // One leak for each machine in the arguments.
     machine.name = name.unwrap_or_else(|| path.to_owned()).leak();
     set(&mut machine, table)?;

@@ -8,3 +8,4 @@ mod machine;
 mod report;
 mod run;
 mod table;
+mod validate;

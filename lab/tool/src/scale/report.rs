@@ -35,7 +35,8 @@ fn with_threads(threads: usize, phase: &PhaseTimes) -> Value {
         .collect();
     let per_operation: Map<String, Value> = kinds(outcome)
         .map(|(op, tally)| {
-            let counts: Map<String, Value> = each(tally).map(|(name, count)| (name.to_owned(), json!(count))).collect();
+            let counts: Map<String, Value> =
+                each(tally).map(|(name, count)| (name.to_owned(), json!(count))).collect();
             (op.to_string(), Value::Object(counts))
         })
         .collect();
@@ -67,7 +68,7 @@ pub fn json(plan: &Plan, measured: &[Measured], workload: &Value) -> Value {
         "key": plan.key.to_string(),
         "value": plan.value.to_string(),
         "seed": plan.seed,
-        "after_batch": plan.batch,
+        "snapshot": plan.snapshot,
         "workload": workload,
         "phases": phases.collect::<Vec<_>>(),
     })

@@ -34,8 +34,8 @@ pub struct Plan {
     pub order: Order,
     pub key: Shape,
     pub value: Shape,
-    /// Whether a batch is committed before the phases after the load.
-    pub batch: bool,
+    /// Whether there is a snapshot from the load on.
+    pub snapshot: bool,
     /// Number of lines that are listed of those that moved most.
     pub hot: usize,
     /// Whether the functions that access these lines are listed.
@@ -100,11 +100,7 @@ fn with_threads(plan: &Plan, threads: usize, done: &Done) -> Outcome<Vec<PhaseTi
     }
 }
 
-fn phases<K: BenchKey, V: BenchValue>(
-    plan: &Plan,
-    threads: usize,
-    done: &Done,
-) -> Outcome<Vec<PhaseTimes>> {
+fn phases<K: BenchKey, V: BenchValue>(plan: &Plan, threads: usize, done: &Done) -> Outcome<Vec<PhaseTimes>> {
     // Drawn by threads, before the simulation begins to allocate.
     let streams = draw(plan, threads);
     let chunks_max = plan.max_bytes.div_ceil(CHUNK_BYTES);
@@ -116,12 +112,13 @@ fn phases<K: BenchKey, V: BenchValue>(
     let pool = medium_pool(cores.medium(), region, geometry, plan.domain)?;
     // The stack begins at a random address, and lines would be others in each process.
     let tree = Box::new(TreeStore::<K, V>::within::<AnyMedium>(pool, plan.design, &plan.options)?);
-    let mut results = Vec::new();
+    let (mut results, mut snapshot) = (Vec::new(), None);
     for (number, (phase, streams)) in plan.phases.iter().zip(&streams).enumerate() {
-        if plan.batch && number == 1 {
-            tree.commit_a_batch(plan.key)?;
+        if plan.snapshot && number == 1 {
+            snapshot = Some(tree.snapshot()?);
         }
-        let body = |simulated, thread: usize| simulate(plan, phase, (&streams[thread], &*tree), simulated, done);
+        let body =
+            |simulated, thread: usize| simulate(plan, phase, (&streams[thread], &*tree), simulated, done);
         let found: u64 = cores.run(body).into_iter().sum::<Outcome<u64>>()?;
         if phase.all_found && found < phase.operations {
             let (name, all) = (&phase.name, phase.operations);
@@ -130,7 +127,7 @@ fn phases<K: BenchKey, V: BenchValue>(
         }
         results.push(PhaseTimes { operations: phase.operations, outcome: cores.take(plan.hot) });
     }
-    drop(tree);
+    drop((snapshot, tree));
     Ok(results)
 }
 

@@ -60,7 +60,8 @@ fn show_hot(output: &mut Output, plan: &Plan, measured: &[Measured]) -> Outcome 
     for (phase, named) in last.phases.iter().zip(&plan.phases) {
         output.line("")?;
         let (threads, lines) = (last.threads, phase.outcome.lines_moved);
-        output.line(format_args!("{} on {threads} threads: {lines} lines moved; most of all:", named.name))?;
+        output
+            .line(format_args!("{} on {threads} threads: {lines} lines moved; most of all:", named.name))?;
         for line in &phase.outcome.hot {
             let share = line.moved as f64 / phase.operations as f64;
             output.line(format_args!("  {share:>8.4} an operation: {}", line.place))?;

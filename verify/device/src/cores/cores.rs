@@ -12,13 +12,13 @@ use bristlecone_pm::{Domain, Part, Region};
 use corosensei::stack::DefaultStack;
 use corosensei::{Coroutine, CoroutineResult, Yielder};
 
+use super::Time;
 use super::directory::THREADS_MAX;
 use super::heap;
 use super::machine::Machine;
 use super::medium::{Inner, Shared};
 use super::state::{Bytes, State};
 use super::tally::{CoreTallies, Hot, Latencies};
-use super::Time;
 use crate::counts::{KINDS, OUTSIDE};
 use crate::parts::{Layout, Parts};
 
@@ -93,7 +93,9 @@ impl Cores {
         callers: bool,
     ) -> Result<Self, String> {
         if !HAS_TURNS {
-            return Err("accesses to DRAM are not visible in this build: build with --features turns".to_owned());
+            return Err(
+                "accesses to DRAM are not visible in this build: build with --features turns".to_owned()
+            );
         }
         machine.check()?;
         if !(1..=THREADS_MAX).contains(&threads) {
@@ -285,7 +287,9 @@ impl Run {
 fn own_functions(backtrace: &str) -> Vec<String> {
     let names = backtrace.lines().filter_map(|line| line.trim_start().split_once(": ")).map(|(_, name)| name);
     let is_own = |name: &&str| {
-        name.contains("bristlecone") && !name.contains("bristlecone_device") && !name.contains("bristlecone_pm::sync")
+        name.contains("bristlecone")
+            && !name.contains("bristlecone_device")
+            && !name.contains("bristlecone_pm::sync")
     };
     let names = names.take_while(|name| !name.contains("bristlecone_lab"));
     names.filter(is_own).take(CALLERS).map(str::to_owned).collect()

@@ -104,8 +104,10 @@ impl Heap {
     }
 
     fn reserve(&mut self) -> bool {
-        let (access, kind) =
-            (libc::PROT_READ | libc::PROT_WRITE, libc::MAP_PRIVATE | libc::MAP_ANONYMOUS | libc::MAP_NORESERVE);
+        let (access, kind) = (
+            libc::PROT_READ | libc::PROT_WRITE,
+            libc::MAP_PRIVATE | libc::MAP_ANONYMOUS | libc::MAP_NORESERVE,
+        );
         // SAFETY: maps new memory.
         let base = unsafe { libc::mmap(std::ptr::null_mut(), RESERVED_BYTES, access, kind, -1, 0) };
         if base == libc::MAP_FAILED {
@@ -122,7 +124,7 @@ unsafe impl Sync for SimulatorHeap {}
 // SAFETY: blocks are of at least the wanted size and alignment, and no two that are in use overlap.
 unsafe impl GlobalAlloc for SimulatorHeap {
     unsafe fn alloc(&self, layout: Layout) -> *mut u8 {
-        if SIMULATES.get() {
+        if SIMULATES.get() && layout.align() <= PAGE_BYTES {
             return self.with(|heap| heap.alloc(layout));
         }
         // SAFETY: as the caller promises.
@@ -153,7 +155,9 @@ mod tests {
                 let layout = Layout::from_size_align(1 + round * 37 % 3000, 1 << (round % 8)).unwrap();
                 // SAFETY: the layout is not empty; the block is freed once, with its layout.
                 let block = unsafe { heap.alloc(layout) };
-                assert!(!block.is_null() && block.addr().is_multiple_of(layout.align()) && heap.has(block.addr()));
+                assert!(
+                    !block.is_null() && block.addr().is_multiple_of(layout.align()) && heap.has(block.addr())
+                );
                 // SAFETY: the block has this size.
                 unsafe { block.write_bytes(round as u8, layout.size()) };
                 blocks.push((block, layout));

@@ -168,25 +168,25 @@ impl Machine {
         llc_ways: 16,
         operation_ns: 30.0,
         step_ns: 1.0,
-        l2_ns: 3.8,
-        llc_ns: 14.0,
-        transfer_ns: 30.0,
+        l2_ns: 5.0,
+        llc_ns: 15.0,
+        transfer_ns: 27.0,
         remote_transfer_ns: 0.0,
-        dram_ns: 110.0,
+        dram_ns: 145.0,
         remote_memory_ns: 0.0,
         dram_line_ns: 1.5,
         sequential: 0.25,
-        locked_ns: 5.0,
-        full_fence_ns: 10.0,
+        locked_ns: 2.0,
+        full_fence_ns: 16.3,
         store_buffer: 64,
         fill_buffers: 24,
-        pause_ns: 17.0,
+        pause_ns: 25.5,
         spins: 100,
         wake_ns: 5000.0,
         device: Profile {
             name: "dram",
-            read_ns: 110.0,
-            buffered_read_ns: 110.0,
+            read_ns: 145.0,
+            buffered_read_ns: 145.0,
             flush_ns: 10.0,
             fence_ns: 50.0,
             media_read_ns: 1.5,
@@ -217,7 +217,9 @@ impl Machine {
             ("store_buffer", self.store_buffer, 1024),
             ("fill_buffers", self.fill_buffers, 64),
         ];
-        if let Some((name, value, most)) = counts.into_iter().find(|(_, value, most)| !(1..=*most).contains(value)) {
+        if let Some((name, value, most)) =
+            counts.into_iter().find(|(_, value, most)| !(1..=*most).contains(value))
+        {
             return Err(format!("{name} = {value}: 1 to {most}"));
         }
         if self.threads() > THREADS_MAX {
@@ -230,8 +232,14 @@ impl Machine {
             ("llc", self.llc_bytes, self.llc_ways),
         ];
         for (name, bytes, ways) in caches {
-            if !(1..=64).contains(&ways) || bytes > 1 << 32 || !bytes.is_multiple_of(LINE_BYTES * ways) || bytes == 0 {
-                return Err(format!("{name}_bytes = {bytes}, {name}_ways = {ways}: sets of 1 to 64 lines, 4 GiB at most"));
+            if !(1..=64).contains(&ways)
+                || bytes > 1 << 32
+                || !bytes.is_multiple_of(LINE_BYTES * ways)
+                || bytes == 0
+            {
+                return Err(format!(
+                    "{name}_bytes = {bytes}, {name}_ways = {ways}: sets of 1 to 64 lines, 4 GiB at most"
+                ));
             }
         }
         if self.l1_bytes > self.l2_bytes {
@@ -273,7 +281,9 @@ impl Machine {
         }
         let ordered = [("l2_ns", self.l2_ns), ("llc_ns", self.llc_ns), ("dram_ns", self.dram_ns)];
         match ordered.windows(2).find(|pair| pair[0].1 > pair[1].1) {
-            Some(pair) => Err(format!("{} = {}: {} = {} at most", pair[0].0, pair[0].1, pair[1].0, pair[1].1)),
+            Some(pair) => {
+                Err(format!("{} = {}: {} = {} at most", pair[0].0, pair[0].1, pair[1].0, pair[1].1))
+            }
             None => Ok(()),
         }
     }

@@ -25,8 +25,7 @@ struct Socket {
 impl Memory {
     pub fn new(machine: &Machine, threads: usize) -> Self {
         let device = &machine.device;
-        let socket =
-            |_| Socket { busy_until: 0, media: Media::new(*device), modules: Modules::new(device) };
+        let socket = |_| Socket { busy_until: 0, media: Media::new(*device), modules: Modules::new(device) };
         Self {
             costs: Costs::new(threads, device, &Processor::default()),
             dram: picoseconds(machine.dram_ns),

@@ -562,7 +562,8 @@ impl State {
     /// Returns the lines that moved most often, and how often, and begins to count again.
     pub fn take_moved(&mut self, most: usize) -> Vec<(u32, u32)> {
         let moved = self.lines.iter_mut().enumerate().filter(|(_, line)| line.moved > 0);
-        let mut moved: Vec<_> = moved.map(|(at, line)| (at as u32, std::mem::take(&mut line.moved))).collect();
+        let mut moved: Vec<_> =
+            moved.map(|(at, line)| (at as u32, std::mem::take(&mut line.moved))).collect();
         moved.sort_by_key(|(line, moved)| (std::cmp::Reverse(*moved), *line));
         moved.truncate(most);
         moved

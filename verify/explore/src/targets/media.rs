@@ -27,12 +27,7 @@ pub fn device_pool(device: &Device, region: Region, geometry: Geometry, domain: 
 /// # Errors
 ///
 /// As [`PoolFile::create_in`].
-pub fn medium_pool(
-    medium: impl Medium,
-    region: Region,
-    geometry: Geometry,
-    domain: Domain,
-) -> Result<Pool> {
+pub fn medium_pool(medium: impl Medium, region: Region, geometry: Geometry, domain: Domain) -> Result<Pool> {
     let medium: AnyMedium = Box::new(medium);
     pool_on_any(PoolFile::create_in(region, geometry, domain, medium)?)
 }
