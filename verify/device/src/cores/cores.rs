@@ -244,7 +244,8 @@ impl Simulated {
 #[inline]
 fn with(act: impl FnOnce(&Run)) {
     let run = RUN.get();
-    if !run.is_null() {
+    // A panic unwinds the threads: their destructors take no steps.
+    if !run.is_null() && !std::thread::panicking() {
         // SAFETY: `Simulating` clears the pointer before the run is dropped.
         act(unsafe { &*run });
     }

@@ -62,14 +62,19 @@ impl Line {
         (self.owner != NONE && !self.is_owned_by(core)).then_some(self.owner.into())
     }
 
-    /// Returns the other cores that have the line.
-    pub fn others(&self, core: usize) -> impl Iterator<Item = usize> + use<> {
-        let mut left = self.sharers & !(1 << core);
+    /// Returns the cores that have the line.
+    pub fn all(&self) -> impl Iterator<Item = usize> + use<> {
+        let mut left = self.sharers;
         std::iter::from_fn(move || {
             let next = left.trailing_zeros() as usize;
             left &= left.wrapping_sub(1);
             (next < THREADS_MAX).then_some(next)
         })
+    }
+
+    /// Returns the other cores that have the line.
+    pub fn others(&self, core: usize) -> impl Iterator<Item = usize> + use<> {
+        self.all().filter(move |other| *other != core)
     }
 
     /// Adds a core. It owns the line if it stores, or is the only one.
@@ -115,6 +120,7 @@ mod tests {
         line.join(127, true);
         assert!(line.is_owned_by(127) && line.modified && line.dirty && !line.is_shared_by(3));
         assert_eq!((line.other_owner(3), line.others(127).count()), (Some(127), 0));
+        assert!(line.all().eq([127]));
         line.leave(127);
         assert!(!line.is_private() && !line.modified && line.dirty);
     }

@@ -545,7 +545,7 @@ impl State {
 
     /// Removes a line from every cache.
     fn drop_everywhere(&mut self, line: u32) {
-        let all: Vec<usize> = self.lines[line as usize].others(super::THREADS_MAX).collect();
+        let all: Vec<usize> = self.lines[line as usize].all().collect();
         for core in all {
             self.cores[core].l1.remove(line);
             self.cores[core].l2.remove(line);
