@@ -1,5 +1,6 @@
 //! Event counters of an open pool. Threads do not share cache lines when they count.
 
+use std::sync::OnceLock;
 use std::sync::atomic::AtomicU64;
 use std::sync::atomic::Ordering::Relaxed;
 use std::time::Duration;
@@ -8,21 +9,30 @@ use crossbeam_utils::CachePadded;
 
 use crate::own_thread_index;
 
+/// Number of threads of a group.
 const STRIPES: usize = 64;
+/// Maximum number of groups: threads share counts only beyond 1,024.
+const GROUPS: usize = 16;
+
+type Stripe<const KINDS: usize> = CachePadded<[AtomicU64; KINDS]>;
 
 /// Counts of several kinds. A sum is exact while no thread adds.
 #[derive(Debug)]
 pub struct Counts<const KINDS: usize> {
-    /// Each thread has its own stripe, so that adding needs no locked instruction.
-    own: Box<[CachePadded<[AtomicU64; KINDS]>]>,
+    /// Each thread has its own stripe, so that adding needs no locked instruction. A group of stripes is created when
+    /// one of its threads adds.
+    own: [OnceLock<Box<[Stripe<KINDS>]>>; GROUPS],
     /// Counts of all further threads.
-    shared: CachePadded<[AtomicU64; KINDS]>,
+    shared: Stripe<KINDS>,
+}
+
+fn zeros<const KINDS: usize>() -> Stripe<KINDS> {
+    CachePadded::new([const { AtomicU64::new(0) }; KINDS])
 }
 
 impl<const KINDS: usize> Default for Counts<KINDS> {
     fn default() -> Self {
-        let zeros = || CachePadded::new([const { AtomicU64::new(0) }; KINDS]);
-        Self { own: (0..STRIPES).map(|_| zeros()).collect(), shared: zeros() }
+        Self { own: [const { OnceLock::new() }; GROUPS], shared: zeros() }
     }
 }
 
@@ -30,15 +40,22 @@ impl<const KINDS: usize> Counts<KINDS> {
     /// Adds to the count of a kind.
     #[inline(always)]
     pub fn add(&self, kind: usize, by: u64) {
-        match own_thread_index().and_then(|index| self.own.get(index)) {
+        match own_thread_index().and_then(|index| self.stripe(index)) {
             Some(own) => own[kind].store(own[kind].load(Relaxed).wrapping_add(by), Relaxed),
             None => _ = self.shared[kind].fetch_add(by, Relaxed),
         }
     }
 
+    #[inline(always)]
+    fn stripe(&self, thread: usize) -> Option<&Stripe<KINDS>> {
+        let group = self.own.get(thread / STRIPES)?;
+        let stripes = group.get_or_init(|| (0..STRIPES).map(|_| zeros()).collect());
+        Some(&stripes[thread % STRIPES])
+    }
+
     /// Returns the sum of a kind over all threads.
     pub fn sum(&self, kind: usize) -> u64 {
-        let stripes = self.own.iter().chain([&self.shared]);
+        let stripes = self.own.iter().filter_map(OnceLock::get).flatten().chain([&self.shared]);
         stripes.fold(0, |sum, stripe| sum.wrapping_add(stripe[kind].load(Relaxed)))
     }
 }

@@ -13,6 +13,7 @@ use crate::probe::Probe;
 use crate::redis::Redis;
 use crate::reproduce::command::Reproduce;
 use crate::reproduce::results_command::ShowResults;
+use crate::scale::command::Scale;
 use crate::soak::command::Soak;
 use crate::soak::driver::SoakDriver;
 
@@ -50,6 +51,7 @@ pub enum Command {
     Reproduce(Reproduce),
     #[command(name = "results")]
     Results(ShowResults),
+    Scale(Scale),
     Soak(Soak),
     #[command(hide = true)]
     BankVictim(BankVictim),
@@ -70,6 +72,7 @@ impl Command {
             Self::Redis(args) => args.run(output),
             Self::Reproduce(args) => args.run(output),
             Self::Results(args) => args.run(output),
+            Self::Scale(args) => args.run(output),
             Self::Soak(args) => args.run(output),
             Self::BankVictim(args) => args.run(),
             Self::RivalLoad(args) => args.run(),

@@ -1,5 +1,6 @@
 //! `bristlecone-lab`: measures the trees, counts their cost on a device, and tries to break them.
 
+mod addresses;
 mod args;
 mod bench;
 mod count;
@@ -7,6 +8,7 @@ mod crash;
 mod probe;
 mod redis;
 mod reproduce;
+mod scale;
 mod soak;
 mod workload;
 
@@ -17,11 +19,19 @@ use clap::Parser;
 
 use crate::args::{Cli, Command};
 
+/// Gives simulated runs the same addresses.
+#[cfg(feature = "turns")]
+#[global_allocator]
+static HEAP: bristlecone_device::cores::SimulatorHeap = bristlecone_device::cores::SimulatorHeap::new();
+
 fn main() -> ExitCode {
     let cli = match Cli::try_parse() {
         Ok(cli) => cli,
         Err(error) => return answer::refuse("bristlecone-lab", &error),
     };
+    if matches!(cli.command, Command::Scale(_) | Command::Reproduce(_)) && cfg!(feature = "turns") {
+        addresses::fix();
+    }
     // A process that forks must have one thread.
     if !matches!(cli.command, Command::SoakDriver(_)) {
         interrupt::listen();

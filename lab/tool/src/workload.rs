@@ -103,6 +103,11 @@ impl Workload {
         each(&all, &self.values, |one, value| one.values = vec![value])
     }
 
+    /// Returns every design of the list.
+    pub fn designs(&self) -> &[AnyDesign] {
+        &self.designs
+    }
+
     /// Returns the design; the first one of a list, here and below.
     pub fn design(&self) -> AnyDesign {
         self.designs[0]
@@ -153,7 +158,8 @@ impl Workload {
         ))
     }
 
-    fn operations(&self) -> u64 {
+    /// Returns the number of operations of each phase after the load.
+    pub fn operations(&self) -> u64 {
         self.operations.unwrap_or(self.records())
     }
 

@@ -13,11 +13,16 @@ const PARTS: [Part; 3] = [Part::Leaf, Part::Log, Part::Other];
 
 /// Category of a write: the kind of its operation, and the written part.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(super) struct Writer(pub u8);
+pub(crate) struct Writer(pub u8);
 
 impl Writer {
     pub fn new(kind: u8, part: Part) -> Self {
         Self(kind << 2 | part as u8)
+    }
+
+    /// Returns the category of writes that are not distinguished.
+    pub fn none() -> Self {
+        Self::new(OUTSIDE, Part::Other)
     }
 
     fn kind(self) -> usize {

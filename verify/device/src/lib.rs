@@ -13,12 +13,20 @@
 //! A [`Device`] is a [`Medium`](bristlecone_pm::Medium) that executes every access on ordinary memory and counts
 //! it. It records no trace, so tens of millions of operations take minutes. Operations are executed one after the
 //! other; threads exist on the clocks only. `lab/docs/DEVICE.md` lists the parameters and their sources.
+//!
+//! [`cores`] simulates the threads themselves: coherent caches, locks and virtual time in front of the same device.
+//!
+//! # Features
+//!
+//! - `turns`: makes the accesses to DRAM visible that [`cores`] needs.
 
 mod clock;
+pub mod cores;
 mod counts;
 mod cpu;
 mod device;
 mod media;
+mod modules;
 mod parts;
 mod profile;
 mod state;

@@ -20,7 +20,7 @@ struct Unit {
 
 /// A media line being written to the media.
 #[derive(Debug, PartialEq, Eq)]
-pub(super) struct MediaWrite {
+pub(crate) struct MediaWrite {
     pub by: Writer,
     /// It was written in part: the rest was read before.
     pub read_first: bool,
@@ -55,7 +55,7 @@ struct Module {
 }
 
 /// All modules.
-pub(super) struct Media {
+pub(crate) struct Media {
     profile: Profile,
     modules: Vec<Module>,
 }
@@ -75,6 +75,11 @@ impl Media {
     fn find(&mut self, line: usize) -> (&mut Module, usize, u64) {
         let lines = self.profile.lines_per_unit();
         (&mut self.modules[self.profile.module_of(line)], line / lines, 1 << (line % lines))
+    }
+
+    /// Returns the module that holds a line.
+    pub fn module_of(&self, line: usize) -> u16 {
+        self.profile.module_of(line) as u16
     }
 
     /// Accepts a line, and returns the resulting write to the media.

@@ -1,9 +1,12 @@
 //! Prefetches of volatile memory. Lines of a pool are prefetched through
 //! its medium, see [`PoolFile::prefetch`](crate::PoolFile::prefetch).
 
+use crate::sync::wait::{Access, Use, charge};
+
 /// Prefetches the line of an address into all cache levels. Only a hint: it cannot fail.
 #[inline(always)]
 pub fn prefetch<T>(pointer: *const T) {
+    charge(Access { address: pointer.addr(), by: Use::Prefetch });
     #[cfg(target_arch = "x86_64")]
     // SAFETY: a prefetch reads nothing that the program can observe, at any address.
     unsafe {

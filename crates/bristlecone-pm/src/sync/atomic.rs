@@ -3,13 +3,15 @@
 //!
 //! Words of the pool are not such atomics: they pass through a [`Medium`](crate::Medium).
 
-pub use std::sync::atomic::{Ordering, fence};
+pub use std::sync::atomic::Ordering;
 
+#[cfg(not(feature = "turns"))]
+pub use std::sync::atomic::fence;
 #[cfg(not(feature = "turns"))]
 pub use std::sync::atomic::{AtomicBool, AtomicI64, AtomicPtr, AtomicU8, AtomicU32, AtomicU64, AtomicUsize};
 
 #[cfg(feature = "turns")]
-pub use self::turns::{AtomicBool, AtomicI64, AtomicPtr, AtomicU8, AtomicU32, AtomicU64, AtomicUsize};
+pub use self::turns::{AtomicBool, AtomicI64, AtomicPtr, AtomicU8, AtomicU32, AtomicU64, AtomicUsize, fence};
 
 /// Whether each access is a step of a simulator.
 pub const HAS_TURNS: bool = cfg!(feature = "turns");
@@ -18,7 +20,17 @@ pub const HAS_TURNS: bool = cfg!(feature = "turns");
 mod turns {
     use std::sync::atomic::Ordering;
 
-    use crate::sync::wait::step;
+    use crate::sync::wait::{Access, Use, charge, step};
+
+    /// Orders memory like the fence of the standard library, and is a step of a cost model.
+    #[inline(always)]
+    pub fn fence(order: Ordering) {
+        // A weaker fence is no instruction on x86.
+        if order == Ordering::SeqCst {
+            charge(Access::fence());
+        }
+        std::sync::atomic::fence(order);
+    }
 
     /// Declares atomics with the methods of the standard library's atomics, each a step.
     macro_rules! atomics {
@@ -37,13 +49,13 @@ mod turns {
                 /// Loads the value.
                 #[inline(always)]
                 pub fn load(&self, order: Ordering) -> $value {
-                    step();
+                    step(Access::of(self, Use::Load));
                     self.0.load(order)
                 }
                 /// Stores a value.
                 #[inline(always)]
                 pub fn store(&self, value: $value, order: Ordering) {
-                    step();
+                    step(Access::of(self, Use::Store));
                     self.0.store(value, order);
                 }
                 /// Replaces the value if it equals `current`.
@@ -59,7 +71,7 @@ mod turns {
                     success: Ordering,
                     failure: Ordering,
                 ) -> Result<$value, $value> {
-                    step();
+                    step(Access::of(self, Use::Locked));
                     self.0.compare_exchange(current, new, success, failure)
                 }
                 /// Returns the value.
@@ -76,7 +88,7 @@ mod turns {
                     /// Changes the value and returns the previous one.
                     #[inline(always)]
                     pub fn $method(&self, value: $value, order: Ordering) -> $value {
-                        step();
+                        step(Access::of(self, Use::Locked));
                         self.0.$method(value, order)
                     }
                 )*

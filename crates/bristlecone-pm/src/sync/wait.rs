@@ -29,11 +29,55 @@ static WATCH: OnceLock<fn(u32)> = OnceLock::new();
 /// Whether any thread ever was simulated. In most processes none is, and nothing else is checked.
 static EVER: AtomicBool = AtomicBool::new(false);
 
+/// How a thread uses the memory at an address.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Use {
+    /// A load.
+    Load,
+    /// A store.
+    Store,
+    /// A locked instruction, which loads and stores.
+    Locked,
+    /// A prefetch, which does not wait.
+    Prefetch,
+    /// The acquisition of a lock of the standard library; its release is charged with it.
+    Lock,
+    /// Another attempt to acquire such a lock.
+    LockAgain,
+    /// A full fence; the address has no meaning.
+    Fence,
+}
+
+/// An access to shared DRAM.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Access {
+    /// The address.
+    pub address: usize,
+    /// The use of the memory there.
+    pub by: Use,
+}
+
+impl Access {
+    /// Returns an access to a value that lies in one line.
+    #[inline(always)]
+    pub fn of<T: ?Sized>(value: &T, by: Use) -> Self {
+        Self { address: std::ptr::from_ref(value).addr(), by }
+    }
+
+    /// Returns a full fence.
+    #[inline(always)]
+    pub fn fence() -> Self {
+        Self { address: 0, by: Use::Fence }
+    }
+}
+
 /// A point at which a simulator may switch threads.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Turn {
     /// Before an access to shared DRAM.
-    Access,
+    Access(Access),
+    /// Before an access that has a cost, but no effect that other threads could see.
+    Cost(Access),
     /// Where a lock is taken or released: most races lie between two of these.
     Crossing,
     /// At a named step of an algorithm in DRAM.
@@ -50,8 +94,14 @@ pub fn simulate_steps(step: Option<fn(Turn)>) {
 /// Lets a simulator switch threads before an access to shared DRAM.
 #[cfg(feature = "turns")]
 #[inline(always)]
-pub(crate) fn step() {
-    at(Turn::Access);
+pub(crate) fn step(access: Access) {
+    at(Turn::Access(access));
+}
+
+/// Passes an access to a cost model.
+#[inline(always)]
+pub(crate) fn charge(access: Access) {
+    at(Turn::Cost(access));
 }
 
 /// Lets a simulator switch threads where a lock is taken or released.
@@ -148,8 +198,13 @@ pub fn again(round: &mut u32) {
 #[inline]
 pub fn lock<T: ?Sized>(mutex: &Mutex<T>) -> MutexGuard<'_, T> {
     cross();
+    charge(Access::of(mutex, Use::Lock));
     ready(mutex.try_lock()).unwrap_or_else(|| {
-        wait(|| mutex.try_lock(), || mutex.lock().unwrap_or_else(|poisoned| poisoned.into_inner()))
+        wait(
+            Access::of(mutex, Use::LockAgain),
+            || mutex.try_lock(),
+            || mutex.lock().unwrap_or_else(|poisoned| poisoned.into_inner()),
+        )
     })
 }
 
@@ -157,8 +212,13 @@ pub fn lock<T: ?Sized>(mutex: &Mutex<T>) -> MutexGuard<'_, T> {
 #[inline]
 pub fn read<T: ?Sized>(lock: &RwLock<T>) -> RwLockReadGuard<'_, T> {
     cross();
+    charge(Access::of(lock, Use::Lock));
     ready(lock.try_read()).unwrap_or_else(|| {
-        wait(|| lock.try_read(), || lock.read().unwrap_or_else(|poisoned| poisoned.into_inner()))
+        wait(
+            Access::of(lock, Use::LockAgain),
+            || lock.try_read(),
+            || lock.read().unwrap_or_else(|poisoned| poisoned.into_inner()),
+        )
     })
 }
 
@@ -166,8 +226,13 @@ pub fn read<T: ?Sized>(lock: &RwLock<T>) -> RwLockReadGuard<'_, T> {
 #[inline]
 pub fn write<T: ?Sized>(lock: &RwLock<T>) -> RwLockWriteGuard<'_, T> {
     cross();
+    charge(Access::of(lock, Use::Lock));
     ready(lock.try_write()).unwrap_or_else(|| {
-        wait(|| lock.try_write(), || lock.write().unwrap_or_else(|poisoned| poisoned.into_inner()))
+        wait(
+            Access::of(lock, Use::LockAgain),
+            || lock.try_write(),
+            || lock.write().unwrap_or_else(|poisoned| poisoned.into_inner()),
+        )
     })
 }
 
@@ -180,11 +245,12 @@ fn ready<G>(tried: TryLockResult<G>) -> Option<G> {
 }
 
 #[cold]
-fn wait<G>(attempt: impl Fn() -> TryLockResult<G>, block: impl FnOnce() -> G) -> G {
+fn wait<G>(again: Access, attempt: impl Fn() -> TryLockResult<G>, block: impl FnOnce() -> G) -> G {
     if TURN.get().is_none() {
         return block();
     }
     loop {
+        charge(again);
         pause(0);
         if let Some(guard) = ready(attempt()) {
             return guard;

@@ -1,24 +1,28 @@
 //! The lock of a stripe of keys, which counts its acquisitions.
 
+use bristlecone_pm::Zeroed;
+
 use crate::index::parts::active_threads::full_barrier;
 use crate::index::parts::sync::{AtomicU64, Ordering::Acquire, Ordering::Relaxed, Ordering::Release, fence};
 use crate::index::parts::sync::{cross, pause};
 
 /// The lock: a counter that is odd while held, and increases by one at each acquisition and release.
 ///
+/// It has a line of its own: threads that write to different keys would otherwise take each other's line.
+///
 /// If the count is unchanged since a read, no writer has changed the data in between, and none is changing it.
 #[derive(Debug)]
+#[repr(align(64))]
 pub(crate) struct Stripe(AtomicU64);
+
+// SAFETY: an atomic integer and padding: zeros are a free lock.
+unsafe impl Zeroed for Stripe {}
 
 /// A count read while no thread held the stripe.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) struct Count(u64);
 
 impl Stripe {
-    pub fn new() -> Self {
-        Self(AtomicU64::new(0))
-    }
-
     /// Acquires the lock, waiting if necessary.
     pub fn take(&self) {
         cross();

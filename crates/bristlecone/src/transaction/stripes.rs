@@ -6,6 +6,7 @@ use smallvec::SmallVec;
 use super::any_tree::place;
 use super::stripe::{Count, Stripe};
 use crate::index::parts::codec::GROUP;
+use crate::index::parts::zeroed::zeroed;
 
 /// Number of locks in the table.
 const STRIPES: usize = 4096;
@@ -25,7 +26,7 @@ pub(crate) struct Locked<'a> {
 
 impl Stripes {
     pub fn new() -> Self {
-        Self((0..STRIPES).map(|_| Stripe::new()).collect())
+        Self(zeroed(STRIPES))
     }
 
     /// Returns the lock of a key of a tree, by a hash of the key whose top bits have the best distribution.

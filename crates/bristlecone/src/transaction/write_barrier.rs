@@ -1,5 +1,7 @@
 //! The write barrier that every write passes. It costs two stores while there are only single-key writes.
 
+use crossbeam_utils::CachePadded;
+
 use crate::index::parts::active_threads::{self, ActiveThreads};
 use crate::index::parts::sync::{
     AsymmetricFence, AtomicU64, Mutex, Ordering::AcqRel, Ordering::Acquire, Ordering::Relaxed,
@@ -27,12 +29,13 @@ const SINGLES: u64 = 1024;
 ///    cannot increment the count within this atomic step, so none relies on a cleared bit.*
 #[derive(Debug)]
 pub(crate) struct WriteBarrier {
-    mode: AtomicU64,
+    /// On its own cache line: every write reads it.
+    mode: CachePadded<AtomicU64>,
     writers: ActiveThreads,
     /// Held during the transition to tracking mode.
     transition: Mutex<()>,
-    /// Number of tracked single-key writes since the last user.
-    singles: AtomicU64,
+    /// Number of tracked single-key writes since the last user, stored to by each of them.
+    singles: CachePadded<AtomicU64>,
 }
 
 /// An active writer, until this is dropped.
@@ -53,7 +56,7 @@ impl Drop for Tracked<'_> {
 
 impl WriteBarrier {
     pub fn new(fence: AsymmetricFence) -> Self {
-        let [mode, singles] = [(); 2].map(|()| AtomicU64::new(0));
+        let [mode, singles] = [(); 2].map(|()| CachePadded::new(AtomicU64::new(0)));
         Self { mode, writers: ActiveThreads::new(fence), transition: Mutex::new(()), singles }
     }
 

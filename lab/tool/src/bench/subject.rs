@@ -3,7 +3,9 @@
 use std::path::Path;
 use std::time::{Duration, Instant};
 
-use bristlecone::{Domain, Error, Key, Medium, Native, Pool, PoolInfo, PoolOptions, Tree, TreeStats, Value};
+use bristlecone::{
+    Domain, Error, Key, Medium, Native, Pool, PoolInfo, PoolOptions, Snapshot, Tree, TreeStats, Value,
+};
 use bristlecone_baselines::AnyDesign;
 use bristlecone_cli::failure::{Exit, Failure, Outcome};
 use bristlecone_cli::scratch::Scratch;
@@ -241,6 +243,11 @@ impl<K: BenchKey, V: BenchValue> TreeStore<K, V> {
     /// Creates the tree in a pool on a medium.
     pub fn within<M: Medium>(pool: Pool, design: AnyDesign, options: &[(String, u64)]) -> Outcome<Self> {
         Ok(Self { tree: design.create::<_, _, M>(&pool, TREE, options)?, pool })
+    }
+
+    /// Takes a snapshot of the pool.
+    pub fn snapshot(&self) -> Outcome<Snapshot> {
+        Ok(self.pool.snapshot()?)
     }
 
     /// Returns the tree's space usage.

@@ -64,7 +64,7 @@ pub struct Count {
 }
 
 /// Parses a domain of memory.
-fn domain(text: &str) -> Result<Domain, String> {
+pub fn domain(text: &str) -> Result<Domain, String> {
     match text.parse() {
         Ok(domain @ (Domain::Adr | Domain::Eadr)) => Ok(domain),
         _ => Err(format!("{text:?} is not a domain of persistent memory: adr or eadr")),
@@ -76,7 +76,7 @@ fn domain(text: &str) -> Result<Domain, String> {
 /// # Errors
 ///
 /// If they are requested: these threads are on no clock.
-fn on_the_clock(workload: &Workload) -> Outcome<Vec<(String, u64)>> {
+pub fn on_the_clock(workload: &Workload) -> Outcome<Vec<(String, u64)>> {
     const COLLECTORS: &str = "collector_threads";
     let mut options = workload.options.clone();
     if workload.design() == AnyDesign::Library(Design::CclBTree) {

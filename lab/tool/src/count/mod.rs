@@ -6,7 +6,9 @@
 
 pub mod command;
 mod csv;
-mod profile;
+pub mod profile;
 mod report;
 mod run;
 mod table;
+
+pub use self::run::kind;

@@ -11,7 +11,8 @@ macro_rules! parameters {
             $($name: Option<$kind>,)*
         }
 
-        const NAMES: &[&str] = &[$(stringify!($name)),*];
+        /// The names of the parameters.
+        pub const NAMES: &[&str] = &[$(stringify!($name)),*];
 
         impl Parameters {
             fn set(self, profile: &mut Profile) {
@@ -71,7 +72,8 @@ fn parse(content: &str, path: &str) -> Result<Profile, String> {
     Ok(profile)
 }
 
-fn set(profile: &mut Profile, table: toml::Table) -> Result<(), String> {
+/// Sets parameters of a device.
+pub fn set(profile: &mut Profile, table: toml::Table) -> Result<(), String> {
     if let Some(unknown) = table.keys().find(|name| !NAMES.contains(&name.as_str())) {
         return Err(format!("no parameter {unknown:?} of a device: there are {}", NAMES.join(", ")));
     }
@@ -91,7 +93,7 @@ pub fn with(mut profile: Profile, parameters: &[String]) -> Result<Profile, Stri
 }
 
 /// Returns the error in one line.
-fn one_line(error: toml::de::Error) -> String {
+pub fn one_line(error: toml::de::Error) -> String {
     error.message().lines().next().unwrap_or("not TOML").to_owned()
 }
 

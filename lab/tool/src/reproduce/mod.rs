@@ -21,6 +21,6 @@ mod papers;
 mod report;
 mod results;
 pub mod results_command;
-mod run;
+pub mod run;
 mod table;
 mod take;

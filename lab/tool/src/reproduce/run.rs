@@ -10,6 +10,7 @@ use crate::bench::command::Bench;
 use crate::count::command::Count;
 use crate::probe::Probe;
 use crate::redis::{self, Redis};
+use crate::scale::command::Scale;
 
 /// The arguments of `bristlecone-lab` for a measurement; its report is that of `--json`.
 #[derive(Clone, Debug, PartialEq, Eq, Hash)]
@@ -38,6 +39,7 @@ enum Measuring {
     Bench(Bench),
     Probe(Probe),
     Redis(Redis),
+    Scale(Scale),
 }
 
 impl Run {
@@ -134,6 +136,7 @@ impl Run {
             Measuring::Bench(bench) => bench.measure(&quiet),
             Measuring::Probe(probe) => probe.measure(),
             Measuring::Redis(redis) => redis.measure(),
+            Measuring::Scale(scale) => scale.measure(&quiet),
         }
     }
 }

@@ -3,7 +3,7 @@
 
 use bristlecone::Pool;
 use bristlecone::lab::{AnyMedium, pool_on_any};
-use bristlecone_pm::{Domain, Geometry, PoolFile, Region, Result};
+use bristlecone_pm::{Domain, Geometry, Medium, PoolFile, Region, Result};
 
 use bristlecone_device::Device;
 use bristlecone_sim::Sim;
@@ -19,6 +19,15 @@ pub fn any_medium(sim: &Sim) -> AnyMedium {
 ///
 /// As [`PoolFile::create_in`].
 pub fn device_pool(device: &Device, region: Region, geometry: Geometry, domain: Domain) -> Result<Pool> {
-    let medium: AnyMedium = Box::new(device.clone());
+    medium_pool(device.clone(), region, geometry, domain)
+}
+
+/// Creates a pool on a medium.
+///
+/// # Errors
+///
+/// As [`PoolFile::create_in`].
+pub fn medium_pool(medium: impl Medium, region: Region, geometry: Geometry, domain: Domain) -> Result<Pool> {
+    let medium: AnyMedium = Box::new(medium);
     pool_on_any(PoolFile::create_in(region, geometry, domain, medium)?)
 }

@@ -17,7 +17,7 @@ pub mod turn;
 pub use batch_pool::{BatchOp, BatchPool, REFUSED};
 pub use batch_scenarios::{batch_scenarios, full_scenarios};
 pub use items::{Items, Labels, Notes, Texts, Volumes, Words};
-pub use media::{any_medium, device_pool};
+pub use media::{any_medium, device_pool, medium_pool};
 pub use pool::{BagOp, Bags};
 pub use pool_scenarios::pool_scenarios;
 pub use scenarios::{load_scenarios, tree_scenarios};

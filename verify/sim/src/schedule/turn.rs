@@ -9,7 +9,7 @@ use std::cell::{Cell, RefCell};
 use std::collections::BTreeMap;
 use std::time::Duration;
 
-use bristlecone_pm::sync::epoch;
+use bristlecone_pm::sync::epoch::{self, Frees};
 use bristlecone_pm::sync::wait::{Turn, simulate_parallel, simulate_steps, simulate_waiting};
 use bristlecone_pm::{Step, assume_thread_index, thread_index};
 use shuttle::scheduler::{Schedule, Scheduler, Task, TaskId};
@@ -159,7 +159,7 @@ pub(super) fn prepare(course: &Course) {
     };
     LEFT.set(if strict.is_some() { turns.draw() } else { 0 });
     TURNS.set(turns);
-    epoch::simulate(THREADS_MAX);
+    epoch::simulate(THREADS_MAX, Frees::Early);
     simulate_parallel(Some(in_parallel));
 }
 
@@ -186,14 +186,15 @@ pub(super) fn end() -> Taken {
     simulate_waiting(None);
     simulate_steps(None);
     simulate_parallel(None);
-    epoch::simulate(0);
+    epoch::simulate(0, Frees::Early);
     let (changes, steps) = TURNS.with_borrow(|turns| (turns.changes, turns.steps + turns.drawn));
     Taken { changes, steps: (LEAST.get() as usize, steps.saturating_sub(LEFT.get())), named: NAMED.take() }
 }
 
 fn offer_in_memory(turn: Turn) {
     offer(match turn {
-        Turn::Access => At::Memory,
+        Turn::Cost(_) => return,
+        Turn::Access(_) => At::Memory,
         Turn::Crossing => At::Decision,
         Turn::Named(step) => {
             NAMED.with_borrow_mut(|named| *named.entry(step).or_default() += 1);

@@ -161,21 +161,23 @@ fn a_full_pool_gives_every_last_slot_of_every_chunk() {
     assert_eq!(heap.stats().live_slots, 3 * PER_CHUNK as u64);
 }
 
-/// Only threads whose numbers differ by a multiple of 64, such as 0 and 64, share the slots taken ahead.
+/// Only threads whose numbers differ by a multiple of 1,024, such as 0 and 1,024, share the slots taken ahead.
 #[test]
-fn each_of_sixty_four_threads_takes_a_word_of_slots_for_itself() {
+fn each_of_a_hundred_threads_takes_a_word_of_slots_for_itself() {
+    const THREADS: usize = 100;
     let heap = open(64);
     let alloc = |thread| {
         assume_thread_index(Some(thread));
         heap.alloc().unwrap()
     };
-    let first: Vec<u64> = (0..CACHES).map(alloc).collect();
+    let first: Vec<u64> = (0..THREADS).map(alloc).collect();
     let words: BTreeSet<u64> = first.iter().map(|slot| slot / (64 * u64::from(SLOT_BYTES))).collect();
-    assert_eq!(words.len(), CACHES);
-    let second: Vec<u64> = (CACHES..2 * CACHES).map(alloc).collect();
+    assert_eq!(words.len(), THREADS);
+    let shared = CACHES * GROUPS;
+    let second: Vec<u64> = (shared..shared + THREADS).map(alloc).collect();
     assume_thread_index(None);
     assert!(first.iter().zip(&second).all(|(first, second)| first + u64::from(SLOT_BYTES) == *second));
-    assert_eq!(heap.stats().live_slots, 2 * CACHES as u64);
+    assert_eq!(heap.stats().live_slots, 2 * THREADS as u64);
     first.iter().chain(&second).for_each(|slot| heap.free(*slot));
     assert_eq!((heap.stats().live_slots, chunks_of(&heap)), (0, 1));
 }

@@ -26,6 +26,8 @@ use crate::sync::{Ordering::AcqRel, Ordering::Acquire};
 use crate::{Chunk, Error, Medium, PoolFile, Result, SlotKind, TreeId, thread_index};
 
 const CACHES: usize = 64;
+/// Maximum number of groups of caches: threads share caches only beyond 1,024.
+const GROUPS: usize = 16;
 
 /// A chunk as its tree sees it: its offset and number of slots.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -131,8 +133,8 @@ pub struct Heap<M: Medium> {
     chunks: CachePadded<RwLock<Chunks>>,
     /// Held while a chunk is taken from the pool.
     growing: Mutex<()>,
-    /// Created with the first slot: a heap that is only read has none.
-    caches: OnceLock<Box<[CachePadded<Mutex<Cache>>]>>,
+    /// Groups of caches, each created with the first slot of one of its threads.
+    caches: [OnceLock<Box<[CachePadded<Mutex<Cache>>]>>; GROUPS],
     /// Chunks with unswept words of slots, and how many such words are left.
     pub(super) unswept: Mutex<Vec<(Arc<Slots>, usize)>>,
 }
@@ -171,7 +173,7 @@ impl<M: Medium> Heap<M> {
             spec,
             chunks: CachePadded::new(RwLock::new(Chunks { all, partial: Vec::new() })),
             growing: Mutex::default(),
-            caches: OnceLock::new(),
+            caches: [const { OnceLock::new() }; GROUPS],
             unswept: Mutex::new(unswept),
         }
     }
@@ -195,14 +197,16 @@ impl<M: Medium> Heap<M> {
         wait::write(&self.chunks)
     }
 
-    fn cache(&self, index: usize) -> MutexGuard<'_, Cache> {
-        let caches = self.caches.get_or_init(|| (0..CACHES).map(|_| CachePadded::default()).collect());
-        wait::lock(&caches[index])
+    /// Locks the cache of the thread with this number.
+    fn cache(&self, thread: usize) -> MutexGuard<'_, Cache> {
+        let group = &self.caches[thread / CACHES % GROUPS];
+        let caches = group.get_or_init(|| (0..CACHES).map(|_| CachePadded::default()).collect());
+        wait::lock(&caches[thread % CACHES])
     }
 
     /// Locks the caches of all threads, one after the other.
     fn each_cache(&self) -> impl Iterator<Item = MutexGuard<'_, Cache>> {
-        self.caches.get().into_iter().flatten().map(|cache| wait::lock(cache))
+        self.caches.iter().filter_map(OnceLock::get).flatten().map(|cache| wait::lock(cache))
     }
 
     /// Allocates a slot and returns its offset.
@@ -213,7 +217,7 @@ impl<M: Medium> Heap<M> {
     /// unchanged.
     pub fn alloc(&self) -> Result<u64> {
         // Indices are dense, so threads share a cache only when there are more threads than caches.
-        let index = thread_index() % CACHES;
+        let index = thread_index();
         if let Some(slot) = self.cache(index).take(self.spec.slot_bytes) {
             return Ok(slot);
         }
@@ -234,7 +238,7 @@ impl<M: Medium> Heap<M> {
 
     /// Prefetches the lines of this thread's next slot, if it is known.
     pub fn prefetch_next(&self) {
-        if let Some(slot) = self.cache(thread_index() % CACHES).next(self.spec.slot_bytes) {
+        if let Some(slot) = self.cache(thread_index()).next(self.spec.slot_bytes) {
             self.pool.prefetch_lines(slot, self.spec.slot_bytes as usize);
         }
     }
@@ -246,7 +250,7 @@ impl<M: Medium> Heap<M> {
     ///
     /// As [`alloc`](Self::alloc).
     pub fn prepare(&self, is_live: Liveness<'_>) -> Result<()> {
-        let index = thread_index() % CACHES;
+        let index = thread_index();
         if self.cache(index).free != 0 {
             return Ok(());
         }

@@ -1,0 +1,172 @@
+//! The model beside this machine: throughput of the designs relative to each other, timed and simulated.
+
+use bristlecone_baselines::AnyDesign;
+use bristlecone_cli::failure::{Exit, Failure, Outcome};
+use bristlecone_cli::interrupt;
+use bristlecone_cli::output::Output;
+use serde_json::{Value, json};
+
+use crate::reproduce::run::{Run, threads_here};
+
+/// Deviation of a ratio between designs from which on the model counts as wrong, in percent.
+const TOLERATED: f64 = 20.0;
+
+/// What is compared.
+pub struct Validation<'a> {
+    pub designs: &'a [AnyDesign],
+    /// Numbers of records and of operations.
+    pub sizes: (u64, u64),
+    pub machine: &'a str,
+    pub threads: &'a [usize],
+    pub rounds: usize,
+}
+
+/// Throughput of a design in a phase, in millions of operations a second.
+struct Cell {
+    phase: String,
+    threads: usize,
+    design: AnyDesign,
+    timed: f64,
+    simulated: f64,
+}
+
+impl Validation<'_> {
+    pub fn run(&self, output: &mut Output) -> Outcome {
+        if let Some(threads) = self.threads.iter().find(|threads| **threads as u64 > threads_here()) {
+            let here = threads_here();
+            return Err(Failure::usage(format!("--threads {threads}: --validate times up to {here} here")));
+        }
+        if self.designs.len() < 2 {
+            return Err(Failure::usage("--validate compares designs: name two or more with --design"));
+        }
+        let cells = self.measure(output)?;
+        if !output.json() {
+            output.line(
+                "phase       threads design       timed M/s  simulated  ratio timed  simulated  deviation",
+            )?;
+        }
+        let mut wrong = 0;
+        for cell in &cells {
+            let (timed, simulated) = relative(&cells, cell);
+            let deviation = (simulated / timed - 1.0) * 100.0;
+            wrong += usize::from(deviation.abs() > TOLERATED);
+            show(output, cell, (timed, simulated), deviation)?;
+        }
+        let all = cells.len();
+        let summary = json!({ "ratios": all, "beyond_percent": TOLERATED, "beyond": wrong });
+        output.either(&summary, format_args!("{wrong} of {all} ratios deviate by more than {TOLERATED} %"))
+    }
+
+    /// Times all designs alternately first: a simulation makes later accesses of the process slightly slower.
+    fn measure(&self, output: &Output) -> Outcome<Vec<Cell>> {
+        let runs: Vec<_> = self
+            .threads
+            .iter()
+            .flat_map(|threads| self.designs.iter().map(move |design| (*threads, *design)))
+            .collect();
+        let bar = output.progress("validating", Some((runs.len() * (self.rounds + 1)) as u64));
+        let mut timed = vec![Vec::new(); runs.len()];
+        for _ in 0..self.rounds {
+            for (at, (threads, design)) in runs.iter().enumerate() {
+                interrupt::check("the comparison is not finished")?;
+                let line = format!("bench {} --threads {threads}", self.line(*design));
+                timed[at].push(report(&line)?);
+                bar.inc(1);
+            }
+        }
+        let mut cells = Vec::new();
+        for ((threads, design), timed) in runs.into_iter().zip(timed) {
+            let line = format!("scale {} --threads {threads} --profile {}", self.line(design), self.machine);
+            let simulated = report(&line)?;
+            bar.inc(1);
+            let phases = simulated["phases"].as_array().into_iter().flatten();
+            for (number, phase) in phases.enumerate() {
+                let rounds = timed.iter().filter_map(|round| round["phases"][number]["mops"].as_f64());
+                let (Some(name), Some(simulated)) =
+                    (phase["name"].as_str(), phase["scaling"][0]["mops"].as_f64())
+                else {
+                    return Err(Failure::new(Exit::Failed, "a report without throughput"));
+                };
+                // A simulated operation on many keys has one.
+                if name.ends_with("_many") {
+                    continue;
+                }
+                cells.push(Cell {
+                    phase: name.to_owned(),
+                    threads,
+                    design,
+                    timed: median(rounds.collect()),
+                    simulated,
+                });
+            }
+        }
+        bar.finish_and_clear();
+        Ok(cells)
+    }
+
+    fn line(&self, design: AnyDesign) -> String {
+        let (records, operations) = self.sizes;
+        format!("--design {design} --records {records} --operations {operations} --preset micro --domain adr")
+    }
+}
+
+fn report(line: &str) -> Outcome<Value> {
+    Run::of(line).map_err(Failure::usage)?.measure()
+}
+
+fn median(mut values: Vec<f64>) -> f64 {
+    values.sort_by(f64::total_cmp);
+    values.get(values.len() / 2).copied().unwrap_or(f64::NAN)
+}
+
+/// Returns a cell's throughput relative to the geometric mean of all designs, timed and simulated.
+fn relative(cells: &[Cell], of: &Cell) -> (f64, f64) {
+    let peers = || cells.iter().filter(|cell| cell.phase == of.phase && cell.threads == of.threads);
+    let mean = |value: fn(&Cell) -> f64| {
+        (peers().map(|cell| value(cell).ln()).sum::<f64>() / peers().count() as f64).exp()
+    };
+    (of.timed / mean(|cell| cell.timed), of.simulated / mean(|cell| cell.simulated))
+}
+
+fn show(output: &mut Output, cell: &Cell, (timed, simulated): (f64, f64), deviation: f64) -> Outcome {
+    let Cell { phase, threads, design, .. } = cell;
+    let value = json!({
+        "phase": phase, "threads": threads, "design": design.to_string(),
+        "timed_mops": cell.timed, "simulated_mops": cell.simulated,
+        "timed_ratio": timed, "simulated_ratio": simulated, "deviation_percent": deviation,
+    });
+    output.either(
+        &value,
+        format_args!(
+            "{phase:<12}{threads:>7} {:<12}{:>10.2}{:>11.2}{timed:>13.2}{simulated:>11.2}{deviation:>+10.0} %",
+            design.to_string(),
+            cell.timed,
+            cell.simulated
+        ),
+    )
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn validation_compares_designs_within_a_phase_and_number_of_threads() {
+        let cell = |phase: &str, threads, design: &str, timed, simulated| Cell {
+            phase: phase.to_owned(),
+            threads,
+            design: design.parse().unwrap(),
+            timed,
+            simulated,
+        };
+        let cells = [
+            cell("get", 1, "sstree", 1.0, 20.0),
+            cell("get", 1, "nbtree", 4.0, 80.0),
+            cell("get", 2, "sstree", 100.0, 100.0),
+        ];
+        let (timed, simulated) = relative(&cells, &cells[0]);
+        assert!((timed - 0.5).abs() < 1e-9 && (simulated - 0.5).abs() < 1e-9, "{timed} {simulated}");
+        assert_eq!(relative(&cells, &cells[2]), (1.0, 1.0));
+        assert_eq!(median(vec![3.0, 1.0, 2.0]), 2.0);
+    }
+}
