@@ -44,7 +44,7 @@ mod wal;
 mod word;
 
 pub use alloc::{
-    ChunkRange, Heap, HeapSpec, HeapStats, KEY_BYTES_MAX, Liveness, RecordSpec, Records, VALUE_BYTES_MAX,
+    Census, ChunkRange, Heap, HeapSpec, HeapStats, KEY_BYTES_MAX, Liveness, RecordSpec, Records, VALUE_BYTES_MAX,
     record_bytes_max, record_slot_bytes,
 };
 pub use counts::{Counts, Events};

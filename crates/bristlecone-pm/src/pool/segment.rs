@@ -14,7 +14,8 @@ impl<M: Medium> PoolFile<M> {
     pub fn keep_index(&self, keep: KeepIndex, build: u64) {
         let Some(path) = &self.path else { return };
         let uuid = self.lock_contents().uuid;
-        let identity = Identity { uuid, seal: self.seal, build, pool: path };
+        let (seal, was_clean, opening) = (self.seal, self.was_clean, self.opening);
+        let identity = Identity { uuid, seal, was_clean, opening, build, pool: path };
         if let Some(segment) = Segment::open(&identity, keep, self.is_read_only()) {
             let _ = self.segment.set(segment);
         }
@@ -65,6 +66,16 @@ impl<M: Medium> PoolFile<M> {
         resume: impl FnOnce(&mut ManifestReader<'_>) -> Option<T>,
     ) -> Option<T> {
         self.segment()?.resume_tree(tree.0, resume)
+    }
+
+    /// Calls `recover` with the state of a tree that the last writer had open when it was killed, if there is any;
+    /// what `recover` does not use is discarded.
+    pub fn recover_tree<T>(
+        &self,
+        tree: TreeId,
+        recover: impl FnOnce(&mut ManifestReader<'_>) -> Option<T>,
+    ) -> Option<T> {
+        self.segment()?.recover_tree(tree.0, recover)
     }
 
     /// Saves the state that `save` writes for a tree whose last handle is dropped, unless it returns `None`.

@@ -36,6 +36,7 @@ mod checksums;
 mod extent;
 mod follow;
 mod header;
+mod left;
 mod live;
 mod manifest;
 mod mapping;
@@ -65,7 +66,8 @@ use rustix::fs::{FallocateFlags, FlockOperation, fallocate, flock};
 pub use self::extent::Extent;
 pub use self::follow::Follower;
 use self::header::Header;
-pub(crate) use self::header::NUMBER_BITS;
+pub(crate) use self::header::{NUMBER_BITS, new_number};
+use self::left::Left;
 use self::live::{Live, Phase};
 pub use self::manifest::{Manifest, ManifestReader};
 use self::owner::Lock;
@@ -94,6 +96,8 @@ pub enum KeepIndex {
     Auto,
     /// Always, regardless of size.
     Always,
+    /// As `Auto`, but only over a clean close: after a kill everything is rebuilt.
+    AfterClose,
     /// Never: it is memory of this process.
     Never,
 }
@@ -113,6 +117,8 @@ enum Mode {
 struct State {
     /// By number.
     trees: BTreeMap<u32, SavedTree>,
+    /// Trees that a killed writer had open and that this one has not opened yet.
+    left: BTreeMap<u32, Left>,
     /// Trees that are open, or about to save their state.
     open: BTreeSet<u32>,
     /// Trees that are shared with followers.
@@ -201,8 +207,12 @@ impl Memory {
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct Identity<'p> {
     pub uuid: [u64; 2],
-    /// The number with which the pool was closed; 0 if it was not.
+    /// The number of the close or, if there was none, of the last opening; 0: none.
     pub seal: u64,
+    /// Whether the pool was closed.
+    pub was_clean: bool,
+    /// The number of this opening; 0: none.
+    pub opening: u64,
     /// The library that wrote it: the layout of saved state depends on its compiler.
     pub build: u64,
     pub pool: &'p Path,
@@ -238,8 +248,16 @@ impl Segment {
                 is_locked()
             }))
         .then_some(())?;
+        let found = Header::read(&file).filter(|header| keep != KeepIndex::Never && header.fits(identity));
+        if !identity.was_clean && mode == Mode::Write {
+            let taken = found.filter(|_| keep != KeepIndex::AfterClose);
+            let taken = taken.and_then(|header| {
+                Self::take_over((file.try_clone().ok()?, path.clone()), &header, identity, keep)
+            });
+            return taken.or_else(|| Self::discard(&file, &path));
+        }
         let fits = || {
-            let header = Header::read(&file).filter(|header| header.fits(identity))?;
+            let header = found?;
             let trees = saved::read(&header.read_manifest(&file)?)?;
             // A truncated file does not hold the saved state.
             let len = file.metadata().ok()?.len();
@@ -251,24 +269,27 @@ impl Segment {
                 || Live::read(&file)
                     .is_none_or(|live| !(live.had_followers() && live.passed_by_all(&file) < live.epoch()))
         };
-        let Some((header, (begun, trees))) = fits().filter(|_| keep != KeepIndex::Never && is_unread())
-        else {
-            if mode == Mode::Write {
-                // Followers of a dead writer learn from this that they no longer read the pool.
-                Live::write(&file).into_iter().for_each(|live| live.set_phase(Phase::Closed));
-                let _ = std::fs::remove_file(&path);
-            }
-            return None;
+        let Some((header, (begun, trees))) = fits().filter(|_| is_unread()) else {
+            return if mode == Mode::Write { Self::discard(&file, &path) } else { None };
         };
         let used: BTreeSet<u32> = trees.values().flat_map(|kept| kept.extents.iter().copied()).collect();
         let live = if mode == Mode::Write { Live::write(&file) } else { None };
         let cells = SharedCells::begin(&file, live.is_some());
         let state = State { trees, begun, cells, ..State::default() };
+        let header = header.reopened(identity);
         let segment = Self::over(file, (path, mode, keep), header, (state, live));
         // Zeroed, regardless of old contents.
         (1..begun).filter(|extent| !used.contains(extent)).for_each(|extent| segment.give_back(extent));
         // Its seal would not match any more from here on.
-        (mode == Mode::Read || segment.header.unseal().write(&segment.file, &[]).is_ok()).then_some(segment)
+        (mode == Mode::Read || segment.header.write(&segment.file, &[]).is_ok()).then_some(segment)
+    }
+
+    /// Removes a segment that does not fit.
+    fn discard(file: &File, path: &Path) -> Option<Self> {
+        // Followers of a dead writer learn from this that they no longer read the pool.
+        Live::write(file).into_iter().for_each(|live| live.set_phase(Phase::Closed));
+        let _ = std::fs::remove_file(path);
+        None
     }
 
     fn create(identity: &Identity<'_>, keep: KeepIndex) -> Option<Self> {
@@ -313,7 +334,7 @@ impl Segment {
             mode,
             keep,
             header,
-            found: AtomicBool::new(!state.trees.is_empty()),
+            found: AtomicBool::new(!state.trees.is_empty() || !state.left.is_empty()),
             state: Mutex::new(state),
             closed: Condvar::new(),
             live,

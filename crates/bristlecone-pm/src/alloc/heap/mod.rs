@@ -182,7 +182,7 @@ impl<M: Medium> Heap<M> {
         slots.offset + slot as u64 * u64::from(self.spec.slot_bytes)
     }
 
-    fn slots_per_chunk(&self) -> usize {
+    pub(super) fn slots_per_chunk(&self) -> usize {
         (self.pool.chunk_bytes() / u64::from(self.spec.slot_bytes)) as usize
     }
 

@@ -219,6 +219,8 @@ impl<K: KeyCodec, M: Medium> NbTree<K, M> {
         match round {
             // Memory may have become free just before this check.
             0 => true,
+            // Records that a killed process left behind.
+            1 if self.has_unknown_records() && self.take_census() => true,
             1 if self.give_back(key) => {
                 self.epochs.end(&|| self.held());
                 true
