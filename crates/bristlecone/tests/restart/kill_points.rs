@@ -176,37 +176,51 @@ struct Scenario {
     operations: Vec<Operation>,
 }
 
-/// Scenarios in which leaves and nodes split, merge, empty and are replaced.
-fn scenarios() -> Vec<Scenario> {
+/// Number of keys of all scenarios.
+const KEYS: u64 = 4000;
+
+/// Scenarios in which leaves and nodes split, merge, empty and are replaced. `key` returns a key's number by its rank.
+fn scenarios(key: impl Fn(u64) -> u64) -> Vec<Scenario> {
     let mut noise = Noise(0x5eed);
-    let mixed = (0..RECORDED).map(|_| match noise.below(8) {
-        0..3 => Operation::Write(noise.below(400), noise.next()),
-        3..5 => Operation::Remove(noise.below(400)),
-        5 => Operation::Many((0..5).map(|_| (noise.below(400), noise.next())).collect()),
-        6 => Operation::RemoveMany((0..5).map(|_| noise.below(400)).collect()),
-        _ => Operation::Write(noise.below(400) * 2, noise.next()),
+    let mixed = (0..3 * RECORDED).map(|_| match noise.below(8) {
+        0..3 => Operation::Write(key(noise.below(150)), noise.next()),
+        3..5 => Operation::Remove(key(noise.below(150))),
+        5 => Operation::Many((0..5).map(|_| (key(noise.below(150)), noise.next())).collect()),
+        6 => Operation::RemoveMany((0..5).map(|_| key(noise.below(150))).collect()),
+        _ => Operation::Write(key(noise.below(KEYS)), noise.next()),
     });
+    let mixed = mixed.collect();
+    let writes = |ranks: std::ops::Range<u64>| ranks.map(|rank| Operation::Write(key(rank), rank)).collect();
+    let end = 300 + RECORDED as u64;
     vec![
-        Scenario { name: "mixed", before: (0..200).map(|key| 2 * key).collect(), operations: mixed.collect() },
+        Scenario { name: "mixed", before: (0..100).map(|rank| key(2 * rank)).collect(), operations: mixed },
+        Scenario { name: "ascending", before: (0..300).map(&key).collect(), operations: writes(300..end) },
         Scenario {
-            name: "ascending",
-            before: (0..150).collect(),
-            operations: (150..150 + RECORDED as u64).map(|key| Operation::Write(key, key)).collect(),
+            name: "descending",
+            before: (end..end + 300).rev().map(&key).collect(),
+            operations: (300..end).rev().map(|rank| Operation::Write(key(rank), rank)).collect(),
         },
         Scenario {
             name: "inside",
-            before: (0..150).map(|key| 1000 * key).collect(),
-            operations: (1..=RECORDED as u64).map(|key| Operation::Write(70_000 + key, key)).collect(),
+            before: (0..150).map(|rank| key(26 * rank)).collect(),
+            operations: writes(1301..1301 + RECORDED as u64),
         },
         Scenario {
             name: "emptying",
-            before: (0..150).collect(),
-            operations: (60..60 + RECORDED as u64).map(Operation::Remove).collect(),
+            before: (0..100).map(&key).collect(),
+            operations: (30..30 + 2 * RECORDED as u64).map(|rank| Operation::Remove(key(rank))).collect(),
         },
     ]
 }
 
-struct Explore(Configuration);
+/// Returns the numbers of keys in the order of the keys.
+fn in_order<I: Items>() -> Vec<u64> {
+    let mut numbers: Vec<u64> = (0..KEYS).collect();
+    numbers.sort_by_cached_key(|&number| I::key(number));
+    numbers
+}
+
+struct Explore(Configuration, Domain);
 
 fn medium(domain: Domain) -> AnyMedium {
     Box::new(Points(Native::new(domain)))
@@ -257,7 +271,7 @@ fn go_on<I: Items>(tree: &Tree<I::K, I::V>, model: &mut Model, seed: u64) {
 impl Explore {
     /// Runs a scenario; returns its recorded points, and the path of the index.
     fn record<I: Items>(&self, scenario: &Scenario, scratch: &Scratch) -> (Recorder, PathBuf) {
-        let options = CreateOptions { max_bytes: 64 << 20, domain: Some(Domain::Process), chunk_bytes: Some(4096) };
+        let options = CreateOptions { max_bytes: 64 << 20, domain: Some(self.1), chunk_bytes: Some(4096) };
         let file = PoolFile::create(&scratch.0, &options, medium).unwrap();
         file.keep_index(KeepIndex::Always, BUILD);
         let pool = pool_on_any(file).unwrap();
@@ -309,7 +323,8 @@ impl Image {
 
 impl Visit for Explore {
     fn visit<I: Items>(self) {
-        for scenario in scenarios() {
+        let numbers = in_order::<I>();
+        for scenario in scenarios(|rank| numbers[rank as usize]) {
             let scratch = Scratch::new();
             let (recorder, index) = self.record::<I>(&scenario, &scratch);
             let mut image = Image { pages: Default::default(), lens: [0; 2] };
@@ -328,10 +343,10 @@ impl Visit for Explore {
                 }
                 tried += 1;
                 image.write([&scratch.0, &index]);
-                let when = format!("{:?} {} point {number} after {done} operations", self.0, scenario.name);
+                let when = format!("{:?} {:?} {} point {number} after {done} operations", self.0, self.1, scenario.name);
                 warm += usize::from(self.reopen::<I>(&scenario, *done, &scratch.0, &index, &when));
             }
-            println!("{:?} {}: {tried} of {} points, {warm} warm", self.0, scenario.name, recorder.points.len());
+            println!("{} {:?} {}: {tried} of {} points, {warm} warm", self.0, self.1, scenario.name, recorder.points.len());
             let is_taken_over = matches!(self.0.design, Design::NbTree | Design::SsTree);
             assert_eq!(warm, if is_taken_over { tried } else { 0 }, "{:?} {}", self.0, scenario.name);
         }
@@ -351,12 +366,30 @@ impl Explore {
         go_on::<I>(&tree, &mut model, done as u64 + 1);
         settled::<I>(&tree, &model, &[], &format!("{when}, later"));
         drop(tree);
+        if done % 2 == 1 {
+            // Records that the kill left behind are free again.
+            pool.close().unwrap();
+            let pool = open_pool(path, KeepIndex::Always);
+            let tree: Tree<I::K, I::V> = self.0.open(&pool, "t").unwrap();
+            assert!(pool.info().index_was_kept || self.0.design == Design::WoTree, "{when}: after a close");
+            settled::<I>(&tree, &model, &[], &format!("{when}, closed"));
+            go_on::<I>(&tree, &mut model, done as u64 + 2);
+            drop(tree);
+            pool.simulate_crash();
+            return self.recovered::<I>(&model, path, index, is_warm, when);
+        }
         // What the medium has is the same.
         pool.simulate_crash();
+        self.recovered::<I>(&model, path, index, is_warm, when)
+    }
+
+    /// Recovers the pool without the index.
+    fn recovered<I: Items>(&self, model: &Model, path: &PathBuf, index: &PathBuf, is_warm: bool, when: &str) -> bool {
         let _ = fs::remove_file(index);
         let pool = open_pool(path, KeepIndex::Never);
-        let tree: Tree<I::K, I::V> = self.0.open(&pool, "t").unwrap();
-        settled::<I>(&tree, &model, &[], &format!("{when}, recovered"));
+        let opened = self.0.open::<I::K, I::V>(&pool, "t");
+        let tree = opened.unwrap_or_else(|error| panic!("{when}, recovered: {error}"));
+        settled::<I>(&tree, model, &[], &format!("{when}, recovered"));
         is_warm
     }
 }
@@ -372,7 +405,9 @@ fn configurations() -> impl Iterator<Item = Configuration> {
 fn every_store_is_a_point_where_a_kill_loses_nothing() {
     for configuration in share(configurations()) {
         for codec in [Codec::Words, Codec::Texts] {
-            codec.visit(Explore(configuration));
+            for domain in [Domain::Process, Domain::Adr] {
+                codec.visit(Explore(configuration, domain));
+            }
         }
     }
 }

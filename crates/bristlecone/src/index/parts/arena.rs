@@ -96,11 +96,6 @@ impl Bits {
     pub fn word(&self, word: usize) -> u64 {
         self.0.get(word).copied().unwrap_or(0)
     }
-
-    /// Returns the number of words.
-    pub fn words(&self) -> usize {
-        self.0.len()
-    }
 }
 
 /// A reservation of values in an arena: while it exists, that many calls of `alloc` succeed.

@@ -144,7 +144,7 @@ impl<K: KeyCodec, M: Medium> NbTree<K, M> {
     /// Records the state for the next open, or for followers. Returns `None` while a reader may access a
     /// replaced leaf.
     fn save(&self, manifest: &mut Manifest) -> Option<()> {
-        (manifest.is_live() || self.take_census()).then_some(())?;
+        (manifest.is_live() || self.free_lost_records()).then_some(())?;
         let is_settled = manifest.is_live()
             || epoch::settle(|| {
                 self.reclaim();

@@ -21,8 +21,6 @@
 use std::collections::{BTreeMap, BTreeSet};
 use std::sync::Arc;
 
-use bristlecone_pm::sync::epoch;
-use bristlecone_pm::sync::{AtomicBool, Ordering::Relaxed};
 use bristlecone_pm::{ChunkRange, ManifestReader, Medium, Memory, Persist, PoolFile};
 
 use super::layout::{EMPTY, State, Stored};
@@ -35,6 +33,7 @@ use crate::index::parts::arena::Bits;
 use crate::index::parts::codec::KeyCodec;
 use crate::index::parts::counter::Counter;
 use crate::index::parts::items::{Items, Values};
+use crate::index::parts::lost_records;
 use crate::index::parts::recovery::each;
 use crate::index::parts::slot::bits;
 use crate::index::parts::volatile_index::{Step, VolatileIndex};
@@ -244,38 +243,22 @@ impl<K: KeyCodec, M: Medium> NbTree<K, M> {
         -i64::from(wrong)
     }
 
-    pub(super) fn has_unknown_records(&self) -> bool {
-        self.keys.records.begin_census().is_some() || self.values.records.begin_census().is_some()
-    }
-
     /// Frees the records that a killed process left behind. Returns `false` if a pinned thread prevents this; a later
     /// call repeats it.
-    pub(super) fn take_census(&self) -> bool {
-        let (keys, values) = (self.keys.records.begin_census(), self.values.records.begin_census());
-        if keys.is_none() && values.is_none() {
-            return true;
-        }
-        let (mut keys, mut values) = (keys.unwrap_or_default(), values.unwrap_or_default());
-        self.each_leaf(|leaf| {
-            for slot in bits(self.bitmap(leaf) & !FROZEN) {
-                let cell = self.slot(leaf, slot);
-                if !K::INLINE {
-                    keys.note(cell.key.load(self.medium()));
+    pub(super) fn free_lost_records(&self) -> bool {
+        lost_records::free([&self.keys.records, &self.values.records], |keys, values| {
+            self.each_leaf(|leaf| {
+                for slot in bits(self.bitmap(leaf) & !FROZEN) {
+                    let cell = self.slot(leaf, slot);
+                    if !K::INLINE {
+                        keys.note(cell.key.load(self.medium()));
+                    }
+                    if let Stored::Record(record) = Stored::decode(self.resolve(cell.value.load(self.medium()))) {
+                        values.note(record);
+                    }
                 }
-                if let Stored::Record(record) = Stored::decode(self.resolve(cell.value.load(self.medium()))) {
-                    values.note(record);
-                }
-            }
-        });
-        let is_over = Arc::new(AtomicBool::new(false));
-        let over = Arc::clone(&is_over);
-        epoch::pin().defer(move || over.store(true, Relaxed));
-        let is_settled = epoch::settle(|| is_over.load(Relaxed));
-        if is_settled {
-            self.keys.records.end_census(&keys);
-            self.values.records.end_census(&values);
-        }
-        is_settled
+            });
+        })
     }
 
     /// Calls `visit` with every leaf, some of them repeatedly if threads write. A key that stays in the tree meanwhile is
