@@ -43,6 +43,12 @@ mod trace;
 mod wal;
 mod word;
 
+/// Hash of the sources that determine the layout and the meaning of shared memory in this crate.
+pub const LAYOUT: u64 = match u64::from_str_radix(env!("BRISTLECONE_PM_LAYOUT"), 10) {
+    Ok(layout) => layout,
+    Err(_) => panic!("the build script prints a number"),
+};
+
 pub use alloc::{
     Census, ChunkRange, Heap, HeapSpec, HeapStats, KEY_BYTES_MAX, Liveness, RecordSpec, Records, VALUE_BYTES_MAX,
     record_bytes_max, record_slot_bytes,

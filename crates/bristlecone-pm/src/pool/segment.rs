@@ -9,13 +9,13 @@ use crate::segment::{Identity, KeepIndex, Manifest, ManifestReader, Memory, Segm
 
 impl<M: Medium> PoolFile<M> {
     /// Makes trees keep their volatile data in shared memory, and restore the index that the last user saved there.
-    /// Must be called before any tree is opened. `build` is a number of the library: an index of another build is not
-    /// restored.
-    pub fn keep_index(&self, keep: KeepIndex, build: u64) {
+    /// Must be called before any tree is opened. `layout` is a hash of what the state of trees depends on: an index of
+    /// another layout is not restored.
+    pub fn keep_index(&self, keep: KeepIndex, layout: u64) {
         let Some(path) = &self.path else { return };
         let uuid = self.lock_contents().uuid;
         let (seal, was_clean, opening) = (self.seal, self.was_clean, self.opening);
-        let identity = Identity { uuid, seal, was_clean, opening, build, pool: path };
+        let identity = Identity { uuid, seal, was_clean, opening, layout, pool: path };
         if let Some(segment) = Segment::open(&identity, keep, self.is_read_only()) {
             let _ = self.segment.set(segment);
         }

@@ -18,7 +18,7 @@ pub(super) const HEADER_BYTES: usize = 4096;
 const WORDS: usize = 15;
 const MAGIC: u64 = u64::from_le_bytes(*b"brstlseg");
 /// Format of the segment and of its manifest.
-const FORMAT: u64 = 3;
+pub(super) const FORMAT: u64 = 3;
 /// Bits of a seal's number, as many as the superblock has space for.
 pub(crate) const NUMBER_BITS: u32 = 55;
 
@@ -26,7 +26,7 @@ pub(crate) const NUMBER_BITS: u32 = 55;
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(super) struct Header {
     uuid: [u64; 2],
-    build: u64,
+    layout: u64,
     boot: [u64; 2],
     /// Of a clean close; 0: in use, or left by a kill.
     number: u64,
@@ -68,7 +68,7 @@ impl Header {
     pub fn new(identity: &Identity<'_>) -> Option<Self> {
         Some(Self {
             uuid: identity.uuid,
-            build: identity.build,
+            layout: identity.layout,
             boot: boot()?,
             number: 0,
             opening: identity.opening,
@@ -82,7 +82,7 @@ impl Header {
     pub fn fits(&self, identity: &Identity<'_>) -> bool {
         let numbers = if identity.was_clean { (identity.seal, 0) } else { (0, identity.seal) };
         identity.seal != 0
-            && (self.uuid, self.build) == (identity.uuid, identity.build)
+            && (self.uuid, self.layout) == (identity.uuid, identity.layout)
             && (self.number, self.opening) == numbers
             && boot() == Some(self.boot)
     }
@@ -101,7 +101,7 @@ impl Header {
         {
             return Err("its index in shared memory is that of another file");
         }
-        if self.build != identity.build {
+        if self.layout != identity.layout {
             return Err("its writer is of another version of the library");
         }
         Ok(())
@@ -155,7 +155,7 @@ impl Header {
         let mut words = [
             MAGIC,
             FORMAT,
-            self.build,
+            self.layout,
             self.uuid[0],
             self.uuid[1],
             self.boot[0],
@@ -182,7 +182,7 @@ impl Header {
         let [
             magic,
             format,
-            build,
+            layout,
             uuid0,
             uuid1,
             boot0,
@@ -203,7 +203,7 @@ impl Header {
         let pool =
             (!path.is_empty()).then(|| PoolFileId { device, inode, path: OsStr::from_bytes(path).into() });
         let (uuid, boot) = ([uuid0, uuid1], [boot0, boot1]);
-        Some(Self { uuid, build, boot, number, opening, notes_words, notes_crc, pool })
+        Some(Self { uuid, layout, boot, number, opening, notes_words, notes_crc, pool })
     }
 }
 
@@ -244,8 +244,8 @@ mod tests {
         Header::new(&identity([1, 2], 0, 3)).unwrap()
     }
 
-    fn identity(uuid: [u64; 2], seal: u64, build: u64) -> Identity<'static> {
-        Identity { uuid, seal, was_clean: true, opening: 9, build, pool: Path::new("/dev/null") }
+    fn identity(uuid: [u64; 2], seal: u64, layout: u64) -> Identity<'static> {
+        Identity { uuid, seal, was_clean: true, opening: 9, layout, pool: Path::new("/dev/null") }
     }
 
     #[test]

@@ -71,7 +71,7 @@ use self::left::Left;
 use self::live::{Live, Phase};
 pub use self::manifest::{Manifest, ManifestReader};
 use self::owner::Lock;
-use self::place::{open_own, path_of};
+use self::place::{earlier_paths, open_own, path_of};
 pub use self::released::Released;
 use self::retired::{Retired, SharedCells};
 use self::saved::SavedTree;
@@ -213,9 +213,15 @@ pub(crate) struct Identity<'p> {
     pub was_clean: bool,
     /// The number of this opening; 0: none.
     pub opening: u64,
-    /// The library that wrote it: the layout of saved state depends on its compiler.
-    pub build: u64,
+    /// A hash of what the layout and the meaning of the state depend on.
+    pub layout: u64,
     pub pool: &'p Path,
+}
+
+/// Removes a segment of this user that no process has open.
+fn remove_unused(path: &Path) {
+    let file = open_own(path).filter(|file| flock(file, FlockOperation::NonBlockingLockExclusive).is_ok());
+    file.iter().for_each(|_| _ = std::fs::remove_file(path));
 }
 
 impl Segment {
@@ -228,6 +234,7 @@ impl Segment {
             return found.map(Arc::new);
         }
         sweep::sweep();
+        earlier_paths(identity.uuid).for_each(|path| remove_unused(&path));
         Self::create(identity, keep).map(Arc::new)
     }
 

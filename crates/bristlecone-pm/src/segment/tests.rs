@@ -22,7 +22,7 @@ impl Pool {
     }
 
     fn open(&self, seal: u64, read_only: bool) -> Option<Arc<Segment>> {
-        let identity = Identity { uuid: self.uuid, seal, was_clean: true, opening: 9, build: 7, pool: &self.path };
+        let identity = Identity { uuid: self.uuid, seal, was_clean: true, opening: 9, layout: 7, pool: &self.path };
         Segment::open(&identity, KeepIndex::Always, read_only)
     }
 }
