@@ -43,6 +43,12 @@ mod trace;
 mod wal;
 mod word;
 
+/// Returns whether a test omits this step: always `false` without the feature `failpoints`.
+#[inline(always)]
+pub fn omits(step: &'static str) -> bool {
+    cfg!(feature = "failpoints") && failpoint::is_omitted(step)
+}
+
 /// Hash of the sources that determine the layout and the meaning of shared memory in this crate.
 pub const LAYOUT: u64 = match u64::from_str_radix(env!("BRISTLECONE_PM_LAYOUT"), 10) {
     Ok(layout) => layout,

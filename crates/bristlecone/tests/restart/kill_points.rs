@@ -7,6 +7,7 @@ use std::cell::RefCell;
 use std::collections::{BTreeMap, HashMap};
 use std::fs::{self, File, OpenOptions as FileOptions, Permissions};
 use std::os::unix::fs::{FileExt, PermissionsExt};
+use std::panic::catch_unwind;
 use std::path::PathBuf;
 use std::sync::atomic::{AtomicU64, Ordering};
 
@@ -14,7 +15,7 @@ use bristlecone::lab::{AnyMedium, pool_on_any};
 use bristlecone::{Design, Domain, KeepIndex, Medium, Native, Pool, Tree};
 use bristlecone_matrix::by_level;
 use bristlecone_pm::sync::wait::simulate_steps;
-use bristlecone_pm::{CreateOptions, OpenOptions, PoolFile, Step};
+use bristlecone_pm::{CreateOptions, OpenOptions, PoolFile, Step, failpoint};
 use rustix::fs::{SeekFrom, seek};
 
 use crate::common::{Codec, Configuration, Items, Noise, Plant, Scratch, Visit, segment_of, share};
@@ -410,4 +411,41 @@ fn every_store_is_a_point_where_a_kill_loses_nothing() {
             }
         }
     }
+}
+
+/// Steps whose omission must be noticed, each with a configuration of the small ones and a codec.
+const STEPS: &[(&str, &str, Codec)] = &[
+    ("index change.1", "nbtree-7", Codec::Words),
+    ("index change.1", "sstree-1", Codec::Texts),
+    ("index take over.1", "nbtree-7", Codec::Texts),
+    ("index take over.1", "sstree-1", Codec::Words),
+    ("nbtree uncounted", "nbtree-7", Codec::Words),
+    ("nbtree take over.4", "nbtree-7", Codec::Words),
+    ("nbtree take over.4 link", "nbtree-7", Codec::Words),
+    ("nbtree take over.4 replace", "nbtree-7", Codec::Words),
+    ("nbtree take over.6", "nbtree-7", Codec::Words),
+    ("sstree announce", "sstree-1", Codec::Words),
+    ("sstree announce head", "sstree-3", Codec::Words),
+    ("sstree take over.3", "sstree-1", Codec::Words),
+    ("sstree take over.4", "sstree-1", Codec::Words),
+];
+
+#[test]
+fn omitted_steps_are_noticed() {
+    let only = std::env::var("BRISTLECONE_STEP").ok();
+    let mut unnoticed = Vec::new();
+    for &(step, name, codec) in share(STEPS).into_iter().filter(|(step, ..)| only.as_ref().is_none_or(|only| only == step)) {
+        failpoint::omit(Some(step));
+        let explored = catch_unwind(|| {
+            codec.visit(Explore(Configuration::named(name).unwrap(), Domain::Process));
+        });
+        failpoint::omit(None);
+        simulate_steps(None);
+        RECORDER.take();
+        match explored {
+            Ok(()) => unnoticed.push((step, name)),
+            Err(_) => println!("{step} in {name}: noticed"),
+        }
+    }
+    assert_eq!(unnoticed, [], "steps that no point needs");
 }

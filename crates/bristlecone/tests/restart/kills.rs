@@ -86,7 +86,8 @@ impl Visit for Kills {
             let looked = std::thread::scope(|scope| {
                 let reader = scope.spawn(|| (0..KEYS).cycle().map_while(|key| follower.get(I::key_ref(&I::key(key))).ok()).count());
                 for line in writer.kill_after(Duration::from_micros(2000 + noise.below(20_000))) {
-                    acknowledged[line.parse::<usize>().unwrap()] += 1;
+                    let writer = line.parse::<usize>();
+                    acknowledged[writer.unwrap_or_else(|_| panic!("{name}, life {life}: {line}"))] += 1;
                 }
                 reader.join().unwrap()
             });

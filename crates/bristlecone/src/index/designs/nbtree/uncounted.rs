@@ -4,7 +4,7 @@
 use std::sync::atomic::compiler_fence;
 
 use bristlecone_pm::sync::{AtomicU64, Ordering::Relaxed, Ordering::SeqCst};
-use bristlecone_pm::{Manifest, ManifestReader, Memory, SharedCell, own_thread_index};
+use bristlecone_pm::{Manifest, ManifestReader, Memory, SharedCell, omits, own_thread_index};
 use crossbeam_utils::CachePadded;
 
 /// Number of threads with a word of their own.
@@ -34,7 +34,8 @@ impl Uncounted {
     /// Notes that the calling thread is about to change the number of items of the leaf of a block.
     #[inline(always)]
     pub fn note(&self, block: u64) {
-        let Some(blocks) = self.0.as_deref() else { return };
+        let blocks = self.0.as_deref().filter(|_| !omits("nbtree uncounted"));
+        let Some(blocks) = blocks else { return };
         let blocks: &Blocks = blocks;
         match own_thread_index().filter(|thread| *thread < THREADS) {
             Some(thread) => blocks[thread].store(block, Relaxed),

@@ -18,7 +18,7 @@
 
 use std::sync::Arc;
 
-use bristlecone_pm::{ManifestReader, Medium, Persist, PoolFile};
+use bristlecone_pm::{ManifestReader, Medium, Persist, PoolFile, omits};
 
 use super::census::Census;
 use super::layout::{FREE, SUBNODES_MAX};
@@ -71,7 +71,7 @@ impl<K: KeyCodec, M: Medium> SsTree<K, M> {
         for &id in &found.locked {
             items += tree.read_again(id)?;
         }
-        for &id in &found.outside {
+        for &id in found.outside.iter().filter(|_| !omits("sstree take over.4")) {
             items += tree.adopt(id, &mut used)?;
         }
         tree.subnodes.finish_recovery();
@@ -149,6 +149,9 @@ impl<K: KeyCodec, M: Medium> SsTree<K, M> {
         let head = leaf.announced_head(self.shape).filter(is_new_head).unwrap_or(head);
         self.subnodes.is_slot(head).then_some(())?;
         let mut view = self.recover_chain(head, &mut 0).ok()?;
+        if omits("sstree take over.3") {
+            view = leaf.view();
+        }
         while view.count > 1 && view.taken(self.shape, view.count - 1) == 0 {
             self.untail(&mut view);
         }

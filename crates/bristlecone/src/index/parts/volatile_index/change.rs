@@ -17,7 +17,7 @@ use std::sync::atomic::compiler_fence;
 use bristlecone_pm::sync::{
     AtomicU32, AtomicU64, Ordering::Acquire, Ordering::Relaxed, Ordering::Release, Ordering::SeqCst,
 };
-use bristlecone_pm::{Manifest, ManifestReader, Memory, SharedCell, Zeroed, own_thread_index};
+use bristlecone_pm::{Manifest, ManifestReader, Memory, SharedCell, Zeroed, omits, own_thread_index};
 use crossbeam_utils::CachePadded;
 
 use super::node::{NodeRef, Nodes};
@@ -78,7 +78,8 @@ impl Changes {
 
     /// Change 1: begins to change a locked node.
     pub fn begin<'a>(&'a self, nodes: &Nodes, node: NodeRef<'_>) -> Change<'a> {
-        let Some(table) = self.0.as_deref() else { return Change { table: None, slot: None } };
+        let table = self.0.as_deref().filter(|_| !omits("index change.1"));
+        let Some(table) = table else { return Change { table: None, slot: None } };
         let first = own_thread_index().unwrap_or(0);
         let free = |slot: &&CachePadded<Slot>| {
             slot.state.load(Relaxed) == FREE
@@ -122,7 +123,9 @@ impl Changes {
             image.is_none_or(|image| image < nodes.begun() && kept(image)).then_some(())?;
             if let Some(node) = slot.state.load(Relaxed).checked_sub(NAMED) {
                 let node = u32::try_from(node).ok().filter(|&node| node < nodes.begun())?;
-                nodes.get(node).copy_from(nodes.get(image?));
+                if !omits("index take over.1") {
+                    nodes.get(node).copy_from(nodes.get(image?));
+                }
             }
             slot.state.store(FREE, Relaxed);
         }
