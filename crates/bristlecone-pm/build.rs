@@ -5,7 +5,8 @@ use std::path::Path;
 use std::{env, fs, io};
 
 fn main() -> io::Result<()> {
-    let mut hash = fnv(0xcbf2_9ce4_8422_2325, env::var("CARGO_CFG_TARGET_ARCH").unwrap_or_default().as_bytes());
+    let mut hash =
+        fnv(0xcbf2_9ce4_8422_2325, env::var("CARGO_CFG_TARGET_ARCH").unwrap_or_default().as_bytes());
     for path in ["src/alloc", "src/segment", "src/sync", "src/wal"] {
         println!("cargo::rerun-if-changed={path}");
         hash = sources(hash, Path::new(path))?;

@@ -56,8 +56,8 @@ pub const LAYOUT: u64 = match u64::from_str_radix(env!("BRISTLECONE_PM_LAYOUT"),
 };
 
 pub use alloc::{
-    Census, ChunkRange, Heap, HeapSpec, HeapStats, KEY_BYTES_MAX, Liveness, RecordSpec, Records, VALUE_BYTES_MAX,
-    record_bytes_max, record_slot_bytes,
+    Census, ChunkRange, Heap, HeapSpec, HeapStats, KEY_BYTES_MAX, Liveness, RecordSpec, Records,
+    VALUE_BYTES_MAX, record_bytes_max, record_slot_bytes,
 };
 pub use counts::{Counts, Events};
 pub use error::{Error, Result};

@@ -40,7 +40,8 @@ impl<M: Medium> PoolFile<M> {
             return Err(Error::NotAPool { path: at.path.to_owned() });
         }
         let (contents, damage) = header::superblock(&file, at.path, Access::Follow)?;
-        let identity = Identity { uuid: contents.uuid, seal: 0, was_clean: true, opening: 0, layout, pool: at.path };
+        let identity =
+            Identity { uuid: contents.uuid, seal: 0, was_clean: true, opening: 0, layout, pool: at.path };
         let follower = Follower::attach(&identity)?;
         let reserved = reservation(len, contents.geometry.max_bytes());
         let region = Region::follow(file, at, len, reserved, follower.over())?;

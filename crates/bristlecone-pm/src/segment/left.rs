@@ -125,6 +125,9 @@ mod tests {
             let left = Left { extents, words: vec![5, 0, u64::MAX] };
             assert_eq!(Left::decode(&left.encode()), Some(left));
         }
-        assert_eq!([Left::decode(&[]), Left::decode(&[2, 1]), Left::decode(&[1, 1 << 32])], [None, None, None]);
+        assert_eq!(
+            [Left::decode(&[]), Left::decode(&[2, 1]), Left::decode(&[1, 1 << 32])],
+            [None, None, None]
+        );
     }
 }

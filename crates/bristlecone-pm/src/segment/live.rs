@@ -194,7 +194,8 @@ impl Live {
             && data < end
         {
             let hole = seek(file, SeekFrom::Hole(data)).unwrap_or(end).min(end);
-            let pages = (data - offset_of(1)) / PAGE_BYTES as u64..(hole - offset_of(1)).div_ceil(PAGE_BYTES as u64);
+            let pages =
+                (data - offset_of(1)) / PAGE_BYTES as u64..(hole - offset_of(1)).div_ceil(PAGE_BYTES as u64);
             left.extend(pages.filter_map(|tree| {
                 let words = Self::consistent(self.page(tree as usize))?.2;
                 Some((tree as u32, words))

@@ -14,18 +14,19 @@
 //!
 //! **Validity** depends on a number chosen at the close, which the superblock stores together with the mark of a clean
 //! close. Any open for writing replaces the number, in any process and with any view of shared memory. So a segment is
-//! used only if the pool is in the state in which both were closed. It is never trusted after a crash, since only a
-//! clean close writes that number, and it does not survive a crash of the machine.
+//! used only if the pool is in the state in which both were closed, or in that of a process that was killed while it used
+//! both: see `left`. It does not survive a crash of the machine.
 //!
 //! # Close
 //! 1. Each tree saves its manifest when its last handle is dropped.
 //! 2. The header gets a manifest, with checksums of all that trees stored in their extents, and the number.
 //! 3. The superblock gets the same number and the mark of a clean close. *A crash before that: the pool was not
-//!    closed, and the next open discards the segment.*
+//!    closed, and the next open discards the segment, whose header names no opening any more.*
 //!
 //! # Open
-//! 1. The superblock loses mark and number, durably. *From here on a crash finds a pool in use.*
-//! 2. The header loses its number; trees restore the state in their manifest, if the checksums of their extents match. A
+//! 1. The superblock loses the mark, and the opening's number replaces that of the close, durably. *From here on a crash
+//!    finds a pool in use.*
+//! 2. The header gets the opening's number instead of its own; trees restore the state in their manifest, if the checksums of their extents match. A
 //!    tree with a changed bit is rebuilt from its leaves.
 //!
 //! If there is no space for the segment, memory of the process is used instead. Writes still succeed, but nothing is

@@ -11,9 +11,8 @@ const LOOKS: usize = 64;
 /// Removes segments of pools that no longer exist.
 pub(super) fn sweep() {
     let Ok(folder) = std::fs::read_dir(FOLDER) else { return };
-    let segments = folder.filter_map(Result::ok).filter(|entry| {
-        entry.file_name().to_str().is_some_and(is_name)
-    });
+    let segments =
+        folder.filter_map(Result::ok).filter(|entry| entry.file_name().to_str().is_some_and(is_name));
     for entry in segments.take(LOOKS) {
         let path = entry.path();
         let Some(file) = open_own(&path) else { continue };

@@ -241,7 +241,12 @@ fn is_equal<I: Items>(tree: &Tree<I::K, I::V>, model: &Model) -> bool {
 
 /// Verifies that a tree has the items of a model, of which some parts of the last operation may be there; returns
 /// the model with these parts.
-fn settled<I: Items>(tree: &Tree<I::K, I::V>, model: &Model, pending: &[(u64, Option<u64>)], when: &str) -> Model {
+fn settled<I: Items>(
+    tree: &Tree<I::K, I::V>,
+    model: &Model,
+    pending: &[(u64, Option<u64>)],
+    when: &str,
+) -> Model {
     assert_eq!(tree.check(), [], "{when}");
     let mut now = model.clone();
     for &part in pending {
@@ -344,10 +349,19 @@ impl Visit for Explore {
                 }
                 tried += 1;
                 image.write([&scratch.0, &index]);
-                let when = format!("{:?} {:?} {} point {number} after {done} operations", self.0, self.1, scenario.name);
+                let when = format!(
+                    "{:?} {:?} {} point {number} after {done} operations",
+                    self.0, self.1, scenario.name
+                );
                 warm += usize::from(self.reopen::<I>(&scenario, *done, &scratch.0, &index, &when));
             }
-            println!("{} {:?} {}: {tried} of {} points, {warm} warm", self.0, self.1, scenario.name, recorder.points.len());
+            println!(
+                "{} {:?} {}: {tried} of {} points, {warm} warm",
+                self.0,
+                self.1,
+                scenario.name,
+                recorder.points.len()
+            );
             let is_taken_over = matches!(self.0.design, Design::NbTree | Design::SsTree);
             assert_eq!(warm, if is_taken_over { tried } else { 0 }, "{:?} {}", self.0, scenario.name);
         }
@@ -356,9 +370,19 @@ impl Visit for Explore {
 
 impl Explore {
     /// Opens the files of a point; returns whether the index was used.
-    fn reopen<I: Items>(&self, scenario: &Scenario, done: usize, path: &PathBuf, index: &PathBuf, when: &str) -> bool {
+    fn reopen<I: Items>(
+        &self,
+        scenario: &Scenario,
+        done: usize,
+        path: &PathBuf,
+        index: &PathBuf,
+        when: &str,
+    ) -> bool {
         let mut model: Model = scenario.before.iter().map(|&key| (key, key)).collect();
-        scenario.operations[..done].iter().flat_map(Operation::parts).for_each(|part| apply(&mut model, part));
+        scenario.operations[..done]
+            .iter()
+            .flat_map(Operation::parts)
+            .for_each(|part| apply(&mut model, part));
         let pending = scenario.operations.get(done).map(Operation::parts).unwrap_or_default();
         let pool = open_pool(path, KeepIndex::Always);
         let tree: Tree<I::K, I::V> = self.0.open(&pool, "t").unwrap();
@@ -385,7 +409,14 @@ impl Explore {
     }
 
     /// Recovers the pool without the index.
-    fn recovered<I: Items>(&self, model: &Model, path: &PathBuf, index: &PathBuf, is_warm: bool, when: &str) -> bool {
+    fn recovered<I: Items>(
+        &self,
+        model: &Model,
+        path: &PathBuf,
+        index: &PathBuf,
+        is_warm: bool,
+        when: &str,
+    ) -> bool {
         let _ = fs::remove_file(index);
         let pool = open_pool(path, KeepIndex::Never);
         let opened = self.0.open::<I::K, I::V>(&pool, "t");
@@ -434,7 +465,9 @@ const STEPS: &[(&str, &str, Codec)] = &[
 fn omitted_steps_are_noticed() {
     let only = std::env::var("BRISTLECONE_STEP").ok();
     let mut unnoticed = Vec::new();
-    for &(step, name, codec) in share(STEPS).into_iter().filter(|(step, ..)| only.as_ref().is_none_or(|only| only == step)) {
+    for &(step, name, codec) in
+        share(STEPS).into_iter().filter(|(step, ..)| only.as_ref().is_none_or(|only| only == step))
+    {
         failpoint::omit(Some(step));
         let explored = catch_unwind(|| {
             codec.visit(Explore(Configuration::named(name).unwrap(), Domain::Process));

@@ -50,7 +50,9 @@ impl Visit for Writer {
                     for (key, value) in steps(life, writer) {
                         let key = I::key(key);
                         match value {
-                            Some(value) => tree.upsert(I::key_ref(&key), I::value_ref(&I::value(value))).unwrap(),
+                            Some(value) => {
+                                tree.upsert(I::key_ref(&key), I::value_ref(&I::value(value))).unwrap()
+                            }
                             None => drop(tree.remove(I::key_ref(&key)).unwrap()),
                         }
                         process::say(&writer.to_string());
@@ -78,16 +80,20 @@ impl Visit for Kills {
         let (name, path) = (configuration.to_string(), scratch.0.to_str().unwrap().to_owned());
         let (mut kept, mut followed) = (0, 0);
         for life in 0..rounds {
-            let mut writer = Process::start(TEST, &[&life.to_string(), &name, &codec_of::<I>().to_string(), &path]);
+            let mut writer =
+                Process::start(TEST, &[&life.to_string(), &name, &codec_of::<I>().to_string(), &path]);
             writer.expect("open");
             // Its lookups end with the life of the writer, whatever they meet.
             let follower: Tree<I::K, I::V> = Pool::follow(&scratch.0).unwrap().tree("t").unwrap();
             let mut acknowledged = [0; WRITERS as usize];
             let looked = std::thread::scope(|scope| {
-                let reader = scope.spawn(|| (0..KEYS).cycle().map_while(|key| follower.get(I::key_ref(&I::key(key))).ok()).count());
-                for line in writer.kill_after(Duration::from_micros(2000 + noise.below(20_000))) {
+                let reader = scope.spawn(|| {
+                    (0..KEYS).cycle().map_while(|key| follower.get(I::key_ref(&I::key(key))).ok()).count()
+                });
+                let said = writer.kill_after(Duration::from_micros(2000 + noise.below(20_000)));
+                for line in &said {
                     let writer = line.parse::<usize>();
-                    acknowledged[writer.unwrap_or_else(|_| panic!("{name}, life {life}: {line}"))] += 1;
+                    acknowledged[writer.unwrap_or_else(|_| panic!("{name}, life {life}: {said:#?}"))] += 1;
                 }
                 reader.join().unwrap()
             });

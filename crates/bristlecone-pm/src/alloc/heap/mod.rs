@@ -273,7 +273,8 @@ impl<M: Medium> Heap<M> {
 
     /// Returns whether a slot begins at an offset, and is not marked as live.
     pub fn is_free(&self, offset: u64) -> bool {
-        self.chunk_of(offset).is_some_and(|(slots, slot)| slots.bitmap[slot / 64].load(Acquire) >> (slot % 64) & 1 == 0)
+        self.chunk_of(offset)
+            .is_some_and(|(slots, slot)| slots.bitmap[slot / 64].load(Acquire) >> (slot % 64) & 1 == 0)
     }
 
     /// Frees a slot; it may be handed out again immediately.

@@ -11,8 +11,8 @@
 use std::collections::BTreeMap;
 use std::sync::OnceLock;
 
-use super::classes::CLASSES;
 use super::Records;
+use super::classes::CLASSES;
 use crate::Medium;
 
 /// The records that a tree refers to, among those of unswept chunks.
@@ -53,6 +53,9 @@ impl<M: Medium> Records<M> {
     /// Ends a census: frees each slot of which nothing is known and that was not noted. All threads that were pinned at
     /// the last note must have unpinned since.
     pub fn end_census(&self, census: &Census) {
-        self.heaps.iter().filter_map(OnceLock::get).for_each(|heap| heap.sweep_all(&|offset| census.has(offset)));
+        self.heaps
+            .iter()
+            .filter_map(OnceLock::get)
+            .for_each(|heap| heap.sweep_all(&|offset| census.has(offset)));
     }
 }

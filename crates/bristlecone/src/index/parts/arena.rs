@@ -84,7 +84,9 @@ impl Bits {
     /// Adds a value; returns `false` if it was in the set, or cannot be.
     pub fn add(&mut self, index: u32) -> bool {
         let bit = 1 << (index % 64);
-        self.0.get_mut(index as usize / 64).is_some_and(|word| std::mem::replace(word, *word | bit) & bit == 0)
+        self.0
+            .get_mut(index as usize / 64)
+            .is_some_and(|word| std::mem::replace(word, *word | bit) & bit == 0)
     }
 
     /// Returns whether a value is in the set.

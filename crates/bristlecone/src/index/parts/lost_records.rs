@@ -6,6 +6,10 @@ use bristlecone_pm::sync::epoch;
 use bristlecone_pm::sync::{AtomicBool, Ordering::Relaxed};
 use bristlecone_pm::{Census, Medium, Records};
 
+/// Number of items up to which a tree looks for such records when it is taken over, in some milliseconds. Until it does,
+/// each size of records takes a chunk of its own, which would be much beside a small tree.
+pub const FEW_ITEMS: u64 = 1 << 16;
+
 /// Returns whether a tree that was taken over from a killed process may have such records.
 pub fn may_exist<M: Medium>(records: [&Records<M>; 2]) -> bool {
     records.iter().any(|records| records.begin_census().is_some())

@@ -202,14 +202,16 @@ impl Separators {
         for word in words.filter(|&word| word != 0) {
             (word < u64::from(begun)).then_some(())?;
             // SAFETY: within the arena; no thread writes to it.
-            let len = unsafe { u32::from_ne_bytes(self.start(word).cast::<[u8; LEN_BYTES]>().read()) } as usize;
+            let len =
+                unsafe { u32::from_ne_bytes(self.start(word).cast::<[u8; LEN_BYTES]>().read()) } as usize;
             let count = (LEN_BYTES + len).div_ceil(PIECE_BYTES) as u64;
             (len <= KEY_BYTES_MAX && word + count <= u64::from(begun)).then_some(())?;
             (word..word + count).for_each(|piece| _ = used.add(piece as u32));
         }
         let mut first = 0;
         while let Some(start) = (first..begun).find(|&piece| !used.has(piece)) {
-            let end = (start..begun).find(|&piece| used.has(piece)).unwrap_or(begun).min(start + PIECES_MAX as u32);
+            let end =
+                (start..begun).find(|&piece| used.has(piece)).unwrap_or(begun).min(start + PIECES_MAX as u32);
             self.put(start, (end - start) as usize);
             first = end;
         }

@@ -131,7 +131,10 @@ impl Leaf {
     fn claimed(&self) -> u64 {
         self.tags.iter().enumerate().fold(0, |claimed, (at, word)| {
             let bytes = word.load(Relaxed).to_le_bytes();
-            bytes.into_iter().enumerate().fold(claimed, |all, (slot, byte)| all | u64::from(byte != 0) << (8 * at + slot))
+            bytes
+                .into_iter()
+                .enumerate()
+                .fold(claimed, |all, (slot, byte)| all | u64::from(byte != 0) << (8 * at + slot))
         })
     }
 

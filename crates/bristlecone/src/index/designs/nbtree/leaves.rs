@@ -82,7 +82,8 @@ impl Leaves {
     /// Returns the offset of the chunk with a range of descriptors, if both agree.
     pub fn chunk_of_range(&self, range: u32) -> Option<u64> {
         let chunk = self.row(range).chunk.load(Relaxed);
-        let number = u32::try_from(chunk >> self.chunk_shift).ok().filter(|&number| number < self.rows.begun())?;
+        let number =
+            u32::try_from(chunk >> self.chunk_shift).ok().filter(|&number| number < self.rows.begun())?;
         (self.row(number).range.load(Relaxed) == range + 1).then_some(chunk)
     }
 

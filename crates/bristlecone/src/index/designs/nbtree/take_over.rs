@@ -15,8 +15,8 @@
 //! A kill during these steps: the tree is rebuilt from its blocks (recover), as each of these steps leaves a state that
 //! recovery handles.
 //!
-//! The records of keys and values are not read. A census finds the free ones when the pool is full, or when the tree is
-//! closed.
+//! The records of keys and values are not read. A census finds the free ones: at once in a small tree, else when the pool
+//! is full, or when the tree is closed.
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::sync::Arc;
@@ -74,6 +74,10 @@ impl<K: KeyCodec, M: Medium> NbTree<K, M> {
         let copies = tree.sort_blocks(&used)?;
         tree.count_changed(&used, found.items)?;
         tree.settle_leaves(&found, copies)?;
+        if tree.len.sum() <= lost_records::FEW_ITEMS {
+            // If a pinned thread prevents it, a later call repeats it.
+            tree.free_lost_records();
+        }
         tree.saver.opened();
         Some(tree)
     }
@@ -257,7 +261,9 @@ impl<K: KeyCodec, M: Medium> NbTree<K, M> {
                     if !K::INLINE {
                         keys.note(cell.key.load(self.medium()));
                     }
-                    if let Stored::Record(record) = Stored::decode(self.resolve(cell.value.load(self.medium()))) {
+                    if let Stored::Record(record) =
+                        Stored::decode(self.resolve(cell.value.load(self.medium())))
+                    {
                         values.note(record);
                     }
                 }
@@ -278,7 +284,8 @@ impl<K: KeyCodec, M: Medium> NbTree<K, M> {
             let mut last = None;
             loop {
                 visit(leaf);
-                let words = bits(self.bitmap(leaf) & !FROZEN).map(|slot| self.slot(leaf, slot).key.load(self.medium()));
+                let words = bits(self.bitmap(leaf) & !FROZEN)
+                    .map(|slot| self.slot(leaf, slot).key.load(self.medium()));
                 last = words.map(|word| self.keys.read(word, &pins.key)).max().or(last);
                 match self.inner.next(cursor, version_of) {
                     Step::Leaf(id, _, next) => (leaf, cursor) = (self.leaves.get(id), next),

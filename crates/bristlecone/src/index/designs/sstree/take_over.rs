@@ -13,8 +13,8 @@
 //!
 //! A kill during these steps: the tree is rebuilt from its subnodes (recover).
 //!
-//! The records of keys and values are not read. A census finds the free ones when the pool is full, or when the tree is
-//! closed.
+//! The records of keys and values are not read. A census finds the free ones: at once in a small tree, else when the pool
+//! is full, or when the tree is closed.
 
 use std::sync::Arc;
 
@@ -78,6 +78,10 @@ impl<K: KeyCodec, M: Medium> SsTree<K, M> {
         tree.leaves.free_others(&used);
         tree.len.reset(items);
         tree.pool.health().ok()?;
+        if items <= lost_records::FEW_ITEMS {
+            // If a pinned thread prevents it, a later call repeats it.
+            tree.free_lost_records();
+        }
         tree.saver.opened();
         Some(tree)
     }
@@ -196,7 +200,10 @@ impl<K: KeyCodec, M: Medium> SsTree<K, M> {
             let view = self.recover_chain(head, &mut 0).ok()?;
             if view.bitmap != 0 && self.enter_index(id, &view)? {
                 used.add(id);
-                view.subnodes[..view.count].iter().try_for_each(|&subnode| self.subnodes.mark_live(subnode).map(drop)).ok()?;
+                view.subnodes[..view.count]
+                    .iter()
+                    .try_for_each(|&subnode| self.subnodes.mark_live(subnode).map(drop))
+                    .ok()?;
                 leaf.lock.renew();
                 return Some(u64::from(view.bitmap.count_ones()));
             }

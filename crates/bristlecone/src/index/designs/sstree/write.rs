@@ -59,7 +59,8 @@ impl<K: KeyCodec, M: Medium> SsTree<K, M> {
     fn with_room<R>(&self, write: impl FnMut() -> Result<R>) -> Result<R> {
         let records = [&self.keys.records, &self.values.records];
         // Also records that a killed process left behind.
-        let released = || records.iter().any(|records| records.has_released()) || self.has_freed_lost_records();
+        let released =
+            || records.iter().any(|records| records.has_released()) || self.has_freed_lost_records();
         let held = || records.iter().map(|records| records.held()).sum();
         self.epochs.with_room(released, held, write)
     }

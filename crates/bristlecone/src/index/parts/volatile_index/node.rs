@@ -335,7 +335,10 @@ impl<'a> NodeRef<'a> {
         for (to, from) in halves.into_iter().zip([&from.next, &from.count, &from.level, &from.edge]) {
             to.store(from.load(Relaxed), Relaxed);
         }
-        self.children().iter().zip(other.children()).for_each(|(to, from)| to.store(from.load(Relaxed), Relaxed));
+        self.children()
+            .iter()
+            .zip(other.children())
+            .for_each(|(to, from)| to.store(from.load(Relaxed), Relaxed));
         let words = self.ranks().iter().chain(self.words());
         words.zip(other.ranks().iter().chain(other.words())).for_each(|(to, from)| {
             to.store(from.load(Relaxed), Relaxed);
