@@ -1,29 +1,27 @@
-//! Numbers the build: what trees leave in shared memory is taken over by a library of the same sources alone.
+//! Hashes the sources that determine what trees leave in shared memory: another library takes it over only if they are
+//! the same. Other changes, and other versions, do not matter.
 
 use std::path::Path;
-use std::{env, fs, io};
+use std::{fs, io};
 
 fn main() -> io::Result<()> {
-    let mut number = fnv(0xcbf2_9ce4_8422_2325, env!("CARGO_PKG_VERSION").as_bytes());
-    // The second one is there in the workspace; of a package its version says what it is.
-    for folder in ["src", "../bristlecone-pm/src"] {
-        if Path::new(folder).is_dir() {
-            println!("cargo::rerun-if-changed={folder}");
-            number = sources(number, Path::new(folder))?;
-        }
+    let mut hash = 0xcbf2_9ce4_8422_2325;
+    for folder in ["src/index/designs", "src/index/parts"] {
+        println!("cargo::rerun-if-changed={folder}");
+        hash = sources(hash, Path::new(folder))?;
     }
-    println!("cargo::rustc-env=BRISTLECONE_BUILD={number}");
+    println!("cargo::rustc-env=BRISTLECONE_LAYOUT={hash}");
     Ok(())
 }
 
 /// Adds all sources of a folder, in the order of their names.
-fn sources(mut number: u64, folder: &Path) -> io::Result<u64> {
+fn sources(mut hash: u64, folder: &Path) -> io::Result<u64> {
     let mut paths = fs::read_dir(folder)?.map(|entry| Ok(entry?.path())).collect::<io::Result<Vec<_>>>()?;
     paths.sort();
     for path in paths {
-        number = if path.is_dir() { sources(number, &path)? } else { fnv(number, &fs::read(&path)?) };
+        hash = if path.is_dir() { sources(hash, &path)? } else { fnv(hash, &fs::read(&path)?) };
     }
-    Ok(number)
+    Ok(hash)
 }
 
 /// Adds bytes to a hash (FNV-1a).

@@ -15,8 +15,20 @@ use rustix::io::{Errno, Result};
 thread_local! {
     /// Number of calls to let through, number of calls to fail after them, and the error.
     static REFUSE: Cell<Option<(usize, usize, Errno)>> = const { Cell::new(None) };
+    /// The step that is omitted.
+    static OMITTED: Cell<Option<&'static str>> = const { Cell::new(None) };
     /// The call that failed last.
     static REFUSED: Cell<Option<&'static str>> = const { Cell::new(None) };
+}
+
+/// Makes this thread omit a named step of an algorithm, to show that a test notices; `None` ends this.
+pub fn omit(step: Option<&'static str>) {
+    OMITTED.set(step);
+}
+
+/// Returns whether this thread omits a step.
+pub(crate) fn is_omitted(step: &'static str) -> bool {
+    OMITTED.get() == Some(step)
 }
 
 /// Lets `after` further system calls of this thread through and fails the next one.

@@ -2,7 +2,7 @@
 
 use std::sync::Arc;
 
-use super::heap::{Heap, Liveness};
+use super::heap::{ChunkRange, Heap, Liveness};
 use super::slots::Slots;
 use crate::Medium;
 use crate::sync::Ordering::Acquire;
@@ -33,6 +33,13 @@ impl<M: Medium> Heap<M> {
             self.note_partial(slots, word);
         }
         found
+    }
+
+    /// Returns the chunks of which some slots are unswept.
+    pub(in crate::alloc) fn unswept_chunks(&self) -> Vec<ChunkRange> {
+        let slots = self.slots_per_chunk();
+        let unswept = wait::lock(&self.unswept);
+        unswept.iter().map(|(chunk, _)| ChunkRange { offset: chunk.offset, slots }).collect()
     }
 
     fn next_unswept(&self) -> Option<(Arc<Slots>, usize)> {

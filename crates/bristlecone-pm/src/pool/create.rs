@@ -10,6 +10,7 @@ use super::new_file::NewFile;
 use super::open::{Found, detect};
 use super::superblock::Contents;
 use super::{Access, CHUNK_BYTES, CreateOptions, Geometry, Glance, PoolFile, TREES_MAX, backing};
+use crate::segment::new_number;
 use crate::{At, Domain, Error, Medium, Region, Result, failpoint};
 
 /// A pool whose file has no name yet. If dropped, it is deleted.
@@ -216,7 +217,7 @@ impl<M: Medium> PoolFile<M> {
             sequence: 0,
             domain,
             clean: false,
-            seal: 0,
+            seal: path.and_then(|_| new_number()).unwrap_or(0),
             intent: false,
             commits: false,
             pages: false,

@@ -20,8 +20,8 @@ pub(super) struct Followed {
 }
 
 impl<M: Medium> PoolFile<M> {
-    /// Opens a pool that another process has open for writing, without changing any byte of it. `build` is a number of
-    /// the library, which must equal the writer's.
+    /// Opens a pool that another process has open for writing, without changing any byte of it. `layout` is a
+    /// hash of what the state of trees depends on, which must equal the writer's.
     ///
     /// # Errors
     ///
@@ -30,7 +30,7 @@ impl<M: Medium> PoolFile<M> {
     /// system.
     pub fn follow<'p>(
         at: impl Into<At<'p>>,
-        build: u64,
+        layout: u64,
         make_medium: impl FnOnce(Domain) -> M,
     ) -> Result<Arc<Self>> {
         let at = at.into();
@@ -40,7 +40,8 @@ impl<M: Medium> PoolFile<M> {
             return Err(Error::NotAPool { path: at.path.to_owned() });
         }
         let (contents, damage) = header::superblock(&file, at.path, Access::Follow)?;
-        let identity = Identity { uuid: contents.uuid, seal: 0, build, pool: at.path };
+        let identity =
+            Identity { uuid: contents.uuid, seal: 0, was_clean: true, opening: 0, layout, pool: at.path };
         let follower = Follower::attach(&identity)?;
         let reserved = reservation(len, contents.geometry.max_bytes());
         let region = Region::follow(file, at, len, reserved, follower.over())?;

@@ -150,6 +150,8 @@ pub struct PoolFile<M> {
     /// Shared memory of the trees, and the number with which it was saved.
     segment: OnceLock<Arc<Segment>>,
     seal: u64,
+    /// The number of this opening, by which the next one recognizes the segment after a kill; 0: none.
+    opening: u64,
     /// The writer of a pool that is followed.
     followed: OnceLock<follow::Followed>,
     access: Access,

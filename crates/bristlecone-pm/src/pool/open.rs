@@ -12,6 +12,7 @@ use super::new_file;
 use super::pages::Pages;
 use super::superblock::Contents;
 use super::{Access, Geometry, Issue, OpenOptions, PoolFile, backing, header};
+use crate::segment::new_number;
 use crate::sync::AtomicU64;
 use crate::{At, Domain, Error, Events, Flushed, Medium, Region, Result};
 
@@ -24,7 +25,7 @@ const LOOKS: usize = 3;
 pub(super) struct Found {
     pub contents: Contents,
     pub was_clean: bool,
-    /// The number of the segment that the close saved.
+    /// The number of the segment that the close saved, or that the opening used which did not end.
     pub seal: u64,
     /// The damage to one copy.
     pub damage: Option<Issue>,
@@ -64,6 +65,7 @@ impl<M: Medium> PoolFile<M> {
             was_clean: found.was_clean,
             segment: OnceLock::new(),
             seal: found.seal,
+            opening: found.contents.seal,
             followed: OnceLock::new(),
             access,
             detected,
@@ -208,7 +210,10 @@ impl<M: Medium> PoolFile<M> {
         if contents.geometry.header_bytes() > region.len() {
             return Err(Error::corrupted("the pool ends within its header: truncated", "superblock"));
         }
-        let found = Found { contents, was_clean: contents.clean, seal: contents.seal, damage };
+        let mut found = Found { contents, was_clean: contents.clean, seal: contents.seal, damage };
+        // Simulations repeat exactly: a pool in memory has no segment.
+        let is_numbered = path.is_some() && access == Access::Write;
+        found.contents.seal = if is_numbered { new_number().unwrap_or(0) } else { 0 };
         let pool = Self::assemble(region, medium, found, detected, path, access);
         pool.recover_chunks()?;
         pool.back_owned_chunks()?;
@@ -221,7 +226,7 @@ impl<M: Medium> PoolFile<M> {
         }
         let mark = |contents: &mut Contents| {
             contents.domain = options.domain.unwrap_or(detected);
-            (contents.clean, contents.seal) = (false, 0);
+            (contents.clean, contents.seal) = (false, pool.opening);
         };
         pool.write_contents_after(flushed, mark)?;
         if pool.geometry != as_found.geometry || as_found.intent {
@@ -259,7 +264,7 @@ impl<M: Medium> PoolFile<M> {
             // The close failed: later writes must not be those of a closed pool.
             self.segment.get().into_iter().for_each(|segment| segment.unseal());
             self.begin_following();
-            let _ = self.write_contents(|contents| (contents.clean, contents.seal) = (false, 0));
+            let _ = self.write_contents(|contents| (contents.clean, contents.seal) = (false, self.opening));
         })
     }
 

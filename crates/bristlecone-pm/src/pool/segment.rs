@@ -9,12 +9,13 @@ use crate::segment::{Identity, KeepIndex, Manifest, ManifestReader, Memory, Segm
 
 impl<M: Medium> PoolFile<M> {
     /// Makes trees keep their volatile data in shared memory, and restore the index that the last user saved there.
-    /// Must be called before any tree is opened. `build` is a number of the library: an index of another build is not
-    /// restored.
-    pub fn keep_index(&self, keep: KeepIndex, build: u64) {
+    /// Must be called before any tree is opened. `layout` is a hash of what the state of trees depends on: an index of
+    /// another layout is not restored.
+    pub fn keep_index(&self, keep: KeepIndex, layout: u64) {
         let Some(path) = &self.path else { return };
         let uuid = self.lock_contents().uuid;
-        let identity = Identity { uuid, seal: self.seal, build, pool: path };
+        let (seal, was_clean, opening) = (self.seal, self.was_clean, self.opening);
+        let identity = Identity { uuid, seal, was_clean, opening, layout, pool: path };
         if let Some(segment) = Segment::open(&identity, keep, self.is_read_only()) {
             let _ = self.segment.set(segment);
         }
@@ -65,6 +66,16 @@ impl<M: Medium> PoolFile<M> {
         resume: impl FnOnce(&mut ManifestReader<'_>) -> Option<T>,
     ) -> Option<T> {
         self.segment()?.resume_tree(tree.0, resume)
+    }
+
+    /// Calls `recover` with the state of a tree that the last writer had open when it was killed, if there is any;
+    /// what `recover` does not use is discarded.
+    pub fn recover_tree<T>(
+        &self,
+        tree: TreeId,
+        recover: impl FnOnce(&mut ManifestReader<'_>) -> Option<T>,
+    ) -> Option<T> {
+        self.segment()?.recover_tree(tree.0, recover)
     }
 
     /// Saves the state that `save` writes for a tree whose last handle is dropped, unless it returns `None`.

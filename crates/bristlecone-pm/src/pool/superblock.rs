@@ -17,7 +17,7 @@ pub(super) struct Contents {
     pub sequence: u64,
     pub domain: Domain,
     pub clean: bool,
-    /// The number of the segment that a clean close saved; 0: none.
+    /// The number of the segment that a clean close saved, or of the opening in use; 0: none.
     pub seal: u64,
     /// Whether a change of the directory is in progress.
     pub intent: bool,
@@ -223,7 +223,7 @@ fn parse(superblock: &Superblock<u64>, access: Access) -> Result<Contents> {
         return broken("a journal without its domain, or the other way round");
     }
     let clean = state & CLEAN != 0;
-    let seal = if clean { state >> SEAL_SHIFT } else { 0 };
+    let seal = state >> SEAL_SHIFT;
     let (intent, commits) = (incompat & INCOMPAT_INTENT != 0, incompat & INCOMPAT_COMMITS != 0);
     let pages = incompat & INCOMPAT_PAGES != 0;
     Ok(Contents { uuid, geometry, sequence, domain, clean, seal, intent, commits, pages })

@@ -19,6 +19,7 @@ use rustix::mm::ProtFlags;
 
 use super::announce::IDLE;
 use super::header::Header;
+use super::left::Left;
 use super::live::{LINES, Line, Live, Phase, ROWS, Row, WriterState};
 use super::mapping::Mapping;
 use super::owner::{self, Lock};
@@ -170,7 +171,8 @@ impl Follower {
         follow: impl FnOnce(&mut ManifestReader<'_>) -> Option<T>,
     ) -> Option<(u64, T)> {
         let (sequence, words) = self.live.manifest(&self.segment.file, tree)?;
-        let mut reader = ManifestReader::live(&self.segment, &words);
+        let shared = Left::decode(&words)?;
+        let mut reader = ManifestReader::live(&self.segment, &shared.words);
         let followed = follow(&mut reader).filter(|_| reader.is_at_end())?;
         Some((sequence, followed))
     }

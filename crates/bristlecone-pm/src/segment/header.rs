@@ -15,10 +15,10 @@ use super::{EXTENT_BYTES, Identity};
 /// Bytes before the manifest.
 pub(super) const HEADER_BYTES: usize = 4096;
 /// Words before the path.
-const WORDS: usize = 14;
+const WORDS: usize = 15;
 const MAGIC: u64 = u64::from_le_bytes(*b"brstlseg");
 /// Format of the segment and of its manifest.
-const FORMAT: u64 = 2;
+pub(super) const FORMAT: u64 = 3;
 /// Bits of a seal's number, as many as the superblock has space for.
 pub(crate) const NUMBER_BITS: u32 = 55;
 
@@ -26,10 +26,12 @@ pub(crate) const NUMBER_BITS: u32 = 55;
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(super) struct Header {
     uuid: [u64; 2],
-    build: u64,
+    layout: u64,
     boot: [u64; 2],
-    /// 0: in use, or left by a crash.
+    /// Of a clean close; 0: in use, or left by a kill.
     number: u64,
+    /// Of the opening that uses it, or used it when it was killed; 0: saved by a clean close.
+    opening: u64,
     notes_words: u64,
     notes_crc: u64,
     pool: Option<PoolFileId>,
@@ -66,20 +68,28 @@ impl Header {
     pub fn new(identity: &Identity<'_>) -> Option<Self> {
         Some(Self {
             uuid: identity.uuid,
-            build: identity.build,
+            layout: identity.layout,
             boot: boot()?,
             number: 0,
+            opening: identity.opening,
             notes_words: 0,
             notes_crc: 0,
             pool: PoolFileId::of(identity.pool),
         })
     }
 
-    /// Returns whether the pool was closed with this segment.
+    /// Returns whether the last user of the pool closed it with this segment, or was killed while using it.
     pub fn fits(&self, identity: &Identity<'_>) -> bool {
-        self.number != 0
-            && (self.uuid, self.build, self.number) == (identity.uuid, identity.build, identity.seal)
+        let numbers = if identity.was_clean { (identity.seal, 0) } else { (0, identity.seal) };
+        identity.seal != 0
+            && (self.uuid, self.layout) == (identity.uuid, identity.layout)
+            && (self.number, self.opening) == numbers
             && boot() == Some(self.boot)
+    }
+
+    /// Returns the header for another opening, which uses the segment from here on.
+    pub fn reopened(&self, identity: &Identity<'_>) -> Self {
+        Self { opening: identity.opening, ..self.unseal() }
     }
 
     /// Checks whether it is the segment of an open pool that this process can read; `Err` holds the
@@ -91,7 +101,7 @@ impl Header {
         {
             return Err("its index in shared memory is that of another file");
         }
-        if self.build != identity.build {
+        if self.layout != identity.layout {
             return Err("its writer is of another version of the library");
         }
         Ok(())
@@ -108,12 +118,9 @@ impl Header {
 
     /// Returns the header with a unique number, for this manifest.
     pub fn seal(&self, manifest: &[u64]) -> Option<Self> {
-        let mut number = [0; 8];
-        let drawn = getrandom(&mut number, GetRandomFlags::NONBLOCK);
-        let number = u64::from_le_bytes(number) >> (u64::BITS - NUMBER_BITS);
-        let is_drawn = drawn == Ok(8) && number != 0;
+        let number = new_number()?;
         let notes_crc = u64::from(crc32c::crc32c(&bytes_of(manifest)));
-        is_drawn.then(|| Self { number, notes_words: manifest.len() as u64, notes_crc, ..self.clone() })
+        Some(Self { number, opening: 0, notes_words: manifest.len() as u64, notes_crc, ..self.clone() })
     }
 
     /// Returns the header of a segment in use.
@@ -148,7 +155,7 @@ impl Header {
         let mut words = [
             MAGIC,
             FORMAT,
-            self.build,
+            self.layout,
             self.uuid[0],
             self.uuid[1],
             self.boot[0],
@@ -159,6 +166,7 @@ impl Header {
             pool.map_or(0, |pool| pool.device),
             pool.map_or(0, |pool| pool.inode),
             path.len() as u64,
+            self.opening,
             0,
         ];
         words[WORDS - 1] = checksum(&words, path);
@@ -174,7 +182,7 @@ impl Header {
         let [
             magic,
             format,
-            build,
+            layout,
             uuid0,
             uuid1,
             boot0,
@@ -185,6 +193,7 @@ impl Header {
             device,
             inode,
             path_len,
+            opening,
             crc,
         ] = words;
         let path = rest.get(..usize::try_from(path_len).ok()?)?;
@@ -194,8 +203,16 @@ impl Header {
         let pool =
             (!path.is_empty()).then(|| PoolFileId { device, inode, path: OsStr::from_bytes(path).into() });
         let (uuid, boot) = ([uuid0, uuid1], [boot0, boot1]);
-        Some(Self { uuid, build, boot, number, notes_words, notes_crc, pool })
+        Some(Self { uuid, layout, boot, number, opening, notes_words, notes_crc, pool })
     }
+}
+
+/// Returns a number that no other close or opening has; `None` without entropy.
+pub(crate) fn new_number() -> Option<u64> {
+    let mut number = [0; 8];
+    let drawn = getrandom(&mut number, GetRandomFlags::NONBLOCK);
+    let number = u64::from_le_bytes(number) >> (u64::BITS - NUMBER_BITS);
+    (drawn == Ok(8) && number != 0).then_some(number)
 }
 
 /// Returns the checksum of the words but the last one, and of the path.
@@ -224,8 +241,11 @@ mod tests {
     use super::*;
 
     fn header() -> Header {
-        let identity = Identity { uuid: [1, 2], seal: 0, build: 3, pool: Path::new("/dev/null") };
-        Header::new(&identity).unwrap()
+        Header::new(&identity([1, 2], 0, 3)).unwrap()
+    }
+
+    fn identity(uuid: [u64; 2], seal: u64, layout: u64) -> Identity<'static> {
+        Identity { uuid, seal, was_clean: true, opening: 9, layout, pool: Path::new("/dev/null") }
     }
 
     #[test]
@@ -247,7 +267,6 @@ mod tests {
     #[test]
     fn a_seal_fits_its_pool_alone() {
         let sealed = header().seal(&[]).unwrap();
-        let identity = |uuid, seal, build| Identity { uuid, seal, build, pool: Path::new("/dev/null") };
         assert!(sealed.fits(&identity([1, 2], sealed.number, 3)));
         assert!(!sealed.fits(&identity([1, 3], sealed.number, 3)));
         assert!(!sealed.fits(&identity([1, 2], sealed.number ^ 1, 3)));
@@ -256,6 +275,10 @@ mod tests {
         let other_boot = Header { boot: [sealed.boot[0] ^ 1, sealed.boot[1]], ..sealed.clone() };
         assert!(!other_boot.fits(&identity([1, 2], sealed.number, 3)));
         assert_ne!(header().seal(&[]).unwrap().number, sealed.number);
+        let killed = |seal| Identity { was_clean: false, ..identity([1, 2], seal, 3) };
+        assert!(header().fits(&killed(9)) && !header().fits(&killed(8)) && !header().fits(&killed(0)));
+        assert!(!sealed.fits(&killed(sealed.number)) && !header().fits(&identity([1, 2], 9, 3)));
+        assert!(sealed.reopened(&killed(8)).fits(&killed(9)), "the number is that of the new opening");
         assert_eq!(sealed.number >> NUMBER_BITS, 0);
     }
 

@@ -21,7 +21,7 @@ use std::sync::atomic::Ordering::{AcqRel, Acquire, Relaxed, Release, SeqCst};
 use std::sync::atomic::{AtomicBool, AtomicU64, fence};
 use std::time::Duration;
 
-use rustix::fs::{FallocateFlags, fallocate};
+use rustix::fs::{FallocateFlags, SeekFrom, fallocate, seek};
 use rustix::mm::ProtFlags;
 
 use super::announce::{Announced, EVICTED, IDLE};
@@ -43,7 +43,7 @@ pub(super) const LINES: usize = PAGE_BYTES / LINE_BYTES;
 const BOARD_PAGES: usize = 1 + TREES;
 const PAGES: usize = BOARD_PAGES + 1 + ROWS;
 /// Words for the manifest on a tree's page.
-pub(super) const MANIFEST_MAX: usize = PAGE_WORDS - 3;
+pub(super) const MANIFEST_MAX: usize = PAGE_WORDS - 4;
 /// Number of attempts of a follower to read a page that is being changed.
 const LOOKS: usize = 1000;
 /// Upper limit of epochs. An epoch beyond it is damaged.
@@ -91,7 +91,9 @@ pub(super) struct Head {
     state: AtomicU64,
     /// Whether followers must fence themselves.
     fences: AtomicU64,
-    _rest: [AtomicU64; 6],
+    /// Bytes of cells begun, which stay begun after a kill.
+    cells: AtomicU64,
+    _rest: [AtomicU64; 5],
     epoch: AtomicU64,
 }
 
@@ -104,6 +106,8 @@ struct TreePage {
     words: AtomicU64,
     /// CRC-32C of the manifest.
     checksum: AtomicU64,
+    /// The life of the writer in which the tree was shared.
+    life: AtomicU64,
     manifest: [AtomicU64; MANIFEST_MAX],
 }
 
@@ -149,15 +153,60 @@ impl Live {
         let live = Self::map(file, ProtFlags::READ | ProtFlags::WRITE)?;
         live.back(0)?;
         live.back(BOARD_PAGES)?;
-        let head = live.head();
-        head.fences.store(u64::from(!live.barrier.is_by_kernel()), Relaxed);
+        live.begin_life();
+        Some(live)
+    }
+
+    /// Maps the board of a writer that was killed for the next one, with a new life: followers do not see the trees
+    /// that were shared before. Returns `None` if a part of the index was outside the segment.
+    pub fn write_again(file: &File) -> Option<Self> {
+        let is_made = [0, BOARD_PAGES].iter().all(|&page| has_page(file, offset_of(page)));
+        let live = is_made.then(|| Self::map(file, ProtFlags::READ | ProtFlags::WRITE))??;
+        let was_lost = live.state().is_lost();
+        live.begin_life();
+        (!was_lost).then_some(live)
+    }
+
+    fn begin_life(&self) {
+        let head = self.head();
+        head.fences.store(u64::from(!self.barrier.is_by_kernel()), Relaxed);
         // No follower reads anything that is reused: the caller ensures this, or removes the file.
         let epoch = head.epoch.load(Relaxed);
         head.epoch.store(if (1..EPOCH_MAX).contains(&epoch) { epoch } else { 1 }, Relaxed);
         // No other process writes to it.
         let next_life = (head.state.load(Relaxed) & !(PHASE | LOST)).wrapping_add(LIFE);
         head.state.store(next_life | Phase::Opening as u64, Release);
-        Some(live)
+    }
+
+    /// Returns how many bytes of cells were begun.
+    pub fn cells(&self) -> &AtomicU64 {
+        &self.head().cells
+    }
+
+    /// Returns the trees that a killed writer had shared, in any of its lives, with their manifests. A page that was
+    /// being changed is not among them.
+    pub fn left(&self, file: &File) -> Vec<(u32, Vec<u64>)> {
+        let end = offset_of(1 + TREES);
+        let mut left = Vec::new();
+        let mut at = offset_of(1);
+        while at < end
+            && let Ok(data) = seek(file, SeekFrom::Data(at))
+            && data < end
+        {
+            let hole = seek(file, SeekFrom::Hole(data)).unwrap_or(end).min(end);
+            let pages =
+                (data - offset_of(1)) / PAGE_BYTES as u64..(hole - offset_of(1)).div_ceil(PAGE_BYTES as u64);
+            left.extend(pages.filter_map(|tree| {
+                let words = Self::consistent(self.page(tree as usize))?.2;
+                Some((tree as u32, words))
+            }));
+            at = hole;
+        }
+        left
+    }
+
+    fn life(&self) -> u64 {
+        self.head().state.load(Relaxed) & !(PHASE | LOST)
     }
 
     /// Maps the board for reading. Returns `None` if no writer has created it, for lack of memory.
@@ -249,6 +298,7 @@ impl Live {
             self.change(tree, |page| {
                 page.manifest.iter().zip(words).for_each(|(cell, word)| cell.store(*word, Relaxed));
                 page.checksum.store(checksum(words), Relaxed);
+                page.life.store(self.life(), Relaxed);
                 page.words.store(words.len() as u64, Relaxed);
             });
         }
@@ -277,17 +327,27 @@ impl Live {
         has_page(file, offset_of(1 + tree)).then_some(())?;
         let page = self.page(tree);
         for _ in 0..LOOKS {
-            let sequence = page.sequence.load(Acquire);
-            let words = (page.words.load(Relaxed) as usize).min(MANIFEST_MAX);
-            let manifest: Vec<u64> = page.manifest[..words].iter().map(|word| word.load(Relaxed)).collect();
-            let sum = page.checksum.load(Relaxed);
-            fence(Acquire);
-            if sequence.is_multiple_of(2) && page.sequence.load(Relaxed) == sequence {
-                return (words > 0 && sum == checksum(&manifest)).then_some((sequence, manifest));
+            if let Some((sequence, life, manifest)) = Self::consistent(page) {
+                return (life == self.life()).then_some((sequence, manifest));
+            }
+            if page.sequence.load(Acquire).is_multiple_of(2) {
+                return None;
             }
             std::thread::sleep(Duration::from_micros(100));
         }
         None
+    }
+
+    /// Returns the number of a page's state, the life in which it was shared, and its manifest. Returns `None` if it is
+    /// being changed, empty or damaged.
+    fn consistent(page: &TreePage) -> Option<(u64, u64, Vec<u64>)> {
+        let sequence = page.sequence.load(Acquire);
+        let words = (page.words.load(Relaxed) as usize).min(MANIFEST_MAX);
+        let manifest: Vec<u64> = page.manifest[..words].iter().map(|word| word.load(Relaxed)).collect();
+        let (sum, life) = (page.checksum.load(Relaxed), page.life.load(Relaxed));
+        fence(Acquire);
+        let is_stable = sequence.is_multiple_of(2) && page.sequence.load(Relaxed) == sequence;
+        (is_stable && words > 0 && sum == checksum(&manifest)).then_some((sequence, life, manifest))
     }
 
     /// Returns the number of the present state of a tree's page.

@@ -111,6 +111,10 @@ impl<'a> ManifestReader<'a> {
     /// Returns the next extent, of up to `bytes` bytes, of which `usable` have been used.
     pub fn read_extent(&mut self, bytes: usize, usable: usize) -> Option<Extent> {
         let number = self.read_u32()?;
+        if self.live && usable > 0 {
+            // After a kill the file must have what the tree used.
+            (self.segment.data_bytes(number)? >= usable as u64).then_some(())?;
+        }
         let extent = Extent::again(self.segment, number, bytes, usable)?;
         self.taken.push(number);
         Some(extent)

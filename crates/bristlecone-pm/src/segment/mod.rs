@@ -14,18 +14,19 @@
 //!
 //! **Validity** depends on a number chosen at the close, which the superblock stores together with the mark of a clean
 //! close. Any open for writing replaces the number, in any process and with any view of shared memory. So a segment is
-//! used only if the pool is in the state in which both were closed. It is never trusted after a crash, since only a
-//! clean close writes that number, and it does not survive a crash of the machine.
+//! used only if the pool is in the state in which both were closed, or in that of a process that was killed while it used
+//! both: see `left`. It does not survive a crash of the machine.
 //!
 //! # Close
 //! 1. Each tree saves its manifest when its last handle is dropped.
 //! 2. The header gets a manifest, with checksums of all that trees stored in their extents, and the number.
 //! 3. The superblock gets the same number and the mark of a clean close. *A crash before that: the pool was not
-//!    closed, and the next open discards the segment.*
+//!    closed, and the next open discards the segment, whose header names no opening any more.*
 //!
 //! # Open
-//! 1. The superblock loses mark and number, durably. *From here on a crash finds a pool in use.*
-//! 2. The header loses its number; trees restore the state in their manifest, if the checksums of their extents match. A
+//! 1. The superblock loses the mark, and the opening's number replaces that of the close, durably. *From here on a crash
+//!    finds a pool in use.*
+//! 2. The header gets the opening's number instead of its own; trees restore the state in their manifest, if the checksums of their extents match. A
 //!    tree with a changed bit is rebuilt from its leaves.
 //!
 //! If there is no space for the segment, memory of the process is used instead. Writes still succeed, but nothing is
@@ -36,6 +37,7 @@ mod checksums;
 mod extent;
 mod follow;
 mod header;
+mod left;
 mod live;
 mod manifest;
 mod mapping;
@@ -65,11 +67,12 @@ use rustix::fs::{FallocateFlags, FlockOperation, fallocate, flock};
 pub use self::extent::Extent;
 pub use self::follow::Follower;
 use self::header::Header;
-pub(crate) use self::header::NUMBER_BITS;
+pub(crate) use self::header::{NUMBER_BITS, new_number};
+use self::left::Left;
 use self::live::{Live, Phase};
 pub use self::manifest::{Manifest, ManifestReader};
 use self::owner::Lock;
-use self::place::{open_own, path_of};
+use self::place::{earlier_paths, open_own, path_of};
 pub use self::released::Released;
 use self::retired::{Retired, SharedCells};
 use self::saved::SavedTree;
@@ -94,6 +97,8 @@ pub enum KeepIndex {
     Auto,
     /// Always, regardless of size.
     Always,
+    /// As `Auto`, but only over a clean close: after a kill everything is rebuilt.
+    AfterClose,
     /// Never: it is memory of this process.
     Never,
 }
@@ -113,6 +118,8 @@ enum Mode {
 struct State {
     /// By number.
     trees: BTreeMap<u32, SavedTree>,
+    /// Trees that a killed writer had open and that this one has not opened yet.
+    left: BTreeMap<u32, Left>,
     /// Trees that are open, or about to save their state.
     open: BTreeSet<u32>,
     /// Trees that are shared with followers.
@@ -201,11 +208,21 @@ impl Memory {
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct Identity<'p> {
     pub uuid: [u64; 2],
-    /// The number with which the pool was closed; 0 if it was not.
+    /// The number of the close or, if there was none, of the last opening; 0: none.
     pub seal: u64,
-    /// The library that wrote it: the layout of saved state depends on its compiler.
-    pub build: u64,
+    /// Whether the pool was closed.
+    pub was_clean: bool,
+    /// The number of this opening; 0: none.
+    pub opening: u64,
+    /// A hash of what the layout and the meaning of the state depend on.
+    pub layout: u64,
     pub pool: &'p Path,
+}
+
+/// Removes a segment of this user that no process has open.
+fn remove_unused(path: &Path) {
+    let file = open_own(path).filter(|file| flock(file, FlockOperation::NonBlockingLockExclusive).is_ok());
+    file.iter().for_each(|_| _ = std::fs::remove_file(path));
 }
 
 impl Segment {
@@ -218,6 +235,7 @@ impl Segment {
             return found.map(Arc::new);
         }
         sweep::sweep();
+        earlier_paths(identity.uuid).for_each(|path| remove_unused(&path));
         Self::create(identity, keep).map(Arc::new)
     }
 
@@ -238,8 +256,16 @@ impl Segment {
                 is_locked()
             }))
         .then_some(())?;
+        let found = Header::read(&file).filter(|header| keep != KeepIndex::Never && header.fits(identity));
+        if !identity.was_clean && mode == Mode::Write {
+            let taken = found.filter(|_| keep != KeepIndex::AfterClose);
+            let taken = taken.and_then(|header| {
+                Self::take_over((file.try_clone().ok()?, path.clone()), &header, identity, keep)
+            });
+            return taken.or_else(|| Self::discard(&file, &path));
+        }
         let fits = || {
-            let header = Header::read(&file).filter(|header| header.fits(identity))?;
+            let header = found?;
             let trees = saved::read(&header.read_manifest(&file)?)?;
             // A truncated file does not hold the saved state.
             let len = file.metadata().ok()?.len();
@@ -251,24 +277,27 @@ impl Segment {
                 || Live::read(&file)
                     .is_none_or(|live| !(live.had_followers() && live.passed_by_all(&file) < live.epoch()))
         };
-        let Some((header, (begun, trees))) = fits().filter(|_| keep != KeepIndex::Never && is_unread())
-        else {
-            if mode == Mode::Write {
-                // Followers of a dead writer learn from this that they no longer read the pool.
-                Live::write(&file).into_iter().for_each(|live| live.set_phase(Phase::Closed));
-                let _ = std::fs::remove_file(&path);
-            }
-            return None;
+        let Some((header, (begun, trees))) = fits().filter(|_| is_unread()) else {
+            return if mode == Mode::Write { Self::discard(&file, &path) } else { None };
         };
         let used: BTreeSet<u32> = trees.values().flat_map(|kept| kept.extents.iter().copied()).collect();
         let live = if mode == Mode::Write { Live::write(&file) } else { None };
         let cells = SharedCells::begin(&file, live.is_some());
         let state = State { trees, begun, cells, ..State::default() };
+        let header = header.reopened(identity);
         let segment = Self::over(file, (path, mode, keep), header, (state, live));
         // Zeroed, regardless of old contents.
         (1..begun).filter(|extent| !used.contains(extent)).for_each(|extent| segment.give_back(extent));
         // Its seal would not match any more from here on.
-        (mode == Mode::Read || segment.header.unseal().write(&segment.file, &[]).is_ok()).then_some(segment)
+        (mode == Mode::Read || segment.header.write(&segment.file, &[]).is_ok()).then_some(segment)
+    }
+
+    /// Removes a segment that does not fit.
+    fn discard(file: &File, path: &Path) -> Option<Self> {
+        // Followers of a dead writer learn from this that they no longer read the pool.
+        Live::write(file).into_iter().for_each(|live| live.set_phase(Phase::Closed));
+        let _ = std::fs::remove_file(path);
+        None
     }
 
     fn create(identity: &Identity<'_>, keep: KeepIndex) -> Option<Self> {
@@ -313,7 +342,7 @@ impl Segment {
             mode,
             keep,
             header,
-            found: AtomicBool::new(!state.trees.is_empty()),
+            found: AtomicBool::new(!state.trees.is_empty() || !state.left.is_empty()),
             state: Mutex::new(state),
             closed: Condvar::new(),
             live,

@@ -7,16 +7,39 @@ use std::path::{Path, PathBuf};
 use rustix::fs::{SeekFrom, seek};
 use rustix::io::Errno;
 
+use super::header::FORMAT;
 use crate::failpoint;
 
 pub(super) const FOLDER: &str = "/dev/shm";
 /// Prefix of their names.
 pub(super) const PREFIX: &str = "bristlecone-";
 
-/// Returns the path of a pool's segment.
+/// Returns the path of a pool's segment. Each format has its own name, so that libraries of other formats neither use nor
+/// remove it.
 pub(super) fn path_of(uuid: [u64; 2]) -> PathBuf {
+    path_of_format(uuid, FORMAT)
+}
+
+/// Returns the paths of a pool's segments of earlier formats, which nothing uses any more.
+pub(super) fn earlier_paths(uuid: [u64; 2]) -> impl Iterator<Item = PathBuf> {
+    (FORMATS_BEGIN..FORMAT).map(move |format| path_of_format(uuid, format))
+}
+
+/// The last format whose name has no number.
+const FORMATS_BEGIN: u64 = 2;
+
+fn path_of_format(uuid: [u64; 2], format: u64) -> PathBuf {
     let uuid = u128::from(uuid[1]) << 64 | u128::from(uuid[0]);
-    Path::new(FOLDER).join(format!("{PREFIX}{uuid:032x}"))
+    let name = format!("{PREFIX}{uuid:032x}");
+    Path::new(FOLDER).join(if format == FORMATS_BEGIN { name } else { format!("{name}-{format}") })
+}
+
+/// Returns whether a file of this name is a segment of the present format.
+pub(super) fn is_name(name: &str) -> bool {
+    let parts = name.strip_prefix(PREFIX).and_then(|rest| rest.split_once('-'));
+    parts.is_some_and(|(uuid, format)| {
+        uuid.len() == 32 && uuid.bytes().all(|byte| byte.is_ascii_hexdigit()) && format == FORMAT.to_string()
+    })
 }
 
 /// Opens a file that this user created, and no other can read or write. Anything else is ignored.

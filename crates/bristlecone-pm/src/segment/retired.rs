@@ -4,6 +4,7 @@ use std::alloc::Layout;
 use std::collections::BTreeMap;
 use std::fs::File;
 use std::sync::PoisonError;
+use std::sync::atomic::Ordering::Relaxed;
 
 use rustix::fs::{FallocateFlags, fallocate};
 use rustix::mm::ProtFlags;
@@ -51,6 +52,16 @@ impl SharedCells {
         Self { mapping: if is_zero { map(file, prot) } else { None }, ..Self::default() }
     }
 
+    /// Maps the cells that a killed writer left, of which `begun` bytes are begun. All of them stay. Returns `None` if
+    /// kills have left too many.
+    pub fn again(file: &File, begun: u64) -> Option<Self> {
+        let begun = usize::try_from(begun).ok().filter(|&begun| begun <= CELLS_BYTES / 2)?;
+        let mapping = map(file, ProtFlags::READ | ProtFlags::WRITE)?;
+        let backed = begun.next_multiple_of(PAGE_BYTES);
+        (backed == 0 || mapping.back(0, backed).is_some()).then_some(())?;
+        Some(Self { mapping: Some(mapping), begun, backed, ..Self::default() })
+    }
+
     /// Maps the cells of a segment for a follower.
     pub fn follow(file: &File) -> Option<Self> {
         map(file, ProtFlags::READ).map(|mapping| Self { mapping: Some(mapping), ..Self::default() })
@@ -87,7 +98,10 @@ impl Segment {
     pub(super) fn take_cell(&self, layout: Layout) -> Option<u64> {
         (self.mode == Mode::Write && self.is_whole() && self.opener.is_here()).then_some(())?;
         self.free_retired();
-        self.state().cells.take(bytes_of(layout))
+        let cells = &mut self.state().cells;
+        let cell = cells.take(bytes_of(layout));
+        self.live.iter().for_each(|live| live.cells().store(cells.begun as u64, Relaxed));
+        cell
     }
 
     /// Makes cells that a follower cannot read appear as zeros: see [`Mapping::watch`].

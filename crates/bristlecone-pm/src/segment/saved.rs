@@ -138,8 +138,9 @@ impl Segment {
     /// Discards the saved state of a tree.
     pub(crate) fn forget(&self, tree: u32) {
         if self.mode == Mode::Write {
-            let kept = self.state().trees.remove(&tree);
-            kept.into_iter().flat_map(|kept| kept.extents).for_each(|extent| self.give_back(extent));
+            let kept = self.state().trees.remove(&tree).map(|kept| kept.extents);
+            let left = self.take_left(tree).map(|left| left.extents);
+            kept.into_iter().chain(left).flatten().for_each(|extent| self.give_back(extent));
         }
     }
 
@@ -153,7 +154,7 @@ impl Segment {
         gone.into_iter().for_each(|tree| self.forget(tree));
         let is_worthwhile = || match self.keep {
             KeepIndex::Always => true,
-            KeepIndex::Auto => self.bytes() >= WORTHWHILE_BYTES,
+            KeepIndex::Auto | KeepIndex::AfterClose => self.bytes() >= WORTHWHILE_BYTES,
             KeepIndex::Never => false,
         };
         if self.state().trees.is_empty() || !is_worthwhile() {

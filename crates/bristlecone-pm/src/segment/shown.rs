@@ -2,11 +2,12 @@
 
 use std::time::Duration;
 
+use super::left::Left;
 use super::live::Phase;
 use super::{Manifest, Mode, Segment};
 
 /// How long a close waits for followers that are in a lookup.
-const END: Duration = Duration::from_millis(100);
+pub(super) const END: Duration = Duration::from_millis(100);
 
 impl Segment {
     pub(super) fn set_phase(&self, phase: Phase) {
@@ -35,7 +36,8 @@ impl Segment {
         };
         let mut manifest = Manifest::live();
         if share(&mut manifest).is_some() {
-            let is_shown = live.publish(tree, &manifest.into_parts().1);
+            let (extents, words) = manifest.into_parts();
+            let is_shown = live.publish(tree, &Left { extents, words }.encode());
             is_shown.then(|| self.state().shown.insert(tree));
         }
     }

@@ -3,7 +3,7 @@
 use rustix::fs::{FlockOperation, flock};
 
 use super::header::{Header, PoolFileId};
-use super::place::{FOLDER, PREFIX, open_own};
+use super::place::{FOLDER, is_name, open_own};
 
 /// Maximum number of other pools' segments that an open checks.
 const LOOKS: usize = 64;
@@ -11,9 +11,8 @@ const LOOKS: usize = 64;
 /// Removes segments of pools that no longer exist.
 pub(super) fn sweep() {
     let Ok(folder) = std::fs::read_dir(FOLDER) else { return };
-    let segments = folder.filter_map(Result::ok).filter(|entry| {
-        entry.file_name().to_str().is_some_and(|name| name.strip_prefix(PREFIX).is_some_and(is_uuid))
-    });
+    let segments =
+        folder.filter_map(Result::ok).filter(|entry| entry.file_name().to_str().is_some_and(is_name));
     for entry in segments.take(LOOKS) {
         let path = entry.path();
         let Some(file) = open_own(&path) else { continue };
@@ -24,8 +23,4 @@ pub(super) fn sweep() {
             let _ = std::fs::remove_file(&path);
         }
     }
-}
-
-fn is_uuid(text: &str) -> bool {
-    text.len() == 32 && text.bytes().all(|byte| byte.is_ascii_hexdigit())
 }

@@ -22,7 +22,8 @@ impl Pool {
     }
 
     fn open(&self, seal: u64, read_only: bool) -> Option<Arc<Segment>> {
-        let identity = Identity { uuid: self.uuid, seal, build: 7, pool: &self.path };
+        let identity =
+            Identity { uuid: self.uuid, seal, was_clean: true, opening: 9, layout: 7, pool: &self.path };
         Segment::open(&identity, KeepIndex::Always, read_only)
     }
 }
@@ -210,4 +211,69 @@ fn notes_that_make_no_sense_are_refused() {
             assert!(extents.len() == all && extents.iter().all(|extent| (1..begun).contains(extent)));
         }
     }
+}
+
+/// The first words of a header of format 2.
+const HEADER_OF_FORMAT_2: [u8; 32] = *b"brstlseg\x02\0\0\0\0\0\0\0\x07\0\0\0\0\0\0\0\x01\0\0\0\0\0\0\0";
+
+#[test]
+fn a_segment_of_an_earlier_format_is_replaced() {
+    let pool = Pool::new();
+    let [earlier] = place::earlier_paths(pool.uuid).collect::<Vec<_>>().try_into().unwrap();
+    std::fs::write(&earlier, HEADER_OF_FORMAT_2).unwrap();
+    std::fs::set_permissions(&earlier, Permissions::from_mode(0o600)).unwrap();
+    // One that another process uses stays.
+    let other = File::open(&earlier).unwrap();
+    flock(&other, FlockOperation::NonBlockingLockExclusive).unwrap();
+    assert!(!pool.open(7, false).unwrap().was_found() && earlier.exists());
+    drop(other);
+    assert!(!pool.open(7, false).unwrap().was_found() && !earlier.exists());
+    // The same bytes under the present name.
+    std::fs::write(path_of(pool.uuid), HEADER_OF_FORMAT_2).unwrap();
+    std::fs::set_permissions(path_of(pool.uuid), Permissions::from_mode(0o600)).unwrap();
+    assert!(!pool.open(7, false).unwrap().was_found());
+}
+
+#[test]
+fn a_killed_process_leaves_the_trees_that_it_had_open() {
+    let pool = Pool::new();
+    let identity = |seal, was_clean, opening| Identity {
+        uuid: pool.uuid,
+        seal,
+        was_clean,
+        opening,
+        layout: 7,
+        pool: &pool.path,
+    };
+    let open = |identity: Identity<'_>, keep| Segment::open(&identity, keep, false).unwrap();
+    let leave = |opening| {
+        let segment = open(identity(0, true, opening), KeepIndex::Always);
+        let words = Words::new(&Memory::of(Some(&segment)), 5);
+        segment.share_tree(5, |manifest| words.save(manifest));
+        // As a kill does: neither file nor page changes, but the lock is released.
+        flock(&segment.file, FlockOperation::Unlock).unwrap();
+        owner::give_back(&segment.file, Lock::Writer);
+        std::mem::forget((words, segment));
+    };
+    leave(3);
+    // Another opening was the last one; or the pool was closed since; or it is not to be used.
+    for (found, keep) in [
+        (identity(4, false, 9), KeepIndex::Always),
+        (identity(3, true, 9), KeepIndex::Always),
+        (identity(3, false, 9), KeepIndex::AfterClose),
+    ] {
+        assert!(!open(found, keep).was_found());
+        leave(3);
+    }
+    let segment = open(identity(3, false, 9), KeepIndex::Auto);
+    assert!(segment.was_found() && segment.recover_tree(4, Words::resume).is_none());
+    // Kept for the next opening, until the tree is opened.
+    flock(&segment.file, FlockOperation::Unlock).unwrap();
+    owner::give_back(&segment.file, Lock::Writer);
+    std::mem::forget(segment);
+    let segment = open(identity(9, false, 10), KeepIndex::Auto);
+    let words = segment.recover_tree(5, Words::resume).unwrap();
+    assert!(words.is_of(5) && segment.recover_tree(5, Words::resume).is_none());
+    let other = Words::new(&Memory::of(Some(&segment)), 8);
+    assert!(words.is_of(5) && other.is_of(8), "its extent is in use");
 }

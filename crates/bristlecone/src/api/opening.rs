@@ -11,7 +11,7 @@ use bristlecone_pm::{
     At, CreateOptions, Domain, Error, Glance, Native, OpenOptions, PoolFile, Result, trace_span,
 };
 
-use super::options::{BUILD, DEFAULT_BYTES_LEAST, default_bytes};
+use super::options::{DEFAULT_BYTES_LEAST, LAYOUT, default_bytes};
 use crate::api::pool::LOOKS;
 use crate::index::followed::Source;
 use crate::index::followed::pool::FollowedPool;
@@ -43,7 +43,7 @@ impl PoolOptions {
     ///
     /// Followers read only durable data, with the same guarantees as the writer's own threads: a lookup is
     /// linearizable, and a range sees each leaf at one point in time. A follower reads the writer's index in shared
-    /// memory, so it builds and recovers nothing. The writer must run the same build of this library under the same
+    /// memory, so it builds and recovers nothing. The writer must run a library with the same layout of its index under the same
     /// user, and only trees that the writer has open can be opened. Neither side waits for the other: the writer does
     /// not reuse freed memory while a lookup may read it, for at most one second. A lookup that takes longer, because
     /// its process was stopped, is repeated. Any number of threads and up to 256 followers may read.
@@ -91,7 +91,7 @@ impl PoolOptions {
             return Err(Error::invalid("following a pool requires panic unwinding: set panic = \"unwind\""));
         }
         let follow = || {
-            let source = Source::attach(path.as_ref().to_owned(), self.leave_sigbus, BUILD)?;
+            let source = Source::attach(path.as_ref().to_owned(), self.leave_sigbus, LAYOUT)?;
             Pool::over_any(Box::new(FollowedPool::new(source)), 1)
         };
         trace_span("a pool is followed", path.as_ref(), follow)
@@ -153,7 +153,7 @@ impl PoolOptions {
         } else {
             self.open_file(path, &medium)
         }?;
-        file.keep_index(self.keep_index, BUILD);
+        file.keep_index(self.keep_index, LAYOUT);
         file.drop_unfinished_trees();
         self.pool_over(file, plan.as_ref().map(|plan| (path, plan)))
     }

@@ -15,10 +15,10 @@ pub(crate) fn default_bytes(chunk_bytes: Option<u64>) -> u64 {
     DEFAULT_BYTES / CHUNK_BYTES * chunk_bytes.unwrap_or(CHUNK_BYTES).min(CHUNK_BYTES)
 }
 
-/// A hash of this library's sources, which fixes the layout of a tree's volatile part.
-pub(crate) const BUILD: u64 = match u64::from_str_radix(env!("BRISTLECONE_BUILD"), 10) {
-    Ok(build) => build,
-    Err(_) => panic!("a number"),
+/// A hash of the sources that determine the layout and the meaning of a tree's volatile part, in both crates.
+pub(crate) const LAYOUT: u64 = match u64::from_str_radix(env!("BRISTLECONE_LAYOUT"), 10) {
+    Ok(layout) => layout ^ bristlecone_pm::LAYOUT.rotate_left(1),
+    Err(_) => panic!("the build script prints a number"),
 };
 
 /// Options for opening or creating a pool.

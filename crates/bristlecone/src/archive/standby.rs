@@ -32,7 +32,7 @@ use super::catalog::{Catalog, first_file};
 use super::restoring::read_catalog;
 use super::standby_state::{STATE, StandbyStatus, State};
 use super::{NAP, identity};
-use crate::api::options::BUILD;
+use crate::api::options::LAYOUT;
 use crate::journal::changes::Stopper;
 use crate::journal::entry::Kind;
 use crate::journal::manifest::{ADOPTING, Manifest, Timeline};
@@ -115,7 +115,7 @@ impl Standby {
         file: Arc<PoolFile<Native>>,
         state: State,
     ) -> Result<Self> {
-        file.keep_index(options.keep_index, BUILD);
+        file.keep_index(options.keep_index, LAYOUT);
         file.drop_unfinished_trees();
         let pool = Pool::over(Arc::clone(&file), options.threads())?;
         // Only a promotion closes it as a pool.

@@ -101,6 +101,19 @@ pub trait Open<K: KeyCodec, M: Medium>: Inspect + Sized + 'static {
         None
     }
 
+    /// Takes over the tree of a process that was killed, from what that had [`share`](Self::share)d with followers, in
+    /// place of [`open`](Self::open). Completes or undoes what was under way. Returns `None` if the design does not
+    /// support this, or in any doubt; the tree is opened normally then.
+    fn take_over(
+        pool: &Arc<PoolFile<M>>,
+        entry: Described<'_>,
+        options: Self::Options,
+        manifest: &mut ManifestReader<'_>,
+    ) -> Option<Self> {
+        let _ = (pool, entry, options, manifest);
+        None
+    }
+
     /// Records where followers find the tree's DRAM part: `resume` takes it over in their processes, to read it while
     /// it changes. Returns `None` if the design does not support followers.
     fn share(&self, manifest: &mut Manifest) -> Option<()> {

@@ -85,6 +85,9 @@ macro_rules! designs {
                     let kept = pool.resume_tree(entry.id, |manifest| {
                         $module::$tree::<K, M>::resume(pool, entry, options, manifest)
                     });
+                    let kept = kept.or_else(|| pool.recover_tree(entry.id, |manifest| {
+                        $module::$tree::<K, M>::take_over(pool, entry, options, manifest)
+                    }));
                     let tree = kept.map_or_else(|| Open::open(pool, entry, options, threads), Ok)?;
                     pool.share_tree(entry.id, |manifest| tree.share(manifest));
                     Ok(OfKeys::new(tree, entry.values))

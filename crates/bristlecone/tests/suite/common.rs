@@ -209,7 +209,7 @@ impl Drop for Scratch {
 
 /// Returns the path of a pool's shared index file.
 pub fn segment_of(pool: &Pool) -> PathBuf {
-    PathBuf::from(format!("/dev/shm/bristlecone-{}", pool.info().uuid))
+    PathBuf::from(format!("/dev/shm/bristlecone-{}-3", pool.info().uuid))
 }
 
 /// xorshift64.

@@ -184,7 +184,7 @@ impl<M: Medium> Heap<M> {
         slots.offset + slot as u64 * u64::from(self.spec.slot_bytes)
     }
 
-    fn slots_per_chunk(&self) -> usize {
+    pub(super) fn slots_per_chunk(&self) -> usize {
         (self.pool.chunk_bytes() / u64::from(self.spec.slot_bytes)) as usize
     }
 
@@ -268,6 +268,17 @@ impl<M: Medium> Heap<M> {
         let slot = (within / u64::from(self.spec.slot_bytes)) as usize;
         let fits = within.is_multiple_of(u64::from(self.spec.slot_bytes)) && slot < self.slots_per_chunk();
         fits.then(|| (Arc::clone(slots), slot))
+    }
+
+    /// Returns whether a slot begins at an offset.
+    pub fn is_slot(&self, offset: u64) -> bool {
+        self.chunk_of(offset).is_some()
+    }
+
+    /// Returns whether a slot begins at an offset, and is not marked as live.
+    pub fn is_free(&self, offset: u64) -> bool {
+        self.chunk_of(offset)
+            .is_some_and(|(slots, slot)| slots.bitmap[slot / 64].load(Acquire) >> (slot % 64) & 1 == 0)
     }
 
     /// Frees a slot; it may be handed out again immediately.

@@ -7,6 +7,7 @@
 //! has one more word behind its bytes. From this word a liveness callback determines whether the tree refers to the
 //! record.
 
+mod census;
 mod checksum;
 mod classes;
 mod marking;
@@ -22,6 +23,7 @@ use crate::{
     PoolFile, Released, Result, SlotKind, Step, TreeId, Word, read_bytes, write_bytes,
 };
 
+pub use self::census::Census;
 use self::checksum::checksum;
 pub(crate) use self::classes::is_record_class;
 use self::classes::{CLASSES, class_of, is_class_of};
@@ -279,6 +281,9 @@ impl<M: Medium> Records<M> {
 
     /// Frees a record once no reader can hold it. Its unlink must already be durable.
     pub fn retire(&self, offset: u64, guard: &Guard) {
+        if self.spec.unswept {
+            self.keep(offset);
+        }
         let class = self.class_of(self.len_at(offset)) as u32;
         let queue = self.retired.queue();
         self.limbo.fetch_add(1, Relaxed);
@@ -444,6 +449,17 @@ impl<M: Medium> Records<M> {
         let heaps = || records.heaps.iter().filter_map(OnceLock::get);
         let is_as_many = manifest.read()? == heaps().count() as u64;
         (is_as_many && heaps().try_for_each(|heap| heap.resume(manifest)).is_some()).then_some(records)
+    }
+
+    /// Takes over the records of a killed process that had [`save`](Self::save)d them for followers. Which slots are free
+    /// is unknown until a [census](Self::begin_census).
+    pub fn take_over(
+        pool: &Arc<PoolFile<M>>,
+        spec: RecordSpec,
+        manifest: &mut ManifestReader<'_>,
+    ) -> Option<Self> {
+        let damaged = AtomicU64::new(manifest.read()?);
+        Some(Self { damaged, ..Self::open(pool, RecordSpec { unswept: true, ..spec }).ok()? })
     }
 
     /// Returns the number of records that left the tree but may still be held by readers.

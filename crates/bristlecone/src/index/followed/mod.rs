@@ -355,7 +355,7 @@ mod tests {
             let pool = options.create_new(true).open(&path).unwrap();
             let tree = pool.tree_options("t").design(design).create::<u64, u64>().unwrap();
             tree.insert(0, 0).unwrap();
-            let source = Source::attach(path.clone().into(), false, crate::api::options::BUILD).unwrap();
+            let source = Source::attach(path.clone().into(), false, crate::api::options::LAYOUT).unwrap();
             let entry = source.pool().find_tree("t").unwrap().unwrap();
             let followed = Followed::<Inline, Inline>::open(&source, &entry).unwrap();
             for key in 0..60_000_u64 {

@@ -68,6 +68,38 @@ struct State {
     reserved: usize,
 }
 
+/// Unit in which an extent of a segment gets memory.
+const PAGE_BYTES: usize = 4096;
+
+/// A set of values of an arena, by index.
+#[derive(Debug, Default)]
+pub struct Bits(Vec<u64>);
+
+impl Bits {
+    /// Returns the empty set of the values below `end`.
+    pub fn below(end: u32) -> Self {
+        Self(vec![0; (end as usize).div_ceil(64)])
+    }
+
+    /// Adds a value; returns `false` if it was in the set, or cannot be.
+    pub fn add(&mut self, index: u32) -> bool {
+        let bit = 1 << (index % 64);
+        self.0
+            .get_mut(index as usize / 64)
+            .is_some_and(|word| std::mem::replace(word, *word | bit) & bit == 0)
+    }
+
+    /// Returns whether a value is in the set.
+    pub fn has(&self, index: u32) -> bool {
+        self.0.get(index as usize / 64).is_some_and(|word| word >> (index % 64) & 1 != 0)
+    }
+
+    /// Returns the values from `64 * word` on, as bits.
+    pub fn word(&self, word: usize) -> u64 {
+        self.0.get(word).copied().unwrap_or(0)
+    }
+}
+
 /// A reservation of values in an arena: while it exists, that many calls of `alloc` succeed.
 #[must_use = "values are kept ready as long as this is there"]
 pub struct Room<'a> {
@@ -172,6 +204,23 @@ impl<T: Zeroed> Arena<T> {
         let extent = fits.then(|| manifest.read_extent(reservation().max(2 * usable), usable))??;
         let begun = manifest.memory().cell_of(CachePadded::new(AtomicU32::new(begun)));
         Some(Self::over(bytes_each, extent, State { free, usable, reserved: 0 }, begun))
+    }
+
+    /// Takes over the values that a killed process [`save`](Self::save)d for followers, and changed since. None counts as
+    /// free until [`free_others`](Self::free_others). Returns `None` if the manifest does not match.
+    pub fn recover(bytes_each: usize, manifest: &mut ManifestReader<'_>) -> Option<Self> {
+        let same = manifest.read()? == bytes_each as u64;
+        let begun: SharedCell<CachePadded<AtomicU32>> = same.then(|| manifest.read_cell())??;
+        let bytes = (begun.load(Acquire) as usize).checked_mul(bytes_each)?;
+        // Whole pages were made usable before the values were handed out.
+        let usable = bytes.next_multiple_of(PAGE_BYTES);
+        let extent = manifest.read_extent(reservation().max(2 * usable), usable)?;
+        Some(Self::over(bytes_each, extent, State { usable, ..State::default() }, begun))
+    }
+
+    /// Makes all values free that are not in `used`, a bit for each. For a recovered arena.
+    pub fn free_others(&self, used: &Bits) {
+        self.state().free = (0..self.begun()).rev().filter(|&index| !used.has(index)).collect();
     }
 
     fn state(&self) -> MutexGuard<'_, State> {

@@ -44,6 +44,19 @@ impl Counter {
         Some(Self::of(manifest.read()?, &manifest.memory()))
     }
 
+    /// Takes over the counter that a killed process saved for followers. Threads may have been killed before they
+    /// counted: [`reset`](Self::reset) must follow.
+    pub fn recover(manifest: &mut ManifestReader<'_>) -> Option<Self> {
+        manifest.read_cell().map(Self)
+    }
+
+    /// Sets the sum, while no other thread has access.
+    pub fn reset(&self, sum: u64) {
+        for (at, stripe) in self.0.iter().enumerate() {
+            stripe.store(if at == STRIPES { sum as i64 } else { 0 }, Relaxed);
+        }
+    }
+
     /// Adds `by`, which may be negative.
     #[inline(always)]
     pub fn add(&self, by: i64) {

@@ -70,6 +70,16 @@ impl<C: Codec, M: Medium> Items<C, M> {
         Some(Self { records: Records::resume(pool, spec, manifest)?, codec: PhantomData })
     }
 
+    /// Takes over the records of a killed process: see [`Records::take_over`].
+    pub fn take_over_keys(
+        pool: &Arc<PoolFile<M>>,
+        tree: TreeId,
+        manifest: &mut ManifestReader<'_>,
+    ) -> Option<Self> {
+        let spec = RecordSpec::new(tree, SlotKind::KEY_RECORD);
+        Some(Self { records: Records::take_over(pool, spec, manifest)?, codec: PhantomData })
+    }
+
     /// Saves the records for the next open.
     pub fn save(&self, manifest: &mut Manifest) -> Option<()> {
         self.records.save(manifest)
@@ -219,6 +229,17 @@ impl<M: Medium> Values<M> {
     ) -> Option<Self> {
         let spec = RecordSpec::new(tree, SlotKind::VALUE_RECORD);
         Some(Self { records: Records::resume(pool, spec, manifest)?, form })
+    }
+
+    /// Takes over the records of a killed process: see [`Records::take_over`].
+    pub fn take_over(
+        pool: &Arc<PoolFile<M>>,
+        tree: TreeId,
+        form: Form,
+        manifest: &mut ManifestReader<'_>,
+    ) -> Option<Self> {
+        let spec = RecordSpec::new(tree, SlotKind::VALUE_RECORD);
+        Some(Self { records: Records::take_over(pool, spec, manifest)?, form })
     }
 
     /// Saves the records for the next open.

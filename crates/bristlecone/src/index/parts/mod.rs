@@ -11,6 +11,7 @@ pub mod index_saver;
 pub mod items;
 pub mod lock_table;
 pub mod locked;
+pub mod lost_records;
 pub mod no_room;
 pub mod optimistic_lock;
 pub mod recovery;

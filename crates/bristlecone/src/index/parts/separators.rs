@@ -13,7 +13,7 @@ use bristlecone_pm::sync::wait::lock;
 use bristlecone_pm::sync::{AtomicU64, Ordering::Relaxed};
 use bristlecone_pm::{KEY_BYTES_MAX, Manifest, ManifestReader, Memory, Released, Result};
 
-use super::arena::{Arena, Zeroed};
+use super::arena::{Arena, Bits, Zeroed};
 
 const PIECE_BYTES: usize = 16;
 const LEN_BYTES: usize = size_of::<u32>();
@@ -72,7 +72,7 @@ impl Separators {
     pub fn make(&self, key: &[u8]) -> u64 {
         self.take_back();
         let count = (LEN_BYTES + key.len()).div_ceil(PIECE_BYTES);
-        let again = lock(&self.free).get_mut(count).and_then(Vec::pop);
+        let again = self.take_free(count);
         let fresh = || self.pieces.as_ref().expect("separators of byte strings").alloc_fresh(count as u32);
         let first = again.unwrap_or_else(|| match fresh() {
             Ok(pieces) => pieces.start,
@@ -174,6 +174,61 @@ impl Separators {
         });
         let retired = Released::new(&manifest.memory());
         fits.then(|| Self { pieces: Some(pieces), free: Mutex::new(free), retired, ..Self::default() })
+    }
+}
+
+impl Separators {
+    /// Takes over the separators of a killed process: see [`Arena::recover`].
+    pub fn recover(inline: bool, manifest: &mut ManifestReader<'_>) -> Option<Self> {
+        if inline {
+            return Some(Self::default());
+        }
+        let pieces = Arena::recover(PIECE_BYTES, manifest)?;
+        let retired = Released::new(&manifest.memory());
+        (pieces.begun() > 0).then(|| Self { pieces: Some(pieces), retired, ..Self::default() })
+    }
+
+    /// Returns whether a separator may begin at the piece of a word.
+    pub fn may_be(&self, word: u64) -> bool {
+        self.pieces.as_ref().is_some_and(|pieces| word < u64::from(pieces.begun()))
+    }
+
+    /// Makes everything free that does not belong to the separators of `words`. For recovered separators. Returns
+    /// `None` if one of them cannot be.
+    pub fn free_others(&self, words: impl Iterator<Item = u64>) -> Option<()> {
+        let begun = self.pieces.as_ref()?.begun();
+        let mut used = Bits::below(begun);
+        used.add(0);
+        for word in words.filter(|&word| word != 0) {
+            (word < u64::from(begun)).then_some(())?;
+            // SAFETY: within the arena; no thread writes to it.
+            let len =
+                unsafe { u32::from_ne_bytes(self.start(word).cast::<[u8; LEN_BYTES]>().read()) } as usize;
+            let count = (LEN_BYTES + len).div_ceil(PIECE_BYTES) as u64;
+            (len <= KEY_BYTES_MAX && word + count <= u64::from(begun)).then_some(())?;
+            (word..word + count).for_each(|piece| _ = used.add(piece as u32));
+        }
+        let mut first = 0;
+        while let Some(start) = (first..begun).find(|&piece| !used.has(piece)) {
+            let end =
+                (start..begun).find(|&piece| used.has(piece)).unwrap_or(begun).min(start + PIECES_MAX as u32);
+            self.put(start, (end - start) as usize);
+            first = end;
+        }
+        Some(())
+    }
+
+    /// Returns free pieces for a separator: of its size, or a part of larger ones.
+    fn take_free(&self, count: usize) -> Option<u32> {
+        let mut free = lock(&self.free);
+        if let Some(first) = free.get_mut(count).and_then(Vec::pop) {
+            return Some(first);
+        }
+        // Left by a kill: separators of several sizes side by side.
+        let larger = (count + 1..free.len()).rev().find(|&pieces| !free[pieces].is_empty())?;
+        let first = free[larger].pop()?;
+        free[larger - count].push(first + count as u32);
+        Some(first)
     }
 }
 

@@ -111,6 +111,10 @@ impl<K: KeyCodec, M: Medium> NbTree<K, M> {
             cell.value.publish(medium, value, &ordered, "nbtree insert.2");
             token
         });
+        if token.is_none() {
+            // The slot counts as an item until its value is there.
+            self.uncounted.note(leaf.block());
+        }
         medium.reached("nbtree insert.3");
         if let Err(found) = self.swap_bitmap(leaf, seen, seen | 1 << slot)
             && let Err(instead) = self.join_late(leaf, seen, found, slot, key, pins)

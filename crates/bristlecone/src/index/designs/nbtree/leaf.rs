@@ -9,6 +9,7 @@ use super::pending::{DirtyToken, Pending};
 use crate::index::parts::active_threads::full_barrier;
 use crate::index::parts::arena::Zeroed;
 use crate::index::parts::optimistic_lock::{OptimisticLock, pause};
+use crate::index::parts::slot::bits;
 
 /// Number of words of a leaf's fingerprints.
 pub const TAG_WORDS: usize = 8;
@@ -109,6 +110,45 @@ impl Leaf {
     #[inline(always)]
     pub fn block(&self) -> u64 {
         self.block.load(Relaxed) & !(LOCKED | STILL)
+    }
+
+    /// Returns whether a killed process may have left the leaf in the middle of a change.
+    pub fn is_unsettled(&self, slots: u64) -> bool {
+        let bitmap = self.bitmap.load(Relaxed);
+        self.block.load(Relaxed) & (LOCKED | STILL) != 0
+            || bitmap & FROZEN != 0
+            || self.succession.load(Relaxed) != 0
+            || self.pending.is_flushing_anywhere()
+            || self.claimed() & slots & !bitmap != 0
+    }
+
+    /// Returns whether a thread has asked for the leaf to be replaced.
+    pub fn is_to_be_replaced(&self) -> bool {
+        self.is_still() || self.bitmap.load(Relaxed) & FROZEN != 0
+    }
+
+    /// Returns the slots that threads have claimed, a bit for each.
+    fn claimed(&self) -> u64 {
+        self.tags.iter().enumerate().fold(0, |claimed, (at, word)| {
+            let bytes = word.load(Relaxed).to_le_bytes();
+            bytes
+                .into_iter()
+                .enumerate()
+                .fold(claimed, |all, (slot, byte)| all | u64::from(byte != 0) << (8 * at + slot))
+        })
+    }
+
+    /// Releases the slots that were claimed by threads that died before the slots joined, and forgets their flushes.
+    /// Returns these slots.
+    pub fn forget_threads(&self, slots: u64) -> u64 {
+        let lost = self.claimed() & slots & !self.bitmap.load(Relaxed);
+        for slot in bits(lost) {
+            let (word, mask) = (&self.tags[slot / 8], 0xff << (slot % 8 * 8));
+            word.store(word.load(Relaxed) & !mask, Relaxed);
+            self.extras.iter().for_each(|extra| extra.store(extra.load(Relaxed) & !(1 << slot), Relaxed));
+        }
+        self.pending.forget_flushes();
+        lost
     }
 
     /// Locks the leaf, in the ablations.

@@ -67,6 +67,26 @@ impl Leaves {
         Some(())
     }
 
+    /// Takes over the descriptors of a killed process.
+    pub fn recover(&mut self, manifest: &mut ManifestReader<'_>) -> Option<()> {
+        self.arena = Arena::recover(size_of::<Leaf>(), manifest)?;
+        self.rows = Arena::recover(size_of::<Row>(), manifest)?;
+        (self.arena.begun() >> self.range_shift <= self.rows.begun()).then_some(())
+    }
+
+    /// Returns the number of descriptors, and of those in a range.
+    pub fn begun(&self) -> (u32, u32) {
+        (self.arena.begun(), 1 << self.range_shift)
+    }
+
+    /// Returns the offset of the chunk with a range of descriptors, if both agree.
+    pub fn chunk_of_range(&self, range: u32) -> Option<u64> {
+        let chunk = self.row(range).chunk.load(Relaxed);
+        let number =
+            u32::try_from(chunk >> self.chunk_shift).ok().filter(|&number| number < self.rows.begun())?;
+        (self.row(number).range.load(Relaxed) == range + 1).then_some(chunk)
+    }
+
     #[inline(always)]
     pub fn get(&self, id: u32) -> &Leaf {
         self.arena.get_spaced::<{ size_of::<Leaf>() }>(id)
@@ -111,7 +131,8 @@ impl Leaves {
         Ok(self.of(block))
     }
 
-    fn known(&self, block: u64) -> Option<u32> {
+    /// Returns the leaf number of a block, if it has one.
+    pub fn known(&self, block: u64) -> Option<u32> {
         let chunk = (block >> self.chunk_shift) as u32;
         let known = (chunk < self.rows.begun()).then(|| self.row(chunk).range.load(Acquire));
         let range = known?.checked_sub(1)?;

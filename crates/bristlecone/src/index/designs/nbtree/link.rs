@@ -10,6 +10,7 @@ use super::layout::{EMPTY, SEALED_EMPTY};
 use super::leaf::{FROZEN, Leaf, Succession};
 use super::lookup::Pins;
 use crate::index::parts::codec::KeyCodec;
+use crate::index::parts::lost_records;
 use crate::index::parts::optimistic_lock::pause;
 use crate::index::parts::slot::bits;
 use crate::index::parts::volatile_index::Step;
@@ -219,12 +220,18 @@ impl<K: KeyCodec, M: Medium> NbTree<K, M> {
         match round {
             // Memory may have become free just before this check.
             0 => true,
+            // Records that a killed process left behind.
+            1 if self.has_freed_lost_records() => true,
             1 if self.give_back(key) => {
                 self.epochs.end(&|| self.held());
                 true
             }
             _ => freed,
         }
+    }
+
+    fn has_freed_lost_records(&self) -> bool {
+        lost_records::may_exist([&self.keys.records, &self.values.records]) && self.free_lost_records()
     }
 
     /// Replaces some leaves that keep keys without items, from that of `key` on, to free these keys' records;

@@ -155,17 +155,20 @@ mod recover;
 mod salvage;
 mod scan;
 mod split;
+mod take_over;
+mod uncounted;
 mod value;
 mod write;
 
 use std::sync::{Arc, Mutex};
 
 use bristlecone_pm::sync::{AtomicU32, AtomicU64, AtomicUsize};
-use bristlecone_pm::{Heap, HeapSpec, Medium, Memory, PoolFile, Released, Result};
+use bristlecone_pm::{Heap, HeapSpec, Medium, Memory, PoolFile, Released, Result, SharedCell};
 use crossbeam_utils::CachePadded;
 
 use self::layout::Shape;
 use self::leaves::Leaves;
+use self::uncounted::Uncounted;
 use crate::index::Described;
 use crate::index::options::{Parameters, design_options, experimental};
 use crate::index::parts::codec::KeyCodec;
@@ -214,7 +217,7 @@ pub struct NbTree<K: KeyCodec, M: Medium> {
     leaves: Leaves,
     /// The stamp of the next replacement. On a separate cache line, like all mutable fields, from those that every
     /// operation reads.
-    stamps: CachePadded<AtomicU64>,
+    stamps: SharedCell<CachePadded<AtomicU64>>,
     /// Leaves whose epoch has ended. Deferred closures run on any thread, at any time, even after the tree is dropped:
     /// they own this queue and nothing else.
     retired: Released<u32>,
@@ -225,6 +228,7 @@ pub struct NbTree<K: KeyCodec, M: Medium> {
     /// Key ranges where no leaf had a key to free.
     futile: Mutex<Futile<u64>>,
     len: Counter,
+    uncounted: Uncounted,
 }
 
 impl<K: KeyCodec, M: Medium> NbTree<K, M> {
@@ -266,12 +270,13 @@ impl<K: KeyCodec, M: Medium> NbTree<K, M> {
             level: Level::detect(),
             inner: VolatileIndex::new(options.inner_bytes as usize, 0, &Memory::private())?,
             leaves: Leaves::new(pool, shape, memory)?,
-            stamps: CachePadded::new(AtomicU64::new(1)),
+            stamps: memory.cell_of(CachePadded::new(AtomicU64::new(1))),
             retired: Released::new(&pool.memory()),
             outstanding: CachePadded::default(),
             leaving: CachePadded::default(),
             futile: Mutex::default(),
             len: Counter::new(memory),
+            uncounted: Uncounted::new(memory),
         })
     }
 

@@ -37,6 +37,12 @@ impl Pending {
         self.counts.store(0, Relaxed);
     }
 
+    /// Forgets the flushes of threads that died.
+    pub fn forget_flushes(&self) {
+        self.marked.store(0, Relaxed);
+        self.counts.store(self.counts.load(Relaxed) & !FLUSHES, Relaxed);
+    }
+
     /// Announces a flush of `line`: a concurrent reader of the line flushes it as well, and a thread that replaces the
     /// leaf does not assume that its values are stable.
     #[inline(always)]

@@ -14,6 +14,7 @@ use bristlecone_pm::{
 use super::layout::{EMPTY, Header, SLOTS_MAX, STAMP_END, State, Stored};
 use super::leaf::TAG_WORDS;
 use super::meta::{Tag, Tags};
+use super::uncounted::Uncounted;
 use super::{NbTree, NbTreeOptions};
 use crate::index::parts::codec::KeyCodec;
 use crate::index::parts::counter::Counter;
@@ -87,10 +88,17 @@ impl<K: KeyCodec, M: Medium> Open<K, M> for NbTree<K, M> {
         manifest: &mut ManifestReader<'_>,
     ) -> Option<Self> {
         let mut tree = Self::unrecovered(pool, entry, options, &Memory::private()).ok()?;
+        if !manifest.is_live() {
+            tree.stamps = manifest.memory().cell();
+            tree.uncounted = Uncounted::new(&manifest.memory());
+        }
         tree.len = Counter::resume(manifest)?;
         if !manifest.is_live() {
             tree.stamps.store(manifest.read()?, Relaxed);
             tree.leaving.store(manifest.read_u32()?, Relaxed);
+        } else {
+            // A follower replaces no leaf.
+            let _places = (manifest.read()?, manifest.read()?);
         }
         tree.blocks.resume(manifest)?;
         tree.keys = Items::resume_keys(pool, entry.id, manifest)?;
@@ -99,6 +107,15 @@ impl<K: KeyCodec, M: Medium> Open<K, M> for NbTree<K, M> {
         tree.leaves.resume(manifest)?;
         tree.saver.opened();
         Some(tree)
+    }
+
+    fn take_over(
+        pool: &Arc<PoolFile<M>>,
+        entry: Described<'_>,
+        options: NbTreeOptions,
+        manifest: &mut ManifestReader<'_>,
+    ) -> Option<Self> {
+        Self::taken_over(pool, entry, options, manifest)
     }
 
     fn share(&self, manifest: &mut Manifest) -> Option<()> {
@@ -127,6 +144,7 @@ impl<K: KeyCodec, M: Medium> NbTree<K, M> {
     /// Records the state for the next open, or for followers. Returns `None` while a reader may access a
     /// replaced leaf.
     fn save(&self, manifest: &mut Manifest) -> Option<()> {
+        (manifest.is_live() || self.free_lost_records()).then_some(())?;
         let is_settled = manifest.is_live()
             || epoch::settle(|| {
                 self.reclaim();
@@ -134,7 +152,10 @@ impl<K: KeyCodec, M: Medium> NbTree<K, M> {
             });
         is_settled.then_some(())?;
         self.len.save(manifest)?;
-        if !manifest.is_live() {
+        if manifest.is_live() {
+            manifest.push_cell(&self.stamps)?;
+            self.uncounted.save(manifest)?;
+        } else {
             manifest.push(self.stamps.load(Relaxed));
             manifest.push(self.leaving.load(Relaxed).into());
         }

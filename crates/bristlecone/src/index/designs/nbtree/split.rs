@@ -251,7 +251,7 @@ impl<K: KeyCodec, M: Medium> NbTree<K, M> {
     }
 
     /// Durably marks a copy that was not chosen, before the old leaf's block is reused.
-    fn discard(&self, block: u64) {
+    pub(super) fn discard(&self, block: u64) {
         let state = &self.pool.at::<Header>(block).state;
         // Replaced by no leaf.
         state.store(self.medium(), State::Replaced { by: self.stamp() }.encode());

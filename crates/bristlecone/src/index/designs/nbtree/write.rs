@@ -326,6 +326,9 @@ impl<K: KeyCodec, M: Medium> NbTree<K, M> {
                 }
                 token => token,
             };
+            if counted != 0 || (new == EMPTY) != (old == EMPTY) {
+                self.uncounted.note(leaf.block());
+            }
             medium.reached("nbtree update.2");
             // The key precedes the value within the line: relies on line order.
             let ordered = medium.ordered_within_line();

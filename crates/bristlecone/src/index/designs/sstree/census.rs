@@ -49,6 +49,11 @@ impl Census {
         Ok(())
     }
 
+    /// Returns the named subnodes of a chunk, 64 in a word.
+    pub fn named_in(&self, chunk: usize) -> impl Iterator<Item = u64> {
+        self.named[chunk].iter().map(|word| word.load(Relaxed))
+    }
+
     pub fn is_named(&self, offset: u64) -> bool {
         self.bit(offset).is_some_and(|(word, bit)| word.load(Relaxed) & bit != 0)
     }

@@ -1,10 +1,12 @@
 //! The volatile part of a leaf: one or two cache lines of DRAM that answer most questions about it.
 
+use std::sync::atomic::{Ordering::SeqCst, compiler_fence};
+
 use bristlecone_pm::sync::{AtomicU64, Ordering::Relaxed};
-use bristlecone_pm::{Manifest, ManifestReader, Memory, Result};
+use bristlecone_pm::{Manifest, ManifestReader, Memory, Result, omits};
 
 use super::layout::{FINGERPRINT_WORDS, SUBNODES_MAX, Shape};
-use crate::index::parts::arena::{Arena, Zeroed};
+use crate::index::parts::arena::{Arena, Bits, Zeroed};
 use crate::index::parts::locked::{self, Guarded};
 use crate::index::parts::optimistic_lock::{OptimisticLock, Version};
 use crate::index::parts::search::Level;
@@ -62,6 +64,23 @@ impl Leaves {
         let tags = Self::tag_bytes(shape);
         let arena = Arena::resume(HEADER_BYTES + tags, manifest)?;
         Some(Self { arena, tag_words: tags / 8, level: Level::detect() })
+    }
+
+    /// Takes over the leaves of a killed process.
+    pub fn recover(shape: Shape, manifest: &mut ManifestReader<'_>) -> Option<Self> {
+        let tags = Self::tag_bytes(shape);
+        let arena = Arena::recover(HEADER_BYTES + tags, manifest)?;
+        Some(Self { arena, tag_words: tags / 8, level: Level::detect() })
+    }
+
+    /// Returns the number of descriptors ever allocated.
+    pub fn begun(&self) -> u32 {
+        self.arena.begun()
+    }
+
+    /// Frees all descriptors that are not in `used`.
+    pub fn free_others(&self, used: &Bits) {
+        self.arena.free_others(used);
     }
 
     /// Saves the leaves for the next open of the tree.
@@ -202,6 +221,34 @@ impl<'a> Leaf<'a> {
         self.store_tags(tags);
     }
 
+    /// Begins the locked descriptor of a new leaf, which has no items yet, before its subnodes are written: after a kill
+    /// they are found here.
+    pub fn announce(self, subnodes: &[u64; SUBNODES_MAX], count: usize) {
+        if omits("sstree announce") {
+            return self.header.lock.renew_locked();
+        }
+        // A kill interrupts a thread between two stores in program order. Until the lock is renewed, the descriptor has
+        // left its tree.
+        self.store_view(&View { subnodes: *subnodes, count, bitmap: 0 });
+        compiler_fence(SeqCst);
+        self.header.lock.renew_locked();
+        compiler_fence(SeqCst);
+    }
+
+    /// Names the subnode that is about to become the head, at a position that the leaf does not use.
+    pub fn announce_head(self, count: usize, subnode: u64) {
+        if !omits("sstree announce head") {
+            self.header.subnodes[count].store(subnode, Relaxed);
+        }
+        compiler_fence(SeqCst);
+    }
+
+    /// Returns the subnode that was about to become the head when the process was killed, if it is one of this leaf.
+    pub fn announced_head(self, shape: Shape) -> Option<u64> {
+        let count = self.count();
+        (count < shape.subnodes_max).then(|| self.header.subnodes[count].load(Relaxed))
+    }
+
     /// Applies the loss of subnodes of a recovered leaf, which no other thread knows yet.
     pub fn shrink(self, view: &View) {
         debug_assert!(view.bitmap & !self.bitmap() == 0, "a leaf that shrinks gains no item");
@@ -210,7 +257,8 @@ impl<'a> Leaf<'a> {
 
     fn store_view(self, view: &View) {
         debug_assert!((1..=SUBNODES_MAX).contains(&view.count), "{view:?}");
-        for (cell, &subnode) in self.header.subnodes.iter().zip(&view.subnodes) {
+        // The word with the number is never without it: after a kill it tells whether the descriptor was ever used.
+        for (cell, &subnode) in self.header.subnodes.iter().zip(&view.subnodes).skip(1) {
             cell.store(subnode, Relaxed);
         }
         self.header.subnodes[0].store(view.subnodes[0] | view.count as u64, Relaxed);

@@ -112,6 +112,7 @@ mod scan;
 #[cfg(test)]
 mod space;
 mod split;
+mod take_over;
 mod write;
 
 use std::sync::Arc;

@@ -97,6 +97,15 @@ impl<K: KeyCodec, M: Medium> Open<K, M> for SsTree<K, M> {
         Some(tree)
     }
 
+    fn take_over(
+        pool: &Arc<PoolFile<M>>,
+        entry: Described<'_>,
+        options: SsTreeOptions,
+        manifest: &mut ManifestReader<'_>,
+    ) -> Option<Self> {
+        Self::taken_over(pool, entry, options, manifest)
+    }
+
     fn share(&self, manifest: &mut Manifest) -> Option<()> {
         self.save(manifest)
     }
@@ -114,13 +123,13 @@ impl<K: KeyCodec, M: Medium> Salvage<K, M> for SsTree<K, M> {
 }
 
 /// The parts of a tree that opening recovers or resumes.
-struct Parts<K: KeyCodec, M: Medium> {
-    subnodes: Heap<M>,
-    keys: Items<K, M>,
-    values: Values<M>,
-    inner: VolatileIndex<K>,
-    leaves: Leaves,
-    len: Counter,
+pub(super) struct Parts<K: KeyCodec, M: Medium> {
+    pub subnodes: Heap<M>,
+    pub keys: Items<K, M>,
+    pub values: Values<M>,
+    pub inner: VolatileIndex<K>,
+    pub leaves: Leaves,
+    pub len: Counter,
 }
 
 impl<K: KeyCodec, M: Medium> Drop for SsTree<K, M> {
@@ -132,6 +141,7 @@ impl<K: KeyCodec, M: Medium> Drop for SsTree<K, M> {
 impl<K: KeyCodec, M: Medium> SsTree<K, M> {
     /// Saves the state for the next open, or records it for followers.
     fn save(&self, manifest: &mut Manifest) -> Option<()> {
+        (manifest.is_live() || self.free_lost_records()).then_some(())?;
         self.len.save(manifest)?;
         self.subnodes.save(manifest)?;
         self.keys.save(manifest)?;
@@ -140,12 +150,12 @@ impl<K: KeyCodec, M: Medium> SsTree<K, M> {
         self.leaves.save(manifest)
     }
 
-    fn heap(pool: &Arc<PoolFile<M>>, entry: &TreeEntry, options: SsTreeOptions) -> Heap<M> {
+    pub(super) fn heap(pool: &Arc<PoolFile<M>>, entry: &TreeEntry, options: SsTreeOptions) -> Heap<M> {
         let spec = HeapSpec::new(entry.id, SUBNODES, options.subnode_bytes as u32);
         Heap::open(pool, HeapSpec { tagged: true, ..spec })
     }
 
-    fn assemble(
+    pub(super) fn assemble(
         pool: &Arc<PoolFile<M>>,
         entry: &TreeEntry,
         options: SsTreeOptions,
@@ -263,7 +273,7 @@ impl<K: KeyCodec, M: Medium> SsTree<K, M> {
 
     /// Walks a chain. An interrupted reclamation of its tail is undone while the tail still holds items (its
     /// only mark is the free tag), and completed if it holds none.
-    fn recover_chain(&self, head: u64, reached: &mut usize) -> Result<View> {
+    pub(super) fn recover_chain(&self, head: u64, reached: &mut usize) -> Result<View> {
         let medium = self.medium();
         let (bitmap, staged) = unstage(self.header(head).bitmap.load(medium));
         let mut view = View { subnodes: [head; SUBNODES_MAX], count: 1, bitmap };
@@ -332,7 +342,7 @@ impl<K: KeyCodec, M: Medium> SsTree<K, M> {
     }
 
     /// Removes the empty tail of a chain that no other thread knows yet.
-    fn untail(&self, view: &mut View) {
+    pub(super) fn untail(&self, view: &mut View) {
         let medium = self.medium();
         let tag = &self.header(view.tail()).next;
         tag.store(medium, FREE);

@@ -121,6 +121,7 @@ impl<K: KeyCodec, M: Medium> SsTree<K, M> {
                 }
             }
         }
+        self.leaves.get(id).announce(&subnodes, count);
         // The head gets the items that do not fill whole subnodes.
         let in_head = parts.len() - (count - 1) * self.shape.slots;
         let tail_bits = (1..count).fold(0, |sum, at| sum | self.shape.bits(at));
@@ -153,7 +154,7 @@ impl<K: KeyCodec, M: Medium> SsTree<K, M> {
 
         let leaf = self.leaves.get(id);
         leaf.begin(&View { subnodes, count, bitmap }, &tags);
-        leaf.lock.renew();
+        leaf.lock.unlock();
         Ok((id, durable))
     }
 

@@ -58,7 +58,9 @@ impl<K: KeyCodec, M: Medium> SsTree<K, M> {
     #[inline(always)]
     fn with_room<R>(&self, write: impl FnMut() -> Result<R>) -> Result<R> {
         let records = [&self.keys.records, &self.values.records];
-        let released = || records.iter().any(|records| records.has_released());
+        // Also records that a killed process left behind.
+        let released =
+            || records.iter().any(|records| records.has_released()) || self.has_freed_lost_records();
         let held = || records.iter().map(|records| records.held()).sum();
         self.epochs.with_room(released, held, write)
     }
@@ -299,6 +301,7 @@ impl<K: KeyCodec, M: Medium> SsTree<K, M> {
             header.annex.store_derived(medium, leaf.tags().of_subnode(self.shape, 0));
         }
         header.bitmap.store(medium, bitmap);
+        leaf.announce_head(view.count, fresh);
         // Expand 2: replaces the free tag; relies on line order.
         let ordered = medium.ordered_within_line();
         header.next.publish(medium, view.subnodes[0], &ordered, "sstree expand.2");

@@ -3,6 +3,7 @@
 use bristlecone_pm::sync::AtomicU32;
 use bristlecone_pm::{Memory, Result};
 
+use super::change::Changes;
 use super::node::{Edge, Nodes, Separator};
 use super::{KeyCodec, VolatileIndex};
 use crate::index::parts::separators::Separators;
@@ -29,12 +30,13 @@ impl<K: KeyCodec> VolatileIndex<K> {
         }
         let root = above.first().expect("an index has at least one leaf").1;
         let index = Self::assemble(nodes, separators, memory.cell_of(AtomicU32::new(root)));
+        let index = Self { changes: Changes::new(memory), ..index };
         index.tend_hints();
         Ok(index)
     }
 
     /// Builds one level; returns the entries of the next one.
-    fn build_level(
+    pub(super) fn build_level(
         (nodes, separators): (&Nodes, &Separators),
         level: u32,
         entries: impl Iterator<Item = (u64, u32)>,

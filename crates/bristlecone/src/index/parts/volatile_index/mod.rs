@@ -8,11 +8,13 @@
 //! With word keys, a descent usually begins in the lowest level: see `hints`.
 
 mod build;
+mod change;
 mod group;
 mod hints;
 mod node;
 mod remove;
 mod replace;
+mod take_over;
 mod walk;
 
 use std::cmp::Ordering;
@@ -23,6 +25,7 @@ use bristlecone_pm::sync::wait::{lock, reached};
 use bristlecone_pm::sync::{AtomicU32, Ordering::Acquire, Ordering::Release};
 use bristlecone_pm::{Manifest, ManifestReader, Memory, Result as Fallible, SharedCell};
 
+use self::change::Changes;
 use self::hints::Hints;
 use self::node::{AnyLayout, DefaultLayout, Edge, Layout, NodeRef, Nodes, Separator};
 pub use self::walk::{Cursor, Step};
@@ -39,6 +42,7 @@ pub struct VolatileIndex<K: KeyCodec> {
     by_default: bool,
     root: SharedCell<AtomicU32>,
     hints: Hints,
+    changes: Changes,
     /// Held while the tree grows or a node is removed.
     structure: Mutex<()>,
     keys: PhantomData<fn() -> K>,
@@ -76,7 +80,8 @@ impl<K: KeyCodec> VolatileIndex<K> {
         nodes.get(root).insert(0, Separator::LEAST, leaf);
         nodes.get(root).lock.unlock();
         let root = memory.cell_of(AtomicU32::new(root));
-        Ok(Self::assemble(nodes, Separators::new(K::INLINE, memory)?, root))
+        let index = Self::assemble(nodes, Separators::new(K::INLINE, memory)?, root);
+        Ok(Self { changes: Changes::new(memory), ..index })
     }
 
     /// Saves the index for the next open of its tree, once no thread changes it any more. Returns `None` if it is
@@ -84,6 +89,7 @@ impl<K: KeyCodec> VolatileIndex<K> {
     pub fn save(&self, manifest: &mut Manifest) -> Option<()> {
         if manifest.is_live() {
             manifest.push_cell(&self.root)?;
+            self.changes.save(manifest)?;
         } else {
             manifest.push(self.root.load(Acquire).into());
         }
@@ -93,15 +99,17 @@ impl<K: KeyCodec> VolatileIndex<K> {
 
     /// Takes over the index saved by [`save`](Self::save).
     pub fn resume(node_bytes: usize, manifest: &mut ManifestReader<'_>) -> Option<Self> {
-        let (root, begins) = if manifest.is_live() {
-            (manifest.read_cell()?, 0)
+        let (root, begins, changes) = if manifest.is_live() {
+            (manifest.read_cell()?, 0, Changes::follow(manifest)?)
         } else {
             let root = manifest.read_u32()?;
-            (manifest.memory().cell_of(AtomicU32::new(root)), root)
+            let memory = manifest.memory();
+            (memory.cell_of(AtomicU32::new(root)), root, Changes::new(&memory))
         };
         let nodes = Nodes::resume(node_bytes, K::INLINE, manifest)?;
         let separators = Separators::resume(K::INLINE, manifest)?;
         let index = (begins < nodes.begun()).then(|| Self::assemble(nodes, separators, root))?;
+        let index = Self { changes, ..index };
         index.tend_hints();
         Some(index)
     }
@@ -129,6 +137,7 @@ impl<K: KeyCodec> VolatileIndex<K> {
             separators,
             root,
             hints: Hints::default(),
+            changes: Changes::default(),
             structure: Mutex::new(()),
             keys: PhantomData,
         }
@@ -387,7 +396,9 @@ impl<K: KeyCodec> VolatileIndex<K> {
             if let Ok((node, seen)) = self.descend::<AnyLayout>(Some(key), Side::From, level, guard)
                 && node.lock.upgrade(seen)
             {
+                let change = (level == 1).then(|| self.changes.begin(&self.nodes, node));
                 let promoted = self.add_entry(node, key, separator, child, guard);
+                drop(change);
                 node.lock.unlock();
                 if promoted.is_some() {
                     self.tend_hints();

@@ -17,7 +17,7 @@ use bristlecone_pm::sync::wait::reached;
 use bristlecone_pm::sync::{AtomicU32, AtomicU64, Ordering::Relaxed};
 use bristlecone_pm::{LINE_BYTES, Manifest, ManifestReader, Memory, Result};
 
-use crate::index::parts::arena::{Arena, Room, Zeroed};
+use crate::index::parts::arena::{Arena, Bits, Room, Zeroed};
 use crate::index::parts::codec::KeyCodec;
 use crate::index::parts::optimistic_lock::OptimisticLock;
 use crate::index::parts::prefetch;
@@ -210,6 +210,23 @@ impl Nodes {
         Ok(id)
     }
 
+    /// Returns a node for an image, which no thread reads. `None` without memory.
+    pub fn alloc_image(&self) -> Option<u32> {
+        // None of the nodes that others have reserved.
+        let _room = self.arena.reserve(1).ok()?;
+        self.arena.alloc_fresh(1).ok().map(|ids| ids.start)
+    }
+
+    /// Takes over the nodes of a killed process: see [`Arena::recover`].
+    pub fn recover(node_bytes: usize, inline: bool, manifest: &mut ManifestReader<'_>) -> Option<Self> {
+        Some(Self { arena: Arena::recover(node_bytes, manifest)?, shape: Shape::fitting(node_bytes, inline) })
+    }
+
+    /// Frees all nodes that are not in `used`.
+    pub fn free_others(&self, used: &Bits) {
+        self.arena.free_others(used);
+    }
+
     /// Reserves nodes.
     pub fn reserve(&self, nodes: usize) -> Result<Room<'_>> {
         self.arena.reserve(nodes)
@@ -302,6 +319,30 @@ impl<'a> NodeRef<'a> {
     #[inline(always)]
     pub fn count(self) -> usize {
         (self.node.count.load(Relaxed) as usize).min(self.shape.slots)
+    }
+
+    /// Returns the stored number of entries, which in a damaged node may exceed the capacity.
+    pub fn count_begun(self) -> usize {
+        self.node.count.load(Relaxed) as usize
+    }
+
+    /// Copies everything but the lock from another node.
+    pub fn copy_from(self, other: NodeRef<'_>) {
+        let header = |node: &'a Node| (&node.high, [&node.next, &node.count, &node.level, &node.edge]);
+        let from = other.node;
+        let (high, halves) = header(self.node);
+        high.store(from.high.load(Relaxed), Relaxed);
+        for (to, from) in halves.into_iter().zip([&from.next, &from.count, &from.level, &from.edge]) {
+            to.store(from.load(Relaxed), Relaxed);
+        }
+        self.children()
+            .iter()
+            .zip(other.children())
+            .for_each(|(to, from)| to.store(from.load(Relaxed), Relaxed));
+        let words = self.ranks().iter().chain(self.words());
+        words.zip(other.ranks().iter().chain(other.words())).for_each(|(to, from)| {
+            to.store(from.load(Relaxed), Relaxed);
+        });
     }
 
     /// Keeps only the first `count` entries.

@@ -39,6 +39,7 @@ impl<K: KeyCodec> VolatileIndex<K> {
                 let removed = at.is_some_and(|at| {
                     let removed = many && agreed(at.checked_sub(1).map(|left| node.child(left)));
                     if removed {
+                        let _change = self.changes.begin(&self.nodes, node);
                         self.drop_entry(node, at, guard);
                     }
                     removed
@@ -120,12 +121,16 @@ impl<K: KeyCodec> VolatileIndex<K> {
         if !agreed(left.filter(|_| at > 0)) {
             return Some(false);
         }
+        // Of the lowest level, the node that stays changes; the other one only leaves.
+        let stays = if at > 0 { neighbours.0.last() } else { chain.last() };
+        let change = stays.map(|&(_, node)| self.changes.begin(&self.nodes, node));
         let dead = if at > 0 {
             self.leave_to_left(&chain, &neighbours, guard)
         } else {
             self.take_from_right(&chain, &neighbours, guard)
         };
         self.drop_separator_of(ancestor, at, guard);
+        drop(change);
         // From here on other threads may reuse and lock the nodes.
         drop((neighbours, locked));
         dead.into_iter().for_each(|id| self.nodes.free(id));

@@ -21,11 +21,13 @@ impl<K: KeyCodec> VolatileIndex<K> {
         // Without memory for a right leaf, the index lags behind for longer.
         let Ok(_room) = self.reserve(usize::from(right.is_some())) else { return false };
         let Some((node, at)) = self.lock_entry(key, old, guard) else { return false };
+        let change = self.changes.begin(&self.nodes, node);
         node.set_child(at, left);
         let promoted = right.and_then(|(separator, right)| {
             let word = K::make_separator(&self.separators, separator);
             self.add_entry(node, K::separator_at(&self.separators, word, guard), word, right, guard)
         });
+        drop(change);
         node.lock.unlock();
         if let Some((separator, node)) = promoted {
             self.tend_hints();
