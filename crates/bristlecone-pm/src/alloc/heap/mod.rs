@@ -124,6 +124,9 @@ impl HeapSpec {
     }
 }
 
+/// The caches of the threads of a group.
+type Caches = Box<[CachePadded<Mutex<Cache>>]>;
+
 /// A volatile allocator of slots of one size. See the module.
 #[derive(Debug)]
 pub struct Heap<M: Medium> {
@@ -134,7 +137,7 @@ pub struct Heap<M: Medium> {
     /// Held while a chunk is taken from the pool.
     growing: Mutex<()>,
     /// Groups of caches, each created with the first slot of one of its threads.
-    caches: [OnceLock<Box<[CachePadded<Mutex<Cache>>]>>; GROUPS],
+    caches: [OnceLock<Caches>; GROUPS],
     /// Chunks with unswept words of slots, and how many such words are left.
     pub(super) unswept: Mutex<Vec<(Arc<Slots>, usize)>>,
 }
