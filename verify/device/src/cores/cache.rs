@@ -21,7 +21,7 @@ impl Cache {
         let sets = (self.sets.len() / self.ways) as u64;
         // Spread by a hash: a set would otherwise depend on the order in which lines were first used.
         let hash = u64::from(line).wrapping_mul(0x9e37_79b9_7f4a_7c15) >> 32;
-        let set = (hash * sets >> 32) as usize;
+        let set = ((hash * sets) >> 32) as usize;
         &mut self.sets[set * self.ways..][..self.ways]
     }
 
