@@ -51,7 +51,7 @@ pub enum Command {
     Reproduce(Reproduce),
     #[command(name = "results")]
     Results(ShowResults),
-    Scale(Scale),
+    Scale(Box<Scale>),
     Soak(Soak),
     #[command(hide = true)]
     BankVictim(BankVictim),

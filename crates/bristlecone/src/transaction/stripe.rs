@@ -11,7 +11,7 @@ use crate::index::parts::sync::{cross, pause};
 /// It has a line of its own: threads that write to different keys would otherwise take each other's line.
 ///
 /// If the count is unchanged since a read, no writer has changed the data in between, and none is changing it.
-#[derive(Debug)]
+#[derive(Debug, Default)]
 #[repr(align(64))]
 pub(crate) struct Stripe(AtomicU64);
 

@@ -12,7 +12,7 @@ struct Keys([(Stripe, [AtomicU64; 2]); 2]);
 
 impl Keys {
     fn new() -> Arc<Self> {
-        let key = || (Stripe::new(), [AtomicU64::new(1), AtomicU64::new(1)]);
+        let key = || (Stripe::default(), [AtomicU64::new(1), AtomicU64::new(1)]);
         Arc::new(Self([key(), key()]))
     }
 

@@ -31,13 +31,16 @@ type Page = [u8; PAGE as usize];
 /// The pages of a file for which there is memory, by number.
 type Pages = HashMap<u64, Box<Page>>;
 
+/// A file, the number of its page, and what that became; `None`: a hole.
+type Written = (usize, u64, Option<Box<Page>>);
+
 /// Both files: the pool, and its index in shared memory.
 struct Recorder {
     files: [File; 2],
     lens: [u64; 2],
     pages: [Pages; 2],
     /// The changed pages of each point, and the number of operations that were complete.
-    points: Vec<(usize, [u64; 2], Vec<(usize, u64, Option<Box<Page>>)>)>,
+    points: Vec<(usize, [u64; 2], Vec<Written>)>,
     done: usize,
 }
 

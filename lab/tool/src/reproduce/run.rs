@@ -39,7 +39,7 @@ enum Measuring {
     Bench(Bench),
     Probe(Probe),
     Redis(Redis),
-    Scale(Scale),
+    Scale(Box<Scale>),
 }
 
 impl Run {
