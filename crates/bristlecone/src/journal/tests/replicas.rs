@@ -90,7 +90,7 @@ fn child() {
         "consume" => consume(place),
         "archive" => {
             let mut archiver = files(place).archive(place.join("a")).unwrap();
-            archiver.follow(Duration::from_millis(2), &Keep::all().bytes(24 << 20)).unwrap();
+            archiver.follow(Duration::from_millis(2), &Keep::all().bytes(96 << 20)).unwrap();
         }
         _ => {
             Standby::open(place.join("copy"), place.join("a")).unwrap().run(Duration::from_millis(2)).unwrap()
