@@ -2,7 +2,7 @@
 
 use std::sync::OnceLock;
 use std::sync::atomic::AtomicU64;
-use std::sync::atomic::Ordering::Relaxed;
+use std::sync::atomic::Ordering::{Acquire, Relaxed, Release};
 use std::time::Duration;
 
 use crossbeam_utils::CachePadded;
@@ -41,8 +41,9 @@ impl<const KINDS: usize> Counts<KINDS> {
     #[inline(always)]
     pub fn add(&self, kind: usize, by: u64) {
         match own_thread_index().and_then(|index| self.stripe(index)) {
-            Some(own) => own[kind].store(own[kind].load(Relaxed).wrapping_add(by), Relaxed),
-            None => _ = self.shared[kind].fetch_add(by, Relaxed),
+            // Pairs with the acquire in `sum`: who sees this sees what was counted before it.
+            Some(own) => own[kind].store(own[kind].load(Relaxed).wrapping_add(by), Release),
+            None => _ = self.shared[kind].fetch_add(by, Release),
         }
     }
 
@@ -56,7 +57,7 @@ impl<const KINDS: usize> Counts<KINDS> {
     /// Returns the sum of a kind over all threads.
     pub fn sum(&self, kind: usize) -> u64 {
         let stripes = self.own.iter().filter_map(OnceLock::get).flatten().chain([&self.shared]);
-        stripes.fold(0, |sum, stripe| sum.wrapping_add(stripe[kind].load(Relaxed)))
+        stripes.fold(0, |sum, stripe| sum.wrapping_add(stripe[kind].load(Acquire)))
     }
 }
 

@@ -81,7 +81,8 @@ impl<I: Items> Bench<I> {
             for at in 0..operations {
                 // Threads have different keys, in an order different from the keys'.
                 let number = choose(thread as u64 * operations + at);
-                simulated.operation(KIND, || run(&self.tree, 5 + number));
+                // Odd numbers: keys that follow each other only by chance.
+                simulated.operation(KIND, || run(&self.tree, 7 + 2 * number));
             }
         });
         let outcome = self.cores.take(64);

@@ -9,14 +9,19 @@ use super::bench::{Bench, Cost, KEYS, THREADS, absent, get, insert, remove, scan
 /// Operations of a thread.
 const EACH: u64 = 500;
 
-/// Maximum numbers of lines that an operation takes from other cores by stores: insert, update, remove.
-const MOST: &[(Design, [f64; 3])] = &[
-    (Design::SsTree, [9.0; 3]),
-    (Design::NbTree, [9.0; 3]),
-    (Design::CclBTree, [9.0; 3]),
-    (Design::LodgeTree, [9.0; 3]),
-    (Design::WoTree, [9.0; 3]),
+/// Maximum numbers of lines that an operation takes from other cores by stores: get of a word, insert, update, remove.
+/// The hints of CCL-BTree's index change where a bucket lies in two nodes.
+const MOST: &[(Design, [f64; 4])] = &[
+    (Design::SsTree, [0.0, 6.0, 6.0, 6.0]),
+    (Design::NbTree, [0.0, 6.0, 6.0, 6.0]),
+    (Design::CclBTree, [0.02, 6.0, 6.0, 6.0]),
+    (Design::LodgeTree, [0.0, 10.0, 12.0, 12.0]),
+    (Design::WoTree, [0.0, 6.0, 6.0, 6.0]),
 ];
+
+/// Maximum number of lines that an operation takes which pins an epoch: the thread's own participant, after other threads
+/// have read it to end an epoch.
+const PINS: f64 = 0.25;
 
 /// Maximum movements of one line per operation, in DRAM and outside of leaves. A line that every operation writes moves
 /// almost once an operation.
@@ -34,7 +39,7 @@ fn check_hottest(what: &str, cost: &Cost) -> Result<(), String> {
     }
 }
 
-struct Lines(&'static Configuration, [f64; 3], Codec);
+struct Lines(&'static Configuration, [f64; 4], Codec);
 
 impl Visit for Lines {
     fn visit<I: Items>(self) {
@@ -47,21 +52,23 @@ impl Visit for Lines {
             bench.each(EACH, choose, get::<I>);
             let cost = bench.each(EACH, choose, get::<I>);
             println!("{}", show(&named(&format!("get {name}")), &cost));
-            assert_eq!(cost.tally.shared_writes, 0, "{}: {:#?}", named(name), cost.hot);
+            // Words are read in place. A record is protected by an epoch.
+            let most = if codec == Codec::Words { most[0] } else { PINS };
+            assert!(cost.written() <= most, "{}: {:#?}", named(name), cost.hot);
         }
+        bench.each(EACH / 10, uniform, scan::<I>);
         let scans = bench.each(EACH / 10, uniform, scan::<I>);
         println!("{}", show(&named("scan"), &scans));
-        let scans = bench.each(EACH / 10, uniform, scan::<I>);
-        assert_eq!(scans.tally.shared_writes, 0, "{}: {:#?}", named("scan"), scans.hot);
+        assert!(scans.written() <= 2.0 * PINS, "{}: {:#?}", named("scan"), scans.hot);
         let costs = [
             ("insert", bench.each(EACH, absent, insert::<I>)),
             ("update", bench.each(EACH, uniform, update::<I>)),
             ("remove", bench.each(KEYS, |number| number, remove::<I>)),
         ];
-        for ((what, cost), most) in costs.iter().zip(most) {
+        for ((what, cost), most) in costs.iter().zip(&most[1..]) {
             println!("{}", show(&named(what), cost));
             check_hottest(&named(what), cost).unwrap();
-            assert!(cost.written() <= most, "{}: {:.3} lines, {most} at most", named(what), cost.written());
+            assert!(cost.written() <= *most, "{}: {:.3} lines, {most} at most", named(what), cost.written());
         }
     }
 }

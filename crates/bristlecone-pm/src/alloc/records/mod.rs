@@ -16,6 +16,7 @@ mod tests;
 
 use std::sync::{Arc, OnceLock};
 
+use crate::counts::Counts;
 use crate::sync::epoch::{self, Guard};
 use crate::sync::{AtomicU64, Ordering::Relaxed};
 use crate::{
@@ -36,6 +37,10 @@ pub const KEY_BYTES_MAX: usize = 16 << 10;
 pub const VALUE_BYTES_MAX: usize = 128 << 10;
 
 const HEADER_BYTES: usize = 8;
+
+/// Kinds of counts: records retired, and those of them freed.
+const RETIRED: usize = 0;
+const FREED: usize = 1;
 /// Bytes of a short record, with its header.
 const SHORT_BYTES: usize = 48;
 
@@ -72,7 +77,7 @@ pub struct Records<M: Medium> {
     /// they own this queue and nothing else.
     retired: Released<(u32, u64)>,
     /// Records that were retired and not yet freed.
-    limbo: AtomicU64,
+    limbo: Counts<2>,
     /// Used until recovery ends.
     marking: Marking,
     /// 1 if a damaged record was met.
@@ -92,7 +97,7 @@ impl<M: Medium> Records<M> {
             spec,
             heaps: [const { OnceLock::new() }; CLASSES.len()],
             retired: Released::new(&pool.memory()),
-            limbo: AtomicU64::new(0),
+            limbo: Counts::default(),
             marking: Marking::default(),
             damaged: AtomicU64::new(0),
         };
@@ -286,7 +291,7 @@ impl<M: Medium> Records<M> {
         }
         let class = self.class_of(self.len_at(offset)) as u32;
         let queue = self.retired.queue();
-        self.limbo.fetch_add(1, Relaxed);
+        self.limbo.add(RETIRED, 1);
         // SAFETY: the closure owns what it uses, and may run on any thread.
         unsafe { guard.defer_unchecked(move || queue.push((class, offset))) };
     }
@@ -301,7 +306,7 @@ impl<M: Medium> Records<M> {
     /// Frees the records that readers have released.
     fn drain_retired(&self) {
         while let Some((class, offset)) = self.retired.pop() {
-            self.limbo.fetch_sub(1, Relaxed);
+            self.limbo.add(FREED, 1);
             if let Some(heap) = self.heaps[class as usize].get() {
                 heap.free(offset);
             }
@@ -464,7 +469,9 @@ impl<M: Medium> Records<M> {
 
     /// Returns the number of records that left the tree but may still be held by readers.
     pub fn limbo(&self) -> u64 {
-        self.limbo.load(Relaxed)
+        // Freed ones first: each of them was counted as retired before.
+        let freed = self.limbo.sum(FREED);
+        self.limbo.sum(RETIRED).wrapping_sub(freed)
     }
 
     /// Returns how many of those records readers may still hold; the others are free space.
