@@ -127,7 +127,7 @@ impl Medium for Points {
 enum Operation {
     Write(u64, u64),
     Remove(u64),
-    /// Several at once, each of which may be there or not after a kill.
+    /// Several together, each of which may be there or not after a kill.
     Many(Vec<(u64, u64)>),
     RemoveMany(Vec<u64>),
 }
@@ -451,17 +451,17 @@ fn every_store_is_a_point_where_a_kill_loses_nothing() {
 const STEPS: &[(&str, &str, Codec)] = &[
     ("index change.1", "nbtree-7", Codec::Words),
     ("index change.1", "sstree-1", Codec::Texts),
-    ("index take over.1", "nbtree-7", Codec::Texts),
-    ("index take over.1", "sstree-1", Codec::Words),
+    ("index takeover.1", "nbtree-7", Codec::Texts),
+    ("index takeover.1", "sstree-1", Codec::Words),
     ("nbtree uncounted", "nbtree-7", Codec::Words),
-    ("nbtree take over.4", "nbtree-7", Codec::Words),
-    ("nbtree take over.4 link", "nbtree-7", Codec::Words),
-    ("nbtree take over.4 replace", "nbtree-7", Codec::Words),
-    ("nbtree take over.6", "nbtree-7", Codec::Words),
+    ("nbtree takeover.4", "nbtree-7", Codec::Words),
+    ("nbtree takeover.4 link", "nbtree-7", Codec::Words),
+    ("nbtree takeover.4 replace", "nbtree-7", Codec::Words),
+    ("nbtree takeover.6", "nbtree-7", Codec::Words),
     ("sstree announce", "sstree-1", Codec::Words),
     ("sstree announce head", "sstree-3", Codec::Words),
-    ("sstree take over.3", "sstree-1", Codec::Words),
-    ("sstree take over.4", "sstree-1", Codec::Words),
+    ("sstree takeover.3", "sstree-1", Codec::Words),
+    ("sstree takeover.4", "sstree-1", Codec::Words),
 ];
 
 #[test]

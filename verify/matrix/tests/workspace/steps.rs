@@ -1,4 +1,4 @@
-//! The `mod.rs` of a design describes its protocol in numbered steps. Each step named in the code, in a store, flush,
+//! The `mod.rs` of a design describes its protocol in numbered steps, and its `take_over.rs`, where there is one, another. Each step named in the code, in a store, flush,
 //! fence or crash point, must be one of these; and each of these must be named in the code, or in a comment beside it.
 
 use std::collections::BTreeSet;
@@ -85,7 +85,9 @@ fn steps_of_protocols_are_those_of_the_code() {
     let mut wrong = Vec::new();
     for design in DESIGNS {
         let folder = root().join("crates/bristlecone/src/index/designs").join(design);
-        let protocol = documented(&read(&folder.join("mod.rs")));
+        let mut protocol = documented(&read(&folder.join("mod.rs")));
+        let takeover = folder.join("take_over.rs");
+        protocol.extend(takeover.exists().then(|| documented(&read(&takeover))).unwrap_or_default());
         let parts = protocol.iter().map(|(part, _)| part.clone()).collect();
         let is_code = |path: &&std::path::PathBuf| !path.ends_with("mod.rs") && !path.ends_with("tests.rs");
         let (mut in_code, mut in_comments) = (BTreeSet::new(), BTreeSet::new());

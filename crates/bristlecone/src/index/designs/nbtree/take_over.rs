@@ -1,6 +1,7 @@
 //! Taking over a tree from a process that was killed. Its descriptors are as the kill left them, and consistent but for
 //! the operations that were under way. As no operation waits for another one, each can be completed by any thread.
 //!
+//! # Takeover
 //! 1. The index gives the leaves: see `volatile_index/take_over.rs`. A leaf that was replaced leads to its successors. A
 //!    descriptor that does not belong to its block refuses the tree.
 //! 2. A leaf is *unsettled* if it is being replaced, if a slot was claimed and has not joined, or if a flush is pending.
@@ -15,7 +16,7 @@
 //! A kill during these steps: the tree is rebuilt from its blocks (recover), as each of these steps leaves a state that
 //! recovery handles.
 //!
-//! The records of keys and values are not read. A census finds the free ones: at once in a small tree, else when the pool
+//! The records of keys and values are not read. A census finds the free ones: immediately in a small tree, else when the pool
 //! is full, or when the tree is closed.
 
 use std::collections::{BTreeMap, BTreeSet};
@@ -82,7 +83,7 @@ impl<K: KeyCodec, M: Medium> NbTree<K, M> {
         Some(tree)
     }
 
-    /// Steps 1 and 2 for the leaves that the index refers to.
+    /// Takeover 1 and 2 for the leaves that the index refers to.
     fn inspect(&self, used: &Bits) -> Option<Inspected> {
         let (begun, _) = self.leaves.begun();
         let threads = std::thread::available_parallelism().map_or(1, usize::from);
@@ -123,7 +124,7 @@ impl<K: KeyCodec, M: Medium> NbTree<K, M> {
         Some(())
     }
 
-    /// Step 1 for the leaves that only replaced leaves refer to.
+    /// Takeover 1 for the leaves that only replaced leaves refer to.
     fn add_successors(&self, used: &mut Bits, found: &mut Inspected) -> Option<()> {
         let mut at = 0;
         while let Some(&id) = found.unsettled.get(at) {
@@ -140,7 +141,7 @@ impl<K: KeyCodec, M: Medium> NbTree<K, M> {
         Some(())
     }
 
-    /// Step 3: marks the blocks of leaves and of copies as taken; returns the copies.
+    /// Takeover 3: marks the blocks of leaves and of copies as taken; returns the copies.
     fn sort_blocks(&self, used: &Bits) -> Option<Vec<u64>> {
         let chunks: BTreeMap<u64, ChunkRange> =
             self.blocks.chunks().into_iter().map(|chunk| (chunk.offset, chunk)).collect();
@@ -176,7 +177,7 @@ impl<K: KeyCodec, M: Medium> NbTree<K, M> {
         Some(parts.into_iter().flatten().collect())
     }
 
-    /// Steps 4 and 6.
+    /// Takeover 4 and 6.
     fn settle_leaves(&self, found: &Inspected, copies: Vec<u64>) -> Option<()> {
         let pins = Pins::new();
         let unsettled: BTreeSet<u32> = found.unsettled.iter().copied().collect();
@@ -185,7 +186,7 @@ impl<K: KeyCodec, M: Medium> NbTree<K, M> {
         for block in copies {
             let id = self.leaves.of(block);
             // The index has the successors of leaves that were linked above.
-            if !unsettled.contains(&id) && !self.is_in_index(id) && !omits("nbtree take over.6") {
+            if !unsettled.contains(&id) && !self.is_in_index(id) && !omits("nbtree takeover.6") {
                 self.discard(block);
                 self.blocks.free(block);
             }
@@ -193,21 +194,21 @@ impl<K: KeyCodec, M: Medium> NbTree<K, M> {
         self.pool.health().ok()
     }
 
-    /// Step 4 for one leaf.
+    /// Takeover 4 for one leaf.
     fn settle_leaf(&self, id: u32, pins: &Pins<K>) -> Option<()> {
         let (leaf, medium) = (self.leaves.get(id), self.medium());
         let lost = leaf.forget_threads(self.shape.all());
-        let lost = bits(lost).filter(|_| !omits("nbtree take over.4"));
+        let lost = bits(lost).filter(|_| !omits("nbtree takeover.4"));
         lost.for_each(|slot| self.slot(leaf, slot).value.store(medium, EMPTY));
-        medium.persist(self.words_of(leaf.block()), "nbtree take over.4");
+        medium.persist(self.words_of(leaf.block()), "nbtree takeover.4");
         let is_decided = leaf.succession().is_decided();
-        if !is_decided && (!leaf.is_to_be_replaced() || omits("nbtree take over.4 replace")) {
+        if !is_decided && (!leaf.is_to_be_replaced() || omits("nbtree takeover.4 replace")) {
             return Some(());
         }
         let slot = bits(self.bitmap(leaf) & !FROZEN).next()?;
         let key = self.keys.read(self.slot(leaf, slot).key.load(medium), &pins.key);
         if is_decided {
-            if omits("nbtree take over.4 link") {
+            if omits("nbtree takeover.4 link") {
                 return Some(());
             }
             self.open(leaf);
@@ -229,7 +230,7 @@ impl<K: KeyCodec, M: Medium> NbTree<K, M> {
         })
     }
 
-    /// Step 5: counts the items of the leaves that threads changed last, and of the tree, which had `items` by the counts
+    /// Takeover 5: counts the items of the leaves that threads changed last, and of the tree, which had `items` by the counts
     /// of its leaves. A leaf may have left the tree since.
     fn count_changed(&self, used: &Bits, items: i64) -> Option<()> {
         let blocks = self.uncounted.take()?.into_iter();

@@ -1,6 +1,7 @@
 //! Taking over a tree from a process that was killed. Its descriptors are as the kill left them. A leaf that no thread
 //! had locked is as its descriptor says, and nothing of it is read on the medium.
 //!
+//! # Takeover
 //! 1. The index gives the leaves: see `volatile_index/take_over.rs`.
 //! 2. All descriptors are inspected. Their bitmaps count the items, their offsets mark the subnodes that are taken. A
 //!    subnode of two leaves, or of none of the tree's chunks, refuses the tree.
@@ -13,7 +14,7 @@
 //!
 //! A kill during these steps: the tree is rebuilt from its subnodes (recover).
 //!
-//! The records of keys and values are not read. A census finds the free ones: at once in a small tree, else when the pool
+//! The records of keys and values are not read. A census finds the free ones: immediately in a small tree, else when the pool
 //! is full, or when the tree is closed.
 
 use std::sync::Arc;
@@ -71,7 +72,7 @@ impl<K: KeyCodec, M: Medium> SsTree<K, M> {
         for &id in &found.locked {
             items += tree.read_again(id)?;
         }
-        for &id in found.outside.iter().filter(|_| !omits("sstree take over.4")) {
+        for &id in found.outside.iter().filter(|_| !omits("sstree takeover.4")) {
             items += tree.adopt(id, &mut used)?;
         }
         tree.subnodes.finish_recovery();
@@ -86,7 +87,7 @@ impl<K: KeyCodec, M: Medium> SsTree<K, M> {
         Some(tree)
     }
 
-    /// Step 2.
+    /// Takeover 2.
     fn inspect(&self, used: &Bits) -> Option<Inspected> {
         let census = Census::new(self.subnodes.chunks(), self.shape);
         let begun = self.leaves.begun();
@@ -143,7 +144,7 @@ impl<K: KeyCodec, M: Medium> SsTree<K, M> {
             && view.bitmap >> (view.count * self.shape.slots) == 0
     }
 
-    /// Step 3: reads a leaf that a thread had locked; returns its number of items.
+    /// Takeover 3: reads a leaf that a thread had locked; returns its number of items.
     fn read_again(&self, id: u32) -> Option<u64> {
         let leaf = self.leaves.get(id);
         let head = leaf.subnode(0);
@@ -153,7 +154,7 @@ impl<K: KeyCodec, M: Medium> SsTree<K, M> {
         let head = leaf.announced_head(self.shape).filter(is_new_head).unwrap_or(head);
         self.subnodes.is_slot(head).then_some(())?;
         let mut view = self.recover_chain(head, &mut 0).ok()?;
-        if omits("sstree take over.3") {
+        if omits("sstree takeover.3") {
             view = leaf.view();
         }
         while view.count > 1 && view.taken(self.shape, view.count - 1) == 0 {
@@ -184,11 +185,11 @@ impl<K: KeyCodec, M: Medium> SsTree<K, M> {
                 self.header(view.subnodes[at - 1]).annex.store_derived(medium, tags);
             }
             let words = self.pool.words(view.subnodes[at], self.shape.subnode_bytes / 8);
-            medium.persist(words, "sstree take over.5");
+            medium.persist(words, "sstree takeover.5");
         }
     }
 
-    /// Step 4: decides about a leaf outside of the index; returns the number of items that it brings.
+    /// Takeover 4: decides about a leaf outside of the index; returns the number of items that it brings.
     fn adopt(&self, id: u32, used: &mut Bits) -> Option<u64> {
         let leaf = self.leaves.get(id);
         let announced = leaf.view();
@@ -212,7 +213,7 @@ impl<K: KeyCodec, M: Medium> SsTree<K, M> {
         for &subnode in subnodes {
             let tag = &self.header(subnode).next;
             tag.store(self.medium(), FREE);
-            self.medium().persist(tag, "sstree take over.4");
+            self.medium().persist(tag, "sstree takeover.4");
         }
         leaf.lock.expire();
         Some(0)

@@ -123,7 +123,7 @@ impl Changes {
             image.is_none_or(|image| image < nodes.begun() && kept(image)).then_some(())?;
             if let Some(node) = slot.state.load(Relaxed).checked_sub(NAMED) {
                 let node = u32::try_from(node).ok().filter(|&node| node < nodes.begun())?;
-                if !omits("index take over.1") {
+                if !omits("index takeover.1") {
                     nodes.get(node).copy_from(nodes.get(image?));
                 }
             }
