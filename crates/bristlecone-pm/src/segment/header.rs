@@ -9,7 +9,7 @@ use std::path::{Path, PathBuf};
 use rustix::io::Errno;
 use rustix::rand::{GetRandomFlags, getrandom};
 
-use super::place::{read_at, write_at};
+use super::place::{FORMAT, read_at, write_at};
 use super::{EXTENT_BYTES, Identity};
 
 /// Bytes before the manifest.
@@ -17,8 +17,6 @@ pub(super) const HEADER_BYTES: usize = 4096;
 /// Words before the path.
 const WORDS: usize = 15;
 const MAGIC: u64 = u64::from_le_bytes(*b"brstlseg");
-/// Format of the segment and of its manifest.
-pub(super) const FORMAT: u64 = 3;
 /// Bits of a seal's number, as many as the superblock has space for.
 pub(crate) const NUMBER_BITS: u32 = 55;
 

@@ -22,9 +22,8 @@ use std::sync::atomic::Ordering::Relaxed;
 use rustix::fs::{SeekFrom, seek};
 
 use super::header::Header;
-use super::live::Live;
+use super::live::{END, Live};
 use super::retired::SharedCells;
-use super::shown::END;
 use super::{EXTENT_BYTES, EXTENTS_MAX, Identity, KeepIndex, ManifestReader, Mode, Segment, State};
 
 /// The state of a tree that followers see: its extents, and its manifest.

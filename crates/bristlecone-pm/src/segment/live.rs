@@ -51,6 +51,9 @@ const EPOCH_MAX: u64 = 1 << 62;
 /// How long a follower's thread may delay the reuse of what the writer removed from a tree.
 pub(super) const PATIENCE: Duration = Duration::from_secs(1);
 
+/// How long a close waits for followers that are in a lookup.
+pub(super) const END: Duration = Duration::from_millis(100);
+
 /// Phase of the writer.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 #[repr(u64)]

@@ -7,12 +7,14 @@ use std::path::{Path, PathBuf};
 use rustix::fs::{SeekFrom, seek};
 use rustix::io::Errno;
 
-use super::header::FORMAT;
 use crate::failpoint;
 
 pub(super) const FOLDER: &str = "/dev/shm";
 /// Prefix of their names.
 pub(super) const PREFIX: &str = "bristlecone-";
+
+/// Format of the segment and of its manifest.
+pub(super) const FORMAT: u64 = 3;
 
 /// Returns the path of a pool's segment. Each format has its own name, so that libraries of other formats neither use nor
 /// remove it.

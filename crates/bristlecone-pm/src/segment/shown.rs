@@ -1,13 +1,8 @@
 //! Sharing with followers: the pool and each tree, while they are open.
 
-use std::time::Duration;
-
 use super::left::Left;
-use super::live::Phase;
+use super::live::{END, Phase};
 use super::{Manifest, Mode, Segment};
-
-/// How long a close waits for followers that are in a lookup.
-pub(super) const END: Duration = Duration::from_millis(100);
 
 impl Segment {
     pub(super) fn set_phase(&self, phase: Phase) {

@@ -16,7 +16,7 @@ use super::Time;
 use super::directory::THREADS_MAX;
 use super::heap;
 use super::machine::Machine;
-use super::medium::{Inner, Shared};
+use super::shared::{Inner, Shared};
 use super::state::{Bytes, State};
 use super::tally::{CoreTallies, Hot, Latencies};
 use crate::counts::{KINDS, OUTSIDE};

@@ -6,7 +6,7 @@ use std::str::FromStr;
 use bristlecone_pm::LINE_BYTES;
 
 use super::directory::THREADS_MAX;
-use crate::Profile;
+use crate::profile::Profile;
 
 /// The socket whose modules hold a line of the medium.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]

@@ -1,53 +1,12 @@
 //! The medium of simulated cores: executes every access, and passes it to the thread that is simulated.
 
 use std::sync::atomic::{AtomicU64, Ordering};
-use std::sync::{Arc, Mutex, PoisonError};
 
 use bristlecone_pm::sync::wait::Use;
-use bristlecone_pm::{Domain, LINE_BYTES, Medium, Part, Step};
+use bristlecone_pm::{Domain, LINE_BYTES, Medium, Step};
 
 use super::cores::{flush, read_lines, step, wait_for_flushes};
-use crate::parts::Parts;
-
-/// The medium of simulated cores. Clones are one medium. Accesses of threads that are not simulated are executed, but
-/// neither counted nor timed.
-#[derive(Clone)]
-pub struct Shared(pub(super) Arc<Inner>);
-
-pub(super) struct Inner {
-    pub base: usize,
-    pub length: usize,
-    pub header_bytes: usize,
-    pub domain: Domain,
-    pub parts: Mutex<Parts>,
-}
-
-impl std::fmt::Debug for Shared {
-    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
-        f.debug_struct("Shared").field("bytes", &self.0.length).finish_non_exhaustive()
-    }
-}
-
-impl Shared {
-    /// Inspects a store, which may be that of a chunk's descriptor.
-    #[inline]
-    fn learn(&self, cell: &AtomicU64, value: u64) {
-        let offset = std::ptr::from_ref(cell).addr().wrapping_sub(self.0.base);
-        if offset < self.0.header_bytes {
-            self.parts().learn(offset, value);
-        }
-    }
-
-    fn parts(&self) -> std::sync::MutexGuard<'_, Parts> {
-        self.0.parts.lock().unwrap_or_else(PoisonError::into_inner)
-    }
-
-    /// Returns the purpose of an address of the pool, and its offset there; `None` if it is in DRAM.
-    pub(super) fn place(&self, address: usize) -> Option<(Part, usize)> {
-        let offset = address.wrapping_sub(self.0.base);
-        (offset < self.0.length).then(|| (self.parts().of(offset / LINE_BYTES), offset))
-    }
-}
+use super::shared::Shared;
 
 fn address(cell: &AtomicU64) -> usize {
     std::ptr::from_ref(cell).addr()

@@ -29,6 +29,7 @@ mod medium;
 mod memory;
 mod pages;
 mod pending;
+mod shared;
 mod state;
 mod tally;
 
@@ -36,7 +37,7 @@ pub use self::cores::{Cores, Outcome, Simulated};
 pub use self::directory::THREADS_MAX;
 pub use self::heap::SimulatorHeap;
 pub use self::machine::{Machine, Placement};
-pub use self::medium::Shared;
+pub use self::shared::Shared;
 pub use self::tally::{CoreTallies, CoreTally, Hot, Latencies};
 
 /// Picoseconds of virtual time: whole numbers, so that sums have no order.
