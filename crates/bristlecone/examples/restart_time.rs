@@ -107,7 +107,7 @@ fn main() -> Result<(), Box<dyn Error>> {
     if let Some(path) = argument(3) {
         return fill(path, items, texts, design);
     }
-    for keep in [KeepIndex::Auto, KeepIndex::AfterClose] {
+    for keep in [KeepIndex::AfterKill, KeepIndex::Auto] {
         measure(items, texts, design, keep)?;
     }
     Ok(())

@@ -88,17 +88,17 @@ const EXTENTS_MAX: u32 = 1 << 24;
 /// Number of attempts of an open to lock a segment.
 const LOCK_LOOKS: usize = 5;
 
-/// Whether the volatile half of a pool's trees outlives a clean close.
+/// Whether the volatile half of a pool's trees outlives a clean close, or a kill.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 #[non_exhaustive]
 pub enum KeepIndex {
-    /// If rebuilding it would take more than some milliseconds.
+    /// Over a clean close, if rebuilding it would take more than some milliseconds. After a kill it is rebuilt.
     #[default]
     Auto,
-    /// Always, regardless of size.
+    /// As `Auto`, and the next process takes over what a killed one had open, in designs that can.
+    AfterKill,
+    /// Over a clean close and a kill, regardless of size.
     Always,
-    /// As `Auto`, but only over a clean close: after a kill everything is rebuilt.
-    AfterClose,
     /// Never: it is memory of this process.
     Never,
 }
@@ -258,7 +258,7 @@ impl Segment {
         .then_some(())?;
         let found = Header::read(&file).filter(|header| keep != KeepIndex::Never && header.fits(identity));
         if !identity.was_clean && mode == Mode::Write {
-            let taken = found.filter(|_| keep != KeepIndex::AfterClose);
+            let taken = found.filter(|_| matches!(keep, KeepIndex::AfterKill | KeepIndex::Always));
             let taken = taken.and_then(|header| {
                 Self::take_over((file.try_clone().ok()?, path.clone()), &header, identity, keep)
             });
