@@ -240,6 +240,11 @@ pub fn processors() -> Vec<usize> {
     }
 }
 
+/// Returns the number of this machine's processors.
+pub fn threads_here() -> u64 {
+    processors().len().max(1) as u64
+}
+
 /// Pins the calling thread. If the system refuses, the thread runs unpinned: slower at worst.
 pub fn pin(processor: Option<usize>) {
     if let Some(processor) = processor {

@@ -6,8 +6,9 @@ use std::collections::{BTreeMap, BTreeSet};
 use super::data::{Choice, File, Rows, Source, Values};
 use super::figure::{Figure, Row, Said, Scale, X};
 use super::names::Names;
-use super::run::{Run, threads_here};
+use super::run::Run;
 use super::take::Take;
+use crate::bench::run::threads_here;
 
 /// Returns the figures of a file. An error names the figure, its row and the key.
 pub fn figures(file: &File, scale: Scale) -> Result<Vec<Figure>, String> {

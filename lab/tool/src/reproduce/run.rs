@@ -147,8 +147,3 @@ fn bytes_of(kind: &str) -> Option<u64> {
     let (least, most) = sizes.split_once('-').unwrap_or((sizes, sizes));
     Some(least.parse::<u64>().ok()?.midpoint(most.parse().ok()?))
 }
-
-/// Returns the number of this machine's processors.
-pub fn threads_here() -> u64 {
-    crate::bench::run::processors().len().max(1) as u64
-}

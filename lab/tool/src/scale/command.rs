@@ -4,7 +4,7 @@ use bristlecone::Domain;
 use bristlecone_cli::failure::{Failure, Outcome};
 use bristlecone_cli::output::Output;
 use bristlecone_device::cores::{Machine, THREADS_MAX};
-use clap::Args;
+use clap::{Args, Parser};
 use serde_json::Value;
 
 use super::run::{self, Plan};
@@ -78,6 +78,19 @@ fn threads(text: &str) -> Result<usize, String> {
     }
 }
 
+/// Arguments of a simulated run.
+#[derive(Parser)]
+#[command(no_binary_name = true)]
+struct Simulated {
+    #[command(flatten)]
+    scale: Scale,
+}
+
+fn simulated_by(line: &str) -> Outcome<Value> {
+    let run = Simulated::try_parse_from(line.split_whitespace());
+    run.map_err(|error| Failure::usage(error.to_string()))?.scale.measure(&Output::new(true))
+}
+
 impl Scale {
     /// Simulates, and returns the output of `--json`. Of lists, only the first values are used.
     pub fn measure(&self, output: &Output) -> Outcome<Value> {
@@ -118,6 +131,7 @@ impl Scale {
                 machine: self.profile.name,
                 threads: &self.threads,
                 rounds: self.rounds.into(),
+                simulate: simulated_by,
             };
             return comparison.run(output);
         }

@@ -4,9 +4,11 @@ use bristlecone_baselines::AnyDesign;
 use bristlecone_cli::failure::{Exit, Failure, Outcome};
 use bristlecone_cli::interrupt;
 use bristlecone_cli::output::Output;
+use clap::Parser;
 use serde_json::{Value, json};
 
-use crate::reproduce::run::{Run, threads_here};
+use crate::bench::command::Bench;
+use crate::bench::run::threads_here;
 
 /// Deviation of a ratio between designs from which on the model counts as wrong, in percent.
 const TOLERATED: f64 = 20.0;
@@ -19,6 +21,16 @@ pub struct Validation<'a> {
     pub machine: &'a str,
     pub threads: &'a [usize],
     pub rounds: usize,
+    /// Simulates what a command line without its first word says.
+    pub simulate: fn(&str) -> Outcome<Value>,
+}
+
+/// Arguments of a timed run.
+#[derive(Parser)]
+#[command(no_binary_name = true)]
+struct Timed {
+    #[command(flatten)]
+    bench: Bench,
 }
 
 /// Throughput of a design in a phase, in millions of operations a second.
@@ -69,15 +81,15 @@ impl Validation<'_> {
         for _ in 0..self.rounds {
             for (at, (threads, design)) in runs.iter().enumerate() {
                 interrupt::check("the comparison is not finished")?;
-                let line = format!("bench {} --threads {threads}", self.line(*design));
-                timed[at].push(report(&line)?);
+                let line = format!("{} --threads {threads}", self.line(*design));
+                timed[at].push(timed_by(&line)?);
                 bar.inc(1);
             }
         }
         let mut cells = Vec::new();
         for ((threads, design), timed) in runs.into_iter().zip(timed) {
-            let line = format!("scale {} --threads {threads} --profile {}", self.line(design), self.machine);
-            let simulated = report(&line)?;
+            let line = format!("{} --threads {threads} --profile {}", self.line(design), self.machine);
+            let simulated = (self.simulate)(&line)?;
             bar.inc(1);
             let phases = simulated["phases"].as_array().into_iter().flatten();
             for (number, phase) in phases.enumerate() {
@@ -110,8 +122,9 @@ impl Validation<'_> {
     }
 }
 
-fn report(line: &str) -> Outcome<Value> {
-    Run::of(line).map_err(Failure::usage)?.measure()
+fn timed_by(line: &str) -> Outcome<Value> {
+    let run = Timed::try_parse_from(line.split_whitespace());
+    run.map_err(|error| Failure::usage(error.to_string()))?.bench.measure(&Output::new(true))
 }
 
 fn median(mut values: Vec<f64>) -> f64 {
