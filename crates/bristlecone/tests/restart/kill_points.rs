@@ -440,6 +440,7 @@ fn configurations() -> impl Iterator<Item = Configuration> {
 
 #[test]
 fn every_store_is_a_point_where_a_kill_loses_nothing() {
+    let _alone = crate::alone();
     for configuration in share(configurations()) {
         for codec in [Codec::Words, Codec::Texts] {
             for domain in [Domain::Process, Domain::Adr] {
@@ -468,6 +469,7 @@ const STEPS: &[(&str, &str, Codec)] = &[
 
 #[test]
 fn omitted_steps_are_noticed() {
+    let _alone = crate::alone();
     let only = std::env::var("BRISTLECONE_STEP").ok();
     let mut unnoticed = Vec::new();
     for &(step, name, codec) in

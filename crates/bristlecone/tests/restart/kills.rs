@@ -171,6 +171,7 @@ fn verify<I: Items>(
 
 #[test]
 fn what_is_acknowledged_is_found_with_the_index_of_the_killed_process() {
+    let _alone = crate::alone();
     if let Some([life, name, codec, path]) = process::role().as_deref() {
         let configuration = Configuration::named(name).unwrap();
         let codec = *Codec::ALL.iter().find(|known| known.to_string() == *codec).unwrap();

@@ -6,3 +6,10 @@ mod common;
 
 mod kill_points;
 mod kills;
+
+/// Held by each test: a process that another test starts holds locks of this one's files until it runs its own program.
+static ALONE: std::sync::Mutex<()> = std::sync::Mutex::new(());
+
+fn alone() -> std::sync::MutexGuard<'static, ()> {
+    ALONE.lock().unwrap_or_else(std::sync::PoisonError::into_inner)
+}
