@@ -162,9 +162,9 @@
  * Opens the pool for reading while another process, or another handle of this one, writes to it. The pool is not
  * created, and has its writer's maximum and domain.
  *
- * Reads return durable data, the same as the writer's own threads would read. The writer must use the same build of
- * this library and run as the same user; only trees that it has open can be opened. Neither process waits for the
- * other. Writes return `BRISTLECONE_READ_ONLY`. After the writer has closed the pool, reads return
+ * Reads return durable data, the same as the writer's own threads would read. The writer must use a library with the
+ * same layout of its index, and run as the same user; only trees that it has open can be opened. Neither process waits
+ * for the other. Writes return `BRISTLECONE_READ_ONLY`. After the writer has closed the pool, reads return
  * `BRISTLECONE_NO_WRITER`; open handles continue with the next writer. The data of a killed writer stays readable
  * until it is recovered. Snapshots are not supported.
  */
@@ -946,8 +946,9 @@ int bristlecone_changes_open_cursor(const struct bristlecone_pool *pool,
  * Writes the next change, for which it waits up to `timeout_ms`; a negative time has no end.
  *
  * Returns `BRISTLECONE_ABSENT` if no change became durable in this time, or once the stream was stopped; later calls may
- * find more. Returns `BRISTLECONE_PRUNED` if the next entry is not kept any more. After an error `*change` is unchanged; if an
- * entry could not be read to its end, so are all later calls, and another stream can be opened at its LSN.
+ * find more. Returns `BRISTLECONE_PRUNED` if the next entry is not kept any more. After an error `*change` is unchanged.
+ * If an entry could not be read to its end, all later calls return `BRISTLECONE_FAILED`: another stream can be opened at
+ * its LSN.
  */
 int bristlecone_changes_next(const struct bristlecone_changes *changes,
                              int64_t timeout_ms,

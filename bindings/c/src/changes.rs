@@ -1,10 +1,11 @@
 //! The change stream of a pool with a journal, and its cursors.
 
 use std::ffi::{CString, c_char, c_int, c_void};
+use std::sync::Arc;
 use std::time::{Duration, UNIX_EPOCH};
 
 use bristlecone_rs::dynamic::{Datum, Kind};
-use bristlecone_rs::{Changed, Changes, JournalChange, JournalChanges, JournalEntry, Stopper};
+use bristlecone_rs::{Changed, Changes, JournalChange, JournalChanges, JournalEntry, Stopper, TreeEntry};
 
 use crate::argument::{Versioned, fill, give, text};
 use crate::data;
@@ -135,7 +136,30 @@ struct Rest {
 struct Shown {
     change: Option<JournalChange>,
     packed: (Vec<u8>, Vec<u8>),
-    names: [CString; 4],
+    tree: Option<ShownTree>,
+    renamed_to: CString,
+}
+
+/// The tree of the last change: most changes in a row are of the same.
+struct ShownTree {
+    entry: Arc<TreeEntry>,
+    names: [CString; 3],
+    /// `None`: this version does not know them, and the library refuses changes of keys.
+    kinds: Option<(Kind, Kind)>,
+}
+
+/// Returns a name as a string of C. The names of trees and kinds contain no zeros.
+fn named(name: &str) -> CString {
+    CString::new(name).unwrap_or_default()
+}
+
+impl ShownTree {
+    fn new(entry: &Arc<TreeEntry>) -> Self {
+        let spec = &entry.spec;
+        let names = [&spec.name, &spec.key_kind, &spec.value_kind].map(|name| named(name));
+        let kinds = spec.key_kind.parse().ok().zip(spec.value_kind.parse().ok());
+        Self { entry: Arc::clone(entry), names, kinds }
+    }
 }
 
 impl Stream {
@@ -195,15 +219,10 @@ impl Rest {
 impl Shown {
     /// Keeps a change, and returns it without what its entry says.
     fn show(&mut self, change: JournalChange) -> Outcome<Change> {
-        let Self { change: kept, packed, names } = self;
+        let Self { change: kept, packed, tree: shown_tree, renamed_to } = self;
         let JournalChange { tree, change, .. } = kept.insert(change);
-        let spec = &tree.spec;
-        let new_name = if let Changed::Rename { to } = &*change { to.as_str() } else { "" };
-        for (name, text) in names.iter_mut().zip([&*spec.name, &*spec.key_kind, &*spec.value_kind, new_name])
-        {
-            // The names of trees and kinds contain no zeros.
-            *name = CString::new(text).unwrap_or_default();
-        }
+        let same = shown_tree.take().filter(|shown| Arc::ptr_eq(&shown.entry, tree));
+        let ShownTree { names, kinds, .. } = shown_tree.insert(same.unwrap_or_else(|| ShownTree::new(tree)));
         packed.0.clear();
         packed.1.clear();
         let (what, existed, key, value) = match &*change {
@@ -213,13 +232,16 @@ impl Shown {
             Changed::Remove { key, existed } => (BRISTLECONE_CHANGE_REMOVE, *existed, Some(key), None),
             Changed::Create => (BRISTLECONE_CHANGE_CREATE, None, None, None),
             Changed::Drop => (BRISTLECONE_CHANGE_DROP, None, None, None),
-            Changed::Rename { .. } => (BRISTLECONE_CHANGE_RENAME, None, None, None),
+            Changed::Rename { to } => {
+                *renamed_to = named(to);
+                (BRISTLECONE_CHANGE_RENAME, None, None, None)
+            }
             Changed::Clear { .. } => (BRISTLECONE_CHANGE_CLEAR, None, None, None),
             _ => (BRISTLECONE_CHANGE_OTHER, None, None, None),
         };
-        let (key, key_bytes) = shown(&spec.key_kind, key, &mut packed.0)?;
-        let (value, value_bytes) = shown(&spec.value_kind, value, &mut packed.1)?;
-        let renamed_to = if new_name.is_empty() { std::ptr::null() } else { names[3].as_ptr() };
+        let (key, key_bytes) = shown(kinds.as_ref().map(|kinds| &kinds.0), key, &mut packed.0)?;
+        let (value, value_bytes) = shown(kinds.as_ref().map(|kinds| &kinds.1), value, &mut packed.1)?;
+        let is_rename = what == BRISTLECONE_CHANGE_RENAME;
         Ok(Change {
             struct_bytes: 0,
             lsn: 0,
@@ -236,17 +258,20 @@ impl Shown {
             key_bytes,
             value,
             value_bytes,
-            renamed_to,
+            renamed_to: if is_rename { renamed_to.as_ptr() } else { std::ptr::null() },
             new_tree_id: if let Changed::Clear { id } = &*change { id.0 } else { tree.id.0 },
         })
     }
 }
 
 /// Returns the bytes of a key or value of a kind.
-fn shown(kind: &str, datum: Option<&Datum<'_>>, packed: &mut Vec<u8>) -> Outcome<(*const c_void, usize)> {
+fn shown(
+    kind: Option<&Kind>,
+    datum: Option<&Datum<'_>>,
+    packed: &mut Vec<u8>,
+) -> Outcome<(*const c_void, usize)> {
     let Some(datum) = datum else { return Ok((std::ptr::null(), 0)) };
-    let kind: Kind = kind.parse()?;
-    let bytes = data::write(&kind, datum, packed);
+    let bytes = data::write(kind.ok_or_else(no_change)?, datum, packed);
     Ok((bytes.as_ptr().cast(), bytes.len()))
 }
 
@@ -293,8 +318,9 @@ pub unsafe extern "C" fn bristlecone_changes_open_cursor(
 /// Writes the next change, for which it waits up to `timeout_ms`; a negative time has no end.
 ///
 /// Returns `BRISTLECONE_ABSENT` if no change became durable in this time, or once the stream was stopped; later calls may
-/// find more. Returns `BRISTLECONE_PRUNED` if the next entry is not kept any more. After an error `*change` is unchanged; if an
-/// entry could not be read to its end, so are all later calls, and another stream can be opened at its LSN.
+/// find more. Returns `BRISTLECONE_PRUNED` if the next entry is not kept any more. After an error `*change` is unchanged.
+/// If an entry could not be read to its end, all later calls return `BRISTLECONE_FAILED`: another stream can be opened at
+/// its LSN.
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn bristlecone_changes_next(
     changes: *const ChangesHandle,

@@ -32,9 +32,9 @@ pub const BRISTLECONE_LEAVE_SIGBUS: u32 = 8;
 /// Opens the pool for reading while another process, or another handle of this one, writes to it. The pool is not
 /// created, and has its writer's maximum and domain.
 ///
-/// Reads return durable data, the same as the writer's own threads would read. The writer must use a library
-/// with the same layout of its index, and run as the same user; only trees that it has open can be opened. Neither process waits for the
-/// other. Writes return `BRISTLECONE_READ_ONLY`. After the writer has closed the pool, reads return
+/// Reads return durable data, the same as the writer's own threads would read. The writer must use a library with the
+/// same layout of its index, and run as the same user; only trees that it has open can be opened. Neither process waits
+/// for the other. Writes return `BRISTLECONE_READ_ONLY`. After the writer has closed the pool, reads return
 /// `BRISTLECONE_NO_WRITER`; open handles continue with the next writer. The data of a killed writer stays readable
 /// until it is recovered. Snapshots are not supported.
 pub const BRISTLECONE_FOLLOW: u32 = 16;
