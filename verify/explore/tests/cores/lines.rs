@@ -9,40 +9,59 @@ use super::bench::{Bench, Cost, KEYS, THREADS, absent, get, insert, remove, scan
 /// Operations of a thread.
 const EACH: u64 = 500;
 
-/// Maximum numbers of lines that an operation on words takes from other cores by stores: get, insert, update, remove. A
-/// write of byte strings takes up to twice as many.
-/// The hints of CCL-BTree's index change where a bucket lies in two nodes.
-const MOST: &[(Design, [f64; 4])] = &[
-    (Design::SsTree, [0.0, 6.0, 6.0, 6.0]),
-    (Design::NbTree, [0.0, 6.0, 6.0, 6.0]),
-    (Design::CclBTree, [0.06, 6.0, 6.0, 6.0]),
-    (Design::LodgeTree, [0.0, 10.0, 12.0, 12.0]),
-    (Design::WoTree, [0.0, 6.0, 6.0, 6.0]),
+/// Maximum numbers of an operation, on average: lines that it takes from other cores by stores, and movements of the line
+/// that moves most, in DRAM and outside of leaves.
+type Most = [f64; 2];
+
+/// Movements from which on most operations write the line. Rows beyond it are open; a line that is mended fails its row.
+const CONTENDED: f64 = 0.4;
+
+/// The limits of a design with words or byte strings: of insert, update and remove.
+///
+/// Beyond [`CONTENDED`] are the table of chunks of a heap, for updates and removals of byte strings, and CCL-BTree's list
+/// of keys that were set aside.
+const MOST: &[(Design, Codec, [Most; 3])] = &[
+    (Design::SsTree, Codec::Words, [[4.8, 0.1], [2.3, 0.05], [2.4, 0.05]]),
+    (Design::SsTree, Codec::Texts, [[3.6, 0.12], [6.0, 0.6], [1.2, 0.1]]),
+    (Design::NbTree, Codec::Words, [[4.9, 0.1], [2.4, 0.05], [2.4, 0.05]]),
+    (Design::NbTree, Codec::Texts, [[5.4, 0.15], [6.1, 0.6], [1.6, 0.06]]),
+    (Design::CclBTree, Codec::Words, [[3.9, 0.3], [3.1, 0.3], [3.4, 0.15]]),
+    (Design::CclBTree, Codec::Texts, [[3.2, 0.35], [4.7, 0.3], [5.1, 1.6]]),
+    (Design::LodgeTree, Codec::Words, [[9.8, 0.1], [9.6, 0.1], [9.2, 0.1]]),
+    (Design::LodgeTree, Codec::Texts, [[9.8, 0.25], [12.0, 0.4], [12.0, 1.1]]),
+    (Design::WoTree, Codec::Words, [[4.1, 0.12], [2.6, 0.1], [2.5, 0.1]]),
+    (Design::WoTree, Codec::Texts, [[4.0, 0.55], [8.5, 1.1], [5.7, 0.8]]),
 ];
 
-/// Maximum number of lines that an operation takes which pins an epoch: the thread's own participant, after other threads
-/// have read it to end an epoch.
-const PINS: f64 = 0.25;
+/// Maximum number of lines that a get of a word takes. The hints of CCL-BTree's index change where a bucket lies in two
+/// nodes.
+fn most_of_get(design: Design) -> f64 {
+    if design == Design::CclBTree { 0.06 } else { 0.0 }
+}
 
-/// Maximum movements of one line per operation, in DRAM and outside of leaves: of words, and of byte strings. A line that
-/// every operation writes moves almost once an operation. The table of chunks of a heap is such a line for updates of byte
-/// strings, and CCL-BTree's list of keys that were set aside for their removal: both are open, as are its hints.
-const HOTTEST: [f64; 2] = [0.15, 1.5];
-const HOTTEST_OF_HINTS: f64 = 0.4;
+/// Maximum number of lines that an operation takes which pins an epoch: the thread's own participant, after other threads
+/// have read it to end an epoch. A scan pins one for each leaf.
+const PINS: f64 = 0.2;
+const PINS_OF_SCAN: f64 = 0.75;
 
 fn default_of(design: Design) -> &'static Configuration {
     CONFIGURATIONS.iter().find(|one| one.design == design).unwrap()
 }
 
-/// Checks that no line but the leaves' moves with every operation.
+/// Checks that no line but the leaves' moves more often than that.
 fn check_hottest(what: &str, cost: &Cost, most: f64) -> Result<(), String> {
     match cost.hottest() {
-        hottest if hottest <= most => Ok(()),
-        hottest => Err(format!("{what}: a line moves {hottest:.3} times an operation: {:#?}", cost.hot[0])),
+        hottest if hottest > most => {
+            Err(format!("{what}: a line moves {hottest:.3} times an operation: {:#?}", cost.hot[0]))
+        }
+        hottest if most > CONTENDED && hottest < most / 2.0 => {
+            Err(format!("{what}: a line moves {hottest:.3} times an operation: lower its limit of {most}"))
+        }
+        _ => Ok(()),
     }
 }
 
-struct Lines(&'static Configuration, [f64; 4], Codec);
+struct Lines(&'static Configuration, [Most; 3], Codec);
 
 impl Visit for Lines {
     fn visit<I: Items>(self) {
@@ -56,28 +75,22 @@ impl Visit for Lines {
             let cost = bench.each(EACH, choose, get::<I>);
             println!("{}", show(&named(&format!("get {name}")), &cost));
             // Words are read in place. A record is protected by an epoch.
-            let most = if codec == Codec::Words { most[0] } else { PINS };
+            let most = if codec == Codec::Words { most_of_get(configuration.design) } else { PINS };
             assert!(cost.written() <= most, "{}: {:#?}", named(name), cost.hot);
         }
         bench.each(EACH / 10, uniform, scan::<I>);
         let scans = bench.each(EACH / 10, uniform, scan::<I>);
         println!("{}", show(&named("scan"), &scans));
-        assert!(scans.written() <= 3.0 * PINS, "{}: {:#?}", named("scan"), scans.hot);
+        assert!(scans.written() <= PINS_OF_SCAN, "{}: {:#?}", named("scan"), scans.hot);
         let costs = [
             ("insert", bench.each(EACH, absent, insert::<I>)),
             ("update", bench.each(EACH, uniform, update::<I>)),
             ("remove", bench.each(KEYS, |number| number, remove::<I>)),
         ];
-        let is_words = codec == Codec::Words;
-        let hottest = match configuration.design {
-            Design::CclBTree if is_words => HOTTEST_OF_HINTS,
-            _ => HOTTEST[usize::from(!is_words)],
-        };
-        for ((what, cost), most) in costs.iter().zip(&most[1..]) {
+        for ((what, cost), [lines, hottest]) in costs.iter().zip(most) {
             println!("{}", show(&named(what), cost));
             check_hottest(&named(what), cost, hottest).unwrap();
-            let most = if is_words { *most } else { 2.0 * most };
-            assert!(cost.written() <= most, "{}: {:.3} lines, {most} at most", named(what), cost.written());
+            assert!(cost.written() <= lines, "{}: {:.3} lines, {lines} at most", named(what), cost.written());
         }
     }
 }
@@ -87,8 +100,7 @@ fn show(what: &str, cost: &Cost) -> String {
 }
 
 fn lines_of(design: Design) {
-    let most = MOST.iter().find(|(of, _)| *of == design).unwrap().1;
-    for codec in [Codec::Words, Codec::Texts] {
+    for &(_, codec, most) in MOST.iter().filter(|(of, ..)| *of == design) {
         codec.visit(Lines(default_of(design), most, codec));
     }
 }
@@ -128,10 +140,12 @@ fn a_line_that_every_operation_writes_is_found() {
     };
     let cost = bench.each(EACH, uniform, run);
     assert_eq!(counter.load(Relaxed), EACH * THREADS as u64);
-    assert!(check_hottest("counter", &cost, HOTTEST[0]).is_err(), "{:.3}", cost.hottest());
+    assert!(check_hottest("counter", &cost, CONTENDED).is_err(), "{:.3}", cost.hottest());
 }
 
 #[test]
 fn every_design_is_in_the_table() {
-    assert!(Design::ALL.iter().all(|design| MOST.iter().any(|(of, _)| of == design)));
+    for codec in [Codec::Words, Codec::Texts] {
+        assert!(Design::ALL.iter().all(|design| MOST.iter().any(|row| (row.0, row.1) == (*design, codec))));
+    }
 }
