@@ -43,18 +43,6 @@ mod trace;
 mod wal;
 mod word;
 
-/// Returns whether a test omits this step: always `false` without the feature `failpoints`.
-#[inline(always)]
-pub fn omits(step: &'static str) -> bool {
-    cfg!(feature = "failpoints") && failpoint::is_omitted(step)
-}
-
-/// Hash of the sources that determine the layout and the meaning of shared memory in this crate.
-pub const LAYOUT: u64 = match u64::from_str_radix(env!("BRISTLECONE_PM_LAYOUT"), 10) {
-    Ok(layout) => layout,
-    Err(_) => panic!("the build script prints a number"),
-};
-
 pub use alloc::{
     Census, ChunkRange, Heap, HeapSpec, HeapStats, KEY_BYTES_MAX, Liveness, RecordSpec, Records,
     VALUE_BYTES_MAX, record_bytes_max, record_slot_bytes,
@@ -79,3 +67,15 @@ pub use sync::{assume_thread_index, own_thread_index, thread_index};
 pub use trace::{trace_slow, trace_span};
 pub use wal::{Copies, LOG_ENTRY_BYTES, Log, LogChunk, LogEntry, LogSpot};
 pub use word::{Group, Persistent, Word, read_bytes, read_words, write_bytes, write_words};
+
+/// Hash of the sources that determine the layout and the meaning of shared memory in this crate.
+pub const LAYOUT: u64 = match u64::from_str_radix(env!("BRISTLECONE_PM_LAYOUT"), 10) {
+    Ok(layout) => layout,
+    Err(_) => panic!("the build script prints a number"),
+};
+
+/// Returns whether a test omits this step: always `false` without the feature `failpoints`.
+#[inline(always)]
+pub fn omits(step: &'static str) -> bool {
+    cfg!(feature = "failpoints") && failpoint::is_omitted(step)
+}

@@ -35,6 +35,11 @@ impl<M: Medium> Heap<M> {
         found
     }
 
+    /// Returns whether some slots are unswept.
+    pub(in crate::alloc) fn has_unswept(&self) -> bool {
+        !wait::lock(&self.unswept).is_empty()
+    }
+
     /// Returns the chunks of which some slots are unswept.
     pub(in crate::alloc) fn unswept_chunks(&self) -> Vec<ChunkRange> {
         let slots = self.slots_per_chunk();

@@ -4,6 +4,9 @@ use std::sync::Arc;
 
 use super::{Extent, Memory, Segment, SharedCell, Zeroed};
 
+/// Stands for a cell that a writer does not have: there is none at this offset.
+const NO_CELL: u64 = u64::MAX;
+
 /// Manifest being written.
 #[derive(Debug, Default)]
 pub struct Manifest {
@@ -28,6 +31,17 @@ impl Manifest {
     pub fn push_cell<T: Zeroed>(&mut self, cell: &SharedCell<T>) -> Option<()> {
         self.words.push(cell.place()?);
         Some(())
+    }
+
+    /// Writes the location of a cell that not every writer has.
+    pub fn push_optional_cell<T: Zeroed>(&mut self, cell: Option<&SharedCell<T>>) -> Option<()> {
+        match cell {
+            Some(cell) => self.push_cell(cell),
+            None => {
+                self.words.push(NO_CELL);
+                Some(())
+            }
+        }
     }
 
     /// Writes a word.

@@ -26,8 +26,8 @@
 //! # Open
 //! 1. The superblock loses the mark, and the opening's number replaces that of the close, durably. *From here on a crash
 //!    finds a pool in use.*
-//! 2. The header gets the opening's number instead of its own; trees restore the state in their manifest, if the checksums of their extents match. A
-//!    tree with a changed bit is rebuilt from its leaves.
+//! 2. The header gets the opening's number instead of its own; trees restore the state in their manifest, if the
+//!    checksums of their extents match. A tree with a changed bit is rebuilt from its leaves.
 //!
 //! If there is no space for the segment, memory of the process is used instead. Writes still succeed, but nothing is
 //! saved at the close.
@@ -101,6 +101,13 @@ pub enum KeepIndex {
     Always,
     /// Never: it is memory of this process.
     Never,
+}
+
+impl KeepIndex {
+    /// Returns whether the index outlives a kill.
+    fn is_over_kills(self) -> bool {
+        matches!(self, Self::AfterKill | Self::Always)
+    }
 }
 
 /// How a segment is used.
@@ -193,6 +200,12 @@ impl Memory {
         self.0.is_none()
     }
 
+    /// Returns whether the next process takes over what is here if this one is killed. Otherwise nothing needs to be
+    /// noted for it.
+    pub fn outlives_a_kill(&self) -> bool {
+        self.0.as_ref().is_some_and(|segment| segment.keep.is_over_kills())
+    }
+
     /// Returns a zeroed extent of up to `bytes` bytes, of which none is usable yet.
     ///
     /// # Errors
@@ -258,7 +271,7 @@ impl Segment {
         .then_some(())?;
         let found = Header::read(&file).filter(|header| keep != KeepIndex::Never && header.fits(identity));
         if !identity.was_clean && mode == Mode::Write {
-            let taken = found.filter(|_| matches!(keep, KeepIndex::AfterKill | KeepIndex::Always));
+            let taken = found.filter(|_| keep.is_over_kills());
             let taken = taken.and_then(|header| {
                 Self::take_over((file.try_clone().ok()?, path.clone()), &header, identity, keep)
             });

@@ -43,9 +43,9 @@ impl PoolOptions {
     ///
     /// Followers read only durable data, with the same guarantees as the writer's own threads: a lookup is
     /// linearizable, and a range sees each leaf at one point in time. A follower reads the writer's index in shared
-    /// memory, so it builds and recovers nothing. The writer must run a library with the same layout of its index under the same
-    /// user, and only trees that the writer has open can be opened. Neither side waits for the other: the writer does
-    /// not reuse freed memory while a lookup may read it, for at most one second. A lookup that takes longer, because
+    /// memory, so it builds and recovers nothing. The writer must run a library with the same layout of its index under
+    /// the same user, and only trees that the writer has open can be opened. Neither side waits for the other: the writer
+    /// does not reuse freed memory while a lookup may read it, for at most one second. A lookup that takes longer, because
     /// its process was stopped, is repeated. Any number of threads and up to 256 followers may read.
     ///
     /// A follower thread notices within a thousand lookups that the writer has exited. From then on, reads return

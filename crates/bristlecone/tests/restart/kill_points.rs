@@ -366,9 +366,7 @@ impl Visit for Explore {
                 recorder.points.len()
             );
             let is_taken_over = matches!(self.0.design, Design::NbTree | Design::SsTree);
-            // A tree is rebuilt where anything is in doubt, such as a process that holds up the opening.
-            let expected = if is_taken_over { tried - tried / 20..=tried } else { 0..=0 };
-            assert!(expected.contains(&warm), "{warm} of {tried}: {:?} {}", self.0, scenario.name);
+            assert_eq!(warm, if is_taken_over { tried } else { 0 }, "{:?} {}", self.0, scenario.name);
         }
     }
 }

@@ -21,6 +21,6 @@ mod papers;
 mod report;
 mod results;
 pub mod results_command;
-pub mod run;
+mod run;
 mod table;
 mod take;

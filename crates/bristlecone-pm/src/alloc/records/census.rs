@@ -40,6 +40,11 @@ impl Census {
 }
 
 impl<M: Medium> Records<M> {
+    /// Returns whether a census may find free slots.
+    pub fn needs_census(&self) -> bool {
+        self.heaps.iter().filter_map(OnceLock::get).any(|heap| heap.has_unswept())
+    }
+
     /// Begins a census; `None` if every slot is known.
     pub fn begin_census(&self) -> Option<Census> {
         let mut chunks = BTreeMap::new();

@@ -12,7 +12,7 @@ pub const FEW_ITEMS: u64 = 1 << 16;
 
 /// Returns whether a tree that was taken over from a killed process may have such records.
 pub fn may_exist<M: Medium>(records: [&Records<M>; 2]) -> bool {
-    records.iter().any(|records| records.begin_census().is_some())
+    records.iter().any(|records| records.needs_census())
 }
 
 /// Frees the keys and values that are not in use, if any is unknown. `note_all` notes those that are: of keys, and of

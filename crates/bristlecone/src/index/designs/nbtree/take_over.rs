@@ -16,8 +16,8 @@
 //! A kill during these steps: the tree is rebuilt from its blocks (recover), as each of these steps leaves a state that
 //! recovery handles.
 //!
-//! The records of keys and values are not read. A census finds the free ones: immediately in a small tree, else when the pool
-//! is full, or when the tree is closed.
+//! The records of keys and values are not read. A census finds the free ones: immediately in a small tree, else when the
+//! pool is full, or when the tree is closed.
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::sync::Arc;
@@ -230,8 +230,8 @@ impl<K: KeyCodec, M: Medium> NbTree<K, M> {
         })
     }
 
-    /// Takeover 5: counts the items of the leaves that threads changed last, and of the tree, which had `items` by the counts
-    /// of its leaves. A leaf may have left the tree since.
+    /// Takeover 5: counts the items of the leaves that threads changed last, and of the tree, which had `items` by the
+    /// counts of its leaves. A leaf may have left the tree since.
     fn count_changed(&self, used: &Bits, items: i64) -> Option<()> {
         let blocks = self.uncounted.take()?.into_iter();
         let leaves = blocks.filter_map(|block| self.leaves.known(block)).filter(|&id| used.has(id));

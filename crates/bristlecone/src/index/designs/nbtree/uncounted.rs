@@ -15,16 +15,17 @@ const THREADS: usize = 64;
 type Blocks = [CachePadded<AtomicU64>; THREADS + 1];
 
 /// The leaf that each thread changed last. The words are never cleared, because a settled leaf may be counted again.
+/// `None`: the tree does not outlive a kill.
 #[derive(Debug)]
 pub struct Uncounted(Option<SharedCell<Blocks>>);
 
 impl Uncounted {
     pub fn new(memory: &Memory) -> Self {
-        Self((!memory.is_private()).then(|| memory.cell()))
+        Self(memory.outlives_a_kill().then(|| memory.cell()))
     }
 
     pub fn save(&self, manifest: &mut Manifest) -> Option<()> {
-        manifest.push_cell(self.0.as_ref()?)
+        manifest.push_optional_cell(self.0.as_ref())
     }
 
     pub fn recover(manifest: &mut ManifestReader<'_>) -> Option<Self> {

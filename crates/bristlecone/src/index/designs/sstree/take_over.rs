@@ -14,8 +14,8 @@
 //!
 //! A kill during these steps: the tree is rebuilt from its subnodes (recover).
 //!
-//! The records of keys and values are not read. A census finds the free ones: immediately in a small tree, else when the pool
-//! is full, or when the tree is closed.
+//! The records of keys and values are not read. A census finds the free ones: immediately in a small tree, else when the
+//! pool is full, or when the tree is closed.
 
 use std::sync::Arc;
 

@@ -1,5 +1,5 @@
-//! Changes of the lowest level that a kill may interrupt: where the index is in shared memory, a node is copied before
-//! it changes, and the next process restores it. Upper levels need no copy, because they are built again.
+//! Changes of the lowest level that a kill may interrupt: where the index outlives a kill, a node is copied before it
+//! changes, and the next process restores it. Upper levels need no copy, because they are built again.
 //!
 //! # Change (of a locked node of the lowest level)
 //! 1. The node is copied to an image, and the slot names the node. *A kill: the image equals the node.*
@@ -31,6 +31,7 @@ const COPYING: u64 = 1;
 const NAMED: u64 = 2;
 
 #[derive(Debug, Default)]
+#[repr(C)]
 struct Slot {
     state: AtomicU64,
     /// The node that holds the image, plus one.
@@ -39,6 +40,7 @@ struct Slot {
 
 /// Slots of changes that are under way, visible to the next process.
 #[derive(Debug, Default)]
+#[repr(C)]
 struct Table {
     /// Number of changes without an image.
     unprotected: AtomicU64,
@@ -48,7 +50,7 @@ struct Table {
 // SAFETY: atomics, for which zero is a value.
 unsafe impl Zeroed for Table {}
 
-/// The changes of an index that are under way. `None`: no other process ever sees the index.
+/// The changes of an index that are under way. `None`: the index does not outlive a kill.
 #[derive(Debug, Default)]
 pub struct Changes(Option<SharedCell<Table>>);
 
@@ -60,11 +62,11 @@ pub struct Change<'a> {
 
 impl Changes {
     pub fn new(memory: &Memory) -> Self {
-        Self((!memory.is_private()).then(|| memory.cell()))
+        Self(memory.outlives_a_kill().then(|| memory.cell()))
     }
 
     pub fn save(&self, manifest: &mut Manifest) -> Option<()> {
-        manifest.push_cell(self.0.as_ref()?)
+        manifest.push_optional_cell(self.0.as_ref())
     }
 
     /// Passes over the location.
