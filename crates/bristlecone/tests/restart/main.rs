@@ -6,6 +6,7 @@ mod common;
 
 mod kill_points;
 mod kills;
+mod options;
 
 /// Held by each test: a process that another test starts holds locks of this one's files until it runs its own program.
 static ALONE: std::sync::Mutex<()> = std::sync::Mutex::new(());

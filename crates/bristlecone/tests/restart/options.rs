@@ -1,0 +1,56 @@
+//! Which openings take over an index, by the option of the killed process and that of the next one.
+
+use std::path::Path;
+
+use bristlecone::{Design, KeepIndex, Pool};
+use bristlecone_matrix::process::{self, Process};
+
+use crate::common::Scratch;
+
+const TEST: &str = "options::an_index_is_taken_over_if_both_processes_ask_for_it";
+const ALL: [KeepIndex; 4] = [KeepIndex::Auto, KeepIndex::Never, KeepIndex::AfterKill, KeepIndex::Always];
+
+fn open(path: &Path, keep: KeepIndex) -> Pool {
+    Pool::options().max_bytes(64 << 20).create(true).keep_index(keep).open(path).unwrap()
+}
+
+/// Writes some keys, and waits to be killed.
+fn write(design: &str, keep: &str, path: &str) {
+    let pool = open(Path::new(path), ALL[keep.parse::<usize>().unwrap()]);
+    let tree = pool.tree_options("t").design(design.parse().unwrap()).create::<u64, u64>().unwrap();
+    (0..1000).for_each(|key| drop(tree.insert(key, !key).unwrap()));
+    (0..1000).step_by(3).for_each(|key| drop(tree.remove(key).unwrap()));
+    process::say("written");
+    let is_over = process::until_input_ends();
+    while !is_over.load(std::sync::atomic::Ordering::Relaxed) {
+        std::thread::sleep(std::time::Duration::from_millis(1));
+    }
+}
+
+#[test]
+fn an_index_is_taken_over_if_both_processes_ask_for_it() {
+    let _alone = crate::alone();
+    if let Some([design, keep, path]) = process::role().as_deref() {
+        return write(design, keep, path);
+    }
+    let asks = |keep| matches!(keep, KeepIndex::AfterKill | KeepIndex::Always);
+    for design in Design::ALL.iter().copied() {
+        for (at, writer) in ALL.into_iter().enumerate() {
+            for next in ALL {
+                let scratch = Scratch::new();
+                let path = scratch.0.to_str().unwrap();
+                let mut process = Process::start(TEST, &[design.name(), &at.to_string(), path]);
+                process.expect("written");
+                process.kill();
+                let pool = open(&scratch.0, next);
+                let tree = pool.tree::<u64, u64>("t").unwrap();
+                let is_able = matches!(design, Design::NbTree | Design::SsTree);
+                let expected = is_able && asks(writer) && asks(next);
+                assert_eq!(pool.info().index_was_kept, expected, "{design}: {writer:?}, {next:?}");
+                let left = (0..1000).filter(|key| key % 3 != 0).map(|key| (key, !key));
+                assert!(tree.iter().map(Result::unwrap).eq(left), "{design}: {writer:?}, {next:?}");
+                assert_eq!((tree.len().unwrap(), tree.check()), (666, Vec::new()));
+            }
+        }
+    }
+}
