@@ -18,8 +18,8 @@ fn open(path: &Path, keep: KeepIndex) -> Pool {
 fn write(design: &str, keep: &str, path: &str) {
     let pool = open(Path::new(path), ALL[keep.parse::<usize>().unwrap()]);
     let tree = pool.tree_options("t").design(design.parse().unwrap()).create::<u64, u64>().unwrap();
-    (0..1000).for_each(|key| drop(tree.insert(key, !key).unwrap()));
-    (0..1000).step_by(3).for_each(|key| drop(tree.remove(key).unwrap()));
+    (0..1000).for_each(|key| _ = tree.insert(key, !key).unwrap());
+    (0..1000).step_by(3).for_each(|key| _ = tree.remove(key).unwrap());
     process::say("written");
     let is_over = process::until_input_ends();
     while !is_over.load(std::sync::atomic::Ordering::Relaxed) {
