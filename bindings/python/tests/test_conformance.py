@@ -87,7 +87,7 @@ def same(kind: str, one: Any, other: Any) -> bool:
     return type(one) is type(other) and bool(one == other)
 
 
-class Session:
+class Runner:
     """The open objects of a case."""
 
     def __init__(self, path: Path, design: str, domain: Any) -> None:
@@ -283,10 +283,10 @@ class Session:
 def test_the_table_holds_for_every_design(steps: list[dict[str, Any]], domain: str | None, path: Path) -> None:
     for design in DESIGNS:
         with tempfile.TemporaryDirectory(dir=path.parent) as folder:
-            session = Session(Path(folder) / "trees.pool", design, domain)
+            runner = Runner(Path(folder) / "trees.pool", design, domain)
             for step in copy.deepcopy(steps):
-                session.verify(step, *session.outcome(step))
-            session.pool.close()
+                runner.verify(step, *runner.outcome(step))
+            runner.pool.close()
 
 
 def test_the_table_is_not_empty() -> None:
