@@ -241,7 +241,10 @@ fn a_pool_in_use_that_cannot_be_followed_is_told_with_both() {
     let uuid = bench.run("info @p --json").json()["uuid"].as_str().unwrap().replace('-', "");
     let mut writer = Talk::begin(&bench, "shell @p ages");
     writer.does("put Pando 16000", "added");
-    std::fs::remove_file(Path::new("/dev/shm").join(format!("bristlecone-{uuid}"))).unwrap();
+    let segments = std::fs::read_dir("/dev/shm").unwrap().map(|entry| entry.unwrap().path());
+    let of_pool = segments.filter(|path| path.to_str().unwrap().contains(&uuid)).collect::<Vec<_>>();
+    assert_eq!(of_pool.len(), 1, "{of_pool:?}");
+    std::fs::remove_file(&of_pool[0]).unwrap();
     let in_use = format!("in use by process {}", writer.child.id());
     for command in ["get @p ages Pando", "info @p", "check @p", "shell @p --read-only"] {
         let ran = bench.run(command);
