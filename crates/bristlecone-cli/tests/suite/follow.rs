@@ -1,7 +1,6 @@
 //! Reading a pool while another process writes to it.
 
 use std::io::{BufRead, BufReader, Write};
-use std::path::Path;
 use std::process::{Child, ChildStdout, Stdio};
 
 use serde_json::{Value, json};
