@@ -86,7 +86,7 @@ pub fn leave_in_part(pool: &Pool, changes: &[(&crate::Tree<u64, u64>, u64, u64)]
     use crate::index::any::CommitOutcome;
     use crate::index::parts::encoded::Encoded;
 
-    let mut wanted = record::begin(0, changes.len());
+    let mut wanted = record::begin(changes.len());
     for (tree, key, value) in changes {
         record::append(&mut wanted, tree.link.id, &Encoded::Word(*key), Some(&Encoded::Word(*value)));
     }
