@@ -263,8 +263,8 @@ br_result br_word_get(int type, uintptr_t of, uintptr_t handle, uint64_t key)
     int status;
     switch (type) {
     case BR_TREE: status = bristlecone_get_u64(tree, key, &value); break;
-    case BR_SNAPSHOT: status = bristlecone_snapshot_get_u64((const bristlecone_snapshot *)of, tree, key, &value); break;
-    default: status = bristlecone_transaction_get_u64((const bristlecone_transaction *)of, tree, key, &value);
+    case BR_SNAPSHOT: status = bristlecone_snapshot_get((const bristlecone_snapshot *)of, tree, &key, sizeof key, &value, sizeof value, NULL); break;
+    default: status = bristlecone_transaction_get((const bristlecone_transaction *)of, tree, &key, sizeof key, &value, sizeof value, NULL);
     }
     return with_word(status, value);
 }

@@ -882,30 +882,6 @@ int bristlecone_batch_expect(const struct bristlecone_batch *batch,
                              size_t value_bytes);
 
 /**
- * Adds a write of a key's value to a batch, in a tree of `u64` keys and values: see `bristlecone_batch_put`.
- */
-int bristlecone_batch_put_u64(const struct bristlecone_batch *batch,
-                              const struct bristlecone_tree *tree,
-                              uint64_t key,
-                              uint64_t value);
-
-/**
- * Adds the removal of a key to a batch, in a tree of `u64` keys and values: see `bristlecone_batch_remove`.
- */
-int bristlecone_batch_remove_u64(const struct bristlecone_batch *batch,
-                                 const struct bristlecone_tree *tree,
-                                 uint64_t key);
-
-/**
- * Adds a condition to a batch, in a tree of `u64` keys and values; null means an absent key: see
- * `bristlecone_batch_expect`.
- */
-int bristlecone_batch_expect_u64(const struct bristlecone_batch *batch,
-                                 const struct bristlecone_tree *tree,
-                                 uint64_t key,
-                                 const uint64_t *value);
-
-/**
  * Applies all changes of a batch atomically, if all its conditions hold, and closes it.
  *
  * After `BRISTLECONE_OK` the changes are durable; after a crash either all of them are applied or none. Returns
@@ -1313,14 +1289,6 @@ int bristlecone_snapshot_get(const struct bristlecone_snapshot *snapshot,
                              size_t *value_bytes);
 
 /**
- * Looks up the snapshot's value of a key of a tree of `u64` keys and values. After any error `*value` is unchanged.
- */
-int bristlecone_snapshot_get_u64(const struct bristlecone_snapshot *snapshot,
-                                 const struct bristlecone_tree *tree,
-                                 uint64_t key,
-                                 uint64_t *value);
-
-/**
  * Opens an iterator over the snapshot's items of a range of keys; null means all keys. It is used and closed like any
  * other, and keeps the snapshot open.
  *
@@ -1422,31 +1390,6 @@ int bristlecone_transaction_remove(const struct bristlecone_transaction *transac
                                    const struct bristlecone_tree *tree,
                                    const void *key,
                                    size_t key_bytes);
-
-/**
- * Looks up a key of a tree of `u64` keys and values as seen by the transaction. After any error `*value` is unchanged.
- */
-int bristlecone_transaction_get_u64(const struct bristlecone_transaction *transaction,
-                                    const struct bristlecone_tree *tree,
-                                    uint64_t key,
-                                    uint64_t *value);
-
-/**
- * Adds a write of a key's value to a transaction, in a tree of `u64` keys and values. After an error it continues
- * without this change.
- */
-int bristlecone_transaction_put_u64(const struct bristlecone_transaction *transaction,
-                                    const struct bristlecone_tree *tree,
-                                    uint64_t key,
-                                    uint64_t value);
-
-/**
- * Adds the removal of a key, if it exists, to a transaction, in a tree of `u64` keys and values. After an error it
- * continues without this change.
- */
-int bristlecone_transaction_remove_u64(const struct bristlecone_transaction *transaction,
-                                       const struct bristlecone_tree *tree,
-                                       uint64_t key);
 
 /**
  * Passes the items of a range, as seen by the transaction, to the callback in ascending order, until it returns

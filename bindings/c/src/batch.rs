@@ -5,7 +5,7 @@ use std::ffi::{c_int, c_void};
 use bristlecone_rs::Batch;
 
 use crate::data::VALUE;
-use crate::entry::{close, finish, in_pool, in_pool_with_key, open};
+use crate::entry::{close, finish, in_pool_with_key, open};
 use crate::exclusive::Exclusive;
 use crate::object::InPool;
 use crate::pool::PoolHandle;
@@ -97,50 +97,6 @@ pub unsafe extern "C" fn bristlecone_batch_expect(
             note(batch, |batch| batch.expect(tree, key, expected))
         })
     }
-}
-
-/// Adds a write of a key's value to a batch, in a tree of `u64` keys and values: see `bristlecone_batch_put`.
-#[unsafe(no_mangle)]
-pub unsafe extern "C" fn bristlecone_batch_put_u64(
-    batch: *const BatchHandle,
-    tree: *const TreeHandle,
-    key: u64,
-    value: u64,
-) -> c_int {
-    in_pool(batch, tree, |batch, open| {
-        let words = open.words()?;
-        note(batch, |batch| batch.insert(words, key, value))
-    })
-}
-
-/// Adds the removal of a key to a batch, in a tree of `u64` keys and values: see `bristlecone_batch_remove`.
-#[unsafe(no_mangle)]
-pub unsafe extern "C" fn bristlecone_batch_remove_u64(
-    batch: *const BatchHandle,
-    tree: *const TreeHandle,
-    key: u64,
-) -> c_int {
-    in_pool(batch, tree, |batch, open| {
-        let words = open.words()?;
-        note(batch, |batch| batch.remove(words, key))
-    })
-}
-
-/// Adds a condition to a batch, in a tree of `u64` keys and values; null means an absent key: see
-/// `bristlecone_batch_expect`.
-#[unsafe(no_mangle)]
-pub unsafe extern "C" fn bristlecone_batch_expect_u64(
-    batch: *const BatchHandle,
-    tree: *const TreeHandle,
-    key: u64,
-    value: *const u64,
-) -> c_int {
-    in_pool(batch, tree, |batch, open| {
-        let words = open.words()?;
-        // SAFETY: null, or live as the header says.
-        let expected = unsafe { value.as_ref() }.copied();
-        note(batch, |batch| batch.expect(words, key, expected))
-    })
 }
 
 /// Applies all changes of a batch atomically, if all its conditions hold, and closes it.

@@ -6,7 +6,7 @@ use std::sync::Arc;
 use bristlecone_rs::Snapshot;
 
 use crate::argument::give;
-use crate::entry::{close, in_pool, in_pool_with_key, open};
+use crate::entry::{close, in_pool_with_key, open};
 use crate::handle::enter;
 use crate::iter::{Iter, IterHandle};
 use crate::object::InPool;
@@ -81,22 +81,6 @@ pub unsafe extern "C" fn bristlecone_snapshot_get(
             copy_to(tree, &held, value, capacity, value_bytes)
         })
     }
-}
-
-/// Looks up the snapshot's value of a key of a tree of `u64` keys and values. After any error `*value` is unchanged.
-#[unsafe(no_mangle)]
-pub unsafe extern "C" fn bristlecone_snapshot_get_u64(
-    snapshot: *const SnapshotHandle,
-    tree: *const TreeHandle,
-    key: u64,
-    value: *mut u64,
-) -> c_int {
-    in_pool(snapshot, tree, |snapshot, open| {
-        let held = there(snapshot.tree(open.words()?).get(key)?)?;
-        // SAFETY: as the header says.
-        unsafe { give(value, held) };
-        Ok(())
-    })
 }
 
 /// Opens an iterator over the snapshot's items of a range of keys; null means all keys. It is used and closed like any

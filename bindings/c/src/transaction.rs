@@ -5,7 +5,6 @@ use std::ffi::{c_int, c_void};
 use bristlecone_rs::Transaction;
 use bristlecone_rs::dynamic::Tree;
 
-use crate::argument::give;
 use crate::data::{self, VALUE};
 use crate::entry::{close, finish, in_pool, in_pool_with_key, open};
 use crate::exclusive::Exclusive;
@@ -105,52 +104,6 @@ pub unsafe extern "C" fn bristlecone_transaction_remove(
             transaction.alone(|transaction| Ok(transaction.remove(tree, key)?))
         })
     }
-}
-
-/// Looks up a key of a tree of `u64` keys and values as seen by the transaction. After any error `*value` is unchanged.
-#[unsafe(no_mangle)]
-pub unsafe extern "C" fn bristlecone_transaction_get_u64(
-    transaction: *const TransactionHandle,
-    tree: *const TreeHandle,
-    key: u64,
-    value: *mut u64,
-) -> c_int {
-    in_pool(transaction, tree, |transaction, open| {
-        let words = open.words()?;
-        let held = there(transaction.alone(|transaction| Ok(transaction.get(words, key)?))?)?;
-        // SAFETY: as the header says.
-        unsafe { give(value, held) };
-        Ok(())
-    })
-}
-
-/// Adds a write of a key's value to a transaction, in a tree of `u64` keys and values. After an error it continues
-/// without this change.
-#[unsafe(no_mangle)]
-pub unsafe extern "C" fn bristlecone_transaction_put_u64(
-    transaction: *const TransactionHandle,
-    tree: *const TreeHandle,
-    key: u64,
-    value: u64,
-) -> c_int {
-    in_pool(transaction, tree, |transaction, open| {
-        let words = open.words()?;
-        transaction.alone(|transaction| Ok(transaction.insert(words, key, value)?))
-    })
-}
-
-/// Adds the removal of a key, if it exists, to a transaction, in a tree of `u64` keys and values. After an error it
-/// continues without this change.
-#[unsafe(no_mangle)]
-pub unsafe extern "C" fn bristlecone_transaction_remove_u64(
-    transaction: *const TransactionHandle,
-    tree: *const TreeHandle,
-    key: u64,
-) -> c_int {
-    in_pool(transaction, tree, |transaction, open| {
-        let words = open.words()?;
-        transaction.alone(|transaction| Ok(transaction.remove(words, key)?))
-    })
 }
 
 /// Passes the items of a range, as seen by the transaction, to the callback in ascending order, until it returns

@@ -22,6 +22,9 @@
         }                                                                                                 \
     } while (0)
 
+/* A u64 key or value as the two arguments that a call takes. */
+#define WORD(word) &(uint64_t){ word }, sizeof(uint64_t)
+
 #define OK(call) CHECK((call) == BRISTLECONE_OK)
 
 /* The call must fail with this status, and its message must contain these words. */

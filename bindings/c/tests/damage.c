@@ -98,7 +98,7 @@ static void visit(bristlecone_pool *pool, const char *name)
     KNOWN(bristlecone_insert(tree, "new", 3, "new", 3, NULL, NULL));
     KNOWN(bristlecone_remove_u64(tree, 7919, NULL));
     if (bristlecone_snapshot_open(pool, 0, &then) == BRISTLECONE_OK) {
-        KNOWN(bristlecone_snapshot_get_u64(then, tree, 2 * 7919, &value));
+        KNOWN(bristlecone_snapshot_get(then, tree, WORD(2 * 7919), &value, 8, NULL));
         OK(bristlecone_snapshot_close(then));
     }
     OK(bristlecone_tree_close(tree));

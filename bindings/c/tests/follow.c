@@ -170,7 +170,7 @@ static void writes_are_refused(bristlecone_pool *pool, const struct trees *trees
     CHECK(bristlecone_tree_open_or_create(pool, "new", "u64", "u64", &none) == BRISTLECONE_ABSENT && none == NULL);
     CHECK(bristlecone_pool_rename_tree(pool, "texts", "names") == BRISTLECONE_READ_ONLY);
     OK(bristlecone_batch_begin(pool, &batch));
-    OK(bristlecone_batch_put_u64(batch, words, 1, 1));
+    OK(bristlecone_batch_put(batch, words, WORD(1), WORD(1)));
     CHECK(bristlecone_batch_commit(batch) == BRISTLECONE_READ_ONLY);
 }
 

@@ -23,9 +23,9 @@ static void batches(void)
 
     OK(bristlecone_put_u64(words, 9, 9));
     OK(bristlecone_batch_begin(pool, &batch));
-    OK(bristlecone_batch_put_u64(batch, words, 1, 1));
-    OK(bristlecone_batch_remove_u64(batch, words, 9));
-    OK(bristlecone_batch_expect_u64(batch, words, 1, NULL));
+    OK(bristlecone_batch_put(batch, words, WORD(1), WORD(1)));
+    OK(bristlecone_batch_remove(batch, words, WORD(9)));
+    OK(bristlecone_batch_expect(batch, words, WORD(1), NULL, 0));
     OK(bristlecone_batch_put(batch, texts, "a", 1, "x", 1));
     OK(bristlecone_batch_remove(batch, texts, "b", 1));
     OK(bristlecone_batch_expect(batch, texts, "a", 1, NULL, 0));
@@ -34,16 +34,16 @@ static void batches(void)
     CHECK(held(words, 1) == 1 && held(words, 9) == UINT64_MAX);
     OK(bristlecone_contains(texts, "a", 1));
     FAILS(bristlecone_batch_commit(batch), BRISTLECONE_USAGE, "was closed");
-    FAILS(bristlecone_batch_put_u64(batch, words, 1, 1), BRISTLECONE_USAGE, "was closed");
+    FAILS(bristlecone_batch_put(batch, words, WORD(1), WORD(1)), BRISTLECONE_USAGE, "was closed");
 
     /* A false condition prevents all changes. */
     OK(bristlecone_batch_begin(pool, &batch));
-    OK(bristlecone_batch_expect_u64(batch, words, 1, &two));
+    OK(bristlecone_batch_expect(batch, words, WORD(1), WORD(two)));
     OK(bristlecone_batch_put(batch, texts, "a", 1, "y", 1));
     FAILS(bristlecone_batch_commit(batch), BRISTLECONE_CONFLICT, "condition");
     FAILS(bristlecone_batch_discard(batch), BRISTLECONE_USAGE, "was closed");
     OK(bristlecone_batch_begin(pool, &batch));
-    OK(bristlecone_batch_expect_u64(batch, words, 1, &one));
+    OK(bristlecone_batch_expect(batch, words, WORD(1), WORD(one)));
     OK(bristlecone_batch_expect(batch, texts, "a", 1, "x", 1));
     OK(bristlecone_batch_put(batch, texts, "a", 1, "", 0));
     OK(bristlecone_batch_commit(batch));
@@ -54,13 +54,13 @@ static void batches(void)
     bristlecone_pool *other = open_pool(other_path, BRISTLECONE_CREATE);
     bristlecone_tree *strange = open_tree(other, "words", "u64", "u64");
     OK(bristlecone_batch_begin(pool, &batch));
-    FAILS(bristlecone_batch_put_u64(batch, strange, 1, 1), BRISTLECONE_USAGE, "another pool");
-    FAILS(bristlecone_batch_put_u64(batch, texts, 1, 1), BRISTLECONE_USAGE, "not u64");
+    FAILS(bristlecone_batch_put(batch, strange, WORD(1), WORD(1)), BRISTLECONE_USAGE, "another pool");
+    FAILS(bristlecone_batch_put(batch, words, "a", 1, WORD(1)), BRISTLECONE_USAGE, "a key of 1 bytes, where u64 has 8");
     FAILS(bristlecone_batch_put(batch, texts, "\xff", 1, "", 0), BRISTLECONE_USAGE, "UTF-8");
     FAILS(bristlecone_batch_put((bristlecone_batch *)pool, texts, "a", 1, "", 0), BRISTLECONE_USAGE, "not a batch");
     FAILS(bristlecone_batch_commit((bristlecone_batch *)words), BRISTLECONE_USAGE, "not a batch");
     FAILS(bristlecone_pool_close(pool), BRISTLECONE_IN_USE, "3 trees, iterators, batches");
-    OK(bristlecone_batch_put_u64(batch, words, 5, 5));
+    OK(bristlecone_batch_put(batch, words, WORD(5), WORD(5)));
     OK(bristlecone_batch_discard(batch));
     CHECK(held(words, 5) == UINT64_MAX);
 
@@ -90,15 +90,14 @@ static void snapshots(void)
     for (uint64_t key = 0; key < 150; key++) OK(bristlecone_put_u64(words, key, key + 1000));
     OK(bristlecone_put(texts, "a", 1, "new", 3));
     OK(bristlecone_remove_u64(words, 50, NULL));
-    OK(bristlecone_snapshot_get_u64(then, words, 50, &value));
+    OK(bristlecone_snapshot_get(then, words, WORD(50), &value, 8, NULL));
     CHECK(value == 50);
-    CHECK(bristlecone_snapshot_get_u64(then, words, 120, &value) == BRISTLECONE_ABSENT && value == 50);
+    CHECK(bristlecone_snapshot_get(then, words, WORD(120), &value, 8, NULL) == BRISTLECONE_ABSENT && value == 50);
     OK(bristlecone_snapshot_get(then, texts, "a", 1, buffer, sizeof(buffer), &bytes));
     CHECK(bytes == 3 && memcmp(buffer, "old", 3) == 0);
     FAILS(bristlecone_snapshot_get(then, texts, "a", 1, buffer, 2, &bytes), BRISTLECONE_TOO_SMALL, "small");
     OK(bristlecone_snapshot_bytes(then, &bytes));
     CHECK(bytes > 0);
-    FAILS(bristlecone_snapshot_get_u64(then, texts, 1, &value), BRISTLECONE_USAGE, "not u64");
 
     uint64_t from = 90;
     bristlecone_range range = BRISTLECONE_RANGE_INIT;
@@ -112,11 +111,11 @@ static void snapshots(void)
     CHECK(count == 9 && keys[0] == 90 && values[8] == 98);
     FAILS(bristlecone_pool_close(pool), BRISTLECONE_IN_USE, "close them first");
     OK(bristlecone_iter_close(iter));
-    FAILS(bristlecone_snapshot_get_u64(then, words, 1, &value), BRISTLECONE_USAGE, "was closed");
+    FAILS(bristlecone_snapshot_get(then, words, WORD(1), &value, 8, NULL), BRISTLECONE_USAGE, "was closed");
 
     OK(bristlecone_snapshot_open(pool, 1000, &then));
     for (uint64_t key = 0; key < 100; key++) OK(bristlecone_put_u64(words, key, 0));
-    FAILS(bristlecone_snapshot_get_u64(then, words, 1, &value), BRISTLECONE_SNAPSHOT_TOO_OLD, "too old");
+    FAILS(bristlecone_snapshot_get(then, words, WORD(1), &value, 8, NULL), BRISTLECONE_SNAPSHOT_TOO_OLD, "too old");
     OK(bristlecone_snapshot_iter_open(then, words, NULL, &iter));
     CHECK(bristlecone_iter_next_u64(iter, keys, values, 1, &count) == BRISTLECONE_SNAPSHOT_TOO_OLD);
     OK(bristlecone_iter_close(iter));
@@ -150,9 +149,9 @@ static void transactions(void)
     for (uint64_t key = 1; key <= 5; key++) OK(bristlecone_put_u64(words, key, key));
     OK(bristlecone_transaction_begin(pool, &first));
     OK(bristlecone_transaction_begin(pool, &second));
-    OK(bristlecone_transaction_get_u64(first, words, 1, &value));
-    OK(bristlecone_transaction_put_u64(first, words, 1, value + 10));
-    OK(bristlecone_transaction_get_u64(first, words, 1, &value));
+    OK(bristlecone_transaction_get(first, words, WORD(1), &value, 8, NULL));
+    OK(bristlecone_transaction_put(first, words, WORD(1), WORD(value + 10)));
+    OK(bristlecone_transaction_get(first, words, WORD(1), &value, 8, NULL));
     CHECK(value == 11 && held(words, 1) == 1);
     OK(bristlecone_transaction_scan(first, words, NULL, add, sum));
     CHECK(sum[0] == 11 + 2 + 3 && sum[1] == 3);
@@ -161,9 +160,9 @@ static void transactions(void)
     CHECK(bytes == 3);
     OK(bristlecone_transaction_remove(first, texts, "a", 1));
     CHECK(bristlecone_transaction_get(first, texts, "a", 1, buffer, 8, &bytes) == BRISTLECONE_ABSENT);
-    OK(bristlecone_transaction_remove_u64(first, words, 5));
-    OK(bristlecone_transaction_get_u64(second, words, 1, &value));
-    OK(bristlecone_transaction_put_u64(second, words, 2, value));
+    OK(bristlecone_transaction_remove(first, words, WORD(5)));
+    OK(bristlecone_transaction_get(second, words, WORD(1), &value, 8, NULL));
+    OK(bristlecone_transaction_put(second, words, WORD(2), WORD(value)));
     OK(bristlecone_transaction_commit(first));
     CHECK(held(words, 1) == 11 && held(words, 5) == UINT64_MAX);
     FAILS(bristlecone_transaction_commit(second), BRISTLECONE_CONFLICT, "conflict: ");
@@ -171,22 +170,21 @@ static void transactions(void)
     FAILS(bristlecone_transaction_rollback(second), BRISTLECONE_USAGE, "was closed");
 
     OK(bristlecone_transaction_begin(pool, &first));
-    OK(bristlecone_transaction_put_u64(first, words, 1, 0));
-    FAILS(bristlecone_transaction_put_u64(first, texts, 1, 0), BRISTLECONE_USAGE, "not u64");
-    FAILS(bristlecone_transaction_put_u64((bristlecone_transaction *)pool, words, 1, 0), BRISTLECONE_USAGE, "is a pool");
+    OK(bristlecone_transaction_put(first, words, WORD(1), WORD(0)));
+    FAILS(bristlecone_transaction_put((bristlecone_transaction *)pool, words, WORD(1), WORD(0)), BRISTLECONE_USAGE, "is a pool");
     OK(bristlecone_transaction_rollback(first));
     CHECK(held(words, 1) == 11);
 
     /* A child can use neither. */
     OK(bristlecone_transaction_begin(pool, &first));
-    OK(bristlecone_transaction_put_u64(first, words, 1, 0));
+    OK(bristlecone_transaction_put(first, words, WORD(1), WORD(0)));
     int status = 0;
     fflush(NULL);
     pid_t child = fork();
     CHECK(child >= 0);
     if (child == 0) {
         alarm(30);
-        CHECK(bristlecone_transaction_put_u64(first, words, 1, 0) == BRISTLECONE_FORKED);
+        CHECK(bristlecone_transaction_put(first, words, WORD(1), WORD(0)) == BRISTLECONE_FORKED);
         CHECK(bristlecone_transaction_commit(first) == BRISTLECONE_FORKED);
         OK(bristlecone_transaction_rollback(first));
         _exit(0);
@@ -220,11 +218,11 @@ static void *transfer(void *context)
         uint64_t rich = 0, poor = 0;
         bristlecone_transaction *transaction = NULL;
         OK(bristlecone_transaction_begin(bank->pool, &transaction));
-        OK(bristlecone_transaction_get_u64(transaction, bank->accounts, from, &rich));
-        OK(bristlecone_transaction_get_u64(transaction, bank->accounts, to, &poor));
+        OK(bristlecone_transaction_get(transaction, bank->accounts, WORD(from), &rich, 8, NULL));
+        OK(bristlecone_transaction_get(transaction, bank->accounts, WORD(to), &poor, 8, NULL));
         uint64_t moved = rich < 7 ? rich : 7;
-        OK(bristlecone_transaction_put_u64(transaction, bank->accounts, from, rich - moved));
-        OK(bristlecone_transaction_put_u64(transaction, bank->accounts, to, poor + moved));
+        OK(bristlecone_transaction_put(transaction, bank->accounts, WORD(from), WORD(rich - moved)));
+        OK(bristlecone_transaction_put(transaction, bank->accounts, WORD(to), WORD(poor + moved)));
         int status = bristlecone_transaction_commit(transaction);
         CHECK(status == BRISTLECONE_OK || status == BRISTLECONE_CONFLICT);
         done += status == BRISTLECONE_OK;
@@ -238,7 +236,7 @@ static uint64_t total(bristlecone_pool *pool, bristlecone_tree *accounts)
     uint64_t sum = 0, value = 0;
     OK(bristlecone_snapshot_open(pool, 0, &now));
     for (uint64_t account = 0; account < ACCOUNTS; account++) {
-        OK(bristlecone_snapshot_get_u64(now, accounts, account, &value));
+        OK(bristlecone_snapshot_get(now, accounts, WORD(account), &value, 8, NULL));
         sum += value;
     }
     OK(bristlecone_snapshot_close(now));
