@@ -54,6 +54,7 @@ pub use map::{At, Region};
 pub(crate) use medium::PAGE_BYTES;
 pub use medium::{
     Alone, Domain, Durable, Flushed, LINE_BYTES, Medium, Native, Ordered, Persist, Step, Witness, prefetch,
+    prefetch_to_write,
 };
 pub use opener::Opener;
 pub use pool::{

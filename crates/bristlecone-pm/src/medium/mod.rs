@@ -31,7 +31,7 @@ use std::sync::atomic::{AtomicU64, Ordering};
 pub use self::domain::Domain;
 pub(crate) use self::domain::is_memory;
 pub use self::native::Native;
-pub use self::prefetch::prefetch;
+pub use self::prefetch::{prefetch, prefetch_to_write};
 
 /// Bytes of a CPU cache line, the unit of flushing.
 pub const LINE_BYTES: usize = 64;

@@ -3,6 +3,25 @@
 
 use crate::sync::wait::{Access, Use, charge};
 
+/// Prefetches the line of an address that is about to be stored to, and takes it from other cores. Only a hint.
+#[inline(always)]
+pub fn prefetch_to_write<T>(pointer: *const T) {
+    charge(Access { address: pointer.addr(), by: Use::Prefetch });
+    #[cfg(target_arch = "x86_64")]
+    // SAFETY: a prefetch changes nothing that the program can observe, at any address. Processors without this
+    // instruction do nothing for it.
+    unsafe {
+        std::arch::asm!("prefetchw [{0}]", in(reg) pointer, options(nostack, preserves_flags));
+    }
+    #[cfg(target_arch = "aarch64")]
+    // SAFETY: as above.
+    unsafe {
+        std::arch::asm!("prfm pstl1keep, [{0}]", in(reg) pointer, options(nostack, preserves_flags, readonly));
+    }
+    #[cfg(not(any(target_arch = "x86_64", target_arch = "aarch64")))]
+    let _ = pointer;
+}
+
 /// Prefetches the line of an address into all cache levels. Only a hint: it cannot fail.
 #[inline(always)]
 pub fn prefetch<T>(pointer: *const T) {

@@ -3,7 +3,7 @@
 use std::cell::Cell;
 
 use bristlecone_pm::{Error, Result};
-use smallvec::{SmallVec, smallvec};
+use smallvec::SmallVec;
 
 use crate::index::Index;
 use crate::index::parts::codec::{Codec, GROUP};
@@ -11,6 +11,7 @@ use crate::index::parts::encoded::Item;
 use crate::journal::Done;
 use crate::journal::entry::{Kind, push_change};
 use crate::journal::{Journal, Pending};
+use crate::transaction::Entered;
 use crate::{Key, Tree, Value};
 
 /// The borrowed form of a key.
@@ -19,7 +20,7 @@ type KeyRef<'a, K> = <<K as Key>::Codec as Codec>::Ref<'a>;
 type ValueRef<'a, V> = <<V as Value>::Codec as Codec>::Ref<'a>;
 
 thread_local! {
-    /// Memory for the next entry of the journal.
+    /// The body of the last entry of the journal, and memory for the next one.
     static BODY: Cell<Vec<u8>> = const { Cell::new(Vec::new()) };
 }
 
@@ -37,8 +38,10 @@ impl<K: Key, V: Value> Tree<K, V> {
         done: impl FnOnce(&T) -> Done,
         change: impl FnOnce(&dyn Index<K::Codec, V::Codec>) -> Result<T>,
     ) -> Result<T> {
+        let epochs = &self.pool.0.epochs;
+        let lock = |entered: &Entered<'_>| epochs.watch(entered, self.link.identity, self.undelayed(), key);
         let done = |changed: &Result<T>| changed.as_ref().map_or(Done::NONE, done);
-        self.change_keys(|| smallvec![key], |journal| self.begin(journal, key, new), done, change)
+        self.change_locked(lock, |journal| self.begin(journal, key, new), done, change)
     }
 
     /// Changes up to [`GROUP`] keys, one after the other: see [`change`](Self::change). `describe` appends the changes
@@ -51,14 +54,18 @@ impl<K: Key, V: Value> Tree<K, V> {
         done: impl FnOnce(&Result<T>) -> Done,
         change: impl FnOnce(&dyn Index<K::Codec, V::Codec>) -> Result<T>,
     ) -> Result<T> {
-        self.change_keys(keys, |journal| begin_described(journal, describe), done, change)
+        let epochs = &self.pool.0.epochs;
+        let lock =
+            |entered: &Entered<'_>| epochs.watch_all(entered, self.link.identity, self.undelayed(), &keys());
+        self.change_locked(lock, |journal| begin_described(journal, describe), done, change)
     }
 
+    /// Changes keys whose locks `lock` takes.
     #[inline(always)]
-    fn change_keys<'k, T>(
-        &self,
-        keys: impl FnOnce() -> SmallVec<[KeyRef<'k, K>; GROUP]>,
-        begin: impl FnOnce(&Journal) -> Result<Begun<'_>>,
+    fn change_locked<'e, T, L>(
+        &'e self,
+        lock: impl FnOnce(&Entered<'e>) -> L,
+        begin: impl FnOnce(&Journal) -> Result<Pending<'_>>,
         done: impl FnOnce(&Result<T>) -> Done,
         change: impl FnOnce(&dyn Index<K::Codec, V::Codec>) -> Result<T>,
     ) -> Result<T> {
@@ -68,7 +75,7 @@ impl<K: Key, V: Value> Tree<K, V> {
             return change(&*self.tree);
         }
         let (changed, lsn) = {
-            let _locked = epochs.watch(&entered, self.link.identity, self.undelayed(), &keys());
+            let _locked = lock(&entered);
             self.change_recorded(begin, done, change)
         };
         drop(entered);
@@ -84,9 +91,10 @@ impl<K: Key, V: Value> Tree<K, V> {
     }
 
     /// Changes keys whose locks the thread holds; returns the LSN up to which the journal must be durable for it.
+    #[inline(always)]
     fn change_recorded<T>(
         &self,
-        begin: impl FnOnce(&Journal) -> Result<Begun<'_>>,
+        begin: impl FnOnce(&Journal) -> Result<Pending<'_>>,
         done: impl FnOnce(&Result<T>) -> Done,
         change: impl FnOnce(&dyn Index<K::Codec, V::Codec>) -> Result<T>,
     ) -> (Result<T>, Option<u64>) {
@@ -95,8 +103,8 @@ impl<K: Key, V: Value> Tree<K, V> {
             let what = "a tree of an external design cannot be written in a pool with a journal";
             return (Err(Error::invalid(what)), None);
         }
-        let (pending, body) = match begin(journal) {
-            Ok(begun) => begun,
+        let pending = match begin(journal) {
+            Ok(pending) => pending,
             Err(error) => return (Err(error), None),
         };
         let changed = change(&*self.tree);
@@ -105,8 +113,9 @@ impl<K: Key, V: Value> Tree<K, V> {
             return (changed, None);
         }
         let done = done(&changed);
-        pending.mark(&body, done.existed());
-        if !body.is_empty() {
+        if done.has_looked() {
+            let body = BODY.take();
+            pending.mark(&body, done.existed());
             BODY.set(body);
         }
         let lsn = pending.complete(done.count());
@@ -120,25 +129,22 @@ impl<K: Key, V: Value> Tree<K, V> {
         journal: &'j Journal,
         key: KeyRef<'_, K>,
         new: Option<ValueRef<'_, V>>,
-    ) -> Result<Begun<'j>> {
+    ) -> Result<Pending<'j>> {
         let tree = self.link.id;
         match (K::Codec::item(key), new.map(V::Codec::item)) {
-            (Item::Word(key), Some(Item::Word(value))) => {
-                Ok((journal.begin_words(tree, key, value)?, Vec::new()))
-            }
+            // `BODY` is not its body, but the only change begins at its begin.
+            (Item::Word(key), Some(Item::Word(value))) => journal.begin_words(tree, key, value),
             (key, value) => begin_described(journal, |body| push_change(body, tree, key, value)),
         }
     }
 }
 
-/// An entry whose changes are about to be applied, and its body. That of a word is empty, which suffices to
-/// [mark](Pending::mark) its only change.
-type Begun<'j> = (Pending<'j>, Vec<u8>);
-
-/// Writes an entry with the changes that `describe` appends.
-fn begin_described(journal: &Journal, describe: impl FnOnce(&mut Vec<u8>)) -> Result<Begun<'_>> {
+/// Writes an entry with the changes that `describe` appends; its body stays in `BODY`.
+fn begin_described(journal: &Journal, describe: impl FnOnce(&mut Vec<u8>)) -> Result<Pending<'_>> {
     let mut body = BODY.take();
     body.clear();
     describe(&mut body);
-    Ok((journal.begin(Kind::Each, &body)?, body))
+    let begun = journal.begin(Kind::Each, &body);
+    BODY.set(body);
+    begun
 }

@@ -156,6 +156,8 @@ pub(crate) struct Pending<'a> {
     journal: &'a Journal,
     lsn: u64,
     head: Head,
+    /// Its first word.
+    first: &'a AtomicU64,
     is_complete: bool,
 }
 
@@ -192,13 +194,15 @@ impl Journal {
     fn put(&self, head: Head, body: impl Iterator<Item = u64>) -> Result<Pending<'_>> {
         let lsn = self.ring.reserve(head.body);
         // From here on the entry must be completed, or the journal ends.
-        let pending = Pending { journal: self, lsn, head, is_complete: false };
+        let entries = self.ring.entries();
+        let first = self.ring.at(entries, lsn);
+        let pending = Pending { journal: self, lsn, head, first, is_complete: false };
         let end = pending.end();
         if !self.ring.has_room(end) {
             self.make_room(end)?;
         }
         reached(Point::Reserved);
-        self.ring.put(lsn, head, body);
+        self.ring.put(entries, lsn, head, body);
         reached(Point::Intended);
         Ok(pending)
     }
@@ -343,7 +347,7 @@ impl Pending<'_> {
     pub fn complete(mut self, counts: u16) -> u64 {
         reached(Point::Applied);
         self.is_complete = true;
-        self.journal.ring.complete(self.lsn, self.head, counts);
+        ring::complete(self.first, self.head, counts);
         reached(Point::Complete);
         self.end()
     }

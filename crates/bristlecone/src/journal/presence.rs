@@ -36,6 +36,12 @@ impl Done {
         self.count
     }
 
+    /// Returns whether any of the writes looked whether its key was present before.
+    #[inline]
+    pub fn has_looked(self) -> bool {
+        self.known != 0
+    }
+
     /// Returns whether each key was present before.
     pub fn existed(self) -> impl Iterator<Item = Option<bool>> {
         let is_set = |bits: u16, at| bits >> at & 1 != 0;

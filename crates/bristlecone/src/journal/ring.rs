@@ -8,9 +8,10 @@ use std::sync::atomic::{
     AtomicU64, Ordering::Acquire, Ordering::Relaxed, Ordering::Release, Ordering::SeqCst,
 };
 
-use bristlecone_pm::{Error, Result, SharedWords};
+use bristlecone_pm::{Error, Result, SharedWords, prefetch_to_write};
+use crossbeam_utils::CachePadded;
 
-use super::entry::{HEADER_BYTES, Head, State, entry_bytes};
+use super::entry::{Head, State, entry_bytes};
 
 /// Words before the entries.
 const HEADER_WORDS: usize = 512;
@@ -52,12 +53,24 @@ pub struct Ring {
     words: usize,
     /// The LSN of the next entry.
     reserved: AtomicU64,
+    /// The LSN up to which this process has freed entries: what the header says, in a line of its own.
+    freed: CachePadded<AtomicU64>,
 }
 
 /// The word of the header with the LSN up to which entries have left the ring.
 const FREED: usize = 64;
 /// The word of the header with the state of taking over the entries of a killed process.
 const TAKEOVER: usize = 72;
+
+/// How far before its use a line of the ring is fetched, in bytes.
+const AHEAD: u64 = 512;
+
+/// Completes the entry with this first word, of which this many changes count.
+#[inline]
+pub fn complete(first: &AtomicU64, head: Head, counts: u16) {
+    // Pairs with `complete_up_to`: the body is visible.
+    first.store(Head { state: State::Complete, counts, ..head }.encode(), Release);
+}
 
 /// How far a process has come that takes over the entries of a killed one.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -103,7 +116,7 @@ impl Ring {
     pub fn new(shared: Arc<dyn SharedWords>, lsn: u64) -> Self {
         let words = shared.words().len() - HEADER_WORDS;
         assert!(words.is_power_of_two(), "a ring of a power of two");
-        let ring = Self { shared, words, reserved: AtomicU64::new(lsn) };
+        let ring = Self { shared, words, reserved: AtomicU64::new(lsn), freed: AtomicU64::new(lsn).into() };
         ring.freed_word().store(lsn, Relaxed);
         ring
     }
@@ -111,7 +124,7 @@ impl Ring {
     /// Returns the words that a killed process left.
     pub fn left(shared: Arc<dyn SharedWords>) -> Self {
         let words = shared.words().len() - HEADER_WORDS;
-        Self { shared, words, reserved: AtomicU64::new(0) }
+        Self { shared, words, reserved: AtomicU64::new(0), freed: CachePadded::default() }
     }
 
     fn freed_word(&self) -> &AtomicU64 {
@@ -161,7 +174,9 @@ impl Ring {
         self.shared.words()[0].store(0, Release);
     }
 
-    fn entries(&self) -> &[AtomicU64] {
+    /// Returns the words of the entries.
+    #[inline]
+    pub fn entries(&self) -> &[AtomicU64] {
         &self.shared.words()[HEADER_WORDS..]
     }
 
@@ -172,15 +187,20 @@ impl Ring {
 
     /// Returns the word of an LSN among those of the entries, which a loop asks for once.
     #[inline]
-    fn at<'a>(&self, entries: &'a [AtomicU64], lsn: u64) -> &'a AtomicU64 {
-        &entries[(lsn / 8) as usize & (self.words - 1)]
+    pub fn at<'a>(&self, entries: &'a [AtomicU64], lsn: u64) -> &'a AtomicU64 {
+        &entries[self.place(lsn)]
+    }
+
+    #[inline]
+    fn place(&self, lsn: u64) -> usize {
+        (lsn / 8) as usize & (self.words - 1)
     }
 
     /// Returns the words between two LSNs: up to the end of the ring, and from its begin on.
     #[inline]
     fn span(&self, from: u64, to: u64) -> (&[AtomicU64], &[AtomicU64]) {
         let entries = self.entries();
-        let (begin, words) = ((from / 8) as usize & (self.words - 1), ((to - from) / 8) as usize);
+        let (begin, words) = (self.place(from), ((to - from) / 8) as usize);
         let front = words.min(self.words - begin);
         (&entries[begin..begin + front], &entries[..words - front])
     }
@@ -213,21 +233,25 @@ impl Ring {
     #[inline]
     pub fn has_room(&self, end: u64) -> bool {
         // Pairs with `free`: its zeros are visible.
-        end - self.freed_word().load(Acquire) <= self.bytes()
+        end - self.freed.load(Acquire) <= self.bytes()
     }
 
-    /// Stores an entry whose changes are about to be applied; `body` yields the words of its body, padded with zeros.
+    /// Stores an entry among the words of all, whose changes are about to be applied; `body` yields the words of its body,
+    /// padded with zeros.
     #[inline]
-    pub fn put(&self, lsn: u64, head: Head, body: impl Iterator<Item = u64>) {
-        let entries = self.entries();
+    pub fn put(&self, entries: &[AtomicU64], lsn: u64, head: Head, body: impl Iterator<Item = u64>) {
+        // Another core has cleared this line last: the next thread's stores and locked instructions would wait for it.
+        prefetch_to_write(self.at(entries, lsn + AHEAD));
         let first = self.at(entries, lsn);
         // First: a kill from here on leaves the length. The next process skips the entry.
         first.store(Head { state: State::Reserved, ..head }.encode(), Release);
-        self.at(entries, lsn + 8).store(lsn, Relaxed);
-        let mut place = lsn + HEADER_BYTES as u64;
-        for word in body {
-            self.at(entries, place).store(word, Relaxed);
-            place += 8;
+        let (begin, words) = (self.place(lsn), (head.bytes() / 8) as usize);
+        let words_of_entry = std::iter::once(lsn).chain(body);
+        if let Some(places) = entries.get(begin + 1..begin + words) {
+            places.iter().zip(words_of_entry).for_each(|(place, word)| place.store(word, Relaxed));
+        } else {
+            let places = (lsn + 8..).step_by(8).map(|place| self.at(entries, place));
+            places.zip(words_of_entry).for_each(|(place, word)| place.store(word, Relaxed));
         }
         // The body is complete before the intent, and the intent before the change: a killed process leaves its stores
         // in this order.
@@ -244,13 +268,6 @@ impl Ring {
         let word = self.word(lsn + 16 + (at as u64 & !7));
         // No other thread stores to it.
         word.store(word.load(Relaxed) | u64::from(bits) << (at % 8 * 8), Relaxed);
-    }
-
-    /// Completes an entry, of which this many changes count.
-    #[inline]
-    pub fn complete(&self, lsn: u64, head: Head, counts: u16) {
-        // Pairs with `complete_up_to`: the body is visible.
-        self.word(lsn).store(Head { state: State::Complete, counts, ..head }.encode(), Release);
     }
 
     /// Returns the end of the complete entries that follow each other from an LSN on, or that of the first one that
@@ -298,8 +315,10 @@ impl Ring {
     pub fn free(&self, to: u64) {
         let (front, back) = self.span(self.freed_word().load(Relaxed), to);
         front.iter().chain(back).for_each(|word| word.store(0, Relaxed));
-        // Pairs with `has_room`. The word is shared: no process finds an entry beyond the room that it grants.
+        // The word is shared: no process finds an entry beyond the room that it grants.
         self.freed_word().store(to, Release);
+        // Pairs with `has_room`.
+        self.freed.store(to, Release);
     }
 
     /// Returns the entries that a killed process left from an LSN on, in order.
@@ -346,7 +365,7 @@ mod tests {
 
     fn put(ring: &Ring, lsn: u64, kind: Kind, aside: bool, body: &[u8]) -> Head {
         let head = Head::intent(kind, aside, body.len());
-        ring.put(lsn, head, words_of(body));
+        ring.put(ring.entries(), lsn, head, words_of(body));
         head
     }
 
@@ -359,11 +378,11 @@ mod tests {
             let (first, second) = (ring.reserve(body.len()), ring.reserve(3));
             assert!(ring.has_room(second + entry_bytes(3)));
             let head = put(&ring, second, Kind::All, false, &[7, 8, 9]);
-            ring.complete(second, head, 1);
+            complete(ring.word(second), head, 1);
             assert_eq!(ring.complete_up_to(first, u64::MAX), first, "the first one is incomplete");
             let head = put(&ring, first, Kind::Each, true, &body);
             assert_eq!(ring.complete_up_to(first, u64::MAX), first);
-            ring.complete(first, head, 5);
+            complete(ring.word(first), head, 5);
             let end = ring.complete_up_to(first, u64::MAX);
             assert_eq!(end, second + entry_bytes(3));
             ring.copy(first, end, &mut bytes);
@@ -384,7 +403,7 @@ mod tests {
         let (shared, ring) = ring(512, 8);
         let lsns: Vec<u64> = (0..5).map(|body| ring.reserve(body * 9)).collect();
         let head = put(&ring, lsns[1], Kind::Each, false, &[1; 9]);
-        ring.complete(lsns[1], head, 1);
+        complete(ring.word(lsns[1]), head, 1);
         put(&ring, lsns[3], Kind::All, false, &[3; 27]);
         let found = Ring::left(shared).found(8).unwrap();
         let states: Vec<_> = found.iter().map(|found| (found.head.state, found.body.clone())).collect();
@@ -398,11 +417,11 @@ mod tests {
         assert_eq!(seen(), 40);
         let lsns: Vec<u64> = (0..3).map(|_| ring.reserve(8)).collect();
         let heads: Vec<_> = lsns.iter().map(|lsn| put(&ring, *lsn, Kind::Each, false, &[1; 8])).collect();
-        [1, 0].iter().for_each(|at| ring.complete(lsns[*at], heads[*at], 1));
+        [1, 0].iter().for_each(|at| complete(ring.word(lsns[*at]), heads[*at], 1));
         assert_eq!(seen(), lsns[2], "the last one is an intent");
         ring.free(lsns[1]);
         assert_eq!(seen(), lsns[2]);
-        ring.complete(lsns[2], heads[2], 1);
+        complete(ring.word(lsns[2]), heads[2], 1);
         assert_eq!(seen(), lsns[2] + entry_bytes(8));
     }
 

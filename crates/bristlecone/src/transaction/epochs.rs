@@ -16,7 +16,7 @@ use bristlecone_pm::{TreeId, own_thread_index};
 use crossbeam_utils::CachePadded;
 
 use super::epoch::{Damage, Epoch};
-use super::stripes::{Locked, Stripes};
+use super::stripes::{Locked, LockedOne, Stripes};
 use super::write_barrier::{Entered, WriteBarrier};
 use crate::index::Index;
 use crate::index::parts::codec::{Codec, KeyCodec};
@@ -166,10 +166,25 @@ impl Epochs {
         }
     }
 
-    /// Takes the locks of keys, and saves their values if there are snapshots.
-    #[cold]
-    #[inline(never)]
+    /// Takes the lock of a key, and saves its value if there are snapshots.
+    #[inline]
     pub fn watch<K: KeyCodec, V: Codec>(
+        &self,
+        entered: &Entered<'_>,
+        identity: u64,
+        tree: &dyn Index<K, V>,
+        key: K::Ref<'_>,
+    ) -> LockedOne<'_> {
+        self.barrier.note_single();
+        let locked = self.stripes.lock(Stripes::of(identity, K::hash(key)));
+        if self.live.load(SeqCst) > 0 {
+            self.save_all(entered, identity, tree, &[key]);
+        }
+        locked
+    }
+
+    /// Takes the locks of keys, and saves their values if there are snapshots.
+    pub fn watch_all<K: KeyCodec, V: Codec>(
         &self,
         entered: &Entered<'_>,
         identity: u64,
@@ -178,10 +193,20 @@ impl Epochs {
     ) -> Option<Locked<'_>> {
         self.barrier.note_single();
         let stripe = |key: &K::Ref<'_>| Stripes::of(identity, K::hash(*key));
-        let locked = match keys {
-            [key] => Some(self.stripes.lock(stripe(key))),
-            keys => self.stripes.lock_all(keys.iter().map(stripe).collect()),
-        };
+        let locked = self.stripes.lock_all(keys.iter().map(stripe).collect());
+        self.save_all(entered, identity, tree, keys);
+        locked
+    }
+
+    /// Saves the values of keys whose locks the thread holds, if there are snapshots.
+    #[cold]
+    fn save_all<K: KeyCodec, V: Codec>(
+        &self,
+        entered: &Entered<'_>,
+        identity: u64,
+        tree: &dyn Index<K, V>,
+        keys: &[K::Ref<'_>],
+    ) {
         self.announce(entered, |epoch| {
             for key in keys {
                 epoch.save(identity, K::encode(K::owned(*key)), || {
@@ -189,7 +214,6 @@ impl Epochs {
                 });
             }
         });
-        locked
     }
 
     /// Ends references whose epochs exceed their bound. The caller must not be an active writer.

@@ -89,5 +89,6 @@ pub use self::snapshot::{Snapshot, SnapshotRange};
 pub use self::snapshot_tree::SnapshotTree;
 pub use self::transact::Transaction;
 pub use self::transaction_range::TransactionRange;
+pub(crate) use self::write_barrier::Entered;
 #[cfg(feature = "lab")]
 pub use replay::leave_in_part;

@@ -15,6 +15,17 @@ const STRIPES: usize = 4096;
 #[derive(Debug)]
 pub(crate) struct Stripes(Box<[Stripe]>);
 
+/// A lock that is held until this is dropped.
+pub(crate) struct LockedOne<'a>(&'a Stripe);
+
+impl Drop for LockedOne<'_> {
+    #[inline]
+    fn drop(&mut self) {
+        self.0.give_back();
+        cross();
+    }
+}
+
 /// A set of locks that are held until this is dropped.
 pub(crate) struct Locked<'a> {
     stripes: &'a Stripes,
@@ -37,9 +48,10 @@ impl Stripes {
 
     /// Acquires a lock.
     #[inline]
-    pub fn lock(&self, stripe: usize) -> Locked<'_> {
-        self.0[stripe].take();
-        Locked { stripes: self, one: stripe, more: SmallVec::new() }
+    pub fn lock(&self, stripe: usize) -> LockedOne<'_> {
+        let stripe = &self.0[stripe];
+        stripe.take();
+        LockedOne(stripe)
     }
 
     /// Acquires locks one after the other, in the global lock order. Returns `None` if the list is empty.
