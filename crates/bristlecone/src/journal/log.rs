@@ -100,9 +100,9 @@ impl Log {
         }
     }
 
-    /// Returns whether the segments have more than `bytes` bytes, and more than the last checkpoint.
+    /// Returns whether the segments have more than `bytes` bytes, and more than twice as many as the last checkpoint.
     pub fn is_over(&self, bytes: u64) -> bool {
-        let least = self.manifest.checkpoint.map_or(0, |checkpoint| checkpoint.bytes).max(bytes);
+        let least = self.manifest.checkpoint.map_or(0, |checkpoint| 2 * checkpoint.bytes).max(bytes);
         self.manifest.segments_to_replay() * self.segment_bytes > least
     }
 

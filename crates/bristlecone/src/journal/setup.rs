@@ -12,8 +12,8 @@ use super::JournalFiles;
 
 /// Default bytes of the ring.
 const RING_BYTES: u64 = 16 << 20;
-/// Default bytes of segments behind which a writer makes a checkpoint, if the last one is not larger.
-const CHECKPOINT_BYTES: u64 = 64 << 20;
+/// Default bytes of segments behind which a writer makes a checkpoint, if the last one has less than half of that.
+const CHECKPOINT_BYTES: u64 = 128 << 20;
 /// Default bytes of segments that are kept for a cursor at most.
 const CURSOR_LIMIT_BYTES: u64 = 1 << 30;
 /// Default bytes of a segment.
