@@ -14,6 +14,8 @@ use std::time::{Duration, SystemTime};
 
 pub use self::archiver::Archiver;
 use self::catalog::Catalog;
+#[cfg(test)]
+pub(crate) use self::restoring::read_catalog;
 pub use self::restoring::{RestoreTo, Restored};
 pub use self::retention::Keep;
 pub use self::standby::Standby;
