@@ -20,6 +20,8 @@ pub use self::restoring::{RestoreTo, Restored};
 pub use self::retention::Keep;
 pub use self::standby::Standby;
 pub use self::standby_state::StandbyStatus;
+#[cfg(test)]
+pub(crate) use self::standby_state::State;
 use crate::journal::clock;
 
 /// Longest pause between two looks at a stop.

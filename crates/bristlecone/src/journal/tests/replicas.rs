@@ -131,6 +131,9 @@ fn pause() {
 fn consume(place: &Path) {
     let mut changes = files(place).changes_of("c").unwrap();
     let mut to = std::fs::OpenOptions::new().create(true).append(true).open(place.join("seen")).unwrap();
+    // A kill may leave a part of a line, up to the end of a page.
+    let noted = std::fs::read(place.join("seen")).unwrap();
+    to.set_len(noted.iter().rposition(|byte| *byte == b'\n').map_or(0, |end| end as u64 + 1)).unwrap();
     loop {
         let Some(entry) = changes.next_within(Duration::from_secs(1)).unwrap() else { continue };
         let mut line = format!("{} {}", entry.lsn(), entry.next_lsn());
@@ -140,7 +143,6 @@ fn consume(place: &Path) {
             }
         }
         line.push('\n');
-        // One write: a kill leaves all of the line or nothing.
         to.write_all(line.as_bytes()).unwrap();
         steps(Role::Consume).fetch_add(1, SeqCst);
         changes.advance(entry.next_lsn()).unwrap();
