@@ -5,6 +5,8 @@ use std::path::PathBuf;
 use bristlecone::{Domain, Durability, PoolOptions};
 use clap::Args;
 
+use crate::size;
+
 /// The point that a store must reach to be durable.
 #[derive(Args, Clone, Copy, Debug)]
 pub struct DomainArg {
@@ -21,6 +23,15 @@ pub struct FolderArg {
     pub journal: Option<PathBuf>,
 }
 
+/// What cursors may hold back.
+#[derive(Args, Clone, Copy, Debug)]
+pub struct LimitArg {
+    /// Size of the files that a cursor may hold back, in a pool with the domain journal. A checkpoint drops a cursor that
+    /// needs more [default: 1G]
+    #[arg(long, value_name = "SIZE", value_parser = size::parse)]
+    pub cursor_limit: Option<u64>,
+}
+
 /// The journal of a pool.
 #[derive(Args, Clone, Debug)]
 pub struct JournalArgs {
@@ -28,9 +39,19 @@ pub struct JournalArgs {
     /// (immediately, on disk after this time), such as interval:100ms [default: commit]
     #[arg(long, value_name = "DURABILITY")]
     pub durability: Option<Durability>,
+    /// What cursors may hold back.
+    #[command(flatten)]
+    pub limit: LimitArg,
     /// Where it is.
     #[command(flatten)]
     pub folder: FolderArg,
+}
+
+impl LimitArg {
+    /// Returns options with the limit, if one was given.
+    pub fn apply(self, options: PoolOptions) -> PoolOptions {
+        self.cursor_limit.into_iter().fold(options, PoolOptions::cursor_limit_bytes)
+    }
 }
 
 impl FolderArg {
@@ -41,8 +62,9 @@ impl FolderArg {
 }
 
 impl JournalArgs {
-    /// Returns options with the durability and the folder that were given.
+    /// Returns options with the durability, the limit and the folder that were given.
     pub fn apply(&self, options: PoolOptions) -> PoolOptions {
+        let options = self.limit.apply(options);
         self.folder.apply(self.durability.into_iter().fold(options, PoolOptions::durability))
     }
 }

@@ -16,23 +16,28 @@ fn main() -> Result<()> {
     let mut arguments = std::env::args().skip(1);
     let seconds = arguments.next().and_then(|text| text.parse().ok()).unwrap_or(2);
     let parent = arguments.next().map_or_else(std::env::temp_dir, Into::into);
+    run(CHANGES, Duration::from_secs(seconds), &parent)
+}
+
+/// Reads a number of changes, and keeps a standby for a time, in a new folder of `parent`.
+pub fn run(changes: u64, time: Duration, parent: &std::path::Path) -> Result<()> {
     let folder = parent.join(format!("bristlecone-replication-{}", std::process::id()));
     let made = std::fs::create_dir(&folder);
     made.map_err(|error| bristlecone::Error::Io { doing: folder.display().to_string(), source: error })?;
     let options = Pool::options().domain(Domain::Journal).create(true);
     let options = options.durability(Durability::Interval(Duration::from_millis(5)));
-    let done = read(&options, &folder.join("read"))
-        .and_then(|()| replicate(&options, &folder, Duration::from_secs(seconds)));
+    let done =
+        read(&options, &folder.join("read"), changes).and_then(|()| replicate(&options, &folder, time));
     let _ = std::fs::remove_dir_all(&folder);
     done
 }
 
 /// Writes changes, and reads them by one consumer: as they are, and with each key and value.
-fn read(options: &PoolOptions, path: &std::path::Path) -> Result<()> {
+fn read(options: &PoolOptions, path: &std::path::Path, all: u64) -> Result<()> {
     let pool = options.open(path)?;
     let tree = pool.tree::<u64, u64>("t")?;
     pool.create_cursor("c", None)?;
-    for from in (0..CHANGES).step_by(1000) {
+    for from in (0..all).step_by(1000) {
         let many: Vec<_> = (from..from + 1000).map(|count| (count % KEYS, count)).collect();
         tree.upsert_many(&many)?;
     }
@@ -47,7 +52,7 @@ fn read(options: &PoolOptions, path: &std::path::Path) -> Result<()> {
             }
         }
     }
-    assert_eq!((changes, sum), (CHANGES, (0..CHANGES).sum()));
+    assert_eq!((changes, sum), (all, (0..all).sum()));
     let rate = changes as f64 / begun.elapsed().as_secs_f64();
     println!("one consumer: {:.2} million changes a second", rate / 1e6);
     drop(tree);
@@ -84,7 +89,7 @@ fn replicate(options: &PoolOptions, folder: &std::path::Path, time: Duration) ->
         });
         let follower = Pool::follow(folder.join("copy"))?;
         let followed = follower.tree::<u64, u64>("t")?;
-        while begun.elapsed() < time {
+        while begun.elapsed() < time || ages.is_empty() {
             std::thread::sleep(Duration::from_millis(1));
             let seen = followed.get(KEYS)?.unwrap_or(0);
             if seen > 0 {

@@ -4,7 +4,7 @@ use std::path::{Path, PathBuf};
 use std::time::{Duration, Instant};
 
 use bristlecone::{ArchiveStatus, JournalFile, JournalFiles, Keep, Pool};
-use bristlecone_cli::arguments::FolderArg;
+use bristlecone_cli::arguments::{FolderArg, LimitArg};
 use bristlecone_cli::failure::{Failure, Outcome};
 use bristlecone_cli::interrupt;
 use bristlecone_cli::output::Output;
@@ -140,6 +140,8 @@ enum Cursor {
 struct Prune {
     #[command(flatten)]
     pool: PoolPath,
+    #[command(flatten)]
+    limit: LimitArg,
     #[command(flatten)]
     folder: FolderArg,
 }
@@ -286,7 +288,8 @@ fn verify(folder: &Path, journal: &JournalFiles, output: &mut Output) -> Outcome
 
 impl Prune {
     fn run(&self, output: &mut Output) -> Outcome {
-        let pool = self.pool.open(&self.folder.apply(Pool::options()))?;
+        let options = self.limit.apply(self.folder.apply(Pool::options()));
+        let pool = self.pool.open(&options)?;
         let Some(status) = pool.journal_status()? else {
             let path = self.pool.path.display();
             return Err(Failure::usage(format!(

@@ -35,7 +35,7 @@ pub struct Shell {
     #[arg(long, short = 'e')]
     exit_on_error: bool,
     /// Refuse to write, and admit other readers; follow the process that writes to the pool, if any.
-    #[arg(long, conflicts_with_all = ["domain", "durability"])]
+    #[arg(long, conflicts_with_all = ["domain", "durability", "cursor_limit"])]
     read_only: bool,
 }
 

@@ -262,6 +262,27 @@ fn a_cursor_keeps_changes_for_its_consumer() {
 }
 
 #[test]
+fn a_cursor_that_holds_back_more_than_its_limit_is_dropped() {
+    let bench = Bench::new();
+    bench.run("create @p --size 64M --domain journal --tree t --key u64 --value u64").ok();
+    bench.run("journal cursor create @p audit --at 0").ok();
+    bench.run("put @p t 1 1 --cursor-limit 64M").ok();
+    // A segment has 32 MiB.
+    bench.run("journal prune @p --cursor-limit 64M").ok();
+    assert_eq!(bench.run("changes @p --cursor audit --limit 1").ok().lines().count(), 1);
+    bench.run("journal prune @p --cursor-limit 1K").ok();
+    bench.run("changes @p --cursor audit").refused(9, "audit");
+    let listed = bench.run("journal list @p --json").json();
+    assert_eq!(listed["cursors"][0]["dropped"], json!(true), "{listed}");
+    bench.run("create @q --size 64M --domain process --tree t").ok();
+    bench.run("put @q t a 1 --cursor-limit 1G").refused(2, "domain journal");
+    bench.run("put @p t 1 1 --cursor-limit many").refused(2, "--help");
+    bench.run("shell @p --read-only --cursor-limit 1G").refused(2, "cannot be used with");
+    let help = bench.run("put --help").ok();
+    assert!(help.contains("--cursor-limit <SIZE>") && help.contains("[default: 1G]"), "{help}");
+}
+
+#[test]
 fn an_archive_is_restored_and_followed() {
     let bench = Bench::new();
     bench.run("create @p --size 64M --domain journal --tree t --key u64 --value u64").ok();

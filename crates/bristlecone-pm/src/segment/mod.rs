@@ -62,7 +62,7 @@ use std::sync::atomic::{AtomicBool, Ordering::Relaxed};
 use std::sync::{Arc, Condvar, Mutex, MutexGuard};
 use std::time::Duration;
 
-use rustix::fs::{FallocateFlags, FlockOperation, fallocate, flock};
+use rustix::fs::{AtFlags, CWD, FallocateFlags, FlockOperation, fallocate, flock, linkat};
 
 pub use self::extent::Extent;
 pub use self::follow::Follower;
@@ -238,6 +238,26 @@ fn remove_unused(path: &Path) {
     file.iter().for_each(|_| _ = std::fs::remove_file(path));
 }
 
+/// Creates a file, which has no name yet if the system can: once it has one, it is locked and has its header, so that no
+/// [sweep](sweep::sweep) removes it. Returns whether it has its name.
+fn new_file(path: &Path) -> Option<(File, bool)> {
+    let mut options = OpenOptions::new();
+    options.read(true).write(true).mode(0o600);
+    failpoint::check("open").ok()?;
+    let nameless = options.clone().custom_flags(libc::O_TMPFILE).open(place::FOLDER);
+    match nameless.ok().filter(|_| Path::new("/proc/self/fd").exists()) {
+        Some(file) => Some((file, false)),
+        None => Some((options.create_new(true).custom_flags(libc::O_NOFOLLOW).open(path).ok()?, true)),
+    }
+}
+
+/// Gives a file its name, unless another one has it.
+fn name_file(file: &File, path: &Path) -> Option<()> {
+    let own = format!("/proc/self/fd/{}", file.as_raw_fd());
+    let link = || linkat(CWD, &own, CWD, path, AtFlags::SYMLINK_FOLLOW);
+    failpoint::call("linkat", link).ok()
+}
+
 impl Segment {
     /// Opens the segment that a clean close saved, or creates an empty one. Returns `None` if neither is possible,
     /// which is not an error, since everything can be rebuilt.
@@ -315,9 +335,7 @@ impl Segment {
 
     fn create(identity: &Identity<'_>, keep: KeepIndex) -> Option<Self> {
         let path = path_of(identity.uuid);
-        let mut options = OpenOptions::new();
-        options.read(true).write(true).create_new(true).mode(0o600).custom_flags(libc::O_NOFOLLOW);
-        let file = failpoint::check("open").ok().and_then(|()| options.open(&path).ok())?;
+        let (file, has_name) = new_file(&path)?;
         let made = || {
             is_memory(&file).then_some(())?;
             // Regardless of the umask.
@@ -325,10 +343,12 @@ impl Segment {
             failpoint::call("flock", || flock(&file, FlockOperation::NonBlockingLockExclusive)).ok()?;
             let header = Header::new(identity)?;
             header.write(&file, &[]).ok()?;
-            Some(header)
+            if has_name { Some(header) } else { name_file(&file, &path).map(|()| header) }
         };
         let Some(header) = made() else {
-            let _ = std::fs::remove_file(&path);
+            if has_name {
+                let _ = std::fs::remove_file(&path);
+            }
             return None;
         };
         let live = Live::write(&file);

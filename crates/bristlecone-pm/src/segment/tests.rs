@@ -72,6 +72,27 @@ impl Words {
     }
 }
 
+/// Another process that opens a pool removes unused segments, and leaves one alone that is being created.
+#[test]
+fn a_new_segment_survives_sweeps() {
+    let over = std::sync::atomic::AtomicBool::new(false);
+    std::thread::scope(|scope| {
+        scope.spawn(|| {
+            while !over.load(Relaxed) {
+                sweep::sweep();
+            }
+        });
+        let lost = (0..500).filter(|_| {
+            let pool = Pool::new();
+            let segment = pool.open(0, false);
+            segment.is_none() || !path_of(pool.uuid).exists()
+        });
+        let lost = lost.count();
+        over.store(true, Relaxed);
+        assert_eq!(lost, 0, "segments of 500");
+    });
+}
+
 /// Saves the state of two trees; returns the number of the seal.
 fn left(pool: &Pool) -> u64 {
     let segment = pool.open(0, false).unwrap();

@@ -147,7 +147,8 @@ impl PoolOptions {
 
     /// Sets how many bytes of the journal are kept for a [cursor](crate::Pool::create_cursor) at most, besides those that
     /// the last checkpoint needs (default: 1 GiB). A checkpoint drops a cursor that needs more.
-    /// [`Pool::info`](crate::Pool::info) reports a cursor that needs more than half.
+    /// [`Pool::info`](crate::Pool::info) reports a cursor that needs more than half. Like
+    /// [`durability`](Self::durability), it is one of pools with a journal only.
     pub fn cursor_limit_bytes(mut self, bytes: u64) -> Self {
         self.journal.cursor_limit_bytes = Some(bytes);
         self

@@ -29,6 +29,7 @@ use crate::journal::entry;
 use crate::journal::inspect::JournalFiles;
 use crate::journal::manifest::read_manifest;
 use crate::journal::manifest::{Checkpoint, checkpoint_name, segment_name};
+use crate::journal::mutation::{Mutation, is_mutated};
 use crate::journal::restore::replay_from;
 use crate::journal::segment::BLOCK_BYTES;
 use crate::journal::tail::{Durable, Tail};
@@ -90,6 +91,7 @@ impl Archiver {
         lock.lock()?;
         let catalog = match Catalog::read(&*to)? {
             // A killed archiver may have named it, and not durably: the journal must keep its entries until then.
+            Some(catalog) if is_mutated(Mutation::CatalogNameUnsynced) => catalog,
             Some(catalog) => to.sync().map(|()| catalog)?,
             None => begin(&from, &*to)?,
         };
@@ -215,10 +217,16 @@ impl Archiver {
         }
         past.time = packed.time;
         let piece = packed.piece(since, 0);
-        put_file(&*self.to, &segment_name(piece.file), &packed.bytes)?;
         (catalog.end, catalog.as_of) = (piece.end, if piece.end >= durable { as_of } else { catalog.as_of });
         catalog.pieces.push(piece);
+        if is_mutated(Mutation::CatalogBeforeFiles) {
+            catalog.write(&*self.to)?;
+        }
+        put_file(&*self.to, &segment_name(piece.file), &packed.bytes)?;
         (self.catalog, self.past) = (catalog, past);
+        if is_mutated(Mutation::CursorBeforeCatalog) {
+            self.cursor.advance(piece.end)?;
+        }
         self.write()?;
         self.cursor.advance(piece.end)?;
         self.merge()
@@ -267,6 +275,9 @@ impl Archiver {
     pub(super) fn replace(&mut self, catalog: Catalog, names: Vec<String>) -> Result<()> {
         self.catalog.expect_own(&*self.to)?;
         self.catalog = catalog;
+        if is_mutated(Mutation::RemovedBeforeCatalog) {
+            names.iter().try_for_each(|name| self.to.remove(name))?;
+        }
         self.write()?;
         self.catalog.expect_own(&*self.to)?;
         names.iter().try_for_each(|name| self.to.remove(name))
@@ -301,7 +312,9 @@ impl Archiver {
         self.catalog.expect_own(&*self.to)?;
         self.to.rename(&new, &name)?;
         let own = Checkpoint { file, ..of };
-        verify_checkpoint(&*self.to, self.catalog.uuid, &own, checksum)?;
+        if !is_mutated(Mutation::CheckpointUncompared) {
+            verify_checkpoint(&*self.to, self.catalog.uuid, &own, checksum)?;
+        }
         let last = self.catalog.pieces.iter().find(|piece| piece.end >= of.end);
         let time = last.map_or(self.past.time, |piece| piece.time);
         self.catalog.bases.push(Base { checkpoint: own, time, checksum: u64::from(checksum) });

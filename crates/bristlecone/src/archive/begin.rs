@@ -10,6 +10,7 @@ use super::pieces::{comparable, entries_before};
 use crate::journal::cursor::Cursor;
 use crate::journal::inspect::JournalFiles;
 use crate::journal::manifest::read_manifest;
+use crate::journal::mutation::{Mutation, is_mutated};
 use crate::journal::restore::replay_from;
 use crate::journal::tail::Tail;
 use crate::journal::trees::Past;
@@ -97,7 +98,7 @@ pub fn resume(from: &JournalFiles, to: &dyn Storage, catalog: &Catalog) -> Resul
         opened => opened,
     };
     let mut cursor = opened?;
-    if cursor.lsn() > catalog.end {
+    if cursor.lsn() > catalog.end && !is_mutated(Mutation::OlderArchiveTaken) {
         let what = format!("{} ends at LSN {}, but was at LSN {}", to.describe(), catalog.end, cursor.lsn());
         return Err(Error::invalid(format!("{what}: it is an older copy")));
     }
@@ -122,7 +123,7 @@ fn compare(from: &JournalFiles, to: &dyn Storage, catalog: &Catalog, lsn: u64) -
             Ok(())
         })?;
     }
-    if sums[0] == sums[1] {
+    if sums[0] == sums[1] || is_mutated(Mutation::EntriesUncompared) {
         return Ok(());
     }
     let what = format!("{} and the journal have other entries from LSN {lsn} on", to.describe());

@@ -16,9 +16,11 @@
 
 use bristlecone_pm::{Error, Geometry, Result, Storage};
 
+use super::pieces::expect_sum;
 use crate::journal::manifest::{
     Checkpoint, Manifest, Segment, Timeline, aside_name, checkpoint_name, segment_name,
 };
+use crate::journal::mutation::{Mutation, is_mutated};
 
 const PREFIX: &str = "archive-";
 const NEW: &str = ".new";
@@ -131,7 +133,7 @@ impl Catalog {
         if half(8) != VERSION {
             return Err(Error::Newer { needs: format!("archive version {}", half(8)) });
         }
-        if half(12) != crc32c::crc32c(body) {
+        if half(12) != crc32c::crc32c(body) && !is_mutated(Mutation::CatalogUnchecked) {
             return Err(broken("checksum differs"));
         }
         let words: Vec<u64> = body.as_chunks::<8>().0.iter().map(|word| u64::from_le_bytes(*word)).collect();
@@ -222,12 +224,15 @@ impl Catalog {
         Ok(self)
     }
 
-    /// Writes the catalog to a new file, and syncs it.
+    /// Writes the catalog to a new file, syncs it, and compares it.
     fn write_new(&self, storage: &dyn Storage) -> Result<String> {
         let new = format!("{}{NEW}", catalog_name(self.timeline.number));
-        let file = storage.create(&new, 0)?;
-        file.write(0, &self.encode())?;
+        let (file, bytes) = (storage.create(&new, 0)?, self.encode());
+        file.write(0, &bytes)?;
         file.sync()?;
+        if !is_mutated(Mutation::CatalogUncompared) {
+            expect_sum(storage, &*file, &new, bytes.len() as u64, crc32c::crc32c(&bytes))?;
+        }
         Ok(new)
     }
 
@@ -237,6 +242,12 @@ impl Catalog {
     ///
     /// Errors of the system. Either catalog may count then.
     pub fn write(&self, storage: &dyn Storage) -> Result<()> {
+        if is_mutated(Mutation::CatalogInPlace)
+            && let Some(file) = storage.open(&catalog_name(self.timeline.number))?
+        {
+            file.write(0, &self.encode())?;
+            return file.sync();
+        }
         let new = self.write_new(storage)?;
         // The names of the files, before the catalog says that they count.
         storage.sync()?;
@@ -251,7 +262,11 @@ impl Catalog {
     /// Errors of the system.
     pub fn claim(&self, storage: &dyn Storage) -> Result<bool> {
         let new = self.write_new(storage)?;
-        let claimed = storage.rename_new(&new, &catalog_name(self.timeline.number))?;
+        let name = catalog_name(self.timeline.number);
+        let claimed = match is_mutated(Mutation::ClaimReplaces) {
+            true => storage.rename(&new, &name).map(|()| true)?,
+            false => storage.rename_new(&new, &name)?,
+        };
         if !claimed {
             storage.remove(&new)?;
         }
@@ -266,7 +281,7 @@ impl Catalog {
     /// [`Error::Fenced`], and errors of the system.
     pub fn expect_own(&self, storage: &dyn Storage) -> Result<()> {
         match last_timeline(storage)? {
-            Some(timeline) if timeline > self.timeline.number => {
+            Some(timeline) if timeline > self.timeline.number && !is_mutated(Mutation::FenceIgnored) => {
                 Err(Error::Fenced { place: storage.describe(), timeline })
             }
             _ => Ok(()),

@@ -14,10 +14,14 @@ use std::time::{Duration, SystemTime};
 
 pub use self::archiver::Archiver;
 use self::catalog::Catalog;
+#[cfg(test)]
+pub(crate) use self::restoring::read_catalog;
 pub use self::restoring::{RestoreTo, Restored};
 pub use self::retention::Keep;
 pub use self::standby::Standby;
 pub use self::standby_state::StandbyStatus;
+#[cfg(test)]
+pub(crate) use self::standby_state::State;
 use crate::journal::clock;
 
 /// Longest pause between two looks at a stop.

@@ -8,6 +8,8 @@
 //! 2. They are applied. Before and after each change of the directory the state says that all before is applied.
 //! 3. The state says that they are.
 //!
+//! A marker in the folder has the identity of the copy. It is durable before the file has its name.
+//!
 //! A kill leaves the pages: the next process applies the entries once more that may have been, before it admits followers.
 //! Entries name new values, so that this leads to the same items. A power failure leaves no pages to rely on: the next
 //! process begins with the archive's last checkpoint.
@@ -35,7 +37,8 @@ use super::{NAP, identity};
 use crate::api::options::LAYOUT;
 use crate::journal::changes::Stopper;
 use crate::journal::entry::Kind;
-use crate::journal::manifest::{ADOPTING, Manifest, Timeline};
+use crate::journal::manifest::{Manifest, Timeline};
+use crate::journal::mutation::{Mutation, is_mutated};
 use crate::journal::opening::{Begin, adopt};
 use crate::journal::restore::Rebuilt;
 use crate::journal::standby_folder;
@@ -49,7 +52,7 @@ pub struct Standby {
     path: PathBuf,
     options: PoolOptions,
     archive: Arc<dyn Storage>,
-    folder: Folder,
+    folder: Arc<dyn Storage>,
     file: Arc<PoolFile<Native>>,
     pool: Pool,
     rebuilt: Rebuilt,
@@ -77,29 +80,30 @@ impl Standby {
         Pool::options().standby(path, from)
     }
 
-    fn begin(options: &PoolOptions, path: &Path, archive: Arc<dyn Storage>) -> Result<Self> {
+    /// Begins with the state in a folder, which is created if there is an archive.
+    pub(crate) fn on(
+        options: &PoolOptions,
+        path: &Path,
+        archive: Arc<dyn Storage>,
+        folder: impl FnOnce() -> Result<Arc<dyn Storage>>,
+    ) -> Result<Self> {
         let catalog = read_catalog(&*archive)?;
-        let folder = Folder::create(&standby_folder(path))?;
-        let left = State::read(&folder)?.filter(|state| state.uuid == catalog.uuid);
+        let folder = folder()?;
+        let left = State::read(&*folder)?.filter(|state| state.uuid == catalog.uuid);
         let marker = format!("of-{:032x}", catalog.uuid);
-        let is_own = folder.open(&marker)?.is_some();
-        if path.exists() && !is_own {
+        if path.exists() && folder.open(&marker)?.is_none() {
             return Err(Error::Exists { path: path.to_owned() });
         }
         expect_no_journal(options, path)?;
-        if !is_own {
-            // A power failure leaves the marker, and perhaps no state.
-            folder.create(&marker, 0)?.sync()?;
-            folder.sync()?;
-        }
+        let copy = identity_of_copy(&*folder, &marker, left.as_ref())?;
         let resumed = match &left {
-            Some(state) if path.exists() => resume(options, path, &folder, state)?,
+            Some(state) if path.exists() => resume(options, path, &*folder, state)?,
             _ => None,
         };
-        let own = left.as_ref().map_or(0, |left| left.own);
+        let ids = (copy, left.as_ref().map_or(0, |left| left.own));
         let mut standby = match (resumed, left) {
             (Some(file), Some(state)) => Self::over(options, path, archive, folder, file, state)?,
-            _ => Self::rebuild(options, path, archive, folder, own)?,
+            _ => Self::rebuild(options, path, archive, folder, ids)?,
         };
         // Entries that may have been applied: without followers.
         standby.catch_up()?;
@@ -111,7 +115,7 @@ impl Standby {
         options: &PoolOptions,
         path: &Path,
         archive: Arc<dyn Storage>,
-        folder: Folder,
+        folder: Arc<dyn Storage>,
         file: Arc<PoolFile<Native>>,
         state: State,
     ) -> Result<Self> {
@@ -135,17 +139,18 @@ impl Standby {
         standby.state.running = true;
         let glance = standby.file.glance()?;
         (standby.state.boot, standby.state.inode) = (standby.folder.boot().unwrap_or(0), glance.inode.1);
-        standby.state.write(&standby.folder)?;
+        standby.state.write(&*standby.folder)?;
         Ok(standby)
     }
 
-    /// Fills a new file from the archive's last checkpoint, which then gets the name.
+    /// Fills a new file from the archive's last checkpoint, which then gets the name. `ids` are the identities of the copy,
+    /// and of the timeline that it begins.
     fn rebuild(
         options: &PoolOptions,
         path: &Path,
         archive: Arc<dyn Storage>,
-        folder: Folder,
-        own: u128,
+        folder: Arc<dyn Storage>,
+        ids: (u128, u128),
     ) -> Result<Self> {
         for _ in 0..LOOKS {
             let catalog = read_catalog(&*archive)?;
@@ -156,7 +161,7 @@ impl Standby {
             }
             let at = if options.leave_sigbus { At::unhandled(path) } else { At::from(path) };
             let like = Glance {
-                uuid: identity(),
+                uuid: if is_mutated(Mutation::CopyRenumbered) { identity() } else { ids.0 },
                 domain: Domain::Journal,
                 was_clean: false,
                 sequence: 0,
@@ -178,7 +183,7 @@ impl Standby {
                 applied,
                 applying: applied,
                 timeline: catalog.timeline,
-                own,
+                own: ids.1,
                 boot: folder.boot().unwrap_or(0),
                 inode: file.glance()?.inode.1,
                 archive_end: catalog.end,
@@ -190,7 +195,7 @@ impl Standby {
             pool.close()?;
             drop(file);
             // A crash before the name: the state is that of a file that does not exist, and is not used.
-            state.write(&folder)?;
+            state.write(&*folder)?;
             unnamed.replace()?;
             let file = open_file(options, path)?;
             return Self::over(options, path, archive, folder, file, state);
@@ -233,7 +238,8 @@ impl Standby {
                 format!("it ends before LSN {}, which was applied: it is an older copy", self.state.applied);
             return Err(Error::invalid(format!("{place}: {what}")));
         }
-        if self.state.applied.max(self.state.applying) > catalog.fork {
+        let is_ahead = self.state.applied.max(self.state.applying) > catalog.fork;
+        if is_ahead && !is_mutated(Mutation::ForkIgnored) {
             return Err(Error::Fenced { place, timeline });
         }
         self.state.timeline = catalog.timeline;
@@ -247,10 +253,12 @@ impl Standby {
         }
         let is_new = catalog.end > from;
         if is_new {
-            self.state.applying = self.state.applying.max(catalog.end);
+            if !is_mutated(Mutation::ApplyingUnnoted) {
+                self.state.applying = self.state.applying.max(catalog.end);
+            }
             self.state.archive_end = catalog.end;
-            self.state.write(&self.folder)?;
-            let (state, folder) = (&mut self.state, &self.folder);
+            self.state.write(&*self.folder)?;
+            let (state, folder) = (&mut self.state, &*self.folder);
             let mut noted = Ok(());
             let manifest = catalog.manifest(None);
             let mut from = from;
@@ -272,7 +280,7 @@ impl Standby {
         (self.state.applying, self.state.as_of) = (self.state.applied, catalog.as_of);
         self.state.archive_end = catalog.end;
         if is_new || was != (self.state.as_of, self.state.archive_end) {
-            self.state.write(&self.folder)?;
+            self.state.write(&*self.folder)?;
         }
         Ok(())
     }
@@ -341,7 +349,7 @@ impl Standby {
         // The pages first: the state says that they are durable.
         self.pool.0.file.sync()?;
         self.state.running = false;
-        self.state.write(&self.folder)?;
+        self.state.write(&*self.folder)?;
         self.folder.open(STATE)?.map_or(Ok(()), |state| state.sync())?;
         self.folder.sync()?;
         Ok(self.pool.close()?)
@@ -395,7 +403,9 @@ impl Standby {
         }
         self.expect_timeline(&old)?;
         self.state.own = identity();
-        self.state.write(&self.folder)?;
+        if !is_mutated(Mutation::OwnUnnoted) {
+            self.state.write(&*self.folder)?;
+        }
         let timeline = Timeline { number: old.timeline.number + 1, id: self.state.own };
         let of = |old: &Catalog| Catalog {
             timeline,
@@ -415,17 +425,33 @@ impl Standby {
     }
 }
 
+/// Returns the identity of the copy, which a folder's marker has. A power failure leaves the marker, and perhaps no state:
+/// whatever the copy is filled with again, and a journal that it was getting, have the same identity.
+fn identity_of_copy(folder: &dyn Storage, marker: &str, left: Option<&State>) -> Result<u128> {
+    let mut bytes = [0; 20];
+    if let Some(file) = folder.open(marker)?
+        && file.read(0, &mut bytes)? == bytes.len()
+        && let Some((id, sum)) = bytes.split_first_chunk()
+        && crc32c::crc32c(id).to_le_bytes() == sum
+    {
+        return Ok(u128::from_le_bytes(*id));
+    }
+    let id = left.map_or_else(identity, |left| left.pool);
+    let bytes = id.to_le_bytes();
+    let file = folder.create(marker, 0)?;
+    file.write(0, &[&bytes[..], &crc32c::crc32c(&bytes).to_le_bytes()].concat())?;
+    file.sync()?;
+    folder.sync()?;
+    Ok(id)
+}
+
 /// Returns an error if the copy has taken over already, and has a journal.
 fn expect_no_journal(options: &PoolOptions, path: &Path) -> Result<()> {
-    let folder = options.journal.folder_of(path);
-    if !folder.is_dir() {
+    let Some(storage) = options.journal.existing(path)? else { return Ok(()) };
+    if Manifest::read(&*storage)?.is_none_or(|left| left.is_unfinished()) {
         return Ok(());
     }
-    let unfinished = |left: Manifest| left.closed == ADOPTING;
-    if Manifest::read(&Folder::open(&folder)?)?.is_none_or(unfinished) {
-        return Ok(());
-    }
-    let (path, folder) = (path.display(), folder.display());
+    let (path, folder) = (path.display(), storage.describe());
     Err(Error::invalid(format!(
         "{path} has a journal in {folder}: it is no standby, open it like any other pool"
     )))
@@ -442,13 +468,14 @@ fn open_file(options: &PoolOptions, path: &Path) -> Result<Arc<PoolFile<Native>>
 fn resume(
     options: &PoolOptions,
     path: &Path,
-    folder: &Folder,
+    folder: &dyn Storage,
     state: &State,
 ) -> Result<Option<Arc<PoolFile<Native>>>> {
     let is_whole = |found: &Glance| {
-        let is_own =
-            found.uuid == state.pool && found.inode.1 == state.inode && found.domain == Domain::Journal;
-        is_own && (found.was_clean && !state.running || folder.boot() == Some(state.boot))
+        let is_inode = found.inode.1 == state.inode || is_mutated(Mutation::InodeIgnored);
+        let is_own = found.uuid == state.pool && is_inode && found.domain == Domain::Journal;
+        let is_boot = folder.boot() == Some(state.boot) || is_mutated(Mutation::BootIgnored);
+        is_own && (found.was_clean && !state.running || is_boot)
     };
     let mut whole = false;
     let at = if options.leave_sigbus { At::unhandled(path) } else { At::from(path) };
@@ -513,6 +540,8 @@ impl PoolOptions {
     /// # }
     /// ```
     pub fn standby(&self, path: impl AsRef<Path>, from: impl AsRef<Path>) -> Result<Standby> {
-        Standby::begin(self, path.as_ref(), Arc::new(Folder::open(from.as_ref())?))
+        let archive = Arc::new(Folder::open(from.as_ref())?);
+        let path = path.as_ref();
+        Standby::on(self, path, archive, || Ok(Arc::new(Folder::create(&standby_folder(path))?)))
     }
 }

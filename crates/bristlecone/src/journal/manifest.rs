@@ -105,6 +105,11 @@ impl Manifest {
         self.closed = sequence | self.closed & ADOPTING;
     }
 
+    /// Returns whether the pool is still being given this journal: it has not got all of its items.
+    pub fn is_unfinished(&self) -> bool {
+        self.closed == ADOPTING
+    }
+
     /// Returns whether a change of the superblock was that of the last close.
     pub fn is_closed_by(&self, sequence: u64) -> bool {
         self.closed & !ADOPTING == sequence

@@ -48,7 +48,7 @@ mod group;
 pub(crate) mod inspect;
 mod log;
 pub(crate) mod manifest;
-mod mutation;
+pub(crate) mod mutation;
 pub(crate) mod opening;
 mod past;
 mod presence;

@@ -32,6 +32,54 @@ pub enum Mutation {
     CursorsListedOnce,
     /// A restored pool writes on behind the last block.
     SegmentContinued,
+    /// A file of an archive has its name before it is synced.
+    NamedBeforeSynced,
+    /// A file of an archive is written under its name.
+    WrittenUnderName,
+    /// What an archive has is not compared with what was to be written.
+    CopyUncompared,
+    /// A copied checkpoint is not compared with its checksum.
+    CheckpointUncompared,
+    /// The catalog is overwritten.
+    CatalogInPlace,
+    /// The catalog names a piece before the piece has its name.
+    CatalogBeforeFiles,
+    /// The cursor of an archive moves before the catalog has the entries.
+    CursorBeforeCatalog,
+    /// The next archiver does not sync the name of the catalog.
+    CatalogNameUnsynced,
+    /// Files are removed before a catalog without them is durable.
+    RemovedBeforeCatalog,
+    /// An archiver continues in spite of another timeline.
+    FenceIgnored,
+    /// The checksum of a catalog is not compared.
+    CatalogUnchecked,
+    /// A restore does not compare files with the checksums of the catalog.
+    RestoreUnchecked,
+    /// Entries beyond the cursor of an archive are not compared.
+    EntriesUncompared,
+    /// An archive that is behind its cursor counts as whole.
+    OlderArchiveTaken,
+    /// A standby takes over in spite of another one.
+    ClaimReplaces,
+    /// A standby that is ahead of a new timeline follows it.
+    ForkIgnored,
+    /// The state does not say what is about to be applied.
+    ApplyingUnnoted,
+    /// The identity of the timeline that a copy begins is not noted first.
+    OwnUnnoted,
+    /// Pages that another kernel had count as whole.
+    BootIgnored,
+    /// The file of a standby that another process replaced counts as its own.
+    InodeIgnored,
+    /// A standby that is filled again gets another identity.
+    CopyRenumbered,
+    /// A catalog is not compared with what was to be written.
+    CatalogUncompared,
+    /// A journal that is not finished is opened.
+    UnfinishedOpened,
+    /// A restored pool has its name before its journal.
+    NamedBeforeJournal,
 }
 
 /// A place in the life of an entry where a test kills the process.

@@ -73,6 +73,11 @@ fn read_manifest(storage: &dyn Storage, found: &Glance) -> Result<Manifest> {
 pub(crate) fn plan(setup: &Setup, at: (&Path, bool), found: &Glance, threads: usize) -> Result<Plan> {
     let storage = setup.open(at.0, false)?;
     let manifest = read_manifest(&*storage, found)?;
+    if manifest.is_unfinished() && !is_mutated(Mutation::UnfinishedOpened) {
+        // It has not got its items yet.
+        let what = "is a standby whose promotion was interrupted: promote it again";
+        return Err(Error::invalid(format!("{} {what}", at.0.display())));
+    }
     if found.was_clean {
         return expect_close(&*storage, &manifest, found.sequence).map(|()| Plan::Closed);
     }

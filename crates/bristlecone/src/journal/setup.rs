@@ -68,7 +68,7 @@ impl Setup {
     }
 
     pub fn is_asked(&self) -> bool {
-        self.folder.is_some() || self.durability.is_some()
+        self.folder.is_some() || self.durability.is_some() || self.cursor_limit_bytes.is_some()
     }
 
     pub fn checkpoint_bytes(&self) -> u64 {
@@ -104,6 +104,12 @@ impl Setup {
             }
             opened => Ok(Arc::new(opened?)),
         }
+    }
+
+    /// Opens the folder if it exists.
+    pub fn existing(&self, path: &Path) -> Result<Option<Arc<dyn Storage>>> {
+        let exists = self.storage.is_some() || self.folder_of(path).is_dir();
+        exists.then(|| self.open(path, false)).transpose()
     }
 
     /// Locks the folder, which must exist. No other thread or process creates a journal in it until the result is dropped.

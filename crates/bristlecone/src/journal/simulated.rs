@@ -2,6 +2,7 @@
 
 use std::collections::BTreeMap;
 use std::sync::atomic::AtomicU64;
+use std::sync::atomic::Ordering::Relaxed;
 use std::sync::{Arc, Mutex, MutexGuard};
 
 use bristlecone_pm::{Error, Result, SharedWords, Storage, StoredFile};
@@ -23,6 +24,9 @@ impl SharedWords for Memory {
         &self.0
     }
 }
+
+/// What runs before an event.
+type Watch = Arc<dyn Fn() + Send + Sync>;
 
 /// A simulated disk. Clones are the same disk.
 #[derive(Clone)]
@@ -48,6 +52,10 @@ struct State {
     syncs: Vec<(usize, String)>,
     /// The event that fails, and does nothing.
     fails_at: Option<usize>,
+    /// The write whose last byte is stored wrongly, counted from 0, and the number of writes so far.
+    spoilt_write: Option<usize>,
+    writes: usize,
+    watch: Option<Watch>,
 }
 
 #[derive(Clone)]
@@ -129,6 +137,55 @@ impl Disk {
         self.lock().events
     }
 
+    /// Runs something before each event. It may copy the disk, and must not change it.
+    pub fn watch(&self, run: impl Fn() + Send + Sync + 'static) {
+        self.lock().watch = Some(Arc::new(run));
+    }
+
+    /// Runs nothing before events any more.
+    pub fn leave(&self) {
+        self.lock().watch = None;
+    }
+
+    /// Returns another disk with everything that this one has, synced or not.
+    pub fn copied(&self) -> Self {
+        let state = self.lock();
+        let copied = |ring: &Arc<Memory>| {
+            let memory = Memory::new(ring.0.len() as u64 * 8);
+            let words = memory.0.iter().zip(&ring.0);
+            words.for_each(|(to, from)| to.store(from.load(Relaxed), Relaxed));
+            Arc::new(memory)
+        };
+        Self(Arc::new(Mutex::new(State {
+            files: state.files.clone(),
+            names: state.names.clone(),
+            durable_names: state.durable_names.clone(),
+            unsynced_names: state.unsynced_names.clone(),
+            rings: state.rings.iter().map(|(name, ring)| (name.clone(), copied(ring))).collect(),
+            boot: state.boot,
+            ..State::default()
+        })))
+    }
+
+    /// Lets the last byte of a write be stored wrongly.
+    pub fn spoil_write(&self, write: Option<usize>) {
+        self.lock().spoilt_write = write;
+    }
+
+    /// Returns the number of writes so far.
+    pub fn writes(&self) -> usize {
+        self.lock().writes
+    }
+
+    /// Returns the state for an event.
+    fn for_event(&self) -> MutexGuard<'_, State> {
+        let watch = self.lock().watch.clone();
+        if let Some(watch) = watch {
+            watch();
+        }
+        self.lock()
+    }
+
     /// Returns the event of each sync so far, and what it synced.
     pub fn syncs(&self) -> Vec<(usize, String)> {
         self.lock().syncs.clone()
@@ -170,10 +227,7 @@ impl Disk {
             let memory = Memory::new(ring.0.len() as u64 * 8);
             for (to, from) in memory.0.iter().zip(&ring.0) {
                 if random.below(3) > 0 {
-                    to.store(
-                        from.load(std::sync::atomic::Ordering::Relaxed),
-                        std::sync::atomic::Ordering::Relaxed,
-                    );
+                    to.store(from.load(Relaxed), Relaxed);
                 }
             }
             (name.clone(), Arc::new(memory))
@@ -268,7 +322,7 @@ impl State {
 
 impl Storage for Disk {
     fn create(&self, name: &str, bytes: u64) -> Result<Arc<dyn StoredFile>> {
-        let mut state = self.lock();
+        let mut state = self.for_event();
         let file = state.files.len();
         // A truncated file: its old bytes may return after a power failure, which is a file of its own here.
         state.name(Naming::Link(name.to_owned(), file))?;
@@ -285,11 +339,11 @@ impl Storage for Disk {
     }
 
     fn rename(&self, from: &str, to: &str) -> Result<()> {
-        self.lock().name(Naming::Rename(from.to_owned(), to.to_owned()))
+        self.for_event().name(Naming::Rename(from.to_owned(), to.to_owned()))
     }
 
     fn rename_new(&self, from: &str, to: &str) -> Result<bool> {
-        let mut state = self.lock();
+        let mut state = self.for_event();
         let is_new = !state.names.contains_key(to);
         if is_new {
             state.name(Naming::Rename(from.to_owned(), to.to_owned()))?;
@@ -298,11 +352,11 @@ impl Storage for Disk {
     }
 
     fn remove(&self, name: &str) -> Result<()> {
-        self.lock().name(Naming::Remove(name.to_owned()))
+        self.for_event().name(Naming::Remove(name.to_owned()))
     }
 
     fn sync(&self) -> Result<()> {
-        let mut state = self.lock();
+        let mut state = self.for_event();
         state.event()?;
         if !state.is_skipped(None) {
             state.durable_names = state.names.clone();
@@ -359,14 +413,20 @@ impl StoredFile for Open {
     }
 
     fn write(&self, offset: u64, bytes: &[u8]) -> Result<()> {
-        let mut state = self.0.lock();
+        let mut state = self.0.for_event();
         state.event()?;
+        state.writes += 1;
+        if state.spoilt_write == Some(state.writes - 1) {
+            let spoilt = bytes.split_last().map(|(last, rest)| [rest, &[!last]].concat()).unwrap_or_default();
+            state.files[self.1].write(offset as usize, &spoilt);
+            return Ok(());
+        }
         state.files[self.1].write(offset as usize, bytes);
         Ok(())
     }
 
     fn sync(&self) -> Result<()> {
-        let mut state = self.0.lock();
+        let mut state = self.0.for_event();
         state.event()?;
         if !state.is_skipped(Some(self.1)) {
             state.files[self.1].sync();

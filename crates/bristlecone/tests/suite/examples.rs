@@ -6,6 +6,9 @@ mod counters;
 mod larger_pool;
 #[path = "../../examples/new_value_type.rs"]
 mod new_value_type;
+#[path = "../../examples/replication.rs"]
+#[allow(dead_code, reason = "its arguments are those of the test")]
+mod replication;
 #[path = "../../examples/secondary_index.rs"]
 mod secondary_index;
 #[path = "../../examples/sessions.rs"]
@@ -34,6 +37,12 @@ fn larger_pool_has_everything() {
 #[test]
 fn new_value_type_survives_interruptions() {
     new_value_type::main().unwrap();
+}
+
+#[test]
+fn replication_follows_every_change() {
+    replication::run(20_000, std::time::Duration::from_millis(300), std::path::Path::new("/dev/shm"))
+        .unwrap();
 }
 
 #[test]

@@ -267,7 +267,7 @@ fn pieces_are_merged_and_old_ones_removed() {
 }
 
 #[test]
-fn wrong_moments_and_places_are_refused() {
+pub fn wrong_moments_and_places_are_refused() {
     let (scratch, disk, archive) = (Scratch::new(), Disk::new(), Disk::new());
     let pool = open(&scratch, &disk, Durability::Commit).unwrap();
     let tree = pool.tree::<u64, u64>("t").unwrap();
@@ -310,7 +310,7 @@ fn wrong_moments_and_places_are_refused() {
 }
 
 #[test]
-fn two_copies_of_a_pool_cannot_both_append() {
+pub fn two_copies_of_a_pool_cannot_both_append() {
     let (scratch, disk, archive) = (Scratch::new(), Disk::new(), Disk::new());
     let pool = open(&scratch, &disk, Durability::Commit).unwrap();
     let tree = pool.tree::<u64, u64>("t").unwrap();

@@ -8,6 +8,7 @@ mod damage;
 mod inspection;
 mod kills;
 mod recorded;
+mod replica_crashes;
 mod replicas;
 mod scenario;
 mod standbys;

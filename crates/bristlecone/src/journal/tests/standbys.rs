@@ -251,3 +251,66 @@ fn a_standby_replays_while_followers_read() {
     assert_eq!(standby.status().lag_bytes(), 0);
     let _: Vec<TreeEntry> = pool.trees().unwrap();
 }
+
+/// Archives everything, and lets a copy take over that is filled again over its old file.
+fn replicate(place: &Place, pool: &Pool) -> crate::Result<()> {
+    let standby = || small().standby(place.path("copy"), place.path("a"));
+    match pool.archive(place.path("a")) {
+        // An attempt before has claimed it.
+        Err(Error::Fenced { .. }) => {}
+        archiver => {
+            let mut archiver = archiver?;
+            while archiver.copy()? {}
+        }
+    }
+    let mut own = match standby() {
+        Err(Error::Exists { .. }) => return Ok(()),
+        Err(Error::Invalid { what }) if what.contains("it is no standby") => return Ok(()),
+        own => own?,
+    };
+    own.poll()?;
+    own.close()?;
+    // A power failure has torn it.
+    std::fs::write(place.path("copy.standby/state"), "torn").unwrap();
+    standby()?.promote().map(drop)
+}
+
+fn small() -> PoolOptions {
+    let mut options = options();
+    options.journal.sizes = Some((16 << 10, 64 << 10));
+    options
+}
+
+/// On the file system, with every system call that may fail.
+#[test]
+fn every_refused_call_is_an_error_and_the_next_attempt_continues() {
+    use bristlecone_pm::failpoint;
+
+    let is_thorough = std::env::var_os("BRISTLECONE_TEST_LEVEL").is_some();
+    let mut all = 0;
+    for refused in (0..).step_by(if is_thorough { 1 } else { 5 }) {
+        let (place, design) = (Place::new(), Design::ALL[refused % Design::ALL.len()]);
+        let pool = small().open(place.path("p")).unwrap();
+        let tree = pool.tree_options("t").design(design).create::<u64, u64>().unwrap();
+        (0..50).for_each(|key| tree.upsert(key, key).unwrap());
+        pool.checkpoint().unwrap();
+        let mut archiver = pool.archive(place.path("a")).unwrap();
+        while archiver.copy().unwrap() {}
+        drop(archiver);
+        small().standby(place.path("copy"), place.path("a")).unwrap().close().unwrap();
+        (50..60).for_each(|key| tree.upsert(key, key).unwrap());
+        failpoint::refuse(refused, rustix::io::Errno::IO);
+        let ended = replicate(&place, &pool);
+        let is_over = failpoint::cease();
+        assert!(ended.is_ok() || !is_over, "{ended:?} without a refused call");
+        replicate(&place, &pool).unwrap_or_else(|error| panic!("{design}, call {refused}: {error}"));
+        let new = small().open(place.path("copy")).unwrap_or_else(|error| panic!("call {refused}: {error}"));
+        let found: Vec<_> = new.tree::<u64, u64>("t").unwrap().iter().map(Result::unwrap).collect();
+        assert!(found.into_iter().eq((0..60).map(|key| (key, key))), "{design}, call {refused}");
+        all = refused;
+        if is_over {
+            break;
+        }
+    }
+    assert!(all > 150, "only {all} calls");
+}
