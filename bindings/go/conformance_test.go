@@ -63,10 +63,14 @@ func runCase(t *testing.T, file string, of conformanceCase, design string, typed
 		transactions: map[string]*Transaction{}, snapshots: map[string]*Snapshot{},
 	}
 	var err error
-	if s.pool, err = Open(s.path, Options{Create: true, MaxBytes: 64 << 20}); err != nil {
+	options := Options{Create: true, MaxBytes: 64 << 20}
+	if slices.Contains(of.Needs, "changes") {
+		options.Domain = DomainJournal
+	}
+	if s.pool, err = Open(s.path, options); err != nil {
 		t.Fatal(err)
 	}
-	defer os.Remove(s.path)
+	defer os.RemoveAll(filepath.Dir(s.path))
 	defer s.pool.Close()
 	for _, step := range of.Steps {
 		status, gives := s.run(step)
@@ -565,8 +569,73 @@ func (s *runner) try(of step) (status string, gives any, err error) {
 		return "ok", nil, err
 	case "release":
 		return "ok", nil, s.snapshots[of.text("of")].Close()
+	case "changes":
+		commits, err := s.commits()
+		return "ok", commits, err
 	}
 	return s.onTree(of, s.trees[name])
+}
+
+// commits returns the changes of the durable commits so far.
+func (s *runner) commits() (commits [][]Change, err error) {
+	stream, err := s.pool.Changes(0)
+	if err != nil {
+		return nil, err
+	}
+	defer stream.Close()
+	commits = [][]Change{}
+	for commit, err := range stream.All() {
+		if err != nil {
+			return nil, err
+		}
+		commits = append(commits, commit.Changes)
+	}
+	return commits, nil
+}
+
+// compareCommits returns the difference of commits from those of the table.
+func compareCommits(gives [][]Change, wanted []any, keys, values string) string {
+	if len(gives) != len(wanted) {
+		return fmt.Sprintf("%d commits: %v", len(gives), gives)
+	}
+	for at, changes := range gives {
+		if len(changes) != len(list(wanted[at])) {
+			return fmt.Sprintf("commit %d: %v", at, changes)
+		}
+		for number, change := range changes {
+			if problem := compareChange(change, list(wanted[at])[number].(map[string]any), keys, values); problem != "" {
+				return fmt.Sprintf("commit %d, change %d: %s: %+v", at, number, problem, change)
+			}
+		}
+	}
+	return ""
+}
+
+func compareChange(change Change, wanted step, keys, values string) string {
+	existed, looked := wanted["existed"].(bool)
+	if change.What.String() != wanted.text("what") || change.Tree != wanted.text("tree") || change.RenamedTo != wanted.text("renamed_to") ||
+		change.Existed.Valid != looked || change.Existed.Value != existed {
+		return "differs"
+	}
+	for _, datum := range []struct {
+		name, kind, found string
+		is                any
+	}{{"key", keys, change.KeyKind, change.Key}, {"value", values, change.ValueKind, change.Value}} {
+		want, ok := wanted[datum.name]
+		if !ok && datum.is != nil {
+			return "has a " + datum.name
+		}
+		if !ok {
+			continue
+		}
+		if datum.kind != datum.found {
+			return "has another kind"
+		}
+		if problem := differ(datum.kind, datum.is, parseDatum(datum.kind, want)); problem != "" {
+			return problem
+		}
+	}
+	return ""
 }
 
 func (s *runner) checkAll() error {
@@ -701,6 +770,8 @@ func (s *runner) compare(of step, status string, gives any) string {
 		return differ(values, *gives, parseDatum(values, wanted))
 	case []*any:
 		return compareMany(gives, list(wanted), values)
+	case [][]Change:
+		return compareCommits(gives, list(wanted), of.text("key_kind"), of.text("value_kind"))
 	case []Item[any, any]:
 		if !has {
 			return fmt.Sprint("items were returned: ", gives)

@@ -41,7 +41,7 @@
 // # Goroutines
 //
 // Any number of goroutines may use a pool, a tree or a snapshot at the same time, and a handle may move between
-// threads. Only one at a time may use a batch or a transaction; a second one gets [ErrInUse]. Close waits for calls of
+// threads. Only one at a time may use a batch, a transaction or a stream of changes; a second one gets [ErrInUse]. Close waits for calls of
 // other goroutines; later calls return [ErrClosed]. A handle that the garbage collector frees is closed.
 //
 // # Processes

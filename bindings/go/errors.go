@@ -39,6 +39,9 @@ const (
 	ErrSnapshotTooOld Status = 40
 	// ErrNoWriter means that no process writes to the pool that is followed.
 	ErrNoWriter Status = 41
+	// ErrPruned means that the journal does not keep the requested changes any more, or that the cursor held back too much
+	// and was dropped: see [PrunedError].
+	ErrPruned Status = 42
 	// ErrClosed means that the handle, or its pool, was closed. It matches [fs.ErrClosed].
 	ErrClosed Status = -1
 )
@@ -47,7 +50,8 @@ var names = map[Status]string{
 	ErrFailed: "failed", ErrUsage: "wrong usage", ErrInUse: "in use", ErrAbsent: "absent", ErrCorrupted: "corrupted",
 	ErrFull: "full", ErrForked: "opened by another process", ErrReadOnly: "read only",
 	ErrDurabilityLost: "durability lost", ErrBug: "bug in the library", ErrConflict: "conflict",
-	ErrSnapshotTooOld: "snapshot too old", ErrNoWriter: "no writer", ErrClosed: "closed",
+	ErrSnapshotTooOld: "snapshot too old", ErrNoWriter: "no writer", ErrPruned: "pruned",
+	ErrClosed: "closed",
 }
 
 // Error returns a brief description.
@@ -98,6 +102,21 @@ func (e *ManyError) Error() string { return e.Err.Error() }
 
 // Unwrap returns the reason.
 func (e *ManyError) Unwrap() error { return e.Err }
+
+// PrunedError is an error of a stream of changes, with [ErrPruned]: read all items, and continue from the oldest LSN, or
+// from a new cursor.
+type PrunedError struct {
+	// OldestLSN is that of the oldest commit that is kept.
+	OldestLSN uint64
+	// Err is the error of the library.
+	Err error
+}
+
+// Error returns the message.
+func (e *PrunedError) Error() string { return e.Err.Error() }
+
+// Unwrap returns the error of the library.
+func (e *PrunedError) Unwrap() error { return e.Err }
 
 func usage(message string) error { return &Error{ErrUsage, message} }
 

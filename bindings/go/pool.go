@@ -63,6 +63,9 @@ type Options struct {
 	Interval time.Duration
 	// Journal is the folder of the journal; empty is the path of the pool, followed by ".journal".
 	Journal string
+	// CursorLimit is the maximum size in bytes of the files of the journal that are kept only for a cursor, before a
+	// checkpoint drops it; 0 is 1 GiB.
+	CursorLimit uint64
 	// InstallSIGBUS lets the library report a truncated pool before it aborts. The default leaves SIGBUS to the runtime of
 	// Go, which ends the process with a trace.
 	InstallSIGBUS bool
@@ -109,7 +112,7 @@ func Open(path string, options Options) (*Pool, error) {
 			journal = nil
 		}
 		of := C.br_open(names[0], options.flags(), C.uint32_t(options.Domain), C.uint64_t(options.MaxBytes), C.size_t(options.RecoveryThreads),
-			C.uint32_t(options.Durability), C.uint32_t(options.Interval/time.Millisecond), journal)
+			C.uint32_t(options.Durability), C.uint32_t(options.Interval/time.Millisecond), journal, C.uint64_t(options.CursorLimit))
 		pool.handle = uintptr(of.word)
 		return failure(of)
 	}, path, options.Journal)
@@ -211,6 +214,8 @@ type JournalStatus struct {
 	// Syncs is the number of syncs since the pool was opened, with their durations.
 	Syncs                               uint64
 	SyncMean, SyncP50, SyncP99, SyncMax time.Duration
+	// OldestLSN is that of the oldest commit that is kept: a stream of changes can begin there.
+	OldestLSN uint64
 	// Failed says whether a write or sync has failed, so that all later writes fail.
 	Failed bool
 }
@@ -226,6 +231,7 @@ func (p *Pool) JournalStatus() (JournalStatus, error) {
 		SegmentBytes: uint64(known.segment_bytes), Syncs: uint64(known.syncs), SyncMean: time.Duration(known.sync_mean_ns),
 		SyncP50: time.Duration(known.sync_p50_ns), SyncP99: time.Duration(known.sync_p99_ns),
 		SyncMax: time.Duration(known.sync_max_ns), Failed: known.failed != 0,
+		OldestLSN: uint64(known.oldest_lsn),
 	}, err
 }
 

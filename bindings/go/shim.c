@@ -1,5 +1,6 @@
 #include "shim.h"
 
+#include <stdint.h>
 #include <stdlib.h>
 #include <string.h>
 
@@ -115,7 +116,7 @@ static void keep_at(void *context, size_t index, const void *value, size_t bytes
     ((buffer *)context)->items++;
 }
 
-br_result br_open(const char *path, uint32_t flags, uint32_t domain, uint64_t max_bytes, size_t threads, uint32_t durability, uint32_t interval_ms, const char *journal)
+br_result br_open(const char *path, uint32_t flags, uint32_t domain, uint64_t max_bytes, size_t threads, uint32_t durability, uint32_t interval_ms, const char *journal, uint64_t cursor_limit)
 {
     bristlecone_open_options options = BRISTLECONE_OPEN_OPTIONS_INIT;
     bristlecone_pool *pool = NULL;
@@ -126,6 +127,7 @@ br_result br_open(const char *path, uint32_t flags, uint32_t domain, uint64_t ma
     options.durability = durability;
     options.interval_ms = interval_ms;
     options.journal = journal;
+    options.cursor_limit_bytes = cursor_limit;
     int status = bristlecone_pool_open(path, &options, &pool);
     return with_handle(status, pool);
 }
@@ -138,6 +140,10 @@ br_result br_close(int type, uintptr_t handle)
     case BR_ITER: return result(bristlecone_iter_close((bristlecone_iter *)handle));
     case BR_BATCH: return result(bristlecone_batch_discard((bristlecone_batch *)handle));
     case BR_SNAPSHOT: return result(bristlecone_snapshot_close((bristlecone_snapshot *)handle));
+    case BR_CHANGES:
+        // A stream that another thread waits on cannot be closed.
+        bristlecone_changes_stop((bristlecone_changes *)handle);
+        return result(bristlecone_changes_close((bristlecone_changes *)handle));
     default: return result(bristlecone_transaction_rollback((bristlecone_transaction *)handle));
     }
 }
@@ -220,8 +226,76 @@ br_result br_manage(int what, uintptr_t handle, const char *name, const char *to
     case BR_PREFAULT: return described(bristlecone_pool_prefault(pool, bytes));
     case BR_DROP: return described(bristlecone_pool_drop_tree(pool, name));
     case BR_CLEAR: return described(bristlecone_pool_clear_tree(pool, name));
+    case BR_DROP_CURSOR: return described(bristlecone_pool_drop_cursor(pool, name));
     default: return described(bristlecone_pool_rename_tree(pool, name, to));
     }
+}
+
+br_result br_changes(uintptr_t handle, const char *cursor, uint64_t from)
+{
+    const bristlecone_pool *pool = (const bristlecone_pool *)handle;
+    bristlecone_changes *changes = NULL;
+    int status = cursor ? bristlecone_changes_open_cursor(pool, cursor, &changes) : bristlecone_changes_open(pool, from, &changes);
+    return with_handle(status, changes);
+}
+
+static void append_change(buffer *to, const bristlecone_change *of)
+{
+    const char *names[3] = {of->tree, of->key_kind, of->value_kind};
+    const uint64_t words[13] = {of->lsn, of->next_lsn, of->time_ms, (uint64_t)of->what, (uint64_t)(int64_t)of->existed, of->tree_id,
+        of->new_tree_id, strlen(names[0]), strlen(names[1]), strlen(names[2]), of->key_bytes, of->value_bytes,
+        of->renamed_to ? strlen(of->renamed_to) : UINT64_MAX};
+    append(to, words, sizeof(words));
+    for (int at = 0; at < 3; at++) append(to, names[at], strlen(names[at]));
+    append(to, of->key, of->key_bytes);
+    append(to, of->value, of->value_bytes);
+    if (of->renamed_to) append(to, of->renamed_to, strlen(of->renamed_to));
+    to->items++;
+}
+
+br_result br_changes_next(uintptr_t handle, int64_t timeout_ms)
+{
+    const bristlecone_changes *changes = (const bristlecone_changes *)handle;
+    bristlecone_change change = BRISTLECONE_CHANGE_INIT;
+    buffer to = {.items_max = SIZE_MAX};
+    int status = BRISTLECONE_OK;
+    while (status == BRISTLECONE_OK && !change.is_last && !is_full(&to)) {
+        status = bristlecone_changes_next(changes, timeout_ms, &change);
+        if (status == BRISTLECONE_OK) append_change(&to, &change);
+    }
+    br_result of = with_data(status, &to);
+    of.there = change.is_last;
+    return of;
+}
+
+br_result br_changes_advance(uintptr_t changes, uint64_t lsn)
+{
+    return described(bristlecone_changes_advance((const bristlecone_changes *)changes, lsn));
+}
+
+br_result br_create_cursor(uintptr_t pool, const char *name, uint64_t lsn)
+{
+    uint64_t begun = 0;
+    br_result of = described(bristlecone_pool_create_cursor((const bristlecone_pool *)pool, name, lsn, &begun));
+    of.word = begun;
+    return of;
+}
+
+static void keep_cursor(void *context, const bristlecone_cursor *cursor)
+{
+    const uint64_t words[5] = {cursor->lsn, cursor->pinned_bytes, cursor->time_ms, (uint64_t)cursor->dropped, strlen(cursor->name)};
+    append(context, words, sizeof(words));
+    append(context, cursor->name, strlen(cursor->name));
+    ((buffer *)context)->items++;
+}
+
+br_result br_cursors(uintptr_t pool)
+{
+    buffer to = {0};
+    int status = bristlecone_pool_cursors((const bristlecone_pool *)pool, keep_cursor, &to);
+    br_result of = with_data(status, &to);
+    if (status == BRISTLECONE_ABSENT && !of.message) of.message = strdup(bristlecone_errmsg());
+    return of;
 }
 
 br_result br_tree_open(uintptr_t handle, const char *name, const char *keys, const char *values)

@@ -16,7 +16,7 @@ typedef struct {
 } br_result;
 
 // The types of handles.
-enum { BR_POOL, BR_TREE, BR_ITER, BR_BATCH, BR_SNAPSHOT, BR_TRANSACTION };
+enum { BR_POOL, BR_TREE, BR_ITER, BR_BATCH, BR_SNAPSHOT, BR_TRANSACTION, BR_CHANGES };
 
 // Operations on one key.
 enum { BR_PUT, BR_EXCHANGE, BR_INSERT, BR_UPDATE, BR_REMOVE, BR_SWAP, BR_EXPECT };
@@ -27,8 +27,8 @@ typedef struct {
     size_t bytes;
 } br_bytes;
 
-br_result br_open(const char *path, uint32_t flags, uint32_t domain, uint64_t max_bytes, size_t threads, uint32_t durability, uint32_t interval_ms, const char *journal);
-// Ends a handle: closes it, discards a batch, or rolls a transaction back.
+br_result br_open(const char *path, uint32_t flags, uint32_t domain, uint64_t max_bytes, size_t threads, uint32_t durability, uint32_t interval_ms, const char *journal, uint64_t cursor_limit);
+// Ends a handle: closes it, discards a batch, or rolls a transaction back. It ends the waiting of a stream of changes first.
 br_result br_close(int type, uintptr_t handle);
 br_result br_commit(int type, uintptr_t handle);
 // Begins a batch, a snapshot of at most `max_bytes`, or a transaction: `word` is its handle.
@@ -41,8 +41,21 @@ br_result br_journal_status(uintptr_t pool, bristlecone_journal_status *status);
 br_result br_trees(uintptr_t pool);
 // Issues of a pool, or of a tree: `data` contains two strings for each, with their zeros.
 br_result br_check(int type, uintptr_t handle);
-enum { BR_SYNC, BR_CHECKPOINT, BR_PRUNE, BR_PREFAULT, BR_DROP, BR_CLEAR, BR_RENAME };
+enum { BR_SYNC, BR_CHECKPOINT, BR_PRUNE, BR_PREFAULT, BR_DROP, BR_CLEAR, BR_RENAME, BR_DROP_CURSOR };
 br_result br_manage(int what, uintptr_t pool, const char *name, const char *to, uint64_t bytes);
+
+// Opens a stream of changes at a cursor, or, if that is null, from an LSN on.
+br_result br_changes(uintptr_t pool, const char *cursor, uint64_t from);
+// Returns changes of one entry: `there` says whether the last of them is among them. `data` contains for each of them the
+// words LSN, LSN behind the entry, time, what, existed (-1: unknown), number of the tree, new number of the tree, and the
+// lengths of six parts, which follow: the tree's name, its kinds, key, value, and new name. An absent new name has the
+// length ~0. After BRISTLECONE_ABSENT no change became durable in time.
+br_result br_changes_next(uintptr_t changes, int64_t timeout_ms);
+br_result br_changes_advance(uintptr_t changes, uint64_t lsn);
+// Creates a cursor; `word` is its LSN.
+br_result br_create_cursor(uintptr_t pool, const char *name, uint64_t lsn);
+// `data` contains for each cursor the words LSN, pinned bytes, time, dropped, and the length of its name, which follows.
+br_result br_cursors(uintptr_t pool);
 
 br_result br_tree_open(uintptr_t pool, const char *name, const char *keys, const char *values);
 br_result br_tree_create(uintptr_t pool, const char *name, const char *keys, const char *values, const char *design, const bristlecone_option *options, size_t count);

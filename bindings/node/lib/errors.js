@@ -2,7 +2,7 @@
 
 const STATUSES = {
   1: 'failed', 2: 'usage', 3: 'in_use', 4: 'absent', 5: 'corrupted', 6: 'full', 34: 'forked', 35: 'read_only',
-  36: 'durability_lost', 38: 'bug', 39: 'conflict', 40: 'snapshot_too_old', 41: 'no_writer',
+  36: 'durability_lost', 38: 'bug', 39: 'conflict', 40: 'snapshot_too_old', 41: 'no_writer', 42: 'pruned',
 };
 
 const codeOf = (status) => `ERR_BRISTLECONE_${status.toUpperCase()}`;

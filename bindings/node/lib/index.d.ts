@@ -20,7 +20,7 @@ export type TypeOf<K extends string> = string extends K ? any
 /** The reason of an error. */
 export type Status =
   | 'failed' | 'usage' | 'in_use' | 'absent' | 'corrupted' | 'full' | 'forked' | 'read_only' | 'durability_lost' | 'bug'
-  | 'conflict' | 'snapshot_too_old' | 'no_writer' | 'closed';
+  | 'conflict' | 'snapshot_too_old' | 'no_writer' | 'pruned' | 'closed';
 
 /**
  * An error of the library. The operation has changed nothing, except with `durability_lost`, where the outcome is unknown.
@@ -32,6 +32,8 @@ export class BristleconeError extends Error {
   readonly code: string;
   /** Of calls for many keys: the number of items, from the first on, that were processed. */
   readonly done?: number;
+  /** Of the status `pruned`: the LSN of the oldest commit that is kept. */
+  readonly oldestLsn?: bigint;
 }
 
 export type Domain = 'detected' | 'process' | 'adr' | 'eadr' | 'msync' | 'journal';
@@ -57,6 +59,8 @@ export interface OpenOptions {
   recoveryThreads?: number;
   /** Folder of the journal; by default the path of the pool, followed by `.journal`. */
   journal?: string;
+  /** Maximum size in bytes of the files that are kept only for a cursor, before a checkpoint drops it; 0 is 1 GiB. */
+  cursorLimit?: number | bigint;
   /** Milliseconds to wait while the pool is in use, or has no writer to follow. */
   wait?: number;
   /** Ends the wait. */
@@ -212,6 +216,8 @@ export interface JournalStatus {
   checkpointLsn: bigint | undefined;
   bytesSinceCheckpoint: bigint;
   syncs: bigint;
+  /** LSN of the oldest commit that is kept: a stream of changes can begin there. */
+  oldestLsn: bigint;
   failed: boolean;
 }
 
@@ -220,6 +226,70 @@ export interface TreeEntry {
   keyKind: string;
   valueKind: string;
   design: string;
+}
+
+/** A change of a tree. Members that do not apply are absent. */
+export interface Change {
+  what: 'put' | 'remove' | 'create' | 'drop' | 'rename' | 'clear' | 'other';
+  /** Name of the tree before the change; of a created tree, its name. */
+  tree: string;
+  /** Number of the tree, which no other tree had at the same time; `newTreeId` after `clear`. */
+  treeId: number;
+  newTreeId?: number;
+  keyKind: string;
+  valueKind: string;
+  /** The key of a put or remove. */
+  key?: any;
+  /** The new value of a put. */
+  value?: any;
+  /** Of a put or remove: whether the key was present before. It is absent if the write did not look. */
+  existed?: boolean;
+  /** New name of a renamed tree. */
+  renamedTo?: string;
+}
+
+/** Changes that were applied together. */
+export interface Commit {
+  lsn: bigint;
+  /** LSN from which a later stream continues behind it. */
+  nextLsn: bigint;
+  /** When it was written to the journal. */
+  time: Date;
+  changes: Change[];
+}
+
+/**
+ * The durable changes of a pool with a journal, in the order of their LSNs. One call at a time may use it; a second one
+ * gets the status `in_use`. As an iterable it ends at the last durable commit.
+ */
+export class Changes implements AsyncIterable<Commit> {
+  private constructor();
+  /** The next commit; `undefined` if none is durable yet. */
+  tryNext(): Promise<Commit | undefined>;
+  [Symbol.asyncIterator](): AsyncIterableIterator<Commit>;
+  /**
+   * Iterates over the commits, and waits for more. It throws the reason of the signal once that is aborted, after which the
+   * stream is intact, and an error of the status `closed` once the stream or its pool is closed.
+   */
+  follow(options?: { signal?: AbortSignal }): AsyncIterableIterator<Commit>;
+  /** Moves the cursor of the stream, durably: usually to the `nextLsn` of the last commit whose effects are durable. */
+  advance(lsn: bigint): Promise<void>;
+  /** Closes the stream, after the call that is under way. Its cursor stays. */
+  close(): Promise<void>;
+  [Symbol.asyncDispose](): Promise<void>;
+}
+
+/** A position in the journal with a name. */
+export interface Cursor {
+  name: string;
+  /** Where the next stream begins: commits from there on are kept. */
+  lsn: bigint;
+  /** Bytes of the files that are kept only for it. */
+  pinnedBytes: bigint;
+  /** When it was advanced last. */
+  time: Date;
+  /** Whether it held back too much, so that nothing is kept for it any more. */
+  dropped: boolean;
 }
 
 /** An open pool: a file with trees. */
@@ -249,6 +319,14 @@ export class Pool {
   info(): Promise<PoolInfo>;
   /** Its status is `absent` for a pool that does not write a journal. */
   journalStatus(): Promise<JournalStatus>;
+  /** Opens a stream of changes from an LSN on: by default from the first change. Its status is `pruned` if that is not kept. */
+  changes(options?: { from?: bigint }): Promise<Changes>;
+  /** Opens a stream of changes at a cursor. One stream at a time has it. */
+  changesOf(cursor: string): Promise<Changes>;
+  /** Creates a cursor at an LSN, or behind the last durable commit; returns its LSN. */
+  createCursor(name: string, lsn?: bigint): Promise<bigint>;
+  dropCursor(name: string): Promise<void>;
+  cursors(): Promise<Cursor[]>;
   check(): Promise<Issue[]>;
   batch(): Batch;
   transaction(): Transaction;

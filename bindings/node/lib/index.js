@@ -1,6 +1,7 @@
 'use strict';
 
 const { BristleconeError } = require('./errors');
+const { Changes } = require('./changes');
 const { Pool, open, version } = require('./pool');
 const { Batch, Snapshot, Transaction } = require('./several');
 const { Scan } = require('./scan');
@@ -8,6 +9,7 @@ const { Tree } = require('./tree');
 
 exports.BristleconeError = BristleconeError;
 exports.Batch = Batch;
+exports.Changes = Changes;
 exports.Pool = Pool;
 exports.Scan = Scan;
 exports.Snapshot = Snapshot;

@@ -7,11 +7,12 @@ const addon = require('../native/bristlecone.node');
 const OPERATIONS = [
   'open', 'close', 'commit', 'begin', 'snapshotBytes', 'poolInfo', 'journalStatus', 'trees', 'check', 'manage', 'treeOpen',
   'treeCreate', 'treeInfo', 'len', 'get', 'contains', 'write', 'change', 'getMany', 'putMany', 'removeMany', 'fetch',
+  'changes', 'changesNext', 'changesAdvance', 'createCursor', 'cursors',
 ];
 const OP = Object.freeze(Object.fromEntries(OPERATIONS.map((name, at) => [name, at])));
-const TYPE = Object.freeze({ pool: 0, tree: 1, iterator: 2, batch: 3, snapshot: 4, transaction: 5 });
+const TYPE = Object.freeze({ pool: 0, tree: 1, iterator: 2, batch: 3, snapshot: 4, transaction: 5, changes: 6 });
 const WRITE = Object.freeze({ put: 0, exchange: 1, insert: 2, update: 3, remove: 4, swap: 5, expect: 6 });
-const MANAGE = Object.freeze({ sync: 0, checkpoint: 1, prune: 2, prefault: 3, drop: 4, clear: 5, rename: 6 });
+const MANAGE = Object.freeze({ sync: 0, checkpoint: 1, prune: 2, prefault: 3, drop: 4, clear: 5, rename: 6, dropCursor: 7 });
 const STATUS = Object.freeze({ ok: 0, inUse: 3, absent: 4, present: 32, differs: 33 });
 const OUTCOMES = new Set([STATUS.ok, STATUS.absent, STATUS.present, STATUS.differs]);
 

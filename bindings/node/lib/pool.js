@@ -1,6 +1,7 @@
 'use strict';
 
 const { setTimeout: sleep } = require('node:timers/promises');
+const { Changes, cursorsOf, lsnOf } = require('./changes');
 const { LITTLE, parse } = require('./kinds');
 const { BristleconeError, outOfRange, wrongType } = require('./errors');
 const { Handle, MANAGE, OP, TYPE, addon, call, callAsync, nameOf, textsOf, unreachable } = require('./native');
@@ -14,7 +15,7 @@ const DOMAINS = ['detected', 'process', 'adr', 'eadr', 'msync', 'journal'];
 const DURABILITIES = ['default', 'commit', 'interval', 'memory'];
 const DEFAULT_DESIGN = 'sstree';
 const ATTEMPTS_MAX = 256;
-const KNOWN = new Set([...Object.keys(FLAGS), 'maxBytes', 'domain', 'durability', 'intervalMs', 'recoveryThreads', 'journal', 'wait', 'signal']);
+const KNOWN = new Set([...Object.keys(FLAGS), 'maxBytes', 'domain', 'durability', 'intervalMs', 'recoveryThreads', 'journal', 'cursorLimit', 'wait', 'signal']);
 
 function oneOf(names, name, what) {
   const at = names.indexOf(name);
@@ -32,10 +33,10 @@ function argumentsOf(path, options) {
   for (const name of Object.keys(options)) {
     if (!KNOWN.has(name)) throw outOfRange(`unknown option ${name}`);
   }
-  const { maxBytes = 0, recoveryThreads = 0, intervalMs = 0, domain = 'detected', durability = 'default' } = options;
+  const { maxBytes = 0, recoveryThreads = 0, intervalMs = 0, cursorLimit = 0, domain = 'detected', durability = 'default' } = options;
   const flags = Object.entries(FLAGS).reduce((all, [name, flag]) => (options[name] ? all | flag : all), LEAVE_SIGBUS);
   const numbers = [flags, oneOf(DOMAINS, domain, 'domain'), count(maxBytes, 'maxBytes'), count(recoveryThreads, 'recoveryThreads'),
-    oneOf(DURABILITIES, durability, 'durability'), count(intervalMs, 'intervalMs')];
+    oneOf(DURABILITIES, durability, 'durability'), count(intervalMs, 'intervalMs'), count(cursorLimit, 'cursorLimit')];
   return { numbers, parts: [nameOf(path), options.journal === undefined ? undefined : nameOf(options.journal)] };
 }
 
@@ -169,8 +170,48 @@ class Pool {
     return {
       durability: DURABILITIES[view.getUint32(8, LITTLE)], intervalMs: view.getUint32(12, LITTLE), lsn: word(16), durableLsn: word(24),
       checkpointLsn: checkpoint === (1n << 64n) - 1n ? undefined : checkpoint, bytesSinceCheckpoint: word(40), syncs: word(56),
+      oldestLsn: word(104),
       failed: view.getInt32(96, LITTLE) !== 0,
     };
+  }
+
+  /** Opens a stream of changes from an LSN on: 0n for the first change. */
+  async changes({ from = 0n } = {}) {
+    return this.#changes([this.handle, lsnOf(from)], []);
+  }
+
+  /** Opens a stream of changes at a cursor. */
+  async changesOf(cursor) {
+    return this.#changes([this.handle, 0], [nameOf(cursor)]);
+  }
+
+  async #changes(numbers, parts) {
+    const result = await this.orPruned(callAsync(OP.changes, numbers, parts));
+    return this.#own(new Changes(this.#member(result, TYPE.changes), this));
+  }
+
+  /** Creates a cursor at an LSN, or behind the last durable commit; returns its LSN. */
+  async createCursor(name, lsn = (1n << 64n) - 1n) {
+    const result = await this.orPruned(callAsync(OP.createCursor, [this.handle, lsnOf(lsn)], [nameOf(name)]));
+    return BigInt(result.word);
+  }
+
+  async dropCursor(name) {
+    return this.#manage(MANAGE.dropCursor, name);
+  }
+
+  async cursors() {
+    return cursorsOf(this.handle);
+  }
+
+  /** Adds the oldest LSN to an error for changes that are not kept any more. */
+  async orPruned(promise) {
+    try {
+      return await promise;
+    } catch (error) {
+      if (error.status === 'pruned') error.oldestLsn = (await this.journalStatus()).oldestLsn;
+      throw error;
+    }
   }
 
   async issuesOf(type, handle) {

@@ -15,7 +15,7 @@ enum { NUMBERS = 8, PARTS = 5 };
 enum {
     OP_OPEN, OP_CLOSE, OP_COMMIT, OP_BEGIN, OP_SNAPSHOT_BYTES, OP_POOL_INFO, OP_JOURNAL_STATUS, OP_TREES, OP_CHECK, OP_MANAGE,
     OP_TREE_OPEN, OP_TREE_CREATE, OP_TREE_INFO, OP_LEN, OP_GET, OP_CONTAINS, OP_WRITE, OP_CHANGE, OP_GET_MANY, OP_PUT_MANY,
-    OP_REMOVE_MANY, OP_FETCH, OP_COUNT
+    OP_REMOVE_MANY, OP_FETCH, OP_CHANGES, OP_CHANGES_NEXT, OP_CHANGES_ADVANCE, OP_CREATE_CURSOR, OP_CURSORS, OP_COUNT
 };
 
 typedef struct {
@@ -153,12 +153,21 @@ static br_result fetch(const uint64_t *n, const part *b)
     return of;
 }
 
+// Fetches changes of a commit: `word` says whether its last one is among them.
+static br_result next_changes(uintptr_t changes, int64_t timeout_ms)
+{
+    br_result of = br_changes_next(changes, timeout_ms);
+    of.word = (uint64_t)of.there;
+    of.there = of.bytes > 0;
+    return of;
+}
+
 static br_result run(const job *of)
 {
     const uint64_t *n = of->numbers;
     const part *b = of->parts;
     switch (of->op) {
-    case OP_OPEN: return br_open(text_of(&b[0]), (uint32_t)n[0], (uint32_t)n[1], n[2], n[3], (uint32_t)n[4], (uint32_t)n[5], text_of(&b[1]));
+    case OP_OPEN: return br_open(text_of(&b[0]), (uint32_t)n[0], (uint32_t)n[1], n[2], n[3], (uint32_t)n[4], (uint32_t)n[5], text_of(&b[1]), n[6]);
     case OP_CLOSE: return br_close((int)n[0], (uintptr_t)n[1]);
     case OP_COMMIT: return br_commit((int)n[0], (uintptr_t)n[1]);
     case OP_BEGIN: return br_begin((int)n[0], (uintptr_t)n[1], n[2]);
@@ -180,6 +189,11 @@ static br_result run(const job *of)
     case OP_PUT_MANY: return br_put_many((uintptr_t)n[0], b[0].data, (const uint64_t *)b[1].data, b[2].data, (const uint64_t *)b[3].data, n[1]);
     case OP_REMOVE_MANY: return br_remove_many((uintptr_t)n[0], b[0].data, (const uint64_t *)b[1].data, n[1]);
     case OP_FETCH: return fetch(n, b);
+    case OP_CHANGES: return br_changes((uintptr_t)n[0], text_of(&b[0]), n[1]);
+    case OP_CHANGES_NEXT: return next_changes((uintptr_t)n[0], (int64_t)n[1]);
+    case OP_CHANGES_ADVANCE: return br_changes_advance((uintptr_t)n[0], n[1]);
+    case OP_CREATE_CURSOR: return br_create_cursor((uintptr_t)n[0], text_of(&b[0]), n[1]);
+    case OP_CURSORS: return br_cursors((uintptr_t)n[0]);
     default: return failed("an unknown operation");
     }
 }
@@ -199,6 +213,7 @@ static void note_result(napi_env env, const job *of)
     case OP_OPEN: note(own, BR_POOL, of->result.word); break;
     case OP_TREE_OPEN:
     case OP_TREE_CREATE: note(own, BR_TREE, of->result.word); break;
+    case OP_CHANGES: note(own, BR_CHANGES, of->result.word); break;
     case OP_BEGIN: note(own, (int)of->numbers[0], of->result.word); break;
     case OP_CLOSE:
     case OP_COMMIT: forget(own, of->numbers[1]); break;

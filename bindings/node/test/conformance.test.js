@@ -9,7 +9,7 @@ const { encode, parse } = require('../lib/kinds');
 const { DESIGNS, MAX_BYTES, withPath } = require('./common');
 
 const FOLDER = path.join(__dirname, '../../conformance');
-const FEATURES = ['handles', 'clear_closed', 'create_new', 'null_bounds', 'nested_options'];
+const FEATURES = ['changes', 'handles', 'clear_closed', 'create_new', 'null_bounds', 'nested_options'];
 const CASES_MIN = 100;
 
 function elementsOf(kind) {
@@ -80,6 +80,7 @@ class Runner {
     const other = this.others.get(step.in ?? step.of);
     switch (step.do) {
       case 'batch': return this.batch(step);
+      case 'changes': return { status: 'ok', commits: await this.commits() };
       case 'begin': return void this.others.set(step.as, this.pool.transaction());
       case 'snapshot': return void this.others.set(step.as, await this.pool.snapshot());
       case 'commit': return other.commit();
@@ -115,6 +116,18 @@ class Runner {
         this.pool = await open(this.at, { readOnly: step.read_only });
         return undefined;
       default: return this.onTree(step, this.trees.get(step.on));
+    }
+  }
+
+  /** Returns the changes of the durable commits so far. */
+  async commits() {
+    const stream = await this.pool.changes();
+    try {
+      const commits = [];
+      for await (const { changes } of stream) commits.push(changes);
+      return commits;
+    } finally {
+      await stream.close();
     }
   }
 
@@ -190,6 +203,10 @@ class Runner {
     const tree = this.trees.get(step.on);
     const bytesOf = (which, value) => Buffer.from(encode(parse(tree[which]), value));
     const isEqual = (which, value, wanted) => assert.deepEqual(bytesOf(which, value), bytesOf(which, datum(tree[which], wanted)));
+    if (outcome.commits) {
+      compareCommits(outcome.commits, step);
+      return;
+    }
     const given = outcome.plain ?? outcome.items ?? outcome.many ?? outcome.value;
     assert.equal(given !== undefined, step.gives !== undefined, `returned ${String(given)}`);
     if (outcome.plain !== undefined) assert.deepEqual(outcome.plain, step.gives);
@@ -206,12 +223,28 @@ class Runner {
   }
 }
 
+/** Asserts that commits are those of the table. */
+function compareCommits(commits, step) {
+  const bytesOf = (kind, value) => Buffer.from(encode(parse(kind), value)).toString('hex');
+  const shown = ({ what, tree, key, value, existed, renamedTo, keyKind, valueKind }) => {
+    const data = { key: key === undefined ? undefined : bytesOf(keyKind, key), value: value === undefined ? undefined : bytesOf(valueKind, value) };
+    return { what, tree, existed, renamedTo, ...data };
+  };
+  const wanted = ({ renamed_to: renamedTo, key, value, ...rest }) => {
+    const [keyKind, valueKind] = [step.key_kind, step.value_kind];
+    const data = { key: key === undefined ? undefined : datum(keyKind, key), value: value === undefined ? undefined : datum(valueKind, value) };
+    return shown({ ...rest, ...data, renamedTo, keyKind, valueKind });
+  };
+  assert.deepEqual(commits.map((changes) => changes.map(shown)), step.gives.map((changes) => changes.map(wanted)));
+}
+
 const found = (value) => (value === undefined ? { status: 'absent' } : { status: 'ok', value });
 
 async function run(of, design, isSync) {
   await withPath(async (at) => {
     const runner = new Runner(at, design, isSync);
-    runner.pool = await open(at, { create: true, maxBytes: MAX_BYTES });
+    const domain = of.needs?.includes('changes') ? 'journal' : 'detected';
+    runner.pool = await open(at, { create: true, maxBytes: MAX_BYTES, domain });
     try {
       for (const step of of.steps) {
         const outcome = await runner.outcome(step);

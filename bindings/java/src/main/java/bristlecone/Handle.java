@@ -79,6 +79,10 @@ final class Handle {
     /** Closes a handle, after the calls of other threads on it. */
     private static void close(Native.Call close, long handle) {
         long begun = System.nanoTime();
+        if (close == Native.CHANGES_CLOSE) {
+            // A thread that waits on the stream returns.
+            Native.CHANGES_STOP.on(handle);
+        }
         while (true) {
             int status = close.on(handle);
             if (status == Native.OK) {

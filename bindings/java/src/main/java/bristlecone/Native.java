@@ -35,6 +35,7 @@ final class Native {
     private static final String VARIABLE = "BRISTLECONE_LIBRARY";
     private static final String LIBRARY = "libbristlecone.so.1";
     private static final int INTERFACE = 1;
+    private static final long CURSOR_BYTES = 48;
 
     private static final Linker LINKER = Linker.nativeLinker();
     private static final SymbolLookup LOOKUP = load();
@@ -156,6 +157,15 @@ final class Native {
     static final Call TRANSACTION_SCAN = new Call("transaction_scan", "nnppp");
     static final Call TRANSACTION_COMMIT = new Call("transaction_commit", "n");
     static final Call TRANSACTION_ROLLBACK = new Call("transaction_rollback", "n");
+    static final Call CHANGES_OPEN = new Call("changes_open", "nnp");
+    static final Call CHANGES_OPEN_CURSOR = new Call("changes_open_cursor", "npp");
+    static final Call CHANGES_NEXT = new Call("changes_next", "nnp");
+    static final Call CHANGES_STOP = new Call("changes_stop", "n");
+    static final Call CHANGES_ADVANCE = new Call("changes_advance", "nn");
+    static final Call CHANGES_CLOSE = new Call("changes_close", "n");
+    static final Call CURSOR_CREATE = new Call("pool_create_cursor", "npnp");
+    static final Call CURSOR_DROP = new Call("pool_drop_cursor", "np");
+    static final Call CURSORS = new Call("pool_cursors", "npp");
 
     /** Shows a value to {@link Shown}. */
     static final MemorySegment SHOW = upcall("show", "ppn", false);
@@ -167,6 +177,8 @@ final class Native {
     static final MemorySegment SHOW_ISSUE = upcall("showIssue", "ppp", false);
     /** Shows a tree. */
     static final MemorySegment SHOW_TREE = upcall("showTree", "ppppp", false);
+    /** Shows a cursor. */
+    static final MemorySegment SHOW_CURSOR = upcall("showCursor", "pp", false);
 
     @SuppressWarnings("restricted")
     private static MemorySegment upcall(String name, String parameters, boolean returnsInt) {
@@ -326,6 +338,16 @@ final class Native {
 
         static void showTree(MemorySegment context, MemorySegment name, MemorySegment keys, MemorySegment values, MemorySegment design) {
             collect(to -> to.texts.addAll(List.of(text(name), text(keys), text(values), text(design))));
+        }
+
+        /** Collects the name of a cursor, and the words LSN, bytes, time and whether it was dropped. */
+        @SuppressWarnings("restricted")
+        static void showCursor(MemorySegment context, MemorySegment cursor) {
+            collect(to -> {
+                MemorySegment of = cursor.reinterpret(CURSOR_BYTES);
+                to.texts.add(text(of.get(ADDRESS, 8)));
+                to.indexes.addAll(List.of(of.get(JAVA_LONG, 16), of.get(JAVA_LONG, 24), of.get(JAVA_LONG, 32), (long) of.get(JAVA_INT, 40)));
+            });
         }
     }
 }

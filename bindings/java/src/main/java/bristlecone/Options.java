@@ -40,7 +40,7 @@ public final class Options {
     private static final int READ = 4;
     private static final int LEAVE_SIGBUS = 8;
     private static final int FOLLOW = 16;
-    private static final long STRUCT_BYTES = 48;
+    private static final long STRUCT_BYTES = 56;
 
     /** The virtual machine has a handler of its own for SIGBUS. */
     private int flags = LEAVE_SIGBUS;
@@ -50,6 +50,7 @@ public final class Options {
     private Durability durability = Durability.DEFAULT;
     private Duration interval = Duration.ZERO;
     private Path journal;
+    private long cursorLimit;
 
     /** Opens an existing pool for writing. */
     public Options() {
@@ -171,6 +172,20 @@ public final class Options {
         return this;
     }
 
+    /**
+     * Sets the maximum size of the files of the journal that are kept only for a cursor, before a checkpoint drops it.
+     *
+     * @param bytes the size in bytes; without this, 1 GiB
+     * @return these options
+     */
+    public Options cursorLimit(long bytes) {
+        if (bytes <= 0) {
+            throw BristleconeException.usage("a limit of " + bytes + " bytes");
+        }
+        cursorLimit = bytes;
+        return this;
+    }
+
     boolean follows() {
         return (flags & FOLLOW) != 0;
     }
@@ -187,6 +202,7 @@ public final class Options {
         of.set(ValueLayout.JAVA_INT, 32, durability.ordinal());
         of.set(ValueLayout.JAVA_INT, 36, (int) interval.toMillis());
         of.set(ValueLayout.ADDRESS, 40, folder);
+        of.set(ValueLayout.JAVA_LONG, 48, cursorLimit);
         return of;
     }
 }

@@ -5,6 +5,7 @@ import java.lang.foreign.ValueLayout;
 import java.lang.ref.Reference;
 import java.nio.file.Path;
 import java.time.Duration;
+import java.time.Instant;
 import java.util.ArrayList;
 import java.util.List;
 import java.util.Map;
@@ -12,6 +13,7 @@ import java.util.concurrent.ThreadLocalRandom;
 import java.util.concurrent.TimeUnit;
 import java.util.concurrent.locks.LockSupport;
 import java.util.function.Function;
+import java.util.function.Supplier;
 
 /**
  * An open pool: a file with trees, for any number of threads.
@@ -72,15 +74,17 @@ public final class Pool implements AutoCloseable {
      * @param checkpointLsn the LSN of the begin of the last checkpoint, or -1
      * @param bytesSinceCheckpoint the bytes of entries since then
      * @param syncs the number of syncs since the pool was opened
+     * @param oldestLsn the LSN of the oldest commit that is kept: a stream of changes can begin there
      * @param isFailed whether a write or sync has failed, so that all later writes fail
      */
     public record JournalStatus(Options.Durability durability, Duration interval, long lsn, long durableLsn,
-        long checkpointLsn, long bytesSinceCheckpoint, long syncs, boolean isFailed) {
+        long checkpointLsn, long bytesSinceCheckpoint, long syncs, long oldestLsn, boolean isFailed) {
     }
 
     private static final long INFO_BYTES = 160;
-    private static final long JOURNAL_BYTES = 104;
+    private static final long JOURNAL_BYTES = 112;
     private static final int ATTEMPTS_MAX = 256;
+    private static final long DURABLE_END = -1;
 
     private final Handle.Members members;
     private final long number;
@@ -320,7 +324,105 @@ public final class Pool implements AutoCloseable {
         check(Native.POOL_JOURNAL.on(number(), to));
         return new JournalStatus(Options.Durability.values()[to.get(ValueLayout.JAVA_INT, 8)],
             Duration.ofMillis(to.get(ValueLayout.JAVA_INT, 12)), word(to, 16), word(to, 24), word(to, 32), word(to, 40), word(to, 56),
-            to.get(ValueLayout.JAVA_INT, 96) != 0);
+            word(to, 104), to.get(ValueLayout.JAVA_INT, 96) != 0);
+    }
+
+    /**
+     * Opens a stream of the durable changes, in a pool with a journal. Throws a {@link PrunedException} if a checkpoint has
+     * removed the commit at the LSN.
+     *
+     * @param lsn where it begins: 0 for the first change, or the next LSN of a commit that was seen before
+     * @return the stream
+     */
+    public Changes changes(long lsn) {
+        return orPruned(() -> new Changes(this, Scratch.begin(), to -> Native.CHANGES_OPEN.on(number(), lsn, to)));
+    }
+
+    /**
+     * Opens a stream of changes at a cursor, which {@link Changes#advance} moves. One stream at a time has the cursor. Throws a
+     * {@link PrunedException} if the cursor held back too much and was dropped.
+     *
+     * @param cursor the name of the cursor
+     * @return the stream
+     */
+    public Changes changesOf(String cursor) {
+        Scratch scratch = Scratch.begin();
+        MemorySegment name = scratch.putName(cursor);
+        return orPruned(() -> new Changes(this, scratch, to -> Native.CHANGES_OPEN_CURSOR.on(number(), name, to)));
+    }
+
+    /**
+     * Creates a cursor behind the last durable commit: commits from there on are kept until it is moved or dropped, up to
+     * {@link Options#cursorLimit}.
+     *
+     * @param name its name: 1 to 64 letters, digits, dots, hyphens and underscores
+     * @return its LSN
+     */
+    public long createCursor(String name) {
+        return createCursorAt(name, DURABLE_END);
+    }
+
+    /**
+     * Creates a cursor. Throws a {@link PrunedException} if the commit at the LSN is not kept any more.
+     *
+     * @param name its name: 1 to 64 letters, digits, dots, hyphens and underscores
+     * @param lsn its LSN: commits from there on are kept
+     * @return its LSN
+     */
+    public long createCursor(String name, long lsn) {
+        if (lsn < 0) {
+            throw BristleconeException.usage(lsn + " is no LSN");
+        }
+        return createCursorAt(name, lsn);
+    }
+
+    private long createCursorAt(String name, long lsn) {
+        Scratch scratch = Scratch.begin();
+        MemorySegment bytes = scratch.putName(name);
+        MemorySegment begun = scratch.zeros(8);
+        return orPruned(() -> {
+            check(Native.CURSOR_CREATE.on(number(), bytes, lsn, begun));
+            return begun.get(ValueLayout.JAVA_LONG, 0);
+        });
+    }
+
+    /**
+     * Removes a cursor, or what is left of one that was dropped.
+     *
+     * @param name its name
+     */
+    public void dropCursor(String name) {
+        check(Native.CURSOR_DROP.on(number(), Scratch.begin().putName(name)));
+    }
+
+    /**
+     * Returns the cursors. Throws with {@link Status#ABSENT} for a pool that does not write a journal.
+     *
+     * @return the cursors, ordered by name
+     */
+    public List<Changes.Cursor> cursors() {
+        Native.Shown shown = Native.Shown.begin(0);
+        check(Native.CURSORS.on(number(), Native.SHOW_CURSOR, MemorySegment.NULL));
+        shown.verify();
+        List<Changes.Cursor> cursors = new ArrayList<>();
+        for (int at = 0; at < shown.texts.size(); at++) {
+            List<Long> words = shown.indexes.subList(4 * at, 4 * at + 4);
+            cursors.add(new Changes.Cursor(shown.texts.get(at), words.get(0), words.get(1), Instant.ofEpochMilli(words.get(2)), words.get(3) != 0));
+        }
+        return cursors;
+    }
+
+    private <T> T orPruned(Supplier<T> call) {
+        try {
+            return call.get();
+        } catch (BristleconeException error) {
+            throw orPruned(error);
+        }
+    }
+
+    /** Adds the oldest LSN to an error for commits that are not kept any more. */
+    BristleconeException orPruned(BristleconeException error) {
+        return error.status() == Status.PRUNED ? new PrunedException(error.getMessage(), journalStatus().oldestLsn) : error;
     }
 
     private static MemorySegment struct(long bytes) {

@@ -28,6 +28,8 @@ public enum Status {
     SNAPSHOT_TOO_OLD(40),
     /** No process writes to the pool that is followed. */
     NO_WRITER(41),
+    /** The journal does not keep the requested commits any more, or the cursor held back too much and was dropped. */
+    PRUNED(42),
     /** The handle, or its pool, was closed. */
     CLOSED(-1);
 

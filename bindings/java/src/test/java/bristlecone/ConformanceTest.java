@@ -48,7 +48,7 @@ class ConformanceTest {
     }
 
     private static void run(String name, JsonObject of, String design) {
-        try (Temporary temporary = new Temporary(); Runner runner = new Runner(temporary, design)) {
+        try (Temporary temporary = new Temporary(); Runner runner = new Runner(temporary, design, needs(of, "changes"))) {
             for (JsonElement element : of.getAsJsonArray("steps")) {
                 Step step = new Step(element.getAsJsonObject());
                 Outcome outcome = runner.outcome(step);
@@ -57,6 +57,10 @@ class ConformanceTest {
                 assertTrue(problem.isEmpty(), () -> name + ": " + element + ": " + problem);
             }
         }
+    }
+
+    private static boolean needs(JsonObject of, String feature) {
+        return of.has("needs") && all(of.getAsJsonArray("needs")).stream().anyMatch(it -> it.getAsString().equals(feature));
     }
 
     /** An item of a tree. */
@@ -176,10 +180,10 @@ class ConformanceTest {
         private final Map<String, Snapshot> snapshots = new HashMap<>();
         private Pool pool;
 
-        Runner(Temporary temporary, String design) {
+        Runner(Temporary temporary, String design, boolean hasJournal) {
             this.temporary = temporary;
             this.design = design;
-            pool = temporary.open();
+            pool = hasJournal ? temporary.openJournal() : temporary.open();
         }
 
         @Override
@@ -212,6 +216,9 @@ class ConformanceTest {
                 case "snapshot" -> snapshots.put(step.name("as"), pool.snapshot());
                 case "release" -> snapshots.get(step.name("of")).close();
                 case "create", "open", "close", "drop", "rename", "clear", "close_pool", "reopen", "check" -> manage(step, step.text("on", ""));
+                case "changes" -> {
+                    return new Outcome("ok", commits());
+                }
                 case "trees" -> {
                     List<String> names = pool.trees().stream().map(it -> List.of(it.name(), it.keyKind(), it.valueKind()).toString()).sorted().toList();
                     return new Outcome("ok", names.toString());
@@ -252,6 +259,44 @@ class ConformanceTest {
 
         private Tree<Object, Object> open(Step step, String name) {
             return step.of.has("key_kind") ? pool.tree(name, kind(step.name("key_kind")), kind(step.name("value_kind"))) : pool.tree(name);
+        }
+
+        /** The durable commits so far. */
+        record Commits(List<Changes.Commit> all) {
+        }
+
+        private Commits commits() {
+            try (Changes changes = pool.changes(0)) {
+                return new Commits(changes.stream().toList());
+            }
+        }
+
+        private static boolean equal(Step step, List<Changes.Commit> commits, JsonArray wanted) {
+            boolean isEqual = commits.size() == wanted.size();
+            for (int at = 0; isEqual && at < commits.size(); at++) {
+                List<Changes.Change> changes = commits.get(at).changes();
+                JsonArray of = wanted.get(at).getAsJsonArray();
+                isEqual = changes.size() == of.size();
+                for (int change = 0; isEqual && change < changes.size(); change++) {
+                    isEqual = equal(step, changes.get(change), new Step(of.get(change).getAsJsonObject()));
+                }
+            }
+            return isEqual;
+        }
+
+        private static boolean equal(Step step, Changes.Change change, Step wanted) {
+            Optional<Boolean> existed = wanted.of.has("existed") ? Optional.of(wanted.is("existed")) : Optional.empty();
+            return change.what().name().equalsIgnoreCase(wanted.name("what")) && change.tree().equals(wanted.name("tree"))
+                && change.existed().equals(existed) && Objects.equals(change.renamedTo(), wanted.text("renamed_to", null))
+                && equal(step.text("key_kind", "()"), change.keyKind(), change.key(), wanted, "key")
+                && equal(step.text("value_kind", "()"), change.valueKind(), change.value(), wanted, "value");
+        }
+
+        private static boolean equal(String kind, String found, Object datum, Step wanted, String name) {
+            if (datum == null || !wanted.of.has(name)) {
+                return datum == null && !wanted.of.has(name);
+            }
+            return kind.equals(found) && equal(kind(kind), datum, parse(kind, wanted.of.get(name)));
         }
 
         private void batch(Step step) {
@@ -381,6 +426,7 @@ class ConformanceTest {
             boolean isEqual = switch (gives) {
                 case Value it -> wanted != null && equal(tree.valueKind(), it.data, parse(tree.valueKind().name(), wanted));
                 case List<?> list -> wanted != null && equal(list, wanted.getAsJsonArray(), tree);
+                case Commits(List<Changes.Commit> commits) -> equal(step, commits, wanted.getAsJsonArray());
                 case Long number -> number == wanted.getAsLong();
                 case Boolean it -> it == wanted.getAsBoolean();
                 default -> gives.equals(all(wanted.getAsJsonArray()).stream().map(it -> all(it.getAsJsonArray()).stream().map(JsonElement::getAsString)

@@ -33,6 +33,10 @@ record Temporary(Path folder) implements AutoCloseable {
         return Pool.open(path(), new Options().create().maxBytes(MAX_BYTES));
     }
 
+    Pool openJournal() {
+        return Pool.open(path(), new Options().create().maxBytes(MAX_BYTES).domain(Options.Domain.JOURNAL).cursorLimit(1 << 20));
+    }
+
     @Override
     public void close() {
         try (Stream<Path> all = Files.walk(folder)) {
