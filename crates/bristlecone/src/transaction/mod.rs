@@ -6,7 +6,7 @@
 //! 1. The thread stores in its own slot that it is active, and reads the pool's mode (`write_barrier.rs`). *If there is no
 //!    batch, transaction or snapshot, and there was none before the last thousand single-key writes, the thread skips
 //!    steps 2 and 3.*
-//! 2. It takes the lock of its key's stripe (`stripes.rs`).
+//! 2. It takes the lock of its key's stripe (`stripes.rs`), and waits while a range of the tree is being removed.
 //! 3. If there are snapshots, it saves the current value of the key in the map of the current epoch, unless an entry
 //!    exists. Then it checks that the epoch is still the current one, and repeats the step otherwise (`epoch.rs`).
 //! 4. The design changes the tree.
@@ -52,6 +52,8 @@
 //! 6. The record is marked done, durably. *Only then may others change the keys: a record never undoes a later write.*
 //!    The locks are released.
 //!
+//! `range_removal.rs` has the steps of the removal of a range, and the lock of a tree, which it holds.
+//!
 //! A write checks the epoch again (step 3 of a write) for this reason. If a snapshot shows a write, it must also show each
 //! transaction that precedes this write because it read the old value. Such a transaction found no entry, so the write
 //! added its last entry after the transaction's check. The epoch of the write is therefore that of the transaction or a
@@ -66,6 +68,7 @@ mod epoch;
 mod epochs;
 mod handle;
 mod merge;
+mod range_removal;
 mod reads;
 pub(crate) mod record;
 mod replay;
@@ -83,6 +86,7 @@ pub use self::batch::Batch;
 pub(crate) use self::epochs::Epochs;
 pub(crate) use self::handle::ItemOf;
 pub(crate) use self::handle::sealed;
+pub(crate) use self::range_removal::RangeRemoval;
 pub use self::handle::{Link, TreeHandle};
 pub(crate) use self::replay::any_tree;
 pub use self::snapshot::{Snapshot, SnapshotRange};

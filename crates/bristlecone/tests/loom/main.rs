@@ -142,6 +142,10 @@ fn main() {
         ),
         ("a_lookup_by_count_sees_no_half_of_a_change", counts::a_lookup_by_count_sees_no_half_of_a_change),
         ("transactions_that_cross_do_not_skew", counts::transactions_that_cross_do_not_skew),
+        (
+            "the_lock_of_a_tree_excludes_the_locks_of_its_keys",
+            counts::the_lock_of_a_tree_excludes_the_locks_of_its_keys,
+        ),
     ];
     for (name, model) in models {
         check(model);
@@ -153,6 +157,10 @@ fn main() {
         ("without_its_look_a_writer_is_missed", marks::without_its_look_a_writer_is_missed),
         ("without_its_barrier_a_leaf_misses_a_writer", marks::without_its_barrier_a_leaf_misses_a_writer),
         ("without_a_second_look_transactions_skew", counts::without_a_second_look_transactions_skew),
+        (
+            "without_waiting_for_keys_the_lock_of_a_tree_excludes_nothing",
+            counts::without_waiting_for_keys_the_lock_of_a_tree_excludes_nothing,
+        ),
     ];
     for (name, fails) in needed {
         fails();
