@@ -67,6 +67,8 @@ mod commit;
 mod epoch;
 mod epochs;
 mod handle;
+#[cfg(feature = "lab")]
+mod in_part;
 mod merge;
 mod range_removal;
 mod reads;
@@ -86,8 +88,8 @@ pub use self::batch::Batch;
 pub(crate) use self::epochs::Epochs;
 pub(crate) use self::handle::ItemOf;
 pub(crate) use self::handle::sealed;
-pub(crate) use self::range_removal::RangeRemoval;
 pub use self::handle::{Link, TreeHandle};
+pub(crate) use self::range_removal::RangeRemoval;
 pub(crate) use self::replay::any_tree;
 pub use self::snapshot::{Snapshot, SnapshotRange};
 pub use self::snapshot_tree::SnapshotTree;
@@ -95,4 +97,4 @@ pub use self::transact::Transaction;
 pub use self::transaction_range::TransactionRange;
 pub(crate) use self::write_barrier::Entered;
 #[cfg(feature = "lab")]
-pub use replay::leave_in_part;
+pub use in_part::{leave_in_part, leave_range_in_part};

@@ -108,7 +108,11 @@ impl RangeRemoval<'_> {
             }
             Ok(())
         })?;
-        Ok(ends.map(|(first, last)| Found { count, keys: KeyRange { tree: self.link.id, first, last }, entry }))
+        Ok(ends.map(|(first, last)| Found {
+            count,
+            keys: KeyRange { tree: self.link.id, first, last },
+            entry,
+        }))
     }
 
     /// Step 3: returns whether all values were saved, so that no snapshot has exceeded its bound.

@@ -352,7 +352,8 @@ mod tests {
         append_removed(&mut body, TreeId(2), Item::Word(5));
         append_removed(&mut body, TreeId(2), Item::Bytes(b"k"));
         let mut from = &body[..];
-        let taken = std::iter::from_fn(|| take_marked(&mut from)).map(|(change, existed)| (change.key, existed));
+        let taken =
+            std::iter::from_fn(|| take_marked(&mut from)).map(|(change, existed)| (change.key, existed));
         let wanted = [Encoded::Word(5), Encoded::Bytes((*b"k").into())].map(|key| (key, Some(true)));
         assert_eq!(taken.collect::<Vec<_>>(), wanted);
     }

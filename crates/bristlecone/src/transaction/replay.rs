@@ -85,21 +85,3 @@ pub(crate) fn any_tree(index: AnyIndex, opener: Opener) -> Box<dyn AnyTree> {
         AnyIndex::Records(OfKeys::Records(tree)) => Box::new(Handle::new(tree, opener)),
     }
 }
-
-/// Commits values of keys without applying them, to simulate a batch whose writes fail halfway and cannot be
-/// rolled back.
-///
-/// # Errors
-///
-/// [`Error::DurabilityLost`](crate::Error) on success; another error if the log has no space.
-#[cfg(feature = "lab")]
-pub fn leave_in_part(pool: &Pool, changes: &[(&crate::Tree<u64, u64>, u64, u64)]) -> Result<()> {
-    use crate::index::any::CommitOutcome;
-    use crate::index::parts::encoded::Encoded;
-
-    let mut wanted = record::begin(changes.len());
-    for (tree, key, value) in changes {
-        record::append(&mut wanted, tree.link.id, &Encoded::Word(*key), Some(&Encoded::Word(*value)));
-    }
-    pool.0.file.commit(&wanted, 0, &mut || CommitOutcome::Partial)
-}

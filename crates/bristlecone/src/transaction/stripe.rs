@@ -107,7 +107,6 @@ impl Stripe {
             round += 1;
         }
     }
-
 }
 
 impl Count {

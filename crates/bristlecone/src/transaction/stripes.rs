@@ -175,7 +175,10 @@ mod tests {
             }
         });
         assert_eq!(total.into_inner(), 8000);
-        assert!(stripes.keys.iter().chain(&stripes.trees).all(|stripe| !stripe.is_held()), "a lock was left held");
+        assert!(
+            stripes.keys.iter().chain(&stripes.trees).all(|stripe| !stripe.is_held()),
+            "a lock was left held"
+        );
         assert!(stripes.lock_all(SmallVec::new()).is_none());
     }
 
@@ -199,7 +202,9 @@ mod tests {
         let (own, other) = (key(1), Place { key: 1, tree: 6 });
         let counts = [own, other].map(|place| stripes.count(place));
         let locked = stripes.lock_tree(5);
-        assert!(!stripes.is_unchanged(own, counts[0], false) && stripes.is_unchanged(other, counts[1], false));
+        assert!(
+            !stripes.is_unchanged(own, counts[0], false) && stripes.is_unchanged(other, counts[1], false)
+        );
         drop(stripes.lock(other));
         drop(stripes.lock_all([other, Place { key: 2, tree: 6 }].into_iter().collect()));
         drop(locked);
@@ -210,7 +215,7 @@ mod tests {
     fn keys_spread_over_the_table() {
         let mut used = std::collections::HashSet::new();
         (0..4096_u64)
-            .for_each(|key| _ = used.insert(Stripes::of(3, key.wrapping_mul(0x9e37_79b9_7f4a_7c15))));
+            .for_each(|key| _ = used.insert(Stripes::of(3, key.wrapping_mul(0x9e37_79b9_7f4a_7c15)).key));
         assert!(used.len() > 2000, "{} of {STRIPES}", used.len());
     }
 }

@@ -123,7 +123,7 @@ fn check(model: fn()) {
 }
 
 fn main() {
-    let models: [(&str, fn()); 12] = [
+    let models: [(&str, fn()); 13] = [
         ("a_user_after_a_rest_waits_for_writers", entering::a_user_after_a_rest_waits_for_writers),
         ("what_is_shown_is_durable", marks::what_is_shown_is_durable),
         ("values_of_a_leaf_whose_writers_stopped_stay", marks::values_of_a_leaf_whose_writers_stopped_stay),
@@ -151,7 +151,7 @@ fn main() {
         check(model);
         println!("model {name} ... ok");
     }
-    let needed: [(&str, fn()); 5] = [
+    let needed: [(&str, fn()); 6] = [
         ("without_fences_a_reader_is_missed", entering::without_fences_a_reader_is_missed),
         ("without_its_barrier_a_write_is_missed", entering::without_its_barrier_a_write_is_missed),
         ("without_its_look_a_writer_is_missed", marks::without_its_look_a_writer_is_missed),
