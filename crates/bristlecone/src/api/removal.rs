@@ -30,9 +30,9 @@ impl<K: Key, V: Value> Tree<K, V> {
     /// # Errors
     ///
     /// Same as [`remove`](Self::remove); [`Error::PoolFull`] and [`Error::MediumFull`] if a full pool has no space for
-    /// the commit's record: remove single items then. [`Error::Corrupted`] if damage makes items unreachable. After
-    /// [`Error::DurabilityLost`] the outcome is undetermined until the pool is opened again; then all items are removed
-    /// or none.
+    /// the commit's record: remove single items then. [`Error::Corrupted`] for damage in the range, which
+    /// [`retain_in`](Self::retain_in) removes where it can be reached. After [`Error::DurabilityLost`] the outcome is
+    /// undetermined until the pool is opened again; then all items are removed or none.
     ///
     /// ```
     /// # let pool = bristlecone::Pool::temporary()?;

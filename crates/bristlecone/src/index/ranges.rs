@@ -12,18 +12,20 @@ use crate::index::parts::codec::{Codec, GROUP, KeyCodec};
 /// Bounds of keys.
 pub type Bounds<'a, K> = (Bound<<K as Codec>::Ref<'a>>, Bound<<K as Codec>::Ref<'a>>);
 
-/// Calls `visit` with the items of each leaf within bounds, ascending; it may remove them. Includes items that damage may
-/// affect.
+/// Calls `visit` with the items of each leaf within bounds, ascending; it may remove them. If `lenient`, it includes items
+/// that damage may affect.
 ///
 /// # Errors
 ///
-/// Errors of `visit`; [`Error::Corrupted`](crate::Error) if damage makes the following items unreachable.
+/// Errors of `visit`; [`Error::Corrupted`](crate::Error) for damage, if `lenient` only where it makes the following items
+/// unreachable.
 pub fn for_each_leaf<K: KeyCodec, V: Codec>(
     tree: &dyn Index<K, V>,
     (from, to): Bounds<'_, K>,
+    lenient: bool,
     visit: &mut dyn FnMut(&[(K::Owned, V::Owned)]) -> Result<()>,
 ) -> Result<()> {
-    let mut batch = Batch::<K, V> { lenient: true, ..Batch::default() };
+    let mut batch = Batch::<K, V> { lenient, ..Batch::default() };
     let to = to.map(K::owned);
     let mut from = from.map(K::owned);
     loop {
@@ -41,7 +43,7 @@ pub fn for_each_leaf<K: KeyCodec, V: Codec>(
     }
 }
 
-/// Removes the items within bounds, and calls `tell` with each of them; returns their number. Each removal is atomic,
+/// Removes the items within bounds, also damaged ones, and calls `tell` with each; returns their number. Each removal is atomic,
 /// but not the call: other threads must not write to the range.
 ///
 /// # Errors
@@ -53,7 +55,7 @@ pub fn remove_range<K: KeyCodec, V: Codec>(
     tell: &mut dyn FnMut(&K::Owned, V::Owned),
 ) -> Result<u64> {
     let mut count = 0;
-    for_each_leaf(tree, bounds, &mut |items| {
+    for_each_leaf(tree, bounds, true, &mut |items| {
         items.chunks(GROUP).try_for_each(|group| {
             let keys: SmallVec<[_; GROUP]> = group.iter().map(|(key, _)| K::borrow(key)).collect();
             let mut at = 0;

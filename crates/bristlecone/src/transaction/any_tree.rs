@@ -59,7 +59,7 @@ pub trait AnyTree: Send + Sync {
         tell: &mut dyn FnMut(usize, Option<Encoded>),
     ) -> Result<()>;
 
-    /// Calls `visit` with the keys within bounds, ascending, including those that damage may affect.
+    /// Calls `visit` with the keys within bounds, ascending, after verifying the checksums of their items.
     fn visit_keys(
         &self,
         bounds: (Bound<&Encoded>, Bound<&Encoded>),
@@ -185,7 +185,8 @@ impl<K: KeyCodec, V: Codec> AnyTree for Handle<dyn Index<K, V>> {
         (from, to): (Bound<&Encoded>, Bound<&Encoded>),
         visit: &mut dyn FnMut(Item<'_>) -> Result<()>,
     ) -> Result<()> {
-        for_each_leaf(&**self, (lent_bound::<K>(from)?, lent_bound::<K>(to)?), &mut |items| {
+        let bounds = (lent_bound::<K>(from)?, lent_bound::<K>(to)?);
+        for_each_leaf(&**self, bounds, false, &mut |items| {
             items.iter().try_for_each(|(key, _)| visit(K::item(K::borrow(key))))
         })
     }

@@ -4,7 +4,7 @@
 //! 1. The write barrier is in tracking mode. The thread takes the lock of the tree (`stripes.rs`). *No other thread
 //!    writes to the tree until step 6.*
 //! 2. It reads the keys of the range. Without any it is done; with one, the removal of that key is atomic, and replaces
-//!    steps 4 to 6. *Damage that makes items unreachable is found here, before anything has changed.*
+//!    steps 4 to 6. *Damage is found here, before anything has changed: it would keep the range from being removed.*
 //! 3. The current values of the keys are saved for snapshots, as in step 2 of a commit. *If a snapshot exceeds its bound by
 //!    that, the thread releases the lock, ends the snapshot and begins again.*
 //! 4. Space is reserved for the record and for the trees' worst case. The record, with the first and the last key, is
@@ -51,7 +51,7 @@ impl RangeRemoval<'_> {
     ///
     /// # Errors
     ///
-    /// Same as those of a commit; [`Error::Corrupted`] if damage makes items unreachable.
+    /// Same as those of a commit; [`Error::Corrupted`] for damage in the range.
     pub fn run(&self) -> Result<u64> {
         self.pool.0.file.writable()?;
         let epochs = &self.pool.0.epochs;
