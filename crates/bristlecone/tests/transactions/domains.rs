@@ -38,6 +38,7 @@ tests! {
     ranges::snapshots_show_a_removed_range_and_those_beyond_their_bounds_are_given_up,
     ranges::a_transaction_that_read_a_removed_key_conflicts,
     ranges::a_range_left_in_part_is_removed_by_the_next_opening,
+    ranges::a_range_is_there_or_gone_after_every_kill,
     ranges::damage_in_a_range_changes_nothing,
     ranges::a_full_pool_removes_a_range_whole_or_not_at_all,
     snapshots::snapshots_show_what_a_map_was,

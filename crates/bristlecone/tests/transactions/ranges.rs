@@ -1,8 +1,12 @@
 //! Removal of ranges: one commit.
 
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering::Relaxed};
+use std::time::Duration;
 
 use bristlecone::{Design, Domain, Error, Pool, Result, Tree, leave_range_in_part};
+
+use bristlecone_matrix::process::{self, Process};
+use bristlecone_random::mix;
 
 use super::{Scratch, pairs};
 
@@ -143,6 +147,62 @@ pub fn a_range_left_in_part_is_removed_by_the_next_opening() {
             assert_eq!(scratch.open().tree::<u64, u64>("t").unwrap().len().unwrap(), 100, "{design}");
         }
     }
+}
+
+/// Environment variable that marks the process to be killed.
+const KILLED: &str = "ranges::a_range_is_there_or_gone_after_every_kill";
+/// Number of keys that are written and removed together.
+const TOGETHER: u64 = 300;
+
+fn tree_of(pool: &Pool, design: Design) -> Tree<u64, u64> {
+    let options = pool.tree_options(design.name()).design(design);
+    options.open().or_else(|_| options.create()).unwrap()
+}
+
+/// A process is killed while it writes keys by a batch and removes them as a range, in a tree of each design. Each tree
+/// has all of its keys, with one value, or none.
+#[test]
+pub fn a_range_is_there_or_gone_after_every_kill() {
+    if let Some([path]) = process::role().as_deref() {
+        let pool = Pool::options().open(path).unwrap();
+        process::say("open");
+        std::thread::scope(|scope| {
+            for &design in Design::ALL {
+                let (pool, tree) = (&pool, tree_of(&pool, design));
+                scope.spawn(move || {
+                    for round in 0.. {
+                        let mut batch = pool.batch();
+                        (0..TOGETHER).for_each(|key| _ = batch.insert(&tree, key * 3, round));
+                        batch.commit().unwrap();
+                        assert_eq!(tree.remove_range(..TOGETHER * 3).unwrap(), TOGETHER);
+                    }
+                });
+            }
+        });
+    }
+    let scratch = Scratch::new();
+    let pool = scratch.open();
+    Design::ALL.iter().for_each(|design| _ = tree_of(&pool, *design).insert(u64::MAX, 1).unwrap());
+    drop(pool);
+    let mut found = [0; 2];
+    for round in 0..8_u64 {
+        let mut victim = Process::start(KILLED, &[scratch.0.to_str().unwrap()]);
+        victim.expect("open");
+        victim.kill_after(Duration::from_millis(50 + mix(round) % 100));
+        let pool = scratch.open();
+        for &design in Design::ALL {
+            let tree = tree_of(&pool, design);
+            let values: Vec<u64> = tree.range(..TOGETHER * 3).map(|item| item.unwrap().1).collect();
+            assert!(
+                values.is_empty() || values == vec![values[0]; TOGETHER as usize],
+                "{design}: {values:?}"
+            );
+            found[usize::from(values.is_empty())] += 1;
+            assert_eq!((tree.get(u64::MAX).unwrap(), tree.check()), (Some(1), vec![]), "{design}");
+        }
+        assert!(pool.check().is_empty());
+    }
+    assert!(found.iter().all(|count| *count > 0), "only one state was seen: {found:?}");
 }
 
 /// Damage in the range: nothing is removed, and the pool stays usable.
