@@ -283,7 +283,7 @@ impl Tree {
         self.near(key, |tree, key| tree.get_ge(key))
     }
 
-    /// Removes the items whose keys are within bounds, one by one; returns how many.
+    /// Removes the items whose keys are within bounds, all or, after an error or a crash, none; returns how many.
     #[pyo3(signature = (start=None, stop=None, *, inclusive=(true, false)))]
     fn remove_range(
         &self,

@@ -194,12 +194,12 @@ pub use journal::{
     Changed, Changes, Durability, JournalChange, JournalChanges, JournalCounts, JournalCursor, JournalEntry,
     JournalFile, JournalFiles, JournalStatus, Stopper, SyncTimes, Ticket,
 };
-#[cfg(feature = "lab")]
-#[doc(hidden)]
-pub use transaction::leave_in_part;
 pub use transaction::{
     Batch, Snapshot, SnapshotRange, SnapshotTree, Transaction, TransactionRange, TreeHandle,
 };
+#[cfg(feature = "lab")]
+#[doc(hidden)]
+pub use transaction::{leave_in_part, leave_range_in_part};
 
 /// Compile-time check: handles and iterators are `Send` and `Sync` for all key and value types.
 const _: () = {

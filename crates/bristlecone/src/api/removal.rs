@@ -1,26 +1,38 @@
-//! Bulk removal: items are removed one by one, in order.
+//! Bulk removal: of a range, all at once, and of single items, in order.
 
 use std::fmt;
-use std::ops::RangeBounds;
+use std::ops::{Bound, RangeBounds};
 
 use bristlecone_pm::{Error, Result};
 
 use crate::api::ends::ItemOf;
-use crate::api::iter::Range;
+use crate::api::iter::{Limit, Range};
+use crate::api::metrics::Operation;
 use crate::api::walk::{Walk, limits};
 use crate::index::parts::codec::Codec;
+use crate::transaction::RangeRemoval;
+use crate::transaction::sealed::Sealed;
 use crate::{Key, Tree, Value};
 
 impl<K: Key, V: Value> Tree<K, V> {
-    /// Removes the items whose keys lie within bounds; returns the number removed.
+    /// Atomically removes the items whose keys lie within bounds; returns the number removed.
     ///
-    /// Each removal is atomic, but the whole call is not: after an error or a crash, the items up to some key are
-    /// removed, and the call can be repeated. Items that other threads insert concurrently may be removed or kept.
-    /// Items that do not decode as the tree's types are also removed.
+    /// After `Ok` the removal is durable. After `Err` nothing has changed. After a crash either all items are removed or
+    /// none. A concurrent write to a key of the range is ordered before or after the whole removal. Writers of the tree
+    /// wait until the removal ends. Lookups and iterators may see a part of it; snapshots and transactions see all or
+    /// nothing. Items that do not decode as the tree's types are also removed. [`retain_in`](Self::retain_in) and
+    /// [`drain`](Self::drain) remove items one by one and stop no writer.
+    ///
+    /// The commit takes constant space in the pool. A pool with a journal records the removed keys, and needs memory of
+    /// their size meanwhile. In a tree of an external design only the removal of each item is atomic: after an error or
+    /// a crash, the items up to some key are removed.
     ///
     /// # Errors
     ///
-    /// Same as [`remove`](Self::remove); [`Error::Corrupted`] if damage makes the following items unreachable.
+    /// Same as [`remove`](Self::remove); [`Error::PoolFull`] and [`Error::MediumFull`] if a full pool has no space for
+    /// the commit's record: remove single items then. [`Error::Corrupted`] for damage in the range, which
+    /// [`retain_in`](Self::retain_in) removes where it can be reached. After [`Error::DurabilityLost`] the outcome is
+    /// undetermined until the pool is opened again; then all items are removed or none.
     ///
     /// ```
     /// # let pool = bristlecone::Pool::temporary()?;
@@ -31,13 +43,13 @@ impl<K: Key, V: Value> Tree<K, V> {
     /// # Ok::<(), bristlecone::Error>(())
     /// ```
     pub fn remove_range<'a>(&self, bounds: impl RangeBounds<K::Ref<'a>>) -> Result<u64> {
-        self.remove_walked(self.walk(limits::<K>(&bounds)).lenient())
+        self.remove_within(limits::<K>(&bounds))
     }
 
-    /// Removes every item, one by one as [`remove_range`](Self::remove_range) does.
+    /// Atomically removes every item, as [`remove_range`](Self::remove_range) does.
     ///
-    /// [`Pool::clear_tree`](crate::Pool::clear_tree) is atomic and takes the same time for any number of items, but
-    /// requires that the tree is not open.
+    /// [`Pool::clear_tree`](crate::Pool::clear_tree) takes the same time for any number of items, but requires that the
+    /// tree is not open.
     ///
     /// # Errors
     ///
@@ -52,11 +64,25 @@ impl<K: Key, V: Value> Tree<K, V> {
     /// # Ok::<(), bristlecone::Error>(())
     /// ```
     pub fn clear(&self) -> Result<()> {
-        self.remove_walked(self.walk_up()).map(drop)
+        self.remove_within((Bound::Unbounded, Bound::Unbounded)).map(drop)
     }
 
-    /// Removes the items of a walk.
-    pub(crate) fn remove_walked(&self, mut items: Walk<'_, K, V>) -> Result<u64> {
+    /// Removes the items within bounds.
+    pub(crate) fn remove_within(&self, (from, to): (Limit<K>, Limit<K>)) -> Result<u64> {
+        if !self.link.is_known {
+            return self.remove_walked(self.walk((from, to)).lenient());
+        }
+        self.writable()?;
+        self.count_one(Operation::Scan);
+        let bounds = (from.map(K::Codec::encode), to.map(K::Codec::encode));
+        let (pool, tree) = (&self.pool, self.any());
+        let removed = RangeRemoval { pool, link: self.link, tree: &*tree, bounds }.run()?;
+        self.count_many(Operation::Remove, removed as usize);
+        Ok(removed)
+    }
+
+    /// Removes the items of a walk, one by one.
+    fn remove_walked(&self, mut items: Walk<'_, K, V>) -> Result<u64> {
         self.writable()?;
         self.pool.deferred(|| {
             let mut removed = 0;
@@ -71,7 +97,7 @@ impl<K: Key, V: Value> Tree<K, V> {
     ///
     /// # Errors
     ///
-    /// Same as [`remove_range`](Self::remove_range).
+    /// Same as [`retain_in`](Self::retain_in).
     ///
     /// ```
     /// # let pool = bristlecone::Pool::temporary()?;
@@ -88,12 +114,12 @@ impl<K: Key, V: Value> Tree<K, V> {
     /// Removes the items within bounds for which `keep` returns false.
     ///
     /// Each item is removed atomically, and only if it still is the one passed to `keep`; if another thread changes
-    /// it, `keep` is called again. The whole call is not atomic: see [`remove_range`](Self::remove_range). Items that
-    /// do not decode as the tree's types stay.
+    /// it, `keep` is called again. The whole call is not atomic: after an error or a crash, the items up to some key are
+    /// done, and the call can be repeated. Items that do not decode as the tree's types stay.
     ///
     /// # Errors
     ///
-    /// Same as [`remove_range`](Self::remove_range).
+    /// Same as [`remove`](Self::remove); [`Error::Corrupted`] if damage makes the following items unreachable.
     ///
     /// ```
     /// # let pool = bristlecone::Pool::temporary()?;

@@ -13,7 +13,7 @@ use crate::index::part_of;
 use crate::index::parts::codec::{Codec, Inline, KeyCodec, Record};
 use crate::index::parts::encoded::Encoded;
 use crate::index::{DamagedTree, Described, Form, SalvageSink, SaveTo, Saved, Span, salvage};
-use crate::transaction::record::{Change, changes_that_count};
+use crate::transaction::record::{Change, KeyRange, Step, steps_that_count};
 use crate::{Pool, PoolOptions};
 
 /// Result of a salvage: saved and lost data.
@@ -123,11 +123,27 @@ impl PoolOptions {
     }
 }
 
-/// Returns the readable changes of committed but unfinished commits for a tree.
-fn changes_of(old: &PoolFile<Native>, entry: &TreeEntry) -> Vec<Change> {
+/// Returns the readable steps of committed but unfinished commits for a tree.
+fn steps_of(old: &PoolFile<Native>, entry: &TreeEntry) -> Vec<Step> {
     let records = old.pending_commits();
-    let changes = changes_that_count(&records).into_iter().flatten().flatten();
-    changes.filter(|change| change.tree == entry.id).collect()
+    let steps = steps_that_count(&records).into_iter().flatten().flatten();
+    steps.filter(|step| step.tree() == entry.id).collect()
+}
+
+/// Executes a step in the new tree; returns how many items it adds. Leaves out one with keys or values of another form.
+fn redo<K: KeyCodec>(to: &dyn SaveTo<K>, step: &Step, values: Form) -> Result<i64> {
+    match step {
+        Step::Change(Change { key, value, .. }) => {
+            let value = value.as_ref().map(Encoded::item);
+            let is_of_tree = value.is_none_or(|value| Form::of_item(value) == values);
+            let Some(key) = K::lend(key).filter(|_| is_of_tree) else { return Ok(0) };
+            Ok(i64::from(value.is_some()) - i64::from(to.set(key, value)?))
+        }
+        Step::Remove(KeyRange { first, last, .. }) => match K::lend(first).zip(K::lend(last)) {
+            Some((first, last)) => Ok(-(to.remove_range(first, last)? as i64)),
+            None => Ok(0),
+        },
+    }
 }
 
 /// Salvages one tree; reports a tree of unknown kinds, or of a design or an option that this build does not have.
@@ -193,15 +209,8 @@ fn gather<K: KeyCodec>(
     }
     let SalvageSink { mut kept, lost, issues, doubts, .. } = sink;
     // Its changes may or may not have been applied.
-    for change in changes_of(old, &entry) {
-        let value = change.value.as_ref().map(Encoded::item);
-        let is_of_tree = value.is_none_or(|value| Form::of_item(value) == entry.values);
-        let Some(key) = K::lend(&change.key).filter(|_| is_of_tree) else { continue };
-        match (to.set(key, value)?, value) {
-            (false, Some(_)) => kept += 1,
-            (true, None) => kept -= 1,
-            _ => {}
-        }
+    for step in steps_of(old, &entry) {
+        kept = kept.saturating_add_signed(redo(to, &step, entry.values)?);
     }
     Ok(Gathered { kept, lost, issues, doubts })
 }

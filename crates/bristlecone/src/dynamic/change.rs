@@ -156,12 +156,12 @@ impl Tree {
         Ok((key, value))
     }
 
-    /// Removes the items whose keys lie within bounds, each atomically; returns the number removed: see
+    /// Atomically removes the items whose keys lie within bounds; returns the number removed: see
     /// [`crate::Tree::remove_range`].
     ///
     /// # Errors
     ///
-    /// The common errors: see [`Tree`]. Items up to some key may be removed then.
+    /// The common errors: see [`Tree`]. Nothing has changed after any of them.
     ///
     /// ```
     /// use bristlecone::dynamic::{Datum, Kind};
@@ -177,15 +177,15 @@ impl Tree {
         self.opened_here()?;
         each!(&self.on, tree => {
             let limits = (self.bound::<K>(bounds.start_bound())?, self.bound::<K>(bounds.end_bound())?);
-            tree.remove_walked(tree.walk(limits).lenient())
+            tree.remove_within(limits)
         })
     }
 
-    /// Removes every item, each atomically: see [`crate::Tree::clear`].
+    /// Atomically removes every item: see [`crate::Tree::clear`].
     ///
     /// # Errors
     ///
-    /// The common errors: see [`Tree`]. Items up to some key may be removed then.
+    /// The common errors: see [`Tree`]. Nothing has changed after any of them.
     pub fn clear(&self) -> Result<()> {
         each!(&self.on, tree => tree.clear())
     }

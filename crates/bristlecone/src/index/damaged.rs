@@ -55,6 +55,13 @@ impl<K: KeyCodec> SaveTo<K> for Saved<K> {
         Ok(before.is_some())
     }
 
+    fn remove_range(&self, first: K::Ref<'_>, last: K::Ref<'_>) -> Result<u64> {
+        let (mut items, range) = (lock(&self.0), K::owned(first)..=K::owned(last));
+        let before = items.len();
+        items.retain(|key, _| !range.contains(key));
+        Ok((before - items.len()) as u64)
+    }
+
     fn holds(&self, key: K::Ref<'_>, value: Item<'_>) -> bool {
         lock(&self.0).get(&K::owned(key)).is_some_and(|found| found.item() == value)
     }

@@ -15,6 +15,7 @@ pub mod parts;
 #[cfg(feature = "lab")]
 #[doc(hidden)]
 pub mod plugin;
+mod ranges;
 mod salvage;
 mod scan;
 mod table;
@@ -30,6 +31,7 @@ use bristlecone_pm::{Error, Issue, Manifest, ManifestReader, Medium, PoolFile, R
 pub use self::damage::Damage;
 pub use self::damaged::{DamagedTree, Saved};
 pub use self::options::{Allowed, OptionInfo};
+pub use self::ranges::{for_each_leaf, remove_range};
 pub use self::salvage::{SalvageSink, SaveTo, Span};
 pub use self::table::{Design, part_of, salvage};
 use crate::index::parts::codec::{Codec, KeyCodec};

@@ -4,8 +4,8 @@ use std::ops::Bound;
 
 use bristlecone_pm::{Issue, Result};
 
-use super::WriteMode;
 use super::of_keys::Shared;
+use super::{WriteMode, remove_range};
 use crate::index::parts::codec::{Codec, KeyCodec};
 use crate::index::parts::encoded::Item;
 
@@ -24,6 +24,9 @@ pub trait SaveTo<K: KeyCodec> {
 
     /// Inserts, overwrites or removes an item; returns whether the key was present.
     fn set(&self, key: K::Ref<'_>, value: Option<Item<'_>>) -> Result<bool>;
+
+    /// Removes the items from one key to another, both included; returns their number.
+    fn remove_range(&self, first: K::Ref<'_>, last: K::Ref<'_>) -> Result<u64>;
 
     /// Returns whether an item was added.
     fn holds(&self, key: K::Ref<'_>, value: Item<'_>) -> bool;
@@ -56,6 +59,11 @@ impl<K: KeyCodec, V: Codec> SaveTo<K> for Shared<K, V> {
             None => self.remove(key)?,
         };
         Ok(before.is_some())
+    }
+
+    fn remove_range(&self, first: K::Ref<'_>, last: K::Ref<'_>) -> Result<u64> {
+        let bounds = (Bound::Included(K::shorten(first)), Bound::Included(K::shorten(last)));
+        remove_range(&**self, bounds, &mut |_, _| {})
     }
 
     fn holds(&self, key: K::Ref<'_>, value: Item<'_>) -> bool {

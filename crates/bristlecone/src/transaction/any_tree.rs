@@ -7,8 +7,8 @@ use smallvec::SmallVec;
 
 use crate::api::handle::Handle;
 use crate::index::parts::codec::{Codec, GROUP, Inline, KeyCodec, Record};
-use crate::index::parts::encoded::Encoded;
-use crate::index::{Batch, Index};
+use crate::index::parts::encoded::{Encoded, Item};
+use crate::index::{Batch, Index, for_each_leaf, remove_range};
 
 /// Returns a hash of a key whose top bits have the best distribution.
 pub fn hash(key: &Encoded) -> u64 {
@@ -58,6 +58,21 @@ pub trait AnyTree: Send + Sync {
         items: &[(&Encoded, Option<&Encoded>)],
         tell: &mut dyn FnMut(usize, Option<Encoded>),
     ) -> Result<()>;
+
+    /// Calls `visit` with the keys within bounds, ascending, after verifying the checksums of their items.
+    fn visit_keys(
+        &self,
+        bounds: (Bound<&Encoded>, Bound<&Encoded>),
+        visit: &mut dyn FnMut(Item<'_>) -> Result<()>,
+    ) -> Result<()>;
+
+    /// Removes the items within bounds one after the other; returns their number. Appends them to `removed`, also before
+    /// an error.
+    fn remove_range(
+        &self,
+        bounds: (Bound<&Encoded>, Bound<&Encoded>),
+        removed: Option<&mut Vec<(Encoded, Encoded)>>,
+    ) -> Result<u64>;
 
     /// Appends items to a tree that no other thread can access yet: see [`Index::append`].
     fn append(&self, items: &[(&Encoded, &Encoded)], last: bool) -> Result<usize>;
@@ -163,6 +178,29 @@ impl<K: KeyCodec, V: Codec> AnyTree for Handle<dyn Index<K, V>> {
             Some(value) => (**self).upsert(key, lent::<V>(value)?),
             None => (**self).remove(key).map(drop),
         }
+    }
+
+    fn visit_keys(
+        &self,
+        (from, to): (Bound<&Encoded>, Bound<&Encoded>),
+        visit: &mut dyn FnMut(Item<'_>) -> Result<()>,
+    ) -> Result<()> {
+        let bounds = (lent_bound::<K>(from)?, lent_bound::<K>(to)?);
+        for_each_leaf(&**self, bounds, false, &mut |items| {
+            items.iter().try_for_each(|(key, _)| visit(K::item(K::borrow(key))))
+        })
+    }
+
+    fn remove_range(
+        &self,
+        (from, to): (Bound<&Encoded>, Bound<&Encoded>),
+        mut removed: Option<&mut Vec<(Encoded, Encoded)>>,
+    ) -> Result<u64> {
+        remove_range(&**self, (lent_bound::<K>(from)?, lent_bound::<K>(to)?), &mut |key, value| {
+            if let Some(removed) = &mut removed {
+                removed.push((K::encode(key.clone()), V::encode(value)));
+            }
+        })
     }
 
     fn append(&self, items: &[(&Encoded, &Encoded)], last: bool) -> Result<usize> {

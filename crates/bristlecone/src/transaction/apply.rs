@@ -14,7 +14,7 @@ use crate::index::parts::codec::GROUP;
 use crate::index::parts::encoded::Encoded;
 
 /// Number of chunks that a tree may allocate for changes: for leaves, for inner nodes, and for its log.
-const TREE_CHUNKS: usize = 3;
+pub(super) const TREE_CHUNKS: usize = 3;
 /// Bytes of a tree's log that an item may need.
 const LOG_BYTES: u64 = 64;
 

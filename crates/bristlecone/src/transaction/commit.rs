@@ -10,8 +10,33 @@ use super::epoch::{Damage, Epoch};
 use super::reads::Reads;
 use super::record;
 use super::stripes::Stripes;
+use crate::journal::Pending;
 use crate::journal::entry::Kind;
 use crate::{Durability, Pool};
+
+/// Carries out a commit as an entry of the pool's journal if it has one. Sets the LSN up to which it must be durable.
+/// `mark` is called before the entry is complete.
+pub(super) fn recorded(
+    pool: &Pool,
+    body: &[u8],
+    lsn: &mut Option<u64>,
+    carry_out: impl FnOnce() -> Result<()>,
+    mark: impl FnOnce(&Pending<'_>),
+) -> Result<()> {
+    let Some(journal) = pool.0.journal.get() else { return carry_out() };
+    let pending = journal.begin(Kind::All, body)?;
+    let done = carry_out();
+    match &done {
+        Ok(()) => {
+            mark(&pending);
+            *lsn = Some(pending.complete(1));
+        }
+        // The next opening applies all or nothing: the entry stays an intent.
+        Err(Error::DurabilityLost) => {}
+        Err(_) => _ = pending.complete(0),
+    }
+    done
+}
 
 impl Changes {
     /// Applies all changes or none, and waits as a durability demands, or that of the pool.
@@ -60,20 +85,11 @@ impl Changes {
     fn carry_out_recorded(&self, pool: &Pool, lsn: &mut Option<u64>) -> Result<()> {
         let file = &*pool.0.file;
         let (record, existed) = (self.record_of_all(), RefCell::default());
-        let Some(journal) = pool.0.journal.get() else { return self.carry_out(file, &record, &existed) };
         let body = record::changes_of(&record);
-        let pending = journal.begin(Kind::All, body)?;
-        let done = self.carry_out(file, &record, &existed);
-        match &done {
-            Ok(()) => {
-                pending.mark(body, self.in_order(&existed.borrow()).into_iter());
-                *lsn = Some(pending.complete(1));
-            }
-            // The next opening applies all or nothing: the entry stays an intent.
-            Err(Error::DurabilityLost) => {}
-            Err(_) => _ = pending.complete(0),
-        }
-        done
+        let carry_out = || self.carry_out(file, &record, &existed);
+        recorded(pool, body, lsn, carry_out, |pending| {
+            pending.mark(body, self.in_order(&existed.borrow()).into_iter());
+        })
     }
 
     /// Returns in the order of the keys whether each was present before, from a list that has the removed keys last.

@@ -216,10 +216,16 @@ impl Epochs {
         });
     }
 
+    /// Returns whether a reference may exceed its bound.
+    #[inline]
+    pub fn is_over(&self) -> bool {
+        self.total.load(Relaxed) > self.bytes_max.load(Relaxed)
+    }
+
     /// Ends references whose epochs exceed their bound. The caller must not be an active writer.
     #[inline]
     pub fn shed_if_over(&self) {
-        if self.total.load(Relaxed) > self.bytes_max.load(Relaxed) {
+        if self.is_over() {
             self.shed();
         }
     }

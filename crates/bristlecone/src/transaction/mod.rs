@@ -6,7 +6,7 @@
 //! 1. The thread stores in its own slot that it is active, and reads the pool's mode (`write_barrier.rs`). *If there is no
 //!    batch, transaction or snapshot, and there was none before the last thousand single-key writes, the thread skips
 //!    steps 2 and 3.*
-//! 2. It takes the lock of its key's stripe (`stripes.rs`).
+//! 2. It takes the lock of its key's stripe (`stripes.rs`), and waits while a range of the tree is being removed.
 //! 3. If there are snapshots, it saves the current value of the key in the map of the current epoch, unless an entry
 //!    exists. Then it checks that the epoch is still the current one, and repeats the step otherwise (`epoch.rs`).
 //! 4. The design changes the tree.
@@ -52,6 +52,8 @@
 //! 6. The record is marked done, durably. *Only then may others change the keys: a record never undoes a later write.*
 //!    The locks are released.
 //!
+//! `range_removal.rs` has the steps of the removal of a range, and the lock of a tree, which it holds.
+//!
 //! A write checks the epoch again (step 3 of a write) for this reason. If a snapshot shows a write, it must also show each
 //! transaction that precedes this write because it read the old value. Such a transaction found no entry, so the write
 //! added its last entry after the transaction's check. The epoch of the write is therefore that of the transaction or a
@@ -65,7 +67,10 @@ mod commit;
 mod epoch;
 mod epochs;
 mod handle;
+#[cfg(feature = "lab")]
+mod in_part;
 mod merge;
+mod range_removal;
 mod reads;
 pub(crate) mod record;
 mod replay;
@@ -84,6 +89,7 @@ pub(crate) use self::epochs::Epochs;
 pub(crate) use self::handle::ItemOf;
 pub(crate) use self::handle::sealed;
 pub use self::handle::{Link, TreeHandle};
+pub(crate) use self::range_removal::RangeRemoval;
 pub(crate) use self::replay::any_tree;
 pub use self::snapshot::{Snapshot, SnapshotRange};
 pub use self::snapshot_tree::SnapshotTree;
@@ -91,4 +97,4 @@ pub use self::transact::Transaction;
 pub use self::transaction_range::TransactionRange;
 pub(crate) use self::write_barrier::Entered;
 #[cfg(feature = "lab")]
-pub use replay::leave_in_part;
+pub use in_part::{leave_in_part, leave_range_in_part};

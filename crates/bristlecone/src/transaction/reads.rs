@@ -12,7 +12,7 @@ use super::changes::{Changes, Place};
 use super::epoch::Epoch;
 use super::snapshot::Snapshot;
 use super::stripe::Count;
-use super::stripes::{Locked, Stripes};
+use super::stripes::{self, Locked, Stripes};
 use crate::Pool;
 use crate::index::parts::encoded::Encoded;
 
@@ -23,7 +23,7 @@ const COUNTED: usize = 16;
 #[derive(Default)]
 pub struct Reads {
     /// The stripes of the first keys, and their counts at the time of the read.
-    counted: SmallVec<[(usize, Count); COUNTED]>,
+    counted: SmallVec<[(stripes::Place, Count); COUNTED]>,
     /// The snapshot that serves all later reads.
     snapshot: Option<Snapshot>,
     keys: Vec<Place>,
@@ -132,7 +132,7 @@ impl Reads {
 
     /// Verifies that stripes still have their counts: those that the thread has locked, or the others.
     fn verify_counts(&self, stripes: &Stripes, own: Option<&Locked<'_>>, locked: bool) -> Result<()> {
-        let is_as_was = |(stripe, count): &(usize, Count)| {
+        let is_as_was = |(stripe, count): &(stripes::Place, Count)| {
             own.is_some_and(|own| own.has(*stripe)) != locked || stripes.is_unchanged(*stripe, *count, locked)
         };
         if self.counted.iter().all(is_as_was) { Ok(()) } else { Err(Error::Conflict) }

@@ -1,4 +1,4 @@
-//! Records of the commit log: keys and their new values. `docs/format.md` defines the bytes.
+//! Records of the commit log: keys and their new values, and ranges to remove. `docs/format.md` defines the bytes.
 
 use std::collections::HashSet;
 
@@ -16,6 +16,8 @@ const VALUE_RECORD: u8 = 1 << 2;
 const KNOWN: u8 = 1 << 3;
 /// In entries of a journal: the key was present before the change.
 const PRESENT: u8 = 1 << 4;
+/// All keys from the first to the last one, which follow, are removed. Only the commit log has this.
+const RANGE: u8 = 1 << 5;
 /// Offset of the flags in a change.
 pub const FLAGS_AT: usize = 4;
 
@@ -28,6 +30,36 @@ pub struct Change {
     pub key: Encoded,
     /// The new value; `None` removes the key.
     pub value: Option<Encoded>,
+}
+
+/// The removal of all keys of a range.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct KeyRange {
+    /// The tree.
+    pub tree: TreeId,
+    /// The smallest key.
+    pub first: Encoded,
+    /// The largest key.
+    pub last: Encoded,
+}
+
+/// What a record of the commit log does.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub enum Step {
+    /// Changes a key.
+    Change(Change),
+    /// Removes the keys of a range.
+    Remove(KeyRange),
+}
+
+impl Step {
+    /// Returns the tree.
+    pub fn tree(&self) -> TreeId {
+        match self {
+            Self::Change(change) => change.tree,
+            Self::Remove(range) => range.tree,
+        }
+    }
 }
 
 /// Size of a change of a word to a word, in bytes.
@@ -59,6 +91,23 @@ pub fn append(record: &mut Vec<u8>, tree: TreeId, key: &Encoded, value: Option<&
     append_items(record, tree, key.item(), value.map(Encoded::item));
 }
 
+/// Returns the record that removes the keys of a range.
+pub fn removal(KeyRange { tree, first, last }: &KeyRange) -> Vec<u8> {
+    let mut record = begin(1);
+    append(&mut record, *tree, first, Some(last));
+    let flags = &mut record[size_of::<u64>() + FLAGS_AT];
+    // The last key stands where a change has its value.
+    *flags = *flags & KEY_RECORD | RANGE;
+    record
+}
+
+/// Appends the removal of a key that is present, for an entry of a journal.
+pub fn append_removed(record: &mut Vec<u8>, tree: TreeId, key: Item<'_>) {
+    let at = record.len();
+    append_items(record, tree, key, None);
+    record[at + FLAGS_AT] |= mark_of(Some(true));
+}
+
 /// Appends a change whose key and value are borrowed.
 #[inline]
 pub fn append_items(record: &mut Vec<u8>, tree: TreeId, key: Item<'_>, value: Option<Item<'_>>) {
@@ -88,28 +137,42 @@ pub fn append_items(record: &mut Vec<u8>, tree: TreeId, key: Item<'_>, value: Op
     }
 }
 
-/// Returns the changes of records with their numbers, in order, without those that another record, of an earlier
+/// Returns the steps of records with their numbers, in order, without those that another record, of an earlier
 /// version, invalidates. Returns `Err` for each unreadable record.
-pub fn changes_that_count(records: &[(u64, Vec<u8>)]) -> Vec<Result<Vec<Change>>> {
-    let read: Vec<_> = records.iter().map(|(sequence, record)| (*sequence, changes(record))).collect();
+pub fn steps_that_count(records: &[(u64, Vec<u8>)]) -> Vec<Result<Vec<Step>>> {
+    let read: Vec<_> = records.iter().map(|(sequence, record)| (*sequence, steps(record))).collect();
     let ended: HashSet<u64> = read.iter().flat_map(|(_, read)| read).map(|(ends, _)| *ends).collect();
     let counts = read.into_iter().filter(|(sequence, _)| !ended.contains(sequence));
-    counts.map(|(_, read)| read.map(|(_, changes)| changes)).collect()
+    counts.map(|(_, read)| read.map(|(_, steps)| steps)).collect()
 }
 
-/// Returns the number of the record that this one invalidates, or 0, and its changes.
+/// Returns the number of the record that this one invalidates, or 0, and its steps.
 ///
 /// # Errors
 ///
 /// [`Error::Corrupted`].
-fn changes(mut record: &[u8]) -> Result<(u64, Vec<Change>)> {
+fn steps(mut record: &[u8]) -> Result<(u64, Vec<Step>)> {
     let broken = || Error::corrupted("a record that cannot be read", "commit log");
     let ends = take_array(&mut record).map(u64::from_le_bytes).ok_or_else(broken)?;
-    let mut changes = Vec::new();
+    let mut steps = Vec::new();
     while !record.is_empty() {
-        changes.push(take(&mut record).ok_or_else(broken)?);
+        steps.push(take_step(&mut record).ok_or_else(broken)?);
     }
-    Ok((ends, changes))
+    Ok((ends, steps))
+}
+
+/// Takes the first step off; returns `None` for bytes that do not begin with one.
+fn take_step(from: &mut &[u8]) -> Option<Step> {
+    if from.get(FLAGS_AT)? & RANGE == 0 {
+        return take(from).map(Step::Change);
+    }
+    let tree = TreeId(u32::from_le_bytes(take_array(from)?));
+    let [flags] = take_array(from)?;
+    if flags & !(KEY_RECORD | RANGE) != 0 {
+        return None;
+    }
+    let mut key = || take_item(from, flags & KEY_RECORD != 0);
+    Some(Step::Remove(KeyRange { tree, first: key()?, last: key()? }))
 }
 
 /// Returns the flags of a change that record whether its key was present before; `None` if that is not known.
@@ -197,11 +260,11 @@ mod tests {
         ];
         let mut record = begin(5);
         all.iter().for_each(|change| append(&mut record, change.tree, &change.key, change.value.as_ref()));
-        assert_eq!(changes(&record).unwrap(), (0, all.to_vec()));
-        let ends: Vec<usize> = (0..=record.len()).filter(|&len| changes(&record[..len]).is_ok()).collect();
-        assert_eq!(ends.len(), all.len() + 1, "a record that was cut within a change was read");
+        assert_eq!(steps(&record).unwrap(), (0, all.map(Step::Change).to_vec()));
+        let ends: Vec<usize> = (0..=record.len()).filter(|&len| steps(&record[..len]).is_ok()).collect();
+        assert_eq!(ends.len(), 5 + 1, "a record that was cut within a change was read");
         record[12] |= 0x80;
-        assert!(changes(&record).is_err());
+        assert!(steps(&record).is_err());
     }
 
     #[test]
@@ -213,8 +276,11 @@ mod tests {
             record
         };
         let keys = |records: &[(u64, Vec<u8>)]| -> Vec<Option<Encoded>> {
-            let first = |changes: Result<Vec<Change>>| changes.ok().map(|changes| changes[0].key.clone());
-            changes_that_count(records).into_iter().map(first).collect()
+            let first = |steps: Result<Vec<Step>>| match &steps.ok()?[0] {
+                Step::Change(change) => Some(change.key.clone()),
+                Step::Remove(_) => None,
+            };
+            steps_that_count(records).into_iter().map(first).collect()
         };
         let word = |key| Some(Encoded::Word(key));
         assert_eq!(keys(&[(3, record(0, 30)), (4, record(0, 40))]), [word(30), word(40)]);
@@ -264,11 +330,46 @@ mod tests {
     }
 
     #[test]
+    fn a_range_is_read_as_it_was_written() {
+        let bytes = |text: &str| Encoded::Bytes(text.as_bytes().into());
+        for (first, last) in [(Encoded::Word(0), Encoded::Word(u64::MAX)), (bytes(""), bytes("zebra"))] {
+            let range = KeyRange { tree: TreeId(9), first, last };
+            let mut record = removal(&range);
+            assert_eq!(steps(&record).unwrap(), (0, vec![Step::Remove(range)]));
+            assert!((9..record.len()).all(|len| steps(&record[..len]).is_err()), "a cut range was read");
+            for flag in [VALUE, VALUE_RECORD, KNOWN, PRESENT, 1 << 6, 1 << 7] {
+                record[12] ^= flag;
+                assert!(steps(&record).is_err(), "a range with flag {flag} was read");
+                record[12] ^= flag;
+            }
+            assert!(take(&mut &record[8..]).is_none() && take_marked(&mut &record[8..]).is_none());
+        }
+    }
+
+    #[test]
+    fn a_removed_key_is_known_to_have_been_present() {
+        let mut body = Vec::new();
+        append_removed(&mut body, TreeId(2), Item::Word(5));
+        append_removed(&mut body, TreeId(2), Item::Bytes(b"k"));
+        let mut from = &body[..];
+        let taken =
+            std::iter::from_fn(|| take_marked(&mut from)).map(|(change, existed)| (change.key, existed));
+        let wanted = [Encoded::Word(5), Encoded::Bytes((*b"k").into())].map(|key| (key, Some(true)));
+        assert_eq!(taken.collect::<Vec<_>>(), wanted);
+    }
+
+    #[test]
     fn the_bytes_are_golden() {
         let mut record = begin(2);
         append(&mut record, TreeId(2), &Encoded::Bytes((*b"k").into()), Some(&Encoded::Word(9)));
         append(&mut record, TreeId(1), &Encoded::Word(5), None);
         let key_and_value = [2, 0, 0, 0, 3, 1, 0, 0, 0, b'k', 9, 0, 0, 0, 0, 0, 0, 0];
         assert_eq!(record, [&[0; 8], &key_and_value[..], &[1, 0, 0, 0, 0, 5, 0, 0, 0, 0, 0, 0, 0]].concat());
+        let range = |first, last| removal(&KeyRange { tree: TreeId(3), first, last });
+        let words = [3, 0, 0, 0, 0x20, 5, 0, 0, 0, 0, 0, 0, 0, 0xff, 1, 0, 0, 0, 0, 0, 0];
+        assert_eq!(range(Encoded::Word(5), Encoded::Word(0x1ff)), [&[0; 8], &words[..]].concat());
+        let records = [3, 0, 0, 0, 0x21, 1, 0, 0, 0, b'a', 2, 0, 0, 0, b'b', b'c'];
+        let (first, last) = (Encoded::Bytes((*b"a").into()), Encoded::Bytes((*b"bc").into()));
+        assert_eq!(range(first, last), [&[0; 8], &records[..]].concat());
     }
 }

@@ -2,12 +2,13 @@
 
 use std::collections::HashMap;
 use std::collections::hash_map::Entry::{Occupied, Vacant};
+use std::ops::Bound;
 
 use bristlecone_pm::sync::wait::lock;
 use bristlecone_pm::{Error, Issue, Opener, Result, TreeEntry, TreeId};
 
 use super::any_tree::AnyTree;
-use super::record;
+use super::record::{self, KeyRange, Step};
 use crate::Pool;
 use crate::api::handle::Handle;
 use crate::dynamic::Kind;
@@ -30,22 +31,22 @@ impl Pool {
             let entries = file.trees()?;
             let mut trees = HashMap::<TreeId, Box<dyn AnyTree>>::new();
             let mut refused = HashMap::new();
-            let changes: Vec<_> = record::changes_that_count(&records).into_iter().collect::<Result<_>>()?;
-            for change in changes.into_iter().flatten() {
-                let Some(entry) = entries.iter().find(|entry| entry.id == change.tree) else { continue };
+            let steps: Vec<_> = record::steps_that_count(&records).into_iter().collect::<Result<_>>()?;
+            for step in steps.into_iter().flatten() {
+                let Some(entry) = entries.iter().find(|entry| entry.id == step.tree()) else { continue };
                 let mut apply = || {
-                    let tree = match trees.entry(change.tree) {
+                    let tree = match trees.entry(entry.id) {
                         Occupied(tree) => tree.into_mut(),
                         Vacant(place) => place.insert(self.open_any(entry, threads)?),
                     };
-                    tree.put(&change.key, change.value.as_ref())
+                    redo(&**tree, &step)
                 };
-                if refused.contains_key(&change.tree) {
+                if refused.contains_key(&entry.id) {
                     continue;
                 }
                 match apply() {
                     Err(Error::Corrupted { what, location }) if file.is_read_only() => {
-                        refused.insert(change.tree, Issue::new(location, what));
+                        refused.insert(entry.id, Issue::new(location, what));
                     }
                     applied => applied?,
                 }
@@ -65,6 +66,16 @@ impl Pool {
     }
 }
 
+/// Executes a step of a record, of which any part may have been executed before.
+fn redo(tree: &dyn AnyTree, step: &Step) -> Result<()> {
+    match step {
+        Step::Change(change) => tree.put(&change.key, change.value.as_ref()),
+        Step::Remove(KeyRange { first, last, .. }) => {
+            tree.remove_range((Bound::Included(first), Bound::Included(last)), None).map(drop)
+        }
+    }
+}
+
 /// Returns a handle to a tree of any codecs.
 pub(crate) fn any_tree(index: AnyIndex, opener: Opener) -> Box<dyn AnyTree> {
     match index {
@@ -73,22 +84,4 @@ pub(crate) fn any_tree(index: AnyIndex, opener: Opener) -> Box<dyn AnyTree> {
         AnyIndex::Records(OfKeys::Words(tree)) => Box::new(Handle::new(tree, opener)),
         AnyIndex::Records(OfKeys::Records(tree)) => Box::new(Handle::new(tree, opener)),
     }
-}
-
-/// Commits values of keys without applying them, to simulate a batch whose writes fail halfway and cannot be
-/// rolled back.
-///
-/// # Errors
-///
-/// [`Error::DurabilityLost`](crate::Error) on success; another error if the log has no space.
-#[cfg(feature = "lab")]
-pub fn leave_in_part(pool: &Pool, changes: &[(&crate::Tree<u64, u64>, u64, u64)]) -> Result<()> {
-    use crate::index::any::CommitOutcome;
-    use crate::index::parts::encoded::Encoded;
-
-    let mut wanted = record::begin(changes.len());
-    for (tree, key, value) in changes {
-        record::append(&mut wanted, tree.link.id, &Encoded::Word(*key), Some(&Encoded::Word(*value)));
-    }
-    pool.0.file.commit(&wanted, 0, &mut || CommitOutcome::Partial)
 }

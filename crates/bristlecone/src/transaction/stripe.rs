@@ -42,14 +42,53 @@ impl Stripe {
         full_barrier();
     }
 
+    /// Acquires the lock of a key while no thread holds that of its tree.
+    #[inline]
+    pub fn take_beneath(&self, tree: &Self) {
+        loop {
+            self.take();
+            if !tree.is_held() {
+                return;
+            }
+            self.give_back();
+            tree.wait_for_holder();
+        }
+    }
+
+    /// Acquires the lock of a tree, and waits until no thread holds the lock of one of its keys.
+    pub fn take_above(&self, keys: &[Self]) {
+        self.take();
+        keys.iter().for_each(Self::wait_for_holder);
+    }
+
     /// Releases the lock. The calling thread must hold it.
     pub fn give_back(&self) {
         self.0.store(self.0.load(Relaxed) + 1, Release);
     }
 
-    #[cfg(test)]
+    /// Returns whether a thread holds the lock. Otherwise the changes of its last holder are visible.
+    #[inline]
     pub fn is_held(&self) -> bool {
-        self.0.load(Relaxed) % 2 == 1
+        !self.0.load(Acquire).is_multiple_of(2)
+    }
+
+    /// Waits until the thread that holds the lock now, if one does, has released it. Later holders are not waited for.
+    #[inline]
+    pub fn wait_for_holder(&self) {
+        let held = self.0.load(Acquire);
+        if !held.is_multiple_of(2) {
+            self.wait_while(held);
+        }
+    }
+
+    #[cold]
+    fn wait_while(&self, held: u64) {
+        let mut round = 0;
+        // Pairs with the release in `give_back`.
+        while self.0.load(Acquire) == held {
+            pause(round);
+            round += 1;
+        }
     }
 
     /// Waits until no thread holds the lock, and returns its count, for a later call of
@@ -68,12 +107,22 @@ impl Stripe {
             round += 1;
         }
     }
+}
 
-    /// Returns whether no thread has held the lock since it had this count, except the calling one if `is_held`.
+impl Count {
+    /// Returns the count of two locks together: no thread holds either of them.
     #[inline]
-    pub fn is_unchanged(&self, since: Count, is_held: bool) -> bool {
+    pub fn and(self, other: Self) -> Self {
+        // Counts only grow, so the sum is unchanged exactly if both are.
+        Self(self.0 + other.0)
+    }
+
+    /// Returns whether no thread has held the locks of this count since, except the calling one if `is_held`.
+    #[inline]
+    pub fn is_unchanged(self, locks: &[&Stripe], is_held: bool) -> bool {
         // Pairs with the barrier in `take`.
         fence(Acquire);
-        self.0.load(Relaxed) == since.0 + u64::from(is_held)
+        let now: u64 = locks.iter().map(|lock| lock.0.load(Relaxed)).sum();
+        now == self.0 + u64::from(is_held)
     }
 }

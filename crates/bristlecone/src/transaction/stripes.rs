@@ -8,14 +8,31 @@ use super::stripe::{Count, Stripe};
 use crate::index::parts::codec::GROUP;
 use crate::index::parts::zeroed::zeroed;
 
-/// Number of locks in the table.
+/// Number of locks of keys.
 const STRIPES: usize = 4096;
+/// Number of locks of trees.
+const TREES: usize = 64;
 
-/// The lock table.
+/// The lock table. A writer holds the locks of its keys. A thread that removes a range holds the lock of the tree
+/// instead, and excludes the writers of all keys of the tree:
+/// 1. A writer takes the locks of its keys. If the lock of a tree is held then, it releases them, waits, and begins again.
+/// 2. The thread that removes a range takes the lock of the tree, and waits for the holders of all locks of keys. *Both
+///    take a lock and then read the other one, with a full barrier between: at least one sees the other. A writer waits
+///    without locks, so no two threads wait for each other.*
 #[derive(Debug)]
-pub(crate) struct Stripes(Box<[Stripe]>);
+pub(crate) struct Stripes {
+    keys: Box<[Stripe]>,
+    trees: Box<[Stripe]>,
+}
 
-/// A lock that is held until this is dropped.
+/// The lock of a key, and that of its tree. Locks are taken in the order of keys' locks.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
+pub(crate) struct Place {
+    key: u16,
+    tree: u16,
+}
+
+/// The lock of a key, or of a tree, held until this is dropped.
 pub(crate) struct LockedOne<'a>(&'a Stripe);
 
 impl Drop for LockedOne<'_> {
@@ -26,68 +43,98 @@ impl Drop for LockedOne<'_> {
     }
 }
 
-/// A set of locks that are held until this is dropped.
+/// A set of locks of keys that are held until this is dropped.
 pub(crate) struct Locked<'a> {
     stripes: &'a Stripes,
     /// The last lock in order.
-    one: usize,
+    one: Place,
     /// The other locks, in order.
-    more: SmallVec<[usize; GROUP]>,
+    more: SmallVec<[Place; GROUP]>,
 }
 
 impl Stripes {
     pub fn new() -> Self {
-        Self(zeroed(STRIPES))
+        Self { keys: zeroed(STRIPES), trees: zeroed(TREES) }
     }
 
     /// Returns the lock of a key of a tree, by a hash of the key whose top bits have the best distribution.
     #[inline]
-    pub fn of(tree: u64, hash: u64) -> usize {
-        place(tree, hash, STRIPES.trailing_zeros())
+    pub fn of(tree: u64, hash: u64) -> Place {
+        let key = place(tree, hash, STRIPES.trailing_zeros());
+        Place { key: key as u16, tree: tree_place(tree) as u16 }
     }
 
-    /// Acquires a lock.
+    fn key(&self, place: Place) -> &Stripe {
+        &self.keys[usize::from(place.key)]
+    }
+
+    fn tree(&self, place: Place) -> &Stripe {
+        &self.trees[usize::from(place.tree)]
+    }
+
+    /// Acquires the lock of a key.
     #[inline]
-    pub fn lock(&self, stripe: usize) -> LockedOne<'_> {
-        let stripe = &self.0[stripe];
-        stripe.take();
-        LockedOne(stripe)
+    pub fn lock(&self, place: Place) -> LockedOne<'_> {
+        let key = self.key(place);
+        key.take_beneath(self.tree(place));
+        LockedOne(key)
     }
 
-    /// Acquires locks one after the other, in the global lock order. Returns `None` if the list is empty.
-    pub fn lock_all(&self, mut stripes: SmallVec<[usize; GROUP]>) -> Option<Locked<'_>> {
-        stripes.sort_unstable();
-        stripes.dedup();
-        stripes.iter().for_each(|stripe| self.0[*stripe].take());
-        let one = stripes.pop()?;
-        Some(Locked { stripes: self, one, more: stripes })
+    /// Acquires the locks of keys one after the other, in the global lock order. Returns `None` if the list is empty.
+    pub fn lock_all(&self, mut places: SmallVec<[Place; GROUP]>) -> Option<Locked<'_>> {
+        places.sort_unstable();
+        loop {
+            let mut distinct = places.clone();
+            distinct.dedup_by_key(|place| place.key);
+            distinct.iter().for_each(|place| self.key(*place).take());
+            let one = distinct.pop()?;
+            let locked = Locked { stripes: self, one, more: distinct };
+            let Some(excluded) = places.iter().find(|place| self.tree(**place).is_held()) else {
+                return Some(locked);
+            };
+            drop(locked);
+            self.tree(*excluded).wait_for_holder();
+        }
+    }
+
+    /// Acquires the lock of a tree, and waits until no thread holds the lock of one of its keys. The calling thread must
+    /// hold no lock.
+    pub fn lock_tree(&self, tree: u64) -> LockedOne<'_> {
+        let own = &self.trees[tree_place(tree)];
+        own.take_above(&self.keys);
+        LockedOne(own)
     }
 
     /// See [`Stripe::count`].
     #[inline]
-    pub fn count(&self, stripe: usize) -> Count {
-        self.0[stripe].count()
+    pub fn count(&self, place: Place) -> Count {
+        self.tree(place).count().and(self.key(place).count())
     }
 
-    /// See [`Stripe::is_unchanged`].
+    /// See [`Count::is_unchanged`].
     #[inline]
-    pub fn is_unchanged(&self, stripe: usize, since: Count, is_held: bool) -> bool {
-        self.0[stripe].is_unchanged(since, is_held)
+    pub fn is_unchanged(&self, place: Place, since: Count, is_held: bool) -> bool {
+        since.is_unchanged(&[self.tree(place), self.key(place)], is_held)
     }
 }
 
+/// Returns the place of a tree's lock.
+fn tree_place(tree: u64) -> usize {
+    tree as usize % TREES
+}
+
 impl Locked<'_> {
-    /// Returns whether a lock is in this set.
-    pub fn has(&self, stripe: usize) -> bool {
-        self.one == stripe || self.more.binary_search(&stripe).is_ok()
+    /// Returns whether the lock of a key is in this set.
+    pub fn has(&self, place: Place) -> bool {
+        self.one.key == place.key || self.more.binary_search_by_key(&place.key, |held| held.key).is_ok()
     }
 }
 
 impl Drop for Locked<'_> {
     #[inline]
     fn drop(&mut self) {
-        for stripe in self.more.iter().chain([&self.one]) {
-            self.stripes.0[*stripe].give_back();
+        for place in self.more.iter().chain([&self.one]) {
+            self.stripes.key(*place).give_back();
         }
         cross();
     }
@@ -99,6 +146,10 @@ mod tests {
 
     use super::*;
 
+    fn key(key: u16) -> Place {
+        Place { key, tree: 5 }
+    }
+
     #[test]
     fn locks_in_any_order_exclude_and_never_wait_for_each_other_in_a_circle() {
         let stripes = Stripes::new();
@@ -108,39 +159,63 @@ mod tests {
                 let (stripes, total) = (&stripes, &total);
                 scope.spawn(move || {
                     for round in 0..2000 {
+                        if round % 16 == thread {
+                            let _locked = stripes.lock_tree(5);
+                            total.store(total.load(Relaxed) + 1, Relaxed);
+                            continue;
+                        }
                         let wanted = (0..4).map(|at| (thread * 7 + round * 3 + at * 5) % 8).chain([9]);
+                        let wanted = wanted.map(|at| key(at as u16));
                         let wanted = if round % 2 == 0 { wanted.collect() } else { wanted.rev().collect() };
                         let _locked = stripes.lock_all(wanted);
-                        // Non-atomic increment, protected by lock 9, which all of the threads hold.
+                        // Non-atomic increment, protected by lock 9, or by that of the tree.
                         total.store(total.load(Relaxed) + 1, Relaxed);
                     }
                 });
             }
         });
         assert_eq!(total.into_inner(), 8000);
-        assert!(stripes.0.iter().all(|stripe| !stripe.is_held()), "a lock was left held");
+        assert!(
+            stripes.keys.iter().chain(&stripes.trees).all(|stripe| !stripe.is_held()),
+            "a lock was left held"
+        );
         assert!(stripes.lock_all(SmallVec::new()).is_none());
     }
 
     #[test]
     fn a_count_tells_what_others_have_held_since() {
         let stripes = Stripes::new();
-        let (one, other) = (stripes.count(1), stripes.count(2));
-        let own = stripes.lock_all([1, 7].into_iter().collect()).unwrap();
-        assert!(own.has(1) && own.has(7) && !own.has(2));
-        assert!(stripes.is_unchanged(1, one, true) && stripes.is_unchanged(2, other, false));
-        assert!(!stripes.is_unchanged(1, one, false), "held by another thread");
+        let (one, other) = (stripes.count(key(1)), stripes.count(key(2)));
+        let own = stripes.lock_all([1, 7].map(key).into_iter().collect()).unwrap();
+        assert!(own.has(key(1)) && own.has(key(7)) && !own.has(key(2)));
+        assert!(stripes.is_unchanged(key(1), one, true) && stripes.is_unchanged(key(2), other, false));
+        assert!(!stripes.is_unchanged(key(1), one, false), "held by another thread");
         drop(own);
-        assert!(!stripes.is_unchanged(1, one, false), "was held");
-        let _again = stripes.lock(1);
-        assert!(!stripes.is_unchanged(1, one, true), "was held, and is once more");
+        assert!(!stripes.is_unchanged(key(1), one, false), "was held");
+        let _again = stripes.lock(key(1));
+        assert!(!stripes.is_unchanged(key(1), one, true), "was held, and is once more");
+    }
+
+    #[test]
+    fn the_lock_of_a_tree_changes_the_counts_of_its_keys_only() {
+        let stripes = Stripes::new();
+        let (own, other) = (key(1), Place { key: 1, tree: 6 });
+        let counts = [own, other].map(|place| stripes.count(place));
+        let locked = stripes.lock_tree(5);
+        assert!(
+            !stripes.is_unchanged(own, counts[0], false) && stripes.is_unchanged(other, counts[1], false)
+        );
+        drop(stripes.lock(other));
+        drop(stripes.lock_all([other, Place { key: 2, tree: 6 }].into_iter().collect()));
+        drop(locked);
+        assert!(!stripes.is_unchanged(own, counts[0], false));
     }
 
     #[test]
     fn keys_spread_over_the_table() {
         let mut used = std::collections::HashSet::new();
         (0..4096_u64)
-            .for_each(|key| _ = used.insert(Stripes::of(3, key.wrapping_mul(0x9e37_79b9_7f4a_7c15))));
+            .for_each(|key| _ = used.insert(Stripes::of(3, key.wrapping_mul(0x9e37_79b9_7f4a_7c15)).key));
         assert!(used.len() > 2000, "{} of {STRIPES}", used.len());
     }
 }

@@ -1,5 +1,6 @@
 //! The counts of stripes, by which transactions read without a snapshot.
 
+use loom::cell::UnsafeCell;
 use loom::sync::Arc;
 use loom::sync::atomic::{AtomicU64, Ordering::Relaxed};
 use loom::thread;
@@ -21,7 +22,7 @@ impl Keys {
         let (stripe, halves) = &self.0[key];
         let count = stripe.count();
         let [one, other] = halves.each_ref().map(|half| half.load(Relaxed));
-        if !stripe.is_unchanged(count, false) {
+        if !count.is_unchanged(&[stripe], false) {
             return None;
         }
         assert_eq!(one, other, "half a change was read");
@@ -37,7 +38,7 @@ impl Keys {
     fn clear_unless_other(&self, key: usize, looks: bool) {
         let Some((count, 1)) = self.get(1 - key) else { return };
         self.0[key].0.take();
-        if !looks || self.0[1 - key].0.is_unchanged(count, false) {
+        if !looks || count.is_unchanged(&[&self.0[1 - key].0], false) {
             self.write(key, 0);
         }
         self.0[key].0.give_back();
@@ -80,4 +81,33 @@ pub fn transactions_that_cross_do_not_skew() {
 /// The second check is needed: without it the model finds both to pass.
 pub fn without_a_second_look_transactions_skew() {
     expect_failure(|| cross_each_other(false));
+}
+
+/// One thread changes a key with its lock, another one with that of the tree. Without waiting for the keys' locks, if
+/// not `waits`.
+fn change_by_key_and_by_tree(waits: bool) {
+    let locks = Arc::new((Stripe::default(), [Stripe::default()], UnsafeCell::new(0)));
+    let by_key = {
+        let locks = Arc::clone(&locks);
+        thread::spawn(move || {
+            let (tree, [key], value) = &*locks;
+            key.take_beneath(tree);
+            value.with_mut(|_| ());
+            key.give_back();
+        })
+    };
+    let (tree, keys, value) = &*locks;
+    tree.take_above(if waits { keys } else { &[] });
+    value.with_mut(|_| ());
+    tree.give_back();
+    by_key.join().expect("the writer does not panic");
+}
+
+pub fn the_lock_of_a_tree_excludes_the_locks_of_its_keys() {
+    change_by_key_and_by_tree(true);
+}
+
+/// The holders of keys' locks must be awaited: without it the model finds both threads to change the value.
+pub fn without_waiting_for_keys_the_lock_of_a_tree_excludes_nothing() {
+    expect_failure(|| change_by_key_and_by_tree(false));
 }

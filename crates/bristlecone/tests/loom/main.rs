@@ -123,7 +123,7 @@ fn check(model: fn()) {
 }
 
 fn main() {
-    let models: [(&str, fn()); 12] = [
+    let models: [(&str, fn()); 13] = [
         ("a_user_after_a_rest_waits_for_writers", entering::a_user_after_a_rest_waits_for_writers),
         ("what_is_shown_is_durable", marks::what_is_shown_is_durable),
         ("values_of_a_leaf_whose_writers_stopped_stay", marks::values_of_a_leaf_whose_writers_stopped_stay),
@@ -142,17 +142,25 @@ fn main() {
         ),
         ("a_lookup_by_count_sees_no_half_of_a_change", counts::a_lookup_by_count_sees_no_half_of_a_change),
         ("transactions_that_cross_do_not_skew", counts::transactions_that_cross_do_not_skew),
+        (
+            "the_lock_of_a_tree_excludes_the_locks_of_its_keys",
+            counts::the_lock_of_a_tree_excludes_the_locks_of_its_keys,
+        ),
     ];
     for (name, model) in models {
         check(model);
         println!("model {name} ... ok");
     }
-    let needed: [(&str, fn()); 5] = [
+    let needed: [(&str, fn()); 6] = [
         ("without_fences_a_reader_is_missed", entering::without_fences_a_reader_is_missed),
         ("without_its_barrier_a_write_is_missed", entering::without_its_barrier_a_write_is_missed),
         ("without_its_look_a_writer_is_missed", marks::without_its_look_a_writer_is_missed),
         ("without_its_barrier_a_leaf_misses_a_writer", marks::without_its_barrier_a_leaf_misses_a_writer),
         ("without_a_second_look_transactions_skew", counts::without_a_second_look_transactions_skew),
+        (
+            "without_waiting_for_keys_the_lock_of_a_tree_excludes_nothing",
+            counts::without_waiting_for_keys_the_lock_of_a_tree_excludes_nothing,
+        ),
     ];
     for (name, fails) in needed {
         fails();

@@ -5,7 +5,7 @@ use std::cell::Cell;
 use bristlecone::{Domain, Pool, PoolOptions};
 use bristlecone_matrix::{share, suites};
 
-use crate::{bank, batches, snapshots, transactions};
+use crate::{bank, batches, ranges, snapshots, transactions};
 
 thread_local! {
     /// The domain of the pools that this thread creates, if not the detected one.
@@ -34,6 +34,13 @@ tests! {
     batches::what_cannot_be_is_refused_and_changes_nothing,
     batches::a_batch_larger_than_the_pool_changes_nothing,
     batches::after_a_change_left_in_part_nothing_is_acknowledged_before_the_next_opening_carries_it_out,
+    ranges::a_range_is_removed_at_one_moment,
+    ranges::snapshots_show_a_removed_range_and_those_beyond_their_bounds_are_given_up,
+    ranges::a_transaction_that_read_a_removed_key_conflicts,
+    ranges::a_range_left_in_part_is_removed_by_the_next_opening,
+    ranges::a_range_is_there_or_gone_after_every_kill,
+    ranges::damage_in_a_range_changes_nothing,
+    ranges::a_full_pool_removes_a_range_whole_or_not_at_all,
     snapshots::snapshots_show_what_a_map_was,
     snapshots::bytes_are_kept_for_snapshots_only_and_go_with_them,
     snapshots::a_snapshot_beyond_its_bound_is_given_up_and_others_stay,
@@ -60,6 +67,7 @@ fn the_tests_of_this_program_are_listed() {
     let files = [
         include_str!("bank.rs"),
         include_str!("batches.rs"),
+        include_str!("ranges.rs"),
         include_str!("snapshots.rs"),
         include_str!("transactions.rs"),
     ];

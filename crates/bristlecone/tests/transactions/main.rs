@@ -3,6 +3,7 @@
 mod bank;
 mod batches;
 mod domains;
+mod ranges;
 mod snapshots;
 mod transactions;
 

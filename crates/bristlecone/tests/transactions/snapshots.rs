@@ -212,7 +212,7 @@ pub fn trees_that_came_later_with_items_are_too_old() {
 }
 
 /// Flips a byte in the values of some keys, wherever they are in a pool's file.
-fn damage(scratch: &Scratch, keys: &[u64]) {
+pub fn damage(scratch: &Scratch, keys: &[u64]) {
     let mut bytes = std::fs::read(&scratch.0).unwrap();
     for value in keys.iter().map(|key| value(*key).into_bytes()) {
         let places: Vec<_> =

@@ -5,7 +5,7 @@ use std::marker::PhantomData;
 use std::sync::Arc;
 
 use bristlecone::lab::{AnyMedium, pool_on_any};
-use bristlecone::{Batch, Design, Error, Pool, Snapshot, Tree};
+use bristlecone::{Batch, Design, Error, Key, Pool, Snapshot, Tree};
 use bristlecone_pm::{Geometry, PoolFile};
 use bristlecone_sim::{Memory, Sim, System};
 
@@ -43,6 +43,10 @@ pub enum BatchOp {
     Put(Place),
     /// Takes a snapshot, changes keys by a batch, and reads both.
     View(Vec<Place>),
+    /// Removes the keys of a tree from the first one to before the second one, by one call.
+    Range(usize, u64, u64),
+    /// Takes a snapshot, removes a range likewise, and reads both.
+    ViewRange(usize, u64, u64),
     /// Closes the pool cleanly and reopens it.
     Close,
     /// Makes another tree take chunks until this many are left.
@@ -104,6 +108,12 @@ fn put<I: Items>(tree: &Tree<I::K, I::V>, (_, key, value): Place) -> Result<(), 
         Some(value) => I::with_value(value, |value| tree.insert(key, value).map(drop)),
         None => tree.remove(key).map(drop),
     })
+}
+
+/// Removes the keys from one to before another one; returns their number.
+pub(super) fn remove_range<I: Items>(tree: &Tree<I::K, I::V>, from: u64, to: u64) -> Result<u64, Error> {
+    let (from, to) = (I::key(from), I::key(to));
+    tree.remove_range(I::K::lend(&from)..I::K::lend(&to))
 }
 
 pub(super) fn shown<I: Items>(
@@ -179,6 +189,19 @@ impl<A: Items, B: Items> Live<A, B> {
         }
     }
 
+    fn remove_range(&self, tree: usize, from: u64, to: u64) -> Result<String, String> {
+        let removed = match (tree, &self.a, &self.b) {
+            (0, Some(tree), _) => remove_range::<A>(tree, from, to),
+            (1, _, Some(tree)) => remove_range::<B>(tree, from, to),
+            _ => return Ok(String::new()),
+        };
+        match removed {
+            Ok(count) => Ok(count.to_string()),
+            Err(error) if error.is_no_room() => Ok(REFUSED.to_owned()),
+            Err(error) => Err(text(error)),
+        }
+    }
+
     fn contents(&self, read_a: impl Read<A>, read_b: impl Read<B>) -> Result<Contents, String> {
         let a = self.a.as_ref().map(read_a).transpose()?;
         Ok([a, self.b.as_ref().map(read_b).transpose()?])
@@ -234,12 +257,13 @@ impl<A: Items, B: Items> BatchPool<A, B> {
             .map_err(text)
     }
 
-    fn view(live: &Live<A, B>, changes: &[Place]) -> Result<String, String> {
+    /// Takes a snapshot, changes the trees, and compares what the snapshot shows.
+    fn view(live: &Live<A, B>, change: impl FnOnce() -> Result<String, String>) -> Result<String, String> {
         let view = live.pool.snapshot().map_err(text)?;
         let before = live.contents(read::<A>, read::<B>)?;
-        live.commit(changes, &[])?;
+        let changed = change()?;
         let then = live.contents(|tree: &_| shown::<A>(&view, tree), |tree: &_| shown::<B>(&view, tree))?;
-        if then == before { Ok(DONE.to_owned()) } else { Err(format!("{then:?} is shown for {before:?}")) }
+        if then == before { Ok(changed) } else { Err(format!("{then:?} is shown for {before:?}")) }
     }
 
     /// Makes another tree take chunks until this many are left.
@@ -343,6 +367,12 @@ impl<A: Items, B: Items> System for BatchPool<A, B> {
                 changes.iter().for_each(|place| change(state, *place));
                 return DONE.to_owned();
             }
+            BatchOp::Range(tree, from, to) | BatchOp::ViewRange(tree, from, to) => {
+                let Some(items) = &mut state[*tree] else { return String::new() };
+                let count = items.len();
+                items.retain(|key, _| !(from..to).contains(&key));
+                return (count - items.len()).to_string();
+            }
             BatchOp::Full(op) => return self.predict(state, op),
             BatchOp::Close | BatchOp::Fill(_) => {}
         }
@@ -386,8 +416,12 @@ impl<A: Items, B: Items> System for BatchPool<A, B> {
             }
             BatchOp::View(changes) => {
                 if live.has_all(changes) {
-                    return Self::view(live, changes);
+                    return Self::view(live, || live.commit(changes, &[]));
                 }
+            }
+            BatchOp::Range(tree, from, to) => return live.remove_range(*tree, *from, *to),
+            BatchOp::ViewRange(tree, from, to) => {
+                return Self::view(live, || live.remove_range(*tree, *from, *to));
             }
             BatchOp::Close => self.reopen(live)?,
             BatchOp::Fill(chunks) => Self::fill(live, *chunks).map_err(text)?,

@@ -2,7 +2,9 @@
 
 use bristlecone_sim::Scenario;
 
-use super::batch_pool::BatchOp::{self, Add, Batch, Close, Create, Drop, Fill, Full, Put, View};
+use super::batch_pool::BatchOp::{
+    self, Add, Batch, Close, Create, Drop, Fill, Full, Put, Range, View, ViewRange,
+};
 use super::batch_pool::Place;
 
 /// Returns keys of both trees with the same new value.
@@ -78,6 +80,39 @@ pub fn batch_scenarios() -> Vec<Scenario<BatchOp>> {
             ],
         ),
         scenario(
+            "ranges",
+            puts(0..12).collect(),
+            vec![
+                Range(0, 20, 60),
+                // The removal of a range that is not done must not undo these.
+                Put((0, 30, Some(30))),
+                Range(1, 0, 75),
+                Put((1, 5, Some(31))),
+                // No item, one, and those that were written since.
+                Range(0, 40, 60),
+                Range(0, 110, 111),
+                ViewRange(0, 0, 90),
+                Put((0, 40, Some(32))),
+                Close,
+                Range(1, 0, 1000),
+                Put((1, 50, Some(33))),
+            ],
+        ),
+        scenario(
+            "ranges and drops",
+            puts(0..6).collect(),
+            vec![
+                Range(1, 0, 40),
+                Batch(both([10, 15], 20), vec![]),
+                Range(0, 10, 100),
+                Drop(0),
+                Range(1, 0, 100),
+                Create(0),
+                Batch(both([10], 40), vec![]),
+                Range(0, 0, 100),
+            ],
+        ),
+        scenario(
             "drops",
             puts(0..3).collect(),
             vec![
@@ -148,6 +183,19 @@ pub fn full_scenarios(chunks: u64) -> Vec<Scenario<BatchOp>> {
                 Batch(both((0..12).map(|key| key * 7 + 2), 30), vec![]),
                 Batch((0..4).flat_map(|key| [(0, key * 10, None), (1, key * 10, None)]).collect(), vec![]),
                 Batch(both([33, 34], 40), vec![]),
+            ],
+        ),
+        scenario(
+            "ranges without room",
+            vec![
+                Range(0, 0, 25),
+                Range(1, 5, 25),
+                Put((0, 10, Some(30))),
+                Batch(both((0..6).map(|key| key * 7 + 1), 20), vec![]),
+                Range(1, 0, 100),
+                Put((1, 20, Some(31))),
+                Close,
+                Range(0, 0, 100),
             ],
         ),
     ]

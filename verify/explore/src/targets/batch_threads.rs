@@ -5,7 +5,7 @@ use std::collections::BTreeMap;
 use bristlecone::{Error, Transaction, Tree};
 use bristlecone_sim::{Access, Answer, Memory, Operation, Plan, Registers, Seen, Sim, System};
 
-use super::batch_pool::{BatchPool, Live, note, shown};
+use super::batch_pool::{BatchPool, Live, note, remove_range, shown};
 use super::items::Items;
 use super::tree_access::act;
 
@@ -53,6 +53,17 @@ impl<A: Items, B: Items> Registers for BatchPool<A, B> {
                 batch.commit().map_err(|error| error.to_string())?;
                 Ok(Answer::Together { items: None, seen: vec![Seen::Done; each.len()] })
             }
+            Operation::Together { scans: false, each }
+                if each.iter().all(|(_, access)| *access == Access::Discard) =>
+            {
+                let (first, last) = (each[0].0, each[each.len() - 1].0);
+                match first % 2 {
+                    0 => remove_range::<A>(a, first, last + 1),
+                    _ => remove_range::<B>(b, first, last + 1),
+                }
+                .map_err(|error| error.to_string())?;
+                Ok(Answer::Together { items: None, seen: vec![Seen::Done; each.len()] })
+            }
             Operation::Together { scans, each } => transact(live, *scans, each),
             Operation::Scan(_) => Ok(Answer::All(live.observed()?)),
             Operation::Many(_) => Err("a call for many keys of two trees".to_owned()),
@@ -69,7 +80,7 @@ impl<A: Items, B: Items> Registers for BatchPool<A, B> {
             let key = draw(keys) as u64;
             (key, [Access::Get, Access::Remove, Access::Insert(written), Access::Upsert(written)][draw(4)])
         };
-        let mut operation = |draw: &mut dyn FnMut(usize) -> usize| match draw(6) {
+        let mut operation = |draw: &mut dyn FnMut(usize) -> usize| match draw(7) {
             0 => {
                 let (key, access) = access(draw);
                 Operation::On(key, access)
@@ -81,6 +92,14 @@ impl<A: Items, B: Items> Registers for BatchPool<A, B> {
                 each.iter_mut()
                     .zip(2000..)
                     .for_each(|((key, access), new)| *access = Access::Upsert(new + *key * 10));
+                Operation::Together { scans: false, each }
+            }
+            // The range of all keys of a tree, or of those from the second one on.
+            6 => {
+                let (tree, skipped) = (draw(2), draw(2));
+                let of_tree = (0..keys as u64).filter(|key| key % 2 == tree as u64);
+                let first = if skipped < (keys - tree).div_ceil(2) { skipped } else { 0 };
+                let each = of_tree.skip(first).map(|key| (key, Access::Discard)).collect();
                 Operation::Together { scans: false, each }
             }
             kind => Operation::Together {

@@ -80,6 +80,10 @@ fn attempt<I: Items>(tree: &Tree<I::K, I::V>, key: u64, access: Access) -> Attem
             },
             Access::Update(value) => I::with_value(value, |value| tree.update(key, value))?,
             Access::Remove => tree.remove(key)?,
+            Access::Discard => {
+                tree.remove(key)?;
+                return Ok(Ok(Seen::Done));
+            }
             Access::RemoveIf(expected) => {
                 match I::with_value(expected, |expected| tree.compare_and_swap(key, Some(expected), None)) {
                     Ok(()) => return Ok(Ok(Seen::Removed)),

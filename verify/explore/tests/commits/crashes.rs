@@ -77,6 +77,22 @@ fn batches_over_lodgetree_and_sstree_survive_every_crash() {
     explore(&subject::<Notes, Texts>(Design::LodgeTree, Design::SsTree), &[Mode::Subset], Budget::of(16));
 }
 
+/// Removals of ranges, in every design.
+#[test]
+fn ranges_are_removed_whole_or_not_at_all_by_every_crash() {
+    fn ranges<A: Items, B: Items>(a: Design, b: Design) {
+        let mut subject = subject::<A, B>(a, b);
+        subject.scenarios.retain(|scenario| scenario.name.starts_with("ranges"));
+        assert_eq!(subject.scenarios.len(), 2);
+        explore(&subject, &Mode::ALL, Budget::of(16));
+    }
+    ranges::<Words, Texts>(Design::SsTree, Design::NbTree);
+    ranges::<Texts, Words>(Design::CclBTree, Design::WoTree);
+    ranges::<Words, Texts>(Design::CclBTree, Design::LodgeTree);
+    ranges::<Notes, Words>(Design::LodgeTree, Design::NbTree);
+    ranges::<Texts, Texts>(Design::WoTree, Design::SsTree);
+}
+
 /// A crash in the recovery from a crash.
 #[test]
 fn replay_survives_its_own_crashes() {
@@ -84,7 +100,7 @@ fn replay_survives_its_own_crashes() {
         return;
     }
     let mut subject = subject::<Words, Words>(Design::SsTree, Design::NbTree);
-    subject.scenarios.retain(|scenario| ["batches", "parts"].contains(&scenario.name));
+    subject.scenarios.retain(|scenario| ["batches", "parts", "ranges"].contains(&scenario.name));
     explore(&subject, &[Mode::Subset], Budget { depth: 2, nested: (8, 4), ..Budget::of(16) });
 }
 
@@ -94,7 +110,7 @@ fn every_store_flush_and_fence_of_the_commit_log_is_needed() {
         return;
     }
     let mut subject = subject::<Words, Words>(Design::SsTree, Design::SsTree);
-    subject.scenarios.retain(|scenario| ["batches", "parts"].contains(&scenario.name));
+    subject.scenarios.retain(|scenario| ["batches", "parts", "ranges"].contains(&scenario.name));
     let (rounds, progress) = (rounds([&subject as &dyn Subject], &[Mode::Subset]), Progress::default());
     let few = Budget { continuation_crashes: u32::MAX, depth: 1, threads: 2, ..Budget::of(1) };
     let reports = explore_rounds(&rounds, few, &progress, &|_, report| report.assert_clean());

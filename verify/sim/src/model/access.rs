@@ -19,6 +19,8 @@ pub enum Access {
     Remove,
     /// Removes it if it has this value.
     RemoveIf(u64),
+    /// Removes it, without returning the previous value.
+    Discard,
 }
 
 /// The result of an operation.
@@ -51,6 +53,7 @@ impl Access {
             Self::Get => held,
             Self::Insert(value) => Some(value),
             Self::Upsert(value) => return (Some(value), Seen::Done),
+            Self::Discard => return (None, Seen::Done),
             Self::InsertNew(value) => held.or(Some(value)),
             Self::Update(value) => held.and(Some(value)),
             Self::Swap(expected, new) if held == Some(expected) => return (Some(new), Seen::Swapped),

@@ -89,7 +89,7 @@ fn write_of(access: Access) -> Option<u64> {
         Access::Insert(value) | Access::Upsert(value) | Access::InsertNew(value) | Access::Swap(_, value) => {
             Some(value)
         }
-        Access::Get | Access::Update(_) | Access::Remove | Access::RemoveIf(_) => None,
+        Access::Get | Access::Update(_) | Access::Remove | Access::RemoveIf(_) | Access::Discard => None,
     }
 }
 

@@ -19,6 +19,8 @@ pub enum Op {
     Create(&'static str),
     Insert(&'static str, u64, usize),
     Remove(&'static str, u64),
+    /// Removes the keys from one to before another one.
+    Range(&'static str, u64, u64),
     Batch(&'static str, u64, u64, usize),
     Load(&'static str, u64),
     Rename(&'static str, &'static str),
@@ -47,6 +49,9 @@ impl Op {
                 tree(state, name, &mut |tree| _ = tree.insert(key, value(key, bytes)));
             }
             Self::Remove(name, key) => tree(state, name, &mut |tree| _ = tree.remove(&key)),
+            Self::Range(name, from, to) => {
+                tree(state, name, &mut |tree| tree.retain(|key, _| !(from..to).contains(key)));
+            }
             Self::Batch(name, from, count, bytes) => tree(state, name, &mut |tree| {
                 tree.extend((from..from + count).map(|key| (key, value(key + 1, bytes))));
             }),
@@ -69,6 +74,7 @@ impl Op {
             Self::Create(name) => pool.tree_options(name).design(design).create::<u64, &[u8]>().map(drop),
             Self::Insert(name, key, bytes) => tree(name)?.upsert(key, &value(key, bytes)),
             Self::Remove(name, key) => tree(name)?.remove(key).map(drop),
+            Self::Range(name, from, to) => tree(name)?.remove_range(from..to).map(drop),
             Self::Batch(name, from, count, bytes) => {
                 let (tree, mut batch) = (tree(name)?, pool.batch());
                 for key in from..from + count {
@@ -101,7 +107,9 @@ impl Op {
 
 /// Every kind of operation, on few keys.
 pub fn every_kind() -> Vec<Op> {
-    use Op::{Batch, Checkpoint, Clear, Create, Drop, Insert, Load, Part, Remove, Rename, Reopen, Sync};
+    use Op::{
+        Batch, Checkpoint, Clear, Create, Drop, Insert, Load, Part, Range, Remove, Rename, Reopen, Sync,
+    };
     vec![
         Create("a"),
         Insert("a", 1, 9),
@@ -111,6 +119,8 @@ pub fn every_kind() -> Vec<Op> {
         Load("c", 50),
         Remove("a", 2),
         Insert("c", 77, 3000),
+        Range("c", 20, 60),
+        Insert("c", 30, 12),
         Checkpoint,
         Insert("a", 1, 5),
         Drop("b"),
@@ -130,6 +140,7 @@ pub fn every_kind() -> Vec<Op> {
         Insert("e", 2, 45),
         Create("f"),
         Batch("c", 40, 30, 300),
+        Range("c", 45, 60),
         // A checkpoint in parts: trees change between two of them.
         Part(1),
         Remove("e", 9),
@@ -137,7 +148,10 @@ pub fn every_kind() -> Vec<Op> {
         Part(1),
         Clear("c"),
         Batch("c", 10, 12, 900),
+        Range("c", 12, 15),
+        Insert("c", 13, 902),
         Part(1),
+        Range("c", 14, 17),
         Insert("c", 10, 901),
         Drop("d"),
         Create("h"),
