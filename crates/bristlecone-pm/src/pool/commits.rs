@@ -17,8 +17,8 @@
 //!    which does not count, or the whole one, which is redone: no other change came between. After the fence others may
 //!    change what the record changed.*
 //! 4. Open clears those of all records that it has redone, one record after the other in the order in which they were
-//!    committed: flush, fence. *A record of an earlier version may say that an earlier one does not count, and must not
-//!    be cleared before it.* Only then are the chunks freed. *They keep their bytes, and may become part of a log again.*
+//!    committed: flush, fence. *A record may say that an earlier one does not count, and must not be cleared before
+//!    it.* Only then are the chunks freed.
 
 use std::collections::BTreeMap;
 
@@ -217,6 +217,11 @@ impl<M: Medium> PoolFile<M> {
 }
 
 impl<M: Medium> CommitSpace<'_, M> {
+    /// Returns the record's number, which is greater than all earlier numbers.
+    pub fn sequence(&self) -> u64 {
+        self.sequence
+    }
+
     /// Stores the record, whose length must match the space: committed when this returns `Ok`.
     ///
     /// # Errors

@@ -95,6 +95,26 @@ pub enum CommitOutcome {
     Partial,
 }
 
+/// Removals of a batch without a space reservation.
+pub struct Removals<'a> {
+    /// Size of the record in bytes.
+    pub bytes: usize,
+    /// Returns the record, which invalidates the one with this number.
+    pub record: &'a dyn Fn(u64) -> Vec<u8>,
+}
+
+/// A batch without a space reservation.
+pub struct Trial<'a> {
+    /// The record of the previous values of the keys to be written.
+    pub before: &'a [u8],
+    /// Writes, and rolls back if the space does not suffice for all writes.
+    pub write: &'a mut dyn FnMut() -> CommitOutcome,
+    /// `None` if nothing is removed.
+    pub removals: Option<Removals<'a>>,
+    /// Removes, which needs no space.
+    pub remove: &'a mut dyn FnMut() -> CommitOutcome,
+}
+
 /// A pool file on any medium. The methods are those of [`PoolFile`].
 pub trait AnyPool: Any + Send + Sync {
     fn opener(&self) -> Opener;
@@ -160,6 +180,9 @@ pub trait AnyPool: Any + Send + Sync {
 
     /// Reserves chunks, commits a record, calls `change` to apply it, and marks it done.
     fn commit(&self, record: &[u8], chunks: usize, change: &mut dyn FnMut() -> CommitOutcome) -> Result<()>;
+
+    /// Applies changes without a reservation of space. A crash before all are written rolls them back.
+    fn attempt(&self, trial: Trial<'_>) -> Result<()>;
 
     /// Returns the committed but unfinished records with their numbers.
     fn pending_commits(&self) -> Vec<(u64, Vec<u8>)>;
@@ -296,6 +319,26 @@ impl<M: Medium> AnyPool for PoolOn<M> {
             CommitOutcome::Applied => space.done(),
             CommitOutcome::RolledBack(error) => space.done().and(Err(error)),
             CommitOutcome::Partial => Err(self.left_partial()),
+        }
+    }
+
+    fn attempt(&self, Trial { before, write, removals, remove }: Trial<'_>) -> Result<()> {
+        // Space for both is reserved before anything is written.
+        let mut space = self.0.commit_space(before.len())?;
+        let find_space = |Removals { bytes, record }| Ok::<_, Error>((self.0.commit_space(bytes)?, record));
+        let rest = removals.map(find_space).transpose()?;
+        space.commit(before)?;
+        match write() {
+            CommitOutcome::Applied => {}
+            CommitOutcome::RolledBack(error) => return space.done().and(Err(error)),
+            CommitOutcome::Partial => return Err(self.left_partial()),
+        }
+        let Some((mut rest, record)) = rest else { return space.done() };
+        rest.commit(&record(space.sequence()))?;
+        space.done()?;
+        match remove() {
+            CommitOutcome::Applied => rest.done(),
+            CommitOutcome::RolledBack(_) | CommitOutcome::Partial => Err(self.left_partial()),
         }
     }
 

@@ -9,7 +9,7 @@ use smallvec::SmallVec;
 use super::any_tree::AnyTree;
 use super::changes::Changes;
 use super::record;
-use crate::index::any::{AnyPool, CommitOutcome};
+use crate::index::any::{AnyPool, CommitOutcome, Removals, Trial};
 use crate::index::parts::codec::GROUP;
 use crate::index::parts::encoded::Encoded;
 
@@ -42,7 +42,10 @@ impl Changes {
                 Err(error) => take_back(&before, error),
             }
         };
-        file.commit(record, chunks, &mut change)
+        match file.commit(record, chunks, &mut change) {
+            Err(error) if error.is_no_room() => self.attempt(file, error, existed),
+            done => done,
+        }
     }
 
     /// Verifies that each key and value fits a chunk: a tree must not refuse a committed item.
@@ -58,13 +61,64 @@ impl Changes {
         written.into_iter().try_for_each(|(key, value)| too_long("key", key).and(too_long("value", value)))
     }
 
+    /// Attempts a commit without a reservation: a tree may have free space of its own. Until all is written, a crash
+    /// restores the previous values of the keys.
+    #[cold]
+    fn attempt(&self, file: &dyn AnyPool, full: Error, existed: &RefCell<Vec<bool>>) -> Result<()> {
+        let Some(before) = self.record_of_before()? else { return Err(full) };
+        let mut write = || {
+            let mut before = Vec::with_capacity(self.writes.len());
+            match self.change(true, &mut before) {
+                Ok(()) => {
+                    note(&before, existed);
+                    CommitOutcome::Applied
+                }
+                Err(error) => take_back(&before, error),
+            }
+        };
+        let mut remove = || {
+            let mut before = Vec::new();
+            match self.change(false, &mut before) {
+                Ok(()) => {
+                    note(&before, existed);
+                    CommitOutcome::Applied
+                }
+                Err(_) => CommitOutcome::Partial,
+            }
+        };
+        let removals = |ends: u64| self.record(ends, Option::is_none);
+        let removes = self.writes.iter().any(|(_, value)| value.is_none());
+        let removals = removes.then_some(Removals { bytes: removals(0).len(), record: &removals });
+        file.attempt(Trial { before: &before, write: &mut write, removals, remove: &mut remove })
+    }
+
     /// Returns the record of the commit log with all changes.
     pub(super) fn record_of_all(&self) -> Vec<u8> {
-        let mut record = record::begin(self.writes.len());
-        for ((tree, key), value) in &self.writes {
+        self.record(0, |_| true)
+    }
+
+    /// Returns a record of the commit log with the changes whose new value is `wanted`.
+    fn record(&self, ends: u64, wanted: impl Fn(&Option<Encoded>) -> bool) -> Vec<u8> {
+        let mut record = record::begin(ends, self.writes.len());
+        for ((tree, key), value) in self.writes.iter().filter(|(_, value)| wanted(value)) {
             record::append(&mut record, self.trees[*tree].0.id, key, value.as_ref());
         }
         record
+    }
+
+    /// Returns a record of the current values of the keys to be written. Returns `None` if rolling back might need
+    /// space: absent keys are removed and words are replaced in place, but a record would have to be written again.
+    fn record_of_before(&self) -> Result<Option<Vec<u8>>> {
+        let mut record = record::begin(0, self.writes.len());
+        for (tree, key) in self.writes.iter().filter(|(_, value)| value.is_some()).map(|(place, _)| place) {
+            let (link, of_key) = &self.trees[*tree];
+            let held = of_key.get(key)?;
+            if matches!(held, Some(Encoded::Bytes(_))) {
+                return Ok(None);
+            }
+            record::append(&mut record, link.id, key, held.as_ref());
+        }
+        Ok(Some(record))
     }
 
     /// Returns the maximum number of chunks needed, also by recovery after a crash; removals need none.

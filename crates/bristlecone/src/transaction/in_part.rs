@@ -17,7 +17,7 @@ use crate::{Pool, Tree};
 ///
 /// [`Error::DurabilityLost`](crate::Error) on success; another error if the log has no space.
 pub fn leave_in_part(pool: &Pool, changes: &[(&Tree<u64, u64>, u64, u64)]) -> Result<()> {
-    let mut wanted = record::begin(changes.len());
+    let mut wanted = record::begin(0, changes.len());
     for (tree, key, value) in changes {
         record::append(&mut wanted, tree.link.id, &Encoded::Word(*key), Some(&Encoded::Word(*value)));
     }

@@ -52,6 +52,22 @@
 //! 6. The record is marked done, durably. *Only then may others change the keys: a record never undoes a later write.*
 //!    The locks are released.
 //!
+//! # Attempt
+//!
+//! Replaces steps 4 to 6 if the pool lacks the space for a reservation: the trees may have free space of their own.
+//! 1. A record with the current values of the keys to be written is appended to the log. *After a crash from here on,
+//!    recovery rolls back the writes: it removes keys that were absent, and replaces words in place, which needs no
+//!    space. Batches that replace values stored as records are not attempted.*
+//! 2. The keys are written. If there is no space for one of them, the earlier writes are rolled back, and the record is
+//!    marked done.
+//! 3. If keys are removed, a record of the removals is appended to the log, which also invalidates the first record:
+//!    one fence. *From here on the batch is committed.*
+//! 4. The first record is marked done, durably. *Without removals this step commits the batch.*
+//! 5. The keys are removed, which needs no space, and the second record is marked done. *After a crash in between,
+//!    recovery removes them once more.*
+//!
+//! A lookup concurrent with an attempt may see a value that is then rolled back. Snapshots and transactions do not.
+//!
 //! `range_removal.rs` has the steps of the removal of a range, and the lock of a tree, which it holds.
 //!
 //! A write checks the epoch again (step 3 of a write) for this reason. If a snapshot shows a write, it must also show each

@@ -65,11 +65,11 @@ impl Step {
 /// Size of a change of a word to a word, in bytes.
 const WORDS_BYTES: usize = 4 + 1 + 2 * 8;
 
-/// Begins a record with capacity for `changes` changes of words.
-pub fn begin(changes: usize) -> Vec<u8> {
+/// Begins a record with capacity for `changes` changes of words. When the record is complete, it
+/// invalidates the record with the number `ends`; 0 means none.
+pub fn begin(ends: u64, changes: usize) -> Vec<u8> {
     let mut record = Vec::with_capacity(size_of::<u64>() + changes * WORDS_BYTES);
-    // The number of a record that this one invalidates: only earlier versions had any.
-    record.extend_from_slice(&0_u64.to_le_bytes());
+    record.extend_from_slice(&ends.to_le_bytes());
     record
 }
 
@@ -93,7 +93,7 @@ pub fn append(record: &mut Vec<u8>, tree: TreeId, key: &Encoded, value: Option<&
 
 /// Returns the record that removes the keys of a range.
 pub fn removal(KeyRange { tree, first, last }: &KeyRange) -> Vec<u8> {
-    let mut record = begin(1);
+    let mut record = begin(0, 1);
     append(&mut record, *tree, first, Some(last));
     let flags = &mut record[size_of::<u64>() + FLAGS_AT];
     // The last key stands where a change has its value.
@@ -137,8 +137,8 @@ pub fn append_items(record: &mut Vec<u8>, tree: TreeId, key: Item<'_>, value: Op
     }
 }
 
-/// Returns the steps of records with their numbers, in order, without those that another record, of an earlier
-/// version, invalidates. Returns `Err` for each unreadable record.
+/// Returns the steps of records with their numbers, in order, without those that another record
+/// invalidates. Returns `Err` for each unreadable record.
 pub fn steps_that_count(records: &[(u64, Vec<u8>)]) -> Vec<Result<Vec<Step>>> {
     let read: Vec<_> = records.iter().map(|(sequence, record)| (*sequence, steps(record))).collect();
     let ended: HashSet<u64> = read.iter().flat_map(|(_, read)| read).map(|(ends, _)| *ends).collect();
@@ -258,9 +258,9 @@ mod tests {
             Change { tree: TreeId(1), key: Encoded::Word(1), value: Some(bytes("a value")) },
             Change { tree: TreeId(1), key: Encoded::Word(2), value: None },
         ];
-        let mut record = begin(5);
+        let mut record = begin(6, 5);
         all.iter().for_each(|change| append(&mut record, change.tree, &change.key, change.value.as_ref()));
-        assert_eq!(steps(&record).unwrap(), (0, all.map(Step::Change).to_vec()));
+        assert_eq!(steps(&record).unwrap(), (6, all.map(Step::Change).to_vec()));
         let ends: Vec<usize> = (0..=record.len()).filter(|&len| steps(&record[..len]).is_ok()).collect();
         assert_eq!(ends.len(), 5 + 1, "a record that was cut within a change was read");
         record[12] |= 0x80;
@@ -270,8 +270,7 @@ mod tests {
     #[test]
     fn a_record_that_another_one_ends_does_not_count() {
         let record = |ends: u64, key: u64| {
-            let mut record = begin(1);
-            record[..8].copy_from_slice(&ends.to_le_bytes());
+            let mut record = begin(ends, 1);
             append(&mut record, TreeId(1), &Encoded::Word(key), None);
             record
         };
@@ -360,11 +359,15 @@ mod tests {
 
     #[test]
     fn the_bytes_are_golden() {
-        let mut record = begin(2);
+        let mut record = begin(0x0102, 2);
         append(&mut record, TreeId(2), &Encoded::Bytes((*b"k").into()), Some(&Encoded::Word(9)));
         append(&mut record, TreeId(1), &Encoded::Word(5), None);
         let key_and_value = [2, 0, 0, 0, 3, 1, 0, 0, 0, b'k', 9, 0, 0, 0, 0, 0, 0, 0];
-        assert_eq!(record, [&[0; 8], &key_and_value[..], &[1, 0, 0, 0, 0, 5, 0, 0, 0, 0, 0, 0, 0]].concat());
+        assert_eq!(
+            record,
+            [&[2, 1, 0, 0, 0, 0, 0, 0], &key_and_value[..], &[1, 0, 0, 0, 0, 5, 0, 0, 0, 0, 0, 0, 0]]
+                .concat()
+        );
         let range = |first, last| removal(&KeyRange { tree: TreeId(3), first, last });
         let words = [3, 0, 0, 0, 0x20, 5, 0, 0, 0, 0, 0, 0, 0, 0xff, 1, 0, 0, 0, 0, 0, 0];
         assert_eq!(range(Encoded::Word(5), Encoded::Word(0x1ff)), [&[0; 8], &words[..]].concat());

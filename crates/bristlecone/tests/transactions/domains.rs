@@ -56,7 +56,7 @@ tests! {
     transactions::no_update_is_lost,
     transactions::what_a_transaction_reads_is_of_one_moment,
     transactions::a_closure_that_drops_a_conflict_is_called_again,
-    transactions::nobody_reads_what_a_full_pool_refuses,
+    transactions::what_is_taken_back_no_transaction_has_read,
     transactions::what_is_read_does_not_skew,
     transactions::phantoms_are_conflicts,
     transactions::transactions_of_forked_pools_are_shared_between_threads,

@@ -20,27 +20,27 @@ const OF_LIBRARY: &[Explanation] = &[
     (
         "lose publish \"pool commit.4\"",
         1,
-        "not shown: a later commit log would have to use the chunk of a record that this opening redid",
+        "not shown: the two records of a batch that was attempted without room would have to lie in different chunks of the log",
     ),
     (
         "swap publish \"pool commit.4\"",
         1,
-        "not shown: a later commit log would have to use the chunk of a record that this opening redid",
+        "not shown: the two records of a batch that was attempted without room would have to lie in different chunks of the log",
     ),
     (
         "remove flush \"pool commit.4\"",
         1,
-        "not shown: a later commit log would have to use the chunk of a record that this opening redid",
+        "not shown: the two records of a batch that was attempted without room would have to lie in different chunks of the log",
     ),
     (
         "shift flush \"pool commit.4\"",
         1,
-        "not shown: a later commit log would have to use the chunk of a record that this opening redid",
+        "not shown: the two records of a batch that was attempted without room would have to lie in different chunks of the log",
     ),
     (
         "remove fence \"pool commit.4\"",
         1,
-        "not shown: a later commit log would have to use the chunk of a record that this opening redid",
+        "not shown: the two records of a batch that was attempted without room would have to lie in different chunks of the log",
     ),
     (
         "swap publish \"fptree create\"",

@@ -5,7 +5,7 @@ use std::sync::Arc;
 use bristlecone_pm::{Chunk, Error, Events, Issue, Opener, PoolInfo, Result, TreeEntry, TreeId, TreeSpec};
 
 use super::{Followed, Source};
-use crate::index::any::{AnyIndex, AnyPool, CommitOutcome};
+use crate::index::any::{AnyIndex, AnyPool, CommitOutcome, Trial};
 use crate::index::of_keys::OfKeys;
 
 /// A followed pool: it is read-only in this process.
@@ -111,6 +111,9 @@ impl AnyPool for FollowedPool {
         self.refuse()
     }
     fn commit(&self, _: &[u8], _: usize, _: &mut dyn FnMut() -> CommitOutcome) -> Result<()> {
+        self.refuse()
+    }
+    fn attempt(&self, _: Trial<'_>) -> Result<()> {
         self.refuse()
     }
     fn pending_commits(&self) -> Vec<(u64, Vec<u8>)> {
