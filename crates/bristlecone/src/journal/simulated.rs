@@ -315,7 +315,8 @@ impl State {
 
     fn is_skipped(&mut self, file: Option<usize>) -> bool {
         let name = self.names.iter().find(|(_, number)| Some(**number) == file);
-        self.syncs.push((self.events - 1, name.map_or("names".to_owned(), |(name, _)| name.clone())));
+        let names = if self.unsynced_names.is_empty() { "no name" } else { "names" };
+        self.syncs.push((self.events - 1, name.map_or(names.to_owned(), |(name, _)| name.clone())));
         self.skipped_sync == Some(self.syncs.len() - 1)
     }
 }
