@@ -277,6 +277,10 @@ impl World {
         let image = if is_power { self.archive.after_failure(&mut random) } else { self.archive.copied() };
         let what = format!("{}, event {event}, image {number}", self.design);
         self.verify_names(&image, &what);
+        if let Ok(catalog) = read_catalog(&image) {
+            let is_there = |name: &String| image.open(name).unwrap().is_some();
+            assert!(catalog.names().iter().all(is_there), "{what}: files of the catalog are missing");
+        }
         let archived = self.known(|known| known.archived);
         match restored(&image, RestoreTo::End) {
             Ok((_scratch, pool, told)) => {
@@ -667,7 +671,7 @@ fn every_sync_of_an_archive_that_is_left_out_is_noticed() {
     world.run().unwrap();
     let syncs = world.archive.syncs();
     let step = if is_thorough() { 1 } else { 12 };
-    // Of a folder whose names are all durable: `CatalogNameUnsynced` shows what that is for.
+    // Of a folder without new names: `CatalogNameUnsynced` shows what that is for.
     let has_effect =
         |(sync, (_, name)): &(usize, &(usize, String))| name != "no name" && !OF_BEGIN.contains(sync);
     let is_missed = |(sync, (event, _)): &(usize, &(usize, String))| !is_noticed(*sync, *event);
