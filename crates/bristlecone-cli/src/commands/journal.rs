@@ -100,7 +100,7 @@ enum Cursor {
     /// Create a cursor: checkpoints keep the entries from its LSN on
     ///
     /// When the files that are kept only for a cursor exceed a limit (1 GiB, unless the program that writes to the pool sets
-    /// another one), the next checkpoint drops the cursor. Its consumer then gets an error, with exit code 9.
+    /// another one, or a command gets `--cursor-limit`), the next checkpoint drops the cursor. Its consumer then gets an error, with exit code 9.
     #[command(after_help = "Examples:
   bristlecone journal cursor create trees.pool audit
   bristlecone journal cursor create trees.pool audit --at 0")]

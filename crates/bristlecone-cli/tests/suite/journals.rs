@@ -2,7 +2,7 @@
 
 use std::time::Duration;
 
-use bristlecone::{Domain, Durability, Pool};
+use bristlecone::{Domain, Durability, Pool, Tree};
 use serde_json::{Value, json};
 
 use crate::common::Bench;
@@ -221,6 +221,11 @@ fn entries_are_shown_while_another_process_writes() {
     bench.run(&format!("changes @p --from {beyond}")).refused(2, "beyond the durable end");
 }
 
+fn write_more_than_a_segment(tree: &Tree<u64, u64>) {
+    let many: Vec<_> = (0..9000).map(|key| (key, key)).collect();
+    (0..180).for_each(|_| tree.upsert_many(&many).unwrap());
+}
+
 #[test]
 fn a_cursor_keeps_changes_for_its_consumer() {
     let bench = Bench::new();
@@ -231,9 +236,7 @@ fn a_cursor_keeps_changes_for_its_consumer() {
     bench.run("journal cursor create @p a/b").refused(2, "cannot name a cursor");
     let pool = Pool::open(bench.path("p")).unwrap();
     let tree = pool.tree::<u64, u64>("t").unwrap();
-    // More than a segment.
-    let many: Vec<_> = (0..9000).map(|key| (key, key)).collect();
-    (0..180).for_each(|_| tree.upsert_many(&many).unwrap());
+    write_more_than_a_segment(&tree);
     tree.insert(9000, 1).unwrap();
     pool.prune_journal().unwrap();
     let listed = bench.run("journal list @p --json").json();
@@ -266,6 +269,9 @@ fn a_cursor_that_holds_back_more_than_its_limit_is_dropped() {
     let bench = Bench::new();
     bench.run("create @p --size 64M --domain journal --tree t --key u64 --value u64").ok();
     bench.run("journal cursor create @p audit --at 0").ok();
+    let pool = Pool::open(bench.path("p")).unwrap();
+    write_more_than_a_segment(&pool.tree::<u64, u64>("t").unwrap());
+    pool.close().unwrap();
     bench.run("put @p t 1 1 --cursor-limit 64M").ok();
     // A segment has 32 MiB.
     bench.run("journal prune @p --cursor-limit 64M").ok();

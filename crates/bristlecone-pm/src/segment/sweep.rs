@@ -16,10 +16,11 @@ pub(super) fn sweep() {
     for entry in segments.take(LOOKS) {
         let path = entry.path();
         let Some(file) = open_own(&path) else { continue };
-        // A segment that a process has open is left alone.
-        if flock(&file, FlockOperation::NonBlockingLockExclusive).is_ok()
-            && Header::read(&file).is_none_or(|header| !header.pool().is_some_and(PoolFileId::is_there))
-        {
+        let is_unused =
+            || Header::read(&file).is_none_or(|header| !header.pool().is_some_and(PoolFileId::is_there));
+        // A segment that a process has open is left alone. One whose pool exists is not even locked: a process that opens
+        // the pool would go without.
+        if is_unused() && flock(&file, FlockOperation::NonBlockingLockExclusive).is_ok() && is_unused() {
             let _ = std::fs::remove_file(&path);
         }
     }

@@ -93,6 +93,32 @@ fn a_new_segment_survives_sweeps() {
     });
 }
 
+/// A sweep takes no lock of a segment whose pool exists: a process that opens the pool meanwhile would go without.
+#[test]
+fn a_segment_is_resumed_beside_sweeps() {
+    let over = std::sync::atomic::AtomicBool::new(false);
+    std::thread::scope(|scope| {
+        for _ in 0..4 {
+            scope.spawn(|| {
+                while !over.load(Relaxed) {
+                    sweep::sweep();
+                }
+            });
+        }
+        let pool = Pool::new();
+        let resumed = (0..500).map(|_| {
+            let seal = left(&pool);
+            let segment = pool.open(seal, false);
+            let found = segment.is_some_and(|segment| segment.was_found());
+            let _ = std::fs::remove_file(path_of(pool.uuid));
+            found
+        });
+        let lost = resumed.filter(|found| !found).count();
+        over.store(true, Relaxed);
+        assert_eq!(lost, 0, "of 500 openings");
+    });
+}
+
 /// Saves the state of two trees; returns the number of the seal.
 fn left(pool: &Pool) -> u64 {
     let segment = pool.open(0, false).unwrap();

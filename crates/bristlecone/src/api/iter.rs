@@ -6,8 +6,8 @@ use bristlecone_pm::Result;
 
 use crate::api::metrics::Operation;
 use crate::api::value::undecodable;
-use crate::index::Batch;
 use crate::index::parts::codec::{Codec, KeyCodec};
+use crate::index::{Batch, is_empty};
 use crate::{Key, Tree, Value};
 
 /// An iterator over the items of a tree. After an error it is finished. See [`Tree::range`](crate::Tree::range).
@@ -37,17 +37,6 @@ fn refuse<K: KeyCodec, V: Codec, T>(batch: &mut Batch<K, V>, what: &str, kind: S
         batch.fail(undecodable(what, kind));
     }
     None
-}
-
-/// Returns whether the range between two bounds is empty.
-pub(crate) fn is_empty<T: Ord>(from: &Bound<T>, to: &Bound<T>) -> bool {
-    match (from, to) {
-        (Bound::Included(from), Bound::Included(to)) => from > to,
-        (Bound::Included(from) | Bound::Excluded(from), Bound::Included(to) | Bound::Excluded(to)) => {
-            from >= to
-        }
-        _ => false,
-    }
 }
 
 impl<'t, K: Key, V: Value> Range<'t, K, V> {

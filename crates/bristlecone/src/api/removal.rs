@@ -1,4 +1,4 @@
-//! Bulk removal: of a range, all at once, and of single items, in order.
+//! Bulk removal: of a range in one commit, and of single items in order.
 
 use std::fmt;
 use std::ops::{Bound, RangeBounds};

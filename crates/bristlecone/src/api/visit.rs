@@ -4,10 +4,11 @@ use std::ops::{ControlFlow, RangeBounds};
 
 use bristlecone_pm::Result;
 
-use super::iter::{borrow, is_empty};
+use super::iter::borrow;
 use super::metrics::Operation;
 use super::value::undecodable;
 use super::walk::limits;
+use crate::index::is_empty;
 use crate::{Key, Tree, Value};
 
 impl<K: Key, V: Value> Tree<K, V> {

@@ -4,11 +4,11 @@ use std::ops::{Bound, RangeBounds};
 
 use bristlecone_pm::{Error, Result};
 
-use super::iter::{Limit, borrow, is_empty};
+use super::iter::{Limit, borrow};
 use super::metrics::Operation;
 use super::tree_write::Stored;
-use crate::index::Batch;
 use crate::index::parts::codec::Codec;
+use crate::index::{Batch, is_empty};
 use crate::{Key, Tree, Value};
 
 /// A walk over the items of a range, ascending or descending.

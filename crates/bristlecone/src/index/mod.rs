@@ -31,7 +31,7 @@ use bristlecone_pm::{Error, Issue, Manifest, ManifestReader, Medium, PoolFile, R
 pub use self::damage::Damage;
 pub use self::damaged::{DamagedTree, Saved};
 pub use self::options::{Allowed, OptionInfo};
-pub use self::ranges::{for_each_leaf, remove_range};
+pub use self::ranges::{for_each_leaf, is_empty, remove_range};
 pub use self::salvage::{SalvageSink, SaveTo, Span};
 pub use self::table::{Design, part_of, salvage};
 use crate::index::parts::codec::{Codec, KeyCodec};

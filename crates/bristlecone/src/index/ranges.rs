@@ -6,19 +6,18 @@ use bristlecone_pm::Result;
 use smallvec::SmallVec;
 
 use super::{Batch, Index};
-use crate::api::iter::is_empty;
 use crate::index::parts::codec::{Codec, GROUP, KeyCodec};
 
 /// Bounds of keys.
 pub type Bounds<'a, K> = (Bound<<K as Codec>::Ref<'a>>, Bound<<K as Codec>::Ref<'a>>);
 
-/// Calls `visit` with the items of each leaf within bounds, ascending; it may remove them. If `lenient`, it includes items
-/// that damage may affect.
+/// Calls `visit` with the items of each leaf within bounds, ascending; it may remove them. If `lenient`, it includes
+/// items that damage may affect.
 ///
 /// # Errors
 ///
-/// Errors of `visit`; [`Error::Corrupted`](crate::Error) for damage, if `lenient` only where it makes the following items
-/// unreachable.
+/// Errors of `visit`; [`Error::Corrupted`](crate::Error) for damage, if `lenient` only where it makes the following
+/// items unreachable.
 pub fn for_each_leaf<K: KeyCodec, V: Codec>(
     tree: &dyn Index<K, V>,
     (from, to): Bounds<'_, K>,
@@ -43,8 +42,8 @@ pub fn for_each_leaf<K: KeyCodec, V: Codec>(
     }
 }
 
-/// Removes the items within bounds, also damaged ones, and calls `tell` with each; returns their number. Each removal is atomic,
-/// but not the call: other threads must not write to the range.
+/// Removes the items within bounds, also damaged ones, and calls `tell` with each; returns their number. Each removal is
+/// atomic, but not the call: other threads must not write to the range.
 ///
 /// # Errors
 ///
@@ -69,4 +68,15 @@ pub fn remove_range<K: KeyCodec, V: Codec>(
         })
     })?;
     Ok(count)
+}
+
+/// Returns whether the range between two bounds is empty.
+pub fn is_empty<T: Ord>(from: &Bound<T>, to: &Bound<T>) -> bool {
+    match (from, to) {
+        (Bound::Included(from), Bound::Included(to)) => from > to,
+        (Bound::Included(from) | Bound::Excluded(from), Bound::Included(to) | Bound::Excluded(to)) => {
+            from >= to
+        }
+        _ => false,
+    }
 }

@@ -315,7 +315,10 @@ impl State {
 
     fn is_skipped(&mut self, file: Option<usize>) -> bool {
         let name = self.names.iter().find(|(_, number)| Some(**number) == file);
-        self.syncs.push((self.events - 1, name.map_or("names".to_owned(), |(name, _)| name.clone())));
+        // A file that is not complete may come and go.
+        let is_renamed = self.unsynced_names.iter().any(|naming| matches!(naming, Naming::Rename(..)));
+        let names = if is_renamed { "names" } else { "no name" };
+        self.syncs.push((self.events - 1, name.map_or(names.to_owned(), |(name, _)| name.clone())));
         self.skipped_sync == Some(self.syncs.len() - 1)
     }
 }

@@ -10,25 +10,24 @@ use super::epoch::{Damage, Epoch};
 use super::reads::Reads;
 use super::record;
 use super::stripes::Stripes;
-use crate::journal::Pending;
 use crate::journal::entry::Kind;
 use crate::{Durability, Pool};
 
 /// Carries out a commit as an entry of the pool's journal if it has one. Sets the LSN up to which it must be durable.
-/// `mark` is called before the entry is complete.
+/// `existed` returns whether each key was present before, for the first changes of which that is not yet in `body`.
 pub(super) fn recorded(
     pool: &Pool,
     body: &[u8],
     lsn: &mut Option<u64>,
     carry_out: impl FnOnce() -> Result<()>,
-    mark: impl FnOnce(&Pending<'_>),
+    existed: impl FnOnce() -> Vec<Option<bool>>,
 ) -> Result<()> {
     let Some(journal) = pool.0.journal.get() else { return carry_out() };
     let pending = journal.begin(Kind::All, body)?;
     let done = carry_out();
     match &done {
         Ok(()) => {
-            mark(&pending);
+            pending.mark(body, existed().into_iter());
             *lsn = Some(pending.complete(1));
         }
         // The next opening applies all or nothing: the entry stays an intent.
@@ -87,9 +86,7 @@ impl Changes {
         let (record, existed) = (self.record_of_all(), RefCell::default());
         let body = record::changes_of(&record);
         let carry_out = || self.carry_out(file, &record, &existed);
-        recorded(pool, body, lsn, carry_out, |pending| {
-            pending.mark(body, self.in_order(&existed.borrow()).into_iter());
-        })
+        recorded(pool, body, lsn, carry_out, || self.in_order(&existed.borrow()))
     }
 
     /// Returns in the order of the keys whether each was present before, from a list that has the removed keys last.

@@ -6,6 +6,7 @@ use std::ops::Bound;
 use bristlecone_pm::Result;
 
 use super::any_tree::Scan;
+use crate::index::is_empty;
 
 /// A range of keys.
 pub type Bounds<'a, K> = (Bound<&'a K>, Bound<&'a K>);
@@ -25,17 +26,6 @@ pub struct Merge<S: Scan> {
     is_read: bool,
     front: VecDeque<Item<S>>,
     back: VecDeque<Item<S>>,
-}
-
-/// Returns whether the range between two bounds is empty.
-fn is_empty<K: Ord>(from: &Bound<K>, to: &Bound<K>) -> bool {
-    match (from, to) {
-        (Bound::Included(from), Bound::Included(to)) => from > to,
-        (Bound::Included(from) | Bound::Excluded(from), Bound::Included(to) | Bound::Excluded(to)) => {
-            from >= to
-        }
-        _ => false,
-    }
 }
 
 impl<S: Scan> Merge<S> {

@@ -5,8 +5,8 @@
 //!    writes to the tree until step 6.*
 //! 2. It reads the keys of the range. Without any it is done; with one, the removal of that key is atomic, and replaces
 //!    steps 4 to 6. *Damage is found here, before anything has changed: it would keep the range from being removed.*
-//! 3. The current values of the keys are saved for snapshots, as in step 2 of a commit. *If a snapshot exceeds its bound by
-//!    that, the thread releases the lock, ends the snapshot and begins again.*
+//! 3. The current values of the keys are saved for snapshots, as in step 2 of a commit. *If a snapshot exceeds its bound
+//!    by that, the thread releases the lock, ends the snapshot and begins again.*
 //! 4. Space is reserved for the record and for the trees' worst case. The record, with the first and the last key, is
 //!    appended to the commit log: one fence. *From here on the removal is committed: after a crash, opening the pool
 //!    removes what is left of the range. Nothing else was written to it.*
@@ -85,7 +85,7 @@ impl RangeRemoval<'_> {
             return Ok(None);
         }
         let carry_out = || if found.count == 1 { self.remove_one(&found) } else { self.carry_out(&found) };
-        recorded(self.pool, &found.entry, lsn, carry_out, |_| {})?;
+        recorded(self.pool, &found.entry, lsn, carry_out, Vec::new)?;
         Ok(Some(found.count))
     }
 

@@ -15,7 +15,8 @@ const TREES: usize = 64;
 
 /// The lock table. A writer holds the locks of its keys. A thread that removes a range holds the lock of the tree
 /// instead, and excludes the writers of all keys of the tree:
-/// 1. A writer takes the locks of its keys. If the lock of a tree is held then, it releases them, waits, and begins again.
+/// 1. A writer takes the locks of its keys. If the lock of a tree is held then, it releases them, waits, and begins
+///    again.
 /// 2. The thread that removes a range takes the lock of the tree, and waits for the holders of all locks of keys. *Both
 ///    take a lock and then read the other one, with a full barrier between: at least one sees the other. A writer waits
 ///    without locks, so no two threads wait for each other.*

@@ -140,9 +140,10 @@ fn run(pool: &Pool, mut each: impl FnMut() -> Result<()>) -> Result<()> {
     Ok(())
 }
 
+/// Power failures and kills are in `replica_crashes.rs`.
 #[test]
-fn an_archiver_that_stops_anywhere_leaves_an_archive_and_continues() {
-    // Number of events without a stop.
+fn an_archiver_whose_calls_fail_leaves_an_archive_and_continues() {
+    // Number of events without a failure.
     let events = {
         let (scratch, disk, archive) = (Scratch::new(), Disk::new(), Disk::new());
         let pool = open(&scratch, &disk, Durability::Commit).unwrap();
@@ -153,52 +154,41 @@ fn an_archiver_that_stops_anywhere_leaves_an_archive_and_continues() {
     assert!(events > 40, "{events}");
     let step = if std::env::var_os("BRISTLECONE_TEST_LEVEL").is_some() { 1 } else { 3 };
     for event in (0..=events).step_by(step) {
-        for (fails, power) in [(false, true), (false, false), (true, false)] {
-            let (scratch, disk, mut archive) = (Scratch::new(), Disk::new(), Disk::new());
-            let pool = open(&scratch, &disk, Durability::Commit).unwrap();
-            pool.create_cursor("all", Some(0)).unwrap();
-            if fails {
-                archive.fail_at(event);
+        let (scratch, disk, archive) = (Scratch::new(), Disk::new(), Disk::new());
+        let pool = open(&scratch, &disk, Durability::Commit).unwrap();
+        pool.create_cursor("all", Some(0)).unwrap();
+        archive.fail_at(event);
+        let mut own = None;
+        run(&pool, || {
+            if own.is_none() {
+                own = archiver(&disk, &archive).ok();
+            }
+            // The writer does not notice.
+            let _ = own.as_mut().map(copy_all);
+            Ok(())
+        })
+        .unwrap();
+        drop(own);
+        let archive = archive.after_kill();
+        let what = format!("event {event}");
+        let mut consumer = Consumer::default();
+        let mut states = Vec::new();
+        follow_all(&disk, &mut consumer, &mut states);
+        // What it has can be restored.
+        if let Ok((_scratch, pool, told)) = restored(&archive, RestoreTo::End) {
+            let state = states.iter().find(|state| state.next == told.lsn);
+            if let Some(state) = state {
+                state.assert_is_in(&pool, &what);
             } else {
-                archive.turn_off_at(event);
+                assert!(told.lsn == 0 || states.is_empty() || told.lsn < states[0].next, "{what}: {told:?}");
             }
-            let mut own = None;
-            run(&pool, || {
-                if own.is_none() {
-                    own = archiver(&disk, &archive).ok();
-                }
-                // The writer does not notice.
-                let _ = own.as_mut().map(copy_all);
-                Ok(())
-            })
-            .unwrap();
-            drop(own);
-            let mut random = Random::new(event as u64);
-            archive = if power { archive.after_failure(&mut random) } else { archive.after_kill() };
-            let what = format!("event {event}, {fails}, {power}");
-            let mut consumer = Consumer::default();
-            let mut states = Vec::new();
-            follow_all(&disk, &mut consumer, &mut states);
-            // What it has can be restored.
-            if let Ok((_scratch, pool, told)) = restored(&archive, RestoreTo::End) {
-                let state = states.iter().find(|state| state.next == told.lsn);
-                if let Some(state) = state {
-                    state.assert_is_in(&pool, &what);
-                } else {
-                    assert!(
-                        told.lsn == 0 || states.is_empty() || told.lsn < states[0].next,
-                        "{what}: {told:?}"
-                    );
-                }
-            }
-            // It continues, and has all then.
-            let mut own = archiver(&disk, &archive).unwrap_or_else(|error| panic!("{what}: {error}"));
-            copy_all(&mut own).unwrap_or_else(|error| panic!("{what}: {error}"));
-            let (_scratch, copy, _) = restored(&archive, RestoreTo::End).unwrap();
-            consumer.assert_is_in(&copy, &what);
-            // Nothing is left over that no catalog names.
-            drop(pool);
         }
+        // It continues, and has all then.
+        let mut own = archiver(&disk, &archive).unwrap_or_else(|error| panic!("{what}: {error}"));
+        copy_all(&mut own).unwrap_or_else(|error| panic!("{what}: {error}"));
+        let (_scratch, copy, _) = restored(&archive, RestoreTo::End).unwrap();
+        consumer.assert_is_in(&copy, &what);
+        drop(pool);
     }
 }
 
