@@ -10,9 +10,10 @@ use bristlecone_pm::Result;
 
 use crate::api::ends::ItemOf;
 use crate::api::iter::{Limit, Range};
+use crate::api::key;
 use crate::api::kinds::Buffer;
 use crate::api::kinds::expiring::{EXPIRY_BYTES, Expiring, Expiry, item, join, millis, split};
-use crate::api::value::undecodable;
+use crate::api::value::{self, undecodable};
 use crate::index::parts::codec::{Codec, Record};
 use crate::index::parts::encoded::Item;
 use crate::{CasError, Key, Tree, TryInsertError, Value};
@@ -105,8 +106,9 @@ fn system_time() -> SystemTime {
 
 /// Returns the latest time that was passed, in whole milliseconds.
 fn advance(latest: &AtomicU64, now: SystemTime) -> SystemTime {
-    let now = millis(now);
-    let latest = latest.fetch_max(now, Relaxed).max(now);
+    let (now, seen) = (millis(now), latest.load(Relaxed));
+    // Most calls only read the line.
+    let latest = if now > seen { latest.fetch_max(now, Relaxed).max(now) } else { seen };
     SystemTime::UNIX_EPOCH + Duration::from_millis(latest)
 }
 
@@ -255,7 +257,7 @@ impl<K: Key, V: Value> ExpiringTree<K, V> {
         value: V::Ref<'_>,
         expiry: Expiry,
     ) -> std::result::Result<(), TryInsertError<V::Owned>> {
-        let new = stored::<V>(value, expiry)?;
+        let new = checked::<V>(value, expiry)?;
         let held = self.decide(key, |live| match live {
             Some(live) => (Decision::Keep, Some(live.value)),
             None => (Decision::Put(new.clone()), None),
@@ -270,7 +272,7 @@ impl<K: Key, V: Value> ExpiringTree<K, V> {
     /// Same as [`Tree::insert`]. [`Error::Corrupted`](crate::Error) if the previous value does not decode as its type;
     /// nothing has changed then.
     pub fn update(&self, key: K::Ref<'_>, value: V::Ref<'_>, expiry: Expiry) -> Result<Option<V::Owned>> {
-        let new = stored::<V>(value, expiry)?;
+        let new = checked::<V>(value, expiry)?;
         self.decide(key, |live| match live {
             Some(live) => (Decision::Put(new.clone()), Some(live.value)),
             None => (Decision::Keep, None),
@@ -300,7 +302,7 @@ impl<K: Key, V: Value> ExpiringTree<K, V> {
     ) -> std::result::Result<(), CasError<V::Owned>> {
         let expected = expected.map(|value| stored::<V>(value, Expiry::NEVER)).transpose()?;
         let expected = expected.as_ref().map(|entry| &entry[EXPIRY_BYTES..]);
-        let new = new.map(|(value, expiry)| stored::<V>(value, expiry)).transpose()?;
+        let new = new.map(|(value, expiry)| checked::<V>(value, expiry)).transpose()?;
         let outcome = self.decide(key, |live| {
             if live.as_ref().map(|live| live.stored) != expected {
                 return (Decision::Keep, Err(live.map(|live| live.value)));
@@ -477,7 +479,7 @@ impl<K: Key, V: Value> ExpiringTree<K, V> {
     }
 
     /// Reads up to `budget` entries and removes the expired ones among them. The next call of this handle, or of a clone,
-    /// continues behind them, and begins again after the end of the tree.
+    /// continues behind them, and begins again after the end of the tree. Calls of other threads wait.
     ///
     /// Each removal is atomic, and happens only if the entry is still the one that had expired: a renewed entry stays.
     /// After an error, or a crash, any subset of the expired entries is removed. In a pool with a journal the call waits
@@ -540,6 +542,7 @@ impl<K: Key, V: Value> ExpiringTree<K, V> {
     ) -> Result<R> {
         self.tree.writable()?;
         K::with(key, |key| {
+            key::check_len(K::Codec::bytes(key))?;
             let mut held = self.tree.stored(key)?;
             loop {
                 let now = millis(self.now());
@@ -563,6 +566,12 @@ impl<K: Key, V: Value> ExpiringTree<K, V> {
 /// Returns the stored form of an entry.
 fn stored<V: Value>(value: V::Ref<'_>, expiry: Expiry) -> Result<Buffer> {
     V::with(value, |value| join(expiry, V::Codec::item(value)))
+}
+
+/// Returns the stored form of an entry that can be written.
+fn checked<V: Value>(value: V::Ref<'_>, expiry: Expiry) -> Result<Buffer> {
+    let entry = stored::<V>(value, expiry)?;
+    value::check_len(entry.len()).map(|()| entry)
 }
 
 /// Returns a stored entry, unless it has expired.

@@ -4,6 +4,7 @@ use std::borrow::Cow;
 
 use super::kind::for_words;
 use super::{Datum, Kind};
+use crate::Expiry;
 use crate::api::kinds::expiring::{item, join, split};
 use crate::api::kinds::records::{signed_from_bytes, signed_to_bytes};
 use crate::api::kinds::words::{self, Word};
@@ -165,14 +166,7 @@ impl Stored for Records {
                 expect_json(text)?;
                 use_it(text.as_bytes())
             }
-            (Kind::Expiring(kind), Datum::Expiring(value, expiry)) => {
-                let entry = if kind.is_word() {
-                    Words::with(kind, Role::Value, value, |word| join(*expiry, Item::Word(word)))?
-                } else {
-                    Self::with(kind, Role::Value, value, |bytes| join(*expiry, Item::Bytes(bytes)))?
-                };
-                use_it(&entry)
-            }
+            (Kind::Expiring(kind), Datum::Expiring(value, expiry)) => use_it(&entry(kind, value, *expiry)?),
             _ => {
                 let mut buffer = Buffer::new();
                 append(kind, datum, &mut buffer)?;
@@ -203,6 +197,15 @@ impl Stored for Records {
             Kind::Expiring(kind) => view_entry(kind, &bytes).map(Datum::into_owned),
             _ => take_whole(kind, &bytes),
         }
+    }
+}
+
+/// Encodes the entry of a tree whose entries expire.
+fn entry(kind: &Kind, value: &Datum<'_>, expiry: Expiry) -> Result<Buffer, Unfit> {
+    if kind.is_word() {
+        Words::with(kind, Role::Value, value, |word| join(expiry, Item::Word(word)))
+    } else {
+        Records::with(kind, Role::Value, value, |bytes| join(expiry, Item::Bytes(bytes)))
     }
 }
 
